@@ -1,0 +1,245 @@
+"""BroRL, sections 2 and 3.2: why wider exploration grows the correct mass, and the two recipes.
+
+Paper: "BroRL: Scaling Reinforcement Learning via Broadened Exploration", arXiv 2510.01180.
+Setting of section 2: one softmax over V tokens, p = softmax(z). N tokens are drawn i.i.d.; a drawn
+token has reward R_c if it is correct and R_w if not, an undrawn token has reward 0, R_c >= 0 >= R_w.
+
+    name here           paper         meaning
+    p                   p             probabilities, (..., V)
+    correct             P             which tokens are correct, bool, (..., V)
+    sampled             A and B       which tokens were drawn at least once, bool, (..., V)
+    n                   N             number of draws
+    p_pos, p_neg        P_pos, P_neg  probability of the drawn correct / drawn incorrect tokens
+    q_pos, q_neg        Q_pos, Q_neg  probability of all correct / all incorrect tokens
+    a2, b2              A_2, B_2      sum of p^2 over the drawn correct / drawn incorrect tokens
+    u_pos2, u_neg2      U_pos2, ...   sum of p^2 over the undrawn correct / undrawn incorrect tokens
+    r_c, r_w            R_c, R_w      reward of a drawn correct / drawn incorrect token
+    s_r                 S_R           the batch's mood: the expected reward of what was drawn
+    eta                 η             learning rate
+    dz, dp              Δz, Δp        change of the logits / probabilities in one step
+
+Reading order: the masses, one gradient step, Theorem 1, Lemma 2 and Corollary 3, pass@k, the recipes.
+Every function takes a batch of distributions, shape (..., V), in float32 or float64 on any device, and
+sums over the last dimension only. A, B and U are *sets*: a token drawn twice counts once.
+"""
+
+import math
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+# --------------------------------------------------------------------- section 2: masses and moments
+
+
+class Masses(NamedTuple):
+    """The probability masses and second moments of section 2, each of shape (...)."""
+
+    p_pos: Tensor
+    p_neg: Tensor
+    q_pos: Tensor
+    q_neg: Tensor
+    a2: Tensor
+    b2: Tensor
+    u_pos2: Tensor
+    u_neg2: Tensor
+
+
+def masses(p: Tensor, correct: Tensor, sampled: Tensor) -> Masses:
+    """Split p and p² by correct / incorrect and by drawn / undrawn (section 2, definitions).
+
+    p: (..., V), sums to 1 over the last dimension. correct, sampled: bool, broadcastable to p.
+    q_neg is summed over the incorrect tokens rather than taken as 1 - q_pos, which would lose the
+    small masses to rounding.
+    """
+    _check_bool(correct=correct, sampled=sampled)
+
+    def mass(x: Tensor, members: Tensor) -> Tensor:
+        return torch.where(members, x, 0).sum(-1)
+
+    p2 = p * p
+    return Masses(
+        p_pos=mass(p, correct & sampled),
+        p_neg=mass(p, ~correct & sampled),
+        q_pos=mass(p, correct),
+        q_neg=mass(p, ~correct),
+        a2=mass(p2, correct & sampled),
+        b2=mass(p2, ~correct & sampled),
+        u_pos2=mass(p2, correct & ~sampled),
+        u_neg2=mass(p2, ~correct & ~sampled),
+    )
+
+
+def mood(m: Masses, r_c: float = 1.0, r_w: float = -1.0) -> Tensor:
+    """S_R = R_c P_pos + R_w P_neg, in [R_w, R_c] (section 2). Positive: what was drawn is mostly right."""
+    return r_c * m.p_pos + r_w * m.p_neg
+
+
+# ------------------------------------------------------------------------ section 2: one gradient step
+
+
+def token_rewards(p: Tensor, correct: Tensor, sampled: Tensor, r_c: float = 1.0, r_w: float = -1.0) -> Tensor:
+    """R_i = R_c on A, R_w on B, 0 on the undrawn tokens (section 2). Returns (..., V) in p's dtype."""
+    _check_bool(correct=correct, sampled=sampled)
+    _check_rewards(r_c, r_w)
+    drawn = torch.where(correct, torch.full_like(p, r_c), torch.full_like(p, r_w))
+    return torch.where(sampled, drawn, torch.zeros_like(p))
+
+
+def surrogate(p: Tensor, rewards: Tensor, n: int) -> Tensor:
+    """L = -(1/N) Σ_i R_i p_i, the TRPO-style linear surrogate of section 2. Returns (...)."""
+    return -(rewards * p).sum(-1) / n
+
+
+def logit_step(p: Tensor, rewards: Tensor, eta: float, n: int) -> Tensor:
+    """Δz_j = (η/N) p_j (R_j - S_R), one gradient step on L (section 2, appendix C.1, first step).
+
+    S_R = Σ_i R_i p_i, so this is -η ∂L/∂z_j for any rewards, two-valued or not. Returns (..., V).
+    """
+    s_r = (rewards * p).sum(-1, keepdim=True)
+    return eta / n * p * (rewards - s_r)
+
+
+def probability_step(p: Tensor, dz: Tensor) -> Tensor:
+    """Δp_i = p_i (Δz_i - Σ_j p_j Δz_j), to first order in Δz (section 2, appendix C.1, second step)."""
+    return p * (dz - (p * dz).sum(-1, keepdim=True))
+
+
+# ----------------------------------------------------------------------------------------- Theorem 1
+
+
+class MassBalance(NamedTuple):
+    """ΔQ_pos as the three terms of Theorem 1, each of shape (...) and each with the factor η/N in it."""
+
+    sampled_correct: Tensor
+    sampled_incorrect: Tensor
+    unsampled_coupling: Tensor
+
+    @property
+    def total(self) -> Tensor:
+        return self.sampled_correct + self.sampled_incorrect + self.unsampled_coupling
+
+
+def mass_balance(m: Masses, eta: float, n: int, r_c: float = 1.0, r_w: float = -1.0) -> MassBalance:
+    """Theorem 1: the first-order change of the correct mass in one step.
+
+    ΔQ_pos = (η/N) [ (R_c - S_R) Q_neg A_2  +  (S_R - R_w) Q_pos B_2
+                     + S_R (Q_pos U_neg2 - Q_neg U_pos2) ]
+
+    Drawing a correct token lifts it, drawing an incorrect one sinks it: the first two terms are never
+    negative. The third is what the step does to tokens nobody drew, by normalisation alone; it takes
+    either sign and vanishes with the undrawn second moments, which is what a large N is for.
+    Raises ValueError unless R_c >= 0 >= R_w, the theorem's condition.
+    """
+    _check_rewards(r_c, r_w)
+    s_r = mood(m, r_c, r_w)
+    return MassBalance(
+        sampled_correct=eta / n * (r_c - s_r) * m.q_neg * m.a2,
+        sampled_incorrect=eta / n * (s_r - r_w) * m.q_pos * m.b2,
+        unsampled_coupling=eta / n * unsampled_coupling(m, s_r),
+    )
+
+
+def unsampled_coupling(m: Masses, s_r: Tensor) -> Tensor:
+    """S_R (Q_pos U_neg2 - Q_neg U_pos2), Theorem 1's third term without its factor η/N.
+
+    Exact for any rewards on the drawn tokens, if S_R = Σ_i R_i p_i is taken over them: the simulator
+    hands in the S_R of its own centred, repeated draws.
+    """
+    return s_r * (m.q_pos * m.u_neg2 - m.q_neg * m.u_pos2)
+
+
+# ------------------------------------------------------------------------------ Lemma 2, Corollary 3
+
+
+def expected_unsampled_second_moment(p: Tensor, n: int | Tensor) -> Tensor:
+    """Lemma 2: E[p² 1{not drawn}] = p² (1-p)^N for one token and N i.i.d. draws. Elementwise, (..., V)."""
+    n = torch.as_tensor(n, dtype=p.dtype, device=p.device)
+    return p * p * torch.exp(torch.special.xlog1py(n, -p))
+
+
+def total_unsampled_second_moment(p: Tensor, n: int | Tensor, members: Tensor | None = None) -> Tensor:
+    """Corollary 3: Σ_i p_i² (1-p_i)^N, never increasing in N. Returns (...).
+
+    `members` (bool, broadcastable to p) limits the sum: `correct` predicts U_pos2, `~correct` U_neg2.
+    """
+    moments = expected_unsampled_second_moment(p, n)
+    return (moments if members is None else torch.where(members, moments, 0)).sum(-1)
+
+
+# ------------------------------------------------------------------------------------------- pass@k
+
+
+def pass_at_k(q_pos: Tensor, k: int) -> Tensor:
+    """pass@k = 1 - (1 - Q_pos)^k (section 2), for one problem or elementwise for many; average over tasks."""
+    return -torch.expm1(torch.special.xlog1py(torch.as_tensor(k, dtype=q_pos.dtype, device=q_pos.device), -q_pos))
+
+
+def pass_at_k_estimate(n: int, c: int, k: int) -> float:
+    """1 - C(n-c, k) / C(n, k): the unbiased estimate of pass@k from n samples of which c are correct.
+
+    Source: Chen et al. 2021 (2107.03374), equation 1. Raises ValueError unless 0 <= c <= n and 1 <= k <= n.
+    """
+    if not (0 <= c <= n and 1 <= k <= n):
+        raise ValueError(f"pass@k from samples needs 0 <= c <= n and 1 <= k <= n, got n={n}, c={c}, k={k}")
+    return 1.0 - math.comb(n - c, k) / math.comb(n, k)
+
+
+# -------------------------------------------------------------------------- section 3.2: the recipes
+
+
+def scaled_learning_rate(eta_0: float, b_new: float, b_0: float) -> float:
+    """η_new = η_0 sqrt(B_new / B_0) (section 3.2). B counts the samples of a step, prompts times N."""
+    if b_new <= 0 or b_0 <= 0:
+        raise ValueError(f"the batch sizes must be positive, got B_new={b_new}, B_0={b_0}")
+    return eta_0 * math.sqrt(b_new / b_0)
+
+
+class Setting(NamedTuple):
+    """One value of a recipe, and where it stands. `paper silent` names the peer that it comes from."""
+
+    value: int | float | str
+    source: str
+
+
+PRORL = {
+    "rollouts_per_prompt": Setting(16, "section 3.2; table 1"),
+    "prompts_per_step": Setting(512, "section 3.2; counted after dynamic sampling"),
+    "learning_rate": Setting(1e-6, "paper silent: η_0 of the ProRLv2 scripts (verl, OpenRLHF, NeMo-RL)"),
+    "updates_per_step": Setting(8, "paper silent: ProRLv2 scripts, 8 mini-batches, one pass"),
+    "clip_low": Setting(0.2, "paper silent: ProRL v1 and ProRLv2 scripts"),
+    "clip_high": Setting(0.27, "section 3.1 (ε_high > ε_low); paper silent on the value: OpenRLHF, NeMo-RL"),
+    "kl": Setting("k2", "paper silent: ProRLv2 scripts"),
+    "kl_coef": Setting(1e-4, "paper silent: OpenRLHF, NeMo-RL (verl script: 5e-4)"),
+    "tis_cap": Setting(2.0, "section 3.1 (truncated IS); paper silent on C: Yao et al. 2025"),
+    "temperature": Setting(1.0, "paper silent: ProRLv2 scripts (ProRL v1: 1.2)"),
+    "top_p": Setting(1.0, "paper silent: ProRLv2 scripts; sampling the policy itself while training"),
+    "reference_reset_steps": Setting(500, "section 3.1 (periodic reset); paper silent on the period: ProRLv2, 200-500"),
+    "max_response_tokens": Setting(8192, "section 3.2"),
+}
+
+BRORL = PRORL | {
+    "rollouts_per_prompt": Setting(512, "section 3.2; table 1"),
+    "prompts_per_step": Setting(128, "section 3.2; counted after dynamic sampling"),
+    "learning_rate": Setting(
+        scaled_learning_rate(1e-6, b_new=128 * 512, b_0=512 * 16), "section 3.2: η_0 sqrt(65,536 / 8,192) = 2.83 η_0"
+    ),
+    "updates_per_step": Setting(8, "section 3.2: unchanged from ProRL"),
+    "max_response_tokens": Setting(16384, "section 3.2"),
+}
+
+RECIPES = {"brorl": BRORL, "prorl": PRORL}
+
+
+# ------------------------------------------------------------------------------------ argument checks
+
+
+def _check_bool(**masks: Tensor) -> None:
+    for name, mask in masks.items():
+        if mask.dtype != torch.bool:
+            raise ValueError(f"`{name}` must be a bool mask over the tokens, got {mask.dtype}: compare or convert it")
+
+
+def _check_rewards(r_c: float, r_w: float) -> None:
+    if not r_c >= 0 >= r_w:
+        raise ValueError(f"Theorem 1 needs R_c >= 0 >= R_w, got R_c={r_c}, R_w={r_w}")

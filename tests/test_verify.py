@@ -1,0 +1,788 @@
+"""verify.py: literal verdicts first, then properties over random input, then hostile text, batches and loading."""
+
+import ast
+import json
+import operator
+import random
+import subprocess
+import sys
+import time
+from fractions import Fraction
+from pathlib import Path
+
+import pytest
+
+import verify as module
+from verify import (
+    KINDS,
+    MAX_ANSWER,
+    MAX_BOX_DISTANCE,
+    Problem,
+    Verdict,
+    load_problems,
+    read_number,
+    verify,
+    verify_batch,
+)
+
+THREE = {"numbers": [2, 3, 4], "target": 20}
+GOOD = {"prompt": "What is 1 + 1?", "kind": "math", "reference": "2"}
+
+
+def reason(kind, response, reference):
+    verdict = verify(kind, response, reference)
+    assert verdict.reward == (1.0 if verdict.reason == "correct" else 0.0)
+    return verdict.reason
+
+
+# ---------------------------------------------------------------------------------------- countdown
+
+
+@pytest.mark.parametrize(
+    ("numbers", "target", "response"),
+    [
+        ([2, 3, 4], 20, "(2+3)*4"),
+        ([2, 3, 4], 20, " ( 2 + 3 ) * 4\n"),
+        ([2, 3, 4], 20, "4*(3+2)"),
+        ([2, 3, 4], 20, "((2+3))*(4)"),
+        ([2, 3, 4], 20, "(((((2)+3)*4)))"),
+        ([2, 3, 4], 20, "(2+3)×4"),
+        ([2, 3, 4], 3, "2+4−3"),
+        ([2, 7, 14], 1, "14÷(7*2)"),
+        ([1, 2, 3, 5], 20, "3*(5+2)-1"),
+        ([7], 7, "7"),
+        ([7], 7, "(7)"),
+        ([0, 5], 5, "0+5"),
+        ([10, 20], 200, "10*20"),
+        ([2, 3, 4], 14, "2+3*4"),
+        ([2, 3, 4], 10, "2*3+4"),
+        ([2, 3, 10], 5, "10-3-2"),
+        ([2, 3, 10], 9, "10-(3-2)"),
+        ([2, 4, 8], 1, "8/4/2"),
+        ([2, 4, 8], 4, "8/(4/2)"),
+        ([2, 4, 8], 4, "8/4*2"),
+        ([1, 2, 3, 4, 5], 15, "1+2+3+4+5"),
+        ([1, 3, 4, 6], 24, "6/(1-3/4)"),
+        ([3, 3, 8, 8], 24, "8/(3-8/3)"),
+        ([1, 5, 5, 5], 24, "5*(5-1/5)"),
+        ([1, 2, 9], 8, "1-2+9"),
+        ([1, 2, 3], -4, "1-2-3"),
+        ([5, 5], 25, "5*5"),
+        ([4, 4, 4, 4], 20, "(4/4+4)*4"),
+        ([2, 3, 4], 20, "Let me see. <answer>(2+3)*4</answer>"),
+        ([2, 3, 4], 20, "<answer>1+1</answer> no: <answer> (2+3)*4 </answer> done"),
+        ([2, 3, 4], 20, "<answer>\n(2+3)*4\n</answer>"),
+        ([2, 3, 4], 20, "<think>2*3*4 = 24, too much</think>(2+3)*4"),
+        ([2, 3, 4], 20, "<think>a</think>b</think> <answer>(2+3)*4</answer>"),
+    ],
+)
+def test_countdown_correct(numbers, target, response):
+    """Mistake: a right expression refused, which teaches the policy away from the answer."""
+    assert reason("countdown", response, {"numbers": numbers, "target": target}) == "correct"
+
+
+@pytest.mark.parametrize(
+    ("numbers", "target", "response"),
+    [
+        ([2, 3, 4], 20, "2+3*4"),
+        ([2, 3, 4], 20, "2*3*4"),
+        ([2, 3, 4], 20, "(2+3)*4+2"),
+        ([2, 3, 4], 20, "5*4"),
+        ([2, 3, 4], 20, "20"),
+        ([2, 3, 4], 5, "2+3"),
+        ([2, 3, 4], 12, "4*3*2/2"),
+        ([2, 3], 23, "23"),
+        ([2, 3, 3], 5, "2+3"),
+        ([2, 3], 8, "2+3+3"),
+        ([12, 3], 6, "1+2+3"),
+        ([7], 8, "7"),
+        ([1, 3], 0, "1/3"),
+        ([1, 3, 3], 1, "1/3*3+3-3"),
+        ([2, 3], 0, "2/3"),
+        ([1, 0], 0, "1/0"),
+        ([1, 0, 5], 0, "5/(1/0)"),
+        ([1, 1, 0, 4], 4, "4+0/(1-1)"),
+        ([2, 3, 4], 20, "<answer>(2+3)*4</answer><answer>2+3+4</answer>"),
+        ([2, 3, 4], 20, "<answer>(2+3)*4</answer></think>2+3+4"),
+        ([49, 49], 1, "1"),
+        ([1, 3, 3, 3], 1, "1/3+3/3-3"),
+    ],
+)
+def test_countdown_wrong(numbers, target, response):
+    """Mistake: a reward for another value, another set of numbers, joined digits, or a division by zero."""
+    assert reason("countdown", response, {"numbers": numbers, "target": target}) == "wrong"
+
+
+@pytest.mark.parametrize(
+    "response",
+    [
+        "(2+3)*4 = 20",
+        "(2+3)*4=20",
+        "20=(2+3)*4",
+        "The answer is (2+3)*4",
+        "(2+3)*4.",
+        "(2+3)*4\n\n(2+3)*4",
+        "(2+3)*4 or 2*3*4",
+        "\\boxed{(2+3)*4}",
+        "$(2+3)*4$",
+        "-2+3*4",
+        "+2+3*4",
+        "4*-(2-3)",
+        "2--3*4",
+        "(2+3)**4",
+        "(2+3)^4",
+        "(2+3)//4",
+        "(2+3)%4",
+        "(2+3)4",
+        "4(2+3)",
+        "(2+3)(4)",
+        "2 3 4",
+        "2+",
+        "*4",
+        "()",
+        "2+()3*4",
+        "((2+3)*4",
+        "(2+3)*4)",
+        ")2+3(*4",
+        "(2+3]*4",
+        "[2+3]*4",
+        "02+3*4",
+        "2.0+3*4",
+        "2e0+3*4",
+        "2_0+3",
+        "0x2+3*4",
+        "٢+3*4",
+        "2٢+3*4",
+        "２+3*4",
+        "²+3*4",
+        "2+3*4#",
+        "(2+3)*4\x00",
+        "int('20')",
+        "<answer>(2+3)*4",
+        "(2+3)*4</answer>",
+        "<ANSWER>(2+3)*4</ANSWER>",
+        "<answer>(2+3)*4 = 20</answer>",
+        "a",
+        "(",
+    ],
+)
+def test_countdown_unparsed(response):
+    """Mistake: a lenient reader, whose gaps a policy with many rollouts finds and then lives on."""
+    assert reason("countdown", response, THREE) == "unparsed"
+
+
+@pytest.mark.parametrize(
+    "response", ["", " \n\t", "<answer></answer>", "<answer> </answer>", "(2+3)*4</think>", "\u00a0"]
+)
+def test_countdown_no_answer(response):
+    """Mistake: an empty answer counted as an attempt, or an answer taken out of the thinking."""
+    assert reason("countdown", response, THREE) == "no_answer"
+
+
+def test_countdown_length_cap():
+    """Mistake: an answer at the cap refused, or one beyond it parsed."""
+    inner = "(2+3)*4 "
+    side = (MAX_ANSWER - len(inner)) // 2
+    longest = "(" * side + inner + ")" * side
+    assert len(longest) == MAX_ANSWER
+    assert reason("countdown", f"  {longest}\n", THREE) == "correct"
+    assert reason("countdown", longest.replace(" ", "  "), THREE) == "unparsed"
+
+
+OPERATORS = {ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv}
+
+
+def value_by_ast(text):
+    """The referee: Python's own parser, over fractions."""
+
+    def walk(node):
+        if isinstance(node, ast.BinOp):
+            return OPERATORS[type(node.op)](walk(node.left), walk(node.right))
+        return Fraction(node.value)
+
+    return walk(ast.parse(text, mode="eval").body)
+
+
+def random_expression(rng, numbers):
+    """A random tree over the numbers in order, with parentheses left out at random: the text decides the value."""
+    if len(numbers) == 1:
+        return str(numbers[0])
+    cut = rng.randrange(1, len(numbers))
+    left, right = random_expression(rng, numbers[:cut]), random_expression(rng, numbers[cut:])
+    space = rng.choice(["", "", " "])
+    text = f"{left}{space}{rng.choice('+-*/')}{space}{right}"
+    return f"({text})" if rng.random() < 0.5 else text
+
+
+def test_countdown_agrees_with_pythons_parser():
+    """Mistake: a slip in precedence, associativity or exactness that no hand-written case happens to meet."""
+    rng = random.Random(0)
+    seen = {"correct": 0, "wrong": 0}
+    for _ in range(5000):
+        numbers = [rng.randint(0, 12) for _ in range(rng.randint(1, 6))]
+        text = random_expression(rng, numbers)
+        rng.shuffle(numbers)
+        try:
+            value = value_by_ast(text)
+        except ZeroDivisionError:
+            value = None
+        whole = value is not None and value.denominator == 1
+        target = int(value) if whole else rng.randint(0, 3)
+        expected = "correct" if whole else "wrong"
+        seen[expected] += 1
+        assert reason("countdown", text, {"numbers": numbers, "target": target}) == expected, text
+        assert reason("countdown", text, {"numbers": numbers, "target": target + 1}) == "wrong", text
+        assert reason("countdown", text, {"numbers": [*numbers, 1], "target": target}) == "wrong", text
+    assert min(seen.values()) > 1000
+
+
+@pytest.mark.filterwarnings("ignore::SyntaxWarning")
+def test_countdown_random_strings_against_pythons_parser():
+    """Mistake: a string that is no expression rewarded, or an expression called unparsed."""
+    rng = random.Random(1)
+    allowed = (ast.Expression, ast.BinOp, ast.Constant, ast.Add, ast.Sub, ast.Mult, ast.Div)
+    parsed = 0
+    for _ in range(50_000):
+        text = "".join(rng.choice("1234+-*/()") for _ in range(rng.randint(1, 7)))
+        try:
+            tree = ast.parse(text, mode="eval")
+            # An empty pair of parentheses is a tuple to Python, `1(2)` a call, `//` and a sign are other nodes.
+            is_expression = all(isinstance(node, allowed) for node in ast.walk(tree))
+        except SyntaxError:
+            is_expression = False
+        parsed += is_expression
+        assert (reason("countdown", text, THREE) != "unparsed") == is_expression, text
+    assert parsed > 1000
+
+
+# --------------------------------------------------------------------------------------------- math
+
+ONE_HALF = ["0.5", ".5", "0.50", "+0.5", "1/2", "2/4", "\\frac{1}{2}", "\\frac12", "\\frac 1 2", "\\frac1{2}"]
+ONE_HALF += ["\\frac{1}2", "\\dfrac{1}{2}", "\\tfrac12", "\\frac{-1}{-2}", "-\\frac{-1}{2}", "50%", "50\\%", "50 \\%"]
+ONE_HALF += ["$\\frac12$", "5e-1", "5E-1", "5 \\times 10^{-1}", "0.05*10^1", "100/2%", "1÷2", "  0.5\n", "50.0%"]
+
+SAME = [
+    *(("1/2", form) for form in ONE_HALF),
+    ("0", "-0"),
+    ("0", "0.000"),
+    ("0", "0/7"),
+    ("5", "5."),
+    ("5", "05"),
+    ("-5", "−5"),
+    ("-5", "- 5"),
+    ("-3/4", "-0.75"),
+    ("-3/4", "\\frac{-3}{4}"),
+    ("-3/4", "\\frac{3}{-4}"),
+    ("-3/4", "-\\frac34"),
+    ("1000", "1,000"),
+    ("1000", "1{,}000"),
+    ("1000", "1\\,000"),
+    ("1000", "1,\\!000"),
+    ("1,000", "1e3"),
+    ("1234567.5", "1,234,567.5"),
+    ("1234567", "1\\,234\\,567"),
+    ("1000/3", "1,000/3"),
+    ("1000/3", "\\frac{1,000}{3}"),
+    ("602000000000000000000000", "6.02e23"),
+    ("6.02e23", "6.02 \\times 10^{23}"),
+    ("6.02e23", "6.02\\cdot10^{23}"),
+    ("6.02e23", "6.02 × 10^23"),
+    ("6.02e23", "60.2E+22"),
+    ("1e-7", "0.0000001"),
+    ("1e1000", "10e999"),
+    ("200%", "2"),
+    ("0.1", "1/10"),
+    ("123456789012345678901234567890", "123456789012345678901234567890.0"),
+]
+
+
+@pytest.mark.parametrize(("gold", "answer"), SAME)
+def test_math_correct(gold, answer):
+    """Mistake: one number in two notations taken for two numbers, in either order."""
+    assert reason("math", f"Therefore \\boxed{{{answer}}}.", gold) == "correct"
+    assert reason("math", f"Therefore \\boxed{{{gold}}}.", answer) == "correct"
+
+
+@pytest.mark.parametrize(
+    ("gold", "answer"),
+    [
+        ("1e-7", "2e-7"),
+        ("1e-7", "0"),
+        ("1e-1000", "0"),
+        ("50", "50%"),
+        ("50%", "50"),
+        ("1/3", "0.333333333333333333"),
+        ("0.1", "0.1000000000000000055511151231257827"),
+        ("9007199254740993", "9007199254740992"),
+        ("1e23", "99999999999999991611392"),
+        ("5", "-5"),
+        ("1/2", "2/1"),
+        ("12", "1/2"),
+        ("1/2", "12"),
+        ("1000", "1.000"),
+        ("10", "1e10"),
+        ("6.02e23", "6.02e22"),
+        ("5", "5e1"),
+        ("123456789012345678901234567890", "123456789012345678901234567891"),
+    ],
+)
+def test_math_wrong(gold, answer):
+    """Mistake: two numbers taken for one, by floats, by tolerances, or by a reading that drops a part."""
+    assert reason("math", f"\\boxed{{{answer}}}", gold) == "wrong"
+
+
+NOT_NUMBERS = ["", " ", "3=5", "x=5", "x", "5,", "1,00", "1,0000", "1000,000", ",500", "1 000", "1 2", "5 or 6", "5;6"]
+NOT_NUMBERS += ["1\\frac{1}{2}", "3\\frac12", "1 1/2", "\\frac123", "\\frac{1}{0}", "1/0", "0/0", "\\frac{1}", "1/2/3"]
+NOT_NUMBERS += [
+    "1/-2",
+    "1.5/2",
+    "--5",
+    "+-5",
+    "5-",
+    "1+1",
+    "2*3",
+    "2^3",
+    "10^3",
+    "10^{3}",
+    "1.2.3",
+    ".",
+    "-",
+    "$",
+    "$$",
+]
+NOT_NUMBERS += ["%", "e5", ".e5", "5e", "5e1.5", "1e1001", "1e-1001", "1e999999999", "0e999999999", "inf", "nan", "١٢"]
+NOT_NUMBERS += [
+    "５",
+    "²",
+    "½",
+    "1_000",
+    "0x10",
+    "\\text{5}",
+    "5\\text{ cm}",
+    "5^\\circ",
+    "\\$5",
+    "$5",
+    "(5)",
+    "{5}",
+    "\\{5\\}",
+]
+NOT_NUMBERS += [
+    "\\boxed{5}",
+    "5\x00",
+    "\x005",
+    "\ud800",
+    "5\ud800",
+    "9**9**9",
+    "(10^{9})!",
+    "\\sqrt{25}",
+    "5\\\\",
+    "True",
+]
+NOT_NUMBERS += ["1 \\times 10^{9^9}", "1\\times10^{1001}", "1 \\times 10", "\\infty", "\\frac{\\frac12}{3}", "5%%"]
+
+
+@pytest.mark.parametrize("answer", NOT_NUMBERS)
+def test_math_unparsed(answer):
+    """Mistake: a box that is no single number rescued by a number inside it or before it."""
+    assert reason("math", f"The answer is 5. \\boxed{{5}} or rather \\boxed{{{answer}}} = 5", "5") == "unparsed"
+    assert read_number(answer) is None
+
+
+@pytest.mark.parametrize(
+    ("response", "expected"),
+    [
+        ("\\boxed{5}", "correct"),
+        ("\\boxed {5}", "correct"),
+        ("\\boxed\n{ 5 }", "correct"),
+        ("\\\\boxed{5}", "correct"),
+        ("\\\\boxed{4} \\\\boxed{5}", "correct"),
+        ("\\\\\\boxed{4} \\\\\\boxed{5}", "correct"),
+        ("\\boxed{4} \\\\{\\boxed{5}", "correct"),
+        ("$$\\boxed{5}$$", "correct"),
+        ("\\boxed{4} no, \\boxed{5}", "correct"),
+        ("\\boxed{5} no, \\boxed{4}", "wrong"),
+        ("\\boxed{5} no, \\boxed{4", "correct"),
+        ("{ \\boxed{5}", "correct"),
+        ("} \\boxed{5} }", "correct"),
+        ("\\{ \\boxed{5}", "correct"),
+        ("\\text{so \\boxed{5}}", "correct"),
+        ("\\boxed{5} {}", "correct"),
+        ("\\boxed{\\boxed{5}}", "unparsed"),
+        ("\\boxed{4 \\boxed{5}}", "unparsed"),
+        ("\\boxed{4 \\boxed{5}", "correct"),
+        ("\\boxed{5\\}}", "unparsed"),
+        ("\\boxed{5} \\boxed{\\{4}", "unparsed"),
+        ("\\boxed{}", "unparsed"),
+        ("<think>\\boxed{4}</think>\\boxed{5}", "correct"),
+        ("<think>\\boxed{4</think>\\boxed{5}", "correct"),
+        ("\\boxed{5}</think>", "no_answer"),
+        ("\\boxed{5}</think> It is 5.", "no_answer"),
+        ("", "no_answer"),
+        ("5", "no_answer"),
+        ("The answer is 5.", "no_answer"),
+        ("\\boxed 5", "no_answer"),
+        ("\\boxed{5", "no_answer"),
+        ("\\boxed5}", "no_answer"),
+        ("boxed{5}", "no_answer"),
+        ("\\Boxed{5}", "no_answer"),
+        ("\\boxed\\{5\\}", "no_answer"),
+        ("\\boxed{\\frac{5}{1}}", "correct"),
+        ("\\boxed{\\frac{5}{1}", "no_answer"),
+    ],
+)
+def test_math_box(response, expected):
+    """Mistake: the wrong box read, a half-written one read, or a number taken from outside of any box."""
+    assert reason("math", response, "5") == expected
+
+
+def test_math_box_distance():
+    """Mistake: a cut that loses the box of an honest response, or runaway text scanned in full."""
+    assert reason("math", "\\boxed{5}" + "." * 100_000, "5") == "correct"
+    assert reason("math", "\\boxed{5}" + "." * (MAX_BOX_DISTANCE - 9), "5") == "correct"
+    assert reason("math", "\\boxed{5}" + "." * MAX_BOX_DISTANCE, "5") == "no_answer"
+
+
+def test_math_notations_agree():
+    """Mistake: a notation that drops a sign, a digit or a group for some numbers only."""
+    rng = random.Random(2)
+    for _ in range(3000):
+        tenths = 10 ** rng.randint(0, 5)
+        sign, digits = rng.choice(["", "-"]), rng.randint(0, 10**8)
+        value = Fraction(digits if sign == "" else -digits, tenths)
+        whole, rest = divmod(digits, tenths)
+        decimals = f"{rest * 10**5 // tenths:05d}"
+        forms = [
+            f"{sign}{whole}.{decimals}",
+            f"{sign}{whole:,}.{decimals}",
+            f"{sign}{digits}/{tenths}",
+            f"{sign}{digits:,}/{tenths:,}",
+            f"{sign}\\frac{{{digits}}}{{{tenths}}}",
+            f"\\frac{{{sign}{digits}}}{{{tenths}}}",
+            f"{sign}{digits}00e-{len(str(tenths)) + 1}",
+            f"{sign}{whole}.{decimals}00 \\times 10^{{0}}",
+            f"{sign}0.0{digits:09d} \\times 10^{{{10 - len(str(tenths)) + 1}}}",
+            f"{sign}{digits}00/{tenths}%",
+        ]
+        for form in forms:
+            assert read_number(form) == value, form
+
+
+def test_math_reads_what_python_reads():
+    """Mistake: a plain decimal or exponent read differently from the rest of the world."""
+    rng = random.Random(3)
+    accepted = 0
+    for _ in range(50_000):
+        text = "".join(rng.choice("0123.e+-/") for _ in range(rng.randint(1, 6)))
+        number = read_number(text)
+        try:
+            expected = Fraction(text)
+        except (ValueError, ZeroDivisionError):
+            expected = None
+        if expected is not None and abs(int(text.partition("e")[2] or 0)) > 1000:
+            expected = None
+        assert number == expected, text
+        accepted += number is not None
+    assert accepted > 1000
+
+
+# ----------------------------------------------------------------------------------- hostile responses
+
+HOSTILE = {
+    "nul bytes": "\x00" * 10_000_000,
+    "digits": "9" * 10_000_000,
+    "spaces": " " * 10_000_000 + "2",
+    "parentheses": "(" * 100_000 + "2" + ")" * 100_000,
+    "short deep parentheses": "(" * 499 + "2" + ")" * 499,
+    "operators": "2+" * 500_000 + "2",
+    "tower": "9**9**9**9",
+    "braces": "\\boxed" + "{" * 10_000_000,
+    "balanced braces": "\\boxed" + "{" * 100_000 + "}" * 100_000,
+    "boxes": "\\boxed{" * 1_500_000,
+    "nested boxes": "\\boxed{" * 100_000 + "2" + "}" * 100_000,
+    "spaced boxes": "\\boxed  " * 1_000_000,
+    "box, spaces": "\\boxed" + " " * 10_000_000,
+    "backslashes": "\\" * 10_000_000 + "boxed{2}}",
+    "answers": "<answer>" * 1_000_000 + "</answer>" * 1_000_000,
+    "thoughts": "</think>" * 1_000_000,
+    "surrogates": "\ud800" * 1000 + "\\boxed{\udfff}",
+    "boxed digits": "\\boxed{" + "9" * 5_000 + "}",
+    "boxed many digits": "\\boxed{" + "9" * 999_000 + "}",
+    "boxed 999 digits": "\\boxed{" + "9" * 999 + "}",
+    "boxed exponent": "\\boxed{1e999999999}",
+    "boxed long exponent": "\\boxed{1e" + "9" * 900 + "}",
+    "boxed power": "\\boxed{1 \\times 10^{" + "9" * 900 + "}}",
+    "boxed groups": "\\boxed{1" + ",000" * 249 + "x}",
+    "boxed spaces": "\\boxed{1" + " " * 990 + "x}",
+    "boxed fraction": "\\boxed{" + "9" * 499 + "/" + "9" * 498 + "1}",
+    "boxed fractions": "\\boxed{" + "\\frac{1}{" * 100 + "2" + "}" * 100 + "}",
+    "boxed factorial": "\\boxed{(10^{9})!}",
+    "arabic digits": "\\boxed{" + "٣" * 900 + "}",
+    "code": "__import__('os').system('true')",
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("name", HOSTILE)
+def test_hostile_text_is_judged_in_bounded_time(kind, name):
+    """Mistake: an exception, a quadratic scan or a giant number that one response stops a whole run with."""
+    reference = {"countdown": {"numbers": [2, 2], "target": 4}, "math": "12345"}[kind]
+    start = time.perf_counter()
+    assert reason(kind, HOSTILE[name], reference) != "correct"
+    # Milliseconds when idle; a quadratic scan of these takes minutes.
+    assert time.perf_counter() - start < 5
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_never_raises_on_random_text(kind):
+    """Mistake: an exception on some odd mix of bytes, digits and markup."""
+    rng = random.Random(4)
+    pieces = [
+        "\\boxed{",
+        "\\frac",
+        "{",
+        "}",
+        "\\",
+        "<answer>",
+        "</answer>",
+        "</think>",
+        "$",
+        "%",
+        ",",
+        "{,}",
+        "\\,",
+        "e",
+    ]
+    pieces += [
+        "1",
+        "23",
+        "0",
+        "9" * 30,
+        ".",
+        "/",
+        "+",
+        "-",
+        "*",
+        "(",
+        ")",
+        " ",
+        "\n",
+        "\x00",
+        "٣",
+        "×",
+        "\ud800",
+        "10^",
+    ]
+    reference = {"countdown": THREE, "math": "23"}[kind]
+    known = {"correct", "wrong", "unparsed", "no_answer"}
+    for _ in range(20_000):
+        mixed = "".join(rng.choices(pieces, k=rng.randint(0, 12)))
+        noise = rng.randbytes(rng.randint(0, 40)).decode("latin-1")
+        for response in (mixed, noise, f"\\boxed{{{mixed}}}", f"\\boxed{{{noise}}}"):
+            assert reason(kind, response, reference) in known
+
+
+# --------------------------------------------------------------------------------- the caller's mistakes
+
+
+@pytest.mark.parametrize("kind", ["maths", "", None, ["math"], 3])
+def test_unknown_kind(kind):
+    """Mistake: a misspelt kind that scores 0 for a whole run, or an error that hides what would be right."""
+    with pytest.raises(ValueError, match=r"unknown kind .*countdown, math"):
+        verify(kind, "\\boxed{2}", "2")
+
+
+BROKEN_REFERENCES = [
+    ("math", 2, "text naming one number"),
+    ("math", None, "text naming one number"),
+    ("math", "", "text naming one number"),
+    ("math", "x", "text naming one number"),
+    ("math", "\\boxed{2}", "without a box"),
+    ("math", "1/0", "text naming one number"),
+    ("math", "1e1001", "text naming one number"),
+    ("math", "9" * (MAX_ANSWER + 1), "text naming one number"),
+    ("countdown", "24", "a countdown reference is"),
+    ("countdown", [], "a countdown reference is"),
+    ("countdown", {"numbers": [1]}, "a countdown reference is"),
+    ("countdown", {"numbers": [1], "target": 1, "ops": "+"}, "a countdown reference is"),
+    ("countdown", {"numbers": [], "target": 1}, "a list of 1 to 32"),
+    ("countdown", {"numbers": [1] * 33, "target": 1}, "a list of 1 to 32"),
+    ("countdown", {"numbers": "12", "target": 1}, "a list of 1 to 32"),
+    ("countdown", {"numbers": [1, "2"], "target": 1}, "must be integers"),
+    ("countdown", {"numbers": [1, 2.0], "target": 1}, "must be integers"),
+    ("countdown", {"numbers": [1, True], "target": 1}, "must be integers"),
+    ("countdown", {"numbers": [1, -2], "target": 1}, "must be integers"),
+    ("countdown", {"numbers": [10**9], "target": 1}, "must be integers"),
+    ("countdown", {"numbers": [10**5000], "target": 1}, "too large to print"),
+    ("countdown", {"numbers": [1], "target": 1.0}, "`target` must be an integer"),
+    ("countdown", {"numbers": [1], "target": True}, "`target` must be an integer"),
+    ("countdown", {"numbers": [1], "target": None}, "`target` must be an integer"),
+]
+
+
+@pytest.mark.parametrize(("kind", "reference", "message"), BROKEN_REFERENCES)
+def test_broken_reference(kind, reference, message):
+    """Mistake: a gold that does not parse and makes every response right, or every response wrong."""
+    with pytest.raises(ValueError, match=message):
+        verify(kind, "\\boxed{2}", reference)
+    with pytest.raises(ValueError, match=f"item 1: .*{message}"):
+        verify_batch([("math", "", "2"), (kind, "\\boxed{2}", reference)])
+
+
+def test_response_must_be_text():
+    """Mistake: tokens or bytes handed in and scored 0, instead of an error that says to decode them."""
+    for response in (None, b"\\boxed{2}", [1, 2]):
+        with pytest.raises(ValueError, match="decode"):
+            verify("math", response, "2")
+        with pytest.raises(ValueError, match=r"item 0: .*decode"):
+            verify_batch([("math", response, "2")])
+
+
+# ------------------------------------------------------------------------------------------ batches
+
+
+def test_batch_equals_one_by_one_in_order():
+    """Mistake: verdicts in another order, or different from `verify`, once duplicates are removed."""
+    rng = random.Random(5)
+    countdown = [{"numbers": [2, 3, 4], "target": target} for target in (20, 14, 24, 9)]
+    texts = ["(2+3)*4", "2+3*4", "2*3*4", "2+3+4", "2+3", "", "?", "\\boxed{20}", "\\boxed{14.0}", "\\boxed{x}"]
+    items = [
+        ("countdown", rng.choice(texts), rng.choice(countdown))
+        if rng.random() < 0.5
+        else ("math", rng.choice(texts), rng.choice(["20", "14"]))
+        for _ in range(2000)
+    ]
+    verdicts = verify_batch(items)
+    assert verdicts == [verify(*item) for item in items]
+    assert {verdict.reason for verdict in verdicts} == {"correct", "wrong", "unparsed", "no_answer"}
+    assert verify_batch(iter(items)) == verdicts
+    assert verify_batch(items, workers=2, timeout_s=1.0) == verdicts
+    assert verify_batch([]) == []
+
+
+def test_batch_does_not_mix_problems():
+    """Mistake: one problem's verdict given to another, whose response is the same text."""
+    # Each reference is gone from this generator once it is handed out: its id must not return on a later one.
+    targets = random.Random(6).choices([20, 21], k=1000)
+    items = (("countdown", "(2+3)*4", {"numbers": [2, 3, 4], "target": target}) for target in targets)
+    expected = ["correct" if target == 20 else "wrong" for target in targets]
+    assert [verdict.reason for verdict in verify_batch(items)] == expected
+    same_text = [("math", "\\boxed{5}", "5"), ("math", "\\boxed{5}", "6"), ("countdown", "\\boxed{5}", THREE)]
+    assert [verdict.reason for verdict in verify_batch(same_text)] == ["correct", "wrong", "unparsed"]
+
+
+def test_batch_judges_each_distinct_response_once(monkeypatch):
+    """Mistake: the work done once per rollout, of which there are N = 512, instead of once per distinct rollout."""
+    calls = {"check": 0, "judge": 0}
+    check, judge = KINDS["math"]
+
+    def counted(name, function):
+        def call(*args):
+            calls[name] += 1
+            return function(*args)
+
+        return call
+
+    monkeypatch.setitem(module.KINDS, "math", (counted("check", check), counted("judge", judge)))
+    verify_batch([("math", response, "5") for response in ["\\boxed{5}", "\\boxed{6}"] * 256])
+    assert calls == {"check": 1, "judge": 2}
+
+
+@pytest.mark.parametrize("arguments", [{"workers": 0}, {"workers": -1}, {"workers": 1.5}, {"timeout_s": 0}])
+def test_batch_arguments(arguments):
+    """Mistake: a nonsensical limit taken in silence while no kind needs it, to fail on the day one does."""
+    with pytest.raises(ValueError, match=next(iter(arguments))):
+        verify_batch([], **arguments)
+    for timeout_s in (float("nan"), float("inf"), -1.0):
+        with pytest.raises(ValueError, match="timeout_s"):
+            verify_batch([], timeout_s=timeout_s)
+
+
+def test_verdict_is_a_reward_and_a_reason():
+    """Mistake: callers that unpack a verdict get its fields in another order."""
+    assert verify("math", "\\boxed{2}", "2") == Verdict(reward=1.0, reason="correct") == (1.0, "correct")
+
+
+# ------------------------------------------------------------------------------------------ loading
+
+
+def write(path, *lines):
+    path.write_bytes(b"\n".join(line if isinstance(line, bytes) else line.encode() for line in lines))
+    return path
+
+
+def test_load_problems(tmp_path):
+    """Mistake: a field lost or changed on the way from the file, or a line cut where JSON does not end."""
+    chat = [{"role": "system", "content": ""}, {"role": "user", "content": "Make 20 of 2, 3 and 4.\u2028Go."}]
+    records = [
+        GOOD,
+        {"prompt": chat, "kind": "countdown", "reference": THREE},
+        {"prompt": "¿½?", "kind": "math", "reference": "\\frac12"},
+    ]
+    lines = [json.dumps(record, ensure_ascii=False) for record in records]
+    path = write(tmp_path / "p.jsonl", lines[0] + "\r", "", lines[1], "  ", lines[2], "", "")
+    problems = load_problems(path)
+    assert problems == [Problem(**record) for record in records] == load_problems(str(path))
+    assert verify(problems[1].kind, "(2+3)*4", problems[1].reference).reason == "correct"
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("{", "not a line of JSON"),
+        ('{"prompt": "a"', "not a line of JSON"),
+        (json.dumps(GOOD) + json.dumps(GOOD), "not a line of JSON"),
+        (json.dumps(GOOD) + ",", "not a line of JSON"),
+        ("[" * 100_000, "not a line of JSON"),
+        ('{"prompt": "a", "kind": "math", "reference": ' + "9" * 5000 + "}", "not a line of JSON"),
+        (b'{"prompt": "\xff", "kind": "math", "reference": "2"}', "not UTF-8"),
+        ("[]", "a problem is a JSON object"),
+        ("null", "a problem is a JSON object"),
+        ("{}", "`prompt` is missing"),
+        ('{"prompt": "a", "kind": "math"}', "`reference` is missing"),
+        ('{"prompt": "a", "reference": "2"}', "`kind` is missing"),
+        (json.dumps(GOOD | {"answer": 2}), "unknown keys .'answer'."),
+        (json.dumps(GOOD | {"kind": "maths"}), "unknown kind 'maths': use one of countdown, math"),
+        (json.dumps(GOOD | {"kind": ["math"]}), "unknown kind"),
+        (json.dumps(GOOD | {"prompt": ""}), "`prompt` is empty"),
+        (json.dumps(GOOD | {"prompt": " \n"}), "`prompt` is empty"),
+        (json.dumps(GOOD | {"prompt": None}), "`prompt` must be text or a list of chat messages"),
+        (json.dumps(GOOD | {"prompt": []}), "`prompt` must be text or a list of chat messages"),
+        (json.dumps(GOOD | {"prompt": {"role": "user", "content": "a"}}), "`prompt` must be text or a list"),
+        (json.dumps(GOOD | {"prompt": ["a"]}), "a chat message is"),
+        (json.dumps(GOOD | {"prompt": [{"role": "user"}]}), "a chat message is"),
+        (json.dumps(GOOD | {"prompt": [{"role": "user", "content": None}]}), "a chat message is"),
+        (json.dumps(GOOD | {"prompt": [{"role": "user", "content": "a", "name": "b"}]}), "a chat message is"),
+        (json.dumps(GOOD | {"reference": 2}), "text naming one number"),
+        (json.dumps(GOOD | {"reference": "two"}), "text naming one number"),
+        (json.dumps(GOOD | {"kind": "countdown"}), "a countdown reference is"),
+        (json.dumps(GOOD | {"kind": "countdown", "reference": {"numbers": [1.5], "target": 1}}), "must be integers"),
+        (
+            '{"prompt": "a", "kind": "countdown", "reference": {"numbers": [1], "target": NaN}}',
+            "`target` must be an int",
+        ),
+    ],
+)
+def test_broken_line_is_named(tmp_path, line, message):
+    """Mistake: a broken line skipped, or an error that does not say which line and what to change."""
+    path = write(tmp_path / "p.jsonl", json.dumps(GOOD), "", line, json.dumps(GOOD))
+    with pytest.raises(ValueError, match=rf"p\.jsonl, line 3: .*{message}") as error:
+        load_problems(path)
+    assert type(error.value) is ValueError
+    assert len(str(error.value)) < 600
+
+
+def test_no_problems(tmp_path):
+    """Mistake: a run that starts on nothing, because its file is empty or not there."""
+    for content in (b"", b"\n \n"):
+        with pytest.raises(ValueError, match="holds no problem"):
+            load_problems(write(tmp_path / "p.jsonl", content))
+    with pytest.raises(FileNotFoundError, match=r"no problems at .*nowhere\.jsonl"):
+        load_problems(tmp_path / "nowhere.jsonl")
+    with pytest.raises(FileNotFoundError, match="no problems at"):
+        load_problems(tmp_path)
+
+
+def test_import_needs_no_torch():
+    """Mistake: every worker process that judges text pays for torch's import and memory."""
+    code = "import sys, verify; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], cwd=Path(module.__file__).parent).returncode == 0

@@ -1,0 +1,206 @@
+"""The embedded default, made from nothing: a policy of 0.1M parameters and its countdown problems.
+
+    python tiny/make.py            writes tiny/policy/, tiny/train.jsonl and tiny/test.jsonl (a few minutes, CPU)
+
+Section 4.2 in the small: BroRL needs a policy that already finds answers (pass@64 near 1) but rarely
+(pass@1 near 0.2), a verifier, and training problems that the test set knows nothing of. A problem is
+four digits and a target, `3579:24=`; an answer is an expression over exactly these digits, `3*5+9...`.
+
+  universe   every (multiset of four digits 1-9, target 1-99) that some expression `a.b.c.d` reaches,
+             where each dot is one of + - * / and there are no parentheses: at most 4! 4^3 = 1536
+             expressions a problem, so a policy's exact Q_pos can be summed
+  split      512 problems are held out; 4,096 of the others are the training set; imitation sees the others
+  cold start next-token prediction on the response of (problem, expression) pairs. A share of the
+             expressions (30%) is over the right digits but misses the target: the policy learns the
+             form of an answer better than how to be right, which is what reinforcement learning starts from
+"""
+
+import argparse
+import itertools
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import torch
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+from tqdm import tqdm
+from transformers import GenerationConfig, PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
+
+OPERATORS = "+-*/"
+EOS = "<eos>"  # also the padding token, as in many released models: masks must come from lengths
+CHARACTERS = "0123456789+-*/()=:, "
+RESPONSE = 8  # four digits, three operators, EOS
+
+
+def make_tokenizer() -> PreTrainedTokenizerFast:
+    """One token per character; a character outside the vocabulary becomes <unk>."""
+    vocabulary = {token: i for i, token in enumerate([EOS, "<unk>", *CHARACTERS])}
+    tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="<unk>"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Split("", "isolated")
+    tokenizer.decoder = decoders.Fuse()
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer,
+        eos_token=EOS,
+        pad_token=EOS,
+        unk_token="<unk>",
+        padding_side="left",
+        clean_up_tokenization_spaces=False,
+    )
+
+
+def make_policy(tokenizer: PreTrainedTokenizerFast) -> Qwen2ForCausalLM:
+    """Qwen2, two layers of width 64, four query heads over two key heads, tied embeddings."""
+    config = Qwen2Config(
+        vocab_size=len(tokenizer),
+        hidden_size=64,
+        intermediate_size=192,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        max_position_embeddings=1024,
+        tie_word_embeddings=True,
+        bos_token_id=None,
+        eos_token_id=tokenizer.eos_token_id,
+        pad_token_id=tokenizer.pad_token_id,
+        dtype=torch.float32,
+    )
+    policy = Qwen2ForCausalLM(config)
+    policy.generation_config = GenerationConfig(
+        eos_token_id=tokenizer.eos_token_id, pad_token_id=tokenizer.pad_token_id, max_new_tokens=RESPONSE
+    )
+    return policy
+
+
+def evaluate(digits: np.ndarray, operators: tuple[int, int, int]) -> np.ndarray:
+    """Values of `a.b.c.d` for rows of digits (R, 4) and three operator indices, with the usual precedence.
+
+    Exact enough to test for an integer at 1e-9: every value is a fraction with denominator <= 729.
+    """
+    total, term = np.zeros(len(digits)), digits[:, 0].astype(float)
+    for operator, digit in zip(operators, digits[:, 1:].T, strict=True):
+        match OPERATORS[operator]:
+            case "*":
+                term = term * digit
+            case "/":
+                term = term / digit
+            case sign:
+                total, term = total + term, digit if sign == "+" else -digit
+    return total + term
+
+
+class Universe:
+    """All problems and, for each, all expressions: `rows` sorted so that a problem's solutions are one slice."""
+
+    def __init__(self):
+        multisets = list(itertools.combinations_with_replacement(range(1, 10), 4))
+        digits, owner = [], []
+        for i, multiset in enumerate(multisets):
+            orders = sorted(set(itertools.permutations(multiset)))
+            digits += orders
+            owner += [i] * len(orders)
+        digits, owner = np.array(digits), np.array(owner)
+
+        values, operators = [], list(itertools.product(range(4), repeat=3))
+        for triple in operators:
+            values.append(evaluate(digits, triple))
+        value = np.stack(values, 1).ravel()  # one row per (order of the digits, operators)
+        self.digits = np.repeat(digits, len(operators), 0)
+        self.operators = np.tile(np.array(operators), (len(digits), 1))
+        self.owner = np.repeat(owner, len(operators))
+        target = np.rint(value).astype(int)
+        solves = (np.abs(value - target) < 1e-9) & (target >= 1) & (target <= 99)
+
+        rows = np.flatnonzero(solves)
+        key = self.owner[rows] * 100 + target[rows]
+        self.rows = rows[np.argsort(key, kind="stable")]
+        keys, self.start, self.count = np.unique(np.sort(key), return_index=True, return_counts=True)
+        self.problems = np.stack([keys // 100, keys % 100], 1)  # (problems, 2): index of the multiset, target
+        self.multisets = np.array(multisets)
+        # rows of each multiset are contiguous, so a wrong expression is a draw from this slice
+        self.first = np.searchsorted(self.owner, np.arange(len(multisets)))
+        self.last = np.searchsorted(self.owner, np.arange(len(multisets)), side="right")
+
+    def text(self, row: int) -> str:
+        a, b, c, d = self.digits[row]
+        x, y, z = (OPERATORS[i] for i in self.operators[row])
+        return f"{a}{x}{b}{y}{c}{z}{d}"
+
+    def prompt(self, problem: int, rng: np.random.Generator) -> tuple[str, list[int], int]:
+        multiset, target = self.problems[problem]
+        numbers = rng.permutation(self.multisets[multiset]).tolist()
+        return "".join(map(str, numbers)) + f":{target}=", numbers, int(target)
+
+
+def write_problems(path: Path, universe: Universe, problems: np.ndarray, rng: np.random.Generator) -> None:
+    with path.open("w") as file:
+        for problem in problems:
+            prompt, numbers, target = universe.prompt(problem, rng)
+            row = {"prompt": prompt, "kind": "countdown", "reference": {"numbers": numbers, "target": target}}
+            file.write(json.dumps(row) + "\n")
+
+
+def imitate(policy, tokenizer, universe, pool, steps, batch, learning_rate, wrong, rng) -> None:
+    """Cross-entropy on the response tokens of random (problem, expression) pairs, cosine learning rate."""
+    optimizer = torch.optim.AdamW(policy.parameters(), lr=learning_rate, weight_decay=0.01)
+    scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)
+    bar = tqdm(range(steps), desc="imitation", unit="step")
+    for step in bar:
+        texts = []
+        for problem in rng.choice(pool, batch):
+            if rng.random() < wrong:
+                multiset = universe.problems[problem, 0]
+                row = rng.integers(universe.first[multiset], universe.last[multiset])
+            else:
+                row = universe.rows[universe.start[problem] + rng.integers(universe.count[problem])]
+            texts.append(universe.prompt(problem, rng)[0] + universe.text(row) + EOS)
+        tokens = tokenizer(texts, padding=True, return_tensors="pt")  # left-padded: responses end together
+        labels = tokens.input_ids.clone()
+        labels[:, :-RESPONSE] = -100
+        loss = policy(**tokens, labels=labels).loss
+        optimizer.zero_grad()
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(policy.parameters(), 1.0)
+        optimizer.step()
+        scheduler.step()
+        if step % 50 == 0:
+            bar.set_postfix(loss=f"{loss.item():.3f}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, default=Path(__file__).parent, help="folder to write into")
+    parser.add_argument("--steps", type=int, default=2500, help="imitation steps")
+    parser.add_argument("--batch", type=int, default=256, help="expressions per imitation step")
+    parser.add_argument("--learning_rate", type=float, default=3e-3, help="peak learning rate of the imitation")
+    parser.add_argument("--wrong", type=float, default=0.3, help="share of expressions that miss the target")
+    parser.add_argument("--train", type=int, default=4096, help="training problems")
+    parser.add_argument("--test", type=int, default=512, help="held-out problems")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the split, the problems and the policy")
+    args = parser.parse_args()
+    if args.out.exists() and not args.out.is_dir():
+        sys.exit(f"--out {args.out} is a file: name a folder")
+    args.out.mkdir(parents=True, exist_ok=True)
+
+    rng = np.random.default_rng(args.seed)
+    torch.manual_seed(args.seed)
+    universe = Universe()
+    shuffled = rng.permutation(len(universe.problems))
+    held_out, pool = shuffled[: args.test], shuffled[args.test :]
+    if len(pool) < args.train:
+        sys.exit(f"--train {args.train} + --test {args.test} exceed the universe of {len(shuffled)} problems")
+    write_problems(args.out / "test.jsonl", universe, held_out, rng)
+    write_problems(args.out / "train.jsonl", universe, pool[: args.train], rng)
+    print(f"{len(shuffled):,} problems; {args.train:,} to train on, {args.test:,} held out")
+
+    tokenizer = make_tokenizer()
+    policy = make_policy(tokenizer)
+    print(f"policy: {sum(p.numel() for p in policy.parameters()):,} parameters, {len(tokenizer)} tokens")
+    imitate(policy, tokenizer, universe, pool, args.steps, args.batch, args.learning_rate, args.wrong, rng)
+    tokenizer.save_pretrained(args.out / "policy")
+    policy.save_pretrained(args.out / "policy")
+    print(f"wrote {args.out / 'policy'}; `python train.py --eval_only` scores it")
+
+
+if __name__ == "__main__":
+    main()
