@@ -50,12 +50,13 @@ def masses(p: Tensor, correct: Tensor, sampled: Tensor) -> Masses:
 
     p: (..., V), sums to 1 over the last dimension. correct, sampled: bool, broadcastable to p.
     q_neg is summed over the incorrect tokens rather than taken as 1 - q_pos, which would lose the
-    small masses to rounding.
+    small masses to rounding. A mass is at most 1: a sum that rounds to 1 + 1e-7 would make pass@k NaN
+    and Theorem 1's first terms negative.
     """
     _check_bool(correct=correct, sampled=sampled)
 
     def mass(x: Tensor, members: Tensor) -> Tensor:
-        return torch.where(members, x, 0).sum(-1)
+        return torch.where(members, x, 0).sum(-1).clamp(max=1)
 
     p2 = p * p
     return Masses(
@@ -164,14 +165,22 @@ def total_unsampled_second_moment(p: Tensor, n: int | Tensor, members: Tensor | 
     `members` (bool, broadcastable to p) limits the sum: `correct` predicts U_pos2, `~correct` U_neg2.
     """
     moments = expected_unsampled_second_moment(p, n)
-    return (moments if members is None else torch.where(members, moments, 0)).sum(-1)
+    if members is None:
+        return moments.sum(-1)
+    _check_bool(members=members)
+    return torch.where(members, moments, 0).sum(-1)
 
 
 # ------------------------------------------------------------------------------------------- pass@k
 
 
 def pass_at_k(q_pos: Tensor, k: int) -> Tensor:
-    """pass@k = 1 - (1 - Q_pos)^k (section 2), for one problem or elementwise for many; average over tasks."""
+    """pass@k = 1 - (1 - Q_pos)^k (section 2), elementwise over problems; average it over tasks.
+
+    Raises ValueError unless k >= 1.
+    """
+    if k < 1:
+        raise ValueError(f"pass@k needs k >= 1, got k={k}")
     return -torch.expm1(torch.special.xlog1py(torch.as_tensor(k, dtype=q_pos.dtype, device=q_pos.device), -q_pos))
 
 
@@ -215,7 +224,12 @@ PRORL = {
     "temperature": Setting(1.0, "paper silent: ProRLv2 scripts (ProRL v1: 1.2)"),
     "top_p": Setting(1.0, "paper silent: ProRLv2 scripts; sampling the policy itself while training"),
     "reference_reset_steps": Setting(500, "section 3.1 (periodic reset); paper silent on the period: ProRLv2, 200-500"),
-    "max_response_tokens": Setting(8192, "section 3.2"),
+    "max_response_tokens": Setting(8192, "section 3.2: the context; we count the response alone"),
+    "max_steps": Setting(535, "table 1"),
+    "eval_samples": Setting(16, "section 4.2.1"),
+    "eval_temperature": Setting(0.6, "section 4.2.1"),
+    "eval_top_p": Setting(0.95, "section 4.2.1"),
+    "eval_every": Setting(10, "paper silent: ours"),
 }
 
 BRORL = PRORL | {
@@ -225,7 +239,8 @@ BRORL = PRORL | {
         scaled_learning_rate(1e-6, b_new=128 * 512, b_0=512 * 16), "section 3.2: η_0 sqrt(65,536 / 8,192) = 2.83 η_0"
     ),
     "updates_per_step": Setting(8, "section 3.2: unchanged from ProRL"),
-    "max_response_tokens": Setting(16384, "section 3.2"),
+    "max_response_tokens": Setting(16384, "section 3.2: the context; we count the response alone"),
+    "max_steps": Setting(191, "table 1"),
 }
 
 RECIPES = {"brorl": BRORL, "prorl": PRORL}

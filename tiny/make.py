@@ -9,7 +9,8 @@ four digits and a target, `3579:24=`; an answer is an expression over exactly th
   universe   every (multiset of four digits 1-9, target 1-99) that some expression `a.b.c.d` reaches,
              where each dot is one of + - * / and there are no parentheses: at most 4! 4^3 = 1536
              expressions a problem, so a policy's exact Q_pos can be summed
-  split      512 problems are held out; 4,096 of the others are the training set; imitation sees the others
+  draw       problems are the values of random expressions: the more solutions, the likelier a problem
+  split      512 problems are held out; 4,096 of the others are the training set; imitation sees all others
   cold start next-token prediction on the response of (problem, expression) pairs. A share of the
              expressions (30%) is over the right digits but misses the target: the policy learns the
              form of an answer better than how to be right, which is what reinforcement learning starts from
@@ -90,7 +91,7 @@ def evaluate(digits: np.ndarray, operators: tuple[int, int, int]) -> np.ndarray:
 
 
 class Universe:
-    """All problems and, for each, all expressions: `rows` sorted so that a problem's solutions are one slice."""
+    """All problems, and every expression that solves each of them."""
 
     def __init__(self):
         multisets = list(itertools.combinations_with_replacement(range(1, 10), 4))
@@ -114,8 +115,9 @@ class Universe:
         rows = np.flatnonzero(solves)
         key = self.owner[rows] * 100 + target[rows]
         self.rows = rows[np.argsort(key, kind="stable")]
-        keys, self.start, self.count = np.unique(np.sort(key), return_index=True, return_counts=True)
+        keys, self.count = np.unique(key, return_counts=True)
         self.problems = np.stack([keys // 100, keys % 100], 1)  # (problems, 2): index of the multiset, target
+        self.solves = np.repeat(np.arange(len(keys)), self.count)  # which problem each of `rows` solves
         self.multisets = np.array(multisets)
         # rows of each multiset are contiguous, so a wrong expression is a draw from this slice
         self.first = np.searchsorted(self.owner, np.arange(len(multisets)))
@@ -144,15 +146,15 @@ def imitate(policy, tokenizer, universe, pool, steps, batch, learning_rate, wron
     """Cross-entropy on the response tokens of random (problem, expression) pairs, cosine learning rate."""
     optimizer = torch.optim.AdamW(policy.parameters(), lr=learning_rate, weight_decay=0.01)
     scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)
+    pairs = np.flatnonzero(np.isin(universe.solves, pool))  # (problem, solution), none of them held out
     bar = tqdm(range(steps), desc="imitation", unit="step")
     for step in bar:
         texts = []
-        for problem in rng.choice(pool, batch):
+        for pair in rng.choice(pairs, batch):
+            problem, row = universe.solves[pair], universe.rows[pair]
             if rng.random() < wrong:
                 multiset = universe.problems[problem, 0]
                 row = rng.integers(universe.first[multiset], universe.last[multiset])
-            else:
-                row = universe.rows[universe.start[problem] + rng.integers(universe.count[problem])]
             texts.append(universe.prompt(problem, rng)[0] + universe.text(row) + EOS)
         tokens = tokenizer(texts, padding=True, return_tensors="pt")  # left-padded: responses end together
         labels = tokens.input_ids.clone()
@@ -185,7 +187,7 @@ def main() -> None:
     rng = np.random.default_rng(args.seed)
     torch.manual_seed(args.seed)
     universe = Universe()
-    shuffled = rng.permutation(len(universe.problems))
+    shuffled = np.argsort(rng.exponential(size=len(universe.count)) / universe.count)  # likelier problems come first
     held_out, pool = shuffled[: args.test], shuffled[args.test :]
     if len(pool) < args.train:
         sys.exit(f"--train {args.train} + --test {args.test} exceed the universe of {len(shuffled)} problems")

@@ -1,0 +1,291 @@
+"""BroRL, section 3.1: dynamic sampling, decoupled advantages, and the clipped objective.
+
+Pure functions over tensors; nothing here knows a model, an engine or a process group. Two layouts:
+
+    (P, N)   one number per rollout: P prompts, N rollouts each; S = P·N sequences
+    (T,)     one number per response token, the sequences laid end to end. There is no padding and so no
+             padding mask: which tokens count follows from lengths, and an EOS that equals PAD is trained on
+
+    name here        paper / field            meaning
+    correct          #correct                 bool, (P, N): the verifier's verdict
+    rewards          R_τ                      (P, N), may be shaped or continuous
+    advantages       A                        (P, N), and repeated over the tokens of each rollout, (T,)
+    logp             log π_θ                  (T,) under the policy being updated
+    old_logp         log π_old                (T,) under the trainer before the step's first update
+    engine_logp      log π_engine             (T,) under the inference engine that sampled the token
+    ref_logp         log π_ref                (T,) under the reference policy
+    ratio            r = π_θ / π_old          (T,)
+    clip_low, high   ε_low, ε_high            the clip range is [1 - ε_low, 1 + ε_high]
+    tis_cap          C                        cap of the truncated importance weight
+    denominator      Σ tokens                 tokens of the whole optimizer step, over all processes
+
+Departures, each on purpose:
+  * advantages are whitened over trajectories, as the paper writes it; its peers whiten over tokens;
+  * the variance divides by the count, not count - 1: at 65,536 trajectories the two agree to 1e-5;
+  * the sums that cross processes (`moments`, `denominator`) are handed in: reducing them is train.py's.
+"""
+
+import torch
+from torch import Tensor
+
+# ------------------------------------------------------------------------ dynamic sampling, advantages
+
+
+def informative(correct: Tensor) -> Tensor:
+    """Dynamic sampling keeps a prompt only if 0 < #correct < N (section 3.1). (P, N) bool -> (P,) bool.
+
+    On correctness, not on the spread of the rewards: a group of equal partial rewards and a group of
+    shaped but all-correct ones are both judged by their verdicts.
+    """
+    if correct.dtype != torch.bool:
+        raise ValueError(f"dynamic sampling counts verdicts: `correct` must be bool, got {correct.dtype}")
+    count = correct.sum(-1)
+    return (count > 0) & (count < correct.shape[-1])
+
+
+def group_advantages(rewards: Tensor) -> Tensor:
+    """A_τ = R_τ - mean_group(R) (section 3.1, first half). (P, N) -> (P, N)."""
+    return rewards - rewards.mean(-1, keepdim=True)
+
+
+def moments(x: Tensor) -> Tensor:
+    """[count, Σx, Σx²] in float64, (3,): add these up over all processes, then whiten with the sum."""
+    x = x.double()
+    return torch.stack([torch.full_like(x.sum(), x.numel()), x.sum(), x.square().sum()])
+
+
+def whiten(advantages: Tensor, batch: Tensor, eps: float = 1e-8) -> Tensor:
+    """(A_τ - mean_batch(A)) / (std_batch(A) + eps) (section 3.1, second half). Any shape.
+
+    `batch` are the summed `moments` of every trajectory of the step, over all processes.
+    """
+    count, total, squares = batch
+    mean = total / count
+    std = (squares / count - mean.square()).clamp(min=0).sqrt()
+    return ((advantages.double() - mean) / (std + eps)).to(advantages.dtype)
+
+
+# ----------------------------------------------------------------------------------- the clipped objective
+
+
+def importance_ratio(logp: Tensor, old_logp: Tensor) -> Tensor:
+    """r = π_θ / π_old, per token (section 3.1)."""
+    return torch.exp(logp - old_logp)
+
+
+def clipped_objective(ratio: Tensor, advantages: Tensor, clip_low: float, clip_high: float) -> Tensor:
+    """min( r A, clip(r, 1 - ε_low, 1 + ε_high) A ), per token, to be maximised (section 3.1)."""
+    clipped = ratio.clamp(1 - clip_low, 1 + clip_high)
+    return torch.minimum(ratio * advantages, clipped * advantages)
+
+
+def truncated_importance_weight(old_logp: Tensor, engine_logp: Tensor, cap: float) -> Tensor:
+    """min( π_old / π_engine, C ), per token, without gradient (section 3.1; Yao et al. 2025).
+
+    The engine sampled the token, the trainer differentiates it: the weight corrects for the difference.
+    """
+    return torch.exp(old_logp - engine_logp).clamp(max=cap).detach()
+
+
+def kl_k1(logp: Tensor, ref_logp: Tensor) -> Tensor:
+    """k1 = δ, δ = log π_θ - log π_ref, per token: unbiased for KL(π_θ || π_ref) on samples of π_θ."""
+    return logp - ref_logp
+
+
+def kl_k2(logp: Tensor, ref_logp: Tensor) -> Tensor:
+    """k2 = ½ δ², per token. On samples of π_θ its gradient is the gradient of KL(π_θ || π_ref)."""
+    return 0.5 * (logp - ref_logp).square()
+
+
+def kl_k3(logp: Tensor, ref_logp: Tensor) -> Tensor:
+    """k3 = e^{-δ} - 1 + δ, per token: unbiased and never negative as a value; biased as a loss (2510.01555)."""
+    delta = logp - ref_logp
+    return torch.expm1(-delta) + delta
+
+
+KL = {"k1": kl_k1, "k2": kl_k2, "k3": kl_k3}
+
+
+def token_mean(per_token: Tensor, denominator: float | Tensor) -> Tensor:
+    """Σ per_token / denominator: the token-level mean (DAPO), of which this may be one micro-batch's share.
+
+    `denominator` counts the tokens of the optimizer step over all processes and micro-batches. Dividing
+    by one's own tokens instead would weigh a token by how many others happened to share its micro-batch.
+    """
+    return per_token.sum() / denominator
+
+
+def policy_loss(
+    logp: Tensor,
+    old_logp: Tensor,
+    engine_logp: Tensor,
+    ref_logp: Tensor | None,
+    advantages: Tensor,
+    denominator: float | Tensor,
+    *,
+    clip_low: float,
+    clip_high: float,
+    tis_cap: float,
+    kl: str = "k2",
+    kl_coef: float = 0.0,
+) -> tuple[Tensor, dict[str, Tensor]]:
+    """L = (1/Σ tokens) Σ_t [ -w_t min(r_t A_t, clip(r_t, 1-ε_low, 1+ε_high) A_t) + β KL_t ] (section 3.1).
+
+    Everything per token, (T,); `advantages` are those of the tokens' rollouts. w is the truncated
+    importance weight and multiplies the clipped objective only, not the KL term. Returns the scalar loss
+    and `token_metrics`. At r = 1 with centred advantages the loss is 0 while its gradient is not.
+    """
+    ratio = importance_ratio(logp, old_logp)
+    weight = truncated_importance_weight(old_logp, engine_logp, tis_cap)
+    per_token = -weight * clipped_objective(ratio, advantages, clip_low, clip_high)
+    if kl_coef:
+        if ref_logp is None:
+            raise ValueError(f"kl_coef={kl_coef} needs a reference: pass ref_logp, or set kl_coef=0")
+        per_token = per_token + kl_coef * KL[kl](logp, ref_logp)
+    metrics = token_metrics(logp.detach(), old_logp, engine_logp, ref_logp, advantages, clip_low, clip_high, tis_cap)
+    return token_mean(per_token, denominator), metrics
+
+
+# ------------------------------------------------------------------------------------------- metrics
+
+
+def token_metrics(
+    logp: Tensor,
+    old_logp: Tensor,
+    engine_logp: Tensor,
+    ref_logp: Tensor | None,
+    advantages: Tensor,
+    clip_low: float,
+    clip_high: float,
+    tis_cap: float,
+) -> dict[str, Tensor]:
+    """Sums over these tokens (divide by Σ tokens to get the mean), and extremes, named ..._max / ..._min.
+
+    clip_high_fraction   Σ 1[r > 1 + ε_high, A > 0]   the tokens whose gradient the upper clip removed
+    clip_low_fraction    Σ 1[r < 1 - ε_low,  A < 0]   and the lower clip
+    ratio, _max, _min    Σ r, max r, min r            r = π_θ / π_old
+    kl_old               Σ k3(log π_old, log π_θ)     how far this step's updates moved, KL(π_old || π_θ)
+    engine_ratio, ...    Σ ρ, max ρ, min ρ            ρ = π_old / π_engine; 1 when they are the same model
+    engine_kl            Σ k3(log π_engine, log π_old)     KL(π_engine || π_old) on the engine's samples
+    tis_capped_fraction  Σ 1[ρ > C]
+    kl_ref               Σ k3(log π_θ, log π_ref)     KL(π_θ || π_ref), if there is a reference
+    nll                  -Σ log π_θ                   of what was sampled. (The entropy is not this: see
+                                                      `token_logprobs`, which sums over the vocabulary)
+    """
+    ratio = importance_ratio(logp, old_logp)
+    engine_ratio = importance_ratio(old_logp, engine_logp)
+    metrics = {
+        "clip_high_fraction": ((ratio > 1 + clip_high) & (advantages > 0)).sum(),
+        "clip_low_fraction": ((ratio < 1 - clip_low) & (advantages < 0)).sum(),
+        "ratio": ratio.sum(),
+        "ratio_max": ratio.max(),
+        "ratio_min": ratio.min(),
+        "kl_old": kl_k3(old_logp, logp).sum(),
+        "engine_ratio": engine_ratio.sum(),
+        "engine_ratio_max": engine_ratio.max(),
+        "engine_ratio_min": engine_ratio.min(),
+        "engine_kl": kl_k3(engine_logp, old_logp).sum(),
+        "tis_capped_fraction": (engine_ratio > tis_cap).sum(),
+        "nll": -logp.sum(),
+    }
+    if ref_logp is not None:
+        metrics["kl_ref"] = kl_k3(logp, ref_logp).sum()
+    return {name: value.detach() for name, value in metrics.items()}
+
+
+# -------------------------------------------------------------------- log-probs without holding [T, V]
+
+
+def response_positions(prompt_lengths: Tensor, response_lengths: Tensor, width: int) -> Tensor:
+    """Where the hidden states stand that predict response tokens, bool (S, width).
+
+    Rows hold prompt then response, padded on the right: the state at position i predicts token i + 1, so
+    the states at prompt - 1 ... prompt + response - 2 predict the response. From lengths, never from PAD.
+    """
+    column = torch.arange(width, device=prompt_lengths.device)
+    first = prompt_lengths[:, None] - 1
+    return (column >= first) & (column < first + response_lengths[:, None])
+
+
+def token_logprobs(
+    hidden: Tensor,
+    weight: Tensor,
+    targets: Tensor,
+    temperature: float = 1.0,
+    bias: Tensor | None = None,
+    max_logits: int = 2**26,
+) -> tuple[Tensor, Tensor]:
+    """log π(target) = z_target - logsumexp(z) and the entropy -Σ_v π_v log π_v, with z = (h Wᵀ + b) / τ.
+
+    hidden: (T, H); weight: (V, H); targets: (T,) int64; returns two (T,), in float32 or wider. Never more
+    than `max_logits` logits exist at once (and their exponentials): they are computed for a chunk of tokens
+    at a time, and again in the backward pass. The gradient is the log-prob's; the entropy, a metric, has none.
+    """
+    if hidden.dim() != 2 or weight.dim() != 2 or targets.shape != hidden.shape[:1]:
+        raise ValueError(
+            f"token_logprobs takes hidden (T, H), weight (V, H), targets (T,); got {tuple(hidden.shape)}, "
+            f"{tuple(weight.shape)}, {tuple(targets.shape)}"
+        )
+    if temperature <= 0:
+        raise ValueError(f"temperature={temperature}: log-probs need a positive one")
+    chunk = max(1, max_logits // len(weight))
+    return _TokenLogprobs.apply(hidden, weight, bias, targets, temperature, chunk)
+
+
+class _TokenLogprobs(torch.autograd.Function):
+    """∂ log π(y) / ∂z_v = (1[v = y] - π_v) / τ: the backward pass needs the logits again, and nothing else."""
+
+    @staticmethod
+    def forward(ctx, hidden, weight, bias, targets, temperature, chunk):
+        logp = torch.empty(len(hidden), dtype=_wide(weight), device=hidden.device)
+        lse, entropy = torch.empty_like(logp), torch.empty_like(logp)
+        for rows, z in _logits(hidden, weight, bias, temperature, chunk):
+            target = z.gather(-1, targets[rows, None]).squeeze(-1)
+            peak = z.amax(-1, keepdim=True)
+            z -= peak
+            e = z.exp()
+            total = e.sum(-1)
+            lse[rows] = total.log() + peak.squeeze(-1)
+            logp[rows] = target - lse[rows]
+            entropy[rows] = total.log() - torch.linalg.vecdot(e, z) / total
+            del e
+        ctx.save_for_backward(hidden, weight, bias, targets, lse)
+        ctx.temperature, ctx.chunk = temperature, chunk
+        ctx.mark_non_differentiable(entropy)
+        return logp, entropy
+
+    @staticmethod
+    def backward(ctx, grad, _):
+        hidden, weight, bias, targets, lse = ctx.saved_tensors
+        grad = grad / ctx.temperature
+        need_hidden, need_weight, need_bias = ctx.needs_input_grad[:3]
+        grad_hidden = torch.empty_like(hidden) if need_hidden else None
+        grad_weight = torch.zeros_like(weight) if need_weight else None
+        grad_bias = torch.zeros_like(bias) if need_bias else None
+        for rows, z in _logits(hidden, weight, bias, ctx.temperature, ctx.chunk):
+            z.sub_(lse[rows, None]).exp_().mul_(-grad[rows, None])  # -g π: all that is left of the logits
+            z.scatter_add_(-1, targets[rows, None], grad[rows, None])
+            z = z.to(weight.dtype)
+            if need_hidden:
+                grad_hidden[rows] = z @ weight
+            if need_weight:
+                grad_weight.addmm_(z.T, hidden[rows].to(weight.dtype))
+            if need_bias:
+                grad_bias += z.sum(0)
+        return grad_hidden, grad_weight, grad_bias, None, None, None
+
+
+def _logits(hidden: Tensor, weight: Tensor, bias: Tensor | None, temperature: float, chunk: int):
+    """Logits / τ in float32 or wider, `chunk` rows at a time, in one buffer that the caller may overwrite."""
+    buffer = torch.empty(min(chunk, len(hidden)), len(weight), dtype=weight.dtype, device=weight.device)
+    for start in range(0, len(hidden), chunk):
+        rows = slice(start, min(start + chunk, len(hidden)))
+        z = torch.mm(hidden[rows].to(weight.dtype), weight.T, out=buffer[: rows.stop - rows.start])
+        z = z.to(_wide(weight))
+        if bias is not None:
+            z += bias
+        yield rows, z.div_(temperature)
+
+
+def _wide(x: Tensor) -> torch.dtype:
+    return torch.promote_types(x.dtype, torch.float32)

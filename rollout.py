@@ -1,0 +1,506 @@
+"""BroRL, section 4.2.4: N rollouts of one prompt as one cheap operation.
+
+The paper's throughput argument (table 2): a wide group turns memory-bound decoding into compute-bound
+work. In plain torch that is two things, and this file is them:
+
+  * the prompt is computed once, and its keys and values are kept once for the whole group;
+  * at every decoding step the group's queries attend to that one copy as a matrix product,
+    [N·heads, D] x [D, L], where N copies would be N vector products that each read L·D numbers again.
+    The softmax runs over prompt and response together, so the result is exact (Hydragen, 2402.05099).
+
+    name here          meaning
+    G, N, R            prompts in a wave, rollouts per prompt, rows decoding now (R <= G·N)
+    L, T               prompt tokens (longest of the wave, left-padded), response tokens so far
+    Hq, Hk, D          query heads, key heads, head width; Hq is a multiple of Hk (grouped queries)
+    V                  vocabulary
+    wave               the rows that decode together; as many as `memory_gib` admits
+    prefix             the prompts' keys and values, [G, Hk, L, D] a layer
+    response cache     the rows' own keys and values, [R, Hk, T, D] a layer
+
+A model whose attention cannot be replaced (transformers' attention interface) takes the other path: the
+prompt is still computed once, then its cache is copied to every row. The engine finds out by itself, by
+comparing both with a plain forward pass on a few tokens, and says which path it took.
+"""
+
+from collections.abc import Callable
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor
+from transformers import PreTrainedModel
+from transformers.cache_utils import Cache, DynamicCache, DynamicLayer
+from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+
+COMPACT_BELOW = 0.85  # finished rows leave the batch once this share or less of it is still decoding
+WAVE_ROWS = 2048  # wider waves fall out of a CPU's cache; on a GPU only the memory limits a wave
+
+
+@dataclass
+class Group:
+    """The N rollouts of one prompt: tokens, each token's log-prob as sampled, and why each one ended.
+
+    A response holds its stop token, if it ended with one: it was sampled, so it is trained on.
+    """
+
+    prompt: list[int]
+    responses: list[list[int]]
+    logprobs: list[list[float]]
+    finish_reasons: list[str]  # "stop" or "length"
+
+
+class Engine(Protocol):
+    """What train.py asks of an engine."""
+
+    def generate(self, prompts: list[list[int]], n: int, **sampling) -> list[Group]: ...
+    def sync(self, model: torch.nn.Module) -> None: ...
+    def sleep(self) -> None: ...
+    def wake(self) -> None: ...
+
+
+# ---------------------------------------------------------------------------------------- sampling
+
+
+def sampling_logprobs(logits: Tensor, temperature: float = 1.0, top_p: float = 1.0, top_k: int = 0) -> Tensor:
+    """log π of the distribution that is really sampled from: logits / τ, then top-k, then top-p, renormalised.
+
+    logits: (R, V) in any float type; the result is (R, V) float32, -inf on what was cut. top_p keeps the
+    smallest set of tokens whose mass reaches top_p; top_k = 0 and top_p = 1 keep everything.
+    temperature = 0 is greedy: the model's own log-probs (τ = 1), of which the caller takes the largest.
+    """
+    logp = torch.log_softmax(logits.float() / (temperature or 1.0), dim=-1)
+    if temperature == 0 or (top_p == 1.0 and not 0 < top_k < logp.shape[-1]):
+        return logp
+    ordered, index = logp.sort(dim=-1, descending=True)
+    if top_k:
+        ordered[:, top_k:] = -torch.inf
+    mass_before = ordered.exp().cumsum(-1) - ordered.exp()
+    ordered = ordered.masked_fill(mass_before >= top_p * ordered.exp().sum(-1, keepdim=True), -torch.inf)
+    return torch.log_softmax(torch.full_like(logp, -torch.inf).scatter(-1, index, ordered), dim=-1)
+
+
+def draw(logp: Tensor, greedy: bool, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    """One token a row and its log-prob, each (R,), from log-probs (R, V)."""
+    token = logp.argmax(-1) if greedy else torch.multinomial(logp.exp(), 1, generator=generator).squeeze(-1)
+    return token, logp.gather(-1, token[:, None]).squeeze(-1)
+
+
+# -------------------------------------------------------------------------- attention to one shared prefix
+
+
+@dataclass
+class Prefix:
+    """The prompts' keys and values, once, and where each decoding row finds its own.
+
+    keys, values: a [G, Hk, L, D] tensor per layer. lengths: (G,) real tokens, the padding being on the
+    left. slots: (R,) row r is slot `slots[r] % M` of group `slots[r] // M`; None when every group has the
+    same number of rows in order, which needs no gathering. M: most rows of any group.
+    """
+
+    keys: list[Tensor]
+    values: list[Tensor]
+    lengths: Tensor
+    group: Tensor  # (R,) which prompt a row belongs to, ascending
+    slots: Tensor | None
+    m: int
+
+    @staticmethod
+    def of(cache: DynamicCache, lengths: Tensor, group: Tensor) -> "Prefix":
+        prefix = Prefix([x.keys for x in cache.layers], [x.values for x in cache.layers], lengths, group, None, 0)
+        prefix._place(group)
+        return prefix
+
+    def keep(self, rows: Tensor) -> None:
+        """Forget the other rows, and the prompts that have none left."""
+        alive, group = torch.unique(self.group[rows], return_inverse=True)
+        if len(alive) < len(self.lengths):
+            self.keys = [k[alive] for k in self.keys]
+            self.values = [v[alive] for v in self.values]
+            self.lengths = self.lengths[alive]
+        self._place(group)
+
+    def _place(self, group: Tensor) -> None:
+        counts = torch.bincount(group, minlength=len(self.lengths))
+        first = counts.cumsum(0) - counts
+        self.group, self.m = group, int(counts.max())
+        within = torch.arange(len(group), device=group.device) - first[group]
+        self.slots = None if bool((counts == self.m).all()) else group * self.m + within
+
+    def grouped(self, q: Tensor) -> Tensor:
+        """[R, Hk, g, D] -> [G, Hk, M·g, D]: the rows of a group side by side, as one matrix."""
+        r, hk, g, d = q.shape
+        if self.slots is not None:
+            q = q.new_zeros(len(self.lengths) * self.m, hk, g, d).index_copy_(0, self.slots, q)
+        return q.view(-1, self.m, hk, g, d).transpose(1, 2).reshape(-1, hk, self.m * g, d)
+
+    def ungrouped(self, x: Tensor, g: int) -> Tensor:
+        """[G, Hk, M·g, X] -> [R, Hk, g, X], the inverse of `grouped`."""
+        groups, hk, _, width = x.shape
+        x = x.view(groups, hk, self.m, g, width).transpose(1, 2).reshape(-1, hk, g, width)
+        return x if self.slots is None else x[self.slots]
+
+
+def shared_prefix_attention(
+    module: torch.nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    scaling: float | None = None,
+    dropout: float = 0.0,
+    sliding_window: int | None = None,
+    softcap: float | None = None,
+    shared_prefix: Prefix | None = None,
+    **kwargs,
+) -> tuple[Tensor, None]:
+    """softmax([q·K_prefix, q·K_response] · scaling) [V_prefix; V_response], the prefix read once per group.
+
+    query: [R, Hq, 1, D]; key, value: the response cache, [R, Hk, T, D]; returns [R, 1, Hq, D].
+    Padding, sliding windows, soft caps and grouped queries are handled; what else a model asks of its
+    attention (sinks, position biases) raises NotImplementedError, and the engine takes the other path.
+    """
+    if shared_prefix is None:
+        raise NotImplementedError("this model does not hand keyword arguments to its attention")
+    if asked := [name for name in ("s_aux", "position_bias") if kwargs.get(name) is not None]:
+        raise NotImplementedError(f"shared-prefix attention has no {', '.join(asked)}")
+    prefix_key, prefix_value = shared_prefix.keys[module.layer_idx], shared_prefix.values[module.layer_idx]
+    (rows, hq, _, d), hk, t, length = query.shape, key.shape[1], key.shape[2], prefix_key.shape[2]
+    g = hq // hk
+    query = query.reshape(rows, hk, g, d) * (scaling if scaling is not None else d**-0.5)
+
+    to_prefix = shared_prefix.grouped(query) @ prefix_key.transpose(-1, -2)  # [G, Hk, M·g, L]
+    to_response = query @ key.transpose(-1, -2)  # [R, Hk, g, T]
+    if softcap is not None:
+        to_prefix, to_response = (softcap * torch.tanh(s / softcap) for s in (to_prefix, to_response))
+
+    # left padding: prompt position j sits in column L - length + j, the query is at position length + T - 1
+    column = torch.arange(length, device=query.device)
+    hidden = column < length - shared_prefix.lengths[:, None]  # [G, L]
+    if sliding_window is not None:
+        hidden = hidden | (column <= length + t - 1 - sliding_window)
+        recent = torch.arange(t, device=query.device) > t - 1 - sliding_window
+        to_response = to_response.masked_fill(~recent, -torch.inf)
+    if hidden.any():
+        to_prefix = to_prefix.masked_fill(hidden[:, None, None, :], -torch.inf)
+
+    scores = torch.cat([shared_prefix.ungrouped(to_prefix, g), to_response], dim=-1)
+    weights = torch.softmax(scores, dim=-1, dtype=torch.float32).to(value.dtype)  # [R, Hk, g, L + T]
+    from_prefix = shared_prefix.grouped(weights[..., :length]) @ prefix_value  # [G, Hk, M·g, D]
+    out = shared_prefix.ungrouped(from_prefix, g) + weights[..., length:] @ value
+    return out.reshape(rows, 1, hq, -1), None
+
+
+ALL_ATTENTION_FUNCTIONS.register("shared_prefix", shared_prefix_attention)
+
+
+@contextmanager
+def attention(model: PreTrainedModel, name: str):
+    """The model with another attention function, and its own again afterwards."""
+    own = model.config._attn_implementation
+    model.set_attn_implementation(name)
+    try:
+        yield
+    finally:
+        model.set_attn_implementation(own)
+
+
+class ResponseLayer(DynamicLayer):
+    """One layer of the response cache, allocated once: [R, Hk, max_new_tokens, D]."""
+
+    def __init__(self, max_new_tokens: int):
+        super().__init__()
+        self.capacity, self.length = max_new_tokens, 0
+
+    def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
+        self.dtype, self.device = key_states.dtype, key_states.device
+        rows, heads = key_states.shape[:2]
+        self.keys = key_states.new_empty(rows, heads, self.capacity, key_states.shape[-1])
+        self.values = value_states.new_empty(rows, heads, self.capacity, value_states.shape[-1])
+        self.is_initialized = True
+
+    def update(self, key_states: Tensor, value_states: Tensor, *args, **kwargs) -> tuple[Tensor, Tensor]:
+        if not self.is_initialized:
+            self.lazy_initialization(key_states, value_states)
+        end = self.length + key_states.shape[-2]
+        self.keys[:, :, self.length : end] = key_states
+        self.values[:, :, self.length : end] = value_states
+        self.length = end
+        return self.keys[:, :, :end], self.values[:, :, :end]
+
+    def get_seq_length(self) -> int:
+        return self.length
+
+    def batch_select_indices(self, indices: Tensor) -> None:
+        """Keep these rows, in place: `indices` ascends, so no row is overwritten before it is read."""
+        for x in (self.keys, self.values):
+            x[: len(indices), :, : self.length] = x[indices, :, : self.length]
+        self.keys, self.values = self.keys[: len(indices)], self.values[: len(indices)]
+
+
+# ------------------------------------------------------------------------------- the two ways to decode
+
+
+class SharedDecoder:
+    """Rows that attend to one copy of their prompt."""
+
+    def __init__(self, model: PreTrainedModel, cache: DynamicCache, lengths: Tensor, group: Tensor, capacity: int):
+        self.model, self.capacity = model, capacity
+        self.prefix = Prefix.of(cache, lengths, group)
+        self.cache = Cache(layers=[ResponseLayer(capacity) for _ in cache.layers])
+        self.position = lengths[group]
+
+    def step(self, tokens: Tensor) -> Tensor:
+        """The next token's logits, (R, V), after `tokens` (R,)."""
+        with attention(self.model, "shared_prefix"):
+            out = self.model(
+                input_ids=tokens[:, None],
+                position_ids=self.position[:, None],
+                past_key_values=self.cache,
+                use_cache=True,
+                shared_prefix=self.prefix,
+            )
+        self.position = self.position + 1
+        return out.logits[:, -1]
+
+    def keep(self, rows: Tensor) -> None:
+        self.prefix.keep(rows)
+        self.cache.batch_select_indices(rows)
+        self.position = self.position[rows]
+
+
+class CopyDecoder:
+    """Rows that each hold a copy of their prompt's cache: for any model, at the price of N copies."""
+
+    def __init__(self, model: PreTrainedModel, cache: DynamicCache, lengths: Tensor, group: Tensor, capacity: int):
+        self.model, self.cache, self.position = model, cache, lengths[group]
+        longest = cache.get_seq_length()
+        self.cache.batch_select_indices(group)
+        column = torch.arange(longest + capacity, device=group.device)
+        self.mask = (column >= longest - self.position[:, None]).long()
+
+    def step(self, tokens: Tensor) -> Tensor:
+        out = self.model(
+            input_ids=tokens[:, None],
+            position_ids=self.position[:, None],
+            attention_mask=self.mask[:, : self.cache.get_seq_length() + 1],
+            past_key_values=self.cache,
+            use_cache=True,
+        )
+        self.position = self.position + 1
+        return out.logits[:, -1]
+
+    def keep(self, rows: Tensor) -> None:
+        self.cache.batch_select_indices(rows)
+        self.position, self.mask = self.position[rows], self.mask[rows]
+
+
+# --------------------------------------------------------------------------------------- the engine
+
+
+class TorchEngine:
+    """N rollouts per prompt in plain torch, from any causal language model of transformers.
+
+    model         the policy itself, not a copy of it: `sync` from the same model has nothing to move
+    memory_gib    bounds what decoding holds beside the weights: response caches, logits and scores. A
+                  group that does not fit is split into waves (its prompt is still computed once)
+    shared_prefix None: measure which path is right for this model; True / False: insist
+    """
+
+    def __init__(self, model: PreTrainedModel, memory_gib: float = 2.0, shared_prefix: bool | None = None):
+        if memory_gib <= 0:
+            raise ValueError(f"memory_gib={memory_gib}: the engine needs some memory to decode in, try 2")
+        self.model, self.memory_gib = model, memory_gib
+        self.why_copied = None
+        if shared_prefix is not False:
+            self.why_copied = self._why_not_shared()
+        if shared_prefix and self.why_copied:
+            raise ValueError(f"{type(model).__name__} cannot share its prefix: {self.why_copied}")
+        self.decoder = CopyDecoder if shared_prefix is False or self.why_copied else SharedDecoder
+
+    # --- the protocol
+
+    @torch.inference_mode()
+    def generate(
+        self,
+        prompts: list[list[int]],
+        n: int,
+        *,
+        max_new_tokens: int,
+        temperature: float = 1.0,
+        top_p: float = 1.0,
+        top_k: int = 0,
+        stop_token_ids: list[int] | None = None,
+        seed: int = 0,
+        on_progress: Callable[[int], None] | None = None,
+    ) -> list[Group]:
+        """`n` rollouts of each prompt, one `Group` a prompt, in order.
+
+        stop_token_ids: default, the EOS tokens of the model's generation config. seed: the same call with
+        the same seed gives the same rollouts. on_progress: told the number of finished rollouts, by wave.
+        Raises ValueError before anything is computed if a setting or a prompt cannot work.
+        """
+        if stop_token_ids is None:
+            eos = self.model.generation_config.eos_token_id
+            stop_token_ids = eos if isinstance(eos, list) else [] if eos is None else [eos]
+        self._check(prompts, n, max_new_tokens, temperature, top_p, top_k, stop_token_ids)
+        sampling = {"temperature": temperature, "top_p": top_p, "top_k": top_k}
+        generator = torch.Generator(self.model.device).manual_seed(seed)
+        was_training = self.model.training
+        self.model.eval()
+        try:
+            groups = [Group(list(prompt), [], [], []) for prompt in prompts]
+            by_length = sorted(range(len(prompts)), key=lambda i: len(prompts[i]))  # little padding in a wave
+            while by_length:
+                rows = self._rows(len(prompts[by_length[-1]]), max_new_tokens)
+                wave, by_length = by_length[: max(1, rows // n)], by_length[max(1, rows // n) :]
+                cache, lengths, logits = self._prefill([prompts[i] for i in wave])
+                for first in range(0, n, rows):  # more than once only if one group is wider than a wave
+                    width = min(rows, n - first)
+                    copy = cache if first + width == n else _copied(cache)
+                    self._wave(
+                        [groups[i] for i in wave], copy, lengths, logits, width,
+                        max_new_tokens, sampling, stop_token_ids, generator,
+                    )  # fmt: skip
+                    if on_progress:
+                        on_progress(len(wave) * width)
+        finally:
+            self.model.train(was_training)
+        return groups
+
+    def sync(self, model: torch.nn.Module) -> None:
+        """Sample from `model`'s weights from now on."""
+        if model is not self.model:
+            self.model.load_state_dict(model.state_dict())
+
+    def sleep(self) -> None:
+        """Nothing to free between calls: a wave's caches live as long as the wave."""
+
+    def wake(self) -> None:
+        """See `sleep`."""
+
+    # --- one wave
+
+    def _prefill(self, prompts: list[list[int]]) -> tuple[DynamicCache, Tensor, Tensor]:
+        """Each prompt once: its cache [G, Hk, L, D] a layer (left-padded), lengths (G,), last logits (G, V)."""
+        device, longest = self.model.device, max(map(len, prompts))
+        lengths = torch.tensor([len(p) for p in prompts], device=device)
+        tokens = torch.tensor([[0] * (longest - len(p)) + list(p) for p in prompts], device=device)
+        mask = torch.arange(longest, device=device) >= longest - lengths[:, None]
+        out = self.model(
+            input_ids=tokens,
+            attention_mask=mask.long(),
+            position_ids=(mask.long().cumsum(-1) - 1).clamp(min=0),
+            past_key_values=DynamicCache(),  # a full cache also for sliding layers: the mask does the sliding
+            use_cache=True,
+            logits_to_keep=1,
+        )
+        return out.past_key_values, lengths, out.logits[:, -1]
+
+    def _wave(self, groups, cache, lengths, logits, width, max_new_tokens, sampling, stop_token_ids, generator):
+        """Decode `width` rows of each group to their end and append them to the groups."""
+        device, rows = logits.device, len(groups) * width
+        group = torch.arange(len(groups), device=device).repeat_interleave(width)
+        stop = torch.tensor(stop_token_ids, device=device, dtype=torch.long)
+        tokens = torch.zeros(rows, max_new_tokens, dtype=torch.long, device=device)
+        logprobs = torch.zeros(rows, max_new_tokens, device=device)
+        length = torch.full((rows,), max_new_tokens, device=device)
+        stopped = torch.zeros(rows, dtype=torch.bool, device=device)
+
+        decoder = self.decoder(self.model, cache, lengths, group, max_new_tokens)
+        row = torch.arange(rows, device=device)  # which rows the decoder holds
+        logp = sampling_logprobs(logits, **sampling)[group]  # the first token: one softmax per prompt
+        for t in range(max_new_tokens):
+            token, token_logp = draw(logp, sampling["temperature"] == 0, generator)
+            decoding = ~stopped[row]
+            here = row[decoding]
+            tokens[here, t], logprobs[here, t] = token[decoding], token_logp[decoding]
+            ended = here[torch.isin(token[decoding], stop)]
+            stopped[ended], length[ended] = True, t + 1
+            alive = torch.nonzero(~stopped[row]).squeeze(-1)
+            if len(alive) == 0 or t + 1 == max_new_tokens:
+                break
+            if len(alive) <= COMPACT_BELOW * len(row):
+                decoder.keep(alive)
+                row, token = row[alive], token[alive]
+            logp = sampling_logprobs(decoder.step(token), **sampling)
+
+        tokens, logprobs, length, stopped = tokens.cpu(), logprobs.cpu(), length.tolist(), stopped.tolist()
+        for i, g in enumerate(groups):
+            mine = range(i * width, (i + 1) * width)
+            these, their_logprobs = tokens[mine.start : mine.stop].tolist(), logprobs[mine.start : mine.stop].tolist()
+            g.responses += [x[: length[r]] for r, x in zip(mine, these, strict=True)]
+            g.logprobs += [x[: length[r]] for r, x in zip(mine, their_logprobs, strict=True)]
+            g.finish_reasons += ["stop" if stopped[r] else "length" for r in mine]
+
+    def _rows(self, prompt_tokens: int, max_new_tokens: int) -> int:
+        """How many rows decode at once within `memory_gib`."""
+        c = self.model.config.get_text_config()
+        heads = c.num_attention_heads
+        width = getattr(c, "head_dim", None) or c.hidden_size // heads
+        kept = prompt_tokens * (self.decoder is CopyDecoder) + max_new_tokens
+        item = self.model.dtype.itemsize
+        cache = 2 * c.num_hidden_layers * (getattr(c, "num_key_value_heads", None) or heads) * width * kept * item
+        scores = 3 * heads * (prompt_tokens + max_new_tokens) * 4
+        row = cache + scores + 4 * c.vocab_size * 4 + max_new_tokens * 12
+        rows = int(self.memory_gib * 2**30 // row)
+        return max(1, min(rows, WAVE_ROWS) if self.model.device.type == "cpu" else rows)
+
+    # --- what can be known before the first token
+
+    def _check(self, prompts, n, max_new_tokens, temperature, top_p, top_k, stop_token_ids) -> None:
+        config = self.model.config.get_text_config()
+        if n < 1 or max_new_tokens < 1:
+            raise ValueError(f"n={n} and max_new_tokens={max_new_tokens} must be at least 1")
+        if temperature < 0 or not 0 < top_p <= 1 or top_k < 0:
+            raise ValueError(
+                f"temperature={temperature} must be >= 0, top_p={top_p} in (0, 1], top_k={top_k} >= 0 (0: no top-k)"
+            )
+        limit = getattr(config, "max_position_embeddings", None)
+        for i, prompt in enumerate(prompts):
+            if not prompt:
+                raise ValueError(f"prompt {i} has no tokens: a model needs one to start from, e.g. its BOS")
+            if limit and len(prompt) + max_new_tokens > limit:
+                raise ValueError(
+                    f"prompt {i}: {len(prompt)} tokens + max_new_tokens={max_new_tokens} exceed the model's "
+                    f"{limit} positions: shorten one of them"
+                )
+            if not 0 <= min(prompt) <= max(prompt) < config.vocab_size:
+                raise ValueError(
+                    f"prompt {i} has a token outside the vocabulary of {config.vocab_size}: wrong tokenizer?"
+                )
+        if bad := [s for s in stop_token_ids if not 0 <= s < config.vocab_size]:
+            raise ValueError(f"stop_token_ids {bad} are outside the vocabulary of {config.vocab_size}")
+
+    @torch.inference_mode()
+    def _why_not_shared(self) -> str | None:
+        """None if shared-prefix decoding equals a plain forward pass on this model, else the difference."""
+        model, was_training = self.model, self.model.training
+        vocabulary = model.config.get_text_config().vocab_size
+        tokens = torch.randint(vocabulary, (2, 9), generator=torch.Generator().manual_seed(0)).to(model.device)
+        prompts, ends = [tokens[0, :6].tolist(), tokens[1, :4].tolist()], tokens[:, 6:]
+        model.eval()
+        try:
+            cache, lengths, _ = self._prefill(prompts)
+            group = torch.tensor([0, 0, 1], device=model.device)
+            decoder = SharedDecoder(model, cache, lengths, group, 3)
+            got = torch.stack([decoder.step(ends[[0, 1, 0], t]) for t in range(3)], 1)
+            for row, (g, e) in enumerate([(0, 0), (0, 1), (1, 0)]):
+                whole = torch.cat([tokens[g, : len(prompts[g])], ends[e]])[None]
+                want = model(input_ids=whole).logits[0, -3:]
+                error = (got[row] - want).abs().max() / want.abs().max()
+                if not error < (1e-3 if model.dtype == torch.float32 else 5e-2):
+                    return f"its logits differ from a plain forward pass by {error:.1e} of their size"
+        except Exception as e:  # whatever a foreign model does with foreign arguments, the copying path remains
+            return f"{type(e).__name__}: {e}"
+        finally:
+            model.train(was_training)
+        return None
+
+
+def _copied(cache: DynamicCache) -> DynamicCache:
+    """A cache of its own over the same tensors: a decoder replaces a cache's tensors, it never writes into them."""
+    copy = DynamicCache()
+    for i, layer in enumerate(cache.layers):
+        copy.update(layer.keys, layer.values, i)
+    return copy

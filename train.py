@@ -1,0 +1,883 @@
+"""BroRL, section 4.2: the training loop.
+
+    accelerate launch train.py                            the embedded policy, on a laptop's CPU, in minutes
+    accelerate launch train.py --recipe prorl             the N = 16 baseline it is compared with
+    accelerate launch train.py --model M --data D.jsonl   any causal language model, any problems
+    python train.py --eval_only                           score a policy, train nothing
+    python train.py --help                                every setting, with its source
+
+One step, and the order of this file's `train`:
+
+    1  problems        P prompts and their references, in an order fixed by the seed
+    2  roll out        N responses per prompt                                              rollout.py
+    3  verify          a reward and a reason for each                                      verify.py
+    4  dynamic sample  keep 0 < #correct < N; refill until B prompts are kept              loss.py
+    5  advantages      group mean, then mean and std over all trajectories of the step     loss.py
+    6  score           old, reference log-probs under the trainer, before the first update loss.py
+    7  update          U mini-batches, one optimizer step each, in micro-batches           loss.py
+    8  sync            the weights into the engine
+    9  reset the reference when due; log, evaluate, checkpoint
+
+A setting is taken from the first of: the command line; `recipe.json` in the model's folder (values
+measured for that model); the recipe, brorl.py; the field's default below. The start of a run prints all
+of them with where they come from. A run writes runs/NAME/: config.json, metrics.jsonl (a line a step),
+timing.jsonl, samples.jsonl, checkpoints/, model/ and curves.png. Two runs with the same settings write
+the same metrics.jsonl; whatever a clock says is in timing.jsonl.
+"""
+
+import copy
+import hashlib
+import json
+import math
+import os
+import random
+import shutil
+import sys
+import time
+from collections import Counter
+from contextlib import nullcontext
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+
+import torch
+from accelerate import Accelerator
+from accelerate.utils import gather_object, set_seed
+from torch import Tensor
+from tqdm import tqdm
+from transformers import AutoModelForCausalLM, AutoTokenizer, HfArgumentParser
+
+import brorl
+import loss as L
+from rollout import Group, TorchEngine
+from verify import Problem, Verdict, load_problems, verify_batch
+
+HERE = Path(__file__).parent
+RECIPE_FILE = "recipe.json"  # beside a model's weights: the settings measured for this model
+
+
+def setting(default, help: str):
+    """A field whose documentation is its `--help`."""
+    make = {"default_factory": lambda: list(default)} if isinstance(default, list) else {"default": default}
+    return field(**make, metadata={"help": help})
+
+
+@dataclass
+class Config:
+    """Settings of a run. None: taken from the model's recipe.json, else from the recipe."""
+
+    # what
+    model: str = setting(str(HERE / "tiny/policy"), "policy to start from: a folder or a hub name")
+    data: list[str] = setting([str(HERE / "tiny/train.jsonl")], "training problems, JSON lines; several are mixed")
+    eval_data: list[str] = setting([str(HERE / "tiny/test.jsonl")], "held-out problems, JSON lines")
+    recipe: str = setting("brorl", "brorl (N = 512) or prorl (N = 16): the defaults of section 3.2")
+    name: str | None = setting(None, "the run's folder under --output_dir; default: RECIPE-seedSEED")
+    output_dir: str = setting("runs", "where runs are written")
+    resume: bool = setting(False, "continue the run of this name from its newest checkpoint")
+    overwrite: bool = setting(False, "delete a finished or broken run of this name first")
+    eval_only: bool = setting(False, "evaluate the model on --eval_data and stop")
+    seed: int = setting(0, "of the problems' order, the sampling, and everything else")
+
+    # budget: the run ends with the first that is spent
+    max_steps: int | None = setting(None, "steps; table 1: +191 for BroRL, +535 for ProRL")
+    max_samples: int | None = setting(None, "rollouts generated, counted before dynamic sampling as in table 1")
+    max_hours: float | None = setting(None, "wall-clock hours")
+
+    # sections 3.1 and 3.2
+    rollouts_per_prompt: int | None = setting(None, "N (section 3.2)")
+    prompts_per_step: int | None = setting(None, "B, counted after dynamic sampling (section 3.2)")
+    refill: float = setting(4.0, "a step generates at most this many times B prompts, then goes on with what it has")
+    learning_rate: float | None = setting(None, "of AdamW, constant; η_0 sqrt(B_new / B_0) (section 3.2)")
+    updates_per_step: int | None = setting(None, "mini-batches a step, each one optimizer step (section 3.2)")
+    clip_low: float | None = setting(None, "ε_low (section 3.1)")
+    clip_high: float | None = setting(None, "ε_high (section 3.1)")
+    kl: str | None = setting(None, "estimator of the KL loss term: k1, k2 or k3")
+    kl_coef: float | None = setting(None, "β, weight of the KL term; 0: no reference model is loaded")
+    tis_cap: float | None = setting(None, "C of the truncated importance weight (section 3.1)")
+    reference_reset_steps: int | None = setting(None, "steps between resets of the reference; 0: never (section 3.1)")
+    weight_decay: float = setting(0.01, "of AdamW (paper silent: the default of torch and of verl)")
+    max_grad_norm: float = setting(1.0, "gradient clipping (paper silent: the default of verl)")
+
+    # sampling
+    engine: str = setting("torch", "torch: rollout.py's own engine")
+    engine_memory_gib: float = setting(2.0, "what decoding may hold beside the weights, per process")
+    temperature: float | None = setting(None, "while training; log-probs are taken at the same temperature")
+    top_p: float | None = setting(None, "while training")
+    max_response_tokens: int | None = setting(None, "a response is cut there (section 3.2)")
+
+    # evaluation
+    eval_every: int | None = setting(None, "steps between evaluations; 0: only before and after")
+    eval_samples: int | None = setting(None, "k: responses per held-out problem (section 4.2: 16)")
+    eval_temperature: float | None = setting(None, "section 4.2: 0.6")
+    eval_top_p: float | None = setting(None, "section 4.2: 0.95")
+    eval_seed: int = setting(1234, "of the evaluation's sampling, the same at every evaluation")
+
+    # machine
+    max_tokens_per_micro_batch: int = setting(32768, "prompt + response tokens, padding included, of one forward pass")
+    gradient_checkpointing: bool = setting(False, "recompute activations in the backward pass, to save memory")
+    save_every: int = setting(10, "steps between checkpoints")
+    keep_checkpoints: int = setting(2, "the newest so many are kept")
+    samples_per_step: int = setting(4, "rollouts a step written to samples.jsonl")
+
+
+# ------------------------------------------------------------------------------- settings and start-up
+
+
+def resolve(config: Config) -> dict[str, str]:
+    """Fill the settings that are None, and return where every filled one comes from."""
+    if config.recipe not in brorl.RECIPES:
+        raise ValueError(f"--recipe {config.recipe}: choose one of {', '.join(brorl.RECIPES)}")
+    measured, path = {}, Path(config.model) / RECIPE_FILE
+    if path.is_file():
+        measured = json.loads(path.read_text()).get(config.recipe, {})
+        if unknown := set(measured) - {f.name for f in fields(config)}:
+            raise ValueError(f"{path}: unknown settings {sorted(unknown)}; see --help for the names")
+    sources = {}
+    for f in fields(config):
+        if getattr(config, f.name) is not None:
+            continue
+        if f.name in measured:
+            setattr(config, f.name, measured[f.name]["value"])
+            sources[f.name] = f"{RECIPE_FILE}: {measured[f.name]['source']}"
+        elif f.name in brorl.RECIPES[config.recipe]:
+            setattr(config, f.name, brorl.RECIPES[config.recipe][f.name].value)
+            sources[f.name] = f"--recipe {config.recipe}: {brorl.RECIPES[config.recipe][f.name].source}"
+    config.name = config.name or f"{config.recipe}-seed{config.seed}"
+    return sources
+
+
+def check(config: Config, problems: list[Problem], processes: int) -> None:
+    """Refuse at the start what would only fail, or mislead, later. Raises ValueError with the fix."""
+    c, n, b = config, config.rollouts_per_prompt, config.prompts_per_step
+    rules = [
+        (n >= 2, f"--rollouts_per_prompt {n}: a group needs at least 2 for its mean to say anything"),
+        (b >= 1, f"--prompts_per_step {b}: must be at least 1"),
+        (b <= len(problems), f"--prompts_per_step {b} exceeds the {len(problems)} training problems: lower it"),
+        (b >= processes, f"--prompts_per_step {b} does not reach {processes} processes: raise it to at least that"),
+        (c.refill >= 1, f"--refill {c.refill}: must be at least 1, the first round"),
+        (c.updates_per_step >= 1, f"--updates_per_step {c.updates_per_step}: must be at least 1"),
+        (n * b // max(processes, 1) >= c.updates_per_step, f"N x B = {n * b} rollouts do not fill --updates_per_step "
+         f"{c.updates_per_step} mini-batches on {processes} processes: lower it"),
+        (c.learning_rate > 0, f"--learning_rate {c.learning_rate}: must be positive"),
+        (0 < c.clip_low < 1, f"--clip_low {c.clip_low}: must be in (0, 1), the ratio cannot fall below 0"),
+        (c.clip_high > 0, f"--clip_high {c.clip_high}: must be positive"),
+        (c.kl in L.KL, f"--kl {c.kl}: choose one of {', '.join(L.KL)}"),
+        (c.kl_coef >= 0, f"--kl_coef {c.kl_coef}: must not be negative, 0 turns the term off"),
+        (c.tis_cap >= 1, f"--tis_cap {c.tis_cap}: below 1 it would scale down even what both models agree on"),
+        (c.reference_reset_steps >= 0, f"--reference_reset_steps {c.reference_reset_steps}: must be >= 0, 0 is never"),
+        (c.temperature > 0, f"--temperature {c.temperature}: training samples, so it must be positive"),
+        (c.top_p == 1.0, f"--top_p {c.top_p}: while training the trainer scores the whole distribution, which a top-p "
+         "cut would contradict: leave it at 1"),
+        (c.max_response_tokens >= 1, f"--max_response_tokens {c.max_response_tokens}: must be at least 1"),
+        (c.eval_samples >= 1, f"--eval_samples {c.eval_samples}: must be at least 1"),
+        (c.eval_every >= 0, f"--eval_every {c.eval_every}: must be >= 0, 0 is only before and after"),
+        (c.eval_temperature >= 0 and 0 < c.eval_top_p <= 1,
+         f"--eval_temperature {c.eval_temperature} must be >= 0 and --eval_top_p {c.eval_top_p} in (0, 1]"),
+        (c.eval_temperature > 0 or c.eval_samples == 1,
+         f"--eval_temperature 0 is greedy: {c.eval_samples} equal responses, set --eval_samples 1"),
+        (c.max_steps or c.max_samples or c.max_hours, "no budget: set --max_steps, --max_samples or --max_hours"),
+        (min(c.max_steps or 1, c.max_samples or 1, c.max_hours or 1) > 0, "a budget must be positive"),
+        (c.save_every >= 1 and c.keep_checkpoints >= 1, "--save_every and --keep_checkpoints must be at least 1"),
+        (c.max_tokens_per_micro_batch >= 1, "--max_tokens_per_micro_batch must be at least 1"),
+        (c.engine == "torch", f"--engine {c.engine}: the engine here is torch"),
+        (not (c.resume and c.overwrite), "--resume keeps a run and --overwrite deletes it: choose one"),
+    ]  # fmt: skip
+    if broken := [sentence for holds, sentence in rules if not holds]:
+        raise ValueError("\n".join(broken))
+
+
+def encode(tokenizer, problems: list[Problem], max_response_tokens: int, positions: int | None) -> list[list[int]]:
+    """Prompts as tokens; a prompt that leaves no room for its response is refused, with its number."""
+    encoded = []
+    for i, problem in enumerate(problems):
+        if isinstance(problem.prompt, str):
+            tokens = tokenizer(problem.prompt).input_ids
+        elif tokenizer.chat_template is None:
+            raise ValueError(f"problem {i} is a chat, and this tokenizer has no chat template: write it as text")
+        else:
+            tokens = tokenizer.apply_chat_template(problem.prompt, add_generation_prompt=True, return_dict=False)
+        if positions and len(tokens) + max_response_tokens > positions:
+            raise ValueError(
+                f"problem {i}: {len(tokens)} prompt tokens + --max_response_tokens {max_response_tokens} exceed the "
+                f"model's {positions} positions: shorten one of them"
+            )
+        encoded.append(tokens)
+    return encoded
+
+
+def memory_estimate(config: Config, model) -> dict[str, float]:
+    """GiB per process, by part. The micro-batch's share counts what each layer keeps for its backward pass."""
+    text = model.config.get_text_config()
+    parameters = sum(p.numel() for p in model.parameters())
+    item = model.dtype.itemsize
+    per_layer = 10 * text.hidden_size + 4 * (getattr(text, "intermediate_size", None) or 4 * text.hidden_size)
+    layers = 1 if config.gradient_checkpointing else text.num_hidden_layers
+    parts = {
+        "weights": parameters * item,
+        "gradients": parameters * item,
+        "optimizer (2 moments)": 2 * parameters * item,
+        "reference": parameters * item * (config.kl_coef > 0),
+        "micro-batch": config.max_tokens_per_micro_batch * layers * per_layer * item,
+        "logits": 2 * 4 * min(2**26, config.max_tokens_per_micro_batch * text.vocab_size),
+        "decoding (at most)": config.engine_memory_gib * 2**30,
+    }
+    return {name: size / 2**30 for name, size in parts.items()}
+
+
+# ------------------------------------------------------------------------------------ policy and batch
+
+
+class Policy(torch.nn.Module):
+    """A causal language model as the loss sees it: log-probs of response tokens, without [tokens, V] logits."""
+
+    def __init__(self, model):
+        super().__init__()
+        self.model = model
+
+    def forward(self, tokens: Tensor, prompt_lengths: Tensor, response_lengths: Tensor, temperature: float):
+        """tokens: (S, W), prompt then response, padded on the right; returns log π and the entropy, (T,) each.
+
+        No attention mask: a causal model never looks at what stands to the right, padding included.
+        """
+        hidden = self.model.base_model(input_ids=tokens, use_cache=False).last_hidden_state
+        at = L.response_positions(prompt_lengths, response_lengths, tokens.shape[1])
+        targets = tokens.roll(-1, dims=1)[at]
+        head = self.model.get_output_embeddings()
+        return L.token_logprobs(hidden[at], head.weight, targets, temperature, getattr(head, "bias", None))
+
+    @torch.no_grad()
+    def check_head(self) -> None:
+        """Some models scale or cap their logits after the head, which `token_logprobs` would not see."""
+        tokens = torch.arange(2, 10, device=self.model.device)[None] % self.model.config.get_text_config().vocab_size
+        lengths = torch.tensor([2], device=tokens.device), torch.tensor([6], device=tokens.device)
+        ours, _ = self(tokens, *lengths, 1.0)
+        logits = self.model(input_ids=tokens).logits[0, 1:-1].float()
+        theirs = torch.log_softmax(logits, -1).gather(-1, tokens[0, 2:, None]).squeeze(-1)
+        if not (ours - theirs).abs().max() < 0.05:
+            raise ValueError(
+                f"{type(self.model).__name__} changes its logits after the output head (scaling or soft cap): its "
+                "log-probs would be wrong here, so it cannot be trained with this file"
+            )
+
+
+@dataclass
+class Batch:
+    """One process's kept rollouts of a step. Rows are rollouts; `engine_logp` and the like are (S, R)."""
+
+    tokens: Tensor  # (S, W) prompt then response, padded on the right
+    prompt_lengths: Tensor  # (S,)
+    response_lengths: Tensor  # (S,)
+    engine_logp: Tensor  # (S, R), R the longest response
+    advantages: Tensor  # (S,)
+    old_logp: Tensor | None = None
+    ref_logp: Tensor | None = None
+
+    @staticmethod
+    def of(groups: list[Group], advantages: Tensor, device) -> "Batch":
+        rows = [(g.prompt, r, lp) for g in groups for r, lp in zip(g.responses, g.logprobs, strict=True)]
+        prompt_lengths = torch.tensor([len(p) for p, _, _ in rows], dtype=torch.long)
+        response_lengths = torch.tensor([len(r) for _, r, _ in rows], dtype=torch.long)
+        whole = prompt_lengths + response_lengths
+        width, longest = (int(whole.max()), int(response_lengths.max())) if rows else (0, 0)
+        tokens = torch.zeros(len(rows), width, dtype=torch.long)
+        engine_logp = torch.zeros(len(rows), longest)
+        if rows:
+            tokens[torch.arange(width) < whole[:, None]] = torch.tensor([t for p, r, _ in rows for t in [*p, *r]])
+            inside = torch.arange(longest) < response_lengths[:, None]
+            engine_logp[inside] = torch.tensor([x for _, _, lp in rows for x in lp])
+        moved = (x.to(device) for x in (tokens, prompt_lengths, response_lengths, engine_logp, advantages.flatten()))
+        return Batch(*moved)
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+    def inputs(self, rows: Tensor, temperature: float) -> tuple:
+        """What `Policy` takes for these rows, cut to the longest of them."""
+        width = int((self.prompt_lengths[rows] + self.response_lengths[rows]).max())
+        return self.tokens[rows, :width], self.prompt_lengths[rows], self.response_lengths[rows], temperature
+
+    def inside(self, rows: Tensor) -> Tensor:
+        """(rows, R) bool: which entries of an (S, R) tensor are tokens."""
+        column = torch.arange(self.engine_logp.shape[1], device=self.tokens.device)
+        return column < self.response_lengths[rows, None]
+
+    def micro_batches(self, rows: Tensor, budget: int) -> list[Tensor]:
+        """Split rows, longest first, so that rows x width stays within `budget` tokens (one row at least)."""
+        lengths = (self.prompt_lengths + self.response_lengths)[rows]
+        order = torch.argsort(lengths, descending=True, stable=True)
+        rows, lengths, parts = rows[order], lengths[order].tolist(), []
+        while len(rows):
+            count = max(1, budget // lengths[0])
+            parts.append(rows[:count])
+            rows, lengths = rows[count:], lengths[count:]
+        return parts
+
+    @torch.no_grad()
+    def score(self, policy: torch.nn.Module, temperature: float, budget: int) -> tuple[Tensor, float]:
+        """Log-probs (S, R) of every response token under `policy`, and the sum of its entropies."""
+        logp, entropy = torch.zeros_like(self.engine_logp), 0.0
+        for rows in self.micro_batches(torch.arange(len(self), device=self.tokens.device), budget):
+            flat, h = policy(*self.inputs(rows, temperature))
+            part = torch.zeros(len(rows), logp.shape[1], device=logp.device)
+            part[self.inside(rows)] = flat.float()
+            logp[rows] = part
+            entropy += h.sum().item()
+        return logp, entropy
+
+
+# ------------------------------------------------------------------------------ rolling out, verifying
+
+
+@dataclass
+class Rolled:
+    """A problem, its N rollouts, what they say, and what the verifier says of them."""
+
+    problem: Problem
+    group: Group
+    texts: list[str]
+    verdicts: list[Verdict]
+
+    @property
+    def correct(self) -> Tensor:
+        return torch.tensor([v.reason == "correct" for v in self.verdicts])
+
+    def counts(self) -> Counter:
+        """Sums over the group, which add up over groups and processes."""
+        return Counter(
+            rollouts=len(self.verdicts),
+            reward=sum(v.reward for v in self.verdicts),
+            correct=int(self.correct.sum()),
+            response_tokens=sum(map(len, self.group.responses)),
+            truncated=self.group.finish_reasons.count("length"),
+        ) + Counter(f"reason/{v.reason}" for v in self.verdicts)
+
+
+def roll_out(engine, tokenizer, problems, prompts, n, seed, temperature, top_p, max_response_tokens) -> list[Rolled]:
+    """Stages 2 and 3: n responses of each problem, and their verdicts."""
+    groups = engine.generate(
+        prompts,
+        n,
+        max_new_tokens=max_response_tokens,
+        temperature=temperature,
+        top_p=top_p,
+        stop_token_ids=[tokenizer.eos_token_id],
+        seed=seed,
+    )
+    texts = tokenizer.batch_decode([r for g in groups for r in g.responses], skip_special_tokens=True)
+    verdicts = verify_batch(
+        [(p.kind, text, p.reference) for p, at in zip(problems, range(0, len(texts), n), strict=True)
+         for text in texts[at : at + n]]
+    )  # fmt: skip
+    return [
+        Rolled(problem, group, texts[at : at + n], verdicts[at : at + n])
+        for problem, group, at in zip(problems, groups, range(0, len(texts), n), strict=True)
+    ]
+
+
+def evaluate(engine, tokenizer, problems, prompts, config: Config, accelerator: Accelerator) -> dict[str, float]:
+    """pass@1 averaged over k responses, with its standard error over problems; unbiased pass@k; lengths."""
+    k, rank, world = config.eval_samples, accelerator.process_index, accelerator.num_processes
+    rolled = roll_out(
+        engine, tokenizer, problems[rank::world], prompts[rank::world], k, config.eval_seed + rank,
+        config.eval_temperature, config.eval_top_p, config.max_response_tokens,
+    )  # fmt: skip
+    counts = gather_object([r.counts() for r in rolled])
+    everything = sum(counts, Counter())
+    solved = torch.tensor([c["correct"] for c in counts], dtype=torch.float64) / k
+    result = {
+        "pass@1": solved.mean().item(),
+        "pass@1_se": solved.std().item() / math.sqrt(len(solved)) if len(solved) > 1 else 0.0,
+        "reward": everything["reward"] / everything["rollouts"],
+        "response_tokens": everything["response_tokens"] / everything["rollouts"],
+        "truncated": everything["truncated"] / everything["rollouts"],
+    }
+    for m in (x for x in (4, 16, 64, 256, 1024) if x <= k):
+        result[f"pass@{m}"] = sum(brorl.pass_at_k_estimate(k, c["correct"], m) for c in counts) / len(counts)
+    return result
+
+
+# ------------------------------------------------------------------------------------- small helpers
+
+
+class Cursor:
+    """Problems in an order fixed by the seed, a new permutation each epoch; one number to save and restore."""
+
+    def __init__(self, size: int, seed: int):
+        self.size, self.seed, self.position = size, seed, 0
+
+    def take(self, count: int) -> list[int]:
+        taken = []
+        while len(taken) < count:
+            epoch, at = divmod(self.position, self.size)
+            order = list(range(self.size))
+            random.Random(f"{self.seed}/{epoch}").shuffle(order)
+            part = order[at : at + count - len(taken)]
+            taken += part
+            self.position += len(part)
+        return taken
+
+    def state_dict(self) -> dict:
+        return {"position": self.position}
+
+    def load_state_dict(self, state: dict) -> None:
+        self.position = state["position"]
+
+
+@dataclass
+class Progress:
+    """How far the run is, for its budget and for resuming."""
+
+    step: int = 0
+    samples: int = 0
+    seconds: float = 0.0
+
+    def spent(self, config: Config) -> bool:
+        limits = (
+            (config.max_steps, self.step),
+            (config.max_samples, self.samples),
+            (config.max_hours, self.seconds / 3600),
+        )
+        return any(limit is not None and used >= limit for limit, used in limits)
+
+    def state_dict(self) -> dict:
+        return asdict(self)
+
+    def load_state_dict(self, state: dict) -> None:
+        self.__dict__.update(state)
+
+
+class Clock:
+    """Seconds by stage."""
+
+    def __init__(self):
+        self.start = self.last = time.perf_counter()
+        self.laps = Counter()
+
+    def lap(self, stage: str) -> None:
+        now = time.perf_counter()
+        self.laps[stage] += now - self.last
+        self.last = now
+
+    def total(self) -> float:
+        return time.perf_counter() - self.start
+
+
+def seed_of(*parts: int) -> int:
+    """A 63-bit seed that differs for every combination of its parts."""
+    return int.from_bytes(hashlib.sha256(repr(parts).encode()).digest()[:8], "big") >> 1
+
+
+def merge(counts: Counter) -> Counter:
+    """The sum of every process's counts, on all of them."""
+    return sum(gather_object([counts]), Counter())
+
+
+def total(value: float, accelerator: Accelerator) -> float:
+    """The sum of every process's number, on all of them."""
+    return accelerator.reduce(torch.tensor(value, dtype=torch.float64, device=accelerator.device), "sum").item()
+
+
+# ------------------------------------------------------------------------------------------- the loop
+
+
+def train(config: Config, accelerator: Accelerator) -> None:
+    sources = resolve(config)
+    world, rank, device, say = (
+        accelerator.num_processes,
+        accelerator.process_index,
+        accelerator.device,
+        accelerator.print,
+    )
+    problems = [p for path in config.data for p in load_problems(path)]
+    held_out = [p for path in config.eval_data for p in load_problems(path)]
+    check(config, problems, world)
+    run = None if config.eval_only else Run(config, accelerator)
+    set_seed(config.seed)
+
+    tokenizer = AutoTokenizer.from_pretrained(config.model)
+    model = AutoModelForCausalLM.from_pretrained(config.model, dtype=torch.float32).to(device)
+    positions = getattr(model.config.get_text_config(), "max_position_embeddings", None)
+    prompts = encode(tokenizer, problems, config.max_response_tokens, positions)
+    held_out_prompts = encode(tokenizer, held_out, config.max_response_tokens, positions)
+    engine = TorchEngine(model, config.engine_memory_gib)
+    if config.eval_only:
+        scores = evaluate(engine, tokenizer, held_out, held_out_prompts, config, accelerator)
+        return say(protocol(config, held_out) + "\n" + table({config.model: scores}))
+
+    if config.gradient_checkpointing:
+        model.gradient_checkpointing_enable()
+    policy = Policy(model)
+    policy.check_head()
+    reference = copy.deepcopy(policy).requires_grad_(False) if config.kl_coef else None
+    optimizer = torch.optim.AdamW(policy.parameters(), lr=config.learning_rate, weight_decay=config.weight_decay)
+    policy, optimizer = accelerator.prepare(policy, optimizer)
+    cursor, progress = Cursor(len(problems), config.seed), Progress()
+    accelerator.register_for_checkpointing(cursor, progress, *([reference] if reference else []))
+    say(introduction(config, sources, model, engine, len(problems), len(held_out), world))
+    run.open(progress)
+
+    n, b, budget = config.rollouts_per_prompt, config.prompts_per_step, config.max_tokens_per_micro_batch
+    if progress.step == 0:
+        scores = evaluate(engine, tokenizer, held_out, held_out_prompts, config, accelerator)
+        run.log({"step": 0, "samples": 0} | {f"eval/{name}": x for name, x in scores.items()}, {})
+    scores = run.evaluations()[-1]
+    bar = tqdm(total=config.max_steps, initial=progress.step, unit="step", disable=not accelerator.is_main_process)
+    bar.set_postfix_str(f"pass@1 {scores['eval/pass@1']:.3f}")
+
+    while not progress.spent(config):
+        progress.step = step = progress.step + 1
+        clock, counts, kept, tried, rounds = Clock(), Counter(), [], 0, 0
+
+        # 4: dynamic sampling repeats 1-3, each round as wide as what is still missing, up to a bound
+        engine.wake()
+        while (missing := min(b - int(total(len(kept), accelerator)), int(config.refill * b) - tried)) > 0:
+            # 1: problems
+            bar.set_description(f"rolling out {missing} x {n}")
+            taken = cursor.take(missing)
+            tried, rounds, mine = tried + missing, rounds + 1, taken[rank::world]
+            # 2, 3: roll out, verify
+            rolled = roll_out(
+                engine, tokenizer, [problems[i] for i in mine], [prompts[i] for i in mine], n,
+                seed_of(config.seed, step, rounds, rank), config.temperature, config.top_p, config.max_response_tokens,
+            )  # fmt: skip
+            kept += [r for r in rolled if L.informative(r.correct)]
+            counts += sum((r.counts() for r in rolled), Counter(kept=0))
+        engine.sleep()
+        clock.lap("roll_out")
+        run.sample(step, kept)
+        counts = merge(counts + Counter(kept=len(kept)))
+        progress.samples += counts["rollouts"]
+        metrics = {
+            "step": step,
+            "samples": progress.samples,
+            "prompts": counts["kept"],
+            "pass_rate": counts["kept"] / tried,
+        }
+        means = ("reward", "correct", "response_tokens", "truncated")
+        metrics |= {name: counts[name] / counts["rollouts"] for name in means}
+        metrics |= {name: counts[name] for name in sorted(counts) if name.startswith("reason/")}
+        if counts["kept"] < b:
+            bar.write(
+                f"step {step}: {counts['kept']} of {b} prompts were informative after {tried}; going on with these"
+            )
+
+        if counts["kept"]:
+            # 5: advantages, over all trajectories of the step
+            rewards = torch.tensor([[v.reward for v in r.verdicts] for r in kept]).view(-1, n)  # (P, N)
+            advantages = L.group_advantages(rewards)
+            advantages = L.whiten(advantages, accelerator.reduce(L.moments(advantages).to(device), "sum").cpu())
+            batch = Batch.of([r.group for r in kept], advantages, device)
+
+            # 6: score under the trainer before the first update
+            bar.set_description(f"scoring {len(batch):,}")
+            policy.eval()
+            batch.old_logp, entropy = batch.score(policy, config.temperature, budget)
+            batch.ref_logp = batch.score(reference, config.temperature, budget)[0] if reference else None
+            clock.lap("score")
+
+            # 7: update
+            bar.set_description(f"updating on {len(batch):,}")
+            metrics |= update(policy, optimizer, batch, config, accelerator, seed_of(config.seed, step))
+            metrics["entropy"] = total(entropy, accelerator) / metrics["tokens"]
+            clock.lap("update")
+
+            # 8: sync
+            engine.sync(accelerator.unwrap_model(policy).model)
+
+        # 9: reset the reference; log, evaluate, checkpoint
+        if reference and config.reference_reset_steps and step % config.reference_reset_steps == 0:
+            reference.load_state_dict(accelerator.unwrap_model(policy).state_dict())
+            metrics["reference_reset"] = 1
+        rate = counts["rollouts"] / clock.total()
+        progress.seconds = max(gather_object([progress.seconds + clock.total()]))
+        if progress.spent(config) or (config.eval_every and step % config.eval_every == 0):
+            bar.set_description(f"evaluating {len(held_out)} x {config.eval_samples}")
+            scores = evaluate(engine, tokenizer, held_out, held_out_prompts, config, accelerator)
+            scores = {f"eval/{name}": x for name, x in scores.items()}
+            metrics |= scores
+            clock.lap("evaluate")
+        run.log(metrics, {"step": step, "seconds": progress.seconds, "samples_per_second": rate} | clock.laps)
+        bar.update()
+        bar.set_description("training")
+        bar.set_postfix_str(
+            f"reward {metrics['reward']:.3f}, kept {metrics['pass_rate']:.0%}, pass@1 {scores['eval/pass@1']:.3f}, "
+            f"KL {metrics.get('kl_ref', 0.0):.4f}, {rate:,.0f} samples/s"
+        )
+        if progress.spent(config) or step % config.save_every == 0:
+            run.checkpoint(step)
+    bar.close()
+    run.finish(accelerator.unwrap_model(policy).model, tokenizer, held_out)
+
+
+def update(policy, optimizer, batch: Batch, config: Config, accelerator: Accelerator, seed: int) -> dict[str, float]:
+    """Stage 7: one pass over the step's rollouts in U mini-batches, each one optimizer step. Returns its metrics."""
+    device, world = batch.tokens.device, accelerator.num_processes
+    order = torch.randperm(len(batch), generator=torch.Generator().manual_seed(seed)).to(device)
+    sums, extremes = Counter(), {}
+    policy.train()
+    for rows in torch.tensor_split(order, config.updates_per_step):
+        tokens = total(int(batch.response_lengths[rows].sum()), accelerator)  # of this optimizer step, everywhere
+        parts = batch.micro_batches(rows, config.max_tokens_per_micro_batch)
+        for part in parts:
+            with nullcontext() if part is parts[-1] else accelerator.no_sync(policy):
+                logp, _ = policy(*batch.inputs(part, config.temperature))
+                inside = batch.inside(part)
+                value, metrics = L.policy_loss(
+                    logp,
+                    batch.old_logp[part][inside],
+                    batch.engine_logp[part][inside],
+                    None if batch.ref_logp is None else batch.ref_logp[part][inside],
+                    batch.advantages[part].repeat_interleave(batch.response_lengths[part]),
+                    tokens,
+                    clip_low=config.clip_low,
+                    clip_high=config.clip_high,
+                    tis_cap=config.tis_cap,
+                    kl=config.kl,
+                    kl_coef=config.kl_coef,
+                )
+                accelerator.backward(value * world)  # data-parallel averages gradients, and we want their sum
+            sums["loss"] += value.item() / config.updates_per_step
+            for name, x in metrics.items():
+                if name.endswith(("_max", "_min")):
+                    pick = max if name.endswith("_max") else min
+                    extremes[name] = pick(extremes.get(name, x.item()), x.item())
+                else:
+                    sums[name] += x.item()
+        if not parts:  # nothing here, but the other processes wait for this one's share of the gradient
+            one = torch.ones(1, dtype=torch.long, device=device)
+            logp, _ = policy(torch.zeros(1, 2, dtype=torch.long, device=device), one, one, 1.0)
+            accelerator.backward(logp.sum() * 0)
+        norm = float(accelerator.clip_grad_norm_(policy.parameters(), config.max_grad_norm))
+        if math.isfinite(norm):
+            optimizer.step()
+            sums["grad_norm"] += norm / config.updates_per_step / world
+        else:
+            sums["updates_skipped"] += 1 / world
+        optimizer.zero_grad()
+
+    tokens = total(int(batch.response_lengths.sum()), accelerator)
+    per_step = ("loss", "grad_norm", "updates_skipped")
+    summed = {name: total(sums[name], accelerator) for name in sorted({*sums, *per_step})}
+    result = {name: x if name in per_step else x / tokens for name, x in summed.items()} | {"tokens": int(tokens)}
+    everywhere = gather_object([extremes])
+    for name in sorted({name for part in everywhere for name in part}):
+        pick = max if name.endswith("_max") else min
+        result[name] = pick(part[name] for part in everywhere if name in part)
+    return result
+
+
+# ----------------------------------------------------------------------------- what a run writes and prints
+
+
+class Run:
+    """The folder runs/NAME: nothing in it is ever half written, and a resumed run repeats no line."""
+
+    def __init__(self, config: Config, accelerator: Accelerator):
+        self.config, self.accelerator = config, accelerator
+        self.folder = Path(config.output_dir) / config.name
+        self.metrics, self.timing, self.samples = (self.folder / f"{x}.jsonl" for x in ("metrics", "timing", "samples"))
+        exists = (self.folder / "config.json").exists()
+        if config.resume and not exists:
+            raise ValueError(f"--resume: there is no run at {self.folder}; drop --resume, or name the run with --name")
+        if exists and not (config.resume or config.overwrite):
+            raise ValueError(f"a run exists at {self.folder}: --resume it, --overwrite it, or choose another --name")
+        if config.resume:
+            before, now = json.loads((self.folder / "config.json").read_text()), asdict(config)
+            free = {"resume", "overwrite", "max_steps", "max_samples", "max_hours", "eval_every", "save_every",
+                    "keep_checkpoints", "output_dir"}  # fmt: skip
+            if changed := [
+                f"{k}: {before.get(k)} -> {v}" for k, v in now.items() if k not in free and before.get(k) != v
+            ]:
+                raise ValueError("--resume would continue another run; these settings differ: " + "; ".join(changed))
+
+    def open(self, progress: Progress) -> None:
+        """Make the folder, or go back to the newest checkpoint in it."""
+        if self.accelerator.is_main_process:
+            if self.config.overwrite:
+                shutil.rmtree(self.folder, ignore_errors=True)
+            self.folder.mkdir(parents=True, exist_ok=True)
+            write(self.folder / "config.json", json.dumps(asdict(self.config), indent=2) + "\n")
+        self.accelerator.wait_for_everyone()
+        if self.config.resume and (newest := self.checkpoints()[-1:]):
+            self.accelerator.load_state(newest[0])
+            self.accelerator.print(f"resuming after step {progress.step}")
+        if self.accelerator.is_main_process and self.config.resume:
+            for path in (self.metrics, self.timing, self.samples):
+                lines = path.read_text().splitlines(keepends=True) if path.exists() else []
+                whole = [x for x in lines if x.endswith("\n") and json.loads(x)["step"] <= progress.step]
+                write(path, "".join(whole) if progress.step else "")
+        self.accelerator.wait_for_everyone()
+
+    def checkpoints(self) -> list[Path]:
+        return sorted((self.folder / "checkpoints").glob("step_" + "[0-9]" * 8))
+
+    def checkpoint(self, step: int) -> None:
+        """Weights, optimizer, reference, cursor, progress and random states: written aside, then renamed."""
+        aside, final = self.folder / "checkpoints" / "unfinished", self.folder / "checkpoints" / f"step_{step:08d}"
+        if self.accelerator.is_main_process:
+            shutil.rmtree(aside, ignore_errors=True)
+        self.accelerator.wait_for_everyone()
+        self.accelerator.save_state(aside, safe_serialization=False)
+        self.accelerator.wait_for_everyone()
+        if self.accelerator.is_main_process:
+            os.replace(aside, final)
+            for old in self.checkpoints()[: -self.config.keep_checkpoints]:
+                shutil.rmtree(old)
+
+    def log(self, metrics: dict, timing: dict) -> None:
+        if self.accelerator.is_main_process:
+            append(self.metrics, metrics)
+            if timing:
+                append(self.timing, timing)
+        self.accelerator.wait_for_everyone()
+
+    def sample(self, step: int, kept: list[Rolled]) -> None:
+        """A few rollouts to read: of the first kept prompt, correct and incorrect ones."""
+        if not self.accelerator.is_main_process or not kept:
+            return
+        first = kept[0]
+        chosen = sorted(range(len(first.texts)), key=lambda i: first.verdicts[i].reward, reverse=True)
+        half = self.config.samples_per_step // 2
+        for i in [*chosen[:half], *chosen[len(chosen) - half :]]:
+            verdict = first.verdicts[i]
+            append(self.samples, {"step": step, "prompt": first.problem.prompt, "response": first.texts[i],
+                                  "reward": verdict.reward, "reason": verdict.reason})  # fmt: skip
+
+    def evaluations(self) -> list[dict]:
+        rows = [json.loads(line) for line in self.metrics.read_text().splitlines()]
+        return [row for row in rows if "eval/pass@1" in row]
+
+    def finish(self, model, tokenizer, held_out) -> None:
+        """Save the policy, draw the curves, print before and after."""
+        self.accelerator.wait_for_everyone()
+        if not self.accelerator.is_main_process:
+            return
+        model.save_pretrained(self.folder / "model")
+        tokenizer.save_pretrained(self.folder / "model")
+        curves(self.metrics, self.folder / "curves.png", f"{self.config.name}: {self.config.model}")
+        evaluations = self.evaluations()
+        rows = {f"step {row['step']}": {k.removeprefix("eval/"): v for k, v in row.items()} for row in evaluations}
+        print(
+            "\n"
+            + protocol(self.config, held_out)
+            + "\n"
+            + table({k: rows[k] for k in (*list(rows)[:1], *list(rows)[-1:])})
+        )
+        print(f"\nwrote {self.folder}/: model/, curves.png, metrics.jsonl, samples.jsonl, checkpoints/")
+
+
+def append(path: Path, row: dict) -> None:
+    with path.open("a") as file:
+        file.write(json.dumps(row) + "\n")
+
+
+def write(path: Path, text: str) -> None:
+    """Replace a file whole."""
+    aside = path.with_suffix(".unfinished")
+    aside.write_text(text)
+    os.replace(aside, path)
+
+
+def protocol(config: Config, held_out: list) -> str:
+    return (
+        f"{len(held_out)} held-out problems, {config.eval_samples} responses each at temperature "
+        f"{config.eval_temperature}, top-p {config.eval_top_p}, seed {config.eval_seed}"
+    )
+
+
+def table(rows: dict[str, dict[str, float]]) -> str:
+    """Scores, a policy a line: pass@1 ± standard error, pass@k, response length."""
+    ks = [
+        name for name in next(iter(rows.values())) if name.startswith("pass@") and name not in ("pass@1", "pass@1_se")
+    ]
+    width = max(map(len, rows))
+    lines = [" " * width + "  pass@1 ± s.e.    " + "".join(f"{k:>9}" for k in ks) + "   tokens  truncated"]
+    for name, row in rows.items():
+        scores = "".join(f"{row[k]:9.3f}" for k in ks)
+        lines.append(
+            f"{name:{width}}  {row['pass@1']:.3f} ± {row['pass@1_se']:.3f}    {scores}   "
+            f"{row['response_tokens']:6.1f}  {row['truncated']:8.1%}"
+        )
+    return "\n".join(lines)
+
+
+def introduction(
+    config: Config, sources: dict[str, str], model, engine, problems: int, held_out: int, world: int
+) -> str:
+    """What the run will do, before it does it."""
+    n, b, u = config.rollouts_per_prompt, config.prompts_per_step, config.updates_per_step
+    parameters = sum(p.numel() for p in model.parameters())
+    memory = memory_estimate(config, model)
+    path = f"copied prompt caches ({engine.why_copied})" if engine.why_copied else "one shared prompt cache per group"
+    budgets = {"steps": config.max_steps, "samples": config.max_samples, "hours": config.max_hours}
+    lines = [
+        f"BroRL, recipe {config.recipe}: {config.model}, {parameters / 1e6:,.2f}M parameters, {world} process(es) on "
+        f"{model.device.type}, run {config.name}",
+        f"  problems    {problems:,} to train on, {held_out:,} held out",
+        f"  a step      {b} prompts x N = {n} rollouts = {b * n:,} samples, in {u} updates of {b * n // u:,} samples, "
+        f"responses up to {config.max_response_tokens} tokens",
+        f"  budget      {', '.join(f'{limit:,} {name}' for name, limit in budgets.items() if limit)}",
+        f"  decoding    {path}",
+        f"  memory      about {sum(memory.values()):.2f} GiB a process: "
+        + ", ".join(f"{name} {size:.2f}" for name, size in memory.items()),
+        "  settings",
+    ]
+    lines += [f"    {name:22} {getattr(config, name)!s:>10}   {source}" for name, source in sources.items()]
+    return "\n".join(lines) + "\n"
+
+
+def curves(metrics: Path, out: Path, title: str) -> None:
+    """Held-out pass@k, training reward, pass rate of dynamic sampling, entropy and KL, over the samples drawn."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    rows = [json.loads(line) for line in metrics.read_text().splitlines()]
+    steps, evals = [r for r in rows if "reward" in r], [r for r in rows if "eval/pass@1" in r]
+    panels = [
+        ("held-out pass@k", evals, [name for name in evals[0] if name.startswith("eval/pass@") and "_se" not in name]),
+        ("training reward; share of prompts kept", steps, ["reward", "pass_rate"]),
+        ("entropy (nats a token)", steps, ["entropy"]),
+        ("KL to the reference; KL(engine, trainer)", steps, ["kl_ref", "engine_kl"]),
+        ("share of tokens clipped", steps, ["clip_high_fraction", "clip_low_fraction"]),
+        ("gradient norm", steps, ["grad_norm"]),
+    ]
+    figure, axes = plt.subplots(2, 3, figsize=(13, 6.5), layout="constrained")
+    for axis, (name, points, series) in zip(axes.flat, panels, strict=True):
+        for key in series:
+            here = [r for r in points if key in r]
+            axis.plot([r["samples"] for r in here], [r[key] for r in here], label=key.removeprefix("eval/"), lw=1.5)
+        if name.startswith("held-out"):
+            x, y, se = ([r[k] for r in evals] for k in ("samples", "eval/pass@1", "eval/pass@1_se"))
+            axis.fill_between(x, [a - 2 * s for a, s in zip(y, se, strict=True)],
+                              [a + 2 * s for a, s in zip(y, se, strict=True)], alpha=0.2)  # fmt: skip
+        axis.set_title(name, fontsize=10)
+        axis.set_xlabel("samples generated")
+        axis.grid(alpha=0.3)
+        if len(series) > 1:
+            axis.legend(fontsize=8)
+    figure.suptitle(title)
+    figure.savefig(out, dpi=110)
+    plt.close(figure)
+
+
+def main() -> None:
+    (config,) = HfArgumentParser(Config, description=__doc__.split("\n\n")[0]).parse_args_into_dataclasses()
+    accelerator = Accelerator()
+    if accelerator.device.type == "cpu":  # accelerate launch leaves one thread; the cores are ours to divide
+        local = int(os.environ.get("LOCAL_WORLD_SIZE", accelerator.num_processes))
+        torch.set_num_threads(max(1, len(os.sched_getaffinity(0)) // local))
+    try:
+        train(config, accelerator)
+    except (ValueError, OSError) as mistake:
+        accelerator.print(f"\n{mistake}", file=sys.stderr)
+        sys.exit(2)
+    except KeyboardInterrupt:
+        accelerator.print(f"\nstopped; continue with --resume --name {config.name}", file=sys.stderr)
+        sys.exit(130)
+    finally:
+        accelerator.end_training()
+
+
+if __name__ == "__main__":
+    main()
