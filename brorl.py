@@ -174,14 +174,15 @@ def total_unsampled_second_moment(p: Tensor, n: int | Tensor, members: Tensor | 
 # ------------------------------------------------------------------------------------------- pass@k
 
 
-def pass_at_k(q_pos: Tensor, k: int) -> Tensor:
+def pass_at_k(q_pos: Tensor, k: int | Tensor) -> Tensor:
     """pass@k = 1 - (1 - Q_pos)^k (section 2), elementwise over problems; average it over tasks.
 
     Raises ValueError unless k >= 1.
     """
-    if k < 1:
-        raise ValueError(f"pass@k needs k >= 1, got k={k}")
-    return -torch.expm1(torch.special.xlog1py(torch.as_tensor(k, dtype=q_pos.dtype, device=q_pos.device), -q_pos))
+    k = torch.as_tensor(k)
+    if (k < 1).any():
+        raise ValueError(f"pass@k needs k >= 1, got k={k.tolist()}")
+    return -torch.expm1(torch.special.xlog1py(k.to(q_pos.dtype).to(q_pos.device), -q_pos))
 
 
 def pass_at_k_estimate(n: int, c: int, k: int) -> float:
