@@ -1,0 +1,355 @@
+"""sim.py, section 4.1: each part against its definition, the whole against the plain loop and the paper's figure."""
+
+import csv
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import scipy.stats
+import torch
+
+import brorl
+import sim
+
+SMALL = sim.Setting(vocabulary=300, correct_tokens=40, steps=60)
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    """As sim.py's own default, which main() sets for the process: the tests of other files get theirs back."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+def rewards_of(setting: sim.Setting) -> torch.Tensor:
+    rewards = torch.full((setting.vocabulary,), setting.reward_incorrect)
+    rewards[: setting.correct_tokens] = setting.reward_correct
+    return rewards
+
+
+def plain_loss(z, tokens, rewards, temperature=1.0):
+    """L = -(1/N) Σ_j (R_j - b) p_j, draw by draw: section 4.1."""
+    p = torch.softmax(z / temperature, -1)
+    r = rewards[tokens]
+    b = sum(r) / len(r)
+    return -sum((r[j] - b) * p[token] for j, token in enumerate(tokens.tolist())) / len(tokens)
+
+
+# --------------------------------------------------------------------------------------- the step's parts
+
+
+def test_initial_logits_seed_the_correct_mass_of_the_paper():
+    """An anchor outside the correct set, or a wrong seed logit, would start the mass away from 0.63."""
+    z = sim.initial_logits(sim.Setting())
+    assert z[0] == 5 and (z[1:10_000] == 3).all() and (z[10_000:] == 0).all()
+    correct = np.exp(5.0) + 9_999 * np.exp(3.0)
+    assert torch.softmax(z.double(), -1)[:10_000].sum().item() == pytest.approx(correct / (correct + 118_000), rel=1e-6)
+    assert round(correct / (correct + 118_000), 2) == 0.63
+
+
+@pytest.mark.parametrize("temperature", [1.0, 0.7, 2.0])
+def test_gradient_is_autograds(temperature):
+    """A closed form that loses repeated draws, the baseline, 1/N or 1/τ would still look like learning."""
+    torch.manual_seed(0)
+    rewards = torch.tensor([1.0, 1, -1, -1, -1, 1], dtype=torch.float64)
+    draws = [torch.tensor([0, 0, 0, 2, 3, 3, 5]), torch.tensor([4, 1]), torch.tensor([1, 1, 1]), torch.tensor([2])]
+    z = torch.randn(len(draws), 6, dtype=torch.float64)
+    centred = torch.zeros_like(z)
+    for k, tokens in enumerate(draws):
+        sim.add_centred_rewards(centred[k], tokens, rewards)
+    for k, tokens in enumerate(draws):
+        leaf = z[k].clone().requires_grad_()
+        plain_loss(leaf, tokens, rewards, temperature).backward()
+        ours = sim.surrogate_gradient(torch.softmax(z[k] / temperature, -1), centred[k], len(tokens), temperature)
+        torch.testing.assert_close(ours, leaf.grad, rtol=1e-12, atol=1e-15)
+
+
+def test_centred_rewards_by_hand():
+    """Counting a token that was drawn twice once, or centring on another mean, would pass unseen otherwise."""
+    out = torch.zeros(4)
+    sim.add_centred_rewards(out, torch.tensor([0, 0, 3, 3, 3]), torch.tensor([1.0, 1, -1, -1]))
+    # b = (1 + 1 - 1 - 1 - 1) / 5 = -0.2: twice 1.2 on token 0, three times -0.8 on token 3
+    torch.testing.assert_close(out, torch.tensor([2.4, 0, 0, -2.4]))
+
+
+def test_measure_by_hand():
+    """A drop with the wrong sign, or `improved` counting the unchanged tokens, would turn the figure over."""
+    p = torch.tensor([[0.2, 0.1, 0.3, 0.0], [0.2, 0.2, 0.2, 0.2]])
+    panels = sim.measure(p, torch.tensor([0.1, 0.2, 0.2, 0.0]))
+    torch.testing.assert_close(panels["correct_mass"], torch.tensor([0.6, 0.8]))
+    torch.testing.assert_close(panels["percent_improved"], torch.tensor([50.0, 50.0]))
+    torch.testing.assert_close(panels["worst_drop"], torch.tensor([-0.1, 0.0]))
+    torch.testing.assert_close(panels["anchor"], torch.tensor([0.2, 0.2]))
+
+
+def test_measurements_do_not_hold_the_step_they_were_taken_at():
+    """A view into p, kept for every recorded step, would hold 2.5 GB by the end of the default run."""
+    p = torch.softmax(torch.zeros(2, 10), -1)
+    bytes_held = [x.untyped_storage().nbytes() for x in sim.measure(p[:, :4], p[0, :4]).values()]
+    assert max(bytes_held) <= 2 * 8
+
+
+# --------------------------------------------------------------------------------------------- the draws
+
+
+@pytest.mark.parametrize("n", [1, 2, 7, 1000, 50_000])
+def test_draws_have_the_distribution_p(n):
+    """Sorted uniforms whose spacings are off, or that miss an end, would bias every curve (chi-square)."""
+    p = torch.softmax(torch.linspace(-3, 2, 50), -1)
+    generator = torch.Generator().manual_seed(n)
+    repeats = max(1, 20_000 // n)
+    counts = sum(torch.bincount(sim.draw(p, n, generator), minlength=50) for _ in range(repeats))
+    expected = p.double() / p.double().sum() * counts.sum()
+    assert counts.sum() == n * repeats and expected.min() > 5
+    assert scipy.stats.chisquare(counts.numpy(), expected.numpy()).pvalue > 1e-3
+
+
+def test_draws_of_one_step_are_independent():
+    """Stratified or systematic draws match p on average but vary too little: moments of the multinomial."""
+    p = torch.tensor([0.5, 0.3, 0.15, 0.05], dtype=torch.float64)
+    generator, n, repeats = torch.Generator().manual_seed(0), 20, 20_000
+    counts = torch.stack([torch.bincount(sim.draw(p, n, generator), minlength=4) for _ in range(repeats)])
+    covariance = torch.cov(counts.double().T)
+    torch.testing.assert_close(counts.double().mean(0), n * p, rtol=0, atol=0.06)
+    torch.testing.assert_close(covariance, n * (torch.diag(p) - torch.outer(p, p)), rtol=0, atol=0.15)
+
+
+def test_draws_reach_every_part_of_the_full_vocabulary():
+    """Rounding that drifts along 128,000 summands would skew whole regions of the cdf (chi-square over blocks)."""
+    p = torch.softmax(sim.initial_logits(sim.Setting()), -1)
+    generator = torch.Generator().manual_seed(0)
+    counts = sum(torch.bincount(sim.draw(p, 51_200, generator), minlength=len(p)) for _ in range(40)).double()
+    blocks, expected = counts.view(-1, 500).sum(-1), (p.double() / p.double().sum()).view(-1, 500).sum(-1) * 2_048_000
+    assert scipy.stats.chisquare(blocks.numpy(), expected.numpy()).pvalue > 1e-3
+    # with 16 expected draws or so per token, the spread of the counts of the incorrect ones is Poisson's
+    incorrect = counts[10_000:]
+    assert (incorrect.var() / incorrect.mean()).item() == pytest.approx(1.0, abs=0.02)
+
+
+def test_draws_resolve_tokens_of_tiny_probability():
+    """A cdf or uniforms in float32 (steps of 6e-8 below 1) would never draw some rare tokens and overdraw others."""
+    rare = 200_000
+    p = torch.full((1 + rare,), 4e-8, dtype=torch.float64)
+    p[0] = 1 - rare * 4e-8
+    tokens = sim.draw(p.float(), 2_000_000, torch.Generator().manual_seed(0))
+    counts = torch.bincount(tokens, minlength=len(p))[1:].double()
+    pairs, expected = (counts * (counts - 1) / 2).sum().item(), counts.sum().item() ** 2 / (2 * rare)
+    # float32 leaves about two thirds of them within reach: half as many pairs again
+    assert abs(pairs - expected) < 5 * expected**0.5
+
+
+def test_draws_stay_inside_the_vocabulary(monkeypatch):
+    """An index V, or a token of probability 0, from a uniform at an end of the cdf would crash or mislead."""
+    p = torch.tensor([0.0, 0.0, 0.4, 0.0, 0.6, 0.0])
+    drawn = torch.cat([sim.draw(p, 1 + s % 5, torch.Generator().manual_seed(s)) for s in range(2000)])
+    assert set(drawn.tolist()) == {2, 4}
+    last_gap_is_zero = torch.tensor([0.3, 0.3, 0.0], dtype=torch.float64)
+    monkeypatch.setattr(torch, "rand", lambda *a, **k: last_gap_is_zero.clone())
+    assert sim.draw(p, 2, torch.Generator()).tolist() == [4, 4]
+
+
+# -------------------------------------------------------------------------------------------- the whole
+
+
+@pytest.mark.parametrize(
+    "setting", [SMALL, replace(SMALL, temperature=0.8, weight_decay=0.3, beta1=0.5, eps=1e-5, lr=0.03)]
+)
+def test_curves_are_those_of_the_plain_loop(setting, monkeypatch):
+    """Rows that leak into each other, a stale gradient, or an AdamW that is not torch's: same draws, same curves."""
+    drawn = {}
+
+    def remember(p, n, generator):
+        tokens = draw(p, n, generator)
+        drawn.setdefault(n, []).append(tokens)
+        return tokens
+
+    draw = sim.draw
+    monkeypatch.setattr(sim, "draw", remember)
+    rollouts = (3, 1, 200)
+    curves = sim.simulate(setting, rollouts, seed=5)
+
+    for k, n in enumerate(rollouts):
+        z = sim.initial_logits(setting).requires_grad_()
+        p_start = torch.softmax(z.detach() / setting.temperature, -1)[: setting.correct_tokens]
+        betas = (setting.beta1, setting.beta2)
+        adamw = torch.optim.AdamW([z], setting.lr, betas, setting.eps, setting.weight_decay, foreach=False, fused=False)
+        for step in range(setting.steps + 1):
+            p = torch.softmax(z.detach() / setting.temperature, -1)[: setting.correct_tokens]
+            expected = sim.measure(p[None], p_start)
+            assert curves.values["correct_mass"][k, step] == pytest.approx(expected["correct_mass"].item(), rel=2e-6)
+            assert curves.values["worst_drop"][k, step] == pytest.approx(expected["worst_drop"].item(), abs=2e-7)
+            adamw.zero_grad()
+            plain_loss(z, drawn[n][step], rewards_of(setting), setting.temperature).backward()
+            adamw.step()
+
+
+def test_defaults_are_torchs():
+    """Constants that drift from PyTorch's defaults: the figure was checked with those."""
+    defaults = torch.optim.AdamW([torch.zeros(1)]).defaults
+    setting = sim.Setting()
+    assert (setting.lr, (setting.beta1, setting.beta2)) == (defaults["lr"], defaults["betas"])
+    assert (setting.eps, setting.weight_decay) == (defaults["eps"], defaults["weight_decay"])
+
+
+def test_a_curve_does_not_depend_on_the_others():
+    """One generator for all rows would change N = 16 when N = 8 is left out."""
+    together = sim.simulate(SMALL, (8, 16), seed=1)
+    alone = sim.simulate(SMALL, (16,), seed=1)
+    other_seed = sim.simulate(SMALL, (16,), seed=2)
+    np.testing.assert_array_equal(together.values["correct_mass"][1], alone.values["correct_mass"][0])
+    assert (other_seed.values["correct_mass"][0] != alone.values["correct_mass"][0]).any()
+
+
+def test_every_row_has_draws_of_its_own(monkeypatch):
+    """Rows that share a generator's seed would draw the same uniforms, and the seeds' band would be too narrow."""
+    seeds = []
+    monkeypatch.setattr(sim, "draw", lambda p, n, generator: seeds.append(generator.initial_seed()) or torch.arange(n))
+    for seed in range(3):
+        sim.simulate(replace(SMALL, steps=1), (4, 5, 16), seed)
+    assert len(set(seeds)) == 9
+
+
+def test_the_papers_figure():
+    """A simulator that runs but is not the paper's: the values at step 1,000, one seed (the figure has three)."""
+    values = sim.simulate(sim.Setting(), sim.FIGURE_3, record=np.array([0, 1000])).values
+    np.testing.assert_allclose(values["correct_mass"][:, 0], 0.6301, atol=1e-4)
+    np.testing.assert_allclose(values["correct_mass"][:, 1], [0.601, 0.603, 0.607, 0.634, 0.647], atol=0.003)
+    np.testing.assert_allclose(values["percent_improved"][:, 1], [11, 22, 32, 63, 100], atol=3)
+    assert values["worst_drop"][-1, 1] >= -1e-7
+    assert (values["worst_drop"][:-1, 1] < -1e-6).all()
+
+
+# ------------------------------------------------------------------------------- Theorem 1, Corollary 3
+
+
+def test_probe_is_theorem_1_on_the_draws():
+    """A third term with the wrong S_R or N: it must be what ∂L's step does to Q_pos through the undrawn tokens."""
+    torch.manual_seed(0)
+    p = torch.softmax(torch.randn(2, 12, dtype=torch.float64), -1)
+    correct = torch.arange(12) < 5
+    rewards = torch.where(correct, 1.0, -1.0).double()
+    draws = [torch.tensor([0, 0, 3, 7]), torch.tensor([1, 2])]  # the second: all right, so nothing is learned
+    centred = torch.zeros_like(p)
+    for k, tokens in enumerate(draws):
+        sim.add_centred_rewards(centred[k], tokens, rewards)
+    probe = sim.probe(p, centred, draws, correct)
+
+    z = p[0].log().requires_grad_()
+    (gradient,) = torch.autograd.grad(plain_loss(z, draws[0], rewards), z)
+    jacobian = torch.autograd.functional.jacobian(lambda x: torch.softmax(x, -1)[correct].sum(), p[0].log())
+    undrawn = torch.ones(12).scatter(0, draws[0], 0).bool()
+    assert probe["linear_step"][0].item() == pytest.approx((jacobian * -gradient).sum().item(), rel=1e-10)
+    assert probe["third_term"][0].item() == pytest.approx((jacobian * -gradient)[undrawn].sum().item(), rel=1e-10)
+    assert probe["third_term"][1] == probe["linear_step"][1] == 0
+    # the second row's draws have centred rewards of 0 and yet were drawn
+    expected = (p[1] ** 2).sum() - p[1, 1] ** 2 - p[1, 2] ** 2
+    assert probe["unsampled_second_moment"][1].item() == pytest.approx(expected.item(), rel=1e-12)
+    torch.testing.assert_close(
+        probe["predicted_second_moment"][0], brorl.total_unsampled_second_moment(p[0], 4), rtol=1e-12, atol=0
+    )
+
+
+def test_measured_second_moments_average_to_corollary_3():
+    """A probe that looks at p after the step, or at another row's draws, would miss the prediction."""
+    frozen = replace(SMALL, lr=0.0, weight_decay=0.0, steps=1000)
+    values = sim.simulate(frozen, (2, 20, 300), with_probe=True).values
+    measured, predicted = values["unsampled_second_moment"], values["predicted_second_moment"]
+    assert np.ptp(predicted, axis=1).max() == 0
+    standard_error = measured.std(1) / np.sqrt(measured.shape[1])
+    assert (abs(measured.mean(1) - predicted[:, 0]) < 4 * standard_error).all()
+    assert predicted[0, 0] > predicted[1, 0] > predicted[2, 0]
+
+
+# ------------------------------------------------------------------------------------- steps, CSV, CLI
+
+
+def test_recorded_steps_end_where_the_run_does():
+    """A thinned record that misses step 0, the paper's last step or the final one would compare other steps."""
+    assert sim.steps_to_record(30, 1000).tolist() == list(range(31))
+    steps = sim.steps_to_record(128_000, 1000)
+    assert steps[:1001].tolist() == list(range(1001)) and steps[-1] == 128_000
+    assert len(steps) < 1100 and (np.diff(steps) > 0).all()
+
+
+ARGUMENTS = ["--vocabulary", "300", "--correct_tokens", "40", "--steps", "23", "--rollouts", "4", "32", "--seeds", "2"]
+
+
+def read_csv(path):
+    with path.open() as file:
+        return list(csv.DictReader(file))
+
+
+def test_command_line_writes_the_figure_and_the_same_csv_twice(tmp_path, capsys):
+    """A run that cannot be repeated from its seed, or a CSV whose rows miss the last step or miscount the samples."""
+    for name in ("one", "two"):
+        sim.main([*ARGUMENTS, "--out", str(tmp_path / name)])
+    one, two = tmp_path / "one", tmp_path / "two"
+    assert (one / "figure3.csv").read_bytes() == (two / "figure3.csv").read_bytes()
+    assert (one / "figure3.png").stat().st_size > 10_000
+    rows = read_csv(one / "figure3.csv")
+    assert list(rows[0]) == ["seed", "N", "step", "samples", "correct_mass", "percent_improved", "worst_drop", "anchor"]
+    assert [int(row["step"]) for row in rows[:4]] == [0, 10, 20, 23]
+    assert {(row["seed"], row["N"]) for row in rows} == {(s, n) for s in "01" for n in ("4", "32")}
+    assert all(int(row["samples"]) == int(row["N"]) * int(row["step"]) for row in rows)
+    assert "correct mass" in capsys.readouterr().out
+
+
+def test_sweep_draws_equal_samples(tmp_path, capsys):
+    """Curves compared at equal samples of which one stops short, and a summary that names no samples."""
+    sim.main([*ARGUMENTS, "--sweep", "--out", str(tmp_path)])
+    rows = read_csv(tmp_path / "sweep.csv")
+    last = {row["N"]: int(row["samples"]) for row in rows}
+    assert last == {"4": 32 * 23, "32": 32 * 23}
+    assert float(rows[0]["predicted_second_moment"]) > 0 and "third_term" in rows[0]
+    assert "After 736 samples: most mass N = " in capsys.readouterr().out
+    assert (tmp_path / "sweep.png").stat().st_size > 10_000
+
+
+def test_probe_adds_its_columns(tmp_path):
+    """A --probe that is accepted and does nothing."""
+    sim.main([*ARGUMENTS, "--probe", "--out", str(tmp_path)])
+    assert float(read_csv(tmp_path / "figure3.csv")[0]["unsampled_second_moment"]) > 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["--correct_tokens", "300"], "choose 1 <= correct_tokens < vocabulary"),
+        (["--correct_tokens", "0"], "choose 1 <= correct_tokens < vocabulary"),
+        (["--steps", "0"], "use 1 or more"),
+        (["--rollouts", "4", "0"], "at least 1 draw"),
+        (["--rollouts", "4", "4"], "name each once"),
+        (["--seeds", "0"], "use 1 or more"),
+        (["--threads", "0"], "use 1 or more"),
+        (["--csv_every", "0"], "use 1 or more"),
+        (["--temperature", "0"], "above 0"),
+        (["--temperature", "nan"], "use a finite number"),
+        (["--anchor_logit", "inf"], "use a finite number"),
+        (["--seed", "-1"], "out of range"),
+        (["--lr", "-1"], "use 0 or more"),
+        (["--beta2", "1"], "needs both in [0, 1)"),
+        (["--samples", "100"], "add --sweep"),
+        (["--samples", "-1", "--sweep"], "use 1 or more"),
+        (["--device", "abacus"], "try --device cpu"),
+        (["--device", "cuda:99"], "try --device cpu"),
+    ],
+)
+def test_bad_input_is_named_in_one_sentence(arguments, says, tmp_path, capsys):
+    """A traceback, or a run on nonsense, where one sentence would tell what to change."""
+    with pytest.raises(SystemExit) as exit_:
+        sim.main([*ARGUMENTS, "--out", str(tmp_path), *arguments])
+    error = capsys.readouterr().err
+    assert exit_.value.code == 2 and says in error and error.startswith("sim.py: ") and error.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_unwritable_folder_is_found_before_the_run(tmp_path, capsys, monkeypatch):
+    """A run whose result cannot be saved, which one learns at its end."""
+    monkeypatch.setattr(sim, "simulate", lambda *a, **k: pytest.fail("it ran"))
+    (tmp_path / "file").write_text("")
+    with pytest.raises(SystemExit) as exit_:
+        sim.main([*ARGUMENTS, "--out", str(tmp_path / "file")])
+    assert exit_.value.code == 2 and "name another folder" in capsys.readouterr().err
+    assert (tmp_path / "file").read_text() == ""
