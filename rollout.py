@@ -235,9 +235,10 @@ class ResponseLayer(DynamicLayer):
 
     def batch_select_indices(self, indices: Tensor) -> None:
         """Keep these rows, in place: `indices` ascends, so no row is overwritten before it is read."""
-        for x in (self.keys, self.values):
-            x[: len(indices), :, : self.length] = x[indices, :, : self.length]
-        self.keys, self.values = self.keys[: len(indices)], self.values[: len(indices)]
+        if self.is_initialized:  # rows may end with their very first token
+            for x in (self.keys, self.values):
+                x[: len(indices), :, : self.length] = x[indices, :, : self.length]
+            self.keys, self.values = self.keys[: len(indices)], self.values[: len(indices)]
 
 
 # ------------------------------------------------------------------------------- the two ways to decode
@@ -493,6 +494,8 @@ class TorchEngine:
     def _why_not_shared(self) -> str | None:
         """None if shared-prefix decoding equals a plain forward pass on this model, else the difference."""
         model, was_training = self.model, self.model.training
+        if not getattr(model, "_can_set_attn_implementation", lambda: True)():
+            return "its attention cannot be replaced"
         vocabulary = model.config.get_text_config().vocab_size
         tokens = torch.randint(vocabulary, (2, 9), generator=torch.Generator().manual_seed(0)).to(model.device)
         prompts, ends = [tokens[0, :6].tolist(), tokens[1, :4].tolist()], tokens[:, 6:]

@@ -128,16 +128,16 @@ class Universe:
         x, y, z = (OPERATORS[i] for i in self.operators[row])
         return f"{a}{x}{b}{y}{c}{z}{d}"
 
-    def prompt(self, problem: int, rng: np.random.Generator) -> tuple[str, list[int], int]:
+    def prompt(self, problem: int) -> tuple[str, list[int], int]:
         multiset, target = self.problems[problem]
-        numbers = rng.permutation(self.multisets[multiset]).tolist()
+        numbers = self.multisets[multiset].tolist()  # in ascending order: a problem has one prompt
         return "".join(map(str, numbers)) + f":{target}=", numbers, int(target)
 
 
-def write_problems(path: Path, universe: Universe, problems: np.ndarray, rng: np.random.Generator) -> None:
+def write_problems(path: Path, universe: Universe, problems: np.ndarray) -> None:
     with path.open("w") as file:
         for problem in problems:
-            prompt, numbers, target = universe.prompt(problem, rng)
+            prompt, numbers, target = universe.prompt(problem)
             row = {"prompt": prompt, "kind": "countdown", "reference": {"numbers": numbers, "target": target}}
             file.write(json.dumps(row) + "\n")
 
@@ -155,7 +155,7 @@ def imitate(policy, tokenizer, universe, pool, steps, batch, learning_rate, wron
             if rng.random() < wrong:
                 multiset = universe.problems[problem, 0]
                 row = rng.integers(universe.first[multiset], universe.last[multiset])
-            texts.append(universe.prompt(problem, rng)[0] + universe.text(row) + EOS)
+            texts.append(universe.prompt(problem)[0] + universe.text(row) + EOS)
         tokens = tokenizer(texts, padding=True, return_tensors="pt")  # left-padded: responses end together
         labels = tokens.input_ids.clone()
         labels[:, :-RESPONSE] = -100
@@ -191,8 +191,8 @@ def main() -> None:
     held_out, pool = shuffled[: args.test], shuffled[args.test :]
     if len(pool) < args.train:
         sys.exit(f"--train {args.train} + --test {args.test} exceed the universe of {len(shuffled)} problems")
-    write_problems(args.out / "test.jsonl", universe, held_out, rng)
-    write_problems(args.out / "train.jsonl", universe, pool[: args.train], rng)
+    write_problems(args.out / "test.jsonl", universe, held_out)
+    write_problems(args.out / "train.jsonl", universe, pool[: args.train])
     print(f"{len(shuffled):,} problems; {args.train:,} to train on, {args.test:,} held out")
 
     tokenizer = make_tokenizer()
