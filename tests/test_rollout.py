@@ -146,11 +146,9 @@ def exact_distribution(model, prompt, **sampling):
     """The probability of every response of up to three of 13 tokens, 0 ending it."""
     pairs = torch.cartesian_prod(torch.arange(13), torch.arange(13))  # all first two tokens
     with torch.no_grad():
-        logits = model(input_ids=torch.cat([torch.tensor([prompt]).expand(169, -1), pairs], 1)).logits[
-            :, len(prompt) - 1 :
-        ]
+        logits = model(input_ids=torch.cat([torch.tensor([prompt]).expand(169, -1), pairs], 1)).logits
     first, second, third = (
-        sampling_logprobs(logits[:, i], **sampling).exp().double().view(13, 13, 13) for i in range(3)
+        sampling_logprobs(logits[:, len(prompt) - 1 + i], **sampling).exp().double().view(13, 13, 13) for i in range(3)
     )
     found = {(0,): float(first[0, 0, 0])}
     for a in range(1, 13):
