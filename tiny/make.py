@@ -12,7 +12,7 @@ four digits and a target, `3579:24=`; an answer is an expression over exactly th
   draw       problems are the values of random expressions: the more solutions, the likelier a problem
   split      512 problems are held out; 4,096 of the others are the training set; imitation sees all others
   cold start next-token prediction on the response of (problem, expression) pairs. A share of the
-             expressions (30%) is over the right digits but misses the target: the policy learns the
+             expressions (20%) is over the right digits but misses the target: the policy learns the
              form of an answer better than how to be right, which is what reinforcement learning starts from
 """
 
@@ -172,10 +172,10 @@ def imitate(policy, tokenizer, universe, pool, steps, batch, learning_rate, wron
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=Path(__file__).parent, help="folder to write into")
-    parser.add_argument("--steps", type=int, default=2500, help="imitation steps")
+    parser.add_argument("--steps", type=int, default=4000, help="imitation steps")
     parser.add_argument("--batch", type=int, default=256, help="expressions per imitation step")
-    parser.add_argument("--learning_rate", type=float, default=3e-3, help="peak learning rate of the imitation")
-    parser.add_argument("--wrong", type=float, default=0.3, help="share of expressions that miss the target")
+    parser.add_argument("--learning_rate", type=float, default=4e-3, help="peak learning rate of the imitation")
+    parser.add_argument("--wrong", type=float, default=0.2, help="share of expressions that miss the target")
     parser.add_argument("--train", type=int, default=4096, help="training problems")
     parser.add_argument("--test", type=int, default=512, help="held-out problems")
     parser.add_argument("--seed", type=int, default=0, help="seed of the split, the problems and the policy")
