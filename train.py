@@ -34,6 +34,7 @@ import random
 import shutil
 import sys
 import time
+import unicodedata
 from collections import Counter
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field, fields
@@ -51,7 +52,7 @@ import loss as L
 from rollout import Group, TorchEngine
 from verify import Problem, Verdict, load_problems, verify_batch
 
-HERE = Path(__file__).parent
+TINY = Path(os.path.relpath(Path(__file__).parent)) / "tiny"  # the embedded default: a policy and its problems
 RECIPE_FILE = "recipe.json"  # beside a model's weights: the settings measured for this model
 
 
@@ -66,9 +67,9 @@ class Config:
     """Settings of a run. None: taken from the model's recipe.json, else from the recipe."""
 
     # what
-    model: str = setting(str(HERE / "tiny/policy"), "policy to start from: a folder or a hub name")
-    data: list[str] = setting([str(HERE / "tiny/train.jsonl")], "training problems, JSON lines; several are mixed")
-    eval_data: list[str] = setting([str(HERE / "tiny/test.jsonl")], "held-out problems, JSON lines")
+    model: str = setting(str(TINY / "policy"), "policy to start from: a folder or a hub name")
+    data: list[str] = setting([str(TINY / "train.jsonl")], "training problems, JSON lines; several are mixed")
+    eval_data: list[str] = setting([str(TINY / "test.jsonl")], "held-out problems, JSON lines")
     recipe: str = setting("brorl", "brorl (N = 512) or prorl (N = 16): the defaults of section 3.2")
     name: str | None = setting(None, "the run's folder under --output_dir; default: RECIPE-seedSEED")
     output_dir: str = setting("runs", "where runs are written")
@@ -195,6 +196,10 @@ def encode(tokenizer, problems: list[Problem], max_response_tokens: int, positio
             raise ValueError(f"problem {i} is a chat, and this tokenizer has no chat template: write it as text")
         else:
             tokens = tokenizer.apply_chat_template(problem.prompt, add_generation_prompt=True, return_dict=False)
+        text = problem.prompt if isinstance(problem.prompt, str) else "".join(m["content"] for m in problem.prompt)
+        plain = [{*unicodedata.normalize("NFKC", x)} for x in (text, tokenizer.decode(tokens))]
+        if lost := {c for c in plain[0] - plain[1] if not c.isspace()}:
+            raise ValueError(f"problem {i}: the tokenizer has no token for {' '.join(sorted(lost))}: change the prompt")
         if positions and len(tokens) + max_response_tokens > positions:
             raise ValueError(
                 f"problem {i}: {len(tokens)} prompt tokens + --max_response_tokens {max_response_tokens} exceed the "
@@ -232,6 +237,11 @@ class Policy(torch.nn.Module):
     def __init__(self, model):
         super().__init__()
         self.model = model
+        for module in model.modules():  # the old, the new and the engine's log-probs must be of one function
+            if isinstance(module, torch.nn.Dropout):
+                module.p = 0.0
+            if hasattr(module, "attention_dropout"):
+                module.attention_dropout = 0.0
 
     def forward(self, tokens: Tensor, prompt_lengths: Tensor, response_lengths: Tensor, temperature: float):
         """tokens: (S, W), prompt then response, padded on the right; returns log π and the entropy, (T,) each.
@@ -351,17 +361,27 @@ class Rolled:
         ) + Counter(f"reason/{v.reason}" for v in self.verdicts)
 
 
-def roll_out(engine, tokenizer, problems, prompts, n, seed, temperature, top_p, max_response_tokens) -> list[Rolled]:
-    """Stages 2 and 3: n responses of each problem, and their verdicts."""
-    groups = engine.generate(
-        prompts,
-        n,
-        max_new_tokens=max_response_tokens,
-        temperature=temperature,
-        top_p=top_p,
-        stop_token_ids=[tokenizer.eos_token_id],
-        seed=seed,
-    )
+def stop_tokens(tokenizer, model) -> list[int]:
+    """Whatever ends a response: the tokenizer's EOS and those of the model's generation config."""
+    eos = model.generation_config.eos_token_id
+    return sorted({tokenizer.eos_token_id, *(eos if isinstance(eos, list) else [eos])} - {None})
+
+
+def roll_out(
+    engine, tokenizer, problems, prompts, n, *, seed, temperature, top_p, max_response_tokens, show=True
+) -> list[Rolled]:
+    """Stages 2 and 3: n responses of each problem, and their verdicts. What takes over 5 s shows a bar."""
+    with tqdm(total=len(prompts) * n, desc="rollouts", unit="", leave=False, delay=5, disable=not show) as bar:
+        groups = engine.generate(
+            prompts,
+            n,
+            max_new_tokens=max_response_tokens,
+            temperature=temperature,
+            top_p=top_p,
+            stop_token_ids=stop_tokens(tokenizer, engine.model),
+            seed=seed,
+            on_progress=bar.update,
+        )
     texts = tokenizer.batch_decode([r for g in groups for r in g.responses], skip_special_tokens=True)
     verdicts = verify_batch(
         [(p.kind, text, p.reference) for p, at in zip(problems, range(0, len(texts), n), strict=True)
@@ -377,9 +397,17 @@ def evaluate(engine, tokenizer, problems, prompts, config: Config, accelerator: 
     """pass@1 averaged over k responses, with its standard error over problems; unbiased pass@k; lengths."""
     k, rank, world = config.eval_samples, accelerator.process_index, accelerator.num_processes
     rolled = roll_out(
-        engine, tokenizer, problems[rank::world], prompts[rank::world], k, config.eval_seed + rank,
-        config.eval_temperature, config.eval_top_p, config.max_response_tokens,
-    )  # fmt: skip
+        engine,
+        tokenizer,
+        problems[rank::world],
+        prompts[rank::world],
+        k,
+        seed=seed_of(config.eval_seed, rank),
+        temperature=config.eval_temperature,
+        top_p=config.eval_top_p,
+        max_response_tokens=config.max_response_tokens,
+        show=rank == 0,
+    )
     counts = gather_object([r.counts() for r in rolled])
     everything = sum(counts, Counter())
     solved = torch.tensor([c["correct"] for c in counts], dtype=torch.float64) / k
@@ -431,11 +459,8 @@ class Progress:
     seconds: float = 0.0
 
     def spent(self, config: Config) -> bool:
-        limits = (
-            (config.max_steps, self.step),
-            (config.max_samples, self.samples),
-            (config.max_hours, self.seconds / 3600),
-        )
+        steps, samples, hours = config.max_steps, config.max_samples, config.max_hours
+        limits = (steps, self.step), (samples, self.samples), (hours, self.seconds / 3600)
         return any(limit is not None and used >= limit for limit, used in limits)
 
     def state_dict(self) -> dict:
@@ -481,12 +506,7 @@ def total(value: float, accelerator: Accelerator) -> float:
 
 def train(config: Config, accelerator: Accelerator) -> None:
     sources = resolve(config)
-    world, rank, device, say = (
-        accelerator.num_processes,
-        accelerator.process_index,
-        accelerator.device,
-        accelerator.print,
-    )
+    world, rank, device = accelerator.num_processes, accelerator.process_index, accelerator.device
     problems = [p for path in config.data for p in load_problems(path)]
     held_out = [p for path in config.eval_data for p in load_problems(path)]
     check(config, problems, world)
@@ -501,7 +521,8 @@ def train(config: Config, accelerator: Accelerator) -> None:
     engine = TorchEngine(model, config.engine_memory_gib)
     if config.eval_only:
         scores = evaluate(engine, tokenizer, held_out, held_out_prompts, config, accelerator)
-        return say(protocol(config, held_out) + "\n" + table({config.model: scores}))
+        accelerator.print(f"{protocol(config, held_out)}\n{table({config.model: scores})}")
+        return
 
     if config.gradient_checkpointing:
         model.gradient_checkpointing_enable()
@@ -512,15 +533,16 @@ def train(config: Config, accelerator: Accelerator) -> None:
     policy, optimizer = accelerator.prepare(policy, optimizer)
     cursor, progress = Cursor(len(problems), config.seed), Progress()
     accelerator.register_for_checkpointing(cursor, progress, *([reference] if reference else []))
-    say(introduction(config, sources, model, engine, len(problems), len(held_out), world))
+    accelerator.print(introduction(config, sources, model, engine, len(problems), len(held_out), world))
     run.open(progress)
 
     n, b, budget = config.rollouts_per_prompt, config.prompts_per_step, config.max_tokens_per_micro_batch
+    bar = tqdm(total=config.max_steps, initial=progress.step, unit="step", disable=rank != 0)
     if progress.step == 0:
+        bar.set_description(f"evaluating {len(held_out)} x {config.eval_samples}")
         scores = evaluate(engine, tokenizer, held_out, held_out_prompts, config, accelerator)
         run.log({"step": 0, "samples": 0} | {f"eval/{name}": x for name, x in scores.items()}, {})
     scores = run.evaluations()[-1]
-    bar = tqdm(total=config.max_steps, initial=progress.step, unit="step", disable=not accelerator.is_main_process)
     bar.set_postfix_str(f"pass@1 {scores['eval/pass@1']:.3f}")
 
     while not progress.spent(config):
@@ -536,28 +558,32 @@ def train(config: Config, accelerator: Accelerator) -> None:
             tried, rounds, mine = tried + missing, rounds + 1, taken[rank::world]
             # 2, 3: roll out, verify
             rolled = roll_out(
-                engine, tokenizer, [problems[i] for i in mine], [prompts[i] for i in mine], n,
-                seed_of(config.seed, step, rounds, rank), config.temperature, config.top_p, config.max_response_tokens,
-            )  # fmt: skip
+                engine,
+                tokenizer,
+                [problems[i] for i in mine],
+                [prompts[i] for i in mine],
+                n,
+                seed=seed_of(config.seed, step, rounds, rank),
+                temperature=config.temperature,
+                top_p=config.top_p,
+                max_response_tokens=config.max_response_tokens,
+                show=rank == 0,
+            )
             kept += [r for r in rolled if L.informative(r.correct)]
-            counts += sum((r.counts() for r in rolled), Counter(kept=0))
+            counts += sum((r.counts() for r in rolled), Counter())
         engine.sleep()
         clock.lap("roll_out")
         run.sample(step, kept)
         counts = merge(counts + Counter(kept=len(kept)))
         progress.samples += counts["rollouts"]
-        metrics = {
-            "step": step,
-            "samples": progress.samples,
-            "prompts": counts["kept"],
-            "pass_rate": counts["kept"] / tried,
-        }
-        means = ("reward", "correct", "response_tokens", "truncated")
-        metrics |= {name: counts[name] / counts["rollouts"] for name in means}
+        metrics = {"step": step, "samples": progress.samples, "prompts": counts["kept"]}
+        metrics["pass_rate"] = counts["kept"] / tried
+        for name in ("reward", "correct", "response_tokens", "truncated"):
+            metrics[name] = counts[name] / counts["rollouts"]
         metrics |= {name: counts[name] for name in sorted(counts) if name.startswith("reason/")}
         if counts["kept"] < b:
             bar.write(
-                f"step {step}: {counts['kept']} of {b} prompts were informative after {tried}; going on with these"
+                f"step {step}: of {tried} prompts {counts['kept']} were informative, not {b}; going on with these"
             )
 
         if counts["kept"]:
@@ -753,7 +779,11 @@ class Run:
             return
         model.save_pretrained(self.folder / "model")
         tokenizer.save_pretrained(self.folder / "model")
-        curves(self.metrics, self.folder / "curves.png", f"{self.config.name}: {self.config.model}")
+        curves(
+            self.metrics,
+            self.folder / "curves.png",
+            f"{self.config.name}: {self.config.model}, N = {self.config.rollouts_per_prompt}",
+        )
         evaluations = self.evaluations()
         rows = {f"step {row['step']}": {k.removeprefix("eval/"): v for k, v in row.items()} for row in evaluations}
         print(

@@ -1,24 +1,34 @@
 """How fast the parts are, each beside the plain way of doing the same, measured in the same run.
 
     python tests/benchmark.py sim       section 4.1: sim.py against one softmax, multinomial and AdamW per step and N
+    python tests/benchmark.py loss      section 3.1: log-probs without [tokens, V] against log_softmax, time and memory
+    python tests/benchmark.py rollout   section 4.2.4: the torch engine against model.generate, at N = 16 and 512
 
 Ours and the other take turns, so that both meet the same machine; every number is from this run.
 """
 
 import argparse
 import dataclasses
+import json
 import os
 import platform
+import resource
 import statistics
+import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
 import torch
+import transformers
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
 
 import sim as simulator
+from loss import token_logprobs
+from rollout import TorchEngine
 
 
 def machine() -> str:
@@ -80,7 +90,100 @@ def sim(args: argparse.Namespace) -> None:
     )
 
 
-BENCHMARKS = {"sim": sim}
+# ---------------------------------------------------------------------------------------------- loss
+
+
+def token_logprobs_once(args: argparse.Namespace) -> None:
+    """One way, forward and backward, in a process of its own: prints seconds and peak bytes above the inputs."""
+    torch.manual_seed(0)
+    hidden = torch.randn(args.tokens, args.hidden, requires_grad=True)
+    weight = (torch.randn(args.vocabulary, args.hidden) / args.hidden**0.5).requires_grad_()
+    targets, upstream = torch.randint(args.vocabulary, (args.tokens,)), torch.randn(args.tokens)
+    before = resident()
+
+    def work():
+        if args.way == "ours":
+            logp, _ = token_logprobs(hidden, weight, targets, temperature=0.8)
+        else:
+            logp = ((hidden @ weight.T) / 0.8).log_softmax(-1).gather(-1, targets[:, None]).squeeze(-1)
+        (logp * upstream).sum().backward()
+
+    took = seconds(work)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 - before
+    torch.save((hidden.grad, weight.grad), args.file)
+    print(json.dumps({"seconds": took, "peak": peak}))
+
+
+def resident() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def loss(args: argparse.Namespace) -> None:
+    """Both ways in turns, each in a fresh process, so that a peak is its own."""
+    if args.way:
+        return token_logprobs_once(args)
+    print(machine())
+    print(f"{args.tokens:,} tokens, V = {args.vocabulary:,}, hidden {args.hidden}, float32, forward and backward:")
+    results = {"ours": [], "plain": []}
+    with tempfile.TemporaryDirectory() as folder:
+        for _ in range(args.turns):
+            for way in results:
+                command = [sys.executable, __file__, "loss", "--way", way, "--file", f"{folder}/{way}.pt"]
+                command += [f"--{name}={getattr(args, name)}" for name in ("tokens", "vocabulary", "hidden")]
+                done = subprocess.run(command, capture_output=True, text=True, check=True)
+                results[way].append(json.loads(done.stdout))
+                print(f"  {way:6} {results[way][-1]['seconds']:6.1f} s  {results[way][-1]['peak'] / 2**30:6.2f} GiB")
+        pairs = zip(torch.load(f"{folder}/ours.pt"), torch.load(f"{folder}/plain.pt"), strict=True)
+        errors = [((a - b).norm() / b.norm()).item() for a, b in pairs]
+    ours, plain = ({k: min(x[k] for x in results[way]) for k in ("seconds", "peak")} for way in ("ours", "plain"))
+    print(f"  time    {ours['seconds'] / plain['seconds']:.2f} x the plain way's (bests)")
+    print(f"  memory  1/{plain['peak'] / ours['peak']:.1f} of the plain way's above the inputs (bests)")
+    print(f"  gradients differ by {errors[0]:.1e} (hidden) and {errors[1]:.1e} (head), relative norms")
+
+
+# ------------------------------------------------------------------------------------------- rollout
+
+
+def rollout(args: argparse.Namespace) -> None:
+    """Samples/s at equal numbers of samples, the ways in turns; the best turn of each counts."""
+    transformers.logging.set_verbosity_error()
+    transformers.logging.disable_progress_bar()
+    torch.set_num_threads(args.threads or torch.get_num_threads())
+    model = transformers.AutoModelForCausalLM.from_pretrained(args.model, dtype=torch.float32).eval()
+    engine = TorchEngine(model)
+
+    def ours(n, length):
+        prompts = torch.randint(2, model.config.vocab_size, (args.samples // n, length)).tolist()
+        engine.generate(prompts, n, max_new_tokens=args.tokens, stop_token_ids=[], seed=0)
+        return args.samples
+
+    def generate(n, length):
+        prompts = torch.randint(2, model.config.vocab_size, (max(1, args.samples // n // 8), length))
+        model.generate(
+            prompts, attention_mask=torch.ones_like(prompts), do_sample=True, num_return_sequences=n, top_k=0,
+            min_new_tokens=args.tokens, max_new_tokens=args.tokens, pad_token_id=0,
+        )  # fmt: skip
+        return len(prompts) * n
+
+    print(machine())
+    print(f"{args.model}: {args.samples:,} samples of {args.tokens} tokens; samples/s, best of {args.turns} turns")
+    print(f"{'prompt tokens':>14} {'N':>5} {'ours':>9} {'generate':>9} {'ratio':>7}")
+    for length in args.lengths:
+        best = {}
+        for _ in range(args.turns):
+            for way in (ours, generate):
+                for n in (16, 512):
+                    start = time.perf_counter()
+                    count = way(n, length)
+                    rate = count / (time.perf_counter() - start)
+                    best[way, n] = max(best.get((way, n), 0), rate)
+        for n in (16, 512):
+            a, b = best[ours, n], best[generate, n]
+            print(f"{length:>14} {n:>5} {a:>9,.0f} {b:>9,.0f} {a / b:>6.1f}x")
+        print(f"{'':>14} ours, N = 512 over N = 16: {best[ours, 512] / best[ours, 16]:.2f}x")
+
+
+BENCHMARKS = {"sim": sim, "loss": loss, "rollout": rollout}
 
 
 def main() -> None:
@@ -92,6 +195,20 @@ def main() -> None:
     sim_flags.add_argument("--threads", type=int, default=1, help="torch threads, for both (default: 1, as sim.py)")
     sim_flags.add_argument("--steps", type=int, default=100, help="steps of each turn (default: 100)")
     sim_flags.add_argument("--turns", type=int, default=5, help="turns (default: 5)")
+    loss_flags = names.choices["loss"]
+    loss_flags.add_argument("--tokens", type=int, default=4096, help="T (default: 4096)")
+    loss_flags.add_argument("--vocabulary", type=int, default=151_936, help="V (default: 151,936, Qwen2's)")
+    loss_flags.add_argument("--hidden", type=int, default=896, help="H (default: 896, Qwen2 0.5B's)")
+    loss_flags.add_argument("--turns", type=int, default=3, help="turns (default: 3)")
+    loss_flags.add_argument("--way", choices=["ours", "plain"], help=argparse.SUPPRESS)
+    loss_flags.add_argument("--file", help=argparse.SUPPRESS)
+    rollout_flags = names.choices["rollout"]
+    rollout_flags.add_argument("--model", default=str(ROOT / "tiny/policy"), help="model folder (default: tiny/policy)")
+    rollout_flags.add_argument("--lengths", type=int, nargs="+", default=[9, 128], help="of prompts (default: 9 128)")
+    rollout_flags.add_argument("--samples", type=int, default=8192, help="samples of a turn (default: 8192)")
+    rollout_flags.add_argument("--tokens", type=int, default=8, help="tokens of a response (default: 8)")
+    rollout_flags.add_argument("--threads", type=int, help="torch threads (default: torch's)")
+    rollout_flags.add_argument("--turns", type=int, default=4, help="turns (default: 4)")
     args = parser.parse_args()
     args.run(args)
 

@@ -24,33 +24,26 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from tqdm import tqdm
-from transformers import GenerationConfig, PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
+from transformers import GenerationConfig, Qwen2Config, Qwen2ForCausalLM, Qwen2Tokenizer
 
 OPERATORS = "+-*/"
 EOS = "<eos>"  # also the padding token, as in many released models: masks must come from lengths
 CHARACTERS = "0123456789+-*/()=:, "
+BYTE_LEVEL_SPACE = "Ġ"  # how a byte-level tokenizer writes the space in its vocabulary
 RESPONSE = 8  # four digits, three operators, EOS
 
 
-def make_tokenizer() -> PreTrainedTokenizerFast:
-    """One token per character; a character outside the vocabulary becomes <unk>."""
+def make_tokenizer() -> Qwen2Tokenizer:
+    """Qwen2's byte-level tokenizer without merges: a token per character. Others than these it leaves out."""
     vocabulary = {token: i for i, token in enumerate([EOS, "<unk>", *CHARACTERS])}
-    tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="<unk>"))
-    tokenizer.pre_tokenizer = pre_tokenizers.Split("", "isolated")
-    tokenizer.decoder = decoders.Fuse()
-    return PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer,
-        eos_token=EOS,
-        pad_token=EOS,
-        unk_token="<unk>",
-        padding_side="left",
-        clean_up_tokenization_spaces=False,
+    vocabulary[BYTE_LEVEL_SPACE] = vocabulary.pop(" ")
+    return Qwen2Tokenizer(
+        vocab=vocabulary, merges=[], eos_token=EOS, pad_token=EOS, unk_token="<unk>", padding_side="left"
     )
 
 
-def make_policy(tokenizer: PreTrainedTokenizerFast) -> Qwen2ForCausalLM:
+def make_policy(tokenizer: Qwen2Tokenizer) -> Qwen2ForCausalLM:
     """Qwen2, two layers of width 64, four query heads over two key heads, tied embeddings."""
     config = Qwen2Config(
         vocab_size=len(tokenizer),

@@ -1,0 +1,543 @@
+"""Section 4.2: the loop, with the embedded policy, with stub engines, and with two processes."""
+
+import dataclasses
+import json
+import math
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from accelerate import Accelerator
+from transformers import AutoModelForCausalLM, AutoTokenizer, Gemma2Config, GPT2Config, LlamaConfig
+
+import brorl
+import loss as L
+import train
+from rollout import Group, TorchEngine
+from train import Batch, Config, Cursor, Policy, Progress
+from verify import Problem, load_problems
+
+ROOT = Path(__file__).parent.parent
+TINY = ROOT / "tiny"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def few_problems(tmp_path_factory):
+    """Evaluations in these tests use 16 of the held-out problems."""
+    path = tmp_path_factory.mktemp("data") / "test.jsonl"
+    path.write_text("".join((TINY / "test.jsonl").read_text().splitlines(keepends=True)[:16]))
+    few_problems.path = str(path)
+
+
+def config(folder, **changes) -> Config:
+    """A small run: 4 prompts x 8 rollouts, two steps."""
+    small = {
+        "model": str(TINY / "policy"),
+        "data": [str(TINY / "train.jsonl")],
+        "eval_data": [few_problems.path],
+        "output_dir": str(folder),
+        "name": "run",
+        "rollouts_per_prompt": 8,
+        "prompts_per_step": 4,
+        "updates_per_step": 2,
+        "learning_rate": 1e-4,
+        "max_steps": 2,
+        "eval_samples": 4,
+        "eval_every": 1,
+        "save_every": 1,
+        "kl_coef": 1e-3,
+        "reference_reset_steps": 2,
+    }
+    return Config(**small | changes)
+
+
+def run(folder, **changes) -> list[dict]:
+    train.train(config(folder, **changes), Accelerator(cpu=True))
+    return lines(Path(folder) / changes.get("name", "run") / "metrics.jsonl")
+
+
+def lines(path) -> list[dict]:
+    return [json.loads(line) for line in Path(path).read_text().splitlines()]
+
+
+def launch(*arguments, processes=1, **kwargs):
+    command = [sys.executable, "-m", "accelerate.commands.launch", "--cpu", f"--num_processes={processes}"]
+    command += ["--num_machines=1", "--mixed_precision=no", "--dynamo_backend=no"]
+    command += ["--main_process_port=0"] if processes > 1 else []
+    return subprocess.run(
+        [*command, str(ROOT / "train.py"), *map(str, arguments)], capture_output=True, text=True, cwd=ROOT, **kwargs
+    )
+
+
+def rollouts(count=12, seed=0) -> tuple[list[Group], torch.Tensor]:
+    """Real rollouts of the tiny policy at τ = 3, so that lengths differ, with advantages of both signs."""
+    model, tokenizer = loaded()
+    problems = load_problems(TINY / "train.jsonl")[:count]
+    prompts = [tokenizer(p.prompt).input_ids for p in problems]
+    groups = TorchEngine(model).generate(prompts, 6, max_new_tokens=12, temperature=3.0, seed=seed)
+    return groups, torch.randn(count, 6, generator=torch.Generator().manual_seed(seed))
+
+
+def loaded():
+    folder = str(TINY / "policy")
+    return AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32), AutoTokenizer.from_pretrained(folder)
+
+
+# --------------------------------------------------------------------------------------- whole runs
+
+
+def test_the_same_seed_twice_gives_the_same_metrics_file(tmp_path):
+    """Makes impossible: an unseeded draw, a clock in the metrics, another seed that changes nothing."""
+    run(tmp_path / "a")
+    run(tmp_path / "b")
+    run(tmp_path / "c", seed=1)
+    a, b, c = ((tmp_path / x / "run/metrics.jsonl").read_bytes() for x in "abc")
+    assert a == b != c
+
+
+def test_a_resumed_run_equals_an_undisturbed_one(tmp_path):
+    """Makes impossible: a batch replayed or skipped, an optimizer or reference forgotten, a repeated metrics line."""
+    run(tmp_path / "whole", max_steps=4)
+    run(tmp_path / "parts", max_steps=2)
+    folder = tmp_path / "parts/run"
+    with (folder / "metrics.jsonl").open("a") as file:  # a step that was logged and not checkpointed, and a torn line
+        file.write('{"step": 3, "samples": 1}\n{"step": 4, "sam')
+    (folder / "checkpoints/unfinished").mkdir()
+    run(tmp_path / "parts", max_steps=4, resume=True)
+    for name in ("metrics.jsonl", "samples.jsonl"):
+        assert (folder / name).read_bytes() == (tmp_path / "whole/run" / name).read_bytes()
+    states = [torch.load(tmp_path / x / "run/checkpoints/step_00000004/pytorch_model.bin") for x in ("whole", "parts")]
+    assert all(torch.equal(states[0][k], states[1][k]) for k in states[0])
+    assert sorted(p.name for p in (folder / "checkpoints").iterdir()) == ["step_00000003", "step_00000004"]
+
+
+def test_what_a_run_writes(tmp_path):
+    """Makes impossible: a metric that is missing, a score that is not the saved model's, an unreadable model."""
+    metrics = run(tmp_path)
+    folder = tmp_path / "run"
+    assert [m["step"] for m in metrics] == [0, 1, 2]
+    for m in metrics[1:]:
+        assert m["prompts"] == 4 and 0 < m["pass_rate"] <= 1
+        assert m["samples"] % 8 == 0 and sum(v for k, v in m.items() if k.startswith("reason/")) > 0
+        for name in ("reward", "loss", "grad_norm", "entropy", "clip_high_fraction", "ratio_max", "kl_ref", "tokens"):
+            assert math.isfinite(m[name])
+        assert m["engine_ratio"] == pytest.approx(1, abs=1e-4) and m["engine_kl"] < 1e-8
+        assert 0.3 < m["entropy"] < m["nll"] * 3
+    assert metrics[2]["reference_reset"] == 1 and "reference_reset" not in metrics[1]
+    assert {"step", "prompt", "response", "reward", "reason"} == set(lines(folder / "samples.jsonl")[0])
+    assert (folder / "curves.png").stat().st_size > 10_000
+    assert len(lines(folder / "timing.jsonl")) == 2
+
+    model = AutoModelForCausalLM.from_pretrained(folder / "model", dtype=torch.float32)
+    state = torch.load(folder / "checkpoints/step_00000002/pytorch_model.bin")
+    assert all(torch.equal(v, state[f"model.{k}"]) for k, v in model.state_dict().items())
+    done = subprocess.run(
+        [sys.executable, ROOT / "train.py", "--eval_only", "--model", folder / "model", "--eval_data",
+         few_problems.path, "--eval_samples", "4", "--eval_temperature", "1", "--eval_top_p", "1",
+         "--max_response_tokens", "12"], capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert f"{metrics[2]['eval/pass@1']:.3f} ± {metrics[2]['eval/pass@1_se']:.3f}" in done.stdout
+
+
+def test_the_learning_rule_learns(tmp_path):
+    """Makes impossible: a sign error anywhere between verdict and weights. 15 small steps lift the training reward."""
+    metrics = run(tmp_path, max_steps=15, rollouts_per_prompt=64, prompts_per_step=16, learning_rate=3e-4, eval_every=0)
+    rewards = [m["reward"] for m in metrics[1:]]
+    assert sum(rewards[-3:]) / 3 > sum(rewards[:3]) / 3 + 0.03
+
+
+def test_prorl_is_the_same_loop_with_sixteen_rollouts(tmp_path):
+    """Makes impossible: a recipe that is only a name."""
+    c = Config(recipe="prorl", model=str(TINY / "policy"))
+    train.resolve(c)
+    assert c.rollouts_per_prompt == 16 and c.name == "prorl-seed0"
+    metrics = run(tmp_path, recipe="prorl", rollouts_per_prompt=None, max_steps=1)
+    assert metrics[1]["samples"] % 16 == 0
+
+
+def test_two_processes_train_together(tmp_path):
+    """Makes impossible: a hang when one process has no informative prompt, prompts dealt twice, torn files.
+
+    Two prompts a step over two processes: with N = 2 many groups are uninformative, so the processes' shares differ.
+    """
+    done = launch(
+        "--name=two", f"--output_dir={tmp_path}", f"--eval_data={few_problems.path}", "--rollouts_per_prompt=2",
+        "--prompts_per_step=3", "--updates_per_step=2", "--max_steps=3", "--eval_samples=4", "--refill=8",
+        processes=2, timeout=300,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-3000:]
+    metrics = lines(tmp_path / "two/metrics.jsonl")
+    assert [m["step"] for m in metrics] == [0, 1, 2, 3]
+    assert all(m["prompts"] == 3 for m in metrics[1:])
+    assert len(lines(tmp_path / "two/timing.jsonl")) == 3
+
+
+# --------------------------------------------------------------------------- settings and their sources
+
+
+def test_settings_come_from_flag_then_model_then_recipe(tmp_path):
+    """Makes impossible: a flag overruled by a recipe, or a model's measured values ignored."""
+    c = Config(model=str(tmp_path), clip_low=0.1)
+    measured = {"learning_rate": {"value": 3e-5, "source": "measured"}, "clip_low": {"value": 0.3, "source": "no"}}
+    (tmp_path / "recipe.json").write_text(json.dumps({"brorl": measured}))
+    sources = train.resolve(c)
+    assert (c.clip_low, c.learning_rate, c.rollouts_per_prompt) == (0.1, 3e-5, 512)
+    assert sources["learning_rate"] == "recipe.json: measured" and "clip_low" not in sources
+    assert sources["rollouts_per_prompt"].startswith("--recipe brorl: section 3.2")
+    assert all(getattr(c, name) is not None for name in brorl.BRORL)
+
+
+def test_the_tiny_recipe_names_real_settings():
+    """Makes impossible: a typing error in tiny/policy/recipe.json, or a value without a reason."""
+    names = {f.name for f in dataclasses.fields(Config)}
+    recipes = json.loads((TINY / "policy/recipe.json").read_text())
+    assert set(recipes) == set(brorl.RECIPES)
+    for recipe in recipes.values():
+        assert set(recipe) <= names and all(len(x["source"]) > 10 for x in recipe.values())
+
+
+def test_a_typing_error_in_a_models_recipe_is_named(tmp_path):
+    """Makes impossible: a misspelt measured value silently replaced by the recipe's."""
+    (tmp_path / "recipe.json").write_text('{"brorl": {"learning_rte": {"value": 1, "source": "x"}}}')
+    with pytest.raises(ValueError, match="unknown settings \\['learning_rte'\\]"):
+        train.resolve(Config(model=str(tmp_path)))
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"recipe": "grpo"}, "--recipe grpo: choose one of brorl, prorl"),
+        ({"rollouts_per_prompt": 1}, "at least 2"),
+        ({"prompts_per_step": 0}, "--prompts_per_step 0"),
+        ({"prompts_per_step": 5000}, "exceeds the 4096 training problems"),
+        ({"updates_per_step": 33}, "32 rollouts do not fill --updates_per_step 33"),
+        ({"updates_per_step": 0}, "--updates_per_step 0"),
+        ({"learning_rate": 0.0}, "--learning_rate 0.0"),
+        ({"clip_low": 1.0}, "--clip_low 1.0"),
+        ({"clip_high": 0.0}, "--clip_high 0.0"),
+        ({"kl": "k4"}, "--kl k4: choose one of k1, k2, k3"),
+        ({"kl_coef": -1.0}, "--kl_coef -1.0"),
+        ({"tis_cap": 0.5}, "--tis_cap 0.5"),
+        ({"temperature": 0.0}, "--temperature 0.0"),
+        ({"top_p": 0.9}, "--top_p 0.9"),
+        ({"refill": 0.5}, "--refill 0.5"),
+        ({"reference_reset_steps": -1}, "--reference_reset_steps -1"),
+        ({"max_response_tokens": 0}, "--max_response_tokens 0"),
+        ({"max_response_tokens": 2000}, "problem 0: .* exceed the model's 1024 positions"),
+        ({"eval_temperature": 0.0}, "set --eval_samples 1"),
+        ({"eval_top_p": 0.0}, "--eval_top_p 0.0"),
+        ({"max_hours": -1.0}, "a budget must be positive"),
+        ({"save_every": 0}, "--save_every"),
+        ({"engine": "sglang"}, "--engine sglang"),
+        ({"resume": True, "overwrite": True}, "choose one"),
+        ({"resume": True}, "there is no run at"),
+        ({"data": ["nowhere.jsonl"]}, "no problems at nowhere.jsonl"),
+    ],
+)
+def test_contradictory_settings_are_refused_at_the_start(tmp_path, changes, says):
+    """Makes impossible: a run that dies at step 900 for what step 0 could have known, or leaves a folder behind."""
+    with pytest.raises((ValueError, FileNotFoundError), match=says):
+        run(tmp_path, **changes)
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_mistake_is_one_sentence_and_exit_code_2(tmp_path):
+    """Makes impossible: a traceback for a typing error on the command line."""
+    done = subprocess.run(
+        [sys.executable, ROOT / "train.py", "--rollouts_per_prompt", "1", "--output_dir", tmp_path],
+        capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.returncode == 2 and "at least 2" in done.stderr and "Traceback" not in done.stderr
+
+
+def test_an_existing_run_is_not_overwritten_by_accident(tmp_path):
+    """Makes impossible: losing a run to a second start, or resuming it under other settings."""
+    run(tmp_path, max_steps=1)
+    before = (tmp_path / "run/metrics.jsonl").read_bytes()
+    with pytest.raises(ValueError, match="--resume it, --overwrite it, or choose another --name"):
+        run(tmp_path)
+    with pytest.raises(ValueError, match=r"learning_rate: 0\.0001 -> 0\.5"):
+        run(tmp_path, resume=True, learning_rate=0.5)
+    assert (tmp_path / "run/metrics.jsonl").read_bytes() == before
+    assert len(run(tmp_path, overwrite=True, max_steps=1)) == 2
+
+
+# ---------------------------------------------------------------------------------- dynamic sampling
+
+
+class Scripted(TorchEngine):
+    """Answers problems from a script: per prompt, how many of the n responses are the given correct text."""
+
+    def __init__(self, model, memory_gib=1.0):
+        super().__init__(model, memory_gib)
+        self.asked = []
+
+    def generate(self, prompts, n, *, max_new_tokens, on_progress=None, **sampling):
+        tokenizer, groups = loaded()[1], []
+        for prompt in prompts:
+            self.asked.append(tokenizer.decode(prompt))
+            right = Scripted.correct(self.asked[-1], n)
+            texts = ["1+1"] * right + ["1+2"] * (n - right)
+            responses = [[*tokenizer(t).input_ids, tokenizer.eos_token_id] for t in texts]
+            groups.append(Group(prompt, responses, [[-1.0] * 4] * n, ["stop"] * n))
+        return groups
+
+
+def scripted(tmp_path, monkeypatch, correct, problems=12, **changes):
+    """A run over problems `k=`, of whose n responses `correct(k, n)` are right."""
+    rest = {"kind": "countdown", "reference": {"numbers": [1, 1], "target": 2}}
+    path = tmp_path / "scripted.jsonl"
+    path.write_text("".join(json.dumps({"prompt": f"{k}="} | rest) + "\n" for k in range(problems)))
+    engines = []
+    monkeypatch.setattr(Scripted, "correct", staticmethod(lambda text, n: correct(int(text[:-1]), n)), raising=False)
+    monkeypatch.setattr(train, "TorchEngine", lambda *a: engines.append(Scripted(*a)) or engines[-1])
+    metrics = run(tmp_path, data=[str(path)], eval_data=[str(path)], eval_every=0, **changes)
+    return metrics, engines[0].asked[problems:]
+
+
+def test_refilling_is_prompt_by_prompt(tmp_path, monkeypatch):
+    """Makes impossible: a step with fewer prompts than B while others are left, or more generated than needed.
+
+    Even problems are informative. Each round asks for as many prompts as are still missing.
+    """
+    metrics, asked = scripted(tmp_path, monkeypatch, lambda k, n: 3 if k % 2 == 0 else 0, max_steps=1)
+    order = [f"{i}=" for i in Cursor(12, 0).take(12)]
+    even, tried = 0, 0
+    while (missing := 4 - even) > 0:
+        even += sum(int(x[:-1]) % 2 == 0 for x in order[tried : tried + missing])
+        tried += missing
+    assert asked[:tried] == order[:tried] and len(asked) == tried + 12  # the last 12: the final evaluation
+    assert metrics[1]["prompts"] == 4 and metrics[1]["pass_rate"] == 4 / tried and metrics[1]["samples"] == 8 * tried
+
+
+def test_a_step_without_informative_prompts_goes_on(tmp_path, monkeypatch):
+    """Makes impossible: a run ended by "generated too many", an endless refill, an update on no data."""
+    metrics, asked = scripted(tmp_path, monkeypatch, lambda k, n: n, refill=2.0)
+    assert [m["prompts"] for m in metrics[1:]] == [0, 0] and "loss" not in metrics[1]
+    assert len(asked) == 2 * 8 + 12
+
+
+def test_a_step_with_too_few_prompts_goes_on_with_these(tmp_path, monkeypatch):
+    """Makes impossible: a step skipped although one prompt had signal."""
+    metrics, _ = scripted(tmp_path, monkeypatch, lambda k, n: 1 if k == 3 else 0, refill=3.0, max_steps=1)
+    assert metrics[1]["prompts"] == 1 and metrics[1]["tokens"] == 8 * 4
+
+
+def test_cursor_visits_every_problem_once_an_epoch_and_resumes():
+    """Makes impossible: a problem skipped or repeated at an epoch's end or after a resume."""
+    a, b = Cursor(10, 3), Cursor(10, 3)
+    taken = [a.take(k) for k in (7, 6, 7)]
+    flat = [i for part in taken for i in part]
+    assert sorted(flat[:10]) == sorted(flat[10:]) == list(range(10)) and flat[:10] != flat[10:]
+    b.load_state_dict({"position": 7})
+    assert [b.take(6), b.take(7)] == taken[1:]
+    assert Cursor(10, 4).take(10) != flat[:10]
+
+
+@pytest.mark.parametrize(
+    ("limits", "spent"),
+    [
+        ({"max_steps": 5}, True),
+        ({"max_steps": 6}, False),
+        ({"max_samples": 100}, True),
+        ({"max_samples": 101, "max_steps": 6}, False),
+        ({"max_hours": 2.0}, True),
+        ({"max_hours": 2.1}, False),
+    ],
+)
+def test_the_first_spent_budget_ends_the_run(limits, spent):
+    """Makes impossible: a budget in other units, or one that is off by one."""
+    assert Progress(step=5, samples=100, seconds=7200.0).spent(Config(**limits)) is spent
+
+
+# ---------------------------------------------------------------------------------- scoring and updating
+
+
+def test_the_trainer_scores_what_the_engine_sampled():
+    """Makes impossible: a temperature, mask or position in which trainer and engine differ; EOS = PAD included."""
+    groups, advantages = rollouts()
+    batch = Batch.of(groups, advantages, torch.device("cpu"))
+    logp, entropy = batch.score(Policy(loaded()[0]), 3.0, budget=500)
+    inside = batch.inside(torch.arange(len(batch)))
+    assert len(batch.response_lengths.unique()) > 2
+    torch.testing.assert_close(logp[inside], batch.engine_logp[inside], atol=2e-5, rtol=0)
+    assert entropy / inside.sum() == pytest.approx(-logp[inside].mean().item(), rel=0.2)
+
+
+def test_micro_batches_keep_to_their_budget_and_lose_nothing():
+    """Makes impossible: a micro-batch beyond its budget, a rollout trained on twice or not at all."""
+    groups, advantages = rollouts()
+    batch = Batch.of(groups, advantages, torch.device("cpu"))
+    rows = torch.randperm(len(batch))[:50]
+    parts = batch.micro_batches(rows, 100)
+    assert sorted(torch.cat(parts).tolist()) == sorted(rows.tolist())
+    for part in parts:
+        assert len(part) * (batch.prompt_lengths + batch.response_lengths)[part].max() <= 100
+    assert [len(p) for p in batch.micro_batches(rows, 1)] == [1] * 50
+
+
+@pytest.mark.parametrize("budget", [60, 500])
+def test_the_gradient_does_not_depend_on_micro_batches(budget):
+    """Makes impossible: normalising by a micro-batch's tokens, or padding that leaks into the gradient."""
+    groups, advantages = rollouts()
+
+    def step(budget):
+        torch.manual_seed(0)
+        policy = Policy(loaded()[0].double())
+        batch = Batch.of(groups, advantages.double(), torch.device("cpu"))
+        batch.old_logp, _ = batch.score(policy, 3.0, 10**6)
+        batch.ref_logp = batch.old_logp - 0.1
+        accelerator = Accelerator(cpu=True)
+        optimizer = accelerator.prepare(torch.optim.SGD(policy.parameters(), lr=1.0))
+        c = Config(temperature=3.0, clip_low=0.2, clip_high=0.27, kl="k2", kl_coef=0.1, tis_cap=2.0, updates_per_step=1,
+                   max_tokens_per_micro_batch=budget, max_grad_norm=1e9)  # fmt: skip
+        before = [p.detach().clone() for p in policy.parameters()]
+        metrics = train.update(policy, optimizer, batch, c, accelerator, seed=0)
+        return [b - p.detach() for b, p in zip(before, policy.parameters(), strict=True)], metrics
+
+    whole, m1 = step(10**6)
+    split, m2 = step(budget)
+    for a, b in zip(whole, split, strict=True):
+        assert (a - b).norm() <= 1e-6 * a.norm()
+    assert {k: pytest.approx(v, rel=1e-4, abs=1e-6) for k, v in m1.items()} == m2
+
+
+def test_a_gradient_that_is_not_finite_changes_nothing():
+    """Makes impossible: one NaN that destroys the weights."""
+    groups, advantages = rollouts(4)
+    policy = Policy(loaded()[0])
+    batch = Batch.of(groups, advantages, torch.device("cpu"))
+    batch.old_logp = batch.engine_logp.clone()
+    batch.old_logp[0, 0] = math.nan
+    accelerator = Accelerator(cpu=True)
+    optimizer = accelerator.prepare(torch.optim.SGD(policy.parameters(), lr=1.0))
+    before = [p.detach().clone() for p in policy.parameters()]
+    c = Config(temperature=3.0, clip_low=0.2, clip_high=0.27, kl_coef=0.0, tis_cap=2.0, updates_per_step=1)
+    assert train.update(policy, optimizer, batch, c, accelerator, seed=0)["updates_skipped"] == 1
+    assert all(torch.equal(a, b) for a, b in zip(before, policy.parameters(), strict=True))
+
+
+def test_dropout_is_off():
+    """Makes impossible: old, new and engine log-probs from differently thinned networks."""
+    gpt2 = AutoModelForCausalLM.from_config(GPT2Config(vocab_size=13, n_embd=32, n_layer=1, n_head=4, n_positions=32))
+    llama = AutoModelForCausalLM.from_config(
+        LlamaConfig(vocab_size=13, hidden_size=32, intermediate_size=32, num_hidden_layers=1, num_attention_heads=4,
+                    attention_dropout=0.5)
+    )  # fmt: skip
+    for model in (gpt2, llama):
+        policy = Policy(model).train()
+        tokens = torch.randint(13, (2, 10))
+        two = torch.tensor([2, 2]), torch.tensor([8, 8])
+        assert torch.equal(policy(tokens, *two, 1.0)[0], policy(tokens, *two, 1.0)[0])
+
+
+def test_a_model_that_caps_its_logits_is_refused():
+    """Makes impossible: training on log-probs that are not the model's."""
+    capped = Gemma2Config(
+        vocab_size=50, hidden_size=32, intermediate_size=32, num_hidden_layers=1, num_attention_heads=2,
+        num_key_value_heads=1, head_dim=16, final_logit_softcapping=0.5, pad_token_id=0,
+    )  # fmt: skip
+    model = AutoModelForCausalLM.from_config(capped)
+    torch.nn.init.normal_(model.get_output_embeddings().weight)
+    with pytest.raises(ValueError, match="changes its logits after the output head"):
+        Policy(model).check_head()
+    Policy(loaded()[0]).check_head()
+
+
+# ------------------------------------------------------------------------------------------- evaluation
+
+
+def test_evaluation_by_hand(tmp_path, monkeypatch):
+    """Makes impossible: "any of the first k" as pass@k, a standard error over responses, rewards of other problems.
+
+    Three problems with 0, 1 and 4 of 4 correct: pass@1 = 5/12; pass@4 = 2/3; s.e. = std([0, 1/4, 1]) / sqrt(3).
+    """
+    metrics, _ = scripted(tmp_path, monkeypatch, lambda k, n: [0, 1, 4][k] if n == 4 else 1, problems=3,
+                          prompts_per_step=2, max_steps=1)  # fmt: skip
+    m = metrics[0]
+    assert m["eval/pass@1"] == pytest.approx(5 / 12) and m["eval/pass@4"] == pytest.approx(2 / 3)
+    assert m["eval/pass@1_se"] == pytest.approx(torch.tensor([0, 0.25, 1.0]).std().item() / 3**0.5)
+    assert m["eval/response_tokens"] == 4 and m["eval/truncated"] == 0
+
+
+def test_a_prompt_that_the_tokenizer_cannot_write_is_refused():
+    """Makes impossible: a policy asked another question than the problem's, characters having been left out."""
+    with pytest.raises(ValueError, match="problem 0: the tokenizer has no token for a x"):
+        train.encode(loaded()[1], [Problem("ax=12", "countdown", {"numbers": [1, 2], "target": 3})], 8, 1024)
+
+
+def test_chat_prompts_use_the_models_template():
+    """Makes impossible: a chat flattened by hand, or refused only when its step comes."""
+    tokenizer = loaded()[1]
+    chat = Problem([{"role": "user", "content": "12"}], "countdown", {"numbers": [1, 2], "target": 3})
+    with pytest.raises(ValueError, match="problem 0 is a chat, and this tokenizer has no chat template"):
+        train.encode(tokenizer, [chat], 8, 1024)
+    loop = "{% for m in messages %}({{ m['content'] }}){% endfor %}"
+    tokenizer.chat_template = loop + "{% if add_generation_prompt %}={% endif %}"
+    assert tokenizer.decode(train.encode(tokenizer, [chat], 8, 1024)[0]) == "(12)="
+
+
+def test_group_advantages_meet_their_own_tokens():
+    """Makes impossible: rollouts paired with another group's advantage on the way into the batch."""
+    groups, _ = rollouts(5)
+    rewards = torch.rand(5, 6)
+    batch = Batch.of(groups, L.group_advantages(rewards), torch.device("cpu"))
+    for s, (i, j) in enumerate((i, j) for i in range(5) for j in range(6)):
+        whole = groups[i].prompt + groups[i].responses[j]
+        assert batch.tokens[s, : len(whole)].tolist() == whole
+        assert batch.advantages[s] == rewards[i, j] - rewards[i].mean()
+        assert batch.engine_logp[s, : len(groups[i].responses[j])].tolist() == pytest.approx(groups[i].logprobs[j])
+
+
+def test_the_problems_are_held_out_and_solvable():
+    """Makes impossible: a test problem in the training set, or a target that no expression reaches."""
+    train_set, test_set = (load_problems(TINY / f"{x}.jsonl") for x in ("train", "test"))
+    assert len(train_set) == 4096 and len(test_set) == 512
+    key = lambda p: (tuple(sorted(p.reference["numbers"])), p.reference["target"])  # noqa: E731
+    assert len({*map(key, train_set)}) == 4096 and not {*map(key, train_set)} & {*map(key, test_set)}
+    sys.path.insert(0, str(TINY))
+    from make import Universe
+
+    universe = Universe()
+    solvable = {(tuple(universe.multisets[m].tolist()), t) for m, t in universe.problems.tolist()}
+    assert {*map(key, train_set), *map(key, test_set)} <= solvable
+
+
+def test_the_maker_makes_a_policy_and_problems(tmp_path):
+    """Makes impossible: a script that no longer makes what the project ships."""
+    few = ["--steps", "3", "--batch", "8", "--train", "20", "--test", "5"]
+    subprocess.run([sys.executable, TINY / "make.py", "--out", tmp_path, *few], check=True, capture_output=True)
+    assert len(load_problems(tmp_path / "train.jsonl")) == 20 and len(load_problems(tmp_path / "test.jsonl")) == 5
+    shipped, made = loaded()[0], AutoModelForCausalLM.from_pretrained(tmp_path / "policy")
+    assert [p.shape for p in made.parameters()] == [p.shape for p in shipped.parameters()]
+    whole = subprocess.run(
+        [sys.executable, TINY / "make.py", "--out", tmp_path / "b", "--steps", "0"], capture_output=True, text=True
+    )
+    assert whole.returncode == 0, whole.stderr
+    for name in ("train.jsonl", "test.jsonl"):
+        assert (tmp_path / "b" / name).read_bytes() == (TINY / name).read_bytes()
+
+
+def test_a_killed_run_resumes_to_the_same_numbers(tmp_path):
+    """Makes impossible: a checkpoint or a metrics line torn by SIGKILL."""
+    arguments = [
+        sys.executable, str(ROOT / "train.py"), f"--output_dir={tmp_path}", "--name=killed", "--rollouts_per_prompt=16",
+        "--prompts_per_step=4", "--updates_per_step=2", f"--eval_data={few_problems.path}", "--eval_samples=4",
+        "--save_every=1", "--max_steps=30",
+    ]  # fmt: skip
+    metrics = tmp_path / "killed/metrics.jsonl"
+    process = subprocess.Popen(arguments, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    while process.poll() is None and not (metrics.exists() and len(metrics.read_text().splitlines()) > 5):
+        pass
+    process.kill()
+    process.wait()
+    assert len(lines(metrics)) < 31
+    subprocess.run([*arguments, "--resume"], check=True, capture_output=True)
+    shutil.copytree(tmp_path / "killed", tmp_path / "first")
+    subprocess.run([*arguments, "--overwrite"], check=True, capture_output=True)
+    assert (tmp_path / "first/metrics.jsonl").read_bytes() == metrics.read_bytes()
+    assert os.path.getsize(tmp_path / "first/model/model.safetensors") > 100_000
