@@ -124,25 +124,43 @@ class Config:
 
 
 def resolve(config: Config) -> dict[str, str]:
-    """Fill the settings that are None, and return where every filled one comes from."""
+    """Fill the settings that are None, and return where every filled one comes from.
+
+    A learning rate belongs to a batch: if N or B is changed and the rate is not, it follows section 3.2's rule.
+    On --resume, what the command line leaves at its default is what the run was started with.
+    """
+    config.name = config.name or f"{config.recipe}-seed{config.seed}"
+    before = Path(config.output_dir) / config.name / "config.json"
+    if config.resume and before.is_file():
+        started_with, defaults = json.loads(before.read_text()), asdict(Config())
+        for name in defaults.keys() & started_with.keys() - {"resume", "overwrite"}:
+            if getattr(config, name) == defaults[name]:
+                setattr(config, name, started_with[name])
     if config.recipe not in brorl.RECIPES:
         raise ValueError(f"--recipe {config.recipe}: choose one of {', '.join(brorl.RECIPES)}")
-    measured, path = {}, Path(config.model) / RECIPE_FILE
+    defaults = {k: (s.value, f"--recipe {config.recipe}: {s.source}") for k, s in brorl.RECIPES[config.recipe].items()}
+    path = Path(config.model) / RECIPE_FILE
     if path.is_file():
-        measured = json.loads(path.read_text()).get(config.recipe, {})
+        try:
+            measured = json.loads(path.read_text()).get(config.recipe, {})
+            defaults |= {k: (x["value"], f"{RECIPE_FILE}: {x['source']}") for k, x in measured.items()}
+        except (ValueError, KeyError, TypeError, AttributeError) as mistake:
+            form = '{"brorl": {"setting": {"value": ..., "source": "..."}}}'
+            raise ValueError(f"{path} is not of the form {form}: {mistake!r}") from None
         if unknown := set(measured) - {f.name for f in fields(config)}:
             raise ValueError(f"{path}: unknown settings {sorted(unknown)}; see --help for the names")
     sources = {}
-    for f in fields(config):
-        if getattr(config, f.name) is not None:
-            continue
-        if f.name in measured:
-            setattr(config, f.name, measured[f.name]["value"])
-            sources[f.name] = f"{RECIPE_FILE}: {measured[f.name]['source']}"
-        elif f.name in brorl.RECIPES[config.recipe]:
-            setattr(config, f.name, brorl.RECIPES[config.recipe][f.name].value)
-            sources[f.name] = f"--recipe {config.recipe}: {brorl.RECIPES[config.recipe][f.name].source}"
-    config.name = config.name or f"{config.recipe}-seed{config.seed}"
+    for name in (f.name for f in fields(config) if f.name in defaults and getattr(config, f.name) is None):
+        value, sources[name] = defaults[name]
+        setattr(config, name, value)
+    batch = config.rollouts_per_prompt * config.prompts_per_step
+    usual = defaults["rollouts_per_prompt"][0] * defaults["prompts_per_step"][0]
+    if "learning_rate" in sources and batch != usual and batch > 0:
+        eta_0, config.learning_rate = (
+            config.learning_rate,
+            brorl.scaled_learning_rate(config.learning_rate, batch, usual),
+        )
+        sources["learning_rate"] = f"{eta_0:g} x sqrt({batch:,} / {usual:,}), section 3.2; {sources['learning_rate']}"
     return sources
 
 
@@ -851,8 +869,12 @@ def introduction(
         + ", ".join(f"{name} {size:.2f}" for name, size in memory.items()),
         "  settings",
     ]
-    lines += [f"    {name:22} {getattr(config, name)!s:>10}   {source}" for name, source in sources.items()]
+    lines += [f"    {name:22} {shown(getattr(config, name)):>10}   {source}" for name, source in sources.items()]
     return "\n".join(lines) + "\n"
+
+
+def shown(value) -> str:
+    return f"{value:.3g}" if isinstance(value, float) else str(value)
 
 
 def curves(metrics: Path, out: Path, title: str) -> None:

@@ -115,6 +115,14 @@ def test_a_resumed_run_equals_an_undisturbed_one(tmp_path):
     assert sorted(p.name for p in (folder / "checkpoints").iterdir()) == ["step_00000003", "step_00000004"]
 
 
+def test_resuming_needs_no_setting_but_the_name(tmp_path):
+    """Makes impossible: a run resumed with the recipe's settings in place of its own."""
+    run(tmp_path, max_steps=1)
+    train.train(Config(resume=True, name="run", output_dir=str(tmp_path), max_steps=2), Accelerator(cpu=True))
+    assert [m["step"] for m in lines(tmp_path / "run/metrics.jsonl")] == [0, 1, 2]
+    assert json.loads((tmp_path / "run/config.json").read_text())["rollouts_per_prompt"] == 8
+
+
 def test_what_a_run_writes(tmp_path):
     """Makes impossible: a metric that is missing, a score that is not the saved model's, an unreadable model."""
     metrics = run(tmp_path)
@@ -189,6 +197,28 @@ def test_settings_come_from_flag_then_model_then_recipe(tmp_path):
     assert sources["learning_rate"] == "recipe.json: measured" and "clip_low" not in sources
     assert sources["rollouts_per_prompt"].startswith("--recipe brorl: section 3.2")
     assert all(getattr(c, name) is not None for name in brorl.BRORL)
+
+
+def test_a_changed_batch_takes_its_learning_rate_along():
+    """Makes impossible: N halved and the rate of the whole batch kept, or a rate given by hand scaled."""
+    c = Config(model="nowhere", rollouts_per_prompt=128)
+    sources = train.resolve(c)
+    assert c.learning_rate == pytest.approx(brorl.BRORL["learning_rate"].value / 2, rel=1e-12)
+    assert sources["learning_rate"].startswith("2.82843e-06 x sqrt(16,384 / 65,536), section 3.2")
+    train.resolve(c := Config(model="nowhere", rollouts_per_prompt=128, learning_rate=1e-5))
+    assert c.learning_rate == 1e-5
+    train.resolve(c := Config(model="nowhere"))
+    assert c.learning_rate == brorl.BRORL["learning_rate"].value
+
+
+@pytest.mark.parametrize(
+    "text", ["{", "[]", '{"brorl": {"clip_low": 0.1}}', '{"brorl": [1]}', '{"brorl": {"clip_low": {}}}']
+)
+def test_a_broken_recipe_file_is_named(tmp_path, text):
+    """Makes impossible: a traceback, or the file ignored."""
+    (tmp_path / "recipe.json").write_text(text)
+    with pytest.raises(ValueError, match=r"recipe\.json is not of the form"):
+        train.resolve(Config(model=str(tmp_path)))
 
 
 def test_the_tiny_recipe_names_real_settings():
