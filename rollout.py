@@ -95,35 +95,39 @@ def draw(logp: Tensor, greedy: bool, generator: torch.Generator) -> tuple[Tensor
 class Prefix:
     """The prompts' keys and values, once, and where each decoding row finds its own.
 
-    keys, values: a [G, Hk, L, D] tensor per layer. lengths: (G,) real tokens, the padding being on the
-    left. slots: (R,) row r is slot `slots[r] % M` of group `slots[r] // M`; None when every group has the
-    same number of rows in order, which needs no gathering. M: most rows of any group.
+    keys, values: a [G, Hk, L, D] tensor per layer. padding: (G, L) bool, on the left; None if all prompts
+    are equally long. group: (R,) which prompt a row belongs to, ascending. slots: (R,) row r is slot
+    `slots[r] % M` of group `slots[r] // M`; None when every group has M rows, which needs no gathering.
+    m: M, the most rows of any group.
     """
 
     keys: list[Tensor]
     values: list[Tensor]
-    lengths: Tensor
-    group: Tensor  # (R,) which prompt a row belongs to, ascending
+    padding: Tensor | None
+    group: Tensor
     slots: Tensor | None
     m: int
 
     @staticmethod
     def of(cache: DynamicCache, lengths: Tensor, group: Tensor) -> "Prefix":
-        prefix = Prefix([x.keys for x in cache.layers], [x.values for x in cache.layers], lengths, group, None, 0)
+        keys, values = [x.keys for x in cache.layers], [x.values for x in cache.layers]
+        column = torch.arange(keys[0].shape[2], device=lengths.device)
+        padding = column < len(column) - lengths[:, None]
+        prefix = Prefix(keys, values, padding if padding.any() else None, group, None, 0)
         prefix._place(group)
         return prefix
 
     def keep(self, rows: Tensor) -> None:
         """Forget the other rows, and the prompts that have none left."""
         alive, group = torch.unique(self.group[rows], return_inverse=True)
-        if len(alive) < len(self.lengths):
+        if len(alive) < len(self.keys[0]):
             self.keys = [k[alive] for k in self.keys]
             self.values = [v[alive] for v in self.values]
-            self.lengths = self.lengths[alive]
+            self.padding = None if self.padding is None else self.padding[alive]
         self._place(group)
 
     def _place(self, group: Tensor) -> None:
-        counts = torch.bincount(group, minlength=len(self.lengths))
+        counts = torch.bincount(group, minlength=len(self.keys[0]))
         first = counts.cumsum(0) - counts
         self.group, self.m = group, int(counts.max())
         within = torch.arange(len(group), device=group.device) - first[group]
@@ -133,7 +137,7 @@ class Prefix:
         """[R, Hk, g, D] -> [G, Hk, M·g, D]: the rows of a group side by side, as one matrix."""
         _, hk, g, d = q.shape
         if self.slots is not None:
-            q = q.new_zeros(len(self.lengths) * self.m, hk, g, d).index_copy_(0, self.slots, q)
+            q = q.new_zeros(len(self.keys[0]) * self.m, hk, g, d).index_copy_(0, self.slots, q)
         return q.view(-1, self.m, hk, g, d).transpose(1, 2).reshape(-1, hk, self.m * g, d)
 
     def ungrouped(self, x: Tensor, g: int) -> Tensor:
@@ -176,14 +180,13 @@ def shared_prefix_attention(
     if softcap is not None:
         to_prefix, to_response = (softcap * torch.tanh(s / softcap) for s in (to_prefix, to_response))
 
-    # left padding: prompt position j sits in column L - length + j, the query is at position length + T - 1
-    column = torch.arange(length, device=query.device)
-    hidden = column < length - shared_prefix.lengths[:, None]  # [G, L]
-    if sliding_window is not None:
-        hidden = hidden | (column <= length + t - 1 - sliding_window)
-        recent = torch.arange(t, device=query.device) > t - 1 - sliding_window
-        to_response = to_response.masked_fill(~recent, -torch.inf)
-    if hidden.any():
+    hidden = shared_prefix.padding
+    if sliding_window is not None:  # prompt position j is in column L - length + j, the query at length + T - 1
+        old = torch.arange(length, device=query.device) <= length + t - 1 - sliding_window
+        hidden = old[None] if hidden is None else hidden | old
+        old = torch.arange(t, device=query.device) <= t - 1 - sliding_window
+        to_response = to_response.masked_fill(old, -torch.inf)
+    if hidden is not None:
         to_prefix = to_prefix.masked_fill(hidden[:, None, None, :], -torch.inf)
 
     scores = torch.cat([to_prefix, shared_prefix.grouped(to_response)], dim=-1)  # [G, Hk, M·g, L + T]
@@ -370,7 +373,7 @@ class TorchEngine:
             groups = [Group(list(prompt), [], [], []) for prompt in prompts]
             by_length = sorted(range(len(prompts)), key=lambda i: len(prompts[i]))  # little padding in a wave
             while by_length:
-                rows = self._rows(len(prompts[by_length[-1]]), max_new_tokens)
+                rows = self._rows(n, len(prompts[by_length[-1]]), max_new_tokens)
                 wave, by_length = by_length[: max(1, rows // n)], by_length[max(1, rows // n) :]
                 cache, lengths, logits = self._prefill([prompts[i] for i in wave])
                 for first in range(0, n, rows):  # more than once only if one group is wider than a wave
@@ -451,16 +454,17 @@ class TorchEngine:
             g.logprobs += [x[: length[r]] for r, x in zip(mine, their_logprobs, strict=True)]
             g.finish_reasons += ["stop" if stopped[r] else "length" for r in mine]
 
-    def _rows(self, prompt_tokens: int, max_new_tokens: int) -> int:
-        """How many rows decode at once within `memory_gib`."""
+    def _rows(self, n: int, prompt_tokens: int, max_new_tokens: int) -> int:
+        """How many rows decode at once within `memory_gib`, their share of the prompts included."""
         c = self.model.config.get_text_config()
         heads = c.num_attention_heads
         width = getattr(c, "head_dim", None) or c.hidden_size // heads
-        kept = prompt_tokens * (self.decoder is CopyDecoder) + max_new_tokens
         item = self.model.dtype.itemsize
-        cache = 2 * c.num_hidden_layers * (getattr(c, "num_key_value_heads", None) or heads) * width * kept * item
+        token = 2 * c.num_hidden_layers * (getattr(c, "num_key_value_heads", None) or heads) * width * item  # of cache
+        prompt = prompt_tokens * (token + 12 * c.hidden_size * item)  # its cache, and one layer's activations
+        copied = prompt_tokens * token if self.decoder is CopyDecoder else 0
         scores = 3 * heads * (prompt_tokens + max_new_tokens) * 4
-        row = cache + scores + 4 * c.vocab_size * 4 + max_new_tokens * 12
+        row = prompt / n + copied + max_new_tokens * (token + 12) + scores + 4 * c.vocab_size * 4
         rows = int(self.memory_gib * 2**30 // row)
         return max(1, min(rows, WAVE_ROWS) if self.model.device.type == "cpu" else rows)
 

@@ -156,10 +156,8 @@ def resolve(config: Config) -> dict[str, str]:
     batch = config.rollouts_per_prompt * config.prompts_per_step
     usual = defaults["rollouts_per_prompt"][0] * defaults["prompts_per_step"][0]
     if "learning_rate" in sources and batch != usual and batch > 0:
-        eta_0, config.learning_rate = (
-            config.learning_rate,
-            brorl.scaled_learning_rate(config.learning_rate, batch, usual),
-        )
+        eta_0 = config.learning_rate
+        config.learning_rate = brorl.scaled_learning_rate(eta_0, batch, usual)
         sources["learning_rate"] = f"{eta_0:g} x sqrt({batch:,} / {usual:,}), section 3.2; {sources['learning_rate']}"
     return sources
 
@@ -869,7 +867,8 @@ def introduction(
         + ", ".join(f"{name} {size:.2f}" for name, size in memory.items()),
         "  settings",
     ]
-    lines += [f"    {name:22} {shown(getattr(config, name)):>10}   {source}" for name, source in sources.items()]
+    for name in brorl.RECIPES[config.recipe]:
+        lines.append(f"    {name:22} {shown(getattr(config, name)):>10}   {sources.get(name, 'as given')}")
     return "\n".join(lines) + "\n"
 
 
@@ -883,11 +882,13 @@ def curves(metrics: Path, out: Path, title: str) -> None:
 
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
+    from matplotlib.ticker import EngFormatter
 
     rows = [json.loads(line) for line in metrics.read_text().splitlines()]
     steps, evals = [r for r in rows if "reward" in r], [r for r in rows if "eval/pass@1" in r]
+    scores = [name for name in evals[0] if name.startswith("eval/pass@") and not name.endswith("_se")]
     panels = [
-        ("held-out pass@k", evals, [name for name in evals[0] if name.startswith("eval/pass@") and "_se" not in name]),
+        ("held-out pass@k (band: two standard errors)", evals, scores),
         ("training reward; share of prompts kept", steps, ["reward", "pass_rate"]),
         ("entropy (nats a token)", steps, ["entropy"]),
         ("KL to the reference; KL(engine, trainer)", steps, ["kl_ref", "engine_kl"]),
@@ -905,6 +906,7 @@ def curves(metrics: Path, out: Path, title: str) -> None:
                               [a + 2 * s for a, s in zip(y, se, strict=True)], alpha=0.2)  # fmt: skip
         axis.set_title(name, fontsize=10)
         axis.set_xlabel("samples generated")
+        axis.xaxis.set_major_formatter(EngFormatter(sep=""))
         axis.grid(alpha=0.3)
         if len(series) > 1:
             axis.legend(fontsize=8)

@@ -250,16 +250,15 @@ def test_the_prompt_is_computed_once_however_the_group_is_split(shared):
     """Makes impossible: N prefills, a wave beyond the memory setting, groups mixed up by splitting."""
     model = make()
     engine = TorchEngine(model, memory_gib=120_000 / 2**30, shared_prefix=shared)
-    rows = engine._rows(9, 5)
+    rows = engine._rows(100, 9, 5)
     assert 8 < rows < 100
     watch = Watch(model)
     groups = engine.generate(PROMPTS, 100, max_new_tokens=5, stop_token_ids=[], seed=4)
     assert watch.prompt_tokens == sum(map(len, PROMPTS))
     assert max(watch.rows) <= rows < 100
     for prompt, group in zip(PROMPTS, groups, strict=True):
-        assert (
-            len(group.responses) == 100 and len({tuple(r) for r in group.responses}) > 90
-        )  # waves have noise of their own
+        assert len(group.responses) == 100
+        assert len({tuple(r) for r in group.responses}) > 80  # waves have noise of their own
         assert group.logprobs[-1] == pytest.approx(full_logprobs(model, prompt, group.responses[-1]), abs=1e-5)
 
 
