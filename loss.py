@@ -171,6 +171,7 @@ def token_metrics(
     kl_ref               Σ k3(log π_θ, log π_ref)     KL(π_θ || π_ref), if there is a reference
     nll                  -Σ log π_θ                   of what was sampled. (The entropy is not this: see
                                                       `token_logprobs`, which sums over the vocabulary)
+    Logged beside these, by train.py: the entropy, and truncated = Σ 1[finish reason is "length"] / rollouts.
     """
     ratio = importance_ratio(logp, old_logp)
     engine_ratio = importance_ratio(old_logp, engine_logp)

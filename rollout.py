@@ -237,7 +237,7 @@ class ResponseLayer(DynamicLayer):
         return self.length
 
     def batch_select_indices(self, indices: Tensor) -> None:
-        """Keep these rows, in place: `indices` ascends, so no row is overwritten before it is read."""
+        """Keep these rows, without a second allocation of the capacity."""
         if self.is_initialized:  # rows may end with their very first token
             for x in (self.keys, self.values):
                 x[: len(indices), :, : self.length] = x[indices, :, : self.length]
@@ -251,7 +251,7 @@ class SharedDecoder:
     """Rows that attend to one copy of their prompt."""
 
     def __init__(self, model: PreTrainedModel, cache: DynamicCache, lengths: Tensor, group: Tensor, capacity: int):
-        self.model, self.capacity = model, capacity
+        self.model = model
         self.prefix = Prefix.of(cache, lengths, group)
         self.cache = Cache(layers=[ResponseLayer(capacity) for _ in cache.layers])
         self.position = lengths[group]
@@ -279,9 +279,10 @@ class CopyDecoder:
     """Rows that each hold a copy of their prompt's cache: for any model, at the price of N copies."""
 
     def __init__(self, model: PreTrainedModel, cache: DynamicCache, lengths: Tensor, group: Tensor, capacity: int):
-        self.model, self.cache, self.position = model, cache, lengths[group]
-        longest = cache.get_seq_length()
-        self.cache.batch_select_indices(group)
+        self.model, self.position = model, lengths[group]
+        self.cache, longest = DynamicCache(), cache.get_seq_length()
+        for i, layer in enumerate(cache.layers):
+            self.cache.update(layer.keys[group], layer.values[group], i)
         column = torch.arange(longest + capacity, device=group.device)
         self.mask = (column >= longest - self.position[:, None]).long()
 
@@ -341,13 +342,13 @@ class TorchEngine:
 
     # --- the protocol
 
-    @torch.inference_mode()
+    @torch.no_grad()
     def generate(
         self,
         prompts: list[list[int]],
         n: int,
         *,
-        max_new_tokens: int,
+        max_new_tokens: int | None = None,
         temperature: float = 1.0,
         top_p: float = 1.0,
         top_k: int = 0,
@@ -357,10 +358,13 @@ class TorchEngine:
     ) -> list[Group]:
         """`n` rollouts of each prompt, one `Group` a prompt, in order.
 
-        stop_token_ids: default, the EOS tokens of the model's generation config. seed: the same call with
+        max_new_tokens, stop_token_ids: default, what the model's generation config says. seed: the same call with
         the same seed gives the same rollouts. on_progress: told the number of finished rollouts, by wave.
         Raises ValueError before anything is computed if a setting or a prompt cannot work.
         """
+        max_new_tokens = max_new_tokens if max_new_tokens is not None else self.model.generation_config.max_new_tokens
+        if max_new_tokens is None:
+            raise ValueError("max_new_tokens is neither given nor in the model's generation config: say how long")
         if stop_token_ids is None:
             eos = self.model.generation_config.eos_token_id
             stop_token_ids = eos if isinstance(eos, list) else [] if eos is None else [eos]
@@ -378,9 +382,8 @@ class TorchEngine:
                 cache, lengths, logits = self._prefill([prompts[i] for i in wave])
                 for first in range(0, n, rows):  # more than once only if one group is wider than a wave
                     width = min(rows, n - first)
-                    copy = cache if first + width == n else _copied(cache)
                     self._wave(
-                        [groups[i] for i in wave], copy, lengths, logits, width,
+                        [groups[i] for i in wave], cache, lengths, logits, width,
                         max_new_tokens, sampling, stop_token_ids, generator,
                     )  # fmt: skip
                     if on_progress:
@@ -494,7 +497,7 @@ class TorchEngine:
         if bad := [s for s in stop_token_ids if not 0 <= s < config.vocab_size]:
             raise ValueError(f"stop_token_ids {bad} are outside the vocabulary of {config.vocab_size}")
 
-    @torch.inference_mode()
+    @torch.no_grad()
     def _why_not_shared(self) -> str | None:
         """None if shared-prefix decoding equals a plain forward pass on this model, else the difference."""
         model, was_training = self.model, self.model.training
@@ -520,11 +523,3 @@ class TorchEngine:
         finally:
             model.train(was_training)
         return None
-
-
-def _copied(cache: DynamicCache) -> DynamicCache:
-    """A cache of its own over the same tensors: a decoder replaces a cache's tensors, it never writes into them."""
-    copy = DynamicCache()
-    for i, layer in enumerate(cache.layers):
-        copy.update(layer.keys, layer.values, i)
-    return copy
