@@ -1,0 +1,80 @@
+"""The README's comparison of the two recipes on the tiny policy, from finished runs.
+
+    for seed in 0 1 2; do
+      accelerate launch train.py --seed $seed
+      accelerate launch train.py --recipe prorl --seed $seed
+    done
+    python figures/collect.py runs/*prorl-seed* runs/*brorl-seed*
+
+Writes default_runs.csv (a row per evaluation) and default_runs.png beside this file, and prints the README's table.
+"""
+
+import csv
+import json
+import statistics
+import sys
+from pathlib import Path
+
+import matplotlib
+
+matplotlib.use("Agg")
+import matplotlib.pyplot as plt
+from matplotlib.ticker import EngFormatter
+
+HERE = Path(__file__).parent
+SCORES = ("pass@1", "pass@4", "pass@16", "pass@64")
+
+
+def read(folder: Path) -> list[dict]:
+    """The run's evaluations: recipe, N, seed, step, samples generated, scores."""
+    config = json.loads((folder / "config.json").read_text())
+    who = {"recipe": config["recipe"], "N": config["rollouts_per_prompt"], "seed": config["seed"]}
+    rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    return [
+        who
+        | {"step": r["step"], "samples": r["samples"]}
+        | {s: round(r[f"eval/{s}"], 4) for s in (*SCORES, "pass@1_se", "response_tokens")}
+        for r in rows
+        if "eval/pass@1" in r
+    ]
+
+
+def main() -> None:
+    folders = sorted({Path(x) for x in sys.argv[1:]})
+    if not folders:
+        sys.exit("name the folders of finished runs: python figures/collect.py runs/*")
+    runs = [read(folder) for folder in folders]
+    with (HERE / "default_runs.csv").open("w", newline="") as file:
+        writer = csv.DictWriter(file, runs[0][0].keys(), lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(row for run in runs for row in run)
+
+    figure, axes = plt.subplots(1, 2, figsize=(11, 4.2), layout="constrained")
+    print("| recipe | N | steps | samples generated | pass@1 | pass@4 | pass@16 | pass@64 |\n|" + "---|" * 8)
+    for n in sorted({run[0]["N"] for run in runs}):
+        arm = [run for run in runs if run[0]["N"] == n]
+        color = {16: "tab:blue", 512: "tab:orange"}.get(n)
+        for axis, score in zip(axes, ("pass@1", "pass@64"), strict=True):
+            for i, run in enumerate(arm):
+                label = f"N = {n} ({run[0]['recipe']}), {len(arm)} seeds" if i == 0 else None
+                axis.plot([r["samples"] for r in run], [r[score] for r in run], "o-", ms=3, color=color, label=label)
+            axis.set(title=f"held-out {score}", xlabel="samples generated")
+            axis.xaxis.set_major_formatter(EngFormatter(sep=""))
+            axis.grid(alpha=0.3)
+            axis.legend()
+        for at, when in ((0, "start"), (-1, "end")):
+            ends = [run[at] for run in arm]
+            cells = [f"{statistics.mean(r[s] for r in ends):.3f} ± {spread([r[s] for r in ends]):.3f}" for s in SCORES]
+            mean = statistics.mean(r["samples"] for r in ends)
+            cells = [f"{ends[0]['recipe']}, {when}", str(n), str(ends[0]["step"]), f"{mean:,.0f}", *cells]
+            print("| " + " | ".join(cells) + " |")
+    figure.suptitle("The tiny policy from its start, which is not saturated: each line is a run")
+    figure.savefig(HERE / "default_runs.png", dpi=110)
+
+
+def spread(x: list[float]) -> float:
+    return (max(x) - min(x)) / 2
+
+
+if __name__ == "__main__":
+    main()
