@@ -2,7 +2,7 @@
 
     accelerate launch train.py                            the embedded policy, on a laptop's CPU, in minutes
     accelerate launch train.py --recipe prorl             the N = 16 baseline it is compared with
-    accelerate launch train.py --model M --data D.jsonl   any causal language model, any problems
+    accelerate launch train.py --model M --data D.jsonl --eval_data E.jsonl     your model, your problems
     python train.py --eval_only                           score a policy, train nothing
     python train.py --help                                every setting, with its source
 
@@ -18,14 +18,18 @@ One step, and the order of this file's `train`:
     8  sync            the weights into the engine
     9  reset the reference when due; log, evaluate, checkpoint
 
-A setting is taken from the first of: the command line; `recipe.json` in the model's folder (values
-measured for that model); the recipe, brorl.py; the field's default below. The start of a run prints all
-of them with where they come from. A run writes runs/NAME/: config.json, metrics.jsonl (a line a step),
-timing.jsonl, samples.jsonl, checkpoints/, model/ and curves.png. Two runs with the same settings write
-the same metrics.jsonl; whatever a clock says is in timing.jsonl.
+A setting of the recipe is taken from the first of: the command line; `recipe.json` in the model's folder
+(values measured for that model); brorl.py. The start of a run prints all of them with where they come
+from. A run writes runs/NAME/: config.json, metrics.jsonl (a line a step), timing.jsonl, samples.jsonl,
+checkpoints/, model/ and curves.png. Two runs with the same settings write the same metrics.jsonl; whatever
+a clock says is in timing.jsonl.
+
+Departures from section 4.2: the evaluation's responses are as long as training's (the paper: 32k context),
+and everything is computed in float32, on one process or several under data parallelism.
 """
 
 import copy
+import difflib
 import hashlib
 import json
 import math
@@ -39,20 +43,27 @@ from collections import Counter
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 from accelerate import Accelerator
 from accelerate.utils import gather_object, set_seed
 from torch import Tensor
 from tqdm import tqdm
-from transformers import AutoModelForCausalLM, AutoTokenizer, HfArgumentParser
+from transformers import (
+    AutoConfig,
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    HfArgumentParser,
+    PreTrainedTokenizerBase,
+)
 
 import brorl
 import loss as L
 from rollout import Group, TorchEngine
 from verify import Problem, Verdict, load_problems, verify_batch
 
-TINY = Path(os.path.relpath(Path(__file__).parent)) / "tiny"  # the embedded default: a policy and its problems
+TINY = Path(__file__).resolve().parent / "tiny"  # the embedded default: a policy and its problems
 RECIPE_FILE = "recipe.json"  # beside a model's weights: the settings measured for this model
 
 
@@ -67,18 +78,18 @@ class Config:
     """Settings of a run. None: taken from the model's recipe.json, else from the recipe."""
 
     # what
-    model: str = setting(str(TINY / "policy"), "policy to start from: a folder or a hub name")
-    data: list[str] = setting([str(TINY / "train.jsonl")], "training problems, JSON lines; several are mixed")
-    eval_data: list[str] = setting([str(TINY / "test.jsonl")], "held-out problems, JSON lines")
+    model: str | None = setting(None, "policy to start from, a folder or a hub name; none: the embedded tiny/policy")
+    data: list[str] | None = setting(None, "training problems, JSON lines, several are mixed; none: tiny/train.jsonl")
+    eval_data: list[str] | None = setting(None, "held-out problems, JSON lines; none: tiny/test.jsonl")
     recipe: str = setting("brorl", "brorl (N = 512) or prorl (N = 16): the defaults of section 3.2")
     name: str | None = setting(None, "the run's folder under --output_dir; default: RECIPE-seedSEED")
     output_dir: str = setting("runs", "where runs are written")
     resume: bool = setting(False, "continue the run of this name from its newest checkpoint")
-    overwrite: bool = setting(False, "delete a finished or broken run of this name first")
+    overwrite: bool = setting(False, "delete the run of this name first")
     eval_only: bool = setting(False, "evaluate the model on --eval_data and stop")
     seed: int = setting(0, "of the problems' order, the sampling, and everything else")
 
-    # budget: the run ends with the first that is spent
+    # budget: the run ends with the first that is spent; without any, with the recipe's max_steps
     max_steps: int | None = setting(None, "steps; table 1: +191 for BroRL, +535 for ProRL")
     max_samples: int | None = setting(None, "rollouts generated, counted before dynamic sampling as in table 1")
     max_hours: float | None = setting(None, "wall-clock hours")
@@ -91,7 +102,7 @@ class Config:
     updates_per_step: int | None = setting(None, "mini-batches a step, each one optimizer step (section 3.2)")
     clip_low: float | None = setting(None, "ε_low (section 3.1)")
     clip_high: float | None = setting(None, "ε_high (section 3.1)")
-    kl: str | None = setting(None, "estimator of the KL loss term: k1, k2 or k3")
+    kl: str | None = setting(None, "estimator of the KL loss term: k2 or k3 (k1 has no gradient on average)")
     kl_coef: float | None = setting(None, "β, weight of the KL term; 0: no reference model is loaded")
     tis_cap: float | None = setting(None, "C of the truncated importance weight (section 3.1)")
     reference_reset_steps: int | None = setting(None, "steps between resets of the reference; 0: never (section 3.1)")
@@ -123,22 +134,30 @@ class Config:
 # ------------------------------------------------------------------------------- settings and start-up
 
 
-def resolve(config: Config) -> dict[str, str]:
+def resolve(config: Config, given: set[str] | None = None) -> dict[str, str]:
     """Fill the settings that are None, and return where every filled one comes from.
 
     A learning rate belongs to a batch: if N or B is changed and the rate is not, it follows section 3.2's rule.
-    On --resume, what the command line leaves at its default is what the run was started with.
+    On --resume, what is not `given` (default: not set) is what the run was started with.
     """
     config.name = config.name or f"{config.recipe}-seed{config.seed}"
-    before = Path(config.output_dir) / config.name / "config.json"
-    if config.resume and before.is_file():
-        started_with, defaults = json.loads(before.read_text()), asdict(Config())
-        for name in defaults.keys() & started_with.keys() - {"resume", "overwrite"}:
-            if getattr(config, name) == defaults[name]:
-                setattr(config, name, started_with[name])
+    if config.resume:
+        unset = asdict(Config())
+        given = given if given is not None else {k for k, v in asdict(config).items() if v != unset[k]}
+        started_with = Run.started_with(config)
+        for name in unset.keys() & started_with.keys() - given - {"resume", "overwrite", "output_dir", "name"}:
+            setattr(config, name, started_with[name])
     if config.recipe not in brorl.RECIPES:
         raise ValueError(f"--recipe {config.recipe}: choose one of {', '.join(brorl.RECIPES)}")
-    defaults = {k: (s.value, f"--recipe {config.recipe}: {s.source}") for k, s in brorl.RECIPES[config.recipe].items()}
+    if config.data and not config.eval_data:
+        raise ValueError("--data without --eval_data would be judged on tiny/test.jsonl: name held-out problems too")
+    config.model = config.model or str(TINY / "policy")
+    config.data, config.eval_data = config.data or [TINY / "train.jsonl"], config.eval_data or [TINY / "test.jsonl"]
+    config.data, config.eval_data = ([os.path.abspath(path) for path in x] for x in (config.data, config.eval_data))
+    config.model = os.path.abspath(config.model) if os.path.isdir(config.model) else config.model
+
+    recipe = brorl.RECIPES[config.recipe]
+    defaults = {k: (x.value, f"--recipe {config.recipe}: {x.source}") for k, x in recipe.items()}
     path = Path(config.model) / RECIPE_FILE
     if path.is_file():
         try:
@@ -147,10 +166,14 @@ def resolve(config: Config) -> dict[str, str]:
         except (ValueError, KeyError, TypeError, AttributeError) as mistake:
             form = '{"brorl": {"setting": {"value": ..., "source": "..."}}}'
             raise ValueError(f"{path} is not of the form {form}: {mistake!r}") from None
-        if unknown := set(measured) - {f.name for f in fields(config)}:
-            raise ValueError(f"{path}: unknown settings {sorted(unknown)}; see --help for the names")
+        if unknown := sorted(set(measured) - set(recipe)):
+            raise ValueError(f"{path}: unknown settings {unknown}; a recipe has {', '.join(recipe)}")
+        if wrong := sorted(k for k in measured if isinstance(defaults[k][0], str) != isinstance(recipe[k].value, str)):
+            raise ValueError(f"{path}: {wrong} must be of the same type as in brorl.py, a number or text")
+    if config.max_samples is not None or config.max_hours is not None:
+        del defaults["max_steps"]
     sources = {}
-    for name in (f.name for f in fields(config) if f.name in defaults and getattr(config, f.name) is None):
+    for name in (name for name in defaults if getattr(config, name) is None):
         value, sources[name] = defaults[name]
         setattr(config, name, value)
     batch = config.rollouts_per_prompt * config.prompts_per_step
@@ -162,13 +185,15 @@ def resolve(config: Config) -> dict[str, str]:
     return sources
 
 
-def check(config: Config, problems: list[Problem], processes: int) -> None:
+def check(config: Config, problems: int, accelerator: Accelerator) -> None:
     """Refuse at the start what would only fail, or mislead, later. Raises ValueError with the fix."""
+    processes, kind, device = accelerator.num_processes, accelerator.distributed_type, accelerator.device.type
+    budgets = [x for x in (config.max_steps, config.max_samples, config.max_hours) if x is not None]
     c, n, b = config, config.rollouts_per_prompt, config.prompts_per_step
     rules = [
         (n >= 2, f"--rollouts_per_prompt {n}: a group needs at least 2 for its mean to say anything"),
         (b >= 1, f"--prompts_per_step {b}: must be at least 1"),
-        (b <= len(problems), f"--prompts_per_step {b} exceeds the {len(problems)} training problems: lower it"),
+        (b <= problems or c.eval_only, f"--prompts_per_step {b} exceeds the {problems} training problems: lower it"),
         (b >= processes, f"--prompts_per_step {b} does not reach {processes} processes: raise it to at least that"),
         (c.refill >= 1, f"--refill {c.refill}: must be at least 1, the first round"),
         (c.updates_per_step >= 1, f"--updates_per_step {c.updates_per_step}: must be at least 1"),
@@ -191,42 +216,73 @@ def check(config: Config, problems: list[Problem], processes: int) -> None:
          f"--eval_temperature {c.eval_temperature} must be >= 0 and --eval_top_p {c.eval_top_p} in (0, 1]"),
         (c.eval_temperature > 0 or c.eval_samples == 1,
          f"--eval_temperature 0 is greedy: {c.eval_samples} equal responses, set --eval_samples 1"),
-        (c.max_steps or c.max_samples or c.max_hours, "no budget: set --max_steps, --max_samples or --max_hours"),
-        (min(c.max_steps or 1, c.max_samples or 1, c.max_hours or 1) > 0, "a budget must be positive"),
+        (budgets, "no budget: set --max_steps, --max_samples or --max_hours"),
+        (all(x > 0 for x in budgets), "--max_steps, --max_samples and --max_hours must be positive; to score without "
+         "training there is --eval_only"),
+        (c.max_grad_norm > 0, f"--max_grad_norm {c.max_grad_norm}: must be positive; a huge one turns clipping off"),
+        (c.weight_decay >= 0, f"--weight_decay {c.weight_decay}: must not be negative"),
+        (c.samples_per_step >= 0, f"--samples_per_step {c.samples_per_step}: must not be negative"),
+        (0 <= c.seed < 2**32, f"--seed {c.seed}: must be in 0 ... 2^32 - 1"),
+        (c.engine_memory_gib > 0, f"--engine_memory_gib {c.engine_memory_gib}: must be positive"),
         (c.save_every >= 1 and c.keep_checkpoints >= 1, "--save_every and --keep_checkpoints must be at least 1"),
         (c.max_tokens_per_micro_batch >= 1, "--max_tokens_per_micro_batch must be at least 1"),
         (c.engine == "torch", f"--engine {c.engine}: the engine here is torch"),
         (not (c.resume and c.overwrite), "--resume keeps a run and --overwrite deletes it: choose one"),
+        (kind.value in ("NO", "MULTI_CPU", "MULTI_GPU"), f"Accelerate is set to {kind.value}: this loop runs on one "
+         "process or data-parallel ones (NO, MULTI_CPU, MULTI_GPU), change it with `accelerate config`"),
+        (accelerator.mixed_precision == "no", f"mixed precision {accelerator.mixed_precision}: this loop computes in "
+         "float32, start it with --mixed_precision no"),
+        (accelerator.gradient_accumulation_steps == 1, "gradient accumulation is set in Accelerate: here micro-batches "
+         "(--max_tokens_per_micro_batch) do that, set it to 1"),
+        (device != "mps", "Apple's GPU has no float64, which the sums over processes need: accelerate launch --cpu"),
     ]  # fmt: skip
     if broken := [sentence for holds, sentence in rules if not holds]:
         raise ValueError("\n".join(broken))
 
 
-def encode(tokenizer, problems: list[Problem], max_response_tokens: int, positions: int | None) -> list[list[int]]:
-    """Prompts as tokens; a prompt that leaves no room for its response is refused, with its number."""
-    encoded = []
-    for i, problem in enumerate(problems):
+def describe(model: str) -> tuple[PreTrainedTokenizerBase, int | None]:
+    """A model's tokenizer and how many positions it has, without its weights."""
+    if os.path.isdir(model) and not os.path.exists(os.path.join(model, "config.json")):
+        raise ValueError(f"--model {model} has no config.json: name a folder that save_pretrained wrote")
+    try:
+        settings = AutoConfig.from_pretrained(model).get_text_config()
+        return AutoTokenizer.from_pretrained(model), getattr(settings, "max_position_embeddings", None)
+    except OSError as reason:
+        reason = str(reason).splitlines()[0]
+        raise ValueError(f"--model {model} is no folder here, and not to be had from the hub: {reason}") from None
+
+
+def load(tokenizer, paths: list[str], max_response_tokens: int, positions: int | None):
+    """The problems of all files, and their prompts as tokens: ([Problem], [[int]]).
+
+    Raises ValueError, with file and number, for a prompt that leaves no room for its response or that the
+    tokenizer cannot write.
+    """
+    problems, encoded = [], []
+    for where, problem in ((f"{p}, problem {i}", x) for p in paths for i, x in enumerate(load_problems(p), 1)):
         if isinstance(problem.prompt, str):
-            tokens = tokenizer(problem.prompt).input_ids
+            text, tokens = problem.prompt, tokenizer(problem.prompt).input_ids
         elif tokenizer.chat_template is None:
-            raise ValueError(f"problem {i} is a chat, and this tokenizer has no chat template: write it as text")
+            raise ValueError(f"{where} is a chat, and this tokenizer has no chat template: write it as text")
         else:
+            text = "".join(message["content"] for message in problem.prompt)
             tokens = tokenizer.apply_chat_template(problem.prompt, add_generation_prompt=True, return_dict=False)
-        text = problem.prompt if isinstance(problem.prompt, str) else "".join(m["content"] for m in problem.prompt)
-        plain = [{*unicodedata.normalize("NFKC", x)} for x in (text, tokenizer.decode(tokens))]
-        if lost := {c for c in plain[0] - plain[1] if not c.isspace()}:
-            raise ValueError(f"problem {i}: the tokenizer has no token for {' '.join(sorted(lost))}: change the prompt")
+        asked, written = ({*unicodedata.normalize("NFKC", x)} for x in (text, tokenizer.decode(tokens)))
+        if lost := {c for c in asked - written if not c.isspace()}:
+            raise ValueError(f"{where}: the tokenizer has no token for {' '.join(sorted(lost))}: change the prompt")
         if positions and len(tokens) + max_response_tokens > positions:
             raise ValueError(
-                f"problem {i}: {len(tokens)} prompt tokens + --max_response_tokens {max_response_tokens} exceed the "
+                f"{where}: {len(tokens)} prompt tokens + --max_response_tokens {max_response_tokens} exceed the "
                 f"model's {positions} positions: shorten one of them"
             )
+        problems.append(problem)
         encoded.append(tokens)
-    return encoded
+    return problems, encoded
 
 
-def memory_estimate(config: Config, model) -> dict[str, float]:
+def memory_estimate(config: Config, model, prompt_tokens: int, processes: int) -> dict[str, float]:
     """GiB per process, by part. The micro-batch's share counts what each layer keeps for its backward pass."""
+    rollouts = config.rollouts_per_prompt * config.prompts_per_step / processes
     text = model.config.get_text_config()
     parameters = sum(p.numel() for p in model.parameters())
     item = model.dtype.itemsize
@@ -239,6 +295,7 @@ def memory_estimate(config: Config, model) -> dict[str, float]:
         "reference": parameters * item * (config.kl_coef > 0),
         "micro-batch": config.max_tokens_per_micro_batch * layers * per_layer * item,
         "logits": 2 * 4 * min(2**26, config.max_tokens_per_micro_batch * text.vocab_size),
+        "rollouts": rollouts * (8 * prompt_tokens + 20 * config.max_response_tokens),
         "decoding (at most)": config.engine_memory_gib * 2**30,
     }
     return {name: size / 2**30 for name, size in parts.items()}
@@ -278,7 +335,7 @@ class Policy(torch.nn.Module):
         ours, _ = self(tokens, *lengths, 1.0)
         logits = self.model(input_ids=tokens).logits[0, 1:-1].float()
         theirs = torch.log_softmax(logits, -1).gather(-1, tokens[0, 2:, None]).squeeze(-1)
-        if not (ours - theirs).abs().max() < 0.05:
+        if not (ours - theirs).abs().max() < 1e-3:
             raise ValueError(
                 f"{type(self.model).__name__} changes its logits after the output head (scaling or soft cap): its "
                 "log-probs would be wrong here, so it cannot be trained with this file"
@@ -398,7 +455,7 @@ def roll_out(
             seed=seed,
             on_progress=bar.update,
         )
-    texts = tokenizer.batch_decode([r for g in groups for r in g.responses], skip_special_tokens=True)
+    texts = [tokenizer.decode(r, skip_special_tokens=True) for g in groups for r in g.responses]
     verdicts = verify_batch(
         [(p.kind, text, p.reference) for p, at in zip(problems, range(0, len(texts), n), strict=True)
          for text in texts[at : at + n]]
@@ -411,6 +468,7 @@ def roll_out(
 
 def evaluate(engine, tokenizer, problems, prompts, config: Config, accelerator: Accelerator) -> dict[str, float]:
     """pass@1 averaged over k responses, with its standard error over problems; unbiased pass@k; lengths."""
+    engine.wake()
     k, rank, world = config.eval_samples, accelerator.process_index, accelerator.num_processes
     rolled = roll_out(
         engine,
@@ -424,6 +482,7 @@ def evaluate(engine, tokenizer, problems, prompts, config: Config, accelerator: 
         max_response_tokens=config.max_response_tokens,
         show=rank == 0,
     )
+    engine.sleep()
     counts = gather_object([r.counts() for r in rolled])
     everything = sum(counts, Counter())
     solved = torch.tensor([c["correct"] for c in counts], dtype=torch.float64) / k
@@ -520,25 +579,38 @@ def total(value: float, accelerator: Accelerator) -> float:
 # ------------------------------------------------------------------------------------------- the loop
 
 
-def train(config: Config, accelerator: Accelerator) -> None:
-    sources = resolve(config)
-    world, rank, device = accelerator.num_processes, accelerator.process_index, accelerator.device
-    problems = [p for path in config.data for p in load_problems(path)]
-    held_out = [p for path in config.eval_data for p in load_problems(path)]
-    check(config, problems, world)
-    run = None if config.eval_only else Run(config, accelerator)
-    set_seed(config.seed)
+class Setup(NamedTuple):
+    """All that `train` works with; whatever could be wrong with it has been said."""
 
-    tokenizer = AutoTokenizer.from_pretrained(config.model)
-    model = AutoModelForCausalLM.from_pretrained(config.model, dtype=torch.float32).to(device)
-    positions = getattr(model.config.get_text_config(), "max_position_embeddings", None)
-    prompts = encode(tokenizer, problems, config.max_response_tokens, positions)
-    held_out_prompts = encode(tokenizer, held_out, config.max_response_tokens, positions)
+    problems: list[Problem]
+    prompts: list[list[int]]
+    held_out: list[Problem]
+    held_out_prompts: list[list[int]]
+    tokenizer: PreTrainedTokenizerBase
+    engine: TorchEngine
+    policy: torch.nn.Module | None = None
+    reference: torch.nn.Module | None = None
+    optimizer: torch.optim.Optimizer | None = None
+    cursor: Cursor | None = None
+    progress: Progress | None = None
+    run: "Run | None" = None
+
+
+def set_up(config: Config, accelerator: Accelerator, given: set[str] | None = None) -> Setup:
+    """Settings, data, models, and the run's folder. Raises ValueError or OSError, with a sentence, for mistakes."""
+    sources = resolve(config, given)
+    run = None if config.eval_only else Run(config, accelerator)
+    tokenizer, positions = describe(config.model)
+    length = config.max_response_tokens
+    problems, prompts = ([], []) if config.eval_only else load(tokenizer, config.data, length, positions)
+    held_out, held_out_prompts = load(tokenizer, config.eval_data, length, positions)
+    check(config, len(problems), accelerator)
+    set_seed(config.seed)
+    model = AutoModelForCausalLM.from_pretrained(config.model, dtype=torch.float32).to(accelerator.device)
     engine = TorchEngine(model, config.engine_memory_gib)
+    setup = Setup(problems, prompts, held_out, held_out_prompts, tokenizer, engine)
     if config.eval_only:
-        scores = evaluate(engine, tokenizer, held_out, held_out_prompts, config, accelerator)
-        accelerator.print(f"{protocol(config, held_out)}\n{table({config.model: scores})}")
-        return
+        return setup
 
     if config.gradient_checkpointing:
         model.gradient_checkpointing_enable()
@@ -549,8 +621,19 @@ def train(config: Config, accelerator: Accelerator) -> None:
     policy, optimizer = accelerator.prepare(policy, optimizer)
     cursor, progress = Cursor(len(problems), config.seed), Progress()
     accelerator.register_for_checkpointing(cursor, progress, *([reference] if reference else []))
-    accelerator.print(introduction(config, sources, model, engine, len(problems), len(held_out), world))
+    accelerator.print(introduction(config, sources, setup, accelerator))
     run.open(progress)
+    return setup._replace(
+        policy=policy, reference=reference, optimizer=optimizer, cursor=cursor, progress=progress, run=run
+    )
+
+
+def train(config: Config, accelerator: Accelerator, setup: Setup) -> None:
+    problems, prompts, held_out, held_out_prompts, tokenizer, engine, policy, reference, optimizer, *state = setup
+    cursor, progress, run = state
+    rank, world, device = accelerator.process_index, accelerator.num_processes, accelerator.device
+    plain = accelerator.unwrap_model(policy)  # for what only some processes compute: no collective hides in it
+    started = time.perf_counter() - progress.seconds
 
     n, b, budget = config.rollouts_per_prompt, config.prompts_per_step, config.max_tokens_per_micro_batch
     bar = tqdm(total=config.max_steps, initial=progress.step, unit="step", disable=rank != 0)
@@ -597,7 +680,7 @@ def train(config: Config, accelerator: Accelerator) -> None:
         for name in ("reward", "correct", "response_tokens", "truncated"):
             metrics[name] = counts[name] / counts["rollouts"]
         metrics |= {name: counts[name] for name in sorted(counts) if name.startswith("reason/")}
-        if counts["kept"] < b:
+        if counts["kept"] < b and rank == 0:
             bar.write(
                 f"step {step}: of {tried} prompts {counts['kept']} were informative, not {b}; going on with these"
             )
@@ -611,8 +694,7 @@ def train(config: Config, accelerator: Accelerator) -> None:
 
             # 6: score under the trainer before the first update
             bar.set_description(f"scoring {len(batch):,}")
-            policy.eval()
-            batch.old_logp, entropy = batch.score(policy, config.temperature, budget)
+            batch.old_logp, entropy = batch.score(plain, config.temperature, budget)
             batch.ref_logp = batch.score(reference, config.temperature, budget)[0] if reference else None
             clock.lap("score")
 
@@ -623,14 +705,14 @@ def train(config: Config, accelerator: Accelerator) -> None:
             clock.lap("update")
 
             # 8: sync
-            engine.sync(accelerator.unwrap_model(policy).model)
+            engine.sync(plain.model)
 
         # 9: reset the reference; log, evaluate, checkpoint
         if reference and config.reference_reset_steps and step % config.reference_reset_steps == 0:
-            reference.load_state_dict(accelerator.unwrap_model(policy).state_dict())
+            reference.load_state_dict(plain.state_dict())
             metrics["reference_reset"] = 1
         rate = counts["rollouts"] / clock.total()
-        progress.seconds = max(gather_object([progress.seconds + clock.total()]))
+        progress.seconds = max(gather_object([time.perf_counter() - started]))
         if progress.spent(config) or (config.eval_every and step % config.eval_every == 0):
             bar.set_description(f"evaluating {len(held_out)} x {config.eval_samples}")
             scores = evaluate(engine, tokenizer, held_out, held_out_prompts, config, accelerator)
@@ -647,7 +729,7 @@ def train(config: Config, accelerator: Accelerator) -> None:
         if progress.spent(config) or step % config.save_every == 0:
             run.checkpoint(step)
     bar.close()
-    run.finish(accelerator.unwrap_model(policy).model, tokenizer, held_out)
+    run.finish(plain.model, tokenizer, held_out)
 
 
 def update(policy, optimizer, batch: Batch, config: Config, accelerator: Accelerator, seed: int) -> dict[str, float]:
@@ -655,9 +737,12 @@ def update(policy, optimizer, batch: Batch, config: Config, accelerator: Acceler
     device, world = batch.tokens.device, accelerator.num_processes
     order = torch.randperm(len(batch), generator=torch.Generator().manual_seed(seed)).to(device)
     sums, extremes = Counter(), {}
-    policy.train()
+    policy.train(config.gradient_checkpointing)  # which transformers does in train mode only; dropout stays out
     for rows in torch.tensor_split(order, config.updates_per_step):
         tokens = total(int(batch.response_lengths[rows].sum()), accelerator)  # of this optimizer step, everywhere
+        if not tokens:
+            continue
+        sums["updates"] += 1 / world
         parts = batch.micro_batches(rows, config.max_tokens_per_micro_batch)
         for part in parts:
             with nullcontext() if part is parts[-1] else accelerator.no_sync(policy):
@@ -677,7 +762,7 @@ def update(policy, optimizer, batch: Batch, config: Config, accelerator: Acceler
                     kl_coef=config.kl_coef,
                 )
                 accelerator.backward(value * world)  # data-parallel averages gradients, and we want their sum
-            sums["loss"] += value.item() / config.updates_per_step
+            sums["loss"] += value.item()
             for name, x in metrics.items():
                 if name.endswith(("_max", "_min")):
                     pick = max if name.endswith("_max") else min
@@ -691,15 +776,21 @@ def update(policy, optimizer, batch: Batch, config: Config, accelerator: Acceler
         norm = float(accelerator.clip_grad_norm_(policy.parameters(), config.max_grad_norm))
         if math.isfinite(norm):
             optimizer.step()
-            sums["grad_norm"] += norm / config.updates_per_step / world
+            sums["grad_norm"] += norm / world
         else:
             sums["updates_skipped"] += 1 / world
         optimizer.zero_grad()
 
     tokens = total(int(batch.response_lengths.sum()), accelerator)
-    per_step = ("loss", "grad_norm", "updates_skipped")
-    summed = {name: total(sums[name], accelerator) for name in sorted({*sums, *per_step})}
-    result = {name: x if name in per_step else x / tokens for name, x in summed.items()} | {"tokens": int(tokens)}
+    names = sorted({name for part in gather_object([list(sums)]) for name in part} | {"updates_skipped"})
+    result = {name: total(sums[name], accelerator) for name in names}
+    updates, skipped = result.pop("updates"), result["updates_skipped"]
+    for name in names:
+        if name in ("loss", "grad_norm"):
+            result[name] /= updates if name == "loss" else max(updates - skipped, 1)
+        elif not name.startswith("updates"):
+            result[name] /= tokens
+    result["tokens"] = int(tokens)
     everywhere = gather_object([extremes])
     for name in sorted({name for part in everywhere for name in part}):
         pick = max if name.endswith("_max") else min
@@ -711,33 +802,49 @@ def update(policy, optimizer, batch: Batch, config: Config, accelerator: Acceler
 
 
 class Run:
-    """The folder runs/NAME: nothing in it is ever half written, and a resumed run repeats no line."""
+    """The folder runs/NAME. Checkpoints and model/ are never half there; a torn last line goes when resuming."""
 
     def __init__(self, config: Config, accelerator: Accelerator):
         self.config, self.accelerator = config, accelerator
         self.folder = Path(config.output_dir) / config.name
         self.metrics, self.timing, self.samples = (self.folder / f"{x}.jsonl" for x in ("metrics", "timing", "samples"))
         exists = (self.folder / "config.json").exists()
-        if config.resume and not exists:
-            raise ValueError(f"--resume: there is no run at {self.folder}; drop --resume, or name the run with --name")
+        if Path(config.name).name != config.name or config.name in (".", ".."):
+            raise ValueError(f"--name {config.name} must be the plain name of a folder; --output_dir says where it is")
+        if self.folder.exists() and not exists and (not self.folder.is_dir() or any(self.folder.iterdir())):
+            raise ValueError(f"{self.folder} is there and is no run: choose another --name, or move it away")
         if exists and not (config.resume or config.overwrite):
             raise ValueError(f"a run exists at {self.folder}: --resume it, --overwrite it, or choose another --name")
+        parent = next(p for p in self.folder.absolute().parents if p.exists())
+        if not parent.is_dir() or not os.access(parent, os.W_OK):
+            raise ValueError(f"--output_dir {config.output_dir}: {parent} cannot be written to, name another")
         if config.resume:
-            before, now = json.loads((self.folder / "config.json").read_text()), asdict(config)
+            before, now = self.started_with(config), asdict(config) | {"processes": accelerator.num_processes}
             free = {"resume", "overwrite", "max_steps", "max_samples", "max_hours", "eval_every", "save_every",
                     "keep_checkpoints", "output_dir"}  # fmt: skip
-            if changed := [
-                f"{k}: {before.get(k)} -> {v}" for k, v in now.items() if k not in free and before.get(k) != v
-            ]:
+            differs = [k for k in now if k not in free and before.get(k) != now[k]]
+            if changed := [f"{k}: {before.get(k)} -> {now[k]}" for k in differs]:
                 raise ValueError("--resume would continue another run; these settings differ: " + "; ".join(changed))
+
+    @staticmethod
+    def started_with(config: Config) -> dict:
+        """The settings of the run that is to be resumed."""
+        path = Path(config.output_dir) / config.name / "config.json"
+        if not path.is_file():
+            raise ValueError(f"--resume: there is no run at {path.parent}; drop --resume, or name the run with --name")
+        try:
+            return dict(json.loads(path.read_text()))
+        except (ValueError, TypeError):
+            raise ValueError(f"--resume: {path} is not the settings of a run; --overwrite the run") from None
 
     def open(self, progress: Progress) -> None:
         """Make the folder, or go back to the newest checkpoint in it."""
         if self.accelerator.is_main_process:
             if self.config.overwrite:
-                shutil.rmtree(self.folder, ignore_errors=True)
+                shutil.rmtree(self.folder, ignore_errors=not self.folder.exists())
             self.folder.mkdir(parents=True, exist_ok=True)
-            write(self.folder / "config.json", json.dumps(asdict(self.config), indent=2) + "\n")
+            settings = asdict(self.config) | {"processes": self.accelerator.num_processes}
+            write(self.folder / "config.json", json.dumps(settings, indent=2) + "\n")
         self.accelerator.wait_for_everyone()
         if self.config.resume and (newest := self.checkpoints()[-1:]):
             self.accelerator.load_state(newest[0])
@@ -776,10 +883,9 @@ class Run:
         """A few rollouts to read: of the first kept prompt, correct and incorrect ones."""
         if not self.accelerator.is_main_process or not kept:
             return
-        first = kept[0]
-        chosen = sorted(range(len(first.texts)), key=lambda i: first.verdicts[i].reward, reverse=True)
-        half = self.config.samples_per_step // 2
-        for i in [*chosen[:half], *chosen[len(chosen) - half :]]:
+        first, count = kept[0], min(self.config.samples_per_step, len(kept[0].texts))
+        best = sorted(range(len(first.texts)), key=lambda i: first.verdicts[i].reward, reverse=True)
+        for i in [*best[: count - count // 2], *best[len(best) - count // 2 :]]:
             verdict = first.verdicts[i]
             append(self.samples, {"step": step, "prompt": first.problem.prompt, "response": first.texts[i],
                                   "reward": verdict.reward, "reason": verdict.reason})  # fmt: skip
@@ -793,21 +899,21 @@ class Run:
         self.accelerator.wait_for_everyone()
         if not self.accelerator.is_main_process:
             return
-        model.save_pretrained(self.folder / "model")
-        tokenizer.save_pretrained(self.folder / "model")
-        curves(
-            self.metrics,
-            self.folder / "curves.png",
-            f"{self.config.name}: {self.config.model}, N = {self.config.rollouts_per_prompt}",
-        )
-        evaluations = self.evaluations()
-        rows = {f"step {row['step']}": {k.removeprefix("eval/"): v for k, v in row.items()} for row in evaluations}
-        print(
-            "\n"
-            + protocol(self.config, held_out)
-            + "\n"
-            + table({k: rows[k] for k in (*list(rows)[:1], *list(rows)[-1:])})
-        )
+        aside = self.folder / "model.unfinished"
+        shutil.rmtree(aside, ignore_errors=True)
+        model.save_pretrained(aside)
+        tokenizer.save_pretrained(aside)
+        named = ((name, getattr(self.config, name)) for name in brorl.RECIPES[self.config.recipe])
+        source = f"as in the run {self.config.name}"
+        settings = {name: {"value": x, "source": source} for name, x in named if x is not None}
+        write(aside / RECIPE_FILE, json.dumps({self.config.recipe: settings}, indent=2) + "\n")
+        shutil.rmtree(self.folder / "model", ignore_errors=True)
+        os.replace(aside, self.folder / "model")
+        title = f"{self.config.name}: {short(self.config.model)}, N = {self.config.rollouts_per_prompt}"
+        curves(self.metrics, self.folder / "curves.png", title)
+        rows = {f"step {r['step']}": {k.removeprefix("eval/"): v for k, v in r.items()} for r in self.evaluations()}
+        ends = {name: rows[name] for name in (next(iter(rows)), list(rows)[-1])}
+        print(f"\n{protocol(self.config, held_out)}\n{table(ends)}")
         print(f"\nwrote {self.folder}/: model/, curves.png, metrics.jsonl, samples.jsonl, checkpoints/")
 
 
@@ -846,19 +952,18 @@ def table(rows: dict[str, dict[str, float]]) -> str:
     return "\n".join(lines)
 
 
-def introduction(
-    config: Config, sources: dict[str, str], model, engine, problems: int, held_out: int, world: int
-) -> str:
+def introduction(config: Config, sources: dict[str, str], setup: Setup, accelerator: Accelerator) -> str:
     """What the run will do, before it does it."""
+    model, engine, world = setup.engine.model, setup.engine, accelerator.num_processes
     n, b, u = config.rollouts_per_prompt, config.prompts_per_step, config.updates_per_step
     parameters = sum(p.numel() for p in model.parameters())
-    memory = memory_estimate(config, model)
+    memory = memory_estimate(config, model, max(map(len, setup.prompts)), world)
     path = f"copied prompt caches ({engine.why_copied})" if engine.why_copied else "one shared prompt cache per group"
     budgets = {"steps": config.max_steps, "samples": config.max_samples, "hours": config.max_hours}
     lines = [
-        f"BroRL, recipe {config.recipe}: {config.model}, {parameters / 1e6:,.2f}M parameters, {world} process(es) on "
-        f"{model.device.type}, run {config.name}",
-        f"  problems    {problems:,} to train on, {held_out:,} held out",
+        f"BroRL, recipe {config.recipe}: {short(config.model)}, {parameters / 1e6:,.2f}M parameters, "
+        f"{world} process(es) on {model.device.type}, run {config.name}",
+        f"  problems    {len(setup.problems):,} to train on, {len(setup.held_out):,} held out",
         f"  a step      {b} prompts x N = {n} rollouts = {b * n:,} samples, in {u} updates of {b * n // u:,} samples, "
         f"responses up to {config.max_response_tokens} tokens",
         f"  budget      {', '.join(f'{limit:,} {name}' for name, limit in budgets.items() if limit)}",
@@ -867,9 +972,14 @@ def introduction(
         + ", ".join(f"{name} {size:.2f}" for name, size in memory.items()),
         "  settings",
     ]
-    for name in brorl.RECIPES[config.recipe]:
+    for name in (x for x in brorl.RECIPES[config.recipe] if getattr(config, x) is not None):
         lines.append(f"    {name:22} {shown(getattr(config, name)):>10}   {sources.get(name, 'as given')}")
     return "\n".join(lines) + "\n"
+
+
+def short(path: str) -> str:
+    """A path as one would type it from here; a hub name stays."""
+    return min(path, os.path.relpath(path), key=len) if os.path.exists(path) else path
 
 
 def shown(value) -> str:
@@ -916,21 +1026,42 @@ def curves(metrics: Path, out: Path, title: str) -> None:
 
 
 def main() -> None:
-    (config,) = HfArgumentParser(Config, description=__doc__.split("\n\n")[0]).parse_args_into_dataclasses()
+    parser = HfArgumentParser(Config, description=__doc__.split("\n\n")[0] + " " + Config.__doc__)
+    config, unknown = parser.parse_args_into_dataclasses(return_remaining_strings=True)
+    names = [f"--{f.name}" for f in fields(Config)]
+    if unknown:
+        near = [x for u in unknown for x in difflib.get_close_matches(u.split("=")[0], names, 1)]
+        parser.error(
+            f"unknown: {' '.join(unknown)}" + (f"; did you mean {' '.join(near)}?" if near else "; see --help")
+        )
+    given = {x.split("=")[0].removeprefix("--").replace("-", "_") for x in sys.argv[1:] if x.startswith("--")}
+
     accelerator = Accelerator()
-    if accelerator.device.type == "cpu":  # accelerate launch leaves one thread; the cores are ours to divide
+    if accelerator.device.type == "cpu" and hasattr(os, "sched_getaffinity"):
+        # accelerate launch leaves one thread, whatever the machine has: divide its cores over the processes
         local = int(os.environ.get("LOCAL_WORLD_SIZE", accelerator.num_processes))
         torch.set_num_threads(max(1, len(os.sched_getaffinity(0)) // local))
     try:
-        train(config, accelerator)
+        setup = set_up(config, accelerator, given)
     except (ValueError, OSError) as mistake:
-        accelerator.print(f"\n{mistake}", file=sys.stderr)
+        where = f"process {accelerator.process_index}: " if accelerator.num_processes > 1 else ""
+        print(f"\n{where}{mistake}", file=sys.stderr)
         sys.exit(2)
+    try:
+        if config.eval_only:
+            problems, prompts = setup.held_out, setup.held_out_prompts
+            scores = evaluate(setup.engine, setup.tokenizer, problems, prompts, config, accelerator)
+            accelerator.print(f"{protocol(config, problems)}\n{table({short(config.model): scores})}")
+        else:
+            train(config, accelerator, setup)
     except KeyboardInterrupt:
-        accelerator.print(f"\nstopped; continue with --resume --name {config.name}", file=sys.stderr)
+        kept = [] if config.eval_only else setup.run.checkpoints()
+        after = (
+            f"--resume --name {config.name} continues after {kept[-1].name}" if kept else "there is no checkpoint yet"
+        )
+        accelerator.print(f"\nstopped; {after}", file=sys.stderr)
         sys.exit(130)
-    finally:
-        accelerator.end_training()
+    accelerator.end_training()
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ import loss as L
 import train
 from rollout import Group, TorchEngine
 from train import Batch, Config, Cursor, Policy, Progress
-from verify import Problem, load_problems
+from verify import load_problems
 
 ROOT = Path(__file__).parent.parent
 TINY = ROOT / "tiny"
@@ -55,8 +55,13 @@ def config(folder, **changes) -> Config:
     return Config(**small | changes)
 
 
+def start(c: Config) -> None:
+    accelerator = Accelerator(cpu=True)
+    train.train(c, accelerator, train.set_up(c, accelerator))
+
+
 def run(folder, **changes) -> list[dict]:
-    train.train(config(folder, **changes), Accelerator(cpu=True))
+    start(config(folder, **changes))
     return lines(Path(folder) / changes.get("name", "run") / "metrics.jsonl")
 
 
@@ -64,13 +69,12 @@ def lines(path) -> list[dict]:
     return [json.loads(line) for line in Path(path).read_text().splitlines()]
 
 
-def launch(*arguments, processes=1, **kwargs):
-    command = [sys.executable, "-m", "accelerate.commands.launch", "--cpu", f"--num_processes={processes}"]
-    command += ["--num_machines=1", "--mixed_precision=no", "--dynamo_backend=no"]
-    command += ["--main_process_port=0"] if processes > 1 else []
-    return subprocess.run(
-        [*command, str(ROOT / "train.py"), *map(str, arguments)], capture_output=True, text=True, cwd=ROOT, **kwargs
-    )
+def launch(script, *arguments, processes=2, **kwargs):
+    """Real processes: `accelerate launch --cpu` starts one, whatever it is told."""
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={processes}"]
+    environment = os.environ | {"ACCELERATE_USE_CPU": "true", "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
+    command += [str(script), *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, env=environment, cwd=ROOT, **kwargs)
 
 
 def rollouts(count=12, seed=0) -> tuple[list[Group], torch.Tensor]:
@@ -118,7 +122,7 @@ def test_a_resumed_run_equals_an_undisturbed_one(tmp_path):
 def test_resuming_needs_no_setting_but_the_name(tmp_path):
     """Makes impossible: a run resumed with the recipe's settings in place of its own."""
     run(tmp_path, max_steps=1)
-    train.train(Config(resume=True, name="run", output_dir=str(tmp_path), max_steps=2), Accelerator(cpu=True))
+    start(Config(resume=True, name="run", output_dir=str(tmp_path), max_steps=2))
     assert [m["step"] for m in lines(tmp_path / "run/metrics.jsonl")] == [0, 1, 2]
     assert json.loads((tmp_path / "run/config.json").read_text())["rollouts_per_prompt"] == 8
 
@@ -145,8 +149,7 @@ def test_what_a_run_writes(tmp_path):
     assert all(torch.equal(v, state[f"model.{k}"]) for k, v in model.state_dict().items())
     done = subprocess.run(
         [sys.executable, ROOT / "train.py", "--eval_only", "--model", folder / "model", "--eval_data",
-         few_problems.path, "--eval_samples", "4", "--eval_temperature", "1", "--eval_top_p", "1",
-         "--max_response_tokens", "12"], capture_output=True, text=True, check=True,
+         few_problems.path], capture_output=True, text=True, check=True,
     )  # fmt: skip
     assert f"{metrics[2]['eval/pass@1']:.3f} ± {metrics[2]['eval/pass@1_se']:.3f}" in done.stdout
 
@@ -160,7 +163,7 @@ def test_the_learning_rule_learns(tmp_path):
 
 def test_prorl_is_the_same_loop_with_sixteen_rollouts(tmp_path):
     """Makes impossible: a recipe that is only a name."""
-    c = Config(recipe="prorl", model=str(TINY / "policy"))
+    c = Config(recipe="prorl")
     train.resolve(c)
     assert c.rollouts_per_prompt == 16 and c.name == "prorl-seed0"
     metrics = run(tmp_path, recipe="prorl", rollouts_per_prompt=None, max_steps=1)
@@ -168,20 +171,72 @@ def test_prorl_is_the_same_loop_with_sixteen_rollouts(tmp_path):
 
 
 def test_two_processes_train_together(tmp_path):
-    """Makes impossible: a hang when one process has no informative prompt, prompts dealt twice, torn files.
+    """Makes impossible: a hang or crash when one process has no prompt, no informative one, or fewer micro-batches.
 
-    Two prompts a step over two processes: with N = 2 many groups are uninformative, so the processes' shares differ.
+    Three prompts a step over two processes, N = 2: most groups are uninformative, so the shares differ every step.
     """
-    done = launch(
-        "--name=two", f"--output_dir={tmp_path}", f"--eval_data={few_problems.path}", "--rollouts_per_prompt=2",
-        "--prompts_per_step=3", "--updates_per_step=2", "--max_steps=3", "--eval_samples=4", "--refill=8",
-        processes=2, timeout=300,
-    )  # fmt: skip
+    arguments = [
+        "--name=two", f"--output_dir={tmp_path}", f"--eval_data={few_problems.path}", f"--data={TINY / 'train.jsonl'}",
+        "--rollouts_per_prompt=2", "--prompts_per_step=3", "--updates_per_step=2", "--eval_samples=4", "--refill=20",
+        "--max_tokens_per_micro_batch=20", "--save_every=2",
+    ]  # fmt: skip
+    done = launch(ROOT / "train.py", *arguments, "--max_steps=4", timeout=300)
     assert done.returncode == 0, done.stderr[-3000:]
+    assert "2 process(es) on cpu" in done.stdout
     metrics = lines(tmp_path / "two/metrics.jsonl")
-    assert [m["step"] for m in metrics] == [0, 1, 2, 3]
+    assert [m["step"] for m in metrics] == [0, 1, 2, 3, 4]
     assert all(m["prompts"] == 3 for m in metrics[1:])
-    assert len(lines(tmp_path / "two/timing.jsonl")) == 3
+    done = launch(ROOT / "train.py", *arguments, "--max_steps=6", "--resume", timeout=300)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert [m["step"] for m in lines(tmp_path / "two/metrics.jsonl")] == [0, 1, 2, 3, 4, 5, 6]
+    alone = [sys.executable, ROOT / "train.py", *arguments, "--max_steps=7", "--resume"]
+    done = subprocess.run(alone, capture_output=True, text=True)
+    assert done.returncode == 2 and "processes: 2 -> 1" in done.stderr
+
+
+ONE_UPDATE = """
+import sys, torch
+from accelerate import Accelerator
+import train
+state = torch.load(sys.argv[1], weights_only=False)
+accelerator = Accelerator(cpu=True)
+first = [int(x) for x in sys.argv[3].split(",")]
+rank = accelerator.process_index
+mine = range(sum(first[:rank]), sum(first[: rank + 1]))
+batch = train.Batch.of([state["groups"][i] for i in mine], state["advantages"][list(mine)], accelerator.device)
+batch.old_logp, batch.ref_logp = batch.engine_logp + 0.05, batch.engine_logp - 0.1
+policy = train.Policy(train.AutoModelForCausalLM.from_pretrained(state["model"], dtype=torch.float64))
+policy, optimizer = accelerator.prepare(policy, torch.optim.SGD(policy.parameters(), lr=1.0))
+metrics = train.update(policy, optimizer, batch, state["config"], accelerator, seed=0)
+if rank == 0:
+    torch.save((metrics, [p.detach() for p in policy.parameters()]), sys.argv[2])
+"""
+
+
+def test_an_update_does_not_depend_on_the_number_of_processes(tmp_path):
+    """Makes impossible: a gradient averaged instead of added up, a process's own token count as the denominator.
+
+    Six groups in one process, and dealt 3 + 3, 5 + 1 and 6 + 0 to two: the same weights after the update, to 1e-12.
+    """
+    groups, advantages = rollouts(6)
+    c = Config(temperature=3.0, clip_low=0.2, clip_high=0.27, kl="k2", kl_coef=0.1, tis_cap=2.0, updates_per_step=1,
+               max_tokens_per_micro_batch=100, max_grad_norm=1e9)  # fmt: skip
+    state = {"groups": groups, "advantages": advantages.double(), "model": str(TINY / "policy"), "config": c}
+    torch.save(state, tmp_path / "state")
+    (tmp_path / "one_update.py").write_text(ONE_UPDATE)
+    results = []
+    for split in ("6", "3,3", "5,1", "6,0"):
+        processes = split.count(",") + 1
+        done = launch(tmp_path / "one_update.py", tmp_path / "state", tmp_path / "out", split, processes=processes)
+        assert done.returncode == 0, done.stderr[-3000:]
+        results.append(torch.load(tmp_path / "out", weights_only=False))
+    before = [p.detach() for p in Policy(loaded()[0].double()).parameters()]
+    (metrics, weights), *others = results
+    assert max((w - b).norm() for w, b in zip(weights, before, strict=True)) > 1e-3
+    for other, theirs in others:
+        assert other == {k: pytest.approx(v, rel=1e-5, abs=1e-6) for k, v in metrics.items()}
+        for w, v in zip(weights, theirs, strict=True):
+            assert (w - v).norm() <= 1e-12 * w.norm()
 
 
 # --------------------------------------------------------------------------- settings and their sources
@@ -235,6 +290,9 @@ def test_a_typing_error_in_a_models_recipe_is_named(tmp_path):
     (tmp_path / "recipe.json").write_text('{"brorl": {"learning_rte": {"value": 1, "source": "x"}}}')
     with pytest.raises(ValueError, match="unknown settings \\['learning_rte'\\]"):
         train.resolve(Config(model=str(tmp_path)))
+    (tmp_path / "recipe.json").write_text('{"brorl": {"learning_rate": {"value": "1e-4", "source": "x"}}}')
+    with pytest.raises(ValueError, match="\\['learning_rate'\\] must be of the same type"):
+        train.resolve(Config(model=str(tmp_path)))
 
 
 @pytest.mark.parametrize(
@@ -257,10 +315,22 @@ def test_a_typing_error_in_a_models_recipe_is_named(tmp_path):
         ({"refill": 0.5}, "--refill 0.5"),
         ({"reference_reset_steps": -1}, "--reference_reset_steps -1"),
         ({"max_response_tokens": 0}, "--max_response_tokens 0"),
-        ({"max_response_tokens": 2000}, "problem 0: .* exceed the model's 1024 positions"),
+        ({"max_response_tokens": 2000}, "train.jsonl, problem 1: .* exceed the model's 1024 positions"),
         ({"eval_temperature": 0.0}, "set --eval_samples 1"),
         ({"eval_top_p": 0.0}, "--eval_top_p 0.0"),
-        ({"max_hours": -1.0}, "a budget must be positive"),
+        ({"max_hours": -1.0}, "must be positive"),
+        ({"max_steps": 0}, "must be positive; to score without training there is --eval_only"),
+        ({"max_grad_norm": -1.0}, "--max_grad_norm -1.0"),
+        ({"weight_decay": -1.0}, "--weight_decay -1.0"),
+        ({"samples_per_step": -1}, "--samples_per_step -1"),
+        ({"seed": -1}, "--seed -1"),
+        ({"engine_memory_gib": 0.0}, "--engine_memory_gib 0.0"),
+        ({"name": "../elsewhere"}, "must be the plain name of a folder"),
+        ({"name": ".."}, "must be the plain name of a folder"),
+        ({"eval_data": None}, "--data without --eval_data"),
+        ({"model": "/nowhere"}, "--model /nowhere is no folder here"),
+        ({"model": "."}, "has no config.json"),
+        ({"output_dir": __file__}, "cannot be written to"),
         ({"save_every": 0}, "--save_every"),
         ({"engine": "sglang"}, "--engine sglang"),
         ({"resume": True, "overwrite": True}, "choose one"),
@@ -282,6 +352,42 @@ def test_a_mistake_is_one_sentence_and_exit_code_2(tmp_path):
         capture_output=True, text=True,
     )  # fmt: skip
     assert done.returncode == 2 and "at least 2" in done.stderr and "Traceback" not in done.stderr
+
+
+def test_an_unknown_flag_is_named_with_its_neighbour():
+    """Makes impossible: a misspelt flag ignored, or answered by a traceback."""
+    done = subprocess.run([sys.executable, ROOT / "train.py", "--learning_rte=1"], capture_output=True, text=True)
+    assert done.returncode == 2 and "did you mean --learning_rate?" in done.stderr and "Traceback" not in done.stderr
+
+
+def test_overwrite_deletes_runs_only(tmp_path):
+    """Makes impossible: somebody's thesis deleted because it had a run's name."""
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run/thesis.txt").write_text("mine")
+    for changes in ({}, {"overwrite": True}):
+        with pytest.raises(ValueError, match="is there and is no run"):
+            run(tmp_path, **changes)
+    assert (tmp_path / "run/thesis.txt").read_text() == "mine"
+
+
+def test_a_resumed_run_keeps_what_was_not_given_and_refuses_what_differs(tmp_path):
+    """Makes impossible: a flag given at its default value taken for one that was not given."""
+    run(tmp_path, max_steps=1, max_grad_norm=0.5)
+    again = {"resume": True, "name": "run", "output_dir": str(tmp_path)}
+    train.resolve(c := Config(**again))
+    assert c.max_grad_norm == 0.5
+    accelerator = Accelerator(cpu=True)
+    with pytest.raises(ValueError, match=r"max_grad_norm: 0\.5 -> 1\.0"):
+        train.set_up(Config(**again, max_grad_norm=1.0), accelerator, given={*again, "max_grad_norm"})
+
+
+def test_another_budget_replaces_the_recipes_steps():
+    """Makes impossible: --max_hours 100 ended by the recipe's 191 steps."""
+    for changes in ({"max_hours": 100.0}, {"max_samples": 10**9}):
+        train.resolve(c := Config(model="nowhere", **changes))
+        assert c.max_steps is None
+    train.resolve(c := Config(model="nowhere", max_hours=1.0, max_steps=7))
+    assert c.max_steps == 7
 
 
 def test_an_existing_run_is_not_overwritten_by_accident(tmp_path):
@@ -436,6 +542,19 @@ def test_the_gradient_does_not_depend_on_micro_batches(budget):
     assert {k: pytest.approx(v, rel=1e-4, abs=1e-6) for k, v in m1.items()} == m2
 
 
+def test_a_mini_batch_without_rollouts_takes_no_step():
+    """Makes impossible: an optimizer step on no data, of momentum and weight decay alone."""
+    groups, advantages = rollouts(1)
+    policy, steps = Policy(loaded()[0]), []
+    batch = Batch.of(groups, advantages, torch.device("cpu"))
+    batch.old_logp = batch.engine_logp
+    optimizer = torch.optim.SGD(policy.parameters(), lr=1.0)
+    optimizer.register_step_post_hook(lambda *a: steps.append(1))
+    c = Config(temperature=3.0, clip_low=0.2, clip_high=0.27, kl_coef=0.0, tis_cap=2.0, updates_per_step=9)
+    train.update(policy, optimizer, batch, c, Accelerator(cpu=True), seed=0)
+    assert len(steps) == 6
+
+
 def test_a_gradient_that_is_not_finite_changes_nothing():
     """Makes impossible: one NaN that destroys the weights."""
     groups, advantages = rollouts(4)
@@ -494,21 +613,27 @@ def test_evaluation_by_hand(tmp_path, monkeypatch):
     assert m["eval/response_tokens"] == 4 and m["eval/truncated"] == 0
 
 
-def test_a_prompt_that_the_tokenizer_cannot_write_is_refused():
+def test_a_prompt_that_the_tokenizer_cannot_write_is_refused(tmp_path):
     """Makes impossible: a policy asked another question than the problem's, characters having been left out."""
-    with pytest.raises(ValueError, match="problem 0: the tokenizer has no token for a x"):
-        train.encode(loaded()[1], [Problem("ax=12", "countdown", {"numbers": [1, 2], "target": 3})], 8, 1024)
+    with pytest.raises(ValueError, match=r"one\.jsonl, problem 1: the tokenizer has no token for a x"):
+        train.load(loaded()[1], [write_problem(tmp_path, "ax=12")], 8, 1024)
 
 
-def test_chat_prompts_use_the_models_template():
+def write_problem(folder, prompt) -> str:
+    path = folder / "one.jsonl"
+    path.write_text(json.dumps({"prompt": prompt, "kind": "countdown", "reference": {"numbers": [1, 2], "target": 3}}))
+    return str(path)
+
+
+def test_chat_prompts_use_the_models_template(tmp_path):
     """Makes impossible: a chat flattened by hand, or refused only when its step comes."""
-    tokenizer = loaded()[1]
-    chat = Problem([{"role": "user", "content": "12"}], "countdown", {"numbers": [1, 2], "target": 3})
-    with pytest.raises(ValueError, match="problem 0 is a chat, and this tokenizer has no chat template"):
-        train.encode(tokenizer, [chat], 8, 1024)
+    tokenizer, path = loaded()[1], write_problem(tmp_path, [{"role": "user", "content": "12"}])
+    with pytest.raises(ValueError, match="problem 1 is a chat, and this tokenizer has no chat template"):
+        train.load(tokenizer, [path], 8, 1024)
     loop = "{% for m in messages %}({{ m['content'] }}){% endfor %}"
     tokenizer.chat_template = loop + "{% if add_generation_prompt %}={% endif %}"
-    assert tokenizer.decode(train.encode(tokenizer, [chat], 8, 1024)[0]) == "(12)="
+    _, (tokens,) = train.load(tokenizer, [path], 8, 1024)
+    assert tokenizer.decode(tokens) == "(12)="
 
 
 def test_group_advantages_meet_their_own_tokens():
