@@ -141,6 +141,8 @@ def resolve(config: Config, given: set[str] | None = None) -> dict[str, str]:
     On --resume, what is not `given` (default: not set) is what the run was started with.
     """
     config.name = config.name or f"{config.recipe}-seed{config.seed}"
+    if config.resume and config.overwrite:
+        raise ValueError("--resume keeps a run and --overwrite deletes it: choose one")
     if config.resume:
         unset = asdict(Config())
         given = given if given is not None else {k for k, v in asdict(config).items() if v != unset[k]}
@@ -227,7 +229,6 @@ def check(config: Config, problems: int, accelerator: Accelerator) -> None:
         (c.save_every >= 1 and c.keep_checkpoints >= 1, "--save_every and --keep_checkpoints must be at least 1"),
         (c.max_tokens_per_micro_batch >= 1, "--max_tokens_per_micro_batch must be at least 1"),
         (c.engine == "torch", f"--engine {c.engine}: the engine here is torch"),
-        (not (c.resume and c.overwrite), "--resume keeps a run and --overwrite deletes it: choose one"),
         (kind.value in ("NO", "MULTI_CPU", "MULTI_GPU"), f"Accelerate is set to {kind.value}: this loop runs on one "
          "process or data-parallel ones (NO, MULTI_CPU, MULTI_GPU), change it with `accelerate config`"),
         (accelerator.mixed_precision == "no", f"mixed precision {accelerator.mixed_precision}: this loop computes in "
