@@ -83,8 +83,17 @@ def sampling_logprobs(logits: Tensor, temperature: float = 1.0, top_p: float = 1
 
 
 def draw(logp: Tensor, greedy: bool, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    """One token a row and its log-prob, each (R,), from log-probs (R, V)."""
-    token = logp.argmax(-1) if greedy else torch.multinomial(logp.exp(), 1, generator=generator).squeeze(-1)
+    """One token a row and its log-prob, each (R,), from log-probs (R, V): the cdf inverted at one uniform a row.
+
+    In float64, so that a token of probability 1e-7 still has its share of the cdf. The uniform is in (0, 1]
+    and the first token whose cdf reaches it is drawn: never one that was cut to probability 0.
+    """
+    if greedy:
+        token = logp.argmax(-1)
+    else:
+        cdf = logp.exp().cumsum(-1, dtype=torch.float64)
+        uniform = 1 - torch.rand(len(cdf), 1, dtype=torch.float64, device=cdf.device, generator=generator)
+        token = torch.searchsorted(cdf, uniform * cdf[:, -1:]).squeeze(-1)
     return token, logp.gather(-1, token[:, None]).squeeze(-1)
 
 

@@ -142,6 +142,15 @@ def test_sampling_logprobs_by_hand():
 # ----------------------------------------------------------------------------------------- distribution
 
 
+def test_drawing_reaches_the_rare_and_never_the_impossible(monkeypatch):
+    """Makes impossible: a token of probability 0 drawn at the uniform's ends, or rare ones lost to rounding."""
+    logp = torch.tensor([0.0, 0.5, 0.0, 0.5 - 3e-8, 3e-8, 0.0]).log()
+    for rand, token in ((0.0, 4), (1e-8, 4), (1e-6, 3), (0.4999, 3), (0.5001, 1), (1 - 2**-53, 1)):
+        monkeypatch.setattr(torch, "rand", lambda r, c, rand=rand, **k: torch.full((r, c), rand, dtype=k["dtype"]))
+        assert rollout.draw(logp[None], False, None)[0].item() == token
+    assert rollout.draw(logp[None], True, None)[0].item() == 1
+
+
 def exact_distribution(model, prompt, **sampling):
     """The probability of every response of up to three of 13 tokens, 0 ending it."""
     pairs = torch.cartesian_prod(torch.arange(13), torch.arange(13))  # all first two tokens
