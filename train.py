@@ -28,6 +28,8 @@ Departures from section 4.2: the evaluation's responses are as long as training'
 and everything is computed in float32, on one process or several under data parallelism.
 """
 
+from __future__ import annotations
+
 import copy
 import difflib
 import hashlib
@@ -131,453 +133,7 @@ class Config:
     samples_per_step: int = setting(4, "rollouts a step written to samples.jsonl")
 
 
-# ------------------------------------------------------------------------------- settings and start-up
-
-
-def resolve(config: Config, given: set[str] | None = None) -> dict[str, str]:
-    """Fill the settings that are None, and return where every filled one comes from.
-
-    A learning rate belongs to a batch: if N or B is changed and the rate is not, it follows section 3.2's rule.
-    On --resume, what is not `given` (default: not set) is what the run was started with.
-    """
-    config.name = config.name or f"{config.recipe}-seed{config.seed}"
-    if config.resume and config.overwrite:
-        raise ValueError("--resume keeps a run and --overwrite deletes it: choose one")
-    if config.resume:
-        unset = asdict(Config())
-        given = given if given is not None else {k for k, v in asdict(config).items() if v != unset[k]}
-        started_with = Run.started_with(config)
-        for name in unset.keys() & started_with.keys() - given - {"resume", "overwrite", "output_dir", "name"}:
-            setattr(config, name, started_with[name])
-    if config.recipe not in brorl.RECIPES:
-        raise ValueError(f"--recipe {config.recipe}: choose one of {', '.join(brorl.RECIPES)}")
-    if config.data and not config.eval_data:
-        raise ValueError("--data without --eval_data would be judged on tiny/test.jsonl: name held-out problems too")
-    config.model = config.model or str(TINY / "policy")
-    config.data, config.eval_data = config.data or [TINY / "train.jsonl"], config.eval_data or [TINY / "test.jsonl"]
-    config.data, config.eval_data = ([os.path.abspath(path) for path in x] for x in (config.data, config.eval_data))
-    config.model = os.path.abspath(config.model) if os.path.isdir(config.model) else config.model
-
-    recipe = brorl.RECIPES[config.recipe]
-    defaults = {k: (x.value, f"--recipe {config.recipe}: {x.source}") for k, x in recipe.items()}
-    path = Path(config.model) / RECIPE_FILE
-    if path.is_file():
-        try:
-            measured = json.loads(path.read_text()).get(config.recipe, {})
-            defaults |= {k: (x["value"], f"{RECIPE_FILE}: {x['source']}") for k, x in measured.items()}
-        except (ValueError, KeyError, TypeError, AttributeError) as mistake:
-            form = '{"brorl": {"setting": {"value": ..., "source": "..."}}}'
-            raise ValueError(f"{path} is not of the form {form}: {mistake!r}") from None
-        if unknown := sorted(set(measured) - set(recipe)):
-            raise ValueError(f"{path}: unknown settings {unknown}; a recipe has {', '.join(recipe)}")
-        if wrong := sorted(k for k in measured if isinstance(defaults[k][0], str) != isinstance(recipe[k].value, str)):
-            raise ValueError(f"{path}: {wrong} must be of the same type as in brorl.py, a number or text")
-    if config.max_samples is not None or config.max_hours is not None:
-        del defaults["max_steps"]
-    sources = {}
-    for name in (name for name in defaults if getattr(config, name) is None):
-        value, sources[name] = defaults[name]
-        setattr(config, name, value)
-    batch = config.rollouts_per_prompt * config.prompts_per_step
-    usual = defaults["rollouts_per_prompt"][0] * defaults["prompts_per_step"][0]
-    if "learning_rate" in sources and batch != usual and batch > 0:
-        eta_0 = config.learning_rate
-        config.learning_rate = brorl.scaled_learning_rate(eta_0, batch, usual)
-        sources["learning_rate"] = f"{eta_0:g} x sqrt({batch:,} / {usual:,}), section 3.2; {sources['learning_rate']}"
-    return sources
-
-
-def check(config: Config, problems: int, accelerator: Accelerator) -> None:
-    """Refuse at the start what would only fail, or mislead, later. Raises ValueError with the fix."""
-    processes, kind, device = accelerator.num_processes, accelerator.distributed_type, accelerator.device.type
-    budgets = [x for x in (config.max_steps, config.max_samples, config.max_hours) if x is not None]
-    c, n, b = config, config.rollouts_per_prompt, config.prompts_per_step
-    rules = [
-        (n >= 2, f"--rollouts_per_prompt {n}: a group needs at least 2 for its mean to say anything"),
-        (b >= 1, f"--prompts_per_step {b}: must be at least 1"),
-        (b <= problems or c.eval_only, f"--prompts_per_step {b} exceeds the {problems} training problems: lower it"),
-        (b >= processes, f"--prompts_per_step {b} does not reach {processes} processes: raise it to at least that"),
-        (c.refill >= 1, f"--refill {c.refill}: must be at least 1, the first round"),
-        (c.updates_per_step >= 1, f"--updates_per_step {c.updates_per_step}: must be at least 1"),
-        (n * b // max(processes, 1) >= c.updates_per_step, f"N x B = {n * b} rollouts do not fill --updates_per_step "
-         f"{c.updates_per_step} mini-batches on {processes} processes: lower it"),
-        (c.learning_rate > 0, f"--learning_rate {c.learning_rate}: must be positive"),
-        (0 < c.clip_low < 1, f"--clip_low {c.clip_low}: must be in (0, 1), the ratio cannot fall below 0"),
-        (c.clip_high > 0, f"--clip_high {c.clip_high}: must be positive"),
-        (c.kl in L.KL, f"--kl {c.kl}: choose one of {', '.join(L.KL)}"),
-        (c.kl_coef >= 0, f"--kl_coef {c.kl_coef}: must not be negative, 0 turns the term off"),
-        (c.tis_cap >= 1, f"--tis_cap {c.tis_cap}: below 1 it would scale down even what both models agree on"),
-        (c.reference_reset_steps >= 0, f"--reference_reset_steps {c.reference_reset_steps}: must be >= 0, 0 is never"),
-        (c.temperature > 0, f"--temperature {c.temperature}: training samples, so it must be positive"),
-        (c.top_p == 1.0, f"--top_p {c.top_p}: while training the trainer scores the whole distribution, which a top-p "
-         "cut would contradict: leave it at 1"),
-        (c.max_response_tokens >= 1, f"--max_response_tokens {c.max_response_tokens}: must be at least 1"),
-        (c.eval_samples >= 1, f"--eval_samples {c.eval_samples}: must be at least 1"),
-        (c.eval_every >= 0, f"--eval_every {c.eval_every}: must be >= 0, 0 is only before and after"),
-        (c.eval_temperature >= 0 and 0 < c.eval_top_p <= 1,
-         f"--eval_temperature {c.eval_temperature} must be >= 0 and --eval_top_p {c.eval_top_p} in (0, 1]"),
-        (c.eval_temperature > 0 or c.eval_samples == 1,
-         f"--eval_temperature 0 is greedy: {c.eval_samples} equal responses, set --eval_samples 1"),
-        (budgets, "no budget: set --max_steps, --max_samples or --max_hours"),
-        (all(x > 0 for x in budgets), "--max_steps, --max_samples and --max_hours must be positive; to score without "
-         "training there is --eval_only"),
-        (c.max_grad_norm > 0, f"--max_grad_norm {c.max_grad_norm}: must be positive; a huge one turns clipping off"),
-        (c.weight_decay >= 0, f"--weight_decay {c.weight_decay}: must not be negative"),
-        (c.samples_per_step >= 0, f"--samples_per_step {c.samples_per_step}: must not be negative"),
-        (0 <= c.seed < 2**32, f"--seed {c.seed}: must be in 0 ... 2^32 - 1"),
-        (c.engine_memory_gib > 0, f"--engine_memory_gib {c.engine_memory_gib}: must be positive"),
-        (c.save_every >= 1 and c.keep_checkpoints >= 1, "--save_every and --keep_checkpoints must be at least 1"),
-        (c.max_tokens_per_micro_batch >= 1, "--max_tokens_per_micro_batch must be at least 1"),
-        (c.engine == "torch", f"--engine {c.engine}: the engine here is torch"),
-        (kind.value in ("NO", "MULTI_CPU", "MULTI_GPU"), f"Accelerate is set to {kind.value}: this loop runs on one "
-         "process or data-parallel ones (NO, MULTI_CPU, MULTI_GPU), change it with `accelerate config`"),
-        (accelerator.mixed_precision == "no", f"mixed precision {accelerator.mixed_precision}: this loop computes in "
-         "float32, start it with --mixed_precision no"),
-        (accelerator.gradient_accumulation_steps == 1, "gradient accumulation is set in Accelerate: here micro-batches "
-         "(--max_tokens_per_micro_batch) do that, set it to 1"),
-        (device != "mps", "Apple's GPU has no float64, which the sums over processes need: accelerate launch --cpu"),
-    ]  # fmt: skip
-    if broken := [sentence for holds, sentence in rules if not holds]:
-        raise ValueError("\n".join(broken))
-
-
-def describe(model: str) -> tuple[PreTrainedTokenizerBase, int | None]:
-    """A model's tokenizer and how many positions it has, without its weights."""
-    if os.path.isdir(model) and not os.path.exists(os.path.join(model, "config.json")):
-        raise ValueError(f"--model {model} has no config.json: name a folder that save_pretrained wrote")
-    try:
-        settings = AutoConfig.from_pretrained(model).get_text_config()
-        return AutoTokenizer.from_pretrained(model), getattr(settings, "max_position_embeddings", None)
-    except OSError as reason:
-        reason = str(reason).splitlines()[0]
-        raise ValueError(f"--model {model} is no folder here, and not to be had from the hub: {reason}") from None
-
-
-def load(tokenizer, paths: list[str], max_response_tokens: int, positions: int | None):
-    """The problems of all files, and their prompts as tokens: ([Problem], [[int]]).
-
-    Raises ValueError, with file and number, for a prompt that leaves no room for its response or that the
-    tokenizer cannot write.
-    """
-    problems, encoded = [], []
-    for where, problem in ((f"{p}, problem {i}", x) for p in paths for i, x in enumerate(load_problems(p), 1)):
-        if isinstance(problem.prompt, str):
-            text, tokens = problem.prompt, tokenizer(problem.prompt).input_ids
-        elif tokenizer.chat_template is None:
-            raise ValueError(f"{where} is a chat, and this tokenizer has no chat template: write it as text")
-        else:
-            text = "".join(message["content"] for message in problem.prompt)
-            tokens = tokenizer.apply_chat_template(problem.prompt, add_generation_prompt=True, return_dict=False)
-        asked, written = ({*unicodedata.normalize("NFKC", x)} for x in (text, tokenizer.decode(tokens)))
-        if lost := {c for c in asked - written if not c.isspace()}:
-            raise ValueError(f"{where}: the tokenizer has no token for {' '.join(sorted(lost))}: change the prompt")
-        if positions and len(tokens) + max_response_tokens > positions:
-            raise ValueError(
-                f"{where}: {len(tokens)} prompt tokens + --max_response_tokens {max_response_tokens} exceed the "
-                f"model's {positions} positions: shorten one of them"
-            )
-        problems.append(problem)
-        encoded.append(tokens)
-    return problems, encoded
-
-
-def memory_estimate(config: Config, model, prompt_tokens: int, processes: int) -> dict[str, float]:
-    """GiB per process, by part. The micro-batch's share counts what each layer keeps for its backward pass."""
-    rollouts = config.rollouts_per_prompt * config.prompts_per_step / processes
-    text = model.config.get_text_config()
-    parameters = sum(p.numel() for p in model.parameters())
-    item = model.dtype.itemsize
-    per_layer = 10 * text.hidden_size + 4 * (getattr(text, "intermediate_size", None) or 4 * text.hidden_size)
-    layers = 1 if config.gradient_checkpointing else text.num_hidden_layers
-    parts = {
-        "weights": parameters * item,
-        "gradients": parameters * item,
-        "optimizer (2 moments)": 2 * parameters * item,
-        "reference": parameters * item * (config.kl_coef > 0),
-        "micro-batch": config.max_tokens_per_micro_batch * layers * per_layer * item,
-        "logits": 2 * 4 * min(2**26, config.max_tokens_per_micro_batch * text.vocab_size),
-        "rollouts": rollouts * (8 * prompt_tokens + 20 * config.max_response_tokens),
-        "decoding (at most)": config.engine_memory_gib * 2**30,
-    }
-    return {name: size / 2**30 for name, size in parts.items()}
-
-
-# ------------------------------------------------------------------------------------ policy and batch
-
-
-class Policy(torch.nn.Module):
-    """A causal language model as the loss sees it: log-probs of response tokens, without [tokens, V] logits."""
-
-    def __init__(self, model):
-        super().__init__()
-        self.model = model
-        for module in model.modules():  # the old, the new and the engine's log-probs must be of one function
-            if isinstance(module, torch.nn.Dropout):
-                module.p = 0.0
-            if hasattr(module, "attention_dropout"):
-                module.attention_dropout = 0.0
-
-    def forward(self, tokens: Tensor, prompt_lengths: Tensor, response_lengths: Tensor, temperature: float):
-        """tokens: (S, W), prompt then response, padded on the right; returns log π and the entropy, (T,) each.
-
-        No attention mask: a causal model never looks at what stands to the right, padding included.
-        """
-        hidden = self.model.base_model(input_ids=tokens, use_cache=False).last_hidden_state
-        at = L.response_positions(prompt_lengths, response_lengths, tokens.shape[1])
-        targets = tokens.roll(-1, dims=1)[at]
-        head = self.model.get_output_embeddings()
-        return L.token_logprobs(hidden[at], head.weight, targets, temperature, getattr(head, "bias", None))
-
-    @torch.no_grad()
-    def check_head(self) -> None:
-        """Some models scale or cap their logits after the head, which `token_logprobs` would not see."""
-        tokens = torch.arange(2, 10, device=self.model.device)[None] % self.model.config.get_text_config().vocab_size
-        lengths = torch.tensor([2], device=tokens.device), torch.tensor([6], device=tokens.device)
-        ours, _ = self(tokens, *lengths, 1.0)
-        logits = self.model(input_ids=tokens).logits[0, 1:-1].float()
-        theirs = torch.log_softmax(logits, -1).gather(-1, tokens[0, 2:, None]).squeeze(-1)
-        if not (ours - theirs).abs().max() < 1e-3:
-            raise ValueError(
-                f"{type(self.model).__name__} changes its logits after the output head (scaling or soft cap): its "
-                "log-probs would be wrong here, so it cannot be trained with this file"
-            )
-
-
-@dataclass
-class Batch:
-    """One process's kept rollouts of a step. Rows are rollouts; `engine_logp` and the like are (S, R)."""
-
-    tokens: Tensor  # (S, W) prompt then response, padded on the right
-    prompt_lengths: Tensor  # (S,)
-    response_lengths: Tensor  # (S,)
-    engine_logp: Tensor  # (S, R), R the longest response
-    advantages: Tensor  # (S,)
-    old_logp: Tensor | None = None
-    ref_logp: Tensor | None = None
-
-    @staticmethod
-    def of(groups: list[Group], advantages: Tensor, device) -> "Batch":
-        rows = [(g.prompt, r, lp) for g in groups for r, lp in zip(g.responses, g.logprobs, strict=True)]
-        prompt_lengths = torch.tensor([len(p) for p, _, _ in rows], dtype=torch.long)
-        response_lengths = torch.tensor([len(r) for _, r, _ in rows], dtype=torch.long)
-        whole = prompt_lengths + response_lengths
-        width, longest = (int(whole.max()), int(response_lengths.max())) if rows else (0, 0)
-        tokens = torch.zeros(len(rows), width, dtype=torch.long)
-        engine_logp = torch.zeros(len(rows), longest)
-        if rows:
-            tokens[torch.arange(width) < whole[:, None]] = torch.tensor([t for p, r, _ in rows for t in [*p, *r]])
-            inside = torch.arange(longest) < response_lengths[:, None]
-            engine_logp[inside] = torch.tensor([x for _, _, lp in rows for x in lp])
-        moved = (x.to(device) for x in (tokens, prompt_lengths, response_lengths, engine_logp, advantages.flatten()))
-        return Batch(*moved)
-
-    def __len__(self) -> int:
-        return len(self.tokens)
-
-    def inputs(self, rows: Tensor, temperature: float) -> tuple:
-        """What `Policy` takes for these rows, cut to the longest of them."""
-        width = int((self.prompt_lengths[rows] + self.response_lengths[rows]).max())
-        return self.tokens[rows, :width], self.prompt_lengths[rows], self.response_lengths[rows], temperature
-
-    def inside(self, rows: Tensor) -> Tensor:
-        """(rows, R) bool: which entries of an (S, R) tensor are tokens."""
-        column = torch.arange(self.engine_logp.shape[1], device=self.tokens.device)
-        return column < self.response_lengths[rows, None]
-
-    def micro_batches(self, rows: Tensor, budget: int) -> list[Tensor]:
-        """Split rows, longest first, so that rows x width stays within `budget` tokens (one row at least)."""
-        lengths = (self.prompt_lengths + self.response_lengths)[rows]
-        order = torch.argsort(lengths, descending=True, stable=True)
-        rows, lengths, parts = rows[order], lengths[order].tolist(), []
-        while len(rows):
-            count = max(1, budget // lengths[0])
-            parts.append(rows[:count])
-            rows, lengths = rows[count:], lengths[count:]
-        return parts
-
-    @torch.no_grad()
-    def score(self, policy: torch.nn.Module, temperature: float, budget: int) -> tuple[Tensor, float]:
-        """Log-probs (S, R) of every response token under `policy`, and the sum of its entropies."""
-        logp, entropy = torch.zeros_like(self.engine_logp), 0.0
-        for rows in self.micro_batches(torch.arange(len(self), device=self.tokens.device), budget):
-            flat, h = policy(*self.inputs(rows, temperature))
-            part = torch.zeros(len(rows), logp.shape[1], device=logp.device)
-            part[self.inside(rows)] = flat.float()
-            logp[rows] = part
-            entropy += h.sum().item()
-        return logp, entropy
-
-
-# ------------------------------------------------------------------------------ rolling out, verifying
-
-
-@dataclass
-class Rolled:
-    """A problem, its N rollouts, what they say, and what the verifier says of them."""
-
-    problem: Problem
-    group: Group
-    texts: list[str]
-    verdicts: list[Verdict]
-
-    @property
-    def correct(self) -> Tensor:
-        return torch.tensor([v.reason == "correct" for v in self.verdicts])
-
-    def counts(self) -> Counter:
-        """Sums over the group, which add up over groups and processes."""
-        return Counter(
-            rollouts=len(self.verdicts),
-            reward=sum(v.reward for v in self.verdicts),
-            correct=int(self.correct.sum()),
-            response_tokens=sum(map(len, self.group.responses)),
-            truncated=self.group.finish_reasons.count("length"),
-        ) + Counter(f"reason/{v.reason}" for v in self.verdicts)
-
-
-def stop_tokens(tokenizer, model) -> list[int]:
-    """Whatever ends a response: the tokenizer's EOS and those of the model's generation config."""
-    eos = model.generation_config.eos_token_id
-    return sorted({tokenizer.eos_token_id, *(eos if isinstance(eos, list) else [eos])} - {None})
-
-
-def roll_out(
-    engine, tokenizer, problems, prompts, n, *, seed, temperature, top_p, max_response_tokens, show=True
-) -> list[Rolled]:
-    """Stages 2 and 3: n responses of each problem, and their verdicts. What takes over 5 s shows a bar."""
-    with tqdm(total=len(prompts) * n, desc="rollouts", unit="", leave=False, delay=5, disable=not show) as bar:
-        groups = engine.generate(
-            prompts,
-            n,
-            max_new_tokens=max_response_tokens,
-            temperature=temperature,
-            top_p=top_p,
-            stop_token_ids=stop_tokens(tokenizer, engine.model),
-            seed=seed,
-            on_progress=bar.update,
-        )
-    texts = [tokenizer.decode(r, skip_special_tokens=True) for g in groups for r in g.responses]
-    verdicts = verify_batch(
-        [(p.kind, text, p.reference) for p, at in zip(problems, range(0, len(texts), n), strict=True)
-         for text in texts[at : at + n]]
-    )  # fmt: skip
-    return [
-        Rolled(problem, group, texts[at : at + n], verdicts[at : at + n])
-        for problem, group, at in zip(problems, groups, range(0, len(texts), n), strict=True)
-    ]
-
-
-def evaluate(engine, tokenizer, problems, prompts, config: Config, accelerator: Accelerator) -> dict[str, float]:
-    """pass@1 averaged over k responses, with its standard error over problems; unbiased pass@k; lengths."""
-    engine.wake()
-    k, rank, world = config.eval_samples, accelerator.process_index, accelerator.num_processes
-    rolled = roll_out(
-        engine,
-        tokenizer,
-        problems[rank::world],
-        prompts[rank::world],
-        k,
-        seed=seed_of(config.eval_seed, rank),
-        temperature=config.eval_temperature,
-        top_p=config.eval_top_p,
-        max_response_tokens=config.max_response_tokens,
-        show=rank == 0,
-    )
-    engine.sleep()
-    counts = gather_object([r.counts() for r in rolled])
-    everything = sum(counts, Counter())
-    solved = torch.tensor([c["correct"] for c in counts], dtype=torch.float64) / k
-    result = {
-        "pass@1": solved.mean().item(),
-        "pass@1_se": solved.std().item() / math.sqrt(len(solved)) if len(solved) > 1 else 0.0,
-        "reward": everything["reward"] / everything["rollouts"],
-        "response_tokens": everything["response_tokens"] / everything["rollouts"],
-        "truncated": everything["truncated"] / everything["rollouts"],
-    }
-    for m in (x for x in (4, 16, 64, 256, 1024) if x <= k):
-        result[f"pass@{m}"] = sum(brorl.pass_at_k_estimate(k, c["correct"], m) for c in counts) / len(counts)
-    return result
-
-
-# ------------------------------------------------------------------------------------- small helpers
-
-
-class Cursor:
-    """Problems in an order fixed by the seed, a new permutation each epoch; one number to save and restore."""
-
-    def __init__(self, size: int, seed: int):
-        self.size, self.seed, self.position = size, seed, 0
-
-    def take(self, count: int) -> list[int]:
-        taken = []
-        while len(taken) < count:
-            epoch, at = divmod(self.position, self.size)
-            order = list(range(self.size))
-            random.Random(f"{self.seed}/{epoch}").shuffle(order)
-            part = order[at : at + count - len(taken)]
-            taken += part
-            self.position += len(part)
-        return taken
-
-    def state_dict(self) -> dict:
-        return {"position": self.position}
-
-    def load_state_dict(self, state: dict) -> None:
-        self.position = state["position"]
-
-
-@dataclass
-class Progress:
-    """How far the run is, for its budget and for resuming."""
-
-    step: int = 0
-    samples: int = 0
-    seconds: float = 0.0
-
-    def spent(self, config: Config) -> bool:
-        steps, samples, hours = config.max_steps, config.max_samples, config.max_hours
-        limits = (steps, self.step), (samples, self.samples), (hours, self.seconds / 3600)
-        return any(limit is not None and used >= limit for limit, used in limits)
-
-    def state_dict(self) -> dict:
-        return asdict(self)
-
-    def load_state_dict(self, state: dict) -> None:
-        self.__dict__.update(state)
-
-
-class Clock:
-    """Seconds by stage."""
-
-    def __init__(self):
-        self.start = self.last = time.perf_counter()
-        self.laps = Counter()
-
-    def lap(self, stage: str) -> None:
-        now = time.perf_counter()
-        self.laps[stage] += now - self.last
-        self.last = now
-
-    def total(self) -> float:
-        return time.perf_counter() - self.start
-
-
-def seed_of(*parts: int) -> int:
-    """A 63-bit seed that differs for every combination of its parts."""
-    return int.from_bytes(hashlib.sha256(repr(parts).encode()).digest()[:8], "big") >> 1
-
-
-def merge(counts: Counter) -> Counter:
-    """The sum of every process's counts, on all of them."""
-    return sum(gather_object([counts]), Counter())
-
-
-def total(value: float, accelerator: Accelerator) -> float:
-    """The sum of every process's number, on all of them."""
-    return accelerator.reduce(torch.tensor(value, dtype=torch.float64, device=accelerator.device), "sum").item()
-
-
-# ------------------------------------------------------------------------------------------- the loop
+# ------------------------------------------------------------------------------------------------------------- the loop
 
 
 class Setup(NamedTuple):
@@ -594,39 +150,7 @@ class Setup(NamedTuple):
     optimizer: torch.optim.Optimizer | None = None
     cursor: Cursor | None = None
     progress: Progress | None = None
-    run: "Run | None" = None
-
-
-def set_up(config: Config, accelerator: Accelerator, given: set[str] | None = None) -> Setup:
-    """Settings, data, models, and the run's folder. Raises ValueError or OSError, with a sentence, for mistakes."""
-    sources = resolve(config, given)
-    run = None if config.eval_only else Run(config, accelerator)
-    tokenizer, positions = describe(config.model)
-    length = config.max_response_tokens
-    problems, prompts = ([], []) if config.eval_only else load(tokenizer, config.data, length, positions)
-    held_out, held_out_prompts = load(tokenizer, config.eval_data, length, positions)
-    check(config, len(problems), accelerator)
-    set_seed(config.seed)
-    model = AutoModelForCausalLM.from_pretrained(config.model, dtype=torch.float32).to(accelerator.device)
-    engine = TorchEngine(model, config.engine_memory_gib)
-    setup = Setup(problems, prompts, held_out, held_out_prompts, tokenizer, engine)
-    if config.eval_only:
-        return setup
-
-    if config.gradient_checkpointing:
-        model.gradient_checkpointing_enable()
-    policy = Policy(model)
-    policy.check_head()
-    reference = copy.deepcopy(policy).requires_grad_(False) if config.kl_coef else None
-    optimizer = torch.optim.AdamW(policy.parameters(), lr=config.learning_rate, weight_decay=config.weight_decay)
-    policy, optimizer = accelerator.prepare(policy, optimizer)
-    cursor, progress = Cursor(len(problems), config.seed), Progress()
-    accelerator.register_for_checkpointing(cursor, progress, *([reference] if reference else []))
-    accelerator.print(introduction(config, sources, setup, accelerator))
-    run.open(progress)
-    return setup._replace(
-        policy=policy, reference=reference, optimizer=optimizer, cursor=cursor, progress=progress, run=run
-    )
+    run: Run | None = None
 
 
 def train(config: Config, accelerator: Accelerator, setup: Setup) -> None:
@@ -799,7 +323,549 @@ def update(policy, optimizer, batch: Batch, config: Config, accelerator: Acceler
     return result
 
 
-# ----------------------------------------------------------------------------- what a run writes and prints
+# ----------------------------------------------------------------------------------- rolling out, verifying, evaluating
+
+
+@dataclass
+class Rolled:
+    """A problem, its N rollouts, what they say, and what the verifier says of them."""
+
+    problem: Problem
+    group: Group
+    texts: list[str]
+    verdicts: list[Verdict]
+
+    @property
+    def correct(self) -> Tensor:
+        return torch.tensor([v.reason == "correct" for v in self.verdicts])
+
+    def counts(self) -> Counter:
+        """Sums over the group, which add up over groups and processes."""
+        return Counter(
+            rollouts=len(self.verdicts),
+            reward=sum(v.reward for v in self.verdicts),
+            correct=int(self.correct.sum()),
+            response_tokens=sum(map(len, self.group.responses)),
+            truncated=self.group.finish_reasons.count("length"),
+        ) + Counter(f"reason/{v.reason}" for v in self.verdicts)
+
+
+def stop_tokens(tokenizer, model) -> list[int]:
+    """Whatever ends a response: the tokenizer's EOS and those of the model's generation config."""
+    eos = model.generation_config.eos_token_id
+    return sorted({tokenizer.eos_token_id, *(eos if isinstance(eos, list) else [eos])} - {None})
+
+
+def roll_out(
+    engine, tokenizer, problems, prompts, n, *, seed, temperature, top_p, max_response_tokens, show=True
+) -> list[Rolled]:
+    """Stages 2 and 3: n responses of each problem, and their verdicts. What takes over 5 s shows a bar."""
+    with tqdm(total=len(prompts) * n, desc="rollouts", unit="", leave=False, delay=5, disable=not show) as bar:
+        groups = engine.generate(
+            prompts,
+            n,
+            max_new_tokens=max_response_tokens,
+            temperature=temperature,
+            top_p=top_p,
+            stop_token_ids=stop_tokens(tokenizer, engine.model),
+            seed=seed,
+            on_progress=bar.update,
+        )
+    texts = [tokenizer.decode(r, skip_special_tokens=True) for g in groups for r in g.responses]
+    verdicts = verify_batch(
+        [(p.kind, text, p.reference) for p, at in zip(problems, range(0, len(texts), n), strict=True)
+         for text in texts[at : at + n]]
+    )  # fmt: skip
+    return [
+        Rolled(problem, group, texts[at : at + n], verdicts[at : at + n])
+        for problem, group, at in zip(problems, groups, range(0, len(texts), n), strict=True)
+    ]
+
+
+def evaluate(engine, tokenizer, problems, prompts, config: Config, accelerator: Accelerator) -> dict[str, float]:
+    """pass@1 averaged over k responses, with its standard error over problems; unbiased pass@k; lengths."""
+    engine.wake()
+    k, rank, world = config.eval_samples, accelerator.process_index, accelerator.num_processes
+    rolled = roll_out(
+        engine,
+        tokenizer,
+        problems[rank::world],
+        prompts[rank::world],
+        k,
+        seed=seed_of(config.eval_seed, rank),
+        temperature=config.eval_temperature,
+        top_p=config.eval_top_p,
+        max_response_tokens=config.max_response_tokens,
+        show=rank == 0,
+    )
+    engine.sleep()
+    counts = gather_object([r.counts() for r in rolled])
+    everything = sum(counts, Counter())
+    solved = torch.tensor([c["correct"] for c in counts], dtype=torch.float64) / k
+    result = {
+        "pass@1": solved.mean().item(),
+        "pass@1_se": solved.std().item() / math.sqrt(len(solved)) if len(solved) > 1 else 0.0,
+        "reward": everything["reward"] / everything["rollouts"],
+        "response_tokens": everything["response_tokens"] / everything["rollouts"],
+        "truncated": everything["truncated"] / everything["rollouts"],
+    }
+    for m in (x for x in (4, 16, 64, 256, 1024) if x <= k):
+        result[f"pass@{m}"] = sum(brorl.pass_at_k_estimate(k, c["correct"], m) for c in counts) / len(counts)
+    return result
+
+
+# ----------------------------------------------------------------------------------------------------- policy and batch
+
+
+class Policy(torch.nn.Module):
+    """A causal language model as the loss sees it: log-probs of response tokens, without [tokens, V] logits."""
+
+    def __init__(self, model):
+        super().__init__()
+        self.model = model
+        for module in model.modules():  # the old, the new and the engine's log-probs must be of one function
+            if isinstance(module, torch.nn.Dropout):
+                module.p = 0.0
+            if hasattr(module, "attention_dropout"):
+                module.attention_dropout = 0.0
+
+    def forward(self, tokens: Tensor, prompt_lengths: Tensor, response_lengths: Tensor, temperature: float):
+        """tokens: (S, W), prompt then response, padded on the right; returns log π and the entropy, (T,) each.
+
+        No attention mask: a causal model never looks at what stands to the right, padding included.
+        """
+        hidden = self.model.base_model(input_ids=tokens, use_cache=False).last_hidden_state
+        at = L.response_positions(prompt_lengths, response_lengths, tokens.shape[1])
+        targets = tokens.roll(-1, dims=1)[at]
+        head = self.model.get_output_embeddings()
+        return L.token_logprobs(hidden[at], head.weight, targets, temperature, getattr(head, "bias", None))
+
+    @torch.no_grad()
+    def check_head(self) -> None:
+        """Some models scale or cap their logits after the head, which `token_logprobs` would not see."""
+        tokens = torch.arange(2, 10, device=self.model.device)[None] % self.model.config.get_text_config().vocab_size
+        lengths = torch.tensor([2], device=tokens.device), torch.tensor([6], device=tokens.device)
+        ours, _ = self(tokens, *lengths, 1.0)
+        logits = self.model(input_ids=tokens).logits[0, 1:-1].float()
+        theirs = torch.log_softmax(logits, -1).gather(-1, tokens[0, 2:, None]).squeeze(-1)
+        if not (ours - theirs).abs().max() < 1e-3:
+            raise ValueError(
+                f"{type(self.model).__name__} changes its logits after the output head (scaling or soft cap): its "
+                "log-probs would be wrong here, so it cannot be trained with this file"
+            )
+
+
+@dataclass
+class Batch:
+    """One process's kept rollouts of a step. Rows are rollouts; `engine_logp` and the like are (S, R)."""
+
+    tokens: Tensor  # (S, W) prompt then response, padded on the right
+    prompt_lengths: Tensor  # (S,)
+    response_lengths: Tensor  # (S,)
+    engine_logp: Tensor  # (S, R), R the longest response
+    advantages: Tensor  # (S,)
+    old_logp: Tensor | None = None
+    ref_logp: Tensor | None = None
+
+    @staticmethod
+    def of(groups: list[Group], advantages: Tensor, device) -> Batch:
+        rows = [(g.prompt, r, lp) for g in groups for r, lp in zip(g.responses, g.logprobs, strict=True)]
+        prompt_lengths = torch.tensor([len(p) for p, _, _ in rows], dtype=torch.long)
+        response_lengths = torch.tensor([len(r) for _, r, _ in rows], dtype=torch.long)
+        whole = prompt_lengths + response_lengths
+        width, longest = (int(whole.max()), int(response_lengths.max())) if rows else (0, 0)
+        tokens = torch.zeros(len(rows), width, dtype=torch.long)
+        engine_logp = torch.zeros(len(rows), longest)
+        if rows:
+            tokens[torch.arange(width) < whole[:, None]] = torch.tensor([t for p, r, _ in rows for t in [*p, *r]])
+            inside = torch.arange(longest) < response_lengths[:, None]
+            engine_logp[inside] = torch.tensor([x for _, _, lp in rows for x in lp])
+        moved = (x.to(device) for x in (tokens, prompt_lengths, response_lengths, engine_logp, advantages.flatten()))
+        return Batch(*moved)
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+    def inputs(self, rows: Tensor, temperature: float) -> tuple:
+        """What `Policy` takes for these rows, cut to the longest of them."""
+        width = int((self.prompt_lengths[rows] + self.response_lengths[rows]).max())
+        return self.tokens[rows, :width], self.prompt_lengths[rows], self.response_lengths[rows], temperature
+
+    def inside(self, rows: Tensor) -> Tensor:
+        """(rows, R) bool: which entries of an (S, R) tensor are tokens."""
+        column = torch.arange(self.engine_logp.shape[1], device=self.tokens.device)
+        return column < self.response_lengths[rows, None]
+
+    def micro_batches(self, rows: Tensor, budget: int) -> list[Tensor]:
+        """Split rows, longest first, so that rows x width stays within `budget` tokens (one row at least)."""
+        lengths = (self.prompt_lengths + self.response_lengths)[rows]
+        order = torch.argsort(lengths, descending=True, stable=True)
+        rows, lengths, parts = rows[order], lengths[order].tolist(), []
+        while len(rows):
+            count = max(1, budget // lengths[0])
+            parts.append(rows[:count])
+            rows, lengths = rows[count:], lengths[count:]
+        return parts
+
+    @torch.no_grad()
+    def score(self, policy: torch.nn.Module, temperature: float, budget: int) -> tuple[Tensor, float]:
+        """Log-probs (S, R) of every response token under `policy`, and the sum of its entropies."""
+        logp, entropy = torch.zeros_like(self.engine_logp), 0.0
+        for rows in self.micro_batches(torch.arange(len(self), device=self.tokens.device), budget):
+            flat, h = policy(*self.inputs(rows, temperature))
+            part = torch.zeros(len(rows), logp.shape[1], device=logp.device)
+            part[self.inside(rows)] = flat.float()
+            logp[rows] = part
+            entropy += h.sum().item()
+        return logp, entropy
+
+
+# ------------------------------------------------------------------------------------------------------------- start-up
+
+
+def main() -> None:
+    parser = HfArgumentParser(Config, description=__doc__.split("\n\n")[0] + " " + Config.__doc__)
+    config, unknown = parser.parse_args_into_dataclasses(return_remaining_strings=True)
+    names = [f"--{f.name}" for f in fields(Config)]
+    if unknown:
+        near = [x for u in unknown for x in difflib.get_close_matches(u.split("=")[0], names, 1)]
+        parser.error(
+            f"unknown: {' '.join(unknown)}" + (f"; did you mean {' '.join(near)}?" if near else "; see --help")
+        )
+    given = {x.split("=")[0].removeprefix("--").replace("-", "_") for x in sys.argv[1:] if x.startswith("--")}
+
+    accelerator = Accelerator()
+    if accelerator.device.type == "cpu" and hasattr(os, "sched_getaffinity"):
+        # accelerate launch leaves one thread, whatever the machine has: divide its cores over the processes
+        local = int(os.environ.get("LOCAL_WORLD_SIZE", accelerator.num_processes))
+        torch.set_num_threads(max(1, len(os.sched_getaffinity(0)) // local))
+    try:
+        setup = set_up(config, accelerator, given)
+    except (ValueError, OSError) as mistake:
+        where = f"process {accelerator.process_index}: " if accelerator.num_processes > 1 else ""
+        print(f"\n{where}{mistake}", file=sys.stderr)
+        sys.exit(2)
+    try:
+        if config.eval_only:
+            problems, prompts = setup.held_out, setup.held_out_prompts
+            scores = evaluate(setup.engine, setup.tokenizer, problems, prompts, config, accelerator)
+            accelerator.print(f"{protocol(config, problems)}\n{table({short(config.model): scores})}")
+        else:
+            train(config, accelerator, setup)
+    except KeyboardInterrupt:
+        kept = [] if config.eval_only else setup.run.checkpoints()
+        after = (
+            f"--resume --name {config.name} continues after {kept[-1].name}" if kept else "there is no checkpoint yet"
+        )
+        accelerator.print(f"\nstopped; {after}", file=sys.stderr)
+        sys.exit(130)
+    accelerator.end_training()
+
+
+def set_up(config: Config, accelerator: Accelerator, given: set[str] | None = None) -> Setup:
+    """Settings, data, models, and the run's folder. Raises ValueError or OSError, with a sentence, for mistakes."""
+    sources = resolve(config, given)
+    run = None if config.eval_only else Run(config, accelerator)
+    tokenizer, positions = describe(config.model)
+    length = config.max_response_tokens
+    problems, prompts = ([], []) if config.eval_only else load(tokenizer, config.data, length, positions)
+    held_out, held_out_prompts = load(tokenizer, config.eval_data, length, positions)
+    check(config, len(problems), accelerator)
+    set_seed(config.seed)
+    model = AutoModelForCausalLM.from_pretrained(config.model, dtype=torch.float32).to(accelerator.device)
+    engine = TorchEngine(model, config.engine_memory_gib)
+    setup = Setup(problems, prompts, held_out, held_out_prompts, tokenizer, engine)
+    if config.eval_only:
+        return setup
+
+    if config.gradient_checkpointing:
+        model.gradient_checkpointing_enable()
+    policy = Policy(model)
+    policy.check_head()
+    reference = copy.deepcopy(policy).requires_grad_(False) if config.kl_coef else None
+    optimizer = torch.optim.AdamW(policy.parameters(), lr=config.learning_rate, weight_decay=config.weight_decay)
+    policy, optimizer = accelerator.prepare(policy, optimizer)
+    cursor, progress = Cursor(len(problems), config.seed), Progress()
+    accelerator.register_for_checkpointing(cursor, progress, *([reference] if reference else []))
+    accelerator.print(introduction(config, sources, setup, accelerator))
+    run.open(progress)
+    return setup._replace(
+        policy=policy, reference=reference, optimizer=optimizer, cursor=cursor, progress=progress, run=run
+    )
+
+
+def resolve(config: Config, given: set[str] | None = None) -> dict[str, str]:
+    """Fill the settings that are None, and return where every filled one comes from.
+
+    A learning rate belongs to a batch: if N or B is changed and the rate is not, it follows section 3.2's rule.
+    On --resume, what is not `given` (default: not set) is what the run was started with.
+    """
+    config.name = config.name or f"{config.recipe}-seed{config.seed}"
+    if config.resume and config.overwrite:
+        raise ValueError("--resume keeps a run and --overwrite deletes it: choose one")
+    if config.resume:
+        unset = asdict(Config())
+        given = given if given is not None else {k for k, v in asdict(config).items() if v != unset[k]}
+        started_with = Run.started_with(config)
+        for name in unset.keys() & started_with.keys() - given - {"resume", "overwrite", "output_dir", "name"}:
+            setattr(config, name, started_with[name])
+    if config.recipe not in brorl.RECIPES:
+        raise ValueError(f"--recipe {config.recipe}: choose one of {', '.join(brorl.RECIPES)}")
+    if config.data and not config.eval_data:
+        raise ValueError("--data without --eval_data would be judged on tiny/test.jsonl: name held-out problems too")
+    config.model = config.model or str(TINY / "policy")
+    config.data, config.eval_data = config.data or [TINY / "train.jsonl"], config.eval_data or [TINY / "test.jsonl"]
+    config.data, config.eval_data = ([os.path.abspath(path) for path in x] for x in (config.data, config.eval_data))
+    config.model = os.path.abspath(config.model) if os.path.isdir(config.model) else config.model
+
+    recipe = brorl.RECIPES[config.recipe]
+    defaults = {k: (x.value, f"--recipe {config.recipe}: {x.source}") for k, x in recipe.items()}
+    path = Path(config.model) / RECIPE_FILE
+    if path.is_file():
+        try:
+            measured = json.loads(path.read_text()).get(config.recipe, {})
+            defaults |= {k: (x["value"], f"{RECIPE_FILE}: {x['source']}") for k, x in measured.items()}
+        except (ValueError, KeyError, TypeError, AttributeError) as mistake:
+            form = '{"brorl": {"setting": {"value": ..., "source": "..."}}}'
+            raise ValueError(f"{path} is not of the form {form}: {mistake!r}") from None
+        if unknown := sorted(set(measured) - set(recipe)):
+            raise ValueError(f"{path}: unknown settings {unknown}; a recipe has {', '.join(recipe)}")
+        if wrong := sorted(k for k in measured if isinstance(defaults[k][0], str) != isinstance(recipe[k].value, str)):
+            raise ValueError(f"{path}: {wrong} must be of the same type as in brorl.py, a number or text")
+    if config.max_samples is not None or config.max_hours is not None:
+        del defaults["max_steps"]
+    sources = {}
+    for name in (name for name in defaults if getattr(config, name) is None):
+        value, sources[name] = defaults[name]
+        setattr(config, name, value)
+    batch = config.rollouts_per_prompt * config.prompts_per_step
+    usual = defaults["rollouts_per_prompt"][0] * defaults["prompts_per_step"][0]
+    if "learning_rate" in sources and batch != usual and batch > 0:
+        eta_0 = config.learning_rate
+        config.learning_rate = brorl.scaled_learning_rate(eta_0, batch, usual)
+        sources["learning_rate"] = f"{eta_0:g} x sqrt({batch:,} / {usual:,}), section 3.2; {sources['learning_rate']}"
+    return sources
+
+
+def check(config: Config, problems: int, accelerator: Accelerator) -> None:
+    """Refuse at the start what would only fail, or mislead, later. Raises ValueError with the fix."""
+    processes, kind, device = accelerator.num_processes, accelerator.distributed_type, accelerator.device.type
+    budgets = [x for x in (config.max_steps, config.max_samples, config.max_hours) if x is not None]
+    c, n, b = config, config.rollouts_per_prompt, config.prompts_per_step
+    rules = [
+        (n >= 2, f"--rollouts_per_prompt {n}: a group needs at least 2 for its mean to say anything"),
+        (b >= 1, f"--prompts_per_step {b}: must be at least 1"),
+        (b <= problems or c.eval_only, f"--prompts_per_step {b} exceeds the {problems} training problems: lower it"),
+        (b >= processes, f"--prompts_per_step {b} does not reach {processes} processes: raise it to at least that"),
+        (c.refill >= 1, f"--refill {c.refill}: must be at least 1, the first round"),
+        (c.updates_per_step >= 1, f"--updates_per_step {c.updates_per_step}: must be at least 1"),
+        (n * b // max(processes, 1) >= c.updates_per_step, f"N x B = {n * b} rollouts do not fill --updates_per_step "
+         f"{c.updates_per_step} mini-batches on {processes} processes: lower it"),
+        (c.learning_rate > 0, f"--learning_rate {c.learning_rate}: must be positive"),
+        (0 < c.clip_low < 1, f"--clip_low {c.clip_low}: must be in (0, 1), the ratio cannot fall below 0"),
+        (c.clip_high > 0, f"--clip_high {c.clip_high}: must be positive"),
+        (c.kl in L.KL, f"--kl {c.kl}: choose one of {', '.join(L.KL)}"),
+        (c.kl_coef >= 0, f"--kl_coef {c.kl_coef}: must not be negative, 0 turns the term off"),
+        (c.tis_cap >= 1, f"--tis_cap {c.tis_cap}: below 1 it would scale down even what both models agree on"),
+        (c.reference_reset_steps >= 0, f"--reference_reset_steps {c.reference_reset_steps}: must be >= 0, 0 is never"),
+        (c.temperature > 0, f"--temperature {c.temperature}: training samples, so it must be positive"),
+        (c.top_p == 1.0, f"--top_p {c.top_p}: while training the trainer scores the whole distribution, which a top-p "
+         "cut would contradict: leave it at 1"),
+        (c.max_response_tokens >= 1, f"--max_response_tokens {c.max_response_tokens}: must be at least 1"),
+        (c.eval_samples >= 1, f"--eval_samples {c.eval_samples}: must be at least 1"),
+        (c.eval_every >= 0, f"--eval_every {c.eval_every}: must be >= 0, 0 is only before and after"),
+        (c.eval_temperature >= 0 and 0 < c.eval_top_p <= 1,
+         f"--eval_temperature {c.eval_temperature} must be >= 0 and --eval_top_p {c.eval_top_p} in (0, 1]"),
+        (c.eval_temperature > 0 or c.eval_samples == 1,
+         f"--eval_temperature 0 is greedy: {c.eval_samples} equal responses, set --eval_samples 1"),
+        (budgets, "no budget: set --max_steps, --max_samples or --max_hours"),
+        (all(x > 0 for x in budgets), "--max_steps, --max_samples and --max_hours must be positive; to score without "
+         "training there is --eval_only"),
+        (c.max_grad_norm > 0, f"--max_grad_norm {c.max_grad_norm}: must be positive; a huge one turns clipping off"),
+        (c.weight_decay >= 0, f"--weight_decay {c.weight_decay}: must not be negative"),
+        (c.samples_per_step >= 0, f"--samples_per_step {c.samples_per_step}: must not be negative"),
+        (0 <= c.seed < 2**32, f"--seed {c.seed}: must be in 0 ... 2^32 - 1"),
+        (c.engine_memory_gib > 0, f"--engine_memory_gib {c.engine_memory_gib}: must be positive"),
+        (c.save_every >= 1 and c.keep_checkpoints >= 1, "--save_every and --keep_checkpoints must be at least 1"),
+        (c.max_tokens_per_micro_batch >= 1, "--max_tokens_per_micro_batch must be at least 1"),
+        (c.engine == "torch", f"--engine {c.engine}: the engine here is torch"),
+        (kind.value in ("NO", "MULTI_CPU", "MULTI_GPU"), f"Accelerate is set to {kind.value}: this loop runs on one "
+         "process or data-parallel ones (NO, MULTI_CPU, MULTI_GPU), change it with `accelerate config`"),
+        (accelerator.mixed_precision == "no", f"mixed precision {accelerator.mixed_precision}: this loop computes in "
+         "float32, start it with --mixed_precision no"),
+        (accelerator.gradient_accumulation_steps == 1, "gradient accumulation is set in Accelerate: here micro-batches "
+         "(--max_tokens_per_micro_batch) do that, set it to 1"),
+        (device != "mps", "Apple's GPU has no float64, which the sums over processes need: accelerate launch --cpu"),
+    ]  # fmt: skip
+    if broken := [sentence for holds, sentence in rules if not holds]:
+        raise ValueError("\n".join(broken))
+
+
+def describe(model: str) -> tuple[PreTrainedTokenizerBase, int | None]:
+    """A model's tokenizer and how many positions it has, without its weights."""
+    if os.path.isdir(model) and not os.path.exists(os.path.join(model, "config.json")):
+        raise ValueError(f"--model {model} has no config.json: name a folder that save_pretrained wrote")
+    try:
+        settings = AutoConfig.from_pretrained(model).get_text_config()
+        return AutoTokenizer.from_pretrained(model), getattr(settings, "max_position_embeddings", None)
+    except OSError as reason:
+        reason = str(reason).splitlines()[0]
+        raise ValueError(f"--model {model} is no folder here, and not to be had from the hub: {reason}") from None
+
+
+def load(tokenizer, paths: list[str], max_response_tokens: int, positions: int | None):
+    """The problems of all files, and their prompts as tokens: ([Problem], [[int]]).
+
+    Raises ValueError, with file and number, for a prompt that leaves no room for its response or that the
+    tokenizer cannot write.
+    """
+    problems, encoded = [], []
+    for where, problem in ((f"{p}, problem {i}", x) for p in paths for i, x in enumerate(load_problems(p), 1)):
+        if isinstance(problem.prompt, str):
+            text, tokens = problem.prompt, tokenizer(problem.prompt).input_ids
+        elif tokenizer.chat_template is None:
+            raise ValueError(f"{where} is a chat, and this tokenizer has no chat template: write it as text")
+        else:
+            text = "".join(message["content"] for message in problem.prompt)
+            tokens = tokenizer.apply_chat_template(problem.prompt, add_generation_prompt=True, return_dict=False)
+        asked, written = ({*unicodedata.normalize("NFKC", x)} for x in (text, tokenizer.decode(tokens)))
+        if lost := {c for c in asked - written if not c.isspace()}:
+            raise ValueError(f"{where}: the tokenizer has no token for {' '.join(sorted(lost))}: change the prompt")
+        if positions and len(tokens) + max_response_tokens > positions:
+            raise ValueError(
+                f"{where}: {len(tokens)} prompt tokens + --max_response_tokens {max_response_tokens} exceed the "
+                f"model's {positions} positions: shorten one of them"
+            )
+        problems.append(problem)
+        encoded.append(tokens)
+    return problems, encoded
+
+
+def memory_estimate(config: Config, model, prompt_tokens: int, processes: int) -> dict[str, float]:
+    """GiB per process, by part. The micro-batch's share counts what each layer keeps for its backward pass."""
+    rollouts = config.rollouts_per_prompt * config.prompts_per_step / processes
+    text = model.config.get_text_config()
+    parameters = sum(p.numel() for p in model.parameters())
+    item = model.dtype.itemsize
+    per_layer = 10 * text.hidden_size + 4 * (getattr(text, "intermediate_size", None) or 4 * text.hidden_size)
+    layers = 1 if config.gradient_checkpointing else text.num_hidden_layers
+    parts = {
+        "weights": parameters * item,
+        "gradients": parameters * item,
+        "optimizer (2 moments)": 2 * parameters * item,
+        "reference": parameters * item * (config.kl_coef > 0),
+        "micro-batch": config.max_tokens_per_micro_batch * layers * per_layer * item,
+        "logits": 2 * 4 * min(2**26, config.max_tokens_per_micro_batch * text.vocab_size),
+        "rollouts": rollouts * (8 * prompt_tokens + 20 * config.max_response_tokens),
+        "decoding (at most)": config.engine_memory_gib * 2**30,
+    }
+    return {name: size / 2**30 for name, size in parts.items()}
+
+
+def introduction(config: Config, sources: dict[str, str], setup: Setup, accelerator: Accelerator) -> str:
+    """What the run will do, before it does it."""
+    model, engine, world = setup.engine.model, setup.engine, accelerator.num_processes
+    n, b, u = config.rollouts_per_prompt, config.prompts_per_step, config.updates_per_step
+    parameters = sum(p.numel() for p in model.parameters())
+    memory = memory_estimate(config, model, max(map(len, setup.prompts)), world)
+    path = f"copied prompt caches ({engine.why_copied})" if engine.why_copied else "one shared prompt cache per group"
+    budgets = {"steps": config.max_steps, "samples": config.max_samples, "hours": config.max_hours}
+    lines = [
+        f"BroRL, recipe {config.recipe}: {short(config.model)}, {parameters / 1e6:,.2f}M parameters, "
+        f"{world} process(es) on {model.device.type}, run {config.name}",
+        f"  problems    {len(setup.problems):,} to train on, {len(setup.held_out):,} held out",
+        f"  a step      {b} prompts x N = {n} rollouts = {b * n:,} samples, in {u} updates of {b * n // u:,} samples, "
+        f"responses up to {config.max_response_tokens} tokens",
+        f"  budget      {', '.join(f'{limit:,} {name}' for name, limit in budgets.items() if limit)}",
+        f"  decoding    {path}",
+        f"  memory      about {sum(memory.values()):.2f} GiB a process: "
+        + ", ".join(f"{name} {size:.2f}" for name, size in memory.items()),
+        "  settings",
+    ]
+    for name in (x for x in brorl.RECIPES[config.recipe] if getattr(config, x) is not None):
+        lines.append(f"    {name:22} {shown(getattr(config, name)):>10}   {sources.get(name, 'as given')}")
+    return "\n".join(lines) + "\n"
+
+
+# -------------------------------------------------------------------------------------------------------- small helpers
+
+
+class Cursor:
+    """Problems in an order fixed by the seed, a new permutation each epoch; one number to save and restore."""
+
+    def __init__(self, size: int, seed: int):
+        self.size, self.seed, self.position = size, seed, 0
+
+    def take(self, count: int) -> list[int]:
+        taken = []
+        while len(taken) < count:
+            epoch, at = divmod(self.position, self.size)
+            order = list(range(self.size))
+            random.Random(f"{self.seed}/{epoch}").shuffle(order)
+            part = order[at : at + count - len(taken)]
+            taken += part
+            self.position += len(part)
+        return taken
+
+    def state_dict(self) -> dict:
+        return {"position": self.position}
+
+    def load_state_dict(self, state: dict) -> None:
+        self.position = state["position"]
+
+
+@dataclass
+class Progress:
+    """How far the run is, for its budget and for resuming."""
+
+    step: int = 0
+    samples: int = 0
+    seconds: float = 0.0
+
+    def spent(self, config: Config) -> bool:
+        steps, samples, hours = config.max_steps, config.max_samples, config.max_hours
+        limits = (steps, self.step), (samples, self.samples), (hours, self.seconds / 3600)
+        return any(limit is not None and used >= limit for limit, used in limits)
+
+    def state_dict(self) -> dict:
+        return asdict(self)
+
+    def load_state_dict(self, state: dict) -> None:
+        self.__dict__.update(state)
+
+
+class Clock:
+    """Seconds by stage."""
+
+    def __init__(self):
+        self.start = self.last = time.perf_counter()
+        self.laps = Counter()
+
+    def lap(self, stage: str) -> None:
+        now = time.perf_counter()
+        self.laps[stage] += now - self.last
+        self.last = now
+
+    def total(self) -> float:
+        return time.perf_counter() - self.start
+
+
+def seed_of(*parts: int) -> int:
+    """A 63-bit seed that differs for every combination of its parts."""
+    return int.from_bytes(hashlib.sha256(repr(parts).encode()).digest()[:8], "big") >> 1
+
+
+def merge(counts: Counter) -> Counter:
+    """The sum of every process's counts, on all of them."""
+    return sum(gather_object([counts]), Counter())
+
+
+def total(value: float, accelerator: Accelerator) -> float:
+    """The sum of every process's number, on all of them."""
+    return accelerator.reduce(torch.tensor(value, dtype=torch.float64, device=accelerator.device), "sum").item()
+
+
+# ----------------------------------------------------------------------------------------------------- the run's folder
 
 
 class Run:
@@ -930,6 +996,9 @@ def write(path: Path, text: str) -> None:
     os.replace(aside, path)
 
 
+# -------------------------------------------------------------------------------------------------------- what is shown
+
+
 def protocol(config: Config, held_out: list) -> str:
     return (
         f"{len(held_out)} held-out problems, {config.eval_samples} responses each at temperature "
@@ -951,31 +1020,6 @@ def table(rows: dict[str, dict[str, float]]) -> str:
             f"{row['response_tokens']:6.1f}  {row['truncated']:8.1%}"
         )
     return "\n".join(lines)
-
-
-def introduction(config: Config, sources: dict[str, str], setup: Setup, accelerator: Accelerator) -> str:
-    """What the run will do, before it does it."""
-    model, engine, world = setup.engine.model, setup.engine, accelerator.num_processes
-    n, b, u = config.rollouts_per_prompt, config.prompts_per_step, config.updates_per_step
-    parameters = sum(p.numel() for p in model.parameters())
-    memory = memory_estimate(config, model, max(map(len, setup.prompts)), world)
-    path = f"copied prompt caches ({engine.why_copied})" if engine.why_copied else "one shared prompt cache per group"
-    budgets = {"steps": config.max_steps, "samples": config.max_samples, "hours": config.max_hours}
-    lines = [
-        f"BroRL, recipe {config.recipe}: {short(config.model)}, {parameters / 1e6:,.2f}M parameters, "
-        f"{world} process(es) on {model.device.type}, run {config.name}",
-        f"  problems    {len(setup.problems):,} to train on, {len(setup.held_out):,} held out",
-        f"  a step      {b} prompts x N = {n} rollouts = {b * n:,} samples, in {u} updates of {b * n // u:,} samples, "
-        f"responses up to {config.max_response_tokens} tokens",
-        f"  budget      {', '.join(f'{limit:,} {name}' for name, limit in budgets.items() if limit)}",
-        f"  decoding    {path}",
-        f"  memory      about {sum(memory.values()):.2f} GiB a process: "
-        + ", ".join(f"{name} {size:.2f}" for name, size in memory.items()),
-        "  settings",
-    ]
-    for name in (x for x in brorl.RECIPES[config.recipe] if getattr(config, x) is not None):
-        lines.append(f"    {name:22} {shown(getattr(config, name)):>10}   {sources.get(name, 'as given')}")
-    return "\n".join(lines) + "\n"
 
 
 def short(path: str) -> str:
@@ -1024,45 +1068,6 @@ def curves(metrics: Path, out: Path, title: str) -> None:
     figure.suptitle(title)
     figure.savefig(out, dpi=110)
     plt.close(figure)
-
-
-def main() -> None:
-    parser = HfArgumentParser(Config, description=__doc__.split("\n\n")[0] + " " + Config.__doc__)
-    config, unknown = parser.parse_args_into_dataclasses(return_remaining_strings=True)
-    names = [f"--{f.name}" for f in fields(Config)]
-    if unknown:
-        near = [x for u in unknown for x in difflib.get_close_matches(u.split("=")[0], names, 1)]
-        parser.error(
-            f"unknown: {' '.join(unknown)}" + (f"; did you mean {' '.join(near)}?" if near else "; see --help")
-        )
-    given = {x.split("=")[0].removeprefix("--").replace("-", "_") for x in sys.argv[1:] if x.startswith("--")}
-
-    accelerator = Accelerator()
-    if accelerator.device.type == "cpu" and hasattr(os, "sched_getaffinity"):
-        # accelerate launch leaves one thread, whatever the machine has: divide its cores over the processes
-        local = int(os.environ.get("LOCAL_WORLD_SIZE", accelerator.num_processes))
-        torch.set_num_threads(max(1, len(os.sched_getaffinity(0)) // local))
-    try:
-        setup = set_up(config, accelerator, given)
-    except (ValueError, OSError) as mistake:
-        where = f"process {accelerator.process_index}: " if accelerator.num_processes > 1 else ""
-        print(f"\n{where}{mistake}", file=sys.stderr)
-        sys.exit(2)
-    try:
-        if config.eval_only:
-            problems, prompts = setup.held_out, setup.held_out_prompts
-            scores = evaluate(setup.engine, setup.tokenizer, problems, prompts, config, accelerator)
-            accelerator.print(f"{protocol(config, problems)}\n{table({short(config.model): scores})}")
-        else:
-            train(config, accelerator, setup)
-    except KeyboardInterrupt:
-        kept = [] if config.eval_only else setup.run.checkpoints()
-        after = (
-            f"--resume --name {config.name} continues after {kept[-1].name}" if kept else "there is no checkpoint yet"
-        )
-        accelerator.print(f"\nstopped; {after}", file=sys.stderr)
-        sys.exit(130)
-    accelerator.end_training()
 
 
 if __name__ == "__main__":
