@@ -524,14 +524,14 @@ class Batch:
 
 
 def main() -> None:
-    parser = HfArgumentParser(Config, description=__doc__.split("\n\n")[0] + " " + Config.__doc__)
+    about = __doc__.split("\n\n")[0] + " " + Config.__doc__
+    parser = HfArgumentParser(Config, description=about, allow_abbrev=False)
     config, unknown = parser.parse_args_into_dataclasses(return_remaining_strings=True)
     names = [f"--{f.name}" for f in fields(Config)]
     if unknown:
         near = [x for u in unknown for x in difflib.get_close_matches(u.split("=")[0], names, 1)]
-        parser.error(
-            f"unknown: {' '.join(unknown)}" + (f"; did you mean {' '.join(near)}?" if near else "; see --help")
-        )
+        hint = f"did you mean {' '.join(near)}?" if near else "--help lists the settings"
+        parser.exit(2, f"train.py: unknown {' '.join(unknown)}: {hint}\n")
     given = {x.split("=")[0].removeprefix("--").replace("-", "_") for x in sys.argv[1:] if x.startswith("--")}
 
     accelerator = Accelerator()
