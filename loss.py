@@ -248,8 +248,8 @@ class _TokenLogprobs(torch.autograd.Function):
             total = e.sum(-1)
             lse[rows] = total.log() + peak.squeeze(-1)
             logp[rows] = target - lse[rows]
-            entropy[rows] = total.log() - torch.linalg.vecdot(e, z) / total
-            del e
+            entropy[rows] = total.log() - e.mul_(z).sum(-1) / total
+            del e  # before the next chunk's is made
         ctx.save_for_backward(hidden, weight, bias, targets, lse)
         ctx.temperature, ctx.chunk = temperature, chunk
         ctx.mark_non_differentiable(entropy)

@@ -1,8 +1,11 @@
 """Section 3.1 by literal numbers, loops, autograd, exact enumeration, and TRL as the referee."""
 
+import inspect
 import math
 import os
 import types
+import warnings
+import weakref
 from unittest.mock import MagicMock
 
 import pytest
@@ -351,3 +354,226 @@ def test_wrong_shapes_and_temperatures_are_named(hidden, temperature, says):
     """Makes impossible: a broadcast that scores the wrong tokens, a division by zero."""
     with pytest.raises(ValueError, match=says):
         L.token_logprobs(hidden, torch.zeros(9, 4), torch.zeros(3, dtype=torch.long), temperature)
+
+
+# ---------------------------------------------------------------- what a mutation of loss.py would have survived
+
+
+def test_dynamic_sampling_counts_rollouts_not_prompts():
+    """Makes impossible: N and P confused, which four groups of four hide."""
+    assert L.informative(torch.tensor([[0, 1, 1, 1], [0, 0, 0, 1]], dtype=torch.bool)).tolist() == [True, True]
+    assert L.informative(torch.tensor([[1, 1], [0, 1], [0, 0]], dtype=torch.bool)).tolist() == [False, True, False]
+
+
+def test_whitening_is_in_float64_and_returns_its_own_dtype():
+    """Makes impossible: float32 moments (sums of 65,536 squares), a float32 mean, advantages promoted to float64."""
+    a = torch.tensor([2.0**24, 2.0**24 + 2])  # mean 2²⁴ + 1 is not a float32, nor are the squares
+    got = L.whiten(a, L.moments(a))
+    assert L.moments(a).dtype == torch.float64 and got.dtype == torch.float32
+    assert got.tolist() == [-1, 1]
+
+
+def test_whitening_adds_eps_to_the_std():
+    """Makes impossible: eps inside the root, subtracted, as a floor, or another default than 1e-8."""
+    a = tensor(1e-8, -1e-8)
+    torch.testing.assert_close(L.whiten(a, L.moments(a)), tensor(0.5, -0.5))
+    a = tensor(1, -1)
+    torch.testing.assert_close(L.whiten(a, L.moments(a), eps=1.0), tensor(0.5, -0.5))
+
+
+def test_a_variance_that_rounds_below_zero_is_zero():
+    """Makes impossible: NaN from Σx²/n - mean² < 0, as it is for three times 0.1 (-1.7e-18)."""
+    a = torch.full((3,), 0.1, dtype=torch.float64)
+    count, total, squares = L.moments(a)
+    assert squares / count - (total / count).square() < 0
+    assert L.whiten(a, L.moments(a)).abs().max() < 1e-6
+
+
+def test_kl_k3_keeps_its_digits_near_zero():
+    """Makes impossible: e^-δ - 1 + δ by cancellation: in float32 noise of 6e-8, of either sign, for a KL of 5e-9."""
+    got = L.kl_k3(torch.tensor([1e-4, -1e-4]), torch.zeros(2))
+    assert got.tolist() == pytest.approx([5e-9, 5e-9], rel=1e-2)
+
+
+@pytest.mark.parametrize("kl", ["k1", "k2", "k3"])
+def test_loss_gradient_by_hand(kl):
+    """Makes impossible: a detached KL term or ratio, a gradient through the weight or the clip; needs no TRL.
+
+    ∂L/∂log π_t = [ -w r A 1[not clipped] + β {1, δ, 1 - e^-δ} ] / 77.
+    """
+    logp, old, engine, ref, adv = random_tokens()
+    leaf = logp.clone().requires_grad_()
+    L.policy_loss(leaf, old, engine, ref, adv, 77, **CLIP, kl=kl, kl_coef=0.3)[0].backward()
+    r, w, d = (logp - old).exp(), (old - engine).exp().clamp(max=2), logp - ref
+    clipped = ((r > 1.27) & (adv > 0)) | ((r < 0.8) & (adv < 0))
+    penalty = {"k1": torch.ones_like(d), "k2": d, "k3": 1 - (-d).exp()}[kl]
+    torch.testing.assert_close(leaf.grad, (-w * r * adv * ~clipped + 0.3 * penalty) / 77, rtol=1e-12, atol=1e-15)
+
+
+def test_kl_defaults_to_k2():
+    """Makes impossible: another estimator than the documented one where nobody named it."""
+    tokens = random_tokens()
+    got, _ = L.policy_loss(*tokens, 60, **CLIP, kl_coef=0.3)
+    assert got == L.policy_loss(*tokens, 60, **CLIP, kl="k2", kl_coef=0.3)[0]
+
+
+def test_the_loss_reports_the_metrics_of_its_own_tokens():
+    """Makes impossible: policies or clips swapped on the way to `token_metrics`, a lost kl_ref, a graph kept alive."""
+    logp, old, engine, ref, adv = random_tokens()
+    _, got = L.policy_loss(logp.clone().requires_grad_(), old, engine, ref, adv, 60, **CLIP)
+    assert got == L.token_metrics(logp, old, engine, ref, adv, 0.2, 0.27, 2.0)
+    assert not any(x.requires_grad for x in got.values())
+
+
+def test_metrics_count_what_the_clip_took():
+    """Makes impossible: the two fractions swapped, the wrong sign of A, a bound counted, or A = 0, or ρ = C."""
+    ratio = tensor(1.5, 1.5, 1.5, 1.5, 1.25, 1.22, 1.5, 0.5, 0.5, 0.77, 0.85, 0.9, 1.5, 0.5)
+    adv = tensor(1, 2, 1, -1, 1, 1, 1, -1, -1, -1, -1, -1, 0, 0)
+    n = len(ratio)
+    m = L.token_metrics(ratio.log(), torch.zeros(n).double(), torch.zeros(n).double(), None, adv, 0.2, 0.27, 2.0)
+    assert (m["clip_high_fraction"], m["clip_low_fraction"]) == (4, 3)
+    zero = tensor(0, 0)  # with ε = 0 and C = 1, r = 1 and ρ = 1 lie on every bound: nothing is taken there
+    m = L.token_metrics(zero, zero, zero, None, tensor(1, -1), 0.0, 0.0, 1.0)
+    assert (m["clip_high_fraction"], m["clip_low_fraction"], m["tis_capped_fraction"]) == (0, 0, 0)
+
+
+def test_metrics_tell_engine_and_policy_apart():
+    """Makes impossible: an extreme of r reported as one of ρ."""
+    logp, old, engine, _, adv = random_tokens()
+    m = L.token_metrics(logp, old, engine, None, adv, 0.2, 0.27, 2.0)
+    r, rho = (logp - old).exp(), (old - engine).exp()
+    assert [m[k] for k in ("ratio_max", "ratio_min", "engine_ratio_max", "engine_ratio_min")] == [
+        r.max(),
+        r.min(),
+        rho.max(),
+        rho.min(),
+    ]
+
+
+def test_metrics_carry_no_gradient():
+    """Makes impossible: a logged sum that keeps every micro-batch's graph alive."""
+    logp, old, engine, ref, adv = random_tokens()
+    m = L.token_metrics(logp.requires_grad_(), old, engine, ref, adv, 0.2, 0.27, 2.0)
+    assert not any(x.requires_grad for x in m.values())
+
+
+@pytest.mark.parametrize(
+    ("hidden", "weight", "targets", "temperature", "says"),
+    [
+        ((2, 3, 4), (9, 4), (2,), 1.0, r"takes hidden \(T, H\)"),
+        ((3, 4), (1, 9, 4), (3,), 1.0, r"takes hidden \(T, H\)"),
+        ((3, 4), (9, 4), (4,), 1.0, r"takes hidden \(T, H\)"),
+        ((3, 4), (9, 4), (3, 1), 1.0, r"takes hidden \(T, H\)"),
+        ((3, 4), (9, 4), (3,), -1.0, "temperature=-1.0"),
+    ],
+)
+def test_each_wrong_shape_is_named(hidden, weight, targets, temperature, says):
+    """Makes impossible: targets longer than the states (the rest would be ignored), a negative temperature."""
+    with pytest.raises(ValueError, match=says):
+        L.token_logprobs(torch.zeros(hidden), torch.zeros(weight), torch.zeros(targets, dtype=torch.long), temperature)
+
+
+def test_a_chunk_never_exceeds_max_logits():
+    """Makes impossible: rounding the chunk up: 8,999 allowed logits of 1,000 are 8 rows."""
+    h, w = torch.randn(64, 4, requires_grad=True), torch.randn(1000, 4, requires_grad=True)
+    with Largest() as largest:
+        L.token_logprobs(h, w, torch.randint(1000, (64,)), max_logits=8999)[0].sum().backward()
+    assert largest.numel == 8000
+
+
+def test_the_default_bounds_the_logits():
+    """Makes impossible: a default that bounds nothing."""
+    assert inspect.signature(L.token_logprobs).parameters["max_logits"].default == 2**26
+
+
+@pytest.mark.parametrize("max_logits", [1, 2**26])
+def test_large_logits_do_not_overflow(max_logits):
+    """Makes impossible: exp without the row's peak (inf), or with another row's (0, whose log is -inf)."""
+    h = torch.tensor([[300.0], [-300.0], [1.0], [0.0]], requires_grad=True)
+    w = torch.tensor([[1.0], [1.0], [0.0]])
+    logp, entropy = L.token_logprobs(h, w, torch.tensor([0, 2, 0, 0]), max_logits=max_logits)
+    want = (h @ w.T).log_softmax(-1)
+    torch.testing.assert_close(logp, want[torch.arange(4), torch.tensor([0, 2, 0, 0])])
+    torch.testing.assert_close(entropy, -(want.exp() * want).sum(-1), rtol=1e-5, atol=1e-6)
+    assert logp.isfinite().all() and entropy.isfinite().all()
+    logp.sum().backward()
+    assert h.grad.isfinite().all()
+
+
+@pytest.mark.parametrize(("states", "head"), [("bfloat16",) * 2, ("bfloat16", "float32"), ("float32", "bfloat16")])
+@pytest.mark.parametrize("frozen", ["", "hidden", "weight", "bias"])
+def test_token_logprobs_gradients_in_bfloat16_and_with_a_frozen_part(states, head, frozen):
+    """Makes impossible: a backward that fails, or is off,, in half or mixed precision, or with a frozen part."""
+    parts = {
+        "hidden": torch.randn(20, 32).to(getattr(torch, states)),
+        "weight": torch.randn(100, 32).to(getattr(torch, head)),
+        "bias": torch.randn(100).to(getattr(torch, head)),
+    }
+    for name, x in parts.items():
+        x.requires_grad_(name != frozen)
+    y = torch.randint(100, (20,))
+    logp, _ = L.token_logprobs(parts["hidden"], parts["weight"], y, 0.7, parts["bias"], max_logits=700)
+    logp.sum().backward()
+    exact = {name: x.detach().double().requires_grad_(name != frozen) for name, x in parts.items()}
+    z = (exact["hidden"] @ exact["weight"].T + exact["bias"]) / 0.7
+    z.log_softmax(-1).gather(-1, y[:, None]).sum().backward()
+    for name, x in parts.items():
+        if name == frozen:
+            assert x.grad is None
+        else:
+            assert x.grad.dtype == x.dtype
+            error = (x.grad.double() - exact[name].grad).norm() / exact[name].grad.norm()
+            assert error < 0.05, (name, error)
+
+
+def test_a_last_chunk_that_is_shorter_fits_its_buffer():
+    """Makes impossible: torch resizing the buffer in silence (a warning, and an error in later versions)."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        L.token_logprobs(torch.randn(5, 4), torch.randn(9, 4), torch.zeros(5, dtype=torch.long), max_logits=18)
+
+
+def test_few_tokens_take_little_memory():
+    """Makes impossible: a buffer of `max_logits` for three tokens."""
+    with Largest() as largest:
+        L.token_logprobs(torch.randn(3, 2), torch.randn(1000, 2), torch.zeros(3, dtype=torch.long), max_logits=8000)
+    assert largest.numel == 3000
+
+
+def test_a_frozen_head_gets_no_gradient_buffer():
+    """Makes impossible: [V, H] zeros and a product a chunk for a weight that is not trained."""
+    names = set()
+
+    class Names(TorchDispatchMode):
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            names.add(func.overloadpacket.__name__)
+            return func(*args, **(kwargs or {}))
+
+    h = torch.randn(5, 4, requires_grad=True)
+    logp, _ = L.token_logprobs(h, torch.randn(9, 4), torch.zeros(5, dtype=torch.long))
+    with Names():
+        logp.sum().backward()
+    assert h.grad is not None and not names & {"addmm_", "zeros_like"}
+
+
+class Live(TorchDispatchMode):
+    """The most elements alive at once in tensors made inside, each storage counted once."""
+
+    def __init__(self):
+        super().__init__()
+        self.refs, self.peak = [], 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        out = func(*args, **(kwargs or {}))
+        outs = out if isinstance(out, (tuple, list)) else [out]
+        self.refs += [weakref.ref(x) for x in outs if isinstance(x, torch.Tensor)]
+        storages = [x.untyped_storage() for r in self.refs if (x := r()) is not None]
+        self.peak = max(self.peak, sum({s.data_ptr(): s.nbytes() // 4 for s in storages}.values()))
+        return out
+
+
+def test_two_chunks_exponentials_never_live_together():
+    """Makes impossible: the last chunk's exponentials kept while the next one's are made (a third of the peak)."""
+    with Live() as live:
+        L.token_logprobs(torch.randn(64, 1), torch.randn(1000, 1), torch.randint(1000, (64,)), max_logits=8000)
+    assert 16000 < live.peak < 18500

@@ -361,3 +361,66 @@ def test_memory_must_be_positive():
 def test_no_prompts_no_groups():
     """Makes impossible: a crash when every process but this one has prompts left."""
     assert TorchEngine(make()).generate([], 4, max_new_tokens=3) == []
+
+
+# ------------------------------------------------------------- what a mutation of rollout.py would have survived
+
+
+def truncated(p, **sampling):
+    return [round(x, 6) for x in sampling_logprobs(torch.tensor([p]).log(), **sampling).exp()[0].tolist()]
+
+
+def test_sampling_logprobs_at_the_edges():
+    """Makes impossible: top-p of all the mass after a top-k, a token too many at an exact sum, greedy truncated."""
+    p = [0.1, 0.5, 0.15, 0.25]
+    assert truncated(p, top_k=3, top_p=0.55) == [0, 1, 0, 0]  # 0.55 of the 0.9 that top-k left is less than 0.5
+    assert truncated([0.5, 0.25, 0.125, 0.125], top_p=0.5) == [1, 0, 0, 0]  # 0.5 reaches 0.5: exact in binary
+    assert truncated(p, temperature=0, top_k=1) == truncated(p, temperature=0, top_p=0.3) == truncated(p)
+
+
+def test_sampling_logprobs_of_half_precision_logits_are_float32():
+    """Makes impossible: a softmax and a cumulative sum in bfloat16, off by up to 2^-9 a token."""
+    logits = torch.randn(3, 1000, generator=torch.Generator().manual_seed(0)).bfloat16()
+    for sampling in ({}, {"top_p": 0.9}, {"temperature": 0.7, "top_k": 50}):
+        got = sampling_logprobs(logits, **sampling)
+        assert got.dtype == torch.float32
+        assert torch.equal(got, sampling_logprobs(logits.float(), **sampling))
+
+
+@pytest.mark.parametrize("name", ["s_aux", "position_bias"])
+def test_attention_refuses_what_it_does_not_compute(name):
+    """Makes impossible: attention sinks or position biases silently left out of the shared path."""
+    x = torch.zeros(1, 1, 1, 4)
+    prefix = rollout.Prefix([x], [x], None, torch.tensor([0]), None, 1)
+    module = torch.nn.Module()
+    module.layer_idx = 0
+    rollout.shared_prefix_attention(module, x, x, x, None, shared_prefix=prefix)
+    with pytest.raises(NotImplementedError, match=name):
+        rollout.shared_prefix_attention(module, x, x, x, None, shared_prefix=prefix, **{name: x})
+    with pytest.raises(NotImplementedError, match="keyword arguments"):
+        rollout.shared_prefix_attention(module, x, x, x, None)
+
+
+def test_attention_scales_by_the_head_width_unless_told():
+    """Makes impossible: no scale at all for a model that leaves it to its attention."""
+    torch.manual_seed(0)
+    q, k, v, pk, pv = (torch.randn(1, 1, n, 4) for n in (1, 2, 2, 3, 3))
+    prefix = rollout.Prefix([pk], [pv], None, torch.tensor([0]), None, 1)
+    module = torch.nn.Module()
+    module.layer_idx = 0
+    for scaling in (None, 0.3):
+        got, _ = rollout.shared_prefix_attention(module, q, k, v, None, scaling=scaling, shared_prefix=prefix)
+        keys, values = torch.cat([pk, k], 2), torch.cat([pv, v], 2)
+        want = torch.nn.functional.scaled_dot_product_attention(q, keys, values, scale=scaling)
+        torch.testing.assert_close(got, want.transpose(1, 2))
+
+
+def test_progress_counts_rollouts_by_wave():
+    """Makes impossible: a progress that counts rows of one group of the wave only."""
+    told = []
+    TorchEngine(make()).generate([[3], [4, 5], [6]], 4, max_new_tokens=2, on_progress=told.append)
+    assert told == [12]
+    engine = TorchEngine(make(), memory_gib=120_000 / 2**30)
+    rows, told = engine._rows(400, 1, 2), []
+    engine.generate([[3]], 400, max_new_tokens=2, on_progress=told.append)
+    assert len(told) > 1 and max(told) <= rows and sum(told) == 400
