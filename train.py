@@ -154,6 +154,7 @@ class Setup(NamedTuple):
 
 
 def train(config: Config, accelerator: Accelerator, setup: Setup) -> None:
+    """Section 4.2, step after step until a budget is spent: the stages are numbered as at the top of this file."""
     problems, prompts, held_out, held_out_prompts, tokenizer, engine, policy, reference, optimizer, *state = setup
     cursor, progress, run = state
     rank, world, device = accelerator.process_index, accelerator.num_processes, accelerator.device
