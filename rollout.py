@@ -173,12 +173,12 @@ def shared_prefix_attention(
 
     query: [R, Hq, 1, D]; key, value: the response cache, [R, Hk, T, D]; returns [R, 1, Hq, D].
     Padding, sliding windows, soft caps and grouped queries are handled; what else a model asks of its
-    attention (sinks, position biases) raises NotImplementedError, and the engine takes the other path.
+    attention (sinks, position biases) raises ValueError, and the engine takes the other path.
     """
     if shared_prefix is None:
-        raise NotImplementedError("this model does not hand keyword arguments to its attention")
+        raise ValueError("this model does not hand keyword arguments to its attention")
     if asked := [name for name in ("s_aux", "position_bias") if kwargs.get(name) is not None]:
-        raise NotImplementedError(f"shared-prefix attention has no {', '.join(asked)}")
+        raise ValueError(f"shared-prefix attention has no {', '.join(asked)}")
     prefix_key, prefix_value = shared_prefix.keys[module.layer_idx], shared_prefix.values[module.layer_idx]
     (rows, hq, _, d), hk, t, length = query.shape, key.shape[1], key.shape[2], prefix_key.shape[2]
     g = hq // hk

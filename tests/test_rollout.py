@@ -395,9 +395,9 @@ def test_attention_refuses_what_it_does_not_compute(name):
     module = torch.nn.Module()
     module.layer_idx = 0
     rollout.shared_prefix_attention(module, x, x, x, None, shared_prefix=prefix)
-    with pytest.raises(NotImplementedError, match=name):
+    with pytest.raises(ValueError, match=name):
         rollout.shared_prefix_attention(module, x, x, x, None, shared_prefix=prefix, **{name: x})
-    with pytest.raises(NotImplementedError, match="keyword arguments"):
+    with pytest.raises(ValueError, match="keyword arguments"):
         rollout.shared_prefix_attention(module, x, x, x, None)
 
 
