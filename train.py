@@ -123,7 +123,9 @@ class Config:
     eval_samples: int | None = setting(None, "k: responses per held-out problem (section 4.2: 16)")
     eval_temperature: float | None = setting(None, "section 4.2: 0.6")
     eval_top_p: float | None = setting(None, "section 4.2: 0.95")
-    eval_seed: int = setting(1234, "of the evaluation's sampling, the same at every evaluation")
+    eval_seed: int = setting(
+        1234, "of the evaluation's sampling, every time the same; each process draws its own"
+    )
 
     # machine
     max_tokens_per_micro_batch: int = setting(32768, "prompt + response tokens, padding included, of one forward pass")
@@ -427,7 +429,7 @@ class Policy(torch.nn.Module):
         for module in model.modules():  # the old, the new and the engine's log-probs must be of one function
             if isinstance(module, torch.nn.Dropout):
                 module.p = 0.0
-            if hasattr(module, "attention_dropout"):
+            if isinstance(getattr(module, "attention_dropout", None), float):
                 module.attention_dropout = 0.0
 
     def forward(self, tokens: Tensor, prompt_lengths: Tensor, response_lengths: Tensor, temperature: float):
@@ -444,12 +446,15 @@ class Policy(torch.nn.Module):
     @torch.no_grad()
     def check_head(self) -> None:
         """Some models scale or cap their logits after the head, which `token_logprobs` would not see."""
+        settings = self.model.config.get_text_config()
+        named = ("final_logit_softcapping", "logit_scale", "logits_scaling")
+        changed = any(getattr(settings, name, None) not in (None, 1, 1.0) for name in named)
         tokens = torch.arange(2, 10, device=self.model.device)[None] % self.model.config.get_text_config().vocab_size
         lengths = torch.tensor([2], device=tokens.device), torch.tensor([6], device=tokens.device)
         ours, _ = self(tokens, *lengths, 1.0)
         logits = self.model(input_ids=tokens).logits[0, 1:-1].float()
         theirs = torch.log_softmax(logits, -1).gather(-1, tokens[0, 2:, None]).squeeze(-1)
-        if not (ours - theirs).abs().max() < 1e-3:
+        if changed or not (ours - theirs).abs().max() < 1e-3:
             raise ValueError(
                 f"{type(self.model).__name__} changes its logits after the output head (scaling or soft cap): its "
                 "log-probs would be wrong here, so it cannot be trained with this file"
@@ -653,6 +658,9 @@ def check(config: Config, problems: int, accelerator: Accelerator) -> None:
     processes, kind, device = accelerator.num_processes, accelerator.distributed_type, accelerator.device.type
     budgets = [x for x in (config.max_steps, config.max_samples, config.max_hours) if x is not None]
     c, n, b = config, config.rollouts_per_prompt, config.prompts_per_step
+    for name, value in asdict(config).items():
+        if isinstance(value, float) and not math.isfinite(value):
+            raise ValueError(f"--{name} {value}: must be a finite number")
     rules = [
         (n >= 2, f"--rollouts_per_prompt {n}: a group needs at least 2 for its mean to say anything"),
         (b >= 1, f"--prompts_per_step {b}: must be at least 1"),
@@ -914,14 +922,20 @@ class Run:
             settings = asdict(self.config) | {"processes": self.accelerator.num_processes}
             write(self.folder / "config.json", json.dumps(settings, indent=2) + "\n")
         self.accelerator.wait_for_everyone()
+        if self.config.resume and not self.checkpoints():
+            rows = [json.loads(x) for x in whole_lines(self.metrics)]
+            if any(row["step"] >= self.config.save_every for row in rows):
+                raise ValueError(f"--resume: the checkpoints of {self.folder} are gone; --overwrite starts it over")
+            self.accelerator.print("no checkpoint yet: starting over")
         if self.config.resume and (newest := self.checkpoints()[-1:]):
             self.accelerator.load_state(newest[0])
             self.accelerator.print(f"resuming after step {progress.step}")
         if self.accelerator.is_main_process and self.config.resume:
             for path in (self.metrics, self.timing, self.samples):
-                lines = path.read_text().splitlines(keepends=True) if path.exists() else []
-                whole = [x for x in lines if x.endswith("\n") and json.loads(x)["step"] <= progress.step]
-                write(path, "".join(whole) if progress.step else "")
+                kept = [x for x in whole_lines(path) if progress.step and json.loads(x)["step"] <= progress.step]
+                write(path, "".join(kept))
+            if progress.step and not self.evaluations():
+                raise ValueError(f"--resume: {self.metrics} has lost its lines; --overwrite starts the run over")
         self.accelerator.wait_for_everyone()
 
     def checkpoints(self) -> list[Path]:
@@ -988,6 +1002,12 @@ class Run:
 def append(path: Path, row: dict) -> None:
     with path.open("a") as file:
         file.write(json.dumps(row) + "\n")
+
+
+def whole_lines(path: Path) -> list[str]:
+    """A file's lines without a last one that was torn."""
+    lines = path.read_text().splitlines(keepends=True) if path.exists() else []
+    return [x for x in lines if x.endswith("\n")]
 
 
 def write(path: Path, text: str) -> None:

@@ -9,10 +9,10 @@
 Writes default_runs.csv (a row per evaluation) and default_runs.png beside this file, and prints the README's table.
 """
 
+import argparse
 import csv
 import json
 import statistics
-import sys
 from pathlib import Path
 
 import matplotlib
@@ -33,18 +33,22 @@ def read(folder: Path) -> list[dict]:
     return [
         who
         | {"step": r["step"], "samples": r["samples"]}
-        | {s: round(r[f"eval/{s}"], 4) for s in (*SCORES, "pass@1_se", "response_tokens")}
+        | {s: round(r[f"eval/{s}"], 6) for s in (*SCORES, "pass@1_se", "response_tokens")}
         for r in rows
         if "eval/pass@1" in r
     ]
 
 
 def main() -> None:
-    folders = sorted({Path(x) for x in sys.argv[1:]})
-    if not folders:
-        sys.exit("name the folders of finished runs: python figures/collect.py runs/*")
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("runs", type=Path, nargs="+", help="folders of finished runs")
+    parser.add_argument("--out", type=Path, default=HERE, help="folder to write into (default: beside this file)")
+    args = parser.parse_args()
+    if missing := [str(x) for x in args.runs if not (x / "config.json").is_file()]:
+        parser.exit(2, f"collect.py: no run at {', '.join(missing)}\n")
+    folders = sorted(set(args.runs))
     runs = [read(folder) for folder in folders]
-    with (HERE / "default_runs.csv").open("w", newline="") as file:
+    with (args.out / "default_runs.csv").open("w", newline="") as file:
         writer = csv.DictWriter(file, runs[0][0].keys(), lineterminator="\n")
         writer.writeheader()
         writer.writerows(row for run in runs for row in run)
@@ -69,7 +73,7 @@ def main() -> None:
             cells = [f"{ends[0]['recipe']}, {when}", str(n), str(ends[0]["step"]), f"{mean:,.0f}", *cells]
             print("| " + " | ".join(cells) + " |")
     figure.suptitle("The tiny policy from its start, which is not saturated: each line is a run")
-    figure.savefig(HERE / "default_runs.png", dpi=110)
+    figure.savefig(args.out / "default_runs.png", dpi=110)
 
 
 def spread(x: list[float]) -> float:

@@ -119,6 +119,16 @@ def test_a_resumed_run_equals_an_undisturbed_one(tmp_path):
     assert sorted(p.name for p in (folder / "checkpoints").iterdir()) == ["step_00000003", "step_00000004"]
 
 
+def test_resuming_without_its_checkpoints_is_refused(tmp_path):
+    """Makes impossible: a run's history emptied because somebody deleted its checkpoints."""
+    run(tmp_path)
+    before = (tmp_path / "run/metrics.jsonl").read_bytes()
+    shutil.rmtree(tmp_path / "run/checkpoints")
+    with pytest.raises(ValueError, match=r"the checkpoints of .* are gone"):
+        run(tmp_path, resume=True, max_steps=3)
+    assert (tmp_path / "run/metrics.jsonl").read_bytes() == before
+
+
 def test_resuming_needs_no_setting_but_the_name(tmp_path):
     """Makes impossible: a run resumed with the recipe's settings in place of its own."""
     run(tmp_path, max_steps=1)
@@ -307,6 +317,7 @@ def test_a_typing_error_in_a_models_recipe_is_named(tmp_path):
         ({"updates_per_step": 33}, "32 rollouts do not fill --updates_per_step 33"),
         ({"updates_per_step": 0}, "--updates_per_step 0"),
         ({"learning_rate": 0.0}, "--learning_rate 0.0"),
+        ({"learning_rate": math.inf}, "--learning_rate inf: must be a finite number"),
         ({"clip_low": 1.0}, "--clip_low 1.0"),
         ({"clip_high": 0.0}, "--clip_high 0.0"),
         ({"kl": "k4"}, "--kl k4: choose one of k1, k2, k3"),
