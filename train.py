@@ -123,9 +123,7 @@ class Config:
     eval_samples: int | None = setting(None, "k: responses per held-out problem (section 4.2: 16)")
     eval_temperature: float | None = setting(None, "section 4.2: 0.6")
     eval_top_p: float | None = setting(None, "section 4.2: 0.95")
-    eval_seed: int = setting(
-        1234, "of the evaluation's sampling, every time the same; each process draws its own"
-    )
+    eval_seed: int = setting(1234, "of the evaluation's sampling, every time the same; each process draws its own")
 
     # machine
     max_tokens_per_micro_batch: int = setting(32768, "prompt + response tokens, padding included, of one forward pass")
