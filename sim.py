@@ -337,7 +337,7 @@ def write_csv(path: Path, curves: list[Curves], every: int, dense: int) -> None:
 def table_at_equal_samples(curves: list[Curves], samples: int) -> str:
     """Correct mass / % improved after the same number of samples, mean over seeds, and which N leads in what.
 
-    Between two recorded steps the values are interpolated.
+    Between two recorded steps the values are interpolated; "-" and no verdict where a budget is not one step of N.
     """
     budgets = [samples // 4**i for i in (3, 2, 1, 0)]
     runs = by_rollouts(curves)
@@ -347,10 +347,14 @@ def table_at_equal_samples(curves: list[Curves], samples: int) -> str:
     }
     lines = [f"{'N':>7}" + "".join(f"{f'{budget:,} samples':>22}" for budget in budgets)]
     for n in runs:
-        pairs = zip(at["correct_mass"][n], at["percent_improved"][n], strict=True)
-        lines.append(f"{n:>7,}" + "".join(f"{f'{mass:.4f} / {improved:.2f} %':>22}" for mass, improved in pairs))
+        triples = zip(budgets, at["correct_mass"][n], at["percent_improved"][n], strict=True)
+        cells = (f"{mass:.4f} / {improved:.2f} %" if budget >= n else "-" for budget, mass, improved in triples)
+        lines.append(f"{n:>7,}" + "".join(f"{cell:>22}" for cell in cells))
     for i, budget in enumerate(budgets):
-        mass, improved, drop = (max(runs, key=lambda n, a=a, i=i: a[n][i]) for a in at.values())
+        stepped = [n for n in runs if n <= budget]
+        if len(stepped) < 2:
+            continue
+        mass, improved, drop = (max(stepped, key=lambda n, a=a, i=i: a[n][i]) for a in at.values())
         leaders = f"most mass N = {mass:,}, most improved N = {improved:,}, least worst drop N = {drop:,}"
         lines.append(f"After {budget:,} samples: {leaders}.")
     return "\n".join(lines)
