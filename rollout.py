@@ -19,7 +19,7 @@ work. In plain torch that is two things, and this file is them:
 
 A model whose attention cannot be replaced (transformers' attention interface) takes the other path: the
 prompt is still computed once, then its cache is copied to every row. The engine finds out by itself, by
-comparing both with a plain forward pass on a few tokens, and says which path it took.
+comparing the shared path with a plain forward pass on a few tokens; `why_copied` says why it was not taken.
 """
 
 import ctypes
