@@ -33,10 +33,12 @@ import json
 import math
 import operator
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Generator, Iterable
 from fractions import Fraction
 from pathlib import Path
 from typing import Any, NamedTuple
+
+from sandbox import Call, Outcome, Pool, Program
 
 # ---------------------------------------------------------------------------- problems and verdicts
 
@@ -97,7 +99,7 @@ def check_countdown(reference: Any) -> tuple[list[int], int]:
     return sorted(numbers), target
 
 
-def judge_countdown(response: str, gold: tuple[list[int], int]) -> Verdict:
+def settle_countdown(answer: str, gold: tuple[list[int], int]) -> Verdict:
     """Is the answer an expression over exactly the given numbers, each used once, with the target as its value?
 
     Form: whole numbers, + - * / (or − × ÷) between two values, parentheses, spaces. The classic rules hold: no sign
@@ -106,7 +108,6 @@ def judge_countdown(response: str, gold: tuple[list[int], int]) -> Verdict:
     Steps may be negative or fractional. A division by zero is a well-formed expression without a value: wrong.
     """
     numbers, target = gold
-    answer = _countdown_answer(response)
     if not answer:
         return NO_ANSWER
     postfix = _parse_expression(answer)
@@ -118,7 +119,7 @@ def judge_countdown(response: str, gold: tuple[list[int], int]) -> Verdict:
     return CORRECT if _value(postfix) == target else WRONG
 
 
-def _countdown_answer(response: str) -> str:
+def find_countdown(response: str) -> str:
     text = _after_thinking(response)
     before, closed, _ = text.rpartition("</answer>")
     _, opened, tagged = before.rpartition("<answer>")
@@ -212,15 +213,17 @@ def check_math(reference: Any) -> Fraction:
     return gold
 
 
-def judge_math(response: str, gold: Fraction) -> Verdict:
-    """Does the last balanced box hold exactly the gold number, in whatever form? See `read_number`."""
-    box = _last_box(_after_thinking(response))
-    if box is None:
-        return NO_ANSWER
-    answer = read_number(box)
-    if answer is None:
+def find_math(response: str) -> str | None:
+    """What stands in the last balanced box."""
+    return _last_box(_after_thinking(response))
+
+
+def settle_math(answer: str, gold: Fraction) -> Verdict | None:
+    """Is the answer exactly the gold number, in whatever form? See `read_number`."""
+    number = read_number(answer)
+    if number is None:
         return UNPARSED
-    return CORRECT if answer == gold else WRONG
+    return CORRECT if number == gold else WRONG
 
 
 def read_number(text: str) -> Fraction | None:
@@ -294,22 +297,50 @@ def _last_box(text: str) -> str | None:
 
 # ------------------------------------------------------------------------------------- the dispatch
 
-# kind -> (check: reference -> gold, ValueError if the reference is broken;  judge: (response, gold) -> Verdict)
+
+class Family(NamedTuple):
+    """What a kind is made of: four functions, of which the last two are for kinds that the parent cannot settle alone.
+
+    check       reference -> gold, what `settle` compares with; ValueError with a sentence if the reference is broken
+    find        response -> the text in it that is judged, or None if there is none: that is "no_answer". Equal texts
+                for the same problem are judged once, so it should leave out what does not count
+    settle      (text, gold) -> the verdict, or None where a worker must decide. In the trainer's process: its time is
+                linear in the text, nothing of the text is executed, and no number grows without bound
+    deliberate  (text, reference) -> [reward, reason], where `settle` gave None. In a worker of sandbox.py, which has
+                imported `packages` before its walls went up: a module-level function of this file, that takes and
+                gives what JSON can say, and imports those packages itself when called
+    packages    the names of the packages that `deliberate` needs
+    evaluates   `deliberate` may run the text as code (`eval`): each call gets a fresh process, and a weak sandbox is
+                refused as for code
+    converse    for kinds that need more than one call: (text, gold, all_or_nothing) -> a generator that yields jobs,
+                is sent their outcomes, and returns the verdict
+    """
+
+    check: Callable[[Any], Any]
+    find: Callable[[str], str | None]
+    settle: Callable[[str, Any], Verdict | None]
+    deliberate: Callable[[str, Any], list] | None = None
+    packages: tuple[str, ...] = ()
+    evaluates: bool = False
+    converse: Callable[[str, Any, bool], Generator[Call | Program, Outcome, Verdict]] | None = None
+
+
 KINDS = {
-    "countdown": (check_countdown, judge_countdown),
-    "math": (check_math, judge_math),
+    "countdown": Family(check_countdown, find_countdown, settle_countdown),
+    "math": Family(check_math, find_math, settle_math),
 }
 
 
-def verify(kind: str, response: str, reference: Any) -> Verdict:
-    """The reward of one response. Never raises on what a model wrote, whatever the text.
+def verify(kind: str, response: str, reference: Any, **options: Any) -> Verdict:
+    """The reward of one response: a batch of one, with the options of `verify_batch`.
 
+    Never raises on what a model wrote, whatever the text.
     Raises ValueError on the caller's mistakes: an unknown kind, a broken reference, a response that is no text.
     """
     _check_kind(kind)
     _check_response(response)
-    check, judge = KINDS[kind]
-    return judge(response, check(reference))
+    KINDS[kind].check(reference)
+    return verify_batch([(kind, response, reference)], **options)[0]
 
 
 def _check_kind(kind: Any) -> None:
@@ -340,10 +371,9 @@ def verify_batch(
     """`verify` for many (kind, response, reference), in order. N rollouts repeat themselves: each distinct one is
     judged once.
 
-    Two items are the same if their kind and response are equal and their reference is the same object, so hand in
+    Two items are the same if their kind and answer are equal and their reference is the same object, so hand in
     one reference per problem, as `load_problems` gives it. `workers` and `timeout_s` are for kinds judged in worker
-    processes: how many, and the seconds one judgement may take. No kind is yet: both kinds are bounded by
-    construction and judged in the calling process, and the two arguments are checked but change nothing.
+    processes: how many, and the seconds one judgement may take.
     Raises ValueError as `verify` does, with the position of the item.
     """
     if workers is not None and (not isinstance(workers, int) or workers < 1):
@@ -353,22 +383,22 @@ def verify_batch(
 
     # The list keeps every reference alive: the id of one that is gone could return on another.
     items = list(items)
-    golds, judged, verdicts = {}, {}, []
+    golds, judged, keys = {}, {}, []
     for position, (kind, response, reference) in enumerate(items):
         try:
             _check_kind(kind)
             _check_response(response)
-            check, judge = KINDS[kind]
             problem = kind, id(reference)
             if problem not in golds:
-                golds[problem] = check(reference)
+                golds[problem] = KINDS[kind].check(reference)
         except ValueError as error:
             raise ValueError(f"item {position}: {error}") from None
-        key = problem, response
+        answer = KINDS[kind].find(response)
+        key = problem, answer
         if key not in judged:
-            judged[key] = judge(response, golds[problem])
-        verdicts.append(judged[key])
-    return verdicts
+            judged[key] = NO_ANSWER if answer is None else KINDS[kind].settle(answer, golds[problem])
+        keys.append(key)
+    return [judged[key] for key in keys]
 
 
 # ------------------------------------------------------------------------------------------ loading
@@ -417,8 +447,7 @@ def _read_problem(line: bytes) -> Problem:
     problem = Problem(**record)
     _check_prompt(problem.prompt)
     _check_kind(problem.kind)
-    check, _ = KINDS[problem.kind]
-    check(problem.reference)
+    KINDS[problem.kind].check(problem.reference)
     return problem
 
 

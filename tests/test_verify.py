@@ -672,8 +672,8 @@ def test_batch_does_not_mix_problems():
 
 def test_batch_judges_each_distinct_response_once(monkeypatch):
     """Mistake: the work done once per rollout, of which there are N = 512, instead of once per distinct rollout."""
-    calls = {"check": 0, "judge": 0}
-    check, judge = KINDS["math"]
+    calls = {"check": 0, "settle": 0}
+    math = KINDS["math"]
 
     def counted(name, function):
         def call(*args):
@@ -682,9 +682,10 @@ def test_batch_judges_each_distinct_response_once(monkeypatch):
 
         return call
 
-    monkeypatch.setitem(module.KINDS, "math", (counted("check", check), counted("judge", judge)))
+    counting = math._replace(check=counted("check", math.check), settle=counted("settle", math.settle))
+    monkeypatch.setitem(module.KINDS, "math", counting)
     verify_batch([("math", response, "5") for response in ["\\boxed{5}", "\\boxed{6}"] * 256])
-    assert calls == {"check": 1, "judge": 2}
+    assert calls == {"check": 1, "settle": 2}
 
 
 @pytest.mark.parametrize("arguments", [{"workers": 0}, {"workers": -1}, {"workers": 1.5}, {"timeout_s": 0}])
