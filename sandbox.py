@@ -94,20 +94,20 @@ class Call:
     evaluates: bool = False
 
 
-# A program's standard input, or {"fn_name": str, "args": a list of `encode`d values}.
+# A program's standard input, or {"fn_name": str, "args": a list of `encode`d values, "kwargs": a dict of them}.
 Test = str | dict[str, Any]
 
 
 class Tested(NamedTuple):
     """How one test of a program ended.
 
-    status     value
-    ok         the standard output as text; of a function, the returned value, `encode`d
-    error      None: an exception, or an exit status that is not 0
-    unparsed   None: the source does not compile
-    timeout    None
-    output     None: more output than MAX_OUTPUT
-    crashed    None: ended by a signal, or what it sent is no value
+    status     value (None for the others)
+    ok         the standard output as text; of a function what it returned, `encode`d, as JSON text that may be forged
+    error      an exception, or an exit status that is not 0: the output; of a function the exception's name
+    unparsed   the source does not compile
+    timeout    it took too long
+    output     it wrote more than MAX_OUTPUT
+    crashed    it was ended by a signal, or what it sent is no value
     """
 
     status: str
@@ -344,7 +344,9 @@ class Worker:
                 return Outcome("crashed")
         try:
             answer = _parse(reply)
-            return Outcome("ok", answer["value"]) if "value" in answer else Outcome("crashed")
+            if "error" in answer:
+                LOG.debug("%s raised %s", json.loads(request)[0], answer["error"])
+            return Outcome("ok", answer["value"])
         except (ValueError, TypeError, KeyError):
             return Outcome("crashed")
 
@@ -396,16 +398,11 @@ class Worker:
         code = self.exits[0]
         if status is not None:
             return Tested(status), None
-        if code:
-            return Tested({EXIT_UNPARSED: "unparsed"}.get(code, "error" if code > 0 else "crashed")), -code
-        if not called:
-            return Tested("ok", output.decode(errors="replace")), None
-        try:
-            value = _parse(output)
-            decode(value)
-            return Tested("ok", value), None
-        except (ValueError, TypeError, RecursionError, OverflowError):
-            return Tested("crashed"), None
+        if code < 0:
+            return Tested("crashed"), -code
+        if code == EXIT_UNPARSED:
+            return Tested("unparsed"), None
+        return Tested("error" if code else "ok", output.decode(errors="replace")), None
 
     def _collect(self, pipe: Any, deadline: float) -> Steps:
         """(The child's output until its end, the reason for which it was killed or None)."""
@@ -476,10 +473,7 @@ def _drain(pipe: Any, output: bytearray) -> bool:
 
 def _bytes_file(data: bytes) -> Any:
     """An open file that has these bytes and no name."""
-    if hasattr(os, "memfd_create"):
-        file = os.fdopen(os.memfd_create("job"), "w+b")
-    else:
-        file = tempfile.TemporaryFile()  # noqa: SIM115 (its user closes it)
+    file = os.fdopen(os.memfd_create("job"), "w+b") if hasattr(os, "memfd_create") else tempfile.TemporaryFile()  # noqa: SIM115
     file.write(data)
     file.flush()
     file.seek(0)
@@ -519,7 +513,7 @@ class Pool:
         self._idle: list[Worker] = []
         self._active: dict[Worker, _Active] = {}
         self._lock = threading.Lock()
-        self._owner = os.getpid()
+        self.owner = os.getpid()
 
     def __enter__(self) -> "Pool":
         return self
@@ -529,7 +523,7 @@ class Pool:
 
     def close(self) -> None:
         """End all worker processes. A fork of the trainer leaves its parent's alone."""
-        if self._owner == os.getpid():
+        if self.owner == os.getpid():
             for worker in [*self._idle, *self._active]:
                 worker.end()
             self._idle.clear()
@@ -541,7 +535,7 @@ class Pool:
 
         Raises WeakSandbox for model code where the walls are too low, RuntimeError where no worker can be started.
         """
-        if self._owner != os.getpid():
+        if self.owner != os.getpid():
             raise RuntimeError("a Pool belongs to the process that made it: make another one after a fork")
         if not self._lock.acquire(blocking=False):
             raise RuntimeError("a Pool runs one batch at a time: finish the first, or make another Pool")
@@ -897,18 +891,24 @@ def run_program(names: dict[str, Any], called: bool) -> int:
     try:
         exec(code, module.__dict__)
         if called:
-            value = _find_function(module, task["fn_name"])(*[decode(arg) for arg in task["args"]])
-            answer = json.dumps(encode(value)).encode()
-            with open(4, "wb") as file:
-                file.write(answer)
+            args, kwargs = [decode(arg) for arg in task["args"]], task.get("kwargs", {})
+            function = _find_function(module, task["fn_name"])
+            value = function(*args, **{key: decode(value) for key, value in kwargs.items()})
+            _give(json.dumps(encode(value)))
             return 0
     except SystemExit as error:
-        code = error.code
-        if called or not (code is None or code == 0):
+        if called or error.code not in (None, 0):
             return 1
-    except BaseException:
+    except BaseException as error:
+        if called:
+            _give(type(error).__name__[:100])
         return 1
     return _finish()
+
+
+def _give(text: str) -> None:
+    with open(4, "wb") as file:
+        file.write(text.encode())
 
 
 def _finish() -> int:

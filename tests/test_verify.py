@@ -521,7 +521,7 @@ HOSTILE = {
 }
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", ["countdown", "math"])
 @pytest.mark.parametrize("name", HOSTILE)
 def test_hostile_text_is_judged_in_bounded_time(kind, name):
     """Mistake: an exception, a quadratic scan or a giant number that one response stops a whole run with."""
@@ -532,7 +532,7 @@ def test_hostile_text_is_judged_in_bounded_time(kind, name):
     assert time.perf_counter() - start < 5
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", ["countdown", "math"])
 def test_never_raises_on_random_text(kind):
     """Mistake: an exception on some odd mix of bytes, digits and markup."""
     rng = random.Random(4)
