@@ -39,6 +39,7 @@ import ast
 import atexit
 import bisect
 import builtins
+import functools
 import json
 import math
 import operator
@@ -51,7 +52,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from sandbox import Call, Outcome, Pool, Program, Test, Tested, decode, encode
+from sandbox import Call, Outcome, Pool, Program, Result, Test, decode, encode
 
 # ---------------------------------------------------------------------------- problems and verdicts
 
@@ -199,67 +200,399 @@ def _value(postfix: list[int | str]) -> int | Fraction | None:
 MAX_EXPONENT = 1_000
 # The paper's longest response, 16,384 tokens, is below 100,000 characters: only runaway text is cut at this length.
 MAX_BOX_DISTANCE = 1_000_000
+MAX_DEPTH = 16
+MAX_PARTS = 64
+# A decimal stands for a number that is not whole if they agree to this share of it: 0.333333 for 1/3.
+TOLERANCE = Fraction(1, 10**6)
 
-_GROUPED = r"(?:[0-9]{1,3}(?:(?:,|\{,\}|,\\!|\\,)[0-9]{3})+|[0-9]+)"  # 1000 1,000 1{,}000 1,\!000 1\,000
+_GROUPED = r"(?:[0-9]{1,3}(?:(?:,[0-9]{3})+|(?:\ [0-9]{3})+)|[0-9]+)"  # 1000 1,000 1 000
 _ARGUMENT = rf"(?:\{{\s*[+-]?\s*{_GROUPED}\s*\}}|[0-9])"  # of \frac: {12}, or one bare digit
 _NUMBER = re.compile(
     rf"""(?P<sign>[+-]?)\s*
-    (?: \\[dtc]?frac\s*(?P<top>{_ARGUMENT})\s*(?P<bottom>{_ARGUMENT})
-      | (?P<over>{_GROUPED})\s*/\s*(?P<under>{_GROUPED})
-      | (?P<whole>{_GROUPED})?(?:\.(?P<decimals>[0-9]*))?
+    (?: (?:(?P<mixed>[0-9]+)\s*)?\\frac\s*(?P<top>{_ARGUMENT})\s*(?P<bottom>{_ARGUMENT})
+      | (?:(?P<plain_mixed>[0-9]+)\ +)?(?P<over>{_GROUPED})\s*/\s*(?P<under>{_GROUPED})
+      | (?P<lone>10)\s*\^\s*(?P<lone_power>[+-]?[0-9]|\{{\s*[+-]?[0-9]+\s*\}})
+      | (?P<whole>{_GROUPED})?(?:(?P<point>\.)(?P<decimals>[0-9]*)(?:\\overline\s*\{{(?P<again>[0-9]+)\}})?)?
         (?: [eE](?P<e>[+-]?[0-9]+)
-          | \s*(?:\*|\\times|\\cdot)\s*10\s*\^\s*(?P<power>[+-]?[0-9]+|\{{\s*[+-]?[0-9]+\s*\}}) )?
+          | \s*(?:\*|x|\\times|\\cdot)\s*10\s*\^\s*(?P<power>[+-]?[0-9]+|\{{\s*[+-]?[0-9]+\s*\}}) )?
     )
-    \s*(?P<percent>\\?%)?""",
+    \s*(?P<percent>%)?""",
     re.VERBOSE,
 )
 # Escaped braces and LaTeX's line break \\ are passed over, unless the break is a \boxed with its backslash doubled.
-_BRACE = re.compile(r"(?P<box>\\boxed\s*\{)|\\[{}]|\\\\(?!boxed)|(?P<open>\{)|(?P<close>\})")
+_BRACE = re.compile(r"(?P<box>\\(?:boxed|fbox)\s*\{)|\\[{}]|\\\\(?!boxed)|(?P<open>\{)|(?P<close>\})")
+_JOINED = re.compile(r"(?:[\s$.]|\\[()\[\],;]|\\q?quad)*(?:,|;|\\text\s*\{\s*,?\s*(?:and|or)\s*\}|,?\s*\b(?:and|or)\b)+"
+                     r"(?:[\s$]|\\[()\[\],;]|\\q?quad)*")  # fmt: skip
+_PERCENT_BEHIND = re.compile(r"[\s$]{0,8}(?:\\?%|(?:percent|pct)\b)")
 
 
-def check_math(reference: Any) -> Fraction:
-    """Return the number that the reference names; ValueError unless it is text that `read_number` reads."""
-    gold = read_number(reference) if isinstance(reference, str) else None
-    if gold is None:
+class Form(NamedTuple):
+    r"""A math answer as it was read.
+
+    kind         value                  mark
+    number       Fraction, or infinity  its unit
+    expression   -                      its unit        2\pi, x^2+1, \sqrt{5}
+    text         its words                              Evelyn
+    option       its letter                             \text{(C)}
+    base         its digits             the base        204_5
+    tuple        (Form, ...)            the brackets    (1,2), [0,1), a matrix and its rows
+    list         (Form, ...)            "" or "{}"      1,2 and {1,2}, x<1 or x>3, unions: the order does not count
+    chain        (Form, ...)            -               2+3=5: all of them are claimed
+    relation     -                      -               x-2y=3, y\ge x
+    """
+
+    kind: str
+    text: str
+    value: Any = None
+    mark: str = ""
+    name: str = ""  # x, of x=5
+    source: str = ""  # x=5
+    rounded: bool = False  # written as a decimal
+
+
+def check_math(reference: Any) -> Form:
+    """Return the reference as it reads; ValueError unless it is text that `read_math` reads."""
+    gold = read_math(reference) if isinstance(reference, str) else None
+    if gold is None or "\\boxed" in reference:
         raise ValueError(
-            "a math reference is text naming one number, such as 12, -3/4, \\frac{1}{2}, 0.5, 1,000, 50% or 6.02e23, "
-            f"without a box; got {_shown(reference)}"
+            "a math reference is the text of one answer, such as 12, \\frac{1}{2}, (1,2], x^2+1 or \\text{(C)}, "
+            f"without a box and of at most {MAX_ANSWER} characters; got {_shown(reference)}"
         )
-    return gold
+    return gold.value[-1] if gold.kind == "chain" else gold
 
 
 def find_math(response: str) -> str | None:
-    """What stands in the last balanced box."""
+    """What stands in the last balanced box, joined with the boxes that an "and" or a comma ties to it."""
     return _last_box(_after_thinking(response))
 
 
-def settle_math(answer: str, gold: Fraction) -> Verdict | None:
-    """Is the answer exactly the gold number, in whatever form? See `read_number`."""
-    number = read_number(answer)
-    if number is None:
+def settle_math(answer: str, gold: Form, science: bool = False) -> Verdict | None:
+    r"""Is the answer the gold? None where that takes algebra. The rules, for all that follows:
+
+    Forms   What is drawn alike is read alike: spacing, \left, \dfrac, \mathrm, $, a full stop. x=5 and f(x)=5 answer
+            for 5, 5=5 does, 3=5 does not: every side that is no name must be right. 50% is 0.5 and never 50.
+            3\frac12 is 7/2. A list has no order, and names instead of one where both sides have them; tuples,
+            intervals and matrices have both order and brackets. \pm is two answers. x>5 is (5,\infty).
+    Numbers Exact fractions. A decimal may stand for a number that is not whole: see TOLERANCE, which is relative.
+    Units   One that is missing is understood. Two that are known must be of one dimension, and are converted.
+    Text    Letter case, articles and end marks do not count. An option is its letter: C, (C), C. and (C) 12.
+    """
+    form = read_math(answer)
+    if form is None:
         return UNPARSED
-    return CORRECT if number == gold else WRONG
+    same = _same(gold, form, _undecided, science)
+    if same is None:
+        return None if _tame(form.text) else UNPARSED
+    return CORRECT if same else _wrong(gold, form)
+
+
+def deliberate_math(answer: str, reference: str) -> list:
+    """`settle_math`, with algebra where it takes algebra. In a worker: math-verify can hang on what a model wrote."""
+    return _deliberate(answer, reference, False)
+
+
+def _deliberate(answer: str, reference: str, science: bool) -> list:
+    gold, form = check_math(reference), read_math(answer)
+    try:
+        same = form is not None and _same(gold, form, _algebra, science)
+    except ArithmeticError:
+        return list(UNPARSED)
+    return list(CORRECT if same else _wrong(gold, form))
+
+
+def _wrong(gold: Form, answer: Form) -> Verdict:
+    return UNPARSED if answer.kind == "text" and gold.kind not in ("text", "option", "list") else WRONG
+
+
+# What is drawn alike. In this order; `text` is at most MAX_ANSWER long, so none of these can take long.
+_TIDY = [(re.compile(pattern), new) for pattern, new in [
+    (r"[\s\u00a0]+", " "),
+    (r"\\f?boxed\s*\{([^{}]*)\}", r"\1"),
+    (r"\\(?:left|right|middle|[bB]igg?[lr]?|displaystyle|textstyle|limits|rm|bf|it)(?![A-Za-z])|\\right\.", ""),
+    (r"(?<=[0-9])(?:\{,\}|,\\! ?|\\,)(?=[0-9]{3}(?![0-9]))", ""),
+    (r"(?<!\\)\\[,;:> !]|~|\\q?quad(?=x)|\\(?:q?quad|enspace|thinspace)(?![A-Za-z])", " "),
+    (r"\\[dtc]frac(?![A-Za-z])", r"\\frac"),
+    (r"\\(?:math(?:rm|bf|it|sf|tt|cal)|text(?:bf|it|rm|sf|tt|normal|up)|mbox|hbox|emph|operatorname\*?|boldsymbol)"
+     r"(?=\s*\{)", r"\\text"),
+    (r"\\\$|\\[()]|\\\[|\\\]|\$|[€£¥₹]|\\(?:pounds|euro)(?![A-Za-z])", ""),
+    (r"\\%|\\text\s*\{\s*\\?(?:%|percent(?:age)?|pct)\s*\}|(?<=[0-9}])\s*\b(?:percent(?:age)?|pct)\b", "%"),
+    (r"\\text\s*\{\s*(thousand|million|billion|trillion)\b", r" \1 \\text{"),
+    (r"\\text\s*\{\s*\}", ""),
+    (r"\^\s*(?:\{\s*\\circ\s*\}|\\circ)|\\degrees?(?![A-Za-z])|°", r"\\text{ degree}"),
+    (r"\\text\s*\{\s*(?:,?\s*and|,?\s*or|,)\s*\}|,?\s*(?:(?<![A-Za-z])|(?<=\W))\b(?:and|or)\b(?=\s|\()|(?<=\))or(?=\()",
+     ","),
+    (r"\\leq(?:slant)?(?![A-Za-z])|<=|≤", r"\\le "),
+    (r"\\geq(?:slant)?(?![A-Za-z])|>=|≥", r"\\ge "),
+    (r"\\neq?(?![A-Za-z])|!=|≠", r"\\ne "),
+    (r"\\lt(?![A-Za-z])", "<"),
+    (r"\\gt(?![A-Za-z])", ">"),
+    (r"\\(?:approx|simeq|sim)(?![A-Za-z])|≈", r"\\approx "),
+    (r"\\(?:emptyset|varnothing)(?![A-Za-z])|∅", r"\\{\\}"),
+    (r"\\langle(?![A-Za-z])", "("),
+    (r"\\rangle(?![A-Za-z])", ")"),
+    (r"\\l[vV]ert(?![A-Za-z])|\\r[vV]ert(?![A-Za-z])|\\[vm]id(?![A-Za-z])", "|"),
+    (r"\\(?:mathbb|Bbb)\s*\{?\s*R\s*\}?|ℝ", r"(-\\infty,\\infty)"),
+    (r"(?<![0-9A-Za-z.}])\+\s*\\infty", r"\\infty"),
+    (r"\\text\s*\{\s*e\s*\}", "e"),
+]]  # fmt: skip
+_DRAWN = str.maketrans({"−": "-", "–": "-", "×": "\\times ", "÷": "/", "·": "\\cdot ", "⋅": "\\cdot ", "π": "\\pi ",
+                        "∞": "\\infty ", "√": "\\sqrt ", "±": "\\pm ", "∪": "\\cup ", "∩": "\\cap ", "∈": "\\in ",
+                        "²": "^2", "³": "^3", "µ": "μ", "\u2009": " ", "\u202f": " ", "′": "'"})  # fmt: skip
+_SYMBOL = re.compile(r"\\[A-Za-z]+|\\.|.", re.DOTALL)
+_OPENS = frozenset(["(", "[", "{", "\\{", "\\begin", "\\lfloor", "\\lceil"])
+_CLOSES = frozenset([")", "]", "}", "\\}", "\\end", "\\rfloor", "\\rceil"])
+_RELATIONS = frozenset(["=", "<", ">", "\\le", "\\ge", "\\ne", "\\approx", "\\in", "\\equiv"])
+_FLIPPED = {"<": ">", ">": "<", "\\le": "\\ge", "\\ge": "\\le"}
+
+
+def read_math(text: str) -> Form | None:
+    """The answer that a text is; None if there is none, or it is too long, too deep or not balanced."""
+    if len(text) > MAX_ANSWER:
+        return None
+    text = text.translate(_DRAWN)
+    if "\\begin" not in text:
+        text = text.replace("\\\\", "\\")
+    for pattern, new in _TIDY:
+        text = pattern.sub(new, text)
+    depth = deepest = 0
+    for symbol in _SYMBOL.findall(text):
+        depth += (symbol in _OPENS) - (symbol in _CLOSES)
+        deepest = max(deepest, depth)
+        if depth < 0:
+            return None
+    return _read(text) if depth == 0 and deepest <= MAX_DEPTH else None
+
+
+def _read(text: str) -> Form | None:
+    text = text.strip(" ,;:").rstrip(". ")
+    while text.startswith("{") and _spans(text):
+        text = text[1:-1].strip(" ")
+    if not text:
+        return None
+    number = _quantity(text)
+    # A number without a value, such as 1/0 or 1e999999999, is nothing else either.
+    if number is not None or _NUMBER.fullmatch(text):
+        return number
+    parts, found = _split(text, {";"})
+    if found:
+        grouped = [f"({part})" if len(parts) <= MAX_PARTS and _split(part, {","})[1] else part for part in parts]
+        return _list(text, grouped)
+    for separators in ({","}, {"\\cup"}):
+        parts, found = _split(text, separators)
+        if found:
+            return _list(text, parts)
+    if _EITHER.search(text):
+        signs = {"\\pm": "+-", "\\mp": "-+"}
+        both = [_EITHER.sub(lambda sign, i=i: signs[sign[0]][i], text).removeprefix("+") for i in (0, 1)]
+        return _list(text, both)
+    sides, relations = _split(text, _RELATIONS)
+    if relations:
+        return _relation(text, sides, relations)
+    return _bracketed(text) or _leaf(text)
+
+
+def _split(text: str, separators: frozenset[str] | set[str]) -> tuple[list[str], list[str]]:
+    """The pieces between separators that stand outside of all brackets, and those separators."""
+    pieces, found, depth, start, at = [], [], 0, 0, 0
+    for symbol in _SYMBOL.findall(text):
+        depth += (symbol in _OPENS) - (symbol in _CLOSES)
+        if depth == 0 and symbol in separators:
+            pieces.append(text[start:at])
+            found.append(symbol)
+            start = at + len(symbol)
+        at += len(symbol)
+    return [*pieces, text[start:]], found
+
+
+def _spans(text: str) -> bool:
+    """Does the first bracket close with the last symbol?"""
+    depth, symbols = 0, _SYMBOL.findall(text)
+    for position, symbol in enumerate(symbols, 1):
+        depth += (symbol in _OPENS) - (symbol in _CLOSES)
+        if depth == 0:
+            return position == len(symbols) and position > 1
+    return False
+
+
+def _list(text: str, parts: list[str], mark: str = "") -> Form | None:
+    if len(parts) > MAX_PARTS:
+        return None
+    forms = []
+    for part in parts:
+        form = _read(part)
+        if form is None:
+            if part.strip(" ."):
+                return None
+        elif form.kind == "list" and not form.mark:
+            forms += form.value
+        else:
+            forms.append(form)
+    return forms[0] if len(forms) == 1 and not mark else Form("list", _key(text), tuple(forms), mark)
+
+
+_EITHER = re.compile(r"\\(?:pm|mp)(?![A-Za-z])")
+_ARGUMENTS = re.compile(r"(?<=[A-Za-z}'])\([^()]*\)|_\{[^{}]*\}|_[A-Za-z0-9]|'")
+_NAME = re.compile(r"(?=.*[A-Za-z])(?:\\?[A-Za-z]|\\[|]|[|(){}, :])+")
+
+
+def _is_name(text: str) -> bool:
+    r"""x, f(x), S_n, \angle ABC, |AB|, (p,q), \frac{NO}{BO}: what can be asked for, with no number or sign in it."""
+    return _NAME.fullmatch(_ARGUMENTS.sub("", text).strip()) is not None
+
+
+def _relation(text: str, sides: list[str], relations: list[str]) -> Form | None:
+    if all(relation in ("=", "\\approx", "\\in") for relation in relations):
+        name = _key(sides[0]) if _is_name(sides[0]) else ""
+        stated = [side for side in sides if not _is_name(side)]
+        if "\\approx" in relations:
+            exact = [side for side in sides[: relations.index("\\approx") + 1] if not _is_name(side)]
+            stated = exact or stated
+        if (
+            not name
+            and len(sides) == 2
+            and len(stated) == 2
+            and re.search(r"(?<![\\A-Za-z])[A-Za-z]", _UPRIGHT.sub("", text))
+        ):
+            return Form("relation", _key(text))
+        forms = [_read(side) for side in (stated or sides[-1:])[: MAX_PARTS + 1]]
+        if None in forms or len(forms) > MAX_PARTS:
+            return None
+        if len(forms) > 1:
+            return Form("chain", _key(text), tuple(forms), name=name)
+        return forms[0]._replace(name=name, source=_key(text))
+    names = [side for side in sides if _is_name(side)]
+    if len(names) == 1 and all(relation in _FLIPPED for relation in relations):
+        interval = _interval(sides, relations, names[0])
+        if interval is not None:
+            return interval._replace(name=_key(names[0]), source=_key(text))
+    return Form("relation", _key(text))
+
+
+def _interval(sides: list[str], relations: list[str], name: str) -> Form | None:
+    """x>5 and 5<x as (5,∞), 1<x≤2 as (1,2]."""
+    if len(sides) == 2:
+        bound = sides[1] if sides[0] == name else sides[0]
+        relation = relations[0] if sides[0] == name else _FLIPPED[relations[0]]
+        low, high = (bound, "\\infty") if relation in (">", "\\ge") else ("-\\infty", bound)
+        opens = "[" if relation == "\\ge" else "("
+        closes = "]" if relation == "\\le" else ")"
+    elif len(sides) == 3 and sides[1] == name and len({relation in ("<", "\\le") for relation in relations}) == 1:
+        low, high = sides[0], sides[2]
+        if relations[0] in (">", "\\ge"):
+            low, high, relations = high, low, relations[::-1]
+        opens = "[" if relations[0] in ("\\le", "\\ge") else "("
+        closes = "]" if relations[1] in ("\\le", "\\ge") else ")"
+    else:
+        return None
+    return _bracketed(f"{opens}{low.strip()},{high.strip()}{closes}")
+
+
+_MATRIX = re.compile(r"\\begin\{(?:[pbB]?matrix|smallmatrix|array)\}(?:\{[lcr| ]*\})?(.*)\\end\{[A-Za-z]+\}", re.DOTALL)
+
+
+def _bracketed(text: str) -> Form | None:
+    opened, closed = text[0], text[-1]
+    if opened in "([" and closed in ")]" and _spans(text):
+        inner = text[1:-1].strip()
+        for separators in ({";"}, {","}):
+            parts, found = _split(inner, separators)
+            if found:
+                return _tuple(text, parts, opened + closed)
+        return _bracketed(inner) if inner.startswith("\\begin") else _read(inner) if opened + closed == "()" else None
+    if text.startswith("\\{") and text.endswith("\\}") and _spans(text) and "|" not in text and ":" not in text:
+        inner = text[2:-2].strip()
+        return _list(text, _split(inner, {";"} if ";" in inner else {","})[0], "{}")
+    matrix = _MATRIX.fullmatch(text)
+    if matrix and "\\begin" not in matrix[1]:
+        rows = [row for row in _split(matrix[1], {"\\\\"})[0] if row.strip()]
+        return _tuple(text, [f"({row.replace('&', ',')})" if "&" in row else row for row in rows], "matrix")
+    return None
+
+
+def _tuple(text: str, parts: list[str], mark: str) -> Form | None:
+    forms = [_read(part) for part in parts[: MAX_PARTS + 1]]
+    return None if None in forms or len(forms) > MAX_PARTS else Form("tuple", _key(text), tuple(forms), mark)
+
+
+_UPRIGHT = re.compile(r"\\text\s*\{([^{}]*)\}")
+_MAGNITUDES = {"thousand": 3, "million": 6, "billion": 9, "trillion": 12}
+_MAGNITUDE = re.compile(r"(thousand|million|billion|trillion)\b")
+_BASE = re.compile(
+    r"([0-9A-Za-z]*[0-9][0-9A-Za-z]*)\s*_\s*(?:\{\s*(?:\\text\s*\{)?\s*([0-9A-Za-z]+)[\s})]*\}|([0-9]+))"
+)
+_OPTION = re.compile(r"\(([A-J])\).*|([A-J])(?:[).:].*)?")
+_UNIT_BEHIND = re.compile(
+    r"((?:\s*(?:\\cdot|/)?\s*\\text\s*\{[^{}]*\}(?:\s*\^\s*(?:\{\s*-?[0-9]+\s*\}|-?[0-9]))?)+)\s*$"
+)
+
+
+def _quantity(text: str) -> Form | None:
+    """A number, alone or with a unit behind it."""
+    read = read_number(text)
+    if read is not None:
+        return Form("number", _key(text), read, rounded="." in text)
+    if text in ("\\infty", "-\\infty"):
+        return Form("number", text, math.inf if text == "\\infty" else -math.inf)
+    match = _NUMBER.match(text)
+    unit = text[match.end() :].strip() if match and match.end() else ""
+    magnitude = _MAGNITUDE.match(unit)
+    if magnitude:
+        text = f"{text[: match.end()].strip()}*10^{{{_MAGNITUDES[magnitude[1]]}}}{unit[magnitude.end() :]}"
+        return _quantity(text)
+    if not unit or unit[0] in "+-*,;=<>(^_" or read_unit(unit) is None:
+        return None
+    read = read_number(text[: match.end()].strip())
+    return None if read is None else Form("number", _key(text), read, unit, rounded="." in match[0])
+
+
+def _leaf(text: str) -> Form | None:
+    base = _BASE.fullmatch(text)
+    if base:
+        return Form("base", _key(text), base[1], base[2] or base[3])
+    words = _UPRIGHT.sub(r"\1", text).strip()
+    option = _OPTION.fullmatch(words)
+    if option and (option[1] or len(words) == 1 or words[1:2] in ").:"):
+        return Form("option", _key(text), option[1] or option[2])
+    plain = re.sub(r"[\s'’\"“”.,:;!?()/-]+", " ", words).strip()
+    # Three letters and less are a product, such as abc, unless they stand upright.
+    if re.fullmatch(r"[^\W\d_]+(?: [^\W\d_]+)*", plain) and (
+        len(plain) > 3 or words != text or plain.casefold() in ("yes", "no", "odd")
+    ):
+        return Form("text", _key(text), _words(text))
+    unit = _UNIT_BEHIND.search(text)
+    if unit and unit.start():
+        form = _read(text[: unit.start()])
+        return form._replace(mark=unit[1].strip()) if form and form.kind in ("number", "expression") else form
+    return Form("expression", _key(text), rounded=re.search(r"[0-9]\.[0-9]", text) is not None)
+
+
+def _key(text: str) -> str:
+    """The text without what does not show: equal keys are equal answers."""
+    text = _UPRIGHT.sub(r" \1 ", text)
+    text = re.sub(r"(?<![A-Za-z\\])\\(frac|sqrt)\s*([0-9])(?![0-9.])", r"\\\1{\2}", text)
+    text = re.sub(r"(\\frac\{[0-9]\})\s*([0-9A-Za-z])", r"\1{\2}", text)
+    text = re.sub(r"\s+", " ", text).strip(" .")
+    return re.sub(r" (?![A-Za-z0-9])|(?<![A-Za-z0-9]) |(?<=[0-9]) (?=[A-Za-z])|(?<=[A-Za-z]) (?=[0-9])", "", text)
+
+
+def _words(text: str) -> str:
+    words = re.findall(r"[^\W_]+", _UPRIGHT.sub(r" \1 ", text).casefold())
+    return " ".join(word for word in words if word not in ("a", "an", "the") or len(words) == 1)
 
 
 def read_number(text: str) -> Fraction | None:
     r"""The exact value of one number, plain or LaTeX, or None if the text is anything else.
 
-    Integers, decimals (0.5, .5, 5.), fractions of integers (3/4, \frac{3}{4}, \dfrac, \tfrac, and \frac34 of two
-    digits), scientific notation (6.02e23, 6.02 \times 10^{23}) with |exponent| <= 1,000, each with an optional sign,
-    with thousands in groups of three, and inside $...$ or not. Percent is part of the value: 50% = 0.5 = 1/2, and
-    50 is not 50%. A mixed number is refused, as 1\frac{1}{2} also reads as a product. So is x/0.
+    Integers, decimals (0.5, .5, 5., 0.\overline{3}), fractions of integers (3/4, \frac{3}{4}, and \frac34 of two
+    digits), mixed numbers (1 1/2, 1\frac{1}{2}: one and a half), scientific notation (6.02e23, 6.02 \times 10^{23})
+    with |exponent| <= 1,000, each with an optional sign and with thousands in groups of three. Percent is part of the
+    value: 50% = 0.5 = 1/2, and 50 is not 50%. x/0 is no number.
     """
-    text = text.strip()
-    if len(text) > MAX_ANSWER:
-        return None
-    text = text.translate(_PLAIN_OPERATORS)
-    if text.startswith("$") and text.endswith("$"):
-        text = text[1:-1].strip()
     match = _NUMBER.fullmatch(text)
     if match is None:
         return None
     over, under = match["top"] or match["over"], match["bottom"] or match["under"]
-    value = _ratio(over, under) if over else _decimal(match)
+    value = _ratio(match["mixed"] or match["plain_mixed"] or "0", over, under) if over else _decimal(match)
     if value is None:
         return None
     if match["sign"] == "-":
@@ -267,47 +600,425 @@ def read_number(text: str) -> Fraction | None:
     return value / 100 if match["percent"] else value
 
 
-def _ratio(over: str, under: str) -> Fraction | None:
+def _ratio(whole: str, over: str, under: str) -> Fraction | None:
     denominator = _integer(under)
-    return Fraction(_integer(over), denominator) if denominator else None
+    return _integer(whole) + Fraction(_integer(over), denominator) if denominator else None
 
 
 def _decimal(match: re.Match[str]) -> Fraction | None:
-    decimals = match["decimals"] or ""
-    digits = (match["whole"] or "") + decimals
-    exponent = _integer(match["e"] or match["power"] or "0")
+    decimals, again = match["decimals"] or "", match["again"] or ""
+    digits = (match["lone"] and "1") or (match["whole"] or "") + decimals
+    exponent = _integer(match["e"] or match["power"] or match["lone_power"] or "0")
     # Without the bound, 1e999999999 would be computed to its last digit.
-    if not digits or abs(exponent) > MAX_EXPONENT:
+    if not digits + again or abs(exponent) > MAX_EXPONENT:
         return None
-    return Fraction(_integer(digits)) * Fraction(10) ** (exponent - len(decimals))
+    repeated = Fraction(int(again), 10 ** len(again) - 1) if again else 0
+    return (_integer(digits or "0") + repeated) * Fraction(10) ** (exponent - len(decimals))
 
 
 def _integer(text: str) -> int:
     return int(re.sub(r"[^0-9-]", "", text))
 
 
+def _undecided(gold: Form, answer: Form) -> None:
+    return None
+
+
+Judge = Callable[[Form, Form], bool | None]
+
+
+def _same(gold: Form, answer: Form, judge: Judge, science: bool) -> bool | None:
+    """Is the answer the gold? `judge` is asked where it takes algebra; its None is handed on."""
+    if gold.text == answer.text and not gold.mark and not answer.mark:
+        return True
+    if answer.kind == "chain":
+        return _all(_same(gold, side, judge, science) for side in answer.value)
+    if gold.kind == "text":
+        return gold.value == _words(answer.text)
+    if gold.kind == "option":
+        option = _OPTION.fullmatch(answer.text.upper() if science else answer.text)
+        return option is not None and gold.value == (option[1] or option[2])
+    if "list" in (gold.kind, answer.kind):
+        return _same_lists(gold, answer, judge, science)
+    if gold.kind == answer.kind == "tuple":
+        if gold.mark != answer.mark or len(gold.value) != len(answer.value):
+            return False
+        return _all(_same(*pair, judge, science) for pair in zip(gold.value, answer.value, strict=True))
+    if gold.kind == answer.kind == "number":
+        # 2h is a product as likely as two hours: a lone letter that is not upright is a unit only beside a unit.
+        if not science and "" in (gold.mark, answer.mark) and len(gold.mark + answer.mark) == 1:
+            return False
+        return _same_numbers(gold, answer, science)
+    if "base" in (gold.kind, answer.kind):
+        bases = {form.mark for form in (gold, answer) if form.kind == "base"}
+        digits = [form.value if form.kind == "base" else form.text for form in (gold, answer)]
+        return len(bases) == 1 and digits[0] == digits[1]
+    if answer.kind in ("text", "option") or {gold.kind, answer.kind} <= {"number", "tuple"}:
+        return False
+    return judge(gold, answer) if _comparable(gold.mark, answer.mark) else False
+
+
+def _same_lists(gold: Form, answer: Form, judge: Judge, science: bool) -> bool | None:
+    golds, answers = ((form.value if form.kind in ("list", "tuple") else (form,)) for form in (gold, answer))
+    if "expression" in (gold.kind, answer.kind) or "relation" in (gold.kind, answer.kind):
+        return judge(gold, answer)
+    # 1000,99 and 1,22 are decimals where the other is a number: a list could not be right.
+    if "number" in (gold.kind, answer.kind) and re.fullmatch(
+        r"-?[0-9]+,[0-9]+", (gold.text, answer.text)[gold.kind == "number"]
+    ):
+        gold, answer = (
+            _quantity(form.text.replace(",", ".")) if form.kind == "list" else form for form in (gold, answer)
+        )
+        return _same_numbers(gold, answer, science)
+    names = [[form.name for form in forms] for forms in (golds, answers)]
+    distinct = [len(set(some)) == len(some) > 1 and all(some) for some in names]
+    if all(distinct) and set(names[0]) == set(names[1]):
+        answers = tuple(answers[names[1].index(name)] for name in names[0])
+    elif "tuple" not in (gold.kind, answer.kind) and distinct[0] == distinct[1]:
+        matches = [[_same(one, other, judge, science) for other in answers] for one in golds]
+        return _all(_any(line) for line in [*matches, *zip(*matches, strict=True)]) if matches else not answers
+    elif "tuple" in (gold.kind, answer.kind) and (answer.mark not in ("", "()") or gold.mark not in ("", "()")):
+        return False
+    if len(golds) != len(answers):
+        return False
+    return _all(_same(*pair, judge, science) for pair in zip(golds, answers, strict=True))
+
+
+def _all(values: Iterable[bool | None]) -> bool | None:
+    values = list(values)
+    return False if False in values else None if None in values else True
+
+
+def _any(values: Iterable[bool | None]) -> bool | None:
+    values = list(values)
+    return True if True in values else None if None in values else False
+
+
+def _same_numbers(gold: Form, answer: Form, science: bool) -> bool:
+    a, b = gold.value, answer.value
+    if gold.mark and answer.mark:
+        units = read_unit(gold.mark), read_unit(answer.mark)
+        if None not in units and all(unit.known for unit in units):
+            if units[0].dimension != units[1].dimension:
+                return False
+            a, b = a * units[0].scale, b * units[1].scale
+    if a == b or math.inf in (abs(a), abs(b)) or not (gold.rounded or answer.rounded):
+        return a == b
+    if science and gold.rounded and _rounds_to(b, a, gold):
+        return True
+    return gold.value.denominator != 1 and abs(a - b) <= TOLERANCE * abs(a)
+
+
+def _comparable(gold: str, answer: str) -> bool:
+    """Could quantities in these units be equal? Only numbers are converted: 2\\pi cm is not 20\\pi mm here."""
+    units = read_unit(gold) if gold else None, read_unit(answer) if answer else None
+    return None in units or not all(unit.known for unit in units) or units[0][:2] == units[1][:2]
+
+
+_TOWER = re.compile(
+    r"\^\s*(?:\{[^{}]*\^|[A-Za-z0-9\\]+\s*\^|\{[^{}]*\{[^{}]*\^)|\*\*|\^\s*\(|\^\s*\{?\s*[-+]?\s*[0-9]{5}"
+)
+_HUGE = re.compile(r"(?<![_^0-9])[0-9]+ [0-9]|[0-9]{5}\s*!|[)}\]!]\s*!|[0-9]{400}|(?<![A-Za-z])[eE][+-]?[0-9]{4}")
+MAX_ALGEBRA = 400
+
+
+def _tame(text: str) -> bool:
+    """May algebra be tried? Not on towers of powers, huge exponents and factorials, long text: they can hang. Nor on
+    numbers side by side, which would be multiplied."""
+    return len(text) <= MAX_ALGEBRA and not _TOWER.search(text) and not _HUGE.search(text)
+
+
+def _algebra(gold: Form, answer: Form) -> bool:
+    """Are two expressions or relations equal? By their values where they have any, else as math-verify sees it.
+
+    Raises ArithmeticError if the answer cannot be read. Only in a worker.
+    """
+    related = "relation" in (gold.kind, answer.kind)
+    left, right = _parsed(gold, related), _parsed(answer, related)
+    if right is None:
+        raise ArithmeticError("unreadable")
+    if left is None:
+        return False
+    same = _agree(left, right, gold.rounded or answer.rounded)
+    if same is None:
+        import math_verify
+
+        same = math_verify.verify(left, right, allow_set_relation_comp=True, timeout_seconds=None)
+    if not same and gold.name != answer.name and gold.name and answer.name:
+        same = _agree(_parsed(gold, True), _parsed(answer, True), False)
+    return bool(same)
+
+
+def _parsed(form: Form, related: bool) -> Any:
+    """The form as a sympy object, which must never be shown: its repr can hang. None if math-verify cannot read it."""
+    import math_verify
+
+    text = form.source if form.source and related else form.text
+    if not _tame(text):
+        raise ArithmeticError("too large")
+    config = [math_verify.LatexExtractionConfig()]
+    found = math_verify.parse(f"${text}$", config, fallback_mode="no_fallback", parsing_timeout=None)
+    return found[0] if found else None
+
+
+def _agree(left: Any, right: Any, rounded: bool) -> bool | None:
+    """Do two sympy objects agree at points of both signs for their variables? None where that cannot tell.
+
+    Expressions agree if their values do, to 20 digits of 30, or to TOLERANCE if one of them is written as a decimal.
+    Equations and inequalities agree if what they compare with 0 differs by a constant factor, negative if they point
+    in opposite directions.
+    """
+    import sympy
+
+    try:
+        if isinstance(left, sympy.core.relational.Relational) and isinstance(right, sympy.core.relational.Relational):
+            turned = left.reversed.rel_op == right.rel_op
+            if left.rel_op != right.rel_op and not turned:
+                return False
+            a, b = left.lhs - left.rhs, right.lhs - right.rhs
+            ratios = _values(a / b, a / b)
+            if ratios is None:
+                return None
+            firsts = [ratio for ratio, _ in ratios]
+            constant = all(abs(ratio - firsts[0]) <= abs(firsts[0]) * 1e-20 for ratio in firsts) and firsts[0] != 0
+            if left.rel_op in ("==", "!="):
+                return bool(constant)
+            return bool(constant and (firsts[0] > 0) == (left.rel_op == right.rel_op))
+        if not (isinstance(left, sympy.Expr) and isinstance(right, sympy.Expr)):
+            return None
+        values = _values(left, right)
+        if values is None:
+            return None
+        share = float(TOLERANCE) if rounded and not left.is_Integer else 1e-20
+        agree = [abs(a - b) <= share * max(abs(a), abs(b)) or max(abs(a), abs(b)) < 1e-100 for a, b in values]
+        return bool(agree[0]) if len({bool(one) for one in agree}) == 1 else None if agree[0] else False
+    except (TypeError, ValueError, AttributeError, NotImplementedError, RecursionError, ArithmeticError):
+        return None
+
+
+def _values(left: Any, right: Any) -> list | None:
+    """Both values at four points of the variables, two of them negative; at one if there are none. None if without."""
+    import sympy
+
+    symbols, values = sorted(left.free_symbols | right.free_symbols, key=str), []
+    for step in (1, 2, -1, -2):
+        point = {
+            symbol: sympy.I
+            if symbol.name == "i"
+            else sympy.Rational((7919 * i + 104729 * step) % 97 + 3, (11 + i) * step)
+            for i, symbol in enumerate(symbols, 1)
+        }
+        pair = tuple(sympy.N(side.doit().subs(point), 30, maxn=200) for side in (left, right))
+        if not all(value.is_number and value.is_finite for value in pair):
+            return None
+        values.append(pair)
+        if not symbols:
+            break
+    return values
+
+
 def _last_box(text: str) -> str | None:
     r"""What stands in the \boxed{...} that closes last, braces balanced; None if there is none.
 
     Of nested boxes that is the outer one. A box that is never closed, as in a truncated response, is no box.
+    Boxes tied together by commas, "and" or "or" are one list: naming several answers is no way to hedge.
     Only the last MAX_BOX_DISTANCE characters are read.
     """
     text = text[-MAX_BOX_DISTANCE:]
-    first = text.find("\\boxed")
+    first = text.find("box")
     if first < 0:
         return None
-    opened, box = [], None
-    for match in _BRACE.finditer(text, first):
+    opened, boxes = [], []
+    for match in _BRACE.finditer(text, max(first - 3, 0)):
         brace = match.lastgroup
         if brace == "box":
-            opened.append(match.end())
+            opened.append((match.start(), match.end()))
         elif brace == "open":
             opened.append(None)
         elif brace == "close" and opened:
             start = opened.pop()
             if start is not None:
-                box = start, match.start()
-    return None if box is None else text[slice(*box)]
+                while boxes and boxes[-1][0] > start[0]:
+                    boxes.pop()
+                boxes.append((*start, match.start()))
+    if not boxes:
+        return None
+    start, inner, end = boxes.pop()
+    answer = text[inner:end]
+    if _PERCENT_BEHIND.match(text, end + 1):
+        answer += "\\%"
+    # A tie is short, so that its pattern is never tried on a long text.
+    while boxes and start - boxes[-1][2] < 60 and _JOINED.fullmatch(text, boxes[-1][2] + 1, start):
+        if len(answer) > MAX_ANSWER:
+            break
+        start, inner, end = boxes.pop()
+        answer = f"{text[inner:end]}, {answer}"
+    return answer
+
+
+# ------------------------------------------------------------------------------------------ science
+
+
+def check_science(reference: Any) -> Form:
+    """Return the reference as it reads; ValueError unless it is the text of one short answer."""
+    gold = read_math(_formula(reference)) if isinstance(reference, str) else None
+    if gold is None or "\\boxed" in reference:
+        raise ValueError(
+            "a science reference is the text of one short answer or an option letter, such as 9.8 m/s^2, 2.5e-3 mol, B "
+            f"or nitrogen, without a box and of at most {MAX_ANSWER} characters; got {_shown(reference)}"
+        )
+    return gold.value[-1] if gold.kind == "chain" else gold
+
+
+def settle_science(answer: str, gold: Form) -> Verdict | None:
+    r"""The rules of `settle_math`, and three more.
+
+    A number that rounds to a decimal gold of three or more digits is right: 8.314 for 8.31, not 8.32 and not 8.3.
+    An option's letter case does not count. How a formula is set does not: CO_2, \ce{CO2}, \text{CO}_2 and CO2.
+    """
+    return settle_math(_formula(answer), gold, science=True)
+
+
+def deliberate_science(answer: str, reference: str) -> list:
+    """`settle_science`, with algebra where it takes algebra. In a worker."""
+    return _deliberate(_formula(answer), _formula(reference), True)
+
+
+# A formula as text: its letters are upright and never a product.
+_CHEMISTRY = re.compile(r"\\ce\s*\{([^{}]*)\}")
+_SUBSCRIPT = re.compile(r"(?<=[A-Z])([a-z]?)\}?\s*_\s*(?:\{([0-9]+)\}|([0-9]))")
+
+
+def _formula(text: str) -> str:
+    if len(text) > MAX_ANSWER:
+        return text
+    text = text.translate(str.maketrans("₀₁₂₃₄₅₆₇₈₉", "0123456789"))
+    text = _CHEMISTRY.sub(r"\1", text)
+    return text
+
+
+def _rounds_to(value: Fraction, gold: Fraction, form: Form) -> bool:
+    """Is the gold this value, rounded to the gold's own three or more digits?"""
+    digits = re.match(r"-?[0-9,]*\.[0-9]*", form.text)
+    figures = len(digits[0].replace(",", "").replace(".", "").lstrip("-0")) if digits else 0
+    if figures < 3 or not gold:
+        return False
+    exponent = math.floor(math.log10(abs(gold)))
+    step = Fraction(10) ** (exponent - figures + 1)
+    return abs(value - gold) <= step / 2
+
+
+class Unit(NamedTuple):
+    """1 of this unit is `scale` of the base units in `dimension`, (name, power) by name; or it is only a word."""
+
+    dimension: tuple[tuple[str, int], ...]
+    known: bool
+    scale: Fraction = Fraction(1)
+
+
+_BASE_UNITS = frozenset(
+    ["m", "kg", "s", "A", "K", "mol", "cd", "degree", "celsius", "$", "euro", "pound", "yuan", "bit"]
+)
+# Exact by definition (SI 2019; the international inch, pound, calorie and atmosphere).
+_DERIVED = {
+    "g": "0.001 kg", "t": "1000 kg", "N": "kg m s^-2", "J": "N m", "W": "J s^-1", "Pa": "N m^-2", "Hz": "s^-1",
+    "C": "A s", "V": "J C^-1", "Ω": "V A^-1", "F": "C V^-1", "T": "kg A^-1 s^-2", "Wb": "T m^2", "H": "Wb A^-1",
+    "S": "A V^-1", "L": "0.001 m^3", "l": "L", "M": "mol L^-1", "eV": "1.602176634e-19 J", "cal": "4.184 J",
+    "min": "60 s", "h": "3600 s", "hr": "h", "day": "86400 s", "week": "7 day", "year": "365.25 day", "yr": "year",
+    "atm": "101325 Pa", "bar": "100000 Pa", "mmHg": "133.322387415 Pa", "torr": "101325/760 Pa", "Torr": "torr",
+    "Å": "1e-10 m", "in": "0.0254 m", "inch": "in", "ft": "12 in", "foot": "ft", "feet": "ft", "yd": "3 ft",
+    "yard": "yd", "mi": "5280 ft", "mile": "mi", "lb": "0.45359237 kg", "Wh": "3600 J", "kph": "km h^-1",
+    "mph": "mi h^-1", "ml": "mL", "cc": "cm^3", "sec": "s", "byte": "8 bit", "Bq": "s^-1", "Gy": "J kg^-1",
+    "meter": "m", "metre": "m", "second": "s", "minute": "min", "hour": "h", "gram": "g", "tonne": "t",
+    "newton": "N", "joule": "J", "watt": "W", "pascal": "Pa", "hertz": "Hz", "coulomb": "C", "volt": "V", "ohm": "Ω",
+    "farad": "F", "tesla": "T", "weber": "Wb", "henry": "H", "liter": "L", "litre": "L", "mole": "mol",
+    "kelvin": "K", "ampere": "A", "amp": "A", "calorie": "cal", "electronvolt": "eV", "angstrom": "Å",
+    "atmosphere": "atm", "deg": "degree", "°": "degree", "dollar": "$", "cent": "0.01 $", "RMB": "yuan",
+}  # fmt: skip
+_PREFIXES = {"f": "1e-15", "p": "1e-12", "n": "1e-9", "μ": "1e-6", "u": "1e-6", "m": "0.001", "c": "0.01", "d": "0.1",
+             "k": "1000", "M": "1e6", "G": "1e9", "T": "1e12", "femto": "1e-15", "pico": "1e-12", "nano": "1e-9",
+             "micro": "1e-6", "milli": "0.001", "centi": "0.01", "deci": "0.1", "kilo": "1000", "mega": "1e6",
+             "giga": "1e9", "tera": "1e12"}  # fmt: skip
+_PREFIXED = frozenset(
+    re.findall(
+        r"\S+",
+        "m s g N J W Pa Hz C V Ω F T Wb H L l M eV cal bar mol A K meter metre second gram newton joule watt pascal "
+        "hertz coulomb volt ohm farad liter litre mole electronvolt calorie Wh bit byte Bq Gy",
+    )
+)
+_UNIT_TOKEN = re.compile(r"\^\s*\{?\s*(-?[0-9])\s*\}?|([A-Za-zμΩÅ$]+)|([/()])|[\s*.]+")
+
+
+@functools.lru_cache(maxsize=4096)
+def read_unit(text: str) -> Unit | None:
+    r"""The unit that a text names: m/s^2, \text{ cm}^2, km h^{-1}, miles per hour, square meters. None if it is none.
+
+    Words that are no unit here (apples, ways) are a unit that is compared with nothing. Temperatures in °C and °F are
+    units of their own, as their zero is another one. Degrees are never radians.
+    """
+    plain = _UPRIGHT.sub(r" \1 ", text).replace("\\cdot", " ").replace("\\mu", "μ").replace("\\Omega", "Ω")
+    plain = re.sub(r"\bdegrees?\s*(?:C\b|celsius)", "celsius", plain, flags=re.IGNORECASE)
+    plain = re.sub(r"\b(?:square|sq\.?)\s+([a-z]+)|([a-z]+)\s+squared", r"\1\2^2", plain)
+    plain = re.sub(r"\bcubic\s+([a-z]+)|([a-z]+)\s+cubed", r"\1\2^3", plain)
+    plain = re.sub(r"\bper\b", "/", plain)
+    unit = _known_unit(plain)
+    if unit is None and re.fullmatch(
+        r"[A-Za-z'()-]{3,}(?:[\s,]+[A-Za-z'()-]+)*\.?(?:\s*\^\s*\{?[23]\}?)?", plain.strip()
+    ):
+        words = plain.strip().casefold()
+        if not re.match(r"(?:sin|cos|tan|log|sqrt|exp|times|over|plus|minus|pi|x|and|or|mod)\b", words):
+            return Unit(((words, 1),), known=False)
+    if unit is None and "\\text" in text and plain.strip() and not re.search(r"[0-9=<>]", plain):
+        return Unit(((plain.strip().casefold(), 1),), known=False)
+    return unit
+
+
+def _known_unit(text: str) -> Unit | None:
+    """A product of units of the tables. What follows a "/" is all below it: J/mol K is J/(mol K)."""
+    factors, below, at = [], 1, 0
+    for match in _UNIT_TOKEN.finditer(text):
+        if match.start() != at:
+            return None
+        at = match.end()
+        power, name, mark = match.groups()
+        if name:
+            factors.append([_named_unit(name), below])
+            if factors[-1][0] is None:
+                return None
+        elif power:
+            if not factors:
+                return None
+            factors[-1][1] *= int(power)
+        elif mark == "/":
+            below = -1
+    if at != len(text) or not factors:
+        return None
+    scale, powers = Fraction(1), {}
+    for unit, power in factors:
+        scale *= unit.scale**power
+        for base, count in unit.dimension:
+            powers[base] = powers.get(base, 0) + count * power
+    return Unit(tuple(sorted(item for item in powers.items() if item[1])), True, scale)
+
+
+def _named_unit(name: str) -> Unit | None:
+    for spelled in (name, name.casefold()) if len(name) > 3 else (name,):
+        for singular in (
+            (spelled, spelled.removesuffix("s"), spelled.removesuffix("es")) if len(name) > 3 else (spelled,)
+        ):
+            if singular in _BASE_UNITS:
+                return Unit(((singular, 1),), True)
+            if singular in _DERIVED:
+                factor, _, rest = f"1 {_DERIVED[singular]}".removeprefix(
+                    "1 " * _DERIVED[singular][0].isdigit()
+                ).partition(" ")
+                known = _known_unit(rest)
+                return known._replace(scale=known.scale * Fraction(factor))
+            for prefix, factor in _PREFIXES.items():
+                if singular.startswith(prefix) and singular[len(prefix) :] in _PREFIXED:
+                    known = _named_unit(singular[len(prefix) :])
+                    return known._replace(scale=known.scale * Fraction(factor))
+    return None
 
 
 # --------------------------------------------------------------------------------------------- code
@@ -449,7 +1160,7 @@ def converse_code(source: str, gold: Code, all_or_nothing: bool) -> Generator[Ca
     if gold.check is not None:
         return (yield from _converse_check(source, gold, all_or_nothing))
 
-    def go_on(index: int, tested: Tested) -> bool:
+    def go_on(index: int, tested: Result) -> bool:
         return tested.status != "unparsed" and not (all_or_nothing and not _passes(gold, index, tested))
 
     outcome = yield Program(source, gold.tests, go_on=go_on)
@@ -467,7 +1178,7 @@ def _code_verdict(passed: int, total: int, statuses: set[str], all_or_nothing: b
     return Verdict(0.0, next((status for status in ("unparsed", "timeout", "crashed") if status in statuses), "wrong"))
 
 
-def _passes(gold: Code, index: int, tested: Tested) -> bool:
+def _passes(gold: Code, index: int, tested: Result) -> bool:
     if tested.status != "ok":
         return False
     if gold.entry_point is None:
@@ -737,7 +1448,8 @@ class Family(NamedTuple):
 
 KINDS = {
     "countdown": Family(check_countdown, find_countdown, settle_countdown),
-    "math": Family(check_math, find_math, settle_math),
+    "math": Family(check_math, find_math, settle_math, deliberate_math, ("math_verify",)),
+    "science": Family(check_science, find_math, settle_science, deliberate_science, ("math_verify",)),
     "code": Family(check_code, find_code, settle_code, converse=converse_code),
 }
 

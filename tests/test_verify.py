@@ -311,8 +311,8 @@ def test_math_correct(gold, answer):
         ("1e-1000", "0"),
         ("50", "50%"),
         ("50%", "50"),
-        ("1/3", "0.333333333333333333"),
-        ("0.1", "0.1000000000000000055511151231257827"),
+        ("1/3", "0.33333"),
+        ("0.1", "0.100001"),
         ("9007199254740993", "9007199254740992"),
         ("1e23", "99999999999999991611392"),
         ("5", "-5"),
@@ -331,61 +331,52 @@ def test_math_wrong(gold, answer):
     assert reason("math", f"\\boxed{{{answer}}}", gold) == "wrong"
 
 
-NOT_NUMBERS = ["", " ", "3=5", "x=5", "x", "5,", "1,00", "1,0000", "1000,000", ",500", "1 000", "1 2", "5 or 6", "5;6"]
-NOT_NUMBERS += ["1\\frac{1}{2}", "3\\frac12", "1 1/2", "\\frac123", "\\frac{1}{0}", "1/0", "0/0", "\\frac{1}", "1/2/3"]
-NOT_NUMBERS += [
-    "1/-2",
-    "1.5/2",
-    "--5",
-    "+-5",
-    "5-",
-    "1+1",
-    "2*3",
-    "2^3",
-    "10^3",
-    "10^{3}",
-    "1.2.3",
-    ".",
-    "-",
-    "$",
-    "$$",
+NO_ANSWERS = ["", " ", "1 2", "5 6", "4 \\boxed{5}", "\\frac{1}{0}", "1/0", "0/0", "-", "$", "$$", ".", "%", "1e1001"]
+NO_ANSWERS += [
+    "1e-1001",
+    "1e999999999",
+    "0e999999999",
+    "1\\times10^{1001}",
+    "five",
+    "\\text{five}",
+    "True",
+    "the answer",
 ]
-NOT_NUMBERS += ["%", "e5", ".e5", "5e", "5e1.5", "1e1001", "1e-1001", "1e999999999", "0e999999999", "inf", "nan", "١٢"]
-NOT_NUMBERS += [
-    "５",
-    "²",
-    "½",
-    "1_000",
-    "0x10",
-    "\\text{5}",
-    "5\\text{ cm}",
-    "5^\\circ",
-    "\\$5",
-    "$5",
-    "(5)",
-    "{5}",
-    "\\{5\\}",
-]
-NOT_NUMBERS += [
-    "\\boxed{5}",
-    "5\x00",
-    "\x005",
-    "\ud800",
-    "5\ud800",
+NO_ANSWERS += [
     "9**9**9",
     "(10^{9})!",
-    "\\sqrt{25}",
-    "5\\\\",
-    "True",
+    "10^{9^9}",
+    "2^{2^{2^{2}}}",
+    "1 \\times 10^{9^9}",
+    "10^{100000}",
+    "100000!",
+    "3!!",
 ]
-NOT_NUMBERS += ["1 \\times 10^{9^9}", "1\\times10^{1001}", "1 \\times 10", "\\infty", "\\frac{\\frac12}{3}", "5%%"]
+NO_ANSWERS += [
+    "5\x00 6",
+    "{5",
+    "5}",
+    "(5",
+    "5)",
+    "(5]]",
+    "[" * 17 + "5" + "]" * 17,
+    ",".join("5" * 65),
+    "9" * 401 + "x",
+]
 
 
-@pytest.mark.parametrize("answer", NOT_NUMBERS)
+@pytest.mark.parametrize("answer", [a for a in NO_ANSWERS if a.count("{") == a.count("}")])
 def test_math_unparsed(answer):
-    """Mistake: a box that is no single number rescued by a number inside it or before it."""
-    assert reason("math", f"The answer is 5. \\boxed{{5}} or rather \\boxed{{{answer}}} = 5", "5") == "unparsed"
-    assert read_number(answer) is None
+    """Mistake: a box that is no answer rescued by a number inside it or before it."""
+    assert reason("math", f"The answer is 5. \\boxed{{5}}. Rather, \\boxed{{{answer}}} = 5", "5") == "unparsed"
+
+
+@pytest.mark.parametrize(
+    "answer", ["5 or 6", "5;6", "1,00", "1,0000", "6,", "1.2.3", "1+1", "--6", "(6)", "\\{6\\}", "5^2"]
+)
+def test_math_another_answer(answer):
+    """Mistake: an answer that reads well and is another one called unparsed, or rewarded for a part of it."""
+    assert reason("math", f"\\boxed{{{answer}}}", "5") == "wrong"
 
 
 @pytest.mark.parametrize(
@@ -407,7 +398,12 @@ def test_math_unparsed(answer):
         ("\\{ \\boxed{5}", "correct"),
         ("\\text{so \\boxed{5}}", "correct"),
         ("\\boxed{5} {}", "correct"),
-        ("\\boxed{\\boxed{5}}", "unparsed"),
+        ("\\boxed{\\boxed{5}}", "correct"),
+        ("\\fbox{5}", "correct"),
+        ("\\boxed{4}, \\boxed{5}", "wrong"),
+        ("\\boxed{4} and $\\boxed{5}$", "wrong"),
+        ("\\boxed{4} \\text{ or } \\boxed{5}", "wrong"),
+        ("\\boxed{4}. Or so I thought: \\boxed{5}", "correct"),
         ("\\boxed{4 \\boxed{5}}", "unparsed"),
         ("\\boxed{4 \\boxed{5}", "correct"),
         ("\\boxed{5\\}}", "unparsed"),
@@ -592,14 +588,14 @@ def test_unknown_kind(kind):
 
 
 BROKEN_REFERENCES = [
-    ("math", 2, "text naming one number"),
-    ("math", None, "text naming one number"),
-    ("math", "", "text naming one number"),
-    ("math", "x", "text naming one number"),
+    ("math", 2, "the text of one answer"),
+    ("math", None, "the text of one answer"),
+    ("math", "", "the text of one answer"),
+    ("math", "(1", "the text of one answer"),
     ("math", "\\boxed{2}", "without a box"),
-    ("math", "1/0", "text naming one number"),
-    ("math", "1e1001", "text naming one number"),
-    ("math", "9" * (MAX_ANSWER + 1), "text naming one number"),
+    ("math", "1/0", "the text of one answer"),
+    ("math", "1e1001", "the text of one answer"),
+    ("math", "9" * (MAX_ANSWER + 1), "the text of one answer"),
     ("countdown", "24", "a countdown reference is"),
     ("countdown", [], "a countdown reference is"),
     ("countdown", {"numbers": [1]}, "a countdown reference is"),
@@ -753,8 +749,8 @@ def test_load_problems(tmp_path):
         (json.dumps(GOOD | {"prompt": [{"role": "user"}]}), "a chat message is"),
         (json.dumps(GOOD | {"prompt": [{"role": "user", "content": None}]}), "a chat message is"),
         (json.dumps(GOOD | {"prompt": [{"role": "user", "content": "a", "name": "b"}]}), "a chat message is"),
-        (json.dumps(GOOD | {"reference": 2}), "text naming one number"),
-        (json.dumps(GOOD | {"reference": "two"}), "text naming one number"),
+        (json.dumps(GOOD | {"reference": 2}), "the text of one answer"),
+        (json.dumps(GOOD | {"reference": "1/0"}), "the text of one answer"),
         (json.dumps(GOOD | {"kind": "countdown"}), "a countdown reference is"),
         (json.dumps(GOOD | {"kind": "countdown", "reference": {"numbers": [1.5], "target": 1}}), "must be integers"),
         (
