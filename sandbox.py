@@ -98,7 +98,7 @@ class Call:
 Test = str | dict[str, Any]
 
 
-class Tested(NamedTuple):
+class Result(NamedTuple):
     """How one test of a program ended.
 
     status     value (None for the others)
@@ -116,7 +116,7 @@ class Tested(NamedTuple):
 
 @dataclass(frozen=True)
 class Program:
-    """Untrusted code, run once per test in a fresh process. Its outcome's value is a list of `Tested`, in order.
+    """Untrusted code, run once per test in a fresh process. Its outcome's value is a list of `Result`, in order.
 
     `go_on`, called in the trainer after each test with its index and result, says whether to run the next one.
     """
@@ -125,7 +125,7 @@ class Program:
     tests: list[Test]
     test_s: float = 6.0
     memory: int = 1536 * MiB
-    go_on: Callable[[int, Tested], bool] | None = None
+    go_on: Callable[[int, Result], bool] | None = None
 
 
 class Outcome(NamedTuple):
@@ -219,6 +219,10 @@ class KeeperDied(Exception):
     """The keeper is gone, or does not do as told."""
 
 
+class NotStarted(KeeperDied):
+    """It went before its walls were up."""
+
+
 class Worker:
     """One keeper, and the child that it has at the time. Every method that waits is a generator of `Wait`s."""
 
@@ -232,6 +236,7 @@ class Worker:
         self.buffer = bytearray()
         self.child: socket.socket | None = None
         self.calls = 0
+        self.lost = False
         self.control, theirs = socket.socketpair()
         with theirs:
             command = [sys.executable, "-P", "-s", "-B", os.path.abspath(__file__), str(theirs.fileno())]
@@ -259,7 +264,7 @@ class Worker:
         self.process.wait()
 
     def start(self) -> Steps:
-        """Wait until the keeper's walls are up; RuntimeError with its own words if they never are."""
+        """Wait until the keeper's walls are up."""
         deadline = time.monotonic() + START_S
         try:
             while self.level is None:
@@ -267,7 +272,7 @@ class Worker:
         except KeeperDied as error:
             os.set_blocking(self.process.stderr.fileno(), False)
             words = (self.process.stderr.read() or b"")[-2_000:].decode(errors="replace")
-            raise RuntimeError(f"a worker process did not start ({error}): {words}") from None
+            raise NotStarted(f"{error}: {words}") from None
         LOG.debug("keeper %s of %s: level %s, %s", self.process.pid, self.kind, self.level, self.walls)
 
     def load(self, packages: Iterable[str], required: bool) -> Steps:
@@ -289,12 +294,16 @@ class Worker:
         self._send(order, fds)
 
     def kill(self) -> Steps:
-        """Kill the child and wait for its end; one that no longer listens takes its keeper with it."""
+        """Kill the child and wait for its end. Where that is not heard of, the whole session goes."""
         self._drop_child()
-        self._send({"kill": True})
-        deadline = time.monotonic() + KILL_S
-        while not self.exits:
-            yield from self._receive(deadline)
+        try:
+            self._send({"kill": True})
+            deadline = time.monotonic() + KILL_S
+            while not self.exits:
+                yield from self._receive(deadline)
+        except KeeperDied:
+            os.killpg(self.process.pid, signal.SIGKILL)
+            self.lost = True
 
     def call(self, job: Call, deadline: float) -> Steps:
         """One call, from one child to the next where that may be: its outcome."""
@@ -306,7 +315,7 @@ class Worker:
             if self.child is None:
                 self._fork_child(deadline)
             reply = yield from self._ask(request, deadline)
-            if reply is None or job.evaluates:
+            if job.evaluates or reply is None or reply.status == "crashed":
                 yield from self._retire_child()
             if reply is not None:
                 return reply
@@ -363,7 +372,7 @@ class Worker:
         """All tests of a program, each within its own limit and all within the deadline."""
         results = []
         for index, test in enumerate(job.tests):
-            tested = Tested("timeout")
+            tested = Result("timeout")
             until = min(time.monotonic() + job.test_s, deadline)
             # SIGKILL from elsewhere says nothing about the program: once more.
             for _ in range(2):
@@ -372,6 +381,8 @@ class Worker:
                     if signalled != signal.SIGKILL:
                         break
             results.append(tested)
+            if self.lost and len(results) < len(job.tests) and time.monotonic() < deadline:
+                raise KeeperDied("it did not kill")
             if job.go_on is not None and not job.go_on(index, tested):
                 break
         return Outcome("ok", results)
@@ -395,14 +406,14 @@ class Worker:
         with open(ours, "rb", buffering=0) as pipe:
             os.set_blocking(ours, False)
             output, status = yield from self._collect(pipe, deadline)
-        code = self.exits[0]
         if status is not None:
-            return Tested(status), None
+            return Result(status), None
+        code = self.exits[0]
         if code < 0:
-            return Tested("crashed"), -code
+            return Result("crashed"), -code
         if code == EXIT_UNPARSED:
-            return Tested("unparsed"), None
-        return Tested("error" if code else "ok", output.decode(errors="replace")), None
+            return Result("unparsed"), None
+        return Result("error" if code else "ok", output.decode(errors="replace")), None
 
     def _collect(self, pipe: Any, deadline: float) -> Steps:
         """(The child's output until its end, the reason for which it was killed or None)."""
@@ -494,14 +505,20 @@ def default_workers() -> int:
     return max(1, min(16, cores // int(ranks if ranks.isdigit() and int(ranks) else 1)))
 
 
-class _Active(NamedTuple):
-    """A job under way: its place in the caller's order, and what it waits for."""
+@dataclass
+class _Task:
+    """A job under way: its place in the caller's order, when its time is up (once it has begun), its second attempt."""
 
     index: int
     job: Call | Program
+    deadline: float | None = None
+    again: bool = False
+
+
+class _Active(NamedTuple):
+    task: _Task
     steps: Steps
     wait: Wait
-    attempt: int
 
 
 class Pool:
@@ -540,10 +557,13 @@ class Pool:
         if not self._lock.acquire(blocking=False):
             raise RuntimeError("a Pool runs one batch at a time: finish the first, or make another Pool")
         try:
-            queue, again = enumerate(jobs), deque()
+            queue, again = (_Task(index, job) for index, job in enumerate(jobs)), deque()
             while True:
-                while len(self._active) < self.workers and (task := _next(again, queue)) is not None:
-                    yield from self._step(self._begin(*task, timeout_s), again)
+                while len(self._active) < self.workers:
+                    task = again.popleft() if again else next(queue, None)
+                    if task is None:
+                        break
+                    yield from self._step(self._begin(task, timeout_s), again)
                 if not self._active and not again:
                     return
                 for worker in self._ready():
@@ -554,33 +574,34 @@ class Pool:
             self._active.clear()
             self._lock.release()
 
-    def _begin(self, index: int, job: Call | Program, attempt: int, timeout_s: float) -> Worker:
-        kind = "programs" if isinstance(job, Program) else "calls"
+    def _begin(self, task: _Task, timeout_s: float) -> Worker:
+        kind = "programs" if isinstance(task.job, Program) else "calls"
         worker = next((worker for worker in self._idle if worker.kind == kind), None)
         if worker is not None:
             self._idle.remove(worker)
-        if worker is not None and attempt > 0:
+        if worker is not None and task.again:
             # What ended the first keeper may have ended this one too.
             worker.end()
             worker = None
         worker = worker or Worker(kind)
-        steps = self._job(worker, job, timeout_s)
-        self._active[worker] = _Active(index, job, steps, ([], [], 0.0), attempt)
+        self._active[worker] = _Active(task, self._judge(worker, task, timeout_s), ([], [], 0.0))
         return worker
 
-    def _job(self, worker: Worker, job: Call | Program, timeout_s: float) -> Steps:
+    def _judge(self, worker: Worker, task: _Task, timeout_s: float) -> Steps:
+        """A job from the start of its worker, if need be, to its outcome. Its time runs from when all is there."""
+        job = task.job
         if worker.level is None:
             yield from worker.start()
             _log_level(worker)
-        if isinstance(job, Program):
+        if isinstance(job, Program) or job.evaluates:
             self._require(worker)
-            if "numpy" in job.source:
-                yield from worker.load(["numpy"], required=False)
-            return (yield from worker.program(job, time.monotonic() + timeout_s))
-        if job.evaluates:
-            self._require(worker)
-        yield from worker.load(job.packages, required=True)
-        return (yield from worker.call(job, time.monotonic() + timeout_s))
+        if isinstance(job, Call):
+            yield from worker.load(job.packages, required=True)
+        elif "numpy" in job.source:
+            yield from worker.load(["numpy"], required=False)
+        task.deadline = task.deadline or time.monotonic() + timeout_s
+        run = worker.program if isinstance(job, Program) else worker.call
+        return (yield from run(job, task.deadline))
 
     def _require(self, worker: Worker) -> None:
         if worker.level < REQUIRED_LEVEL and not self.allow_weak:
@@ -592,24 +613,31 @@ class Pool:
 
     def _step(self, worker: Worker, again: deque) -> Iterator[tuple[int, Outcome]]:
         """Take a job as far as it goes without waiting."""
-        active = self._active[worker]
+        active, outcome = self._active[worker], None
         try:
             self._active[worker] = active._replace(wait=next(active.steps))
             return
         except StopIteration as stop:
             outcome = stop.value
-            self._idle.append(worker)
+            if worker.lost:
+                worker.end()
+            else:
+                self._idle.append(worker)
         except KeeperDied as error:
-            # Whoever ended the keeper, an answer that had a fresh one and lost that too is judged by it.
             LOG.warning("worker %s was lost (%s)", worker.process.pid, error)
             worker.end()
-            outcome = Outcome("crashed")
-            if active.attempt == 0:
-                again.append((active.index, active.job, 1))
-                outcome = None
+            if not active.task.again:
+                # Whoever ended the keeper, this answer need not be to blame.
+                active.task.again = True
+                again.append(active.task)
+            elif isinstance(error, NotStarted):
+                del self._active[worker]
+                raise RuntimeError(f"no worker process can be started here: {error}") from None
+            else:
+                outcome = Outcome("crashed")
         del self._active[worker]
         if outcome is not None:
-            yield active.index, outcome
+            yield active.task.index, outcome
 
     def _ready(self) -> list[Worker]:
         """The workers that have something to do: those whose file or whose time has come. Waits for the first."""
@@ -632,13 +660,6 @@ class Pool:
                 select.select(reads, [], [], max(0.0, deadline - time.monotonic()))
             self._idle.append(worker)
         return self._idle[0].level, self._idle[0].walls
-
-
-def _next(again: deque, queue: Iterator) -> tuple[int, Call | Program, int] | None:
-    if again:
-        return again.popleft()
-    index, job = next(queue, (None, None))
-    return None if job is None else (index, job, 0)
 
 
 _logged = False

@@ -1,0 +1,1370 @@
+"""sandbox.py: hostile programs and calls, each beside innocent ones; then what must hold after all of them.
+
+A program that finds a way out prints "reached". Where nothing else is said, it must end with the listed status, within
+its limit and a second, and the innocent jobs that run before, beside and after it must not notice.
+
+Needs no root, but finds out more as root: then children have a user of their own. What needs root, Linux or one
+machine type says so in its skip.
+"""
+
+import contextlib
+import json
+import logging
+import math
+import os
+import platform
+import re
+import resource
+import signal
+import struct
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+import sandbox
+from sandbox import (
+    ABSENT,
+    AUDIT_ARCH,
+    REFUSED,
+    Call,
+    Outcome,
+    Pool,
+    Program,
+    Result,
+    WeakSandbox,
+    decode,
+    encode,
+    seccomp_filter,
+)
+
+ROOT = Path(sandbox.__file__).resolve().parent
+SECRET = "the-expected-output-73914"
+LIMIT_S = 1.0
+LINUX_ONLY = pytest.mark.skipif(sys.platform != "linux", reason="needs Linux")
+MARK = f"hostile-{os.getpid()}"
+
+
+@pytest.fixture(scope="module")
+def pool():
+    with Pool(2) as pool:
+        level, walls = pool.level()
+        if level < sandbox.REQUIRED_LEVEL:
+            pytest.skip(f"the walls of this machine reach level {level} only ({walls})")
+        yield pool
+
+
+def run(pool, *jobs, timeout_s=10.0):
+    outcomes = dict(pool.run(jobs, timeout_s))
+    return [outcomes[index] for index in range(len(jobs))]
+
+
+def output(pool, source, stdin="", **limits):
+    """(Status, standard output) of a program on one input."""
+    [outcome] = run(pool, Program(textwrap.dedent(source), [stdin], **limits))
+    assert outcome.status == "ok"
+    [tested] = outcome.value
+    return tested
+
+
+INNOCENT = Program("print(int(input()) + 1)", ["41", "1"])
+INNOCENT_VERDICT = Outcome("ok", [Result("ok", "42\n"), Result("ok", "2\n")])
+CHECK = Call("referee", ["assert f(1) == 2", "f", [["[[1], {}]", ["ok", "2"]]]])
+CHECK_VERDICT = Outcome("ok", {"passed": 1, "total": 1, "needs": []})
+
+# ------------------------------------------------------------------------------------ honest programs
+
+
+def test_a_program_reads_and_prints(pool):
+    """Mistake: walls so high, or a harness so odd, that honest programs fail."""
+    honest = {
+        "print(input()[::-1])": "cba\n",
+        "import sys; sys.stdout.write(sys.stdin.read())": "abc\ndef",
+        "import sys; print(sys.stdin.buffer.read())": "b'abc\\ndef'\n",
+        "import os; print(os.read(0, 2))": "b'ab'\n",
+        "print(open(0).readline())": "abc\n\n",
+        "import sys; sys.exit(print(1))": "1\n",
+        "if __name__ == '__main__': print(2)": "2\n",
+        "import atexit; atexit.register(lambda: print('end'))": "end\n",
+        "import threading; threading.Thread(target=lambda: print(input())).start()": "abc\n",
+        "import threading, sys; sys.setrecursionlimit(10**6); threading.stack_size(2**26)\n"
+        "def f(n): return n and 1 + f(n - 1)\n"
+        "t = threading.Thread(target=lambda: print(f(20000))); t.start(); t.join()": "20000\n",
+        "import sys\nsys.setrecursionlimit(10**6)\ndef f(n): return n and 1 + f(n - 1)\nprint(f(50000))": "50000\n",
+        "import asyncio\nasync def f(): return 3\nprint(asyncio.run(f()))": "3\n",
+        "import json, decimal, sqlite3, unittest, dataclasses, zoneinfo, tempfile, xml.dom.minidom; print(4)": "4\n",
+        "from dataclasses import dataclass\n@dataclass\nclass A: x: int\nprint(A(1))": "A(x=1)\n",
+        "import datetime; print(datetime.datetime(2000, 1, 1).strftime('%A'))": "Saturday\n",
+        "print(heappop([1, 2]), Counter('aa'), inf, List[int])": "1 Counter({'a': 2}) inf typing.List[int]\n",
+        "print(len(str(10**6000)))": "6001\n",
+        "import signal, os; signal.raise_signal(signal.SIGUSR1) if 0 else os.kill(os.getpid(), 0); print(5)": "5\n",
+        "print('\\u00e9\\U0001f600')": "é😀\n",
+        "import multiprocessing, concurrent.futures, subprocess, socket; print(6)": "6\n",
+        "from concurrent.futures import ThreadPoolExecutor as T\nprint(sum(T(8).map(abs, range(5))))": "10\n",
+    }
+    outcomes = run(pool, *(Program(source, ["abc\ndef"]) for source in honest))
+    assert dict(zip(honest, (outcome.value[0] for outcome in outcomes), strict=True)) == {
+        source: Result("ok", text) for source, text in honest.items()
+    }
+
+
+def test_numpy(pool):
+    """Mistake: a package that is installed and cannot be imported behind the walls."""
+    pytest.importorskip("numpy")
+    source = "import numpy as np; print(np.linalg.inv(np.eye(int(input())) * 2)[0, 0], np.random.rand(3).shape)"
+    assert output(pool, source, "3") == Result("ok", "0.5 (3,)\n")
+
+
+def test_a_function_takes_and_gives_values(pool):
+    """Mistake: a tuple that comes back as a list, or an argument that arrives as something else."""
+    values = [None, True, 3, -(10**5000), 2.5, math.inf, "é\ud800", [1, [2]], (1, (2,)), {1: (2,), "a": []}, {1, 2}]
+    values += [b"\x00\xff", 1 + 2j, {(1, 2): {3}}, "", []]
+    assert [decode(json.loads(json.dumps(encode(value)))) for value in values] == values
+    test = {"fn_name": "f", "args": [encode(value) for value in values], "kwargs": {"last": encode((1,))}}
+    sources = [
+        "def f(*args, last): return [*args, last]",
+        "class Solution:\n    def f(self, *args, last): return [*args, last]",
+    ]
+    for outcome in run(pool, *(Program(source, [test]) for source in sources)):
+        [tested] = outcome.value
+        assert tested.status == "ok"
+        assert decode(json.loads(tested.value)) == [*values, (1,)]
+
+
+@pytest.mark.parametrize(
+    ("source", "tested"),
+    [
+        ("x = (", Result("unparsed")),
+        ("return 1", Result("unparsed")),
+        ("print('\\x00')\x00", Result("unparsed")),
+        ("print('\ud800')", Result("unparsed")),
+        ("print(" + "(" * 5000 + "1" + ")" * 5000 + ")", Result("unparsed")),
+        ("x = " + "{" * 5000 + "}" * 5000, Result("unparsed")),
+        ("1 / 0", Result("error", "")),
+        ("print(1); 1 / 0", Result("error", "1\n")),
+        ("import sys; print(1); sys.exit(1)", Result("error", "1\n")),
+        ("import sys; print(1); sys.exit('no')", Result("error", "1\n")),
+        ("import sys; print(1); sys.exit(0)", Result("ok", "1\n")),
+        ("import sys; print(1); sys.exit(None)", Result("ok", "1\n")),
+        ("import os; print(1); os._exit(0)", Result("ok", "")),
+        ("import os; print(1, flush=True); os._exit(7)", Result("error", "1\n")),
+        ("import os; os.abort()", Result("crashed")),
+    ],
+)
+def test_how_a_program_ends(pool, source, tested):
+    """Mistake: an exit that is counted as success, or text that is no program counted as a failed one."""
+    got = output(pool, source)
+    assert got.status == tested.status
+    if tested.status == "ok":
+        assert got.value == tested.value
+
+
+@pytest.mark.parametrize(
+    ("source", "tested"),
+    [
+        ("def f(x): return x", Result("ok", "1")),
+        ("def f(x): raise KeyError(x)", Result("error", "KeyError")),
+        ("def g(x): return x", Result("error", "AttributeError")),
+        ("f = 3", Result("error", "AttributeError")),
+        ("def f(): return 1", Result("error", "TypeError")),
+        ("def f(x): exit(0)", Result("error", "")),
+        ("import sys\nsys.exit(0)\ndef f(x): return x", Result("error", "")),
+        ("def f(x): print('1' * 100); return x", Result("ok", "1")),
+        ("def f(x): return object()", Result("ok", '{"foreign": "object"}')),
+    ],
+)
+def test_how_a_function_ends(pool, source, tested):
+    """Mistake: what a function prints, or the way it leaves, taken for what it returns."""
+    [outcome] = run(pool, Program(source, [{"fn_name": "f", "args": [1]}]))
+    assert outcome.value == [tested]
+
+
+# ----------------------------------------------------------------------------------- hostile programs
+
+PREAMBLE = """
+import ctypes, os, signal, socket, sys, threading, time
+libc = ctypes.CDLL(None, use_errno=True)
+def refused(*attempts):
+    for attempt in attempts:
+        try:
+            result = attempt()
+        except (OSError, MemoryError, AttributeError, RuntimeError):
+            continue
+        # A raw call says -1.
+        if result != -1 or ctypes.get_errno() not in (1, 13, 38, 3, 25):
+            print("reached", result, ctypes.get_errno())
+    print("refused")
+"""
+REFUSED_ALL = {("ok", "refused\n")}
+
+# name: (what it would be a mistake to allow, the source after PREAMBLE, the ways in which it may end)
+HOSTILE = {
+    "fork bomb": (
+        "processes that multiply until the machine stands still",
+        """
+        refused(os.fork, os.forkpty, lambda: libc.fork(), lambda: libc.vfork())
+        while True: os.fork()
+        """,
+        {"error"},
+    ),
+    "raw clone": (
+        "a new process by a system call that is not named fork",
+        """
+        refused(lambda: libc.syscall(56, 17, 0, 0, 0, 0), lambda: libc.syscall(435, 0, 0))
+        """,
+        REFUSED_ALL,
+    ),
+    "daemon": (
+        "a process that leaves the session and outlives the trainer",
+        """
+        refused(os.setsid, lambda: os.setpgid(0, 0), os.fork)
+        """,
+        REFUSED_ALL,
+    ),
+    "shell": (
+        "another program in the place of this one",
+        """
+        import subprocess
+        refused(lambda: os.execv('/bin/sh', ['sh', '-c', 'echo reached']),
+            lambda: subprocess.run(['true']), lambda: os.posix_spawn('/bin/true', ['true'], {}))
+        """,
+        REFUSED_ALL,
+    ),
+    "memory hog": (
+        "memory taken until the kernel kills the trainer",
+        """
+        hold = []
+        while True: hold.append(bytearray(2**24))
+        """,
+        {"error", "timeout"},
+    ),
+    "memory at once": (
+        "the same in one piece",
+        """
+        x = bytearray(10**13)
+        """,
+        {"error"},
+    ),
+    "memory without touching": (
+        "address space without end",
+        """
+        import mmap
+        hold = [mmap.mmap(-1, 2**30) for _ in range(10**6)]
+        """,
+        {"error"},
+    ),
+    "endless loop": (
+        "a job that never ends",
+        """
+        while True: pass
+        """,
+        {"timeout"},
+    ),
+    "endless sleep": (
+        "a job that never ends, and takes no processor time",
+        """
+        time.sleep(1e6)
+        """,
+        {"timeout"},
+    ),
+    "endless thread": (
+        "a thread that goes on after the program's last line",
+        """
+        threading.Thread(target=time.sleep, args=(1e6,)).start()
+        """,
+        {"timeout"},
+    ),
+    "endless exit": (
+        "an exit function that never ends",
+        """
+        import atexit
+        atexit.register(time.sleep, 1e6)
+        """,
+        {"timeout"},
+    ),
+    "endless arithmetic": (
+        "a C loop that no signal handler interrupts",
+        """
+        9**9**9**9
+        """,
+        {"error", "timeout"},
+    ),
+    "endless factorial": (
+        "the same in another function",
+        """
+        import math
+        math.factorial(10**9)
+        """,
+        {"error", "timeout"},
+    ),
+    "endless match": (
+        "a regular expression that takes exponential time",
+        """
+        import re
+        re.match('(a*)*b', 'a' * 60)
+        """,
+        {"timeout"},
+    ),
+    "deaf to signals": (
+        "a process that ignores every signal it may ignore",
+        """
+        for s in set(signal.Signals) - {9, 19}:
+            signal.signal(s, signal.SIG_IGN)
+        while True: pass
+        """,
+        {"timeout"},
+    ),
+    "blocked signals": (
+        "signals held back instead of ignored",
+        """
+        signal.pthread_sigmask(signal.SIG_BLOCK, set(signal.Signals))
+        while True: pass
+        """,
+        {"timeout"},
+    ),
+    "stopped": (
+        "a process that stops itself and waits forever",
+        """
+        os.kill(os.getpid(), signal.SIGSTOP)
+        """,
+        {"timeout"},
+    ),
+    "killed": (
+        "its own violent end, which says nothing but that",
+        """
+        os.kill(os.getpid(), signal.SIGKILL)
+        """,
+        {"crashed"},
+    ),
+    "endless print": (
+        "output that fills the trainer's memory",
+        """
+        while True: print('x' * 10**6)
+        """,
+        {"output"},
+    ),
+    "endless error output": (
+        "the same on the other channel",
+        """
+        while True: print('x' * 10**6, file=sys.stderr)
+        """,
+        {"timeout"},
+    ),
+    "one long line": (
+        "the same in one write",
+        """
+        sys.stdout.write('x' * 9_000_000)
+        """,
+        {"output"},
+    ),
+    "closed output": (
+        "an end of file taken for the end of the process",
+        """
+        os.close(1); os.close(0); os.close(2)
+        while True: pass
+        """,
+        {"timeout"},
+    ),
+    "closed everything": (
+        "descriptors that the harness needs, closed under it",
+        """
+        os.closerange(0, 256)
+        """,
+        {"error", "ok"},
+    ),
+    "fake success": (
+        "an exit status of 0 taken for a passed test",
+        """
+        os._exit(0)
+        """,
+        {("ok", "")},
+    ),
+    "fake exit status": (
+        "an exit status that means something to the harness",
+        """
+        print('x', flush=True); os._exit(65)
+        """,
+        {"unparsed"},
+    ),
+    "signals to others": (
+        "the keeper, the trainer, the group or everyone killed",
+        """
+        refused(*(lambda p=p: os.kill(p, s) for s in (9, 15, 0) for p in (os.getppid(), trainer, 0, -1, 1)),
+            *(lambda: os.killpg(os.getpgid(0), 9) for _ in 'a'))
+        """,
+        REFUSED_ALL,
+    ),
+    "signals to neighbours": (
+        "another worker killed: its innocent answer would pay",
+        """
+        refused(*(lambda p=p: os.kill(p, 9)
+            for p in range(os.getpid() - 300, os.getpid() + 300) if p != os.getpid()))
+        """,
+        REFUSED_ALL,
+    ),
+    "signals by other means": (
+        "a signal that the kernel sends in the process's name",
+        """
+        import fcntl
+        r, w = os.pipe()
+        refused(lambda: fcntl.fcntl(r, fcntl.F_SETOWN, os.getppid()), lambda: fcntl.fcntl(r, 10, 9),
+            lambda: libc.syscall(129, os.getppid(), 9, 0), lambda: libc.syscall(424, 3, 9, 0, 0),
+            lambda: libc.syscall(200, os.getppid(), 9), lambda: fcntl.ioctl(r, 0x8901, b'1234'))
+        """,
+        REFUSED_ALL,
+    ),
+    "limits of others": (
+        "a limit set, a priority lowered or a processor taken from the keeper",
+        """
+        import resource
+        refused(lambda: resource.prlimit(os.getppid(), resource.RLIMIT_CPU, (0, 0)),
+            lambda: os.setpriority(0, os.getppid(), 19), lambda: os.sched_setaffinity(os.getppid(), {0}))
+        """,
+        REFUSED_ALL,
+    ),
+    "own limits": (
+        "limits that the child can raise",
+        """
+        import resource
+        def more(name):
+            return resource.setrlimit(name, (resource.RLIM_INFINITY,) * 2)
+        try:
+            more(resource.RLIMIT_FSIZE); print('reached')
+        except ValueError: pass
+        try:
+            more(resource.RLIMIT_AS); print('reached')
+        except ValueError: pass
+        print('refused')
+        """,
+        REFUSED_ALL,
+    ),
+    "survive the keeper": (
+        "a child that no longer dies with its keeper, or lets others look into it",
+        """
+        refused(*(lambda n=n: libc.prctl(n, 0, 0, 0, 0) for n in (1, 4, 35, 36, 22, 0x59616d61)))
+        """,
+        REFUSED_ALL,
+    ),
+    "network": (
+        "an answer looked up, or the prompt told to somebody",
+        """
+        refused(lambda: socket.create_connection(('127.0.0.1', 80)),
+            lambda: socket.socket(socket.AF_UNIX),
+            lambda: socket.socket(socket.AF_INET6, socket.SOCK_DGRAM),
+            lambda: socket.socketpair(type=socket.SOCK_DGRAM),
+            lambda: socket.socket(socket.AF_NETLINK, socket.SOCK_RAW))
+        """,
+        REFUSED_ALL,
+    ),
+    "write files": (
+        "files left behind, the project's overwritten",
+        """
+        places = ('.', '/', '/tmp', '/var/tmp', '/dev/shm', home, project)
+        refused(*(lambda p=p: open(p + '/' + mark, 'w') for p in places),
+            *(lambda p=p: os.mkdir(p + '/' + mark) for p in places),
+            lambda: open(project + '/verify.py', 'a'), lambda: open(project + '/verify.py', 'r+'),
+            lambda: os.open(project + '/verify.py', os.O_RDONLY | os.O_TRUNC), lambda: open('/dev/null', 'w'))
+        """,
+        REFUSED_ALL,
+    ),
+    "delete files": (
+        "the project's or the user's files gone",
+        """
+        import shutil
+        refused(lambda: os.remove(project + '/verify.py'), lambda: os.rmdir(project + '/tests'),
+            lambda: shutil.rmtree(home), lambda: os.rename(project + '/verify.py', '/tmp/' + mark),
+            lambda: os.truncate(project + '/verify.py', 0), lambda: os.remove(victim))
+        """,
+        REFUSED_ALL,
+    ),
+    "change files": (
+        "rights, times or attributes of files, which Landlock does not watch",
+        """
+        refused(lambda: os.chmod(victim, 0o777), lambda: os.utime(victim),
+            lambda: os.chown(victim, 1, 1), lambda: os.setxattr(victim, 'user.x', b'1'),
+            lambda: os.chmod(0, 0o777), lambda: os.chmod(project, 0))
+        """,
+        REFUSED_ALL,
+    ),
+    "links": (
+        "a link through which the trainer or a later job writes or reads",
+        """
+        refused(lambda: os.symlink(project, '/tmp/' + mark),
+            lambda: os.link(project + '/verify.py', '/tmp/' + mark), lambda: os.symlink('/etc', mark),
+            lambda: os.mkfifo('/tmp/' + mark), lambda: os.mknod('/tmp/' + mark))
+        """,
+        REFUSED_ALL,
+    ),
+    "fill the disk": (
+        "a disk that is full when the next checkpoint is written",
+        """
+        import tempfile
+        refused(tempfile.TemporaryFile, tempfile.mkdtemp, lambda: os.write(0, b'x' * 10**6),
+            lambda: os.ftruncate(0, 2**40), lambda: os.posix_fallocate(0, 0, 2**40))
+        """,
+        REFUSED_ALL,
+    ),
+    "read files": (
+        "the tests, the data set, the keys or the user's files read",
+        """
+        refused(*(lambda p=p: open(p).close()
+            for p in (project + '/verify.py', test_file, victim, '/etc/passwd', '/proc/self/environ',
+            '/proc/self/maps', '/proc/self/mem', '/proc/1/environ')),
+            *(lambda p=p: os.listdir(p)
+            for p in (project, home, '/', '/proc', '/tmp', '/etc', '.', '/proc/self/fd/0/..')))
+        """,
+        REFUSED_ALL,
+    ),
+    "out of Python's folder": (
+        "a folder that is open for imports, used as a way to its parents",
+        """
+        refused(*(lambda p=p: os.listdir(p + '/../../../../../..') for p in sys.path),
+            *(lambda n=n: os.listdir(f'/proc/self/fd/{n}/../../..') for n in range(3, 128)))
+        """,
+        REFUSED_ALL,
+    ),
+    "the trainer's memory": (
+        "the expected outputs read where they are",
+        """
+        refused(*(lambda p=p: open(f'/proc/{p}/{what}').close() for p in (trainer, os.getppid())
+            for what in ('environ', 'mem', 'maps', 'cmdline', 'fd/0', 'stat')))
+        """,
+        REFUSED_ALL,
+    ),
+    "tracing": (
+        "the keeper's or the trainer's memory read or changed by the debugger's calls",
+        """
+        refused(*(lambda p=p, n=n: libc.syscall(n, *a) for p in (os.getppid(), trainer)
+            for n, a in ((101, (16, p, 0, 0)), (310, (p, 0, 0, 0, 0, 0)), (311, (p, 0, 0, 0, 0, 0)), (434, (p,
+            0)), (438, (3, 0, 0)), (312, (p, p, 0, 0, 0)), (440, (3, 0, 0, 0, 0)))))
+        """,
+        REFUSED_ALL,
+    ),
+    "privileges": (
+        "another user's rights",
+        """
+        refused(lambda: os.setuid(0), lambda: os.setgid(0), lambda: os.setgroups([0]),
+            lambda: os.setresuid(0, 0, 0), lambda: os.chroot('/'), lambda: libc.syscall(126, 0, 0))
+        """,
+        REFUSED_ALL,
+    ),
+    "namespaces": (
+        "a world of its own, where it is root",
+        """
+        refused(lambda: libc.unshare(0x10000000), lambda: libc.unshare(0x20000),
+            lambda: libc.setns(0, 0), lambda: libc.mount(b'none', b'/tmp', b'tmpfs', 0, 0),
+            lambda: libc.umount2(b'/', 2), lambda: libc.syscall(155, b'/', b'/'))
+        """,
+        REFUSED_ALL,
+    ),
+    "doors of the kernel": (
+        "the calls in which most holes are found",
+        """
+        refused(*(lambda n=n: libc.syscall(n, 0, 0, 0, 0, 0)
+            for n in (321, 298, 323, 425, 426, 427, 250, 248, 249, 300, 294, 246, 320, 175, 313, 169, 428,
+            430, 303, 304, 272, 317, 135, 103, 454, 460, 999, 0x40000000 + 39)))
+        """,
+        REFUSED_ALL,
+    ),
+    "kernel objects": (
+        "shared memory, queues and semaphores that stay after their process",
+        """
+        from multiprocessing import shared_memory
+        import multiprocessing
+        refused(lambda: libc.shmget(1, 4096, 0o1600), lambda: libc.msgget(1, 0o1600),
+            lambda: libc.semget(1, 1, 0o1600),
+            lambda: libc.syscall(240, b'/' + mark.encode(), 0o102, 0o600, 0),
+            lambda: os.memfd_create('x'),
+            lambda: shared_memory.SharedMemory(mark, True, 4096), multiprocessing.Lock)
+        """,
+        REFUSED_ALL,
+    ),
+    "many threads": (
+        "threads without end",
+        """
+        threading.stack_size(32768)
+        def wait(): time.sleep(1e6)
+        try:
+            for n in range(100_000): threading.Thread(target=wait, daemon=True).start()
+        except (RuntimeError, MemoryError): pass
+        os.write(1, b'reached' if n > 20_000 else b'refused\\n'); os._exit(0)
+        """,
+        REFUSED_ALL,
+    ),
+    "many files": (
+        "file descriptors without end",
+        """
+        hold = []
+        try:
+            while True: hold.append(os.dup(0))
+        except OSError: print('reached' if len(hold) > 200 else 'refused')
+        """,
+        REFUSED_ALL,
+    ),
+    "null pointer": (
+        "a crash taken for anything but one",
+        """
+        ctypes.string_at(0)
+        """,
+        {"crashed"},
+    ),
+    "deep recursion": (
+        "a stack overflow",
+        """
+        sys.setrecursionlimit(10**9)
+        class A:
+            def __repr__(self): return repr(self) + repr(self)
+        repr(A())
+        """,
+        {"crashed", "error", "timeout"},
+    ),
+    "deep expression": (
+        "a crash of the compiler",
+        """
+        exec('x = ' + '-' * 200_000 + '1')
+        """,
+        {"crashed", "error"},
+    ),
+    "forged messages": (
+        "text on some descriptor taken for the harness's own report",
+        """
+        for fd in range(3, 256):
+            try:
+                os.write(fd, b'{"exit": 0}\\n{"value": 1}\\n{"level": 9}\\n' * 9)
+                print('wrote to', fd)
+            except OSError: pass
+        print('refused')
+        """,
+        REFUSED_ALL,
+    ),
+    "the harness's frames": (
+        "the expected output found in the frames or objects of the process",
+        """
+        import gc
+        frame, seen = sys._getframe(), []
+        while frame:
+            seen += [frame.f_locals, frame.f_globals]; frame = frame.f_back
+        text = repr(seen) + ''.join(repr(o)
+            for o in gc.get_objects() if isinstance(o, (str, bytes, list, dict, tuple)))
+        print('reached' if '-'.join(['the', 'expected', 'output', '73914']) in text else 'refused')
+        """,
+        REFUSED_ALL,
+    ),
+    "other jobs in memory": (
+        "another answer's source, or another test, found in the memory that was inherited",
+        """
+        import gc
+        needle = ''.join(['int(inp', 'ut()) + 1'])
+        print('reached' if any(needle in o for o in gc.get_objects()
+            for o in (o if isinstance(o, (list, tuple)) else []) if isinstance(o, str)) else 'refused')
+        """,
+        REFUSED_ALL,
+    ),
+    "the environment": (
+        "a key in an environment variable",
+        """
+        print('reached' if any('SECRET' in k or 'TOKEN' in k
+            for k in os.environ) or len(os.environ) > 12 else 'refused')
+        """,
+        REFUSED_ALL,
+    ),
+    "monkey patches": (
+        "a checker that lives in the same interpreter, replaced",
+        """
+        import builtins, json
+        json.dumps = lambda *a, **k: '42'
+        builtins.print = lambda *a: None
+        sys.modules['sandbox'] = sys.modules['verify'] = None
+        sys.stdout.write('mine\\n')
+        """,
+        {("ok", "mine\n")},
+    ),
+    "main module": (
+        "the harness's own module reached and changed",
+        """
+        m = sys.modules['__main__']
+        print('reached' if hasattr(m, 'Keeper') else 'refused')
+        """,
+        REFUSED_ALL,
+    ),
+    "alarm": (
+        "a timer that survives the job",
+        """
+        signal.setitimer(signal.ITIMER_REAL, 0.05)
+        time.sleep(1e6)
+        """,
+        {"crashed"},
+    ),
+    "other architecture": (
+        "32-bit calls, whose numbers mean something else",
+        """
+        import mmap
+        m = mmap.mmap(-1, 4096, prot=7)
+        m.write(b'\\xb8\\x14\\x00\\x00\\x00\\xcd\\x80\\xc3')
+        print(ctypes.CFUNCTYPE(ctypes.c_int)(ctypes.addressof(ctypes.c_char.from_buffer(m)))())
+        """,
+        {"crashed"},
+    ),
+}
+X86_ONLY = {"raw clone", "tracing", "doors of the kernel", "other architecture", "signals by other means", "namespaces"}
+
+
+@pytest.fixture(scope="module")
+def places(tmp_path_factory):
+    victim = tmp_path_factory.mktemp("victim") / "diary.txt"
+    victim.write_text("mine")
+    victim.chmod(0o644)
+    for folder in victim.parents[:3]:
+        folder.chmod(0o755)
+    yield {
+        "project": str(ROOT),
+        "home": str(Path.home()),
+        "victim": str(victim),
+        "test_file": __file__,
+        "trainer": os.getpid(),
+        "mark": MARK,
+    }
+    assert victim.read_text() == "mine"
+    assert victim.stat().st_mode & 0o777 == 0o644
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_hostile_program(pool, places, name, monkeypatch):
+    """Mistake: whatever the program's own line above says; and that anybody else pays for it."""
+    if name in X86_ONLY and platform.machine() != "x86_64":
+        pytest.skip("written in the numbers of x86_64")
+    monkeypatch.setenv("SECRET_TOKEN", SECRET)
+    _, source, ends = HOSTILE[name]
+    names = "".join(f"{name} = {value!r}\n" for name, value in places.items())
+    hostile = Program(PREAMBLE + names + textwrap.dedent(source), ["0\n"], test_s=LIMIT_S)
+    start = time.monotonic()
+    before, got, beside, call = run(pool, INNOCENT, hostile, INNOCENT, CHECK)
+    assert time.monotonic() - start < LIMIT_S + 1
+    assert got.status == "ok"
+    [tested] = got.value
+    assert tested in ends or tested.status in ends, tested
+    assert "reached" not in (tested.value or "")
+    assert (before, beside, call) == (INNOCENT_VERDICT, INNOCENT_VERDICT, CHECK_VERDICT)
+    assert run(pool, INNOCENT, CHECK) == [INNOCENT_VERDICT, CHECK_VERDICT]
+
+
+# ------------------------------------------------------------------------- hostile functions and calls
+
+HOSTILE_VALUES = {
+    "always equal": (
+        "class A:\n    def __eq__(self, other): return True\n    __hash__ = None\n"
+        "    def __bool__(self): return True\ndef f(x): return A()",
+        Result("ok", '{"foreign": "A"}'),
+    ),
+    "an int that is always equal": (
+        "class A(int):\n    def __eq__(self, other): return True\n    def __int__(self): return 7\n"
+        "    def __index__(self): return 7\n    def __repr__(self): return '1'\ndef f(x): return A(3)",
+        None,
+    ),
+    "a str that is always equal": (
+        "class A(str):\n    def __eq__(self, other): return True\n"
+        "    def __str__(self): return 'x'\ndef f(x): return A('b')",
+        None,
+    ),
+    "deep": ("def f(x):\n    for _ in range(100_000): x = [x]\n    return x", Result("error", "RecursionError")),
+    "circular": ("def f(x):\n    x = []; x.append(x)\n    return x", Result("error", "RecursionError")),
+    "long": ("def f(x): return 'x' * 20_000_000", Result("output")),
+    "endless list": ("def f(x):\n    def g():\n        while True: yield 1\n    return list(g())", None),
+    "forged": ("import os\ndef f(x):\n    os.write(4, b'[1'); os._exit(0)", Result("ok", "[1")),
+    "forged deep": ("import os\ndef f(x):\n    os.write(4, b'[' * 60_000); os._exit(0)", Result("ok", "[" * 60_000)),
+    "no json": ("import os\ndef f(x):\n    os.write(4, b'\\xff\\x00{'); os._exit(0)", Result("ok", "\ufffd\x00{")),
+    "nothing": ("import os\ndef f(x): os._exit(0)", Result("ok", "")),
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE_VALUES)
+def test_hostile_value(pool, name):
+    """Mistake: a returned object that takes part in its own comparison, or breaks the reader of it."""
+    source, expected = HOSTILE_VALUES[name]
+    start = time.monotonic()
+    got, innocent = run(pool, Program(source, [{"fn_name": "f", "args": [1]}], test_s=LIMIT_S), INNOCENT)
+    assert time.monotonic() - start < LIMIT_S + 1
+    assert innocent == INNOCENT_VERDICT
+    assert expected is None or got == Outcome("ok", [expected])
+
+
+# Run as the text of a check in a call's process, which is as far as any text can get there.
+HOSTILE_CALLS = {
+    "exit": ("__import__('os')._exit(0)", "crashed"),
+    "system exit": ("raise SystemExit", "ok"),
+    "endless": ("while True: pass", "timeout"),
+    "arithmetic": ("9**9**9**9", "timeout"),
+    "memory": ("x = []\nwhile True: x.append(bytearray(2**26))", None),
+    "crash": ("import ctypes; ctypes.string_at(0)", "crashed"),
+    "fork": ("assert __import__('os').fork() > -1", "ok"),
+    "killer": ("import os\nassert os.kill(os.getppid(), 9) is None", "ok"),
+    "closed": ("import os; os.closerange(0, 99)", "crashed"),
+    "forged reply": ('import os; os.write(3, b\'{"value": {"passed": 9}}\\n\'); os._exit(0)', "ok"),
+    "forged nonsense": ("import os; os.write(3, b'\\xff\\n'); os._exit(0)", "crashed"),
+    "forged array": ("import os; os.write(3, b'[]\\n'); os._exit(0)", "crashed"),
+    "forged depth": ("import os; os.write(3, b'[' * 90000 + b'\\n'); os._exit(0)", "crashed"),
+    "forged length": ("import os\nwhile True: os.write(3, b'x' * 65536)", "crashed"),
+    "silence": ("import os; os.close(3)\nwhile True: pass", "crashed"),
+    "patches": ("import sys, json; json.dumps = None; sys.modules['__main__'].referee = None", None),
+}
+
+
+@pytest.mark.parametrize("evaluates", [True, False])
+@pytest.mark.parametrize("name", HOSTILE_CALLS)
+def test_hostile_call(pool, name, evaluates):
+    """Mistake: a call that ends, hangs or fools its process at the cost of the calls after it."""
+    text, status = HOSTILE_CALLS[name]
+    hostile = Call("referee", [f"{text}\nassert False", "f", []], evaluates=evaluates)
+    start = time.monotonic()
+    [got] = run(pool, hostile, timeout_s=LIMIT_S)
+    assert time.monotonic() - start < LIMIT_S + 1
+    assert status is None or got.status == status
+    if name != "forged reply" and got.status == "ok":
+        assert got.value["passed"] == 0
+    # A function that does not evaluate model text shares its process with others: patches are out of its reach.
+    if not (name == "patches" and not evaluates):
+        assert run(pool, CHECK, INNOCENT) == [CHECK_VERDICT, INNOCENT_VERDICT]
+    else:
+        pool.close()
+
+
+def test_a_call_that_left_a_bomb(pool):
+    """Mistake: an innocent call judged as crashed, because the one before it left something that ends the process."""
+    bomb = "import os, threading, time\nthreading.Timer(0.05, os._exit, (0,)).start()"
+    assert run(pool, Call("referee", [f"{bomb}\nassert True", "f", []]))[0].status == "ok"
+    slow = Call("referee", ["import time; time.sleep(0.3); assert True", "f", []])
+    for outcome in run(pool, slow, slow, CHECK, CHECK):
+        assert outcome.status == "ok"
+        assert outcome.value["passed"] == 1
+
+
+@pytest.mark.parametrize(
+    "call", [Call("nowhere", []), Call("referee", []), Call("json", []), Call("verify", ["x", "", 1])]
+)
+def test_a_call_that_raises(pool, call):
+    """Mistake: an exception in a worker that ends the batch, or counts as a verdict."""
+    assert run(pool, call, CHECK) == [Outcome("crashed"), CHECK_VERDICT]
+
+
+def test_long_arguments(pool):
+    """Mistake: a request longer than the pipe, with both sides waiting for the other to read."""
+    text = "#" * 10_000_000 + "\nassert True"
+    assert run(pool, Call("referee", [text, "f", []]), CHECK)[0].value["passed"] == 1
+    blind = Call("referee", ["import os, time\nos.close(0)\ntime.sleep(9)\nassert True" + "#" * 10_000_000, "f", []])
+    start = time.monotonic()
+    assert run(pool, blind, blind, timeout_s=LIMIT_S) == [Outcome("timeout")] * 2
+    assert time.monotonic() - start < LIMIT_S + 1
+
+
+# ------------------------------------------------------------------------------ the pool as a whole
+
+
+def test_the_expected_output_is_nowhere_near():
+    """Mistake: what is compared with handed to the process that is compared, in any message or argument."""
+    fields = set(Program.__dataclass_fields__)
+    assert fields == {"source", "tests", "test_s", "memory", "go_on"}
+    sent = []
+    with Pool(1) as pool:
+        send = sandbox.Worker._send
+        original = sandbox._bytes_file
+        try:
+            sandbox.Worker._send = lambda self, order, fds=(): (sent.append(json.dumps(order)), send(self, order, fds))[
+                1
+            ]
+            sandbox._bytes_file = lambda data: (sent.append(repr(data)), original(data))[1]
+            run(pool, Program("print(1)", ["1"], go_on=lambda index, tested: tested.value != SECRET))
+        finally:
+            sandbox.Worker._send, sandbox._bytes_file = send, original
+    assert sent
+    assert not any(SECRET in text for text in sent)
+
+
+def test_total_limit(pool):
+    """Mistake: a limit per test that lets a program with many tests run for hours."""
+    start = time.monotonic()
+    [outcome] = run(pool, Program("while True: pass", [""] * 50, test_s=0.4), timeout_s=LIMIT_S)
+    assert time.monotonic() - start < LIMIT_S + 1
+    assert outcome.value == [Result("timeout")] * 50
+
+
+def test_go_on(pool):
+    """Mistake: tests run after the verdict is known, or not run although it is not."""
+    for stop in range(4):
+        [outcome] = run(pool, Program("print(1)", [""] * 4, go_on=lambda index, tested, stop=stop: index < stop))
+        assert outcome.value == [Result("ok", "1\n")] * (stop + 1)
+
+
+def test_jobs_are_streamed(pool):
+    """Mistake: all jobs of a step taken into memory at once, or results held back until the last."""
+    taken = []
+
+    def jobs():
+        for index in range(40):
+            taken.append(index)
+            yield Program(f"print({index})", [""])
+
+    seen = {}
+    for index, outcome in pool.run(jobs(), 10):
+        seen[index] = outcome.value[0].value
+        assert len(taken) <= len(seen) + pool.workers
+    assert seen == {index: f"{index}\n" for index in range(40)}
+
+
+def test_a_batch_that_is_given_up(pool):
+    """Mistake: a loop that is left in the middle leaves jobs running, or a pool that cannot be used again."""
+    endless = Program("while True: pass", [""])
+    for _ in pool.run([INNOCENT, endless, endless], 10):
+        break
+    assert run(pool, INNOCENT, CHECK) == [INNOCENT_VERDICT, CHECK_VERDICT]
+
+
+def test_one_batch_at_a_time(pool):
+    """Mistake: two loops that read each other's answers."""
+    batch = pool.run([INNOCENT, INNOCENT], 10)
+    next(batch)
+    with pytest.raises(RuntimeError, match="one batch at a time"):
+        next(pool.run([INNOCENT], 10))
+    batch.close()
+    assert run(pool, INNOCENT) == [INNOCENT_VERDICT]
+
+
+def test_any_thread_may_use_it(pool):
+    """Mistake: workers that die with the thread that happened to start them, as the parent's death signal has it."""
+    got = []
+    with Pool(2) as mine:
+        for _ in range(3):
+            thread = threading.Thread(target=lambda: got.append(run(mine, INNOCENT, CHECK)))
+            thread.start()
+            thread.join()
+            time.sleep(0.1)
+        pids = {worker.process.pid for worker in mine._idle}
+        got.append(run(mine, INNOCENT, CHECK))
+        assert {worker.process.pid for worker in mine._idle} == pids
+    assert got == [[INNOCENT_VERDICT, CHECK_VERDICT]] * 4
+
+
+def keepers(pool):
+    return [worker.process.pid for worker in pool._idle]
+
+
+def processes_of_session(session):
+    """Every process in a session, but no zombie."""
+    found = []
+    for entry in os.listdir("/proc"):
+        if entry.isdigit():
+            with contextlib.suppress(OSError):
+                fields = Path(f"/proc/{entry}/stat").read_text().rpartition(")")[2].split()
+                if int(fields[3]) == session and fields[0] != "Z":
+                    found.append(int(entry))
+    return found
+
+
+def gone(sessions, within_s=5.0):
+    deadline = time.monotonic() + within_s
+    while time.monotonic() < deadline:
+        if not any(processes_of_session(session) for session in sessions):
+            return True
+        time.sleep(0.02)
+    return False
+
+
+@LINUX_ONLY
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP])
+def test_a_lost_keeper(pool, how):
+    """Mistake: workers that were killed, or no longer answer, cost innocent answers their verdicts."""
+    run(pool, INNOCENT, INNOCENT, CHECK, CHECK)
+    lost = keepers(pool)
+    for pid in lost:
+        os.kill(pid, how)
+    if how == signal.SIGKILL:
+        # Two answers at most can meet a dead keeper; the third attempt of none is needed.
+        assert run(pool, INNOCENT, INNOCENT, CHECK, CHECK) == [INNOCENT_VERDICT] * 2 + [CHECK_VERDICT] * 2
+        assert gone(lost)
+    else:
+        start = time.monotonic()
+        run(pool, Program("while True: pass", [""], test_s=LIMIT_S), timeout_s=LIMIT_S)
+        assert time.monotonic() - start < 2 * (LIMIT_S + 1)
+        pool.close()
+        assert gone(lost)
+        assert run(pool, INNOCENT, CHECK) == [INNOCENT_VERDICT, CHECK_VERDICT]
+
+
+@LINUX_ONLY
+def test_a_keeper_lost_in_the_middle(pool):
+    """Mistake: a batch that ends with its worker, or waits for it forever."""
+    slow = Program("import time; time.sleep(0.4); print(1)", [""])
+    killed = False
+    for _, outcome in pool.run([INNOCENT, slow, slow, INNOCENT], 10):
+        if not killed:
+            killed = True
+            for worker in pool._active:
+                os.kill(worker.process.pid, signal.SIGKILL)
+        assert outcome.status == "ok"
+        assert all(tested.status == "ok" for tested in outcome.value)
+
+
+@LINUX_ONLY
+def test_a_child_killed_by_somebody_else(pool):
+    """Mistake: a program judged as crashed, because another process killed it."""
+    slow = Program("import time; time.sleep(0.3); print(1)", [""])
+    done = threading.Event()
+
+    def kill_once():
+        while not done.wait(0.1):
+            for session in keepers(pool) + [worker.process.pid for worker in list(pool._active)]:
+                for pid in processes_of_session(session):
+                    if pid != session:
+                        os.kill(pid, signal.SIGKILL)
+                        return
+
+    thread = threading.Thread(target=kill_once)
+    thread.start()
+    try:
+        assert run(pool, slow)[0].value == [Result("ok", "1\n")]
+    finally:
+        done.set()
+        thread.join()
+
+
+@LINUX_ONLY
+def test_a_killed_trainer_leaves_no_orphan():
+    """Mistake: endless jobs that run on after the trainer was killed, unseen, until the machine is restarted."""
+    script = """
+        import os, sys, threading
+        from sandbox import *
+        pool = Pool(2)
+        loop = Program("while True: pass", [""], test_s=1e3)
+        jobs = [loop, Call("referee", ["while True: pass\\nassert 1", "f", []])]
+        def tell():
+            import time
+            time.sleep(1.0)
+            print(*[worker.process.pid for worker in pool._active], flush=True)
+        threading.Thread(target=tell).start()
+        list(pool.run(jobs, 1e3))
+    """
+    trainer = subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(script)], cwd=ROOT, stdout=subprocess.PIPE, text=True
+    )
+    try:
+        sessions = [int(word) for word in trainer.stdout.readline().split()]
+        assert len(sessions) == 2
+        deadline = time.monotonic() + 20
+        while not all(len(processes_of_session(session)) == 2 for session in sessions):
+            assert time.monotonic() < deadline
+    finally:
+        trainer.kill()
+        trainer.wait()
+        trainer.stdout.close()
+    assert gone(sessions)
+
+
+@LINUX_ONLY
+def test_a_killed_trainer_whose_fork_lives_on():
+    """Mistake: keepers that wait for the end of a pipe which another process, forked by the trainer, still holds."""
+    script = """
+        import os, sys, time
+        from sandbox import *
+        pool = Pool(1)
+        list(pool.run([Program("", [""])], 10))
+        if os.fork() == 0:
+            time.sleep(30); os._exit(0)
+        print(*[worker.process.pid for worker in pool._idle], flush=True)
+        time.sleep(30)
+    """
+    trainer = subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(script)],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        sessions = [int(word) for word in trainer.stdout.readline().split()]
+        assert sessions
+        trainer.kill()
+        trainer.wait()
+        assert gone(sessions)
+    finally:
+        os.killpg(trainer.pid, signal.SIGKILL)
+        trainer.stdout.close()
+
+
+def test_a_fork_of_the_trainer_leaves_the_pool_alone(pool):
+    """Mistake: a data loader's worker that ends, and ends the trainer's pool with it."""
+    assert run(pool, INNOCENT) == [INNOCENT_VERDICT]
+    pid = os.fork()
+    if pid == 0:
+        code = 1
+        try:
+            pool.close()
+            next(pool.run([INNOCENT], 1))
+        except RuntimeError:
+            code = 0
+        finally:
+            os._exit(code)
+    assert os.waitpid(pid, 0)[1] == 0
+    assert run(pool, INNOCENT, CHECK) == [INNOCENT_VERDICT, CHECK_VERDICT]
+
+
+def test_a_package_that_is_not_there(pool):
+    """Mistake: a missing package that turns every verdict of a family into a wrong answer, in silence."""
+    with pytest.raises(RuntimeError, match="cannot import not_a_package"):
+        run(pool, Call("referee", CHECK.args, packages=("not_a_package",)))
+    assert run(pool, CHECK) == [CHECK_VERDICT]
+
+
+def test_weak_walls_are_refused(pool, monkeypatch, caplog):
+    """Mistake: model code run on a machine where nothing holds it, because nobody said so."""
+    monkeypatch.setattr(sandbox, "REQUIRED_LEVEL", 4)
+    monkeypatch.setattr(sandbox, "_logged", False)
+    with Pool(1) as weak, caplog.at_level(logging.INFO):
+        for job in (INNOCENT, Call("referee", CHECK.args, evaluates=True)):
+            with pytest.raises(WeakSandbox, match=r"level 3 .* of the 4 .*allow_weak_sandbox"):
+                run(weak, job)
+        assert run(weak, CHECK) == [CHECK_VERDICT]
+    assert "sandbox: level 3" in caplog.text
+    with Pool(1, allow_weak=True) as weak:
+        assert run(weak, INNOCENT) == [INNOCENT_VERDICT]
+
+
+def crippled(tmp_path, old, new):
+    """The project's sandbox with one wall left out."""
+    text = (ROOT / "sandbox.py").read_text()
+    assert text.count(old) == 1
+    (tmp_path / "sandbox.py").write_text(text.replace(old, new))
+    (tmp_path / "verify.py").write_text((ROOT / "verify.py").read_text())
+    return tmp_path
+
+
+WITHOUT = {
+    "seccomp": ("def can_filter() -> bool:\n", "def can_filter() -> bool:\n    return False\n", 1),
+    "Landlock": ("    if version < 1:\n", "    if True:\n", 2),
+}
+
+
+@LINUX_ONLY
+@pytest.mark.parametrize("wall", WITHOUT)
+def test_the_level_is_found_by_trying(pool, tmp_path, wall):
+    """Mistake: a level that says what was asked of the kernel, not what holds; or a weak mode that leaves processes."""
+    old, new, level = WITHOUT[wall]
+    script = """
+        import sys, time
+        from sandbox import *
+        pool = Pool(1, allow_weak=True)
+        print(pool.level()[0])
+        daemon = "import os, time\\nif os.fork() == 0:\\n os.setsid()\\n if os.fork(): os._exit(0)\\n time.sleep(60)"
+        outcomes = dict(pool.run([Program(daemon, [""]), Program("print(2)", [""])], 10))
+        print(outcomes[1].value[0].value.strip())
+        print(outcomes[0].value[0].status)
+        print(*[worker.process.pid for worker in pool._idle])
+        time.sleep(0.2)
+        pool.close()
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(script)],
+        cwd=crippled(tmp_path, old, new),
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    lines = done.stdout.split("\n")
+    assert lines[:2] == [str(level), "2"], done.stderr
+    assert lines[2] == ("error" if wall == "Landlock" else "ok")
+    time.sleep(0.2)
+    strays = [pid for pid in processes_with("time.sleep(60)")]
+    assert not strays
+
+
+def processes_with(text):
+    found = []
+    for entry in os.listdir("/proc"):
+        if entry.isdigit():
+            with contextlib.suppress(OSError):
+                if text in Path(f"/proc/{entry}/cmdline").read_text():
+                    found.append(int(entry))
+    return found
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+def test_as_another_user(pool):
+    """Mistake: walls that stand only because root built them."""
+    nobody = 65534
+    try:
+        subprocess.run([sys.executable, "-c", "import encodings"], user=nobody, group=nobody, cwd="/", check=True)
+    except (OSError, subprocess.CalledProcessError):
+        pytest.skip("another user cannot reach this Python")
+    script = f"""
+        import sys
+        sys.path.insert(0, {str(ROOT)!r})
+        from sandbox import *
+        with Pool(1) as pool:
+            print(pool.level())
+            print(dict(pool.run([Program("import os\\nprint(os.getuid())", [""])], 10))[0].value[0].value)
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(script)],
+        user=nobody,
+        group=nobody,
+        cwd="/",
+        capture_output=True,
+        text=True,
+    )
+    assert done.stdout.startswith("(3, 'seccomp, Landlock"), done.stdout + done.stderr
+    assert "65534" in done.stdout
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root has users to give away")
+def test_every_worker_has_a_user_of_its_own():
+    """Mistake: children that run as root, or count against each other's limits."""
+    source = "import os, time; time.sleep(0.3); print(os.getresuid(), os.getresgid(), os.getgroups())"
+    with Pool(2) as pool:
+        users = {outcome.value[0].value for outcome in run(pool, Program(source, [""]), Program(source, [""]))}
+    assert len(users) == 2
+    for user in users:
+        numbers = {int(number) for number in re.findall("[0-9]+", user)}
+        assert len(numbers) == 1
+        assert min(numbers) >= sandbox.FIRST_USER
+
+
+# --------------------------------------------------------------------------------------- the filter
+
+
+def verdict_of_filter(machine, number, *arguments, arch=None):
+    """Run the filter as the kernel would."""
+    data = struct.pack("=II Q", number, AUDIT_ARCH[arch or machine], 0)
+    data += b"".join(
+        struct.pack("=Q", argument & (2**64 - 1)) for argument in (*arguments, *[0] * (6 - len(arguments)))
+    )
+    program = [*struct.iter_unpack("=HBBI", seccomp_filter(machine, 4242))]
+    at = accumulator = 0
+    while True:
+        code, yes, no, k = program[at]
+        at += 1
+        if code == sandbox.LOAD:
+            accumulator = struct.unpack_from("=I", data, k)[0]
+        elif code == sandbox.AND:
+            accumulator &= k
+        elif code == sandbox.RETURN:
+            return k
+        else:
+            holds = {
+                sandbox.EQUAL: accumulator == k,
+                sandbox.GREATER: accumulator > k,
+                sandbox.ANY_BIT: accumulator & k,
+            }
+            at += yes if holds[code] else no
+
+
+ALLOW, NO = sandbox.ALLOW, sandbox.ERRNO
+
+
+@pytest.mark.parametrize("machine", AUDIT_ARCH)
+def test_the_filter_says_what_the_table_says(machine):
+    """Mistake: a jump that lands one instruction off, on a machine that nobody here has."""
+    column = list(AUDIT_ARCH).index(machine)
+    decided = {name: numbers[column] for name, numbers in DECIDED.items()}
+    for numbers in REFUSED.values():
+        if numbers[column] is not None:
+            assert verdict_of_filter(machine, numbers[column]) == NO | 1
+    for numbers in ABSENT.values():
+        assert verdict_of_filter(machine, numbers[column]) == NO | 38
+    refused = {numbers[column] for numbers in [*REFUSED.values(), *ABSENT.values(), *DECIDED.values()]}
+    for number in set(range(sandbox.LAST_KNOWN_CALL + 1)) - refused:
+        assert verdict_of_filter(machine, number, 3, 3, 3) == ALLOW
+    for number in (452, 1000, 0x40000000, 2**32 - 1):
+        assert verdict_of_filter(machine, number) == NO | 38
+    [other] = set(AUDIT_ARCH) - {machine}
+    assert verdict_of_filter(machine, 0, arch=other) == sandbox.KILL_PROCESS
+
+    def says(name, *arguments):
+        return verdict_of_filter(machine, decided[name], *arguments)
+
+    assert says("clone", 0x3D0F00) == ALLOW
+    assert says("clone", 17) == says("clone", 0x100 | 17) == NO | 1
+    for name in ("kill", "tgkill"):
+        assert says(name, 4242, 9) == ALLOW
+        assert says(name, 4241, 9) == says(name, 0, 9) == says(name, -1, 9) == NO | 1
+    assert says("openat", -100, 0, os.O_RDONLY | os.O_CLOEXEC) == ALLOW
+    for flags in (os.O_WRONLY, os.O_RDWR, os.O_RDONLY | os.O_TRUNC, os.O_RDONLY | os.O_CREAT, os.O_TMPFILE | os.O_RDWR):
+        assert says("openat", -100, 0, flags) == NO | 13
+    assert says("prlimit64", 0) == says("prlimit64", 4242) == ALLOW
+    assert says("prlimit64", 1) == NO | 1
+    assert says("prctl", 15) == ALLOW
+    assert says("prctl", 1) == says("prctl", 4) == NO | 1
+    assert says("ioctl", 0, 0x5401) == ALLOW
+    assert says("ioctl", 0, 0x5412) == NO | 25
+    assert says("fcntl", 0, 1) == says("fcntl", 0, 2) == says("fcntl", 0, 4) == ALLOW
+    assert says("fcntl", 0, 8) == says("fcntl", 0, 10) == says("fcntl", 0, 15) == NO | 1
+    assert says("socketpair", 1, 1) == says("socketpair", 1, 1 | 0o2000000) == ALLOW
+    assert says("socketpair", 1, 2) == says("socketpair", 2, 1) == says("socketpair", 1, 5) == NO | 1
+
+
+DECIDED = {
+    "clone": (56, 220),
+    "open": (2, None),
+    "openat": (257, 56),
+    "kill": (62, 129),
+    "tgkill": (234, 131),
+    "prlimit64": (302, 261),
+    "prctl": (157, 167),
+    "ioctl": (16, 29),
+    "fcntl": (72, 25),
+    "socketpair": (53, 199),
+}
+
+
+@pytest.mark.parametrize("machine", AUDIT_ARCH)
+def test_the_numbers_are_the_kernels(machine):
+    """Mistake: a number from memory, off by one, that refuses an honest call and lets a dangerous one through."""
+    path = {"x86_64": "/usr/include/x86_64-linux-gnu/asm/unistd_64.h", "aarch64": "/usr/include/asm-generic/unistd.h"}
+    if not Path(path[machine]).exists():
+        pytest.skip("the kernel's headers for this machine type are not installed")
+    text = Path(path[machine]).read_text()
+    found = {name: int(number) for name, number in re.findall(r"#define __NR(?:3264)?_(\w+)\s+(\d+)", text)}
+    column = list(AUDIT_ARCH).index(machine)
+    for name, numbers in {**REFUSED, **ABSENT, **DECIDED}.items():
+        if numbers[column] is not None:
+            assert found[name] == numbers[column], name
+        elif machine == "aarch64":
+            assert name not in found, name
+
+
+# ----------------------------------------------------------------------------------------- after all
+
+
+def test_no_memory_growth(pool):
+    """Mistake: a buffer, a pipe or a process kept per job: a run of days would end by it."""
+
+    def batch():
+        run(pool, *[INNOCENT, CHECK] * 30)
+        return len(os.listdir("/proc/self/fd")) if sys.platform == "linux" else 0, resource.getrusage(0).ru_maxrss
+
+    batch()
+    first = batch()
+    for _ in range(5):
+        last = batch()
+    assert last[0] == first[0]
+    assert last[1] <= first[1] * 1.05 + 2048
+
+
+@LINUX_ONLY
+def test_nothing_is_left(pool):
+    """Mistake: processes, files or a broken pool after everything above."""
+    assert run(pool, INNOCENT, CHECK) == [INNOCENT_VERDICT, CHECK_VERDICT]
+    sessions = keepers(pool)
+    assert sessions
+    # Idle keepers have no child but the one that waits for the next call.
+    assert all(len(processes_of_session(session)) <= 2 for session in sessions)
+    pool.close()
+    assert gone(sessions, 1.0)
+    me = str(os.getpid())
+    assert [
+        pid for pid in processes_with("sandbox.py") if me in Path(f"/proc/{pid}/cmdline").read_text().split("\0")
+    ] == []
+    for folder in ("/", "/tmp", "/var/tmp", "/dev/shm", Path.home(), ROOT, Path.cwd()):
+        assert MARK not in os.listdir(folder)
+    assert run(pool, INNOCENT, CHECK) == [INNOCENT_VERDICT, CHECK_VERDICT]
