@@ -1,0 +1,479 @@
+"""verify.py, kind "code": which text is the program, what passes, what a reference may be, what hostile answers get.
+
+The walls themselves are in test_sandbox.py.
+"""
+
+import json
+import time
+
+import pytest
+
+import sandbox
+import verify as module
+from sandbox import Pool, encode
+from verify import find_code, verify, verify_batch
+
+LIMIT_S = 3.0
+
+
+@pytest.fixture(scope="module", autouse=True)
+def walls():
+    with Pool(1) as pool:
+        level, described = pool.level()
+    if level < sandbox.REQUIRED_LEVEL:
+        pytest.skip(f"the walls of this machine reach level {level} only ({described})")
+
+
+def answer(source, mark="python"):
+    thought = "<think>\n```python\nprint('a thought')\n```\n</think>"
+    return f"{thought}\nHere it is.\n\n```{mark}\n{source}\n```\nIt runs in O(n)."
+
+
+def judged(source, reference, **options):
+    verdict = verify("code", answer(source), reference, timeout_s=LIMIT_S, **options)
+    assert verdict.reward == 1.0 if verdict.reason == "correct" else verdict.reward < 1.0
+    assert (0.0 < verdict.reward < 1.0) == (verdict.reason == "partial")
+    return verdict
+
+
+SUM = {"inputs": ["1 2\n", "3 4\n", "-5 5\n", "10 20\n"], "outputs": ["3\n", "7\n", "0\n", "30\n"]}
+ADD = {"fn_name": "add", "inputs": [[1, 2], [3, 4], [-5, 5], [10, 20]], "outputs": [3, 7, 0, 30]}
+ADD_CHECK = {
+    "entry_point": "add",
+    "assert_test": """
+METADATA = {'author': 'x'}
+
+def check(candidate):
+    assert candidate(1, 2) == 3
+    assert candidate(3, 4) == 7, "small"
+    assert candidate(-5, 5) == 0
+    assert candidate(10, 20) == 30
+
+check(add)
+""",
+}
+READ = "a, b = map(int, input().split())\n"
+
+
+@pytest.mark.parametrize(
+    ("source", "reference", "reward", "reason"),
+    [
+        (READ + "print(a + b)", SUM, 1.0, "correct"),
+        (READ + "print(abs(a) + abs(b))", SUM, 0.75, "partial"),
+        (READ + "print(a * b)", SUM, 0.0, "wrong"),
+        (READ + "print(3)", SUM, 0.25, "partial"),
+        ("print(", SUM, 0.0, "unparsed"),
+        ("1 / 0", SUM, 0.0, "wrong"),
+        ("import nothing_like_this", SUM, 0.0, "wrong"),
+        (READ + "print(a + b); 1 / 0", SUM, 0.0, "wrong"),
+        ("import os; os.abort()", SUM, 0.0, "crashed"),
+        ("def add(a, b): return a + b", ADD, 1.0, "correct"),
+        ("class Solution:\n    def add(self, a: int, b: int) -> int:\n        return a + b", ADD, 1.0, "correct"),
+        ("def add(a, b): return abs(a) + abs(b)", ADD, 0.75, "partial"),
+        ("def sub(a, b): return a - b", ADD, 0.0, "wrong"),
+        ("def add(a, b): return str(a + b)", ADD, 0.0, "wrong"),
+        ("def add(a, b): print(a + b)", ADD, 0.0, "wrong"),
+        ("def add(a, b): return a + b", ADD_CHECK, 1.0, "correct"),
+        ("class Solution:\n    def add(self, a, b):\n        return a + b", ADD_CHECK, 1.0, "correct"),
+        ("def add(a, b): return abs(a) + abs(b)", ADD_CHECK, 0.75, "partial"),
+        ("def add(a, b): raise KeyError", ADD_CHECK, 0.0, "wrong"),
+        ("def add(a, b", ADD_CHECK, 0.0, "unparsed"),
+        ("x = 1", ADD_CHECK, 0.0, "wrong"),
+    ],
+)
+def test_reward_is_the_fraction_of_tests_passed(source, reference, reward, reason):
+    """Mistake: a program rewarded for what it did not do, or not for what it did."""
+    assert judged(source, reference) == (reward, reason)
+    expected = (1.0, "correct") if reason == "correct" else (0.0, "wrong" if reason == "partial" else reason)
+    assert judged(source, reference, all_or_nothing=True) == expected
+
+
+def test_time_limits():
+    """Mistake: one endless test that costs all the others, or many that cost an hour."""
+    loop = READ + "while a == 3: pass\nprint(a + b)"
+    start = time.monotonic()
+    verdicts = verify_batch([("code", answer(loop), SUM)], timeout_s=30.0)
+    assert verdicts == [(0.75, "partial")]
+    assert time.monotonic() - start < 9
+    start = time.monotonic()
+    assert judged("while True: pass", SUM) == (0.0, "timeout")
+    assert judged("def add(a, b):\n    while True: pass", ADD) == (0.0, "timeout")
+    assert judged("def add(a, b):\n    while True: pass", ADD_CHECK) == (0.0, "timeout")
+    assert time.monotonic() - start < 3 * (LIMIT_S + 1)
+
+
+# ----------------------------------------------------------------------------- which text is the program
+
+
+@pytest.mark.parametrize(
+    ("response", "found"),
+    [
+        ("```python\nx\n```", "x\n"),
+        ("```py\nx\n```", "x\n"),
+        ("```Python3 \nx\n```", "x\n"),
+        ("```python\r\nx\r\n```", "x\r\n"),
+        ("```python\nx\n```\nthen\n```python\ny\n```", "y\n"),
+        ("```python\nx\n```\n```\noutput\n```", "x\n"),
+        ("```\nx\n```", "x\n"),
+        ("```\nx\n```\nand\n```\ny\n```\n", "y\n"),
+        ("  ```python\n  x\n  ```", "  x\n"),
+        ("The code:```python\nx\n```", "x\n"),
+        ("```python\nx```", "x"),
+        ("```python\nx = '```'\ny\n```", "x = '```'\ny\n"),
+        ("```python\nx\n```\n```python\nwas cut", "x\n"),
+        ("<think>```python\nx\n```</think>```python\ny\n```", "y\n"),
+        ("```python\nx\n```</think>", None),
+        ("```python\nx\n```</think>nothing", None),
+        ("```python\nwas cut", None),
+        ("```\nwas cut", None),
+        ("print(1)", None),
+        ("", None),
+        ("```", None),
+        ("``````", None),
+        ("```python```", None),
+        ("```cpp\nint main\n```", None),
+        ("```python\n```", ""),
+    ],
+)
+def test_find_code(response, found):
+    """Mistake: a thought, an example's output or a cut-off attempt run in place of the answer."""
+    assert find_code(response) == found
+
+
+def test_no_answer():
+    """Mistake: an empty program that passes a test which expects nothing."""
+    nothing = {"inputs": [""], "outputs": [""]}
+    assert verify("code", "```python\n\n```", nothing) == (0.0, "no_answer")
+    assert verify("code", "I give up.", nothing) == (0.0, "no_answer")
+    assert verify("code", answer("pass"), nothing) == (1.0, "correct")
+
+
+# --------------------------------------------------------------------------------------- what passes
+
+
+@pytest.mark.parametrize(
+    ("printed", "expected", "same"),
+    [
+        ("1 2 3", "1 2 3\n", True),
+        ("1 2 3  \n\n", "1 2 3", True),
+        ("  1\t2   3\n", "1 2 3", True),
+        ("1\n\n2\n", "1\n2", True),
+        ("1\r\n2\r\n", "1\n2\n", True),
+        ("1\n2\n3", "1 2 3", False),
+        ("1 2 3", "1\n2\n3", False),
+        ("1 2", "1 2 3", False),
+        ("1 2 3 4", "1 2 3", False),
+        ("", "1", False),
+        ("1", "", False),
+        ("", "", True),
+        ("YES", "yes", False),
+        ("0.5", "0.50000", True),
+        ("0.5000001", "0.5", True),
+        ("0.50001", "0.5", False),
+        ("5e-1", "0.5", True),
+        ("1000000.4", "1000000.0", True),
+        ("1000002", "1000000.0", False),
+        ("3", "3.0", True),
+        ("3.0", "3", False),
+        ("1e3", "1000", False),
+        ("1000", "1e3", True),
+        ("nan", "0.5", False),
+        ("inf", "1e999", False),
+        ("0_5.0", "5.0", False),
+        ("٣.0", "3.0", False),
+        ("000.5", "0.5", True),
+        ("1e400", "1e400", True),
+        ("9" * 5000, "9" * 5000, True),
+        ("9" * 5000, "0.5", False),
+        ("007", "7", False),
+        ("é", "é", True),
+    ],
+)
+def test_printed(printed, expected, same):
+    """Mistake: whitespace that costs a right answer, or a tolerance where an integer or a word is expected."""
+    assert module._same_output(module._token_lines(printed), module._token_lines(expected)) is same
+
+
+@pytest.mark.parametrize(
+    ("returned", "output", "same"),
+    [
+        (3, 3, True),
+        (3, "3", True),
+        (3, [3], True),
+        (3, "[3]", True),
+        ([3], [3], True),
+        ([3], [[3]], True),
+        ([[3]], [3], False),
+        (3, 4, False),
+        (3.0, 3, True),
+        ("3", 3, False),
+        ("3", "3", True),
+        ("ab", "ab", True),
+        ("ab", '"ab"', True),
+        ("ab", ["ab"], True),
+        (None, None, True),
+        (None, "null", True),
+        (None, 0, False),
+        (True, True, True),
+        (True, "true", True),
+        (True, "True", False),
+        (False, None, False),
+        ((1, 2), [1, 2], True),
+        ([(1, 2), (3, 4)], [[1, 2], [3, 4]], True),
+        ([1, 2], [1, 2, 3], False),
+        ([1, 2], [1], False),
+        ([], [], True),
+        ({1, 2}, [1, 2], False),
+        ({"a": 1}, {"a": 1}, True),
+        ({1: "x"}, {"1": "x"}, True),
+        ({"a": 1}, {"a": 2}, False),
+        ({"a": 1}, {"b": 1}, False),
+        ({"a": (1,)}, {"a": [1]}, True),
+        (0.30000000000000004, 0.3, True),
+        (0.31, 0.3, False),
+        (1, 1.0, True),
+        (10**400, 1.5, False),
+        (float("nan"), float("nan"), True),
+        (float("inf"), 1.5, False),
+        (10**4000, "x", False),
+        (object(), 3, False),
+        ([object()], [[]], False),
+        (b"a", "a", False),
+    ],
+)
+def test_returned(returned, output, same):
+    """Mistake: Python's and JSON's ways of writing one value taken for two, or two values for one."""
+    accepted = module._accepted_values(output)
+    value = json.loads(json.dumps(encode(returned)))
+    assert any(module._same_value(value, other) for other in accepted) is same
+
+
+@pytest.mark.parametrize(
+    "forged",
+    [
+        "",
+        "[",
+        "[" * 100_000,
+        "{}",
+        '{"dict": 3}',
+        '{"dict": [3]}',
+        '{"dict": [[[], 1]]}',
+        '{"dict": [["a", 1], ["a", 1]]}',
+        '{"tuple": "ab"}',
+        '{"hex": 3}',
+        '{"hex": "zz"}',
+        '{"tuple": {"tuple": 1}}',
+        '{"a": 1, "b": 2}',
+        '{"set": [1]}',
+        "9" * 5000,
+        "\x00",
+    ],
+)
+def test_forged_values(forged):
+    """Mistake: text that no honest program sends, and that raises where it is compared."""
+    for output in (3, [1], {"a": 1}, "x", 1.5, [[1], {"a": []}], None):
+        if forged == "" and output is None:
+            continue
+        value = module._json_or_none(forged)
+        accepted = module._accepted_values(output)
+        assert value is None or not any(module._same_value(value, other) for other in accepted)
+
+
+@pytest.mark.parametrize(
+    ("given", "arguments"),
+    [
+        ([1, 2], [1, 2]),
+        ("[1, 2]", [1, 2]),
+        ("[1, 2]\n3", [[1, 2], 3]),
+        ('"a"\n[["b"]]', ["a", [["b"]]]),
+        ("5", [5]),
+        ('{"1": 2}', [{1: 2}]),
+        ([{"1": 2, "-3": 4}, {"a": 1}], [{1: 2, -3: 4}, {"a": 1}]),
+        ([], []),
+        ("null\n1", [None, 1]),
+    ],
+)
+def test_arguments(given, arguments):
+    """Mistake: a function called with one list in place of its arguments, or with text in place of values."""
+    assert module._arguments(given) == arguments
+
+
+def test_lists_of_lines():
+    """Mistake: the sets that keep standard input as a list of lines judged on the list's repr."""
+    lines = {"inputs": [["1 2", "3 4"]], "outputs": [["3", "7"]]}
+    assert judged("for _ in '12':\n    print(sum(map(int, input().split())))", lines) == (1.0, "correct")
+
+
+# ------------------------------------------------------------------------------------- assert-style
+
+
+def checked(source, check, entry_point="f", **options):
+    return judged(source, {"assert_test": check, "entry_point": entry_point}, **options)
+
+
+@pytest.mark.parametrize(
+    ("check", "source", "reward"),
+    [
+        ("assert f(1) == 2\nassert f(2) == 3", "def f(x): return x + 1", 1.0),
+        ("assert f(1) == 2\nassert f(2) == 5", "def f(x): return x + 1", 0.5),
+        ("assert f([3, 1]) == (1, 3)", "def f(x): return tuple(sorted(x))", 1.0),
+        ("assert f([3, 1]) == (1, 3)", "def f(x): return sorted(x)", 0.0),
+        (
+            "assert f(1) == {1, 2} and f(2) == {'a': (1, 2.5, None)}",
+            "def f(x):\n    return {1, 2} if x == 1 else {'a': (1, 2.5, None)}",
+            1.0,
+        ),
+        ("assert abs(f(0.1) - 0.3) < 1e-6", "def f(x): return 3 * x", 1.0),
+        ("assert f(1)", "def f(x): return x", 1.0),
+        ("assert not f(1)", "def f(x): return x", 0.0),
+        ("assert f('x') is None", "def f(x): pass", 1.0),
+        ("assert f(x=1, y=(2,)) == 3", "def f(y, x): return y[0] + x", 1.0),
+        ("import math\nassert math.isclose(f(2), math.sqrt(2))", "def f(x): return x ** 0.5", 1.0),
+        ("for i in range(50):\n    assert f(i) == i * i", "def f(x): return x * x", 1.0),
+        ("for i in range(50):\n    assert f(i) == i * i\nassert f(0) == 0", "def f(x): return 0", 0.5),
+        (
+            "def check(candidate):\n    x = [1, 2]\n    y = candidate(x)\n    assert y == x\n    assert x == [1, 2]",
+            "def f(x): x.append(3); return x[:2]",
+            1.0,
+        ),
+        ("def check(candidate):\n    assert candidate(candidate(candidate(1))) == 4", "def f(x): return x + 1", 1.0),
+        (
+            "def square(x):\n    return x * x\ndef check(candidate):\n    assert candidate(3) == square(3)",
+            "def f(x): return 9",
+            1.0,
+        ),
+        (
+            "def check(g):\n    for a, b in [(1, 2), (2, 3)]:\n        r = g(a)\n        assert r == b",
+            "def f(x): return x + 1",
+            1.0,
+        ),
+        (
+            "from solution import f\ndef test_one():\n    assert f(1) == 2\ndef test_two():\n    assert f(2) == 2",
+            "def f(x): return 2",
+            1.0,
+        ),
+        ("try:\n    f(0)\n    assert False\nexcept ValueError:\n    pass", "def f(x): raise ValueError('no')", 1.0),
+        ("try:\n    f(0)\n    assert False\nexcept ValueError:\n    pass", "def f(x): raise KeyError('no')", 0.0),
+        (
+            "import random\nfor _ in range(20):\n    n = random.randint(1, 9)\n    assert f(n) == n",
+            "def f(x): return x",
+            1.0,
+        ),
+        ("assert len([f(i) for i in range(5)]) == 5", "def f(x): return x", 1.0),
+        (
+            "n = 27\nsteps = 0\nwhile steps < 5:\n    n = f(n)\n    steps += 1\nassert n == 32",
+            "def f(x): return x + 1",
+            1.0,
+        ),
+    ],
+)
+def test_assert_style(check, source, reward):
+    """Mistake: a check that only some of its forms are understood of, while the others fail every answer."""
+    assert checked(source, check).reward == reward
+
+
+def test_a_check_that_never_settles():
+    """Mistake: a check that asks the answer again and again, for as long as the answer likes."""
+    check = "n = 0\nwhile n >= 0:\n    n = f(n)\nassert n == -1"
+    assert checked("def f(x): return x + 1", check) == (0.0, "timeout")
+    assert checked("def f(x): return -1", check) == (1.0, "correct")
+
+
+def test_no_expected_value_reaches_the_answer(monkeypatch):
+    """Mistake: the text of a check, or an output, in a message to the process that runs the answer."""
+    sent = []
+    original = sandbox._bytes_file
+    monkeypatch.setattr(sandbox, "_bytes_file", lambda data: (sent.append(data), original(data))[1])
+    secret = 918273645
+    assert checked("def f(x): return 1", f"assert f(4) == {secret}") == (0.0, "wrong")
+    assert judged("def f(x): return 1", {"fn_name": "f", "inputs": [[4]], "outputs": [secret]}) == (0.0, "wrong")
+    assert judged("print(1)", {"inputs": ["4"], "outputs": [str(secret)]}) == (0.0, "wrong")
+    assert len(sent) == 6
+    assert not any(str(secret).encode() in data for data in sent)
+
+
+HOSTILE_ANSWERS = {
+    "always equal": "class A:\n    def __eq__(self, o): return True\n    def __ne__(self, o): return False\n"
+    "    __hash__ = None\n"
+    "    def __sub__(self, o): return 0\n    __lt__ = __gt__ = __le__ = __ge__ = __eq__\n"
+    "    def __abs__(self): return 0\n"
+    "def add(a, b): return A()\nprint(A())",
+    "exit": "import os\nos._exit(0)",
+    "system exit": "def add(a, b): raise SystemExit(0)\nraise SystemExit(0)",
+    "patched": "import builtins, json, sys\nbuiltins.AssertionError = Exception\njson.dumps = lambda *a, **k: '77'\n"
+    "sys.modules['verify'] = sys.modules['sandbox'] = None\ndef add(a, b): return '77'",
+    "frames": "import sys\ndef add(a, b):\n    f = sys._getframe()\n    while f:\n"
+    "        for v in list(f.f_locals.values()):\n"
+    "            if isinstance(v, dict) and 'outputs' in v: return v['outputs']\n"
+    "        f = f.f_back\nprint(add(1, 2))",
+    "garbage": "import gc\ndef add(a, b):\n"
+    "    return [o for o in gc.get_objects() if isinstance(o, dict) and 'outputs' in o]\n"
+    "print(add(1, 2))",
+    "reads the test": "import inspect, sys\ndef add(a, b): return inspect.getsource(sys._getframe(1))\n"
+    "print(open('/proc/self/cmdline').read())",
+    "shadow": "class int(int):\n    __eq__ = lambda s, o: True\ndef add(a, b): return int(99)\nprint(99)",
+    "generator": "def add(a, b):\n    while True: yield a + b\nprint('x')",
+    "nul": "print(1)\x00",
+    "surrogates": "print('\ud800\udfff')",
+    "deep": "x = " + "(" * 5000 + ")" * 5000,
+    "braces": "x = " + "{" * 5000 + "}" * 5000,
+    "megabytes": "#" * 10_000_000,
+    "wide": "x = [" + "0," * 90_000 + "]",
+    "tower": "def add(a, b): return 9**9**9**9\nprint(9**9**9**9)",
+    "prints": "while True: print('3' * 10**6)",
+    "forks": "import os\nwhile True: os.fork()",
+    "memory": "x = []\nwhile True: x.append(bytearray(2**24))",
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE_ANSWERS)
+def test_hostile_answer(name):
+    """Mistake: a reward for an attack, an exception in the trainer, or time that belongs to others."""
+    items = [("code", answer(HOSTILE_ANSWERS[name]), reference) for reference in (SUM, ADD, ADD_CHECK)]
+    honest = [("code", answer(READ + "print(a + b)"), SUM), ("code", answer("def add(a, b): return a + b"), ADD)]
+    start = time.monotonic()
+    verdicts = verify_batch([honest[0], *items, honest[1]], timeout_s=1.0)
+    assert time.monotonic() - start < 3 * (1.0 + 1)
+    assert verdicts[0] == verdicts[-1] == (1.0, "correct")
+    assert all(verdict.reward == 0.0 for verdict in verdicts[1:-1])
+
+
+# --------------------------------------------------------------------------------------- references
+
+
+@pytest.mark.parametrize(
+    ("reference", "message"),
+    [
+        ("x", "a code reference is"),
+        ({}, "a code reference is"),
+        ({"inputs": ["1"]}, "a code reference is"),
+        ({"inputs": ["1"], "outputs": ["1"], "more": 1}, "a code reference is"),
+        ({"inputs": "1", "outputs": "1"}, "as many `outputs` as `inputs`"),
+        ({"inputs": ["1"], "outputs": []}, "as many `outputs` as `inputs`"),
+        ({"inputs": [], "outputs": []}, "as many `outputs` as `inputs`"),
+        ({"inputs": [1], "outputs": ["1"]}, "`inputs` is text or a list of lines"),
+        ({"inputs": ["1"], "outputs": [1]}, "`outputs` is text or a list of lines"),
+        ({"inputs": ["1"], "outputs": [["1", 2]]}, "`outputs` is text or a list of lines"),
+        ({"inputs": [[1]], "outputs": [1], "fn_name": 3}, "`fn_name` must be a function's name"),
+        ({"inputs": [[1]], "outputs": [1], "fn_name": "a b"}, "`fn_name` must be a function's name"),
+        ({"inputs": ["a b"], "outputs": [1], "fn_name": "f"}, "a JSON list of arguments"),
+        ({"inputs": [3], "outputs": [1], "fn_name": "f"}, "a JSON list of arguments"),
+        ({"assert_test": "assert f(1)"}, "a code reference is"),
+        ({"assert_test": 3, "entry_point": "f"}, "is source text"),
+        ({"assert_test": "assert f(1)", "entry_point": "f()"}, "a function's name"),
+        ({"assert_test": "assert f(", "entry_point": "f"}, "is not Python"),
+        ({"assert_test": "(" * 9999, "entry_point": "f"}, "is not Python"),
+        ({"assert_test": "f(1) == 2", "entry_point": "f"}, "asserts nothing"),
+        ({"assert_test": "", "entry_point": "f"}, "asserts nothing"),
+        ({"assert_test": "assert f(g(1)) == 2", "entry_point": "f"}, "uses g, which only the answer could define"),
+        ({"assert_test": "assert f(lambda x: x) == 2", "entry_point": "f"}, "hands a function to the answer"),
+        (
+            {"assert_test": "def check(candidate):\n    return\n    assert candidate(1)", "entry_point": "f"},
+            "returns in the middle",
+        ),
+    ],
+)
+def test_broken_reference(reference, message):
+    """Mistake: a reference that cannot be run as it says, and fails or passes every answer."""
+    with pytest.raises(ValueError, match=message):
+        verify("code", answer("print(1)"), reference)
