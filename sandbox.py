@@ -255,13 +255,16 @@ class Worker:
         self.control.setblocking(False)
 
     def end(self) -> None:
-        """Kill the keeper; its child dies of that. A process that was never waited for would stay as a zombie."""
+        """Kill the keeper; its child dies of that. Where it may have had children, the keeper is left time to look."""
         self._drop_child()
         self.control.close()
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError, subprocess.TimeoutExpired):
+            if self.level is not None and self.level < 2:
+                self.process.wait(KILL_S)
             os.killpg(self.process.pid, signal.SIGKILL)
         self.process.stderr.close()
-        self.process.wait()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.process.wait(START_S)
 
     def start(self) -> Steps:
         """Wait until the keeper's walls are up."""
@@ -493,9 +496,11 @@ def _bytes_file(data: bytes) -> Any:
 
 def _environment() -> dict[str, str]:
     """Nothing of the trainer's but where the C library finds libraries, without which some Pythons do not start."""
-    kept = {name: os.environ[name] for name in ("LD_LIBRARY_PATH", "SYSTEMROOT") if name in os.environ}
+    kept = {name: os.environ[name] for name in ("LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH") if name in os.environ}
     one_thread = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
-    return kept | one_thread | {"PATH": "/usr/bin:/bin", "HOME": "/", "PYTHONHASHSEED": "0", "PYTHONUTF8": "1"}
+    # Reasoning Gym imports matplotlib, which only starts where it finds a folder that it believes it could write to.
+    fixed = {"PATH": "/usr/bin:/bin", "HOME": "/", "MPLCONFIGDIR": "/tmp", "PYTHONHASHSEED": "0", "PYTHONUTF8": "1"}
+    return kept | one_thread | fixed
 
 
 def default_workers() -> int:
@@ -656,9 +661,11 @@ class Pool:
         """(The level that this machine's walls reach, which walls they are)."""
         if not self._idle:
             worker = Worker("programs")
-            for reads, _, deadline in worker.start():
-                select.select(reads, [], [], max(0.0, deadline - time.monotonic()))
             self._idle.append(worker)
+            for (control,), _, deadline in worker.start():
+                poll = select.poll()
+                poll.register(control, select.POLLIN)
+                poll.poll(max(0, math.ceil(1000 * (deadline - time.monotonic()))))
         return self._idle[0].level, self._idle[0].walls
 
 
@@ -697,7 +704,7 @@ class Keeper:
             os.set_blocking(fd, False)
         signal.signal(signal.SIGCHLD, lambda *_: None)
         signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
-        self.level, self.walls = self.find_level(project)
+        self.level, self.walls = self.find_level()
 
     def serve(self) -> None:
         self.say(level=self.level, walls=self.walls)
@@ -799,14 +806,14 @@ class Keeper:
             if self.outer.own_user:
                 with contextlib.suppress(OSError):
                     os.kill(-1, signal.SIGKILL)
-            for pid in _children():
+            for pid in os.pread(self.outer.children, 65_536, 0).split() if self.outer.children else []:
                 with contextlib.suppress(OSError):
-                    os.kill(pid, signal.SIGKILL)
+                    os.kill(int(pid), signal.SIGKILL)
 
     def say(self, **message: Any) -> None:
         self.control.sendall(json.dumps(message).encode() + b"\n")
 
-    def find_level(self, project: str) -> tuple[int, str]:
+    def find_level(self) -> tuple[int, str]:
         """A child tries to break out. What it could do decides, not what was asked of the kernel."""
         readable, theirs = os.pipe()
         pid = os.fork()
@@ -842,14 +849,6 @@ def try_to_break_out(project_file: str, trainer: int) -> list[str]:
             attempt()
             reached.append(name)
     return reached
-
-
-def _children() -> list[int]:
-    try:
-        with open(f"/proc/self/task/{os.getpid()}/children") as file:
-            return [int(pid) for pid in file.read().split()]
-    except OSError:
-        return []
 
 
 # ----------------------------------------------------------------------------------------- the child
@@ -961,6 +960,7 @@ PR_SET_CHILD_SUBREAPER, PR_SET_NO_NEW_PRIVS, PR_SET_VMA = 36, 38, 0x53564D41
 # In the range that no distribution gives to people or services. Each keeper takes one: they cannot signal each other.
 FIRST_USER, USERS = 61_184, 4_096
 NOBODY = 65_534
+CAPABILITY_VERSION_3 = 0x20080522
 
 
 @dataclass
@@ -968,7 +968,8 @@ class Outer:
     """Which outer walls stand, by name or empty.
 
     `own_user`: no other keeper has this user. `folders`: open folders of Python that only their file descriptors lead
-    to. `processes`: the greatest number of processes and threads that the user may have.
+    to. `processes`: the greatest number of processes and threads that the user may have. `children`: an open file of
+    the kernel's that lists the keeper's, or 0.
     """
 
     no_new_privileges: bool
@@ -978,6 +979,7 @@ class Outer:
     landlock: str
     folders: set[int]
     processes: int
+    children: int
 
 
 def put_up_outer_walls() -> Outer:
@@ -987,25 +989,30 @@ def put_up_outer_walls() -> Outer:
     # Opened as the user who started the trainer: the next one may not get there.
     folders = {path: os.open(path, os.O_RDONLY) for path in python_folders() if os.path.isdir(path)}
     was_root = os.geteuid() == 0
-    uid = drop_privileges() if was_root else None
+    uid = become_nobody() if was_root else None
+    # Root of a container that knows no other user, and outside of it an ordinary one.
+    powerless = uid is None and was_root and drop_capabilities()
+    children = f"/proc/self/task/{os.getpid()}/children"
+    children = os.open(children, os.O_RDONLY) if os.path.exists(children) else 0
     processes = 64 if uid not in (None, NOBODY) else _threads_of_user() + 1024
     kept = reach_python(folders)
     landlock, no_new_privileges = "", False
     if LINUX:
         _libc.prctl(PR_SET_DUMPABLE, 0, 0, 0, 0)
         _libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-        no_new_privileges = _libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 and not (was_root and uid is None)
+        no_new_privileges = _libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0
         landlock = put_up_landlock(folders)
     for fd in folders.values():
         os.close(fd)
     return Outer(
-        no_new_privileges=no_new_privileges,
-        user="" if uid is None else f"user {uid}",
+        no_new_privileges=no_new_privileges and (not was_root or uid is not None or powerless),
+        user="no capabilities" if powerless else "" if uid is None else f"user {uid}",
         own_user=uid not in (None, NOBODY),
         seccomp="seccomp" if can_filter() else "",
         landlock=landlock,
         folders=kept,
         processes=processes,
+        children=children,
     )
 
 
@@ -1028,7 +1035,7 @@ def put_up_inner_walls(outer: Outer, memory: int, cpu_s: int | None, keeper: int
         put_up_seccomp()
 
 
-def drop_privileges() -> int | None:
+def become_nobody() -> int | None:
     """Become a user without rights, at best one of this process's own; None where the kernel knows no such user."""
     for uid in (FIRST_USER + os.getpid() % USERS, NOBODY):
         with contextlib.suppress(OSError):
@@ -1037,6 +1044,12 @@ def drop_privileges() -> int | None:
             os.setresuid(uid, uid, uid)
             return uid
     return None
+
+
+def drop_capabilities() -> bool:
+    """Keep root's name without its rights."""
+    header, none = struct.pack("=Ii", CAPABILITY_VERSION_3, 0), bytes(24)
+    return LINUX and _libc.capset(header, none) == 0
 
 
 def _threads_of_user() -> int:

@@ -40,8 +40,10 @@ import atexit
 import bisect
 import builtins
 import functools
+import importlib.util
 import itertools
 import json
+import logging
 import math
 import operator
 import os
@@ -54,6 +56,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from sandbox import Call, Outcome, Pool, Program, Result, Test, decode, encode
+
+LOG = logging.getLogger(__name__)
 
 # ---------------------------------------------------------------------------- problems and verdicts
 
@@ -1754,6 +1758,62 @@ _ARGUMENT_FORMS: dict[str, tuple[str, Callable[[Any], bool]]] = {
 }
 
 
+# -------------------------------------------------------------------------------------------- logic
+
+MAX_SOLUTION = 100_000
+
+
+def check_logic(reference: Any) -> dict[str, Any]:
+    """Return the reference; ValueError unless it names a data set of Reasoning Gym and holds an entry of it."""
+    if not isinstance(reference, dict) or reference.keys() != {"dataset", "entry"}:
+        raise ValueError(f'a logic reference is {{"dataset": name, "entry": {{...}}}}, got {_shown(reference)}')
+    name, entry = reference["dataset"], reference["entry"]
+    if not isinstance(name, str) or not re.fullmatch(r"[a-z0-9_]+", name):
+        raise ValueError(f"logic's `dataset` is a data set's name in Reasoning Gym, got {_shown(name)}")
+    if not isinstance(entry, dict) or not {"question", "answer", "metadata"} <= entry.keys():
+        raise ValueError(f"logic's `entry` has question, answer and metadata, got {_shown(entry)}")
+    if not isinstance(entry["metadata"], dict) or entry["metadata"].get("source_dataset", name) != name:
+        raise ValueError(f"logic's `entry` must be of {name}: {_shown(entry['metadata'])}")
+    if importlib.util.find_spec("reasoning_gym") is None:
+        raise ValueError("logic problems need the package reasoning-gym: pip install reasoning-gym")
+    return reference
+
+
+def find_logic(response: str) -> str | None:
+    """What stands in the last <answer>...</answer>."""
+    before, closed, _ = _after_thinking(response).rpartition("</answer>")
+    _, opened, answer = before.rpartition("<answer>")
+    return answer.strip() if closed and opened else None
+
+
+def settle_logic(answer: str, gold: dict[str, Any]) -> Verdict | None:
+    """Only what no scorer need see. The rest is for a worker: eight of the scorers evaluate the answer."""
+    if not answer:
+        return NO_ANSWER
+    return UNPARSED if len(answer) > MAX_SOLUTION else None
+
+
+def deliberate_logic(answer: str, reference: dict[str, Any]) -> list:
+    """The score that the data set's own scorer gives: correct at 1, wrong at 0, partial between."""
+    import reasoning_gym
+
+    score, entry = reasoning_gym.get_score_answer_fn(reference["dataset"]), reference["entry"]
+    if reference["dataset"] in ("arc_agi", "rearc"):
+        # These two compare with grids made of tuples, which JSON made lists.
+        entry = entry | {"metadata": {key: _as_tuples(value) for key, value in entry["metadata"].items()}}
+    try:
+        reward = float(score(answer=answer, entry=entry))
+    except Exception:
+        # Some scorers raise on what they cannot read.
+        return list(UNPARSED)
+    reward = min(max(reward, 0.0), 1.0)
+    return [reward, "correct" if reward == 1 else "partial" if reward else "wrong"]
+
+
+def _as_tuples(value: Any) -> Any:
+    return tuple(map(_as_tuples, value)) if isinstance(value, list) else value
+
+
 # ------------------------------------------------------------------------------------- the dispatch
 
 
@@ -1789,6 +1849,7 @@ KINDS = {
     "math": Family(check_math, find_math, settle_math, deliberate_math, ("math_verify",)),
     "science": Family(check_science, find_math, settle_science, deliberate_science, ("math_verify",)),
     "ifeval": Family(check_ifeval, find_ifeval, settle_ifeval),
+    "logic": Family(check_logic, find_logic, settle_logic, deliberate_logic, ("reasoning_gym",), evaluates=True),
     "code": Family(check_code, find_code, settle_code, converse=converse_code),
 }
 
@@ -1976,9 +2037,7 @@ def _read_problem(line: bytes) -> Problem:
         raise ValueError(f"unknown keys {_shown(unknown)}: a problem has {', '.join(Problem._fields)} and no other")
 
     problem = Problem(**record)
-    _check_prompt(problem.prompt)
-    _check_kind(problem.kind)
-    KINDS[problem.kind].check(problem.reference)
+    _check_problem(problem)
     return problem
 
 
@@ -1996,3 +2055,266 @@ def _check_prompt(prompt: Any) -> None:
             or not all(isinstance(text, str) for text in message.values())
         ):
             raise ValueError(f'a chat message is {{"role": text, "content": text}}, got {_shown(message)}')
+
+
+def load_data(specs: list[str], seed: int = 0) -> list[Problem]:
+    """The problems of one epoch over several sources, in an order that keeps their weights.
+
+        path.jsonl             a file of problems, see `load_problems`
+        hf:NAME                one of HUB, through the package datasets; hf:NAME=PATH reads a local copy of it
+        gym:NAME, gym:NAME*N   N (1,000) entries of a data set of Reasoning Gym, generated with `seed`
+        SOURCE:WEIGHT          its share of the epoch, in relation to the others' weights; for all sources or for none
+
+    Without weights: the sources one after the other. With weights every source is shuffled by `seed`, and then drawn
+    from such that every stretch of the epoch holds the sources as they are weighted. An epoch is as long as it takes
+    to see every problem once; smaller sources come round again meanwhile, reshuffled. Call it with another seed for
+    another epoch. Every reference is checked, and so is every gold answer: one that the verifier would not accept
+    from a policy is reported here, with its row, before a run starts.
+    """
+    sources, weights = [], []
+    for spec in specs:
+        source, weight = read_spec(spec)
+        sources.append(_load_source(source, seed))
+        weights.append(weight)
+    if len({weight is None for weight in weights}) > 1:
+        raise ValueError(f"give a weight to all sources or to none: {' '.join(specs)}")
+    if not sources or weights[0] is None:
+        return [problem for problems in sources for problem in problems]
+    return _mix(sources, weights, seed)
+
+
+def read_spec(spec: str) -> tuple[str, float | None]:
+    """("SOURCE", weight), or None for the weight where "SOURCE:WEIGHT" has none."""
+    source, colon, last = spec.rpartition(":")
+    if not colon or not re.fullmatch(r"[0-9]*\.?[0-9]+", last):
+        return spec, None
+    if float(last) <= 0:
+        raise ValueError(f"the weight in {spec} must be above 0")
+    return source, float(last)
+
+
+def _mix(sources: list[list[Problem]], weights: list[float], seed: int) -> list[Problem]:
+    total, rng = sum(weights), random.Random(seed)
+    length = math.ceil(max(len(problems) * total / weight for problems, weight in zip(sources, weights, strict=True)))
+    if length > MAX_REPEATS * sum(map(len, sources)):
+        raise ValueError(f"an epoch with these weights has {length} problems: give the smallest source less weight")
+    drawn, decks, epoch = [0] * len(sources), [[] for _ in sources], []
+    for position in range(1, length + 1):
+        # The source that is furthest behind its share.
+        due = max(range(len(sources)), key=lambda i: position * weights[i] / total - drawn[i])
+        if not decks[due]:
+            decks[due] = rng.sample(sources[due], len(sources[due]))
+        epoch.append(decks[due].pop())
+        drawn[due] += 1
+    return epoch
+
+
+MAX_REPEATS = 100
+
+
+def _load_source(source: str, seed: int) -> list[Problem]:
+    kind, _, name = source.partition(":")
+    if kind == "gym":
+        return _load_gym(name, seed)
+    if kind == "hf":
+        return _load_hub(name)
+    return load_problems(source)
+
+
+def _load_gym(name: str, seed: int) -> list[Problem]:
+    try:
+        import reasoning_gym
+    except ImportError:
+        raise ValueError(f"gym:{name} needs the package reasoning-gym: pip install reasoning-gym") from None
+    name, _, size = name.partition("*")
+    if name not in reasoning_gym.factory.DATASETS or not re.fullmatch(r"[1-9][0-9]*|", size):
+        known = ", ".join(sorted(reasoning_gym.factory.DATASETS))
+        raise ValueError(f"gym:{name} is no data set of Reasoning Gym, with an optional *NUMBER. There are {known}")
+    entries = reasoning_gym.create_dataset(name, size=int(size or 1000), seed=seed)
+    return [gym_problem(name, json.loads(json.dumps(entry, default=str))) for entry in entries]
+
+
+def gym_problem(dataset: str, entry: dict[str, Any]) -> Problem:
+    return Problem(f"{entry['question']}\n{ANSWER_SUFFIX}", "logic", {"dataset": dataset, "entry": entry})
+
+
+MATH_SUFFIX = "Please reason step by step, and put your final answer within \\boxed{}."
+ANSWER_SUFFIX = "Think it through step by step, and give your final answer between <answer> and </answer>."
+PROGRAM_SUFFIX = "Write a Python program that reads standard input and prints to standard output, in a ```python block."
+FUNCTION_SUFFIX = "Write it in Python, complete with its imports, in a ```python block."
+
+
+def _text(row: dict, *names: str) -> str:
+    """The first of these columns that is filled, as text."""
+    for name in names:
+        value = row.get(name)
+        if isinstance(value, list):
+            value = ", ".join(map(str, value))
+        if value is not None and str(value).strip():
+            return str(value)
+    raise ValueError(f"no {' or '.join(names)} in a row with {', '.join(map(str, row))}")
+
+
+def math_row(row: dict) -> Problem:
+    """DeepScaleR, AIME, AMC, MATH, Minerva, OlympiadBench: `answer`, or the last box of the `solution`."""
+    question = _text(row, "problem", "question")
+    if any(row.get(name) for name in ("answer", "final_answer")):
+        gold = _text(row, "answer", "final_answer").strip()
+        gold = gold[1:-1] if re.fullmatch(r"\$[^$]*\$", gold) else gold
+    else:
+        gold = _last_box(_text(row, "solution")) or ""
+    return Problem(f"{question}\n{MATH_SUFFIX}", "math", gold)
+
+
+def science_row(row: dict) -> Problem | None:
+    """SCP-116K: the last box of `matched_solution`, or all of it where it is short. None for the worked solutions,
+    whose answer only a reader could find."""
+    solution = _text(row, "answer", "extract_solution", "matched_solution").strip()
+    gold = _last_box(solution) or re.sub(
+        r"^(?:the )?(?:final )?answer(?: is)?\s*:?\s*", "", solution, flags=re.IGNORECASE
+    )
+    if len(gold) > 100 or "\n" in gold:
+        return None
+    return Problem(f"{_text(row, 'problem')}\n{MATH_SUFFIX}", "science", gold)
+
+
+def ifeval_row(row: dict) -> Problem:
+    """IFEval, with its `prompt`; Llama-Nemotron, with its messages in `input` and its instructions in `args`."""
+    given = row.get("args") or row
+    given = json.loads(given) if isinstance(given, str) else given
+    kwargs = given.get("kwargs") or given.get("instruction_kwargs")
+    kwargs = [json.loads(one) if isinstance(one, str) else one for one in kwargs or []]
+    prompt = row.get("prompt") or row.get("input")
+    if isinstance(prompt, list):
+        prompt = [{"role": message["role"], "content": message["content"]} for message in prompt]
+    return Problem(prompt, "ifeval", {"instruction_id_list": given.get("instruction_id_list"), "kwargs": kwargs})
+
+
+def tests_row(row: dict) -> Problem | None:
+    """APPS and TACO: `question` and `input_output`. None for a problem without tests."""
+    reference = json.loads(row["input_output"] or "{}")
+    if not reference.get("inputs"):
+        return None
+    starter = row.get("starter_code") or ""
+    function = reference.get("fn_name")
+    suffix = f"{FUNCTION_SUFFIX}\n{starter}" if function else PROGRAM_SUFFIX
+    reference = {name: reference[name] for name in ("inputs", "outputs", "fn_name") if reference.get(name)}
+    return Problem(f"{_text(row, 'question')}\n{suffix}", "code", reference)
+
+
+def eurus_row(row: dict) -> Problem | None:
+    """Eurus-2-RL: `prompt` as messages, tests in `reward_model`. None for its mathematics."""
+    if row.get("ability") != "code":
+        return None
+    reference = json.loads(row["reward_model"]["ground_truth"])
+    reference = {name: reference[name] for name in ("inputs", "outputs", "fn_name") if reference.get(name)}
+    messages = [{"role": message["role"], "content": message["content"]} for message in row["prompt"]]
+    return Problem(messages, "code", reference)
+
+
+def contests_row(row: dict) -> Problem | None:
+    """CodeContests: `description`, and the tests of three columns."""
+    inputs, outputs = [], []
+    for name in ("public_tests", "private_tests", "generated_tests"):
+        inputs += (row.get(name) or {}).get("input") or []
+        outputs += (row.get(name) or {}).get("output") or []
+    if not inputs:
+        return None
+    return Problem(f"{_text(row, 'description')}\n{PROGRAM_SUFFIX}", "code", {"inputs": inputs, "outputs": outputs})
+
+
+def codeforces_row(row: dict) -> Problem | None:
+    """open-r1/codeforces: the statement in parts, and `official_tests`. None where a checker or a file is asked for."""
+    if row.get("generated_checker") or row.get("input_mode", "stdio") != "stdio":
+        return None
+    tests = row.get("official_tests") or row.get("examples") or []
+    if not tests:
+        return None
+    parts = {"title": "", "description": "", "input_format": "Input\n", "output_format": "Output\n", "note": "Note\n"}
+    statement = "\n\n".join(head + row[name] for name, head in parts.items() if row.get(name))
+    shown = "\n\n".join(f"Input:\n{one['input']}\nOutput:\n{one['output']}" for one in row.get("examples") or [])
+    reference = {"inputs": [one["input"] for one in tests], "outputs": [one["output"] for one in tests]}
+    return Problem(f"{statement}\n\n{shown}\n{PROGRAM_SUFFIX}", "code", reference)
+
+
+def humaneval_row(row: dict) -> Problem:
+    """HumanEval: the function's head in `prompt`, `check(candidate)` in `test`."""
+    reference = {"assert_test": row["test"], "entry_point": row["entry_point"]}
+    return Problem(f"Complete this function. {FUNCTION_SUFFIX}\n\n{row['prompt']}", "code", reference)
+
+
+# name -> (data set on the hub, its configuration, its split, row -> problem, or None for a row that is none).
+# The first four are the paper's training sets, with `gym:` for Reasoning Gym; the rest are what it evaluates on.
+HUB: dict[str, tuple[str, str | None, str, Callable[[dict], Problem | None]]] = {
+    "deepscaler": ("agentica-org/DeepScaleR-Preview-Dataset", None, "train", math_row),
+    "eurus_code": ("PRIME-RL/Eurus-2-RL-Data", None, "train", eurus_row),
+    "scp_116k": ("EricLu/SCP-116K", None, "train", science_row),
+    "nemotron_if": ("nvidia/Llama-Nemotron-Post-Training-Dataset", "RL", "instruction_following", ifeval_row),
+    "aime24": ("HuggingFaceH4/aime_2024", None, "train", math_row),
+    "aime25": ("math-ai/aime25", None, "test", math_row),
+    "amc": ("math-ai/amc23", None, "test", math_row),
+    "math": ("DigitalLearningGmbH/MATH-lighteval", None, "test", math_row),
+    "math_500": ("HuggingFaceH4/MATH-500", None, "test", math_row),
+    "minerva": ("math-ai/minervamath", None, "test", math_row),
+    "olympiadbench": ("math-ai/olympiadbench", None, "test", math_row),
+    "apps": ("codeparrot/apps", None, "test", tests_row),
+    "taco": ("BAAI/TACO", None, "test", tests_row),
+    "code_contests": ("deepmind/code_contests", None, "test", contests_row),
+    "codeforces": ("open-r1/codeforces", None, "test", codeforces_row),
+    "humaneval": ("openai/openai_humaneval", None, "test", humaneval_row),
+    "ifeval": ("google/IFEval", None, "train", ifeval_row),
+}
+
+
+def _load_hub(name: str) -> list[Problem]:
+    name, _, copy = name.partition("=")
+    if name not in HUB:
+        raise ValueError(f"unknown data set hf:{name}: use one of {', '.join(HUB)}")
+    path, config, split, mapping = HUB[name]
+    try:
+        import datasets
+    except ImportError:
+        raise ValueError(f"hf:{name} needs the package datasets: pip install datasets") from None
+    if copy and not Path(copy).exists():
+        raise FileNotFoundError(f"no local copy of hf:{name} at {copy}")
+    if copy and (Path(copy) / "dataset_info.json").exists():
+        rows = datasets.load_from_disk(copy)
+    else:
+        rows = datasets.load_dataset(copy or path, None if copy else config, split="train" if copy else split)
+    return map_rows(f"hf:{name}", rows, mapping)
+
+
+def map_rows(where: str, rows: Iterable[dict], mapping: Callable[[dict], Problem | None]) -> list[Problem]:
+    """The problems of a data set's rows, without those that are none for their mapping.
+
+    A row that is broken, or whose gold answer the verifier would not accept, is reported with its number and left out:
+    public data sets have some. ValueError if that is more than one row in ten: then it is the mapping that is wrong.
+    """
+    problems, refused, number = [], [], -1
+    for number, row in enumerate(rows):
+        try:
+            problem = mapping(row)
+            if problem is not None:
+                _check_problem(problem)
+                problems.append(problem)
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+            refused.append(f"{where}, row {number}: {type(error).__name__}: {error}")
+    if len(refused) * 10 > number + 1 or not problems:
+        raise ValueError(refused[0] if refused else f"{where} holds no problem")
+    for sentence in refused:
+        LOG.warning("left out: %s", sentence)
+    return problems
+
+
+def _check_problem(problem: Problem) -> None:
+    """Prompt, kind, reference; and a gold answer must be right where it is one."""
+    _check_prompt(problem.prompt)
+    _check_kind(problem.kind)
+    family = KINDS[problem.kind]
+    gold = family.check(problem.reference)
+    if problem.kind in ("math", "science"):
+        answer = family.find(f"\\boxed{{{problem.reference}}}")
+        verdict = NO_ANSWER if answer is None else family.settle(answer, gold)
+        if verdict != CORRECT:
+            called = verdict.reason if verdict else "open"
+            raise ValueError(f"a response that gives this gold answer would be {called}: {_shown(problem.reference)}")
