@@ -3,6 +3,8 @@
     python tests/benchmark.py sim       section 4.1: sim.py against one softmax, multinomial and AdamW per step and N
     python tests/benchmark.py loss      section 3.1: log-probs without [tokens, V] against log_softmax, time and memory
     python tests/benchmark.py rollout   section 4.2.4: the torch engine against model.generate, at N = 16 and 512
+    python tests/benchmark.py verify    section 4.2: verify_batch against math-verify called on one answer after the
+                                        other, tests of programs, and memory over batches
 
 Ours and the other take turns, so that both meet the same machine; every number is from this run.
 """
@@ -12,6 +14,7 @@ import dataclasses
 import json
 import os
 import platform
+import random
 import resource
 import statistics
 import subprocess
@@ -27,6 +30,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 import sim as simulator
+import verify as verifiers
 from loss import token_logprobs
 from rollout import TorchEngine
 
@@ -183,7 +187,99 @@ def rollout(args: argparse.Namespace) -> None:
         print(f"{'':>14} ours, N = 512 over N = 16: {best[ours, 512] / best[ours, 16]:.2f}x")
 
 
-BENCHMARKS = {"sim": sim, "loss": loss, "rollout": rollout}
+# ------------------------------------------------------------------------------------------- verify
+
+# A right answer in the spellings that models use for it, by the kind of answer.
+RIGHT = [
+    lambda a, b: [f"{a}", f"{a}.0", f" {a} ", f"\\text{{{a}}}", f"+{a}"],
+    lambda a, b: [f"\\frac{{{a}}}{{{b}}}", f"\\dfrac{{{a}}}{{{b}}}", f"{a}/{b}", f"\\frac{{{2 * a}}}{{{2 * b}}}"],
+    lambda a, b: [f"{a}\\sqrt{{{b}}}", f"{a} \\sqrt {{{b}}}", f"\\sqrt{{{a * a * b}}}", f"{a}{b}^{{1/2}}"],
+    lambda a, b: [f"({a}, {b})", f"({a},{b})", f"\\left({a}, {b}\\right)"],
+    lambda a, b: [f"[{a}, {a + b})", f"\\left[{a}, {a + b}\\right)"],
+    lambda a, b: [f"x^2+{a}x+{b}", f"x^2 + {a}x + {b}", f"{b} + {a}x + x^2", f"x(x+{a})+{b}"],
+    lambda a, b: [f"\\{{{a}, {a + b}\\}}", f"\\{{{a + b}, {a}\\}}"],
+]
+SHARE_OF_KINDS = [50, 15, 12, 8, 4, 7, 4]
+# How often a problem's k-th wrong answer comes, as in many samples of one model: some are common, most are rare.
+WRONG_ANSWERS = 60
+TRUNCATED = 0.05
+
+
+def math_answers(seed: int, problems: int, n: int) -> list[tuple[str, str, str]]:
+    """Per problem: a rate of right answers, evenly between 0 and 1, in a few spellings; wrong ones by Zipf's law."""
+    rng, items = random.Random(seed), []
+    for _ in range(problems):
+        spell = rng.choices(RIGHT, SHARE_OF_KINDS)[0]
+        a, b = rng.randint(2, 400), rng.choice([2, 3, 5, 7, 11, 13])
+        right, rate = spell(a, b), rng.random()
+        gold = right[0]
+        wrong = [spell(max(1, a + rng.randint(-30, 30)), b + rng.choice([0, 1, 2])) for _ in range(WRONG_ANSWERS)]
+        for _ in range(n):
+            spellings = right if rng.random() < rate else rng.choices(wrong, [1 / k for k in range(1, 61)])[0]
+            box = f"\\boxed{{{rng.choices(spellings, [1 / k for k in range(1, len(spellings) + 1)])[0]}}}"
+            thought = f"<think>{rng.random()} {'so we try the next case, and then ' * 60}</think> The answer is "
+            items.append(("math", thought + ("" if rng.random() < TRUNCATED else box), gold))
+    return items
+
+
+def plain_math_verify(items: list[tuple[str, str, str]]) -> int:
+    import math_verify
+
+    return sum(math_verify.verify(math_verify.parse(f"${gold}$"), math_verify.parse(text)) for _, text, gold in items)
+
+
+def programs(count: int, tests: int) -> list[tuple[str, str, dict]]:
+    """Distinct short programs, of which half are right."""
+    reference = {"inputs": [f"{k}\n1 2 3\n" for k in range(tests)], "outputs": [f"{k + 6}\n" for k in range(tests)]}
+    source = "import sys\nk, *xs = map(int, sys.stdin.read().split())\nprint(sum(xs) + k + {})"
+    return [("code", f"```python\n{source.format(f'{k} * {k % 2}')}\n```", reference) for k in range(count)]
+
+
+def worker_bytes() -> int:
+    """Resident in the worker processes of this one."""
+    total = 0
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            arguments = (process / "cmdline").read_text().split("\0")
+            if str(ROOT / "sandbox.py") in arguments and str(os.getpid()) in arguments:
+                total += int((process / "statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+        except OSError:
+            continue
+    return total
+
+
+def verify(args: argparse.Namespace) -> None:
+    """Math answers/s, with what math-verify alone does; tests of programs/s; memory after each batch."""
+    print(machine())
+    batches = [math_answers(seed, args.problems, args.samples) for seed in range(args.batches)]
+    verifiers.verify_batch([("math", "\\boxed{y+x}", "x+y")], workers=args.workers)
+    sample = random.Random(0).sample(batches[0], args.plain)
+    rates, plain_rates, memory = [], [], []
+    for number, items in enumerate(batches):
+        done = []
+        rates.append(len(items) / seconds(lambda items=items, done=done: done.extend(verifiers.verify_batch(items))))
+        memory.append((resident(), worker_bytes()))
+        if number < args.turns:
+            plain_rates.append(len(sample) / seconds(lambda: plain_math_verify(sample)))
+        reasons = {reason: sum(verdict.reason == reason for verdict in done) for reason in verifiers.REASONS}
+        print(
+            f"  batch {number + 1:2}: {rates[-1]:8,.0f} answers/s; memory {memory[-1][0] / 2**20:,.0f} MiB here, "
+            f"{memory[-1][1] / 2**20:,.0f} MiB in workers; {', '.join(f'{n} {r}' for r, n in reasons.items() if n)}"
+        )
+    distinct = len({(gold, text.rpartition("</think>")[2]) for _, text, gold in batches[0]})
+    print(f"math, {args.problems} problems x {args.samples} answers, {distinct:,} of them distinct:")
+    print(f"  verify_batch           {statistics.median(rates):8,.0f} answers/s median, {max(rates):,.0f} best")
+    print(f"  math-verify in a loop  {max(plain_rates):8,.1f} answers/s best of {len(plain_rates)} x {args.plain}")
+    print(f"  ratio                  {statistics.median(rates) / max(plain_rates):8,.0f}x (our median, its best)")
+    items = programs(args.programs, args.tests)
+    runs = [seconds(lambda: verifiers.verify_batch(items, timeout_s=60)) for _ in range(args.turns)]
+    tests = args.programs * args.tests
+    print(
+        f"code, {args.programs} programs x {args.tests} tests, best of {args.turns}: {tests / min(runs):,.0f} tests/s"
+    )
+
+
+BENCHMARKS = {"sim": sim, "loss": loss, "rollout": rollout, "verify": verify}
 
 
 def main() -> None:
@@ -209,6 +305,15 @@ def main() -> None:
     rollout_flags.add_argument("--tokens", type=int, default=8, help="tokens of a response (default: 8)")
     rollout_flags.add_argument("--threads", type=int, help="torch threads (default: torch's)")
     rollout_flags.add_argument("--turns", type=int, default=4, help="turns (default: 4)")
+    verify_flags = names.choices["verify"]
+    verify_flags.add_argument("--problems", type=int, default=128, help="P (default: 128)")
+    verify_flags.add_argument("--samples", type=int, default=512, help="N (default: 512)")
+    verify_flags.add_argument("--batches", type=int, default=10, help="batches of P x N answers (default: 10)")
+    verify_flags.add_argument("--workers", type=int, help="worker processes (default: one per core)")
+    verify_flags.add_argument("--plain", type=int, default=300, help="answers math-verify alone gets (default: 300)")
+    verify_flags.add_argument("--programs", type=int, default=64, help="programs (default: 64)")
+    verify_flags.add_argument("--tests", type=int, default=16, help="tests of each (default: 16)")
+    verify_flags.add_argument("--turns", type=int, default=3, help="turns (default: 3)")
     args = parser.parse_args()
     args.run(args)
 
