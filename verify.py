@@ -41,6 +41,7 @@ import bisect
 import builtins
 import functools
 import importlib.util
+import io
 import itertools
 import json
 import logging
@@ -564,6 +565,8 @@ def _leaf(text: str) -> Form | None:
         len(plain) > 3 or words != text or plain.casefold() in ("yes", "no", "odd")
     ):
         return Form("text", _key(text), _words(text))
+    if "\\" not in words and len(re.findall(r"[^\W\d_]{2,}", words)) > 2:
+        return Form("text", _key(text), _words(text))
     unit = _UNIT_BEHIND.search(text)
     if unit and unit.start():
         form = _read(text[: unit.start()])
@@ -660,6 +663,8 @@ def _same(gold: Form, answer: Form, judge: Judge, science: bool) -> bool | None:
         return len(bases) == 1 and digits[0] == digits[1]
     if answer.kind in ("text", "option") or {gold.kind, answer.kind} <= {"number", "tuple"}:
         return False
+    if science and gold.text.translate(_INDICES) == answer.text.translate(_INDICES):
+        return True
     return judge(gold, answer) if _comparable(gold.mark, answer.mark) else False
 
 
@@ -723,13 +728,15 @@ def _comparable(gold: str, answer: str) -> bool:
 _TOWER = re.compile(
     r"\^\s*(?:\{[^{}]*\^|[A-Za-z0-9\\]+\s*\^|\{[^{}]*\{[^{}]*\^)|\*\*|\^\s*\(|\^\s*\{?\s*[-+]?\s*[0-9]{5}"
 )
-_HUGE = re.compile(r"(?<![_^0-9])[0-9]+ [0-9]|[0-9]{5}\s*!|[)}\]!]\s*!|[0-9]{400}|(?<![A-Za-z])[eE][+-]?[0-9]{4}")
+_HUGE = re.compile(
+    r"[^ -~\u0370-\u03ff]|(?<![_^0-9])[0-9]+ [0-9]|[0-9]{5}\s*!|[)}\]!]\s*!|[0-9]{400}|(?<![A-Za-z])[eE][+-]?[0-9]{4}"
+)
 MAX_ALGEBRA = 400
 
 
 def _tame(text: str) -> bool:
     """May algebra be tried? Not on towers of powers, huge exponents and factorials, long text: they can hang. Nor on
-    numbers side by side, which would be multiplied."""
+    numbers side by side, which would be multiplied, and on letters that no LaTeX has."""
     return len(text) <= MAX_ALGEBRA and not _TOWER.search(text) and not _HUGE.search(text)
 
 
@@ -791,6 +798,8 @@ def _agree(left: Any, right: Any, rounded: bool) -> bool | None:
             return bool(constant and (firsts[0] > 0) == (left.rel_op == right.rel_op))
         if not (isinstance(left, sympy.Expr) and isinstance(right, sympy.Expr)):
             return None
+        if not rounded and left.doit().is_Rational and right.doit().is_Rational:
+            return bool(left.doit() == right.doit())
         values = _values(left, right)
         if values is None:
             return None
@@ -889,17 +898,12 @@ def deliberate_science(answer: str, reference: str) -> list:
     return _deliberate(_formula(answer), _formula(reference), True)
 
 
-# A formula as text: its letters are upright and never a product.
 _CHEMISTRY = re.compile(r"\\ce\s*\{([^{}]*)\}")
-_SUBSCRIPT = re.compile(r"(?<=[A-Z])([a-z]?)\}?\s*_\s*(?:\{([0-9]+)\}|([0-9]))")
+_INDICES = str.maketrans("₀₁₂₃₄₅₆₇₈₉", "0123456789", "_{}")
 
 
 def _formula(text: str) -> str:
-    if len(text) > MAX_ANSWER:
-        return text
-    text = text.translate(str.maketrans("₀₁₂₃₄₅₆₇₈₉", "0123456789"))
-    text = _CHEMISTRY.sub(r"\1", text)
-    return text
+    return _CHEMISTRY.sub(r"\1", text) if len(text) <= MAX_ANSWER else text
 
 
 def _rounds_to(value: Fraction, gold: Fraction, form: Form) -> bool:
@@ -961,7 +965,8 @@ def read_unit(text: str) -> Unit | None:
     Words that are no unit here (apples, ways) are a unit that is compared with nothing. Temperatures in °C and °F are
     units of their own, as their zero is another one. Degrees are never radians.
     """
-    plain = _UPRIGHT.sub(r" \1 ", text).replace("\\cdot", " ").replace("\\mu", "μ").replace("\\Omega", "Ω")
+    plain = _UPRIGHT.sub(r" \1 ", text).replace("\\cdot", " ").replace("\\Omega", "Ω")
+    plain = re.sub(r"\\mu\s*", "μ", plain)
     plain = re.sub(r"\bdegrees?\s*(?:C\b|celsius)", "celsius", plain, flags=re.IGNORECASE)
     plain = re.sub(r"\b(?:square|sq\.?)\s+([a-z]+)|([a-z]+)\s+squared", r"\1\2^2", plain)
     plain = re.sub(r"\bcubic\s+([a-z]+)|([a-z]+)\s+cubed", r"\1\2^3", plain)
@@ -1033,7 +1038,7 @@ MAX_SOURCE = 200_000
 MAX_ROUNDS = 8
 MAX_CALLS = 1_000
 
-_FENCE = re.compile(r"```[ \t]*(python3?|py)?[ \t]*\r?\n", re.IGNORECASE)
+_FENCE = re.compile(r"```[ \t]*(?:(python3?|py)[ \t]*)?\r?\n", re.IGNORECASE)
 _FENCE_END = re.compile(r"^[ \t]*```", re.MULTILINE)
 _FLOAT = re.compile(r"[+-]?(?:[0-9]+\.[0-9]*|\.[0-9]+|[0-9]+(?=[eE]))(?:[eE][+-]?[0-9]+)?")
 _NUMERAL = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
@@ -1165,13 +1170,16 @@ def converse_code(source: str, gold: Code, all_or_nothing: bool) -> Generator[Ca
     if gold.check is not None:
         return (yield from _converse_check(source, gold, all_or_nothing))
 
-    def go_on(index: int, tested: Result) -> bool:
-        return tested.status != "unparsed" and not (all_or_nothing and not _passes(gold, index, tested))
+    def keep(index: int, tested: Result) -> Result:
+        return Result(tested.status, _passes(gold, index, tested))
 
-    outcome = yield Program(source, gold.tests, go_on=go_on)
+    def go_on(tested: Result) -> bool:
+        return tested.status != "unparsed" and (tested.value or not all_or_nothing)
+
+    outcome = yield Program(source, gold.tests, keep=keep, go_on=go_on)
     if outcome.status != "ok":
         return Verdict(0.0, outcome.status)
-    passed = sum(_passes(gold, index, tested) for index, tested in enumerate(outcome.value))
+    passed = sum(tested.value for tested in outcome.value)
     return _code_verdict(passed, len(gold.tests), {tested.status for tested in outcome.value}, all_or_nothing)
 
 
@@ -1187,7 +1195,7 @@ def _passes(gold: Code, index: int, tested: Result) -> bool:
     if tested.status != "ok":
         return False
     if gold.entry_point is None:
-        return _same_output(_token_lines(tested.value), gold.accepted[index])
+        return _same_output(tested.value, gold.accepted[index])
     value = _json_or_none(tested.value)
     return any(_same_value(value, accepted) for accepted in gold.accepted[index])
 
@@ -1197,11 +1205,14 @@ def _token_lines(text: str) -> list[list[str]]:
     return [words for line in text.split("\n") if (words := line.split())]
 
 
-def _same_output(lines: list[list[str]], expected: list[list[str]]) -> bool:
-    return len(lines) == len(expected) and all(
-        len(words) == len(others) and all(map(_same_word, words, others))
-        for words, others in zip(lines, expected, strict=True)
-    )
+def _same_output(output: str, expected: list[list[str]]) -> bool:
+    """Does the output read as these lines? No more of it is taken apart than is expected."""
+    lines = (line for line in io.StringIO(output) if not line.isspace())
+    for words in expected:
+        got = next(lines, "").split(None, len(words))
+        if len(got) != len(words) or not all(map(_same_word, got, words)):
+            return False
+    return next(lines, None) is None
 
 
 def _same_word(word: str, expected: str) -> bool:
@@ -1409,7 +1420,7 @@ def _converse_check(source: str, gold: Code, all_or_nothing: bool) -> Generator[
             continue
         calls = [dict(zip(("args", "kwargs"), json.loads(need), strict=True)) for need in needs]
         tests = [{"fn_name": gold.entry_point} | call for call in calls]
-        outcome = yield Program(source, tests, go_on=lambda _, tested: tested.status != "unparsed")
+        outcome = yield Program(source, tests, go_on=lambda tested: tested.status != "unparsed")
         if outcome.status != "ok":
             return Verdict(0.0, outcome.status)
         statuses |= {tested.status for tested in outcome.value}
@@ -1576,7 +1587,7 @@ def _count_sentences(text: str) -> int:
     """
     words = text.split()
     count = 0
-    for word, after in zip(words, [*words[1:], ""], strict=True):
+    for word, after in itertools.zip_longest(words, words[1:], fillvalue=""):
         word, first = word.strip(_OPENING + _CLOSING), after.lstrip(_OPENING)
         if not after:
             count += 1

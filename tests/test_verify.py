@@ -570,7 +570,8 @@ def test_never_raises_on_random_text(kind):
     ]
     reference = {"countdown": THREE, "math": "23"}[kind]
     known = {"correct", "wrong", "unparsed", "no_answer"}
-    for _ in range(20_000):
+    # What only algebra can tell is sent to a worker, one at a time.
+    for _ in range(1_000 if kind == "math" else 20_000):
         mixed = "".join(rng.choices(pieces, k=rng.randint(0, 12)))
         noise = rng.randbytes(rng.randint(0, 40)).decode("latin-1")
         for response in (mixed, noise, f"\\boxed{{{mixed}}}", f"\\boxed{{{noise}}}"):
