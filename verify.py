@@ -6,7 +6,13 @@ The reward is a rule applied to text, never a model's opinion: R_c = 1 for a cor
     kind         reference                           the answer is
     countdown    {"numbers": [int, ...],             the response, or the last <answer>...</answer> in it: one
                   "target": int}                     expression of value `target` over exactly these numbers
-    math         str: one number, LaTeX or plain     the last balanced \boxed{...}: one number equal to the reference
+    math         str: an answer, LaTeX or plain      the last balanced \boxed{...}: the same number, list, tuple,
+                                                     interval, matrix, expression, equation, option or text
+    science      str: a short answer, or an option   the last balanced \boxed{...}, with its unit
+    ifeval       {"instruction_id_list": [str, ...], the response: the share of these instructions that it follows
+                  "kwargs": [{...}, ...]}
+    logic        {"dataset": str, "entry": {...}}    the last <answer>...</answer>, as Reasoning Gym's data set of that
+                                                     name scores it for its entry
     code         {"inputs": [...], "outputs": [...]} the last ```python block: a program that prints each output for its
                                                      input. Texts, or lists of lines
                  the same with "fn_name": str        ...: a function, or a method of a class Solution, that returns
@@ -22,15 +28,17 @@ The reward is a rule applied to text, never a model's opinion: R_c = 1 for a cor
     partial      between   some parts of the answer are right
     timeout      0         the judging took too long
     crashed      0         the judging process died
-                           (the last three: kinds with parts, or with a process of their own; none above gives them)
+                           (the last three: kinds with parts, or with a worker process)
 
-Rules of both kinds. What stands before the last </think> is not an answer. A form that is not listed is "unparsed"
+Rules of all kinds. What stands before the last </think> is not an answer. A form that is not listed is "unparsed"
 and is never rescued by a number elsewhere: with N = 512 rollouts a lenient rule will be found and then trained on.
-All comparison is exact, over integers and fractions. Model text is hostile: every scan of it is linear, an answer
-has a greatest length, and nothing of it reaches `eval`, recursion, or arithmetic that could grow without bound.
+Numbers are compared exactly, as fractions; a decimal may stand for a number that is not whole, to a relative 1e-6.
+Model text is hostile. In this process every scan of it is linear, an answer has a greatest length, and nothing of it
+reaches `eval`, unbounded recursion, or arithmetic that could grow without bound. What takes more than that, which is
+algebra, programs and the scorers of Reasoning Gym, goes on in the worker processes of sandbox.py.
 
-Simplified: "math" knows single numbers only (no sets, intervals, units, variables or mixed numbers); whether a
-countdown target can be reached is not checked.
+Simplified: inequalities are read for one variable, not solved; degrees are never radians; temperatures in different
+scales are different; whether a countdown target can be reached is not checked. Each section says its own.
 
 Reading order: the verdict, one section per kind, the dispatch, batches, loading.
 """
