@@ -118,14 +118,16 @@ class Result(NamedTuple):
 class Program:
     """Untrusted code, run once per test in a fresh process. Its outcome's value is a list of `Result`, in order.
 
-    `go_on`, called in the trainer after each test with its index and result, says whether to run the next one.
+    After each test and in the trainer, `keep` gives what stays of a result, so that not all output does, and `go_on`
+    says by that whether to run the next one. What stays is at most MAX_OUTPUT over all tests.
     """
 
     source: str
     tests: list[Test]
     test_s: float = 6.0
     memory: int = 1536 * MiB
-    go_on: Callable[[int, Result], bool] | None = None
+    keep: Callable[[int, Result], Result] = lambda index, result: result
+    go_on: Callable[[Result], bool] = lambda result: True
 
 
 class Outcome(NamedTuple):
@@ -373,7 +375,7 @@ class Worker:
 
     def program(self, job: Program, deadline: float) -> Steps:
         """All tests of a program, each within its own limit and all within the deadline."""
-        results = []
+        results, kept = [], 0
         for index, test in enumerate(job.tests):
             tested = Result("timeout")
             until = min(time.monotonic() + job.test_s, deadline)
@@ -383,10 +385,12 @@ class Worker:
                     tested, signalled = yield from self._test(job, test, until)
                     if signalled != signal.SIGKILL:
                         break
-            results.append(tested)
+            tested = job.keep(index, tested)
+            kept += len(tested.value) if isinstance(tested.value, str) else 0
+            results.append(tested if kept <= MAX_OUTPUT else Result("output"))
             if self.lost and len(results) < len(job.tests) and time.monotonic() < deadline:
                 raise KeeperDied("it did not kill")
-            if job.go_on is not None and not job.go_on(index, tested):
+            if not job.go_on(tested):
                 break
         return Outcome("ok", results)
 
@@ -829,7 +833,7 @@ class Keeper:
         walls = [name for name in (self.outer.user, self.outer.seccomp, self.outer.landlock) if name]
         level = 1 if self.outer.no_new_privileges else 0
         if level == 1 and self.outer.seccomp and not {"everything", "network", "process", "signal"} & {*broken}:
-            level = 3 if self.outer.landlock and "read" not in broken else 2
+            level = 3 if self.outer.landlock and not {"read", "environment"} & {*broken} else 2
         described = ", ".join(walls) or "limits only"
         return level, described + (f"; a child could still reach: {', '.join(broken)}" if broken else "")
 
@@ -954,6 +958,14 @@ def _find_function(module: types.ModuleType, name: str) -> Callable:
 
 LINUX = sys.platform == "linux"
 _libc = ctypes.CDLL(None, use_errno=True)
+
+
+def _prctl(*arguments: Any) -> int:
+    """The kernel looks at all five words, of which ctypes would set only half of each."""
+    words = [*arguments, *[0] * (5 - len(arguments))]
+    return _libc.prctl(*(word if isinstance(word, bytes) else ctypes.c_ulong(word) for word in words))
+
+
 PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_SET_NAME, PR_GET_NAME, PR_SET_SECCOMP = 1, 4, 15, 16, 22
 PR_SET_CHILD_SUBREAPER, PR_SET_NO_NEW_PRIVS, PR_SET_VMA = 36, 38, 0x53564D41
 
@@ -998,9 +1010,9 @@ def put_up_outer_walls() -> Outer:
     kept = reach_python(folders)
     landlock, no_new_privileges = "", False
     if LINUX:
-        _libc.prctl(PR_SET_DUMPABLE, 0, 0, 0, 0)
-        _libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-        no_new_privileges = _libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0
+        _prctl(PR_SET_DUMPABLE, 0)
+        _prctl(PR_SET_CHILD_SUBREAPER, 1)
+        no_new_privileges = _prctl(PR_SET_NO_NEW_PRIVS, 1) == 0
         landlock = put_up_landlock(folders)
     for fd in folders.values():
         os.close(fd)
@@ -1028,7 +1040,7 @@ def put_up_inner_walls(outer: Outer, memory: int, cpu_s: int | None, keeper: int
         # Deep recursion is honest in these programs. Linux leaves 128 MiB below the stack free, whatever the limit.
         resource.setrlimit(resource.RLIMIT_STACK, (120 * MiB, resource.getrlimit(resource.RLIMIT_STACK)[1]))
     if LINUX:
-        _libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        _prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() != keeper:
             os._exit(EXIT_BROKEN)
     if outer.seccomp:
@@ -1258,7 +1270,7 @@ def put_up_seccomp() -> None:
     code = seccomp_filter(platform.machine(), os.getpid())
     instructions = ctypes.create_string_buffer(code, len(code))
     header = struct.pack("@HxxxxxxQ", len(code) // 8, ctypes.addressof(instructions))
-    if _libc.prctl(PR_SET_SECCOMP, 2, header, 0, 0) != 0:
+    if _prctl(PR_SET_SECCOMP, 2, header) != 0:
         raise OSError(ctypes.get_errno(), "the kernel refused the seccomp filter")
 
 

@@ -4,6 +4,7 @@ The walls themselves are in test_sandbox.py.
 """
 
 import json
+import os
 import time
 
 import pytest
@@ -14,6 +15,8 @@ from sandbox import Pool, encode
 from verify import find_code, verify, verify_batch
 
 LIMIT_S = 3.0
+# Beyond the limit; longer where other work keeps this machine's cores busy.
+SLACK_S = max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -99,7 +102,7 @@ def test_time_limits():
     assert judged("while True: pass", SUM) == (0.0, "timeout")
     assert judged("def add(a, b):\n    while True: pass", ADD) == (0.0, "timeout")
     assert judged("def add(a, b):\n    while True: pass", ADD_CHECK) == (0.0, "timeout")
-    assert time.monotonic() - start < 3 * (LIMIT_S + 1)
+    assert time.monotonic() - start < 3 * (LIMIT_S + SLACK_S)
 
 
 # ----------------------------------------------------------------------------- which text is the program
@@ -138,6 +141,44 @@ def test_time_limits():
 def test_find_code(response, found):
     """Mistake: a thought, an example's output or a cut-off attempt run in place of the answer."""
     assert find_code(response) == found
+
+
+@pytest.mark.parametrize(
+    "response",
+    [
+        "```" + " " * 10_000_000,
+        "```python" + " " * 10_000_000,
+        "```\n" * 2_000_000,
+        "```python\n" * 1_000_000,
+        " ```python\n" * 1_000_000 + "x",
+        "`" * 10_000_000,
+        "\n" * 10_000_000 + "```",
+        " " * 10_000_000 + "```\n",
+        "```python\n" + "\n" * 10_000_000 + "```",
+        "</think>" * 1_000_000 + "```",
+    ],
+)
+def test_find_code_in_linear_time(response):
+    """Mistake: a search that a model can make take hours, in the trainer's process."""
+    start = time.monotonic()
+    find_code(response)
+    assert time.monotonic() - start < 8
+
+
+def test_long_output_in_bounded_time():
+    """Mistake: megabytes of output taken apart word by word, for every test, in the trainer's process."""
+    expected = module._token_lines("1 2\n3\n")
+    start = time.monotonic()
+    for output in (
+        "1 " * 4_000_000,
+        "\n" * 8_000_000,
+        "1 2\n" * 2_000_000,
+        "1 2\n" + "3 " * 4_000_000,
+        " " * 8_000_000,
+    ):
+        assert not module._same_output(output, expected)
+    assert module._same_output(" 1 2" + " " * 1_000_000 + "\n" * 1_000_000 + "3", expected)
+    assert time.monotonic() - start < 8
 
 
 def test_no_answer():
@@ -191,7 +232,7 @@ def test_no_answer():
 )
 def test_printed(printed, expected, same):
     """Mistake: whitespace that costs a right answer, or a tolerance where an integer or a word is expected."""
-    assert module._same_output(module._token_lines(printed), module._token_lines(expected)) is same
+    assert module._same_output(printed, module._token_lines(expected)) is same
 
 
 @pytest.mark.parametrize(
@@ -433,7 +474,7 @@ def test_hostile_answer(name):
     honest = [("code", answer(READ + "print(a + b)"), SUM), ("code", answer("def add(a, b): return a + b"), ADD)]
     start = time.monotonic()
     verdicts = verify_batch([honest[0], *items, honest[1]], timeout_s=1.0)
-    assert time.monotonic() - start < 3 * (1.0 + 1)
+    assert time.monotonic() - start < 3 * (1.0 + SLACK_S)
     assert verdicts[0] == verdicts[-1] == (1.0, "correct")
     assert all(verdict.reward == 0.0 for verdict in verdicts[1:-1])
 
