@@ -272,7 +272,7 @@ def check_math(reference: Any) -> Form:
             "a math reference is the text of one answer, such as 12, \\frac{1}{2}, (1,2], x^2+1 or \\text{(C)}, "
             f"without a box and of at most {MAX_ANSWER} characters; got {_shown(reference)}"
         )
-    return gold.value[-1] if gold.kind == "chain" else gold
+    return gold
 
 
 def find_math(response: str) -> str | None:
@@ -330,7 +330,7 @@ _TIDY = [(re.compile(pattern), new) for pattern, new in [
      r"(?=\s*\{)", r"\\text"),
     (r"\\\$|\\[()]|\\\[|\\\]|\$|[€£¥₹]|\\(?:pounds|euro)(?![A-Za-z])", ""),
     (r"\\%|\\text\s*\{\s*\\?(?:%|percent(?:age)?|pct)\s*\}|(?<=[0-9}])\s*\b(?:percent(?:age)?|pct)\b", "%"),
-    (r"\\text\s*\{\s*(thousand|million|billion|trillion)\b", r" \1 \\text{"),
+    (r"\\text\s*\{\s*(hundred|thousand|million|billion|trillion)\b", r" \1 \\text{"),
     (r"\\text\s*\{\s*\}", ""),
     (r"\^\s*(?:\{\s*\\circ\s*\}|\\circ)|\\degrees?(?![A-Za-z])|°", r"\\text{ degree}"),
     (r"\\text\s*\{\s*(?:,?\s*and|,?\s*or|,)\s*\}|,?\s*(?:(?<![A-Za-z])|(?<=\W))\b(?:and|or)\b(?=\s|\()|(?<=\))or(?=\()",
@@ -378,9 +378,12 @@ def read_math(text: str) -> Form | None:
 
 
 def _read(text: str) -> Form | None:
-    text = text.strip(" ,;:").rstrip(". ")
+    text = re.sub(r"^(?:\s*(?:=|\\approx(?![A-Za-z])|[,;:]))+", "", text).strip(" ,;:").rstrip(". ")
     while text.startswith("{") and _spans(text):
         text = text[1:-1].strip(" ")
+    upright = _UPRIGHT.fullmatch(text)
+    if upright and re.match(r"\s*[-+]?[0-9.]", upright[1]):
+        text = upright[1].strip()
     if not text:
         return None
     number = _quantity(text)
@@ -529,12 +532,13 @@ def _tuple(text: str, parts: list[str], mark: str) -> Form | None:
 
 
 _UPRIGHT = re.compile(r"\\text\s*\{([^{}]*)\}")
-_MAGNITUDES = {"thousand": 3, "million": 6, "billion": 9, "trillion": 12}
-_MAGNITUDE = re.compile(r"(thousand|million|billion|trillion)\b")
+_MAGNITUDES = {"hundred": 2, "thousand": 3, "million": 6, "billion": 9, "trillion": 12}
+_MAGNITUDE = re.compile(r"(hundred|thousand|million|billion|trillion)\b")
 _BASE = re.compile(
     r"([0-9A-Za-z]*[0-9][0-9A-Za-z]*)\s*_\s*(?:\{\s*(?:\\text\s*\{)?\s*([0-9A-Za-z]+)[\s})]*\}|([0-9]+))"
 )
-_OPTION = re.compile(r"\(([A-J])\).*|([A-J])(?:[).:].*)?")
+# With what the option says behind it, but not with another option.
+_OPTION = re.compile(r"\(([A-J])\)(?!.*\([A-J]\)).*|([A-J])(?:[).:](?!.*\b[A-J][).:]).*)?")
 _UNIT_BEHIND = re.compile(
     r"((?:\s*(?:\\cdot|/)?\s*\\text\s*\{[^{}]*\}(?:\s*\^\s*(?:\{\s*-?[0-9]+\s*\}|-?[0-9]))?)+)\s*$"
 )
@@ -645,15 +649,17 @@ Judge = Callable[[Form, Form], bool | None]
 
 def _same(gold: Form, answer: Form, judge: Judge, science: bool) -> bool | None:
     """Is the answer the gold? `judge` is asked where it takes algebra; its None is handed on."""
-    if gold.text == answer.text and not gold.mark and not answer.mark:
+    if gold.text == answer.text and gold.mark == answer.mark:
         return True
+    if gold.kind == "chain":
+        gold = gold.value[-1]
     if answer.kind == "chain":
         return _all(_same(gold, side, judge, science) for side in answer.value)
     if gold.kind == "text":
         return gold.value == _words(answer.text)
     if gold.kind == "option":
         option = _OPTION.fullmatch(answer.text.upper() if science else answer.text)
-        return option is not None and gold.value == (option[1] or option[2])
+        return option is not None and answer.kind != "list" and gold.value == (option[1] or option[2])
     if "list" in (gold.kind, answer.kind):
         return _same_lists(gold, answer, judge, science)
     if gold.kind == answer.kind == "tuple":
@@ -889,7 +895,7 @@ def check_science(reference: Any) -> Form:
             "a science reference is the text of one short answer or an option letter, such as 9.8 m/s^2, 2.5e-3 mol, B "
             f"or nitrogen, without a box and of at most {MAX_ANSWER} characters; got {_shown(reference)}"
         )
-    return gold.value[-1] if gold.kind == "chain" else gold
+    return gold
 
 
 def settle_science(answer: str, gold: Form) -> Verdict | None:
@@ -966,6 +972,13 @@ _PREFIXED = frozenset(
 _UNIT_TOKEN = re.compile(r"\^\s*\{?\s*(-?[0-9])\s*\}?|([A-Za-zμΩÅ$]+)|([/()])|[\s*.]+")
 
 
+# Words behind a number that change it.
+_NO_UNIT = re.compile(
+    r"(?:sin|cos|tan|log|sqrt|exp|times|over|plus|minus|pi|x|and|or|not|mod|choose|factorial|squared|cubed|dozen|half|"
+    r"halves|thirds?|fourths?|quarters?|fifths?|tenths?|hundredths?|thousandths?|more|less|percent)\b"
+)
+
+
 @functools.lru_cache(maxsize=4096)
 def read_unit(text: str) -> Unit | None:
     r"""The unit that a text names: m/s^2, \text{ cm}^2, km h^{-1}, miles per hour, square meters. None if it is none.
@@ -984,7 +997,7 @@ def read_unit(text: str) -> Unit | None:
         r"[A-Za-z'()-]{3,}(?:[\s,]+[A-Za-z'()-]+)*\.?(?:\s*\^\s*\{?[23]\}?)?", plain.strip()
     ):
         words = plain.strip().casefold()
-        if not re.match(r"(?:sin|cos|tan|log|sqrt|exp|times|over|plus|minus|pi|x|and|or|mod)\b", words):
+        if not _NO_UNIT.match(words):
             return Unit(((words, 1),), known=False)
     if unit is None and "\\text" in text and plain.strip() and not re.search(r"[0-9=<>]", plain):
         return Unit(((plain.strip().casefold(), 1),), known=False)

@@ -303,6 +303,18 @@ A  |  (B)
 f(x)  |  f(y)
 F_{n-1}  |  F_{n-2}
 1 \text{ hour}  |  1 \text{ min}
+A  |  \text{(A) or (B)}
+A  |  (A) and (B)
+A  |  (A), (B)
+A  |  A. B. C.
+A  |  \text{not (A)}
+5  |  5 dozen
+5  |  5 hundred
+5  |  5 squared
+5  |  5 or so
+5  |  \text{more than } 5
+0.5  |  \frac{1}{2} \text{ or } \frac{1}{3}
+\text{even}  |  \text{even or odd}
 """)
 
 
@@ -356,6 +368,10 @@ def test_math_gold_accepts_itself():
         ("\\boxed{\\frac{NO}{BO}=\\frac{1}{\\sqrt{6}}}", "\\frac{1}{\\sqrt{6}}", "correct"),
         ("\\boxed{f(2) < f(1) < f(4)}", "f(2) < f(1) < f(4)", "correct"),
         ("\\boxed{19, 46, \\text{ and } 82}", "19, 46, and 82", "correct"),
+        ("\\boxed{=5}", "5", "correct"),
+        ("\\boxed{\\approx 5}", "5", "correct"),
+        ("\\boxed{500}", "5 hundred", "correct"),
+        ("\\boxed{\\text{5 million dollars}}", "5000000", "correct"),
     ],
 )
 def test_math_responses(response, gold, expected):
