@@ -1047,11 +1047,14 @@ def test_refused_rows_are_reported(caplog):
         map_rows("hf:x", [], HUB["deepscaler"][3])
 
 
-def test_a_file_with_a_gold_that_refuses_itself(tmp_path):
-    """Mistake: a gold answer in a file that no response could give."""
+def test_a_file_with_a_gold_that_refuses_itself(tmp_path, monkeypatch):
+    """Mistake: a gold answer in a file that no response could give, found out by a reward that never comes."""
     path = tmp_path / "p.jsonl"
-    path.write_text(json.dumps({"prompt": "a", "kind": "math", "reference": "2+2=5"}))
-    with pytest.raises(ValueError, match=r"line 1: .*would be"):
+    path.write_text(json.dumps({"prompt": "a", "kind": "math", "reference": "12"}))
+    assert len(load_problems(path)) == 1
+    strict = KINDS["math"]._replace(settle=lambda answer, gold: module.WRONG)
+    monkeypatch.setitem(module.KINDS, "math", strict)
+    with pytest.raises(ValueError, match=r"line 1: a response that gives this gold answer would be wrong: '12'"):
         load_problems(path)
 
 
