@@ -739,11 +739,9 @@ def _comparable(gold: str, answer: str) -> bool:
     return None in units or not all(unit.known for unit in units) or units[0][:2] == units[1][:2]
 
 
-_TOWER = re.compile(
-    r"\^\s*(?:\{[^{}]*\^|[A-Za-z0-9\\]+\s*\^|\{[^{}]*\{[^{}]*\^)|\*\*|\^\s*\(|\^\s*\{?\s*[-+]?\s*[0-9]{5}"
-)
 _HUGE = re.compile(
     r"[^ -~\u0370-\u03ff]|(?<![_^0-9])[0-9]+ [0-9]|[0-9]{5}\s*!|[)}\]!]\s*!|[0-9]{400}|(?<![A-Za-z])[eE][+-]?[0-9]{4}"
+    r"|\*\*|\^\s*[{(]?\s*[-+]?\s*[0-9]{5}"
 )
 MAX_ALGEBRA = 400
 
@@ -751,7 +749,29 @@ MAX_ALGEBRA = 400
 def _tame(text: str) -> bool:
     """May algebra be tried? Not on towers of powers, huge exponents and factorials, long text: they can hang. Nor on
     numbers side by side, which would be multiplied, and on letters that no LaTeX has."""
-    return len(text) <= MAX_ALGEBRA and not _TOWER.search(text) and not _HUGE.search(text)
+    return len(text) <= MAX_ALGEBRA and not _HUGE.search(text) and not _is_tower(text)
+
+
+def _is_tower(text: str) -> bool:
+    """Is there a power in an exponent, other than of a variable? e^{x^2} is none, 9^{9^9} and x^{x^{x^2}} are."""
+    opened, height, before, raised, was_raised = [], 0, "", False, False
+    for symbol in _SYMBOL.findall(text.replace(" ", "")):
+        if symbol == "^":
+            if was_raised or height > 1 or (height == 1 and not before.isalpha()):
+                return True
+            raised, was_raised = True, False
+        elif symbol in ("{", "("):
+            opened.append(raised)
+            height += raised
+            raised = was_raised = False
+        else:
+            was_raised = raised
+            if symbol in ("}", ")") and opened:
+                was_raised = opened.pop()
+                height -= was_raised
+            raised = False
+        before = symbol
+    return False
 
 
 def _algebra(gold: Form, answer: Form) -> bool:
@@ -1818,11 +1838,33 @@ def find_logic(response: str) -> str | None:
     return answer.strip() if closed and opened else None
 
 
+# Nine scorers hand the answer to `eval`, or to sympy, which does the same. It runs where the score is computed: text that
+# reaches a function of Python's could score itself. So for these an answer is of a form that reaches none.
+_ARITHMETIC = re.compile(r"(?:[0-9\s+/().-]|\*(?!\s*\*))*", re.ASCII)
+_LISTS = re.compile(r"[0-9A-Z_\s,\[\]()'\"+.-]*", re.ASCII)
+_ALGEBRA = re.compile(r"[0-9A-Za-z_\s+*/^(),.-]*", re.ASCII)
+EVALUATED = {
+    **dict.fromkeys(("countdown", "puzzle24"), _ARITHMETIC),
+    **dict.fromkeys(("string_insertion", "spiral_matrix", "binary_matrix", "n_queens"), _LISTS),
+    **dict.fromkeys(("simple_integration", "intermediate_integration", "polynomial_multiplication"), _ALGEBRA),
+}
+_ALGEBRA_NAME = re.compile(
+    r"[A-Za-z]|(?:a|arc)?(?:sin|cos|tan|sec|csc|cot)h?|exp|log|ln|sqrt|cbrt|abs|Abs|sign|erf[ci]?|Ei|Si|Ci|pi|Rational"
+)
+
+
 def settle_logic(answer: str, gold: dict[str, Any]) -> Verdict | None:
-    """Only what no scorer need see. The rest is for a worker: eight of the scorers evaluate the answer."""
+    """Only what no scorer need see, or none may. The rest is for a worker."""
     if not answer:
         return NO_ANSWER
-    return UNPARSED if len(answer) > MAX_SOLUTION else None
+    return None if len(answer) <= MAX_SOLUTION and _harmless(answer, EVALUATED.get(gold["dataset"])) else UNPARSED
+
+
+def _harmless(answer: str, form: re.Pattern[str] | None) -> bool:
+    if form is None:
+        return True
+    names = re.findall("[A-Za-z_][0-9A-Za-z_]*", answer) if form is _ALGEBRA else []
+    return form.fullmatch(answer) is not None and all(map(_ALGEBRA_NAME.fullmatch, names))
 
 
 def deliberate_logic(answer: str, reference: dict[str, Any]) -> list:

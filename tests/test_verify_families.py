@@ -42,7 +42,9 @@ import json
 import logging
 import os
 import random
+import re
 import time
+from pathlib import Path
 
 import pytest
 
@@ -369,6 +371,10 @@ def test_math_gold_accepts_itself():
         ("\\boxed{f(2) < f(1) < f(4)}", "f(2) < f(1) < f(4)", "correct"),
         ("\\boxed{19, 46, \\text{ and } 82}", "19, 46, and 82", "correct"),
         ("\\boxed{=5}", "5", "correct"),
+        ("\\boxed{e^{-\\frac{x^2}{2}}}", "e^{-0.5x^2}", "correct"),
+        ("\\boxed{C e^{(x^2)}}", "Ce^{x^2}", "correct"),
+        ("\\boxed{e^(2x)}", "e^{2x}", "correct"),
+        ("\\boxed{e^{2x}}", "e^{x^2}", "wrong"),
         ("\\boxed{\\approx 5}", "5", "correct"),
         ("\\boxed{500}", "5 hundred", "correct"),
         ("\\boxed{\\text{5 million dollars}}", "5000000", "correct"),
@@ -384,6 +390,10 @@ def test_math_responses(response, gold, expected):
     [
         "9^{9^{9^{9}}}",
         "(10^{9})!",
+        "9^9^9",
+        "9^(9^9)",
+        "x^{x^{x^{x}}}",
+        "2^{(9^{9})}",
         "((3!)!)!",
         "10^{10^{10}}",
         "2^{99999}",
@@ -908,6 +918,55 @@ def test_logic_through_the_workers():
     assert [verdict.reason for verdict in verdicts[:3]] == ["correct", "no_answer", "no_answer"]
     assert verdicts[3].reward < 0.5
     assert [verdict.reason for verdict in verdicts[4:]] == ["no_answer", "unparsed"]
+
+
+SELF_SCORING = [
+    """__import__('os').write(3, b'{"value": [1.0, "correct"]}\\n') or __import__('os')._exit(0)""",
+    """exec('import os; os.write(3, b"1")')""",
+    "().__class__.__base__.__subclasses__()",
+    "[c for c in ().__class__.__base__.__subclasses__()]",
+    "(exec)(input())",
+    "sqrt('__import__(1)')",
+    "'\\x5f\\x5fimport'",
+    "ｅxec(1)",
+    "(lambda: 0)()",
+    "__import__(chr(111))",
+    "exec(1)!",
+    "f'{exec(1)}'",
+    "lambdify(x, x)",
+    "sympify(1)",
+    "breakpoint()",
+]
+
+
+@pytest.mark.parametrize("dataset", module.EVALUATED)
+def test_logic_answer_that_would_score_itself(dataset):
+    """Mistake: an answer that is run where its score is computed, and writes down a score of its own."""
+    for answer in SELF_SCORING:
+        assert module.settle_logic(answer, {"dataset": dataset}) == (0.0, "unparsed"), answer
+    # Those whose scorers only compare text are not restricted.
+    assert module.settle_logic("exec(1)", {"dataset": "chain_sum"}) is None
+
+
+@needs("reasoning_gym")
+@pytest.mark.parametrize("dataset", module.EVALUATED)
+def test_logic_form_takes_every_honest_answer(dataset):
+    """Mistake: a form so narrow that the data set's own answers are not of it."""
+    import reasoning_gym
+
+    for entry in reasoning_gym.create_dataset(dataset, size=30, seed=5):
+        assert module.settle_logic(entry["answer"], {"dataset": dataset}) is None, entry["answer"]
+
+
+@needs("reasoning_gym")
+def test_logic_every_scorer_that_evaluates_is_known():
+    """Mistake: a later version of the package with a tenth scorer that evaluates answers."""
+    import reasoning_gym
+
+    folder = Path(reasoning_gym.__file__).parent
+    calls = re.compile(r"(?<![\w.])(?:eval|exec)\(\s*answer|parse_expr\(\s*answer|sympify\(\s*answer")
+    found = {path.stem for path in folder.rglob("*.py") if calls.search(path.read_text())}
+    assert found <= set(module.EVALUATED), found - set(module.EVALUATED)
 
 
 @needs("reasoning_gym")
