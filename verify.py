@@ -1838,8 +1838,8 @@ def find_logic(response: str) -> str | None:
     return answer.strip() if closed and opened else None
 
 
-# Nine scorers hand the answer to `eval`, or to sympy, which does the same. It runs where the score is computed: text that
-# reaches a function of Python's could score itself. So for these an answer is of a form that reaches none.
+# Nine scorers hand the answer to `eval`, or to sympy, which does the same. It runs where the score is computed: text
+# that reaches a function of Python's could score itself. So for these an answer is of a form that reaches none.
 _ARITHMETIC = re.compile(r"(?:[0-9\s+/().-]|\*(?!\s*\*))*", re.ASCII)
 _LISTS = re.compile(r"[0-9A-Z_\s,\[\]()'\"+.-]*", re.ASCII)
 _ALGEBRA = re.compile(r"[0-9A-Za-z_\s+*/^(),.-]*", re.ASCII)
@@ -1848,6 +1848,7 @@ EVALUATED = {
     **dict.fromkeys(("string_insertion", "spiral_matrix", "binary_matrix", "n_queens"), _LISTS),
     **dict.fromkeys(("simple_integration", "intermediate_integration", "polynomial_multiplication"), _ALGEBRA),
 }
+# Without Integral: the scorers differentiate, so that an integral would solve itself by being written down again.
 _ALGEBRA_NAME = re.compile(
     r"[A-Za-z]|(?:a|arc)?(?:sin|cos|tan|sec|csc|cot)h?|exp|log|ln|sqrt|cbrt|abs|Abs|sign|erf[ci]?|Ei|Si|Ci|pi|Rational"
 )
