@@ -23,15 +23,22 @@ comparison, a scorer that calls `eval`) does so here, never in the trainer's pro
     3       Landlock: nothing can be read but Python, its packages and the system's         Linux >= 5.13
             libraries; from Linux 6.12 also no signal to a process outside
 
-The level is the one that a first child finds by trying to break out, and it is logged. Model code is refused below
-level 3 unless `allow_weak` is set. What holds only from a level on: children cannot outlive their job by leaving the
-group (2), read what the user may read (3), fill a disk (2; below, each file is limited to no bytes).
+A first child of each keeper tries to break out: what it could not do decides the level, which is logged. Model code is
+refused below level 3 unless `allow_weak` is set, for then it may read what the user may read (below 3), use the
+network, change the user's files, or leave processes behind that nobody finds (below 2). Deadlines, limits of memory and
+output, and the separation of what is compared from what compares hold at every level.
+
+A call's process knows the reference, as it is the one that compares. A function that evaluates model text cannot hurt
+another answer's verdict there, but text that takes over the process could write its own: verify.py lets no such text in.
 
 seccomp is a list of what is refused, not of what is allowed: an allowed list that lacks one call of some C library
 turns right answers into wrong ones on the machines where nobody has tried. Calls newer than the list are refused too.
+No fork, no exec and no change of session are what makes killing one child enough.
 
-Simplified: a program has no folder to write to, not even one of its own. Limits are per process, without cgroups: the
-threads of a child share its memory limit, and a child that may start no process needs no other. No Windows.
+Simplified: a program has no folder to write to, not even one of its own. Memory is limited per process, without
+cgroups. What a machine's administrator lets everybody read below the folders of Python and the system's libraries can
+be read. A bug in the kernel is not held off by any of this: who trains a strong model on code adds a virtual machine.
+No Windows.
 
 Reading order: jobs, values, the trainer's side (Pool, Worker), the keeper, the child, the walls.
 """
