@@ -28,8 +28,8 @@ refused below level 3 unless `allow_weak` is set, for then it may read what the 
 network, change the user's files, or leave processes behind that nobody finds (below 2). Deadlines, limits of memory and
 output, and the separation of what is compared from what compares hold at every level.
 
-A call's process knows the reference, as it is the one that compares. A function that evaluates model text cannot hurt
-another answer's verdict there, but text that takes over the process could write its own: verify.py lets no such text in.
+A call's process knows the reference, as it is the one that compares. Text that takes it over cannot touch another
+answer's verdict, but it could write its own: that verify.py lets no such text in is the wall there.
 
 seccomp is a list of what is refused, not of what is allowed: an allowed list that lacks one call of some C library
 turns right answers into wrong ones on the machines where nobody has tried. Calls newer than the list are refused too.

@@ -251,12 +251,12 @@ def worker_bytes() -> int:
 def verify(args: argparse.Namespace) -> None:
     """Math answers/s, with what math-verify alone does; tests of programs/s; memory after each batch."""
     print(machine())
-    batches = [math_answers(seed, args.problems, args.samples) for seed in range(args.batches)]
+    first = math_answers(0, args.problems, args.samples)
     verifiers.verify_batch([("math", "\\boxed{y+x}", "x+y")], workers=args.workers)
-    sample = random.Random(0).sample(batches[0], args.plain)
+    sample = random.Random(0).sample(first, args.plain)
     rates, plain_rates, memory = [], [], []
-    for number, items in enumerate(batches):
-        done = []
+    for number in range(args.batches):
+        items, done = math_answers(number, args.problems, args.samples), []
         rates.append(len(items) / seconds(lambda items=items, done=done: done.extend(verifiers.verify_batch(items))))
         memory.append((resident(), worker_bytes()))
         if number < args.turns:
@@ -266,7 +266,7 @@ def verify(args: argparse.Namespace) -> None:
             f"  batch {number + 1:2}: {rates[-1]:8,.0f} answers/s; memory {memory[-1][0] / 2**20:,.0f} MiB here, "
             f"{memory[-1][1] / 2**20:,.0f} MiB in workers; {', '.join(f'{n} {r}' for r, n in reasons.items() if n)}"
         )
-    distinct = len({(gold, text.rpartition("</think>")[2]) for _, text, gold in batches[0]})
+    distinct = len({(gold, text.rpartition("</think>")[2]) for _, text, gold in first})
     print(f"math, {args.problems} problems x {args.samples} answers, {distinct:,} of them distinct:")
     print(f"  verify_batch           {statistics.median(rates):8,.0f} answers/s median, {max(rates):,.0f} best")
     print(f"  math-verify in a loop  {max(plain_rates):8,.1f} answers/s best of {len(plain_rates)} x {args.plain}")
