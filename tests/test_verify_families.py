@@ -433,6 +433,31 @@ def test_math_huge_response():
     assert time.process_time() - start < 20
 
 
+def test_clearly_other_constants_take_no_worker():
+    """Mistake: an approximate value that tells two equal constants apart, or algebra for every wrong root."""
+    for gold, answer in SAME + SCIENCE_SAME:
+        verdict = module.settle_math(answer, check_math(gold), science=True)
+        assert verdict is None or verdict.reason == "correct" or (gold, answer) in SCIENCE_SAME, (gold, answer)
+    others = [
+        ("2\\sqrt{3}", "3\\sqrt{2}"),
+        ("\\frac{\\pi}{4}", "\\frac{\\pi}{3}"),
+        ("5", "\\sqrt{26}"),
+        ("1,2", "1,\\sqrt2"),
+    ]
+    for gold, answer in others:
+        assert module.settle_math(answer, check_math(gold)) == (0.0, "wrong")
+    # Equal ones, terms that cancel, and what has no one reading: only algebra can tell.
+    for answer in (
+        "\\sqrt{4}",
+        "\\sqrt{2}-\\sqrt{2}+2",
+        "2/1\\cdot1",
+        "10^{20}+2-10^{20}",
+        "\\log_2 4",
+        "2\\frac{0}{5}\\pi",
+    ):
+        assert module.settle_math(answer, check_math("2")) is None, answer
+
+
 PIECES = [
     "\\boxed{",
     "\\frac",
