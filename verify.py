@@ -652,7 +652,7 @@ _MIXED = re.compile(r"[0-9]\\frac|sqrt[0-9]{2}")
 
 def _approximate(form: Form) -> float | None:
     """The value of a constant of numbers, \\pi, roots, fractions and small powers; None for all else."""
-    if form.mark or form.kind not in ("number", "expression") or _MIXED.search(form.text):
+    if form.mark or form.kind not in ("number", "expression") or _MIXED.search(form.text) or not _tame(form.text):
         return None
     try:
         if form.kind == "number":
