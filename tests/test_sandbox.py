@@ -1016,6 +1016,21 @@ def test_a_lost_keeper(pool, how):
 
 
 @LINUX_ONLY
+def test_a_child_dies_with_its_keeper(pool):
+    """Mistake: an endless child whose keeper was killed while the trainer was busy elsewhere."""
+    batch = pool.run([INNOCENT, Program("while True: pass", [""])], 10)
+    next(batch)
+    [keeper] = [worker.process.pid for worker in pool._active]
+    deadline = time.monotonic() + 10
+    while len(processes_of_session(keeper)) < 2:
+        assert time.monotonic() < deadline
+    os.kill(keeper, signal.SIGKILL)
+    assert gone([keeper], 2.0)
+    batch.close()
+    assert run(pool, INNOCENT, CHECK) == [INNOCENT_VERDICT, CHECK_VERDICT]
+
+
+@LINUX_ONLY
 def test_a_keeper_lost_in_the_middle(pool):
     """Mistake: a batch that ends with its worker, or waits for it forever."""
     slow = Program("import time; time.sleep(0.4); print(1)", [""])
