@@ -1018,12 +1018,15 @@ def test_a_lost_keeper(pool, how):
 @LINUX_ONLY
 def test_a_child_dies_with_its_keeper(pool):
     """Mistake: an endless child whose keeper was killed while the trainer was busy elsewhere."""
+    slow = Program("import time; time.sleep(0.5)", [""])
+    run(pool, slow, slow)
     batch = pool.run([INNOCENT, Program("while True: pass", [""])], 10)
     next(batch)
     [keeper] = [worker.process.pid for worker in pool._active]
     deadline = time.monotonic() + 10
     while len(processes_of_session(keeper)) < 2:
         assert time.monotonic() < deadline
+    time.sleep(0.3)
     os.kill(keeper, signal.SIGKILL)
     assert gone([keeper], 2.0)
     batch.close()

@@ -473,8 +473,8 @@ def test_hostile_answer(name):
     items = [("code", answer(HOSTILE_ANSWERS[name]), reference) for reference in (SUM, ADD, ADD_CHECK)]
     honest = [("code", answer(READ + "print(a + b)"), SUM), ("code", answer("def add(a, b): return a + b"), ADD)]
     start = time.monotonic()
-    verdicts = verify_batch([honest[0], *items, honest[1]], timeout_s=1.0)
-    assert time.monotonic() - start < 3 * (1.0 + SLACK_S)
+    verdicts = verify_batch([honest[0], *items, honest[1]], timeout_s=LIMIT_S)
+    assert time.monotonic() - start < 3 * (LIMIT_S + SLACK_S)
     assert verdicts[0] == verdicts[-1] == (1.0, "correct")
     assert all(verdict.reward == 0.0 for verdict in verdicts[1:-1])
 
