@@ -702,9 +702,9 @@ class VLLMEngine:
     ) -> list[Group]:
         """As TorchEngine.generate: `n` rollouts of each prompt, one `Group` a prompt, in order.
 
-        The seed sets the random generators that vLLM draws from (and they are put back afterwards), so the same
-        call repeats itself where the kernels do; a seed per rollout would cost vLLM a kernel launch for each.
-        on_progress is told of whole groups. Raises EngineError if vLLM fails, out of memory for instance.
+        The seed sets the generators from which vLLM takes its random numbers (and they are put back afterwards), so
+        a call repeats itself where the kernels do. on_progress is told of whole groups. Raises EngineError if vLLM
+        fails, out of memory for instance.
         """
         max_new_tokens, stop_token_ids = settle(
             self.model, prompts, n, max_new_tokens, temperature, top_p, top_k, stop_token_ids, self.positions
@@ -733,7 +733,8 @@ class VLLMEngine:
         self.wake()
 
         def bar(iterable=None, **kwargs):  # vLLM asks for two: over the prompts it takes, then of the rollouts it made
-            return Told(on_progress, **kwargs) if iterable is None else iterable
+            share = len(prompts[mine]) / len(prompts)  # of an engine that several processes hold together
+            return Told(lambda n: on_progress(n * share), **kwargs) if iterable is None else iterable
 
         requests = [{"prompt_token_ids": p} for p in prompts]
         try:

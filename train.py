@@ -45,12 +45,13 @@ import unicodedata
 from collections import Counter
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field, fields
+from datetime import timedelta
 from pathlib import Path
 from typing import NamedTuple
 
 import torch
 from accelerate import Accelerator
-from accelerate.utils import gather_object, set_seed
+from accelerate.utils import InitProcessGroupKwargs, gather_object, set_seed
 from torch import Tensor
 from tqdm import tqdm
 from transformers import (
@@ -547,7 +548,9 @@ def main() -> None:
         parser.exit(2, f"train.py: unknown {' '.join(unknown)}: {hint}\n")
     given = {x.split("=")[0].removeprefix("--").replace("-", "_") for x in sys.argv[1:] if x.startswith("--")}
 
-    accelerator = Accelerator()
+    # Processes meet seldom and far apart: one may generate long responses for an hour while another waits for it.
+    # A process that dies is not waited for, the launcher ends the others.
+    accelerator = Accelerator(kwargs_handlers=[InitProcessGroupKwargs(timeout=timedelta(hours=6))])
     if accelerator.device.type == "cpu" and hasattr(os, "sched_getaffinity"):
         # accelerate launch leaves one thread, whatever the machine has: divide its cores over the processes
         local = int(os.environ.get("LOCAL_WORLD_SIZE", accelerator.num_processes))
