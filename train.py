@@ -3,6 +3,7 @@
     accelerate launch train.py                            the embedded policy, on a laptop's CPU, in minutes
     accelerate launch train.py --recipe prorl             the N = 16 baseline it is compared with
     accelerate launch train.py --model M --data D.jsonl --eval_data E.jsonl     your model, your problems
+    accelerate launch train.py --engine vllm              rollouts by vLLM (the default where it and a GPU are)
     python train.py --eval_only                           score a policy, train nothing
     python train.py --help                                every setting, with its source
 
@@ -44,12 +45,13 @@ import unicodedata
 from collections import Counter
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field, fields
+from datetime import timedelta
 from pathlib import Path
 from typing import NamedTuple
 
 import torch
 from accelerate import Accelerator
-from accelerate.utils import gather_object, set_seed
+from accelerate.utils import InitProcessGroupKwargs, gather_object, set_seed
 from torch import Tensor
 from tqdm import tqdm
 from transformers import (
@@ -62,7 +64,7 @@ from transformers import (
 
 import brorl
 import loss as L
-from rollout import Group, TorchEngine
+from rollout import Engine, EngineError, Group, TorchEngine, VLLMEngine, have_vllm
 from verify import Problem, Verdict, load_problems, verify_batch
 
 TINY = Path(__file__).resolve().parent / "tiny"  # the embedded default: a policy and its problems
@@ -112,8 +114,16 @@ class Config:
     max_grad_norm: float = setting(1.0, "gradient clipping (paper silent: the default of verl)")
 
     # sampling
-    engine: str = setting("torch", "torch: rollout.py's own engine")
-    engine_memory_gib: float = setting(2.0, "what decoding may hold beside the weights, per process")
+    engine: str | None = setting(None, "vllm, or torch (rollout.py's own); none: vllm where it and a GPU are present")
+    engine_memory_gib: float = setting(2.0, "what decoding may hold beside the weights, per process; vLLM: on a CPU")
+    gpu_memory_utilization: float = setting(0.5, "vLLM: its share of a GPU's memory while rolling out (verl's default)")
+    tensor_parallel_size: int = setting(1, "vLLM: so many neighbouring processes hold one engine together")
+    max_num_seqs: int | None = setting(None, "vLLM: rollouts decoding at once; none: 512, or N if that is more")
+    engine_dtype: str | None = setting(None, "vLLM: none is bfloat16 on a GPU, float32 on a CPU")
+    max_engine_difference: float | None = setting(
+        None, "largest mean |log π_trainer - log π_engine| of a token at the start; none: 0.001 in float32, else 0.1"
+    )
+    max_engine_kl: float | None = setting(None, "largest KL(engine, trainer) there; none: 0.0001 in float32, else 0.05")
     temperature: float | None = setting(None, "while training; log-probs are taken at the same temperature")
     top_p: float | None = setting(None, "while training")
     max_response_tokens: int | None = setting(None, "a response is cut there (section 3.2)")
@@ -144,7 +154,7 @@ class Setup(NamedTuple):
     held_out: list[Problem]
     held_out_prompts: list[list[int]]
     tokenizer: PreTrainedTokenizerBase
-    engine: TorchEngine
+    engine: Engine
     policy: torch.nn.Module | None = None
     reference: torch.nn.Module | None = None
     optimizer: torch.optim.Optimizer | None = None
@@ -538,14 +548,16 @@ def main() -> None:
         parser.exit(2, f"train.py: unknown {' '.join(unknown)}: {hint}\n")
     given = {x.split("=")[0].removeprefix("--").replace("-", "_") for x in sys.argv[1:] if x.startswith("--")}
 
-    accelerator = Accelerator()
+    # Processes meet seldom and far apart: one may generate long responses for an hour while another waits for it.
+    # A process that dies is not waited for, the launcher ends the others.
+    accelerator = Accelerator(kwargs_handlers=[InitProcessGroupKwargs(timeout=timedelta(hours=6))])
     if accelerator.device.type == "cpu" and hasattr(os, "sched_getaffinity"):
         # accelerate launch leaves one thread, whatever the machine has: divide its cores over the processes
         local = int(os.environ.get("LOCAL_WORLD_SIZE", accelerator.num_processes))
         torch.set_num_threads(max(1, len(os.sched_getaffinity(0)) // local))
     try:
         setup = set_up(config, accelerator, given)
-    except (ValueError, OSError) as mistake:
+    except (ValueError, OSError, EngineError) as mistake:
         where = f"process {accelerator.process_index}: " if accelerator.num_processes > 1 else ""
         print(f"\n{where}{mistake}", file=sys.stderr)
         sys.exit(2)
@@ -556,14 +568,23 @@ def main() -> None:
             accelerator.print(f"{protocol(config, problems)}\n{table({short(config.model): scores})}")
         else:
             train(config, accelerator, setup)
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, EngineError) as stop:
         kept = [] if config.eval_only else setup.run.checkpoints()
         after = (
             f"--resume --name {config.name} continues after {kept[-1].name}" if kept else "there is no checkpoint yet"
         )
+        if isinstance(stop, EngineError):
+            print(f"\nprocess {accelerator.process_index}: {stop}\n{after}", file=sys.stderr, flush=True)
+            os._exit(1)  # at once: the destructors of a broken engine may wait for processes that wait for this one
         accelerator.print(f"\nstopped; {after}", file=sys.stderr)
         sys.exit(130)
+    accelerator.wait_for_everyone()
+    setup.engine.close()
     accelerator.end_training()
+    if accelerator.num_processes > 1:  # all is written; torch's threads may abort a process that Python takes apart
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(0)
 
 
 def set_up(config: Config, accelerator: Accelerator, given: set[str] | None = None) -> Setup:
@@ -577,7 +598,8 @@ def set_up(config: Config, accelerator: Accelerator, given: set[str] | None = No
     check(config, len(problems), accelerator)
     set_seed(config.seed)
     model = AutoModelForCausalLM.from_pretrained(config.model, dtype=torch.float32).to(accelerator.device)
-    engine = TorchEngine(model, config.engine_memory_gib)
+    longest = max(map(len, [*prompts, *held_out_prompts]))
+    engine = make_engine(config, model, longest + config.max_response_tokens)
     setup = Setup(problems, prompts, held_out, held_out_prompts, tokenizer, engine)
     if config.eval_only:
         return setup
@@ -593,9 +615,72 @@ def set_up(config: Config, accelerator: Accelerator, given: set[str] | None = No
     accelerator.register_for_checkpointing(cursor, progress, *([reference] if reference else []))
     accelerator.print(introduction(config, sources, setup, accelerator))
     run.open(progress)
+    engine.sync(model)  # a run that was resumed has just loaded other weights
+    accelerator.print(check_engine(engine, Policy(model), tokenizer, prompts, config, accelerator) + "\n")
     return setup._replace(
         policy=policy, reference=reference, optimizer=optimizer, cursor=cursor, progress=progress, run=run
     )
+
+
+def make_engine(config: Config, model, positions: int) -> Engine:
+    """The engine of --engine, for this model; `positions`: the most tokens of a prompt and its response."""
+    if config.engine == "torch":
+        return TorchEngine(model, config.engine_memory_gib)
+    return VLLMEngine(
+        model,
+        positions,
+        config.max_num_seqs or max(512, config.rollouts_per_prompt),
+        config.engine_memory_gib,
+        config.gpu_memory_utilization,
+        config.tensor_parallel_size,
+        config.engine_dtype,
+    )
+
+
+def check_engine(engine: Engine, policy: Policy, tokenizer, prompts, config: Config, accelerator: Accelerator) -> str:
+    """Do engine and trainer hold the same model? Compares their log-probs on a few rollouts before anything is trained.
+
+    Small differences (bfloat16, other kernels) are what the truncated importance ratio is for; large ones mean
+    that weights did not arrive or that the two compute this architecture differently. Returns a line to print;
+    raises ValueError beyond --max_engine_difference or --max_engine_kl.
+    """
+    rank, world = accelerator.process_index, accelerator.num_processes
+    mine = [prompts[i % len(prompts)] for i in range(4 * rank, 4 * rank + 4)]
+    engine.wake()
+    groups = engine.generate(
+        mine,
+        8,
+        max_new_tokens=min(config.max_response_tokens, 256),
+        temperature=config.temperature,
+        stop_token_ids=stop_tokens(tokenizer, engine.model),
+        seed=seed_of(config.seed, 0, rank),
+    )
+    engine.sleep()
+    batch = Batch.of(groups, torch.zeros(len(mine) * 8), accelerator.device)
+    trained, _ = batch.score(policy, config.temperature, config.max_tokens_per_micro_batch)
+    inside = batch.inside(torch.arange(len(batch), device=trained.device))
+    ours, theirs = trained[inside], batch.engine_logp[inside]
+    tokens = total(len(ours), accelerator)
+    mean = total((ours - theirs).abs().sum().item(), accelerator) / tokens
+    kl = total(L.kl_k3(theirs, ours).sum().item(), accelerator) / tokens
+    most = max(gather_object([(ours - theirs).abs().max().item()]))
+    exact = config.engine == "torch" or engine.dtype == "float32"
+    limits = (
+        config.max_engine_difference if config.max_engine_difference is not None else (1e-3 if exact else 0.1),
+        config.max_engine_kl if config.max_engine_kl is not None else (1e-4 if exact else 0.05),
+    )
+    found = (
+        f"|log π_trainer - log π_engine| is {mean:.1e} on average and {most:.1e} at most, KL {kl:.1e}, over "
+        f"{tokens:,.0f} tokens of {32 * world} rollouts"
+    )
+    if not (mean <= limits[0] and kl <= limits[1]):
+        raise ValueError(
+            f"the engine does not sample the model that is trained: {found}; the limits are {limits[0]:g} and "
+            f"{limits[1]:g}. Either weights do not reach the engine or the two compute this architecture differently: "
+            "train with --engine torch, try --engine_dtype float32, or, if this much is expected, raise "
+            "--max_engine_difference and --max_engine_kl"
+        )
+    return f"  engine and trainer agree: {found}"
 
 
 def resolve(config: Config, given: set[str] | None = None) -> dict[str, str]:
@@ -617,6 +702,7 @@ def resolve(config: Config, given: set[str] | None = None) -> dict[str, str]:
         raise ValueError(f"--recipe {config.recipe}: choose one of {', '.join(brorl.RECIPES)}")
     if config.data and not config.eval_data:
         raise ValueError("--data without --eval_data would be judged on tiny/test.jsonl: name held-out problems too")
+    config.engine = config.engine or ("vllm" if have_vllm() and torch.cuda.is_available() else "torch")
     config.model = config.model or str(TINY / "policy")
     config.data, config.eval_data = config.data or [TINY / "train.jsonl"], config.eval_data or [TINY / "test.jsonl"]
     config.data, config.eval_data = ([os.path.abspath(path) for path in x] for x in (config.data, config.eval_data))
@@ -695,7 +781,17 @@ def check(config: Config, problems: int, accelerator: Accelerator) -> None:
         (c.engine_memory_gib > 0, f"--engine_memory_gib {c.engine_memory_gib}: must be positive"),
         (c.save_every >= 1 and c.keep_checkpoints >= 1, "--save_every and --keep_checkpoints must be at least 1"),
         (c.max_tokens_per_micro_batch >= 1, "--max_tokens_per_micro_batch must be at least 1"),
-        (c.engine == "torch", f"--engine {c.engine}: the engine here is torch"),
+        (c.engine in ("torch", "vllm"), f"--engine {c.engine}: choose torch or vllm"),
+        (c.engine == "vllm" or (c.tensor_parallel_size == 1 and c.max_num_seqs is None and c.engine_dtype is None),
+         "--tensor_parallel_size, --max_num_seqs and --engine_dtype belong to --engine vllm"),
+        (c.tensor_parallel_size >= 1 and processes % max(c.tensor_parallel_size, 1) == 0,
+         f"--tensor_parallel_size {c.tensor_parallel_size} does not divide {processes} process(es)"),
+        (0 < c.gpu_memory_utilization < 1, f"--gpu_memory_utilization {c.gpu_memory_utilization}: must be in (0, 1)"),
+        (c.max_num_seqs is None or c.max_num_seqs >= 1, f"--max_num_seqs {c.max_num_seqs}: must be at least 1"),
+        (c.engine != "vllm" or all(x == 0 or 0.01 <= x <= 2 for x in (c.temperature, c.eval_temperature)),
+         f"--temperature {c.temperature}, --eval_temperature {c.eval_temperature}: vLLM takes 0, or 0.01 to 2"),
+        (all(x is None or x > 0 for x in (c.max_engine_difference, c.max_engine_kl)),
+         "--max_engine_difference and --max_engine_kl must be positive"),
         (kind.value in ("NO", "MULTI_CPU", "MULTI_GPU"), f"Accelerate is set to {kind.value}: this loop runs on one "
          "process or data-parallel ones (NO, MULTI_CPU, MULTI_GPU), change it with `accelerate config`"),
         (accelerator.mixed_precision == "no", f"mixed precision {accelerator.mixed_precision}: this loop computes in "
@@ -754,6 +850,11 @@ def memory_estimate(config: Config, model, prompt_tokens: int, processes: int) -
     text = model.config.get_text_config()
     parameters = sum(p.numel() for p in model.parameters())
     item = model.dtype.itemsize
+    decoding = config.engine_memory_gib * 2**30
+    if config.engine == "vllm":  # on a GPU its share of the memory; on a CPU a second set of weights
+        on_gpu = model.device.type == "cuda"
+        share = config.gpu_memory_utilization * torch.cuda.get_device_properties(0).total_memory if on_gpu else 0
+        decoding = share or decoding + parameters * item
     per_layer = 10 * text.hidden_size + 4 * (getattr(text, "intermediate_size", None) or 4 * text.hidden_size)
     layers = 1 if config.gradient_checkpointing else text.num_hidden_layers
     parts = {
@@ -764,7 +865,7 @@ def memory_estimate(config: Config, model, prompt_tokens: int, processes: int) -
         "micro-batch": config.max_tokens_per_micro_batch * layers * per_layer * item,
         "logits": 2 * 4 * min(2**26, config.max_tokens_per_micro_batch * text.vocab_size),
         "rollouts": rollouts * (8 * prompt_tokens + 20 * config.max_response_tokens),
-        "decoding (at most)": config.engine_memory_gib * 2**30,
+        "decoding (at most)": decoding,
     }
     return {name: size / 2**30 for name, size in parts.items()}
 
@@ -775,7 +876,6 @@ def introduction(config: Config, sources: dict[str, str], setup: Setup, accelera
     n, b, u = config.rollouts_per_prompt, config.prompts_per_step, config.updates_per_step
     parameters = sum(p.numel() for p in model.parameters())
     memory = memory_estimate(config, model, max(map(len, setup.prompts)), world)
-    path = f"copied prompt caches ({engine.why_copied})" if engine.why_copied else "one shared prompt cache per group"
     budgets = {"steps": config.max_steps, "samples": config.max_samples, "hours": config.max_hours}
     lines = [
         f"BroRL, recipe {config.recipe}: {short(config.model)}, {parameters / 1e6:,.2f}M parameters, "
@@ -784,7 +884,7 @@ def introduction(config: Config, sources: dict[str, str], setup: Setup, accelera
         f"  a step      {b} prompts x N = {n} rollouts = {b * n:,} samples, in {u} updates of {b * n // u:,} samples, "
         f"responses up to {config.max_response_tokens} tokens",
         f"  budget      {', '.join(f'{limit:,} {name}' for name, limit in budgets.items() if limit)}",
-        f"  decoding    {path}",
+        f"  decoding    {engine.decoding}",
         f"  memory      about {sum(memory.values()):.2f} GiB a process: "
         + ", ".join(f"{name} {size:.2f}" for name, size in memory.items()),
         "  settings",
@@ -895,7 +995,8 @@ class Run:
         if config.resume:
             before, now = self.started_with(config), asdict(config) | {"processes": accelerator.num_processes}
             free = {"resume", "overwrite", "max_steps", "max_samples", "max_hours", "eval_every", "save_every",
-                    "keep_checkpoints", "output_dir"}  # fmt: skip
+                    "keep_checkpoints", "output_dir", "gpu_memory_utilization", "max_engine_difference",
+                    "max_engine_kl"}  # fmt: skip
             differs = [k for k in now if k not in free and before.get(k) != now[k]]
             if changed := [f"{k}: {before.get(k)} -> {now[k]}" for k in differs]:
                 raise ValueError("--resume would continue another run; these settings differ: " + "; ".join(changed))

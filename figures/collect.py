@@ -1,10 +1,11 @@
-"""The README's comparison of the two recipes on the tiny policy, from finished runs.
+"""The README's comparison of the two recipes, and of the two engines, on the tiny policy, from finished runs.
 
     for seed in 0 1 2; do
       accelerate launch train.py --seed $seed
       accelerate launch train.py --recipe prorl --seed $seed
+      accelerate launch train.py --engine vllm --eval_every 20 --name vllm-seed$seed --seed $seed    # where vLLM is
     done
-    python figures/collect.py runs/*prorl-seed* runs/*brorl-seed*
+    python figures/collect.py runs/*-seed*
 
 Writes default_runs.csv (a row per evaluation) and default_runs.png beside this file, and prints the README's table.
 """
@@ -26,9 +27,9 @@ SCORES = ("pass@1", "pass@4", "pass@16", "pass@64")
 
 
 def read(folder: Path) -> list[dict]:
-    """The run's evaluations: recipe, N, seed, step, samples generated, scores."""
+    """The run's evaluations: recipe, engine, seed, N, step, samples generated, scores."""
     config = json.loads((folder / "config.json").read_text())
-    who = {"recipe": config["recipe"], "N": config["rollouts_per_prompt"], "seed": config["seed"]}
+    who = {name: config[name] for name in ("recipe", "engine", "seed")} | {"N": config["rollouts_per_prompt"]}
     rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     return [
         who
@@ -54,13 +55,13 @@ def main() -> None:
         writer.writerows(row for run in runs for row in run)
 
     figure, axes = plt.subplots(1, 2, figsize=(11, 4.2), layout="constrained")
-    print("| recipe | N | steps | samples generated | pass@1 | pass@4 | pass@16 | pass@64 |\n|" + "---|" * 8)
-    for n in sorted({run[0]["N"] for run in runs}):
-        arm = [run for run in runs if run[0]["N"] == n]
-        color = {16: "tab:blue", 512: "tab:orange"}.get(n)
+    print("| recipe | N | engine | steps | samples generated | pass@1 | pass@4 | pass@16 | pass@64 |\n|" + "---|" * 9)
+    for n, engine in sorted({(run[0]["N"], run[0]["engine"]) for run in runs}):
+        arm = [run for run in runs if (run[0]["N"], run[0]["engine"]) == (n, engine)]
+        color = {(16, "torch"): "tab:blue", (512, "torch"): "tab:orange", (512, "vllm"): "tab:green"}.get((n, engine))
         for axis, score in zip(axes, ("pass@1", "pass@64"), strict=True):
             for i, run in enumerate(arm):
-                label = f"N = {n} ({run[0]['recipe']}), {len(arm)} seeds" if i == 0 else None
+                label = f"N = {n} ({run[0]['recipe']}, {engine}), {len(arm)} seeds" if i == 0 else None
                 axis.plot([r["samples"] for r in run], [r[score] for r in run], "o-", ms=3, color=color, label=label)
             axis.set(title=f"held-out {score}", xlabel="samples generated")
             axis.xaxis.set_major_formatter(EngFormatter(sep=""))
@@ -70,7 +71,7 @@ def main() -> None:
             ends = [run[at] for run in arm]
             cells = [f"{statistics.mean(r[s] for r in ends):.3f} ± {spread([r[s] for r in ends]):.3f}" for s in SCORES]
             mean = statistics.mean(r["samples"] for r in ends)
-            cells = [f"{ends[0]['recipe']}, {when}", str(n), str(ends[0]["step"]), f"{mean:,.0f}", *cells]
+            cells = [f"{ends[0]['recipe']}, {when}", str(n), engine, str(ends[0]["step"]), f"{mean:,.0f}", *cells]
             print("| " + " | ".join(cells) + " |")
     figure.suptitle("The tiny policy from its start, which is not saturated: each line is a run")
     figure.savefig(args.out / "default_runs.png", dpi=110)

@@ -5,6 +5,7 @@
     python tests/benchmark.py rollout   section 4.2.4: the torch engine against model.generate, at N = 16 and 512
     python tests/benchmark.py verify    section 4.2: verify_batch against math-verify called on one answer after the
                                         other, tests of programs, and memory over batches
+    python tests/benchmark.py engines   table 2: pass rate and samples/s of both engines at N = 16 and 512
 
 Ours and the other take turns, so that both meet the same machine; every number is from this run.
 """
@@ -21,6 +22,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
 from pathlib import Path
 
 import torch
@@ -31,8 +33,8 @@ sys.path.insert(0, str(ROOT))
 
 import sim as simulator
 import verify as verifiers
-from loss import token_logprobs
-from rollout import TorchEngine
+from loss import informative, token_logprobs
+from rollout import TorchEngine, VLLMEngine, have_vllm
 
 
 def machine() -> str:
@@ -279,7 +281,81 @@ def verify(args: argparse.Namespace) -> None:
     )
 
 
-BENCHMARKS = {"sim": sim, "loss": loss, "rollout": rollout, "verify": verify}
+# ------------------------------------------------------------------------------------------- engines
+
+
+def engines(args: argparse.Namespace) -> None:
+    """Table 2's two columns at equal numbers of samples: the share of prompts that dynamic sampling keeps, samples/s.
+
+    The pass rate is of --model on its own problems. The throughput is of random prompts of the lengths asked for,
+    every response --tokens long, so that both widths and both engines do the same work; the best turn counts.
+    """
+    transformers.logging.set_verbosity_error()
+    transformers.logging.disable_progress_bar()
+    threads = args.threads or len(os.sched_getaffinity(0))
+    torch.set_num_threads(threads)
+    model = transformers.AutoModelForCausalLM.from_pretrained(args.model, dtype=torch.float32).eval()
+    model = model.to("cuda" if torch.cuda.is_available() else "cpu")
+    made = {"torch": TorchEngine(model)}
+    if have_vllm():
+        made["vllm"] = VLLMEngine(model, positions=max(args.lengths) + args.tokens, disable_log_stats=False)
+    print(machine())
+    print(f"{args.model}, {', '.join(f'{name}: {x.decoding}' for name, x in made.items())}")
+
+    tokenizer = transformers.AutoTokenizer.from_pretrained(args.model)
+    problems = verifiers.load_problems(ROOT / "tiny" / "train.jsonl")
+    print(
+        f"\npass rate of dynamic sampling, {args.samples:,} samples\n{'engine':>8} {'N':>5} {'prompts':>8} {'kept':>7}"
+    )
+    for name, engine in made.items():
+        for n in (16, 512):
+            asked = problems[: args.samples // n]
+            prompts = [tokenizer(p.prompt).input_ids for p in asked]
+            groups = engine.generate(prompts, n, max_new_tokens=12, stop_token_ids=[tokenizer.eos_token_id], seed=1)
+            kept = 0
+            for problem, group in zip(asked, groups, strict=True):
+                texts = [tokenizer.decode(r, skip_special_tokens=True) for r in group.responses]
+                verdicts = verifiers.verify_batch([(problem.kind, text, problem.reference) for text in texts])
+                kept += informative(torch.tensor([v.reason == "correct" for v in verdicts]))
+            print(f"{name:>8} {n:>5} {len(asked):>8} {kept / len(asked):>6.0%}")
+
+    def seconds_for(engine, length, n, requests=1):
+        """One turn; a group as so many requests of n / requests rollouts."""
+        count = args.samples // n
+        prompts = torch.randint(2, model.config.vocab_size, (count, length)).repeat_interleave(requests, 0).tolist()
+        return seconds(lambda: engine.generate(prompts, n // requests, max_new_tokens=args.tokens, stop_token_ids=[]))
+
+    def cached(engine) -> Counter:
+        """Prompt tokens that vLLM asked of its prefix cache and those that were there, so far."""
+        counters = (m for m in engine.llm.get_metrics() if m.name.startswith("vllm:prefix_cache"))
+        return Counter({m.name.removeprefix("vllm:prefix_cache_"): m.value for m in counters})
+
+    print(f"\nsamples/s, {args.samples:,} samples of {args.tokens} tokens, best of {args.turns} turns")
+    print(f"{'prompt tokens':>14} {'engine':>8} {'N = 16':>9} {'N = 512':>9} {'512 / 16':>9}   prefix cache hits")
+    for length in args.lengths:
+        for name, engine in made.items():
+            best, hit = {}, {}
+            for n in (16, 512):
+                before = cached(engine) if name == "vllm" else Counter()
+                best[n] = args.samples / min(seconds_for(engine, length, n) for _ in range(args.turns))
+                if name == "vllm":
+                    counted = cached(engine) - before
+                    hit[n] = f"{counted['hits'] / counted['queries']:.0%} at N = {n}"
+            row = f"{length:>14} {name:>8} {best[16]:>9,.0f} {best[512]:>9,.0f} {best[512] / best[16]:>8.2f}x"
+            print(f"{row}   {', '.join(hit.values())}", flush=True)
+    if "vllm" in made:
+        print("\none group of 512 as so many requests, samples/s")
+        print(f"{'prompt tokens':>14}" + "".join(f"{k:>5} x {512 // k:<4}" for k in (1, 8, 512)))
+        for length in args.lengths:
+            rates = [
+                args.samples / min(seconds_for(made["vllm"], length, 512, k) for _ in range(args.turns))
+                for k in (1, 8, 512)
+            ]
+            print(f"{length:>14}" + "".join(f"{r:>12,.0f}" for r in rates), flush=True)
+        made["vllm"].close()
+
+
+BENCHMARKS = {"sim": sim, "loss": loss, "rollout": rollout, "verify": verify, "engines": engines}
 
 
 def main() -> None:
@@ -314,6 +390,13 @@ def main() -> None:
     verify_flags.add_argument("--programs", type=int, default=64, help="programs (default: 64)")
     verify_flags.add_argument("--tests", type=int, default=16, help="tests of each (default: 16)")
     verify_flags.add_argument("--turns", type=int, default=3, help="turns (default: 3)")
+    engines_flags = names.choices["engines"]
+    engines_flags.add_argument("--model", default=str(ROOT / "tiny/policy"), help="model folder (default: tiny/policy)")
+    engines_flags.add_argument("--lengths", type=int, nargs="+", default=[16, 128, 512], help="of prompts (16 128 512)")
+    engines_flags.add_argument("--samples", type=int, default=8192, help="samples of a turn (default: 8192)")
+    engines_flags.add_argument("--tokens", type=int, default=8, help="tokens of a response (default: 8)")
+    engines_flags.add_argument("--threads", type=int, help="torch threads (default: all cores)")
+    engines_flags.add_argument("--turns", type=int, default=3, help="turns (default: 3)")
     args = parser.parse_args()
     args.run(args)
 

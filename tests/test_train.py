@@ -205,7 +205,7 @@ def test_two_processes_train_together(tmp_path):
 
 
 ONE_UPDATE = """
-import sys, torch
+import os, sys, torch
 from accelerate import Accelerator
 import train
 state = torch.load(sys.argv[1], weights_only=False)
@@ -222,6 +222,7 @@ if rank == 0:
     torch.save((metrics, [p.detach() for p in policy.parameters()]), sys.argv[2])
 accelerator.wait_for_everyone()
 accelerator.end_training()
+os._exit(0)  # as train.py ends: torch's threads may abort a process that Python takes apart
 """
 
 
@@ -249,6 +250,79 @@ def test_an_update_does_not_depend_on_the_number_of_processes(tmp_path):
         assert other == {k: pytest.approx(v, rel=1e-5, abs=1e-6) for k, v in metrics.items()}
         for w, v in zip(weights, theirs, strict=True):
             assert (w - v).norm() <= 1e-12 * w.norm()
+
+
+# ------------------------------------------------------------------------------- engine and trainer, one model
+
+
+class Off(TorchEngine):
+    """An engine whose log-probs are a little off, some of the time."""
+
+    shift = (0.0,)
+
+    def generate(self, *arguments, **sampling):
+        groups = super().generate(*arguments, **sampling)
+        for group in groups:
+            for j, logprobs in enumerate(group.logprobs):
+                logprobs[:] = [x + self.shift[(i + j) % len(self.shift)] for i, x in enumerate(logprobs)]
+        return groups
+
+
+@pytest.mark.parametrize(
+    ("shift", "limits", "refused"),
+    [
+        ([0.0], {}, False),
+        ([-0.01], {}, True),
+        ([0.02] + 39 * [0.0], {}, False),  # 5e-4 on average, 5e-6 of KL
+        ([0.1] + 39 * [0.0], {}, True),  # 2.5e-3 on average
+        ([-0.01], {"max_engine_difference": 0.1}, False),
+        ([-0.3], {"max_engine_difference": 1.0}, True),  # KL 0.05
+        ([-0.3], {"max_engine_difference": 1.0, "max_engine_kl": 0.1}, False),
+    ],
+)
+def test_an_engine_that_samples_another_model_is_refused_at_the_start(tmp_path, monkeypatch, shift, limits, refused):
+    """Makes impossible: a run on rollouts of another model; one refused for rounding; limits that cannot be moved."""
+    monkeypatch.setattr(Off, "shift", shift)
+    monkeypatch.setattr(train, "TorchEngine", Off)
+    accelerator, c = Accelerator(cpu=True), config(tmp_path, **limits)
+    if refused:
+        with pytest.raises(ValueError, match=r"does not sample the model that is trained: .*--max_engine_kl"):
+            train.set_up(c, accelerator)
+    else:
+        train.set_up(c, accelerator)
+
+
+def test_the_comparison_of_the_engines_is_right(tmp_path, monkeypatch, capsys):
+    """Makes impossible: the difference of the wrong tokens, or KL in the wrong direction."""
+    monkeypatch.setattr(Off, "shift", [-0.3])
+    monkeypatch.setattr(train, "TorchEngine", Off)
+    train.set_up(config(tmp_path, max_engine_difference=1.0, max_engine_kl=1.0), Accelerator(cpu=True))
+    kl = math.exp(0.3) - 1 - 0.3  # k3 of KL(engine, trainer) where the trainer's log-prob is larger by 0.3
+    assert f"is 3.0e-01 on average and 3.0e-01 at most, KL {kl:.1e}" in capsys.readouterr().out
+
+
+def test_the_engine_is_vllm_only_where_it_and_a_gpu_are(monkeypatch):
+    """Makes impossible: a laptop's default run that asks for vLLM, or a GPU that is left to plain torch."""
+    for gpu, installed, engine in (
+        (False, False, "torch"),
+        (False, True, "torch"),
+        (True, False, "torch"),
+        (True, True, "vllm"),
+    ):
+        monkeypatch.setattr(train.torch.cuda, "is_available", lambda gpu=gpu: gpu)
+        monkeypatch.setattr(train, "have_vllm", lambda installed=installed: installed)
+        train.resolve(c := Config())
+        assert c.engine == engine
+        train.resolve(c := Config(engine="torch"))
+        assert c.engine == "torch"
+
+
+def test_without_vllm_the_message_says_what_to_install(tmp_path, monkeypatch):
+    """Makes impossible: an ImportError from the middle of a start."""
+    monkeypatch.setattr("rollout.have_vllm", lambda: False)
+    with pytest.raises(ValueError, match=r"needs the package vllm: pip install -r requirements-gpu\.txt"):
+        train.set_up(config(tmp_path, engine="vllm"), Accelerator(cpu=True))
+    assert not (tmp_path / "run").exists()
 
 
 # --------------------------------------------------------------------------- settings and their sources
@@ -346,6 +420,20 @@ def test_a_typing_error_in_a_models_recipe_is_named(tmp_path):
         ({"output_dir": __file__}, "cannot be written to"),
         ({"save_every": 0}, "--save_every"),
         ({"engine": "sglang"}, "--engine sglang"),
+        (
+            {"tensor_parallel_size": 2},
+            "--tensor_parallel_size, --max_num_seqs and --engine_dtype belong to --engine vllm",
+        ),
+        ({"max_num_seqs": 256}, "belong to --engine vllm"),
+        ({"engine_dtype": "bfloat16"}, "belong to --engine vllm"),
+        ({"engine": "vllm", "tensor_parallel_size": 2}, "--tensor_parallel_size 2 does not divide 1 process"),
+        ({"engine": "vllm", "tensor_parallel_size": 0}, "--tensor_parallel_size 0"),
+        ({"engine": "vllm", "max_num_seqs": 0}, "--max_num_seqs 0"),
+        ({"engine": "vllm", "temperature": 2.5}, "--temperature 2.5, .* vLLM takes 0, or 0.01 to 2"),
+        ({"engine": "vllm", "eval_temperature": 0.001}, "--eval_temperature 0.001: vLLM takes"),
+        ({"gpu_memory_utilization": 1.0}, "--gpu_memory_utilization 1.0"),
+        ({"max_engine_difference": 0.0}, "--max_engine_difference and --max_engine_kl must be positive"),
+        ({"max_engine_kl": -1.0}, "--max_engine_difference and --max_engine_kl must be positive"),
         ({"resume": True, "overwrite": True}, "choose one"),
         ({"resume": True}, "there is no run at"),
         ({"data": ["nowhere.jsonl"]}, "no problems at .*nowhere.jsonl"),
@@ -444,6 +532,7 @@ def scripted(tmp_path, monkeypatch, correct, problems=12, **changes):
     engines = []
     monkeypatch.setattr(Scripted, "correct", staticmethod(lambda text, n: correct(int(text[:-1]), n)), raising=False)
     monkeypatch.setattr(train, "TorchEngine", lambda *a: engines.append(Scripted(*a)) or engines[-1])
+    monkeypatch.setattr(train, "check_engine", lambda *a: "its log-probs are made up")
     metrics = run(tmp_path, data=[str(path)], eval_data=[str(path)], eval_every=0, **changes)
     return metrics, engines[0].asked[problems:]
 

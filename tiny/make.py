@@ -1,4 +1,4 @@
-"""The embedded default, made from nothing: a policy of 0.1M parameters and its countdown problems.
+"""The embedded default, made from nothing: a policy of 0.13M parameters and its countdown problems.
 
     python tiny/make.py            writes tiny/policy/, tiny/train.jsonl and tiny/test.jsonl (a few minutes, CPU)
 
@@ -25,7 +25,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from tqdm import tqdm
-from transformers import GenerationConfig, Qwen2Config, Qwen2ForCausalLM, Qwen2Tokenizer
+from transformers import GenerationConfig, LlamaConfig, LlamaForCausalLM, Qwen2Tokenizer
 
 OPERATORS = "+-*/"
 EOS = "<eos>"  # also the padding token, as in many released models: masks must come from lengths
@@ -43,15 +43,16 @@ def make_tokenizer() -> Qwen2Tokenizer:
     )
 
 
-def make_policy(tokenizer: Qwen2Tokenizer) -> Qwen2ForCausalLM:
-    """Qwen2, two layers of width 64, four query heads over two key heads, tied embeddings."""
-    config = Qwen2Config(
+def make_policy(tokenizer: Qwen2Tokenizer) -> LlamaForCausalLM:
+    """The Llama architecture: two layers of width 64, four query heads over two key heads, tied embeddings."""
+    config = LlamaConfig(
         vocab_size=len(tokenizer),
         hidden_size=64,
         intermediate_size=192,
         num_hidden_layers=2,
         num_attention_heads=4,
         num_key_value_heads=2,
+        head_dim=32,  # vLLM has no kernels for narrower heads
         max_position_embeddings=1024,
         tie_word_embeddings=True,
         bos_token_id=None,
@@ -59,7 +60,7 @@ def make_policy(tokenizer: Qwen2Tokenizer) -> Qwen2ForCausalLM:
         pad_token_id=tokenizer.pad_token_id,
         dtype=torch.float32,
     )
-    policy = Qwen2ForCausalLM(config)
+    policy = LlamaForCausalLM(config)
     policy.generation_config = GenerationConfig(
         eos_token_id=tokenizer.eos_token_id, pad_token_id=tokenizer.pad_token_id, max_new_tokens=RESPONSE
     )

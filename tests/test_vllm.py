@@ -1,0 +1,558 @@
+"""Section 4.2.4: the vLLM engine, the real one, against the torch engine and the trainer's own forward pass.
+
+Runs wherever vLLM is installed (`.ci/run` installs its CPU build and sets BRORL_VLLM=1, under which nothing
+here is skipped for want of it). float32 and the embedded policy, unless a test says otherwise.
+"""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+
+import numpy
+import pytest
+import torch
+from scipy import stats
+
+from rollout import EngineError, TorchEngine, VLLMEngine, sampling_logprobs
+
+if not os.environ.get("BRORL_VLLM"):
+    pytest.importorskip("vllm", reason="vLLM is not installed: .ci/run tests it in an environment of its own")
+
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from torch.nn.parallel import DistributedDataParallel
+from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig
+
+ROOT = Path(__file__).resolve().parent.parent
+TINY = ROOT / "tiny"
+EOS = 0
+KEPT = []  # a second engine that dies takes the process groups of the first with it, which is vLLM's way
+ANSWER = {"max_new_tokens": 12, "stop_token_ids": [EOS]}
+
+
+def policy():
+    return AutoModelForCausalLM.from_pretrained(TINY / "policy", dtype=torch.float32).eval()
+
+
+def prompts(count):
+    tokenizer = AutoTokenizer.from_pretrained(TINY / "policy")
+    rows = [json.loads(line) for line in (TINY / "train.jsonl").read_text().splitlines()[:count]]
+    return [tokenizer(row["prompt"]).input_ids for row in rows]
+
+
+@pytest.fixture(scope="module")
+def engine():
+    """One engine for all tests of this file: making one takes seconds. Each test begins with the policy's weights."""
+    return VLLMEngine(policy(), positions=128, disable_log_stats=False)
+
+
+@pytest.fixture(autouse=True)
+def fresh(request):
+    if "engine" in request.fixturenames:
+        e = request.getfixturevalue("engine")
+        e.sync(e.model)
+
+
+def trainers_logprobs(model, group, **sampling):
+    """Log-probs of a group's responses by plain forward passes, one a response."""
+    result = []
+    for response in group.responses:
+        with torch.no_grad():
+            logits = model(input_ids=torch.tensor([group.prompt + response])).logits[0, len(group.prompt) - 1 : -1]
+        logp = sampling_logprobs(logits, **sampling)
+        result.append(logp.gather(-1, torch.tensor(response)[:, None]).squeeze(-1).tolist())
+    return result
+
+
+def furthest(groups, model, **sampling):
+    """The largest difference between the engine's log-probs and the trainer's."""
+    return max(
+        abs(x - y)
+        for g in groups
+        for theirs, ours in zip(g.logprobs, trainers_logprobs(model, g, **sampling), strict=True)
+        for x, y in zip(theirs, ours, strict=True)
+    )
+
+
+def moved(model, scale=0.05, seed=0):
+    """Another policy of the same shape."""
+    other, generator = policy(), torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for p in other.parameters():
+            p += scale * torch.randn(p.shape, generator=generator)
+    return other
+
+
+def uniform():
+    """A policy of which every token is equally likely, always."""
+    blank = policy()
+    with torch.no_grad():
+        for p in blank.parameters():
+            p.zero_()
+    return blank
+
+
+# ----------------------------------------------------------------------------------------- the same as the torch engine
+
+
+def test_greedy_equals_the_torch_engine_token_for_token(engine):
+    """Makes impossible: other weights, positions, masks or stop rules than the torch engine's."""
+    asked = prompts(64)
+    ours = TorchEngine(engine.model).generate(asked, 2, temperature=0, **ANSWER)
+    theirs = engine.generate(asked, 2, temperature=0, **ANSWER)
+    for a, b in zip(ours, theirs, strict=True):
+        assert (a.prompt, a.responses, a.finish_reasons) == (b.prompt, b.responses, b.finish_reasons)
+        assert numpy.allclose(numpy.concatenate(a.logprobs), numpy.concatenate(b.logprobs), atol=1e-4)
+
+
+@pytest.mark.parametrize("sampling", [{}, {"temperature": 0.6, "top_p": 0.95}, {"temperature": 1.3, "top_k": 5}])
+def test_sampled_logprobs_equal_the_trainers(engine, sampling):
+    """Makes impossible: log-probs before the temperature or the cut, or of another token than the one drawn."""
+    groups = engine.generate(prompts(4), 128, seed=3, **ANSWER, **sampling)
+    assert furthest(groups, engine.model, **sampling) < 1e-4
+
+
+def test_both_engines_draw_from_one_distribution(engine):
+    """Makes impossible: a sampler that is biased, or whose rollouts depend on one another. 4 x 512 samples each."""
+    asked = prompts(4)
+    ours = TorchEngine(engine.model).generate(asked, 512, seed=1, **ANSWER)
+    theirs = engine.generate(asked, 512, seed=2, **ANSWER)
+    for a, b in zip(ours, theirs, strict=True):
+        for position in (0, 2, 4):  # digits; the operators between them come along
+            heads = [Counter(tuple(r[: position + 1][-2:]) for r in g.responses) for g in (a, b)]
+            rare = {x for x in heads[0] | heads[1] if heads[0][x] + heads[1][x] < 10}
+            table = [[h[x] for x in sorted(heads[0] | heads[1]) if x not in rare] for h in heads]
+            for row, h in zip(table, heads, strict=True):
+                row.append(sum(h[x] for x in rare))
+            table = [[x for x, s in zip(row, zip(*table, strict=True), strict=True) if sum(s)] for row in table]
+            assert stats.chi2_contingency(table).pvalue > 1e-4
+
+
+def test_first_tokens_follow_the_softmax(engine):
+    """Makes impossible: both engines being wrong in the same way. Against the exact probabilities."""
+    asked = prompts(4)
+    groups = engine.generate(asked, 512, seed=5, **ANSWER)
+    for prompt, group in zip(asked, groups, strict=True):
+        with torch.no_grad():
+            p = engine.model(input_ids=torch.tensor([prompt])).logits[0, -1].double().softmax(-1).numpy()
+        count = numpy.bincount([r[0] for r in group.responses], minlength=len(p))
+        common = p * 512 >= 5
+        observed, expected = [*count[common], count[~common].sum()], [*p[common] * 512, p[~common].sum() * 512]
+        if expected[-1] < 1:
+            assert observed[-1] <= 8
+            observed, expected = observed[:-1], [x * sum(observed[:-1]) / sum(expected[:-1]) for x in expected[:-1]]
+        assert stats.chisquare(observed, expected).pvalue > 1e-4
+
+
+# --------------------------------------------------------------------------------------------------- weights in memory
+
+
+@pytest.mark.parametrize("wrap", ["plain", "DDP", "FSDP2"])
+def test_sync_takes_the_new_weights_from(engine, wrap):
+    """Makes impossible: rollouts from old weights, from a tied head that was not repacked, or from a shard."""
+    new = moved(engine.model)
+    group = engine.generate(prompts(1), 32, seed=1, **ANSWER)
+    assert furthest(group, new) > 0.1, "the new weights must differ for this to show anything"
+    handed = moved(engine.model)
+    if wrap == "DDP":
+        handed = DistributedDataParallel(handed)
+    if wrap == "FSDP2":
+        fully_shard(handed, mesh=init_device_mesh("cpu", (1,)))
+        assert hasattr(next(handed.parameters()), "full_tensor")
+    for _ in range(2):  # again and again
+        engine.sync(handed)
+        assert furthest(engine.generate(prompts(4), 32, seed=1, **ANSWER), new) < 1e-4
+
+
+def test_an_untied_head_and_another_architecture(engine):
+    """Makes impossible: an engine that only knows the embedded policy: a head of its own, biases, one key head."""
+    torch.manual_seed(0)
+    config = LlamaConfig(
+        vocab_size=40, hidden_size=96, intermediate_size=80, num_hidden_layers=3, num_attention_heads=3,
+        num_key_value_heads=1, head_dim=32, attention_bias=True, mlp_bias=True, max_position_embeddings=64,
+        tie_word_embeddings=False, rope_parameters={"rope_type": "linear", "factor": 2.0, "rope_theta": 500.0},
+    )  # fmt: skip
+    model = AutoModelForCausalLM.from_config(config, dtype=torch.float32).eval()
+    for p in model.parameters():
+        torch.nn.init.normal_(p, std=0.2)
+    other = VLLMEngine(model, memory_gib=0.25)
+    KEPT.append(other)
+    groups = other.generate([[1, 2, 3], [9] * 20], 16, max_new_tokens=40, stop_token_ids=[0], temperature=1.5)
+    assert furthest(groups, model, temperature=1.5) < 1e-4
+    assert furthest(engine.generate(prompts(1), 8, **ANSWER), engine.model) < 1e-4, "and the first engine lives on"
+
+
+def test_the_prefix_cache_is_on_and_forgets_old_weights(engine):
+    """Makes impossible: computing a long prompt N times; keys and values of old weights under new ones."""
+    prompt = (prompts(8) * 2)[0] * 12  # 96 tokens, three blocks
+    before = cache_counts(engine)
+    engine.generate([prompt], 64, **ANSWER)
+    asked, hit = (b - a for a, b in zip(before, cache_counts(engine), strict=True))
+    assert hit / asked > 0.6
+    new = moved(engine.model)
+    engine.sync(new)
+    assert furthest(engine.generate([prompt], 16, **ANSWER), new) < 1e-4
+
+
+def cache_counts(engine):
+    counters = {m.name: m.value for m in engine.llm.get_metrics() if hasattr(m, "value")}
+    return counters["vllm:prefix_cache_queries"], counters["vllm:prefix_cache_hits"]
+
+
+class Recorder:
+    """Stands in for vLLM where this platform has no sleep: notes what the engine asks of it, in order."""
+
+    def __init__(self, llm):
+        self.llm, self.asked = llm, []
+
+    def __getattr__(self, name):
+        def call(*args, **kwargs):
+            self.asked.append((name, kwargs.get("level") or kwargs.get("tags", [None])[0]))
+            return True if name in ("sleep", "wake_up") else getattr(self.llm, name)(*args, **kwargs)
+
+        return call
+
+
+def test_after_sleep_the_weights_are_the_trainers(engine, monkeypatch):
+    """Makes impossible: the disk's weights after level 2, generating before they are back, syncing into nothing."""
+    new, record = moved(engine.model), Recorder(engine.llm)
+    monkeypatch.setattr(engine, "llm", record)
+    monkeypatch.setattr(engine, "sleeps", True)
+    load, cache = ("collective_rpc", None), ("reset_prefix_cache", None)
+    waking = [("wake_up", "weights"), load, cache, ("wake_up", "kv_cache")]
+    engine.sleep()
+    engine.sleep()
+    engine.sync(new)
+    assert record.asked == [("sleep", 2)], "asleep there is no memory to sync into"
+    engine.wake()
+    engine.wake()
+    assert record.asked == [("sleep", 2), *waking]
+    groups = engine.generate(prompts(2), 16, **ANSWER)
+    assert furthest(groups, new) < 1e-4
+    engine.sleep()
+    record.asked.clear()
+    assert furthest(engine.generate(prompts(2), 16, **ANSWER), new) < 1e-4, "generate wakes by itself"
+    assert record.asked == [*waking, ("generate", None)]
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="vLLM has no sleep on a CPU")
+def test_sleep_gives_the_gpu_back():
+    """Makes impossible: a sleeping engine that holds on to the trainer's memory, or wakes with other weights."""
+    model = policy().cuda()
+    engine = VLLMEngine(model, positions=128, dtype="float32")
+    awake = torch.cuda.mem_get_info()[0]
+    for _ in range(2):
+        engine.sleep()
+        assert torch.cuda.mem_get_info()[0] > awake + 2**30
+        groups = engine.generate(prompts(4), 64, **ANSWER)
+        assert furthest(groups, policy()) < 1e-2
+
+
+# ------------------------------------------------------------------------------------------------- groups and responses
+
+
+def test_a_group_of_512(engine):
+    """Makes impossible: rollouts that repeat one seed; lengths, log-probs and reasons that do not belong together."""
+    engine.sync(uniform())
+    groups = engine.generate(prompts(3), 512, max_new_tokens=20, stop_token_ids=[EOS], seed=1)
+    assert [g.prompt for g in groups] == prompts(3)
+    for group in groups:
+        assert len(group.responses) == len(group.logprobs) == len(group.finish_reasons) == 512
+        long = [tuple(r) for r in group.responses if len(r) > 10]
+        assert len(set(long)) == len(long) > 200, "uniform over 22 tokens: no two long ones are alike"
+        for response, logprobs, reason in zip(group.responses, group.logprobs, group.finish_reasons, strict=True):
+            assert len(response) == len(logprobs) <= 20
+            assert reason == ("stop" if response[-1] == EOS else "length")
+            assert EOS not in response[:-1]
+            assert reason == "stop" or len(response) == 20
+
+
+def test_an_empty_response_is_one_stop_token(engine):
+    """Makes impossible: losing the one token that was sampled, and trained on, when a policy answers nothing."""
+    silent = uniform()
+    with torch.no_grad():  # the final state is the prompt's embedding, normalised: along EOS's row, which is longest
+        silent.model.norm.weight.fill_(1.0)
+        silent.get_input_embeddings().weight[3] = 1.0
+        silent.get_input_embeddings().weight[EOS] = 10.0
+    engine.sync(silent)
+    (group,) = engine.generate([[3]], 64, **ANSWER)
+    assert group.responses == [[EOS]] * 64
+    assert group.finish_reasons == ["stop"] * 64
+
+
+def test_stop_tokens_and_nothing_else_end_a_response(engine):
+    """Makes impossible: vLLM adding the model's EOS behind the caller's back, or dropping the caller's stop tokens."""
+    plus = AutoTokenizer.from_pretrained(TINY / "policy").convert_tokens_to_ids("+")
+    (group,) = engine.generate(prompts(1), 256, max_new_tokens=12, stop_token_ids=[plus], seed=1)
+    assert {len(r) for r, f in zip(group.responses, group.finish_reasons, strict=True) if f == "length"} == {12}
+    assert all(r[-1] == plus for r, f in zip(group.responses, group.finish_reasons, strict=True) if f == "stop")
+    assert any(EOS in r[:-1] for r in group.responses), "EOS is not a stop token here"
+    (never,) = engine.generate(prompts(1), 8, max_new_tokens=12, stop_token_ids=[])
+    assert never.finish_reasons == ["length"] * 8
+
+
+def test_a_stop_token_at_the_limit_is_a_stop(engine):
+    """Makes impossible: counting a finished answer as truncated because it just fits."""
+    (group,) = engine.generate(prompts(1), 64, max_new_tokens=8, stop_token_ids=[EOS])
+    assert {(len(r), f) for r, f in zip(group.responses, group.finish_reasons, strict=True) if r[-1] == EOS} == {
+        (8, "stop")
+    }
+
+
+def test_defaults_are_the_models(engine):
+    """Makes impossible: a default length or stop token that is vLLM's and not the model's."""
+    (group,) = engine.generate(prompts(1), 32)
+    assert max(map(len, group.responses)) <= engine.model.generation_config.max_new_tokens == 8
+    assert group.finish_reasons.count("stop") > 16
+
+
+def test_prompts_of_many_lengths_come_back_in_order(engine):
+    """Makes impossible: a group under another prompt. Greedy, because then each has one right answer."""
+    asked = [p[:k] for p, k in zip(prompts(40), [1, 3, 8, 2, 5] * 8, strict=True)]
+    ours = TorchEngine(engine.model).generate(asked, 1, temperature=0, **ANSWER)
+    assert [g.responses for g in engine.generate(asked, 1, temperature=0, **ANSWER)] == [g.responses for g in ours]
+    assert engine.generate([], 4, **ANSWER) == []
+
+
+def test_progress_counts_rollouts(engine):
+    """Makes impossible: a bar that counts prompts, or counts twice."""
+    told = []
+    engine.generate(prompts(3), 16, on_progress=told.append, **ANSWER)
+    assert sum(told) == 48
+
+
+# ------------------------------------------------------------------------------------------- randomness and the trainer
+
+
+def test_a_seed_repeats_and_leaves_the_trainers_generators_alone(engine):
+    """Makes impossible: equal rollouts at every step; a trainer whose numbers depend on the engine's draws."""
+    draws = []
+    for seed in (7, 7, 8):
+        torch.manual_seed(0), numpy.random.seed(0), random.seed(0)
+        draws.append(engine.generate(prompts(2), 64, seed=seed, **ANSWER))
+        here = torch.rand(1).item(), numpy.random.rand(), random.random()
+        torch.manual_seed(0), numpy.random.seed(0), random.seed(0)
+        assert here == (torch.rand(1).item(), numpy.random.rand(), random.random())
+    assert draws[0] == draws[1]
+    assert draws[0] != draws[2]
+
+
+def test_the_trainer_keeps_its_threads(engine):
+    """Makes impossible: a trainer on one thread because vLLM's CPU build took the others away for good."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    assert torch.get_num_threads() == 2
+    torch.set_num_threads(before)
+
+
+# -------------------------------------------------------------------------------------------------- what cannot work
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ({"prompts": [[3] * 120]}, "prompt 0: 120 tokens .* exceed the engine's 128 positions"),
+        ({"prompts": [[3], []]}, "prompt 1 has no tokens"),
+        ({"prompts": [[22]]}, "outside the vocabulary of 22"),
+        ({"n": 0}, "n=0"),
+        ({"max_new_tokens": 0}, "max_new_tokens=0"),
+        ({"temperature": -1.0}, "temperature=-1.0"),
+        ({"temperature": 2.5}, "temperature=2.5: vLLM takes 0"),
+        ({"temperature": 0.005}, "temperature=0.005: vLLM takes 0"),
+        ({"top_p": 0.0}, "top_p=0.0"),
+        ({"top_k": -1}, "top_k=-1"),
+        ({"stop_token_ids": [99]}, "stop_token_ids"),
+    ],
+)
+def test_wrong_settings_are_refused_before_anything_runs(engine, arguments, says, monkeypatch):
+    """Makes impossible: vLLM cutting a response silently at its own limit, or an error from deep inside it."""
+    monkeypatch.setattr(engine, "llm", None)
+    with pytest.raises(ValueError, match=says):
+        engine.generate(**{"prompts": [[3]], "n": 1} | ANSWER | arguments)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "says"),
+    [
+        ({"positions": 2000}, ValueError, "positions=2000: the model has 1024"),
+        ({"tensor_parallel_size": 2}, ValueError, "tensor_parallel_size=2 does not divide 1"),
+        ({"memory_gib": 0}, ValueError, "memory_gib=0 must be positive"),
+        ({"max_num_seqs": 0}, ValueError, "max_num_seqs=0"),
+        ({"memory_gib": 1e-5}, EngineError, "could not start: .*memory"),
+        ({"dtype": "int7"}, EngineError, "could not start: .*int7"),
+    ],
+)
+def test_an_engine_that_cannot_start_says_why(engine, arguments, error, says):
+    """Makes impossible: a hang or a page of traceback where a sentence names the setting."""
+    with pytest.raises(error, match=says):
+        VLLMEngine(policy(), **{"positions": 128} | arguments)
+
+
+def test_a_failure_while_generating_has_its_cause(engine, monkeypatch):
+    """Makes impossible: a run that hangs, or goes on with half a step, when vLLM runs out of memory."""
+
+    def out_of_memory(*args, **kwargs):
+        raise torch.OutOfMemoryError("tried to allocate 3.00 GiB")
+
+    monkeypatch.setattr(engine.llm.llm_engine, "step", out_of_memory)
+    with pytest.raises(EngineError, match="failed while it generated: OutOfMemoryError: tried to allocate 3"):
+        engine.generate(prompts(1), 4, **ANSWER)
+
+
+# ------------------------------------------------------------------------------------------------------------ training
+
+
+SMALL = [
+    "--engine=vllm", "--rollouts_per_prompt=32", "--prompts_per_step=8", "--learning_rate=0.001", "--eval_samples=2",
+    "--eval_every=0", "--save_every=1",
+]  # fmt: skip
+ENVIRONMENT = os.environ | {"HF_HUB_OFFLINE": "1", "PYTHONUNBUFFERED": "1"}
+
+
+def start(folder, *arguments, processes=1, before="", **options):
+    """train.py in a session of its own, so that whatever it leaves behind can be found."""
+    if before:  # statements that run before train.py's main
+        begin = [sys.executable, "-c", f"{before}\nimport train\ntrain.main()"]
+    elif processes > 1:
+        begin = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={processes}"]
+        begin += ["train.py"]
+    else:
+        begin = [sys.executable, "train.py"]
+    command = [*begin, *SMALL, f"--output_dir={folder}", "--name=r", *arguments]
+    settings = ENVIRONMENT | ({"ACCELERATE_USE_CPU": "true"} if processes > 1 else {})
+    return subprocess.Popen(
+        command, cwd=ROOT, env=settings, text=True, start_new_session=True, stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT, **options,
+    )  # fmt: skip
+
+
+def finish(process, timeout=300):
+    """What it printed and its exit status; a process that hangs fails the test and is killed."""
+    try:
+        printed, _ = process.communicate(timeout=timeout)
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+    return printed, process.returncode
+
+
+def metrics(folder):
+    return [json.loads(line) for line in (folder / "r" / "metrics.jsonl").read_text().splitlines()]
+
+
+def session(leader):
+    """The processes of a session that are still there, zombies not counted."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            state, *fields = path.read_text().rpartition(")")[2].split()
+        except OSError:
+            continue
+        if int(fields[2]) == leader and state != "Z":
+            found.append(path.parent.name)
+    return found
+
+
+def test_a_run_syncs_every_step_and_resumes_to_the_same_numbers(tmp_path):
+    """Makes impossible: training on stale rollouts; an engine that a resumed run leaves at the old weights.
+
+    At this learning rate the weights of the step before would give an engine_difference of 0.01 and more.
+    """
+    printed, status = finish(start(tmp_path / "whole", "--max_steps=4"))
+    assert status == 0, printed
+    assert "engine and trainer agree" in printed
+    assert "Traceback" not in printed
+    steps = [row for row in metrics(tmp_path / "whole") if row["step"]]
+    assert [row["step"] for row in steps] == [1, 2, 3, 4]
+    for row in steps:
+        assert row["engine_difference"] < 1e-5 and row["engine_difference_max"] < 1e-3 and abs(row["engine_kl"]) < 1e-6
+    assert max(row["kl_old"] for row in steps) > 1e-4, "the weights must have moved for this to show anything"
+
+    assert finish(start(tmp_path / "parts", "--max_steps=2"))[1] == 0
+    printed, status = finish(start(tmp_path / "parts", "--max_steps=4", "--resume"))
+    assert status == 0, printed
+    parts = [row for row in metrics(tmp_path / "parts") if row["step"] > 2]
+    assert parts == [row for row in metrics(tmp_path / "whole") if row["step"] > 2]
+
+
+@pytest.mark.parametrize("tensor_parallel_size", [1, 2])
+def test_two_processes(tmp_path, tensor_parallel_size):
+    """Makes impossible: engines that wait for each other, sample the same, or hold half of a model each by mistake.
+
+    With one engine for both the shards are gathered at every token and the log-probs are still the trainer's.
+    """
+    tensor = f"--tensor_parallel_size={tensor_parallel_size}"
+    printed, status = finish(start(tmp_path, "--max_steps=2", tensor, processes=2))
+    assert status == 0, printed
+    assert "Traceback" not in printed
+    rows = metrics(tmp_path)
+    assert [row["step"] for row in rows] == [0, 1, 2]
+    assert all(row["engine_difference"] < 1e-5 for row in rows[1:])
+    assert 0.1 < rows[0]["eval/pass@1"] < 0.3
+    assert rows[1]["samples"] >= 8 * 32
+
+
+FORGET = """
+import rollout
+whole = rollout.whole_tensors
+rollout.whole_tensors = lambda model: (x for x in whole(model) if "layers.1.mlp" not in x[0])
+"""
+
+
+def test_an_engine_of_another_model_is_refused_at_the_start(tmp_path):
+    """Makes impossible: training for days with a layer that the sync never reaches."""
+    printed, status = finish(start(tmp_path, "--max_steps=2", before=FORGET))
+    assert status == 2, printed
+    assert "the engine does not sample the model that is trained" in printed and "--max_engine_difference" in printed
+    assert not (tmp_path / "r" / "metrics.jsonl").exists()
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_an_engine_without_memory_ends_the_run_with_its_cause(tmp_path, processes):
+    """Makes impossible: a hang, or two processes of which one waits for the other's engine."""
+    printed, status = finish(start(tmp_path, "--engine_memory_gib=0.00001", processes=processes))
+    assert status != 0
+    assert "vLLM could not start" in printed and "memory" in printed
+
+
+BREAK = """
+import rollout
+class Broken(rollout.VLLMEngine):
+    def generate(self, *args, **kwargs):
+        import torch
+        if kwargs.get("on_progress") and dict(kwargs)["temperature"] == 1.25:
+            self.llm.llm_engine.step = lambda: (_ for _ in ()).throw(torch.OutOfMemoryError("no 3 GiB left"))
+        return super().generate(*args, **kwargs)
+rollout.VLLMEngine = Broken
+"""
+
+
+def test_an_engine_that_fails_in_a_step_ends_the_run_with_its_cause(tmp_path):
+    """Makes impossible: a run that dies without saying why, or from which one cannot go on."""
+    printed, status = finish(start(tmp_path, "--temperature=1.25", before=BREAK))
+    assert status == 1, printed
+    assert "OutOfMemoryError: no 3 GiB left" in printed and "there is no checkpoint yet" in printed
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+@pytest.mark.parametrize("phase", ["starts", "rolling out", "updating"])
+def test_killed_in_any_phase_nothing_is_left(tmp_path, phase):
+    """Makes impossible: an orphan engine that keeps the memory of the next run."""
+    process = start(tmp_path, "--max_steps=50")
+    seen, deadline = "", time.monotonic() + 200
+    while {"starts": "Triton", "rolling out": "rolling out 8", "updating": "updating"}[phase] not in seen:
+        seen += process.stdout.read(1)
+        assert process.poll() is None and time.monotonic() < deadline, seen
+    process.kill()
+    process.wait()
+    for _ in range(50):
+        if not session(process.pid):
+            break
+        time.sleep(0.1)
+    assert session(process.pid) == []
