@@ -65,7 +65,8 @@ from transformers import (
 import brorl
 import loss as L
 from rollout import Engine, EngineError, Group, TorchEngine, VLLMEngine, have_vllm
-from verify import Problem, Verdict, load_problems, verify_batch
+from sandbox import WeakSandbox
+from verify import Problem, Verdict, load_data, read_spec, verify_batch
 
 TINY = Path(__file__).resolve().parent / "tiny"  # the embedded default: a policy and its problems
 RECIPE_FILE = "recipe.json"  # beside a model's weights: the settings measured for this model
@@ -83,8 +84,11 @@ class Config:
 
     # what
     model: str | None = setting(None, "policy to start from, a folder or a hub name; none: the embedded tiny/policy")
-    data: list[str] | None = setting(None, "training problems, JSON lines, several are mixed; none: tiny/train.jsonl")
-    eval_data: list[str] | None = setting(None, "held-out problems, JSON lines; none: tiny/test.jsonl")
+    data: list[str] | None = setting(
+        None,
+        "training problems: FILE.jsonl, hf:NAME or gym:NAME, each with an optional :WEIGHT; none: tiny/train.jsonl",
+    )
+    eval_data: list[str] | None = setting(None, "held-out problems, in the same forms; none: tiny/test.jsonl")
     recipe: str = setting("brorl", "brorl (N = 512) or prorl (N = 16): the defaults of section 3.2")
     name: str | None = setting(None, "the run's folder under --output_dir; default: RECIPE-seedSEED")
     output_dir: str = setting("runs", "where runs are written")
@@ -134,6 +138,12 @@ class Config:
     eval_temperature: float | None = setting(None, "section 4.2: 0.6")
     eval_top_p: float | None = setting(None, "section 4.2: 0.95")
     eval_seed: int = setting(1234, "of the evaluation's sampling, every time the same; each process draws its own")
+
+    # verifying
+    verify_workers: int | None = setting(None, "processes that judge answers, per training process; none: one per core")
+    verify_timeout: float = setting(10.0, "seconds that judging one answer may take, all tests of a program together")
+    all_or_nothing: bool = setting(False, "code: reward only what passes every test, not the share of tests passed")
+    allow_weak_sandbox: bool = setting(False, "run model code even where this machine cannot wall it in (sandbox.py)")
 
     # machine
     max_tokens_per_micro_batch: int = setting(32768, "prompt + response tokens, padding included, of one forward pass")
@@ -202,6 +212,7 @@ def train(config: Config, accelerator: Accelerator, setup: Setup) -> None:
                 temperature=config.temperature,
                 top_p=config.top_p,
                 max_response_tokens=config.max_response_tokens,
+                judging=judging(config),
                 show=rank == 0,
             )
             kept += [r for r in rolled if L.informative(r.correct)]
@@ -216,6 +227,8 @@ def train(config: Config, accelerator: Accelerator, setup: Setup) -> None:
         for name in ("reward", "correct", "response_tokens", "truncated"):
             metrics[name] = counts[name] / counts["rollouts"]
         metrics |= {name: counts[name] for name in sorted(counts) if name.startswith("reason/")}
+        for kind in sorted(name.partition("/")[2] for name in counts if name.startswith("rollouts/")):
+            metrics[f"reward/{kind}"] = counts[f"reward/{kind}"] / counts[f"rollouts/{kind}"]
         if counts["kept"] < b and rank == 0:
             bar.write(
                 f"step {step}: of {tried} prompts {counts['kept']} were informative, not {b}; going on with these"
@@ -256,11 +269,13 @@ def train(config: Config, accelerator: Accelerator, setup: Setup) -> None:
             metrics |= scores
             clock.lap("evaluate")
         run.log(metrics, {"step": step, "seconds": progress.seconds, "samples_per_second": rate} | clock.laps)
+        lost = {name: counts[f"reason/{name}"] for name in ("timeout", "crashed") if counts[f"reason/{name}"]}
         bar.update()
         bar.set_description("training")
         bar.set_postfix_str(
             f"reward {metrics['reward']:.3f}, kept {metrics['pass_rate']:.0%}, pass@1 {scores['eval/pass@1']:.3f}, "
             f"KL {metrics.get('kl_ref', 0.0):.4f}, {rate:,.0f} samples/s"
+            + "".join(f", {n:,} {name}" for name, n in lost.items())
         )
         if progress.spent(config) or step % config.save_every == 0:
             run.checkpoint(step)
@@ -352,13 +367,30 @@ class Rolled:
 
     def counts(self) -> Counter:
         """Sums over the group, which add up over groups and processes."""
-        return Counter(
-            rollouts=len(self.verdicts),
-            reward=sum(v.reward for v in self.verdicts),
-            correct=int(self.correct.sum()),
-            response_tokens=sum(map(len, self.group.responses)),
-            truncated=self.group.finish_reasons.count("length"),
-        ) + Counter(f"reason/{v.reason}" for v in self.verdicts)
+        kind, reward = self.problem.kind, sum(v.reward for v in self.verdicts)
+        reasons = Counter(f"reason/{v.reason}" for v in self.verdicts)
+        return (
+            Counter(
+                rollouts=len(self.verdicts),
+                reward=reward,
+                correct=int(self.correct.sum()),
+                response_tokens=sum(map(len, self.group.responses)),
+                truncated=self.group.finish_reasons.count("length"),
+            )
+            + Counter({f"reward/{kind}": reward, f"rollouts/{kind}": len(self.verdicts)})
+            + reasons
+            + Counter({name.replace("/", f"/{kind}/"): count for name, count in reasons.items()})
+        )
+
+
+def judging(config: Config) -> dict:
+    """The settings of `verify_batch`."""
+    return {
+        "workers": config.verify_workers,
+        "timeout_s": config.verify_timeout,
+        "all_or_nothing": config.all_or_nothing,
+        "allow_weak_sandbox": config.allow_weak_sandbox,
+    }
 
 
 def stop_tokens(tokenizer, model) -> list[int]:
@@ -368,9 +400,12 @@ def stop_tokens(tokenizer, model) -> list[int]:
 
 
 def roll_out(
-    engine, tokenizer, problems, prompts, n, *, seed, temperature, top_p, max_response_tokens, show=True
+    engine, tokenizer, problems, prompts, n, *, seed, temperature, top_p, max_response_tokens, judging=None, show=True
 ) -> list[Rolled]:
-    """Stages 2 and 3: n responses of each problem, and their verdicts. What takes over 5 s shows a bar."""
+    """Stages 2 and 3: n responses of each problem, and their verdicts. What takes over 5 s shows a bar.
+
+    judging: the settings of `verify_batch`.
+    """
     with tqdm(total=len(prompts) * n, desc="rollouts", unit="", leave=False, delay=5, disable=not show) as bar:
         groups = engine.generate(
             prompts,
@@ -385,7 +420,8 @@ def roll_out(
     texts = [tokenizer.decode(r, skip_special_tokens=True) for g in groups for r in g.responses]
     verdicts = verify_batch(
         [(p.kind, text, p.reference) for p, at in zip(problems, range(0, len(texts), n), strict=True)
-         for text in texts[at : at + n]]
+         for text in texts[at : at + n]],
+        **judging or {},
     )  # fmt: skip
     return [
         Rolled(problem, group, texts[at : at + n], verdicts[at : at + n])
@@ -407,6 +443,7 @@ def evaluate(engine, tokenizer, problems, prompts, config: Config, accelerator: 
         temperature=config.eval_temperature,
         top_p=config.eval_top_p,
         max_response_tokens=config.max_response_tokens,
+        judging=judging(config),
         show=rank == 0,
     )
     engine.sleep()
@@ -593,9 +630,10 @@ def set_up(config: Config, accelerator: Accelerator, given: set[str] | None = No
     run = None if config.eval_only else Run(config, accelerator)
     tokenizer, positions = describe(config.model)
     length = config.max_response_tokens
-    problems, prompts = ([], []) if config.eval_only else load(tokenizer, config.data, length, positions)
+    problems, prompts = ([], []) if config.eval_only else load(tokenizer, config.data, length, positions, config.seed)
     held_out, held_out_prompts = load(tokenizer, config.eval_data, length, positions)
     check(config, len(problems), accelerator)
+    check_verifiers([*problems, *held_out], config)
     set_seed(config.seed)
     model = AutoModelForCausalLM.from_pretrained(config.model, dtype=torch.float32).to(accelerator.device)
     longest = max(map(len, [*prompts, *held_out_prompts]))
@@ -705,7 +743,7 @@ def resolve(config: Config, given: set[str] | None = None) -> dict[str, str]:
     config.engine = config.engine or ("vllm" if have_vllm() and torch.cuda.is_available() else "torch")
     config.model = config.model or str(TINY / "policy")
     config.data, config.eval_data = config.data or [TINY / "train.jsonl"], config.eval_data or [TINY / "test.jsonl"]
-    config.data, config.eval_data = ([os.path.abspath(path) for path in x] for x in (config.data, config.eval_data))
+    config.data, config.eval_data = ([absolute(str(s)) for s in x] for x in (config.data, config.eval_data))
     config.model = os.path.abspath(config.model) if os.path.isdir(config.model) else config.model
 
     recipe = brorl.RECIPES[config.recipe]
@@ -781,6 +819,8 @@ def check(config: Config, problems: int, accelerator: Accelerator) -> None:
         (c.engine_memory_gib > 0, f"--engine_memory_gib {c.engine_memory_gib}: must be positive"),
         (c.save_every >= 1 and c.keep_checkpoints >= 1, "--save_every and --keep_checkpoints must be at least 1"),
         (c.max_tokens_per_micro_batch >= 1, "--max_tokens_per_micro_batch must be at least 1"),
+        (c.verify_workers is None or c.verify_workers >= 1, f"--verify_workers {c.verify_workers}: must be at least 1"),
+        (c.verify_timeout > 0, f"--verify_timeout {c.verify_timeout}: must be positive"),
         (c.engine in ("torch", "vllm"), f"--engine {c.engine}: choose torch or vllm"),
         (c.engine == "vllm" or (c.tensor_parallel_size == 1 and c.max_num_seqs is None and c.engine_dtype is None),
          "--tensor_parallel_size, --max_num_seqs and --engine_dtype belong to --engine vllm"),
@@ -816,14 +856,32 @@ def describe(model: str) -> tuple[PreTrainedTokenizerBase, int | None]:
         raise ValueError(f"--model {model} is no folder here, and not to be had from the hub: {reason}") from None
 
 
-def load(tokenizer, paths: list[str], max_response_tokens: int, positions: int | None):
-    """The problems of all files, and their prompts as tokens: ([Problem], [[int]]).
+def absolute(spec: str) -> str:
+    """A file of problems by its whole path, so that a run can be resumed from elsewhere; other sources as they are."""
+    source, weight = read_spec(spec)
+    if source.startswith(("hf:", "gym:")):
+        return spec
+    return os.path.abspath(source) + ("" if weight is None else f":{weight:g}")
 
-    Raises ValueError, with file and number, for a prompt that leaves no room for its response or that the
+
+def check_verifiers(problems: list[Problem], config: Config) -> None:
+    """Judge one nonsense answer of each kind: a worker that cannot start is known now, not at the first step."""
+    first = {p.kind: p.reference for p in reversed(problems)}
+    nonsense = "```python\npass\n```\n<answer>0</answer> \\boxed{x + y^2}"
+    try:
+        verify_batch([(kind, nonsense, reference) for kind, reference in first.items()], **judging(config))
+    except WeakSandbox as weak:
+        raise ValueError(f"{weak} (--allow_weak_sandbox)") from None
+
+
+def load(tokenizer, specs: list[str], max_response_tokens: int, positions: int | None, seed: int = 0):
+    """The problems of all sources, and their prompts as tokens: ([Problem], [[int]]).
+
+    Raises ValueError, with source and number, for a prompt that leaves no room for its response or that the
     tokenizer cannot write.
     """
     problems, encoded = [], []
-    for where, problem in ((f"{p}, problem {i}", x) for p in paths for i, x in enumerate(load_problems(p), 1)):
+    for where, problem in ((f"{', '.join(specs)}, problem {i}", x) for i, x in enumerate(load_data(specs, seed), 1)):
         if isinstance(problem.prompt, str):
             text, tokens = problem.prompt, tokenizer(problem.prompt).input_ids
         elif tokenizer.chat_template is None:
@@ -996,7 +1054,7 @@ class Run:
             before, now = self.started_with(config), asdict(config) | {"processes": accelerator.num_processes}
             free = {"resume", "overwrite", "max_steps", "max_samples", "max_hours", "eval_every", "save_every",
                     "keep_checkpoints", "output_dir", "gpu_memory_utilization", "max_engine_difference",
-                    "max_engine_kl"}  # fmt: skip
+                    "max_engine_kl", "verify_workers"}  # fmt: skip
             differs = [k for k in now if k not in free and before.get(k) != now[k]]
             if changed := [f"{k}: {before.get(k)} -> {now[k]}" for k in differs]:
                 raise ValueError("--resume would continue another run; these settings differ: " + "; ".join(changed))
