@@ -228,6 +228,7 @@ def train(config: Config, accelerator: Accelerator, setup: Setup) -> None:
             metrics[name] = counts[name] / counts["rollouts"]
         metrics |= {name: counts[name] for name in sorted(counts) if name.startswith("reason/")}
         for kind in sorted(name.partition("/")[2] for name in counts if name.startswith("rollouts/")):
+            metrics[f"rollouts/{kind}"] = counts[f"rollouts/{kind}"]
             metrics[f"reward/{kind}"] = counts[f"reward/{kind}"] / counts[f"rollouts/{kind}"]
         if counts["kept"] < b and rank == 0:
             bar.write(

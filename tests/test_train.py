@@ -12,7 +12,15 @@ from pathlib import Path
 import pytest
 import torch
 from accelerate import Accelerator
-from transformers import AutoModelForCausalLM, AutoTokenizer, Gemma2Config, GPT2Config, LlamaConfig
+from transformers import (
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    Gemma2Config,
+    GPT2Config,
+    LlamaConfig,
+    Qwen2Tokenizer,
+)
+from transformers.convert_slow_tokenizer import bytes_to_unicode
 
 import brorl
 import loss as L
@@ -250,6 +258,84 @@ def test_an_update_does_not_depend_on_the_number_of_processes(tmp_path):
         assert other == {k: pytest.approx(v, rel=1e-5, abs=1e-6) for k, v in metrics.items()}
         for w, v in zip(weights, theirs, strict=True):
             assert (w - v).norm() <= 1e-12 * w.norm()
+
+
+# ----------------------------------------------------------------------------------------- a mix of families
+
+
+HOSTILE = [
+    "```python\nwhile True: pass\n```",
+    "```python\nimport os\nos._exit(0)\n```",
+    "```python\nimport os, signal\nos.kill(os.getppid(), signal.SIGKILL)\n```",
+    "```python\nx = [0] * 10**12\n```",
+    "```python\nwhile True: print('x' * 10**6)\n```",
+    "```python\nopen('/tmp/brorl_was_here', 'w').write('x')\n```",
+    "no program at all",
+    "```python\nimport socket; socket.socket().connect(('127.0.0.1', 80))\n```",
+]
+WRITTEN = {
+    "countdown": ["1+1", "1+2", "1+", ""],
+    "math": ["it is \\boxed{\\frac{1}{2}}", "\\boxed{\\frac{2}{4}}", "\\boxed{x^2+1}", "\\boxed{9^{9^{9^9}}}"],
+    "code": HOSTILE,
+}
+
+
+def bytes_policy(folder):
+    """A random policy of one token a byte, which can write anything, and its tokenizer."""
+    characters = bytes_to_unicode()
+    vocabulary = {"<eos>": 0} | {characters[byte]: byte + 1 for byte in range(256)}
+    tokenizer = Qwen2Tokenizer(vocab=vocabulary, merges=[], eos_token="<eos>", pad_token="<eos>", unk_token="<eos>")
+    config = LlamaConfig(
+        vocab_size=257, hidden_size=16, intermediate_size=16, num_hidden_layers=1, num_attention_heads=2,
+        num_key_value_heads=1, eos_token_id=0, pad_token_id=0, bos_token_id=None, tie_word_embeddings=True,
+    )  # fmt: skip
+    model = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
+    tokenizer.save_pretrained(folder)
+    model.save_pretrained(folder)
+    return str(folder)
+
+
+class Writer(TorchEngine):
+    """Answers each prompt, which is the name of a kind, with what WRITTEN has for it, and the right log-probs."""
+
+    def generate(self, prompts, n, *, max_new_tokens, on_progress=None, **sampling):
+        groups, tokenizer = [], AutoTokenizer.from_pretrained(self.model.name_or_path)
+        for prompt in prompts:
+            texts = WRITTEN[tokenizer.decode(prompt)]
+            texts = [texts[i % len(texts)] for i in range(n)]
+            groups.append(Group(prompt, [[*tokenizer(t).input_ids, 0] for t in texts], [], ["stop"] * n))
+            for response in groups[-1].responses:
+                logits = self.model(input_ids=torch.tensor([prompt + response])).logits[0, len(prompt) - 1 : -1]
+                logp = logits.detach().log_softmax(-1).gather(-1, torch.tensor(response)[:, None])
+                groups[-1].logprobs.append(logp.squeeze(-1).tolist())
+        return groups
+
+
+def test_a_mix_of_families_survives_one_whose_every_answer_is_hostile(tmp_path, monkeypatch):
+    """Makes impossible: a family that stops, slows or changes the rewards of another, or a reward without its kind."""
+    monkeypatch.setattr(train, "TorchEngine", Writer)
+    references = {
+        "countdown": {"numbers": [1, 1], "target": 2},
+        "math": "1/2",
+        "code": {"inputs": ["1", "2"], "outputs": ["1", "2"]},
+    }
+    sources = []
+    for kind, reference in references.items():
+        path = tmp_path / f"{kind}.jsonl"
+        path.write_text(3 * (json.dumps({"prompt": kind, "kind": kind, "reference": reference}) + "\n"))
+        sources.append(f"{path}:{1 if kind == 'code' else 2}")
+    model = bytes_policy(tmp_path / "policy")
+    metrics = run(
+        tmp_path, model=model, data=sources, eval_data=[s.rpartition(":")[0] for s in sources], eval_every=0,
+        max_response_tokens=128, prompts_per_step=8, verify_timeout=2.0, refill=3.0, allow_weak_sandbox=True,
+    )  # fmt: skip
+    assert [m["step"] for m in metrics] == [0, 1, 2]
+    for m in metrics[1:]:
+        assert m["reward/countdown"] == 0.25 and m["reward/math"] == 0.5 and m["reward/code"] == 0.0
+        assert m["reason/countdown/correct"] == m["rollouts/countdown"] / 4
+        assert m["reason/code/timeout"] >= 1 and m["reason/code/no_answer"] >= 1 and "reason/code/correct" not in m
+        assert m["prompts"] == 8
+    assert not Path("/tmp/brorl_was_here").exists()
 
 
 # ------------------------------------------------------------------------------- engine and trainer, one model
