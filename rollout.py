@@ -29,10 +29,12 @@ comparing the shared path with a plain forward pass on a few tokens; `why_copied
 
 import copy
 import ctypes
+import hashlib
 import importlib.util
 import io
 import os
 import random
+import shutil
 import sys
 import tempfile
 import warnings
@@ -591,9 +593,9 @@ def have_vllm() -> bool:
 class VLLMEngine:
     """N rollouts per prompt by vLLM, inside this process and on its device: no server, no second process.
 
-    model         the policy that is trained. vLLM builds the same architecture from its config with random
-                  weights and takes this model's by `sync`: a weight that the sync did not reach would be
-                  random, which the first comparison of log-probs sees; read from disk it would be stale
+    model         the policy that is trained. vLLM builds the same architecture from its config alone and takes
+                  this model's weights by `sync`, never the disk's: a matrix that the sync did not reach would be
+                  noise, which a comparison of log-probs sees, and not yesterday's weights, which it may not
     positions     the most tokens of prompt and response together (None: what the model has)
     max_num_seqs  rollouts that decode at once; vLLM's own default would cut a group of 512 in two
     memory_gib    of the key-value cache, on a CPU; on a GPU vLLM takes gpu_memory_utilization, a share of all of
@@ -603,8 +605,8 @@ class VLLMEngine:
     options       further arguments of vllm.LLM, which go before these
 
     With several processes (torch.distributed) each one makes its engine, at the same time. A group is one
-    request of n = N: vLLM reads its prompt from the prefix cache from the second rollout on. Raises ValueError
-    for settings that cannot work, EngineError with vLLM's reason if it does not start.
+    request of n = N: from the second rollout on vLLM reads the prompt's full blocks (32 tokens on a CPU) from its
+    prefix cache. Raises ValueError for settings that cannot work, EngineError with vLLM's reason if it does not start.
     """
 
     def __init__(
@@ -633,14 +635,16 @@ class VLLMEngine:
             )
         os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"  # the engine's loop in this process, not in a child
         os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
-        with warnings.catch_warnings(action="ignore"):
+        with saying("be imported", "Is it built for this torch and this machine?"), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
             import vllm
             from vllm.platforms import current_platform
 
         if current_platform.device_type != model.device.type:
+            built = current_platform.device_type or "a device that this machine does not have"
             raise ValueError(
-                f"the model is on {model.device.type} and this vLLM is built for {current_platform.device_type}: train "
-                "on that device, or take the torch engine"
+                f"the model is on {model.device.type} and this vLLM is built for {built}: train on that device, or "
+                "take the torch engine"
             )
         self.model, self.source, self.asleep = model, model, False
         self.sleeps = current_platform.is_sleep_mode_available()
@@ -671,18 +675,18 @@ class VLLMEngine:
         self.decoding = f"vLLM {vllm.__version__}, {self.dtype}, {settings['max_num_seqs']} rollouts at once" + (
             f", one engine per {tensor_parallel_size} processes" if tensor_parallel_size > 1 else ""
         )
-        quiet = warnings.catch_warnings(action="ignore")
-        with tempfile.TemporaryDirectory() as folder, seeded(0), own_threads(), quiet:
-            config = copy.deepcopy(model.config)
-            config.architectures = [type(model).__name__]
-            config.save_pretrained(folder)
-            try:
-                self.llm = vllm.LLM(folder, **settings)
-            except Exception as cause:  # of its many kinds, all mean the same here
-                raise EngineError(
-                    f"vLLM could not start: {reason(cause)}\nThe usual remedies: a smaller max_num_seqs or fewer "
-                    "positions, more memory for the engine, another dtype; or the torch engine"
-                ) from cause
+        config = copy.deepcopy(model.config)
+        config.architectures = [type(model).__name__]
+        remedies = (
+            "Fewer positions, a smaller max_num_seqs, more memory for the engine, another dtype; or the torch engine"
+        )
+        with saying("start", remedies), seeded(0), own_threads(), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            self.llm = vllm.LLM(config_folder(config), **settings)
+        if self.llm.llm_engine.vllm_config.model_config.using_transformers_backend():
+            # For these architectures vLLM runs transformers' class, and leaves a mark on it that instances lack.
+            for module in model.modules():
+                module.do_not_compile = True
         self._load()
 
     # --- the protocol
@@ -711,6 +715,7 @@ class VLLMEngine:
         )
         if temperature and not 0.01 <= temperature <= 2:
             raise ValueError(f"temperature={temperature}: vLLM takes 0, or 0.01 to 2; the torch engine takes any")
+        self.wake()
         mine, prompts, seed = self._of_all_ranks(prompts, seed)
         if not prompts:
             return []
@@ -730,21 +735,14 @@ class VLLMEngine:
             detokenize=False,
             output_kind=RequestOutputKind.FINAL_ONLY,
         )
-        self.wake()
 
         def bar(iterable=None, **kwargs):  # vLLM asks for two: over the prompts it takes, then of the rollouts it made
             share = len(prompts[mine]) / len(prompts)  # of an engine that several processes hold together
             return Told(lambda n: on_progress(n * share), **kwargs) if iterable is None else iterable
 
         requests = [{"prompt_token_ids": p} for p in prompts]
-        try:
-            with seeded(seed):
-                outputs = self.llm.generate(requests, sampling, use_tqdm=bar if on_progress else False)
-        except Exception as cause:
-            raise EngineError(
-                f"vLLM failed while it generated: {reason(cause)}\nIf it ran out of memory, leave it more, or lower "
-                "max_num_seqs"
-            ) from cause
+        with saying("generate", "If it ran out of memory, leave it more, or lower max_num_seqs"), seeded(seed):
+            outputs = self.llm.generate(requests, sampling, use_tqdm=bar if on_progress else False)
         return [self._group(prompt, output, n) for prompt, output in list(zip(prompts, outputs, strict=True))[mine]]
 
     def sync(self, model: torch.nn.Module) -> None:
@@ -759,15 +757,17 @@ class VLLMEngine:
     def sleep(self) -> None:
         """Give weights and key-value cache back to the GPU (vLLM's level 2); on a CPU vLLM has no sleep."""
         if self.sleeps and not self.asleep:
-            self.llm.sleep(level=2)
+            with saying("sleep"):
+                self.llm.sleep(level=2)
             self.asleep = True
 
     def wake(self) -> None:
         """Take the memory again and fill it from the trainer's weights: those of the disk are not the policy's."""
         if self.asleep:
-            self.llm.wake_up(tags=["weights"])
-            self._load()
-            self.llm.wake_up(tags=["kv_cache"])
+            with saying("wake", "If memory is short beside the trainer, lower gpu_memory_utilization"):
+                self.llm.wake_up(tags=["weights"])
+                self._load()
+                self.llm.wake_up(tags=["kv_cache"])
             self.asleep = False
 
     def close(self) -> None:
@@ -777,7 +777,9 @@ class VLLMEngine:
     # --- the parts
 
     def _load(self) -> None:
-        self.llm.collective_rpc("reload_weights", kwargs={"weights_iterator": whole_tensors(self.source)})
+        with saying("take this model's weights", "Train it with the torch engine"):
+            self.llm.collective_rpc("reload_weights", kwargs={"weights_iterator": whole_tensors(self.source)})
+            self.llm.apply_model(repack_tied_head)
         if not self.llm.reset_prefix_cache():
             raise EngineError("vLLM kept its prefix cache, which belongs to the weights before: requests are running")
 
@@ -797,6 +799,8 @@ class VLLMEngine:
     def _group(prompt: list[int], output, n: int) -> Group:
         """vLLM's answer to one request as a Group; its token lists hold the stop token, as ours do."""
         group = Group(list(prompt), [], [], [])
+        if len(output.outputs) not in (1, n):
+            raise EngineError(f"vLLM returned {len(output.outputs)} rollouts of {n}")
         for o in output.outputs * (n // len(output.outputs)):
             logprobs = list(o.logprobs.logprobs)
             if o.finish_reason not in ("stop", "length") or len(logprobs) != len(o.token_ids):
@@ -808,21 +812,44 @@ class VLLMEngine:
 
 
 def whole_tensors(model: torch.nn.Module) -> Iterator[tuple[str, Tensor]]:
-    """The weights under their checkpoint's names, one at a time: a shard of FSDP2 is gathered when its turn comes.
+    """The weights under the names of `state_dict`, one at a time: a shard of FSDP2 is gathered when its turn comes.
 
-    Tied weights come under each of their names. vLLM on a CPU repacks the output head, and one that shares the
-    embedding's tensor is only repacked if it is named too.
+    Tied weights come once, under the embedding's name: not every model of vLLM's has a head of its own.
     """
     model = getattr(model, "module", model)  # DDP
+    once = {name for name, _ in model.named_parameters()} | {name for name, _ in model.named_buffers()}
     for name, tensor in model.state_dict().items():
-        yield name, tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor
+        if name in once:
+            yield name, tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor
+
+
+def repack_tied_head(theirs: torch.nn.Module) -> None:
+    """vLLM on a CPU packs the output head's weights, but not again when the embedding tied to it is loaded."""
+    head = getattr(theirs, "lm_head", None)
+    if getattr(theirs.config.get_text_config(), "tie_word_embeddings", False) and hasattr(head, "quant_method"):
+        head.quant_method.process_weights_after_loading(head)
+
+
+def config_folder(config) -> str:
+    """A folder with this config, the same for the same config: vLLM's cache of compiled kernels goes by its path."""
+    text = config.to_json_string(use_diff=False)
+    name = f"brorl-{os.getuid()}-{hashlib.sha256(text.encode()).hexdigest()[:16]}"
+    folder = os.path.join(tempfile.gettempdir(), name)
+    if not os.path.exists(os.path.join(folder, "config.json")):
+        aside = tempfile.mkdtemp(prefix=name)
+        config.save_pretrained(aside)
+        try:
+            os.rename(aside, folder)
+        except OSError:  # another process was faster
+            shutil.rmtree(aside)
+    return folder
 
 
 class Told(tqdm):
     """vLLM reports progress to a bar; this one shows nothing and passes it on."""
 
     def __init__(self, on_progress: Callable[[int], None], **kwargs):
-        super().__init__(file=io.StringIO(), **kwargs)
+        super().__init__(file=io.StringIO(), disable=False, **kwargs)  # whatever TQDM_DISABLE says: vLLM divides by it
         self.on_progress = on_progress
 
     def update(self, n: float = 1) -> bool | None:
@@ -856,7 +883,14 @@ def own_threads():
         setter(threads)
 
 
-def reason(cause: BaseException) -> str:
-    """An exception on one line, cut to what one reads."""
-    text = " ".join(str(cause).split()) or "no message"
-    return f"{type(cause).__name__}: {text if len(text) <= 600 else text[:600] + '...'}"
+@contextmanager
+def saying(what: str, remedy: str = ""):
+    """Whatever vLLM raises here (its kinds are many) as an EngineError: that it could not, why, and the remedy."""
+    try:
+        yield
+    except EngineError:
+        raise
+    except Exception as cause:
+        text = " ".join(str(cause).split()) or "no message"
+        text = f"{type(cause).__name__}: {text if len(text) <= 600 else text[:600] + '...'}"
+        raise EngineError(f"vLLM could not {what}: {text}" + (f"\n{remedy}" if remedy else "")) from cause

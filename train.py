@@ -597,7 +597,9 @@ def main() -> None:
         setup = set_up(config, accelerator, given)
     except (ValueError, OSError, EngineError) as mistake:
         where = f"process {accelerator.process_index}: " if accelerator.num_processes > 1 else ""
-        print(f"\n{where}{mistake}", file=sys.stderr)
+        print(f"\n{where}{mistake}", file=sys.stderr, flush=True)
+        if accelerator.num_processes > 1:  # at once: the destructors of an engine may wait for the other processes
+            os._exit(2)
         sys.exit(2)
     try:
         if config.eval_only:
@@ -613,7 +615,7 @@ def main() -> None:
         )
         if isinstance(stop, EngineError):
             print(f"\nprocess {accelerator.process_index}: {stop}\n{after}", file=sys.stderr, flush=True)
-            os._exit(1)  # at once: the destructors of a broken engine may wait for processes that wait for this one
+            os._exit(1)  # at once, as above
         accelerator.print(f"\nstopped; {after}", file=sys.stderr)
         sys.exit(130)
     accelerator.wait_for_everyone()
@@ -627,7 +629,7 @@ def main() -> None:
 
 def set_up(config: Config, accelerator: Accelerator, given: set[str] | None = None) -> Setup:
     """Settings, data, models, and the run's folder. Raises ValueError or OSError, with a sentence, for mistakes."""
-    sources = resolve(config, given)
+    sources = resolve(config, given, accelerator.device.type == "cuda")
     run = None if config.eval_only else Run(config, accelerator)
     tokenizer, positions = describe(config.model)
     length = config.max_response_tokens
@@ -639,8 +641,10 @@ def set_up(config: Config, accelerator: Accelerator, given: set[str] | None = No
     model = AutoModelForCausalLM.from_pretrained(config.model, dtype=torch.float32).to(accelerator.device)
     longest = max(map(len, [*prompts, *held_out_prompts]))
     engine = make_engine(config, model, longest + config.max_response_tokens)
+    engine.sleep()
     setup = Setup(problems, prompts, held_out, held_out_prompts, tokenizer, engine)
     if config.eval_only:
+        accelerator.print(check_engine(engine, Policy(model), tokenizer, held_out_prompts, config, accelerator))
         return setup
 
     if config.gradient_checkpointing:
@@ -653,9 +657,13 @@ def set_up(config: Config, accelerator: Accelerator, given: set[str] | None = No
     cursor, progress = Cursor(len(problems), config.seed), Progress()
     accelerator.register_for_checkpointing(cursor, progress, *([reference] if reference else []))
     accelerator.print(introduction(config, sources, setup, accelerator))
+    checking = engine, Policy(model), tokenizer, prompts, config, accelerator
+    agreed = None if config.resume else check_engine(*checking)  # before there is a folder
     run.open(progress)
-    engine.sync(model)  # a run that was resumed has just loaded other weights
-    accelerator.print(check_engine(engine, Policy(model), tokenizer, prompts, config, accelerator) + "\n")
+    if config.resume:
+        engine.sync(model)  # the checkpoint's weights
+        agreed = check_engine(*checking)
+    accelerator.print(agreed + "\n")
     return setup._replace(
         policy=policy, reference=reference, optimizer=optimizer, cursor=cursor, progress=progress, run=run
     )
@@ -722,7 +730,7 @@ def check_engine(engine: Engine, policy: Policy, tokenizer, prompts, config: Con
     return f"  engine and trainer agree: {found}"
 
 
-def resolve(config: Config, given: set[str] | None = None) -> dict[str, str]:
+def resolve(config: Config, given: set[str] | None = None, on_gpu: bool = False) -> dict[str, str]:
     """Fill the settings that are None, and return where every filled one comes from.
 
     A learning rate belongs to a batch: if N or B is changed and the rate is not, it follows section 3.2's rule.
@@ -741,7 +749,7 @@ def resolve(config: Config, given: set[str] | None = None) -> dict[str, str]:
         raise ValueError(f"--recipe {config.recipe}: choose one of {', '.join(brorl.RECIPES)}")
     if config.data and not config.eval_data:
         raise ValueError("--data without --eval_data would be judged on tiny/test.jsonl: name held-out problems too")
-    config.engine = config.engine or ("vllm" if have_vllm() and torch.cuda.is_available() else "torch")
+    config.engine = config.engine or ("vllm" if on_gpu and have_vllm() else "torch")
     config.model = config.model or str(TINY / "policy")
     config.data, config.eval_data = config.data or [TINY / "train.jsonl"], config.eval_data or [TINY / "test.jsonl"]
     config.data, config.eval_data = ([absolute(str(s)) for s in x] for x in (config.data, config.eval_data))
@@ -1055,7 +1063,8 @@ class Run:
             before, now = self.started_with(config), asdict(config) | {"processes": accelerator.num_processes}
             free = {"resume", "overwrite", "max_steps", "max_samples", "max_hours", "eval_every", "save_every",
                     "keep_checkpoints", "output_dir", "gpu_memory_utilization", "max_engine_difference",
-                    "max_engine_kl", "verify_workers"}  # fmt: skip
+                    "max_engine_kl", "max_num_seqs", "verify_workers"}  # fmt: skip
+            before = asdict(Config()) | before  # a setting that the run did not know yet
             differs = [k for k in now if k not in free and before.get(k) != now[k]]
             if changed := [f"{k}: {before.get(k)} -> {now[k]}" for k in differs]:
                 raise ValueError("--resume would continue another run; these settings differ: " + "; ".join(changed))

@@ -1,7 +1,10 @@
 """Section 4.2.4: the torch engine against full forward passes, exact enumeration and transformers' own generate."""
 
 import math
+import random
+from types import SimpleNamespace
 
+import numpy
 import pytest
 import torch
 from scipy import stats
@@ -424,3 +427,71 @@ def test_progress_counts_rollouts_by_wave():
     rows, told = engine._rows(400, 1, 2), []
     engine.generate([[3]], 400, max_new_tokens=2, on_progress=told.append)
     assert len(told) > 1 and max(told) <= rows and sum(told) == 400
+
+
+# ------------------------------------------------------------------------------- around vLLM, without it
+
+
+def test_a_seed_sets_every_generator_and_gives_them_back():
+    """Makes impossible: a run with vLLM that does not repeat itself, as its seeds come from any of the three."""
+
+    def draw():
+        return random.random(), numpy.random.rand(), torch.rand(1).item()
+
+    random.seed(1), numpy.random.seed(1), torch.manual_seed(1)
+    with rollout.seeded(7):
+        first = draw()
+    after = draw()
+    with rollout.seeded(7):
+        assert draw() == first
+    with rollout.seeded(2**62 + 8):
+        assert all(a != b for a, b in zip(draw(), first, strict=True))
+    random.seed(1), numpy.random.seed(1), torch.manual_seed(1)
+    assert draw() == after
+
+
+def test_threads_and_their_setter_come_back(monkeypatch):
+    """Makes impossible: a trainer on one thread because an engine took the others, and the way back, away."""
+    setter, threads = torch.set_num_threads, torch.get_num_threads()
+    setter(2)
+    with pytest.raises(RuntimeError), rollout.own_threads():
+        setter(1)
+        monkeypatch.setattr(torch, "set_num_threads", lambda n: None)
+        raise RuntimeError
+    assert torch.set_num_threads is setter and torch.get_num_threads() == 2
+    setter(threads)
+
+
+def test_only_whole_rollouts_of_vllm_are_taken():
+    """Makes impossible: an aborted rollout, a group that lost some, or log-probs of other tokens, in a Group."""
+
+    def answer(reason="stop", logprobs=(-1.0, -2.0), count=2):
+        output = SimpleNamespace(token_ids=(5, 0), finish_reason=reason, logprobs=SimpleNamespace(logprobs=logprobs))
+        return SimpleNamespace(outputs=[output] * count)
+
+    group = rollout.Group([3], [[5, 0]] * 2, [[-1.0, -2.0]] * 2, ["stop"] * 2)
+    assert rollout.VLLMEngine._group([3], answer(), 2) == group
+    assert rollout.VLLMEngine._group([3], answer(count=1), 2) == group, "greedy: one stands for all"
+    for broken in (answer("abort"), answer(None), answer(logprobs=(-1.0,)), answer(count=3)):
+        with pytest.raises(rollout.EngineError):
+            rollout.VLLMEngine._group([3], broken, 4)
+
+
+def test_tensors_to_sync_come_once_under_their_names():
+    """Makes impossible: a weight left out, a tied head under a name that vLLM's model may not have, DDP's prefix."""
+    model = make()
+    names = dict(rollout.whole_tensors(model))
+    assert names.keys() == model.state_dict().keys() - {"lm_head.weight"}
+    assert all(torch.equal(x, model.state_dict()[name]) for name, x in names.items())
+    wrapped = torch.nn.Module()
+    wrapped.module = model
+    assert dict(rollout.whole_tensors(wrapped)).keys() == names.keys()
+    untied = make("llama, one key head")
+    assert dict(rollout.whole_tensors(untied)).keys() == untied.state_dict().keys()
+
+
+def test_the_config_has_one_folder():
+    """Makes impossible: compiling the same model again at every start; one folder for two models."""
+    first, again, other = (rollout.config_folder(make(x).config) for x in (
+        "qwen2, grouped heads, tied", "qwen2, grouped heads, tied", "llama, one key head"))  # fmt: skip
+    assert first == again != other

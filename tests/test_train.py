@@ -359,6 +359,7 @@ class Off(TorchEngine):
     [
         ([0.0], {}, False),
         ([-0.01], {}, True),
+        ([float("nan")], {"max_engine_difference": 1.0, "max_engine_kl": 1.0}, True),
         ([0.02] + 39 * [0.0], {}, False),  # 5e-4 on average, 5e-6 of KL
         ([0.1] + 39 * [0.0], {}, True),  # 2.5e-3 on average
         ([-0.01], {"max_engine_difference": 0.1}, False),
@@ -395,12 +396,71 @@ def test_the_engine_is_vllm_only_where_it_and_a_gpu_are(monkeypatch):
         (True, False, "torch"),
         (True, True, "vllm"),
     ):
-        monkeypatch.setattr(train.torch.cuda, "is_available", lambda gpu=gpu: gpu)
         monkeypatch.setattr(train, "have_vllm", lambda installed=installed: installed)
-        train.resolve(c := Config())
+        train.resolve(c := Config(), on_gpu=gpu)
         assert c.engine == engine
-        train.resolve(c := Config(engine="torch"))
+        train.resolve(c := Config(engine="torch"), on_gpu=gpu)
         assert c.engine == "torch"
+
+
+def test_vllm_gets_the_settings_of_the_run(tmp_path, monkeypatch):
+    """Makes impossible: a group of 1,024 cut in two; a flag that goes nowhere; an engine too short to be evaluated."""
+    asked = []
+    monkeypatch.setattr(train, "VLLMEngine", lambda model, *rest: asked.append(rest) or TorchEngine(model))
+    longer = tmp_path / "longer.jsonl"
+    row = {"prompt": "1569:20=" * 4, "kind": "countdown", "reference": {"numbers": [1, 5, 6, 9], "target": 20}}
+    longer.write_text(json.dumps(row) + "\n")
+    flags = {"gpu_memory_utilization": 0.7, "engine_memory_gib": 3.0, "engine_dtype": "bfloat16", "engine": "vllm"}
+    monkeypatch.setattr(train, "check_engine", lambda *a: "not compared")
+    for n, limit, most in ((8, None, 512), (1024, None, 1024), (8, 64, 64)):
+        flags |= {"rollouts_per_prompt": n, "max_num_seqs": limit}
+        c = config(tmp_path, eval_data=[str(longer)], overwrite=True, **flags)
+        train.set_up(c, Accelerator(cpu=True))
+        assert asked[-1] == (32 + c.max_response_tokens, most, 3.0, 0.7, 1, "bfloat16")
+
+
+class Sleeper(TorchEngine):
+    """An engine that knows whether it sleeps."""
+
+    def __init__(self, *arguments):
+        super().__init__(*arguments)
+        Sleeper.asleep = False
+
+    def generate(self, *arguments, **sampling):
+        assert not Sleeper.asleep
+        return super().generate(*arguments, **sampling)
+
+    def sleep(self):
+        Sleeper.asleep = True
+
+    def wake(self):
+        Sleeper.asleep = False
+
+
+def test_the_engine_sleeps_while_the_trainer_works(tmp_path, monkeypatch):
+    """Makes impossible: engine and trainer in the GPU's memory at once; rollouts from an engine that sleeps."""
+    monkeypatch.setattr(train, "TorchEngine", Sleeper)
+    score, update, asleep = train.Batch.score, train.update, []
+    monkeypatch.setattr(train.Batch, "score", lambda *a: asleep.append(Sleeper.asleep) or score(*a))
+    monkeypatch.setattr(train, "update", lambda *a: asleep.append(Sleeper.asleep) or update(*a))
+    run(tmp_path)
+    assert len(asleep) == 1 + 2 * 3 and all(asleep)  # the first comparison; policy, reference, update in two steps
+    assert Sleeper.asleep
+
+
+def test_a_refused_engine_leaves_no_run_behind(tmp_path, monkeypatch):
+    """Makes impossible: an old run deleted for one that does not start, or a folder that the next try trips over."""
+    start(config(tmp_path))
+    before = (tmp_path / "run/metrics.jsonl").read_text()
+    monkeypatch.setattr(Off, "shift", [-0.3])
+    monkeypatch.setattr(train, "TorchEngine", Off)
+    for changes in ({"overwrite": True}, {"name": "other"}):
+        with pytest.raises(ValueError, match="does not sample the model"):
+            train.set_up(config(tmp_path, **changes), Accelerator(cpu=True))
+    assert (tmp_path / "run/metrics.jsonl").read_text() == before
+    assert not (tmp_path / "other").exists()
+    with pytest.raises(ValueError, match="does not sample the model"):  # and scores are not believed either
+        train.set_up(config(tmp_path, eval_only=True), Accelerator(cpu=True))
 
 
 def test_without_vllm_the_message_says_what_to_install(tmp_path, monkeypatch):
