@@ -29,6 +29,7 @@ comparing the shared path with a plain forward pass on a few tokens; `why_copied
 
 import copy
 import ctypes
+import glob
 import hashlib
 import importlib.util
 import io
@@ -39,7 +40,7 @@ import sys
 import tempfile
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -680,9 +681,14 @@ class VLLMEngine:
         remedies = (
             "Fewer positions, a smaller max_num_seqs, more memory for the engine, another dtype; or the torch engine"
         )
+        joint = on_cpu and tensor_parallel_size > 1
+        if joint:  # what a killed run left, before any of the processes makes its own
+            forget_shared_memory(dist.get_rank() // tensor_parallel_size * tensor_parallel_size)
         with saying("start", remedies), seeded(0), own_threads(), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             self.llm = vllm.LLM(config_folder(config), **settings)
+        if joint:  # all have it by now, under no name that could stay behind
+            forget_shared_memory(dist.get_rank() // tensor_parallel_size * tensor_parallel_size)
         if self.llm.llm_engine.vllm_config.model_config.using_transformers_backend():
             # For these architectures vLLM runs transformers' class, and leaves a mark on it that instances lack.
             for module in model.modules():
@@ -828,6 +834,19 @@ def repack_tied_head(theirs: torch.nn.Module) -> None:
     head = getattr(theirs, "lm_head", None)
     if getattr(theirs.config.get_text_config(), "tie_word_embeddings", False) and hasattr(head, "quant_method"):
         head.quant_method.process_weights_after_loading(head)
+
+
+def forget_shared_memory(first: int) -> None:
+    """Unlink the shared memory of the CPU engine that ranks `first`, ... hold together; waits for all processes.
+
+    vLLM gives it the same name in every run, and finds one that a killed run left behind in its way.
+    """
+    dist.barrier()
+    if dist.get_rank() == first:
+        for path in glob.glob(f"/dev/shm/-tp:*-[[]{first}-*cpushm_*"):
+            with suppress(OSError):
+                os.unlink(path)
+    dist.barrier()
 
 
 def config_folder(config) -> str:

@@ -525,6 +525,8 @@ def test_two_processes(tmp_path, tensor_parallel_size):
 
     With one engine for both the shards are gathered at every token and the log-probs are still the trainer's.
     """
+    left = Path("/dev/shm/-tp:0-[0-1]-cpushm_0")  # as by a run that was killed
+    left.write_bytes(b"")
     tensor = f"--tensor_parallel_size={tensor_parallel_size}"
     printed, status = finish(start(tmp_path, "--max_steps=2", tensor, processes=2))
     assert status == 0, printed
@@ -534,6 +536,9 @@ def test_two_processes(tmp_path, tensor_parallel_size):
     assert all(row["engine_difference"] < 1e-5 for row in rows[1:])
     assert 0.1 < rows[0]["eval/pass@1"] < 0.3
     assert rows[1]["samples"] >= 8 * 32
+    if tensor_parallel_size == 2:
+        assert not list(Path("/dev/shm").glob("*cpushm*"))
+    left.unlink(missing_ok=True)
 
 
 FORGET = """
