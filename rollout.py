@@ -683,12 +683,12 @@ class VLLMEngine:
         )
         joint = on_cpu and tensor_parallel_size > 1
         if joint:  # what a killed run left, before any of the processes makes its own
-            forget_shared_memory(dist.get_rank() // tensor_parallel_size * tensor_parallel_size)
+            forget_shared_memory(tensor_parallel_size)
         with saying("start", remedies), seeded(0), own_threads(), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             self.llm = vllm.LLM(config_folder(config), **settings)
-        if joint:  # all have it by now, under no name that could stay behind
-            forget_shared_memory(dist.get_rank() // tensor_parallel_size * tensor_parallel_size)
+        if joint:  # all have theirs by now: no name stays behind
+            forget_shared_memory(tensor_parallel_size)
         if self.llm.llm_engine.vllm_config.model_config.using_transformers_backend():
             # For these architectures vLLM runs transformers' class, and leaves a mark on it that instances lack.
             for module in model.modules():
@@ -836,14 +836,14 @@ def repack_tied_head(theirs: torch.nn.Module) -> None:
         head.quant_method.process_weights_after_loading(head)
 
 
-def forget_shared_memory(first: int) -> None:
-    """Unlink the shared memory of the CPU engine that ranks `first`, ... hold together; waits for all processes.
+def forget_shared_memory(tensor_parallel_size: int) -> None:
+    """Unlink the shared memory of every CPU engine that so many ranks hold together; waits for all processes.
 
     vLLM gives it the same name in every run, and finds one that a killed run left behind in its way.
     """
     dist.barrier()
-    if dist.get_rank() == first:
-        for path in glob.glob(f"/dev/shm/-tp:*-[[]{first}-*cpushm_*"):
+    if dist.get_rank() % tensor_parallel_size == 0:  # an engine's first rank, by which vLLM names it
+        for path in glob.glob(f"/dev/shm/-tp:*-[[]{dist.get_rank()}-*cpushm_*"):
             with suppress(OSError):
                 os.unlink(path)
     dist.barrier()

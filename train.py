@@ -26,7 +26,7 @@ checkpoints/, model/ and curves.png. Two runs with the same settings write the s
 a clock says is in timing.jsonl.
 
 Departures from section 4.2: the evaluation's responses are as long as training's (the paper: 32k context),
-and everything is computed in float32, on one process or several under data parallelism.
+and the trainer computes in float32, on one process or several under data parallelism.
 """
 
 from __future__ import annotations
@@ -919,9 +919,11 @@ def memory_estimate(config: Config, model, prompt_tokens: int, processes: int) -
     item = model.dtype.itemsize
     decoding = config.engine_memory_gib * 2**30
     if config.engine == "vllm":  # on a GPU its share of the memory; on a CPU a second set of weights
-        on_gpu = model.device.type == "cuda"
-        share = config.gpu_memory_utilization * torch.cuda.get_device_properties(0).total_memory if on_gpu else 0
-        decoding = share or decoding + parameters * item
+        if model.device.type == "cuda":
+            gpu = torch.cuda.get_device_properties(model.device)
+            decoding = config.gpu_memory_utilization * gpu.total_memory
+        else:
+            decoding += parameters * item
     per_layer = 10 * text.hidden_size + 4 * (getattr(text, "intermediate_size", None) or 4 * text.hidden_size)
     layers = 1 if config.gradient_checkpointing else text.num_hidden_layers
     parts = {

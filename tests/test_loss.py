@@ -257,6 +257,8 @@ def test_metrics_by_hand():
     assert (m["ratio_max"].item(), m["ratio_min"].item()) == pytest.approx((1.5, 0.5))
     assert m["engine_ratio"].item() == pytest.approx(6.5)
     assert (m["engine_ratio_max"].item(), m["engine_ratio_min"].item()) == pytest.approx((3.0, 0.5))
+    assert m["engine_difference"].item() == pytest.approx(math.log(3) + math.log(2))  # |log 0.5| counts up
+    assert m["engine_difference_max"].item() == pytest.approx(math.log(3))
     assert m["nll"].item() == pytest.approx(15)
     assert m["kl_ref"].item() == pytest.approx(5 * (math.e - 2))  # k3 at δ = -1
     # k3(log π_old, log π_θ) = r - 1 - log r

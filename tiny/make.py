@@ -1,4 +1,4 @@
-"""The embedded default, made from nothing: a policy of 0.13M parameters and its countdown problems.
+"""The embedded default, made from nothing: a policy of 0.12M parameters and its countdown problems.
 
     python tiny/make.py            writes tiny/policy/, tiny/train.jsonl and tiny/test.jsonl (a few minutes, CPU)
 
