@@ -33,15 +33,20 @@ from __future__ import annotations
 
 import copy
 import difflib
+import errno
 import hashlib
 import json
 import math
 import os
 import random
 import shutil
+import signal
+import statistics
 import sys
 import time
+import traceback
 import unicodedata
+import zlib
 from collections import Counter
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field, fields
@@ -51,7 +56,13 @@ from typing import NamedTuple
 
 import torch
 from accelerate import Accelerator
-from accelerate.utils import InitProcessGroupKwargs, gather_object, set_seed
+from accelerate.utils import (
+    InitProcessGroupKwargs,
+    gather_object,
+    is_tensorboard_available,
+    is_wandb_available,
+    set_seed,
+)
 from torch import Tensor
 from tqdm import tqdm
 from transformers import (
@@ -69,7 +80,10 @@ from sandbox import WeakSandbox
 from verify import Problem, Verdict, load_data, read_spec, verify_batch
 
 TINY = Path(__file__).resolve().parent / "tiny"  # the embedded default: a policy and its problems
+SEAL = "files.json"  # in a checkpoint: what must be in it
 RECIPE_FILE = "recipe.json"  # beside a model's weights: the settings measured for this model
+TRACKERS = {"tensorboard": is_tensorboard_available, "wandb": is_wandb_available}
+MEMORY_OF_NORMS = 100  # gradient norms of so many updates say what is usual
 
 
 def setting(default, help: str):
@@ -116,6 +130,11 @@ class Config:
     reference_reset_steps: int | None = setting(None, "steps between resets of the reference; 0: never (section 3.1)")
     weight_decay: float = setting(0.01, "of AdamW (paper silent: the default of torch and of verl)")
     max_grad_norm: float = setting(1.0, "gradient clipping (paper silent: the default of verl)")
+    max_skipped_updates: int = setting(
+        16, "stop when so many updates in a row had no finite gradient and were left out"
+    )
+    spike: float = setting(10.0, "name an update whose gradient norm is so many times the recent median; 0: none")
+    skip_spikes: bool = setting(False, "leave such updates out, like those without a finite gradient")
 
     # sampling
     engine: str | None = setting(None, "vllm, or torch (rollout.py's own); none: vllm where it and a GPU are present")
@@ -151,6 +170,7 @@ class Config:
     save_every: int = setting(10, "steps between checkpoints")
     keep_checkpoints: int = setting(2, "the newest so many are kept")
     samples_per_step: int = setting(4, "rollouts a step written to samples.jsonl")
+    report_to: str | None = setting(None, "also send the metrics to tensorboard or wandb (or both: tensorboard,wandb)")
 
 
 # ------------------------------------------------------------------------------------------------------------- the loop
@@ -191,6 +211,7 @@ def train(config: Config, accelerator: Accelerator, setup: Setup) -> None:
     bar.set_postfix_str(f"pass@1 {scores['eval/pass@1']:.3f}")
 
     while not progress.spent(config):
+        before = copy.deepcopy((cursor.state_dict(), progress.state_dict()))
         progress.step = step = progress.step + 1
         clock, counts, kept, tried, rounds = Clock(), Counter(), [], 0, 0
 
@@ -202,19 +223,27 @@ def train(config: Config, accelerator: Accelerator, setup: Setup) -> None:
             taken = cursor.take(missing)
             tried, rounds, mine = tried + missing, rounds + 1, taken[rank::world]
             # 2, 3: roll out, verify
-            rolled = roll_out(
-                engine,
-                tokenizer,
-                [problems[i] for i in mine],
-                [prompts[i] for i in mine],
-                n,
-                seed=seed_of(config.seed, step, rounds, rank),
-                temperature=config.temperature,
-                top_p=config.top_p,
-                max_response_tokens=config.max_response_tokens,
-                judging=judging(config),
-                show=rank == 0,
-            )
+            try:
+                rolled = roll_out(
+                    engine,
+                    tokenizer,
+                    [problems[i] for i in mine],
+                    [prompts[i] for i in mine],
+                    n,
+                    seed=seed_of(config.seed, step, rounds, rank),
+                    temperature=config.temperature,
+                    top_p=config.top_p,
+                    max_response_tokens=config.max_response_tokens,
+                    judging=judging(config),
+                    show=rank == 0,
+                    on_progress=None if config.tensor_parallel_size > 1 else run.preemption.interrupt,
+                )
+            except Preempted:
+                rolled = []
+            if total(run.preemption.noted, accelerator):  # nothing of this step is trained: it starts over on resuming
+                for state, whole in zip((cursor, progress), before, strict=True):
+                    state.load_state_dict(whole)
+                run.leave(progress.step)
             kept += [r for r in rolled if L.informative(r.correct)]
             counts += sum((r.counts() for r in rolled), Counter())
         engine.sleep()
@@ -250,7 +279,7 @@ def train(config: Config, accelerator: Accelerator, setup: Setup) -> None:
 
             # 7: update
             bar.set_description(f"updating on {len(batch):,}")
-            metrics |= update(policy, optimizer, batch, config, accelerator, seed_of(config.seed, step))
+            metrics |= update(policy, optimizer, batch, config, accelerator, progress)
             metrics["entropy"] = total(entropy, accelerator) / metrics["tokens"]
             clock.lap("update")
 
@@ -270,23 +299,39 @@ def train(config: Config, accelerator: Accelerator, setup: Setup) -> None:
             metrics |= scores
             clock.lap("evaluate")
         run.log(metrics, {"step": step, "seconds": progress.seconds, "samples_per_second": rate} | clock.laps)
+        for sentence in troubles(metrics, progress, config) if rank == 0 else []:
+            bar.write(f"step {step}: {sentence}")
         lost = {name: counts[f"reason/{name}"] for name in ("timeout", "crashed") if counts[f"reason/{name}"]}
         bar.update()
         bar.set_description("training")
         bar.set_postfix_str(
             f"reward {metrics['reward']:.3f}, kept {metrics['pass_rate']:.0%}, pass@1 {scores['eval/pass@1']:.3f}, "
-            f"KL {metrics.get('kl_ref', 0.0):.4f}, {rate:,.0f} samples/s"
+            f"KL {metrics.get('kl_ref', 0.0):.4f}, {rate:,.0f} samples/s, {time_left(progress, config)} left"
             + "".join(f", {n:,} {name}" for name, n in lost.items())
         )
+        if progress.skipped >= config.max_skipped_updates:
+            raise RunStopped(
+                f"the last {progress.skipped} updates had no finite gradient: the model computes inf or nan, and no "
+                "update of its weights changes that. Look at the last lines of samples.jsonl; a lower --learning_rate, "
+                "from a checkpoint before it began, is the usual cure"
+            )
         if progress.spent(config) or step % config.save_every == 0:
             run.checkpoint(step)
+        if total(run.preemption.noted, accelerator) and not progress.spent(config):
+            run.leave(step)
     bar.close()
     run.finish(plain.model, tokenizer, held_out)
 
 
-def update(policy, optimizer, batch: Batch, config: Config, accelerator: Accelerator, seed: int) -> dict[str, float]:
-    """Stage 7: one pass over the step's rollouts in U mini-batches, each one optimizer step. Returns its metrics."""
+def update(
+    policy, optimizer, batch: Batch, config: Config, accelerator: Accelerator, progress: Progress
+) -> dict[str, float]:
+    """Stage 7: one pass over the step's rollouts in U mini-batches, each one optimizer step. Returns its metrics.
+
+    An update is left out if its gradient is not finite, or, with --skip_spikes, if it is a spike.
+    """
     device, world = batch.tokens.device, accelerator.num_processes
+    seed = seed_of(config.seed, progress.step)
     order = torch.randperm(len(batch), generator=torch.Generator().manual_seed(seed)).to(device)
     sums, extremes = Counter(), {}
     policy.train(config.gradient_checkpointing)  # which transformers does in train mode only; dropout stays out
@@ -326,21 +371,28 @@ def update(policy, optimizer, batch: Batch, config: Config, accelerator: Acceler
             logp, _ = policy(torch.zeros(1, 2, dtype=torch.long, device=device), one, one, 1.0)
             accelerator.backward(logp.sum() * 0)
         norm = float(accelerator.clip_grad_norm_(policy.parameters(), config.max_grad_norm))
-        if math.isfinite(norm):
+        spiked = progress.is_spike(norm, config.spike)
+        if math.isfinite(norm) and not (spiked and config.skip_spikes):
             optimizer.step()
-            sums["grad_norm"] += norm / world
         else:
             sums["updates_skipped"] += 1 / world
         optimizer.zero_grad()
+        progress.skipped = 0 if math.isfinite(norm) else progress.skipped + 1
+        if math.isfinite(norm):
+            sums["finite"] += 1 / world
+            sums["spikes"] += spiked / world
+            sums["grad_norm"] += norm / world
+            extremes["grad_norm_max"] = max(extremes.get("grad_norm_max", 0.0), norm)
+            progress.norms = [*progress.norms, norm][-MEMORY_OF_NORMS:]
 
     tokens = total(int(batch.response_lengths.sum()), accelerator)
-    names = sorted({name for part in gather_object([list(sums)]) for name in part} | {"updates_skipped"})
+    names = sorted({name for part in gather_object([list(sums)]) for name in part} | {"updates_skipped", "spikes"})
     result = {name: total(sums[name], accelerator) for name in names}
-    updates, skipped = result.pop("updates"), result["updates_skipped"]
-    for name in names:
+    updates, finite = result.pop("updates"), result.pop("finite", 0)
+    for name in result:
         if name in ("loss", "grad_norm"):
-            result[name] /= updates if name == "loss" else max(updates - skipped, 1)
-        elif not name.startswith("updates"):
+            result[name] /= updates if name == "loss" else finite
+        elif name not in ("updates_skipped", "spikes"):
             result[name] /= tokens
     result["tokens"] = int(tokens)
     everywhere = gather_object([extremes])
@@ -401,12 +453,30 @@ def stop_tokens(tokenizer, model) -> list[int]:
 
 
 def roll_out(
-    engine, tokenizer, problems, prompts, n, *, seed, temperature, top_p, max_response_tokens, judging=None, show=True
+    engine,
+    tokenizer,
+    problems,
+    prompts,
+    n,
+    *,
+    seed,
+    temperature,
+    top_p,
+    max_response_tokens,
+    judging=None,
+    show=True,
+    on_progress=None,
 ) -> list[Rolled]:
     """Stages 2 and 3: n responses of each problem, and their verdicts. What takes over 5 s shows a bar.
 
-    judging: the settings of `verify_batch`.
+    judging: the settings of `verify_batch`. on_progress: called now and then while rolling out.
     """
+
+    def advance(count: int) -> None:
+        bar.update(count)
+        if on_progress:
+            on_progress()
+
     with tqdm(total=len(prompts) * n, desc="rollouts", unit="", leave=False, delay=5, disable=not show) as bar:
         groups = engine.generate(
             prompts,
@@ -416,7 +486,7 @@ def roll_out(
             top_p=top_p,
             stop_token_ids=stop_tokens(tokenizer, engine.model),
             seed=seed,
-            on_progress=bar.update,
+            on_progress=advance,
         )
     texts = [tokenizer.decode(r, skip_special_tokens=True) for g in groups for r in g.responses]
     verdicts = verify_batch(
@@ -607,17 +677,19 @@ def main() -> None:
             scores = evaluate(setup.engine, setup.tokenizer, problems, prompts, config, accelerator)
             accelerator.print(f"{protocol(config, problems)}\n{table({short(config.model): scores})}")
         else:
+            setup.run.preemption.watch()
             train(config, accelerator, setup)
-    except (KeyboardInterrupt, EngineError) as stop:
+    except (KeyboardInterrupt, OSError, RuntimeError) as stop:
         kept = [] if config.eval_only else setup.run.checkpoints()
         after = (
             f"--resume --name {config.name} continues after {kept[-1].name}" if kept else "there is no checkpoint yet"
         )
-        if isinstance(stop, EngineError):
-            print(f"\nprocess {accelerator.process_index}: {stop}\n{after}", file=sys.stderr, flush=True)
+        if not isinstance(stop, KeyboardInterrupt):
+            cause = why(stop, accelerator)
+            print(f"\nprocess {accelerator.process_index}: {cause}\n{after}", file=sys.stderr, flush=True)
             os._exit(1)  # at once, as above
-        accelerator.print(f"\nstopped; {after}", file=sys.stderr)
-        sys.exit(130)
+        accelerator.print(f"\nstopped{' by SIGTERM' * isinstance(stop, Preempted)}; {after}", file=sys.stderr)
+        sys.exit(143 if isinstance(stop, Preempted) else 130)
     accelerator.wait_for_everyone()
     setup.engine.close()
     accelerator.end_training()
@@ -627,9 +699,40 @@ def main() -> None:
         os._exit(0)
 
 
+def why(failure: Exception, accelerator: Accelerator) -> str:
+    """A sentence on what ended a run. What nobody foresaw comes with its traceback."""
+    text = str(failure)
+    if isinstance(failure, (EngineError, RunStopped)):
+        return text
+    if isinstance(failure, OSError):
+        return (
+            f"{failure.filename or 'a file'} could not be written: {failure.strerror or text}. Make room, or name "
+            "another --output_dir; what is on the disk is whole"
+        )
+    if isinstance(failure, torch.OutOfMemoryError) or "can't allocate memory" in text:
+        return (
+            f"out of memory: {text.splitlines()[0]} Lower --max_tokens_per_micro_batch, or set --gradient_checkpointing"
+        )
+    if accelerator.num_processes > 1 and ("gloo" in text or isinstance(failure, torch.distributed.DistError)):
+        return f"another process has ended, and says why; this one cannot go on without it ({text.splitlines()[0]})"
+    return "".join(traceback.format_exception(failure))
+
+
+def trackers(report_to: str | None) -> list[str]:
+    """The trackers of --report_to. Raises ValueError for one that is not known or not installed."""
+    names = [name.strip() for name in (report_to or "").split(",") if name.strip()]
+    for name in names:
+        if name not in TRACKERS:
+            raise ValueError(f"--report_to {name}: choose one of {', '.join(TRACKERS)}, or both with a comma")
+        if not TRACKERS[name]():
+            raise ValueError(f"--report_to {name}: the package is not installed: pip install {name}")
+    return names
+
+
 def set_up(config: Config, accelerator: Accelerator, given: set[str] | None = None) -> Setup:
     """Settings, data, models, and the run's folder. Raises ValueError or OSError, with a sentence, for mistakes."""
     sources = resolve(config, given, accelerator.device.type == "cuda")
+    trackers(config.report_to)
     run = None if config.eval_only else Run(config, accelerator)
     tokenizer, positions = describe(config.model)
     length = config.max_response_tokens
@@ -657,6 +760,7 @@ def set_up(config: Config, accelerator: Accelerator, given: set[str] | None = No
     cursor, progress = Cursor(len(problems), config.seed), Progress()
     accelerator.register_for_checkpointing(cursor, progress, *([reference] if reference else []))
     accelerator.print(introduction(config, sources, setup, accelerator))
+    run.check_disk(model, reference is not None)
     checking = engine, Policy(model), tokenizer, prompts, config, accelerator
     agreed = None if config.resume else check_engine(*checking)  # before there is a folder
     run.open(progress)
@@ -823,6 +927,9 @@ def check(config: Config, problems: int, accelerator: Accelerator) -> None:
          "training there is --eval_only"),
         (c.max_grad_norm > 0, f"--max_grad_norm {c.max_grad_norm}: must be positive; a huge one turns clipping off"),
         (c.weight_decay >= 0, f"--weight_decay {c.weight_decay}: must not be negative"),
+        (c.max_skipped_updates >= 1, f"--max_skipped_updates {c.max_skipped_updates}: must be at least 1"),
+        (c.spike == 0 or c.spike > 1, f"--spike {c.spike}: must be 0 (off) or over 1 times the median"),
+        (c.spike or not c.skip_spikes, "--skip_spikes has nothing to skip with --spike 0: set --spike"),
         (c.samples_per_step >= 0, f"--samples_per_step {c.samples_per_step}: must not be negative"),
         (0 <= c.seed < 2**32, f"--seed {c.seed}: must be in 0 ... 2^32 - 1"),
         (c.engine_memory_gib > 0, f"--engine_memory_gib {c.engine_memory_gib}: must be positive"),
@@ -997,17 +1104,74 @@ class Progress:
     step: int = 0
     samples: int = 0
     seconds: float = 0.0
+    skipped: int = 0  # updates in a row without a finite gradient
+    norms: list[float] = field(default_factory=list)  # of the gradients of the last updates
 
-    def spent(self, config: Config) -> bool:
+    def share(self, config: Config) -> float:
+        """How much of the budget is spent: of steps, samples or hours, whichever is ahead. 1: all."""
         steps, samples, hours = config.max_steps, config.max_samples, config.max_hours
         limits = (steps, self.step), (samples, self.samples), (hours, self.seconds / 3600)
-        return any(limit is not None and used >= limit for limit, used in limits)
+        return max((used / limit for limit, used in limits if limit is not None), default=0.0)
+
+    def spent(self, config: Config) -> bool:
+        return self.share(config) >= 1
+
+    def is_spike(self, norm: float, times: float) -> bool:
+        """Is this gradient's norm so many `times` the median of the last ones? No, while there are too few."""
+        return bool(times) and len(self.norms) >= 16 and norm > times * statistics.median(self.norms)
 
     def state_dict(self) -> dict:
         return asdict(self)
 
     def load_state_dict(self, state: dict) -> None:
         self.__dict__.update(state)
+
+
+def time_left(progress: Progress, config: Config) -> str:
+    """As far as the pace so far tells, in the form of tqdm: 4:05."""
+    share = progress.share(config)
+    return tqdm.format_interval(progress.seconds * max(1 - share, 0) / share) if share else "?"
+
+
+def troubles(metrics: dict, progress: Progress, config: Config) -> list[str]:
+    """What a step's updates met that one should know of, a sentence each."""
+    found = []
+    if metrics.get("spikes"):
+        done = "left out" if config.skip_spikes else f"clipped to {config.max_grad_norm:g}"
+        found.append(
+            f"{metrics['spikes']:.0f} of {config.updates_per_step} updates had a gradient norm over {config.spike:g} "
+            f"times the recent median, up to {metrics['grad_norm_max']:.3g}; {done}"
+        )
+    if lost := metrics.get("updates_skipped", 0) - config.skip_spikes * metrics.get("spikes", 0):
+        found.append(
+            f"{lost:.0f} of {config.updates_per_step} updates had no finite gradient and were left out, the last "
+            f"{progress.skipped} in a row; the run stops at {config.max_skipped_updates} (--max_skipped_updates)"
+        )
+    return found
+
+
+class RunStopped(RuntimeError):
+    """The run ended itself: the message says why and what to change."""
+
+
+class Preempted(KeyboardInterrupt):
+    """SIGTERM came while rolling out."""
+
+
+class Preemption:
+    """SIGTERM, which a scheduler sends before it takes a machine away: noted, and obeyed where the run is whole."""
+
+    noted = False
+
+    def watch(self) -> None:
+        signal.signal(signal.SIGTERM, self.note)
+
+    def note(self, *_) -> None:
+        self.noted = True
+
+    def interrupt(self) -> None:
+        if self.noted:
+            raise Preempted
 
 
 class Clock:
@@ -1048,7 +1212,7 @@ class Run:
     """The folder runs/NAME. Checkpoints and model/ are never half there; a torn last line goes when resuming."""
 
     def __init__(self, config: Config, accelerator: Accelerator):
-        self.config, self.accelerator = config, accelerator
+        self.config, self.accelerator, self.preemption = config, accelerator, Preemption()
         self.folder = Path(config.output_dir) / config.name
         self.metrics, self.timing, self.samples = (self.folder / f"{x}.jsonl" for x in ("metrics", "timing", "samples"))
         exists = (self.folder / "config.json").exists()
@@ -1065,7 +1229,7 @@ class Run:
             before, now = self.started_with(config), asdict(config) | {"processes": accelerator.num_processes}
             free = {"resume", "overwrite", "max_steps", "max_samples", "max_hours", "eval_every", "save_every",
                     "keep_checkpoints", "output_dir", "gpu_memory_utilization", "max_engine_difference",
-                    "max_engine_kl", "max_num_seqs", "verify_workers"}  # fmt: skip
+                    "max_engine_kl", "max_num_seqs", "verify_workers", "report_to", "max_skipped_updates"}  # fmt: skip
             before = asdict(Config()) | before  # a setting that the run did not know yet
             differs = [k for k in now if k not in free and before.get(k) != now[k]]
             if changed := [f"{k}: {before.get(k)} -> {now[k]}" for k in differs]:
@@ -1082,6 +1246,18 @@ class Run:
         except (ValueError, TypeError):
             raise ValueError(f"--resume: {path} is not the settings of a run; --overwrite the run") from None
 
+    def check_disk(self, model, with_reference: bool) -> None:
+        """Room for all checkpoints that will be kept, the one being written, and model/. Raises ValueError if not."""
+        weights = sum(p.numel() * p.element_size() for p in model.parameters())
+        checkpoints = 1 if self.config.resume else self.config.keep_checkpoints + 1
+        needed = weights * ((3 + with_reference) * checkpoints + 2)
+        parent = next(p for p in [self.folder.absolute(), *self.folder.absolute().parents] if p.exists())
+        if (free := shutil.disk_usage(parent).free) < needed:
+            raise ValueError(
+                f"--output_dir {self.config.output_dir} has {free / 2**30:.1f} GiB free; {checkpoints} checkpoint(s) "
+                f"and the model need {needed / 2**30:.1f}: make room, name another, or lower --keep_checkpoints"
+            )
+
     def open(self, progress: Progress) -> None:
         """Make the folder, or go back to the newest checkpoint in it."""
         if self.accelerator.is_main_process:
@@ -1092,23 +1268,38 @@ class Run:
             write(self.folder / "config.json", json.dumps(settings, indent=2) + "\n")
         self.accelerator.wait_for_everyone()
         if self.config.resume and not self.checkpoints():
-            rows = [json.loads(x) for x in whole_lines(self.metrics)]
-            if any(row["step"] >= self.config.save_every for row in rows):
+            if any(row["step"] >= self.config.save_every for row in rows_of(self.metrics)):
                 raise ValueError(f"--resume: the checkpoints of {self.folder} are gone; --overwrite starts it over")
             self.accelerator.print("no checkpoint yet: starting over")
-        if self.config.resume and (newest := self.checkpoints()[-1:]):
-            self.accelerator.load_state(newest[0])
+        if self.config.resume and self.checkpoints():
+            self.accelerator.load_state(self.newest_whole())
             self.accelerator.print(f"resuming after step {progress.step}")
         if self.accelerator.is_main_process and self.config.resume:
             for path in (self.metrics, self.timing, self.samples):
-                kept = [x for x in whole_lines(path) if progress.step and json.loads(x)["step"] <= progress.step]
-                write(path, "".join(kept))
+                kept = [row for row in rows_of(path) if progress.step and row["step"] <= progress.step]
+                write(path, "".join(json.dumps(row) + "\n" for row in kept))
             if progress.step and not self.evaluations():
                 raise ValueError(f"--resume: {self.metrics} has lost its lines; --overwrite starts the run over")
+        if self.config.report_to:
+            self.accelerator.project_configuration.set_directories(str(self.folder / "tensorboard"))
+            self.accelerator.log_with = trackers(self.config.report_to)
+            settings = {name: str(value) for name, value in asdict(self.config).items()}
+            own = {"wandb": {"name": self.config.name, "dir": str(self.folder)}}
+            self.accelerator.init_trackers("brorl", settings, own)
         self.accelerator.wait_for_everyone()
 
     def checkpoints(self) -> list[Path]:
         return sorted((self.folder / "checkpoints").glob("step_" + "[0-9]" * 8))
+
+    def newest_whole(self) -> Path:
+        """The newest checkpoint whose every file is what was written. Raises ValueError where there is none."""
+        told = []
+        for checkpoint in reversed(self.checkpoints()):
+            if not (damage := damaged(checkpoint)):
+                return checkpoint
+            told.append(f"{checkpoint} is damaged ({damage})")
+            self.accelerator.print(told[-1] + ": going back to the one before it")
+        raise ValueError(f"--resume: {'; '.join(told)}; no checkpoint is whole, --overwrite starts the run over")
 
     def checkpoint(self, step: int) -> None:
         """Weights, optimizer, reference, cursor, progress and random states: written aside, then renamed."""
@@ -1116,18 +1307,35 @@ class Run:
         if self.accelerator.is_main_process:
             shutil.rmtree(aside, ignore_errors=True)
         self.accelerator.wait_for_everyone()
-        self.accelerator.save_state(aside, safe_serialization=False)
+        try:
+            self.accelerator.save_state(aside, safe_serialization=False)
+        except RuntimeError as failure:  # torch's writer has no OSError
+            if not any(word in str(failure) for word in ("PytorchStreamWriter", "inline_container")):
+                raise
+            raise OSError(errno.EIO, "the disk took no more of it", str(aside)) from failure
         self.accelerator.wait_for_everyone()
         if self.accelerator.is_main_process:
+            seal(aside)
+            shutil.rmtree(final, ignore_errors=True)  # a damaged one that the run went back from
             os.replace(aside, final)
             for old in self.checkpoints()[: -self.config.keep_checkpoints]:
                 shutil.rmtree(old)
+
+    def leave(self, step: int) -> None:
+        """SIGTERM: keep everything up to this step, and end. A run that trained nothing yet has nothing to keep."""
+        if step and f"step_{step:08d}" not in [path.name for path in self.checkpoints()]:
+            self.checkpoint(step)
+        self.accelerator.wait_for_everyone()
+        raise Preempted
 
     def log(self, metrics: dict, timing: dict) -> None:
         if self.accelerator.is_main_process:
             append(self.metrics, metrics)
             if timing:
                 append(self.timing, timing)
+        if self.config.report_to:
+            seconds = {f"timing/{name}": value for name, value in timing.items() if name != "step"}
+            self.accelerator.log({k: v for k, v in metrics.items() if k != "step"} | seconds, metrics["step"])
         self.accelerator.wait_for_everyone()
 
     def sample(self, step: int, kept: list[Rolled]) -> None:
@@ -1142,8 +1350,7 @@ class Run:
                                   "reward": verdict.reward, "reason": verdict.reason})  # fmt: skip
 
     def evaluations(self) -> list[dict]:
-        rows = [json.loads(line) for line in self.metrics.read_text().splitlines()]
-        return [row for row in rows if "eval/pass@1" in row]
+        return [row for row in rows_of(self.metrics) if "eval/pass@1" in row]
 
     def finish(self, model, tokenizer, held_out) -> None:
         """Save the policy, draw the curves, print before and after."""
@@ -1173,10 +1380,48 @@ def append(path: Path, row: dict) -> None:
         file.write(json.dumps(row) + "\n")
 
 
-def whole_lines(path: Path) -> list[str]:
-    """A file's lines without a last one that was torn."""
-    lines = path.read_text().splitlines(keepends=True) if path.exists() else []
-    return [x for x in lines if x.endswith("\n")]
+def rows_of(path: Path) -> list[dict]:
+    """A file's lines without a last one that was torn. Raises ValueError for one that no run wrote."""
+    rows = []
+    for number, line in enumerate(path.read_bytes().splitlines(keepends=True) if path.exists() else [], 1):
+        if line.endswith(b"\n"):
+            try:
+                rows.append(dict(json.loads(line)))
+                rows[-1]["step"]
+            except (ValueError, TypeError, KeyError):
+                raise ValueError(f"{path}, line {number}, is damaged: delete it, or --overwrite the run") from None
+    return rows
+
+
+def seal(folder: Path) -> None:
+    """List a checkpoint's files with size and checksum, and have the disk hold all of it before it gets its name."""
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    write(folder / SEAL, json.dumps({str(path.relative_to(folder)): fingerprint(path) for path in files}))
+    for path in [*files, folder / SEAL, folder]:
+        handle = os.open(path, os.O_RDONLY)
+        os.fsync(handle)
+        os.close(handle)
+
+
+def damaged(folder: Path) -> str:
+    """What is wrong with a checkpoint's files; "" if nothing."""
+    try:
+        listed = json.loads((folder / SEAL).read_text()).items()
+    except (OSError, ValueError):
+        return f"it has no {SEAL}"
+    for name, expected in listed:
+        if not (folder / name).is_file() or fingerprint(folder / name) != expected:
+            return f"{name} is not what was written"
+    return ""
+
+
+def fingerprint(path: Path) -> list[int]:
+    """Size and CRC-32 of a file."""
+    crc = 0
+    with path.open("rb") as file:
+        while block := file.read(2**22):
+            crc = zlib.crc32(block, crc)
+    return [path.stat().st_size, crc]
 
 
 def write(path: Path, text: str) -> None:
@@ -1229,7 +1474,7 @@ def curves(metrics: Path, out: Path, title: str) -> None:
     import matplotlib.pyplot as plt
     from matplotlib.ticker import EngFormatter
 
-    rows = [json.loads(line) for line in metrics.read_text().splitlines()]
+    rows = rows_of(metrics)
     steps, evals = [r for r in rows if "reward" in r], [r for r in rows if "eval/pass@1" in r]
     scores = [name for name in evals[0] if name.startswith("eval/pass@") and not name.endswith("_se")]
     panels = [

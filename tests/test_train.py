@@ -225,7 +225,7 @@ batch = train.Batch.of([state["groups"][i] for i in mine], state["advantages"][l
 batch.old_logp, batch.ref_logp = batch.engine_logp + 0.05, batch.engine_logp - 0.1
 policy = train.Policy(train.AutoModelForCausalLM.from_pretrained(state["model"], dtype=torch.float64))
 policy, optimizer = accelerator.prepare(policy, torch.optim.SGD(policy.parameters(), lr=1.0))
-metrics = train.update(policy, optimizer, batch, state["config"], accelerator, seed=0)
+metrics = train.update(policy, optimizer, batch, state["config"], accelerator, Progress())
 if rank == 0:
     torch.save((metrics, [p.detach() for p in policy.parameters()]), sys.argv[2])
 accelerator.wait_for_everyone()
@@ -780,7 +780,7 @@ def test_the_gradient_does_not_depend_on_micro_batches(budget):
         c = Config(temperature=3.0, clip_low=0.2, clip_high=0.27, kl="k2", kl_coef=0.1, tis_cap=2.0, updates_per_step=1,
                    max_tokens_per_micro_batch=budget, max_grad_norm=1e9)  # fmt: skip
         before = [p.detach().clone() for p in policy.parameters()]
-        metrics = train.update(policy, optimizer, batch, c, accelerator, seed=0)
+        metrics = train.update(policy, optimizer, batch, c, accelerator, Progress())
         return [b - p.detach() for b, p in zip(before, policy.parameters(), strict=True)], metrics
 
     whole, m1 = step(10**6)
@@ -799,7 +799,7 @@ def test_a_mini_batch_without_rollouts_takes_no_step():
     optimizer = torch.optim.SGD(policy.parameters(), lr=1.0)
     optimizer.register_step_post_hook(lambda *a: steps.append(1))
     c = Config(temperature=3.0, clip_low=0.2, clip_high=0.27, kl_coef=0.0, tis_cap=2.0, updates_per_step=9)
-    train.update(policy, optimizer, batch, c, Accelerator(cpu=True), seed=0)
+    train.update(policy, optimizer, batch, c, Accelerator(cpu=True), Progress())
     assert len(steps) == 6
 
 
@@ -814,7 +814,7 @@ def test_a_gradient_that_is_not_finite_changes_nothing():
     optimizer = accelerator.prepare(torch.optim.SGD(policy.parameters(), lr=1.0))
     before = [p.detach().clone() for p in policy.parameters()]
     c = Config(temperature=3.0, clip_low=0.2, clip_high=0.27, kl_coef=0.0, tis_cap=2.0, updates_per_step=1)
-    assert train.update(policy, optimizer, batch, c, accelerator, seed=0)["updates_skipped"] == 1
+    assert train.update(policy, optimizer, batch, c, accelerator, Progress())["updates_skipped"] == 1
     assert all(torch.equal(a, b) for a, b in zip(before, policy.parameters(), strict=True))
 
 
