@@ -224,6 +224,7 @@ def token_logprobs(
     hidden: (T, H); weight: (V, H); targets: (T,) int64; returns two (T,), in float32 or wider. Never more
     than `max_logits` logits exist at once (and their exponentials): they are computed for a chunk of tokens
     at a time, and again in the backward pass. The gradient is the log-prob's; the entropy, a metric, has none.
+    Under autocast h Wᵀ is computed in its type; the softmax, the sums and the gradient of W stay in W's, or float32.
     """
     if hidden.dim() != 2 or weight.dim() != 2 or targets.shape != hidden.shape[:1]:
         raise ValueError(
@@ -232,18 +233,19 @@ def token_logprobs(
         )
     if temperature <= 0:
         raise ValueError(f"temperature={temperature}: log-probs need a positive one")
-    chunk = max(1, max_logits // len(weight))
-    return _TokenLogprobs.apply(hidden, weight, bias, targets, temperature, chunk)
+    chunk, device = max(1, max_logits // len(weight)), hidden.device.type
+    dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else weight.dtype
+    return _TokenLogprobs.apply(hidden, weight, bias, targets, temperature, chunk, dtype)
 
 
 class _TokenLogprobs(torch.autograd.Function):
     """∂ log π(y) / ∂z_v = (1[v = y] - π_v) / τ: the backward pass needs the logits again, and nothing else."""
 
     @staticmethod
-    def forward(ctx, hidden, weight, bias, targets, temperature, chunk):
+    def forward(ctx, hidden, weight, bias, targets, temperature, chunk, dtype):
         logp = torch.empty(len(hidden), dtype=_wide(weight), device=hidden.device)
         lse, entropy = torch.empty_like(logp), torch.empty_like(logp)
-        for rows, z in _logits(hidden, weight, bias, temperature, chunk):
+        for rows, z in _logits(hidden, weight.to(dtype), bias, temperature, chunk):
             target = z.gather(-1, targets[rows, None]).squeeze(-1)
             peak = z.amax(-1, keepdim=True)
             z -= peak
@@ -254,29 +256,31 @@ class _TokenLogprobs(torch.autograd.Function):
             entropy[rows] = total.log() - e.mul_(z).sum(-1) / total
             del e  # before the next chunk's is made
         ctx.save_for_backward(hidden, weight, bias, targets, lse)
-        ctx.temperature, ctx.chunk = temperature, chunk
+        ctx.temperature, ctx.chunk, ctx.dtype = temperature, chunk, dtype
         ctx.mark_non_differentiable(entropy)
         return logp, entropy
 
     @staticmethod
     def backward(ctx, grad, _):
         hidden, weight, bias, targets, lse = ctx.saved_tensors
-        grad = grad / ctx.temperature
+        grad, w = grad / ctx.temperature, weight.to(ctx.dtype)
         need_hidden, need_weight, need_bias = ctx.needs_input_grad[:3]
         grad_hidden = torch.empty_like(hidden) if need_hidden else None
-        grad_weight = torch.zeros_like(weight) if need_weight else None
+        grad_weight = torch.zeros_like(weight, dtype=_wide(weight)) if need_weight else None
         grad_bias = torch.zeros_like(bias) if need_bias else None
-        for rows, z in _logits(hidden, weight, bias, ctx.temperature, ctx.chunk):
+        for rows, z in _logits(hidden, w, bias, ctx.temperature, ctx.chunk):
             z.sub_(lse[rows, None]).exp_().mul_(-grad[rows, None])  # -g π: all that is left of the logits
             z.scatter_add_(-1, targets[rows, None], grad[rows, None])
-            z = z.to(weight.dtype)
-            if need_hidden:
-                grad_hidden[rows] = z @ weight
-            if need_weight:
-                grad_weight.addmm_(z.T, hidden[rows].to(weight.dtype))
             if need_bias:
                 grad_bias += z.sum(0)
-        return grad_hidden, grad_weight, grad_bias, None, None, None
+            z = z.to(w.dtype)
+            if need_hidden:
+                grad_hidden[rows] = z @ w
+            if need_weight and grad_weight.dtype == z.dtype:
+                grad_weight.addmm_(z.T, hidden[rows].to(z.dtype))
+            elif need_weight:  # the products in bfloat16, their sum over the chunks not
+                grad_weight += z.T @ hidden[rows].to(z.dtype)
+        return grad_hidden, grad_weight, grad_bias, None, None, None, None
 
 
 def _logits(hidden: Tensor, weight: Tensor, bias: Tensor | None, temperature: float, chunk: int):

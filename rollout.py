@@ -469,9 +469,11 @@ class TorchEngine:
         return groups
 
     def sync(self, model: torch.nn.Module) -> None:
-        """Sample from `model`'s weights from now on."""
+        """Sample from `model`'s weights from now on: those very weights if it is the engine's model, else a copy."""
         if model is not self.model:
-            self.model.load_state_dict(model.state_dict())
+            own = self.model.state_dict()
+            for name, tensor in whole_tensors(model):
+                own[name].copy_(tensor)
 
     def sleep(self) -> None:
         """Nothing to free between calls: a wave's caches live as long as the wave."""

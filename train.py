@@ -57,13 +57,16 @@ from typing import NamedTuple
 import torch
 from accelerate import Accelerator
 from accelerate.utils import (
+    DistributedType,
     InitProcessGroupKwargs,
     gather_object,
     is_tensorboard_available,
     is_wandb_available,
     set_seed,
 )
+from accelerate.utils.fsdp_utils import fsdp2_prepare_model
 from torch import Tensor
+from torch.distributed.tensor import DTensor, distribute_tensor
 from tqdm import tqdm
 from transformers import (
     AutoConfig,
@@ -75,7 +78,7 @@ from transformers import (
 
 import brorl
 import loss as L
-from rollout import Engine, EngineError, Group, TorchEngine, VLLMEngine, have_vllm
+from rollout import Engine, EngineError, Group, TorchEngine, VLLMEngine, have_vllm, whole_tensors
 from sandbox import WeakSandbox
 from verify import Problem, Verdict, load_data, read_spec, verify_batch
 
@@ -273,8 +276,8 @@ def train(config: Config, accelerator: Accelerator, setup: Setup) -> None:
 
             # 6: score under the trainer before the first update
             bar.set_description(f"scoring {len(batch):,}")
-            batch.old_logp, entropy = batch.score(plain, config.temperature, budget)
-            batch.ref_logp = batch.score(reference, config.temperature, budget)[0] if reference else None
+            batch.old_logp, entropy = batch.score(plain, config.temperature, budget, accelerator)
+            batch.ref_logp = batch.score(reference, config.temperature, budget, accelerator)[0] if reference else None
             clock.lap("score")
 
             # 7: update
@@ -341,8 +344,13 @@ def update(
             continue
         sums["updates"] += 1 / world
         parts = batch.micro_batches(rows, config.max_tokens_per_micro_batch)
-        for part in parts:
-            with nullcontext() if part is parts[-1] else accelerator.no_sync(policy):
+        rounds = rounds_of(max(1, len(parts)), accelerator)
+        for i in range(rounds):
+            with nullcontext() if i == rounds - 1 else accelerator.no_sync(policy):
+                if i >= len(parts):  # nothing left here, but the others wait for this one's share of the gradient
+                    accelerator.backward(idle(policy, device))
+                    continue
+                part = parts[i]
                 logp, _ = policy(*batch.inputs(part, config.temperature))
                 inside = batch.inside(part)
                 value, metrics = L.policy_loss(
@@ -366,11 +374,8 @@ def update(
                     extremes[name] = pick(extremes.get(name, x.item()), x.item())
                 else:
                     sums[name] += x.item()
-        if not parts:  # nothing here, but the other processes wait for this one's share of the gradient
-            one = torch.ones(1, dtype=torch.long, device=device)
-            logp, _ = policy(torch.zeros(1, 2, dtype=torch.long, device=device), one, one, 1.0)
-            accelerator.backward(logp.sum() * 0)
-        norm = float(accelerator.clip_grad_norm_(policy.parameters(), config.max_grad_norm))
+        norm = accelerator.clip_grad_norm_(policy.parameters(), config.max_grad_norm)
+        norm = float(norm.full_tensor() if hasattr(norm, "full_tensor") else norm)
         spiked = progress.is_spike(norm, config.spike)
         if math.isfinite(norm) and not (spiked and config.skip_spikes):
             optimizer.step()
@@ -400,6 +405,17 @@ def update(
         pick = max if name.endswith("_max") else min
         result[name] = pick(part[name] for part in everywhere if name in part)
     return result
+
+
+def rounds_of(parts: int, accelerator: Accelerator) -> int:
+    """How many forward passes a process makes for its parts. Under FSDP each one gathers weights: all make as many."""
+    return max(gather_object([parts])) if accelerator.distributed_type == DistributedType.FSDP else parts
+
+
+def idle(policy, device) -> Tensor:
+    """A forward pass that adds nothing: 0, with a gradient of 0 for every weight."""
+    one = torch.ones(1, dtype=torch.long, device=device)
+    return policy(torch.zeros(1, 2, dtype=torch.long, device=device), one, one, 1.0)[0].sum() * 0
 
 
 # ----------------------------------------------------------------------------------- rolling out, verifying, evaluating
@@ -542,6 +558,7 @@ class Policy(torch.nn.Module):
     def __init__(self, model):
         super().__init__()
         self.model = model
+        self._no_split_modules = model._no_split_modules  # the layers, which FSDP gathers one at a time
         for module in model.modules():  # the old, the new and the engine's log-probs must be of one function
             if isinstance(module, torch.nn.Dropout):
                 module.p = 0.0
@@ -630,11 +647,15 @@ class Batch:
         return parts
 
     @torch.no_grad()
-    def score(self, policy: torch.nn.Module, temperature: float, budget: int) -> tuple[Tensor, float]:
+    def score(self, policy, temperature: float, budget: int, accelerator: Accelerator) -> tuple[Tensor, float]:
         """Log-probs (S, R) of every response token under `policy`, and the sum of its entropies."""
         logp, entropy = torch.zeros_like(self.engine_logp), 0.0
-        for rows in self.micro_batches(torch.arange(len(self), device=self.tokens.device), budget):
-            flat, h = policy(*self.inputs(rows, temperature))
+        parts = self.micro_batches(torch.arange(len(self), device=self.tokens.device), budget)
+        for _ in range(rounds_of(len(parts), accelerator) - len(parts)):
+            idle(policy, self.tokens.device)
+        for rows in parts:
+            with accelerator.autocast():
+                flat, h = policy(*self.inputs(rows, temperature))
             part = torch.zeros(len(rows), logp.shape[1], device=logp.device)
             part[self.inside(rows)] = flat.float()
             logp[rows] = part
@@ -743,7 +764,9 @@ def set_up(config: Config, accelerator: Accelerator, given: set[str] | None = No
     set_seed(config.seed)
     model = AutoModelForCausalLM.from_pretrained(config.model, dtype=torch.float32).to(accelerator.device)
     longest = max(map(len, [*prompts, *held_out_prompts]))
-    engine = make_engine(config, model, longest + config.max_response_tokens)
+    sharded = accelerator.distributed_type == DistributedType.FSDP  # then the torch engine needs whole weights: a copy
+    copied = sharded and config.engine == "torch"
+    engine = make_engine(config, copy.deepcopy(model) if copied else model, longest + config.max_response_tokens)
     engine.sleep()
     setup = Setup(problems, prompts, held_out, held_out_prompts, tokenizer, engine)
     if config.eval_only:
@@ -755,13 +778,15 @@ def set_up(config: Config, accelerator: Accelerator, given: set[str] | None = No
     policy = Policy(model)
     policy.check_head()
     reference = copy.deepcopy(policy).requires_grad_(False) if config.kl_coef else None
+    if reference and sharded:
+        reference = fsdp2_prepare_model(accelerator, reference)
     optimizer = torch.optim.AdamW(policy.parameters(), lr=config.learning_rate, weight_decay=config.weight_decay)
     policy, optimizer = accelerator.prepare(policy, optimizer)
     cursor, progress = Cursor(len(problems), config.seed), Progress()
-    accelerator.register_for_checkpointing(cursor, progress, *([reference] if reference else []))
+    accelerator.register_for_checkpointing(cursor, progress, *([Whole(reference)] if reference else []))
     accelerator.print(introduction(config, sources, setup, accelerator))
     run.check_disk(model, reference is not None)
-    checking = engine, Policy(model), tokenizer, prompts, config, accelerator
+    checking = engine, accelerator.unwrap_model(policy), tokenizer, prompts, config, accelerator
     agreed = None if config.resume else check_engine(*checking)  # before there is a folder
     run.open(progress)
     if config.resume:
@@ -808,14 +833,14 @@ def check_engine(engine: Engine, policy: Policy, tokenizer, prompts, config: Con
     )
     engine.sleep()
     batch = Batch.of(groups, torch.zeros(len(mine) * 8), accelerator.device)
-    trained, _ = batch.score(policy, config.temperature, config.max_tokens_per_micro_batch)
+    trained, _ = batch.score(policy, config.temperature, config.max_tokens_per_micro_batch, accelerator)
     inside = batch.inside(torch.arange(len(batch), device=trained.device))
     ours, theirs = trained[inside], batch.engine_logp[inside]
     tokens = total(len(ours), accelerator)
     mean = total((ours - theirs).abs().sum().item(), accelerator) / tokens
     kl = total(L.kl_k3(theirs, ours).sum().item(), accelerator) / tokens
     most = max(gather_object([(ours - theirs).abs().max().item()]))
-    exact = config.engine == "torch" or engine.dtype == "float32"
+    exact = accelerator.mixed_precision == "no" and (config.engine == "torch" or engine.dtype == "float32")
     limits = (
         config.max_engine_difference if config.max_engine_difference is not None else (1e-3 if exact else 0.1),
         config.max_engine_kl if config.max_engine_kl is not None else (1e-4 if exact else 0.05),
@@ -948,10 +973,15 @@ def check(config: Config, problems: int, accelerator: Accelerator) -> None:
          f"--temperature {c.temperature}, --eval_temperature {c.eval_temperature}: vLLM takes 0, or 0.01 to 2"),
         (all(x is None or x > 0 for x in (c.max_engine_difference, c.max_engine_kl)),
          "--max_engine_difference and --max_engine_kl must be positive"),
-        (kind.value in ("NO", "MULTI_CPU", "MULTI_GPU"), f"Accelerate is set to {kind.value}: this loop runs on one "
-         "process or data-parallel ones (NO, MULTI_CPU, MULTI_GPU), change it with `accelerate config`"),
-        (accelerator.mixed_precision == "no", f"mixed precision {accelerator.mixed_precision}: this loop computes in "
-         "float32, start it with --mixed_precision no"),
+        (kind.value in ("NO", "MULTI_CPU", "MULTI_GPU", "FSDP"), f"Accelerate is set to {kind.value}: this loop "
+         "runs on one process, on data-parallel ones, or under FSDP2 (NO, MULTI_CPU, MULTI_GPU, FSDP), change it with "
+         "`accelerate config`"),
+        (kind.value != "FSDP" or accelerator.is_fsdp2, "FSDP's first version is set in Accelerate: write "
+         "fsdp_version: 2 into its config"),
+        (kind.value != "FSDP" or not accelerator.state.fsdp_plugin.cpu_ram_efficient_loading, "every process loads the "
+         "model whole before it is cut up: write fsdp_cpu_ram_efficient_loading: false into Accelerate's config"),
+        (accelerator.mixed_precision in ("no", "bf16"), f"mixed precision {accelerator.mixed_precision}: this loop "
+         "computes in float32 or bfloat16 (no scaling of losses), start it with --mixed_precision bf16"),
         (accelerator.gradient_accumulation_steps == 1, "gradient accumulation is set in Accelerate: here micro-batches "
          "(--max_tokens_per_micro_batch) do that, set it to 1"),
         (device != "mps", "Apple's GPU has no float64, which the sums over processes need: accelerate launch --cpu"),
@@ -1071,6 +1101,21 @@ def introduction(config: Config, sources: dict[str, str], setup: Setup, accelera
 
 
 # -------------------------------------------------------------------------------------------------------- small helpers
+
+
+class Whole:
+    """A model's weights for a checkpoint, whole: under FSDP2 each process has only its part of them."""
+
+    def __init__(self, model: torch.nn.Module):
+        self.model = model
+
+    def state_dict(self) -> dict[str, Tensor]:
+        return {name: x.full_tensor() if isinstance(x, DTensor) else x for name, x in self.model.state_dict().items()}
+
+    def load_state_dict(self, state: dict[str, Tensor]) -> None:
+        for name, own in self.model.state_dict().items():
+            whole = state[name].to(own.device)
+            own.copy_(distribute_tensor(whole, own.device_mesh, own.placements) if isinstance(own, DTensor) else whole)
 
 
 class Cursor:
@@ -1354,12 +1399,13 @@ class Run:
 
     def finish(self, model, tokenizer, held_out) -> None:
         """Save the policy, draw the curves, print before and after."""
-        self.accelerator.wait_for_everyone()
-        if not self.accelerator.is_main_process:
+        main = self.accelerator.is_main_process
+        weights = {name: x.cpu() for name, x in whole_tensors(model) if main}
+        if not main:
             return
         aside = self.folder / "model.unfinished"
         shutil.rmtree(aside, ignore_errors=True)
-        model.save_pretrained(aside)
+        model.save_pretrained(aside, state_dict=weights)
         tokenizer.save_pretrained(aside)
         named = ((name, getattr(self.config, name)) for name in brorl.RECIPES[self.config.recipe])
         source = f"as in the run {self.config.name}"
