@@ -28,10 +28,11 @@ Where ifeval differs from google-research's instruction_following_eval on purpos
     missing or unknown arguments    an error at load; there, missing ones are drawn at random
     keywords, markers, splitters    taken literally; there they are regular expressions
     language not detectable         not followed; there it counts as followed ("!!!" would be any language)
-    number_sentences                without punkt's trained tables: the same rules, a short list of abbreviations. On
-                                    803 texts full of lists and code: the same count in 91%, one off in 96% (measured
-                                    against punkt with its abbreviations and starters, not its table of spellings)
-    capital_word_frequency          words cut as nltk's word_tokenize does, without its list of joined words (CANNOT)
+    keywords:letter_frequency       any character, as the prompts ask (#, !); there, one that is no letter is redrawn
+    number_sentences                punkt's rules without its trained table of spellings, which tells "J. Smith" from
+                                    "A. Summary". On 1,068 responses of three models to the prompts of IFEval: the same
+                                    count in 98.2%, at most one off in 99.3%
+    capital_word_frequency          words cut as nltk's word_tokenize does, but for 'TIS (16 of 6,000 texts differ)
     length                          beyond a million characters nothing is followed
 
 BRORL_REFEREES=1 makes the tests mandatory that need reasoning-gym, langdetect or datasets; else they are skipped where
@@ -698,6 +699,12 @@ FOLLOWED = [
     ),
     (
         "change_case:capital_word_frequency",
+        {"capital_frequency": 5, "capital_relation": "at least"},
+        "I CANNOT—‘GO’ A*",
+        "I CANNOT go. A-B",
+    ),
+    (
+        "change_case:capital_word_frequency",
         {"capital_frequency": 2, "capital_relation": "less than"},
         "The COVID-19",
         "A **BOLD**",
@@ -737,9 +744,11 @@ def test_instruction(name, kwargs, good, bad):
     """Mistake: an instruction that is followed by what it forbids, or not by what it asks for."""
     assert verify("ifeval", good, instruction(name, kwargs)).reason == "correct"
     assert verify("ifeval", bad, instruction(name, kwargs)).reason == "wrong"
-    # Public data sets give every argument a place, and null where it has none.
-    given = {key: None for key in module._ARGUMENT_FORMS} | kwargs
-    assert check_ifeval(instruction(name, given))[0][1] == kwargs
+    # Public data sets give every argument a place, null where it has none, and some keep numbers as floats then.
+    given = {key: None for key in module._ARGUMENT_FORMS}
+    given |= {key: float(value) if isinstance(value, int) else value for key, value in kwargs.items()}
+    [(_, taken)] = check_ifeval(instruction(name, given))
+    assert taken == kwargs and all(type(taken[key]) is type(kwargs[key]) for key in kwargs)
 
 
 @needs("langdetect")
@@ -826,7 +835,8 @@ def test_unknown_language():
         ("One", 1),
         ("", 0),
         ("Wait... what?", 1),
-        ("Wait... What?", 2),
+        ("Wait... What?", 1),
+        ("Wait... The end?", 2),
         ('He said "Go." She went.', 2),
         ("It is 3.5 cm. Yes!", 2),
         ("At 5 p.m. we left.", 1),
@@ -835,6 +845,15 @@ def test_unknown_language():
         ("1. One.\n2. Two.", 4),
         ("What?! No!", 2),
         ("U.S. Army. The U.S. The end.", 3),
+        ("A. Brief\nB. 16 of them", 3),
+        ("George W. Bush spoke at 9 a.m. The end.", 2),
+        ("Put it in brackets, i.e. <<a>>. P.S. Remember.", 4),
+        ("*One. Two.*", 3),
+        ('"Go!"</li> She went.', 2),
+        ('He said "Go!"', 1),
+        ('["One.", "Two."]', 2),
+        ("1. **one** 2. two", 2),
+        ("A. Ⓐ.", 2),
         ("a\n\nb", 1),
     ],
 )
