@@ -1685,18 +1685,21 @@ def _is_lowercase(text: str) -> bool:
 
 # Of punkt's English tables, what is met outside of the newspapers that they were made from. Some letters are in them.
 _ABBREVIATIONS = frozenset(
-    (
-        "mr mrs ms dr prof st sr jr gen col lt sen rep reps adm maj messrs inc ltd co cos corp bros ave vs ok yr ft mg ct "
-        "jan feb aug sep sept oct nov dec tues wed fri ala ariz calif colo conn fla ga ill kan ky mich minn nev okla ore "
-        "pa tenn va vt wash wis ph.d a.m p.m a.d u.s u.k u.n u.s.a d.c l.a n.y n.j n.c c d e f g h j k l m n p r s t v w"
-    ).split()
+    re.findall(
+        r"\S+",
+        "mr mrs ms dr prof st sr jr gen col lt sen rep reps adm maj messrs inc ltd co cos corp bros ave vs ok yr ft mg "
+        "ct jan feb aug sep sept oct nov dec tues wed fri ala ariz calif colo conn fla ga ill kan ky mich minn nev "
+        "okla ore pa tenn va vt wash wis ph.d a.m p.m a.d u.s u.k u.n u.s.a d.c l.a n.y n.j n.c "
+        "c d e f g h j k l m n p r s t v w",
+    )
 )
 _STARTERS = frozenset(
-    (
+    re.findall(
+        r"\S+",
         "the he it they i this these there if but however so since when while in both some many most even despite "
         "although though under among according yet nor thus moreover meanwhile nevertheless nonetheless instead indeed "
-        "similarly here please your her whether therefore finally furthermore unfortunately thank yes"
-    ).split()
+        "similarly here please your her whether therefore finally furthermore unfortunately thank yes",
+    )
 )
 _ASIDE = r"""?!)";}\]*:@'({\["""
 _LAST_END = re.compile(rf".*[.!?](?=$|[{_ASIDE}])", re.DOTALL)
