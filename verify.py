@@ -1916,11 +1916,23 @@ def check_logic(reference: Any) -> dict[str, Any]:
         raise ValueError(f"logic's `dataset` is a data set's name in Reasoning Gym, got {_shown(name)}")
     if not isinstance(entry, dict) or not {"question", "answer", "metadata"} <= entry.keys():
         raise ValueError(f"logic's `entry` has question, answer and metadata, got {_shown(entry)}")
+    if not isinstance(entry["answer"], str | None):
+        raise ValueError(f"the `answer` of a logic `entry` is text, or null, got {_shown(entry['answer'])}")
     if not isinstance(entry["metadata"], dict) or entry["metadata"].get("source_dataset", name) != name:
         raise ValueError(f"logic's `entry` must be of {name}: {_shown(entry['metadata'])}")
     if importlib.util.find_spec("reasoning_gym") is None:
         raise ValueError("logic problems need the package reasoning-gym: pip install reasoning-gym")
+    if name not in _gym_names():
+        raise ValueError(f"Reasoning Gym has no data set {name}. There are {', '.join(sorted(_gym_names()))}")
     return reference
+
+
+@functools.cache
+def _gym_names() -> frozenset[str]:
+    """The data sets of the installed Reasoning Gym, read off its source: to import it takes seconds and memory."""
+    folder = Path(importlib.util.find_spec("reasoning_gym").origin).parent
+    named = re.compile(r"""^(?:DATASET_NAME = |register_dataset\(\s*)["'](\w+)["']""", re.MULTILINE)
+    return frozenset(name for path in folder.rglob("*.py") for name in named.findall(path.read_text("utf-8")))
 
 
 def find_logic(response: str) -> str | None:
@@ -1942,13 +1954,13 @@ EVALUATED = {
 }
 # Without Integral: the scorers differentiate, so that an integral would solve itself by being written down again.
 _ALGEBRA_NAME = re.compile(
-    r"[A-Za-z]|(?:a|arc)?(?:sin|cos|tan|sec|csc|cot)h?|exp|log|ln|sqrt|cbrt|abs|Abs|sign|erf[ci]?|Ei|Si|Ci|pi|Rational"
+    r"[A-Za-z](?:_?[0-9]+)?|(?:a|arc)?(?:sin|cos|tan|sec|csc|cot)h?|exp|log|ln|sqrt|cbrt|abs|Abs|sign|erf[ci]?|Ei|Si|Ci|pi|Rational"
 )
 
 
 def settle_logic(answer: str, gold: dict[str, Any]) -> Verdict | None:
     """Only what no scorer need see, or none may. The rest is for a worker."""
-    if not answer:
+    if not answer and gold["entry"]["answer"] != "":
         return NO_ANSWER
     return None if len(answer) <= MAX_SOLUTION and _harmless(answer, EVALUATED.get(gold["dataset"])) else UNPARSED
 
@@ -1962,19 +1974,36 @@ def _harmless(answer: str, form: re.Pattern[str] | None) -> bool:
 
 def deliberate_logic(answer: str, reference: dict[str, Any]) -> list:
     """The score that the data set's own scorer gives: correct at 1, wrong at 0, partial between."""
+    try:
+        reward = _score(answer, reference)
+    except Exception:
+        # Some scorers raise on what they cannot read.
+        return list(UNPARSED)
+    return [reward, "correct" if reward == 1 else "partial" if reward else "wrong"]
+
+
+def doubt_logic(reference: dict[str, Any]) -> str:
+    """Why the entry's own answer would not be rewarded, or nothing. In a worker."""
+    answer = reference["entry"]["answer"]
+    if answer is None:
+        return ""
+    if settle_logic(answer.strip(), reference) is not None:
+        return "is of a form that is not scored"
+    try:
+        reward = _score(answer.strip(), reference)
+    except Exception as error:
+        return f"makes the scorer fail, as where metadata is missing ({type(error).__name__}: {error})"
+    return "" if reward == 1 else f"is scored {reward}"
+
+
+def _score(answer: str, reference: dict[str, Any]) -> float:
     import reasoning_gym
 
     score, entry = reasoning_gym.get_score_answer_fn(reference["dataset"]), reference["entry"]
     if reference["dataset"] in ("arc_agi", "rearc"):
         # These two compare with grids made of tuples, which JSON made lists.
         entry = entry | {"metadata": {key: _as_tuples(value) for key, value in entry["metadata"].items()}}
-    try:
-        reward = float(score(answer=answer, entry=entry))
-    except Exception:
-        # Some scorers raise on what they cannot read.
-        return list(UNPARSED)
-    reward = min(max(reward, 0.0), 1.0)
-    return [reward, "correct" if reward == 1 else "partial" if reward else "wrong"]
+    return min(max(float(score(answer=answer, entry=entry)), 0.0), 1.0)
 
 
 def _as_tuples(value: Any) -> Any:
@@ -2069,8 +2098,9 @@ def verify_batch(
     Two items are the same if their kind and answer are equal and their reference is the same object, so hand in
     one reference per problem, as `load_problems` gives it. What can be settled here is; the rest goes to worker
     processes (sandbox.py), which are started when first needed and kept: `workers` of them (None: one per core), each
-    taking at most `timeout_s` seconds for one answer, all tests of a program together. `all_or_nothing`: code is
-    rewarded only if it passes every test. `allow_weak_sandbox`: run model code even where sandbox.py's walls are low.
+    taking at most `timeout_s` seconds for one answer, all tests of a program together. `all_or_nothing`: what is right
+    in part (tests passed, instructions followed, a score below 1) is wrong. `allow_weak_sandbox`: run model code even
+    where sandbox.py's walls are low.
     Raises ValueError as `verify` does, with the position of the item; WeakSandbox where code may not be run.
     """
     if workers is not None and (not isinstance(workers, int) or workers < 1):
@@ -2100,7 +2130,8 @@ def verify_batch(
     if open_:
         with _pool_lock:
             judged |= _converse_all(open_, _the_pool(workers, allow_weak_sandbox), timeout_s)
-    return [judged[key] for key in keys]
+    verdicts = [judged[key] for key in keys]
+    return [WRONG if all_or_nothing and verdict.reason == "partial" else verdict for verdict in verdicts]
 
 
 Conversation = Generator[Call | Program, Outcome, Verdict]
@@ -2174,16 +2205,19 @@ def load_problems(path: str | Path) -> list[Problem]:
     path = Path(path)
     if not path.is_file():
         raise FileNotFoundError(f"no problems at {path}: it must be a file of JSON lines, one problem a line")
-    problems = []
+    problems, numbers = [], []
     # Split as bytes: text lines would also end at U+2028, which JSON allows inside a string.
     for number, line in enumerate(path.read_bytes().split(b"\n"), start=1):
         if line.strip():
             try:
                 problems.append(_read_problem(line))
+                numbers.append(number)
             except ValueError as error:
                 raise ValueError(f"{path}, line {number}: {error}") from None
     if not problems:
         raise ValueError(f"{path} holds no problem: write one JSON object a line")
+    for position, doubt in sorted(_doubts(problems).items()):
+        raise ValueError(f"{path}, line {numbers[position]}: {doubt}")
     return problems
 
 
@@ -2297,8 +2331,17 @@ def _load_gym(name: str, seed: int) -> list[Problem]:
     if name not in reasoning_gym.factory.DATASETS or not re.fullmatch(r"[1-9][0-9]*|", size):
         known = ", ".join(sorted(reasoning_gym.factory.DATASETS))
         raise ValueError(f"gym:{name} is no data set of Reasoning Gym, with an optional *NUMBER. There are {known}")
-    entries = reasoning_gym.create_dataset(name, size=int(size or 1000), seed=seed)
-    return [gym_problem(name, json.loads(json.dumps(entry, default=str))) for entry in entries]
+    try:
+        entries = list(reasoning_gym.create_dataset(name, size=int(size or 1000), seed=seed))
+    except Exception as error:
+        raise ValueError(f"gym:{name} makes no entries with its default settings: {error}") from None
+    problems = [gym_problem(name, json.loads(json.dumps(entry, default=str))) for entry in entries]
+    doubts = _doubts(problems)
+    for position, doubt in sorted(doubts.items()):
+        LOG.warning("left out: gym:%s, entry %d: %s", name, position, doubt)
+    if len(doubts) == len(problems):
+        raise ValueError(f"gym:{name}: the data set's scorer accepts no answer of its own: {doubts[0]}")
+    return [problem for position, problem in enumerate(problems) if position not in doubts]
 
 
 def gym_problem(dataset: str, entry: dict[str, Any]) -> Problem:
@@ -2473,6 +2516,9 @@ def map_rows(where: str, rows: Iterable[dict], mapping: Callable[[dict], Problem
     return problems
 
 
+GOLD_TIMEOUT_S = 60.0
+
+
 def _check_problem(problem: Problem) -> None:
     """Prompt, kind, reference; and a gold answer must be right where it is one."""
     _check_prompt(problem.prompt)
@@ -2485,3 +2531,19 @@ def _check_problem(problem: Problem) -> None:
         if verdict != CORRECT:
             called = verdict.reason if verdict else "open"
             raise ValueError(f"a response that gives this gold answer would be {called}: {_shown(problem.reference)}")
+
+
+def _doubts(problems: list[Problem]) -> dict[int, str]:
+    """Position -> what is wrong with a logic problem's own answer: only the workers can score it."""
+    positions = [position for position, problem in enumerate(problems) if problem.kind == "logic"]
+    if not positions:
+        return {}
+    jobs = [Call("doubt_logic", [problems[position].reference], ("reasoning_gym",)) for position in positions]
+    doubts = {}
+    with _pool_lock:
+        for index, outcome in _the_pool(None, False).run(jobs, GOLD_TIMEOUT_S):
+            doubt = outcome.value if outcome.status == "ok" else f"ends in a {outcome.status}"
+            if doubt:
+                answer = problems[positions[index]].reference["entry"]["answer"]
+                doubts[positions[index]] = f"the entry's own answer {doubt}: {_shown(answer)}"
+    return doubts

@@ -936,10 +936,14 @@ def test_ifeval_never_raises():
 # -------------------------------------------------------------------------------------------- logic
 
 
-def entry_of(name, **settings):
+def gym(name, size):
     import reasoning_gym
 
-    return json.loads(json.dumps(reasoning_gym.create_dataset(name, size=1, seed=3, **settings)[0]))
+    return [json.loads(json.dumps(entry)) for entry in reasoning_gym.create_dataset(name, size=size, seed=3)]
+
+
+def entry_of(name):
+    return gym(name, 1)[0]
 
 
 @needs("reasoning_gym")
@@ -963,6 +967,36 @@ def test_logic_through_the_workers():
     assert [verdict.reason for verdict in verdicts[:3]] == ["correct", "no_answer", "no_answer"]
     assert verdicts[3].reward < 0.5
     assert [verdict.reason for verdict in verdicts[4:]] == ["no_answer", "unparsed"]
+
+
+@needs("reasoning_gym")
+def test_logic_binary_or_continuous():
+    """Mistake: half a solution paid in full, or not at all, against what the run asks for."""
+    entry = entry_of("game_of_life")
+    rows = json.loads(entry["answer"])
+    rows[0][0] = 1 - rows[0][0]
+    reference = {"dataset": "game_of_life", "entry": entry}
+    items = [("logic", f"<answer>{answer}</answer>", reference) for answer in (entry["answer"], json.dumps(rows))]
+    right, near = verify_batch(items, workers=1, timeout_s=30.0)
+    assert right == (1.0, "correct") and near.reason == "partial" and 0 < near.reward < 1
+    assert verify_batch(items, workers=1, timeout_s=30.0, all_or_nothing=True) == [right, (0.0, "wrong")]
+
+
+@needs("reasoning_gym")
+def test_logic_empty_answer_that_is_right():
+    """Mistake: an entry whose answer is empty, because everything cancels, that no response can solve."""
+    entry = next(entry for entry in gym("ab", 60) if not entry["answer"])
+    reference = {"dataset": "ab", "entry": entry}
+    assert verify("logic", "<answer></answer>", reference, workers=1, timeout_s=30.0) == (1.0, "correct")
+    assert verify("logic", "nothing", reference, workers=1, timeout_s=30.0) == (0.0, "no_answer")
+
+
+@needs("reasoning_gym")
+def test_logic_names_without_the_import():
+    """Mistake: a data set of the package, in this version or a later one, that is taken for unknown."""
+    import reasoning_gym
+
+    assert module._gym_names() == set(reasoning_gym.factory.DATASETS)
 
 
 SELF_SCORING = [
@@ -1034,6 +1068,12 @@ def test_logic_hostile_answer():
             {"dataset": "chain_sum", "entry": {"question": "", "answer": "", "metadata": {"source_dataset": "x"}}},
             "must be of",
         ),
+        ({"dataset": "chain_sum", "entry": {"question": "", "answer": 2, "metadata": {}}}, "is text, or null, got 2"),
+        pytest.param(
+            {"dataset": "chain_sums", "entry": {"question": "", "answer": "2", "metadata": {}}},
+            "no data set chain_sums. There are .*chain_sum, ",
+            marks=needs("reasoning_gym"),
+        ),
     ],
 )
 def test_broken_logic_reference(reference, message):
@@ -1047,6 +1087,7 @@ def test_optional_packages_are_named(monkeypatch, tmp_path):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     for name in ("datasets", "reasoning_gym", "langdetect"):
         monkeypatch.setitem(__import__("sys").modules, name, None)
+    module._gym_names.cache_clear()
     entry = {"question": "1+1", "answer": "2", "metadata": {}}
     with pytest.raises(ValueError, match="pip install reasoning-gym"):
         verify("logic", "a", {"dataset": "chain_sum", "entry": entry})
@@ -1164,6 +1205,23 @@ def test_a_file_with_a_gold_that_refuses_itself(tmp_path, monkeypatch):
         load_problems(path)
 
 
+@needs("reasoning_gym")
+def test_a_file_with_an_entry_that_cannot_be_solved(tmp_path):
+    """Mistake: a Reasoning Gym entry without its metadata, or with another answer, found out by rewards of 0."""
+    path, entry, other = tmp_path / "p.jsonl", entry_of("countdown"), entry_of("rearc")
+
+    def load(*entries):
+        problems = [module.gym_problem(entry["metadata"]["source_dataset"], entry) for entry in entries]
+        path.write_text("\n" + "\n".join(json.dumps(problem._asdict()) for problem in problems))
+        return load_problems(path)
+
+    assert len(load(entry, other)) == 2
+    with pytest.raises(ValueError, match=r"p.jsonl, line 3: the entry's own answer is scored 0.0\d*: '1 \+ 1'"):
+        load(other, entry | {"answer": "1 + 1"})
+    with pytest.raises(ValueError, match="line 2: the entry's own answer makes the scorer fail, as where metadata is"):
+        load(other | {"metadata": {"source_dataset": "rearc"}}, entry)
+
+
 @pytest.mark.parametrize(
     ("spec", "expected"),
     [("a.jsonl", ("a.jsonl", None)), ("a.jsonl:0.4", ("a.jsonl", 0.4)), ("hf:aime24", ("hf:aime24", None)),
@@ -1235,6 +1293,17 @@ def test_generated_entries(tmp_path):
     assert load_problems(path) == problems
     with pytest.raises(ValueError, match="no data set of Reasoning Gym"):
         load_data(["gym:chain_sums"])
+    with pytest.raises(ValueError, match="gym:composite makes no entries with its default settings"):
+        load_data(["gym:composite*3"])
+
+
+@needs("reasoning_gym")
+def test_generated_entries_without_a_form_are_left_out(caplog):
+    """Mistake: a question whose only known answer is the question itself, asked at every epoch and never rewarded."""
+    with caplog.at_level(logging.WARNING):
+        problems = load_data(["gym:intermediate_integration*12"], seed=7)
+    assert 0 < len(problems) < 12 and "gym:intermediate_integration, entry" in caplog.text
+    assert not any("Integral" in problem.reference["entry"]["answer"] for problem in problems)
 
 
 def test_families_are_complete():
