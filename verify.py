@@ -2349,9 +2349,14 @@ def gym_problem(dataset: str, entry: dict[str, Any]) -> Problem:
 
 
 MATH_SUFFIX = "Please reason step by step, and put your final answer within \\boxed{}."
+OPTION_SUFFIX = "Please reason step by step, and put the letter of the right option within \\boxed{}."
 ANSWER_SUFFIX = "Think it through step by step, and give your final answer between <answer> and </answer>."
 PROGRAM_SUFFIX = "Write a Python program that reads standard input and prints to standard output, in a ```python block."
 FUNCTION_SUFFIX = "Write it in Python, complete with its imports, in a ```python block."
+
+
+def _is_filled(value: Any) -> bool:
+    return value not in (None, []) and bool(str(value).strip())
 
 
 def _text(row: dict, *names: str) -> str:
@@ -2360,7 +2365,7 @@ def _text(row: dict, *names: str) -> str:
         value = row.get(name)
         if isinstance(value, list):
             value = ", ".join(map(str, value))
-        if value is not None and str(value).strip():
+        if _is_filled(value):
             return str(value)
     raise ValueError(f"no {' or '.join(names)} in a row with {', '.join(map(str, row))}")
 
@@ -2368,7 +2373,7 @@ def _text(row: dict, *names: str) -> str:
 def math_row(row: dict) -> Problem:
     """DeepScaleR, AIME, AMC, MATH, Minerva, OlympiadBench: `answer`, or the last box of the `solution`."""
     question = _text(row, "problem", "question")
-    if any(row.get(name) for name in ("answer", "final_answer")):
+    if any(_is_filled(row.get(name)) for name in ("answer", "final_answer")):
         gold = _text(row, "answer", "final_answer").strip()
         gold = gold[1:-1] if re.fullmatch(r"\$[^$]*\$", gold) else gold
     else:
@@ -2386,6 +2391,15 @@ def science_row(row: dict) -> Problem | None:
     if len(gold) > 100 or "\n" in gold:
         return None
     return Problem(f"{_text(row, 'problem')}\n{MATH_SUFFIX}", "science", gold)
+
+
+def gpqa_row(row: dict) -> Problem:
+    """GPQA: the right option among three wrong ones, in an order that depends on the question alone."""
+    question, right = _text(row, "Question").strip(), _text(row, "Correct Answer").strip()
+    options = [right, *(_text(row, f"Incorrect Answer {number}").strip() for number in (1, 2, 3))]
+    random.Random(question).shuffle(options)
+    listed = "\n".join(f"({letter}) {option}" for letter, option in zip("ABCD", options, strict=True))
+    return Problem(f"{question}\n\n{listed}\n{OPTION_SUFFIX}", "science", "ABCD"[options.index(right)])
 
 
 def ifeval_row(row: dict) -> Problem:
@@ -2413,11 +2427,19 @@ def tests_row(row: dict) -> Problem | None:
 
 
 def eurus_row(row: dict) -> Problem | None:
-    """Eurus-2-RL: `prompt` as messages, tests in `reward_model`. None for its mathematics."""
+    """Eurus-2-RL: `prompt` as messages, tests in `reward_model`. None for its mathematics.
+
+    A function's arguments stand one on a line, each as JSON, so that "[1, 2]" is one argument here.
+    """
     if row.get("ability") != "code":
         return None
     reference = json.loads(row["reward_model"]["ground_truth"])
     reference = {name: reference[name] for name in ("inputs", "outputs", "fn_name") if reference.get(name)}
+    if "fn_name" in reference:
+        reference["inputs"] = [
+            [json.loads(line) for line in given.split("\n")] if isinstance(given, str) else given
+            for given in reference["inputs"]
+        ]
     messages = [{"role": message["role"], "content": message["content"]} for message in row["prompt"]]
     return Problem(messages, "code", reference)
 
@@ -2434,8 +2456,11 @@ def contests_row(row: dict) -> Problem | None:
 
 
 def codeforces_row(row: dict) -> Problem | None:
-    """open-r1/codeforces: the statement in parts, and `official_tests`. None where a checker or a file is asked for."""
-    if row.get("generated_checker") or row.get("input_mode", "stdio") != "stdio":
+    """open-r1/codeforces: the statement in parts, and `official_tests`. None where a checker, a dialogue or a file is
+    asked for, or where no known solution passes."""
+    if row.get("generated_checker") or row.get("interaction_format") or row.get("input_mode", "stdio") != "stdio":
+        return None
+    if row.get("executable") is False:
         return None
     tests = row.get("official_tests") or row.get("examples") or []
     if not tests:
@@ -2453,7 +2478,8 @@ def humaneval_row(row: dict) -> Problem:
     return Problem(f"Complete this function. {FUNCTION_SUFFIX}\n\n{row['prompt']}", "code", reference)
 
 
-# name -> (data set on the hub, its configuration, its split, row -> problem, or None for a row that is none).
+# name -> (data set on the hub, its configuration, its split, row -> problem, or None for a row that is none). Where the
+# data set is a loading script, which the package datasets no longer runs: the files of the split in place of its name.
 # The first four are the paper's training sets, with `gym:` for Reasoning Gym; the rest are what it evaluates on.
 HUB: dict[str, tuple[str, str | None, str, Callable[[dict], Problem | None]]] = {
     "deepscaler": ("agentica-org/DeepScaleR-Preview-Dataset", None, "train", math_row),
@@ -2463,12 +2489,14 @@ HUB: dict[str, tuple[str, str | None, str, Callable[[dict], Problem | None]]] = 
     "aime24": ("HuggingFaceH4/aime_2024", None, "train", math_row),
     "aime25": ("math-ai/aime25", None, "test", math_row),
     "amc": ("math-ai/amc23", None, "test", math_row),
+    "amc_validation": ("AI-MO/aimo-validation-amc", None, "train", math_row),
     "math": ("DigitalLearningGmbH/MATH-lighteval", None, "test", math_row),
     "math_500": ("HuggingFaceH4/MATH-500", None, "test", math_row),
     "minerva": ("math-ai/minervamath", None, "test", math_row),
     "olympiadbench": ("math-ai/olympiadbench", None, "test", math_row),
-    "apps": ("codeparrot/apps", None, "test", tests_row),
-    "taco": ("BAAI/TACO", None, "test", tests_row),
+    "gpqa": ("Idavidrein/gpqa", "gpqa_diamond", "train", gpqa_row),
+    "apps": ("hf://datasets/codeparrot/apps/test.jsonl", None, "test", tests_row),
+    "taco": ("hf://datasets/BAAI/TACO/ALL/test-*.parquet", None, "test", tests_row),
     "code_contests": ("deepmind/code_contests", None, "test", contests_row),
     "codeforces": ("open-r1/codeforces", None, "test", codeforces_row),
     "humaneval": ("openai/openai_humaneval", None, "test", humaneval_row),
@@ -2487,10 +2515,20 @@ def _load_hub(name: str) -> list[Problem]:
         raise ValueError(f"hf:{name} needs the package datasets: pip install datasets") from None
     if copy and not Path(copy).exists():
         raise FileNotFoundError(f"no local copy of hf:{name} at {copy}")
-    if copy and (Path(copy) / "dataset_info.json").exists():
-        rows = datasets.load_from_disk(copy)
-    else:
-        rows = datasets.load_dataset(copy or path, None if copy else config, split="train" if copy else split)
+    try:
+        if copy and (Path(copy) / "dataset_info.json").exists():
+            rows = datasets.load_from_disk(copy)
+        elif copy:
+            rows = datasets.load_dataset(copy, split="train")
+        elif path.startswith("hf://"):
+            rows = datasets.load_dataset(
+                Path(path).suffix[1:].replace("jsonl", "json"), data_files={split: path}, split=split
+            )
+        else:
+            rows = datasets.load_dataset(path, config, split=split)
+    except Exception as error:
+        where = copy or f"{path}: hf:{name}=PATH reads a local copy, where there is no network or no right to it"
+        raise ValueError(f"hf:{name} could not be read from {where} ({type(error).__name__}: {error})") from None
     return map_rows(f"hf:{name}", rows, mapping)
 
 

@@ -1115,6 +1115,11 @@ ROWS = {
         "input": [{"role": "user", "content": "No commas."}], "output": "",
         "args": {"instruction_id_list": ["punctuation:no_comma"], "instruction_kwargs": [None]},
     },
+    "gpqa": {
+        "Record ID": "rec0", "Question": "Which?", "Correct Answer": "this\n", "Incorrect Answer 1": "that",
+        "Incorrect Answer 2": "these", "Incorrect Answer 3": "those", "Subdomain": "Chemistry (general)",
+    },
+    "amc_validation": {"id": 0, "problem": "1+1?", "answer": 0.0, "url": "https://artofproblemsolving.com"},
     "aime24": {"id": 60, "problem": "1+1?", "solution": "...", "answer": "204", "url": "", "year": "2024"},
     "aime25": {"problem": "1+1?", "answer": "70", "id": "0"},
     "amc": {"id": 0, "question": "1+1?", "answer": "27.0", "url": ""},
@@ -1131,7 +1136,8 @@ ROWS = {
     "codeforces": {
         "title": "A", "description": "q", "input_format": "n", "output_format": "m", "note": None,
         "examples": [{"input": "1\n", "output": "2\n"}], "official_tests": [{"input": "1\n", "output": "2\n"}],
-        "generated_checker": None, "input_mode": "stdio",
+        "generated_checker": None, "input_mode": "stdio", "interaction_format": None, "executable": True,
+        "official_tests_complete": True, "time_limit": 2.0, "memory_limit": 256.0,
     },
     "humaneval": {
         "task_id": "HumanEval/0", "prompt": "def f(x):\n", "canonical_solution": "    return x + 1\n",
@@ -1160,7 +1166,7 @@ def test_rows_of_public_data_sets(name):
     assert verdict == (1.0, "correct")
     text = problem.prompt if isinstance(problem.prompt, str) else problem.prompt[-1]["content"]
     if kind in ("math", "science"):
-        assert text.endswith("within \\boxed{}.")
+        assert text.endswith(" within \\boxed{}.")
     elif name not in ("eurus_code", "ifeval", "nemotron_if"):
         assert "```python" in text
 
@@ -1170,15 +1176,35 @@ def test_golds_of_the_mappings():
     golds = {name: map_rows(name, [ROWS[name]], HUB[name][3])[0].reference for name in ("math", "olympiadbench", "amc")}
     assert golds == {"math": "\\frac{1}{2}", "olympiadbench": "$\\frac{1}{2}$, 3", "amc": "27.0"}
     assert verify("math", "\\boxed{27}", golds["amc"]).reason == "correct"
+    assert map_rows("x", [ROWS["amc_validation"]], HUB["amc_validation"][3])[0].reference == "0.0"
     tests = map_rows("x", [ROWS["code_contests"]], HUB["code_contests"][3])[0].reference
     assert tests == {"inputs": ["1\n", "2\n"], "outputs": ["2\n", "3\n"]}
+
+
+def test_options_of_a_choice():
+    """Mistake: a right option that always has the same letter, or another one at the next start."""
+    rows = [ROWS["gpqa"] | {"Question": f"Which {i}?"} for i in range(40)]
+    problems = map_rows("hf:gpqa", rows, HUB["gpqa"][3])
+    assert {problem.reference for problem in problems} == set("ABCD")
+    assert problems == map_rows("hf:gpqa", rows, HUB["gpqa"][3])
+    for problem in problems:
+        assert f"({problem.reference}) this\n" in problem.prompt and problem.prompt.count("\n(") == 4
+
+
+def test_arguments_of_eurus():
+    """Mistake: a function of one list called with its elements, because other sets write all arguments as one list."""
+    tests = {"fn_name": "f", "inputs": ["[1, 2]", '[3]\n"a"', [[4], 5]], "outputs": ["3", "[3]", 9]}
+    row = ROWS["eurus_code"] | {"reward_model": {"ground_truth": json.dumps(tests)}}
+    [problem] = map_rows("x", [row], HUB["eurus_code"][3])
+    assert problem.reference == tests | {"inputs": [[[1, 2]], [[3], "a"], [[4], 5]]}
 
 
 def test_rows_that_are_no_problem():
     """Mistake: mathematics among the code, worked solutions as golds, problems with a checker judged by equality."""
     assert HUB["eurus_code"][3](ROWS["eurus_code"] | {"ability": "math"}) is None
     assert HUB["scp_116k"][3](ROWS["scp_116k"] | {"matched_solution": "First,\nwe see that " + "x" * 100}) is None
-    assert HUB["codeforces"][3](ROWS["codeforces"] | {"generated_checker": "import sys"}) is None
+    for unfit in ({"generated_checker": "import sys"}, {"interaction_format": "Ask."}, {"executable": False}):
+        assert HUB["codeforces"][3](ROWS["codeforces"] | unfit) is None
     assert HUB["apps"][3](ROWS["apps"] | {"input_output": ""}) is None
 
 
@@ -1208,7 +1234,7 @@ def test_a_file_with_a_gold_that_refuses_itself(tmp_path, monkeypatch):
 @needs("reasoning_gym")
 def test_a_file_with_an_entry_that_cannot_be_solved(tmp_path):
     """Mistake: a Reasoning Gym entry without its metadata, or with another answer, found out by rewards of 0."""
-    path, entry, other = tmp_path / "p.jsonl", entry_of("countdown"), entry_of("rearc")
+    path, entry, other = tmp_path / "p.jsonl", entry_of("countdown"), entry_of("mini_sudoku")
 
     def load(*entries):
         problems = [module.gym_problem(entry["metadata"]["source_dataset"], entry) for entry in entries]
@@ -1219,7 +1245,7 @@ def test_a_file_with_an_entry_that_cannot_be_solved(tmp_path):
     with pytest.raises(ValueError, match=r"p.jsonl, line 3: the entry's own answer is scored 0.0\d*: '1 \+ 1'"):
         load(other, entry | {"answer": "1 + 1"})
     with pytest.raises(ValueError, match="line 2: the entry's own answer makes the scorer fail, as where metadata is"):
-        load(other | {"metadata": {"source_dataset": "rearc"}}, entry)
+        load(other | {"metadata": {"source_dataset": "mini_sudoku"}}, entry)
 
 
 @pytest.mark.parametrize(
@@ -1278,6 +1304,35 @@ def test_a_local_copy_of_a_data_set(tmp_path, monkeypatch):
         assert len(problems) == 12 and problems[0] == map_rows(name, [ROWS[name]], HUB[name][3])[0]
     with pytest.raises(FileNotFoundError, match="no local copy"):
         load_data([f"hf:ifeval={tmp_path / 'nowhere'}"])
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(ValueError, match=r"hf:ifeval could not be read from .*empty \(\w+: "):
+        load_data([f"hf:ifeval={tmp_path / 'empty'}"])
+
+
+@needs("datasets")
+def test_where_data_sets_are_read_from(tmp_path, monkeypatch):
+    """Mistake: a data set that is a script, which the package no longer runs, or a traceback where no network is."""
+    import datasets
+
+    (tmp_path / "test.jsonl").write_text("\n".join([json.dumps(ROWS["apps"])] * 3))
+    asked = []
+    original = datasets.load_dataset
+
+    def load_dataset(*args, **kwargs):
+        asked.append((args, dict(kwargs)))
+        if "data_files" not in kwargs:
+            raise ConnectionError("no network")
+        kwargs["data_files"] = {"test": str(tmp_path / "test.jsonl")}
+        return original("json", **kwargs)
+
+    monkeypatch.setattr(datasets, "load_dataset", load_dataset)
+    assert [len(load_data([f"hf:{name}"])) for name in ("apps", "taco")] == [3, 3]
+    assert [args for args, _ in asked] == [("json",), ("parquet",)]
+    assert asked[0][1]["data_files"] == {"test": "hf://datasets/codeparrot/apps/test.jsonl"}
+    with pytest.raises(
+        ValueError, match=r"hf:gpqa .*Idavidrein/gpqa: hf:gpqa=PATH reads .*ConnectionError: no network"
+    ):
+        load_data(["hf:gpqa"])
 
 
 @needs("reasoning_gym")
