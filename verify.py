@@ -13,8 +13,9 @@ The reward is a rule applied to text, never a model's opinion: R_c = 1 for a cor
                   "kwargs": [{...}, ...]}
     logic        {"dataset": str, "entry": {...}}    the last <answer>...</answer>, as Reasoning Gym's data set of that
                                                      name scores it for its entry
-    code         {"inputs": [...], "outputs": [...]} the last ```python block: a program that prints each output for its
-                                                     input. Texts, or lists of lines
+    code         {"inputs": [...], "outputs": [...]} the last ```python block, or all of a response without fences: a
+                                                     program that prints each output for its input. Texts, or lists of
+                                                     lines
                  the same with "fn_name": str        ...: a function, or a method of a class Solution, that returns
                                                      each output. Inputs are lists of arguments, both may be JSON text
                  {"assert_test": str,                ...: a function of that name that passes the asserts
@@ -1161,8 +1162,9 @@ MAX_SOURCE = 200_000
 MAX_ROUNDS = 8
 MAX_CALLS = 1_000
 
-_FENCE = re.compile(r"```[ \t]*(?:(python3?|py)[ \t]*)?\r?\n", re.IGNORECASE)
+_FENCE = re.compile(r"```[ \t]*(?:(python3?|py)(?:[ \t][^\n`]*)?)?\r?\n", re.IGNORECASE)
 _FENCE_END = re.compile(r"^[ \t]*```", re.MULTILINE)
+_PROGRAM_LINE = re.compile(r"^(?:from [\w.]+ import |import \w|def \w+\(|class \w+[:(]|print\()", re.MULTILINE)
 _FLOAT = re.compile(r"[+-]?(?:[0-9]+\.[0-9]*|\.[0-9]+|[0-9]+(?=[eE]))(?:[eE][+-]?[0-9]+)?")
 _NUMERAL = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
 FLOAT_TOLERANCE = 1e-6
@@ -1255,8 +1257,11 @@ def _json_or_none(text: str) -> Any:
 
 
 def find_code(response: str) -> str | None:
-    """The last closed ```python block, or where none is marked so, the last closed block without a mark."""
+    """The last closed ```python block, or where none is marked so, the last closed block without a mark. A response
+    without any fence is a program where a line of it starts like one."""
     text = _after_thinking(response)
+    if "```" not in text:
+        return text if _PROGRAM_LINE.search(text) else None
     ends = [match.start() for match in _FENCE_END.finditer(text)]
     fences = list(_FENCE.finditer(text))
     for fence in reversed(fences):
