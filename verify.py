@@ -2450,7 +2450,9 @@ def eurus_row(row: dict) -> Problem | None:
 
 
 def contests_row(row: dict) -> Problem | None:
-    """CodeContests: `description`, and the tests of three columns."""
+    """CodeContests: `description`, and the tests of three columns. None for a problem that reads from a file."""
+    if row.get("input_file"):
+        return None
     inputs, outputs = [], []
     for name in ("public_tests", "private_tests", "generated_tests"):
         inputs += (row.get(name) or {}).get("input") or []

@@ -1110,7 +1110,10 @@ ROWS = {
         "ability": "code", "reward_model": {"style": "rule", "ground_truth": json.dumps(STDIN_TESTS)},
         "extra_info": {"split": "train", "index": 0},
     },
-    "scp_116k": {"domain": "physics", "problem": "g?", "matched_solution": "9.8 m/s^2", "o1_solution": "..."},
+    "scp_116k": {
+        "domain": "Physics", "problem": "g?", "matched_solution": "9.8 m/s^2", "o1_solution": "...",
+        "is_o1_solution_same_with_matched_solution": True,
+    },
     "nemotron_if": {
         "input": [{"role": "user", "content": "No commas."}], "output": "",
         "args": {"instruction_id_list": ["punctuation:no_comma"], "instruction_kwargs": [None]},
@@ -1132,6 +1135,7 @@ ROWS = {
     "code_contests": {
         "name": "a", "description": "q", "public_tests": {"input": ["1\n"], "output": ["2\n"]},
         "private_tests": {"input": [], "output": []}, "generated_tests": {"input": ["2\n"], "output": ["3\n"]},
+        "source": 2, "time_limit": {"seconds": 2, "nanos": 0}, "input_file": "", "output_file": "",
     },
     "codeforces": {
         "title": "A", "description": "q", "input_format": "n", "output_format": "m", "note": None,
@@ -1206,6 +1210,7 @@ def test_rows_that_are_no_problem():
     for unfit in ({"generated_checker": "import sys"}, {"interaction_format": "Ask."}, {"executable": False}):
         assert HUB["codeforces"][3](ROWS["codeforces"] | unfit) is None
     assert HUB["apps"][3](ROWS["apps"] | {"input_output": ""}) is None
+    assert HUB["code_contests"][3](ROWS["code_contests"] | {"input_file": "input.txt"}) is None
 
 
 def test_refused_rows_are_reported(caplog):
