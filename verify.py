@@ -1495,7 +1495,7 @@ def referee(check: str, entry_point: str, known: list[list]) -> dict[str, Any]:
         error = getattr(builtins, value or "", None)
         raise error if isinstance(error, type) and issubclass(error, Exception) else Exception(value)
 
-    names = {"__name__": "check", entry_point: candidate, "_Unknown": _Unknown}
+    names = {"__name__": "check", entry_point: candidate, "_Unknown": _Unknown, "_needs": needs}
     random.seed(0)
     passed = []
     for node, is_test in read_check(check, entry_point):
@@ -1514,6 +1514,15 @@ def referee(check: str, entry_point: str, known: list[list]) -> dict[str, Any]:
     return {"passed": sum(passed), "total": len(passed), "needs": list(needs)}
 
 
+# In a round with unknown values nothing counts but what it finds: neither do the exceptions that follow from them.
+_PATIENT = """
+try: ...
+except _Unknown: pass
+except Exception:
+    if not _needs: raise
+"""
+
+
 class _Patient(ast.NodeTransformer):
     """Lets a block go on after a statement whose value is unknown, so that one round finds as many calls as it can."""
 
@@ -1528,8 +1537,9 @@ class _Patient(ast.NodeTransformer):
     def wrap(self, statement: ast.stmt) -> ast.stmt:
         if not isinstance(statement, ast.Assert | ast.Assign | ast.Expr):
             return statement
-        unknown = ast.ExceptHandler(ast.Name("_Unknown", ast.Load()), None, [ast.Pass()])
-        return ast.Try([statement], [unknown], [], [])
+        [patient] = ast.parse(_PATIENT).body
+        patient.body = [statement]
+        return patient
 
 
 def _converse_check(source: str, gold: Code, all_or_nothing: bool) -> Generator[Call | Program, Outcome, Verdict]:
@@ -2480,8 +2490,10 @@ def codeforces_row(row: dict) -> Problem | None:
 
 
 def humaneval_row(row: dict) -> Problem:
-    """HumanEval: the function's head in `prompt`, `check(candidate)` in `test`."""
-    reference = {"assert_test": row["test"], "entry_point": row["entry_point"]}
+    """HumanEval: the function's head in `prompt`, `check(candidate)` in `test`, which may use what the prompt defines
+    above that head."""
+    above = row["prompt"].partition(f"def {row['entry_point']}(")[0]
+    reference = {"assert_test": f"{above}\n{row['test']}", "entry_point": row["entry_point"]}
     return Problem(f"Complete this function. {FUNCTION_SUFFIX}\n\n{row['prompt']}", "code", reference)
 
 

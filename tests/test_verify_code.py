@@ -424,6 +424,13 @@ def checked(source, check, entry_point="f", **options):
             1.0,
         ),
         ("assert len([f(i) for i in range(5)]) == 5", "def f(x): return x", 1.0),
+        ("for i in range(50):\n    r = f(i)\n    assert r == i * i", "def f(x): return x * x", 1.0),
+        ("for i in range(50):\n    r = f(i)\n    assert r == i", "def f(x): return x if x < 49 else 0", 0.0),
+        (
+            "def test_all():\n" + "".join(f"    r = f({i})\n    assert r + 1 > {i}\n" for i in range(20)),
+            "def f(x): return x",
+            1.0,
+        ),
         (
             "n = 27\nsteps = 0\nwhile steps < 5:\n    n = f(n)\n    steps += 1\nassert n == 32",
             "def f(x): return x + 1",

@@ -29,6 +29,7 @@ Where ifeval differs from google-research's instruction_following_eval on purpos
     keywords, markers, splitters    taken literally; there they are regular expressions
     language not detectable         not followed; there it counts as followed ("!!!" would be any language)
     keywords:letter_frequency       any character, as the prompts ask (#, !); there, one that is no letter is redrawn
+    number_words                    \w+, as there up to nltk 3.9; from 3.10 on vowel signs do not end a word of Hindi
     number_sentences                punkt's rules without its trained table of spellings, which tells "J. Smith" from
                                     "A. Summary". On 1,068 responses of three models to the prompts of IFEval: the same
                                     count in 98.2%, at most one off in 99.3%
@@ -1144,8 +1145,9 @@ ROWS = {
         "official_tests_complete": True, "time_limit": 2.0, "memory_limit": 256.0,
     },
     "humaneval": {
-        "task_id": "HumanEval/0", "prompt": "def f(x):\n", "canonical_solution": "    return x + 1\n",
-        "test": "def check(candidate):\n    assert candidate(1) == 2\n", "entry_point": "f",
+        "task_id": "HumanEval/0", "prompt": "import math\n\ndef g(x):\n    return x - 1\n\ndef f(x):\n    \"Add.\"\n",
+        "canonical_solution": "    return x + 1\n", "entry_point": "f",
+        "test": "METADATA = {}\n\n\ndef check(candidate):\n    assert g(candidate(1)) == math.floor(1.5)\n",
     },
     "ifeval": {
         "key": 1, "prompt": "No commas.", "instruction_id_list": ["punctuation:no_comma"],
@@ -1301,7 +1303,7 @@ def test_unknown_sources(tmp_path):
 def test_a_local_copy_of_a_data_set(tmp_path, monkeypatch):
     """Mistake: a mapping that works on dicts and not on what the package datasets hands out."""
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    for name in ("deepscaler", "ifeval", "olympiadbench"):
+    for name in HUB:
         folder = tmp_path / name
         folder.mkdir()
         (folder / "train.jsonl").write_text("\n".join([json.dumps(ROWS[name])] * 12))
