@@ -67,6 +67,8 @@ from accelerate.utils import (
 from accelerate.utils.fsdp_utils import fsdp2_prepare_model
 from torch import Tensor
 from torch.distributed.tensor import DTensor, distribute_tensor
+from torch.nn.functional import scaled_dot_product_attention
+from torch.utils.checkpoint import checkpoint
 from tqdm import tqdm
 from transformers import (
     AutoConfig,
@@ -75,6 +77,8 @@ from transformers import (
     HfArgumentParser,
     PreTrainedTokenizerBase,
 )
+from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
+from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 import brorl
 import loss as L
@@ -87,6 +91,8 @@ SEAL = "files.json"  # in a checkpoint: what must be in it
 RECIPE_FILE = "recipe.json"  # beside a model's weights: the settings measured for this model
 TRACKERS = {"tensorboard": is_tensorboard_available, "wandb": is_wandb_available}
 MEMORY_OF_NORMS = 100  # gradient norms of so many updates say what is usual
+SHARE_FROM = {"auto": 1.5, "on": 0.0}  # prompts are shared where the plain way computes so many times the tokens
+KEYS_AT_ONCE = 2**15  # keys that stand beside each other at once, a shared prompt's copied in front of each response
 
 
 def setting(default, help: str):
@@ -169,6 +175,9 @@ class Config:
 
     # machine
     max_tokens_per_micro_batch: int = setting(32768, "prompt + response tokens, padding included, of one forward pass")
+    share_prefix: str = setting(
+        "auto", "compute a prompt once for its rollouts of a micro-batch: on, off, or auto (where it saves enough)"
+    )
     gradient_checkpointing: bool = setting(False, "recompute activations in the backward pass, to save memory")
     save_every: int = setting(10, "steps between checkpoints")
     keep_checkpoints: int = setting(2, "the newest so many are kept")
@@ -273,6 +282,7 @@ def train(config: Config, accelerator: Accelerator, setup: Setup) -> None:
             advantages = L.group_advantages(rewards)
             advantages = L.whiten(advantages, accelerator.reduce(L.moments(advantages).to(device), "sum").cpu())
             batch = Batch.of([r.group for r in kept], advantages, device)
+            batch.share = plain.shares and batch.saving(config.updates_per_step) >= SHARE_FROM[config.share_prefix]
 
             # 6: score under the trainer before the first update
             bar.set_description(f"scoring {len(batch):,}")
@@ -557,7 +567,7 @@ class Policy(torch.nn.Module):
 
     def __init__(self, model):
         super().__init__()
-        self.model = model
+        self.model, self.shares = model, False
         self._no_split_modules = model._no_split_modules  # the layers, which FSDP gathers one at a time
         for module in model.modules():  # the old, the new and the engine's log-probs must be of one function
             if isinstance(module, torch.nn.Dropout):
@@ -565,16 +575,27 @@ class Policy(torch.nn.Module):
             if isinstance(getattr(module, "attention_dropout", None), float):
                 module.attention_dropout = 0.0
 
-    def forward(self, tokens: Tensor, prompt_lengths: Tensor, response_lengths: Tensor, temperature: float):
+    def forward(
+        self,
+        tokens: Tensor,
+        prompt_lengths: Tensor,
+        response_lengths: Tensor,
+        temperature: float,
+        prompts: Tensor | None = None,
+    ):
         """tokens: (S, W), prompt then response, padded on the right; returns log π and the entropy, (T,) each.
 
         No attention mask: a causal model never looks at what stands to the right, padding included.
+        prompts: (S,) numbers, equal for neighbouring rows that share their prompt; None: every row computes its own.
         """
-        hidden = self.model.base_model(input_ids=tokens, use_cache=False).last_hidden_state
         at = L.response_positions(prompt_lengths, response_lengths, tokens.shape[1])
+        if prompts is None:
+            states = self.model.base_model(input_ids=tokens, use_cache=False).last_hidden_state[at]
+        else:
+            states = shared_states(self.model.base_model, tokens, prompt_lengths, response_lengths, prompts, at)
         targets = tokens.roll(-1, dims=1)[at]
         head = self.model.get_output_embeddings()
-        return L.token_logprobs(hidden[at], head.weight, targets, temperature, getattr(head, "bias", None))
+        return L.token_logprobs(states, head.weight, targets, temperature, getattr(head, "bias", None))
 
     @torch.no_grad()
     def check_head(self) -> None:
@@ -593,6 +614,170 @@ class Policy(torch.nn.Module):
                 "log-probs would be wrong here, so it cannot be trained with this file"
             )
 
+    def share(self, mode: str) -> str:
+        """Prepare --share_prefix, and say in a line what came of it. Raises ValueError if it is "on" and cannot be."""
+        if mode == "off":
+            return "every rollout with its own prompt (--share_prefix off)"
+        own, reason = self.model.config._attn_implementation, self._why_not_shared()
+        self.shares = reason is None
+        if reason and own != self.model.config._attn_implementation:
+            self.model.set_attn_implementation(own)
+        if reason and mode == "on":
+            raise ValueError(f"--share_prefix on: {type(self.model).__name__} cannot: {reason}; auto does without")
+        if reason:
+            return f"every rollout with its own prompt ({reason})"
+        where = "" if mode == "on" else f", in steps where the plain way has {SHARE_FROM[mode]}x the tokens or more"
+        return f"a prompt once for its rollouts of a micro-batch{where}"
+
+    @torch.no_grad()
+    def _why_not_shared(self) -> str | None:
+        """None if log-probs with shared prompts equal the plain ones on a few tokens, else the reason.
+
+        A few tokens do not reach beyond a sliding window, so the config has to say that there is none.
+        """
+        model, settings = self.model, self.model.config.get_text_config()
+        if model.config._attn_implementation not in ("sdpa", "packed_sdpa"):
+            return f"its attention is {model.config._attn_implementation}, not sdpa"
+        if not getattr(model, "_can_set_attn_implementation", lambda: True)():
+            return "its attention cannot be replaced"
+        partial = set(getattr(settings, "layer_types", None) or []) - {"full_attention"}
+        partial |= {name for name in ("sliding_window", "attention_chunk_size") if getattr(settings, name, None)}
+        if partial:
+            return f"it does not attend to all that came before: {', '.join(sorted(partial))}"
+        lengths = torch.tensor([5, 5, 5, 3, 3]), torch.tensor([4, 1, 3, 2, 4])
+        tokens = torch.randint(settings.vocab_size, (5, 9), generator=torch.Generator().manual_seed(0))
+        tokens[:3, :5], tokens[3:, :3] = tokens[0, :5], tokens[3, :3]
+        tokens, *lengths, prompts = (x.to(model.device) for x in (tokens, *lengths, torch.tensor([0, 0, 0, 1, 1])))
+        try:
+            want, _ = self(tokens, *lengths, 1.0)
+            model.set_attn_implementation("packed_sdpa")
+            difference = (self(tokens, *lengths, 1.0, prompts)[0] - want).abs().max()
+        except Exception as e:  # whatever a foreign model does with foreign arguments, the plain path remains
+            return f"{type(e).__name__}: {e}"
+        return None if difference < 1e-4 else f"its log-probs with shared prompts differ by {difference:.1e}"
+
+
+# ------------------------------------------------------------------------- a prompt computed once for its rollouts
+
+
+def shared_states(
+    model, tokens: Tensor, prompt_lengths: Tensor, response_lengths: Tensor, prompts: Tensor, at: Tensor
+) -> Tensor:
+    """The states that predict the response tokens, (T, H), from one forward pass with every prompt in it once.
+
+    The rows (S, W) become one sequence without padding,
+
+        prompt 1, response 1.1, response 1.2, ..., prompt 2, response 2.1, ...
+
+    each token at the position that it has in its rollout. In attention, `packed_attention`, a response sees its
+    prompt and itself; everything else in a decoder looks at one token at a time. So each state is the same function
+    of the weights as in a row of its own, and autograd adds up at the prompt what its responses send back: log-probs
+    and gradients are the plain path's, but for the order of float sums. For P prompts of L tokens and S responses
+    of R this computes P·L + S·(R - 1) tokens instead of S·(L + R): a response's last token predicts nothing.
+    """
+    row, column = (torch.arange(size, device=tokens.device) for size in tokens.shape)
+    opens = prompts.diff(prepend=prompts[:1] - 1) != 0  # (S,) the first row of each prompt, which computes it
+    opener = opens.nonzero().squeeze(1)[opens.cumsum(0) - 1]  # (S,)
+    inner = (response_lengths - 1).clamp(min=0)
+    computed = (column < (prompt_lengths + inner)[:, None]) & (opens[:, None] | (column >= prompt_lengths[:, None]))
+    place = computed.flatten().cumsum(0).view_as(computed) - 1  # (S, W) in the sequence, of a token that is computed
+    place[row, prompt_lengths - 1] = place[opener, prompt_lengths - 1]  # one state predicts all first tokens
+    hidden = model(
+        input_ids=tokens[computed][None],
+        position_ids=column.expand_as(tokens)[computed][None],
+        attention_mask=torch.ones(1, 1, 1, 1, device=tokens.device),  # of four dimensions: the model makes none itself
+        use_cache=False,
+        packed=packed_groups(opens, prompt_lengths, inner),
+    ).last_hidden_state[0]
+    return hidden.index_select(0, place[at])
+
+
+class Rows(NamedTuple):
+    """Responses to one prompt, laid end to end, and how to set them apart as (count, width), padded on the right."""
+
+    tokens: int
+    count: int
+    width: int
+    slots: Tensor | None  # (tokens,) where each token goes; None: all responses are as long, and nothing moves
+
+    @staticmethod
+    def of(lengths: list[int], device) -> Rows:
+        inside = torch.arange(max(lengths), device=device) < torch.tensor(lengths, device=device)[:, None]
+        slots = None if min(lengths) == max(lengths) else inside.flatten().nonzero().squeeze(1)
+        return Rows(sum(lengths), *inside.shape, slots)
+
+
+def packed_groups(opens: Tensor, prompt_lengths: Tensor, inner: Tensor) -> list[tuple[int, list[Rows]]]:
+    """The sequence's layout: each prompt's length and its responses, as many together as `KEYS_AT_ONCE` admits."""
+    groups, part, width = [], [], 0
+    for first, prompt, length in zip(opens.tolist(), prompt_lengths.tolist(), inner.tolist(), strict=True):
+        if first:
+            groups.append((prompt, []))
+        if first or (len(part) + 1) * (prompt + max(width, length)) > KEYS_AT_ONCE:
+            part, width = [], 0
+            groups[-1][1].append(part)
+        if length:
+            part.append(length)
+            width = max(width, length)
+    return [(prompt, [Rows.of(part, opens.device) for part in parts if part]) for prompt, parts in groups]
+
+
+def packed_attention(
+    module, query, key, value, attention_mask, scaling=None, dropout=0.0, packed=None, **kwargs
+) -> tuple[Tensor, None]:
+    """transformers' sdpa attention, and for a `packed` sequence: prompts causally, responses after their prompt.
+
+    query: [1, Hq, T, D]; key, value: [1, Hk, T, D]; returns [1, T, Hq, D].
+    """
+    if packed is None:
+        return ALL_ATTENTION_FUNCTIONS["sdpa"](
+            module, query, key, value, attention_mask, scaling=scaling, dropout=dropout, **kwargs
+        )
+    refused = ("sliding_window", "softcap", "s_aux", "position_bias")
+    if asked := [name for name in refused if kwargs.get(name) is not None] + ["dropout"] * (dropout > 0):
+        raise ValueError(f"attention to a shared prompt has no {', '.join(asked)}")
+    lengths = [length for prompt, parts in packed for length in (prompt, *(rows.tokens for rows in parts))]
+    pieces = zip(*(x.squeeze(0).split(lengths, dim=1) for x in (query, key, value)), strict=True)  # [heads, t, D] each
+    out = []
+    for _, parts in packed:
+        q, *prompt = next(pieces)
+        k, v = (x[:, None].expand(-1, len(q) // len(x), -1, -1) for x in prompt)  # [Hk, Hq / Hk, L, D]
+        q = q.unflatten(0, (len(k), -1))
+        out.append(scaled_dot_product_attention(q, k, v, is_causal=True, scale=scaling).flatten(0, 1))
+        for rows in parts:  # whose copies of the prompt's keys are made again for the backward pass, not kept for it
+            arguments = *next(pieces), *prompt, rows, scaling
+            out.append(checkpoint(response_attention, *arguments, use_reentrant=False, preserve_rng_state=False))
+    return torch.cat(out, dim=1).transpose(0, 1)[None], None
+
+
+def response_attention(q, k, v, prompt_k, prompt_v, rows: Rows, scaling: float | None) -> Tensor:
+    """softmax(q·[K_prompt, K_response] · scaling) [V_prompt; V_response], causal, for C = rows.count responses.
+
+    q: [Hq, t, D]; k, v: [Hk, t, D]; prompt_k, prompt_v: [Hk, L, D]; returns [Hq, t, D].
+    """
+    hk, length, shape = len(k), prompt_k.shape[1], (rows.count, rows.width)
+
+    def apart(x: Tensor) -> Tensor:  # [heads, t, D] -> [heads, C, R, D], padded on the right
+        if rows.slots is not None:
+            x = x.new_zeros(len(x), rows.count * rows.width, x.shape[-1]).index_copy(1, rows.slots, x)
+        return x.unflatten(1, shape)
+
+    q = apart(q).unflatten(0, (hk, -1)).transpose(1, 2).flatten(0, 1)  # [Hk·C, Hq / Hk, R, D]
+    k, v = (
+        torch.cat([prompt[:, None].expand(-1, rows.count, -1, -1), apart(own)], dim=2)
+        .flatten(0, 1)[:, None]
+        .expand(-1, q.shape[1], -1, -1)
+        for prompt, own in ((prompt_k, k), (prompt_v, v))
+    )  # [Hk·C, Hq / Hk, L + R, D]
+    seen = torch.ones(rows.width, length + rows.width, dtype=torch.bool, device=q.device).tril(length)
+    out = scaled_dot_product_attention(q, k, v, attn_mask=seen, scale=scaling)
+    out = out.unflatten(0, (hk, -1)).transpose(1, 2).flatten(0, 1).flatten(1, 2)  # [Hq, C·R, D]
+    return out if rows.slots is None else out.index_select(1, rows.slots)
+
+
+ALL_ATTENTION_FUNCTIONS.register("packed_sdpa", packed_attention)
+ALL_MASK_ATTENTION_FUNCTIONS.register("packed_sdpa", ALL_MASK_ATTENTION_FUNCTIONS["sdpa"])
+
 
 @dataclass
 class Batch:
@@ -603,8 +788,10 @@ class Batch:
     response_lengths: Tensor  # (S,)
     engine_logp: Tensor  # (S, R), R the longest response
     advantages: Tensor  # (S,)
+    prompts: Tensor  # (S,) the number of the row's prompt
     old_logp: Tensor | None = None
     ref_logp: Tensor | None = None
+    share: bool = False  # compute a prompt once for the rows of a micro-batch
 
     @staticmethod
     def of(groups: list[Group], advantages: Tensor, device) -> Batch:
@@ -619,8 +806,9 @@ class Batch:
             tokens[torch.arange(width) < whole[:, None]] = torch.tensor([t for p, r, _ in rows for t in [*p, *r]])
             inside = torch.arange(longest) < response_lengths[:, None]
             engine_logp[inside] = torch.tensor([x for _, _, lp in rows for x in lp])
-        moved = (x.to(device) for x in (tokens, prompt_lengths, response_lengths, engine_logp, advantages.flatten()))
-        return Batch(*moved)
+        prompts = torch.tensor([i for i, g in enumerate(groups) for _ in g.responses], dtype=torch.long)
+        parts = tokens, prompt_lengths, response_lengths, engine_logp, advantages.flatten(), prompts
+        return Batch(*(x.to(device) for x in parts))
 
     def __len__(self) -> int:
         return len(self.tokens)
@@ -628,7 +816,8 @@ class Batch:
     def inputs(self, rows: Tensor, temperature: float) -> tuple:
         """What `Policy` takes for these rows, cut to the longest of them."""
         width = int((self.prompt_lengths[rows] + self.response_lengths[rows]).max())
-        return self.tokens[rows, :width], self.prompt_lengths[rows], self.response_lengths[rows], temperature
+        prompts = self.prompts[rows] if self.share else None
+        return self.tokens[rows, :width], self.prompt_lengths[rows], self.response_lengths[rows], temperature, prompts
 
     def inside(self, rows: Tensor) -> Tensor:
         """(rows, R) bool: which entries of an (S, R) tensor are tokens."""
@@ -636,15 +825,41 @@ class Batch:
         return column < self.response_lengths[rows, None]
 
     def micro_batches(self, rows: Tensor, budget: int) -> list[Tensor]:
-        """Split rows, longest first, so that rows x width stays within `budget` tokens (one row at least)."""
+        """Split rows, longest first, so that rows x width stays within `budget` tokens (one row at least).
+
+        With shared prompts: prompt by prompt, so that each part's prompts, once, and its responses stay within it.
+        """
         lengths = (self.prompt_lengths + self.response_lengths)[rows]
         order = torch.argsort(lengths, descending=True, stable=True)
+        if self.share:
+            return self._grouped(rows[order], budget)
         rows, lengths, parts = rows[order], lengths[order].tolist(), []
         while len(rows):
             count = max(1, budget // lengths[0])
             parts.append(rows[:count])
             rows, lengths = rows[count:], lengths[count:]
         return parts
+
+    def _grouped(self, rows: Tensor, budget: int) -> list[Tensor]:
+        """`micro_batches` with shared prompts: the rows of a prompt together, in the order they come in."""
+        rows = rows[torch.argsort(self.prompts[rows], stable=True)]
+        sizes, used, last = [], budget, None
+        lengths = (x[rows].tolist() for x in (self.prompts, self.prompt_lengths, self.response_lengths))
+        for prompt, prompt_length, response_length in zip(*lengths, strict=True):
+            if used + response_length + (prompt != last) * prompt_length > budget:
+                sizes.append(0)
+                used, last = 0, None
+            used += response_length + (prompt != last) * prompt_length
+            sizes[-1] += 1
+            last = prompt
+        return list(rows.split(sizes)) if sizes else []
+
+    def saving(self, updates: int) -> float:
+        """How many times the tokens the plain way computes, if each of so many mini-batches has a prompt but once."""
+        rollouts = torch.bincount(self.prompts)[self.prompts]  # (S,) of the row's prompt
+        prompts = self.prompt_lengths * (updates / rollouts).clamp(max=1)
+        whole = self.prompt_lengths + self.response_lengths
+        return float(whole.sum() / (prompts + self.response_lengths).sum().clamp(min=1))
 
     @torch.no_grad()
     def score(self, policy, temperature: float, budget: int, accelerator: Accelerator) -> tuple[Tensor, float]:
@@ -777,6 +992,7 @@ def set_up(config: Config, accelerator: Accelerator, given: set[str] | None = No
         model.gradient_checkpointing_enable()
     policy = Policy(model)
     policy.check_head()
+    training = policy.share(config.share_prefix)
     reference = copy.deepcopy(policy).requires_grad_(False) if config.kl_coef else None
     if reference and sharded:
         reference = fsdp2_prepare_model(accelerator, reference)
@@ -784,7 +1000,7 @@ def set_up(config: Config, accelerator: Accelerator, given: set[str] | None = No
     policy, optimizer = accelerator.prepare(policy, optimizer)
     cursor, progress = Cursor(len(problems), config.seed), Progress()
     accelerator.register_for_checkpointing(cursor, progress, *([Whole(reference)] if reference else []))
-    accelerator.print(introduction(config, sources, setup, accelerator))
+    accelerator.print(introduction(config, sources, setup, accelerator, training))
     run.check_disk(model, reference is not None)
     checking = engine, accelerator.unwrap_model(policy), tokenizer, prompts, config, accelerator
     agreed = None if config.resume else check_engine(*checking)  # before there is a folder
@@ -959,6 +1175,7 @@ def check(config: Config, problems: int, accelerator: Accelerator) -> None:
         (0 <= c.seed < 2**32, f"--seed {c.seed}: must be in 0 ... 2^32 - 1"),
         (c.engine_memory_gib > 0, f"--engine_memory_gib {c.engine_memory_gib}: must be positive"),
         (c.save_every >= 1 and c.keep_checkpoints >= 1, "--save_every and --keep_checkpoints must be at least 1"),
+        (c.share_prefix in ("auto", "on", "off"), f"--share_prefix {c.share_prefix}: choose auto, on or off"),
         (c.max_tokens_per_micro_batch >= 1, "--max_tokens_per_micro_batch must be at least 1"),
         (c.verify_workers is None or c.verify_workers >= 1, f"--verify_workers {c.verify_workers}: must be at least 1"),
         (c.verify_timeout > 0, f"--verify_timeout {c.verify_timeout}: must be positive"),
@@ -1076,8 +1293,8 @@ def memory_estimate(config: Config, model, prompt_tokens: int, processes: int) -
     return {name: size / 2**30 for name, size in parts.items()}
 
 
-def introduction(config: Config, sources: dict[str, str], setup: Setup, accelerator: Accelerator) -> str:
-    """What the run will do, before it does it."""
+def introduction(config: Config, sources: dict[str, str], setup: Setup, accelerator: Accelerator, training: str) -> str:
+    """What the run will do, before it does it. training: how log-probs are computed, from `Policy.share`."""
     model, engine, world = setup.engine.model, setup.engine, accelerator.num_processes
     n, b, u = config.rollouts_per_prompt, config.prompts_per_step, config.updates_per_step
     parameters = sum(p.numel() for p in model.parameters())
@@ -1091,6 +1308,7 @@ def introduction(config: Config, sources: dict[str, str], setup: Setup, accelera
         f"responses up to {config.max_response_tokens} tokens",
         f"  budget      {', '.join(f'{limit:,} {name}' for name, limit in budgets.items() if limit)}",
         f"  decoding    {engine.decoding}",
+        f"  training    {training}",
         f"  memory      about {sum(memory.values()):.2f} GiB a process: "
         + ", ".join(f"{name} {size:.2f}" for name, size in memory.items()),
         "  settings",

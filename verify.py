@@ -13,8 +13,9 @@ The reward is a rule applied to text, never a model's opinion: R_c = 1 for a cor
                   "kwargs": [{...}, ...]}
     logic        {"dataset": str, "entry": {...}}    the last <answer>...</answer>, as Reasoning Gym's data set of that
                                                      name scores it for its entry
-    code         {"inputs": [...], "outputs": [...]} the last ```python block: a program that prints each output for its
-                                                     input. Texts, or lists of lines
+    code         {"inputs": [...], "outputs": [...]} the last ```python block, or all of a response without fences: a
+                                                     program that prints each output for its input. Texts, or lists of
+                                                     lines
                  the same with "fn_name": str        ...: a function, or a method of a class Solution, that returns
                                                      each output. Inputs are lists of arguments, both may be JSON text
                  {"assert_test": str,                ...: a function of that name that passes the asserts
@@ -1161,8 +1162,9 @@ MAX_SOURCE = 200_000
 MAX_ROUNDS = 8
 MAX_CALLS = 1_000
 
-_FENCE = re.compile(r"```[ \t]*(?:(python3?|py)[ \t]*)?\r?\n", re.IGNORECASE)
+_FENCE = re.compile(r"```[ \t]*(?:(python3?|py)(?:[ \t][^\n`]*)?)?\r?\n", re.IGNORECASE)
 _FENCE_END = re.compile(r"^[ \t]*```", re.MULTILINE)
+_PROGRAM_LINE = re.compile(r"^(?:from [\w.]+ import |import \w|def \w+\(|class \w+[:(]|print\()", re.MULTILINE)
 _FLOAT = re.compile(r"[+-]?(?:[0-9]+\.[0-9]*|\.[0-9]+|[0-9]+(?=[eE]))(?:[eE][+-]?[0-9]+)?")
 _NUMERAL = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
 FLOAT_TOLERANCE = 1e-6
@@ -1255,8 +1257,11 @@ def _json_or_none(text: str) -> Any:
 
 
 def find_code(response: str) -> str | None:
-    """The last closed ```python block, or where none is marked so, the last closed block without a mark."""
+    """The last closed ```python block, or where none is marked so, the last closed block without a mark. A response
+    without any fence is a program where a line of it starts like one."""
     text = _after_thinking(response)
+    if "```" not in text:
+        return text if _PROGRAM_LINE.search(text) else None
     ends = [match.start() for match in _FENCE_END.finditer(text)]
     fences = list(_FENCE.finditer(text))
     for fence in reversed(fences):
@@ -1490,7 +1495,7 @@ def referee(check: str, entry_point: str, known: list[list]) -> dict[str, Any]:
         error = getattr(builtins, value or "", None)
         raise error if isinstance(error, type) and issubclass(error, Exception) else Exception(value)
 
-    names = {"__name__": "check", entry_point: candidate, "_Unknown": _Unknown}
+    names = {"__name__": "check", entry_point: candidate, "_Unknown": _Unknown, "_needs": needs}
     random.seed(0)
     passed = []
     for node, is_test in read_check(check, entry_point):
@@ -1509,6 +1514,15 @@ def referee(check: str, entry_point: str, known: list[list]) -> dict[str, Any]:
     return {"passed": sum(passed), "total": len(passed), "needs": list(needs)}
 
 
+# In a round with unknown values nothing counts but what it finds: neither do the exceptions that follow from them.
+_PATIENT = """
+try: ...
+except _Unknown: pass
+except Exception:
+    if not _needs: raise
+"""
+
+
 class _Patient(ast.NodeTransformer):
     """Lets a block go on after a statement whose value is unknown, so that one round finds as many calls as it can."""
 
@@ -1523,8 +1537,9 @@ class _Patient(ast.NodeTransformer):
     def wrap(self, statement: ast.stmt) -> ast.stmt:
         if not isinstance(statement, ast.Assert | ast.Assign | ast.Expr):
             return statement
-        unknown = ast.ExceptHandler(ast.Name("_Unknown", ast.Load()), None, [ast.Pass()])
-        return ast.Try([statement], [unknown], [], [])
+        [patient] = ast.parse(_PATIENT).body
+        patient.body = [statement]
+        return patient
 
 
 def _converse_check(source: str, gold: Code, all_or_nothing: bool) -> Generator[Call | Program, Outcome, Verdict]:
@@ -1581,7 +1596,9 @@ def check_ifeval(reference: Any) -> list[tuple[Callable[..., bool], dict[str, An
             raise ValueError(f"unknown instruction {_shown(name)}: use one of {', '.join(INSTRUCTIONS)}")
         if not isinstance(given, dict | None):
             raise ValueError(f"the kwargs of {name} are an object, got {_shown(given)}")
-        given = {key: value for key, value in (given or {}).items() if value is not None}
+        # Tables with empty places keep whole numbers as floats.
+        given = {key: int(value) if isinstance(value, float) and value.is_integer() else value
+                 for key, value in (given or {}).items() if value is not None}  # fmt: skip
         follows, *expected = INSTRUCTIONS[name]
         if given.keys() != set(expected):
             wanted = ", ".join(expected) or "no arguments"
@@ -1681,46 +1698,52 @@ def _is_lowercase(text: str) -> bool:
     return text.islower() and _language_of(text) == "en"
 
 
-# A capital after one of these ends no sentence, unless it starts one of the words below.
+# Of punkt's English tables, what is met outside of the newspapers that they were made from. Some letters are in them.
 _ABBREVIATIONS = frozenset(
     re.findall(
         r"\S+",
-        "mr mrs ms dr prof st sr jr rev gen col lt sgt capt sen rep gov adm maj messrs inc ltd co corp bros dept univ "
-        "est vs ave vol jan feb mar apr jun jul aug sep sept oct nov dec mon tue tues wed thu thurs fri u.s u.k u.n "
-        "u.s.a d.c a.m p.m ph.d a.d ft yr mg wash calif mass conn ariz ala fla ga ill ky "
-        "mich minn okla ore tenn tex va vt wis",
+        "mr mrs ms dr prof st sr jr gen col lt sen rep reps adm maj messrs inc ltd co cos corp bros ave vs ok yr ft mg "
+        "ct jan feb aug sep sept oct nov dec tues wed fri ala ariz calif colo conn fla ga ill kan ky mich minn nev "
+        "okla ore pa tenn va vt wash wis ph.d a.m p.m a.d u.s u.k u.n u.s.a d.c l.a n.y n.j n.c "
+        "c d e f g h j k l m n p r s t v w",
     )
 )
 _STARTERS = frozenset(
     re.findall(
         r"\S+",
-        "the he she it they we i you this that these those there if but however so since when while in on at as for "
-        "although both some many most even yet nor thus then moreover meanwhile instead indeed",
+        "the he it they i this these there if but however so since when while in both some many most even despite "
+        "although though under among according yet nor thus moreover meanwhile nevertheless nonetheless instead indeed "
+        "similarly here please your her whether therefore finally furthermore unfortunately thank yes",
     )
 )
-_FIRST_WORD = re.compile(r"\w+")
-_OPENING, _CLOSING = "\"'“‘([{*_", "\"'”’)]}*_"
+_ASIDE = r"""?!)";}\]*:@'({\["""
+_LAST_END = re.compile(rf".*[.!?](?=$|[{_ASIDE}])", re.DOTALL)
+_WORD_START = re.compile(r"\w*")
 
 
 def _count_sentences(text: str) -> int:
-    """Sentences, in the way of nltk's punkt, without its trained tables. See the tests for where the two differ.
+    """Sentences, in the way of nltk's punkt, without its trained table of spellings. See the tests for the difference.
 
-    A sentence ends with . ! or ? before white space. An abbreviation, an initial or an ellipsis ends one only before
-    a word that often starts one, with a capital. "1." at the start of a list item is a sentence: punkt says so too.
+    A sentence ends with the last . ! or ? of a word that white space or a mark like * follows; what is left of the word
+    begins the next one, unless it only closes quotes or brackets. "1." at the start of a list item is a sentence.
     """
-    words = text.split()
-    count = 0
+    words, count, rest = text.split(), 0, ""
     for word, after in itertools.zip_longest(words, words[1:], fillvalue=""):
-        word, first = word.strip(_OPENING + _CLOSING), after.lstrip(_OPENING)
-        if not after:
-            count += 1
-        elif word.endswith((".", "!", "?")):
-            stem, capital = word.rstrip("."), first[:1].isupper()
-            starts = capital and _FIRST_WORD.match(first)[0].lower() in _STARTERS
-            short = word == f"{stem}." and (stem.lower() in _ABBREVIATIONS or (len(stem) == 1 and stem.isalpha()))
-            number, ellipsis = stem.isdigit() and first[:1].islower(), word.endswith("..")
-            count += starts or not (short or number or (ellipsis and not capital))
-    return count
+        end = _LAST_END.match(word)
+        rest = word[end.end() :] if end else word
+        if end and _ends_sentence(end[0], rest or after):
+            count, rest = count + 1, rest.lstrip("\"')]}")
+    return count + bool(rest)
+
+
+def _ends_sentence(word: str, after: str) -> bool:
+    """Does the mark behind a word end a sentence before that other word?"""
+    if word[-1] != ".":
+        return True
+    stem, small, capital = re.split(rf"[{_ASIDE}]", word[:-1])[-1].lower(), after[:1].islower(), after[:1].isupper()
+    if stem.endswith(".") or stem.rpartition("-")[2] in _ABBREVIATIONS:
+        return capital and len(stem) > 1 and _WORD_START.match(after)[0].lower() in _STARTERS
+    return not (small and (stem.isdigit() or (len(stem) == 1 and stem.isalpha())))
 
 
 def _has_sentences(text: str, relation: str, num_sentences: int) -> bool:
@@ -1823,12 +1846,14 @@ def _ends_with(text: str, end_phrase: str) -> bool:
 
 
 _BETWEEN_WORDS = re.compile(
-    r"[\s;@#$%&?!()\[\]{}<>\"“”«»`]+|\.{2,}|--+|[:,](?![0-9])|''|(?i:(?<=\w)(?='(?:s|m|d|ll|re|ve)\b)|(?<=\w)(?=n't\b))"
+    r"[\s;@#$%&?!()\[\]{}<>\"*–—“”‘’„«»`]+|\.{2,}|--+|[:,](?![0-9])|''"
+    r"|(?i:(?<=\w)(?='(?:s|m|d|ll|re|ve)\b)|(?<=\w)(?=n't\b)"
+    r"|(?<=\bcan)(?=not\b)|(?<=\b(?:gon|wan))(?=na\b)|(?<=\bgot)(?=ta\b)|(?<=\b(?:gim|lem))(?=me\b))"
 )
 
 
 def _has_capital_words(text: str, capital_frequency: int, capital_relation: str) -> bool:
-    """Words as nltk's word_tokenize cuts them: DON'T is two, COVID-19 one, NASA's one that is all in capitals."""
+    """Words as nltk's word_tokenize cuts them: DON'T and CANNOT are two, COVID-19 one, A*B two."""
     return _compare(sum(word.isupper() for word in _BETWEEN_WORDS.split(text)), capital_relation, capital_frequency)
 
 
@@ -1906,11 +1931,23 @@ def check_logic(reference: Any) -> dict[str, Any]:
         raise ValueError(f"logic's `dataset` is a data set's name in Reasoning Gym, got {_shown(name)}")
     if not isinstance(entry, dict) or not {"question", "answer", "metadata"} <= entry.keys():
         raise ValueError(f"logic's `entry` has question, answer and metadata, got {_shown(entry)}")
+    if not isinstance(entry["answer"], str | None):
+        raise ValueError(f"the `answer` of a logic `entry` is text, or null, got {_shown(entry['answer'])}")
     if not isinstance(entry["metadata"], dict) or entry["metadata"].get("source_dataset", name) != name:
         raise ValueError(f"logic's `entry` must be of {name}: {_shown(entry['metadata'])}")
     if importlib.util.find_spec("reasoning_gym") is None:
         raise ValueError("logic problems need the package reasoning-gym: pip install reasoning-gym")
+    if name not in _gym_names():
+        raise ValueError(f"Reasoning Gym has no data set {name}. There are {', '.join(sorted(_gym_names()))}")
     return reference
+
+
+@functools.cache
+def _gym_names() -> frozenset[str]:
+    """The data sets of the installed Reasoning Gym, read off its source: to import it takes seconds and memory."""
+    folder = Path(importlib.util.find_spec("reasoning_gym").origin).parent
+    named = re.compile(r"""^(?:DATASET_NAME = |register_dataset\(\s*)["'](\w+)["']""", re.MULTILINE)
+    return frozenset(name for path in folder.rglob("*.py") for name in named.findall(path.read_text("utf-8")))
 
 
 def find_logic(response: str) -> str | None:
@@ -1932,13 +1969,13 @@ EVALUATED = {
 }
 # Without Integral: the scorers differentiate, so that an integral would solve itself by being written down again.
 _ALGEBRA_NAME = re.compile(
-    r"[A-Za-z]|(?:a|arc)?(?:sin|cos|tan|sec|csc|cot)h?|exp|log|ln|sqrt|cbrt|abs|Abs|sign|erf[ci]?|Ei|Si|Ci|pi|Rational"
+    r"[A-Za-z](?:_?[0-9]+)?|(?:a|arc)?(?:sin|cos|tan|sec|csc|cot)h?|exp|log|ln|sqrt|cbrt|abs|Abs|sign|erf[ci]?|Ei|Si|Ci|pi|Rational"
 )
 
 
 def settle_logic(answer: str, gold: dict[str, Any]) -> Verdict | None:
     """Only what no scorer need see, or none may. The rest is for a worker."""
-    if not answer:
+    if not answer and gold["entry"]["answer"] != "":
         return NO_ANSWER
     return None if len(answer) <= MAX_SOLUTION and _harmless(answer, EVALUATED.get(gold["dataset"])) else UNPARSED
 
@@ -1952,19 +1989,36 @@ def _harmless(answer: str, form: re.Pattern[str] | None) -> bool:
 
 def deliberate_logic(answer: str, reference: dict[str, Any]) -> list:
     """The score that the data set's own scorer gives: correct at 1, wrong at 0, partial between."""
+    try:
+        reward = _score(answer, reference)
+    except Exception:
+        # Some scorers raise on what they cannot read.
+        return list(UNPARSED)
+    return [reward, "correct" if reward == 1 else "partial" if reward else "wrong"]
+
+
+def doubt_logic(reference: dict[str, Any]) -> str:
+    """Why the entry's own answer would not be rewarded, or nothing. In a worker."""
+    answer = reference["entry"]["answer"]
+    if answer is None:
+        return ""
+    if settle_logic(answer.strip(), reference) is not None:
+        return "is of a form that is not scored"
+    try:
+        reward = _score(answer.strip(), reference)
+    except Exception as error:
+        return f"makes the scorer fail, as where metadata is missing ({type(error).__name__}: {error})"
+    return "" if reward == 1 else f"is scored {reward}"
+
+
+def _score(answer: str, reference: dict[str, Any]) -> float:
     import reasoning_gym
 
     score, entry = reasoning_gym.get_score_answer_fn(reference["dataset"]), reference["entry"]
     if reference["dataset"] in ("arc_agi", "rearc"):
         # These two compare with grids made of tuples, which JSON made lists.
         entry = entry | {"metadata": {key: _as_tuples(value) for key, value in entry["metadata"].items()}}
-    try:
-        reward = float(score(answer=answer, entry=entry))
-    except Exception:
-        # Some scorers raise on what they cannot read.
-        return list(UNPARSED)
-    reward = min(max(reward, 0.0), 1.0)
-    return [reward, "correct" if reward == 1 else "partial" if reward else "wrong"]
+    return min(max(float(score(answer=answer, entry=entry)), 0.0), 1.0)
 
 
 def _as_tuples(value: Any) -> Any:
@@ -2059,8 +2113,9 @@ def verify_batch(
     Two items are the same if their kind and answer are equal and their reference is the same object, so hand in
     one reference per problem, as `load_problems` gives it. What can be settled here is; the rest goes to worker
     processes (sandbox.py), which are started when first needed and kept: `workers` of them (None: one per core), each
-    taking at most `timeout_s` seconds for one answer, all tests of a program together. `all_or_nothing`: code is
-    rewarded only if it passes every test. `allow_weak_sandbox`: run model code even where sandbox.py's walls are low.
+    taking at most `timeout_s` seconds for one answer, all tests of a program together. `all_or_nothing`: what is right
+    in part (tests passed, instructions followed, a score below 1) is wrong. `allow_weak_sandbox`: run model code even
+    where sandbox.py's walls are low.
     Raises ValueError as `verify` does, with the position of the item; WeakSandbox where code may not be run.
     """
     if workers is not None and (not isinstance(workers, int) or workers < 1):
@@ -2090,7 +2145,8 @@ def verify_batch(
     if open_:
         with _pool_lock:
             judged |= _converse_all(open_, _the_pool(workers, allow_weak_sandbox), timeout_s)
-    return [judged[key] for key in keys]
+    verdicts = [judged[key] for key in keys]
+    return [WRONG if all_or_nothing and verdict.reason == "partial" else verdict for verdict in verdicts]
 
 
 Conversation = Generator[Call | Program, Outcome, Verdict]
@@ -2164,16 +2220,19 @@ def load_problems(path: str | Path) -> list[Problem]:
     path = Path(path)
     if not path.is_file():
         raise FileNotFoundError(f"no problems at {path}: it must be a file of JSON lines, one problem a line")
-    problems = []
+    problems, numbers = [], []
     # Split as bytes: text lines would also end at U+2028, which JSON allows inside a string.
     for number, line in enumerate(path.read_bytes().split(b"\n"), start=1):
         if line.strip():
             try:
                 problems.append(_read_problem(line))
+                numbers.append(number)
             except ValueError as error:
                 raise ValueError(f"{path}, line {number}: {error}") from None
     if not problems:
         raise ValueError(f"{path} holds no problem: write one JSON object a line")
+    for position, doubt in sorted(_doubts(problems).items()):
+        raise ValueError(f"{path}, line {numbers[position]}: {doubt}")
     return problems
 
 
@@ -2287,8 +2346,17 @@ def _load_gym(name: str, seed: int) -> list[Problem]:
     if name not in reasoning_gym.factory.DATASETS or not re.fullmatch(r"[1-9][0-9]*|", size):
         known = ", ".join(sorted(reasoning_gym.factory.DATASETS))
         raise ValueError(f"gym:{name} is no data set of Reasoning Gym, with an optional *NUMBER. There are {known}")
-    entries = reasoning_gym.create_dataset(name, size=int(size or 1000), seed=seed)
-    return [gym_problem(name, json.loads(json.dumps(entry, default=str))) for entry in entries]
+    try:
+        entries = list(reasoning_gym.create_dataset(name, size=int(size or 1000), seed=seed))
+    except Exception as error:
+        raise ValueError(f"gym:{name} makes no entries with its default settings: {error}") from None
+    problems = [gym_problem(name, json.loads(json.dumps(entry, default=str))) for entry in entries]
+    doubts = _doubts(problems)
+    for position, doubt in sorted(doubts.items()):
+        LOG.warning("left out: gym:%s, entry %d: %s", name, position, doubt)
+    if len(doubts) == len(problems):
+        raise ValueError(f"gym:{name}: the data set's scorer accepts no answer of its own: {doubts[0]}")
+    return [problem for position, problem in enumerate(problems) if position not in doubts]
 
 
 def gym_problem(dataset: str, entry: dict[str, Any]) -> Problem:
@@ -2296,9 +2364,14 @@ def gym_problem(dataset: str, entry: dict[str, Any]) -> Problem:
 
 
 MATH_SUFFIX = "Please reason step by step, and put your final answer within \\boxed{}."
+OPTION_SUFFIX = "Please reason step by step, and put the letter of the right option within \\boxed{}."
 ANSWER_SUFFIX = "Think it through step by step, and give your final answer between <answer> and </answer>."
 PROGRAM_SUFFIX = "Write a Python program that reads standard input and prints to standard output, in a ```python block."
 FUNCTION_SUFFIX = "Write it in Python, complete with its imports, in a ```python block."
+
+
+def _is_filled(value: Any) -> bool:
+    return value not in (None, []) and bool(str(value).strip())
 
 
 def _text(row: dict, *names: str) -> str:
@@ -2307,7 +2380,7 @@ def _text(row: dict, *names: str) -> str:
         value = row.get(name)
         if isinstance(value, list):
             value = ", ".join(map(str, value))
-        if value is not None and str(value).strip():
+        if _is_filled(value):
             return str(value)
     raise ValueError(f"no {' or '.join(names)} in a row with {', '.join(map(str, row))}")
 
@@ -2315,7 +2388,7 @@ def _text(row: dict, *names: str) -> str:
 def math_row(row: dict) -> Problem:
     """DeepScaleR, AIME, AMC, MATH, Minerva, OlympiadBench: `answer`, or the last box of the `solution`."""
     question = _text(row, "problem", "question")
-    if any(row.get(name) for name in ("answer", "final_answer")):
+    if any(_is_filled(row.get(name)) for name in ("answer", "final_answer")):
         gold = _text(row, "answer", "final_answer").strip()
         gold = gold[1:-1] if re.fullmatch(r"\$[^$]*\$", gold) else gold
     else:
@@ -2333,6 +2406,15 @@ def science_row(row: dict) -> Problem | None:
     if len(gold) > 100 or "\n" in gold:
         return None
     return Problem(f"{_text(row, 'problem')}\n{MATH_SUFFIX}", "science", gold)
+
+
+def gpqa_row(row: dict) -> Problem:
+    """GPQA: the right option among three wrong ones, in an order that depends on the question alone."""
+    question, right = _text(row, "Question").strip(), _text(row, "Correct Answer").strip()
+    options = [right, *(_text(row, f"Incorrect Answer {number}").strip() for number in (1, 2, 3))]
+    random.Random(question).shuffle(options)
+    listed = "\n".join(f"({letter}) {option}" for letter, option in zip("ABCD", options, strict=True))
+    return Problem(f"{question}\n\n{listed}\n{OPTION_SUFFIX}", "science", "ABCD"[options.index(right)])
 
 
 def ifeval_row(row: dict) -> Problem:
@@ -2360,17 +2442,27 @@ def tests_row(row: dict) -> Problem | None:
 
 
 def eurus_row(row: dict) -> Problem | None:
-    """Eurus-2-RL: `prompt` as messages, tests in `reward_model`. None for its mathematics."""
+    """Eurus-2-RL: `prompt` as messages, tests in `reward_model`. None for its mathematics.
+
+    A function's arguments stand one on a line, each as JSON, so that "[1, 2]" is one argument here.
+    """
     if row.get("ability") != "code":
         return None
     reference = json.loads(row["reward_model"]["ground_truth"])
     reference = {name: reference[name] for name in ("inputs", "outputs", "fn_name") if reference.get(name)}
+    if "fn_name" in reference:
+        reference["inputs"] = [
+            [json.loads(line) for line in given.split("\n")] if isinstance(given, str) else given
+            for given in reference["inputs"]
+        ]
     messages = [{"role": message["role"], "content": message["content"]} for message in row["prompt"]]
     return Problem(messages, "code", reference)
 
 
 def contests_row(row: dict) -> Problem | None:
-    """CodeContests: `description`, and the tests of three columns."""
+    """CodeContests: `description`, and the tests of three columns. None for a problem that reads from a file."""
+    if row.get("input_file"):
+        return None
     inputs, outputs = [], []
     for name in ("public_tests", "private_tests", "generated_tests"):
         inputs += (row.get(name) or {}).get("input") or []
@@ -2381,8 +2473,11 @@ def contests_row(row: dict) -> Problem | None:
 
 
 def codeforces_row(row: dict) -> Problem | None:
-    """open-r1/codeforces: the statement in parts, and `official_tests`. None where a checker or a file is asked for."""
-    if row.get("generated_checker") or row.get("input_mode", "stdio") != "stdio":
+    """open-r1/codeforces: the statement in parts, and `official_tests`. None where a checker, a dialogue or a file is
+    asked for, or where no known solution passes."""
+    if row.get("generated_checker") or row.get("interaction_format") or row.get("input_mode", "stdio") != "stdio":
+        return None
+    if row.get("executable") is False:
         return None
     tests = row.get("official_tests") or row.get("examples") or []
     if not tests:
@@ -2395,12 +2490,15 @@ def codeforces_row(row: dict) -> Problem | None:
 
 
 def humaneval_row(row: dict) -> Problem:
-    """HumanEval: the function's head in `prompt`, `check(candidate)` in `test`."""
-    reference = {"assert_test": row["test"], "entry_point": row["entry_point"]}
+    """HumanEval: the function's head in `prompt`, `check(candidate)` in `test`, which may use what the prompt defines
+    above that head."""
+    above = row["prompt"].partition(f"def {row['entry_point']}(")[0]
+    reference = {"assert_test": f"{above}\n{row['test']}", "entry_point": row["entry_point"]}
     return Problem(f"Complete this function. {FUNCTION_SUFFIX}\n\n{row['prompt']}", "code", reference)
 
 
-# name -> (data set on the hub, its configuration, its split, row -> problem, or None for a row that is none).
+# name -> (data set on the hub, its configuration, its split, row -> problem, or None for a row that is none). Where the
+# data set is a loading script, which the package datasets no longer runs: the files of the split in place of its name.
 # The first four are the paper's training sets, with `gym:` for Reasoning Gym; the rest are what it evaluates on.
 HUB: dict[str, tuple[str, str | None, str, Callable[[dict], Problem | None]]] = {
     "deepscaler": ("agentica-org/DeepScaleR-Preview-Dataset", None, "train", math_row),
@@ -2410,12 +2508,14 @@ HUB: dict[str, tuple[str, str | None, str, Callable[[dict], Problem | None]]] = 
     "aime24": ("HuggingFaceH4/aime_2024", None, "train", math_row),
     "aime25": ("math-ai/aime25", None, "test", math_row),
     "amc": ("math-ai/amc23", None, "test", math_row),
+    "amc_validation": ("AI-MO/aimo-validation-amc", None, "train", math_row),
     "math": ("DigitalLearningGmbH/MATH-lighteval", None, "test", math_row),
     "math_500": ("HuggingFaceH4/MATH-500", None, "test", math_row),
     "minerva": ("math-ai/minervamath", None, "test", math_row),
     "olympiadbench": ("math-ai/olympiadbench", None, "test", math_row),
-    "apps": ("codeparrot/apps", None, "test", tests_row),
-    "taco": ("BAAI/TACO", None, "test", tests_row),
+    "gpqa": ("Idavidrein/gpqa", "gpqa_diamond", "train", gpqa_row),
+    "apps": ("hf://datasets/codeparrot/apps/test.jsonl", None, "test", tests_row),
+    "taco": ("hf://datasets/BAAI/TACO/ALL/test-*.parquet", None, "test", tests_row),
     "code_contests": ("deepmind/code_contests", None, "test", contests_row),
     "codeforces": ("open-r1/codeforces", None, "test", codeforces_row),
     "humaneval": ("openai/openai_humaneval", None, "test", humaneval_row),
@@ -2434,10 +2534,20 @@ def _load_hub(name: str) -> list[Problem]:
         raise ValueError(f"hf:{name} needs the package datasets: pip install datasets") from None
     if copy and not Path(copy).exists():
         raise FileNotFoundError(f"no local copy of hf:{name} at {copy}")
-    if copy and (Path(copy) / "dataset_info.json").exists():
-        rows = datasets.load_from_disk(copy)
-    else:
-        rows = datasets.load_dataset(copy or path, None if copy else config, split="train" if copy else split)
+    try:
+        if copy and (Path(copy) / "dataset_info.json").exists():
+            rows = datasets.load_from_disk(copy)
+        elif copy:
+            rows = datasets.load_dataset(copy, split="train")
+        elif path.startswith("hf://"):
+            rows = datasets.load_dataset(
+                Path(path).suffix[1:].replace("jsonl", "json"), data_files={split: path}, split=split
+            )
+        else:
+            rows = datasets.load_dataset(path, config, split=split)
+    except Exception as error:
+        where = copy or f"{path}: hf:{name}=PATH reads a local copy, where there is no network or no right to it"
+        raise ValueError(f"hf:{name} could not be read from {where} ({type(error).__name__}: {error})") from None
     return map_rows(f"hf:{name}", rows, mapping)
 
 
@@ -2463,6 +2573,9 @@ def map_rows(where: str, rows: Iterable[dict], mapping: Callable[[dict], Problem
     return problems
 
 
+GOLD_TIMEOUT_S = 60.0
+
+
 def _check_problem(problem: Problem) -> None:
     """Prompt, kind, reference; and a gold answer must be right where it is one."""
     _check_prompt(problem.prompt)
@@ -2475,3 +2588,19 @@ def _check_problem(problem: Problem) -> None:
         if verdict != CORRECT:
             called = verdict.reason if verdict else "open"
             raise ValueError(f"a response that gives this gold answer would be {called}: {_shown(problem.reference)}")
+
+
+def _doubts(problems: list[Problem]) -> dict[int, str]:
+    """Position -> what is wrong with a logic problem's own answer: only the workers can score it."""
+    positions = [position for position, problem in enumerate(problems) if problem.kind == "logic"]
+    if not positions:
+        return {}
+    jobs = [Call("doubt_logic", [problems[position].reference], ("reasoning_gym",)) for position in positions]
+    doubts = {}
+    with _pool_lock:
+        for index, outcome in _the_pool(None, False).run(jobs, GOLD_TIMEOUT_S):
+            doubt = outcome.value if outcome.status == "ok" else f"ends in a {outcome.status}"
+            if doubt:
+                answer = problems[positions[index]].reference["entry"]["answer"]
+                doubts[positions[index]] = f"the entry's own answer {doubt}: {_shown(answer)}"
+    return doubts

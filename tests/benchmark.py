@@ -2,6 +2,8 @@
 
     python tests/benchmark.py sim       section 4.1: sim.py against one softmax, multinomial and AdamW per step and N
     python tests/benchmark.py loss      section 3.1: log-probs without [tokens, V] against log_softmax, time and memory
+    python tests/benchmark.py prefix    section 4.2: an optimizer step that computes a prompt once for its rollouts
+                                        against the plain one, time, tokens and memory
     python tests/benchmark.py rollout   section 4.2.4: the torch engine against model.generate, at N = 16 and 512
     python tests/benchmark.py verify    section 4.2: verify_batch against math-verify called on one answer after the
                                         other, tests of programs, and memory over batches
@@ -25,6 +27,7 @@ import time
 from collections import Counter
 from pathlib import Path
 
+import accelerate
 import torch
 import transformers
 
@@ -34,7 +37,8 @@ sys.path.insert(0, str(ROOT))
 import sim as simulator
 import verify as verifiers
 from loss import informative, token_logprobs
-from rollout import TorchEngine, VLLMEngine, have_vllm
+from rollout import Group, TorchEngine, VLLMEngine, have_vllm
+from train import Batch, Config, Policy, update
 
 
 def machine() -> str:
@@ -145,6 +149,80 @@ def loss(args: argparse.Namespace) -> None:
     print(f"  time    {ours['seconds'] / plain['seconds']:.2f} x the plain way's (bests)")
     print(f"  memory  1/{plain['peak'] / ours['peak']:.1f} of the plain way's above the inputs (bests)")
     print(f"  gradients differ by {errors[0]:.1e} (hidden) and {errors[1]:.1e} (head), relative norms")
+
+
+# -------------------------------------------------------------------------------------------- prefix
+
+
+def prefix_step(args: argparse.Namespace) -> None:
+    """Scoring and an optimizer step one way, in a process of its own: prints seconds, tokens and peak bytes."""
+    torch.manual_seed(0)
+    torch.set_num_threads(args.threads or len(os.sched_getaffinity(0)))
+    model = transformers.AutoModelForCausalLM.from_config(
+        transformers.Qwen2Config(
+            vocab_size=args.vocabulary, hidden_size=args.hidden, intermediate_size=3 * args.hidden,
+            num_hidden_layers=args.layers, num_attention_heads=args.hidden // 64,
+            num_key_value_heads=max(1, args.hidden // 128), tie_word_embeddings=True,
+        ),
+        dtype=torch.float32,
+    )  # fmt: skip
+    policy, counts = Policy(model), [0]
+    if args.way == "shared":
+        policy.share("on")
+    model.get_input_embeddings().register_forward_pre_hook(lambda _, x: counts.append(counts.pop() + x[0].numel()))
+    prompt = torch.randint(args.vocabulary, (args.prompt_tokens,)).tolist()
+    responses = torch.randint(args.vocabulary, (args.rollouts, args.tokens)).tolist()
+    group = Group(prompt, responses, [[0.0] * args.tokens] * args.rollouts, ["stop"] * args.rollouts)
+    batch = Batch.of([group], torch.randn(args.rollouts), "cpu")
+    batch.share = args.way == "shared"
+    accelerator = accelerate.Accelerator(cpu=True)
+    optimizer = accelerator.prepare(torch.optim.AdamW(policy.parameters(), lr=1e-5))
+    config = Config(temperature=1.0, updates_per_step=1, clip_low=0.2, clip_high=0.27, tis_cap=2.0, kl_coef=0.0)
+    few = torch.arange(2)  # the first pass through anything is slow
+    policy(*batch.inputs(few, 1.0))[0].sum().backward()
+    policy.zero_grad()
+    before, counts[0] = resident(), 0
+    scored = seconds(lambda: setattr(batch, "old_logp", batch.score(policy, 1.0, config.max_tokens_per_micro_batch)[0]))
+    counts[0] = 0
+    updated = seconds(lambda: update(policy, optimizer, batch, config, accelerator, seed=0))
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 - before
+    torch.save(batch.old_logp, args.file)
+    print(json.dumps({"score": scored, "seconds": updated, "tokens": counts[0], "peak": peak}))
+
+
+def prefix(args: argparse.Namespace) -> None:
+    """Both ways in turns, each in a fresh process, so that a peak is its own."""
+    if args.way:
+        return prefix_step(args)
+    print(machine())
+    names = ("rollouts", "prompt_tokens", "tokens", "hidden", "layers", "vocabulary")
+    print(
+        f"one prompt of {args.prompt_tokens} tokens, N = {args.rollouts} responses of {args.tokens}; a random Qwen2 of "
+        f"{args.layers} layers, hidden {args.hidden}, V = {args.vocabulary:,}, float32:"
+    )
+    results = {"plain": [], "shared": []}
+    with tempfile.TemporaryDirectory() as folder:
+        for _ in range(args.turns):
+            for way, done in results.items():
+                command = [sys.executable, __file__, "prefix", "--way", way, "--file", f"{folder}/{way}.pt"]
+                command += [f"--{name}={getattr(args, name)}" for name in names]
+                command += [f"--threads={args.threads}"] if args.threads else []
+                done.append(json.loads(subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout))
+                x = done[-1]
+                print(
+                    f"  {way:6} {x['seconds']:6.1f} s a step, {x['score']:5.1f} s scoring, {x['tokens']:9,} tokens, "
+                    f"{x['peak'] / 2**30:5.2f} GiB",
+                    flush=True,
+                )
+        logp, theirs = (torch.load(f"{folder}/{way}.pt") for way in results)
+    plain, shared = ({k: min(x[k] for x in done) for k in done[0]} for done in results.values())
+    ratios = [a["seconds"] / b["seconds"] for a, b in zip(*results.values(), strict=True)]
+    print(f"  tokens  {plain['tokens'] / shared['tokens']:.2f} times as many the plain way")
+    best, score = (plain[k] / shared[k] for k in ("seconds", "score"))
+    print(f"  step    {best:.2f}x as fast, bests; {statistics.median(ratios):.2f}x, median of the turns")
+    print(f"  scoring {score:.2f}x as fast, bests")
+    print(f"  memory  {shared['peak'] / plain['peak']:.2f} of the plain way's above the weights")
+    print(f"  log-probs differ by {(logp - theirs).abs().max():.1e} at most")
 
 
 # ------------------------------------------------------------------------------------------- rollout
@@ -355,7 +433,7 @@ def engines(args: argparse.Namespace) -> None:
         made["vllm"].close()
 
 
-BENCHMARKS = {"sim": sim, "loss": loss, "rollout": rollout, "verify": verify, "engines": engines}
+BENCHMARKS = {"sim": sim, "loss": loss, "prefix": prefix, "rollout": rollout, "verify": verify, "engines": engines}
 
 
 def main() -> None:
@@ -374,6 +452,17 @@ def main() -> None:
     loss_flags.add_argument("--turns", type=int, default=3, help="turns (default: 3)")
     loss_flags.add_argument("--way", choices=["ours", "plain"], help=argparse.SUPPRESS)
     loss_flags.add_argument("--file", help=argparse.SUPPRESS)
+    prefix_flags = names.choices["prefix"]
+    prefix_flags.add_argument("--rollouts", type=int, default=512, help="N (default: 512)")
+    prefix_flags.add_argument("--prompt_tokens", type=int, default=256, help="of the prompt (default: 256)")
+    prefix_flags.add_argument("--tokens", type=int, default=64, help="of a response (default: 64)")
+    prefix_flags.add_argument("--hidden", type=int, default=256, help="H, a multiple of 64 (default: 256)")
+    prefix_flags.add_argument("--layers", type=int, default=4, help="of the model (default: 4)")
+    prefix_flags.add_argument("--vocabulary", type=int, default=4096, help="V (default: 4096)")
+    prefix_flags.add_argument("--threads", type=int, help="torch threads (default: all cores)")
+    prefix_flags.add_argument("--turns", type=int, default=3, help="turns (default: 3)")
+    prefix_flags.add_argument("--way", choices=["plain", "shared"], help=argparse.SUPPRESS)
+    prefix_flags.add_argument("--file", help=argparse.SUPPRESS)
     rollout_flags = names.choices["rollout"]
     rollout_flags.add_argument("--model", default=str(ROOT / "tiny/policy"), help="model folder (default: tiny/policy)")
     rollout_flags.add_argument("--lengths", type=int, nargs="+", default=[9, 128], help="of prompts (default: 9 128)")

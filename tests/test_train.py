@@ -224,6 +224,9 @@ mine = range(sum(first[:rank]), sum(first[: rank + 1]))
 batch = train.Batch.of([state["groups"][i] for i in mine], state["advantages"][list(mine)], accelerator.device)
 batch.old_logp, batch.ref_logp = batch.engine_logp + 0.05, batch.engine_logp - 0.1
 policy = train.Policy(train.AutoModelForCausalLM.from_pretrained(state["model"], dtype=torch.float64))
+if state.get("share"):
+    policy.share("on")
+    batch.share = True
 policy, optimizer = accelerator.prepare(policy, torch.optim.SGD(policy.parameters(), lr=1.0))
 metrics = train.update(policy, optimizer, batch, state["config"], accelerator, Progress())
 if rank == 0:
@@ -565,6 +568,7 @@ def test_a_typing_error_in_a_models_recipe_is_named(tmp_path):
         ({"model": "."}, "has no config.json"),
         ({"output_dir": __file__}, "cannot be written to"),
         ({"save_every": 0}, "--save_every"),
+        ({"share_prefix": "maybe"}, "--share_prefix maybe: choose auto, on or off"),
         ({"engine": "sglang"}, "--engine sglang"),
         (
             {"tensor_parallel_size": 2},

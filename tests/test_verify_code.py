@@ -1,6 +1,19 @@
 """verify.py, kind "code": which text is the program, what passes, what a reference may be, what hostile answers get.
 
 The walls themselves are in test_sandbox.py.
+
+Where code differs from the judges of LiveCodeBench, APPS (and verl's prime_code, which is APPS' taken on) on purpose:
+
+    expected       printed or returned   here     there          because
+    3              3.0, 03               wrong    right          a tolerance only where a float is expected
+    0.3333333333   0.333333333           right    right (APPS)   and there to 1e-6. LiveCodeBench takes equal decimals
+    a b            a  b                  right    right (APPS)   only words and their lines count, not what is between
+    1 / 2          1 / empty line / 2    right    right (APPS)   the same
+    1 2            2 1                   wrong    right (APPS)   APPS in the end compares sets of words
+    [[1, 2], [3]]  [1, 2]                wrong    right (APPS)   there the first of any list; here of a list of one
+    text "[1, 2]"  of one argument       two      one            a text is the list of arguments, as documented; of
+                                                                 Eurus, with one on a line, the mapping takes it apart
+    the last of several blocks is the answer, as there; without a fence all of it, as in verl
 """
 
 import json
@@ -114,6 +127,8 @@ def test_time_limits():
         ("```python\nx\n```", "x\n"),
         ("```py\nx\n```", "x\n"),
         ("```Python3 \nx\n```", "x\n"),
+        ('```python title="a.py"\nx\n```', "x\n"),
+        ("```pythonic\nx\n```", None),
         ("```python\r\nx\r\n```", "x\r\n"),
         ("```python\nx\n```\nthen\n```python\ny\n```", "y\n"),
         ("```python\nx\n```\n```\noutput\n```", "x\n"),
@@ -129,7 +144,11 @@ def test_time_limits():
         ("```python\nx\n```</think>nothing", None),
         ("```python\nwas cut", None),
         ("```\nwas cut", None),
-        ("print(1)", None),
+        ("print(1)", "print(1)"),
+        ("<think>import x</think>\nn = 1\ndef f(x):\n    return x", "\nn = 1\ndef f(x):\n    return x"),
+        ("<think>import x</think>\nI would import x", None),
+        ("We import it and print(1).", None),
+        ("print(1)\n```", None),
         ("", None),
         ("```", None),
         ("``````", None),
@@ -156,6 +175,10 @@ def test_find_code(response, found):
         " " * 10_000_000 + "```\n",
         "```python\n" + "\n" * 10_000_000 + "```",
         "</think>" * 1_000_000 + "```",
+        "```python " * 1_000_000 + "\n",
+        "import\n" * 1_500_000,
+        "def " + "x" * 10_000_000,
+        "from " + "x." * 5_000_000,
     ],
 )
 def test_find_code_in_linear_time(response):
@@ -401,6 +424,13 @@ def checked(source, check, entry_point="f", **options):
             1.0,
         ),
         ("assert len([f(i) for i in range(5)]) == 5", "def f(x): return x", 1.0),
+        ("for i in range(50):\n    r = f(i)\n    assert r == i * i", "def f(x): return x * x", 1.0),
+        ("for i in range(50):\n    r = f(i)\n    assert r == i", "def f(x): return x if x < 49 else 0", 0.0),
+        (
+            "def test_all():\n" + "".join(f"    r = f({i})\n    assert r + 1 > {i}\n" for i in range(20)),
+            "def f(x): return x",
+            1.0,
+        ),
         (
             "n = 27\nsteps = 0\nwhile steps < 5:\n    n = f(n)\n    steps += 1\nassert n == 32",
             "def f(x): return x + 1",
