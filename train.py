@@ -862,14 +862,18 @@ class Batch:
         return float(whole.sum() / (prompts + self.response_lengths).sum().clamp(min=1))
 
     @torch.no_grad()
-    def score(self, policy, temperature: float, budget: int, accelerator: Accelerator) -> tuple[Tensor, float]:
-        """Log-probs (S, R) of every response token under `policy`, and the sum of its entropies."""
+    def score(self, policy, temperature: float, budget: int, accelerator=None) -> tuple[Tensor, float]:
+        """Log-probs (S, R) of every response token under `policy`, and the sum of its entropies.
+
+        accelerator: whose precision and whose other processes count; None: float32, this process alone.
+        """
         logp, entropy = torch.zeros_like(self.engine_logp), 0.0
         parts = self.micro_batches(torch.arange(len(self), device=self.tokens.device), budget)
-        for _ in range(rounds_of(len(parts), accelerator) - len(parts)):
+        rounds = rounds_of(len(parts), accelerator) if accelerator else len(parts)
+        for _ in range(rounds - len(parts)):
             idle(policy, self.tokens.device)
         for rows in parts:
-            with accelerator.autocast():
+            with accelerator.autocast() if accelerator else nullcontext():
                 flat, h = policy(*self.inputs(rows, temperature))
             part = torch.zeros(len(rows), logp.shape[1], device=logp.device)
             part[self.inside(rows)] = flat.float()
@@ -1557,10 +1561,10 @@ class Run:
     def newest_whole(self) -> Path:
         """The newest checkpoint whose every file is what was written. Raises ValueError where there is none."""
         told = []
-        for checkpoint in reversed(self.checkpoints()):
-            if not (damage := damaged(checkpoint)):
-                return checkpoint
-            told.append(f"{checkpoint} is damaged ({damage})")
+        for folder in reversed(self.checkpoints()):
+            if not (damage := damaged(folder)):
+                return folder
+            told.append(f"{folder} is damaged ({damage})")
             self.accelerator.print(told[-1] + ": going back to the one before it")
         raise ValueError(f"--resume: {'; '.join(told)}; no checkpoint is whole, --overwrite starts the run over")
 

@@ -38,7 +38,7 @@ import sim as simulator
 import verify as verifiers
 from loss import informative, token_logprobs
 from rollout import Group, TorchEngine, VLLMEngine, have_vllm
-from train import Batch, Config, Policy, update
+from train import Batch, Config, Policy, Progress, update
 
 
 def machine() -> str:
@@ -184,7 +184,7 @@ def prefix_step(args: argparse.Namespace) -> None:
     before, counts[0] = resident(), 0
     scored = seconds(lambda: setattr(batch, "old_logp", batch.score(policy, 1.0, config.max_tokens_per_micro_batch)[0]))
     counts[0] = 0
-    updated = seconds(lambda: update(policy, optimizer, batch, config, accelerator, seed=0))
+    updated = seconds(lambda: update(policy, optimizer, batch, config, accelerator, Progress()))
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 - before
     torch.save(batch.old_logp, args.file)
     print(json.dumps({"score": scored, "seconds": updated, "tokens": counts[0], "peak": peak}))

@@ -5,8 +5,6 @@ CPU is one: everything after that is Accelerate's and torch's own code.
 """
 
 import json
-from contextlib import nullcontext
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -184,9 +182,7 @@ def test_bfloat16_computes_and_float32_remembers(bf16):
     c = Config(temperature=3.0, clip_low=0.2, clip_high=0.27, kl_coef=0.0, tis_cap=2.0, updates_per_step=1)
     policy = Policy(loaded()[0])
     policy, optimizer = bf16.prepare(policy, torch.optim.AdamW(policy.parameters(), lr=1e-4))
-    exact, _ = batch.score(
-        Policy(loaded()[0]), 3.0, 10**6, SimpleNamespace(autocast=nullcontext, distributed_type=None)
-    )
+    exact, _ = batch.score(Policy(loaded()[0]), 3.0, 10**6)
     seen = []
     hook = policy.model.base_model.layers[0].mlp.up_proj.register_forward_hook(lambda m, x, y: seen.append(y.dtype))
     batch.old_logp, _ = batch.score(policy, 3.0, 10**6, bf16)

@@ -228,7 +228,7 @@ if state.get("share"):
     policy.share("on")
     batch.share = True
 policy, optimizer = accelerator.prepare(policy, torch.optim.SGD(policy.parameters(), lr=1.0))
-metrics = train.update(policy, optimizer, batch, state["config"], accelerator, Progress())
+metrics = train.update(policy, optimizer, batch, state["config"], accelerator, train.Progress())
 if rank == 0:
     torch.save((metrics, [p.detach() for p in policy.parameters()]), sys.argv[2])
 accelerator.wait_for_everyone()

@@ -267,7 +267,7 @@ def test_an_update_is_the_same_with_and_without():
                    max_tokens_per_micro_batch=200)  # fmt: skip
         accelerator = Accelerator(cpu=True)
         optimizer = accelerator.prepare(torch.optim.SGD(policy.parameters(), lr=0.1))
-        return train.update(policy, optimizer, batch, c, accelerator, seed=0), list(policy.parameters())
+        return train.update(policy, optimizer, batch, c, accelerator, train.Progress()), list(policy.parameters())
 
     (plain, weights), (shared, theirs) = step(False), step(True)
     assert shared == {k: pytest.approx(v, rel=1e-3, abs=1e-5) for k, v in plain.items()}
