@@ -200,6 +200,9 @@ def token_metrics(
 # -------------------------------------------------------------------- log-probs without holding [T, V]
 
 
+MAX_LOGITS = 2**26  # that exist at once
+
+
 def response_positions(prompt_lengths: Tensor, response_lengths: Tensor, width: int) -> Tensor:
     """Where the hidden states stand that predict response tokens, bool (S, width).
 
@@ -217,7 +220,7 @@ def token_logprobs(
     targets: Tensor,
     temperature: float = 1.0,
     bias: Tensor | None = None,
-    max_logits: int = 2**26,
+    max_logits: int = MAX_LOGITS,
 ) -> tuple[Tensor, Tensor]:
     """log π(target) = z_target - logsumexp(z) and the entropy -Σ_v π_v log π_v, with z = (h Wᵀ + b) / τ.
 

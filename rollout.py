@@ -538,8 +538,17 @@ class TorchEngine:
             g.logprobs += [x[: length[r]] for r, x in zip(mine, their_logprobs, strict=True)]
             g.finish_reasons += ["stop" if stopped[r] else "length" for r in mine]
 
+    def wave_bytes(self, prompts: int, n: int, prompt_tokens: int, max_new_tokens: int) -> int:
+        """What decoding these at once holds beside the weights, at most."""
+        rows = min(prompts * n, self._rows(n, prompt_tokens, max_new_tokens))
+        return int(rows * self._row_bytes(n, prompt_tokens, max_new_tokens))
+
     def _rows(self, n: int, prompt_tokens: int, max_new_tokens: int) -> int:
         """How many rows decode at once within `memory_gib`, their share of the prompts included."""
+        rows = int(self.memory_gib * 2**30 // self._row_bytes(n, prompt_tokens, max_new_tokens))
+        return max(1, min(rows, WAVE_ROWS) if self.model.device.type == "cpu" else rows)
+
+    def _row_bytes(self, n: int, prompt_tokens: int, max_new_tokens: int) -> float:
         c = self.model.config.get_text_config()
         heads = c.num_attention_heads
         width = getattr(c, "head_dim", None) or c.hidden_size // heads
@@ -548,9 +557,7 @@ class TorchEngine:
         prompt = prompt_tokens * (token + 12 * c.hidden_size * item)  # its cache, and one layer's activations
         copied = prompt_tokens * token if self.decoder is CopyDecoder else 0
         scores = 3 * heads * (prompt_tokens + max_new_tokens) * 4
-        row = prompt / n + copied + max_new_tokens * (token + 12) + scores + 4 * c.vocab_size * 4
-        rows = int(self.memory_gib * 2**30 // row)
-        return max(1, min(rows, WAVE_ROWS) if self.model.device.type == "cpu" else rows)
+        return prompt / n + copied + max_new_tokens * (token + 12) + scores + 4 * c.vocab_size * 4
 
     # --- which way to decode
 

@@ -39,6 +39,7 @@ import json
 import math
 import os
 import random
+import resource
 import shutil
 import signal
 import statistics
@@ -311,7 +312,8 @@ def train(config: Config, accelerator: Accelerator, setup: Setup) -> None:
             scores = {f"eval/{name}": x for name, x in scores.items()}
             metrics |= scores
             clock.lap("evaluate")
-        run.log(metrics, {"step": step, "seconds": progress.seconds, "samples_per_second": rate} | clock.laps)
+        timing = {"seconds": progress.seconds, "samples_per_second": rate, "peak_gib": peak_gib(device)}
+        run.log(metrics, {"step": step} | timing | clock.laps)
         for sentence in troubles(metrics, progress, config) if rank == 0 else []:
             bar.write(f"step {step}: {sentence}")
         lost = {name: counts[f"reason/{name}"] for name in ("timeout", "crashed") if counts[f"reason/{name}"]}
@@ -997,6 +999,8 @@ def set_up(config: Config, accelerator: Accelerator, given: set[str] | None = No
     policy = Policy(model)
     policy.check_head()
     training = policy.share(config.share_prefix)
+    memory = memory_estimate(config, policy, engine, max(map(len, prompts)), accelerator)
+    memory.check()
     reference = copy.deepcopy(policy).requires_grad_(False) if config.kl_coef else None
     if reference and sharded:
         reference = fsdp2_prepare_model(accelerator, reference)
@@ -1004,7 +1008,7 @@ def set_up(config: Config, accelerator: Accelerator, given: set[str] | None = No
     policy, optimizer = accelerator.prepare(policy, optimizer)
     cursor, progress = Cursor(len(problems), config.seed), Progress()
     accelerator.register_for_checkpointing(cursor, progress, *([Whole(reference)] if reference else []))
-    accelerator.print(introduction(config, sources, setup, accelerator, training))
+    accelerator.print(introduction(config, sources, setup, accelerator, training, memory))
     run.check_disk(model, reference is not None)
     checking = engine, accelerator.unwrap_model(policy), tokenizer, prompts, config, accelerator
     agreed = None if config.resume else check_engine(*checking)  # before there is a folder
@@ -1269,40 +1273,132 @@ def load(tokenizer, specs: list[str], max_response_tokens: int, positions: int |
     return problems, encoded
 
 
-def memory_estimate(config: Config, model, prompt_tokens: int, processes: int) -> dict[str, float]:
-    """GiB per process, by part. The micro-batch's share counts what each layer keeps for its backward pass."""
-    rollouts = config.rollouts_per_prompt * config.prompts_per_step / processes
-    text = model.config.get_text_config()
-    parameters = sum(p.numel() for p in model.parameters())
-    item = model.dtype.itemsize
-    decoding = config.engine_memory_gib * 2**30
-    if config.engine == "vllm":  # on a GPU its share of the memory; on a CPU a second set of weights
-        if model.device.type == "cuda":
-            gpu = torch.cuda.get_device_properties(model.device)
-            decoding = config.gpu_memory_utilization * gpu.total_memory
-        else:
-            decoding += parameters * item
-    per_layer = 10 * text.hidden_size + 4 * (getattr(text, "intermediate_size", None) or 4 * text.hidden_size)
-    layers = 1 if config.gradient_checkpointing else text.num_hidden_layers
-    parts = {
-        "weights": parameters * item,
-        "gradients": parameters * item,
-        "optimizer (2 moments)": 2 * parameters * item,
-        "reference": parameters * item * (config.kl_coef > 0),
-        "micro-batch": config.max_tokens_per_micro_batch * layers * per_layer * item,
-        "logits": 2 * 4 * min(2**26, config.max_tokens_per_micro_batch * text.vocab_size),
-        "rollouts": rollouts * (8 * prompt_tokens + 20 * config.max_response_tokens),
-        "decoding (at most)": decoding,
-    }
-    return {name: size / 2**30 for name, size in parts.items()}
+class Memory(NamedTuple):
+    """GiB of one process, by part; what it may hold at most beside them in each stage; what its machine has left."""
+
+    always: dict[str, float]
+    rolling_out: dict[str, float]
+    updating: dict[str, float]
+    left: float  # for what is not there yet, and for this process alone
+
+    @property
+    def peak(self) -> float:
+        return sum(self.always.values()) + max(sum(self.rolling_out.values()), sum(self.updating.values()))
+
+    def check(self) -> None:
+        """Raises ValueError, with the setting to change, if the run will not fit."""
+        if self.peak - self.always["so far"] <= self.left:
+            return
+        stage = max(self.rolling_out, self.updating, key=lambda stage: sum(stage.values()))
+        largest = max(self.always | stage, key=(self.always | stage).get)
+        raise ValueError(
+            f"out of memory to come: the run needs about {self.peak - self.always['so far']:.2f} GiB a process beside "
+            f"what it has, and {self.left:.2f} are free. The largest part is the {largest} "
+            f"({(self.always | stage)[largest]:.2f} GiB): {FIXES[largest]}"
+        )
+
+    def __str__(self) -> str:
+        def listed(parts: dict[str, float]) -> str:
+            return ", ".join(f"{name} {size:.2f}" for name, size in parts.items())
+
+        return (
+            f"about {self.peak:.2f} GiB a process at the most: {listed(self.always)}; "
+            f"rolling out {listed(self.rolling_out)}; updating {listed(self.updating)}"
+        )
 
 
-def introduction(config: Config, sources: dict[str, str], setup: Setup, accelerator: Accelerator, training: str) -> str:
+FIXES = {
+    "optimizer": "start more processes under FSDP2, which divides it",
+    "reference": "--kl_coef 0 does without, FSDP2 divides it over processes",
+    "gradients": "start more processes under FSDP2, which divides them",
+    "activations": "lower --max_tokens_per_micro_batch, or set --gradient_checkpointing",
+    "logits": "lower --max_tokens_per_micro_batch",
+    "rollouts": "lower --prompts_per_step or --max_response_tokens, or start more processes",
+    "decoding": "lower --engine_memory_gib",
+}
+
+
+def memory_estimate(config: Config, policy: Policy, engine: Engine, prompt_tokens: int, accelerator) -> Memory:
+    """What a run will hold at its peak. Made before anything but model and engine is there."""
+    processes, device = accelerator.num_processes, accelerator.device
+    sharded = processes if accelerator.distributed_type == DistributedType.FSDP else 1
+    length, budget = config.max_response_tokens, config.max_tokens_per_micro_batch
+    groups = config.prompts_per_step / processes
+    rollouts = groups * config.rollouts_per_prompt
+    tokens = min(budget, rollouts / config.updates_per_step * (prompt_tokens + length))
+    weights = 4 * sum(p.numel() for p in policy.parameters())
+    settings = policy.model.config.get_text_config()
+    layers, kept = settings.num_hidden_layers, activation_bytes(policy, accelerator)
+    if config.gradient_checkpointing:  # the input of every layer, and the inside of one
+        kept = kept / layers + 4 * layers * settings.hidden_size
+    vocabulary = settings.vocab_size
+    logits = min(L.MAX_LOGITS, tokens * vocabulary)
+    if isinstance(engine, TorchEngine):
+        decoding = engine.wave_bytes(math.ceil(groups), config.rollouts_per_prompt, prompt_tokens, length)
+    else:
+        decoding = torch.cuda.mem_get_info(device)[1] * config.gpu_memory_utilization if device.type == "cuda" else 0
+    so_far, left = memory_now(device)
+    here = int(os.environ.get("LOCAL_WORLD_SIZE", processes)) if device.type == "cpu" else 1
+    gib = 2**30
+    return Memory(
+        {"so far": so_far / gib, "optimizer": 2 * weights / sharded / gib,
+         "reference": (config.kl_coef > 0) * weights / sharded / gib,
+         "rollouts": rollouts * (16 * prompt_tokens + 100 * length + 500) / gib},
+        {"decoding": decoding / gib},
+        {"gradients": weights / sharded / gib, "activations": tokens * kept * (1 + 1 / layers) / gib,
+         "logits": 8 * logits / gib},
+        left / here / gib,
+    )  # fmt: skip
+
+
+def activation_bytes(policy: Policy, accelerator: Accelerator) -> float:
+    """Bytes that a forward pass keeps for the backward pass, a token: counted on two short ones of this very model."""
+    counted, device = [], next(policy.parameters()).device
+    for width in (64, 128):
+        kept = {}
+
+        def keep(x: Tensor, kept=kept) -> Tensor:
+            kept[x.untyped_storage().data_ptr()] = x.untyped_storage()
+            return x
+
+        lengths = torch.tensor([2], device=device), torch.tensor([width - 2], device=device)
+        with accelerator.autocast(), torch.autograd.graph.saved_tensors_hooks(keep, lambda x: x):
+            out = policy(torch.ones(1, width, dtype=torch.long, device=device), *lengths, 1.0)
+        counted.append(sum(storage.nbytes() for storage in kept.values()))
+        del out
+    return (counted[1] - counted[0]) / 64
+
+
+def memory_now(device: torch.device) -> tuple[int, int]:
+    """Bytes that this process holds and that its device, or a CPU's machine, has left. Unknown: (0, a huge number)."""
+    if device.type == "cuda":
+        return torch.cuda.memory_allocated(device), torch.cuda.mem_get_info(device)[0]
+    try:
+        lines = (x for path in ("/proc/self/status", "/proc/meminfo") for x in Path(path).read_text().splitlines())
+        facts = dict(line.split(":", 1) for line in lines)
+        held, left = (int(facts[name].split()[0]) * 1024 for name in ("VmRSS", "MemAvailable"))
+        group = Path("/sys/fs/cgroup")
+        if (group / "memory.max").exists() and (limit := (group / "memory.max").read_text().strip()) != "max":
+            left = min(left, int(limit) - int((group / "memory.current").read_text()))
+        return held, left
+    except (OSError, KeyError, ValueError):
+        return 0, 2**60
+
+
+def peak_gib(device: torch.device) -> float:
+    """The most memory that this process held so far."""
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device) / 2**30
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024) / 2**30
+
+
+def introduction(
+    config: Config, sources: dict[str, str], setup: Setup, accelerator: Accelerator, training: str, memory: Memory
+) -> str:
     """What the run will do, before it does it. training: how log-probs are computed, from `Policy.share`."""
     model, engine, world = setup.engine.model, setup.engine, accelerator.num_processes
     n, b, u = config.rollouts_per_prompt, config.prompts_per_step, config.updates_per_step
     parameters = sum(p.numel() for p in model.parameters())
-    memory = memory_estimate(config, model, max(map(len, setup.prompts)), world)
     budgets = {"steps": config.max_steps, "samples": config.max_samples, "hours": config.max_hours}
     lines = [
         f"BroRL, recipe {config.recipe}: {short(config.model)}, {parameters / 1e6:,.2f}M parameters, "
@@ -1313,8 +1409,7 @@ def introduction(config: Config, sources: dict[str, str], setup: Setup, accelera
         f"  budget      {', '.join(f'{limit:,} {name}' for name, limit in budgets.items() if limit)}",
         f"  decoding    {engine.decoding}",
         f"  training    {training}",
-        f"  memory      about {sum(memory.values()):.2f} GiB a process: "
-        + ", ".join(f"{name} {size:.2f}" for name, size in memory.items()),
+        f"  memory      {memory}",
         "  settings",
     ]
     for name in (x for x in brorl.RECIPES[config.recipe] if getattr(config, x) is not None):
