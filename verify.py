@@ -473,6 +473,12 @@ def _list(text: str, parts: list[str], mark: str = "") -> Form | None:
             forms += form.value
         else:
             forms.append(form)
+    names = [form.name for form in forms]
+    period = len(set(names))
+    if all(names) and 1 < period < len(names) and names == (names[:period] * len(names))[: len(names)]:
+        # x=1,y=2 or x=3,y=4 is two points, (1,2) and (3,4).
+        groups = [sorted(forms[at : at + period], key=lambda form: form.name) for at in range(0, len(forms), period)]
+        forms = [Form("tuple", f"({','.join(form.text for form in group)})", tuple(group), "()") for group in groups]
     return forms[0] if len(forms) == 1 and not mark else Form("list", _key(text), tuple(forms), mark)
 
 
@@ -821,9 +827,9 @@ def _same_lists(gold: Form, answer: Form, judge: Judge, science: bool) -> bool |
     golds, answers = ((form.value if form.kind in ("list", "tuple") else (form,)) for form in (gold, answer))
     if "expression" in (gold.kind, answer.kind) or "relation" in (gold.kind, answer.kind):
         return judge(gold, answer)
-    # 1000,99 and 1,22 are decimals where the other is a number: a list could not be right.
+    # 1000,99 and 1,22 are decimals where the other is a number: a list could not be right. 3,0 is no decimal.
     if "number" in (gold.kind, answer.kind) and re.fullmatch(
-        r"-?[0-9]+,[0-9]+", (gold.text, answer.text)[gold.kind == "number"]
+        r"-?[0-9]+,[0-9]*[1-9]", (gold.text, answer.text)[gold.kind == "number"]
     ):
         gold, answer = (
             _quantity(form.text.replace(",", ".")) if form.kind == "list" else form for form in (gold, answer)
@@ -881,7 +887,7 @@ def _comparable(gold: str, answer: str) -> bool:
 
 _HUGE = re.compile(
     r"[^ -~\u0370-\u03ff]|(?<![_^0-9])[0-9]+ [0-9]|[0-9]{5}\s*!|[)}\]!]\s*!|[0-9]{400}|(?<![A-Za-z])[eE][+-]?[0-9]{4}"
-    r"|\*\*|\^\s*[{(]?\s*[-+]?\s*[0-9]{5}|\\(?:gcd|lcm)[^A-Za-z]*[A-Za-z]"
+    r"|\*\*|\^\s*[{(]?\s*[-+]?\s*[0-9]{5}|\\(?:gcd|lcm)[^A-Za-z]*[A-Za-z]|\\binom[^A-Za-z]*[0-9]{5}"
 )
 _SMALL_FACTORIAL = re.compile(r"\([0-9]{0,2}[A-Za-z]?(?:[-+][0-9]{0,2}[A-Za-z]?)?\)!(?!\s*!)")  # (n-1)!
 MAX_ALGEBRA = 400
@@ -1180,15 +1186,16 @@ def read_unit(text: str) -> Unit | None:
     plain = re.sub(r"\bcubic\s+([a-z]+)|([a-z]+)\s+cubed", r"\1\2^3", plain)
     plain = re.sub(r"\bper\b", "/", plain)
     unit = _known_unit(plain)
-    if unit is None and re.fullmatch(
-        r"[A-Za-z'()-]{3,}(?:[\s,]+[A-Za-z'()-]+)*\.?(?:\s*\^\s*\{?[23]\}?)?", plain.strip()
-    ):
-        words = plain.strip().casefold()
-        if not _NO_UNIT.match(words):
-            return Unit(((words, 1),), known=False)
-    if unit is None and "\\text" in text and plain.strip() and not re.search(r"[0-9=<>\\]", plain):
-        return Unit(((plain.strip().casefold(), 1),), known=False)
-    return unit
+    beside = _UPRIGHT.sub("", text)
+    # A lone letter beside upright words is a factor: 5\text{ cm}x.
+    if unit is not None or (beside != text and re.search(r"(?<![A-Za-z])[A-Za-z]\s*$", beside)):
+        return unit
+    words = plain.strip().casefold()
+    worded = re.fullmatch(r"[a-z'()-]{3,}(?:[\s,]+[a-z'()-]+)*\.?(?:\s*\^\s*\{?[23]\}?)?", words) is not None
+    set_upright = beside != text and words and not re.search(r"[0-9=<>\\]", plain + beside)
+    if (worded or set_upright) and not _NO_UNIT.match(words):
+        return Unit(((words, 1),), known=False)
+    return None
 
 
 def _known_unit(text: str) -> Unit | None:

@@ -274,6 +274,9 @@ p \equiv 1 \pmod 4  |  p\equiv 1\ (\text{mod } 4)
 5  |  m+n = 2+3 = 5
 2\pi  |  2\pi \text{ cm}
 2\sqrt{3}  |  2\sqrt{3} cm
+(1,2),(3,4)  |  x=3,y=4 \quad \text{or} \quad x=1,y=2
+11z^{17}(5+11z^{17})  |  11z^17(11z^17+5)
+58 square units  |  58
 9.81 m/s^2  |  9.81\ \frac{\text{m}}{\text{s}^2}
 """)
 
@@ -366,6 +369,8 @@ A  |  (A), (B)
 A  |  A. B. C.
 A  |  \text{not (A)}
 5  |  5 dozen
+5  |  5 \text{ dozen}
+5  |  5 \text{ squared}
 5  |  5 hundred
 5  |  5 squared
 5  |  5 or so
@@ -388,6 +393,12 @@ x_1=3, x_2=5  |  x_1=5, x_2=3
 A,C,D  |  AC
 \text{no solution}  |  \text{no real solutions}
 k\pi, k \in \mathbb{Z}  |  2k\pi, k \in \mathbb{Z}
+-3,0  |  -3
+5  |  5\text{ cm}x
+45^\circ  |  45^{\circ}x
+(1,2),(3,4)  |  x=1,y=2 \text{ or } x=3,y=5
+x=1,y=2 \text{ or } x=3,y=4  |  x=5,y=6 \text{ or } x=7,y=8
+x=1,y=2 \text{ or } x=3,y=4  |  y=1,x=2 \text{ or } y=3,x=4
 5  |  m+n = 2+4 = 5
 0.\overline{12}  |  0.1222...
 """)
@@ -470,6 +481,9 @@ def test_math_responses(response, gold, expected):
         "x^{x^{x^{x}}}",
         "2^{(9^{9})}",
         "((3!)!)!",
+        "(9!+9)!",
+        "(9999\\cdot9999)!",
+        "\\binom{99999999}{49999999}",
         "10^{10^{10}}",
         "2^{99999}",
         "\\boxed{(10^9)!}",
