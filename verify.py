@@ -64,7 +64,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from sandbox import Call, Outcome, Pool, Program, Result, Test, decode, encode
+from sandbox import Call, Outcome, Pool, Program, Result, Test, decode, default_workers, encode
 
 LOG = logging.getLogger(__name__)
 
@@ -2114,8 +2114,12 @@ def _deliberation(family: Family, answer: str, reference: Any) -> Conversation:
 
 
 def _converse_all(conversations: dict[Any, Conversation], pool: Pool, timeout_s: float) -> dict[Any, Verdict]:
-    """All conversations in rounds: what each wants to know next goes to the pool, and what two want to know once."""
+    """All conversations in rounds: what each wants to know next goes to the pool, and what two want to know once.
+
+    `timeout_s` is for all of a conversation, but the check of a program that used it up still gets half a second.
+    """
     verdicts: dict[Any, Verdict] = {}
+    left = dict.fromkeys(conversations, timeout_s)
     waiting = {key: next(conversation) for key, conversation in conversations.items()}
     while waiting:
         askers: dict[Any, list] = {}
@@ -2124,8 +2128,11 @@ def _converse_all(conversations: dict[Any, Conversation], pool: Pool, timeout_s:
             askers.setdefault(same, []).append(key)
         groups = list(askers.values())
         jobs, waiting = [waiting[group[0]] for group in groups], {}
-        for index, outcome in pool.run(jobs, timeout_s):
+        least = [min(0.5, timeout_s) if isinstance(job, Call) else 0.0 for job in jobs]
+        limits = [max(shortest, *(left[key] for key in group)) for shortest, group in zip(least, groups, strict=True)]
+        for index, outcome in pool.run(jobs, limits):
             for key in groups[index]:
+                left[key] -= outcome.seconds
                 try:
                     waiting[key] = conversations[key].send(outcome)
                 except StopIteration as stop:
@@ -2138,16 +2145,22 @@ _pool_lock = threading.Lock()
 
 
 def _the_pool(workers: int | None, allow_weak: bool) -> Pool:
-    """The one pool of this process, made when first needed. A fork of the process makes its own."""
+    """The one pool of this process, made when first needed, and from then on as large as asked for."""
     global _pool
-    if _pool is not None and _pool.owner == os.getpid() and workers in (None, _pool.workers):
-        _pool.allow_weak = allow_weak
-        return _pool
-    if _pool is not None:
-        _pool.close()
-    _pool = Pool(workers, allow_weak)
-    atexit.register(_pool.close)
+    if _pool is None:
+        _pool = Pool()
+        atexit.register(_pool.close)
+    _pool.workers, _pool.allow_weak = workers or default_workers(), allow_weak
     return _pool
+
+
+def _forget_the_pool() -> None:
+    """A fork of this process makes a pool of its own, whatever another thread was doing with this one."""
+    global _pool, _pool_lock
+    _pool, _pool_lock = None, threading.Lock()
+
+
+os.register_at_fork(after_in_child=_forget_the_pool)
 
 
 # ------------------------------------------------------------------------------------------ loading
