@@ -412,7 +412,7 @@ class Worker:
         task = json.dumps({"source": job.source} | (test if called else {})).encode()
         given = b"" if called else test.encode(errors="surrogatepass")
         # The output is read when all is over: how it was written, in however small pieces, costs nobody but the child.
-        with _file(task) as task_file, _file(given) as given_file, _file(None) as output_file:
+        with _bytes_file(task) as task_file, _bytes_file(given) as given_file, _empty_file() as output_file:
             files = [task_file.fileno(), given_file.fileno(), output_file.fileno()]
             self.fork({"fork": "function" if called else "script", "limits": limits}, files)
             while not self.exits:
@@ -472,18 +472,20 @@ class Worker:
                 raise KeeperDied(f"it talks nonsense: {error}") from None
 
 
-def _file(data: bytes | None) -> Any:
-    """An open file without a name: one that holds these bytes for good, or (None) one to be written to."""
-    if not hasattr(os, "memfd_create"):
-        file = tempfile.TemporaryFile()  # noqa: SIM115
-    else:
-        file = os.fdopen(os.memfd_create("job", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING), "w+b")
-    if data is not None:
-        file.write(data)
-        file.seek(0)
-        if hasattr(os, "memfd_create"):
-            fcntl.fcntl(file, fcntl.F_ADD_SEALS, SEALED)
+def _bytes_file(data: bytes) -> Any:
+    """An open file that has these bytes, for good, and no name."""
+    file = _empty_file()
+    file.write(data)
+    file.seek(0)
+    if hasattr(os, "memfd_create"):
+        fcntl.fcntl(file, fcntl.F_ADD_SEALS, SEALED)
     return file
+
+
+def _empty_file() -> Any:
+    if hasattr(os, "memfd_create"):
+        return os.fdopen(os.memfd_create("job", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING), "w+b")
+    return tempfile.TemporaryFile()
 
 
 def _environment() -> dict[str, str]:
@@ -736,10 +738,16 @@ class Keeper:
                 os.close(fd)
 
     def load(self, package: str) -> str | None:
+        # An import takes seconds: meanwhile an alarm looks whether the trainer still lives.
+        signal.signal(signal.SIGALRM, lambda *_: os.getppid() == self.parent or os._exit(EXIT_BROKEN))
+        signal.setitimer(signal.ITIMER_REAL, 0.2, 0.2)
         try:
             importlib.import_module(package)
         except Exception as error:
             return f"{type(error).__name__}: {error}"[:1000]
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            signal.signal(signal.SIGALRM, signal.SIG_DFL)
         return None
 
     def fork(self, order: dict, fds: list[int]) -> None:

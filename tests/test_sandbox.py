@@ -908,15 +908,15 @@ def test_the_expected_output_is_nowhere_near():
     sent = []
     with Pool(1) as pool:
         send = sandbox.Worker._send
-        original = sandbox._file
+        original = sandbox._bytes_file
         try:
             sandbox.Worker._send = lambda self, order, fds=(): (sent.append(json.dumps(order)), send(self, order, fds))[
                 1
             ]
-            sandbox._file = lambda data: (sent.append(repr(data)), original(data))[1]
+            sandbox._bytes_file = lambda data: (sent.append(repr(data)), original(data))[1]
             run(pool, Program("print(1)", ["1"], go_on=lambda tested: tested.value != SECRET))
         finally:
-            sandbox.Worker._send, sandbox._file = send, original
+            sandbox.Worker._send, sandbox._bytes_file = send, original
     assert sent
     assert not any(SECRET in text for text in sent)
 
@@ -1240,6 +1240,38 @@ def test_a_killed_trainer_whose_fork_lives_on():
     finally:
         os.killpg(trainer.pid, signal.SIGKILL)
         trainer.stdout.close()
+
+
+@LINUX_ONLY
+def test_a_trainer_killed_during_an_import(tmp_path):
+    """Mistake: workers that go on with an import of minutes, for a trainer that is gone."""
+    packages = tmp_path / "site-packages"
+    packages.mkdir()
+    (packages / "slow_package.py").write_text("import time\nwhile True: time.sleep(0.01)")
+    script = f"""
+        import sys, threading, time
+        sys.path.append({str(packages)!r})
+        from sandbox import *
+        pool = Pool(1)
+        def tell():
+            while not [worker for worker in list(pool._active) if worker.level is not None]: time.sleep(0.05)
+            time.sleep(0.5)
+            print(*[worker.process.pid for worker in pool._active], flush=True)
+        threading.Thread(target=tell).start()
+        list(pool.run([Call("referee", ["assert 1", "f", []], packages=("slow_package",))], 100))
+    """
+    trainer = subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(script)], cwd=ROOT, stdout=subprocess.PIPE, text=True
+    )
+    try:
+        sessions = [int(word) for word in trainer.stdout.readline().split()]
+        assert sessions
+        assert all(map(processes_of_session, sessions))
+    finally:
+        trainer.kill()
+        trainer.wait()
+        trainer.stdout.close()
+    assert gone(sessions, SLACK_S)
 
 
 def test_a_fork_of_the_trainer_leaves_the_pool_alone(pool):
