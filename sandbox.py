@@ -1040,7 +1040,7 @@ def put_up_inner_walls(outer: Outer, limits: dict[str, int], keeper: int) -> Non
     if LINUX:
         if "CPU" in limits:
             # On the processor that it was born on, the idlest one: its threads, however many, take no other.
-            with contextlib.suppress(OSError, ValueError):
+            with contextlib.suppress(AttributeError, OSError, ValueError):
                 os.sched_setaffinity(0, {_libc.sched_getcpu()})
         _prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() != keeper:
