@@ -50,6 +50,7 @@ import ctypes
 import errno
 import fcntl
 import importlib
+import itertools
 import json
 import logging
 import math
@@ -70,7 +71,7 @@ import traceback
 import types
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 LOG = logging.getLogger(__name__)
@@ -82,6 +83,7 @@ MAX_REPLY = 1 * MiB  # of one call's returned value
 MAX_MESSAGE = 65_536  # of a keeper: its longest is an error's text
 CALLS_PER_CHILD = 500  # then its memory, which sympy's caches fill, is given back
 START_S = 120.0  # to start a keeper or import a package, on a slow disk
+SEALED = 15  # F_SEAL_SEAL, _SHRINK, _GROW, _WRITE: nobody changes a file of this kind again
 KILL_S = 0.5  # to hear that a child is dead, before its keeper is killed too
 
 # ---------------------------------------------------------------------------------------------- jobs
@@ -137,11 +139,13 @@ class Program:
     go_on: Callable[[Result], bool] = lambda result: True
 
 
-class Outcome(NamedTuple):
+@dataclass(frozen=True)
+class Outcome:
     """status: "ok" with the value; "timeout"; "crashed": the process died, raised, or sent no valid answer."""
 
     status: str
     value: Any = None
+    seconds: float = field(default=0.0, compare=False)  # that it took, without the start of its worker
 
 
 class WeakSandbox(RuntimeError):
@@ -336,7 +340,7 @@ class Worker:
     def _fork_child(self, deadline: float) -> None:
         ours, theirs = socket.socketpair()
         with theirs:
-            self.fork({"fork": "calls", "cpu_s": None, "memory": 4096 * MiB}, [theirs.fileno()])
+            self.fork({"fork": "calls", "limits": {"AS": 4096 * MiB, "FSIZE": 0}}, [theirs.fileno()])
         ours.setblocking(False)
         self.child, self.calls = ours, 0
 
@@ -404,44 +408,28 @@ class Worker:
     def _test(self, job: Program, test: Test, deadline: float) -> Steps:
         """(How the test ended, the signal that ended it, if it was none of ours)."""
         called = isinstance(test, dict)
-        order = {"fork": "function" if called else "script", "memory": job.memory}
-        order["cpu_s"] = math.ceil(deadline - time.monotonic()) + 1
-        ours, theirs = os.pipe()
-        try:
-            task = json.dumps({"source": job.source} | (test if called else {})).encode()
-            given = b"" if called else test.encode(errors="surrogatepass")
-            with _bytes_file(task) as task_file, _bytes_file(given) as given_file:
-                self.fork(order, [task_file.fileno(), given_file.fileno(), theirs])
-        except BaseException:
-            os.close(ours)
-            raise
-        finally:
-            os.close(theirs)
-        with open(ours, "rb", buffering=0) as pipe:
-            os.set_blocking(ours, False)
-            output, status = yield from self._collect(pipe, deadline)
-        if status is not None:
-            return Result(status), None
+        limits = {"AS": job.memory, "CPU": math.ceil(deadline - time.monotonic()) + 1, "FSIZE": MAX_OUTPUT + 1}
+        task = json.dumps({"source": job.source} | (test if called else {})).encode()
+        given = b"" if called else test.encode(errors="surrogatepass")
+        # The output is read when all is over: how it was written, in however small pieces, costs nobody but the child.
+        with _bytes_file(task) as task_file, _bytes_file(given) as given_file, _empty_file() as output_file:
+            files = [task_file.fileno(), given_file.fileno(), output_file.fileno()]
+            self.fork({"fork": "function" if called else "script", "limits": limits}, files)
+            while not self.exits:
+                yield [self.control.fileno()], [], deadline
+                self._read_control()
+                if not self.exits and time.monotonic() >= deadline:
+                    yield from self.kill()
+                    return Result("timeout"), None
+            output = os.pread(files[2], MAX_OUTPUT + 1, 0)
         code = self.exits[0]
+        if len(output) > MAX_OUTPUT:
+            return Result("output"), None
         if code < 0:
             return Result("crashed"), -code
         if code == EXIT_UNPARSED:
             return Result("unparsed"), None
         return Result("error" if code else "ok", output.decode(errors="replace")), None
-
-    def _collect(self, pipe: Any, deadline: float) -> Steps:
-        """(The child's output until its end, the reason for which it was killed or None)."""
-        output, open_end = bytearray(), True
-        while not self.exits:
-            yield [self.control.fileno(), *([pipe.fileno()] if open_end else [])], [], deadline
-            open_end = open_end and _drain(pipe, output)
-            self._read_control()
-            if not self.exits and (len(output) > MAX_OUTPUT or time.monotonic() >= deadline):
-                yield from self.kill()
-                return output, "output" if len(output) > MAX_OUTPUT else "timeout"
-        if open_end:
-            _drain(pipe, output)
-        return output, "output" if len(output) > MAX_OUTPUT else None
 
     def _send(self, order: dict, fds: Iterable[int] = ()) -> None:
         data = json.dumps(order).encode() + b"\n"
@@ -484,25 +472,20 @@ class Worker:
                 raise KeeperDied(f"it talks nonsense: {error}") from None
 
 
-def _drain(pipe: Any, output: bytearray) -> bool:
-    """Read what is there, up to the limit; False at the end of the file."""
-    while len(output) <= MAX_OUTPUT:
-        data = pipe.read(262_144)
-        if data is None:
-            return True
-        if not data:
-            return False
-        output += data
-    return True
-
-
 def _bytes_file(data: bytes) -> Any:
-    """An open file that has these bytes and no name."""
-    file = os.fdopen(os.memfd_create("job"), "w+b") if hasattr(os, "memfd_create") else tempfile.TemporaryFile()  # noqa: SIM115
+    """An open file that has these bytes, for good, and no name."""
+    file = _empty_file()
     file.write(data)
-    file.flush()
     file.seek(0)
+    if hasattr(os, "memfd_create"):
+        fcntl.fcntl(file, fcntl.F_ADD_SEALS, SEALED)
     return file
+
+
+def _empty_file() -> Any:
+    if hasattr(os, "memfd_create"):
+        return os.fdopen(os.memfd_create("job", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING), "w+b")
+    return tempfile.TemporaryFile()
 
 
 def _environment() -> dict[str, str]:
@@ -527,6 +510,7 @@ class _Task:
 
     index: int
     job: Call | Program
+    limit_s: float
     deadline: float | None = None
     again: bool = False
 
@@ -562,9 +546,9 @@ class Pool:
             self._idle.clear()
             self._active.clear()
 
-    def run(self, jobs: Iterable[Call | Program], timeout_s: float) -> Iterator[tuple[int, Outcome]]:
-        """(Index, outcome) of each job as it ends, each within `timeout_s`. Jobs are taken from the iterable one by
-        one as workers become free.
+    def run(self, jobs: Iterable[Call | Program], timeout_s: float | list[float]) -> Iterator[tuple[int, Outcome]]:
+        """(Index, outcome) of each job as it ends, each within `timeout_s`, or its own of them. Jobs are taken from
+        the iterable one by one as workers become free.
 
         Raises WeakSandbox for model code where the walls are too low, RuntimeError where no worker can be started.
         """
@@ -573,24 +557,25 @@ class Pool:
         if not self._lock.acquire(blocking=False):
             raise RuntimeError("a Pool runs one batch at a time: finish the first, or make another Pool")
         try:
-            queue, again = (_Task(index, job) for index, job in enumerate(jobs)), deque()
+            limits = timeout_s if isinstance(timeout_s, list) else itertools.repeat(timeout_s)
+            queue, again = (_Task(*task) for task in zip(itertools.count(), jobs, limits)), deque()
             while True:
                 while len(self._active) < self.workers:
                     task = again.popleft() if again else next(queue, None)
                     if task is None:
                         break
-                    yield from self._step(self._begin(task, timeout_s), again)
+                    yield from self._step(self._begin(task), again)
                 if not self._active and not again:
                     return
                 for worker in self._ready():
                     yield from self._step(worker, again)
         finally:
-            for worker in list(self._active):
-                worker.end()
-            self._active.clear()
+            given_up, self._active = self._active, {}
             self._lock.release()
+            for worker in given_up:
+                worker.end()
 
-    def _begin(self, task: _Task, timeout_s: float) -> Worker:
+    def _begin(self, task: _Task) -> Worker:
         kind = "programs" if isinstance(task.job, Program) else "calls"
         worker = next((worker for worker in self._idle if worker.kind == kind), None)
         if worker is not None:
@@ -600,10 +585,10 @@ class Pool:
             worker.end()
             worker = None
         worker = worker or Worker(kind)
-        self._active[worker] = _Active(task, self._judge(worker, task, timeout_s), ([], [], 0.0))
+        self._active[worker] = _Active(task, self._judge(worker, task), ([], [], 0.0))
         return worker
 
-    def _judge(self, worker: Worker, task: _Task, timeout_s: float) -> Steps:
+    def _judge(self, worker: Worker, task: _Task) -> Steps:
         """A job from the start of its worker, if need be, to its outcome. Its time runs from when all is there."""
         job = task.job
         if worker.level is None:
@@ -615,9 +600,10 @@ class Pool:
             yield from worker.load(job.packages, required=True)
         elif "numpy" in job.source:
             yield from worker.load(["numpy"], required=False)
-        task.deadline = task.deadline or time.monotonic() + timeout_s
+        task.deadline = task.deadline or time.monotonic() + task.limit_s
         run = worker.program if isinstance(job, Program) else worker.call
-        return (yield from run(job, task.deadline))
+        outcome = yield from run(job, task.deadline)
+        return replace(outcome, seconds=time.monotonic() - task.deadline + task.limit_s)
 
     def _require(self, worker: Worker) -> None:
         if worker.level < REQUIRED_LEVEL and not self.allow_weak:
@@ -752,10 +738,16 @@ class Keeper:
                 os.close(fd)
 
     def load(self, package: str) -> str | None:
+        # An import takes seconds: meanwhile an alarm looks whether the trainer still lives.
+        signal.signal(signal.SIGALRM, lambda *_: os.getppid() == self.parent or os._exit(EXIT_BROKEN))
+        signal.setitimer(signal.ITIMER_REAL, 0.2, 0.2)
         try:
             importlib.import_module(package)
         except Exception as error:
             return f"{type(error).__name__}: {error}"[:1000]
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            signal.signal(signal.SIGALRM, signal.SIG_DFL)
         return None
 
     def fork(self, order: dict, fds: list[int]) -> None:
@@ -785,12 +777,10 @@ class Keeper:
         high = [fcntl.fcntl(fd, fcntl.F_DUPFD, 100) for fd in plan]
         for place, fd in enumerate(high):
             os.dup2(fd, place, inheritable=True)
-        keep = self.outer.folders | set(range(len(plan)))
-        for fd in range(3, 256):
-            if fd not in keep:
-                with contextlib.suppress(OSError):
-                    os.close(fd)
-        put_up_inner_walls(self.outer, order["memory"], order["cpu_s"], keeper)
+        kept = [*range(len(plan)), *sorted(self.outer.folders), 256]
+        for before, after in itertools.pairwise(kept):
+            os.closerange(before + 1, after)
+        put_up_inner_walls(self.outer, order["limits"], keeper)
 
     def kill(self) -> None:
         """End the child, and at low levels, where it may have had children, those that can be found."""
@@ -830,7 +820,7 @@ class Keeper:
         pid = os.fork()
         if pid == 0:
             with contextlib.suppress(BaseException):
-                put_up_inner_walls(self.outer, 1024 * MiB, 10, os.getppid())
+                put_up_inner_walls(self.outer, {"AS": 1024 * MiB, "CPU": 10, "FSIZE": 0}, os.getppid())
                 os.write(theirs, json.dumps(try_to_break_out(__file__, self.parent)).encode())
             os._exit(0)
         os.close(theirs)
@@ -1005,6 +995,9 @@ def put_up_outer_walls() -> Outer:
     """Those of the keeper, which its children inherit: an unprivileged user, no way to privileges, Landlock."""
     os.umask(0o077)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    # Where the machine's memory runs out all the same, the kernel is to end a child and not the trainer.
+    with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
+        file.write("1000")
     # Opened as the user who started the trainer: the next one may not get there.
     folders = {path: os.open(path, os.O_RDONLY) for path in python_folders() if os.path.isdir(path)}
     was_root = os.geteuid() == 0
@@ -1035,11 +1028,9 @@ def put_up_outer_walls() -> Outer:
     )
 
 
-def put_up_inner_walls(outer: Outer, memory: int, cpu_s: int | None, keeper: int) -> None:
+def put_up_inner_walls(outer: Outer, limits: dict[str, int], keeper: int) -> None:
     """Those of a child, below which nothing of the model's has run: limits, death with its keeper, seccomp."""
-    limits = {"AS": memory, "FSIZE": 0, "NOFILE": 128, "NPROC": outer.processes, "MEMLOCK": 0, "MSGQUEUE": 0}
-    if cpu_s is not None:
-        limits["CPU"] = cpu_s
+    limits = limits | {"NOFILE": 128, "NPROC": outer.processes, "SIGPENDING": 256, "MEMLOCK": 0, "MSGQUEUE": 0}
     for name, limit in limits.items():
         with contextlib.suppress(AttributeError, ValueError, OSError):
             resource.setrlimit(getattr(resource, f"RLIMIT_{name}"), (limit, limit))
@@ -1047,6 +1038,10 @@ def put_up_inner_walls(outer: Outer, memory: int, cpu_s: int | None, keeper: int
         # Deep recursion is honest in these programs. Linux leaves 128 MiB below the stack free, whatever the limit.
         resource.setrlimit(resource.RLIMIT_STACK, (120 * MiB, resource.getrlimit(resource.RLIMIT_STACK)[1]))
     if LINUX:
+        if "CPU" in limits:
+            # On the processor that it was born on, the idlest one: its threads, however many, take no other.
+            with contextlib.suppress(AttributeError, OSError, ValueError):
+                os.sched_setaffinity(0, {_libc.sched_getcpu()})
         _prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() != keeper:
             os._exit(EXIT_BROKEN)
@@ -1191,6 +1186,8 @@ REFUSED = {
     "msgrcv": (70, 188), "msgctl": (71, 187), "semget": (64, 190), "semop": (65, 193), "semtimedop": (220, 192),
     "semctl": (66, 191), "mq_open": (240, 180), "mq_unlink": (241, 181), "mq_notify": (244, 184),
     "memfd_create": (319, 279), "memfd_secret": (447, 447),
+    # what the whole machine shares and waits for
+    "sync": (162, 81), "syncfs": (306, 267), "io_setup": (206, 0),
     # the ways into the kernel that its bugs are found in, and the administrator's
     "bpf": (321, 280), "perf_event_open": (298, 241), "userfaultfd": (323, 282), "io_uring_setup": (425, 425),
     "io_uring_enter": (426, 426), "io_uring_register": (427, 427), "fanotify_init": (300, 262),

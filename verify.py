@@ -38,8 +38,9 @@ Model text is hostile. In this process every scan of it is linear, an answer has
 reaches `eval`, unbounded recursion, or arithmetic that could grow without bound. What takes more than that, which is
 algebra, programs and the scorers of Reasoning Gym, goes on in the worker processes of sandbox.py.
 
-Simplified: inequalities are read for one variable, not solved; degrees are never radians; temperatures in different
-scales are different; whether a countdown target can be reached is not checked. Each section says its own.
+Simplified: inequalities are read for one variable, not solved; degrees are radians only in a sine or its like;
+temperatures in different scales are different; whether a countdown target can be reached is not checked. Each section
+says its own.
 
 Reading order: the verdict, one section per kind, the dispatch, batches, loading.
 """
@@ -48,6 +49,7 @@ import ast
 import atexit
 import bisect
 import builtins
+import dataclasses
 import functools
 import importlib.util
 import io
@@ -65,7 +67,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from sandbox import Call, Outcome, Pool, Program, Result, Test, decode, encode
+from sandbox import Call, Outcome, Pool, Program, Result, Test, decode, default_workers, encode
 
 LOG = logging.getLogger(__name__)
 
@@ -220,7 +222,7 @@ MAX_PARTS = 64
 # A decimal stands for a number that is not whole if they agree to this share of it: 0.333333 for 1/3.
 TOLERANCE = Fraction(1, 10**6)
 
-_GROUPED = r"(?:[0-9]{1,3}(?:(?:,[0-9]{3})+|(?:\ [0-9]{3})+)|[0-9]+)"  # 1000 1,000 1 000
+_GROUPED = r"(?:[1-9][0-9]{0,2}(?:(?:,[0-9]{3})+|(?:\ [0-9]{3})+)|[0-9]+)"  # 1000 1,000 1 000
 _ARGUMENT = rf"(?:\{{\s*[+-]?\s*{_GROUPED}\s*\}}|[0-9])"  # of \frac: {12}, or one bare digit
 _NUMBER = re.compile(
     rf"""(?P<sign>[+-]?)\s*
@@ -237,7 +239,7 @@ _NUMBER = re.compile(
 # Escaped braces and LaTeX's line break \\ are passed over, unless the break is a \boxed with its backslash doubled.
 _BRACE = re.compile(r"(?P<box>\\(?:boxed|fbox)\s*\{)|\\[{}]|\\\\(?!boxed)|(?P<open>\{)|(?P<close>\})")
 _JOINED = re.compile(r"(?:[\s$.]|\\[()\[\],;]|\\q?quad)*(?:,|;|\\text\s*\{\s*,?\s*(?:and|or)\s*\}|,?\s*\b(?:and|or)\b)+"
-                     r"(?:[\s$]|\\[()\[\],;]|\\q?quad)*")  # fmt: skip
+                     r"(?:[\s$]|\\[()\[\],;]|\\q?quad)*(?:[A-Za-z][A-Za-z0-9_{}']*\s*=\s*)?")  # fmt: skip
 _PERCENT_BEHIND = re.compile(r"[\s$]{0,8}(?:\\?%|(?:percent|pct)\b)")
 
 
@@ -319,21 +321,48 @@ def _wrong(gold: Form, answer: Form) -> Verdict:
     return UNPARSED if answer.kind == "text" and gold.kind not in ("text", "option", "list") else WRONG
 
 
+_RAISED = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻", "0123456789+-")
+_FUNCTION = "sin|cos|tan|cot|arcsin|arccos|arctan|ln|log|exp|pi"
 # What is drawn alike. In this order; `text` is at most MAX_ANSWER long, so none of these can take long.
 _TIDY = [(re.compile(pattern), new) for pattern, new in [
     (r"[\s\u00a0]+", " "),
+    (r"[⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻]+", lambda found: f"^{{{found[0].translate(_RAISED)}}}"),
+    (r"\\var(epsilon|theta|phi|rho)(?![A-Za-z])", r"\\\1"),
+    (r"\\AA(?![A-Za-z])", "Å"),
+    (r"\\\\\[[0-9.]+ ?[a-z]{2}\]", r"\\\\\\\\"),
+    (r"\\prime(?![A-Za-z])", "'"),
+    (r"\^\s*(?:\{\s*('[' ]*)\}|(?='))", r"\1"),
     (r"\\f?boxed\s*\{([^{}]*)\}", r"\1"),
     (r"\\(?:left|right|middle|[bB]igg?[lr]?|displaystyle|textstyle|limits|rm|bf|it)(?![A-Za-z])|\\right\.", ""),
     (r"(?<=[0-9])(?:\{,\}|,\\! ?|\\,)(?=[0-9]{3}(?![0-9]))", ""),
     (r"(?<!\\)\\[,;:> !]|~|\\q?quad(?=x)|\\(?:q?quad|enspace|thinspace)(?![A-Za-z])", " "),
     (r"\\[dtc]frac(?![A-Za-z])", r"\\frac"),
+    (r"\{\s*([^{}]+?)\s*\\choose\s*([^{}]+?)\s*\}", r"\\binom{\1}{\2}"),
+    (r"\\(?:mathbf|boldsymbol|bm)\s*\{\s*([A-Za-z])\s*\}|\\(?:hat|vec)\s*\{\s*([ijk])\s*\}", r"\1\2"),
     (r"\\(?:math(?:rm|bf|it|sf|tt|cal)|text(?:bf|it|rm|sf|tt|normal|up)|mbox|hbox|emph|operatorname\*?|boldsymbol)"
      r"(?=\s*\{)", r"\\text"),
     (r"\\\$|\\[()]|\\\[|\\\]|\$|[€£¥₹]|\\(?:pounds|euro)(?![A-Za-z])", ""),
     (r"\\%|\\text\s*\{\s*\\?(?:%|percent(?:age)?|pct)\s*\}|(?<=[0-9}])\s*\b(?:percent(?:age)?|pct)\b", "%"),
     (r"\\text\s*\{\s*(hundred|thousand|million|billion|trillion)\b", r" \1 \\text{"),
     (r"\\text\s*\{\s*\}", ""),
+    (r"(?<=\S)[\s,]*(?:(?:\\text\s*\{\s*,?\s*|\b)for (?:all|any|every|each)\b|\\forall(?![A-Za-z]))[^=;]*$", ""),
+    (r"(?<=[^\s,({])[\s,]*(\()?\s*(?:\\text\s*\{\s*(?:for|where|with)\s*\}\s*)?"
+     r"([A-Za-z])\s*\\in\s*\\(?:mathbb|Bbb)\s*\{?\s*([NZQ])\s*\}?(?(1)\s*\))\s*$", r", \2\\in\\mathbb{\3}"),
+    (rf"\\text\s*\{{\s*({_FUNCTION})\s*\}}|(?<![A-Za-z\\])({_FUNCTION})(?![A-Za-z])", r"\\\1\2 "),
+    (r"\\?sqrt\s*\(([^()]*)\)", r"\\sqrt{\1}"),
+    (r"\\text\s*\{\s*infinity\s*\}|\binfinity\b", r"\\infty "),
+    (r"\\text\s*\{([ei])\}", r"\1"),
+    (r"(\.[0-9]{0,12}?)([0-9]{1,8}?)\2+(?:\.{3}|…|\\[lc]?dots)", r"\1\\overline{\2}"),
+    (r"(?<=[0-9.])\\(?:dot|bar)\s*\{", r"\\overline{"),
     (r"\^\s*(?:\{\s*\\circ\s*\}|\\circ)|\\degrees?(?![A-Za-z])|°", r"\\text{ degree}"),
+    (r"(\\(?:sin|cos|tan|cot|sec|csc)(?:\s*\^\s*\{?[0-9]\}?)?)\s*([({])?\s*([0-9.]+)\s*\\text\{ degree\}(?(2)\s*[)}])",
+     r"\1(\\frac{\3\\pi}{180})"),
+    (r"(?<=[0-9])\s*(?:\\text\s*\{\s*to\s*\}|to)\s*(?=[0-9])", ":"),
+    (r"(?i)^\s*(?:\\text\s*\{)?\s*(?:there (?:is|are|exists?) )?(?:no solutions?|(?:the )?empty set)[\s.}]*$",
+     r"\\{\\}"),
+    (r"^(\s*(?:\\text\s*\{\s*)?)(?:[Oo]ption|[Cc]hoice)\s+(?=\(?[A-J]\b)", r"\1"),
+    (r"^(\s*(?:\\text\s*\{\s*)?)([A-J])\)", r"\1(\2)"),
+    (r"\\pmod\s*([0-9A-Za-z])|\(\s*(?:\\b?mod|\\text\s*\{\s*mod\s*\}|mod)\s*([0-9A-Za-z]+)\s*\)", r"\\pmod{\1\2}"),
     (r"\\text\s*\{\s*(?:,?\s*and|,?\s*or|,)\s*\}|,?\s*(?:(?<![A-Za-z])|(?<=\W))\b(?:and|or)\b(?=\s|\()|(?<=\))or(?=\()",
      ","),
     (r"\\leq(?:slant)?(?![A-Za-z])|<=|≤", r"\\le "),
@@ -348,11 +377,11 @@ _TIDY = [(re.compile(pattern), new) for pattern, new in [
     (r"\\l[vV]ert(?![A-Za-z])|\\r[vV]ert(?![A-Za-z])|\\[vm]id(?![A-Za-z])", "|"),
     (r"\\(?:mathbb|Bbb)\s*\{?\s*R\s*\}?|ℝ", r"(-\\infty,\\infty)"),
     (r"(?<![0-9A-Za-z.}])\+\s*\\infty", r"\\infty"),
-    (r"\\text\s*\{\s*e\s*\}", "e"),
 ]]  # fmt: skip
 _DRAWN = str.maketrans({"−": "-", "–": "-", "×": "\\times ", "÷": "/", "·": "\\cdot ", "⋅": "\\cdot ", "π": "\\pi ",
                         "∞": "\\infty ", "√": "\\sqrt ", "±": "\\pm ", "∪": "\\cup ", "∩": "\\cap ", "∈": "\\in ",
-                        "²": "^2", "³": "^3", "µ": "μ", "\u2009": " ", "\u202f": " ", "′": "'"})  # fmt: skip
+                        "µ": "μ", "\u2009": " ", "\u202f": " ", "′": "'",
+                        "℃": "°C", "½": "\\frac{1}{2}", "¼": "\\frac{1}{4}", "¾": "\\frac{3}{4}"})  # fmt: skip
 _SYMBOL = re.compile(r"\\[A-Za-z]+|\\.|.", re.DOTALL)
 _OPENS = frozenset(["(", "[", "{", "\\{", "\\begin", "\\lfloor", "\\lceil"])
 _CLOSES = frozenset([")", "]", "}", "\\}", "\\end", "\\rfloor", "\\rceil"])
@@ -445,11 +474,18 @@ def _list(text: str, parts: list[str], mark: str = "") -> Form | None:
             forms += form.value
         else:
             forms.append(form)
+    names = [form.name for form in forms]
+    period = len(set(names))
+    if all(names) and 1 < period < len(names) and names == (names[:period] * len(names))[: len(names)]:
+        # x=1,y=2 or x=3,y=4 is two points, (1,2) and (3,4).
+        groups = [sorted(forms[at : at + period], key=lambda form: form.name) for at in range(0, len(forms), period)]
+        forms = [Form("tuple", f"({','.join(form.text for form in group)})", tuple(group), "()") for group in groups]
     return forms[0] if len(forms) == 1 and not mark else Form("list", _key(text), tuple(forms), mark)
 
 
 _EITHER = re.compile(r"\\(?:pm|mp)(?![A-Za-z])")
 _ARGUMENTS = re.compile(r"(?<=[A-Za-z}'])\([^()]*\)|_\{[^{}]*\}|_[A-Za-z0-9]|'")
+_VARIABLE = re.compile(r"(?<![\\A-Za-z])[A-Za-z]")
 _NAME = re.compile(r"(?=.*[A-Za-z])(?:\\?[A-Za-z]|\\[|]|[|(){}, :])+")
 
 
@@ -461,16 +497,13 @@ def _is_name(text: str) -> bool:
 def _relation(text: str, sides: list[str], relations: list[str]) -> Form | None:
     if all(relation in ("=", "\\approx", "\\in") for relation in relations):
         name = _key(sides[0]) if _is_name(sides[0]) else ""
-        stated = [side for side in sides if not _is_name(side)]
+        # What is asked for may be an expression, if more than its value follows: m+n=2+3=5.
+        asked = sides[0] if len(sides) > 2 and _VARIABLE.search(sides[0]) else None
+        stated = [side for side in sides if not (_is_name(side) or side is asked)]
         if "\\approx" in relations:
             exact = [side for side in sides[: relations.index("\\approx") + 1] if not _is_name(side)]
             stated = exact or stated
-        if (
-            not name
-            and len(sides) == 2
-            and len(stated) == 2
-            and re.search(r"(?<![\\A-Za-z])[A-Za-z]", _UPRIGHT.sub("", text))
-        ):
+        if not name and len(sides) == 2 and len(stated) == 2 and _VARIABLE.search(_UPRIGHT.sub("", text)):
             return Form("relation", _key(text))
         forms = [_read(side) for side in (stated or sides[-1:])[: MAX_PARTS + 1]]
         if None in forms or len(forms) > MAX_PARTS:
@@ -517,8 +550,11 @@ def _bracketed(text: str) -> Form | None:
             if found:
                 return _tuple(text, parts, opened + closed)
         return _bracketed(inner) if inner.startswith("\\begin") else _read(inner) if opened + closed == "()" else None
-    if text.startswith("\\{") and text.endswith("\\}") and _spans(text) and "|" not in text and ":" not in text:
+    if text.startswith("\\{") and text.endswith("\\}") and _spans(text):
         inner = text[2:-2].strip()
+        head, mark, condition = re.fullmatch(r"([^|:]*)([|:]?)(.*)", inner).groups()
+        if mark:
+            return _read(condition) if _is_name(head.partition("\\in")[0]) else None
         return _list(text, _split(inner, {";"} if ";" in inner else {","})[0], "{}")
     matrix = _MATRIX.fullmatch(text)
     if matrix and "\\begin" not in matrix[1]:
@@ -532,16 +568,17 @@ def _tuple(text: str, parts: list[str], mark: str) -> Form | None:
     return None if None in forms or len(forms) > MAX_PARTS else Form("tuple", _key(text), tuple(forms), mark)
 
 
-_UPRIGHT = re.compile(r"\\text\s*\{([^{}]*)\}")
+_UPRIGHT = re.compile(r"\\text\s*\{((?:[^{}]|\{[^{}]*\})*)\}")
 _MAGNITUDES = {"hundred": 2, "thousand": 3, "million": 6, "billion": 9, "trillion": 12}
 _MAGNITUDE = re.compile(r"(hundred|thousand|million|billion|trillion)\b")
-_BASE = re.compile(
-    r"([0-9A-Za-z]*[0-9][0-9A-Za-z]*)\s*_\s*(?:\{\s*(?:\\text\s*\{)?\s*([0-9A-Za-z]+)[\s})]*\}|([0-9]+))"
-)
+_BASE = re.compile(r"([0-9A-Za-z]*[0-9][0-9A-Za-z]*)\s*_\s*(?:\{\s*([0-9A-Za-z]+)\s*\}|([0-9]+))")
+_BASES = ["", "", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve"]
+_CLOCK = re.compile(r"([0-9]{1,2})\s*:\s*([0-9]{2})\s*([AaPp])\.?\s?[Mm]\.?")
+_PLAIN_UNIT = re.compile(r"(?<=[0-9}i])\s+([A-Za-z]{2}[A-Za-z/^0-9 ]*)$")
 # With what the option says behind it, but not with another option.
 _OPTION = re.compile(r"\(([A-J])\)(?!.*\([A-J]\)).*|([A-J])(?:[).:](?!.*\b[A-J][).:]).*)?")
 _UNIT_BEHIND = re.compile(
-    r"((?:\s*(?:\\cdot|/)?\s*\\text\s*\{[^{}]*\}(?:\s*\^\s*(?:\{\s*-?[0-9]+\s*\}|-?[0-9]))?)+)\s*$"
+    r"((?:\s*(?:\\cdot|/)?\s*\\text\s*\{(?:[^{}]|\{[^{}]*\})*\}(?:\s*\^\s*(?:\{\s*-?[0-9]+\s*\}|-?[0-9]))?)+)\s*$"
 )
 
 
@@ -565,23 +602,29 @@ def _quantity(text: str) -> Form | None:
 
 
 def _leaf(text: str) -> Form | None:
-    base = _BASE.fullmatch(text)
-    if base:
-        return Form("base", _key(text), base[1], base[2] or base[3])
     words = _UPRIGHT.sub(r"\1", text).strip()
+    base = _BASE.fullmatch(words)
+    if base:
+        named = base[2] or base[3]
+        return Form("base", _key(text), base[1], str(_BASES.index(named)) if named in _BASES else named)
+    clock = _CLOCK.fullmatch(words)
+    if clock:
+        half = {"a": "antemeridiem", "p": "postmeridiem"}[clock[3].lower()]
+        return Form("expression", f"{clock[1]}:{clock[2]}", mark=f"\\text{{{half}}}")
     option = _OPTION.fullmatch(words)
     if option and (option[1] or len(words) == 1 or words[1:2] in ").:"):
         return Form("option", _key(text), option[1] or option[2])
     plain = re.sub(r"[\s'’\"“”.,:;!?()/-]+", " ", words).strip()
     # Three letters and less are a product, such as abc, unless they stand upright.
-    if re.fullmatch(r"[^\W\d_]+(?: [^\W\d_]+)*", plain) and (
-        len(plain) > 3 or words != text or plain.casefold() in ("yes", "no", "odd")
-    ):
+    worded = words != text or re.search(r"[^\W\d_]{4}", words) or plain.casefold() in ("yes", "no", "odd")
+    if worded and re.fullmatch(r"[^\W\d_]+(?: [^\W\d_]+)*", plain):
         return Form("text", _key(text), _words(text))
-    if "\\" not in words and len(re.findall(r"[^\W\d_]{2,}", words)) > 2:
+    # A sentence, or 2-methylpropane.
+    sentence = len(re.findall(r"[^\W\d_]{2,}", words)) > 2 or re.match(r"[0-9]+-[^\W\d_]{4}", words)
+    if worded and sentence and not re.search(r"[\\+*^=]", words):
         return Form("text", _key(text), _words(text))
-    unit = _UNIT_BEHIND.search(text)
-    if unit and unit.start():
+    unit = _UNIT_BEHIND.search(text) or _PLAIN_UNIT.search(text)
+    if unit and unit[1].strip() and unit.start() and read_unit(unit[1]):
         form = _read(text[: unit.start()])
         return form._replace(mark=unit[1].strip()) if form and form.kind in ("number", "expression") else form
     return Form("expression", _key(text), rounded=re.search(r"[0-9]\.[0-9]", text) is not None)
@@ -589,10 +632,13 @@ def _leaf(text: str) -> Form | None:
 
 def _key(text: str) -> str:
     """The text without what does not show: equal keys are equal answers."""
+    text = re.sub(r"_\s*(\\text\s*\{[^{}]*\}|\\[A-Za-z]+)", r"_{\1}", text)
     text = _UPRIGHT.sub(r" \1 ", text)
-    text = re.sub(r"(?<![A-Za-z\\])\\(frac|sqrt)\s*([0-9])(?![0-9.])", r"\\\1{\2}", text)
-    text = re.sub(r"(\\frac\{[0-9]\})\s*([0-9A-Za-z])", r"\1{\2}", text)
+    text = re.sub(r"(?<![A-Za-z\\])\\(frac|binom|sqrt(?:\[[0-9]\])?)\s*([0-9])(?![0-9.])", r"\\\1{\2}", text)
+    text = re.sub(r"(\\(?:frac|binom)\{[0-9A-Za-z]+\})\s*([0-9A-Za-z])", r"\1{\2}", text)
+    text = re.sub(r"([_^])\s*([0-9](?![0-9.])|[A-Za-z](?![A-Za-z0-9]))", r"\1{\2}", text)
     text = re.sub(r"\s+", " ", text).strip(" .")
+    text = re.sub(r"(?<![A-Za-z])([A-Za-z]) (?=[A-Za-z](?![A-Za-z]))", r"\1", text)
     return re.sub(r" (?![A-Za-z0-9])|(?<![A-Za-z0-9]) |(?<=[0-9]) (?=[A-Za-z])|(?<=[A-Za-z]) (?=[0-9])", "", text)
 
 
@@ -731,6 +777,9 @@ def _same(gold: Form, answer: Form, judge: Judge, science: bool) -> bool | None:
         return True
     if gold.kind == "chain":
         gold = gold.value[-1]
+    picked = _picked(gold), _picked(answer)
+    if all(picked):
+        return picked[0] == picked[1]
     if answer.kind == "chain":
         return _all(_same(gold, side, judge, science) for side in answer.value)
     if gold.kind == "text":
@@ -741,7 +790,8 @@ def _same(gold: Form, answer: Form, judge: Judge, science: bool) -> bool | None:
     if "list" in (gold.kind, answer.kind):
         return _same_lists(gold, answer, judge, science)
     if gold.kind == answer.kind == "tuple":
-        if gold.mark != answer.mark or len(gold.value) != len(answer.value):
+        # A column and a point are both vectors; a row is a tuple in a matrix.
+        if {gold.mark, answer.mark} not in ({gold.mark}, {"matrix", "()"}) or len(gold.value) != len(answer.value):
             return False
         return _all(_same(*pair, judge, science) for pair in zip(gold.value, answer.value, strict=True))
     if gold.kind == answer.kind == "number":
@@ -757,26 +807,45 @@ def _same(gold: Form, answer: Form, judge: Judge, science: bool) -> bool | None:
         return False
     if science and gold.text.translate(_INDICES) == answer.text.translate(_INDICES):
         return True
+    if science and re.match(r"[A-Z[]|sp[0-9^]", gold.text) and _flat(gold) == _flat(answer):
+        return True
     return judge(gold, answer) if _comparable(gold.mark, answer.mark) else False
+
+
+def _flat(form: Form) -> str:
+    """A chemical formula without how it is set."""
+    return re.sub(r"\\text|[_^{} ]", "", form.text + form.mark)
+
+
+def _picked(form: Form) -> str:
+    """The letters of two or more options, A,C,D or ACD."""
+    if form.kind == "list" and all(part.kind == "option" for part in form.value):
+        return "".join(sorted({part.value for part in form.value}))
+    return "".join(sorted(form.text)) if re.fullmatch("[A-J]{2,}", form.text) else ""
 
 
 def _same_lists(gold: Form, answer: Form, judge: Judge, science: bool) -> bool | None:
     golds, answers = ((form.value if form.kind in ("list", "tuple") else (form,)) for form in (gold, answer))
     if "expression" in (gold.kind, answer.kind) or "relation" in (gold.kind, answer.kind):
         return judge(gold, answer)
-    # 1000,99 and 1,22 are decimals where the other is a number: a list could not be right.
+    # 1000,99 and 1,22 are decimals where the other is a number: a list could not be right. 3,0 is no decimal.
     if "number" in (gold.kind, answer.kind) and re.fullmatch(
-        r"-?[0-9]+,[0-9]+", (gold.text, answer.text)[gold.kind == "number"]
+        r"-?[0-9]+,[0-9]*[1-9]", (gold.text, answer.text)[gold.kind == "number"]
     ):
         gold, answer = (
             _quantity(form.text.replace(",", ".")) if form.kind == "list" else form for form in (gold, answer)
         )
         return _same_numbers(gold, answer, science)
     names = [[form.name for form in forms] for forms in (golds, answers)]
-    distinct = [len(set(some)) == len(some) > 1 and all(some) for some in names]
-    if all(distinct) and set(names[0]) == set(names[1]):
+    # x_1=2, x_2=3 are two values of one name.
+    stems = [{name.partition("_")[0] for name in some} for some in names]
+    distinct = [len(some) == len(forms) > 1 and all(some) for some, forms in zip(stems, (golds, answers), strict=True)]
+    if set(names[0]) == set(names[1]) and len(set(names[0])) == len(golds) == len(answers) > 1:
         answers = tuple(answers[names[1].index(name)] for name in names[0])
     elif "tuple" not in (gold.kind, answer.kind) and distinct[0] == distinct[1]:
+        # Values that the gold repeats are not a set: 1,1,2 is not 1,2.
+        if len({form.text for form in golds}) < len(golds) != len(answers) and not gold.mark:
+            return False
         matches = [[_same(one, other, judge, science) for other in answers] for one in golds]
         return _all(_any(line) for line in [*matches, *zip(*matches, strict=True)]) if matches else not answers
     elif "tuple" in (gold.kind, answer.kind) and (answer.mark not in ("", "()") or gold.mark not in ("", "()")):
@@ -819,15 +888,17 @@ def _comparable(gold: str, answer: str) -> bool:
 
 _HUGE = re.compile(
     r"[^ -~\u0370-\u03ff]|(?<![_^0-9])[0-9]+ [0-9]|[0-9]{5}\s*!|[)}\]!]\s*!|[0-9]{400}|(?<![A-Za-z])[eE][+-]?[0-9]{4}"
-    r"|\*\*|\^\s*[{(]?\s*[-+]?\s*[0-9]{5}"
+    r"|\*\*|\^\s*[{(]?\s*[-+]?\s*[0-9]{5}|\\(?:gcd|lcm)[^A-Za-z]*[A-Za-z]|\\binom[^A-Za-z]*[0-9]{5}"
 )
+_SMALL_FACTORIAL = re.compile(r"\([0-9]{0,2}[A-Za-z]?(?:[-+][0-9]{0,2}[A-Za-z]?)?\)!(?!\s*!)")  # (n-1)!
 MAX_ALGEBRA = 400
 
 
 def _tame(text: str) -> bool:
     """May algebra be tried? Not on towers of powers, huge exponents and factorials, long text: they can hang. Nor on
-    numbers side by side, which would be multiplied, and on letters that no LaTeX has."""
-    return len(text) <= MAX_ALGEBRA and not _HUGE.search(text) and not _is_tower(text)
+    numbers side by side, which would be multiplied, on letters that no LaTeX has, and on the gcd of letters, which
+    would be 1."""
+    return len(text) <= MAX_ALGEBRA and not _HUGE.search(_SMALL_FACTORIAL.sub("n!", text)) and not _is_tower(text)
 
 
 def _is_tower(text: str) -> bool:
@@ -873,6 +944,21 @@ def _algebra(gold: Form, answer: Form) -> bool:
     return bool(same)
 
 
+_SYMBOLS = re.compile(
+    r"(\\(?:[a-z]*(?:alpha|beta|gamma|delta|theta|lambda|mu|nu|xi|pi|rho|sigma|tau|phi|chi|psi|omega)|eta|hbar|ell"
+    r"|Gamma(?!\s*\()|Delta|Theta|Lambda|Xi|Pi|Sigma|Phi|Psi|Omega)(?![A-Za-z])|[A-Za-z])"
+    r"((?:_\{[^{}]*\})?'*)|\\[A-Za-z]+"
+)
+
+
+def _plain_symbol(match: re.Match[str]) -> str:
+    """x_{1}, R, \\Delta, x' under names that math-verify keeps apart: it takes R for r, x' for x and no E_1."""
+    symbol, behind = match[1], match[2]
+    if not symbol or (symbol.islower() and not behind):
+        return match[0]
+    return "v_{" + "".join(letter if letter.islower() else str(ord(letter)) for letter in symbol + behind) + "}"
+
+
 def _parsed(form: Form, related: bool) -> Any:
     """The form as a sympy object, which must never be shown: its repr can hang. None if math-verify cannot read it."""
     import math_verify
@@ -882,8 +968,12 @@ def _parsed(form: Form, related: bool) -> Any:
         raise ArithmeticError("too large")
     # It warns that its alarms are off: here the worker's deadline stands in for them.
     logging.getLogger("math_verify").setLevel(logging.ERROR)
-    config = [math_verify.LatexExtractionConfig()]
-    found = math_verify.parse(f"${text}$", config, fallback_mode="no_fallback", parsing_timeout=None)
+    config = math_verify.LatexExtractionConfig()
+    # Units are cut off here already: its own rules for them take the h of \frac{1}{2}h for hours.
+    rules = dataclasses.replace(config.normalization_config, units=False, boxed="none")
+    config = dataclasses.replace(config, normalization_config=rules)
+    text = _SYMBOLS.sub(_plain_symbol, text)
+    found = math_verify.parse(f"${text}$", [config], fallback_mode="no_fallback", parsing_timeout=None)
     return found[0] if found else None
 
 
@@ -1013,11 +1103,14 @@ def deliberate_science(answer: str, reference: str) -> list:
 
 
 _CHEMISTRY = re.compile(r"\\ce\s*\{([^{}]*)\}")
+_LOWER_OPTION = re.compile(r"\s*\(?[a-e][).]?\s*")
 _INDICES = str.maketrans("₀₁₂₃₄₅₆₇₈₉", "0123456789", "_{}")
 
 
 def _formula(text: str) -> str:
-    return _CHEMISTRY.sub(r"\1", text) if len(text) <= MAX_ANSWER else text
+    if len(text) > MAX_ANSWER:
+        return text
+    return text.upper() if _LOWER_OPTION.fullmatch(text) else _CHEMISTRY.sub(r"\1", text)
 
 
 def _rounds_to(value: Fraction, gold: Fraction, form: Form) -> bool:
@@ -1040,7 +1133,7 @@ class Unit(NamedTuple):
 
 
 _BASE_UNITS = frozenset(
-    ["m", "kg", "s", "A", "K", "mol", "cd", "degree", "celsius", "$", "euro", "pound", "yuan", "bit"]
+    re.findall(r"\S+", "m kg s A K mol cd rad degree celsius $ euro pound yuan bit antemeridiem postmeridiem")
 )
 # Exact by definition (SI 2019; the international inch, pound, calorie and atmosphere).
 _DERIVED = {
@@ -1048,14 +1141,14 @@ _DERIVED = {
     "C": "A s", "V": "J C^-1", "Ω": "V A^-1", "F": "C V^-1", "T": "kg A^-1 s^-2", "Wb": "T m^2", "H": "Wb A^-1",
     "S": "A V^-1", "L": "0.001 m^3", "l": "L", "M": "mol L^-1", "eV": "1.602176634e-19 J", "cal": "4.184 J",
     "min": "60 s", "h": "3600 s", "hr": "h", "day": "86400 s", "week": "7 day", "year": "365.25 day", "yr": "year",
-    "atm": "101325 Pa", "bar": "100000 Pa", "mmHg": "133.322387415 Pa", "torr": "101325/760 Pa", "Torr": "torr",
+    "atm": "101325 Pa", "bar": "100000 Pa", "mmHg": "torr", "torr": "101325/760 Pa", "Torr": "torr",
     "Å": "1e-10 m", "in": "0.0254 m", "inch": "in", "ft": "12 in", "foot": "ft", "feet": "ft", "yd": "3 ft",
     "yard": "yd", "mi": "5280 ft", "mile": "mi", "lb": "0.45359237 kg", "Wh": "3600 J", "kph": "km h^-1",
     "mph": "mi h^-1", "ml": "mL", "cc": "cm^3", "sec": "s", "byte": "8 bit", "Bq": "s^-1", "Gy": "J kg^-1",
     "meter": "m", "metre": "m", "second": "s", "minute": "min", "hour": "h", "gram": "g", "tonne": "t",
     "newton": "N", "joule": "J", "watt": "W", "pascal": "Pa", "hertz": "Hz", "coulomb": "C", "volt": "V", "ohm": "Ω",
     "farad": "F", "tesla": "T", "weber": "Wb", "henry": "H", "liter": "L", "litre": "L", "mole": "mol",
-    "kelvin": "K", "ampere": "A", "amp": "A", "calorie": "cal", "electronvolt": "eV", "angstrom": "Å",
+    "kelvin": "K", "radian": "rad", "ampere": "A", "amp": "A", "calorie": "cal", "electronvolt": "eV", "angstrom": "Å",
     "atmosphere": "atm", "deg": "degree", "°": "degree", "dollar": "$", "cent": "0.01 $", "RMB": "yuan",
 }  # fmt: skip
 _PREFIXES = {"f": "1e-15", "p": "1e-12", "n": "1e-9", "μ": "1e-6", "u": "1e-6", "m": "0.001", "c": "0.01", "d": "0.1",
@@ -1088,20 +1181,22 @@ def read_unit(text: str) -> Unit | None:
     """
     plain = _UPRIGHT.sub(r" \1 ", text).replace("\\cdot", " ").replace("\\Omega", "Ω")
     plain = re.sub(r"\\mu\s*", "μ", plain)
+    plain = re.sub(r"\\frac\s*\{([^{}]*)\}\s*\{((?:[^{}]|\{[^{}]*\})*)\}", r"\1/(\2)", plain)
     plain = re.sub(r"\bdegrees?\s*(?:C\b|celsius)", "celsius", plain, flags=re.IGNORECASE)
     plain = re.sub(r"\b(?:square|sq\.?)\s+([a-z]+)|([a-z]+)\s+squared", r"\1\2^2", plain)
     plain = re.sub(r"\bcubic\s+([a-z]+)|([a-z]+)\s+cubed", r"\1\2^3", plain)
     plain = re.sub(r"\bper\b", "/", plain)
     unit = _known_unit(plain)
-    if unit is None and re.fullmatch(
-        r"[A-Za-z'()-]{3,}(?:[\s,]+[A-Za-z'()-]+)*\.?(?:\s*\^\s*\{?[23]\}?)?", plain.strip()
-    ):
-        words = plain.strip().casefold()
-        if not _NO_UNIT.match(words):
-            return Unit(((words, 1),), known=False)
-    if unit is None and "\\text" in text and plain.strip() and not re.search(r"[0-9=<>]", plain):
-        return Unit(((plain.strip().casefold(), 1),), known=False)
-    return unit
+    beside = _UPRIGHT.sub("", text)
+    # A lone letter beside upright words is a factor: 5\text{ cm}x.
+    if unit is not None or (beside != text and re.search(r"(?<![A-Za-z])[A-Za-z]\s*$", beside)):
+        return unit
+    words = plain.strip().casefold()
+    worded = re.fullmatch(r"[a-z'()-]{3,}(?:[\s,]+[a-z'()-]+)*\.?(?:\s*\^\s*\{?[23]\}?)?", words) is not None
+    set_upright = beside != text and words and not re.search(r"[0-9=<>\\]", plain + beside)
+    if (worded or set_upright) and not _NO_UNIT.match(words):
+        return Unit(((words, 1),), known=False)
+    return None
 
 
 def _known_unit(text: str) -> Unit | None:
@@ -2170,8 +2265,12 @@ def _deliberation(family: Family, answer: str, reference: Any) -> Conversation:
 
 
 def _converse_all(conversations: dict[Any, Conversation], pool: Pool, timeout_s: float) -> dict[Any, Verdict]:
-    """All conversations in rounds: what each wants to know next goes to the pool, and what two want to know once."""
+    """All conversations in rounds: what each wants to know next goes to the pool, and what two want to know once.
+
+    `timeout_s` is for all of a conversation, but the check of a program that used it up still gets half a second.
+    """
     verdicts: dict[Any, Verdict] = {}
+    left = dict.fromkeys(conversations, timeout_s)
     waiting = {key: next(conversation) for key, conversation in conversations.items()}
     while waiting:
         askers: dict[Any, list] = {}
@@ -2180,8 +2279,11 @@ def _converse_all(conversations: dict[Any, Conversation], pool: Pool, timeout_s:
             askers.setdefault(same, []).append(key)
         groups = list(askers.values())
         jobs, waiting = [waiting[group[0]] for group in groups], {}
-        for index, outcome in pool.run(jobs, timeout_s):
+        least = [min(0.5, timeout_s) if isinstance(job, Call) else 0.0 for job in jobs]
+        limits = [max(shortest, *(left[key] for key in group)) for shortest, group in zip(least, groups, strict=True)]
+        for index, outcome in pool.run(jobs, limits):
             for key in groups[index]:
+                left[key] -= outcome.seconds
                 try:
                     waiting[key] = conversations[key].send(outcome)
                 except StopIteration as stop:
@@ -2194,16 +2296,22 @@ _pool_lock = threading.Lock()
 
 
 def _the_pool(workers: int | None, allow_weak: bool) -> Pool:
-    """The one pool of this process, made when first needed. A fork of the process makes its own."""
+    """The one pool of this process, made when first needed, and from then on as large as asked for."""
     global _pool
-    if _pool is not None and _pool.owner == os.getpid() and workers in (None, _pool.workers):
-        _pool.allow_weak = allow_weak
-        return _pool
-    if _pool is not None:
-        _pool.close()
-    _pool = Pool(workers, allow_weak)
-    atexit.register(_pool.close)
+    if _pool is None:
+        _pool = Pool()
+        atexit.register(_pool.close)
+    _pool.workers, _pool.allow_weak = workers or default_workers(), allow_weak
     return _pool
+
+
+def _forget_the_pool() -> None:
+    """A fork of this process makes a pool of its own, whatever another thread was doing with this one."""
+    global _pool, _pool_lock
+    _pool, _pool_lock = None, threading.Lock()
+
+
+os.register_at_fork(after_in_child=_forget_the_pool)
 
 
 # ------------------------------------------------------------------------------------------ loading

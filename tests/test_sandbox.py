@@ -574,7 +574,7 @@ HOSTILE = {
         """
         refused(*(lambda n=n: libc.syscall(n, 0, 0, 0, 0, 0)
             for n in (321, 298, 323, 425, 426, 427, 250, 248, 249, 300, 294, 246, 320, 175, 313, 169, 428,
-            430, 303, 304, 272, 317, 135, 103, 454, 460, 999, 0x40000000 + 39)))
+            430, 303, 304, 272, 317, 135, 103, 162, 306, 206, 454, 460, 999, 0x40000000 + 39)))
         """,
         REFUSED_ALL,
     ),
@@ -600,6 +600,25 @@ HOSTILE = {
             for n in range(100_000): threading.Thread(target=wait, daemon=True).start()
         except (RuntimeError, MemoryError): pass
         os.write(1, b'reached' if n > 20_000 else b'refused\\n'); os._exit(0)
+        """,
+        REFUSED_ALL,
+    ),
+    "many timers": (
+        "timers without end, which the kernel counts against all processes of the user",
+        """
+        import ctypes
+        timer, count = ctypes.c_int(), 0
+        while libc.syscall(222, 1, None, ctypes.byref(timer)) == 0: count += 1
+        print('reached' if count > 1000 else 'refused')
+        """,
+        REFUSED_ALL,
+    ),
+    "another input": (
+        "a program that writes to the files that it was given",
+        """
+        import mmap
+        refused(lambda: mmap.mmap(0, 0), lambda: os.write(0, b'1'), lambda: os.ftruncate(0, 1),
+            lambda: os.fchmod(0, 0o700))
         """,
         REFUSED_ALL,
     ),
@@ -718,7 +737,15 @@ HOSTILE = {
         {"crashed"},
     ),
 }
-X86_ONLY = {"raw clone", "tracing", "doors of the kernel", "other architecture", "signals by other means", "namespaces"}
+X86_ONLY = {
+    "raw clone",
+    "many timers",
+    "tracing",
+    "doors of the kernel",
+    "other architecture",
+    "signals by other means",
+    "namespaces",
+}
 
 
 @pytest.fixture(scope="module")
@@ -894,12 +921,75 @@ def test_the_expected_output_is_nowhere_near():
     assert not any(SECRET in text for text in sent)
 
 
+@LINUX_ONLY
+def test_output_in_small_pieces(pool):
+    """Mistake: a trainer that spends its own processor time on every line that a program prints."""
+    lines = Program("while True: print(1, flush=True)", [""], test_s=LIMIT_S)
+    used = time.process_time()
+    outcomes = run(pool, lines, lines)
+    assert time.process_time() - used < LIMIT_S / 4
+    assert {outcome.value[0].status for outcome in outcomes} <= {"timeout", "output"}
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="needs Linux")
+def test_threads_take_one_processor(pool):
+    """Mistake: a program of sixty threads that leaves the innocent ones beside it a sixtieth of the processors."""
+    source = """
+        import hashlib, threading, time
+        def work():
+            while time.monotonic() < end: hashlib.sha256(bytes(2**22))
+        start, end = time.monotonic(), time.monotonic() + 1.0
+        threads = [threading.Thread(target=work) for _ in range(30)]
+        for thread in threads: thread.start()
+        for thread in threads: thread.join()
+        print(time.process_time() / (time.monotonic() - start))
+    """
+    assert float(output(pool, source).value) < 1.2
+
+
+@LINUX_ONLY
+def test_the_kernel_ends_children_first(pool):
+    """Mistake: a machine out of memory whose largest process, the trainer, is ended for it."""
+    run(pool, INNOCENT, CHECK)
+    for keeper in keepers(pool):
+        assert Path(f"/proc/{keeper}/oom_score_adj").read_text() == "1000\n"
+
+
 def test_total_limit(pool):
     """Mistake: a limit per test that lets a program with many tests run for hours."""
     start = time.monotonic()
     [outcome] = run(pool, Program("while True: pass", [""] * 50, test_s=0.4), timeout_s=LIMIT_S)
     assert time.monotonic() - start < LIMIT_S + SLACK_S
     assert outcome.value == [Result("timeout")] * 50
+
+
+def test_limits_of_jobs(pool):
+    """Mistake: a job that takes the time of the next one, or is charged for the start of its worker."""
+    endless = Program("while True: pass", [""])
+    with Pool(2) as fresh:
+        short, long, innocent = dict(sorted(fresh.run([endless, endless, INNOCENT], [0.3, 0.8, 10.0]))).values()
+    assert short.value == long.value == [Result("timeout")]
+    assert 0.3 <= short.seconds < 0.3 + SLACK_S
+    assert 0.8 <= long.seconds < 0.8 + SLACK_S
+    assert innocent == INNOCENT_VERDICT
+    assert 0 < innocent.seconds < SLACK_S
+
+
+@pytest.mark.usefixtures("pool")
+def test_limit_of_a_conversation():
+    """Mistake: a limit for each round of a check, of which there are many: an answer that takes hours."""
+    source = "```python\nimport time\ndef f(x):\n    time.sleep(0.7)\n    return x + 1\n```"
+    # Each call's argument is another's result: no round can ask for more than one.
+    reference = {"assert_test": "assert f(f(f(f(1)))) == 5", "entry_point": "f"}
+    verify.verify_batch([("code", source, reference)], workers=2, timeout_s=0.1)
+    start = time.monotonic()
+    [verdict] = verify.verify_batch([("code", source, reference)], workers=2, timeout_s=LIMIT_S)
+    assert time.monotonic() - start < LIMIT_S + SLACK_S
+    assert verdict.reason == "timeout"
+    # A program that used all the time still gets what it earned before.
+    source = "```python\ndef f(x):\n    while x: pass\n    return x\n```"
+    reference = {"assert_test": "assert f(0) == 0\nassert f(1) == 1", "entry_point": "f"}
+    assert verify.verify("code", source, reference, workers=2, timeout_s=LIMIT_S) == (0.5, "partial")
 
 
 def test_go_on(pool):
@@ -942,6 +1032,25 @@ def test_a_batch_that_is_given_up(pool):
     for _ in pool.run([INNOCENT, endless, endless], 10):
         break
     assert run(pool, INNOCENT, CHECK) == [INNOCENT_VERDICT, CHECK_VERDICT]
+
+
+def test_interrupted_while_it_cleans_up(pool, monkeypatch):
+    """Mistake: a pool that is never free again, because Ctrl-C was pressed twice."""
+    endless = Program("while True: pass", [""])
+    batch = pool.run([INNOCENT, endless, endless], 10)
+    next(batch)
+    sessions = [worker.process.pid for worker in pool._active]
+
+    def interrupted(self):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(sandbox.Worker, "end", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            batch.close()
+    del batch
+    assert run(pool, INNOCENT, CHECK) == [INNOCENT_VERDICT, CHECK_VERDICT]
+    assert gone(sessions)
 
 
 def test_one_batch_at_a_time(pool):
@@ -1133,6 +1242,38 @@ def test_a_killed_trainer_whose_fork_lives_on():
         trainer.stdout.close()
 
 
+@LINUX_ONLY
+def test_a_trainer_killed_during_an_import(tmp_path):
+    """Mistake: workers that go on with an import of minutes, for a trainer that is gone."""
+    packages = tmp_path / "site-packages"
+    packages.mkdir()
+    (packages / "slow_package.py").write_text("import time\nwhile True: time.sleep(0.01)")
+    script = f"""
+        import sys, threading, time
+        sys.path.append({str(packages)!r})
+        from sandbox import *
+        pool = Pool(1)
+        def tell():
+            while not [worker for worker in list(pool._active) if worker.level is not None]: time.sleep(0.05)
+            time.sleep(0.5)
+            print(*[worker.process.pid for worker in pool._active], flush=True)
+        threading.Thread(target=tell).start()
+        list(pool.run([Call("referee", ["assert 1", "f", []], packages=("slow_package",))], 100))
+    """
+    trainer = subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(script)], cwd=ROOT, stdout=subprocess.PIPE, text=True
+    )
+    try:
+        sessions = [int(word) for word in trainer.stdout.readline().split()]
+        assert sessions
+        assert all(map(processes_of_session, sessions))
+    finally:
+        trainer.kill()
+        trainer.wait()
+        trainer.stdout.close()
+    assert gone(sessions, SLACK_S)
+
+
 def test_a_fork_of_the_trainer_leaves_the_pool_alone(pool):
     """Mistake: a data loader's worker that ends, and ends the trainer's pool with it."""
     assert run(pool, INNOCENT) == [INNOCENT_VERDICT]
@@ -1148,6 +1289,47 @@ def test_a_fork_of_the_trainer_leaves_the_pool_alone(pool):
             os._exit(code)
     assert os.waitpid(pid, 0)[1] == 0
     assert run(pool, INNOCENT, CHECK) == [INNOCENT_VERDICT, CHECK_VERDICT]
+
+
+@LINUX_ONLY
+@pytest.mark.usefixtures("pool")
+def test_a_fork_in_the_middle_of_a_batch():
+    """Mistake: a data loader's worker that waits forever for a lock, which a thread held when it was forked."""
+    item = "code", "```python\nwhile True: pass\n```", {"inputs": [""], "outputs": ["1"]}
+    thread = threading.Thread(target=verify.verify_batch, args=([item],), kwargs={"workers": 2, "timeout_s": 2})
+    thread.start()
+    while not verify._pool_lock.locked():
+        time.sleep(0.01)
+    pid = os.fork()
+    if pid == 0:
+        code = 1
+        try:
+            good = "code", "```python\nprint(1)\n```", {"inputs": [""], "outputs": ["1"]}
+            code = 0 if verify.verify_batch([good], workers=1) == [(1.0, "correct")] else 2
+            verify._pool.close()
+        finally:
+            os._exit(code)
+    deadline = time.monotonic() + 30
+    while (ended := os.waitpid(pid, os.WNOHANG)) == (0, 0) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    if ended == (0, 0):
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+    thread.join()
+    assert ended == (pid, 0)
+
+
+@pytest.mark.usefixtures("pool")
+def test_another_number_of_workers():
+    """Mistake: every worker ended and begun again for a batch that asks for more or fewer of them."""
+    items = [("code", f"```python\nprint({n})\n```", {"inputs": [""], "outputs": [str(n)]}) for n in range(6)]
+    before = set()
+    for workers in (2, 1, 2, None):
+        assert set(verify.verify_batch(items, workers=workers)) == {(1.0, "correct")}
+        assert verify._pool.workers == (workers or sandbox.default_workers())
+        kept = {worker.process.pid for worker in verify._pool._idle if worker.kind == "programs"}
+        before = before or kept
+        assert before <= kept
 
 
 def test_a_package_that_is_not_there(pool):

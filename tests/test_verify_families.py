@@ -21,6 +21,9 @@ Where math differs from math-verify 0.9.0 on purpose:
     (3/5,8/3]      (0.6,2.6667]           wrong      right**    (** at the precision its test sets)
     1,2            \boxed{1} dogs,        wrong      right      boxes are one list only where a comma, "and" or "or"
                    \boxed{2} cats                               ties them; else the last one is the answer
+    R^2-r^2        0                      wrong      right      R and r, \Delta and \delta, x' and x are not the same
+    \gcd(a,b)      1                      unparsed   right      the gcd of letters is not 1
+    \sqrt{2}       \sqrt{2}t              wrong      right      a lone letter behind an expression is no unit
     12             a sentence with 12     unparsed   right      nothing outside of the box, and no part of it, is read
 
 Where ifeval differs from google-research's instruction_following_eval on purpose:
@@ -223,6 +226,60 @@ n^2+n  |  n(n+1)
 \frac{1}{2}, \frac{1}{3}  |  \frac13,\frac12
 x \neq 3  |  x\ne3
 a=4,-8,-10  |  -10,-8,4
+\frac{t}{m}  |  \frac{1}{m} t
+\frac{c}{\sqrt{2}}  |  \frac{1}{\sqrt{2}}c
+ab+bc+ca  |  ab + bc + ac
+\frac{dx}{dt} = kx - a  |  \frac{d x}{d t}=k x-a
+x' + \frac{r}{V}x - rc = 0  |  x^{\prime}+\frac{r}{V} x-r c=0
+E_1, E_2  |  E_{2},E_{1}
+\frac{q_0}{\sqrt{2LC}}  |  \frac{q_{0}}{\sqrt{2 C L}}
+A e^{-E_a/RT}  |  A e^{-\frac{E_a}{RT}}
+\frac{Q}{4\pi\varepsilon_0 R_\odot^2}  |  \frac{1}{4\pi\epsilon_0}\frac{Q}{R_{\odot}^{2}}
+2^{2^n}-1  |  2^{2^{n}} - 1
+\frac{(n-1)!}{k!} \frac{n}{(n-k)!}  |  \frac{n!}{k!(n-k)!}
+\binom{n}{2}  |  \frac{n!}{2!(n-2)!}
+120  |  {10 \choose 3}
+2+3i  |  2 + 3\mathrm{i}
+2\mathbf{i}+3\mathbf{j}  |  2\hat{i}+3\hat{j}
+\frac{\sqrt{6}-\sqrt{2}}{4}  |  \sin 15^\circ
+\tan(15^\circ)  |  2-\sqrt{3}
+\arctan(2)  |  \operatorname{arctan} 2
+\frac{\pi}{2}  |  pi/2
+5\sqrt{2}  |  5*sqrt(2)
+0,111  |  0.111
+\frac{4}{33}  |  0.121212\ldots
+\frac{1}{3}  |  0.333...
+0.\dot{3}  |  \frac{1}{3}
+2\frac12  |  2½
+10^{23}  |  10²³
+3:45 \text{ p.m.}  |  3:45 PM
+3:45  |  3:45 \text{ PM}
+2:3  |  2 \text{ to } 3
+2B_{16}  |  \text{2B}_{16}
+4321_5  |  4321_{\text{five}}
+x \ge 3  |  \{x \mid x \ge 3\}
+\{x|-2\leq x < 1\}  |  [-2,1)
+\begin{pmatrix} 1 \\ 2 \end{pmatrix}  |  \langle 1, 2 \rangle
+\begin{pmatrix} 1 & 0 \\ 0 & 1 \end{pmatrix}  |  \begin{bmatrix} 1 & 0 \\[4pt] 0 & 1 \end{bmatrix}
+3,5  |  x_1 = 5, x_2 = 3
+x_1=3, x_2=5  |  x_2=5, x_1=3
+A,C,D  |  ACD
+ACD  |  A \text{, } C \text{ and } D
+\text{(A)}  |  A)
+\text{(A)}  |  \text{Option A}
+\infty  |  \text{infinity}
+\text{No solution}  |  \text{There is no solution}
+\text{no solution}  |  \emptyset
+f(x)=x  |  f(x)=x \text{ for all } x\in\mathbb{R}
+x = k\pi, k \in \mathbb{Z}  |  x = k\pi \quad (k \in \mathbb{Z})
+p \equiv 1 \pmod 4  |  p\equiv 1\ (\text{mod } 4)
+5  |  m+n = 2+3 = 5
+2\pi  |  2\pi \text{ cm}
+2\sqrt{3}  |  2\sqrt{3} cm
+(1,2),(3,4)  |  x=3,y=4 \quad \text{or} \quad x=1,y=2
+11z^{17}(5+11z^{17})  |  11z^17(11z^17+5)
+58 square units  |  58
+9.81 m/s^2  |  9.81\ \frac{\text{m}}{\text{s}^2}
 """)
 
 DIFFERENT = pairs(r"""
@@ -314,12 +371,38 @@ A  |  (A), (B)
 A  |  A. B. C.
 A  |  \text{not (A)}
 5  |  5 dozen
+5  |  5 \text{ dozen}
+5  |  5 \text{ squared}
 5  |  5 hundred
 5  |  5 squared
 5  |  5 or so
 5  |  \text{more than } 5
 0.5  |  \frac{1}{2} \text{ or } \frac{1}{3}
 \text{even}  |  \text{even or odd}
+R^2-r^2  |  0
+\frac{a}{A}  |  1
+\gcd(a,b)  |  1
+f'(x)  |  f(x)
+x_1  |  x
+2  |  2\pi \text{ cm}
+\sqrt{2}  |  \sqrt{2}t
+\frac{1}{2}  |  \frac{1}{2}h
+3:45 PM  |  3:45 AM
+\frac{1}{2}  |  \sin 30
+1,1,2  |  1,2
+x_1=3, x_2=5  |  x_1=5, x_2=3
+\begin{pmatrix} 1 \\ 2 \end{pmatrix}  |  \begin{pmatrix} 1 & 2 \end{pmatrix}
+A,C,D  |  AC
+\text{no solution}  |  \text{no real solutions}
+k\pi, k \in \mathbb{Z}  |  2k\pi, k \in \mathbb{Z}
+-3,0  |  -3
+5  |  5\text{ cm}x
+45^\circ  |  45^{\circ}x
+(1,2),(3,4)  |  x=1,y=2 \text{ or } x=3,y=5
+x=1,y=2 \text{ or } x=3,y=4  |  x=5,y=6 \text{ or } x=7,y=8
+x=1,y=2 \text{ or } x=3,y=4  |  y=1,x=2 \text{ or } y=3,x=4
+5  |  m+n = 2+4 = 5
+0.\overline{12}  |  0.1222...
 """)
 
 
@@ -351,6 +434,8 @@ def test_math_gold_accepts_itself():
         ("\\[\\boxed{(1, 2)}, \\boxed{(2, 1)}\\]", "(2,1),(1,2)", "correct"),
         ("\\(\\boxed{1}\\) and \\(\\boxed{-2}\\).", "-2,1", "correct"),
         ("\\boxed{1} no no \\boxed{2}", "1,2", "wrong"),
+        ("so $x = \\boxed{2}$ and $y = \\boxed{3}$", "(2,3)", "correct"),
+        ("so $x=\\boxed{5}$, and thus $y=\\boxed{7}$", "7", "correct"),
         ("\\boxed{1} dogs and \\boxed{2} cats", "1,2", "wrong"),
         ("The last three digits are \\boxed{004}.\n\n**Final Answer**\n\\boxed{004}", "4", "correct"),
         ("<think>\\boxed{5}</think> The answer is 5.", "5", "no_answer"),
@@ -398,6 +483,9 @@ def test_math_responses(response, gold, expected):
         "x^{x^{x^{x}}}",
         "2^{(9^{9})}",
         "((3!)!)!",
+        "(9!+9)!",
+        "(9999\\cdot9999)!",
+        "\\binom{99999999}{49999999}",
         "10^{10^{10}}",
         "2^{99999}",
         "\\boxed{(10^9)!}",
@@ -577,6 +665,20 @@ True  |  true
 2  |  2.0
 n = 2  |  2
 4 \times 10^{-7} m  |  400 nm
+(b)  |  B
+B. 5 m  |  \text{Option (B)}
+5.6 \times 10^{-3} mol/L  |  5.6 \times 10^{-3} \, \mathrm{mol\,L^{-1}}
+2.0 × 10⁸ m/s  |  2 \times 10^8
+10⁻³  |  0.001
+500 nm  |  5000 \text{ \AA}
+25 ℃  |  25 °C
+\pi/3 rad  |  \frac{\pi}{3}
+1.0 atm  |  760 mmHg
+CH3COOH  |  \text{CH}_3\text{COOH}
+Na+  |  \text{Na}^+
+sp3  |  \text{sp}^{3}
+2-methylpropane  |  \text{2-Methylpropane}
+\frac{GMm}{r^2}  |  G\frac{m M}{r^{2}}
 """)
 
 SCIENCE_DIFFERENT = pairs(r"""
@@ -599,6 +701,10 @@ increases  |  decreases
 101 kPa  |  101 Pa
 A  |  A and B
 water  |  heavy water
+2-methylpropane  |  3-methylpropane
+Fe^{3+}  |  Fe^{2+}
+2^3  |  23
+R-r  |  0
 """)
 
 
