@@ -171,7 +171,10 @@ class Config:
     # verifying
     verify_workers: int | None = setting(None, "processes that judge answers, per training process; none: one per core")
     verify_timeout: float = setting(10.0, "seconds that judging one answer may take, all tests of a program together")
-    all_or_nothing: bool = setting(False, "code: reward only what passes every test, not the share of tests passed")
+    all_or_nothing: bool = setting(
+        False,
+        "code, ifeval, logic: reward only a whole answer, not the share of tests or instructions, nor a score below 1",
+    )
     allow_weak_sandbox: bool = setting(False, "run model code even where this machine cannot wall it in (sandbox.py)")
 
     # machine

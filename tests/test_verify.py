@@ -593,7 +593,6 @@ BROKEN_REFERENCES = [
     ("math", None, "the text of one answer"),
     ("math", "", "the text of one answer"),
     ("math", "(1", "the text of one answer"),
-    ("math", "\\boxed{2}", "without a box"),
     ("math", "1/0", "the text of one answer"),
     ("math", "1e1001", "the text of one answer"),
     ("math", "9" * (MAX_ANSWER + 1), "the text of one answer"),

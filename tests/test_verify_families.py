@@ -1482,3 +1482,18 @@ def test_families_are_complete():
         if family.deliberate:
             assert getattr(module, family.deliberate.__name__) is family.deliberate and family.packages
     assert read_math("x" * 1001) is None and isinstance(Problem("a", "math", "1"), tuple)
+
+
+@pytest.mark.parametrize(
+    ("kind", "reference", "right", "wrong"),
+    [
+        ("math", r"\boxed{12}", "12", "13"),
+        ("math", r"So the answer is $\boxed{\frac{1}{2}}$.", "0.5", "2"),
+        ("math", r"\boxed{2} and \boxed{3}", "3,2", "3"),
+        ("science", r"\boxed{9.8\ \text{m/s}^2}", "9.8 m/s^2", "9.8 m/s"),
+    ],
+)
+def test_a_gold_in_a_box_is_what_the_box_holds(kind, reference, right, wrong):
+    """Mistake: a data set whose golds are boxed refused, or a sentence around the box taken for the answer."""
+    assert verify(kind, rf"\boxed{{{right}}}", reference).reason == "correct"
+    assert verify(kind, rf"\boxed{{{wrong}}}", reference).reason == "wrong"
