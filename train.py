@@ -1590,7 +1590,9 @@ class Run:
         parent = next(p for p in self.folder.absolute().parents if p.exists())
         if not parent.is_dir() or not os.access(parent, os.W_OK):
             raise ValueError(f"--output_dir {config.output_dir}: {parent} cannot be written to, name another")
+        self.first_save = config.save_every
         if config.resume:
+            self.first_save = max(config.save_every, self.started_with(config).get("save_every", 0))
             before, now = self.started_with(config), asdict(config) | {"processes": accelerator.num_processes}
             free = {"resume", "overwrite", "max_steps", "max_samples", "max_hours", "eval_every", "save_every",
                     "keep_checkpoints", "output_dir", "gpu_memory_utilization", "max_engine_difference",
@@ -1633,7 +1635,7 @@ class Run:
             write(self.folder / "config.json", json.dumps(settings, indent=2) + "\n")
         self.accelerator.wait_for_everyone()
         if self.config.resume and not self.checkpoints():
-            if any(row["step"] >= self.config.save_every for row in rows_of(self.metrics)):
+            if any(row["step"] > self.first_save for row in rows_of(self.metrics)):  # a step is logged, then saved
                 raise ValueError(f"--resume: the checkpoints of {self.folder} are gone; --overwrite starts it over")
             self.accelerator.print("no checkpoint yet: starting over")
         if self.config.resume and self.checkpoints():
@@ -1681,10 +1683,10 @@ class Run:
         self.accelerator.wait_for_everyone()
         if self.accelerator.is_main_process:
             seal(aside)
-            shutil.rmtree(final, ignore_errors=True)  # a damaged one that the run went back from
+            discard(final)  # a damaged one that the run went back from
             os.replace(aside, final)
             for old in self.checkpoints()[: -self.config.keep_checkpoints]:
-                shutil.rmtree(old)
+                discard(old)
 
     def leave(self, step: int) -> None:
         """SIGTERM: keep everything up to this step, and end. A run that trained nothing yet has nothing to keep."""
@@ -1767,6 +1769,15 @@ def seal(folder: Path) -> None:
         handle = os.open(path, os.O_RDONLY)
         os.fsync(handle)
         os.close(handle)
+
+
+def discard(folder: Path) -> None:
+    """Delete a checkpoint, which loses its name first: killed half-way, there is no half of one."""
+    nameless = folder.with_name("discarded")
+    shutil.rmtree(nameless, ignore_errors=True)
+    if folder.exists():
+        os.replace(folder, nameless)
+        shutil.rmtree(nameless)
 
 
 def damaged(folder: Path) -> str:

@@ -95,33 +95,37 @@ def test_twelve_steps_are_six_and_six(tmp_path, undisturbed, processes):
     assert parts["samples.jsonl"] == whole["samples.jsonl"]
 
 
-def test_killed_twenty_times_a_run_ends_with_the_same_numbers(tmp_path, undisturbed):
+def test_killed_twenty_times_a_run_ends_with_the_same_numbers(tmp_path):
     """Makes impossible: a torn file, a metrics line repeated or missing, a checkpoint half there after SIGKILL.
 
     Moments: while a checkpoint is written, shortly after a step was logged, and anywhere from the start on.
     """
+    long = ["--max_steps=60", "--save_every=1"]
+    ended(begin(tmp_path / "undisturbed", *long))
+    undisturbed, tmp_path = contents(tmp_path / "undisturbed"), tmp_path / "killed"
     metrics, aside = tmp_path / "run/metrics.jsonl", tmp_path / "run/checkpoints/unfinished"
     dice, resume, inside, lives = random.Random(0), [], 0, 0
     while lives < 20:
-        process, have = begin(tmp_path, "--max_steps=12", "--save_every=1", *resume), count_lines(metrics)
+        process, have = begin(tmp_path, *long, *resume), count_lines(metrics)
         if lives % 3 == 0:
             wait_for(process, aside.exists)
         elif lives % 3 == 1:
             wait_for(process, lambda have=have: count_lines(metrics) > have)
             time.sleep(dice.uniform(0, 0.1))
         else:
-            time.sleep(dice.uniform(0, 8))
+            time.sleep(dice.uniform(0, 5))
         inside += aside.exists()
+        assert process.poll() is None, process.communicate()[0][-3000:]
         os.killpg(process.pid, signal.SIGKILL)
         process.communicate()
         lives += 1
         whole = [x for x in metrics.read_bytes().splitlines(keepends=True) if x.endswith(b"\n")] if resume else []
-        assert b"".join(whole) == b"".join(undisturbed[1]["metrics.jsonl"].splitlines(keepends=True)[: len(whole)])
+        assert b"".join(whole) == b"".join(undisturbed["metrics.jsonl"].splitlines(keepends=True)[: len(whole)])
         assert all(not train.damaged(x) for x in (tmp_path / "run/checkpoints").glob("step_*"))
         resume = ["--resume"] if (tmp_path / "run/config.json").exists() else []
     assert inside >= 3
-    ended(begin(tmp_path, "--max_steps=12", "--save_every=1", "--resume"))
-    assert contents(tmp_path) == undisturbed[1]
+    ended(begin(tmp_path, *long, "--resume"))
+    assert contents(tmp_path) == undisturbed
 
 
 @pytest.mark.parametrize("processes", [1, 2])
