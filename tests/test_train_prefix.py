@@ -108,6 +108,34 @@ def test_in_float64_nothing_is_left_of_the_difference(keys, monkeypatch):
     assert both_ways(policy, batch_of(groups(UNEVEN)), 100) < 1e-12
 
 
+def test_attention_against_a_loop():
+    """Makes impossible: a scale, a head's group or an order that is another than the formula's.
+
+    Two prompts of 3 and 2 tokens, responses of 2, 1 and none to the first and of 4 and 4 to the second.
+    """
+    generator = torch.Generator().manual_seed(0)
+    q, k, v = (torch.randn(1, heads, 16, 8, generator=generator, dtype=torch.float64) for heads in (6, 2, 2))
+    opens, prompts, inner = torch.tensor([1, 0, 0, 1, 0]) > 0, torch.tensor([3, 3, 3, 2, 2]), [2, 1, 0, 4, 4]
+    packed = train.packed_groups(opens, prompts, torch.tensor(inner))
+    got, _ = train.packed_attention(None, q, k, v, None, scaling=0.3, packed=packed)
+    seen = {0: [0], 1: [0, 1], 2: [0, 1, 2], 3: [0, 1, 2, 3], 4: [0, 1, 2, 3, 4], 5: [0, 1, 2, 5]}
+    seen |= {6: [6], 7: [6, 7]} | {t: [6, 7, *range(8, t + 1)] for t in range(8, 12)}
+    seen |= {t: [6, 7, *range(12, t + 1)] for t in range(12, 16)}
+    for t, keys in seen.items():
+        for head in range(6):
+            weights = torch.softmax(0.3 * k[0, head // 3, keys] @ q[0, head, t], 0)
+            torch.testing.assert_close(got[0, t, head], weights @ v[0, head // 3, keys])
+
+
+def test_keys_stand_beside_each_other_in_bounded_numbers(monkeypatch):
+    """Makes impossible: a copy of a long prompt for every one of its responses at the same time."""
+    monkeypatch.setattr(train, "KEYS_AT_ONCE", 20)
+    opens, inner = torch.tensor([1, 0, 0, 0, 1, 0, 1]) > 0, torch.tensor([3, 3, 2, 0, 5, 5, 0])
+    made = train.packed_groups(opens, torch.tensor([4, 4, 4, 4, 10, 10, 7]), inner)
+    shapes = [(prompt, [(rows.count, rows.width, rows.tokens) for rows in parts]) for prompt, parts in made]
+    assert shapes == [(4, [(2, 3, 6), (1, 2, 2)]), (10, [(1, 5, 5), (1, 5, 5)]), (7, [])]
+
+
 def test_a_prompt_is_computed_once():
     """Makes impossible: an option that shares nothing. P·L + S·(R - 1) tokens a micro-batch, not S·(L + R)."""
     policy, batch, counted = make(LlamaConfig), batch_of(groups([(40, 16), (30, 16)])), []
@@ -152,14 +180,13 @@ def test_neither_logits_nor_a_mask_of_the_whole_sequence_exist(monkeypatch):
 
 def test_micro_batches_count_a_prompt_once():
     """Makes impossible: a part beyond its budget, a rollout twice or not at all, a prompt in more parts than needed."""
-    batch = batch_of(groups([(30, 40), (20, 40)]))
+    batch = batch_of(groups([(30, 40), (30, 40)]))
     batch.share = True
     rows = torch.randperm(80)[:70]
     parts = batch.micro_batches(rows, 100)
     assert sorted(torch.cat(parts).tolist()) == sorted(rows.tolist())
     for part in parts:
-        prompts = sum((30, 20)[p] for p in batch.prompts[part].unique())
-        assert prompts + batch.response_lengths[part].sum() <= 100
+        assert 30 * len(batch.prompts[part].unique()) + batch.response_lengths[part].sum() <= 100
     assert sum(len(batch.prompts[part].unique()) for part in parts) == len(parts) + 1  # one of them has both
     assert len(batch.micro_batches(rows, 1)) == 70
     assert batch.micro_batches(rows[:0], 100) == []
