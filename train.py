@@ -1338,7 +1338,7 @@ def memory_estimate(config: Config, policy: Policy, engine: Engine, prompt_token
         kept = kept / layers + 4 * layers * settings.hidden_size
     vocabulary = settings.vocab_size
     logits = min(L.MAX_LOGITS, tokens * vocabulary)
-    if isinstance(engine, TorchEngine):
+    if config.engine == "torch":
         decoding = engine.wave_bytes(math.ceil(groups), config.rollouts_per_prompt, prompt_tokens, length)
     else:
         decoding = torch.cuda.mem_get_info(device)[1] * config.gpu_memory_utilization if device.type == "cuda" else 0

@@ -4,6 +4,8 @@
     python tests/benchmark.py loss      section 3.1: log-probs without [tokens, V] against log_softmax, time and memory
     python tests/benchmark.py prefix    section 4.2: an optimizer step that computes a prompt once for its rollouts
                                         against the plain one, time, tokens and memory
+    python tests/benchmark.py padding   section 4.2: what of a micro-batch is padding, at several spreads of lengths
+    python tests/benchmark.py trl       section 4.2: whole steps of train.py against TRL's GRPOTrainer
     python tests/benchmark.py rollout   section 4.2.4: the torch engine against model.generate, at N = 16 and 512
     python tests/benchmark.py verify    section 4.2: verify_batch against math-verify called on one answer after the
                                         other, tests of programs, and memory over batches
@@ -14,7 +16,9 @@ Ours and the other take turns, so that both meet the same machine; every number 
 
 import argparse
 import dataclasses
+import importlib.util
 import json
+import math
 import os
 import platform
 import random
@@ -227,6 +231,145 @@ def prefix(args: argparse.Namespace) -> None:
     print(f"  log-probs differ by {(logp - theirs).abs().max():.1e} at most")
 
 
+# ------------------------------------------------------------------------------------------- padding
+
+
+def padding(args: argparse.Namespace) -> None:
+    """Lengths of a step's rollouts, drawn log-normal and cut at the limit, in the micro-batches of the loop."""
+    draw = random.Random(0)
+    print(
+        f"{args.rollouts:,} rollouts in {args.updates} updates, prompts of 100 to 400 tokens, responses log-normal "
+        f"around {args.median:,} tokens, at most {args.limit:,}; micro-batches of {args.budget:,} tokens:"
+    )
+    for spread in (0.3, 0.6, 0.9, 1.2):
+        lengths = [min(args.limit, max(1, round(draw.lognormvariate(math.log(args.median), spread))))
+                   for _ in range(args.rollouts)]  # fmt: skip
+        prompts = torch.tensor([draw.randint(100, 400) for _ in range(args.rollouts // 16)]).repeat_interleave(16)
+        lengths = torch.tensor(lengths)
+        batch = Batch(torch.empty(args.rollouts, 0), prompts, lengths, torch.empty(args.rollouts, 0),
+                      torch.empty(args.rollouts), torch.arange(args.rollouts))  # fmt: skip
+        whole, used, ours, plain = prompts + lengths, 0, 0, 0
+        for rows in torch.randperm(args.rollouts).tensor_split(args.updates):
+            parts = batch.micro_batches(rows, args.budget)
+            used += int(whole[rows].sum())
+            ours += sum(len(part) * int(whole[part].max()) for part in parts)
+            plain += sum(len(part) * int(whole[part].max()) for part in rows.tensor_split(len(parts)))
+        print(
+            f"  sigma {spread:.1f}: {lengths.min():6,} to {lengths.max():6,} tokens, padding {1 - used / ours:5.1%}; "
+            f"as many micro-batches in random order {1 - used / plain:5.1%}"
+        )
+
+
+# ----------------------------------------------------------------------------------------------- trl
+
+
+def examples(path: Path, tokens: int) -> None:
+    """Problems for both trainers: countdown as it is, or with `tokens` characters of worked examples in front.
+
+    The tiny policy solves no padded problem, and a step without a mixed group is no step: there the reward is for
+    a response with an 8 in it, which some have.
+    """
+    problems = verifiers.load_problems(ROOT / "tiny/train.jsonl")
+    draw, lines = random.Random(0), []
+    for problem in problems[:512]:
+        line = {"prompt": problem.prompt, "kind": problem.kind, "reference": problem.reference}
+        if tokens:
+            front = "".join(draw.choice("123456789+-*/=:()") for _ in range(tokens - len(problem.prompt)))
+            rule = {"instruction_id_list": ["keywords:existence"], "kwargs": [{"keywords": ["8"]}]}
+            line = {"prompt": front + problem.prompt, "kind": "ifeval", "reference": rule}
+        lines.append(json.dumps(line) + "\n")
+    path.write_text("".join(lines))
+
+
+def whole_steps(args: argparse.Namespace) -> None:
+    """A few steps of one trainer in a process of its own: prints samples/s of all but the first."""
+    transformers.logging.set_verbosity_error()
+    torch.set_num_threads(args.threads or len(os.sched_getaffinity(0)))
+    n, b, updates, folder = args.rollouts, args.prompts, 8, Path(args.file)
+    if args.way == "ours":
+        command = [
+            sys.executable, ROOT / "train.py", f"--output_dir={folder}", "--name=run", "--overwrite",
+            f"--data={folder / 'data.jsonl'}", f"--eval_data={folder / 'few.jsonl'}", f"--rollouts_per_prompt={n}",
+            f"--prompts_per_step={b}", f"--updates_per_step={updates}", "--learning_rate=1e-6",
+            f"--max_steps={args.steps}", "--eval_every=0", "--eval_samples=1", "--eval_temperature=0",
+            "--max_response_tokens=12", "--refill=1",
+            "--save_every=1000", "--kl_coef=1e-4",
+        ]  # fmt: skip
+        subprocess.run(command, check=True, capture_output=True)
+        rows = [json.loads(line) for line in (folder / "run/timing.jsonl").read_text().splitlines()]
+        spent = rows[-1]["seconds"] - rows[0]["seconds"]
+        metrics = [json.loads(line) for line in (folder / "run/metrics.jsonl").read_text().splitlines()][2:]
+        lengths = statistics.mean(m["response_tokens"] for m in metrics)
+        print(
+            json.dumps({"rate": (args.steps - 1) * n * b / spent, "tokens": lengths, "kept": metrics[-1]["pass_rate"]})
+        )
+        return
+    import datasets
+    import trl as theirs
+
+    problems, ends = verifiers.load_problems(folder / "data.jsonl"), []
+    references = {problem.prompt: problem for problem in problems}
+
+    def reward(prompts, completions, **_):
+        asked = [references[prompt] for prompt in prompts]
+        items = [(p.kind, text, p.reference) for p, text in zip(asked, completions, strict=True)]
+        return [verdict.reward for verdict in verifiers.verify_batch(items)]
+
+    class Ends(transformers.TrainerCallback):
+        def on_step_end(self, *_, **__):
+            ends.append(time.perf_counter())
+
+    config = theirs.GRPOConfig(
+        output_dir=str(folder / "trl"), use_cpu=True, bf16=False, num_generations=n, max_completion_length=12,
+        per_device_train_batch_size=n * b // updates, steps_per_generation=updates, num_iterations=1, beta=1e-4,
+        learning_rate=1e-6, lr_scheduler_type="constant", temperature=1.0, top_k=0, max_steps=args.steps * updates,
+        report_to="none", save_strategy="no", logging_strategy="no", disable_tqdm=True, seed=0, epsilon_high=0.27,
+        gradient_checkpointing=False, model_init_kwargs={"dtype": torch.float32},
+    )  # fmt: skip
+    trainer = theirs.GRPOTrainer(
+        model=str(ROOT / "tiny/policy"), reward_funcs=reward, args=config, callbacks=[Ends()],
+        train_dataset=datasets.Dataset.from_list([{"prompt": problem.prompt} for problem in problems]),
+    )  # fmt: skip
+    trainer.train()
+    spent = ends[-1] - ends[updates - 1]
+    print(json.dumps({"rate": (args.steps - 1) * n * b / spent, "tokens": None, "kept": None}))
+
+
+def trl(args: argparse.Namespace) -> None:
+    """Generation, verification and update of both trainers in turns: same policy, problems, N, batch and updates."""
+    if args.way:
+        return whole_steps(args)
+    if not importlib.util.find_spec("trl") or not importlib.util.find_spec("datasets"):
+        sys.exit("this compares with TRL, which is not installed: pip install trl==1.16.0")
+    print(machine())
+    print(
+        f"{args.prompts} prompts x N = {args.rollouts}, 8 updates a step, at most 12 response tokens, float32, KL term:"
+    )
+    for tokens in (0, 128):
+        results = {"ours": [], "trl": []}
+        with tempfile.TemporaryDirectory() as folder:
+            examples(Path(folder) / "data.jsonl", tokens)
+            few = (Path(folder) / "data.jsonl").read_text().splitlines(keepends=True)[:2]
+            (Path(folder) / "few.jsonl").write_text("".join(few))
+            for _ in range(args.turns):
+                for way, done in results.items():
+                    command = [sys.executable, __file__, "trl", "--way", way, "--file", folder]
+                    command += [f"--{name}={getattr(args, name)}" for name in ("rollouts", "prompts", "steps")]
+                    command += [f"--threads={args.threads}"] if args.threads else []
+                    out = subprocess.run(command, capture_output=True, text=True)
+                    if out.returncode:
+                        sys.exit(f"{way} ended with:\n{out.stderr[-3000:]}")
+                    done.append(json.loads(out.stdout.splitlines()[-1]))
+        ours, theirs = (max(x["rate"] for x in done) for done in results.values())
+        ratios = [a["rate"] / b["rate"] for a, b in zip(*results.values(), strict=True)]
+        print(
+            f"  prompts of {tokens or 'about 9'} tokens: train.py {ours:8,.0f} samples/s, TRL {theirs:8,.0f}: "
+            f"{ours / theirs:.1f}x, bests; {statistics.median(ratios):.1f}x, median "
+            f"(ours: {results['ours'][-1]['tokens']:.1f} tokens a response, {results['ours'][-1]['kept']:.0%} kept)",
+            flush=True,
+        )
+
+
 # ------------------------------------------------------------------------------------------- rollout
 
 
@@ -435,7 +578,16 @@ def engines(args: argparse.Namespace) -> None:
         made["vllm"].close()
 
 
-BENCHMARKS = {"sim": sim, "loss": loss, "prefix": prefix, "rollout": rollout, "verify": verify, "engines": engines}
+BENCHMARKS = {
+    "sim": sim,
+    "loss": loss,
+    "prefix": prefix,
+    "padding": padding,
+    "trl": trl,
+    "rollout": rollout,
+    "verify": verify,
+    "engines": engines,
+}
 
 
 def main() -> None:
@@ -465,6 +617,22 @@ def main() -> None:
     prefix_flags.add_argument("--turns", type=int, default=3, help="turns (default: 3)")
     prefix_flags.add_argument("--way", choices=["plain", "shared"], help=argparse.SUPPRESS)
     prefix_flags.add_argument("--file", help=argparse.SUPPRESS)
+    padding_flags = names.choices["padding"]
+    padding_flags.add_argument("--rollouts", type=int, default=16_384, help="of a step (default: 16,384)")
+    padding_flags.add_argument("--updates", type=int, default=8, help="mini-batches a step (default: 8)")
+    padding_flags.add_argument("--median", type=int, default=2_000, help="tokens of a response (default: 2,000)")
+    padding_flags.add_argument("--limit", type=int, default=16_384, help="tokens of a response (default: 16,384)")
+    padding_flags.add_argument("--budget", type=int, default=32_768, help="tokens of a micro-batch (default: 32,768)")
+    trl_flags = names.choices["trl"]
+    trl_flags.add_argument("--rollouts", type=int, default=512, help="N (default: 512)")
+    trl_flags.add_argument("--prompts", type=int, default=16, help="prompts a step (default: 16)")
+    trl_flags.add_argument(
+        "--steps", type=int, default=4, help="steps of a turn, the first is not counted (default: 4)"
+    )
+    trl_flags.add_argument("--turns", type=int, default=3, help="turns (default: 3)")
+    trl_flags.add_argument("--threads", type=int, help="torch threads (default: all cores)")
+    trl_flags.add_argument("--way", choices=["ours", "trl"], help=argparse.SUPPRESS)
+    trl_flags.add_argument("--file", help=argparse.SUPPRESS)
     rollout_flags = names.choices["rollout"]
     rollout_flags.add_argument("--model", default=str(ROOT / "tiny/policy"), help="model folder (default: tiny/policy)")
     rollout_flags.add_argument("--lengths", type=int, nargs="+", default=[9, 128], help="of prompts (default: 9 128)")
