@@ -1285,10 +1285,12 @@ class Memory(NamedTuple):
     rolling_out: dict[str, float]
     updating: dict[str, float]
     left: float  # for what is not there yet, and for this process alone
+    keeps: bool  # a CPU's allocator keeps what the one stage freed beside what the other needs
 
     @property
     def peak(self) -> float:
-        return sum(self.always.values()) + max(sum(self.rolling_out.values()), sum(self.updating.values()))
+        stages = [sum(self.rolling_out.values()), sum(self.updating.values())]
+        return sum(self.always.values()) + (sum(stages) if self.keeps else max(stages))
 
     def check(self) -> None:
         """Raises ValueError, with the setting to change, if the run will not fit."""
@@ -1330,12 +1332,18 @@ def memory_estimate(config: Config, policy: Policy, engine: Engine, prompt_token
     length, budget = config.max_response_tokens, config.max_tokens_per_micro_batch
     groups = config.prompts_per_step / processes
     rollouts = groups * config.rollouts_per_prompt
-    tokens = min(budget, rollouts / config.updates_per_step * (prompt_tokens + length))
+    whole, computed = (
+        prompt_tokens + length,
+        length + prompt_tokens * min(1, groups * config.updates_per_step / rollouts),
+    )
+    shared = policy.shares and whole >= SHARE_FROM[config.share_prefix] * computed
+    tokens = min(budget, rollouts / config.updates_per_step * (computed if shared else whole))
     weights = 4 * sum(p.numel() for p in policy.parameters())
     settings = policy.model.config.get_text_config()
     layers, kept = settings.num_hidden_layers, activation_bytes(policy, accelerator)
+    layer = kept / layers  # of one: so much again for its gradients, on the way back
     if config.gradient_checkpointing:  # the input of every layer, and the inside of one
-        kept = kept / layers + 4 * layers * settings.hidden_size
+        kept = layer + 4 * layers * settings.hidden_size
     vocabulary = settings.vocab_size
     logits = min(L.MAX_LOGITS, tokens * vocabulary)
     if config.engine == "torch":
@@ -1350,9 +1358,10 @@ def memory_estimate(config: Config, policy: Policy, engine: Engine, prompt_token
          "reference": (config.kl_coef > 0) * weights / sharded / gib,
          "rollouts": rollouts * (16 * prompt_tokens + 100 * length + 500) / gib},
         {"decoding": decoding / gib},
-        {"gradients": weights / sharded / gib, "activations": tokens * kept * (1 + 1 / layers) / gib,
+        {"gradients": weights / sharded / gib, "activations": tokens * (kept + layer) / gib,
          "logits": 8 * logits / gib},
         left / here / gib,
+        device.type == "cpu",
     )  # fmt: skip
 
 

@@ -7,11 +7,14 @@ import os
 import shutil
 import subprocess
 import sys
+from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
 from accelerate import Accelerator
+from accelerate.utils import DistributedType
 from transformers import (
     AutoModelForCausalLM,
     AutoTokenizer,
@@ -568,6 +571,12 @@ def test_a_typing_error_in_a_models_recipe_is_named(tmp_path):
         ({"model": "."}, "has no config.json"),
         ({"output_dir": __file__}, "cannot be written to"),
         ({"save_every": 0}, "--save_every"),
+        ({"max_skipped_updates": 0}, "--max_skipped_updates 0"),
+        ({"spike": 0.5}, "--spike 0.5: must be 0"),
+        ({"spike": 0.0, "skip_spikes": True}, "--skip_spikes has nothing to skip"),
+        ({"report_to": "mlflow"}, "--report_to mlflow: choose one of tensorboard, wandb"),
+        ({"verify_workers": 0}, "--verify_workers 0"),
+        ({"verify_timeout": 0.0}, "--verify_timeout 0.0"),
         ({"share_prefix": "maybe"}, "--share_prefix maybe: choose auto, on or off"),
         ({"engine": "sglang"}, "--engine sglang"),
         (
@@ -594,6 +603,68 @@ def test_contradictory_settings_are_refused_at_the_start(tmp_path, changes, says
     with pytest.raises((ValueError, FileNotFoundError), match=says):
         run(tmp_path, **changes)
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("kind", "precision", "fsdp", "says"),
+    [
+        ("DEEPSPEED", "no", {}, "Accelerate is set to DEEPSPEED"),
+        ("MULTI_GPU", "fp16", {}, "mixed precision fp16: .* start it with --mixed_precision bf16"),
+        ("FSDP", "bf16", {"fsdp_version": 1}, "write fsdp_version: 2"),
+        ("FSDP", "bf16", {"cpu_ram_efficient_loading": True}, "fsdp_cpu_ram_efficient_loading: false"),
+        ("FSDP", "bf16", {}, None),
+        ("MULTI_GPU", "bf16", {}, None),
+    ],
+)
+def test_a_launch_that_does_not_fit_is_refused(kind, precision, fsdp, says):
+    """Makes impossible: weights on one process only, losses without their scale, or a sharding nobody tested."""
+    plugin = SimpleNamespace(fsdp_version=2, cpu_ram_efficient_loading=False)
+    plugin.__dict__.update(fsdp)
+    accelerator = SimpleNamespace(
+        num_processes=2, distributed_type=DistributedType(kind), device=torch.device("cuda"),
+        mixed_precision=precision, is_fsdp2=plugin.fsdp_version == 2, gradient_accumulation_steps=1,
+        state=SimpleNamespace(fsdp_plugin=plugin),
+    )  # fmt: skip
+    c = Config()
+    train.resolve(c)
+    with pytest.raises(ValueError, match=says) if says else nullcontext():
+        train.check(c, 4096, accelerator)
+
+
+def test_a_run_that_cannot_fit_is_refused_with_the_setting_to_change(tmp_path, monkeypatch):
+    """Makes impossible: an out-of-memory error after an hour that the first second could have foreseen."""
+    monkeypatch.setattr(train, "memory_now", lambda device: (2**30, 2**20))
+    with pytest.raises(
+        ValueError, match=r"beside what it has, and 0.00 are free. The largest part is the \w+ .*: .*lower"
+    ):
+        run(tmp_path, max_tokens_per_micro_batch=10**9, rollouts_per_prompt=4096)
+    assert not (tmp_path / "run").exists()
+
+
+def test_the_memory_estimate_by_parts():
+    """Makes impossible: a part forgotten, counted twice, or not divided among processes that share it."""
+    policy, engine = Policy(loaded()[0]), TorchEngine(loaded()[0])
+    alone = SimpleNamespace(num_processes=1, device=torch.device("cpu"), distributed_type=DistributedType.NO,
+                            autocast=nullcontext)  # fmt: skip
+    sharded = SimpleNamespace(**alone.__dict__ | {"num_processes": 4, "distributed_type": DistributedType.FSDP})
+
+    def estimate(accelerator=alone, **changes):
+        c = Config(**changes)
+        train.resolve(c)
+        return train.memory_estimate(c, policy, engine, 9, accelerator)
+
+    weights = 4 * sum(p.numel() for p in policy.parameters()) / 2**30
+    plain, four = estimate(), estimate(sharded)
+    assert plain.always["optimizer"] == pytest.approx(2 * weights) and plain.always["reference"] == weights
+    assert estimate(kl_coef=0.0).always["reference"] == 0
+    assert four.always["optimizer"] == pytest.approx(weights / 2) and four.updating["gradients"] == weights / 4
+    assert four.always["rollouts"] == pytest.approx(plain.always["rollouts"] / 4)
+    two, one = (estimate(max_tokens_per_micro_batch=x).updating["activations"] for x in (16384, 8192))
+    assert one == pytest.approx(two / 2)
+    assert estimate(gradient_checkpointing=True).updating["activations"] < plain.updating["activations"]
+    stages = [sum(plain.rolling_out.values()), sum(plain.updating.values())]
+    assert plain.peak == sum(plain.always.values()) + sum(stages)
+    assert plain._replace(keeps=False).peak == sum(plain.always.values()) + max(stages)
 
 
 def test_a_mistake_is_one_sentence_and_exit_code_2(tmp_path):
