@@ -95,6 +95,7 @@ MEMORY_OF_NORMS = 100  # gradient norms of so many updates say what is usual
 # Prompts are shared in steps where the plain way computes so many times the tokens. Measured: with less, groups of one
 # or two rollouts to a short prompt cost more than they save.
 SHARE_FROM = {"auto": 1.5, "on": 0.0}
+SHORT = 16  # tokens of a response, up to which a CPU computes attention by matrix products
 KEYS_AT_ONCE = 2**15  # keys that stand beside each other at once, a shared prompt's copied in front of each response
 
 
@@ -751,9 +752,12 @@ def packed_attention(
         k, v = (x[:, None].expand(-1, len(q) // len(x), -1, -1) for x in prompt)  # [Hk, Hq / Hk, L, D]
         q = q.unflatten(0, (len(k), -1))
         out.append(scaled_dot_product_attention(q, k, v, is_causal=True, scale=scaling).flatten(0, 1))
-        for rows in parts:  # whose copies of the prompt's keys are made again for the backward pass, not kept for it
+        for rows in parts:  # whose copies of a long prompt's keys are made again for the backward pass, not kept for it
             arguments = *next(pieces), *prompt, rows, scaling
-            out.append(checkpoint(response_attention, *arguments, use_reentrant=False, preserve_rng_state=False))
+            if prompt[0].shape[1] <= 2 * rows.width:
+                out.append(response_attention(*arguments))
+            else:
+                out.append(checkpoint(response_attention, *arguments, use_reentrant=False, preserve_rng_state=False))
     return torch.cat(out, dim=1).transpose(0, 1)[None], None
 
 
@@ -771,13 +775,18 @@ def response_attention(q, k, v, prompt_k, prompt_v, rows: Rows, scaling: float |
 
     q = apart(q).unflatten(0, (hk, -1)).transpose(1, 2).flatten(0, 1)  # [Hk·C, Hq / Hk, R, D]
     k, v = (
-        torch.cat([prompt[:, None].expand(-1, rows.count, -1, -1), apart(own)], dim=2)
-        .flatten(0, 1)[:, None]
-        .expand(-1, q.shape[1], -1, -1)
+        torch.cat([prompt[:, None].expand(-1, rows.count, -1, -1), apart(own)], dim=2).flatten(0, 1)
         for prompt, own in ((prompt_k, k), (prompt_v, v))
-    )  # [Hk·C, Hq / Hk, L + R, D]
+    )  # [Hk·C, L + R, D]
     seen = torch.ones(rows.width, length + rows.width, dtype=torch.bool, device=q.device).tril(length)
-    out = scaled_dot_product_attention(q, k, v, attn_mask=seen, scale=scaling)
+    if rows.width <= SHORT and q.device.type == "cpu":  # where sdpa's kernel takes twice as long as the formula
+        heads, scale = q.shape[1], scaling if scaling is not None else q.shape[-1] ** -0.5
+        bias = torch.zeros(seen.shape, dtype=q.dtype).masked_fill(~seen, -torch.inf).repeat(heads, 1)
+        scores = torch.baddbmm(bias.expand(len(q), -1, -1), q.flatten(1, 2), k.transpose(1, 2), alpha=scale)
+        out = torch.bmm(scores.softmax(-1), v).unflatten(1, (heads, -1))  # [Hk·C, Hq / Hk, R, D]
+    else:
+        k, v = (x[:, None].expand(-1, q.shape[1], -1, -1) for x in (k, v))
+        out = scaled_dot_product_attention(q, k, v, attn_mask=seen, scale=scaling)
     out = out.unflatten(0, (hk, -1)).transpose(1, 2).flatten(0, 1).flatten(1, 2)  # [Hq, C·R, D]
     return out if rows.slots is None else out.index_select(1, rows.slots)
 
