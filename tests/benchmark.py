@@ -345,7 +345,7 @@ def trl(args: argparse.Namespace) -> None:
     print(
         f"{args.prompts} prompts x N = {args.rollouts}, 8 updates a step, at most 12 response tokens, float32, KL term:"
     )
-    for tokens in (0, 128):
+    for tokens in args.lengths:
         results = {"ours": [], "trl": []}
         with tempfile.TemporaryDirectory() as folder:
             examples(Path(folder) / "data.jsonl", tokens)
@@ -629,6 +629,7 @@ def main() -> None:
     trl_flags.add_argument(
         "--steps", type=int, default=4, help="steps of a turn, the first is not counted (default: 4)"
     )
+    trl_flags.add_argument("--lengths", type=int, nargs="+", default=[0, 128], help="of prompts; 0: as they are")
     trl_flags.add_argument("--turns", type=int, default=3, help="turns (default: 3)")
     trl_flags.add_argument("--threads", type=int, help="torch threads (default: all cores)")
     trl_flags.add_argument("--way", choices=["ours", "trl"], help=argparse.SUPPRESS)
