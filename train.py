@@ -221,7 +221,10 @@ def train(config: Config, accelerator: Accelerator, setup: Setup) -> None:
     started = time.perf_counter() - progress.seconds
 
     n, b, budget = config.rollouts_per_prompt, config.prompts_per_step, config.max_tokens_per_micro_batch
-    bar = tqdm(total=config.max_steps, initial=progress.step, unit="step", disable=rank != 0)
+    shape = "{l_bar}{bar}| {n_fmt}/{total_fmt}" if config.max_steps else "{desc}: {n_fmt} steps"
+    bar = tqdm(
+        total=config.max_steps, initial=progress.step, disable=rank != 0, bar_format=shape + " [{elapsed}{postfix}]"
+    )
     if progress.step == 0:
         bar.set_description(f"evaluating {len(held_out)} x {config.eval_samples}")
         scores = evaluate(engine, tokenizer, held_out, held_out_prompts, config, accelerator)

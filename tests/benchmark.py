@@ -5,6 +5,7 @@
     python tests/benchmark.py prefix    section 4.2: an optimizer step that computes a prompt once for its rollouts
                                         against the plain one, time, tokens and memory
     python tests/benchmark.py padding   section 4.2: what of a micro-batch is padding, at several spreads of lengths
+    python tests/benchmark.py memory    section 4.2: train.py's estimate for models of other sizes, by part
     python tests/benchmark.py trl       section 4.2: whole steps of train.py against TRL's GRPOTrainer
     python tests/benchmark.py rollout   section 4.2.4: the torch engine against model.generate, at N = 16 and 512
     python tests/benchmark.py verify    section 4.2: verify_batch against math-verify called on one answer after the
@@ -42,7 +43,7 @@ import sim as simulator
 import verify as verifiers
 from loss import informative, token_logprobs
 from rollout import Group, TorchEngine, VLLMEngine, have_vllm
-from train import Batch, Config, Policy, Progress, update
+from train import Batch, Config, Policy, Progress, activation_bytes, update
 
 
 def machine() -> str:
@@ -258,6 +259,36 @@ def padding(args: argparse.Namespace) -> None:
             f"  sigma {spread:.1f}: {lengths.min():6,} to {lengths.max():6,} tokens, padding {1 - used / ours:5.1%}; "
             f"as many micro-batches in random order {1 - used / plain:5.1%}"
         )
+
+
+# -------------------------------------------------------------------------------------------- memory
+
+QWEN = {  # Qwen2.5, from its config files: hidden, layers, intermediate, heads, key-value heads, vocabulary, tied head
+    "0.5B": (896, 24, 4864, 14, 2, 151_936, True),
+    "1.5B": (1536, 28, 8960, 12, 2, 151_936, True),
+    "7B": (3584, 28, 18_944, 28, 4, 152_064, False),
+}
+
+
+def memory(args: argparse.Namespace) -> None:
+    """GiB a process by the formula of `train.memory_estimate`: a layer's activations counted, the rest multiplied."""
+    accelerator, gib = accelerate.Accelerator(cpu=True, mixed_precision="bf16"), 2**30
+    print(
+        f"bfloat16 beside float32 master weights, micro-batches of {args.tokens:,} tokens, gradient checkpointing, GiB:"
+    )
+    print("  model             weights, gradients, moments, reference   of 8 under FSDP2   activations   logits")
+    for name, (hidden, layers, inner, heads, kv, vocabulary, tied) in QWEN.items():
+        config = transformers.Qwen2Config(
+            vocab_size=64, hidden_size=hidden, intermediate_size=inner, num_hidden_layers=1, num_attention_heads=heads,
+            num_key_value_heads=kv, tie_word_embeddings=True,
+        )  # fmt: skip
+        one = transformers.AutoModelForCausalLM.from_config(config, dtype=torch.float32)
+        layer = activation_bytes(Policy(one), accelerator)
+        one_layer = sum(p.numel() for p in one.model.layers.parameters())
+        parameters = layers * one_layer + hidden + (1 if tied else 2) * hidden * vocabulary
+        held = 4 * 5 * parameters / gib
+        kept = args.tokens * (2 * layer + 4 * layers * hidden) / gib
+        print(f"  {name:5} {parameters / 1e9:5.2f}B {held:41.1f} {held / 8:18.1f} {kept:13.1f} {8 * 2**26 / gib:8.1f}")
 
 
 # ----------------------------------------------------------------------------------------------- trl
@@ -583,6 +614,7 @@ BENCHMARKS = {
     "loss": loss,
     "prefix": prefix,
     "padding": padding,
+    "memory": memory,
     "trl": trl,
     "rollout": rollout,
     "verify": verify,
@@ -623,6 +655,8 @@ def main() -> None:
     padding_flags.add_argument("--median", type=int, default=2_000, help="tokens of a response (default: 2,000)")
     padding_flags.add_argument("--limit", type=int, default=16_384, help="tokens of a response (default: 16,384)")
     padding_flags.add_argument("--budget", type=int, default=32_768, help="tokens of a micro-batch (default: 32,768)")
+    memory_flags = names.choices["memory"]
+    memory_flags.add_argument("--tokens", type=int, default=32_768, help="of a micro-batch (default: 32,768)")
     trl_flags = names.choices["trl"]
     trl_flags.add_argument("--rollouts", type=int, default=512, help="N (default: 512)")
     trl_flags.add_argument("--prompts", type=int, default=16, help="prompts a step (default: 16)")
