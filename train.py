@@ -221,7 +221,7 @@ def train(config: Config, accelerator: Accelerator, setup: Setup) -> None:
     started = time.perf_counter() - progress.seconds
 
     n, b, budget = config.rollouts_per_prompt, config.prompts_per_step, config.max_tokens_per_micro_batch
-    shape = "{l_bar}{bar}| {n_fmt}/{total_fmt}" if config.max_steps else "{desc}: {n_fmt} steps"
+    shape = "{l_bar}{bar}| {n_fmt}/{total_fmt}" if config.max_steps else "{desc}{n_fmt} steps"
     bar = tqdm(
         total=config.max_steps, initial=progress.step, disable=rank != 0, bar_format=shape + " [{elapsed}{postfix}]"
     )
