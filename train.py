@@ -56,10 +56,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 import torch
-from accelerate import Accelerator
+from accelerate import Accelerator, PartialState
 from accelerate.utils import (
     DistributedType,
     InitProcessGroupKwargs,
+    broadcast_object_list,
     gather_object,
     is_tensorboard_available,
     is_wandb_available,
@@ -1265,11 +1266,22 @@ def check_verifiers(problems: list[Problem], config: Config) -> None:
 def load(tokenizer, specs: list[str], max_response_tokens: int, positions: int | None, seed: int = 0):
     """The problems of all sources, and their prompts as tokens: ([Problem], [[int]]).
 
+    The main process reads and checks them for all: what is left out in one process is left out in every one.
+
     Raises ValueError, with source and number, for a prompt that leaves no room for its response or that the
     tokenizer cannot write.
     """
+    found = [None]
+    if PartialState().is_main_process:
+        try:
+            found = [load_data(specs, seed)]
+        except (ValueError, OSError) as mistake:
+            found = [mistake]
+    broadcast_object_list(found)
+    if isinstance(found[0], Exception):
+        raise found[0]
     problems, encoded = [], []
-    for where, problem in ((f"{', '.join(specs)}, problem {i}", x) for i, x in enumerate(load_data(specs, seed), 1)):
+    for where, problem in ((f"{', '.join(specs)}, problem {i}", x) for i, x in enumerate(found[0], 1)):
         if isinstance(problem.prompt, str):
             text, tokens = problem.prompt, tokenizer(problem.prompt).input_ids
         elif tokenizer.chat_template is None:
