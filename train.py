@@ -25,8 +25,7 @@ from. A run writes runs/NAME/: config.json, metrics.jsonl (a line a step), timin
 checkpoints/, model/ and curves.png. Two runs with the same settings write the same metrics.jsonl; whatever
 a clock says is in timing.jsonl.
 
-Departures from section 4.2: the evaluation's responses are as long as training's (the paper: 32k context),
-and the trainer computes in float32, on one process or several under data parallelism.
+Departure from section 4.2: the evaluation's responses are as long as training's (the paper: 32k context).
 """
 
 from __future__ import annotations
@@ -114,9 +113,12 @@ class Config:
     model: str | None = setting(None, "policy to start from, a folder or a hub name; none: the embedded tiny/policy")
     data: list[str] | None = setting(
         None,
-        "training problems: FILE.jsonl, hf:NAME or gym:NAME, each with an optional :WEIGHT; none: tiny/train.jsonl",
+        "training problems: FILE.jsonl, hf:NAME[=FOLDER] or gym:NAME[*COUNT], each with an optional :WEIGHT such as "
+        ":0.5; none: tiny/train.jsonl",
     )
-    eval_data: list[str] | None = setting(None, "held-out problems, in the same forms; none: tiny/test.jsonl")
+    eval_data: list[str] | None = setting(
+        None, "held-out problems, in the same forms; needed with --data; none: tiny/test.jsonl"
+    )
     recipe: str = setting("brorl", "brorl (N = 512) or prorl (N = 16): the defaults of section 3.2")
     name: str | None = setting(None, "the run's folder under --output_dir; default: RECIPE-seedSEED")
     output_dir: str = setting("runs", "where runs are written")
@@ -174,7 +176,9 @@ class Config:
 
     # verifying
     verify_workers: int | None = setting(None, "processes that judge answers, per training process; none: one per core")
-    verify_timeout: float = setting(10.0, "seconds that judging one answer may take, all tests of a program together")
+    verify_timeout: float = setting(
+        10.0, "seconds that judging one answer may take, all tests of a program together (one: 6)"
+    )
     all_or_nothing: bool = setting(
         False,
         "code, ifeval, logic: reward only a whole answer, not the share of tests or instructions, nor a score below 1",
@@ -329,9 +333,10 @@ def train(config: Config, accelerator: Accelerator, setup: Setup) -> None:
         lost = {name: counts[f"reason/{name}"] for name in ("timeout", "crashed") if counts[f"reason/{name}"]}
         bar.update()
         bar.set_description("training")
+        kl = f"KL {metrics['kl_ref']:.2g}, " if "kl_ref" in metrics else ""
         bar.set_postfix_str(
             f"reward {metrics['reward']:.3f}, kept {metrics['pass_rate']:.0%}, pass@1 {scores['eval/pass@1']:.3f}, "
-            f"KL {metrics.get('kl_ref', 0.0):.4f}, {rate:,.0f} samples/s, {time_left(progress, config)} left"
+            f"{kl}{rate:,.0f} samples/s, {time_left(progress, config)} left"
             + "".join(f", {n:,} {name}" for name, n in lost.items())
         )
         if progress.skipped >= config.max_skipped_updates:
@@ -638,8 +643,8 @@ class Policy(torch.nn.Module):
             raise ValueError(f"--share_prefix on: {type(self.model).__name__} cannot: {reason}; auto does without")
         if reason:
             return f"every rollout with its own prompt ({reason})"
-        where = "" if mode == "on" else f", in steps where the plain way has {SHARE_FROM[mode]}x the tokens or more"
-        return f"a prompt once for its rollouts of a micro-batch{where}"
+        where = "" if mode == "on" else f" in steps where this saves enough tokens ({SHARE_FROM[mode]}x)"
+        return f"each prompt computed once for its rollouts{where} (--share_prefix {mode})"
 
     @torch.no_grad()
     def _why_not_shared(self) -> str | None:
@@ -918,7 +923,10 @@ def main() -> None:
 
     # Processes meet seldom and far apart: one may generate long responses for an hour while another waits for it.
     # A process that dies is not waited for, the launcher ends the others.
-    accelerator = Accelerator(kwargs_handlers=[InitProcessGroupKwargs(timeout=timedelta(hours=6))])
+    try:
+        accelerator = Accelerator(kwargs_handlers=[InitProcessGroupKwargs(timeout=timedelta(hours=6))])
+    except ValueError as mistake:  # a precision or a plugin that is not there
+        parser.exit(2, f"Accelerate cannot start as it is set: {mistake}\n")
     if accelerator.device.type == "cpu" and hasattr(os, "sched_getaffinity"):
         # accelerate launch leaves one thread, whatever the machine has: divide its cores over the processes
         local = int(os.environ.get("LOCAL_WORLD_SIZE", accelerator.num_processes))
@@ -974,7 +982,9 @@ def why(failure: Exception, accelerator: Accelerator) -> str:
             f"out of memory: {text.splitlines()[0]} Lower --max_tokens_per_micro_batch, or set --gradient_checkpointing"
         )
     if accelerator.num_processes > 1 and ("gloo" in text or isinstance(failure, torch.distributed.DistError)):
-        return f"another process has ended, and says why; this one cannot go on without it ({text.splitlines()[0]})"
+        return (
+            "another process has ended: its own message, if it had time for one, says why. This one cannot go on alone"
+        )
     return "".join(traceback.format_exception(failure))
 
 
@@ -1110,6 +1120,8 @@ def resolve(config: Config, given: set[str] | None = None, on_gpu: bool = False)
     config.name = config.name or f"{config.recipe}-seed{config.seed}"
     if config.resume and config.overwrite:
         raise ValueError("--resume keeps a run and --overwrite deletes it: choose one")
+    if config.eval_only and (config.resume or config.overwrite):
+        raise ValueError("--eval_only neither resumes nor overwrites a run: to score one, --model runs/NAME/model")
     if config.resume:
         unset = asdict(Config())
         given = given if given is not None else {k for k, v in asdict(config).items() if v != unset[k]}
@@ -1318,7 +1330,7 @@ class Memory(NamedTuple):
 
     def check(self) -> None:
         """Raises ValueError, with the setting to change, if the run will not fit."""
-        if self.peak - self.always["so far"] <= self.left:
+        if self.peak - self.always["held now"] <= self.left:
             return
         stage = max(self.rolling_out, self.updating, key=lambda stage: sum(stage.values()))
         largest = max(self.always | stage, key=(self.always | stage).get)
@@ -1330,12 +1342,11 @@ class Memory(NamedTuple):
 
     def __str__(self) -> str:
         def listed(parts: dict[str, float]) -> str:
-            return ", ".join(f"{name} {size:.2f}" for name, size in parts.items())
+            return ", ".join(f"{name} {size(gib * 2**30)}" for name, gib in parts.items() if gib >= 2**-10)
 
-        return (
-            f"about {self.peak:.2f} GiB a process at the most: {listed(self.always)}; "
-            f"rolling out {listed(self.rolling_out)}; updating {listed(self.updating)}"
-        )
+        stages = {"": self.always, "while rolling out: ": self.rolling_out, "while updating: ": self.updating}
+        parts = "; ".join(stage + listed(x) for stage, x in stages.items() if listed(x))
+        return f"about {size(self.peak * 2**30)} a process at the most ({parts})"
 
 
 FIXES = {
@@ -1344,7 +1355,7 @@ FIXES = {
     "gradients": "start more processes under FSDP2, which divides them",
     "activations": "lower --max_tokens_per_micro_batch, or set --gradient_checkpointing",
     "logits": "lower --max_tokens_per_micro_batch",
-    "rollouts": "lower --prompts_per_step or --max_response_tokens, or start more processes",
+    "rollouts": "lower --rollouts_per_prompt, --prompts_per_step or --max_response_tokens, or start more processes",
     "decoding": "lower --engine_memory_gib",
 }
 
@@ -1378,7 +1389,7 @@ def memory_estimate(config: Config, policy: Policy, engine: Engine, prompt_token
     here = int(os.environ.get("LOCAL_WORLD_SIZE", processes)) if device.type == "cpu" else 1
     gib = 2**30
     return Memory(
-        {"so far": so_far / gib, "optimizer": 2 * weights / sharded / gib,
+        {"held now": so_far / gib, "optimizer": 2 * weights / sharded / gib,
          "reference": (config.kl_coef > 0) * weights / sharded / gib,
          "rollouts": rollouts * (16 * prompt_tokens + 100 * length + 500) / gib},
         {"decoding": decoding / gib},
@@ -1437,10 +1448,12 @@ def introduction(
     model, engine, world = setup.engine.model, setup.engine, accelerator.num_processes
     n, b, u = config.rollouts_per_prompt, config.prompts_per_step, config.updates_per_step
     parameters = sum(p.numel() for p in model.parameters())
+    precision = {"no": "float32", "bf16": "bfloat16 beside float32 weights"}[accelerator.mixed_precision]
+    precision += ", sharded by FSDP2" * (accelerator.distributed_type == DistributedType.FSDP)
     budgets = {"steps": config.max_steps, "samples": config.max_samples, "hours": config.max_hours}
     lines = [
         f"BroRL, recipe {config.recipe}: {short(config.model)}, {parameters / 1e6:,.2f}M parameters, "
-        f"{world} process(es) on {model.device.type}, run {config.name}",
+        f"{world} process(es) on {model.device.type}, {precision}, run {config.name}",
         f"  problems    {len(setup.problems):,} to train on, {len(setup.held_out):,} held out",
         f"  a step      {b} prompts x N = {n} rollouts = {b * n:,} samples, in {u} updates of {b * n // u:,} samples, "
         f"responses up to {config.max_response_tokens} tokens",
@@ -1625,17 +1638,24 @@ class Run:
         parent = next(p for p in self.folder.absolute().parents if p.exists())
         if not parent.is_dir() or not os.access(parent, os.W_OK):
             raise ValueError(f"--output_dir {config.output_dir}: {parent} cannot be written to, name another")
-        self.first_save = config.save_every
+        self.saved = self.folder / "saved"  # there since the first checkpoint was
         if config.resume:
-            self.first_save = max(config.save_every, self.started_with(config).get("save_every", 0))
-            before, now = self.started_with(config), asdict(config) | {"processes": accelerator.num_processes}
+            before, now = self.started_with(config), self.settings()
             free = {"resume", "overwrite", "max_steps", "max_samples", "max_hours", "eval_every", "save_every",
                     "keep_checkpoints", "output_dir", "gpu_memory_utilization", "max_engine_difference",
-                    "max_engine_kl", "max_num_seqs", "verify_workers", "report_to", "max_skipped_updates"}  # fmt: skip
-            before = asdict(Config()) | before  # a setting that the run did not know yet
+                    "max_engine_kl", "max_num_seqs", "verify_workers", "report_to", "max_skipped_updates",
+                    "engine_memory_gib", "max_tokens_per_micro_batch", "gradient_checkpointing"}  # fmt: skip
+            before = asdict(Config()) | {"precision": "no", "sharded": False} | before  # what it did not know yet
             differs = [k for k in now if k not in free and before.get(k) != now[k]]
             if changed := [f"{k}: {before.get(k)} -> {now[k]}" for k in differs]:
                 raise ValueError("--resume would continue another run; these settings differ: " + "; ".join(changed))
+
+    def settings(self) -> dict:
+        """What makes a run this run: its settings, and how it was launched."""
+        accelerator = self.accelerator
+        sharded = accelerator.distributed_type == DistributedType.FSDP
+        launch = {"processes": accelerator.num_processes, "precision": accelerator.mixed_precision, "sharded": sharded}
+        return asdict(self.config) | launch
 
     @staticmethod
     def started_with(config: Config) -> dict:
@@ -1644,8 +1664,10 @@ class Run:
         if not path.is_file():
             raise ValueError(f"--resume: there is no run at {path.parent}; drop --resume, or name the run with --name")
         try:
-            return dict(json.loads(path.read_text()))
-        except (ValueError, TypeError):
+            settings = dict(json.loads(path.read_text()))
+            settings["model"], settings["rollouts_per_prompt"]
+            return settings
+        except (ValueError, TypeError, KeyError):
             raise ValueError(f"--resume: {path} is not the settings of a run; --overwrite the run") from None
 
     def check_disk(self, model, with_reference: bool) -> None:
@@ -1656,8 +1678,8 @@ class Run:
         parent = next(p for p in [self.folder.absolute(), *self.folder.absolute().parents] if p.exists())
         if (free := shutil.disk_usage(parent).free) < needed:
             raise ValueError(
-                f"--output_dir {self.config.output_dir} has {free / 2**30:.1f} GiB free; {checkpoints} checkpoint(s) "
-                f"and the model need {needed / 2**30:.1f}: make room, name another, or lower --keep_checkpoints"
+                f"--output_dir {self.config.output_dir} has {size(free)} free; {checkpoints} checkpoint(s) and the "
+                f"model need {size(needed)}: make room, name another, or lower --keep_checkpoints"
             )
 
     def open(self, progress: Progress) -> None:
@@ -1666,22 +1688,25 @@ class Run:
             if self.config.overwrite:
                 shutil.rmtree(self.folder, ignore_errors=not self.folder.exists())
             self.folder.mkdir(parents=True, exist_ok=True)
-            settings = asdict(self.config) | {"processes": self.accelerator.num_processes}
-            write(self.folder / "config.json", json.dumps(settings, indent=2) + "\n")
+            write(self.folder / "config.json", json.dumps(self.settings(), indent=2) + "\n")
         self.accelerator.wait_for_everyone()
         if self.config.resume and not self.checkpoints():
-            if any(row["step"] > self.first_save for row in rows_of(self.metrics)):  # a step is logged, then saved
+            if self.saved.exists():
                 raise ValueError(f"--resume: the checkpoints of {self.folder} are gone; --overwrite starts it over")
             self.accelerator.print("no checkpoint yet: starting over")
         if self.config.resume and self.checkpoints():
             self.accelerator.load_state(self.newest_whole())
             self.accelerator.print(f"resuming after step {progress.step}")
+            steps = {row["step"] for row in rows_of(self.metrics)}
+            if lost := [step for step in range(progress.step + 1) if step not in steps]:
+                raise ValueError(
+                    f"--resume: {self.metrics} has lost the lines of {len(lost)} steps, from step {lost[0]} on: put "
+                    "them back, or --overwrite the run"
+                )
         if self.accelerator.is_main_process and self.config.resume:
             for path in (self.metrics, self.timing, self.samples):
                 kept = [row for row in rows_of(path) if progress.step and row["step"] <= progress.step]
                 write(path, "".join(json.dumps(row) + "\n" for row in kept))
-            if progress.step and not self.evaluations():
-                raise ValueError(f"--resume: {self.metrics} has lost its lines; --overwrite starts the run over")
         if self.config.report_to:
             self.accelerator.project_configuration.set_directories(str(self.folder / "tensorboard"))
             self.accelerator.log_with = trackers(self.config.report_to)
@@ -1700,7 +1725,8 @@ class Run:
             if not (damage := damaged(folder)):
                 return folder
             told.append(f"{folder} is damaged ({damage})")
-            self.accelerator.print(told[-1] + ": going back to the one before it")
+            if folder != self.checkpoints()[0]:
+                self.accelerator.print(told[-1] + ": going back to the one before it")
         raise ValueError(f"--resume: {'; '.join(told)}; no checkpoint is whole, --overwrite starts the run over")
 
     def checkpoint(self, step: int) -> None:
@@ -1720,6 +1746,7 @@ class Run:
             seal(aside)
             discard(final)  # a damaged one that the run went back from
             os.replace(aside, final)
+            self.saved.touch()
             for old in self.checkpoints()[: -self.config.keep_checkpoints]:
                 discard(old)
 
@@ -1775,7 +1802,7 @@ class Run:
         rows = {f"step {r['step']}": {k.removeprefix("eval/"): v for k, v in r.items()} for r in self.evaluations()}
         ends = {name: rows[name] for name in (next(iter(rows)), list(rows)[-1])}
         print(f"\n{protocol(self.config, held_out)}\n{table(ends)}")
-        print(f"\nwrote {self.folder}/: model/, curves.png, metrics.jsonl, samples.jsonl, checkpoints/")
+        print(f"\nwrote {self.folder}/: model/, curves.png, metrics.jsonl, timing.jsonl, samples.jsonl, checkpoints/")
 
 
 def append(path: Path, row: dict) -> None:
@@ -1872,6 +1899,10 @@ def table(rows: dict[str, dict[str, float]]) -> str:
 def short(path: str) -> str:
     """A path as one would type it from here; a hub name stays."""
     return min(path, os.path.relpath(path), key=len) if os.path.exists(path) else path
+
+
+def size(bytes: float) -> str:
+    return f"{bytes / 2**30:.2f} GiB" if bytes >= 2**30 else f"{bytes / 2**20:.0f} MiB"
 
 
 def shown(value) -> str:

@@ -13,9 +13,9 @@ The reward is a rule applied to text, never a model's opinion: R_c = 1 for a cor
                   "kwargs": [{...}, ...]}
     logic        {"dataset": str, "entry": {...}}    the last <answer>...</answer>, as Reasoning Gym's data set of that
                                                      name scores it for its entry
-    code         {"inputs": [...], "outputs": [...]} the last ```python block, or all of a response without fences: a
-                                                     program that prints each output for its input. Texts, or lists of
-                                                     lines
+    code         {"inputs": [...], "outputs": [...]} the last ```python block, or a response without fences that is
+                                                     one (a line begins with import, def, print(): a program that
+                                                     prints each output for its input. Texts, or lists of lines
                  the same with "fn_name": str        ...: a function, or a method of a class Solution, that returns
                                                      each output. Inputs are lists of arguments, both may be JSON text
                  {"assert_test": str,                ...: a function of that name that passes the asserts
@@ -25,7 +25,7 @@ The reward is a rule applied to text, never a model's opinion: R_c = 1 for a cor
     correct      1         the answer is right
     wrong        0         the answer was read, and it is another one
     unparsed     0         there is an answer, and it is not of the kind's form
-    no_answer    0         there is no answer: nothing was written, or no box
+    no_answer    0         there is no answer: nothing was written, no box, no program
     partial      between   some parts of the answer are right
     timeout      0         the judging took too long
     crashed      0         the judging process died
@@ -2222,14 +2222,19 @@ def verify_batch(
     """
     if workers is not None and (not isinstance(workers, int) or workers < 1):
         raise ValueError(f"`workers` must be a positive integer, or None for a default, got {_shown(workers)}")
-    if not 0 < timeout_s < math.inf:
+    if not isinstance(timeout_s, (int, float)) or not 0 < timeout_s < math.inf:
         raise ValueError(f"`timeout_s` must be a positive number of seconds, got {timeout_s}")
 
     # The list keeps every reference alive: the id of one that is gone could return on another.
+    if not isinstance(items, Iterable):
+        raise ValueError(f"`items` must be a list of (kind, response, reference), got {_shown(items)}")
     items = list(items)
     golds, judged, open_, keys = {}, {}, {}, []
-    for position, (kind, response, reference) in enumerate(items):
+    for position, item in enumerate(items):
         try:
+            if not isinstance(item, (tuple, list)) or len(item) != 3:
+                raise ValueError(f"must be (kind, response, reference), got {_shown(item)}")
+            kind, response, reference = item
             _check_kind(kind)
             _check_response(response)
             problem = kind, id(reference)
@@ -2334,7 +2339,10 @@ def load_problems(path: str | Path) -> list[Problem]:
     """
     path = Path(path)
     if not path.is_file():
-        raise FileNotFoundError(f"no problems at {path}: it must be a file of JSON lines, one problem a line")
+        raise FileNotFoundError(
+            f"no problems at {path}: it must be a file of JSON lines, one problem a "
+            "line; a weight is written behind it as a number, FILE.jsonl:0.5"
+        )
     problems, numbers = [], []
     # Split as bytes: text lines would also end at U+2028, which JSON allows inside a string.
     for number, line in enumerate(path.read_bytes().split(b"\n"), start=1):
@@ -2428,7 +2436,10 @@ def _mix(sources: list[list[Problem]], weights: list[float], seed: int) -> list[
     total, rng = sum(weights), random.Random(seed)
     length = math.ceil(max(len(problems) * total / weight for problems, weight in zip(sources, weights, strict=True)))
     if length > MAX_REPEATS * sum(map(len, sources)):
-        raise ValueError(f"an epoch with these weights has {length} problems: give the smallest source less weight")
+        raise ValueError(
+            f"an epoch with these weights has {length} problems: the weights are too far from the sources' sizes. Give "
+            "more to the source that is large for its weight, or cut it down"
+        )
     drawn, decks, epoch = [0] * len(sources), [[] for _ in sources], []
     for position in range(1, length + 1):
         # The source that is furthest behind its share.

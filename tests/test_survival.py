@@ -4,6 +4,7 @@ Real processes where a signal or a disk is the point, `train` in this process el
 """
 
 import errno
+import json
 import math
 import os
 import random
@@ -237,7 +238,7 @@ def test_a_full_disk_loses_nothing(small_disk, undisturbed):
 def test_a_disk_that_is_too_small_or_read_only_is_refused_at_the_start(small_disk):
     """Makes impossible: step 900 dying of what step 0 could have known."""
     said = ended(begin(small_disk, "--max_steps=1", "--keep_checkpoints=9"), code=2)
-    assert "GiB free; 10 checkpoint(s)" in said and "lower --keep_checkpoints" in said
+    assert "MiB free; 10 checkpoint(s)" in said and "lower --keep_checkpoints" in said
     assert not (small_disk / "run").exists()
     subprocess.run(["mount", "-o", "remount,ro", str(small_disk)], check=True)
     assert "cannot be written to, name another" in ended(begin(small_disk, "--max_steps=1"), code=2)
@@ -377,3 +378,38 @@ def test_the_time_left_follows_the_budget_that_ends_first():
     assert train.time_left(Progress(step=10, seconds=1800), c) == "30:00"
     assert train.time_left(Progress(), c) == "?"
     assert train.time_left(Progress(step=120, seconds=60), c) == "00:00"
+
+
+def test_what_a_run_was_launched_with_belongs_to_it(tmp_path):
+    """Makes impossible: a bfloat16 run that goes on in float32, or the other way, without a word."""
+    start(config(tmp_path))
+    settings = json.loads((tmp_path / "run/config.json").read_text())
+    assert settings["precision"] == "no" and settings["sharded"] is False and settings["processes"] == 1
+    (tmp_path / "run/config.json").write_text(json.dumps(settings | {"precision": "bf16"}))
+    with pytest.raises(ValueError, match="precision: bf16 -> no"):
+        start(config(tmp_path, resume=True, max_steps=3))
+
+
+def test_deleted_checkpoints_are_missed_whatever_their_step(tmp_path):
+    """Makes impossible: a short run that is started over, its model replaced, because its checkpoints were deleted."""
+    start(config(tmp_path, save_every=100))
+    shutil.rmtree(tmp_path / "run/checkpoints/step_00000002")
+    with pytest.raises(ValueError, match=r"the checkpoints of .* are gone"):
+        start(config(tmp_path, save_every=100, resume=True, max_steps=3))
+
+
+def test_a_lost_metrics_line_is_missed(tmp_path):
+    """Makes impossible: a history with a hole in it, taken for whole."""
+    start(config(tmp_path))
+    metrics = tmp_path / "run/metrics.jsonl"
+    whole = metrics.read_text().splitlines(keepends=True)
+    metrics.write_text(whole[0] + whole[2])
+    with pytest.raises(ValueError, match="has lost the lines of 1 steps, from step 1 on"):
+        start(config(tmp_path, resume=True, max_steps=3))
+
+
+def test_scoring_neither_resumes_nor_overwrites(tmp_path):
+    """Makes impossible: the start model's score taken for the run's."""
+    for flag in ("resume", "overwrite"):
+        with pytest.raises(ValueError, match="--model runs/NAME/model"):
+            start(config(tmp_path, eval_only=True, **{flag: True}))
