@@ -124,8 +124,8 @@ def test_a_sharded_run_equals_a_data_parallel_one_and_resumes(tmp_path, monkeypa
     (tmp_path / "sharded.py").write_text(WHOLE_RUN)
     arguments = [
         f"--output_dir={tmp_path}", f"--eval_data={few_problems.path}", f"--data={TINY / 'train.jsonl'}", "--seed=3",
-        "--rollouts_per_prompt=16", "--prompts_per_step=4", "--updates_per_step=2", "--eval_samples=4",
-        "--eval_every=0", "--max_tokens_per_micro_batch=200", "--kl_coef=0.1", "--reference_reset_steps=3",
+        "--rollouts_per_prompt=16", "--prompts_per_step=3", "--updates_per_step=2", "--eval_samples=4",
+        "--eval_every=0", "--max_tokens_per_micro_batch=100", "--kl_coef=0.1", "--reference_reset_steps=2",
     ]  # fmt: skip
 
     def train_for(steps, script, name, *more):

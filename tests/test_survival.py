@@ -313,9 +313,14 @@ def test_a_gradient_spike_is_counted_named_and_skipped_if_asked(skip):
     before = [p.detach().clone() for p in policy.parameters()]
     c = Config(temperature=3.0, clip_low=0.2, clip_high=0.27, kl_coef=0.0, tis_cap=2.0, updates_per_step=1,
                skip_spikes=skip)  # fmt: skip
-    optimizer, progress = torch.optim.SGD(policy.parameters(), lr=1.0), Progress(step=1, norms=[1e-6] * 50)
+    optimizer, progress = (
+        torch.optim.SGD(policy.parameters(), lr=1.0),
+        Progress(step=1, norms=[1e-6] * train.MEMORY_OF_NORMS),
+    )
     metrics = train.update(policy, optimizer, batch, c, Accelerator(cpu=True), progress)
-    assert metrics["spikes"] == 1 and metrics["updates_skipped"] == skip and len(progress.norms) == 51
+    assert (
+        metrics["spikes"] == 1 and metrics["updates_skipped"] == skip and len(progress.norms) == train.MEMORY_OF_NORMS
+    )
     moved = any(not torch.equal(a, b) for a, b in zip(before, policy.parameters(), strict=True))
     assert moved != skip
     (sentence,) = train.troubles(metrics, progress, c)

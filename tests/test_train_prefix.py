@@ -84,13 +84,16 @@ def both_ways(policy: Policy, batch: Batch, budget: int) -> float:
     return furthest(gradients(policy, batch, budget), plain)
 
 
+@pytest.mark.parametrize("short", [0, 16])
 @pytest.mark.parametrize("budget", [10**6, 60, 1])
 @pytest.mark.parametrize("kind", [LlamaConfig, Qwen2Config, Qwen3Config])
-def test_gradients_and_scores_are_the_plain_ones(kind, budget):
+def test_gradients_and_scores_are_the_plain_ones(kind, budget, short, monkeypatch):
     """Makes impossible: a response that sees another, a position off by one, a gradient lost between micro-batches.
 
-    Prompts and responses of unequal lengths, empty responses and groups of one among them.
+    Prompts and responses of unequal lengths, empty responses and groups of one among them; attention by sdpa, as for
+    long responses, and by matrix products.
     """
+    monkeypatch.setattr(train, "SHORT", short)
     policy, batch = make(kind), batch_of(groups(UNEVEN))
     assert {0, 1, 8} <= set(batch.response_lengths.tolist())
     plain, entropy = batch.score(policy, 0.8, budget)
@@ -108,23 +111,47 @@ def test_in_float64_nothing_is_left_of_the_difference(keys, monkeypatch):
     assert both_ways(policy, batch_of(groups(UNEVEN)), 100) < 1e-12
 
 
-def test_attention_against_a_loop():
+@pytest.mark.parametrize("scaling", [0.3, None])
+@pytest.mark.parametrize("short", [0, 16])
+def test_attention_against_a_loop(short, scaling, monkeypatch):
     """Makes impossible: a scale, a head's group or an order that is another than the formula's.
 
     Two prompts of 3 and 2 tokens, responses of 2, 1 and none to the first and of 4 and 4 to the second.
     """
+    monkeypatch.setattr(train, "SHORT", short)
     generator = torch.Generator().manual_seed(0)
     q, k, v = (torch.randn(1, heads, 16, 8, generator=generator, dtype=torch.float64) for heads in (6, 2, 2))
     opens, prompts, inner = torch.tensor([1, 0, 0, 1, 0]) > 0, torch.tensor([3, 3, 3, 2, 2]), [2, 1, 0, 4, 4]
     packed = train.packed_groups(opens, prompts, torch.tensor(inner))
-    got, _ = train.packed_attention(None, q, k, v, None, scaling=0.3, packed=packed)
+    got, _ = train.packed_attention(None, q, k, v, None, scaling=scaling, packed=packed)
     seen = {0: [0], 1: [0, 1], 2: [0, 1, 2], 3: [0, 1, 2, 3], 4: [0, 1, 2, 3, 4], 5: [0, 1, 2, 5]}
     seen |= {6: [6], 7: [6, 7]} | {t: [6, 7, *range(8, t + 1)] for t in range(8, 12)}
     seen |= {t: [6, 7, *range(12, t + 1)] for t in range(12, 16)}
     for t, keys in seen.items():
         for head in range(6):
-            weights = torch.softmax(0.3 * k[0, head // 3, keys] @ q[0, head, t], 0)
+            weights = torch.softmax((scaling or 8**-0.5) * k[0, head // 3, keys] @ q[0, head, t], 0)
             torch.testing.assert_close(got[0, t, head], weights @ v[0, head // 3, keys])
+
+
+def test_attention_that_it_does_not_know_is_refused():
+    """Makes impossible: a window or a cap that a model asks for and nobody applies."""
+    x = torch.randn(1, 2, 4, 8)
+    packed = train.packed_groups(torch.tensor([True]), torch.tensor([3]), torch.tensor([1]))
+    for asked in ({"sliding_window": 2}, {"softcap": 30.0}, {"dropout": 0.1}):
+        with pytest.raises(ValueError, match=f"has no {next(iter(asked))}"):
+            train.packed_attention(None, x, x, x, None, packed=packed, **asked)
+
+
+def test_the_keys_of_long_prompts_are_not_kept(monkeypatch):
+    """Makes impossible: 512 copies of a long prompt's keys held from the forward pass to the backward pass."""
+    made, real = [], train.response_attention
+    monkeypatch.setattr(train, "response_attention", lambda *a: made.append(1) or real(*a))
+    for prompt, times in ((40, 2), (4, 1)):
+        policy, batch = make(LlamaConfig, num_hidden_layers=1), batch_of(groups([(prompt, 6)]))
+        policy.share("on")
+        batch.share, made[:] = True, []
+        gradients(policy, batch, 10**6)
+        assert len(made) == times
 
 
 def test_keys_stand_beside_each_other_in_bounded_numbers(monkeypatch):
