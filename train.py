@@ -67,6 +67,7 @@ from accelerate.utils import (
 )
 from accelerate.utils.fsdp_utils import fsdp2_prepare_model
 from torch import Tensor
+from torch.distributed.fsdp import MixedPrecisionPolicy
 from torch.distributed.tensor import DTensor, distribute_tensor
 from torch.nn.functional import scaled_dot_product_attention
 from torch.utils.checkpoint import checkpoint
@@ -90,6 +91,7 @@ from verify import Problem, Verdict, load_data, read_spec, verify_batch
 TINY = Path(__file__).resolve().parent / "tiny"  # the embedded default: a policy and its problems
 SEAL = "files.json"  # in a checkpoint: what must be in it
 RECIPE_FILE = "recipe.json"  # beside a model's weights: the settings measured for this model
+DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS, errno.EACCES, errno.EPERM, errno.ESTALE)
 TRACKERS = {"tensorboard": is_tensorboard_available, "wandb": is_wandb_available}
 MEMORY_OF_NORMS = 100  # gradient norms of so many updates say what is usual
 # Prompts are shared in steps where the plain way computes so many times the tokens. Measured: with less, groups of one
@@ -947,7 +949,7 @@ def main() -> None:
         else:
             setup.run.preemption.watch()
             train(config, accelerator, setup)
-    except (KeyboardInterrupt, OSError, RuntimeError) as stop:
+    except (KeyboardInterrupt, Exception) as stop:
         kept = [] if config.eval_only else setup.run.checkpoints()
         after = (
             f"--resume --name {config.name} continues after {kept[-1].name}" if kept else "there is no checkpoint yet"
@@ -972,7 +974,7 @@ def why(failure: Exception, accelerator: Accelerator) -> str:
     text = str(failure)
     if isinstance(failure, (EngineError, RunStopped)):
         return text
-    if isinstance(failure, OSError):
+    if isinstance(failure, OSError) and failure.errno in DISK_ERRORS:
         return (
             f"{failure.filename or 'a file'} could not be written: {failure.strerror or text}. Make room, or name "
             "another --output_dir; what is on the disk is whole"
@@ -1030,9 +1032,12 @@ def set_up(config: Config, accelerator: Accelerator, given: set[str] | None = No
     memory = memory_estimate(config, policy, engine, max(map(len, prompts)), accelerator)
     memory.check()
     reference = copy.deepcopy(policy).requires_grad_(False) if config.kl_coef else None
+    optimizer = torch.optim.AdamW(policy.parameters(), lr=config.learning_rate, weight_decay=config.weight_decay)
+    if sharded and accelerator.mixed_precision == "bf16":  # Accelerate would also add gradients up in bfloat16
+        mixed = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
+        accelerator.state.fsdp_plugin.mixed_precision_policy = mixed
     if reference and sharded:
         reference = fsdp2_prepare_model(accelerator, reference)
-    optimizer = torch.optim.AdamW(policy.parameters(), lr=config.learning_rate, weight_decay=config.weight_decay)
     policy, optimizer = accelerator.prepare(policy, optimizer)
     cursor, progress = Cursor(len(problems), config.seed), Progress()
     accelerator.register_for_checkpointing(cursor, progress, *([Whole(reference)] if reference else []))
@@ -1283,17 +1288,9 @@ def load(tokenizer, specs: list[str], max_response_tokens: int, positions: int |
     Raises ValueError, with source and number, for a prompt that leaves no room for its response or that the
     tokenizer cannot write.
     """
-    found = [None]
-    if PartialState().is_main_process:
-        try:
-            found = [load_data(specs, seed)]
-        except (ValueError, OSError) as mistake:
-            found = [mistake]
-    broadcast_object_list(found)
-    if isinstance(found[0], Exception):
-        raise found[0]
+    found = from_main(lambda: load_data(specs, seed))
     problems, encoded = [], []
-    for where, problem in ((f"{', '.join(specs)}, problem {i}", x) for i, x in enumerate(found[0], 1)):
+    for where, problem in ((f"{', '.join(specs)}, problem {i}", x) for i, x in enumerate(found, 1)):
         if isinstance(problem.prompt, str):
             text, tokens = problem.prompt, tokenizer(problem.prompt).input_ids
         elif tokenizer.chat_template is None:
@@ -1335,8 +1332,8 @@ class Memory(NamedTuple):
         stage = max(self.rolling_out, self.updating, key=lambda stage: sum(stage.values()))
         largest = max(self.always | stage, key=(self.always | stage).get)
         raise ValueError(
-            f"out of memory to come: the run needs about {self.peak - self.always['so far']:.2f} GiB a process beside "
-            f"what it has, and {self.left:.2f} are free. The largest part is the {largest} "
+            f"out of memory to come: the run needs about {self.peak - self.always['held now']:.2f} GiB a process "
+            f"beside what it has, and {self.left:.2f} are free. The largest part is the {largest} "
             f"({(self.always | stage)[largest]:.2f} GiB): {FIXES[largest]}"
         )
 
@@ -1356,7 +1353,7 @@ FIXES = {
     "activations": "lower --max_tokens_per_micro_batch, or set --gradient_checkpointing",
     "logits": "lower --max_tokens_per_micro_batch",
     "rollouts": "lower --rollouts_per_prompt, --prompts_per_step or --max_response_tokens, or start more processes",
-    "decoding": "lower --engine_memory_gib",
+    "decoding": "lower --engine_memory_gib, or for vLLM on a GPU --gpu_memory_utilization",
 }
 
 
@@ -1391,11 +1388,12 @@ def memory_estimate(config: Config, policy: Policy, engine: Engine, prompt_token
     return Memory(
         {"held now": so_far / gib, "optimizer": 2 * weights / sharded / gib,
          "reference": (config.kl_coef > 0) * weights / sharded / gib,
-         "rollouts": rollouts * (16 * prompt_tokens + 100 * length + 500) / gib},
+         "rollouts": (device.type == "cpu") * rollouts * (16 * prompt_tokens + 100 * length + 500) / gib},
         {"decoding": decoding / gib},
-        {"gradients": weights / sharded / gib, "activations": tokens * (kept + layer) / gib,
+        {"gradients": weights * (2 if processes > sharded else 1) / sharded / gib,  # DDP holds them twice
+          "activations": tokens * (kept + layer) / gib,
          "logits": 8 * logits / gib},
-        left / here / gib,
+        (left / here + weights * (1 - 1 / sharded)) / gib,
         device.type == "cpu",
     )  # fmt: skip
 
@@ -1608,6 +1606,20 @@ def seed_of(*parts: int) -> int:
     return int.from_bytes(hashlib.sha256(repr(parts).encode()).digest()[:8], "big") >> 1
 
 
+def from_main(work):
+    """What `work` returns or raises on the main process, on all of them: processes must not disagree about a disk."""
+    found = [None]
+    if PartialState().is_main_process:
+        try:
+            found = [work()]
+        except (ValueError, OSError) as mistake:
+            found = [mistake]
+    broadcast_object_list(found)
+    if isinstance(found[0], Exception):
+        raise found[0]
+    return found[0]
+
+
 def merge(counts: Counter) -> Counter:
     """The sum of every process's counts, on all of them."""
     return sum(gather_object([counts]), Counter())
@@ -1690,19 +1702,14 @@ class Run:
             self.folder.mkdir(parents=True, exist_ok=True)
             write(self.folder / "config.json", json.dumps(self.settings(), indent=2) + "\n")
         self.accelerator.wait_for_everyone()
-        if self.config.resume and not self.checkpoints():
-            if self.saved.exists():
-                raise ValueError(f"--resume: the checkpoints of {self.folder} are gone; --overwrite starts it over")
-            self.accelerator.print("no checkpoint yet: starting over")
-        if self.config.resume and self.checkpoints():
-            self.accelerator.load_state(self.newest_whole())
-            self.accelerator.print(f"resuming after step {progress.step}")
-            steps = {row["step"] for row in rows_of(self.metrics)}
-            if lost := [step for step in range(progress.step + 1) if step not in steps]:
-                raise ValueError(
-                    f"--resume: {self.metrics} has lost the lines of {len(lost)} steps, from step {lost[0]} on: put "
-                    "them back, or --overwrite the run"
-                )
+        if self.config.resume:
+            newest = from_main(self.newest_whole)
+            if newest is None:
+                self.accelerator.print("no checkpoint yet: starting over")
+            else:
+                self.accelerator.load_state(newest)
+                from_main(lambda: self.check_history(progress.step))
+                self.accelerator.print(f"resuming after step {progress.step}")
         if self.accelerator.is_main_process and self.config.resume:
             for path in (self.metrics, self.timing, self.samples):
                 kept = [row for row in rows_of(path) if progress.step and row["step"] <= progress.step]
@@ -1718,16 +1725,30 @@ class Run:
     def checkpoints(self) -> list[Path]:
         return sorted((self.folder / "checkpoints").glob("step_" + "[0-9]" * 8))
 
-    def newest_whole(self) -> Path:
-        """The newest checkpoint whose every file is what was written. Raises ValueError where there is none."""
+    def newest_whole(self) -> Path | None:
+        """The newest checkpoint whose every file is what was written; None before the first. Raises ValueError."""
         told = []
         for folder in reversed(self.checkpoints()):
             if not (damage := damaged(folder)):
+                for newer in self.checkpoints()[len(self.checkpoints()) - len(told) :]:
+                    discard(newer)  # else they would count as the newest when old ones go
                 return folder
             told.append(f"{folder} is damaged ({damage})")
             if folder != self.checkpoints()[0]:
                 self.accelerator.print(told[-1] + ": going back to the one before it")
-        raise ValueError(f"--resume: {'; '.join(told)}; no checkpoint is whole, --overwrite starts the run over")
+        if told:
+            raise ValueError(f"--resume: {'; '.join(told)}; no checkpoint is whole, --overwrite starts the run over")
+        if self.saved.exists():
+            raise ValueError(f"--resume: the checkpoints of {self.folder} are gone; --overwrite starts it over")
+
+    def check_history(self, step: int) -> None:
+        """Raises ValueError if metrics.jsonl is not the history of a run up to this step."""
+        steps = {row["step"] for row in rows_of(self.metrics)}
+        if lost := [i for i in range(step + 1) if i not in steps]:
+            raise ValueError(
+                f"--resume: {self.metrics} has lost the lines of {len(lost)} steps, from step {lost[0]} on: put "
+                "them back, or --overwrite the run"
+            )
 
     def checkpoint(self, step: int) -> None:
         """Weights, optimizer, reference, cursor, progress and random states: written aside, then renamed."""
@@ -1752,7 +1773,7 @@ class Run:
 
     def leave(self, step: int) -> None:
         """SIGTERM: keep everything up to this step, and end. A run that trained nothing yet has nothing to keep."""
-        if step and f"step_{step:08d}" not in [path.name for path in self.checkpoints()]:
+        if step and from_main(lambda: f"step_{step:08d}" not in [path.name for path in self.checkpoints()]):
             self.checkpoint(step)
         self.accelerator.wait_for_everyone()
         raise Preempted
@@ -1846,7 +1867,7 @@ def damaged(folder: Path) -> str:
     """What is wrong with a checkpoint's files; "" if nothing."""
     try:
         listed = json.loads((folder / SEAL).read_text()).items()
-    except (OSError, ValueError):
+    except (OSError, ValueError, AttributeError):
         return f"it has no {SEAL}"
     for name, expected in listed:
         if not (folder / name).is_file() or fingerprint(folder / name) != expected:
