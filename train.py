@@ -1331,10 +1331,11 @@ class Memory(NamedTuple):
             return
         stage = max(self.rolling_out, self.updating, key=lambda stage: sum(stage.values()))
         largest = max(self.always | stage, key=(self.always | stage).get)
+        needed = self.peak - self.always["held now"]
         raise ValueError(
-            f"out of memory to come: the run needs about {self.peak - self.always['held now']:.2f} GiB a process "
-            f"beside what it has, and {self.left:.2f} are free. The largest part is the {largest} "
-            f"({(self.always | stage)[largest]:.2f} GiB): {FIXES[largest]}"
+            f"out of memory to come: the run needs about {size(needed * 2**30)} a process beside what it has, "
+            f"and {size(self.left * 2**30)} are free. The largest part is the {largest} "
+            f"({size((self.always | stage)[largest] * 2**30)}): {FIXES[largest]}"
         )
 
     def __str__(self) -> str:
@@ -1518,14 +1519,14 @@ class Progress:
     skipped: int = 0  # updates in a row without a finite gradient
     norms: list[float] = field(default_factory=list)  # of the gradients of the last updates
 
-    def share(self, config: Config) -> float:
+    def fraction(self, config: Config) -> float:
         """How much of the budget is spent: of steps, samples or hours, whichever is ahead. 1: all."""
         steps, samples, hours = config.max_steps, config.max_samples, config.max_hours
         limits = (steps, self.step), (samples, self.samples), (hours, self.seconds / 3600)
         return max((used / limit for limit, used in limits if limit is not None), default=0.0)
 
     def spent(self, config: Config) -> bool:
-        return self.share(config) >= 1
+        return self.fraction(config) >= 1
 
     def is_spike(self, norm: float, times: float) -> bool:
         """Is this gradient's norm so many `times` the median of the last ones? No, while there are too few."""
@@ -1540,8 +1541,8 @@ class Progress:
 
 def time_left(progress: Progress, config: Config) -> str:
     """As far as the pace so far tells, in the form of tqdm: 4:05."""
-    share = progress.share(config)
-    return tqdm.format_interval(progress.seconds * max(1 - share, 0) / share) if share else "?"
+    spent = progress.fraction(config)
+    return tqdm.format_interval(progress.seconds * max(1 - spent, 0) / spent) if spent else "?"
 
 
 def troubles(metrics: dict, progress: Progress, config: Config) -> list[str]:

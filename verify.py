@@ -1015,6 +1015,7 @@ def _agree(left: Any, right: Any, rounded: bool) -> bool | None:
         share = float(TOLERANCE) if rounded and not left.is_Integer else 1e-20
         agree = [abs(a - b) <= share * max(abs(a), abs(b)) or max(abs(a), abs(b)) < 1e-100 for a, b in values]
         return bool(agree[0]) if len({bool(one) for one in agree}) == 1 else None if agree[0] else False
+    # sympy's answers to what has no value or no order, a set among numbers say: math-verify decides then.
     except (TypeError, ValueError, AttributeError, NotImplementedError, RecursionError, ArithmeticError):
         return None
 

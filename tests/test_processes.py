@@ -4,13 +4,11 @@ Real processes over gloo on one machine. Accelerate offers FSDP2 on accelerators
 CPU is one: everything after that is Accelerate's and torch's own code.
 """
 
-import json
-
 import pytest
 import torch
 from accelerate import Accelerator
 from accelerate.state import AcceleratorState, PartialState
-from test_train import ROOT, TINY, few_problems, launch, lines, loaded, rollouts
+from test_train import ONE_UPDATE, ROOT, TINY, after_one_update, few_problems, gradient, launch, lines, loaded, rollouts
 
 import loss as L
 import train
@@ -25,7 +23,7 @@ import train
 
 class Sharded(Accelerator):
     def __init__(self, **given):
-        super().__init__(cpu=True, **given)
+        super().__init__(**{"cpu": True} | given)
         plugin = FullyShardedDataParallelPlugin(
             fsdp_version=2, auto_wrap_policy="transformer_based_wrap", cpu_ram_efficient_loading=False,
             state_dict_type=os.environ.get("STATE", "SHARDED_STATE_DICT"),
@@ -51,50 +49,10 @@ train.main()
 """
 )
 
-ONE_UPDATE = (
-    SHARDED
-    + """
-import torch
-state, (out, split, kind) = torch.load(sys.argv[1], weights_only=False), sys.argv[2:]
-accelerator = Sharded() if kind == "fsdp" else Accelerator(cpu=True)
-split, rank, c = json_split(split), accelerator.process_index, state["config"]
-mine = split[rank]
-batch = train.Batch.of([state["groups"][i] for i in mine], state["advantages"][mine], accelerator.device)
-batch.old_logp, batch.ref_logp = batch.engine_logp + 0.05, batch.engine_logp - 0.1
-policy = train.Policy(train.AutoModelForCausalLM.from_pretrained(state["model"], dtype=torch.float32))
-policy, optimizer = accelerator.prepare(policy, torch.optim.SGD(policy.parameters(), lr=1.0))
-metrics = train.update(policy, optimizer, batch, c, accelerator, train.Progress())
-weights = train.Whole(accelerator.unwrap_model(policy)).state_dict()
-if rank == 0:
-    torch.save((metrics, weights), out)
-accelerator.wait_for_everyone()
-accelerator.end_training()
-os._exit(0)  # as train.py ends: torch's threads may abort a process that Python takes apart
-"""
-)
-ONE_UPDATE = ONE_UPDATE.replace("json_split(split)", "__import__('json').loads(split)")
-
-
-def after_one_update(tmp_path, split, budget, kind="ddp", order=None):
-    """Metrics and weights after one optimizer step of rate 1 without clipping: the weights moved by the gradient.
-
-    split: which of six groups each process has; budget: tokens of a micro-batch; order: of the groups.
-    """
-    groups, advantages = rollouts(6)
-    c = Config(temperature=3.0, clip_low=0.2, clip_high=0.27, kl="k2", kl_coef=0.1, tis_cap=2.0, updates_per_step=1,
-               max_tokens_per_micro_batch=budget, max_grad_norm=1e9)  # fmt: skip
-    state = {"groups": groups, "advantages": advantages, "model": str(TINY / "policy"), "config": c}
-    torch.save(state, tmp_path / "state")
-    (tmp_path / "one_update.py").write_text(ONE_UPDATE)
-    files = tmp_path / "one_update.py", tmp_path / "state", tmp_path / "out"
-    done = launch(*files, json.dumps(split), kind, processes=len(split), timeout=300)
-    assert done.returncode == 0, done.stderr[-3000:]
-    return torch.load(tmp_path / "out", weights_only=False)
-
 
 @pytest.fixture(scope="module")
 def alone(tmp_path_factory):
-    return after_one_update(tmp_path_factory.mktemp("alone"), [[0, 1, 2, 3, 4, 5]], 10**6)
+    return after_one_update(tmp_path_factory.mktemp("alone"), [[0, 1, 2, 3, 4, 5]], 10**6, torch.float32)
 
 
 @pytest.mark.parametrize(
@@ -115,9 +73,9 @@ def test_a_gradient_is_the_same_on_any_number_of_processes(tmp_path, alone, spli
     One, two and four processes, even, uneven and empty shares, micro-batches of several sizes, other orders, data
     parallel and sharded: equal to 1e-6 of its norm in float32.
     """
-    metrics, weights = after_one_update(tmp_path, split, budget, kind)
-    start = Policy(loaded()[0]).state_dict()
-    ours, plain = ({k: start[k] - w[k] for k in start} for w in (weights, alone[1]))
+    script = SHARDED + ONE_UPDATE if kind == "fsdp" else ONE_UPDATE
+    metrics, weights = after_one_update(tmp_path, split, budget, torch.float32, script=script)
+    ours, plain = (gradient(w, torch.float32) for w in (weights, alone[1]))
     norm = sum(g.square().sum() for g in plain.values()).sqrt()
     assert norm > 1e-3
     assert sum((ours[k] - plain[k]).square().sum() for k in plain).sqrt() <= 1e-6 * norm

@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
@@ -215,29 +216,53 @@ def test_two_processes_train_together(tmp_path):
     assert done.returncode == 2 and "processes: 2 -> 1" in done.stderr
 
 
+# One optimizer step of every process on the groups that are its own, and the weights after it. A script that begins
+# with a class Sharded (test_processes.py) makes it under FSDP2.
 ONE_UPDATE = """
 import os, sys, torch
 from accelerate import Accelerator
 import train
 state = torch.load(sys.argv[1], weights_only=False)
-accelerator = Accelerator(cpu=True)
-first = [int(x) for x in sys.argv[3].split(",")]
-rank = accelerator.process_index
-mine = range(sum(first[:rank]), sum(first[: rank + 1]))
-batch = train.Batch.of([state["groups"][i] for i in mine], state["advantages"][list(mine)], accelerator.device)
+accelerator = globals().get("Sharded", Accelerator)(cpu=True)
+mine = state["split"][accelerator.process_index]
+batch = train.Batch.of([state["groups"][i] for i in mine], state["advantages"][mine], accelerator.device)
 batch.old_logp, batch.ref_logp = batch.engine_logp + 0.05, batch.engine_logp - 0.1
-policy = train.Policy(train.AutoModelForCausalLM.from_pretrained(state["model"], dtype=torch.float64))
-if state.get("share"):
+dtype = state["advantages"].dtype
+policy = train.Policy(train.AutoModelForCausalLM.from_pretrained(state["model"], dtype=dtype))
+if state["share"]:
     policy.share("on")
     batch.share = True
 policy, optimizer = accelerator.prepare(policy, torch.optim.SGD(policy.parameters(), lr=1.0))
 metrics = train.update(policy, optimizer, batch, state["config"], accelerator, train.Progress())
-if rank == 0:
-    torch.save((metrics, [p.detach() for p in policy.parameters()]), sys.argv[2])
+weights = train.Whole(accelerator.unwrap_model(policy)).state_dict()
+if accelerator.is_main_process:
+    torch.save((metrics, weights), sys.argv[2])
 accelerator.wait_for_everyone()
 accelerator.end_training()
 os._exit(0)  # as train.py ends: torch's threads may abort a process that Python takes apart
 """
+
+
+def after_one_update(folder, split, budget=100, dtype=torch.float64, share=False, script=ONE_UPDATE):
+    """Metrics and weights after one step of rate 1 without clipping, from weights that it moves by the gradient.
+
+    split: which of six groups each process has; budget: tokens of a micro-batch; share: the prompts.
+    """
+    groups, advantages = rollouts(6)
+    c = Config(temperature=3.0, clip_low=0.2, clip_high=0.27, kl="k2", kl_coef=0.1, tis_cap=2.0, updates_per_step=1,
+               max_tokens_per_micro_batch=budget, max_grad_norm=1e9)  # fmt: skip
+    state = {"groups": groups, "advantages": advantages.to(dtype), "model": str(TINY / "policy"), "config": c}
+    torch.save(state | {"split": split, "share": share}, folder / "state")
+    (folder / "one_update.py").write_text(script)
+    done = launch(folder / "one_update.py", folder / "state", folder / "out", processes=len(split), timeout=300)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return torch.load(folder / "out", weights_only=False)
+
+
+def gradient(weights: dict, dtype=torch.float64) -> dict[str, torch.Tensor]:
+    """What an update of rate 1 subtracted."""
+    start = Policy(loaded()[0].to(dtype)).state_dict()
+    return {name: start[name] - weights[name] for name in start}
 
 
 def test_an_update_does_not_depend_on_the_number_of_processes(tmp_path):
@@ -245,37 +270,26 @@ def test_an_update_does_not_depend_on_the_number_of_processes(tmp_path):
 
     Six groups in one process, and dealt 3 + 3, 5 + 1 and 6 + 0 to two: the same weights after the update, to 1e-12.
     """
-    groups, advantages = rollouts(6)
-    c = Config(temperature=3.0, clip_low=0.2, clip_high=0.27, kl="k2", kl_coef=0.1, tis_cap=2.0, updates_per_step=1,
-               max_tokens_per_micro_batch=100, max_grad_norm=1e9)  # fmt: skip
-    state = {"groups": groups, "advantages": advantages.double(), "model": str(TINY / "policy"), "config": c}
-    torch.save(state, tmp_path / "state")
-    (tmp_path / "one_update.py").write_text(ONE_UPDATE)
-    results = []
-    for split in ("6", "3,3", "5,1", "6,0"):
-        processes = split.count(",") + 1
-        done = launch(tmp_path / "one_update.py", tmp_path / "state", tmp_path / "out", split, processes=processes)
-        assert done.returncode == 0, done.stderr[-3000:]
-        results.append(torch.load(tmp_path / "out", weights_only=False))
-    before = [p.detach() for p in Policy(loaded()[0].double()).parameters()]
-    (metrics, weights), *others = results
-    assert max((w - b).norm() for w, b in zip(weights, before, strict=True)) > 1e-3
+    splits = [[0, 1, 2, 3, 4, 5]], [[0, 1, 2], [3, 4, 5]], [[0, 1, 2, 3, 4], [5]], [[0, 1, 2, 3, 4, 5], []]
+    (metrics, weights), *others = [after_one_update(tmp_path, split) for split in splits]
+    assert max(g.norm() for g in gradient(weights).values()) > 1e-3
     for other, theirs in others:
         assert other == {k: pytest.approx(v, rel=1e-5, abs=1e-6) for k, v in metrics.items()}
-        for w, v in zip(weights, theirs, strict=True):
-            assert (w - v).norm() <= 1e-12 * w.norm()
+        for name, w in weights.items():
+            assert (w - theirs[name]).norm() <= 1e-12 * w.norm()
 
 
 # ----------------------------------------------------------------------------------------- a mix of families
 
 
+LEFT_BEHIND = Path(tempfile.gettempdir()) / f"brorl-{os.getpid()}-was-here"  # where anybody may write
 HOSTILE = [
     "```python\nwhile True: pass\n```",
     "```python\nimport os\nos._exit(0)\n```",
     "```python\nimport os, signal\nos.kill(os.getppid(), signal.SIGKILL)\n```",
     "```python\nx = [0] * 10**12\n```",
     "```python\nwhile True: print('x' * 10**6)\n```",
-    "```python\nopen('/tmp/brorl_was_here', 'w').write('x')\n```",
+    f"```python\nopen({str(LEFT_BEHIND)!r}, 'w').write('x')\n```",
     "no program at all",
     "```python\nimport socket; socket.socket().connect(('127.0.0.1', 80))\n```",
 ]
@@ -341,7 +355,7 @@ def test_a_mix_of_families_survives_one_whose_every_answer_is_hostile(tmp_path, 
         assert m["reason/countdown/correct"] == m["rollouts/countdown"] / 4
         assert m["reason/code/timeout"] >= 1 and m["reason/code/no_answer"] >= 1 and "reason/code/correct" not in m
         assert m["prompts"] == 8
-    assert not Path("/tmp/brorl_was_here").exists()
+    assert not LEFT_BEHIND.exists()
 
 
 # ------------------------------------------------------------------------------- engine and trainer, one model
@@ -635,7 +649,7 @@ def test_a_run_that_cannot_fit_is_refused_with_the_setting_to_change(tmp_path, m
     """Makes impossible: an out-of-memory error after an hour that the first second could have foreseen."""
     monkeypatch.setattr(train, "memory_now", lambda device: (2**30, 2**20))
     with pytest.raises(
-        ValueError, match=r"beside what it has, and 0.00 are free. The largest part is the \w+ .*: .*lower"
+        ValueError, match=r"beside what it has, and 1 MiB are free. The largest part is the \w+ .*: .*lower"
     ):
         run(tmp_path, max_tokens_per_micro_batch=10**9, rollouts_per_prompt=4096)
     assert not (tmp_path / "run").exists()
@@ -998,24 +1012,3 @@ def test_the_maker_makes_a_policy_and_problems(tmp_path):
     assert whole.returncode == 0, whole.stderr
     for name in ("train.jsonl", "test.jsonl"):
         assert (tmp_path / "b" / name).read_bytes() == (TINY / name).read_bytes()
-
-
-def test_a_killed_run_resumes_to_the_same_numbers(tmp_path):
-    """Makes impossible: a checkpoint or a metrics line torn by SIGKILL."""
-    arguments = [
-        sys.executable, str(ROOT / "train.py"), f"--output_dir={tmp_path}", "--name=killed", "--rollouts_per_prompt=16",
-        "--prompts_per_step=4", "--updates_per_step=2", f"--eval_data={few_problems.path}", "--eval_samples=4",
-        "--save_every=1", "--max_steps=30",
-    ]  # fmt: skip
-    metrics = tmp_path / "killed/metrics.jsonl"
-    process = subprocess.Popen(arguments, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    while process.poll() is None and not (metrics.exists() and len(metrics.read_text().splitlines()) > 5):
-        pass
-    process.kill()
-    process.wait()
-    assert len(lines(metrics)) < 31
-    subprocess.run([*arguments, "--resume"], check=True, capture_output=True)
-    shutil.copytree(tmp_path / "killed", tmp_path / "first")
-    subprocess.run([*arguments, "--overwrite"], check=True, capture_output=True)
-    assert (tmp_path / "first/metrics.jsonl").read_bytes() == metrics.read_bytes()
-    assert os.path.getsize(tmp_path / "first/model/model.safetensors") > 100_000

@@ -4,7 +4,7 @@ import pytest
 import torch
 from accelerate import Accelerator
 from test_loss import Largest
-from test_train import ONE_UPDATE, TINY, launch, loaded, rollouts
+from test_train import after_one_update, gradient, loaded, rollouts
 from transformers import (
     AutoModelForCausalLM,
     BloomConfig,
@@ -224,24 +224,13 @@ def test_one_update_in_any_number_of_processes(tmp_path):
 
     A whole update with micro-batches, plain in one process; with shared prompts in one and in two: the same weights.
     """
-    made, advantages = rollouts(6)
-    c = Config(temperature=3.0, clip_low=0.2, clip_high=0.27, kl="k2", kl_coef=0.1, tis_cap=2.0, updates_per_step=1,
-               max_tokens_per_micro_batch=100, max_grad_norm=1e9)  # fmt: skip
-    state = {"groups": made, "advantages": advantages.double(), "model": str(TINY / "policy"), "config": c}
-    (tmp_path / "one_update.py").write_text(ONE_UPDATE)
-    results = []
-    for share, split in ((False, "6"), (True, "6"), (True, "4,2"), (True, "6,0")):
-        torch.save(state | {"share": share}, tmp_path / "state")
-        command = tmp_path / "one_update.py", tmp_path / "state", tmp_path / "out", split
-        done = launch(*command, processes=split.count(",") + 1)
-        assert done.returncode == 0, done.stderr[-3000:]
-        results.append(torch.load(tmp_path / "out", weights_only=False))
-    before = [p.detach() for p in Policy(loaded()[0].double()).parameters()]
-    (metrics, plain), *others = results
-    for theirs, shared in others:
+    whole = [0, 1, 2, 3, 4, 5]
+    metrics, weights = after_one_update(tmp_path, [whole])
+    plain = list(gradient(weights).values())
+    for split in ([whole], [[0, 1, 2, 3], [4, 5]], [whole, []]):
+        theirs, weights = after_one_update(tmp_path, split, share=True)
         assert theirs == {k: pytest.approx(v, rel=1e-5, abs=1e-6) for k, v in metrics.items()}
-        assert furthest([w - b for w, b in zip(shared, before, strict=True)],
-                        [w - b for w, b in zip(plain, before, strict=True)]) < 1e-5  # fmt: skip
+        assert furthest(gradient(weights).values(), plain) < 1e-5
 
 
 # --------------------------------------------------------------------------------------- when it is off
@@ -293,7 +282,7 @@ def test_sharing_leaves_the_other_forward_passes_alone():
     policy, tokens = make(LlamaConfig), torch.randint(50, (3, 12))
     mask = torch.tensor([[0] * 4 + [1] * 8, [1] * 12, [0] * 1 + [1] * 11])
     before = policy.model(input_ids=tokens, attention_mask=mask).logits
-    assert policy.share("auto").startswith("a prompt once") and policy.shares
+    assert policy.share("auto").startswith("each prompt computed once") and policy.shares
     assert torch.equal(policy.model(input_ids=tokens, attention_mask=mask).logits, before)
 
 
