@@ -1,6 +1,8 @@
 """The embedded default, made from nothing: a policy of 0.12M parameters and its countdown problems.
 
     python tiny/make.py            writes tiny/policy/, tiny/train.jsonl and tiny/test.jsonl (a few minutes, CPU)
+    python tiny/make.py --examples 7 --out long        the same problems behind seven worked examples: prompts of
+                                                       about 128 tokens, and a policy that reads them
 
 Section 4.2 in the small: BroRL needs a policy that already finds answers (pass@64 near 1) but rarely
 (pass@1 near 0.2), a verifier, and training problems that the test set knows nothing of. A problem is
@@ -14,6 +16,9 @@ four digits and a target, `3579:24=`; an answer is an expression over exactly th
   cold start next-token prediction on the response of (problem, expression) pairs. A share of the
              expressions (20%) is over the right digits but misses the target: the policy learns the
              form of an answer better than how to be right, which is what reinforcement learning starts from
+  examples   with --examples, a prompt is so many other problems with a solution each, then its own problem:
+             `2345:14=2+3+4+5, 1248:16=..., 3579:24=`. They help nobody to the answer, they make the prompt long,
+             as instructions do. Imitation learns from the answers to all problems of such a text at once
 """
 
 import argparse
@@ -31,6 +36,7 @@ OPERATORS = "+-*/"
 EOS = "<eos>"  # also the padding token, as in many released models: masks must come from lengths
 CHARACTERS = "0123456789+-*/()=:, "
 BYTE_LEVEL_SPACE = "Ġ"  # how a byte-level tokenizer writes the space in its vocabulary
+BETWEEN = ", "  # worked examples
 RESPONSE = 8  # four digits, three operators, EOS
 
 
@@ -127,33 +133,57 @@ class Universe:
         numbers = self.multisets[multiset].tolist()  # in ascending order: a problem has one prompt
         return "".join(map(str, numbers)) + f":{target}=", numbers, int(target)
 
+    def worked(self, pairs: np.ndarray) -> str:
+        """Problems with a solution each, the text in front of a problem of one's own."""
+        return "".join(f"{self.prompt(self.solves[i])[0]}{self.text(self.rows[i])}{BETWEEN}" for i in pairs)
 
-def write_problems(path: Path, universe: Universe, problems: np.ndarray) -> None:
+
+def write_problems(path: Path, universe: Universe, problems: np.ndarray, pool: np.ndarray, examples: int, rng) -> None:
+    """JSON lines for train.py, each problem behind so many worked examples from the pool."""
+    pairs = np.flatnonzero(np.isin(universe.solves, pool)) if examples else None
     with path.open("w") as file:
         for problem in problems:
             prompt, numbers, target = universe.prompt(problem)
-            row = {"prompt": prompt, "kind": "countdown", "reference": {"numbers": numbers, "target": target}}
+            others = pairs[universe.solves[pairs] != problem] if examples else pairs
+            front = universe.worked(rng.choice(others, examples)) if examples else ""
+            row = {"prompt": front + prompt, "kind": "countdown", "reference": {"numbers": numbers, "target": target}}
             file.write(json.dumps(row) + "\n")
 
 
-def imitate(policy, tokenizer, universe, pool, steps, batch, learning_rate, wrong, rng) -> None:
-    """Cross-entropy on the response tokens of random (problem, expression) pairs, cosine learning rate."""
+def imitate(policy, tokenizer, universe, pool, steps, batch, learning_rate, wrong, examples, rng) -> None:
+    """Cross-entropy on the response tokens of random (problem, expression) pairs, cosine learning rate.
+
+    A text is `examples` pairs and one more; all of them count, but only the last one ends with EOS.
+    """
     optimizer = torch.optim.AdamW(policy.parameters(), lr=learning_rate, weight_decay=0.01)
     scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)
     pairs = np.flatnonzero(np.isin(universe.solves, pool))  # (problem, solution), none of them held out
     bar = tqdm(range(steps), desc="imitation", unit="step")
     for step in bar:
-        texts = []
-        for pair in rng.choice(pairs, batch):
-            problem, row = universe.solves[pair], universe.rows[pair]
-            if rng.random() < wrong:
-                multiset = universe.problems[problem, 0]
-                row = rng.integers(universe.first[multiset], universe.last[multiset])
-            texts.append(universe.prompt(problem)[0] + universe.text(row) + EOS)
-        tokens = tokenizer(texts, padding=True, return_tensors="pt")  # left-padded: responses end together
-        labels = tokens.input_ids.clone()
-        labels[:, :-RESPONSE] = -100
-        loss = policy(**tokens, labels=labels).loss
+        texts, targets = [], []
+        for chosen in rng.choice(pairs, (batch // (examples + 1), examples + 1)):
+            tokens, labels = [], []
+            for at, pair in enumerate(chosen):
+                problem, row = universe.solves[pair], universe.rows[pair]
+                if rng.random() < wrong:
+                    multiset = universe.problems[problem, 0]
+                    row = rng.integers(universe.first[multiset], universe.last[multiset])
+                prompt, response = (tokenizer(x).input_ids for x in (universe.prompt(problem)[0], universe.text(row)))
+                end = tokenizer(BETWEEN if at < examples else EOS).input_ids
+                tokens += [*prompt, *response, *end]
+                labels += [*[-100] * len(prompt), *response, *(end if at == examples else [-100] * len(end))]
+            texts.append(tokens)
+            targets.append(labels)
+        width = max(map(len, texts))
+        tokens, mask, labels = (
+            torch.tensor([[filler] * (width - len(row)) + row for row in rows])  # on the left: responses end together
+            for rows, filler in (
+                (texts, tokenizer.pad_token_id),
+                ([[1] * len(x) for x in texts], 0),
+                (targets, -100),
+            )
+        )
+        loss = policy(input_ids=tokens, attention_mask=mask, labels=labels).loss
         optimizer.zero_grad()
         loss.backward()
         torch.nn.utils.clip_grad_norm_(policy.parameters(), 1.0)
@@ -170,12 +200,15 @@ def main() -> None:
     parser.add_argument("--batch", type=int, default=256, help="expressions per imitation step")
     parser.add_argument("--learning_rate", type=float, default=4e-3, help="peak learning rate of the imitation")
     parser.add_argument("--wrong", type=float, default=0.2, help="share of expressions that miss the target")
+    parser.add_argument("--examples", type=int, default=0, help="worked examples in front of each problem")
     parser.add_argument("--train", type=int, default=4096, help="training problems")
     parser.add_argument("--test", type=int, default=512, help="held-out problems")
     parser.add_argument("--seed", type=int, default=0, help="seed of the split, the problems and the policy")
     args = parser.parse_args()
     if args.out.exists() and not args.out.is_dir():
         sys.exit(f"--out {args.out} is a file: name a folder")
+    if not 0 <= args.examples < args.batch:
+        sys.exit(f"--examples {args.examples}: from 0 to one less than --batch {args.batch}, which counts them")
     args.out.mkdir(parents=True, exist_ok=True)
 
     rng = np.random.default_rng(args.seed)
@@ -185,14 +218,17 @@ def main() -> None:
     held_out, pool = shuffled[: args.test], shuffled[args.test :]
     if len(pool) < args.train:
         sys.exit(f"--train {args.train} + --test {args.test} exceed the universe of {len(shuffled)} problems")
-    write_problems(args.out / "test.jsonl", universe, held_out)
-    write_problems(args.out / "train.jsonl", universe, pool[: args.train])
+    examples = np.random.default_rng([args.seed, 1])  # of their own: the problems are the same with and without
+    write_problems(args.out / "test.jsonl", universe, held_out, pool, args.examples, examples)
+    write_problems(args.out / "train.jsonl", universe, pool[: args.train], pool, args.examples, examples)
     print(f"{len(shuffled):,} problems; {args.train:,} to train on, {args.test:,} held out")
 
     tokenizer = make_tokenizer()
     policy = make_policy(tokenizer)
     print(f"policy: {sum(p.numel() for p in policy.parameters()):,} parameters, {len(tokenizer)} tokens")
-    imitate(policy, tokenizer, universe, pool, args.steps, args.batch, args.learning_rate, args.wrong, rng)
+    imitate(
+        policy, tokenizer, universe, pool, args.steps, args.batch, args.learning_rate, args.wrong, args.examples, rng
+    )
     tokenizer.save_pretrained(args.out / "policy")
     policy.save_pretrained(args.out / "policy")
     print(f"wrote {args.out / 'policy'}; `python train.py --eval_only` scores it")
