@@ -18,7 +18,8 @@ token has reward R_c if it is correct and R_w if not, an undrawn token has rewar
     eta                 η             learning rate
     dz, dp              Δz, Δp        change of the logits / probabilities in one step
 
-Reading order: the masses, one gradient step, Theorem 1, Lemma 2 and Corollary 3, pass@k, the recipes.
+Reading order: the masses, one gradient step, Theorem 1, the same along a policy's rollouts (ours, for the
+question that the paper leaves open), Lemma 2 and Corollary 3, pass@k, the recipes.
 Every function takes a batch of distributions, shape (..., V), in float32 or float64 on any device, and
 sums over the last dimension only. A, B and U are *sets*: a token drawn twice counts once.
 """
@@ -148,6 +149,85 @@ def unsampled_coupling(m: Masses, s_r: Tensor) -> Tensor:
     hands in the S_R of its own centred, repeated draws.
     """
     return s_r * (m.q_pos * m.u_neg2 - m.q_neg * m.u_pos2)
+
+
+# --------------------------------------------------------- Theorem 1 along the rollouts of a real policy
+
+
+def graded_mass_balance(p: Tensor, value: Tensor, rewards: Tensor, sampled: Tensor, eta: float, n: int) -> MassBalance:
+    """Theorem 1 where a token is not right or wrong, but leads to a correct answer with probability v.
+
+    Q_pos = Σ_i p_i v_i, and a token counts as v correct and 1 - v incorrect. The step of section 2 changes it by
+
+    ΔQ_pos = (η/N) Σ_i p_i² (R_i - S_R) (v_i - Q_pos)
+           = (η/N) [ Q_neg Σ_{A∪B} v_i (R_i - S_R) p_i²  +  Q_pos Σ_{A∪B} (1 - v_i) (S_R - R_i) p_i²
+                     + S_R (Q_pos U_neg2 - Q_neg U_pos2) ]
+
+    which is `mass_balance` when every v is 0 or 1 and every R is R_c or R_w. Unlike there the first two terms can
+    be negative: a token that is worse than the others may have been lucky. p, value, rewards (0 where not drawn):
+    (..., V); sampled: bool, broadcastable to p.
+    """
+    _check_bool(sampled=sampled)
+    q_pos, q_neg = (p * value).sum(-1), (p * (1 - value)).sum(-1)
+    s_r = (rewards * p).sum(-1)
+    step = torch.where(sampled, p * p * (rewards - s_r.unsqueeze(-1)), 0)
+    unsampled = torch.where(sampled, 0, p * p)
+    u_pos2, u_neg2 = (unsampled * value).sum(-1), (unsampled * (1 - value)).sum(-1)
+    return MassBalance(
+        sampled_correct=eta / n * q_neg * (step * value).sum(-1),
+        sampled_incorrect=-eta / n * q_pos * (step * (1 - value)).sum(-1),
+        unsampled_coupling=eta / n * s_r * (q_pos * u_neg2 - q_neg * u_pos2),
+    )
+
+
+def along_the_tree(terms: MassBalance, reach: Tensor, share: Tensor) -> MassBalance:
+    """ΔQ_pos of a prompt from those of its nodes: Σ_h π(h) (N_h / N) terms_h, each term on its own. Returns scalars.
+
+    A response is a path through softmaxes, one at each prefix h. To first order Q_pos changes by what every softmax
+    changes, times the probability π(h) of passing it (the performance difference lemma, Kakade and Langford 2002);
+    and of the group's N rollouts N_h pass h, which is its share of the loss -(1/N) Σ_h (N_h / N) Σ_i R_i p_i.
+    terms, reach = π(h), share = N_h / N: (H,).
+    """
+    return MassBalance(*(((reach * share) * term).sum(-1) for term in terms))
+
+
+class Node(NamedTuple):
+    """A prefix that several rollouts of a prompt share, and which of them."""
+
+    prefix: tuple[int, ...]
+    rollouts: list[int]
+
+
+def prefix_tree(responses: list[list[int]], limit: int | None = None) -> list[Node]:
+    """Where the rollouts of one prompt part: every prefix that two or more of them go on from, the root first.
+
+    limit: the most nodes to return, those that most rollouts share (a node never comes without those above it).
+    """
+    found, open_nodes = [], [Node((), [i for i, response in enumerate(responses) if response])]
+    while open_nodes:
+        node = open_nodes.pop(0)
+        if len(node.rollouts) < 2:
+            continue
+        found.append(node)
+        depth, branches = len(node.prefix), {}
+        for i in node.rollouts:
+            branches.setdefault(responses[i][depth], []).append(i)
+        for token, members in branches.items():
+            open_nodes.append(Node((*node.prefix, token), [i for i in members if len(responses[i]) > depth + 1]))
+    found.sort(key=lambda node: (-len(node.rollouts), len(node.prefix)))
+    return found[:limit]
+
+
+def importance_change(correct: Tensor, log_weight: Tensor) -> Tensor:
+    """ΔQ_pos of an update, from rollouts drawn before it: 1/(N-1) Σ_i (c_i - c̄) (w_i - 1), w = π_new(y) / π_old(y).
+
+    Unbiased: E[w] = 1 and E[c w] is the new Q_pos; taking the mean c̄ off lowers the variance and costs the
+    factor N / (N - 1). correct: bool (..., N); log_weight: log w, (..., N); returns (...).
+    """
+    _check_bool(correct=correct)
+    c = correct.to(log_weight.dtype)
+    n = c.shape[-1]
+    return ((c - c.mean(-1, keepdim=True)) * torch.expm1(log_weight)).sum(-1) / (n - 1)
 
 
 # ------------------------------------------------------------------------------ Lemma 2, Corollary 3

@@ -97,6 +97,9 @@ MEMORY_OF_NORMS = 100  # gradient norms of so many updates say what is usual
 # Prompts are shared in steps where the plain way computes so many times the tokens. Measured: with less, groups of one
 # or two rollouts to a short prompt cost more than they save.
 SHARE_FROM = {"auto": 1.5, "on": 0.0}
+SOLVED = ("none", "to_25%", "to_50%", "to_75%", "below_100%", "all")  # how much of a group is correct
+PROBED = 4  # groups of a step and process that --log_mass_balance looks at
+NODES = 256  # and the prefixes of each, those that most rollouts share
 SHORT = 16  # tokens of a response, up to which a CPU computes attention by matrix products
 KEYS_AT_ONCE = 2**15  # keys that stand beside each other at once, a shared prompt's copied in front of each response
 
@@ -196,6 +199,9 @@ class Config:
     save_every: int = setting(10, "steps between checkpoints")
     keep_checkpoints: int = setting(2, "the newest so many are kept")
     samples_per_step: int = setting(4, "rollouts a step written to samples.jsonl")
+    log_mass_balance: bool = setting(
+        False, "log Theorem 1's terms for a few groups a step, beside the change of Q_pos that the update made"
+    )
     report_to: str | None = setting(None, "also send the metrics to tensorboard or wandb (or both: tensorboard,wandb)")
 
 
@@ -217,12 +223,13 @@ class Setup(NamedTuple):
     cursor: Cursor | None = None
     progress: Progress | None = None
     run: Run | None = None
+    probe: Probe | None = None
 
 
 def train(config: Config, accelerator: Accelerator, setup: Setup) -> None:
     """Section 4.2, step after step until a budget is spent: the stages are numbered as at the top of this file."""
     problems, prompts, held_out, held_out_prompts, tokenizer, engine, policy, reference, optimizer, *state = setup
-    cursor, progress, run = state
+    cursor, progress, run, probe = state
     rank, world, device = accelerator.process_index, accelerator.num_processes, accelerator.device
     plain = accelerator.unwrap_model(policy)  # for what only some processes compute: no collective hides in it
     started = time.perf_counter() - progress.seconds
@@ -285,6 +292,7 @@ def train(config: Config, accelerator: Accelerator, setup: Setup) -> None:
         for name in ("reward", "correct", "response_tokens", "truncated"):
             metrics[name] = counts[name] / counts["rollouts"]
         metrics |= {name: counts[name] for name in sorted(counts) if name.startswith("reason/")}
+        metrics |= {f"solved/{part}": counts[f"solved/{part}"] / tried for part in SOLVED}
         for kind in sorted(name.partition("/")[2] for name in counts if name.startswith("rollouts/")):
             metrics[f"rollouts/{kind}"] = counts[f"rollouts/{kind}"]
             metrics[f"reward/{kind}"] = counts[f"reward/{kind}"] / counts[f"rollouts/{kind}"]
@@ -299,19 +307,26 @@ def train(config: Config, accelerator: Accelerator, setup: Setup) -> None:
             advantages = L.group_advantages(rewards)
             advantages = L.whiten(advantages, accelerator.reduce(L.moments(advantages).to(device), "sum").cpu())
             batch = Batch.of([r.group for r in kept], advantages, device)
-            batch.share = plain.shares and batch.saving(config.updates_per_step) >= SHARE_FROM[config.share_prefix]
 
-            # 6: score under the trainer before the first update
+            # 6: score under the trainer before the first update, all rollouts of a prompt together
             bar.set_description(f"scoring {len(batch):,}")
+            batch.share = plain.shares and batch.saving(1) >= SHARE_FROM[config.share_prefix]
             batch.old_logp, entropy = batch.score(plain, config.temperature, budget, accelerator)
             batch.ref_logp = batch.score(reference, config.temperature, budget, accelerator)[0] if reference else None
             clock.lap("score")
+            if probe:
+                probe.predict(kept)
+                clock.lap("mass_balance")
 
-            # 7: update
+            # 7: update, where a mini-batch has a part of a prompt's rollouts
             bar.set_description(f"updating on {len(batch):,}")
+            batch.share = plain.shares and batch.saving(config.updates_per_step) >= SHARE_FROM[config.share_prefix]
             metrics |= update(policy, optimizer, batch, config, accelerator, progress)
             metrics["entropy"] = total(entropy, accelerator) / metrics["tokens"]
             clock.lap("update")
+            if probe:
+                metrics |= probe.compare(batch)
+                clock.lap("mass_balance")
 
             # 8: sync
             engine.sync(plain.model)
@@ -320,7 +335,7 @@ def train(config: Config, accelerator: Accelerator, setup: Setup) -> None:
         if reference and config.reference_reset_steps and step % config.reference_reset_steps == 0:
             reference.load_state_dict(plain.state_dict())
             metrics["reference_reset"] = 1
-        rate = counts["rollouts"] / clock.total()
+        rate, cpu = counts["rollouts"] / clock.total(), time.process_time() - clock.cpu
         progress.seconds = max(gather_object([time.perf_counter() - started]))
         if progress.spent(config) or (config.eval_every and step % config.eval_every == 0):
             bar.set_description(f"evaluating {len(held_out)} x {config.eval_samples}")
@@ -328,7 +343,8 @@ def train(config: Config, accelerator: Accelerator, setup: Setup) -> None:
             scores = {f"eval/{name}": x for name, x in scores.items()}
             metrics |= scores
             clock.lap("evaluate")
-        timing = {"seconds": progress.seconds, "samples_per_second": rate, "peak_gib": peak_gib(device)}
+        timing = {"seconds": progress.seconds, "cpu_seconds": cpu, "samples_per_second": rate}
+        timing["peak_gib"] = peak_gib(device)
         run.log(metrics, {"step": step} | timing | clock.laps)
         for sentence in troubles(metrics, progress, config) if rank == 0 else []:
             bar.write(f"step {step}: {sentence}")
@@ -466,6 +482,7 @@ class Rolled:
     def counts(self) -> Counter:
         """Sums over the group, which add up over groups and processes."""
         kind, reward = self.problem.kind, sum(v.reward for v in self.verdicts)
+        solved = math.ceil(4 * float(self.correct.float().mean())) + bool(self.correct.all())
         reasons = Counter(f"reason/{v.reason}" for v in self.verdicts)
         return (
             Counter(
@@ -475,7 +492,7 @@ class Rolled:
                 response_tokens=sum(map(len, self.group.responses)),
                 truncated=self.group.finish_reasons.count("length"),
             )
-            + Counter({f"reward/{kind}": reward, f"rollouts/{kind}": len(self.verdicts)})
+            + Counter({f"solved/{SOLVED[solved]}": 1, f"reward/{kind}": reward, f"rollouts/{kind}": len(self.verdicts)})
             + reasons
             + Counter({name.replace("/", f"/{kind}/"): count for name, count in reasons.items()})
         )
@@ -608,13 +625,43 @@ class Policy(torch.nn.Module):
         prompts: (S,) numbers, equal for neighbouring rows that share their prompt; None: every row computes its own.
         """
         at = L.response_positions(prompt_lengths, response_lengths, tokens.shape[1])
-        if prompts is None:
-            states = self.model.base_model(input_ids=tokens, use_cache=False).last_hidden_state[at]
-        else:
-            states = shared_states(self.model.base_model, tokens, prompt_lengths, response_lengths, prompts, at)
+        states = self.states(tokens, prompt_lengths, response_lengths, prompts, at)
         targets = tokens.roll(-1, dims=1)[at]
         head = self.model.get_output_embeddings()
         return L.token_logprobs(states, head.weight, targets, temperature, getattr(head, "bias", None))
+
+    def states(self, tokens, prompt_lengths, response_lengths, prompts, at) -> Tensor:
+        """The last hidden states that predict the response tokens, (T, H)."""
+        if prompts is None:
+            return self.model.base_model(input_ids=tokens, use_cache=False).last_hidden_state[at]
+        return shared_states(self.model.base_model, tokens, prompt_lengths, response_lengths, prompts, at)
+
+    @torch.no_grad()
+    def next_token(self, prompt: list[int], prefixes: list[tuple], temperature: float, budget: int) -> Tensor:
+        """The softmax after the prompt and each of these prefixes of its responses, (H, V).
+
+        A prefix needs no forward pass of its own if it begins a longer one: those are computed, within `budget` tokens.
+        """
+        device, head, rows, place = self.model.device, self.model.get_output_embeddings(), [], {}
+        for prefix in sorted(prefixes, key=len, reverse=True):
+            if prefix not in place:
+                rows.append(prefix)
+                place |= {prefix[:d]: (len(rows) - 1, d) for d in range(len(prefix) + 1) if prefix[:d] not in place}
+        width, p = len(prompt) + len(rows[0]) + 1, {}
+        for part in range(0, len(rows), count := max(1, budget // width)):
+            here = rows[part : part + count]
+            tokens = torch.tensor([[*prompt, *row, *[0] * (width - len(prompt) - len(row))] for row in here])
+            lengths = torch.tensor([len(row) + 1 for row in here], device=device)  # the token after it is predicted too
+            prompt_lengths = torch.full_like(lengths, len(prompt))
+            at = L.response_positions(prompt_lengths, lengths, width)
+            same = torch.zeros_like(lengths) if self.shares else None
+            states = self.states(tokens.to(device), prompt_lengths, lengths, same, at)
+            first = (lengths.cumsum(0) - lengths).tolist()
+            wanted = [x for x in prefixes if part <= place[x][0] < part + count]
+            states = states[[first[place[x][0] - part] + place[x][1] for x in wanted]]
+            logits = torch.nn.functional.linear(states, head.weight, getattr(head, "bias", None)).float()
+            p |= zip(wanted, (logits / temperature).softmax(-1), strict=True)
+        return torch.stack([p[x] for x in prefixes])
 
     @torch.no_grad()
     def check_head(self) -> None:
@@ -840,6 +887,11 @@ class Batch:
     def __len__(self) -> int:
         return len(self.tokens)
 
+    def rows(self, rows: Tensor) -> Batch:
+        """Some of its rows."""
+        parts = {f.name: getattr(self, f.name) for f in fields(self)}
+        return Batch(**{name: x[rows] if isinstance(x, Tensor) else x for name, x in parts.items()})
+
     def inputs(self, rows: Tensor, temperature: float) -> tuple:
         """What `Policy` takes for these rows, cut to the longest of them."""
         width = int((self.prompt_lengths[rows] + self.response_lengths[rows]).max())
@@ -907,6 +959,97 @@ class Batch:
             logp[rows] = part
             entropy += h.sum().item()
         return logp, entropy
+
+
+# ------------------------------------------------------------------------------------------------ Theorem 1, as it goes
+
+
+class Probe:
+    """--log_mass_balance: Theorem 1 on this policy, for the first few kept groups of a step and process.
+
+    Before the update, from the group's rollouts and the softmaxes that they passed: the three terms at the first
+    response token, and along the tree of prefixes that rollouts share. Rewards are correct or not, centred on the
+    group's mean as in section 3.1; a token's value v is the share of its rollouts that are correct, 0 for one that
+    nobody drew; the factor η/N is left out. After it: how Q_pos did change, from the same rollouts' importance
+    weights. Logged are means over the groups, and how often the sign of the sum was that of the change.
+    """
+
+    def __init__(self, policy: Policy, config: Config, accelerator: Accelerator):
+        self.policy, self.config, self.accelerator = policy, config, accelerator
+
+    def predict(self, kept: list[Rolled]) -> None:
+        self.groups = kept[:PROBED]
+        with torch.no_grad(), self.accelerator.autocast():
+            self.terms = [self.mass_balance(rolled) for rolled in self.groups]
+        self.before = [self.q_pos(rolled) for rolled in self.groups]
+
+    def mass_balance(self, rolled: Rolled) -> dict[str, brorl.MassBalance]:
+        """Theorem 1's terms at the first token, and summed along the tree."""
+        responses, correct = rolled.group.responses, rolled.correct.float()
+        nodes = brorl.prefix_tree(responses, NODES)
+        prefixes = [node.prefix for node in nodes]
+        p = self.policy.next_token(
+            rolled.group.prompt, prefixes, self.config.temperature, self.config.max_tokens_per_micro_batch
+        )
+        drawn, won = torch.zeros(2, *p.shape, dtype=p.dtype, device=p.device)
+        owner = torch.tensor([h for h, node in enumerate(nodes) for _ in node.rollouts])
+        member = torch.tensor([i for node in nodes for i in node.rollouts])
+        token = torch.tensor([responses[i][len(node.prefix)] for node in nodes for i in node.rollouts])
+        drawn.index_put_((owner, token), torch.ones(len(owner), device=p.device), accumulate=True)
+        won.index_put_((owner, token), correct[member].to(p.device), accumulate=True)
+        share = won / drawn.clamp(min=1)  # (H, V) of the rollouts that go on with this token, how many are correct
+        rewards = torch.where(drawn > 0, share - correct.mean(), 0)
+        value = self.values(rolled, prefixes, share)
+        terms = brorl.graded_mass_balance(p, value, rewards, drawn > 0, eta=1.0, n=1)
+        taken = p.cpu()
+        at, reach = {prefix: h for h, prefix in enumerate(prefixes)}, {(): 1.0}
+        for *front, token in prefixes[1:]:  # those above a node come before it
+            reach[*front, token] = reach[*front,] * float(taken[at[*front,], token])
+        reach = torch.tensor(list(reach.values()), device=p.device)
+        shares = torch.tensor([len(node.rollouts) for node in nodes], device=p.device) / len(responses)
+        first = brorl.MassBalance(*(term[0] for term in terms))
+        return {"first_token": first, "tree": brorl.along_the_tree(terms, reach, shares)}
+
+    def values(self, rolled: Rolled, prefixes: list[tuple], share: Tensor) -> Tensor:
+        """(H, V) the probability of a correct answer after each token, as far as the rollouts tell."""
+        return share
+
+    def q_pos(self, rolled: Rolled) -> float | None:
+        """Q_pos of the problem by enumeration, where someone can; None: estimate its change."""
+        return None
+
+    def compare(self, batch: Batch) -> dict[str, float]:
+        """After the update: the means over all groups and processes, for the step's metrics."""
+        estimated = self.estimated_changes(batch)  # on every process, whatever it has
+        sums = Counter({"groups": len(self.groups)})
+        for i, (rolled, terms, before) in enumerate(zip(self.groups, self.terms, self.before, strict=True)):
+            change = estimated[i] if before is None else self.q_pos(rolled) - before
+            sums["q_pos_change"] += change
+            sums["q_pos_rose"] += change > 0
+            for where, balance in terms.items():
+                sums[f"{where}/sign_right"] += (float(balance.total) > 0) == (change > 0)
+                sums.update({f"{where}/{name}": float(x) for name, x in balance._asdict().items()})
+        groups = total(sums.pop("groups"), self.accelerator)
+        names = ["q_pos_change", "q_pos_rose"]
+        names += [f"{w}/{x}" for w in ("first_token", "tree") for x in ("sign_right", *brorl.MassBalance._fields)]
+        result = {f"mass_balance/{name}": total(sums[name], self.accelerator) / max(groups, 1) for name in names}
+        return {"mass_balance/groups": groups} | result
+
+    def estimated_changes(self, batch: Batch) -> list[float]:
+        """ΔQ_pos of each group from the importance weights of its rollouts, equal responses computed once."""
+        n, first, members = self.config.rollouts_per_prompt, {}, []
+        for g, rolled in enumerate(self.groups):
+            for i, response in enumerate(rolled.group.responses):
+                members.append(first.setdefault((g, *response), (len(first), g * n + i))[0])
+        some = batch.rows(
+            torch.tensor([row for _, row in first.values()], dtype=torch.long, device=batch.tokens.device)
+        )
+        c = self.config
+        logp, _ = some.score(self.policy, c.temperature, c.max_tokens_per_micro_batch, self.accelerator)
+        weights = (logp - some.old_logp).sum(-1).cpu()[members].view(-1, n)
+        return [
+            float(brorl.importance_change(rolled.correct, w)) for rolled, w in zip(self.groups, weights, strict=True)
+        ]
 
 
 # ------------------------------------------------------------------------------------------------------------- start-up
@@ -1050,8 +1193,9 @@ def set_up(config: Config, accelerator: Accelerator, given: set[str] | None = No
         engine.sync(model)  # the checkpoint's weights
         agreed = check_engine(*checking)
     accelerator.print(agreed + "\n")
+    probe = Probe(accelerator.unwrap_model(policy), config, accelerator) if config.log_mass_balance else None
     return setup._replace(
-        policy=policy, reference=reference, optimizer=optimizer, cursor=cursor, progress=progress, run=run
+        policy=policy, reference=reference, optimizer=optimizer, cursor=cursor, progress=progress, run=run, probe=probe
     )
 
 
@@ -1244,6 +1388,8 @@ def check(config: Config, problems: int, accelerator: Accelerator) -> None:
          "computes in float32 or bfloat16 (no scaling of losses), start it with --mixed_precision bf16"),
         (accelerator.gradient_accumulation_steps == 1, "gradient accumulation is set in Accelerate: here micro-batches "
          "(--max_tokens_per_micro_batch) do that, set it to 1"),
+        (kind.value != "FSDP" or not c.log_mass_balance, "--log_mass_balance looks at softmaxes that FSDP2 has cut up: "
+         "leave it out, or use data-parallel processes"),
         (device != "mps", "Apple's GPU has no float64, which the sums over processes need: accelerate launch --cpu"),
     ]  # fmt: skip
     if broken := [sentence for holds, sentence in rules if not holds]:
@@ -1591,6 +1737,7 @@ class Clock:
 
     def __init__(self):
         self.start = self.last = time.perf_counter()
+        self.cpu = time.process_time()  # of all threads of this process, whatever else runs on the machine
         self.laps = Counter()
 
     def lap(self, stage: str) -> None:
