@@ -143,6 +143,9 @@ class Config:
     refill: float = setting(4.0, "a step generates at most this many times B prompts, then goes on with what it has")
     learning_rate: float | None = setting(None, "of AdamW, constant; η_0 sqrt(B_new / B_0) (section 3.2)")
     updates_per_step: int | None = setting(None, "mini-batches a step, each one optimizer step (section 3.2)")
+    mini_batches: str = setting(
+        "rollouts", "of rollouts drawn from all prompts, or of whole prompts, which cost less where prompts are long"
+    )
     clip_low: float | None = setting(None, "ε_low (section 3.1)")
     clip_high: float | None = setting(None, "ε_high (section 3.1)")
     kl: str | None = setting(None, "estimator of the KL loss term: k2 or k3 (k1 has no gradient on average)")
@@ -320,7 +323,8 @@ def train(config: Config, accelerator: Accelerator, setup: Setup) -> None:
 
             # 7: update, where a mini-batch has a part of a prompt's rollouts
             bar.set_description(f"updating on {len(batch):,}")
-            batch.share = plain.shares and batch.saving(config.updates_per_step) >= SHARE_FROM[config.share_prefix]
+            parts_of_a_prompt = config.updates_per_step if config.mini_batches == "rollouts" else 1
+            batch.share = plain.shares and batch.saving(parts_of_a_prompt) >= SHARE_FROM[config.share_prefix]
             metrics |= update(policy, optimizer, batch, config, accelerator, progress)
             metrics["entropy"] = total(entropy, accelerator) / metrics["tokens"]
             clock.lap("update")
@@ -379,11 +383,10 @@ def update(
     An update is left out if its gradient is not finite, or, with --skip_spikes, if it is a spike.
     """
     device, world = batch.tokens.device, accelerator.num_processes
-    seed = seed_of(config.seed, progress.step)
-    order = torch.randperm(len(batch), generator=torch.Generator().manual_seed(seed)).to(device)
+    rng = torch.Generator().manual_seed(seed_of(config.seed, progress.step))
     sums, extremes = Counter(), {}
     policy.train(config.gradient_checkpointing)  # which transformers does in train mode only; dropout stays out
-    for rows in torch.tensor_split(order, config.updates_per_step):
+    for rows in batch.mini_batches(config.updates_per_step, config.mini_batches, rng):
         tokens = total(int(batch.response_lengths[rows].sum()), accelerator)  # of this optimizer step, everywhere
         if not tokens:
             continue
@@ -898,6 +901,14 @@ class Batch:
         prompts = self.prompts[rows] if self.share else None
         return self.tokens[rows, :width], self.prompt_lengths[rows], self.response_lengths[rows], temperature, prompts
 
+    def mini_batches(self, count: int, of: str, rng: torch.Generator) -> list[Tensor]:
+        """The rows of each of `count` mini-batches, in an order drawn by `rng`: of "rollouts", or whole "prompts"."""
+        if of == "rollouts":
+            return list(torch.randperm(len(self), generator=rng).to(self.tokens.device).tensor_split(count))
+        prompts = self.prompts.cpu().unique()
+        parts = prompts[torch.randperm(len(prompts), generator=rng)].tensor_split(count)
+        return [torch.isin(self.prompts, part.to(self.prompts.device)).nonzero().squeeze(1) for part in parts]
+
     def inside(self, rows: Tensor) -> Tensor:
         """(rows, R) bool: which entries of an (S, R) tensor are tokens."""
         column = torch.arange(self.engine_logp.shape[1], device=self.tokens.device)
@@ -934,7 +945,7 @@ class Batch:
         return list(rows.split(sizes)) if sizes else []
 
     def saving(self, updates: int) -> float:
-        """How many times the tokens the plain way computes, if each of so many mini-batches has a prompt but once."""
+        """How many times the tokens the plain way computes, if so many mini-batches have a prompt, once each."""
         rollouts = torch.bincount(self.prompts)[self.prompts]  # (S,) of the row's prompt
         prompts = self.prompt_lengths * (updates / rollouts).clamp(max=1)
         whole = self.prompt_lengths + self.response_lengths
@@ -1333,6 +1344,9 @@ def check(config: Config, problems: int, accelerator: Accelerator) -> None:
         (c.updates_per_step >= 1, f"--updates_per_step {c.updates_per_step}: must be at least 1"),
         (n * b // max(processes, 1) >= c.updates_per_step, f"N x B = {n * b} rollouts do not fill --updates_per_step "
          f"{c.updates_per_step} mini-batches on {processes} processes: lower it"),
+        (c.mini_batches in ("rollouts", "prompts"), f"--mini_batches {c.mini_batches}: choose rollouts or prompts"),
+        (c.mini_batches != "prompts" or b >= c.updates_per_step * processes, f"--mini_batches prompts: {b} prompts do "
+         f"not fill {c.updates_per_step} mini-batches on {processes} process(es): lower --updates_per_step"),
         (c.learning_rate > 0, f"--learning_rate {c.learning_rate}: must be positive"),
         (0 < c.clip_low < 1, f"--clip_low {c.clip_low}: must be in (0, 1), the ratio cannot fall below 0"),
         (c.clip_high > 0, f"--clip_high {c.clip_high}: must be positive"),
@@ -1511,10 +1525,9 @@ def memory_estimate(config: Config, policy: Policy, engine: Engine, prompt_token
     length, budget = config.max_response_tokens, config.max_tokens_per_micro_batch
     groups = config.prompts_per_step / processes
     rollouts = groups * config.rollouts_per_prompt
-    whole, computed = (
-        prompt_tokens + length,
-        length + prompt_tokens * min(1, groups * config.updates_per_step / rollouts),
-    )
+    parts_of_a_prompt = config.updates_per_step if config.mini_batches == "rollouts" else 1
+    whole = prompt_tokens + length
+    computed = length + prompt_tokens * min(1, groups * parts_of_a_prompt / rollouts)
     shared = policy.shares and whole >= SHARE_FROM[config.share_prefix] * computed
     tokens = min(budget, rollouts / config.updates_per_step * (computed if shared else whole))
     weights = 4 * sum(p.numel() for p in policy.parameters())

@@ -985,6 +985,26 @@ def test_group_advantages_meet_their_own_tokens():
         assert batch.engine_logp[s, : len(groups[i].responses[j])].tolist() == pytest.approx(groups[i].logprobs[j])
 
 
+@pytest.mark.parametrize("of", ["rollouts", "prompts"])
+def test_mini_batches(of):
+    """Makes impossible: a rollout that is trained twice or never, or a prompt that --mini_batches prompts cuts up."""
+    made = [Group([1, 2], [[3 + i]] * 6, [[0.0]] * 6, ["stop"] * 6) for i in range(10)]
+    batch = Batch.of(made, torch.zeros(60), torch.device("cpu"))
+    parts = batch.mini_batches(4, of, torch.Generator().manual_seed(0))
+    assert sorted(torch.cat(parts).tolist()) == list(range(60)) and len(parts) == 4
+    whole = [len(part) == 6 * len(batch.prompts[part].unique()) for part in parts]
+    assert all(whole) if of == "prompts" else not any(whole)
+    other = batch.mini_batches(4, of, torch.Generator().manual_seed(1))
+    assert {*batch.prompts[parts[0]].tolist()} != {*batch.prompts[other[0]].tolist()} or of == "rollouts"
+    few = Batch.of(made[:3], torch.zeros(18), torch.device("cpu"))
+    assert [len(part) for part in few.mini_batches(4, "prompts", torch.Generator())] == [6, 6, 6, 0]
+    assert [*map(len, Batch.of([], torch.zeros(0), torch.device("cpu")).mini_batches(3, of, torch.Generator()))] == [
+        0,
+        0,
+        0,
+    ]
+
+
 def test_the_problems_are_held_out_and_solvable():
     """Makes impossible: a test problem in the training set, or a target that no expression reaches."""
     train_set, test_set = (load_problems(TINY / f"{x}.jsonl") for x in ("train", "test"))
