@@ -985,6 +985,115 @@ def test_group_advantages_meet_their_own_tokens():
         assert batch.engine_logp[s, : len(groups[i].responses[j])].tolist() == pytest.approx(groups[i].logprobs[j])
 
 
+# ------------------------------------------------------------------------------------- Theorem 1 on the policy
+
+
+@pytest.mark.parametrize("shares", [False, True])
+@pytest.mark.parametrize("budget", [10_000, 30])
+def test_next_token_is_the_softmax_after_each_prefix(shares, budget):
+    """Makes impossible: a softmax of another prefix, of another temperature, or one that padding got into."""
+    model, tokenizer = loaded()
+    policy = Policy(model)
+    if shares:
+        policy.share("on")
+    prompt = tokenizer("1234:10=").input_ids
+    prefixes = [(), (3,), (3, 12), (4,), (3, 12, 5, 13, 7)]
+    got = policy.next_token(prompt, prefixes, 0.7, budget)
+    for p, prefix in zip(got, prefixes, strict=True):
+        logits = model(input_ids=torch.tensor([[*prompt, *prefix]])).logits[0, -1]
+        torch.testing.assert_close(p, (logits / 0.7).softmax(-1), rtol=1e-4, atol=1e-6)
+
+
+def probed(groups, verdicts, **changes):
+    """A probe of the tiny policy, and its rolled out groups with these verdicts."""
+    model, _ = loaded()
+    rolled = [
+        train.Rolled(None, group, [], [SimpleNamespace(reason="correct" if x else "wrong") for x in correct])
+        for group, correct in zip(groups, verdicts, strict=True)
+    ]
+    settings = {"temperature": 1.0, "max_tokens_per_micro_batch": 32768, "rollouts_per_prompt": 6} | changes
+    return train.Probe(Policy(model), Config(**settings), Accelerator(cpu=True)), rolled
+
+
+def test_the_probe_is_theorem_1_on_the_policys_softmaxes():
+    """Makes impossible: a probe that hands the theorem another p, value, reward, reach or share than it names.
+
+    By a loop over the prefixes, with the softmaxes of plain forward passes.
+    """
+    model, tokenizer = loaded()
+    prompt = tokenizer(load_problems(TINY / "train.jsonl")[0].prompt).input_ids
+    responses = [[5, 12, 6, 0], [5, 12, 7, 0], [5, 13, 7, 0], [5, 12, 6, 0], [4, 12, 6, 0], [4, 13, 5, 0]]
+    correct = [True, False, False, True, True, False]
+    probe, (rolled,) = probed([Group(prompt, responses, [[0.0] * 4] * 6, ["stop"] * 6)], [correct])
+    got = probe.mass_balance(rolled)
+
+    def node(prefix):
+        here = [i for i, r in enumerate(responses) if r[: len(prefix)] == list(prefix)]
+        p = model(input_ids=torch.tensor([[*prompt, *prefix]])).logits[0, -1].softmax(-1).detach()
+        value, rewards = torch.zeros(2, len(p))
+        for token in {responses[i][len(prefix)] for i in here}:
+            through = [correct[i] for i in here if responses[i][len(prefix)] == token]
+            value[token] = sum(through) / len(through)
+            rewards[token] = value[token] - 0.5
+        drawn = torch.zeros(len(p), dtype=torch.bool)
+        drawn[[responses[i][len(prefix)] for i in here]] = True
+        return brorl.graded_mass_balance(p, value, rewards, drawn, 1.0, 1), p, len(here) / 6
+
+    first, *_ = node(())
+    for a, b in zip(got["first_token"], first, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-8)
+    want = torch.zeros(3)
+    for prefix in [(), (5,), (4,), (5, 12), (5, 12, 6)]:  # shared by two or more
+        terms, _, share = node(prefix)
+        reach = 1.0
+        for d, token in enumerate(prefix):
+            reach *= float(node(prefix[:d])[1][token])
+        want += torch.stack([*terms]) * reach * share
+    torch.testing.assert_close(torch.stack([*got["tree"]]), want, rtol=1e-4, atol=1e-8)
+
+
+def test_the_probe_sees_the_change_that_the_update_made():
+    """Makes impossible: a change of the wrong sign, of another group, or from another policy than the updated one."""
+    groups, _ = rollouts(3)
+    groups = [dataclasses.replace(g, responses=[*g.responses[:5], g.responses[0]]) for g in groups]  # one comes twice
+    groups = [dataclasses.replace(g, logprobs=[*g.logprobs[:5], g.logprobs[0]]) for g in groups]
+    verdicts = [[True, False, False, True, False, True], [False] * 5 + [True], [True] * 5 + [False]]
+    probe, rolled = probed(groups, verdicts)
+    batch = Batch.of(groups, torch.zeros(18), torch.device("cpu"))
+    batch.old_logp, _ = batch.score(probe.policy, 1.0, 32768)
+    probe.predict(rolled)
+    still = probe.compare(batch)
+    assert still["mass_balance/groups"] == 3 and still["mass_balance/q_pos_change"] == pytest.approx(0, abs=1e-6)
+    with torch.no_grad():
+        for weights in probe.policy.parameters():
+            weights += 0.02 * torch.randn(weights.shape, generator=torch.Generator().manual_seed(1))
+    new, _ = batch.score(probe.policy, 1.0, 32768)
+    log_weight = (new - batch.old_logp).sum(-1).view(3, 6)
+    want = brorl.importance_change(torch.tensor(verdicts), log_weight)
+    assert probe.estimated_changes(batch) == pytest.approx(want.tolist(), rel=1e-3, abs=1e-6)
+    seen = probe.compare(batch)
+    assert seen["mass_balance/q_pos_change"] == pytest.approx(float(want.mean()), rel=1e-3)
+    assert seen["mass_balance/q_pos_rose"] == pytest.approx(float((want > 0).float().mean()))
+    signs = [(float(terms["tree"].total) > 0) == bool(x > 0) for terms, x in zip(probe.terms, want, strict=True)]
+    assert seen["mass_balance/tree/sign_right"] == pytest.approx(sum(signs) / 3)
+    assert seen["mass_balance/tree/sampled_correct"] == pytest.approx(
+        sum(float(terms["tree"].sampled_correct) for terms in probe.terms) / 3
+    )
+
+
+def test_the_probe_changes_nothing_and_says_everything(tmp_path):
+    """Makes impossible: a probe that draws, trains or leaves something behind; a metric that some steps lack."""
+    plain, watched = run(tmp_path / "a"), run(tmp_path / "b", log_mass_balance=True)
+    names = {k for row in watched for k in row if k.startswith("mass_balance/")}
+    assert len(names) == 11
+    for before, after in zip(plain, watched, strict=True):
+        assert before == {k: v for k, v in after.items() if k not in names}
+        assert not before["step"] or names <= after.keys()
+    for row in watched[1:]:
+        parts = [row[f"solved/{part}"] for part in train.SOLVED]
+        assert sum(parts) == pytest.approx(1) and 1 - parts[0] - parts[-1] == pytest.approx(row["pass_rate"])
+
+
 @pytest.mark.parametrize("of", ["rollouts", "prompts"])
 def test_mini_batches(of):
     """Makes impossible: a rollout that is trained twice or never, or a prompt that --mini_batches prompts cuts up."""
