@@ -24,9 +24,13 @@ give it `--keep_checkpoints 1000`, or call this again while it goes on; steps th
     log_ratio        mean of log p_i - log p_i,start, an answer weighted by p_i,start / Q_pos,start, problems equally
     log_ratio_median median of the same, each answer counts once
 
-What the sum leaves out: the verifier also accepts parentheses, spaces and repeated forms of them, so the true Q_pos is
-larger. `--check` measures by how much. A response that is cut before it could end counts as one with other tokens.
-Problems of four digits have at most 4! 4^3 = 1536 candidate strings, n numbers n! 4^(n-1): up to MAX_NUMBERS of them.
+What the sum leaves out: the verifier also accepts parentheses, spaces and the like, and a response that is cut before
+its stop token, so the true Q_pos is a little larger. `--check` measures by how much. The embedded policy, 512 held-out
+problems, 131,072 responses: 0.19257 of them are enumerated answers, the sum is 0.19234 (z = +0.23), and not one is
+correct in another form (so below 2.3e-5 of all responses at 95%).
+
+Cost: those 512 problems have 11,995 answers, written down in 0.2 s and scored in 1.8 s on one thread (prompts of 128
+tokens, by `make.py --examples 7`: 3.0 s together). n numbers have up to n! 4^(n-1) strings: MAX_NUMBERS limits n.
 """
 
 import argparse
@@ -36,6 +40,7 @@ import io
 import itertools
 import json
 import math
+import os
 import sys
 import time
 from collections import Counter
@@ -52,14 +57,14 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import brorl
 from rollout import Group, TorchEngine
-from train import SHARE_FROM, TINY, Batch, Policy, damaged, describe, rows_of, short, stop_tokens, write
+from train import SHARE_FROM, TINY, Batch, Policy, absolute, damaged, describe, rows_of, short, stop_tokens, write
 from verify import Problem, check_countdown, load_data, verify
 
 OPERATORS = "+-*/"
 CHARACTERS = "0123456789" + OPERATORS
 KS = [2**i for i in range(1, 11)]
 BELOW = 1 / 1024
-MAX_NUMBERS = 8  # 8! 4^7 = 660 million strings a problem: half a minute
+MAX_NUMBERS = 7  # 7! 4^6 = 20 million strings a problem: three seconds
 AT_ONCE = 2**20  # values computed together
 BUDGET = 8192  # tokens of a forward pass: what stays in a CPU's caches is faster than what fills its memory
 SETTINGS = ("temperature", "since", "data")  # of a row of exact.csv: all rows of a file have the same
@@ -276,7 +281,7 @@ def load_checkpoint(policy: Policy, folder: Path) -> None:
         raise ValueError(f"{folder} is damaged ({cause})")
     if not weights.is_file():
         raise ValueError(
-            f"{folder} has no {weights.name}: a run under FSDP2 keeps its weights in parts, score its model/"
+            f"{folder} has no {weights.name}: a run under FSDP2 keeps parts of it, score its model/ instead"
         )
     try:
         policy.load_state_dict(torch.load(weights, map_location="cpu", weights_only=True))
@@ -300,10 +305,8 @@ def read_rows(path: Path, settings: dict) -> dict[int, dict]:
     rows = {}
     for row in csv.DictReader(io.StringIO(path.read_text())):
         for name, value in settings.items():
-            if row.get(name) != str(value):
-                raise ValueError(
-                    f"{path} was made with {name} {row.get(name)}, not {value}: delete it, or use the same"
-                )
+            if row.get(name) != value:
+                raise ValueError(f"{path} was made with {name} {row.get(name)}, not {value}: delete it or keep to that")
         rows[int(row["step"])] = {k: x if k in settings else float(x) for k, x in row.items()}
     return rows
 
@@ -320,9 +323,10 @@ def write_rows(path: Path, rows: dict[int, dict]) -> None:
 def follow(run: Path, since: str | None, data: list[str] | None, temperature: float) -> dict[int, dict]:
     """Score a run's start and every checkpoint that exact.csv lacks; returns all its rows by step."""
     settings = settings_of(run)
-    model, data = settings["model"], data or settings["eval_data"]
+    model, data = settings["model"], [absolute(x) for x in data or settings["eval_data"]]
+    since = os.path.abspath(since) if since and os.path.isdir(since) else since
     made_with = dict(zip(SETTINGS, (f"{temperature:g}", since or model, ", ".join(data)), strict=True))
-    path, rows = run / "exact.csv", {}
+    path = run / "exact.csv"
     rows = read_rows(path, made_with)
     samples = {row["step"]: row["samples"] for row in rows_of(run / "metrics.jsonl")} | {0: 0}
     todo = {0: None} | {int(x.name.partition("_")[2]): x for x in (run / "checkpoints").glob("step_" + "[0-9]" * 8)}
@@ -344,9 +348,7 @@ def follow(run: Path, since: str | None, data: list[str] | None, temperature: fl
             elif folder:
                 load_checkpoint(policy, folder)
         except (ValueError, OSError) as mistake:
-            print(
-                f"step {step} left out: {mistake}" if folder.exists() else f"step {step} left out: the run deleted it"
-            )
+            print(f"{run}, step {step} left out: {mistake if folder.exists() else 'the run has deleted it meanwhile'}")
             continue
         now = Knowledge.of(log_probs(policy, tokenizer, problems, temperature)) if folder else first
         rows[step] = {"step": float(step), "samples": float(samples[step])} | metrics(now, start) | made_with
@@ -382,10 +384,9 @@ def check(policy: Policy, tokenizer, problems: list[Problem], now: Knowledge, te
             elif verify("countdown", text, problem.reference).reason == "correct":
                 outside[tokenizer.decode(tokens)] += times
     q, total, left_out = now.q_pos, n * len(problems), outside.total()
-    z = (inside / total - q.mean().item()) / math.sqrt((q * (1 - q)).mean().item() / total)
-    most = (left_out + 2 * math.sqrt(left_out) + 3) / total  # the upper end of a 95% Poisson interval, or a bit more
-    return {"sampled": total, "pass@1": (inside + left_out) / total, "inside": inside / total, "z": z,
-            "left_out": left_out / total, "left_out_at_most": most,
+    z = (inside / total - q.mean().item()) / math.sqrt(max((q * (1 - q)).mean().item(), 1e-12) / total)
+    most = (left_out + 2 * math.sqrt(left_out) + 3) / total  # 95% of a Poisson count, one-sided, or a bit more
+    return {"sampled": total, "inside": inside / total, "z": z, "left_out": left_out / total, "left_out_at_most": most,
             "examples": [f"{text!r} {times}x" for text, times in outside.most_common(5)]}  # fmt: skip
 
 
@@ -473,9 +474,9 @@ def main(argv: list[str] | None = None) -> None:
 
 
 def score_runs(args: argparse.Namespace) -> None:
-    runs = {
-        run.resolve().name: list(follow(run, args.since, args.data, args.temperature).values()) for run in args.runs
-    }
+    runs = {}
+    for run in args.runs:
+        runs[run.resolve().name] = list(follow(run, args.since, args.data, args.temperature).values())
     for name, rows in runs.items():
         print(f"{name}, since {short(rows[0]['since'])}\n{table(rows)}\n")
     figure = args.figure or args.runs[0] / "exact.png"
@@ -494,15 +495,14 @@ def score_model(args: argparse.Namespace) -> None:
     row = metrics(now, start)
     if not args.since:
         row = {name: row[name] for name in ("q_pos", *(f"pass@{k}" for k in KS), "below", "in_use")}
-    print(
-        f"{short(model)}: {len(now.logp):,} answers to {now.count} problems, scored in {seconds:.1f} s\n{table([row])}"
-    )
+    print(f"{short(model)}: {len(now.logp):,} answers to {now.count} problems, scored in {seconds:.1f} s")
+    print(table([row]))
     if args.check:
         found = check(policy, tokenizer, problems, now, args.temperature, args.samples, args.seed)
         print(
-            f"{found['sampled']:,} sampled responses: {found['inside']:.5f} are such an answer, exact {row['q_pos']:.5f} "
-            f"(z = {found['z']:+.2f}); {found['left_out']:.1e} are correct in another form (at most "
-            f"{found['left_out_at_most']:.1e}): {', '.join(found['examples']) or 'none'}; pass@1 {found['pass@1']:.5f}"
+            f"{found['sampled']:,} sampled responses: {found['inside']:.5f} of them are such an answer, by the sum "
+            f"{row['q_pos']:.5f} (z = {found['z']:+.2f}); {found['left_out']:.1e} are correct in another form, at most "
+            f"{found['left_out_at_most']:.1e} at 95%: {', '.join(found['examples']) or 'none was seen'}"
         )
 
 
