@@ -94,11 +94,9 @@ def answers(numbers: list[int], target: int) -> list[str]:
     if abs(target) > math.prod(max(x, 1) for x in numbers) + sum(numbers):
         return []
     orders = _orders(tuple(numbers))
-    patterns = np.array(list(itertools.product(range(4), repeat=len(numbers) - 1)), dtype=int).reshape(
-        -1, len(numbers) - 1
-    )
+    patterns = np.array(list(itertools.product(range(4), repeat=len(numbers) - 1)), dtype=int)  # (K, n - 1)
     found = set()
-    for some in np.array_split(patterns, math.ceil(patterns.shape[0] * len(orders) / AT_ONCE)):
+    for some in np.array_split(patterns, math.ceil(len(patterns) * len(orders) / AT_ONCE)):
         for i, j in np.argwhere(_near(orders, some, target)):
             order, pattern = orders[j].astype(int).tolist(), some[i].tolist()
             if _value(order, pattern) == target:
