@@ -328,8 +328,8 @@ def follow(run: Path, since: str | None, data: list[str] | None, temperature: fl
     made_with = dict(zip(SETTINGS, (f"{temperature:g}", since or model, ", ".join(data)), strict=True))
     path = run / "exact.csv"
     rows = read_rows(path, made_with)
-    samples = {row["step"]: row["samples"] for row in rows_of(run / "metrics.jsonl")} | {0: 0}
     todo = {0: None} | {int(x.name.partition("_")[2]): x for x in (run / "checkpoints").glob("step_" + "[0-9]" * 8)}
+    samples = {0: 0} | {row["step"]: row["samples"] for row in rows_of(run / "metrics.jsonl")}  # logged, then saved
     if len(todo) == 1 and (run / "model").is_dir():  # its checkpoints were deleted; elsewhere the last one is model/
         todo[max(samples)] = run / "model"
     if not (todo := {step: x for step, x in todo.items() if step not in rows}):
