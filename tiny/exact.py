@@ -1,0 +1,510 @@
+"""Figure 3 on a transformer: what a policy knows of the countdown problems, summed instead of sampled.
+
+    python tiny/exact.py                                  the embedded policy on the held-out problems
+    python tiny/exact.py --check                          the same, and a comparison with sampled responses
+    python tiny/exact.py --model M --data D.jsonl         another policy, other problems
+    python tiny/exact.py runs/A runs/B                    every checkpoint of these runs: exact.csv in each, a figure
+    python tiny/exact.py runs/A --since tiny/policy       compared with another policy than the run's own start
+
+Section 4.1 watches three numbers on one softmax: the correct mass, the share of correct tokens whose probability
+rose, and the worst drop of one. A countdown problem has so few answers that all of them can be written down and
+scored, so the same three numbers exist for a policy, without sampling error. A run keeps only its newest checkpoints:
+give it `--keep_checkpoints 1000`, or call this again while it goes on; steps that exact.csv has are not computed again.
+
+    name here        symbol                        meaning
+    answers          the correct set P             strings `a.b.c.d` with the target as value, a dot is one of + - * /
+    logp             log p_i                       log π(answer, stop token | prompt), float32 model, summed in float64
+    q_pos            Q_pos = Σ_i p_i               of one problem; its mean over problems is pass@1
+    pass@k           mean of 1 - (1 - Q_pos)^k     `brorl.pass_at_k`
+    below            share with Q_pos < 1/1024     problems that 1,024 rollouts mostly show no answer of
+    in_use           mean of exp(H(p / Q_pos))     effective number of answers: 1 if all mass is on one, H in nats
+    fell             share with p_i < p_i,start    of all answers of all problems, each counts once; improved = 1 - fell
+    worst_drop       min_i (p_i - p_i,start)       over all answers of all problems
+    problems_fell    share with Q_pos < its start  of the problems
+    log_ratio        mean of log p_i - log p_i,start, an answer weighted by p_i,start / Q_pos,start, problems equally
+    log_ratio_median median of the same, each answer counts once
+
+What the sum leaves out: the verifier also accepts parentheses, spaces and the like, and a response that is cut before
+its stop token, so the true Q_pos is a little larger. `--check` measures by how much, at 512 held-out problems x 256
+responses: of the embedded policy 0.19257 of them are enumerated answers, the sum is 0.19234 (z = +0.23), and none is
+correct in another form (so less than 2.3e-5 at 95%). After 660,656 samples of N = 16 (`train.py --recipe prorl
+--max_samples 660000`, then `--model runs/prorl-seed0/model --check`): 0.49013, the sum is 0.48949 (z = +0.69), and 1 of
+131,072 is in another form, `6- 3+6/2`, cut at 8 tokens. Those 8 leave no room for parentheses; elsewhere, check again.
+
+Cost: the 512 problems have 11,995 answers, written down in 0.2 s and scored in 1.8 s on one thread (with prompts of
+128 tokens, `make.py --examples 7`: 3.0 s in all). n numbers have up to n! 4^(n-1) strings: MAX_NUMBERS limits n.
+"""
+
+import argparse
+import csv
+import functools
+import io
+import itertools
+import json
+import math
+import os
+import sys
+import time
+from collections import Counter
+from fractions import Fraction
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+from transformers import AutoModelForCausalLM, PreTrainedTokenizerBase
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+import brorl
+from rollout import Group, TorchEngine
+from train import SHARE_FROM, TINY, Batch, Policy, absolute, damaged, describe, rows_of, short, stop_tokens, write
+from verify import Problem, check_countdown, load_data, verify
+
+OPERATORS = "+-*/"
+CHARACTERS = "0123456789" + OPERATORS
+KS = [2**i for i in range(1, 11)]
+BELOW = 1 / 1024
+MAX_NUMBERS = 7  # 7! 4^6 = 20 million strings a problem: three seconds
+AT_ONCE = 2**20  # values computed together
+BUDGET = 8192  # tokens of a forward pass: what stays in a CPU's caches is faster than what fills its memory
+SETTINGS = ("temperature", "since", "data")  # of a row of exact.csv: all rows of a file have the same
+
+
+# -------------------------------------------------------------------------------------------------- all answers
+
+
+@functools.lru_cache(maxsize=64)
+def _orders(numbers: tuple[int, ...]) -> np.ndarray:
+    """The distinct orders of the numbers, (M, n) float64."""
+    return np.array(sorted(set(itertools.permutations(numbers))), dtype=float)
+
+
+def answers(numbers: list[int], target: int) -> list[str]:
+    """Every plain expression `a.b.c...` with this value: each number once, + - * /, usual precedence; sorted.
+
+    The result is exact. Floats only choose the candidates: a sum of terms is off by less than 1e-12 of the sum of
+    their absolute values, so no answer is missed, and of what is that near `_value` decides with fractions. A
+    division by zero has no value. Raises ValueError for what is no countdown problem or has too many strings.
+    """
+    numbers, target = check_countdown({"numbers": numbers, "target": target})
+    if len(numbers) > MAX_NUMBERS:
+        raise ValueError(
+            f"a problem of {len(numbers)} numbers has too many expressions to write down: give it up to {MAX_NUMBERS}"
+        )
+    if abs(target) > math.prod(max(x, 1) for x in numbers) + sum(numbers):
+        return []
+    orders = _orders(tuple(numbers))
+    patterns = np.array(list(itertools.product(range(4), repeat=len(numbers) - 1)), dtype=int)  # (K, n - 1)
+    found = set()
+    for some in np.array_split(patterns, math.ceil(len(patterns) * len(orders) / AT_ONCE)):
+        for i, j in np.argwhere(_near(orders, some, target)):
+            order, pattern = orders[j].astype(int).tolist(), some[i].tolist()
+            if _value(order, pattern) == target:
+                found.add("".join(f"{x}{OPERATORS[o]}" for x, o in zip(order, pattern, strict=False)) + f"{order[-1]}")
+    return sorted(found)
+
+
+def _near(orders: np.ndarray, patterns: np.ndarray, target: int) -> np.ndarray:
+    """Which (pattern, order) has about the target as its value: (K, M) bool from (K, n - 1) and (M, n)."""
+    shape = len(patterns), len(orders)
+    total, size, term = np.zeros(shape), np.zeros(shape), np.broadcast_to(orders[:, 0], shape)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        for pattern, number in zip(patterns.T, orders.T[1:], strict=True):
+            operator = pattern[:, None]
+            ends = operator < OPERATORS.index("*")  # + and - end a term and begin another
+            total, size = total + np.where(ends, term, 0), size + np.where(ends, np.abs(term), 0)
+            signed = np.where(operator == OPERATORS.index("-"), -number, number)
+            within = np.where(operator == OPERATORS.index("*"), term * number, term / number)
+            term = np.where(ends, signed, within)
+        return np.abs(total + term - target) <= 1e-12 * (size + np.abs(term) + abs(target))
+
+
+def _value(numbers: list[int], operators: list[int]) -> Fraction | None:
+    """The exact value of an expression, None if it divides by zero."""
+    total, term = Fraction(0), Fraction(numbers[0])
+    for operator, number in zip(operators, numbers[1:], strict=True):
+        match OPERATORS[operator]:
+            case "*":
+                term *= number
+            case "/" if number == 0:
+                return None
+            case "/":
+                term /= number
+            case sign:
+                total, term = total + term, Fraction(number if sign == "+" else -number)
+    return total + term
+
+
+def answers_of(problem: Problem) -> list[str]:
+    """`answers` of a problem as train.py loads it. Raises ValueError for one of another kind."""
+    if problem.kind != "countdown":
+        raise ValueError(f"a problem of kind {problem.kind}: only countdown answers can all be written down")
+    return answers(problem.reference["numbers"], problem.reference["target"])
+
+
+# ------------------------------------------------------------------------------------------ their probabilities
+
+
+def log_probs(policy: Policy, tokenizer: PreTrainedTokenizerBase, problems: list[Problem], temperature: float = 1.0):
+    """log π(answer and stop token | prompt) of every answer of every problem: a float64 tensor (answers,) a problem.
+
+    In the order of `answers`. Exact only where a string is one sequence of tokens. Raises ValueError elsewhere.
+    """
+    code, (stop,) = alphabet(tokenizer), one_stop_token(tokenizer, policy.model)
+    prompts = [encoded(tokenizer, p) for p in problems]
+    responses = [[[*(code[c] for c in text), stop] for text in answers_of(p)] for p in problems]
+    return response_log_probs(policy, prompts, responses, temperature)
+
+
+def response_log_probs(policy: Policy, prompts: list[list[int]], responses: list[list[list[int]]], temperature: float):
+    """Σ_t log π(token t | prompt, tokens before t) of each prompt's responses: a float64 tensor (responses,) a prompt.
+
+    train.Batch's scoring: a prompt is computed once for its responses of a micro-batch where that saves enough.
+    """
+    sizes = [len(r) for r in responses]
+    if not sum(sizes):
+        return [torch.zeros(0, dtype=torch.float64) for _ in sizes]
+    groups = [
+        Group(p, rs, [[0.0] * len(r) for r in rs], ["stop"] * len(rs)) for p, rs in zip(prompts, responses, strict=True)
+    ]
+    batch = Batch.of(groups, torch.zeros(sum(sizes)), next(policy.parameters()).device)
+    batch.share = policy.shares and batch.saving(1) >= SHARE_FROM["auto"]
+    logp, _ = batch.score(policy, temperature, BUDGET)
+    return list(logp.double().sum(1).cpu().split(sizes))
+
+
+def alphabet(tokenizer: PreTrainedTokenizerBase) -> dict[str, int]:
+    """The token of each character of an answer. Raises ValueError if an answer could be written in several ways."""
+    joined = sorted(t for t in tokenizer.get_vocab() if len(t) > 1 and set(t) <= set(CHARACTERS))
+    code = {c: tokenizer(c, add_special_tokens=False).input_ids for c in CHARACTERS}
+    if joined or any(len(ids) != 1 or tokenizer.decode(ids) != c for c, ids in code.items()):
+        raise ValueError(
+            "exact masses need a tokenizer that writes an answer in one way, a token per character"
+            + (f"; this one also has {', '.join(map(repr, joined[:3]))}" if joined else "")
+            + ": take a model made by tiny/make.py"
+        )
+    return {c: ids[0] for c, ids in code.items()}
+
+
+def one_stop_token(tokenizer: PreTrainedTokenizerBase, model) -> list[int]:
+    stops = stop_tokens(tokenizer, model)
+    if len(stops) != 1:
+        raise ValueError(f"the model ends a response with any of {len(stops)} tokens: leave it one eos_token_id")
+    return stops
+
+
+def encoded(tokenizer: PreTrainedTokenizerBase, problem: Problem) -> list[int]:
+    if not isinstance(problem.prompt, str):
+        raise ValueError("a problem's prompt is a chat: write it as text")
+    return tokenizer(problem.prompt).input_ids
+
+
+# ------------------------------------------------------------------------------------------------ what is known
+
+
+class Knowledge(NamedTuple):
+    """The probabilities of all answers of all problems. A answers, P problems."""
+
+    logp: Tensor  # (A,) float64
+    problem: Tensor  # (A,) which problem it answers
+    count: int  # P, those without any answer included
+
+    @staticmethod
+    def of(logps: list[Tensor]) -> "Knowledge":
+        sizes = torch.tensor([len(x) for x in logps])
+        return Knowledge(torch.cat(logps), torch.arange(len(logps)).repeat_interleave(sizes), len(logps))
+
+    def per_problem(self, values: Tensor) -> Tensor:
+        """Sums (P,) of the answers' values (A,)."""
+        return torch.zeros(self.count, dtype=torch.float64).index_add(0, self.problem, values)
+
+    @property
+    def q_pos(self) -> Tensor:
+        """Q_pos = Σ_i p_i, (P,). At most 1: a sum that rounds to more would make pass@k NaN."""
+        return self.per_problem(self.logp.exp()).clamp(max=1)
+
+    @property
+    def share(self) -> Tensor:
+        """p_i / Q_pos, (A,): of its problem's correct mass. By softmax, so that it stands where Q_pos underflows."""
+        top = torch.full((self.count,), -torch.inf, dtype=torch.float64)
+        top = top.scatter_reduce(0, self.problem, self.logp, "amax")
+        weight = (self.logp - top[self.problem]).exp()
+        return weight / self.per_problem(weight)[self.problem]
+
+    @property
+    def in_use(self) -> Tensor:
+        """exp(H(p / Q_pos)), (P,): how many equally likely answers would be as spread. 1 for a problem without any."""
+        return self.per_problem(torch.special.entr(self.share)).exp()
+
+
+def metrics(now: Knowledge, start: Knowledge) -> dict[str, float]:
+    """The columns of exact.csv, by the formulas at the top of this file. Raises ValueError for other problems."""
+    if now.count != start.count or not torch.equal(now.problem, start.problem):
+        raise ValueError("the two policies were scored on different problems: score both on the same")
+    if not len(now.logp):
+        raise ValueError("none of the problems has an answer: name others")
+    q, q_start = now.q_pos, start.q_pos
+    p, p_start = now.logp.exp(), start.logp.exp()
+    ratio = now.logp - start.logp
+    solvable = torch.bincount(now.problem, minlength=now.count) > 0
+    return {
+        "q_pos": q.mean().item(),
+        **{f"pass@{k}": brorl.pass_at_k(q, k).mean().item() for k in KS},
+        "below": (q < BELOW).double().mean().item(),
+        "in_use": now.in_use[solvable].mean().item(),
+        "fell": (now.logp < start.logp).double().mean().item(),
+        "worst_drop": (p - p_start).min().item(),
+        "problems_fell": (q < q_start).double().mean().item(),
+        "log_ratio": now.per_problem(start.share * ratio)[solvable].mean().item(),
+        "log_ratio_median": ratio.median().item(),
+    }
+
+
+# --------------------------------------------------------------------------------------------- policies and runs
+
+
+def load_policy(model: str) -> tuple[Policy, PreTrainedTokenizerBase]:
+    """A policy as train.py holds it, on the CPU, and its tokenizer. Raises ValueError for what is no model."""
+    tokenizer, _ = describe(model)
+    policy = Policy(AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32)).eval()
+    policy.check_head()
+    policy.share("auto")
+    return policy, tokenizer
+
+
+def load_checkpoint(policy: Policy, folder: Path) -> None:
+    """The weights that a run's checkpoint holds. Raises ValueError if they are not whole, or not this policy's."""
+    weights = folder / "pytorch_model.bin"
+    if cause := damaged(folder):
+        raise ValueError(f"{folder} is damaged ({cause})")
+    if not weights.is_file():
+        raise ValueError(
+            f"{folder} has no {weights.name}: a run under FSDP2 keeps parts of it, score its model/ instead"
+        )
+    try:
+        policy.load_state_dict(torch.load(weights, map_location="cpu", weights_only=True))
+    except RuntimeError as mistake:
+        raise ValueError(f"{weights} holds another model than the run began with: {str(mistake)[:200]}") from None
+
+
+def settings_of(run: Path) -> dict:
+    """A run's config.json. Raises ValueError if it is none."""
+    try:
+        settings = json.loads((run / "config.json").read_text())
+        return {"model": settings["model"], "eval_data": [*settings["eval_data"]]}
+    except (OSError, ValueError, KeyError, TypeError):
+        raise ValueError(f"{run} is no run of train.py: name a folder with its config.json in it") from None
+
+
+def read_rows(path: Path, settings: dict) -> dict[int, dict]:
+    """The rows of an exact.csv by step. Raises ValueError if they were made with other settings."""
+    if not path.exists():
+        return {}
+    rows = {}
+    for row in csv.DictReader(io.StringIO(path.read_text())):
+        for name, value in settings.items():
+            if row.get(name) != value:
+                raise ValueError(f"{path} was made with {name} {row.get(name)}, not {value}: delete it or keep to that")
+        rows[int(row["step"])] = {k: x if k in settings else float(x) for k, x in row.items()}
+    return rows
+
+
+def write_rows(path: Path, rows: dict[int, dict]) -> None:
+    file = io.StringIO()
+    writer = csv.DictWriter(file, list(next(iter(rows.values()))), lineterminator="\n")
+    writer.writeheader()
+    for _, row in sorted(rows.items()):
+        writer.writerow({k: f"{x:.9g}" if isinstance(x, float) else x for k, x in row.items()})
+    write(path, file.getvalue())
+
+
+def follow(run: Path, since: str | None, data: list[str] | None, temperature: float) -> dict[int, dict]:
+    """Score a run's start and every checkpoint that exact.csv lacks; returns all its rows by step."""
+    settings = settings_of(run)
+    model, data = settings["model"], [absolute(x) for x in data or settings["eval_data"]]
+    since = os.path.abspath(since) if since and os.path.isdir(since) else since
+    made_with = dict(zip(SETTINGS, (f"{temperature:g}", since or model, ", ".join(data)), strict=True))
+    path = run / "exact.csv"
+    rows = read_rows(path, made_with)
+    todo = {0: None} | {int(x.name.partition("_")[2]): x for x in (run / "checkpoints").glob("step_" + "[0-9]" * 8)}
+    samples = {0: 0} | {row["step"]: row["samples"] for row in rows_of(run / "metrics.jsonl")}  # logged, then saved
+    if len(todo) == 1 and (run / "model").is_dir():  # its checkpoints were deleted; elsewhere the last one is model/
+        todo[max(samples)] = run / "model"
+    if not (todo := {step: x for step, x in todo.items() if step not in rows}):
+        return rows
+
+    problems = load_data(data)
+    policy, tokenizer = load_policy(model)
+    first = Knowledge.of(log_probs(policy, tokenizer, problems, temperature))
+    start = Knowledge.of(log_probs(*load_policy(since), problems, temperature)) if since else first
+    for step, folder in sorted(todo.items()):
+        if step not in samples:
+            raise ValueError(f"{run / 'metrics.jsonl'} has no line of step {step}: is it the run's own?")
+        try:
+            if folder and folder.name == "model":
+                policy, tokenizer = load_policy(str(folder))
+            elif folder:
+                load_checkpoint(policy, folder)
+        except (ValueError, OSError) as mistake:
+            print(f"{run}, step {step} left out: {mistake if folder.exists() else 'the run has deleted it meanwhile'}")
+            continue
+        now = Knowledge.of(log_probs(policy, tokenizer, problems, temperature)) if folder else first
+        rows[step] = {"step": float(step), "samples": float(samples[step])} | metrics(now, start) | made_with
+        write_rows(path, rows)
+    return dict(sorted(rows.items()))
+
+
+# ------------------------------------------------------------------------------------------------ against samples
+
+
+def check(policy: Policy, tokenizer, problems: list[Problem], now: Knowledge, temperature: float, n: int, seed: int):
+    """Sample n responses a problem: do answers come as often as the exact sum says, and what does it leave out?
+
+    z = (share sampled - mean Q_pos) / sqrt(mean of Q_pos (1 - Q_pos) / (P n)), for the responses that the sum covers.
+    """
+    code, (stop,) = alphabet(tokenizer), one_stop_token(tokenizer, policy.model)
+    known = [{(*(code[c] for c in text), stop) for text in answers_of(p)} for p in problems]
+    longest = max(len(x) for some in known for x in some)
+    groups = TorchEngine(policy.model).generate(
+        [encoded(tokenizer, p) for p in problems],
+        n,
+        max_new_tokens=policy.model.generation_config.max_new_tokens or longest,
+        temperature=temperature,
+        stop_token_ids=[stop],
+        seed=seed,
+    )
+    inside, outside = 0, Counter()
+    for problem, group, covered in zip(problems, groups, known, strict=True):
+        for tokens, times in Counter(map(tuple, group.responses)).items():
+            text = tokenizer.decode(tokens, skip_special_tokens=True)  # as the loop reads it
+            if tokens in covered:
+                inside += times
+            elif verify("countdown", text, problem.reference).reason == "correct":
+                outside[tokenizer.decode(tokens)] += times
+    q, total, left_out = now.q_pos, n * len(problems), outside.total()
+    z = (inside / total - q.mean().item()) / math.sqrt(max((q * (1 - q)).mean().item(), 1e-12) / total)
+    most = (left_out + 2 * math.sqrt(left_out) + 3) / total  # 95% of a Poisson count, one-sided, or a bit more
+    return {"sampled": total, "inside": inside / total, "z": z, "left_out": left_out / total, "left_out_at_most": most,
+            "examples": [f"{text!r} {times}x" for text, times in outside.most_common(5)]}  # fmt: skip
+
+
+# ------------------------------------------------------------------------------------------------ what is shown
+
+
+def table(rows: list[dict]) -> str:
+    """A row a step: the correct mass, pass@k for some k, and the comparison with the start."""
+    columns = {"step": "9.0f", "samples": "11,.0f", "q_pos": "8.4f", "pass@4": "8.4f", "pass@16": "8.4f",
+               "pass@64": "8.4f", "pass@256": "9.4f", "pass@1024": "10.4f", "below": "7.3f", "in_use": "7.2f",
+               "fell": "7.3f", "worst_drop": "11.2e", "problems_fell": "14.3f", "log_ratio": "10.3f",
+               "log_ratio_median": "17.3f"}  # fmt: skip
+    columns = {name: form for name, form in columns.items() if name in rows[0]}
+    widths = {name: max(int(form.partition(".")[0].rstrip(",")), len(name) + 1) for name, form in columns.items()}
+    lines = ["".join(f"{name:>{widths[name]}}" for name in columns)]
+    for row in rows:
+        shown = {name: format(row[name], form.lstrip("0123456789")) for name, form in columns.items()}
+        lines.append("".join(f"{shown[name]:>{widths[name]}}" for name in columns))
+    return "\n".join(lines)
+
+
+def plot(path: Path, runs: dict[str, list[dict]]) -> None:
+    """The three panels of Figure 3, one line a run, over the samples that it drew."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+    from matplotlib.ticker import EngFormatter
+
+    figure, axes = plt.subplots(1, 3, figsize=(13, 4.2), layout="constrained")
+    panels = [
+        ("Correct mass, mean over problems", "Q_pos", lambda r: r["q_pos"]),
+        ("Correct answers not below their start", "% of all answers", lambda r: 100 * (1 - r["fell"])),
+        ("Worst drop among correct answers", "min (p - p at the start)", lambda r: r["worst_drop"]),
+    ]
+    for axis, (title, label, value) in zip(axes, panels, strict=True):
+        for name, rows in runs.items():
+            axis.plot([r["samples"] for r in rows], [value(r) for r in rows], ".-", label=name, lw=1.5, ms=4)
+        axis.set(title=title, ylabel=label, xlabel="samples generated")
+        axis.xaxis.set_major_formatter(EngFormatter(sep=""))
+        axis.grid(alpha=0.3)
+    axes[1].set_ylim(-3, 103)
+    axes[0].legend(fontsize=8)
+    figure.suptitle("Figure 3's panels on a policy: all answers of all problems, summed exactly")
+    figure.savefig(path, dpi=110)
+    plt.close(figure)
+
+
+def parse(argv: list[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    add = parser.add_argument
+    add("runs", nargs="*", metavar="RUN", type=Path, help="folders that train.py wrote")
+    add("--model", help="score this policy instead (default without a RUN: tiny/policy)")
+    add("--data", nargs="+", help="problems (default: the run's eval_data; for a model tiny/test.jsonl)")
+    add("--since", help="the policy to compare with (default: what the run started from; for a model none)")
+    add("--temperature", type=float, default=1.0, help="of the policy (default: 1, the policy itself)")
+    add("--figure", type=Path, help="where the figure goes (default: exact.png in the first RUN)")
+    add("--check", action="store_true", help="sample a model's responses too, and compare")
+    add("--samples", type=int, default=256, help="with --check: responses a problem (default: 256)")
+    add("--seed", type=int, default=0, help="with --check: of the sampling (default: 0)")
+    add("--threads", type=int, default=1, help="torch's CPU threads: a run may be going on beside it (default: 1)")
+    args = parser.parse_args(argv)
+    rules = [
+        (not (args.runs and args.model), "a RUN has its own policies: name runs, or --model"),
+        (not (args.runs and args.check), "--check samples one policy: name it with --model"),
+        (args.runs or not args.figure, "--figure draws runs: name them"),
+        (args.temperature > 0 and math.isfinite(args.temperature),
+         f"--temperature {args.temperature:g}: must be positive, greedy decoding has no probabilities to sum"),
+        (args.samples >= 1 and args.threads >= 1, "--samples and --threads must be at least 1"),
+        (len({x.resolve().name for x in args.runs}) == len(args.runs), "two RUNs have the same name: the figure could "
+         "not tell them apart"),
+    ]  # fmt: skip
+    if broken := [sentence for holds, sentence in rules if not holds]:
+        parser.exit(2, "".join(f"exact.py: {sentence}\n" for sentence in broken))
+    return args
+
+
+def main(argv: list[str] | None = None) -> None:
+    args = parse(argv)
+    torch.set_num_threads(args.threads)
+    try:
+        score_runs(args) if args.runs else score_model(args)
+    except (ValueError, OSError) as mistake:
+        sys.exit(f"exact.py: {mistake}")
+
+
+def score_runs(args: argparse.Namespace) -> None:
+    runs = {}
+    for run in args.runs:
+        runs[run.resolve().name] = list(follow(run, args.since, args.data, args.temperature).values())
+    for name, rows in runs.items():
+        print(f"{name}, since {short(rows[0]['since'])}\n{table(rows)}\n")
+    figure = args.figure or args.runs[0] / "exact.png"
+    plot(figure, runs)
+    print(f"wrote {', '.join(str(run / 'exact.csv') for run in args.runs)} and {figure}")
+
+
+def score_model(args: argparse.Namespace) -> None:
+    model, data = args.model or str(TINY / "policy"), args.data or [str(TINY / "test.jsonl")]
+    problems = load_data(data)
+    policy, tokenizer = load_policy(model)
+    began = time.perf_counter()
+    now = Knowledge.of(log_probs(policy, tokenizer, problems, args.temperature))
+    seconds = time.perf_counter() - began
+    start = Knowledge.of(log_probs(*load_policy(args.since), problems, args.temperature)) if args.since else now
+    row = metrics(now, start)
+    if not args.since:
+        row = {name: row[name] for name in ("q_pos", *(f"pass@{k}" for k in KS), "below", "in_use")}
+    print(f"{short(model)}: {len(now.logp):,} answers to {now.count} problems, scored in {seconds:.1f} s")
+    print(table([row]))
+    if args.check:
+        found = check(policy, tokenizer, problems, now, args.temperature, args.samples, args.seed)
+        print(
+            f"{found['sampled']:,} sampled responses: {found['inside']:.5f} of them are such an answer, by the sum "
+            f"{row['q_pos']:.5f} (z = {found['z']:+.2f}); {found['left_out']:.1e} are correct in another form, at most "
+            f"{found['left_out_at_most']:.1e} at 95%: {', '.join(found['examples']) or 'none was seen'}"
+        )
+
+
+if __name__ == "__main__":
+    main()
