@@ -1010,19 +1010,19 @@ class Probe:
         won.index_put_((owner, token), correct[member].to(p.device), accumulate=True)
         share = won / drawn.clamp(min=1)  # (H, V) of the rollouts that go on with this token, how many are correct
         rewards = torch.where(drawn > 0, share - correct.mean(), 0)
-        value = self.values(rolled, prefixes, share)
-        terms = brorl.graded_mass_balance(p, value, rewards, drawn > 0, eta=1.0, n=1)
         taken = p.cpu()
         at, reach = {prefix: h for h, prefix in enumerate(prefixes)}, {(): 1.0}
         for *front, token in prefixes[1:]:  # those above a node come before it
             reach[*front, token] = reach[*front,] * float(taken[at[*front,], token])
+        value = self.values(rolled, reach, p, share)
+        terms = brorl.graded_mass_balance(p, value, rewards, drawn > 0, eta=1.0, n=1)
         reach = torch.tensor(list(reach.values()), device=p.device)
         shares = torch.tensor([len(node.rollouts) for node in nodes], device=p.device) / len(responses)
         first = brorl.MassBalance(*(term[0] for term in terms))
         return {"first_token": first, "tree": brorl.along_the_tree(terms, reach, shares)}
 
-    def values(self, rolled: Rolled, prefixes: list[tuple], share: Tensor) -> Tensor:
-        """(H, V) the probability of a correct answer after each token, as far as the rollouts tell."""
+    def values(self, rolled: Rolled, reach: dict[tuple, float], p: Tensor, share: Tensor) -> Tensor:
+        """(H, V) the probability v of a correct answer after each prefix and token, as far as the rollouts tell."""
         return share
 
     def q_pos(self, rolled: Rolled) -> float | None:
