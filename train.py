@@ -1031,10 +1031,11 @@ class Probe:
 
     def compare(self, batch: Batch) -> dict[str, float]:
         """After the update: the means over all groups and processes, for the step's metrics."""
-        estimated = self.estimated_changes(batch)  # on every process, whatever it has
+        self.estimated = self.estimated_changes(batch)
+        found = zip(self.groups, self.before, self.estimated, strict=True)
+        self.changes = [guess if before is None else self.q_pos(rolled) - before for rolled, before, guess in found]
         sums = Counter({"groups": len(self.groups)})
-        for i, (rolled, terms, before) in enumerate(zip(self.groups, self.terms, self.before, strict=True)):
-            change = estimated[i] if before is None else self.q_pos(rolled) - before
+        for change, terms in zip(self.changes, self.terms, strict=True):
             sums["q_pos_change"] += change
             sums["q_pos_rose"] += change > 0
             for where, balance in terms.items():

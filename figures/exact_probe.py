@@ -1,0 +1,81 @@
+"""train.py with --log_mass_balance made exact for countdown problems: same arguments, same run folder.
+
+    python figures/exact_probe.py --recipe prorl --log_mass_balance --max_steps 20
+
+Theorem 1 asks what tokens lead to, and says how Q_pos changes. train.py's probe takes both from the rollouts; here both
+are summed over all answers of the problem (tiny/exact.py): a token's value is the probability of a correct answer after
+it, whether it was drawn or not, and the change of Q_pos is that of the sum, before and after the step's updates, with
+clipping, KL and AdamW in place and every other prompt of the step pulling too. A row a group goes to mass_balance.csv
+in the run's folder: the terms at the first token and along the tree, Q_pos before, its change, the share of correct
+rollouts. Only the rewards are the rollouts' own. More groups a step than train.py looks at: GROUPS.
+"""
+
+import csv
+import sys
+from pathlib import Path
+
+import torch
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tiny"))
+
+import exact
+
+import train
+
+GROUPS = 32
+
+
+class ExactProbe(train.Probe):
+    """Theorem 1 with the exact values of the tokens, and the exact change of Q_pos."""
+
+    def __init__(self, policy, config, accelerator):
+        super().__init__(policy, config, accelerator)
+        self.tokenizer, _ = train.describe(config.model)
+        self.path = Path(config.output_dir) / config.name / "mass_balance.csv"
+        self.step = 0
+
+    def answers(self, rolled) -> dict[tuple[int, ...], float]:
+        """Every correct answer of the problem, as tokens, and its probability now."""
+        policy, problem = self.policy, rolled.problem
+        code, (stop,) = exact.alphabet(self.tokenizer), exact.one_stop_token(self.tokenizer, policy.model)
+        responses = [(*(code[c] for c in text), stop) for text in exact.answers_of(problem)]
+        temperature = self.config.temperature
+        logp = exact.response_log_probs(policy, [rolled.group.prompt], [[list(r) for r in responses]], temperature)[0]
+        return dict(zip(responses, logp.exp().tolist(), strict=True))
+
+    def values(self, rolled, reach, p, share):
+        """v = P(correct answer | prefix, token): the mass of the answers that begin so, over π(prefix) p(token)."""
+        value = torch.zeros_like(p)
+        mass = {}
+        for answer, probability in self.answers(rolled).items():
+            for d in range(1, len(answer) + 1):
+                mass[answer[:d]] = mass.get(answer[:d], 0.0) + probability
+        at = {prefix: h for h, prefix in enumerate(reach)}
+        for prefix, m in mass.items():
+            if (h := at.get(prefix[:-1])) is not None and (arrives := reach[prefix[:-1]] * float(p[h, prefix[-1]])) > 0:
+                value[h, prefix[-1]] = m / arrives
+        return value.clamp(max=1)
+
+    def q_pos(self, rolled) -> float:
+        return sum(self.answers(rolled).values())
+
+    def compare(self, batch) -> dict[str, float]:
+        result, self.step = super().compare(batch), self.step + 1
+        new = not self.path.exists()
+        with self.path.open("a", newline="") as file:
+            rows = csv.writer(file, lineterminator="\n")
+            names = [f"{where}/{name}" for where in ("first_token", "tree") for name in train.brorl.MassBalance._fields]
+            if new:
+                rows.writerow(["step", "q_pos", "change", "estimated_change", "correct_share", *names])
+            found = zip(self.groups, self.before, self.changes, self.estimated, self.terms, strict=True)
+            for rolled, before, change, estimated, terms in found:
+                numbers = [before, change, estimated, rolled.correct.float().mean()]
+                numbers += [x for where in ("first_token", "tree") for x in terms[where]]
+                rows.writerow([self.step, *(f"{float(x):.6g}" for x in numbers)])
+        return result
+
+
+if __name__ == "__main__":
+    train.Probe, train.PROBED = ExactProbe, GROUPS
+    train.main()

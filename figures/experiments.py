@@ -1,0 +1,188 @@
+"""The runs behind the README's evidence: section 4.2 and appendix A with the tiny policy, seeds 0 to 2.
+
+    python figures/experiments.py                      everything, in the order below: a day on 2 cores
+    python figures/experiments.py --only figure1 theorem --seeds 0
+    python figures/experiments.py --list               what there is, and how far it is
+
+    worlds     compact   tiny/: prompts of 8 or 9 tokens
+               long      the same problems behind seven worked examples, 128 tokens, and a policy that reads them
+    saturate   N = 16 from the embedded policy, until the held-out Q_pos hardly moves (one run a world)
+    figure1    from there, each recipe for as many generated samples (figure 1, table 1):
+                 prorl    N = 16, 128 prompts a step, learning rate 3.5e-5: the same as before
+                 brorl    N = 512, 32 prompts a step, 1e-4 = 3.5e-5 sqrt(8)
+                 batch    N = 16, 1,024 prompts a step, 1e-4: the batch of brorl without its N
+    sweep      from there, N = 16 ... 2048 with 16,384 samples a step, 1e-4 (appendix A)
+    theorem    a few steps of prorl and brorl, from the start and from there, with Theorem 1 beside the exact change
+               of Q_pos (exact_probe.py)
+
+A run is one process of train.py on one core, `--jobs` of them at a time; what is begun is resumed, what is finished is
+left alone, so it can be stopped and called again at any time. A finished run is scored by tiny/exact.py at each of its
+checkpoints, which are deleted then but for the last. evidence.py makes the tables and figures of what is there.
+
+Mini-batches are of whole prompts at N = 16 and of rollouts from all prompts above: each the cheaper of the two, and at
+N = 512 the one that mixes best. Optimizer and reference start anew in every arm.
+"""
+
+import argparse
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
+from dataclasses import dataclass, field
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+OUT = ROOT / "runs" / "evidence"
+
+SATURATED = {"compact": 4_000_000, "long": 2_000_000}  # samples after which the held-out Q_pos hardly moves
+CONTINUED = {"compact": 1_000_000, "long": 1_000_000}  # samples of each arm of figure 1
+SWEPT = 500_000
+SWEEP = (16, 64, 128, 256, 512, 1024, 2048)
+PRORL = ["--recipe", "prorl", "--mini_batches", "prompts", "--refill", "8"]
+ARMS = {  # arguments, steps between checkpoints
+    "prorl": (PRORL, 10),
+    "brorl": (["--recipe", "brorl"], 2),
+    "batch": ([*PRORL, "--prompts_per_step", "1024", "--learning_rate", "1e-4"], 1),
+}
+
+
+@dataclass
+class Run:
+    part: str
+    name: str
+    arguments: list[str]
+    needs: list[str] = field(default_factory=list)  # runs that must be finished before it
+    script: str = "train.py"
+
+
+def runs(out: Path, seeds: list[int]) -> list[Run]:
+    """Everything, in the order in which it is to be run."""
+    found, problems = [], {"compact": [], "long": ["--data", f"{out}/long/train.jsonl", "--eval_data",
+                                                   f"{out}/long/test.jsonl"]}  # fmt: skip
+    start = {"compact": [], "long": ["--model", f"{out}/long/policy"]}
+
+    def add(part, name, arguments, samples, every, needs=(), script="train.py"):
+        settings = {"max_samples": samples, "save_every": every, "keep_checkpoints": 10_000, "eval_every": 0}
+        arguments = [*arguments, *(str(x) for k, v in settings.items() for x in (f"--{k}", v))]
+        found.append(Run(part, name, arguments, list(needs), script))
+
+    for world in ("compact", "long"):
+        arguments = ["--recipe", "prorl", "--refill", "8", *(["--mini_batches", "prompts"] * (world == "long"))]
+        add("saturate", f"saturate-{world}", [*arguments, *start[world], *problems[world]], SATURATED[world], 100)
+    saturated = {world: ["--model", f"{out}/saturate-{world}/model", *problems[world]] for world in start}
+    for seed in seeds:
+        for world in ("compact", "long"):
+            for arm, (arguments, every) in ARMS.items():
+                add("figure1", f"{arm}-{world}-seed{seed}", [*arguments, *saturated[world], "--seed", str(seed)],
+                    CONTINUED[world], every, [f"saturate-{world}"])  # fmt: skip
+    for where, model in (("start", start["compact"]), ("saturated", saturated["compact"])):
+        for arm, samples in (("prorl", 100_000), ("brorl", 400_000)):
+            add("theorem", f"theorem-{arm}-{where}", [*ARMS[arm][0], *model, "--log_mass_balance"], samples, 1000,
+                ["saturate-compact"] * (where == "saturated"), "figures/exact_probe.py")  # fmt: skip
+    for seed in seeds:
+        for n in SWEEP:
+            arguments = ["--recipe", "brorl", "--rollouts_per_prompt", str(n), "--prompts_per_step", str(16384 // n),
+                         "--learning_rate", "1e-4", "--refill", "8", "--seed", str(seed)]  # fmt: skip
+            arguments += ["--mini_batches", "prompts"] * (n == 16)
+            add("sweep", f"sweep-{n}-seed{seed}", [*arguments, *saturated["compact"]], SWEPT, 2, ["saturate-compact"])
+    return found
+
+
+def state(out: Path, run: Run) -> str:
+    """finished, begun at so many samples, or nothing yet."""
+    folder = out / run.name
+    try:
+        last = json.loads((folder / "metrics.jsonl").read_text().splitlines()[-1])
+        settings = json.loads((folder / "config.json").read_text())
+    except (OSError, ValueError, IndexError):
+        return ""
+    wanted = int(run.arguments[run.arguments.index("--max_samples") + 1])
+    whole = (folder / "model").is_dir() and last["samples"] >= wanted and settings["max_samples"] >= wanted
+    return "finished" if whole and (folder / "exact.csv").exists() else f"{last['samples']:,} of {wanted:,} samples"
+
+
+def go(out: Path, run: Run, core: int) -> int:
+    """One run to its end, on one core, then its exact scores. Returns the exit status."""
+    folder = out / run.name
+    resume = ["--resume"] if (folder / "config.json").exists() else []
+    command = [sys.executable, str(ROOT / run.script), *run.arguments, "--name", run.name, "--output_dir", str(out)]
+    with (out / f"{run.name}.log").open("a") as log:
+
+        def call(arguments: list[str]) -> int:
+            return subprocess.run(
+                arguments,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                cwd=ROOT,
+                env=os.environ | {"OMP_NUM_THREADS": "1"},
+                preexec_fn=lambda: os.sched_setaffinity(0, {core}),
+            ).returncode
+
+        if (status := call(command + resume)) or (status := call([sys.executable, "tiny/exact.py", str(folder)])):
+            return status
+    for old in sorted((folder / "checkpoints").glob("step_*"))[:-1]:
+        subprocess.run(["rm", "-r", str(old)], check=True)
+    return 0
+
+
+def make_long(out: Path) -> None:
+    """The world of long prompts, where it is not there yet."""
+    if not (out / "long" / "policy" / "config.json").exists():
+        command = [sys.executable, str(ROOT / "tiny/make.py"), "--examples", "7", "--out", str(out / "long")]
+        subprocess.run(command, check=True)
+    recipe = out / "long" / "policy" / "recipe.json"  # of the same policy, measured with compact prompts
+    recipe.write_text((ROOT / "tiny/policy/recipe.json").read_text())
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parts = ("saturate", "figure1", "theorem", "sweep")
+    parser.add_argument("--out", type=Path, default=OUT, help="where the runs are written (default: runs/evidence)")
+    parser.add_argument("--only", nargs="+", choices=parts, default=parts, help="parts; what they need comes with them")
+    parser.add_argument("--worlds", nargs="+", choices=("compact", "long"), default=("compact", "long"))
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
+    parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="runs at a time, a core each")
+    parser.add_argument("--list", action="store_true", help="show what there is, run nothing")
+    args = parser.parse_args()
+    out = args.out.resolve()
+    wanted = [r for r in runs(out, args.seeds) if r.part in args.only]
+    wanted = [r for r in wanted if not ("-long" in r.name and "long" not in args.worlds)]
+    wanted = [r for r in wanted if "-long" in r.name or "compact" in args.worlds]
+    needed = {name for r in wanted for name in r.needs}
+    todo = [r for r in runs(out, args.seeds) if r in wanted or r.name in needed]
+    if args.list:
+        for run in todo:
+            print(f"{run.part:9} {run.name:24} {state(out, run) or 'not begun'}")
+        return
+    out.mkdir(parents=True, exist_ok=True)
+    if any("-long" in r.name for r in todo):
+        make_long(out)
+    todo = [r for r in todo if state(out, r) != "finished"]
+    cores = sorted(os.sched_getaffinity(0))[: args.jobs]
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    failed, going, started = set(), {}, time.time()
+    with ThreadPoolExecutor(len(cores)) as pool:
+        while todo or going:
+            waiting = {r.name for r in [*todo, *(r for r, _ in going.values())]} | failed
+            ready = [r for r in todo if not waiting & set(r.needs)]
+            for run in ready[: len(cores) - len(going)]:
+                core = next(c for c in cores if c not in [c for _, c in going.values()])
+                todo.remove(run)
+                going[pool.submit(go, out, run, core)] = run, core
+                print(f"{time.time() - started:7.0f} s  {run.name} begins, {len(todo)} to come", flush=True)
+            if not going:
+                break
+            for done in wait(going, return_when=FIRST_COMPLETED).done:
+                run, _ = going.pop(done)
+                if status := done.result():
+                    failed.add(run.name)
+                print(f"{time.time() - started:7.0f} s  {run.name} {f'failed ({status})' if status else 'finished'}")
+    if failed or todo:
+        sys.exit(f"failed: {', '.join(sorted(failed))}: see their .log in {out}; waiting for these: {len(todo)} runs")
+
+
+if __name__ == "__main__":
+    main()
