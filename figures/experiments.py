@@ -118,7 +118,7 @@ def go(out: Path, run: Run, core: int) -> int:
                 stderr=subprocess.STDOUT,
                 cwd=ROOT,
                 env=os.environ | {"OMP_NUM_THREADS": "1"},
-                preexec_fn=lambda: os.sched_setaffinity(0, {core}),
+                preexec_fn=lambda: os.sched_setaffinity(0, {core}),  # a core each: their CPU seconds compare
             ).returncode
 
         if (status := call(command + resume)) or (status := call([sys.executable, "tiny/exact.py", str(folder)])):

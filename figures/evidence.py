@@ -1,0 +1,355 @@
+"""The README's evidence: tables and figures of the runs that experiments.py made.
+
+    python figures/evidence.py                    of runs/evidence, whatever of it is finished; writes beside this file
+
+    figure1.csv, .png     the arms from the saturated policy, over samples and over CPU time       figure 1, table 1
+    shrinkage.png         figure 3's three panels for them (columns of figure1.csv)                section 4.1
+    table2.csv, .png      dynamic sampling's pass rate, samples/s, correct counts, along training  table 2
+    sweep_n.csv, .png     N = 16 ... 2048 with the same samples per step                           appendix A
+    theorem1.csv, .png    Theorem 1's prediction beside the change of Q_pos, a row a group         section 2
+
+Q_pos and pass@k are exact (tiny/exact.py). An interval is mean ± t s / sqrt(seeds), t of 97.5% with seeds - 1 degrees of
+freedom: 4.3 for three seeds. Time is CPU seconds of the training process, one core, without evaluation: several runs went
+on at once. "At equal time" is where the cheapest arm of a world spent all its samples, by linear interpolation.
+"""
+
+import argparse
+import csv
+import json
+import math
+from collections import defaultdict
+from pathlib import Path
+
+import matplotlib
+
+matplotlib.use("Agg")
+import matplotlib.pyplot as plt
+import numpy as np
+from matplotlib.ticker import EngFormatter
+from scipy import stats
+
+HERE = Path(__file__).resolve().parent
+OUT = HERE.parent / "runs" / "evidence"
+ARMS = {"prorl": ("N = 16, B = 128", "tab:blue"), "brorl": ("N = 512, B = 32", "tab:orange"),
+        "batch": ("N = 16, B = 1,024", "tab:green")}  # fmt: skip
+WORLDS = {"compact": "prompts of 9 tokens", "long": "prompts of 128 tokens"}
+SCORES = ("q_pos", "pass@4", "pass@16", "pass@64", "pass@256", "pass@1024", "below", "in_use", "fell", "worst_drop")
+TERMS = ("sampled_correct", "sampled_incorrect", "unsampled_coupling")
+SOLVED = ("none", "to_25%", "to_50%", "to_75%", "below_100%", "all")
+
+
+# ------------------------------------------------------------------------------------------------ reading
+
+
+def lines(path: Path) -> list[dict]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def read(folder: Path) -> list[dict]:
+    """A run's exact scores, each with the CPU seconds and the training metrics up to its step."""
+    seconds, total = {0: 0.0}, 0.0
+    for row in lines(folder / "timing.jsonl"):
+        total += row.get("cpu_seconds", math.nan)
+        seconds[row["step"]] = total
+    metrics = {row["step"]: row for row in lines(folder / "metrics.jsonl")}
+    rows = []
+    for row in csv.DictReader((folder / "exact.csv").open()):
+        step = int(float(row["step"]))
+        now = {"step": step, "samples": int(float(row["samples"])), "cpu_seconds": round(seconds[step], 1)}
+        rows.append(now | {name: float(row[name]) for name in SCORES})
+        rows[-1]["response_tokens"] = metrics[step].get("response_tokens", math.nan)
+    return rows
+
+
+def finished(out: Path, name: str) -> bool:
+    return (out / name / "exact.csv").exists() and (out / name / "model").is_dir()
+
+
+def found(out: Path, pattern: str) -> list[tuple[list[str], Path]]:
+    """Finished runs by the parts of their names, NAME-WHERE-seedS."""
+    folders = sorted(path for path in out.glob(pattern) if finished(out, path.name))
+    return [(folder.name.split("-"), folder) for folder in folders]
+
+
+def interval(x: list[float]) -> tuple[float, float]:
+    """Mean, and half of its 95% interval; nan from one seed."""
+    x = np.array(x)
+    half = stats.t.ppf(0.975, len(x) - 1) * x.std(ddof=1) / math.sqrt(len(x)) if len(x) > 1 else math.nan
+    return x.mean(), half
+
+
+def at(rows: list[dict], axis: str, where: float, name: str) -> float:
+    """A score where the run had spent so much, by linear interpolation; nan beyond its end."""
+    return float(np.interp(where, [r[axis] for r in rows], [r[name] for r in rows], right=math.nan))
+
+
+def write(path: Path, rows: list[dict]) -> None:
+    with path.open("w", newline="") as file:
+        writer = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
+        writer.writeheader()
+        writer.writerows({k: f"{v:.6g}" if isinstance(v, float) else v for k, v in r.items()} for r in rows)
+    print(f"wrote {path.name}: {len(rows)} rows")
+
+
+def shown(x: list[float], form: str = ".4f") -> str:
+    mean, half = interval(x)
+    return f"{mean:{form}} ± {half:{form}}" if len(x) > 1 else f"{mean:{form}}"
+
+
+def header(*names: str) -> None:
+    line(*names)
+    print("|" + "---|" * len(names))
+
+
+def line(*cells) -> None:
+    print("| " + " | ".join(map(str, cells)) + " |")
+
+
+# ------------------------------------------------------------------------------------------------ figure 1, table 1
+
+
+def figure1(out: Path, here: Path) -> None:
+    runs = defaultdict(lambda: defaultdict(list))  # world -> arm -> [rows]
+    table = []
+    for world in WORLDS:
+        if finished(out, f"saturate-{world}"):
+            rows = read(out / f"saturate-{world}")
+            table += [{"world": world, "arm": "saturate", "seed": 0} | r for r in rows]
+    for (arm, world, seed), folder in found(out, "*-*-seed*"):
+        if arm in ARMS and world in WORLDS:
+            rows = read(folder)
+            runs[world][arm].append(rows)
+            table += [{"world": world, "arm": arm, "seed": int(seed.removeprefix("seed"))} | r for r in rows]
+    if not table:
+        return
+    write(here / "figure1.csv", table)
+    for world, arms in runs.items():
+        start = next(iter(arms.values()))[0][0]
+        samples = min(r[-1]["samples"] for group in arms.values() for r in group)
+        seconds = min(r[-1]["cpu_seconds"] for group in arms.values() for r in group)
+        print(f"\n{WORLDS[world]}; the saturated policy: Q_pos {start['q_pos']:.4f}, pass@64 {start['pass@64']:.4f}")
+        print(
+            "| arm | seeds | steps | samples | CPU minutes | Q_pos | pass@16 | pass@1024 | answers that fell | worst drop |"
+        )
+        print("|" + "---|" * 10)
+        for axis, where, label in (("samples", samples, "equal samples"), ("cpu_seconds", seconds, "equal time")):
+            for arm, group in arms.items():
+                cells = [shown([at(r, axis, where, name) for r in group]) for name in ("q_pos", "pass@16", "pass@1024")]
+                cells += [shown([at(r, axis, where, "fell") for r in group], ".3f")]
+                cells += [shown([at(r, axis, where, "worst_drop") for r in group], ".3f")]
+                spent = [f"{np.mean([at(r, axis, where, name) for r in group]):,.0f}" for name in ("step", "samples")]
+                minutes = np.mean([at(r, axis, where, "cpu_seconds") for r in group]) / 60
+                print(
+                    "| "
+                    + " | ".join([f"{label}: {ARMS[arm][0]}", str(len(group)), *spent, f"{minutes:.1f}", *cells])
+                    + " |"
+                )
+
+    worlds = [w for w in WORLDS if runs[w]]
+    figure, axes = plt.subplots(len(worlds), 3, figsize=(14, 4.2 * len(worlds)), layout="constrained", squeeze=False)
+    for panes, world in zip(axes, worlds, strict=True):
+        panels = [("q_pos", "samples", 1, "samples generated"), ("q_pos", "cpu_seconds", 60, "CPU minutes"),
+                  ("pass@64", "samples", 1, "samples generated")]  # fmt: skip
+        for axis, (name, x, unit, label) in zip(panes, panels, strict=True):
+            curves(axis, runs[world], x, unit, lambda r, name=name: r[name])
+            axis.set(title=f"{'Q_pos, exact' if name == 'q_pos' else name} · {WORLDS[world]}", xlabel=label)
+            if unit == 1:
+                axis.xaxis.set_major_formatter(EngFormatter(sep=""))
+        panes[0].legend(fontsize=8)
+    figure.suptitle("From a policy saturated with N = 16: which recipe goes on? Mean over seeds, band: their range")
+    figure.savefig(here / "figure1.png", dpi=110)
+    plt.close(figure)
+
+    figure, axes = plt.subplots(len(worlds), 3, figsize=(14, 4.2 * len(worlds)), layout="constrained", squeeze=False)
+    for panes, world in zip(axes, worlds, strict=True):
+        panels = [("correct mass", lambda r: r["q_pos"]), ("% of correct answers not below the saturated policy",
+                  lambda r: 100 * (1 - r["fell"])), ("worst drop among correct answers", lambda r: r["worst_drop"])]  # fmt: skip
+        for axis, (title, value) in zip(panes, panels, strict=True):
+            curves(axis, runs[world], "samples", 1, value)
+            axis.set(title=f"{title} · {WORLDS[world]}", xlabel="samples generated")
+            axis.xaxis.set_major_formatter(EngFormatter(sep=""))
+        panes[0].legend(fontsize=8)
+    figure.suptitle("Figure 3's panels on a transformer, summed over all answers of 512 held-out problems")
+    figure.savefig(here / "shrinkage.png", dpi=110)
+    plt.close(figure)
+
+
+def curves(axis, arms: dict[str, list[list[dict]]], x: str, unit: float, value) -> None:
+    """Mean and range over seeds, a line an arm."""
+    for arm, group in arms.items():
+        label, color = ARMS[arm]
+        grid = np.linspace(0, min(rows[-1][x] for rows in group), 60)
+        lines = np.array([np.interp(grid, [r[x] for r in rows], [value(r) for r in rows]) for rows in group])
+        axis.plot(grid / unit, lines.mean(0), color=color, label=f"{label}, {len(group)} seed(s)")
+        axis.fill_between(grid / unit, lines.min(0), lines.max(0), color=color, alpha=0.2)
+    axis.grid(alpha=0.3)
+
+
+# ------------------------------------------------------------------------------------------------ table 2
+
+
+def table2(out: Path, here: Path) -> None:
+    """A row a step of every arm; printed: means over the run."""
+    table = []
+    for (arm, world, seed), folder in found(out, "*-*-seed*"):
+        if arm not in ARMS or world not in WORLDS:
+            continue
+        seconds = {row["step"]: row.get("cpu_seconds", math.nan) for row in lines(folder / "timing.jsonl")}
+        before = 0
+        for row in lines(folder / "metrics.jsonl")[1:]:
+            drawn, before = row["samples"] - before, row["samples"]
+            table.append({"world": world, "arm": arm, "seed": int(seed.removeprefix("seed")), "step": row["step"],
+                          "samples": row["samples"], "pass_rate": row["pass_rate"],
+                          "samples_per_cpu_second": drawn / seconds[row["step"]]}
+                         | {f"solved_{part}": row[f"solved/{part}"] for part in SOLVED})  # fmt: skip
+    if not table:
+        return
+    write(here / "table2.csv", table)
+    print(
+        "| prompts | arm | kept by dynamic sampling | samples/s of CPU, whole step | none correct | up to 25% | to 50% | to 75% | below 100% | all |"
+    )
+    print("|" + "---|" * 10)
+    worlds = [w for w in WORLDS if any(r["world"] == w for r in table)]
+    figure, axes = plt.subplots(len(worlds), 3, figsize=(14, 4.2 * len(worlds)), layout="constrained", squeeze=False)
+    for panes, world in zip(axes, worlds, strict=True):
+        bars = {}
+        for arm in (a for a in ARMS if any(r["world"] == world and r["arm"] == a for r in table)):
+            here_ = [r for r in table if r["world"] == world and r["arm"] == arm]
+            means = {k: np.mean([r[k] for r in here_]) for k in here_[0] if k not in ("world", "arm")}
+            bars[arm] = [means[f"solved_{part}"] for part in SOLVED]
+            line(WORLDS[world], ARMS[arm][0], f"{means['pass_rate']:.1%}", f"{means['samples_per_cpu_second']:,.0f}",
+                 *(f"{x:.1%}" for x in bars[arm]))  # fmt: skip
+            for seed in sorted({r["seed"] for r in here_}):
+                one = [r for r in here_ if r["seed"] == seed]
+                label = ARMS[arm][0] if seed == here_[0]["seed"] else None
+                for axis, name in zip(line, ("pass_rate", "samples_per_cpu_second"), strict=False):
+                    axis.plot(
+                        [r["samples"] for r in one], [r[name] for r in one], color=ARMS[arm][1], lw=0.8, label=label
+                    )
+        for i, (arm, values) in enumerate(bars.items()):
+            panes[2].bar(np.arange(len(SOLVED)) + 0.27 * (i - 1), values, 0.25, color=ARMS[arm][1], label=ARMS[arm][0])
+        panes[2].set_xticks(range(len(SOLVED)), ["none", "≤ 25%", "≤ 50%", "≤ 75%", "< 100%", "all"])
+        for axis, title in zip(
+            line,
+            ("kept by dynamic sampling", "samples generated / CPU second", "share of a group correct"),
+            strict=True,
+        ):
+            axis.set(title=f"{title} · {WORLDS[world]}")
+            axis.grid(alpha=0.3)
+            axis.legend(fontsize=8)
+        for axis in panes[:2]:
+            axis.set_ylim(0)
+            axis.set_xlabel("samples generated")
+            axis.xaxis.set_major_formatter(EngFormatter(sep=""))
+    figure.savefig(here / "table2.png", dpi=110)
+    plt.close(figure)
+
+
+# ------------------------------------------------------------------------------------------------ appendix A
+
+
+def sweep(out: Path, here: Path) -> None:
+    runs, table = defaultdict(list), []
+    for (_, n, seed), folder in found(out, "sweep-*-seed*"):
+        rows = read(folder)
+        runs[int(n)].append(rows)
+        table += [{"N": int(n), "seed": int(seed.removeprefix("seed"))} | r for r in rows]
+    if not table:
+        return
+    write(here / "sweep_n.csv", sorted(table, key=lambda r: (r["N"], r["seed"], r["step"])))
+    every = [r for group in runs.values() for r in group]
+    limits = {"samples": min(r[-1]["samples"] for r in every), "step": min(r[-1]["step"] for r in every),
+              "cpu_seconds": min(r[-1]["cpu_seconds"] for r in every)}  # fmt: skip
+    labels = {"samples": f"{limits['samples']:,} samples", "step": f"{limits['step']} steps",
+              "cpu_seconds": f"{limits['cpu_seconds']:.0f} CPU seconds"}  # fmt: skip
+    print(f"\nfrom Q_pos {every[0][0]['q_pos']:.4f}, pass@64 {every[0][0]['pass@64']:.4f}")
+    print(
+        "| N | B | seeds | "
+        + " | ".join(f"{name} at {label}" for label in labels.values() for name in ("Q_pos", "pass@64"))
+        + " |"
+    )
+    print("|" + "---|" * (3 + 2 * len(labels)))
+    figure, axes = plt.subplots(1, 2, figsize=(11, 4.2), layout="constrained")
+    for n in sorted(runs):
+        cells = [
+            shown([at(r, axis, limits[axis], name) for r in runs[n]])
+            for axis in labels
+            for name in ("q_pos", "pass@64")
+        ]
+        print(f"| {n} | {16384 // n:,} | {len(runs[n])} | " + " | ".join(cells) + " |")
+    for axis, name in zip(axes, ("q_pos", "pass@64"), strict=True):
+        for x, label in labels.items():
+            means = np.array([interval([at(r, x, limits[x], name) for r in runs[n]]) for n in sorted(runs)])
+            axis.errorbar(
+                sorted(runs), means[:, 0], yerr=means[:, 1], marker="o", ms=4, capsize=3, label=f"after {label}"
+            )
+        axis.axhline(every[0][0][name], color="gray", ls=":", label="the saturated policy")
+        axis.set_xscale("log", base=2)
+        axis.set_xticks(sorted(runs), [str(n) for n in sorted(runs)])
+        axis.set(title=f"{'Q_pos, exact' if name == 'q_pos' else name}", xlabel="N, with 16,384 samples a step")
+        axis.grid(alpha=0.3)
+    axes[0].legend(fontsize=8)
+    figure.savefig(here / "sweep_n.png", dpi=110)
+    plt.close(figure)
+
+
+# ------------------------------------------------------------------------------------------------ Theorem 1
+
+
+def theorem1(out: Path, here: Path) -> None:
+    table = []
+    for (_, arm, where), folder in found(out, "theorem-*-*"):
+        for row in csv.DictReader((folder / "mass_balance.csv").open()):
+            table.append({"arm": arm, "from": where} | {k: float(v) for k, v in row.items()})
+    if not table:
+        return
+    for row in table:
+        for where in ("first_token", "tree"):
+            row[f"{where}/total"] = sum(
+                row[f"{where}/{x}"] for x in ("sampled_correct", "sampled_incorrect", "unsampled_coupling")
+            )
+    write(here / "theorem1.csv", table)
+    print(
+        "\n| from | N | groups | Q_pos rose | predicted by | sign right | both signs equally (balanced) | rank correlation | coupling / all terms |"
+    )
+    print("|" + "---|" * 9)
+    kinds = sorted({(r["from"], r["arm"]) for r in table}, key=lambda x: (x[0] != "start", x[1] != "prorl"))
+    figure, axes = plt.subplots(1, len(kinds), figsize=(4.2 * len(kinds), 4), layout="constrained", squeeze=False)
+    for axis, (where, arm) in zip(axes[0], kinds, strict=True):
+        rows = [r for r in table if (r["from"], r["arm"]) == (where, arm)]
+        change = np.array([r["change"] for r in rows])
+        rose = change > 0
+        for level in ("first_token", "tree"):
+            total = np.array([r[f"{level}/total"] for r in rows])
+            right = (total > 0) == rose
+            terms = np.abs([[r[f"{level}/{x}"] for x in TERMS] for r in rows])
+            line(where, ARMS[arm][0].split(",")[0].removeprefix("N = "), len(rows), f"{rose.mean():.1%}",
+                 level.replace("_", " "), f"{right.mean():.1%}", f"{right[rose].mean():.0%} / {right[~rose].mean():.0%}",
+                 f"{stats.spearmanr(total, change).statistic:.2f}",
+                 f"{terms[:, 2].sum() / terms.sum():.1%}")  # fmt: skip
+        axis.scatter([r["tree/total"] for r in rows], change, s=4, alpha=0.4, color=ARMS[arm][1])
+        axis.axhline(0, color="gray", lw=0.8)
+        axis.axvline(0, color="gray", lw=0.8)
+        title = f"{ARMS[arm][0].split(',')[0]}, from the {where}" + " policy" * (where == "saturated")
+        axis.set(title=title, xlabel="Theorem 1 along the tree (without η/N)", ylabel="ΔQ_pos of the step, exact")
+        axis.set_xscale("symlog", linthresh=1e-4)
+        axis.set_yscale("symlog", linthresh=1e-3)
+    figure.savefig(here / "theorem1.png", dpi=110)
+    plt.close(figure)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--runs", type=Path, default=OUT, help="what experiments.py wrote (default: runs/evidence)")
+    parser.add_argument(
+        "--out", type=Path, default=HERE, help="where tables and figures go (default: beside this file)"
+    )
+    args = parser.parse_args()
+    if not args.runs.is_dir():
+        parser.exit(2, f"evidence.py: no runs at {args.runs}: make them with python figures/experiments.py\n")
+    for part in (figure1, table2, sweep, theorem1):
+        part(args.runs, args.out)
+
+
+if __name__ == "__main__":
+    main()
