@@ -8,9 +8,9 @@
     sweep_n.csv, .png     N = 16 ... 2048 with the same samples per step                           appendix A
     theorem1.csv, .png    Theorem 1's prediction beside the change of Q_pos, a row a group         section 2
 
-Q_pos and pass@k are exact (tiny/exact.py). An interval is mean ± t s / sqrt(seeds), t of 97.5% with seeds - 1 degrees of
-freedom: 4.3 for three seeds. Time is CPU seconds of the training process, one core, without evaluation: several runs went
-on at once. "At equal time" is where the cheapest arm of a world spent all its samples, by linear interpolation.
+Q_pos and pass@k are exact (tiny/exact.py). An interval is mean ± t s / sqrt(seeds), t of 97.5% with seeds - 1 degrees
+of freedom: 4.3 for three seeds. Time is CPU seconds of the training process, one core, without evaluation: several runs
+went on at once. "At equal time" is where the cheapest arm of a world spent all its samples, by linear interpolation.
 """
 
 import argparse
@@ -128,10 +128,8 @@ def figure1(out: Path, here: Path) -> None:
         samples = min(r[-1]["samples"] for group in arms.values() for r in group)
         seconds = min(r[-1]["cpu_seconds"] for group in arms.values() for r in group)
         print(f"\n{WORLDS[world]}; the saturated policy: Q_pos {start['q_pos']:.4f}, pass@64 {start['pass@64']:.4f}")
-        print(
-            "| arm | seeds | steps | samples | CPU minutes | Q_pos | pass@16 | pass@1024 | answers that fell | worst drop |"
-        )
-        print("|" + "---|" * 10)
+        header("arm", "seeds", "steps", "samples", "CPU minutes", "Q_pos", "pass@16", "pass@1024", "answers that fell",
+               "worst drop")  # fmt: skip
         for axis, where, label in (("samples", samples, "equal samples"), ("cpu_seconds", seconds, "equal time")):
             for arm, group in arms.items():
                 cells = [shown([at(r, axis, where, name) for r in group]) for name in ("q_pos", "pass@16", "pass@1024")]
@@ -162,8 +160,11 @@ def figure1(out: Path, here: Path) -> None:
 
     figure, axes = plt.subplots(len(worlds), 3, figsize=(14, 4.2 * len(worlds)), layout="constrained", squeeze=False)
     for panes, world in zip(axes, worlds, strict=True):
-        panels = [("correct mass", lambda r: r["q_pos"]), ("% of correct answers not below the saturated policy",
-                  lambda r: 100 * (1 - r["fell"])), ("worst drop among correct answers", lambda r: r["worst_drop"])]  # fmt: skip
+        panels = [
+            ("correct mass", lambda r: r["q_pos"]),
+            ("% of correct answers not below the saturated policy", lambda r: 100 * (1 - r["fell"])),
+            ("worst drop among correct answers", lambda r: r["worst_drop"]),
+        ]
         for axis, (title, value) in zip(panes, panels, strict=True):
             curves(axis, runs[world], "samples", 1, value)
             axis.set(title=f"{title} · {WORLDS[world]}", xlabel="samples generated")
@@ -205,10 +206,8 @@ def table2(out: Path, here: Path) -> None:
     if not table:
         return
     write(here / "table2.csv", table)
-    print(
-        "| prompts | arm | kept by dynamic sampling | samples/s of CPU, whole step | none correct | up to 25% | to 50% | to 75% | below 100% | all |"
-    )
-    print("|" + "---|" * 10)
+    header("prompts", "arm", "kept by dynamic sampling", "samples/s of CPU, whole step", "none correct", "up to 25%",
+           "to 50%", "to 75%", "below 100%", "all")  # fmt: skip
     worlds = [w for w in WORLDS if any(r["world"] == w for r in table)]
     figure, axes = plt.subplots(len(worlds), 3, figsize=(14, 4.2 * len(worlds)), layout="constrained", squeeze=False)
     for panes, world in zip(axes, worlds, strict=True):
@@ -309,10 +308,9 @@ def theorem1(out: Path, here: Path) -> None:
                 row[f"{where}/{x}"] for x in ("sampled_correct", "sampled_incorrect", "unsampled_coupling")
             )
     write(here / "theorem1.csv", table)
-    print(
-        "\n| from | N | groups | Q_pos rose | predicted by | sign right | both signs equally (balanced) | rank correlation | coupling / all terms |"
-    )
-    print("|" + "---|" * 9)
+    print()
+    header("from", "N", "groups", "Q_pos rose", "predicted by", "sign right", "right where it rose / fell",
+           "rank correlation", "coupling of all terms")  # fmt: skip
     kinds = sorted({(r["from"], r["arm"]) for r in table}, key=lambda x: (x[0] != "start", x[1] != "prorl"))
     figure, axes = plt.subplots(1, len(kinds), figsize=(4.2 * len(kinds), 4), layout="constrained", squeeze=False)
     for axis, (where, arm) in zip(axes[0], kinds, strict=True):
@@ -324,7 +322,8 @@ def theorem1(out: Path, here: Path) -> None:
             right = (total > 0) == rose
             terms = np.abs([[r[f"{level}/{x}"] for x in TERMS] for r in rows])
             line(where, ARMS[arm][0].split(",")[0].removeprefix("N = "), len(rows), f"{rose.mean():.1%}",
-                 level.replace("_", " "), f"{right.mean():.1%}", f"{right[rose].mean():.0%} / {right[~rose].mean():.0%}",
+                 level.replace("_", " "), f"{right.mean():.1%}",
+                 f"{right[rose].mean():.0%} / {right[~rose].mean():.0%}",
                  f"{stats.spearmanr(total, change).statistic:.2f}",
                  f"{terms[:, 2].sum() / terms.sum():.1%}")  # fmt: skip
         axis.scatter([r["tree/total"] for r in rows], change, s=4, alpha=0.4, color=ARMS[arm][1])
