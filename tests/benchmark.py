@@ -5,7 +5,8 @@
     python tests/benchmark.py prefix    section 4.2: an optimizer step that computes a prompt once for its rollouts
                                         against the plain one, time, tokens and memory
     python tests/benchmark.py padding   section 4.2: what of a micro-batch is padding, at several spreads of lengths
-    python tests/benchmark.py memory    section 4.2: train.py's estimate for models of other sizes, by part
+    python tests/benchmark.py memory    section 4.2: train.py's estimate for models of other sizes, by part;
+                                        --measure: beside the peak of short runs on this CPU
     python tests/benchmark.py trl       section 4.2: whole steps of train.py against TRL's GRPOTrainer
     python tests/benchmark.py rollout   section 4.2.4: the torch engine against model.generate, at N = 16 and 512
     python tests/benchmark.py verify    section 4.2: verify_batch against math-verify called on one answer after the
@@ -274,6 +275,8 @@ QWEN = {  # Qwen2.5, from its config files: hidden, layers, intermediate, heads,
 
 def memory(args: argparse.Namespace) -> None:
     """GiB a process by the formula of `train.memory_estimate`: a layer's activations counted, the rest multiplied."""
+    if args.measure:
+        return measured_memory()
     accelerator, gib = accelerate.Accelerator(cpu=True, mixed_precision="bf16"), 2**30
     print(
         f"bfloat16 beside float32 master weights, micro-batches of {args.tokens:,} tokens, gradient checkpointing, GiB:"
@@ -291,6 +294,53 @@ def memory(args: argparse.Namespace) -> None:
         held = 4 * 5 * parameters / gib
         kept = args.tokens * (2 * layer + 4 * layers * hidden) / gib
         print(f"  {name:5} {parameters / 1e9:5.2f}B {held:41.1f} {held / 8:18.1f} {kept:13.1f} {8 * 2**26 / gib:8.1f}")
+
+
+def measured_memory() -> None:
+    """The estimate that train.py prints beside the peak of the process, whole and above what it held at that time.
+
+    One step of at least two updates: the second has everything at once, the optimizer's moments too.
+    """
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        rule = {"instruction_id_list": ["length_constraints:number_words"]}  # which some random responses follow
+        rule["kwargs"] = [{"relation": "at least", "num_words": 1}]
+        problem = json.dumps({"prompt": "1357:24=1", "kind": "ifeval", "reference": rule})
+        (folder / "data.jsonl").write_text(8 * (problem + "\n"))
+        config = transformers.LlamaConfig(
+            vocab_size=4096, hidden_size=256, intermediate_size=768, num_hidden_layers=4, num_attention_heads=4,
+            num_key_value_heads=2, eos_token_id=0, pad_token_id=0, bos_token_id=None, tie_word_embeddings=True,
+        )  # fmt: skip
+        transformers.AutoModelForCausalLM.from_config(config).save_pretrained(folder / "policy")
+        transformers.AutoTokenizer.from_pretrained(POLICY).save_pretrained(folder / "policy")
+        random_policy = [
+            f"--model={folder / 'policy'}", f"--data={folder / 'data.jsonl'}", f"--eval_data={folder / 'data.jsonl'}",
+            "--rollouts_per_prompt=64", "--prompts_per_step=4", "--max_response_tokens=56", "--learning_rate=1e-5",
+            "--updates_per_step=2",
+        ]  # fmt: skip
+        runs = {
+            "tiny/policy": [],
+            "4 layers of 256, V = 4,096": random_policy,
+            "  micro-batches of 2,048 tokens": [*random_policy, "--max_tokens_per_micro_batch=2048"],
+            "  gradient checkpointing": [*random_policy, "--gradient_checkpointing"],
+            "  no reference": [*random_policy, "--kl_coef=0"],
+        }
+        print(machine())
+        print(f"{'':31}  estimate  measured          beside what was held")
+        for title, flags in runs.items():
+            command = [sys.executable, ROOT / "train.py", f"--output_dir={folder}", "--name=run", "--overwrite", *flags]
+            command += ["--max_steps=1", "--eval_every=0", "--eval_samples=1"]
+            done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+            about, held = (gib_of(done.stdout, words) for words in ("  memory      about", "(held now"))
+            peak = json.loads((folder / "run/timing.jsonl").read_text())["peak_gib"]
+            beside = f"{about - held:8.2f} {peak - held:9.2f} {(about - held) / (peak - held):6.2f}x"
+            print(f"{title:31} {about:9.2f} {peak:9.2f} {about / peak:6.2f}x  {beside}", flush=True)
+
+
+def gib_of(text: str, words: str) -> float:
+    """The size behind these words, as train.py prints it."""
+    number, unit = text.split(words, 1)[1].split()[:2]
+    return float(number) / (1 if unit.startswith("GiB") else 1024)
 
 
 # ----------------------------------------------------------------------------------------------- trl
@@ -650,6 +700,7 @@ BENCHMARKS = {
     }),
     "memory": Benchmark(memory, {
         "tokens": (32_768, "of a micro-batch"),
+        "measure": (False, "the estimate against the peak of five short runs on this CPU, instead"),
     }),
     "trl": Benchmark(trl, {
         "rollouts": (512, "N"),
@@ -695,10 +746,13 @@ def main() -> None:
         command = names.add_parser(name, help=run.__doc__, description=run.__doc__)
         command.set_defaults(run=run)
         for flag, (default, text) in flags.items():
-            form = {"nargs": "+"} if isinstance(default, list) else {}
-            form["type"] = str if isinstance(default, str) else int
+            if default is False:
+                command.add_argument(f"--{flag}", action="store_true", help=text)
+                continue
+            many = {"nargs": "+"} if isinstance(default, list) else {}
+            kind = str if isinstance(default, str) else int
             shown = "" if default is None else " (default: %(default)s)"
-            command.add_argument(f"--{flag}", default=default, help=text + shown, **form)
+            command.add_argument(f"--{flag}", type=kind, default=default, help=text + shown, **many)
         if ways:
             command.add_argument("--way", choices=ways, help=argparse.SUPPRESS)
             command.add_argument("--file", help=argparse.SUPPRESS)
