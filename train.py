@@ -158,7 +158,11 @@ class Config:
         16, "stop when so many updates in a row had no finite gradient and were left out"
     )
     spike: float = setting(10.0, "name an update whose gradient norm is so many times the recent median; 0: none")
-    skip_spikes: bool = setting(False, "leave such updates out, like those without a finite gradient")
+    skip_spikes: bool = setting(
+        False,
+        "leave such updates out, like those without a finite gradient; their norms count, so that what stays is no "
+        f"spike any more after {MEMORY_OF_NORMS // 2}",
+    )
 
     # sampling
     engine: str | None = setting(None, "vllm, or torch (rollout.py's own); none: vllm where it and a GPU are present")

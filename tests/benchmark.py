@@ -5,7 +5,8 @@
     python tests/benchmark.py prefix    section 4.2: an optimizer step that computes a prompt once for its rollouts
                                         against the plain one, time, tokens and memory
     python tests/benchmark.py padding   section 4.2: what of a micro-batch is padding, at several spreads of lengths
-    python tests/benchmark.py memory    section 4.2: train.py's estimate for models of other sizes, by part
+    python tests/benchmark.py memory    section 4.2: train.py's estimate for models of other sizes, by part;
+                                        --measure: beside the peak of short runs on this CPU
     python tests/benchmark.py trl       section 4.2: whole steps of train.py against TRL's GRPOTrainer
     python tests/benchmark.py rollout   section 4.2.4: the torch engine against model.generate, at N = 16 and 512
     python tests/benchmark.py verify    section 4.2: verify_batch against math-verify called on one answer after the
@@ -30,7 +31,9 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
+from typing import NamedTuple
 
 import accelerate
 import torch
@@ -272,6 +275,8 @@ QWEN = {  # Qwen2.5, from its config files: hidden, layers, intermediate, heads,
 
 def memory(args: argparse.Namespace) -> None:
     """GiB a process by the formula of `train.memory_estimate`: a layer's activations counted, the rest multiplied."""
+    if args.measure:
+        return measured_memory()
     accelerator, gib = accelerate.Accelerator(cpu=True, mixed_precision="bf16"), 2**30
     print(
         f"bfloat16 beside float32 master weights, micro-batches of {args.tokens:,} tokens, gradient checkpointing, GiB:"
@@ -289,6 +294,53 @@ def memory(args: argparse.Namespace) -> None:
         held = 4 * 5 * parameters / gib
         kept = args.tokens * (2 * layer + 4 * layers * hidden) / gib
         print(f"  {name:5} {parameters / 1e9:5.2f}B {held:41.1f} {held / 8:18.1f} {kept:13.1f} {8 * 2**26 / gib:8.1f}")
+
+
+def measured_memory() -> None:
+    """The estimate that train.py prints beside the peak of the process, whole and above what it held at that time.
+
+    One step of at least two updates: the second has everything at once, the optimizer's moments too.
+    """
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        rule = {"instruction_id_list": ["length_constraints:number_words"]}  # which some random responses follow
+        rule["kwargs"] = [{"relation": "at least", "num_words": 1}]
+        problem = json.dumps({"prompt": "1357:24=1", "kind": "ifeval", "reference": rule})
+        (folder / "data.jsonl").write_text(8 * (problem + "\n"))
+        config = transformers.LlamaConfig(
+            vocab_size=4096, hidden_size=256, intermediate_size=768, num_hidden_layers=4, num_attention_heads=4,
+            num_key_value_heads=2, eos_token_id=0, pad_token_id=0, bos_token_id=None, tie_word_embeddings=True,
+        )  # fmt: skip
+        transformers.AutoModelForCausalLM.from_config(config).save_pretrained(folder / "policy")
+        transformers.AutoTokenizer.from_pretrained(POLICY).save_pretrained(folder / "policy")
+        random_policy = [
+            f"--model={folder / 'policy'}", f"--data={folder / 'data.jsonl'}", f"--eval_data={folder / 'data.jsonl'}",
+            "--rollouts_per_prompt=64", "--prompts_per_step=4", "--max_response_tokens=56", "--learning_rate=1e-5",
+            "--updates_per_step=2",
+        ]  # fmt: skip
+        runs = {
+            "tiny/policy": [],
+            "4 layers of 256, V = 4,096": random_policy,
+            "  micro-batches of 2,048 tokens": [*random_policy, "--max_tokens_per_micro_batch=2048"],
+            "  gradient checkpointing": [*random_policy, "--gradient_checkpointing"],
+            "  no reference": [*random_policy, "--kl_coef=0"],
+        }
+        print(machine())
+        print(f"{'':31}  estimate  measured          beside what was held")
+        for title, flags in runs.items():
+            command = [sys.executable, ROOT / "train.py", f"--output_dir={folder}", "--name=run", "--overwrite", *flags]
+            command += ["--max_steps=1", "--eval_every=0", "--eval_samples=1"]
+            done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+            about, held = (gib_of(done.stdout, words) for words in ("  memory      about", "(held now"))
+            peak = json.loads((folder / "run/timing.jsonl").read_text())["peak_gib"]
+            beside = f"{about - held:8.2f} {peak - held:9.2f} {(about - held) / (peak - held):6.2f}x"
+            print(f"{title:31} {about:9.2f} {peak:9.2f} {about / peak:6.2f}x  {beside}", flush=True)
+
+
+def gib_of(text: str, words: str) -> float:
+    """The size behind these words, as train.py prints it."""
+    number, unit = text.split(words, 1)[1].split()[:2]
+    return float(number) / (1 if unit.startswith("GiB") else 1024)
 
 
 # ----------------------------------------------------------------------------------------------- trl
@@ -609,88 +661,101 @@ def engines(args: argparse.Namespace) -> None:
         made["vllm"].close()
 
 
+class Benchmark(NamedTuple):
+    run: Callable[[argparse.Namespace], None]
+    flags: dict[str, tuple]  # default and help; of the default's type, numbers where there is none
+    ways: tuple[str, ...] = ()  # what `run` starts in processes of their own, by two flags that --help does not show
+
+
+POLICY = str(ROOT / "tiny/policy")
+ALL_CORES = (None, "torch threads; none: all cores")
 BENCHMARKS = {
-    "sim": sim,
-    "loss": loss,
-    "prefix": prefix,
-    "padding": padding,
-    "memory": memory,
-    "trl": trl,
-    "rollout": rollout,
-    "verify": verify,
-    "engines": engines,
-}
+    "sim": Benchmark(sim, {
+        "threads": (1, "torch threads, for both; 1 as sim.py"),
+        "steps": (100, "steps of each turn"),
+        "turns": (5, "turns"),
+    }),
+    "loss": Benchmark(loss, {
+        "tokens": (4096, "T"),
+        "vocabulary": (151_936, "V, Qwen2's"),
+        "hidden": (896, "H, Qwen2 0.5B's"),
+        "turns": (3, "turns"),
+    }, ways=("ours", "plain")),
+    "prefix": Benchmark(prefix, {
+        "rollouts": (512, "N"),
+        "prompt_tokens": (256, "of the prompt"),
+        "tokens": (64, "of a response"),
+        "hidden": (256, "H, a multiple of 64"),
+        "layers": (4, "of the model"),
+        "vocabulary": (4096, "V"),
+        "threads": ALL_CORES,
+        "turns": (3, "turns"),
+    }, ways=("plain", "shared")),
+    "padding": Benchmark(padding, {
+        "rollouts": (16_384, "of a step"),
+        "updates": (8, "mini-batches a step"),
+        "median": (2_000, "tokens of a response"),
+        "limit": (16_384, "tokens of a response"),
+        "budget": (32_768, "tokens of a micro-batch"),
+    }),
+    "memory": Benchmark(memory, {
+        "tokens": (32_768, "of a micro-batch"),
+        "measure": (False, "the estimate against the peak of five short runs on this CPU, instead"),
+    }),
+    "trl": Benchmark(trl, {
+        "rollouts": (512, "N"),
+        "prompts": (16, "prompts a step"),
+        "steps": (4, "steps of a turn, the first is not counted"),
+        "lengths": ([0, 128], "of prompts; 0: as they are"),
+        "turns": (3, "turns"),
+        "threads": ALL_CORES,
+    }, ways=("ours", "trl")),
+    "rollout": Benchmark(rollout, {
+        "model": (POLICY, "model folder"),
+        "lengths": ([9, 128], "of prompts"),
+        "samples": (8192, "samples of a turn"),
+        "tokens": (8, "tokens of a response"),
+        "threads": (None, "torch threads; none: torch's choice"),
+        "turns": (4, "turns"),
+    }),
+    "verify": Benchmark(verify, {
+        "problems": (128, "P"),
+        "samples": (512, "N"),
+        "batches": (10, "batches of P x N answers"),
+        "workers": (None, "worker processes; none: one per core"),
+        "plain": (300, "answers math-verify alone gets"),
+        "programs": (64, "programs"),
+        "tests": (16, "tests of each"),
+        "turns": (3, "turns"),
+    }),
+    "engines": Benchmark(engines, {
+        "model": (POLICY, "model folder"),
+        "lengths": ([16, 128, 512], "of prompts"),
+        "samples": (8192, "samples of a turn"),
+        "tokens": (8, "tokens of a response"),
+        "threads": ALL_CORES,
+        "turns": (3, "turns"),
+    }),
+}  # fmt: skip
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     names = parser.add_subparsers(dest="name", required=True)
-    for name, run in BENCHMARKS.items():
-        names.add_parser(name, help=run.__doc__).set_defaults(run=run)
-    sim_flags = names.choices["sim"]
-    sim_flags.add_argument("--threads", type=int, default=1, help="torch threads, for both (default: 1, as sim.py)")
-    sim_flags.add_argument("--steps", type=int, default=100, help="steps of each turn (default: 100)")
-    sim_flags.add_argument("--turns", type=int, default=5, help="turns (default: 5)")
-    loss_flags = names.choices["loss"]
-    loss_flags.add_argument("--tokens", type=int, default=4096, help="T (default: 4096)")
-    loss_flags.add_argument("--vocabulary", type=int, default=151_936, help="V (default: 151,936, Qwen2's)")
-    loss_flags.add_argument("--hidden", type=int, default=896, help="H (default: 896, Qwen2 0.5B's)")
-    loss_flags.add_argument("--turns", type=int, default=3, help="turns (default: 3)")
-    loss_flags.add_argument("--way", choices=["ours", "plain"], help=argparse.SUPPRESS)
-    loss_flags.add_argument("--file", help=argparse.SUPPRESS)
-    prefix_flags = names.choices["prefix"]
-    prefix_flags.add_argument("--rollouts", type=int, default=512, help="N (default: 512)")
-    prefix_flags.add_argument("--prompt_tokens", type=int, default=256, help="of the prompt (default: 256)")
-    prefix_flags.add_argument("--tokens", type=int, default=64, help="of a response (default: 64)")
-    prefix_flags.add_argument("--hidden", type=int, default=256, help="H, a multiple of 64 (default: 256)")
-    prefix_flags.add_argument("--layers", type=int, default=4, help="of the model (default: 4)")
-    prefix_flags.add_argument("--vocabulary", type=int, default=4096, help="V (default: 4096)")
-    prefix_flags.add_argument("--threads", type=int, help="torch threads (default: all cores)")
-    prefix_flags.add_argument("--turns", type=int, default=3, help="turns (default: 3)")
-    prefix_flags.add_argument("--way", choices=["plain", "shared"], help=argparse.SUPPRESS)
-    prefix_flags.add_argument("--file", help=argparse.SUPPRESS)
-    padding_flags = names.choices["padding"]
-    padding_flags.add_argument("--rollouts", type=int, default=16_384, help="of a step (default: 16,384)")
-    padding_flags.add_argument("--updates", type=int, default=8, help="mini-batches a step (default: 8)")
-    padding_flags.add_argument("--median", type=int, default=2_000, help="tokens of a response (default: 2,000)")
-    padding_flags.add_argument("--limit", type=int, default=16_384, help="tokens of a response (default: 16,384)")
-    padding_flags.add_argument("--budget", type=int, default=32_768, help="tokens of a micro-batch (default: 32,768)")
-    memory_flags = names.choices["memory"]
-    memory_flags.add_argument("--tokens", type=int, default=32_768, help="of a micro-batch (default: 32,768)")
-    trl_flags = names.choices["trl"]
-    trl_flags.add_argument("--rollouts", type=int, default=512, help="N (default: 512)")
-    trl_flags.add_argument("--prompts", type=int, default=16, help="prompts a step (default: 16)")
-    trl_flags.add_argument(
-        "--steps", type=int, default=4, help="steps of a turn, the first is not counted (default: 4)"
-    )
-    trl_flags.add_argument("--lengths", type=int, nargs="+", default=[0, 128], help="of prompts; 0: as they are")
-    trl_flags.add_argument("--turns", type=int, default=3, help="turns (default: 3)")
-    trl_flags.add_argument("--threads", type=int, help="torch threads (default: all cores)")
-    trl_flags.add_argument("--way", choices=["ours", "trl"], help=argparse.SUPPRESS)
-    trl_flags.add_argument("--file", help=argparse.SUPPRESS)
-    rollout_flags = names.choices["rollout"]
-    rollout_flags.add_argument("--model", default=str(ROOT / "tiny/policy"), help="model folder (default: tiny/policy)")
-    rollout_flags.add_argument("--lengths", type=int, nargs="+", default=[9, 128], help="of prompts (default: 9 128)")
-    rollout_flags.add_argument("--samples", type=int, default=8192, help="samples of a turn (default: 8192)")
-    rollout_flags.add_argument("--tokens", type=int, default=8, help="tokens of a response (default: 8)")
-    rollout_flags.add_argument("--threads", type=int, help="torch threads (default: torch's)")
-    rollout_flags.add_argument("--turns", type=int, default=4, help="turns (default: 4)")
-    verify_flags = names.choices["verify"]
-    verify_flags.add_argument("--problems", type=int, default=128, help="P (default: 128)")
-    verify_flags.add_argument("--samples", type=int, default=512, help="N (default: 512)")
-    verify_flags.add_argument("--batches", type=int, default=10, help="batches of P x N answers (default: 10)")
-    verify_flags.add_argument("--workers", type=int, help="worker processes (default: one per core)")
-    verify_flags.add_argument("--plain", type=int, default=300, help="answers math-verify alone gets (default: 300)")
-    verify_flags.add_argument("--programs", type=int, default=64, help="programs (default: 64)")
-    verify_flags.add_argument("--tests", type=int, default=16, help="tests of each (default: 16)")
-    verify_flags.add_argument("--turns", type=int, default=3, help="turns (default: 3)")
-    engines_flags = names.choices["engines"]
-    engines_flags.add_argument("--model", default=str(ROOT / "tiny/policy"), help="model folder (default: tiny/policy)")
-    engines_flags.add_argument("--lengths", type=int, nargs="+", default=[16, 128, 512], help="of prompts (16 128 512)")
-    engines_flags.add_argument("--samples", type=int, default=8192, help="samples of a turn (default: 8192)")
-    engines_flags.add_argument("--tokens", type=int, default=8, help="tokens of a response (default: 8)")
-    engines_flags.add_argument("--threads", type=int, help="torch threads (default: all cores)")
-    engines_flags.add_argument("--turns", type=int, default=3, help="turns (default: 3)")
+    for name, (run, flags, ways) in BENCHMARKS.items():
+        command = names.add_parser(name, help=run.__doc__, description=run.__doc__)
+        command.set_defaults(run=run)
+        for flag, (default, text) in flags.items():
+            if default is False:
+                command.add_argument(f"--{flag}", action="store_true", help=text)
+                continue
+            many = {"nargs": "+"} if isinstance(default, list) else {}
+            kind = str if isinstance(default, str) else int
+            shown = "" if default is None else " (default: %(default)s)"
+            command.add_argument(f"--{flag}", type=kind, default=default, help=text + shown, **many)
+        if ways:
+            command.add_argument("--way", choices=ways, help=argparse.SUPPRESS)
+            command.add_argument("--file", help=argparse.SUPPRESS)
     args = parser.parse_args()
     args.run(args)
 

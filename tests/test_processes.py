@@ -4,11 +4,28 @@ Real processes over gloo on one machine. Accelerate offers FSDP2 on accelerators
 CPU is one: everything after that is Accelerate's and torch's own code.
 """
 
+import json
+import math
+from contextlib import nullcontext
+from types import SimpleNamespace
+
 import pytest
 import torch
 from accelerate import Accelerator
 from accelerate.state import AcceleratorState, PartialState
-from test_train import ONE_UPDATE, ROOT, TINY, after_one_update, few_problems, gradient, launch, lines, loaded, rollouts
+from test_train import (
+    ONE_UPDATE,
+    ROOT,
+    TINY,
+    after_one_update,
+    config,
+    few_problems,
+    gradient,
+    launch,
+    lines,
+    loaded,
+    rollouts,
+)
 
 import loss as L
 import train
@@ -126,6 +143,48 @@ def test_four_processes_fill_a_step_together(tmp_path):
     assert all(m["prompts"] == 4 for m in lines(tmp_path / "four/metrics.jsonl")[1:])
 
 
+COMPARED = """
+import json, os, sys
+from pathlib import Path
+from accelerate import Accelerator
+import train
+accelerator = Accelerator(cpu=True)
+rank, tokens = accelerator.process_index, []
+
+class Off(train.TorchEngine):
+    def generate(self, *given, max_new_tokens, **sampling):
+        groups = super().generate(*given, max_new_tokens=1 if rank else max_new_tokens, **sampling)
+        tokens.extend(len(logp) for g in groups for logp in g.logprobs)
+        for g in groups:
+            g.logprobs[:] = [[x - 0.3 * rank for x in logp] for logp in g.logprobs]
+        return groups
+
+train.resolve(c := train.Config(max_engine_difference=1.0, max_engine_kl=1.0))
+model = train.AutoModelForCausalLM.from_pretrained(c.model, dtype=train.torch.float32)
+tokenizer, _ = train.describe(c.model)
+prompts = [tokenizer(p.prompt).input_ids for p in train.load_data(c.data, 0)[:8]]
+said = train.check_engine(Off(model), train.Policy(model), tokenizer, prompts, c, accelerator)
+Path(sys.argv[1], str(rank)).write_text(json.dumps([sum(tokens), said]))
+accelerator.wait_for_everyone()
+accelerator.end_training()
+os._exit(0)
+"""
+
+
+def test_engine_and_trainer_are_compared_over_all_processes(tmp_path):
+    """Makes impossible: a process that judges its engine by its own tokens, goes on, and waits for one that does not.
+
+    The second process has one token a rollout, each off by 0.3, the first many that are right.
+    """
+    (tmp_path / "compared.py").write_text(COMPARED)
+    done = launch(tmp_path / "compared.py", tmp_path, timeout=300)
+    assert done.returncode == 0, done.stderr[-3000:]
+    (many, said), (few, repeated) = (json.loads((tmp_path / str(rank)).read_text()) for rank in range(2))
+    mean, kl = (x * few / (many + few) for x in (0.3, math.exp(0.3) - 1 - 0.3))
+    assert few == 32 and many > 100 and said == repeated
+    assert f"is {mean:.1e} on average and 3.0e-01 at most, KL {kl:.1e}, over {many + few} tokens of 64" in said
+
+
 # ------------------------------------------------------------------------------------------------- bfloat16
 
 
@@ -161,6 +220,24 @@ def test_bfloat16_computes_and_float32_remembers(bf16):
     assert all(s["exp_avg"].dtype == torch.float32 for s in optimizer.state.values())
     moved = [((a - b).abs() > 0).float().mean() for a, b in zip(before, policy.parameters(), strict=True)]
     assert min(moved) > 0.5
+
+
+def test_bfloat16_keeps_fewer_bytes(bf16):
+    """Makes impossible: activations counted in another precision than they will have, and a run refused for it."""
+    policy = Policy(loaded()[0])
+    whole = train.activation_bytes(policy, SimpleNamespace(autocast=nullcontext))
+    assert 0.4 * whole < train.activation_bytes(policy, bf16) < 0.8 * whole
+
+
+def test_reference_and_policy_are_scored_alike_in_bfloat16(tmp_path, bf16):
+    """Makes impossible: a KL term of rounding, from a reference that is computed in another precision.
+
+    Before the first update the policy is the reference: their KL is 0, every bit of it.
+    """
+    c = config(tmp_path, max_steps=1, updates_per_step=1, kl_coef=0.1)
+    train.train(c, bf16, train.set_up(c, bf16))
+    metrics = lines(tmp_path / "run/metrics.jsonl")[1]
+    assert metrics["kl_ref"] == 0 and metrics["engine_difference"] > 1e-4
 
 
 def test_bfloat16_gradients_point_where_float32s_do():

@@ -3,6 +3,7 @@
 Real processes where a signal or a disk is the point, `train` in this process elsewhere.
 """
 
+import dataclasses
 import errno
 import json
 import math
@@ -334,6 +335,25 @@ def test_what_a_spike_is():
     assert usual.is_spike(20.1, 10) and not usual.is_spike(19.9, 10) and not usual.is_spike(1e9, 0)
     assert not Progress(norms=[1.0] * 15).is_spike(1e9, 10)
     assert not usual.is_spike(math.nan, 10)
+
+
+def test_gradients_that_have_grown_for_good_are_trained_on_again(monkeypatch):
+    """Makes impossible: --skip_spikes that leaves out every update of a run whose gradients have grown for good.
+
+    A left-out norm is remembered like any other: 50 of them among the last 100 lift the median.
+    """
+    groups, advantages = rollouts(1)
+    policy, accelerator, norms = Policy(loaded()[0]), Accelerator(cpu=True), [1.0] * train.MEMORY_OF_NORMS
+    batch = Batch.of(groups, advantages, torch.device("cpu"))
+    batch.old_logp = batch.engine_logp
+    monkeypatch.setattr(accelerator, "clip_grad_norm_", lambda parameters, most: 1000.0)
+    optimizer, progress = torch.optim.SGD(policy.parameters(), lr=0.0), Progress(norms=norms)
+    c = Config(temperature=3.0, clip_low=0.2, clip_high=0.27, kl_coef=0.0, tis_cap=2.0, updates_per_step=1,
+               skip_spikes=True)  # fmt: skip
+    done = [train.update(policy, optimizer, batch, c, accelerator, progress) for _ in range(60)]
+    assert [metrics["updates_skipped"] for metrics in done] == 50 * [1] + 10 * [0]
+    (said,) = (f.metadata["help"] for f in dataclasses.fields(Config) if f.name == "skip_spikes")
+    assert "after 50" in said
 
 
 def test_every_failure_has_its_sentence():

@@ -681,6 +681,39 @@ def test_the_memory_estimate_by_parts():
     assert plain._replace(keeps=False).peak == sum(plain.always.values()) + max(stages)
 
 
+def test_a_way_back_holds_a_layers_gradients_too():
+    """Makes impossible: activations without the gradients of the layer that is on its way back.
+
+    The embedded policy has two layers of 64: a token's gradients take half of what its two layers keep.
+    """
+    alone = SimpleNamespace(num_processes=1, device=torch.device("cpu"), distributed_type=DistributedType.NO,
+                            autocast=nullcontext)  # fmt: skip
+    policy, engine = Policy(loaded()[0]), TorchEngine(loaded()[0])
+    kept = train.activation_bytes(policy, alone)
+    for checkpointing, bytes in ((False, kept + kept / 2), (True, kept / 2 + 4 * 2 * 64 + kept / 2)):
+        c = Config(max_tokens_per_micro_batch=1000, gradient_checkpointing=checkpointing)
+        train.resolve(c)
+        estimate = train.memory_estimate(c, policy, engine, 9, alone)
+        assert estimate.updating["activations"] == pytest.approx(1000 * bytes / 2**30, rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("kind", "processes", "local", "gib"),
+    [("cpu", 1, None, 8), ("cpu", 4, None, 2), ("cpu", 4, "2", 4), ("cuda", 4, "4", 8)],
+)
+def test_processes_of_one_machine_share_what_it_has_left(monkeypatch, kind, processes, local, gib):
+    """Makes impossible: processes that each count on all of a machine's memory; a GPU divided among its neighbours."""
+    monkeypatch.setattr(train, "memory_now", lambda device: (0, 8 * 2**30))
+    monkeypatch.delenv("LOCAL_WORLD_SIZE", raising=False)
+    if local:
+        monkeypatch.setenv("LOCAL_WORLD_SIZE", local)
+    accelerator = SimpleNamespace(num_processes=processes, device=torch.device(kind), autocast=nullcontext,
+                                  distributed_type=DistributedType.NO)  # fmt: skip
+    train.resolve(c := Config())
+    estimate = train.memory_estimate(c, Policy(loaded()[0]), TorchEngine(loaded()[0]), 9, accelerator)
+    assert estimate.left == gib
+
+
 def test_a_mistake_is_one_sentence_and_exit_code_2(tmp_path):
     """Makes impossible: a traceback for a typing error on the command line."""
     done = subprocess.run(
@@ -905,6 +938,20 @@ def test_a_gradient_that_is_not_finite_changes_nothing():
     c = Config(temperature=3.0, clip_low=0.2, clip_high=0.27, kl_coef=0.0, tis_cap=2.0, updates_per_step=1)
     assert train.update(policy, optimizer, batch, c, accelerator, Progress())["updates_skipped"] == 1
     assert all(torch.equal(a, b) for a, b in zip(before, policy.parameters(), strict=True))
+
+
+def test_the_largest_gradient_norm_is_the_largest(monkeypatch):
+    """Makes impossible: grad_norm_max as the last norm of a step, or the smallest."""
+    groups, advantages = rollouts(4)
+    policy, accelerator, norms = Policy(loaded()[0]), Accelerator(cpu=True), iter([2.0, 5.0, 0.5, 2.5])
+    batch = Batch.of(groups, advantages, torch.device("cpu"))
+    batch.old_logp = batch.engine_logp
+    monkeypatch.setattr(accelerator, "clip_grad_norm_", lambda parameters, most: next(norms))
+    c = Config(temperature=3.0, clip_low=0.2, clip_high=0.27, kl_coef=0.0, tis_cap=2.0, updates_per_step=4)
+    optimizer, progress = torch.optim.SGD(policy.parameters(), lr=0.0), Progress()
+    metrics = train.update(policy, optimizer, batch, c, accelerator, progress)
+    assert metrics["grad_norm_max"] == 5.0 and metrics["grad_norm"] == 2.5
+    assert progress.norms == [2.0, 5.0, 0.5, 2.5]
 
 
 def test_dropout_is_off():
