@@ -33,6 +33,7 @@ from __future__ import annotations
 import copy
 import difflib
 import errno
+import functools
 import hashlib
 import json
 import math
@@ -557,7 +558,8 @@ def roll_out(
             seed=seed,
             on_progress=advance,
         )
-    texts = [tokenizer.decode(r, skip_special_tokens=True) for g in groups for r in g.responses]
+    decode = functools.cache(lambda response: tokenizer.decode(response, skip_special_tokens=True))  # many are equal
+    texts = [decode(tuple(r)) for g in groups for r in g.responses]
     verdicts = verify_batch(
         [(p.kind, text, p.reference) for p, at in zip(problems, range(0, len(texts), n), strict=True)
          for text in texts[at : at + n]],
