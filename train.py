@@ -619,7 +619,7 @@ def score_sources(answers: Answers, sources: dict[str, int]) -> dict[str, dict[s
     """A row of scores for each source of --eval_data, and their mean where there are several.
 
     sources: name -> number of problems, in order. In the mean each source counts the same, whatever its size, as the
-    benchmarks do in the paper's tables; its standard error is sqrt(Σ s.e.²) / number of sources.
+    columns of table 3 do in table 1; its standard error is sqrt(Σ s.e.²) / number of sources.
     """
     rows, start = {}, 0
     for name, count in sources.items():

@@ -5,7 +5,8 @@
     python figures/ttest.py runs/A runs/A --step 0 40         one run, before and after
 
 Reads eval.jsonl and config.json of both folders, which `train.py` writes with and without --eval_only. The problems,
-their order, the responses to each and how these are sampled must be the same; the seeds need not be.
+their order, the responses to each and how these are sampled must be the same; the seeds need not be. The test takes
+instances as independent, and knows nothing of what another seed of training would give.
 """
 
 import argparse
