@@ -4,7 +4,7 @@
     accelerate launch train.py --recipe prorl             the N = 16 baseline it is compared with
     accelerate launch train.py --model M --data D.jsonl --eval_data E.jsonl     your model, your problems
     accelerate launch train.py --engine vllm              rollouts by vLLM (the default where it and a GPU are)
-    python train.py --eval_only                           score a policy, train nothing
+    python train.py --eval_only                           score a policy, train nothing: runs/eval-MODEL/
     python train.py --help                                every setting, with its source
 
 One step, and the order of this file's `train`:
@@ -21,16 +21,17 @@ One step, and the order of this file's `train`:
 
 A setting of the recipe is taken from the first of: the command line; `recipe.json` in the model's folder
 (values measured for that model); brorl.py. The start of a run prints all of them with where they come
-from. A run writes runs/NAME/: config.json, metrics.jsonl (a line a step), timing.jsonl, samples.jsonl,
-checkpoints/, model/ and curves.png. Two runs with the same settings write the same metrics.jsonl; whatever
-a clock says is in timing.jsonl.
+from. A run writes runs/NAME/: config.json, metrics.jsonl (a line a step), eval.jsonl (a line an evaluation,
+problem by problem), timing.jsonl, samples.jsonl, checkpoints/, model/ and curves.png. Two runs with the same
+settings write the same metrics.jsonl; whatever a clock says is in timing.jsonl.
 
-Departure from section 4.2: the evaluation's responses are as long as training's (the paper: 32k context).
+An evaluation cuts its responses where training does; section 4.2's 32k are `--eval_max_response_tokens 32768`.
 """
 
 from __future__ import annotations
 
 import copy
+import csv
 import difflib
 import errno
 import functools
@@ -93,6 +94,7 @@ TINY = Path(__file__).resolve().parent / "tiny"  # the embedded default: a polic
 SEAL = "files.json"  # in a checkpoint: what must be in it
 RECIPE_FILE = "recipe.json"  # beside a model's weights: the settings measured for this model
 DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS, errno.EACCES, errno.EPERM, errno.ESTALE)
+HELD_OUT_SEED = 10**9  # of held-out problems that are generated: entry i comes from seed + i, and --seed is training's
 TRACKERS = {"tensorboard": is_tensorboard_available, "wandb": is_wandb_available}
 MEMORY_OF_NORMS = 100  # gradient norms of so many updates say what is usual
 # Prompts are shared in steps where the plain way computes so many times the tokens. Measured: with less, groups of one
@@ -123,14 +125,14 @@ class Config:
         ":0.5; none: tiny/train.jsonl",
     )
     eval_data: list[str] | None = setting(
-        None, "held-out problems, in the same forms; needed with --data; none: tiny/test.jsonl"
+        None, "held-out problems, in the same forms without :WEIGHT; needed with --data; none: tiny/test.jsonl"
     )
     recipe: str = setting("brorl", "brorl (N = 512) or prorl (N = 16): the defaults of section 3.2")
-    name: str | None = setting(None, "the run's folder under --output_dir; default: RECIPE-seedSEED")
+    name: str | None = setting(None, "the run's folder under --output_dir; default: RECIPE-seedSEED, or eval-MODEL")
     output_dir: str = setting("runs", "where runs are written")
     resume: bool = setting(False, "continue the run of this name from its newest checkpoint")
     overwrite: bool = setting(False, "delete the run of this name first")
-    eval_only: bool = setting(False, "evaluate the model on --eval_data and stop")
+    eval_only: bool = setting(False, "evaluate the model on --eval_data, a row for each source, and stop")
     seed: int = setting(0, "of the problems' order, the sampling, and everything else")
 
     # budget: the run ends with the first that is spent; without any, with the recipe's max_steps
@@ -185,6 +187,9 @@ class Config:
     eval_samples: int | None = setting(None, "k: responses per held-out problem (section 4.2: 16)")
     eval_temperature: float | None = setting(None, "section 4.2: 0.6")
     eval_top_p: float | None = setting(None, "section 4.2: 0.95")
+    eval_max_response_tokens: int | None = setting(
+        None, "an evaluation's response is cut there (section 4.2: 32k); none: --max_response_tokens"
+    )
     eval_seed: int = setting(1234, "of the evaluation's sampling, every time the same; each process draws its own")
 
     # verifying
@@ -211,6 +216,11 @@ class Config:
         False, "log Theorem 1's terms for a few groups a step, beside the change of Q_pos that the update made"
     )
     report_to: str | None = setting(None, "also send the metrics to tensorboard or wandb (or both: tensorboard,wandb)")
+
+    @property
+    def eval_length(self) -> int:
+        given = self.eval_max_response_tokens
+        return self.max_response_tokens if given is None else given
 
 
 # ------------------------------------------------------------------------------------------------------------- the loop
@@ -249,8 +259,8 @@ def train(config: Config, accelerator: Accelerator, setup: Setup) -> None:
     )
     if progress.step == 0:
         bar.set_description(f"evaluating {len(held_out)} x {config.eval_samples}")
-        scores = evaluate(engine, tokenizer, held_out, held_out_prompts, config, accelerator)
-        run.log({"step": 0, "samples": 0} | {f"eval/{name}": x for name, x in scores.items()}, {})
+        answers = evaluate(engine, tokenizer, held_out, held_out_prompts, config, accelerator)
+        run.log({"step": 0, "samples": 0} | {f"eval/{name}": x for name, x in score(answers).items()}, {}, answers)
     scores = run.evaluations()[-1]
     bar.set_postfix_str(f"pass@1 {scores['eval/pass@1']:.3f}")
 
@@ -346,15 +356,16 @@ def train(config: Config, accelerator: Accelerator, setup: Setup) -> None:
             metrics["reference_reset"] = 1
         rate, cpu = counts["rollouts"] / clock.total(), time.process_time() - clock.cpu
         progress.seconds = max(gather_object([time.perf_counter() - started]))
+        answers = None
         if progress.spent(config) or (config.eval_every and step % config.eval_every == 0):
             bar.set_description(f"evaluating {len(held_out)} x {config.eval_samples}")
-            scores = evaluate(engine, tokenizer, held_out, held_out_prompts, config, accelerator)
-            scores = {f"eval/{name}": x for name, x in scores.items()}
+            answers = evaluate(engine, tokenizer, held_out, held_out_prompts, config, accelerator)
+            scores = {f"eval/{name}": x for name, x in score(answers).items()}
             metrics |= scores
             clock.lap("evaluate")
         timing = {"seconds": progress.seconds, "cpu_seconds": cpu, "samples_per_second": rate}
         timing["peak_gib"] = peak_gib(device)
-        run.log(metrics, {"step": step} | timing | clock.laps)
+        run.log(metrics, {"step": step} | timing | clock.laps, answers)
         for sentence in troubles(metrics, progress, config) if rank == 0 else []:
             bar.write(f"step {step}: {sentence}")
         lost = {name: counts[f"reason/{name}"] for name in ("timeout", "crashed") if counts[f"reason/{name}"]}
@@ -571,8 +582,22 @@ def roll_out(
     ]
 
 
-def evaluate(engine, tokenizer, problems, prompts, config: Config, accelerator: Accelerator) -> dict[str, float]:
-    """pass@1 averaged over k responses, with its standard error over problems; unbiased pass@k; lengths."""
+class Answers(NamedTuple):
+    """What k responses to each held-out problem came to, in the order of the problems: a line of eval.jsonl."""
+
+    k: int
+    correct: list[int]  # of k
+    response_tokens: list[float]  # mean
+    truncated: list[int]  # of k
+    reward: list[float]  # mean
+
+    def of(self, start: int, stop: int) -> Answers:
+        """Those to some of the problems."""
+        return Answers(self.k, *(column[start:stop] for column in self[1:]))
+
+
+def evaluate(engine, tokenizer, problems, prompts, config: Config, accelerator: Accelerator) -> Answers:
+    """k responses to every problem, the same order on any number of processes, each of which has its own share."""
     engine.wake()
     k, rank, world = config.eval_samples, accelerator.process_index, accelerator.num_processes
     rolled = roll_out(
@@ -584,24 +609,53 @@ def evaluate(engine, tokenizer, problems, prompts, config: Config, accelerator: 
         seed=seed_of(config.eval_seed, rank),
         temperature=config.eval_temperature,
         top_p=config.eval_top_p,
-        max_response_tokens=config.max_response_tokens,
+        max_response_tokens=config.eval_length,
         judging=judging(config),
         show=rank == 0,
     )
     engine.sleep()
-    counts = gather_object([r.counts() for r in rolled])
-    everything = sum(counts, Counter())
-    solved = torch.tensor([c["correct"] for c in counts], dtype=torch.float64) / k
+    mine = zip(range(rank, len(problems), world), (r.counts() for r in rolled), strict=True)
+    counts = [c for _, c in sorted(gather_object(list(mine)), key=lambda pair: pair[0])]
+    return Answers(
+        k,
+        [c["correct"] for c in counts],
+        [c["response_tokens"] / k for c in counts],
+        [c["truncated"] for c in counts],
+        [c["reward"] / k for c in counts],
+    )
+
+
+def score(answers: Answers) -> dict[str, float]:
+    """pass@1 averaged over k responses, with its standard error over problems; unbiased pass@k; lengths."""
+    k, n = answers.k, len(answers.correct)
+    solved = torch.tensor(answers.correct, dtype=torch.float64) / k
     result = {
         "pass@1": solved.mean().item(),
-        "pass@1_se": solved.std().item() / math.sqrt(len(solved)) if len(solved) > 1 else 0.0,
-        "reward": everything["reward"] / everything["rollouts"],
-        "response_tokens": everything["response_tokens"] / everything["rollouts"],
-        "truncated": everything["truncated"] / everything["rollouts"],
+        "pass@1_se": solved.std().item() / math.sqrt(n) if n > 1 else 0.0,
+        "reward": math.fsum(answers.reward) / n,
+        "response_tokens": math.fsum(answers.response_tokens) / n,
+        "truncated": sum(answers.truncated) / (k * n),
     }
     for m in (x for x in (4, 16, 64, 256, 1024) if x <= k):
-        result[f"pass@{m}"] = sum(brorl.pass_at_k_estimate(k, c["correct"], m) for c in counts) / len(counts)
+        result[f"pass@{m}"] = sum(brorl.pass_at_k_estimate(k, c, m) for c in answers.correct) / n
     return result
+
+
+def score_sources(answers: Answers, sources: dict[str, int]) -> dict[str, dict[str, float]]:
+    """A row of scores for each source of --eval_data, and their mean where there are several.
+
+    sources: name -> number of problems, in order. In the mean each source counts the same, whatever its size, as the
+    columns of table 3 do in table 1; its standard error is sqrt(Σ s.e.²) / number of sources.
+    """
+    rows, start = {}, 0
+    for name, count in sources.items():
+        rows[name] = score(answers.of(start, start + count)) | {"problems": count}
+        start += count
+    if len(rows) > 1:
+        mean = {name: statistics.fmean(row[name] for row in rows.values()) for name in next(iter(rows.values()))}
+        mean["pass@1_se"] = math.hypot(*(row["pass@1_se"] for row in rows.values())) / len(rows)
+        rows[f"mean of {len(rows)}"] = mean | {"problems": start}
+    return rows
 
 
 # ----------------------------------------------------------------------------------------------------- policy and batch
@@ -1105,16 +1159,16 @@ def main() -> None:
     try:
         if config.eval_only:
             problems, prompts = setup.held_out, setup.held_out_prompts
-            scores = evaluate(setup.engine, setup.tokenizer, problems, prompts, config, accelerator)
-            accelerator.print(f"{protocol(config, problems)}\n{table({short(config.model): scores})}")
+            answers = evaluate(setup.engine, setup.tokenizer, problems, prompts, config, accelerator)
+            setup.run.report(answers)
         else:
             setup.run.preemption.watch()
             train(config, accelerator, setup)
     except (KeyboardInterrupt, Exception) as stop:
         kept = [] if config.eval_only else setup.run.checkpoints()
-        after = (
-            f"--resume --name {config.name} continues after {kept[-1].name}" if kept else "there is no checkpoint yet"
-        )
+        after = "nothing is written before all is evaluated" if config.eval_only else "there is no checkpoint yet"
+        if kept:
+            after = f"--resume --name {config.name} continues after {kept[-1].name}"
         if not isinstance(stop, KeyboardInterrupt):
             cause = why(stop, accelerator)
             print(f"\nprocess {accelerator.process_index}: {cause}\n{after}", file=sys.stderr, flush=True)
@@ -1166,21 +1220,21 @@ def set_up(config: Config, accelerator: Accelerator, given: set[str] | None = No
     """Settings, data, models, and the run's folder. Raises ValueError or OSError, with a sentence, for mistakes."""
     sources = resolve(config, given, accelerator.device.type == "cuda")
     trackers(config.report_to)
-    run = None if config.eval_only else Run(config, accelerator)
+    run = Run(config, accelerator)
     tokenizer, positions = describe(config.model)
     length = config.max_response_tokens
     problems, prompts = ([], []) if config.eval_only else load(tokenizer, config.data, length, positions, config.seed)
-    held_out, held_out_prompts = load(tokenizer, config.eval_data, length, positions)
+    held_out, held_out_prompts = run.load_held_out(tokenizer, positions)
     check(config, len(problems), accelerator)
     check_verifiers([*problems, *held_out], config)
     set_seed(config.seed)
     model = AutoModelForCausalLM.from_pretrained(config.model, dtype=torch.float32).to(accelerator.device)
-    longest = max(map(len, [*prompts, *held_out_prompts]))
+    needed = max([len(x) + length for x in prompts] + [len(x) + config.eval_length for x in held_out_prompts])
     sharded = accelerator.distributed_type == DistributedType.FSDP  # then the torch engine needs whole weights: a copy
     copied = sharded and config.engine == "torch"
-    engine = make_engine(config, copy.deepcopy(model) if copied else model, longest + config.max_response_tokens)
+    engine = make_engine(config, copy.deepcopy(model) if copied else model, needed)
     engine.sleep()
-    setup = Setup(problems, prompts, held_out, held_out_prompts, tokenizer, engine)
+    setup = Setup(problems, prompts, held_out, held_out_prompts, tokenizer, engine, run=run)
     if config.eval_only:
         accelerator.print(check_engine(engine, Policy(model), tokenizer, held_out_prompts, config, accelerator))
         return setup
@@ -1213,7 +1267,7 @@ def set_up(config: Config, accelerator: Accelerator, given: set[str] | None = No
     accelerator.print(agreed + "\n")
     probe = Probe(accelerator.unwrap_model(policy), config, accelerator) if config.log_mass_balance else None
     return setup._replace(
-        policy=policy, reference=reference, optimizer=optimizer, cursor=cursor, progress=progress, run=run, probe=probe
+        policy=policy, reference=reference, optimizer=optimizer, cursor=cursor, progress=progress, probe=probe
     )
 
 
@@ -1245,7 +1299,7 @@ def check_engine(engine: Engine, policy: Policy, tokenizer, prompts, config: Con
     groups = engine.generate(
         mine,
         8,
-        max_new_tokens=min(config.max_response_tokens, 256),
+        max_new_tokens=min(config.eval_length if config.eval_only else config.max_response_tokens, 256),
         temperature=config.temperature,
         stop_token_ids=stop_tokens(tokenizer, engine.model),
         seed=seed_of(config.seed, 0, rank),
@@ -1284,11 +1338,11 @@ def resolve(config: Config, given: set[str] | None = None, on_gpu: bool = False)
     A learning rate belongs to a batch: if N or B is changed and the rate is not, it follows section 3.2's rule.
     On --resume, what is not `given` (default: not set) is what the run was started with.
     """
-    config.name = config.name or f"{config.recipe}-seed{config.seed}"
     if config.resume and config.overwrite:
         raise ValueError("--resume keeps a run and --overwrite deletes it: choose one")
-    if config.eval_only and (config.resume or config.overwrite):
-        raise ValueError("--eval_only neither resumes nor overwrites a run: to score one, --model runs/NAME/model")
+    if config.eval_only and config.resume:
+        raise ValueError("--eval_only resumes no run: to score one, --model runs/NAME/model")
+    config.name = config.name or (eval_name(config.model) if config.eval_only else f"{config.recipe}-seed{config.seed}")
     if config.resume:
         unset = asdict(Config())
         given = given if given is not None else {k for k, v in asdict(config).items() if v != unset[k]}
@@ -1297,6 +1351,11 @@ def resolve(config: Config, given: set[str] | None = None, on_gpu: bool = False)
             setattr(config, name, started_with[name])
     if config.recipe not in brorl.RECIPES:
         raise ValueError(f"--recipe {config.recipe}: choose one of {', '.join(brorl.RECIPES)}")
+    if weighted := [str(spec) for spec in config.eval_data or [] if read_spec(str(spec))[1] is not None]:
+        raise ValueError(
+            f"--eval_data {' '.join(weighted)}: held-out problems are not mixed by weight. Each is asked once, every "
+            "source has a row of its own and the same share of their mean: leave the :WEIGHT out"
+        )
     if config.data and not config.eval_data:
         raise ValueError("--data without --eval_data would be judged on tiny/test.jsonl: name held-out problems too")
     config.engine = config.engine or ("vllm" if on_gpu and have_vllm() else "torch")
@@ -1365,6 +1424,8 @@ def check(config: Config, problems: int, accelerator: Accelerator) -> None:
         (c.top_p == 1.0, f"--top_p {c.top_p}: while training the trainer scores the whole distribution, which a top-p "
          "cut would contradict: leave it at 1"),
         (c.max_response_tokens >= 1, f"--max_response_tokens {c.max_response_tokens}: must be at least 1"),
+        (c.eval_max_response_tokens is None or c.eval_max_response_tokens >= 1,
+         f"--eval_max_response_tokens {c.eval_max_response_tokens}: must be at least 1"),
         (c.eval_samples >= 1, f"--eval_samples {c.eval_samples}: must be at least 1"),
         (c.eval_every >= 0, f"--eval_every {c.eval_every}: must be >= 0, 0 is only before and after"),
         (c.eval_temperature >= 0 and 0 < c.eval_top_p <= 1,
@@ -1429,6 +1490,28 @@ def describe(model: str) -> tuple[PreTrainedTokenizerBase, int | None]:
         raise ValueError(f"--model {model} is no folder here, and not to be had from the hub: {reason}") from None
 
 
+def eval_name(model: str | None) -> str:
+    """eval-MODEL: the last part of a hub's name or of a folder's; for runs/NAME/model it is NAME."""
+    path = Path(os.path.abspath(model or TINY / "policy"))
+    return f"eval-{path.parent.name if path.name == 'model' else path.name}"
+
+
+def source_names(specs: list[str]) -> list[str]:
+    """Short names of sources: hf:aime24 is aime24, FOLDER/test.jsonl is test, gym:chain_sum*50 is gym:chain_sum.
+
+    Where two would have the same name, both keep the one that they were given. Raises ValueError for a source that is
+    named twice: its problems would count twice.
+    """
+    if twice := sorted(spec for spec, count in Counter(specs).items() if count > 1):
+        raise ValueError(f"--eval_data has {', '.join(map(short, twice))} twice: name each source once")
+    names = []
+    for spec in specs:
+        kind, _, rest = spec.partition(":")
+        plain = {"hf": rest.partition("=")[0], "gym": spec.partition("*")[0]}
+        names.append(plain.get(kind) or Path(spec).stem)
+    return [name if names.count(name) == 1 else short(spec) for name, spec in zip(names, specs, strict=True)]
+
+
 def absolute(spec: str) -> str:
     """A file of problems by its whole path, so that a run can be resumed from elsewhere; other sources as they are."""
     source, weight = read_spec(spec)
@@ -1447,8 +1530,17 @@ def check_verifiers(problems: list[Problem], config: Config) -> None:
         raise ValueError(f"{weak} (--allow_weak_sandbox)") from None
 
 
-def load(tokenizer, specs: list[str], max_response_tokens: int, positions: int | None, seed: int = 0):
+def load(
+    tokenizer,
+    specs: list[str],
+    max_response_tokens: int,
+    positions: int | None,
+    seed: int = 0,
+    limit: str = "--max_response_tokens",
+):
     """The problems of all sources, and their prompts as tokens: ([Problem], [[int]]).
+
+    limit: the setting that max_response_tokens is the value of.
 
     The main process reads and checks them for all: what is left out in one process is left out in every one.
 
@@ -1470,7 +1562,7 @@ def load(tokenizer, specs: list[str], max_response_tokens: int, positions: int |
             raise ValueError(f"{where}: the tokenizer has no token for {' '.join(sorted(lost))}: change the prompt")
         if positions and len(tokens) + max_response_tokens > positions:
             raise ValueError(
-                f"{where}: {len(tokens)} prompt tokens + --max_response_tokens {max_response_tokens} exceed the "
+                f"{where}: {len(tokens)} prompt tokens + {limit} {max_response_tokens} exceed the "
                 f"model's {positions} positions: shorten one of them"
             )
         problems.append(problem)
@@ -1807,12 +1899,21 @@ class Run:
     def __init__(self, config: Config, accelerator: Accelerator):
         self.config, self.accelerator, self.preemption = config, accelerator, Preemption()
         self.folder = Path(config.output_dir) / config.name
-        self.metrics, self.timing, self.samples = (self.folder / f"{x}.jsonl" for x in ("metrics", "timing", "samples"))
+        self.logs = {name: self.folder / f"{name}.jsonl" for name in ("metrics", "timing", "samples", "eval")}
+        self.metrics, self.timing, self.samples, self.answers = self.logs.values()
+        self.sources, self.problems = {}, ""  # of --eval_data: name -> number of problems; their digest
         exists = (self.folder / "config.json").exists()
         if Path(config.name).name != config.name or config.name in (".", ".."):
             raise ValueError(f"--name {config.name} must be the plain name of a folder; --output_dir says where it is")
         if self.folder.exists() and not exists and (not self.folder.is_dir() or any(self.folder.iterdir())):
             raise ValueError(f"{self.folder} is there and is no run: choose another --name, or move it away")
+        if config.eval_only and (self.metrics.exists() or (self.folder / "checkpoints").exists()):
+            raise ValueError(
+                f"{self.folder} is a training run, which --eval_only does not replace: choose another --name (to score "
+                f"what was trained there: --model {self.folder}/model)"
+            )
+        if config.eval_only and exists and not config.overwrite:
+            raise ValueError(f"an evaluation exists at {self.folder}: --overwrite it, or choose another --name")
         if exists and not (config.resume or config.overwrite):
             raise ValueError(f"a run exists at {self.folder}: --resume it, --overwrite it, or choose another --name")
         parent = next(p for p in self.folder.absolute().parents if p.exists())
@@ -1846,9 +1947,23 @@ class Run:
         try:
             settings = dict(json.loads(path.read_text()))
             settings["model"], settings["rollouts_per_prompt"]
-            return settings
         except (ValueError, TypeError, KeyError):
             raise ValueError(f"--resume: {path} is not the settings of a run; --overwrite the run") from None
+        if settings.get("eval_only"):
+            raise ValueError(f"--resume: {path.parent} is an evaluation, which starts over: --eval_only --overwrite")
+        return settings
+
+    def load_held_out(self, tokenizer, positions: int | None) -> tuple[list[Problem], list[list[int]]]:
+        """`load` for --eval_data, source by source, so that the run knows which problem is whose."""
+        config, problems, prompts = self.config, [], []
+        limit = "--max_response_tokens" if config.eval_max_response_tokens is None else "--eval_max_response_tokens"
+        for name, spec in zip(source_names(config.eval_data), config.eval_data, strict=True):
+            found, encoded = load(tokenizer, [spec], config.eval_length, positions, HELD_OUT_SEED, limit)
+            self.sources[name] = len(found)
+            problems += found
+            prompts += encoded
+        self.problems = hashlib.sha256(json.dumps(problems, sort_keys=True, default=str).encode()).hexdigest()[:16]
+        return problems, prompts
 
     def check_disk(self, model, with_reference: bool) -> None:
         """Room for all checkpoints that will be kept, the one being written, and model/. Raises ValueError if not."""
@@ -1865,10 +1980,7 @@ class Run:
     def open(self, progress: Progress) -> None:
         """Make the folder, or go back to the newest checkpoint in it."""
         if self.accelerator.is_main_process:
-            if self.config.overwrite:
-                shutil.rmtree(self.folder, ignore_errors=not self.folder.exists())
-            self.folder.mkdir(parents=True, exist_ok=True)
-            write(self.folder / "config.json", json.dumps(self.settings(), indent=2) + "\n")
+            self.make()
         self.accelerator.wait_for_everyone()
         if self.config.resume:
             newest = from_main(self.newest_whole)
@@ -1879,7 +1991,7 @@ class Run:
                 from_main(lambda: self.check_history(progress.step))
                 self.accelerator.print(f"resuming after step {progress.step}")
         if self.accelerator.is_main_process and self.config.resume:
-            for path in (self.metrics, self.timing, self.samples):
+            for path in self.logs.values():
                 kept = [row for row in rows_of(path) if progress.step and row["step"] <= progress.step]
                 write(path, "".join(json.dumps(row) + "\n" for row in kept))
         if self.config.report_to:
@@ -1889,6 +2001,13 @@ class Run:
             own = {"wandb": {"name": self.config.name, "dir": str(self.folder)}}
             self.accelerator.init_trackers("brorl", settings, own)
         self.accelerator.wait_for_everyone()
+
+    def make(self) -> None:
+        """The folder, with config.json in it and, with --overwrite, nothing else."""
+        if self.config.overwrite:
+            shutil.rmtree(self.folder, ignore_errors=not self.folder.exists())
+        self.folder.mkdir(parents=True, exist_ok=True)
+        write(self.folder / "config.json", json.dumps(self.settings(), indent=2) + "\n")
 
     def checkpoints(self) -> list[Path]:
         return sorted((self.folder / "checkpoints").glob("step_" + "[0-9]" * 8))
@@ -1946,8 +2065,10 @@ class Run:
         self.accelerator.wait_for_everyone()
         raise Preempted
 
-    def log(self, metrics: dict, timing: dict) -> None:
+    def log(self, metrics: dict, timing: dict, answers: Answers | None = None) -> None:
         if self.accelerator.is_main_process:
+            if answers:
+                self.keep(metrics["step"], metrics["samples"], answers)
             append(self.metrics, metrics)
             if timing:
                 append(self.timing, timing)
@@ -1955,6 +2076,26 @@ class Run:
             seconds = {f"timing/{name}": value for name, value in timing.items() if name != "step"}
             self.accelerator.log({k: v for k, v in metrics.items() if k != "step"} | seconds, metrics["step"])
         self.accelerator.wait_for_everyone()
+
+    def keep(self, step: int, samples: int, answers: Answers) -> None:
+        which = {"problems": self.problems, "sources": self.sources}
+        append(self.answers, {"step": step, "samples": samples} | which | answers._asdict())
+
+    def report(self, answers: Answers) -> None:
+        """--eval_only: print a row for each source, and write the folder, which was not there until now."""
+        if not self.accelerator.is_main_process:
+            return
+        rows = score_sources(answers, self.sources)
+        print(f"{short(self.config.model)}: {protocol(self.config, answers.correct)}\n{table(rows)}")
+        if len(rows) > 1:
+            print("mean: every source counts the same, whatever its number of problems, as in the paper's tables")
+        self.make()
+        self.keep(0, 0, answers)
+        with (self.folder / "scores.csv").open("w", newline="") as file:
+            writer = csv.DictWriter(file, ["source", *next(iter(rows.values()))], lineterminator="\n")
+            writer.writeheader()
+            writer.writerows({"source": name} | row for name, row in rows.items())
+        print(f"wrote {self.folder}/: scores.csv (these numbers), eval.jsonl (problem by problem), config.json")
 
     def sample(self, step: int, kept: list[Rolled]) -> None:
         """A few rollouts to read: of the first kept prompt, correct and incorrect ones."""
@@ -1991,7 +2132,8 @@ class Run:
         rows = {f"step {r['step']}": {k.removeprefix("eval/"): v for k, v in r.items()} for r in self.evaluations()}
         ends = {name: rows[name] for name in (next(iter(rows)), list(rows)[-1])}
         print(f"\n{protocol(self.config, held_out)}\n{table(ends)}")
-        print(f"\nwrote {self.folder}/: model/, curves.png, metrics.jsonl, timing.jsonl, samples.jsonl, checkpoints/")
+        logs = ", ".join(path.name for path in self.logs.values())
+        print(f"\nwrote {self.folder}/: model/, curves.png, {logs}, checkpoints/")
 
 
 def append(path: Path, row: dict) -> None:
@@ -2064,23 +2206,25 @@ def write(path: Path, text: str) -> None:
 
 def protocol(config: Config, held_out: list) -> str:
     return (
-        f"{len(held_out)} held-out problems, {config.eval_samples} responses each at temperature "
-        f"{config.eval_temperature}, top-p {config.eval_top_p}, seed {config.eval_seed}"
+        f"{len(held_out)} held-out problems, {config.eval_samples} responses each, cut at {config.eval_length} tokens, "
+        f"at temperature {config.eval_temperature}, top-p {config.eval_top_p}, seed {config.eval_seed}"
     )
 
 
 def table(rows: dict[str, dict[str, float]]) -> str:
-    """Scores, a policy a line: pass@1 ± standard error, pass@k, response length."""
+    """Scores, a policy or a source a line: pass@1 ± standard error, pass@k, response length."""
     ks = [
         name for name in next(iter(rows.values())) if name.startswith("pass@") and name not in ("pass@1", "pass@1_se")
     ]
     width = max(map(len, rows))
-    lines = [" " * width + "  pass@1 ± s.e.    " + "".join(f"{k:>9}" for k in ks) + "   tokens  truncated"]
+    sizes = "problems" in next(iter(rows.values()))
+    head = " " * width + "  pass@1 ± s.e.    " + "".join(f"{k:>9}" for k in ks) + "   tokens  truncated"
+    lines = [head + "  problems" * sizes]
     for name, row in rows.items():
         scores = "".join(f"{row[k]:9.3f}" for k in ks)
         lines.append(
             f"{name:{width}}  {row['pass@1']:.3f} ± {row['pass@1_se']:.3f}    {scores}   "
-            f"{row['response_tokens']:6.1f}  {row['truncated']:8.1%}"
+            f"{row['response_tokens']:6.1f}  {row['truncated']:8.1%}" + (f"  {row['problems']:9,}" if sizes else "")
         )
     return "\n".join(lines)
 

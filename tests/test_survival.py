@@ -66,7 +66,7 @@ def count_lines(path) -> int:
 def contents(folder: Path) -> dict[str, bytes]:
     """What must be the same of two runs."""
     return {name: (folder / "run" / name).read_bytes()
-            for name in ("metrics.jsonl", "samples.jsonl", "model/model.safetensors")}  # fmt: skip
+            for name in ("metrics.jsonl", "samples.jsonl", "eval.jsonl", "model/model.safetensors")}  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -90,8 +90,9 @@ def test_twelve_steps_are_six_and_six(tmp_path, undisturbed, processes):
     six = [x for x in lines(tmp_path / "run/metrics.jsonl") if x["step"] == 6]
     ended(begin(tmp_path, "--max_steps=12", "--resume", processes=processes))
     whole, parts = undisturbed[processes], contents(tmp_path)
-    again = [x for x in parts["metrics.jsonl"].splitlines() if b'"step": 6,' not in x]
-    assert again == [x for x in whole["metrics.jsonl"].splitlines() if b'"step": 6,' not in x]
+    for name in ("metrics.jsonl", "eval.jsonl"):
+        again = [x for x in parts[name].splitlines() if b'"step": 6,' not in x]
+        assert again == [x for x in whole[name].splitlines() if b'"step": 6,' not in x]
     assert "eval/pass@1" in six[0]  # the only difference: the evaluation at the first end
     assert parts["model/model.safetensors"] == whole["model/model.safetensors"]
     assert parts["samples.jsonl"] == whole["samples.jsonl"]
@@ -433,8 +434,11 @@ def test_a_lost_metrics_line_is_missed(tmp_path):
         start(config(tmp_path, resume=True, max_steps=3))
 
 
-def test_scoring_neither_resumes_nor_overwrites(tmp_path):
-    """Makes impossible: the start model's score taken for the run's."""
-    for flag in ("resume", "overwrite"):
-        with pytest.raises(ValueError, match="--model runs/NAME/model"):
-            start(config(tmp_path, eval_only=True, **{flag: True}))
+def test_scoring_neither_resumes_nor_overwrites_a_training_run(tmp_path):
+    """Makes impossible: the start model's score taken for the run's, a trained model deleted by an evaluation."""
+    with pytest.raises(ValueError, match="--model runs/NAME/model"):
+        start(config(tmp_path, eval_only=True, resume=True))
+    start(config(tmp_path, max_steps=1))
+    with pytest.raises(ValueError, match=r"is a training run, .* --model .*run/model"):
+        start(config(tmp_path, eval_only=True, overwrite=True))
+    assert (tmp_path / "run/model/model.safetensors").exists()

@@ -120,11 +120,12 @@ def test_a_resumed_run_equals_an_undisturbed_one(tmp_path):
     run(tmp_path / "whole", max_steps=4)
     run(tmp_path / "parts", max_steps=2)
     folder = tmp_path / "parts/run"
-    with (folder / "metrics.jsonl").open("a") as file:  # a step that was logged and not checkpointed, and a torn line
-        file.write('{"step": 3, "samples": 1}\n{"step": 4, "sam')
+    for name in ("metrics.jsonl", "eval.jsonl"):  # a step that was logged and not checkpointed, and a torn line
+        with (folder / name).open("a") as file:
+            file.write('{"step": 3, "samples": 1}\n{"step": 4, "sam')
     (folder / "checkpoints/unfinished").mkdir()
     run(tmp_path / "parts", max_steps=4, resume=True)
-    for name in ("metrics.jsonl", "samples.jsonl"):
+    for name in ("metrics.jsonl", "samples.jsonl", "eval.jsonl"):
         assert (folder / name).read_bytes() == (tmp_path / "whole/run" / name).read_bytes()
     states = [torch.load(tmp_path / x / "run/checkpoints/step_00000004/pytorch_model.bin") for x in ("whole", "parts")]
     assert all(torch.equal(states[0][k], states[1][k]) for k in states[0])
@@ -171,7 +172,7 @@ def test_what_a_run_writes(tmp_path):
     assert all(torch.equal(v, state[f"model.{k}"]) for k, v in model.state_dict().items())
     done = subprocess.run(
         [sys.executable, ROOT / "train.py", "--eval_only", "--model", folder / "model", "--eval_data",
-         few_problems.path], capture_output=True, text=True, check=True,
+         few_problems.path, "--output_dir", tmp_path], capture_output=True, text=True, check=True,
     )  # fmt: skip
     assert f"{metrics[2]['eval/pass@1']:.3f} ± {metrics[2]['eval/pass@1_se']:.3f}" in done.stdout
 
@@ -437,6 +438,10 @@ def test_vllm_gets_the_settings_of_the_run(tmp_path, monkeypatch):
         c = config(tmp_path, eval_data=[str(longer)], overwrite=True, **flags)
         train.set_up(c, Accelerator(cpu=True))
         assert asked[-1] == (32 + c.max_response_tokens, most, 3.0, 0.7, 1, "bfloat16")
+    train.set_up(config(tmp_path, **flags | {"eval_max_response_tokens": 30}, overwrite=True), Accelerator(cpu=True))
+    assert asked[-1][0] == 8 + 30  # the 32k of an evaluation, where training's responses are shorter
+    train.set_up(config(tmp_path, **flags | {"eval_max_response_tokens": 3}, overwrite=True), Accelerator(cpu=True))
+    assert asked[-1][0] == 8 + c.max_response_tokens
 
 
 class Sleeper(TorchEngine):
@@ -480,7 +485,7 @@ def test_a_refused_engine_leaves_no_run_behind(tmp_path, monkeypatch):
     assert (tmp_path / "run/metrics.jsonl").read_text() == before
     assert not (tmp_path / "other").exists()
     with pytest.raises(ValueError, match="does not sample the model"):  # and scores are not believed either
-        train.set_up(config(tmp_path, eval_only=True), Accelerator(cpu=True))
+        train.set_up(config(tmp_path, eval_only=True, name="scored"), Accelerator(cpu=True))
 
 
 def test_without_vllm_the_message_says_what_to_install(tmp_path, monkeypatch):
