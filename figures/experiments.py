@@ -37,7 +37,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 OUT = ROOT / "runs" / "evidence"
 
-SATURATED = {"compact": 4_000_000, "long": 2_000_000}  # samples after which the held-out Q_pos hardly moves
+SATURATED = {"compact": 8_000_000, "long": 8_000_000}  # samples after which the held-out Q_pos hardly moves
 CONTINUED = {"compact": 1_000_000, "long": 1_000_000}  # samples of each arm of figure 1
 SWEPT = 500_000
 SWEEP = (16, 64, 128, 256, 512, 1024, 2048)
