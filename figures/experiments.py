@@ -37,7 +37,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 OUT = ROOT / "runs" / "evidence"
 
-SATURATED = {"compact": 8_000_000, "long": 8_000_000}  # samples after which the held-out Q_pos hardly moves
+SATURATED = {"compact": 1500, "long": 1500}  # steps after which the held-out Q_pos is flat
 CONTINUED = {"compact": 1_000_000, "long": 1_000_000}  # samples of each arm of figure 1
 SWEPT = 500_000
 SWEEP = (16, 64, 128, 256, 512, 1024, 2048)
@@ -64,14 +64,15 @@ def runs(out: Path, seeds: list[int]) -> list[Run]:
                                                    f"{out}/long/test.jsonl"]}  # fmt: skip
     start = {"compact": [], "long": ["--model", f"{out}/long/policy"]}
 
-    def add(part, name, arguments, samples, every, needs=(), script="train.py"):
-        settings = {"max_samples": samples, "save_every": every, "keep_checkpoints": 10_000, "eval_every": 0}
+    def add(part, name, arguments, samples, every, needs=(), script="train.py", budget="max_samples"):
+        settings = {budget: samples, "save_every": every, "keep_checkpoints": 10_000, "eval_every": 0}
         arguments = [*arguments, *(str(x) for k, v in settings.items() for x in (f"--{k}", v))]
         found.append(Run(part, name, arguments, list(needs), script))
 
     for world in ("compact", "long"):
         arguments = ["--recipe", "prorl", "--refill", "8", *(["--mini_batches", "prompts"] * (world == "long"))]
-        add("saturate", f"saturate-{world}", [*arguments, *start[world], *problems[world]], SATURATED[world], 100)
+        add("saturate", f"saturate-{world}", [*arguments, *start[world], *problems[world]], SATURATED[world], 100,
+            budget="max_steps")  # fmt: skip
     saturated = {world: ["--model", f"{out}/saturate-{world}/model", *problems[world]] for world in start}
     for seed in seeds:
         for world in ("compact", "long"):
@@ -99,9 +100,11 @@ def state(out: Path, run: Run) -> str:
         settings = json.loads((folder / "config.json").read_text())
     except (OSError, ValueError, IndexError):
         return ""
-    wanted = int(run.arguments[run.arguments.index("--max_samples") + 1])
-    whole = (folder / "model").is_dir() and last["samples"] >= wanted and settings["max_samples"] >= wanted
-    return "finished" if whole and (folder / "exact.csv").exists() else f"{last['samples']:,} of {wanted:,} samples"
+    budget = "max_steps" if "--max_steps" in run.arguments else "max_samples"
+    wanted, unit = int(run.arguments[run.arguments.index(f"--{budget}") + 1]), budget.removeprefix("max_")
+    done = last["step" if unit == "steps" else unit]
+    whole = (folder / "model").is_dir() and done >= wanted and settings[budget] >= wanted
+    return "finished" if whole and (folder / "exact.csv").exists() else f"{done:,} of {wanted:,} {unit}"
 
 
 def go(out: Path, run: Run, core: int) -> int:
