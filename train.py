@@ -2124,7 +2124,9 @@ class Run:
         named = ((name, getattr(self.config, name)) for name in brorl.RECIPES[self.config.recipe])
         source = f"as in the run {self.config.name}"
         settings = {name: {"value": x, "source": source} for name, x in named if x is not None}
-        write(aside / RECIPE_FILE, json.dumps({self.config.recipe: settings}, indent=2) + "\n")
+        start = Path(self.config.model) / RECIPE_FILE  # what was measured for it under the other recipe still holds
+        recipes = json.loads(start.read_text()) if start.is_file() else {}
+        write(aside / RECIPE_FILE, json.dumps(recipes | {self.config.recipe: settings}, indent=2) + "\n")
         shutil.rmtree(self.folder / "model", ignore_errors=True)
         os.replace(aside, self.folder / "model")
         title = f"{self.config.name}: {short(self.config.model)}, N = {self.config.rollouts_per_prompt}"

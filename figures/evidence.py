@@ -4,6 +4,7 @@
 
     figure1.csv, .png     the arms from the saturated policy, over samples and over CPU time       figure 1, table 1
     shrinkage.png         figure 3's three panels for them (columns of figure1.csv)                section 4.1
+    regimes.csv, .png     the same arms at other learning rates and batches
     table2.csv, .png      dynamic sampling's pass rate, samples/s, correct counts, along training  table 2
     sweep_n.csv, .png     N = 16 ... 2048 with the same samples per step                           appendix A
     theorem1.csv, .png    Theorem 1's prediction beside the change of Q_pos, a row a group         section 2
@@ -186,6 +187,60 @@ def curves(axis, arms: dict[str, list[list[dict]]], x: str, unit: float, value) 
     axis.grid(alpha=0.3)
 
 
+# ------------------------------------------------------------------------------------------------ regimes
+
+
+def regimes(out: Path, here: Path) -> None:
+    """Every arm that was continued from the compact saturated policy, by N, prompts a step and learning rate."""
+    runs, table = defaultdict(list), []
+    for (_, world, seed), folder in found(out, "*-compact-seed*"):
+        config = json.loads((folder / "config.json").read_text())
+        who = config["rollouts_per_prompt"], config["prompts_per_step"], config["learning_rate"]
+        rows = read(folder)
+        runs[who].append(rows)
+        who = dict(zip(("N", "B", "learning_rate"), who, strict=True))
+        table += [who | {"world": world, "seed": int(seed.removeprefix("seed"))} | r for r in rows]
+    if not table:
+        return
+    write(here / "regimes.csv", table)
+    samples = min(r[-1]["samples"] for group in runs.values() for r in group)
+    print(f"\nfrom Q_pos {table[0]['q_pos']:.4f}, after {samples:,} samples; the worst Q_pos on the way")
+    header("N", "B", "learning rate", "seeds", "steps", "CPU minutes", "Q_pos", "worst", "pass@16", "pass@1024",
+           "answers that fell")  # fmt: skip
+    figure, axes = plt.subplots(1, 2, figsize=(13, 4.6), layout="constrained")
+    for who in sorted(runs):
+        group, (n, b, rate) = runs[who], who
+        cells = [shown([at(r, "samples", samples, name) for r in group]) for name in ("q_pos", "pass@16", "pass@1024")]
+        worst = shown([min(x["q_pos"] for x in r) for r in group])
+        steps, minutes = (np.mean([at(r, "samples", samples, x) for r in group]) for x in ("step", "cpu_seconds"))
+        fell = shown([at(r, "samples", samples, "fell") for r in group], ".3f")
+        line(
+            n,
+            f"{b:,}",
+            f"{rate:.2g}",
+            len(group),
+            f"{steps:.0f}",
+            f"{minutes / 60:.1f}",
+            cells[0],
+            worst,
+            *cells[1:],
+            fell,
+        )
+        for axis, name in zip(axes, ("q_pos", "pass@64"), strict=True):
+            for rows in group:
+                label = f"N = {n}, B = {b:,}, η = {rate:.2g}" if rows is group[0] else None
+                color = plt.get_cmap("tab10")(sorted(runs).index(who) % 10)
+                axis.plot([r["samples"] for r in rows], [r[name] for r in rows], lw=1, color=color, label=label)
+    for axis, name in zip(axes, ("Q_pos, exact", "pass@64"), strict=True):
+        axis.set(title=name, xlabel="samples generated")
+        axis.xaxis.set_major_formatter(EngFormatter(sep=""))
+        axis.grid(alpha=0.3)
+    axes[0].legend(fontsize=7)
+    figure.suptitle("Other learning rates and batches, from the saturated policy; a line is a seed")
+    figure.savefig(here / "regimes.png", dpi=110)
+    plt.close(figure)
+
+
 # ------------------------------------------------------------------------------------------------ table 2
 
 
@@ -346,7 +401,7 @@ def main() -> None:
     args = parser.parse_args()
     if not args.runs.is_dir():
         parser.exit(2, f"evidence.py: no runs at {args.runs}: make them with python figures/experiments.py\n")
-    for part in (figure1, table2, sweep, theorem1):
+    for part in (figure1, regimes, table2, sweep, theorem1):
         part(args.runs, args.out)
 
 

@@ -11,6 +11,7 @@
                  prorl    N = 16, 128 prompts a step, learning rate 3.5e-5: the same as before
                  brorl    N = 512, 32 prompts a step, 1e-4 = 3.5e-5 sqrt(8)
                  batch    N = 16, 1,024 prompts a step, 1e-4: the batch of brorl without its N
+    regimes    the same arms at other learning rates, and brorl with four times the prompts: where does the claim hold?
     sweep      from there, N = 16 ... 2048 with 16,384 samples a step, 1e-4 (appendix A)
     theorem    a few steps of prorl and brorl, from the start and from there, with Theorem 1 beside the exact change
                of Q_pos (exact_probe.py)
@@ -48,6 +49,16 @@ ARMS = {  # arguments, steps between checkpoints
     "batch": ([*PRORL, "--prompts_per_step", "1024", "--learning_rate", "1e-4"], 1),
 }
 
+REGIMES = {  # arm and learning rate in millionths; steps between checkpoints
+    "prorl_lr10": ([*PRORL, "--learning_rate", "1e-5"], 10),
+    "brorl_lr35": (["--recipe", "brorl", "--learning_rate", "3.5e-5"], 4),
+    "brorl_lr10": (["--recipe", "brorl", "--learning_rate", "1e-5"], 4),
+    "batch_lr35": ([*PRORL, "--prompts_per_step", "1024", "--learning_rate", "3.5e-5"], 1),
+    "batch_lr10": ([*PRORL, "--prompts_per_step", "1024", "--learning_rate", "1e-5"], 1),
+    "brorl128_lr100": (["--recipe", "brorl", "--prompts_per_step", "128", "--learning_rate", "1e-4"], 1),
+    "brorl128_lr35": (["--recipe", "brorl", "--prompts_per_step", "128", "--learning_rate", "3.5e-5"], 1),
+}
+
 
 @dataclass
 class Run:
@@ -79,6 +90,10 @@ def runs(out: Path, seeds: list[int]) -> list[Run]:
             for arm, (arguments, every) in ARMS.items():
                 add("figure1", f"{arm}-{world}-seed{seed}", [*arguments, *saturated[world], "--seed", str(seed)],
                     CONTINUED[world], every, [f"saturate-{world}"])  # fmt: skip
+    for seed in seeds:
+        for arm, (arguments, every) in REGIMES.items():
+            add("regimes", f"{arm}-compact-seed{seed}", [*arguments, *saturated["compact"], "--seed", str(seed)],
+                CONTINUED["compact"], every, ["saturate-compact"])  # fmt: skip
     for where, model in (("start", start["compact"]), ("saturated", saturated["compact"])):
         for arm, samples in (("prorl", 100_000), ("brorl", 400_000)):
             add("theorem", f"theorem-{arm}-{where}", [*ARMS[arm][0], *model, "--log_mass_balance"], samples, 1000,
@@ -142,7 +157,7 @@ def make_long(out: Path) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parts = ("saturate", "figure1", "theorem", "sweep")
+    parts = ("saturate", "figure1", "regimes", "theorem", "sweep")
     parser.add_argument("--out", type=Path, default=OUT, help="where the runs are written (default: runs/evidence)")
     parser.add_argument("--only", nargs="+", choices=parts, default=parts, help="parts; what they need comes with them")
     parser.add_argument("--worlds", nargs="+", choices=("compact", "long"), default=("compact", "long"))

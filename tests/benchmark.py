@@ -8,6 +8,7 @@
     python tests/benchmark.py memory    section 4.2: train.py's estimate for models of other sizes, by part;
                                         --measure: beside the peak of short runs on this CPU
     python tests/benchmark.py trl       section 4.2: whole steps of train.py against TRL's GRPOTrainer
+    python tests/benchmark.py probe     section 2: what --log_mass_balance costs of a step, at N = 16 and 512
     python tests/benchmark.py rollout   section 4.2.4: the torch engine against model.generate, at N = 16 and 512
     python tests/benchmark.py verify    section 4.2: verify_batch against math-verify called on one answer after the
                                         other, tests of programs, and memory over batches
@@ -661,6 +662,22 @@ def engines(args: argparse.Namespace) -> None:
         made["vllm"].close()
 
 
+def probe(args: argparse.Namespace) -> None:
+    """--log_mass_balance: its share of a step's seconds, from timing.jsonl of short runs of the embedded policy."""
+    print(machine())
+    with tempfile.TemporaryDirectory() as folder:
+        for recipe, n, b in (("prorl", 16, 128), ("brorl", 512, 32), ("brorl", 512, 4)):
+            command = [sys.executable, ROOT / "train.py", f"--recipe={recipe}", f"--prompts_per_step={b}",
+                       "--overwrite", "--name=run", f"--output_dir={folder}", f"--max_steps={args.steps + 1}",
+                       "--log_mass_balance", "--eval_every=0", "--eval_samples=1"]  # fmt: skip
+            subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=True)
+            rows = [json.loads(line) for line in (Path(folder) / "run/timing.jsonl").read_text().splitlines()][1:]
+            stages = {name: statistics.median(r[name] for r in rows) for name in ("roll_out", "score", "update")}
+            own = statistics.median(r["mass_balance"] for r in rows)
+            print(f"N = {n:3}, B = {b:3}: {own * 1e3:5.1f} ms of a step of {sum(stages.values()) + own:5.2f} s, "
+                  f"{own / (sum(stages.values()) + own):5.1%} (medians of {len(rows)} steps)")  # fmt: skip
+
+
 class Benchmark(NamedTuple):
     run: Callable[[argparse.Namespace], None]
     flags: dict[str, tuple]  # default and help; of the default's type, numbers where there is none
@@ -710,6 +727,7 @@ BENCHMARKS = {
         "turns": (3, "turns"),
         "threads": ALL_CORES,
     }, ways=("ours", "trl")),
+    "probe": Benchmark(probe, {"steps": (8, "that are counted")}),
     "rollout": Benchmark(rollout, {
         "model": (POLICY, "model folder"),
         "lengths": ([9, 128], "of prompts"),
