@@ -268,26 +268,22 @@ def table2(out: Path, here: Path) -> None:
     for panes, world in zip(axes, worlds, strict=True):
         bars = {}
         for arm in (a for a in ARMS if any(r["world"] == world and r["arm"] == a for r in table)):
-            here_ = [r for r in table if r["world"] == world and r["arm"] == arm]
-            means = {k: np.mean([r[k] for r in here_]) for k in here_[0] if k not in ("world", "arm")}
+            steps = [r for r in table if r["world"] == world and r["arm"] == arm]
+            means = {k: np.mean([r[k] for r in steps]) for k in steps[0] if k not in ("world", "arm")}
             bars[arm] = [means[f"solved_{part}"] for part in SOLVED]
             line(WORLDS[world], ARMS[arm][0], f"{means['pass_rate']:.1%}", f"{means['samples_per_cpu_second']:,.0f}",
                  *(f"{x:.1%}" for x in bars[arm]))  # fmt: skip
-            for seed in sorted({r["seed"] for r in here_}):
-                one = [r for r in here_ if r["seed"] == seed]
-                label = ARMS[arm][0] if seed == here_[0]["seed"] else None
-                for axis, name in zip(line, ("pass_rate", "samples_per_cpu_second"), strict=False):
-                    axis.plot(
-                        [r["samples"] for r in one], [r[name] for r in one], color=ARMS[arm][1], lw=0.8, label=label
-                    )
+            for seed in sorted({r["seed"] for r in steps}):
+                one = [r for r in steps if r["seed"] == seed]
+                label = ARMS[arm][0] if seed == steps[0]["seed"] else None
+                for axis, name in zip(panes, ("pass_rate", "samples_per_cpu_second"), strict=False):
+                    x, y = ([r[key] for r in one] for key in ("samples", name))
+                    axis.plot(x, y, color=ARMS[arm][1], lw=0.8, label=label)
         for i, (arm, values) in enumerate(bars.items()):
             panes[2].bar(np.arange(len(SOLVED)) + 0.27 * (i - 1), values, 0.25, color=ARMS[arm][1], label=ARMS[arm][0])
         panes[2].set_xticks(range(len(SOLVED)), ["none", "≤ 25%", "≤ 50%", "≤ 75%", "< 100%", "all"])
-        for axis, title in zip(
-            line,
-            ("kept by dynamic sampling", "samples generated / CPU second", "share of a group correct"),
-            strict=True,
-        ):
+        titles = "kept by dynamic sampling", "samples generated / CPU second", "share of a group correct"
+        for axis, title in zip(panes, titles, strict=True):
             axis.set(title=f"{title} · {WORLDS[world]}")
             axis.grid(alpha=0.3)
             axis.legend(fontsize=8)

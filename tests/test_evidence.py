@@ -1,0 +1,125 @@
+"""figures/experiments.py and figures/evidence.py: the runs behind the README's evidence, their tables and figures."""
+
+import csv
+import json
+import math
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from scipy import stats
+from transformers import HfArgumentParser
+
+import train
+from train import Config
+
+ROOT = Path(__file__).parent.parent
+sys.path.insert(0, str(ROOT / "figures"))
+
+import evidence
+import experiments
+
+
+def test_every_run_is_one_that_train_would_start(tmp_path):
+    """Makes impossible: a misspelt setting, a name that two runs share, or a dependency that nobody makes."""
+    found = experiments.runs(tmp_path, [0, 1, 2])
+    names = [run.name for run in found]
+    assert len(set(names)) == len(names) and {x for run in found for x in run.needs} <= set(names)
+    for run in found:
+        (config,) = HfArgumentParser(Config, allow_abbrev=False).parse_args_into_dataclasses(run.arguments)
+        config.model = str(train.TINY / "policy")  # whose recipe a saturated policy keeps
+        train.resolve(config)
+        n, b, rate = config.rollouts_per_prompt, config.prompts_per_step, config.learning_rate
+        expected = {
+            "prorl": (16, 128, 3.5e-5), "brorl": (512, 32, 1e-4), "batch": (16, 1024, 1e-4),
+            "sweep": (n, 16384 // n, 1e-4), "saturate": (16, 128, 3.5e-5), "theorem": (n, b, rate),
+        }  # fmt: skip
+        kind = run.name.split("-")[0]
+        assert (n, b, rate) == expected.get(kind, (n, b, rate))
+        if "_lr" in kind:
+            assert round(rate * 1e6) == int(kind.split("_lr")[1])
+        assert math.isclose(b * n, 16384) or run.part != "sweep"
+
+
+def test_a_saturated_policy_keeps_the_recipe_it_was_not_trained_with(tmp_path):
+    """Makes impossible: an arm that falls back to the settings of a 1.5B model after `prorl` wrote its recipe."""
+    command = [sys.executable, ROOT / "train.py", "--recipe", "prorl", "--output_dir", tmp_path, "--max_steps", "1",
+               "--rollouts_per_prompt", "4", "--prompts_per_step", "8", "--eval_samples", "2"]  # fmt: skip
+    subprocess.run(command, check=True, capture_output=True)
+    written = json.loads((tmp_path / "prorl-seed0/model/recipe.json").read_text())
+    shipped = json.loads((train.TINY / "policy/recipe.json").read_text())
+    assert written["brorl"] == shipped["brorl"] and written["prorl"]["rollouts_per_prompt"]["value"] == 4
+
+
+def test_interval_is_students():
+    """Makes impossible: a normal interval of three seeds, a population deviation, half of the width for the whole."""
+    x = [0.51, 0.55, 0.52]
+    mean, half = evidence.interval(x)
+    low, high = stats.t.interval(0.95, 2, loc=mean, scale=stats.sem(x))
+    assert (mean - half, mean + half) == pytest.approx((low, high))
+    assert math.isnan(evidence.interval([0.5])[1])
+
+
+def test_a_score_between_two_checkpoints_and_beyond_the_last():
+    """Makes impossible: a run that is credited with a score at a budget that it did not spend."""
+    rows = [{"samples": 0, "q_pos": 0.2}, {"samples": 100, "q_pos": 0.4}]
+    assert evidence.at(rows, "samples", 25, "q_pos") == pytest.approx(0.25)
+    assert math.isnan(evidence.at(rows, "samples", 101, "q_pos"))
+
+
+def test_tables_and_figures_of_real_runs(tmp_path):
+    """Makes impossible: a number in a CSV that is not the run's, an unfinished run among them, a figure left out."""
+    problems = tmp_path / "test.jsonl"
+    problems.write_text("".join((train.TINY / "test.jsonl").read_text().splitlines(keepends=True)[:8]))
+    runs = {
+        "prorl-compact-seed0": ["--recipe", "prorl", "--rollouts_per_prompt", "8"],
+        "brorl-compact-seed0": ["--rollouts_per_prompt", "16"],
+        "sweep-16-seed0": ["--rollouts_per_prompt", "16"],
+        "theorem-prorl-start": ["--recipe", "prorl", "--rollouts_per_prompt", "8", "--log_mass_balance"],
+    }
+    for name, flags in runs.items():
+        script = ROOT / ("figures/exact_probe.py" if "theorem" in name else "train.py")
+        command = [sys.executable, script, "--name", name, "--output_dir", tmp_path / "runs", *flags]
+        command += ["--max_steps", "2", "--prompts_per_step", "8", "--learning_rate", "1e-4", "--eval_samples", "2",
+                    "--save_every", "1", "--data", train.TINY / "train.jsonl", "--eval_data", problems]  # fmt: skip
+        subprocess.run(command, check=True, capture_output=True)
+        subprocess.run(
+            [sys.executable, ROOT / "tiny/exact.py", tmp_path / "runs" / name], check=True, capture_output=True
+        )
+    (tmp_path / "runs/prorl-compact-seed1").mkdir()  # begun elsewhere, nothing in it yet
+    command = [sys.executable, ROOT / "figures/evidence.py", "--runs", tmp_path / "runs", "--out", tmp_path]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    for name in ("figure1", "shrinkage", "regimes", "table2", "sweep_n", "theorem1"):
+        assert (tmp_path / f"{name}.png").stat().st_size > 10_000
+
+    def read(path):
+        return list(csv.DictReader(path.open()))
+
+    rows = [r for r in read(tmp_path / "figure1.csv") if r["arm"] == "brorl"]
+    exact = read(tmp_path / "runs/brorl-compact-seed0/exact.csv")
+    assert [float(r["q_pos"]) for r in rows] == pytest.approx([float(r["q_pos"]) for r in exact], rel=1e-5)
+    assert [int(r["step"]) for r in rows] == [0, 1, 2] and {r["seed"] for r in rows} == {"0"}
+    times = [json.loads(x)["cpu_seconds"] for x in (tmp_path / "runs/brorl-compact-seed0/timing.jsonl").open()]
+    assert float(rows[2]["cpu_seconds"]) == pytest.approx(sum(times), abs=0.06)
+    groups = read(tmp_path / "theorem1.csv")
+    assert len(groups) == 16 and {r["step"] for r in groups} == {"1", "2"}
+    for r in groups:
+        terms = [float(r[f"tree/{x}"]) for x in evidence.TERMS]
+        assert float(r["tree/total"]) == pytest.approx(sum(terms), rel=1e-3, abs=1e-8)
+        assert 0 < float(r["q_pos"]) < 1 and 0 < float(r["correct_share"]) < 1
+    metrics = [json.loads(x) for x in (tmp_path / "runs/theorem-prorl-start/metrics.jsonl").open()][1:]
+    for step, row in enumerate(metrics, 1):
+        here = [float(r["change"]) for r in groups if r["step"] == str(step)]
+        assert row["mass_balance/q_pos_change"] == pytest.approx(sum(here) / len(here), rel=1e-4)
+    assert (
+        f"| prompts of 9 tokens | N = 512, B = 32 | {sum(r['pass_rate'] for r in lines(tmp_path, 'brorl')) / 2:.1%}"
+        in done.stdout
+    )
+    empty = subprocess.run([*command[:2], "--runs", tmp_path / "none"], capture_output=True, text=True)
+    assert empty.returncode == 2 and "experiments.py" in empty.stderr
+
+
+def lines(folder, arm):
+    return [json.loads(x) for x in (folder / f"runs/{arm}-compact-seed0/metrics.jsonl").open()][1:]
