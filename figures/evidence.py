@@ -124,6 +124,7 @@ def figure1(out: Path, here: Path) -> None:
     if not table:
         return
     write(here / "figure1.csv", table)
+    runs = {world: {arm: arms[arm] for arm in ARMS if arm in arms} for world, arms in runs.items()}
     for world, arms in runs.items():
         start = next(iter(arms.values()))[0][0]
         samples = min(r[-1]["samples"] for group in arms.values() for r in group)
@@ -144,7 +145,7 @@ def figure1(out: Path, here: Path) -> None:
                     + " |"
                 )
 
-    worlds = [w for w in WORLDS if runs[w]]
+    worlds = [w for w in WORLDS if runs.get(w)]
     figure, axes = plt.subplots(len(worlds), 3, figsize=(14, 4.2 * len(worlds)), layout="constrained", squeeze=False)
     for panes, world in zip(axes, worlds, strict=True):
         panels = [("q_pos", "samples", 1, "samples generated"), ("q_pos", "cpu_seconds", 60, "CPU minutes"),
@@ -363,7 +364,8 @@ def theorem1(out: Path, here: Path) -> None:
     header("from", "N", "groups", "Q_pos rose", "predicted by", "sign right", "right where it rose / fell",
            "rank correlation", "coupling of all terms")  # fmt: skip
     kinds = sorted({(r["from"], r["arm"]) for r in table}, key=lambda x: (x[0] != "start", x[1] != "prorl"))
-    figure, axes = plt.subplots(1, len(kinds), figsize=(4.2 * len(kinds), 4), layout="constrained", squeeze=False)
+    figure, axes = plt.subplots(1, len(kinds), figsize=(4.2 * len(kinds), 4), layout="constrained", squeeze=False,
+                                sharex=True, sharey=True)  # fmt: skip
     for axis, (where, arm) in zip(axes[0], kinds, strict=True):
         rows = [r for r in table if (r["from"], r["arm"]) == (where, arm)]
         change = np.array([r["change"] for r in rows])
@@ -384,6 +386,7 @@ def theorem1(out: Path, here: Path) -> None:
         axis.set(title=title, xlabel="Theorem 1 along the tree (without η/N)", ylabel="ΔQ_pos of the step, exact")
         axis.set_xscale("symlog", linthresh=1e-4)
         axis.set_yscale("symlog", linthresh=1e-3)
+        axis.set_xticks([-0.01, -0.001, 0, 0.001, 0.01, 0.1])
     figure.savefig(here / "theorem1.png", dpi=110)
     plt.close(figure)
 

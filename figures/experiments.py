@@ -27,6 +27,7 @@ N = 512 the one that mixes best. Optimizer and reference start anew in every arm
 import argparse
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -141,8 +142,10 @@ def go(out: Path, run: Run, core: int) -> int:
 
         if (status := call(command + resume)) or (status := call([sys.executable, "tiny/exact.py", str(folder)])):
             return status
+    scored = {int(float(line.split(",")[0])) for line in (folder / "exact.csv").read_text().splitlines()[1:]}
     for old in sorted((folder / "checkpoints").glob("step_*"))[:-1]:
-        subprocess.run(["rm", "-r", str(old)], check=True)
+        if int(old.name.removeprefix("step_")) in scored:
+            shutil.rmtree(old)
     return 0
 
 
