@@ -101,7 +101,7 @@ MEMORY_OF_NORMS = 100  # gradient norms of so many updates say what is usual
 # or two rollouts to a short prompt cost more than they save.
 SHARE_FROM = {"auto": 1.5, "on": 0.0}
 SOLVED = ("none", "to_25%", "to_50%", "to_75%", "below_100%", "all")  # how much of a group is correct
-PROBED = 4  # groups of a step and process that --log_mass_balance looks at
+PROBED = 4  # groups of a step and process that --log_mass_balance looks at, an eighth of its prompts at most
 NODES = 256  # and the prefixes of each, those that most rollouts share
 SHORT = 16  # tokens of a response, up to which a CPU computes attention by matrix products
 KEYS_AT_ONCE = 2**15  # keys that stand beside each other at once, a shared prompt's copied in front of each response
@@ -344,7 +344,7 @@ def train(config: Config, accelerator: Accelerator, setup: Setup) -> None:
             metrics["entropy"] = total(entropy, accelerator) / metrics["tokens"]
             clock.lap("update")
             if probe:
-                metrics |= probe.compare(batch)
+                metrics |= probe.compare(batch, step)
                 clock.lap("mass_balance")
 
             # 8: sync
@@ -1042,14 +1042,18 @@ class Probe:
     response token, and along the tree of prefixes that rollouts share. Rewards are correct or not, centred on the
     group's mean as in section 3.1; a token's value v is the share of its rollouts that are correct, 0 for one that
     nobody drew; the factor η/N is left out. After it: how Q_pos did change, from the same rollouts' importance
-    weights. Logged are means over the groups, and how often the sign of the sum was that of the change.
+    weights, which is somewhat too large (brorl.importance_change). Logged are means over the groups. With values
+    and rewards from the same rollouts the terms' sum is nearly always positive, so that its sign foretells nothing:
+    figures/exact_probe.py asks that question with exact values.
     """
 
     def __init__(self, policy: Policy, config: Config, accelerator: Accelerator):
         self.policy, self.config, self.accelerator = policy, config, accelerator
+        self.most = max(1, min(PROBED, config.prompts_per_step // (8 * accelerator.num_processes)))
 
     def predict(self, kept: list[Rolled]) -> None:
-        self.groups = kept[:PROBED]
+        self.at = [i for i, rolled in enumerate(kept) if sum(map(bool, rolled.group.responses)) > 1][: self.most]
+        self.groups = [kept[i] for i in self.at]
         with torch.no_grad(), self.accelerator.autocast():
             self.terms = [self.mass_balance(rolled) for rolled in self.groups]
         self.before = [self.q_pos(rolled) for rolled in self.groups]
@@ -1089,8 +1093,8 @@ class Probe:
         """Q_pos of the problem by enumeration, where someone can; None: estimate its change."""
         return None
 
-    def compare(self, batch: Batch) -> dict[str, float]:
-        """After the update: the means over all groups and processes, for the step's metrics."""
+    def compare(self, batch: Batch, step: int) -> dict[str, float]:
+        """After the update of this step: the means over all groups and processes, for its metrics."""
         self.estimated = self.estimated_changes(batch)
         found = zip(self.groups, self.before, self.estimated, strict=True)
         self.changes = [guess if before is None else self.q_pos(rolled) - before for rolled, before, guess in found]
@@ -1099,18 +1103,17 @@ class Probe:
             sums["q_pos_change"] += change
             sums["q_pos_rose"] += change > 0
             for where, balance in terms.items():
-                sums[f"{where}/sign_right"] += (float(balance.total) > 0) == (change > 0)
                 sums.update({f"{where}/{name}": float(x) for name, x in balance._asdict().items()})
         groups = total(sums.pop("groups"), self.accelerator)
         names = ["q_pos_change", "q_pos_rose"]
-        names += [f"{w}/{x}" for w in ("first_token", "tree") for x in ("sign_right", *brorl.MassBalance._fields)]
+        names += [f"{where}/{term}" for where in ("first_token", "tree") for term in brorl.MassBalance._fields]
         result = {f"mass_balance/{name}": total(sums[name], self.accelerator) / max(groups, 1) for name in names}
         return {"mass_balance/groups": groups} | result
 
     def estimated_changes(self, batch: Batch) -> list[float]:
         """ΔQ_pos of each group from the importance weights of its rollouts, equal responses computed once."""
         n, first, members = self.config.rollouts_per_prompt, {}, []
-        for g, rolled in enumerate(self.groups):
+        for g, rolled in zip(self.at, self.groups, strict=True):
             for i, response in enumerate(rolled.group.responses):
                 members.append(first.setdefault((g, *response), (len(first), g * n + i))[0])
         some = batch.rows(

@@ -11,7 +11,8 @@
 
 Q_pos and pass@k are exact (tiny/exact.py). An interval is mean ± t s / sqrt(seeds), t of 97.5% with seeds - 1 degrees
 of freedom: 4.3 for three seeds. Time is CPU seconds of the training process, one core, without evaluation: several runs
-went on at once. "At equal time" is where the cheapest arm of a world spent all its samples, by linear interpolation.
+went on at once. "At equal time" is where the first run of a world had spent all its samples, by linear interpolation.
+Every arm starts from one saturated policy: what another one would give is not in the intervals.
 """
 
 import argparse
@@ -58,12 +59,17 @@ def read(folder: Path) -> list[dict]:
         step = int(float(row["step"]))
         now = {"step": step, "samples": int(float(row["samples"])), "cpu_seconds": round(seconds[step], 1)}
         rows.append(now | {name: float(row[name]) for name in SCORES})
-        rows[-1]["response_tokens"] = metrics[step].get("response_tokens", math.nan)
+        rows[-1] |= {name: metrics[step].get(name, math.nan) for name in ("response_tokens", "correct")}
     return rows
 
 
 def finished(out: Path, name: str) -> bool:
-    return (out / name / "exact.csv").exists() and (out / name / "model").is_dir()
+    """Is the run at its end, and its last step scored?"""
+    folder = out / name
+    if not (folder / "model").is_dir() or not (folder / "exact.csv").exists():
+        return False
+    scored = [int(float(row["step"])) for row in csv.DictReader((folder / "exact.csv").open())]
+    return lines(folder / "metrics.jsonl")[-1]["step"] in scored
 
 
 def found(out: Path, pattern: str) -> list[tuple[list[str], Path]]:
@@ -145,18 +151,25 @@ def figure1(out: Path, here: Path) -> None:
                     + " |"
                 )
 
-    worlds = [w for w in WORLDS if runs.get(w)]
-    figure, axes = plt.subplots(len(worlds), 3, figsize=(14, 4.2 * len(worlds)), layout="constrained", squeeze=False)
+    if not (worlds := [w for w in WORLDS if runs.get(w)]):
+        return
+    figure, axes = plt.subplots(len(worlds), 4, figsize=(18, 4.2 * len(worlds)), layout="constrained", squeeze=False)
     for panes, world in zip(axes, worlds, strict=True):
-        panels = [("q_pos", "samples", 1, "samples generated"), ("q_pos", "cpu_seconds", 60, "CPU minutes"),
-                  ("pass@64", "samples", 1, "samples generated")]  # fmt: skip
+        panels = [("q_pos", "samples", 1, "samples generated"), ("q_pos", "cpu_seconds", 60, "CPU minutes")]
+        panels += [(name, "samples", 1, "samples generated") for name in ("pass@64", "correct")]
         for axis, (name, x, unit, label) in zip(panes, panels, strict=True):
             curves(axis, runs[world], x, unit, lambda r, name=name: r[name])
-            axis.set(title=f"{'Q_pos, exact' if name == 'q_pos' else name} · {WORLDS[world]}", xlabel=label)
+            title = {"q_pos": "held-out Q_pos, exact", "correct": "share correct in training"}.get(
+                name, f"held-out {name}"
+            )
+            axis.set(title=title, xlabel=label)
             if unit == 1:
                 axis.xaxis.set_major_formatter(EngFormatter(sep=""))
-        panes[0].legend(fontsize=8)
-    figure.suptitle("From a policy saturated with N = 16: which recipe goes on? Mean over seeds, band: their range")
+        panes[0].set_ylabel(WORLDS[world])
+        panes[-1].legend(fontsize=8)
+    figure.suptitle(
+        "From a policy saturated with N = 16, each recipe by the paper's rule. Mean over seeds, band: their range"
+    )
     figure.savefig(here / "figure1.png", dpi=110)
     plt.close(figure)
 
@@ -164,14 +177,15 @@ def figure1(out: Path, here: Path) -> None:
     for panes, world in zip(axes, worlds, strict=True):
         panels = [
             ("correct mass", lambda r: r["q_pos"]),
-            ("% of correct answers not below the saturated policy", lambda r: 100 * (1 - r["fell"])),
-            ("worst drop among correct answers", lambda r: r["worst_drop"]),
+            ("% of answers not below the start", lambda r: 100 * (1 - r["fell"])),
+            ("worst drop of an answer", lambda r: r["worst_drop"]),
         ]
         for axis, (title, value) in zip(panes, panels, strict=True):
             curves(axis, runs[world], "samples", 1, value)
-            axis.set(title=f"{title} · {WORLDS[world]}", xlabel="samples generated")
+            axis.set(title=title, xlabel="samples generated")
             axis.xaxis.set_major_formatter(EngFormatter(sep=""))
-        panes[0].legend(fontsize=8)
+        panes[0].set_ylabel(WORLDS[world])
+        panes[1].legend(fontsize=8)
     figure.suptitle("Figure 3's panels on a transformer, summed over all answers of 512 held-out problems")
     figure.savefig(here / "shrinkage.png", dpi=110)
     plt.close(figure)
@@ -191,6 +205,10 @@ def curves(axis, arms: dict[str, list[list[dict]]], x: str, unit: float, value) 
 # ------------------------------------------------------------------------------------------------ regimes
 
 
+COLORS = {(16, 128): "blue", (16, 1024): "green", (512, 32): "orange", (512, 128): "red"}
+STYLES = {1e-4: "-", 3.5e-5: "--", 1e-5: ":"}
+
+
 def regimes(out: Path, here: Path) -> None:
     """Every arm that was continued from the compact saturated policy, by N, prompts a step and learning rate."""
     runs, table = defaultdict(list), []
@@ -205,14 +223,15 @@ def regimes(out: Path, here: Path) -> None:
         return
     write(here / "regimes.csv", table)
     samples = min(r[-1]["samples"] for group in runs.values() for r in group)
-    print(f"\nfrom Q_pos {table[0]['q_pos']:.4f}, after {samples:,} samples; the worst Q_pos on the way")
-    header("N", "B", "learning rate", "seeds", "steps", "CPU minutes", "Q_pos", "worst", "pass@16", "pass@1024",
-           "answers that fell")  # fmt: skip
+    print(f"\nfrom Q_pos {table[0]['q_pos']:.4f}: after {samples:,} samples, and on average over the second half")
+    header("N", "B", "learning rate", "seeds", "steps", "CPU minutes", "Q_pos", "Q_pos, second half", "pass@16",
+           "pass@1024", "answers that fell")  # fmt: skip
     figure, axes = plt.subplots(1, 2, figsize=(13, 4.6), layout="constrained")
     for who in sorted(runs):
         group, (n, b, rate) = runs[who], who
         cells = [shown([at(r, "samples", samples, name) for r in group]) for name in ("q_pos", "pass@16", "pass@1024")]
-        worst = shown([min(x["q_pos"] for x in r) for r in group])
+        grid = np.linspace(samples / 2, samples, 50)
+        half = shown([np.mean([at(r, "samples", x, "q_pos") for x in grid]) for r in group])
         steps, minutes = (np.mean([at(r, "samples", samples, x) for r in group]) for x in ("step", "cpu_seconds"))
         fell = shown([at(r, "samples", samples, "fell") for r in group], ".3f")
         line(
@@ -223,20 +242,20 @@ def regimes(out: Path, here: Path) -> None:
             f"{steps:.0f}",
             f"{minutes / 60:.1f}",
             cells[0],
-            worst,
+            half,
             *cells[1:],
             fell,
         )
         for axis, name in zip(axes, ("q_pos", "pass@64"), strict=True):
             for rows in group:
                 label = f"N = {n}, B = {b:,}, η = {rate:.2g}" if rows is group[0] else None
-                color = plt.get_cmap("tab10")(sorted(runs).index(who) % 10)
-                axis.plot([r["samples"] for r in rows], [r[name] for r in rows], lw=1, color=color, label=label)
+                look = {"color": f"tab:{COLORS.get((n, b), 'gray')}", "ls": STYLES.get(rate, "-."), "lw": 1}
+                axis.plot([r["samples"] for r in rows], [r[name] for r in rows], label=label, **look)
     for axis, name in zip(axes, ("Q_pos, exact", "pass@64"), strict=True):
         axis.set(title=name, xlabel="samples generated")
         axis.xaxis.set_major_formatter(EngFormatter(sep=""))
         axis.grid(alpha=0.3)
-    axes[0].legend(fontsize=7)
+    axes[1].legend(fontsize=7, loc="lower left")
     figure.suptitle("Other learning rates and batches, from the saturated policy; a line is a seed")
     figure.savefig(here / "regimes.png", dpi=110)
     plt.close(figure)
@@ -262,8 +281,8 @@ def table2(out: Path, here: Path) -> None:
     if not table:
         return
     write(here / "table2.csv", table)
-    header("prompts", "arm", "kept by dynamic sampling", "samples/s of CPU, whole step", "none correct", "up to 25%",
-           "to 50%", "to 75%", "below 100%", "all")  # fmt: skip
+    header("prompts", "arm", "kept by dynamic sampling: first step", "all steps", "samples/s of CPU, whole step",
+           "none correct", "0-25%", "25-50%", "50-75%", "75-100%", "all")  # fmt: skip
     worlds = [w for w in WORLDS if any(r["world"] == w for r in table)]
     figure, axes = plt.subplots(len(worlds), 3, figsize=(14, 4.2 * len(worlds)), layout="constrained", squeeze=False)
     for panes, world in zip(axes, worlds, strict=True):
@@ -272,8 +291,9 @@ def table2(out: Path, here: Path) -> None:
             steps = [r for r in table if r["world"] == world and r["arm"] == arm]
             means = {k: np.mean([r[k] for r in steps]) for k in steps[0] if k not in ("world", "arm")}
             bars[arm] = [means[f"solved_{part}"] for part in SOLVED]
-            line(WORLDS[world], ARMS[arm][0], f"{means['pass_rate']:.1%}", f"{means['samples_per_cpu_second']:,.0f}",
-                 *(f"{x:.1%}" for x in bars[arm]))  # fmt: skip
+            first = np.mean([r["pass_rate"] for r in steps if r["step"] == 1])  # of one and the same policy
+            line(WORLDS[world], ARMS[arm][0], f"{first:.1%}", f"{means['pass_rate']:.1%}",
+                 f"{means['samples_per_cpu_second']:,.0f}", *(f"{x:.1%}" for x in bars[arm]))  # fmt: skip
             for seed in sorted({r["seed"] for r in steps}):
                 one = [r for r in steps if r["seed"] == seed]
                 label = ARMS[arm][0] if seed == steps[0]["seed"] else None
@@ -282,8 +302,8 @@ def table2(out: Path, here: Path) -> None:
                     axis.plot(x, y, color=ARMS[arm][1], lw=0.8, label=label)
         for i, (arm, values) in enumerate(bars.items()):
             panes[2].bar(np.arange(len(SOLVED)) + 0.27 * (i - 1), values, 0.25, color=ARMS[arm][1], label=ARMS[arm][0])
-        panes[2].set_xticks(range(len(SOLVED)), ["none", "≤ 25%", "≤ 50%", "≤ 75%", "< 100%", "all"])
-        titles = "kept by dynamic sampling", "samples generated / CPU second", "share of a group correct"
+        panes[2].set_xticks(range(len(SOLVED)), ["none", "0-25%", "25-50%", "50-75%", "75-100%", "all"])
+        titles = "kept by dynamic sampling", "samples / CPU second, whole step", "share of a group correct"
         for axis, title in zip(panes, titles, strict=True):
             axis.set(title=f"{title} · {WORLDS[world]}")
             axis.grid(alpha=0.3)
@@ -350,7 +370,7 @@ def sweep(out: Path, here: Path) -> None:
 def theorem1(out: Path, here: Path) -> None:
     table = []
     for (_, arm, where), folder in found(out, "theorem-*-*"):
-        for row in csv.DictReader((folder / "mass_balance.csv").open()):
+        for row in csv.DictReader((folder / "mass_balance.csv").open()):  # exact_probe.py's
             table.append({"arm": arm, "from": where} | {k: float(v) for k, v in row.items()})
     if not table:
         return
@@ -361,34 +381,48 @@ def theorem1(out: Path, here: Path) -> None:
             )
     write(here / "theorem1.csv", table)
     print()
-    header("from", "N", "groups", "Q_pos rose", "predicted by", "sign right", "right where it rose / fell",
-           "rank correlation", "coupling of all terms")  # fmt: skip
+    header("from", "N", "groups", "mean ΔQ_pos, exact", "estimated", "Q_pos rose", "predicted by", "sign right",
+           "right where it rose / fell", "rank correlation (95%, over steps)", "coupling of all terms")  # fmt: skip
     kinds = sorted({(r["from"], r["arm"]) for r in table}, key=lambda x: (x[0] != "start", x[1] != "prorl"))
     figure, axes = plt.subplots(1, len(kinds), figsize=(4.2 * len(kinds), 4), layout="constrained", squeeze=False,
                                 sharex=True, sharey=True)  # fmt: skip
     for axis, (where, arm) in zip(axes[0], kinds, strict=True):
         rows = [r for r in table if (r["from"], r["arm"]) == (where, arm)]
         change = np.array([r["change"] for r in rows])
-        rose = change > 0
+        rose, rank = change > 0, {}
         for level in ("first_token", "tree"):
             total = np.array([r[f"{level}/total"] for r in rows])
             right = (total > 0) == rose
             terms = np.abs([[r[f"{level}/{x}"] for x in TERMS] for r in rows])
-            line(where, ARMS[arm][0].split(",")[0].removeprefix("N = "), len(rows), f"{rose.mean():.1%}",
+            rank[level] = correlation(total, change, np.array([r["step"] for r in rows]))
+            line(where, ARMS[arm][0].split(",")[0].removeprefix("N = "), len(rows), f"{change.mean():+.4f}",
+                 f"{np.mean([r['estimated_change'] for r in rows]):+.4f}", f"{rose.mean():.1%}",
                  level.replace("_", " "), f"{right.mean():.1%}",
                  f"{right[rose].mean():.0%} / {right[~rose].mean():.0%}",
-                 f"{stats.spearmanr(total, change).statistic:.2f}",
+                 rank[level],
                  f"{terms[:, 2].sum() / terms.sum():.1%}")  # fmt: skip
         axis.scatter([r["tree/total"] for r in rows], change, s=4, alpha=0.4, color=ARMS[arm][1])
         axis.axhline(0, color="gray", lw=0.8)
         axis.axvline(0, color="gray", lw=0.8)
         title = f"{ARMS[arm][0].split(',')[0]}, from the {where}" + " policy" * (where == "saturated")
-        axis.set(title=title, xlabel="Theorem 1 along the tree (without η/N)", ylabel="ΔQ_pos of the step, exact")
+        axis.set(
+            title=f"{title}\nrank correlation {rank['tree']}",
+            xlabel="Theorem 1 along the tree (without η/N)",
+            ylabel="ΔQ_pos of the step, exact",
+        )
         axis.set_xscale("symlog", linthresh=1e-4)
         axis.set_yscale("symlog", linthresh=1e-3)
         axis.set_xticks([-0.01, -0.001, 0, 0.001, 0.01, 0.1])
     figure.savefig(here / "theorem1.png", dpi=110)
     plt.close(figure)
+
+
+def correlation(x: np.ndarray, y: np.ndarray, steps: np.ndarray) -> str:
+    """Spearman's, with a bootstrap interval over steps: groups of a step share its update."""
+    rng, members = np.random.default_rng(0), [np.flatnonzero(steps == s) for s in np.unique(steps)]
+    drawn = [np.concatenate([members[i] for i in rng.integers(len(members), size=len(members))]) for _ in range(1000)]
+    low, high = np.percentile([stats.spearmanr(x[i], y[i]).statistic for i in drawn], [2.5, 97.5])
+    return f"{stats.spearmanr(x, y).statistic:.2f} ({low:.2f} to {high:.2f})"
 
 
 def main() -> None:
@@ -400,6 +434,9 @@ def main() -> None:
     args = parser.parse_args()
     if not args.runs.is_dir():
         parser.exit(2, f"evidence.py: no runs at {args.runs}: make them with python figures/experiments.py\n")
+    if not any(finished(args.runs, folder.name) for folder in args.runs.iterdir()):
+        parser.exit(2, f"evidence.py: no run at {args.runs} is finished: python figures/experiments.py --list\n")
+    args.out.mkdir(parents=True, exist_ok=True)
     for part in (figure1, regimes, table2, sweep, theorem1):
         part(args.runs, args.out)
 

@@ -7,7 +7,7 @@ are summed over all answers of the problem (tiny/exact.py): a token's value is t
 it, whether it was drawn or not, and the change of Q_pos is that of the sum, before and after the step's updates, with
 clipping, KL and AdamW in place and every other prompt of the step pulling too. A row a group goes to mass_balance.csv
 in the run's folder: the terms at the first token and along the tree, Q_pos before, its change, the share of correct
-rollouts. Only the rewards are the rollouts' own. More groups a step than train.py looks at: GROUPS.
+rollouts. Only the rewards are the rollouts' own. More groups a step than train.py looks at: GROUPS. One process.
 """
 
 import csv
@@ -33,7 +33,7 @@ class ExactProbe(train.Probe):
         super().__init__(policy, config, accelerator)
         self.tokenizer, _ = train.describe(config.model)
         self.path = Path(config.output_dir) / config.name / "mass_balance.csv"
-        self.step = 0
+        self.most = GROUPS
 
     def answers(self, rolled) -> dict[tuple[int, ...], float]:
         """Every correct answer of the problem, as tokens, and its probability now."""
@@ -60,22 +60,24 @@ class ExactProbe(train.Probe):
     def q_pos(self, rolled) -> float:
         return sum(self.answers(rolled).values())
 
-    def compare(self, batch) -> dict[str, float]:
-        result, self.step = super().compare(batch), self.step + 1
-        new = not self.path.exists()
-        with self.path.open("a", newline="") as file:
+    def compare(self, batch, step: int) -> dict[str, float]:
+        result = super().compare(batch, step)
+        before = list(csv.reader(self.path.open()))[1:] if self.path.exists() else []
+        with self.path.open("w", newline="") as file:
             rows = csv.writer(file, lineterminator="\n")
             names = [f"{where}/{name}" for where in ("first_token", "tree") for name in train.brorl.MassBalance._fields]
-            if new:
-                rows.writerow(["step", "q_pos", "change", "estimated_change", "correct_share", *names])
+            rows.writerow(["step", "q_pos", "change", "estimated_change", "correct_share", *names])
+            rows.writerows(row for row in before if int(row[0]) < step)  # without what a killed run did and does again
             found = zip(self.groups, self.before, self.changes, self.estimated, self.terms, strict=True)
             for rolled, before, change, estimated, terms in found:
                 numbers = [before, change, estimated, rolled.correct.float().mean()]
                 numbers += [x for where in ("first_token", "tree") for x in terms[where]]
-                rows.writerow([self.step, *(f"{float(x):.6g}" for x in numbers)])
+                rows.writerow([step, *(f"{float(x):.6g}" for x in numbers)])
         return result
 
 
 if __name__ == "__main__":
-    train.Probe, train.PROBED = ExactProbe, GROUPS
+    train.Probe = ExactProbe
+    if "--log_mass_balance" not in sys.argv:
+        sys.argv.append("--log_mass_balance")
     train.main()

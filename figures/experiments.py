@@ -12,7 +12,7 @@
                  brorl    N = 512, 32 prompts a step, 1e-4 = 3.5e-5 sqrt(8)
                  batch    N = 16, 1,024 prompts a step, 1e-4: the batch of brorl without its N
     regimes    the same arms at other learning rates, and brorl with four times the prompts: where does the claim hold?
-    sweep      from there, N = 16 ... 2048 with 16,384 samples a step, 1e-4 (appendix A)
+    sweep      from there, N = 16 ... 2048 with 16,384 samples a step, 3.5e-5 (appendix A)
     theorem    a few steps of prorl and brorl, from the start and from there, with Theorem 1 beside the exact change
                of Q_pos (exact_probe.py)
 
@@ -25,12 +25,14 @@ N = 512 the one that mixes best. Optimizer and reference start anew in every arm
 """
 
 import argparse
+import fcntl
 import json
 import os
 import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
@@ -59,6 +61,8 @@ REGIMES = {  # arm and learning rate in millionths; steps between checkpoints
     "brorl128_lr100": (["--recipe", "brorl", "--prompts_per_step", "128", "--learning_rate", "1e-4"], 1),
     "brorl128_lr35": (["--recipe", "brorl", "--prompts_per_step", "128", "--learning_rate", "3.5e-5"], 1),
 }
+
+GOING, STOPPING, LOCK = set(), threading.Event(), []  # processes; set by a signal; a file that they hold open
 
 
 @dataclass
@@ -102,7 +106,7 @@ def runs(out: Path, seeds: list[int]) -> list[Run]:
     for seed in seeds:
         for n in SWEEP:
             arguments = ["--recipe", "brorl", "--rollouts_per_prompt", str(n), "--prompts_per_step", str(16384 // n),
-                         "--learning_rate", "1e-4", "--refill", "8", "--seed", str(seed)]  # fmt: skip
+                         "--learning_rate", "3.5e-5", "--refill", "8", "--seed", str(seed)]  # fmt: skip
             arguments += ["--mini_batches", "prompts"] * (n == 16)
             add("sweep", f"sweep-{n}-seed{seed}", [*arguments, *saturated["compact"]], SWEPT, 2, ["saturate-compact"])
     return found
@@ -119,8 +123,14 @@ def state(out: Path, run: Run) -> str:
     budget = "max_steps" if "--max_steps" in run.arguments else "max_samples"
     wanted, unit = int(run.arguments[run.arguments.index(f"--{budget}") + 1]), budget.removeprefix("max_")
     done = last["step" if unit == "steps" else unit]
-    whole = (folder / "model").is_dir() and done >= wanted and settings[budget] >= wanted
-    return "finished" if whole and (folder / "exact.csv").exists() else f"{done:,} of {wanted:,} {unit}"
+    whole = (folder / "model").is_dir() and done >= wanted and (settings[budget] or 0) >= wanted
+    return "finished" if whole and last["step"] in scored(folder) else f"{done:,} of {wanted:,} {unit}"
+
+
+def scored(folder: Path) -> set[int]:
+    """The steps that exact.csv has."""
+    path = folder / "exact.csv"
+    return {int(float(x.split(",")[0])) for x in path.read_text().splitlines()[1:]} if path.exists() else set()
 
 
 def go(out: Path, run: Run, core: int) -> int:
@@ -131,22 +141,37 @@ def go(out: Path, run: Run, core: int) -> int:
     with (out / f"{run.name}.log").open("a") as log:
 
         def call(arguments: list[str]) -> int:
-            return subprocess.run(
+            if STOPPING.is_set():
+                return 143
+            process = subprocess.Popen(
                 arguments,
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 cwd=ROOT,
                 env=os.environ | {"OMP_NUM_THREADS": "1"},
+                pass_fds=LOCK,  # so that nobody begins it again while it lives
                 preexec_fn=lambda: os.sched_setaffinity(0, {core}),  # a core each: their CPU seconds compare
-            ).returncode
+            )
+            GOING.add(process)
+            try:
+                return process.wait()
+            finally:
+                GOING.discard(process)
 
         if (status := call(command + resume)) or (status := call([sys.executable, "tiny/exact.py", str(folder)])):
             return status
-    scored = {int(float(line.split(",")[0])) for line in (folder / "exact.csv").read_text().splitlines()[1:]}
+    done = scored(folder)
     for old in sorted((folder / "checkpoints").glob("step_*"))[:-1]:
-        if int(old.name.removeprefix("step_")) in scored:
+        if int(old.name.removeprefix("step_")) in done:
             shutil.rmtree(old)
     return 0
+
+
+def stop(*_) -> None:
+    """SIGTERM or Ctrl-C: the runs write a checkpoint and end, and so does this."""
+    STOPPING.set()
+    for process in list(GOING):
+        process.terminate()
 
 
 def make_long(out: Path) -> None:
@@ -183,12 +208,19 @@ def main() -> None:
         make_long(out)
     todo = [r for r in todo if state(out, r) != "finished"]
     cores = sorted(os.sched_getaffinity(0))[: args.jobs]
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    lock = (out / "lock").open("w")
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        sys.exit(f"experiments.py is at work in {out} already: wait for it, stop it, or name another --out")
+    LOCK.append(lock.fileno())
+    signal.signal(signal.SIGTERM, stop)
+    signal.signal(signal.SIGINT, stop)
     failed, going, started = set(), {}, time.time()
     with ThreadPoolExecutor(len(cores)) as pool:
         while todo or going:
             waiting = {r.name for r in [*todo, *(r for r, _ in going.values())]} | failed
-            ready = [r for r in todo if not waiting & set(r.needs)]
+            ready = [] if STOPPING.is_set() else [r for r in todo if not waiting & set(r.needs)]
             for run in ready[: len(cores) - len(going)]:
                 core = next(c for c in cores if c not in [c for _, c in going.values()])
                 todo.remove(run)
@@ -201,6 +233,8 @@ def main() -> None:
                 if status := done.result():
                     failed.add(run.name)
                 print(f"{time.time() - started:7.0f} s  {run.name} {f'failed ({status})' if status else 'finished'}")
+    if STOPPING.is_set():
+        sys.exit("stopped: the same command goes on from here")
     if failed or todo:
         sys.exit(f"failed: {', '.join(sorted(failed))}: see their .log in {out}; waiting for these: {len(todo)} runs")
 

@@ -33,7 +33,7 @@ def test_every_run_is_one_that_train_would_start(tmp_path):
         n, b, rate = config.rollouts_per_prompt, config.prompts_per_step, config.learning_rate
         expected = {
             "prorl": (16, 128, 3.5e-5), "brorl": (512, 32, 1e-4), "batch": (16, 1024, 1e-4),
-            "sweep": (n, 16384 // n, 1e-4), "saturate": (16, 128, 3.5e-5), "theorem": (n, b, rate),
+            "sweep": (n, 16384 // n, 3.5e-5), "saturate": (16, 128, 3.5e-5), "theorem": (n, b, rate),
         }  # fmt: skip
         kind = run.name.split("-")[0]
         assert (n, b, rate) == expected.get(kind, (n, b, rate))
