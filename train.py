@@ -1485,6 +1485,8 @@ def describe(model: str) -> tuple[PreTrainedTokenizerBase, int | None]:
     """A model's tokenizer and how many positions it has, without its weights."""
     if os.path.isdir(model) and not os.path.exists(os.path.join(model, "config.json")):
         raise ValueError(f"--model {model} has no config.json: name a folder that save_pretrained wrote")
+    if os.path.exists(os.path.join(model, "metrics.jsonl")):
+        raise ValueError(f"--model {model} is a run: its policy is {os.path.join(model, 'model')}")
     try:
         settings = AutoConfig.from_pretrained(model).get_text_config()
         return AutoTokenizer.from_pretrained(model), getattr(settings, "max_position_embeddings", None)

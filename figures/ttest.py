@@ -26,14 +26,25 @@ SETTINGS = ("eval_samples", "eval_temperature", "eval_top_p", "eval_max_response
 def read(folder: Path, step: int | None) -> dict:
     """The run's evaluation after `step` (None: its last), and the settings that scores depend on. Raises ValueError."""
     score = f"score its model: train.py --eval_only --model {folder}/model"
+    if (folder / "model.safetensors").is_file():
+        raise ValueError(f"{folder} is a model: train.py --eval_only --model {folder} makes a folder to name here")
     for name, cure in (("config.json", "name a folder that train.py wrote"), ("eval.jsonl", score)):
         if not (folder / name).is_file():
             raise ValueError(f"{folder} has no {name}: {cure}")
-    config = json.loads((folder / "config.json").read_text())
+    try:
+        config = dict(json.loads((folder / "config.json").read_text()))
+        missing = [name for name in SETTINGS if name not in config and name != "eval_max_response_tokens"]
+    except ValueError:
+        missing = ["anything that can be read"]
+    if missing:
+        raise ValueError(f"{folder}/config.json is not the settings of a run, it lacks {', '.join(missing)}: {score}")
     if config.get("eval_max_response_tokens") is None:  # as in training
         config["eval_max_response_tokens"] = config["max_response_tokens"]
     whole = [line for line in (folder / "eval.jsonl").read_text().splitlines(keepends=True) if line.endswith("\n")]
-    rows = {row["step"]: row for row in map(json.loads, whole)}
+    try:
+        rows = {row["step"]: row for row in map(json.loads, whole)}
+    except (ValueError, KeyError, TypeError):
+        raise ValueError(f"{folder}/eval.jsonl is damaged: {score}") from None
     if not rows:
         raise ValueError(f"{folder} was not evaluated yet: its eval.jsonl is empty")
     step = max(rows) if step is None else step

@@ -304,6 +304,7 @@ def test_the_t_test_refuses_runs_that_do_not_pair(two_runs, tmp_path):
         return done.stderr
 
     assert "has no config.json: name a folder that train.py wrote" in refused(tmp_path)
+    assert "policy is a model: train.py --eval_only --model" in refused(TINY / "policy")
     assert "was not evaluated at step 7, but at 0, 1, 2" in refused(a, "--step", 7)
     assert "one step for both runs, or one for each" in refused(a, "--step", 0, 1, 2)
     small, large = halves(tmp_path)
@@ -324,3 +325,11 @@ def test_the_t_test_refuses_runs_that_do_not_pair(two_runs, tmp_path):
     assert "same has no eval.jsonl: score its model" in refused(tmp_path / "same")
     (tmp_path / "k/eval.jsonl").write_text('{"step": 0, "sam')
     assert "k was not evaluated yet" in refused(tmp_path / "k")
+    (tmp_path / "k/eval.jsonl").write_text("{]\n")
+    assert "k/eval.jsonl is damaged: score its model" in refused(tmp_path / "k")
+    (tmp_path / "k/config.json").write_text("{}")
+    assert "it lacks eval_samples, " in refused(tmp_path / "k")
+    (tmp_path / "k/config.json").write_text("{")
+    assert "it lacks anything that can be read" in refused(tmp_path / "k")
+    done = call(TRAIN, "--eval_only", "--model", a)
+    assert done.returncode == 2 and f"is a run: its policy is {a}/model" in done.stderr
