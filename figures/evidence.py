@@ -255,7 +255,7 @@ def regimes(out: Path, here: Path) -> None:
         axis.set(title=name, xlabel="samples generated")
         axis.xaxis.set_major_formatter(EngFormatter(sep=""))
         axis.grid(alpha=0.3)
-    axes[1].legend(fontsize=7, loc="lower left")
+    figure.legend(*axes[0].get_legend_handles_labels(), fontsize=8, loc="outside right center")
     figure.suptitle("Other learning rates and batches, from the saturated policy; a line is a seed")
     figure.savefig(here / "regimes.png", dpi=110)
     plt.close(figure)
