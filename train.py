@@ -222,6 +222,11 @@ class Config:
         given = self.eval_max_response_tokens
         return self.max_response_tokens if given is None else given
 
+    @property
+    def parts_of_a_prompt(self) -> int:
+        """Over how many mini-batches a prompt's rollouts are spread."""
+        return self.updates_per_step if self.mini_batches == "rollouts" else 1
+
 
 # ------------------------------------------------------------------------------------------------------------- the loop
 
@@ -338,8 +343,7 @@ def train(config: Config, accelerator: Accelerator, setup: Setup) -> None:
 
             # 7: update, where a mini-batch has a part of a prompt's rollouts
             bar.set_description(f"updating on {len(batch):,}")
-            parts_of_a_prompt = config.updates_per_step if config.mini_batches == "rollouts" else 1
-            batch.share = plain.shares and batch.saving(parts_of_a_prompt) >= SHARE_FROM[config.share_prefix]
+            batch.share = plain.shares and batch.saving(config.parts_of_a_prompt) >= SHARE_FROM[config.share_prefix]
             metrics |= update(policy, optimizer, batch, config, accelerator, progress)
             metrics["entropy"] = total(entropy, accelerator) / metrics["tokens"]
             clock.lap("update")
@@ -1629,9 +1633,8 @@ def memory_estimate(config: Config, policy: Policy, engine: Engine, prompt_token
     length, budget = config.max_response_tokens, config.max_tokens_per_micro_batch
     groups = config.prompts_per_step / processes
     rollouts = groups * config.rollouts_per_prompt
-    parts_of_a_prompt = config.updates_per_step if config.mini_batches == "rollouts" else 1
     whole = prompt_tokens + length
-    computed = length + prompt_tokens * min(1, groups * parts_of_a_prompt / rollouts)
+    computed = length + prompt_tokens * min(1, groups * config.parts_of_a_prompt / rollouts)
     shared = policy.shares and whole >= SHARE_FROM[config.share_prefix] * computed
     tokens = min(budget, rollouts / config.updates_per_step * (computed if shared else whole))
     weights = 4 * sum(p.numel() for p in policy.parameters())

@@ -334,12 +334,7 @@ def sweep(out: Path, here: Path) -> None:
     labels = {"samples": f"{limits['samples']:,} samples", "step": f"{limits['step']} steps",
               "cpu_seconds": f"{limits['cpu_seconds']:.0f} CPU seconds"}  # fmt: skip
     print(f"\nfrom Q_pos {every[0][0]['q_pos']:.4f}, pass@64 {every[0][0]['pass@64']:.4f}")
-    print(
-        "| N | B | seeds | "
-        + " | ".join(f"{name} at {label}" for label in labels.values() for name in ("Q_pos", "pass@64"))
-        + " |"
-    )
-    print("|" + "---|" * (3 + 2 * len(labels)))
+    header("N", "B", "seeds", *(f"{name} at {label}" for label in labels.values() for name in ("Q_pos", "pass@64")))
     figure, axes = plt.subplots(1, 2, figsize=(11, 4.2), layout="constrained")
     for n in sorted(runs):
         cells = [
@@ -347,7 +342,7 @@ def sweep(out: Path, here: Path) -> None:
             for axis in labels
             for name in ("q_pos", "pass@64")
         ]
-        print(f"| {n} | {16384 // n:,} | {len(runs[n])} | " + " | ".join(cells) + " |")
+        line(n, f"{16384 // n:,}", len(runs[n]), *cells)
     for axis, name in zip(axes, ("q_pos", "pass@64"), strict=True):
         for x, label in labels.items():
             means = np.array([interval([at(r, x, limits[x], name) for r in runs[n]]) for n in sorted(runs)])
@@ -376,9 +371,7 @@ def theorem1(out: Path, here: Path) -> None:
         return
     for row in table:
         for where in ("first_token", "tree"):
-            row[f"{where}/total"] = sum(
-                row[f"{where}/{x}"] for x in ("sampled_correct", "sampled_incorrect", "unsampled_coupling")
-            )
+            row[f"{where}/total"] = sum(row[f"{where}/{x}"] for x in TERMS)
     write(here / "theorem1.csv", table)
     print()
     header("from", "N", "groups", "mean ΔQ_pos, exact", "estimated", "Q_pos rose", "predicted by", "sign right",

@@ -62,12 +62,12 @@ class ExactProbe(train.Probe):
 
     def compare(self, batch, step: int) -> dict[str, float]:
         result = super().compare(batch, step)
-        before = list(csv.reader(self.path.open()))[1:] if self.path.exists() else []
+        written = list(csv.reader(self.path.open()))[1:] if self.path.exists() else []
         with self.path.open("w", newline="") as file:
             rows = csv.writer(file, lineterminator="\n")
             names = [f"{where}/{name}" for where in ("first_token", "tree") for name in train.brorl.MassBalance._fields]
             rows.writerow(["step", "q_pos", "change", "estimated_change", "correct_share", *names])
-            rows.writerows(row for row in before if int(row[0]) < step)  # without what a killed run did and does again
+            rows.writerows(row for row in written if int(row[0]) < step)  # without what a killed run did and does again
             found = zip(self.groups, self.before, self.changes, self.estimated, self.terms, strict=True)
             for rolled, before, change, estimated, terms in found:
                 numbers = [before, change, estimated, rolled.correct.float().mean()]

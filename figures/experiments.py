@@ -1,6 +1,6 @@
 """The runs behind the README's evidence: section 4.2 and appendix A with the tiny policy, seeds 0 to 2.
 
-    python figures/experiments.py                      everything, in the order below: a day on 2 cores
+    python figures/experiments.py                      everything, in the order below: many hours on 2 cores
     python figures/experiments.py --only figure1 theorem --seeds 0
     python figures/experiments.py --list               what there is, and how far it is
 

@@ -27,13 +27,7 @@ ROOT = Path(__file__).parent.parent
 TINY = ROOT / "tiny"
 
 
-@pytest.fixture(autouse=True)
-def one_thread():
-    """As the script's own default, which main() sets for the process: the tests of other files get theirs back."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 @pytest.fixture(scope="module")

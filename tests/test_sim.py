@@ -14,13 +14,7 @@ import sim
 SMALL = sim.Setting(vocabulary=300, correct_tokens=40, steps=60)
 
 
-@pytest.fixture(autouse=True)
-def one_thread():
-    """As sim.py's own default, which main() sets for the process: the tests of other files get theirs back."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def rewards_of(setting: sim.Setting) -> torch.Tensor:
