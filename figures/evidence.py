@@ -6,7 +6,7 @@
     shrinkage.png         figure 3's three panels for them (columns of figure1.csv)                section 4.1
     regimes.csv, .png     the same arms at other learning rates and batches
     table2.csv, .png      dynamic sampling's pass rate, samples/s, correct counts, along training  table 2
-    sweep_n.csv, .png     N = 16 ... 2048 with the same samples per step                           appendix A
+    sweep_n.csv, .png     N = 16 ... 2048 with as many samples a step, and with as many prompts    appendix A
     theorem1.csv, .png    Theorem 1's prediction beside the change of Q_pos, a row a group         section 2
 
 Q_pos and pass@k are exact (tiny/exact.py). An interval is mean ± t s / sqrt(seeds), t of 97.5% with seeds - 1 degrees
@@ -320,41 +320,48 @@ def table2(out: Path, here: Path) -> None:
 
 
 def sweep(out: Path, here: Path) -> None:
-    runs, table = defaultdict(list), []
-    for (_, n, seed), folder in found(out, "sweep-*-seed*"):
-        rows = read(folder)
-        runs[int(n)].append(rows)
-        table += [{"N": int(n), "seed": int(seed.removeprefix("seed"))} | r for r in rows]
+    """N with the same samples a step, so fewer prompts; and with the same 32 prompts a step, so more samples."""
+    runs, table = {"sweep": defaultdict(list), "steps": defaultdict(list)}, []
+    for (kind, n, seed), folder in found(out, "s*-*-seed*"):
+        if kind in runs:
+            rows = read(folder)
+            runs[kind][int(n)].append(rows)
+            who = {"N": int(n), "B": 16384 // int(n) if kind == "sweep" else 32, "seed": int(seed.removeprefix("seed"))}
+            table += [who | r for r in rows]
     if not table:
         return
-    write(here / "sweep_n.csv", sorted(table, key=lambda r: (r["N"], r["seed"], r["step"])))
-    every = [r for group in runs.values() for r in group]
-    limits = {"samples": min(r[-1]["samples"] for r in every), "step": min(r[-1]["step"] for r in every),
-              "cpu_seconds": min(r[-1]["cpu_seconds"] for r in every)}  # fmt: skip
-    labels = {"samples": f"{limits['samples']:,} samples", "step": f"{limits['step']} steps",
-              "cpu_seconds": f"{limits['cpu_seconds']:.0f} CPU seconds"}  # fmt: skip
-    print(f"\nfrom Q_pos {every[0][0]['q_pos']:.4f}, pass@64 {every[0][0]['pass@64']:.4f}")
-    header("N", "B", "seeds", *(f"{name} at {label}" for label in labels.values() for name in ("Q_pos", "pass@64")))
-    figure, axes = plt.subplots(1, 2, figsize=(11, 4.2), layout="constrained")
-    for n in sorted(runs):
-        cells = [
-            shown([at(r, axis, limits[axis], name) for r in runs[n]])
-            for axis in labels
-            for name in ("q_pos", "pass@64")
-        ]
-        line(n, f"{16384 // n:,}", len(runs[n]), *cells)
-    for axis, name in zip(axes, ("q_pos", "pass@64"), strict=True):
-        for x, label in labels.items():
-            means = np.array([interval([at(r, x, limits[x], name) for r in runs[n]]) for n in sorted(runs)])
-            axis.errorbar(
-                sorted(runs), means[:, 0], yerr=means[:, 1], marker="o", ms=4, capsize=3, label=f"after {label}"
-            )
-        axis.axhline(every[0][0][name], color="gray", ls=":", label="the saturated policy")
-        axis.set_xscale("log", base=2)
-        axis.set_xticks(sorted(runs), [str(n) for n in sorted(runs)])
-        axis.set(title=f"{'Q_pos, exact' if name == 'q_pos' else name}", xlabel="N, with 16,384 samples a step")
-        axis.grid(alpha=0.3)
-    axes[0].legend(fontsize=8)
+    write(here / "sweep_n.csv", sorted(table, key=lambda r: (r["N"], r["B"], r["seed"], r["step"])))
+    kinds = [kind for kind in runs if runs[kind]]
+    figure, axes = plt.subplots(len(kinds), 2, figsize=(11, 4.2 * len(kinds)), layout="constrained", squeeze=False)
+    for panes, kind in zip(axes, kinds, strict=True):
+        every = [r for group in runs[kind].values() for r in group]
+        limits = {x: min(r[-1][x] for r in every) for x in ("samples", "step", "cpu_seconds")}
+        labels = {"samples": f"{limits['samples']:,} samples", "step": f"{limits['step']} steps",
+                  "cpu_seconds": f"{limits['cpu_seconds']:.0f} CPU seconds"}  # fmt: skip
+        if kind == "steps":  # at the cheapest N's samples or time, the others have hardly begun
+            labels = {"step": labels["step"]}
+        cells = {(n, x, name): shown([at(r, x, limits[x], name) for r in runs[kind][n]])
+                 for n in runs[kind] for x in labels for name in ("q_pos", "pass@64")}  # fmt: skip
+        held = "16,384 samples a step" if kind == "sweep" else "32 prompts a step"
+        print(f"\n{held}; from Q_pos {every[0][0]['q_pos']:.4f}, pass@64 {every[0][0]['pass@64']:.4f}")
+        header("N", "B", "seeds", "samples", "CPU minutes",
+               *(f"{name} after {label}" for label in labels.values() for name in ("Q_pos", "pass@64")))  # fmt: skip
+        for n in sorted(runs[kind]):
+            spent = [np.mean([r[-1][x] for r in runs[kind][n]]) for x in ("samples", "cpu_seconds")]
+            line(n, f"{16384 // n:,}" if kind == "sweep" else 32, len(runs[kind][n]), f"{spent[0]:,.0f}",
+                 f"{spent[1] / 60:.1f}",
+                 *(cells[n, x, name] for x in labels for name in ("q_pos", "pass@64")))  # fmt: skip
+        for axis, name in zip(panes, ("q_pos", "pass@64"), strict=True):
+            for x, label in labels.items():
+                points = [interval([at(r, x, limits[x], name) for r in runs[kind][n]]) for n in sorted(runs[kind])]
+                mean, half = np.array(points).T
+                axis.errorbar(sorted(runs[kind]), mean, half, marker="o", ms=4, capsize=3, label=f"after {label}")
+            axis.axhline(every[0][0][name], color="gray", ls=":", label="the saturated policy")
+            axis.set_xscale("log", base=2)
+            axis.set_xticks(sorted(runs[kind]), [str(n) for n in sorted(runs[kind])])
+            axis.set(title=f"{'Q_pos, exact' if name == 'q_pos' else name}", xlabel=f"N, with {held}")
+            axis.grid(alpha=0.3)
+        panes[0].legend(fontsize=8)
     figure.savefig(here / "sweep_n.png", dpi=110)
     plt.close(figure)
 

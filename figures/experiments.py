@@ -11,10 +11,15 @@
                  prorl    N = 16, 128 prompts a step, learning rate 3.5e-5: the same as before
                  brorl    N = 512, 32 prompts a step, 1e-4 = 3.5e-5 sqrt(8)
                  batch    N = 16, 1,024 prompts a step, 1e-4: the batch of brorl without its N
-    regimes    the same arms at other learning rates, and brorl with four times the prompts: where does the claim hold?
-    sweep      from there, N = 16 ... 2048 with 16,384 samples a step, 3.5e-5 (appendix A)
+               with long prompts brorl gets more samples, so that all of them can be compared after the same time
     theorem    a few steps of prorl and brorl, from the start and from there, with Theorem 1 beside the exact change
                of Q_pos (exact_probe.py)
+    hard       from there, on those training problems only of which the policy solves 0.1% to 5%: of 16 rollouts most
+               groups show nothing
+    sweep      from there, N = 16 ... 2048 at 3.5e-5: with 16,384 samples a step (equal samples), and with 32 prompts a
+               step (equal steps) (appendix A)
+    regimes    the arms of figure1 at other learning rates, and brorl with four times the prompts: where does the claim
+               hold? Those that do not fall go on for four times the samples with seed 0
 
 A run is one process of train.py on one core, `--jobs` of them at a time; what is begun is resumed, what is finished is
 left alone, so it can be stopped and called again at any time. A finished run is scored by tiny/exact.py at each of its
@@ -42,8 +47,9 @@ ROOT = Path(__file__).resolve().parent.parent
 OUT = ROOT / "runs" / "evidence"
 
 SATURATED = {"compact": 1500, "long": 1500}  # steps after which the held-out Q_pos is flat
-CONTINUED = {"compact": 1_000_000, "long": 1_000_000}  # samples of each arm of figure 1
-SWEPT = 500_000
+CONTINUED = {"compact": 1_000_000, "long": 600_000}  # samples of each arm of figure 1
+WIDE = {"compact": 1_000_000, "long": 1_500_000}  # of brorl, whose samples cost less behind long prompts
+SWEPT, SWEPT_STEPS = 500_000, 12
 SWEEP = (16, 64, 128, 256, 512, 1024, 2048)
 PRORL = ["--recipe", "prorl", "--mini_batches", "prompts", "--refill", "8"]
 ARMS = {  # arguments, steps between checkpoints
@@ -52,6 +58,13 @@ ARMS = {  # arguments, steps between checkpoints
     "batch": ([*PRORL, "--prompts_per_step", "1024", "--learning_rate", "1e-4"], 1),
 }
 
+HARD, HARD_SAMPLES = (0.001, 0.05), 900_000
+HARD_ARMS = {
+    "prorl": (PRORL, 4),
+    "prorl_lr10": ([*PRORL, "--learning_rate", "1e-5"], 4),
+    "brorl128_lr35": (["--recipe", "brorl", "--prompts_per_step", "128", "--learning_rate", "3.5e-5"], 1),
+}
+LONGER, HOLD = 4_000_000, ("prorl_lr10", "batch_lr10", "brorl128_lr35")
 REGIMES = {  # arm and learning rate in millionths; steps between checkpoints
     "prorl_lr10": ([*PRORL, "--learning_rate", "1e-5"], 10),
     "brorl_lr35": (["--recipe", "brorl", "--learning_rate", "3.5e-5"], 4),
@@ -63,6 +76,7 @@ REGIMES = {  # arm and learning rate in millionths; steps between checkpoints
 }
 
 GOING, STOPPING, LOCK = set(), threading.Event(), []  # processes; set by a signal; a file that they hold open
+HARD_LOCK = threading.Lock()
 
 
 @dataclass
@@ -94,21 +108,30 @@ def runs(out: Path, seeds: list[int]) -> list[Run]:
         for world in ("compact", "long"):
             for arm, (arguments, every) in ARMS.items():
                 add("figure1", f"{arm}-{world}-seed{seed}", [*arguments, *saturated[world], "--seed", str(seed)],
-                    CONTINUED[world], every, [f"saturate-{world}"])  # fmt: skip
-    for seed in seeds:
-        for arm, (arguments, every) in REGIMES.items():
-            add("regimes", f"{arm}-compact-seed{seed}", [*arguments, *saturated["compact"], "--seed", str(seed)],
-                CONTINUED["compact"], every, ["saturate-compact"])  # fmt: skip
+                    (WIDE if arm == "brorl" else CONTINUED)[world], every, [f"saturate-{world}"])  # fmt: skip
     for where, model in (("start", start["compact"]), ("saturated", saturated["compact"])):
         for arm, samples in (("prorl", 100_000), ("brorl", 400_000)):
             add("theorem", f"theorem-{arm}-{where}", [*ARMS[arm][0], *model, "--log_mass_balance"], samples, 1000,
                 ["saturate-compact"] * (where == "saturated"), "figures/exact_probe.py")  # fmt: skip
     for seed in seeds:
+        for arm, (arguments, every) in HARD_ARMS.items():
+            arguments = [*arguments, *saturated["compact"], "--data", f"{out}/hard.jsonl", "--eval_data",
+                         f"{out}/hard.jsonl", "--seed", str(seed)]  # fmt: skip
+            add("hard", f"hard-{arm}-seed{seed}", arguments, HARD_SAMPLES, every, ["saturate-compact"])
+    for seed in seeds:
         for n in SWEEP:
-            arguments = ["--recipe", "brorl", "--rollouts_per_prompt", str(n), "--prompts_per_step", str(16384 // n),
-                         "--learning_rate", "3.5e-5", "--refill", "8", "--seed", str(seed)]  # fmt: skip
+            arguments = ["--recipe", "brorl", "--rollouts_per_prompt", str(n), "--learning_rate", "3.5e-5",
+                         "--refill", "8", "--seed", str(seed), *saturated["compact"]]  # fmt: skip
             arguments += ["--mini_batches", "prompts"] * (n == 16)
-            add("sweep", f"sweep-{n}-seed{seed}", [*arguments, *saturated["compact"]], SWEPT, 2, ["saturate-compact"])
+            add("sweep", f"sweep-{n}-seed{seed}", [*arguments, "--prompts_per_step", str(16384 // n)], SWEPT, 2,
+                ["saturate-compact"])  # fmt: skip
+            add("sweep", f"steps-{n}-seed{seed}", [*arguments, "--prompts_per_step", "32"], SWEPT_STEPS, 2,
+                ["saturate-compact"], budget="max_steps")  # fmt: skip
+    for seed in seeds:
+        for arm, (arguments, every) in REGIMES.items():
+            samples = LONGER if seed == 0 and arm in HOLD else CONTINUED["compact"]
+            add("regimes", f"{arm}-compact-seed{seed}", [*arguments, *saturated["compact"], "--seed", str(seed)],
+                samples, every, ["saturate-compact"])  # fmt: skip
     return found
 
 
@@ -136,6 +159,8 @@ def scored(folder: Path) -> set[int]:
 def go(out: Path, run: Run, core: int) -> int:
     """One run to its end, on one core, then its exact scores. Returns the exit status."""
     folder = out / run.name
+    if run.part == "hard":
+        make_hard(out / "saturate-compact" / "model", ROOT / "tiny" / "train.jsonl", out / "hard.jsonl")
     resume = ["--resume"] if (folder / "config.json").exists() else []
     command = [sys.executable, str(ROOT / run.script), *run.arguments, "--name", run.name, "--output_dir", str(out)]
     with (out / f"{run.name}.log").open("a") as log:
@@ -183,9 +208,28 @@ def make_long(out: Path) -> None:
     recipe.write_text((ROOT / "tiny/policy/recipe.json").read_text())
 
 
+def make_hard(model: Path, problems: Path, hard: Path) -> None:
+    """Those of the problems that the model solves with a probability within HARD, where they are not there yet."""
+    with HARD_LOCK:
+        if hard.exists():
+            return
+        sys.path[:0] = [str(ROOT), str(ROOT / "tiny")]
+        import exact
+
+        from verify import load_data
+
+        policy, tokenizer = exact.load_policy(str(model))
+        known = exact.log_probs(policy, tokenizer, load_data([str(problems)]))
+        q_pos = [float(logp.exp().sum()) for logp in known]
+        rows = zip(problems.read_text().splitlines(keepends=True), q_pos, strict=True)
+        new = hard.with_suffix(".new")
+        new.write_text("".join(row for row, q in rows if HARD[0] <= q < HARD[1]))
+        new.replace(hard)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parts = ("saturate", "figure1", "regimes", "theorem", "sweep")
+    parts = ("saturate", "figure1", "theorem", "hard", "sweep", "regimes")
     parser.add_argument("--out", type=Path, default=OUT, help="where the runs are written (default: runs/evidence)")
     parser.add_argument("--only", nargs="+", choices=parts, default=parts, help="parts; what they need comes with them")
     parser.add_argument("--worlds", nargs="+", choices=("compact", "long"), default=("compact", "long"))
