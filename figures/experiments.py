@@ -46,7 +46,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 OUT = ROOT / "runs" / "evidence"
 
-SATURATED = {"compact": 1500, "long": 1500}  # steps after which the held-out Q_pos is flat
+SATURATED = {"compact": 1500, "long": 2000}  # steps after which the held-out Q_pos is flat
 CONTINUED = {"compact": 1_000_000, "long": 600_000}  # samples of each arm of figure 1
 WIDE = {"compact": 1_000_000, "long": 1_500_000}  # of brorl, whose samples cost less behind long prompts
 SWEPT, SWEPT_STEPS = 500_000, 12
