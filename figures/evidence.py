@@ -5,6 +5,7 @@
     figure1.csv, .png     the arms from the saturated policy, over samples and over CPU time       figure 1, table 1
     shrinkage.png         figure 3's three panels for them (columns of figure1.csv)                section 4.1
     regimes.csv, .png     the same arms at other learning rates and batches
+    hard.csv, .png        training on problems that the saturated policy hardly ever solves, scored on the same
     table2.csv, .png      dynamic sampling's pass rate, samples/s, correct counts, along training  table 2
     sweep_n.csv, .png     N = 16 ... 2048 with as many samples a step, and with as many prompts    appendix A
     theorem1.csv, .png    Theorem 1's prediction beside the change of Q_pos, a row a group         section 2
@@ -17,6 +18,7 @@ Every arm starts from one saturated policy: what another one would give is not i
 
 import argparse
 import csv
+import itertools
 import json
 import math
 from collections import defaultdict
@@ -151,6 +153,10 @@ def figure1(out: Path, here: Path) -> None:
                     + " |"
                 )
 
+        for axis, unit in (("samples", "samples"), ("cpu_seconds", "CPU seconds")):
+            for arm in [a for a in ("brorl", "batch") if a in arms and "prorl" in arms]:
+                print(f"{ARMS[arm][0]} against {ARMS['prorl'][0]}: {crossing(arms[arm], arms['prorl'], axis, unit)}")
+
     if not (worlds := [w for w in WORLDS if runs.get(w)]):
         return
     figure, axes = plt.subplots(len(worlds), 4, figsize=(18, 4.2 * len(worlds)), layout="constrained", squeeze=False)
@@ -191,6 +197,19 @@ def figure1(out: Path, here: Path) -> None:
     plt.close(figure)
 
 
+def crossing(group: list[list[dict]], other: list[list[dict]], axis: str, unit: str) -> str:
+    """From where on the mean Q_pos of one arm is above another's, up to what both have spent."""
+    end = min(rows[-1][axis] for rows in [*group, *other])
+    grid = np.linspace(0, end, 400)[1:]
+    ahead = [np.mean([[at(rows, axis, x, "q_pos") for x in grid] for rows in arm], axis=0) for arm in (group, other)]
+    above = ahead[0] > ahead[1]
+    if not above[-1]:
+        return f"below at {end:,.0f} {unit}, above on {above.mean():.0%} of the way there"
+    below = np.flatnonzero(~above)
+    since = grid[below[-1] + 1] if len(below) else 0
+    return f"above from {since:,.0f} {unit} on, to the end at {end:,.0f}"
+
+
 def curves(axis, arms: dict[str, list[list[dict]]], x: str, unit: float, value) -> None:
     """Mean and range over seeds, a line an arm."""
     for arm, group in arms.items():
@@ -209,16 +228,21 @@ COLORS = {(16, 128): "blue", (16, 1024): "green", (512, 32): "orange", (512, 128
 STYLES = {1e-4: "-", 3.5e-5: "--", 1e-5: ":"}
 
 
-def regimes(out: Path, here: Path) -> None:
-    """Every arm that was continued from the compact saturated policy, by N, prompts a step and learning rate."""
+def by_recipe(out: Path, pattern: str) -> tuple[dict, list[dict]]:
+    """Runs by N, prompts a step and learning rate, and the rows of all of them."""
     runs, table = defaultdict(list), []
-    for (_, world, seed), folder in found(out, "*-compact-seed*"):
+    for (*_, seed), folder in found(out, pattern):
         config = json.loads((folder / "config.json").read_text())
         who = config["rollouts_per_prompt"], config["prompts_per_step"], config["learning_rate"]
-        rows = read(folder)
-        runs[who].append(rows)
-        who = dict(zip(("N", "B", "learning_rate"), who, strict=True))
-        table += [who | {"world": world, "seed": int(seed.removeprefix("seed"))} | r for r in rows]
+        runs[who].append(read(folder))
+        who = dict(zip(("N", "B", "learning_rate"), who, strict=True)) | {"seed": int(seed.removeprefix("seed"))}
+        table += [who | r for r in runs[tuple(who.values())[:3]][-1]]
+    return runs, table
+
+
+def regimes(out: Path, here: Path) -> None:
+    """Every arm that was continued from the compact saturated policy, by N, prompts a step and learning rate."""
+    runs, table = by_recipe(out, "*-compact-seed*")
     if not table:
         return
     write(here / "regimes.csv", table)
@@ -226,6 +250,7 @@ def regimes(out: Path, here: Path) -> None:
     print(f"\nfrom Q_pos {table[0]['q_pos']:.4f}: after {samples:,} samples, and on average over the second half")
     header("N", "B", "learning rate", "seeds", "steps", "CPU minutes", "Q_pos", "Q_pos, second half", "pass@16",
            "pass@1024", "answers that fell")  # fmt: skip
+    further = [(who, rows) for who in sorted(runs) for rows in runs[who] if rows[-1]["samples"] > 2 * samples]
     figure, axes = plt.subplots(1, 2, figsize=(13, 4.6), layout="constrained")
     for who in sorted(runs):
         group, (n, b, rate) = runs[who], who
@@ -251,6 +276,18 @@ def regimes(out: Path, here: Path) -> None:
                 label = f"N = {n}, B = {b:,}, η = {rate:.2g}" if rows is group[0] else None
                 look = {"color": f"tab:{COLORS.get((n, b), 'gray')}", "ls": STYLES.get(rate, "-."), "lw": 1}
                 axis.plot([r["samples"] for r in rows], [r[name] for r in rows], label=label, **look)
+    if further:
+        samples, seconds = (min(rows[-1][x] for _, rows in further) for x in ("samples", "cpu_seconds"))
+        print(f"\nthose that went on: {samples:,} samples, or {seconds / 60:.1f} CPU minutes")
+        header("", "N", "B", "learning rate", "samples", "CPU minutes", "Q_pos", "its mean over the last 1M samples",
+               "pass@16", "pass@64", "pass@1024", "answers that fell")  # fmt: skip
+        for x, limit, label in (("samples", samples, "equal samples"), ("cpu_seconds", seconds, "equal time")):
+            for (n, b, rate), rows in further:
+                spent, minutes = (at(rows, x, limit, name) for name in ("samples", "cpu_seconds"))
+                mean = np.mean([at(rows, "samples", s, "q_pos") for s in np.linspace(spent - 1e6, spent, 50)])
+                cells = [f"{at(rows, x, limit, name):.4f}" for name in ("pass@16", "pass@64", "pass@1024", "fell")]
+                line(label, n, f"{b:,}", f"{rate:.2g}", f"{spent:,.0f}", f"{minutes / 60:.1f}",
+                     f"{at(rows, x, limit, 'q_pos'):.4f}", f"{mean:.4f}", *cells)  # fmt: skip
     for axis, name in zip(axes, ("Q_pos, exact", "pass@64"), strict=True):
         axis.set(title=name, xlabel="samples generated")
         axis.xaxis.set_major_formatter(EngFormatter(sep=""))
@@ -259,6 +296,64 @@ def regimes(out: Path, here: Path) -> None:
     figure.suptitle("Other learning rates and batches, from the saturated policy; a line is a seed")
     figure.savefig(here / "regimes.png", dpi=110)
     plt.close(figure)
+
+
+# ------------------------------------------------------------------------------------------------ hard problems
+
+
+def hard(out: Path, here: Path) -> None:
+    """Problems of which 16 rollouts mostly show no answer: pass@k over samples, and at the same Q_pos."""
+    runs, table = by_recipe(out, "hard-*-seed*")
+    if not table:
+        return
+    write(here / "hard.csv", table)
+    every = [r for group in runs.values() for r in group]
+    samples = min(r[-1]["samples"] for r in every)
+    level = 0.95 * min(max(x["q_pos"] for x in r) for r in every)  # a Q_pos that all of them reached
+    names = "pass@16", "pass@64", "pass@256", "pass@1024"
+    start = every[0][0]
+    print(f"\nhard problems; the saturated policy: Q_pos {start['q_pos']:.4f}, "
+          + ", ".join(f"{name} {start[name]:.4f}" for name in names))  # fmt: skip
+    header("", "N", "B", "learning rate", "seeds", "CPU minutes", "samples", "Q_pos", *names, "answers that fell")
+    for what in ("samples", "q_pos"):
+        for who in sorted(runs):
+            group, (n, b, rate) = runs[who], who
+            where = [samples if what == "samples" else first_at(r, "q_pos", level, "samples") for r in group]
+            spent = [np.mean([at(r, "samples", x, "cpu_seconds") for r, x in zip(group, where, strict=True)]) / 60,
+                     np.mean(where)]  # fmt: skip
+            cells = [shown([at(r, "samples", x, name) for r, x in zip(group, where, strict=True)])
+                     for name in ("q_pos", *names, "fell")]  # fmt: skip
+            line(f"equal {'samples' if what == 'samples' else 'Q_pos'}", n, b, f"{rate:.2g}", len(group),
+                 f"{spent[0]:.1f}", f"{spent[1]:,.0f}", *cells)  # fmt: skip
+    figure, axes = plt.subplots(1, 3, figsize=(15, 4.4), layout="constrained")
+    panels = ("samples", "q_pos"), ("samples", "pass@64"), ("q_pos", "pass@256")
+    for axis, (x, y) in zip(axes, panels, strict=True):
+        for n, b, rate in sorted(runs):
+            for rows in runs[n, b, rate]:
+                label = f"N = {n}, B = {b:,}, η = {rate:.2g}" if rows is runs[n, b, rate][0] else None
+                look = {"color": f"tab:{COLORS.get((n, b), 'gray')}", "ls": STYLES.get(rate, "-."), "lw": 1}
+                axis.plot([r[x] for r in rows], [r[y] for r in rows], label=label, **look)
+        axis.set(
+            xlabel="samples generated" if x == "samples" else "Q_pos, exact", title=y if "@" in y else "Q_pos, exact"
+        )
+        axis.grid(alpha=0.3)
+        if x == "samples":
+            axis.xaxis.set_major_formatter(EngFormatter(sep=""))
+    axes[0].legend(fontsize=8)
+    axes[2].set_title("pass@256 at the same Q_pos")
+    figure.suptitle(
+        "Trained and scored on problems that the saturated policy solves 0.1% to 5% of the time; a line is a seed"
+    )
+    figure.savefig(here / "hard.png", dpi=110)
+    plt.close(figure)
+
+
+def first_at(rows: list[dict], axis: str, where: float, name: str) -> float:
+    """`name` where `axis`, which need not rise all along, first reaches `where`; nan if it never does."""
+    for before, now in itertools.pairwise(rows):
+        if before[axis] < where <= now[axis]:
+            return before[name] + (now[name] - before[name]) * (where - before[axis]) / (now[axis] - before[axis])
+    return math.nan
 
 
 # ------------------------------------------------------------------------------------------------ table 2
@@ -321,13 +416,13 @@ def table2(out: Path, here: Path) -> None:
 
 def sweep(out: Path, here: Path) -> None:
     """N with the same samples a step, so fewer prompts; and with the same 32 prompts a step, so more samples."""
-    runs, table = {"sweep": defaultdict(list), "steps": defaultdict(list)}, []
+    runs, table, prompts = {"sweep": defaultdict(list), "steps": defaultdict(list)}, [], {}
     for (kind, n, seed), folder in found(out, "s*-*-seed*"):
         if kind in runs:
-            rows = read(folder)
-            runs[kind][int(n)].append(rows)
-            who = {"N": int(n), "B": 16384 // int(n) if kind == "sweep" else 32, "seed": int(seed.removeprefix("seed"))}
-            table += [who | r for r in rows]
+            runs[kind][int(n)].append(read(folder))
+            prompts[kind, int(n)] = json.loads((folder / "config.json").read_text())["prompts_per_step"]
+            who = {"N": int(n), "B": prompts[kind, int(n)], "seed": int(seed.removeprefix("seed"))}
+            table += [who | r for r in runs[kind][int(n)][-1]]
     if not table:
         return
     write(here / "sweep_n.csv", sorted(table, key=lambda r: (r["N"], r["B"], r["seed"], r["step"])))
@@ -348,7 +443,7 @@ def sweep(out: Path, here: Path) -> None:
                *(f"{name} after {label}" for label in labels.values() for name in ("Q_pos", "pass@64")))  # fmt: skip
         for n in sorted(runs[kind]):
             spent = [np.mean([r[-1][x] for r in runs[kind][n]]) for x in ("samples", "cpu_seconds")]
-            line(n, f"{16384 // n:,}" if kind == "sweep" else 32, len(runs[kind][n]), f"{spent[0]:,.0f}",
+            line(n, f"{prompts[kind, n]:,}", len(runs[kind][n]), f"{spent[0]:,.0f}",
                  f"{spent[1] / 60:.1f}",
                  *(cells[n, x, name] for x in labels for name in ("q_pos", "pass@64")))  # fmt: skip
         for axis, name in zip(panes, ("q_pos", "pass@64"), strict=True):
@@ -437,7 +532,7 @@ def main() -> None:
     if not any(finished(args.runs, folder.name) for folder in args.runs.iterdir()):
         parser.exit(2, f"evidence.py: no run at {args.runs} is finished: python figures/experiments.py --list\n")
     args.out.mkdir(parents=True, exist_ok=True)
-    for part in (figure1, regimes, table2, sweep, theorem1):
+    for part in (figure1, regimes, hard, table2, sweep, theorem1):
         part(args.runs, args.out)
 
 

@@ -215,8 +215,11 @@ def make_hard(model: Path, problems: Path, hard: Path) -> None:
             return
         sys.path[:0] = [str(ROOT), str(ROOT / "tiny")]
         import exact
+        from transformers.utils import logging
 
         from verify import load_data
+
+        logging.disable_progress_bar()  # of loading the model
 
         policy, tokenizer = exact.load_policy(str(model))
         known = exact.log_probs(policy, tokenizer, load_data([str(problems)]))

@@ -13,11 +13,15 @@ from transformers import HfArgumentParser
 
 import train
 from train import Config
+from verify import load_data
 
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT / "figures"))
 
+sys.path.insert(0, str(ROOT / "tiny"))
+
 import evidence
+import exact
 import experiments
 
 
@@ -33,7 +37,8 @@ def test_every_run_is_one_that_train_would_start(tmp_path):
         n, b, rate = config.rollouts_per_prompt, config.prompts_per_step, config.learning_rate
         expected = {
             "prorl": (16, 128, 3.5e-5), "brorl": (512, 32, 1e-4), "batch": (16, 1024, 1e-4),
-            "sweep": (n, 16384 // n, 3.5e-5), "steps": (n, 32, 3.5e-5), "saturate": (16, 128, 3.5e-5), "theorem": (n, b, rate),
+            "sweep": (n, 16384 // n, 3.5e-5), "steps": (n, 32, 3.5e-5), "saturate": (16, 128, 3.5e-5),
+            "theorem": (n, b, rate),
         }  # fmt: skip
         kind = run.name.split("-")[0]
         assert (n, b, rate) == expected.get(kind, (n, b, rate))
@@ -67,6 +72,37 @@ def test_a_score_between_two_checkpoints_and_beyond_the_last():
     assert math.isnan(evidence.at(rows, "samples", 101, "q_pos"))
 
 
+def test_where_one_arm_overtakes_another_and_where_a_score_is_first_reached():
+    """Makes impossible: a crossing on the wrong axis, one that is taken back later, a level that was never reached."""
+    slow = [{"samples": 0, "cpu_seconds": 0, "q_pos": 0.2}, {"samples": 100, "cpu_seconds": 100, "q_pos": 0.4}]
+    late = [{"samples": 0, "cpu_seconds": 0, "q_pos": 0.1}, {"samples": 100, "cpu_seconds": 50, "q_pos": 0.6}]
+    assert evidence.crossing([late], [slow], "samples", "samples") == "above from 34 samples on, to the end at 100"
+    assert evidence.crossing([late], [slow], "cpu_seconds", "s") == "above from 13 s on, to the end at 50"
+    assert (
+        evidence.crossing([slow], [late], "samples", "samples") == "below at 100 samples, above on 33% of the way there"
+    )
+    rows = [{"samples": x, "q_pos": q} for x, q in ((0, 0.1), (10, 0.3), (20, 0.2), (30, 0.5))]
+    assert evidence.first_at(rows, "q_pos", 0.25, "samples") == pytest.approx(7.5)
+    assert evidence.first_at(rows, "q_pos", 0.4, "samples") == pytest.approx(20 + 20 / 3)
+    assert math.isnan(evidence.first_at(rows, "q_pos", 0.6, "samples"))
+
+
+def test_hard_problems_are_those_between_two_probabilities(tmp_path, monkeypatch):
+    """Makes impossible: easy problems among the hard ones, rows that are not the problems', a list made twice."""
+    problems, hard = tmp_path / "some.jsonl", tmp_path / "hard.jsonl"
+    problems.write_text("".join((train.TINY / "train.jsonl").read_text().splitlines(keepends=True)[:40]))
+    monkeypatch.setattr(experiments, "HARD", (0.05, 0.15))
+    experiments.make_hard(train.TINY / "policy", problems, hard)
+    policy, tokenizer = exact.load_policy(str(train.TINY / "policy"))
+    q_pos = [float(x.exp().sum()) for x in exact.log_probs(policy, tokenizer, load_data([str(problems)]))]
+    rows = problems.read_text().splitlines()
+    assert hard.read_text().splitlines() == [r for r, q in zip(rows, q_pos, strict=True) if 0.05 <= q < 0.15]
+    assert 5 < len(hard.read_text().splitlines()) < 35
+    hard.write_text("kept")
+    experiments.make_hard(train.TINY / "policy", problems, hard)
+    assert hard.read_text() == "kept"
+
+
 def test_tables_and_figures_of_real_runs(tmp_path):
     """Makes impossible: a number in a CSV that is not the run's, an unfinished run among them, a figure left out."""
     problems = tmp_path / "test.jsonl"
@@ -75,6 +111,8 @@ def test_tables_and_figures_of_real_runs(tmp_path):
         "prorl-compact-seed0": ["--recipe", "prorl", "--rollouts_per_prompt", "8"],
         "brorl-compact-seed0": ["--rollouts_per_prompt", "16"],
         "sweep-16-seed0": ["--rollouts_per_prompt", "16"],
+        "steps-8-seed0": ["--rollouts_per_prompt", "8"],
+        "hard-prorl-seed0": ["--recipe", "prorl", "--rollouts_per_prompt", "8"],
         "theorem-prorl-start": ["--recipe", "prorl", "--rollouts_per_prompt", "8", "--log_mass_balance"],
     }
     for name, flags in runs.items():
@@ -90,7 +128,7 @@ def test_tables_and_figures_of_real_runs(tmp_path):
     command = [sys.executable, ROOT / "figures/evidence.py", "--runs", tmp_path / "runs", "--out", tmp_path]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    for name in ("figure1", "shrinkage", "regimes", "table2", "sweep_n", "theorem1"):
+    for name in ("figure1", "shrinkage", "regimes", "hard", "table2", "sweep_n", "theorem1"):
         assert (tmp_path / f"{name}.png").stat().st_size > 10_000
 
     def read(path):
@@ -102,6 +140,12 @@ def test_tables_and_figures_of_real_runs(tmp_path):
     assert [int(r["step"]) for r in rows] == [0, 1, 2] and {r["seed"] for r in rows} == {"0"}
     times = [json.loads(x)["cpu_seconds"] for x in (tmp_path / "runs/brorl-compact-seed0/timing.jsonl").open()]
     assert float(rows[2]["cpu_seconds"]) == pytest.approx(sum(times), abs=0.06)
+    exact_rows = read(tmp_path / "runs/hard-prorl-seed0/exact.csv")
+    assert [float(r["pass@64"]) for r in read(tmp_path / "hard.csv")] == pytest.approx(
+        [float(r["pass@64"]) for r in exact_rows], rel=1e-5
+    )
+    swept = read(tmp_path / "sweep_n.csv")
+    assert {(r["N"], r["B"]) for r in swept} == {("8", "8"), ("16", "8")} and len(swept) == 6
     groups = read(tmp_path / "theorem1.csv")
     assert len(groups) == 16 and {r["step"] for r in groups} == {"1", "2"}
     for r in groups:
