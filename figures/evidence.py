@@ -8,6 +8,7 @@
     hard.csv, .png        training on problems that the saturated policy hardly ever solves, scored on the same
     table2.csv, .png      dynamic sampling's pass rate, samples/s, correct counts, along training  table 2
     sweep_n.csv, .png     N = 16 ... 2048 with as many samples a step, and with as many prompts    appendix A
+    ttest.csv             paired t-tests between the arms of figure1                               section 4.2.2
     theorem1.csv, .png    Theorem 1's prediction beside the change of Q_pos, a row a group         section 2
 
 Q_pos and pass@k are exact (tiny/exact.py). An interval is mean ± t s / sqrt(seeds), t of 97.5% with seeds - 1 degrees
@@ -29,6 +30,8 @@ import matplotlib
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import numpy as np
+import torch
+import ttest
 from matplotlib.ticker import EngFormatter
 from scipy import stats
 
@@ -461,6 +464,31 @@ def sweep(out: Path, here: Path) -> None:
     plt.close(figure)
 
 
+# ------------------------------------------------------------------------------------------------ section 4.2.2
+
+
+def t_tests(out: Path, here: Path) -> None:
+    """ttest.py of the first arm and each other, from the sampled evaluation at the end of the runs."""
+    table = []
+    for (arm, world, seed), folder in found(out, "*-*-seed*"):
+        first = out / f"prorl-{world}-{seed}"
+        if arm not in ARMS or arm == "prorl" or world not in WORLDS or not finished(out, first.name):
+            continue
+        a, b = ttest.read(first, None), ttest.read(folder, None)
+        ttest.check(a, b)
+        test = ttest.paired_t_test(*(torch.tensor(x["correct"], dtype=torch.float64) / x["k"] for x in (a, b)))
+        who = {"world": world, "a": "prorl", "b": arm, "seed": int(seed.removeprefix("seed")), "responses": a["k"]}
+        table.append(who | test._asdict())
+    if not table:
+        return
+    write(here / "ttest.csv", table)
+    header("prompts", "B", "seed", "problems", "pass@1 of N = 16, B = 128", "of B", "Δ (95%)", "t", "p, two-tailed")
+    for r in table:
+        line(WORLDS[r["world"]], ARMS[r["b"]][0], r["seed"], r["instances"], f"{r['mean_a']:.4f}", f"{r['mean_b']:.4f}",
+             f"{r['delta']:+.4f} ({r['low']:+.4f} to {r['high']:+.4f})", f"{r['t']:.2f}",
+             f"{r['p_two_tailed']:.2g}")  # fmt: skip
+
+
 # ------------------------------------------------------------------------------------------------ Theorem 1
 
 
@@ -532,7 +560,7 @@ def main() -> None:
     if not any(finished(args.runs, folder.name) for folder in args.runs.iterdir()):
         parser.exit(2, f"evidence.py: no run at {args.runs} is finished: python figures/experiments.py --list\n")
     args.out.mkdir(parents=True, exist_ok=True)
-    for part in (figure1, regimes, hard, table2, sweep, theorem1):
+    for part in (figure1, t_tests, regimes, hard, table2, sweep, theorem1):
         part(args.runs, args.out)
 
 

@@ -144,6 +144,15 @@ def test_tables_and_figures_of_real_runs(tmp_path):
     assert [float(r["pass@64"]) for r in read(tmp_path / "hard.csv")] == pytest.approx(
         [float(r["pass@64"]) for r in exact_rows], rel=1e-5
     )
+    (test,) = read(tmp_path / "ttest.csv")
+    assert (test["a"], test["b"], test["instances"]) == ("prorl", "brorl", "8")
+    command_t = [
+        sys.executable,
+        ROOT / "figures/ttest.py",
+        *(tmp_path / f"runs/{x}-compact-seed0" for x in ("prorl", "brorl")),
+    ]
+    printed = subprocess.run(command_t, capture_output=True, text=True, check=True).stdout
+    assert f"{float(test['delta']):+.4f}, standard error {float(test['standard_error']):.4f}" in printed
     swept = read(tmp_path / "sweep_n.csv")
     assert {(r["N"], r["B"]) for r in swept} == {("8", "8"), ("16", "8")} and len(swept) == 6
     groups = read(tmp_path / "theorem1.csv")
