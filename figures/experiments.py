@@ -15,7 +15,7 @@
     theorem    a few steps of prorl and brorl, from the start and from there, with Theorem 1 beside the exact change
                of Q_pos (exact_probe.py)
     hard       from there, on those training problems only of which the policy solves 0.1% to 5%: of 16 rollouts most
-               groups show nothing
+               groups show nothing; with seed 0 for more samples
     sweep      from there, N = 16 ... 2048 at 3.5e-5: with 16,384 samples a step (equal samples), and with 32 prompts a
                step (equal steps) (appendix A)
     regimes    the arms of figure1 at other learning rates, and brorl with four times the prompts: where does the claim
@@ -58,11 +58,12 @@ ARMS = {  # arguments, steps between checkpoints
     "batch": ([*PRORL, "--prompts_per_step", "1024", "--learning_rate", "1e-4"], 1),
 }
 
-HARD, HARD_SAMPLES = (0.001, 0.05), 900_000
+HARD, HARD_SAMPLES, HARD_LONGER = (0.001, 0.05), 900_000, 3_000_000
 HARD_ARMS = {
     "prorl": (PRORL, 4),
     "prorl_lr10": ([*PRORL, "--learning_rate", "1e-5"], 4),
     "brorl128_lr35": (["--recipe", "brorl", "--prompts_per_step", "128", "--learning_rate", "3.5e-5"], 1),
+    "brorl128_lr100": (["--recipe", "brorl", "--prompts_per_step", "128", "--learning_rate", "1e-4"], 1),
 }
 LONGER, HOLD = 4_000_000, ("prorl_lr10", "batch_lr10", "brorl128_lr35")
 REGIMES = {  # arm and learning rate in millionths; steps between checkpoints
@@ -117,7 +118,8 @@ def runs(out: Path, seeds: list[int]) -> list[Run]:
         for arm, (arguments, every) in HARD_ARMS.items():
             arguments = [*arguments, *saturated["compact"], "--data", f"{out}/hard.jsonl", "--eval_data",
                          f"{out}/hard.jsonl", "--seed", str(seed)]  # fmt: skip
-            add("hard", f"hard-{arm}-seed{seed}", arguments, HARD_SAMPLES, every, ["saturate-compact"])
+            samples = HARD_LONGER if seed == 0 and arm != "prorl_lr10" else HARD_SAMPLES
+            add("hard", f"hard-{arm}-seed{seed}", arguments, samples, every, ["saturate-compact"])
     for seed in seeds:
         for n in SWEEP:
             arguments = ["--recipe", "brorl", "--rollouts_per_prompt", str(n), "--learning_rate", "3.5e-5",
