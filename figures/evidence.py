@@ -42,6 +42,7 @@ ARMS = {"prorl": ("N = 16, B = 128", "tab:blue"), "brorl": ("N = 512, B = 32", "
 WORLDS = {"compact": "prompts of 9 tokens", "long": "prompts of 128 tokens"}
 SCORES = ("q_pos", "pass@4", "pass@16", "pass@64", "pass@256", "pass@1024", "below", "in_use", "fell", "worst_drop")
 TERMS = ("sampled_correct", "sampled_incorrect", "unsampled_coupling")
+AXES = ("samples", "samples"), ("cpu_seconds", "CPU seconds")
 SOLVED = ("none", "to_25%", "to_50%", "to_75%", "below_100%", "all")
 
 
@@ -156,7 +157,7 @@ def figure1(out: Path, here: Path) -> None:
                     + " |"
                 )
 
-        for axis, unit in (("samples", "samples"), ("cpu_seconds", "CPU seconds")):
+        for axis, unit in AXES:
             for arm in [a for a in ("brorl", "batch") if a in arms and "prorl" in arms]:
                 print(f"{ARMS[arm][0]} against {ARMS['prorl'][0]}: {crossing(arms[arm], arms['prorl'], axis, unit)}")
 
@@ -200,11 +201,11 @@ def figure1(out: Path, here: Path) -> None:
     plt.close(figure)
 
 
-def crossing(group: list[list[dict]], other: list[list[dict]], axis: str, unit: str) -> str:
-    """From where on the mean Q_pos of one arm is above another's, up to what both have spent."""
+def crossing(group: list[list[dict]], other: list[list[dict]], axis: str, unit: str, name="q_pos") -> str:
+    """From where on the mean score of one arm is above another's, up to what both have spent."""
     end = min(rows[-1][axis] for rows in [*group, *other])
     grid = np.linspace(0, end, 400)[1:]
-    ahead = [np.mean([[at(rows, axis, x, "q_pos") for x in grid] for rows in arm], axis=0) for arm in (group, other)]
+    ahead = [np.mean([[at(rows, axis, x, name) for x in grid] for rows in arm], axis=0) for arm in (group, other)]
     above = ahead[0] > ahead[1]
     if not above[-1]:
         return f"below at {end:,.0f} {unit}, above on {above.mean():.0%} of the way there"
@@ -253,7 +254,6 @@ def regimes(out: Path, here: Path) -> None:
     print(f"\nfrom Q_pos {table[0]['q_pos']:.4f}: after {samples:,} samples, and on average over the second half")
     header("N", "B", "learning rate", "seeds", "steps", "CPU minutes", "Q_pos", "Q_pos, second half", "pass@16",
            "pass@1024", "answers that fell")  # fmt: skip
-    further = [(who, rows) for who in sorted(runs) for rows in runs[who] if rows[-1]["samples"] > 2 * samples]
     figure, axes = plt.subplots(1, 2, figsize=(13, 4.6), layout="constrained")
     for who in sorted(runs):
         group, (n, b, rate) = runs[who], who
@@ -279,26 +279,33 @@ def regimes(out: Path, here: Path) -> None:
                 label = f"N = {n}, B = {b:,}, η = {rate:.2g}" if rows is group[0] else None
                 look = {"color": f"tab:{COLORS.get((n, b), 'gray')}", "ls": STYLES.get(rate, "-."), "lw": 1}
                 axis.plot([r["samples"] for r in rows], [r[name] for r in rows], label=label, **look)
-    if further:
-        samples, seconds = (min(rows[-1][x] for _, rows in further) for x in ("samples", "cpu_seconds"))
-        print(f"\nthose that went on: {samples:,} samples, or {seconds / 60:.1f} CPU minutes")
-        header("", "N", "B", "learning rate", "samples", "CPU minutes", "Q_pos", "its mean over the last 1M samples",
-               "pass@16", "pass@64", "pass@1024", "answers that fell")  # fmt: skip
-        for x, limit, label in (("samples", samples, "equal samples"), ("cpu_seconds", seconds, "equal time")):
-            for (n, b, rate), rows in further:
-                spent, minutes = (at(rows, x, limit, name) for name in ("samples", "cpu_seconds"))
-                mean = np.mean([at(rows, "samples", s, "q_pos") for s in np.linspace(spent - 1e6, spent, 50)])
-                cells = [f"{at(rows, x, limit, name):.4f}" for name in ("pass@16", "pass@64", "pass@1024", "fell")]
-                line(label, n, f"{b:,}", f"{rate:.2g}", f"{spent:,.0f}", f"{minutes / 60:.1f}",
-                     f"{at(rows, x, limit, 'q_pos'):.4f}", f"{mean:.4f}", *cells)  # fmt: skip
     for axis, name in zip(axes, ("Q_pos, exact", "pass@64"), strict=True):
         axis.set(title=name, xlabel="samples generated")
         axis.xaxis.set_major_formatter(EngFormatter(sep=""))
         axis.grid(alpha=0.3)
+    went_on(runs, samples)
     figure.legend(*axes[0].get_legend_handles_labels(), fontsize=8, loc="outside right center")
     figure.suptitle("Other learning rates and batches, from the saturated policy; a line is a seed")
     figure.savefig(here / "regimes.png", dpi=110)
     plt.close(figure)
+
+
+def went_on(runs: dict, samples: int) -> None:
+    """Of the runs that spent far more than all did: the table at equal samples and at equal time, a row a run."""
+    further = [(who, rows) for who in sorted(runs) for rows in runs[who] if rows[-1]["samples"] > 2 * samples]
+    if not further:
+        return
+    samples, seconds = (min(rows[-1][x] for _, rows in further) for x in ("samples", "cpu_seconds"))
+    print(f"\nthose that went on: {samples:,} samples, or {seconds / 60:.1f} CPU minutes")
+    names = "pass@16", "pass@64", "pass@256", "pass@1024", "fell"
+    header("", "N", "B", "learning rate", "samples", "CPU minutes", "Q_pos", "its mean over the last third", *names)
+    for x, limit, label in (("samples", samples, "equal samples"), ("cpu_seconds", seconds, "equal time")):
+        for (n, b, rate), rows in further:
+            spent, minutes = (at(rows, x, limit, name) for name in ("samples", "cpu_seconds"))
+            mean = np.mean([at(rows, "samples", s, "q_pos") for s in np.linspace(spent * 2 / 3, spent, 50)])
+            line(label, n, f"{b:,}", f"{rate:.2g}", f"{spent:,.0f}", f"{minutes / 60:.1f}",
+                 f"{at(rows, x, limit, 'q_pos'):.4f}", f"{mean:.4f}",
+                 *(f"{at(rows, x, limit, name):.4f}" for name in names))  # fmt: skip
 
 
 # ------------------------------------------------------------------------------------------------ hard problems
@@ -328,6 +335,14 @@ def hard(out: Path, here: Path) -> None:
                      for name in ("q_pos", *names, "fell")]  # fmt: skip
             line(f"equal {'samples' if what == 'samples' else 'Q_pos'}", n, b, f"{rate:.2g}", len(group),
                  f"{spent[0]:.1f}", f"{spent[1]:,.0f}", *cells)  # fmt: skip
+    went_on(runs, samples)
+    narrow, wide = ({who: longest(group) for who, group in runs.items() if (who[0] > 16) == x} for x in (False, True))
+    for (n, b, rate), other in sorted(wide.items()):
+        for who in sorted(narrow):
+            for name in ("q_pos", "pass@16", "pass@64", "pass@256"):
+                told = [crossing(other, narrow[who], *x, name) for x in AXES]
+                print(f"{name} of N = {n}, B = {b}, η = {rate:.2g} against N = {who[0]}, B = {who[1]}, "
+                      f"η = {who[2]:.2g}: {'; '.join(told)}")  # fmt: skip
     figure, axes = plt.subplots(1, 3, figsize=(15, 4.4), layout="constrained")
     panels = ("samples", "q_pos"), ("samples", "pass@64"), ("q_pos", "pass@256")
     for axis, (x, y) in zip(axes, panels, strict=True):
@@ -349,6 +364,11 @@ def hard(out: Path, here: Path) -> None:
     )
     figure.savefig(here / "hard.png", dpi=110)
     plt.close(figure)
+
+
+def longest(group: list[list[dict]]) -> list[list[dict]]:
+    """The run that went furthest, alone."""
+    return [max(group, key=lambda rows: rows[-1]["samples"])]
 
 
 def first_at(rows: list[dict], axis: str, where: float, name: str) -> float:

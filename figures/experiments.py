@@ -11,7 +11,6 @@
                  prorl    N = 16, 128 prompts a step, learning rate 3.5e-5: the same as before
                  brorl    N = 512, 32 prompts a step, 1e-4 = 3.5e-5 sqrt(8)
                  batch    N = 16, 1,024 prompts a step, 1e-4: the batch of brorl without its N
-               with long prompts brorl gets more samples, so that all of them can be compared after the same time
     theorem    a few steps of prorl and brorl, from the start and from there, with Theorem 1 beside the exact change
                of Q_pos (exact_probe.py)
     hard       from there, on those training problems only of which the policy solves 0.1% to 5%: of 16 rollouts most
@@ -46,9 +45,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 OUT = ROOT / "runs" / "evidence"
 
-SATURATED = {"compact": 1500, "long": 2000}  # steps after which the held-out Q_pos is flat
+SATURATED = {"compact": 1500, "long": 1910}  # steps after which the held-out Q_pos is flat
 CONTINUED = {"compact": 1_000_000, "long": 600_000}  # samples of each arm of figure 1
-WIDE = {"compact": 1_000_000, "long": 1_500_000}  # of brorl, whose samples cost less behind long prompts
 SWEPT, SWEPT_STEPS = 500_000, 12
 SWEEP = (16, 64, 128, 256, 512, 1024, 2048)
 PRORL = ["--recipe", "prorl", "--mini_batches", "prompts", "--refill", "8"]
@@ -109,7 +107,7 @@ def runs(out: Path, seeds: list[int]) -> list[Run]:
         for world in ("compact", "long"):
             for arm, (arguments, every) in ARMS.items():
                 add("figure1", f"{arm}-{world}-seed{seed}", [*arguments, *saturated[world], "--seed", str(seed)],
-                    (WIDE if arm == "brorl" else CONTINUED)[world], every, [f"saturate-{world}"])  # fmt: skip
+                    CONTINUED[world], every, [f"saturate-{world}"])  # fmt: skip
     for where, model in (("start", start["compact"]), ("saturated", saturated["compact"])):
         for arm, samples in (("prorl", 100_000), ("brorl", 400_000)):
             add("theorem", f"theorem-{arm}-{where}", [*ARMS[arm][0], *model, "--log_mass_balance"], samples, 1000,
