@@ -5,6 +5,7 @@ import json
 import math
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -173,3 +174,43 @@ def test_tables_and_figures_of_real_runs(tmp_path):
 
 def lines(folder, arm):
     return [json.loads(x) for x in (folder / f"runs/{arm}-compact-seed0/metrics.jsonl").open()][1:]
+
+
+def test_experiments_stop_with_a_checkpoint_refuse_a_second_one_and_go_on(tmp_path):
+    """Makes impossible: a run that outlives its SIGTERM or begins anew after it, two at work in a folder, no scores."""
+    out, problems = tmp_path / "runs", tmp_path / "test.jsonl"
+    problems.write_text("".join((train.TINY / "test.jsonl").read_text().splitlines(keepends=True)[:8]))
+    flags = ["--rollouts_per_prompt", "4", "--prompts_per_step", "4", "--learning_rate", "1e-4", "--max_steps", "40",
+             "--eval_samples", "2", "--eval_every", "0", "--save_every", "10", "--keep_checkpoints", "99",
+             "--data", str(train.TINY / "train.jsonl"), "--eval_data", str(problems)]  # fmt: skip
+    driver = tmp_path / "driver.py"
+    driver.write_text(
+        f"import sys; sys.path.insert(0, {str(ROOT / 'figures')!r})\n"
+        "import experiments\n"
+        f"one = experiments.Run('figure1', 'one', {flags!r})\n"
+        "experiments.runs = lambda out, seeds: [one, experiments.Run('figure1', 'two', one.arguments, ['one'])]\n"
+        "experiments.main()\n"
+    )
+    command, metrics = [sys.executable, driver, "--out", out, "--jobs", "1"], out / "one/metrics.jsonl"
+    first = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    deadline = time.time() + 120
+    while not metrics.exists() or len(metrics.read_text().splitlines()) < 5:
+        assert time.time() < deadline and first.poll() is None
+        time.sleep(0.05)
+    second = subprocess.run(command, capture_output=True, text=True)
+    assert second.returncode == 1 and "is at work in" in second.stderr
+    first.terminate()
+    _, told = first.communicate(timeout=120)
+    assert "stopped: the same command goes on from here" in told
+    steps = [json.loads(line)["step"] for line in metrics.read_text().splitlines()[1:]]
+    assert 4 <= steps[-1] < 40 and (out / f"one/checkpoints/step_{steps[-1]:08d}").is_dir()
+    assert not (out / "two").exists() and not (out / "one/exact.csv").exists()
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0 and "two finished" in done.stdout, done.stderr
+    for name in ("one", "two"):
+        again = [json.loads(line)["step"] for line in (out / name / "metrics.jsonl").read_text().splitlines()[1:]]
+        assert again == list(range(1, 41))
+        assert {0, 10, 20, 30, 40} <= experiments.scored(out / name)
+        assert len(list((out / name / "checkpoints").glob("step_*"))) == 1
+    listed = subprocess.run([*command, "--list"], capture_output=True, text=True)
+    assert listed.stdout.count("finished") == 2
