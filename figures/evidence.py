@@ -151,12 +151,7 @@ def figure1(out: Path, here: Path) -> None:
                 cells += [shown([at(r, axis, where, "worst_drop") for r in group], ".3f")]
                 spent = [f"{np.mean([at(r, axis, where, name) for r in group]):,.0f}" for name in ("step", "samples")]
                 minutes = np.mean([at(r, axis, where, "cpu_seconds") for r in group]) / 60
-                print(
-                    "| "
-                    + " | ".join([f"{label}: {ARMS[arm][0]}", str(len(group)), *spent, f"{minutes:.1f}", *cells])
-                    + " |"
-                )
-
+                line(f"{label}: {ARMS[arm][0]}", len(group), *spent, f"{minutes:.1f}", *cells)
         for axis, unit in AXES:
             for arm in [a for a in ("brorl", "batch") if a in arms and "prorl" in arms]:
                 print(f"{ARMS[arm][0]} against {ARMS['prorl'][0]}: {crossing(arms[arm], arms['prorl'], axis, unit)}")
@@ -262,18 +257,8 @@ def regimes(out: Path, here: Path) -> None:
         half = shown([np.mean([at(r, "samples", x, "q_pos") for x in grid]) for r in group])
         steps, minutes = (np.mean([at(r, "samples", samples, x) for r in group]) for x in ("step", "cpu_seconds"))
         fell = shown([at(r, "samples", samples, "fell") for r in group], ".3f")
-        line(
-            n,
-            f"{b:,}",
-            f"{rate:.2g}",
-            len(group),
-            f"{steps:.0f}",
-            f"{minutes / 60:.1f}",
-            cells[0],
-            half,
-            *cells[1:],
-            fell,
-        )
+        line(n, f"{b:,}", f"{rate:.2g}", len(group), f"{steps:.0f}", f"{minutes / 60:.1f}", cells[0], half, *cells[1:],
+             fell)  # fmt: skip
         for axis, name in zip(axes, ("q_pos", "pass@64"), strict=True):
             for rows in group:
                 label = f"N = {n}, B = {b:,}, η = {rate:.2g}" if rows is group[0] else None
