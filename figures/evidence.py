@@ -14,7 +14,8 @@
 Q_pos and pass@k are exact (tiny/exact.py). An interval is mean ± t s / sqrt(seeds), t of 97.5% with seeds - 1 degrees
 of freedom: 4.3 for three seeds. Time is CPU seconds of the training process, one core, without evaluation: several runs
 went on at once. "At equal time" is where the first run of a world had spent all its samples, by linear interpolation.
-Every arm starts from one saturated policy: what another one would give is not in the intervals.
+Every arm starts from one saturated policy: what another one would give is not in the intervals. Crossings are of means.
+The compact saturating run has no CPU seconds before step 564, and a t-test compares runs at their own ends.
 """
 
 import argparse
@@ -50,7 +51,8 @@ SOLVED = ("none", "to_25%", "to_50%", "to_75%", "below_100%", "all")
 
 
 def lines(path: Path) -> list[dict]:
-    return [json.loads(line) for line in path.read_text().splitlines()]
+    rows = path.read_text().splitlines(keepends=True)
+    return [json.loads(row) for row in rows if row.endswith("\n")]  # the last may be half written
 
 
 def read(folder: Path) -> list[dict]:
@@ -321,7 +323,7 @@ def hard(out: Path, here: Path) -> None:
             line(f"equal {'samples' if what == 'samples' else 'Q_pos'}", n, b, f"{rate:.2g}", len(group),
                  f"{spent[0]:.1f}", f"{spent[1]:,.0f}", *cells)  # fmt: skip
     went_on(runs, samples)
-    narrow, wide = ({who: longest(group) for who, group in runs.items() if (who[0] > 16) == x} for x in (False, True))
+    narrow, wide = ({who: furthest(group) for who, group in runs.items() if (who[0] > 16) == x} for x in (False, True))
     for (n, b, rate), other in sorted(wide.items()):
         for who in sorted(narrow):
             for name in ("q_pos", "pass@16", "pass@64", "pass@256"):
@@ -351,9 +353,10 @@ def hard(out: Path, here: Path) -> None:
     plt.close(figure)
 
 
-def longest(group: list[list[dict]]) -> list[list[dict]]:
-    """The run that went furthest, alone."""
-    return [max(group, key=lambda rows: rows[-1]["samples"])]
+def furthest(group: list[list[dict]]) -> list[list[dict]]:
+    """The seeds that went as far as any did."""
+    end = max(rows[-1]["samples"] for rows in group)
+    return [rows for rows in group if rows[-1]["samples"] > 0.9 * end]
 
 
 def first_at(rows: list[dict], axis: str, where: float, name: str) -> float:
@@ -445,9 +448,9 @@ def sweep(out: Path, here: Path) -> None:
             labels = {"step": labels["step"]}
         cells = {(n, x, name): shown([at(r, x, limits[x], name) for r in runs[kind][n]])
                  for n in runs[kind] for x in labels for name in ("q_pos", "pass@64")}  # fmt: skip
-        held = "16,384 samples a step" if kind == "sweep" else "32 prompts a step"
+        held = "16,384 rollouts trained on a step" if kind == "sweep" else "32 prompts trained on a step"
         print(f"\n{held}; from Q_pos {every[0][0]['q_pos']:.4f}, pass@64 {every[0][0]['pass@64']:.4f}")
-        header("N", "B", "seeds", "samples", "CPU minutes",
+        header("N", "B", "seeds", "samples in all", "CPU minutes in all",
                *(f"{name} after {label}" for label in labels.values() for name in ("Q_pos", "pass@64")))  # fmt: skip
         for n in sorted(runs[kind]):
             spent = [np.mean([r[-1][x] for r in runs[kind][n]]) for x in ("samples", "cpu_seconds")]
@@ -565,6 +568,9 @@ def main() -> None:
     if not any(finished(args.runs, folder.name) for folder in args.runs.iterdir()):
         parser.exit(2, f"evidence.py: no run at {args.runs} is finished: python figures/experiments.py --list\n")
     args.out.mkdir(parents=True, exist_ok=True)
+    runs = [folder.name for folder in sorted(args.runs.glob("*-*")) if folder.is_dir()]
+    if left_out := [name for name in runs if not finished(args.runs, name)]:
+        print(f"left out, not at their end or not scored yet: {', '.join(left_out)}")
     for part in (figure1, t_tests, regimes, hard, table2, sweep, theorem1):
         part(args.runs, args.out)
 

@@ -8,28 +8,30 @@
                long      the same problems behind seven worked examples, 128 tokens, and a policy that reads them
     saturate   N = 16 from the embedded policy, until the held-out Q_pos hardly moves (one run a world)
     figure1    from there, each recipe for as many generated samples (figure 1, table 1):
-                 prorl    N = 16, 128 prompts a step, learning rate 3.5e-5: the same as before
+                 prorl    N = 16, 128 prompts a step, learning rate 3.5e-5, as before
                  brorl    N = 512, 32 prompts a step, 1e-4 = 3.5e-5 sqrt(8)
                  batch    N = 16, 1,024 prompts a step, 1e-4: the batch of brorl without its N
     theorem    a few steps of prorl and brorl, from the start and from there, with Theorem 1 beside the exact change
                of Q_pos (exact_probe.py)
     hard       from there, on those training problems only of which the policy solves 0.1% to 5%: of 16 rollouts most
                groups show nothing; with seed 0 for more samples
-    sweep      from there, N = 16 ... 2048 at 3.5e-5: with 16,384 samples a step (equal samples), and with 32 prompts a
-               step (equal steps) (appendix A)
+    sweep      from there, N = 16 ... 2048 at 3.5e-5: training on 16,384 rollouts a step, so on fewer prompts, and on 32
+               prompts a step, so on more rollouts (appendix A)
     regimes    the arms of figure1 at other learning rates, and brorl with four times the prompts: where does the claim
-               hold? Those that do not fall go on for four times the samples with seed 0
+               hold? Three that did not fall in seed 0 (HOLD) go on with it for four times the samples
 
 A run is one process of train.py on one core, `--jobs` of them at a time; what is begun is resumed, what is finished is
 left alone, so it can be stopped and called again at any time. A finished run is scored by tiny/exact.py at each of its
 checkpoints, which are deleted then but for the last. evidence.py makes the tables and figures of what is there.
 
 Mini-batches are of whole prompts at N = 16 and of rollouts from all prompts above: each the cheaper of the two, and at
-N = 512 the one that mixes best. Optimizer and reference start anew in every arm.
+N = 512 the one that mixes best. The compact saturating run alone mixes rollouts at N = 16. Optimizer and reference
+start anew in every arm.
 """
 
 import argparse
 import fcntl
+import itertools
 import json
 import os
 import shutil
@@ -38,6 +40,7 @@ import subprocess
 import sys
 import threading
 import time
+import traceback
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -116,7 +119,7 @@ def runs(out: Path, seeds: list[int]) -> list[Run]:
         for arm, (arguments, every) in HARD_ARMS.items():
             arguments = [*arguments, *saturated["compact"], "--data", f"{out}/hard.jsonl", "--eval_data",
                          f"{out}/hard.jsonl", "--seed", str(seed)]  # fmt: skip
-            samples = HARD_LONGER if seed == 0 and arm != "prorl_lr10" else HARD_SAMPLES
+            samples = HARD_LONGER if seed == 0 else HARD_SAMPLES
             add("hard", f"hard-{arm}-seed{seed}", arguments, samples, every, ["saturate-compact"])
     for seed in seeds:
         for n in SWEEP:
@@ -146,8 +149,24 @@ def state(out: Path, run: Run) -> str:
     budget = "max_steps" if "--max_steps" in run.arguments else "max_samples"
     wanted, unit = int(run.arguments[run.arguments.index(f"--{budget}") + 1]), budget.removeprefix("max_")
     done = last["step" if unit == "steps" else unit]
+    if differs := other_settings(run.arguments, settings):
+        return f"made with another {differs}: delete it, or name another --out"
     whole = (folder / "model").is_dir() and done >= wanted and (settings[budget] or 0) >= wanted
     return "finished" if whole and last["step"] in scored(folder) else f"{done:,} of {wanted:,} {unit}"
+
+
+FREE = {"max_samples", "max_steps", "model", "data", "eval_data", "eval_every", "keep_checkpoints", "save_every"}
+
+
+def other_settings(arguments: list[str], settings: dict) -> str:
+    """The first setting that a run was not made with; budgets, paths and how often it was looked at are free."""
+    for flag, value in itertools.pairwise([*arguments, "--"]):
+        if not flag.startswith("--") or (name := flag.removeprefix("--")) in FREE:
+            continue
+        was, value = settings.get(name), "True" if value.startswith("--") else value
+        if str(was) != value and not (isinstance(was, (int, float)) and float(value) == was):
+            return f"{flag} ({was}, not {value})"
+    return ""
 
 
 def scored(folder: Path) -> set[int]:
@@ -157,7 +176,21 @@ def scored(folder: Path) -> set[int]:
 
 
 def go(out: Path, run: Run, core: int) -> int:
-    """One run to its end, on one core, then its exact scores. Returns the exit status."""
+    """One run to its end, on one core, then its exact scores. Returns the exit status; 1 and a .log if it cannot."""
+    try:
+        status = train_and_score(out, run, core)
+    except Exception:  # the other runs go on
+        with (out / f"{run.name}.log").open("a") as log:
+            traceback.print_exc(file=log)
+        return 1
+    if status == 0 and (left := state(out, run)) != "finished":
+        with (out / f"{run.name}.log").open("a") as log:
+            log.write(f"experiments.py: ended without an error, but it is at {left}\n")
+        return 1
+    return status
+
+
+def train_and_score(out: Path, run: Run, core: int) -> int:
     folder = out / run.name
     if run.part == "hard":
         make_hard(out / "saturate-compact" / "model", ROOT / "tiny" / "train.jsonl", out / "hard.jsonl")
@@ -175,9 +208,12 @@ def go(out: Path, run: Run, core: int) -> int:
                 cwd=ROOT,
                 env=os.environ | {"OMP_NUM_THREADS": "1"},
                 pass_fds=LOCK,  # so that nobody begins it again while it lives
+                start_new_session=True,  # Ctrl-C reaches this process only, which sends SIGTERM
                 preexec_fn=lambda: os.sched_setaffinity(0, {core}),  # a core each: their CPU seconds compare
             )
             GOING.add(process)
+            if STOPPING.is_set():  # the signal came in between
+                process.terminate()
             try:
                 return process.wait()
             finally:
@@ -201,11 +237,12 @@ def stop(*_) -> None:
 
 def make_long(out: Path) -> None:
     """The world of long prompts, where it is not there yet."""
-    if not (out / "long" / "policy" / "config.json").exists():
+    if not (out / "long" / "policy" / "model.safetensors").exists():
         command = [sys.executable, str(ROOT / "tiny/make.py"), "--examples", "7", "--out", str(out / "long")]
         subprocess.run(command, check=True)
     recipe = out / "long" / "policy" / "recipe.json"  # of the same policy, measured with compact prompts
-    recipe.write_text((ROOT / "tiny/policy/recipe.json").read_text())
+    if not recipe.exists():
+        recipe.write_text((ROOT / "tiny/policy/recipe.json").read_text())
 
 
 def make_hard(model: Path, problems: Path, hard: Path) -> None:
@@ -240,10 +277,14 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="runs at a time, a core each")
     parser.add_argument("--list", action="store_true", help="show what there is, run nothing")
     args = parser.parse_args()
+    if args.jobs < 1:
+        parser.error(f"--jobs {args.jobs}: give at least 1")
     out = args.out.resolve()
     wanted = [r for r in runs(out, args.seeds) if r.part in args.only]
     wanted = [r for r in wanted if not ("-long" in r.name and "long" not in args.worlds)]
     wanted = [r for r in wanted if "-long" in r.name or "compact" in args.worlds]
+    if not wanted:
+        parser.error(f"nothing to run: {', '.join(args.only)} has no runs with {', '.join(args.worlds)} prompts")
     needed = {name for r in wanted for name in r.needs}
     todo = [r for r in runs(out, args.seeds) if r in wanted or r.name in needed]
     if args.list:
@@ -251,16 +292,16 @@ def main() -> None:
             print(f"{run.part:9} {run.name:24} {state(out, run) or 'not begun'}")
         return
     out.mkdir(parents=True, exist_ok=True)
-    if any("-long" in r.name for r in todo):
-        make_long(out)
-    todo = [r for r in todo if state(out, r) != "finished"]
-    cores = sorted(os.sched_getaffinity(0))[: args.jobs]
     lock = (out / "lock").open("w")
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         sys.exit(f"experiments.py is at work in {out} already: wait for it, stop it, or name another --out")
     LOCK.append(lock.fileno())
+    if any("-long" in r.name for r in todo):
+        make_long(out)
+    todo = [r for r in todo if state(out, r) != "finished"]
+    cores = sorted(os.sched_getaffinity(0))[: args.jobs]
     signal.signal(signal.SIGTERM, stop)
     signal.signal(signal.SIGINT, stop)
     failed, going, started = set(), {}, time.time()

@@ -3,6 +3,8 @@
 import csv
 import json
 import math
+import os
+import signal
 import subprocess
 import sys
 import time
@@ -31,20 +33,33 @@ def test_every_run_is_one_that_train_would_start(tmp_path):
     found = experiments.runs(tmp_path, [0, 1, 2])
     names = [run.name for run in found]
     assert len(set(names)) == len(names) and {x for run in found for x in run.needs} <= set(names)
+    lr35, lr100 = 3.5e-5, 1e-4
+    expected = {  # N, B, learning rate
+        "prorl": (16, 128, lr35), "brorl": (512, 32, lr100), "batch": (16, 1024, lr100),
+        "prorl_lr10": (16, 128, 1e-5), "batch_lr10": (16, 1024, 1e-5), "batch_lr35": (16, 1024, lr35),
+        "brorl_lr10": (512, 32, 1e-5), "brorl_lr35": (512, 32, lr35),
+        "brorl128_lr35": (512, 128, lr35), "brorl128_lr100": (512, 128, lr100), "saturate": (16, 128, lr35),
+    }  # fmt: skip
     for run in found:
         (config,) = HfArgumentParser(Config, allow_abbrev=False).parse_args_into_dataclasses(run.arguments)
+        kind, what, *rest = run.name.split("-")
+        world = "long" if "long" in run.name else "compact"
+        if kind == "saturate" or "start" in rest:
+            assert not run.needs and config.model == (f"{tmp_path}/long/policy" if world == "long" else None)
+        else:
+            assert run.needs == [f"saturate-{world}"] and config.model == f"{tmp_path}/saturate-{world}/model"
+        folder = {"hard": f"{tmp_path}/hard", "long": f"{tmp_path}/long/train"}.get(
+            "hard" if run.part == "hard" else world
+        )
+        assert config.data == ([f"{folder}.jsonl"] if folder else None)
+        assert config.eval_data == ([f"{folder}.jsonl".replace("train", "test")] if folder else None)
         config.model = str(train.TINY / "policy")  # whose recipe a saturated policy keeps
         train.resolve(config)
         n, b, rate = config.rollouts_per_prompt, config.prompts_per_step, config.learning_rate
-        expected = {
-            "prorl": (16, 128, 3.5e-5), "brorl": (512, 32, 1e-4), "batch": (16, 1024, 1e-4),
-            "sweep": (n, 16384 // n, 3.5e-5), "steps": (n, 32, 3.5e-5), "saturate": (16, 128, 3.5e-5),
-            "theorem": (n, b, rate),
-        }  # fmt: skip
-        kind = run.name.split("-")[0]
-        assert (n, b, rate) == expected.get(kind, (n, b, rate))
-        if "_lr" in run.name:
-            assert round(rate * 1e6) == int(run.name.split("_lr")[1].split("-")[0])
+        if kind in ("sweep", "steps"):
+            assert (n, b, rate) == (int(what), 16384 // int(what) if kind == "sweep" else 32, lr35)
+        else:
+            assert (n, b, rate) == expected[what if kind in ("hard", "theorem") else kind]
 
 
 def test_a_saturated_policy_keeps_the_recipe_it_was_not_trained_with(tmp_path):
@@ -192,21 +207,24 @@ def test_experiments_stop_with_a_checkpoint_refuse_a_second_one_and_go_on(tmp_pa
         "experiments.main()\n"
     )
     command, metrics = [sys.executable, driver, "--out", out, "--jobs", "1"], out / "one/metrics.jsonl"
-    first = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    first = subprocess.Popen(command, **pipes, start_new_session=True)
     deadline = time.time() + 120
     while not metrics.exists() or len(metrics.read_text().splitlines()) < 5:
         assert time.time() < deadline and first.poll() is None
         time.sleep(0.05)
     second = subprocess.run(command, capture_output=True, text=True)
     assert second.returncode == 1 and "is at work in" in second.stderr
-    first.terminate()
+    os.killpg(first.pid, signal.SIGINT)  # as Ctrl-C does, to all of the terminal's processes
     _, told = first.communicate(timeout=120)
     assert "stopped: the same command goes on from here" in told
     steps = [json.loads(line)["step"] for line in metrics.read_text().splitlines()[1:]]
     assert 4 <= steps[-1] < 40 and (out / f"one/checkpoints/step_{steps[-1]:08d}").is_dir()
     assert not (out / "two").exists() and not (out / "one/exact.csv").exists()
+    written = metrics.read_text()
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0 and "two finished" in done.stdout, done.stderr
+    assert metrics.read_text().startswith(written)  # not begun anew
     for name in ("one", "two"):
         again = [json.loads(line)["step"] for line in (out / name / "metrics.jsonl").read_text().splitlines()[1:]]
         assert again == list(range(1, 41))
@@ -214,3 +232,6 @@ def test_experiments_stop_with_a_checkpoint_refuse_a_second_one_and_go_on(tmp_pa
         assert len(list((out / name / "checkpoints").glob("step_*"))) == 1
     listed = subprocess.run([*command, "--list"], capture_output=True, text=True)
     assert listed.stdout.count("finished") == 2
+    driver.write_text(driver.read_text().replace("'--learning_rate', '1e-4'", "'--learning_rate', '2e-4'"))
+    changed = subprocess.run([*command, "--list"], capture_output=True, text=True)
+    assert changed.stdout.count("made with another --learning_rate (0.0001, not 2e-4)") == 2
