@@ -286,8 +286,10 @@ def went_on(runs: dict, samples: int) -> None:
     print(f"\nthose that went on: {samples:,} samples, or {seconds / 60:.1f} CPU minutes")
     names = "pass@16", "pass@64", "pass@256", "pass@1024", "fell"
     header("", "N", "B", "learning rate", "samples", "CPU minutes", "Q_pos", "its mean over the last third", *names)
-    for x, limit, label in (("samples", samples, "equal samples"), ("cpu_seconds", seconds, "equal time")):
+    budgets = ("samples", samples, "equal samples"), ("cpu_seconds", seconds, "equal time"), ("step", None, "its end")
+    for x, most, label in budgets:
         for (n, b, rate), rows in further:
+            limit = most or rows[-1][x]
             spent, minutes = (at(rows, x, limit, name) for name in ("samples", "cpu_seconds"))
             mean = np.mean([at(rows, "samples", s, "q_pos") for s in np.linspace(spent * 2 / 3, spent, 50)])
             line(label, n, f"{b:,}", f"{rate:.2g}", f"{spent:,.0f}", f"{minutes / 60:.1f}",
