@@ -6,6 +6,7 @@
     shrinkage.png         figure 3's three panels for them (columns of figure1.csv)                section 4.1
     regimes.csv, .png     the same arms at other learning rates and batches
     hard.csv, .png        training on problems that the saturated policy hardly ever solves, scored on the same
+    hard_elsewhere.csv    what that training left of the held-out problems
     table2.csv, .png      dynamic sampling's pass rate, samples/s, correct counts, along training  table 2
     sweep_n.csv, .png     N = 16 ... 2048 with as many samples a step, and with as many prompts    appendix A
     ttest.csv             paired t-tests between the arms of figure1                               section 4.2.2
@@ -23,6 +24,7 @@ import csv
 import itertools
 import json
 import math
+import sys
 from collections import defaultdict
 from pathlib import Path
 
@@ -37,6 +39,12 @@ from matplotlib.ticker import EngFormatter
 from scipy import stats
 
 HERE = Path(__file__).resolve().parent
+sys.path[:0] = [str(HERE.parent), str(HERE.parent / "tiny")]
+
+import exact
+from transformers.utils import logging
+
+logging.disable_progress_bar()  # of loading models
 OUT = HERE.parent / "runs" / "evidence"
 ARMS = {"prorl": ("N = 16, B = 128", "tab:blue"), "brorl": ("N = 512, B = 32", "tab:orange"),
         "batch": ("N = 16, B = 1,024", "tab:green")}  # fmt: skip
@@ -306,6 +314,7 @@ def hard(out: Path, here: Path) -> None:
     if not table:
         return
     write(here / "hard.csv", table)
+    elsewhere(out, here)
     every = [r for group in runs.values() for r in group]
     samples = min(r[-1]["samples"] for r in every)
     level = 0.95 * min(max(x["q_pos"] for x in r) for r in every)  # a Q_pos that all of them reached
@@ -353,6 +362,20 @@ def hard(out: Path, here: Path) -> None:
     )
     figure.savefig(here / "hard.png", dpi=110)
     plt.close(figure)
+
+
+def elsewhere(out: Path, here: Path) -> None:
+    """What training on hard problems alone left of the 512 held-out ones, of all kinds."""
+    table, problems = [], exact.load_data([str(HERE.parent / "tiny" / "test.jsonl")])
+    for (_, arm, seed), folder in found(out, "hard-*-seed*"):
+        knows = exact.Knowledge.of(exact.log_probs(*exact.load_policy(str(folder / "model")), problems))
+        scores = exact.metrics(knows, knows)
+        who = {"arm": arm, "seed": int(seed.removeprefix("seed")), "samples": read(folder)[-1]["samples"]}
+        table.append(who | {name: scores[name] for name in ("q_pos", "pass@16", "pass@64", "pass@1024")})
+    write(here / "hard_elsewhere.csv", table)
+    header(*table[0])
+    for row in table:
+        line(*(f"{x:.4f}" if isinstance(x, float) else f"{x:,}" if isinstance(x, int) else x for x in row.values()))
 
 
 def furthest(group: list[list[dict]]) -> list[list[dict]]:

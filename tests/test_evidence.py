@@ -160,6 +160,10 @@ def test_tables_and_figures_of_real_runs(tmp_path):
     assert [float(r["pass@64"]) for r in read(tmp_path / "hard.csv")] == pytest.approx(
         [float(r["pass@64"]) for r in exact_rows], rel=1e-5
     )
+    (row,) = read(tmp_path / "hard_elsewhere.csv")
+    policy = exact.load_policy(str(tmp_path / "runs/hard-prorl-seed0/model"))
+    known = exact.log_probs(*policy, load_data([str(train.TINY / "test.jsonl")]))
+    assert float(row["q_pos"]) == pytest.approx(sum(float(x.exp().sum()) for x in known) / 512, rel=1e-5)
     (test,) = read(tmp_path / "ttest.csv")
     assert (test["a"], test["b"], test["instances"]) == ("prorl", "brorl", "8")
     command_t = [
