@@ -287,7 +287,7 @@ def regimes(out: Path, here: Path) -> None:
 
 def went_on(runs: dict, samples: int) -> None:
     """Of the runs that spent far more than all did: the table at equal samples and at equal time, a row a run."""
-    further = [(who, rows) for who in sorted(runs) for rows in runs[who] if rows[-1]["samples"] > 2 * samples]
+    further = [(who, rows) for who in sorted(runs) for rows in runs[who] if rows[-1]["samples"] > 1.5 * samples]
     if not further:
         return
     samples, seconds = (min(rows[-1][x] for _, rows in further) for x in ("samples", "cpu_seconds"))

@@ -14,7 +14,7 @@
     theorem    a few steps of prorl and brorl, from the start and from there, with Theorem 1 beside the exact change
                of Q_pos (exact_probe.py)
     hard       from there, on those training problems only of which the policy solves 0.1% to 5%: of 16 rollouts most
-               groups show nothing; seed 0 for 3M and 6M samples
+               groups show nothing; N = 512 with the paper's 128 prompts
     sweep      from there, N = 16 ... 2048 at 3.5e-5: training on 16,384 rollouts a step, so on fewer prompts, and on 32
                prompts a step, so on more rollouts (appendix A)
     regimes    the arms of figure1 at other learning rates, and brorl with four times the prompts: where does the claim
@@ -59,8 +59,7 @@ ARMS = {  # arguments, steps between checkpoints
     "batch": ([*PRORL, "--prompts_per_step", "1024", "--learning_rate", "1e-4"], 1),
 }
 
-HARD, HARD_SAMPLES = (0.001, 0.05), 900_000
-HARD_LONGER = {"prorl": 6_000_000, "brorl128_lr100": 6_000_000, "prorl_lr10": 3_000_000, "brorl128_lr35": 3_000_000}
+HARD, HARD_SAMPLES, HARD_LONGER, HARD_LONGEST = (0.001, 0.05), 1_500_000, 3_000_000, 6_000_000
 HARD_ARMS = {
     "prorl": (PRORL, 4),
     "prorl_lr10": ([*PRORL, "--learning_rate", "1e-5"], 4),
@@ -118,9 +117,13 @@ def runs(out: Path, seeds: list[int]) -> list[Run]:
                 ["saturate-compact"] * (where == "saturated"), "figures/exact_probe.py")  # fmt: skip
     for seed in seeds:
         for arm, (arguments, every) in HARD_ARMS.items():
+            main = arm in ("prorl", "brorl128_lr100")  # the others with one seed, for their learning rates
+            if seed and not main:
+                continue
             arguments = [*arguments, *saturated["compact"], "--data", f"{out}/hard.jsonl", "--eval_data",
                          f"{out}/hard.jsonl", "--seed", str(seed)]  # fmt: skip
-            samples = HARD_SAMPLES if seed else HARD_LONGER[arm]
+            longer = HARD_LONGEST if arm == "prorl" else HARD_LONGER  # does N = 16 stand still?
+            samples = HARD_SAMPLES if seed else longer
             add("hard", f"hard-{arm}-seed{seed}", arguments, samples, every, ["saturate-compact"])
     for seed in seeds:
         for n in SWEEP:
