@@ -18,7 +18,7 @@
     sweep      from there, N = 16 ... 2048 at 3.5e-5: training on 16,384 rollouts a step, so on fewer prompts, and on 32
                prompts a step, so on more rollouts (appendix A)
     regimes    the arms of figure1 at other learning rates, and brorl with four times the prompts: where does the claim
-               hold? Three that did not fall in seed 0 (HOLD) go on with it for four times the samples
+               hold?
 
 A run is one process of train.py on one core, `--jobs` of them at a time; what is begun is resumed, what is finished is
 left alone, so it can be stopped and called again at any time. A finished run is scored by tiny/exact.py at each of its
@@ -66,7 +66,6 @@ HARD_ARMS = {
     "brorl128_lr35": (["--recipe", "brorl", "--prompts_per_step", "128", "--learning_rate", "3.5e-5"], 1),
     "brorl128_lr100": (["--recipe", "brorl", "--prompts_per_step", "128", "--learning_rate", "1e-4"], 1),
 }
-LONGER, HOLD = 4_000_000, ("prorl_lr10", "batch_lr10", "brorl128_lr35")
 REGIMES = {  # arm and learning rate in millionths; steps between checkpoints
     "prorl_lr10": ([*PRORL, "--learning_rate", "1e-5"], 10),
     "brorl_lr35": (["--recipe", "brorl", "--learning_rate", "3.5e-5"], 4),
@@ -136,9 +135,8 @@ def runs(out: Path, seeds: list[int]) -> list[Run]:
                 ["saturate-compact"], budget="max_steps")  # fmt: skip
     for seed in seeds:
         for arm, (arguments, every) in REGIMES.items():
-            samples = LONGER if seed == 0 and arm in HOLD else CONTINUED["compact"]
             add("regimes", f"{arm}-compact-seed{seed}", [*arguments, *saturated["compact"], "--seed", str(seed)],
-                samples, every, ["saturate-compact"])  # fmt: skip
+                CONTINUED["compact"], every, ["saturate-compact"])  # fmt: skip
     return found
 
 
