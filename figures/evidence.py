@@ -212,11 +212,12 @@ def crossing(group: list[list[dict]], other: list[list[dict]], axis: str, unit: 
     grid = np.linspace(0, end, 400)[1:]
     ahead = [np.mean([[at(rows, axis, x, name) for x in grid] for rows in arm], axis=0) for arm in (group, other)]
     above = ahead[0] > ahead[1]
+    seeds = f"means of {len(group)} and {len(other)} seeds"
     if not above[-1]:
-        return f"below at {end:,.0f} {unit}, above on {above.mean():.0%} of the way there"
+        return f"below at {end:,.0f} {unit}, above on {above.mean():.0%} of the way there ({seeds})"
     below = np.flatnonzero(~above)
     since = grid[below[-1] + 1] if len(below) else 0
-    return f"above from {since:,.0f} {unit} on, to the end at {end:,.0f}"
+    return f"above from {since:,.0f} {unit} on, to the end at {end:,.0f} ({seeds})"
 
 
 def curves(axis, arms: dict[str, list[list[dict]]], x: str, unit: float, value) -> None:
@@ -334,13 +335,14 @@ def hard(out: Path, here: Path) -> None:
             line(f"equal {'samples' if what == 'samples' else 'Q_pos'}", n, b, f"{rate:.2g}", len(group),
                  f"{spent[0]:.1f}", f"{spent[1]:,.0f}", *cells)  # fmt: skip
     went_on(runs, samples)
-    narrow, wide = ({who: furthest(group) for who, group in runs.items() if (who[0] > 16) == x} for x in (False, True))
-    for (n, b, rate), other in sorted(wide.items()):
-        for who in sorted(narrow):
-            for name in ("q_pos", "pass@16", "pass@64", "pass@256"):
-                told = [crossing(other, narrow[who], *x, name) for x in AXES]
-                print(f"{name} of N = {n}, B = {b}, η = {rate:.2g} against N = {who[0]}, B = {who[1]}, "
-                      f"η = {who[2]:.2g}: {'; '.join(told)}")  # fmt: skip
+    narrow, wide = (sorted(who for who in runs if (who[0] > 16) == x) for x in (False, True))
+    for one, other in itertools.product(wide, narrow):
+        who = [f"N = {n}, B = {b}, η = {rate:.2g}" for n, b, rate in (one, other)]
+        for name in ("q_pos", "pass@16", "pass@64", "pass@256"):
+            told = {
+                crossing(choose(runs[one]), choose(runs[other]), *x, name) for x in AXES for choose in (list, furthest)
+            }
+            print(f"{name} of {who[0]} against {who[1]}: " + "; ".join(sorted(told)))
     figure, axes = plt.subplots(1, 3, figsize=(15, 4.4), layout="constrained")
     panels = ("samples", "q_pos"), ("samples", "pass@64"), ("q_pos", "pass@256")
     for axis, (x, y) in zip(axes, panels, strict=True):

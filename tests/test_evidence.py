@@ -92,11 +92,12 @@ def test_where_one_arm_overtakes_another_and_where_a_score_is_first_reached():
     """Makes impossible: a crossing on the wrong axis, one that is taken back later, a level that was never reached."""
     slow = [{"samples": 0, "cpu_seconds": 0, "q_pos": 0.2}, {"samples": 100, "cpu_seconds": 100, "q_pos": 0.4}]
     late = [{"samples": 0, "cpu_seconds": 0, "q_pos": 0.1}, {"samples": 100, "cpu_seconds": 50, "q_pos": 0.6}]
-    assert evidence.crossing([late], [slow], "samples", "samples") == "above from 34 samples on, to the end at 100"
-    assert evidence.crossing([late], [slow], "cpu_seconds", "s") == "above from 13 s on, to the end at 50"
-    assert (
-        evidence.crossing([slow], [late], "samples", "samples") == "below at 100 samples, above on 33% of the way there"
-    )
+    told, one = evidence.crossing([late], [slow], "samples", "samples"), " (means of 1 and 1 seeds)"
+    assert told == "above from 34 samples on, to the end at 100" + one
+    told = evidence.crossing([late], [slow], "cpu_seconds", "s")
+    assert told == "above from 13 s on, to the end at 50" + one
+    told = evidence.crossing([slow], [late], "samples", "samples")
+    assert told == "below at 100 samples, above on 33% of the way there" + one
     rows = [{"samples": x, "q_pos": q} for x, q in ((0, 0.1), (10, 0.3), (20, 0.2), (30, 0.5))]
     assert evidence.first_at(rows, "q_pos", 0.25, "samples") == pytest.approx(7.5)
     assert evidence.first_at(rows, "q_pos", 0.4, "samples") == pytest.approx(20 + 20 / 3)
