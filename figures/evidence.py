@@ -415,6 +415,7 @@ def table2(out: Path, here: Path) -> None:
         return
     write(here / "table2.csv", table)
     header("prompts", "arm", "kept by dynamic sampling: first step", "all steps", "samples/s of CPU, whole step",
+           "of them trained on",
            "none correct", "0-25%", "25-50%", "50-75%", "75-100%", "all")  # fmt: skip
     worlds = [w for w in WORLDS if any(r["world"] == w for r in table)]
     figure, axes = plt.subplots(len(worlds), 3, figsize=(14, 4.2 * len(worlds)), layout="constrained", squeeze=False)
@@ -424,9 +425,11 @@ def table2(out: Path, here: Path) -> None:
             steps = [r for r in table if r["world"] == world and r["arm"] == arm]
             means = {k: np.mean([r[k] for r in steps]) for k in steps[0] if k not in ("world", "arm")}
             bars[arm] = [means[f"solved_{part}"] for part in SOLVED]
+            trained = np.mean([r["pass_rate"] * r["samples_per_cpu_second"] for r in steps])
             first = np.mean([r["pass_rate"] for r in steps if r["step"] == 1])  # of one and the same policy
             line(WORLDS[world], ARMS[arm][0], f"{first:.1%}", f"{means['pass_rate']:.1%}",
-                 f"{means['samples_per_cpu_second']:,.0f}", *(f"{x:.1%}" for x in bars[arm]))  # fmt: skip
+                 f"{means['samples_per_cpu_second']:,.0f}", f"{trained:,.0f}",
+                 *(f"{x:.1%}" for x in bars[arm]))  # fmt: skip
             for seed in sorted({r["seed"] for r in steps}):
                 one = [r for r in steps if r["seed"] == seed]
                 label = ARMS[arm][0] if seed == steps[0]["seed"] else None

@@ -193,6 +193,7 @@ def go(out: Path, run: Run, core: int) -> int:
 
 
 def train_and_score(out: Path, run: Run, core: int) -> int:
+    """What `go` does, with whatever it raises."""
     folder = out / run.name
     if run.part == "hard":
         make_hard(out / "saturate-compact" / "model", ROOT / "tiny" / "train.jsonl", out / "hard.jsonl")
@@ -259,7 +260,6 @@ def make_hard(model: Path, problems: Path, hard: Path) -> None:
         from verify import load_data
 
         logging.disable_progress_bar()  # of loading the model
-
         policy, tokenizer = exact.load_policy(str(model))
         known = exact.log_probs(policy, tokenizer, load_data([str(problems)]))
         q_pos = [float(logp.exp().sum()) for logp in known]
