@@ -1,4 +1,4 @@
-"""BroRL, sections 2 and 3.2: why wider exploration grows the correct mass, and the two recipes.
+"""BroRL, sections 2 and 4.2.1: why wider exploration grows the correct mass, and the two recipes.
 
 Paper: "BroRL: Scaling Reinforcement Learning via Broadened Exploration", arXiv 2510.01180.
 Setting of section 2: one softmax over V tokens, p = softmax(z). N tokens are drawn i.i.d.; a drawn
@@ -14,7 +14,8 @@ token has reward R_c if it is correct and R_w if not, an undrawn token has rewar
     a2, b2              A_2, B_2      sum of p^2 over the drawn correct / drawn incorrect tokens
     u_pos2, u_neg2      U_pos2, ...   sum of p^2 over the undrawn correct / undrawn incorrect tokens
     r_c, r_w            R_c, R_w      reward of a drawn correct / drawn incorrect token
-    s_r                 S_R           the batch's mood: the expected reward of what was drawn
+    s_r                 S_R           the batch's mood: rewards of what was drawn, summed with the weights p. No mean,
+                                      the weights do not add up to 1: P_pos = 0.1 and P_neg = 0 give R_c / 10
     eta                 η             learning rate
     dz, dp              Δz, Δp        change of the logits / probabilities in one step
 
@@ -73,11 +74,15 @@ def masses(p: Tensor, correct: Tensor, sampled: Tensor) -> Masses:
 
 
 def mood(m: Masses, r_c: float = 1.0, r_w: float = -1.0) -> Tensor:
-    """S_R = R_c P_pos + R_w P_neg, in [R_w, R_c] (section 2). Positive: what was drawn is mostly right."""
+    """S_R = R_c P_pos + R_w P_neg, in [R_w, R_c] (section 2). Positive: what was drawn is mostly right.
+
+    A sum weighted by probability mass and not divided by it: where little mass was drawn it is near 0, whatever the
+    rewards are.
+    """
     return r_c * m.p_pos + r_w * m.p_neg
 
 
-# ------------------------------------------------------------------------ section 2: one gradient step
+# ---------------------------------------------------------- section 2, appendix C.1: one gradient step
 
 
 def token_rewards(p: Tensor, correct: Tensor, sampled: Tensor, r_c: float = 1.0, r_w: float = -1.0) -> Tensor:
@@ -94,7 +99,7 @@ def surrogate(p: Tensor, rewards: Tensor, n: int) -> Tensor:
 
 
 def logit_step(p: Tensor, rewards: Tensor, eta: float, n: int) -> Tensor:
-    """Δz_j = (η/N) p_j (R_j - S_R), one gradient step on L (section 2, appendix C.1, first step).
+    """Δz_j = (η/N) p_j (R_j - S_R), one gradient step on L (appendix C.1, first step).
 
     S_R = Σ_i R_i p_i, so this is -η ∂L/∂z_j for any rewards, two-valued or not. Returns (..., V).
     """
@@ -103,7 +108,7 @@ def logit_step(p: Tensor, rewards: Tensor, eta: float, n: int) -> Tensor:
 
 
 def probability_step(p: Tensor, dz: Tensor) -> Tensor:
-    """Δp_i = p_i (Δz_i - Σ_j p_j Δz_j), to first order in Δz (section 2, appendix C.1, second step)."""
+    """Δp_i = p_i (Δz_i - Σ_j p_j Δz_j), to first order in Δz (appendix C.1, second step)."""
     return p * (dz - (p * dz).sum(-1, keepdim=True))
 
 
@@ -129,8 +134,11 @@ def mass_balance(m: Masses, eta: float, n: int, r_c: float = 1.0, r_w: float = -
                      + S_R (Q_pos U_neg2 - Q_neg U_pos2) ]
 
     Drawing a correct token lifts it, drawing an incorrect one sinks it: the first two terms are never
-    negative. The third is what the step does to tokens nobody drew, by normalisation alone; it takes
-    either sign and vanishes with the undrawn second moments, which is what a large N is for.
+    negative. The third is what the step does to tokens nobody drew, by normalisation alone. It takes
+    either sign: with S_R > 0 undrawn tokens sink, which hurts if the correct ones are the more concentrated.
+    The paper's three implications are about it: (i) with N the undrawn second moments vanish, and so does it,
+    which leaves ΔQ_pos >= 0; (ii) so it does at a small N, where the batch is balanced, S_R near 0, or little
+    mass is undrawn; (iii) by (i), a larger N raises pass@k.
     Raises ValueError unless R_c >= 0 >= R_w, the theorem's condition.
     """
     _check_rewards(r_c, r_w)
@@ -223,8 +231,9 @@ def importance_change(correct: Tensor, log_weight: Tensor) -> Tensor:
 
     E[w] = 1 and E[c w] is the new Q_pos; taking the mean c̄ off lowers the variance and costs the factor
     N / (N - 1). Unbiased for a π_new that does not depend on these draws. One that was trained on them favours the
-    correct among them, and the estimate is too large: figures/exact_probe.py found +0.0084 for +0.0051 at N = 16
-    and +0.0527 for +0.0510 at N = 512. correct: bool (..., N); log_weight: log w, (..., N); returns (...).
+    correct among them, and the estimate is too large. figures/exact_probe.py found, estimated for exact: from the
+    start +0.0084 for +0.0051 at N = 16 and +0.0527 for +0.0510 at N = 512, from the saturated policy +0.0130 for
+    +0.0113 and +0.0929 for +0.0770. correct: bool (..., N); log_weight: log w, (..., N); returns (...).
     """
     _check_bool(correct=correct)
     c = correct.to(log_weight.dtype)
@@ -358,11 +367,15 @@ def _incomplete_beta(a: float, b: float, odds: float) -> float:
     return math.exp(logs) / (a * fraction)
 
 
-# -------------------------------------------------------------------------- section 3.2: the recipes
+# ------------------------------------------------------------------------ section 4.2.1: the recipes
 
 
 def scaled_learning_rate(eta_0: float, b_new: float, b_0: float) -> float:
-    """η_new = η_0 sqrt(B_new / B_0) (section 3.2). B counts the samples of a step, prompts times N."""
+    """η_new = η_0 sqrt(B_new / B_0) (section 4.2.1).
+
+    B is here the batch in samples, N times prompts_per_step, which is our reading of "batch size": 65,536 over 8,192
+    is 8. Elsewhere in this project B alone is prompts_per_step, which BroRL has a quarter of.
+    """
     if b_new <= 0 or b_0 <= 0:
         raise ValueError(f"the batch sizes must be positive, got B_new={b_new}, B_0={b_0}")
     return eta_0 * math.sqrt(b_new / b_0)
@@ -375,9 +388,19 @@ class Setting(NamedTuple):
     source: str
 
 
+# Appendix D scores every model alike, so this is a part of both recipes.
+EVALUATION = {
+    "eval_samples": Setting(16, "appendix D"),
+    "eval_temperature": Setting(0.6, "appendix D"),
+    "eval_top_p": Setting(0.95, "appendix D"),
+    "eval_max_response_tokens": Setting(32768, "appendix D: the context; we count the response alone"),
+}
+
 PRORL = {
-    "rollouts_per_prompt": Setting(16, "section 3.2; table 1"),
-    "prompts_per_step": Setting(512, "section 3.2; counted after dynamic sampling"),
+    "rollouts_per_prompt": Setting(16, "section 4.2.1; table 1"),
+    "prompts_per_step": Setting(
+        512, "table 1; counted after dynamic sampling, our inference: it has 19.5k samples a step, table 2 keeps 41%"
+    ),
     "learning_rate": Setting(1e-6, "paper silent: η_0 of the ProRLv2 scripts (verl, OpenRLHF, NeMo-RL)"),
     "updates_per_step": Setting(8, "paper silent: ProRLv2 scripts, 8 mini-batches, one pass"),
     "clip_low": Setting(0.2, "paper silent: ProRL v1 and ProRLv2 scripts"),
@@ -387,23 +410,26 @@ PRORL = {
     "tis_cap": Setting(2.0, "section 3.1 (truncated IS); paper silent on C: Yao et al. 2025"),
     "temperature": Setting(1.0, "paper silent: ProRLv2 scripts (ProRL v1: 1.2)"),
     "top_p": Setting(1.0, "paper silent: ProRLv2 scripts; sampling the policy itself while training"),
+    # The paper gives no period and does not say whether a reset fell into its 191 steps. At any period of ProRLv2's
+    # scripts none does, but for PRORL's 535 steps 200 gives two and 500 one, at step 500. The recipes are compared, so:
+    # the period at which the fewest resets tell them apart.
     "reference_reset_steps": Setting(500, "section 3.1 (periodic reset); paper silent on the period: ProRLv2, 200-500"),
-    "max_response_tokens": Setting(8192, "section 3.2: the context; we count the response alone"),
+    "max_response_tokens": Setting(16384, "section 4.2.1: the context, of all phases; we count the response alone"),
     "max_steps": Setting(535, "table 1"),
-    "eval_samples": Setting(16, "section 4.2.1"),
-    "eval_temperature": Setting(0.6, "section 4.2.1"),
-    "eval_top_p": Setting(0.95, "section 4.2.1"),
+    **EVALUATION,
     "eval_every": Setting(10, "paper silent: ours"),
 }
 
 BRORL = PRORL | {
-    "rollouts_per_prompt": Setting(512, "section 3.2; table 1"),
-    "prompts_per_step": Setting(128, "section 3.2; counted after dynamic sampling"),
-    "learning_rate": Setting(
-        scaled_learning_rate(1e-6, b_new=128 * 512, b_0=512 * 16), "section 3.2: η_0 sqrt(65,536 / 8,192) = 2.83 η_0"
+    "rollouts_per_prompt": Setting(512, "section 4.2.1; table 1"),
+    "prompts_per_step": Setting(
+        128, "table 1; counted after dynamic sampling, our inference: it has 104.9k samples a step, table 2 keeps 62%"
     ),
-    "updates_per_step": Setting(8, "section 3.2: unchanged from ProRL"),
-    "max_response_tokens": Setting(16384, "section 3.2: the context; we count the response alone"),
+    "learning_rate": Setting(
+        scaled_learning_rate(1e-6, b_new=128 * 512, b_0=512 * 16),
+        "section 4.2.1: η_0 sqrt(B_new / B_0), with table 1's N x prompts 65,536 / 8,192: 2.83 η_0",
+    ),
+    "updates_per_step": Setting(8, "section 4.2.1: unchanged from ProRL"),
     "max_steps": Setting(191, "table 1"),
 }
 

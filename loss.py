@@ -19,10 +19,18 @@ Pure functions over tensors; nothing here knows a model, an engine or a process 
     tis_cap          C                        cap of the truncated importance weight
     denominator      Σ tokens                 tokens of the whole optimizer step, over all processes
 
-Departures, each on purpose:
-  * advantages are whitened over trajectories, as the paper writes it; its peers whiten over tokens;
-  * the variance divides by the count, not count - 1: at 65,536 trajectories the two agree to 1e-5;
-  * the sums that cross processes (`moments`, `denominator`) are handed in: reducing them is train.py's.
+τ is a trajectory, as in the paper: a rollout. The sampling temperature is written out.
+
+The paper's formula is E_τ[ min( r_θ(τ) A_τ, clip(r_θ(τ), 1 - ε_low, 1 + ε_high) A_τ ) ]. Where this file is otherwise:
+  * the ratio is one token's, π_θ / π_old of the token, where the paper writes r_θ(τ), one for the trajectory. Its
+    peers compute it so; a product over thousands of tokens would leave the clip range at once;
+  * the mean is over the tokens of an optimizer step (DAPO), where the paper writes E_τ, a mean over trajectories: a
+    long response weighs more here than a short one;
+  * a term β KL(π_θ || π_ref) is added. The paper's objective has none, though it resets a reference policy that nothing
+    else would need; the term, its estimator and β are those of the ProRLv2 scripts, and kl_coef = 0 leaves it out;
+  * the variance of the advantages divides by the count, not count - 1: at 65,536 trajectories they agree to 1e-5.
+As the paper has it, and not its peers: advantages are whitened over trajectories, not over tokens.
+The sums that cross processes (`moments`, `denominator`) are handed in: reducing them is train.py's.
 """
 
 import torch
@@ -69,12 +77,12 @@ def whiten(advantages: Tensor, batch: Tensor, eps: float = 1e-8) -> Tensor:
 
 
 def importance_ratio(logp: Tensor, old_logp: Tensor) -> Tensor:
-    """r = π_θ / π_old, per token (section 3.1)."""
+    """r = π_θ / π_old, per token (section 3.1 writes it per trajectory)."""
     return torch.exp(logp - old_logp)
 
 
 def clipped_objective(ratio: Tensor, advantages: Tensor, clip_low: float, clip_high: float) -> Tensor:
-    """min( r A, clip(r, 1 - ε_low, 1 + ε_high) A ), per token, to be maximised (section 3.1)."""
+    """min( r A, clip(r, 1 - ε_low, 1 + ε_high) A ), to be maximised (section 3.1; per token here)."""
     clipped = ratio.clamp(1 - clip_low, 1 + clip_high)
     return torch.minimum(ratio * advantages, clipped * advantages)
 
@@ -129,10 +137,11 @@ def policy_loss(
     kl: str = "k2",
     kl_coef: float = 0.0,
 ) -> tuple[Tensor, dict[str, Tensor]]:
-    """L = (1/Σ tokens) Σ_t [ -w_t min(r_t A_t, clip(r_t, 1-ε_low, 1+ε_high) A_t) + β KL_t ] (section 3.1).
+    """L = (1/Σ tokens) Σ_t [ -w_t min(r_t A_t, clip(r_t, 1-ε_low, 1+ε_high) A_t) + β KL_t ].
 
-    Everything per token, (T,); `advantages` are those of the tokens' rollouts. w is the truncated
-    importance weight and multiplies the clipped objective only, not the KL term. Returns the scalar loss
+    The clipped objective and w are section 3.1's. That ratio and mean are per token, and that there is a KL term, is
+    its peers' (the head of this file). Everything per token, (T,); `advantages` are those of the tokens' rollouts. w is
+    the truncated importance weight and multiplies the clipped objective only, not the KL term. Returns the scalar loss
     and `token_metrics`. At r = 1 with centred advantages the loss is 0 while its gradient is not.
     """
     ratio = importance_ratio(logp, old_logp)
@@ -222,7 +231,7 @@ def token_logprobs(
     bias: Tensor | None = None,
     max_logits: int = MAX_LOGITS,
 ) -> tuple[Tensor, Tensor]:
-    """log π(target) = z_target - logsumexp(z) and the entropy -Σ_v π_v log π_v, with z = (h Wᵀ + b) / τ.
+    """log π(target) = z_target - logsumexp(z), the entropy -Σ_v π_v log π_v; z = (h Wᵀ + b) / temperature.
 
     hidden: (T, H); weight: (V, H); targets: (T,) int64; returns two (T,), in float32 or wider. Never more
     than `max_logits` logits exist at once (and their exponentials): they are computed for a chunk of tokens
@@ -242,7 +251,7 @@ def token_logprobs(
 
 
 class _TokenLogprobs(torch.autograd.Function):
-    """∂ log π(y) / ∂z_v = (1[v = y] - π_v) / τ: the backward pass needs the logits again, and nothing else."""
+    """∂ log π(y) / ∂z_v = (1[v = y] - π_v) / temperature: the backward pass needs the logits again."""
 
     @staticmethod
     def forward(ctx, hidden, weight, bias, targets, temperature, chunk, dtype):
@@ -287,7 +296,7 @@ class _TokenLogprobs(torch.autograd.Function):
 
 
 def _logits(hidden: Tensor, weight: Tensor, bias: Tensor | None, temperature: float, chunk: int):
-    """Logits / τ in float32 or wider, `chunk` rows at a time, in one buffer that the caller may overwrite."""
+    """Logits / temperature in float32 or wider, `chunk` rows at a time, in one buffer that the caller may overwrite."""
     buffer = torch.empty(min(chunk, len(hidden)), len(weight), dtype=weight.dtype, device=weight.device)
     for start in range(0, len(hidden), chunk):
         rows = slice(start, min(start + chunk, len(hidden)))

@@ -136,11 +136,11 @@ def settle(
 
 
 def sampling_logprobs(logits: Tensor, temperature: float = 1.0, top_p: float = 1.0, top_k: int = 0) -> Tensor:
-    """log π of the distribution that is really sampled from: logits / τ, then top-k, then top-p, renormalised.
+    """log π of what is really sampled from: logits / temperature, then top-k, then top-p, renormalised.
 
     logits: (R, V) in any float type; the result is (R, V) float32, -inf on what was cut. top_p keeps the
     smallest set of tokens whose mass reaches top_p; top_k = 0 and top_p = 1 keep everything.
-    temperature = 0 is greedy: the model's own log-probs (τ = 1), of which the caller takes the largest.
+    temperature = 0 is greedy: the model's own log-probs (temperature 1), of which the caller takes the largest.
     """
     logp = torch.log_softmax(logits.float() / (temperature or 1.0), dim=-1)
     if temperature == 0 or (top_p == 1.0 and not 0 < top_k < logp.shape[-1]):

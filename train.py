@@ -25,7 +25,8 @@ from. A run writes runs/NAME/: config.json, metrics.jsonl (a line a step), eval.
 problem by problem), timing.jsonl, samples.jsonl, checkpoints/, model/ and curves.png. Two runs with the same
 settings write the same metrics.jsonl; whatever a clock says is in timing.jsonl.
 
-An evaluation cuts its responses where training does; section 4.2's 32k are `--eval_max_response_tokens 32768`.
+An evaluation is appendix D's whatever the recipe: 16 responses, temperature 0.6, top-p 0.95, 32k tokens, or as many as
+the model has positions for.
 """
 
 from __future__ import annotations
@@ -103,6 +104,8 @@ SHARE_FROM = {"auto": 1.5, "on": 0.0}
 SOLVED = ("none", "to_25%", "to_50%", "to_75%", "below_100%", "all")  # how much of a group is correct
 PROBED = 4  # groups of a step and process that --log_mass_balance looks at, an eighth of its prompts at most
 NODES = 256  # and the prefixes of each, those that most rollouts share
+UNDRAWN = ("zero", "group", "prefix")  # guesses at the value of a token that nobody drew: Tree.values
+GUESS = "group"  # the one that is logged
 SHORT = 16  # tokens of a response, up to which a CPU computes attention by matrix products
 KEYS_AT_ONCE = 2**15  # keys that stand beside each other at once, a shared prompt's copied in front of each response
 
@@ -127,7 +130,7 @@ class Config:
     eval_data: list[str] | None = setting(
         None, "held-out problems, in the same forms without :WEIGHT; needed with --data; none: tiny/test.jsonl"
     )
-    recipe: str = setting("brorl", "brorl (N = 512) or prorl (N = 16): the defaults of section 3.2")
+    recipe: str = setting("brorl", "brorl (N = 512) or prorl (N = 16): the defaults of section 4.2.1")
     name: str | None = setting(None, "the run's folder under --output_dir; default: RECIPE-seedSEED, or eval-MODEL")
     output_dir: str = setting("runs", "where runs are written")
     resume: bool = setting(False, "continue the run of this name from its newest checkpoint")
@@ -140,12 +143,26 @@ class Config:
     max_samples: int | None = setting(None, "rollouts generated, counted before dynamic sampling as in table 1")
     max_hours: float | None = setting(None, "wall-clock hours")
 
-    # sections 3.1 and 3.2
-    rollouts_per_prompt: int | None = setting(None, "N (section 3.2)")
-    prompts_per_step: int | None = setting(None, "B, counted after dynamic sampling (section 3.2)")
+    # sections 3.1 and 4.2.1
+    rollouts_per_prompt: int | None = setting(None, "N (section 4.2.1)")
+    prompts_per_step: int | None = setting(
+        None, "B (table 1); counted after dynamic sampling, which is our inference from tables 1 and 2"
+    )
     refill: float = setting(4.0, "a step generates at most this many times B prompts, then goes on with what it has")
-    learning_rate: float | None = setting(None, "of AdamW, constant; η_0 sqrt(B_new / B_0) (section 3.2)")
-    updates_per_step: int | None = setting(None, "mini-batches a step, each one optimizer step (section 3.2)")
+    learning_rate: float | None = setting(
+        None,
+        "of AdamW, constant; with another N or B: times the root of how many times the samples a step, N x B, are "
+        "(section 4.2.1)",
+    )
+    warmup_updates: int = setting(
+        0, "updates over which the learning rate rises to its value in equal steps; 0: none (paper silent)"
+    )
+    optimizer_from: str | None = setting(
+        None,
+        "a checkpoint whose AdamW moments the run starts with, runs/NAME/checkpoints/step_...; none: fresh ones, "
+        "whose first updates move every weight by the whole learning rate (paper silent)",
+    )
+    updates_per_step: int | None = setting(None, "mini-batches a step, each one optimizer step (section 4.2.1)")
     mini_batches: str = setting(
         "rollouts", "of rollouts drawn from all prompts, or of whole prompts, which cost less where prompts are long"
     )
@@ -180,15 +197,15 @@ class Config:
     max_engine_kl: float | None = setting(None, "largest KL(engine, trainer) there; none: 0.0001 in float32, else 0.05")
     temperature: float | None = setting(None, "while training; log-probs are taken at the same temperature")
     top_p: float | None = setting(None, "while training")
-    max_response_tokens: int | None = setting(None, "a response is cut there (section 3.2)")
+    max_response_tokens: int | None = setting(None, "a response is cut there (section 4.2.1)")
 
     # evaluation
     eval_every: int | None = setting(None, "steps between evaluations; 0: only before and after")
-    eval_samples: int | None = setting(None, "k: responses per held-out problem (section 4.2: 16)")
-    eval_temperature: float | None = setting(None, "section 4.2: 0.6")
-    eval_top_p: float | None = setting(None, "section 4.2: 0.95")
+    eval_samples: int | None = setting(None, "k: responses per held-out problem (appendix D: 16)")
+    eval_temperature: float | None = setting(None, "appendix D: 0.6")
+    eval_top_p: float | None = setting(None, "appendix D: 0.95")
     eval_max_response_tokens: int | None = setting(
-        None, "an evaluation's response is cut there (section 4.2: 32k); none: --max_response_tokens"
+        None, "an evaluation's response is cut there (appendix D: 32k), or where the model's positions end if not given"
     )
     eval_seed: int = setting(1234, "of the evaluation's sampling, every time the same; each process draws its own")
 
@@ -216,11 +233,6 @@ class Config:
         False, "log Theorem 1's terms for a few groups a step, beside the change of Q_pos that the update made"
     )
     report_to: str | None = setting(None, "also send the metrics to tensorboard or wandb (or both: tensorboard,wandb)")
-
-    @property
-    def eval_length(self) -> int:
-        given = self.eval_max_response_tokens
-        return self.max_response_tokens if given is None else given
 
     @property
     def parts_of_a_prompt(self) -> int:
@@ -445,6 +457,7 @@ def update(
         norm = accelerator.clip_grad_norm_(policy.parameters(), config.max_grad_norm)
         norm = float(norm.full_tensor() if hasattr(norm, "full_tensor") else norm)
         spiked = progress.is_spike(norm, config.spike)
+        progress.warm_up(optimizer, config)
         if math.isfinite(norm) and not (spiked and config.skip_spikes):
             optimizer.step()
         else:
@@ -468,6 +481,8 @@ def update(
         elif name not in ("updates_skipped", "spikes"):
             result[name] /= tokens
     result["tokens"] = int(tokens)
+    if config.warmup_updates:
+        result["learning_rate"] = optimizer.param_groups[0]["lr"]
     everywhere = gather_object([extremes])
     for name in sorted({name for part in everywhere for name in part}):
         pick = max if name.endswith("_max") else min
@@ -613,7 +628,7 @@ def evaluate(engine, tokenizer, problems, prompts, config: Config, accelerator: 
         seed=seed_of(config.eval_seed, rank),
         temperature=config.eval_temperature,
         top_p=config.eval_top_p,
-        max_response_tokens=config.eval_length,
+        max_response_tokens=config.eval_max_response_tokens,
         judging=judging(config),
         show=rank == 0,
     )
@@ -1039,16 +1054,53 @@ class Batch:
 # ------------------------------------------------------------------------------------------------ Theorem 1, as it goes
 
 
+class Tree(NamedTuple):
+    """The H prefixes at which a group's rollouts part, the root first, and the tokens that they go on with."""
+
+    reach: dict[tuple[int, ...], float]  # prefix -> π(prefix)
+    passed: Tensor  # (H,) share of the group's rollouts that pass it
+    p: Tensor  # (H, V) the softmax there
+    drawn: Tensor  # (H, V) how many rollouts go on with this token
+    won: Tensor  # (H, V) and how many of them are correct
+    mean: float  # share of the group that is correct
+
+    @property
+    def share(self) -> Tensor:
+        """(H, V) of the rollouts that go on with a token, how many are correct; 0 where none does."""
+        return self.won / self.drawn.clamp(min=1)
+
+    def values(self, undrawn: str) -> Tensor:
+        """(H, V) v of a token: the share of its rollouts that are correct, and for one that nobody drew, by `undrawn`:
+
+        zero     0, as if it led nowhere. Then U_pos2 is 0, and the harm that an undrawn token can come to is not seen
+        group    the share of the group that is correct
+        prefix   the share of the rollouts through this prefix that are
+        """
+        at_prefix = self.won.sum(-1) / self.drawn.sum(-1).clamp(min=1)
+        value = {"zero": at_prefix * 0, "group": torch.full_like(at_prefix, self.mean), "prefix": at_prefix}[undrawn]
+        return torch.where(self.drawn > 0, self.share, value[:, None])
+
+    def terms(self, value: Tensor) -> dict[str, brorl.MassBalance]:
+        """Theorem 1 at the root, and along the tree, for these values (H, V); without η/N."""
+        rewards = torch.where(self.drawn > 0, self.share - self.mean, 0)
+        terms = brorl.graded_mass_balance(self.p, value, rewards, self.drawn > 0, eta=1.0, n=1)
+        reach = torch.tensor(list(self.reach.values()), device=self.p.device)
+        first = brorl.MassBalance(*(term[0] for term in terms))
+        return {"first_token": first, "tree": brorl.along_the_tree(terms, reach, self.passed)}
+
+
 class Probe:
     """--log_mass_balance: Theorem 1 on this policy, for the first few kept groups of a step and process.
 
     Before the update, from the group's rollouts and the softmaxes that they passed: the three terms at the first
     response token, and along the tree of prefixes that rollouts share. Rewards are correct or not, centred on the
-    group's mean as in section 3.1; a token's value v is the share of its rollouts that are correct, 0 for one that
-    nobody drew; the factor η/N is left out. After it: how Q_pos did change, from the same rollouts' importance
-    weights, which is somewhat too large (brorl.importance_change). Logged are means over the groups. With values
-    and rewards from the same rollouts the terms' sum is nearly always positive, so that its sign foretells nothing:
-    figures/exact_probe.py asks that question with exact values.
+    group's mean as in section 3.1; a token's value v is the share of its rollouts that are correct, and the group's
+    mean for one that nobody drew; the factor η/N is left out. After it: how Q_pos did change, from the same rollouts'
+    importance weights, which is somewhat too large (brorl.importance_change). Logged are means over the groups.
+
+    What the logs cannot show: with values and rewards from the same rollouts the terms' sum is nearly always positive,
+    so that its sign foretells nothing; and of the unsampled coupling only the size is to be read, since what undrawn
+    tokens are worth is a guess. figures/exact_probe.py asks both with exact values: figures/coupling.csv.
     """
 
     def __init__(self, policy: Policy, config: Config, accelerator: Accelerator):
@@ -1064,6 +1116,11 @@ class Probe:
 
     def mass_balance(self, rolled: Rolled) -> dict[str, brorl.MassBalance]:
         """Theorem 1's terms at the first token, and summed along the tree."""
+        tree = self.tree(rolled)
+        return tree.terms(self.values(rolled, tree))
+
+    def tree(self, rolled: Rolled) -> Tree:
+        """The softmaxes that two or more of the rollouts passed, and what was drawn from them."""
         responses, correct = rolled.group.responses, rolled.correct.float()
         nodes = brorl.prefix_tree(responses, NODES)
         prefixes = [node.prefix for node in nodes]
@@ -1076,22 +1133,16 @@ class Probe:
         token = torch.tensor([responses[i][len(node.prefix)] for node in nodes for i in node.rollouts])
         drawn.index_put_((owner, token), torch.ones(len(owner), device=p.device), accumulate=True)
         won.index_put_((owner, token), correct[member].to(p.device), accumulate=True)
-        share = won / drawn.clamp(min=1)  # (H, V) of the rollouts that go on with this token, how many are correct
-        rewards = torch.where(drawn > 0, share - correct.mean(), 0)
         taken = p.cpu()
         at, reach = {prefix: h for h, prefix in enumerate(prefixes)}, {(): 1.0}
         for *front, token in prefixes[1:]:  # those above a node come before it
             reach[*front, token] = reach[*front,] * float(taken[at[*front,], token])
-        value = self.values(rolled, reach, p, share)
-        terms = brorl.graded_mass_balance(p, value, rewards, drawn > 0, eta=1.0, n=1)
-        reach = torch.tensor(list(reach.values()), device=p.device)
-        shares = torch.tensor([len(node.rollouts) for node in nodes], device=p.device) / len(responses)
-        first = brorl.MassBalance(*(term[0] for term in terms))
-        return {"first_token": first, "tree": brorl.along_the_tree(terms, reach, shares)}
+        passed = torch.tensor([len(node.rollouts) for node in nodes], device=p.device) / len(responses)
+        return Tree(reach, passed, p, drawn, won, float(correct.mean()))
 
-    def values(self, rolled: Rolled, reach: dict[tuple, float], p: Tensor, share: Tensor) -> Tensor:
+    def values(self, rolled: Rolled, tree: Tree) -> Tensor:
         """(H, V) the probability v of a correct answer after each prefix and token, as far as the rollouts tell."""
-        return share
+        return tree.values(GUESS)
 
     def q_pos(self, rolled: Rolled) -> float | None:
         """Q_pos of the problem by enumeration, where someone can; None: estimate its change."""
@@ -1231,12 +1282,15 @@ def set_up(config: Config, accelerator: Accelerator, given: set[str] | None = No
     tokenizer, positions = describe(config.model)
     length = config.max_response_tokens
     problems, prompts = ([], []) if config.eval_only else load(tokenizer, config.data, length, positions, config.seed)
-    held_out, held_out_prompts = run.load_held_out(tokenizer, positions)
+    held_out, held_out_prompts = run.load_held_out(tokenizer, positions, "eval_max_response_tokens" not in sources)
+    if run.cut and "eval_max_response_tokens" in sources:
+        sources["eval_max_response_tokens"] += run.cut
     check(config, len(problems), accelerator)
     check_verifiers([*problems, *held_out], config)
     set_seed(config.seed)
     model = AutoModelForCausalLM.from_pretrained(config.model, dtype=torch.float32).to(accelerator.device)
-    needed = max([len(x) + length for x in prompts] + [len(x) + config.eval_length for x in held_out_prompts])
+    evaluated = config.eval_max_response_tokens
+    needed = max([len(x) + length for x in prompts] + [len(x) + evaluated for x in held_out_prompts])
     sharded = accelerator.distributed_type == DistributedType.FSDP  # then the torch engine needs whole weights: a copy
     copied = sharded and config.engine == "torch"
     engine = make_engine(config, copy.deepcopy(model) if copied else model, needed)
@@ -1255,6 +1309,8 @@ def set_up(config: Config, accelerator: Accelerator, given: set[str] | None = No
     memory.check()
     reference = copy.deepcopy(policy).requires_grad_(False) if config.kl_coef else None
     optimizer = torch.optim.AdamW(policy.parameters(), lr=config.learning_rate, weight_decay=config.weight_decay)
+    if config.optimizer_from and not config.resume:  # a checkpoint has its own
+        load_moments(optimizer, Path(config.optimizer_from))
     if sharded and accelerator.mixed_precision == "bf16":  # Accelerate would also add gradients up in bfloat16
         mixed = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
         accelerator.state.fsdp_plugin.mixed_precision_policy = mixed
@@ -1276,6 +1332,20 @@ def set_up(config: Config, accelerator: Accelerator, given: set[str] | None = No
     return setup._replace(
         policy=policy, reference=reference, optimizer=optimizer, cursor=cursor, progress=progress, probe=probe
     )
+
+
+def load_moments(optimizer: torch.optim.Optimizer, checkpoint: Path) -> None:
+    """Take AdamW's moments, and how many updates they hold, from a checkpoint of another run of the same model."""
+    name = f"--optimizer_from {checkpoint}"
+    if not (checkpoint / "optimizer.bin").is_file():
+        raise ValueError(f"{name} has no optimizer.bin: name a checkpoint, runs/NAME/checkpoints/step_...")
+    if damage := damaged(checkpoint):
+        raise ValueError(f"{name} is damaged ({damage}): name another checkpoint")
+    state, own = torch.load(checkpoint / "optimizer.bin", weights_only=True), optimizer.state_dict()
+    shapes = [moments["exp_avg"].shape for _, moments in sorted(state["state"].items())]
+    if shapes != [p.shape for group in optimizer.param_groups for p in group["params"]]:
+        raise ValueError(f"{name} is of a model with other weights: name a checkpoint of the model that is trained")
+    optimizer.load_state_dict({"state": state["state"], "param_groups": own["param_groups"]})
 
 
 def make_engine(config: Config, model, positions: int) -> Engine:
@@ -1306,7 +1376,7 @@ def check_engine(engine: Engine, policy: Policy, tokenizer, prompts, config: Con
     groups = engine.generate(
         mine,
         8,
-        max_new_tokens=min(config.eval_length if config.eval_only else config.max_response_tokens, 256),
+        max_new_tokens=min(config.eval_max_response_tokens if config.eval_only else config.max_response_tokens, 256),
         temperature=config.temperature,
         stop_token_ids=stop_tokens(tokenizer, engine.model),
         seed=seed_of(config.seed, 0, rank),
@@ -1342,7 +1412,7 @@ def check_engine(engine: Engine, policy: Policy, tokenizer, prompts, config: Con
 def resolve(config: Config, given: set[str] | None = None, on_gpu: bool = False) -> dict[str, str]:
     """Fill the settings that are None, and return where every filled one comes from.
 
-    A learning rate belongs to a batch: if N or B is changed and the rate is not, it follows section 3.2's rule.
+    A learning rate belongs to a batch: if N or B is changed and the rate is not, it follows section 4.2.1's rule.
     On --resume, what is not `given` (default: not set) is what the run was started with.
     """
     if config.resume and config.overwrite:
@@ -1370,6 +1440,7 @@ def resolve(config: Config, given: set[str] | None = None, on_gpu: bool = False)
     config.data, config.eval_data = config.data or [TINY / "train.jsonl"], config.eval_data or [TINY / "test.jsonl"]
     config.data, config.eval_data = ([absolute(str(s)) for s in x] for x in (config.data, config.eval_data))
     config.model = os.path.abspath(config.model) if os.path.isdir(config.model) else config.model
+    config.optimizer_from = config.optimizer_from and os.path.abspath(config.optimizer_from)
 
     recipe = brorl.RECIPES[config.recipe]
     defaults = {k: (x.value, f"--recipe {config.recipe}: {x.source}") for k, x in recipe.items()}
@@ -1396,7 +1467,9 @@ def resolve(config: Config, given: set[str] | None = None, on_gpu: bool = False)
     if "learning_rate" in sources and batch != usual and batch > 0:
         eta_0 = config.learning_rate
         config.learning_rate = brorl.scaled_learning_rate(eta_0, batch, usual)
-        sources["learning_rate"] = f"{eta_0:g} x sqrt({batch:,} / {usual:,}), section 3.2; {sources['learning_rate']}"
+        sources["learning_rate"] = (
+            f"{eta_0:g} x sqrt({batch:,} / {usual:,} samples), section 4.2.1; {sources['learning_rate']}"
+        )
     return sources
 
 
@@ -1421,6 +1494,9 @@ def check(config: Config, problems: int, accelerator: Accelerator) -> None:
         (c.mini_batches != "prompts" or b >= c.updates_per_step * processes, f"--mini_batches prompts: {b} prompts do "
          f"not fill {c.updates_per_step} mini-batches on {processes} process(es): lower --updates_per_step"),
         (c.learning_rate > 0, f"--learning_rate {c.learning_rate}: must be positive"),
+        (c.warmup_updates >= 0, f"--warmup_updates {c.warmup_updates}: must not be negative, 0 is none"),
+        (kind.value != "FSDP" or not c.optimizer_from, "--optimizer_from: FSDP2 has cut the optimizer up, leave it out "
+         "or use data-parallel processes"),
         (0 < c.clip_low < 1, f"--clip_low {c.clip_low}: must be in (0, 1), the ratio cannot fall below 0"),
         (c.clip_high > 0, f"--clip_high {c.clip_high}: must be positive"),
         (c.kl in L.KL, f"--kl {c.kl}: choose one of {', '.join(L.KL)}"),
@@ -1431,7 +1507,7 @@ def check(config: Config, problems: int, accelerator: Accelerator) -> None:
         (c.top_p == 1.0, f"--top_p {c.top_p}: while training the trainer scores the whole distribution, which a top-p "
          "cut would contradict: leave it at 1"),
         (c.max_response_tokens >= 1, f"--max_response_tokens {c.max_response_tokens}: must be at least 1"),
-        (c.eval_max_response_tokens is None or c.eval_max_response_tokens >= 1,
+        (c.eval_max_response_tokens >= 1,
          f"--eval_max_response_tokens {c.eval_max_response_tokens}: must be at least 1"),
         (c.eval_samples >= 1, f"--eval_samples {c.eval_samples}: must be at least 1"),
         (c.eval_every >= 0, f"--eval_every {c.eval_every}: must be >= 0, 0 is only before and after"),
@@ -1783,6 +1859,7 @@ class Progress:
     samples: int = 0
     seconds: float = 0.0
     skipped: int = 0  # updates in a row without a finite gradient
+    updates: int = 0
     norms: list[float] = field(default_factory=list)  # of the gradients of the last updates
 
     def fraction(self, config: Config) -> float:
@@ -1793,6 +1870,13 @@ class Progress:
 
     def spent(self, config: Config) -> bool:
         return self.fraction(config) >= 1
+
+    def warm_up(self, optimizer, config: Config) -> None:
+        """--warmup_updates W: the learning rate of the run's u-th update is min(u / W, 1) of its value."""
+        self.updates += 1
+        if config.warmup_updates:
+            for group in optimizer.param_groups:
+                group["lr"] = config.learning_rate * min(1.0, self.updates / config.warmup_updates)
 
     def is_spike(self, norm: float, times: float) -> bool:
         """Is this gradient's norm so many `times` the median of the last ones? No, while there are too few."""
@@ -1910,6 +1994,7 @@ class Run:
         self.logs = {name: self.folder / f"{name}.jsonl" for name in ("metrics", "timing", "samples", "eval")}
         self.metrics, self.timing, self.samples, self.answers = self.logs.values()
         self.sources, self.problems = {}, ""  # of --eval_data: name -> number of problems; their digest
+        self.cut = ""  # why an evaluation's responses are no longer, for whoever reads its protocol
         exists = (self.folder / "config.json").exists()
         if Path(config.name).name != config.name or config.name in (".", ".."):
             raise ValueError(f"--name {config.name} must be the plain name of a folder; --output_dir says where it is")
@@ -1961,16 +2046,29 @@ class Run:
             raise ValueError(f"--resume: {path.parent} is an evaluation, which starts over: --eval_only --overwrite")
         return settings
 
-    def load_held_out(self, tokenizer, positions: int | None) -> tuple[list[Problem], list[list[int]]]:
-        """`load` for --eval_data, source by source, so that the run knows which problem is whose."""
+    def load_held_out(
+        self, tokenizer, positions: int | None, given: bool = False
+    ) -> tuple[list[Problem], list[list[int]]]:
+        """`load` for --eval_data, source by source, so that the run knows which problem is whose.
+
+        Responses are cut at --eval_max_response_tokens. Where the model has fewer positions behind the longest prompt,
+        a length that was `given` is refused, and the recipe's lowered to what there is.
+        """
         config, problems, prompts = self.config, [], []
-        limit = "--max_response_tokens" if config.eval_max_response_tokens is None else "--eval_max_response_tokens"
+        room = (
+            (config.eval_max_response_tokens, "--eval_max_response_tokens") if given else (1, "a response of at least")
+        )
         for name, spec in zip(source_names(config.eval_data), config.eval_data, strict=True):
-            found, encoded = load(tokenizer, [spec], config.eval_length, positions, HELD_OUT_SEED, limit)
+            found, encoded = load(tokenizer, [spec], room[0], positions, HELD_OUT_SEED, room[1])
             self.sources[name] = len(found)
             problems += found
             prompts += encoded
         self.problems = hashlib.sha256(json.dumps(problems, sort_keys=True, default=str).encode()).hexdigest()[:16]
+        most = positions - max(map(len, prompts)) if positions else math.inf
+        if config.eval_max_response_tokens > most:
+            config.eval_max_response_tokens = most
+        if config.eval_max_response_tokens == most:
+            self.cut = f", all that the model's {positions:,} positions leave"
         return problems, prompts
 
     def check_disk(self, model, with_reference: bool) -> None:
@@ -2094,7 +2192,7 @@ class Run:
         if not self.accelerator.is_main_process:
             return
         rows = score_sources(answers, self.sources)
-        print(f"{short(self.config.model)}: {protocol(self.config, answers.correct)}\n{table(rows)}")
+        print(f"{short(self.config.model)}: {protocol(self.config, answers.correct, self.cut)}\n{table(rows)}")
         if len(rows) > 1:
             print("mean: every source counts the same, whatever its number of problems, as in the paper's tables")
         self.make()
@@ -2134,14 +2232,17 @@ class Run:
         settings = {name: {"value": x, "source": source} for name, x in named if x is not None}
         start = Path(self.config.model) / RECIPE_FILE  # what was measured for it under the other recipe still holds
         recipes = json.loads(start.read_text()) if start.is_file() else {}
-        write(aside / RECIPE_FILE, json.dumps(recipes | {self.config.recipe: settings}, indent=2) + "\n")
+        recipes[self.config.recipe] = settings
+        for name in brorl.RECIPES:  # an evaluation is the same whatever the recipe
+            recipes.setdefault(name, {}).update({x: settings[x] for x in brorl.EVALUATION})
+        write(aside / RECIPE_FILE, json.dumps(recipes, indent=2) + "\n")
         shutil.rmtree(self.folder / "model", ignore_errors=True)
         os.replace(aside, self.folder / "model")
         title = f"{self.config.name}: {short(self.config.model)}, N = {self.config.rollouts_per_prompt}"
         curves(self.metrics, self.folder / "curves.png", title)
         rows = {f"step {r['step']}": {k.removeprefix("eval/"): v for k, v in r.items()} for r in self.evaluations()}
         ends = {name: rows[name] for name in (next(iter(rows)), list(rows)[-1])}
-        print(f"\n{protocol(self.config, held_out)}\n{table(ends)}")
+        print(f"\n{protocol(self.config, held_out, self.cut)}\n{table(ends)}")
         logs = ", ".join(path.name for path in self.logs.values())
         print(f"\nwrote {self.folder}/: model/, curves.png, {logs}, checkpoints/")
 
@@ -2214,10 +2315,12 @@ def write(path: Path, text: str) -> None:
 # -------------------------------------------------------------------------------------------------------- what is shown
 
 
-def protocol(config: Config, held_out: list) -> str:
+def protocol(config: Config, held_out: list, cut: str = "") -> str:
+    """What a score is a score of. cut: why the responses are no longer, if the recipe would have them longer."""
     return (
-        f"{len(held_out)} held-out problems, {config.eval_samples} responses each, cut at {config.eval_length} tokens, "
-        f"at temperature {config.eval_temperature}, top-p {config.eval_top_p}, seed {config.eval_seed}"
+        f"{len(held_out)} held-out problems, {config.eval_samples} responses each, cut at "
+        f"{config.eval_max_response_tokens:,} tokens{cut}, at temperature {config.eval_temperature}, "
+        f"top-p {config.eval_top_p}, seed {config.eval_seed}"
     )
 
 

@@ -7,7 +7,8 @@ are summed over all answers of the problem (tiny/exact.py): a token's value is t
 it, whether it was drawn or not, and the change of Q_pos is that of the sum, before and after the step's updates, with
 clipping, KL and AdamW in place and every other prompt of the step pulling too. A row a group goes to mass_balance.csv
 in the run's folder: the terms at the first token and along the tree, Q_pos before, its change, the share of correct
-rollouts. Only the rewards are the rollouts' own. More groups a step than train.py looks at: GROUPS. One process.
+rollouts; and the unsampled coupling again with each of train.py's guesses at the value of an undrawn token. Only the
+rewards are the rollouts' own. More groups a step than train.py looks at: GROUPS. One process.
 """
 
 import csv
@@ -24,6 +25,7 @@ import exact
 import train
 
 GROUPS = 32
+WHERE = "first_token", "tree"
 
 
 class ExactProbe(train.Probe):
@@ -44,16 +46,28 @@ class ExactProbe(train.Probe):
         logp = exact.response_log_probs(policy, [rolled.group.prompt], [[list(r) for r in responses]], temperature)[0]
         return dict(zip(responses, logp.exp().tolist(), strict=True))
 
-    def values(self, rolled, reach, p, share):
+    def mass_balance(self, rolled):
+        """With exact values; into `guessed` goes the coupling that train.py would log by each of its guesses."""
+        tree = self.tree(rolled)
+        self.guessed.append([tree.terms(tree.values(x))[y].unsampled_coupling for y in WHERE for x in train.UNDRAWN])
+        return tree.terms(self.values(rolled, tree))
+
+    def predict(self, kept) -> None:
+        self.guessed = []
+        super().predict(kept)
+
+    def values(self, rolled, tree):
         """v = P(correct answer | prefix, token): the mass of the answers that begin so, over π(prefix) p(token)."""
-        value = torch.zeros_like(p)
+        value = torch.zeros_like(tree.p)
         mass = {}
         for answer, probability in self.answers(rolled).items():
             for d in range(1, len(answer) + 1):
                 mass[answer[:d]] = mass.get(answer[:d], 0.0) + probability
-        at = {prefix: h for h, prefix in enumerate(reach)}
+        at = {prefix: h for h, prefix in enumerate(tree.reach)}
         for prefix, m in mass.items():
-            if (h := at.get(prefix[:-1])) is not None and (arrives := reach[prefix[:-1]] * float(p[h, prefix[-1]])) > 0:
+            if (h := at.get(prefix[:-1])) is None:
+                continue
+            if (arrives := tree.reach[prefix[:-1]] * float(tree.p[h, prefix[-1]])) > 0:
                 value[h, prefix[-1]] = m / arrives
         return value.clamp(max=1)
 
@@ -65,13 +79,14 @@ class ExactProbe(train.Probe):
         written = list(csv.reader(self.path.open()))[1:] if self.path.exists() else []
         with self.path.open("w", newline="") as file:
             rows = csv.writer(file, lineterminator="\n")
-            names = [f"{where}/{name}" for where in ("first_token", "tree") for name in train.brorl.MassBalance._fields]
+            names = [f"{where}/{name}" for where in WHERE for name in train.brorl.MassBalance._fields]
+            names += [f"{where}/coupling_undrawn_{guess}" for where in WHERE for guess in train.UNDRAWN]
             rows.writerow(["step", "q_pos", "change", "estimated_change", "correct_share", *names])
             rows.writerows(row for row in written if int(row[0]) < step)  # without what a killed run did and does again
-            found = zip(self.groups, self.before, self.changes, self.estimated, self.terms, strict=True)
-            for rolled, before, change, estimated, terms in found:
+            found = zip(self.groups, self.before, self.changes, self.estimated, self.terms, self.guessed, strict=True)
+            for rolled, before, change, estimated, terms, guessed in found:
                 numbers = [before, change, estimated, rolled.correct.float().mean()]
-                numbers += [x for where in ("first_token", "tree") for x in terms[where]]
+                numbers += [x for where in WHERE for x in terms[where]] + guessed
                 rows.writerow([step, *(f"{float(x):.6g}" for x in numbers)])
         return result
 

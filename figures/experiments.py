@@ -11,6 +11,12 @@
                  prorl    N = 16, 128 prompts a step, learning rate 3.5e-5, as before
                  brorl    N = 512, 32 prompts a step, 1e-4 = 3.5e-5 sqrt(8)
                  batch    N = 16, 1,024 prompts a step, 1e-4: the batch of brorl without its N
+    controls   from there, the same three arms for half as many samples, and again with one thing changed, compact:
+                 alike      brorl with the mini-batches (whole prompts) and the refill of prorl
+                 mixed      prorl with those of brorl
+                 moments    each arm goes on with the AdamW moments of the saturating run, not with fresh ones
+                 warmup     each arm's learning rate rises over its first 40 updates
+    null       from there, no training at all: every weight moved by the same amount up or down, at random (null.py)
     theorem    a few steps of prorl and brorl, from the start and from there, with Theorem 1 beside the exact change
                of Q_pos (exact_probe.py)
     hard       from there, on those training problems only of which the policy solves 0.1% to 5%: of 16 rollouts most
@@ -25,8 +31,8 @@ left alone, so it can be stopped and called again at any time. A finished run is
 checkpoints, which are deleted then but for the last. evidence.py makes the tables and figures of what is there.
 
 Mini-batches are of whole prompts at N = 16 and of rollouts from all prompts above: each the cheaper of the two, and at
-N = 512 the one that mixes best. The compact saturating run alone mixes rollouts at N = 16. Optimizer and reference
-start anew in every arm.
+N = 512 the one that mixes best. Optimizer and reference start anew in every arm, but for `moments`. (The compact
+saturating run behind figure1.csv mixed rollouts; the one behind controls.csv, another, did not.)
 """
 
 import argparse
@@ -59,6 +65,21 @@ ARMS = {  # arguments, steps between checkpoints
     "batch": ([*PRORL, "--prompts_per_step", "1024", "--learning_rate", "1e-4"], 1),
 }
 
+WARM = ["--warmup_updates", "40"]  # five steps
+CONTROL_SAMPLES = 500_000
+CONTROLS = {  # the arm, what is changed, with how many of the seeds; "moments" stands for the checkpoint's path
+    "prorl": ("prorl", [], 3),
+    "brorl": ("brorl", [], 3),
+    "brorl_alike": ("brorl", ["--mini_batches", "prompts", "--refill", "8"], 3),
+    "brorl_moments": ("brorl", ["moments"], 3),
+    "batch": ("batch", [], 3),
+    "batch_moments": ("batch", ["moments"], 3),
+    "brorl_warmup": ("brorl", WARM, 3),
+    "prorl_moments": ("prorl", ["moments"], 1),
+    "batch_warmup": ("batch", WARM, 1),
+    "prorl_warmup": ("prorl", WARM, 1),
+    "prorl_mixed": ("prorl", ["--mini_batches", "rollouts", "--refill", "4"], 1),
+}
 HARD, HARD_SAMPLES, HARD_LONGER, HARD_LONGEST = (0.001, 0.05), 1_500_000, 3_000_000, 6_000_000
 HARD_ARMS = {
     "prorl": (PRORL, 4),
@@ -101,8 +122,7 @@ def runs(out: Path, seeds: list[int]) -> list[Run]:
         found.append(Run(part, name, arguments, list(needs), script))
 
     for world in ("compact", "long"):
-        arguments = ["--recipe", "prorl", "--refill", "8", *(["--mini_batches", "prompts"] * (world == "long"))]
-        add("saturate", f"saturate-{world}", [*arguments, *start[world], *problems[world]], SATURATED[world], 100,
+        add("saturate", f"saturate-{world}", [*PRORL, *start[world], *problems[world]], SATURATED[world], 100,
             budget="max_steps")  # fmt: skip
     saturated = {world: ["--model", f"{out}/saturate-{world}/model", *problems[world]] for world in start}
     for seed in seeds:
@@ -110,6 +130,15 @@ def runs(out: Path, seeds: list[int]) -> list[Run]:
             for arm, (arguments, every) in ARMS.items():
                 add("figure1", f"{arm}-{world}-seed{seed}", [*arguments, *saturated[world], "--seed", str(seed)],
                     CONTINUED[world], every, [f"saturate-{world}"])  # fmt: skip
+    moments = ["--optimizer_from", f"{out}/saturate-compact/checkpoints/step_{SATURATED['compact']:08d}"]
+    for seed in seeds:
+        for name, (arm, changes, of) in CONTROLS.items():
+            changes = moments if changes == ["moments"] else changes
+            if seed < of:
+                add("controls", f"control-{name}-seed{seed}", [*ARMS[arm][0], *changes, *saturated["compact"], "--seed",
+                    str(seed)], CONTROL_SAMPLES, ARMS[arm][1], ["saturate-compact"])  # fmt: skip
+    found.append(Run("null", "null", [f"{out}/saturate-compact/model", f"{out}/null.csv"], ["saturate-compact"],
+                     "figures/null.py"))  # fmt: skip
     for where, model in (("start", start["compact"]), ("saturated", saturated["compact"])):
         for arm, samples in (("prorl", 100_000), ("brorl", 400_000)):
             add("theorem", f"theorem-{arm}-{where}", [*ARMS[arm][0], *model, "--log_mass_balance"], samples, 1000,
@@ -143,6 +172,8 @@ def runs(out: Path, seeds: list[int]) -> list[Run]:
 def state(out: Path, run: Run) -> str:
     """finished, begun at so many samples, or nothing yet."""
     folder = out / run.name
+    if run.part == "null":
+        return "finished" if (out / "null.csv").exists() else ""
     try:
         last = json.loads((folder / "metrics.jsonl").read_text().splitlines()[-1])
         settings = json.loads((folder / "config.json").read_text())
@@ -198,7 +229,9 @@ def train_and_score(out: Path, run: Run, core: int) -> int:
     if run.part == "hard":
         make_hard(out / "saturate-compact" / "model", ROOT / "tiny" / "train.jsonl", out / "hard.jsonl")
     resume = ["--resume"] if (folder / "config.json").exists() else []
-    command = [sys.executable, str(ROOT / run.script), *run.arguments, "--name", run.name, "--output_dir", str(out)]
+    command = [sys.executable, str(ROOT / run.script), *run.arguments, *resume]
+    if run.part != "null":
+        command += ["--name", run.name, "--output_dir", str(out)]
     with (out / f"{run.name}.log").open("a") as log:
 
         def call(arguments: list[str]) -> int:
@@ -222,7 +255,9 @@ def train_and_score(out: Path, run: Run, core: int) -> int:
             finally:
                 GOING.discard(process)
 
-        if (status := call(command + resume)) or (status := call([sys.executable, "tiny/exact.py", str(folder)])):
+        if (status := call(command)) or run.part == "null":
+            return status
+        if status := call([sys.executable, "tiny/exact.py", str(folder)]):
             return status
     done = scored(folder)
     for old in sorted((folder / "checkpoints").glob("step_*"))[:-1]:
@@ -271,7 +306,7 @@ def make_hard(model: Path, problems: Path, hard: Path) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parts = ("saturate", "figure1", "theorem", "hard", "sweep", "regimes")
+    parts = ("saturate", "figure1", "controls", "null", "theorem", "hard", "sweep", "regimes")
     parser.add_argument("--out", type=Path, default=OUT, help="where the runs are written (default: runs/evidence)")
     parser.add_argument("--only", nargs="+", choices=parts, default=parts, help="parts; what they need comes with them")
     parser.add_argument("--worlds", nargs="+", choices=("compact", "long"), default=("compact", "long"))

@@ -19,6 +19,7 @@ import itertools
 import math
 import re
 from fractions import Fraction
+from pathlib import Path
 
 import pytest
 import torch
@@ -763,20 +764,20 @@ def test_recipe_values():
         "eval_samples": 16,
         "eval_temperature": 0.6,
         "eval_top_p": 0.95,
+        "eval_max_response_tokens": 32768,
+        "max_response_tokens": 16384,
         "eval_every": 10,
     }
     prorl = {
         "rollouts_per_prompt": 16,
         "prompts_per_step": 512,
         "learning_rate": 1e-6,
-        "max_response_tokens": 8192,
         "max_steps": 535,
     }
     brorl_ = {
         "rollouts_per_prompt": 512,
         "prompts_per_step": 128,
         "learning_rate": pytest.approx(2.83e-6, rel=1e-3),
-        "max_response_tokens": 16384,
         "max_steps": 191,
     }
     assert set(brorl.RECIPES) == {"brorl", "prorl"}
@@ -785,24 +786,77 @@ def test_recipe_values():
 
 
 def test_every_setting_says_where_it_stands():
-    """Makes impossible: a recipe value without a source, or a guess passed off as the paper's."""
-    stated = {"rollouts_per_prompt", "prompts_per_step", "max_response_tokens"}
-    for recipe in brorl.RECIPES.values():
+    """Makes impossible: a citation that sends a reader to a page without the value, or a guess cited as the paper's.
+
+    The list is written out from the paper. Section 3.2 is prose without a number, and cited for none.
+    """
+    silent = "paper silent"
+    stands = {
+        "rollouts_per_prompt": "section 4.2.1; table 1", "prompts_per_step": "table 1", "updates_per_step": silent,
+        "learning_rate": silent, "clip_low": silent, "clip_high": "section 3.1", "kl": silent, "kl_coef": silent,
+        "tis_cap": "section 3.1", "temperature": silent, "top_p": silent, "reference_reset_steps": "section 3.1",
+        "max_response_tokens": "section 4.2.1", "max_steps": "table 1", "eval_samples": "appendix D",
+        "eval_temperature": "appendix D", "eval_top_p": "appendix D", "eval_max_response_tokens": "appendix D",
+        "eval_every": silent,
+    }  # fmt: skip
+    changed = {"learning_rate": "section 4.2.1", "updates_per_step": "section 4.2.1"}
+    for recipe, expected in ((brorl.PRORL, stands), (brorl.BRORL, stands | changed)):
+        assert recipe.keys() == expected.keys()
         for name, setting in recipe.items():
             assert setting.value is not None and setting.value != "", name
-            assert re.match(r"section ([23](\.[12])?|4\.2\.1)\b|table 1\b|paper silent: \w", setting.source), name
-            assert name not in stated or "paper silent" not in setting.source, name
-    for name in ("learning_rate", "updates_per_step"):
-        assert brorl.PRORL[name].source.startswith("paper silent")
-        assert brorl.BRORL[name].source.startswith("section 3.2")
+            assert re.match(re.escape(expected[name]) + r"\b", setting.source), (name, setting.source)
+    for name in ("clip_high", "tis_cap", "reference_reset_steps"):  # the section has the method, not the number
+        assert "paper silent" in brorl.PRORL[name].source
+    for recipe in brorl.RECIPES.values():
+        assert "our inference" in recipe["prompts_per_step"].source
     assert brorl.RECIPES["brorl"] is brorl.BRORL and brorl.RECIPES["prorl"] is brorl.PRORL
 
 
+def test_nothing_cites_section_3_2_for_a_number():
+    """Makes impossible: the old citation, in any file that a reader opens; or Δz and Δp looked for in section 2."""
+    root = Path(__file__).parent.parent
+    for path in [*root.glob("*.py"), *root.glob("docs/*.md"), root / "README.md", root / "tiny/policy/recipe.json"]:
+        text = path.read_text()
+        found = re.findall(r"(?:section|sections|§) ?3\.2\b[^.\n]*", text)
+        assert not [x for x in found if "prose" not in x], (path, found)
+    for function in (brorl.logit_step, brorl.probability_step):
+        assert "appendix C.1" in function.__doc__ and "section 2" not in function.__doc__
+
+
 def test_brorl_is_prorl_but_for_the_paper_s_changes():
-    """Makes impossible: a gain laid to N that comes from another setting, or PRORL changed through BRORL."""
+    """Makes impossible: a gain laid to N that comes from longer responses, say; PRORL changed by way of BRORL."""
     assert brorl.BRORL.keys() == brorl.PRORL.keys()
     changed = {name for name in brorl.PRORL if brorl.PRORL[name].value != brorl.BRORL[name].value}
-    assert changed == {"rollouts_per_prompt", "prompts_per_step", "learning_rate", "max_response_tokens", "max_steps"}
+    assert changed == {"rollouts_per_prompt", "prompts_per_step", "learning_rate", "max_steps"}
+
+
+def test_table_1_and_2_support_that_prompts_are_counted_after_dynamic_sampling():
+    """Makes impossible: the inference written down with numbers that do not give it."""
+    for recipe, samples_k, steps, kept in ((brorl.PRORL, 10_439, 535, 0.41), (brorl.BRORL, 20_039, 191, 0.62)):
+        generated = samples_k * 1000 / steps
+        trained = recipe["rollouts_per_prompt"].value * recipe["prompts_per_step"].value
+        assert recipe["max_steps"].value == steps and trained / generated == pytest.approx(kept, abs=0.011)
+        told = re.search(r"([\d.]+)k samples a step, table 2 keeps (\d+)%", recipe["prompts_per_step"].source).groups()
+        assert [float(x) for x in told] == [round(generated / 1000, 1), kept * 100]
+
+
+def test_a_reset_tells_the_recipes_apart_as_little_as_it_can():
+    """Makes impossible: a period chosen without its reason: within the scripts' 200 to 500, the fewest resets."""
+
+    def resets(recipe, period):
+        return recipe["max_steps"].value // period
+
+    assert brorl.BRORL["reference_reset_steps"].value == brorl.PRORL["reference_reset_steps"].value == 500
+    assert [resets(brorl.BRORL, x) for x in (200, 500)] == [0, 0]
+    assert [resets(brorl.PRORL, x) for x in (200, 500)] == [2, 1]
+
+
+def test_the_mood_is_a_sum_and_no_mean():
+    """Makes impossible: S_R taken for an expected reward: with all draws correct it is their mass, not R_c."""
+    p, correct = torch.tensor([0.1, 0.3, 0.6]), torch.tensor([True, True, False])
+    m = brorl.masses(p, correct, torch.tensor([True, False, False]))
+    assert brorl.mood(m).item() == pytest.approx(0.1)
+    assert "expected reward" not in brorl.__doc__
 
 
 def test_the_batch_grows_eightfold_and_the_rate_with_its_root():

@@ -3,6 +3,7 @@
 import csv
 import json
 import math
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -145,6 +146,46 @@ def test_an_evaluations_responses_have_their_own_length(tmp_path, monkeypatch):
     metrics = run(tmp_path, max_response_tokens=12, eval_max_response_tokens=5, eval_samples=3, max_steps=1)
     assert {length for n, length in asked if n == 3} == {5} and {length for n, length in asked if n == 8} == {12}
     assert metrics[0]["eval/truncated"] > 0.9 and metrics[0]["eval/response_tokens"] <= 5
+
+
+@pytest.fixture
+def bare(tmp_path) -> str:
+    """The tiny policy without its recipe.json, as a model from elsewhere is: 1,024 positions."""
+    shutil.copytree(TINY / "policy", tmp_path / "bare", ignore=shutil.ignore_patterns("recipe.json"))
+    return str(tmp_path / "bare")
+
+
+def test_an_evaluation_is_appendix_ds_whatever_the_recipe(bare):
+    """Makes impossible: two recipes scored by two protocols, or an evaluation as long as the training happens to be."""
+    for recipe in ("brorl", "prorl"):
+        for length in (None, 12, 16384):
+            train.resolve(c := Config(model=bare, recipe=recipe, max_response_tokens=length))
+            protocol = c.eval_samples, c.eval_temperature, c.eval_top_p, c.eval_max_response_tokens
+            assert protocol == (16, 0.6, 0.95, 32768)
+            assert c.max_response_tokens == (length or 16384)
+
+
+def test_an_evaluation_is_cut_to_a_models_positions_and_says_so(tmp_path, bare, capsys):
+    """Makes impossible: a model of few positions refused for the paper's 32k, or cut in silence."""
+    c = config(tmp_path, model=bare, eval_only=True, eval_samples=1, eval_temperature=1.0)
+    setup = train.set_up(c, Accelerator(cpu=True))
+    longest = max(map(len, setup.held_out_prompts))
+    assert c.eval_max_response_tokens == 1024 - longest
+    told = train.protocol(c, setup.held_out, setup.run.cut)
+    assert f"cut at {1024 - longest:,} tokens, all that the model's 1,024 positions leave, at temperature" in told
+    train.resolve(c := config(tmp_path, model=bare, eval_max_response_tokens=50))
+    train.Run(c, Accelerator(cpu=True)).load_held_out(loaded()[1], 1024, given=True)
+    assert c.eval_max_response_tokens == 50 and "positions" not in train.protocol(c, [1])
+    with pytest.raises(ValueError, match="a response of at least 1 exceed the model's 8 positions"):
+        train.Run(c, Accelerator(cpu=True)).load_held_out(loaded()[1], 8)
+
+
+def test_a_run_leaves_its_evaluation_to_both_recipes(tmp_path):
+    """Makes impossible: a model scored otherwise by --recipe brorl than by the recipe that it was trained with."""
+    run(tmp_path, recipe="prorl", max_steps=1, eval_samples=3, eval_max_response_tokens=9)
+    for recipe in ("brorl", "prorl"):
+        train.resolve(c := Config(model=str(tmp_path / "run/model"), recipe=recipe))
+        assert (c.eval_samples, c.eval_max_response_tokens) == (3, 9)
 
 
 def test_held_out_problems_that_are_generated_are_not_those_of_training(tmp_path, monkeypatch):

@@ -173,7 +173,8 @@ def test_metrics_by_hand():
     assert found["below"] == pytest.approx(1 / 3)
     h = -(0.75 * math.log(0.75) + 0.25 * math.log(0.25))
     assert found["in_use"] == pytest.approx((math.exp(h) + 1) / 2)  # of the problems that have an answer
-    assert found["fell"] == pytest.approx(1 / 3)
+    assert found["fell"] == found["improved"] == pytest.approx(1 / 3)  # the third is a tie, as all are at the start
+    assert exact.metrics(start, start)["improved"] == exact.metrics(start, start)["fell"] == 0
     assert found["worst_drop"] == pytest.approx(0.05 - 0.2)
     assert found["problems_fell"] == pytest.approx(1 / 3)
     assert found["log_ratio"] == pytest.approx((math.log(1.5) / 3 + 2 * math.log(0.25) / 3 + 0) / 2)

@@ -90,7 +90,7 @@ def launch(script, *arguments, processes=2, **kwargs):
 
 
 def rollouts(count=12, seed=0) -> tuple[list[Group], torch.Tensor]:
-    """Real rollouts of the tiny policy at τ = 3, so that lengths differ, with advantages of both signs."""
+    """Real rollouts of the tiny policy at temperature 3, so that lengths differ, with advantages of both signs."""
     model, tokenizer = loaded()
     problems = load_problems(TINY / "train.jsonl")[:count]
     prompts = [tokenizer(p.prompt).input_ids for p in problems]
@@ -507,7 +507,7 @@ def test_settings_come_from_flag_then_model_then_recipe(tmp_path):
     sources = train.resolve(c)
     assert (c.clip_low, c.learning_rate, c.rollouts_per_prompt) == (0.1, 3e-5, 512)
     assert sources["learning_rate"] == "recipe.json: measured" and "clip_low" not in sources
-    assert sources["rollouts_per_prompt"].startswith("--recipe brorl: section 3.2")
+    assert sources["rollouts_per_prompt"].startswith("--recipe brorl: section 4.2.1")
     assert all(getattr(c, name) is not None for name in brorl.BRORL)
 
 
@@ -516,7 +516,7 @@ def test_a_changed_batch_takes_its_learning_rate_along():
     c = Config(model="nowhere", rollouts_per_prompt=128)
     sources = train.resolve(c)
     assert c.learning_rate == pytest.approx(brorl.BRORL["learning_rate"].value / 2, rel=1e-12)
-    assert sources["learning_rate"].startswith("2.82843e-06 x sqrt(16,384 / 65,536), section 3.2")
+    assert sources["learning_rate"].startswith("2.82843e-06 x sqrt(16,384 / 65,536 samples), section 4.2.1")
     train.resolve(c := Config(model="nowhere", rollouts_per_prompt=128, learning_rate=1e-5))
     assert c.learning_rate == 1e-5
     train.resolve(c := Config(model="nowhere"))
@@ -1083,11 +1083,11 @@ def test_the_probe_is_theorem_1_on_the_policys_softmaxes():
     def node(prefix):
         here = [i for i, r in enumerate(responses) if r[: len(prefix)] == list(prefix)]
         p = model(input_ids=torch.tensor([[*prompt, *prefix]])).logits[0, -1].softmax(-1).detach()
-        value, rewards = torch.zeros(2, len(p))
+        value, rewards = torch.full((len(p),), 0.5), torch.zeros(len(p))  # undrawn: the group's mean
         for token in {responses[i][len(prefix)] for i in here}:
             through = [correct[i] for i in here if responses[i][len(prefix)] == token]
             value[token] = sum(through) / len(through)
-            rewards[token] = value[token] - 0.5
+            rewards[token] = value[token] - 0.5  # centred on the same
         drawn = torch.zeros(len(p), dtype=torch.bool)
         drawn[[responses[i][len(prefix)] for i in here]] = True
         return brorl.graded_mass_balance(p, value, rewards, drawn, 1.0, 1), p, len(here) / 6
@@ -1103,6 +1103,66 @@ def test_the_probe_is_theorem_1_on_the_policys_softmaxes():
             reach *= float(node(prefix[:d])[1][token])
         want += torch.stack([*terms]) * reach * share
     torch.testing.assert_close(torch.stack([*got["tree"]]), want, rtol=1e-4, atol=1e-8)
+
+
+@pytest.mark.parametrize(
+    ("undrawn", "value"),
+    [
+        ("zero", 0.0),
+        ("group", 0.4),
+        ("prefix", 0.75),
+    ],
+)
+def test_a_token_that_nobody_drew_by_hand(undrawn, value):
+    """Makes impossible: U_pos2 that is 0 by construction; a guess that takes other rollouts than it names.
+
+    p = (.5, .2, .2, .1): the first was drawn three times, always right, the second once, wrong; the group's mean is .4.
+    """
+    drawn, won = torch.tensor([[3.0, 1.0, 0.0, 0.0]]), torch.tensor([[3.0, 0.0, 0.0, 0.0]])
+    p = torch.tensor([[0.5, 0.2, 0.2, 0.1]])
+    tree = train.Tree({(): 1.0}, torch.ones(1), p, drawn, won, 0.4)
+    assert tree.values(undrawn)[0].tolist() == pytest.approx([1.0, 0.0, value, value])
+    terms = tree.terms(tree.values(undrawn))["first_token"]
+    q_pos, s_r = 0.5 + 0.3 * value, 0.5 * 0.6 - 0.2 * 0.4
+    want = s_r * 0.05 * (q_pos * (1 - value) - (1 - q_pos) * value)
+    assert float(terms.unsampled_coupling) == pytest.approx(want, rel=1e-5, abs=1e-9)
+
+
+def test_the_learning_rate_warms_up_and_resumes(tmp_path):
+    """Makes impossible: a warm-up by steps instead of updates, one that starts over on resuming, one by default."""
+    plain = run(tmp_path, name="plain", max_steps=3)
+    warm = run(tmp_path, name="warm", max_steps=3, warmup_updates=5)
+    assert "learning_rate" not in plain[1]
+    rates = [row["learning_rate"] for row in warm[1:]]  # two updates a step: after the 2nd, 4th and 6th
+    assert rates == pytest.approx([1e-4 * x for x in (0.4, 0.8, 1.0)])
+    assert warm[1]["grad_norm"] != plain[1]["grad_norm"]
+    run(tmp_path, name="parts", max_steps=1, warmup_updates=5)
+    parts = run(tmp_path, name="parts", max_steps=3, warmup_updates=5, resume=True)
+    last = {k: v for k, v in parts[-1].items() if not k.startswith("eval/")}
+    assert last == {k: v for k, v in warm[-1].items() if not k.startswith("eval/")}
+
+
+def test_a_run_can_start_with_another_runs_moments(tmp_path):
+    """Makes impossible: fresh moments in spite of --optimizer_from, or the other run's learning rate with them."""
+    run(tmp_path, name="first", max_steps=2)
+    model, checkpoint = str(tmp_path / "first/model"), tmp_path / "first/checkpoints/step_00000002"
+    c = config(tmp_path, name="second", model=model, learning_rate=3e-4, optimizer_from=str(checkpoint), recipe="prorl")
+    setup = train.set_up(c, Accelerator(cpu=True))
+    saved = torch.load(checkpoint / "optimizer.bin", weights_only=True)
+    own = setup.optimizer.state_dict()
+    assert own["param_groups"][0]["lr"] == 3e-4 != saved["param_groups"][0]["lr"]
+    assert len(own["state"]) == len(saved["state"]) > 10
+    for i, moments in saved["state"].items():
+        assert own["state"][i]["step"] == 4  # two steps of two updates
+        assert torch.equal(own["state"][i]["exp_avg"], moments["exp_avg"]) and moments["exp_avg"].any()
+        assert torch.equal(own["state"][i]["exp_avg_sq"], moments["exp_avg_sq"])
+    for folder, says in ((tmp_path, "has no optimizer.bin: name a checkpoint"), (checkpoint, "is damaged")):
+        (checkpoint / "random_states_0.pkl").unlink(missing_ok=True)
+        with pytest.raises(ValueError, match=says):
+            train.set_up(config(tmp_path, name="third", model=model, optimizer_from=str(folder)), Accelerator(cpu=True))
+    with pytest.raises(ValueError, match="of a model with other weights"):
+        (checkpoint / "files.json").write_text("{}")
+        train.load_moments(torch.optim.AdamW([torch.zeros(3, requires_grad=True)]), checkpoint)
 
 
 def test_the_probe_sees_the_change_that_the_update_made():

@@ -18,7 +18,7 @@ give it `--keep_checkpoints 1000`, or call this again while it goes on; steps th
     pass@k           mean of 1 - (1 - Q_pos)^k     `brorl.pass_at_k`
     below            share with Q_pos < 1/1024     problems that 1,024 rollouts mostly show no answer of
     in_use           mean of exp(H(p / Q_pos))     effective number of answers: 1 if all mass is on one, H in nats
-    fell             share with p_i < p_i,start    of all answers of all problems, each counts once; improved = 1 - fell
+    fell, improved   share with p_i < p_i,start, > of all answers of all problems, each counts once; a tie is neither
     worst_drop       min_i (p_i - p_i,start)       over all answers of all problems
     problems_fell    share with Q_pos < its start  of the problems
     log_ratio        mean of log p_i - log p_i,start, an answer weighted by p_i,start / Q_pos,start, problems equally
@@ -255,6 +255,7 @@ def metrics(now: Knowledge, start: Knowledge) -> dict[str, float]:
         "below": (q < BELOW).double().mean().item(),
         "in_use": now.in_use[solvable].mean().item(),
         "fell": (now.logp < start.logp).double().mean().item(),
+        "improved": (now.logp > start.logp).double().mean().item(),
         "worst_drop": (p - p_start).min().item(),
         "problems_fell": (q < q_start).double().mean().item(),
         "log_ratio": now.per_problem(start.share * ratio)[solvable].mean().item(),
@@ -307,6 +308,8 @@ def read_rows(path: Path, settings: dict) -> dict[int, dict]:
         for name, value in settings.items():
             if row.get(name) != value:
                 raise ValueError(f"{path} was made with {name} {row.get(name)}, not {value}: delete it or keep to that")
+        if "improved" not in row:
+            raise ValueError(f"{path} has no column improved: delete it, and the checkpoints are scored anew")
         rows[int(row["step"])] = {k: x if k in settings else float(x) for k, x in row.items()}
     return rows
 
@@ -397,8 +400,8 @@ def table(rows: list[dict]) -> str:
     """A row a step: the correct mass, pass@k for some k, and the comparison with the start."""
     columns = {"step": "9.0f", "samples": "11,.0f", "q_pos": "8.4f", "pass@4": "8.4f", "pass@16": "8.4f",
                "pass@64": "8.4f", "pass@256": "9.4f", "pass@1024": "10.4f", "below": "7.3f", "in_use": "7.2f",
-               "fell": "7.3f", "worst_drop": "11.2e", "problems_fell": "14.3f", "log_ratio": "10.3f",
-               "log_ratio_median": "17.3f"}  # fmt: skip
+               "fell": "7.3f", "improved": "9.3f", "worst_drop": "11.2e", "problems_fell": "14.3f",
+               "log_ratio": "10.3f", "log_ratio_median": "17.3f"}  # fmt: skip
     columns = {name: form for name, form in columns.items() if name in rows[0]}
     widths = {name: max(int(form.partition(".")[0].rstrip(",")), len(name) + 1) for name, form in columns.items()}
     lines = ["".join(f"{name:>{widths[name]}}" for name in columns)]
@@ -419,7 +422,7 @@ def plot(path: Path, runs: dict[str, list[dict]]) -> None:
     figure, axes = plt.subplots(1, 3, figsize=(13, 4.2), layout="constrained")
     panels = [
         ("Correct mass, mean over problems", "Q_pos", lambda r: r["q_pos"]),
-        ("Correct answers not below their start", "% of all answers", lambda r: 100 * (1 - r["fell"])),
+        ("Correct answers above their start", "% of all answers", lambda r: 100 * r["improved"]),
         ("Worst drop among correct answers", "min (p - p at the start)", lambda r: r["worst_drop"]),
     ]
     for axis, (title, label, value) in zip(axes, panels, strict=True):
