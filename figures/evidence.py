@@ -741,10 +741,10 @@ def theorem1(out: Path | None, here: Path) -> None:
             table.append({"arm": arm, "from": where} | {k: float(v) for k, v in row.items()})
     if not table:
         return
-    for row in table:
-        row["q(1-q)"] = row["q_pos"] * (1 - row["q_pos"])
+    for row in table:  # a CSV may have them already
+        row.setdefault("q(1-q)", row["q_pos"] * (1 - row["q_pos"]))
         for where in ("first_token", "tree"):
-            row[f"{where}/total"] = sum(row[f"{where}/{x}"] for x in TERMS)
+            row.setdefault(f"{where}/total", sum(row[f"{where}/{x}"] for x in TERMS))
     write(here / "theorem1.csv", table)
     print()
     header("from", "N", "groups", "mean ΔQ_pos, exact", "estimated", "Q_pos rose", "predicted by", "sign right",
@@ -810,6 +810,7 @@ def coupling(out: Path | None, here: Path) -> None:
                           "rank_correlation": spearman(guessed, exactly)})  # fmt: skip
     if not table:
         return
+    table.sort(key=lambda r: (r["from"] != "start", list(ARMS).index(r["arm"])))
     write(here / "coupling.csv", table)
     print("\nthe unsampled coupling, with each guess at the value of a token that nobody drew")
     header("from", "N", "at", "undrawn", "groups", "mean, exact", "mean, guessed", "mean error / mean size",

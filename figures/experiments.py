@@ -11,12 +11,6 @@
                  prorl    N = 16, 128 prompts a step, learning rate 3.5e-5, as before
                  brorl    N = 512, 32 prompts a step, 1e-4 = 3.5e-5 sqrt(8)
                  batch    N = 16, 1,024 prompts a step, 1e-4: the batch of brorl without its N
-    controls   from there, the same three arms for half as many samples, and again with one thing changed, compact:
-                 alike      brorl with the mini-batches (whole prompts) and the refill of prorl
-                 mixed      prorl with those of brorl
-                 moments    each arm goes on with the AdamW moments of the saturating run, not with fresh ones
-                 warmup     each arm's learning rate rises over its first 40 updates
-    null       from there, no training at all: every weight moved by the same amount up or down, at random (null.py)
     theorem    a few steps of prorl and brorl, from the start and from there, with Theorem 1 beside the exact change
                of Q_pos (exact_probe.py)
     hard       from there, on those training problems only of which the policy solves 0.1% to 5%: of 16 rollouts most
@@ -25,14 +19,21 @@
                prompts a step, so on more rollouts (appendix A)
     regimes    the arms of figure1 at other learning rates, and brorl with four times the prompts: where does the claim
                hold?
+    controls   from another policy, near the plateau (`near`: N = 16, 800 steps, compact), the same three arms for a
+               quarter of the samples, and again with one thing changed:
+                 alike      brorl with the mini-batches (whole prompts) and the refill of prorl
+                 mixed      prorl with those of brorl
+                 moments    each arm goes on with the AdamW moments of the run before it, not with fresh ones
+                 warmup     each arm's learning rate rises over its first 40 updates
+    null       from the same, no training at all: every weight moved by the same amount up or down, at random (null.py)
 
 A run is one process of train.py on one core, `--jobs` of them at a time; what is begun is resumed, what is finished is
 left alone, so it can be stopped and called again at any time. A finished run is scored by tiny/exact.py at each of its
 checkpoints, which are deleted then but for the last. evidence.py makes the tables and figures of what is there.
 
 Mini-batches are of whole prompts at N = 16 and of rollouts from all prompts above: each the cheaper of the two, and at
-N = 512 the one that mixes best. Optimizer and reference start anew in every arm, but for `moments`. (The compact
-saturating run behind figure1.csv mixed rollouts; the one behind controls.csv, another, did not.)
+N = 512 the one that mixes best. Optimizer and reference start anew in every arm, but for `moments`. The
+compact saturating run alone mixes rollouts at N = 16.
 """
 
 import argparse
@@ -66,7 +67,7 @@ ARMS = {  # arguments, steps between checkpoints
 }
 
 WARM = ["--warmup_updates", "40"]  # five steps
-CONTROL_SAMPLES = 500_000
+CONTROL_SAMPLES, NEAR = 250_000, 800
 CONTROLS = {  # the arm, what is changed, with how many of the seeds; "moments" stands for the checkpoint's path
     "prorl": ("prorl", [], 3),
     "brorl": ("brorl", [], 3),
@@ -122,7 +123,8 @@ def runs(out: Path, seeds: list[int]) -> list[Run]:
         found.append(Run(part, name, arguments, list(needs), script))
 
     for world in ("compact", "long"):
-        add("saturate", f"saturate-{world}", [*PRORL, *start[world], *problems[world]], SATURATED[world], 100,
+        arguments = ["--recipe", "prorl", "--refill", "8", *(["--mini_batches", "prompts"] * (world == "long"))]
+        add("saturate", f"saturate-{world}", [*arguments, *start[world], *problems[world]], SATURATED[world], 100,
             budget="max_steps")  # fmt: skip
     saturated = {world: ["--model", f"{out}/saturate-{world}/model", *problems[world]] for world in start}
     for seed in seeds:
@@ -130,15 +132,15 @@ def runs(out: Path, seeds: list[int]) -> list[Run]:
             for arm, (arguments, every) in ARMS.items():
                 add("figure1", f"{arm}-{world}-seed{seed}", [*arguments, *saturated[world], "--seed", str(seed)],
                     CONTINUED[world], every, [f"saturate-{world}"])  # fmt: skip
-    moments = ["--optimizer_from", f"{out}/saturate-compact/checkpoints/step_{SATURATED['compact']:08d}"]
+    add("controls", "near", PRORL, NEAR, 100, budget="max_steps")
+    moments = ["--optimizer_from", f"{out}/near/checkpoints/step_{NEAR:08d}"]
     for seed in seeds:
         for name, (arm, changes, of) in CONTROLS.items():
             changes = moments if changes == ["moments"] else changes
             if seed < of:
-                add("controls", f"control-{name}-seed{seed}", [*ARMS[arm][0], *changes, *saturated["compact"], "--seed",
-                    str(seed)], CONTROL_SAMPLES, ARMS[arm][1], ["saturate-compact"])  # fmt: skip
-    found.append(Run("null", "null", [f"{out}/saturate-compact/model", f"{out}/null.csv"], ["saturate-compact"],
-                     "figures/null.py"))  # fmt: skip
+                arguments = [*ARMS[arm][0], *changes, "--model", f"{out}/near/model", "--seed", str(seed)]
+                add("controls", f"control-{name}-seed{seed}", arguments, CONTROL_SAMPLES, ARMS[arm][1], ["near"])
+    found.append(Run("null", "null", [f"{out}/near/model", f"{out}/null.csv"], ["near"], "figures/null.py"))
     for where, model in (("start", start["compact"]), ("saturated", saturated["compact"])):
         for arm, samples in (("prorl", 100_000), ("brorl", 400_000)):
             add("theorem", f"theorem-{arm}-{where}", [*ARMS[arm][0], *model, "--log_mass_balance"], samples, 1000,

@@ -10,7 +10,9 @@ import sys
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
+import torch
 from scipy import stats
 from transformers import HfArgumentParser
 
@@ -26,6 +28,7 @@ sys.path.insert(0, str(ROOT / "tiny"))
 import evidence
 import exact
 import experiments
+import null
 
 
 def test_every_run_is_one_that_train_would_start(tmp_path):
@@ -40,11 +43,20 @@ def test_every_run_is_one_that_train_would_start(tmp_path):
         "brorl_lr10": (512, 32, 1e-5), "brorl_lr35": (512, 32, lr35),
         "brorl128_lr35": (512, 128, lr35), "brorl128_lr100": (512, 128, lr100), "saturate": (16, 128, lr35),
     }  # fmt: skip
-    for run in found:
+    for run in (r for r in found if r.part != "null"):
         (config,) = HfArgumentParser(Config, allow_abbrev=False).parse_args_into_dataclasses(run.arguments)
-        kind, what, *rest = run.name.split("-")
+        kind, what, *rest = [*run.name.split("-"), ""]
         world = "long" if "long" in run.name else "compact"
-        if kind == "saturate" or "start" in rest:
+        if run.part == "controls":
+            assert run.needs == [] if kind == "near" else run.needs == ["near"]
+            assert config.model == (None if kind == "near" else f"{tmp_path}/near/model")
+            kind, _, change = (what if kind == "control" else "prorl").partition("_")
+            moments = f"{tmp_path}/near/checkpoints/step_00000800"
+            assert config.optimizer_from == (moments if change == "moments" else None)
+            assert config.warmup_updates == (40 if change == "warmup" else 0)
+            whole = (kind != "brorl") != (change in ("alike", "mixed"))  # whole prompts in a mini-batch
+            assert (config.mini_batches, config.refill) == (("prompts", 8) if whole else ("rollouts", 4))
+        elif kind == "saturate" or "start" in rest:
             assert not run.needs and config.model == (f"{tmp_path}/long/policy" if world == "long" else None)
         else:
             assert run.needs == [f"saturate-{world}"] and config.model == f"{tmp_path}/saturate-{world}/model"
@@ -130,6 +142,8 @@ def test_tables_and_figures_of_real_runs(tmp_path):
         "sweep-16-seed0": ["--rollouts_per_prompt", "16"],
         "steps-8-seed0": ["--rollouts_per_prompt", "8"],
         "hard-prorl-seed0": ["--recipe", "prorl", "--rollouts_per_prompt", "8"],
+        "saturate-compact": ["--recipe", "prorl", "--rollouts_per_prompt", "8"],
+        "control-batch_warmup-seed0": ["--rollouts_per_prompt", "8", "--warmup_updates", "16"],
         "theorem-prorl-start": ["--recipe", "prorl", "--rollouts_per_prompt", "8", "--log_mass_balance"],
     }
     for name, flags in runs.items():
@@ -145,7 +159,7 @@ def test_tables_and_figures_of_real_runs(tmp_path):
     command = [sys.executable, ROOT / "figures/evidence.py", "--runs", tmp_path / "runs", "--out", tmp_path]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    for name in ("figure1", "shrinkage", "regimes", "hard", "table2", "sweep_n", "theorem1"):
+    for name in ("figure1", "plateau", "shrinkage", "regimes", "hard", "table2", "sweep_n", "controls", "theorem1"):
         assert (tmp_path / f"{name}.png").stat().st_size > 10_000
 
     def read(path):
@@ -184,10 +198,81 @@ def test_tables_and_figures_of_real_runs(tmp_path):
     for step, row in enumerate(metrics, 1):
         here = [float(r["change"]) for r in groups if r["step"] == str(step)]
         assert row["mass_balance/q_pos_change"] == pytest.approx(sum(here) / len(here), rel=1e-4)
+        assert float(r["q(1-q)"]) == pytest.approx(float(r["q_pos"]) * (1 - float(r["q_pos"])), rel=1e-4)
+    nulls = {r["predicted_by"]: r for r in read(tmp_path / "theorem1_null.csv")}
+    q, total, change = ([float(r[x]) for r in groups] for x in ("q(1-q)", "tree/total", "change"))
+    assert float(nulls["tree"]["of_q(1-q)"]) == pytest.approx(stats.spearmanr(q, change).statistic, abs=1e-5)
+    assert float(nulls["tree"]["rank_correlation"]) == pytest.approx(stats.spearmanr(total, change).statistic, abs=1e-5)
+    warm = [r for r in read(tmp_path / "controls.csv") if r["arm"] == "batch_warmup"]
+    assert [int(r["step"]) for r in warm] == [0, 1, 2]
+    probed = read(tmp_path / "runs/theorem-prorl-start/mass_balance.csv")
+    for r in read(tmp_path / "coupling.csv"):
+        one, other = ([float(x[f"{r['at']}/{name}"]) for x in probed]
+                      for name in ("unsampled_coupling", f"coupling_undrawn_{r['undrawn']}"))  # fmt: skip
+        errors = [abs(a - b) for a, b in zip(one, other, strict=True)]
+        assert float(r["error"]) == pytest.approx(sum(errors) / 16, rel=1e-4)
+    before = {path.name: path.read_bytes() for path in tmp_path.glob("*.csv")}
+    again = subprocess.run([*command[:2], "--from_csv", "--out", tmp_path], capture_output=True, text=True)
+    assert again.returncode == 0, again.stderr
+    assert {path.name: path.read_bytes() for path in tmp_path.glob("*.csv")} == before
+    headers = [[x for x in told.splitlines() if x.startswith("| ") and "±" not in x] for told in
+               (done.stdout, again.stdout)]  # fmt: skip
+    assert len(headers[0]) == len(headers[1]) > 30
     rates = [row["pass_rate"] for row in lines(tmp_path, "brorl")]  # of the first step, and of all
     assert f"| prompts of 9 tokens | N = 512, B = 32 | {rates[0]:.1%} | {sum(rates) / 2:.1%} |" in done.stdout
     empty = subprocess.run([*command[:2], "--runs", tmp_path / "none"], capture_output=True, text=True)
     assert empty.returncode == 2 and "experiments.py" in empty.stderr
+
+
+def test_partial_correlation_is_that_of_the_residuals():
+    """Makes impossible: a null that is not taken out, or a sign lost on the way."""
+    rng = np.random.default_rng(0)
+    given = rng.normal(size=400)
+    x, y = given + rng.normal(size=400), given + rng.normal(size=400)
+    ranks = [stats.rankdata(v) for v in (x, y, given)]
+    left = [r - np.polyval(np.polyfit(ranks[2], r, 1), ranks[2]) for r in ranks[:2]]
+    assert evidence.partial(x, y, given) == pytest.approx(np.corrcoef(*left)[0, 1], abs=1e-12)
+    assert evidence.spearman(x, y) > 0.4 > 0.15 > abs(evidence.partial(x, y, given))
+    assert evidence.partial(x, -y + 3 * x, given) > 0.5
+
+
+def test_at_the_same_q_pos(tmp_path, capsys):
+    """Makes impossible: a seed that outweighs the others by its checkpoints, a start among those that fell."""
+    names = "world", "arm", "seed", "step", "samples", "q_pos", "fell", "pass@64"
+    rows = [
+        ("compact", "prorl", 0, 0, 0, 0.5, 0.0, 0.9),
+        ("compact", "prorl", 0, 1, 10, 0.505, 0.4, 0.8),
+        ("compact", "prorl", 0, 2, 20, 0.495, 0.6, 0.7),
+        ("compact", "prorl", 1, 1, 10, 0.5, 0.1, 0.5),
+        ("compact", "prorl", 1, 2, 20, 0.535, 0.9, 0.5),
+        ("compact", "saturate", 0, 1, 1, 0.5, 0.7, 0.6),
+    ]
+    evidence.write(tmp_path / "figure1.csv", [dict(zip(names, row, strict=True)) for row in rows])
+    null = {"amount": 0.001, "seed": 0, "q_pos": 0.5, "fell": 0.5, "pass@64": 0.6}
+    evidence.write(tmp_path / "null.csv", [null | {"amount": 0.0, "fell": 0.0}, null])
+    evidence.equal_q_pos(None, tmp_path)
+    found = {(r["arm"], r["q_pos"]): r for r in evidence.load(tmp_path / "equal_q_pos.csv")}
+    assert set(found) == {("prorl", 0.5), ("prorl", 0.54), ("null", 0.5)}
+    both = found["prorl", 0.5]
+    assert (both["seeds"], both["checkpoints"]) == (2, 3) and both["fell"] == pytest.approx((0.5 + 0.1) / 2)
+    assert (both["fell_lowest"], both["fell_highest"]) == pytest.approx((0.1, 0.5))
+    assert found["null", 0.5]["fell"] == 0.5
+
+
+def test_the_null_moves_every_weight_by_as_much_and_learns_nothing():
+    """Makes impossible: a null that is no displacement, that moves the policy it was given, or that has no start."""
+    policy, tokenizer = exact.load_policy(str(train.TINY / "policy"))
+    problems = load_data([str(train.TINY / "test.jsonl")])[:6]
+    before = [weights.clone() for weights in policy.parameters()]
+    moved = null.displaced(policy, 0.003, seed=1)
+    for old, weights, new in zip(before, policy.parameters(), moved.parameters(), strict=True):
+        assert torch.equal(old, weights)
+        torch.testing.assert_close((new - old).abs(), torch.full_like(old, 0.003), rtol=0, atol=1e-6)
+        assert old.numel() < 100 or abs((new - old).sign().mean()) < 0.3
+    start, near, far = null.rows(policy, tokenizer, problems, [1e-5, 0.05], [0])
+    assert (start["amount"], start["fell"], start["improved"]) == (0.0, 0.0, 0.0)
+    assert near["q_pos"] == pytest.approx(start["q_pos"], abs=0.01) and 0.2 < near["fell"] < 0.8
+    assert far["q_pos"] < start["q_pos"]
 
 
 def lines(folder, arm):
