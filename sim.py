@@ -40,9 +40,10 @@ What it shows beyond the paper's figure (figures/sweep.png; every number is from
    collapse. After 2,048,000 samples N = 16, 64 and 256 have a mass above 0.97, since they have given nearly all of
    it to the anchor: of the 10,000 correct tokens it alone is above its start. N = 1,024 ends above 2,048 without
    that, by 0.004.
-3. That collapse comes with steps, and no N is spared: N = 51,200 falls from 100 % improved to 0.01 % by step 2,000,
-   N = 2,048 is there by step 3,000, N = 512 by step 4,000 (`--rollouts 512 2048 51200 --steps 4000`). The paper's
-   T = 1,000 ends before it.
+3. That collapse comes with steps, and no N is spared: N = 51,200 falls from 100 % improved to 0.01 %, the anchor
+   alone, by step 2,000, N = 2,048 by step 3,000, N = 512 by step 4,000 (`--rollouts 512 2048 51200 --steps 4000`).
+   The mass goes to the anchor later: at N = 51,200 it has 0.04 of it at step 2,000 and 0.80 at step 3,000; between,
+   at step 2,180, Q_pos is at its lowest, 0.528. The paper's T = 1,000 ends before all of it.
 4. Theorem 1's third term is negative and hardly depends on N up to 2,048, where a correct token is still undrawn in
    most steps; at N = 51,200 it is gone (`--probe`). All three terms together are not negative in any of the 1,000
    steps, at any N: a plain gradient step would not lose mass. What a small N loses, it loses to AdamW, which
