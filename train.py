@@ -151,8 +151,8 @@ class Config:
     refill: float = setting(4.0, "a step generates at most this many times B prompts, then goes on with what it has")
     learning_rate: float | None = setting(
         None,
-        "of AdamW, constant; with another N or B: times the root of how many times the samples a step, N x B, are "
-        "(section 4.2.1)",
+        "of AdamW, constant; if N or B is given and this is not: the recipe's times sqrt(new / old), of the samples a "
+        "step, N x B (section 4.2.1)",
     )
     warmup_updates: int = setting(
         0, "updates over which the learning rate rises to its value in equal steps; 0: none (paper silent)"
