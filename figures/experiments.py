@@ -195,8 +195,9 @@ FREE = {"max_samples", "max_steps", "model", "data", "eval_data", "eval_every", 
 
 def other_settings(arguments: list[str], settings: dict) -> str:
     """The first setting that a run was not made with; budgets, paths and how often it was looked at are free."""
-    for flag, value in itertools.pairwise([*arguments, "--"]):
-        if not flag.startswith("--") or (name := flag.removeprefix("--")) in FREE:
+    given = {flag: value for flag, value in itertools.pairwise([*arguments, "--"]) if flag.startswith("--")}
+    for flag, value in given.items():  # of a flag that comes twice the last
+        if (name := flag.removeprefix("--")) in FREE:
             continue
         was, value = settings.get(name), "True" if value.startswith("--") else value
         if str(was) != value and not (isinstance(was, (int, float)) and float(value) == was):

@@ -74,6 +74,15 @@ def test_every_run_is_one_that_train_would_start(tmp_path):
             assert (n, b, rate) == expected[what if kind in ("hard", "theorem") else kind]
 
 
+def test_of_a_setting_given_twice_the_last_counts():
+    """Makes impossible: a finished control taken for a run with other settings, since it overrules its arm's."""
+    arguments = ["--mini_batches", "prompts", "--log_mass_balance", "--mini_batches", "rollouts", "--seed", "1"]
+    settings = {"mini_batches": "rollouts", "log_mass_balance": True, "seed": 1}
+    assert experiments.other_settings(arguments, settings) == ""
+    told = experiments.other_settings(arguments, settings | {"mini_batches": "prompts"})
+    assert told == "--mini_batches (prompts, not rollouts)"
+
+
 def test_a_saturated_policy_keeps_the_recipe_it_was_not_trained_with(tmp_path):
     """Makes impossible: an arm that falls back to the settings of a 1.5B model after `prorl` wrote its recipe."""
     command = [sys.executable, ROOT / "train.py", "--recipe", "prorl", "--output_dir", tmp_path, "--max_steps", "1",
