@@ -14,8 +14,8 @@ token has reward R_c if it is correct and R_w if not, an undrawn token has rewar
     a2, b2              A_2, B_2      sum of p^2 over the drawn correct / drawn incorrect tokens
     u_pos2, u_neg2      U_pos2, ...   sum of p^2 over the undrawn correct / undrawn incorrect tokens
     r_c, r_w            R_c, R_w      reward of a drawn correct / drawn incorrect token
-    s_r                 S_R           the batch's mood: rewards of what was drawn, summed with the weights p. No mean,
-                                      the weights do not add up to 1: P_pos = 0.1 and P_neg = 0 give R_c / 10
+    s_r                 S_R           the batch's mood: Σ p_i R_i over what was drawn. No mean, because these p_i
+                                      do not add up to 1: P_pos = 0.1 and P_neg = 0 give R_c / 10
     eta                 η             learning rate
     dz, dp              Δz, Δp        change of the logits / probabilities in one step
 

@@ -22,14 +22,14 @@ Pure functions over tensors; nothing here knows a model, an engine or a process 
 τ is a trajectory, as in the paper: a rollout. The sampling temperature is written out.
 
 The paper's formula is E_τ[ min( r_θ(τ) A_τ, clip(r_θ(τ), 1 - ε_low, 1 + ε_high) A_τ ) ]. Where this file is otherwise:
-  * the ratio is one token's, π_θ / π_old of the token, where the paper writes r_θ(τ), one for the trajectory. Its
-    peers compute it so; a product over thousands of tokens would leave the clip range at once;
+  * the ratio is one token's, π_θ / π_old of the token, where the paper writes r_θ(τ), one for the trajectory. The
+    ProRLv2 scripts do so too; a product over thousands of tokens would leave the clip range at once;
   * the mean is over the tokens of an optimizer step (DAPO), where the paper writes E_τ, a mean over trajectories: a
     long response weighs more here than a short one;
   * a term β KL(π_θ || π_ref) is added. The paper's objective has none, though it resets a reference policy that nothing
     else would need; the term, its estimator and β are those of the ProRLv2 scripts, and kl_coef = 0 leaves it out;
   * the variance of the advantages divides by the count, not count - 1: at 65,536 trajectories they agree to 1e-5.
-As the paper has it, and not its peers: advantages are whitened over trajectories, not over tokens.
+As the paper has it, and not the scripts: advantages are whitened over trajectories, not over tokens.
 The sums that cross processes (`moments`, `denominator`) are handed in: reducing them is train.py's.
 """
 
@@ -140,9 +140,9 @@ def policy_loss(
     """L = (1/Σ tokens) Σ_t [ -w_t min(r_t A_t, clip(r_t, 1-ε_low, 1+ε_high) A_t) + β KL_t ].
 
     The clipped objective and w are section 3.1's. That ratio and mean are per token, and that there is a KL term, is
-    its peers' (the head of this file). Everything per token, (T,); `advantages` are those of the tokens' rollouts. w is
-    the truncated importance weight and multiplies the clipped objective only, not the KL term. Returns the scalar loss
-    and `token_metrics`. At r = 1 with centred advantages the loss is 0 while its gradient is not.
+    from the ProRLv2 scripts (the head of this file). Everything per token, (T,); `advantages` are those of the tokens'
+    rollouts. w is the truncated importance weight and multiplies the clipped objective only, not the KL term. Returns
+    the scalar loss and `token_metrics`. At r = 1 with centred advantages the loss is 0 while its gradient is not.
     """
     ratio = importance_ratio(logp, old_logp)
     weight = truncated_importance_weight(old_logp, engine_logp, tis_cap)

@@ -151,8 +151,8 @@ class Config:
     refill: float = setting(4.0, "a step generates at most this many times B prompts, then goes on with what it has")
     learning_rate: float | None = setting(
         None,
-        "of AdamW, constant; if N or B is given and this is not: the recipe's times sqrt(new / old), of the samples a "
-        "step, N x B (section 4.2.1)",
+        "of AdamW, constant; if N or B is given and this is not, the recipe's is multiplied by sqrt(N x B / the "
+        "recipe's N x B) (section 4.2.1)",
     )
     warmup_updates: int = setting(
         0, "updates over which the learning rate rises to its value in equal steps; 0: none (paper silent)"
@@ -1073,7 +1073,8 @@ class Tree(NamedTuple):
         """(H, V) v of a token: the share of its rollouts that are correct, and for one that nobody drew, by `undrawn`:
 
         zero     0, as if it led nowhere. Then U_pos2 is 0, and the harm that an undrawn token can come to is not seen
-        group    the share of the group that is correct
+        group    the share of the group that is correct. Then U_pos2 is not 0, but Σ_i p_i v_i is that share + S_R, and
+                 the coupling S_R² (U_pos2 + U_neg2): never negative, whatever the tokens are worth
         prefix   the share of the rollouts through this prefix that are
         """
         at_prefix = self.won.sum(-1) / self.drawn.sum(-1).clamp(min=1)
@@ -1099,8 +1100,9 @@ class Probe:
     importance weights, which is somewhat too large (brorl.importance_change). Logged are means over the groups.
 
     What the logs cannot show: with values and rewards from the same rollouts the terms' sum is nearly always positive,
-    so that its sign foretells nothing; and of the unsampled coupling only the size is to be read, since what undrawn
-    tokens are worth is a guess. figures/exact_probe.py asks both with exact values: figures/coupling.csv.
+    so that its sign foretells nothing; and the unsampled coupling, with the group's mean for undrawn tokens, is never
+    negative, so that only its size is to be read. figures/exact_probe.py asks both with exact values, and
+    figures/coupling.csv says how far off the size is.
     """
 
     def __init__(self, policy: Policy, config: Config, accelerator: Accelerator):
@@ -1335,16 +1337,22 @@ def set_up(config: Config, accelerator: Accelerator, given: set[str] | None = No
 
 
 def load_moments(optimizer: torch.optim.Optimizer, checkpoint: Path) -> None:
-    """Take AdamW's moments, and how many updates they hold, from a checkpoint of another run of the same model."""
+    """Take AdamW's moments, and how many updates they hold, from a checkpoint of another run of the same model.
+
+    That it is the same is seen by the shapes of its weights only.
+    """
     name = f"--optimizer_from {checkpoint}"
     if not (checkpoint / "optimizer.bin").is_file():
-        raise ValueError(f"{name} has no optimizer.bin: name a checkpoint, runs/NAME/checkpoints/step_...")
+        raise ValueError(
+            f"{name} has no optimizer.bin: name a checkpoint, runs/NAME/checkpoints/step_..., of a run without FSDP2"
+        )
     if damage := damaged(checkpoint):
         raise ValueError(f"{name} is damaged ({damage}): name another checkpoint")
-    state, own = torch.load(checkpoint / "optimizer.bin", weights_only=True), optimizer.state_dict()
-    shapes = [moments["exp_avg"].shape for _, moments in sorted(state["state"].items())]
+    state = torch.load(checkpoint / "optimizer.bin", map_location="cpu", weights_only=True)
+    own = optimizer.state_dict()
+    shapes = [getattr(moments.get("exp_avg"), "shape", None) for _, moments in sorted(state["state"].items())]
     if shapes != [p.shape for group in optimizer.param_groups for p in group["params"]]:
-        raise ValueError(f"{name} is of a model with other weights: name a checkpoint of the model that is trained")
+        raise ValueError(f"{name} has not the moments of these weights: name a checkpoint of the model that is trained")
     optimizer.load_state_dict({"state": state["state"], "param_groups": own["param_groups"]})
 
 
@@ -2040,6 +2048,8 @@ class Run:
         try:
             settings = dict(json.loads(path.read_text()))
             settings["model"], settings["rollouts_per_prompt"]
+            if settings.get("eval_max_response_tokens") is None:  # then it followed training's
+                settings["eval_max_response_tokens"] = settings["max_response_tokens"]
         except (ValueError, TypeError, KeyError):
             raise ValueError(f"--resume: {path} is not the settings of a run; --overwrite the run") from None
         if settings.get("eval_only"):
@@ -2227,15 +2237,15 @@ class Run:
         shutil.rmtree(aside, ignore_errors=True)
         model.save_pretrained(aside, state_dict=weights)
         tokenizer.save_pretrained(aside)
-        named = ((name, getattr(self.config, name)) for name in brorl.RECIPES[self.config.recipe])
+        trained = (name for name in brorl.RECIPES[self.config.recipe] if name not in brorl.EVALUATION)
         source = f"as in the run {self.config.name}"
-        settings = {name: {"value": x, "source": source} for name, x in named if x is not None}
+        values = {name: getattr(self.config, name) for name in trained}
+        settings = {name: {"value": x, "source": source} for name, x in values.items() if x is not None}
         start = Path(self.config.model) / RECIPE_FILE  # what was measured for it under the other recipe still holds
         recipes = json.loads(start.read_text()) if start.is_file() else {}
-        recipes[self.config.recipe] = settings
-        for name in brorl.RECIPES:  # an evaluation is the same whatever the recipe
-            recipes.setdefault(name, {}).update({x: settings[x] for x in brorl.EVALUATION})
-        write(aside / RECIPE_FILE, json.dumps(recipes, indent=2) + "\n")
+        measured = recipes.get(self.config.recipe, {})  # how the start is scored, not how this run happened to be
+        settings |= {name: measured[name] for name in brorl.EVALUATION if name in measured}
+        write(aside / RECIPE_FILE, json.dumps(recipes | {self.config.recipe: settings}, indent=2) + "\n")
         shutil.rmtree(self.folder / "model", ignore_errors=True)
         os.replace(aside, self.folder / "model")
         title = f"{self.config.name}: {short(self.config.model)}, N = {self.config.rollouts_per_prompt}"

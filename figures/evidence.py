@@ -1,4 +1,4 @@
-"""The README's evidence: tables and figures of the runs that experiments.py made.
+"""The evidence of docs/evidence.md: tables and figures of the runs that experiments.py made.
 
     python figures/evidence.py                    of runs/evidence, whatever of it is finished; writes beside this file
     python figures/evidence.py --from_csv         the same from the CSVs beside this file, without any run
@@ -89,7 +89,7 @@ def read(folder: Path) -> list[dict]:
         seconds[row["step"]] = total
     metrics = {row["step"]: row for row in lines(folder / "metrics.jsonl")}
     rows = []
-    for row in csv.DictReader((folder / "exact.csv").open()):
+    for row in load(folder / "exact.csv"):
         step = int(float(row["step"]))
         now = {"step": step, "samples": int(float(row["samples"])), "cpu_seconds": round(seconds[step], 1)}
         rows.append(now | {name: float(row[name]) for name in SCORES})
@@ -674,7 +674,8 @@ def controls(out: Path | None, here: Path) -> None:
     samples = min(r[-1]["samples"] for group in runs.values() for r in group)
     start = table[0]
     print(f"\nanother saturated policy, compact: Q_pos {start['q_pos']:.4f}, pass@64 {start['pass@64']:.4f}")
-    header("arm", "changed", "seeds", "Q_pos at its first checkpoint", "lowest Q_pos",
+    early = max(rows[1]["samples"] for group in runs.values() for rows in group)
+    header("arm", "changed", "seeds", f"Q_pos after {early:,} samples", "lowest Q_pos",
            f"Q_pos after {samples:,} samples", "pass@64", "answers that fell")  # fmt: skip
     figure, axes = plt.subplots(1, 2, figsize=(14, 4.8), layout="constrained")
     for name, group in runs.items():
@@ -682,8 +683,8 @@ def controls(out: Path | None, here: Path) -> None:
         lowest = shown([min(r["q_pos"] for r in rows) for rows in group])
         cells = [shown([at(rows, "samples", samples, score) for rows in group]) for score in ("q_pos", "pass@64")]
         fell = shown([at(rows, "samples", samples, "fell") for rows in group], ".3f")
-        line(ARMS[arm][0], change or "nothing", len(group), shown([rows[1]["q_pos"] for rows in group]), lowest, *cells,
-             fell)  # fmt: skip
+        first = shown([at(rows, "samples", early, "q_pos") for rows in group])
+        line(ARMS[arm][0], change or "nothing", len(group), first, lowest, *cells, fell)
         for axis, score in zip(axes, ("q_pos", "pass@64"), strict=True):
             grid = np.linspace(0, min(rows[-1]["samples"] for rows in group), 60)
             mean = np.mean([[at(rows, "samples", x, score) for x in grid] for rows in group], axis=0)
@@ -708,7 +709,8 @@ def equal_q_pos(_, here: Path) -> None:
     runs += [({"from": "controls", "arm": arm}, group) for (arm,), group in arms]
     runs, table = [(who, group) for who, group in runs if who["arm"] in ARMS], []
     if null := load(here / "null.csv"):
-        runs.append(({"from": "controls", "arm": "null"}, [[r for r in null if r["amount"]]]))
+        moved = by([r for r in null if r["amount"]], "seed")
+        runs.append(({"from": "controls", "arm": "null"}, list(moved.values())))
     for who, group in runs:
         for level in (0.44, 0.46, 0.48, 0.50, 0.52, 0.54, 0.56, 0.58):
             near = [[r for r in rows if abs(r["q_pos"] - level) <= 0.01 and r["fell"]] for rows in group]

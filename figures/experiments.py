@@ -1,4 +1,4 @@
-"""The runs behind the README's evidence: section 4.2 and appendix A with the tiny policy, seeds 0 to 2.
+"""The runs behind docs/evidence.md: section 4.2 and appendix A with the tiny policy, seeds 0 to 2.
 
     python figures/experiments.py                      everything, in the order below: many hours on 2 cores
     python figures/experiments.py --only figure1 theorem --seeds 0
@@ -134,10 +134,10 @@ def runs(out: Path, seeds: list[int]) -> list[Run]:
                     CONTINUED[world], every, [f"saturate-{world}"])  # fmt: skip
     add("controls", "near", PRORL, NEAR, 100, budget="max_steps")
     moments = ["--optimizer_from", f"{out}/near/checkpoints/step_{NEAR:08d}"]
-    for seed in seeds:
+    for i, seed in enumerate(seeds):
         for name, (arm, changes, of) in CONTROLS.items():
             changes = moments if changes == ["moments"] else changes
-            if seed < of:
+            if i < of:
                 arguments = [*ARMS[arm][0], *changes, "--model", f"{out}/near/model", "--seed", str(seed)]
                 add("controls", f"control-{name}-seed{seed}", arguments, CONTROL_SAMPLES, ARMS[arm][1], ["near"])
     found.append(Run("null", "null", [f"{out}/near/model", f"{out}/null.csv"], ["near"], "figures/null.py"))

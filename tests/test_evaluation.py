@@ -1,4 +1,4 @@
-"""Section 4.2, evaluation: a row for each benchmark and their mean, what is kept of each problem, the paired t-test."""
+"""Appendix D, evaluation: a row for each benchmark and their mean, what is kept of each problem, the paired t-test."""
 
 import csv
 import json
@@ -180,12 +180,25 @@ def test_an_evaluation_is_cut_to_a_models_positions_and_says_so(tmp_path, bare, 
         train.Run(c, Accelerator(cpu=True)).load_held_out(loaded()[1], 8)
 
 
-def test_a_run_leaves_its_evaluation_to_both_recipes(tmp_path):
-    """Makes impossible: a model scored otherwise by --recipe brorl than by the recipe that it was trained with."""
-    run(tmp_path, recipe="prorl", max_steps=1, eval_samples=3, eval_max_response_tokens=9)
-    for recipe in ("brorl", "prorl"):
-        train.resolve(c := Config(model=str(tmp_path / "run/model"), recipe=recipe))
-        assert (c.eval_samples, c.eval_max_response_tokens) == (3, 9)
+def test_a_trained_model_is_scored_as_its_start_is(tmp_path, bare):
+    """Makes impossible: the start scored at 32k and what came of it at a flag of its run, or otherwise by a recipe."""
+    for start_from, protocol in ((str(TINY / "policy"), (64, 12)), (bare, (16, 32768))):
+        flags = {"recipe": "prorl", "max_steps": 1, "eval_samples": 3, "eval_max_response_tokens": 9, "overwrite": True}
+        run(tmp_path, model=start_from, max_response_tokens=12, **flags)
+        for recipe in ("brorl", "prorl"):
+            train.resolve(c := Config(model=str(tmp_path / "run/model"), recipe=recipe))
+            assert (c.eval_samples, c.eval_max_response_tokens) == protocol
+            assert recipe == "brorl" or c.rollouts_per_prompt == 8
+
+
+def test_a_run_from_before_evaluations_had_a_length_of_their_own_resumes(tmp_path):
+    """Makes impossible: a run that cannot go on because its config.json says null where there is a number now."""
+    run(tmp_path, max_steps=1)
+    path = tmp_path / "run/config.json"
+    settings = json.loads(path.read_text())
+    assert settings["eval_max_response_tokens"] == settings["max_response_tokens"] == 12
+    path.write_text(json.dumps(settings | {"eval_max_response_tokens": None}))
+    assert [row["step"] for row in run(tmp_path, max_steps=2, resume=True)] == [0, 1, 2]
 
 
 def test_held_out_problems_that_are_generated_are_not_those_of_training(tmp_path, monkeypatch):

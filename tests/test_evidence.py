@@ -4,6 +4,7 @@ import csv
 import json
 import math
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -224,9 +225,13 @@ def test_tables_and_figures_of_real_runs(tmp_path):
     again = subprocess.run([*command[:2], "--from_csv", "--out", tmp_path], capture_output=True, text=True)
     assert again.returncode == 0, again.stderr
     assert {path.name: path.read_bytes() for path in tmp_path.glob("*.csv")} == before
-    headers = [[x for x in told.splitlines() if x.startswith("| ") and "±" not in x] for told in
-               (done.stdout, again.stdout)]  # fmt: skip
-    assert len(headers[0]) == len(headers[1]) > 30
+    tables = [[x for x in told.splitlines() if x.startswith("| ")] for told in (done.stdout, again.stdout)]
+    assert len(tables[0]) == len(tables[1]) > 30
+    for row, same in zip(*tables, strict=True):  # CSVs have six digits
+        numbers, others = (re.findall(r"-?\d[\d,]*\.?\d*(?:e-?\d+)?", x) for x in (row, same))
+        assert [float(x.replace(",", "")) for x in numbers] == pytest.approx(
+            [float(x.replace(",", "")) for x in others], rel=1e-2, abs=2e-3
+        ), (row, same)
     rates = [row["pass_rate"] for row in lines(tmp_path, "brorl")]  # of the first step, and of all
     assert f"| prompts of 9 tokens | N = 512, B = 32 | {rates[0]:.1%} | {sum(rates) / 2:.1%} |" in done.stdout
     empty = subprocess.run([*command[:2], "--runs", tmp_path / "none"], capture_output=True, text=True)
@@ -258,14 +263,15 @@ def test_at_the_same_q_pos(tmp_path, capsys):
     ]
     evidence.write(tmp_path / "figure1.csv", [dict(zip(names, row, strict=True)) for row in rows])
     null = {"amount": 0.001, "seed": 0, "q_pos": 0.5, "fell": 0.5, "pass@64": 0.6}
-    evidence.write(tmp_path / "null.csv", [null | {"amount": 0.0, "fell": 0.0}, null])
+    more = {"amount": 0.002, "seed": 1, "fell": 0.7}
+    evidence.write(tmp_path / "null.csv", [null | {"amount": 0.0, "fell": 0.0}, null, null | more])
     evidence.equal_q_pos(None, tmp_path)
     found = {(r["arm"], r["q_pos"]): r for r in evidence.load(tmp_path / "equal_q_pos.csv")}
     assert set(found) == {("prorl", 0.5), ("prorl", 0.54), ("null", 0.5)}
     both = found["prorl", 0.5]
     assert (both["seeds"], both["checkpoints"]) == (2, 3) and both["fell"] == pytest.approx((0.5 + 0.1) / 2)
     assert (both["fell_lowest"], both["fell_highest"]) == pytest.approx((0.1, 0.5))
-    assert found["null", 0.5]["fell"] == 0.5
+    assert found["null", 0.5]["fell"] == pytest.approx(0.6) and found["null", 0.5]["seeds"] == 2
 
 
 def test_the_null_moves_every_weight_by_as_much_and_learns_nothing():
@@ -282,6 +288,19 @@ def test_the_null_moves_every_weight_by_as_much_and_learns_nothing():
     assert (start["amount"], start["fell"], start["improved"]) == (0.0, 0.0, 0.0)
     assert near["q_pos"] == pytest.approx(start["q_pos"], abs=0.01) and 0.2 < near["fell"] < 0.8
     assert far["q_pos"] < start["q_pos"]
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/evidence.md", "docs/paper_figures.md"])
+def test_what_a_page_links_to_is_there(page):
+    """Makes impossible: a figure or a table that a reader is sent to and that was never committed."""
+    path = ROOT / page
+    links = re.findall(r"\]\(([^)#:]+)\)", path.read_text())
+    assert len(links) > 5
+    tracked = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True).stdout.splitlines()
+    for link in links:
+        found = (path.parent / link).resolve()
+        assert found.exists(), link
+        assert not tracked or found.is_dir() or str(found.relative_to(ROOT.resolve())) in tracked, link
 
 
 def lines(folder, arm):

@@ -1126,6 +1126,8 @@ def test_a_token_that_nobody_drew_by_hand(undrawn, value):
     q_pos, s_r = 0.5 + 0.3 * value, 0.5 * 0.6 - 0.2 * 0.4
     want = s_r * 0.05 * (q_pos * (1 - value) - (1 - q_pos) * value)
     assert float(terms.unsampled_coupling) == pytest.approx(want, rel=1e-5, abs=1e-9)
+    if undrawn == "group":  # whose coupling cannot be negative: Probe says so
+        assert want == pytest.approx(s_r**2 * 0.05)
 
 
 def test_the_learning_rate_warms_up_and_resumes(tmp_path):
@@ -1156,11 +1158,17 @@ def test_a_run_can_start_with_another_runs_moments(tmp_path):
         assert own["state"][i]["step"] == 4  # two steps of two updates
         assert torch.equal(own["state"][i]["exp_avg"], moments["exp_avg"]) and moments["exp_avg"].any()
         assert torch.equal(own["state"][i]["exp_avg_sq"], moments["exp_avg_sq"])
+    again = {"name": "kept", "model": model, "optimizer_from": str(checkpoint), "max_steps": 3}
+    whole = run(tmp_path, **again | {"name": "whole"})
+    run(tmp_path, **again | {"max_steps": 1})
+    checkpoint.rename(moved := tmp_path / "moved")
+    assert run(tmp_path, **again, resume=True)[1:] == [r for r in whole[1:] if r["step"] <= 3]  # it has its own by now
+    moved.rename(checkpoint)
     for folder, says in ((tmp_path, "has no optimizer.bin: name a checkpoint"), (checkpoint, "is damaged")):
         (checkpoint / "random_states_0.pkl").unlink(missing_ok=True)
         with pytest.raises(ValueError, match=says):
             train.set_up(config(tmp_path, name="third", model=model, optimizer_from=str(folder)), Accelerator(cpu=True))
-    with pytest.raises(ValueError, match="of a model with other weights"):
+    with pytest.raises(ValueError, match="has not the moments of these weights"):
         (checkpoint / "files.json").write_text("{}")
         train.load_moments(torch.optim.AdamW([torch.zeros(3, requires_grad=True)]), checkpoint)
 

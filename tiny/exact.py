@@ -308,9 +308,10 @@ def read_rows(path: Path, settings: dict) -> dict[int, dict]:
         for name, value in settings.items():
             if row.get(name) != value:
                 raise ValueError(f"{path} was made with {name} {row.get(name)}, not {value}: delete it or keep to that")
-        if "improved" not in row:
-            raise ValueError(f"{path} has no column improved: delete it, and the checkpoints are scored anew")
-        rows[int(row["step"])] = {k: x if k in settings else float(x) for k, x in row.items()}
+        row = {k: x if k in settings else float(x) for k, x in row.items()}
+        if "improved" not in row:  # scored before ties were told apart: only the start has any
+            row["improved"] = 1 - row["fell"] if row["step"] else 0.0
+        rows[int(row["step"])] = row
     return rows
 
 
