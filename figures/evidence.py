@@ -261,7 +261,7 @@ def figure1(out: Path | None, here: Path) -> None:
             curves(axis, runs[world], "samples", 1, value)
             axis.set(title=title, xlabel="samples generated")
             axis.xaxis.set_major_formatter(EngFormatter(sep=""))
-        panes[1].axhline(50, color="gray", ls=":", label="weights that moved at random, and little")
+        panes[1].axhline(50, color="gray", ls=":", label="weights moved at random: 47% to 57%")
         panes[0].set_ylabel(WORLDS[world])
         panes[1].legend(fontsize=8)
     figure.suptitle("Figure 3's panels on a transformer, summed over all answers of 512 held-out problems")
