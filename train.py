@@ -1813,7 +1813,7 @@ def introduction(
         "  settings",
     ]
     for name in (x for x in brorl.RECIPES[config.recipe] if getattr(config, x) is not None):
-        lines.append(f"    {name:22} {shown(getattr(config, name)):>10}   {sources.get(name, 'as given')}")
+        lines.append(f"    {name:24} {shown(getattr(config, name)):>10}   {sources.get(name, 'as given')}")
     return "\n".join(lines) + "\n"
 
 
