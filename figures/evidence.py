@@ -24,8 +24,8 @@ Q_pos and pass@k are exact (tiny/exact.py). An interval is mean ± t s / sqrt(se
 of freedom: 4.3 for three seeds. Time is CPU seconds of the training process, one core, without evaluation: several runs
 went on at once. "At equal time" is where the first run of a world had spent all its samples, by linear interpolation.
 "At the same Q_pos" is the mean over a run's checkpoints within 0.01 of it. Crossings are of means.
-Every arm starts from one saturated policy, those of controls.csv from another: what a third would give is not in the
-intervals. The compact saturating run has no CPU seconds before step 564; a t-test compares runs at their own ends.
+Every arm starts from one saturated policy, those of controls.csv from another near its plateau: what a third would give
+is not in the intervals. The compact saturating run has no CPU seconds before step 564; a t-test compares runs at their own ends.
 """
 
 import argparse
@@ -659,7 +659,7 @@ def t_tests(out: Path | None, here: Path) -> None:
 
 
 def controls(out: Path | None, here: Path) -> None:
-    """The arms again from another saturated policy, with one thing changed at a time; and the null."""
+    """The arms again from another policy near its plateau, with one thing changed at a time; and the null."""
     table = load(here / "controls.csv") if not out else []
     for (_, arm, seed), folder in found(out, "control-*-seed*") if out else []:
         table += [{"arm": arm, "seed": int(seed.removeprefix("seed"))} | r for r in read(folder)]
@@ -673,7 +673,7 @@ def controls(out: Path | None, here: Path) -> None:
     runs = {name: runs[name] for name in CHANGED if name in runs}
     samples = min(r[-1]["samples"] for group in runs.values() for r in group)
     start = table[0]
-    print(f"\nanother saturated policy, compact: Q_pos {start['q_pos']:.4f}, pass@64 {start['pass@64']:.4f}")
+    print(f"\nanother policy, near its plateau, compact: Q_pos {start['q_pos']:.4f}, pass@64 {start['pass@64']:.4f}")
     early = max(rows[1]["samples"] for group in runs.values() for rows in group)
     header("arm", "changed", "seeds", f"Q_pos after {early:,} samples", "lowest Q_pos",
            f"Q_pos after {samples:,} samples", "pass@64", "answers that fell")  # fmt: skip
