@@ -25,7 +25,8 @@ of freedom: 4.3 for three seeds. Time is CPU seconds of the training process, on
 went on at once. "At equal time" is where the first run of a world had spent all its samples, by linear interpolation.
 "At the same Q_pos" is the mean over a run's checkpoints within 0.01 of it. Crossings are of means.
 Every arm starts from one saturated policy, those of controls.csv from another near its plateau: what a third would give
-is not in the intervals. The compact saturating run has no CPU seconds before step 564; a t-test compares runs at their own ends.
+is not in the intervals. The compact saturating run has no CPU seconds before step 564; a t-test compares runs at their
+own ends.
 """
 
 import argparse
