@@ -429,7 +429,7 @@ BRORL = PRORL | {
         scaled_learning_rate(1e-6, b_new=128 * 512, b_0=512 * 16),
         "section 4.2.1: η_0 sqrt(B_new / B_0), with table 1's N x prompts 65,536 / 8,192: 2.83 η_0",
     ),
-    "updates_per_step": Setting(8, "section 4.2.1: unchanged from ProRL"),
+    "updates_per_step": Setting(8, "section 4.2.1: unchanged from ProRL; paper silent on the number: ProRLv2 scripts"),
     "max_steps": Setting(191, "table 1"),
 }
 

@@ -28,6 +28,7 @@ The paper's formula is E_τ[ min( r_θ(τ) A_τ, clip(r_θ(τ), 1 - ε_low, 1 + 
     long response weighs more here than a short one;
   * a term β KL(π_θ || π_ref) is added. The paper's objective has none, though it resets a reference policy that nothing
     else would need; the term, its estimator and β are those of the ProRLv2 scripts, and kl_coef = 0 leaves it out;
+  * the objective is multiplied by the truncated importance weight, which the paper names beside the formula;
   * the variance of the advantages divides by the count, not count - 1: at 65,536 trajectories they agree to 1e-5.
 As the paper has it, and not the scripts: advantages are whitened over trajectories, not over tokens.
 The sums that cross processes (`moments`, `denominator`) are handed in: reducing them is train.py's.
