@@ -2237,14 +2237,11 @@ class Run:
         shutil.rmtree(aside, ignore_errors=True)
         model.save_pretrained(aside, state_dict=weights)
         tokenizer.save_pretrained(aside)
-        trained = (name for name in brorl.RECIPES[self.config.recipe] if name not in brorl.EVALUATION)
+        named = ((name, getattr(self.config, name)) for name in brorl.RECIPES[self.config.recipe])
         source = f"as in the run {self.config.name}"
-        values = {name: getattr(self.config, name) for name in trained}
-        settings = {name: {"value": x, "source": source} for name, x in values.items() if x is not None}
+        settings = {name: {"value": x, "source": source} for name, x in named if x is not None}
         start = Path(self.config.model) / RECIPE_FILE  # what was measured for it under the other recipe still holds
         recipes = json.loads(start.read_text()) if start.is_file() else {}
-        measured = recipes.get(self.config.recipe, {})  # how the start is scored, not how this run happened to be
-        settings |= {name: measured[name] for name in brorl.EVALUATION if name in measured}
         write(aside / RECIPE_FILE, json.dumps(recipes | {self.config.recipe: settings}, indent=2) + "\n")
         shutil.rmtree(self.folder / "model", ignore_errors=True)
         os.replace(aside, self.folder / "model")

@@ -23,6 +23,7 @@
                quarter of the samples, and again with one thing changed:
                  alike      brorl with the mini-batches (whole prompts) and the refill of prorl
                  mixed      prorl with those of brorl
+                 few        prorl with brorl's 32 prompts a step and its learning rate
                  moments    each arm goes on with the AdamW moments of the run before it, not with fresh ones
                  warmup     each arm's learning rate rises over its first 40 updates
     null       from the same, no training at all: every weight moved by the same amount up or down, at random (null.py)
@@ -80,6 +81,7 @@ CONTROLS = {  # the arm, what is changed, with how many of the seeds; "moments" 
     "batch_warmup": ("batch", WARM, 1),
     "prorl_warmup": ("prorl", WARM, 1),
     "prorl_mixed": ("prorl", ["--mini_batches", "rollouts", "--refill", "4"], 1),
+    "prorl_few": ("prorl", ["--prompts_per_step", "32", "--learning_rate", "1e-4"], 3),
 }
 HARD, HARD_SAMPLES, HARD_LONGER, HARD_LONGEST = (0.001, 0.05), 1_500_000, 3_000_000, 6_000_000
 HARD_ARMS = {

@@ -180,17 +180,6 @@ def test_an_evaluation_is_cut_to_a_models_positions_and_says_so(tmp_path, bare, 
         train.Run(c, Accelerator(cpu=True)).load_held_out(loaded()[1], 8)
 
 
-def test_a_trained_model_is_scored_as_its_start_is(tmp_path, bare):
-    """Makes impossible: the start scored at 32k and what came of it at a flag of its run, or otherwise by a recipe."""
-    for start_from, protocol in ((str(TINY / "policy"), (64, 12)), (bare, (16, 32768))):
-        flags = {"recipe": "prorl", "max_steps": 1, "eval_samples": 3, "eval_max_response_tokens": 9, "overwrite": True}
-        run(tmp_path, model=start_from, max_response_tokens=12, **flags)
-        for recipe in ("brorl", "prorl"):
-            train.resolve(c := Config(model=str(tmp_path / "run/model"), recipe=recipe))
-            assert (c.eval_samples, c.eval_max_response_tokens) == protocol
-            assert recipe == "brorl" or c.rollouts_per_prompt == 8
-
-
 def test_a_run_from_before_evaluations_had_a_length_of_their_own_resumes(tmp_path):
     """Makes impossible: a run that cannot go on because its config.json says null where there is a number now."""
     run(tmp_path, max_steps=1)

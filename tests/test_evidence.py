@@ -55,6 +55,9 @@ def test_every_run_is_one_that_train_would_start(tmp_path):
             moments = f"{tmp_path}/near/checkpoints/step_00000800"
             assert config.optimizer_from == (moments if change == "moments" else None)
             assert config.warmup_updates == (40 if change == "warmup" else 0)
+            if change == "few":
+                assert (config.prompts_per_step, config.learning_rate) == (32, lr100)
+                continue
             whole = (kind != "brorl") != (change in ("alike", "mixed"))  # whole prompts in a mini-batch
             assert (config.mini_batches, config.refill) == (("prompts", 8) if whole else ("rollouts", 4))
         elif kind == "saturate" or "start" in rest:
