@@ -60,7 +60,7 @@ ARMS = {"prorl": ("N = 16, B = 128", "tab:blue"), "brorl": ("N = 512, B = 32", "
         "batch": ("N = 16, B = 1,024", "tab:green")}  # fmt: skip
 CHANGED = {  # the runs of experiments.py's controls: arm, and what is changed
     "prorl": ("prorl", ""), "prorl_mixed": ("prorl", "mini-batches and refill of N = 512"),
-    "prorl_few": ("prorl", "B = 32 and the rate of N = 512"),
+    "prorl_few": ("prorl", "prompts and rate of N = 512"),
     "prorl_moments": ("prorl", "old moments"), "prorl_warmup": ("prorl", "warm-up"),
     "brorl": ("brorl", ""), "brorl_alike": ("brorl", "mini-batches and refill of N = 16"),
     "brorl_moments": ("brorl", "old moments"), "brorl_warmup": ("brorl", "warm-up"),
