@@ -696,9 +696,7 @@ def controls(out: Path | None, here: Path) -> None:
             axis.xaxis.set_major_formatter(EngFormatter(sep=""))
             axis.grid(alpha=0.3)
     axes[1].legend(fontsize=7, loc="center left", bbox_to_anchor=(1, 0.5))
-    figure.suptitle(
-        "The arms with one thing changed: mini-batches and refill, AdamW's moments, a warm-up (means of seeds)"
-    )
+    figure.suptitle("The arms with one thing changed at a time. Means of seeds")
     figure.savefig(here / "controls.png", dpi=110)
     plt.close(figure)
 
