@@ -1,0 +1,150 @@
+"""A step's kept rollouts as tensors, cut into mini-batches and micro-batches (train.py, stages 5 to 7).
+
+A mini-batch is what one optimizer step sees (section 4.2.1); a micro-batch is what one forward pass sees, and changes
+no number but for the order of float sums.
+
+    S, W      rollouts of this process, tokens of the longest prompt + response
+    R         tokens of the longest response
+"""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from dataclasses import dataclass, fields, replace
+
+import torch
+from torch import Tensor
+
+from rollout import Group
+from trainer.policy import SHARE_FROM, Policy
+from trainer.processes import idle, passes
+from trainer.settings import Config
+
+
+@dataclass
+class Batch:
+    """One process's kept rollouts of a step. Rows are rollouts; `engine_logp` and the like are (S, R)."""
+
+    tokens: Tensor  # (S, W) prompt then response, padded on the right
+    prompt_lengths: Tensor  # (S,)
+    response_lengths: Tensor  # (S,)
+    engine_logp: Tensor  # (S, R), R the longest response
+    advantages: Tensor  # (S,)
+    prompts: Tensor  # (S,) the number of the row's prompt
+    old_logp: Tensor = None  # type: ignore[assignment]  # (S, R), of stage 6
+    ref_logp: Tensor | None = None
+    share: bool = False  # compute a prompt once for the rows of a micro-batch
+
+    @staticmethod
+    def of(groups: list[Group], advantages: Tensor, device) -> Batch:
+        rows = [(g.prompt, r, lp) for g in groups for r, lp in zip(g.responses, g.logprobs, strict=True)]
+        prompt_lengths = torch.tensor([len(p) for p, _, _ in rows], dtype=torch.long)
+        response_lengths = torch.tensor([len(r) for _, r, _ in rows], dtype=torch.long)
+        whole = prompt_lengths + response_lengths
+        width, longest = (int(whole.max()), int(response_lengths.max())) if rows else (0, 0)
+        tokens = torch.zeros(len(rows), width, dtype=torch.long)
+        engine_logp = torch.zeros(len(rows), longest)
+        if rows:
+            tokens[torch.arange(width) < whole[:, None]] = torch.tensor([t for p, r, _ in rows for t in [*p, *r]])
+            inside = torch.arange(longest) < response_lengths[:, None]
+            engine_logp[inside] = torch.tensor([x for _, _, lp in rows for x in lp])
+        prompts = torch.tensor([i for i, g in enumerate(groups) for _ in g.responses], dtype=torch.long)
+        parts = (tokens, prompt_lengths, response_lengths, engine_logp, advantages.flatten(), prompts)
+        return Batch(*[x.to(device) for x in parts])  # type: ignore[arg-type]
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+    def rows(self, rows: Tensor) -> Batch:
+        """Some of its rows."""
+        tensors = {f.name: x[rows] for f in fields(self) if isinstance(x := getattr(self, f.name), Tensor)}
+        return replace(self, **tensors)  # type: ignore[arg-type]
+
+    def inputs(self, rows: Tensor, temperature: float) -> tuple:
+        """What `Policy` takes for these rows, cut to the longest of them."""
+        width = int((self.prompt_lengths[rows] + self.response_lengths[rows]).max())
+        prompts = self.prompts[rows] if self.share else None
+        return self.tokens[rows, :width], self.prompt_lengths[rows], self.response_lengths[rows], temperature, prompts
+
+    def mini_batches(self, count: int, of: str, rng: torch.Generator) -> list[Tensor]:
+        """The rows of each of `count` mini-batches, in an order drawn by `rng`: of "rollouts", or whole "prompts"."""
+        if of == "rollouts":
+            return list(torch.randperm(len(self), generator=rng).to(self.tokens.device).tensor_split(count))
+        prompts = self.prompts.cpu().unique()
+        parts = prompts[torch.randperm(len(prompts), generator=rng)].tensor_split(count)
+        return [torch.isin(self.prompts, part.to(self.prompts.device)).nonzero().squeeze(1) for part in parts]
+
+    def inside(self, rows: Tensor) -> Tensor:
+        """(rows, R) bool: which entries of an (S, R) tensor are tokens."""
+        column = torch.arange(self.engine_logp.shape[1], device=self.tokens.device)
+        return column < self.response_lengths[rows, None]
+
+    def micro_batches(self, rows: Tensor, budget: int) -> list[Tensor]:
+        """Split rows, longest first, so that rows x width stays within `budget` tokens (one row at least).
+
+        With shared prompts: prompt by prompt, so that each part's prompts, once, and its responses stay within it.
+        """
+        lengths = (self.prompt_lengths + self.response_lengths)[rows]
+        order = torch.argsort(lengths, descending=True, stable=True)
+        if self.share:
+            return self._grouped(rows[order], budget)
+        rows, parts, longest = rows[order], [], lengths[order].tolist()
+        while len(rows):
+            count = max(1, budget // longest[0])
+            parts.append(rows[:count])
+            rows, longest = rows[count:], longest[count:]
+        return parts
+
+    def _grouped(self, rows: Tensor, budget: int) -> list[Tensor]:
+        """`micro_batches` with shared prompts: the rows of a prompt together, in the order they come in."""
+        rows = rows[torch.argsort(self.prompts[rows], stable=True)]
+        sizes, used, last = [], budget, None
+        lengths = (x[rows].tolist() for x in (self.prompts, self.prompt_lengths, self.response_lengths))
+        for prompt, prompt_length, response_length in zip(*lengths, strict=True):
+            if used + response_length + (prompt != last) * prompt_length > budget:
+                sizes.append(0)
+                used, last = 0, None
+            used += response_length + (prompt != last) * prompt_length
+            sizes[-1] += 1
+            last = prompt
+        return list(rows.split(sizes)) if sizes else []
+
+    def share_prompts(self, policy: Policy, config: Config, parts: int) -> None:
+        """Decide whether prompts are computed once for the rows of a micro-batch. parts: mini-batches of a prompt."""
+        self.share = policy.shares and self.saving(parts) >= SHARE_FROM[config.share_prefix]
+
+    def saving(self, updates: int) -> float:
+        """How many times the tokens the plain way computes, if so many mini-batches have a prompt, once each."""
+        rollouts = torch.bincount(self.prompts)[self.prompts]  # (S,) of the row's prompt
+        prompts = self.prompt_lengths * (updates / rollouts).clamp(max=1)
+        whole = self.prompt_lengths + self.response_lengths
+        return float(whole.sum() / (prompts + self.response_lengths).sum().clamp(min=1))
+
+    def score_before_update(self, policy: Policy, reference, config: Config, accelerator) -> float:
+        """Stage 6: log π_old and log π_ref, all rollouts of a prompt together. Returns the sum of π_old's entropies."""
+        self.share_prompts(policy, config, 1)
+        budget = config.max_tokens_per_micro_batch
+        self.old_logp, entropy = self.score(policy, config.temperature, budget, accelerator)
+        if reference is not None:
+            self.ref_logp, _ = self.score(reference, config.temperature, budget, accelerator)
+        return entropy
+
+    @torch.no_grad()
+    def score(self, policy, temperature: float, budget: int, accelerator=None) -> tuple[Tensor, float]:
+        """Log-probs (S, R) of every response token under `policy`, and the sum of its entropies.
+
+        accelerator: whose precision and whose other processes count; None: float32, this process alone.
+        """
+        logp, entropy = torch.zeros_like(self.engine_logp), 0.0
+        parts = self.micro_batches(torch.arange(len(self), device=self.tokens.device), budget)
+        rounds = passes(len(parts), accelerator) if accelerator else len(parts)
+        for _ in range(rounds - len(parts)):
+            idle(policy, self.tokens.device)
+        for rows in parts:
+            with accelerator.autocast() if accelerator else nullcontext():
+                flat, h = policy(*self.inputs(rows, temperature))
+            part = torch.zeros(len(rows), logp.shape[1], device=logp.device)
+            part[self.inside(rows)] = flat.float()
+            logp[rows] = part
+            entropy += h.sum().item()
+        return logp, entropy

@@ -1,0 +1,379 @@
+"""What a run refuses before it starts, and where each of its settings comes from.
+
+`resolve` fills what the command line left open, `check` applies the rules below: VALUES are about one setting each,
+TOGETHER about several and about how the run was launched. All broken rules are told at once, a sentence each.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from accelerate import Accelerator
+from accelerate.utils import is_tensorboard_available, is_wandb_available
+
+import brorl
+import loss as L
+from rollout import have_vllm
+from trainer.report import short
+from trainer.settings import Config
+from verify import read_spec
+
+TINY = Path(__file__).resolve().parent.parent / "tiny"  # the embedded default: a policy and its problems
+RECIPE_FILE = "recipe.json"  # beside a model's weights: the settings measured for this model
+TRACKERS = {"tensorboard": is_tensorboard_available, "wandb": is_wandb_available}
+Rule = tuple[Callable[[Any], bool], str]  # what must hold of a value, and what to say where it does not
+
+
+def at_least(low: float, why: str = "") -> Rule:
+    return lambda x: x >= low, why or f"must be at least {low}"
+
+
+def positive(why: str = "must be positive") -> Rule:
+    return lambda x: x > 0, why
+
+
+def one_of(*choices: str) -> Rule:
+    return lambda x: x in choices, f"choose {', '.join(choices[:-1])} or {choices[-1]}"
+
+
+NOT_NEGATIVE = at_least(0, "must not be negative")
+VALUES: dict[str, Rule] = {
+    "recipe": one_of(*brorl.RECIPES),
+    "engine": one_of("torch", "vllm"),
+    "kl": one_of(*L.KL),
+    "mini_batches": one_of("rollouts", "prompts"),
+    "share_prefix": one_of("auto", "on", "off"),
+    "seed": (lambda x: 0 <= x < 2**32, "must be in 0 ... 2^32 - 1"),
+    "max_steps": positive("must be positive; to score without training there is --eval_only"),
+    "max_samples": positive("must be positive; to score without training there is --eval_only"),
+    "max_hours": positive("must be positive; to score without training there is --eval_only"),
+    "rollouts_per_prompt": at_least(2, "a group needs at least 2 for its mean to say anything"),
+    "prompts_per_step": at_least(1),
+    "refill": at_least(1, "must be at least 1, the first round"),
+    "updates_per_step": at_least(1),
+    "learning_rate": positive(),
+    "warmup_updates": at_least(0, "must not be negative, 0 is none"),
+    "weight_decay": NOT_NEGATIVE,
+    "max_grad_norm": positive("must be positive; a huge one turns clipping off"),
+    "max_skipped_updates": at_least(1),
+    "spike": (lambda x: x == 0 or x > 1, "must be 0 (off) or over 1 times the median"),
+    "clip_low": (lambda x: 0 < x < 1, "must be in (0, 1), the ratio cannot fall below 0"),
+    "clip_high": positive(),
+    "kl_coef": at_least(0, "must not be negative, 0 turns the term off"),
+    "tis_cap": at_least(1, "below 1 it would scale down even what both models agree on"),
+    "reference_reset_steps": at_least(0, "must be >= 0, 0 is never"),
+    "temperature": positive("training samples, so it must be positive"),
+    "top_p": (
+        lambda x: x == 1,
+        "while training the trainer scores the whole distribution, which a top-p cut would contradict: leave it at 1",
+    ),
+    "max_response_tokens": at_least(1),
+    "engine_memory_gib": positive(),
+    "gpu_memory_utilization": (lambda x: 0 < x < 1, "must be in (0, 1)"),
+    "max_num_seqs": at_least(1),
+    "tensor_parallel_size": at_least(1),
+    "max_engine_difference": positive(),
+    "max_engine_kl": positive(),
+    "eval_every": at_least(0, "must be >= 0, 0 is only before and after"),
+    "eval_samples": at_least(1),
+    "eval_temperature": at_least(0, "must be >= 0, 0 is greedy"),
+    "eval_top_p": (lambda x: 0 < x <= 1, "must be in (0, 1]"),
+    "eval_max_response_tokens": at_least(1),
+    "verify_workers": at_least(1),
+    "verify_timeout": positive(),
+    "max_tokens_per_micro_batch": at_least(1),
+    "save_every": at_least(1),
+    "keep_checkpoints": at_least(1),
+    "samples_per_step": NOT_NEGATIVE,
+}
+
+
+class Launch(NamedTuple):
+    """How the run was started, and how many training problems it found."""
+
+    problems: int
+    processes: int
+    kind: str  # Accelerate's distributed type
+    device: str
+    precision: str
+    accelerator: Accelerator
+
+
+# (settings, what must hold of them, what to say); a rule is left out where one of its settings is wrong by itself
+Together = tuple[tuple[str, ...], Callable[[Config, Launch], bool], str]
+TOGETHER: list[Together] = [
+    (
+        ("max_steps", "max_samples", "max_hours"),
+        lambda c, at: any(x is not None for x in (c.max_steps, c.max_samples, c.max_hours)),
+        "no budget: set --max_steps, --max_samples or --max_hours",
+    ),
+    (
+        ("prompts_per_step",),
+        lambda c, at: c.prompts_per_step <= at.problems or c.eval_only,
+        "--prompts_per_step {c.prompts_per_step} exceeds the {at.problems} training problems: lower it",
+    ),
+    (
+        ("prompts_per_step",),
+        lambda c, at: c.prompts_per_step >= at.processes,
+        "--prompts_per_step {c.prompts_per_step} does not reach {at.processes} processes: raise it to at least that",
+    ),
+    (
+        ("rollouts_per_prompt", "prompts_per_step", "updates_per_step"),
+        lambda c, at: c.rollouts_per_prompt * c.prompts_per_step // at.processes >= c.updates_per_step,
+        "--rollouts_per_prompt {c.rollouts_per_prompt} x --prompts_per_step {c.prompts_per_step} do not fill "
+        "--updates_per_step {c.updates_per_step} mini-batches on {at.processes} processes: lower it",
+    ),
+    (
+        ("mini_batches", "prompts_per_step", "updates_per_step"),
+        lambda c, at: c.mini_batches != "prompts" or c.prompts_per_step >= c.updates_per_step * at.processes,
+        "--mini_batches prompts: {c.prompts_per_step} prompts do not fill {c.updates_per_step} mini-batches on "
+        "{at.processes} process(es): lower --updates_per_step",
+    ),
+    (
+        ("eval_temperature", "eval_samples"),
+        lambda c, at: c.eval_temperature > 0 or c.eval_samples == 1,
+        "--eval_temperature 0 is greedy: {c.eval_samples} equal responses, set --eval_samples 1",
+    ),
+    (
+        ("spike",),
+        lambda c, at: c.spike > 0 or not c.skip_spikes,
+        "--skip_spikes has nothing to skip with --spike 0: set --spike",
+    ),
+    (
+        ("engine", "tensor_parallel_size"),
+        lambda c, at: c.engine == "vllm" or (c.tensor_parallel_size, c.max_num_seqs, c.engine_dtype) == (1, None, None),
+        "--tensor_parallel_size, --max_num_seqs and --engine_dtype belong to --engine vllm",
+    ),
+    (
+        ("tensor_parallel_size",),
+        lambda c, at: at.processes % c.tensor_parallel_size == 0,
+        "--tensor_parallel_size {c.tensor_parallel_size} does not divide {at.processes} process(es)",
+    ),
+    (
+        ("engine", "temperature", "eval_temperature"),
+        lambda c, at: c.engine != "vllm" or all(x == 0 or 0.01 <= x <= 2 for x in (c.temperature, c.eval_temperature)),
+        "--temperature {c.temperature}, --eval_temperature {c.eval_temperature}: vLLM takes 0, or 0.01 to 2",
+    ),
+    (
+        (),
+        lambda c, at: at.kind in ("NO", "MULTI_CPU", "MULTI_GPU", "FSDP"),
+        "Accelerate is set to {at.kind}: this loop runs on one process, on data-parallel ones, or under FSDP2 (NO, "
+        "MULTI_CPU, MULTI_GPU, FSDP), change it with `accelerate config`",
+    ),
+    (
+        (),
+        lambda c, at: at.kind != "FSDP" or at.accelerator.is_fsdp2,
+        "FSDP's first version is set in Accelerate: write fsdp_version: 2 into its config",
+    ),
+    (
+        (),
+        lambda c, at: at.kind != "FSDP" or not at.accelerator.state.fsdp_plugin.cpu_ram_efficient_loading,
+        "every process loads the model whole before it is cut up: write fsdp_cpu_ram_efficient_loading: false into "
+        "Accelerate's config",
+    ),
+    (
+        (),
+        lambda c, at: at.precision in ("no", "bf16"),
+        "mixed precision {at.precision}: this loop computes in float32 or bfloat16 (no scaling of losses), start it "
+        "with --mixed_precision bf16",
+    ),
+    (
+        (),
+        lambda c, at: at.accelerator.gradient_accumulation_steps == 1,
+        "gradient accumulation is set in Accelerate: here micro-batches (--max_tokens_per_micro_batch) do that, set it "
+        "to 1",
+    ),
+    (
+        (),
+        lambda c, at: at.kind != "FSDP" or not c.optimizer_from,
+        "--optimizer_from: FSDP2 has cut the optimizer up, leave it out or use data-parallel processes",
+    ),
+    (
+        (),
+        lambda c, at: at.kind != "FSDP" or not c.log_mass_balance,
+        "--log_mass_balance looks at softmaxes that FSDP2 has cut up: leave it out, or use data-parallel processes",
+    ),
+    (
+        (),
+        lambda c, at: at.device != "mps",
+        "Apple's GPU has no float64, which the sums over processes need: accelerate launch --cpu",
+    ),
+]
+
+
+def check(config: Config, problems: int, accelerator: Accelerator) -> None:
+    """Refuse at the start what would only fail, or mislead, later. Raises ValueError with the fix."""
+    at = Launch(
+        problems,
+        accelerator.num_processes,
+        accelerator.distributed_type.value,
+        accelerator.device.type,
+        accelerator.mixed_precision,
+        accelerator,
+    )
+    wrong = {}
+    for name, value in asdict(config).items():
+        if isinstance(value, float) and not math.isfinite(value):
+            wrong[name] = f"--{name} {value}: must be a finite number"
+        elif name in VALUES and value is not None and not VALUES[name][0](value):
+            wrong[name] = f"--{name} {value}: {VALUES[name][1]}"
+    told = [
+        sentence.format(c=config, at=at)
+        for names, holds, sentence in TOGETHER
+        if not wrong.keys() & set(names) and not holds(config, at)
+    ]
+    if wrong or told:
+        raise ValueError("\n".join([*wrong.values(), *told]))
+
+
+def resolve(config: Config, given: set[str] | None = None, on_gpu: bool = False) -> dict[str, str]:
+    """Fill the settings that are None, and return where every filled one comes from.
+
+    A learning rate belongs to a batch: if N or B is changed and the rate is not, it follows section 4.2.1's rule.
+    On --resume, what is not `given` (default: not set) is what the run was started with.
+    """
+    if config.resume and config.overwrite:
+        raise ValueError("--resume keeps a run and --overwrite deletes it: choose one")
+    if config.eval_only and config.resume:
+        raise ValueError("--eval_only resumes no run: to score one, --model runs/NAME/model")
+    config.name = config.name or default_name(config)
+    sources = as_it_began(config, given) if config.resume else {}
+    if config.recipe not in brorl.RECIPES:
+        raise ValueError(f"--recipe {config.recipe}: {VALUES['recipe'][1]}")
+    name_sources(config)
+    config.engine = config.engine or ("vllm" if on_gpu and have_vllm() else "torch")
+
+    defaults = recipe_of(config.recipe, config.model)
+    if config.max_samples is not None or config.max_hours is not None:
+        del defaults["max_steps"]
+    for name in (name for name in defaults if getattr(config, name) is None):
+        value, sources[name] = defaults[name]
+        setattr(config, name, value)
+    batch = config.rollouts_per_prompt * config.prompts_per_step
+    usual = defaults["rollouts_per_prompt"][0] * defaults["prompts_per_step"][0]
+    if not config.resume and "learning_rate" in sources and batch != usual and batch > 0:
+        eta_0 = config.learning_rate
+        config.learning_rate = brorl.scaled_learning_rate(eta_0, batch, usual)
+        sources["learning_rate"] = (
+            f"{eta_0:g} x sqrt({batch:,} / {usual:,} samples), section 4.2.1; {sources['learning_rate']}"
+        )
+    return sources
+
+
+def default_name(config: Config) -> str:
+    """RECIPE-seedSEED for the embedded policy, RECIPE-MODEL-seedSEED for another, eval-MODEL for an evaluation.
+
+    MODEL is the last part of a hub's name or of a folder's; for runs/NAME/model it is NAME.
+    """
+    path = Path(os.path.abspath(config.model or TINY / "policy"))
+    model = path.parent.name if path.name == "model" else path.name
+    if config.eval_only:
+        return f"eval-{model}"
+    return f"{config.recipe}-{f'{model}-' if config.model else ''}seed{config.seed}"
+
+
+def started_with(config: Config) -> dict:
+    """The settings of the run that is to be resumed, from its config.json."""
+    path = Path(config.output_dir) / config.name / "config.json"
+    if not path.is_file():
+        raise ValueError(f"--resume: there is no run at {path.parent}; drop --resume, or name the run with --name")
+    try:
+        settings = dict(json.loads(path.read_text()))
+        settings["model"], settings["rollouts_per_prompt"]
+        if settings.get("eval_max_response_tokens") is None:  # then it followed training's
+            settings["eval_max_response_tokens"] = settings["max_response_tokens"]
+    except (ValueError, TypeError, KeyError):
+        raise ValueError(f"--resume: {path} is not the settings of a run; --overwrite the run") from None
+    if settings.get("eval_only"):
+        raise ValueError(f"--resume: {path.parent} is an evaluation, which starts over: --eval_only --overwrite")
+    return settings
+
+
+def as_it_began(config: Config, given: set[str] | None) -> dict[str, str]:
+    """Take the settings that the run was started with, but those that are `given`; returns where each comes from."""
+    unset = asdict(Config())
+    given = given if given is not None else {k for k, v in asdict(config).items() if v != unset[k]}
+    began = started_with(config)
+    names = unset.keys() & began.keys() - given - {"resume", "overwrite", "output_dir", "name"}
+    for name in names:
+        setattr(config, name, began[name])
+    return {name: "as the run began" for name in names if began[name] is not None}
+
+
+def name_sources(config: Config) -> None:
+    """--model, --data and --eval_data as whole paths, so that a run can be resumed from elsewhere; or the embedded."""
+    if weighted := [str(spec) for spec in config.eval_data or [] if read_spec(str(spec))[1] is not None]:
+        raise ValueError(
+            f"--eval_data {' '.join(weighted)}: held-out problems are not mixed by weight. Each is asked once, every "
+            "source has a row of its own and the same share of their mean: leave the :WEIGHT out"
+        )
+    if config.data and not config.eval_data:
+        raise ValueError("--data without --eval_data would be judged on tiny/test.jsonl: name held-out problems too")
+    config.model = config.model or str(TINY / "policy")
+    config.model = os.path.abspath(config.model) if os.path.isdir(config.model) else config.model
+    config.data = [absolute(str(spec)) for spec in config.data or [str(TINY / "train.jsonl")]]
+    config.eval_data = [absolute(str(spec)) for spec in config.eval_data or [str(TINY / "test.jsonl")]]
+    config.rewards = config.rewards and [os.path.abspath(path) for path in config.rewards]
+    config.optimizer_from = config.optimizer_from and os.path.abspath(config.optimizer_from)
+
+
+def absolute(spec: str) -> str:
+    """A file of problems by its whole path; other sources as they are."""
+    source, weight = read_spec(spec)
+    if source.startswith(("hf:", "gym:")):
+        return spec
+    return os.path.abspath(source) + ("" if weight is None else f":{weight:g}")
+
+
+def recipe_of(recipe: str, model: str) -> dict[str, tuple[Any, str]]:
+    """name -> (value, where it stands): the recipe's settings, and before them what was measured for this model."""
+    ours = brorl.RECIPES[recipe]
+    defaults = {name: (x.value, f"--recipe {recipe}: {x.source}") for name, x in ours.items()}
+    path = Path(model) / RECIPE_FILE
+    if not path.is_file():
+        return defaults
+    try:
+        measured = json.loads(path.read_text()).get(recipe, {})
+        defaults |= {name: (x["value"], f"{RECIPE_FILE}: {x['source']}") for name, x in measured.items()}
+    except (ValueError, KeyError, TypeError, AttributeError) as mistake:
+        form = '{"brorl": {"setting": {"value": ..., "source": "..."}}}'
+        raise ValueError(f"{path} is not of the form {form}: {mistake!r}") from None
+    if unknown := sorted(set(measured) - set(ours)):
+        raise ValueError(f"{path}: unknown settings {unknown}; a recipe has {', '.join(ours)}")
+    if wrong := sorted(k for k in measured if isinstance(defaults[k][0], str) != isinstance(ours[k].value, str)):
+        raise ValueError(f"{path}: {wrong} must be of the same type as in brorl.py, a number or text")
+    return defaults
+
+
+def source_names(specs: list[str]) -> list[str]:
+    """Short names of --eval_data: hf:aime24 is aime24, FOLDER/test.jsonl is test, gym:chain_sum*50 is gym:chain_sum.
+
+    Where two would have the same name, both keep the one that they were given. Raises ValueError for a source that is
+    named twice: its problems would count twice.
+    """
+    if twice := sorted(spec for spec, count in Counter(specs).items() if count > 1):
+        raise ValueError(f"--eval_data has {', '.join(map(short, twice))} twice: name each source once")
+    names = []
+    for spec in specs:
+        kind, _, rest = spec.partition(":")
+        plain = {"hf": rest.partition("=")[0], "gym": spec.partition("*")[0]}
+        names.append(plain.get(kind) or Path(spec).stem)
+    return [name if names.count(name) == 1 else short(spec) for name, spec in zip(names, specs, strict=True)]
+
+
+def trackers(report_to: str | None) -> list[str]:
+    """The trackers of --report_to. Raises ValueError for one that is not known or not installed."""
+    names = [name.strip() for name in (report_to or "").split(",") if name.strip()]
+    for name in names:
+        if name not in TRACKERS:
+            raise ValueError(f"--report_to {name}: choose one of {', '.join(TRACKERS)}, or both with a comma")
+        if not TRACKERS[name]():
+            raise ValueError(f"--report_to {name}: the package is not installed: pip install {name}")
+    return names

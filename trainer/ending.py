@@ -1,0 +1,85 @@
+"""How the program ends: a mistake, a failure, Ctrl-C, SIGTERM or the end each have a sentence and an exit code.
+
+0    done                        1    a failure that nobody could know of before
+2    refused at the start        130  Ctrl-C                143  SIGTERM
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from contextlib import contextmanager
+
+import torch
+from accelerate import Accelerator
+
+from rollout import Engine, EngineError
+from trainer.files import DISK_ERRORS
+from trainer.progress import Preempted, RunStopped
+from trainer.run import Run
+from trainer.settings import Config
+
+
+@contextmanager
+def refusing():
+    """A mistake in what was asked for, found before anything was trained: a sentence, and exit code 2."""
+    try:
+        yield
+    except (ValueError, OSError, EngineError) as mistake:
+        several = int(os.environ.get("WORLD_SIZE", 1)) > 1
+        where = f"process {os.environ.get('RANK', 0)}: " if several else ""
+        print(f"\n{where}{mistake}", file=sys.stderr, flush=True)
+        if several:  # at once: the destructors of an engine may wait for the other processes
+            os._exit(2)
+        sys.exit(2)
+
+
+@contextmanager
+def ending(run: Run, config: Config, accelerator: Accelerator):
+    """Whatever stops a run says what it was and how to go on."""
+    try:
+        yield
+    except (KeyboardInterrupt, Exception) as stop:
+        kept = [] if config.eval_only else run.checkpoints()
+        after = "nothing is written before all is evaluated" if config.eval_only else "there is no checkpoint yet"
+        if kept:
+            after = f"--resume --name {config.name} continues after {kept[-1].name}"
+        if not isinstance(stop, KeyboardInterrupt):
+            cause = why(stop, accelerator)
+            print(f"\nprocess {accelerator.process_index}: {cause}\n{after}", file=sys.stderr, flush=True)
+            os._exit(1)  # at once, as above
+        accelerator.print(f"\nstopped{' by SIGTERM' * isinstance(stop, Preempted)}; {after}", file=sys.stderr)
+        sys.exit(143 if isinstance(stop, Preempted) else 130)
+
+
+def why(failure: Exception, accelerator: Accelerator) -> str:
+    """A sentence on what ended a run. What nobody foresaw comes with its traceback."""
+    text = str(failure)
+    if isinstance(failure, (EngineError, RunStopped)):
+        return text
+    if isinstance(failure, OSError) and failure.errno in DISK_ERRORS:
+        return (
+            f"{failure.filename or 'a file'} could not be written: {failure.strerror or text}. Make room, or name "
+            "another --output_dir; what is on the disk is whole"
+        )
+    if isinstance(failure, torch.OutOfMemoryError) or "can't allocate memory" in text:
+        return (
+            f"out of memory: {text.splitlines()[0]} Lower --max_tokens_per_micro_batch, or set --gradient_checkpointing"
+        )
+    if accelerator.num_processes > 1 and ("gloo" in text or isinstance(failure, torch.distributed.DistError)):
+        return (
+            "another process has ended: its own message, if it had time for one, says why. This one cannot go on alone"
+        )
+    return "".join(traceback.format_exception(failure))
+
+
+def leave(engine: Engine, accelerator: Accelerator) -> None:
+    """All is done and written: wait for the other processes, and go."""
+    accelerator.wait_for_everyone()
+    engine.close()
+    accelerator.end_training()
+    if accelerator.num_processes > 1:  # torch's threads may abort a process that Python takes apart
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(0)

@@ -1,0 +1,77 @@
+"""train.py's processes: what several of them must agree on, and what they add up.
+
+Without `accelerate launch` there is one process, and each of these is the plain thing that it says.
+"""
+
+import hashlib
+from collections import Counter
+from collections.abc import Callable
+from typing import TypeVar
+
+import torch
+from accelerate import Accelerator, PartialState
+from accelerate.utils import DistributedType, broadcast_object_list, gather_object
+from torch import Tensor
+from torch.distributed.tensor import DTensor, distribute_tensor
+
+Found = TypeVar("Found")
+
+
+def seed_of(*parts: int) -> int:
+    """A 63-bit seed that differs for every combination of its parts."""
+    return int.from_bytes(hashlib.sha256(repr(parts).encode()).digest()[:8], "big") >> 1
+
+
+def total(value: float, accelerator: Accelerator) -> float:
+    """The sum of every process's number, on all of them."""
+    return accelerator.reduce(torch.tensor(value, dtype=torch.float64, device=accelerator.device), "sum").item()
+
+
+def summed(x: Tensor, accelerator: Accelerator) -> Tensor:
+    """The sum of every process's tensor, on all of them; on the CPU."""
+    return accelerator.reduce(x.to(accelerator.device), "sum").cpu()
+
+
+def merge(counts: Counter) -> Counter:
+    """The sum of every process's counts, on all of them."""
+    return sum(gather_object([counts]), Counter())
+
+
+def from_main(work: Callable[[], Found]) -> Found:
+    """What `work` returns or raises on the main process, on all of them: processes must not disagree about a disk."""
+    found: list = [None]
+    if PartialState().is_main_process:
+        try:
+            found = [work()]
+        except (ValueError, OSError) as mistake:
+            found = [mistake]
+    broadcast_object_list(found)
+    if isinstance(found[0], Exception):
+        raise found[0]
+    return found[0]
+
+
+def passes(parts: int, accelerator: Accelerator) -> int:
+    """How many forward passes a process makes for its parts. Under FSDP each one gathers weights: all make as many."""
+    return max(gather_object([parts])) if accelerator.distributed_type == DistributedType.FSDP else parts
+
+
+def idle(policy, device) -> Tensor:
+    """A forward pass that adds nothing: 0, with a gradient of 0 for every weight."""
+    one = torch.ones(1, dtype=torch.long, device=device)
+    return policy(torch.zeros(1, 2, dtype=torch.long, device=device), one, one, 1.0)[0].sum() * 0
+
+
+class Whole:
+    """A model's weights for a checkpoint, whole: under FSDP2 each process has only its part of them."""
+
+    def __init__(self, model: torch.nn.Module):
+        self.model = model
+
+    def state_dict(self) -> dict[str, Tensor]:
+        return {name: x.full_tensor() if isinstance(x, DTensor) else x for name, x in self.model.state_dict().items()}
+
+    def load_state_dict(self, state: dict[str, Tensor]) -> None:
+        for name, own in self.model.state_dict().items():
+            whole = state[name].to(own.device)
+            own.copy_(distribute_tensor(whole, own.device_mesh, own.placements) if isinstance(own, DTensor) else whole)

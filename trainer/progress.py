@@ -1,0 +1,169 @@
+"""How far a run is: the order of its problems, its budget, its clock, and SIGTERM.
+
+`Cursor` and `Progress` are in every checkpoint; with them a resumed run goes on to the same numbers.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+import signal
+import statistics
+import time
+from collections import Counter
+from dataclasses import asdict, dataclass, field
+
+import torch
+from accelerate.utils import gather_object
+from tqdm import tqdm
+
+from trainer.settings import MEMORY_OF_NORMS, Config
+
+
+class RunStopped(RuntimeError):
+    """The run ended itself: the message says why and what to change."""
+
+
+class Cursor:
+    """Problems in an order fixed by the seed, a new permutation each epoch; one number to save and restore."""
+
+    def __init__(self, size: int, seed: int):
+        self.size, self.seed, self.position = size, seed, 0
+
+    def take(self, count: int) -> list[int]:
+        taken: list[int] = []
+        while len(taken) < count:
+            epoch, at = divmod(self.position, self.size)
+            order = list(range(self.size))
+            random.Random(f"{self.seed}/{epoch}").shuffle(order)
+            part = order[at : at + count - len(taken)]
+            taken += part
+            self.position += len(part)
+        return taken
+
+    def state_dict(self) -> dict:
+        return {"position": self.position}
+
+    def load_state_dict(self, state: dict) -> None:
+        self.position = state["position"]
+
+
+@dataclass
+class Progress:
+    """How far the run is, for its budget and for resuming."""
+
+    step: int = 0
+    samples: int = 0
+    seconds: float = 0.0
+    skipped: int = 0  # updates in a row without a finite gradient
+    updates: int = 0
+    norms: list[float] = field(default_factory=list)  # of the gradients of the last updates
+
+    def __post_init__(self) -> None:
+        self.start()
+
+    def start(self) -> None:
+        """The run's clock goes on from `seconds`. (It is no field: a checkpoint does not have it.)"""
+        self.started, self.samples_before = time.perf_counter() - self.seconds, self.samples
+
+    def begin_step(self) -> int:
+        """The number of the step that begins."""
+        self.step, self.samples_before = self.step + 1, self.samples
+        return self.step
+
+    def tick(self) -> float:
+        """Seconds of the run so far: the slowest process's."""
+        self.seconds = max(gather_object([time.perf_counter() - self.started]))
+        return self.seconds
+
+    def fraction(self, config: Config) -> float:
+        """How much of the budget is spent: of steps, samples or hours, whichever is ahead. 1: all."""
+        steps, samples, hours = config.max_steps, config.max_samples, config.max_hours
+        limits = (steps, self.step), (samples, self.samples), (hours, self.seconds / 3600)
+        return max((used / limit for limit, used in limits if limit is not None), default=0.0)
+
+    def spent(self, config: Config) -> bool:
+        return self.fraction(config) >= 1
+
+    def warm_up(self, optimizer: torch.optim.Optimizer, config: Config) -> None:
+        """--warmup_updates W: the learning rate of the run's u-th update is min(u / W, 1) of its value."""
+        self.updates += 1
+        if config.warmup_updates:
+            for group in optimizer.param_groups:
+                group["lr"] = config.learning_rate * min(1.0, self.updates / config.warmup_updates)
+
+    def is_spike(self, norm: float, times: float) -> bool:
+        """Is this gradient's norm so many `times` the median of the last ones? No, while there are too few."""
+        return bool(times) and len(self.norms) >= 16 and norm > times * statistics.median(self.norms)
+
+    def note_norm(self, norm: float) -> None:
+        """Of an update's gradient, taken or not."""
+        if math.isfinite(norm):
+            self.skipped, self.norms = 0, [*self.norms, norm][-MEMORY_OF_NORMS:]
+        else:
+            self.skipped += 1
+
+    def check_health(self, config: Config) -> None:
+        """Raises RunStopped where no update has been possible for long."""
+        if self.skipped >= config.max_skipped_updates:
+            raise RunStopped(
+                f"the last {self.skipped} updates had no finite gradient: the model computes inf or nan, and no "
+                "update of its weights changes that. Look at the last lines of samples.jsonl; a lower --learning_rate, "
+                "from a checkpoint before it began, is the usual cure"
+            )
+
+    def time_left(self, config: Config) -> str:
+        """As far as the pace so far tells, in the form of tqdm: 4:05."""
+        spent = self.fraction(config)
+        return tqdm.format_interval(self.seconds * max(1 - spent, 0) / spent) if spent else "?"
+
+    def state_dict(self) -> dict:
+        return asdict(self)
+
+    def load_state_dict(self, state: dict) -> None:
+        self.__dict__.update(state)
+        self.start()
+
+
+class Clock:
+    """A step's seconds, by stage."""
+
+    def __init__(self):
+        self.start = self.last = time.perf_counter()
+        self.cpu = time.process_time()  # of all threads of this process, whatever else runs on the machine
+        self.laps: Counter = Counter()
+
+    def lap(self, stage: str) -> None:
+        now = time.perf_counter()
+        self.laps[stage] += now - self.last
+        self.last = now
+
+    def timing(self, progress: Progress) -> dict[str, float]:
+        """Of the run so far, and of this step; progress.samples has this step's in it."""
+        seconds, cpu = time.perf_counter() - self.start, time.process_time() - self.cpu
+        return {
+            "seconds": progress.tick(),
+            "cpu_seconds": cpu,
+            "samples_per_second": (progress.samples - progress.samples_before) / seconds,
+        }
+
+
+class Preempted(KeyboardInterrupt):
+    """SIGTERM came."""
+
+
+class Preemption:
+    """SIGTERM, which a scheduler sends before it takes a machine away: noted, and obeyed where the run is whole."""
+
+    noted = False
+
+    def watch(self) -> None:
+        signal.signal(signal.SIGTERM, self.note)
+
+    def note(self, *_) -> None:
+        self.noted = True
+
+    def interrupt(self) -> None:
+        """Called while rolling out, where nothing is lost by stopping at once."""
+        if self.noted:
+            raise Preempted

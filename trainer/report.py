@@ -1,0 +1,126 @@
+"""What a run prints before and after it trains, and the picture it leaves (what it says meanwhile: screen.py)."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import textwrap
+from pathlib import Path
+
+from trainer.files import rows_of
+
+KINDS_OF_SCORE = ("pass@1", "pass@1_se")
+
+
+def short(path: str) -> str:
+    """A path as one would type it from here; a hub name stays."""
+    return min(path, os.path.relpath(path), key=len) if os.path.exists(path) else path
+
+
+def size(bytes: float) -> str:
+    return f"{bytes / 2**30:.2f} GiB" if bytes >= 2**30 else f"{bytes / 2**20:.0f} MiB"
+
+
+def shown(value) -> str:
+    return f"{value:.3g}" if isinstance(value, float) else str(value)
+
+
+def columns() -> int:
+    """Of the terminal; 120 where there is none."""
+    return shutil.get_terminal_size((120, 24)).columns
+
+
+def wrapped(line: str, indent: int) -> str:
+    """A line that is broken between words where the terminal ends, and goes on under its `indent`-th column."""
+    return textwrap.fill(
+        line,
+        max(columns() - 1, 2 * indent),
+        subsequent_indent=" " * indent,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+
+
+def protocol(config, held_out: list, cut: str = "") -> str:
+    """What a score is a score of. cut: why the responses are no longer, if the recipe would have them longer."""
+    return (
+        f"{len(held_out)} held-out problems, {config.eval_samples} responses each, cut at "
+        f"{config.eval_max_response_tokens:,} tokens{cut}, at temperature {config.eval_temperature}, "
+        f"top-p {config.eval_top_p}, seed {config.eval_seed}"
+    )
+
+
+def table(rows: dict[str, dict[str, float]]) -> str:
+    """Scores, a policy or a source a line: pass@1 ± standard error, pass@k, response length."""
+    width = max(map(len, rows))
+    return "\n".join([head(rows, width), *(score_line(name, row, width) for name, row in rows.items())])
+
+
+def head(rows: dict[str, dict[str, float]], width: int) -> str:
+    first = next(iter(rows.values()))
+    line = " " * width + "  pass@1 ± s.e.    " + "".join(f"{k:>9}" for k in pass_at(first)) + "   tokens  truncated"
+    return line + "  problems" * ("problems" in first)
+
+
+def score_line(name: str, row: dict[str, float], width: int) -> str:
+    scores = "".join(f"{row[k]:9.3f}" for k in pass_at(row))
+    line = f"{name:{width}}  {row['pass@1']:.3f} ± {row['pass@1_se']:.3f}    {scores}   "
+    line += f"{row['response_tokens']:6.1f}  {row['truncated']:8.1%}"
+    return line + (f"  {row['problems']:9,}" if "problems" in row else "")
+
+
+def pass_at(row: dict[str, float]) -> list[str]:
+    return [name for name in row if name.startswith("pass@") and name not in KINDS_OF_SCORE]
+
+
+def before_and_after(rows: dict[str, dict[str, float]]) -> str:
+    """The first and the last evaluation, and a sentence where they say two things at once."""
+    first, last = (next(iter(rows)), list(rows)[-1])
+    text = table({first: rows[first], last: rows[last]})
+    largest = pass_at(rows[last])[-1] if pass_at(rows[last]) else "pass@1"
+    if rows[last]["pass@1"] > rows[first]["pass@1"] and rows[last][largest] < rows[first][largest]:
+        text += "\n" + wrapped(
+            f"pass@1 rose while {largest} fell: on some problems right answers became likelier, on others so rare "
+            f"that {largest.removeprefix('pass@')} tries no longer find one.",
+            0,
+        )
+    return text
+
+
+def curves(metrics: Path, out: Path, title: str) -> None:
+    """Held-out pass@k, training reward, pass rate of dynamic sampling, entropy and KL, over the samples drawn."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+    from matplotlib.ticker import EngFormatter
+
+    rows = rows_of(metrics)
+    steps, evals = [r for r in rows if "reward" in r], [r for r in rows if "eval/pass@1" in r]
+    scores = [name for name in evals[0] if name.startswith("eval/pass@") and not name.endswith("_se")]
+    panels = [
+        ("held-out pass@k (band: two standard errors)", evals, scores),
+        ("training reward; share of prompts kept", steps, ["reward", "pass_rate"]),
+        ("entropy (nats a token)", steps, ["entropy"]),
+        ("KL to the reference; KL(engine, trainer)", steps, ["kl_ref", "engine_kl"]),
+        ("share of tokens clipped", steps, ["clip_high_fraction", "clip_low_fraction"]),
+        ("gradient norm", steps, ["grad_norm"]),
+    ]
+    figure, axes = plt.subplots(2, 3, figsize=(13, 6.5), layout="constrained")
+    for axis, (name, points, series) in zip(axes.flat, panels, strict=True):
+        for key in series:
+            here = [r for r in points if key in r]
+            axis.plot([r["samples"] for r in here], [r[key] for r in here], label=key.removeprefix("eval/"), lw=1.5)
+        if name.startswith("held-out"):
+            x, y, se = ([r[k] for r in evals] for k in ("samples", "eval/pass@1", "eval/pass@1_se"))
+            low, high = ([a + sign * s for a, s in zip(y, se, strict=True)] for sign in (-2, 2))
+            axis.fill_between(x, low, high, alpha=0.2)
+        axis.set_title(name, fontsize=10)
+        axis.set_xlabel("samples generated")
+        axis.xaxis.set_major_formatter(EngFormatter(sep=""))
+        axis.grid(alpha=0.3)
+        if len(series) > 1:
+            axis.legend(fontsize=8)
+    figure.suptitle(title)
+    figure.savefig(out, dpi=110)
+    plt.close(figure)

@@ -1,0 +1,329 @@
+"""The folder of a run, runs/NAME: its settings, its logs, its checkpoints and what it leaves (train.py, stage 9).
+
+    config.json      the settings, and how the run was launched
+    metrics.jsonl    a line a step, the same for the same settings: docs/metrics.md
+    timing.jsonl     whatever a clock says of the step
+    eval.jsonl       a line an evaluation, problem by problem
+    samples.jsonl    some responses of every step and evaluation, with their verdicts
+    checkpoints/     step_00000010: weights, optimizer, reference, cursor, progress, random states, and files.json,
+                     the list of these files with size and checksum
+    model/           the policy at the end, by save_pretrained, with recipe.json
+    curves.png
+
+Checkpoints and model/ are never half there; a torn last line of a log goes when resuming.
+"""
+
+from __future__ import annotations
+
+import copy
+import csv
+import errno
+import json
+import os
+import shutil
+from dataclasses import asdict
+from pathlib import Path
+
+from accelerate import Accelerator
+from accelerate.utils import DistributedType
+
+import brorl
+from rollout import whole_tensors
+from trainer.answers import Answers, Rolled, score_sources
+from trainer.checks import RECIPE_FILE, started_with, trackers
+from trainer.files import append, damaged, discard, rows_of, seal, write
+from trainer.problems import HeldOut
+from trainer.processes import from_main, total
+from trainer.progress import Cursor, Preempted, Preemption, Progress
+from trainer.report import before_and_after, curves, protocol, short, size, table
+from trainer.settings import Config
+
+# What may change when a run goes on: its budget, what is kept and shown, and what changes no number
+FREE = {
+    *("resume", "overwrite", "output_dir", "max_steps", "max_samples", "max_hours", "eval_every", "save_every"),
+    *("keep_checkpoints", "gpu_memory_utilization", "max_engine_difference", "max_engine_kl", "max_num_seqs"),
+    *("verify_workers", "report_to", "max_skipped_updates", "engine_memory_gib", "max_tokens_per_micro_batch"),
+    *("gradient_checkpointing", "samples_per_step"),
+}
+
+
+class Run:
+    """One run's folder."""
+
+    held_out: HeldOut  # set when they are loaded
+
+    def __init__(self, config: Config, accelerator: Accelerator):
+        self.config, self.accelerator, self.preemption = config, accelerator, Preemption()
+        self.folder = Path(config.output_dir) / config.name
+        self.logs = {name: self.folder / f"{name}.jsonl" for name in ("metrics", "timing", "samples", "eval")}
+        self.metrics, self.timing, self.samples, self.answers = self.logs.values()
+        self.saved = self.folder / "saved"  # there since the first checkpoint was
+        self.check_place()
+        if config.resume:
+            self.check_same()
+
+    # --- before there is a folder
+
+    def check_place(self) -> None:
+        """Raises ValueError where the run would go over something else, or nowhere."""
+        config, folder = self.config, self.folder
+        exists = (folder / "config.json").exists()
+        if Path(config.name).name != config.name or config.name in (".", ".."):
+            raise ValueError(f"--name {config.name} must be the plain name of a folder; --output_dir says where it is")
+        if folder.exists() and not exists and (not folder.is_dir() or any(folder.iterdir())):
+            raise ValueError(f"{folder} is there and is no run: choose another --name, or move it away")
+        if config.eval_only and (self.metrics.exists() or (folder / "checkpoints").exists()):
+            raise ValueError(
+                f"{folder} is a training run, which --eval_only does not replace: choose another --name (to score "
+                f"what was trained there: --model {folder}/model)"
+            )
+        if config.eval_only and exists and not config.overwrite:
+            raise ValueError(
+                f"an evaluation exists at {folder}: choose another --name, or --overwrite it, which deletes it"
+            )
+        if exists and not (config.resume or config.overwrite):
+            raise ValueError(
+                f"a run exists at {folder}: choose another --name, --resume it, or --overwrite it, which deletes it"
+            )
+        parent = next(p for p in folder.absolute().parents if p.exists())
+        if not parent.is_dir() or not os.access(parent, os.W_OK):
+            raise ValueError(f"--output_dir {config.output_dir}: {parent} cannot be written to, name another")
+
+    def check_same(self) -> None:
+        """Raises ValueError if --resume would go on with other settings."""
+        now = self.settings()
+        before = asdict(Config()) | {"precision": "no", "sharded": False} | started_with(self.config)
+        differs = [name for name in now if name not in FREE and before.get(name) != now[name]]
+        if changed := [f"{name}: {before.get(name)} -> {now[name]}" for name in differs]:
+            raise ValueError("--resume would continue another run; these settings differ: " + "; ".join(changed))
+
+    def settings(self) -> dict:
+        """What makes a run this run: its settings, and how it was launched."""
+        accelerator = self.accelerator
+        sharded = accelerator.distributed_type == DistributedType.FSDP
+        launch = {"processes": accelerator.num_processes, "precision": accelerator.mixed_precision, "sharded": sharded}
+        return asdict(self.config) | launch
+
+    def check_disk(self, model, with_reference: bool) -> None:
+        """Room for all checkpoints that will be kept, the one being written, and model/. Raises ValueError if not."""
+        weights = sum(p.numel() * p.element_size() for p in model.parameters())
+        checkpoints = 1 if self.config.resume else self.config.keep_checkpoints + 1
+        needed = weights * ((3 + with_reference) * checkpoints + 2)
+        parent = next(p for p in [self.folder.absolute(), *self.folder.absolute().parents] if p.exists())
+        if (free := shutil.disk_usage(parent).free) < needed:
+            raise ValueError(
+                f"--output_dir {self.config.output_dir} has {size(free)} free; {checkpoints} checkpoint(s) and the "
+                f"model need {size(needed)}: make room, name another, or lower --keep_checkpoints"
+            )
+
+    # --- begin, or go on
+
+    def open(self, cursor: Cursor, progress: Progress) -> None:
+        """Make the folder, or go back to the newest checkpoint in it."""
+        self.cursor, self.progress = cursor, progress
+        main = self.accelerator.is_main_process
+        if main:
+            self.make()
+        self.accelerator.wait_for_everyone()
+        if self.config.resume:
+            newest = from_main(self.newest_whole)
+            if newest is None:
+                self.accelerator.print("no checkpoint yet: starting over")
+            else:
+                self.accelerator.load_state(newest)
+                from_main(lambda: self.check_history(progress.step))
+                self.accelerator.print(f"resuming after step {progress.step}")
+            if main:
+                for path in self.logs.values():
+                    kept = [row for row in rows_of(path) if progress.step and row["step"] <= progress.step]
+                    write(path, "".join(json.dumps(row) + "\n" for row in kept))
+            if progress.spent(self.config):
+                self.accelerator.print(
+                    f"the budget is spent: {progress.step} steps, {progress.samples:,} samples, "
+                    f"{progress.seconds / 3600:.2f} hours are done. Nothing is trained; raise --max_steps, "
+                    "--max_samples or --max_hours to go on"
+                )
+        if self.config.report_to:
+            self.accelerator.project_configuration.set_directories(str(self.folder / "tensorboard"))
+            self.accelerator.log_with = trackers(self.config.report_to)  # type: ignore[assignment]
+            settings = {name: str(value) for name, value in asdict(self.config).items()}
+            own = {"wandb": {"name": self.config.name, "dir": str(self.folder)}}
+            self.accelerator.init_trackers("brorl", settings, own)
+        self.accelerator.wait_for_everyone()
+
+    def make(self) -> None:
+        """The folder, with config.json in it and, with --overwrite, nothing else."""
+        if self.config.overwrite:
+            shutil.rmtree(self.folder, ignore_errors=not self.folder.exists())
+        self.folder.mkdir(parents=True, exist_ok=True)
+        write(self.folder / "config.json", json.dumps(self.settings(), indent=2) + "\n")
+
+    def check_history(self, step: int) -> None:
+        """Raises ValueError if metrics.jsonl is not the history of a run up to this step."""
+        steps = {row["step"] for row in rows_of(self.metrics)}
+        if lost := [i for i in range(step + 1) if i not in steps]:
+            raise ValueError(
+                f"--resume: {self.metrics} has lost the lines of {len(lost)} steps, from step {lost[0]} on: put "
+                "them back, or --overwrite the run"
+            )
+
+    # --- checkpoints
+
+    def checkpoints(self) -> list[Path]:
+        return sorted((self.folder / "checkpoints").glob("step_" + "[0-9]" * 8))
+
+    def newest_whole(self) -> Path | None:
+        """The newest checkpoint whose every file is what was written; None before the first. Raises ValueError."""
+        told: list[str] = []
+        for folder in reversed(self.checkpoints()):
+            if not (damage := damaged(folder)):
+                for newer in self.checkpoints()[len(self.checkpoints()) - len(told) :]:
+                    discard(newer)  # else they would count as the newest when old ones go
+                return folder
+            told.append(f"{folder} is damaged ({damage})")
+            if folder != self.checkpoints()[0]:
+                self.accelerator.print(told[-1] + ": going back to the one before it")
+        if told:
+            raise ValueError(f"--resume: {'; '.join(told)}; no checkpoint is whole, --overwrite starts the run over")
+        if self.saved.exists():
+            raise ValueError(f"--resume: the checkpoints of {self.folder} are gone; --overwrite starts it over")
+        return None
+
+    def checkpoint(self, step: int) -> None:
+        """Weights, optimizer, reference, cursor, progress and random states: written aside, then renamed."""
+        aside, final = self.folder / "checkpoints" / "unfinished", self.folder / "checkpoints" / f"step_{step:08d}"
+        if self.accelerator.is_main_process:
+            shutil.rmtree(aside, ignore_errors=True)
+        self.accelerator.wait_for_everyone()
+        try:
+            self.accelerator.save_state(str(aside), safe_serialization=False)
+        except RuntimeError as failure:  # torch's writer has no OSError
+            if not any(word in str(failure) for word in ("PytorchStreamWriter", "inline_container")):
+                raise
+            raise OSError(errno.EIO, "the disk took no more of it", str(aside)) from failure
+        self.accelerator.wait_for_everyone()
+        if self.accelerator.is_main_process:
+            seal(aside)
+            discard(final)  # a damaged one that the run went back from
+            os.replace(aside, final)
+            self.saved.touch()
+            for old in self.checkpoints()[: -self.config.keep_checkpoints]:
+                discard(old)
+
+    # --- SIGTERM
+
+    def begin_step(self) -> int:
+        """The next step's number. Until the step is done, `leave_if_asked(undo=True)` can take it back."""
+        self.before = copy.deepcopy((self.cursor.state_dict(), self.progress.state_dict()))
+        return self.progress.begin_step()
+
+    def leave_if_asked(self, undo: bool = False) -> None:
+        """Where SIGTERM came to any process: keep everything up to the last whole step, and end (Preempted).
+
+        undo: the step is not whole; nothing of it is trained, and it starts over on resuming. A run that trained
+        nothing yet has nothing to keep.
+        """
+        if not total(self.preemption.noted, self.accelerator):
+            return
+        if undo:
+            self.cursor.load_state_dict(self.before[0])
+            self.progress.load_state_dict(self.before[1])
+        step = self.progress.step
+        if step and from_main(lambda: f"step_{step:08d}" not in [path.name for path in self.checkpoints()]):
+            self.checkpoint(step)
+        self.accelerator.wait_for_everyone()
+        raise Preempted
+
+    # --- logs
+
+    def log(self, metrics: dict, timing: dict, answers: Answers | None = None) -> None:
+        if self.accelerator.is_main_process:
+            if answers:
+                self.keep(metrics["step"], metrics["samples"], answers)
+            append(self.metrics, metrics)
+            if timing:
+                append(self.timing, timing)
+        if self.config.report_to:
+            seconds = {f"timing/{name}": value for name, value in timing.items() if name != "step"}
+            self.accelerator.log({k: v for k, v in metrics.items() if k != "step"} | seconds, metrics["step"])
+        self.accelerator.wait_for_everyone()
+
+    def keep(self, step: int, samples: int, answers: Answers) -> None:
+        which = {"problems": self.held_out.digest, "sources": self.held_out.sources}
+        append(self.answers, {"step": step, "samples": samples} | which | answers._asdict())
+
+    def sample(self, step: int, kept: list[Rolled], dropped: list[Rolled]) -> None:
+        """Some rollouts of a step: the best and the worst of the first prompt kept, and of the first one dropped."""
+        count, groups = self.config.samples_per_step, [(True, kept[:1]), (False, dropped[:1])]
+        groups = [(was_kept, rolled) for was_kept, rolled in groups if rolled]
+        for share, (was_kept, (first,)) in zip((count - count // 2, count // 2), groups, strict=False):
+            share = min(share if len(groups) > 1 else count, len(first.texts))
+            best = sorted(range(len(first.texts)), key=lambda i: first.verdicts[i].reward, reverse=True)
+            for i in [*best[: share - share // 2], *best[len(best) - share // 2 :]]:
+                self.write_sample({"step": step, "kept": was_kept}, first, i)
+
+    def sample_evaluation(self, step: int, rolled: list[Rolled]) -> None:
+        """The first response to each of the first held-out problems."""
+        for one in rolled[: self.config.samples_per_step]:
+            self.write_sample({"step": step, "evaluation": True}, one, 0)
+
+    def write_sample(self, where: dict, rolled: Rolled, i: int) -> None:
+        if self.accelerator.is_main_process:
+            said = {"prompt": rolled.problem.prompt, "response": rolled.texts[i]}
+            append(self.samples, where | said | rolled.verdicts[i]._asdict())
+
+    def evaluations(self) -> dict[str, dict[str, float]]:
+        """Every evaluation's scores so far, by step."""
+        rows = [row for row in rows_of(self.metrics) if "eval/pass@1" in row]
+        return {f"step {row['step']}": {k.removeprefix("eval/"): v for k, v in row.items()} for row in rows}
+
+    # --- the end
+
+    def report(self, answers: Answers, rolled: list[Rolled]) -> None:
+        """--eval_only: print a row for each source, and write the folder, which was not there until now."""
+        if not self.accelerator.is_main_process:
+            return
+        config = self.config
+        rows = score_sources(answers, self.held_out.sources)
+        print(f"{short(config.model)}: {protocol(config, answers.correct, self.held_out.cut)}\n{table(rows)}")
+        if len(rows) > 1:
+            print("mean: every source counts the same, whatever its number of problems, as in the paper's tables")
+        self.make()
+        self.keep(0, 0, answers)
+        self.sample_evaluation(0, rolled)
+        with (self.folder / "scores.csv").open("w", newline="") as file:
+            writer = csv.DictWriter(file, ["source", *next(iter(rows.values()))], lineterminator="\n")
+            writer.writeheader()
+            writer.writerows({"source": name} | row for name, row in rows.items())
+        print(
+            f"wrote {self.folder}/: scores.csv (these numbers), eval.jsonl (problem by problem), samples.jsonl (some "
+            "responses), config.json"
+        )
+
+    def finish(self, model, tokenizer) -> None:
+        """Save the policy, draw the curves, print before and after."""
+        main = self.accelerator.is_main_process
+        weights = {name: x.cpu() for name, x in whole_tensors(model) if main}
+        if not main:
+            return
+        aside = self.folder / "model.unfinished"
+        shutil.rmtree(aside, ignore_errors=True)
+        model.save_pretrained(aside, state_dict=weights)
+        tokenizer.save_pretrained(aside)
+        write(aside / RECIPE_FILE, json.dumps(self.recipe(), indent=2) + "\n")
+        shutil.rmtree(self.folder / "model", ignore_errors=True)
+        os.replace(aside, self.folder / "model")
+        title = f"{self.config.name}: {short(self.config.model)}, N = {self.config.rollouts_per_prompt}"
+        curves(self.metrics, self.folder / "curves.png", title)
+        what = protocol(self.config, self.held_out.problems, self.held_out.cut)
+        print(f"\n{what}\n{before_and_after(self.evaluations())}")
+        logs = ", ".join(path.name for path in self.logs.values())
+        print(f"\nwrote {self.folder}/: model/, curves.png, {logs}, checkpoints/")
+
+    def recipe(self) -> dict:
+        """This run's settings as a recipe.json; what was measured for the model under the other recipe still holds."""
+        start = Path(self.config.model) / RECIPE_FILE
+        recipes = json.loads(start.read_text()) if start.is_file() else {}
+        named = ((name, getattr(self.config, name)) for name in brorl.RECIPES[self.config.recipe])
+        source = f"as in the run {self.config.name}"
+        return recipes | {self.config.recipe: {k: {"value": x, "source": source} for k, x in named if x is not None}}

@@ -1,0 +1,192 @@
+"""The settings of a run: one dataclass, each field's help its documentation (`python train.py --help`).
+
+A setting is taken from the first of: the command line; `recipe.json` in the model's folder (values measured for that
+model); the recipe of brorl.py (checks.resolve).
+"""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import sys
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+from transformers import HfArgumentParser
+
+import brorl
+
+MEMORY_OF_NORMS = 100  # gradient norms of so many updates say what is usual
+
+
+def setting(default, help: str) -> Any:
+    """A field whose documentation is its `--help`."""
+    return field(default=default, metadata={"help": help})
+
+
+@dataclass
+class Config:
+    """Settings of a run. None: taken from the model's recipe.json, else from the recipe."""
+
+    # what
+    model: str = setting(None, "policy to start from, a folder or a hub name; none: the embedded tiny/policy")
+    data: list[str] = setting(
+        None,
+        "training problems: FILE.jsonl, hf:NAME[=FOLDER] or gym:NAME[*COUNT], each with an optional :WEIGHT such as "
+        ":0.5; none: tiny/train.jsonl",
+    )
+    eval_data: list[str] = setting(
+        None, "held-out problems, in the same forms without :WEIGHT; needed with --data; none: tiny/test.jsonl"
+    )
+    rewards: list[str] | None = setting(
+        None, "Python files with kinds of problems and their rewards of your own (docs/problems.md)"
+    )
+    recipe: str = setting("brorl", "brorl (N = 512) or prorl (N = 16): the defaults of section 4.2.1")
+    name: str = setting(
+        None,
+        "the run's folder under --output_dir; none: RECIPE-seedSEED, with --model RECIPE-MODEL-seedSEED, or eval-MODEL",
+    )
+    output_dir: str = setting("runs", "where runs are written")
+    resume: bool = setting(False, "continue the run of this name from its newest checkpoint")
+    overwrite: bool = setting(False, "delete the run of this name first")
+    eval_only: bool = setting(False, "evaluate the model on --eval_data, a row for each source, and stop")
+    seed: int = setting(0, "of the problems' order, the sampling, and everything else")
+
+    # budget: the run ends with the first that is spent; without any, with the recipe's max_steps
+    max_steps: int | None = setting(None, "steps; table 1: +191 for BroRL, +535 for ProRL")
+    max_samples: int | None = setting(None, "rollouts generated, counted before dynamic sampling as in table 1")
+    max_hours: float | None = setting(None, "wall-clock hours")
+
+    # sections 3.1 and 4.2.1
+    rollouts_per_prompt: int = setting(None, "N (section 4.2.1)")
+    prompts_per_step: int = setting(
+        None, "B (table 1); counted after dynamic sampling, which is our inference from tables 1 and 2"
+    )
+    refill: float = setting(4.0, "a step generates at most this many times B prompts, then goes on with what it has")
+    learning_rate: float = setting(
+        None,
+        "of AdamW, constant; if N or B is given and this is not, the recipe's is multiplied by sqrt(N x B / the "
+        "recipe's N x B) (section 4.2.1)",
+    )
+    warmup_updates: int = setting(
+        0, "updates over which the learning rate rises to its value in equal steps; 0: none (paper silent)"
+    )
+    optimizer_from: str | None = setting(
+        None,
+        "a checkpoint whose AdamW moments the run starts with, runs/NAME/checkpoints/step_...; none: fresh ones, "
+        "whose first updates move every weight by the whole learning rate (paper silent)",
+    )
+    updates_per_step: int = setting(None, "mini-batches a step, each one optimizer step (section 4.2.1)")
+    mini_batches: str = setting(
+        "rollouts", "of rollouts drawn from all prompts, or of whole prompts, which cost less where prompts are long"
+    )
+    clip_low: float = setting(None, "ε_low (section 3.1)")
+    clip_high: float = setting(None, "ε_high (section 3.1)")
+    kl: str = setting(None, "estimator of the KL loss term: k2 or k3 (k1 has no gradient on average)")
+    kl_coef: float = setting(None, "β, weight of the KL term; 0: no reference model is loaded")
+    tis_cap: float = setting(None, "C of the truncated importance weight (section 3.1)")
+    reference_reset_steps: int = setting(None, "steps between resets of the reference; 0: never (section 3.1)")
+    weight_decay: float = setting(0.01, "of AdamW (paper silent: the default of torch and of verl)")
+    max_grad_norm: float = setting(1.0, "gradient clipping (paper silent: the default of verl)")
+    max_skipped_updates: int = setting(
+        16, "stop when so many updates in a row had no finite gradient and were left out"
+    )
+    spike: float = setting(10.0, "name an update whose gradient norm is so many times the recent median; 0: none")
+    skip_spikes: bool = setting(
+        False,
+        "leave such updates out, like those without a finite gradient; their norms count, so that what stays is no "
+        f"spike any more after {MEMORY_OF_NORMS // 2}",
+    )
+
+    # sampling
+    engine: str = setting(None, "vllm, or torch (rollout.py's own); none: vllm where it and a GPU are present")
+    engine_memory_gib: float = setting(2.0, "what decoding may hold beside the weights, per process; vLLM: on a CPU")
+    gpu_memory_utilization: float = setting(0.5, "vLLM: its share of a GPU's memory while rolling out (verl's default)")
+    tensor_parallel_size: int = setting(1, "vLLM: so many neighbouring processes hold one engine together")
+    max_num_seqs: int | None = setting(None, "vLLM: rollouts decoding at once; none: 512, or N if that is more")
+    engine_dtype: str | None = setting(None, "vLLM: none is bfloat16 on a GPU, float32 on a CPU")
+    max_engine_difference: float | None = setting(
+        None, "largest mean |log π_trainer - log π_engine| of a token at the start; none: 0.001 in float32, else 0.1"
+    )
+    max_engine_kl: float | None = setting(None, "largest KL(engine, trainer) there; none: 0.0001 in float32, else 0.05")
+    temperature: float = setting(None, "while training; log-probs are taken at the same temperature")
+    top_p: float = setting(None, "while training")
+    max_response_tokens: int = setting(None, "a response is cut there (section 4.2.1)")
+
+    # evaluation
+    eval_every: int = setting(None, "steps between evaluations; 0: only before and after")
+    eval_samples: int = setting(None, "k: responses per held-out problem (appendix D: 16)")
+    eval_temperature: float = setting(None, "appendix D: 0.6")
+    eval_top_p: float = setting(None, "appendix D: 0.95")
+    eval_max_response_tokens: int = setting(
+        None, "an evaluation's response is cut there (appendix D: 32k), or where the model's positions end if not given"
+    )
+    eval_seed: int = setting(1234, "of the evaluation's sampling, every time the same; each process draws its own")
+
+    # verifying
+    verify_workers: int | None = setting(None, "processes that judge answers, per training process; none: one per core")
+    verify_timeout: float = setting(
+        10.0, "seconds that judging one answer may take, all tests of a program together (one: 6)"
+    )
+    all_or_nothing: bool = setting(
+        False,
+        "code, ifeval, logic: reward only a whole answer, not the share of tests or instructions, nor a score below 1",
+    )
+    allow_weak_sandbox: bool = setting(False, "run model code even where this machine cannot wall it in (sandbox.py)")
+
+    # machine
+    max_tokens_per_micro_batch: int = setting(32768, "prompt + response tokens, padding included, of one forward pass")
+    share_prefix: str = setting(
+        "auto", "compute a prompt once for its rollouts of a micro-batch: on, off, or auto (where it saves enough)"
+    )
+    gradient_checkpointing: bool = setting(False, "recompute activations in the backward pass, to save memory")
+    save_every: int = setting(10, "steps between checkpoints")
+    keep_checkpoints: int = setting(2, "the newest so many are kept")
+    samples_per_step: int = setting(
+        4, "rollouts of every step and of every evaluation that are written to samples.jsonl"
+    )
+    log_mass_balance: bool = setting(
+        False, "log Theorem 1's terms for a few groups a step, beside the change of Q_pos that the update made"
+    )
+    report_to: str | None = setting(None, "also send the metrics to tensorboard or wandb (or both: tensorboard,wandb)")
+
+    @property
+    def judging(self) -> dict[str, Any]:
+        """The settings of `verify_batch`."""
+        return {
+            "workers": self.verify_workers,
+            "timeout_s": self.verify_timeout,
+            "all_or_nothing": self.all_or_nothing,
+            "allow_weak_sandbox": self.allow_weak_sandbox,
+        }
+
+    @property
+    def parts_of_a_prompt(self) -> int:
+        """Over how many mini-batches a prompt's rollouts are spread."""
+        return self.updates_per_step if self.mini_batches == "rollouts" else 1
+
+
+class Help(argparse.ArgumentDefaultsHelpFormatter):
+    """--help: a setting's default is what the recipes say, where it is not one value for all."""
+
+    def _get_help_string(self, action: argparse.Action) -> str:
+        found = {name: recipe[action.dest].value for name, recipe in brorl.RECIPES.items() if action.dest in recipe}
+        if action.default is not None:
+            return super()._get_help_string(action) or ""
+        if len(set(found.values())) == 1:
+            return f"{action.help} (default: {next(iter(found.values()))})"
+        listed = ", ".join(f"{name} {value}" for name, value in found.items())
+        return f"{action.help} (default: {listed})" if found else f"{action.help}"
+
+
+def command_line(about: str) -> tuple[Config, set[str]]:
+    """The settings as they are typed, and the names of those that were given. A wrong one ends the program (2)."""
+    parser = HfArgumentParser(Config, description=about, allow_abbrev=False, formatter_class=Help)  # type: ignore[arg-type]
+    config, unknown = parser.parse_args_into_dataclasses(return_remaining_strings=True)
+    if unknown:
+        names = [f"--{f.name}" for f in fields(Config)]
+        near = [x for u in unknown for x in difflib.get_close_matches(u.split("=")[0], names, 1)]
+        hint = f"did you mean {' '.join(near)}?" if near else "--help lists the settings"
+        parser.exit(2, f"train.py: unknown {' '.join(unknown)}: {hint}\n")
+    given = {x.split("=")[0].removeprefix("--").replace("-", "_") for x in sys.argv[1:] if x.startswith("--")}
+    return config, given

@@ -1,0 +1,291 @@
+"""From settings to all that the loop works with: data, models, engine, and every check that can be made before step 0.
+
+`set_up` is the order of it. Where an engine is chosen, a third one would be added: `make_engine`.
+"""
+
+from __future__ import annotations
+
+import copy
+import os
+import sys
+from datetime import timedelta
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+from accelerate import Accelerator
+from accelerate.utils import DistributedType, InitProcessGroupKwargs, gather_object, set_seed
+from accelerate.utils.fsdp_utils import fsdp2_prepare_model
+from torch.distributed.fsdp import MixedPrecisionPolicy
+from transformers import AutoModelForCausalLM, PreTrainedModel, PreTrainedTokenizerBase
+from transformers.utils import logging
+
+import brorl
+import loss as L
+from rollout import Engine, TorchEngine, VLLMEngine
+from sandbox import WeakSandbox
+from trainer.batch import Batch
+from trainer.checks import check, resolve, trackers
+from trainer.files import damaged
+from trainer.memory import Memory, memory_estimate
+from trainer.policy import Policy
+from trainer.probe import Probe
+from trainer.problems import describe, load, load_held_out, stop_tokens
+from trainer.processes import Whole, seed_of, total
+from trainer.progress import Cursor, Progress
+from trainer.report import short, shown, wrapped
+from trainer.run import Run
+from trainer.settings import Config
+from verify import Problem, verify_batch
+
+
+class Setup(NamedTuple):
+    """All that `train` works with; whatever could be wrong with it has been said. --eval_only needs the first six."""
+
+    problems: list[Problem]
+    prompts: list[list[int]]
+    held_out: list[Problem]
+    held_out_prompts: list[list[int]]
+    tokenizer: PreTrainedTokenizerBase
+    engine: Engine
+    run: Run
+    policy: torch.nn.Module = None  # type: ignore[assignment]
+    reference: torch.nn.Module | None = None
+    optimizer: torch.optim.Optimizer = None  # type: ignore[assignment]
+    cursor: Cursor = None  # type: ignore[assignment]
+    progress: Progress = None  # type: ignore[assignment]
+    probe: Probe | None = None
+
+
+def start_accelerator() -> Accelerator:
+    """The processes, and as many threads in each as its share of the machine's cores. Raises ValueError."""
+    # Processes meet seldom and far apart: one may generate long responses for an hour while another waits for it.
+    # A process that dies is not waited for, the launcher ends the others.
+    try:
+        accelerator = Accelerator(kwargs_handlers=[InitProcessGroupKwargs(timeout=timedelta(hours=6))])
+    except ValueError as mistake:  # a precision or a plugin that is not there
+        raise ValueError(f"Accelerate cannot start as it is set: {mistake}") from None
+    if accelerator.device.type == "cpu" and hasattr(os, "sched_getaffinity") and not threads_chosen():
+        local = int(os.environ.get("LOCAL_WORLD_SIZE", accelerator.num_processes))
+        torch.set_num_threads(max(1, len(os.sched_getaffinity(0)) // local))
+    return accelerator
+
+
+def threads_chosen() -> bool:
+    """Did somebody set OMP_NUM_THREADS? Launchers set it to 1 where nobody did; their own environment tells."""
+    launched = os.environ.keys() & {"ACCELERATE_MIXED_PRECISION", "TORCHELASTIC_RUN_ID"}
+    if not launched or os.environ.get("OMP_NUM_THREADS") != "1":
+        return "OMP_NUM_THREADS" in os.environ
+    try:
+        return b"\0OMP_NUM_THREADS=" in b"\0" + Path(f"/proc/{os.getppid()}/environ").read_bytes()
+    except OSError:
+        return False
+
+
+def set_up(config: Config, accelerator: Accelerator, given: set[str] | None = None) -> Setup:
+    """Settings, data, models, and the run's folder. Raises ValueError or OSError, with a sentence, for mistakes."""
+    sources = resolve(config, given, accelerator.device.type == "cuda")
+    trackers(config.report_to)
+    run = Run(config, accelerator)
+    tokenizer, positions = describe(config.model)
+    length = config.max_response_tokens
+    problems, prompts = ([], []) if config.eval_only else load(tokenizer, config.data, length, positions, config.seed)
+    run.held_out = held_out = load_held_out(
+        config, tokenizer, positions, given="eval_max_response_tokens" not in sources
+    )
+    if "eval_max_response_tokens" in sources:
+        sources["eval_max_response_tokens"] += held_out.cut
+    check(config, len(problems), accelerator)
+    check_verifiers([*problems, *held_out.problems], config)
+    set_seed(config.seed)
+    model = load_model(config.model).to(accelerator.device)
+    responses = [len(x) + length for x in prompts], [len(x) + config.eval_max_response_tokens for x in held_out.prompts]
+    copied = accelerator.distributed_type == DistributedType.FSDP and config.engine == "torch"  # it needs whole weights
+    engine = make_engine(config, copy.deepcopy(model) if copied else model, max(map(max, filter(None, responses))))
+    engine.sleep()
+    setup = Setup(problems, prompts, held_out.problems, held_out.prompts, tokenizer, engine, run)
+    if config.eval_only:
+        accelerator.print(check_engine(engine, Policy(model), tokenizer, held_out.prompts, config, accelerator))
+        return setup
+    return set_up_training(model, setup, config, accelerator, sources)
+
+
+def set_up_training(
+    model: PreTrainedModel, setup: Setup, config: Config, accelerator: Accelerator, sources: dict[str, str]
+) -> Setup:
+    """Policy, reference, optimizer and what a checkpoint restores; the folder is made, or opened, last."""
+    sharded = accelerator.distributed_type == DistributedType.FSDP
+    if config.gradient_checkpointing:
+        model.gradient_checkpointing_enable()
+    policy = Policy(model)
+    policy.check_head()
+    sharing = policy.share(config.share_prefix)
+    memory = memory_estimate(config, policy, setup.engine, max(map(len, setup.prompts)), accelerator)
+    memory.check()
+    reference = copy.deepcopy(policy).requires_grad_(False) if config.kl_coef else None
+    optimizer = torch.optim.AdamW(policy.parameters(), lr=config.learning_rate, weight_decay=config.weight_decay)
+    if config.optimizer_from and not config.resume:  # a checkpoint has its own
+        load_moments(optimizer, Path(config.optimizer_from))
+    if sharded and accelerator.mixed_precision == "bf16":  # Accelerate would also add gradients up in bfloat16
+        mixed = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
+        accelerator.state.fsdp_plugin.mixed_precision_policy = mixed
+    if reference and sharded:
+        reference = fsdp2_prepare_model(accelerator, reference)
+    policy, optimizer = accelerator.prepare(policy, optimizer)
+    plain = accelerator.unwrap_model(policy)
+    cursor, progress = Cursor(len(setup.problems), config.seed), Progress()
+    accelerator.register_for_checkpointing(cursor, progress, *([Whole(reference)] if reference else []))
+    accelerator.print(introduction(config, sources, setup, accelerator, sharing, memory))
+    setup.run.check_disk(model, reference is not None)
+    checking = setup.engine, plain, setup.tokenizer, setup.prompts, config, accelerator
+    agreed = "" if config.resume else check_engine(*checking)  # before there is a folder
+    setup.run.open(cursor, progress)
+    if config.resume:
+        setup.engine.sync(model)  # the checkpoint's weights
+        agreed = check_engine(*checking)
+    accelerator.print(agreed + "\n")
+    return setup._replace(
+        policy=policy,
+        reference=reference,
+        optimizer=optimizer,
+        cursor=cursor,
+        progress=progress,
+        probe=Probe(plain, config, accelerator) if config.log_mass_balance else None,
+    )
+
+
+def load_model(name: str) -> PreTrainedModel:
+    """The policy's weights in float32, which are trained; lower precision is autocast's."""
+    if not sys.stderr.isatty():
+        logging.disable_progress_bar()  # transformers', of reading and of writing weights
+    try:
+        return AutoModelForCausalLM.from_pretrained(name, dtype=torch.float32)
+    except (ValueError, OSError):
+        raise
+    except Exception as failure:  # a torn file is a SafetensorError, an UnpicklingError, a RuntimeError, ...
+        reason = " ".join(str(failure).split())[:300]
+        raise ValueError(
+            f"--model {short(name)}: its weights cannot be read ({type(failure).__name__}: {reason}). Is a file cut "
+            "off, or of another model? Copy or download it again"
+        ) from failure
+
+
+def load_moments(optimizer: torch.optim.Optimizer, checkpoint: Path) -> None:
+    """Take AdamW's moments, and how many updates they hold, from a checkpoint of another run of the same model.
+
+    That it is the same is seen by the shapes of its weights only.
+    """
+    name = f"--optimizer_from {checkpoint}"
+    if not (checkpoint / "optimizer.bin").is_file():
+        raise ValueError(
+            f"{name} has no optimizer.bin: name a checkpoint, runs/NAME/checkpoints/step_..., of a run without FSDP2"
+        )
+    if damage := damaged(checkpoint):
+        raise ValueError(f"{name} is damaged ({damage}): name another checkpoint")
+    state = torch.load(checkpoint / "optimizer.bin", map_location="cpu", weights_only=True)
+    own = optimizer.state_dict()
+    shapes = [getattr(moments.get("exp_avg"), "shape", None) for _, moments in sorted(state["state"].items())]
+    if shapes != [p.shape for group in optimizer.param_groups for p in group["params"]]:
+        raise ValueError(f"{name} has not the moments of these weights: name a checkpoint of the model that is trained")
+    optimizer.load_state_dict({"state": state["state"], "param_groups": own["param_groups"]})
+
+
+def make_engine(config: Config, model: PreTrainedModel, positions: int) -> Engine:
+    """The engine of --engine, for this model; `positions`: the most tokens of a prompt and its response."""
+    if config.engine == "torch":
+        return TorchEngine(model, config.engine_memory_gib)
+    return VLLMEngine(
+        model,
+        positions,
+        config.max_num_seqs or max(512, config.rollouts_per_prompt),
+        config.engine_memory_gib,
+        config.gpu_memory_utilization,
+        config.tensor_parallel_size,
+        config.engine_dtype,
+    )
+
+
+def check_verifiers(problems: list[Problem], config: Config) -> None:
+    """Judge one nonsense answer of each kind: a worker that cannot start is known now, not at the first step."""
+    first = {p.kind: p.reference for p in reversed(problems)}
+    nonsense = "```python\npass\n```\n<answer>0</answer> \\boxed{x + y^2}"
+    try:
+        verify_batch([(kind, nonsense, reference) for kind, reference in first.items()], **config.judging)
+    except WeakSandbox as weak:
+        raise ValueError(f"{weak} (--allow_weak_sandbox)") from None
+
+
+def check_engine(engine: Engine, policy: Policy, tokenizer, prompts, config: Config, accelerator: Accelerator) -> str:
+    """Do engine and trainer hold the same model? Compares their log-probs on a few rollouts before anything is trained.
+
+    Small differences (bfloat16, other kernels) are what the truncated importance ratio is for; large ones mean
+    that weights did not arrive or that the two compute this architecture differently. Returns a line to print;
+    raises ValueError beyond --max_engine_difference or --max_engine_kl.
+    """
+    rank, world = accelerator.process_index, accelerator.num_processes
+    mine = [prompts[i % len(prompts)] for i in range(4 * rank, 4 * rank + 4)]
+    engine.wake()
+    groups = engine.generate(
+        mine,
+        8,
+        max_new_tokens=min(config.eval_max_response_tokens if config.eval_only else config.max_response_tokens, 256),
+        temperature=config.temperature,
+        stop_token_ids=stop_tokens(tokenizer, engine.model),
+        seed=seed_of(config.seed, 0, rank),
+    )
+    engine.sleep()
+    batch = Batch.of(groups, torch.zeros(len(mine) * 8), accelerator.device)
+    trained, _ = batch.score(policy, config.temperature, config.max_tokens_per_micro_batch, accelerator)
+    inside = batch.inside(torch.arange(len(batch), device=trained.device))
+    ours, theirs = trained[inside], batch.engine_logp[inside]
+    tokens = total(len(ours), accelerator)
+    mean = total((ours - theirs).abs().sum().item(), accelerator) / tokens
+    kl = total(L.kl_k3(theirs, ours).sum().item(), accelerator) / tokens
+    most = max(gather_object([(ours - theirs).abs().max().item()]))
+    exact = accelerator.mixed_precision == "no" and getattr(engine, "dtype", "float32") == "float32"
+    limits = (
+        config.max_engine_difference if config.max_engine_difference is not None else (1e-3 if exact else 0.1),
+        config.max_engine_kl if config.max_engine_kl is not None else (1e-4 if exact else 0.05),
+    )
+    found = (
+        f"|log π_trainer - log π_engine| is {mean:.1e} on average and {most:.1e} at most, KL {kl:.1e}, over "
+        f"{tokens:,.0f} tokens of {32 * world} rollouts"
+    )
+    if not (mean <= limits[0] and kl <= limits[1]):
+        raise ValueError(
+            f"the engine does not sample the model that is trained: {found}; the limits are {limits[0]:g} and "
+            f"{limits[1]:g}. Either weights do not reach the engine or the two compute this architecture differently: "
+            "train with --engine torch, try --engine_dtype float32, or, if this much is expected, raise "
+            "--max_engine_difference and --max_engine_kl"
+        )
+    return wrapped(f"  engine and trainer agree: {found}", 14)
+
+
+def introduction(
+    config: Config, sources: dict[str, str], setup: Setup, accelerator: Accelerator, sharing: str, memory: Memory
+) -> str:
+    """What the run will do, before it does it. sharing: how log-probs are computed, from `Policy.share`."""
+    model, world = setup.engine.model, accelerator.num_processes
+    n, b, u = config.rollouts_per_prompt, config.prompts_per_step, config.updates_per_step
+    parameters = sum(p.numel() for p in model.parameters())
+    precision = {"no": "float32", "bf16": "bfloat16 beside float32 weights"}[accelerator.mixed_precision]
+    precision += ", sharded by FSDP2" * (accelerator.distributed_type == DistributedType.FSDP)
+    budgets = {"steps": config.max_steps, "samples": config.max_samples, "hours": config.max_hours}
+    facts = {
+        "problems": f"{len(setup.problems):,} to train on, {len(setup.held_out):,} held out",
+        "a step": f"{b} prompts x N = {n} rollouts = {b * n:,} samples, in {u} updates of {b * n // u:,} samples, "
+        f"responses up to {config.max_response_tokens} tokens",
+        "budget": ", ".join(f"{limit:,} {name}" for name, limit in budgets.items() if limit),
+        "decoding": setup.engine.decoding,
+        "training": sharing,
+        "memory": str(memory),
+    }
+    first = (
+        f"BroRL, recipe {config.recipe}: {short(config.model)}, {parameters / 1e6:,.2f}M parameters, "
+        f"{world} process(es) on {model.device.type}, {precision}, run {config.name}"
+    )
+    lines = [wrapped(first, 2), *(wrapped(f"  {name:12}{text}", 14) for name, text in facts.items()), "  settings"]
+    for name in (x for x in brorl.RECIPES[config.recipe] if getattr(config, x) is not None):
+        line = f"    {name:24} {shown(getattr(config, name)):>10}   {sources.get(name, 'as given')}"
+        lines.append(wrapped(line, 42))
+    return "\n".join(lines) + "\n"
