@@ -117,21 +117,7 @@ def train(config: Config, accelerator: Accelerator, setup: Setup) -> None:
 
         # 9: reset the reference when due; log, evaluate, checkpoint
         metrics |= reset_reference_when_due(step, reference, plain, config)
-        timing = clock.timing(progress) | {"peak_gib": peak_gib(accelerator.device)}
-        answered = None
-        if progress.spent(config) or (config.eval_every and step % config.eval_every == 0):
-            scores, answered = assess(config, accelerator, setup, screen)
-            metrics |= scores
-            clock.lap("evaluate")
-        run.log(metrics, {"step": step} | timing | clock.laps, answered)
-        for sentence in troubles(metrics, progress, config):
-            screen.say(step, sentence)
-        screen.stepped(metrics, timing["samples_per_second"])
-        progress.check_health(config)
-        if progress.spent(config) or step % config.save_every == 0:
-            run.checkpoint(step)
-        if not progress.spent(config):
-            run.leave_if_asked()
+        log_evaluate_checkpoint(metrics, clock, config, accelerator, setup, screen)
     screen.close()
     run.finish(plain.model, setup.tokenizer)
 
@@ -246,7 +232,7 @@ def update(
 ) -> dict[str, float]:
     """One pass over the step's rollouts in U mini-batches, each one optimizer step (section 4.2.1).
 
-    Returns the step's metrics of training. An update is left out if its gradient is not finite, or, with --skip_spikes, if it is a spike.
+    An update is left out if its gradient is not finite, or, with --skip_spikes, if it is a spike. Returns the metrics.
     """
     world, tally = accelerator.num_processes, Tally(accelerator)
     rng = torch.Generator().manual_seed(seed_of(config.seed, progress.step))
@@ -307,6 +293,28 @@ def reset_reference_when_due(step: int, reference, plain, config: Config) -> dic
         return {}
     reference.load_state_dict(plain.state_dict())
     return {"reference_reset": 1}
+
+
+def log_evaluate_checkpoint(
+    metrics: dict[str, float], clock: Clock, config: Config, accelerator: Accelerator, setup: Setup, screen: Screen
+) -> None:
+    """What a step leaves: its lines, scores and a checkpoint when due. Where SIGTERM came, the run ends here, whole."""
+    run, progress, step = setup.run, setup.progress, setup.progress.step
+    timing = clock.timing(progress) | {"peak_gib": peak_gib(accelerator.device)}
+    answers, last = None, progress.spent(config)
+    if last or (config.eval_every and step % config.eval_every == 0):
+        scores, answers = assess(config, accelerator, setup, screen)
+        metrics |= scores
+        clock.lap("evaluate")
+    run.log(metrics, {"step": step} | timing | clock.laps, answers)
+    for sentence in troubles(metrics, progress, config):
+        screen.say(step, sentence)
+    screen.stepped(metrics, timing["samples_per_second"])
+    progress.check_health(config)
+    if last or step % config.save_every == 0:
+        run.checkpoint(step)
+    if not last:
+        run.leave_if_asked()
 
 
 def assess(config: Config, accelerator: Accelerator, setup: Setup, screen: Screen) -> tuple[dict[str, float], Answers]:
