@@ -47,7 +47,12 @@ import sim as simulator
 import verify as verifiers
 from loss import informative, token_logprobs
 from rollout import Group, TorchEngine, VLLMEngine, have_vllm
-from train import Batch, Config, Policy, Progress, activation_bytes, update
+from train import update
+from trainer.batch import Batch
+from trainer.memory import activation_bytes
+from trainer.policy import Policy
+from trainer.progress import Progress
+from trainer.settings import Config
 
 
 def machine() -> str:
@@ -275,7 +280,7 @@ QWEN = {  # Qwen2.5, from its config files: hidden, layers, intermediate, heads,
 
 
 def memory(args: argparse.Namespace) -> None:
-    """GiB a process by the formula of `train.memory_estimate`: a layer's activations counted, the rest multiplied."""
+    """GiB a process by the formula of `trainer.memory.memory_estimate`: a layer's activations counted, the rest multiplied."""
     if args.measure:
         return measured_memory()
     accelerator, gib = accelerate.Accelerator(cpu=True, mixed_precision="bf16"), 2**30
@@ -332,7 +337,7 @@ def measured_memory() -> None:
             command = [sys.executable, ROOT / "train.py", f"--output_dir={folder}", "--name=run", "--overwrite", *flags]
             command += ["--max_steps=1", "--eval_every=0", "--eval_samples=1"]
             done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
-            about, held = (gib_of(done.stdout, words) for words in ("  memory      about", "(held now"))
+            about, held = (gib_of(done.stdout, words) for words in ("memory about", "(held now"))
             peak = json.loads((folder / "run/timing.jsonl").read_text())["peak_gib"]
             beside = f"{about - held:8.2f} {peak - held:9.2f} {(about - held) / (peak - held):6.2f}x"
             print(f"{title:31} {about:9.2f} {peak:9.2f} {about / peak:6.2f}x  {beside}", flush=True)
@@ -340,7 +345,7 @@ def measured_memory() -> None:
 
 def gib_of(text: str, words: str) -> float:
     """The size behind these words, as train.py prints it."""
-    number, unit = text.split(words, 1)[1].split()[:2]
+    number, unit = " ".join(text.split()).split(words, 1)[1].split()[:2]
     return float(number) / (1 if unit.startswith("GiB") else 1024)
 
 
