@@ -3,10 +3,11 @@
 vLLM is imported inside the functions below and nowhere else, so that everything else runs without it. Written for
 vllm 0.32.0. In reading order:
 
-    building          check_settings, import_vllm, llm_settings, start
+    failing           EngineError, saying: vLLM's errors with their cause and what to change
+    building          have_vllm, check_settings, import_vllm, usable_positions, llm_settings, start
     weights           load_weights
-    requests          request, of_all_ranks, Told
-    workarounds       seeded, own_threads, config_folder, forget_shared_memory, repack_tied_head, unmark: each says
+    requests          request, rollouts, of_all_ranks, Told
+    workarounds       seeded, own_threads, config_folder, repack_tied_head, forget_shared_memory, unmark: each says
                       which habit of vLLM makes it necessary
 """
 
