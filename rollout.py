@@ -15,7 +15,7 @@ the cache instead (engines/decoders.py). The engine finds out by itself, and `wh
     wave           the rows that decode together, as many as `memory_gib` admits
     width          rows of each prompt in a wave; N, unless a group is wider than a wave
     R, V           rows decoding now (R <= G·width), vocabulary
-    L, T, Hk, D    prompt tokens (longest of the wave), response tokens, key heads, head width
+    L, Hk, D       prompt tokens (longest of the wave), key heads, head width
 
 A third engine is a third class in this file, with the members of `Engine`, and one more line in the trainer's
 `make_engine`, which chooses. What makes it work is a file of engines/; those files know nothing of this one.
@@ -33,7 +33,7 @@ from transformers.cache_utils import DynamicCache
 from engines import vllm as backend
 from engines.decoders import CopyDecoder, Drawn, SharedDecoder, why_not_shared
 from engines.memory import keep_freed_memory, row_bytes, wave_rows
-from engines.vllm import EngineError as EngineError  # for those who import it from here
+from engines.vllm import EngineError as EngineError  # the trainer takes it from here
 from engines.vllm import have_vllm
 from engines.weights import whole_tensors
 

@@ -29,18 +29,15 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 class Prefix:
     """The prompts' keys and values, once, and where each decoding row finds its own.
 
-    keys, values: a [G, Hk, L, D] tensor per layer. padding: (G, L) bool, on the left; None if all prompts
-    are equally long. group: (R,) which prompt a row belongs to, ascending. slots: (R,) row r is slot
-    `slots[r] % M` of group `slots[r] // M`; None when every group has M rows, which needs no gathering.
-    m: M, the most rows of any group.
+    To attend as one matrix, every group takes M slots, of which a group with fewer rows leaves some empty.
     """
 
-    keys: list[Tensor]
-    values: list[Tensor]
-    padding: Tensor | None
-    group: Tensor
-    slots: Tensor | None
-    m: int
+    keys: list[Tensor]  # [G, Hk, L, D] a layer
+    values: list[Tensor]  # the same
+    padding: Tensor | None  # (G, L) bool, on the left; None: all prompts are equally long
+    group: Tensor  # (R,) which prompt a row belongs to, ascending
+    slots: Tensor | None  # (R,) a row's slot, of G·M; None: every group has M rows, and a row's slot is its number
+    m: int  # M
 
     @staticmethod
     def of(cache: DynamicCache, lengths: Tensor, group: Tensor) -> "Prefix":

@@ -87,7 +87,10 @@ def import_vllm() -> tuple[Any, str]:
 
 
 def usable_positions(model: PreTrainedModel, platform: Any, positions: int | None) -> int | None:
-    """The most tokens of prompt and response. Raises ValueError where model, device and vLLM's build do not fit."""
+    """The most tokens of prompt and response together: as asked, else all that the model has.
+
+    Raises ValueError where the model has fewer, or where it is on a device that this vLLM is not built for.
+    """
     if platform.device_type != model.device.type:
         built = platform.device_type or "a device that this machine does not have"
         raise ValueError(
@@ -110,7 +113,7 @@ def llm_settings(
     dtype: str | None,
     sleeps: bool,
 ) -> dict[str, Any]:
-    """The arguments of vllm.LLM. The names of ours: VLLMEngine's docstring."""
+    """The arguments of vllm.LLM; what ours mean is in the docstring of VLLMEngine."""
     if device == "cpu":
         memory: dict[str, Any] = {
             "kv_cache_memory_bytes": int(memory_gib * 2**30),
@@ -185,7 +188,10 @@ def request(
     seed: int,
     on_progress: Callable[[float], None] | None,
 ) -> list[Any]:
-    """vLLM's answers to one request a prompt, for n rollouts each: `rollouts` reads one. on_progress: by group."""
+    """vLLM's answers, one for each prompt, in order: `rollouts` reads them. A prompt is one request for n rollouts.
+
+    on_progress: told how many rollouts have ended, whole groups at a time.
+    """
     import vllm
     from vllm.sampling_params import RequestOutputKind
 
@@ -212,7 +218,10 @@ def request(
 
 
 def rollouts(answer: Any, n: int) -> tuple[list[list[int]], list[list[float]], list[str]]:
-    """Responses, log-probs and finish reasons of one answer. vLLM's token lists hold the stop token, as ours do."""
+    """Responses, log-probs and finish reasons of one answer; a response holds its stop token, as in a Group.
+
+    Raises EngineError where a rollout is missing, was aborted, or has not a log-prob for every token.
+    """
     if len(answer.outputs) not in (1, n):
         raise EngineError(f"vLLM returned {len(answer.outputs)} rollouts of {n}")
     responses, logprobs, reasons = [], [], []
@@ -226,9 +235,9 @@ def rollouts(answer: Any, n: int) -> tuple[list[list[int]], list[list[float]], l
 
 
 def of_all_ranks(prompts: list[list[int]], seed: int) -> tuple[slice, list[list[int]], int]:
-    """Which of all prompts are this rank's, all prompts, and the seed: those of every rank that holds this engine.
+    """What vLLM needs the same on all ranks that hold one engine: their prompts in one list, and a seed.
 
-    vLLM needs the same requests on each of its ranks.
+    The slice is this rank's part of the list. An engine of one rank gets back what it gave.
     """
     from vllm.distributed.parallel_state import get_tp_group
 
