@@ -88,8 +88,7 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 import brorl
 import loss as L
 from rollout import Engine, EngineError, Group, TorchEngine, VLLMEngine, have_vllm, whole_tensors
-from sandbox import WeakSandbox
-from verify import Problem, Verdict, load_data, read_spec, verify_batch
+from verify import Problem, Verdict, WeakSandbox, load_data, read_spec, verify_batch
 
 TINY = Path(__file__).resolve().parent / "tiny"  # the embedded default: a policy and its problems
 SEAL = "files.json"  # in a checkpoint: what must be in it

@@ -1,6 +1,6 @@
-"""verify.py, kind "code": which text is the program, what passes, what a reference may be, what hostile answers get.
+"""verifiers/code.py, asserts.py: which text is the program, what passes, broken references, hostile answers.
 
-The walls themselves are in test_sandbox.py.
+The walls themselves are in test_verifiers_sandbox.py.
 
 Where code differs from the judges of LiveCodeBench, APPS (and verl's prime_code, which is APPS' taken on) on purpose:
 
@@ -22,9 +22,10 @@ import time
 
 import pytest
 
-import sandbox
-import verify as module
-from sandbox import Pool, encode
+from verifiers import code as module
+from verifiers import sandbox, worker
+from verifiers.jobs import encode
+from verifiers.sandbox import Pool
 from verify import find_code, verify, verify_batch
 
 LIMIT_S = 3.0
@@ -453,8 +454,8 @@ def test_a_check_that_never_settles():
 def test_no_expected_value_reaches_the_answer(monkeypatch):
     """Mistake: the text of a check, or an output, in a message to the process that runs the answer."""
     sent = []
-    original = sandbox._bytes_file
-    monkeypatch.setattr(sandbox, "_bytes_file", lambda data: (sent.append(data), original(data))[1])
+    original = worker._bytes_file
+    monkeypatch.setattr(worker, "_bytes_file", lambda data: (sent.append(data), original(data))[1])
     secret = 918273645
     assert checked("def f(x): return 1", f"assert f(4) == {secret}") == (0.0, "wrong")
     assert judged("def f(x): return 1", {"fn_name": "f", "inputs": [[4]], "outputs": [secret]}) == (0.0, "wrong")
@@ -472,7 +473,7 @@ HOSTILE_ANSWERS = {
     "exit": "import os\nos._exit(0)",
     "system exit": "def add(a, b): raise SystemExit(0)\nraise SystemExit(0)",
     "patched": "import builtins, json, sys\nbuiltins.AssertionError = Exception\njson.dumps = lambda *a, **k: '77'\n"
-    "sys.modules['verify'] = sys.modules['sandbox'] = None\ndef add(a, b): return '77'",
+    "sys.modules['verify'] = sys.modules['verifiers.jobs'] = None\ndef add(a, b): return '77'",
     "frames": "import sys\ndef add(a, b):\n    f = sys._getframe()\n    while f:\n"
     "        for v in list(f.f_locals.values()):\n"
     "            if isinstance(v, dict) and 'outputs' in v: return v['outputs']\n"
