@@ -105,6 +105,7 @@ def test_reward_is_the_fraction_of_tests_passed(source, reference, reward, reaso
     assert judged(source, reference, all_or_nothing=True) == expected
 
 
+@pytest.mark.slow
 def test_time_limits():
     """Mistake: one endless test that costs all the others, or many that cost an hour."""
     loop = READ + "while a == 3: pass\nprint(a + b)"
@@ -168,9 +169,10 @@ def test_find_code(response, found):
     [
         "```" + " " * 10_000_000,
         "```python" + " " * 10_000_000,
-        "```\n" * 2_000_000,
-        "```python\n" * 1_000_000,
-        " ```python\n" * 1_000_000 + "x",
+        pytest.param("```\n" * 2_000_000, marks=pytest.mark.slow),
+        "```python\n" * 300_000,
+        pytest.param("```python\n" * 1_000_000, marks=pytest.mark.slow),
+        pytest.param(" ```python\n" * 1_000_000 + "x", marks=pytest.mark.slow),
         "`" * 10_000_000,
         "\n" * 10_000_000 + "```",
         " " * 10_000_000 + "```\n",
@@ -498,7 +500,13 @@ HOSTILE_ANSWERS = {
 }
 
 
-@pytest.mark.parametrize("name", HOSTILE_ANSWERS)
+# Those that take all of their time: the walls that end them have fast tests in test_verifiers_sandbox.py.
+SLOW_ANSWERS = ("tower", "prints", "memory")
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.slow] * (name in SLOW_ANSWERS)) for name in HOSTILE_ANSWERS]
+)
 def test_hostile_answer(name):
     """Mistake: a reward for an attack, an exception in the trainer, or time that belongs to others."""
     items = [("code", answer(HOSTILE_ANSWERS[name]), reference) for reference in (SUM, ADD, ADD_CHECK)]

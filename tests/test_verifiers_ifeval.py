@@ -274,7 +274,12 @@ HOSTILE += [
 ]
 
 
-@pytest.mark.parametrize("index", range(len(HOSTILE)))
+LONGEST = (2, 3, 6, 7, 8, 9, 10, 19)
+
+
+@pytest.mark.parametrize(
+    "index", [pytest.param(i, marks=[pytest.mark.slow] * (i in LONGEST)) for i in range(len(HOSTILE))]
+)
 def test_ifeval_is_linear(index):
     """Mistake: a pattern that takes the square of the response's length, in the trainer's own process."""
     for name, kwargs, *_ in FOLLOWED:

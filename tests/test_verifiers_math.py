@@ -743,14 +743,15 @@ PIECES += ["$", "\\cup ", "\\in ", "\\begin{pmatrix}", "\\end{pmatrix}", "&", "\
 PIECES += ["\\text{ cm}", " and ", "A", "(C)", "!", "|", "\\", "\n", "\x00", "٣", "\ud800", "10^", "million", "²", "½"]
 
 
-def test_math_and_science_never_raise():
+@pytest.mark.parametrize("texts", [4_000, pytest.param(20_000, marks=pytest.mark.slow)])
+def test_math_and_science_never_raise(texts):
     """Mistake: an exception on some odd mix of LaTeX, which stops a run of thousands of steps."""
     rng = random.Random(0)
     golds = ["5", "\\frac12", "(1,2]", "\\{1,2\\}", "1,2", "x^2+1", "\\text{(C)}", "Evelyn", "204_5", "x>5", "5 cm"]
     golds += ["\\begin{pmatrix}1&2\\\\3&4\\end{pmatrix}", "1\\pm\\sqrt2", "50\\%", "x-2y=3", "\\emptyset", "x=1,y=2"]
     golds = [check_math(gold) for gold in golds]
     seen = set()
-    for _ in range(20_000):
+    for _ in range(texts):
         answer, gold = "".join(rng.choices(PIECES, k=rng.randint(0, 14))), rng.choice(golds)
         for settle in (settle_math, settle_science):
             verdict = settle(answer, gold)
@@ -760,11 +761,12 @@ def test_math_and_science_never_raise():
 
 
 @needs("math_verify")
-def test_math_deliberation_never_raises():
+@pytest.mark.parametrize("texts", [30, pytest.param(150, marks=pytest.mark.slow)])
+def test_math_deliberation_never_raises(texts):
     """Mistake: an exception of sympy's or math-verify's that is counted as a crash of the worker."""
     logging.getLogger("math_verify").setLevel(logging.ERROR)
     rng, done = random.Random(1), 0
-    while done < 150:
+    while done < texts:
         answer = "".join(rng.choices(PIECES, k=rng.randint(1, 8)))
         gold = rng.choice(["\\sqrt5", "x^2+1", "(1,2]", "x-2y=3", "1,\\sqrt2", "\\frac{\\pi}{2}"])
         if settle_math(answer, check_math(gold)) is None:

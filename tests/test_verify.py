@@ -285,8 +285,9 @@ def test_hostile_text_is_judged_in_bounded_time(kind, name):
     assert time.perf_counter() - start < 5
 
 
+@pytest.mark.parametrize("share", [0.2, pytest.param(1.0, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("kind", ["countdown", "math"])
-def test_never_raises_on_random_text(kind):
+def test_never_raises_on_random_text(kind, share):
     """Mistake: an exception on some odd mix of bytes, digits and markup."""
     rng = random.Random(4)
     pieces = [
@@ -328,7 +329,7 @@ def test_never_raises_on_random_text(kind):
     reference = {"countdown": THREE, "math": "23"}[kind]
     known = {"correct", "wrong", "unparsed", "no_answer"}
     # What only algebra can tell is sent to a worker, one at a time.
-    for _ in range(1_000 if kind == "math" else 20_000):
+    for _ in range(int(share * (1_000 if kind == "math" else 20_000))):
         mixed = "".join(rng.choices(pieces, k=rng.randint(0, 12)))
         noise = rng.randbytes(rng.randint(0, 40)).decode("latin-1")
         for response in (mixed, noise, f"\\boxed{{{mixed}}}", f"\\boxed{{{noise}}}"):

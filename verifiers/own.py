@@ -98,9 +98,7 @@ def converse_own(path: str, kind: str, response: str, reference: Any, all_or_not
             return Verdict(float(reward), reason)
         case ["raised", str() as error, str() as said]:
             if (kind, error) not in _logged:
-                LOG.warning(
-                    "the reward of kind %s (%s) raised, and its response counts as crashed: %s", kind, path, said
-                )
+                LOG.warning("the reward of kind %s (%s) raised, so the response crashed: %s", kind, path, said)
             _logged.add((kind, error))
         case ["broken", str() as sentence]:
             raise ValueError(f"the reward of kind {kind} ({path}) {sentence}")
@@ -126,8 +124,8 @@ def _verdict(value: Any) -> Verdict:
     """What a function returned as a verdict; TypeError or ValueError where it is none."""
     if isinstance(value, str | bytes):
         raise TypeError
-    verdict = Verdict(float(value[0]), value[1]) if isinstance(value, tuple) else graded(float(value))
-    reward, reason = verdict
+    reward, reason = value if isinstance(value, tuple) else graded(float(value))
+    verdict = Verdict(float(reward), reason)
     if not 0 <= reward <= 1 or reason not in REASONS:
         raise ValueError
     # Dynamic sampling counts "correct"; the other two words are those of a reward of 0 in any kind.
