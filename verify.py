@@ -60,7 +60,7 @@ from verifiers.ifeval import check_ifeval, find_ifeval, settle_ifeval
 from verifiers.jobs import Call
 from verifiers.logic import check_logic, deliberate_logic, find_logic, settle_logic
 from verifiers.math import check_math, deliberate_math, find_math, settle_math, unboxed
-from verifiers.own import check_own, converse_own, load
+from verifiers.own import check_own, converse_own, load, share
 from verifiers.sandbox import WeakSandbox
 from verifiers.science import check_science, deliberate_science, settle_science
 from verifiers.verdict import (
@@ -183,7 +183,7 @@ def _value(postfix: list[int | str]) -> int | Fraction | None:
             right, left = stack.pop(), stack.pop()
             if item == "/" and right == 0:
                 return None
-            stack.append(_APPLY[item](left, right))
+            stack.append(_APPLY[str(item)](left, right))
     return stack[0]
 
 
@@ -240,13 +240,15 @@ def load_rewards(paths: Iterable[str | Path]) -> list[str]:
     """
     loaded = [str(Path(path).resolve()) for path in paths]
     for path in loaded:
+        families = {}
         for kind, check in load(path).items():
             converse = partial(converse_own, path, kind)
-            known = KINDS.get(kind)
             # A file may be loaded again, changed or not.
-            if known is not None and getattr(known.converse, "args", None) != converse.args:
+            if kind in KINDS and getattr(KINDS[kind].converse, "args", None) != converse.args:
                 raise ValueError(f"{path}: there is a kind {kind} already, choose another name than {', '.join(KINDS)}")
-            KINDS[kind] = Family(partial(check_own, kind, check), str, lambda text, gold: None, converse=converse)
+            families[kind] = Family(partial(check_own, kind, check), str, lambda text, gold: None, converse=converse)
+        share(path, list(families))
+        KINDS.update(families)
     return loaded
 
 
@@ -295,18 +297,23 @@ def verify_batch(
     # The list keeps every reference alive: the id of one that is gone could return on another.
     items = list(items)
     golds: dict[Any, Any] = {}
-    judged: dict[Any, Verdict | None] = {}
-    open_, keys = {}, []
+    judged: dict[Any, Verdict] = {}
+    open_: dict[Any, rounds.Conversation] = {}
+    keys = []
     for position, item in enumerate(items):
         kind, response, reference = _checked(position, item, golds)
         family, problem = KINDS[kind], (kind, id(reference))
         answer = family.find(response)
         key = problem, answer
         keys.append(key)
-        if key not in judged:
-            judged[key] = NO_ANSWER if answer is None else family.settle(answer, golds[problem])
-            if judged[key] is None:
+        if answer is None:
+            judged[key] = NO_ANSWER
+        elif key not in judged and key not in open_:
+            verdict = family.settle(answer, golds[problem])
+            if verdict is None:
                 open_[key] = _conversation(family, answer, golds[problem], reference, all_or_nothing)
+            else:
+                judged[key] = verdict
     if open_:
         judged |= rounds.hold(open_, timeout_s, workers, allow_weak_sandbox)
     verdicts = [judged[key] for key in keys]
@@ -339,13 +346,10 @@ def _check_response(response: Any) -> None:
 
 
 def _conversation(family: Family, answer: str, gold: Any, reference: Any, all_or_nothing: bool) -> rounds.Conversation:
+    """The family's own, or one call of its `deliberate`. What that gives is checked: it has met the model's text."""
     if family.converse is not None:
-        return family.converse(answer, gold, all_or_nothing)
-    return _deliberation(family, answer, reference)
-
-
-def _deliberation(family: Family, answer: str, reference: Any) -> rounds.Conversation:
-    """One call of the family's `deliberate`. What it gives is checked: it has met the model's text."""
+        return (yield from family.converse(answer, gold, all_or_nothing))
+    assert family.deliberate is not None, "a kind whose `settle` gives None has one of the two"
     function = f"{family.deliberate.__module__}:{family.deliberate.__name__}"
     outcome = yield Call(function, [answer, reference], family.packages, family.evaluates)
     if outcome.status != "ok":

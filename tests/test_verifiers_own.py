@@ -177,6 +177,19 @@ def test_a_file_that_cannot_be_used(tmp_path, text, message):
     assert list(KINDS) == ["countdown", "math", "science", "ifeval", "logic", "code"]
 
 
+def test_a_file_that_only_the_trainer_can_import(tmp_path, monkeypatch):
+    """Mistake: a path that is right where the run was started, and wrong in the workers, found out at step 1."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "words.txt").write_text("yes")
+    text = "WORDS = open({}).read()\nKINDS = {{'word': lambda response, reference: response in WORDS}}"
+    with pytest.raises(ValueError, match=r"cannot be used in the worker processes .*FileNotFoundError.*words.txt"):
+        load_rewards([file(tmp_path, text.format("'words.txt'"))])
+    assert "word" not in KINDS
+    assert verify("math", r"\boxed{y+x}", "x+y") == (1.0, "correct")
+    load_rewards([file(tmp_path, text.format("__file__.replace('my_rewards.py', 'words.txt')"))])
+    assert verify("word", "yes", None) == (1.0, "correct")
+
+
 def test_no_file(tmp_path):
     """Mistake: a misspelt path that is passed over."""
     with pytest.raises(FileNotFoundError, match=r"no rewards at .*nowhere.py"):

@@ -469,6 +469,16 @@ def test_families_are_complete():
     assert isinstance(Problem("a", "math", "1"), tuple)
 
 
+def test_verifiers_know_nothing_of_verify():
+    """Mistake: a circle, in which no file can be read, or run by a worker, without the other."""
+    names = [f"verifiers.{path.stem}" for path in (Path(module.__file__).parent / "verifiers").glob("[a-z]*.py")]
+    code = (
+        f"import importlib, sys\nfor name in {names}: importlib.import_module(name)\nsys.exit('verify' in sys.modules)"
+    )
+    assert len(names) > 15
+    assert subprocess.run([sys.executable, "-c", code], cwd=Path(module.__file__).parent).returncode == 0
+
+
 def test_import_needs_no_torch():
     """Mistake: every worker process that judges text pays for torch's import and memory."""
     code = "import sys, verify; sys.exit('torch' in sys.modules)"

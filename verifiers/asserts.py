@@ -14,7 +14,7 @@ import random
 from collections.abc import Generator
 from typing import Any, NamedTuple
 
-from verifiers.jobs import Call, Outcome, Program, decode, encode
+from verifiers.jobs import Call, Outcome, Program, Test, decode, encode
 from verifiers.verdict import shown
 
 # Of a check whose calls depend on what earlier calls returned: each round finds out what is called next.
@@ -96,8 +96,10 @@ def _refuse_check(statements: list[ast.stmt], tests: list[tuple[ast.stmt, bool]]
 
 
 def _hands_over_a_function(part: ast.AST, entry_point: str) -> bool:
-    called = part.func.id if isinstance(part, ast.Call) and isinstance(part.func, ast.Name) else None
-    return called in (entry_point, "candidate") and any(isinstance(argument, ast.Lambda) for argument in part.args)
+    if not (isinstance(part, ast.Call) and isinstance(part.func, ast.Name)):
+        return False
+    named = part.func.id in (entry_point, "candidate")
+    return named and any(isinstance(argument, ast.Lambda) for argument in part.args)
 
 
 class _Unknown(BaseException):
@@ -111,7 +113,8 @@ class _Enough(BaseException):
 def referee(check: str, entry_point: str, known: list[list]) -> dict[str, Any]:
     """Run a check against known results (arguments, [status, value as JSON]), in a worker. What it `needs` to know, or
     if that is nothing, how many of its tests passed. Each test stands alone: one that fails does not end the rest."""
-    results, needs, unknown_calls = dict(known), {}, itertools.count(1)
+    results, unknown_calls = dict(known), itertools.count(1)
+    needs: dict[str, None] = {}
 
     def candidate(*args: Any, **kwargs: Any) -> Any:
         key = json.dumps([[encode(value) for value in args], {name: encode(value) for name, value in kwargs.items()}])
@@ -167,6 +170,7 @@ class _Patient(ast.NodeTransformer):
         if not isinstance(statement, ast.Assert | ast.Assign | ast.Expr):
             return statement
         [patient] = ast.parse(_PATIENT).body
+        assert isinstance(patient, ast.Try)
         patient.body = [statement]
         return patient
 
@@ -187,7 +191,7 @@ def converse_asserts(source: str, check: str, entry_point: str) -> Generator[Cal
             known |= {need: ["timeout", None] for need in needs}
             continue
         calls = [dict(zip(("args", "kwargs"), json.loads(need), strict=True)) for need in needs]
-        tests = [{"fn_name": entry_point} | call for call in calls]
+        tests: list[Test] = [{"fn_name": entry_point} | call for call in calls]
         outcome = yield Program(source, tests, go_on=lambda tested: tested.status != "unparsed")
         if outcome.status != "ok":
             return Tally(0, 1, {outcome.status})

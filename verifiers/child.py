@@ -60,9 +60,10 @@ def run_program(names: dict[str, Any], called: bool) -> int:
     """One test of a program: 3 has its source, and for a function 4 takes the value. Returns the exit status."""
     with open(3, "rb") as file:
         task = json.load(file)
-    sys.stdin = sys.__stdin__ = os.fdopen(0, encoding="utf-8", errors="surrogateescape")
-    sys.stdout = sys.__stdout__ = os.fdopen(1, "w", encoding="utf-8", errors="surrogateescape")
-    sys.stderr = sys.__stderr__ = os.fdopen(2, "w", encoding="utf-8", errors="replace")
+    process: Any = sys
+    process.stdin = process.__stdin__ = os.fdopen(0, encoding="utf-8", errors="surrogateescape")
+    process.stdout = process.__stdout__ = os.fdopen(1, "w", encoding="utf-8", errors="surrogateescape")
+    process.stderr = process.__stderr__ = os.fdopen(2, "w", encoding="utf-8", errors="replace")
     sys.argv = ["solution.py"]
     # Judges of the public sets let programs print integers of any length.
     sys.set_int_max_str_digits(0)
@@ -99,7 +100,8 @@ def _give(text: str) -> None:
 def _finish() -> int:
     """What the interpreter does at the end of a script: wait for threads, run exit functions, write out."""
     try:
-        threading._shutdown()
+        ends: Any = threading
+        ends._shutdown()
         atexit._run_exitfuncs()
         sys.stdout.flush()
     except BaseException:

@@ -72,11 +72,11 @@ def check_code(reference: Any) -> Code:
     if not isinstance(inputs, list) or not isinstance(outputs, list) or not 1 <= len(inputs) == len(outputs):
         raise ValueError("a code reference has as many `outputs` as `inputs`, as two lists, and at least one of each")
     if not name:
-        tests = [_joined(given, "inputs") for given in inputs]
-        return Code(tests, [_token_lines(_joined(output, "outputs")) for output in outputs], None, None)
+        texts: list[Test] = [_joined(given, "inputs") for given in inputs]
+        return Code(texts, [_token_lines(_joined(output, "outputs")) for output in outputs], None, None)
     if not isinstance(name, str) or not name.isidentifier():
         raise ValueError(f"`fn_name` must be a function's name, got {shown(name)}")
-    tests = [{"fn_name": name, "args": [encode(value) for value in _arguments(given)]} for given in inputs]
+    tests: list[Test] = [{"fn_name": name, "args": [encode(value) for value in _arguments(given)]} for given in inputs]
     return Code(tests, [_accepted_values(output) for output in outputs], None, name)
 
 
@@ -166,7 +166,7 @@ def converse_code(source: str, gold: Code, all_or_nothing: bool) -> Generator[Ca
     A program passes by what it prints, if it then ends without an error; a function by what it returns. With
     `all_or_nothing` the reward is 1 or 0, and the first failure ends the testing.
     """
-    if gold.check is not None:
+    if gold.check is not None and gold.entry_point is not None:
         tally = yield from converse_asserts(source, gold.check, gold.entry_point)
         return _verdict(tally, all_or_nothing)
 

@@ -96,9 +96,8 @@ def read_sources(specs: list[str], seed: int, check: Check) -> list[Problem]:
         weights.append(weight)
     if len({weight is None for weight in weights}) > 1:
         raise ValueError(f"give a weight to all sources or to none: {' '.join(specs)}")
-    if not sources or weights[0] is None:
-        return [problem for problems in sources for problem in problems]
-    return _mix(sources, weights, seed)
+    given = [weight for weight in weights if weight is not None]
+    return _mix(sources, given, seed) if given else [problem for problems in sources for problem in problems]
 
 
 def read_spec(spec: str) -> tuple[str, float | None]:
@@ -120,7 +119,8 @@ def _mix(sources: list[list[Problem]], weights: list[float], seed: int) -> list[
             f"an epoch with these weights has {length} problems: the weights are too far from the sources' sizes. Give "
             "more to the source that is large for its weight, or cut it down"
         )
-    drawn, decks, epoch = [0] * len(sources), [[] for _ in sources], []
+    drawn, epoch = [0] * len(sources), []
+    decks: list[list[Problem]] = [[] for _ in sources]
     for position in range(1, length + 1):
         # The source that is furthest behind its share.
         due = max(range(len(sources)), key=lambda i: position * weights[i] / total - drawn[i])

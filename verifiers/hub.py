@@ -81,7 +81,7 @@ def ifeval_row(row: dict) -> Problem:
     given = json.loads(given) if isinstance(given, str) else given
     kwargs = given.get("kwargs") or given.get("instruction_kwargs")
     kwargs = [json.loads(one) if isinstance(one, str) else one for one in kwargs or []]
-    prompt = row.get("prompt") or row.get("input")
+    prompt: Any = row.get("prompt") or row.get("input")
     if isinstance(prompt, list):
         prompt = [{"role": message["role"], "content": message["content"]} for message in prompt]
     return Problem(prompt, "ifeval", {"instruction_id_list": given.get("instruction_id_list"), "kwargs": kwargs})
@@ -121,7 +121,8 @@ def contests_row(row: dict) -> Problem | None:
     """CodeContests: `description`, and the tests of three columns. None for a problem that reads from a file."""
     if row.get("input_file"):
         return None
-    inputs, outputs = [], []
+    inputs: list[str] = []
+    outputs: list[str] = []
     for name in ("public_tests", "private_tests", "generated_tests"):
         inputs += (row.get(name) or {}).get("input") or []
         outputs += (row.get(name) or {}).get("output") or []

@@ -165,7 +165,6 @@ _STARTERS = frozenset(
 )
 _ASIDE = r"""?!)";}\]*:@'({\["""
 _LAST_END = re.compile(rf".*[.!?](?=$|[{_ASIDE}])", re.DOTALL)
-_WORD_START = re.compile(r"\w*")
 
 
 def _count_sentences(text: str) -> int:
@@ -189,7 +188,7 @@ def _ends_sentence(word: str, after: str) -> bool:
         return True
     stem, small, capital = re.split(rf"[{_ASIDE}]", word[:-1])[-1].lower(), after[:1].islower(), after[:1].isupper()
     if stem.endswith(".") or stem.rpartition("-")[2] in _ABBREVIATIONS:
-        return capital and len(stem) > 1 and _WORD_START.match(after)[0].lower() in _STARTERS
+        return capital and len(stem) > 1 and re.split(r"\W", after, maxsplit=1)[0].lower() in _STARTERS
     return not (small and (stem.isdigit() or (len(stem) == 1 and stem.isalpha())))
 
 

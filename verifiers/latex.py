@@ -48,7 +48,7 @@ class Form(NamedTuple):
 _RAISED = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻", "0123456789+-")
 _FUNCTION = "sin|cos|tan|cot|arcsin|arccos|arctan|ln|log|exp|pi"
 # What is drawn alike. In this order; `text` is at most MAX_ANSWER long, so none of these can take long.
-_TIDY = [(re.compile(pattern), new) for pattern, new in [
+_TIDY: list[tuple[re.Pattern[str], Any]] = [(re.compile(pattern), new) for pattern, new in [
     (r"[\s\u00a0]+", " "),
     (r"[⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻]+", lambda found: f"^{{{found[0].translate(_RAISED)}}}"),
     (r"\\var(epsilon|theta|phi|rho)(?![A-Za-z])", r"\\\1"),
@@ -153,13 +153,16 @@ def _read(text: str) -> Form | None:
         if found:
             return _list(text, parts)
     if _EITHER.search(text):
-        signs = {"\\pm": "+-", "\\mp": "-+"}
-        both = [_EITHER.sub(lambda sign, i=i: signs[sign[0]][i], text).removeprefix("+") for i in (0, 1)]
-        return _list(text, both)
+        return _list(text, [_with_sign(text, 0), _with_sign(text, 1)])
     sides, relations = _split(text, _RELATIONS)
     if relations:
         return _relation(text, sides, relations)
     return _bracketed(text) or _leaf(text)
+
+
+def _with_sign(text: str, place: int) -> str:
+    signs = {"\\pm": "+-", "\\mp": "-+"}
+    return _EITHER.sub(lambda sign: signs[sign[0]][place], text).removeprefix("+")
 
 
 def _split(text: str, separators: frozenset[str] | set[str]) -> tuple[list[str], list[str]]:
@@ -229,8 +232,9 @@ def _relation(text: str, sides: list[str], relations: list[str]) -> Form | None:
             stated = exact or stated
         if not name and len(sides) == 2 and len(stated) == 2 and _VARIABLE.search(UPRIGHT.sub("", text)):
             return Form("relation", _key(text))
-        forms = [_read(side) for side in (stated or sides[-1:])[: MAX_PARTS + 1]]
-        if None in forms or len(forms) > MAX_PARTS:
+        read = [_read(side) for side in (stated or sides[-1:])[: MAX_PARTS + 1]]
+        forms = [form for form in read if form is not None]
+        if len(forms) < len(read) or len(forms) > MAX_PARTS:
             return None
         if len(forms) > 1:
             return Form("chain", _key(text), tuple(forms), name=name)
@@ -276,7 +280,8 @@ def _bracketed(text: str) -> Form | None:
         return _bracketed(inner) if inner.startswith("\\begin") else _read(inner) if opened + closed == "()" else None
     if text.startswith("\\{") and text.endswith("\\}") and _spans(text):
         inner = text[2:-2].strip()
-        head, mark, condition = re.fullmatch(r"([^|:]*)([|:]?)(.*)", inner).groups()
+        such = re.fullmatch(r"([^|:]*)([|:]?)(.*)", inner)
+        head, mark, condition = such.groups() if such else (inner, "", "")
         if mark:
             return _read(condition) if _is_name(head.partition("\\in")[0]) else None
         return _list(text, _split(inner, {";"} if ";" in inner else {","})[0], "{}")
@@ -313,7 +318,9 @@ def read_quantity(text: str) -> Form | None:
     if text in ("\\infty", "-\\infty"):
         return Form("number", text, math.inf if text == "\\infty" else -math.inf)
     match = NUMBER.match(text)
-    unit = text[match.end() :].strip() if match and match.end() else ""
+    if match is None:
+        return None
+    unit = text[match.end() :].strip() if match.end() else ""
     magnitude = _MAGNITUDE.match(unit)
     if magnitude:
         text = f"{text[: match.end()].strip()}*10^{{{_MAGNITUDES[magnitude[1]]}}}{unit[magnitude.end() :]}"

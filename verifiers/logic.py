@@ -47,7 +47,8 @@ def check_logic(reference: Any) -> dict[str, Any]:
 @functools.cache
 def gym_names() -> frozenset[str]:
     """The data sets of the installed Reasoning Gym, read off its source: to import it takes seconds and memory."""
-    folder = Path(importlib.util.find_spec("reasoning_gym").origin).parent
+    spec = importlib.util.find_spec("reasoning_gym")
+    folder = Path(spec.origin if spec and spec.origin else "").parent
     named = re.compile(r"""^(?:DATASET_NAME = |register_dataset\(\s*)["'](\w+)["']""", re.MULTILINE)
     return frozenset(name for path in folder.rglob("*.py") for name in named.findall(path.read_text("utf-8")))
 

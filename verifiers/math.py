@@ -73,8 +73,10 @@ def deliberate_math(answer: str, reference: str) -> Verdict:
 
 def deliberate_with(answer: str, reference: str, science: bool) -> Verdict:
     gold, form = check_math(reference), read_math(answer)
+    if form is None:
+        return UNPARSED
     try:
-        same = form is not None and same_answer(gold, form, algebra, science)
+        same = same_answer(gold, form, algebra, science)
     except ArithmeticError:
         return UNPARSED
     return CORRECT if same else _wrong(gold, form)
@@ -104,7 +106,8 @@ def last_box(text: str) -> str | None:
     first = text.find("box")
     if first < 0:
         return None
-    opened, boxes = [], []
+    opened: list[tuple[int, int] | None] = []
+    boxes: list[tuple[int, int, int]] = []  # where \boxed starts, its text starts, and that ends
     for match in _BRACE.finditer(text, max(first - 3, 0)):
         brace = match.lastgroup
         if brace == "box":
@@ -112,11 +115,11 @@ def last_box(text: str) -> str | None:
         elif brace == "open":
             opened.append(None)
         elif brace == "close" and opened:
-            start = opened.pop()
-            if start is not None:
-                while boxes and boxes[-1][0] > start[0]:
+            box = opened.pop()
+            if box is not None:
+                while boxes and boxes[-1][0] > box[0]:
                     boxes.pop()
-                boxes.append((*start, match.start()))
+                boxes.append((*box, match.start()))
     if not boxes:
         return None
     start, inner, end = boxes.pop()
@@ -200,10 +203,8 @@ def _same_lists(gold: Form, answer: Form, judge: Judge, science: bool) -> bool |
     if "number" in (gold.kind, answer.kind) and re.fullmatch(
         r"-?[0-9]+,[0-9]*[1-9]", (gold.text, answer.text)[gold.kind == "number"]
     ):
-        gold, answer = (
-            read_quantity(form.text.replace(",", ".")) if form.kind == "list" else form for form in (gold, answer)
-        )
-        return _same_numbers(gold, answer, science)
+        a, b = (read_quantity(form.text.replace(",", ".")) if form.kind == "list" else form for form in (gold, answer))
+        return a is not None and b is not None and _same_numbers(a, b, science)
     names = [[form.name for form in forms] for forms in (golds, answers)]
     # x_1=2, x_2=3 are two values of one name.
     stems = [{name.partition("_")[0] for name in some} for some in names]
@@ -236,11 +237,11 @@ def _any(values: Iterable[bool | None]) -> bool | None:
 def _same_numbers(gold: Form, answer: Form, science: bool) -> bool:
     a, b = gold.value, answer.value
     if gold.mark and answer.mark:
-        units = read_unit(gold.mark), read_unit(answer.mark)
-        if None not in units and all(unit.known for unit in units):
-            if units[0].dimension != units[1].dimension:
+        one, other = read_unit(gold.mark), read_unit(answer.mark)
+        if one is not None and other is not None and one.known and other.known:
+            if one.dimension != other.dimension:
                 return False
-            a, b = a * units[0].scale, b * units[1].scale
+            a, b = a * one.scale, b * other.scale
     if a == b or math.inf in (abs(a), abs(b)) or not (gold.rounded or answer.rounded):
         return a == b
     if science and gold.rounded and _rounds_to(b, a, gold):
@@ -250,8 +251,10 @@ def _same_numbers(gold: Form, answer: Form, science: bool) -> bool:
 
 def _comparable(gold: str, answer: str) -> bool:
     """Could quantities in these units be equal? Only numbers are converted: 2\\pi cm is not 20\\pi mm here."""
-    units = read_unit(gold) if gold else None, read_unit(answer) if answer else None
-    return None in units or not all(unit.known for unit in units) or units[0][:2] == units[1][:2]
+    one, other = read_unit(gold) if gold else None, read_unit(answer) if answer else None
+    if one is None or other is None or not (one.known and other.known):
+        return True
+    return one.dimension == other.dimension
 
 
 _INDICES = str.maketrans("₀₁₂₃₄₅₆₇₈₉", "0123456789", "_{}")

@@ -5,7 +5,8 @@
 
 The file is imported by the trainer, for the names and the checks, and by each worker process before its walls go up.
 The functions run in the workers only, as math-verify does: within the time limit, without the network, without any
-file but Python's packages. What the file itself reads or imports of its own folder, it does at its top.
+file but Python's packages. What the file itself reads or imports of its own folder, it does at its top, by a path that
+begins at __file__: a worker starts in the folder /.
 
     the function ...                  the verdict is
     returns a number or a truth       correct at 1, wrong at 0, partial between
@@ -25,10 +26,11 @@ from collections.abc import Callable
 from typing import Any
 
 from verifiers.jobs import Call, Outcome, load_module
-from verifiers.rounds import Conversation, preload
+from verifiers.rounds import Conversation, ask, preload
 from verifiers.verdict import CRASHED, REASONS, Verdict, graded, shown
 
 LOG = logging.getLogger(__name__)
+IMPORTED_S = 30.0  # for a worker that has imported the file to say so
 
 Check = Callable[[Any], Any]
 _logged: set[tuple[str, str]] = set()
@@ -59,8 +61,28 @@ def load(path: str) -> dict[str, Check | None]:
         if check is not None:
             _refuse_signature(f"{path}: the check of kind {kind}", check, "reference")
         found[kind] = check
-    preload(path)
     return found
+
+
+def share(path: str, kinds: list[str]) -> None:
+    """Have the workers know the file. ValueError where they cannot import it as the trainer did."""
+    preload(path)
+    try:
+        [outcome] = ask([Call("verifiers.own:kinds_of", [path])], IMPORTED_S)
+        said = "" if outcome.value == kinds else f"there KINDS names {shown(outcome.value)}"
+    except RuntimeError as error:
+        said = str(error).strip().splitlines()[-1]
+    if said:
+        preload(path, wanted=False)
+        raise ValueError(
+            f"{path} cannot be used in the worker processes that judge: {said}. They start in the folder / and with an "
+            "environment of their own: read files by their path, as from Path(__file__).parent"
+        )
+
+
+def kinds_of(path: str) -> list[str]:
+    """In a worker."""
+    return list(sys.modules[path].KINDS)
 
 
 def _refuse_signature(what: str, function: Any, *arguments: str) -> None:

@@ -63,11 +63,10 @@ def ask(calls: list[Call], timeout_s: float) -> list[Outcome]:
     return [outcomes[index] for index in range(len(calls))]
 
 
-def preload(path: str) -> None:
-    """A user's file, new or changed: every worker from now on has imported it."""
+def preload(path: str, wanted: bool = True) -> None:
+    """A user's file, new or changed: every worker from now on has imported it, or no more if it is not `wanted`."""
     with _lock:
-        if path not in MODULES:
-            MODULES.append(path)
+        MODULES[:] = [module for module in MODULES if module != path] + [path] * wanted
         if _pool is not None:
             _pool.close()
 

@@ -50,7 +50,7 @@ import select
 import threading
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -118,7 +118,9 @@ class Pool:
             self._idle.clear()
             self._active.clear()
 
-    def run(self, jobs: Iterable[Call | Program], timeout_s: float | list[float]) -> Iterator[tuple[int, Outcome]]:
+    def run(
+        self, jobs: Iterable[Call | Program], timeout_s: float | list[float]
+    ) -> Generator[tuple[int, Outcome], None, None]:
         """(Index, outcome) of each job as it ends, each within `timeout_s`, or its own of them. Jobs are taken from
         the iterable one by one as workers become free.
 
@@ -130,7 +132,7 @@ class Pool:
             raise RuntimeError("a Pool runs one batch at a time: finish the first, or make another Pool")
         try:
             limits = timeout_s if isinstance(timeout_s, list) else itertools.repeat(timeout_s)
-            queue, again = (_Task(*task) for task in zip(itertools.count(), jobs, limits)), deque()
+            queue, again = (_Task(*task) for task in zip(itertools.count(), jobs, limits)), deque[_Task]()
             while True:
                 while len(self._active) < self.workers:
                     task = again.popleft() if again else next(queue, None)
@@ -173,12 +175,12 @@ class Pool:
         elif "numpy" in job.source:
             yield from worker.load(["numpy"], required=False)
         task.deadline = task.deadline or time.monotonic() + task.limit_s
-        run = worker.program if isinstance(job, Program) else worker.call
-        outcome = yield from run(job, task.deadline)
+        steps = worker.program(job, task.deadline) if isinstance(job, Program) else worker.call(job, task.deadline)
+        outcome = yield from steps
         return replace(outcome, seconds=time.monotonic() - task.deadline + task.limit_s)
 
     def _require(self, worker: Worker) -> None:
-        if worker.level < REQUIRED_LEVEL and not self.allow_weak:
+        if (worker.level or 0) < REQUIRED_LEVEL and not self.allow_weak:
             raise WeakSandbox(
                 f"model code is not run here: this machine's walls reach level {worker.level} ({worker.walls}) of the "
                 f"{REQUIRED_LEVEL} in verifiers/sandbox.py. Use Linux >= 5.13 on x86_64 or aarch64 with Landlock on, "
@@ -235,7 +237,7 @@ class Pool:
                 poll = select.poll()
                 poll.register(control, select.POLLIN)
                 poll.poll(max(0, math.ceil(1000 * (deadline - time.monotonic()))))
-        return self._idle[0].level, self._idle[0].walls
+        return self._idle[0].level or 0, self._idle[0].walls
 
 
 _logged = False

@@ -30,7 +30,7 @@ AUDIT_ARCH = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 
 # Name: number on x86_64, on aarch64 (None: not there)
 # fmt: off
-REFUSED = {
+REFUSED: dict[str, tuple[int | None, int | None]] = {
     # the network; a socket made before the walls could not be used for it either
     "socket": (41, 198), "bind": (49, 200), "connect": (42, 203), "listen": (50, 201), "accept": (43, 202),
     "accept4": (288, 242),
@@ -105,10 +105,10 @@ def seccomp_filter(machine: str, pid: int) -> bytes:
         if number is not None:
             program.extend([(EQUAL, 0, 1, number), (RETURN, 0, 0, ERRNO | error)])
 
-    def decide(numbers: tuple[int | None, int], argument: int, *tests: tuple[int, int, int, int]) -> None:
+    def decide(numbers: tuple[int | None, int | None], argument: int, *tests: tuple[int, int, int, int]) -> None:
         """For one call: look at an argument, then run the tests, which end in a RETURN whatever they find."""
-        if numbers[column] is not None:
-            program.append((EQUAL, 0, len(tests) + 1, numbers[column]))
+        if (number := numbers[column]) is not None:
+            program.append((EQUAL, 0, len(tests) + 1, number))
             program.extend([(LOAD, 0, 0, 16 + 8 * argument), *tests])
 
     def allowed(operation: int, *values: int, error: int = errno.EPERM) -> list[tuple[int, int, int, int]]:
@@ -123,8 +123,8 @@ def seccomp_filter(machine: str, pid: int) -> bytes:
     # Another architecture's numbers mean other calls.
     program += [(LOAD, 0, 0, 4), (EQUAL, 1, 0, AUDIT_ARCH[machine]), (RETURN, 0, 0, KILL_PROCESS), (LOAD, 0, 0, 0)]
     program += [(GREATER, 0, 1, LAST_KNOWN_CALL), (RETURN, 0, 0, ERRNO | errno.ENOSYS)]
-    for numbers in ABSENT.values():
-        refuse(numbers[column], errno.ENOSYS)
+    for absent in ABSENT.values():
+        refuse(absent[column], errno.ENOSYS)
     for numbers in REFUSED.values():
         refuse(numbers[column])
     decide((56, 220), 0, *allowed(ANY_BIT, CLONE_THREAD))

@@ -91,29 +91,32 @@ def read_unit(text: str) -> Unit | None:
 
 def _known_unit(text: str) -> Unit | None:
     """A product of units of the tables. What follows a "/" is all below it: J/mol K is J/(mol K)."""
-    factors, below, at = [], 1, 0
+    factors: list[tuple[Unit, int]] = []
+    below, at = 1, 0
     for match in _UNIT_TOKEN.finditer(text):
         if match.start() != at:
             return None
         at = match.end()
         power, name, mark = match.groups()
         if name:
-            factors.append([_named_unit(name), below])
-            if factors[-1][0] is None:
+            unit = _named_unit(name)
+            if unit is None:
                 return None
+            factors.append((unit, below))
         elif power:
             if not factors:
                 return None
-            factors[-1][1] *= int(power)
+            last, times = factors[-1]
+            factors[-1] = last, times * int(power)
         elif mark == "/":
             below = -1
     if at != len(text) or not factors:
         return None
-    scale, powers = Fraction(1), {}
-    for unit, power in factors:
-        scale *= unit.scale**power
+    scale, powers = Fraction(1), dict[str, int]()
+    for unit, times in factors:
+        scale *= unit.scale**times
         for base, count in unit.dimension:
-            powers[base] = powers.get(base, 0) + count * power
+            powers[base] = powers.get(base, 0) + count * times
     return Unit(tuple(sorted(item for item in powers.items() if item[1])), True, scale)
 
 
@@ -126,10 +129,12 @@ def _named_unit(name: str) -> Unit | None:
             if singular in _DERIVED:
                 derived = _DERIVED[singular]
                 factor, _, rest = (derived if derived[0].isdigit() else f"1 {derived}").partition(" ")
-                known = _known_unit(rest)
-                return known._replace(scale=known.scale * Fraction(factor))
+                return _times(factor, _known_unit(rest))
             for prefix, factor in _PREFIXES.items():
                 if singular.startswith(prefix) and singular[len(prefix) :] in _PREFIXED:
-                    known = _named_unit(singular[len(prefix) :])
-                    return known._replace(scale=known.scale * Fraction(factor))
+                    return _times(factor, _named_unit(singular[len(prefix) :]))
     return None
+
+
+def _times(factor: str, unit: Unit | None) -> Unit | None:
+    return unit and unit._replace(scale=unit.scale * Fraction(factor))

@@ -67,8 +67,8 @@ def put_up_outer_walls() -> Outer:
     uid = become_nobody() if was_root else None
     # Root of a container that knows no other user, and outside of it an ordinary one.
     powerless = uid is None and was_root and drop_capabilities()
-    children = f"/proc/self/task/{os.getpid()}/children"
-    children = os.open(children, os.O_RDONLY) if os.path.exists(children) else 0
+    listed = f"/proc/self/task/{os.getpid()}/children"
+    children = os.open(listed, os.O_RDONLY) if os.path.exists(listed) else 0
     processes = 64 if uid not in (None, NOBODY) else _threads_of_user() + 1024
     kept = reach_python(folders)
     landlock, no_new_privileges = "", False

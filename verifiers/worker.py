@@ -81,6 +81,8 @@ class Worker:
                 start_new_session=True,
             )
         self.control.setblocking(False)
+        assert self.process.stderr is not None
+        self.stderr = self.process.stderr
 
     def end(self) -> None:
         """Kill the keeper; its child dies of that. Where it may have had children, the keeper is left time to look."""
@@ -90,7 +92,7 @@ class Worker:
             if self.level is not None and self.level < 2:
                 self.process.wait(KILL_S)
             os.killpg(self.process.pid, signal.SIGKILL)
-        self.process.stderr.close()
+        self.stderr.close()
         with contextlib.suppress(subprocess.TimeoutExpired):
             self.process.wait(START_S)
 
@@ -101,8 +103,8 @@ class Worker:
             while self.level is None:
                 yield from self._receive(deadline)
         except KeeperDied as error:
-            os.set_blocking(self.process.stderr.fileno(), False)
-            words = (self.process.stderr.read() or b"")[-2_000:].decode(errors="replace")
+            os.set_blocking(self.stderr.fileno(), False)
+            words = (self.stderr.read() or b"")[-2_000:].decode(errors="replace")
             raise NotStarted(f"{error}: {words}") from None
         LOG.debug("keeper %s of %s: level %s, %s", self.process.pid, self.kind, self.level, self.walls)
 
@@ -145,7 +147,8 @@ class Worker:
         for _ in range(2):
             if self.child is None:
                 self._fork_child(deadline)
-            reply = yield from self._ask(request, deadline)
+            assert self.child is not None
+            reply = yield from self._ask(self.child, request, deadline)
             if job.evaluates or reply is None or reply.status == "crashed":
                 yield from self._retire_child()
             if reply is not None:
@@ -159,7 +162,7 @@ class Worker:
         ours.setblocking(False)
         self.child, self.calls = ours, 0
 
-    def _ask(self, request: bytes, deadline: float) -> Steps:
+    def _ask(self, child: socket.socket, request: bytes, deadline: float) -> Steps:
         """The outcome of one call; None if the child ended before it answered."""
         self.calls += 1
         unsent, reply = memoryview(request), bytearray()
@@ -167,13 +170,13 @@ class Worker:
             if time.monotonic() >= deadline:
                 yield from self._retire_child()
                 return Outcome("timeout")
-            yield [self.child.fileno(), self.control.fileno()], [self.child.fileno()] if unsent else [], deadline
+            yield [child.fileno(), self.control.fileno()], [child.fileno()] if unsent else [], deadline
             try:
                 with contextlib.suppress(BlockingIOError):
                     while unsent:
-                        unsent = unsent[self.child.send(unsent) :]
+                        unsent = unsent[child.send(unsent) :]
                 with contextlib.suppress(BlockingIOError):
-                    data = self.child.recv(65_536)
+                    data = child.recv(65_536)
                     if not data:
                         return None
                     reply += data
@@ -222,14 +225,14 @@ class Worker:
 
     def _test(self, job: Program, test: Test, deadline: float) -> Steps:
         """(How the test ended, the signal that ended it, if it was none of ours)."""
-        called = isinstance(test, dict)
+        named, text = (test, "") if isinstance(test, dict) else ({}, test)
         limits = {"AS": job.memory, "CPU": math.ceil(deadline - time.monotonic()) + 1, "FSIZE": MAX_OUTPUT + 1}
-        task = json.dumps({"source": job.source} | (test if called else {})).encode()
-        given = b"" if called else test.encode(errors="surrogatepass")
+        task = json.dumps({"source": job.source} | named).encode()
+        given = text.encode(errors="surrogatepass")
         # The output is read when all is over: how it was written, in however small pieces, costs nobody but the child.
         with _bytes_file(task) as task_file, _bytes_file(given) as given_file, _empty_file() as output_file:
             files = [task_file.fileno(), given_file.fileno(), output_file.fileno()]
-            self.fork({"fork": "function" if called else "script", "limits": limits}, files)
+            self.fork({"fork": "function" if named else "script", "limits": limits}, files)
             while not self.exits:
                 yield [self.control.fileno()], [], deadline
                 self._read_control()
