@@ -280,7 +280,7 @@ QWEN = {  # Qwen2.5, from its config files: hidden, layers, intermediate, heads,
 
 
 def memory(args: argparse.Namespace) -> None:
-    """GiB a process by the formula of `trainer.memory.memory_estimate`: a layer's activations counted, the rest multiplied."""
+    """GiB a process by the formula of trainer/memory.py: a layer's activations counted, the rest multiplied."""
     if args.measure:
         return measured_memory()
     accelerator, gib = accelerate.Accelerator(cpu=True, mixed_precision="bf16"), 2**30
