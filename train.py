@@ -89,6 +89,7 @@ import brorl
 import loss as L
 from rollout import Engine, EngineError, Group, TorchEngine, VLLMEngine, have_vllm, whole_tensors
 from sandbox import WeakSandbox
+from trainer.probe import Probe
 from verify import Problem, Verdict, load_data, read_spec, verify_batch
 
 TINY = Path(__file__).resolve().parent / "tiny"  # the embedded default: a policy and its problems
@@ -102,10 +103,6 @@ MEMORY_OF_NORMS = 100  # gradient norms of so many updates say what is usual
 # or two rollouts to a short prompt cost more than they save.
 SHARE_FROM = {"auto": 1.5, "on": 0.0}
 SOLVED = ("none", "to_25%", "to_50%", "to_75%", "below_100%", "all")  # how much of a group is correct
-PROBED = 4  # groups of a step and process that --log_mass_balance looks at, an eighth of its prompts at most
-NODES = 256  # and the prefixes of each, those that most rollouts share
-UNDRAWN = ("zero", "group", "prefix")  # guesses at the value of a token that nobody drew: Tree.values
-GUESS = "group"  # the one that is logged
 SHORT = 16  # tokens of a response, up to which a CPU computes attention by matrix products
 KEYS_AT_ONCE = 2**15  # keys that stand beside each other at once, a shared prompt's copied in front of each response
 
@@ -1051,143 +1048,10 @@ class Batch:
         return logp, entropy
 
 
-# ------------------------------------------------------------------------------------------------ Theorem 1, as it goes
-
-
-class Tree(NamedTuple):
-    """The H prefixes at which a group's rollouts part, the root first, and the tokens that they go on with."""
-
-    reach: dict[tuple[int, ...], float]  # prefix -> π(prefix)
-    passed: Tensor  # (H,) share of the group's rollouts that pass it
-    p: Tensor  # (H, V) the softmax there
-    drawn: Tensor  # (H, V) how many rollouts go on with this token
-    won: Tensor  # (H, V) and how many of them are correct
-    mean: float  # share of the group that is correct
-
-    @property
-    def share(self) -> Tensor:
-        """(H, V) of the rollouts that go on with a token, how many are correct; 0 where none does."""
-        return self.won / self.drawn.clamp(min=1)
-
-    def values(self, undrawn: str) -> Tensor:
-        """(H, V) v of a token: the share of its rollouts that are correct, and for one that nobody drew, by `undrawn`:
-
-        zero     0, as if it led nowhere. Then U_pos2 is 0, and the harm that an undrawn token can come to is not seen
-        group    the share of the group that is correct. Then U_pos2 is not 0, but Σ_i p_i v_i is that share + S_R, and
-                 the coupling S_R² (U_pos2 + U_neg2): never negative, whatever the tokens are worth
-        prefix   the share of the rollouts through this prefix that are
-        """
-        at_prefix = self.won.sum(-1) / self.drawn.sum(-1).clamp(min=1)
-        value = {"zero": at_prefix * 0, "group": torch.full_like(at_prefix, self.mean), "prefix": at_prefix}[undrawn]
-        return torch.where(self.drawn > 0, self.share, value[:, None])
-
-    def terms(self, value: Tensor) -> dict[str, brorl.MassBalance]:
-        """Theorem 1 at the root, and along the tree, for these values (H, V); without η/N."""
-        rewards = torch.where(self.drawn > 0, self.share - self.mean, 0)
-        terms = brorl.graded_mass_balance(self.p, value, rewards, self.drawn > 0, eta=1.0, n=1)
-        reach = torch.tensor(list(self.reach.values()), device=self.p.device)
-        first = brorl.MassBalance(*(term[0] for term in terms))
-        return {"first_token": first, "tree": brorl.along_the_tree(terms, reach, self.passed)}
-
-
-class Probe:
-    """--log_mass_balance: Theorem 1 on this policy, for the first few kept groups of a step and process.
-
-    Before the update, from the group's rollouts and the softmaxes that they passed: the three terms at the first
-    response token, and along the tree of prefixes that rollouts share. Rewards are correct or not, centred on the
-    group's mean as in section 3.1; a token's value v is the share of its rollouts that are correct, and the group's
-    mean for one that nobody drew; the factor η/N is left out. After it: how Q_pos did change, from the same rollouts'
-    importance weights, which is somewhat too large (brorl.importance_change). Logged are means over the groups.
-
-    What the logs cannot show: with values and rewards from the same rollouts the terms' sum is nearly always positive,
-    so that its sign foretells nothing; and the unsampled coupling, with the group's mean for undrawn tokens, is never
-    negative, so that only its size is to be read. figures/exact_probe.py asks both with exact values, and
-    figures/coupling.csv says how far off the size is.
-    """
-
-    def __init__(self, policy: Policy, config: Config, accelerator: Accelerator):
-        self.policy, self.config, self.accelerator = policy, config, accelerator
-        self.most = max(1, min(PROBED, config.prompts_per_step // (8 * accelerator.num_processes)))
-
-    def predict(self, kept: list[Rolled]) -> None:
-        self.at = [i for i, rolled in enumerate(kept) if sum(map(bool, rolled.group.responses)) > 1][: self.most]
-        self.groups = [kept[i] for i in self.at]
-        with torch.no_grad(), self.accelerator.autocast():
-            self.terms = [self.mass_balance(rolled) for rolled in self.groups]
-        self.before = [self.q_pos(rolled) for rolled in self.groups]
-
-    def mass_balance(self, rolled: Rolled) -> dict[str, brorl.MassBalance]:
-        """Theorem 1's terms at the first token, and summed along the tree."""
-        tree = self.tree(rolled)
-        return tree.terms(self.values(rolled, tree))
-
-    def tree(self, rolled: Rolled) -> Tree:
-        """The softmaxes that two or more of the rollouts passed, and what was drawn from them."""
-        responses, correct = rolled.group.responses, rolled.correct.float()
-        nodes = brorl.prefix_tree(responses, NODES)
-        prefixes = [node.prefix for node in nodes]
-        p = self.policy.next_token(
-            rolled.group.prompt, prefixes, self.config.temperature, self.config.max_tokens_per_micro_batch
-        )
-        drawn, won = torch.zeros(2, *p.shape, dtype=p.dtype, device=p.device)
-        owner = torch.tensor([h for h, node in enumerate(nodes) for _ in node.rollouts])
-        member = torch.tensor([i for node in nodes for i in node.rollouts])
-        token = torch.tensor([responses[i][len(node.prefix)] for node in nodes for i in node.rollouts])
-        drawn.index_put_((owner, token), torch.ones(len(owner), device=p.device), accumulate=True)
-        won.index_put_((owner, token), correct[member].to(p.device), accumulate=True)
-        taken = p.cpu()
-        at, reach = {prefix: h for h, prefix in enumerate(prefixes)}, {(): 1.0}
-        for *front, token in prefixes[1:]:  # those above a node come before it
-            reach[*front, token] = reach[*front,] * float(taken[at[*front,], token])
-        passed = torch.tensor([len(node.rollouts) for node in nodes], device=p.device) / len(responses)
-        return Tree(reach, passed, p, drawn, won, float(correct.mean()))
-
-    def values(self, rolled: Rolled, tree: Tree) -> Tensor:
-        """(H, V) the probability v of a correct answer after each prefix and token, as far as the rollouts tell."""
-        return tree.values(GUESS)
-
-    def q_pos(self, rolled: Rolled) -> float | None:
-        """Q_pos of the problem by enumeration, where someone can; None: estimate its change."""
-        return None
-
-    def compare(self, batch: Batch, step: int) -> dict[str, float]:
-        """After the update of this step: the means over all groups and processes, for its metrics."""
-        self.estimated = self.estimated_changes(batch)
-        found = zip(self.groups, self.before, self.estimated, strict=True)
-        self.changes = [guess if before is None else self.q_pos(rolled) - before for rolled, before, guess in found]
-        sums = Counter({"groups": len(self.groups)})
-        for change, terms in zip(self.changes, self.terms, strict=True):
-            sums["q_pos_change"] += change
-            sums["q_pos_rose"] += change > 0
-            for where, balance in terms.items():
-                sums.update({f"{where}/{name}": float(x) for name, x in balance._asdict().items()})
-        groups = total(sums.pop("groups"), self.accelerator)
-        names = ["q_pos_change", "q_pos_rose"]
-        names += [f"{where}/{term}" for where in ("first_token", "tree") for term in brorl.MassBalance._fields]
-        result = {f"mass_balance/{name}": total(sums[name], self.accelerator) / max(groups, 1) for name in names}
-        return {"mass_balance/groups": groups} | result
-
-    def estimated_changes(self, batch: Batch) -> list[float]:
-        """ΔQ_pos of each group from the importance weights of its rollouts, equal responses computed once."""
-        n, first, members = self.config.rollouts_per_prompt, {}, []
-        for g, rolled in zip(self.at, self.groups, strict=True):
-            for i, response in enumerate(rolled.group.responses):
-                members.append(first.setdefault((g, *response), (len(first), g * n + i))[0])
-        some = batch.rows(
-            torch.tensor([row for _, row in first.values()], dtype=torch.long, device=batch.tokens.device)
-        )
-        c = self.config
-        logp, _ = some.score(self.policy, c.temperature, c.max_tokens_per_micro_batch, self.accelerator)
-        weights = (logp - some.old_logp).sum(-1).cpu()[members].view(-1, n)
-        return [
-            float(brorl.importance_change(rolled.correct, w)) for rolled, w in zip(self.groups, weights, strict=True)
-        ]
-
-
 # ------------------------------------------------------------------------------------------------------------- start-up
 
 
-def main() -> None:
+def main(probe: type[Probe] = Probe) -> None:
     about = __doc__.split("\n\n")[0] + " " + Config.__doc__
     parser = HfArgumentParser(Config, description=about, allow_abbrev=False)
     config, unknown = parser.parse_args_into_dataclasses(return_remaining_strings=True)
@@ -1209,7 +1073,7 @@ def main() -> None:
         local = int(os.environ.get("LOCAL_WORLD_SIZE", accelerator.num_processes))
         torch.set_num_threads(max(1, len(os.sched_getaffinity(0)) // local))
     try:
-        setup = set_up(config, accelerator, given)
+        setup = set_up(config, accelerator, given, probe)
     except (ValueError, OSError, EngineError) as mistake:
         where = f"process {accelerator.process_index}: " if accelerator.num_processes > 1 else ""
         print(f"\n{where}{mistake}", file=sys.stderr, flush=True)
@@ -1276,7 +1140,9 @@ def trackers(report_to: str | None) -> list[str]:
     return names
 
 
-def set_up(config: Config, accelerator: Accelerator, given: set[str] | None = None) -> Setup:
+def set_up(
+    config: Config, accelerator: Accelerator, given: set[str] | None = None, probe_of: type[Probe] = Probe
+) -> Setup:
     """Settings, data, models, and the run's folder. Raises ValueError or OSError, with a sentence, for mistakes."""
     sources = resolve(config, given, accelerator.device.type == "cuda")
     trackers(config.report_to)
@@ -1330,7 +1196,7 @@ def set_up(config: Config, accelerator: Accelerator, given: set[str] | None = No
         engine.sync(model)  # the checkpoint's weights
         agreed = check_engine(*checking)
     accelerator.print(agreed + "\n")
-    probe = Probe(accelerator.unwrap_model(policy), config, accelerator) if config.log_mass_balance else None
+    probe = probe_of(accelerator.unwrap_model(policy), config, accelerator) if config.log_mass_balance else None
     return setup._replace(
         policy=policy, reference=reference, optimizer=optimizer, cursor=cursor, progress=progress, probe=probe
     )
