@@ -89,7 +89,11 @@ class ExactProbe(Probe):
         return result
 
 
-if __name__ == "__main__":
+def main() -> None:
     if "--log_mass_balance" not in sys.argv:
         sys.argv.append("--log_mass_balance")
     train.main(probe=ExactProbe)
+
+
+if __name__ == "__main__":
+    main()

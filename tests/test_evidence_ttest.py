@@ -1,4 +1,4 @@
-"""evidence/ttest.py, section 4.2.2: the test against numbers worked by hand and SciPy's, and what it refuses to pair."""
+"""evidence/ttest.py, section 4.2.2: against numbers worked by hand and SciPy's test, and what it refuses to pair."""
 
 import json
 import math
@@ -81,6 +81,13 @@ def test_paired_t_test_refuses_what_is_not_paired(a, b):
 # ------------------------------------------------------------------------------------------------ of two runs
 
 
+def main(monkeypatch, capsys, *arguments) -> str:
+    """What the script prints, called in this process."""
+    monkeypatch.setattr(sys, "argv", ["ttest", *map(str, arguments)])
+    ttest.main()
+    return capsys.readouterr().out
+
+
 def call(*arguments, script=("-m", "evidence.ttest")) -> subprocess.CompletedProcess:
     command = [sys.executable, *script, *map(str, arguments)]
     return subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
@@ -104,7 +111,7 @@ def two_runs(tmp_path_factory):
     return tuple(run(folder, f"seed{seed}", seed=seed, learning_rate=1e-3) for seed in (0, 1))
 
 
-def test_the_t_test_of_two_runs(two_runs):
+def test_the_t_test_of_two_runs(two_runs, monkeypatch, capsys):
     """Makes impossible: runs exchanged, another evaluation than the one asked for, a number that is not the test's."""
     a, b = two_runs
     done = call(a, b)
@@ -117,10 +124,10 @@ def test_the_t_test_of_two_runs(two_runs):
     for number in (f"{test.delta:+.4f}, standard", f"{test.low:+.4f} to {test.high:+.4f}", f"{test.t:.2f}, 15 degrees",
                    f"{test.p_one_tailed:.2g}\n", f"{test.p_two_tailed:.2g}\n"):  # fmt: skip
         assert number in done.stdout
-    before_after = call(a, a, "--step", 0, 2).stdout
+    before_after = main(monkeypatch, capsys, a, a, "--step", 0, 2)
     want = [lines(a / "metrics.jsonl")[step]["eval/pass@1"] for step in (0, 2)]
     assert all(f"step {step}        pass@1 {x:.4f}" in before_after for step, x in zip((0, 2), want, strict=True))
-    same = call(a, b, "--step", 0).stdout  # the seeds of the evaluation are the same, and so is the policy
+    same = main(monkeypatch, capsys, a, b, "--step", 0)  # one evaluation's seed, one policy
     assert "Δ = B - A              +0.0000" in same and "No difference is shown" in same
 
 

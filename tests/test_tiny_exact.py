@@ -1,4 +1,4 @@
-"""tiny/answers.py and tiny/exact.py: all answers of a countdown problem, their probabilities, and Figure 3's panels of a run."""
+"""tiny/answers.py and tiny/exact.py: all answers of a problem, their probabilities, and Figure 3's panels of a run."""
 
 import csv
 import itertools
