@@ -16,6 +16,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from matplotlib.figure import Figure
 from scipy import stats
 from tiny_runs import TINY, some_problems, trained
 from transformers import HfArgumentParser
@@ -88,15 +89,6 @@ def test_of_a_setting_given_twice_the_last_counts():
     assert told == "--mini_batches (prompts, not rollouts)"
 
 
-def test_a_saturated_policy_keeps_the_recipe_it_was_not_trained_with(tmp_path):
-    """Makes impossible: an arm that falls back to the settings of a 1.5B model after `prorl` wrote its recipe."""
-    problems = some_problems(tmp_path / "test.jsonl", 8)
-    run = trained(tmp_path, "run", recipe="prorl", max_steps=1, rollouts_per_prompt=4, eval_data=[problems])
-    written = json.loads((run / "model/recipe.json").read_text())
-    shipped = json.loads((TINY / "policy/recipe.json").read_text())
-    assert written["brorl"] == shipped["brorl"] and written["prorl"]["rollouts_per_prompt"]["value"] == 4
-
-
 def test_interval_is_students():
     """Makes impossible: a normal interval of three seeds, a population deviation, half of the width for the whole."""
     x = [0.51, 0.55, 0.52]
@@ -166,6 +158,13 @@ def some_runs(tmp_path_factory):
     shutil.copytree(brorl, out / "sweep-16-seed0")
     (out / "prorl-compact-seed1").mkdir()  # begun elsewhere, nothing in it yet
     return out
+
+
+def test_a_saturated_policy_keeps_the_recipe_it_was_not_trained_with(some_runs):
+    """Makes impossible: an arm that falls back to the settings of a 1.5B model after `prorl` wrote its recipe."""
+    written = json.loads((some_runs / "prorl-compact-seed0/model/recipe.json").read_text())
+    shipped = json.loads((TINY / "policy/recipe.json").read_text())
+    assert written["brorl"] == shipped["brorl"] and written["prorl"]["rollouts_per_prompt"]["value"] == 8
 
 
 def drawn(monkeypatch, capsys, *arguments) -> str:
@@ -261,6 +260,7 @@ def test_the_csvs_give_the_same_tables_without_the_runs(tables, tmp_path, monkey
     out, told = tables
     for path in out.glob("*.csv"):
         shutil.copy(path, tmp_path)
+    monkeypatch.setattr(Figure, "savefig", lambda *_, **__: None)  # the command itself has drawn them once
     again = drawn(monkeypatch, capsys, "--from_csv", "--out", tmp_path)
     assert {path.name: path.read_bytes() for path in tmp_path.glob("*.csv")} == {
         path.name: path.read_bytes() for path in out.glob("*.csv")

@@ -98,11 +98,11 @@ def test_draws_have_the_distribution_p(n):
 def test_draws_of_one_step_are_independent():
     """Stratified or systematic draws match p on average but vary too little: moments of the multinomial."""
     p = torch.tensor([0.5, 0.3, 0.15, 0.05], dtype=torch.float64)
-    generator, n, repeats = torch.Generator().manual_seed(0), 20, 20_000
+    generator, n, repeats = torch.Generator().manual_seed(0), 20, 10_000
     counts = torch.stack([torch.bincount(sim.draw(p, n, generator), minlength=4) for _ in range(repeats)])
     covariance = torch.cov(counts.double().T)
-    torch.testing.assert_close(counts.double().mean(0), n * p, rtol=0, atol=0.06)
-    torch.testing.assert_close(covariance, n * (torch.diag(p) - torch.outer(p, p)), rtol=0, atol=0.15)
+    torch.testing.assert_close(counts.double().mean(0), n * p, rtol=0, atol=0.08)
+    torch.testing.assert_close(covariance, n * (torch.diag(p) - torch.outer(p, p)), rtol=0, atol=0.2)
 
 
 def test_draws_reach_every_part_of_the_full_vocabulary():
