@@ -57,7 +57,8 @@ from torch import Tensor
 from tqdm import tqdm
 
 import brorl
-from simulator.curves import THEOREM_1, Curves, table, table_at_equal_samples, theorem_1, write_csv
+from simulator import curves as report
+from simulator.curves import Curves, steps_to_record
 
 FIGURE_3 = (4, 8, 16, 512, 51_200)
 SWEEP = (16, 64, 256, 1024, 2048)
@@ -269,16 +270,6 @@ def probe(p: Tensor, centred: Tensor, tokens: list[Tensor], setting: Setting) ->
 # ------------------------------------------------------------------------------------ the two experiments
 
 
-def steps_to_record(steps: int, dense: int) -> np.ndarray:
-    """Every step up to `dense`, and from there on 20 a decade, which a logarithmic axis shows evenly."""
-    every = np.arange(min(steps, dense) + 1)
-    if steps <= dense:
-        return every
-    decades = np.log10(steps / dense)
-    beyond = np.geomspace(dense, steps, max(2, round(20 * decades))).round().astype(int)
-    return np.union1d(every, beyond)
-
-
 def run_figure3(setting: Setting, rollouts, seeds, device="cpu", with_probe=False, quiet=False) -> list[Curves]:
     """The paper's setting, seed after seed."""
     with tqdm(total=len(seeds) * setting.steps, unit="step", disable=quiet) as bar:
@@ -378,13 +369,13 @@ def main(argv: list[str] | None = None) -> list[Curves]:
     seconds = time.perf_counter() - began
 
     print(describe(args.setting, args.seeds))
-    print(table(curves, at_step=args.steps))
-    if THEOREM_1[0] in curves[0].values:
+    print(report.table(curves, at_step=args.steps))
+    if report.THEOREM_1[0] in curves[0].values:
         print("\nTheorem 1 as the paper states it, over η: means over the recorded steps")
-        print(theorem_1(curves))
+        print(report.theorem_1(curves))
     if args.sweep:
         print("\nEqual samples: correct mass / % of the correct tokens above their start")
-        print(table_at_equal_samples(curves, args.samples))
+        print(report.table_at_equal_samples(curves, args.samples))
     wrote = write(args, curves)
     print(f"\nsimulated in {seconds:.1f} s; wrote {wrote[0]} and {wrote[1]}")
     return curves
@@ -395,7 +386,7 @@ def write(args: argparse.Namespace, curves: list[Curves]) -> tuple[Path, Path]:
     from simulator import pictures  # here, since matplotlib takes longer to import than all else
 
     picture = args.out / ("sweep.png" if args.sweep else "figure3.png")
-    write_csv(picture.with_suffix(".csv"), curves, args.csv_every, dense=args.steps)
+    report.write_csv(picture.with_suffix(".csv"), curves, args.csv_every, dense=args.steps)
     about = describe(args.setting, args.seeds)
     if args.sweep:
         pictures.plot_sweep(picture, curves, about, args.steps, args.samples)

@@ -22,6 +22,16 @@ class Curves(NamedTuple):
     values: dict[str, np.ndarray]  # name -> (K, M)
 
 
+def steps_to_record(steps: int, dense: int) -> np.ndarray:
+    """Every step up to `dense`, and from there on 20 a decade, which a logarithmic axis shows evenly."""
+    every = np.arange(min(steps, dense) + 1)
+    if steps <= dense:
+        return every
+    decades = np.log10(steps / dense)
+    beyond = np.geomspace(dense, steps, max(2, round(20 * decades))).round().astype(int)
+    return np.union1d(every, beyond)
+
+
 def by_rollouts(curves: list[Curves]) -> dict[int, tuple[np.ndarray, dict[str, np.ndarray]]]:
     """N -> (steps, name -> (seeds, M)), in ascending N."""
     found: dict[int, list[tuple[np.ndarray, dict[str, np.ndarray]]]] = {}
