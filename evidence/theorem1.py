@@ -12,6 +12,7 @@ from evidence.runs import ARMS, found, load, numbers, write
 
 TERMS = ("sampled_correct", "sampled_incorrect", "unsampled_coupling")
 PLACES = ("first_token", "tree")
+RESAMPLED = 1000  # times, for an interval
 NULL = "q(1-q)"  # how much a prompt can change: knows no theorem
 
 
@@ -139,7 +140,8 @@ def partial(x: np.ndarray, y: np.ndarray, given: np.ndarray) -> float:
 def interval_over_steps(steps: np.ndarray, statistic, *columns: np.ndarray) -> tuple[float, float, float]:
     """The statistic, with a bootstrap interval of 95% over steps: groups of a step share its update."""
     rng, members = np.random.default_rng(0), [np.flatnonzero(steps == s) for s in np.unique(steps)]
-    drawn = [np.concatenate([members[i] for i in rng.integers(len(members), size=len(members))]) for _ in range(1000)]
+    drawn = [np.concatenate([members[i] for i in rng.integers(len(members), size=len(members))])
+             for _ in range(RESAMPLED)]  # fmt: skip
     low, high = np.percentile([statistic(*(x[i] for x in columns)) for i in drawn], [2.5, 97.5])
     return statistic(*columns), float(low), float(high)
 

@@ -1,7 +1,9 @@
 """evidence/: the runs behind docs/evidence.md, their tables and pictures."""
 
+import contextlib
 import csv
 import fcntl
+import io
 import json
 import math
 import os
@@ -184,12 +186,21 @@ def metrics(folder) -> list[dict]:
 
 @pytest.fixture(scope="module")
 def tables(some_runs):
-    """The folder of the CSVs and pictures of these runs, and what was printed, by the command itself."""
-    out = some_runs.parent / "out"
-    command = [sys.executable, "-m", "evidence.draw", "--runs", some_runs, "--out", out]
+    """The folder of the CSVs and pictures of these runs, and what was printed."""
+    out, told = some_runs.parent / "out", io.StringIO()
+    with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(told):
+        patch.setattr(theorem1, "RESAMPLED", 50)
+        patch.setattr(sys, "argv", ["draw", "--runs", str(some_runs), "--out", str(out)])
+        draw.main()
+    return out, told.getvalue()
+
+
+def test_the_command_itself(some_runs, tmp_path):
+    """Makes impossible: a command of the documentation that ends in a traceback."""
+    command = [sys.executable, "-m", "evidence.draw", "--runs", some_runs, "--out", tmp_path, "--only", "ttest"]
     done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
-    assert done.returncode == 0, done.stderr
-    return out, done.stdout
+    assert done.returncode == 0 and "wrote ttest.csv: 1 rows" in done.stdout, done.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["ttest.csv"]
 
 
 def test_the_csvs_have_the_runs_own_numbers(some_runs, tables):
@@ -260,7 +271,8 @@ def test_the_csvs_give_the_same_tables_without_the_runs(tables, tmp_path, monkey
     out, told = tables
     for path in out.glob("*.csv"):
         shutil.copy(path, tmp_path)
-    monkeypatch.setattr(Figure, "savefig", lambda *_, **__: None)  # the command itself has drawn them once
+    monkeypatch.setattr(theorem1, "RESAMPLED", 50)
+    monkeypatch.setattr(Figure, "savefig", lambda *_, **__: None)  # `tables` has drawn them
     again = drawn(monkeypatch, capsys, "--from_csv", "--out", tmp_path)
     assert {path.name: path.read_bytes() for path in tmp_path.glob("*.csv")} == {
         path.name: path.read_bytes() for path in out.glob("*.csv")
