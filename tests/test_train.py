@@ -1056,80 +1056,6 @@ def test_next_token_is_the_softmax_after_each_prefix(shares, budget):
         torch.testing.assert_close(p, (logits / 0.7).softmax(-1), rtol=1e-4, atol=1e-6)
 
 
-def probed(groups, verdicts, **changes):
-    """A probe of the tiny policy, and its rolled out groups with these verdicts."""
-    model, _ = loaded()
-    rolled = [
-        train.Rolled(None, group, [], [SimpleNamespace(reason="correct" if x else "wrong") for x in correct])
-        for group, correct in zip(groups, verdicts, strict=True)
-    ]
-    settings = {"temperature": 1.0, "max_tokens_per_micro_batch": 32768, "rollouts_per_prompt": 6} | changes
-    settings["prompts_per_step"] = 8 * len(groups)  # a probe looks at an eighth of them
-    return train.Probe(Policy(model), Config(**settings), Accelerator(cpu=True)), rolled
-
-
-def test_the_probe_is_theorem_1_on_the_policys_softmaxes():
-    """Makes impossible: a probe that hands the theorem another p, value, reward, reach or share than it names.
-
-    By a loop over the prefixes, with the softmaxes of plain forward passes.
-    """
-    model, tokenizer = loaded()
-    prompt = tokenizer(load_problems(TINY / "train.jsonl")[0].prompt).input_ids
-    responses = [[5, 12, 6, 0], [5, 12, 7, 0], [5, 13, 7, 0], [5, 12, 6, 0], [4, 12, 6, 0], [4, 13, 5, 0]]
-    correct = [True, False, False, True, True, False]
-    probe, (rolled,) = probed([Group(prompt, responses, [[0.0] * 4] * 6, ["stop"] * 6)], [correct])
-    got = probe.mass_balance(rolled)
-
-    def node(prefix):
-        here = [i for i, r in enumerate(responses) if r[: len(prefix)] == list(prefix)]
-        p = model(input_ids=torch.tensor([[*prompt, *prefix]])).logits[0, -1].softmax(-1).detach()
-        value, rewards = torch.full((len(p),), 0.5), torch.zeros(len(p))  # undrawn: the group's mean
-        for token in {responses[i][len(prefix)] for i in here}:
-            through = [correct[i] for i in here if responses[i][len(prefix)] == token]
-            value[token] = sum(through) / len(through)
-            rewards[token] = value[token] - 0.5  # centred on the same
-        drawn = torch.zeros(len(p), dtype=torch.bool)
-        drawn[[responses[i][len(prefix)] for i in here]] = True
-        return brorl.graded_mass_balance(p, value, rewards, drawn, 1.0, 1), p, len(here) / 6
-
-    first, *_ = node(())
-    for a, b in zip(got["first_token"], first, strict=True):
-        torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-8)
-    want = torch.zeros(3)
-    for prefix in [(), (5,), (4,), (5, 12), (5, 12, 6)]:  # shared by two or more
-        terms, _, share = node(prefix)
-        reach = 1.0
-        for d, token in enumerate(prefix):
-            reach *= float(node(prefix[:d])[1][token])
-        want += torch.stack([*terms]) * reach * share
-    torch.testing.assert_close(torch.stack([*got["tree"]]), want, rtol=1e-4, atol=1e-8)
-
-
-@pytest.mark.parametrize(
-    ("undrawn", "value"),
-    [
-        ("zero", 0.0),
-        ("group", 0.4),
-        ("prefix", 0.75),
-    ],
-)
-def test_a_token_that_nobody_drew_by_hand(undrawn, value):
-    """Makes impossible: U_pos2 that is 0 by construction; a guess that takes other rollouts than it names.
-
-    p = (.5, .2, .2, .1): the first was drawn three times, always right, the second once, wrong; the group's mean is .4.
-    """
-    drawn, won = torch.tensor([[3.0, 1.0, 0.0, 0.0]]), torch.tensor([[3.0, 0.0, 0.0, 0.0]])
-    p = torch.tensor([[0.5, 0.2, 0.2, 0.1]])
-    tree = train.Tree({(): 1.0}, torch.ones(1), p, drawn, won, 0.4)
-    assert tree.values(undrawn)[0].tolist() == pytest.approx([1.0, 0.0, value, value])
-    terms = tree.terms(tree.values(undrawn))["first_token"]
-    q_pos, s_r = 0.5 + 0.3 * value, 0.5 * 0.6 - 0.2 * 0.4
-    want = s_r * 0.05 * (q_pos * (1 - value) - (1 - q_pos) * value)
-    assert float(terms.unsampled_coupling) == pytest.approx(want, rel=1e-5, abs=1e-9)
-    if undrawn == "group":  # whose coupling cannot be negative: Probe says so
-        assert want == pytest.approx(s_r**2 * 0.05)
-
-
 def test_the_learning_rate_warms_up_and_resumes(tmp_path):
     """Makes impossible: a warm-up by steps instead of updates, one that starts over on resuming, one by default."""
     plain = run(tmp_path, name="plain", max_steps=3)
@@ -1171,33 +1097,6 @@ def test_a_run_can_start_with_another_runs_moments(tmp_path):
     with pytest.raises(ValueError, match="has not the moments of these weights"):
         (checkpoint / "files.json").write_text("{}")
         train.load_moments(torch.optim.AdamW([torch.zeros(3, requires_grad=True)]), checkpoint)
-
-
-def test_the_probe_sees_the_change_that_the_update_made():
-    """Makes impossible: a change of the wrong sign, of another group, or from another policy than the updated one."""
-    groups, _ = rollouts(3)
-    groups = [dataclasses.replace(g, responses=[*g.responses[:5], g.responses[0]]) for g in groups]  # one comes twice
-    groups = [dataclasses.replace(g, logprobs=[*g.logprobs[:5], g.logprobs[0]]) for g in groups]
-    verdicts = [[True, False, False, True, False, True], [False] * 5 + [True], [True] * 5 + [False]]
-    probe, rolled = probed(groups, verdicts)
-    batch = Batch.of(groups, torch.zeros(18), torch.device("cpu"))
-    batch.old_logp, _ = batch.score(probe.policy, 1.0, 32768)
-    probe.predict(rolled)
-    still = probe.compare(batch, 1)
-    assert still["mass_balance/groups"] == 3 and still["mass_balance/q_pos_change"] == pytest.approx(0, abs=1e-6)
-    with torch.no_grad():
-        for weights in probe.policy.parameters():
-            weights += 0.02 * torch.randn(weights.shape, generator=torch.Generator().manual_seed(1))
-    new, _ = batch.score(probe.policy, 1.0, 32768)
-    log_weight = (new - batch.old_logp).sum(-1).view(3, 6)
-    want = brorl.importance_change(torch.tensor(verdicts), log_weight)
-    assert probe.estimated_changes(batch) == pytest.approx(want.tolist(), rel=1e-3, abs=1e-6)
-    seen = probe.compare(batch, 2)
-    assert seen["mass_balance/q_pos_change"] == pytest.approx(float(want.mean()), rel=1e-3)
-    assert seen["mass_balance/q_pos_rose"] == pytest.approx(float((want > 0).float().mean()))
-    assert seen["mass_balance/tree/sampled_correct"] == pytest.approx(
-        sum(float(terms["tree"].sampled_correct) for terms in probe.terms) / 3
-    )
 
 
 def test_the_probe_changes_nothing_and_says_everything(tmp_path):
