@@ -35,7 +35,7 @@ from trainer.files import append, damaged, discard, rows_of, seal, write
 from trainer.problems import HeldOut
 from trainer.processes import from_main, total
 from trainer.progress import Cursor, Preempted, Preemption, Progress
-from trainer.report import before_and_after, curves, protocol, short, size, table
+from trainer.report import before_and_after, curves, protocol, short, size, table, wrapped
 from trainer.settings import Config
 
 # What may change when a run goes on: its budget, what is kept and shown, and what changes no number
@@ -285,7 +285,8 @@ class Run:
             return
         config = self.config
         rows = score_sources(answers, self.held_out.sources)
-        print(f"{short(config.model)}: {protocol(config, answers.correct, self.held_out.cut)}\n{table(rows)}")
+        what = protocol(config, answers.correct, self.held_out.cut)
+        print(wrapped(f"{short(config.model)}: {what}", 2) + f"\n{table(rows)}")
         if len(rows) > 1:
             print("mean: every source counts the same, whatever its number of problems, as in the paper's tables")
         self.make()
@@ -295,10 +296,8 @@ class Run:
             writer = csv.DictWriter(file, ["source", *next(iter(rows.values()))], lineterminator="\n")
             writer.writeheader()
             writer.writerows({"source": name} | row for name, row in rows.items())
-        print(
-            f"wrote {self.folder}/: scores.csv (these numbers), eval.jsonl (problem by problem), samples.jsonl (some "
-            "responses), config.json"
-        )
+        wrote = "scores.csv (these numbers), eval.jsonl (problem by problem), samples.jsonl (responses), config.json"
+        print(wrapped(f"wrote {self.folder}/: {wrote}", 2))
 
     def finish(self, model, tokenizer) -> None:
         """Save the policy, draw the curves, print before and after."""
@@ -315,10 +314,10 @@ class Run:
         os.replace(aside, self.folder / "model")
         title = f"{self.config.name}: {short(self.config.model)}, N = {self.config.rollouts_per_prompt}"
         curves(self.metrics, self.folder / "curves.png", title)
-        what = protocol(self.config, self.held_out.problems, self.held_out.cut)
+        what = wrapped(protocol(self.config, self.held_out.problems, self.held_out.cut), 2)
         print(f"\n{what}\n{before_and_after(self.evaluations())}")
         logs = ", ".join(path.name for path in self.logs.values())
-        print(f"\nwrote {self.folder}/: model/, curves.png, {logs}, checkpoints/")
+        print("\n" + wrapped(f"wrote {self.folder}/: model/, curves.png, {logs}, checkpoints/", 2))
 
     def recipe(self) -> dict:
         """This run's settings as a recipe.json; what was measured for the model under the other recipe still holds."""
