@@ -32,10 +32,10 @@ def one_thread():
 @pytest.fixture(scope="session")
 def finished(tmp_path_factory):
     """A folder with `run`, of two steps, as `helpers.run` makes it. Only to be read."""
-    from helpers import run
+    from helpers import config, start
 
     folder = tmp_path_factory.mktemp("finished")
-    run(folder)
+    start(config(folder), picture=True)
     return folder
 
 

@@ -15,8 +15,10 @@ import sys
 import tempfile
 import threading
 import time
+from contextlib import nullcontext
 from multiprocessing import forkserver
 from pathlib import Path
+from unittest import mock
 
 import torch
 from accelerate import Accelerator
@@ -39,20 +41,20 @@ CPU = torch.device("cpu")
 
 
 @functools.cache
-def few_problems() -> str:
-    """Evaluations in these tests use 16 of the held-out problems."""
+def few_problems(name: str = "test", count: int = 16) -> str:
+    """The first held-out problems, or training problems, in a file of the same name: a run reads them in no time."""
     folder = tempfile.mkdtemp()
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    rows = (TINY / "test.jsonl").read_text().splitlines(keepends=True)
-    Path(folder, "test.jsonl").write_text("".join(rows[:16]))
-    return str(Path(folder, "test.jsonl"))
+    rows = (TINY / f"{name}.jsonl").read_text().splitlines(keepends=True)
+    Path(folder, f"{name}.jsonl").write_text("".join(rows[:count]))
+    return str(Path(folder, f"{name}.jsonl"))
 
 
 def config(folder, **changes) -> Config:
     """A small run: 4 prompts x 8 rollouts, two steps."""
     small = {
         "model": str(TINY / "policy"),
-        "data": [str(TINY / "train.jsonl")],
+        "data": [few_problems("train", 256)],
         "eval_data": [few_problems()],
         "output_dir": str(folder),
         "name": "run",
@@ -70,9 +72,11 @@ def config(folder, **changes) -> Config:
     return Config(**small | changes)
 
 
-def start(c: Config) -> None:
+def start(c: Config, picture: bool = False) -> None:
+    """Train. The picture at the end takes longer than all else: it is left out where nobody looks at it."""
     accelerator = Accelerator(cpu=True)
-    train.train(c, accelerator, train.set_up(c, accelerator))
+    with nullcontext() if picture else mock.patch("trainer.run.curves"):
+        train.train(c, accelerator, train.set_up(c, accelerator))
 
 
 def run(folder, **changes) -> list[dict]:
@@ -186,7 +190,7 @@ ON_CPU = {
     "cwd": ROOT,
 }
 FORKS = multiprocessing.get_context("forkserver")
-FORKS.set_forkserver_preload(["pytest", "train", "helpers", "matplotlib.pyplot"])
+FORKS.set_forkserver_preload(["pytest", "train", "helpers"])
 
 
 def prepare_forks() -> None:
@@ -255,6 +259,7 @@ def become(script, arguments, environment, said, bytes_a_file) -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (bytes_a_file, bytes_a_file))
     tqdm.set_lock(threading.RLock())  # its own is a semaphore that a process which is killed leaves behind
     sys.argv = [script, *arguments]
+    mock.patch("trainer.run.curves").start()  # as in `start`
     runpy.run_path(script, run_name="__main__")
 
 
@@ -264,16 +269,18 @@ def free_port() -> int:
         return one.getsockname()[1]
 
 
-SMALL = [
-    "--name=run", f"--data={TINY / 'train.jsonl'}", "--rollouts_per_prompt=16", "--prompts_per_step=4",
-    "--updates_per_step=2", "--eval_samples=4", "--eval_every=5", "--reference_reset_steps=3", "--seed=3",
-]  # fmt: skip
+def small(folder, *more) -> list[str]:
+    """What one types for a small run."""
+    return [
+        f"--output_dir={folder}", "--name=run", f"--data={few_problems('train', 256)}", f"--eval_data={few_problems()}",
+        "--rollouts_per_prompt=16", "--prompts_per_step=4", "--updates_per_step=2", "--eval_samples=4",
+        "--eval_every=5", "--reference_reset_steps=3", "--seed=3", *more,
+    ]  # fmt: skip
 
 
-def begin(folder, *arguments, **job) -> Job:
+def begin(folder, *more, **job) -> Job:
     """A small run by train.py's own main() in processes of its own."""
-    where = f"--output_dir={folder}", f"--eval_data={few_problems()}"
-    return Job(ROOT / "train.py", [*where, *SMALL, *arguments], **job)
+    return Job(ROOT / "train.py", small(folder, *more), **job)
 
 
 def wait_for(job, condition, timeout=120) -> None:

@@ -3,11 +3,10 @@
 import math
 
 import pytest
-from rollout import Group
-from trainer.answers import Rolled
-from verify import Problem, Verdict
 
-from trainer.answers import Answers, score, score_sources
+from rollout import Group
+from trainer.answers import Answers, Rolled, score, score_sources
+from verify import Problem, Verdict
 
 
 def test_rows_by_source_by_hand():
@@ -31,7 +30,7 @@ def test_rows_by_source_by_hand():
 
 
 def test_a_groups_counts_by_hand():
-    """Makes impossible: a group in another quarter of `solved`, a reason without its kind, a shaped reward as correct."""
+    """Makes impossible: a group in another quarter of `solved`, a reason without its kind, a shaped reward's."""
     group = Group([1], [[2], [2, 3], [2, 3, 4], [2]], [[0.0]] * 4, ["stop", "length", "stop", "stop"])
 
     def rolled(*reasons):

@@ -11,12 +11,11 @@ import pytest
 import torch
 from accelerate import Accelerator
 from accelerate.utils import DistributedType
-from trainer.checks import VALUES, TOGETHER, default_name
 from helpers import TINY, config, lines, run, start
 
 import brorl
 import train
-from trainer.checks import TRACKERS, check, resolve, source_names
+from trainer.checks import TOGETHER, TRACKERS, VALUES, check, default_name, resolve, source_names
 from trainer.settings import Config
 
 # ----------------------------------------------------------------------------------------- settings and their sources
@@ -117,7 +116,7 @@ def test_the_engine_is_vllm_only_where_it_and_a_gpu_are(monkeypatch):
 
 
 def test_a_resumed_run_keeps_what_was_not_given_and_refuses_what_differs(copied):
-    """Makes impossible: a run resumed with the recipe's settings in place of its own, or "as given" beside what was not.
+    """Makes impossible: a run resumed with the recipe's settings in place of its own, or said to be as given.
 
     A flag given at its default value is not one that was not given.
     """
@@ -148,7 +147,11 @@ def test_resuming_needs_no_setting_but_the_name(copied, capsys):
     assert [m["step"] for m in lines(copied / "run/metrics.jsonl")] == [0, 1, 2, 3]
     assert json.loads(path.read_text())["rollouts_per_prompt"] == 8
     told = capsys.readouterr().out
-    said = {line.split()[0]: line.split(None, 2)[2] for line in told.splitlines() if line.startswith("    ") and "  " in line.strip()}
+    said = {
+        line.split()[0]: line.split(None, 2)[2]
+        for line in told.splitlines()
+        if line.startswith("    ") and "  " in line.strip()
+    }
     assert said["rollouts_per_prompt"] == said["clip_low"] == "as the run began" and said["max_steps"] == "as given"
 
 
@@ -213,7 +216,10 @@ VLLM = "--tensor_parallel_size, --max_num_seqs and --engine_dtype belong to --en
         ({"mini_batches": "both"}, "--mini_batches both: choose rollouts or prompts"),
         ({"share_prefix": "maybe"}, "--share_prefix maybe: choose auto, on or off"),
         ({"rollouts_per_prompt": 1}, "--rollouts_per_prompt 1: a group needs at least 2 for its mean to say anything"),
-        ({"rollouts_per_prompt": -4}, "--rollouts_per_prompt -4: a group needs at least 2 for its mean to say anything"),
+        (
+            {"rollouts_per_prompt": -4},
+            "--rollouts_per_prompt -4: a group needs at least 2 for its mean to say anything",
+        ),
         ({"prompts_per_step": 0}, "--prompts_per_step 0: must be at least 1"),
         ({"prompts_per_step": 5000}, "--prompts_per_step 5000 exceeds the 4096 training problems: lower it"),
         ({"updates_per_step": 0}, "--updates_per_step 0: must be at least 1"),

@@ -7,13 +7,11 @@ from pathlib import Path
 
 import pytest
 import torch
-from rollout import EngineError
-from trainer.ending import ending, refusing
-from trainer.progress import Preempted
-from trainer.settings import Config
 
-from trainer.ending import why
-from trainer.progress import RunStopped
+from rollout import EngineError
+from trainer.ending import ending, refusing, why
+from trainer.progress import Preempted, RunStopped
+from trainer.settings import Config
 
 
 def test_every_failure_has_its_sentence():
@@ -41,7 +39,12 @@ class Stub:
     ("stop", "kept", "code", "says"),
     [
         (KeyboardInterrupt(), ["step_00000010"], 130, "stopped; --resume --name run continues after step_00000010"),
-        (Preempted(), ["a", "step_00000020"], 143, "stopped by SIGTERM; --resume --name run continues after step_00000020"),
+        (
+            Preempted(),
+            ["a", "step_00000020"],
+            143,
+            "stopped by SIGTERM; --resume --name run continues after step_00000020",
+        ),
         (Preempted(), [], 143, "stopped by SIGTERM; there is no checkpoint yet"),
     ],
 )

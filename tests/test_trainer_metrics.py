@@ -2,15 +2,16 @@
 
 import math
 from collections import Counter
+
 import pytest
 import torch
-from trainer.metrics import Tally, of_step, too_few
-from trainer.answers import SOLVED
 from accelerate import Accelerator
 from helpers import loaded, rollouts
 
 import train
+from trainer.answers import SOLVED
 from trainer.batch import Batch
+from trainer.metrics import Tally, of_step, too_few
 from trainer.policy import Policy
 from trainer.progress import Progress
 from trainer.settings import Config

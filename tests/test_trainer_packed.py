@@ -108,7 +108,7 @@ def test_keys_stand_beside_each_other_in_bounded_numbers(monkeypatch):
     monkeypatch.setattr("trainer.packed.KEYS_AT_ONCE", 20)
     opens, inner = torch.tensor([1, 0, 0, 0, 1, 0, 1]) > 0, torch.tensor([3, 3, 2, 0, 5, 5, 0])
     made = packed_groups(opens, torch.tensor([4, 4, 4, 4, 10, 10, 7]), inner)
-    shapes = [(prompt, [(rows.count, rows.width, rows.tokens) for rows in parts]) for prompt, parts in made]
+    shapes = [(prompt, [(rows.rows, rows.width, rows.tokens) for rows in parts]) for prompt, parts in made]
     assert shapes == [(4, [(2, 3, 6), (1, 2, 2)]), (10, [(1, 5, 5), (1, 5, 5)]), (7, [])]
 
 

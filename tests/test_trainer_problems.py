@@ -1,21 +1,17 @@
 """Problems as prompts in tokens, and the held-out ones by source."""
 
+import json
 import shutil
 from pathlib import Path
 
-import json
-import shutil
 import pytest
-from helpers import TINY
-from trainer.problems import describe
 from accelerate import Accelerator
 from helpers import TINY, config, few_problems, loaded, write_problem
 
 import train
 from trainer.checks import resolve
-from trainer.problems import load
+from trainer.problems import describe, load, load_held_out
 from trainer.report import protocol
-from trainer.run import Run
 from verify import load_data
 
 
@@ -58,28 +54,24 @@ def test_an_evaluation_is_cut_to_a_models_positions_and_says_so(tmp_path, bare, 
     setup = train.set_up(c, Accelerator(cpu=True))
     longest = max(map(len, setup.held_out_prompts))
     assert c.eval_max_response_tokens == 1024 - longest
-    told = protocol(c, setup.held_out, setup.run.cut)
+    held_out = setup.run.held_out
+    told = protocol(c, held_out.problems, held_out.cut)
     assert f"cut at {1024 - longest:,} tokens, all that the model's 1,024 positions leave, at temperature" in told
     resolve(c := config(tmp_path, model=bare, eval_max_response_tokens=50))
-    Run(c, Accelerator(cpu=True)).load_held_out(loaded()[1], 1024, given=True)
-    assert c.eval_max_response_tokens == 50 and "positions" not in protocol(c, [1])
+    assert load_held_out(c, loaded()[1], 1024, given=True).cut == "" and c.eval_max_response_tokens == 50
     with pytest.raises(ValueError, match="a response of at least 1 exceed the model's 8 positions"):
-        Run(c, Accelerator(cpu=True)).load_held_out(loaded()[1], 8)
-
-
-def problems() -> list[str]:
-    return Path(few_problems()).read_text().splitlines(keepends=True)
+        load_held_out(c, loaded()[1], 8)
 
 
 def test_the_digest_tells_problems_apart(tmp_path):
     """Makes impossible: two runs on other problems, or on the same in another order, compared pair by pair."""
-    rows, found = problems(), []
+    rows, found = Path(few_problems()).read_text().splitlines(keepends=True), []
     for i, part in enumerate((rows, rows, rows[::-1], rows[:-1])):
         (tmp_path / f"{i}.jsonl").write_text("".join(part))
-        one = Run(c := config(tmp_path, eval_data=[str(tmp_path / f"{i}.jsonl")]), Accelerator(cpu=True))
-        resolve(c)
-        one.load_held_out(loaded()[1], None)
-        found.append(one.problems)
+        resolve(c := config(tmp_path, eval_data=[str(tmp_path / f"{i}.jsonl")]))
+        held_out = load_held_out(c, loaded()[1], None)
+        assert held_out.sources == {str(i): len(part)}
+        found.append(held_out.digest)
     assert found[0] == found[1] and len({*found}) == 3
 
 

@@ -6,12 +6,9 @@ import math
 
 import pytest
 import torch
-from trainer.processes import from_main, seed_of
 from helpers import (
     ONE_UPDATE,
     ROOT,
-    SMALL,
-    TINY,
     Job,
     after_one_update,
     few_problems,
@@ -19,8 +16,11 @@ from helpers import (
     gradient,
     launch,
     lines,
+    small,
 )
 from transformers import AutoModelForCausalLM
+
+from trainer.processes import from_main, seed_of
 
 SHARDED = """
 import os, sys
@@ -101,7 +101,7 @@ def test_an_update_does_not_depend_on_the_number_of_processes(tmp_path):
     """Makes impossible: a gradient averaged instead of added up, a process's own token count as the denominator.
 
     Six groups in one process, and dealt 5 + 1 and 6 + 0 to two: the same weights after the update, to 1e-12. Then with
-    shared prompts, in micro-batches, where data parallelism could reduce too early, twice, or without the prompts' part.
+    shared prompts, where data parallelism could reduce too early, twice, or without the prompts' part.
     """
     whole = [0, 1, 2, 3, 4, 5]
     metrics, weights = after_one_update(tmp_path, [whole])
@@ -121,9 +121,9 @@ def test_an_update_does_not_depend_on_the_number_of_processes(tmp_path):
 def few(folder, name: str, *more) -> list:
     """Arguments of a run whose processes differ: some have no prompt, no informative one, or fewer micro-batches."""
     return [
-        f"--name={name}", f"--output_dir={folder}", f"--eval_data={few_problems()}", f"--data={TINY / 'train.jsonl'}",
-        "--rollouts_per_prompt=2", "--updates_per_step=2", "--eval_samples=4", "--refill=20",
-        "--max_tokens_per_micro_batch=20", "--save_every=2", *more,
+        f"--name={name}", f"--output_dir={folder}", f"--eval_data={few_problems()}",
+        f"--data={few_problems('train', 256)}", "--rollouts_per_prompt=2", "--updates_per_step=2",
+        "--eval_samples=4", "--refill=20", "--max_tokens_per_micro_batch=20", "--save_every=2", *more,
     ]  # fmt: skip
 
 
@@ -161,7 +161,7 @@ def test_a_sharded_run_equals_a_data_parallel_one_and_resumes(tmp_path, state):
     """Makes impossible: a shard taken for the whole: in a checkpoint, in the reference, in the engine, in model/."""
     (tmp_path / "sharded.py").write_text(WHOLE_RUN)
     arguments = [
-        f"--output_dir={tmp_path}", f"--eval_data={few_problems()}", f"--data={TINY / 'train.jsonl'}", "--seed=3",
+        f"--output_dir={tmp_path}", f"--eval_data={few_problems()}", f"--data={few_problems('train', 256)}", "--seed=3",
         "--rollouts_per_prompt=16", "--prompts_per_step=3", "--updates_per_step=2", "--eval_samples=4",
         "--eval_every=0", "--max_tokens_per_micro_batch=100", "--kl_coef=0.1", "--reference_reset_steps=2",
     ]  # fmt: skip
@@ -192,11 +192,11 @@ def test_a_run_in_bfloat16(tmp_path, script):
     if script:
         (tmp_path / "sharded.py").write_text(script)
     path = tmp_path / "sharded.py" if script else ROOT / "train.py"
-    arguments = [*SMALL, "--name=bf16", f"--output_dir={tmp_path}", f"--eval_data={few_problems()}", "--max_steps=2"]
+    arguments = small(tmp_path, "--max_steps=2")
     Job(path, arguments, processes=2, ACCELERATE_MIXED_PRECISION="bf16").ended()
-    for m in lines(tmp_path / "bf16/metrics.jsonl")[1:]:
+    for m in lines(tmp_path / "run/metrics.jsonl")[1:]:
         assert 1e-4 < m["engine_difference"] < 0.1 and m["updates_skipped"] == 0
-    model = AutoModelForCausalLM.from_pretrained(tmp_path / "bf16/model")
+    model = AutoModelForCausalLM.from_pretrained(tmp_path / "run/model")
     assert {p.dtype for p in model.parameters()} == {torch.float32}
 
 
@@ -269,7 +269,7 @@ def test_a_seed_differs_for_every_combination():
     """Makes impossible: processes, rounds or steps that draw the same rollouts; a seed that torch does not take."""
     seeds = {seed_of(*parts) for parts in itertools.product(range(6), repeat=3)} | {seed_of(1, 11), seed_of(11, 1)}
     assert len(seeds) == 6**3 + 2 and all(0 <= seed < 2**63 for seed in seeds)
-    assert seed_of(0, 1, 2) == 2788387379834109303  # of every machine and version, or resumed runs draw others
+    assert seed_of(0, 1, 2) == 8462395873746552714  # of every machine and version, or resumed runs draw others
 
 
 def test_what_the_main_process_finds_is_found_by_all():

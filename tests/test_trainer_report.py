@@ -43,7 +43,9 @@ def test_two_scores_that_part_have_a_sentence(monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
     said = "pass@1 rose while pass@4 fell: on some problems right answers became likelier"
     for one, four, parted in ((0.3, 0.4, True), (0.3, 0.6, False), (0.2, 0.4, False)):
-        text = before_and_after({"step 0": SCORES, "step 5": SCORES, "step 9": SCORES | {"pass@1": one, "pass@4": four}})
+        text = before_and_after(
+            {"step 0": SCORES, "step 5": SCORES, "step 9": SCORES | {"pass@1": one, "pass@4": four}}
+        )
         assert (said in " ".join(text.split())) is parted
         assert "step 5" not in text and "step 9" in text
     few = {k: v for k, v in SCORES.items() if k != "pass@4"}  # --eval_samples 1
@@ -52,7 +54,12 @@ def test_two_scores_that_part_have_a_sentence(monkeypatch):
 
 def test_numbers_and_paths_for_a_reader(tmp_path, monkeypatch):
     """Makes impossible: MiB for GiB; a hub name made a path; an absolute path where a short one does."""
-    assert (size(2**30), size(1.5 * 2**30), size(2**20), size(2**30 - 1)) == ("1.00 GiB", "1.50 GiB", "1 MiB", "1024 MiB")
+    assert (size(2**30), size(1.5 * 2**30), size(2**20), size(2**30 - 1)) == (
+        "1.00 GiB",
+        "1.50 GiB",
+        "1 MiB",
+        "1024 MiB",
+    )
     monkeypatch.chdir(tmp_path)
     (tmp_path / "model").mkdir()
     assert short(str(tmp_path / "model")) == "model" and short("nvidia/Nemo-1.5B") == "nvidia/Nemo-1.5B"

@@ -17,7 +17,6 @@ from accelerate import Accelerator
 from helpers import (
     ON_CPU,
     ROOT,
-    SMALL,
     Job,
     begin,
     config,
@@ -27,6 +26,7 @@ from helpers import (
     launched,
     lines,
     run,
+    small,
     start,
     wait_for,
 )
@@ -197,11 +197,9 @@ def test_sigterm_does_not_wait_for_the_rollouts(tmp_path, monkeypatch):
 
 @pytest.mark.slow
 def test_when_one_process_dies_the_other_ends_with_the_cause(tmp_path):
-    """Makes impossible: a process that waits for a dead one. Here they are torch's launcher's, which ends the others."""
-    arguments = [f"--output_dir={tmp_path}", f"--eval_data={few_problems()}", *SMALL, "--max_steps=1000"]
-    process = subprocess.Popen(
-        launched(ROOT / "train.py", *arguments), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, **ON_CPU
-    )
+    """Makes impossible: a process that waits for a dead one. Here torch's launcher started both, and ends the other."""
+    command = launched(ROOT / "train.py", *small(tmp_path, "--max_steps=1000"))
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, **ON_CPU)
     metrics, until = tmp_path / "run/metrics.jsonl", time.monotonic() + 240
     while process.poll() is None and count_lines(metrics) < 3:
         assert time.monotonic() < until

@@ -10,7 +10,7 @@ import sys
 import termios
 
 import pytest
-from helpers import ROOT, SMALL, begin, few_problems
+from helpers import ROOT, begin, small
 
 from trainer.progress import Progress
 from trainer.screen import BAR, Screen, fit
@@ -89,11 +89,9 @@ def test_a_run_on_a_terminal(tmp_path, columns):
     """Makes impossible: a word broken where the terminal ends, a live line that wraps or lacks pace and time left."""
     main, terminal = pty.openpty()
     fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
-    command = [sys.executable, ROOT / "train.py", f"--output_dir={tmp_path}", f"--eval_data={few_problems()}", *SMALL]
+    command = [sys.executable, ROOT / "train.py", *small(tmp_path, "--max_steps=12")]
     environment = {k: v for k, v in os.environ.items() if k not in ("COLUMNS", "LINES")} | {"OMP_NUM_THREADS": "1"}
-    process = subprocess.Popen(
-        [*command, "--max_steps=12"], stdin=terminal, stdout=terminal, stderr=terminal, env=environment
-    )
+    process = subprocess.Popen(command, stdin=terminal, stdout=terminal, stderr=terminal, env=environment)
     os.close(terminal)
     said = b""
     try:

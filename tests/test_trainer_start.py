@@ -174,7 +174,7 @@ def test_weights_that_are_cut_off_are_named(tmp_path, capsys):
     ],
 )
 def test_threads_that_a_user_chose_are_told_from_a_launchers(monkeypatch, own, parents, launched, chosen):
-    """Makes impossible: OMP_NUM_THREADS as somebody set it overruled; one thread a process because a launcher said so."""
+    """Makes impossible: OMP_NUM_THREADS as somebody set it overruled; a launcher's own 1 taken for it."""
     for name in ("OMP_NUM_THREADS", "ACCELERATE_MIXED_PRECISION", "TORCHELASTIC_RUN_ID"):
         monkeypatch.delenv(name, raising=False)
     environment = {"PATH": os.environ["PATH"]} | ({"OMP_NUM_THREADS": parents} if parents else {})
@@ -191,7 +191,9 @@ def test_threads_that_a_user_chose_are_told_from_a_launchers(monkeypatch, own, p
         parent.wait()
 
 
-THREADS = "import torch; from trainer.start import start_accelerator; start_accelerator(); print(torch.get_num_threads())"
+THREADS = (
+    "import torch; from trainer.start import start_accelerator; start_accelerator(); print(torch.get_num_threads())"
+)
 
 
 @pytest.mark.slow
