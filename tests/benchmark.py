@@ -280,7 +280,7 @@ QWEN = {  # Qwen2.5, from its config files: hidden, layers, intermediate, heads,
 
 
 def memory(args: argparse.Namespace) -> None:
-    """GiB a process by the formula of `trainer.memory.memory_estimate`: a layer's activations counted, the rest multiplied."""
+    """GiB a process by the formula of trainer/memory.py: a layer's activations counted, the rest multiplied."""
     if args.measure:
         return measured_memory()
     accelerator, gib = accelerate.Accelerator(cpu=True, mixed_precision="bf16"), 2**30
@@ -555,7 +555,7 @@ def worker_bytes() -> int:
     for process in Path("/proc").glob("[0-9]*"):
         try:
             arguments = (process / "cmdline").read_text().split("\0")
-            if str(ROOT / "sandbox.py") in arguments and str(os.getpid()) in arguments:
+            if "verifiers.keeper" in " ".join(arguments) and str(os.getpid()) in arguments:
                 total += int((process / "statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
         except OSError:
             continue

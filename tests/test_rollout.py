@@ -1,76 +1,40 @@
 """Section 4.2.4: the torch engine against full forward passes, exact enumeration and transformers' own generate."""
 
+import doctest
+import inspect
 import math
-import random
-from types import SimpleNamespace
+from pathlib import Path
 
-import numpy
 import pytest
 import torch
 from scipy import stats
-from transformers import (
-    AutoModelForCausalLM,
-    BloomConfig,
-    Gemma2Config,
-    GPT2Config,
-    LlamaConfig,
-    MistralConfig,
-    Qwen2Config,
-    Qwen3Config,
-)
+from small_models import CONFIGS, PROMPTS, full_logprobs, make
 
 import rollout
-from rollout import CopyDecoder, SharedDecoder, TorchEngine, sampling_logprobs
+from rollout import TorchEngine, VLLMEngine, sampling_logprobs
 
-SMALL = {
-    "vocab_size": 13,
-    "hidden_size": 32,
-    "intermediate_size": 48,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "max_position_embeddings": 64,
-    "bos_token_id": None,
-    "eos_token_id": 0,
-    "pad_token_id": 0,
-}
-CONFIGS = {
-    "qwen2, grouped heads, tied": Qwen2Config(**SMALL, tie_word_embeddings=True),
-    "qwen2, sliding window in one layer": Qwen2Config(
-        **SMALL, use_sliding_window=True, sliding_window=4, max_window_layers=1
-    ),
-    "qwen3, head width of its own": Qwen3Config(**SMALL, head_dim=12),
-    "llama, one key head": LlamaConfig(**SMALL | {"num_key_value_heads": 1}),
-    "mistral, sliding window of 5": MistralConfig(**SMALL, sliding_window=5, head_dim=8),
-    "gemma 2, soft caps, window of 4": Gemma2Config(**SMALL, sliding_window=4, head_dim=8, attn_logit_softcapping=2.0),
-    "gpt 2, learned positions": GPT2Config(
-        vocab_size=13, n_embd=32, n_layer=2, n_head=4, n_positions=64, eos_token_id=0
-    ),
-    "bloom, ALiBi": BloomConfig(vocab_size=13, hidden_size=32, n_layer=2, n_head=4, eos_token_id=0),
-}
-PROMPTS = [[3, 4, 5], [7], [1, 2, 3, 4, 5, 6, 7, 8, 9], [9, 8, 7, 6]]
+# The protocol
 
 
-def make(name="qwen2, grouped heads, tied", seed=0, scale=0.25):
-    """A random model whose next-token distributions are far from uniform, in float32."""
-    torch.manual_seed(seed)
-    eager = {"attn_implementation": "eager"} if "soft caps" in name else {}  # transformers' sdpa has no soft cap
-    model = AutoModelForCausalLM.from_config(CONFIGS[name], dtype=torch.float32, **eager).eval()
-    for p in model.parameters():
-        if p.dim() > 1:
-            torch.nn.init.normal_(p, std=scale)
-    return model
+def test_the_example_of_the_docstring_runs_as_it_stands(monkeypatch):
+    """Makes impossible: an example that a reader copies and that fails, or prints something else."""
+    monkeypatch.chdir(Path(__file__).resolve().parent.parent)
+    (example,) = doctest.DocTestFinder(recurse=False).find(
+        TorchEngine, "TorchEngine", globs={"TorchEngine": TorchEngine}
+    )
+    assert len(example.examples) == 5
+    assert doctest.DocTestRunner().run(example) == doctest.TestResults(0, 5)
 
 
-def full_logprobs(model, prompt, response, **sampling):
-    """Log-probs of a response by one plain forward pass over prompt and response."""
-    with torch.no_grad():
-        logits = model(input_ids=torch.tensor([prompt + response])).logits[0, len(prompt) - 1 : -1]
-    logp = sampling_logprobs(logits, **sampling)
-    return logp.gather(-1, torch.tensor(response)[:, None]).squeeze(-1).tolist()
+def test_both_engines_are_asked_in_the_same_words():
+    """Makes impossible: a setting of sampling that one engine has under another name, default or order."""
+    assert inspect.signature(TorchEngine.generate) == inspect.signature(VLLMEngine.generate)
+    members = [name for name in vars(rollout.Engine) if not name.startswith("_") and name != "decoding"]
+    assert {"generate", "sync", "sleep", "wake", "close"} == set(members)
+    assert all(callable(getattr(engine, name)) for engine in (TorchEngine, VLLMEngine) for name in members)
 
 
-# ------------------------------------------------------------------------------------------- log-probs
+# Log-probs
 
 
 @pytest.mark.parametrize("name", CONFIGS)
@@ -90,27 +54,6 @@ def test_logprobs_equal_a_full_forward_pass(name, shared):
         for response, logprobs in list(zip(group.responses, group.logprobs, strict=True))[:12]:
             want = full_logprobs(model, prompt, response, temperature=1.3)
             assert logprobs == pytest.approx(want, abs=1e-5)
-
-
-def test_which_models_share_their_prefix():
-    """Makes impossible: the fast path given up unnoticed where it works, or taken where it does not."""
-    shared = {name: TorchEngine(make(name)).decoder is SharedDecoder for name in CONFIGS}
-    assert shared == {name: name != "bloom, ALiBi" for name in CONFIGS}
-    with pytest.raises(ValueError, match="cannot share its prefix"):
-        TorchEngine(make("bloom, ALiBi"), shared_prefix=True)
-
-
-def test_the_self_check_sees_a_wrong_attention(monkeypatch):
-    """Makes impossible: a shared-prefix path that is wrong on some model and used all the same."""
-    right = rollout.shared_prefix_attention
-
-    def wrong(*args, **kwargs):
-        out, weights = right(*args, **kwargs)
-        return out * 1.05, weights
-
-    monkeypatch.setitem(rollout.ALL_ATTENTION_FUNCTIONS._global_mapping, "shared_prefix", wrong)
-    engine = TorchEngine(make())
-    assert engine.decoder is CopyDecoder and "differ from a plain forward pass" in engine.why_copied
 
 
 def test_logprobs_are_those_of_the_distribution_sampled_from():
@@ -142,7 +85,7 @@ def test_sampling_logprobs_by_hand():
     assert kept(temperature=0) == kept()  # greedy reports the model's own log-probs
 
 
-# ----------------------------------------------------------------------------------------- distribution
+# Distribution
 
 
 def test_drawing_reaches_the_rare_and_never_the_impossible(monkeypatch):
@@ -211,7 +154,7 @@ def test_greedy_equals_transformers_generate():
         assert group.responses == [want, want]
 
 
-# --------------------------------------------------------------------------------- stopping and splitting
+# Stopping and splitting
 
 
 def test_responses_end_with_their_stop_token_or_at_the_limit():
@@ -262,7 +205,7 @@ def test_the_prompt_is_computed_once_however_the_group_is_split(shared):
     """Makes impossible: N prefills, a wave beyond the memory setting, groups mixed up by splitting."""
     model = make()
     engine = TorchEngine(model, memory_gib=120_000 / 2**30, shared_prefix=shared)
-    rows = engine._rows(100, 9, 5)
+    rows, _ = engine._wave_size(100, 9, 5)
     assert 8 < rows < 100
     watch = Watch(model)
     groups = engine.generate(PROMPTS, 100, max_new_tokens=5, stop_token_ids=[], seed=4)
@@ -300,7 +243,7 @@ def test_a_seed_repeats_a_run_and_another_does_not():
     assert engine.generate(PROMPTS, 8, max_new_tokens=6, seed=2) != first
 
 
-# ------------------------------------------------------------------------------------ weights and state
+# Weights and state
 
 
 def test_sync_takes_the_new_weights():
@@ -366,7 +309,7 @@ def test_no_prompts_no_groups():
     assert TorchEngine(make()).generate([], 4, max_new_tokens=3) == []
 
 
-# ------------------------------------------------------------- what a mutation of rollout.py would have survived
+# Edges
 
 
 def truncated(p, **sampling):
@@ -390,108 +333,12 @@ def test_sampling_logprobs_of_half_precision_logits_are_float32():
         assert torch.equal(got, sampling_logprobs(logits.float(), **sampling))
 
 
-@pytest.mark.parametrize("name", ["s_aux", "position_bias"])
-def test_attention_refuses_what_it_does_not_compute(name):
-    """Makes impossible: attention sinks or position biases silently left out of the shared path."""
-    x = torch.zeros(1, 1, 1, 4)
-    prefix = rollout.Prefix([x], [x], None, torch.tensor([0]), None, 1)
-    module = torch.nn.Module()
-    module.layer_idx = 0
-    rollout.shared_prefix_attention(module, x, x, x, None, shared_prefix=prefix)
-    with pytest.raises(ValueError, match=name):
-        rollout.shared_prefix_attention(module, x, x, x, None, shared_prefix=prefix, **{name: x})
-    with pytest.raises(ValueError, match="keyword arguments"):
-        rollout.shared_prefix_attention(module, x, x, x, None)
-
-
-def test_attention_scales_by_the_head_width_unless_told():
-    """Makes impossible: no scale at all for a model that leaves it to its attention."""
-    torch.manual_seed(0)
-    q, k, v, pk, pv = (torch.randn(1, 1, n, 4) for n in (1, 2, 2, 3, 3))
-    prefix = rollout.Prefix([pk], [pv], None, torch.tensor([0]), None, 1)
-    module = torch.nn.Module()
-    module.layer_idx = 0
-    for scaling in (None, 0.3):
-        got, _ = rollout.shared_prefix_attention(module, q, k, v, None, scaling=scaling, shared_prefix=prefix)
-        keys, values = torch.cat([pk, k], 2), torch.cat([pv, v], 2)
-        want = torch.nn.functional.scaled_dot_product_attention(q, keys, values, scale=scaling)
-        torch.testing.assert_close(got, want.transpose(1, 2))
-
-
 def test_progress_counts_rollouts_by_wave():
     """Makes impossible: a progress that counts rows of one group of the wave only."""
     told = []
     TorchEngine(make()).generate([[3], [4, 5], [6]], 4, max_new_tokens=2, on_progress=told.append)
     assert told == [12]
     engine = TorchEngine(make(), memory_gib=120_000 / 2**30)
-    rows, told = engine._rows(400, 1, 2), []
+    (rows, _), told = engine._wave_size(400, 1, 2), []
     engine.generate([[3]], 400, max_new_tokens=2, on_progress=told.append)
     assert len(told) > 1 and max(told) <= rows and sum(told) == 400
-
-
-# ------------------------------------------------------------------------------- around vLLM, without it
-
-
-def test_a_seed_sets_every_generator_and_gives_them_back():
-    """Makes impossible: a run with vLLM that does not repeat itself, as its seeds come from any of the three."""
-
-    def draw():
-        return random.random(), numpy.random.rand(), torch.rand(1).item()
-
-    random.seed(1), numpy.random.seed(1), torch.manual_seed(1)
-    with rollout.seeded(7):
-        first = draw()
-    after = draw()
-    with rollout.seeded(7):
-        assert draw() == first
-    with rollout.seeded(2**62 + 8):
-        assert all(a != b for a, b in zip(draw(), first, strict=True))
-    random.seed(1), numpy.random.seed(1), torch.manual_seed(1)
-    assert draw() == after
-
-
-def test_threads_and_their_setter_come_back(monkeypatch):
-    """Makes impossible: a trainer on one thread because an engine took the others, and the way back, away."""
-    setter, threads = torch.set_num_threads, torch.get_num_threads()
-    setter(2)
-    with pytest.raises(RuntimeError), rollout.own_threads():
-        setter(1)
-        monkeypatch.setattr(torch, "set_num_threads", lambda n: None)
-        raise RuntimeError
-    assert torch.set_num_threads is setter and torch.get_num_threads() == 2
-    setter(threads)
-
-
-def test_only_whole_rollouts_of_vllm_are_taken():
-    """Makes impossible: an aborted rollout, a group that lost some, or log-probs of other tokens, in a Group."""
-
-    def answer(reason="stop", logprobs=(-1.0, -2.0), count=2):
-        output = SimpleNamespace(token_ids=(5, 0), finish_reason=reason, logprobs=SimpleNamespace(logprobs=logprobs))
-        return SimpleNamespace(outputs=[output] * count)
-
-    group = rollout.Group([3], [[5, 0]] * 2, [[-1.0, -2.0]] * 2, ["stop"] * 2)
-    assert rollout.VLLMEngine._group([3], answer(), 2) == group
-    assert rollout.VLLMEngine._group([3], answer(count=1), 2) == group, "greedy: one stands for all"
-    for broken in (answer("abort"), answer(None), answer(logprobs=(-1.0,)), answer(count=3)):
-        with pytest.raises(rollout.EngineError):
-            rollout.VLLMEngine._group([3], broken, 4)
-
-
-def test_tensors_to_sync_come_once_under_their_names():
-    """Makes impossible: a weight left out, a tied head under a name that vLLM's model may not have, DDP's prefix."""
-    model = make()
-    names = dict(rollout.whole_tensors(model))
-    assert names.keys() == model.state_dict().keys() - {"lm_head.weight"}
-    assert all(torch.equal(x, model.state_dict()[name]) for name, x in names.items())
-    wrapped = torch.nn.Module()
-    wrapped.module = model
-    assert dict(rollout.whole_tensors(wrapped)).keys() == names.keys()
-    untied = make("llama, one key head")
-    assert dict(rollout.whole_tensors(untied)).keys() == untied.state_dict().keys()
-
-
-def test_the_config_has_one_folder():
-    """Makes impossible: compiling the same model again at every start; one folder for two models."""
-    first, again, other = (rollout.config_folder(make(x).config) for x in (
-        "qwen2, grouped heads, tied", "qwen2, grouped heads, tied", "llama, one key head"))  # fmt: skip
-    assert first == again != other

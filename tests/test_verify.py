@@ -1,7 +1,7 @@
-"""verify.py: literal verdicts first, then properties over random input, then hostile text, batches and loading."""
+"""verify.py: countdown's literal verdicts, random input, hostile text, the caller's mistakes, batches."""
 
 import ast
-import json
+import importlib
 import operator
 import random
 import subprocess
@@ -11,29 +11,12 @@ from fractions import Fraction
 from pathlib import Path
 
 import pytest
+from judging import THREE, reason
 
 import verify as module
-from verify import (
-    KINDS,
-    MAX_ANSWER,
-    MAX_BOX_DISTANCE,
-    Problem,
-    Verdict,
-    load_problems,
-    read_number,
-    verify,
-    verify_batch,
-)
-
-THREE = {"numbers": [2, 3, 4], "target": 20}
-GOOD = {"prompt": "What is 1 + 1?", "kind": "math", "reference": "2"}
-
-
-def reason(kind, response, reference):
-    verdict = verify(kind, response, reference)
-    assert verdict.reward == (1.0 if verdict.reason == "correct" else 0.0)
-    return verdict.reason
-
+from verifiers import rounds
+from verifiers.verdict import MAX_ANSWER
+from verify import KINDS, Problem, Verdict, verify, verify_batch
 
 # ---------------------------------------------------------------------------------------- countdown
 
@@ -255,232 +238,6 @@ def test_countdown_random_strings_against_pythons_parser():
     assert parsed > 1000
 
 
-# --------------------------------------------------------------------------------------------- math
-
-ONE_HALF = ["0.5", ".5", "0.50", "+0.5", "1/2", "2/4", "\\frac{1}{2}", "\\frac12", "\\frac 1 2", "\\frac1{2}"]
-ONE_HALF += ["\\frac{1}2", "\\dfrac{1}{2}", "\\tfrac12", "\\frac{-1}{-2}", "-\\frac{-1}{2}", "50%", "50\\%", "50 \\%"]
-ONE_HALF += ["$\\frac12$", "5e-1", "5E-1", "5 \\times 10^{-1}", "0.05*10^1", "100/2%", "1÷2", "  0.5\n", "50.0%"]
-
-SAME = [
-    *(("1/2", form) for form in ONE_HALF),
-    ("0", "-0"),
-    ("0", "0.000"),
-    ("0", "0/7"),
-    ("5", "5."),
-    ("5", "05"),
-    ("-5", "−5"),
-    ("-5", "- 5"),
-    ("-3/4", "-0.75"),
-    ("-3/4", "\\frac{-3}{4}"),
-    ("-3/4", "\\frac{3}{-4}"),
-    ("-3/4", "-\\frac34"),
-    ("1000", "1,000"),
-    ("1000", "1{,}000"),
-    ("1000", "1\\,000"),
-    ("1000", "1,\\!000"),
-    ("1,000", "1e3"),
-    ("1234567.5", "1,234,567.5"),
-    ("1234567", "1\\,234\\,567"),
-    ("1000/3", "1,000/3"),
-    ("1000/3", "\\frac{1,000}{3}"),
-    ("602000000000000000000000", "6.02e23"),
-    ("6.02e23", "6.02 \\times 10^{23}"),
-    ("6.02e23", "6.02\\cdot10^{23}"),
-    ("6.02e23", "6.02 × 10^23"),
-    ("6.02e23", "60.2E+22"),
-    ("1e-7", "0.0000001"),
-    ("1e1000", "10e999"),
-    ("200%", "2"),
-    ("0.1", "1/10"),
-    ("123456789012345678901234567890", "123456789012345678901234567890.0"),
-]
-
-
-@pytest.mark.parametrize(("gold", "answer"), SAME)
-def test_math_correct(gold, answer):
-    """Mistake: one number in two notations taken for two numbers, in either order."""
-    assert reason("math", f"Therefore \\boxed{{{answer}}}.", gold) == "correct"
-    assert reason("math", f"Therefore \\boxed{{{gold}}}.", answer) == "correct"
-
-
-@pytest.mark.parametrize(
-    ("gold", "answer"),
-    [
-        ("1e-7", "2e-7"),
-        ("1e-7", "0"),
-        ("1e-1000", "0"),
-        ("50", "50%"),
-        ("50%", "50"),
-        ("1/3", "0.33333"),
-        ("0.1", "0.100001"),
-        ("9007199254740993", "9007199254740992"),
-        ("1e23", "99999999999999991611392"),
-        ("5", "-5"),
-        ("1/2", "2/1"),
-        ("12", "1/2"),
-        ("1/2", "12"),
-        ("1000", "1.000"),
-        ("10", "1e10"),
-        ("6.02e23", "6.02e22"),
-        ("5", "5e1"),
-        ("123456789012345678901234567890", "123456789012345678901234567891"),
-    ],
-)
-def test_math_wrong(gold, answer):
-    """Mistake: two numbers taken for one, by floats, by tolerances, or by a reading that drops a part."""
-    assert reason("math", f"\\boxed{{{answer}}}", gold) == "wrong"
-
-
-NO_ANSWERS = ["", " ", "1 2", "5 6", "4 \\boxed{5}", "\\frac{1}{0}", "1/0", "0/0", "-", "$", "$$", ".", "%", "1e1001"]
-NO_ANSWERS += [
-    "1e-1001",
-    "1e999999999",
-    "0e999999999",
-    "1\\times10^{1001}",
-    "five",
-    "\\text{five}",
-    "True",
-    "the answer",
-]
-NO_ANSWERS += [
-    "9**9**9",
-    "(10^{9})!",
-    "10^{9^9}",
-    "2^{2^{2^{2}}}",
-    "1 \\times 10^{9^9}",
-    "10^{100000}",
-    "100000!",
-    "3!!",
-]
-NO_ANSWERS += [
-    "5\x00 6",
-    "{5",
-    "5}",
-    "(5",
-    "5)",
-    "(5]]",
-    "[" * 17 + "5" + "]" * 17,
-    ",".join("5" * 65),
-    "9" * 401 + "x",
-]
-
-
-@pytest.mark.parametrize("answer", [a for a in NO_ANSWERS if a.count("{") == a.count("}")])
-def test_math_unparsed(answer):
-    """Mistake: a box that is no answer rescued by a number inside it or before it."""
-    assert reason("math", f"The answer is 5. \\boxed{{5}}. Rather, \\boxed{{{answer}}} = 5", "5") == "unparsed"
-
-
-@pytest.mark.parametrize(
-    "answer", ["5 or 6", "5;6", "1,00", "1,0000", "6,", "1.2.3", "1+1", "--6", "(6)", "\\{6\\}", "5^2"]
-)
-def test_math_another_answer(answer):
-    """Mistake: an answer that reads well and is another one called unparsed, or rewarded for a part of it."""
-    assert reason("math", f"\\boxed{{{answer}}}", "5") == "wrong"
-
-
-@pytest.mark.parametrize(
-    ("response", "expected"),
-    [
-        ("\\boxed{5}", "correct"),
-        ("\\boxed {5}", "correct"),
-        ("\\boxed\n{ 5 }", "correct"),
-        ("\\\\boxed{5}", "correct"),
-        ("\\\\boxed{4} \\\\boxed{5}", "correct"),
-        ("\\\\\\boxed{4} \\\\\\boxed{5}", "correct"),
-        ("\\boxed{4} \\\\{\\boxed{5}", "correct"),
-        ("$$\\boxed{5}$$", "correct"),
-        ("\\boxed{4} no, \\boxed{5}", "correct"),
-        ("\\boxed{5} no, \\boxed{4}", "wrong"),
-        ("\\boxed{5} no, \\boxed{4", "correct"),
-        ("{ \\boxed{5}", "correct"),
-        ("} \\boxed{5} }", "correct"),
-        ("\\{ \\boxed{5}", "correct"),
-        ("\\text{so \\boxed{5}}", "correct"),
-        ("\\boxed{5} {}", "correct"),
-        ("\\boxed{\\boxed{5}}", "correct"),
-        ("\\fbox{5}", "correct"),
-        ("\\boxed{4}, \\boxed{5}", "wrong"),
-        ("\\boxed{4} and $\\boxed{5}$", "wrong"),
-        ("\\boxed{4} \\text{ or } \\boxed{5}", "wrong"),
-        ("\\boxed{4}. Or so I thought: \\boxed{5}", "correct"),
-        ("\\boxed{4 \\boxed{5}}", "unparsed"),
-        ("\\boxed{4 \\boxed{5}", "correct"),
-        ("\\boxed{5\\}}", "unparsed"),
-        ("\\boxed{5} \\boxed{\\{4}", "unparsed"),
-        ("\\boxed{}", "unparsed"),
-        ("<think>\\boxed{4}</think>\\boxed{5}", "correct"),
-        ("<think>\\boxed{4</think>\\boxed{5}", "correct"),
-        ("\\boxed{5}</think>", "no_answer"),
-        ("\\boxed{5}</think> It is 5.", "no_answer"),
-        ("", "no_answer"),
-        ("5", "no_answer"),
-        ("The answer is 5.", "no_answer"),
-        ("\\boxed 5", "no_answer"),
-        ("\\boxed{5", "no_answer"),
-        ("\\boxed5}", "no_answer"),
-        ("boxed{5}", "no_answer"),
-        ("\\Boxed{5}", "no_answer"),
-        ("\\boxed\\{5\\}", "no_answer"),
-        ("\\boxed{\\frac{5}{1}}", "correct"),
-        ("\\boxed{\\frac{5}{1}", "no_answer"),
-    ],
-)
-def test_math_box(response, expected):
-    """Mistake: the wrong box read, a half-written one read, or a number taken from outside of any box."""
-    assert reason("math", response, "5") == expected
-
-
-def test_math_box_distance():
-    """Mistake: a cut that loses the box of an honest response, or runaway text scanned in full."""
-    assert reason("math", "\\boxed{5}" + "." * 100_000, "5") == "correct"
-    assert reason("math", "\\boxed{5}" + "." * (MAX_BOX_DISTANCE - 9), "5") == "correct"
-    assert reason("math", "\\boxed{5}" + "." * MAX_BOX_DISTANCE, "5") == "no_answer"
-
-
-def test_math_notations_agree():
-    """Mistake: a notation that drops a sign, a digit or a group for some numbers only."""
-    rng = random.Random(2)
-    for _ in range(3000):
-        tenths = 10 ** rng.randint(0, 5)
-        sign, digits = rng.choice(["", "-"]), rng.randint(0, 10**8)
-        value = Fraction(digits if sign == "" else -digits, tenths)
-        whole, rest = divmod(digits, tenths)
-        decimals = f"{rest * 10**5 // tenths:05d}"
-        forms = [
-            f"{sign}{whole}.{decimals}",
-            f"{sign}{whole:,}.{decimals}",
-            f"{sign}{digits}/{tenths}",
-            f"{sign}{digits:,}/{tenths:,}",
-            f"{sign}\\frac{{{digits}}}{{{tenths}}}",
-            f"\\frac{{{sign}{digits}}}{{{tenths}}}",
-            f"{sign}{digits}00e-{len(str(tenths)) + 1}",
-            f"{sign}{whole}.{decimals}00 \\times 10^{{0}}",
-            f"{sign}0.0{digits:09d} \\times 10^{{{10 - len(str(tenths)) + 1}}}",
-            f"{sign}{digits}00/{tenths}%",
-        ]
-        for form in forms:
-            assert read_number(form) == value, form
-
-
-def test_math_reads_what_python_reads():
-    """Mistake: a plain decimal or exponent read differently from the rest of the world."""
-    rng = random.Random(3)
-    accepted = 0
-    for _ in range(50_000):
-        text = "".join(rng.choice("0123.e+-/") for _ in range(rng.randint(1, 6)))
-        number = read_number(text)
-        try:
-            expected = Fraction(text)
-        except (ValueError, ZeroDivisionError):
-            expected = None
-        if expected is not None and abs(int(text.partition("e")[2] or 0)) > 1000:
-            expected = None
-        assert number == expected, text
-        accepted += number is not None
-    assert accepted > 1000
-
-
 # ----------------------------------------------------------------------------------- hostile responses
 
 HOSTILE = {
@@ -528,8 +285,9 @@ def test_hostile_text_is_judged_in_bounded_time(kind, name):
     assert time.perf_counter() - start < 5
 
 
+@pytest.mark.parametrize("share", [0.2, pytest.param(1.0, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("kind", ["countdown", "math"])
-def test_never_raises_on_random_text(kind):
+def test_never_raises_on_random_text(kind, share):
     """Mistake: an exception on some odd mix of bytes, digits and markup."""
     rng = random.Random(4)
     pieces = [
@@ -571,7 +329,7 @@ def test_never_raises_on_random_text(kind):
     reference = {"countdown": THREE, "math": "23"}[kind]
     known = {"correct", "wrong", "unparsed", "no_answer"}
     # What only algebra can tell is sent to a worker, one at a time.
-    for _ in range(1_000 if kind == "math" else 20_000):
+    for _ in range(int(share * (1_000 if kind == "math" else 20_000))):
         mixed = "".join(rng.choices(pieces, k=rng.randint(0, 12)))
         noise = rng.randbytes(rng.randint(0, 40)).decode("latin-1")
         for response in (mixed, noise, f"\\boxed{{{mixed}}}", f"\\boxed{{{noise}}}"):
@@ -699,84 +457,26 @@ def test_verdict_is_a_reward_and_a_reason():
     assert verify("math", "\\boxed{2}", "2") == Verdict(reward=1.0, reason="correct") == (1.0, "correct")
 
 
-# ------------------------------------------------------------------------------------------ loading
+def test_families_are_complete():
+    """Mistake: a kind in the dispatch whose pieces do not fit together."""
+    for kind in ("math", "science", "ifeval", "logic"):
+        family = KINDS[kind]
+        assert family.find("") is None
+        if family.deliberate:
+            assert family.deliberate.__module__ in rounds.MODULES and family.packages
+            home = importlib.import_module(family.deliberate.__module__)
+            assert getattr(home, family.deliberate.__name__) is family.deliberate
+    assert isinstance(Problem("a", "math", "1"), tuple)
 
 
-def write(path, *lines):
-    path.write_bytes(b"\n".join(line if isinstance(line, bytes) else line.encode() for line in lines))
-    return path
-
-
-def test_load_problems(tmp_path):
-    """Mistake: a field lost or changed on the way from the file, or a line cut where JSON does not end."""
-    chat = [{"role": "system", "content": ""}, {"role": "user", "content": "Make 20 of 2, 3 and 4.\u2028Go."}]
-    records = [
-        GOOD,
-        {"prompt": chat, "kind": "countdown", "reference": THREE},
-        {"prompt": "¿½?", "kind": "math", "reference": "\\frac12"},
-    ]
-    lines = [json.dumps(record, ensure_ascii=False) for record in records]
-    path = write(tmp_path / "p.jsonl", lines[0] + "\r", "", lines[1], "  ", lines[2], "", "")
-    problems = load_problems(path)
-    assert problems == [Problem(**record) for record in records] == load_problems(str(path))
-    assert verify(problems[1].kind, "(2+3)*4", problems[1].reference).reason == "correct"
-
-
-@pytest.mark.parametrize(
-    ("line", "message"),
-    [
-        ("{", "not a line of JSON"),
-        ('{"prompt": "a"', "not a line of JSON"),
-        (json.dumps(GOOD) + json.dumps(GOOD), "not a line of JSON"),
-        (json.dumps(GOOD) + ",", "not a line of JSON"),
-        ("[" * 100_000, "not a line of JSON"),
-        ('{"prompt": "a", "kind": "math", "reference": ' + "9" * 5000 + "}", "not a line of JSON"),
-        (b'{"prompt": "\xff", "kind": "math", "reference": "2"}', "not UTF-8"),
-        ("[]", "a problem is a JSON object"),
-        ("null", "a problem is a JSON object"),
-        ("{}", "`prompt` is missing"),
-        ('{"prompt": "a", "kind": "math"}', "`reference` is missing"),
-        ('{"prompt": "a", "reference": "2"}', "`kind` is missing"),
-        (json.dumps(GOOD | {"answer": 2}), "unknown keys .'answer'."),
-        (json.dumps(GOOD | {"kind": "maths"}), "unknown kind 'maths': use one of countdown, math"),
-        (json.dumps(GOOD | {"kind": ["math"]}), "unknown kind"),
-        (json.dumps(GOOD | {"prompt": ""}), "`prompt` is empty"),
-        (json.dumps(GOOD | {"prompt": " \n"}), "`prompt` is empty"),
-        (json.dumps(GOOD | {"prompt": None}), "`prompt` must be text or a list of chat messages"),
-        (json.dumps(GOOD | {"prompt": []}), "`prompt` must be text or a list of chat messages"),
-        (json.dumps(GOOD | {"prompt": {"role": "user", "content": "a"}}), "`prompt` must be text or a list"),
-        (json.dumps(GOOD | {"prompt": ["a"]}), "a chat message is"),
-        (json.dumps(GOOD | {"prompt": [{"role": "user"}]}), "a chat message is"),
-        (json.dumps(GOOD | {"prompt": [{"role": "user", "content": None}]}), "a chat message is"),
-        (json.dumps(GOOD | {"prompt": [{"role": "user", "content": "a", "name": "b"}]}), "a chat message is"),
-        (json.dumps(GOOD | {"reference": 2}), "the text of one answer"),
-        (json.dumps(GOOD | {"reference": "1/0"}), "the text of one answer"),
-        (json.dumps(GOOD | {"kind": "countdown"}), "a countdown reference is"),
-        (json.dumps(GOOD | {"kind": "countdown", "reference": {"numbers": [1.5], "target": 1}}), "must be integers"),
-        (
-            '{"prompt": "a", "kind": "countdown", "reference": {"numbers": [1], "target": NaN}}',
-            "`target` must be an int",
-        ),
-    ],
-)
-def test_broken_line_is_named(tmp_path, line, message):
-    """Mistake: a broken line skipped, or an error that does not say which line and what to change."""
-    path = write(tmp_path / "p.jsonl", json.dumps(GOOD), "", line, json.dumps(GOOD))
-    with pytest.raises(ValueError, match=rf"p\.jsonl, line 3: .*{message}") as error:
-        load_problems(path)
-    assert type(error.value) is ValueError
-    assert len(str(error.value)) < 600
-
-
-def test_no_problems(tmp_path):
-    """Mistake: a run that starts on nothing, because its file is empty or not there."""
-    for content in (b"", b"\n \n"):
-        with pytest.raises(ValueError, match="holds no problem"):
-            load_problems(write(tmp_path / "p.jsonl", content))
-    with pytest.raises(FileNotFoundError, match=r"no problems at .*nowhere\.jsonl"):
-        load_problems(tmp_path / "nowhere.jsonl")
-    with pytest.raises(FileNotFoundError, match="no problems at"):
-        load_problems(tmp_path)
+def test_verifiers_know_nothing_of_verify():
+    """Mistake: a circle, in which no file can be read, or run by a worker, without the other."""
+    names = [f"verifiers.{path.stem}" for path in (Path(module.__file__).parent / "verifiers").glob("[a-z]*.py")]
+    code = (
+        f"import importlib, sys\nfor name in {names}: importlib.import_module(name)\nsys.exit('verify' in sys.modules)"
+    )
+    assert len(names) > 15
+    assert subprocess.run([sys.executable, "-c", code], cwd=Path(module.__file__).parent).returncode == 0
 
 
 def test_import_needs_no_torch():

@@ -285,10 +285,10 @@ class Run:
             return
         config = self.config
         rows = score_sources(answers, self.held_out.sources)
-        what = protocol(config, answers.correct, self.held_out.cut)
-        print(wrapped(f"{short(config.model)}: {what}", 2) + f"\n{table(rows)}")
+        what = f"{short(config.model)}: {protocol(config, answers.correct, self.held_out.cut)}"
+        print(f"{wrapped(what, 0)}\n{table(rows)}")
         if len(rows) > 1:
-            print("mean: every source counts the same, whatever its number of problems, as in the paper's tables")
+            print(wrapped("mean: every source counts the same, whatever its size, as in the paper's tables", 0))
         self.make()
         self.keep(0, 0, answers)
         self.sample_evaluation(0, rolled)
@@ -296,8 +296,10 @@ class Run:
             writer = csv.DictWriter(file, ["source", *next(iter(rows.values()))], lineterminator="\n")
             writer.writeheader()
             writer.writerows({"source": name} | row for name, row in rows.items())
-        wrote = "scores.csv (these numbers), eval.jsonl (problem by problem), samples.jsonl (responses), config.json"
-        print(wrapped(f"wrote {self.folder}/: {wrote}", 2))
+        files = (
+            "scores.csv (these numbers), eval.jsonl (problem by problem), samples.jsonl (some responses), config.json"
+        )
+        print(wrapped(f"wrote {self.folder}/: {files}", 0))
 
     def finish(self, model, tokenizer) -> None:
         """Save the policy, draw the curves, print before and after."""
@@ -314,10 +316,10 @@ class Run:
         os.replace(aside, self.folder / "model")
         title = f"{self.config.name}: {short(self.config.model)}, N = {self.config.rollouts_per_prompt}"
         curves(self.metrics, self.folder / "curves.png", title)
-        what = wrapped(protocol(self.config, self.held_out.problems, self.held_out.cut), 2)
-        print(f"\n{what}\n{before_and_after(self.evaluations())}")
+        what = protocol(self.config, self.held_out.problems, self.held_out.cut)
+        print(f"\n{wrapped(what, 0)}\n{before_and_after(self.evaluations())}")
         logs = ", ".join(path.name for path in self.logs.values())
-        print("\n" + wrapped(f"wrote {self.folder}/: model/, curves.png, {logs}, checkpoints/", 2))
+        print("\n" + wrapped(f"wrote {self.folder}/: model/, curves.png, {logs}, checkpoints/", 0))
 
     def recipe(self) -> dict:
         """This run's settings as a recipe.json; what was measured for the model under the other recipe still holds."""

@@ -11,7 +11,7 @@ import time
 from tqdm import tqdm
 
 from trainer.progress import Progress
-from trainer.report import columns, head, score_line
+from trainer.report import columns, head, score_line, wrapped
 from trainer.settings import Config
 
 BAR = 16  # columns of the bar and the percentage in front of the live line
@@ -57,7 +57,8 @@ class Screen:
     def say(self, step: int, sentence: str) -> None:
         """What should not be overlooked, and stays."""
         if self.main:
-            self.bar.write(f"step {step}: {sentence}")
+            line = f"step {step}: {sentence}"
+            self.bar.write(wrapped(line, 2) if self.live else line)
 
     def evaluated(self, name: str, scores: dict[str, float]) -> None:
         """A row of scores; the first one with its head."""

@@ -132,7 +132,9 @@ class Config:
         False,
         "code, ifeval, logic: reward only a whole answer, not the share of tests or instructions, nor a score below 1",
     )
-    allow_weak_sandbox: bool = setting(False, "run model code even where this machine cannot wall it in (sandbox.py)")
+    allow_weak_sandbox: bool = setting(
+        False, "run model code even where this machine cannot wall it in (verifiers/sandbox.py)"
+    )
 
     # machine
     max_tokens_per_micro_batch: int = setting(32768, "prompt + response tokens, padding included, of one forward pass")

@@ -23,7 +23,6 @@ from transformers.utils import logging
 import brorl
 import loss as L
 from rollout import Engine, TorchEngine, VLLMEngine
-from sandbox import WeakSandbox
 from trainer.batch import Batch
 from trainer.checks import check, resolve, trackers
 from trainer.files import damaged
@@ -36,7 +35,7 @@ from trainer.progress import Cursor, Progress
 from trainer.report import short, shown, wrapped
 from trainer.run import Run
 from trainer.settings import Config
-from verify import Problem, verify_batch
+from verify import Problem, WeakSandbox, load_rewards, verify_batch
 
 
 class Setup(NamedTuple):
@@ -87,6 +86,7 @@ def set_up(config: Config, accelerator: Accelerator, given: set[str] | None = No
     sources = resolve(config, given, accelerator.device.type == "cuda")
     trackers(config.report_to)
     run = Run(config, accelerator)
+    load_rewards(config.rewards or [])
     tokenizer, positions = describe(config.model)
     length = config.max_response_tokens
     problems, prompts = ([], []) if config.eval_only else load(tokenizer, config.data, length, positions, config.seed)

@@ -1,6 +1,6 @@
-"""verify.py, kind "code": which text is the program, what passes, what a reference may be, what hostile answers get.
+"""verifiers/code.py, asserts.py: which text is the program, what passes, broken references, hostile answers.
 
-The walls themselves are in test_sandbox.py.
+The walls themselves are in test_verifiers_sandbox.py.
 
 Where code differs from the judges of LiveCodeBench, APPS (and verl's prime_code, which is APPS' taken on) on purpose:
 
@@ -22,9 +22,10 @@ import time
 
 import pytest
 
-import sandbox
-import verify as module
-from sandbox import Pool, encode
+from verifiers import code as module
+from verifiers import sandbox, worker
+from verifiers.jobs import encode
+from verifiers.sandbox import Pool
 from verify import find_code, verify, verify_batch
 
 LIMIT_S = 3.0
@@ -104,6 +105,7 @@ def test_reward_is_the_fraction_of_tests_passed(source, reference, reward, reaso
     assert judged(source, reference, all_or_nothing=True) == expected
 
 
+@pytest.mark.slow
 def test_time_limits():
     """Mistake: one endless test that costs all the others, or many that cost an hour."""
     loop = READ + "while a == 3: pass\nprint(a + b)"
@@ -167,9 +169,10 @@ def test_find_code(response, found):
     [
         "```" + " " * 10_000_000,
         "```python" + " " * 10_000_000,
-        "```\n" * 2_000_000,
-        "```python\n" * 1_000_000,
-        " ```python\n" * 1_000_000 + "x",
+        pytest.param("```\n" * 2_000_000, marks=pytest.mark.slow),
+        "```python\n" * 300_000,
+        pytest.param("```python\n" * 1_000_000, marks=pytest.mark.slow),
+        pytest.param(" ```python\n" * 1_000_000 + "x", marks=pytest.mark.slow),
         "`" * 10_000_000,
         "\n" * 10_000_000 + "```",
         " " * 10_000_000 + "```\n",
@@ -453,8 +456,8 @@ def test_a_check_that_never_settles():
 def test_no_expected_value_reaches_the_answer(monkeypatch):
     """Mistake: the text of a check, or an output, in a message to the process that runs the answer."""
     sent = []
-    original = sandbox._bytes_file
-    monkeypatch.setattr(sandbox, "_bytes_file", lambda data: (sent.append(data), original(data))[1])
+    original = worker._bytes_file
+    monkeypatch.setattr(worker, "_bytes_file", lambda data: (sent.append(data), original(data))[1])
     secret = 918273645
     assert checked("def f(x): return 1", f"assert f(4) == {secret}") == (0.0, "wrong")
     assert judged("def f(x): return 1", {"fn_name": "f", "inputs": [[4]], "outputs": [secret]}) == (0.0, "wrong")
@@ -472,7 +475,7 @@ HOSTILE_ANSWERS = {
     "exit": "import os\nos._exit(0)",
     "system exit": "def add(a, b): raise SystemExit(0)\nraise SystemExit(0)",
     "patched": "import builtins, json, sys\nbuiltins.AssertionError = Exception\njson.dumps = lambda *a, **k: '77'\n"
-    "sys.modules['verify'] = sys.modules['sandbox'] = None\ndef add(a, b): return '77'",
+    "sys.modules['verify'] = sys.modules['verifiers.jobs'] = None\ndef add(a, b): return '77'",
     "frames": "import sys\ndef add(a, b):\n    f = sys._getframe()\n    while f:\n"
     "        for v in list(f.f_locals.values()):\n"
     "            if isinstance(v, dict) and 'outputs' in v: return v['outputs']\n"
@@ -497,7 +500,13 @@ HOSTILE_ANSWERS = {
 }
 
 
-@pytest.mark.parametrize("name", HOSTILE_ANSWERS)
+# Those that take all of their time: the walls that end them have fast tests in test_verifiers_sandbox.py.
+SLOW_ANSWERS = ("tower", "prints", "memory")
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.slow] * (name in SLOW_ANSWERS)) for name in HOSTILE_ANSWERS]
+)
 def test_hostile_answer(name):
     """Mistake: a reward for an attack, an exception in the trainer, or time that belongs to others."""
     items = [("code", answer(HOSTILE_ANSWERS[name]), reference) for reference in (SUM, ADD, ADD_CHECK)]

@@ -1,4 +1,4 @@
-"""sandbox.py: hostile programs and calls, each beside innocent ones; then what must hold after all of them.
+"""verifiers/sandbox.py: hostile programs and calls, each beside innocent ones; then what must hold after all of them.
 
 A program that finds a way out prints "reached". Where nothing else is said, it must end with the listed status, within
 its limit and a second, and the innocent jobs that run before, beside and after it must not notice.
@@ -28,27 +28,18 @@ from pathlib import Path
 
 import pytest
 
-import sandbox
+import verifiers.worker
 import verify
-from sandbox import (
-    ABSENT,
-    AUDIT_ARCH,
-    MAX_OUTPUT,
-    REFUSED,
-    Call,
-    Outcome,
-    Pool,
-    Program,
-    Result,
-    WeakSandbox,
-    decode,
-    encode,
-    seccomp_filter,
-)
+from verifiers import rounds, sandbox, seccomp, walls
+from verifiers.jobs import MAX_OUTPUT, Call, Outcome, Program, Result, decode, encode
+from verifiers.sandbox import Pool, WeakSandbox
+from verifiers.seccomp import ABSENT, AUDIT_ARCH, REFUSED, seccomp_filter
 
-ROOT = Path(sandbox.__file__).resolve().parent
+ROOT = Path(verify.__file__).resolve().parent
+ASSERTS = ("verifiers.asserts",)
 SECRET = "the-expected-output-73914"
 LIMIT_S = 1.0
+ENDLESS_S = 0.5  # for what never ends: there are many of them
 # Beyond the limit; longer where other work keeps this machine's cores busy.
 SLACK_S = max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
 LINUX_ONLY = pytest.mark.skipif(sys.platform != "linux", reason="needs Linux")
@@ -58,7 +49,7 @@ MARK = f"hostile-{os.getpid()}"
 @pytest.fixture(scope="module")
 def pool():
     os.environ["SECRET_TOKEN"] = SECRET
-    with Pool(2) as pool:
+    with Pool(2, modules=ASSERTS) as pool:
         level, walls = pool.level()
         if level < sandbox.REQUIRED_LEVEL:
             pytest.skip(f"the walls of this machine reach level {level} only ({walls})")
@@ -81,7 +72,7 @@ def output(pool, source, stdin="", **limits):
 
 INNOCENT = Program("print(int(input()) + 1)", ["41", "1"])
 INNOCENT_VERDICT = Outcome("ok", [Result("ok", "42\n"), Result("ok", "2\n")])
-CHECK = Call("referee", ["assert f(1) == 2", "f", [["[[1], {}]", ["ok", "2"]]]])
+CHECK = Call("verifiers.asserts:referee", ["assert f(1) == 2", "f", [["[[1], {}]", ["ok", "2"]]]])
 CHECK_VERDICT = Outcome("ok", {"passed": 1, "total": 1, "needs": []})
 
 # ------------------------------------------------------------------------------------ honest programs
@@ -776,7 +767,7 @@ def test_hostile_program(pool, places, name):
         pytest.skip("written in the numbers of x86_64")
     _, source, ends = HOSTILE[name]
     names = "".join(f"{name} = {value!r}\n" for name, value in places.items())
-    limit_s = LIMIT_S if "timeout" in ends else 10.0
+    limit_s = ENDLESS_S if "timeout" in ends else 10.0
     hostile = Program(PREAMBLE + names + textwrap.dedent(source), ["0\n"], test_s=limit_s)
     start = time.monotonic()
     before, got, beside, call = run(pool, INNOCENT, hostile, INNOCENT, CHECK)
@@ -846,7 +837,7 @@ HOSTILE_CALLS = {
     "forged depth": ("import os; os.write(3, b'[' * 90000 + b'\\n'); os._exit(0)", "crashed"),
     "forged length": ("import os\nwhile True: os.write(3, b'x' * 65536)", "crashed"),
     "silence": ("import os; os.close(3)\nwhile True: pass", "crashed"),
-    "patches": ("import sys, json; json.dumps = None; sys.modules['__main__'].referee = None", None),
+    "patches": ("import sys, json; json.dumps = None; sys.modules['verifiers.asserts'].referee = None", None),
 }
 
 
@@ -855,8 +846,8 @@ HOSTILE_CALLS = {
 def test_hostile_call(pool, name, evaluates):
     """Mistake: a call that ends, hangs or fools its process at the cost of the calls after it."""
     text, status = HOSTILE_CALLS[name]
-    hostile = Call("referee", [f"{text}\nassert False", "f", []], evaluates=evaluates)
-    limit_s = 10.0 if status in ("ok", "crashed") else LIMIT_S
+    hostile = Call("verifiers.asserts:referee", [f"{text}\nassert False", "f", []], evaluates=evaluates)
+    limit_s = 10.0 if status in ("ok", "crashed") else ENDLESS_S
     start = time.monotonic()
     [got] = run(pool, hostile, timeout_s=limit_s)
     assert time.monotonic() - start < limit_s + SLACK_S
@@ -873,15 +864,15 @@ def test_hostile_call(pool, name, evaluates):
 def test_a_call_that_left_a_bomb(pool):
     """Mistake: an innocent call judged as crashed, because the one before it left something that ends the process."""
     bomb = "import os, threading, time\nthreading.Timer(0.05, os._exit, (0,)).start()"
-    assert run(pool, Call("referee", [f"{bomb}\nassert True", "f", []]))[0].status == "ok"
-    slow = Call("referee", ["import time; time.sleep(0.3); assert True", "f", []])
+    assert run(pool, Call("verifiers.asserts:referee", [f"{bomb}\nassert True", "f", []]))[0].status == "ok"
+    slow = Call("verifiers.asserts:referee", ["import time; time.sleep(0.3); assert True", "f", []])
     for outcome in run(pool, slow, slow, CHECK, CHECK):
         assert outcome.status == "ok"
         assert outcome.value["passed"] == 1
 
 
 @pytest.mark.parametrize(
-    "call", [Call("nowhere", []), Call("referee", []), Call("json", []), Call("verify", ["x", "", 1])]
+    "call", [Call("nowhere", []), Call("nowhere:f", []), Call("verifiers.asserts:referee", []), Call("json:json", [])]
 )
 def test_a_call_that_raises(pool, call):
     """Mistake: an exception in a worker that ends the batch, or counts as a verdict."""
@@ -891,8 +882,11 @@ def test_a_call_that_raises(pool, call):
 def test_long_arguments(pool):
     """Mistake: a request longer than the pipe, with both sides waiting for the other to read."""
     text = "#" * 10_000_000 + "\nassert True"
-    assert run(pool, Call("referee", [text, "f", []]), CHECK)[0].value["passed"] == 1
-    blind = Call("referee", ["import os, time\nos.close(0)\ntime.sleep(9)\nassert True" + "#" * 10_000_000, "f", []])
+    assert run(pool, Call("verifiers.asserts:referee", [text, "f", []]), CHECK)[0].value["passed"] == 1
+    blind = Call(
+        "verifiers.asserts:referee",
+        ["import os, time\nos.close(0)\ntime.sleep(9)\nassert True" + "#" * 10_000_000, "f", []],
+    )
     start = time.monotonic()
     assert run(pool, blind, blind, timeout_s=LIMIT_S) == [Outcome("timeout")] * 2
     assert time.monotonic() - start < LIMIT_S + SLACK_S
@@ -907,16 +901,17 @@ def test_the_expected_output_is_nowhere_near():
     assert fields == {"source", "tests", "test_s", "memory", "keep", "go_on"}
     sent = []
     with Pool(1) as pool:
-        send = sandbox.Worker._send
-        original = sandbox._bytes_file
+        send = verifiers.worker.Worker._send
+        original = verifiers.worker._bytes_file
         try:
-            sandbox.Worker._send = lambda self, order, fds=(): (sent.append(json.dumps(order)), send(self, order, fds))[
-                1
-            ]
-            sandbox._bytes_file = lambda data: (sent.append(repr(data)), original(data))[1]
+            verifiers.worker.Worker._send = lambda self, order, fds=(): (
+                sent.append(json.dumps(order)),
+                send(self, order, fds),
+            )[1]
+            verifiers.worker._bytes_file = lambda data: (sent.append(repr(data)), original(data))[1]
             run(pool, Program("print(1)", ["1"], go_on=lambda tested: tested.value != SECRET))
         finally:
-            sandbox.Worker._send, sandbox._bytes_file = send, original
+            verifiers.worker.Worker._send, verifiers.worker._bytes_file = send, original
     assert sent
     assert not any(SECRET in text for text in sent)
 
@@ -1045,7 +1040,7 @@ def test_interrupted_while_it_cleans_up(pool, monkeypatch):
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(sandbox.Worker, "end", interrupted)
+        patch.setattr(verifiers.worker.Worker, "end", interrupted)
         with pytest.raises(KeyboardInterrupt):
             batch.close()
     del batch
@@ -1066,7 +1061,7 @@ def test_one_batch_at_a_time(pool):
 def test_any_thread_may_use_it(pool):
     """Mistake: workers that die with the thread that happened to start them, as the parent's death signal has it."""
     got = []
-    with Pool(2) as mine:
+    with Pool(2, modules=ASSERTS) as mine:
         for _ in range(3):
             thread = threading.Thread(target=lambda: got.append(run(mine, INNOCENT, CHECK)))
             thread.start()
@@ -1184,10 +1179,10 @@ def test_a_killed_trainer_leaves_no_orphan():
     """Mistake: endless jobs that run on after the trainer was killed, unseen, until the machine is restarted."""
     script = """
         import os, sys, threading
-        from sandbox import *
-        pool = Pool(2)
+        from verifiers.sandbox import *
+        pool = Pool(2, modules=["verifiers.asserts"])
         loop = Program("while True: pass", [""], test_s=1e3)
-        jobs = [loop, Call("referee", ["while True: pass\\nassert 1", "f", []])]
+        jobs = [loop, Call("verifiers.asserts:referee", ["while True: pass\\nassert 1", "f", []])]
         def tell():
             import time
             time.sleep(1.0)
@@ -1216,7 +1211,7 @@ def test_a_killed_trainer_whose_fork_lives_on():
     """Mistake: keepers that wait for the end of a pipe which another process, forked by the trainer, still holds."""
     script = """
         import os, sys, time
-        from sandbox import *
+        from verifiers.sandbox import *
         pool = Pool(1)
         list(pool.run([Program("", [""])], 10))
         if os.fork() == 0:
@@ -1251,14 +1246,14 @@ def test_a_trainer_killed_during_an_import(tmp_path):
     script = f"""
         import sys, threading, time
         sys.path.append({str(packages)!r})
-        from sandbox import *
-        pool = Pool(1)
+        from verifiers.sandbox import *
+        pool = Pool(1, modules=["verifiers.asserts"])
         def tell():
             while not [worker for worker in list(pool._active) if worker.level is not None]: time.sleep(0.05)
             time.sleep(0.5)
             print(*[worker.process.pid for worker in pool._active], flush=True)
         threading.Thread(target=tell).start()
-        list(pool.run([Call("referee", ["assert 1", "f", []], packages=("slow_package",))], 100))
+        list(pool.run([Call("verifiers.asserts:referee", ["assert 1", "f", []], packages=("slow_package",))], 100))
     """
     trainer = subprocess.Popen(
         [sys.executable, "-c", textwrap.dedent(script)], cwd=ROOT, stdout=subprocess.PIPE, text=True
@@ -1298,7 +1293,7 @@ def test_a_fork_in_the_middle_of_a_batch():
     item = "code", "```python\nwhile True: pass\n```", {"inputs": [""], "outputs": ["1"]}
     thread = threading.Thread(target=verify.verify_batch, args=([item],), kwargs={"workers": 2, "timeout_s": 2})
     thread.start()
-    while not verify._pool_lock.locked():
+    while not rounds._lock.locked():
         time.sleep(0.01)
     pid = os.fork()
     if pid == 0:
@@ -1306,7 +1301,7 @@ def test_a_fork_in_the_middle_of_a_batch():
         try:
             good = "code", "```python\nprint(1)\n```", {"inputs": [""], "outputs": ["1"]}
             code = 0 if verify.verify_batch([good], workers=1) == [(1.0, "correct")] else 2
-            verify._pool.close()
+            rounds._pool.close()
         finally:
             os._exit(code)
     deadline = time.monotonic() + 30
@@ -1326,8 +1321,8 @@ def test_another_number_of_workers():
     before = set()
     for workers in (2, 1, 2, None):
         assert set(verify.verify_batch(items, workers=workers)) == {(1.0, "correct")}
-        assert verify._pool.workers == (workers or sandbox.default_workers())
-        kept = {worker.process.pid for worker in verify._pool._idle if worker.kind == "programs"}
+        assert rounds._pool.workers == (workers or sandbox.default_workers())
+        kept = {worker.process.pid for worker in rounds._pool._idle if worker.kind == "programs"}
         before = before or kept
         assert before <= kept
 
@@ -1335,7 +1330,7 @@ def test_another_number_of_workers():
 def test_a_package_that_is_not_there(pool):
     """Mistake: a missing package that turns every verdict of a family into a wrong answer, in silence."""
     with pytest.raises(RuntimeError, match="cannot import not_a_package"):
-        run(pool, Call("referee", CHECK.args, packages=("not_a_package",)))
+        run(pool, Call("verifiers.asserts:referee", CHECK.args, packages=("not_a_package",)))
     assert run(pool, CHECK) == [CHECK_VERDICT]
 
 
@@ -1343,8 +1338,8 @@ def test_weak_walls_are_refused(pool, monkeypatch, caplog):
     """Mistake: model code run on a machine where nothing holds it, because nobody said so."""
     monkeypatch.setattr(sandbox, "REQUIRED_LEVEL", 4)
     monkeypatch.setattr(sandbox, "_logged", False)
-    with Pool(1) as weak, caplog.at_level(logging.INFO):
-        for job in (INNOCENT, Call("referee", CHECK.args, evaluates=True)):
+    with Pool(1, modules=ASSERTS) as weak, caplog.at_level(logging.INFO):
+        for job in (INNOCENT, Call("verifiers.asserts:referee", CHECK.args, evaluates=True)):
             with pytest.raises(WeakSandbox, match=r"level 3 .* of the 4 .*allow_weak_sandbox"):
                 run(weak, job)
         assert run(weak, CHECK) == [CHECK_VERDICT]
@@ -1355,10 +1350,10 @@ def test_weak_walls_are_refused(pool, monkeypatch, caplog):
 
 def crippled(tmp_path, old, new):
     """The project's sandbox with one wall left out."""
-    text = (ROOT / "sandbox.py").read_text()
-    assert text.count(old) == 1
-    (tmp_path / "sandbox.py").write_text(text.replace(old, new))
-    (tmp_path / "verify.py").write_text((ROOT / "verify.py").read_text())
+    shutil.copytree(ROOT / "verifiers", tmp_path / "verifiers")
+    [file] = [file for file in (tmp_path / "verifiers").glob("*.py") if old in file.read_text()]
+    assert file.read_text().count(old) == 1
+    file.write_text(file.read_text().replace(old, new))
     return tmp_path
 
 
@@ -1375,7 +1370,7 @@ def test_the_level_is_found_by_trying(pool, tmp_path, wall):
     old, new, level = WITHOUT[wall]
     script = """
         import os
-        from sandbox import *
+        from verifiers.sandbox import *
         pool = Pool(1, allow_weak=True)
         print(pool.level()[0])
         daemon = "import os, time\\nif os.fork() == 0:\\n os.setsid()\\n if os.fork(): os._exit(0)\\n time.sleep(60)"
@@ -1395,7 +1390,7 @@ def test_the_level_is_found_by_trying(pool, tmp_path, wall):
     lines = done.stdout.split("\n")
     assert lines[:2] == [str(level), "2"], done.stderr
     assert lines[2] == ("error" if wall == "Landlock" else "ok")
-    assert not [pid for pid in processes_with("sandbox.py") if lines[3] in arguments(pid)]
+    assert not [pid for pid in processes_with("verifiers.keeper") if lines[3] in arguments(pid)]
 
 
 def arguments(pid):
@@ -1426,7 +1421,7 @@ def test_as_another_user(pool):
     script = f"""
         import sys
         sys.path.insert(0, {str(ROOT)!r})
-        from sandbox import *
+        from verifiers.sandbox import *
         with Pool(1) as pool:
             print(pool.level())
             print(dict(pool.run([Program("import os\\nprint(os.getuid())", [""])], 10))[0].value[0].value)
@@ -1453,7 +1448,7 @@ def test_every_worker_has_a_user_of_its_own():
     for user in users:
         numbers = {int(number) for number in re.findall("[0-9]+", user)}
         assert len(numbers) == 1
-        assert min(numbers) >= sandbox.FIRST_USER
+        assert min(numbers) >= walls.FIRST_USER
 
 
 # --------------------------------------------------------------------------------------- the filter
@@ -1470,22 +1465,22 @@ def verdict_of_filter(machine, number, *arguments, arch=None):
     while True:
         code, yes, no, k = program[at]
         at += 1
-        if code == sandbox.LOAD:
+        if code == seccomp.LOAD:
             accumulator = struct.unpack_from("=I", data, k)[0]
-        elif code == sandbox.AND:
+        elif code == seccomp.AND:
             accumulator &= k
-        elif code == sandbox.RETURN:
+        elif code == seccomp.RETURN:
             return k
         else:
             holds = {
-                sandbox.EQUAL: accumulator == k,
-                sandbox.GREATER: accumulator > k,
-                sandbox.ANY_BIT: accumulator & k,
+                seccomp.EQUAL: accumulator == k,
+                seccomp.GREATER: accumulator > k,
+                seccomp.ANY_BIT: accumulator & k,
             }
             at += yes if holds[code] else no
 
 
-ALLOW, NO = sandbox.ALLOW, sandbox.ERRNO
+ALLOW, NO = seccomp.ALLOW, seccomp.ERRNO
 
 
 @pytest.mark.parametrize("machine", AUDIT_ARCH)
@@ -1499,12 +1494,12 @@ def test_the_filter_says_what_the_table_says(machine):
     for numbers in ABSENT.values():
         assert verdict_of_filter(machine, numbers[column]) == NO | 38
     refused = {numbers[column] for numbers in [*REFUSED.values(), *ABSENT.values(), *DECIDED.values()]}
-    for number in set(range(sandbox.LAST_KNOWN_CALL + 1)) - refused:
+    for number in set(range(seccomp.LAST_KNOWN_CALL + 1)) - refused:
         assert verdict_of_filter(machine, number, 3, 3, 3) == ALLOW
     for number in (452, 1000, 0x40000000, 2**32 - 1):
         assert verdict_of_filter(machine, number) == NO | 38
     [other] = set(AUDIT_ARCH) - {machine}
-    assert verdict_of_filter(machine, 0, arch=other) == sandbox.KILL_PROCESS
+    assert verdict_of_filter(machine, 0, arch=other) == seccomp.KILL_PROCESS
 
     def says(name, *arguments):
         return verdict_of_filter(machine, decided[name], *arguments)
@@ -1562,6 +1557,7 @@ def test_the_numbers_are_the_kernels(machine):
 # ----------------------------------------------------------------------------------------- after all
 
 
+@pytest.mark.slow
 def test_no_memory_growth(pool):
     """Mistake: a buffer, a pipe or a process kept per job: a run of days would end by it."""
 
@@ -1586,11 +1582,11 @@ def test_nothing_is_left(pool):
     # Idle keepers have no child but the one that waits for the next call.
     assert all(len(processes_of_session(session)) <= 2 for session in sessions)
     pool.close()
-    if verify._pool is not None:
-        verify._pool.close()
+    if rounds._pool is not None:
+        rounds._pool.close()
     assert gone(sessions, 1.0)
     me = str(os.getpid())
-    assert not [pid for pid in processes_with("sandbox.py") if me in arguments(pid)]
+    assert not [pid for pid in processes_with("verifiers.keeper") if me in arguments(pid)]
     for folder in ("/", "/tmp", "/var/tmp", "/dev/shm", Path.home(), ROOT, Path.cwd()):
         assert MARK not in os.listdir(folder)
     assert run(pool, INNOCENT, CHECK) == [INNOCENT_VERDICT, CHECK_VERDICT]

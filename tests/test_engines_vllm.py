@@ -1,4 +1,4 @@
-"""Section 4.2.4: the vLLM engine, the real one, against the torch engine and the trainer's own forward pass.
+"""engines/vllm.py and rollout.VLLMEngine with the real vLLM: against the torch engine and a plain forward pass.
 
 Runs where vLLM's CPU build is installed (`.ci/run` installs it and sets BRORL_VLLM=1, under which nothing here is
 skipped for want of it). float32 and the embedded policy, unless a test says otherwise. On a GPU only the test of its
@@ -21,7 +21,8 @@ import pytest
 import torch
 from scipy import stats
 
-from rollout import EngineError, Told, TorchEngine, VLLMEngine, sampling_logprobs
+from engines.vllm import Told
+from rollout import EngineError, TorchEngine, VLLMEngine, sampling_logprobs
 
 if not os.environ.get("BRORL_VLLM"):
     pytest.importorskip("vllm", reason="vLLM is not installed: .ci/run tests it in an environment of its own")
@@ -102,7 +103,7 @@ def uniform():
     return blank
 
 
-# ----------------------------------------------------------------------------------------- the same as the torch engine
+# The same as the torch engine
 
 
 def test_greedy_equals_the_torch_engine_token_for_token(engine):
@@ -154,7 +155,7 @@ def test_first_tokens_follow_the_softmax(engine):
         assert stats.chisquare(observed, expected).pvalue > 1e-4
 
 
-# --------------------------------------------------------------------------------------------------- weights in memory
+# Weights in memory
 
 
 @pytest.mark.parametrize("wrap", ["plain", "DDP", "FSDP2"])
@@ -289,7 +290,7 @@ def test_sleep_gives_the_gpu_back():
         assert furthest(groups, policy()) < 1e-2
 
 
-# ------------------------------------------------------------------------------------------------- groups and responses
+# Groups and responses
 
 
 def test_a_group_of_512(engine):
@@ -361,11 +362,11 @@ def test_progress_counts_rollouts(engine):
     engine.generate(prompts(3), 16, on_progress=told.append, **ANSWER)
     assert sum(told) == 48
     assert Told(told.append, total=1).format_dict["elapsed"] > 0
-    asked = "from tests.test_vllm import Told; assert Told(print, total=1).format_dict['elapsed'] > 0"
+    asked = "from engines.vllm import Told; assert Told(print, total=1).format_dict['elapsed'] > 0"
     subprocess.run([sys.executable, "-c", asked], cwd=ROOT, env=ENVIRONMENT | {"TQDM_DISABLE": "1"}, check=True)
 
 
-# ------------------------------------------------------------------------------------------- randomness and the trainer
+# Randomness and the trainer
 
 
 def test_a_seed_repeats_and_leaves_the_trainers_generators_alone(engine):
@@ -389,7 +390,7 @@ def test_the_trainer_keeps_its_threads(engine):
     torch.set_num_threads(before)
 
 
-# -------------------------------------------------------------------------------------------------- what cannot work
+# What cannot work
 
 
 @pytest.mark.parametrize(
@@ -443,7 +444,7 @@ def test_a_failure_while_generating_has_its_cause(engine, monkeypatch):
         engine.generate(prompts(1), 4, **ANSWER)
 
 
-# ------------------------------------------------------------------------------------------------------------ training
+# Training
 
 
 SMALL = [

@@ -1,0 +1,171 @@
+"""The two ways in which rollout.py's TorchEngine decodes, and the check that decides between them (section 4.2.4).
+
+    SharedDecoder   every row attends to one copy of its prompt (engines/prefix.py)
+    CopyDecoder     every row has a copy of its prompt's cache: for a model whose attention cannot be replaced
+
+A decoder is made from the prompts' cache and holds R rows. `step` takes the rows' last tokens and returns the next
+logits; `keep` forgets the rows that have ended. What the rows drew is written into a `Drawn`.
+Shapes and symbols: the head of engines/prefix.py.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import PreTrainedModel
+from transformers.cache_utils import Cache, DynamicCache, DynamicLayer
+
+from engines.prefix import Prefix, attention
+
+
+class SharedDecoder:
+    """Rows that attend to one copy of their prompt."""
+
+    def __init__(self, model: PreTrainedModel, cache: DynamicCache, lengths: Tensor, group: Tensor, capacity: int):
+        self.model = model
+        self.prefix = Prefix.of(cache, lengths, group)
+        self.cache = Cache(layers=[ResponseLayer(capacity) for _ in cache.layers])
+        self.position = lengths[group]
+
+    def step(self, tokens: Tensor) -> Tensor:
+        """The next token's logits, (R, V), after `tokens` (R,)."""
+        with attention(self.model, "shared_prefix"):
+            out = self.model(
+                input_ids=tokens[:, None],
+                position_ids=self.position[:, None],
+                past_key_values=self.cache,
+                use_cache=True,
+                shared_prefix=self.prefix,
+            )
+        self.position = self.position + 1
+        return out.logits[:, -1]
+
+    def keep(self, rows: Tensor) -> None:
+        self.prefix.keep(rows)
+        self.cache.batch_select_indices(rows)
+        self.position = self.position[rows]
+
+
+class CopyDecoder:
+    """Rows that each hold a copy of their prompt's cache: for any model, at the price of N copies."""
+
+    def __init__(self, model: PreTrainedModel, cache: DynamicCache, lengths: Tensor, group: Tensor, capacity: int):
+        self.model, self.position = model, lengths[group]
+        self.cache, longest = DynamicCache(), cache.get_seq_length()
+        layers: list[Any] = list(cache.layers)
+        for i, layer in enumerate(layers):
+            self.cache.update(layer.keys[group], layer.values[group], i)
+        column = torch.arange(longest + capacity, device=group.device)
+        self.mask = (column >= longest - self.position[:, None]).long()
+
+    def step(self, tokens: Tensor) -> Tensor:
+        out = self.model(
+            input_ids=tokens[:, None],
+            position_ids=self.position[:, None],
+            attention_mask=self.mask[:, : self.cache.get_seq_length() + 1],
+            past_key_values=self.cache,
+            use_cache=True,
+        )
+        self.position = self.position + 1
+        return out.logits[:, -1]
+
+    def keep(self, rows: Tensor) -> None:
+        self.cache.batch_select_indices(rows)
+        self.position, self.mask = self.position[rows], self.mask[rows]
+
+
+@torch.no_grad()
+def why_not_shared(model: PreTrainedModel, prefill: Callable) -> str | None:
+    """None if shared-prefix decoding equals a plain forward pass on this model, else what the difference is.
+
+    Three rows of two prompts of different lengths take three tokens each. prefill: TorchEngine's.
+    """
+    if not getattr(model, "_can_set_attn_implementation", lambda: True)():
+        return "its attention cannot be replaced"
+    was_training, vocabulary = model.training, model.config.get_text_config().vocab_size
+    tokens = torch.randint(vocabulary, (2, 9), generator=torch.Generator().manual_seed(0)).to(model.device)
+    prompts, ends = [tokens[0, :6].tolist(), tokens[1, :4].tolist()], tokens[:, 6:]
+    model.eval()
+    try:
+        cache, lengths, _ = prefill(prompts)
+        decoder = SharedDecoder(model, cache, lengths, torch.tensor([0, 0, 1], device=model.device), 3)
+        got = torch.stack([decoder.step(ends[[0, 1, 0], t]) for t in range(3)], 1)
+        for row, (prompt, end) in enumerate([(0, 0), (0, 1), (1, 0)]):
+            whole = torch.cat([tokens[prompt, : len(prompts[prompt])], ends[end]])[None]
+            want = model(input_ids=whole).logits[0, -3:]
+            error = (got[row] - want).abs().max() / want.abs().max()
+            if not error < (1e-3 if model.dtype == torch.float32 else 5e-2):
+                return f"its logits differ from a plain forward pass by {error:.1e} of their size"
+    except Exception as e:  # whatever a foreign model does with foreign arguments, the copying path remains
+        return f"{type(e).__name__}: {e}"
+    finally:
+        model.train(was_training)
+    return None
+
+
+class ResponseLayer(DynamicLayer):
+    """One layer of the response cache, allocated once: [R, Hk, max_new_tokens, D]."""
+
+    keys: Tensor
+    values: Tensor
+
+    def __init__(self, max_new_tokens: int):
+        super().__init__()
+        self.capacity, self.length = max_new_tokens, 0
+
+    def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
+        self.dtype, self.device = key_states.dtype, key_states.device
+        rows, heads = key_states.shape[:2]
+        self.keys = key_states.new_empty(rows, heads, self.capacity, key_states.shape[-1])
+        self.values = value_states.new_empty(rows, heads, self.capacity, value_states.shape[-1])
+        self.is_initialized = True
+
+    def update(self, key_states: Tensor, value_states: Tensor, *args, **kwargs) -> tuple[Tensor, Tensor]:
+        if not self.is_initialized:
+            self.lazy_initialization(key_states, value_states)
+        end = self.length + key_states.shape[-2]
+        self.keys[:, :, self.length : end] = key_states
+        self.values[:, :, self.length : end] = value_states
+        self.length = end
+        return self.keys[:, :, :end], self.values[:, :, :end]
+
+    def get_seq_length(self) -> int:
+        return self.length
+
+    def batch_select_indices(self, indices: Tensor) -> None:
+        """Keep these rows, without a second allocation of the capacity."""
+        if self.is_initialized:  # rows may end with their very first token
+            for x in (self.keys, self.values):
+                x[: len(indices), :, : self.length] = x[indices, :, : self.length]
+            self.keys, self.values = self.keys[: len(indices)], self.values[: len(indices)]
+
+
+class Drawn:
+    """What the R rows of a wave have drawn so far, and where each one ended."""
+
+    def __init__(self, rows: int, max_new_tokens: int, stop_token_ids: list[int], device: torch.device):
+        self.tokens = torch.zeros(rows, max_new_tokens, dtype=torch.long, device=device)
+        self.logprobs = torch.zeros(rows, max_new_tokens, device=device)
+        self.length = torch.full((rows,), max_new_tokens, device=device)
+        self.stopped = torch.zeros(rows, dtype=torch.bool, device=device)
+        self.stop = torch.tensor(stop_token_ids, device=device, dtype=torch.long)
+
+    def write(self, t: int, row: Tensor, token: Tensor, logprob: Tensor) -> None:
+        """Token number t of these rows; what was drawn for a row that has ended is dropped."""
+        decoding = ~self.stopped[row]
+        here = row[decoding]
+        self.tokens[here, t], self.logprobs[here, t] = token[decoding], logprob[decoding]
+        ended = here[torch.isin(token[decoding], self.stop)]
+        self.stopped[ended], self.length[ended] = True, t + 1
+
+    def by_prompt(self, width: int) -> Iterator[tuple[list[list[int]], list[list[float]], list[str]]]:
+        """For one prompt after the other, `width` responses, their log-probs and their finish reasons."""
+        parts = (x.cpu().split(width) for x in (self.tokens, self.logprobs, self.length, self.stopped))
+        for tokens, logprobs, length, stopped in zip(*parts, strict=True):
+            ends = length.tolist()
+            yield (
+                [x[:end] for x, end in zip(tokens.tolist(), ends, strict=True)],
+                [x[:end] for x, end in zip(logprobs.tolist(), ends, strict=True)],
+                ["stop" if s else "length" for s in stopped.tolist()],
+            )

@@ -1,0 +1,44 @@
+"""How many rows rollout.py's TorchEngine decodes at once, and the memory that they take.
+
+A wave is the rows that decode together. Beside the weights it holds, for every row: keys and values of its response,
+the scores of one layer's attention, the logits of one step, and its share of the prompt. All sizes are in bytes.
+"""
+
+import ctypes
+import sys
+
+from transformers import PreTrainedModel
+
+WAVE_ROWS = 4096  # on a CPU: wider waves only fall out of its caches. On a GPU the memory alone limits a wave
+
+
+def wave_rows(model: PreTrainedModel, memory_gib: float, row: float) -> int:
+    """How many rows of `row` bytes decode at once within `memory_gib`; at least one."""
+    rows = int(memory_gib * 2**30 // row)
+    return max(1, min(rows, WAVE_ROWS) if model.device.type == "cpu" else rows)
+
+
+def row_bytes(model: PreTrainedModel, copied: bool, n: int, prompt_tokens: int, max_new_tokens: int) -> float:
+    """The most that one row holds; copied: with a copy of its prompt's cache, not only an n-th part of the one."""
+    c = model.config.get_text_config()
+    heads = c.num_attention_heads
+    width = getattr(c, "head_dim", None) or c.hidden_size // heads
+    item = model.dtype.itemsize
+    token = 2 * c.num_hidden_layers * (getattr(c, "num_key_value_heads", None) or heads) * width * item  # of cache
+    prompt = prompt_tokens * (token + 12 * c.hidden_size * item)  # its cache, and one layer's activations
+    copy = prompt_tokens * token if copied else 0
+    scores = 3 * heads * (prompt_tokens + max_new_tokens) * 4
+    return prompt / n + copy + max_new_tokens * (token + 12) + scores + 4 * c.vocab_size * 4
+
+
+def keep_freed_memory() -> None:
+    """Ask glibc to keep what a decoding step frees, for the next step to use (Linux; elsewhere nothing happens).
+
+    Left alone, it returns the few megabytes of scores to the kernel at every step, and page faults to get
+    them again cost half of the time of a wave on a CPU. Blocks beyond 32 MiB still go back at once.
+    """
+    m_trim_threshold, m_mmap_threshold = -1, -3
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
+    if mallopt:
+        mallopt(m_mmap_threshold, 32 * 2**20)
+        mallopt(m_trim_threshold, 2**31 - 1)

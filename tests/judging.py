@@ -1,0 +1,52 @@
+"""What the tests of verify.py and verifiers/ share.
+
+BRORL_REFEREES=1 makes the tests mandatory that need reasoning-gym, langdetect or datasets; else they are skipped where
+the package is missing.
+"""
+
+import importlib.util
+import json
+import os
+
+import pytest
+
+from verify import verify, verify_batch
+
+THREE = {"numbers": [2, 3, 4], "target": 20}
+
+
+def needs(package):
+    missing = importlib.util.find_spec(package) is None and os.environ.get("BRORL_REFEREES") != "1"
+    return pytest.mark.skipif(missing, reason=f"needs {package}; BRORL_REFEREES=1 makes it mandatory")
+
+
+def pairs(text):
+    return [tuple(part.strip() for part in line.split("  |  ")) for line in text.strip().split("\n")]
+
+
+def reason(kind, response, reference):
+    verdict = verify(kind, response, reference)
+    assert verdict.reward == (1.0 if verdict.reason == "correct" else 0.0)
+    return verdict.reason
+
+
+def judged(kind, cases):
+    """The reasons for boxed answers, all in one batch: most of the algebra is done by one pair of workers."""
+    verdicts = verify_batch(
+        [(kind, f"The answer is $\\boxed{{{answer}}}$.", gold) for gold, answer in cases], workers=2
+    )
+    return [verdict.reason for verdict in verdicts]
+
+
+def gym(name, size):
+    import reasoning_gym
+
+    return [json.loads(json.dumps(entry)) for entry in reasoning_gym.create_dataset(name, size=size, seed=3)]
+
+
+def entry_of(name):
+    return gym(name, 1)[0]
+
+
+def instruction(name, kwargs):
+    return {"instruction_id_list": [name], "kwargs": [kwargs]}

@@ -1,0 +1,43 @@
+"""engines/memory.py: the size of a wave, by hand and against what a wave allocates."""
+
+import pytest
+from small_models import PROMPTS, make
+
+from engines import memory
+from engines.decoders import ResponseLayer
+from rollout import TorchEngine
+
+
+def test_bytes_of_a_row_by_hand():
+    """Makes impossible: a cache without its values or layers, a prompt counted N times or not at all.
+
+    Two layers, four heads, two key heads of width 8, hidden 32, 13 tokens, float32; prompts of 10, responses of 5.
+    """
+    token = 2 * 2 * 2 * 8 * 4  # keys and values, layers, key heads, width, bytes
+    prompt = 10 * (token + 12 * 32 * 4)
+    row = 5 * (token + 12) + 3 * 4 * 15 * 4 + 4 * 13 * 4
+    assert memory.row_bytes(make(), False, 512, 10, 5) == pytest.approx(row + prompt / 512)
+    assert memory.row_bytes(make(), True, 512, 10, 5) == pytest.approx(row + prompt / 512 + 10 * token)
+
+
+def test_rows_of_a_wave():
+    """Makes impossible: no row at all where memory is short, or waves beyond the CPU's caches where it is not."""
+    model, gib = make(), 1 / 2**30
+    assert [memory.wave_rows(model, g * gib, 100.0) for g in (1, 199, 1000)] == [1, 1, 10]
+    assert memory.wave_rows(model, 64, 100.0) == memory.WAVE_ROWS
+
+
+@pytest.mark.parametrize("n", [3, 40])
+def test_a_wave_holds_no_more_than_it_says(n, monkeypatch):
+    """Makes impossible: response caches alone that are larger than the whole estimate."""
+    held, start = [], ResponseLayer.lazy_initialization
+
+    def listen(self, *args):
+        start(self, *args)
+        held.append(self.keys.nbytes + self.values.nbytes)
+
+    engine = TorchEngine(make())
+    monkeypatch.setattr(ResponseLayer, "lazy_initialization", listen)
+    engine.generate(PROMPTS, n, max_new_tokens=12, stop_token_ids=[])
+    said = engine.wave_bytes(len(PROMPTS), n, max(map(len, PROMPTS)), 12)
+    assert len(held) == 2 and 0 < sum(held) < said

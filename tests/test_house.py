@@ -1,0 +1,85 @@
+"""The rule of the house: six files that are read in one sitting, rooms behind them, and arrows that point down."""
+
+import ast
+import subprocess
+import sys
+from graphlib import TopologicalSorter
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+SIX = ("brorl", "sim", "loss", "rollout", "verify", "train")
+ROOMS = ("engines", "verifiers", "trainer", "tiny", "evidence")
+# What each may import of ours, beside itself: the file of its concept is above its room, never the reverse.
+MAY_IMPORT = {
+    "brorl": set(),
+    "loss": set(),
+    "sim": {"brorl"},
+    "engines": set(),
+    "rollout": {"engines"},
+    "verifiers": set(),
+    "verify": {"verifiers"},
+    "trainer": {"brorl", "loss", "rollout", "verify"},
+    "train": {"loss", "verify", "trainer"},
+    "tiny": {*SIX, "trainer"},
+    "evidence": {*SIX, "trainer", "tiny"},
+}
+FILES = [
+    *(ROOT / f"{name}.py" for name in SIX),
+    *(path for room in ROOMS for path in sorted((ROOT / room).glob("*.py"))),
+]
+
+
+def imports(path: Path) -> set[str]:
+    """The names of our modules that a file imports, anywhere in it."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            found |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
+    return {name for name in found if name.partition(".")[0] in MAY_IMPORT}
+
+
+def room_of(path: Path) -> str:
+    return path.stem if path.parent == ROOT else path.parent.name
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_arrows_point_down(path):
+    """A file imports only its own room and what the house has below it."""
+    room = room_of(path)
+    assert {name.partition(".")[0] for name in imports(path)} <= MAY_IMPORT[room] | {room}
+
+
+def test_no_circle():
+    """No two modules import each other, over however many others: TopologicalSorter raises CycleError."""
+    names = {(path.stem if path.parent == ROOT else f"{path.parent.name}.{path.stem}"): path for path in FILES}
+    graph = {name: imports(path) & names.keys() - {name} for name, path in names.items()}
+    assert len(list(TopologicalSorter(graph).static_order())) == len(names)
+
+
+@pytest.mark.parametrize("name", SIX)
+def test_one_sitting_one_screen(name):
+    """A file of the top level stays within about 400 lines, its functions within a screen."""
+    text = (ROOT / f"{name}.py").read_text()
+    assert len(text.splitlines()) <= 420
+    functions = [x for x in ast.walk(ast.parse(text)) if isinstance(x, ast.FunctionDef)]
+    assert {x.name: x.end_lineno - x.lineno + 1 for x in functions if x.end_lineno - x.lineno >= 60} == {}
+
+
+def test_verifying_needs_no_torch():
+    """Whoever judges answers elsewhere, or in a worker process, does not load torch for it."""
+    code = "import sys; import verify, verifiers; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], cwd=ROOT).returncode == 0
+
+
+def test_vllm_is_imported_where_it_is_used():
+    """Neither the loop nor an engine in plain torch needs vLLM to be installed."""
+    for path in FILES:
+        body = ast.parse(path.read_text()).body
+        top = [x for x in body if isinstance(x, (ast.Import, ast.ImportFrom))]
+        names = {alias.name for x in top if isinstance(x, ast.Import) for alias in x.names}
+        names |= {x.module for x in top if isinstance(x, ast.ImportFrom) and x.module}
+        assert not {name for name in names if name.partition(".")[0] == "vllm"}, path

@@ -1,0 +1,384 @@
+"""verifiers/data.py, hub.py: files, rows of public data sets, generated entries, weights."""
+
+import importlib.util
+import json
+import logging
+
+import pytest
+from judging import THREE, entry_of, instruction, needs
+
+import verify as module
+from verifiers import logic
+from verifiers.data import gym_problem, map_rows
+from verifiers.hub import HUB
+from verifiers.verdict import WRONG
+from verify import KINDS, Problem, check_problem, load_data, load_problems, read_spec, verify
+
+GOOD = {"prompt": "What is 1 + 1?", "kind": "math", "reference": "2"}
+
+
+def write_lines(path, *lines):
+    path.write_bytes(b"\n".join(line if isinstance(line, bytes) else line.encode() for line in lines))
+    return path
+
+
+def test_load_problems(tmp_path):
+    """Mistake: a field lost or changed on the way from the file, or a line cut where JSON does not end."""
+    chat = [{"role": "system", "content": ""}, {"role": "user", "content": "Make 20 of 2, 3 and 4.\u2028Go."}]
+    records = [
+        GOOD,
+        {"prompt": chat, "kind": "countdown", "reference": THREE},
+        {"prompt": "¿½?", "kind": "math", "reference": "\\frac12"},
+    ]
+    lines = [json.dumps(record, ensure_ascii=False) for record in records]
+    path = write_lines(tmp_path / "p.jsonl", lines[0] + "\r", "", lines[1], "  ", lines[2], "", "")
+    problems = load_problems(path)
+    assert problems == [Problem(**record) for record in records] == load_problems(str(path))
+    assert verify(problems[1].kind, "(2+3)*4", problems[1].reference).reason == "correct"
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("{", "not a line of JSON"),
+        ('{"prompt": "a"', "not a line of JSON"),
+        (json.dumps(GOOD) + json.dumps(GOOD), "not a line of JSON"),
+        (json.dumps(GOOD) + ",", "not a line of JSON"),
+        ("[" * 100_000, "not a line of JSON"),
+        ('{"prompt": "a", "kind": "math", "reference": ' + "9" * 5000 + "}", "not a line of JSON"),
+        (b'{"prompt": "\xff", "kind": "math", "reference": "2"}', "not UTF-8"),
+        ("[]", "a problem is a JSON object"),
+        ("null", "a problem is a JSON object"),
+        ("{}", "`prompt` is missing"),
+        ('{"prompt": "a", "kind": "math"}', "`reference` is missing"),
+        ('{"prompt": "a", "reference": "2"}', "`kind` is missing"),
+        (json.dumps(GOOD | {"answer": 2}), "unknown keys .'answer'."),
+        (json.dumps(GOOD | {"kind": "maths"}), "unknown kind 'maths': use one of countdown, math"),
+        (json.dumps(GOOD | {"kind": ["math"]}), "unknown kind"),
+        (json.dumps(GOOD | {"prompt": ""}), "`prompt` is empty"),
+        (json.dumps(GOOD | {"prompt": " \n"}), "`prompt` is empty"),
+        (json.dumps(GOOD | {"prompt": None}), "`prompt` must be text or a list of chat messages"),
+        (json.dumps(GOOD | {"prompt": []}), "`prompt` must be text or a list of chat messages"),
+        (json.dumps(GOOD | {"prompt": {"role": "user", "content": "a"}}), "`prompt` must be text or a list"),
+        (json.dumps(GOOD | {"prompt": ["a"]}), "a chat message is"),
+        (json.dumps(GOOD | {"prompt": [{"role": "user"}]}), "a chat message is"),
+        (json.dumps(GOOD | {"prompt": [{"role": "user", "content": None}]}), "a chat message is"),
+        (json.dumps(GOOD | {"prompt": [{"role": "user", "content": "a", "name": "b"}]}), "a chat message is"),
+        (json.dumps(GOOD | {"reference": 2}), "the text of one answer"),
+        (json.dumps(GOOD | {"reference": "1/0"}), "the text of one answer"),
+        (json.dumps(GOOD | {"kind": "countdown"}), "a countdown reference is"),
+        (json.dumps(GOOD | {"kind": "countdown", "reference": {"numbers": [1.5], "target": 1}}), "must be integers"),
+        (
+            '{"prompt": "a", "kind": "countdown", "reference": {"numbers": [1], "target": NaN}}',
+            "`target` must be an int",
+        ),
+    ],
+)
+def test_broken_line_is_named(tmp_path, line, message):
+    """Mistake: a broken line skipped, or an error that does not say which line and what to change."""
+    path = write_lines(tmp_path / "p.jsonl", json.dumps(GOOD), "", line, json.dumps(GOOD))
+    with pytest.raises(ValueError, match=rf"p\.jsonl, line 3: .*{message}") as error:
+        load_problems(path)
+    assert type(error.value) is ValueError
+    assert len(str(error.value)) < 600
+
+
+def test_no_problems(tmp_path):
+    """Mistake: a run that starts on nothing, because its file is empty or not there."""
+    for content in (b"", b"\n \n"):
+        with pytest.raises(ValueError, match="holds no problem"):
+            load_problems(write_lines(tmp_path / "p.jsonl", content))
+    with pytest.raises(FileNotFoundError, match=r"no problems at .*nowhere\.jsonl"):
+        load_problems(tmp_path / "nowhere.jsonl")
+    with pytest.raises(FileNotFoundError, match="no problems at"):
+        load_problems(tmp_path)
+
+
+STDIN_TESTS = {"inputs": ["1\n"], "outputs": ["2\n"]}
+CALL_TESTS = {"fn_name": "f", "inputs": [[1]], "outputs": [2]}
+ROWS = {
+    "gsm8k": {"question": "1+1?", "answer": "One and one is <<1+1=2>>2.\nTimes 600 that is 1,200.\n#### 1,200"},
+    "gsm8k_test": {"question": "1-5?", "answer": "One less five is <<1-5=-4>>-4.\n#### -4"},
+    "deepscaler": {"problem": "1+1?", "answer": "2", "solution": "It is \\boxed{2}."},
+    "eurus_code": {
+        "data_source": "taco", "prompt": [{"role": "system", "content": "s"}, {"role": "user", "content": "u"}],
+        "ability": "code", "reward_model": {"style": "rule", "ground_truth": json.dumps(STDIN_TESTS)},
+        "extra_info": {"split": "train", "index": 0},
+    },
+    "scp_116k": {
+        "domain": "Physics", "problem": "g?", "matched_solution": "9.8 m/s^2", "o1_solution": "...",
+        "is_o1_solution_same_with_matched_solution": True,
+    },
+    "nemotron_if": {
+        "input": [{"role": "user", "content": "No commas."}], "output": "",
+        "args": {"instruction_id_list": ["punctuation:no_comma"], "instruction_kwargs": [None]},
+    },
+    "gpqa": {
+        "Record ID": "rec0", "Question": "Which?", "Correct Answer": "this\n", "Incorrect Answer 1": "that",
+        "Incorrect Answer 2": "these", "Incorrect Answer 3": "those", "Subdomain": "Chemistry (general)",
+    },
+    "amc_validation": {"id": 0, "problem": "1+1?", "answer": 0.0, "url": "https://artofproblemsolving.com"},
+    "aime24": {"id": 60, "problem": "1+1?", "solution": "...", "answer": "204", "url": "", "year": "2024"},
+    "aime25": {"problem": "1+1?", "answer": "70", "id": "0"},
+    "amc": {"id": 0, "question": "1+1?", "answer": "27.0", "url": ""},
+    "math": {"problem": "1+1?", "level": "Level 1", "type": "Algebra", "solution": "So $\\boxed{\\frac{1}{2}}.$"},
+    "math_500": {"problem": "1?", "solution": "", "answer": "\\left( 3, \\frac{\\pi}{2} \\right)", "unique_id": "x"},
+    "minerva": {"question": "c?", "answer": "2.45e6"},
+    "olympiadbench": {"question": "1?", "final_answer": ["$\\frac{1}{2}$", "3"], "is_multiple_answer": True},
+    "apps": {"problem_id": 0, "question": "q", "input_output": json.dumps(STDIN_TESTS), "starter_code": ""},
+    "taco": {"question": "q", "input_output": json.dumps(CALL_TESTS), "starter_code": "def f(x):"},
+    "code_contests": {
+        "name": "a", "description": "q", "public_tests": {"input": ["1\n"], "output": ["2\n"]},
+        "private_tests": {"input": [], "output": []}, "generated_tests": {"input": ["2\n"], "output": ["3\n"]},
+        "source": 2, "time_limit": {"seconds": 2, "nanos": 0}, "input_file": "", "output_file": "",
+    },
+    "codeforces": {
+        "title": "A", "description": "q", "input_format": "n", "output_format": "m", "note": None,
+        "examples": [{"input": "1\n", "output": "2\n"}], "official_tests": [{"input": "1\n", "output": "2\n"}],
+        "generated_checker": None, "input_mode": "stdio", "interaction_format": None, "executable": True,
+        "official_tests_complete": True, "time_limit": 2.0, "memory_limit": 256.0,
+    },
+    "humaneval": {
+        "task_id": "HumanEval/0", "prompt": "import math\n\ndef g(x):\n    return x - 1\n\ndef f(x):\n    \"Add.\"\n",
+        "canonical_solution": "    return x + 1\n", "entry_point": "f",
+        "test": "METADATA = {}\n\n\ndef check(candidate):\n    assert g(candidate(1)) == math.floor(1.5)\n",
+    },
+    "ifeval": {
+        "key": 1, "prompt": "No commas.", "instruction_id_list": ["punctuation:no_comma"],
+        "kwargs": [{"num_words": None, "relation": None}],
+    },
+}  # fmt: skip
+RIGHT = {"math": "\\boxed{%s}", "science": "\\boxed{%s}", "ifeval": "No comma"}
+PROGRAM = "```python\nprint(int(input()) + 1)\n```"
+FUNCTION = "```python\ndef f(x):\n    return x + 1\n```"
+
+
+@pytest.mark.parametrize("name", HUB)
+def test_rows_of_public_data_sets(name):
+    """Mistake: a column that is not there, a gold answer in a shape the verifier refuses, tests lost on the way."""
+    [problem] = map_rows(name, [ROWS[name]], HUB[name][3], check_problem)
+    kind, reference = problem.kind, problem.reference
+    if kind == "code":
+        response = PROGRAM if "fn_name" not in reference and "assert_test" not in reference else FUNCTION
+        verdict = verify(kind, response, reference, allow_weak_sandbox=True)
+    else:
+        verdict = verify(kind, RIGHT[kind].replace("%s", str(reference)), reference)
+    assert verdict == (1.0, "correct")
+    text = problem.prompt if isinstance(problem.prompt, str) else problem.prompt[-1]["content"]
+    if kind in ("math", "science"):
+        assert text.endswith(" within \\boxed{}.")
+    elif name not in ("eurus_code", "ifeval", "nemotron_if"):
+        assert "```python" in text
+
+
+def test_golds_of_the_mappings():
+    """Mistake: the gold read from the wrong column, or one of several answers."""
+    names = ("math", "olympiadbench", "amc", "gsm8k", "gsm8k_test")
+    golds = {name: map_rows(name, [ROWS[name]], HUB[name][3], check_problem)[0].reference for name in names}
+    assert golds == {
+        "math": "\\frac{1}{2}", "olympiadbench": "$\\frac{1}{2}$, 3", "amc": "27.0", "gsm8k": "1200", "gsm8k_test": "-4"
+    }  # fmt: skip
+    with pytest.raises(ValueError, match="row 0: ValueError: no #### with the result"):
+        map_rows("hf:gsm8k", [{"question": "1+1?", "answer": "2"}], HUB["gsm8k"][3], check_problem)
+    assert verify("math", "\\boxed{27}", golds["amc"]).reason == "correct"
+    assert map_rows("x", [ROWS["amc_validation"]], HUB["amc_validation"][3], check_problem)[0].reference == "0.0"
+    tests = map_rows("x", [ROWS["code_contests"]], HUB["code_contests"][3], check_problem)[0].reference
+    assert tests == {"inputs": ["1\n", "2\n"], "outputs": ["2\n", "3\n"]}
+
+
+def test_options_of_a_choice():
+    """Mistake: a right option that always has the same letter, or another one at the next start."""
+    rows = [ROWS["gpqa"] | {"Question": f"Which {i}?"} for i in range(40)]
+    problems = map_rows("hf:gpqa", rows, HUB["gpqa"][3], check_problem)
+    assert {problem.reference for problem in problems} == set("ABCD")
+    assert problems == map_rows("hf:gpqa", rows, HUB["gpqa"][3], check_problem)
+    for problem in problems:
+        assert f"({problem.reference}) this\n" in problem.prompt and problem.prompt.count("\n(") == 4
+
+
+def test_arguments_of_eurus():
+    """Mistake: a function of one list called with its elements, because other sets write all arguments as one list."""
+    tests = {"fn_name": "f", "inputs": ["[1, 2]", '[3]\n"a"', [[4], 5]], "outputs": ["3", "[3]", 9]}
+    row = ROWS["eurus_code"] | {"reward_model": {"ground_truth": json.dumps(tests)}}
+    [problem] = map_rows("x", [row], HUB["eurus_code"][3], check_problem)
+    assert problem.reference == tests | {"inputs": [[[1, 2]], [[3], "a"], [[4], 5]]}
+
+
+def test_rows_that_are_no_problem():
+    """Mistake: mathematics among the code, worked solutions as golds, problems with a checker judged by equality."""
+    assert HUB["eurus_code"][3](ROWS["eurus_code"] | {"ability": "math"}) is None
+    assert HUB["scp_116k"][3](ROWS["scp_116k"] | {"matched_solution": "First,\nwe see that " + "x" * 100}) is None
+    for unfit in ({"generated_checker": "import sys"}, {"interaction_format": "Ask."}, {"executable": False}):
+        assert HUB["codeforces"][3](ROWS["codeforces"] | unfit) is None
+    assert HUB["apps"][3](ROWS["apps"] | {"input_output": ""}) is None
+    assert HUB["code_contests"][3](ROWS["code_contests"] | {"input_file": "input.txt"}) is None
+
+
+def test_refused_rows_are_reported(caplog):
+    """Mistake: rows that vanish in silence, or one bad gold that stops 40,000 good ones."""
+    good, bad = ROWS["deepscaler"], ROWS["deepscaler"] | {"answer": "1/0"}
+    with caplog.at_level(logging.WARNING):
+        assert len(map_rows("hf:x", [good] * 30 + [bad], HUB["deepscaler"][3], check_problem)) == 30
+    assert "hf:x, row 30" in caplog.text and "'1/0'" in caplog.text
+    with pytest.raises(ValueError, match=r"hf:x, row 1"):
+        map_rows("hf:x", [good, bad], HUB["deepscaler"][3], check_problem)
+    with pytest.raises(ValueError, match="holds no problem"):
+        map_rows("hf:x", [], HUB["deepscaler"][3], check_problem)
+
+
+def test_a_file_with_a_gold_that_refuses_itself(tmp_path, monkeypatch):
+    """Mistake: a gold answer in a file that no response could give, found out by a reward that never comes."""
+    path = tmp_path / "p.jsonl"
+    path.write_text(json.dumps({"prompt": "a", "kind": "math", "reference": "12"}))
+    assert len(load_problems(path)) == 1
+    strict = KINDS["math"]._replace(settle=lambda answer, gold: WRONG)
+    monkeypatch.setitem(module.KINDS, "math", strict)
+    with pytest.raises(ValueError, match=r"line 1: a response that gives this gold answer would be wrong: '12'"):
+        load_problems(path)
+
+
+@needs("reasoning_gym")
+def test_a_file_with_an_entry_that_cannot_be_solved(tmp_path):
+    """Mistake: a Reasoning Gym entry without its metadata, or with another answer, found out by rewards of 0."""
+    path, entry, other = tmp_path / "p.jsonl", entry_of("countdown"), entry_of("mini_sudoku")
+
+    def load(*entries):
+        problems = [gym_problem(entry["metadata"]["source_dataset"], entry) for entry in entries]
+        path.write_text("\n" + "\n".join(json.dumps(problem._asdict()) for problem in problems))
+        return load_problems(path)
+
+    assert len(load(entry, other)) == 2
+    with pytest.raises(ValueError, match=r"p.jsonl, line 3: the entry's own answer is scored 0.0\d*: '1 \+ 1'"):
+        load(other, entry | {"answer": "1 + 1"})
+    with pytest.raises(ValueError, match="line 2: the entry's own answer makes the scorer fail, as where metadata is"):
+        load(other | {"metadata": {"source_dataset": "mini_sudoku"}}, entry)
+
+
+@pytest.mark.parametrize(
+    ("spec", "expected"),
+    [("a.jsonl", ("a.jsonl", None)), ("a.jsonl:0.4", ("a.jsonl", 0.4)), ("hf:aime24", ("hf:aime24", None)),
+     ("hf:aime24=saved/x:2", ("hf:aime24=saved/x", 2.0)), ("gym:chain_sum*50:.1", ("gym:chain_sum*50", 0.1)),
+     ("dir:with:colons", ("dir:with:colons", None))],
+)  # fmt: skip
+def test_specs(spec, expected):
+    """Mistake: a path cut at a colon, or a weight taken for a part of it."""
+    assert read_spec(spec) == expected
+
+
+def write(path, name, count):
+    lines = [json.dumps({"prompt": f"{name}{i}", "kind": "math", "reference": str(i)}) for i in range(count)]
+    path.write_text("\n".join(lines))
+    return str(path)
+
+
+def test_an_epoch_keeps_the_weights(tmp_path):
+    """Mistake: weights that hold only on average, a source that ends early, or a problem that an epoch never sees."""
+    a, b = write(tmp_path / "a.jsonl", "a", 90), write(tmp_path / "b.jsonl", "b", 10)
+    assert [problem.prompt for problem in load_data([a, b])] == [f"a{i}" for i in range(90)] + [
+        f"b{i}" for i in range(10)
+    ]
+    epoch = load_data([f"{a}:0.75", f"{b}:0.25"], seed=1)
+    assert len(epoch) == 120 and len({problem.prompt for problem in epoch}) == 100
+    for start in range(0, 120, 8):
+        assert 1 <= sum(problem.prompt[0] == "b" for problem in epoch[start : start + 8]) <= 3
+    assert epoch == load_data([f"{a}:3", f"{b}:1"], seed=1) != load_data([f"{a}:3", f"{b}:1"], seed=2)
+    with pytest.raises(ValueError, match="to all sources or to none"):
+        load_data([a, f"{b}:1"])
+    with pytest.raises(ValueError, match="above 0"):
+        load_data([f"{a}:0"])
+    with pytest.raises(ValueError, match="too far from the sources' sizes"):
+        load_data([f"{a}:0.00001", f"{b}:1"])
+
+
+def test_unknown_sources(tmp_path):
+    """Mistake: a misspelt name that is looked for on the network, or as a file."""
+    with pytest.raises(ValueError, match=r"hf:aime.*deepscaler"):
+        load_data(["hf:aime"])
+    with pytest.raises(FileNotFoundError, match="no problems at"):
+        load_data([str(tmp_path / "nowhere.jsonl")])
+
+
+@needs("datasets")
+def test_a_local_copy_of_a_data_set(tmp_path, monkeypatch):
+    """Mistake: a mapping that works on dicts and not on what the package datasets hands out."""
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    for name in HUB:
+        folder = tmp_path / name
+        folder.mkdir()
+        (folder / "train.jsonl").write_text("\n".join([json.dumps(ROWS[name])] * 12))
+        problems = load_data([f"hf:{name}={folder}"])
+        assert len(problems) == 12 and problems[0] == map_rows(name, [ROWS[name]], HUB[name][3], check_problem)[0]
+    with pytest.raises(FileNotFoundError, match="no local copy"):
+        load_data([f"hf:ifeval={tmp_path / 'nowhere'}"])
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(ValueError, match=r"hf:ifeval could not be read from .*empty \(\w+: "):
+        load_data([f"hf:ifeval={tmp_path / 'empty'}"])
+
+
+@needs("datasets")
+def test_where_data_sets_are_read_from(tmp_path, monkeypatch):
+    """Mistake: a data set that is a script, which the package no longer runs, or a traceback where no network is."""
+    import datasets
+
+    (tmp_path / "test.jsonl").write_text("\n".join([json.dumps(ROWS["apps"])] * 3))
+    asked = []
+    original = datasets.load_dataset
+
+    def load_dataset(*args, **kwargs):
+        asked.append((args, dict(kwargs)))
+        if "data_files" not in kwargs:
+            raise ConnectionError("no network")
+        kwargs["data_files"] = {"test": str(tmp_path / "test.jsonl")}
+        return original("json", **kwargs)
+
+    monkeypatch.setattr(datasets, "load_dataset", load_dataset)
+    assert [len(load_data([f"hf:{name}"])) for name in ("apps", "taco")] == [3, 3]
+    assert [args for args, _ in asked] == [("json",), ("parquet",)]
+    assert asked[0][1]["data_files"] == {"test": "hf://datasets/codeparrot/apps/test.jsonl"}
+    with pytest.raises(
+        ValueError, match=r"hf:gpqa .*Idavidrein/gpqa: hf:gpqa=PATH reads .*ConnectionError: no network"
+    ):
+        load_data(["hf:gpqa"])
+
+
+@needs("reasoning_gym")
+def test_generated_entries(tmp_path):
+    """Mistake: entries that change between runs with one seed, or that cannot be written to a file and read again."""
+    problems = load_data(["gym:chain_sum*5"], seed=1)
+    assert len(problems) == 5 and problems == load_data(["gym:chain_sum*5"], seed=1) != load_data(
+        ["gym:chain_sum*5"], seed=2
+    )
+    assert "<answer>" in problems[0].prompt and problems[0].kind == "logic"
+    path = tmp_path / "p.jsonl"
+    path.write_text("\n".join(json.dumps(problem._asdict()) for problem in problems))
+    assert load_problems(path) == problems
+    with pytest.raises(ValueError, match="no data set of Reasoning Gym"):
+        load_data(["gym:chain_sums"])
+    with pytest.raises(ValueError, match="gym:composite makes no entries with its default settings"):
+        load_data(["gym:composite*3"])
+
+
+@needs("reasoning_gym")
+def test_generated_entries_without_a_form_are_left_out(caplog):
+    """Mistake: a question whose only known answer is the question itself, asked at every epoch and never rewarded."""
+    with caplog.at_level(logging.WARNING):
+        problems = load_data(["gym:intermediate_integration*12"], seed=7)
+    assert 0 < len(problems) < 12 and "gym:intermediate_integration, entry" in caplog.text
+    assert not any("Integral" in problem.reference["entry"]["answer"] for problem in problems)
+
+
+def test_optional_packages_are_named(monkeypatch, tmp_path):
+    """Mistake: an ImportError from the depths, or a missing package found out at step 1."""
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    for name in ("datasets", "reasoning_gym", "langdetect"):
+        monkeypatch.setitem(__import__("sys").modules, name, None)
+    logic.gym_names.cache_clear()
+    entry = {"question": "1+1", "answer": "2", "metadata": {}}
+    with pytest.raises(ValueError, match="pip install reasoning-gym"):
+        verify("logic", "a", {"dataset": "chain_sum", "entry": entry})
+    with pytest.raises(ValueError, match="pip install langdetect"):
+        verify("ifeval", "a", instruction("change_case:english_capital", {}))
+    with pytest.raises(ValueError, match="pip install datasets"):
+        load_data(["hf:aime24"])
+    with pytest.raises(ValueError, match="pip install reasoning-gym"):
+        load_data(["gym:chain_sum"])

@@ -1,0 +1,147 @@
+"""verifiers/logic.py: Reasoning Gym's scorers, and answers that would score themselves."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from judging import entry_of, gym, needs
+
+from verifiers.logic import EVALUATED, deliberate_logic, gym_names, settle_logic
+from verify import verify, verify_batch
+
+
+@needs("reasoning_gym")
+@pytest.mark.parametrize("name", ["number_sorting", "chain_sum", "countdown", "rearc", "spell_backward", "n_queens"])
+def test_logic_accepts_the_entrys_own_answer(name):
+    """Mistake: an entry that went through JSON and is scored as another one: grids of tuples became lists."""
+    entry = entry_of(name)
+    assert deliberate_logic(entry["answer"], {"dataset": name, "entry": entry}) == (1.0, "correct")
+    reward, reason = deliberate_logic("nonsense", {"dataset": name, "entry": entry})
+    assert reward < 1 and reason in ("wrong", "partial", "unparsed")
+
+
+@needs("reasoning_gym")
+def test_logic_through_the_workers():
+    """Mistake: an answer taken from outside of its tags, or a scorer that evaluates it in the trainer."""
+    entry = entry_of("chain_sum")
+    reference = {"dataset": "chain_sum", "entry": entry}
+    responses = [f"<answer> {entry['answer']} </answer>", entry["answer"], "<answer></answer>", "<answer>x</answer>"]
+    responses += [f"<answer>{entry['answer']}</answer></think>", "<answer>" + "9" * 100_001 + "</answer>"]
+    verdicts = verify_batch([("logic", response, reference) for response in responses], workers=1, timeout_s=30.0)
+    assert [verdict.reason for verdict in verdicts[:3]] == ["correct", "no_answer", "no_answer"]
+    assert verdicts[3].reward < 0.5
+    assert [verdict.reason for verdict in verdicts[4:]] == ["no_answer", "unparsed"]
+
+
+@needs("reasoning_gym")
+def test_logic_binary_or_continuous():
+    """Mistake: half a solution paid in full, or not at all, against what the run asks for."""
+    entry = entry_of("game_of_life")
+    rows = json.loads(entry["answer"])
+    rows[0][0] = 1 - rows[0][0]
+    reference = {"dataset": "game_of_life", "entry": entry}
+    items = [("logic", f"<answer>{answer}</answer>", reference) for answer in (entry["answer"], json.dumps(rows))]
+    right, near = verify_batch(items, workers=1, timeout_s=30.0)
+    assert right == (1.0, "correct") and near.reason == "partial" and 0 < near.reward < 1
+    assert verify_batch(items, workers=1, timeout_s=30.0, all_or_nothing=True) == [right, (0.0, "wrong")]
+
+
+@needs("reasoning_gym")
+def test_logic_empty_answer_that_is_right():
+    """Mistake: an entry whose answer is empty, because everything cancels, that no response can solve."""
+    entry = next(entry for entry in gym("ab", 60) if not entry["answer"])
+    reference = {"dataset": "ab", "entry": entry}
+    assert verify("logic", "<answer></answer>", reference, workers=1, timeout_s=30.0) == (1.0, "correct")
+    assert verify("logic", "nothing", reference, workers=1, timeout_s=30.0) == (0.0, "no_answer")
+
+
+@needs("reasoning_gym")
+def test_logic_names_without_the_import():
+    """Mistake: a data set of the package, in this version or a later one, that is taken for unknown."""
+    import reasoning_gym
+
+    assert gym_names() == set(reasoning_gym.factory.DATASETS)
+
+
+SELF_SCORING = [
+    """__import__('os').write(3, b'{"value": [1.0, "correct"]}\\n') or __import__('os')._exit(0)""",
+    """exec('import os; os.write(3, b"1")')""",
+    "().__class__.__base__.__subclasses__()",
+    "[c for c in ().__class__.__base__.__subclasses__()]",
+    "(exec)(input())",
+    "sqrt('__import__(1)')",
+    "'\\x5f\\x5fimport'",
+    "ｅxec(1)",
+    "(lambda: 0)()",
+    "__import__(chr(111))",
+    "exec(1)!",
+    "f'{exec(1)}'",
+    "lambdify(x, x)",
+    "sympify(1)",
+    "breakpoint()",
+]
+
+
+@pytest.mark.parametrize("dataset", EVALUATED)
+def test_logic_answer_that_would_score_itself(dataset):
+    """Mistake: an answer that is run where its score is computed, and writes down a score of its own."""
+    for answer in SELF_SCORING:
+        assert settle_logic(answer, {"dataset": dataset}) == (0.0, "unparsed"), answer
+    # Those whose scorers only compare text are not restricted.
+    assert settle_logic("exec(1)", {"dataset": "chain_sum"}) is None
+
+
+@needs("reasoning_gym")
+@pytest.mark.parametrize("dataset", EVALUATED)
+def test_logic_form_takes_every_honest_answer(dataset):
+    """Mistake: a form so narrow that the data set's own answers are not of it."""
+    import reasoning_gym
+
+    for entry in reasoning_gym.create_dataset(dataset, size=30, seed=5):
+        verdict = settle_logic(entry["answer"], {"dataset": dataset})
+        # Where sympy found no answer, the set has the question for one.
+        assert verdict == ((0.0, "unparsed") if "Integral" in entry["answer"] else None), entry["answer"]
+
+
+@needs("reasoning_gym")
+def test_logic_every_scorer_that_evaluates_is_known():
+    """Mistake: a later version of the package with a tenth scorer that evaluates answers."""
+    import reasoning_gym
+
+    folder = Path(reasoning_gym.__file__).parent
+    calls = re.compile(r"(?<![\w.])(?:eval|exec)\(\s*answer|parse_expr\(\s*answer|sympify\(\s*answer")
+    found = {path.stem for path in folder.rglob("*.py") if calls.search(path.read_text())}
+    assert found <= set(EVALUATED), found - set(EVALUATED)
+
+
+@needs("reasoning_gym")
+def test_logic_hostile_answer():
+    """Mistake: a scorer's eval that hangs the run on a tower of powers."""
+    entry = entry_of("countdown")
+    items = [("logic", "<answer>9**9**9**9</answer>", {"dataset": "countdown", "entry": entry})]
+    assert verify_batch(items, workers=1, timeout_s=3.0)[0].reward < 0.5
+
+
+@pytest.mark.parametrize(
+    ("reference", "message"),
+    [
+        ({}, "a logic reference is"),
+        ({"dataset": "Chain Sum", "entry": {}}, "data set's name"),
+        ({"dataset": "chain_sum", "entry": {}}, "question, answer and metadata"),
+        (
+            {"dataset": "chain_sum", "entry": {"question": "", "answer": "", "metadata": {"source_dataset": "x"}}},
+            "must be of",
+        ),
+        ({"dataset": "chain_sum", "entry": {"question": "", "answer": 2, "metadata": {}}}, "is text, or null, got 2"),
+        pytest.param(
+            {"dataset": "chain_sums", "entry": {"question": "", "answer": "2", "metadata": {}}},
+            "no data set chain_sums. There are .*chain_sum, ",
+            marks=needs("reasoning_gym"),
+        ),
+    ],
+)
+def test_broken_logic_reference(reference, message):
+    """Mistake: an entry without the metadata that its scorer needs, found out in the middle of a run."""
+    with pytest.raises(ValueError, match=message):
+        verify("logic", "<answer>1</answer>", reference)

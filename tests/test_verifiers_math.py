@@ -1,0 +1,776 @@
+r"""verifiers/math.py, latex.py, numerals.py, algebra.py: answers that are the gold, and answers that are not.
+
+Where math differs from math-verify 0.9.0 on purpose:
+
+    gold           answer                 here       there      because
+    5              3=5                    wrong      right      every side that is no name is claimed
+    11             x=5+5+1=7=11           wrong      right      the same: its last side alone would be a way to hedge
+    50             50%, and back          wrong      right      percent is part of the value: 50% is 0.5
+    1e-7           2e-7                   wrong      right      decimals are compared relatively, to 1e-6
+    1/2^99         1/2^98                 wrong      right      values are compared to 20 digits, relatively
+    10 cm          10 m                   wrong      right      two units that are known must agree; one may be missing
+    10 cm          0.1 m                  right      wrong      and they are converted, exactly
+    9.8            9.8 m/s^2              right      wrong      a unit may stand plain behind a number
+    2000           2\,000                 right      wrong      thousands may be set with a thin space
+    6.02e23        6.02 \times 10^{23}    right      wrong      e is an exponent there, not Euler's number
+    0.\overline{3} 1/3                    right      wrong      read as the fraction that it is
+    x=1,y=2        x=2,y=1                wrong      right      names that both sides give must go with their values
+    (1,2)          \{1,2\}                wrong      right      a set is no point; a bare 1,2 may be one
+    1-1/e          1+1/e                  wrong      right*     (* expected so in its tests)
+    1<=|z|<=3/2    the union of two       wrong      right      an inequality is read for a name, not solved
+    (3/5,8/3]      (0.6,2.6667]           wrong      right**    (** at the precision its test sets)
+    1,2            \boxed{1} dogs,        wrong      right      boxes are one list only where a comma, "and" or "or"
+                   \boxed{2} cats                               ties them; else the last one is the answer
+    R^2-r^2        0                      wrong      right      R and r, \Delta and \delta, x' and x are not the same
+    \gcd(a,b)      1                      unparsed   right      the gcd of letters is not 1
+    \sqrt{2}       \sqrt{2}t              wrong      right      a lone letter behind an expression is no unit
+    12             a sentence with 12     unparsed   right      nothing outside of the box, and no part of it, is read
+"""
+
+import logging
+import random
+import time
+from fractions import Fraction
+
+import pytest
+from judging import judged, needs, pairs, reason
+
+from verifiers.math import MAX_BOX_DISTANCE, check_math, deliberate_math, find_math, settle_math
+from verifiers.numerals import read_number
+from verifiers.science import deliberate_science, settle_science
+from verify import verify
+
+# --------------------------------------------------------------------------------------------- math
+
+ONE_HALF = ["0.5", ".5", "0.50", "+0.5", "1/2", "2/4", "\\frac{1}{2}", "\\frac12", "\\frac 1 2", "\\frac1{2}"]
+ONE_HALF += ["\\frac{1}2", "\\dfrac{1}{2}", "\\tfrac12", "\\frac{-1}{-2}", "-\\frac{-1}{2}", "50%", "50\\%", "50 \\%"]
+ONE_HALF += ["$\\frac12$", "5e-1", "5E-1", "5 \\times 10^{-1}", "0.05*10^1", "100/2%", "1÷2", "  0.5\n", "50.0%"]
+
+SAME_NUMBER = [
+    *(("1/2", form) for form in ONE_HALF),
+    ("0", "-0"),
+    ("0", "0.000"),
+    ("0", "0/7"),
+    ("5", "5."),
+    ("5", "05"),
+    ("-5", "−5"),
+    ("-5", "- 5"),
+    ("-3/4", "-0.75"),
+    ("-3/4", "\\frac{-3}{4}"),
+    ("-3/4", "\\frac{3}{-4}"),
+    ("-3/4", "-\\frac34"),
+    ("1000", "1,000"),
+    ("1000", "1{,}000"),
+    ("1000", "1\\,000"),
+    ("1000", "1,\\!000"),
+    ("1,000", "1e3"),
+    ("1234567.5", "1,234,567.5"),
+    ("1234567", "1\\,234\\,567"),
+    ("1000/3", "1,000/3"),
+    ("1000/3", "\\frac{1,000}{3}"),
+    ("602000000000000000000000", "6.02e23"),
+    ("6.02e23", "6.02 \\times 10^{23}"),
+    ("6.02e23", "6.02\\cdot10^{23}"),
+    ("6.02e23", "6.02 × 10^23"),
+    ("6.02e23", "60.2E+22"),
+    ("1e-7", "0.0000001"),
+    ("1e1000", "10e999"),
+    ("200%", "2"),
+    ("0.1", "1/10"),
+    ("123456789012345678901234567890", "123456789012345678901234567890.0"),
+]
+
+
+@pytest.mark.parametrize(("gold", "answer"), SAME_NUMBER)
+def test_math_correct(gold, answer):
+    """Mistake: one number in two notations taken for two numbers, in either order."""
+    assert reason("math", f"Therefore \\boxed{{{answer}}}.", gold) == "correct"
+    assert reason("math", f"Therefore \\boxed{{{gold}}}.", answer) == "correct"
+
+
+@pytest.mark.parametrize(
+    ("gold", "answer"),
+    [
+        ("1e-7", "2e-7"),
+        ("1e-7", "0"),
+        ("1e-1000", "0"),
+        ("50", "50%"),
+        ("50%", "50"),
+        ("1/3", "0.33333"),
+        ("0.1", "0.100001"),
+        ("9007199254740993", "9007199254740992"),
+        ("1e23", "99999999999999991611392"),
+        ("5", "-5"),
+        ("1/2", "2/1"),
+        ("12", "1/2"),
+        ("1/2", "12"),
+        ("1000", "1.000"),
+        ("10", "1e10"),
+        ("6.02e23", "6.02e22"),
+        ("5", "5e1"),
+        ("123456789012345678901234567890", "123456789012345678901234567891"),
+    ],
+)
+def test_math_wrong(gold, answer):
+    """Mistake: two numbers taken for one, by floats, by tolerances, or by a reading that drops a part."""
+    assert reason("math", f"\\boxed{{{answer}}}", gold) == "wrong"
+
+
+NO_ANSWERS = ["", " ", "1 2", "5 6", "4 \\boxed{5}", "\\frac{1}{0}", "1/0", "0/0", "-", "$", "$$", ".", "%", "1e1001"]
+NO_ANSWERS += [
+    "1e-1001",
+    "1e999999999",
+    "0e999999999",
+    "1\\times10^{1001}",
+    "five",
+    "\\text{five}",
+    "True",
+    "the answer",
+]
+NO_ANSWERS += [
+    "9**9**9",
+    "(10^{9})!",
+    "10^{9^9}",
+    "2^{2^{2^{2}}}",
+    "1 \\times 10^{9^9}",
+    "10^{100000}",
+    "100000!",
+    "3!!",
+]
+NO_ANSWERS += [
+    "5\x00 6",
+    "{5",
+    "5}",
+    "(5",
+    "5)",
+    "(5]]",
+    "[" * 17 + "5" + "]" * 17,
+    ",".join("5" * 65),
+    "9" * 401 + "x",
+]
+
+
+@pytest.mark.parametrize("answer", [a for a in NO_ANSWERS if a.count("{") == a.count("}")])
+def test_math_unparsed(answer):
+    """Mistake: a box that is no answer rescued by a number inside it or before it."""
+    assert reason("math", f"The answer is 5. \\boxed{{5}}. Rather, \\boxed{{{answer}}} = 5", "5") == "unparsed"
+
+
+@pytest.mark.parametrize(
+    "answer", ["5 or 6", "5;6", "1,00", "1,0000", "6,", "1.2.3", "1+1", "--6", "(6)", "\\{6\\}", "5^2"]
+)
+def test_math_another_answer(answer):
+    """Mistake: an answer that reads well and is another one called unparsed, or rewarded for a part of it."""
+    assert reason("math", f"\\boxed{{{answer}}}", "5") == "wrong"
+
+
+@pytest.mark.parametrize(
+    ("response", "expected"),
+    [
+        ("\\boxed{5}", "correct"),
+        ("\\boxed {5}", "correct"),
+        ("\\boxed\n{ 5 }", "correct"),
+        ("\\\\boxed{5}", "correct"),
+        ("\\\\boxed{4} \\\\boxed{5}", "correct"),
+        ("\\\\\\boxed{4} \\\\\\boxed{5}", "correct"),
+        ("\\boxed{4} \\\\{\\boxed{5}", "correct"),
+        ("$$\\boxed{5}$$", "correct"),
+        ("\\boxed{4} no, \\boxed{5}", "correct"),
+        ("\\boxed{5} no, \\boxed{4}", "wrong"),
+        ("\\boxed{5} no, \\boxed{4", "correct"),
+        ("{ \\boxed{5}", "correct"),
+        ("} \\boxed{5} }", "correct"),
+        ("\\{ \\boxed{5}", "correct"),
+        ("\\text{so \\boxed{5}}", "correct"),
+        ("\\boxed{5} {}", "correct"),
+        ("\\boxed{\\boxed{5}}", "correct"),
+        ("\\fbox{5}", "correct"),
+        ("\\boxed{4}, \\boxed{5}", "wrong"),
+        ("\\boxed{4} and $\\boxed{5}$", "wrong"),
+        ("\\boxed{4} \\text{ or } \\boxed{5}", "wrong"),
+        ("\\boxed{4}. Or so I thought: \\boxed{5}", "correct"),
+        ("\\boxed{4 \\boxed{5}}", "unparsed"),
+        ("\\boxed{4 \\boxed{5}", "correct"),
+        ("\\boxed{5\\}}", "unparsed"),
+        ("\\boxed{5} \\boxed{\\{4}", "unparsed"),
+        ("\\boxed{}", "unparsed"),
+        ("<think>\\boxed{4}</think>\\boxed{5}", "correct"),
+        ("<think>\\boxed{4</think>\\boxed{5}", "correct"),
+        ("\\boxed{5}</think>", "no_answer"),
+        ("\\boxed{5}</think> It is 5.", "no_answer"),
+        ("", "no_answer"),
+        ("5", "no_answer"),
+        ("The answer is 5.", "no_answer"),
+        ("\\boxed 5", "no_answer"),
+        ("\\boxed{5", "no_answer"),
+        ("\\boxed5}", "no_answer"),
+        ("boxed{5}", "no_answer"),
+        ("\\Boxed{5}", "no_answer"),
+        ("\\boxed\\{5\\}", "no_answer"),
+        ("\\boxed{\\frac{5}{1}}", "correct"),
+        ("\\boxed{\\frac{5}{1}", "no_answer"),
+    ],
+)
+def test_math_box(response, expected):
+    """Mistake: the wrong box read, a half-written one read, or a number taken from outside of any box."""
+    assert reason("math", response, "5") == expected
+
+
+def test_math_box_distance():
+    """Mistake: a cut that loses the box of an honest response, or runaway text scanned in full."""
+    assert reason("math", "\\boxed{5}" + "." * 100_000, "5") == "correct"
+    assert reason("math", "\\boxed{5}" + "." * (MAX_BOX_DISTANCE - 9), "5") == "correct"
+    assert reason("math", "\\boxed{5}" + "." * MAX_BOX_DISTANCE, "5") == "no_answer"
+
+
+def test_math_notations_agree():
+    """Mistake: a notation that drops a sign, a digit or a group for some numbers only."""
+    rng = random.Random(2)
+    for _ in range(3000):
+        tenths = 10 ** rng.randint(0, 5)
+        sign, digits = rng.choice(["", "-"]), rng.randint(0, 10**8)
+        value = Fraction(digits if sign == "" else -digits, tenths)
+        whole, rest = divmod(digits, tenths)
+        decimals = f"{rest * 10**5 // tenths:05d}"
+        forms = [
+            f"{sign}{whole}.{decimals}",
+            f"{sign}{whole:,}.{decimals}",
+            f"{sign}{digits}/{tenths}",
+            f"{sign}{digits:,}/{tenths:,}",
+            f"{sign}\\frac{{{digits}}}{{{tenths}}}",
+            f"\\frac{{{sign}{digits}}}{{{tenths}}}",
+            f"{sign}{digits}00e-{len(str(tenths)) + 1}",
+            f"{sign}{whole}.{decimals}00 \\times 10^{{0}}",
+            f"{sign}0.0{digits:09d} \\times 10^{{{10 - len(str(tenths)) + 1}}}",
+            f"{sign}{digits}00/{tenths}%",
+        ]
+        for form in forms:
+            assert read_number(form) == value, form
+
+
+def test_math_reads_what_python_reads():
+    """Mistake: a plain decimal or exponent read differently from the rest of the world."""
+    rng = random.Random(3)
+    accepted = 0
+    for _ in range(50_000):
+        text = "".join(rng.choice("0123.e+-/") for _ in range(rng.randint(1, 6)))
+        number = read_number(text)
+        try:
+            expected = Fraction(text)
+        except (ValueError, ZeroDivisionError):
+            expected = None
+        if expected is not None and abs(int(text.partition("e")[2] or 0)) > 1000:
+            expected = None
+        assert number == expected, text
+        accepted += number is not None
+    assert accepted > 1000
+
+
+SAME = pairs(r"""
+\frac{1}{2}  |  0.5
+\frac{1}{3}  |  0.333333
+\frac13  |  0.3333333333
+50\%  |  \frac12
+5  |  x=5
+5  |  5=x
+5  |  x=y=5
+5  |  2+3=5
+5  |  5=5
+\frac{1}{2^{99}}  |  2^{-99}
+6.02e23  |  6.02 \times 10^{23}
+2000  |  2\,000
+2000  |  2{,}000
+2000  |  2,000
+2000  |  2 000
+9.8  |  9.8 m/s^2
+9.8 \text{ m/s}^2  |  9.8
+3\frac{1}{2}  |  \frac72
+3\frac{1}{2}  |  3.5
+-3\frac{1}{2}  |  -3.5
+(1,2)  |  (1, 2)
+[0,1)  |  [0, 1)
+\{1,2,3\}  |  \{3,2,1\}
+1,2,3  |  3, 1, 2
+1,2  |  1 \text{ and } 2
+1,2  |  x=1 \text{ or } x=2
+x=1,y=2  |  y=2,x=1
+x=1,y=2  |  (1,2)
+x=1,y=2  |  1,2
+(1,2)  |  x=1, y=2
+(3,-4)  |  (x,y)=(3,-4)
+\text{(C)}  |  C
+C  |  \text{(C)}
+C  |  (C) 12
+C  |  \textbf{(C)}\ 12
+\text{Evelyn}  |  Evelyn
+\text{Evelyn}  |  evelyn.
+Yes  |  \text{yes}
+90^\circ  |  90
+90  |  90^{\circ}
+90^\circ  |  90 \text{ degrees}
+\$5.50  |  5.5
+18.90  |  \$18.90
+5  |  5 \text{ dollars}
+15\mbox{ cm}^2  |  15
+15  |  15 \text{ cm}^2
+15 \text{ cm}  |  0.15 \text{ m}
+2\sqrt{3}  |  \sqrt{12}
+2\sqrt{3}  |  3.4641016
+\frac{\sqrt{2}}{2}  |  \frac{1}{\sqrt{2}}
+\sqrt{2}  |  1.414213562
+x^2+2x+1  |  (x+1)^2
+y=2x+3  |  2x+3
+y = 2x + 3  |  y=3+2x
+2x+3  |  y=2x+3
+2x+3y=6  |  y=2-\frac{2}{3}x
+x-2y+z-1=0  |  -x+2y-z+1=0
+x > 5  |  (5,\infty)
+(5,\infty)  |  x > 5
+[-2,7]  |  -2 \le x \le 7
+(-\infty,1)\cup(3,\infty)  |  x<1 \text{ or } x>3
+(-\infty,1)\cup(3,\infty)  |  (3,\infty)\cup(-\infty,1)
+\begin{pmatrix}1 & 2 \\ 3 & 4\end{pmatrix}  |  \begin{bmatrix}1&2\\3&4\end{bmatrix}
+\begin{pmatrix} -1/3 \\ 2/3 \\ 5/3 \end{pmatrix}  |  \begin{pmatrix} -\frac13 \\ \frac23 \\ \frac{5}{3} \end{pmatrix}
+1 \pm \sqrt{19}  |  1 - \sqrt{19}, 1 + \sqrt{19}
+\pm 2  |  2,-2
+204_5  |  204_{5}
+204_5  |  204
+\frac{9}{4}\pi  |  \frac94\pi
+\frac{9\pi}{4}  |  \frac94\pi
+2^{2018}  |  2^{2018}
+2^{2018}  |  4^{1009}
+2016!  |  2016!
+0  |  0.0
+3+4i  |  4i+3
+e^{i\pi/3}  |  \frac{1}{2}+\frac{\sqrt{3}}{2}i
+\tan^2(y)+1  |  \sec^2(y)
+7:32  |  \frac{7}{32}
+1:2  |  2:4
+\emptyset  |  \varnothing
+\mathbb{R}  |  (-\infty,\infty)
+0.\overline{3}  |  \frac13
+11,111,111,100  |  11,\! 111,\! 111,\! 100
+12  |  \boxed{12}
+(-\infty, -4)\cup(-4, 0)  |  (-\infty,-4) \cup (-4, 0)
+p - q  |  -q+p
+\frac{x+2}{7}  |  \frac{x}{7}+\frac{2}{7}
+11\sqrt2  |  11\sqrt{2}
+2  |  2 \text{ h}
+10  |  10 apples
+5000000  |  5 million
+6 - 5i  |  6-5i
+\dfrac{3}{2}  |  3/2
+-\frac{3}{4}  |  \frac{-3}{4}
+-\frac{3}{4}  |  \frac{3}{-4}
+x=\frac{1}{2}  |  \frac12
+f(x)=x^2  |  x^2
+\text{June 20}  |  June 20
+5:30  |  5:30
+\frac{3}{2}\text{ or }\frac12  |  \frac12, \frac32
+24 \text{ cm}  |  24
+\log_2 8  |  3
+\binom{5}{2}  |  10
+10  |  \binom{5}{2}
+10  |  \frac{5!}{2!3!}
+1.5\times 10^3  |  1500
+0.5  |  .5
+004  |  4
+2 \sin b \cos a  |  2\cos a\sin b
+k \geq 2  |  k\ge 2
+3^{1/3}  |  \sqrt[3]{3}
+n^2+n  |  n(n+1)
+\frac{n(n+1)}{2}  |  \frac{n^2+n}{2}
+(2n)!  |  (2n)!
+2^{n}-1  |  2^n - 1
+2^{n+1}  |  2\cdot 2^n
+\lfloor n/2\rfloor  |  \lfloor \frac{n}{2} \rfloor
+\{x \mid x > 3\}  |  \{x \mid x>3\}
+5\text{ or }6  |  6,5
+(1,2),(3,4)  |  (3,4),(1,2)
+\{-1\}\cup[0,7)  |  [0,7)\cup\{-1\}
+100000  |  10^5
+10^5  |  100000
+1,000,000  |  10^6
+1.0  |  1
+3.5  |  3,5
+\frac{1}{2}, \frac{1}{3}  |  \frac13,\frac12
+x \neq 3  |  x\ne3
+a=4,-8,-10  |  -10,-8,4
+\frac{t}{m}  |  \frac{1}{m} t
+\frac{c}{\sqrt{2}}  |  \frac{1}{\sqrt{2}}c
+ab+bc+ca  |  ab + bc + ac
+\frac{dx}{dt} = kx - a  |  \frac{d x}{d t}=k x-a
+x' + \frac{r}{V}x - rc = 0  |  x^{\prime}+\frac{r}{V} x-r c=0
+E_1, E_2  |  E_{2},E_{1}
+\frac{q_0}{\sqrt{2LC}}  |  \frac{q_{0}}{\sqrt{2 C L}}
+A e^{-E_a/RT}  |  A e^{-\frac{E_a}{RT}}
+\frac{Q}{4\pi\varepsilon_0 R_\odot^2}  |  \frac{1}{4\pi\epsilon_0}\frac{Q}{R_{\odot}^{2}}
+2^{2^n}-1  |  2^{2^{n}} - 1
+\frac{(n-1)!}{k!} \frac{n}{(n-k)!}  |  \frac{n!}{k!(n-k)!}
+\binom{n}{2}  |  \frac{n!}{2!(n-2)!}
+120  |  {10 \choose 3}
+2+3i  |  2 + 3\mathrm{i}
+2\mathbf{i}+3\mathbf{j}  |  2\hat{i}+3\hat{j}
+\frac{\sqrt{6}-\sqrt{2}}{4}  |  \sin 15^\circ
+\tan(15^\circ)  |  2-\sqrt{3}
+\arctan(2)  |  \operatorname{arctan} 2
+\frac{\pi}{2}  |  pi/2
+5\sqrt{2}  |  5*sqrt(2)
+0,111  |  0.111
+\frac{4}{33}  |  0.121212\ldots
+\frac{1}{3}  |  0.333...
+0.\dot{3}  |  \frac{1}{3}
+2\frac12  |  2½
+10^{23}  |  10²³
+3:45 \text{ p.m.}  |  3:45 PM
+3:45  |  3:45 \text{ PM}
+2:3  |  2 \text{ to } 3
+2B_{16}  |  \text{2B}_{16}
+4321_5  |  4321_{\text{five}}
+x \ge 3  |  \{x \mid x \ge 3\}
+\{x|-2\leq x < 1\}  |  [-2,1)
+\begin{pmatrix} 1 \\ 2 \end{pmatrix}  |  \langle 1, 2 \rangle
+\begin{pmatrix} 1 & 0 \\ 0 & 1 \end{pmatrix}  |  \begin{bmatrix} 1 & 0 \\[4pt] 0 & 1 \end{bmatrix}
+3,5  |  x_1 = 5, x_2 = 3
+x_1=3, x_2=5  |  x_2=5, x_1=3
+A,C,D  |  ACD
+ACD  |  A \text{, } C \text{ and } D
+\text{(A)}  |  A)
+\text{(A)}  |  \text{Option A}
+\infty  |  \text{infinity}
+\text{No solution}  |  \text{There is no solution}
+\text{no solution}  |  \emptyset
+f(x)=x  |  f(x)=x \text{ for all } x\in\mathbb{R}
+x = k\pi, k \in \mathbb{Z}  |  x = k\pi \quad (k \in \mathbb{Z})
+p \equiv 1 \pmod 4  |  p\equiv 1\ (\text{mod } 4)
+5  |  m+n = 2+3 = 5
+2\pi  |  2\pi \text{ cm}
+2\sqrt{3}  |  2\sqrt{3} cm
+(1,2),(3,4)  |  x=3,y=4 \quad \text{or} \quad x=1,y=2
+11z^{17}(5+11z^{17})  |  11z^17(11z^17+5)
+58 square units  |  58
+9.81 m/s^2  |  9.81\ \frac{\text{m}}{\text{s}^2}
+""")
+
+DIFFERENT = pairs(r"""
+\frac{1}{3}  |  0.33
+3.14  |  \pi
+50\%  |  50
+50  |  50\%
+5  |  3=5
+5  |  2+2=5
+1e-7  |  2e-7
+\frac{1}{2^{99}}  |  \frac{1}{2^{98}}
+10^{-7}  |  10^{-8}
+9.8 m/s^2  |  9.8 \text{ m/s}
+\frac32  |  3\frac{1}{2}
+(1,2)  |  (2,1)
+(1,2)  |  [1,2]
+[0,1)  |  (0,1]
+1,2,3  |  1,2
+1,2  |  1,2,3
+x=1,y=2  |  x=2,y=1
+x=1,y=2  |  2,1
+C  |  (B)
+C  |  12
+\text{Evelyn}  |  Carla
+\text{even}  |  odd
+Yes  |  No
+15 \text{ cm}  |  15 \text{ m}
+x^2+2x+1  |  x^2+2x
+x-2y+z-1=0  |  x-2y+z+1=0
+(5,\infty)  |  x \ge 5
+(-\infty,1)\cup(3,\infty)  |  (3,\infty)
+\begin{pmatrix}1 & 2 \\ 3 & 4\end{pmatrix}  |  \begin{pmatrix}1 & 3 \\ 2 & 4\end{pmatrix}
+\pm 2  |  2
+204_5  |  54
+204_5  |  204_{6}
+2^{2018}  |  2^{2017}
+2016!  |  2015!
+-1  |  1
+i  |  -i
+3+4i  |  3-4i
+12:00  |  1:00
+32349  |  32, 349
+5x  |  5
+5  |  5x
+2  |  2h
+5  |  5 million
+-\infty  |  \infty
+A  |  a
+(a+5)(b+2)  |  (+5)(b+2)
+(1,2),(3,4)  |  (3,4)
+5  |  5.0000001
+3x+2  |  3x+3
+\frac{1}{x}  |  \frac{1}{x+1}
+|x|  |  x
+\sqrt{x^2}  |  x
+\sin(2x)  |  \sin x \cos x
+x^2-y^2  |  (x-y)^2
+2^{100}  |  2^{100}+1
+\frac{1}{10^{30}}  |  \frac{1}{10^{31}}
+10^{-40}  |  0
+\sqrt{2}  |  \sqrt{2}+10^{-15}
+\pi  |  3.1416
+\pi  |  \frac{22}{7}
+e  |  2.718
+x \ge 5  |  x \le 5
+x<1  |  x>1
+y=2x+3  |  y=3x+2
+2x+3y=6  |  2x+3y=7
+(0,1)  |  (0,1.5)
+(1,2,3)  |  (1,2)
+\text{increasing}  |  \text{not increasing}
+A  |  (B)
+100  |  1,00
+12  |  1,2
+\{1,2\}  |  (1,2)
+(3,1)  |  1,3
+5  |  5=x=6
+5  |  x \ne 5
+5  |  x>5
+5  |  \text{about } 5
+7  |  3+5
+\frac{63}{400}  |  \frac{64}{400}
+f(x)  |  f(y)
+F_{n-1}  |  F_{n-2}
+1 \text{ hour}  |  1 \text{ min}
+A  |  \text{(A) or (B)}
+A  |  (A) and (B)
+A  |  (A), (B)
+A  |  A. B. C.
+A  |  \text{not (A)}
+5  |  5 dozen
+5  |  5 \text{ dozen}
+5  |  5 \text{ squared}
+5  |  5 hundred
+5  |  5 squared
+5  |  5 or so
+5  |  \text{more than } 5
+0.5  |  \frac{1}{2} \text{ or } \frac{1}{3}
+\text{even}  |  \text{even or odd}
+R^2-r^2  |  0
+\frac{a}{A}  |  1
+\gcd(a,b)  |  1
+f'(x)  |  f(x)
+x_1  |  x
+2  |  2\pi \text{ cm}
+\sqrt{2}  |  \sqrt{2}t
+\frac{1}{2}  |  \frac{1}{2}h
+3:45 PM  |  3:45 AM
+\frac{1}{2}  |  \sin 30
+1,1,2  |  1,2
+x_1=3, x_2=5  |  x_1=5, x_2=3
+\begin{pmatrix} 1 \\ 2 \end{pmatrix}  |  \begin{pmatrix} 1 & 2 \end{pmatrix}
+A,C,D  |  AC
+\text{no solution}  |  \text{no real solutions}
+k\pi, k \in \mathbb{Z}  |  2k\pi, k \in \mathbb{Z}
+-3,0  |  -3
+5  |  5\text{ cm}x
+45^\circ  |  45^{\circ}x
+(1,2),(3,4)  |  x=1,y=2 \text{ or } x=3,y=5
+x=1,y=2 \text{ or } x=3,y=4  |  x=5,y=6 \text{ or } x=7,y=8
+x=1,y=2 \text{ or } x=3,y=4  |  y=1,x=2 \text{ or } y=3,x=4
+5  |  m+n = 2+4 = 5
+0.\overline{12}  |  0.1222...
+""")
+
+
+def test_math_answers_that_are_the_gold():
+    """Mistake: a right answer refused for its shape. AIME, AMC, MATH, Minerva and OlympiadBench have all of these."""
+    wrong = [(case, reason) for case, reason in zip(SAME, judged("math", SAME), strict=True) if reason != "correct"]
+    assert not wrong and len(SAME) > 120
+
+
+def test_math_answers_that_are_not():
+    """Mistake: a reward for a number that is only near, for another unit, another order, or a part of the answer."""
+    right = [(case, reason) for case, reason in zip(DIFFERENT, judged("math", DIFFERENT), strict=True)
+             if reason not in ("wrong", "unparsed")]  # fmt: skip
+    assert not right and len(DIFFERENT) > 60
+
+
+def test_math_gold_accepts_itself():
+    """Mistake: a problem whose own answer is refused, so that no response to it can be right."""
+    golds = sorted({gold for gold, _ in SAME + DIFFERENT})
+    assert judged("math", [(gold, gold) for gold in golds]) == ["correct"] * len(golds)
+
+
+@pytest.mark.parametrize(
+    ("response", "gold", "expected"),
+    [
+        ("so $\\boxed{28}$%", "28\\%", "correct"),
+        ("so \\boxed{28} percent", "28\\%", "correct"),
+        ("so \\boxed{28}", "28\\%", "wrong"),
+        ("\\[\\boxed{(1, 2)}, \\boxed{(2, 1)}\\]", "(2,1),(1,2)", "correct"),
+        ("\\(\\boxed{1}\\) and \\(\\boxed{-2}\\).", "-2,1", "correct"),
+        ("\\boxed{1} no no \\boxed{2}", "1,2", "wrong"),
+        ("so $x = \\boxed{2}$ and $y = \\boxed{3}$", "(2,3)", "correct"),
+        ("so $x=\\boxed{5}$, and thus $y=\\boxed{7}$", "7", "correct"),
+        ("\\boxed{1} dogs and \\boxed{2} cats", "1,2", "wrong"),
+        ("The last three digits are \\boxed{004}.\n\n**Final Answer**\n\\boxed{004}", "4", "correct"),
+        ("<think>\\boxed{5}</think> The answer is 5.", "5", "no_answer"),
+        ("<think>\\boxed{4}</think> \\boxed{5}", "5", "correct"),
+        ("\\boxed{\\text{I think it is } 5}", "5", "unparsed"),
+        ("\\boxed{5}\x00", "5", "correct"),
+        ("\\boxed{\\boxed{\\frac12}}", "0.5", "correct"),
+        (
+            "\\boxed{\n\\begin{pmatrix} 0 & 3 \\\\ 0 & -1 \\end{pmatrix}}.",
+            "\\begin{pmatrix}0&3\\\\0&-1\\end{pmatrix}",
+            "correct",
+        ),
+        ("$\\boxed{x = -5,\\ p = \\frac{14}{3}}$", "-5, 14/3", "correct"),
+        ("\\boxed{12 \\text{ and } 13}", "12\\text{ and }13", "correct"),
+        ("\\boxed{p = 5, q = 2; p = 7, q = 2}", "(5,2),(7,2)", "correct"),
+        ("\\boxed{(4, 0, 6), (0, -2, 6)}", "(0;-2;6),(4;0;6)", "correct"),
+        ("\\boxed{AB=4, CD=5}", "4,5", "correct"),
+        ("\\boxed{7:32}", "S_{MBCN}:S=7:32", "correct"),
+        ("\\boxed{-793 < a < 10}", "(-793,10)", "correct"),
+        ("\\boxed{\\frac{NO}{BO}=\\frac{1}{\\sqrt{6}}}", "\\frac{1}{\\sqrt{6}}", "correct"),
+        ("\\boxed{f(2) < f(1) < f(4)}", "f(2) < f(1) < f(4)", "correct"),
+        ("\\boxed{19, 46, \\text{ and } 82}", "19, 46, and 82", "correct"),
+        ("\\boxed{=5}", "5", "correct"),
+        ("\\boxed{e^{-\\frac{x^2}{2}}}", "e^{-0.5x^2}", "correct"),
+        ("\\boxed{C e^{(x^2)}}", "Ce^{x^2}", "correct"),
+        ("\\boxed{e^(2x)}", "e^{2x}", "correct"),
+        ("\\boxed{e^{2x}}", "e^{x^2}", "wrong"),
+        ("\\boxed{\\approx 5}", "5", "correct"),
+        ("\\boxed{500}", "5 hundred", "correct"),
+        ("\\boxed{\\text{5 million dollars}}", "5000000", "correct"),
+    ],
+)
+def test_math_responses(response, gold, expected):
+    """Mistake: the right box read wrongly, because of what stands around it or how many there are."""
+    assert verify("math", response, gold).reason == expected
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        "9^{9^{9^{9}}}",
+        "(10^{9})!",
+        "9^9^9",
+        "9^(9^9)",
+        "x^{x^{x^{x}}}",
+        "2^{(9^{9})}",
+        "((3!)!)!",
+        "(9!+9)!",
+        "(9999\\cdot9999)!",
+        "\\binom{99999999}{49999999}",
+        "10^{10^{10}}",
+        "2^{99999}",
+        "\\boxed{(10^9)!}",
+        "9**9**9**9",
+        "1e99999999",
+        "\\sqrt{" * 40 + "2" + "}" * 40,
+        "(" * 450 + "1" + ")" * 450,
+        "{" * 480 + "}" * 480,
+        "x" * 1001,
+        "1+" * 300 + "1",
+        "\x00" * 900,
+        "\\frac{" * 100,
+        "\\begin{pmatrix}" * 30,
+        "1," * 400 + "1",
+        "\\pm" * 200 + "1",
+        "\\text{" * 90,
+        "=" * 500,
+        "\ud800",
+        "٣" * 400,
+    ],
+)
+def test_math_hostile_answers_never_reach_a_worker(answer):
+    """Mistake: algebra tried on a tower, a huge factorial or deep nesting, which no alarm ends."""
+    start = time.process_time()
+    for gold in ("5", "\\sqrt{5}", "1,2", "x>5", "\\text{(C)}", "Evelyn", "(1,2)"):
+        verdict = settle_math(answer, check_math(gold))
+        assert verdict is not None and verdict.reward == 0.0
+    assert time.process_time() - start < 2
+
+
+def test_math_huge_response():
+    """Mistake: 10 MB of braces or boxes scanned more than once."""
+    start = time.process_time()
+    for text in ("\\boxed{" * 1_500_000, "{" * 10_000_000, "\\boxed{5}, " * 900_000, "\\boxed{5}" + " " * 10_000_000):
+        verify("math", text, "6")
+    assert time.process_time() - start < 20
+
+
+def test_clearly_other_constants_take_no_worker():
+    """Mistake: an approximate value that tells two equal constants apart, or algebra for every wrong root."""
+    for gold, answer in SAME:
+        verdict = settle_math(answer, check_math(gold), science=True)
+        assert verdict is None or verdict.reason == "correct", (gold, answer)
+    others = [
+        ("2\\sqrt{3}", "3\\sqrt{2}"),
+        ("\\frac{\\pi}{4}", "\\frac{\\pi}{3}"),
+        ("5", "\\sqrt{26}"),
+        ("1,2", "1,\\sqrt2"),
+    ]
+    for gold, answer in others:
+        assert settle_math(answer, check_math(gold)) == (0.0, "wrong")
+    # Equal ones, terms that cancel, and what has no one reading: only algebra can tell.
+    for answer in (
+        "\\sqrt{4}",
+        "\\sqrt{2}-\\sqrt{2}+2",
+        "2/1\\cdot1",
+        "10^{20}+2-10^{20}",
+        "\\log_2 4",
+        "2\\frac{0}{5}\\pi",
+    ):
+        assert settle_math(answer, check_math("2")) is None, answer
+
+
+PIECES = [
+    "\\boxed{",
+    "\\frac",
+    "\\sqrt",
+    "{",
+    "}",
+    "\\{",
+    "\\}",
+    "(",
+    ")",
+    "[",
+    "]",
+    ",",
+    ";",
+    "=",
+    "<",
+    "\\le ",
+    "\\pm",
+]
+PIECES += ["\\text{", "1", "23", "0", "9" * 30, ".", "/", "+", "-", "*", "^", "_", "x", "f(x)", "\\pi", "\\infty", "%"]
+PIECES += ["$", "\\cup ", "\\in ", "\\begin{pmatrix}", "\\end{pmatrix}", "&", "\\\\", "\\left", "e", " ", "cm", "m/s"]
+PIECES += ["\\text{ cm}", " and ", "A", "(C)", "!", "|", "\\", "\n", "\x00", "٣", "\ud800", "10^", "million", "²", "½"]
+
+
+@pytest.mark.parametrize("texts", [4_000, pytest.param(20_000, marks=pytest.mark.slow)])
+def test_math_and_science_never_raise(texts):
+    """Mistake: an exception on some odd mix of LaTeX, which stops a run of thousands of steps."""
+    rng = random.Random(0)
+    golds = ["5", "\\frac12", "(1,2]", "\\{1,2\\}", "1,2", "x^2+1", "\\text{(C)}", "Evelyn", "204_5", "x>5", "5 cm"]
+    golds += ["\\begin{pmatrix}1&2\\\\3&4\\end{pmatrix}", "1\\pm\\sqrt2", "50\\%", "x-2y=3", "\\emptyset", "x=1,y=2"]
+    golds = [check_math(gold) for gold in golds]
+    seen = set()
+    for _ in range(texts):
+        answer, gold = "".join(rng.choices(PIECES, k=rng.randint(0, 14))), rng.choice(golds)
+        for settle in (settle_math, settle_science):
+            verdict = settle(answer, gold)
+            seen.add(verdict and verdict.reason)
+        find_math(answer)
+    assert seen == {None, "correct", "wrong", "unparsed"}
+
+
+@needs("math_verify")
+@pytest.mark.parametrize("texts", [30, pytest.param(150, marks=pytest.mark.slow)])
+def test_math_deliberation_never_raises(texts):
+    """Mistake: an exception of sympy's or math-verify's that is counted as a crash of the worker."""
+    logging.getLogger("math_verify").setLevel(logging.ERROR)
+    rng, done = random.Random(1), 0
+    while done < texts:
+        answer = "".join(rng.choices(PIECES, k=rng.randint(1, 8)))
+        gold = rng.choice(["\\sqrt5", "x^2+1", "(1,2]", "x-2y=3", "1,\\sqrt2", "\\frac{\\pi}{2}"])
+        if settle_math(answer, check_math(gold)) is None:
+            reward, reason = deliberate_math(answer, gold)
+            assert (reward == 1.0) == (reason == "correct")
+            deliberate_science(answer, gold)
+            done += 1

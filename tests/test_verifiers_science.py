@@ -1,0 +1,156 @@
+r"""verifiers/science.py, units.py: answers with units, formulas and options."""
+
+import pytest
+from judging import judged, pairs
+
+from verifiers.units import read_unit
+from verify import verify
+
+SCIENCE_SAME = pairs(r"""
+9.8 m/s^2  |  9.8 \, \text{m/s}^2
+9.8 m/s^2  |  9.8 \frac{m}{s^2}
+8.31 J/(mol K)  |  8.314 \text{ J mol}^{-1}\text{K}^{-1}
+5 km  |  5000 m
+5 km  |  5
+36 km/h  |  10 m/s
+1.5 eV  |  2.403264951e-19 J
+1 atm  |  101325 Pa
+2.5 \times 10^{-3} mol  |  2.5 mmol
+2.5e-3 mol  |  0.0025 mol
+25 °C  |  25 ^\circ C
+25 ^{\circ}C  |  25 degrees Celsius
+B  |  (B)
+B  |  b
+B  |  \text{B}
+B  |  B. Nitrogen
+B  |  \textbf{(B) } 12
+(C)  |  C
+nitrogen  |  Nitrogen
+nitrogen  |  \text{nitrogen}
+CO_2  |  CO2
+CO2  |  \text{CO}_2
+CO2  |  \mathrm{CO_2}
+CO2  |  \ce{CO2}
+H_2O  |  H₂O
+NaCl  |  \text{NaCl}
+Fe^{3+}  |  \text{Fe}^{3+}
+sp^3  |  sp^{3}
+1.67 \times 10^{-27} kg  |  1.67e-27 kg
+1.67 \times 10^{-27} kg  |  1.6726e-27
+1.67 \times 10^{-27} kg  |  1.67 \times 10^{-24} g
+3 Ω  |  3 \Omega
+3 \Omega  |  3 ohms
+20 \mu m  |  2e-5 m
+20 \text{ μm}  |  0.02 mm
+100 nm  |  100 \text{ nm}
+50 J  |  50 N m
+5.0 L  |  5000 mL
+3.0 M  |  3.0 mol/L
+72\%  |  0.72
+2\pi \sqrt{L/g}  |  2\pi\sqrt{\frac{L}{g}}
+\frac{mv^2}{r}  |  m v^2/r
+\frac{1}{2} m v^2  |  0.5mv^2
+F = ma  |  ma
+E = mc^2  |  E=mc^{2}
+the mitochondria  |  mitochondria
+increases  |  \text{increases}
+-285.8 kJ/mol  |  -285.8 \text{ kJ/mol}
+0.05 s  |  50 ms
+1.2 \times 10^5 Pa  |  120 kPa
+True  |  true
+60 mph  |  60 miles per hour
+12 hours  |  720 minutes
+5 kg m/s  |  5 kg·m/s
+10^{-3}  |  0.001
+2  |  2.0
+n = 2  |  2
+4 \times 10^{-7} m  |  400 nm
+(b)  |  B
+B. 5 m  |  \text{Option (B)}
+5.6 \times 10^{-3} mol/L  |  5.6 \times 10^{-3} \, \mathrm{mol\,L^{-1}}
+2.0 × 10⁸ m/s  |  2 \times 10^8
+10⁻³  |  0.001
+500 nm  |  5000 \text{ \AA}
+25 ℃  |  25 °C
+\pi/3 rad  |  \frac{\pi}{3}
+1.0 atm  |  760 mmHg
+CH3COOH  |  \text{CH}_3\text{COOH}
+Na+  |  \text{Na}^+
+sp3  |  \text{sp}^{3}
+2-methylpropane  |  \text{2-Methylpropane}
+\frac{GMm}{r^2}  |  G\frac{m M}{r^{2}}
+""")
+
+SCIENCE_DIFFERENT = pairs(r"""
+9.8 \text{ m/s}^2  |  9.81 m/s^2
+8.31  |  8.32
+8.31  |  8.3
+5 km  |  5000
+25 °C  |  298.15 K
+B  |  C
+B  |  12
+nitrogen  |  oxygen
+CO2  |  CO
+1.67 \times 10^{-27} kg  |  1.67e-26 kg
+50 N  |  50 \text{ N}\cdot\text{m}
+72\%  |  72
+increases  |  decreases
+-285.8 kJ/mol  |  285.8 kJ/mol
+5 \text{ mol}  |  5 \text{ mmol}
+3.0 \times 10^8 m/s  |  3.0 \times 10^8 m
+101 kPa  |  101 Pa
+A  |  A and B
+water  |  heavy water
+2-methylpropane  |  3-methylpropane
+Fe^{3+}  |  Fe^{2+}
+2^3  |  23
+R-r  |  0
+""")
+
+
+def test_science_answers():
+    """Mistake: equal units taken for different ones, or different ones for equal; a formula judged by how it is set."""
+    cases = SCIENCE_SAME + SCIENCE_DIFFERENT
+    expected = [True] * len(SCIENCE_SAME) + [False] * len(SCIENCE_DIFFERENT)
+    got = [reason == "correct" for reason in judged("science", cases)]
+    assert [case for case, a, b in zip(cases, expected, got, strict=True) if a != b] == []
+
+
+@pytest.mark.parametrize(
+    ("text", "same"),
+    [
+        ("m/s^2", "m s^{-2}"),
+        ("N", "kg m/s^2"),
+        ("\\text{km}/\\text{h}", "kph"),
+        ("square meters", "m^2"),
+        ("miles per hour", "mph"),
+        ("J/(mol K)", "J mol^{-1} K^{-1}"),
+        ("cubic centimeters", "mL"),
+        ("\\mu m", "micrometers"),
+    ],
+)
+def test_units(text, same):
+    """Mistake: one unit in two notations read as two."""
+    assert read_unit(text) is not None and read_unit(text) == read_unit(same)
+
+
+def test_unknown_units():
+    """Mistake: variables or functions taken for units, so that 5x would answer for 5."""
+    for text in ("x", "ab", "sin x", "x^2", "", "+m", "=cm"):
+        assert read_unit(text) is None, text
+    assert not read_unit("apples").known
+
+
+@pytest.mark.parametrize(
+    ("kind", "reference", "right", "wrong"),
+    [
+        ("math", r"\boxed{12}", "12", "13"),
+        ("math", r"So the answer is $\boxed{\frac{1}{2}}$.", "0.5", "2"),
+        ("math", r"\boxed{2} and \boxed{3}", "3,2", "3"),
+        ("science", r"\boxed{9.8\ \text{m/s}^2}", "9.8 m/s^2", "9.8 m/s"),
+    ],
+)
+def test_a_gold_in_a_box_is_what_the_box_holds(kind, reference, right, wrong):
+    """Mistake: a data set whose golds are boxed refused, or a sentence around the box taken for the answer."""
+    assert verify(kind, rf"\boxed{{{right}}}", reference).reason == "correct"
+    assert verify(kind, rf"\boxed{{{wrong}}}", reference).reason == "wrong"

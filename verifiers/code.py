@@ -1,0 +1,269 @@
+"""Kind "code": programs and functions, by what they print and return. (verify.py, section 4.2)
+
+    the answer   the last closed ```python block, or where none is marked so, the last closed block; a response without
+                 fences if one of its lines begins like a program's (import, def, class, print()
+    a program    passes a test by what it prints on its standard input, if it then ends without an error: words and
+                 their lines count, not the space between them
+    a function   passes by what it returns, as JSON sees it (a tuple is a list); also as a method of a class Solution
+    asserts      each `assert` of a check is a test: asserts.py
+    numbers      a float is right to FLOAT_TOLERANCE where a float is expected; 3.0 is not 3
+    reward       the fraction of tests passed
+
+    unparsed     the source does not compile, or is longer than MAX_SOURCE
+    timeout, crashed   no test passed, and one ended so
+
+Expected outputs never reach the process that runs the answer: it gives out what it printed or returned, and the
+comparison is here. The sources: APPS, TACO, CodeContests, LiveCodeBench, HumanEval; tests/test_verifiers_code.py lists
+where their judges decide otherwise, and why.
+Simplified: a problem with several right outputs needs a checker of its own and is not known here; a program cannot
+write files; arguments and results are plain data, so that trees and linked lists of the class Solution sets are not.
+"""
+
+import bisect
+import io
+import json
+import math
+import re
+from collections.abc import Generator
+from typing import Any, NamedTuple
+
+from verifiers.asserts import Tally, converse_asserts, read_check
+from verifiers.jobs import Call, Outcome, Program, Result, Test, encode
+from verifiers.verdict import CORRECT, NO_ANSWER, UNPARSED, Verdict, after_thinking, shown
+
+MAX_SOURCE = 200_000
+
+_FENCE = re.compile(r"```[ \t]*(?:(python3?|py)(?:[ \t][^\n`]*)?)?\r?\n", re.IGNORECASE)
+_FENCE_END = re.compile(r"^[ \t]*```", re.MULTILINE)
+_PROGRAM_LINE = re.compile(r"^(?:from [\w.]+ import |import \w|def \w+\(|class \w+[:(]|print\()", re.MULTILINE)
+_FLOAT = re.compile(r"[+-]?(?:[0-9]+\.[0-9]*|\.[0-9]+|[0-9]+(?=[eE]))(?:[eE][+-]?[0-9]+)?")
+_NUMERAL = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
+FLOAT_TOLERANCE = 1e-6
+
+
+class Code(NamedTuple):
+    """The gold of "code". Only `tests` reaches the process of the answer; `accepted` and `check` never do.
+
+    accepted    per test: the lines of tokens that a program should print, or the values that a function may return
+    check       for assert-style references, which have no tests of that kind: their source, or None
+    """
+
+    tests: list[Test]
+    accepted: list[list]
+    check: str | None
+    entry_point: str | None
+
+
+def check_code(reference: Any) -> Code:
+    """Return the tests; ValueError unless the reference has one of the shapes of the table, and can be run as such."""
+    keys = set(reference) if isinstance(reference, dict) else set()
+    if keys == {"assert_test", "entry_point"}:
+        check, entry_point = reference["assert_test"], reference["entry_point"]
+        if not isinstance(check, str) or not isinstance(entry_point, str) or not entry_point.isidentifier():
+            raise ValueError("a code reference's `assert_test` is source text and its `entry_point` a function's name")
+        read_check(check, entry_point)
+        return Code([], [], check, entry_point)
+    if not keys or not {"inputs", "outputs"} <= keys <= {"inputs", "outputs", "fn_name"}:
+        raise ValueError(
+            'a code reference is {"inputs": [...], "outputs": [...]}, for functions with "fn_name", or '
+            f'{{"assert_test": text, "entry_point": name}}; got {shown(reference)}'
+        )
+    inputs, outputs, name = reference["inputs"], reference["outputs"], reference.get("fn_name")
+    if not isinstance(inputs, list) or not isinstance(outputs, list) or not 1 <= len(inputs) == len(outputs):
+        raise ValueError("a code reference has as many `outputs` as `inputs`, as two lists, and at least one of each")
+    if not name:
+        texts: list[Test] = [_joined(given, "inputs") for given in inputs]
+        return Code(texts, [_token_lines(_joined(output, "outputs")) for output in outputs], None, None)
+    if not isinstance(name, str) or not name.isidentifier():
+        raise ValueError(f"`fn_name` must be a function's name, got {shown(name)}")
+    tests: list[Test] = [{"fn_name": name, "args": [encode(value) for value in _arguments(given)]} for given in inputs]
+    return Code(tests, [_accepted_values(output) for output in outputs], None, name)
+
+
+def _joined(text: Any, name: str) -> str:
+    """Standard input or output, given as text or as a list of lines."""
+    if isinstance(text, list) and all(isinstance(line, str) for line in text):
+        text = "\n".join(text)
+    if not isinstance(text, str):
+        raise ValueError(f"each of a program's `{name}` is text or a list of lines, got {shown(text)}")
+    return text
+
+
+def _arguments(given: Any) -> list:
+    """A function's arguments: a list, its JSON, or (LeetCode) one JSON value a line for each argument."""
+    if isinstance(given, str):
+        values = _json_or_none(given)
+        if values is None:
+            values = [[_json_or_none(line)] for line in given.strip().split("\n")]
+            if [None] in values and "null" not in given:
+                raise ValueError(f"a function's input is a JSON list of arguments, got {shown(given)}")
+            return [_with_integer_keys(value) for [value] in values]
+        given = values if isinstance(values, list) else [values]
+    if not isinstance(given, list):
+        raise ValueError(f"a function's input is a JSON list of arguments, got {shown(given)}")
+    return [_with_integer_keys(value) for value in given]
+
+
+def _with_integer_keys(value: Any) -> Any:
+    """JSON has no integer keys; where all keys look like integers, they were."""
+    if isinstance(value, dict) and value and all(re.fullmatch(r"-?[0-9]{1,18}", key) for key in value):
+        return {int(key): item for key, item in value.items()}
+    return value
+
+
+def _accepted_values(output: Any) -> list:
+    """What a function may return: the value; parsed, if it is JSON text; the one in it, if it is a list of one."""
+    values = [output]
+    if isinstance(output, str):
+        parsed = _json_or_none(output)
+        values += [parsed] if parsed is not None or output.strip() == "null" else []
+    return values + [value[0] for value in values if isinstance(value, list) and len(value) == 1]
+
+
+def _json_or_none(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+
+
+def find_code(response: str) -> str | None:
+    """The last closed ```python block, or where none is marked so, the last closed block without a mark. A response
+    without any fence is a program where a line of it starts like one."""
+    text = after_thinking(response)
+    if "```" not in text:
+        return text if _PROGRAM_LINE.search(text) else None
+    ends = [match.start() for match in _FENCE_END.finditer(text)]
+    fences = list(_FENCE.finditer(text))
+    for fence in reversed(fences):
+        if fence[1]:
+            at = bisect.bisect_left(ends, fence.end())
+            # A fence that closes in the middle of a line is met as well.
+            end = ends[at] if at < len(ends) else text.rfind("```", fence.end())
+            if end >= 0:
+                return text[fence.end() : end]
+    if any(fence[1] for fence in fences):
+        return None
+    # Without marks, opening and closing fences take turns.
+    turns = [end for end in ends if not text.startswith("````", text.index("```", end))]
+    if len(turns) < 2:
+        return None
+    opening, closing = turns[(len(turns) // 2) * 2 - 2 :][:2]
+    start = _FENCE.match(text, text.index("```", opening))
+    return text[start.end() : closing] if start and start.end() <= closing else None
+
+
+def settle_code(source: str, gold: Code) -> Verdict | None:
+    """Never right without being run."""
+    if not source.strip():
+        return NO_ANSWER
+    return UNPARSED if len(source) > MAX_SOURCE else None
+
+
+def converse_code(source: str, gold: Code, all_or_nothing: bool) -> Generator[Call | Program, Outcome, Verdict]:
+    """Run the program on each test and compare here: the reward is the fraction of tests passed.
+
+    A program passes by what it prints, if it then ends without an error; a function by what it returns. With
+    `all_or_nothing` the reward is 1 or 0, and the first failure ends the testing.
+    """
+    if gold.check is not None and gold.entry_point is not None:
+        tally = yield from converse_asserts(source, gold.check, gold.entry_point)
+        return _verdict(tally, all_or_nothing)
+
+    def keep(index: int, tested: Result) -> Result:
+        return Result(tested.status, _passes(gold, index, tested))
+
+    def go_on(tested: Result) -> bool:
+        return tested.status != "unparsed" and (tested.value or not all_or_nothing)
+
+    outcome = yield Program(source, gold.tests, keep=keep, go_on=go_on)
+    if outcome.status != "ok":
+        return Verdict(0.0, outcome.status)
+    passed = sum(tested.value for tested in outcome.value)
+    return _verdict(Tally(passed, len(gold.tests), {tested.status for tested in outcome.value}), all_or_nothing)
+
+
+def _verdict(tally: Tally, all_or_nothing: bool) -> Verdict:
+    """The share of tests passed; where none did, how the runs of the answer ended."""
+    if tally.passed == tally.total:
+        return CORRECT
+    if tally.passed and not all_or_nothing:
+        return Verdict(tally.passed / tally.total, "partial")
+    ends = (status for status in ("unparsed", "timeout", "crashed") if status in tally.statuses)
+    return Verdict(0.0, next(ends, "wrong"))
+
+
+def _passes(gold: Code, index: int, tested: Result) -> bool:
+    if tested.status != "ok":
+        return False
+    if (size := len(tested.value)) > 65_536 and size > 16 * len(str(gold.accepted[index])):  # long to read, and wrong
+        return False
+    if gold.entry_point is None:
+        return _same_output(tested.value, gold.accepted[index])
+    value = _json_or_none(tested.value)
+    return any(_same_value(value, accepted) for accepted in gold.accepted[index])
+
+
+def _token_lines(text: str) -> list[list[str]]:
+    """How a judge reads output: lines of words, whatever stands between them; no empty lines."""
+    return [words for line in text.split("\n") if (words := line.split())]
+
+
+def _same_output(output: str, expected: list[list[str]]) -> bool:
+    """Does the output read as these lines? No more of it is taken apart than is expected."""
+    lines = (line for line in io.StringIO(output) if not line.isspace())
+    for words in expected:
+        got = next(lines, "").split(None, len(words))
+        if len(got) != len(words) or not all(map(_same_word, got, words)):
+            return False
+    return next(lines, None) is None
+
+
+def _same_word(word: str, expected: str) -> bool:
+    """The same text; where a float is expected, any numeral of about the same value."""
+    if word == expected:
+        return True
+    if not _FLOAT.fullmatch(expected) or not _NUMERAL.fullmatch(word):
+        return False
+    return _close(float(word), float(expected))
+
+
+def _close(value: float, expected: float) -> bool:
+    try:
+        return math.isclose(value, expected, rel_tol=FLOAT_TOLERANCE, abs_tol=FLOAT_TOLERANCE)
+    except OverflowError:
+        return False
+
+
+def _same_value(value: Any, expected: Any) -> bool:
+    """Is an encoded value equal as JSON sees it: a tuple is a list, keys are text? Floats about equal where a float is
+    expected. Only looks where something is expected, and puts nothing into sets: their hashes can be made to collide.
+    """
+    tag, content = next(iter(value.items())) if isinstance(value, dict) and len(value) == 1 else ("", value)
+    if isinstance(expected, list):
+        return (
+            tag in ("", "tuple")
+            and isinstance(content, list)
+            and len(content) == len(expected)
+            and all(map(_same_value, content, expected))
+        )
+    if isinstance(expected, dict):
+        return tag == "dict" and _same_items(content, expected)
+    if tag == "hex" and isinstance(content, str) and re.fullmatch("-?0x[0-9a-f]+", content):
+        tag, content = "", int(content, 16)
+    if tag or isinstance(content, list | dict):
+        return False
+    if isinstance(expected, float) and isinstance(content, int | float):
+        return _close(content, expected) or (content != content and expected != expected)
+    return content == expected
+
+
+def _same_items(pairs: Any, expected: dict[str, Any]) -> bool:
+    if not isinstance(pairs, list) or len(pairs) != len(expected):
+        return False
+    named = {}
+    for pair in pairs:
+        if not isinstance(pair, list) or len(pair) != 2 or isinstance(pair[0], list | dict):
+            return False
+        named[pair[0] if isinstance(pair[0], str) else json.dumps(pair[0])] = pair[1]
+    return named.keys() == expected.keys() and all(_same_value(named[key], expected[key]) for key in expected)

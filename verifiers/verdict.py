@@ -1,0 +1,48 @@
+"""What every verifier of verify.py takes and gives, and the few words that they share."""
+
+from typing import Any, NamedTuple
+
+
+class Problem(NamedTuple):
+    """A prompt (text, or chat messages) and what its responses are checked against: the tables that open verify.py."""
+
+    prompt: str | list[dict[str, str]]
+    kind: str
+    reference: Any
+
+
+class Verdict(NamedTuple):
+    """The reward in [0, 1], and one of REASONS: verify.py says what they mean. They are counted at every step."""
+
+    reward: float
+    reason: str
+
+
+CORRECT = Verdict(1.0, "correct")
+WRONG = Verdict(0.0, "wrong")
+NO_ANSWER = Verdict(0.0, "no_answer")
+UNPARSED = Verdict(0.0, "unparsed")
+CRASHED = Verdict(0.0, "crashed")
+REASONS = ("correct", "wrong", "partial", "no_answer", "unparsed", "timeout", "crashed")
+
+# In characters. Below the 4,300 digits at which Python's int() refuses, and far above any honest answer.
+MAX_ANSWER = 1_000
+
+
+def graded(reward: float) -> Verdict:
+    """The verdict of a score: correct at 1, wrong at 0, partial between."""
+    return Verdict(reward, "correct" if reward == 1 else "partial" if reward else "wrong")
+
+
+def after_thinking(response: str) -> str:
+    """What is judged: what stands before the last </think> is no answer."""
+    return response.rpartition("</think>")[2]
+
+
+def shown(value: Any) -> str:
+    """The value as an error message shows it, cut to a readable length."""
+    try:
+        text = repr(value)
+    except (ValueError, RecursionError):
+        text = f"a {type(value).__name__} too large to print"
+    return text if len(text) <= 200 else text[:200] + "..."
