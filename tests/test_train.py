@@ -17,7 +17,7 @@ from transformers.convert_slow_tokenizer import bytes_to_unicode
 import loss as L
 import train
 from rollout import Group, TorchEngine
-from trainer.answers import score
+from trainer.answers import SOLVED, score
 from trainer.batch import Batch
 from trainer.checks import resolve
 from trainer.metrics import troubles
@@ -102,6 +102,19 @@ def test_prorl_is_the_same_loop_with_sixteen_rollouts(tmp_path):
     assert c.rollouts_per_prompt == 16 and c.name == "prorl-seed0"
     metrics = run(tmp_path, recipe="prorl", rollouts_per_prompt=None, max_steps=1, eval_every=0)
     assert metrics[1]["samples"] % 16 == 0
+
+
+def test_the_probe_changes_nothing_and_says_everything(finished, tmp_path):
+    """Makes impossible: a probe that draws, trains or leaves something behind; a metric that some steps lack."""
+    plain, watched = lines(finished / "run/metrics.jsonl"), run(tmp_path, log_mass_balance=True)
+    names = {k for row in watched for k in row if k.startswith("mass_balance/")}
+    assert len(names) == 9
+    for before, after in zip(plain, watched, strict=True):
+        assert before == {k: v for k, v in after.items() if k not in names}
+        assert not before["step"] or names <= after.keys()
+    for row in watched[1:]:
+        parts = [row[f"solved/{part}"] for part in SOLVED]
+        assert sum(parts) == pytest.approx(1) and 1 - parts[0] - parts[-1] == pytest.approx(row["pass_rate"])
 
 
 class Sleeper(TorchEngine):
