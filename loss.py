@@ -144,6 +144,15 @@ def policy_loss(
     from the ProRLv2 scripts (the head of this file). Everything per token, (T,); `advantages` are those of the tokens'
     rollouts. w is the truncated importance weight and multiplies the clipped objective only, not the KL term. Returns
     the scalar loss and `token_metrics`. At r = 1 with centred advantages the loss is 0 while its gradient is not.
+
+    Two rollouts of one prompt, a right one of three tokens and a wrong one of two:
+
+        import torch, loss
+        old = torch.tensor([-0.1, -2.0, -0.3, -0.9, -0.5])  # log π_old of the tokens; the engine agrees
+        logp = old.clone().requires_grad_()  # log π_θ: a policy that has not moved yet
+        a = loss.group_advantages(torch.tensor([[1.0, 0.0]]))[0].repeat_interleave(torch.tensor([3, 2]))  # ½ or -½
+        value, metrics = loss.policy_loss(logp, old, old, None, a, 5, clip_low=0.2, clip_high=0.27, tis_cap=2.0)
+        value.backward()  # logp.grad is -a / 5: the right rollout's tokens become likelier, the wrong one's rarer
     """
     ratio = importance_ratio(logp, old_logp)
     weight = truncated_importance_weight(old_logp, engine_logp, tis_cap)

@@ -1,7 +1,23 @@
-"""What several test files share."""
+"""What several test files share. (helpers.py has the functions; here are the fixtures, and what comes before torch.)"""
+
+import os
+
+os.environ.setdefault(
+    "OMP_WAIT_POLICY", "PASSIVE"
+)  # for processes of tests too: spinning threads slow their neighbours
+
+import shutil
+import sys
 
 import pytest
 import torch
+
+
+def pytest_collection_finish(session):
+    """Where a test will need it, the process that others are forked from imports all of torch meanwhile."""
+    helpers = sys.modules.get("helpers")
+    if helpers and any(vars(item.module).keys() & {"begin", "Job", "after_one_update"} for item in session.items):
+        helpers.prepare_forks()
 
 
 @pytest.fixture
@@ -11,3 +27,32 @@ def one_thread():
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(threads)
+
+
+@pytest.fixture(scope="session")
+def finished(tmp_path_factory):
+    """A folder with `run`, of two steps, as `helpers.run` makes it. Only to be read."""
+    from helpers import config, start
+
+    folder = tmp_path_factory.mktemp("finished")
+    start(config(folder), picture=True)
+    return folder
+
+
+@pytest.fixture
+def copied(finished, tmp_path):
+    """The same, to be changed."""
+    shutil.copytree(finished / "run", tmp_path / "run")
+    return tmp_path
+
+
+@pytest.fixture
+def bf16():
+    """An Accelerator that computes in bfloat16, and none left behind."""
+    from accelerate import Accelerator
+    from accelerate.state import AcceleratorState, PartialState
+
+    AcceleratorState._reset_state(True)
+    yield Accelerator(cpu=True, mixed_precision="bf16")
+    AcceleratorState._reset_state(True)
+    PartialState()

@@ -3,6 +3,7 @@
 import inspect
 import math
 import os
+import textwrap
 import types
 import warnings
 import weakref
@@ -10,6 +11,7 @@ from unittest.mock import MagicMock
 
 import pytest
 import torch
+from helpers import Largest
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import loss as L
@@ -188,6 +190,17 @@ def test_loss_does_not_depend_on_the_split_into_micro_batches():
     torch.testing.assert_close(split, value, rtol=1e-13, atol=0)
 
 
+def test_the_example_runs_as_it_stands_there():
+    """Makes impossible: a docstring's example that fails, or whose gradient is not what its last comment says."""
+    text = inspect.cleandoc(L.policy_loss.__doc__)
+    _, _, code = text.rpartition("wrong one of two:\n\n")
+    assert code.startswith("    import torch, loss\n") and code.count("\n") == 5
+    exec(textwrap.dedent(code), found := {})
+    assert found["value"].item() == pytest.approx(-0.1)  # the mean of -a: three tokens of ½, two of -½
+    torch.testing.assert_close(found["logp"].grad, -torch.tensor([0.5, 0.5, 0.5, -0.5, -0.5]) / 5)
+    assert found["metrics"]["ratio"] == 5 and found["metrics"]["clip_high_fraction"] == 0
+
+
 def test_missing_reference_is_named():
     """Makes impossible: a KL term silently left out."""
     logp, old, engine, _, adv = random_tokens()
@@ -315,21 +328,6 @@ def test_token_logprobs_in_bfloat16_accumulates_in_float32():
     want = (h @ w.T).float().log_softmax(-1).gather(-1, y[:, None]).squeeze(-1)
     assert logp.dtype == torch.float32
     torch.testing.assert_close(logp, want, rtol=1e-5, atol=1e-5)
-
-
-class Largest(TorchDispatchMode):
-    """The most elements that any operation returned."""
-
-    def __init__(self):
-        super().__init__()
-        self.numel = 0
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        out = func(*args, **(kwargs or {}))
-        for x in out if isinstance(out, (tuple, list)) else [out]:
-            if isinstance(x, torch.Tensor):
-                self.numel = max(self.numel, x.numel())
-        return out
 
 
 def test_logits_never_exist_at_once():
@@ -556,6 +554,22 @@ def test_a_frozen_head_gets_no_gradient_buffer():
     with Names():
         logp.sum().backward()
     assert h.grad is not None and not names & {"addmm_", "zeros_like"}
+
+
+def test_bfloat16_gradients_point_where_float32s_do():
+    """Makes impossible: a head that loses its gradient, or sums it over chunks in bfloat16."""
+    torch.manual_seed(0)
+    hidden, weight = torch.randn(2048, 32), torch.randn(50, 32) / 6
+    targets, upstream, found = torch.randint(50, (2048,)), torch.randn(2048), []
+    for autocast in (False, True):
+        h, w = hidden.clone().requires_grad_(), weight.clone().requires_grad_()
+        with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
+            logp, entropy = L.token_logprobs(h, w, targets, 1.0, max_logits=50 * 4)
+        logp.backward(upstream)
+        assert logp.dtype == entropy.dtype == h.grad.dtype == w.grad.dtype == torch.float32
+        found.append((logp.detach(), h.grad, w.grad))
+    for exact, ours in zip(*found, strict=True):
+        assert (exact - ours).norm() < 0.01 * exact.norm() and not torch.equal(exact, ours)
 
 
 class Live(TorchDispatchMode):

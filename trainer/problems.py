@@ -16,6 +16,7 @@ from trainer.processes import from_main
 from trainer.settings import Config
 from verify import Problem, load_data
 
+TOKENIZER_FILES = ("token", "vocab", "merges", ".model", "tekken")  # one of these is in each of their names
 HELD_OUT_SEED = 10**9  # of held-out problems that are generated: entry i comes from seed + i, and --seed is training's
 
 
@@ -25,6 +26,11 @@ def describe(model: str) -> tuple[PreTrainedTokenizerBase, int | None]:
         raise ValueError(f"--model {model} has no config.json: name a folder that save_pretrained wrote")
     if os.path.exists(os.path.join(model, "metrics.jsonl")):
         raise ValueError(f"--model {model} is a run: its policy is {os.path.join(model, 'model')}")
+    if os.path.isdir(model) and not any(part in name for name in os.listdir(model) for part in TOKENIZER_FILES):
+        raise ValueError(  # where transformers may return a tokenizer of no tokens
+            f"--model {model} has no tokenizer files, such as tokenizer.json: copy those of the model that it was made "
+            "from into it"
+        )
     try:
         settings = AutoConfig.from_pretrained(model).get_text_config()
         return AutoTokenizer.from_pretrained(model), getattr(settings, "max_position_embeddings", None)

@@ -1,0 +1,381 @@
+"""Where each setting comes from, and which are refused before a run starts."""
+
+import dataclasses
+import json
+import math
+import shutil
+from contextlib import nullcontext
+from types import SimpleNamespace
+
+import pytest
+import torch
+from accelerate import Accelerator
+from accelerate.utils import DistributedType
+from helpers import TINY, config, lines, run, start
+
+import brorl
+import train
+from trainer.checks import TOGETHER, TRACKERS, VALUES, check, default_name, resolve, source_names
+from trainer.settings import Config
+
+# ----------------------------------------------------------------------------------------- settings and their sources
+
+
+def test_settings_come_from_flag_then_model_then_recipe(tmp_path):
+    """Makes impossible: a flag overruled by a recipe, or a model's measured values ignored."""
+    c = Config(model=str(tmp_path), clip_low=0.1)
+    measured = {"learning_rate": {"value": 3e-5, "source": "measured"}, "clip_low": {"value": 0.3, "source": "no"}}
+    (tmp_path / "recipe.json").write_text(json.dumps({"brorl": measured}))
+    sources = resolve(c)
+    assert (c.clip_low, c.learning_rate, c.rollouts_per_prompt) == (0.1, 3e-5, 512)
+    assert sources["learning_rate"] == "recipe.json: measured" and "clip_low" not in sources
+    assert sources["rollouts_per_prompt"].startswith("--recipe brorl: section 4.2.1")
+    assert all(getattr(c, name) is not None for name in brorl.BRORL)
+
+
+def test_a_changed_batch_takes_its_learning_rate_along():
+    """Makes impossible: N halved and the rate of the whole batch kept, or a rate given by hand scaled."""
+    c = Config(model="nowhere", rollouts_per_prompt=128)
+    sources = resolve(c)
+    assert c.learning_rate == pytest.approx(brorl.BRORL["learning_rate"].value / 2, rel=1e-12)
+    assert sources["learning_rate"].startswith("2.82843e-06 x sqrt(16,384 / 65,536 samples), section 4.2.1")
+    resolve(c := Config(model="nowhere", rollouts_per_prompt=128, learning_rate=1e-5))
+    assert c.learning_rate == 1e-5
+    resolve(c := Config(model="nowhere"))
+    assert c.learning_rate == brorl.BRORL["learning_rate"].value
+
+
+def test_another_budget_replaces_the_recipes_steps():
+    """Makes impossible: --max_hours 100 ended by the recipe's 191 steps."""
+    for changes in ({"max_hours": 100.0}, {"max_samples": 10**9}):
+        resolve(c := Config(model="nowhere", **changes))
+        assert c.max_steps is None
+    resolve(c := Config(model="nowhere", max_hours=1.0, max_steps=7))
+    assert c.max_steps == 7
+
+
+@pytest.mark.parametrize(
+    "text", ["{", "[]", '{"brorl": {"clip_low": 0.1}}', '{"brorl": [1]}', '{"brorl": {"clip_low": {}}}']
+)
+def test_a_broken_recipe_file_is_named(tmp_path, text):
+    """Makes impossible: a traceback, or the file ignored."""
+    (tmp_path / "recipe.json").write_text(text)
+    with pytest.raises(ValueError, match=r"recipe\.json is not of the form"):
+        resolve(Config(model=str(tmp_path)))
+
+
+def test_a_typing_error_in_a_models_recipe_is_named(tmp_path):
+    """Makes impossible: a misspelt measured value silently replaced by the recipe's."""
+    (tmp_path / "recipe.json").write_text('{"brorl": {"learning_rte": {"value": 1, "source": "x"}}}')
+    with pytest.raises(ValueError, match="unknown settings \\['learning_rte'\\]"):
+        resolve(Config(model=str(tmp_path)))
+    (tmp_path / "recipe.json").write_text('{"brorl": {"learning_rate": {"value": "1e-4", "source": "x"}}}')
+    with pytest.raises(ValueError, match="\\['learning_rate'\\] must be of the same type"):
+        resolve(Config(model=str(tmp_path)))
+
+
+def test_the_tiny_recipe_names_real_settings():
+    """Makes impossible: a typing error in tiny/policy/recipe.json, or a value without a reason."""
+    names = {f.name for f in dataclasses.fields(Config)}
+    recipes = json.loads((TINY / "policy/recipe.json").read_text())
+    assert set(recipes) == set(brorl.RECIPES)
+    for recipe in recipes.values():
+        assert set(recipe) <= names and all(len(x["source"]) > 10 for x in recipe.values())
+
+
+@pytest.fixture
+def bare(tmp_path) -> str:
+    """The tiny policy without its recipe.json, as a model from elsewhere is: 1,024 positions."""
+    shutil.copytree(TINY / "policy", tmp_path / "bare", ignore=shutil.ignore_patterns("recipe.json"))
+    return str(tmp_path / "bare")
+
+
+def test_an_evaluation_is_appendix_ds_whatever_the_recipe(bare):
+    """Makes impossible: two recipes scored by two protocols, or an evaluation as long as the training happens to be."""
+    for recipe in ("brorl", "prorl"):
+        for length in (None, 12, 16384):
+            resolve(c := Config(model=bare, recipe=recipe, max_response_tokens=length))
+            protocol = c.eval_samples, c.eval_temperature, c.eval_top_p, c.eval_max_response_tokens
+            assert protocol == (16, 0.6, 0.95, 32768)
+            assert c.max_response_tokens == (length or 16384)
+
+
+def test_the_engine_is_vllm_only_where_it_and_a_gpu_are(monkeypatch):
+    """Makes impossible: a laptop's default run that asks for vLLM, or a GPU that is left to plain torch."""
+    for gpu, installed, engine in (
+        (False, False, "torch"),
+        (False, True, "torch"),
+        (True, False, "torch"),
+        (True, True, "vllm"),
+    ):
+        monkeypatch.setattr("trainer.checks.have_vllm", lambda installed=installed: installed)
+        resolve(c := Config(), on_gpu=gpu)
+        assert c.engine == engine
+        resolve(c := Config(engine="torch"), on_gpu=gpu)
+        assert c.engine == "torch"
+
+
+def test_a_resumed_run_keeps_what_was_not_given_and_refuses_what_differs(copied):
+    """Makes impossible: a run resumed with the recipe's settings in place of its own, or said to be as given.
+
+    A flag given at its default value is not one that was not given.
+    """
+    path = copied / "run/config.json"
+    began = json.loads(path.read_text())
+    path.write_text(json.dumps(began | {"max_grad_norm": 0.5}))
+    again = {"resume": True, "name": "run", "output_dir": str(copied)}
+    sources = resolve(c := Config(**again))
+    assert c.max_grad_norm == 0.5 and c.rollouts_per_prompt == 8
+    assert {sources[name] for name in ("rollouts_per_prompt", "learning_rate", "clip_low", "max_steps")} == {
+        "as the run began"
+    }
+    assert "max_steps" not in resolve(Config(**again, max_steps=9)) and c.max_steps == 2
+    with pytest.raises(ValueError, match=r"max_grad_norm: 0\.5 -> 1\.0"):
+        train.set_up(Config(**again, max_grad_norm=1.0), Accelerator(cpu=True), given={*again, "max_grad_norm"})
+
+
+def test_resuming_needs_no_setting_but_the_name(copied, capsys):
+    """Makes impossible: a run resumed with the recipe's settings, in place of its own, or a screen that says so.
+
+    Its config.json is one from before evaluations had a length of their own: it says null where there is a number now.
+    """
+    path = copied / "run/config.json"
+    settings = json.loads(path.read_text())
+    assert settings["eval_max_response_tokens"] == settings["max_response_tokens"] == 12
+    path.write_text(json.dumps(settings | {"eval_max_response_tokens": None}))
+    start(Config(resume=True, name="run", output_dir=str(copied), max_steps=3))
+    assert [m["step"] for m in lines(copied / "run/metrics.jsonl")] == [0, 1, 2, 3]
+    assert json.loads(path.read_text())["rollouts_per_prompt"] == 8
+    told = capsys.readouterr().out
+    said = {
+        line.split()[0]: line.split(None, 2)[2]
+        for line in told.splitlines()
+        if line.startswith("    ") and "  " in line.strip()
+    }
+    assert said["rollouts_per_prompt"] == said["clip_low"] == "as the run began" and said["max_steps"] == "as given"
+
+
+# ------------------------------------------------------------------------------------------------------------- names
+
+
+@pytest.mark.parametrize(
+    ("specs", "names"),
+    [
+        (["hf:aime24", "hf:aime25=/data/x", "/a/test.jsonl"], ["aime24", "aime25", "test"]),
+        (["gym:chain_sum", "gym:number_sorting*20"], ["gym:chain_sum", "gym:number_sorting"]),
+        (["/a/test.jsonl", "/b/test.jsonl", "/b/new.jsonl"], ["/a/test.jsonl", "/b/test.jsonl", "new"]),
+        (["hf:math", "/a/math.jsonl"], ["hf:math", "/a/math.jsonl"]),
+        (["gym:chain_sum*5", "gym:chain_sum*9"], ["gym:chain_sum*5", "gym:chain_sum*9"]),
+    ],
+)
+def test_sources_have_short_and_distinct_names(specs, names):
+    """Makes impossible: two benchmarks in one row because their files have the same name."""
+    assert source_names(specs) == names
+
+
+@pytest.mark.parametrize(
+    ("model", "run_of_it", "evaluation"),
+    [
+        (None, "brorl-seed0", "eval-policy"),
+        ("runs/a/model", "brorl-a-seed0", "eval-a"),
+        ("nvidia/Nemo-1.5B", "brorl-Nemo-1.5B-seed0", "eval-Nemo-1.5B"),
+        ("m/x/", "brorl-x-seed0", "eval-x"),
+    ],
+)
+def test_a_run_is_named_after_its_recipe_model_and_seed(model, run_of_it, evaluation):
+    """Makes impossible: the second natural command, another model's, colliding with the demo's run."""
+    resolve(c := Config(model=model, eval_only=True))
+    assert c.name == evaluation
+    assert default_name(Config(model=model)) == run_of_it
+    assert default_name(Config(model=model, recipe="prorl", seed=3)) == run_of_it.replace("brorl", "prorl")[:-1] + "3"
+    resolve(c := Config(model=model, name="mine"))
+    assert c.name == "mine"
+
+
+# ----------------------------------------------------------------------------------------------------------- refusals
+
+
+def told(**changes) -> str:
+    """What is said of a small run with these settings."""
+    c = config("runs", **changes)
+    with pytest.raises(ValueError) as refused:
+        resolve(c)
+        check(c, 4096, Accelerator(cpu=True))
+    return str(refused.value)
+
+
+VLLM = "--tensor_parallel_size, --max_num_seqs and --engine_dtype belong to --engine vllm"
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"recipe": "grpo"}, "--recipe grpo: choose brorl or prorl"),
+        ({"kl": "k4"}, "--kl k4: choose k1, k2 or k3"),
+        ({"engine": "sglang"}, "--engine sglang: choose torch or vllm"),
+        ({"mini_batches": "both"}, "--mini_batches both: choose rollouts or prompts"),
+        ({"share_prefix": "maybe"}, "--share_prefix maybe: choose auto, on or off"),
+        ({"rollouts_per_prompt": 1}, "--rollouts_per_prompt 1: a group needs at least 2 for its mean to say anything"),
+        (
+            {"rollouts_per_prompt": -4},
+            "--rollouts_per_prompt -4: a group needs at least 2 for its mean to say anything",
+        ),
+        ({"prompts_per_step": 0}, "--prompts_per_step 0: must be at least 1"),
+        ({"prompts_per_step": 5000}, "--prompts_per_step 5000 exceeds the 4096 training problems: lower it"),
+        ({"updates_per_step": 0}, "--updates_per_step 0: must be at least 1"),
+        (
+            {"updates_per_step": 33},
+            "--rollouts_per_prompt 8 x --prompts_per_step 4 do not fill --updates_per_step 33 mini-batches on 1 "
+            "processes: lower it",
+        ),
+        (
+            {"updates_per_step": 5, "mini_batches": "prompts"},
+            "--mini_batches prompts: 4 prompts do not fill 5 mini-batches on 1 process(es): lower --updates_per_step",
+        ),
+        ({"learning_rate": 0.0}, "--learning_rate 0.0: must be positive"),
+        ({"learning_rate": math.inf}, "--learning_rate inf: must be a finite number"),
+        ({"warmup_updates": -1}, "--warmup_updates -1: must not be negative, 0 is none"),
+        ({"clip_low": 1.0}, "--clip_low 1.0: must be in (0, 1), the ratio cannot fall below 0"),
+        ({"clip_high": 0.0}, "--clip_high 0.0: must be positive"),
+        ({"kl_coef": -1.0}, "--kl_coef -1.0: must not be negative, 0 turns the term off"),
+        ({"tis_cap": 0.5}, "--tis_cap 0.5: below 1 it would scale down even what both models agree on"),
+        ({"temperature": 0.0}, "--temperature 0.0: training samples, so it must be positive"),
+        (
+            {"top_p": 0.9},
+            "--top_p 0.9: while training the trainer scores the whole distribution, which a top-p cut would "
+            "contradict: leave it at 1",
+        ),
+        ({"refill": 0.5}, "--refill 0.5: must be at least 1, the first round"),
+        ({"reference_reset_steps": -1}, "--reference_reset_steps -1: must be >= 0, 0 is never"),
+        ({"max_response_tokens": 0}, "--max_response_tokens 0: must be at least 1"),
+        ({"eval_max_response_tokens": 0}, "--eval_max_response_tokens 0: must be at least 1"),
+        ({"eval_every": -1}, "--eval_every -1: must be >= 0, 0 is only before and after"),
+        ({"eval_samples": 0}, "--eval_samples 0: must be at least 1"),
+        ({"eval_temperature": 0.0}, "--eval_temperature 0 is greedy: 4 equal responses, set --eval_samples 1"),
+        ({"eval_temperature": -1.0}, "--eval_temperature -1.0: must be >= 0, 0 is greedy"),
+        ({"eval_top_p": 0.0}, "--eval_top_p 0.0: must be in (0, 1]"),
+        ({"max_hours": -1.0}, "--max_hours -1.0: must be positive; to score without training there is --eval_only"),
+        ({"max_samples": 0}, "--max_samples 0: must be positive; to score without training there is --eval_only"),
+        ({"max_steps": 0}, "--max_steps 0: must be positive; to score without training there is --eval_only"),
+        ({"max_grad_norm": -1.0}, "--max_grad_norm -1.0: must be positive; a huge one turns clipping off"),
+        ({"weight_decay": -1.0}, "--weight_decay -1.0: must not be negative"),
+        ({"samples_per_step": -1}, "--samples_per_step -1: must not be negative"),
+        ({"seed": -1}, "--seed -1: must be in 0 ... 2^32 - 1"),
+        ({"engine_memory_gib": 0.0}, "--engine_memory_gib 0.0: must be positive"),
+        ({"save_every": 0}, "--save_every 0: must be at least 1"),
+        ({"keep_checkpoints": 0}, "--keep_checkpoints 0: must be at least 1"),
+        ({"max_tokens_per_micro_batch": 0}, "--max_tokens_per_micro_batch 0: must be at least 1"),
+        ({"max_skipped_updates": 0}, "--max_skipped_updates 0: must be at least 1"),
+        ({"spike": 0.5}, "--spike 0.5: must be 0 (off) or over 1 times the median"),
+        ({"spike": 0.0, "skip_spikes": True}, "--skip_spikes has nothing to skip with --spike 0: set --spike"),
+        ({"verify_workers": 0}, "--verify_workers 0: must be at least 1"),
+        ({"verify_timeout": 0.0}, "--verify_timeout 0.0: must be positive"),
+        ({"gpu_memory_utilization": 1.0}, "--gpu_memory_utilization 1.0: must be in (0, 1)"),
+        ({"max_engine_difference": 0.0}, "--max_engine_difference 0.0: must be positive"),
+        ({"max_engine_kl": -1.0}, "--max_engine_kl -1.0: must be positive"),
+        ({"tensor_parallel_size": 2}, VLLM + "\n--tensor_parallel_size 2 does not divide 1 process(es)"),
+        ({"max_num_seqs": 256}, VLLM),
+        ({"engine_dtype": "bfloat16"}, VLLM),
+        (
+            {"engine": "vllm", "tensor_parallel_size": 2},
+            "--tensor_parallel_size 2 does not divide 1 process(es)",
+        ),
+        ({"engine": "vllm", "tensor_parallel_size": 0}, "--tensor_parallel_size 0: must be at least 1"),
+        ({"engine": "vllm", "max_num_seqs": 0}, "--max_num_seqs 0: must be at least 1"),
+        (
+            {"engine": "vllm", "temperature": 2.5},
+            "--temperature 2.5, --eval_temperature 1.0: vLLM takes 0, or 0.01 to 2",
+        ),
+        (
+            {"engine": "vllm", "eval_temperature": 0.001},
+            "--temperature 1.0, --eval_temperature 0.001: vLLM takes 0, or 0.01 to 2",
+        ),
+        ({"resume": True, "overwrite": True}, "--resume keeps a run and --overwrite deletes it: choose one"),
+        (
+            {"eval_data": ["hf:math:0.7", "hf:amc:0.3"]},
+            "--eval_data hf:math:0.7 hf:amc:0.3: held-out problems are not mixed by weight. Each is asked once, every "
+            "source has a row of its own and the same share of their mean: leave the :WEIGHT out",
+        ),
+        (
+            {"eval_data": None},
+            "--data without --eval_data would be judged on tiny/test.jsonl: name held-out problems too",
+        ),
+    ],
+)
+def test_a_wrong_setting_has_its_one_sentence(changes, sentence):
+    """Makes impossible: a run that dies at step 900 for what step 0 could have known; a second, senseless sentence."""
+    assert told(**changes) == sentence
+
+
+def test_all_that_is_wrong_is_told_at_once():
+    """Makes impossible: a person who learns of five mistakes in five starts."""
+    said = told(rollouts_per_prompt=-4, clip_low=2.0, prompts_per_step=5000).split("\n")
+    assert [line.split()[0] for line in said] == ["--rollouts_per_prompt", "--clip_low", "--prompts_per_step"]
+
+
+def test_every_rule_is_about_settings_that_there_are():
+    """Makes impossible: a rule that is never applied because its setting has another name now."""
+    names = {f.name for f in dataclasses.fields(Config)}
+    assert VALUES.keys() <= names and all({*about} <= names for about, _, _ in TOGETHER)
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"rollouts_per_prompt": -4}, "--rollouts_per_prompt -4"),
+        ({"max_response_tokens": 2000}, "train.jsonl, problem 1: .* exceed the model's 1024 positions"),
+        (
+            {"eval_max_response_tokens": 2000},
+            r"problem 1: .* \+ --eval_max_response_tokens 2000 exceed the model's 1024",
+        ),
+        ({"name": "../elsewhere"}, "must be the plain name of a folder"),
+        ({"name": ".."}, "must be the plain name of a folder"),
+        ({"model": "/nowhere"}, "--model /nowhere is no folder here"),
+        ({"model": "."}, "has no config.json"),
+        ({"output_dir": __file__}, "cannot be written to"),
+        ({"resume": True}, "there is no run at"),
+        ({"data": ["nowhere.jsonl"]}, "no problems at .*nowhere.jsonl"),
+        ({"eval_data": [str(TINY / "test.jsonl")] * 2}, r"test.jsonl twice: name each source once"),
+        ({"report_to": "tensorbored"}, "--report_to tensorbored: choose one of tensorboard, wandb"),
+        ({"report_to": "wandb"}, "--report_to wandb: the package is not installed: pip install wandb"),
+    ],
+)
+def test_contradictory_settings_are_refused_at_the_start(tmp_path, monkeypatch, changes, says):
+    """Makes impossible: a refusal that is not heard, or one that leaves a folder behind."""
+    monkeypatch.setitem(TRACKERS, "wandb", lambda: False)
+    with pytest.raises((ValueError, FileNotFoundError), match=says):
+        run(tmp_path, **changes)
+    assert not (tmp_path / "run").exists()
+
+
+def test_an_evaluation_is_checked_too(tmp_path):
+    """Makes impossible: --eval_only that starts with what a run would be refused for."""
+    for changes, says in (({"eval_top_p": 0.0}, "--eval_top_p 0.0"), ({"eval_data": None}, "--data without")):
+        with pytest.raises(ValueError, match=says):
+            train.set_up(config(tmp_path, eval_only=True, **changes), Accelerator(cpu=True))
+
+
+@pytest.mark.parametrize(
+    ("kind", "precision", "fsdp", "says"),
+    [
+        ("DEEPSPEED", "no", {}, "Accelerate is set to DEEPSPEED"),
+        ("MULTI_GPU", "fp16", {}, "mixed precision fp16: .* start it with --mixed_precision bf16"),
+        ("FSDP", "bf16", {"fsdp_version": 1}, "write fsdp_version: 2"),
+        ("FSDP", "bf16", {"cpu_ram_efficient_loading": True}, "fsdp_cpu_ram_efficient_loading: false"),
+        ("FSDP", "bf16", {}, None),
+        ("MULTI_GPU", "bf16", {}, None),
+    ],
+)
+def test_a_launch_that_does_not_fit_is_refused(kind, precision, fsdp, says):
+    """Makes impossible: weights on one process only, losses without their scale, or a sharding nobody tested."""
+    plugin = SimpleNamespace(fsdp_version=2, cpu_ram_efficient_loading=False)
+    plugin.__dict__.update(fsdp)
+    accelerator = SimpleNamespace(
+        num_processes=2, distributed_type=DistributedType(kind), device=torch.device("cuda"),
+        mixed_precision=precision, is_fsdp2=plugin.fsdp_version == 2, gradient_accumulation_steps=1,
+        state=SimpleNamespace(fsdp_plugin=plugin),
+    )  # fmt: skip
+    c = Config()
+    resolve(c)
+    with pytest.raises(ValueError, match=says) if says else nullcontext():
+        check(c, 4096, accelerator)

@@ -1,0 +1,81 @@
+"""How the program ends: every failure has its sentence."""
+
+import errno
+import os
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from rollout import EngineError
+from trainer.ending import ending, refusing, why
+from trainer.progress import Preempted, RunStopped
+from trainer.settings import Config
+
+
+def test_every_failure_has_its_sentence():
+    """Makes impossible: a person who reads a stack of frames to learn that the disk was full."""
+    two = type("Two", (), {"num_processes": 2})
+    full = OSError(errno.ENOSPC, "No space left on device", "runs/a/metrics.jsonl")
+    assert why(full, two).startswith("runs/a/metrics.jsonl could not be written: No space left on device")
+    assert "Lower --max_tokens_per_micro_batch" in why(RuntimeError("x: can't allocate memory: 9 bytes"), two)
+    assert "Lower --max_tokens_per_micro_batch" in why(torch.OutOfMemoryError("CUDA out of memory."), two)
+    assert "another process has ended" in why(RuntimeError("[gloo/transport/tcp] Connection closed by peer"), two)
+    assert "something nobody foresaw" in why(RuntimeError("something nobody foresaw"), two)
+    assert why(RunStopped("because"), two) == "because"
+
+
+class Stub:
+    """A run with two checkpoints, or none; and an accelerator that prints."""
+
+    num_processes, process_index, print = 1, 0, staticmethod(print)
+
+    def __init__(self, *names):
+        self.checkpoints = lambda: [Path(name) for name in names]
+
+
+@pytest.mark.parametrize(
+    ("stop", "kept", "code", "says"),
+    [
+        (KeyboardInterrupt(), ["step_00000010"], 130, "stopped; --resume --name run continues after step_00000010"),
+        (
+            Preempted(),
+            ["a", "step_00000020"],
+            143,
+            "stopped by SIGTERM; --resume --name run continues after step_00000020",
+        ),
+        (Preempted(), [], 143, "stopped by SIGTERM; there is no checkpoint yet"),
+    ],
+)
+def test_whatever_stops_a_run_says_how_to_go_on(capsys, stop, kept, code, says):
+    """Makes impossible: Ctrl-C answered by a traceback, SIGTERM by the exit code of something else."""
+    with pytest.raises(SystemExit) as left, ending(Stub(*kept), Config(name="run"), Stub()):
+        raise stop
+    assert left.value.code == code and capsys.readouterr().err == f"\n{says}\n"
+
+
+@pytest.mark.parametrize("only", [False, True])
+def test_a_failure_ends_its_process_at_once(capsys, monkeypatch, only):
+    """Makes impossible: a process that fails and then waits for others; an evaluation that is promised a checkpoint."""
+    monkeypatch.setattr(os, "_exit", lambda code: sys.exit(f"at once, {code}"))
+    with pytest.raises(SystemExit, match="at once, 1"), ending(Stub("a"), Config(name="run", eval_only=only), Stub()):
+        raise RunStopped("because")
+    after = "nothing is written before all is evaluated" if only else "--resume --name run continues after a"
+    assert capsys.readouterr().err == f"\nprocess 0: because\n{after}\n"
+
+
+def test_a_refusal_is_a_sentence(capsys, monkeypatch):
+    """Makes impossible: a traceback for what was asked for; a sentence of which nobody knows whose process said it."""
+    for mistake in (ValueError("lower it"), OSError("no such file"), EngineError("no such engine")):
+        with pytest.raises(SystemExit) as left, refusing():
+            raise mistake
+        assert left.value.code == 2 and capsys.readouterr().err == f"\n{mistake}\n"
+    with pytest.raises(KeyError), refusing():
+        raise KeyError("a mistake of ours")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setenv("RANK", "1")
+    monkeypatch.setattr(os, "_exit", lambda code: sys.exit(f"at once, {code}"))
+    with pytest.raises(SystemExit, match="at once, 2"), refusing():
+        raise ValueError("lower it")
+    assert capsys.readouterr().err == "\nprocess 1: lower it\n"
