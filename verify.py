@@ -61,7 +61,7 @@ from verifiers.ifeval import check_ifeval, find_ifeval, settle_ifeval
 from verifiers.jobs import Call
 from verifiers.logic import check_logic, deliberate_logic, find_logic, settle_logic
 from verifiers.math import check_math, deliberate_math, find_math, settle_math, unboxed
-from verifiers.own import check_own, converse_own, load, share
+from verifiers.own import NotAReward, check_own, converse_own, load, share
 from verifiers.sandbox import WeakSandbox
 from verifiers.science import check_science, deliberate_science, settle_science
 from verifiers.verdict import (
@@ -78,7 +78,7 @@ from verifiers.verdict import (
     shown,
 )
 
-__all__ = ["KINDS", "REASONS", "Problem", "Verdict", "WeakSandbox", "check_countdown", "find_code", "load_data",
+__all__ = ["KINDS", "REASONS", "NotAReward", "Problem", "Verdict", "WeakSandbox", "check_countdown", "find_code", "load_data",
            "load_problems", "load_rewards", "read_spec", "verify", "verify_batch"]  # fmt: skip
 
 # ---------------------------------------------------------------------------- a kind in full: countdown
