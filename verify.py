@@ -78,8 +78,8 @@ from verifiers.verdict import (
     shown,
 )
 
-__all__ = ["KINDS", "REASONS", "NotAReward", "Problem", "Verdict", "WeakSandbox", "check_countdown", "find_code", "load_data",
-           "load_problems", "load_rewards", "read_spec", "verify", "verify_batch"]  # fmt: skip
+__all__ = ["KINDS", "REASONS", "NotAReward", "Problem", "Verdict", "WeakSandbox", "check_countdown", "find_code",
+           "load_data", "load_problems", "load_rewards", "read_spec", "verify", "verify_batch"]  # fmt: skip
 
 # ---------------------------------------------------------------------------- a kind in full: countdown
 
