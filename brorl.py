@@ -19,10 +19,9 @@ token has reward R_c if it is correct and R_w if not, an undrawn token has rewar
     eta                 η             learning rate
     dz, dp              Δz, Δp        change of the logits / probabilities in one step
 
-Reading order: the masses, one gradient step, Theorem 1, the same along a policy's rollouts (ours, for the
-question that the paper leaves open), Lemma 2 and Corollary 3, pass@k, the paired t-test of section 4.2.2, the
-recipes. What is about section 2 takes a batch of distributions, shape (..., V), in float32 or float64 on any
-device, and sums over the last dimension only. A, B and U are *sets*: a token drawn twice counts once.
+The order is the paper's: the masses, one gradient step on the surrogate, Theorem 1, Lemma 2, Corollary 3, pass@k, and
+the recipes of section 4.2.1. What is about section 2 takes a batch of distributions, shape (..., V), in float32 or
+float64 on any device, and sums over the last dimension only. A, B and U are *sets*: a token drawn twice counts once.
 """
 
 import math
@@ -31,7 +30,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-# --------------------------------------------------------------------- section 2: masses and moments
+# ------------------------------------------------------------------------- section 2: masses and moments
 
 
 class Masses(NamedTuple):
@@ -98,7 +97,7 @@ def surrogate(p: Tensor, rewards: Tensor, n: int) -> Tensor:
     return -(rewards * p).sum(-1) / n
 
 
-def logit_step(p: Tensor, rewards: Tensor, eta: float, n: int) -> Tensor:
+def logit_step(p: Tensor, rewards: Tensor, eta: float, n: int | Tensor) -> Tensor:
     """Δz_j = (η/N) p_j (R_j - S_R), one gradient step on L (appendix C.1, first step).
 
     S_R = Σ_i R_i p_i, so this is -η ∂L/∂z_j for any rewards, two-valued or not. Returns (..., V).
@@ -127,25 +126,25 @@ class MassBalance(NamedTuple):
         return self.sampled_correct + self.sampled_incorrect + self.unsampled_coupling
 
 
-def mass_balance(m: Masses, eta: float, n: int, r_c: float = 1.0, r_w: float = -1.0) -> MassBalance:
+def mass_balance(m: Masses, eta: float, n: int | Tensor, r_c: float = 1.0, r_w: float = -1.0) -> MassBalance:
     """Theorem 1: the first-order change of the correct mass in one step.
 
     ΔQ_pos = (η/N) [ (R_c - S_R) Q_neg A_2  +  (S_R - R_w) Q_pos B_2
                      + S_R (Q_pos U_neg2 - Q_neg U_pos2) ]
 
-    Drawing a correct token lifts it, drawing an incorrect one sinks it: the first two terms are never
-    negative. The third is what the step does to tokens nobody drew, by normalisation alone. It takes
-    either sign: with S_R > 0 undrawn tokens sink, which hurts if the correct ones are the more concentrated.
-    The paper's three implications are about it: (i) with N the undrawn second moments vanish, and so does it,
-    which leaves ΔQ_pos >= 0; (ii) so it does at a small N, where the batch is balanced, S_R near 0, or little
-    mass is undrawn; (iii) by (i), a larger N raises pass@k.
-    Raises ValueError unless R_c >= 0 >= R_w, the theorem's condition.
+    The first two terms are never negative: S_R lies in [R_w, R_c]. Raises ValueError unless R_c >= 0 >= R_w, the
+    theorem's condition.
     """
     _check_rewards(r_c, r_w)
     s_r = mood(m, r_c, r_w)
     return MassBalance(
+        # Drawing a correct token lifts it, drawing an incorrect one sinks it: either way mass moves to the correct.
         sampled_correct=eta / n * (r_c - s_r) * m.q_neg * m.a2,
         sampled_incorrect=eta / n * (s_r - r_w) * m.q_pos * m.b2,
+        # Of either sign, and what N is for. The paper's three implications:
+        # (i)   as N grows U_pos2 and U_neg2 vanish (Corollary 3), this term with them, and ΔQ_pos >= 0 is left;
+        # (ii)  at a small N it is as harmless where the batch is balanced, S_R near 0, or little mass is undrawn;
+        # (iii) so a larger N raises Q_pos, and with it pass@k (`pass_at_k`).
         unsampled_coupling=eta / n * unsampled_coupling(m, s_r),
     )
 
@@ -153,92 +152,12 @@ def mass_balance(m: Masses, eta: float, n: int, r_c: float = 1.0, r_w: float = -
 def unsampled_coupling(m: Masses, s_r: Tensor) -> Tensor:
     """S_R (Q_pos U_neg2 - Q_neg U_pos2), Theorem 1's third term without its factor η/N.
 
+    What the step does to tokens that nobody drew, by normalisation alone: with S_R > 0 they sink, which hurts if the
+    correct ones among them are the more concentrated; with S_R < 0 they rise, which hurts if the incorrect ones are.
     Exact for any rewards on the drawn tokens, if S_R = Σ_i R_i p_i is taken over them: the simulator
     hands in the S_R of its own centred, repeated draws.
     """
     return s_r * (m.q_pos * m.u_neg2 - m.q_neg * m.u_pos2)
-
-
-# --------------------------------------------------------- Theorem 1 along the rollouts of a real policy
-
-
-def graded_mass_balance(p: Tensor, value: Tensor, rewards: Tensor, sampled: Tensor, eta: float, n: int) -> MassBalance:
-    """Theorem 1 where a token is not right or wrong, but leads to a correct answer with probability v.
-
-    Q_pos = Σ_i p_i v_i, and a token counts as v correct and 1 - v incorrect. The step of section 2 changes it by
-
-    ΔQ_pos = (η/N) Σ_i p_i² (R_i - S_R) (v_i - Q_pos)
-           = (η/N) [ Q_neg Σ_{A∪B} v_i (R_i - S_R) p_i²  +  Q_pos Σ_{A∪B} (1 - v_i) (S_R - R_i) p_i²
-                     + S_R (Q_pos U_neg2 - Q_neg U_pos2) ]
-
-    which is `mass_balance` when every v is 0 or 1 and every R is R_c or R_w. Unlike there the first two terms can
-    be negative: a token that is worse than the others may have been lucky. p, value, rewards (0 where not drawn):
-    (..., V); sampled: bool, broadcastable to p.
-    """
-    _check_bool(sampled=sampled)
-    q_pos, q_neg = (p * value).sum(-1), (p * (1 - value)).sum(-1)
-    s_r = (rewards * p).sum(-1)
-    step = torch.where(sampled, p * p * (rewards - s_r.unsqueeze(-1)), 0)
-    unsampled = torch.where(sampled, 0, p * p)
-    u_pos2, u_neg2 = (unsampled * value).sum(-1), (unsampled * (1 - value)).sum(-1)
-    return MassBalance(
-        sampled_correct=eta / n * q_neg * (step * value).sum(-1),
-        sampled_incorrect=-eta / n * q_pos * (step * (1 - value)).sum(-1),
-        unsampled_coupling=eta / n * s_r * (q_pos * u_neg2 - q_neg * u_pos2),
-    )
-
-
-def along_the_tree(terms: MassBalance, reach: Tensor, share: Tensor) -> MassBalance:
-    """ΔQ_pos of a prompt from those of its nodes: Σ_h π(h) (N_h / N) terms_h, each term on its own. Returns scalars.
-
-    A response is a path through softmaxes, one at each prefix h. To first order Q_pos changes by what every softmax
-    changes, times the probability π(h) of passing it (the performance difference lemma, Kakade and Langford 2002);
-    and of the group's N rollouts N_h pass h, which is its share of the loss -(1/N) Σ_h (N_h / N) Σ_i R_i p_i.
-    terms, reach = π(h), share = N_h / N: (H,).
-    """
-    return MassBalance(*(((reach * share) * term).sum(-1) for term in terms))
-
-
-class Node(NamedTuple):
-    """A prefix that several rollouts of a prompt share, and which of them."""
-
-    prefix: tuple[int, ...]
-    rollouts: list[int]
-
-
-def prefix_tree(responses: list[list[int]], limit: int | None = None) -> list[Node]:
-    """Where the rollouts of one prompt part: every prefix that two or more of them go on from, the root first.
-
-    limit: the most nodes to return, those that most rollouts share (a node never comes without those above it).
-    """
-    found, open_nodes = [], [Node((), [i for i, response in enumerate(responses) if response])]
-    while open_nodes:
-        node = open_nodes.pop(0)
-        if len(node.rollouts) < 2:
-            continue
-        found.append(node)
-        depth, branches = len(node.prefix), {}
-        for i in node.rollouts:
-            branches.setdefault(responses[i][depth], []).append(i)
-        for token, members in branches.items():
-            open_nodes.append(Node((*node.prefix, token), [i for i in members if len(responses[i]) > depth + 1]))
-    found.sort(key=lambda node: (-len(node.rollouts), len(node.prefix)))
-    return found[:limit]
-
-
-def importance_change(correct: Tensor, log_weight: Tensor) -> Tensor:
-    """ΔQ_pos of an update, from rollouts drawn before it: 1/(N-1) Σ_i (c_i - c̄) (w_i - 1), w = π_new(y) / π_old(y).
-
-    E[w] = 1 and E[c w] is the new Q_pos; taking the mean c̄ off lowers the variance and costs the factor
-    N / (N - 1). Unbiased for a π_new that does not depend on these draws. One that was trained on them favours the
-    correct among them, and the estimate is too large. figures/exact_probe.py found, estimated for exact: from the
-    start +0.0084 for +0.0051 at N = 16 and +0.0527 for +0.0510 at N = 512, from the saturated policy +0.0130 for
-    +0.0113 and +0.0929 for +0.0770. correct: bool (..., N); log_weight: log w, (..., N); returns (...).
-    """
-    _check_bool(correct=correct)
-    c = correct.to(log_weight.dtype)
-    n = c.shape[-1]
-    return ((c - c.mean(-1, keepdim=True)) * torch.expm1(log_weight)).sum(-1) / (n - 1)
 
 
 # ------------------------------------------------------------------------------ Lemma 2, Corollary 3
@@ -284,87 +203,6 @@ def pass_at_k_estimate(n: int, c: int, k: int) -> float:
     if not (0 <= c <= n and 1 <= k <= n):
         raise ValueError(f"pass@k from samples needs 0 <= c <= n and 1 <= k <= n, got n={n}, c={c}, k={k}")
     return 1.0 - math.comb(n - c, k) / math.comb(n, k)
-
-
-# ----------------------------------------------------------------- section 4.2.2: the paired t-test
-
-
-class PairedTTest(NamedTuple):
-    """The result of `paired_t_test`; `low` and `high` bound delta with a confidence of 95%."""
-
-    instances: int
-    mean_a: float
-    mean_b: float
-    delta: float
-    standard_error: float
-    t: float
-    degrees_of_freedom: int
-    p_one_tailed: float
-    p_two_tailed: float
-    low: float
-    high: float
-
-
-def paired_t_test(a: Tensor, b: Tensor) -> PairedTTest:
-    """Section 4.2.2: is b better than a on the same n instances?  t = Δ / (s / √n), with n - 1 degrees of freedom.
-
-    a, b: (n,) the scores of two models, pass@1 of an instance, in the same order. d = b - a, Δ its mean, s its
-    standard deviation (with n - 1). One-tailed: the chance of such a t or a larger one if b were not better (H1:
-    b > a); two-tailed: of one as far from 0 on either side. If all d are equal, s = 0: t is then infinite, or 0
-    where they are all 0, which is no evidence for anything (p = 1/2 and 1; SciPy says nan).
-    The paper, on more than 10,000 instances: Δ = 0.0033, t = 4.84, one-tailed p = 6.5e-7 for BroRL over ProRL.
-    It takes the instances as independent, which variants of one question are not, and it knows of the two models
-    only: another seed of their training is another pair. Raises ValueError unless n >= 2 and the shapes agree.
-    """
-    if a.ndim != 1 or a.shape != b.shape or len(a) < 2:
-        raise ValueError(f"a paired t-test needs two equally long lists of at least 2 scores, got {a.shape}, {b.shape}")
-    a, b, n = a.double(), b.double(), len(a)
-    delta, error = (b - a).mean().item(), (b - a).std().item() / math.sqrt(n)
-    t = delta / error if error else math.copysign(math.inf, delta) if delta else 0.0
-    margin = student_t_critical(n - 1) * error
-    return PairedTTest(
-        n, a.mean().item(), b.mean().item(), delta, error, t, n - 1, student_t_tail(t, n - 1),
-        2 * student_t_tail(abs(t), n - 1), delta - margin, delta + margin,
-    )  # fmt: skip
-
-
-def student_t_tail(t: float, degrees_of_freedom: int) -> float:
-    """P(T > t) of Student's t with ν degrees of freedom: I_x(ν/2, 1/2) / 2 at x = ν / (ν + t²), for t >= 0."""
-    if t < 0:
-        return 1.0 - student_t_tail(-t, degrees_of_freedom)
-    if math.isinf(t):
-        return 0.0
-    return 0.5 * _incomplete_beta(degrees_of_freedom / 2, 0.5, t * t / degrees_of_freedom)
-
-
-def student_t_critical(degrees_of_freedom: int, tail: float = 0.025) -> float:
-    """The t that a share `tail` lies above, by bisection: 12.7 with 1 degree of freedom, 1.96 with very many."""
-    low, high = 0.0, 100.0
-    for _ in range(100):
-        middle = (low + high) / 2
-        low, high = (middle, high) if student_t_tail(middle, degrees_of_freedom) > tail else (low, middle)
-    return low
-
-
-def _incomplete_beta(a: float, b: float, odds: float) -> float:
-    """I_x(a, b), the regularised incomplete beta function, at x = 1 / (1 + odds): exact where x is close to 1.
-
-    By its continued fraction (Abramowitz and Stegun, 26.5.8), evaluated from its inner end, for x on the side of the
-    mean where it converges fast, else by I_x(a, b) = 1 - I_{1-x}(b, a).
-    """
-    if odds == 0:
-        return 1.0
-    x = 1 / (1 + odds)
-    if x > (a + 1) / (a + b + 2):
-        return 1.0 - _incomplete_beta(b, a, 1 / odds)
-    fraction = 1.0
-    for m in range(500, 0, -1):
-        even = m * (b - m) * x / ((a + 2 * m - 1) * (a + 2 * m))
-        odd = -(a + m) * (a + b + m) * x / ((a + 2 * m) * (a + 2 * m + 1))
-        fraction = 1.0 + even / (1.0 + odd / fraction)
-    fraction = 1.0 - (a + b) * x / (a + 1) / fraction
-    logs = math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b) - a * math.log1p(odds) - b * math.log1p(1 / odds)
-    return math.exp(logs) / (a * fraction)
 
 
 # ------------------------------------------------------------------------ section 4.2.1: the recipes

@@ -56,6 +56,7 @@ from trainer.batch import Batch
 from trainer.ending import ending, leave, refusing
 from trainer.memory import peak_gib
 from trainer.metrics import Tally, of_step, too_few, troubles
+from trainer.probe import Probe
 from trainer.problems import stop_tokens
 from trainer.processes import idle, merge, passes, seed_of, summed, total
 from trainer.progress import Clock, Preempted, Progress
@@ -360,12 +361,13 @@ def evaluate(
 # ---------------------------------------------------------------------------------------------------------- the program
 
 
-def main() -> None:
+def main(probe: type[Probe] = Probe) -> None:
+    """probe: who answers --log_mass_balance; evidence/exact_probe.py hands in one that knows Q_pos exactly."""
     about = (__doc__ or "").split("\n\n")[0] + " " + (Config.__doc__ or "")
     config, given = command_line(about)
     with refusing():
         accelerator = start_accelerator()
-        setup = set_up(config, accelerator, given)
+        setup = set_up(config, accelerator, given, probe)
     with ending(setup.run, config, accelerator):
         if config.eval_only:
             problems, prompts = setup.held_out, setup.held_out_prompts

@@ -2,6 +2,7 @@
 
 Paper: "BroRL: Scaling Reinforcement Learning via Broadened Exploration", arXiv 2510.01180.
 The reward is a rule applied to text, never a model's opinion: R_c = 1 for a correct response, R_w = 0 for the rest.
+A Problem is (prompt, kind, reference); the Verdict on a response to it is (reward, reason).
 
     kind         reference                           the answer is
     countdown    {"numbers": [int, ...],             the response, or the last <answer>...</answer> in it: one
@@ -60,7 +61,7 @@ from verifiers.ifeval import check_ifeval, find_ifeval, settle_ifeval
 from verifiers.jobs import Call
 from verifiers.logic import check_logic, deliberate_logic, find_logic, settle_logic
 from verifiers.math import check_math, deliberate_math, find_math, settle_math, unboxed
-from verifiers.own import check_own, converse_own, load, share
+from verifiers.own import NotAReward, check_own, converse_own, load, share
 from verifiers.sandbox import WeakSandbox
 from verifiers.science import check_science, deliberate_science, settle_science
 from verifiers.verdict import (
@@ -77,8 +78,8 @@ from verifiers.verdict import (
     shown,
 )
 
-__all__ = ["KINDS", "REASONS", "Problem", "Verdict", "WeakSandbox", "check_countdown", "find_code", "load_data",
-           "load_problems", "load_rewards", "read_spec", "verify", "verify_batch"]  # fmt: skip
+__all__ = ["KINDS", "REASONS", "NotAReward", "Problem", "Verdict", "WeakSandbox", "check_countdown", "find_code",
+           "load_data", "load_problems", "load_rewards", "read_spec", "verify", "verify_batch"]  # fmt: skip
 
 # ---------------------------------------------------------------------------- a kind in full: countdown
 
@@ -191,20 +192,20 @@ def _value(postfix: list[int | str]) -> int | Fraction | None:
 
 
 class Family(NamedTuple):
-    """What a kind is made of: three functions, and a fourth for kinds that this process cannot settle alone.
+    """What a kind is made of: three functions, and a fourth, `deliberate` or `converse`, where a worker must decide.
 
     check       reference -> gold, what `settle` compares with; ValueError with a sentence if the reference is broken
     find        response -> the text in it that is judged, or None if there is none: that is "no_answer". Equal texts
                 for the same problem are judged once, so it should leave out what does not count
     settle      (text, gold) -> the verdict, or None where a worker must decide. In the trainer's process: its time is
                 linear in the text, nothing of the text is executed, and no number grows without bound
-    converse    (text, gold, all_or_nothing) -> where `settle` gave None: a generator that yields jobs for workers, is
-                sent their outcomes, and returns the verdict
     deliberate  (text, reference) -> the verdict, for kinds that ask a worker one thing. A module-level function of a
                 module in rounds.MODULES, which takes what JSON can say, and imports `packages` itself when called
     packages    what `deliberate` needs: imported in the worker beforehand
     evaluates   `deliberate` may run the text as code (`eval`): each call gets a fresh process, and a weak sandbox is
                 refused as for code
+    converse    (text, gold, all_or_nothing) -> for kinds that ask more: a generator that yields jobs for workers, is
+                sent their outcomes, and returns the verdict
     """
 
     check: Callable[[Any], Any]

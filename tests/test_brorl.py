@@ -24,19 +24,16 @@ from pathlib import Path
 
 import pytest
 import torch
+from softmax_cases import REWARDS, drawn_mask, gradient_step, random_case, rewards_pairs, shapes
 
 import brorl
 from train import Config
 
 DTYPES = [torch.float32, torch.float64]
-SHAPES = [(), (3,), (2, 5)]
 DEVICES = ["cpu"] + (["cuda"] if torch.cuda.is_available() else [])
-REWARDS = [(1.0, -1.0), (1.0, 0.0), (0.0, -1.0), (3.0, -1.0), (0.1, -2.5), (0.0, 0.0)]
 
 dtypes = pytest.mark.parametrize("dtype", DTYPES, ids=["float32", "float64"])
-shapes = pytest.mark.parametrize("shape", SHAPES, ids=str)
 devices = pytest.mark.parametrize("device", DEVICES)
-rewards_pairs = pytest.mark.parametrize(("r_c", "r_w"), REWARDS)
 
 
 def worked(dtype: torch.dtype = torch.float64, device: str = "cpu"):
@@ -44,21 +41,6 @@ def worked(dtype: torch.dtype = torch.float64, device: str = "cpu"):
     correct = torch.tensor([False, True, False, True], device=device)
     sampled = torch.tensor([True, True, False, False], device=device)
     return p, correct, sampled
-
-
-def drawn_mask(draws: torch.Tensor, vocab: int) -> torch.Tensor:
-    """The set of drawn tokens, (..., V), from the draws themselves, (..., N) with repeats."""
-    return torch.zeros(*draws.shape[:-1], vocab, dtype=torch.bool).scatter_(-1, draws, True)
-
-
-def random_case(shape: tuple[int, ...], vocab: int, n: int, seed: int, dtype=torch.float64, scale: float = 1.5):
-    """Logits, p, the correct tokens and the set drawn in n i.i.d. draws from p."""
-    g = torch.Generator().manual_seed(seed)
-    z = scale * torch.randn(*shape, vocab, generator=g, dtype=dtype)
-    p = torch.softmax(z, -1)
-    correct = torch.rand(*shape, vocab, generator=g) < 0.5
-    draws = torch.multinomial(p.reshape(-1, vocab), n, replacement=True, generator=g).reshape(*shape, n)
-    return z, p, correct, drawn_mask(draws, vocab)
 
 
 # ------------------------------------------------------------------------------------------ literals
@@ -251,13 +233,6 @@ def test_every_function_stays_on_the_device_of_p(dtype):
 
 
 # ------------------------------------------------------------------------------------------- autograd
-
-
-def gradient_step(z, r, eta, n):
-    """-η ∂L/∂z by autograd, through softmax and the surrogate."""
-    z = z.clone().requires_grad_()
-    (grad,) = torch.autograd.grad(brorl.surrogate(torch.softmax(z, -1), r, n).sum(), z)
-    return -eta * grad
 
 
 @shapes
@@ -456,122 +431,6 @@ def test_nothing_drawn_and_everything_drawn(dtype):
     everything = brorl.mass_balance(brorl.masses(p, correct, torch.ones_like(correct)), 0.5, 4)
     assert (everything.unsampled_coupling == 0).all()
     assert (everything.sampled_correct > 0).any() and (everything.sampled_incorrect > 0).any()
-
-
-# --------------------------------------------------------- Theorem 1 along the rollouts of a real policy
-
-
-def graded_case(shape, vocab=9, n=5, seed=0):
-    """A random case whose tokens lead to correct answers a random share of the time, with random rewards if drawn."""
-    z, p, _, sampled = random_case(shape, vocab, n, seed)
-    g = torch.Generator().manual_seed(seed + 1)
-    value, rewards = (torch.rand(*shape, vocab, generator=g, dtype=torch.float64) for _ in range(2))
-    return z, p, value, torch.where(sampled, 2 * rewards - 1, 0), sampled
-
-
-@shapes
-@rewards_pairs
-def test_graded_mass_balance_of_right_and_wrong_tokens_is_theorem_1(shape, r_c, r_w):
-    """Makes impossible: a graded theorem whose terms are others, or of other signs, where every value is 0 or 1."""
-    _, p, correct, sampled = random_case(shape, 9, n=5, seed=1)
-    rewards = brorl.token_rewards(p, correct, sampled, r_c, r_w)
-    graded = brorl.graded_mass_balance(p, correct.double(), rewards, sampled, 0.7, 5)
-    plain = brorl.mass_balance(brorl.masses(p, correct, sampled), 0.7, 5, r_c, r_w)
-    for got, want in zip(graded, plain, strict=True):
-        torch.testing.assert_close(got, want, rtol=0, atol=1e-15)
-
-
-@shapes
-def test_graded_mass_balance_is_the_derivative_of_the_expected_value(shape):
-    """Makes impossible: a graded theorem that is not ∂(Σ p v)/∂z · (-η ∂L/∂z), both factors by autograd alone."""
-    z, p, value, rewards, sampled = graded_case(shape)
-    dz = gradient_step(z, rewards, 0.7, 5)
-    z = z.clone().requires_grad_()
-    (slope,) = torch.autograd.grad((torch.softmax(z, -1) * value).sum(), z)
-    balance = brorl.graded_mass_balance(p, value, rewards, sampled, 0.7, 5)
-    torch.testing.assert_close(balance.total, (slope * dz).sum(-1), rtol=0, atol=1e-14)
-
-
-def test_each_graded_term_is_the_part_of_its_own_tokens():
-    """Makes impossible: a drawn token's share counted to the coupling, or right and wrong shares swapped."""
-    _, p, value, rewards, sampled = graded_case((4,), seed=3)
-    balance = brorl.graded_mass_balance(p, value, rewards, sampled, 1.0, 1)
-    q, s_r = (p * value).sum(-1, keepdim=True), (p * rewards).sum(-1, keepdim=True)
-    moved = p * p * (rewards - s_r)  # p_i Δz_i
-    drawn, undrawn = moved * sampled, moved * ~sampled
-    torch.testing.assert_close(balance.sampled_correct, (drawn * value * (1 - q)).sum(-1))
-    torch.testing.assert_close(balance.sampled_incorrect, (drawn * (1 - value) * (0 - q)).sum(-1))
-    torch.testing.assert_close(balance.unsampled_coupling, (undrawn * (value - q)).sum(-1))
-
-
-def test_along_the_tree_is_the_derivative_of_q_pos_through_every_softmax():
-    """Makes impossible: a node weighted by the wrong probability or share, or one whose change is left out.
-
-    Responses of three tokens out of three, a softmax of its own at each of the 1 + 3 + 9 prefixes, rollouts drawn
-    from it; Q_pos by enumeration; the loss -(1/N) Σ_h (N_h / N) Σ_i R_i p_i, all by autograd.
-    """
-    g = torch.Generator().manual_seed(0)
-    inner = [(), *itertools.product(range(3), repeat=1), *itertools.product(range(3), repeat=2)]
-    index = {h: i for i, h in enumerate(inner)}
-    z = torch.randn(len(inner), 3, generator=g, dtype=torch.float64, requires_grad=True)
-    right = {y: bool(torch.rand((), generator=g) < 0.4) for y in itertools.product(range(3), repeat=3)}
-
-    def value(h, p):  # the probability of a correct response after h
-        return float(right[h]) if len(h) == 3 else sum(p[index[h], i] * value((*h, i), p) for i in range(3))
-
-    p = torch.softmax(z, -1)
-    n, rollouts = 12, []
-    for _ in range(n):
-        h = ()
-        while len(h) < 3:
-            h = (*h, int(torch.multinomial(p[index[h]].detach(), 1, generator=g)))
-        rollouts.append(h)
-    mean = sum(right[y] for y in rollouts) / n
-    rewards, counts = torch.zeros(2, len(inner), 3, dtype=torch.float64)
-    for y in rollouts:
-        for d in range(3):
-            counts[index[y[:d]], y[d]] += 1
-            rewards[index[y[:d]], y[d]] += right[y] - mean
-    rewards = rewards / counts.clamp(min=1)
-    share = counts.sum(-1) / n
-    loss = -(share[:, None] * rewards * p).sum() / n
-    (slope,) = torch.autograd.grad(value((), p), z, retain_graph=True)
-    (gradient,) = torch.autograd.grad(loss, z)
-
-    p = p.detach()
-    reach = torch.stack(
-        [math.prod([p[index[h[:d]], h[d]] for d in range(len(h))], start=torch.ones(())) for h in inner]
-    )
-    values = torch.tensor([[float(value((*h, i), p)) for i in range(3)] for h in inner], dtype=torch.float64)
-    terms = brorl.graded_mass_balance(p, values, rewards, counts > 0, 0.3, n)
-    tree = brorl.along_the_tree(terms, reach, share)
-    assert abs(tree.total - (slope * -0.3 * gradient).sum()) < 1e-15 < abs(tree.total)
-
-
-def test_prefix_tree_by_hand():
-    """Makes impossible: a node of one rollout, a shared prefix missed, a response that goes on after its end."""
-    tree = brorl.prefix_tree([[1, 2, 3], [1, 2, 4], [1, 5], [6], [1, 2]])
-    assert tree == [
-        ((), [0, 1, 2, 3, 4]),
-        ((1,), [0, 1, 2, 4]),
-        ((1, 2), [0, 1]),
-    ]
-    assert brorl.prefix_tree([[1, 2, 3], [1, 2, 4], [1, 5]], limit=2) == [((), [0, 1, 2]), ((1,), [0, 1, 2])]
-    assert brorl.prefix_tree([[1], [], [1]]) == [((), [0, 2])] and brorl.prefix_tree([[1, 2]]) == []
-
-
-def test_importance_change_is_unbiased_over_all_draws():
-    """Makes impossible: a change of Q_pos of the wrong sign or size, or one that its own mean biases."""
-    old = torch.tensor([0.5, 0.3, 0.2], dtype=torch.float64)
-    new = torch.tensor([0.3, 0.3, 0.4], dtype=torch.float64)
-    correct = torch.tensor([False, True, True])
-    for n in (2, 4):
-        draws = torch.tensor(list(itertools.product(range(3), repeat=n)))
-        estimate = brorl.importance_change(correct[draws], (new / old).log()[draws])
-        expected = (old[draws].prod(-1) * estimate).sum()
-        assert expected == pytest.approx(0.2, abs=1e-14)  # 0.7 - 0.5
-    with pytest.raises(ValueError, match="bool"):
-        brorl.importance_change(torch.ones(3), torch.zeros(3))
 
 
 # ------------------------------------------------------------------------------ Lemma 2, Corollary 3
@@ -819,7 +678,7 @@ def test_nothing_cites_section_3_2_for_a_number():
     root = Path(__file__).parent.parent
     files = [
         x
-        for folder in (".", "figures", "tiny", "docs")
+        for folder in (".", "evidence", "tiny", "docs", "trainer", "simulator")
         for kind in ("*.py", "*.md")
         for x in (root / folder).glob(kind)
     ]

@@ -501,7 +501,7 @@ HOSTILE_ANSWERS = {
 
 
 # Those that take all of their time: the walls that end them have fast tests in test_verifiers_sandbox.py.
-SLOW_ANSWERS = ("tower", "prints", "memory")
+SLOW_ANSWERS = ("tower", "prints", "memory", "wide")
 
 
 @pytest.mark.parametrize(

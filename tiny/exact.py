@@ -1,10 +1,10 @@
 """Figure 3 on a transformer: what a policy knows of the countdown problems, summed instead of sampled.
 
-    python tiny/exact.py                                  the embedded policy on the held-out problems
-    python tiny/exact.py --check                          the same, and a comparison with sampled responses
-    python tiny/exact.py --model M --data D.jsonl         another policy, other problems
-    python tiny/exact.py runs/A runs/B                    every checkpoint of these runs: exact.csv in each, a figure
-    python tiny/exact.py runs/A --since tiny/policy       compared with another policy than the run's own start
+    python -m tiny.exact                                  the embedded policy on the held-out problems
+    python -m tiny.exact --check                          the same, and a comparison with sampled responses
+    python -m tiny.exact --model M --data D.jsonl         another policy, other problems
+    python -m tiny.exact runs/A runs/B                    every checkpoint of these runs: exact.csv in each, a figure
+    python -m tiny.exact runs/A --since tiny/policy       compared with another policy than the run's own start
 
 Section 4.1 watches three numbers on one softmax: the correct mass, the share of correct tokens whose probability
 rose, and the worst drop of one. A countdown problem has so few answers that all of them can be written down and
@@ -32,116 +32,41 @@ correct in another form (so less than 2.3e-5 at 95%). After 660,656 samples of N
 131,072 is in another form, `6- 3+6/2`, cut at 8 tokens. Those 8 leave no room for parentheses; elsewhere, check again.
 
 Cost: the 512 problems have 11,995 answers, written down in 0.2 s and scored in 1.8 s on one thread (with prompts of
-128 tokens, `make.py --examples 7`: 3.0 s in all). n numbers have up to n! 4^(n-1) strings: MAX_NUMBERS limits n.
+128 tokens, `make.py --examples 7`: 3.0 s in all).
 """
 
 import argparse
 import csv
-import functools
 import io
-import itertools
 import json
 import math
 import os
 import sys
 import time
 from collections import Counter
-from fractions import Fraction
 from pathlib import Path
 from typing import NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor
 from transformers import AutoModelForCausalLM, PreTrainedTokenizerBase
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-
 import brorl
 from rollout import Group, TorchEngine
-from train import SHARE_FROM, TINY, Batch, Policy, absolute, damaged, describe, rows_of, short, stop_tokens, write
-from verify import Problem, check_countdown, load_data, verify
+from tiny.answers import OPERATORS, answers_of
+from trainer.batch import Batch
+from trainer.checks import TINY, absolute
+from trainer.files import damaged, rows_of, write
+from trainer.policy import SHARE_FROM, Policy
+from trainer.problems import describe, stop_tokens
+from trainer.report import short
+from verify import Problem, load_data, verify
 
-OPERATORS = "+-*/"
 CHARACTERS = "0123456789" + OPERATORS
 KS = [2**i for i in range(1, 11)]
 BELOW = 1 / 1024
-MAX_NUMBERS = 7  # 7! 4^6 = 20 million strings a problem: three seconds
-AT_ONCE = 2**20  # values computed together
 BUDGET = 8192  # tokens of a forward pass: what stays in a CPU's caches is faster than what fills its memory
 SETTINGS = ("temperature", "since", "data")  # of a row of exact.csv: all rows of a file have the same
-
-
-# -------------------------------------------------------------------------------------------------- all answers
-
-
-@functools.lru_cache(maxsize=64)
-def _orders(numbers: tuple[int, ...]) -> np.ndarray:
-    """The distinct orders of the numbers, (M, n) float64."""
-    return np.array(sorted(set(itertools.permutations(numbers))), dtype=float)
-
-
-def answers(numbers: list[int], target: int) -> list[str]:
-    """Every plain expression `a.b.c...` with this value: each number once, + - * /, usual precedence; sorted.
-
-    The result is exact. Floats only choose the candidates: a sum of terms is off by less than 1e-12 of the sum of
-    their absolute values, so no answer is missed, and of what is that near `_value` decides with fractions. A
-    division by zero has no value. Raises ValueError for what is no countdown problem or has too many strings.
-    """
-    numbers, target = check_countdown({"numbers": numbers, "target": target})
-    if len(numbers) > MAX_NUMBERS:
-        raise ValueError(
-            f"a problem of {len(numbers)} numbers has too many expressions to write down: give it up to {MAX_NUMBERS}"
-        )
-    if abs(target) > math.prod(max(x, 1) for x in numbers) + sum(numbers):
-        return []
-    orders = _orders(tuple(numbers))
-    patterns = np.array(list(itertools.product(range(4), repeat=len(numbers) - 1)), dtype=int)  # (K, n - 1)
-    found = set()
-    for some in np.array_split(patterns, math.ceil(len(patterns) * len(orders) / AT_ONCE)):
-        for i, j in np.argwhere(_near(orders, some, target)):
-            order, pattern = orders[j].astype(int).tolist(), some[i].tolist()
-            if _value(order, pattern) == target:
-                found.add("".join(f"{x}{OPERATORS[o]}" for x, o in zip(order, pattern, strict=False)) + f"{order[-1]}")
-    return sorted(found)
-
-
-def _near(orders: np.ndarray, patterns: np.ndarray, target: int) -> np.ndarray:
-    """Which (pattern, order) has about the target as its value: (K, M) bool from (K, n - 1) and (M, n)."""
-    shape = len(patterns), len(orders)
-    total, size, term = np.zeros(shape), np.zeros(shape), np.broadcast_to(orders[:, 0], shape)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        for pattern, number in zip(patterns.T, orders.T[1:], strict=True):
-            operator = pattern[:, None]
-            ends = operator < OPERATORS.index("*")  # + and - end a term and begin another
-            total, size = total + np.where(ends, term, 0), size + np.where(ends, np.abs(term), 0)
-            signed = np.where(operator == OPERATORS.index("-"), -number, number)
-            within = np.where(operator == OPERATORS.index("*"), term * number, term / number)
-            term = np.where(ends, signed, within)
-        return np.abs(total + term - target) <= 1e-12 * (size + np.abs(term) + abs(target))
-
-
-def _value(numbers: list[int], operators: list[int]) -> Fraction | None:
-    """The exact value of an expression, None if it divides by zero."""
-    total, term = Fraction(0), Fraction(numbers[0])
-    for operator, number in zip(operators, numbers[1:], strict=True):
-        match OPERATORS[operator]:
-            case "*":
-                term *= number
-            case "/" if number == 0:
-                return None
-            case "/":
-                term /= number
-            case sign:
-                total, term = total + term, Fraction(number if sign == "+" else -number)
-    return total + term
-
-
-def answers_of(problem: Problem) -> list[str]:
-    """`answers` of a problem as train.py loads it. Raises ValueError for one of another kind."""
-    if problem.kind != "countdown":
-        raise ValueError(f"a problem of kind {problem.kind}: only countdown answers can all be written down")
-    return answers(problem.reference["numbers"], problem.reference["target"])
 
 
 # ------------------------------------------------------------------------------------------ their probabilities
@@ -209,7 +134,7 @@ class Knowledge(NamedTuple):
 
     logp: Tensor  # (A,) float64
     problem: Tensor  # (A,) which problem it answers
-    count: int  # P, those without any answer included
+    total: int  # P, those without any answer included
 
     @staticmethod
     def of(logps: list[Tensor]) -> "Knowledge":
@@ -218,7 +143,7 @@ class Knowledge(NamedTuple):
 
     def per_problem(self, values: Tensor) -> Tensor:
         """Sums (P,) of the answers' values (A,)."""
-        return torch.zeros(self.count, dtype=torch.float64).index_add(0, self.problem, values)
+        return torch.zeros(self.total, dtype=torch.float64).index_add(0, self.problem, values)
 
     @property
     def q_pos(self) -> Tensor:
@@ -228,7 +153,7 @@ class Knowledge(NamedTuple):
     @property
     def share(self) -> Tensor:
         """p_i / Q_pos, (A,): of its problem's correct mass. By softmax, so that it stands where Q_pos underflows."""
-        top = torch.full((self.count,), -torch.inf, dtype=torch.float64)
+        top = torch.full((self.total,), -torch.inf, dtype=torch.float64)
         top = top.scatter_reduce(0, self.problem, self.logp, "amax")
         weight = (self.logp - top[self.problem]).exp()
         return weight / self.per_problem(weight)[self.problem]
@@ -241,14 +166,14 @@ class Knowledge(NamedTuple):
 
 def metrics(now: Knowledge, start: Knowledge) -> dict[str, float]:
     """The columns of exact.csv, by the formulas at the top of this file. Raises ValueError for other problems."""
-    if now.count != start.count or not torch.equal(now.problem, start.problem):
+    if now.total != start.total or not torch.equal(now.problem, start.problem):
         raise ValueError("the two policies were scored on different problems: score both on the same")
     if not len(now.logp):
         raise ValueError("none of the problems has an answer: name others")
     q, q_start = now.q_pos, start.q_pos
     p, p_start = now.logp.exp(), start.logp.exp()
     ratio = now.logp - start.logp
-    solvable = torch.bincount(now.problem, minlength=now.count) > 0
+    solvable = torch.bincount(now.problem, minlength=now.total) > 0
     return {
         "q_pos": q.mean().item(),
         **{f"pass@{k}": brorl.pass_at_k(q, k).mean().item() for k in KS},
@@ -308,10 +233,10 @@ def read_rows(path: Path, settings: dict) -> dict[int, dict]:
         for name, value in settings.items():
             if row.get(name) != value:
                 raise ValueError(f"{path} was made with {name} {row.get(name)}, not {value}: delete it or keep to that")
-        row = {k: x if k in settings else float(x) for k, x in row.items()}
-        if "improved" not in row:  # scored before ties were told apart: only the start has any
-            row["improved"] = 1 - row["fell"] if row["step"] else 0.0
-        rows[int(row["step"])] = row
+        scores = {k: float(x) for k, x in row.items() if k not in settings}
+        if "improved" not in scores:  # scored before ties were told apart: only the start has any
+            scores["improved"] = 1 - scores["fell"] if scores["step"] else 0.0
+        rows[int(scores["step"])] = {k: scores.get(k, row.get(k)) for k in (*row, "improved")}
     return rows
 
 
@@ -332,7 +257,9 @@ def follow(run: Path, since: str | None, data: list[str] | None, temperature: fl
     made_with = dict(zip(SETTINGS, (f"{temperature:g}", since or model, ", ".join(data)), strict=True))
     path = run / "exact.csv"
     rows = read_rows(path, made_with)
-    todo = {0: None} | {int(x.name.partition("_")[2]): x for x in (run / "checkpoints").glob("step_" + "[0-9]" * 8)}
+    todo: dict[int, Path | None] = {0: None} | {
+        int(x.name.partition("_")[2]): x for x in (run / "checkpoints").glob("step_" + "[0-9]" * 8)
+    }
     samples = {0: 0} | {row["step"]: row["samples"] for row in rows_of(run / "metrics.jsonl")}  # logged, then saved
     if len(todo) == 1 and (run / "model").is_dir():  # its checkpoints were deleted; elsewhere the last one is model/
         todo[max(samples)] = run / "model"
@@ -352,7 +279,8 @@ def follow(run: Path, since: str | None, data: list[str] | None, temperature: fl
             elif folder:
                 load_checkpoint(policy, folder)
         except (ValueError, OSError) as mistake:
-            print(f"{run}, step {step} left out: {mistake if folder.exists() else 'the run has deleted it meanwhile'}")
+            gone = folder and not folder.exists()
+            print(f"{run}, step {step} left out: {'the run has deleted it meanwhile' if gone else mistake}")
             continue
         now = Knowledge.of(log_probs(policy, tokenizer, problems, temperature)) if folder else first
         rows[step] = {"step": float(step), "samples": float(samples[step])} | metrics(now, start) | made_with
@@ -379,7 +307,7 @@ def check(policy: Policy, tokenizer, problems: list[Problem], now: Knowledge, te
         stop_token_ids=[stop],
         seed=seed,
     )
-    inside, outside = 0, Counter()
+    inside, outside = 0, Counter[str]()
     for problem, group, covered in zip(problems, groups, known, strict=True):
         for tokens, times in Counter(map(tuple, group.responses)).items():
             text = tokenizer.decode(tokens, skip_special_tokens=True)  # as the loop reads it
@@ -499,7 +427,7 @@ def score_model(args: argparse.Namespace) -> None:
     row = metrics(now, start)
     if not args.since:
         row = {name: row[name] for name in ("q_pos", *(f"pass@{k}" for k in KS), "below", "in_use")}
-    print(f"{short(model)}: {len(now.logp):,} answers to {now.count} problems, scored in {seconds:.1f} s")
+    print(f"{short(model)}: {len(now.logp):,} answers to {now.total} problems, scored in {seconds:.1f} s")
     print(table([row]))
     if args.check:
         found = check(policy, tokenizer, problems, now, args.temperature, args.samples, args.seed)

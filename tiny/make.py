@@ -1,7 +1,7 @@
 """The embedded default, made from nothing: a policy of 0.12M parameters and its countdown problems.
 
-    python tiny/make.py            writes tiny/policy/, tiny/train.jsonl and tiny/test.jsonl (a few minutes, CPU)
-    python tiny/make.py --examples 7 --out long        the same problems behind seven worked examples: prompts of
+    python -m tiny.make            writes tiny/policy/, tiny/train.jsonl and tiny/test.jsonl (a few minutes, CPU)
+    python -m tiny.make --examples 7 --out long        the same problems behind seven worked examples: prompts of
                                                        about 128 tokens, and a policy that reads them
 
 Section 4.2 in the small: BroRL needs a policy that already finds answers (pass@64 near 1) but rarely
@@ -140,11 +140,11 @@ class Universe:
 
 def write_problems(path: Path, universe: Universe, problems: np.ndarray, pool: np.ndarray, examples: int, rng) -> None:
     """JSON lines for train.py, each problem behind so many worked examples from the pool."""
-    pairs = np.flatnonzero(np.isin(universe.solves, pool)) if examples else None
+    pairs = np.flatnonzero(np.isin(universe.solves, pool))
     with path.open("w") as file:
         for problem in problems:
             prompt, numbers, target = universe.prompt(problem)
-            others = pairs[universe.solves[pairs] != problem] if examples else pairs
+            others = pairs[universe.solves[pairs] != problem]
             front = universe.worked(rng.choice(others, examples)) if examples else ""
             row = {"prompt": front + prompt, "kind": "countdown", "reference": {"numbers": numbers, "target": target}}
             file.write(json.dumps(row) + "\n")
@@ -175,7 +175,7 @@ def imitate(policy, tokenizer, universe, pool, steps, batch, learning_rate, wron
             texts.append(tokens)
             targets.append(labels)
         width = max(map(len, texts))
-        tokens, mask, labels = (
+        inputs, mask, wanted = (
             torch.tensor([[filler] * (width - len(row)) + row for row in rows])  # on the left: responses end together
             for rows, filler in (
                 (texts, tokenizer.pad_token_id),
@@ -183,7 +183,7 @@ def imitate(policy, tokenizer, universe, pool, steps, batch, learning_rate, wron
                 (targets, -100),
             )
         )
-        loss = policy(input_ids=tokens, attention_mask=mask, labels=labels).loss
+        loss = policy(input_ids=inputs, attention_mask=mask, labels=wanted).loss
         optimizer.zero_grad()
         loss.backward()
         torch.nn.utils.clip_grad_norm_(policy.parameters(), 1.0)

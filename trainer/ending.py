@@ -19,6 +19,7 @@ from trainer.files import DISK_ERRORS
 from trainer.progress import Preempted, RunStopped
 from trainer.run import Run
 from trainer.settings import Config
+from verify import NotAReward
 
 
 @contextmanager
@@ -56,7 +57,7 @@ def ending(run: Run, config: Config, accelerator: Accelerator):
 def why(failure: Exception, accelerator: Accelerator) -> str:
     """A sentence on what ended a run. What nobody foresaw comes with its traceback."""
     text = str(failure)
-    if isinstance(failure, (EngineError, RunStopped)):
+    if isinstance(failure, (EngineError, NotAReward, RunStopped)):
         return text
     if isinstance(failure, OSError) and failure.errno in DISK_ERRORS:
         return (

@@ -19,17 +19,18 @@ the first few groups of a step. All of it is ours; brorl.py has the paper's.
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import NamedTuple
 
 import torch
+from accelerate import Accelerator
 from torch import Tensor
 
 from brorl import MassBalance
-
-if TYPE_CHECKING:
-    from accelerate import Accelerator
-
-    from train import Batch, Policy, Rolled
+from trainer.answers import Rolled
+from trainer.batch import Batch
+from trainer.policy import Policy
+from trainer.processes import total
+from trainer.settings import Config
 
 PROBED = 4  # groups of a step and process that are looked at, an eighth of its prompts at most
 NODES = 256  # and the prefixes of each, those that most rollouts share
@@ -186,8 +187,7 @@ class Probe:
     evidence/coupling.csv says how far off the size is.
     """
 
-    def __init__(self, policy: Policy, config: Any, accelerator: Accelerator):
-        # config: a train.Config after `resolve`, which leaves none of its settings None
+    def __init__(self, policy: Policy, config: Config, accelerator: Accelerator):
         self.policy, self.config, self.accelerator = policy, config, accelerator
         self.most = max(1, min(PROBED, config.prompts_per_step // (8 * accelerator.num_processes)))
 
@@ -239,10 +239,10 @@ class Probe:
             for where, balance in terms.items():
                 for name, x in balance._asdict().items():
                     sums[f"{where}/{name}"] += float(x)
-        groups = self.over_processes(len(self.groups))
+        groups = total(len(self.groups), self.accelerator)
         names = ["q_pos_change", "q_pos_rose"]
         names += [f"{where}/{term}" for where in ("first_token", "tree") for term in MassBalance._fields]
-        result = {f"mass_balance/{name}": self.over_processes(sums[name]) / max(groups, 1) for name in names}
+        result = {f"mass_balance/{name}": total(sums[name], self.accelerator) / max(groups, 1) for name in names}
         return {"mass_balance/groups": groups} | result
 
     def change(self, rolled: Rolled, before: float | None, estimated: float) -> float:
@@ -262,11 +262,5 @@ class Probe:
         some = batch.rows(rows)
         c = self.config
         logp, _ = some.score(self.policy, c.temperature, c.max_tokens_per_micro_batch, self.accelerator)
-        assert some.old_logp is not None  # scored in stage 6
         weights = (logp - some.old_logp).sum(-1).cpu()[members].view(-1, n)
         return [float(importance_change(rolled.correct, w)) for rolled, w in zip(self.groups, weights, strict=True)]
-
-    def over_processes(self, value: float) -> float:
-        """The sum of every process's number, on all of them."""
-        device = self.accelerator.device
-        return self.accelerator.reduce(torch.tensor(value, dtype=torch.float64, device=device), "sum").item()

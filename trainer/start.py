@@ -81,7 +81,9 @@ def threads_chosen() -> bool:
         return False
 
 
-def set_up(config: Config, accelerator: Accelerator, given: set[str] | None = None) -> Setup:
+def set_up(
+    config: Config, accelerator: Accelerator, given: set[str] | None = None, probe: type[Probe] = Probe
+) -> Setup:
     """Settings, data, models, and the run's folder. Raises ValueError or OSError, with a sentence, for mistakes."""
     sources = resolve(config, given, accelerator.device.type == "cuda")
     trackers(config.report_to)
@@ -107,7 +109,9 @@ def set_up(config: Config, accelerator: Accelerator, given: set[str] | None = No
     if config.eval_only:
         accelerator.print(check_engine(engine, Policy(model), tokenizer, held_out.prompts, config, accelerator))
         return setup
-    return set_up_training(model, setup, config, accelerator, sources)
+    setup = set_up_training(model, setup, config, accelerator, sources)
+    plain = accelerator.unwrap_model(setup.policy)
+    return setup._replace(probe=probe(plain, config, accelerator)) if config.log_mass_balance else setup
 
 
 def set_up_training(
@@ -144,14 +148,7 @@ def set_up_training(
         setup.engine.sync(model)  # the checkpoint's weights
         agreed = check_engine(*checking)
     accelerator.print(agreed + "\n")
-    return setup._replace(
-        policy=policy,
-        reference=reference,
-        optimizer=optimizer,
-        cursor=cursor,
-        progress=progress,
-        probe=Probe(plain, config, accelerator) if config.log_mass_balance else None,
-    )
+    return setup._replace(policy=policy, reference=reference, optimizer=optimizer, cursor=cursor, progress=progress)
 
 
 def load_model(name: str) -> PreTrainedModel:

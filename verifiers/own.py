@@ -11,7 +11,7 @@ begins at __file__: a worker starts in the folder /.
     the function ...                  the verdict is
     returns a number or a truth       correct at 1, wrong at 0, partial between
     returns Verdict(reward, reason)   that
-    returns anything else             none: ValueError, as the function is broken
+    returns anything else             none: NotAReward, as the function is broken
     raises, or ends its process       crashed; the first exception of a kind of them is logged
     takes longer than the limit       timeout
 """
@@ -33,6 +33,12 @@ LOG = logging.getLogger(__name__)
 IMPORTED_S = 30.0  # for a worker that has imported the file to say so
 
 Check = Callable[[Any], Any]
+
+
+class NotAReward(ValueError):
+    """What a user's function returned. The message names the function's kind and file, and what it may return."""
+
+
 _logged: set[tuple[str, str]] = set()
 
 
@@ -111,7 +117,7 @@ def check_own(kind: str, check: Check | None, reference: Any) -> Any:
 
 
 def converse_own(path: str, kind: str, response: str, reference: Any, all_or_nothing: bool) -> Conversation:
-    """One call. Raises ValueError where the function gave no reward: that is its mistake, not the response's."""
+    """One call. Raises NotAReward where the function gave none: that is its mistake, not the response's."""
     outcome: Outcome = yield Call("verifiers.own:judge", [path, kind, response, reference])
     if outcome.status != "ok":
         return Verdict(0.0, outcome.status)
@@ -123,7 +129,7 @@ def converse_own(path: str, kind: str, response: str, reference: Any, all_or_not
                 LOG.warning("the reward of kind %s (%s) raised, so the response crashed: %s", kind, path, said)
             _logged.add((kind, error))
         case ["broken", str() as sentence]:
-            raise ValueError(f"the reward of kind {kind} ({path}) {sentence}")
+            raise NotAReward(f"the reward of kind {kind} ({path}) {sentence}")
     return CRASHED
 
 

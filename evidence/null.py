@@ -1,6 +1,6 @@
 """What a policy loses if its weights move without learning anything: the null of "many draws lose fewer answers".
 
-    python figures/null.py MODEL OUT.csv
+    python -m evidence.null MODEL OUT.csv
 
 Every weight moves by the same amount, up or down at random, as AdamW's first update moves it: by the learning rate,
 whatever the gradient is. Amounts grow by the square root of 2 from row to row, 3 seeds. A row has the exact scores of
@@ -10,28 +10,27 @@ tiny/exact.py on the 512 held-out problems, beside how far the weights moved.
 import argparse
 import copy
 import csv
-import sys
 from pathlib import Path
 
 import torch
-
-ROOT = Path(__file__).resolve().parent.parent
-sys.path[:0] = [str(ROOT), str(ROOT / "tiny")]
-
-import exact
 from transformers.utils import logging
+
+from evidence.runs import ROOT
+from tiny import exact
+from trainer.policy import Policy
+from verify import load_data
 
 logging.disable_progress_bar()  # of loading the model
 AMOUNTS = [1e-4 * 2 ** (i / 2) for i in range(14)]  # 0.0001 to 0.009
 
 
-def displaced(model: torch.nn.Module, amount: float, seed: int) -> torch.nn.Module:
+def displaced(model: Policy, amount: float, seed: int) -> Policy:
     """A copy with every weight moved by +amount or -amount."""
-    model, rng = copy.deepcopy(model), torch.Generator().manual_seed(seed)
+    moved, rng = copy.deepcopy(model), torch.Generator().manual_seed(seed)
     with torch.no_grad():
-        for weights in model.parameters():
-            weights += amount * (2 * torch.randint(2, weights.shape, generator=rng) - 1)
-    return model
+        for weights in moved.parameters():
+            weights.add_(amount * (2 * torch.randint(2, weights.shape, generator=rng) - 1))
+    return moved
 
 
 def rows(model, tokenizer, problems, amounts: list[float], seeds: list[int]):
@@ -52,8 +51,8 @@ def main() -> None:
     try:
         model, tokenizer = exact.load_policy(args.model)
     except (OSError, ValueError) as mistake:
-        parser.exit(2, f"null.py: {mistake}\n")
-    problems, new = exact.load_data([str(ROOT / "tiny" / "test.jsonl")]), args.out.with_suffix(".new")
+        parser.exit(2, f"evidence.null: {mistake}\n")
+    problems, new = load_data([str(ROOT / "tiny" / "test.jsonl")]), args.out.with_suffix(".new")
     with new.open("w", newline="") as file:
         writer = None
         for row in rows(model, tokenizer, problems, AMOUNTS, [0, 1, 2]):

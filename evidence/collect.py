@@ -5,7 +5,7 @@
       accelerate launch train.py --recipe prorl --seed $seed
       accelerate launch train.py --engine vllm --eval_every 20 --name vllm-seed$seed --seed $seed    # where vLLM is
     done
-    python figures/collect.py runs/*-seed*
+    python -m evidence.collect runs/*-seed*
 
 Writes default_runs.csv (a row per evaluation) and default_runs.png beside this file, and prints the README's table.
 """
@@ -46,7 +46,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=HERE, help="folder to write into (default: beside this file)")
     args = parser.parse_args()
     if missing := [str(x) for x in args.runs if not (x / "config.json").is_file()]:
-        parser.exit(2, f"collect.py: no run at {', '.join(missing)}\n")
+        parser.exit(2, f"evidence.collect: no run at {', '.join(missing)}\n")
     folders = sorted(set(args.runs))
     runs = [read(folder) for folder in folders]
     with (args.out / "default_runs.csv").open("w", newline="") as file:

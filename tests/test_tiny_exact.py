@@ -1,4 +1,4 @@
-"""tiny/exact.py: all answers of a countdown problem, their probabilities, and Figure 3's panels of a run."""
+"""tiny/answers.py and tiny/exact.py: all answers of a problem, their probabilities, and Figure 3's panels of a run."""
 
 import csv
 import itertools
@@ -13,13 +13,13 @@ from pathlib import Path
 
 import pytest
 import torch
-from accelerate import Accelerator
+from tiny_runs import some_problems, trained
 from transformers import AutoModelForCausalLM
 
-import train
 from rollout import TorchEngine
 from tiny import exact
-from tiny.exact import Knowledge, answers, log_probs, response_log_probs
+from tiny.answers import answers, answers_of
+from tiny.exact import Knowledge, log_probs, response_log_probs
 from tiny.make import make_tokenizer
 from verify import Problem, load_problems, verify
 
@@ -91,7 +91,7 @@ def test_answers_of_the_held_out_problems_are_those_they_were_drawn_by(tiny):
     for row, problem in zip(universe.rows, universe.solves, strict=True):
         known.setdefault(universe.prompt(problem)[0], []).append(universe.text(row))
     for problem in tiny[2]:
-        assert exact.answers_of(problem) == sorted(known[problem.prompt])
+        assert answers_of(problem) == sorted(known[problem.prompt])
 
 
 # ----------------------------------------------------------------------------------- their probabilities
@@ -101,13 +101,13 @@ def test_answers_of_the_held_out_problems_are_those_they_were_drawn_by(tiny):
 def test_log_probs_equal_a_plain_forward_pass_in_float64(tiny, examples, temperature):
     """Makes impossible: a lost stop token, a prompt's token counted, a temperature forgotten, a prompt mixed up."""
     policy, tokenizer, problems = tiny
-    front = "".join(f"{p.prompt}{exact.answers_of(p)[0]}, " for p in problems[-examples:]) if examples else ""
+    front = "".join(f"{p.prompt}{answers_of(p)[0]}, " for p in problems[-examples:]) if examples else ""
     problems = [p._replace(prompt=front + p.prompt) for p in problems[:5]]
     impossible = Problem(problems[0].prompt, "countdown", {"numbers": [1, 1], "target": 50})
     problems.insert(2, impossible)
     plain = AutoModelForCausalLM.from_pretrained(str(TINY / "policy"), dtype=torch.float64)
     for problem, ours in zip(problems, log_probs(policy, tokenizer, problems, temperature), strict=True):
-        texts, prompt = exact.answers_of(problem), tokenizer(problem.prompt).input_ids
+        texts, prompt = answers_of(problem), tokenizer(problem.prompt).input_ids
         assert ours.dtype == torch.float64 and ours.shape == (len(texts),)
         if problem is impossible:
             assert not texts
@@ -196,16 +196,8 @@ def test_a_mass_too_small_for_floats_still_has_its_shares():
 def finished(tmp_path_factory):
     """Two steps of train.py, every checkpoint kept."""
     folder = tmp_path_factory.mktemp("exact")
-    held_out = folder / "test.jsonl"
-    held_out.write_text("".join((TINY / "test.jsonl").read_text().splitlines(keepends=True)[:24]))
-    config = train.Config(
-        data=[str(TINY / "train.jsonl")], eval_data=[str(held_out)], output_dir=str(folder), name="run", max_steps=2,
-        rollouts_per_prompt=16, prompts_per_step=8, updates_per_step=2, learning_rate=3e-4, save_every=1,
-        keep_checkpoints=5, eval_samples=2, eval_every=0,
-    )  # fmt: skip
-    accelerator = Accelerator(cpu=True)
-    train.train(config, accelerator, train.set_up(config, accelerator))
-    return folder / "run"
+    held_out = some_problems(folder / "test.jsonl", 24)
+    return trained(folder, "run", eval_data=[held_out], rollouts_per_prompt=16, prompts_per_step=8, learning_rate=3e-4)
 
 
 @pytest.fixture
@@ -220,8 +212,8 @@ def rows_of(run: Path) -> list[dict]:
 
 def test_a_run_gets_a_row_a_checkpoint(run):
     """Makes impossible: a checkpoint's weights not loaded, a row with another step's samples, a start that moved."""
-    command = [sys.executable, str(TINY / "exact.py"), str(run), "--figure", str(run / "figure.png")]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=run)  # from elsewhere: it finds the project
+    command = [sys.executable, "-m", "tiny.exact", str(run), "--figure", str(run / "figure.png")]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
     assert done.returncode == 0, done.stderr
     rows, logged = rows_of(run), [json.loads(x) for x in (run / "metrics.jsonl").read_text().splitlines()]
     assert [int(r["step"]) for r in rows] == [0, 1, 2] and (run / "figure.png").stat().st_size > 10_000

@@ -1,8 +1,8 @@
 """The runs behind docs/evidence.md: section 4.2 and appendix A with the tiny policy, seeds 0 to 2.
 
-    python figures/experiments.py                      everything, in the order below: many hours on 2 cores
-    python figures/experiments.py --only figure1 theorem --seeds 0
-    python figures/experiments.py --list               what there is, and how far it is
+    python -m evidence.experiments                      everything, in the order below: many hours on 2 cores
+    python -m evidence.experiments --only figure1 theorem --seeds 0
+    python -m evidence.experiments --list               what there is, and how far it is
 
     worlds     compact   tiny/: prompts of 8 or 9 tokens
                long      the same problems behind seven worked examples, 128 tokens, and a policy that reads them
@@ -30,7 +30,7 @@
 
 A run is one process of train.py on one core, `--jobs` of them at a time; what is begun is resumed, what is finished is
 left alone, so it can be stopped and called again at any time. A finished run is scored by tiny/exact.py at each of its
-checkpoints, which are deleted then but for the last. evidence.py makes the tables and figures of what is there.
+checkpoints, which are deleted then but for the last. evidence/draw.py makes the tables and figures of what is there.
 
 Mini-batches are of whole prompts at N = 16 and of rollouts from all prompts above: each the cheaper of the two, and at
 N = 512 the one that mixes best. Optimizer and reference start anew in every arm, but for `moments`. The
@@ -49,11 +49,13 @@ import sys
 import threading
 import time
 import traceback
-from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
+from collections.abc import Iterator
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
+from evidence.runs import ROOT
+
 OUT = ROOT / "runs" / "evidence"
 
 SATURATED = {"compact": 1500, "long": 1910}  # steps after which the held-out Q_pos is flat
@@ -100,8 +102,13 @@ REGIMES = {  # arm and learning rate in millionths; steps between checkpoints
     "brorl128_lr35": (["--recipe", "brorl", "--prompts_per_step", "128", "--learning_rate", "3.5e-5"], 1),
 }
 
-GOING, STOPPING, LOCK = set(), threading.Event(), []  # processes; set by a signal; a file that they hold open
+GOING: set[subprocess.Popen] = set()
+STOPPING = threading.Event()  # set by a signal
+LOCK: list[int] = []  # a file that the processes hold open
 HARD_LOCK = threading.Lock()
+
+
+TRAIN, SCORE = ("train.py",), ("-m", "tiny.exact")  # what python is called with
 
 
 @dataclass
@@ -110,67 +117,105 @@ class Run:
     name: str
     arguments: list[str]
     needs: list[str] = field(default_factory=list)  # runs that must be finished before it
-    script: str = "train.py"
+    script: tuple[str, ...] = TRAIN
+
+
+class Worlds:
+    """Where the policies and problems of `compact` and `long` prompts are, before and after saturation."""
+
+    def __init__(self, out: Path):
+        self.out = out
+        long = ["--data", f"{out}/long/train.jsonl", "--eval_data", f"{out}/long/test.jsonl"]
+        problems: dict[str, list[str]] = {"compact": [], "long": long}
+        start = {"compact": [], "long": ["--model", f"{out}/long/policy"]}
+        self.start = {world: [*start[world], *problems[world]] for world in start}
+        self.saturated = {world: ["--model", f"{out}/saturate-{world}/model", *problems[world]] for world in start}
+
+
+def training(part, name, arguments, samples, every, needs=(), script=TRAIN, budget="max_samples") -> Run:
+    """A run of train.py to a budget, with a checkpoint every so many steps."""
+    settings = {budget: samples, "save_every": every, "keep_checkpoints": 10_000, "eval_every": 0}
+    arguments = [*arguments, *(str(x) for k, v in settings.items() for x in (f"--{k}", v))]
+    return Run(part, name, arguments, list(needs), script)
 
 
 def runs(out: Path, seeds: list[int]) -> list[Run]:
     """Everything, in the order in which it is to be run."""
-    found, problems = [], {"compact": [], "long": ["--data", f"{out}/long/train.jsonl", "--eval_data",
-                                                   f"{out}/long/test.jsonl"]}  # fmt: skip
-    start = {"compact": [], "long": ["--model", f"{out}/long/policy"]}
+    worlds = Worlds(out)
+    return [*saturate(worlds), *figure1(worlds, seeds), *controls(out, seeds), *theorem(worlds),
+            *hard(worlds, seeds), *sweep(worlds, seeds), *regimes(worlds, seeds)]  # fmt: skip
 
-    def add(part, name, arguments, samples, every, needs=(), script="train.py", budget="max_samples"):
-        settings = {budget: samples, "save_every": every, "keep_checkpoints": 10_000, "eval_every": 0}
-        arguments = [*arguments, *(str(x) for k, v in settings.items() for x in (f"--{k}", v))]
-        found.append(Run(part, name, arguments, list(needs), script))
 
-    for world in ("compact", "long"):
+def saturate(worlds: Worlds) -> Iterator[Run]:
+    for world, start in worlds.start.items():
         arguments = ["--recipe", "prorl", "--refill", "8", *(["--mini_batches", "prompts"] * (world == "long"))]
-        add("saturate", f"saturate-{world}", [*arguments, *start[world], *problems[world]], SATURATED[world], 100,
-            budget="max_steps")  # fmt: skip
-    saturated = {world: ["--model", f"{out}/saturate-{world}/model", *problems[world]] for world in start}
-    for seed in seeds:
-        for world in ("compact", "long"):
-            for arm, (arguments, every) in ARMS.items():
-                add("figure1", f"{arm}-{world}-seed{seed}", [*arguments, *saturated[world], "--seed", str(seed)],
-                    CONTINUED[world], every, [f"saturate-{world}"])  # fmt: skip
-    add("controls", "near", PRORL, NEAR, 100, budget="max_steps")
+        name, steps = f"saturate-{world}", SATURATED[world]
+        yield training("saturate", name, [*arguments, *start], steps, 100, budget="max_steps")
+
+
+def figure1(worlds: Worlds, seeds: list[int]) -> Iterator[Run]:
+    for seed, (world, start) in itertools.product(seeds, worlds.saturated.items()):
+        for arm, (arguments, every) in ARMS.items():
+            arguments = [*arguments, *start, "--seed", str(seed)]
+            yield training(
+                "figure1", f"{arm}-{world}-seed{seed}", arguments, CONTINUED[world], every, [f"saturate-{world}"]
+            )
+
+
+def controls(out: Path, seeds: list[int]) -> Iterator[Run]:
+    """The arms from another policy, with one thing changed, and the null from the same."""
+    yield training("controls", "near", PRORL, NEAR, 100, budget="max_steps")
     moments = ["--optimizer_from", f"{out}/near/checkpoints/step_{NEAR:08d}"]
     for i, seed in enumerate(seeds):
         for name, (arm, changes, of) in CONTROLS.items():
             changes = moments if changes == ["moments"] else changes
             if i < of:
                 arguments = [*ARMS[arm][0], *changes, "--model", f"{out}/near/model", "--seed", str(seed)]
-                add("controls", f"control-{name}-seed{seed}", arguments, CONTROL_SAMPLES, ARMS[arm][1], ["near"])
-    found.append(Run("null", "null", [f"{out}/near/model", f"{out}/null.csv"], ["near"], "figures/null.py"))
-    for where, model in (("start", start["compact"]), ("saturated", saturated["compact"])):
+                yield training(
+                    "controls", f"control-{name}-seed{seed}", arguments, CONTROL_SAMPLES, ARMS[arm][1], ["near"]
+                )
+    yield Run("null", "null", [f"{out}/near/model", f"{out}/null.csv"], ["near"], ("-m", "evidence.null"))
+
+
+def theorem(worlds: Worlds) -> Iterator[Run]:
+    for where, model in (("start", worlds.start["compact"]), ("saturated", worlds.saturated["compact"])):
         for arm, samples in (("prorl", 100_000), ("brorl", 400_000)):
-            add("theorem", f"theorem-{arm}-{where}", [*ARMS[arm][0], *model, "--log_mass_balance"], samples, 1000,
-                ["saturate-compact"] * (where == "saturated"), "figures/exact_probe.py")  # fmt: skip
-    for seed in seeds:
-        for arm, (arguments, every) in HARD_ARMS.items():
-            main = arm in ("prorl", "brorl128_lr100")  # the others with one seed, for their learning rates
-            if seed and not main:
-                continue
-            arguments = [*arguments, *saturated["compact"], "--data", f"{out}/hard.jsonl", "--eval_data",
-                         f"{out}/hard.jsonl", "--seed", str(seed)]  # fmt: skip
-            longer = HARD_LONGEST if arm == "prorl" else HARD_LONGER  # does N = 16 stand still?
-            samples = HARD_SAMPLES if seed else longer
-            add("hard", f"hard-{arm}-seed{seed}", arguments, samples, every, ["saturate-compact"])
-    for seed in seeds:
-        for n in SWEEP:
-            arguments = ["--recipe", "brorl", "--rollouts_per_prompt", str(n), "--learning_rate", "3.5e-5",
-                         "--refill", "8", "--seed", str(seed), *saturated["compact"]]  # fmt: skip
-            arguments += ["--mini_batches", "prompts"] * (n == 16)
-            add("sweep", f"sweep-{n}-seed{seed}", [*arguments, "--prompts_per_step", str(16384 // n)], SWEPT, 2,
-                ["saturate-compact"])  # fmt: skip
-            add("sweep", f"steps-{n}-seed{seed}", [*arguments, "--prompts_per_step", "32"], SWEPT_STEPS, 2,
-                ["saturate-compact"], budget="max_steps")  # fmt: skip
-    for seed in seeds:
-        for arm, (arguments, every) in REGIMES.items():
-            add("regimes", f"{arm}-compact-seed{seed}", [*arguments, *saturated["compact"], "--seed", str(seed)],
-                CONTINUED["compact"], every, ["saturate-compact"])  # fmt: skip
-    return found
+            arguments = [*ARMS[arm][0], *model, "--log_mass_balance"]
+            needs = ["saturate-compact"] * (where == "saturated")
+            probe = ("-m", "evidence.exact_probe")
+            yield training("theorem", f"theorem-{arm}-{where}", arguments, samples, 1000, needs, probe)
+
+
+def hard(worlds: Worlds, seeds: list[int]) -> Iterator[Run]:
+    problems = ["--data", f"{worlds.out}/hard.jsonl", "--eval_data", f"{worlds.out}/hard.jsonl"]
+    for seed, (arm, (arguments, every)) in itertools.product(seeds, HARD_ARMS.items()):
+        if seed and arm not in ("prorl", "brorl128_lr100"):  # the others with one seed, for their learning rates
+            continue
+        longer = HARD_LONGEST if arm == "prorl" else HARD_LONGER  # does N = 16 stand still?
+        arguments = [*arguments, *worlds.saturated["compact"], *problems, "--seed", str(seed)]
+        samples = HARD_SAMPLES if seed else longer
+        yield training("hard", f"hard-{arm}-seed{seed}", arguments, samples, every, ["saturate-compact"])
+
+
+def sweep(worlds: Worlds, seeds: list[int]) -> Iterator[Run]:
+    for seed, n in itertools.product(seeds, SWEEP):
+        arguments = ["--recipe", "brorl", "--rollouts_per_prompt", str(n), "--learning_rate", "3.5e-5",
+                     "--refill", "8", "--seed", str(seed), *worlds.saturated["compact"]]  # fmt: skip
+        arguments += ["--mini_batches", "prompts"] * (n == 16)
+        for name, b, budget, spent in (("sweep", 16384 // n, "max_samples", SWEPT),
+                                       ("steps", 32, "max_steps", SWEPT_STEPS)):  # fmt: skip
+            yield training("sweep", f"{name}-{n}-seed{seed}", [*arguments, "--prompts_per_step", str(b)], spent, 2,
+                      ["saturate-compact"], budget=budget)  # fmt: skip
+
+
+def regimes(worlds: Worlds, seeds: list[int]) -> Iterator[Run]:
+    for seed, (arm, (arguments, every)) in itertools.product(seeds, REGIMES.items()):
+        arguments = [*arguments, *worlds.saturated["compact"], "--seed", str(seed)]
+        samples = CONTINUED["compact"]
+        yield training("regimes", f"{arm}-compact-seed{seed}", arguments, samples, every, ["saturate-compact"])
+
+
+# ------------------------------------------------------------------------------------------------ how far they are
 
 
 def state(out: Path, run: Run) -> str:
@@ -213,6 +258,9 @@ def scored(folder: Path) -> set[int]:
     return {int(float(x.split(",")[0])) for x in path.read_text().splitlines()[1:]} if path.exists() else set()
 
 
+# ------------------------------------------------------------------------------------------------ running them
+
+
 def go(out: Path, run: Run, core: int) -> int:
     """One run to its end, on one core, then its exact scores. Returns the exit status; 1 and a .log if it cannot."""
     try:
@@ -234,7 +282,7 @@ def train_and_score(out: Path, run: Run, core: int) -> int:
     if run.part == "hard":
         make_hard(out / "saturate-compact" / "model", ROOT / "tiny" / "train.jsonl", out / "hard.jsonl")
     resume = ["--resume"] if (folder / "config.json").exists() else []
-    command = [sys.executable, str(ROOT / run.script), *run.arguments, *resume]
+    command = [sys.executable, *run.script, *run.arguments, *resume]
     if run.part != "null":
         command += ["--name", run.name, "--output_dir", str(out)]
     with (out / f"{run.name}.log").open("a") as log:
@@ -262,7 +310,7 @@ def train_and_score(out: Path, run: Run, core: int) -> int:
 
         if (status := call(command)) or run.part == "null":
             return status
-        if status := call([sys.executable, "tiny/exact.py", str(folder)]):
+        if status := call([sys.executable, *SCORE, str(folder)]):
             return status
     done = scored(folder)
     for old in sorted((folder / "checkpoints").glob("step_*"))[:-1]:
@@ -281,8 +329,8 @@ def stop(*_) -> None:
 def make_long(out: Path) -> None:
     """The world of long prompts, where it is not there yet."""
     if not (out / "long" / "policy" / "model.safetensors").exists():
-        command = [sys.executable, str(ROOT / "tiny/make.py"), "--examples", "7", "--out", str(out / "long")]
-        subprocess.run(command, check=True)
+        command = [sys.executable, "-m", "tiny.make", "--examples", "7", "--out", str(out / "long")]
+        subprocess.run(command, check=True, cwd=ROOT)
     recipe = out / "long" / "policy" / "recipe.json"  # of the same policy, measured with compact prompts
     if not recipe.exists():
         recipe.write_text((ROOT / "tiny/policy/recipe.json").read_text())
@@ -293,10 +341,9 @@ def make_hard(model: Path, problems: Path, hard: Path) -> None:
     with HARD_LOCK:
         if hard.exists():
             return
-        sys.path[:0] = [str(ROOT), str(ROOT / "tiny")]
-        import exact
-        from transformers.utils import logging
+        from transformers.utils import logging  # here: --list needs no models, and they take seconds to import
 
+        from tiny import exact
         from verify import load_data
 
         logging.disable_progress_bar()  # of loading the model
@@ -310,23 +357,9 @@ def make_hard(model: Path, problems: Path, hard: Path) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parts = ("saturate", "figure1", "controls", "null", "theorem", "hard", "sweep", "regimes")
-    parser.add_argument("--out", type=Path, default=OUT, help="where the runs are written (default: runs/evidence)")
-    parser.add_argument("--only", nargs="+", choices=parts, default=parts, help="parts; what they need comes with them")
-    parser.add_argument("--worlds", nargs="+", choices=("compact", "long"), default=("compact", "long"))
-    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
-    parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="runs at a time, a core each")
-    parser.add_argument("--list", action="store_true", help="show what there is, run nothing")
-    args = parser.parse_args()
-    if args.jobs < 1:
-        parser.error(f"--jobs {args.jobs}: give at least 1")
+    args = parse()
     out = args.out.resolve()
-    wanted = [r for r in runs(out, args.seeds) if r.part in args.only]
-    wanted = [r for r in wanted if not ("-long" in r.name and "long" not in args.worlds)]
-    wanted = [r for r in wanted if "-long" in r.name or "compact" in args.worlds]
-    if not wanted:
-        parser.error(f"nothing to run: {', '.join(args.only)} has no runs with {', '.join(args.worlds)} prompts")
+    wanted = chosen(out, args)
     needed = {name for r in wanted for name in r.needs}
     todo = [r for r in runs(out, args.seeds) if r in wanted or r.name in needed]
     if args.list:
@@ -342,11 +375,44 @@ def main() -> None:
     LOCK.append(lock.fileno())
     if any("-long" in r.name for r in todo):
         make_long(out)
-    todo = [r for r in todo if state(out, r) != "finished"]
-    cores = sorted(os.sched_getaffinity(0))[: args.jobs]
     signal.signal(signal.SIGTERM, stop)
     signal.signal(signal.SIGINT, stop)
-    failed, going, started = set(), {}, time.time()
+    failed, left = work_through(out, [r for r in todo if state(out, r) != "finished"], args.jobs)
+    if STOPPING.is_set():
+        sys.exit("stopped: the same command goes on from here")
+    if failed or left:
+        sys.exit(f"failed: {', '.join(sorted(failed))}: see their .log in {out}; waiting for these: {left} runs")
+
+
+def parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parts = ("saturate", "figure1", "controls", "null", "theorem", "hard", "sweep", "regimes")
+    add = parser.add_argument
+    add("--out", type=Path, default=OUT, help="where the runs are written (default: runs/evidence)")
+    add("--only", nargs="+", choices=parts, default=parts, help="parts; what they need comes with them")
+    add("--worlds", nargs="+", choices=("compact", "long"), default=("compact", "long"))
+    add("--seeds", type=int, nargs="+", default=[0, 1, 2])
+    add("--jobs", type=int, default=os.cpu_count(), help="runs at a time, a core each")
+    add("--list", action="store_true", help="show what there is, run nothing")
+    args = parser.parse_args()
+    if args.jobs < 1:
+        parser.error(f"--jobs {args.jobs}: give at least 1")
+    if not chosen(args.out, args):
+        parser.error(f"nothing to run: {', '.join(args.only)} has no runs with {', '.join(args.worlds)} prompts")
+    return args
+
+
+def chosen(out: Path, args: argparse.Namespace) -> list[Run]:
+    return [r for r in runs(out, args.seeds)
+            if r.part in args.only and ("long" if "-long" in r.name else "compact") in args.worlds]  # fmt: skip
+
+
+def work_through(out: Path, todo: list[Run], jobs: int) -> tuple[set[str], int]:
+    """So many runs at a time, each when those it needs are done. Returns who failed, and how many were not begun."""
+    cores = sorted(os.sched_getaffinity(0))[:jobs]
+    failed: set[str] = set()
+    going: dict[Future, tuple[Run, int]] = {}
+    started = time.time()
     with ThreadPoolExecutor(len(cores)) as pool:
         while todo or going:
             waiting = {r.name for r in [*todo, *(r for r, _ in going.values())]} | failed
@@ -363,10 +429,7 @@ def main() -> None:
                 if status := done.result():
                     failed.add(run.name)
                 print(f"{time.time() - started:7.0f} s  {run.name} {f'failed ({status})' if status else 'finished'}")
-    if STOPPING.is_set():
-        sys.exit("stopped: the same command goes on from here")
-    if failed or todo:
-        sys.exit(f"failed: {', '.join(sorted(failed))}: see their .log in {out}; waiting for these: {len(todo)} runs")
+    return failed, len(todo)
 
 
 if __name__ == "__main__":

@@ -1,13 +1,13 @@
 """train.py with --log_mass_balance made exact for countdown problems: same arguments, same run folder.
 
-    python figures/exact_probe.py --recipe prorl --log_mass_balance --max_steps 20
+    python -m evidence.exact_probe --recipe prorl --log_mass_balance --max_steps 20
 
-Theorem 1 asks what tokens lead to, and says how Q_pos changes. train.py's probe takes both from the rollouts; here both
+Theorem 1 asks what tokens lead to, and says how Q_pos changes. trainer/probe.py takes both from the rollouts; here both
 are summed over all answers of the problem (tiny/exact.py): a token's value is the probability of a correct answer after
 it, whether it was drawn or not, and the change of Q_pos is that of the sum, before and after the step's updates, with
 clipping, KL and AdamW in place and every other prompt of the step pulling too. A row a group goes to mass_balance.csv
 in the run's folder: the terms at the first token and along the tree, Q_pos before, its change, the share of correct
-rollouts; and the unsampled coupling again with each of train.py's guesses at the value of an undrawn token. Only the
+rollouts; and the unsampled coupling again with each of its guesses at the value of an undrawn token. Only the
 rewards are the rollouts' own. More groups a step than train.py looks at: GROUPS. One process.
 """
 
@@ -17,23 +17,22 @@ from pathlib import Path
 
 import torch
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tiny"))
-
-import exact
-
 import train
+from brorl import MassBalance
+from tiny import exact
+from trainer.probe import UNDRAWN, Probe
+from trainer.problems import describe
 
 GROUPS = 32
 WHERE = "first_token", "tree"
 
 
-class ExactProbe(train.Probe):
+class ExactProbe(Probe):
     """Theorem 1 with the exact values of the tokens, and the exact change of Q_pos."""
 
     def __init__(self, policy, config, accelerator):
         super().__init__(policy, config, accelerator)
-        self.tokenizer, _ = train.describe(config.model)
+        self.tokenizer, _ = describe(config.model)
         self.path = Path(config.output_dir) / config.name / "mass_balance.csv"
         self.most = GROUPS
 
@@ -49,11 +48,11 @@ class ExactProbe(train.Probe):
     def mass_balance(self, rolled):
         """With exact values; into `guessed` goes the coupling that train.py would log by each of its guesses."""
         tree = self.tree(rolled)
-        self.guessed.append([tree.terms(tree.values(x))[y].unsampled_coupling for y in WHERE for x in train.UNDRAWN])
+        self.guessed.append([tree.terms(tree.values(x))[y].unsampled_coupling for y in WHERE for x in UNDRAWN])
         return tree.terms(self.values(rolled, tree))
 
     def predict(self, kept) -> None:
-        self.guessed = []
+        self.guessed: list[list] = []  # a row a group: the coupling at both places, by each guess
         super().predict(kept)
 
     def values(self, rolled, tree):
@@ -79,8 +78,8 @@ class ExactProbe(train.Probe):
         written = list(csv.reader(self.path.open()))[1:] if self.path.exists() else []
         with self.path.open("w", newline="") as file:
             rows = csv.writer(file, lineterminator="\n")
-            names = [f"{where}/{name}" for where in WHERE for name in train.brorl.MassBalance._fields]
-            names += [f"{where}/coupling_undrawn_{guess}" for where in WHERE for guess in train.UNDRAWN]
+            names = [f"{where}/{name}" for where in WHERE for name in MassBalance._fields]
+            names += [f"{where}/coupling_undrawn_{guess}" for where in WHERE for guess in UNDRAWN]
             rows.writerow(["step", "q_pos", "change", "estimated_change", "correct_share", *names])
             rows.writerows(row for row in written if int(row[0]) < step)  # without what a killed run did and does again
             found = zip(self.groups, self.before, self.changes, self.estimated, self.terms, self.guessed, strict=True)
@@ -91,8 +90,11 @@ class ExactProbe(train.Probe):
         return result
 
 
-if __name__ == "__main__":
-    train.Probe = ExactProbe
+def main() -> None:
     if "--log_mass_balance" not in sys.argv:
         sys.argv.append("--log_mass_balance")
-    train.main()
+    train.main(probe=ExactProbe)
+
+
+if __name__ == "__main__":
+    main()

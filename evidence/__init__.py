@@ -1,0 +1,11 @@
+"""What docs/evidence.md and docs/paper_figures.md rest on: the runs, their CSVs, tables and pictures. Call each as
+
+    python -m evidence.experiments    makes the runs
+    python -m evidence.draw           their tables and pictures; --from_csv: from the CSVs here, without a run
+    python -m evidence.ttest A B      section 4.2.2's paired t-test of two runs
+    python -m evidence.exact_probe    train.py with Theorem 1 made exact; null: weights that move at random
+    python -m evidence.collect        the README's comparison of the two recipes
+
+runs.py reads runs and CSVs, report.py prints and draws; arms.py, controls.py, rates.py, hard.py, sampling.py and
+theorem1.py are the parts of draw.py. figure3.* and sweep.* are sim.py's (`--out evidence`).
+"""

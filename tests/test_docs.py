@@ -1,0 +1,182 @@
+"""The pages: what they name is there, what they call runs, and docs/metrics.md explains every number of a run."""
+
+import ast
+import dataclasses
+import importlib
+import json
+import os
+import re
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch
+from accelerate import Accelerator
+
+import loss
+from rollout import Group
+from trainer.answers import Answers, Rolled, score
+from trainer.metrics import Tally, of_step
+from trainer.probe import Probe
+from trainer.progress import Clock, Progress
+from trainer.run import Run
+from trainer.settings import Config
+from verify import Problem, Verdict
+
+ROOT = Path(__file__).resolve().parent.parent
+README, METRICS = ROOT / "README.md", ROOT / "docs/metrics.md"
+PAGES = [README, ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+LOGS = ("metrics", "timing", "eval", "samples")
+WRITTEN_BY_RUNS = {"scores.csv", "exact.csv", "exact.png", "curves.png", "mass_balance.csv"}
+MADE_BY_READERS = {"my_rewards.py", "my_engine.py"}  # files that a page tells its reader to write
+OF_LAUNCHERS = {  # flags of accelerate, torch.distributed.run, pip, hf, and of no file here
+    *("--mixed_precision", "--num_processes", "--multi_gpu", "--config_file", "--machine_rank", "--quiet", "--cpu"),
+    *("--standalone", "--nproc_per_node", "--shutdown-timeout", "--revision", "--local-dir", "--help", "--check"),
+}
+
+every_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+
+
+def tracked() -> set[str]:
+    """What git has of the project; all that is there where there is no git."""
+    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True).stdout.splitlines()
+    found = listed or [str(path.relative_to(ROOT)) for path in ROOT.rglob("*") if path.is_file()]
+    return {*found, *(str(parent) for name in found for parent in Path(name).parents)}
+
+
+@every_page
+def test_what_a_page_links_to_is_there(page):
+    """Makes impossible: a figure, a table or a page that a reader is sent to and that was never committed."""
+    for link in re.findall(r"\]\(([^)#:]+)\)", page.read_text()):
+        assert os.path.relpath(page.parent / link, ROOT) in tracked(), link
+
+
+@every_page
+def test_the_files_that_a_page_names_are_there(page):
+    """Makes impossible: a page that names a file by the name it had before it moved."""
+    there, text = tracked(), page.read_text()
+    names = {Path(name).name for name in there}
+    for name in re.findall(r"(?<![\w/.])(\w+\.(?:py|md|csv|png))\b", text):
+        if name not in MADE_BY_READERS and name not in WRITTEN_BY_RUNS:
+            assert name in names, name
+    rooms = "|".join(sorted(name for name in there if re.fullmatch(r"\w+", name) and (ROOT / name).is_dir()))
+    for path in re.findall(rf"(?<![\w/.])(?:\.\./)?((?:{rooms})/[\w./]*)", text):
+        assert path.rstrip("./") in there, path
+
+
+@every_page
+def test_the_scripts_and_settings_that_a_page_calls_exist(page):
+    """Makes impossible: a command that ends in "No such file", or in "unknown --flag"."""
+    text, there = page.read_text(), tracked()
+    for script in re.findall(r"\bpython (\w[\w/]*\.py)", text):
+        assert script in there, script
+    for module in re.findall(r"\bpython -m ([\w.]+)", text):
+        assert importlib.util.find_spec(module), module
+    settings = {f"--{field.name}" for field in dataclasses.fields(Config)}
+    ours = "".join((ROOT / name).read_text() for name in there if name.endswith(".py") and "/test_" not in name)
+    for command in re.findall(r"train\.py((?:[^`\n#]|\\\n)*)", text):  # a command goes on behind a backslash
+        for flag in re.findall(r"(?<!\w)--[a-z][\w-]*", command):
+            assert flag in settings or flag == "--help", f"train.py {flag}"
+    for flag in re.findall(r"(?<![\w-])--[a-z][\w-]*", text):
+        assert flag in settings | OF_LAUNCHERS or f'"{flag}"' in ours or f'"{flag[2:]}":' in ours, flag
+
+
+@every_page
+def test_the_functions_and_tests_that_a_page_names_exist(page):
+    """Makes impossible: a name in a page that no file has any more."""
+    text = page.read_text()
+    for module, name in re.findall(r"`(brorl|sim|loss|rollout|verify|train)\.(\w+)", text):
+        assert name in ("py", "jsonl") or hasattr(importlib.import_module(module), name), f"{module}.{name}"
+    tests = "".join(path.read_text() for path in (ROOT / "tests").glob("test_*.py"))
+    for name in re.findall(r"`(test_\w+)`", text):
+        assert f"def {name}" in tests, name
+
+
+def test_the_readme_is_short():
+    """Makes impossible: a README that grows back into a manual. 150 lines, one table, every page of docs/ linked."""
+    lines = README.read_text().splitlines()
+    assert len(lines) <= 150
+    assert sum(line.startswith("|---") for line in lines) == 1
+    for page in (ROOT / "docs").glob("*.md"):
+        assert f"](docs/{page.name})" in README.read_text(), page.name
+
+
+def test_the_python_of_the_readme_runs(tmp_path):
+    """Makes impossible: an example that fails as it stands, or that differs from the one of its page."""
+    blocks = re.findall(r"```python\n(.*?)```", README.read_text(), re.S)
+    assert blocks
+    for block in blocks:
+        assert block in (ROOT / "docs/problems.md").read_text()
+        path = tmp_path / "my_rewards.py"
+        path.write_text(block)
+        check = f"import verify; verify.load_rewards([{str(path)!r}])"
+        done = subprocess.run([sys.executable, "-c", check], cwd=ROOT, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+
+
+# ------------------------------------------------------------------------------------------------- docs/metrics.md
+
+
+def explained() -> dict[str, set[str]]:
+    """The keys that docs/metrics.md explains, by log: what stands in the first cell of its tables, in backticks."""
+    found: dict[str, set[str]] = {log: set() for log in LOGS}
+    for section in METRICS.read_text().split("\n## ")[1:]:
+        log = section.partition(".jsonl")[0]
+        for row in re.findall(r"^\| (`[^|]*) \|", section, re.M) if log in found else []:
+            found[log] |= set(re.findall(r"`([^`]+)`", row))
+    return found
+
+
+def rolled() -> Rolled:
+    """A group of two rollouts, one correct, one cut."""
+    group = Group([1, 2], [[5, 6], [7]], [[-0.1, -0.2], [-0.3]], ["stop", "length"])
+    verdicts = [Verdict(1.0, "correct"), Verdict(0.0, "wrong")]
+    return Rolled(Problem("3579:24=", "countdown", {}), group, ["3+5+7+9", "3"], verdicts)
+
+
+def written(folder: Path) -> dict[str, set[str]]:
+    """The keys that a run writes, by log, from the functions that make them; nothing is trained."""
+    accelerator = Accelerator()
+    tally, tokens = Tally(accelerator), torch.zeros(3)
+    parts = {"clip_low": 0.2, "clip_high": 0.2, "tis_cap": 2.0, "kl_coef": 0.1}
+    tally.micro_batch(*loss.policy_loss(tokens, tokens, tokens, tokens, tokens, 3, **parts))
+    tally.update(1.0, spiked=False, taken=True)
+    probe = Probe.__new__(Probe)
+    probe.accelerator, probe.groups, probe.before, probe.terms = accelerator, [], [], []
+    probe.estimated_changes = lambda batch: []
+    answers = Answers.of(1024, [rolled().counts()])
+
+    run = Run.__new__(Run)
+    run.accelerator, run.config = accelerator, SimpleNamespace(samples_per_step=4, report_to=None)
+    run.metrics, run.timing, run.answers, run.samples = (folder / f"{log}.jsonl" for log in LOGS)
+    run.held_out = SimpleNamespace(digest="", sources={})
+    metrics = of_step(rolled().counts() + Counter(kept=1), 1) | tally.result(3, learning_rate=1e-4)
+    metrics |= probe.compare(None, 1) | {f"eval/{name}": x for name, x in score(answers).items()}
+    run.log(metrics | {"step": 1, "samples": 2}, Clock().timing(Progress()), answers)
+    run.sample(1, [rolled()], [rolled()])
+    run.sample_evaluation(1, [rolled()])
+    keys = {}
+    for log in LOGS:
+        rows = [json.loads(line) for line in (folder / f"{log}.jsonl").read_text().splitlines()]
+        keys[log] = {key for row in rows for key in row}
+    for node in ast.walk(ast.parse((ROOT / "train.py").read_text())):  # what train.py adds by itself
+        if isinstance(node, ast.Call) and getattr(node.func, "attr", "") == "lap":
+            keys["timing"].add(node.args[0].value)
+        names = node.keys if isinstance(node, ast.Dict) else []
+        names += [node.slice] if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store) else []
+        for name in (x.value for x in names if isinstance(x, ast.Constant)):
+            keys["timing" if name == "peak_gib" else "metrics"].add(name)
+    keys["timing"].add("step")
+    return keys
+
+
+@pytest.mark.parametrize("log", LOGS)
+def test_every_number_of_a_run_is_explained(tmp_path, log):
+    """Makes impossible: a number in a log that docs/metrics.md does not explain, or one there that no log has."""
+    keys, names = written(tmp_path)[log], explained()[log]
+    patterns = {name: re.sub(r"\b[A-Z]\b", "[^/]+", name) for name in names}  # K: any kind, R: any reason
+    assert not [key for key in keys if not any(re.fullmatch(p, key) for p in patterns.values())]
+    assert not [name for name, p in patterns.items() if not any(re.fullmatch(p, key) for key in keys)]

@@ -1,0 +1,219 @@
+"""evidence/ttest.py, section 4.2.2: against numbers worked by hand and SciPy's test, and what it refuses to pair."""
+
+import json
+import math
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import scipy.stats
+import torch
+from tiny_runs import TINY, some_problems, trained
+
+from evidence import ttest
+
+ROOT = Path(__file__).parent.parent
+
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+def test_paired_t_test_by_hand():
+    """Makes impossible: a - b for b - a, s / n for s / √n, n degrees of freedom, tails exchanged.
+
+    d = (0, 1, 2): Δ = 1, s = 1, t = √3. With ν = 2, P(T > t) = 1/2 - t / (2 √(2 + t²)).
+    """
+    test = ttest.paired_t_test(torch.tensor([1.0, 1.0, 1.0]), torch.tensor([1.0, 2.0, 3.0]))
+    assert (test.instances, test.mean_a, test.mean_b, test.delta, test.degrees_of_freedom) == (3, 1.0, 2.0, 1.0, 2)
+    assert test.standard_error == pytest.approx(1 / 3**0.5) and test.t == pytest.approx(3**0.5)
+    tail = 0.5 - 3**0.5 / (2 * 5**0.5)
+    assert test.p_one_tailed == pytest.approx(tail) and test.p_two_tailed == pytest.approx(2 * tail)
+    assert (test.low, test.high) == pytest.approx((1 - 4.302653 / 3**0.5, 1 + 4.302653 / 3**0.5), abs=1e-6)
+
+
+@pytest.mark.parametrize("n", [2, 3, 5, 30, 1000, 10_000])
+@pytest.mark.parametrize("shift", [0.0, 1e-9, 0.003, -0.05, 0.2, 3.0])
+def test_scipy_agrees(n, shift):
+    """Makes impossible: a p-value that is wrong for few instances, for many, far out in the tail, or below 0."""
+    dice = torch.Generator().manual_seed(n)
+    a = torch.randint(17, (n,), generator=dice) / 16
+    b = a + shift + 0.1 * torch.randn(n, generator=dice, dtype=torch.float64)
+    ours = ttest.paired_t_test(a, b)
+    one = scipy.stats.ttest_rel(b.numpy(), a.double().numpy(), alternative="greater")
+    two = scipy.stats.ttest_rel(b.numpy(), a.double().numpy())
+    assert ours.t == pytest.approx(one.statistic, rel=1e-9) and ours.degrees_of_freedom == one.df
+    assert ours.p_one_tailed == pytest.approx(one.pvalue, rel=1e-8, abs=1e-300)
+    assert ours.p_two_tailed == pytest.approx(two.pvalue, rel=1e-8, abs=1e-300)
+    assert (ours.low, ours.high) == pytest.approx((*two.confidence_interval(0.95),), rel=1e-9)
+
+
+def test_the_papers_p_value():
+    """Makes impossible: another test than the paper's, whose t = 4.84 on over 10,000 instances has p = 6.5e-7."""
+    d = np.random.default_rng(0).normal(size=10_001)
+    d = (d - d.mean()) / d.std(ddof=1)  # mean 0, standard deviation 1, so that adding t / √n gives t
+    tests = [ttest.paired_t_test(np.zeros(len(d)), d + t / math.sqrt(len(d))) for t in (4.845, 4.835)]
+    assert [test.t for test in tests] == pytest.approx([4.845, 4.835], rel=1e-9)
+    assert tests[0].p_one_tailed < 6.55e-7 and tests[1].p_one_tailed > 6.45e-7
+
+
+def test_differences_that_are_all_the_same():
+    """Makes impossible: a division by 0, or "no difference at all" called significant."""
+    a = torch.tensor([0.25, 0.5, 0.0])
+    none = ttest.paired_t_test(a, a)
+    assert (none.t, none.p_one_tailed, none.p_two_tailed, none.low, none.high) == (0, 0.5, 1, 0, 0)
+    up, down = ttest.paired_t_test(a, a + 0.5), ttest.paired_t_test(a, a - 0.5)
+    assert (up.t, up.p_one_tailed, up.p_two_tailed) == (math.inf, 0, 0)
+    assert (down.t, down.p_one_tailed, down.p_two_tailed) == (-math.inf, 1, 0)
+
+
+@pytest.mark.parametrize(
+    ("a", "b"), [([1.0], [0.0]), ([1.0, 0.0], [1.0, 0.0, 0.0]), ([[1.0, 0.0]], [[1.0, 0.0]]), ([], [])]
+)
+def test_paired_t_test_refuses_what_is_not_paired(a, b):
+    """Makes impossible: one instance, or lists that broadcast against each other."""
+    with pytest.raises(ValueError, match="two equally long lists of at least 2 scores"):
+        ttest.paired_t_test(torch.tensor(a), torch.tensor(b))
+
+
+# ------------------------------------------------------------------------------------------------ of two runs
+
+
+def main(monkeypatch, capsys, *arguments) -> str:
+    """What the script prints, called in this process."""
+    monkeypatch.setattr(sys, "argv", ["ttest", *map(str, arguments)])
+    ttest.main()
+    return capsys.readouterr().out
+
+
+def call(*arguments, script=("-m", "evidence.ttest")) -> subprocess.CompletedProcess:
+    command = [sys.executable, *script, *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
+
+
+def lines(path) -> list[dict]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def run(folder: Path, name: str, **changes) -> Path:
+    """A run of two steps, evaluated at each of them on 16 problems, 4 responses each."""
+    if "eval_data" not in changes:
+        changes["eval_data"] = [some_problems(folder / "test.jsonl", 16)]
+    return trained(folder, name, **{"eval_samples": 4, "eval_every": 1} | changes)
+
+
+@pytest.fixture(scope="module")
+def two_runs(tmp_path_factory):
+    """A run of two steps, and another seed's."""
+    folder = tmp_path_factory.mktemp("pair")
+    return tuple(run(folder, f"seed{seed}", seed=seed, learning_rate=1e-3) for seed in (0, 1))
+
+
+def test_the_t_test_of_two_runs(two_runs, monkeypatch, capsys):
+    """Makes impossible: runs exchanged, another evaluation than the one asked for, a number that is not the test's."""
+    a, b = two_runs
+    done = call(a, b)
+    assert done.returncode == 0, done.stderr
+    scores = [torch.tensor(lines(folder / "eval.jsonl")[-1]["correct"]) / 4 for folder in two_runs]
+    test = ttest.paired_t_test(*scores)
+    assert "16 instances, 4 responses each: test" in done.stdout and done.stdout.count("step 2") == 2
+    for name, folder, mean in (("A", a, test.mean_a), ("B", b, test.mean_b)):
+        assert f"{name}: {folder}, step 2        pass@1 {mean:.4f}" in done.stdout
+    for number in (f"{test.delta:+.4f}, standard", f"{test.low:+.4f} to {test.high:+.4f}", f"{test.t:.2f}, 15 degrees",
+                   f"{test.p_one_tailed:.2g}\n", f"{test.p_two_tailed:.2g}\n"):  # fmt: skip
+        assert number in done.stdout
+    before_after = main(monkeypatch, capsys, a, a, "--step", 0, 2)
+    want = [lines(a / "metrics.jsonl")[step]["eval/pass@1"] for step in (0, 2)]
+    assert all(f"step {step}        pass@1 {x:.4f}" in before_after for step, x in zip((0, 2), want, strict=True))
+    same = main(monkeypatch, capsys, a, b, "--step", 0)  # one evaluation's seed, one policy
+    assert "Δ = B - A              +0.0000" in same and "No difference is shown" in same
+
+
+def test_what_does_not_pair_is_refused(two_runs, tmp_path, monkeypatch, capsys):
+    """Makes impossible: scores of other problems, of other settings or of no evaluation subtracted from each other."""
+    a, other = two_runs[0], tmp_path / "other"
+
+    def refused(b, *more):
+        monkeypatch.setattr(sys, "argv", ["ttest", str(a), str(b), *map(str, more)])
+        with pytest.raises(SystemExit) as stop:
+            ttest.main()
+        told = capsys.readouterr()
+        assert stop.value.code == 2 and not told.out and told.err.count("\n") == 1
+        return told.err
+
+    def changed(config=None, last=None):
+        """The first run again, with other settings, or with another last evaluation."""
+        shutil.rmtree(other, ignore_errors=True)
+        shutil.copytree(a, other, ignore=shutil.ignore_patterns("checkpoints", "model"))
+        settings = json.loads((a / "config.json").read_text()) | (config or {})
+        (other / "config.json").write_text(json.dumps(settings))
+        *rows, row = lines(a / "eval.jsonl")
+        (other / "eval.jsonl").write_text("".join(json.dumps(x) + "\n" for x in [*rows, row | (last or {})]))
+        return other
+
+    assert "has no config.json: name a folder that train.py wrote" in refused(tmp_path)
+    assert "policy is a model: train.py --eval_only --model" in refused(TINY / "policy")
+    assert "was not evaluated at step 7, but at 0, 1, 2" in refused(a, "--step", 7)
+    assert "one step for both runs, or one for each" in refused(a, "--step", 0, 1, 2)
+    told = refused(changed(last={"problems": "another digest", "sources": {"large": 12}}))
+    assert "different problems, test (16) and large (12)" in told
+    told = refused(changed(last={"problems": "another digest"}))
+    assert "test (16) and test (16), which differ in content" in told
+    for name, value in (("eval_samples", 2), ("eval_temperature", 0.5), ("eval_max_response_tokens", 9)):
+        assert f"different settings, --{name}: " in refused(changed({name: value}))
+    (changed() / "eval.jsonl").unlink()
+    assert "other has no eval.jsonl: score its model" in refused(other)
+    for written, says in (('{"step": 0, "sam', "was not evaluated yet"), ("{]\n", "/eval.jsonl is damaged: score")):
+        (changed() / "eval.jsonl").write_text(written)
+        assert f"other{' ' * (written[1] != ']')}{says}" in refused(other)
+    for written, says in (("{}", "it lacks eval_samples, "), ("{", "it lacks anything that can be read")):
+        (changed() / "config.json").write_text(written)
+        assert says in refused(other)
+
+
+@pytest.mark.slow
+def test_real_runs_that_do_not_pair_are_refused(two_runs, tmp_path):
+    """Makes impossible: two runs of train.py that differ in what was asked, and write the same of it."""
+    a, _ = two_runs
+
+    def refused(other, *more):
+        done = call(a, other, *more)
+        assert done.returncode == 2 and not done.stdout and "Traceback" not in done.stderr
+        return done.stderr
+
+    assert "has no config.json: name a folder that train.py wrote" in refused(tmp_path)
+    assert "policy is a model: train.py --eval_only --model" in refused(TINY / "policy")
+    assert "was not evaluated at step 7, but at 0, 1, 2" in refused(a, "--step", 7)
+    assert "one step for both runs, or one for each" in refused(a, "--step", 0, 1, 2)
+    some_problems(tmp_path / "test.jsonl", 16)
+    rows = (tmp_path / "test.jsonl").read_text().splitlines(keepends=True)
+    small, large = str(tmp_path / "small.jsonl"), str(tmp_path / "large.jsonl")
+    for path, part in ((small, rows[:4]), (large, rows[4:])):
+        Path(path).write_text("".join(part))
+    run(tmp_path, name="halves", max_steps=1, eval_data=[small, large])
+    run(tmp_path, name="others", max_steps=1, eval_data=[large])
+    (tmp_path / "test.jsonl").write_text("".join(reversed(rows)))
+    run(tmp_path, name="reversed", max_steps=1, eval_data=[str(tmp_path / "test.jsonl")])
+    assert "different problems, test (16) and large (12)" in refused(tmp_path / "others")
+    assert "test (16) and test (16), which differ in content" in refused(tmp_path / "reversed")
+    for name, changes in (("k", {"eval_samples": 2}), ("t", {"eval_temperature": 0.5}),
+                          ("length", {"eval_max_response_tokens": 9})):  # fmt: skip
+        run(tmp_path, name=name, max_steps=1, **changes)
+        assert f"different settings, --{next(iter(changes))}: " in refused(tmp_path / name)
+    run(tmp_path, name="same", max_steps=1, eval_max_response_tokens=12)  # in words what the others have in silence
+    for name in ("same", "halves"):  # and the same problems in the same order, from two files
+        assert call(a, tmp_path / name).returncode == 0
+    (tmp_path / "same/eval.jsonl").unlink()
+    assert "same has no eval.jsonl: score its model" in refused(tmp_path / "same")
+    (tmp_path / "k/eval.jsonl").write_text('{"step": 0, "sam')
+    assert "k was not evaluated yet" in refused(tmp_path / "k")
+    (tmp_path / "k/eval.jsonl").write_text("{]\n")
+    assert "k/eval.jsonl is damaged: score its model" in refused(tmp_path / "k")
+    (tmp_path / "k/config.json").write_text("{}")
+    assert "it lacks eval_samples, " in refused(tmp_path / "k")
+    (tmp_path / "k/config.json").write_text("{")
+    assert "it lacks anything that can be read" in refused(tmp_path / "k")
+    done = call("--eval_only", "--model", a, script=("train.py",))
+    assert done.returncode == 2 and f"is a run: its policy is {a}/model" in done.stderr
