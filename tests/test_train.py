@@ -281,6 +281,7 @@ class Writer(TorchEngine):
         return groups
 
 
+@pytest.mark.slow
 def test_a_mix_of_families_survives_one_whose_every_answer_is_hostile(tmp_path, monkeypatch):
     """Makes impossible: a family that stops, slows or changes the rewards of another, or a reward without its kind."""
     monkeypatch.setattr("trainer.start.TorchEngine", Writer)

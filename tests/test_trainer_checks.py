@@ -350,7 +350,12 @@ def test_contradictory_settings_are_refused_at_the_start(tmp_path, monkeypatch, 
 
 def test_an_evaluation_is_checked_too(tmp_path):
     """Makes impossible: --eval_only that starts with what a run would be refused for."""
-    for changes, says in (({"eval_top_p": 0.0}, "--eval_top_p 0.0"), ({"eval_data": None}, "--data without")):
+    for changes, says in (
+        ({"eval_top_p": 0.0}, "--eval_top_p 0.0"),
+        ({"eval_data": None}, "--data without"),
+        ({"eval_data": [str(TINY / "test.jsonl")] * 2}, "name each source once"),
+        ({"eval_max_response_tokens": 2000}, r"\+ --eval_max_response_tokens 2000 exceed the model's 1024"),
+    ):
         with pytest.raises(ValueError, match=says):
             train.set_up(config(tmp_path, eval_only=True, **changes), Accelerator(cpu=True))
 

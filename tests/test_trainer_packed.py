@@ -34,7 +34,7 @@ def both_ways(policy: Policy, batch: Batch, budget: int) -> float:
 
 
 @pytest.mark.parametrize("short", [0, 16])
-@pytest.mark.parametrize("budget", [10**6, 60, 1])
+@pytest.mark.parametrize("budget", [10**6, 60, pytest.param(1, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("kind", [LlamaConfig, Qwen2Config, Qwen3Config])
 def test_gradients_and_scores_are_the_plain_ones(kind, budget, short, monkeypatch):
     """Makes impossible: a response that sees another, a position off by one, a gradient lost between micro-batches.

@@ -10,11 +10,11 @@ from trainer.settings import Config
 SCORES = {"pass@1": 0.25, "pass@1_se": 0.01, "pass@4": 0.5, "response_tokens": 8.0, "truncated": 0.125}
 
 
-@pytest.mark.parametrize("columns", [40, 80, 100])
+@pytest.mark.parametrize("columns", [60, 80, 100])
 def test_a_line_is_broken_between_words(monkeypatch, columns):
     """Makes impossible: a word, a path or a flag broken where the terminal ends."""
     monkeypatch.setenv("COLUMNS", str(columns))
-    line = "  settings    --max_tokens_per_micro_batch 32,768 and other-words of runs/a-name/model, " * 3
+    line = "  settings    --max_tokens_per_micro_batch 32,768 and other-words of runs/a-name/model, " * 5
     rows = wrapped(line, 14).split("\n")
     assert " ".join(rows).split() == line.split() and len(rows) > 3
     assert all(len(row) < columns for row in rows) and all(row.startswith(" " * 14) for row in rows[1:])

@@ -65,8 +65,8 @@ def head(rows: dict[str, dict[str, float]], width: int) -> str:
 def score_line(name: str, row: dict[str, float], width: int) -> str:
     scores = "".join(f"{row[k]:9.3f}" for k in pass_at(row))
     line = f"{name:{width}}  {row['pass@1']:.3f} ± {row['pass@1_se']:.3f}    {scores}   "
-    line += f"{row['response_tokens']:6.1f}  {row['truncated']:8.1%}"
-    return line + (f"  {row['problems']:9,}" if "problems" in row else "")
+    line += f"{row['response_tokens']:6.1f}  {row['truncated']:9.1%}"
+    return line + (f"  {row['problems']:8,}" if "problems" in row else "")
 
 
 def pass_at(row: dict[str, float]) -> list[str]:

@@ -20,10 +20,11 @@ BAR = 16  # columns of the bar and the percentage in front of the live line
 def fit(parts: list[str], width: int) -> str:
     """As many of these parts, in this order, as a line of `width` columns holds; the first one in any case."""
     line = parts[0]
-    for part in parts[1:]:
-        if len(line) + 2 + len(part) > width:
+    for i, part in enumerate(parts[1:]):
+        part = (", " if i else " ") + part
+        if len(line) + len(part) > width:
             break
-        line += ", " + part
+        line += part
     return line
 
 
@@ -50,9 +51,9 @@ class Screen:
         """Step, time, pace, stage, and of the last step's facts what the terminal has room for."""
         steps = f"step {self.progress.step}" + (f"/{self.config.max_steps}" if self.config.max_steps else "")
         clock = tqdm.format_interval(time.perf_counter() - self.progress.started)
-        first, *others = [self.what, *self.facts] if self.what else self.facts
-        parts = [f"{steps} [{clock}{self.pace}] {first}", *others]
-        return fit(parts, columns() - 1 - (BAR if self.config.max_steps else 0))
+        head = f"{steps} [{clock}{self.pace}]"
+        room = columns() - 1 - (BAR if self.config.max_steps else 0)
+        return fit([head, *filter(None, [self.what, *self.facts])], room)
 
     def say(self, step: int, sentence: str) -> None:
         """What should not be overlooked, and stays."""
