@@ -227,7 +227,10 @@ class Job:
 
     def signal(self, number: int, rank: int = 0) -> None:
         """To this process and all that it started."""
-        os.killpg(self.processes[rank].pid, number)
+        try:
+            os.killpg(self.processes[rank].pid, number)
+        except ProcessLookupError:  # it has no session of its own yet
+            os.kill(self.processes[rank].pid, number)
         if number == signal.SIGKILL:
             self.processes[rank].join()
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 from accelerate import Accelerator
-from helpers import CPU, call, config, furthest, lines, loaded, rollouts, run
+from helpers import CPU, TINY, call, config, furthest, lines, loaded, rollouts, run
 from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig, Qwen2Tokenizer
 from transformers.convert_slow_tokenizer import bytes_to_unicode
 
@@ -72,7 +72,8 @@ def test_what_a_run_writes(finished):
 @pytest.mark.slow
 def test_the_learning_rule_learns(tmp_path):
     """Makes impossible: a sign error anywhere between verdict and weights. 15 small steps lift the training reward."""
-    metrics = run(tmp_path, max_steps=15, rollouts_per_prompt=64, prompts_per_step=16, learning_rate=3e-4, eval_every=0)
+    many = {"data": [str(TINY / "train.jsonl")], "rollouts_per_prompt": 64, "prompts_per_step": 16}
+    metrics = run(tmp_path, max_steps=15, learning_rate=3e-4, eval_every=0, **many)
     rewards = [m["reward"] for m in metrics[1:]]
     assert sum(rewards[-3:]) / 3 > sum(rewards[:3]) / 3 + 0.03
 

@@ -12,6 +12,7 @@ from rollout import EngineError
 from trainer.ending import ending, refusing, why
 from trainer.progress import Preempted, RunStopped
 from trainer.settings import Config
+from verify import NotAReward
 
 
 def test_every_failure_has_its_sentence():
@@ -23,7 +24,7 @@ def test_every_failure_has_its_sentence():
     assert "Lower --max_tokens_per_micro_batch" in why(torch.OutOfMemoryError("CUDA out of memory."), two)
     assert "another process has ended" in why(RuntimeError("[gloo/transport/tcp] Connection closed by peer"), two)
     assert "something nobody foresaw" in why(RuntimeError("something nobody foresaw"), two)
-    assert why(RunStopped("because"), two) == "because"
+    assert why(RunStopped("because"), two) == why(NotAReward("because"), two) == "because"
 
 
 class Stub:

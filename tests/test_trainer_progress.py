@@ -88,7 +88,7 @@ def test_one_finite_gradient_starts_the_count_over(tmp_path, monkeypatch):
         return mean(x, n) * (1 if len(calls) % 3 == 0 else math.nan)
 
     monkeypatch.setattr(L, "token_mean", sometimes)
-    start(config(tmp_path, max_steps=6, max_skipped_updates=3))
+    start(config(tmp_path, max_steps=6, max_skipped_updates=3, eval_every=0, save_every=100))
     metrics = lines(tmp_path / "run/metrics.jsonl")
     assert sum(m.get("updates_skipped", 0) for m in metrics) == 8
     progress = Progress()

@@ -21,6 +21,12 @@ def test_a_line_is_broken_between_words(monkeypatch, columns):
     assert wrapped("short", 14) == "short"
 
 
+def test_a_settings_source_keeps_to_80_columns(monkeypatch):
+    """Makes impossible: lines with a deep indent that are allowed to be longer than the terminal."""
+    monkeypatch.setenv("COLUMNS", "80")
+    assert max(map(len, wrapped("word " * 50, 42).split("\n"))) < 80
+
+
 def test_a_word_longer_than_the_terminal_stays_whole(monkeypatch):
     """Makes impossible: a path that cannot be copied."""
     monkeypatch.setenv("COLUMNS", "20")

@@ -207,7 +207,8 @@ def test_a_processes_threads(tmp_path, command, threads):
         [sys.executable, *command, tmp_path / "threads.py"], capture_output=True, text=True, env=environment
     )
     assert done.returncode == 0, done.stderr[-3000:]
-    assert int(done.stdout.split()[-1]) == int(threads or len(os.sched_getaffinity(0)))
+    cores = len(os.sched_getaffinity(0))
+    assert int(done.stdout.split()[-1]) == min(int(threads or cores), cores)  # torch itself takes no more
 
 
 @pytest.mark.parametrize(("own", "seen"), [(None, "PASSIVE"), ("ACTIVE", "ACTIVE")])

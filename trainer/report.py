@@ -34,7 +34,7 @@ def wrapped(line: str, indent: int) -> str:
     """A line that is broken between words where the terminal ends, and goes on under its `indent`-th column."""
     return textwrap.fill(
         line,
-        max(columns() - 1, 2 * indent),
+        max(columns() - 1, indent + 20),
         subsequent_indent=" " * indent,
         break_long_words=False,
         break_on_hyphens=False,
