@@ -66,7 +66,8 @@ def moments(x: Tensor) -> Tensor:
 def whiten(advantages: Tensor, batch: Tensor, eps: float = 1e-8) -> Tensor:
     """(A_τ - mean_batch(A)) / (std_batch(A) + eps) (section 3.1, second half). Any shape.
 
-    `batch` are the summed `moments` of every trajectory of the step, over all processes.
+    `batch` are the summed `moments` of every trajectory that the step trains on, over all processes. After
+    `group_advantages` the mean is 0 already; it stands here because the paper has it.
     """
     count, total, squares = batch
     mean = total / count
@@ -97,7 +98,10 @@ def truncated_importance_weight(old_logp: Tensor, engine_logp: Tensor, cap: floa
 
 
 def kl_k1(logp: Tensor, ref_logp: Tensor) -> Tensor:
-    """k1 = δ, δ = log π_θ - log π_ref, per token: unbiased for KL(π_θ || π_ref) on samples of π_θ."""
+    """k1 = δ, δ = log π_θ - log π_ref, per token: unbiased for KL(π_θ || π_ref) on samples of π_θ.
+
+    As a loss it does nothing on average: the mean of its gradient is 0.
+    """
     return logp - ref_logp
 
 
@@ -143,7 +147,8 @@ def policy_loss(
     The clipped objective and w are section 3.1's. That ratio and mean are per token, and that there is a KL term, is
     from the ProRLv2 scripts (the head of this file). Everything per token, (T,); `advantages` are those of the tokens'
     rollouts. w is the truncated importance weight and multiplies the clipped objective only, not the KL term. Returns
-    the scalar loss and `token_metrics`. At r = 1 with centred advantages the loss is 0 while its gradient is not.
+    the scalar loss and `token_metrics`. At r = 1 without a KL term the loss is minus the token mean of w A: 0 where
+    all responses are equally long, while its gradient is not 0.
 
     Two rollouts of one prompt, a right one of three tokens and a wrong one of two:
 

@@ -33,6 +33,7 @@ from transformers.cache_utils import DynamicCache
 from engines import vllm as backend
 from engines.decoders import CopyDecoder, Drawn, SharedDecoder, why_not_shared
 from engines.memory import keep_freed_memory, row_bytes, wave_rows
+from engines.settle import settle
 from engines.vllm import EngineError as EngineError  # the trainer takes it from here
 from engines.vllm import have_vllm
 from engines.weights import whole_tensors
@@ -65,56 +66,26 @@ class Engine(Protocol):
 
     @property
     def decoding(self) -> str: ...  # how it decodes, in a few words for the start of a run
-    def generate(self, prompts: list[list[int]], n: int, *args: Any, **sampling: Any) -> list[Group]: ...
+    @property
+    def precision(self) -> str: ...  # "float32", "bfloat16", ...: how closely the trainer's log-probs can agree
+    def generate(
+        self,
+        prompts: list[list[int]],
+        n: int,
+        *,
+        max_new_tokens: int | None,
+        temperature: float,
+        top_p: float = 1.0,
+        top_k: int = 0,
+        stop_token_ids: list[int] | None,
+        seed: int,
+        on_progress: Callable[[float], None] | None = None,
+    ) -> list[Group]: ...
+    def wave_bytes(self, prompts: int, n: int, prompt_tokens: int, max_new_tokens: int) -> int: ...  # while decoding
     def sync(self, model: torch.nn.Module) -> None: ...  # sample from these weights from now on
     def sleep(self) -> None: ...  # the trainer's turn: give back what memory it can
     def wake(self) -> None: ...
     def close(self) -> None: ...
-
-
-def settle(
-    model: PreTrainedModel,
-    prompts: list[list[int]],
-    n: int,
-    max_new_tokens: int | None,
-    temperature: float,
-    top_p: float,
-    top_k: int,
-    stop_token_ids: list[int] | None,
-    positions: int | None = None,
-) -> tuple[int, list[int]]:
-    """What both engines settle before the first token: max_new_tokens and stop_token_ids, by default the model's.
-
-    positions: the most tokens of prompt and response together; None: what the model has. Raises ValueError, with
-    the prompt's number and the fix, for whatever could not work.
-    """
-    config, generation = model.config.get_text_config(), model.generation_config
-    max_new_tokens = max_new_tokens if max_new_tokens is not None else generation.max_new_tokens
-    if max_new_tokens is None:
-        raise ValueError("max_new_tokens is neither given nor in the model's generation config: say how long")
-    if stop_token_ids is None:
-        eos = generation.eos_token_id
-        stop_token_ids = eos if isinstance(eos, list) else [] if eos is None else [eos]
-    if n < 1 or max_new_tokens < 1:
-        raise ValueError(f"n={n} and max_new_tokens={max_new_tokens} must be at least 1")
-    if temperature < 0 or not 0 < top_p <= 1 or top_k < 0:
-        raise ValueError(
-            f"temperature={temperature} must be >= 0, top_p={top_p} in (0, 1], top_k={top_k} >= 0 (0: no top-k)"
-        )
-    limit = positions or getattr(config, "max_position_embeddings", None)
-    for i, prompt in enumerate(prompts):
-        if not prompt:
-            raise ValueError(f"prompt {i} has no tokens: a model needs one to start from, e.g. its BOS")
-        if limit and len(prompt) + max_new_tokens > limit:
-            raise ValueError(
-                f"prompt {i}: {len(prompt)} tokens + max_new_tokens={max_new_tokens} exceed the "
-                f"{'engine' if positions else 'model'}'s {limit} positions: shorten one of them"
-            )
-        if not 0 <= min(prompt) <= max(prompt) < config.vocab_size:
-            raise ValueError(f"prompt {i} has a token outside the vocabulary of {config.vocab_size}: wrong tokenizer?")
-    if bad := [s for s in stop_token_ids if not 0 <= s < config.vocab_size]:
-        raise ValueError(f"stop_token_ids {bad} are outside the vocabulary of {config.vocab_size}")
-    return max_new_tokens, stop_token_ids
 
 
 def sampling_logprobs(logits: Tensor, temperature: float = 1.0, top_p: float = 1.0, top_k: int = 0) -> Tensor:
@@ -131,7 +102,8 @@ def sampling_logprobs(logits: Tensor, temperature: float = 1.0, top_p: float = 1
     if top_k:
         ordered[:, top_k:] = -torch.inf
     mass_before = ordered.exp().cumsum(-1) - ordered.exp()
-    ordered = ordered.masked_fill(mass_before >= top_p * ordered.exp().sum(-1, keepdim=True), -torch.inf)
+    if top_p < 1:  # at 1, rounding would cut the last few
+        ordered = ordered.masked_fill(mass_before >= top_p * ordered.exp().sum(-1, keepdim=True), -torch.inf)
     return torch.log_softmax(torch.full_like(logp, -torch.inf).scatter(-1, index, ordered), dim=-1)
 
 
@@ -176,6 +148,10 @@ class TorchEngine:
         if shared_prefix and self.why_copied:
             raise ValueError(f"{type(model).__name__} cannot share its prefix: {self.why_copied}")
         self.decoder = CopyDecoder if self.why_copied else SharedDecoder
+
+    @property
+    def precision(self) -> str:
+        return str(self.model.dtype).removeprefix("torch.")
 
     @property
     def decoding(self) -> str:
@@ -331,7 +307,8 @@ class VLLMEngine:
             model.device.type, self.positions, max_num_seqs, memory_gib, gpu_memory_utilization,
             tensor_parallel_size, dtype, self.sleeps,
         ) | options  # fmt: skip
-        self.dtype, self.decoding = settings["dtype"], backend.described(version, settings)
+        self.precision, self.decoding = settings["dtype"], backend.described(version, settings)
+        self.share = settings.get("gpu_memory_utilization", 0.0)  # of a GPU's memory; on a CPU `memory_gib` is in use
         self.llm = backend.start(model, settings)
         self._load()
 
@@ -369,6 +346,10 @@ class VLLMEngine:
             on_progress=(lambda rollouts: on_progress(rollouts * share)) if on_progress else None,
         )  # fmt: skip
         return [Group(list(p), *backend.rollouts(output, n)) for p, output in zip(prompts, outputs[mine], strict=True)]
+
+    def wave_bytes(self, prompts: int, n: int, prompt_tokens: int, max_new_tokens: int) -> int:
+        """What it takes of a GPU beside the trainer while it is awake, whatever it decodes."""
+        return int(torch.cuda.mem_get_info(self.model.device)[1] * self.share) if self.share else 0
 
     def sync(self, model: torch.nn.Module) -> None:
         """Sample from `model`'s weights (plain, DDP, FSDP2) from now on; asleep, the engine takes them as it wakes."""

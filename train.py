@@ -11,22 +11,22 @@
 
 One step, and the order of `train`:
 
-    1  problems        P prompts and their references, in an order fixed by the seed       trainer/problems.py
+    1  problems        P prompts and their references, in an order fixed by the seed       trainer/progress.py
     2  roll out        N responses per prompt                                              rollout.py
     3  verify          a reward and a reason for each                                      verify.py
     4  dynamic sample  keep 0 < #correct < N; refill until B prompts are kept              loss.py
     5  advantages      group mean, then mean and std over all trajectories of the step     loss.py
-    6  score           old, reference log-probs under the trainer, before the first update loss.py
+    6  score           old, reference log-probs under the trainer, before the first update trainer/batch.py
     7  update          U mini-batches, one optimizer step each, in micro-batches           loss.py
     8  sync            the weights into the engine                                         rollout.py
     9  reset the reference when due; log, evaluate, checkpoint                             trainer/run.py
 
-    name               symbol        meaning
-    P, N, B            N, B          prompts of a process, rollouts per prompt, prompts a step over all processes
-    S, T, R                          rollouts of a process (P·N), response tokens, tokens of the longest response
-    kept                             the groups that dynamic sampling keeps
-    policy, reference  π_θ, π_ref    under Accelerate; `plain` is the policy without its wrapping
-    old_logp           log π_old     of the policy before the step's first update
+    name        symbol   meaning
+    P, N, B     N, B     prompts of a process, rollouts of a prompt, prompts of a step over all processes
+    kept                 the groups, a prompt's N rollouts each, that dynamic sampling keeps
+    policy      π_θ      what is trained; `plain` is it without DDP's wrapping
+    reference   π_ref    what the KL term holds it to
+    old_logp    log π_old   of the policy before the step's first update
 
 What is not in this file is how it is made to work: trainer/ has settings and checks, the policy's forward pass, the
 batch, the run's folder, memory, processes, and what is printed. Two runs with the same settings write the same
@@ -72,7 +72,7 @@ def train(config: Config, accelerator: Accelerator, setup: Setup) -> None:
     """Section 4.2, step after step until a budget is spent: the stages are numbered as at the top of this file."""
     policy, reference, optimizer, engine = setup.policy, setup.reference, setup.optimizer, setup.engine
     run, progress, probe = setup.run, setup.progress, setup.probe
-    plain = accelerator.unwrap_model(policy)  # for what only some processes compute: no collective hides in it
+    plain = accelerator.unwrap_model(policy)  # without DDP's wrapping, which waits for the other processes
     progress.start()
     screen = Screen(config, progress, accelerator.is_main_process)
     for name, scores in run.evaluations().items():  # of a run that goes on
@@ -162,12 +162,13 @@ def roll_out_until_informative(
                 show=screen.live,
                 on_progress=None if config.tensor_parallel_size > 1 else run.preemption.interrupt,
             )
-        except Preempted:
+        except Preempted:  # the other processes leave together with this one, below
             rolled = []
         run.leave_if_asked(undo=True)
         # 4: dynamic sampling
-        kept += [r for r in rolled if L.informative(r.correct)]
-        dropped += [r for r in rolled if not L.informative(r.correct)][: 1 - len(dropped)]  # one, to be read
+        for one in rolled:
+            (kept if L.informative(one.correct) else dropped).append(one)
+        del dropped[1:]  # one is enough, to be read
         counts += sum((r.counts() for r in rolled), Counter())
     setup.engine.sleep()
     run.sample(progress.step, kept, dropped)
@@ -237,7 +238,7 @@ def update(
     """
     world, tally = accelerator.num_processes, Tally(accelerator)
     rng = torch.Generator().manual_seed(seed_of(config.seed, progress.step))
-    policy.train(config.gradient_checkpointing)  # which transformers does in train mode only; dropout stays out
+    policy.train(config.gradient_checkpointing)  # transformers recomputes in train mode only; dropout is 0 (Policy)
     for rows in batch.mini_batches(config.updates_per_step, config.mini_batches, rng):
         tokens = total(int(batch.response_lengths[rows].sum()), accelerator)  # of this optimizer step, everywhere
         if not tokens:
@@ -245,7 +246,8 @@ def update(
         parts = batch.micro_batches(rows, config.max_tokens_per_micro_batch)
         rounds = passes(max(1, len(parts)), accelerator)
         for i in range(rounds):
-            with nullcontext() if i == rounds - 1 else accelerator.no_sync(policy):
+            last = i == rounds - 1  # only then gradients are added up over the processes
+            with nullcontext() if last else accelerator.no_sync(policy):
                 if i >= len(parts):  # nothing left here, but the others wait for this one's share of the gradient
                     accelerator.backward(idle(policy, accelerator.device))
                     continue
@@ -333,7 +335,7 @@ def assess(config: Config, accelerator: Accelerator, setup: Setup, screen: Scree
 def evaluate(
     engine, tokenizer, problems, prompts, config: Config, accelerator: Accelerator, show: bool = True
 ) -> tuple[Answers, list[Rolled]]:
-    """Appendix D, whatever the recipe: k responses to every problem, each process answering its own share.
+    """Appendix D: k responses to every problem, each process answering its own share.
 
     Returns what they came to, in the order of the problems, and this process's first few answers.
     """

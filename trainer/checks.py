@@ -121,18 +121,20 @@ TOGETHER: list[Together] = [
     ),
     (
         ("prompts_per_step",),
-        lambda c, at: c.prompts_per_step >= at.processes,
+        lambda c, at: c.prompts_per_step >= at.processes or c.eval_only,
         "--prompts_per_step {c.prompts_per_step} does not reach {at.processes} processes: raise it to at least that",
     ),
     (
         ("rollouts_per_prompt", "prompts_per_step", "updates_per_step"),
-        lambda c, at: c.rollouts_per_prompt * c.prompts_per_step // at.processes >= c.updates_per_step,
+        lambda c, at: c.rollouts_per_prompt * c.prompts_per_step // at.processes >= c.updates_per_step or c.eval_only,
         "--rollouts_per_prompt {c.rollouts_per_prompt} x --prompts_per_step {c.prompts_per_step} do not fill "
         "--updates_per_step {c.updates_per_step} mini-batches on {at.processes} processes: lower it",
     ),
     (
         ("mini_batches", "prompts_per_step", "updates_per_step"),
-        lambda c, at: c.mini_batches != "prompts" or c.prompts_per_step >= c.updates_per_step * at.processes,
+        lambda c, at: (
+            c.mini_batches != "prompts" or c.prompts_per_step >= c.updates_per_step * at.processes or c.eval_only
+        ),
         "--mini_batches prompts: {c.prompts_per_step} prompts do not fill {c.updates_per_step} mini-batches on "
         "{at.processes} process(es): lower --updates_per_step",
     ),
@@ -301,7 +303,7 @@ def as_it_began(config: Config, given: set[str] | None) -> dict[str, str]:
     unset = asdict(Config())
     given = given if given is not None else {k for k, v in asdict(config).items() if v != unset[k]}
     began = started_with(config)
-    names = unset.keys() & began.keys() - given - {"resume", "overwrite", "output_dir", "name"}
+    names = (unset.keys() & began.keys()) - given - {"resume", "overwrite", "output_dir", "name"}
     for name in names:
         setattr(config, name, began[name])
     return {name: "as the run began" for name in names if began[name] is not None}

@@ -27,10 +27,11 @@ def refusing():
     """A mistake in what was asked for, found before anything was trained: a sentence, and exit code 2."""
     try:
         yield
-    except (ValueError, OSError, EngineError) as mistake:
+    except (ValueError, OSError, EngineError, torch.OutOfMemoryError) as mistake:
         several = int(os.environ.get("WORLD_SIZE", 1)) > 1
         where = f"process {os.environ.get('RANK', 0)}: " if several else ""
         print(f"\n{where}{mistake}", file=sys.stderr, flush=True)
+        sys.stdout.flush()
         if several:  # at once: the destructors of an engine may wait for the other processes
             os._exit(2)
         sys.exit(2)
@@ -49,6 +50,7 @@ def ending(run: Run, config: Config, accelerator: Accelerator):
         if not isinstance(stop, KeyboardInterrupt):
             cause = why(stop, accelerator)
             print(f"\nprocess {accelerator.process_index}: {cause}\n{after}", file=sys.stderr, flush=True)
+            sys.stdout.flush()
             os._exit(1)  # at once, as above
         accelerator.print(f"\nstopped{' by SIGTERM' * isinstance(stop, Preempted)}; {after}", file=sys.stderr)
         sys.exit(143 if isinstance(stop, Preempted) else 130)

@@ -42,10 +42,15 @@ def seal(folder: Path) -> None:
     """List a checkpoint's files with size and checksum, and have the disk hold all of it before it gets its name."""
     files = sorted(path for path in folder.rglob("*") if path.is_file())
     write(folder / SEAL, json.dumps({str(path.relative_to(folder)): fingerprint(path) for path in files}))
-    for path in [*files, folder / SEAL, folder]:
-        handle = os.open(path, os.O_RDONLY)
-        os.fsync(handle)
-        os.close(handle)
+    for path in [*files, folder / SEAL, *(path for path in folder.rglob("*") if path.is_dir()), folder]:
+        sync(path)
+
+
+def sync(path: Path) -> None:
+    """Have the disk hold a file, or a folder's list of names."""
+    handle = os.open(path, os.O_RDONLY)
+    os.fsync(handle)
+    os.close(handle)
 
 
 def damaged(folder: Path) -> str:

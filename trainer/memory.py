@@ -18,7 +18,7 @@ from accelerate.utils import DistributedType
 from torch import Tensor
 
 import loss as L
-from rollout import Engine, TorchEngine
+from rollout import Engine
 from trainer.policy import SHARE_FROM, Policy
 from trainer.report import size
 from trainer.settings import Config
@@ -43,7 +43,7 @@ class Memory(NamedTuple):
         if self.peak - self.always["held now"] <= self.left:
             return
         stage = max(self.rolling_out, self.updating, key=lambda stage: sum(stage.values()))
-        parts = self.always | stage
+        parts = {name: gib for name, gib in (self.always | stage).items() if name in FIXES}
         largest = max(parts, key=lambda name: parts[name])
         needed = self.peak - self.always["held now"]
         raise ValueError(
@@ -75,7 +75,6 @@ FIXES = {
 def memory_estimate(config: Config, policy: Policy, engine: Engine, prompt_tokens: int, accelerator) -> Memory:
     """What a run will hold at its peak. Made before anything but model and engine is there."""
     processes, device = accelerator.num_processes, accelerator.device
-    on_gpu = device.type == "cuda"
     sharded = processes if accelerator.distributed_type == DistributedType.FSDP else 1
     length, budget = config.max_response_tokens, config.max_tokens_per_micro_batch
     groups = config.prompts_per_step / processes
@@ -92,10 +91,7 @@ def memory_estimate(config: Config, policy: Policy, engine: Engine, prompt_token
         kept = layer + 4 * layers * settings.hidden_size
     vocabulary = settings.vocab_size
     logits = min(L.MAX_LOGITS, tokens * vocabulary)
-    if isinstance(engine, TorchEngine):
-        decoding = engine.wave_bytes(math.ceil(groups), config.rollouts_per_prompt, prompt_tokens, length)
-    else:
-        decoding = int(torch.cuda.mem_get_info(device)[1] * config.gpu_memory_utilization) if on_gpu else 0
+    decoding = engine.wave_bytes(math.ceil(groups), config.rollouts_per_prompt, prompt_tokens, length)
     so_far, left = memory_now(device)
     here = int(os.environ.get("LOCAL_WORLD_SIZE", processes)) if device.type == "cpu" else 1
     gib = 2**30
@@ -140,7 +136,9 @@ def memory_now(device: torch.device) -> tuple[int, int]:
         held, left = (int(facts[name].split()[0]) * 1024 for name in ("VmRSS", "MemAvailable"))
         group = Path("/sys/fs/cgroup")
         if (group / "memory.max").exists() and (limit := (group / "memory.max").read_text().strip()) != "max":
-            left = min(left, int(limit) - int((group / "memory.current").read_text()))
+            used = int((group / "memory.current").read_text())
+            cached = dict(line.split() for line in (group / "memory.stat").read_text().splitlines())["inactive_file"]
+            left = min(left, int(limit) - used + int(cached))  # of files that were read, which the kernel gives back
         return held, left
     except (OSError, KeyError, ValueError):
         return 0, 2**60

@@ -60,7 +60,7 @@ class Tally:
             self.sums["finite"] += self.share
             self.sums["spikes"] += spiked * self.share
             self.sums["grad_norm"] += norm * self.share
-            self.extreme("grad_norm_max", max(norm, 0.0))
+            self.extreme("grad_norm_max", norm)
 
     def extreme(self, name: str, x: float) -> None:
         pick = max if name.endswith("_max") else min

@@ -9,8 +9,10 @@
                      the list of these files with size and checksum
     model/           the policy at the end, by save_pretrained, with recipe.json
     curves.png
+    saved            there since the first checkpoint was: lost checkpoints are missed
 
-Checkpoints and model/ are never half there; a torn last line of a log goes when resuming.
+An evaluation alone has config.json, eval.jsonl, samples.jsonl and scores.csv. Checkpoints and model/ are never half
+there; a torn last line of a log goes when resuming.
 """
 
 from __future__ import annotations
@@ -31,14 +33,15 @@ import brorl
 from rollout import whole_tensors
 from trainer.answers import Answers, Rolled, score_sources
 from trainer.checks import RECIPE_FILE, started_with, trackers
-from trainer.files import append, damaged, discard, rows_of, seal, write
+from trainer.files import append, damaged, discard, rows_of, seal, sync, write
 from trainer.problems import HeldOut
 from trainer.processes import from_main, total
 from trainer.progress import Cursor, Preempted, Preemption, Progress
 from trainer.report import before_and_after, curves, protocol, short, size, table, wrapped
 from trainer.settings import Config
 
-# What may change when a run goes on: its budget, what is kept and shown, and what changes no number
+# What may change when a run goes on: its budget, what is kept and shown, and where it is computed, which may change
+# which rollouts an engine draws and the order of float sums, but not what is trained
 FREE = {
     *("resume", "overwrite", "output_dir", "max_steps", "max_samples", "max_hours", "eval_every", "save_every"),
     *("keep_checkpoints", "gpu_memory_utilization", "max_engine_difference", "max_engine_kl", "max_num_seqs"),
@@ -67,7 +70,7 @@ class Run:
     def check_place(self) -> None:
         """Raises ValueError where the run would go over something else, or nowhere."""
         config, folder = self.config, self.folder
-        exists = (folder / "config.json").exists()
+        exists = self.is_there()
         if Path(config.name).name != config.name or config.name in (".", ".."):
             raise ValueError(f"--name {config.name} must be the plain name of a folder; --output_dir says where it is")
         if folder.exists() and not exists and (not folder.is_dir() or any(folder.iterdir())):
@@ -88,6 +91,12 @@ class Run:
         parent = next(p for p in folder.absolute().parents if p.exists())
         if not parent.is_dir() or not os.access(parent, os.W_OK):
             raise ValueError(f"--output_dir {config.output_dir}: {parent} cannot be written to, name another")
+
+    def is_there(self) -> bool:
+        """Is the folder a run or an evaluation? A config.json alone may be a model's, which is not to be deleted."""
+        config = self.folder / "config.json"
+        known = any(path.exists() for path in (self.metrics, self.answers, self.folder / "checkpoints"))
+        return config.exists() and (known or '"rollouts_per_prompt"' in config.read_text(errors="replace"))
 
     def check_same(self) -> None:
         """Raises ValueError if --resume would go on with other settings."""
@@ -153,8 +162,8 @@ class Run:
 
     def make(self) -> None:
         """The folder, with config.json in it and, with --overwrite, nothing else."""
-        if self.config.overwrite:
-            shutil.rmtree(self.folder, ignore_errors=not self.folder.exists())
+        if self.config.overwrite and self.folder.exists():
+            shutil.rmtree(self.folder)
         self.folder.mkdir(parents=True, exist_ok=True)
         write(self.folder / "config.json", json.dumps(self.settings(), indent=2) + "\n")
 
@@ -206,6 +215,7 @@ class Run:
             seal(aside)
             discard(final)  # a damaged one that the run went back from
             os.replace(aside, final)
+            sync(final.parent)
             self.saved.touch()
             for old in self.checkpoints()[: -self.config.keep_checkpoints]:
                 discard(old)
@@ -275,7 +285,10 @@ class Run:
     def evaluations(self) -> dict[str, dict[str, float]]:
         """Every evaluation's scores so far, by step."""
         rows = [row for row in rows_of(self.metrics) if "eval/pass@1" in row]
-        return {f"step {row['step']}": {k.removeprefix("eval/"): v for k, v in row.items()} for row in rows}
+        return {
+            f"step {row['step']}": {k.removeprefix("eval/"): v for k, v in row.items() if k.startswith("eval/")}
+            for row in rows
+        }
 
     # --- the end
 
@@ -322,9 +335,15 @@ class Run:
         print("\n" + wrapped(f"wrote {self.folder}/: model/, curves.png, {logs}, checkpoints/", 0))
 
     def recipe(self) -> dict:
-        """This run's settings as a recipe.json; what was measured for the model under the other recipe still holds."""
+        """This run's settings as a recipe.json: its evaluation under every recipe, the others under its own.
+
+        What else the model's own recipe.json had still holds.
+        """
         start = Path(self.config.model) / RECIPE_FILE
         recipes = json.loads(start.read_text()) if start.is_file() else {}
-        named = ((name, getattr(self.config, name)) for name in brorl.RECIPES[self.config.recipe])
-        source = f"as in the run {self.config.name}"
-        return recipes | {self.config.recipe: {k: {"value": x, "source": source} for k, x in named if x is not None}}
+        for recipe, settings in brorl.RECIPES.items():
+            named = settings if recipe == self.config.recipe else brorl.EVALUATION
+            ours = {name: x for name in named if (x := getattr(self.config, name)) is not None}
+            source = f"as in the run {self.config.name}"
+            recipes[recipe] = recipes.get(recipe, {}) | {k: {"value": x, "source": source} for k, x in ours.items()}
+        return recipes

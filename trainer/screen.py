@@ -82,7 +82,7 @@ class Screen:
         self.bar.update()
         self.bar.set_description_str(self.line())
         if self.main and not self.live:
-            print(self.line(), file=sys.stderr, flush=True)
+            print(self.line(), flush=True)
 
     def close(self) -> None:
         self.bar.close()

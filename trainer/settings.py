@@ -82,7 +82,7 @@ class Config:
     )
     clip_low: float = setting(None, "ε_low (section 3.1)")
     clip_high: float = setting(None, "ε_high (section 3.1)")
-    kl: str = setting(None, "estimator of the KL loss term: k2 or k3 (k1 has no gradient on average)")
+    kl: str = setting(None, "estimator of the KL loss term: k1, k2 or k3; the gradient of k1 is 0 on average")
     kl_coef: float = setting(None, "β, weight of the KL term; 0: no reference model is loaded")
     tis_cap: float = setting(None, "C of the truncated importance weight (section 3.1)")
     reference_reset_steps: int = setting(None, "steps between resets of the reference; 0: never (section 3.1)")
@@ -126,11 +126,11 @@ class Config:
     # verifying
     verify_workers: int | None = setting(None, "processes that judge answers, per training process; none: one per core")
     verify_timeout: float = setting(
-        10.0, "seconds that judging one answer may take, all tests of a program together (one: 6)"
+        10.0, "seconds that judging one answer may take, all tests of a program together (a single test: 6)"
     )
     all_or_nothing: bool = setting(
         False,
-        "code, ifeval, logic: reward only a whole answer, not the share of tests or instructions, nor a score below 1",
+        "code, ifeval, logic, your own: reward only a whole answer, not a share of tests or instructions, nor a lower score",
     )
     allow_weak_sandbox: bool = setting(
         False, "run model code even where this machine cannot wall it in (verifiers/sandbox.py)"

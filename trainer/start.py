@@ -1,6 +1,6 @@
 """From settings to all that the loop works with: data, models, engine, and every check that can be made before step 0.
 
-`set_up` is the order of it. Where an engine is chosen, a third one would be added: `make_engine`.
+`set_up` is the order of it. A third engine would be added in `make_engine`.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from verify import Problem, WeakSandbox, load_rewards, verify_batch
 
 
 class Setup(NamedTuple):
-    """All that `train` works with; whatever could be wrong with it has been said. --eval_only needs the first six."""
+    """All that `train` works with; whatever could be wrong with it has been said. --eval_only needs the first seven."""
 
     problems: list[Problem]
     prompts: list[list[int]]
@@ -101,9 +101,9 @@ def set_up(
     check_verifiers([*problems, *held_out.problems], config)
     set_seed(config.seed)
     model = load_model(config.model).to(accelerator.device)
-    responses = [len(x) + length for x in prompts], [len(x) + config.eval_max_response_tokens for x in held_out.prompts]
-    copied = accelerator.distributed_type == DistributedType.FSDP and config.engine == "torch"  # it needs whole weights
-    engine = make_engine(config, copy.deepcopy(model) if copied else model, max(map(max, filter(None, responses))))
+    lengths = [len(x) + length for x in prompts] + [len(x) + config.eval_max_response_tokens for x in held_out.prompts]
+    sharded = accelerator.distributed_type == DistributedType.FSDP
+    engine = make_engine(config, model, max(lengths), sharded)
     engine.sleep()
     setup = Setup(problems, prompts, held_out.problems, held_out.prompts, tokenizer, engine, run)
     if config.eval_only:
@@ -187,19 +187,25 @@ def load_moments(optimizer: torch.optim.Optimizer, checkpoint: Path) -> None:
     optimizer.load_state_dict({"state": state["state"], "param_groups": own["param_groups"]})
 
 
-def make_engine(config: Config, model: PreTrainedModel, positions: int) -> Engine:
-    """The engine of --engine, for this model; `positions`: the most tokens of a prompt and its response."""
-    if config.engine == "torch":
-        return TorchEngine(model, config.engine_memory_gib)
-    return VLLMEngine(
-        model,
-        positions,
-        config.max_num_seqs or max(512, config.rollouts_per_prompt),
-        config.engine_memory_gib,
-        config.gpu_memory_utilization,
-        config.tensor_parallel_size,
-        config.engine_dtype,
-    )
+def make_engine(config: Config, model: PreTrainedModel, positions: int, sharded: bool = False) -> Engine:
+    """The engine of --engine, for this model, which FSDP2 may shard afterwards.
+
+    positions: the most tokens of a prompt and its response. A third engine has its branch here, and its name among the
+    choices of checks.VALUES.
+    """
+    if config.engine == "torch":  # it decodes with whole weights
+        return TorchEngine(copy.deepcopy(model) if sharded else model, config.engine_memory_gib)
+    if config.engine == "vllm":
+        return VLLMEngine(
+            model,
+            positions,
+            config.max_num_seqs or max(512, config.rollouts_per_prompt),
+            config.engine_memory_gib,
+            config.gpu_memory_utilization,
+            config.tensor_parallel_size,
+            config.engine_dtype,
+        )
+    raise ValueError(f"--engine {config.engine}: nothing makes it")
 
 
 def check_verifiers(problems: list[Problem], config: Config) -> None:
@@ -210,6 +216,8 @@ def check_verifiers(problems: list[Problem], config: Config) -> None:
         verify_batch([(kind, nonsense, reference) for kind, reference in first.items()], **config.judging)
     except WeakSandbox as weak:
         raise ValueError(f"{weak} (--allow_weak_sandbox)") from None
+    except RuntimeError as failure:
+        raise ValueError(f"answers cannot be judged here: {failure}") from failure
 
 
 def check_engine(engine: Engine, policy: Policy, tokenizer, prompts, config: Config, accelerator: Accelerator) -> str:
@@ -239,7 +247,7 @@ def check_engine(engine: Engine, policy: Policy, tokenizer, prompts, config: Con
     mean = total((ours - theirs).abs().sum().item(), accelerator) / tokens
     kl = total(L.kl_k3(theirs, ours).sum().item(), accelerator) / tokens
     most = max(gather_object([(ours - theirs).abs().max().item()]))
-    exact = accelerator.mixed_precision == "no" and getattr(engine, "dtype", "float32") == "float32"
+    exact = accelerator.mixed_precision == "no" and engine.precision == "float32"
     limits = (
         config.max_engine_difference if config.max_engine_difference is not None else (1e-3 if exact else 0.1),
         config.max_engine_kl if config.max_engine_kl is not None else (1e-4 if exact else 0.05),
