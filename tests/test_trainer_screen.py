@@ -63,13 +63,13 @@ def test_each_evaluation_has_its_row_and_the_first_a_head(capsys):
         screen.say(10, "something happened")
         screen.stepped(STEP, 10)
     out = capsys.readouterr().out
-    head, *rows, said = out.splitlines()
+    head, *rows, said, step = out.splitlines()
     assert head.split() == ["pass@1", "±", "s.e.", "pass@4", "tokens", "truncated"]
     assert [row.split() for row in rows] == [
         ["step", step, "0.250", "±", "0.010", "0.500", "8.0", "12.5%"] for step in ("0", "10")
     ]
     assert head.index("pass@4") + len("pass@4") == rows[0].index("0.500") + len("0.500")
-    assert said == "step 10: something happened"
+    assert said == "step 10: something happened" and step.startswith("step 0/10 [")
 
 
 def test_without_a_terminal_a_step_is_a_line(tmp_path):

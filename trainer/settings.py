@@ -130,7 +130,7 @@ class Config:
     )
     all_or_nothing: bool = setting(
         False,
-        "code, ifeval, logic, your own: reward only a whole answer, not a share of tests or instructions, nor a lower score",
+        "code, ifeval, logic, your own: reward only a whole answer, no share of tests or instructions, no lower score",
     )
     allow_weak_sandbox: bool = setting(
         False, "run model code even where this machine cannot wall it in (verifiers/sandbox.py)"
