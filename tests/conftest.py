@@ -18,6 +18,25 @@ def pytest_collection_finish(session):
     helpers = sys.modules.get("helpers")
     if helpers and any(vars(item.module).keys() & {"begin", "Job", "after_one_update"} for item in session.items):
         helpers.prepare_forks()
+    for name, ahead in helpers.AHEAD.items() if helpers else ():
+        if any(name in item.fixturenames for item in session.items):
+            ahead.start()
+
+
+@pytest.fixture
+def two_processes():
+    """A run by torch's launcher, and its folder."""
+    import helpers
+
+    return helpers.AHEAD["two_processes"].ended(), helpers.AHEAD["two_processes"].folder / "runs"
+
+
+@pytest.fixture
+def refused():
+    """`python train.py` with a mistake, and the folder that it was to write to."""
+    import helpers
+
+    return helpers.AHEAD["refused"].ended(), helpers.AHEAD["refused"].folder / "runs"
 
 
 @pytest.fixture

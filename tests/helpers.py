@@ -167,20 +167,8 @@ class Largest(TorchDispatchMode):
 # ------------------------------------------------------------------------------------------------------- real processes
 
 
-def call(*arguments, **kwargs) -> subprocess.CompletedProcess:
-    """`python train.py` as one types it."""
-    command = [sys.executable, ROOT / "train.py", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, **kwargs)
-
-
-def launch(script, *arguments, processes=2, **kwargs) -> subprocess.CompletedProcess:
-    """Processes of torch's launcher, as `accelerate launch` starts them on GPUs; with --cpu it starts one only."""
-    return subprocess.run(
-        launched(script, *arguments, processes=processes), capture_output=True, text=True, **ON_CPU, **kwargs
-    )
-
-
 def launched(script, *arguments, processes=2) -> list[str]:
+    """By torch's launcher, as `accelerate launch` starts processes on GPUs; with --cpu it starts one only."""
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={processes}"]
     return [*command, str(script), *map(str, arguments)]
 
@@ -188,6 +176,43 @@ def launched(script, *arguments, processes=2) -> list[str]:
 ON_CPU = {
     "env": os.environ | {"ACCELERATE_USE_CPU": "true", "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)},
     "cwd": ROOT,
+}
+
+
+class Ahead:
+    """Processes that import all of torch for themselves: started when pytest is, on the core that it leaves idle."""
+
+    def __init__(self, command, **kwargs):
+        self.command, self.kwargs = command, kwargs  # command: folder -> what to type
+
+    def start(self) -> None:
+        self.folder = Path(tempfile.mkdtemp())
+        atexit.register(shutil.rmtree, self.folder, ignore_errors=True)
+        self.out, self.err = (self.folder / name for name in ("stdout", "stderr"))
+        with self.out.open("w") as out, self.err.open("w") as err:
+            command = list(map(str, self.command(self.folder / "runs")))
+            self.process = subprocess.Popen(command, stdout=out, stderr=err, **self.kwargs)
+
+    def ended(self, timeout: float = 300) -> subprocess.CompletedProcess:
+        code = self.process.wait(timeout)
+        return subprocess.CompletedProcess(self.command, code, self.out.read_text(), self.err.read_text())
+
+
+def few(folder, name: str, *more) -> list:
+    """Arguments of a run whose processes differ: some have no prompt, no informative one, or fewer micro-batches."""
+    return [
+        f"--name={name}", f"--output_dir={folder}", f"--eval_data={few_problems()}",
+        f"--data={few_problems('train', 256)}", "--rollouts_per_prompt=2", "--updates_per_step=2",
+        "--eval_samples=4", "--refill=20", "--max_tokens_per_micro_batch=20", "--save_every=2", *more,
+    ]  # fmt: skip
+
+
+TRAIN = ROOT / "train.py"
+AHEAD = {  # fixture -> what it waits for
+    "two_processes": Ahead(
+        lambda folder: launched(TRAIN, *few(folder, "two", "--prompts_per_step=3"), "--max_steps=2"), **ON_CPU
+    ),
+    "refused": Ahead(lambda folder: [sys.executable, TRAIN, "--rollouts_per_prompt", -4, "--output_dir", folder]),
 }
 FORKS = multiprocessing.get_context("forkserver")
 FORKS.set_forkserver_preload(["pytest", "train", "helpers"])

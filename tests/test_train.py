@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 from accelerate import Accelerator
-from helpers import CPU, TINY, call, config, furthest, lines, loaded, rollouts, run
+from helpers import CPU, TINY, config, furthest, lines, loaded, rollouts, run
 from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig, Qwen2Tokenizer
 from transformers.convert_slow_tokenizer import bytes_to_unicode
 
@@ -489,9 +489,9 @@ def test_an_evaluations_responses_have_their_own_length(tmp_path, monkeypatch):
 # ------------------------------------------------------------------------------------- the program from the outside
 
 
-def test_a_mistake_is_one_sentence_and_exit_code_2(tmp_path):
+def test_a_mistake_is_one_sentence_and_exit_code_2(refused):
     """Makes impossible: a traceback, or two sentences of which one is senseless, for a typing error."""
-    done = call("--rollouts_per_prompt", "-4", "--output_dir", tmp_path)
+    done, folder = refused
     assert done.returncode == 2 and not done.stdout
     assert done.stderr == "\n--rollouts_per_prompt -4: a group needs at least 2 for its mean to say anything\n"
-    assert not list(tmp_path.iterdir())
+    assert not folder.exists()

@@ -11,10 +11,10 @@ from helpers import (
     ROOT,
     Job,
     after_one_update,
+    few,
     few_problems,
     furthest,
     gradient,
-    launch,
     lines,
     small,
 )
@@ -130,29 +130,20 @@ def test_an_update_does_not_depend_on_the_number_of_processes(tmp_path, alone_in
         assert all((w - theirs[name]).norm() <= 1e-12 * w.norm() for name, w in weights.items())
 
 
-def few(folder, name: str, *more) -> list:
-    """Arguments of a run whose processes differ: some have no prompt, no informative one, or fewer micro-batches."""
-    return [
-        f"--name={name}", f"--output_dir={folder}", f"--eval_data={few_problems()}",
-        f"--data={few_problems('train', 256)}", "--rollouts_per_prompt=2", "--updates_per_step=2",
-        "--eval_samples=4", "--refill=20", "--max_tokens_per_micro_batch=20", "--save_every=2", *more,
-    ]  # fmt: skip
-
-
-def test_two_processes_train_together(tmp_path):
+def test_two_processes_train_together(two_processes):
     """Makes impossible: a hang or crash when one process has no prompt, no informative one, or fewer micro-batches.
 
     Three prompts a step over two processes, N = 2: most groups are uninformative, so the shares differ every step.
     """
-    arguments = few(tmp_path, "two", "--prompts_per_step=3")
-    done = launch(ROOT / "train.py", *arguments, "--max_steps=2", timeout=300)
+    done, folder = two_processes
     assert done.returncode == 0, done.stderr[-3000:]
     assert "2 process(es) on cpu" in done.stdout and "Traceback" not in done.stderr
-    metrics = lines(tmp_path / "two/metrics.jsonl")
+    metrics = lines(folder / "two/metrics.jsonl")
     assert [m["step"] for m in metrics] == [0, 1, 2]
     assert all(m["prompts"] == 3 for m in metrics[1:])
+    arguments = few(folder, "two", "--prompts_per_step=3")
     Job(ROOT / "train.py", [*arguments, "--max_steps=4", "--resume"], processes=2).ended()
-    assert [m["step"] for m in lines(tmp_path / "two/metrics.jsonl")] == [0, 1, 2, 3, 4]
+    assert [m["step"] for m in lines(folder / "two/metrics.jsonl")] == [0, 1, 2, 3, 4]
     assert "processes: 2 -> 1" in Job(ROOT / "train.py", [*arguments, "--max_steps=7", "--resume"]).ended(2)
 
 
