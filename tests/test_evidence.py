@@ -23,6 +23,7 @@ from scipy import stats
 from tiny_runs import TINY, some_problems, trained
 from transformers import HfArgumentParser
 
+import brorl
 import train
 from evidence import draw, exact_probe, experiments, null, report, runs, theorem1, ttest
 from evidence.controls import equal_q_pos
@@ -163,11 +164,14 @@ def some_runs(tmp_path_factory):
     return out
 
 
+@pytest.mark.slow
 def test_a_saturated_policy_keeps_the_recipe_it_was_not_trained_with(some_runs):
     """Makes impossible: an arm that falls back to the settings of a 1.5B model after `prorl` wrote its recipe."""
     written = json.loads((some_runs / "prorl-compact-seed0/model/recipe.json").read_text())
     shipped = json.loads((TINY / "policy/recipe.json").read_text())
-    assert written["brorl"] == shipped["brorl"] and written["prorl"]["rollouts_per_prompt"]["value"] == 8
+    kept = {name: x for name, x in written["brorl"].items() if name not in brorl.EVALUATION}  # that is the run's
+    assert kept == {name: x for name, x in shipped["brorl"].items() if name not in brorl.EVALUATION}
+    assert written["prorl"]["rollouts_per_prompt"]["value"] == 8
 
 
 def drawn(monkeypatch, capsys, *arguments) -> str:
@@ -196,6 +200,7 @@ def tables(some_runs):
     return out, told.getvalue()
 
 
+@pytest.mark.slow
 def test_the_command_itself(some_runs, tmp_path):
     """Makes impossible: a command of the documentation that ends in a traceback."""
     command = [sys.executable, "-m", "evidence.draw", "--runs", some_runs, "--out", tmp_path, "--only", "ttest"]
@@ -204,6 +209,7 @@ def test_the_command_itself(some_runs, tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["ttest.csv"]
 
 
+@pytest.mark.slow
 def test_the_csvs_have_the_runs_own_numbers(some_runs, tables):
     """Makes impossible: a number in a CSV that is not the run's, an unfinished run among them, a figure left out."""
     out, told = tables
@@ -226,6 +232,7 @@ def test_the_csvs_have_the_runs_own_numbers(some_runs, tables):
     assert f"| prompts of 9 tokens | N = 512, B = 32 | {rates[0]:.1%} | {sum(rates) / 2:.1%} |" in told
 
 
+@pytest.mark.slow
 def test_the_other_scores_are_those_of_the_runs_models(some_runs, tables):
     """Makes impossible: held-out scores of another model, a t-test of other runs than it names."""
     out, _ = tables
@@ -240,6 +247,7 @@ def test_the_other_scores_are_those_of_the_runs_models(some_runs, tables):
     assert float(test["delta"]) == pytest.approx(want.delta) and float(test["low"]) == pytest.approx(want.low, rel=1e-4)
 
 
+@pytest.mark.slow
 def test_theorem_1_is_that_of_the_probe(some_runs, tables):
     """Makes impossible: a sum, a null or a correlation of other columns than it names; groups of another step."""
     out, _ = tables
@@ -267,6 +275,7 @@ def test_theorem_1_is_that_of_the_probe(some_runs, tables):
         assert float(r["error"]) == pytest.approx(sum(errors) / len(probed), rel=1e-4)
 
 
+@pytest.mark.slow
 def test_the_csvs_give_the_same_tables_without_the_runs(tables, tmp_path, monkeypatch, capsys):
     """Makes impossible: a CSV that changes when it is read, or a table that the CSVs do not give."""
     out, told = tables

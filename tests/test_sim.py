@@ -215,6 +215,7 @@ def test_every_row_has_draws_of_its_own(monkeypatch):
     assert len(set(seeds)) == 9
 
 
+@pytest.mark.slow
 def test_the_papers_figure():
     """A simulator that runs but is not the paper's: the values at step 1,000, one seed (the figure has three)."""
     values = sim.simulate(sim.Setting(), sim.FIGURE_3, record=np.array([0, 1000])).values

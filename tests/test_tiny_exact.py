@@ -210,6 +210,7 @@ def rows_of(run: Path) -> list[dict]:
         return list(csv.DictReader(file))
 
 
+@pytest.mark.slow
 def test_a_run_gets_a_row_a_checkpoint(run):
     """Makes impossible: a checkpoint's weights not loaded, a row with another step's samples, a start that moved."""
     command = [sys.executable, "-m", "tiny.exact", str(run), "--figure", str(run / "figure.png")]
