@@ -14,8 +14,8 @@ token has reward R_c if it is correct and R_w if not, an undrawn token has rewar
     a2, b2              A_2, B_2      sum of p^2 over the drawn correct / drawn incorrect tokens
     u_pos2, u_neg2      U_pos2, ...   sum of p^2 over the undrawn correct / undrawn incorrect tokens
     r_c, r_w            R_c, R_w      reward of a drawn correct / drawn incorrect token
-    s_r                 S_R           the batch's mood: Σ p_i R_i over what was drawn. No mean, because these p_i
-                                      do not add up to 1: P_pos = 0.1 and P_neg = 0 give R_c / 10
+    s_r                 S_R           the batch's mood: Σ p_i R_i over what was drawn; a sum, not a mean: these p_i do
+                                      not add up to 1, and P_pos = 0.1 with P_neg = 0 gives R_c / 10
     eta                 η             learning rate
     dz, dp              Δz, Δp        change of the logits / probabilities in one step
 
@@ -143,7 +143,7 @@ def mass_balance(m: Masses, eta: float, n: int | Tensor, r_c: float = 1.0, r_w: 
         sampled_incorrect=eta / n * (s_r - r_w) * m.q_pos * m.b2,
         # Of either sign, and what N is for. The paper's three implications:
         # (i)   as N grows U_pos2 and U_neg2 vanish (Corollary 3), this term with them, and ΔQ_pos >= 0 is left;
-        # (ii)  at a small N it is as harmless where the batch is balanced, S_R near 0, or little mass is undrawn;
+        # (ii)  at a small N it is small too if S_R is near 0, which a balanced batch has, or little mass is undrawn;
         # (iii) so a larger N raises Q_pos, and with it pass@k (`pass_at_k`).
         unsampled_coupling=eta / n * unsampled_coupling(m, s_r),
     )
@@ -152,8 +152,9 @@ def mass_balance(m: Masses, eta: float, n: int | Tensor, r_c: float = 1.0, r_w: 
 def unsampled_coupling(m: Masses, s_r: Tensor) -> Tensor:
     """S_R (Q_pos U_neg2 - Q_neg U_pos2), Theorem 1's third term without its factor η/N.
 
-    What the step does to tokens that nobody drew, by normalisation alone: with S_R > 0 they sink, which hurts if the
-    correct ones among them are the more concentrated; with S_R < 0 they rise, which hurts if the incorrect ones are.
+    What the step does through the tokens that nobody drew. Their Δz_j = -(η/N) p_j S_R has the sign of -S_R: with
+    S_R > 0 they sink, which lowers Q_pos where Q_neg U_pos2 > Q_pos U_neg2; with S_R < 0 they rise, which lowers it
+    where Q_neg U_pos2 < Q_pos U_neg2.
     Exact for any rewards on the drawn tokens, if S_R = Σ_i R_i p_i is taken over them: the simulator
     hands in the S_R of its own centred, repeated draws.
     """
@@ -252,7 +253,7 @@ PRORL = {
     # scripts none does, but for PRORL's 535 steps 200 gives two and 500 one, at step 500. The recipes are compared, so:
     # the period at which the fewest resets tell them apart.
     "reference_reset_steps": Setting(500, "section 3.1 (periodic reset); paper silent on the period: ProRLv2, 200-500"),
-    "max_response_tokens": Setting(16384, "section 4.2.1: the context, of all phases; we count the response alone"),
+    "max_response_tokens": Setting(16384, "section 4.2.1: the context of both runs; we count the response alone"),
     "max_steps": Setting(535, "table 1"),
     **EVALUATION,
     "eval_every": Setting(10, "paper silent: ours"),

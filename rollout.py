@@ -17,8 +17,9 @@ the cache instead (engines/decoders.py). The engine finds out by itself, and `wh
     R, V           rows decoding now (R <= G·width), vocabulary
     L, Hk, D       prompt tokens (longest of the wave), key heads, head width
 
-A third engine is a third class in this file, with the members of `Engine`, and one more line in the trainer's
-`make_engine`, which chooses. What makes it work is a file of engines/; those files know nothing of this one.
+A third engine is a third class in this file with the members of `Engine`, its name in `VALUES["engine"]` of
+trainer/checks.py, and its branch in `make_engine` of trainer/start.py. What makes it work is a file of engines/; those
+files know nothing of this one.
 """
 
 from collections.abc import Callable

@@ -13,7 +13,8 @@ word; `simulate` is the same for every N at once, and faster. The tests hold one
 
     name here                  paper    meaning
     z, p                       z, p     logits and p = softmax(z / τ), (K, V): one row for each N, V = d
-    rollouts, n                N        draws in a step
+    rollouts                   N's      a tuple: every N that is run, (K,)
+    n                          N        draws in a step, of one row
     tokens                     j        the tokens drawn, (N,), each as often as it was drawn
     rewards                    R        +1 for a correct token, -1 for the others, (V,)
     centred                    R_j - b  summed over the draws of each token, (K, V); 0 where nothing was drawn
@@ -21,10 +22,11 @@ word; `simulate` is the same for every N at once, and faster. The tests hold one
     percent_improved                    share of the correct tokens above their probability at step 0
     worst_drop                          the least p_i - p_i(step 0) over the correct tokens; negative is a loss
     anchor                              probability of the anchor token, which is correct
-    third_term                          Theorem 1: (1/N) S_R (Q_pos U_neg2 - Q_neg U_pos2), measured; times η it is
-                                        what a step does to Q_pos through the tokens that it did not draw
-    linear_step                         Theorem 1: all three terms together, over η
-    mood, sampled_correct, ...          S_R and the three terms as the paper states them, over η: see `probe`
+    third_term, linear_step             Theorem 1 on the gradient that AdamW gets, over η: the coupling (1/N) S_R
+                                        (Q_pos U_neg2 - Q_neg U_pos2) with the S_R of `centred`, and all three terms
+    mood, sampled_correct,              Theorem 1 as the paper states it, over η: S_R and the three terms, rewards not
+    ..., unsampled_coupling             centred and a token drawn twice counted once. The coupling differs from
+                                        third_term by its S_R alone
     unsampled_second_moment             U_pos2 + U_neg2, measured
     predicted_second_moment             Corollary 3: Σ_i p_i² (1-p_i)^N
 
@@ -154,7 +156,7 @@ def draw(p: Tensor, n: int, generator: torch.Generator) -> Tensor:
     """n i.i.d. tokens of p, (V,), in ascending order, by inverting the cdf at n sorted uniforms. Returns (n,).
 
     The arrival times of a Poisson process, over the time of the (n+1)-th, are distributed as n sorted uniforms, so
-    nothing has to be sorted. In float64: a float32 uniform has 24 bits, and an incorrect token's p is 50 of its units.
+    nothing has to be sorted. In float64: a float32 uniform has 24 bits, and an incorrect token's p is about 50 x 2^-24.
     """
     cdf = p.cumsum(-1, dtype=torch.float64)
     uniform = torch.rand(n + 1, dtype=cdf.dtype, device=cdf.device, generator=generator)

@@ -17,7 +17,7 @@ class Curves(NamedTuple):
     """What one seed gave for each of K values of N."""
 
     seed: int
-    rollouts: tuple[int, ...]
+    rollouts: tuple[int, ...]  # (K,) the N's, a row each
     steps: np.ndarray  # (M,) the steps recorded: values before that many updates
     values: dict[str, np.ndarray]  # name -> (K, M)
 

@@ -326,7 +326,7 @@ def ten_thousand(dtype):
 
 @dtypes
 def test_the_first_two_terms_are_never_negative_and_the_third_takes_both_signs(dtype):
-    """Makes impossible: a sign flip in Theorem 1 that a few lucky cases would hide."""
+    """Makes impossible: a sign flip in either of Theorem 1's first two terms that a few lucky cases would hide."""
     cases, up, down = 0, 0, 0
     for r_c, r_w, p, correct, sampled in ten_thousand(dtype):
         b = brorl.mass_balance(brorl.masses(p, correct, sampled), 0.5, 4, r_c, r_w)
