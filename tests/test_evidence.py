@@ -125,6 +125,7 @@ def test_where_one_arm_overtakes_another_and_where_a_score_is_first_reached():
     assert math.isnan(runs.first_at(rows, "q_pos", 0.6, "samples"))
 
 
+@pytest.mark.slow
 def test_hard_problems_are_those_between_two_probabilities(tmp_path, monkeypatch):
     """Makes impossible: easy problems among the hard ones, rows that are not the problems', a list made twice."""
     problems, hard = Path(some_problems(tmp_path / "some.jsonl", 40, of="train")), tmp_path / "hard.jsonl"

@@ -111,6 +111,7 @@ def two_runs(tmp_path_factory):
     return tuple(run(folder, f"seed{seed}", seed=seed, learning_rate=1e-3) for seed in (0, 1))
 
 
+@pytest.mark.slow
 def test_the_t_test_of_two_runs(two_runs, monkeypatch, capsys):
     """Makes impossible: runs exchanged, another evaluation than the one asked for, a number that is not the test's."""
     a, b = two_runs

@@ -114,8 +114,18 @@ def exact_distribution(model, prompt, **sampling):
     return found
 
 
-@pytest.mark.parametrize("shared", [True, False])
-@pytest.mark.parametrize("sampling", [{}, {"temperature": 0.6}, {"top_p": 0.7}, {"top_k": 3, "temperature": 1.5}])
+@pytest.mark.parametrize("shared", [True, pytest.param(False, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "sampling",
+    [
+        {},
+        {"temperature": 0.6, "top_p": 0.7},
+        *(
+            pytest.param(settings, marks=pytest.mark.slow)
+            for settings in ({"temperature": 0.6}, {"top_p": 0.7}, {"top_k": 3, "temperature": 1.5})
+        ),
+    ],
+)
 def test_samples_follow_the_exact_distribution(shared, sampling):
     """Makes impossible: rows that share their noise, a biased draw, a stop token drawn too often or ignored.
 

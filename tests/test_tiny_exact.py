@@ -82,6 +82,7 @@ def test_answers_are_exact_beyond_the_precision_of_floats():
     assert answers([1, a, b], a * b - 1) == sorted([f"{a}*{b}-1", f"{b}*{a}-1"])
 
 
+@pytest.mark.slow
 def test_answers_of_the_held_out_problems_are_those_they_were_drawn_by(tiny):
     """Makes impossible: another universe of answers here than in make.py."""
     from tiny.make import Universe
@@ -231,6 +232,7 @@ def test_a_run_gets_a_row_a_checkpoint(run):
     assert rows[1]["q_pos"] != rows[2]["q_pos"] != rows[0]["q_pos"] and float(rows[1]["fell"]) > 0
 
 
+@pytest.mark.slow
 def test_a_second_call_computes_only_what_is_new(run, monkeypatch, capsys):
     """Makes impossible: rows of checkpoints that the run has deleted since lost, or everything scored again."""
     later = run / "checkpoints/step_00000002"
@@ -255,6 +257,7 @@ def test_a_run_without_checkpoints_is_its_model(run):
     assert [r["step"] for r in rows_of(run)] == ["0", "2"] and float(rows_of(run)[1]["fell"]) > 0
 
 
+@pytest.mark.slow
 def test_since_compares_with_another_policy(run):
     """Makes impossible: a --since that is read and not used, or rows of two starts in one file."""
     exact.main([str(run), "--since", str(run / "model")])

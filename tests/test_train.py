@@ -147,6 +147,7 @@ def test_the_engine_sleeps_while_the_trainer_works(tmp_path, monkeypatch):
     assert Sleeper.asleep
 
 
+@pytest.mark.slow
 def test_reference_and_policy_are_scored_alike_in_bfloat16(tmp_path, bf16):
     """Makes impossible: a KL term of rounding, from a reference that is computed in another precision.
 

@@ -47,6 +47,7 @@ def test_the_time_left_follows_the_budget_that_ends_first():
     assert Progress(step=120, seconds=60).time_left(c) == "00:00"
 
 
+@pytest.mark.slow
 def test_the_learning_rate_warms_up_and_resumes(finished, tmp_path):
     """Makes impossible: a warm-up by steps instead of updates, one that starts over on resuming, one by default."""
     plain = lines(finished / "run/metrics.jsonl")
