@@ -38,6 +38,7 @@ ROOT = Path(__file__).parent.parent
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 
+@pytest.mark.slow
 def test_every_run_is_one_that_train_would_start(tmp_path):
     """Makes impossible: a misspelt setting, a name that two runs share, or a dependency that nobody makes."""
     found = experiments.runs(tmp_path, [0, 1, 2])
@@ -345,6 +346,7 @@ def test_at_the_same_q_pos(tmp_path, capsys):
     assert found["null", 0.5]["fell"] == pytest.approx(0.6) and found["null", 0.5]["seeds"] == 2
 
 
+@pytest.mark.slow
 def test_the_null_moves_every_weight_by_as_much_and_learns_nothing():
     """Makes impossible: a null that is no displacement, that moves the policy it was given, or that has no start."""
     policy, tokenizer = exact.load_policy(str(TINY / "policy"))

@@ -132,6 +132,7 @@ def test_the_t_test_of_two_runs(two_runs, monkeypatch, capsys):
     assert "Δ = B - A              +0.0000" in same and "No difference is shown" in same
 
 
+@pytest.mark.slow
 def test_what_does_not_pair_is_refused(two_runs, tmp_path, monkeypatch, capsys):
     """Makes impossible: scores of other problems, of other settings or of no evaluation subtracted from each other."""
     a, other = two_runs[0], tmp_path / "other"

@@ -273,6 +273,7 @@ def test_theorem_1_as_stated_is_in_the_probe():
     assert "mood" not in sim.probe(p, torch.zeros_like(p), draws, replace(setting, reward_incorrect=0.5))
 
 
+@pytest.mark.slow
 def test_measured_second_moments_average_to_corollary_3():
     """A probe that looks at p after the step, or at another row's draws, would miss the prediction."""
     frozen = replace(SMALL, lr=0.0, weight_decay=0.0, steps=1000)

@@ -133,6 +133,7 @@ def test_all_strings_together_have_probability_one(tiny):
     assert 0 < logp[: len(ended)].exp().sum() < 1
 
 
+@pytest.mark.slow
 def test_the_sum_is_what_is_sampled(tiny):
     """Makes impossible: an exact Q_pos of something else than what the engine samples and the verifier rewards."""
     policy, tokenizer, problems = tiny
@@ -250,6 +251,7 @@ def test_a_second_call_computes_only_what_is_new(run, monkeypatch, capsys):
     assert rows_of(run) == after and "samples" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_a_run_without_checkpoints_is_its_model(run):
     """Makes impossible: a finished run that has nothing to show because its checkpoints were deleted."""
     shutil.rmtree(run / "checkpoints")
@@ -267,6 +269,7 @@ def test_since_compares_with_another_policy(run):
         exact.main([str(run)])
 
 
+@pytest.mark.slow
 def test_a_damaged_checkpoint_is_left_out(run, capsys):
     """Makes impossible: one bad file that hides the whole run, or that is scored."""
     (run / "checkpoints/step_00000001/pytorch_model.bin").write_bytes(b"torn")

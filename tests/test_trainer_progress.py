@@ -80,6 +80,7 @@ def test_a_run_without_finite_gradients_stops(tmp_path, monkeypatch):
                     "(--max_skipped_updates)"]  # fmt: skip
 
 
+@pytest.mark.slow
 def test_one_finite_gradient_starts_the_count_over(tmp_path, monkeypatch):
     """Makes impossible: a run stopped by a few bad updates that lie far apart, or a count lost on resuming."""
     mean, calls = L.token_mean, []
