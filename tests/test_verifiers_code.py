@@ -186,9 +186,9 @@ def test_find_code(response, found):
 )
 def test_find_code_in_linear_time(response):
     """Mistake: a search that a model can make take hours, in the trainer's process."""
-    start = time.monotonic()
+    start = time.process_time()
     find_code(response)
-    assert time.monotonic() - start < 8
+    assert time.process_time() - start < 30  # a quadratic one takes hours
 
 
 def test_long_output_in_bounded_time():
