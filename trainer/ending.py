@@ -17,6 +17,7 @@ from accelerate import Accelerator
 from rollout import Engine, EngineError
 from trainer.files import DISK_ERRORS
 from trainer.progress import Preempted, RunStopped
+from trainer.report import wrapped
 from trainer.run import Run
 from trainer.settings import Config
 from verify import NotAReward
@@ -30,7 +31,10 @@ def refusing():
     except (ValueError, OSError, EngineError, torch.OutOfMemoryError) as mistake:
         several = int(os.environ.get("WORLD_SIZE", 1)) > 1
         where = f"process {os.environ.get('RANK', 0)}: " if several else ""
-        print(f"\n{where}{mistake}", file=sys.stderr, flush=True)
+        lines = f"{where}{mistake}".splitlines()
+        if sys.stderr.isatty():
+            lines = [wrapped(line, 2) for line in lines]
+        print("\n" + "\n".join(lines), file=sys.stderr, flush=True)
         sys.stdout.flush()
         if several:  # at once: the destructors of an engine may wait for the other processes
             os._exit(2)

@@ -20,6 +20,7 @@ from __future__ import annotations
 import copy
 import csv
 import errno
+import hashlib
 import json
 import os
 import shutil
@@ -111,7 +112,8 @@ class Run:
         accelerator = self.accelerator
         sharded = accelerator.distributed_type == DistributedType.FSDP
         launch = {"processes": accelerator.num_processes, "precision": accelerator.mixed_precision, "sharded": sharded}
-        return asdict(self.config) | launch
+        rewards = {path: hashlib.sha256(Path(path).read_bytes()).hexdigest() for path in self.config.rewards or []}
+        return asdict(self.config) | launch | ({"reward_files": rewards} if rewards else {})
 
     def check_disk(self, model, with_reference: bool) -> None:
         """Room for all checkpoints that will be kept, the one being written, and model/. Raises ValueError if not."""
@@ -331,6 +333,9 @@ class Run:
         curves(self.metrics, self.folder / "curves.png", title)
         what = protocol(self.config, self.held_out.problems, self.held_out.cut)
         print(f"\n{wrapped(what, 0)}\n{before_and_after(self.evaluations())}")
+        if not any("loss" in row for row in rows_of(self.metrics)):
+            said = "Nothing was trained: no prompt had right answers and wrong ones (samples.jsonl has some)"
+            print(wrapped(said, 0))
         logs = ", ".join(path.name for path in self.logs.values())
         print("\n" + wrapped(f"wrote {self.folder}/: model/, curves.png, {logs}, checkpoints/", 0))
 

@@ -15,6 +15,7 @@ from typing import Any
 from transformers import HfArgumentParser
 
 import brorl
+from trainer.report import shown
 
 MEMORY_OF_NORMS = 100  # gradient norms of so many updates say what is usual
 
@@ -26,7 +27,7 @@ def setting(default, help: str) -> Any:
 
 @dataclass
 class Config:
-    """Settings of a run. None: taken from the model's recipe.json, else from the recipe."""
+    """Settings of a run. What is not given is taken from the model's recipe.json, else from the recipe."""
 
     # what
     model: str = setting(None, "policy to start from, a folder or a hub name; none: the embedded tiny/policy")
@@ -172,7 +173,9 @@ class Help(argparse.ArgumentDefaultsHelpFormatter):
     """--help: a setting's default is what the recipes say, where it is not one value for all."""
 
     def _get_help_string(self, action: argparse.Action) -> str:
-        found = {name: recipe[action.dest].value for name, recipe in brorl.RECIPES.items() if action.dest in recipe}
+        found = {
+            name: shown(recipe[action.dest].value) for name, recipe in brorl.RECIPES.items() if action.dest in recipe
+        }
         if action.default is not None:
             return super()._get_help_string(action) or ""
         if len(set(found.values())) == 1:
@@ -187,7 +190,10 @@ def command_line(about: str) -> tuple[Config, set[str]]:
     config, unknown = parser.parse_args_into_dataclasses(return_remaining_strings=True)
     if unknown:
         names = [f"--{f.name}" for f in fields(Config)]
-        near = [x for u in unknown for x in difflib.get_close_matches(u.split("=")[0], names, 1)]
+        initials = {"--" + "".join(word[0] for word in f.name.split("_")): f"--{f.name}" for f in fields(Config)}
+        asked = [u.split("=")[0] for u in unknown if u.startswith("--")]
+        close = {u: [initials[u]] if u in initials else difflib.get_close_matches(u, names, 1) for u in asked}
+        near = [name for names in close.values() for name in names]
         hint = f"did you mean {' '.join(near)}?" if near else "--help lists the settings"
         parser.exit(2, f"train.py: unknown {' '.join(unknown)}: {hint}\n")
     given = {x.split("=")[0].removeprefix("--").replace("-", "_") for x in sys.argv[1:] if x.startswith("--")}

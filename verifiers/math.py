@@ -37,6 +37,8 @@ from verifiers.verdict import CORRECT, MAX_ANSWER, UNPARSED, WRONG, Verdict, aft
 def check_math(reference: Any) -> Form:
     """Return the reference as it reads; ValueError unless it is text that `read_math` reads."""
     gold = read_math(unboxed(reference)) if isinstance(reference, str) else None
+    if isinstance(reference, int | float):
+        raise ValueError(f'a math reference is text: write {reference} in quotes, "reference": "{reference}"')
     if gold is None:
         raise ValueError(
             "a math reference is the text of one answer, such as 12, \\frac{1}{2}, (1,2], x^2+1 or \\text{(C)}, "

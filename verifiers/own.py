@@ -12,8 +12,8 @@ begins at __file__: a worker starts in the folder /.
     returns a number or a truth       correct at 1, wrong at 0, partial between
     returns Verdict(reward, reason)   that
     returns anything else             none: NotAReward, as the function is broken
-    raises, or ends its process       crashed; the first exception of a kind of them is logged
-    takes longer than the limit       timeout
+    raises, or ends its process       crashed; the first of a kind is logged
+    takes longer than the limit       timeout; the first is logged
 """
 
 import inspect
@@ -120,17 +120,23 @@ def converse_own(path: str, kind: str, response: str, reference: Any, all_or_not
     """One call. Raises NotAReward where the function gave none: that is its mistake, not the response's."""
     outcome: Outcome = yield Call("verifiers.own:judge", [path, kind, response, reference])
     if outcome.status != "ok":
+        did = "took longer than the time limit" if outcome.status == "timeout" else "ended its process"
+        _warn_once(kind, outcome.status, f"the reward of kind {kind} ({path}) {did} on a response: {outcome.status}")
         return Verdict(0.0, outcome.status)
     match outcome.value:
         case ["verdict", int() | float() as reward, str() as reason] if 0 <= reward <= 1 and reason in REASONS:
             return Verdict(float(reward), reason)
         case ["raised", str() as error, str() as said]:
-            if (kind, error) not in _logged:
-                LOG.warning("the reward of kind %s (%s) raised, so the response crashed: %s", kind, path, said)
-            _logged.add((kind, error))
+            _warn_once(kind, error, f"the reward of kind {kind} ({path}) raised, so the response crashed: {said}")
         case ["broken", str() as sentence]:
             raise NotAReward(f"the reward of kind {kind} ({path}) {sentence}")
     return CRASHED
+
+
+def _warn_once(kind: str, what: str, sentence: str) -> None:
+    if (kind, what) not in _logged:
+        LOG.warning(sentence)
+    _logged.add((kind, what))
 
 
 def judge(path: str, kind: str, response: str, reference: Any) -> list:
