@@ -437,3 +437,20 @@ def test_metrics_reach_tensorboard(tmp_path):
         expected = {m["step"]: m[name] for m in lines(tmp_path / "run/metrics.jsonl") if name in m}
         assert {x.step: x.value for x in seen.Scalars(name)} == pytest.approx(expected)
     assert len(seen.Scalars("timing/samples_per_second")) == 2
+
+
+def test_a_changed_rewards_file_does_not_resume(tmp_path):
+    """Makes impossible: one half of a run under one reward, the other half under another, in one table."""
+    rewards = tmp_path / "rewards.py"
+    rewards.write_text("KINDS = {'long': lambda response, reference: len(response) > 6}")
+    problems = [
+        json.loads(line) | {"kind": "long"} for line in Path(few_problems("train", 16)).read_text().splitlines()
+    ]
+    data = tmp_path / "long.jsonl"
+    data.write_text("".join(json.dumps(problem) + "\n" for problem in problems))
+    settings = {"rewards": [str(rewards)], "data": [str(data)], "eval_data": [str(data)]}
+    run(tmp_path, max_steps=1, **settings)
+    run(tmp_path, max_steps=2, resume=True, **settings)
+    rewards.write_text(rewards.read_text().replace("6", "5"))
+    with pytest.raises(ValueError, match="would continue another run; these settings differ: reward_files"):
+        run(tmp_path, max_steps=3, resume=True, **settings)

@@ -6,6 +6,7 @@ import sys
 import pytest
 
 import brorl
+from trainer.report import shown
 from trainer.settings import Config, command_line
 
 
@@ -17,7 +18,16 @@ def typed(monkeypatch, *arguments):
 
 def test_an_unknown_flag_is_named_with_its_neighbour(monkeypatch, capsys):
     """Makes impossible: a misspelt flag ignored, or answered by a traceback."""
-    for flag, hint in (("--learning_rte=1", "did you mean --learning_rate?"), ("--xyz", "--help lists the settings")):
+    hints = {
+        "--learning_rte=1": "did you mean --learning_rate?",
+        "--lr=1": "did you mean --learning_rate?",
+        "--xyz": "--help lists the settings",
+    }
+    for flag, hint in hints.items():
+        ("--learning_rte=1", "did you mean --learning_rate?"),
+        ("--lr=1", "did you mean --learning_rate?"),
+        ("--xyz", "--help lists the settings"),
+    ):
         with pytest.raises(SystemExit) as left:
             typed(monkeypatch, flag)
         assert left.value.code == 2 and capsys.readouterr().err == f"train.py: unknown {flag}: {hint}\n"
@@ -42,4 +52,4 @@ def test_help_says_what_the_recipes_say(monkeypatch, capsys):
     assert "(default: brorl 512, prorl 16)" in documented["rollouts_per_prompt"]
     for name, setting in brorl.BRORL.items():
         if getattr(Config(), name) is None:
-            assert str(setting.value) in documented[name].rpartition("(default: ")[2], name
+            assert shown(setting.value) in documented[name].rpartition("(default: ")[2], name

@@ -774,3 +774,10 @@ def test_math_deliberation_never_raises(texts):
             assert (reward == 1.0) == (reason == "correct")
             deliberate_science(answer, gold)
             done += 1
+
+
+@pytest.mark.parametrize("kind", ["math", "science"])
+def test_a_number_without_quotes_is_told_of_them(kind):
+    """Mistake: `"reference": 2` refused by a sentence whose examples have no quotes either."""
+    with pytest.raises(ValueError, match=f'a {kind} reference is text: write 2 in quotes, "reference": "2"'):
+        verify(kind, "\\boxed{2}", 2)

@@ -199,3 +199,12 @@ def test_no_file(tmp_path):
     load_rewards([file(tmp_path, "KINDS = {'mine': lambda a, b: 1}")])
     with pytest.raises(ValueError, match="there is a kind mine already"):
         load_rewards([file(tmp_path, "KINDS = {'mine': lambda a, b: 0}", "again.py")])
+
+
+def test_a_function_that_ends_its_process_is_named(tmp_path, caplog):
+    """Mistake: rewards of 0 for hours, and no word on the function that kills every process it runs in."""
+    path = file(tmp_path, "import os\nKINDS = {'killer': lambda response, reference: os._exit(3)}")
+    load_rewards([path])
+    assert verify_batch([("killer", text, None) for text in "ab"]) == [(0.0, "crashed")] * 2
+    (said,) = caplog.messages
+    assert said == f"the reward of kind killer ({path}) ended its process on a response: crashed"

@@ -31,14 +31,13 @@ from typing import Any
 from verifiers.algebra import algebra, tame, undecided
 from verifiers.latex import OPTION, TOLERANCE, Form, read_math, read_quantity, words_of
 from verifiers.units import read_unit
-from verifiers.verdict import CORRECT, MAX_ANSWER, UNPARSED, WRONG, Verdict, after_thinking, shown
+from verifiers.verdict import CORRECT, MAX_ANSWER, UNPARSED, WRONG, Verdict, after_thinking, refuse_number, shown
 
 
 def check_math(reference: Any) -> Form:
     """Return the reference as it reads; ValueError unless it is text that `read_math` reads."""
     gold = read_math(unboxed(reference)) if isinstance(reference, str) else None
-    if isinstance(reference, int | float):
-        raise ValueError(f'a math reference is text: write {reference} in quotes, "reference": "{reference}"')
+    refuse_number("math", reference)
     if gold is None:
         raise ValueError(
             "a math reference is the text of one answer, such as 12, \\frac{1}{2}, (1,2], x^2+1 or \\text{(C)}, "

@@ -16,7 +16,7 @@ from typing import Any
 
 from verifiers.latex import Form, read_math
 from verifiers.math import deliberate_with, settle_math, unboxed
-from verifiers.verdict import MAX_ANSWER, Verdict, shown
+from verifiers.verdict import MAX_ANSWER, Verdict, refuse_number, shown
 
 _CHEMISTRY = re.compile(r"\\ce\s*\{([^{}]*)\}")
 _LOWER_OPTION = re.compile(r"\s*\(?[a-e][).]?\s*")
@@ -25,8 +25,7 @@ _LOWER_OPTION = re.compile(r"\s*\(?[a-e][).]?\s*")
 def check_science(reference: Any) -> Form:
     """Return the reference as it reads; ValueError unless it is the text of one short answer."""
     gold = read_math(_formula(unboxed(reference))) if isinstance(reference, str) else None
-    if isinstance(reference, int | float):
-        raise ValueError(f'a science reference is text: write {reference} in quotes, "reference": "{reference}"')
+    refuse_number("science", reference)
     if gold is None:
         raise ValueError(
             "a science reference is the text of one short answer or an option letter, such as 9.8 m/s^2, 2.5e-3 mol, B "

@@ -46,3 +46,9 @@ def shown(value: Any) -> str:
     except (ValueError, RecursionError):
         text = f"a {type(value).__name__} too large to print"
     return text if len(text) <= 200 else text[:200] + "..."
+
+
+def refuse_number(kind: str, reference: Any) -> None:
+    """ValueError for a number where the reference is text: the quotes are forgotten easily."""
+    if isinstance(reference, int | float):
+        raise ValueError(f'a {kind} reference is text: write {reference} in quotes, "reference": "{reference}"')
