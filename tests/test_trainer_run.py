@@ -443,9 +443,7 @@ def test_a_changed_rewards_file_does_not_resume(tmp_path):
     """Makes impossible: one half of a run under one reward, the other half under another, in one table."""
     rewards = tmp_path / "rewards.py"
     rewards.write_text("KINDS = {'long': lambda response, reference: len(response) > 6}")
-    problems = [
-        json.loads(line) | {"kind": "long"} for line in Path(few_problems("train", 16)).read_text().splitlines()
-    ]
+    problems = [problem | {"kind": "long"} for problem in lines(few_problems("train", 16))]
     data = tmp_path / "long.jsonl"
     data.write_text("".join(json.dumps(problem) + "\n" for problem in problems))
     settings = {"rewards": [str(rewards)], "data": [str(data)], "eval_data": [str(data)]}
