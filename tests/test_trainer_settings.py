@@ -23,7 +23,7 @@ def test_an_unknown_flag_is_named_with_its_neighbour(monkeypatch, capsys):
         "--lr=1": "did you mean --learning_rate?",
         "--xyz": "--help lists the settings",
     }
-    ):
+    for flag, hint in hints.items():
         with pytest.raises(SystemExit) as left:
             typed(monkeypatch, flag)
         assert left.value.code == 2 and capsys.readouterr().err == f"train.py: unknown {flag}: {hint}\n"

@@ -347,7 +347,7 @@ def test_unknown_kind(kind):
 
 
 BROKEN_REFERENCES = [
-    ("math", 2, "the text of one answer"),
+    ("math", 2, "write 2 in quotes"),
     ("math", None, "the text of one answer"),
     ("math", "", "the text of one answer"),
     ("math", "(1", "the text of one answer"),
