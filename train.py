@@ -21,11 +21,11 @@ One step, and the order of `train`:
     8  sync            the weights into the engine                                         rollout.py
     9  reset the reference when due; log, evaluate, checkpoint                             trainer/run.py
 
-    name        symbol   meaning
-    P, N, B     N, B     prompts of a process, rollouts of a prompt, prompts of a step over all processes
-    kept                 the groups, a prompt's N rollouts each, that dynamic sampling keeps
-    policy      π_θ      what is trained; `plain` is it without DDP's wrapping
-    reference   π_ref    what the KL term holds it to
+    name        symbol      meaning
+    P, N, B     N, B        prompts of a process, rollouts of a prompt, prompts of a step over all processes
+    kept                    the groups, a prompt's N rollouts each, that dynamic sampling keeps
+    policy      π_θ         what is trained; `plain` is it without DDP's wrapping
+    reference   π_ref       what the KL term holds it to
     old_logp    log π_old   of the policy before the step's first update
 
 What is not in this file is how it is made to work: trainer/ has settings and checks, the policy's forward pass, the
@@ -41,7 +41,7 @@ import os
 from collections import Counter
 from contextlib import nullcontext
 
-# Threads that wait in OpenMP go to sleep: where they spin, any other load on the machine slows a run 5 to 15 times.
+# Threads that wait in OpenMP go to sleep: where they spin, any other load slows a run several times (docs/training.md).
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 import torch

@@ -102,10 +102,10 @@ def test_a_function_that_fails(tmp_path, caplog):
             while response == "hangs":
                 pass
             if response == "writes":
-                open("/tmp/reached", "w")
+                open("REACHED", "w")
             return 1
         KINDS = {"failing": judge}
-    """)])  # fmt: skip
+    """.replace("REACHED", str(tmp_path / "reached")))])  # fmt: skip
     names = ["fine", "raises", "exits", "dies", "hangs", "writes", "also fine"]
     start = time.monotonic()
     with caplog.at_level(logging.WARNING):
@@ -115,7 +115,7 @@ def test_a_function_that_fails(tmp_path, caplog):
         "correct", "crashed", "crashed", "crashed", "timeout", "crashed", "correct"
     ]  # fmt: skip
     assert verdicts[7:] == verdicts[:7]
-    assert not Path("/tmp/reached").exists()
+    assert not (tmp_path / "reached").exists()
     assert "my_rewards.py) raised, so the response crashed: ZeroDivisionError: division by zero (line 5)" in caplog.text
     assert caplog.text.count("ZeroDivisionError") == 1
 
