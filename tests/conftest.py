@@ -75,3 +75,17 @@ def bf16():
     yield Accelerator(cpu=True, mixed_precision="bf16")
     AcceleratorState._reset_state(True)
     PartialState()
+
+
+@pytest.fixture
+def forget_kinds():
+    """Kinds that a test adds by --rewards are gone after it."""
+    from verifiers import own, rounds
+    from verify import KINDS
+
+    kinds, modules = dict(KINDS), list(rounds.MODULES)
+    yield
+    KINDS.clear()
+    KINDS.update(kinds)
+    rounds.MODULES[:] = modules
+    own._logged.clear()

@@ -439,7 +439,7 @@ def test_metrics_reach_tensorboard(tmp_path):
     assert len(seen.Scalars("timing/samples_per_second")) == 2
 
 
-def test_a_changed_rewards_file_does_not_resume(tmp_path):
+def test_a_changed_rewards_file_does_not_resume(tmp_path, forget_kinds):
     """Makes impossible: one half of a run under one reward, the other half under another, in one table."""
     rewards = tmp_path / "rewards.py"
     rewards.write_text("KINDS = {'long': lambda response, reference: len(response) > 6}")

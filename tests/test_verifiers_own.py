@@ -10,21 +10,12 @@ from pathlib import Path
 import pytest
 
 import verify as module
-from verifiers import own, rounds
 from verify import KINDS, load_data, load_problems, load_rewards, verify, verify_batch
 
 ROOT = Path(module.__file__).resolve().parent
 
 
-@pytest.fixture(autouse=True)
-def forget_kinds():
-    """Every test starts with our own kinds only."""
-    kinds, modules = dict(KINDS), list(rounds.MODULES)
-    yield
-    KINDS.clear()
-    KINDS.update(kinds)
-    rounds.MODULES[:] = modules
-    own._logged.clear()
+pytestmark = pytest.mark.usefixtures("forget_kinds")  # every test starts with our own kinds only
 
 
 def file(tmp_path, text, name="my_rewards.py"):
