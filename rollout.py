@@ -22,9 +22,10 @@ trainer/checks.py, and its branch in `make_engine` of trainer/start.py. What mak
 files know nothing of this one.
 """
 
-from collections.abc import Callable
+import random
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -32,7 +33,7 @@ from transformers import PreTrainedModel
 from transformers.cache_utils import DynamicCache
 
 from engines import vllm as backend
-from engines.decoders import CopyDecoder, Drawn, SharedDecoder, why_not_shared
+from engines.decoders import CopyDecoder, Drawn, SharedDecoder, Uniforms, why_not_shared
 from engines.memory import keep_freed_memory, row_bytes, wave_rows
 from engines.settle import settle
 from engines.vllm import EngineError as EngineError  # the trainer takes it from here
@@ -60,10 +61,19 @@ class Group:
         self.finish_reasons += finish_reasons
 
 
+class Order(NamedTuple):
+    """Rollouts that are decoded together: `n` of each of these prompts, each prompt's drawn with its own seed."""
+
+    prompts: list[list[int]]
+    n: int
+    seeds: list[int]
+
+
 class Engine(Protocol):
-    """What the trainer asks of an engine."""
+    """What the trainer asks of an engine: `generate` for a list of prompts; `stream` where others share the work."""
 
     model: PreTrainedModel  # the policy, as the trainer holds it
+    order_rows: int  # about so many rollouts make an order that it decodes well
 
     @property
     def decoding(self) -> str: ...  # how it decodes, in a few words for the start of a run
@@ -82,6 +92,11 @@ class Engine(Protocol):
         seed: int,
         on_progress: Callable[[float], None] | None = None,
     ) -> list[Group]: ...
+    # `take` gives the number of the next order to decode, None where there is none: it is asked whenever there is room.
+    # An order's number and its groups come as soon as it is done. What on_progress raises ends the stream.
+    def stream(
+        self, orders: list[Order], take: Callable[[], int | None], *, on_progress=None, **sampling
+    ) -> Iterator[tuple[int, list[Group]]]: ...
     def wave_bytes(self, prompts: int, n: int, prompt_tokens: int, max_new_tokens: int) -> int: ...  # while decoding
     def sync(self, model: torch.nn.Module) -> None: ...  # sample from these weights from now on
     def sleep(self) -> None: ...  # the trainer's turn: give back what memory it can
@@ -108,8 +123,8 @@ def sampling_logprobs(logits: Tensor, temperature: float = 1.0, top_p: float = 1
     return torch.log_softmax(torch.full_like(logp, -torch.inf).scatter(-1, index, ordered), dim=-1)
 
 
-def draw(logp: Tensor, greedy: bool, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    """One token a row and its log-prob, each (R,), from log-probs (R, V): the cdf inverted at one uniform a row.
+def draw(logp: Tensor, greedy: bool, uniform: Tensor) -> tuple[Tensor, Tensor]:
+    """One token a row and its log-prob, each (R,), from log-probs (R, V): the cdf inverted at a uniform (R, 1) a row.
 
     In float64, so that a token of probability 1e-7 still has its share of the cdf. The uniform is in (0, 1]
     and the first token whose cdf reaches it is drawn: never one that was cut to probability 0.
@@ -118,9 +133,13 @@ def draw(logp: Tensor, greedy: bool, generator: torch.Generator) -> tuple[Tensor
         token = logp.argmax(-1)
     else:
         cdf = logp.exp().cumsum(-1, dtype=torch.float64)
-        uniform = 1 - torch.rand(len(cdf), 1, dtype=torch.float64, device=cdf.device, generator=generator)
         token = torch.searchsorted(cdf, uniform * cdf[:, -1:]).squeeze(-1)
     return token, logp.gather(-1, token[:, None]).squeeze(-1)
+
+
+def prompt_seeds(seed: int, prompts: int) -> list[int]:
+    """A seed for each prompt of one `generate`."""
+    return [random.Random(f"{seed}/{i}").getrandbits(63) for i in range(prompts)]
 
 
 class TorchEngine:
@@ -138,6 +157,8 @@ class TorchEngine:
     >>> len(group.responses), len(group.logprobs), set(group.finish_reasons)
     (512, 512, {'stop'})
     """
+
+    order_rows = 2048  # the embedded policy: 0.95 of the speed of 4,096, 1.7 times that of 512
 
     def __init__(self, model: PreTrainedModel, memory_gib: float = 2.0, shared_prefix: bool | None = None):
         if memory_gib <= 0:
@@ -158,7 +179,6 @@ class TorchEngine:
     def decoding(self) -> str:
         return f"copied prompt caches ({self.why_copied})" if self.why_copied else "one shared prompt cache per group"
 
-    @torch.no_grad()
     def generate(
         self,
         prompts: list[list[int]],
@@ -175,14 +195,30 @@ class TorchEngine:
         """`n` rollouts of each prompt, one `Group` a prompt, in order.
 
         max_new_tokens, stop_token_ids: default, what the model's generation config says. seed: the same call with
-        the same seed gives the same rollouts. on_progress: told the number of finished rollouts, by wave.
+        the same seed gives the same rollouts. on_progress: told after every step how many rollouts it ended.
         Raises ValueError before anything is computed if a setting or a prompt cannot work.
         """
+        order = Order(prompts, n, prompt_seeds(seed, len(prompts)))
+        return self._decode(order, on_progress, max_new_tokens, temperature, top_p, top_k, stop_token_ids)
+
+    def stream(
+        self, orders: list[Order], take: Callable[[], int | None], *, on_progress=None, **sampling
+    ) -> Iterator[tuple[int, list[Group]]]:
+        """One order after the other, each given back before the next is taken. sampling: the keywords of `generate`."""
+        while (number := take()) is not None:
+            yield number, self._decode(orders[number], on_progress, **sampling)
+
+    @torch.no_grad()
+    def _decode(
+        self, order: Order, on_progress: Callable[[float], None] | None, max_new_tokens: int | None = None,
+        temperature: float = 1.0, top_p: float = 1.0, top_k: int = 0, stop_token_ids: list[int] | None = None,
+    ) -> list[Group]:  # fmt: skip
+        """The groups of an order, in waves that fit into `memory_gib`."""
+        prompts, n, seeds = order
         max_new_tokens, stop_token_ids = settle(
             self.model, prompts, n, max_new_tokens, temperature, top_p, top_k, stop_token_ids
         )
         sampling: dict[str, Any] = {"temperature": temperature, "top_p": top_p, "top_k": top_k}
-        generator = torch.Generator(self.model.device).manual_seed(seed)
         groups = [Group(list(prompt), [], [], []) for prompt in prompts]
         by_length = sorted(range(len(prompts)), key=lambda i: len(prompts[i]))  # little padding in a wave
         was_training = self.model.training
@@ -194,11 +230,10 @@ class TorchEngine:
                 read = self._prefill([prompts[i] for i in wave])
                 for first in range(0, n, rows):  # more than once only if one group is wider than a wave
                     width = min(rows, n - first)
-                    drawn = self._wave(*read, width, max_new_tokens, stop_token_ids, generator, **sampling)
+                    uniforms = Uniforms([seeds[i] for i in wave], n, first, width, self.model.device)
+                    drawn = self._wave(*read, width, max_new_tokens, stop_token_ids, uniforms, on_progress, **sampling)
                     for i, rollouts in zip(wave, drawn.by_prompt(width), strict=True):
                         groups[i].add(*rollouts)
-                    if on_progress:
-                        on_progress(len(wave) * width)
         finally:
             self.model.train(was_training)
         return groups
@@ -224,18 +259,23 @@ class TorchEngine:
 
     def _wave(
         self, cache: DynamicCache, lengths: Tensor, logits: Tensor, width: int,
-        max_new_tokens: int, stop_token_ids: list[int], generator: torch.Generator, **sampling,
+        max_new_tokens: int, stop_token_ids: list[int], uniforms: Uniforms,
+        on_progress: Callable[[float], None] | None = None, **sampling,
     ) -> Drawn:  # fmt: skip
         """Decode `width` rows of each prompt to their end. cache, lengths, logits: what `_prefill` returned."""
         group = torch.arange(len(lengths), device=logits.device).repeat_interleave(width)  # (R,) a row's prompt
         drawn = Drawn(len(group), max_new_tokens, stop_token_ids, logits.device)
         decoder = self.decoder(self.model, cache, lengths, group, max_new_tokens)
         row = torch.arange(len(group), device=logits.device)  # which rows the decoder holds
+        decoding = len(row)
         logp = sampling_logprobs(logits, **sampling)[group]  # the first token: one softmax per prompt
         for t in range(max_new_tokens):
-            token, token_logp = draw(logp, sampling["temperature"] == 0, generator)
+            token, token_logp = draw(logp, sampling["temperature"] == 0, uniforms.of(t, row))
             drawn.write(t, row, token, token_logp)
             alive = torch.nonzero(~drawn.stopped[row]).squeeze(-1)
+            ended, decoding = decoding - len(alive) * (t + 1 < max_new_tokens), len(alive)
+            if on_progress:
+                on_progress(ended)
             if len(alive) == 0 or t + 1 == max_new_tokens:
                 break
             if len(alive) <= COMPACT_BELOW * len(row):

@@ -4,7 +4,8 @@
     CopyDecoder     every row has a copy of its prompt's cache: for a model whose attention cannot be replaced
 
 A decoder is made from the prompts' cache and holds R rows. `step` takes the rows' last tokens and returns the next
-logits; `keep` forgets the rows that have ended. What the rows drew is written into a `Drawn`.
+logits; `keep` forgets the rows that have ended. `Uniforms` are the chances that rows draw by, and what they drew is
+written into a `Drawn`.
 Shapes and symbols: the head of engines/prefix.py.
 """
 
@@ -139,6 +140,32 @@ class ResponseLayer(DynamicLayer):
             for x in (self.keys, self.values):
                 x[: len(indices), :, : self.length] = x[indices, :, : self.length]
             self.keys, self.values = self.keys[: len(indices)], self.values[: len(indices)]
+
+
+class Uniforms:
+    """A number in (0, 1] for every token of a wave's rows, from the seed of the row's prompt.
+
+    It depends on the prompt's seed, the rollout's number and the token's: not on who decodes beside it. In blocks of
+    AHEAD tokens, since asking a generator costs more than its numbers.
+
+    seeds: of the prompts. n: rollouts of a prompt, of which this wave has `width` from number `first` on.
+    """
+
+    AHEAD = 16
+
+    def __init__(self, seeds: list[int], n: int, first: int, width: int, device: torch.device):
+        self.generators = [torch.Generator(device).manual_seed(seed) for seed in seeds]
+        self.shape, self.rows, self.device = (n, self.AHEAD), slice(first, first + width), device
+
+    def of(self, t: int, row: Tensor) -> Tensor:
+        """(R, 1) float64: for token t of these rows; t comes in order, from 0 on."""
+        if t % self.AHEAD == 0:
+            blocks = [
+                torch.rand(*self.shape, dtype=torch.float64, device=self.device, generator=generator)[self.rows]
+                for generator in self.generators
+            ]
+            self.block = 1 - torch.cat(blocks)
+        return self.block[row, t % self.AHEAD, None]
 
 
 class Drawn:

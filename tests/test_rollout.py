@@ -30,7 +30,7 @@ def test_both_engines_are_asked_in_the_same_words():
     """Makes impossible: a setting of sampling that one engine has under another name, default or order."""
     assert inspect.signature(TorchEngine.generate) == inspect.signature(VLLMEngine.generate)
     members = [name for name, member in vars(rollout.Engine).items() if inspect.isfunction(member) and name[0] != "_"]
-    assert {"generate", "wave_bytes", "sync", "sleep", "wake", "close"} == set(members)
+    assert {"generate", "stream", "wave_bytes", "sync", "sleep", "wake", "close"} == set(members)
     assert all(callable(getattr(engine, name)) for engine in (TorchEngine, VLLMEngine) for name in members)
 
 
@@ -88,13 +88,13 @@ def test_sampling_logprobs_by_hand():
 # Distribution
 
 
-def test_drawing_reaches_the_rare_and_never_the_impossible(monkeypatch):
+def test_drawing_reaches_the_rare_and_never_the_impossible():
     """Makes impossible: a token of probability 0 drawn at the uniform's ends, or rare ones lost to rounding."""
     logp = torch.tensor([0.0, 0.5, 0.0, 0.5 - 3e-8, 3e-8, 0.0]).log()
     for rand, token in ((0.0, 4), (1e-8, 4), (1e-6, 3), (0.4999, 3), (0.5001, 1), (1 - 2**-53, 1)):
-        monkeypatch.setattr(torch, "rand", lambda r, c, rand=rand, **k: torch.full((r, c), rand, dtype=k["dtype"]))
-        assert rollout.draw(logp[None], False, None)[0].item() == token
-    assert rollout.draw(logp[None], True, None)[0].item() == 1
+        uniform = 1 - torch.tensor([[rand]], dtype=torch.float64)
+        assert rollout.draw(logp[None], False, uniform)[0].item() == token
+    assert rollout.draw(logp[None], True, torch.ones(1, 1))[0].item() == 1
 
 
 def exact_distribution(model, prompt, **sampling):
@@ -343,12 +343,13 @@ def test_sampling_logprobs_of_half_precision_logits_are_float32():
         assert torch.equal(got, sampling_logprobs(logits.float(), **sampling))
 
 
-def test_progress_counts_rollouts_by_wave():
-    """Makes impossible: a progress that counts rows of one group of the wave only."""
+def test_progress_counts_rollouts_as_they_end():
+    """Makes impossible: a progress that counts rows of one group of the wave only, or only when all have ended."""
     told = []
-    TorchEngine(make()).generate([[3], [4, 5], [6]], 4, max_new_tokens=2, on_progress=told.append)
-    assert told == [12]
+    groups = TorchEngine(make()).generate([[3], [4, 5], [6]], 40, max_new_tokens=3, on_progress=told.append)
+    ended = [len(r) for g in groups for r in g.responses]
+    assert told == [ended.count(1), ended.count(2), ended.count(3)] and min(told) > 0
     engine = TorchEngine(make(), memory_gib=120_000 / 2**30)
     (rows, _), told = engine._wave_size(400, 1, 2), []
     engine.generate([[3]], 400, max_new_tokens=2, on_progress=told.append)
-    assert len(told) > 1 and max(told) <= rows and sum(told) == 400
+    assert len(told) > 2 and max(told) <= rows and sum(told) == 400
