@@ -35,35 +35,31 @@ metrics.jsonl; whatever a clock says is in timing.jsonl.
 
 from __future__ import annotations
 
-import functools
 import math
 import os
-from collections import Counter
 from contextlib import nullcontext
 
 # Threads that wait in OpenMP go to sleep: where they spin, any other load slows a run several times (docs/training.md).
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
-import torch
 from accelerate import Accelerator
-from accelerate.utils import gather_object
 from torch import Tensor
-from tqdm import tqdm
 
 import loss as L
 from trainer.answers import Answers, Rolled, score
 from trainer.batch import Batch
+from trainer.deal import Drawn, Judge, Kept, roll_out, round_width
 from trainer.ending import ending, leave, refusing
+from trainer.handout import hand_out, whole_groups
 from trainer.memory import peak_gib
 from trainer.metrics import Tally, of_step, too_few, troubles
 from trainer.probe import Probe
 from trainer.problems import stop_tokens
-from trainer.processes import idle, merge, passes, seed_of, summed, total
+from trainer.processes import idle, passes, seed_of, total
 from trainer.progress import Clock, Preempted, Progress
 from trainer.screen import Screen
 from trainer.settings import Config, command_line
 from trainer.start import Setup, set_up, start_accelerator
-from verify import verify_batch
 
 # ------------------------------------------------------------------------------------------------------------- the loop
 
@@ -88,19 +84,18 @@ def train(config: Config, accelerator: Accelerator, setup: Setup) -> None:
         kept, metrics = roll_out_until_informative(config, accelerator, setup, screen)
         clock.lap("roll_out")
 
-        if metrics["prompts"]:
-            # 5: advantages, over all trajectories of the step
-            rewards = torch.tensor([rolled.rewards for rolled in kept]).view(-1, config.rollouts_per_prompt)  # (P, N)
-            advantages = L.group_advantages(rewards)
-            advantages = L.whiten(advantages, summed(L.moments(advantages), accelerator))
-            batch = Batch.of([rolled.group for rolled in kept], advantages, accelerator.device)
+        if len(kept):
+            # 5: advantages, over all trajectories of the step; each process takes its share of them
+            advantages = L.group_advantages(kept.outcomes.rewards.float())  # (P, N)
+            advantages = L.whiten(advantages, L.moments(advantages))
+            batch = hand_out(kept, advantages, config, step, accelerator)
 
             # 6: score under the trainer before the first update
             screen.doing(f"scoring {len(batch):,}")
             entropy = batch.score_before_update(plain, reference, config, accelerator)
             clock.lap("score")
             if probe:
-                probe.predict(kept)
+                probe.predict(whole_groups(kept, batch, probe.most))
                 clock.lap("mass_balance")
 
             # 7: update
@@ -128,102 +123,52 @@ def train(config: Config, accelerator: Accelerator, setup: Setup) -> None:
 
 def roll_out_until_informative(
     config: Config, accelerator: Accelerator, setup: Setup, screen: Screen
-) -> tuple[list[Rolled], dict[str, float]]:
-    """Dynamic sampling (section 3.1): rounds of stages 1 to 3, each as wide as what is missing, until B are kept.
+) -> tuple[Kept, dict[str, float]]:
+    """Dynamic sampling (section 3.1): stages 1 to 3 for as many prompts as hold B informative ones nine times in ten,
+    and again for those that are missing, until B are kept or `refill` times B prompts were tried.
 
-    At most `refill` times B prompts are tried. Returns this process's informative groups, and the step's first metrics,
-    which are those of all groups of all processes.
+    Kept are the first B informative prompts in the order of the problems, whichever process rolled them out and however
+    long that took (trainer/deal.py). Returned with the step's first metrics, which are those of all that was drawn.
     """
-    n, b, run, progress = config.rollouts_per_prompt, config.prompts_per_step, setup.run, setup.progress
-    rank, world = accelerator.process_index, accelerator.num_processes
-    kept: list[Rolled] = []
-    dropped: list[Rolled] = []
-    counts: Counter = Counter()
-    tried = rounds = 0
+    n, b = config.rollouts_per_prompt, config.prompts_per_step
+    cursor, run, progress = setup.cursor, setup.run, setup.progress
+    drawn = Drawn(cursor.position)
     setup.engine.wake()
-    while (missing := min(b - int(total(len(kept), accelerator)), int(config.refill * b) - tried)) > 0:
-        # 1: problems
-        screen.doing(f"rolling out {missing} x {n}")
-        mine = setup.cursor.take(missing)[rank::world]
-        tried, rounds = tried + missing, rounds + 1
-        # 2, 3: roll out, verify
-        try:
+    try:
+        while (missing := b - drawn.informative) > 0 and (room := int(config.refill * b) - len(drawn)) > 0:
+            # 1: problems
+            at, problems = cursor.position, cursor.take(min(room, round_width(missing, progress.pass_rate(config))))
+            screen.doing(f"rolling out {len(problems)} x {n}")
+            # 2, 3: roll out, verify
             rolled = roll_out(
                 setup.engine,
-                setup.tokenizer,
-                [setup.problems[i] for i in mine],
-                [setup.prompts[i] for i in mine],
+                Judge(setup.tokenizer, [setup.problems[i] for i in problems], config.judging),
+                [setup.prompts[i] for i in problems],
                 n,
-                seed=seed_of(config.seed, progress.step, rounds, rank),
+                [seed_of(config.seed, progress.step, at + i) for i in range(len(problems))],
+                accelerator,
+                team=config.tensor_parallel_size,
+                show=screen.live,
+                told=lambda: run.preemption.noted,
+                max_new_tokens=config.max_response_tokens,
                 temperature=config.temperature,
                 top_p=config.top_p,
-                max_response_tokens=config.max_response_tokens,
-                judging=config.judging,
-                show=screen.live,
-                on_progress=None if config.tensor_parallel_size > 1 else run.preemption.interrupt,
+                stop_token_ids=stop_tokens(setup.tokenizer, setup.engine.model),
             )
-        except Preempted:  # the other processes leave together with this one, below
-            rolled = []
-        run.leave_if_asked(undo=True)
-        # 4: dynamic sampling
-        for one in rolled:
-            (kept if L.informative(one.correct) else dropped).append(one)
-        del dropped[1:]  # one is enough, to be read
-        counts += sum((r.counts() for r in rolled), Counter())
+            # 4: dynamic sampling
+            drawn.add(problems, *rolled)
+    except Preempted:  # all processes leave together, below
+        pass
     setup.engine.sleep()
-    run.sample(progress.step, kept, dropped)
-    counts = merge(counts + Counter(kept=len(kept)))
-    progress.samples += counts["rollouts"]
-    metrics = {"step": progress.step, "samples": progress.samples} | of_step(counts, tried)
-    if counts["kept"] < b:
-        screen.say(progress.step, too_few(metrics, tried, b))
+    run.leave_if_asked(undo=True)
+    kept = drawn.first(b, setup.problems, setup.prompts)
+    cursor.position = drawn.start + drawn.used  # what was drawn too much is tried again, by another seed
+    progress.note_drawn(len(drawn), drawn.informative, n)
+    run.sample(progress.step, drawn)
+    metrics = {"step": progress.step, "samples": progress.samples} | of_step(drawn, len(kept))
+    if len(kept) < b:
+        screen.say(progress.step, too_few(metrics, len(drawn), b))
     return kept, metrics
-
-
-def roll_out(
-    engine,
-    tokenizer,
-    problems,
-    prompts,
-    n,
-    *,
-    seed,
-    temperature,
-    top_p,
-    max_response_tokens,
-    judging=None,
-    show=True,
-    on_progress=None,
-) -> list[Rolled]:
-    """Stages 2 and 3: n responses of each problem, and their verdicts. What takes over 5 s shows a bar.
-
-    judging: the settings of `verify_batch`. on_progress: called now and then while rolling out.
-    """
-
-    def advance(count: int) -> None:
-        bar.update(count)
-        if on_progress:
-            on_progress()
-
-    with tqdm(total=len(prompts) * n, desc="rollouts", unit="", leave=False, delay=5, disable=not show) as bar:
-        groups = engine.generate(
-            prompts,
-            n,
-            max_new_tokens=max_response_tokens,
-            temperature=temperature,
-            top_p=top_p,
-            stop_token_ids=stop_tokens(tokenizer, engine.model),
-            seed=seed,
-            on_progress=advance,
-        )
-    decode = functools.cache(lambda response: tokenizer.decode(response, skip_special_tokens=True))  # many are equal
-    texts = [[decode(tuple(response)) for response in group.responses] for group in groups]
-    said = [(p.kind, text, p.reference) for p, own in zip(problems, texts, strict=True) for text in own]
-    verdicts = verify_batch(said, **judging or {})
-    return [
-        Rolled(problem, group, own, verdicts[i * n : (i + 1) * n])
-        for i, (problem, group, own) in enumerate(zip(problems, groups, texts, strict=True))
-    ]
 
 
 # ----------------------------------------------------------------------------------------------------------- stage 7
@@ -237,9 +182,8 @@ def update(
     An update is left out if its gradient is not finite, or, with --skip_spikes, if it is a spike. Returns the metrics.
     """
     world, tally = accelerator.num_processes, Tally(accelerator)
-    rng = torch.Generator().manual_seed(seed_of(config.seed, progress.step))
     policy.train(config.gradient_checkpointing)  # transformers recomputes in train mode only; dropout is 0 (Policy)
-    for rows in batch.mini_batches(config.updates_per_step, config.mini_batches, rng):
+    for rows in batch.mini_batches(config.updates_per_step):
         tokens = total(int(batch.response_lengths[rows].sum()), accelerator)  # of this optimizer step, everywhere
         if not tokens:
             continue
@@ -326,7 +270,7 @@ def assess(config: Config, accelerator: Accelerator, setup: Setup, screen: Scree
     screen.doing(f"evaluating {len(setup.held_out)} x {config.eval_samples}")
     problems, prompts = setup.held_out, setup.held_out_prompts
     answers, rolled = evaluate(setup.engine, setup.tokenizer, problems, prompts, config, accelerator, screen.live)
-    setup.run.sample_evaluation(step, rolled)
+    setup.run.write_samples(setup.run.sample_evaluation(step, rolled))
     scores = score(answers)
     screen.evaluated(f"step {step}", scores)
     return {f"eval/{name}": x for name, x in scores.items()}, answers
@@ -335,29 +279,27 @@ def assess(config: Config, accelerator: Accelerator, setup: Setup, screen: Scree
 def evaluate(
     engine, tokenizer, problems, prompts, config: Config, accelerator: Accelerator, show: bool = True
 ) -> tuple[Answers, list[Rolled]]:
-    """Appendix D: k responses to every problem, each process answering its own share.
+    """Appendix D: k responses to every problem, of which every process answers some.
 
-    Returns what they came to, in the order of the problems, and this process's first few answers.
+    Returns what all came to, in the order of the problems, and the answers of this process.
     """
     engine.wake()
-    k, rank, world = config.eval_samples, accelerator.process_index, accelerator.num_processes
-    rolled = roll_out(
+    rolled, outcomes = roll_out(
         engine,
-        tokenizer,
-        problems[rank::world],
-        prompts[rank::world],
-        k,
-        seed=seed_of(config.eval_seed, rank),
+        Judge(tokenizer, problems, config.judging),
+        prompts,
+        config.eval_samples,
+        [seed_of(config.eval_seed, place) for place in range(len(problems))],
+        accelerator,
+        team=config.tensor_parallel_size,
+        show=show and accelerator.is_main_process,
+        max_new_tokens=config.eval_max_response_tokens,
         temperature=config.eval_temperature,
         top_p=config.eval_top_p,
-        max_response_tokens=config.eval_max_response_tokens,
-        judging=config.judging,
-        show=show and accelerator.is_main_process,
+        stop_token_ids=stop_tokens(tokenizer, engine.model),
     )
     engine.sleep()
-    mine = zip(range(rank, len(problems), world), (r.counts() for r in rolled), strict=True)
-    counts = [c for _, c in sorted(gather_object(list(mine)), key=lambda pair: pair[0])]
-    return Answers.of(k, counts), rolled[: config.samples_per_step]
+    return Answers.of(*outcomes), rolled
 
 
 # ---------------------------------------------------------------------------------------------------------- the program

@@ -257,7 +257,8 @@ def padding(args: argparse.Namespace) -> None:
         prompts = torch.tensor([draw.randint(100, 400) for _ in range(args.rollouts // 16)]).repeat_interleave(16)
         lengths = torch.tensor(lengths)
         batch = Batch(torch.empty(args.rollouts, 0), prompts, lengths, torch.empty(args.rollouts, 0),
-                      torch.empty(args.rollouts), torch.arange(args.rollouts))  # fmt: skip
+                      torch.empty(args.rollouts), torch.arange(args.rollouts),
+                      torch.zeros(args.rollouts, dtype=torch.long))  # fmt: skip
         whole, used, ours, plain = prompts + lengths, 0, 0, 0
         for rows in torch.randperm(args.rollouts).tensor_split(args.updates):
             parts = batch.micro_batches(rows, args.budget)

@@ -8,7 +8,6 @@ import os
 import re
 import subprocess
 import sys
-from collections import Counter
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -19,6 +18,7 @@ from accelerate import Accelerator
 import loss
 from rollout import Group
 from trainer.answers import Answers, Rolled, score
+from trainer.deal import Drawn, Outcomes
 from trainer.metrics import Tally, of_step
 from trainer.probe import Probe
 from trainer.progress import Clock, Progress
@@ -147,17 +147,21 @@ def written(folder: Path) -> dict[str, set[str]]:
     probe = Probe.__new__(Probe)
     probe.accelerator, probe.groups, probe.before, probe.terms = accelerator, [], [], []
     probe.estimated_changes = lambda batch: []
-    answers = Answers.of(1024, [rolled().counts()])
+    one, accelerator = rolled(), Accelerator()
+    drawn = Drawn(0)
+    drawn.add([0], [one], Outcomes.of([one], 1, 2, accelerator))
+    drawn.first(1, [one.problem], [[1, 2]])
+    answers = Answers.of(*(x.expand(1, 2).repeat(1, 512) for x in drawn.outcomes))
 
     run = Run.__new__(Run)
     run.accelerator, run.config = accelerator, SimpleNamespace(samples_per_step=4, report_to=None)
     run.metrics, run.timing, run.answers, run.samples = (folder / f"{log}.jsonl" for log in LOGS)
-    run.held_out = SimpleNamespace(digest="", sources={})
-    metrics = of_step(rolled().counts() + Counter(kept=1), 1) | tally.result(3, learning_rate=1e-4)
+    run.held_out = SimpleNamespace(digest="", sources={}, problems=[one.problem])
+    metrics = of_step(drawn, 1) | tally.result(3, learning_rate=1e-4)
     metrics |= probe.compare(None, 1) | {f"eval/{name}": x for name, x in score(answers).items()}
     run.log(metrics | {"step": 1, "samples": 2}, Clock().timing(Progress()), answers)
-    run.sample(1, [rolled()], [rolled()])
-    run.sample_evaluation(1, [rolled()])
+    run.sample(1, drawn)
+    run.write_samples(run.sample_evaluation(1, [one]))
     keys = {}
     for log in LOGS:
         rows = [json.loads(line) for line in (folder / f"{log}.jsonl").read_text().splitlines()]

@@ -3,9 +3,10 @@
 import math
 
 import pytest
+import torch
 
 from rollout import Group
-from trainer.answers import Answers, Rolled, score, score_sources
+from trainer.answers import SOLVED, Answers, Rolled, score, score_sources, solved
 from verify import Problem, Verdict
 
 
@@ -40,9 +41,12 @@ def test_a_groups_counts_by_hand():
     two = rolled("correct", "wrong", "correct", "timeout")
     assert two.rewards == [1.0, 0.25, 1.0, 0.25] and two.correct.tolist() == [True, False, True, False]
     assert two.counts() == {
-        "rollouts": 4, "reward": 2.5, "correct": 2, "response_tokens": 7, "truncated": 1, "solved/to_50%": 1,
+        "rollouts": 4, "reward": 2.5, "correct": 2, "response_tokens": 7, "truncated": 1,
         "rollouts/math": 4, "reward/math": 2.5, "reason/correct": 2, "reason/wrong": 1, "reason/timeout": 1,
         "reason/math/correct": 2, "reason/math/wrong": 1, "reason/math/timeout": 1,
     }  # fmt: skip
-    for right, part in enumerate(("none", "to_25%", "to_50%", "to_75%", "all")):
-        assert rolled(*["correct"] * right, *["wrong"] * (4 - right)).counts()[f"solved/{part}"] == 1
+    correct = torch.arange(4) < torch.arange(5)[:, None]  # none, one, ... all of four
+    assert solved(correct) == {f"solved/{part}": 1 for part in SOLVED if part != "below_100%"}
+    assert solved(torch.arange(8) < torch.tensor([[1], [2], [7], [7], [8]])) == {
+        "solved/to_25%": 2, "solved/below_100%": 2, "solved/all": 1,
+    }  # fmt: skip

@@ -33,26 +33,6 @@ def test_the_trainer_scores_what_the_engine_sampled():
     assert entropy / inside.sum() == pytest.approx(-logp[inside].mean().item(), rel=0.2)
 
 
-@pytest.mark.parametrize("of", ["rollouts", "prompts"])
-def test_mini_batches(of):
-    """Makes impossible: a rollout that is trained twice or never, or a prompt that --mini_batches prompts cuts up."""
-    made = [Group([1, 2], [[3 + i]] * 6, [[0.0]] * 6, ["stop"] * 6) for i in range(10)]
-    batch = Batch.of(made, torch.zeros(60), torch.device("cpu"))
-    parts = batch.mini_batches(4, of, torch.Generator().manual_seed(0))
-    assert sorted(torch.cat(parts).tolist()) == list(range(60)) and len(parts) == 4
-    whole = [len(part) == 6 * len(batch.prompts[part].unique()) for part in parts]
-    assert all(whole) if of == "prompts" else not any(whole)
-    other = batch.mini_batches(4, of, torch.Generator().manual_seed(1))
-    assert {*batch.prompts[parts[0]].tolist()} != {*batch.prompts[other[0]].tolist()} or of == "rollouts"
-    few = Batch.of(made[:3], torch.zeros(18), torch.device("cpu"))
-    assert [len(part) for part in few.mini_batches(4, "prompts", torch.Generator())] == [6, 6, 6, 0]
-    assert [*map(len, Batch.of([], torch.zeros(0), torch.device("cpu")).mini_batches(3, of, torch.Generator()))] == [
-        0,
-        0,
-        0,
-    ]
-
-
 def test_micro_batches_keep_to_their_budget_and_lose_nothing():
     """Makes impossible: a micro-batch beyond its budget, a rollout trained on twice or not at all."""
     groups, advantages = rollouts()

@@ -156,8 +156,8 @@ def probed(groups, verdicts, **changes):
     """A probe of the tiny policy, and its rolled out groups with these verdicts."""
     model, _ = loaded()
     rolled = [
-        Rolled(None, group, [], [SimpleNamespace(reason="correct" if x else "wrong") for x in correct])
-        for group, correct in zip(groups, verdicts, strict=True)
+        Rolled(None, group, [], [SimpleNamespace(reason="correct" if x else "wrong") for x in correct], place)
+        for place, (group, correct) in enumerate(zip(groups, verdicts, strict=True))
     ]
     settings = {"temperature": 1.0, "max_tokens_per_micro_batch": 32768, "rollouts_per_prompt": 6} | changes
     settings["prompts_per_step"] = 8 * len(groups)  # a probe looks at an eighth of them

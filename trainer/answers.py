@@ -25,12 +25,14 @@ PASS_AT = (4, 16, 64, 256, 1024)  # k of pass@k, as far as an evaluation has sam
 
 @dataclass
 class Rolled:
-    """A problem, its N rollouts, what they say, and what the verifier says of them."""
+    """A problem, its N rollouts or some of them, what they say, and what the verifier says of them."""
 
     problem: Problem
     group: Group
     texts: list[str]
     verdicts: list[Verdict]
+    place: int = 0  # the problem's, in its round
+    first: int = 0  # the number of the first of these rollouts
 
     @property
     def rewards(self) -> list[float]:
@@ -41,9 +43,8 @@ class Rolled:
         return torch.tensor([v.reason == "correct" for v in self.verdicts])
 
     def counts(self) -> Counter:
-        """Sums over the group, which add up over groups and processes."""
+        """Sums over the rollouts, which add up over groups and processes."""
         kind, n, reward = self.problem.kind, len(self.verdicts), sum(self.rewards)
-        solved = math.ceil(4 * float(self.correct.float().mean())) + bool(self.correct.all())
         reasons = Counter(v.reason for v in self.verdicts)
         counts: dict[str, Any] = {
             "rollouts": n,
@@ -51,7 +52,6 @@ class Rolled:
             "correct": int(self.correct.sum()),
             "response_tokens": sum(map(len, self.group.responses)),
             "truncated": self.group.finish_reasons.count("length"),
-            f"solved/{SOLVED[solved]}": 1,
             f"rollouts/{kind}": n,
             f"reward/{kind}": reward,
         }
@@ -69,20 +69,23 @@ class Answers(NamedTuple):
     reward: list[float]  # mean
 
     @staticmethod
-    def of(k: int, counts: list[Counter]) -> Answers:
-        """From the `Rolled.counts` of each problem."""
-        return Answers(
-            k,
-            [c["correct"] for c in counts],
-            [c["response_tokens"] / k for c in counts],
-            [c["truncated"] for c in counts],
-            [c["reward"] / k for c in counts],
-        )
+    def of(rewards: Tensor, correct: Tensor, lengths: Tensor, truncated: Tensor) -> Answers:
+        """From what k responses to each problem came to, (problems, k)."""
+        k, lengths, rewards = correct.shape[-1], lengths.double().mean(-1), rewards.double().mean(-1)
+        correct, truncated = correct.sum(-1), truncated.sum(-1)
+        return Answers(k, correct.tolist(), lengths.tolist(), truncated.tolist(), rewards.tolist())
 
     def part(self, start: int, stop: int) -> Answers:
         """Those to some of the problems."""
         some = slice(start, stop)
         return Answers(self.k, self.correct[some], self.response_tokens[some], self.truncated[some], self.reward[some])
+
+
+def solved(correct: Tensor) -> Counter:
+    """How many groups, (P, N) bool, are correct to which share: a count for each of SOLVED."""
+    n = correct.shape[-1]
+    parts = [math.ceil(4 * count / n) + (count == n) for count in correct.sum(-1).tolist()]
+    return Counter(f"solved/{SOLVED[part]}" for part in parts)
 
 
 def score(answers: Answers) -> dict[str, float]:

@@ -31,25 +31,44 @@ class Batch:
     engine_logp: Tensor  # (S, R), R the longest response
     advantages: Tensor  # (S,)
     prompts: Tensor  # (S,) the number of the row's prompt
+    mini_batch: Tensor  # (S,) the number of the row's mini-batch (trainer/handout.py)
     old_logp: Tensor = None  # type: ignore[assignment]  # (S, R), of stage 6
     ref_logp: Tensor | None = None
     share: bool = False  # compute a prompt once for the rows of a micro-batch
 
     @staticmethod
     def of(groups: list[Group], advantages: Tensor, device) -> Batch:
-        rows = [(g.prompt, r, lp) for g in groups for r, lp in zip(g.responses, g.logprobs, strict=True)]
-        prompt_lengths = torch.tensor([len(p) for p, _, _ in rows], dtype=torch.long)
-        response_lengths = torch.tensor([len(r) for _, r, _ in rows], dtype=torch.long)
+        """Of whole groups, as one mini-batch."""
+        responses = [r for g in groups for r in g.responses]
+        return Batch.of_rows(
+            torch.tensor([t for r in responses for t in r], dtype=torch.long),
+            torch.tensor([x for g in groups for logprobs in g.logprobs for x in logprobs]),
+            torch.tensor([len(r) for r in responses], dtype=torch.long),
+            [g.prompt for g in groups],
+            torch.tensor([i for i, g in enumerate(groups) for _ in g.responses], dtype=torch.long),
+            advantages.flatten(),
+            torch.zeros(len(responses), dtype=torch.long),
+            device,
+        )
+
+    @staticmethod
+    def of_rows(
+        tokens: Tensor, logp: Tensor, response_lengths: Tensor, prompts: list[list[int]], prompt: Tensor,
+        advantages: Tensor, mini_batch: Tensor, device,
+    ) -> Batch:  # fmt: skip
+        """Of rows whose responses, and the engine's log-probs of them, lie end to end; prompt: the number of each."""
+        prompt_lengths = torch.tensor([len(p) for p in prompts], dtype=torch.long)[prompt]
         whole = prompt_lengths + response_lengths
-        width, longest = (int(whole.max()), int(response_lengths.max())) if rows else (0, 0)
-        tokens = torch.zeros(len(rows), width, dtype=torch.long)
-        engine_logp = torch.zeros(len(rows), longest)
-        if rows:
-            tokens[torch.arange(width) < whole[:, None]] = torch.tensor([t for p, r, _ in rows for t in [*p, *r]])
-            inside = torch.arange(longest) < response_lengths[:, None]
-            engine_logp[inside] = torch.tensor([x for _, _, lp in rows for x in lp])
-        prompts = torch.tensor([i for i, g in enumerate(groups) for _ in g.responses], dtype=torch.long)
-        parts = (tokens, prompt_lengths, response_lengths, engine_logp, advantages.flatten(), prompts)
+        width, longest = (int(whole.max()), int(response_lengths.max())) if len(whole) else (0, 0)
+        column = torch.arange(width)
+        padded = torch.zeros(len(whole), width, dtype=torch.long)
+        padded[column < prompt_lengths[:, None]] = torch.tensor(
+            [t for i in prompt.tolist() for t in prompts[i]], dtype=torch.long
+        )
+        padded[(column >= prompt_lengths[:, None]) & (column < whole[:, None])] = tokens.long()
+        engine_logp = torch.zeros(len(whole), longest)
+        engine_logp[torch.arange(longest) < response_lengths[:, None]] = logp
+        parts = (padded, prompt_lengths, response_lengths, engine_logp, advantages, prompt, mini_batch)
         return Batch(*[x.to(device) for x in parts])  # type: ignore[arg-type]
 
     def __len__(self) -> int:
@@ -66,13 +85,9 @@ class Batch:
         prompts = self.prompts[rows] if self.share else None
         return self.tokens[rows, :width], self.prompt_lengths[rows], self.response_lengths[rows], temperature, prompts
 
-    def mini_batches(self, count: int, of: str, rng: torch.Generator) -> list[Tensor]:
-        """The rows of each of `count` mini-batches, in an order drawn by `rng`: of "rollouts", or whole "prompts"."""
-        if of == "rollouts":
-            return list(torch.randperm(len(self), generator=rng).to(self.tokens.device).tensor_split(count))
-        prompts = self.prompts.cpu().unique()
-        parts = prompts[torch.randperm(len(prompts), generator=rng)].tensor_split(count)
-        return [torch.isin(self.prompts, part.to(self.prompts.device)).nonzero().squeeze(1) for part in parts]
+    def mini_batches(self, count: int) -> list[Tensor]:
+        """This process's rows of each of the step's mini-batches; of one there may be none here."""
+        return [(self.mini_batch == u).nonzero().squeeze(1) for u in range(count)]
 
     def inside(self, rows: Tensor) -> Tensor:
         """(rows, R) bool: which entries of an (S, R) tensor are tokens."""

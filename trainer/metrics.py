@@ -7,13 +7,14 @@ step's updates, on this process, and over all processes at the end. `troubles` a
 from __future__ import annotations
 
 import math
-from collections import Counter, defaultdict
+from collections import defaultdict
 
 from accelerate import Accelerator
 from accelerate.utils import gather_object
 from torch import Tensor
 
 from trainer.answers import SOLVED
+from trainer.deal import Drawn
 from trainer.processes import total
 from trainer.progress import Progress
 from trainer.settings import Config
@@ -22,9 +23,11 @@ MEANS_OF_ROLLOUTS = ("reward", "correct", "response_tokens", "truncated")
 COUNTS = ("updates_skipped", "spikes")  # of updates: logged as they are
 
 
-def of_step(counts: Counter, tried: int) -> dict[str, float]:
-    """Of all groups that a step drew, kept or not. counts: their `Rolled.counts`, and `kept`, over all processes."""
-    metrics = {"prompts": counts["kept"], "pass_rate": counts["kept"] / tried}
+def of_step(drawn: Drawn, kept: int) -> dict[str, float]:
+    """Of all groups that a step drew, over all processes, and so many of which it kept."""
+    counts, tried = drawn.counts(), len(drawn)
+    metrics: dict[str, float] = {"prompts": kept, "pass_rate": drawn.informative / tried}
+    metrics |= {"rounds": drawn.rounds, "surplus": tried - drawn.used}
     metrics |= {name: counts[name] / counts["rollouts"] for name in MEANS_OF_ROLLOUTS}
     metrics |= {name: counts[name] for name in sorted(counts) if name.startswith("reason/")}
     metrics |= {f"solved/{part}": counts[f"solved/{part}"] / tried for part in SOLVED}

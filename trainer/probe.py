@@ -32,7 +32,7 @@ from trainer.policy import Policy
 from trainer.processes import total
 from trainer.settings import Config
 
-PROBED = 4  # groups of a step and process that are looked at, an eighth of its prompts at most
+PROBED = 4  # groups of a step that are looked at, an eighth of its prompts at most
 NODES = 256  # and the prefixes of each, those that most rollouts share
 UNDRAWN = ("zero", "group", "prefix")  # guesses at the value of a token that nobody drew: Tree.values
 GUESS = "group"  # the one that is logged
@@ -173,7 +173,7 @@ def importance_change(correct: Tensor, log_weight: Tensor) -> Tensor:
 
 
 class Probe:
-    """--log_mass_balance: Theorem 1 on this policy, for the first few kept groups of a step and process.
+    """--log_mass_balance: Theorem 1 on this policy, for the first few kept groups of a step.
 
     Before the update, from the group's rollouts and the softmaxes that they passed: the three terms at the first
     response token, and along the tree of prefixes that rollouts share. Rewards are correct or not, centred on the
@@ -189,12 +189,14 @@ class Probe:
 
     def __init__(self, policy: Policy, config: Config, accelerator: Accelerator):
         self.policy, self.config, self.accelerator = policy, config, accelerator
-        self.most = max(1, min(PROBED, config.prompts_per_step // (8 * accelerator.num_processes)))
+        self.most = max(1, min(PROBED, config.prompts_per_step // 8))
 
     def predict(self, kept: list[Rolled]) -> None:
-        """Before the update: the theorem's terms for the first groups that have two rollouts or more to compare."""
-        self.at = [i for i, rolled in enumerate(kept) if sum(map(bool, rolled.group.responses)) > 1][: self.most]
-        self.groups = [kept[i] for i in self.at]
+        """Before the update: the theorem's terms for those that have two rollouts or more to compare.
+
+        kept: which of the step's first `most` groups this process trains on, whole; `place` is their number.
+        """
+        self.groups = [rolled for rolled in kept if sum(map(bool, rolled.group.responses)) > 1]
         with torch.no_grad(), self.accelerator.autocast():
             self.terms = [self.mass_balance(rolled) for rolled in self.groups]
         self.before = [self.q_pos(rolled) for rolled in self.groups]
@@ -255,9 +257,10 @@ class Probe:
         n = self.config.rollouts_per_prompt
         first: dict[tuple[int, ...], tuple[int, int]] = {}  # (group, *response) -> its place here, its row in the batch
         members = []
-        for g, rolled in zip(self.at, self.groups, strict=True):
-            for i, response in enumerate(rolled.group.responses):
-                members.append(first.setdefault((g, *response), (len(first), g * n + i))[0])
+        for rolled in self.groups:
+            rows_here = (batch.prompts == rolled.place).nonzero().squeeze(1).tolist()
+            for row, response in zip(rows_here, rolled.group.responses, strict=True):
+                members.append(first.setdefault((rolled.place, *response), (len(first), row))[0])
         rows = torch.tensor([row for _, row in first.values()], dtype=torch.long, device=batch.tokens.device)
         some = batch.rows(rows)
         c = self.config

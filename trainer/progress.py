@@ -17,7 +17,10 @@ import torch
 from accelerate.utils import gather_object
 from tqdm import tqdm
 
+import brorl
 from trainer.settings import MEMORY_OF_NORMS, Config
+
+MEMORY_OF_PROMPTS = 0.8  # what a step's prompts count one step later, in the pass rate
 
 
 class RunStopped(RuntimeError):
@@ -58,6 +61,8 @@ class Progress:
     skipped: int = 0  # updates in a row without a finite gradient
     updates: int = 0
     norms: list[float] = field(default_factory=list)  # of the gradients of the last updates
+    tried: float = 0.0  # prompts of the last steps, the older the less, and how many of them were informative
+    informative: float = 0.0
 
     def __post_init__(self) -> None:
         self.start()
@@ -91,6 +96,18 @@ class Progress:
         if config.warmup_updates:
             for group in optimizer.param_groups:
                 group["lr"] = config.learning_rate * min(1.0, self.updates / config.warmup_updates)
+
+    def pass_rate(self, config: Config) -> float:
+        """The share of prompts that dynamic sampling keeps, as far as the run has seen; before it did, the paper's."""
+        if not self.tried:
+            return brorl.PASS_RATE[config.recipe]
+        return max(self.informative, 0.5) / self.tried
+
+    def note_drawn(self, tried: int, informative: int, n: int) -> None:
+        """Of a step: how many prompts it drew, how many of them were informative, rollouts of each."""
+        self.samples += tried * n
+        self.tried = MEMORY_OF_PROMPTS * self.tried + tried
+        self.informative = MEMORY_OF_PROMPTS * self.informative + informative
 
     def is_spike(self, norm: float, times: float) -> bool:
         """Is this gradient's norm so many `times` the median of the last ones? No, while there are too few."""

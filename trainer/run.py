@@ -28,12 +28,14 @@ from dataclasses import asdict
 from pathlib import Path
 
 from accelerate import Accelerator
-from accelerate.utils import DistributedType
+from accelerate.utils import DistributedType, gather_object
 
 import brorl
+import loss as L
 from rollout import whole_tensors
 from trainer.answers import Answers, Rolled, score_sources
 from trainer.checks import RECIPE_FILE, started_with, trackers
+from trainer.deal import Drawn
 from trainer.files import append, damaged, discard, rows_of, seal, sync, write
 from trainer.problems import HeldOut
 from trainer.processes import from_main, total
@@ -264,25 +266,43 @@ class Run:
         which = {"problems": self.held_out.digest, "sources": self.held_out.sources}
         append(self.answers, {"step": step, "samples": samples} | which | answers._asdict())
 
-    def sample(self, step: int, kept: list[Rolled], dropped: list[Rolled]) -> None:
-        """Some rollouts of a step: the best and the worst of the first prompt kept, and of the first one dropped."""
-        count, groups = self.config.samples_per_step, [(True, kept[:1]), (False, dropped[:1])]
-        groups = [(was_kept, rolled) for was_kept, rolled in groups if rolled]
-        for share, (was_kept, (first,)) in zip((count - count // 2, count // 2), groups, strict=False):
-            share = min(share if len(groups) > 1 else count, len(first.texts))
-            best = sorted(range(len(first.texts)), key=lambda i: first.verdicts[i].reward, reverse=True)
-            for i in [*best[: share - share // 2], *best[len(best) - share // 2 :]]:
-                self.write_sample({"step": step, "kept": was_kept}, first, i)
+    def sample(self, step: int, drawn: Drawn) -> None:
+        """Some rollouts of a step: the best and the worst of its first informative prompt, and of the first other."""
+        count, informative, wanted = self.config.samples_per_step, L.informative(drawn.outcomes.correct), []
+        first = [
+            (kept, int(which.nonzero()[0]))
+            for kept, which in ((True, informative), (False, ~informative))
+            if any(which)
+        ]
+        for share, (kept, place) in zip((count - count // 2, count // 2), first, strict=False):
+            rewards = drawn.outcomes.rewards[place]
+            share = min(share if len(first) > 1 else count, len(rewards))
+            best = rewards.argsort(descending=True, stable=True).tolist()
+            rows = [*best[: share - share // 2], *best[len(best) - share // 2 :]]
+            wanted += [({"step": step, "kept": kept}, place, row) for row in rows]
+        self.write_samples(self.gathered(wanted, drawn.rolled))
 
-    def sample_evaluation(self, step: int, rolled: list[Rolled]) -> None:
-        """The first response to each of the first held-out problems."""
-        for one in rolled[: self.config.samples_per_step]:
-            self.write_sample({"step": step, "evaluation": True}, one, 0)
+    def sample_evaluation(self, step: int, rolled: list[Rolled]) -> list[dict]:
+        """The first response to each of the first held-out problems, as lines of samples.jsonl."""
+        count = min(self.config.samples_per_step, len(self.held_out.problems))
+        wanted = [({"step": step, "evaluation": True}, place, 0) for place in range(count)]
+        return self.gathered(wanted, rolled)
 
-    def write_sample(self, where: dict, rolled: Rolled, i: int) -> None:
+    def gathered(self, wanted: list[tuple[dict, int, int]], rolled: list[Rolled]) -> list[dict]:
+        """Lines for rollouts of these places and numbers, each of which some process has among its `rolled`."""
+        rows, here = {(place, row) for _, place, row in wanted}, {}
+        for one in rolled:
+            for place, row in rows:
+                if one.place == place and 0 <= (i := row - one.first) < len(one.texts):
+                    said = {"prompt": one.problem.prompt, "response": one.texts[i]}
+                    here[place, row] = said | one.verdicts[i]._asdict()
+        found = dict(item for part in gather_object([list(here.items())]) for item in part)
+        return [where | found[place, row] for where, place, row in wanted]
+
+    def write_samples(self, lines: list[dict]) -> None:
         if self.accelerator.is_main_process:
-            said = {"prompt": rolled.problem.prompt, "response": rolled.texts[i]}
-            append(self.samples, where | said | rolled.verdicts[i]._asdict())
+            for line in lines:
+                append(self.samples, line)
 
     def evaluations(self) -> dict[str, dict[str, float]]:
         """Every evaluation's scores so far, by step."""
@@ -296,6 +316,7 @@ class Run:
 
     def report(self, answers: Answers, rolled: list[Rolled]) -> None:
         """--eval_only: print a row for each source, and write the folder, which was not there until now."""
+        samples = self.sample_evaluation(0, rolled)
         if not self.accelerator.is_main_process:
             return
         config = self.config
@@ -306,7 +327,7 @@ class Run:
             print(wrapped("mean: every source counts the same, whatever its size, as in the paper's tables", 0))
         self.make()
         self.keep(0, 0, answers)
-        self.sample_evaluation(0, rolled)
+        self.write_samples(samples)
         with (self.folder / "scores.csv").open("w", newline="") as file:
             writer = csv.DictWriter(file, ["source", *next(iter(rows.values()))], lineterminator="\n")
             writer.writeheader()

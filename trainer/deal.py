@@ -1,0 +1,310 @@
+"""Who rolls out which prompt: stages 1 to 3 of train.py's step over any number of processes.
+
+    the cursor   1  2  3  4  5  6  7  8 | 9 10 ...   prompts in the run's order. A prompt's place fixes its seed
+    a round      └─────────────────────┘             as many as hold the B informative ones nine times in ten
+    orders       [1  2] [3  4] [5  6] [7  8]         what an engine decodes at once: some prompts, or a part of one
+    the queue      ↓      ↓      ↓      ↓            whoever is free takes the next order
+    processes      0      1      1      0
+    verdicts     +  -   +  +   -  +   -  +           of an order that is done, while the next ones decode
+    kept         1      3  4      6                  the first B = 4 informative ones in the cursor's order
+    surplus                          7  8            drawn and counted, but not trained; the next step starts at 7
+    dealt again  process 0: 6 and a part of 1        by tokens (trainer/handout.py)
+                 process 1: 3, 4 and a part of 1
+
+Who is free when is chance. What is trained is not: a prompt's rollouts follow from its place, what is kept from the
+verdicts and the places. The same run writes the same numbers on any number of processes, up to the order of float sums.
+
+    `round_width`   how many prompts a round has           `orders_of`   how they are cut into orders
+    `Queue`         an order for whoever asks              `Judge`       verdicts on a thread of their own
+    `roll_out`      all of it for one round                `Outcomes`    what every process knows of every rollout
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import time
+from collections import Counter
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from dataclasses import replace
+from itertools import count
+from statistics import NormalDist
+from typing import Any, NamedTuple
+
+import torch
+import torch.distributed as dist
+from accelerate import Accelerator
+from torch import Tensor
+from tqdm import tqdm
+
+import loss as L
+from rollout import Engine, Group, Order
+from trainer.answers import Rolled, solved
+from trainer.processes import merge, seed_of, summed
+from trainer.progress import Preempted
+from verify import Problem, verify_batch
+
+SURE = 0.9  # how often a round should be enough: one more costs as long as its longest response
+ORDERS = 4  # a round has at least so many orders, if it has as many prompts
+POLL = 1.0  # seconds between two looks at whether another process was told to stop
+
+
+def round_width(missing: int, pass_rate: float, sure: float = SURE) -> int:
+    """The fewest prompts of which `missing` are informative with probability `sure`, if each is with `pass_rate`.
+
+    By the normal approximation of how many it takes until so many are (negative binomial):
+    mean k / p, variance k (1 - p) / p².
+    """
+    z = NormalDist().inv_cdf(sure)
+    return max(missing, math.ceil((missing + z * math.sqrt(missing * (1 - pass_rate))) / pass_rate))
+
+
+# -------------------------------------------------------------------------------------------------------- the orders
+
+
+class Part(NamedTuple):
+    """Rollouts `first` to `first + n` of the prompt at `place` of a round."""
+
+    place: int
+    first: int
+    n: int
+
+
+def orders_of(prompts: int, n: int, rows: int) -> list[list[Part]]:
+    """N rollouts of so many prompts in orders of about `rows` rollouts: of several prompts, or of a part of one.
+
+    The cut depends on nothing but these numbers, so that rollouts do not depend on who decodes them.
+    """
+    rows = max(1, min(rows, prompts * n // ORDERS))
+    if rows < n:
+        sizes = [len(part) for part in torch.arange(n).tensor_split(math.ceil(n / rows))]
+        firsts = [sum(sizes[:i]) for i in range(len(sizes))]
+        return [
+            [Part(place, first, size)] for place in range(prompts) for first, size in zip(firsts, sizes, strict=True)
+        ]
+    together = rows // n
+    return [[Part(place, 0, n) for place in range(i, min(i + together, prompts))] for i in range(0, prompts, together)]
+
+
+# --------------------------------------------------------------------------------------------------------- the queue
+
+
+class Queue:
+    """The numbers 0 to orders - 1, each for one of the processes, and word of whether one was told to stop.
+
+    Over the store that torch.distributed has anyway, which adds atomically. Made by all processes, in the same order.
+    told: was this process told to stop? `tick` is called now and then while rolling out.
+    """
+
+    made = count()
+
+    def __init__(self, orders: int, accelerator: Accelerator, told: Callable[[], bool]):
+        self.orders, self.processes, self.told = orders, accelerator.num_processes, told
+        self.mine, self.looked = count(), time.monotonic()
+        if self.processes > 1:
+            store = dist.distributed_c10d._get_default_store()  # type: ignore[attr-defined]
+            self.store = dist.PrefixStore(f"deal/{next(self.made)}", store)
+
+    def take(self) -> int | None:
+        """The next order's number; None: all are taken."""
+        number = next(self.mine) if self.processes == 1 else self.store.add("orders", 1) - 1
+        return number if number < self.orders else None
+
+    def tick(self) -> None:
+        """Raises Preempted where this process was told to stop, or, within POLL seconds, where another one was."""
+        if self.told():
+            raise Preempted
+        if self.processes > 1 and time.monotonic() - self.looked > POLL:
+            self.looked = time.monotonic()
+            if self.store.add("hurry", 0):
+                raise Preempted
+
+    def wait_for_all(self, stop: bool = False) -> None:
+        """Until every process is done, and not in a collective, which would have to end within a time.
+
+        stop: this process gave up. Raises Preempted, on all of them, if any did.
+        """
+        if self.processes > 1:
+            self.store.add("stop", int(stop))  # before it is done: once all are, nobody changes it
+            self.store.add("done", 1)
+            pause, hurried = 0.001, False
+            while self.store.add("done", 0) < self.processes:
+                time.sleep(pause)
+                pause = min(2 * pause, 0.2)
+                if (stop or self.told()) and not hurried:  # those who are still rolling out hear of it
+                    hurried = bool(self.store.add("hurry", 1))
+            stop = self.store.add("stop", 0) > 0
+        if stop:
+            raise Preempted
+
+
+# -------------------------------------------------------------------------------------------------------- the verdicts
+
+
+class Judge:
+    """Stage 3 beside stage 2: what an order's rollouts say, and the verdicts, on a thread of its own."""
+
+    def __init__(self, tokenizer, problems: list[Problem], judging: dict[str, Any]):
+        self.tokenizer, self.problems, self.judging = tokenizer, problems, judging
+        self.thread = ThreadPoolExecutor(1)
+        self.found: list[Future[list[Rolled]]] = []
+
+    def hand_in(self, parts: list[Part], groups: list[Group]) -> None:
+        """An order that is done. What has gone wrong with earlier ones is raised here."""
+        for done in (f for f in self.found if f.done()):
+            done.result()
+        self.found.append(self.thread.submit(self.judge, parts, groups))
+
+    def judge(self, parts: list[Part], groups: list[Group]) -> list[Rolled]:
+        decode = functools.cache(lambda response: self.tokenizer.decode(response, skip_special_tokens=True))
+        texts = [[decode(tuple(response)) for response in group.responses] for group in groups]  # many are equal
+        problems = [self.problems[part.place] for part in parts]
+        said = [(p.kind, text, p.reference) for p, own in zip(problems, texts, strict=True) for text in own]
+        verdicts = iter(verify_batch(said, **self.judging))
+        return [
+            Rolled(problem, group, own, [next(verdicts) for _ in own], part.place, part.first)
+            for part, problem, group, own in zip(parts, problems, groups, texts, strict=True)
+        ]
+
+    def all(self, tick: Callable[[], None]) -> list[Rolled]:
+        """Every verdict, in order of place. `tick` is called while they are waited for."""
+        while wait(self.found, POLL).not_done:
+            tick()
+        return sorted((one for f in self.found for one in f.result()), key=lambda one: (one.place, one.first))
+
+    def close(self) -> None:
+        self.thread.shutdown(wait=False, cancel_futures=True)
+
+
+class Outcomes(NamedTuple):
+    """What came of N rollouts of each of P prompts, all of them known to every process."""
+
+    rewards: Tensor  # (P, N) float64
+    correct: Tensor  # (P, N) bool
+    lengths: Tensor  # (P, N) tokens of the response
+    truncated: Tensor  # (P, N) bool, cut at the longest length
+
+    @staticmethod
+    def of(rolled: list[Rolled], prompts: int, n: int, accelerator: Accelerator) -> Outcomes:
+        """From what each process rolled out."""
+        table = torch.zeros(4, prompts, n, dtype=torch.float64)
+        for one in rolled:
+            lengths = [len(response) for response in one.group.responses]
+            truncated = [reason == "length" for reason in one.group.finish_reasons]
+            rows = torch.tensor([one.rewards, one.correct.tolist(), lengths, truncated], dtype=torch.float64)
+            table[:, one.place, one.first : one.first + len(one.texts)] = rows
+        rewards, correct, lengths, truncated = summed(table, accelerator)
+        return Outcomes(rewards, correct.bool(), lengths.long(), truncated.bool())
+
+    @staticmethod
+    def none() -> Outcomes:
+        empty = torch.zeros(0, 1)
+        return Outcomes(empty, empty.bool(), empty.long(), empty.bool())
+
+    def followed_by(self, others: Outcomes) -> Outcomes:
+        """Those of one round and of the next."""
+        return Outcomes(*(torch.cat(tensors) for tensors in zip(self, others, strict=True)))
+
+    def at(self, places: Tensor) -> Outcomes:
+        """Of some of the prompts."""
+        return Outcomes(*(tensor[places] for tensor in self))
+
+
+class Kept(NamedTuple):
+    """The groups that a step trains on, in the order of the problems."""
+
+    problems: list[Problem]
+    prompts: list[list[int]]
+    outcomes: Outcomes  # (P, N), the same on every process
+    rolled: list[Rolled]  # of this process; their `place` counts kept groups
+
+    def __len__(self) -> int:
+        return len(self.problems)
+
+
+class Drawn:
+    """What a step has rolled out so far, round after round, in the cursor's order. start: the cursor, before it."""
+
+    def __init__(self, start: int):
+        self.start, self.rounds, self.used = start, 0, 0
+        self.problems: list[int] = []
+        self.rolled: list[Rolled] = []  # of this process
+        self.outcomes = Outcomes.none()
+
+    def __len__(self) -> int:
+        return len(self.problems)
+
+    def add(self, problems: list[int], rolled: list[Rolled], outcomes: Outcomes) -> None:
+        """A round of these problems: what this process rolled out, and what came of all of it."""
+        self.rolled += [replace(one, place=len(self) + one.place) for one in rolled]
+        self.outcomes = outcomes if not self.rounds else self.outcomes.followed_by(outcomes)
+        self.problems, self.rounds = self.problems + problems, self.rounds + 1
+
+    @property
+    def informative(self) -> int:
+        """How many of the prompts are."""
+        return int(L.informative(self.outcomes.correct).sum())
+
+    def first(self, b: int, problems: list[Problem], prompts: list[list[int]]) -> Kept:
+        """The first B informative ones, or fewer. `used` is then how many prompts were needed to find them."""
+        places = L.informative(self.outcomes.correct).nonzero().squeeze(1)[:b]
+        self.used = int(places[-1]) + 1 if len(places) == b else len(self)
+        at = {place: k for k, place in enumerate(places.tolist())}
+        rolled = [replace(one, place=at[one.place]) for one in self.rolled if one.place in at]
+        which = [self.problems[place] for place in at]
+        return Kept([problems[i] for i in which], [prompts[i] for i in which], self.outcomes.at(places), rolled)
+
+    def counts(self) -> Counter:
+        """Of all processes: `Rolled.counts` and `solved`."""
+        return merge(sum((one.counts() for one in self.rolled), Counter())) + solved(self.outcomes.correct)
+
+
+# -------------------------------------------------------------------------------------------------------- a round
+
+
+def roll_out(
+    engine: Engine,
+    judge: Judge,
+    prompts: list[list[int]],
+    n: int,
+    seeds: list[int],
+    accelerator: Accelerator,
+    *,
+    team: int = 1,
+    show: bool = True,
+    told: Callable[[], bool] = lambda: False,
+    queue: type[Queue] = Queue,
+    **sampling,
+) -> tuple[list[Rolled], Outcomes]:
+    """Stages 2 and 3: N rollouts of each prompt, and their verdicts: those of this process, and what came of all.
+
+    seeds: one a prompt. team: neighbouring processes that hold one engine together; each judges its share of what they
+    decode. told: was this process told to stop? Then Preempted is raised, on all of them. sampling: keywords of
+    `Engine.stream`. What takes over 5 s shows a bar.
+    """
+    orders = orders_of(len(prompts), n, engine.order_rows)
+    asked = [
+        Order([prompts[p.place] for p in o], o[0].n, [seed_of(seeds[p.place], p.first) for p in o]) for o in orders
+    ]
+    turn = queue(len(orders), accelerator, told)
+    rank = accelerator.process_index % team
+    share = len(prompts) * n // (accelerator.num_processes // team)  # of this engine, about
+    with tqdm(total=share, desc="rollouts", unit="", leave=False, delay=5, disable=not show) as bar:
+
+        def on_progress(ended: float) -> None:
+            bar.update(ended)
+            turn.tick()
+
+        try:
+            for number, groups in engine.stream(asked, turn.take, on_progress=on_progress, **sampling):
+                if number % team == rank:
+                    judge.hand_in(orders[number], groups)
+            mine = judge.all(turn.tick)
+        except Preempted:
+            turn.wait_for_all(stop=True)
+            raise
+        finally:
+            judge.close()
+    turn.wait_for_all()
+    return mine, Outcomes.of(mine, len(prompts), n, accelerator)
