@@ -3,6 +3,7 @@
 import itertools
 import json
 import math
+import signal
 
 import pytest
 import torch
@@ -18,6 +19,7 @@ from helpers import (
     lines,
     loaded,
     small,
+    wait_for,
 )
 from transformers import AutoModelForCausalLM
 
@@ -251,7 +253,10 @@ def test_four_processes_fill_a_step_together(tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("state", ["SHARDED_STATE_DICT", "FULL_STATE_DICT"])
 def test_a_sharded_run_equals_a_data_parallel_one_and_resumes(tmp_path, state):
-    """Makes impossible: a shard taken for the whole: in a checkpoint, in the reference, in the engine, in model/."""
+    """Makes impossible: a shard taken for the whole: in a checkpoint, in the reference, in the engine, in model/.
+
+    The run that resumes was killed.
+    """
     (tmp_path / "sharded.py").write_text(WHOLE_RUN)
     arguments = [
         f"--output_dir={tmp_path}", f"--eval_data={few_problems()}", f"--data={few_problems('train', 256)}", "--seed=3",
@@ -265,8 +270,15 @@ def test_a_sharded_run_equals_a_data_parallel_one_and_resumes(tmp_path, state):
 
     train_for(4, ROOT / "train.py", "ddp")
     train_for(4, tmp_path / "sharded.py", "whole")
-    train_for(2, tmp_path / "sharded.py", "parts")
+    parts = [*arguments, "--name=parts", "--max_steps=4", "--save_every=1"]
+    job = Job(tmp_path / "sharded.py", parts, processes=2, STATE=state)
+    wait_for(job, (tmp_path / "parts/checkpoints/step_00000002").exists)
+    for rank in range(2):
+        job.signal(signal.SIGKILL, rank)
+    job.ended(None)  # one was killed, the other too or missed it
     reference = train_for(4, tmp_path / "sharded.py", "parts", "--resume")
+    logs = [(tmp_path / name / "metrics.jsonl").read_bytes() for name in ("whole", "parts")]
+    assert logs[0] == logs[1]
     ours, plain = (lines(tmp_path / name / "metrics.jsonl") for name in ("whole", "ddp"))
     for mine, theirs in zip(ours, plain, strict=True):
         assert mine == {k: pytest.approx(v, rel=1e-3, abs=1e-4) for k, v in theirs.items()}

@@ -92,6 +92,7 @@ def memory_estimate(config: Config, policy: Policy, engine: Engine, prompt_token
     if config.gradient_checkpointing:  # the input of every layer, and the inside of one
         kept = layer + 4 * layers * settings.hidden_size
     logits = min(L.MAX_LOGITS, tokens * settings.vocab_size)
+    gathered = gathered_bytes(policy, config.kl_coef > 0, 4 if accelerator.mixed_precision == "no" else 2)
     decoding = engine.wave_bytes(math.ceil(groups), config.rollouts_per_prompt, prompt_tokens, length)
     so_far, left = memory_now(device)
     here = int(os.environ.get("LOCAL_WORLD_SIZE", processes)) if device.type == "cpu" else 1
@@ -103,7 +104,7 @@ def memory_estimate(config: Config, policy: Policy, engine: Engine, prompt_token
          "rollouts": (device.type == "cpu") * rollouts * (16 * prompt_tokens + 100 * length + 500) / gib},
         {"decoding": decoding / gib},
         {"gradients": weights / sharded / gib,
-         "gathered weights": (sharded > 1) * gathered_bytes(config, policy, accelerator) / gib,
+         "gathered weights": (sharded > 1) * gathered / gib,
          "activations": tokens * (kept + layer) / gib,
          "logits": 8 * logits / gib},
         (left / here + weights * (1 - 1 / sharded)) / gib,
@@ -129,18 +130,17 @@ def activation_bytes(policy: Policy, accelerator: Accelerator) -> float:
     return (counted[1] - counted[0]) / 64
 
 
-def gathered_bytes(config: Config, policy: Policy, accelerator: Accelerator) -> float:
-    """Bytes that FSDP2 holds whole for a while, in the precision of the forward pass.
+def gathered_bytes(policy: Policy, reference: bool, bytes: int) -> float:
+    """What FSDP2 holds whole for a while, at so many bytes a weight in the forward pass.
 
-    What stands outside the layers, with its gradient, and the reference's, which nothing cuts up again after scoring;
-    of the layers one at work, the next one, the gradient of the first and the float32 copy of it that is added up.
+    Of what stands outside the layers: the weights, their gradient, and the reference's, which stay gathered after
+    scoring. Of the layers: one at work, the next one, the gradient of the first, and the float32 copy of it that is
+    added up over the processes.
     """
-    bytes = 4 if accelerator.mixed_precision == "no" else 2
-    kinds = policy._no_split_modules or ()
-    layers = [m for m in policy.modules() if type(m).__name__ in kinds]
+    layers = [m for m in policy.modules() if type(m).__name__ in (policy._no_split_modules or ())]
     sizes = [sum(p.numel() for p in layer.parameters()) for layer in layers]
     outside = sum(p.numel() for p in policy.parameters()) - sum(sizes)
-    return outside * bytes * (2 + (config.kl_coef > 0)) + max(sizes, default=0) * (3 * bytes + 4)
+    return outside * bytes * (2 + reference) + max(sizes, default=0) * (3 * bytes + 4)
 
 
 def memory_now(device: torch.device) -> tuple[int, int]:
