@@ -196,7 +196,8 @@ class TorchEngine:
         """`n` rollouts of each prompt, one `Group` a prompt, in order.
 
         max_new_tokens, stop_token_ids: default, what the model's generation config says. seed: one for all, or one a
-        prompt, from which its rollouts follow, whatever other prompts there are. on_progress: told after every step how many rollouts it ended.
+        prompt, from which its rollouts follow, whatever other prompts there are. on_progress: told after every step
+        how many rollouts it ended.
         Raises ValueError before anything is computed if a setting or a prompt cannot work.
         """
         max_new_tokens, stop_token_ids = settle(

@@ -20,6 +20,7 @@ from rollout import Group, TorchEngine
 from trainer.answers import SOLVED, score
 from trainer.batch import Batch
 from trainer.checks import resolve
+from trainer.deal import round_width
 from trainer.metrics import troubles
 from trainer.policy import Policy
 from trainer.progress import Cursor, Progress
@@ -201,8 +202,8 @@ def test_a_step_takes_the_first_informative_prompts(tmp_path, monkeypatch, every
     """
     taken, train_on = [], train.hand_out
     monkeypatch.setattr(train, "hand_out", lambda kept, *rest: taken.append(kept) or train_on(kept, *rest))
-    right = lambda k, n: 3 if k % every == 0 else 0
-    metrics, asked = scripted(tmp_path, monkeypatch, right, problems=40, refill=20.0)
+    right = {True: 3, False: 0}
+    metrics, asked = scripted(tmp_path, monkeypatch, lambda k, n: right[k % every == 0], problems=40, refill=20.0)
     order, start, progress, config = [f"{i}=" for i in Cursor(40, 0).take(40)], 0, Progress(), Config(recipe="brorl")
     for m, kept in zip(metrics[1:], taken, strict=True):
         good, tried, rounds = [], 0, 0

@@ -235,7 +235,7 @@ class Run:
         """Where SIGTERM came to any process: keep everything up to the last whole step, and end (Preempted).
 
         undo: the step is not whole; nothing of it is trained, and it starts over on resuming. A run that trained
-        nothing yet has nothing to keep.
+        nothing yet has nothing to keep. The engine must be asleep: gathering a sharded model takes its memory.
         """
         if not total(self.preemption.noted, self.accelerator):
             return
