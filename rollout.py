@@ -33,6 +33,7 @@ from transformers import PreTrainedModel
 from transformers.cache_utils import DynamicCache
 
 from engines import vllm as backend
+from engines import vllm_requests
 from engines.decoders import CopyDecoder, Drawn, SharedDecoder, Uniforms, why_not_shared
 from engines.memory import keep_freed_memory, row_bytes, wave_rows
 from engines.settle import settle
@@ -101,6 +102,7 @@ class Engine(Protocol):
     def sync(self, model: torch.nn.Module) -> None: ...  # sample from these weights from now on
     def sleep(self) -> None: ...  # the trainer's turn: give back what memory it can
     def wake(self) -> None: ...
+    def facts(self) -> dict[str, float]: ...  # of its work since the last call, for timing.jsonl
     def close(self) -> None: ...
 
 
@@ -301,6 +303,10 @@ class TorchEngine:
 
     wake = close = sleep
 
+    def facts(self) -> dict[str, float]:
+        """Nothing that a clock does not say."""
+        return {}
+
 
 class VLLMEngine:
     """N rollouts per prompt by vLLM, inside this process and on its device: no server, no second process.
@@ -308,10 +314,12 @@ class VLLMEngine:
     model         the policy that is trained. vLLM builds it from its config with random weights, and `sync` brings
                   the right ones: a weight that no sync reaches stays noise, and the trainer's check sees it
     positions     the most tokens of prompt and response together (None: what the model has)
-    max_num_seqs  rollouts that decode at once; vLLM's own default would cut a group of 512 in two
+    max_num_seqs  rollouts that decode at once; vLLM's own default is 1024 on an H100, 256 on an A100 and on a CPU
     memory_gib    of the key-value cache, on a CPU; on a GPU vLLM takes gpu_memory_utilization, a share of all of
                   the GPU's memory (default 0.5: verl's), and gives it back while it sleeps
     tensor_parallel_size   so many neighbouring processes hold one engine together
+    kv_cache_gib  of the key-value cache, on a GPU, in place of what that share leaves for it; vLLM still refuses to
+                  start where the share is not free
     dtype         None: bfloat16 on a GPU, float32 on a CPU
     options       further arguments of vllm.LLM, which go before these
 
@@ -319,6 +327,8 @@ class VLLMEngine:
     rollout on vLLM reads the prompt's full blocks (32 tokens on a CPU) from its prefix cache.
     Raises ValueError for settings that cannot work, EngineError with vLLM's reason if it does not start.
     """
+
+    order_rows = 64  # a group of 512 in eight parts: vLLM reads the prompt from its cache, room is filled finely
 
     def __init__(
         self,
@@ -329,9 +339,12 @@ class VLLMEngine:
         gpu_memory_utilization: float = 0.5,
         tensor_parallel_size: int = 1,
         dtype: str | None = None,
+        kv_cache_gib: float | None = None,
         **options,
     ):
-        backend.check_settings(max_num_seqs, memory_gib, gpu_memory_utilization, tensor_parallel_size)
+        device = model.device.type
+        bounds = max_num_seqs, memory_gib, gpu_memory_utilization, kv_cache_gib, tensor_parallel_size
+        backend.check_settings(device, *bounds)
         if not have_vllm():
             raise ValueError(backend.NOT_INSTALLED)
         platform, version = backend.import_vllm()
@@ -339,13 +352,12 @@ class VLLMEngine:
         self.source: torch.nn.Module = model  # whose weights it samples from
         self.positions = backend.usable_positions(model, platform, positions)
         self.sleeps, self.asleep = platform.is_sleep_mode_available(), False
-        settings = backend.llm_settings(
-            model.device.type, self.positions, max_num_seqs, memory_gib, gpu_memory_utilization,
-            tensor_parallel_size, dtype, self.sleeps,
-        ) | options  # fmt: skip
-        self.precision, self.decoding = settings["dtype"], backend.described(version, settings)
-        self.share = settings.get("gpu_memory_utilization", 0.0)  # of a GPU's memory; on a CPU `memory_gib` is in use
+        settings = backend.llm_settings(device, self.positions, *bounds, dtype, self.sleeps) | options
+        self.precision, self.settings = settings["dtype"], settings
         self.llm = backend.start(model, settings)
+        self.decoding = backend.described(version, self.llm)
+        self.preemptions = backend.Preemptions(self.llm)
+        self.free_gib: float | None = None  # of the GPU, when the engine last fell asleep
         self._load()
 
     def generate(
@@ -363,29 +375,35 @@ class VLLMEngine:
     ) -> list[Group]:
         """As TorchEngine.generate: `n` rollouts of each prompt, one `Group` a prompt, in order.
 
-        seed: a call repeats itself where vLLM's kernels do; the trainer's generators are left as they were.
-        on_progress is told of whole groups. Raises EngineError if vLLM fails, out of memory for instance.
+        Raises EngineError if vLLM fails, out of memory for instance.
         """
-        max_new_tokens, stop_token_ids = settle(
-            self.model, prompts, n, max_new_tokens, temperature, top_p, top_k, stop_token_ids, self.positions
-        )
-        if temperature and not 0.01 <= temperature <= 2:
-            raise ValueError(f"temperature={temperature}: vLLM takes 0, or 0.01 to 2; the torch engine takes any")
-        self.wake()
-        mine, asked, seed = backend.of_all_ranks(prompts, seed)
-        if not asked:
-            return []
-        share = len(prompts) / len(asked)  # of an engine that several processes hold together
-        outputs = backend.request(
-            self.llm, asked, n, max_new_tokens=max_new_tokens, temperature=temperature, top_p=top_p, top_k=top_k,
-            stop_token_ids=stop_token_ids, seed=seed,
-            on_progress=(lambda rollouts: on_progress(rollouts * share)) if on_progress else None,
+        mine, asked = vllm_requests.of_all_ranks(list(zip(prompts, prompt_seeds(seed, len(prompts)), strict=True)))
+        share = len(mine) / max(1, len(asked))  # of an engine that several processes hold together
+        waiting = iter(range(len(asked)))
+        answered = self.stream(
+            [Order([prompt], n, [own]) for prompt, own in asked], lambda: next(waiting, None),
+            on_progress=(lambda count: on_progress(count * share)) if on_progress else None,
+            max_new_tokens=max_new_tokens, temperature=temperature, top_p=top_p, top_k=top_k,
+            stop_token_ids=stop_token_ids,
         )  # fmt: skip
-        return [Group(list(p), *backend.rollouts(output, n)) for p, output in zip(prompts, outputs[mine], strict=True)]
+        groups = dict(answered)
+        return [groups[i][0] for i in mine]
+
+    def stream(
+        self, orders: list[Order], take: Callable[[], int | None], *, on_progress=None, **sampling
+    ) -> Iterator[tuple[int, list[Group]]]:
+        """Each order's groups, as soon as its last rollout ended; sampling: as of TorchEngine.generate.
+
+        A prompt's rollout i is drawn with the prompt's seed + i: the same rollouts, whatever else decodes, as far as
+        vLLM's kernels round alike in another batch. The trainer's generators are left as they were.
+        """
+        sampling = vllm_requests.settled(self.model, self.positions, orders, **sampling)
+        self.wake()
+        return vllm_requests.stream(self.llm, orders, take, Group, on_progress, sampling)
 
     def wave_bytes(self, prompts: int, n: int, prompt_tokens: int, max_new_tokens: int) -> int:
         """What it takes of a GPU beside the trainer while it is awake, whatever it decodes."""
-        return int(torch.cuda.mem_get_info(self.model.device)[1] * self.share) if self.share else 0
+        return backend.memory_taken(self.model, self.settings)
 
     def sync(self, model: torch.nn.Module) -> None:
         """Sample from `model`'s weights (plain, DDP, FSDP2) from now on; asleep, the engine takes them as it wakes."""
@@ -399,6 +417,7 @@ class VLLMEngine:
             with backend.saying("sleep"):
                 self.llm.sleep(level=2)
             self.asleep = True
+            self.free_gib = torch.cuda.mem_get_info()[0] / 2**30 if torch.cuda.is_available() else None
 
     def wake(self) -> None:
         """Take the memory again, and the weights of the last `sync`."""
@@ -408,6 +427,11 @@ class VLLMEngine:
                 self._load()
                 self.llm.wake_up(tags=["kv_cache"])
             self.asleep = False
+
+    def facts(self) -> dict[str, float]:
+        """How often vLLM took rollouts back for want of cache; GiB of the GPU that were free when it last slept."""
+        free = {} if self.free_gib is None else {"free_gib": self.free_gib}
+        return {"preemptions": self.preemptions.taken()} | free
 
     def close(self) -> None:
         """Leave torch.distributed as vLLM wants to: before the process group of the trainer is destroyed."""

@@ -252,7 +252,7 @@ def log_evaluate_checkpoint(
 ) -> None:
     """What a step leaves: its lines, scores and a checkpoint when due. Where SIGTERM came, the run ends here, whole."""
     run, progress, step = setup.run, setup.progress, setup.progress.step
-    timing = clock.timing(progress) | {"peak_gib": peak_gib(accelerator.device)}
+    timing = clock.timing(progress) | {"peak_gib": peak_gib(accelerator.device)} | setup.engine.facts()
     answers, last = None, progress.spent(config)
     if last or (config.eval_every and step % config.eval_every == 0):
         scores, answers = assess(config, accelerator, setup, screen)

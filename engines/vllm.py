@@ -4,24 +4,25 @@ vLLM is imported inside the functions below and nowhere else, so that everything
 vllm 0.32.0. In reading order:
 
     failing           EngineError, saying: vLLM's errors with their cause and what to change
-    building          have_vllm, check_settings, import_vllm, usable_positions, llm_settings, start
+    building          have_vllm, check_settings, import_vllm, usable_positions, llm_settings, memory_taken, described,
+                      start
     weights           load_weights
-    requests          request, rollouts, of_all_ranks, Told
-    workarounds       seeded, own_threads, config_folder, repack_tied_head, forget_shared_memory, unmark: each says
-                      which habit of vLLM makes it necessary
+    workarounds       seeded, own_threads, config_folder, repack_tied_head, forget_shared_memory, unmark, Preemptions:
+                      each says which habit of vLLM makes it necessary
+
+Its requests are in vllm_requests.py.
 """
 
 import copy
 import glob
 import hashlib
 import importlib.util
-import io
 import os
 import random
 import shutil
 import tempfile
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
@@ -29,7 +30,6 @@ import numpy
 import torch
 import torch.distributed as dist
 from torch import Tensor
-from tqdm import tqdm
 from transformers import PreTrainedModel
 
 NOT_INSTALLED = (
@@ -59,7 +59,14 @@ def have_vllm() -> bool:
     return importlib.util.find_spec("vllm") is not None
 
 
-def check_settings(max_num_seqs: int, memory_gib: float, gpu_memory_utilization: float, ranks: int) -> None:
+def check_settings(
+    device: str,
+    max_num_seqs: int,
+    memory_gib: float,
+    gpu_memory_utilization: float,
+    kv_cache_gib: float | None,
+    ranks: int,
+) -> None:
     """Raises ValueError for settings that cannot work, before vLLM is imported, which takes seconds."""
     world = processes()
     if ranks < 1 or world % ranks:
@@ -68,6 +75,10 @@ def check_settings(max_num_seqs: int, memory_gib: float, gpu_memory_utilization:
         raise ValueError(
             f"memory_gib={memory_gib} must be positive, gpu_memory_utilization={gpu_memory_utilization} in (0, 1), "
             f"max_num_seqs={max_num_seqs} at least 1"
+        )
+    if kv_cache_gib is not None and (kv_cache_gib <= 0 or device == "cpu"):
+        raise ValueError(
+            f"kv_cache_gib={kv_cache_gib} must be positive, and is for a GPU: on a CPU memory_gib is the cache's size"
         )
 
 
@@ -109,6 +120,7 @@ def llm_settings(
     max_num_seqs: int,
     memory_gib: float,
     gpu_memory_utilization: float,
+    kv_cache_gib: float | None,
     tensor_parallel_size: int,
     dtype: str | None,
     sleeps: bool,
@@ -120,8 +132,10 @@ def llm_settings(
             "block_size": 32,
             "enforce_eager": True,
         }
-    else:
+    else:  # vLLM checks that the share is free when it starts even where it does not size the cache by it
         memory = {"gpu_memory_utilization": gpu_memory_utilization}
+        if kv_cache_gib is not None:
+            memory["kv_cache_memory_bytes"] = int(kv_cache_gib * 2**30)
     return {
         "dtype": dtype or ("float32" if device == "cpu" else "bfloat16"),
         "max_model_len": positions,
@@ -138,11 +152,32 @@ def llm_settings(
     }
 
 
-def described(version: str, settings: dict[str, Any]) -> str:
-    ranks = settings["tensor_parallel_size"]
-    return f"vLLM {version}, {settings['dtype']}, {settings['max_num_seqs']} rollouts at once" + (
-        f", one engine per {ranks} processes" if ranks > 1 else ""
-    )
+def memory_taken(model: PreTrainedModel, settings: dict[str, Any]) -> int:
+    """Bytes of a GPU that an awake engine of this model holds; 0 on a CPU, where memory_gib is what it has.
+
+    With kv_cache_gib: the cache and the weights. vLLM's activations and graphs come to that, it does not say how much.
+    """
+    if model.device.type == "cpu":
+        return 0
+    if cache := settings.get("kv_cache_memory_bytes"):
+        width = getattr(torch, settings["dtype"]).itemsize
+        return cache + width * sum(p.numel() for p in model.parameters()) // settings["tensor_parallel_size"]
+    return int(torch.cuda.mem_get_info(model.device)[1] * settings["gpu_memory_utilization"])
+
+
+def described(version: str, llm: Any) -> str:
+    """What vLLM made of the settings, in a few words for the start of a run."""
+    config = llm.llm_engine.vllm_config
+    ranks = config.parallel_config.tensor_parallel_size
+    parts = [
+        f"vLLM {version}",
+        str(config.model_config.dtype).removeprefix("torch."),
+        f"{config.scheduler_config.max_num_seqs} rollouts at once",
+        f"model runner V{2 if config.use_v2_model_runner else 1}",
+        f"{'asynchronous' if config.scheduler_config.async_scheduling else 'synchronous'} scheduling",
+        "eager" if config.compilation_config.cudagraph_mode.name == "NONE" else "CUDA graphs",
+    ]
+    return ", ".join(parts + [f"one engine per {ranks} processes"] * (ranks > 1))
 
 
 def start(model: PreTrainedModel, settings: dict[str, Any]) -> Any:
@@ -173,93 +208,6 @@ def load_weights(llm: Any, tensors: Iterator[tuple[str, Tensor]]) -> None:
         llm.apply_model(repack_tied_head)
     if not llm.reset_prefix_cache():
         raise EngineError("vLLM kept its prefix cache, which belongs to the weights before: requests are running")
-
-
-def request(
-    llm: Any,
-    prompts: list[list[int]],
-    n: int,
-    *,
-    max_new_tokens: int,
-    temperature: float,
-    top_p: float,
-    top_k: int,
-    stop_token_ids: list[int],
-    seed: int,
-    on_progress: Callable[[float], None] | None,
-) -> list[Any]:
-    """vLLM's answers, one for each prompt, in order: `rollouts` reads them. A prompt is one request for n rollouts.
-
-    on_progress: told how many rollouts have ended, whole groups at a time.
-    """
-    import vllm
-    from vllm.sampling_params import RequestOutputKind
-
-    sampling = vllm.SamplingParams(
-        n=n if temperature > 0 else 1,  # greedy rollouts are equal: vLLM draws one, and refuses more
-        temperature=temperature,
-        top_p=top_p,
-        top_k=top_k,
-        max_tokens=max_new_tokens,
-        stop_token_ids=list(stop_token_ids),
-        ignore_eos=True,  # only these end a response
-        logprobs=0,  # of the chosen token alone
-        flat_logprobs=True,
-        detokenize=False,
-        output_kind=RequestOutputKind.FINAL_ONLY,
-    )
-
-    def bar(iterable=None, **kwargs):  # vLLM asks for two: over the prompts it takes, then of the rollouts it made
-        return Told(on_progress, **kwargs) if iterable is None else iterable
-
-    requests = [{"prompt_token_ids": prompt} for prompt in prompts]
-    with saying("generate", "If it ran out of memory, leave it more, or lower max_num_seqs"), seeded(seed):
-        return llm.generate(requests, sampling, use_tqdm=bar if on_progress else False)
-
-
-def rollouts(answer: Any, n: int) -> tuple[list[list[int]], list[list[float]], list[str]]:
-    """Responses, log-probs and finish reasons of one answer; a response holds its stop token, as in a Group.
-
-    Raises EngineError where a rollout is missing, was aborted, or has not a log-prob for every token.
-    """
-    if len(answer.outputs) not in (1, n):
-        raise EngineError(f"vLLM returned {len(answer.outputs)} rollouts of {n}")
-    responses, logprobs, reasons = [], [], []
-    for o in answer.outputs * (n // len(answer.outputs)):  # greedy: one stands for all
-        responses.append(list(o.token_ids))
-        logprobs.append(list(o.logprobs.logprobs))
-        reasons.append(o.finish_reason)
-        if o.finish_reason not in ("stop", "length") or len(logprobs[-1]) != len(o.token_ids):
-            raise EngineError(f"vLLM ended a rollout with {o.finish_reason!r} and {len(logprobs[-1])} log-probs")
-    return responses, logprobs, reasons
-
-
-def of_all_ranks(prompts: list[list[int]], seed: int) -> tuple[slice, list[list[int]], int]:
-    """What vLLM needs the same on all ranks that hold one engine: their prompts in one list, and a seed.
-
-    The slice is this rank's part of the list. An engine of one rank gets back what it gave.
-    """
-    from vllm.distributed.parallel_state import get_tp_group
-
-    group = get_tp_group()
-    if group.world_size == 1:
-        return slice(0, len(prompts)), prompts, seed
-    parts: list[Any] = [None] * group.world_size
-    dist.all_gather_object(parts, (prompts, seed), group=group.cpu_group)
-    first = sum(len(p) for p, _ in parts[: group.rank_in_group])
-    return slice(first, first + len(prompts)), [x for p, _ in parts for x in p], parts[0][1]
-
-
-class Told(tqdm):
-    """vLLM reports progress to a bar; this one shows nothing and passes it on."""
-
-    def __init__(self, on_progress: Callable[[float], None], **kwargs):
-        super().__init__(file=io.StringIO(), disable=False, **kwargs)  # whatever TQDM_DISABLE says: vLLM divides by it
-        self.on_progress = on_progress
-
-    def update(self, n: float = 1) -> bool | None:
-        self.on_progress(n)
-        return super().update(n)
 
 
 @contextmanager
@@ -328,3 +276,26 @@ def unmark(model: PreTrainedModel) -> None:
     module: Any
     for module in model.modules():
         module.do_not_compile = True
+
+
+class Preemptions:
+    """How often vLLM took the cache from a rollout to give it to another, which costs computing it again.
+
+    vLLM itself counts them only with its statistics, which cost something at every token.
+    """
+
+    def __init__(self, llm: Any):
+        self.count = 0
+        scheduler = llm.llm_engine.engine_core.engine_core.scheduler
+        theirs = scheduler._preempt_request
+
+        def counted(*args, **kwargs):
+            self.count += 1
+            return theirs(*args, **kwargs)
+
+        scheduler._preempt_request = counted
+
+    def taken(self) -> int:
+        """Those since the last call."""
+        count, self.count = self.count, 0
+        return count

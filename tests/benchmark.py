@@ -13,6 +13,7 @@
     python tests/benchmark.py verify    section 4.2: verify_batch against math-verify called on one answer after the
                                         other, tests of programs, and memory over batches
     python tests/benchmark.py engines   table 2: pass rate and samples/s of both engines at N = 16 and 512
+    python tests/benchmark.py seeds     section 4.2: a seed for every rollout with vLLM: its price, and what it repeats
 
 Ours and the other take turns, so that both meet the same machine; every number is from this run.
 """
@@ -46,7 +47,7 @@ sys.path.insert(0, str(ROOT))
 import sim as simulator
 import verify as verifiers
 from loss import informative, token_logprobs
-from rollout import Group, TorchEngine, VLLMEngine, have_vllm
+from rollout import Group, Order, TorchEngine, VLLMEngine, have_vllm
 from train import update
 from trainer.batch import Batch
 from trainer.memory import activation_bytes
@@ -671,6 +672,82 @@ def engines(args: argparse.Namespace) -> None:
         made["vllm"].close()
 
 
+def seeds(args: argparse.Namespace) -> None:
+    """vLLM with a seed for every rollout against none, in turns, for two models; then the same prompts in company."""
+    transformers.logging.set_verbosity_error()
+    transformers.logging.disable_progress_bar()
+    torch.set_num_threads(args.threads or len(os.sched_getaffinity(0)))
+    torch.manual_seed(0)
+    width = {"hidden_size": args.hidden, "intermediate_size": 4 * args.hidden, "num_attention_heads": args.hidden // 64}
+    large = transformers.LlamaConfig(vocab_size=args.vocabulary, num_hidden_layers=2, tie_word_embeddings=True, **width)
+    models = {
+        "tiny/policy": transformers.AutoModelForCausalLM.from_pretrained(POLICY, dtype=torch.float32).eval(),
+        f"2 layers, V = {args.vocabulary:,}": transformers.AutoModelForCausalLM.from_config(large).float().eval(),
+    }
+    print(machine())
+    engines = {name: VLLMEngine(model, positions=64) for name, model in models.items()}
+    for name, engine in engines.items():
+        prompts = torch.randint(2, models[name].config.vocab_size, (args.prompts, 16)).tolist()
+        print(
+            f"{name}: {engine.decoding}; {args.turns} turns of {512 * args.prompts:,} samples of {args.tokens} tokens"
+        )
+        price_of_seeds(engine, prompts, args)
+        same_in_company(engine, prompts, args)
+    for engine in engines.values():
+        engine.close()
+
+
+def groups_of(engine, orders, tokens) -> list:
+    numbers = iter(range(len(orders)))
+    settings = {"max_new_tokens": tokens, "temperature": 1.0, "stop_token_ids": []}
+    return [groups for _, groups in sorted(engine.stream(orders, lambda: next(numbers, None), **settings))]
+
+
+def price_of_seeds(engine, prompts, args) -> None:
+    from engines.vllm_requests import Requests
+
+    asked = Requests._asked
+
+    def unseeded(self, n, seed):
+        sampling = asked(self, n, seed)
+        sampling.seed = None
+        return sampling
+
+    orders = [Order([prompt], 512, [1000 * i]) for i, prompt in enumerate(prompts)]
+    groups_of(engine, orders, args.tokens)
+    rates: dict[str, list[float]] = {"a seed a rollout": [], "none": []}
+    worked: dict[str, list[float]] = {way: [] for way in rates}  # CPU seconds, which others on the machine move less
+    for _ in range(args.turns):
+        for way, method in zip(rates, (asked, unseeded), strict=True):
+            Requests._asked = method
+            before = time.process_time()
+            rates[way].append(512 * len(prompts) / seconds(lambda: groups_of(engine, orders, args.tokens)))
+            worked[way].append(time.process_time() - before)
+    Requests._asked = asked
+    for way, found in rates.items():
+        print(f"  {way:18}{statistics.median(found):8,.0f} samples/s, {min(found):,.0f} to {max(found):,.0f}")
+    ratios = sorted(a / b for a, b in zip(*worked.values(), strict=True))
+    print(
+        f"  CPU time of seeds / of none {statistics.median(ratios):.3f}, {ratios[0]:.3f} to {ratios[-1]:.3f}",
+        flush=True,
+    )
+
+
+def same_in_company(engine, prompts, args) -> None:
+    """The share of the first prompt's 512 rollouts that have the same tokens, all of them, as when it was alone."""
+    first, *others = prompts
+    parts = [Order([first], 64, [64 * i]) for i in range(8)]
+    company = [Order([others[i % len(others)]], 64, [1000 + 64 * i]) for i in range(8)]
+    mixed = [order for pair in zip(parts, company, strict=True) for order in pair]
+    whole = Order([first], 512, [0])
+    alone = groups_of(engine, [whole], args.tokens)[0][0].responses
+    ways = {"alone again": [whole], "between two others": [company[0], whole, company[1]], "in 8 parts, mixed": mixed}
+    for way, orders in ways.items():
+        found = groups_of(engine, orders, args.tokens)
+        own = [r for (group,) in found if group.prompt == first for r in group.responses]
+        print(f"  {way:20}{sum(a == b for a, b in zip(alone, own, strict=True)) / 512:8.1%} the same", flush=True)
+
+
 def probe(args: argparse.Namespace) -> None:
     """--log_mass_balance: its share of a step's seconds, from timing.jsonl of short runs of the embedded policy."""
     print(machine())
@@ -762,6 +839,14 @@ BENCHMARKS = {
         "tokens": (8, "tokens of a response"),
         "threads": ALL_CORES,
         "turns": (3, "turns"),
+    }),
+    "seeds": Benchmark(seeds, {
+        "vocabulary": (49_152, "V of the larger model, SmolLM2's"),
+        "hidden": (256, "H of the larger model, a multiple of 64"),
+        "prompts": (2, "prompts of a turn, each for 512 rollouts"),
+        "tokens": (8, "tokens of a response"),
+        "threads": ALL_CORES,
+        "turns": (7, "turns"),
     }),
 }  # fmt: skip
 

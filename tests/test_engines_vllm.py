@@ -21,8 +21,9 @@ import pytest
 import torch
 from scipy import stats
 
-from engines.vllm import Told
-from rollout import EngineError, TorchEngine, VLLMEngine, sampling_logprobs
+from engines.vllm import llm_settings, memory_taken
+from engines.vllm_requests import of_all_ranks
+from rollout import EngineError, Order, TorchEngine, VLLMEngine, sampling_logprobs
 
 if not os.environ.get("BRORL_VLLM"):
     pytest.importorskip("vllm", reason="vLLM is not installed: .ci/run tests it in an environment of its own")
@@ -217,11 +218,35 @@ def test_architectures_that_vllm_treats_differently(engine, architecture):
 
 
 def test_the_engines_limits_are_those_asked_for(engine):
-    """Makes impossible: vLLM's default concurrency, which cuts a group of 512 in two, or its own idea of the length."""
+    """Makes impossible: vLLM's default concurrency, 256 on a CPU and 1024 on an H100, or its own idea of the length."""
     settings = engine.llm.llm_engine.vllm_config
     assert settings.scheduler_config.max_num_seqs == 512
     assert settings.model_config.max_model_len == 128
     assert settings.cache_config.enable_prefix_caching
+    for said in ("vLLM 0.", "float32", "512 rollouts at once", "model runner V1", "synchronous scheduling", "eager"):
+        assert said in engine.decoding
+
+
+def test_the_cache_of_a_gpu_is_as_large_as_asked_for():
+    """Makes impossible: --kv_cache_gib that vLLM never hears of, or an estimate that still counts the share."""
+    settings = llm_settings("cuda", 128, 512, 2.0, 0.5, 8.0, 2, None, True)
+    assert settings["kv_cache_memory_bytes"] == 8 * 2**30 and settings["gpu_memory_utilization"] == 0.5
+    model = policy().to("meta")  # not a CPU
+    assert memory_taken(model, settings) == 8 * 2**30 + sum(p.numel() for p in model.parameters())  # 2 bytes, 2 ranks
+    assert "kv_cache_memory_bytes" not in llm_settings("cuda", 128, 512, 2.0, 0.5, None, 1, None, True)
+    assert memory_taken(policy(), settings) == 0
+
+
+def test_what_vllm_took_the_cache_from_is_counted(engine):
+    """Makes impossible: a cache that is too small, computed again and again, and nothing that says so."""
+    engine.generate(prompts(1), 64, **ANSWER)
+    assert engine.preemptions() == 0
+    cramped = VLLMEngine(uniform(), positions=96, memory_gib=0.003, max_num_seqs=64)
+    KEPT.append(cramped)
+    (group,) = cramped.generate([[3]], 256, max_new_tokens=90, stop_token_ids=[])
+    assert set(map(len, group.responses)) == {90}
+    assert cramped.preemptions() > 0
+    assert cramped.preemptions() == 0, "since the last call"
 
 
 def test_the_prefix_cache_is_on_and_forgets_old_weights(engine):
@@ -248,6 +273,10 @@ class Recorder:
         self.llm, self.asked = llm, []
 
     def __getattr__(self, name):
+        if name == "llm_engine":  # which decodes
+            self.asked.append((name, None))
+            return self.llm.llm_engine
+
         def call(*args, **kwargs):
             self.asked.append((name, kwargs.get("level") or kwargs.get("tags", [None])[0]))
             return True if name in ("sleep", "wake_up") else getattr(self.llm, name)(*args, **kwargs)
@@ -274,7 +303,24 @@ def test_after_sleep_the_weights_are_the_trainers(engine, monkeypatch):
     engine.sleep()
     record.asked.clear()
     assert furthest(engine.generate(prompts(2), 16, **ANSWER), new) < 1e-4, "generate wakes by itself"
-    assert record.asked == [*waking, ("generate", None)]
+    assert record.asked == [*waking, ("llm_engine", None)]
+
+
+def test_asleep_it_says_what_is_free(engine, monkeypatch):
+    """Makes impossible: a log of free memory from before the engine slept, or a CPU that is asked for a GPU's."""
+    monkeypatch.setattr(engine, "llm", Recorder(engine.llm))
+    monkeypatch.setattr(engine, "sleeps", True)
+    engine.sleep()
+    assert engine.free_gib is None
+    engine.wake()
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    monkeypatch.setattr(
+        "torch.cuda.mem_get_info", lambda: ((3 if engine.llm.asked[-1][0] == "sleep" else 1) * 2**30, 0)
+    )
+    engine.sleep()
+    assert engine.free_gib == 3
+    monkeypatch.undo()
+    engine.asleep = False
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="vLLM has no sleep on a CPU")
@@ -311,12 +357,7 @@ def test_a_group_of_512(engine):
 
 def test_an_empty_response_is_one_stop_token(engine):
     """Makes impossible: losing the one token that was sampled, and trained on, when a policy answers nothing."""
-    silent = uniform()
-    with torch.no_grad():  # the final state is the prompt's embedding, normalised: along EOS's row, which is longest
-        silent.model.norm.weight.fill_(1.0)
-        silent.get_input_embeddings().weight[3] = 1.0
-        silent.get_input_embeddings().weight[EOS] = 10.0
-    engine.sync(silent)
+    engine.sync(silent_after(3))
     (group,) = engine.generate([[3]], 64, **ANSWER)
     assert group.responses == [[EOS]] * 64
     assert group.finish_reasons == ["stop"] * 64
@@ -357,13 +398,197 @@ def test_prompts_of_many_lengths_come_back_in_order(engine):
 
 
 def test_progress_counts_rollouts(engine):
-    """Makes impossible: a bar that counts prompts, or counts twice; bars turned off (TQDM_DISABLE) that end a run."""
+    """Makes impossible: a bar that counts prompts, counts twice, or stands still until a whole group ended."""
+    for temperature in (1.0, 0.0):
+        told = []
+        engine.generate(prompts(3), 16, on_progress=told.append, temperature=temperature, **ANSWER)
+        assert sum(told) == 48
+    engine.sync(uniform())
     told = []
-    engine.generate(prompts(3), 16, on_progress=told.append, **ANSWER)
-    assert sum(told) == 48
-    assert Told(told.append, total=1).format_dict["elapsed"] > 0
-    asked = "from engines.vllm import Told; assert Told(print, total=1).format_dict['elapsed'] > 0"
-    subprocess.run([sys.executable, "-c", asked], cwd=ROOT, env=ENVIRONMENT | {"TQDM_DISABLE": "1"}, check=True)
+    engine.generate([[3]], 64, on_progress=told.append, max_new_tokens=20, stop_token_ids=[EOS])
+    assert sum(told) == 64 and sum(x > 0 for x in told) > 5, "uniform over 22 tokens: they end one after the other"
+
+
+# Orders
+
+
+def streamed(engine, orders, **more):
+    """(number, groups) of these orders, as they come."""
+    numbers = iter(range(len(orders)))
+    return engine.stream(orders, lambda: next(numbers, None), **ANSWER | {"temperature": 1.0} | more)
+
+
+def unfinished(engine):
+    return engine.llm.llm_engine.get_num_unfinished_requests()
+
+
+def silent_after(token):
+    """A policy that ends at once after this token, and is uniform after any other."""
+    model = uniform()
+    with torch.no_grad():  # the final state is the prompt's embedding, normalised: along EOS's row, which is longest
+        model.model.norm.weight.fill_(1.0)
+        model.get_input_embeddings().weight[token] = 1.0
+        model.get_input_embeddings().weight[EOS] = 10.0
+    return model
+
+
+def test_a_stream_gives_the_groups_of_generate(engine):
+    """Makes impossible: groups under another order or prompt; a part of a group that has not the whole's rollouts."""
+    asked = prompts(4)
+    whole = engine.generate(asked, 128, seed=5, **ANSWER)
+    _, _, seeds = of_all_ranks(asked, 5)
+    (one,) = streamed(engine, [Order(asked, 128, seeds)])
+    assert one == (0, whole)
+    parts = [Order([p], 64, [s + 64 * k]) for p, s in zip(asked, seeds, strict=True) for k in (0, 1)]
+    found = dict(streamed(engine, parts))
+    assert sorted(found) == list(range(8))
+    for i, group in enumerate(whole):
+        assert group.responses == found[2 * i][0].responses + found[2 * i + 1][0].responses
+        assert group.logprobs == found[2 * i][0].logprobs + found[2 * i + 1][0].logprobs
+
+
+def test_orders_come_back_as_they_end(engine):
+    """Makes impossible: a short order that waits for a long one that was asked for before it."""
+    engine.sync(silent_after(3))
+    orders = [Order([[4]], 64, [0]), Order([[3]], 64, [1]), Order([[3], [4]], 8, [2, 3])]
+    found = list(streamed(engine, orders, max_new_tokens=40))
+    assert [number for number, _ in found] == [1, 2, 0]
+    assert [[group.prompt for group in groups] for _, groups in found] == [[[3]], [[3], [4]], [[4]]]
+    assert found[0][1][0].responses == [[EOS]] * 64
+
+
+def test_an_order_is_taken_when_there_is_room(engine):
+    """Makes impossible: one rank that takes all orders while others are idle, or asks when nothing is left.
+
+    Uniform rollouts end one after the other: the room of the first two orders is given away before they are whole.
+    """
+    engine.sync(uniform())
+    orders, busy = [Order([[3]], 256, [1000 * i]) for i in range(5)], []
+
+    def take():
+        busy.append(unfinished(engine))
+        return len(busy) - 1 if len(busy) <= 5 else None
+
+    found = engine.stream(orders, take, max_new_tokens=20, stop_token_ids=[EOS], temperature=1.0)
+    assert busy == [], "nothing is taken before the first is asked for"
+    assert sorted(number for number, _ in found) == [0, 1, 2, 3, 4]
+    assert busy[:2] == [0, 256] and len(busy) == 6
+    assert all(0 < x < 512 for x in busy[2:])
+
+
+class Leave(KeyboardInterrupt):
+    """As the trainer's own at SIGTERM."""
+
+
+@pytest.mark.parametrize("how", ["raised", "closed"])
+def test_a_stream_can_be_left_inside_a_group(engine, how):
+    """Makes impossible: SIGTERM that waits for a whole group; requests that live on and stop the next sync.
+
+    The group takes 120 steps of the engine, it is left in the fifth.
+    """
+    engine.sync(silent_after(3))
+    orders, steps = [Order([[4]], 512, [0]), Order([[3]], 1, [0])], []
+
+    def advance(count):
+        steps.append(time.monotonic())
+        if how == "raised" and len(steps) == 5:
+            raise Leave
+
+    found = streamed(engine, orders[::-1], max_new_tokens=120, stop_token_ids=[EOS], on_progress=advance)
+    next(found)
+    assert unfinished(engine) > 256
+    if how == "raised":
+        with pytest.raises(Leave):
+            next(found)
+    else:
+        found.close()
+    assert time.monotonic() - steps[-1] < 2 and len(steps) <= 5
+    core = engine.llm.llm_engine.engine_core.engine_core
+    assert unfinished(engine) == 0 and not core.scheduler.has_requests()
+    new = moved(engine.model)
+    engine.sync(new)
+    assert furthest(engine.generate(prompts(4), 32, **ANSWER), new) < 1e-4
+
+
+def test_a_prompt_draws_the_same_in_any_company(engine):
+    """Makes impossible: rollouts that depend on who decodes a prompt, or on what else is decoded beside it."""
+    engine.sync(uniform())
+    first, *others = prompts(8)
+    long = {"max_new_tokens": 20}
+    ((_, (alone,)),) = streamed(engine, [Order([first], 256, [7])], **long)
+    orders = [Order([p], 100, [10**6 + i]) for i, p in enumerate(others)]
+    mixed = dict(streamed(engine, [*orders[:3], Order([first], 256, [7]), *orders[3:]], **long))[3][0]
+    assert sum(a == b for a, b in zip(alone.responses, mixed.responses, strict=True)) > 250
+    assert len(set(map(tuple, alone.responses))) > 200, "and each has a seed of its own"
+
+
+TEAM = """
+import json, sys
+import torch, torch.distributed as dist
+from accelerate import Accelerator
+from transformers import AutoModelForCausalLM
+from rollout import Order, VLLMEngine
+
+class Leave(KeyboardInterrupt):
+    pass
+
+Accelerator(cpu=True)
+rank = dist.get_rank()
+model = AutoModelForCausalLM.from_pretrained("tiny/policy", dtype=torch.float32)
+engine = VLLMEngine(model, positions=128, memory_gib=0.5, tensor_parallel_size=2)
+orders, asked, steps = [Order([[3 + i]], 200, [1000 * i]) for i in range(6)], [], []
+settings = {"max_new_tokens": 12, "temperature": 1.0, "stop_token_ids": [0]}
+
+def take():
+    asked.append(len(asked))
+    return asked[-1] if asked[-1] < 6 else None
+
+found = dict(engine.stream(orders, take, on_progress=steps.append, **settings))
+said = {"asked": len(asked), "told": sum(steps), "responses": [found[i][0].responses for i in range(6)]}
+
+def leave(count):
+    steps.append(count)
+    if rank == 1 and len(steps) == 10:
+        raise Leave("rank 1 was told to stop")
+
+steps, numbers = [], iter(range(6))
+try:
+    list(engine.stream(orders, lambda: next(numbers, None), on_progress=leave, **settings | {"stop_token_ids": []}))
+except Leave as why:
+    said["left"] = [str(why), len(steps)]
+engine.sync(model)
+own = engine.generate([[3], [4 + rank]], 8, seed=1, **settings)
+said["own"] = [g.prompt for g in own]
+with open(f"{sys.argv[1]}/{rank}.json", "w") as file:
+    json.dump(said, file)
+engine.close()
+"""
+
+
+def test_two_processes_with_one_engine_stream_together(engine, tmp_path):
+    """Makes impossible: ranks that add different requests or step alone, which hangs both; one that cannot leave."""
+    script = tmp_path / "team.py"
+    script.write_text(TEAM)
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2", str(script)]
+    settings = ENVIRONMENT | {"ACCELERATE_USE_CPU": "true", "PYTHONPATH": str(ROOT)}
+    printed, status = finish(
+        subprocess.Popen(
+            [*command, str(tmp_path)], cwd=ROOT, env=settings, text=True, start_new_session=True,
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        )
+    )  # fmt: skip
+    assert status == 0, printed
+    first, second = (json.loads((tmp_path / f"{rank}.json").read_text()) for rank in (0, 1))
+    assert first["responses"] == second["responses"]
+    assert (first["asked"], second["asked"]) == (7, 0), "the first rank takes, for both"
+    assert first["told"] == second["told"] == 1200
+    assert first["left"][0] == second["left"][0] == "rank 1 was told to stop"
+    assert first["left"][1] == 16, "where they agree, six steps after"
+    assert (first["own"], second["own"]) == ([[3], [4]], [[3], [5]])
+    orders = [Order([[3 + i]], 200, [1000 * i]) for i in range(6)]
+    alone = dict(streamed(engine, orders))
+    same = [a == b for i in range(6) for a, b in zip(alone[i][0].responses, first["responses"][i], strict=True)]
+    assert sum(same) / len(same) > 0.98, "the same as one process's, but for the rounding of sums over shards"
 
 
 # Randomness and the trainer
@@ -423,6 +648,7 @@ def test_wrong_settings_are_refused_before_anything_runs(engine, arguments, says
         ({"tensor_parallel_size": 2}, ValueError, "tensor_parallel_size=2 does not divide 1"),
         ({"memory_gib": 0}, ValueError, "memory_gib=0 must be positive"),
         ({"max_num_seqs": 0}, ValueError, "max_num_seqs=0"),
+        ({"kv_cache_gib": 4.0}, ValueError, "kv_cache_gib=4.0 .* is for a GPU: on a CPU memory_gib"),
         ({"memory_gib": 1e-5}, EngineError, "could not start: .*memory"),
         ({"dtype": "int7"}, EngineError, "could not start: .*int7"),
     ],

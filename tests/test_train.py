@@ -204,7 +204,7 @@ def test_a_step_takes_the_first_informative_prompts(tmp_path, monkeypatch, every
     monkeypatch.setattr(train, "hand_out", lambda kept, *rest: taken.append(kept) or train_on(kept, *rest))
     right = {True: 3, False: 0}
     metrics, asked = scripted(tmp_path, monkeypatch, lambda k, n: right[k % every == 0], problems=40, refill=20.0)
-    order, start, progress, config = [f"{i}=" for i in Cursor(40, 0).take(40)], 0, Progress(), Config(recipe="brorl")
+    order, start, progress, config = [f"{i}=" for i in Cursor(40, 0).take(400)], 0, Progress(), Config(recipe="brorl")
     for m, kept in zip(metrics[1:], taken, strict=True):
         good, tried, rounds = [], 0, 0
         while (missing := 4 - len(good)) > 0:
@@ -215,7 +215,7 @@ def test_a_step_takes_the_first_informative_prompts(tmp_path, monkeypatch, every
             asked, tried, rounds = asked[width:], tried + width, rounds + 1
         progress.note_drawn(tried, len(good), 8)
         assert [p.prompt for p in kept.problems] == good[:4]
-        used = order.index(good[3]) + 1 - start
+        used = order.index(good[3], start) + 1 - start
         assert (m["prompts"], m["rounds"], m["surplus"]) == (4, rounds, tried - used)
         assert m["pass_rate"] == len(good) / tried and m["samples"] == progress.samples
         start += used

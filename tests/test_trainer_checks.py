@@ -204,7 +204,7 @@ def told(**changes) -> str:
     return str(refused.value)
 
 
-VLLM = "--tensor_parallel_size, --max_num_seqs and --engine_dtype belong to --engine vllm"
+VLLM = "--tensor_parallel_size, --max_num_seqs, --engine_dtype and --kv_cache_gib belong to --engine vllm"
 
 
 @pytest.mark.parametrize(
@@ -275,6 +275,12 @@ VLLM = "--tensor_parallel_size, --max_num_seqs and --engine_dtype belong to --en
         ({"max_engine_kl": -1.0}, "--max_engine_kl -1.0: must be positive"),
         ({"tensor_parallel_size": 2}, VLLM + "\n--tensor_parallel_size 2 does not divide 1 process(es)"),
         ({"max_num_seqs": 256}, VLLM),
+        ({"kv_cache_gib": 8.0}, VLLM),
+        ({"engine": "vllm", "kv_cache_gib": 0.0}, "--kv_cache_gib 0.0: must be positive"),
+        (
+            {"engine": "vllm", "kv_cache_gib": 8.0},
+            "--kv_cache_gib 8.0 is for a GPU: on a CPU --engine_memory_gib is the size of vLLM's cache",
+        ),
         ({"engine_dtype": "bfloat16"}, VLLM),
         (
             {"engine": "vllm", "tensor_parallel_size": 2},

@@ -79,7 +79,7 @@ def test_vllm_gets_the_settings_of_the_run(tmp_path, monkeypatch):
         flags |= {"rollouts_per_prompt": n, "max_num_seqs": limit}
         c = config(tmp_path, eval_data=[str(longer)], overwrite=True, **flags)
         train.set_up(c, Accelerator(cpu=True))
-        assert asked[-1] == (32 + c.max_response_tokens, most, 3.0, 0.7, 1, "bfloat16")
+        assert asked[-1] == (32 + c.max_response_tokens, most, 3.0, 0.7, 1, "bfloat16", None)
     train.set_up(config(tmp_path, **flags | {"eval_max_response_tokens": 30}, overwrite=True), Accelerator(cpu=True))
     assert asked[-1][0] == 8 + 30  # the 32k of an evaluation, where training's responses are shorter
     train.set_up(config(tmp_path, **flags | {"eval_max_response_tokens": 3}, overwrite=True), Accelerator(cpu=True))

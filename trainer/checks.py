@@ -77,6 +77,7 @@ VALUES: dict[str, Rule] = {
     "max_response_tokens": at_least(1),
     "engine_memory_gib": positive(),
     "gpu_memory_utilization": (lambda x: 0 < x < 1, "must be in (0, 1)"),
+    "kv_cache_gib": positive(),
     "max_num_seqs": at_least(1),
     "tensor_parallel_size": at_least(1),
     "max_engine_difference": positive(),
@@ -150,8 +151,16 @@ TOGETHER: list[Together] = [
     ),
     (
         ("engine", "tensor_parallel_size"),
-        lambda c, at: c.engine == "vllm" or (c.tensor_parallel_size, c.max_num_seqs, c.engine_dtype) == (1, None, None),
-        "--tensor_parallel_size, --max_num_seqs and --engine_dtype belong to --engine vllm",
+        lambda c, at: (
+            c.engine == "vllm"
+            or (c.tensor_parallel_size, c.max_num_seqs, c.engine_dtype, c.kv_cache_gib) == (1, None, None, None)
+        ),
+        "--tensor_parallel_size, --max_num_seqs, --engine_dtype and --kv_cache_gib belong to --engine vllm",
+    ),
+    (
+        ("engine", "kv_cache_gib"),
+        lambda c, at: c.engine != "vllm" or c.kv_cache_gib is None or at.device != "cpu",
+        "--kv_cache_gib {c.kv_cache_gib} is for a GPU: on a CPU --engine_memory_gib is the size of vLLM's cache",
     ),
     (
         ("tensor_parallel_size",),

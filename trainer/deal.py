@@ -41,7 +41,7 @@ from tqdm import tqdm
 import loss as L
 from rollout import Engine, Group, Order
 from trainer.answers import Rolled, solved
-from trainer.processes import merge, seed_of, summed
+from trainer.processes import merge, summed
 from trainer.progress import Preempted
 from verify import Problem, verify_batch
 
@@ -280,13 +280,13 @@ def roll_out(
 ) -> tuple[list[Rolled], Outcomes]:
     """Stages 2 and 3: N rollouts of each prompt, and their verdicts: those of this process, and what came of all.
 
-    seeds: one a prompt. team: neighbouring processes that hold one engine together; each judges its share of what they
+    seeds: one a prompt, plus `first` for a part: vLLM counts them up by rollout. team: neighbouring processes that hold one engine together; each judges its share of what they
     decode. told: was this process told to stop? Then Preempted is raised, on all of them. sampling: keywords of
     `Engine.stream`. What takes over 5 s shows a bar.
     """
     orders = orders_of(len(prompts), n, engine.order_rows)
     asked = [
-        Order([prompts[p.place] for p in o], o[0].n, [seed_of(seeds[p.place], p.first) for p in o]) for o in orders
+        Order([prompts[p.place] for p in o], o[0].n, [seeds[p.place] + p.first for p in o]) for o in orders
     ]
     turn = queue(len(orders), accelerator, told)
     rank = accelerator.process_index % team

@@ -49,7 +49,7 @@ FREE = {
     *("resume", "overwrite", "output_dir", "max_steps", "max_samples", "max_hours", "eval_every", "save_every"),
     *("keep_checkpoints", "gpu_memory_utilization", "max_engine_difference", "max_engine_kl", "max_num_seqs"),
     *("verify_workers", "report_to", "max_skipped_updates", "engine_memory_gib", "max_tokens_per_micro_batch"),
-    *("gradient_checkpointing", "samples_per_step", "processes"),
+    *("gradient_checkpointing", "samples_per_step", "kv_cache_gib", "processes"),
 }
 
 

@@ -103,8 +103,17 @@ class Config:
     engine: str = setting(None, "vllm, or torch (rollout.py's own); none: vllm where it and a GPU are present")
     engine_memory_gib: float = setting(2.0, "what decoding may hold beside the weights, per process; vLLM: on a CPU")
     gpu_memory_utilization: float = setting(0.5, "vLLM: its share of a GPU's memory while rolling out (verl's default)")
+    kv_cache_gib: float | None = setting(
+        None,
+        "vLLM on a GPU: of its key-value cache; none: what its share leaves for it. The share must still be free when "
+        "vLLM starts",
+    )
     tensor_parallel_size: int = setting(1, "vLLM: so many neighbouring processes hold one engine together")
-    max_num_seqs: int | None = setting(None, "vLLM: rollouts decoding at once; none: 512, or N if that is more")
+    max_num_seqs: int | None = setting(
+        None,
+        "vLLM: rollouts decoding at once; none: 512, or N if that is more (vLLM's own default is 1024 on an H100, 256 "
+        "on an A100)",
+    )
     engine_dtype: str | None = setting(None, "vLLM: none is bfloat16 on a GPU, float32 on a CPU")
     max_engine_difference: float | None = setting(
         None, "largest mean |log π_trainer - log π_engine| of a token at the start; none: 0.001 in float32, else 0.1"

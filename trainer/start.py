@@ -204,6 +204,7 @@ def make_engine(config: Config, model: PreTrainedModel, positions: int, sharded:
             config.gpu_memory_utilization,
             config.tensor_parallel_size,
             config.engine_dtype,
+            config.kv_cache_gib,
         )
     raise ValueError(f"--engine {config.engine}: nothing makes it")
 

@@ -1,0 +1,230 @@
+"""vLLM's own step loop for rollout.py's VLLMEngine.stream: orders go in while there is room, and come out as they end.
+
+A prompt of an order is one request for its n rollouts, which vLLM decodes as n requests of its own. vLLM gives
+rollout i of a request the seed `seed + i`, and draws its tokens with that seed alone: what else decodes beside it
+matters only as far as kernels round differently in another batch. In reading order:
+
+    settled         what is checked before anything runs
+    stream          the loop
+    Requests        what one engine decodes now: add, step, leave
+    Team            the ranks that hold one engine: they add the same orders before the same step, and leave together
+    rollouts        one answer of vLLM
+    of_all_ranks    the prompts of all ranks of a team, for `generate`
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import torch.distributed as dist
+from transformers import PreTrainedModel
+
+from engines.settle import settle
+from engines.vllm import EngineError, saying, seeded
+
+TOGETHER = 16  # engine steps between two moments at which a team agrees whether one of its ranks wants to leave
+OUT_OF_MEMORY = "If it ran out of memory, leave it more, or lower max_num_seqs"
+
+
+def settled(
+    model: PreTrainedModel,
+    positions: int | None,
+    orders: Sequence[Any],
+    *,
+    max_new_tokens: int | None = None,
+    temperature: float = 1.0,
+    top_p: float = 1.0,
+    top_k: int = 0,
+    stop_token_ids: list[int] | None = None,
+) -> dict[str, Any]:
+    """The sampling of these orders, what was not given from the model. Raises ValueError for what could not work."""
+    prompts, n = [p for order in orders for p in order.prompts], min((order.n for order in orders), default=1)
+    max_new_tokens, stop_token_ids = settle(
+        model, prompts, n, max_new_tokens, temperature, top_p, top_k, stop_token_ids, positions
+    )
+    if temperature and not 0.01 <= temperature <= 2:
+        raise ValueError(f"temperature={temperature}: vLLM takes 0, or 0.01 to 2; the torch engine takes any")
+    return {
+        "temperature": temperature,
+        "top_p": top_p,
+        "top_k": top_k,
+        "max_tokens": max_new_tokens,
+        "stop_token_ids": list(stop_token_ids),
+    }
+
+
+def stream(
+    llm: Any,
+    orders: Sequence[Any],
+    take: Callable[[], int | None],
+    group: Callable[..., Any],
+    on_progress: Callable[[int], None] | None,
+    sampling: dict[str, Any],
+) -> Iterator[tuple[int, list[Any]]]:
+    """(an order's number, what `group` makes of each of its prompts), as soon as the order's last rollout ended.
+
+    take: the number of the next order or None; asked while fewer than max_num_seqs rollouts decode or wait. In a team
+    its first rank alone is asked, and all ranks yield every order. Whatever ends this loop leaves a clean engine:
+    the last order, an exception of on_progress, or a caller that closes it (in a team: all its callers, at the same
+    order). sampling: what `settled` returned.
+    """
+    requests, team = Requests(llm, sampling), Team(on_progress)
+    more = True
+    try:
+        while True:
+            while more and requests.have_room():
+                number = team.take(take)
+                more = number is not None
+                if number is not None:
+                    requests.add(number, orders[number])
+            if not requests.open:
+                break
+            ended, whole = requests.step()
+            team.tell(ended)
+            for number, found in whole:
+                prompts = orders[number].prompts
+                yield number, [group(list(prompt), *each) for prompt, each in zip(prompts, found, strict=True)]
+        team.agree()
+    finally:
+        requests.leave()
+
+
+class Requests:
+    """What one engine decodes now."""
+
+    def __init__(self, llm: Any, sampling: dict[str, Any]):
+        self.engine, self.sampling = llm.llm_engine, sampling
+        self.limit = self.engine.vllm_config.scheduler_config.max_num_seqs
+        self.open: dict[str, tuple[str, int, int, int]] = {}  # our name -> vLLM's, the order, the prompt's place, n
+        self.found: dict[int, list] = {}  # order -> a prompt's rollouts, None until they are there
+        self.whole = True  # no step of the engine was broken off
+
+    def have_room(self) -> bool:
+        return self.engine.get_num_unfinished_requests() < self.limit
+
+    def add(self, number: int, order: Any) -> None:
+        from vllm.inputs import tokens_input
+
+        self.found[number] = [None] * len(order.prompts)
+        for place, (prompt, seed) in enumerate(zip(order.prompts, order.seeds, strict=True)):
+            name = f"{number}:{place}"
+            with saying("generate"):
+                theirs = self.engine.add_request(name, tokens_input(list(prompt)), self._asked(order.n, seed))
+            self.open[name] = theirs, number, place, order.n
+
+    def _asked(self, n: int, seed: int) -> Any:
+        import vllm
+        from vllm.sampling_params import RequestOutputKind
+
+        return vllm.SamplingParams(
+            n=n if self.sampling["temperature"] > 0 else 1,  # greedy rollouts are equal: one is drawn, more refused
+            seed=seed % 2**62,  # vLLM counts up from it, in 64 bits
+            ignore_eos=True,  # only stop_token_ids end a response
+            logprobs=0,  # of the chosen token alone
+            flat_logprobs=True,
+            detokenize=False,
+            output_kind=RequestOutputKind.FINAL_ONLY,
+            **self.sampling,
+        )
+
+    def step(self) -> tuple[int, list[tuple[int, list]]]:
+        """One step of the engine: how many rollouts ended in it, and the orders of which the last one did."""
+        before = self.engine.get_num_unfinished_requests()
+        answers = self._step()
+        ended = before - self.engine.get_num_unfinished_requests()
+        whole = []
+        for answer in answers:
+            _, number, place, n = self.open.pop(answer.request_id)
+            ended += n - len(answer.outputs)  # greedy: one stands for all
+            self.found[number][place] = rollouts(answer, n)
+            if None not in self.found[number]:
+                whole.append((number, self.found.pop(number)))
+        return ended, whole
+
+    def _step(self) -> list[Any]:
+        self.whole = False
+        with saying("generate", OUT_OF_MEMORY), seeded(0):  # the rollouts have seeds of their own
+            answers = self.engine.step()
+        self.whole = True
+        return answers
+
+    def leave(self) -> None:
+        """Abort what is open. Then step until vLLM has forgotten it: before that it must neither sleep nor load."""
+        self.engine.abort_request([theirs for theirs, *_ in self.open.values()], internal=True)
+        core = self.engine.engine_core.engine_core
+        while self.whole and (core.scheduler.has_requests() or core.batch_queue):
+            self._step()
+
+
+class Team:
+    """The ranks that hold one engine. They must add the same requests before the same step, and stop at the same."""
+
+    def __init__(self, on_progress: Callable[[int], None] | None):
+        from vllm.distributed.parallel_state import get_tp_group
+
+        self.group, self.on_progress = get_tp_group(), on_progress
+        self.alone = self.group.world_size == 1
+        self.steps = 0
+        self.wish: BaseException | None = None  # what on_progress raised here
+
+    def take(self, take: Callable[[], int | None]) -> int | None:
+        """What the first rank takes, on all of them."""
+        if self.alone:
+            return take()
+        taken = [take() if self.group.is_first_rank else None]
+        dist.broadcast_object_list(taken, self.group.first_rank, group=self.group.cpu_group)
+        return taken[0]
+
+    def tell(self, ended: int) -> None:
+        """Call on_progress after a step. What it raises is raised here: in a team on all ranks, some steps later."""
+        if self.on_progress and self.wish is None:
+            try:
+                self.on_progress(ended)
+            except BaseException as wish:
+                if self.alone:
+                    raise
+                self.wish = wish
+        self.steps += 1
+        if self.steps % TOGETHER == 0:
+            self.agree()
+
+    def agree(self) -> None:
+        """Raise what any rank's on_progress raised, the own before another's."""
+        if self.alone:
+            return
+        wishes: list[Any] = [None] * self.group.world_size
+        dist.all_gather_object(wishes, self.wish, group=self.group.cpu_group)
+        for wish in (self.wish, *wishes):
+            if wish is not None:
+                raise wish
+
+
+def rollouts(answer: Any, n: int) -> tuple[list[list[int]], list[list[float]], list[str]]:
+    """Responses, log-probs and finish reasons of one answer; a response holds its stop token, as in a Group.
+
+    Raises EngineError where a rollout is missing, was aborted, or has not a log-prob for every token.
+    """
+    if len(answer.outputs) not in (1, n):
+        raise EngineError(f"vLLM returned {len(answer.outputs)} rollouts of {n}")
+    responses, logprobs, reasons = [], [], []
+    for o in answer.outputs * (n // len(answer.outputs)):  # greedy: one stands for all
+        responses.append(list(o.token_ids))
+        logprobs.append(list(o.logprobs.logprobs))
+        reasons.append(o.finish_reason)
+        if o.finish_reason not in ("stop", "length") or len(logprobs[-1]) != len(o.token_ids):
+            raise EngineError(f"vLLM ended a rollout with {o.finish_reason!r} and {len(logprobs[-1])} log-probs")
+    return responses, logprobs, reasons
+
+
+def of_all_ranks(own: list[Any]) -> tuple[range, list[Any]]:
+    """What the ranks that hold one engine must ask of it alike: the prompts of all of them, with their seeds.
+
+    The range is this rank's part of the list. An engine of one rank gets back what it gave.
+    """
+    from vllm.distributed.parallel_state import get_tp_group
+
+    group = get_tp_group()
+    parts: list[Any] = [own] * group.world_size
+    if group.world_size > 1:
+        dist.all_gather_object(parts, own, group=group.cpu_group)
+    first = sum(map(len, parts[: group.rank_in_group]))
+    return range(first, first + len(own)), [x for part in parts for x in part]
