@@ -107,10 +107,9 @@ class Watch:
     def end(self, sentence: str) -> None:
         """Say so and end this process; its main thread may be waiting in a call that nothing interrupts."""
         # The newest checkpoint is not looked up, as `ending` does: the disk may have been the lost machine's
-        name = self.config.name or "NAME"
-        after = (
-            "start it again" if self.config.eval_only else f"--resume --name {name} goes on after the last checkpoint"
-        )
+        after = f"--resume --name {self.config.name or 'NAME'} goes on after the last checkpoint"
+        if self.config.eval_only:
+            after = "nothing is written before all is evaluated"
         said = f"\nprocess {self.rank}: {sentence}. This one cannot go on alone; {after}"
         speaker = threading.Thread(target=print, args=[said], kwargs={"file": sys.stderr, "flush": True}, daemon=True)
         if not self.over.is_set():
