@@ -43,11 +43,20 @@ leave(SimpleNamespace(close=lambda: None), accelerator)
 """
 
 
-def begun(folder, script: str, processes: int) -> Job:
-    (folder / "script.py").write_text(START + script)
-    job = Job(folder / "script.py", [], processes=processes)
-    wait_for(job, lambda: said(job).count("started") == processes)
-    return job
+@pytest.fixture
+def begun(tmp_path):
+    """(script, processes) -> a Job that has started. Whatever a test does, no stopped process outlives it."""
+    jobs = []
+
+    def begin(script: str, processes: int) -> Job:
+        (tmp_path / "script.py").write_text(START + script)
+        jobs.append(job := Job(tmp_path / "script.py", [], processes=processes))
+        wait_for(job, lambda: said(job).count("started") == processes)
+        return job
+
+    yield begin
+    for process in (process for job in jobs for process in job.processes):
+        process.kill()
 
 
 def said(job: Job) -> str:
@@ -60,12 +69,12 @@ def wait_for_codes(job: Job, codes: list[int | None]) -> None:
 
 
 @pytest.mark.parametrize("silent", [0, 2])
-def test_a_process_that_falls_silent_ends_the_others(tmp_path, silent):
+def test_a_process_that_falls_silent_ends_the_others(begun, silent):
     """Makes impossible: processes that wait an hour for a machine that is gone; the same where it holds the store.
 
     A stopped process closes no socket, like a machine without power. The others wait for it in an all_reduce.
     """
-    job = begun(tmp_path, MEETING.format(seconds=600), 3)
+    job = begun(MEETING.format(seconds=600), 3)
     job.signal(signal.SIGSTOP, silent)
     since = time.monotonic()
     wait_for_codes(job, [None if i == silent else 1 for i in range(3)])
@@ -77,9 +86,9 @@ def test_a_process_that_falls_silent_ends_the_others(tmp_path, silent):
     assert text.count("This one cannot go on alone; --resume --name mine goes on after the last checkpoint") == 2
 
 
-def test_several_silent_processes_are_one_sentence(tmp_path):
+def test_several_silent_processes_are_one_sentence(begun):
     """Makes impossible: a lost machine of eight processes that is told as the loss of whichever was seen first."""
-    job = begun(tmp_path, MEETING.format(seconds=600), 3)
+    job = begun(MEETING.format(seconds=600), 3)
     for silent in (1, 2):
         job.signal(signal.SIGSTOP, silent)
     wait_for_codes(job, [1, None, None])
@@ -88,15 +97,15 @@ def test_several_silent_processes_are_one_sentence(tmp_path):
     assert f"process 0: processes 1, 2 on {HERE} have fallen silent" in job.ended(None)
 
 
-def test_who_is_slow_is_not_silent(tmp_path):
+def test_who_is_slow_is_not_silent(begun):
     """Makes impossible: a run ended because one process of it does something long, while the others wait for it."""
-    job = begun(tmp_path, f"time.sleep({2 * LIMIT} * (rank == 1))\n" + MEETING.format(seconds=0), 2)
+    job = begun(f"time.sleep({2 * LIMIT} * (rank == 1))\n" + MEETING.format(seconds=0), 2)
     assert job.ended() == "started\n" * 2
 
 
-def test_processes_that_were_all_stopped_go_on(tmp_path):
+def test_processes_that_were_all_stopped_go_on(begun):
     """Makes impossible: a run that ends itself after its machine was suspended, by the time that nobody was there."""
-    job = begun(tmp_path, MEETING.format(seconds=2 * LIMIT), 3)
+    job = begun(MEETING.format(seconds=2 * LIMIT), 3)
     for i in range(3):
         job.signal(signal.SIGSTOP, i)
     time.sleep(2 * LIMIT)
@@ -105,17 +114,17 @@ def test_processes_that_were_all_stopped_go_on(tmp_path):
     assert job.ended() == "started\n" * 3
 
 
-def test_who_is_done_is_not_silent(tmp_path):
+def test_who_is_done_is_not_silent(begun):
     """Makes impossible: a finished run of exit code 1, since its last process closes files after the others have left.
 
     The first process holds the store, which leaves with it.
     """
-    job = begun(tmp_path, f"leave(SimpleNamespace(close=lambda: time.sleep({2 * LIMIT} * rank)), accelerator)", 2)
+    job = begun(f"leave(SimpleNamespace(close=lambda: time.sleep({2 * LIMIT} * rank)), accelerator)", 2)
     assert job.ended() == "started\n" * 2
 
 
 @pytest.mark.parametrize("failing", [0, 1])
-def test_who_failed_is_not_called_silent(tmp_path, failing):
+def test_who_failed_is_not_called_silent(begun, failing):
     """Makes impossible: a search for a lost machine where a process said why it ended; others that never hear of it.
 
     Here no launcher ends them, and they wait for nothing that a closed connection would interrupt.
@@ -126,7 +135,7 @@ with ending(run, config, accelerator):
         time.sleep(1)
     raise RunStopped("because")
 """
-    text = begun(tmp_path, script, 3).ended(1)
+    text = begun(script, 3).ended(1)
     assert f"process {failing}: because" in text and "silent" not in text
     for i in {0, 1, 2} - {failing}:
         assert f"process {i}: process {failing} on {HERE} has ended: its own message" in text
