@@ -315,7 +315,7 @@ def main(probe: type[Probe] = Probe) -> None:
     about = (__doc__ or "").split("\n\n")[0] + " " + (Config.__doc__ or "")
     config, given = command_line(about)
     with refusing():
-        accelerator = start_accelerator()
+        accelerator = start_accelerator(config)
         setup = set_up(config, accelerator, given, probe)
     with ending(setup.run, config, accelerator):
         if config.eval_only:

@@ -192,7 +192,8 @@ def test_threads_that_a_user_chose_are_told_from_a_launchers(monkeypatch, own, p
 
 
 THREADS = (
-    "import torch; from trainer.start import start_accelerator; start_accelerator(); print(torch.get_num_threads())"
+    "import torch; from trainer.settings import Config; from trainer.start import start_accelerator; "
+    "start_accelerator(Config()); print(torch.get_num_threads())"
 )
 
 

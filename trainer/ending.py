@@ -15,6 +15,7 @@ import torch
 from accelerate import Accelerator
 
 from rollout import Engine, EngineError
+from trainer import watch
 from trainer.files import DISK_ERRORS
 from trainer.progress import Preempted, RunStopped
 from trainer.report import wrapped
@@ -36,6 +37,7 @@ def refusing():
             lines = [wrapped(line, 2) for line in lines]
         print("\n" + "\n".join(lines), file=sys.stderr, flush=True)
         sys.stdout.flush()
+        watch.stop()
         if several:  # at once: the destructors of an engine may wait for the other processes
             os._exit(2)
         sys.exit(2)
@@ -51,6 +53,7 @@ def ending(run: Run, config: Config, accelerator: Accelerator):
         after = "nothing is written before all is evaluated" if config.eval_only else "there is no checkpoint yet"
         if kept:
             after = f"--resume --name {config.name} continues after {kept[-1].name}"
+        watch.stop()
         if not isinstance(stop, KeyboardInterrupt):
             cause = why(stop, accelerator)
             print(f"\nprocess {accelerator.process_index}: {cause}\n{after}", file=sys.stderr, flush=True)
@@ -84,6 +87,7 @@ def why(failure: Exception, accelerator: Accelerator) -> str:
 def leave(engine: Engine, accelerator: Accelerator) -> None:
     """All is done and written: wait for the other processes, and go."""
     accelerator.wait_for_everyone()
+    watch.stop()  # from here on nobody waits for another
     engine.close()
     accelerator.end_training()
     if accelerator.num_processes > 1:  # torch's threads may abort a process that Python takes apart

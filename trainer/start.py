@@ -23,6 +23,7 @@ from transformers.utils import logging
 import brorl
 import loss as L
 from rollout import Engine, TorchEngine, VLLMEngine
+from trainer import watch
 from trainer.batch import Batch
 from trainer.checks import check, resolve, trackers
 from trainer.files import damaged
@@ -56,17 +57,19 @@ class Setup(NamedTuple):
     probe: Probe | None = None
 
 
-def start_accelerator() -> Accelerator:
+def start_accelerator(config: Config) -> Accelerator:
     """The processes, and as many threads in each as its share of the machine's cores. Raises ValueError."""
-    # Processes meet seldom and far apart: one may generate long responses for an hour while another waits for it.
-    # A process that dies is not waited for, the launcher ends the others.
+    # Who waits for one that died or fell silent is ended by the launcher or by trainer/watch.py. The timeout is for one
+    # that lives and hangs. The longest honest wait in a collective is for process 0's disk: a checkpoint of a 7B model
+    # is 113 GiB, written and read again, half an hour at 135 MB/s.
     try:
-        accelerator = Accelerator(kwargs_handlers=[InitProcessGroupKwargs(timeout=timedelta(hours=6))])
+        accelerator = Accelerator(kwargs_handlers=[InitProcessGroupKwargs(timeout=timedelta(hours=1))])
     except ValueError as mistake:  # a precision or a plugin that is not there
         raise ValueError(f"Accelerate cannot start as it is set: {mistake}") from None
     if accelerator.device.type == "cpu" and hasattr(os, "sched_getaffinity") and not threads_chosen():
         local = int(os.environ.get("LOCAL_WORLD_SIZE", accelerator.num_processes))
         torch.set_num_threads(max(1, len(os.sched_getaffinity(0)) // local))
+    watch.begin(accelerator, config)
     return accelerator
 
 
