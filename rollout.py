@@ -22,7 +22,6 @@ trainer/checks.py, and its branch in `make_engine` of trainer/start.py. What mak
 files know nothing of this one.
 """
 
-import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
@@ -36,7 +35,7 @@ from engines import vllm as backend
 from engines import vllm_requests
 from engines.decoders import CopyDecoder, Drawn, SharedDecoder, Uniforms, why_not_shared
 from engines.memory import keep_freed_memory, row_bytes, wave_rows
-from engines.settle import settle
+from engines.settle import prompt_seeds, settle
 from engines.vllm import EngineError as EngineError  # the trainer takes it from here
 from engines.vllm import have_vllm
 from engines.weights import whole_tensors
@@ -81,18 +80,10 @@ class Engine(Protocol):
     @property
     def precision(self) -> str: ...  # "float32", "bfloat16", ...: how closely the trainer's log-probs can agree
     def generate(
-        self,
-        prompts: list[list[int]],
-        n: int,
-        *,
-        max_new_tokens: int | None,
-        temperature: float,
-        top_p: float = 1.0,
-        top_k: int = 0,
-        stop_token_ids: list[int] | None,
-        seed: int | list[int],
+        self, prompts: list[list[int]], n: int, *, max_new_tokens: int | None, temperature: float, top_p: float = 1.0,
+        top_k: int = 0, stop_token_ids: list[int] | None, seed: int | list[int],
         on_progress: Callable[[float], None] | None = None,
-    ) -> list[Group]: ...
+    ) -> list[Group]: ...  # fmt: skip
     # `take` gives the number of the next order to decode, None where there is none: it is asked whenever there is room.
     # An order's number and its groups come as soon as it is done. What on_progress raises ends the stream.
     def stream(
@@ -139,11 +130,6 @@ def draw(logp: Tensor, greedy: bool, uniform: Tensor) -> tuple[Tensor, Tensor]:
     return token, logp.gather(-1, token[:, None]).squeeze(-1)
 
 
-def prompt_seeds(seed: int | list[int], prompts: int) -> list[int]:
-    """A seed for each prompt."""
-    return seed if isinstance(seed, list) else [random.Random(f"{seed}/{i}").getrandbits(63) for i in range(prompts)]
-
-
 class TorchEngine:
     """N rollouts per prompt in plain torch, from any causal language model of transformers.
 
@@ -183,18 +169,10 @@ class TorchEngine:
 
     @torch.no_grad()
     def generate(
-        self,
-        prompts: list[list[int]],
-        n: int,
-        *,
-        max_new_tokens: int | None = None,
-        temperature: float = 1.0,
-        top_p: float = 1.0,
-        top_k: int = 0,
-        stop_token_ids: list[int] | None = None,
-        seed: int | list[int] = 0,
+        self, prompts: list[list[int]], n: int, *, max_new_tokens: int | None = None, temperature: float = 1.0,
+        top_p: float = 1.0, top_k: int = 0, stop_token_ids: list[int] | None = None, seed: int | list[int] = 0,
         on_progress: Callable[[float], None] | None = None,
-    ) -> list[Group]:
+    ) -> list[Group]:  # fmt: skip
         """`n` rollouts of each prompt, one `Group` a prompt, in order.
 
         max_new_tokens, stop_token_ids: default, what the model's generation config says. seed: one for all, or one a
@@ -361,18 +339,10 @@ class VLLMEngine:
         self._load()
 
     def generate(
-        self,
-        prompts: list[list[int]],
-        n: int,
-        *,
-        max_new_tokens: int | None = None,
-        temperature: float = 1.0,
-        top_p: float = 1.0,
-        top_k: int = 0,
-        stop_token_ids: list[int] | None = None,
-        seed: int | list[int] = 0,
+        self, prompts: list[list[int]], n: int, *, max_new_tokens: int | None = None, temperature: float = 1.0,
+        top_p: float = 1.0, top_k: int = 0, stop_token_ids: list[int] | None = None, seed: int | list[int] = 0,
         on_progress: Callable[[float], None] | None = None,
-    ) -> list[Group]:
+    ) -> list[Group]:  # fmt: skip
         """As TorchEngine.generate: `n` rollouts of each prompt, one `Group` a prompt, in order.
 
         Raises EngineError if vLLM fails, out of memory for instance.

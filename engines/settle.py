@@ -1,6 +1,13 @@
 """What a call of `generate` settles before its first token (rollout.py), the same for every engine."""
 
+import random
+
 from transformers import PreTrainedModel
+
+
+def prompt_seeds(seed: int | list[int], prompts: int) -> list[int]:
+    """A seed for each prompt: as given, or drawn from one for all."""
+    return seed if isinstance(seed, list) else [random.Random(f"{seed}/{i}").getrandbits(62) for i in range(prompts)]
 
 
 def settle(

@@ -21,8 +21,8 @@ import pytest
 import torch
 from scipy import stats
 
+from engines.settle import prompt_seeds
 from engines.vllm import llm_settings, memory_taken
-from engines.vllm_requests import of_all_ranks
 from rollout import EngineError, Order, TorchEngine, VLLMEngine, sampling_logprobs
 
 if not os.environ.get("BRORL_VLLM"):
@@ -240,13 +240,13 @@ def test_the_cache_of_a_gpu_is_as_large_as_asked_for():
 def test_what_vllm_took_the_cache_from_is_counted(engine):
     """Makes impossible: a cache that is too small, computed again and again, and nothing that says so."""
     engine.generate(prompts(1), 64, **ANSWER)
-    assert engine.preemptions() == 0
+    assert engine.facts()["preemptions"] == 0
     cramped = VLLMEngine(uniform(), positions=96, memory_gib=0.003, max_num_seqs=64)
     KEPT.append(cramped)
     (group,) = cramped.generate([[3]], 256, max_new_tokens=90, stop_token_ids=[])
     assert set(map(len, group.responses)) == {90}
-    assert cramped.preemptions() > 0
-    assert cramped.preemptions() == 0, "since the last call"
+    assert cramped.facts()["preemptions"] > 0
+    assert cramped.facts()["preemptions"] == 0, "since the last call"
 
 
 def test_the_prefix_cache_is_on_and_forgets_old_weights(engine):
@@ -436,7 +436,7 @@ def test_a_stream_gives_the_groups_of_generate(engine):
     """Makes impossible: groups under another order or prompt; a part of a group that has not the whole's rollouts."""
     asked = prompts(4)
     whole = engine.generate(asked, 128, seed=5, **ANSWER)
-    _, _, seeds = of_all_ranks(asked, 5)
+    seeds = prompt_seeds(5, 4)
     (one,) = streamed(engine, [Order(asked, 128, seeds)])
     assert one == (0, whole)
     parts = [Order([p], 64, [s + 64 * k]) for p, s in zip(asked, seeds, strict=True) for k in (0, 1)]

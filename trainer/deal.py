@@ -280,14 +280,13 @@ def roll_out(
 ) -> tuple[list[Rolled], Outcomes]:
     """Stages 2 and 3: N rollouts of each prompt, and their verdicts: those of this process, and what came of all.
 
-    seeds: one a prompt, plus `first` for a part: vLLM counts them up by rollout. team: neighbouring processes that hold one engine together; each judges its share of what they
-    decode. told: was this process told to stop? Then Preempted is raised, on all of them. sampling: keywords of
-    `Engine.stream`. What takes over 5 s shows a bar.
+    seeds: one a prompt; for a part of its rollouts plus the first one's number, since vLLM counts up from it. team:
+    neighbouring processes that hold one engine together; each judges its share of what they decode. told: was this
+    process told to stop? Then Preempted is raised, on all of them. sampling: keywords of `Engine.stream`. What takes
+    over 5 s shows a bar.
     """
     orders = orders_of(len(prompts), n, engine.order_rows)
-    asked = [
-        Order([prompts[p.place] for p in o], o[0].n, [seeds[p.place] + p.first for p in o]) for o in orders
-    ]
+    asked = [Order([prompts[p.place] for p in o], o[0].n, [seeds[p.place] + p.first for p in o]) for o in orders]
     turn = queue(len(orders), accelerator, told)
     rank = accelerator.process_index % team
     share = len(prompts) * n // (accelerator.num_processes // team)  # of this engine, about
