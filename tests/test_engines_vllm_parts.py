@@ -10,7 +10,8 @@ import pytest
 import torch
 from small_models import make
 
-from engines.vllm import EngineError, config_folder, own_threads, rollouts, seeded
+from engines.vllm import EngineError, config_folder, own_threads, seeded
+from engines.vllm_requests import rollouts
 
 
 def test_vllm_is_imported_by_functions_only():

@@ -30,7 +30,7 @@ def test_both_engines_are_asked_in_the_same_words():
     """Makes impossible: a setting of sampling that one engine has under another name, default or order."""
     assert inspect.signature(TorchEngine.generate) == inspect.signature(VLLMEngine.generate)
     members = [name for name, member in vars(rollout.Engine).items() if inspect.isfunction(member) and name[0] != "_"]
-    assert {"generate", "stream", "wave_bytes", "sync", "sleep", "wake", "close"} == set(members)
+    assert {"generate", "stream", "wave_bytes", "sync", "sleep", "wake", "facts", "close"} == set(members)
     assert all(callable(getattr(engine, name)) for engine in (TorchEngine, VLLMEngine) for name in members)
 
 

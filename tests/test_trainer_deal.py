@@ -141,8 +141,8 @@ def test_verdicts_come_while_others_decode(monkeypatch):
         return [Verdict(0.0, "wrong")] * len(items)
 
     monkeypatch.setattr(deal, "verify_batch", slowly)
-    waits = engine._decode
-    monkeypatch.setattr(engine, "_decode", lambda *a, **k: (time.sleep(0.3), waits(*a, **k))[1])
+    waits = engine.generate
+    monkeypatch.setattr(engine, "generate", lambda *a, **k: (time.sleep(0.3), waits(*a, **k))[1])
     start = time.monotonic()
     found, _ = roll_out(
         engine, Judge(tokenizer, problems, {}), prompts, 16, [0] * 8, ALONE, max_new_tokens=3, temperature=1.0
