@@ -89,7 +89,7 @@ class Engine(Protocol):
         top_p: float = 1.0,
         top_k: int = 0,
         stop_token_ids: list[int] | None,
-        seed: int,
+        seed: int | list[int],
         on_progress: Callable[[float], None] | None = None,
     ) -> list[Group]: ...
     # `take` gives the number of the next order to decode, None where there is none: it is asked whenever there is room.
@@ -137,9 +137,9 @@ def draw(logp: Tensor, greedy: bool, uniform: Tensor) -> tuple[Tensor, Tensor]:
     return token, logp.gather(-1, token[:, None]).squeeze(-1)
 
 
-def prompt_seeds(seed: int, prompts: int) -> list[int]:
-    """A seed for each prompt of one `generate`."""
-    return [random.Random(f"{seed}/{i}").getrandbits(63) for i in range(prompts)]
+def prompt_seeds(seed: int | list[int], prompts: int) -> list[int]:
+    """A seed for each prompt."""
+    return seed if isinstance(seed, list) else [random.Random(f"{seed}/{i}").getrandbits(63) for i in range(prompts)]
 
 
 class TorchEngine:
@@ -179,6 +179,7 @@ class TorchEngine:
     def decoding(self) -> str:
         return f"copied prompt caches ({self.why_copied})" if self.why_copied else "one shared prompt cache per group"
 
+    @torch.no_grad()
     def generate(
         self,
         prompts: list[list[int]],
@@ -189,35 +190,20 @@ class TorchEngine:
         top_p: float = 1.0,
         top_k: int = 0,
         stop_token_ids: list[int] | None = None,
-        seed: int = 0,
+        seed: int | list[int] = 0,
         on_progress: Callable[[float], None] | None = None,
     ) -> list[Group]:
         """`n` rollouts of each prompt, one `Group` a prompt, in order.
 
-        max_new_tokens, stop_token_ids: default, what the model's generation config says. seed: the same call with
-        the same seed gives the same rollouts. on_progress: told after every step how many rollouts it ended.
+        max_new_tokens, stop_token_ids: default, what the model's generation config says. seed: one for all, or one a
+        prompt, from which its rollouts follow, whatever other prompts there are. on_progress: told after every step
+        how many rollouts it ended.
         Raises ValueError before anything is computed if a setting or a prompt cannot work.
         """
-        order = Order(prompts, n, prompt_seeds(seed, len(prompts)))
-        return self._decode(order, on_progress, max_new_tokens, temperature, top_p, top_k, stop_token_ids)
-
-    def stream(
-        self, orders: list[Order], take: Callable[[], int | None], *, on_progress=None, **sampling
-    ) -> Iterator[tuple[int, list[Group]]]:
-        """One order after the other, each given back before the next is taken. sampling: the keywords of `generate`."""
-        while (number := take()) is not None:
-            yield number, self._decode(orders[number], on_progress, **sampling)
-
-    @torch.no_grad()
-    def _decode(
-        self, order: Order, on_progress: Callable[[float], None] | None, max_new_tokens: int | None = None,
-        temperature: float = 1.0, top_p: float = 1.0, top_k: int = 0, stop_token_ids: list[int] | None = None,
-    ) -> list[Group]:  # fmt: skip
-        """The groups of an order, in waves that fit into `memory_gib`."""
-        prompts, n, seeds = order
         max_new_tokens, stop_token_ids = settle(
             self.model, prompts, n, max_new_tokens, temperature, top_p, top_k, stop_token_ids
         )
+        seeds = prompt_seeds(seed, len(prompts))
         sampling: dict[str, Any] = {"temperature": temperature, "top_p": top_p, "top_k": top_k}
         groups = [Group(list(prompt), [], [], []) for prompt in prompts]
         by_length = sorted(range(len(prompts)), key=lambda i: len(prompts[i]))  # little padding in a wave
@@ -237,6 +223,15 @@ class TorchEngine:
         finally:
             self.model.train(was_training)
         return groups
+
+    def stream(
+        self, orders: list[Order], take: Callable[[], int | None], *, on_progress=None, **sampling
+    ) -> Iterator[tuple[int, list[Group]]]:
+        """One order after the other, each given back before the next is taken. sampling: the keywords of `generate`."""
+        while (number := take()) is not None:
+            order = orders[number]
+            groups = self.generate(order.prompts, order.n, seed=order.seeds, on_progress=on_progress, **sampling)
+            yield number, groups
 
     def _prefill(self, prompts: list[list[int]]) -> tuple[DynamicCache, Tensor, Tensor]:
         """The one forward pass over each prompt.
@@ -363,7 +358,7 @@ class VLLMEngine:
         top_p: float = 1.0,
         top_k: int = 0,
         stop_token_ids: list[int] | None = None,
-        seed: int = 0,
+        seed: int | list[int] = 0,
         on_progress: Callable[[float], None] | None = None,
     ) -> list[Group]:
         """As TorchEngine.generate: `n` rollouts of each prompt, one `Group` a prompt, in order.

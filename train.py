@@ -37,10 +37,15 @@ from __future__ import annotations
 
 import math
 import os
+import sys
 from contextlib import nullcontext
 
 # Threads that wait in OpenMP go to sleep: where they spin, any other load slows a run several times (docs/training.md).
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+# A GPU's memory in segments that grow: between others, micro-batches of many widths leave gaps. Not where a user has
+# chosen, nor with vLLM over several GPUs, which cannot share such memory and ends at its start (docs/training.md).
+if os.path.exists("/dev/nvidiactl") and not any("parallel" in argument for argument in sys.argv):
+    os.environ.setdefault("PYTORCH_ALLOC_CONF", os.getenv("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True"))
 
 from accelerate import Accelerator
 from torch import Tensor
@@ -55,7 +60,7 @@ from trainer.memory import peak_gib
 from trainer.metrics import Tally, of_step, too_few, troubles
 from trainer.probe import Probe
 from trainer.problems import stop_tokens
-from trainer.processes import idle, passes, seed_of, total
+from trainer.processes import idle, passes, reduced_later, seed_of, total
 from trainer.progress import Clock, Preempted, Progress
 from trainer.screen import Screen
 from trainer.settings import Config, command_line
@@ -159,6 +164,7 @@ def roll_out_until_informative(
             drawn.add(problems, *rolled)
     except Preempted:  # all processes leave together, below
         pass
+    peak_gib(accelerator.device)
     setup.engine.sleep()
     run.leave_if_asked(undo=True)
     kept = drawn.first(b, setup.problems, setup.prompts)
@@ -190,8 +196,7 @@ def update(
         parts = batch.micro_batches(rows, config.max_tokens_per_micro_batch)
         rounds = passes(max(1, len(parts)), accelerator)
         for i in range(rounds):
-            last = i == rounds - 1  # only then gradients are added up over the processes
-            with nullcontext() if last else accelerator.no_sync(policy):
+            with nullcontext() if i == rounds - 1 else reduced_later(policy, accelerator):
                 if i >= len(parts):  # nothing left here, but the others wait for this one's share of the gradient
                     accelerator.backward(idle(policy, accelerator.device))
                     continue

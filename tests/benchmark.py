@@ -291,7 +291,8 @@ def memory(args: argparse.Namespace) -> None:
     print(
         f"bfloat16 beside float32 master weights, micro-batches of {args.tokens:,} tokens, gradient checkpointing, GiB:"
     )
-    print("  model             weights, gradients, moments, reference   of 8 under FSDP2   activations   logits")
+    print("  model             weights, gradients, moments, reference   of 8 under FSDP2: parts   gathered", end="")
+    print("   activations   logits")
     for name, (hidden, layers, inner, heads, kv, vocabulary, tied) in QWEN.items():
         config = transformers.Qwen2Config(
             vocab_size=64, hidden_size=hidden, intermediate_size=inner, num_hidden_layers=1, num_attention_heads=heads,
@@ -302,8 +303,10 @@ def memory(args: argparse.Namespace) -> None:
         one_layer = sum(p.numel() for p in one.model.layers.parameters())
         parameters = layers * one_layer + hidden + (1 if tied else 2) * hidden * vocabulary
         held = 4 * 5 * parameters / gib
+        gathered = (2 * 2 * (parameters - layers * one_layer) + (2 * 3 + 4) * one_layer) / gib
         kept = args.tokens * (2 * layer + 4 * layers * hidden) / gib
-        print(f"  {name:5} {parameters / 1e9:5.2f}B {held:41.1f} {held / 8:18.1f} {kept:13.1f} {8 * 2**26 / gib:8.1f}")
+        parts = f"{held:41.1f} {held / 8:25.1f} {gathered:10.1f} {kept:13.1f} {8 * 2**26 / gib:8.1f}"
+        print(f"  {name:5} {parameters / 1e9:5.2f}B {parts}")
 
 
 def measured_memory() -> None:

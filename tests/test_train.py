@@ -20,6 +20,7 @@ from rollout import Group, TorchEngine
 from trainer.answers import SOLVED, score
 from trainer.batch import Batch
 from trainer.checks import resolve
+from trainer.deal import round_width
 from trainer.metrics import troubles
 from trainer.policy import Policy
 from trainer.progress import Cursor, Progress
@@ -66,7 +67,7 @@ def test_what_a_run_writes(finished):
         setup.engine, setup.tokenizer, setup.held_out, setup.held_out_prompts, c, accelerator, show=False
     )
     assert {f"eval/{name}": x for name, x in score(answers).items()}.items() <= metrics[2].items()
-    assert [one.problem for one in some] == setup.held_out[:4] and all(len(one.texts) == 4 for one in some)
+    assert [one.problem for one in some] == setup.held_out and all(len(one.texts) == 4 for one in some)
 
 
 @pytest.mark.slow
@@ -193,19 +194,32 @@ def scripted(tmp_path, monkeypatch, correct, problems=12, **changes):
     return metrics, engines[0].asked[problems:]
 
 
-def test_refilling_is_prompt_by_prompt(tmp_path, monkeypatch):
-    """Makes impossible: a step with fewer prompts than B while others are left, or more generated than needed.
+@pytest.mark.parametrize("every", [2, 5])
+def test_a_step_takes_the_first_informative_prompts(tmp_path, monkeypatch, every):
+    """Makes impossible: a step with fewer prompts than B while others are left, or with others than the first ones.
 
-    Even problems are informative. Each round asks for as many prompts as are still missing.
+    Every second, or fifth, problem is informative. A round asks for as many as hold the missing ones nine times in ten.
     """
-    metrics, asked = scripted(tmp_path, monkeypatch, lambda k, n: 3 if k % 2 == 0 else 0, max_steps=1)
-    order = [f"{i}=" for i in Cursor(12, 0).take(12)]
-    even, tried = 0, 0
-    while (missing := 4 - even) > 0:
-        even += sum(int(x[:-1]) % 2 == 0 for x in order[tried : tried + missing])
-        tried += missing
-    assert asked[:tried] == order[:tried] and len(asked) == tried + 12  # the last 12: the final evaluation
-    assert metrics[1]["prompts"] == 4 and metrics[1]["pass_rate"] == 4 / tried and metrics[1]["samples"] == 8 * tried
+    taken, train_on = [], train.hand_out
+    monkeypatch.setattr(train, "hand_out", lambda kept, *rest: taken.append(kept) or train_on(kept, *rest))
+    right = {True: 3, False: 0}
+    metrics, asked = scripted(tmp_path, monkeypatch, lambda k, n: right[k % every == 0], problems=40, refill=20.0)
+    order, start, progress, config = [f"{i}=" for i in Cursor(40, 0).take(40)], 0, Progress(), Config(recipe="brorl")
+    for m, kept in zip(metrics[1:], taken, strict=True):
+        good, tried, rounds = [], 0, 0
+        while (missing := 4 - len(good)) > 0:
+            width = round_width(missing, progress.pass_rate(config))
+            some = order[start + tried : start + tried + width]
+            assert asked[:width] == some
+            good += [x for x in some if int(x[:-1]) % every == 0]
+            asked, tried, rounds = asked[width:], tried + width, rounds + 1
+        progress.note_drawn(tried, len(good), 8)
+        assert [p.prompt for p in kept.problems] == good[:4]
+        used = order.index(good[3]) + 1 - start
+        assert (m["prompts"], m["rounds"], m["surplus"]) == (4, rounds, tried - used)
+        assert m["pass_rate"] == len(good) / tried and m["samples"] == progress.samples
+        start += used
+    assert len(asked) == 40  # the final evaluation
 
 
 def test_a_step_without_informative_prompts_goes_on(tmp_path, monkeypatch, capsys):
@@ -345,7 +359,7 @@ def test_a_mini_batch_without_rollouts_takes_no_step():
     groups, advantages = rollouts(1)
     policy, steps = Policy(loaded()[0]), []
     batch = Batch.of(groups, advantages, torch.device("cpu"))
-    batch.old_logp = batch.engine_logp
+    batch.old_logp, batch.mini_batch = batch.engine_logp, torch.arange(len(batch)) + 2
     optimizer = torch.optim.SGD(policy.parameters(), lr=1.0)
     optimizer.register_step_post_hook(lambda *a: steps.append(1))
     c = Config(temperature=3.0, clip_low=0.2, clip_high=0.27, kl_coef=0.0, tis_cap=2.0, updates_per_step=9)

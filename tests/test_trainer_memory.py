@@ -1,16 +1,20 @@
 """The memory that a run will need, estimated before it starts."""
 
+import os
+import subprocess
+import sys
 from contextlib import nullcontext
 from types import SimpleNamespace
 
 import pytest
 import torch
 from accelerate.utils import DistributedType
-from helpers import loaded, run
+from helpers import ROOT, loaded, run
 
 from rollout import TorchEngine
+from trainer import memory
 from trainer.checks import resolve
-from trainer.memory import activation_bytes, memory_estimate
+from trainer.memory import activation_bytes, memory_estimate, memory_now, peak_gib
 from trainer.policy import Policy
 from trainer.settings import Config
 
@@ -29,7 +33,8 @@ def test_the_memory_estimate_by_parts():
     """Makes impossible: a part forgotten, counted twice, or not divided among processes that share it."""
     policy, engine = Policy(loaded()[0]), TorchEngine(loaded()[0])
     alone = SimpleNamespace(num_processes=1, device=torch.device("cpu"), distributed_type=DistributedType.NO,
-                            autocast=nullcontext)  # fmt: skip
+                            autocast=nullcontext, mixed_precision="no")  # fmt: skip
+    parallel = SimpleNamespace(**alone.__dict__ | {"num_processes": 4, "distributed_type": DistributedType.MULTI_CPU})
     sharded = SimpleNamespace(**alone.__dict__ | {"num_processes": 4, "distributed_type": DistributedType.FSDP})
 
     def estimate(accelerator=alone, **changes):
@@ -42,6 +47,17 @@ def test_the_memory_estimate_by_parts():
     assert plain.always["optimizer"] == pytest.approx(2 * weights) and plain.always["reference"] == weights
     assert estimate(kl_coef=0.0).always["reference"] == 0
     assert four.always["optimizer"] == pytest.approx(weights / 2) and four.updating["gradients"] == weights / 4
+    assert (
+        plain.always["gradient buckets"] == four.always["gradient buckets"] == plain.updating["gathered weights"] == 0
+    )
+    assert estimate(parallel).always["gradient buckets"] == estimate(parallel).updating["gradients"] == weights
+    assert estimate(parallel).updating["gathered weights"] == 0
+    layer = 4 * sum(p.numel() for p in policy.model.model.layers[0].parameters()) / 2**30
+    outside = weights - 2 * layer  # the embedding, which is the head, and the last norm
+    assert four.updating["gathered weights"] == pytest.approx(2 * outside + 4 * layer)
+    assert estimate(sharded, kl_coef=0.0).updating["gathered weights"] == pytest.approx(2 * outside + 4 * layer)
+    half = SimpleNamespace(**sharded.__dict__ | {"mixed_precision": "bf16"})
+    assert estimate(half).updating["gathered weights"] == pytest.approx(2 * outside / 2 + 2.5 * layer)
     assert four.always["rollouts"] == pytest.approx(plain.always["rollouts"] / 4)
     two, one = (estimate(max_tokens_per_micro_batch=x).updating["activations"] for x in (16384, 8192))
     assert one == pytest.approx(two / 2)
@@ -57,7 +73,7 @@ def test_a_way_back_holds_a_layers_gradients_too():
     The embedded policy has two layers of 64: a token's gradients take half of what its two layers keep.
     """
     alone = SimpleNamespace(num_processes=1, device=torch.device("cpu"), distributed_type=DistributedType.NO,
-                            autocast=nullcontext)  # fmt: skip
+                            autocast=nullcontext, mixed_precision="no")  # fmt: skip
     policy, engine = Policy(loaded()[0]), TorchEngine(loaded()[0])
     kept = activation_bytes(policy, alone)
     for checkpointing, bytes in ((False, kept + kept / 2), (True, kept / 2 + 4 * 2 * 64 + kept / 2)):
@@ -78,7 +94,7 @@ def test_processes_of_one_machine_share_what_it_has_left(monkeypatch, kind, proc
     if local:
         monkeypatch.setenv("LOCAL_WORLD_SIZE", local)
     accelerator = SimpleNamespace(num_processes=processes, device=torch.device(kind), autocast=nullcontext,
-                                  distributed_type=DistributedType.NO)  # fmt: skip
+                                  distributed_type=DistributedType.NO, mixed_precision="no")  # fmt: skip
     resolve(c := Config())
     estimate = memory_estimate(c, Policy(loaded()[0]), TorchEngine(loaded()[0]), 9, accelerator)
     assert estimate.left == gib
@@ -89,3 +105,45 @@ def test_bfloat16_keeps_fewer_bytes(bf16):
     policy = Policy(loaded()[0])
     whole = activation_bytes(policy, SimpleNamespace(autocast=nullcontext))
     assert 0.4 * whole < activation_bytes(policy, bf16) < 0.8 * whole
+
+
+def test_a_sleeping_engine_is_not_held(monkeypatch):
+    """Mistake: torch's counter asked what a GPU holds. It has what vLLM gave back when it fell asleep.
+
+    A GPU of 80 GiB as torch describes it: vLLM takes 40, torch counts them until the process ends.
+    """
+    gpu, seen = torch.device("cuda"), []
+    in_use = iter([20, 60, 25, 30])
+    monkeypatch.setattr(memory, "most_in_use", 0.0)
+    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: seen.append("emptied"))
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: ((80 - next(in_use)) * 2**30, 80 * 2**30))
+    for name in ("memory_allocated", "max_memory_allocated", "memory_reserved", "max_memory_reserved"):
+        monkeypatch.setattr(torch.cuda, name, lambda device: 60 * 2**30)
+    assert memory_now(gpu) == (20 * 2**30, 60 * 2**30) and seen == ["emptied"]
+    assert [peak_gib(gpu) for _ in range(3)] == [60, 60, 60] and seen == ["emptied"]  # awake, asleep, updating
+
+
+@pytest.mark.parametrize(
+    ("gpu", "own", "arguments", "seen"),
+    [
+        (True, {}, [], "expandable_segments:True"),
+        (False, {}, [], "None"),
+        (True, {}, ["--tensor-parallel-size=2"], "None"),
+        (True, {"PYTORCH_ALLOC_CONF": "backend:native"}, [], "backend:native"),
+        (True, {"PYTORCH_CUDA_ALLOC_CONF": "backend:native"}, [], "backend:native"),
+    ],
+)
+def test_a_gpus_memory_grows_in_segments_unless_a_user_says_otherwise(tmp_path, gpu, own, arguments, seen):
+    """Mistake: torch imported before the setting; a user's word under its older name overruled by ours.
+
+    With vLLM over several GPUs it must be off, or vLLM ends at its start.
+    """
+    told = "import os; print(os.environ.get('PYTORCH_ALLOC_CONF'), flush=True); os._exit(0)"
+    there = f"import os; real = os.path.exists; os.path.exists = lambda x: {gpu} if 'nvidia' in str(x) else real(x)"
+    (tmp_path / "torch.py").write_text(told)
+    (tmp_path / "sitecustomize.py").write_text(there)  # Python runs it first
+    names = {"PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"}
+    environment = {k: v for k, v in os.environ.items() if k not in names} | {"PYTHONPATH": str(tmp_path)} | own
+    command = [sys.executable, ROOT / "train.py", *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment)
+    assert done.stdout == seen + "\n", done.stderr

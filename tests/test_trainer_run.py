@@ -197,6 +197,34 @@ def test_sigterm_does_not_wait_for_the_rollouts(tmp_path, monkeypatch):
     assert [x.name for x in run.checkpoints()] == [f"step_{steps[-1]:08d}"] * (steps[-1] > 0)
 
 
+def test_the_engine_sleeps_before_a_checkpoint(tmp_path, monkeypatch):
+    """Mistake: on SIGTERM a sharded model is gathered beside an engine that holds half of the GPU: nothing is saved.
+
+    SIGTERM comes as the third step begins to roll out.
+    """
+    awake, saved = [], []
+    c = config(tmp_path, max_steps=9, save_every=100, eval_every=0)
+    accelerator = Accelerator(cpu=True)
+    setup = train.set_up(c, accelerator)
+    run, checkpoint = setup.run, setup.run.checkpoint
+
+    def wake(self):
+        awake.append(setup.progress.step)
+        if setup.progress.step == 3:
+            run.preemption.note()
+
+    def save(step):
+        saved.append((step, list(awake)))
+        checkpoint(step)
+
+    monkeypatch.setattr(TorchEngine, "wake", wake)
+    monkeypatch.setattr(TorchEngine, "sleep", lambda self: awake.clear())
+    monkeypatch.setattr(run, "checkpoint", save)
+    with pytest.raises(Preempted):
+        train.train(c, accelerator, setup)
+    assert saved == [(2, [])]
+
+
 @pytest.mark.slow
 def test_when_one_process_dies_the_other_ends_with_the_cause(tmp_path):
     """Makes impossible: a process that waits for a dead one. Here torch's launcher started both, and ends the other."""

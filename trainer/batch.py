@@ -142,6 +142,8 @@ class Batch:
         self.old_logp, entropy = self.score(policy, config.temperature, budget, accelerator)
         if reference is not None:
             self.ref_logp, _ = self.score(reference, config.temperature, budget, accelerator)
+            if hasattr(reference, "reshard"):  # FSDP2 keeps what it gathered last: a reference has no backward pass
+                reference.reshard()
         return entropy
 
     @torch.no_grad()

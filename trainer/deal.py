@@ -74,9 +74,10 @@ class Part(NamedTuple):
 def orders_of(prompts: int, n: int, rows: int) -> list[list[Part]]:
     """N rollouts of so many prompts in orders of about `rows` rollouts: of several prompts, or of a part of one.
 
-    The cut depends on nothing but these numbers, so that rollouts do not depend on who decodes them.
+    The cut depends on nothing but these numbers, so that rollouts do not depend on who decodes them. A prompt is cut
+    by `rows` alone: its rollouts do not depend on how many prompts the round has either.
     """
-    rows = max(1, min(rows, prompts * n // ORDERS))
+    rows = max(min(rows, n), min(rows, prompts * n // ORDERS))
     if rows < n:
         sizes = [len(part) for part in torch.arange(n).tensor_split(math.ceil(n / rows))]
         firsts = [sum(sizes[:i]) for i in range(len(sizes))]

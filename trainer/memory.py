@@ -65,6 +65,8 @@ FIXES = {
     "optimizer": "start more processes under FSDP2, which divides it",
     "reference": "--kl_coef 0 does without, FSDP2 divides it over processes",
     "gradients": "start more processes under FSDP2, which divides them",
+    "gradient buckets": "start the processes under FSDP2, which has none",
+    "gathered weights": "--mixed_precision bf16 halves them",
     "activations": "lower --max_tokens_per_micro_batch, or set --gradient_checkpointing",
     "logits": "lower --max_tokens_per_micro_batch",
     "rollouts": "lower --rollouts_per_prompt, --prompts_per_step or --max_response_tokens, or start more processes",
@@ -89,8 +91,8 @@ def memory_estimate(config: Config, policy: Policy, engine: Engine, prompt_token
     layer = kept / layers  # of one: so much again for its gradients, on the way back
     if config.gradient_checkpointing:  # the input of every layer, and the inside of one
         kept = layer + 4 * layers * settings.hidden_size
-    vocabulary = settings.vocab_size
-    logits = min(L.MAX_LOGITS, tokens * vocabulary)
+    logits = min(L.MAX_LOGITS, tokens * settings.vocab_size)
+    gathered = gathered_bytes(policy, 4 if accelerator.mixed_precision == "no" else 2)
     decoding = engine.wave_bytes(math.ceil(groups), config.rollouts_per_prompt, prompt_tokens, length)
     so_far, left = memory_now(device)
     here = int(os.environ.get("LOCAL_WORLD_SIZE", processes)) if device.type == "cpu" else 1
@@ -98,10 +100,12 @@ def memory_estimate(config: Config, policy: Policy, engine: Engine, prompt_token
     return Memory(
         {"held now": so_far / gib, "optimizer": 2 * weights / sharded / gib,
          "reference": (config.kl_coef > 0) * weights / sharded / gib,
+         "gradient buckets": (processes > sharded) * weights / gib,  # DDP's, which stay when gradients go
          "rollouts": (device.type == "cpu") * rollouts * (16 * prompt_tokens + 100 * length + 500) / gib},
         {"decoding": decoding / gib},
-        {"gradients": weights * (2 if processes > sharded else 1) / sharded / gib,  # DDP holds them twice
-          "activations": tokens * (kept + layer) / gib,
+        {"gradients": weights / sharded / gib,
+         "gathered weights": (sharded > 1) * gathered / gib,
+         "activations": tokens * (kept + layer) / gib,
          "logits": 8 * logits / gib},
         (left / here + weights * (1 - 1 / sharded)) / gib,
         device.type == "cpu",
@@ -126,10 +130,27 @@ def activation_bytes(policy: Policy, accelerator: Accelerator) -> float:
     return (counted[1] - counted[0]) / 64
 
 
+def gathered_bytes(policy: Policy, bytes: int) -> float:
+    """What FSDP2 holds whole for a while, at so many bytes a weight in the forward pass.
+
+    Of what stands outside the layers: the weights and their gradient. Of the layers: one at work, the next one, the
+    gradient of the first, and the float32 copy of it that is added up over the processes.
+    """
+    layers = [m for m in policy.modules() if type(m).__name__ in (policy._no_split_modules or ())]
+    sizes = [sum(p.numel() for p in layer.parameters()) for layer in layers]
+    outside = sum(p.numel() for p in policy.parameters()) - sum(sizes)
+    return outside * bytes * 2 + max(sizes, default=0) * (3 * bytes + 4)
+
+
 def memory_now(device: torch.device) -> tuple[int, int]:
-    """Bytes that this process holds and that its device, or a CPU's machine, has left. Unknown: (0, a huge number)."""
+    """Bytes that this process holds and that its device, or a CPU's machine, has left. Unknown: (0, a huge number).
+
+    Of a GPU: bytes in use, by whatever process.
+    """
     if device.type == "cuda":
-        return torch.cuda.memory_allocated(device), torch.cuda.mem_get_info(device)[0]
+        torch.cuda.empty_cache()  # what torch has freed and keeps is free for it, and taken by what the GPU says
+        left, whole = torch.cuda.mem_get_info(device)
+        return whole - left, left  # torch's own counters would have a sleeping vLLM's memory in them
     try:
         lines = (x for path in ("/proc/self/status", "/proc/meminfo") for x in Path(path).read_text().splitlines())
         facts = dict(line.split(":", 1) for line in lines)
@@ -144,8 +165,19 @@ def memory_now(device: torch.device) -> tuple[int, int]:
         return 0, 2**60
 
 
+most_in_use = 0.0  # GiB of a GPU, at the calls of `peak_gib`
+
+
 def peak_gib(device: torch.device) -> float:
-    """The most memory that this process held so far."""
+    """The most GiB that were held so far: by this process; of a GPU in use by whatever process, when this was called.
+
+    On a GPU it has to be called where the most is taken: before the engine sleeps, and after the updates. What torch
+    frees stays taken until vLLM sleeps or wakes, so a stage's end shows the most of it. torch's own counters would not
+    do: memory that vLLM gave back when it fell asleep is still in them.
+    """
+    global most_in_use
     if device.type == "cuda":
-        return torch.cuda.max_memory_allocated(device) / 2**30
+        left, whole = torch.cuda.mem_get_info(device)
+        most_in_use = max(most_in_use, (whole - left) / 2**30)
+        return most_in_use
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024) / 2**30

@@ -49,7 +49,7 @@ FREE = {
     *("resume", "overwrite", "output_dir", "max_steps", "max_samples", "max_hours", "eval_every", "save_every"),
     *("keep_checkpoints", "gpu_memory_utilization", "max_engine_difference", "max_engine_kl", "max_num_seqs"),
     *("verify_workers", "report_to", "max_skipped_updates", "engine_memory_gib", "max_tokens_per_micro_batch"),
-    *("gradient_checkpointing", "samples_per_step"),
+    *("gradient_checkpointing", "samples_per_step", "processes"),
 }
 
 
@@ -235,7 +235,7 @@ class Run:
         """Where SIGTERM came to any process: keep everything up to the last whole step, and end (Preempted).
 
         undo: the step is not whole; nothing of it is trained, and it starts over on resuming. A run that trained
-        nothing yet has nothing to keep.
+        nothing yet has nothing to keep. The engine must be asleep: gathering a sharded model takes its memory.
         """
         if not total(self.preemption.noted, self.accelerator):
             return
