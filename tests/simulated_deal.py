@@ -24,6 +24,7 @@ from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass
+from itertools import count
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 from unittest.mock import patch
@@ -115,6 +116,7 @@ class Clock:
     def __init__(self, ranks: int):
         self.now, self.gates = [0.0] * ranks, [threading.Semaphore(0) for _ in range(ranks)]
         self.ready = [(0.0, rank) for rank in range(ranks)]  # a heap of those who wait for their turn
+        self.counts: dict[str, int] = {}  # of the store
         self.met: dict[int, Any] = {}
         self.result: Any = None
         self.failure: BaseException | None = None
@@ -254,7 +256,7 @@ class Engine:
 class Rank:
     """Of accelerate.Accelerator what the deal needs."""
 
-    device = "cpu"
+    device = torch.device("cpu")
 
     def __init__(self, rank: int, clock: Clock):
         self.process_index, self.num_processes, self.clock = rank, len(clock.now), clock
@@ -285,11 +287,10 @@ class Dealing(deal.Queue):
 
     def __init__(self, orders: int, accelerator: Rank, told: Callable[[], bool]):
         self.orders, self.processes, self.told = orders, accelerator.num_processes, told
-        self.mine, self.looked = iter(range(orders + 1)), math.inf
+        self.mine, self.looked = count(), math.inf
         self.rank, self.clock, self.store = accelerator.process_index, accelerator.clock, self
         accelerator.rounds += 1
-        self.counts = vars(self.clock).setdefault("counts", {})
-        self.prefix = accelerator.rounds
+        self.counts, self.prefix = self.clock.counts, accelerator.rounds
 
     def add(self, name: str, amount: int) -> int:
         """As a store's: the ranks come in the order of their clocks."""
