@@ -14,6 +14,7 @@
                                         other, tests of programs, and memory over batches
     python tests/benchmark.py engines   table 2: pass rate and samples/s of both engines at N = 16 and 512
     python tests/benchmark.py seeds     section 4.2: a seed for every rollout with vLLM: its price, and what it repeats
+    python tests/benchmark.py deal      section 4.2: a step on many GPUs, computed: the deal against a plain one
 
 Ours and the other take turns, so that both meet the same machine; every number is from this run.
 """
@@ -43,6 +44,8 @@ import transformers
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
+
+import simulated_deal
 
 import sim as simulator
 import verify as verifiers
@@ -764,6 +767,56 @@ def probe(args: argparse.Namespace) -> None:
                   f"{own / (sum(stages.values()) + own):5.1%} (medians of {len(rows)} steps)")  # fmt: skip
 
 
+def deal(args: argparse.Namespace) -> None:
+    """A step on many ranks by the deal of trainer/deal.py and by the plain one, on a simulated clock.
+
+    Computed with assumed speeds, none of it measured: mean over the steps, 95th percentile in brackets.
+    """
+    torch.set_num_threads(1)
+    given = {f.name: getattr(args, f.name) for f in dataclasses.fields(simulated_deal.Setting) if f.name != "ranks"}
+    for ranks in args.ranks:
+        setting = simulated_deal.Setting(ranks=ranks, **given)
+        print(
+            f"\n{ranks} ranks, B = {setting.prompts}, N = {setting.rollouts}, {setting.pass_rate:.0%} informative; "
+            f"{setting.rank_rate:,.0f} tokens/s a rank, {setting.rollout_rate:,.0f} a rollout at most, "
+            f"{setting.update_rate:,.0f} in the update; {setting.steps} steps"
+        )
+
+        def told(step: int, x: simulated_deal.Step) -> None:
+            if step % 5 == 0:
+                print(f"  step {step}: {x.rounds} round(s), {x.seconds / x.balanced:.2f} of balanced", flush=True)
+
+        steps = {"before": simulated_deal.before(setting), "after": simulated_deal.after(setting, told)}
+        print(f"{'':44}" + "".join(f"{name:>18}" for name in steps))
+        for name, of in {
+            "rounds of generation": lambda x: x.rounds,
+            "prompts drawn, but not needed": lambda x: x.surplus,
+            f"prompts on the fullest rank, mean {setting.prompts / ranks:g}": lambda x: x.fullest,
+            "tokens to train on, most / mean": lambda x: x.tokens,
+            "  mini-batch by mini-batch": lambda x: x.barriers,
+            "generation, s": lambda x: x.generation,
+            "update, s": lambda x: x.update,
+            "step, s": lambda x: x.seconds,
+            "step / balanced": lambda x: x.seconds / x.balanced,
+            "needed samples/s while generating": lambda x: x.samples / x.generation,
+        }.items():
+            cells = (simulated_deal.mean_and_p95([of(x) for x in own]) for own in steps.values())
+            digits = 0 if ", s" in name or "samples/s" in name else 2
+            print(f"{name:44}" + "".join(f"{mean:>9,.{digits}f} {f'({p95:,.{digits}f})':>8}" for mean, p95 in cells))
+        done = steps["after"]
+        mean = {f: statistics.fmean(getattr(x, f) for x in done) for f in simulated_deal.Step._fields}
+        least, drawn = (
+            statistics.fmean((of(x) + x.update_balanced) / x.balanced for x in done)
+            for of in (lambda x: x.pooled_needed, lambda x: x.pooled)
+        )
+        print(
+            f"balanced: generation {mean['generation_balanced']:,.0f} s, update {mean['update_balanced']:,.0f} s\n"
+            f"one engine as large as all: generation {mean['pooled_needed']:,.0f} s of the prompts needed, step "
+            f"{least:.2f} of balanced; {mean['pooled']:,.0f} s of those that are drawn, step {drawn:.2f}",
+            flush=True,
+        )
+
+
 class Benchmark(NamedTuple):
     run: Callable[[argparse.Namespace], None]
     flags: dict[str, tuple]  # default and help; of the default's type, numbers where there is none
@@ -848,6 +901,27 @@ BENCHMARKS = {
         "threads": ALL_CORES,
         "turns": (7, "turns"),
     }),
+    "deal": Benchmark(deal, {
+        "ranks": ([8, 64], "GPUs"),
+        "prompts": (128, "B"),
+        "rollouts": (512, "N"),
+        "updates": (8, "U, mini-batches a step, each ends with its slowest rank"),
+        "pass_rate": (0.62, "share of prompts that are informative"),
+        "last_pass_rate": (-1.0, "share in the last step; -1: the same"),
+        "median": (4750.0, "tokens of a response, log-normal; 4,750 is a mean of 6,000"),
+        "between": (0.5, "standard deviation of log tokens over prompts"),
+        "within": (0.5, "standard deviation of log tokens over the rollouts of a prompt"),
+        "limit": (16_384, "tokens of a response"),
+        "prompt_tokens": (200, "of a prompt"),
+        "rank_rate": (20_000.0, "tokens/s of a rank while generating, at most"),
+        "rollout_rate": (100.0, "tokens/s of one rollout, at most"),
+        "update_rate": (10_200.0, "tokens/s of a rank in the update"),
+        "at_once": (512, "rollouts that decode at once on a rank"),
+        "order_rows": (64, "rollouts of an order"),
+        "sure": (simulated_deal.SURE, "how often a round should be enough"),
+        "steps": (20, "steps"),
+        "seed": (0, "of lengths and verdicts"),
+    }),
 }  # fmt: skip
 
 
@@ -862,7 +936,7 @@ def main() -> None:
                 command.add_argument(f"--{flag}", action="store_true", help=text)
                 continue
             many = {"nargs": "+"} if isinstance(default, list) else {}
-            kind = str if isinstance(default, str) else int
+            kind = type(default) if isinstance(default, (str, float)) else int
             shown = "" if default is None else " (default: %(default)s)"
             command.add_argument(f"--{flag}", type=kind, default=default, help=text + shown, **many)
         if ways:
