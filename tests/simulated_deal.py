@@ -434,15 +434,13 @@ def after(setting: Setting, told: Callable[[int, Step], None] = lambda *_: None)
 
     gc.disable()  # a million orders in 64 threads, none of them in a circle
     try:
-        with (
-            patch.multiple(
-                train,
-                Judge=AtOnce,
-                of_step=counted,
-                roll_out=functools.partial(deal.roll_out, queue=Dealing),
-                round_width=functools.partial(train.round_width, sure=setting.sure),
-            ),
-            patch.object(deal, "seed_of", functools.cache(seed_of)),  # every rank asks for all of them
+        with patch.multiple(
+            train,
+            Judge=AtOnce,
+            of_step=counted,
+            roll_out=functools.partial(deal.roll_out, queue=Dealing),
+            round_width=functools.partial(train.round_width, sure=setting.sure),
+            seed_of=functools.cache(seed_of),  # every rank asks for all of them
         ):
             clock.run(work)
     finally:
