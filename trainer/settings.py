@@ -131,7 +131,7 @@ class Config:
     eval_max_response_tokens: int = setting(
         None, "an evaluation's response is cut there (appendix D: 32k), or where the model's positions end if not given"
     )
-    eval_seed: int = setting(1234, "of the evaluation's sampling, every time the same; each process draws its own")
+    eval_seed: int = setting(1234, "of the evaluation's sampling, every time the same")
 
     # verifying
     verify_workers: int | None = setting(None, "processes that judge answers, per training process; none: one per core")
