@@ -39,6 +39,7 @@ def test_a_round_where_all_or_none_are_informative():
     assert round_width(7, 1.0) == 7
     c, progress = Config(recipe="brorl"), Progress()
     assert progress.pass_rate(c) == 0.62 and Progress().pass_rate(Config(recipe="prorl")) == 0.41
+    assert progress.pass_rate(c, 20, 5) == 0.25  # of the step so far
     progress.note_drawn(10, 0, 16)
     assert 0 < progress.pass_rate(c) <= 0.05 and progress.samples == 160
     for _ in range(40):

@@ -97,11 +97,14 @@ class Progress:
             for group in optimizer.param_groups:
                 group["lr"] = config.learning_rate * min(1.0, self.updates / config.warmup_updates)
 
-    def pass_rate(self, config: Config) -> float:
-        """The share of prompts that dynamic sampling keeps, as far as the run has seen; before it did, the paper's."""
-        if not self.tried:
+    def pass_rate(self, config: Config, tried: int = 0, informative: int = 0) -> float:
+        """The share of prompts that dynamic sampling keeps, as far as the run has seen; before it did, the paper's.
+
+        tried, informative: of the step that is under way.
+        """
+        if not (tried := self.tried + tried):
             return brorl.PASS_RATE[config.recipe]
-        return max(self.informative, 0.5) / self.tried
+        return max(self.informative + informative, 0.5) / tried
 
     def note_drawn(self, tried: int, informative: int, n: int) -> None:
         """Of a step: how many prompts it drew, how many of them were informative, rollouts of each."""
