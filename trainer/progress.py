@@ -102,9 +102,9 @@ class Progress:
 
         tried, informative: of the step that is under way.
         """
-        if not (tried := self.tried + tried):
+        if not (seen := self.tried + tried):
             return brorl.PASS_RATE[config.recipe]
-        return max(self.informative + informative, 0.5) / tried
+        return max(self.informative + informative, 0.5) / seen
 
     def note_drawn(self, tried: int, informative: int, n: int) -> None:
         """Of a step: how many prompts it drew, how many of them were informative, rollouts of each."""
