@@ -794,11 +794,11 @@ def test_an_engine_without_memory_ends_the_run_with_its_cause(tmp_path, processe
 BREAK = """
 import rollout
 class Broken(rollout.VLLMEngine):
-    def generate(self, *args, **kwargs):
+    def stream(self, *args, **kwargs):
         import torch
         if kwargs.get("on_progress") and dict(kwargs)["temperature"] == 1.25:
             self.llm.llm_engine.step = lambda: (_ for _ in ()).throw(torch.OutOfMemoryError("no 3 GiB left"))
-        return super().generate(*args, **kwargs)
+        return super().stream(*args, **kwargs)
 rollout.VLLMEngine = Broken
 """
 
