@@ -84,11 +84,13 @@ class Engine(Protocol):
         top_k: int = 0, stop_token_ids: list[int] | None, seed: int | list[int],
         on_progress: Callable[[float], None] | None = None,
     ) -> list[Group]: ...  # fmt: skip
-    # `take` gives the number of the next order to decode, None where there is none: it is asked whenever there is room.
-    # An order's number and its groups come as soon as it is done. What on_progress raises ends the stream.
+    # `take` gives the number of the next order to decode, None where there is none: it is asked whenever there is room,
+    # which is never for more than `share` rollouts. An order's number and its groups come as soon as it is done. What
+    # on_progress raises ends the stream.
     def stream(
-        self, orders: list[Order], take: Callable[[], int | None], *, on_progress=None, **sampling
-    ) -> Iterator[tuple[int, list[Group]]]: ...
+        self, orders: list[Order], take: Callable[[], int | None], share: int | None = None, *, on_progress=None,
+        **sampling,
+    ) -> Iterator[tuple[int, list[Group]]]: ...  # fmt: skip
     def wave_bytes(self, prompts: int, n: int, prompt_tokens: int, max_new_tokens: int) -> int: ...  # while decoding
     def sync(self, model: torch.nn.Module) -> None: ...  # sample from these weights from now on
     def sleep(self) -> None: ...  # the trainer's turn: give back what memory it can
@@ -205,8 +207,9 @@ class TorchEngine:
         return groups
 
     def stream(
-        self, orders: list[Order], take: Callable[[], int | None], *, on_progress=None, **sampling
-    ) -> Iterator[tuple[int, list[Group]]]:
+        self, orders: list[Order], take: Callable[[], int | None], share: int | None = None, *, on_progress=None,
+        **sampling,
+    ) -> Iterator[tuple[int, list[Group]]]:  # fmt: skip
         """One order after the other, each given back before the next is taken. sampling: the keywords of `generate`."""
         while (number := take()) is not None:
             order = orders[number]
@@ -360,8 +363,9 @@ class VLLMEngine:
         return [groups[i][0] for i in mine]
 
     def stream(
-        self, orders: list[Order], take: Callable[[], int | None], *, on_progress=None, **sampling
-    ) -> Iterator[tuple[int, list[Group]]]:
+        self, orders: list[Order], take: Callable[[], int | None], share: int | None = None, *, on_progress=None,
+        **sampling,
+    ) -> Iterator[tuple[int, list[Group]]]:  # fmt: skip
         """Each order's groups, as soon as its last rollout ended; sampling: as of TorchEngine.generate.
 
         A prompt's rollout i is drawn with the prompt's seed + i: the same rollouts, whatever else decodes, as far as
@@ -369,7 +373,7 @@ class VLLMEngine:
         """
         sampling = vllm_requests.settled(self.model, self.positions, orders, **sampling)
         self.wake()
-        return vllm_requests.stream(self.llm, orders, take, Group, on_progress, sampling)
+        return vllm_requests.stream(self.llm, orders, take, share, Group, on_progress, sampling)
 
     def wave_bytes(self, prompts: int, n: int, prompt_tokens: int, max_new_tokens: int) -> int:
         """What it takes of a GPU beside the trainer while it is awake, whatever it decodes."""

@@ -56,18 +56,20 @@ def stream(
     llm: Any,
     orders: Sequence[Any],
     take: Callable[[], int | None],
+    share: int | None,
     group: Callable[..., Any],
     on_progress: Callable[[int], None] | None,
     sampling: dict[str, Any],
 ) -> Iterator[tuple[int, list[Any]]]:
     """(an order's number, what `group` makes of each of its prompts), as soon as the order's last rollout ended.
 
-    take: the number of the next order or None; asked while fewer than max_num_seqs rollouts decode or wait. In a team
+    take: the number of the next order or None; asked while fewer than max_num_seqs rollouts decode or wait, and fewer
+    than `share`: of few orders the first engine to ask must not take all. In a team
     its first rank alone is asked, and all ranks yield every order. Whatever ends this loop leaves a clean engine:
     the last order, an exception of on_progress, or a caller that closes it (in a team: all its callers, at the same
     order). sampling: what `settled` returned.
     """
-    requests, team = Requests(llm, sampling), Team(on_progress)
+    requests, team = Requests(llm, share, sampling), Team(on_progress)
     more = True
     try:
         while True:
@@ -91,9 +93,10 @@ def stream(
 class Requests:
     """What one engine decodes now."""
 
-    def __init__(self, llm: Any, sampling: dict[str, Any]):
+    def __init__(self, llm: Any, share: int | None, sampling: dict[str, Any]):
         self.engine, self.sampling = llm.llm_engine, sampling
-        self.limit = self.engine.vllm_config.scheduler_config.max_num_seqs
+        at_once = self.engine.vllm_config.scheduler_config.max_num_seqs
+        self.limit = at_once if share is None else min(at_once, share)
         self.open: dict[str, tuple[str, int, int, int]] = {}  # our name -> vLLM's, the order, the prompt's place, n
         self.found: dict[int, list] = {}  # order -> a prompt's rollouts, None until they are there
         self.whole = True  # no step of the engine was broken off

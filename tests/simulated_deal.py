@@ -22,7 +22,6 @@ import statistics
 import threading
 from collections import deque
 from collections.abc import Callable
-from concurrent.futures import Future
 from dataclasses import dataclass
 from itertools import count
 from types import SimpleNamespace
@@ -215,14 +214,14 @@ class Engine:
     def wake(self) -> None: ...
     def sleep(self) -> None: ...
 
-    def stream(self, orders, take, *, on_progress, max_new_tokens, **sampling):
+    def stream(self, orders, take, share, *, on_progress, max_new_tokens, **sampling):
         decoding = Decoding(self.clock.now[self.rank], self.setting)
         waiting: deque[tuple[int, int]] = deque()
         groups: dict[int, list[Group]] = {}
         left: dict[int, int] = {}
         more = True
         while more or decoding.running:
-            while len(decoding.running) < self.setting.at_once and (waiting or more):
+            while len(decoding.running) < min(share, self.setting.at_once) and (waiting or more):
                 if waiting:
                     decoding.start(*waiting.popleft())
                     continue
@@ -308,16 +307,16 @@ class Dealing(deal.Queue):
 class AtOnce(deal.Judge):
     """Every other rollout of an informative prompt is correct, none of another."""
 
-    def __init__(self, *of):
-        super().__init__(*of)
-        self.thread = self
+    def __init__(self, tokenizer, problems, judging):
+        self.problems, self.found = problems, []
 
-    def submit(self, judge, *of) -> Future:
-        done: Future = Future()
-        done.set_result(judge(*of))
-        return done
+    def hand_in(self, parts: list[deal.Part], groups: list[Group]) -> None:
+        self.found += self.judge(parts, groups)
 
-    def shutdown(self, **_) -> None: ...
+    def all(self, tick) -> list[Rolled]:
+        return sorted(self.found, key=lambda one: (one.place, one.first))
+
+    def close(self) -> None: ...
 
     def judge(self, parts: list[deal.Part], groups: list[Group]) -> list[Rolled]:
         rolled = []

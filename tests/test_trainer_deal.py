@@ -93,8 +93,8 @@ def test_the_first_informative_ones_in_the_cursors_order():
 class Slow(TorchEngine):
     """Tells when each order was decoded."""
 
-    def stream(self, orders, take, **sampling):
-        for number, groups in super().stream(orders, take, **sampling):
+    def stream(self, orders, take, share, **sampling):
+        for number, groups in super().stream(orders, take, share, **sampling):
             self.done.append((number, time.monotonic()))
             yield number, groups
 
@@ -151,6 +151,42 @@ def test_verdicts_come_while_others_decode(monkeypatch):
     took = time.monotonic() - start
     assert len(found) == 8 and took < 8 * 0.6
     assert judged[0] < engine.done[2][1]
+
+
+def test_what_came_meanwhile_is_judged_together(monkeypatch):
+    """Mistake: order after order, each of which waits for its slowest answer while the other workers are idle."""
+    _, tokenizer, problems, _ = setting(6)
+    asked, first = [], threading.Event()
+
+    def counted(items, **settings):
+        asked.append(len(items))
+        first.wait(5)
+        return [Verdict(0.0, "wrong")] * len(items)
+
+    monkeypatch.setattr(deal, "verify_batch", counted)
+    judge = Judge(tokenizer, problems, {})
+    for place in range(6):
+        judge.hand_in([deal.Part(place, 0, 2)], [Group([1], [[2], [3]], [[0.0]] * 2, ["stop"] * 2)])
+        while not asked:
+            time.sleep(0.01)
+    first.set()
+    assert [one.place for one in judge.all(lambda: None)] == list(range(6))
+    assert asked == [2, 10]
+
+
+def test_who_is_told_to_stop_does_not_wait_for_verdicts(monkeypatch):
+    """Mistake: "stopped by SIGTERM", and a process that stays until the last slow program has ended."""
+    model, tokenizer, problems, prompts = setting(2)
+    judging, end = threading.Event(), threading.Event()
+    monkeypatch.setattr(deal, "verify_batch", lambda items, **k: judging.set() or end.wait(60))
+    monkeypatch.setattr(deal, "POLL", 0.05)
+    judge = Judge(tokenizer, problems, {})
+    with pytest.raises(Preempted):
+        roll_out(
+            TorchEngine(model), judge, prompts, 4, [0, 1], ALONE, told=judging.is_set, max_new_tokens=3, temperature=1.0
+        )
+    assert judge.thread.is_alive() and judge.thread.daemon
+    end.set()
 
 
 @pytest.mark.parametrize("when", ["decoding", "judging"])

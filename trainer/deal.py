@@ -26,10 +26,11 @@ import math
 import time
 from collections import Counter
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import replace
 from itertools import count
+from queue import SimpleQueue
 from statistics import NormalDist
+from threading import Thread
 from typing import Any, NamedTuple
 
 import torch
@@ -144,18 +145,51 @@ class Queue:
 
 
 class Judge:
-    """Stage 3 beside stage 2: what an order's rollouts say, and the verdicts, on a thread of its own."""
+    """Stage 3 beside stage 2: what rollouts say, and the verdicts. A thread judges all that came since it last did.
+
+    The thread is a daemon: a process that is told to stop does not wait for the verdicts of slow programs.
+    """
 
     def __init__(self, tokenizer, problems: list[Problem], judging: dict[str, Any]):
         self.tokenizer, self.problems, self.judging = tokenizer, problems, judging
-        self.thread = ThreadPoolExecutor(1)
-        self.found: list[Future[list[Rolled]]] = []
+        self.handed: SimpleQueue[tuple[list[Part], list[Group]] | None] = SimpleQueue()
+        self.found: list[Rolled] = []
+        self.failure: Exception | None = None
+        self.thread = Thread(target=self.work, daemon=True)
+        self.thread.start()
 
     def hand_in(self, parts: list[Part], groups: list[Group]) -> None:
-        """An order that is done. What has gone wrong with earlier ones is raised here."""
-        for done in (f for f in self.found if f.done()):
-            done.result()
-        self.found.append(self.thread.submit(self.judge, parts, groups))
+        """An order that is done. What went wrong with earlier ones is raised here."""
+        if self.failure:
+            raise self.failure
+        self.handed.put((parts, groups))
+
+    def all(self, tick: Callable[[], None]) -> list[Rolled]:
+        """Every verdict, in order of place. `tick` is called while they are waited for."""
+        self.close()
+        while self.thread.is_alive():
+            self.thread.join(POLL)
+            tick()
+        if self.failure:
+            raise self.failure
+        return sorted(self.found, key=lambda one: (one.place, one.first))
+
+    def close(self) -> None:
+        """Nothing more comes."""
+        self.handed.put(None)
+
+    def work(self) -> None:
+        try:
+            more = True
+            while more:
+                orders = [self.handed.get()]
+                while not self.handed.empty():
+                    orders.append(self.handed.get())
+                more = None not in orders
+                parts = [part for order in orders if order for part in order[0]]
+                self.found += self.judge(parts, [group for order in orders if order for group in order[1]])
+        except Exception as failure:
+            self.failure = failure
 
     def judge(self, parts: list[Part], groups: list[Group]) -> list[Rolled]:
         decode = functools.cache(lambda response: self.tokenizer.decode(response, skip_special_tokens=True))
@@ -167,15 +201,6 @@ class Judge:
             Rolled(problem, group, own, [next(verdicts) for _ in own], part.place, part.first)
             for part, problem, group, own in zip(parts, problems, groups, texts, strict=True)
         ]
-
-    def all(self, tick: Callable[[], None]) -> list[Rolled]:
-        """Every verdict, in order of place. `tick` is called while they are waited for."""
-        while wait(self.found, POLL).not_done:
-            tick()
-        return sorted((one for f in self.found for one in f.result()), key=lambda one: (one.place, one.first))
-
-    def close(self) -> None:
-        self.thread.shutdown(wait=False, cancel_futures=True)
 
 
 class Outcomes(NamedTuple):
@@ -289,7 +314,7 @@ def roll_out(
     asked = [Order([prompts[p.place] for p in o], o[0].n, [seeds[p.place] + p.first for p in o]) for o in orders]
     turn = queue(len(orders), accelerator, told)
     rank = accelerator.process_index % team
-    share = len(prompts) * n // (accelerator.num_processes // team)  # of this engine, about
+    share = math.ceil(len(prompts) * n * team / accelerator.num_processes)  # of this engine, if all are as fast
     with tqdm(total=share, desc="rollouts", unit="", leave=False, delay=5, disable=not show) as bar:
 
         def on_progress(ended: float) -> None:
@@ -297,7 +322,7 @@ def roll_out(
             turn.tick()
 
         try:
-            for number, groups in engine.stream(asked, turn.take, on_progress=on_progress, **sampling):
+            for number, groups in engine.stream(asked, turn.take, share, on_progress=on_progress, **sampling):
                 if number % team == rank:
                     judge.hand_in(orders[number], groups)
             mine = judge.all(turn.tick)
