@@ -476,6 +476,19 @@ def test_an_order_is_taken_when_there_is_room(engine):
     assert all(0 < x < 512 for x in busy[2:])
 
 
+def test_no_engine_takes_more_than_its_share(engine):
+    """Makes impossible: few orders, all of them at the engine that asked first."""
+    engine.sync(uniform())
+    orders, busy = [Order([[3]], 64, [1000 * i]) for i in range(4)], []
+
+    def take():
+        busy.append(unfinished(engine))
+        return len(busy) - 1 if len(busy) <= 4 else None
+
+    assert len(list(engine.stream(orders, take, 128, max_new_tokens=20, stop_token_ids=[EOS], temperature=1.0))) == 4
+    assert busy[:2] == [0, 64] and all(0 < x < 128 for x in busy[2:])
+
+
 class Leave(KeyboardInterrupt):
     """As the trainer's own at SIGTERM."""
 
