@@ -22,7 +22,7 @@ One step, and the order of `train`:
     9  reset the reference when due; log, evaluate, checkpoint                             trainer/run.py
 
     name        symbol      meaning
-    P, N, B     N, B        prompts of a process, rollouts of a prompt, prompts of a step over all processes
+    P, N, B     N, B        groups kept, rollouts of a prompt, the groups that a step is to keep
     kept                    the groups, a prompt's N rollouts each, that dynamic sampling keeps
     policy      π_θ         what is trained; `plain` is it without DDP's wrapping
     reference   π_ref       what the KL term holds it to
@@ -78,9 +78,10 @@ def train(config: Config, accelerator: Accelerator, setup: Setup) -> None:
     screen = Screen(config, progress, accelerator.is_main_process)
     for name, scores in run.evaluations().items():  # of a run that goes on
         screen.evaluated(name, scores)
-    if progress.step == 0:
+    line = run.owed(progress.evaluates(config)) if progress.step else {"step": 0, "samples": 0}
+    if line:
         scores, answers = assess(config, accelerator, setup, screen)
-        run.log({"step": 0, "samples": 0} | scores, {}, answers)
+        run.log(line | scores, {}, answers, again=progress.step > 0)
 
     while not progress.spent(config):
         step, clock = run.begin_step(), Clock()
@@ -115,6 +116,7 @@ def train(config: Config, accelerator: Accelerator, setup: Setup) -> None:
 
             # 8: sync
             engine.sync(plain.model)
+            del batch  # its memory is the engine's now
 
         # 9: reset the reference when due; log, evaluate, checkpoint
         metrics |= reset_reference_when_due(step, reference, plain, config)
@@ -129,15 +131,15 @@ def train(config: Config, accelerator: Accelerator, setup: Setup) -> None:
 def roll_out_until_informative(
     config: Config, accelerator: Accelerator, setup: Setup, screen: Screen
 ) -> tuple[Kept, dict[str, float]]:
-    """Dynamic sampling (section 3.1): stages 1 to 3 for as many prompts as hold B informative ones nine times in ten,
-    and again for those that are missing, until B are kept or `refill` times B prompts were tried.
+    """Dynamic sampling (section 3.1). Stages 1 to 3 for so many prompts that nine times in ten B of them are
+    informative; if not, again for what is missing, until B are kept or `refill` times B prompts were tried.
 
     Kept are the first B informative prompts in the order of the problems, whichever process rolled them out and however
     long that took (trainer/deal.py). Returned with the step's first metrics, which are those of all that was drawn.
     """
     n, b = config.rollouts_per_prompt, config.prompts_per_step
     cursor, run, progress = setup.cursor, setup.run, setup.progress
-    drawn = Drawn(cursor.position)
+    start, drawn = cursor.position, Drawn(setup.problems, setup.prompts)
     setup.engine.wake()
     try:
         while (missing := b - drawn.informative) > 0 and (room := int(config.refill * b) - len(drawn)) > 0:
@@ -168,8 +170,8 @@ def roll_out_until_informative(
     peak_gib(accelerator.device)
     setup.engine.sleep()
     run.leave_if_asked(undo=True)
-    kept = drawn.first(b, setup.problems, setup.prompts)
-    cursor.position = drawn.start + drawn.used  # what was drawn too much is tried again, by another seed
+    kept = drawn.first(b)
+    cursor.position = start + drawn.used  # what was drawn too much is tried again, by another seed
     progress.note_drawn(len(drawn), drawn.informative, n)
     run.sample(progress.step, drawn)
     metrics = {"step": progress.step, "samples": progress.samples} | of_step(drawn, len(kept))
@@ -254,19 +256,23 @@ def log_evaluate_checkpoint(
     """What a step leaves: its lines, scores and a checkpoint when due. Where SIGTERM came, the run ends here, whole."""
     run, progress, step = setup.run, setup.progress, setup.progress.step
     timing = clock.timing(progress) | {"peak_gib": peak_gib(accelerator.device)} | setup.engine.facts()
-    answers, last = None, progress.spent(config)
-    if last or (config.eval_every and step % config.eval_every == 0):
-        scores, answers = assess(config, accelerator, setup, screen)
-        metrics |= scores
-        clock.lap("evaluate")
+    answers = None
+    if progress.evaluates(config):
+        try:
+            scores, answers = assess(config, accelerator, setup, screen)
+            metrics |= scores
+            clock.lap("evaluate")
+        except Preempted:  # leaves below; resumed, the run begins with this evaluation
+            setup.engine.sleep()
     run.log(metrics, {"step": step} | timing | clock.laps, answers)
     for sentence in troubles(metrics, progress, config):
         screen.say(step, sentence)
     screen.stepped(metrics, timing["samples_per_second"])
     progress.check_health(config)
+    last = progress.spent(config)
     if last or step % config.save_every == 0:
         run.checkpoint(step)
-    if not last:
+    if not last or (progress.evaluates(config) and not answers):
         run.leave_if_asked()
 
 
@@ -275,7 +281,8 @@ def assess(config: Config, accelerator: Accelerator, setup: Setup, screen: Scree
     step = setup.progress.step
     screen.doing(f"evaluating {len(setup.held_out)} x {config.eval_samples}")
     problems, prompts = setup.held_out, setup.held_out_prompts
-    answers, rolled = evaluate(setup.engine, setup.tokenizer, problems, prompts, config, accelerator, screen.live)
+    told = lambda: setup.run.preemption.noted  # noqa: E731
+    answers, rolled = evaluate(setup.engine, setup.tokenizer, problems, prompts, config, accelerator, screen.live, told)
     setup.run.write_samples(setup.run.sample_evaluation(step, rolled))
     scores = score(answers)
     screen.evaluated(f"step {step}", scores)
@@ -283,11 +290,12 @@ def assess(config: Config, accelerator: Accelerator, setup: Setup, screen: Scree
 
 
 def evaluate(
-    engine, tokenizer, problems, prompts, config: Config, accelerator: Accelerator, show: bool = True
+    engine, tokenizer, problems, prompts, config: Config, accelerator: Accelerator, show: bool = True, told=None
 ) -> tuple[Answers, list[Rolled]]:
     """Appendix D: k responses to every problem, of which every process answers some.
 
-    Returns what all came to, in the order of the problems, and the answers of this process.
+    Returns what all came to, in the order of the problems, and the answers of this process. told: was the process told
+    to stop? Then Preempted is raised.
     """
     engine.wake()
     rolled, outcomes = roll_out(
@@ -299,6 +307,7 @@ def evaluate(
         accelerator,
         team=config.tensor_parallel_size,
         show=show and accelerator.is_main_process,
+        told=told or (lambda: False),
         max_new_tokens=config.eval_max_response_tokens,
         temperature=config.eval_temperature,
         top_p=config.eval_top_p,

@@ -148,9 +148,9 @@ def written(folder: Path) -> dict[str, set[str]]:
     probe.accelerator, probe.groups, probe.before, probe.terms = accelerator, [], [], []
     probe.estimated_changes = lambda batch: []
     one, accelerator = rolled(), Accelerator()
-    drawn = Drawn(0)
+    drawn = Drawn([one.problem], [[1, 2]])
     drawn.add([0], [one], Outcomes.of([one], 1, 2, accelerator))
-    drawn.first(1, [one.problem], [[1, 2]])
+    drawn.first(1)
     answers = Answers.of(*(x.expand(1, 2).repeat(1, 512) for x in drawn.outcomes))
 
     run = Run.__new__(Run)

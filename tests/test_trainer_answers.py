@@ -41,8 +41,8 @@ def test_a_groups_counts_by_hand():
     two = rolled("correct", "wrong", "correct", "timeout")
     assert two.rewards == [1.0, 0.25, 1.0, 0.25] and two.correct.tolist() == [True, False, True, False]
     assert two.counts() == {
-        "rollouts": 4, "reward": 2.5, "correct": 2, "response_tokens": 7, "truncated": 1,
-        "rollouts/math": 4, "reward/math": 2.5, "reason/correct": 2, "reason/wrong": 1, "reason/timeout": 1,
+        "rollouts": 4, "correct": 2, "response_tokens": 7, "truncated": 1,
+        "rollouts/math": 4, "reason/correct": 2, "reason/wrong": 1, "reason/timeout": 1,
         "reason/math/correct": 2, "reason/math/wrong": 1, "reason/math/timeout": 1,
     }  # fmt: skip
     correct = torch.arange(4) < torch.arange(5)[:, None]  # none, one, ... all of four

@@ -225,12 +225,12 @@ VLLM = "--tensor_parallel_size, --max_num_seqs, --engine_dtype and --kv_cache_gi
         ({"updates_per_step": 0}, "--updates_per_step 0: must be at least 1"),
         (
             {"updates_per_step": 33},
-            "--rollouts_per_prompt 8 x --prompts_per_step 4 do not fill --updates_per_step 33 mini-batches on 1 "
-            "processes: lower it",
+            "--rollouts_per_prompt 8 x --prompts_per_step 4 do not fill --updates_per_step 33 mini-batches: "
+            "lower it",
         ),
         (
             {"updates_per_step": 5, "mini_batches": "prompts"},
-            "--mini_batches prompts: 4 prompts do not fill 5 mini-batches on 1 process(es): lower --updates_per_step",
+            "--mini_batches prompts: 4 prompts do not fill 5 mini-batches: lower --updates_per_step",
         ),
         ({"learning_rate": 0.0}, "--learning_rate 0.0: must be positive"),
         ({"learning_rate": math.inf}, "--learning_rate inf: must be a finite number"),

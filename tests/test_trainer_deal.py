@@ -71,21 +71,21 @@ def test_the_first_informative_ones_in_the_cursors_order():
     """Mistake: the first that ended; one too many; a cursor that skips what was drawn too much, or draws it twice."""
     problems = [Problem(str(i), "math", "1") for i in range(100)]
     prompts = [[i] for i in range(100)]
-    drawn = Drawn(10)
+    drawn = Drawn(problems, prompts)
     rights = [(0, 1), (1, 1), (1, 0), (0, 1)]
     first = [rolled(i, *right) for i, right in enumerate(rights)]
     drawn.add([20, 21, 22, 23], first[::-1], Outcomes.of(first, 4, 2, ALONE))
     assert drawn.informative == 3 and len(drawn) == 4
-    kept = drawn.first(2, problems, prompts)
+    kept = drawn.first(2)
     assert drawn.used == 3 and [p.prompt for p in kept.problems] == ["20", "22"] and kept.prompts == [[20], [22]]
     assert kept.outcomes.rewards.tolist() == [[0, 1], [1, 0]]
     assert sorted((one.place, one.group.responses[0][0]) for one in kept.rolled) == [(0, 0), (1, 2)]
     second = [rolled(0, 1, first=0), rolled(0, 0, first=1), rolled(1, 0, 0)]  # a group that two parts make up
     drawn.add([24, 25], second, Outcomes.of(second, 2, 2, ALONE))
-    kept = drawn.first(4, problems, prompts)
+    kept = drawn.first(4)
     assert drawn.used == 5 and kept.problems[-1].prompt == "24" and drawn.rounds == 2
     assert [(one.place, one.first) for one in kept.rolled if one.place == 3] == [(3, 0), (3, 1)]
-    assert len(drawn.first(9, problems, prompts)) == 4 and drawn.used == 6
+    assert len(drawn.first(9)) == 4 and drawn.used == 6
     counts = drawn.counts()
     assert counts["rollouts"] == 12 and counts["solved/to_50%"] == 4 and counts["solved/none"] == 1
 

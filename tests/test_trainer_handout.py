@@ -170,9 +170,9 @@ for name, here in {
     "split": [[(0, 0, 6), (1, 0, 3), (4, 0, 6)], [(1, 3, 3), (2, 0, 6), (3, 0, 6)]],
     "all at one": [[(i, 0, 6) for i in range(5)], []],
 }.items():
-    groups, lengths = kept(here[rank])
     advantages = torch.arange(30.0).view(5, 6)
     for of, least in (("rollouts", 3), ("prompts", 1)):
+        groups, lengths = kept(here[rank])
         handout.LEAST = least
         config = Config(seed=0, updates_per_step=2, mini_batches=of)
         batch = handout.hand_out(groups, advantages, config, 3, accelerator)
@@ -190,8 +190,8 @@ def test_rollouts_arrive_whole_and_once(tmp_path):
     (tmp_path / "handed.py").write_text(HANDED)
     Job(tmp_path / "handed.py", [tmp_path, Path(__file__).parent], processes=2).ended()
     zero, one = (json.loads((tmp_path / str(rank)).read_text()) for rank in range(2))
-    groups, _ = kept([(i, 0, 6) for i in range(5)])
     for name in zero:
+        groups, _ = kept([(i, 0, 6) for i in range(5)])
         rows = zero[name][0] + one[name][0]
         assert sorted(rows) == list(range(30)) and zero[name][0] == sorted(zero[name][0]) and one[name][0]
         config = Config(seed=0, updates_per_step=2, mini_batches=name.split(", ")[1])

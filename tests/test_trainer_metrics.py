@@ -35,13 +35,13 @@ def test_the_largest_gradient_norm_is_the_largest(monkeypatch):
 
 def drawn(kept=1, groups=2) -> Drawn:
     """Groups of 4, one after the other all wrong and half correct; of one process."""
-    made = Drawn(0)
+    made = Drawn([Problem("p", "math", "1")] * groups, [[1]] * groups)
     for i in range(groups):
         verdicts = [Verdict(1.0, "correct") if i % 2 and j < 2 else Verdict(0.125, "wrong") for j in range(4)]
         group = Group([1], [[2] * 5] * 4, [[0.0] * 5] * 4, ["stop"] * 3 + ["length"] * (i == 0) + ["stop"] * (i > 0))
         one = Rolled(Problem("p", "math", "1"), group, ["a"] * 4, verdicts)
         made.add([i], [one], Outcomes.of([one], 1, 4, Accelerator(cpu=True)))
-    made.first(kept, [None] * groups, [[1]] * groups)
+    made.first(kept)
     return made
 
 

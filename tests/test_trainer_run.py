@@ -225,6 +225,37 @@ def test_the_engine_sleeps_before_a_checkpoint(tmp_path, monkeypatch):
     assert saved == [(2, [])]
 
 
+def test_sigterm_does_not_wait_for_an_evaluation(tmp_path, monkeypatch):
+    """Mistake: an evaluation of 32,768 tokens finished after SIGTERM, or left out of the run that is resumed.
+
+    It comes in the evaluation after the second step; and in the last one, of a run whose budget is then spent.
+    """
+    monkeypatch.setattr("trainer.deal.ORDERS", 1)  # an evaluation is one order, and asks once
+    settings = {"save_every": 100, "eval_temperature": 0.9, "eval_every": 2}
+    run(tmp_path / "whole", max_steps=4, **settings)
+    generate, asked = TorchEngine.generate, []
+
+    def told(self, prompts, n, **kwargs):
+        if kwargs["temperature"] == 0.9:
+            asked.append(setup.progress.step)
+            if asked in ([0, 2], [0, 2, 2, 4]):
+                setup.run.preemption.note()
+        return generate(self, prompts, n, **kwargs)
+
+    monkeypatch.setattr(TorchEngine, "generate", told)
+    for resume in (False, True):
+        c = config(tmp_path / "parts", max_steps=4, resume=resume, **settings)
+        accelerator = Accelerator(cpu=True)
+        setup = train.set_up(c, accelerator)
+        with pytest.raises(Preempted):
+            train.train(c, accelerator, setup)
+    assert asked == [0, 2, 2, 4]
+    assert "eval/pass@1" not in lines(tmp_path / "parts/run/metrics.jsonl")[-1]
+    run(tmp_path / "parts", max_steps=4, resume=True, **settings)
+    for log in ("metrics", "samples", "eval"):
+        assert (tmp_path / f"parts/run/{log}.jsonl").read_text() == (tmp_path / f"whole/run/{log}.jsonl").read_text()
+
+
 @pytest.mark.slow
 def test_when_one_process_dies_the_other_ends_with_the_cause(tmp_path):
     """Makes impossible: a process that waits for a dead one. Here torch's launcher started both, and ends the other."""

@@ -1,7 +1,7 @@
 """What a policy answered, and what the verifiers say of it: a step's groups, an evaluation's answers, their scores.
 
-`Rolled` is one prompt's N rollouts (stages 2 and 3 of train.py). `Answers` is what an evaluation keeps, a line of
-eval.jsonl, and `score` is what appendix D reports of it.
+`Rolled` is one prompt's N rollouts, or some of them (stages 2 and 3 of train.py). `Answers` is what an evaluation
+keeps, a line of eval.jsonl, and `score` is what appendix D reports of it.
 """
 
 from __future__ import annotations
@@ -43,17 +43,15 @@ class Rolled:
         return torch.tensor([v.reason == "correct" for v in self.verdicts])
 
     def counts(self) -> Counter:
-        """Sums over the rollouts, which add up over groups and processes."""
-        kind, n, reward = self.problem.kind, len(self.verdicts), sum(self.rewards)
+        """Numbers of rollouts and tokens, which add up over groups and processes."""
+        kind, n = self.problem.kind, len(self.verdicts)
         reasons = Counter(v.reason for v in self.verdicts)
         counts: dict[str, Any] = {
             "rollouts": n,
-            "reward": reward,
             "correct": int(self.correct.sum()),
             "response_tokens": sum(map(len, self.group.responses)),
             "truncated": self.group.finish_reasons.count("length"),
             f"rollouts/{kind}": n,
-            f"reward/{kind}": reward,
         }
         counts |= {f"reason/{reason}": count for reason, count in reasons.items()}
         return Counter(counts | {f"reason/{kind}/{reason}": count for reason, count in reasons.items()})

@@ -121,23 +121,16 @@ TOGETHER: list[Together] = [
         "--prompts_per_step {c.prompts_per_step} exceeds the {at.problems} training problems: lower it",
     ),
     (
-        ("prompts_per_step",),
-        lambda c, at: c.prompts_per_step >= at.processes or c.eval_only,
-        "--prompts_per_step {c.prompts_per_step} does not reach {at.processes} processes: raise it to at least that",
-    ),
-    (
         ("rollouts_per_prompt", "prompts_per_step", "updates_per_step"),
-        lambda c, at: c.rollouts_per_prompt * c.prompts_per_step // at.processes >= c.updates_per_step or c.eval_only,
+        lambda c, at: c.rollouts_per_prompt * c.prompts_per_step >= c.updates_per_step or c.eval_only,
         "--rollouts_per_prompt {c.rollouts_per_prompt} x --prompts_per_step {c.prompts_per_step} do not fill "
-        "--updates_per_step {c.updates_per_step} mini-batches on {at.processes} processes: lower it",
+        "--updates_per_step {c.updates_per_step} mini-batches: lower it",
     ),
     (
         ("mini_batches", "prompts_per_step", "updates_per_step"),
-        lambda c, at: (
-            c.mini_batches != "prompts" or c.prompts_per_step >= c.updates_per_step * at.processes or c.eval_only
-        ),
-        "--mini_batches prompts: {c.prompts_per_step} prompts do not fill {c.updates_per_step} mini-batches on "
-        "{at.processes} process(es): lower --updates_per_step",
+        lambda c, at: c.mini_batches != "prompts" or c.prompts_per_step >= c.updates_per_step or c.eval_only,
+        "--mini_batches prompts: {c.prompts_per_step} prompts do not fill {c.updates_per_step} mini-batches: lower "
+        "--updates_per_step",
     ),
     (
         ("eval_temperature", "eval_samples"),

@@ -1,7 +1,7 @@
 """Who rolls out which prompt: stages 1 to 3 of train.py's step over any number of processes.
 
     the cursor   1  2  3  4  5  6  7  8 | 9 10 ...   prompts in the run's order. A prompt's place fixes its seed
-    a round      └─────────────────────┘             as many as hold the B informative ones nine times in ten
+    a round      └─────────────────────┘             so many that nine times in ten B of them are informative
     orders       [1  2] [3  4] [5  6] [7  8]         what an engine decodes at once: some prompts, or a part of one
     the queue      ↓      ↓      ↓      ↓            whoever is free takes the next order
     processes      0      1      1      0
@@ -75,11 +75,12 @@ class Part(NamedTuple):
 def orders_of(prompts: int, n: int, rows: int) -> list[list[Part]]:
     """N rollouts of so many prompts in orders of about `rows` rollouts: of several prompts, or of a part of one.
 
-    The cut depends on nothing but these numbers, so that rollouts do not depend on who decodes them. A prompt is cut
-    by `rows` alone: its rollouts do not depend on how many prompts the round has either.
+    It depends on nothing but these numbers, so that rollouts do not depend on who decodes them. Where a round is small,
+    an order has fewer prompts, so that others get some too; but a prompt is cut only if N > rows, in any round alike.
     """
-    rows = max(min(rows, n), min(rows, prompts * n // ORDERS))
-    if rows < n:
+    if n <= rows:
+        rows = max(n, min(rows, prompts * n // ORDERS))
+    else:
         sizes = [len(part) for part in torch.arange(n).tensor_split(math.ceil(n / rows))]
         firsts = [sum(sizes[:i]) for i in range(len(sizes))]
         return [
@@ -123,12 +124,12 @@ class Queue:
                 raise Preempted
 
     def wait_for_all(self, stop: bool = False) -> None:
-        """Until every process is done, and not in a collective, which would have to end within a time.
+        """Return when every process is done. A collective would wait too, but only as long as its timeout.
 
         stop: this process gave up. Raises Preempted, on all of them, if any did.
         """
         if self.processes > 1:
-            self.store.add("stop", int(stop))  # before it is done: once all are, nobody changes it
+            self.store.add("stop", int(stop))  # first this, then `done`: once all are done, it cannot change any more
             self.store.add("done", 1)
             pause, hurried = 0.001, False
             while self.store.add("done", 0) < self.processes:
@@ -250,10 +251,13 @@ class Kept(NamedTuple):
 
 
 class Drawn:
-    """What a step has rolled out so far, round after round, in the cursor's order. start: the cursor, before it."""
+    """What a step has rolled out so far, round after round, in the cursor's order: places count from the step's first.
 
-    def __init__(self, start: int):
-        self.start, self.rounds, self.used = start, 0, 0
+    problems, prompts: all of the run. used: how many prompts it took to find those that `first` gave.
+    """
+
+    def __init__(self, problems: list[Problem], prompts: list[list[int]]):
+        self.all, self.prompts, self.rounds, self.used = problems, prompts, 0, 0
         self.problems: list[int] = []
         self.rolled: list[Rolled] = []  # of this process
         self.outcomes = Outcomes.none()
@@ -272,18 +276,22 @@ class Drawn:
         """How many of the prompts are."""
         return int(L.informative(self.outcomes.correct).sum())
 
-    def first(self, b: int, problems: list[Problem], prompts: list[list[int]]) -> Kept:
-        """The first B informative ones, or fewer. `used` is then how many prompts were needed to find them."""
+    def first(self, b: int) -> Kept:
+        """The first B informative ones, or fewer; sets `used`."""
         places = L.informative(self.outcomes.correct).nonzero().squeeze(1)[:b]
         self.used = int(places[-1]) + 1 if len(places) == b else len(self)
         at = {place: k for k, place in enumerate(places.tolist())}
         rolled = [replace(one, place=at[one.place]) for one in self.rolled if one.place in at]
         which = [self.problems[place] for place in at]
-        return Kept([problems[i] for i in which], [prompts[i] for i in which], self.outcomes.at(places), rolled)
+        return Kept([self.all[i] for i in which], [self.prompts[i] for i in which], self.outcomes.at(places), rolled)
 
     def counts(self) -> Counter:
-        """Of all processes: `Rolled.counts` and `solved`."""
-        return merge(sum((one.counts() for one in self.rolled), Counter())) + solved(self.outcomes.correct)
+        """Of all processes: `Rolled.counts`, `solved`, and sums of rewards, in an order that no chance decides."""
+        counts = merge(sum((one.counts() for one in self.rolled), Counter())) + solved(self.outcomes.correct)
+        rewards: Counter = Counter({"reward": self.outcomes.rewards.sum().item()})
+        for i, of_group in zip(self.problems, self.outcomes.rewards.sum(-1).tolist(), strict=True):
+            rewards[f"reward/{self.all[i].kind}"] += of_group
+        return Counter(counts | rewards)
 
 
 # -------------------------------------------------------------------------------------------------------- a round
@@ -305,7 +313,7 @@ def roll_out(
 ) -> tuple[list[Rolled], Outcomes]:
     """Stages 2 and 3: N rollouts of each prompt, and their verdicts: those of this process, and what came of all.
 
-    seeds: one a prompt; for a part of its rollouts plus the first one's number, since vLLM counts up from it. team:
+    seeds: one a prompt. A part that begins with rollout i has the seed + i: as vLLM counts by itself. team:
     neighbouring processes that hold one engine together; each judges its share of what they decode. told: was this
     process told to stop? Then Preempted is raised, on all of them. sampling: keywords of `Engine.stream`. What takes
     over 5 s shows a bar.

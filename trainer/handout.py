@@ -58,11 +58,12 @@ def mini_batch_of(lengths: Tensor, updates: int, of: str, rng: torch.Generator) 
 def owners(
     lengths: Tensor, prompt_lengths: Tensor, mini_batch: Tensor, processes: int, of: str, least: int = LEAST
 ) -> Tensor:
-    """Which process trains on each rollout, (P, N), such that all have as many tokens in every mini-batch.
+    """Which process trains on each rollout, (P, N): as many tokens for all as parts of `least` rollouts or more allow.
 
-    lengths, mini_batch (P, N), prompt_lengths (P,). A part of a group is every k-th of the blocks of U rows that
-    `mini_batch_of` dealt, so that it has its share of every mini-batch too; where a mini-batch is of whole prompts,
-    the parts of each mini-batch are dealt on their own. least: rollouts of a part.
+    lengths, mini_batch (P, N), prompt_lengths (P,). Part j of k has the j-th, k + j-th, ... block of U rows of its
+    group, in the order of their lengths: its share of every mini-batch, where U divides N. Where a mini-batch is of
+    whole prompts, the parts of each mini-batch are dealt on their own. Groups of N < 2 least stay whole: with N = 16 on
+    64 processes mini-batches of rollouts take 1.3 times what even ones would, those of prompts 3 times.
     """
     p, n = lengths.shape
     owner = torch.zeros(p, n, dtype=torch.long)
@@ -125,6 +126,8 @@ def hand_out(kept: Kept, advantages: Tensor, config: Config, step: int, accelera
     rows = torch.tensor(here, dtype=torch.long)[order]
     tokens = torch.tensor([t for i in order for t in responses[i][0]], dtype=torch.int32)
     logp = torch.tensor([x for i in order for x in responses[i][1]], dtype=torch.float32)
+    kept.rolled.clear()  # as lists they take some 80 bytes a token
+    del responses
 
     counts = torch.bincount(to, minlength=accelerator.num_processes).tolist()
     sizes = torch.bincount(to, lengths.flatten()[here].double(), accelerator.num_processes).long().tolist()

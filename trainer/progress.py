@@ -90,6 +90,10 @@ class Progress:
     def spent(self, config: Config) -> bool:
         return self.fraction(config) >= 1
 
+    def evaluates(self, config: Config) -> bool:
+        """Does the step end with an evaluation?"""
+        return self.spent(config) or bool(config.eval_every and self.step % config.eval_every == 0)
+
     def warm_up(self, optimizer: torch.optim.Optimizer, config: Config) -> None:
         """--warmup_updates W: the learning rate of the run's u-th update is min(u / W, 1) of its value."""
         self.updates += 1
@@ -182,8 +186,3 @@ class Preemption:
 
     def note(self, *_) -> None:
         self.noted = True
-
-    def interrupt(self) -> None:
-        """Called while rolling out, where nothing is lost by stopping at once."""
-        if self.noted:
-            raise Preempted

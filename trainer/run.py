@@ -250,17 +250,36 @@ class Run:
 
     # --- logs
 
-    def log(self, metrics: dict, timing: dict, answers: Answers | None = None) -> None:
+    def log(self, metrics: dict, timing: dict, answers: Answers | None = None, again: bool = False) -> None:
+        """A step's lines. again: in place of the last line of metrics.jsonl."""
         if self.accelerator.is_main_process:
             if answers:
                 self.keep(metrics["step"], metrics["samples"], answers)
-            append(self.metrics, metrics)
+            if again:
+                rows = [*rows_of(self.metrics)[:-1], metrics]
+                write(self.metrics, "".join(json.dumps(row) + "\n" for row in rows))
+            else:
+                append(self.metrics, metrics)
             if timing:
                 append(self.timing, timing)
         if self.config.report_to:
             seconds = {f"timing/{name}": value for name, value in timing.items() if name != "step"}
             self.accelerator.log({k: v for k, v in metrics.items() if k != "step"} | seconds, metrics["step"])
         self.accelerator.wait_for_everyone()
+
+    def owed(self, due: bool) -> dict | None:
+        """The line of the run's last step, if the run was stopped in the evaluation that was due there.
+
+        What it wrote of that evaluation, should it have been killed there since, goes.
+        """
+        line = from_main(lambda: rows_of(self.metrics)[-1]) if due else {"eval/pass@1": 0}
+        if "eval/pass@1" in line:
+            return None
+        if self.accelerator.is_main_process:
+            for path in (self.answers, self.samples):
+                rows = [row for row in rows_of(path) if row["step"] < line["step"] or "kept" in row]
+                write(path, "".join(json.dumps(row) + "\n" for row in rows))
+        return line
 
     def keep(self, step: int, samples: int, answers: Answers) -> None:
         which = {"problems": self.held_out.digest, "sources": self.held_out.sources}
