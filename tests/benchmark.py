@@ -792,7 +792,7 @@ def verdicts(args: argparse.Namespace) -> None:
     transformers.logging.disable_progress_bar()
     torch.set_num_threads(args.threads or len(os.sched_getaffinity(0)))
     p, n, accelerator = args.prompts, args.rollouts, accelerate.Accelerator(cpu=True)
-    model = patient(args.tokens / 1.5)
+    model = patient(args.tokens / 3)
     engine = VLLMEngine(model, positions=16 + args.tokens) if have_vllm() else TorchEngine(model)
     inputs = [str(k) for k in range(args.tests)]
     problems = [
@@ -1009,9 +1009,9 @@ BENCHMARKS = {
         "turns": (7, "turns"),
     }),
     "verdicts": Benchmark(verdicts, {
-        "prompts": (4, "P"),
+        "prompts": (3, "P"),
         "rollouts": (512, "N"),
-        "tokens": (128, "of a response, at most; about half as many on average"),
+        "tokens": (256, "of a response, at most; about a third as many on average"),
         "tests": (1, "of a program"),
         "slow": (2, "percent of the programs that take 0.1 to 0.3 s of a CPU"),
         "threads": (1, "torch threads"),
