@@ -14,6 +14,8 @@
                                         other, tests of programs, and memory over batches
     python tests/benchmark.py engines   table 2: pass rate and samples/s of both engines at N = 16 and 512
     python tests/benchmark.py seeds     section 4.2: a seed for every rollout with vLLM: its price, and what it repeats
+    python tests/benchmark.py verdicts  section 4.2: verdicts on programs while others decode, against one after the
+                                        other
     python tests/benchmark.py deal      section 4.2: a step on many GPUs, computed: the deal against a plain one
 
 Ours and the other take turns, so that both meet the same machine; every number is from this run.
@@ -53,6 +55,7 @@ from loss import informative, token_logprobs
 from rollout import Group, Order, TorchEngine, VLLMEngine, have_vllm
 from train import update
 from trainer.batch import Batch
+from trainer.deal import Judge, orders_of, roll_out
 from trainer.memory import activation_bytes
 from trainer.policy import Policy
 from trainer.progress import Progress
@@ -700,9 +703,9 @@ def seeds(args: argparse.Namespace) -> None:
         engine.close()
 
 
-def groups_of(engine, orders, tokens) -> list:
+def groups_of(engine, orders, tokens, stop=()) -> list:
     numbers = iter(range(len(orders)))
-    settings = {"max_new_tokens": tokens, "temperature": 1.0, "stop_token_ids": []}
+    settings = {"max_new_tokens": tokens, "temperature": 1.0, "stop_token_ids": list(stop)}
     return [groups for _, groups in sorted(engine.stream(orders, lambda: next(numbers, None), **settings))]
 
 
@@ -749,6 +752,110 @@ def same_in_company(engine, prompts, args) -> None:
         found = groups_of(engine, orders, args.tokens)
         own = [r for (group,) in found if group.prompt == first for r in group.responses]
         print(f"  {way:20}{sum(a == b for a, b in zip(alone, own, strict=True)) / 512:8.1%} the same", flush=True)
+
+
+class Programs:
+    """A tokenizer that reads every response as a Python program of its own: right, wrong or slow."""
+
+    def __init__(self, slow: float, tests: int):
+        self.slow, self.tests = slow, tests
+
+    def decode(self, response, skip_special_tokens=True) -> str:
+        draw = random.Random(str(response))
+        program = f"# {draw.random()}\nimport time\nk = int(input())\n"
+        if draw.random() < self.slow:
+            spent = draw.uniform(0.1, 0.3) / self.tests
+            program += f"end = time.process_time() + {spent}\nwhile time.process_time() < end:\n    pass\n"
+        return f"```python\n{program}print(k + {draw.randint(1, 2)})\n```"
+
+
+def patient(mean: float) -> transformers.PreTrainedModel:
+    """The embedded policy's shape: EOS comes with probability 1 / mean, all other tokens are equally likely."""
+    model = transformers.AutoModelForCausalLM.from_pretrained(POLICY, dtype=torch.float32).eval()
+    with torch.no_grad():
+        for p in model.parameters():
+            p.zero_()
+        model.model.norm.weight.fill_(1.0)
+        embedding = model.get_input_embeddings().weight  # the head, too
+        embedding[:, 0] = 1.0
+        others = (mean - 1) / (model.config.vocab_size - 1)  # times as likely as EOS, each
+        embedding[0, 0] -= math.log(others) / math.sqrt(embedding.shape[1])  # the final state is sqrt(H) there
+    return model
+
+
+def verdicts(args: argparse.Namespace) -> None:
+    """Code problems: generation, then verification, against `roll_out`, which judges while others decode; in turns.
+
+    The programs are made up, everything else is real: the engine, the deal of a step, the sandbox.
+    """
+    transformers.logging.set_verbosity_error()
+    transformers.logging.disable_progress_bar()
+    torch.set_num_threads(args.threads or len(os.sched_getaffinity(0)))
+    p, n, accelerator = args.prompts, args.rollouts, accelerate.Accelerator(cpu=True)
+    model = patient(args.tokens / 3)
+    engine = VLLMEngine(model, positions=16 + args.tokens) if have_vllm() else TorchEngine(model)
+    inputs = [str(k) for k in range(args.tests)]
+    problems = [
+        verifiers.Problem("", "code", {"inputs": inputs, "outputs": [str(int(k) + 1) for k in inputs]})
+        for _ in range(p)
+    ]
+    prompts, seeds = [[2 + i] * 8 for i in range(p)], [10**6 * i for i in range(p)]
+    tokenizer, sampling = Programs(args.slow / 100, args.tests), {"max_new_tokens": args.tokens, "stop_token_ids": [0]}
+    cut = orders_of(p, n, engine.order_rows)
+    orders = [Order([prompts[x.place] for x in o], o[0].n, [seeds[x.place] + x.first for x in o]) for o in cut]
+    said = [
+        ("code", tokenizer.decode(tuple(response)), problems[part.place].reference)
+        for o, groups in zip(cut, groups_of(engine, orders, args.tokens, [0]), strict=True)
+        for part, group in zip(o, groups, strict=True)
+        for response in group.responses
+    ]
+    reasons: list[Counter] = []  # of every verification
+
+    def judge(workers: int) -> None:
+        found = verifiers.verify_batch(said, workers, timeout_s=60)
+        reasons.append(Counter(verdict.reason for verdict in found))
+
+    def step(workers: int) -> None:
+        judging = Judge(tokenizer, problems, {"workers": workers, "timeout_s": 60})
+        rolled, _ = roll_out(engine, judging, prompts, n, seeds, accelerator, show=False, temperature=1.0, **sampling)
+        reasons.append(Counter(verdict.reason for one in rolled for verdict in one.verdicts))
+
+    counts = sorted({1, len(os.sched_getaffinity(0))})
+    taken: dict[str, list[float]] = {}
+
+    def take(name: str, work: Callable[[], object]) -> None:
+        taken.setdefault(name, []).append(seconds(work))
+        print(f"  {name:22}{taken[name][-1]:7.1f} s", flush=True)
+
+    print(machine())
+    print(
+        f"{type(engine).__name__}: {engine.decoding}\n{p} prompts x N = {n}, at most {args.tokens} tokens, "
+        f"{len({text for _, text, _ in said}):,} distinct programs of {args.tests} tests, {args.slow}% of them slow"
+    )
+    for turn in range(args.turns):
+        print(f"turn {turn + 1}, load {os.getloadavg()[0]:.1f}")
+        take("generation", lambda: groups_of(engine, orders, args.tokens, [0]))
+        for w in counts:
+            verifiers.verify_batch(programs(8 * w, 1), w)  # the workers are there
+            take(f"verify, {w} worker(s)", lambda w=w: judge(w))
+            take(f"roll_out, {w} worker(s)", lambda w=w: step(w))
+    print("medians, seconds:")
+    for name, found in taken.items():
+        print(f"  {name:22}{statistics.median(found):7.1f}, {min(found):.1f} to {max(found):.1f}")
+    for before in counts:
+        for beside in counts:
+            names = "generation", f"verify, {before} worker(s)", f"roll_out, {beside} worker(s)"
+            of = (taken[name] for name in names)
+            ratios = sorted((g + v) / r for g, v, r in zip(*of, strict=True))
+            print(
+                f"  generation, then {before} worker(s) / roll_out with {beside}: {statistics.median(ratios):.2f}, "
+                f"{ratios[0]:.2f} to {ratios[-1]:.2f}"
+            )
+    for reason in sorted(set().union(*reasons)):
+        found = sorted(x[reason] for x in reasons)
+        print(f"  {reason}: {found[0]:,} to {found[-1]:,} of {len(said):,}")
+    if have_vllm():
+        engine.close()
 
 
 def probe(args: argparse.Namespace) -> None:
@@ -900,6 +1007,15 @@ BENCHMARKS = {
         "tokens": (8, "tokens of a response"),
         "threads": ALL_CORES,
         "turns": (7, "turns"),
+    }),
+    "verdicts": Benchmark(verdicts, {
+        "prompts": (3, "P"),
+        "rollouts": (512, "N"),
+        "tokens": (256, "of a response, at most; about a third as many on average"),
+        "tests": (1, "of a program"),
+        "slow": (2, "percent of the programs that take 0.1 to 0.3 s of a CPU"),
+        "threads": (1, "torch threads"),
+        "turns": (3, "turns"),
     }),
     "deal": Benchmark(deal, {
         "ranks": ([8, 64], "GPUs"),
