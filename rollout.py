@@ -148,7 +148,7 @@ class TorchEngine:
     (512, 512, {'stop'})
     """
 
-    order_rows = 2048  # the embedded policy: 0.95 of the speed of 4,096, 1.7 times that of 512
+    order_rows = 4096  # wider waves fall out of a CPU's caches; of 512 rows the embedded policy decodes half as fast
 
     def __init__(self, model: PreTrainedModel, memory_gib: float = 2.0, shared_prefix: bool | None = None):
         if memory_gib <= 0:

@@ -225,8 +225,7 @@ VLLM = "--tensor_parallel_size, --max_num_seqs, --engine_dtype and --kv_cache_gi
         ({"updates_per_step": 0}, "--updates_per_step 0: must be at least 1"),
         (
             {"updates_per_step": 33},
-            "--rollouts_per_prompt 8 x --prompts_per_step 4 do not fill --updates_per_step 33 mini-batches: "
-            "lower it",
+            "--rollouts_per_prompt 8 x --prompts_per_step 4 do not fill --updates_per_step 33 mini-batches: lower it",
         ),
         (
             {"updates_per_step": 5, "mini_batches": "prompts"},

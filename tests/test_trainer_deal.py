@@ -229,7 +229,8 @@ def queues(count, told=None, monkeypatch=None):
     store = Store()
     monkeypatch.setattr(deal.dist, "PrefixStore", lambda name, inner: store)
     monkeypatch.setattr(deal.dist.distributed_c10d, "_get_default_store", lambda: None)
-    return [Queue(10, SimpleNamespace(num_processes=count), told or (lambda: False)) for _ in range(count)], store
+    return [Queue(10, SimpleNamespace(num_processes=count, process_index=i), told or (lambda: False))
+            for i in range(count)], store  # fmt: skip
 
 
 def test_every_order_goes_to_one_process(monkeypatch):

@@ -49,8 +49,9 @@ class Stub:
         (Preempted(), [], 143, "stopped by SIGTERM; there is no checkpoint yet"),
     ],
 )
-def test_whatever_stops_a_run_says_how_to_go_on(capsys, stop, kept, code, says):
+def test_whatever_stops_a_run_says_how_to_go_on(capsys, monkeypatch, stop, kept, code, says):
     """Makes impossible: Ctrl-C answered by a traceback, SIGTERM by the exit code of something else."""
+    monkeypatch.setattr(os, "_exit", sys.exit)
     with pytest.raises(SystemExit) as left, ending(Stub(*kept), Config(name="run"), Stub()):
         raise stop
     assert left.value.code == code and capsys.readouterr().err == f"\n{says}\n"

@@ -78,16 +78,15 @@ def orders_of(prompts: int, n: int, rows: int) -> list[list[Part]]:
     It depends on nothing but these numbers, so that rollouts do not depend on who decodes them. Where a round is small,
     an order has fewer prompts, so that others get some too; but a prompt is cut only if N > rows, in any round alike.
     """
-    if n <= rows:
-        rows = max(n, min(rows, prompts * n // ORDERS))
-    else:
+    if n > rows:
         sizes = [len(part) for part in torch.arange(n).tensor_split(math.ceil(n / rows))]
         firsts = [sum(sizes[:i]) for i in range(len(sizes))]
         return [
             [Part(place, first, size)] for place in range(prompts) for first, size in zip(firsts, sizes, strict=True)
         ]
-    together = rows // n
-    return [[Part(place, 0, n) for place in range(i, min(i + together, prompts))] for i in range(0, prompts, together)]
+    together = max(1, min(rows, prompts * n // ORDERS) // n)
+    orders = torch.arange(prompts).tensor_split(math.ceil(prompts / together))  # as even as can be
+    return [[Part(place, 0, n) for place in order.tolist()] for order in orders]
 
 
 # --------------------------------------------------------------------------------------------------------- the queue
@@ -103,7 +102,8 @@ class Queue:
     made = count()
 
     def __init__(self, orders: int, accelerator: Accelerator, told: Callable[[], bool]):
-        self.orders, self.processes, self.told = orders, accelerator.num_processes, told
+        self.orders, self.told = orders, told
+        self.rank, self.processes = accelerator.process_index, accelerator.num_processes
         self.mine, self.looked = count(), time.monotonic()
         if self.processes > 1:
             store = dist.distributed_c10d._get_default_store()  # type: ignore[attr-defined]
@@ -138,6 +138,9 @@ class Queue:
                 if (stop or self.told()) and not hurried:  # those who are still rolling out hear of it
                     hurried = bool(self.store.add("hurry", 1))
             stop = self.store.add("stop", 0) > 0
+            self.store.add("read", 1)
+            while self.rank == 0 and self.store.add("read", 0) < self.processes:  # it may hold the store
+                time.sleep(0.001)
         if stop:
             raise Preempted
 

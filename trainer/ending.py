@@ -60,7 +60,11 @@ def ending(run: Run, config: Config, accelerator: Accelerator):
             sys.stdout.flush()
             os._exit(1)  # at once, as above
         accelerator.print(f"\nstopped{' by SIGTERM' * isinstance(stop, Preempted)}; {after}", file=sys.stderr)
-        sys.exit(143 if isinstance(stop, Preempted) else 130)
+        for tracker in getattr(accelerator, "trackers", []):
+            tracker.finish()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(143 if isinstance(stop, Preempted) else 130)  # Python takes seconds to take vLLM and torch apart
 
 
 def why(failure: Exception, accelerator: Accelerator) -> str:
