@@ -51,14 +51,15 @@ def test_a_round_where_all_or_none_are_informative():
     ("prompts", "n", "rows"),
     [(40, 512, 2048), (6, 512, 2048), (9, 16, 2048), (5, 512, 64), (3, 100, 64), (1, 7, 64), (2, 1, 64)],
 )
-def test_orders_hold_every_rollout_once(prompts, n, rows):
+@pytest.mark.parametrize("engines", [1, 4])
+def test_orders_hold_every_rollout_once(prompts, n, rows, engines):
     """Mistake: a rollout that nobody decodes, or two do; an order that mixes parts of different widths."""
-    orders = orders_of(prompts, n, rows)
+    orders = orders_of(prompts, n, rows, engines)
     seen = [(p.place, i) for order in orders for p in order for i in range(p.first, p.first + p.n)]
     assert seen == [(place, i) for place in range(prompts) for i in range(n)]
     assert all(len({p.n for p in order}) == 1 for order in orders)
     assert all(sum(p.n for p in order) <= max(rows, n) for order in orders)
-    assert len(orders) >= min(deal.ORDERS, prompts)
+    assert len(orders) >= min(2 if engines == 1 else 4 * engines, prompts)
 
 
 def rolled(place, *right, first=0):
@@ -196,7 +197,7 @@ def test_a_verifier_that_fails_ends_the_round(monkeypatch, when):
     engine = TorchEngine(model)
     engine.order_rows = 16 if when == "decoding" else 10**6
     monkeypatch.setattr(deal, "verify_batch", lambda items, **k: 1 / 0)
-    monkeypatch.setattr(deal, "ORDERS", 1)
+    monkeypatch.setattr(deal, "ORDERS", (1, 1))
     with pytest.raises(ZeroDivisionError):
         roll_out(engine, Judge(tokenizer, problems, {}), prompts, 16, [0] * 8, ALONE, max_new_tokens=3, temperature=1.0)
 

@@ -67,7 +67,7 @@ def test_it_is_the_trainers_own_deal_that_is_simulated(monkeypatch):
     uneven = broken(simulated_deal, "mini_batch_of", by_length)
     assert mean(uneven, lambda x: x.barriers) > 1.05 >= mean(good, lambda x: x.barriers)
     cut = deal.orders_of
-    large = broken(deal, "orders_of", lambda prompts, n, rows: cut(prompts, n, 16 * rows))
+    large = broken(deal, "orders_of", lambda prompts, n, rows, engines: cut(prompts, n, 16 * rows, engines))
     assert mean(large, lambda x: x.generation) > 1.05 * mean(good, lambda x: x.generation)
     take = deal.Queue.take
     hoard = broken(deal.Queue, "take", lambda queue: take(queue) if queue.rank == 0 else None)

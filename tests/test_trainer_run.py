@@ -230,7 +230,7 @@ def test_sigterm_does_not_wait_for_an_evaluation(tmp_path, monkeypatch):
 
     It comes in the evaluation after the second step; and in the last one, of a run whose budget is then spent.
     """
-    monkeypatch.setattr("trainer.deal.ORDERS", 1)  # an evaluation is one order, and asks once
+    monkeypatch.setattr("trainer.deal.ORDERS", (1, 1))  # an evaluation is one order, and asks once
     settings = {"save_every": 100, "eval_temperature": 0.9, "eval_every": 2}
     run(tmp_path / "whole", max_steps=4, **settings)
     generate, asked = TorchEngine.generate, []

@@ -47,7 +47,7 @@ from trainer.progress import Preempted
 from verify import Problem, verify_batch
 
 SURE = 0.9  # how often a round should be enough: one more costs as long as its longest response
-ORDERS = 4  # a round has at least so many orders, if it has as many prompts
+ORDERS = 2, 4  # orders of a round for one engine, and for each of several, at least, if there are as many prompts
 POLL = 1.0  # seconds between two looks at whether another process was told to stop
 
 
@@ -72,11 +72,12 @@ class Part(NamedTuple):
     n: int
 
 
-def orders_of(prompts: int, n: int, rows: int) -> list[list[Part]]:
+def orders_of(prompts: int, n: int, rows: int, engines: int = 1) -> list[list[Part]]:
     """N rollouts of so many prompts in orders of about `rows` rollouts: of several prompts, or of a part of one.
 
-    It depends on nothing but these numbers, so that rollouts do not depend on who decodes them. Where a round is small,
-    an order has fewer prompts, so that others get some too; but a prompt is cut only if N > rows, in any round alike.
+    A prompt is cut by `rows` alone, so that its rollouts do not depend on who decodes them. How many prompts an order
+    has does depend on who is there to decode: fewer where that leaves a process without work. That changes no more than
+    the rounding of log-probs; of 32,768 responses of the embedded policy none was another one.
     """
     if n > rows:
         sizes = [len(part) for part in torch.arange(n).tensor_split(math.ceil(n / rows))]
@@ -84,7 +85,7 @@ def orders_of(prompts: int, n: int, rows: int) -> list[list[Part]]:
         return [
             [Part(place, first, size)] for place in range(prompts) for first, size in zip(firsts, sizes, strict=True)
         ]
-    together = max(1, min(rows, prompts * n // ORDERS) // n)
+    together = max(1, min(rows, prompts * n // ORDERS[engines > 1] // engines) // n)
     orders = torch.arange(prompts).tensor_split(math.ceil(prompts / together))  # as even as can be
     return [[Part(place, 0, n) for place in order.tolist()] for order in orders]
 
@@ -321,11 +322,12 @@ def roll_out(
     process told to stop? Then Preempted is raised, on all of them. sampling: keywords of `Engine.stream`. What takes
     over 5 s shows a bar.
     """
-    orders = orders_of(len(prompts), n, engine.order_rows)
+    engines = accelerator.num_processes // team
+    orders = orders_of(len(prompts), n, engine.order_rows, engines)
     asked = [Order([prompts[p.place] for p in o], o[0].n, [seeds[p.place] + p.first for p in o]) for o in orders]
     turn = queue(len(orders), accelerator, told)
     rank = accelerator.process_index % team
-    share = math.ceil(len(prompts) * n * team / accelerator.num_processes)  # of this engine, if all are as fast
+    share = math.ceil(len(prompts) * n / engines)  # of this engine, if all are as fast
     with tqdm(total=share, desc="rollouts", unit="", leave=False, delay=5, disable=not show) as bar:
 
         def on_progress(ended: float) -> None:
