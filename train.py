@@ -144,7 +144,7 @@ def roll_out_until_informative(
     try:
         while (missing := b - drawn.informative) > 0 and (room := int(config.refill * b) - len(drawn)) > 0:
             # 1: problems
-            width = round_width(missing, progress.pass_rate(config, len(drawn), drawn.informative))
+            width = round_width(missing, progress.pass_rate(config, len(drawn), drawn.informative), config.sure)
             at, problems = cursor.position, cursor.take(min(room, width))
             screen.doing(f"rolling out {len(problems)} x {n}")
             # 2, 3: roll out, verify

@@ -35,7 +35,6 @@ import train
 from rollout import Group
 from trainer import deal
 from trainer.answers import Rolled
-from trainer.deal import SURE
 from trainer.handout import mini_batch_of, owners
 from trainer.processes import seed_of
 from trainer.progress import Cursor, Progress
@@ -66,7 +65,7 @@ class Setting:
     update_rate: float = 10_200.0  # of a rank's forward and backward passes
     at_once: int = 512  # rollouts that decode at once
     order_rows: int = 64
-    sure: float = SURE
+    sure: float = 0.9
     steps: int = 40
     seed: int = 0
 
@@ -385,7 +384,8 @@ def at_full_speed(lengths: Tensor, setting: Setting) -> float:
 def config_of(setting: Setting) -> Config:
     return Config(
         recipe="brorl", seed=setting.seed, rollouts_per_prompt=setting.rollouts, prompts_per_step=setting.prompts,
-        updates_per_step=setting.updates, max_response_tokens=setting.limit, temperature=1.0, top_p=1.0,
+        updates_per_step=setting.updates, max_response_tokens=setting.limit, sure=setting.sure, temperature=1.0,
+        top_p=1.0,
     )  # fmt: skip
 
 
@@ -438,7 +438,6 @@ def after(setting: Setting, told: Callable[[int, Step], None] = lambda *_: None)
             Judge=AtOnce,
             of_step=counted,
             roll_out=functools.partial(deal.roll_out, queue=Dealing),
-            round_width=functools.partial(train.round_width, sure=setting.sure),
             seed_of=functools.cache(seed_of),  # every rank asks for all of them
         ):
             clock.run(work)

@@ -208,7 +208,7 @@ def test_a_step_takes_the_first_informative_prompts(tmp_path, monkeypatch, every
     for m, kept in zip(metrics[1:], taken, strict=True):
         good, tried, rounds = [], 0, 0
         while (missing := 4 - len(good)) > 0:
-            width = round_width(missing, progress.pass_rate(config, tried, len(good)))
+            width = round_width(missing, progress.pass_rate(config, tried, len(good)), 0.9)
             some = order[start + tried : start + tried + width]
             assert asked[:width] == some
             good += [x for x in some if int(x[:-1]) % every == 0]

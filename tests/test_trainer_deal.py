@@ -26,7 +26,7 @@ ALONE = Accelerator(cpu=True)
 @pytest.mark.parametrize(("missing", "rate"), [(128, 0.62), (128, 0.41), (16, 0.73), (32, 0.2), (4, 0.5), (1, 0.9)])
 def test_a_round_is_enough_nine_times_in_ten(missing, rate):
     """Mistake: rounds that are refilled again and again, or draw many more than they need."""
-    dice, width, tries = random.Random(0), round_width(missing, rate), 4000
+    dice, width, tries = random.Random(0), round_width(missing, rate, 0.9), 4000
     enough = sum(sum(dice.random() < rate for _ in range(width)) >= missing for _ in range(tries)) / tries
     assert enough >= 0.87
     fewer = round_width(missing, rate, 0.5)
@@ -36,7 +36,7 @@ def test_a_round_is_enough_nine_times_in_ten(missing, rate):
 
 def test_a_round_where_all_or_none_are_informative():
     """Mistake: a division by 0, or fewer prompts than are missing."""
-    assert round_width(7, 1.0) == 7
+    assert round_width(7, 1.0, 0.9) == 7
     c, progress = Config(recipe="brorl"), Progress()
     assert progress.pass_rate(c) == 0.62 and Progress().pass_rate(Config(recipe="prorl")) == 0.41
     assert progress.pass_rate(c, 20, 5) == 0.25  # of the step so far

@@ -100,7 +100,7 @@ def test_several_silent_processes_are_one_sentence(begun):
 def test_who_is_slow_is_not_silent(begun):
     """Makes impossible: a run ended because one process of it does something long, while the others wait for it."""
     job = begun(f"time.sleep({2 * LIMIT} * (rank == 1))\n" + MEETING.format(seconds=0), 2)
-    assert job.ended() == "started\n" * 2
+    assert job.ended().split() in (["started"] * 2, ["startedstarted"])
 
 
 def test_processes_that_were_all_stopped_go_on(begun):
@@ -120,7 +120,7 @@ def test_who_is_done_is_not_silent(begun):
     The first process holds the store, which leaves with it.
     """
     job = begun(f"leave(SimpleNamespace(close=lambda: time.sleep({2 * LIMIT} * rank)), accelerator)", 2)
-    assert job.ended() == "started\n" * 2
+    assert job.ended().split() in (["started"] * 2, ["startedstarted"])
 
 
 @pytest.mark.parametrize("failing", [0, 1])

@@ -57,6 +57,7 @@ VALUES: dict[str, Rule] = {
     "rollouts_per_prompt": at_least(2, "a group needs at least 2 for its mean to say anything"),
     "prompts_per_step": at_least(1),
     "refill": at_least(1, "must be at least 1, the first round"),
+    "sure": (lambda x: 0 < x < 1, "must be in (0, 1)"),
     "updates_per_step": at_least(1),
     "learning_rate": positive(),
     "warmup_updates": at_least(0, "must not be negative, 0 is none"),

@@ -46,16 +46,16 @@ from trainer.processes import merge, summed
 from trainer.progress import Preempted
 from verify import Problem, verify_batch
 
-SURE = 0.9  # how often a round should be enough: one more costs as long as its longest response
 ORDERS = 2, 4  # orders of a round for one engine, and for each of several, at least, if there are as many prompts
 POLL = 1.0  # seconds between two looks at whether another process was told to stop
 
 
-def round_width(missing: int, pass_rate: float, sure: float = SURE) -> int:
+def round_width(missing: int, pass_rate: float, sure: float) -> int:
     """The fewest prompts of which `missing` are informative with probability `sure`, if each is with `pass_rate`.
 
     By the normal approximation of how many it takes until so many are (negative binomial):
-    mean k / p, variance k (1 - p) / p².
+    mean k / p, variance k (1 - p) / p². One round more takes as long as its longest response; one prompt too many costs
+    its tokens.
     """
     z = NormalDist().inv_cdf(sure)
     return max(missing, math.ceil((missing + z * math.sqrt(missing * (1 - pass_rate))) / pass_rate))

@@ -64,6 +64,11 @@ class Config:
         None, "B (table 1); counted after dynamic sampling, which is our inference from tables 1 and 2"
     )
     refill: float = setting(4.0, "a step generates at most this many times B prompts, then goes on with what it has")
+    sure: float = setting(
+        0.9,
+        "how often one round of generation is to hold all the informative prompts of a step; with less, fewer prompts "
+        "are drawn in vain and rounds are more: 0.5 where responses are short",
+    )
     learning_rate: float = setting(
         None,
         "of AdamW, constant; if N or B is given and this is not, the recipe's is multiplied by sqrt(N x B / the "
