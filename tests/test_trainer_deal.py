@@ -261,6 +261,14 @@ def test_all_processes_stop_or_none_does(monkeypatch, stopping):
     assert ends == [["on", "on"], ["stopped", "stopped"]][stopping]
 
 
+def test_who_is_told_to_stop_does_not_wait_for_the_dead(monkeypatch):
+    """Mistake: a process that waits for a dead one until the launcher kills it, and says nothing."""
+    (a, _), _ = queues(2, told=lambda: True, monkeypatch=monkeypatch)
+    monkeypatch.setattr(deal, "PATIENCE", 0.1)
+    with pytest.raises(torch.distributed.DistError, match="gives no answer"):
+        a.wait_for_all()
+
+
 def test_who_waits_tells_those_who_still_decode(monkeypatch):
     """Mistake: SIGTERM to a process that is done, which the others hear of after their last long response."""
     first = threading.current_thread()

@@ -47,6 +47,7 @@ from trainer.progress import Preempted
 from verify import Problem, verify_batch
 
 ORDERS = 2, 4  # orders of a round for one engine, and for each of several, at least, if there are as many prompts
+PATIENCE = 15.0  # seconds that a process has to leave with the others: torch's launcher waits for 30
 POLL = 1.0  # seconds between two looks at whether another process was told to stop
 
 
@@ -132,12 +133,15 @@ class Queue:
         if self.processes > 1:
             self.store.add("stop", int(stop))  # first this, then `done`: once all are done, it cannot change any more
             self.store.add("done", 1)
-            pause, hurried = 0.001, False
+            pause, hurried = 0.001, 0.0
             while self.store.add("done", 0) < self.processes:
                 time.sleep(pause)
                 pause = min(2 * pause, 0.2)
                 if (stop or self.told()) and not hurried:  # those who are still rolling out hear of it
-                    hurried = bool(self.store.add("hurry", 1))
+                    self.store.add("hurry", 1)
+                    hurried = time.monotonic()
+                if hurried and time.monotonic() - hurried > PATIENCE:
+                    raise dist.DistError("another process was asked to stop, and gives no answer")
             stop = self.store.add("stop", 0) > 0
             self.store.add("read", 1)
             while self.rank == 0 and self.store.add("read", 0) < self.processes:  # it may hold the store
