@@ -131,8 +131,8 @@ def train(config: Config, accelerator: Accelerator, setup: Setup) -> None:
 def roll_out_until_informative(
     config: Config, accelerator: Accelerator, setup: Setup, screen: Screen
 ) -> tuple[Kept, dict[str, float]]:
-    """Dynamic sampling (section 3.1). Stages 1 to 3 for so many prompts that nine times in ten B of them are
-    informative; if not, again for what is missing, until B are kept or `refill` times B prompts were tried.
+    """Dynamic sampling (section 3.1). Stages 1 to 3 for so many prompts that B of them are informative nearly always
+    (`sure`); if not, again for what is missing, until B are kept or `refill` times B prompts were tried.
 
     Kept are the first B informative prompts in the order of the problems, whichever process rolled them out and however
     long that took (trainer/deal.py). Returned with the step's first metrics, which are those of all that was drawn.
@@ -157,7 +157,7 @@ def roll_out_until_informative(
                 accelerator,
                 team=config.tensor_parallel_size,
                 show=screen.live,
-                told=lambda: run.preemption.noted,
+                told=run.preemption.told,
                 max_new_tokens=config.max_response_tokens,
                 temperature=config.temperature,
                 top_p=config.top_p,
@@ -167,7 +167,7 @@ def roll_out_until_informative(
             drawn.add(problems, *rolled)
     except Preempted:  # all processes leave together, below
         pass
-    peak_gib(accelerator.device)
+    peak_gib(accelerator.device)  # of a GPU it must be asked while the engine is awake
     setup.engine.sleep()
     run.leave_if_asked(undo=True)
     kept = drawn.first(b)
@@ -281,8 +281,9 @@ def assess(config: Config, accelerator: Accelerator, setup: Setup, screen: Scree
     step = setup.progress.step
     screen.doing(f"evaluating {len(setup.held_out)} x {config.eval_samples}")
     problems, prompts = setup.held_out, setup.held_out_prompts
-    told = lambda: setup.run.preemption.noted  # noqa: E731
-    answers, rolled = evaluate(setup.engine, setup.tokenizer, problems, prompts, config, accelerator, screen.live, told)
+    answers, rolled = evaluate(
+        setup.engine, setup.tokenizer, problems, prompts, config, accelerator, screen.live, setup.run.preemption.told
+    )
     setup.run.write_samples(setup.run.sample_evaluation(step, rolled))
     scores = score(answers)
     screen.evaluated(f"step {step}", scores)
@@ -290,7 +291,7 @@ def assess(config: Config, accelerator: Accelerator, setup: Setup, screen: Scree
 
 
 def evaluate(
-    engine, tokenizer, problems, prompts, config: Config, accelerator: Accelerator, show: bool = True, told=None
+    engine, tokenizer, problems, prompts, config: Config, accelerator: Accelerator, show=True, told=lambda: False
 ) -> tuple[Answers, list[Rolled]]:
     """Appendix D: k responses to every problem, of which every process answers some.
 
@@ -307,7 +308,7 @@ def evaluate(
         accelerator,
         team=config.tensor_parallel_size,
         show=show and accelerator.is_main_process,
-        told=told or (lambda: False),
+        told=told,
         max_new_tokens=config.eval_max_response_tokens,
         temperature=config.eval_temperature,
         top_p=config.eval_top_p,

@@ -322,6 +322,18 @@ def count_lines(path) -> int:
     return path.read_bytes().count(b"\n") if path.exists() else 0
 
 
+def under_way(command: list, metrics: Path) -> tuple[subprocess.Popen, list[int]]:
+    """A run of two processes by torch's launcher, two steps in; the numbers of its processes, in order of rank."""
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, **ON_CPU)
+    until = time.monotonic() + 240
+    while process.poll() is None and count_lines(metrics) < 3:
+        assert time.monotonic() < until
+        time.sleep(0.01)
+    children = [int(x) for x in Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()]
+    ranks = {x: b"\0" + Path(f"/proc/{x}/environ").read_bytes() for x in children}
+    return process, [next(x for x in children if f"\0RANK={i}\0".encode() in ranks[x]) for i in range(2)]
+
+
 def contents(folder: Path) -> dict[str, bytes]:
     """What must be the same of two runs."""
     return {name: (folder / "run" / name).read_bytes()

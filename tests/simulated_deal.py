@@ -396,7 +396,7 @@ def after(setting: Setting, told: Callable[[int, Step], None] = lambda *_: None)
     def work(rank: int) -> None:
         accelerator, seen = Rank(rank, clock), []
         run = SimpleNamespace(
-            preemption=SimpleNamespace(noted=False),
+            preemption=SimpleNamespace(told=lambda: False),
             leave_if_asked=lambda undo: None,
             sample=lambda step, drawn: seen.append(drawn),
         )

@@ -15,7 +15,6 @@ import pytest
 import torch
 from accelerate import Accelerator
 from helpers import (
-    ON_CPU,
     ROOT,
     Job,
     begin,
@@ -28,6 +27,7 @@ from helpers import (
     run,
     small,
     start,
+    under_way,
     wait_for,
 )
 
@@ -260,15 +260,8 @@ def test_sigterm_does_not_wait_for_an_evaluation(tmp_path, monkeypatch):
 def test_when_one_process_dies_the_other_ends_with_the_cause(tmp_path):
     """Makes impossible: a process that waits for a dead one. Here torch's launcher started both, and ends the other."""
     command = launched(ROOT / "train.py", *small(tmp_path, "--max_steps=1000"))
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, **ON_CPU)
-    metrics, until = tmp_path / "run/metrics.jsonl", time.monotonic() + 240
-    while process.poll() is None and count_lines(metrics) < 3:
-        assert time.monotonic() < until
-        time.sleep(0.01)
-    children = [int(x) for x in Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()]
-    ranks = {x: Path(f"/proc/{x}/environ").read_bytes() for x in children}
-    (second,) = [x for x, environment in ranks.items() if b"\0RANK=1\0" in b"\0" + environment]
-    os.kill(second, signal.SIGKILL)
+    process, children = under_way(command, tmp_path / "run/metrics.jsonl")
+    os.kill(children[1], signal.SIGKILL)
     killed = time.monotonic()
     said = process.communicate(timeout=120)[0]
     assert time.monotonic() - killed < 60

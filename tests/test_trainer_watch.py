@@ -3,14 +3,13 @@
 import os
 import signal
 import socket
-import subprocess
 import threading
 import time
 from pathlib import Path
 
 import pytest
 from accelerate import Accelerator
-from helpers import ON_CPU, ROOT, Job, count_lines, launched, lines, small, wait_for
+from helpers import ROOT, Job, count_lines, launched, lines, small, under_way, wait_for
 
 from trainer import watch
 from trainer.settings import Config
@@ -163,14 +162,8 @@ def test_a_run_that_loses_a_process_ends_and_resumes(tmp_path):
     (tmp_path / "watched.py").write_text(WATCHED_RUN)
     command = launched(tmp_path / "watched.py", *small(tmp_path, "--max_steps=1000", "--save_every=1"))
     command.insert(3, "--shutdown-timeout=2")  # the launcher's patience with the stopped one
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, **ON_CPU)
-    metrics, until = tmp_path / "run/metrics.jsonl", time.monotonic() + 240
-    while process.poll() is None and count_lines(metrics) < 3:
-        assert time.monotonic() < until
-        time.sleep(0.01)
-    children = [int(x) for x in Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()]
-    ranks = {x: Path(f"/proc/{x}/environ").read_bytes() for x in children}
-    (second,) = [x for x, environment in ranks.items() if b"\0RANK=1\0" in b"\0" + environment]
+    metrics = tmp_path / "run/metrics.jsonl"
+    process, (_, second) = under_way(command, metrics)
     os.kill(second, signal.SIGSTOP)
     stopped = time.monotonic()
     text = process.communicate(timeout=120)[0]

@@ -186,3 +186,7 @@ class Preemption:
 
     def note(self, *_) -> None:
         self.noted = True
+
+    def told(self) -> bool:
+        """Asked now and then while rolling out, where nothing is lost by stopping at once."""
+        return self.noted
