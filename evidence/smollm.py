@@ -49,11 +49,11 @@ def mend(tokenizer) -> None:
 
 def write(gguf: Path, folder: Path) -> None:
     """Model and tokenizer as transformers saves them."""
-    where = {"pretrained_model_name_or_path": gguf.parent, "gguf_file": gguf.name}
-    tokenizer = AutoTokenizer.from_pretrained(**where)
+    tokenizer = AutoTokenizer.from_pretrained(gguf.parent, gguf_file=gguf.name)
     mend(tokenizer)
-    read = AutoModelForCausalLM.from_pretrained(**where, dtype=torch.float32)
-    settings = {k: v for k, v in read.config.to_dict().items() if k not in ("quantization_config", "_model_name_or_path")}
+    read = AutoModelForCausalLM.from_pretrained(gguf.parent, gguf_file=gguf.name, dtype=torch.float32)
+    settings = read.config.to_dict()
+    del settings["quantization_config"], settings["_model_name_or_path"]
     settings["rms_norm_eps"] = 1e-5  # which is 9.99999975e-6 as a float32
     model = LlamaForCausalLM(LlamaConfig(**settings))  # what was quantised cannot be saved: the same, made anew
     model.load_state_dict(read.state_dict())

@@ -18,7 +18,7 @@
                                         other
     python tests/benchmark.py deal      section 4.2: a step on many GPUs, computed: the deal against a plain one
 
-Ours and the other take turns, so that both meet the same machine; every number is from this run.
+benchmark_model.py has what takes a real model. Ours and the other take turns, so that both meet the same machine; every number is from this run.
 """
 
 import argparse
@@ -1041,10 +1041,10 @@ BENCHMARKS = {
 }  # fmt: skip
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
+def main(benchmarks: dict[str, Benchmark], head: str) -> None:
+    parser = argparse.ArgumentParser(description=head.split("\n\n")[0])
     names = parser.add_subparsers(dest="name", required=True)
-    for name, (run, flags, ways) in BENCHMARKS.items():
+    for name, (run, flags, ways) in benchmarks.items():
         command = names.add_parser(name, help=run.__doc__, description=run.__doc__)
         command.set_defaults(run=run)
         for flag, (default, text) in flags.items():
@@ -1063,4 +1063,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main(BENCHMARKS, __doc__)

