@@ -18,7 +18,8 @@
                                         other
     python tests/benchmark.py deal      section 4.2: a step on many GPUs, computed: the deal against a plain one
 
-benchmark_model.py has what takes a real model. Ours and the other take turns, so that both meet the same machine; every number is from this run.
+Ours and the other take turns, so that both meet the same machine; every number is from this run. What takes a real
+model is in benchmark_model.py.
 """
 
 import argparse
