@@ -375,16 +375,19 @@ def stages(args: argparse.Namespace) -> None:
         folder = Path(name)
         write_problems(folder, args.model, args.length, 64)
         for title, (share, precision) in WAYS.items():
-            speed = matrix_speed(DTYPES["bfloat16" if precision == "bf16" else "float32"])
+            speeds = {name: matrix_speed(dtype) for name, dtype in DTYPES.items()}
             metrics, timing, said = ours(args, folder, f"--share_prefix={share}", ACCELERATE_MIXED_PRECISION=precision)
-            print(f"{title}: matrix speed {speed:.0f} GFLOP/s")
+            print(f"{title}: matrix speed " + ", ".join(f"{x:.0f} GFLOP/s in {name}" for name, x in speeds.items()))
             passes = {"roll_out": 1, "score": 2, "update": 3}  # score: policy and reference; update: there and back
             for stage, times in passes.items():
-                rates = []
+                rates, decodes = [], stage == "roll_out"
+                speed = speeds[
+                    "bfloat16" if precision == "bf16" and not decodes else "float32"
+                ]  # it decodes in float32
                 for before, m, clock in zip(metrics, metrics[1:], timing[1:], strict=False):
                     drawn = m["samples"] - before["samples"]
-                    groups = drawn // args.rollouts if stage == "roll_out" else m["prompts"]
-                    tokens = m["response_tokens"] * drawn if stage == "roll_out" else m["tokens"]
+                    groups = drawn // args.rollouts if decodes else m["prompts"]
+                    tokens = m["response_tokens"] * drawn if decodes else m["tokens"]
                     work = 2 * times * (layers * groups * args.length + (layers + head) * tokens) / 1e9
                     rates.append((clock[stage], tokens / clock[stage], work / clock[stage] / speed))
                 took, rate, fraction = (statistics.median(column) for column in zip(*rates, strict=True))
