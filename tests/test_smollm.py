@@ -186,22 +186,22 @@ prompts = json.loads(sys.argv[2])
 llm = LLM(model=sys.argv[1], dtype="float32", max_model_len=512, enforce_eager=True)
 sampling = SamplingParams(temperature=0, max_tokens=24)
 answers = llm.generate([TokensPrompt(prompt_token_ids=x) for x in prompts], sampling)
-print(json.dumps([list(x.outputs[0].token_ids) for x in answers]))
+open(sys.argv[3], "w").write(json.dumps([list(x.outputs[0].token_ids) for x in answers]))
 """
 
 
 @pytest.mark.skipif(ENGINE != "vllm", reason="with BRORL_VLLM=1 only")
-def test_vllm_reads_the_saved_model(straight, tokenizer, data):
+def test_vllm_reads_the_saved_model(straight, tmp_path, tokenizer, data):
     """Makes impossible: a saved model that serves nowhere else: names, head, stop tokens as vLLM reads them itself."""
     saved = straight[0] / "model"
     prompts = [tokens_of(p, tokenizer, "here") for p in load_problems(data)]
     settings = {"VLLM_CPU_KVCACHE_SPACE": "1", "HF_HUB_OFFLINE": "1"}
-    command = [sys.executable, "-c", GREEDY, str(saved), json.dumps(prompts)]
+    command = [sys.executable, "-c", GREEDY, str(saved), json.dumps(prompts), str(tmp_path / "greedy.json")]
     done = subprocess.run(command, env=os.environ | settings, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-4000:]
     engine = TorchEngine(AutoModelForCausalLM.from_pretrained(saved, dtype=torch.float32))
     ours = engine.generate(prompts, 1, temperature=0, max_new_tokens=24, stop_token_ids=[2])
-    assert json.loads(done.stdout.splitlines()[-1]) == [group.responses[0] for group in ours]
+    assert json.loads((tmp_path / "greedy.json").read_text()) == [group.responses[0] for group in ours]
     assert any(group.finish_reasons == ["stop"] for group in ours)
 
 
