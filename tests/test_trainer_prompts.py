@@ -136,6 +136,8 @@ def test_the_seed_alone_draws_the_examples():
     assert (found[0].number, found[0].solution) == (103, "so it is \\boxed{2}")
     assert all(one.solution == "\\boxed{1}" and problems[one.number - 1] is one.problem for one in found[1:])
     assert len({one.question for one in choose(problems, 51, seed=0)}) == 51
+    twice = choose([Problem("w", "math", "2"), *plain, worked], 51, seed=0)  # the question again, without its solution
+    assert len(twice) == 51 and twice[0] == found[0]._replace(number=52)
     assert choose([Problem([SYSTEM, USER], "math", "1")], 1, 0)[0].question == "u"
     logic = Problem("l", "logic", {"dataset": "chain_sum", "entry": {"question": "l", "answer": "7", "metadata": {}}})
     assert choose([logic], 1, 0)[0].solution == "<answer>7</answer>"

@@ -109,7 +109,7 @@ def encode(
         tokens = tokens_of(problem, tokenizer, where, frame)
         if positions and len(tokens) + max_response_tokens > positions:
             cure, alone = "shorten one of them", len(tokens_of(problem, tokenizer, where, frame._replace(examples=())))
-            if frame.examples and alone + max_response_tokens <= positions:
+            if alone + max_response_tokens <= positions:
                 cure = f"{len(tokens) - alone} of the tokens are those of --examples {len(frame.examples)}, lower it"
             raise ValueError(
                 f"{where}: {len(tokens)} prompt tokens + {limit} {max_response_tokens} exceed the "

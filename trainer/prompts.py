@@ -92,8 +92,8 @@ def choose(problems: list[Problem], count: int, seed: int) -> tuple[Example, ...
         if len(found) >= count:
             break
         question, solution = question_of(problems[i]), solution_of(problems[i])
-        if question is not None and solution is not None and question.strip() not in found:
-            found[question.strip()] = Example(i + 1, problems[i], question, solution)
+        if question is not None and solution is not None:
+            found.setdefault(question.strip(), Example(i + 1, problems[i], question, solution))
     if len(found) < count:
         without = [f"problem {i}" for i, x in enumerate(problems, 1) if not (question_of(x) and solution_of(x))]
         why = f"; {without[0]} has no solution, or is a chat of several turns" if without else ""
