@@ -6,15 +6,16 @@ engines do it behind one protocol, `Engine`, and return the same `Group`s:
     TorchEngine   plain torch, on the very weights that are trained; it reads a prompt once, in `_prefill`
     VLLMEngine    vLLM in the same process, for models worth a GPU; a group is one request of n = N
 
-TorchEngine keeps the prompt's keys and values once for the whole group. At every decoding step the group's queries
-attend to that one copy (engines/prefix.py). Where a model's attention cannot be replaced, every row gets a copy of
-the cache instead (engines/decoders.py). The engine finds out by itself, and `why_copied` says why.
+TorchEngine computes every distinct prefix once: the prompt, and what rollouts draw alike before they part. It keeps the
+prompt's keys and values once for the whole group, whose queries attend to that one copy (engines/prefix.py). Where a
+model's attention cannot be replaced, every line gets a copy of the cache instead (engines/decoders.py). The engine
+finds out by itself, and `why_copied` says why.
 
     name here      meaning
     G, N           prompts in a wave, rollouts per prompt
     wave           the rows that decode together, as many as `memory_gib` admits
     width          rows of each prompt in a wave; N, unless a group is wider than a wave
-    R, V           rows decoding now (R <= G·width), vocabulary
+    R, U, V        rows decoding now (R <= G·width), lines: their distinct prefixes (U <= R), vocabulary
     L, Hk, D       prompt tokens (longest of the wave), key heads, head width
 
 A third engine is a third class in this file with the members of `Engine`, its name in `VALUES["engine"]` of
@@ -33,14 +34,12 @@ from transformers.cache_utils import DynamicCache
 
 from engines import vllm as backend
 from engines import vllm_requests
-from engines.decoders import CopyDecoder, Drawn, SharedDecoder, Uniforms, why_not_shared
+from engines.decoders import CopyDecoder, Drawn, SharedDecoder, Uniforms, advance, why_not_shared
 from engines.memory import keep_freed_memory, row_bytes, wave_rows
 from engines.settle import prompt_seeds, settle
 from engines.vllm import EngineError as EngineError  # the trainer takes it from here
 from engines.vllm import have_vllm
 from engines.weights import whole_tensors
-
-COMPACT_BELOW = 0.85  # finished rows leave the batch once this share or less of it is still decoding
 
 
 @dataclass
@@ -118,18 +117,22 @@ def sampling_logprobs(logits: Tensor, temperature: float = 1.0, top_p: float = 1
     return torch.log_softmax(torch.full_like(logp, -torch.inf).scatter(-1, index, ordered), dim=-1)
 
 
-def draw(logp: Tensor, greedy: bool, uniform: Tensor) -> tuple[Tensor, Tensor]:
-    """One token a row and its log-prob, each (R,), from log-probs (R, V): the cdf inverted at a uniform (R, 1) a row.
+def draw(logp: Tensor, greedy: bool, uniform: Tensor, line: Tensor) -> tuple[Tensor, Tensor]:
+    """One token a row and its log-prob, each (R,), from log-probs (U, V), of which `line` (R,) says a row's.
 
-    In float64, so that a token of probability 1e-7 still has its share of the cdf. The uniform is in (0, 1]
-    and the first token whose cdf reaches it is drawn: never one that was cut to probability 0.
+    The cdf is inverted at the row's uniform (R,), in float64, so that a token of probability 1e-7 still has its share:
+    the first token whose cdf reaches it, found by bisection. In (0, 1] it never is one that was cut to probability 0.
     """
     if greedy:
-        token = logp.argmax(-1)
-    else:
-        cdf = logp.exp().cumsum(-1, dtype=torch.float64)
-        token = torch.searchsorted(cdf, uniform * cdf[:, -1:]).squeeze(-1)
-    return token, logp.gather(-1, token[:, None]).squeeze(-1)
+        token = logp.argmax(-1)[line]
+        return token, logp[line, token]
+    cdf = logp.exp().cumsum(-1, dtype=torch.float64)
+    wanted, token, last = uniform * cdf[line, -1], torch.zeros_like(line), torch.full_like(line, logp.shape[1] - 1)
+    for _ in range(logp.shape[1].bit_length()):  # it is one of token ... last
+        middle = (token + last) // 2
+        reached = cdf[line, middle] >= wanted
+        token, last = torch.where(reached, token, middle + 1), torch.where(reached, middle, last)
+    return token, logp[line, token]
 
 
 class TorchEngine:
@@ -240,26 +243,24 @@ class TorchEngine:
         max_new_tokens: int, stop_token_ids: list[int], uniforms: Uniforms,
         on_progress: Callable[[float], None] | None = None, **sampling,
     ) -> Drawn:  # fmt: skip
-        """Decode `width` rows of each prompt to their end. cache, lengths, logits: what `_prefill` returned."""
-        group = torch.arange(len(lengths), device=logits.device).repeat_interleave(width)  # (R,) a row's prompt
-        drawn = Drawn(len(group), max_new_tokens, stop_token_ids, logits.device)
-        decoder = self.decoder(self.model, cache, lengths, group, max_new_tokens)
-        row = torch.arange(len(group), device=logits.device)  # which rows the decoder holds
-        decoding = len(row)
-        logp = sampling_logprobs(logits, **sampling)[group]  # the first token: one softmax per prompt
+        """Decode `width` rows of each prompt to their end. cache, lengths, logits: what `_prefill` returned.
+
+        Rows that drew the same so far are one line of the decoder: first a line a prompt, at last a line a row.
+        """
+        line = torch.arange(len(lengths), device=logits.device).repeat_interleave(width)  # (R,) each row's
+        drawn = Drawn(len(line), max_new_tokens, stop_token_ids, logits.device)
+        decoder = self.decoder(self.model, cache, lengths, max_new_tokens)
+        row = torch.arange(len(line), device=logits.device)  # which rows still decode
         for t in range(max_new_tokens):
-            token, token_logp = draw(logp, sampling["temperature"] == 0, uniforms.of(t, row))
-            drawn.write(t, row, token, token_logp)
-            alive = torch.nonzero(~drawn.stopped[row]).squeeze(-1)
-            ended, decoding = decoding - len(alive) * (t + 1 < max_new_tokens), len(alive)
+            logp = sampling_logprobs(logits, **sampling)  # (U, V)
+            token, token_logp = draw(logp, sampling["temperature"] == 0, uniforms.of(t, row), line)
+            going = drawn.write(t, row, token, token_logp)
             if on_progress:
-                on_progress(ended)
-            if len(alive) == 0 or t + 1 == max_new_tokens:
+                on_progress(len(row) - len(going))
+            row, line, token = row[going], line[going], token[going]
+            if not len(row):
                 break
-            if len(alive) <= COMPACT_BELOW * len(row):
-                decoder.keep(alive)
-                row, token = row[alive], token[alive]
-            logp = sampling_logprobs(decoder.step(token), **sampling)
+            logits, line = advance(decoder, line, token)
         return drawn
 
     def _wave_size(self, n: int, prompt_tokens: int, max_new_tokens: int) -> tuple[int, float]:

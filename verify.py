@@ -56,7 +56,7 @@ from typing import Any, NamedTuple
 
 from verifiers import rounds
 from verifiers.code import check_code, converse_code, find_code, settle_code
-from verifiers.data import check_prompt, read_file, read_sources, read_spec
+from verifiers.data import check_prompt, read_file, read_sources, read_spec, solution_of
 from verifiers.ifeval import check_ifeval, find_ifeval, settle_ifeval
 from verifiers.jobs import Call
 from verifiers.logic import check_logic, deliberate_logic, find_logic, settle_logic
@@ -73,13 +73,15 @@ from verifiers.verdict import (
     UNPARSED,
     WRONG,
     Problem,
+    Solved,
     Verdict,
     after_thinking,
     shown,
 )
 
-__all__ = ["KINDS", "REASONS", "NotAReward", "Problem", "Verdict", "WeakSandbox", "check_countdown", "find_code",
-           "load_data", "load_problems", "load_rewards", "read_spec", "verify", "verify_batch"]  # fmt: skip
+__all__ = ["KINDS", "REASONS", "NotAReward", "Problem", "Solved", "Verdict", "WeakSandbox", "check_countdown",
+           "find_code", "load_data", "load_problems", "load_rewards", "read_spec", "solution_of", "verify",
+           "verify_batch"]  # fmt: skip
 
 # ---------------------------------------------------------------------------- a kind in full: countdown
 
@@ -365,7 +367,8 @@ def _conversation(family: Family, answer: str, gold: Any, reference: Any, all_or
 
 
 def load_problems(path: str | Path) -> list[Problem]:
-    """Read problems from JSON lines, in UTF-8: {"prompt": ..., "kind": ..., "reference": ...} and no other key.
+    """Read problems from JSON lines, in UTF-8: {"prompt": ..., "kind": ..., "reference": ...} and no other key but,
+    for a `Solved` one, "solution": a response that is right.
 
     A prompt is text, or a list of chat messages {"role": ..., "content": ...}. Every reference is checked here, so
     that a broken one stops a run before it starts, instead of costing it rewards.

@@ -3,8 +3,9 @@
     SharedDecoder   every row attends to one copy of its prompt (engines/prefix.py)
     CopyDecoder     every row has a copy of its prompt's cache: for a model whose attention cannot be replaced
 
-A decoder is made from the prompts' cache and holds R rows. `step` takes the rows' last tokens and returns the next
-logits; `keep` forgets the rows that have ended. `Uniforms` are the chances that rows draw by, and what they drew is
+A decoder is made from the prompts' cache and holds U lines, at first one a prompt. Rows that have drawn the same so far
+are one line: a distinct prefix is computed once. `step` takes the lines' last tokens and returns the next logits;
+`follow` lets lines part or end. `Uniforms` are the chances that rows draw by, and what they drew is
 written into a `Drawn`.
 Shapes and symbols: the head of engines/prefix.py.
 """
@@ -19,18 +20,20 @@ from transformers.cache_utils import Cache, DynamicCache, DynamicLayer
 
 from engines.prefix import Prefix, attention
 
+COMPACT_BELOW = 0.85  # lines whose rows have all ended leave the batch once this share or less of it still decodes
+
 
 class SharedDecoder:
-    """Rows that attend to one copy of their prompt."""
+    """Lines that attend to one copy of their prompt."""
 
-    def __init__(self, model: PreTrainedModel, cache: DynamicCache, lengths: Tensor, group: Tensor, capacity: int):
+    def __init__(self, model: PreTrainedModel, cache: DynamicCache, lengths: Tensor, capacity: int):
         self.model = model
-        self.prefix = Prefix.of(cache, lengths, group)
+        self.prefix = Prefix.of(cache, lengths)
         self.cache = Cache(layers=[ResponseLayer(capacity) for _ in cache.layers])
-        self.position = lengths[group]
+        self.position = lengths
 
     def step(self, tokens: Tensor) -> Tensor:
-        """The next token's logits, (R, V), after `tokens` (R,)."""
+        """The next token's logits, (U, V), after `tokens` (U,)."""
         with attention(self.model, "shared_prefix"):
             out = self.model(
                 input_ids=tokens[:, None],
@@ -42,22 +45,23 @@ class SharedDecoder:
         self.position = self.position + 1
         return out.logits[:, -1]
 
-    def keep(self, rows: Tensor) -> None:
-        self.prefix.keep(rows)
-        self.cache.batch_select_indices(rows)
-        self.position = self.position[rows]
+    def follow(self, parent: Tensor) -> None:
+        """From now on line i goes on from what was line parent[i]; `parent` ascends, may repeat a line, or miss it."""
+        self.prefix.follow(parent)
+        self.cache.batch_select_indices(parent)
+        self.position = self.position[parent]
 
 
 class CopyDecoder:
-    """Rows that each hold a copy of their prompt's cache: for any model, at the price of N copies."""
+    """Lines that each hold a copy of their prompt's cache: for any model, at the price of so many copies."""
 
-    def __init__(self, model: PreTrainedModel, cache: DynamicCache, lengths: Tensor, group: Tensor, capacity: int):
-        self.model, self.position = model, lengths[group]
+    def __init__(self, model: PreTrainedModel, cache: DynamicCache, lengths: Tensor, capacity: int):
+        self.model, self.position = model, lengths
         self.cache, longest = DynamicCache(), cache.get_seq_length()
         layers: list[Any] = list(cache.layers)
         for i, layer in enumerate(layers):
-            self.cache.update(layer.keys[group], layer.values[group], i)
-        column = torch.arange(longest + capacity, device=group.device)
+            self.cache.update(layer.keys, layer.values, i)
+        column = torch.arange(longest + capacity, device=lengths.device)
         self.mask = (column >= longest - self.position[:, None]).long()
 
     def step(self, tokens: Tensor) -> Tensor:
@@ -71,9 +75,24 @@ class CopyDecoder:
         self.position = self.position + 1
         return out.logits[:, -1]
 
-    def keep(self, rows: Tensor) -> None:
-        self.cache.batch_select_indices(rows)
-        self.position, self.mask = self.position[rows], self.mask[rows]
+    def follow(self, parent: Tensor) -> None:
+        self.cache.batch_select_indices(parent)
+        self.position, self.mask = self.position[parent], self.mask[parent]
+
+
+def advance(decoder: SharedDecoder | CopyDecoder, line: Tensor, token: Tensor) -> tuple[Tensor, Tensor]:
+    """The next logits, (U, V), after rows on these lines (R,) have drawn these tokens (R,); and each row's line then.
+
+    Rows of one line that drew different tokens part. Lines without rows stay, idle, until they are enough to leave.
+    """
+    size = int(token.max()) + 1
+    drawn, now = torch.unique(line * size + token, return_inverse=True)  # ascending, by line and then by token
+    parent, token, lines = drawn // size, drawn % size, len(decoder.position)
+    if len(parent) <= COMPACT_BELOW * lines or bool((parent.diff() == 0).any()):
+        decoder.follow(parent)
+    else:
+        token, now = token.new_zeros(lines).index_copy(0, parent, token), parent[now]
+    return decoder.step(token), now
 
 
 @torch.no_grad()
@@ -90,7 +109,8 @@ def why_not_shared(model: PreTrainedModel, prefill: Callable) -> str | None:
     model.eval()
     try:
         cache, lengths, _ = prefill(prompts)
-        decoder = SharedDecoder(model, cache, lengths, torch.tensor([0, 0, 1], device=model.device), 3)
+        decoder = SharedDecoder(model, cache, lengths, 3)
+        decoder.follow(torch.tensor([0, 0, 1], device=model.device))
         got = torch.stack([decoder.step(ends[[0, 1, 0], t]) for t in range(3)], 1)
         for row, (prompt, end) in enumerate([(0, 0), (0, 1), (1, 0)]):
             whole = torch.cat([tokens[prompt, : len(prompts[prompt])], ends[end]])[None]
@@ -135,11 +155,14 @@ class ResponseLayer(DynamicLayer):
         return self.length
 
     def batch_select_indices(self, indices: Tensor) -> None:
-        """Keep these rows, without a second allocation of the capacity."""
-        if self.is_initialized:  # rows may end with their very first token
-            for x in (self.keys, self.values):
-                x[: len(indices), :, : self.length] = x[indices, :, : self.length]
-            self.keys, self.values = self.keys[: len(indices)], self.values[: len(indices)]
+        """These lines, in this order. Fewer than before: without a second allocation of the capacity."""
+        if self.is_initialized:  # lines part for the first time before their prompt's first token is computed
+            self.keys, self.values = (self._selected(x, indices) for x in (self.keys, self.values))
+
+    def _selected(self, x: Tensor, indices: Tensor) -> Tensor:
+        room = x if len(indices) <= len(x) else x.new_empty(len(indices), *x.shape[1:])
+        room[: len(indices), :, : self.length] = x[indices, :, : self.length]
+        return room[: len(indices)]
 
 
 class Uniforms:
@@ -158,14 +181,14 @@ class Uniforms:
         self.shape, self.rows, self.device = (n, self.AHEAD), slice(first, first + width), device
 
     def of(self, t: int, row: Tensor) -> Tensor:
-        """(R, 1) float64: for token t of these rows; t comes in order, from 0 on."""
+        """(R,) float64: for token t of these rows; t comes in order, from 0 on."""
         if t % self.AHEAD == 0:
             blocks = [
                 torch.rand(*self.shape, dtype=torch.float64, device=self.device, generator=generator)[self.rows]
                 for generator in self.generators
             ]
             self.block = 1 - torch.cat(blocks)
-        return self.block[row, t % self.AHEAD, None]
+        return self.block[row, t % self.AHEAD]
 
 
 class Drawn:
@@ -178,13 +201,12 @@ class Drawn:
         self.stopped = torch.zeros(rows, dtype=torch.bool, device=device)
         self.stop = torch.tensor(stop_token_ids, device=device, dtype=torch.long)
 
-    def write(self, t: int, row: Tensor, token: Tensor, logprob: Tensor) -> None:
-        """Token number t of these rows; what was drawn for a row that has ended is dropped."""
-        decoding = ~self.stopped[row]
-        here = row[decoding]
-        self.tokens[here, t], self.logprobs[here, t] = token[decoding], logprob[decoding]
-        ended = here[torch.isin(token[decoding], self.stop)]
-        self.stopped[ended], self.length[ended] = True, t + 1
+    def write(self, t: int, row: Tensor, token: Tensor, logprob: Tensor) -> Tensor:
+        """Token number t of these rows, none of which has ended. Returns which of them go on, as indices."""
+        self.tokens[row, t], self.logprobs[row, t] = token, logprob
+        ended = torch.isin(token, self.stop)
+        self.stopped[row[ended]], self.length[row[ended]] = True, t + 1
+        return torch.nonzero(~ended & (t + 1 < self.tokens.shape[1])).squeeze(-1)
 
     def by_prompt(self, width: int) -> Iterator[tuple[list[list[int]], list[list[float]], list[str]]]:
         """For one prompt after the other, `width` responses, their log-probs and their finish reasons."""

@@ -40,17 +40,18 @@ class Prefix:
     m: int  # M
 
     @staticmethod
-    def of(cache: DynamicCache, lengths: Tensor, group: Tensor) -> "Prefix":
+    def of(cache: DynamicCache, lengths: Tensor) -> "Prefix":
+        """Of prompts with a row each; `follow` makes more of them."""
         layers: list[Any] = list(cache.layers)
         keys, values = [x.keys for x in layers], [x.values for x in layers]
         column = torch.arange(keys[0].shape[2], device=lengths.device)
         padding = column < len(column) - lengths[:, None]
-        prefix = Prefix(keys, values, padding if padding.any() else None, group, None, 0)
-        prefix._place(group)
+        prefix = Prefix(keys, values, padding if padding.any() else None, lengths, None, 0)
+        prefix._place(torch.arange(len(lengths), device=lengths.device))
         return prefix
 
-    def keep(self, rows: Tensor) -> None:
-        """Forget the other rows, and the prompts that have none left."""
+    def follow(self, rows: Tensor) -> None:
+        """These rows from now on, ascending, some perhaps several times; and no prompts that have none left."""
         alive, group = torch.unique(self.group[rows], return_inverse=True)
         if len(alive) < len(self.keys[0]):
             self.keys = [k[alive] for k in self.keys]

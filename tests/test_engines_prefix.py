@@ -24,11 +24,12 @@ def test_every_row_attends_to_its_own_prompt():
     keys, values = torch.randn(2, 3, 2, 5, 8)
     cache = DynamicCache()
     cache.update(keys, values, 0)
-    prefix = Prefix.of(cache, lengths, group)
+    prefix = Prefix.of(cache, lengths)
+    prefix.follow(group)
     q, k, v = torch.randn(6, 4, 1, 8), torch.randn(6, 2, 3, 8), torch.randn(6, 2, 3, 8)
     for rows in (torch.arange(6), torch.tensor([0, 2, 4, 5]), torch.tensor([2, 3])):  # of those that are left
         if len(rows) < len(group):
-            prefix.keep(rows)
+            prefix.follow(rows)
             q, k, v, group = q[rows], k[rows], v[rows], group[rows]
         got, _ = shared_prefix_attention(layer(), q, k, v, None, shared_prefix=prefix)
         for r, g in enumerate(group.tolist()):

@@ -11,6 +11,7 @@ from scipy import stats
 from small_models import CONFIGS, PROMPTS, full_logprobs, make
 
 import rollout
+from engines import decoders
 from rollout import TorchEngine, VLLMEngine, sampling_logprobs
 
 # The protocol
@@ -90,11 +91,11 @@ def test_sampling_logprobs_by_hand():
 
 def test_drawing_reaches_the_rare_and_never_the_impossible():
     """Makes impossible: a token of probability 0 drawn at the uniform's ends, or rare ones lost to rounding."""
-    logp = torch.tensor([0.0, 0.5, 0.0, 0.5 - 3e-8, 3e-8, 0.0]).log()
+    logp, line = torch.tensor([0.0, 0.5, 0.0, 0.5 - 3e-8, 3e-8, 0.0]).log(), torch.tensor([0])
     for rand, token in ((0.0, 4), (1e-8, 4), (1e-6, 3), (0.4999, 3), (0.5001, 1), (1 - 2**-53, 1)):
-        uniform = 1 - torch.tensor([[rand]], dtype=torch.float64)
-        assert rollout.draw(logp[None], False, uniform)[0].item() == token
-    assert rollout.draw(logp[None], True, torch.ones(1, 1))[0].item() == 1
+        uniform = 1 - torch.tensor([rand], dtype=torch.float64)
+        assert rollout.draw(logp[None], False, uniform, line)[0].item() == token
+    assert rollout.draw(logp[None], True, torch.ones(1), line)[0].item() == 1
 
 
 def exact_distribution(model, prompt, **sampling):
@@ -230,8 +231,22 @@ def test_the_prompt_is_computed_once_however_the_group_is_split(shared):
 def test_several_groups_share_a_wave():
     """Makes impossible: small groups decoded one by one."""
     watch = Watch(model := make())
-    TorchEngine(model).generate([[i % 12 + 1] * (i % 3 + 1) for i in range(20)], 4, max_new_tokens=3, stop_token_ids=[])
-    assert watch.rows[-2:] == [80, 80]
+    groups = TorchEngine(model).generate(
+        [[i % 12 + 1] * (i % 3 + 1) for i in range(20)], 4, max_new_tokens=3, stop_token_ids=[]
+    )
+    assert watch.rows[-2:] == [sum(len({tuple(r[:t]) for r in g.responses}) for g in groups) for t in (1, 2)]
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_a_distinct_prefix_is_computed_once(shared):
+    """Makes impossible: 512 rows computed where all have drawn the same so far. As they part, so do the lines."""
+    watch = Watch(model := make())
+    engine = TorchEngine(model, shared_prefix=shared)
+    watch.rows.clear()
+    groups = engine.generate(PROMPTS, 200, max_new_tokens=6, top_k=2, stop_token_ids=[], seed=1)
+    distinct = [sum(len({tuple(r[:t]) for r in g.responses}) for g in groups) for t in range(1, 6)]
+    assert watch.rows == distinct
+    assert distinct[0] == 2 * len(PROMPTS) and distinct[-1] < 200
 
 
 def test_finished_rows_leave_the_batch():
@@ -240,7 +255,7 @@ def test_finished_rows_leave_the_batch():
     (group,) = TorchEngine(model).generate([[3, 4]], 400, max_new_tokens=12, stop_token_ids=[0, 1, 2, 3], seed=0)
     alive = [sum(len(r) > t for r in group.responses) for t in range(1, 12)]
     decoding = watch.rows[-len([a for a in alive if a]) :]
-    assert all(rows <= a / rollout.COMPACT_BELOW + 1 for rows, a in zip(decoding, alive, strict=False))
+    assert all(rows <= a / decoders.COMPACT_BELOW + 1 for rows, a in zip(decoding, alive, strict=False))
     assert decoding[-1] < 100
 
 

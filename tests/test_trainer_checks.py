@@ -256,6 +256,7 @@ VLLM = "--tensor_parallel_size, --max_num_seqs, --engine_dtype and --kv_cache_gi
         ({"max_hours": -1.0}, "--max_hours -1.0: must be positive; to score without training there is --eval_only"),
         ({"max_samples": 0}, "--max_samples 0: must be positive; to score without training there is --eval_only"),
         ({"max_steps": 0}, "--max_steps 0: must be positive; to score without training there is --eval_only"),
+        ({"examples": -1}, "--examples -1: must not be negative, 0 is none"),
         ({"max_grad_norm": -1.0}, "--max_grad_norm -1.0: must be positive; a huge one turns clipping off"),
         ({"weight_decay": -1.0}, "--weight_decay -1.0: must not be negative"),
         ({"samples_per_step": -1}, "--samples_per_step -1: must not be negative"),

@@ -7,7 +7,7 @@ from transformers import GPT2Config, LlamaConfig, Qwen2Config, Qwen3Config
 
 import loss as L
 from trainer.batch import Batch
-from trainer.packed import packed_attention, packed_groups, response_attention
+from trainer.packed import holders, packed_attention, packed_groups, response_attention
 from trainer.policy import Policy
 
 UNEVEN = [(7, 6), (1, 3), (12, 1), (5, 20)]  # a prompt of one token, a group of one
@@ -27,6 +27,7 @@ def gradients(policy: Policy, batch: Batch, budget: int) -> list[torch.Tensor]:
 
 def both_ways(policy: Policy, batch: Batch, budget: int) -> float:
     """How far the gradients with shared prompts are from the plain ones, whole."""
+    batch.share = False
     plain = gradients(policy, batch, 10**6)
     policy.share("on")
     batch.share = True
@@ -63,19 +64,21 @@ def test_in_float64_nothing_is_left_of_the_difference(keys, monkeypatch):
 @pytest.mark.parametrize("scaling", [0.3, None])
 @pytest.mark.parametrize("short", [0, 16])
 def test_attention_against_a_loop(short, scaling, monkeypatch):
-    """Makes impossible: a scale, a head's group or an order that is another than the formula's.
+    """Makes impossible: a scale, a head's group or an order that is another than the formula's, a lost beginning.
 
-    Two prompts of 3 and 2 tokens, responses of 2, 1 and none to the first and of 4 and 4 to the second.
+    Two prompts of 3 and 2 tokens, responses of 2, 1 and none to the first and of 4 and 4 to the second, of which the
+    last begins like the one before it.
     """
     monkeypatch.setattr("trainer.packed.SHORT", short)
     generator = torch.Generator().manual_seed(0)
-    q, k, v = (torch.randn(1, heads, 16, 8, generator=generator, dtype=torch.float64) for heads in (6, 2, 2))
-    opens, prompts, inner = torch.tensor([1, 0, 0, 1, 0]) > 0, torch.tensor([3, 3, 3, 2, 2]), [2, 1, 0, 4, 4]
-    packed = packed_groups(opens, prompts, torch.tensor(inner))
+    q, k, v = (torch.randn(1, heads, 15, 8, generator=generator, dtype=torch.float64) for heads in (6, 2, 2))
+    paths = ["01234.", "0125..", "012...", "6789AB", "678CDE"]
+    place = torch.tensor([[0 if x == "." else int(x, 16) for x in path] for path in paths])
+    computed = torch.tensor([[x == "1" for x in row] for row in ("111110", "000100", "000000", "111111", "000111")])
+    packed = packed_groups(computed, place, torch.tensor([3, 3, 3, 2, 2]), torch.tensor([2, 1, 0, 4, 4]))
     got, _ = packed_attention(None, q, k, v, None, scaling=scaling, packed=packed)
-    seen = {0: [0], 1: [0, 1], 2: [0, 1, 2], 3: [0, 1, 2, 3], 4: [0, 1, 2, 3, 4], 5: [0, 1, 2, 5]}
-    seen |= {6: [6], 7: [6, 7]} | {t: [6, 7, *range(8, t + 1)] for t in range(8, 12)}
-    seen |= {t: [6, 7, *range(12, t + 1)] for t in range(12, 16)}
+    seen = {int(x, 16): [int(y, 16) for y in path[: i + 1]] for path in paths for i, x in enumerate(path) if x != "."}
+    assert len(seen) == 15
     for t, keys in seen.items():
         for head in range(6):
             weights = torch.softmax((scaling or 8**-0.5) * k[0, head // 3, keys] @ q[0, head, t], 0)
@@ -85,7 +88,7 @@ def test_attention_against_a_loop(short, scaling, monkeypatch):
 def test_attention_that_it_does_not_know_is_refused():
     """Makes impossible: a window or a cap that a model asks for and nobody applies."""
     x = torch.randn(1, 2, 4, 8)
-    packed = packed_groups(torch.tensor([True]), torch.tensor([3]), torch.tensor([1]))
+    packed = [(3, 1, [])]
     for asked in ({"sliding_window": 2}, {"softcap": 30.0}, {"dropout": 0.1}):
         with pytest.raises(ValueError, match=f"has no {next(iter(asked))}"):
             packed_attention(None, x, x, x, None, packed=packed, **asked)
@@ -106,24 +109,77 @@ def test_the_keys_of_long_prompts_are_not_kept(monkeypatch):
 def test_keys_stand_beside_each_other_in_bounded_numbers(monkeypatch):
     """Makes impossible: a copy of a long prompt for every one of its responses at the same time."""
     monkeypatch.setattr("trainer.packed.KEYS_AT_ONCE", 20)
-    opens, inner = torch.tensor([1, 0, 0, 0, 1, 0, 1]) > 0, torch.tensor([3, 3, 2, 0, 5, 5, 0])
-    made = packed_groups(opens, torch.tensor([4, 4, 4, 4, 10, 10, 7]), inner)
-    shapes = [(prompt, [(rows.rows, rows.width, rows.tokens) for rows in parts]) for prompt, parts in made]
-    assert shapes == [(4, [(2, 3, 6), (1, 2, 2)]), (10, [(1, 5, 5), (1, 5, 5)]), (7, [])]
+    first, prompts = torch.tensor([0, 0, 0, 0, 4, 4, 6]), torch.tensor([4, 4, 4, 4, 10, 10, 7])
+    inner, column, row = torch.tensor([3, 3, 2, 0, 5, 5, 0]), torch.arange(15), torch.arange(7)[:, None]
+    computed = (column < (prompts + inner)[:, None]) & ((column >= prompts[:, None]) | (row == first[:, None]))
+    place = (computed.flatten().cumsum(0).view_as(computed) - 1)[
+        torch.where(column < prompts[:, None], first[:, None], row), column
+    ]
+    made = packed_groups(computed, place, prompts, inner)
+    shapes = [(p, tokens, [(*rows.paths.shape, len(rows.own)) for rows in parts]) for p, tokens, parts in made]
+    assert shapes == [(4, 8, [(2, 3, 6), (1, 2, 2)]), (10, 10, [(1, 5, 5), (1, 5, 5)]), (7, 0, [])]
 
 
-def test_a_prompt_is_computed_once():
-    """Makes impossible: an option that shares nothing. P·L + S·(R - 1) tokens a micro-batch, not S·(L + R)."""
-    policy, batch, counted = random_policy(LlamaConfig), batch_of(random_groups([(40, 16), (30, 16)])), []
-    embedding = policy.model.get_input_embeddings()
+def distinct_prefixes(batch: Batch, inner: int) -> int:
+    """Of the responses to a prompt, of all prompts, without the last `inner` tokens of each."""
+    prefixes = set()
+    for row, (prompt, start, length) in enumerate(
+        zip(batch.prompts, batch.prompt_lengths, batch.response_lengths, strict=True)
+    ):
+        response = batch.tokens[row, start : start + length].tolist()
+        prefixes |= {(int(prompt), *response[: t + 1]) for t in range(len(response) - inner)}
+    return len(prefixes)
+
+
+@pytest.mark.parametrize("vocabulary", [2, 50])
+def test_a_distinct_prefix_is_computed_once(vocabulary, monkeypatch):
+    """Makes impossible: an option that shares nothing. P·L + at most S·(R - 1) tokens a micro-batch, not S·(L + R).
+
+    The tokens of the layers are counted, and the rows of the output head. Of two tokens, most responses begin alike.
+    """
+    policy, batch = random_policy(LlamaConfig), batch_of(random_groups([(40, 16), (30, 16)], vocabulary=vocabulary))
+    layers, heads, head = [], [], L.token_logprobs
+    policy.model.get_input_embeddings().register_forward_hook(lambda m, inputs, out: layers.append(inputs[0].numel()))
+    monkeypatch.setattr(L, "token_logprobs", lambda hidden, *a: heads.append(len(hidden)) or head(hidden, *a))
     policy.share("on")
-    embedding.register_forward_hook(lambda module, inputs, out: counted.append(inputs[0].numel()))
+    layers.clear(), heads.clear()
     batch.share = True
     gradients(policy, batch, 10**6)
-    assert counted == [40 + 30 + int((batch.response_lengths - 1).clamp(min=0).sum())]
+    assert layers == [40 + 30 + distinct_prefixes(batch, inner=1)]
+    assert heads == [distinct_prefixes(batch, inner=0)]
     batch.share = False
     gradients(policy, batch, 10**6)
-    assert counted[1] == 32 * 48
+    assert layers[1] == 32 * 48 and heads[1] == batch.response_lengths.sum()
+
+
+@pytest.mark.parametrize("kind", [LlamaConfig, GPT2Config])
+@pytest.mark.parametrize("sizes", [[(7, 60)], [(1, 40), (5, 1), (5, 40)]])
+def test_responses_that_begin_alike_have_the_plain_gradients(kind, sizes):
+    """Makes impossible: a gradient that a shared beginning loses or counts twice, a row given another one's token.
+
+    Responses of 0 to 8 of two tokens: equal ones, ones that begin another, ones that part at every length.
+    """
+    settings = {"n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 64} if kind is GPT2Config else {}
+    policy, batch = random_policy(kind, **settings), batch_of(random_groups(sizes, vocabulary=2))
+    if kind is GPT2Config:
+        policy.double()
+    plain, _ = batch.score(policy, 0.8, 10**6)
+    assert both_ways(policy, batch, 10**6) < (1e-12 if kind is GPT2Config else 1e-5)
+    assert both_ways(policy, batch, 50) < (1e-12 if kind is GPT2Config else 1e-5)
+    torch.testing.assert_close(batch.score(policy, 0.8, 10**6)[0], plain, atol=1e-5, rtol=1e-5)
+
+
+def test_who_computes_a_token():
+    """Makes impossible: a token computed by a row that ends before it, or by one that begins otherwise.
+
+    A prompt of two tokens with five responses, and another one with a response that begins like them.
+    """
+    rows = [[1, 2, 5, 6, 7], [1, 2, 5, 6, 7, 8], [1, 2, 9, 6, 7], [1, 2, 5, 6], [1, 2, 5, 6, 7, 8], [3, 5, 6]]
+    tokens = torch.tensor([row + [0] * (6 - len(row)) for row in rows])
+    lengths = torch.tensor([2, 2, 2, 2, 2, 1])
+    got = holders(tokens, lengths, torch.tensor(list(map(len, rows))) - lengths, torch.tensor([4, 4, 4, 4, 4, 0]))
+    want = [[0, 0, 1, 1, 1], [0, 0, 1, 1, 1, 1], [0, 0, 2, 2, 2], [0, 0, 1, 1], [0, 0, 1, 1, 1, 1], [5, 5, 5]]
+    assert [x[: len(w)] for x, w in zip(got.tolist(), want, strict=True)] == want
 
 
 def test_gradient_checkpointing_recomputes_the_same():

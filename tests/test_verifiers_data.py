@@ -3,6 +3,7 @@
 import importlib.util
 import json
 import logging
+import pickle
 
 import pytest
 from judging import THREE, entry_of, instruction, needs
@@ -12,7 +13,7 @@ from verifiers import logic
 from verifiers.data import gym_problem, map_rows
 from verifiers.hub import HUB
 from verifiers.verdict import WRONG
-from verify import KINDS, Problem, check_problem, load_data, load_problems, read_spec, verify
+from verify import KINDS, Problem, Solved, check_problem, load_data, load_problems, read_spec, verify
 
 GOOD = {"prompt": "What is 1 + 1?", "kind": "math", "reference": "2"}
 
@@ -184,6 +185,37 @@ def test_golds_of_the_mappings():
     assert map_rows("x", [ROWS["amc_validation"]], HUB["amc_validation"][3], check_problem)[0].reference == "0.0"
     tests = map_rows("x", [ROWS["code_contests"]], HUB["code_contests"][3], check_problem)[0].reference
     assert tests == {"inputs": ["1\n", "2\n"], "outputs": ["2\n", "3\n"]}
+
+
+def test_worked_solutions_of_the_mappings():
+    """Mistake: a solution with the calculator's notes in it, without a box, or with another answer than the gold."""
+
+    def solution(name, **more):
+        problem = map_rows("x", [ROWS[name] | more], HUB[name][3], check_problem)[0]
+        assert problem == Problem(*problem) and len(problem) == 3
+        return getattr(problem, "solution", None)
+
+    assert solution("gsm8k") == "One and one is 2.\nTimes 600 that is 1,200.\n\\boxed{1200}"
+    assert solution("gsm8k_test") == "One less five is -4.\n\\boxed{-4}"
+    assert solution("gsm8k", answer="#### 7") == "\\boxed{7}"
+    assert solution("deepscaler") == "It is \\boxed{2}."
+    for other in ("It is \\boxed{3}.", "It is 2.", "", None):
+        assert solution("deepscaler", solution=other) is None
+    assert solution("scp_116k") is None
+    assert solution("scp_116k", matched_solution="So g is \\boxed{9.8 m/s^2}.") == "So g is \\boxed{9.8 m/s^2}."
+
+
+def test_a_solution_in_a_file(tmp_path):
+    """Mistake: a solution lost on the way to another process, or one that makes another problem of a problem."""
+    path = write_lines(tmp_path / "p.jsonl", json.dumps(GOOD | {"solution": "2"}), json.dumps(GOOD))
+    solved, plain = load_problems(path)
+    assert solved == plain == (GOOD["prompt"], GOOD["kind"], GOOD["reference"]) and json.dumps(solved) == json.dumps(
+        plain
+    )
+    assert pickle.loads(pickle.dumps(solved)).solution == "2" and not isinstance(plain, Solved)
+    for wrong in (None, "", " ", 2):
+        with pytest.raises(ValueError, match=r"line 1: `solution` is the text of a right response, got "):
+            load_problems(write_lines(tmp_path / "p.jsonl", json.dumps(GOOD | {"solution": wrong})))
 
 
 def test_options_of_a_choice():

@@ -51,6 +51,7 @@ VALUES: dict[str, Rule] = {
     "mini_batches": one_of("rollouts", "prompts"),
     "share_prefix": one_of("auto", "on", "off"),
     "seed": (lambda x: 0 <= x < 2**32, "must be in 0 ... 2^32 - 1"),
+    "examples": at_least(0, "must not be negative, 0 is none"),
     "max_steps": positive("must be positive; to score without training there is --eval_only"),
     "max_samples": positive("must be positive; to score without training there is --eval_only"),
     "max_hours": positive("must be positive; to score without training there is --eval_only"),
@@ -321,6 +322,11 @@ def name_sources(config: Config) -> None:
         )
     if config.data and not config.eval_data:
         raise ValueError("--data without --eval_data would be judged on tiny/test.jsonl: name held-out problems too")
+    if config.examples > 0 and not config.data:
+        raise ValueError(
+            f"--examples {config.examples} are problems of --data: name it, to score a trained model that of its "
+            "training, with the same --seed"
+        )
     config.model = config.model or str(TINY / "policy")
     config.model = os.path.abspath(config.model) if os.path.isdir(config.model) else config.model
     config.data = [absolute(str(spec)) for spec in config.data or [str(TINY / "train.jsonl")]]

@@ -1,21 +1,23 @@
-"""A prompt computed once for its rollouts, in the trainer's forward and backward pass (train.py, stages 6 and 7).
+"""Every distinct prefix computed once, in the trainer's forward and backward pass (train.py, stages 6 and 7).
 
 The rows of a micro-batch, (S, W), become one sequence without padding,
 
-    prompt 1, response 1.1, response 1.2, ..., prompt 2, response 2.1, ...
+    prompt 1, response 1.1, what 1.2 does not begin like 1.1, ..., prompt 2, response 2.1, ...
 
-each token at the position that it has in its rollout. In attention a response sees its prompt and itself; everything
-else in a decoder looks at one token at a time. So each state is the same function of the weights as in a row of its
-own, and autograd adds up at the prompt what its responses send back: log-probs and gradients are those of plain rows,
-but for the order of float sums. For P prompts of L tokens and S responses of R this computes P·L + S·(R - 1) tokens
-instead of S·(L + R): a response's last token predicts nothing.
+each token at the position that it has in its rollout. A state depends on the tokens up to its own, so rollouts that
+begin alike share the states of their beginning: of the prompt always, of responses as far as they agree. In attention a
+token sees its prompt and its response up to itself; everything else in a decoder looks at one token at a time. So each
+state is the same function of the weights as in a row of its own, and autograd adds up at a shared token what its
+rollouts send back: log-probs and gradients are those of plain rows, but for the order of float sums. Of P prompts of L
+tokens and S responses of R this computes at most P·L + S·(R - 1) tokens instead of S·(L + R): a response's last token
+predicts nothing.
 
     name        shape             meaning
     at          (S, W) bool       positions whose states predict response tokens (loss.response_positions)
-    opens       (S,) bool         the first row of each prompt, which computes it
+    holder      (S, W)            the row that computes this token, its own or one that begins alike
     inner       (S,)              response tokens that are computed, all but the last
-    packed      list              the sequence's layout: (prompt length, its responses as `Rows`) for each prompt
-    Hq, Hk, D                     query heads, key heads, head width
+    packed      list              the sequence's layout: (prompt length, tokens of its responses, `Rows`) a prompt
+    Hq, Hk, D, g                  query heads, key heads, head width, query heads for each key head
     C, R                          responses that are attended at once, the longest of them
 """
 
@@ -25,66 +27,116 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
-from torch.nn.functional import scaled_dot_product_attention
+from torch.nn.functional import embedding, scaled_dot_product_attention
 from torch.utils.checkpoint import checkpoint
 from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
-SHORT = 16  # tokens of a response, up to which a CPU computes attention by matrix products
+SHORT = 32  # tokens of a response, up to which a CPU computes attention by matrix products
 KEYS_AT_ONCE = 2**15  # keys that stand beside each other at once, a shared prompt's copied in front of each response
 
 
-def shared_states(
-    model, tokens: Tensor, prompt_lengths: Tensor, response_lengths: Tensor, prompts: Tensor, at: Tensor
-) -> Tensor:
-    """The states that predict the response tokens, (T, H), from one forward pass with every prompt in it once."""
-    row, column = (torch.arange(size, device=tokens.device) for size in tokens.shape)
+def holders(tokens: Tensor, prompt_lengths: Tensor, response_lengths: Tensor, prompts: Tensor) -> Tensor:
+    """(S, W): the row that computes each token. Of the rows that begin alike, the longest; of those, the first.
+
+    Of a prompt it is the first row. Only rows that still agree with another one are looked at, token by token: where
+    all have parted, it ends.
+    """
+    row, width = torch.arange(len(tokens), device=tokens.device), tokens.shape[1]
     opens = prompts.diff(prepend=prompts[:1] - 1) != 0
-    opener = opens.nonzero().squeeze(1)[opens.cumsum(0) - 1]  # (S,)
+    first = opens.nonzero().squeeze(1)[opens.cumsum(0) - 1]  # (S,) the first row of the prompt
+    holder = torch.where(
+        torch.arange(width, device=tokens.device) < prompt_lengths[:, None], first[:, None], row[:, None]
+    )
+    order = response_lengths.argsort(descending=True, stable=True)
+    rank = torch.empty_like(order)
+    rank[order] = row
+    alike, begins = row, first  # rows that agree with others so far, and with which of them
+    for t in range(int(response_lengths.max())):
+        going = response_lengths[alike] > t
+        alike, begins = alike[going], begins[going]
+        following = tokens[alike, prompt_lengths[alike] + t]
+        _, group, count = torch.stack([begins, following]).unique(dim=1, return_inverse=True, return_counts=True)
+        best = torch.full_like(count, len(tokens)).scatter_reduce(0, group, rank[alike], "amin")
+        begins = order[best][group]
+        holder[alike, prompt_lengths[alike] + t] = begins
+        together = count[group] > 1
+        alike, begins = alike[together], begins[together]
+        if not len(alike):
+            break
+    return holder
+
+
+def distinct(at: Tensor, holder: Tensor) -> tuple[Tensor, Tensor]:
+    """Where each distinct response token is predicted once, (S, W) bool; and for all of `at`, which of these it is."""
+    row, column = (torch.arange(size, device=at.device) for size in at.shape)
+    following = holder.roll(-1, dims=1)
+    once = at & (following == row[:, None])
+    number = once.flatten().cumsum(0).view_as(at) - 1
+    return once, number[following, column][at]
+
+
+def shared_states(
+    model, tokens: Tensor, prompt_lengths: Tensor, response_lengths: Tensor, holder: Tensor, at: Tensor
+) -> Tensor:
+    """The states at `at`, (T, H), from one forward pass with every distinct prefix in it once."""
+    row, column = (torch.arange(size, device=tokens.device) for size in tokens.shape)
     inner = (response_lengths - 1).clamp(min=0)
-    computed = (column < (prompt_lengths + inner)[:, None]) & (opens[:, None] | (column >= prompt_lengths[:, None]))
+    computed = (column < (prompt_lengths + inner)[:, None]) & (holder == row[:, None])
     place = computed.flatten().cumsum(0).view_as(computed) - 1  # (S, W) in the sequence, of a token that is computed
-    place[row, prompt_lengths - 1] = place[opener, prompt_lengths - 1]  # one state predicts all first tokens
+    place = place[holder, column]
     hidden = model(
         input_ids=tokens[computed][None],
         position_ids=column.expand_as(tokens)[computed][None],
         attention_mask=torch.ones(1, 1, 1, 1, device=tokens.device),  # of four dimensions: the model makes none itself
         use_cache=False,
-        packed=packed_groups(opens, prompt_lengths, inner),
+        packed=packed_groups(computed, place, prompt_lengths, inner),
     ).last_hidden_state[0]
-    return hidden.index_select(0, place[at])
+    return embedding(place[at], hidden)
 
 
 class Rows(NamedTuple):
-    """Responses to one prompt, laid end to end, and how to set them apart as (rows, width), padded on the right."""
+    """C responses to one prompt, of at most R tokens, in the sequence."""
 
-    tokens: int
-    rows: int
-    width: int
-    slots: Tensor | None  # (tokens,) where each token goes; None: all responses are as long, and nothing moves
-
-    @staticmethod
-    def of(lengths: list[int], device) -> Rows:
-        inside = torch.arange(max(lengths), device=device) < torch.tensor(lengths, device=device)[:, None]
-        slots = None if min(lengths) == max(lengths) else inside.flatten().nonzero().squeeze(1)
-        return Rows(sum(lengths), len(lengths), max(lengths), slots)
+    paths: Tensor  # (C, R) where each token is, among those of the prompt's responses; behind the end: anywhere
+    own: Tensor  # (t,) which of the C·R are computed for these responses, not for earlier ones
 
 
-def packed_groups(opens: Tensor, prompt_lengths: Tensor, inner: Tensor) -> list[tuple[int, list[Rows]]]:
-    """The sequence's layout: each prompt's length and its responses, as many together as `KEYS_AT_ONCE` admits."""
-    groups: list[tuple[int, list[list[int]]]] = []
-    part: list[int] = []
+def packed_groups(
+    computed: Tensor, place: Tensor, prompt_lengths: Tensor, inner: Tensor
+) -> list[tuple[int, int, list[Rows]]]:
+    """The sequence's layout: each prompt's length, the number of its responses' tokens, and the responses, as many
+    together as `KEYS_AT_ONCE` admits. A response with no token of its own is in none of them."""
+    column = torch.arange(computed.shape[1], device=computed.device)
+    response = computed & (column >= prompt_lengths[:, None])
+    groups: list[tuple[int, int, list[list[int]]]] = []
     width = 0
-    for first, prompt, length in zip(opens.tolist(), prompt_lengths.tolist(), inner.tolist(), strict=True):
+    per_row = (computed[:, 0].tolist(), prompt_lengths.tolist(), inner.tolist(), response.sum(1).tolist())
+    for row, (first, prompt, length, own) in enumerate(zip(*per_row, strict=True)):
         if first:
-            groups.append((prompt, []))
-        if first or (len(part) + 1) * (prompt + max(width, length)) > KEYS_AT_ONCE:
-            part, width = [], 0
-            groups[-1][1].append(part)
-        if length:
-            part.append(length)
+            groups.append((prompt, 0, [[]]))
+            width = 0
+        if own:
+            _, tokens, parts = groups[-1]
             width = max(width, length)
-    return [(prompt, [Rows.of(part, opens.device) for part in parts if part]) for prompt, parts in groups]
+            if parts[-1] and (len(parts[-1]) + 1) * (prompt + width) > KEYS_AT_ONCE:
+                parts.append([])
+                width = length
+            parts[-1].append(row)
+            groups[-1] = prompt, tokens + own, parts
+
+    def laid_out(rows: list[int], prompt: int, start: int) -> Rows:
+        here = torch.tensor(rows, device=computed.device)
+        longest = max(int(inner[here].max()), 1)
+        columns = slice(prompt, prompt + longest)
+        return Rows((place[here, columns] - start).clamp(min=0), response[here, columns].flatten().nonzero().squeeze(1))
+
+    start, out = 0, []
+    for prompt, tokens, parts in groups:
+        start += prompt
+        out.append((prompt, tokens, [laid_out(rows, prompt, start) for rows in parts if rows]))
+        start += tokens
+    return out
 
 
 def packed_attention(
@@ -101,51 +153,54 @@ def packed_attention(
     refused = ("sliding_window", "softcap", "s_aux", "position_bias")
     if asked := [name for name in refused if kwargs.get(name) is not None] + ["dropout"] * (dropout > 0):
         raise ValueError(f"attention to a shared prompt has no {', '.join(asked)}")
-    lengths = [length for prompt, parts in packed for length in (prompt, *(rows.tokens for rows in parts))]
-    pieces = zip(*(x.squeeze(0).split(lengths, dim=1) for x in (query, key, value)), strict=True)  # [heads, t, D] each
+    lengths = [length for prompt, tokens, _ in packed for length in (prompt, tokens)]
+    pieces = zip(*(x.squeeze(0).transpose(0, 1).split(lengths) for x in (query, key, value)), strict=True)
     out = []
-    for _, parts in packed:
-        q, *prompt = next(pieces)
-        k, v = (x[:, None].expand(-1, len(q) // len(x), -1, -1) for x in prompt)  # [Hk, Hq / Hk, L, D]
+    for _, _, parts in packed:
+        q, *prompt = (x.transpose(0, 1) for x in next(pieces))  # [heads, L, D]
+        k, v = (x[:, None].expand(-1, len(q) // len(x), -1, -1) for x in prompt)  # [Hk, g, L, D]
         q = q.unflatten(0, (len(k), -1))
-        out.append(scaled_dot_product_attention(q, k, v, is_causal=True, scale=scaling).flatten(0, 1))
+        attended = scaled_dot_product_attention(q, k, v, is_causal=True, scale=scaling)
+        out.append(attended.flatten(0, 1).transpose(0, 1))
+        responses = next(pieces)  # [t, heads, D] each
         for rows in parts:  # whose copies of a long prompt's keys are made again for the backward pass, not kept for it
-            arguments = *next(pieces), *prompt, rows, scaling
-            if prompt[0].shape[1] <= 2 * rows.width:
+            arguments = *responses, *prompt, rows, scaling
+            if prompt[0].shape[1] <= 2 * rows.paths.shape[1]:
                 out.append(response_attention(*arguments))
             else:
                 out.append(checkpoint(response_attention, *arguments, use_reentrant=False, preserve_rng_state=False))
-    return torch.cat(out, dim=1).transpose(0, 1)[None], None
+    return torch.cat(out)[None], None
 
 
 def response_attention(q, k, v, prompt_k, prompt_v, rows: Rows, scaling: float | None) -> Tensor:
-    """softmax(q·[K_prompt, K_response] · scaling) [V_prompt; V_response], causal, for C = rows.rows responses.
+    """softmax(q·[K_prompt, K_response] · scaling) [V_prompt; V_response], causal, for C responses to one prompt.
 
-    q: [Hq, t, D]; k, v: [Hk, t, D]; prompt_k, prompt_v: [Hk, L, D]; returns [Hq, t, D].
+    q: [t, Hq, D]; k, v: [t, Hk, D], of all its responses; prompt_k, prompt_v: [Hk, L, D]. Returns [t', Hq, D], of the
+    tokens that are these responses' own.
     """
-    hk, length, shape = len(k), prompt_k.shape[1], (rows.rows, rows.width)
+    (c, r), (hk, length, d), g = rows.paths.shape, prompt_k.shape, q.shape[1] // k.shape[1]
 
-    def apart(x: Tensor) -> Tensor:  # [heads, t, D] -> [heads, C, R, D], padded on the right
-        if rows.slots is not None:
-            x = x.new_zeros(len(x), rows.rows * rows.width, x.shape[-1]).index_copy(1, rows.slots, x)
-        return x.unflatten(1, shape)
+    def apart(x: Tensor, heads: int) -> Tensor:  # [t, heads·.., D] -> [C, heads, .., R, D]
+        return embedding(rows.paths, x.flatten(1)).view(c, r, heads, -1, d).permute(0, 2, 3, 1, 4)
 
-    q = apart(q).unflatten(0, (hk, -1)).transpose(1, 2).flatten(0, 1)  # [Hk·C, Hq / Hk, R, D]
-    k, v = (
-        torch.cat([prompt[:, None].expand(-1, rows.rows, -1, -1), apart(own)], dim=2).flatten(0, 1)
-        for prompt, own in ((prompt_k, k), (prompt_v, v))
-    )  # [Hk·C, L + R, D]
-    seen = torch.ones(rows.width, length + rows.width, dtype=torch.bool, device=q.device).tril(length)
-    if rows.width <= SHORT and q.device.type == "cpu":  # where sdpa's kernel takes twice as long as the formula
-        heads, scale = q.shape[1], scaling if scaling is not None else q.shape[-1] ** -0.5
-        bias = torch.zeros(seen.shape, dtype=q.dtype).masked_fill(~seen, -torch.inf).repeat(heads, 1)
-        scores = torch.baddbmm(bias.expand(len(q), -1, -1), q.flatten(1, 2), k.transpose(1, 2), alpha=scale)
-        out = torch.bmm(scores.softmax(-1), v).unflatten(1, (heads, -1))  # [Hk·C, Hq / Hk, R, D]
+    q, k, v = apart(q, hk), apart(k, hk).squeeze(2), apart(v, hk).squeeze(2)  # [C, Hk, g, R, D], [C, Hk, R, D]
+    seen = torch.ones(r, length + r, dtype=torch.bool, device=q.device).tril(length)
+    if r <= SHORT and q.device.type == "cpu":  # where sdpa's kernel takes twice as long as the formula
+        q = q * (scaling if scaling is not None else d**-0.5)
+        q_all, q = q.permute(1, 0, 2, 3, 4).reshape(hk, -1, d), q.flatten(2, 3)
+        to_prompt = (q_all @ prompt_k.transpose(1, 2)).view(hk, c, g * r, length).transpose(0, 1)
+        to_response = (q @ k.transpose(2, 3)).masked_fill(~seen[:, length:].repeat(g, 1), -torch.inf)
+        weights = torch.cat([to_prompt, to_response], dim=-1).softmax(-1)  # [C, Hk, g·R, L + R]
+        from_prompt = weights[..., :length].transpose(0, 1).reshape(hk, -1, length) @ prompt_v
+        out = from_prompt.view(hk, c, g * r, d).transpose(0, 1) + weights[..., length:] @ v
+        out = out.reshape(c, hk * g, r, d)
     else:
-        k, v = (x[:, None].expand(-1, q.shape[1], -1, -1) for x in (k, v))
-        out = scaled_dot_product_attention(q, k, v, attn_mask=seen, scale=scaling)
-    out = out.unflatten(0, (hk, -1)).transpose(1, 2).flatten(0, 1).flatten(1, 2)  # [Hq, C·R, D]
-    return out if rows.slots is None else out.index_select(1, rows.slots)
+        k, v = (
+            torch.cat([prompt[None].expand(c, -1, -1, -1), own], dim=2)[:, :, None].expand(-1, -1, g, -1, -1)
+            for prompt, own in ((prompt_k, k), (prompt_v, v))
+        )  # [C, Hk, g, L + R, D]
+        out = scaled_dot_product_attention(q, k, v, attn_mask=seen, scale=scaling).flatten(1, 2)
+    return embedding(rows.own, out.transpose(1, 2).reshape(c * r, -1)).view(-1, hk * g, d)
 
 
 ALL_ATTENTION_FUNCTIONS.register("packed_sdpa", packed_attention)

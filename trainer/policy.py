@@ -7,9 +7,10 @@ their rollouts where that saves enough (packed.py).
 
 import torch
 from torch import Tensor
+from torch.nn.functional import embedding
 
 import loss as L
-from trainer.packed import shared_states
+from trainer.packed import distinct, holders, shared_states
 
 # Prompts are shared in steps where the plain way computes so many times the tokens. Measured: with less, groups of one
 # or two rollouts to a short prompt cost more than they save.
@@ -42,17 +43,19 @@ class Policy(torch.nn.Module):
         No attention mask: a causal model never looks at what stands to the right, padding included.
         prompts: (S,) numbers, equal for neighbouring rows that share their prompt; None: every row computes its own.
         """
-        at = L.response_positions(prompt_lengths, response_lengths, tokens.shape[1])
-        states = self.states(tokens, prompt_lengths, response_lengths, prompts, at)
-        targets = tokens.roll(-1, dims=1)[at]
+        at, targets = L.response_positions(prompt_lengths, response_lengths, tokens.shape[1]), tokens.roll(-1, dims=1)
         head = self.model.get_output_embeddings()
-        return L.token_logprobs(states, head.weight, targets, temperature, getattr(head, "bias", None))
+        holder = None if prompts is None else holders(tokens, prompt_lengths, response_lengths, prompts)
+        once, back = (at, None) if holder is None else distinct(at, holder)
+        states = self.states(tokens, prompt_lengths, response_lengths, holder, once)
+        parts = L.token_logprobs(states, head.weight, targets[once], temperature, getattr(head, "bias", None))
+        return parts if back is None else tuple(embedding(back, x[:, None]).squeeze(1) for x in parts)
 
-    def states(self, tokens, prompt_lengths, response_lengths, prompts, at) -> Tensor:
-        """The last hidden states that predict the response tokens, (T, H)."""
-        if prompts is None:
+    def states(self, tokens, prompt_lengths, response_lengths, holder, at) -> Tensor:
+        """The last hidden states at `at`, (T, H). holder: `packed.holders`; None: every row computes all of its own."""
+        if holder is None:
             return self.model.base_model(input_ids=tokens, use_cache=False).last_hidden_state[at]
-        return shared_states(self.model.base_model, tokens, prompt_lengths, response_lengths, prompts, at)
+        return shared_states(self.model.base_model, tokens, prompt_lengths, response_lengths, holder, at)
 
     @torch.no_grad()
     def next_token(self, prompt: list[int], prefixes: list[tuple], temperature: float, budget: int) -> Tensor:
@@ -75,8 +78,9 @@ class Policy(torch.nn.Module):
             lengths = torch.tensor([len(row) + 1 for row in here], device=device)  # the token after it is predicted too
             prompt_lengths = torch.full_like(lengths, len(prompt))
             at = L.response_positions(prompt_lengths, lengths, width)
-            same = torch.zeros_like(lengths) if self.shares else None
-            states = self.states(tokens.to(device), prompt_lengths, lengths, same, at)
+            tokens = tokens.to(device)
+            holder = holders(tokens, prompt_lengths, lengths, torch.zeros_like(lengths)) if self.shares else None
+            states = self.states(tokens, prompt_lengths, lengths, holder, at)
             first = (lengths.cumsum(0) - lengths).tolist()
             wanted = [x for x in prefixes if part <= place[x][0] < part + count]
             states = states[[first[place[x][0] - part] + place[x][1] for x in wanted]]

@@ -9,10 +9,13 @@ import os
 import unicodedata
 from typing import NamedTuple
 
+from jinja2 import TemplateError
 from transformers import AutoConfig, AutoTokenizer, PreTrainedTokenizerBase
 
 from trainer.checks import source_names
 from trainer.processes import from_main
+from trainer.prompts import PLAIN, Frame, check_template, frame_of, text_of
+from trainer.report import short
 from trainer.settings import Config
 from verify import Problem, load_data
 
@@ -45,6 +48,25 @@ def stop_tokens(tokenizer, model) -> list[int]:
     return sorted({tokenizer.eos_token_id, *(eos if isinstance(eos, list) else [eos])} - {None})
 
 
+def load_training(config: Config, tokenizer, positions: int | None) -> tuple[list[Problem], list[list[int]], Frame]:
+    """`load` for --data without the problems that are --examples, and what every prompt is asked in.
+
+    An evaluation reads --data for its examples alone, and gets no problems.
+    """
+    if config.asked and tokenizer.chat_template is None:
+        raise ValueError(
+            f"--system_prompt and --examples make chats, and the tokenizer of --model {short(config.model)} has no "
+            "chat template: leave them out, or name an Instruct model"
+        )
+    read = config.examples or not config.eval_only
+    problems = from_main(lambda: load_data(config.data, config.seed)) if read else []
+    frame = frame_of(config, problems)
+    check_template(frame, tokenizer, short(config.model))
+    rest = [] if config.eval_only else [(i, x) for i, x in enumerate(problems, 1) if not frame.example_of(x)]
+    encoded = encode(rest, config.data, tokenizer, config.max_response_tokens, positions, frame=frame)
+    return [problem for _, problem in rest], encoded, frame
+
+
 def load(
     tokenizer,
     specs: list[str],
@@ -52,39 +74,68 @@ def load(
     positions: int | None,
     seed: int = 0,
     limit: str = "--max_response_tokens",
+    frame: Frame = PLAIN,
 ) -> tuple[list[Problem], list[list[int]]]:
-    """The problems of all sources, and their prompts as tokens.
+    """The problems of all sources, and their prompts as tokens, each in its `frame`.
 
     limit: the setting that max_response_tokens is the value of. The main process reads and checks them for all: what
     is left out in one process is left out in every one. Raises ValueError, with source and number, for a prompt that
-    leaves no room for its response or that the tokenizer cannot write.
+    leaves no room for its response, that the tokenizer cannot write, or that is one of the frame's examples.
     """
-    problems = from_main(lambda: load_data(specs, seed))
+    problems = list(from_main(lambda: load_data(specs, seed)))
+    numbered = list(enumerate(problems, 1))
+    for i, problem in numbered:
+        if example := frame.example_of(problem):
+            raise ValueError(
+                f"{', '.join(specs)}, problem {i} is problem {example.number} of --data too, one of the --examples: "
+                "its answer would stand before it, take it out of one of the two or choose another --seed"
+            )
+    return problems, encode(numbered, specs, tokenizer, max_response_tokens, positions, limit, frame)
+
+
+def encode(
+    numbered: list[tuple[int, Problem]],
+    specs: list[str],
+    tokenizer,
+    max_response_tokens: int,
+    positions: int | None,
+    limit: str = "--max_response_tokens",
+    frame: Frame = PLAIN,
+) -> list[list[int]]:
+    """The prompts of these problems, with their numbers in the sources, as tokens. Raises ValueError as `load` says."""
     encoded = []
-    for i, problem in enumerate(problems, 1):
+    for i, problem in numbered:
         where = f"{', '.join(specs)}, problem {i}"
-        tokens = tokens_of(problem, tokenizer, where)
+        tokens = tokens_of(problem, tokenizer, where, frame)
         if positions and len(tokens) + max_response_tokens > positions:
+            cure, alone = "shorten one of them", len(tokens_of(problem, tokenizer, where, frame._replace(examples=())))
+            if alone + max_response_tokens <= positions:
+                cure = f"{len(tokens) - alone} of the tokens are those of --examples {len(frame.examples)}, lower it"
             raise ValueError(
                 f"{where}: {len(tokens)} prompt tokens + {limit} {max_response_tokens} exceed the "
-                f"model's {positions} positions: shorten one of them"
+                f"model's {positions} positions: {cure}"
             )
         encoded.append(tokens)
-    return list(problems), encoded
+    return encoded
 
 
-def tokens_of(problem: Problem, tokenizer, where: str) -> list[int]:
+def tokens_of(problem: Problem, tokenizer, where: str, frame: Frame = PLAIN) -> list[int]:
     """A prompt, text or chat, in tokens. Raises ValueError if the tokenizer cannot write all of it."""
-    if isinstance(problem.prompt, str):
-        text, tokens = problem.prompt, tokenizer(problem.prompt).input_ids
+    prompt = frame.prompt(problem)
+    if isinstance(prompt, str):
+        tokens = tokenizer(prompt).input_ids
     elif tokenizer.chat_template is None:
         raise ValueError(f"{where} is a chat, and this tokenizer has no chat template: write it as text")
     else:
-        text = "".join(message["content"] for message in problem.prompt)
-        tokens = tokenizer.apply_chat_template(problem.prompt, add_generation_prompt=True, return_dict=False)
-    asked, written = ({*unicodedata.normalize("NFKC", x)} for x in (text, tokenizer.decode(tokens)))
+        try:
+            tokens = tokenizer.apply_chat_template(prompt, add_generation_prompt=True, return_dict=False)
+        except TemplateError as refusal:
+            raise ValueError(f"{where}: the model's chat template does not take it: {refusal}") from None
+    asked, written = ({*unicodedata.normalize("NFKC", x)} for x in (text_of(prompt), tokenizer.decode(tokens)))
     if lost := {c for c in asked - written if not c.isspace()}:
-        raise ValueError(f"{where}: the tokenizer has no token for {' '.join(sorted(lost))}: change the prompt")
+        own = lost & {*unicodedata.normalize("NFKC", text_of(problem.prompt))}
+        change = "the prompt" if own else "--system_prompt or --examples"
+        raise ValueError(f"{where}: the tokenizer has no token for {' '.join(sorted(lost))}: change {change}")
     return tokens
 
 
@@ -98,7 +149,9 @@ class HeldOut(NamedTuple):
     cut: str  # why responses are no longer than they are, for whoever reads the protocol
 
 
-def load_held_out(config: Config, tokenizer, positions: int | None, given: bool = False) -> HeldOut:
+def load_held_out(
+    config: Config, tokenizer, positions: int | None, given: bool = False, frame: Frame = PLAIN
+) -> HeldOut:
     """`load` for --eval_data, source by source, so that it is known which problem is whose.
 
     Responses are cut at --eval_max_response_tokens. Where the model has fewer positions behind the longest prompt,
@@ -107,7 +160,7 @@ def load_held_out(config: Config, tokenizer, positions: int | None, given: bool 
     problems, prompts, sources = [], [], {}
     room = (config.eval_max_response_tokens, "--eval_max_response_tokens") if given else (1, "a response of at least")
     for name, spec in zip(source_names(config.eval_data), config.eval_data, strict=True):
-        found, encoded = load(tokenizer, [spec], room[0], positions, HELD_OUT_SEED, room[1])
+        found, encoded = load(tokenizer, [spec], room[0], positions, HELD_OUT_SEED, room[1], frame)
         sources[name] = len(found)
         problems += found
         prompts += encoded

@@ -42,6 +42,17 @@ class Config:
     rewards: list[str] | None = setting(
         None, "Python files with kinds of problems and their rewards of your own (docs/problems.md)"
     )
+    system_prompt: str | None = setting(
+        None,
+        "a system message before every prompt, held-out ones too; text is asked as a chat then. A chat with a system "
+        'message of its own keeps that. "": chats without one of yours, where a template may put its own. none: a '
+        "prompt that is text goes to the model as text (paper silent)",
+    )
+    examples: int = setting(
+        0,
+        "so many problems of --data stand solved before every prompt, held-out ones too, as turns of a chat; --seed "
+        "draws them, and they are not trained on (paper silent)",
+    )
     recipe: str = setting("brorl", "brorl (N = 512) or prorl (N = 16): the defaults of section 4.2.1")
     name: str = setting(
         None,
@@ -176,6 +187,15 @@ class Config:
             "all_or_nothing": self.all_or_nothing,
             "allow_weak_sandbox": self.allow_weak_sandbox,
         }
+
+    @property
+    def asked(self) -> str:
+        """What --system_prompt and --examples make of a prompt, in words; nothing where they are not used."""
+        if self.system_prompt is None and not self.examples:
+            return ""
+        before = ["a system message"] if self.system_prompt else []
+        before += [f"{self.examples} solved example{'s' * (self.examples > 1)}"] if self.examples else []
+        return "in chats" + f" behind {' and '.join(before)}" * bool(before)
 
     @property
     def parts_of_a_prompt(self) -> int:

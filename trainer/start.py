@@ -30,9 +30,10 @@ from trainer.files import damaged
 from trainer.memory import Memory, memory_estimate
 from trainer.policy import Policy
 from trainer.probe import Probe
-from trainer.problems import describe, load, load_held_out, stop_tokens
+from trainer.problems import describe, load_held_out, load_training, stop_tokens
 from trainer.processes import Whole, seed_of, total
 from trainer.progress import Cursor, Progress
+from trainer.prompts import check_examples, looks
 from trainer.report import short, shown, wrapped
 from trainer.run import Run
 from trainer.settings import Config
@@ -55,6 +56,7 @@ class Setup(NamedTuple):
     cursor: Cursor = None  # type: ignore[assignment]
     progress: Progress = None  # type: ignore[assignment]
     probe: Probe | None = None
+    looks: str = ""  # what stands around each prompt, in words
 
 
 def start_accelerator(config: Config) -> Accelerator:
@@ -94,14 +96,15 @@ def set_up(
     load_rewards(config.rewards or [])
     tokenizer, positions = describe(config.model)
     length = config.max_response_tokens
-    problems, prompts = ([], []) if config.eval_only else load(tokenizer, config.data, length, positions, config.seed)
+    problems, prompts, frame = load_training(config, tokenizer, positions)
     run.held_out = held_out = load_held_out(
-        config, tokenizer, positions, given="eval_max_response_tokens" not in sources
+        config, tokenizer, positions, given="eval_max_response_tokens" not in sources, frame=frame
     )
     if "eval_max_response_tokens" in sources:
         sources["eval_max_response_tokens"] += held_out.cut
     check(config, len(problems), accelerator)
-    check_verifiers([*problems, *held_out.problems], config)
+    check_verifiers([*problems, *held_out.problems, *(one.problem for one in frame.examples)], config)
+    check_examples(frame, config)
     set_seed(config.seed)
     model = load_model(config.model).to(accelerator.device)
     lengths = [len(x) + length for x in prompts] + [len(x) + config.eval_max_response_tokens for x in held_out.prompts]
@@ -109,7 +112,9 @@ def set_up(
     engine = make_engine(config, model, max(lengths), sharded)
     engine.sleep()
     setup = Setup(problems, prompts, held_out.problems, held_out.prompts, tokenizer, engine, run)
+    setup = setup._replace(looks=looks(frame, config, prompts or held_out.prompts))
     if config.eval_only:
+        accelerator.print(wrapped(f"  prompts {setup.looks}", 10) + "\n" if setup.looks else "", end="")
         accelerator.print(check_engine(engine, Policy(model), tokenizer, held_out.prompts, config, accelerator))
         return setup
     setup = set_up_training(model, setup, config, accelerator, sources)
@@ -282,6 +287,7 @@ def introduction(
     budgets = {"steps": config.max_steps, "samples": config.max_samples, "hours": config.max_hours}
     facts = {
         "problems": f"{len(setup.problems):,} to train on, {len(setup.held_out):,} held out",
+        **({"prompts": setup.looks} if setup.looks else {}),
         "a step": f"{b} prompts x N = {n} rollouts = {b * n:,} samples, in {u} updates of {b * n // u:,} samples, "
         f"responses up to {config.max_response_tokens} tokens",
         "budget": ", ".join(f"{limit:,} {name}" for name, limit in budgets.items() if limit),

@@ -1,6 +1,7 @@
 """verify.py's `load_problems` and `load_data`: where do problems come from?
 
-    path.jsonl             a file of problems, one JSON object a line: {"prompt": ..., "kind": ..., "reference": ...}
+    path.jsonl             a file of problems, one JSON object a line: {"prompt": ..., "kind": ..., "reference": ...},
+                           with a "solution" where one is known
     hf:NAME                one of HUB (hub.py), through the package datasets; hf:NAME=FOLDER reads a local copy of it
     gym:NAME, gym:NAME*N   N (1,000) entries of a data set of Reasoning Gym, generated with the run's seed
     SOURCE:WEIGHT          its share of the epoch, in relation to the others' weights; for all sources or for none
@@ -19,7 +20,8 @@ from typing import Any
 
 from verifiers.hub import ANSWER_SUFFIX, HUB
 from verifiers.logic import doubts
-from verifiers.verdict import Problem, shown
+from verifiers.math import unboxed
+from verifiers.verdict import Problem, Solved, shown
 
 LOG = logging.getLogger(__name__)
 MAX_REPEATS = 100
@@ -61,11 +63,19 @@ def _read_problem(line: bytes, check: Check) -> Problem:
     for name in Problem._fields:
         if name not in record:
             raise ValueError(f"`{name}` is missing: a problem has {', '.join(Problem._fields)}")
-    unknown = [name for name in record if name not in Problem._fields]
+    unknown = [name for name in record if name not in (*Problem._fields, "solution")]
     if unknown:
-        raise ValueError(f"unknown keys {shown(unknown)}: a problem has {', '.join(Problem._fields)} and no other")
+        raise ValueError(
+            f"unknown keys {shown(unknown)}: a problem has {', '.join(Problem._fields)}, may have a solution, and no "
+            "other"
+        )
+    if "solution" in record and not (isinstance(record["solution"], str) and record["solution"].strip()):
+        raise ValueError(
+            f"`solution` is the text of a right response, got {shown(record['solution'])}: leave it out where there "
+            "is none"
+        )
 
-    problem = Problem(**record)
+    problem = Solved(**record) if "solution" in record else Problem(**record)
     check(problem)
     return problem
 
@@ -85,6 +95,16 @@ def check_prompt(prompt: Any) -> None:
             or not all(isinstance(text, str) for text in message.values())
         ):
             raise ValueError(f'a chat message is {{"role": text, "content": text}}, got {shown(message)}')
+
+
+def solution_of(problem: Problem) -> str | None:
+    """A response that is right: the problem's own solution, else the gold answer where its kind reads one alone."""
+    if isinstance(problem, Solved):
+        return problem.solution
+    if problem.kind in ("math", "science"):
+        return f"\\boxed{{{unboxed(problem.reference)}}}"
+    answer = problem.reference["entry"]["answer"] if problem.kind == "logic" else None
+    return None if answer is None else f"<answer>{answer}</answer>"
 
 
 def read_sources(specs: list[str], seed: int, check: Check) -> list[Problem]:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from verifiers.math import last_box
-from verifiers.verdict import Problem
+from verifiers.verdict import Problem, Solved
 
 MATH_SUFFIX = "Please reason step by step, and put your final answer within \\boxed{}."
 OPTION_SUFFIX = "Please reason step by step, and put the letter of the right option within \\boxed{}."
@@ -35,6 +35,12 @@ def _text(row: dict, *names: str) -> str:
     raise ValueError(f"no {' or '.join(names)} in a row with {', '.join(map(str, row))}")
 
 
+def _solved(problem: Problem, solution: Any) -> Problem:
+    """The problem with its worked solution, if that is text whose last box holds the reference."""
+    boxed = isinstance(solution, str) and last_box(solution) == problem.reference
+    return Solved(*problem, solution=solution.strip()) if boxed else problem
+
+
 def math_row(row: dict) -> Problem:
     """DeepScaleR, AIME, AMC, MATH, Minerva, OlympiadBench: `answer`, or the last box of the `solution`."""
     question = _text(row, "problem", "question")
@@ -43,15 +49,20 @@ def math_row(row: dict) -> Problem:
         gold = gold[1:-1] if re.fullmatch(r"\$[^$]*\$", gold) else gold
     else:
         gold = last_box(_text(row, "solution")) or ""
-    return Problem(f"{question}\n{MATH_SUFFIX}", "math", gold)
+    return _solved(Problem(f"{question}\n{MATH_SUFFIX}", "math", gold), row.get("solution"))
 
 
 def gsm8k_row(row: dict) -> Problem:
-    """GSM8K: the number behind the #### that ends `answer`, without the commas between its thousands."""
-    _, mark, gold = _text(row, "answer").rpartition("####")
+    """GSM8K: the number behind the #### that ends `answer`, without the commas between its thousands.
+
+    Before it stands the solution, with a calculator's notes in it: "48/2 = <<48/2=24>>24 clips".
+    """
+    worked, mark, gold = _text(row, "answer").rpartition("####")
     if not mark:
         raise ValueError("no #### with the result behind it in `answer`")
-    return Problem(f"{_text(row, 'question')}\n{MATH_SUFFIX}", "math", gold.strip().replace(",", ""))
+    gold = gold.strip().replace(",", "")
+    worked = re.sub(r"<<.*?>>", "", worked).strip()
+    return Solved(f"{_text(row, 'question')}\n{MATH_SUFFIX}", "math", gold, f"{worked}\n\\boxed{{{gold}}}".strip())
 
 
 def science_row(row: dict) -> Problem | None:
@@ -63,7 +74,7 @@ def science_row(row: dict) -> Problem | None:
     )
     if len(gold) > 100 or "\n" in gold:
         return None
-    return Problem(f"{_text(row, 'problem')}\n{MATH_SUFFIX}", "science", gold)
+    return _solved(Problem(f"{_text(row, 'problem')}\n{MATH_SUFFIX}", "science", gold), solution)
 
 
 def gpqa_row(row: dict) -> Problem:

@@ -11,6 +11,17 @@ class Problem(NamedTuple):
     reference: Any
 
 
+class Solved(Problem):
+    """A problem that comes with a response that is right, for `--examples`. As a tuple it is the problem itself."""
+
+    solution: str = ""
+
+    def __new__(cls, prompt: str | list[dict[str, str]], kind: str, reference: Any, solution: str = "") -> "Solved":
+        problem = super().__new__(cls, prompt, kind, reference)
+        problem.solution = solution
+        return problem
+
+
 class Verdict(NamedTuple):
     """The reward in [0, 1], and one of REASONS: verify.py says what they mean. They are counted at every step."""
 
