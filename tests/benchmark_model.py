@@ -67,8 +67,8 @@ def sums(seed: int):
 def chat(tokenizer, length: int, number: int) -> list[dict]:
     """Problem `number` behind as many worked sums as make `length` tokens, to the token where there is room for it."""
     pairs = sums(number)
-    a, b = next(pairs)
-    last, worked, system = {"role": "user", "content": f"{a} + {b}?"}, [], "Answer."
+    a = number % 8 + 1
+    last, worked, system = {"role": "user", "content": f"{a} + {9 - a}?"}, [], "Answer."
 
     def messages() -> list[dict]:
         return [{"role": "system", "content": system}, *itertools.chain(*worked), last]
@@ -87,8 +87,8 @@ def chat(tokenizer, length: int, number: int) -> list[dict]:
 
 
 def write_problems(folder: Path, model: str, length: int, count: int) -> None:
-    """Chats for both trainers. The reward is for a 9 in the response: some rollouts of nearly every prompt have it, so
-    that both trainers train on all of them."""
+    """Chats for both trainers. Every sum that is asked is 9, and the reward is for a 9 in the response: some rollouts
+    of nearly every prompt have it, so that both trainers train on all of them."""
     tokenizer = transformers.AutoTokenizer.from_pretrained(model)
     rows = [{"prompt": chat(tokenizer, length, i), "kind": "ifeval", "reference": NINE} for i in range(count)]
     lines = [json.dumps(row) + "\n" for row in rows]
@@ -378,13 +378,17 @@ def stages(args: argparse.Namespace) -> None:
             speeds = {name: matrix_speed(dtype) for name, dtype in DTYPES.items()}
             metrics, timing, said = ours(args, folder, f"--share_prefix={share}", ACCELERATE_MIXED_PRECISION=precision)
             print(f"{title}: matrix speed " + ", ".join(f"{x:.0f} GFLOP/s in {name}" for name, x in speeds.items()))
+            steps = zip(metrics, metrics[1:], timing[1:], strict=False)
+            if not (trained := [x for x in steps if x[1]["prompts"]]):
+                print(
+                    "  no prompt was kept: some rollouts with a 9 and some without are needed, raise --rollouts or --tokens"
+                )
+                continue
             passes = {"roll_out": 1, "score": 2, "update": 3}  # score: policy and reference; update: there and back
             for stage, times in passes.items():
                 rates, decodes = [], stage == "roll_out"
-                speed = speeds[
-                    "bfloat16" if precision == "bf16" and not decodes else "float32"
-                ]  # it decodes in float32
-                for before, m, clock in zip(metrics, metrics[1:], timing[1:], strict=False):
+                speed = speeds["float32" if precision == "no" or decodes else "bfloat16"]  # decoding is in float32
+                for before, m, clock in trained:
                     drawn = m["samples"] - before["samples"]
                     groups = drawn // args.rollouts if decodes else m["prompts"]
                     tokens = m["response_tokens"] * drawn if decodes else m["tokens"]
@@ -394,7 +398,7 @@ def stages(args: argparse.Namespace) -> None:
                 print(f"  {stage:9}{took:8.2f} s {rate:9.1f} response tokens/s {fraction:7.1%} of the matrix speed")
             peak, about = timing[-1]["peak_gib"], gib_of(said, "memory about")
             print(f"  memory   {about:8.2f} GiB estimated, {peak:.2f} GiB measured: {about / peak:.2f}x")
-            last = metrics[-1]
+            last = trained[-1][1]
             print("  " + ", ".join(f"{x} {last[x]:.2g}" for x in SEEN if x in last))
             kept, lengths = last["prompts"], last["response_tokens"]
             print(f"  {kept} of {args.prompts} prompts kept, {lengths:.1f} tokens a response", flush=True)
