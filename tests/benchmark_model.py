@@ -380,9 +380,7 @@ def stages(args: argparse.Namespace) -> None:
             print(f"{title}: matrix speed " + ", ".join(f"{x:.0f} GFLOP/s in {name}" for name, x in speeds.items()))
             steps = zip(metrics, metrics[1:], timing[1:], strict=False)
             if not (trained := [x for x in steps if x[1]["prompts"]]):
-                print(
-                    "  no prompt was kept: some rollouts with a 9 and some without are needed, raise --rollouts or --tokens"
-                )
+                print("  no prompt was kept: raise --rollouts or --tokens")
                 continue
             passes = {"roll_out": 1, "score": 2, "update": 3}  # score: policy and reference; update: there and back
             for stage, times in passes.items():
