@@ -10,11 +10,16 @@ of 93 MB becomes 0.54 GB in about a minute, in 1.6 GB of memory.
 The file says that digits stand alone (tokenizer.ggml.pre = smollm), but transformers reads it without. It would cut
 blank lines or spaces before a digit in another way than the model was trained on, so `mend` puts the rule back. The
 chat template, the system message that it begins with, and EOS (<|im_end|>) come out as they were published.
+
+Beside the model lie problems for docs/real_model.md: sums.jsonl to train on and sums_test.jsonl, held out. They are all
+sums and differences, 2 to 30, that are not negative: "What is 23 - 8?", with `\\boxed{15}` as the solution.
 """
 
 import argparse
 import importlib.util
+import json
 import os
+import random
 import subprocess
 import sys
 import tempfile
@@ -63,6 +68,19 @@ def write(gguf: Path, folder: Path) -> None:
     tokenizer.save_pretrained(folder)
 
 
+def write_problems(folder: Path, held_out: int = 128) -> None:
+    """All of them in an order that never changes; the first `held_out` are sums_test.jsonl, the others sums.jsonl."""
+    numbers = [(a, b) for a in range(2, 31) for b in range(2, 31)]
+    asked = [(f"{a} + {b}", a + b) for a, b in numbers] + [(f"{a} - {b}", a - b) for a, b in numbers if a >= b]
+    random.Random(0).shuffle(asked)
+    for name, part in (("sums_test", asked[:held_out]), ("sums", asked[held_out:])):
+        with open(folder / f"{name}.jsonl", "w", encoding="utf-8") as file:
+            for question, answer in part:
+                solution = f"\\boxed{{{answer}}}"
+                row = {"prompt": f"What is {question}?", "kind": "math", "reference": str(answer), "solution": solution}
+                file.write(json.dumps(row) + "\n")
+
+
 def make(folder: Path) -> None:
     """The whole folder or none of it, also where this is killed. Exits with a sentence where it cannot be made."""
     if folder.exists():
@@ -72,6 +90,7 @@ def make(folder: Path) -> None:
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}-") as work:
         write(download(Path(work)), Path(work, "model"))
+        write_problems(Path(work, "model"))
         os.rename(Path(work, "model"), folder)
 
 
@@ -82,7 +101,9 @@ def main() -> None:
     logging.disable_progress_bar()
     make(folder)
     size = sum(file.stat().st_size for file in folder.iterdir())
-    print(f"{folder}: SmolLM2-135M-Instruct, {size / 1e9:.2f} GB")
+    print(
+        f"{folder}: SmolLM2-135M-Instruct, {size / 1e9:.2f} GB, and problems to train it on: sums.jsonl, sums_test.jsonl"
+    )
 
 
 if __name__ == "__main__":
