@@ -101,9 +101,7 @@ def main() -> None:
     logging.disable_progress_bar()
     make(folder)
     size = sum(file.stat().st_size for file in folder.iterdir())
-    print(
-        f"{folder}: SmolLM2-135M-Instruct, {size / 1e9:.2f} GB, and problems to train it on: sums.jsonl, sums_test.jsonl"
-    )
+    print(f"{folder}: SmolLM2-135M-Instruct, {size / 1e9:.2f} GB; to train it on, sums.jsonl and sums_test.jsonl")
 
 
 if __name__ == "__main__":
