@@ -11,8 +11,8 @@ The file says that digits stand alone (tokenizer.ggml.pre = smollm), but transfo
 blank lines or spaces before a digit in another way than the model was trained on, so `mend` puts the rule back. The
 chat template, the system message that it begins with, and EOS (<|im_end|>) come out as they were published.
 
-Beside the model lie problems for docs/real_model.md: sums.jsonl to train on and sums_test.jsonl, held out. They are all
-sums and differences, 2 to 30, that are not negative: "What is 23 - 8?", with `\\boxed{15}` as the solution.
+Beside the model lie problems for docs/real_model.md: largest.jsonl to train on and largest_test.jsonl, held out. Each
+asks for the largest of four numbers of three digits, and has `\\boxed{815}` or the like as its solution.
 """
 
 import argparse
@@ -68,17 +68,18 @@ def write(gguf: Path, folder: Path) -> None:
     tokenizer.save_pretrained(folder)
 
 
-def write_problems(folder: Path, held_out: int = 128) -> None:
-    """All of them in an order that never changes; the first `held_out` are sums_test.jsonl, the others sums.jsonl."""
-    numbers = [(a, b) for a in range(2, 31) for b in range(2, 31)]
-    asked = [(f"{a} + {b}", a + b) for a, b in numbers] + [(f"{a} - {b}", a - b) for a, b in numbers if a >= b]
-    random.Random(0).shuffle(asked)
-    for name, part in (("sums_test", asked[:held_out]), ("sums", asked[held_out:])):
-        with open(folder / f"{name}.jsonl", "w", encoding="utf-8") as file:
-            for question, answer in part:
-                solution = f"\\boxed{{{answer}}}"
-                row = {"prompt": f"What is {question}?", "kind": "math", "reference": str(answer), "solution": solution}
-                file.write(json.dumps(row) + "\n")
+def write_problems(folder: Path, held_out: int = 128, training: int = 2048) -> None:
+    """The same ones at every call, no question twice."""
+    rng, asked = random.Random(0), {}
+    while len(asked) < held_out + training:
+        *some, last = numbers = rng.sample(range(100, 1000), 4)
+        asked[f"Which of {', '.join(map(str, some))} and {last} is the largest number?"] = str(max(numbers))
+    rows = [
+        {"prompt": question, "kind": "math", "reference": answer, "solution": f"\\boxed{{{answer}}}"}
+        for question, answer in asked.items()
+    ]
+    for name, part in (("largest_test", rows[:held_out]), ("largest", rows[held_out:])):
+        (folder / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in part), encoding="utf-8")
 
 
 def make(folder: Path) -> None:
@@ -101,7 +102,7 @@ def main() -> None:
     logging.disable_progress_bar()
     make(folder)
     size = sum(file.stat().st_size for file in folder.iterdir())
-    print(f"{folder}: SmolLM2-135M-Instruct, {size / 1e9:.2f} GB; to train it on, sums.jsonl and sums_test.jsonl")
+    print(f"{folder}: SmolLM2-135M-Instruct, {size / 1e9:.2f} GB; to train it on, largest.jsonl and largest_test.jsonl")
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ from transformers import AutoConfig, AutoTokenizer, PreTrainedTokenizerBase
 
 from trainer.checks import source_names
 from trainer.processes import from_main
-from trainer.prompts import PLAIN, Frame, check_template, frame_of, text_of
+from trainer.prompts import PLAIN, Frame, Messages, check_template, frame_of, text_of
 from trainer.report import short
 from trainer.settings import Config
 from verify import Problem, load_data
@@ -120,8 +120,9 @@ def encode(
 
 
 def tokens_of(problem: Problem, tokenizer, where: str, frame: Frame = PLAIN) -> list[int]:
-    """A prompt, text or chat, in tokens. Raises ValueError if the tokenizer cannot write all of it."""
+    """A prompt, text or chat, in tokens. Raises ValueError if the tokenizer cannot write all of it, as text."""
     prompt = frame.prompt(problem)
+    check_text(prompt, tokenizer, where)
     if isinstance(prompt, str):
         tokens = tokenizer(prompt).input_ids
     elif tokenizer.chat_template is None:
@@ -132,11 +133,27 @@ def tokens_of(problem: Problem, tokenizer, where: str, frame: Frame = PLAIN) -> 
         except TemplateError as refusal:
             raise ValueError(f"{where}: the model's chat template does not take it: {refusal}") from None
     asked, written = ({*unicodedata.normalize("NFKC", x)} for x in (text_of(prompt), tokenizer.decode(tokens)))
-    if lost := {c for c in asked - written if not c.isspace()}:
+    if lost := {c for c in asked - written if not c.isspace() or c in "\x1c\x1d\x1e\x1f"}:
         own = lost & {*unicodedata.normalize("NFKC", text_of(problem.prompt))}
         change = "the prompt" if own else "--system_prompt or --examples"
         raise ValueError(f"{where}: the tokenizer has no token for {' '.join(sorted(lost))}: change {change}")
     return tokens
+
+
+def check_text(prompt: str | Messages, tokenizer, where: str) -> None:
+    """Raises ValueError for what is no text; in a chat also for control tokens, with which its text could forge a turn.
+
+    A prompt that is text may have them: it goes to the model as it stands.
+    """
+    text = text_of(prompt)
+    if not text.isascii() and any("\ud800" <= c <= "\udfff" for c in text):
+        raise ValueError(f"{where}: half of a surrogate pair (\\ud800 to \\udfff) is no character: write it whole")
+    control = [] if isinstance(prompt, str) else [x for x in tokenizer.all_special_tokens if x in text]
+    if control:
+        raise ValueError(
+            f"{where}: its text has {' '.join(control)}, which this tokenizer reads as a control token, not as text: "
+            "take it out"
+        )
 
 
 class HeldOut(NamedTuple):
