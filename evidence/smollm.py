@@ -12,7 +12,7 @@ blank lines or spaces before a digit in another way than the model was trained o
 chat template, the system message that it begins with, and EOS (<|im_end|>) come out as they were published.
 
 Beside the model lie problems for docs/real_model.md: largest.jsonl to train on and largest_test.jsonl, held out. Each
-asks for the largest of four numbers of three digits, and has `\\boxed{815}` or the like as its solution.
+asks for the largest of six numbers of three digits, and has `\\boxed{815}` or the like as its solution.
 """
 
 import argparse
@@ -72,7 +72,7 @@ def write_problems(folder: Path, held_out: int = 128, training: int = 2048) -> N
     """The same ones at every call, no question twice."""
     rng, asked = random.Random(0), {}
     while len(asked) < held_out + training:
-        *some, last = numbers = rng.sample(range(100, 1000), 4)
+        *some, last = numbers = rng.sample(range(100, 1000), 6)
         asked[f"Which of {', '.join(map(str, some))} and {last} is the largest number?"] = str(max(numbers))
     rows = [
         {"prompt": question, "kind": "math", "reference": answer, "solution": f"\\boxed{{{answer}}}"}
