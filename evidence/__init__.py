@@ -5,7 +5,8 @@
     python -m evidence.ttest A B      section 4.2.2's paired t-test of two runs
     python -m evidence.exact_probe    train.py with Theorem 1 made exact; null: weights that move at random
     python -m evidence.collect        the README's comparison of the two recipes
-    python -m evidence.smollm FOLDER  a real chat model without the Hugging Face hub
+    python -m evidence.smollm FOLDER  a real chat model without the Hugging Face hub, and problems for it
+    python -m evidence.real_model     the curve of docs/real_model.md
 
 runs.py reads runs and CSVs, report.py prints and draws; arms.py, controls.py, rates.py, hard.py, sampling.py and
 theorem1.py are the parts of draw.py. figure3.* and sweep.* are sim.py's (`--out evidence`).
