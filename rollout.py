@@ -101,7 +101,7 @@ class Engine(Protocol):
 def sampling_logprobs(logits: Tensor, temperature: float = 1.0, top_p: float = 1.0, top_k: int = 0) -> Tensor:
     """log π of what is really sampled from: logits / temperature, then top-k, then top-p, renormalised.
 
-    logits: (R, V) in any float type; the result is (R, V) float32, -inf on what was cut. top_p keeps the
+    logits: (U, V) in any float type; the result is (U, V) float32, -inf on what was cut. top_p keeps the
     smallest set of tokens whose mass reaches top_p; top_k = 0 and top_p = 1 keep everything.
     temperature = 0 is greedy: the model's own log-probs (temperature 1), of which the caller takes the largest.
     """
@@ -121,7 +121,7 @@ def draw(logp: Tensor, greedy: bool, uniform: Tensor, line: Tensor) -> tuple[Ten
     """One token a row and its log-prob, each (R,), from log-probs (U, V), of which `line` (R,) says a row's.
 
     The cdf is inverted at the row's uniform (R,), in float64, so that a token of probability 1e-7 still has its share:
-    the first token whose cdf reaches it, found by bisection. In (0, 1] it never is one that was cut to probability 0.
+    the first token whose cdf reaches it, by bisection. Uniforms are in (0, 1], so none of probability 0 is drawn.
     """
     if greedy:
         token = logp.argmax(-1)[line]
@@ -251,8 +251,8 @@ class TorchEngine:
         drawn = Drawn(len(line), max_new_tokens, stop_token_ids, logits.device)
         decoder = self.decoder(self.model, cache, lengths, max_new_tokens)
         row = torch.arange(len(line), device=logits.device)  # which rows still decode
+        logp = sampling_logprobs(logits, **sampling)  # (U, V)
         for t in range(max_new_tokens):
-            logp = sampling_logprobs(logits, **sampling)  # (U, V)
             token, token_logp = draw(logp, sampling["temperature"] == 0, uniforms.of(t, row), line)
             going = drawn.write(t, row, token, token_logp)
             if on_progress:
@@ -260,7 +260,8 @@ class TorchEngine:
             row, line, token = row[going], line[going], token[going]
             if not len(row):
                 break
-            logits, line = advance(decoder, line, token)
+            line, token = advance(decoder, line, token)
+            logp = sampling_logprobs(decoder.step(token), **sampling)
         return drawn
 
     def _wave_size(self, n: int, prompt_tokens: int, max_new_tokens: int) -> tuple[int, float]:

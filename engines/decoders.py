@@ -1,7 +1,7 @@
 """The two ways in which rollout.py's TorchEngine decodes, and the check that decides between them (section 4.2.4).
 
-    SharedDecoder   every row attends to one copy of its prompt (engines/prefix.py)
-    CopyDecoder     every row has a copy of its prompt's cache: for a model whose attention cannot be replaced
+    SharedDecoder   every line attends to one copy of its prompt (engines/prefix.py)
+    CopyDecoder     every line has a copy of its prompt's cache: for a model whose attention cannot be replaced
 
 A decoder is made from the prompts' cache and holds U lines, at first one a prompt. Rows that have drawn the same so far
 are one line: a distinct prefix is computed once. `step` takes the lines' last tokens and returns the next logits;
@@ -20,7 +20,7 @@ from transformers.cache_utils import Cache, DynamicCache, DynamicLayer
 
 from engines.prefix import Prefix, attention
 
-COMPACT_BELOW = 0.85  # lines whose rows have all ended leave the batch once this share or less of it still decodes
+COMPACT_BELOW = 0.85  # idle lines, whose rows have all ended, leave once this share of the lines or less is not idle
 
 
 class SharedDecoder:
@@ -81,18 +81,17 @@ class CopyDecoder:
 
 
 def advance(decoder: SharedDecoder | CopyDecoder, line: Tensor, token: Tensor) -> tuple[Tensor, Tensor]:
-    """The next logits, (U, V), after rows on these lines (R,) have drawn these tokens (R,); and each row's line then.
+    """For rows on these lines that drew these tokens, (R,) each: a row's line from now on (R,), a line's token (U,).
 
-    Rows of one line that drew different tokens part. Lines without rows stay, idle, until they are enough to leave.
+    Rows of one line that drew different tokens part. Lines without rows stay, idle, until lines part or few are left.
     """
     size = int(token.max()) + 1
     drawn, now = torch.unique(line * size + token, return_inverse=True)  # ascending, by line and then by token
     parent, token, lines = drawn // size, drawn % size, len(decoder.position)
     if len(parent) <= COMPACT_BELOW * lines or bool((parent.diff() == 0).any()):
         decoder.follow(parent)
-    else:
-        token, now = token.new_zeros(lines).index_copy(0, parent, token), parent[now]
-    return decoder.step(token), now
+        return now, token
+    return parent[now], token.new_zeros(lines).index_copy(0, parent, token)
 
 
 @torch.no_grad()
@@ -156,7 +155,7 @@ class ResponseLayer(DynamicLayer):
 
     def batch_select_indices(self, indices: Tensor) -> None:
         """These lines, in this order. Fewer than before: without a second allocation of the capacity."""
-        if self.is_initialized:  # lines part for the first time before their prompt's first token is computed
+        if self.is_initialized:  # lines part for the first time before a response's first token is computed
             self.keys, self.values = (self._selected(x, indices) for x in (self.keys, self.values))
 
     def _selected(self, x: Tensor, indices: Tensor) -> Tensor:

@@ -28,7 +28,8 @@ def row_bytes(model: PreTrainedModel, copied: bool, n: int, prompt_tokens: int, 
     prompt = prompt_tokens * (token + 12 * c.hidden_size * item)  # its cache, and one layer's activations
     copy = prompt_tokens * token if copied else 0
     scores = 3 * heads * (prompt_tokens + max_new_tokens) * 4
-    return prompt / n + copy + max_new_tokens * (token + 12) + scores + 4 * c.vocab_size * 4
+    response = max_new_tokens * (token * (1 + 1 / c.num_hidden_layers) + 12)  # a layer's cache twice, while lines part
+    return prompt / n + copy + response + scores + 6 * c.vocab_size * 4  # logits' log-probs, chances, and their cdf
 
 
 def keep_freed_memory() -> None:

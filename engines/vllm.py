@@ -131,6 +131,8 @@ def llm_settings(
             "kv_cache_memory_bytes": int(memory_gib * 2**30),
             "block_size": 32,
             "enforce_eager": True,
+            # Of a prompt that is read in parts vLLM would set back a seed's generator, which a CPU's cannot.
+            "enable_chunked_prefill": False,
         }
     else:  # vLLM checks that the share is free when it starts even where it does not size the cache by it
         memory = {"gpu_memory_utilization": gpu_memory_utilization}

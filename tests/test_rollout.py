@@ -98,6 +98,15 @@ def test_drawing_reaches_the_rare_and_never_the_impossible():
     assert rollout.draw(logp[None], True, torch.ones(1), line)[0].item() == 1
 
 
+def test_a_row_draws_from_its_own_line():
+    """Makes impossible: a row that draws by another line's chances, or by its total, which rounding leaves beside 1."""
+    logp, line = torch.tensor([[0.5, 0.5, 0.0], [0.1, 0.1, 0.0]]).log(), torch.tensor([1, 0, 1, 0])
+    uniform = torch.tensor([0.4, 0.6, 0.6, 0.4], dtype=torch.float64)
+    token, drawn = rollout.draw(logp, False, uniform, line)
+    assert token.tolist() == [0, 1, 1, 0]
+    assert drawn.exp().tolist() == pytest.approx([0.1, 0.5, 0.1, 0.5])
+
+
 def exact_distribution(model, prompt, **sampling):
     """The probability of every response of up to three of 13 tokens, 0 ending it."""
     pairs = torch.cartesian_prod(torch.arange(13), torch.arange(13))  # all first two tokens

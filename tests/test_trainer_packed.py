@@ -195,6 +195,17 @@ def test_gradient_checkpointing_recomputes_the_same():
     assert len(calls) == 2
 
 
+def test_long_responses_take_a_fused_kernel():
+    """Makes impossible: scores of all responses held at once, since the kernel cannot take five dimensions."""
+    policy, batch = random_policy(LlamaConfig), batch_of(random_groups([(5, 4)], longest=80))
+    policy.share("on")
+    batch.share = True
+    with torch.profiler.profile() as profile:
+        gradients(policy, batch, 10**6)
+    names = {event.name for event in profile.events()}
+    assert any("flash" in name for name in names) and "aten::_scaled_dot_product_attention_math" not in names
+
+
 def test_neither_logits_nor_a_mask_of_the_whole_sequence_exist(monkeypatch):
     """Makes impossible: a [T, V] or [T, T] tensor, in either pass. Here T = 1,088 and V = 2,000."""
     few = L.token_logprobs

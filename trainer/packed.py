@@ -2,15 +2,15 @@
 
 The rows of a micro-batch, (S, W), become one sequence without padding,
 
-    prompt 1, response 1.1, what 1.2 does not begin like 1.1, ..., prompt 2, response 2.1, ...
+    prompt 1, what its first response computes, what its second one does, ..., prompt 2, ...
 
 each token at the position that it has in its rollout. A state depends on the tokens up to its own, so rollouts that
-begin alike share the states of their beginning: of the prompt always, of responses as far as they agree. In attention a
-token sees its prompt and its response up to itself; everything else in a decoder looks at one token at a time. So each
-state is the same function of the weights as in a row of its own, and autograd adds up at a shared token what its
-rollouts send back: log-probs and gradients are those of plain rows, but for the order of float sums. Of P prompts of L
-tokens and S responses of R this computes at most P·L + S·(R - 1) tokens instead of S·(L + R): a response's last token
-predicts nothing.
+begin alike share the states of their beginning: of the prompt always, of responses as far as they agree, computed by
+the longest of them. In attention a token sees its prompt and its response up to itself; everything else in a decoder
+looks at one token at a time. So each state is the same function of the weights as in a row of its own, and autograd
+adds up at a shared token what its rollouts send back: log-probs and gradients are those of plain rows, but for the
+order of float sums. Of P prompts of L tokens and S responses of R this computes at most P·L + S·(R - 1) tokens instead
+of S·(L + R): a response's last token predicts nothing.
 
     name        shape             meaning
     at          (S, W) bool       positions whose states predict response tokens (loss.response_positions)
@@ -33,7 +33,7 @@ from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 SHORT = 32  # tokens of a response, up to which a CPU computes attention by matrix products
-KEYS_AT_ONCE = 2**15  # keys that stand beside each other at once, a shared prompt's copied in front of each response
+KEYS_AT_ONCE = 2**15  # keys of prompt and response that responses attend to at once, each response's counted
 
 
 def holders(tokens: Tensor, prompt_lengths: Tensor, response_lengths: Tensor, prompts: Tensor) -> Tensor:
@@ -51,12 +51,16 @@ def holders(tokens: Tensor, prompt_lengths: Tensor, response_lengths: Tensor, pr
     order = response_lengths.argsort(descending=True, stable=True)
     rank = torch.empty_like(order)
     rank[order] = row
-    alike, begins = row, first  # rows that agree with others so far, and with which of them
+    alike, begins, size = (
+        row,
+        first,
+        int(tokens.max()) + 1,
+    )  # rows that agree with others so far, and with which of them
     for t in range(int(response_lengths.max())):
         going = response_lengths[alike] > t
         alike, begins = alike[going], begins[going]
         following = tokens[alike, prompt_lengths[alike] + t]
-        _, group, count = torch.stack([begins, following]).unique(dim=1, return_inverse=True, return_counts=True)
+        _, group, count = (begins * size + following).unique(return_inverse=True, return_counts=True)
         best = torch.full_like(count, len(tokens)).scatter_reduce(0, group, rank[alike], "amin")
         begins = order[best][group]
         holder[alike, prompt_lengths[alike] + t] = begins
@@ -79,7 +83,7 @@ def distinct(at: Tensor, holder: Tensor) -> tuple[Tensor, Tensor]:
 def shared_states(
     model, tokens: Tensor, prompt_lengths: Tensor, response_lengths: Tensor, holder: Tensor, at: Tensor
 ) -> Tensor:
-    """The states at `at`, (T, H), from one forward pass with every distinct prefix in it once."""
+    """The states at some of these positions, (T, H), from one forward pass with every distinct prefix in it once."""
     row, column = (torch.arange(size, device=tokens.device) for size in tokens.shape)
     inner = (response_lengths - 1).clamp(min=0)
     computed = (column < (prompt_lengths + inner)[:, None]) & (holder == row[:, None])
@@ -99,7 +103,7 @@ class Rows(NamedTuple):
     """C responses to one prompt, of at most R tokens, in the sequence."""
 
     paths: Tensor  # (C, R) where each token is, among those of the prompt's responses; behind the end: anywhere
-    own: Tensor  # (t,) which of the C·R are computed for these responses, not for earlier ones
+    own: Tensor  # (t',) which of the C·R these responses compute themselves
 
 
 def packed_groups(
@@ -127,7 +131,7 @@ def packed_groups(
 
     def laid_out(rows: list[int], prompt: int, start: int) -> Rows:
         here = torch.tensor(rows, device=computed.device)
-        longest = max(int(inner[here].max()), 1)
+        longest = int(inner[here].max())
         columns = slice(prompt, prompt + longest)
         return Rows((place[here, columns] - start).clamp(min=0), response[here, columns].flatten().nonzero().squeeze(1))
 
@@ -144,7 +148,7 @@ def packed_attention(
 ) -> tuple[Tensor, None]:
     """transformers' sdpa attention, and for a `packed` sequence: prompts causally, responses after their prompt.
 
-    query: [1, Hq, T, D]; key, value: [1, Hk, T, D]; returns [1, T, Hq, D].
+    query: [1, Hq, T, D]; key, value: [1, Hk, T, D]; packed: of `packed_groups`; returns [1, T, Hq, D].
     """
     if packed is None:
         return ALL_ATTENTION_FUNCTIONS["sdpa"](
@@ -180,10 +184,11 @@ def response_attention(q, k, v, prompt_k, prompt_v, rows: Rows, scaling: float |
     """
     (c, r), (hk, length, d), g = rows.paths.shape, prompt_k.shape, q.shape[1] // k.shape[1]
 
-    def apart(x: Tensor, heads: int) -> Tensor:  # [t, heads·.., D] -> [C, heads, .., R, D]
-        return embedding(rows.paths, x.flatten(1)).view(c, r, heads, -1, d).permute(0, 2, 3, 1, 4)
+    def apart(x: Tensor) -> Tensor:  # [t, Hk·g, D] -> [C, Hk, g, R, D]; gradients of what is shared add up in float32
+        wide = x.flatten(1).to(torch.promote_types(x.dtype, torch.float32))
+        return embedding(rows.paths, wide).to(x.dtype).view(c, r, hk, -1, x.shape[-1]).permute(0, 2, 3, 1, 4)
 
-    q, k, v = apart(q, hk), apart(k, hk).squeeze(2), apart(v, hk).squeeze(2)  # [C, Hk, g, R, D], [C, Hk, R, D]
+    q, k, v = apart(q), apart(k).squeeze(2), apart(v).squeeze(2)  # [C, Hk, g, R, D], [C, Hk, R, D]
     seen = torch.ones(r, length + r, dtype=torch.bool, device=q.device).tril(length)
     if r <= SHORT and q.device.type == "cpu":  # where sdpa's kernel takes twice as long as the formula
         q = q * (scaling if scaling is not None else d**-0.5)
@@ -192,15 +197,16 @@ def response_attention(q, k, v, prompt_k, prompt_v, rows: Rows, scaling: float |
         to_response = (q @ k.transpose(2, 3)).masked_fill(~seen[:, length:].repeat(g, 1), -torch.inf)
         weights = torch.cat([to_prompt, to_response], dim=-1).softmax(-1)  # [C, Hk, g·R, L + R]
         from_prompt = weights[..., :length].transpose(0, 1).reshape(hk, -1, length) @ prompt_v
-        out = from_prompt.view(hk, c, g * r, d).transpose(0, 1) + weights[..., length:] @ v
-        out = out.reshape(c, hk * g, r, d)
+        out = from_prompt.view(hk, c, g * r, -1).transpose(0, 1) + weights[..., length:] @ v
+        out = out.reshape(c, hk * g, r, -1)
     else:
         k, v = (
             torch.cat([prompt[None].expand(c, -1, -1, -1), own], dim=2)[:, :, None].expand(-1, -1, g, -1, -1)
             for prompt, own in ((prompt_k, k), (prompt_v, v))
-        )  # [C, Hk, g, L + R, D]
-        out = scaled_dot_product_attention(q, k, v, attn_mask=seen, scale=scaling).flatten(1, 2)
-    return embedding(rows.own, out.transpose(1, 2).reshape(c * r, -1)).view(-1, hk * g, d)
+        )  # [C, Hk, g, L + R, D]; of four dimensions, which torch's fused kernels want
+        out = scaled_dot_product_attention(*(x.flatten(0, 1) for x in (q, k, v)), attn_mask=seen, scale=scaling)
+        out = out.unflatten(0, (c, hk)).flatten(1, 2)
+    return embedding(rows.own, out.transpose(1, 2).reshape(c * r, -1)).unflatten(1, (hk * g, -1))
 
 
 ALL_ATTENTION_FUNCTIONS.register("packed_sdpa", packed_attention)
