@@ -5,7 +5,7 @@ At every decoding step the queries of a group attend to one copy of the prompt's
 over prompt and response together, so the result is exact (Hydragen, 2402.05099).
 
     name here          meaning
-    G, R               prompts in a wave, rows decoding now
+    G, R               prompts in a wave, rows decoding now: here the decoder's lines, rollouts that differ so far
     M                  the most rows of any prompt
     L, T               prompt tokens (longest of the wave, left-padded), response tokens so far
     Hq, Hk, D          query heads, key heads, head width
@@ -46,7 +46,7 @@ class Prefix:
         keys, values = [x.keys for x in layers], [x.values for x in layers]
         column = torch.arange(keys[0].shape[2], device=lengths.device)
         padding = column < len(column) - lengths[:, None]
-        prefix = Prefix(keys, values, padding if padding.any() else None, lengths, None, 0)
+        prefix = Prefix(keys, values, padding if padding.any() else None, torch.empty(0), None, 0)
         prefix._place(torch.arange(len(lengths), device=lengths.device))
         return prefix
 

@@ -70,7 +70,8 @@ def write(gguf: Path, folder: Path) -> None:
 
 def write_problems(folder: Path, held_out: int = 128, training: int = 2048) -> None:
     """The same ones at every call, no question twice."""
-    rng, asked = random.Random(0), {}
+    rng = random.Random(0)
+    asked: dict[str, str] = {}
     while len(asked) < held_out + training:
         *some, last = numbers = rng.sample(range(100, 1000), 6)
         asked[f"Which of {', '.join(map(str, some))} and {last} is the largest number?"] = str(max(numbers))

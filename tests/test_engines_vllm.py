@@ -124,6 +124,13 @@ def test_sampled_logprobs_equal_the_trainers(engine, sampling):
     assert furthest(groups, engine.model, **sampling) < 1e-4
 
 
+def test_prompts_of_more_tokens_than_one_pass_takes(engine):
+    """Makes impossible: a group that vLLM's CPU build cannot begin: of prompts in parts it sets back the seeds."""
+    (group,) = engine.generate([prompts(1)[0] * 11], 512, max_new_tokens=4, stop_token_ids=[])
+    assert len(group.prompt) * 512 > engine.llm.llm_engine.vllm_config.scheduler_config.max_num_batched_tokens
+    assert len(group.responses) == 512 and furthest([group], engine.model) < 1e-4
+
+
 def test_both_engines_draw_from_one_distribution(engine):
     """Makes impossible: a sampler that is biased, or whose rollouts depend on one another. 4 x 512 samples each."""
     asked = prompts(4)

@@ -129,7 +129,10 @@ class Batch:
         self.share = policy.shares and self.saving(parts) >= SHARE_FROM[config.share_prefix]
 
     def saving(self, updates: int) -> float:
-        """How many times the tokens the plain way computes, if so many mini-batches have a prompt, once each."""
+        """How many times the tokens the plain way computes, if so many mini-batches have a prompt, once each.
+
+        At least: what responses begin with alike is not counted, though it is computed once too.
+        """
         rollouts = torch.bincount(self.prompts)[self.prompts]  # (S,) of the row's prompt
         prompts = self.prompt_lengths * (updates / rollouts).clamp(max=1)
         whole = self.prompt_lengths + self.response_lengths

@@ -204,7 +204,8 @@ def response_attention(q, k, v, prompt_k, prompt_v, rows: Rows, scaling: float |
             torch.cat([prompt[None].expand(c, -1, -1, -1), own], dim=2)[:, :, None].expand(-1, -1, g, -1, -1)
             for prompt, own in ((prompt_k, k), (prompt_v, v))
         )  # [C, Hk, g, L + R, D]; of four dimensions, which torch's fused kernels want
-        out = scaled_dot_product_attention(*(x.flatten(0, 1) for x in (q, k, v)), attn_mask=seen, scale=scaling)
+        q, k, v = (x.flatten(0, 1) for x in (q, k, v))
+        out = scaled_dot_product_attention(q, k, v, attn_mask=seen, scale=scaling)
         out = out.unflatten(0, (c, hk)).flatten(1, 2)
     return embedding(rows.own, out.transpose(1, 2).reshape(c * r, -1)).unflatten(1, (hk * g, -1))
 

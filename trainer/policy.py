@@ -2,7 +2,7 @@
 
 A causal language model of transformers without its [tokens, V] logits: hidden states at the positions that predict
 response tokens, then loss.token_logprobs, a chunk of the vocabulary's product at a time. Prompts are computed once for
-their rollouts where that saves enough (packed.py).
+their rollouts, and so is what responses begin with, where that saves enough (packed.py).
 """
 
 import torch
