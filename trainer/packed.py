@@ -45,17 +45,13 @@ def holders(tokens: Tensor, prompt_lengths: Tensor, response_lengths: Tensor, pr
     row, width = torch.arange(len(tokens), device=tokens.device), tokens.shape[1]
     opens = prompts.diff(prepend=prompts[:1] - 1) != 0
     first = opens.nonzero().squeeze(1)[opens.cumsum(0) - 1]  # (S,) the first row of the prompt
-    holder = torch.where(
-        torch.arange(width, device=tokens.device) < prompt_lengths[:, None], first[:, None], row[:, None]
-    )
+    of_prompt = torch.arange(width, device=tokens.device) < prompt_lengths[:, None]
+    holder = torch.where(of_prompt, first[:, None], row[:, None])
     order = response_lengths.argsort(descending=True, stable=True)
     rank = torch.empty_like(order)
     rank[order] = row
-    alike, begins, size = (
-        row,
-        first,
-        int(tokens.max()) + 1,
-    )  # rows that agree with others so far, and with which of them
+    alike, begins = row, first  # rows that agree with others so far, and with which of them
+    size = int(tokens.max()) + 1
     for t in range(int(response_lengths.max())):
         going = response_lengths[alike] > t
         alike, begins = alike[going], begins[going]
