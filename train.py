@@ -92,7 +92,7 @@ def train(config: Config, accelerator: Accelerator, setup: Setup) -> None:
 
         if len(kept):
             # 5: advantages, over all trajectories of the step; each process takes its share of them
-            advantages = L.group_advantages(kept.outcomes.rewards.float())  # (P, N)
+            advantages = L.group_advantages(kept.outcomes.rewards.float(), config.advantage)  # (P, N)
             advantages = L.whiten(advantages, L.moments(advantages))
             batch = hand_out(kept, advantages, config, step, accelerator)
 

@@ -54,6 +54,50 @@ def test_group_advantage_by_hand():
     assert got.tolist() == [[0.75, -0.25, -0.25, -0.25], [0.25, 0.25, 0.25, -0.75]]
 
 
+def test_other_advantages_by_hand():
+    """Makes impossible: the sample's std for the group's, a mean or std over the batch, 0/0 where rewards are equal."""
+    rewards = tensor([1, 0, 0, 0], [1, 1, 1, 0])
+    std = math.sqrt(3) / 4
+    by_std, by_mean = (L.group_advantages(rewards, kind) for kind in ("group_std", "group_mean"))
+    torch.testing.assert_close(by_std, tensor([0.75, -0.25, -0.25, -0.25], [0.25, 0.25, 0.25, -0.75]) / std)
+    torch.testing.assert_close(by_mean, tensor([3, -1, -1, -1], [1 / 3, 1 / 3, 1 / 3, -1]))
+    assert all(L.group_advantages(torch.zeros(2, 4), kind).abs().max() == 0 for kind in L.ADVANTAGES)
+
+
+@pytest.mark.parametrize("p", [0.03, 0.5, 0.9])
+@pytest.mark.parametrize("n", [2, 5, 8])
+def test_what_a_prompt_weighs_by_enumeration(p, n):
+    """Makes impossible: an advantage that follows another gradient than its docstring says.
+
+    Three answers by a softmax, the first one right: all 3^N groups, E[(1/N) Σ A ∇log π] against w_N ∇p.
+    """
+    z = torch.log(tensor(p, 0.7 * (1 - p), 0.3 * (1 - p))).requires_grad_()
+    pi = z.softmax(-1)
+    (slope,) = torch.autograd.grad(pi[0], z)
+    score = torch.eye(3, dtype=torch.float64) - pi.detach()  # row y: ∇log π(y)
+    groups = torch.cartesian_prod(*[torch.arange(3)] * n)  # (3^N, N)
+    chance = pi.detach()[groups].prod(-1)
+    counts = range(n + 1)
+    binomial = {k: math.comb(n, k) * p**k * (1 - p) ** (n - k) for k in counts}
+    weights = {
+        "mean_centred": 1 - 1 / n,
+        "group_std": sum(binomial[k] * math.sqrt(k / n * (1 - k / n)) for k in counts) / (p * (1 - p)),
+        "group_mean": (1 - (1 - p) ** (n - 1)) / p,
+    }
+    for kind, weight in weights.items():
+        advantages = L.group_advantages((groups == 0).double(), kind)
+        got = torch.einsum("g,gi,gij->j", chance, advantages, score[groups]) / n
+        torch.testing.assert_close(got, weight * slope, rtol=1e-6, atol=1e-9)
+
+
+def test_dividing_by_the_mean_cuts_the_log_likelihood_at_order_n_minus_one():
+    """Makes impossible: a truncation of another order, or of another function, than the docstring of group_mean has."""
+    p, n = torch.tensor(0.02, dtype=torch.float64, requires_grad=True), 16
+    k = torch.arange(1, n)
+    (slope,) = torch.autograd.grad(-((1 - p) ** k / k).sum(), p)
+    assert slope.item() == pytest.approx((1 - (1 - 0.02) ** (n - 1)) / 0.02, rel=1e-12)
+
+
 def test_whitening_by_hand():
     """Makes impossible: another ddof, a missing mean, std in place of variance.
 

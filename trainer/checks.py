@@ -48,6 +48,7 @@ VALUES: dict[str, Rule] = {
     "recipe": one_of(*brorl.RECIPES),
     "engine": one_of("torch", "vllm"),
     "kl": one_of(*L.KL),
+    "advantage": one_of(*L.ADVANTAGES),
     "mini_batches": one_of("rollouts", "prompts"),
     "share_prefix": one_of("auto", "on", "off"),
     "seed": (lambda x: 0 <= x < 2**32, "must be in 0 ... 2^32 - 1"),

@@ -97,6 +97,11 @@ class Config:
     mini_batches: str = setting(
         "rollouts", "of rollouts drawn from all prompts, or of whole prompts, which cost less where prompts are long"
     )
+    advantage: str = setting(
+        "mean_centred",
+        "a rollout's reward minus its group's mean (section 3.1), that over the group's std (group_std: GRPO), or over "
+        "the group's mean (group_mean: MaxRL, where a large N weighs rarely solved problems more); then whitened",
+    )
     clip_low: float = setting(None, "ε_low (section 3.1)")
     clip_high: float = setting(None, "ε_high (section 3.1)")
     kl: str = setting(None, "estimator of the KL loss term: k1, k2 or k3; the gradient of k1 is 0 on average")
