@@ -72,7 +72,7 @@ from trainer.start import Setup, set_up, start_accelerator
 def train(config: Config, accelerator: Accelerator, setup: Setup) -> None:
     """Section 4.2, step after step until a budget is spent: the stages are numbered as at the top of this file."""
     policy, reference, optimizer, engine = setup.policy, setup.reference, setup.optimizer, setup.engine
-    run, progress, probe = setup.run, setup.progress, setup.probe
+    run, progress, probe, noise = setup.run, setup.progress, setup.probe, setup.noise
     plain = accelerator.unwrap_model(policy)  # without DDP's wrapping, which waits for the other processes
     progress.start()
     screen = Screen(config, progress, accelerator.is_main_process)
@@ -89,6 +89,10 @@ def train(config: Config, accelerator: Accelerator, setup: Setup) -> None:
         # 1-4: problems, roll out, verify, dynamic sampling
         kept, metrics = roll_out_until_informative(config, accelerator, setup, screen)
         clock.lap("roll_out")
+
+        if noise and noise.due(step):
+            metrics |= noise.measure(policy, plain, kept, metrics["pass_rate"])
+            clock.lap("noise")
 
         if len(kept):
             # 5: advantages, over all trajectories of the step; each process takes its share of them
@@ -256,6 +260,8 @@ def log_evaluate_checkpoint(
     """What a step leaves: its lines, scores and a checkpoint when due. Where SIGTERM came, the run ends here, whole."""
     run, progress, step = setup.run, setup.progress, setup.progress.step
     timing = clock.timing(progress) | {"peak_gib": peak_gib(accelerator.device)} | setup.engine.facts()
+    if setup.noise and metrics["prompts"]:
+        timing["prompt_cost"] = setup.noise.prompt_cost(clock.laps, setup.prompts, metrics["response_tokens"])
     answers = None
     if progress.evaluates(config):
         try:

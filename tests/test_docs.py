@@ -20,6 +20,7 @@ from rollout import Group, VLLMEngine
 from trainer.answers import Answers, Rolled, score
 from trainer.deal import Drawn, Outcomes
 from trainer.metrics import Tally, of_step
+from trainer.noise import logged
 from trainer.probe import Probe
 from trainer.progress import Clock, Progress
 from trainer.run import Run
@@ -158,7 +159,8 @@ def written(folder: Path) -> dict[str, set[str]]:
     run.metrics, run.timing, run.answers, run.samples = (folder / f"{log}.jsonl" for log in LOGS)
     run.held_out = SimpleNamespace(digest="", sources={}, problems=[one.problem])
     metrics = of_step(drawn, 1) | tally.result(3, learning_rate=1e-4)
-    metrics |= probe.compare(None, 1) | {f"eval/{name}": x for name, x in score(answers).items()}
+    metrics |= logged(torch.eye(4), 4, 2) | probe.compare(None, 1)
+    metrics |= {f"eval/{name}": x for name, x in score(answers).items()}
     run.log(metrics | {"step": 1, "samples": 2}, Clock().timing(Progress()), answers)
     run.sample(1, drawn)
     run.write_samples(run.sample_evaluation(1, [one]))
@@ -172,7 +174,7 @@ def written(folder: Path) -> dict[str, set[str]]:
         names = node.keys if isinstance(node, ast.Dict) else []
         names += [node.slice] if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store) else []
         for name in (x.value for x in names if isinstance(x, ast.Constant)):
-            keys["timing" if name == "peak_gib" else "metrics"].add(name)
+            keys["timing" if name in ("peak_gib", "prompt_cost") else "metrics"].add(name)
     asleep = SimpleNamespace(preemptions=SimpleNamespace(taken=lambda: 0), free_gib=40.0)
     keys["timing"] |= {"step", *VLLMEngine.facts(asleep)}
     return keys

@@ -96,6 +96,7 @@ VALUES: dict[str, Rule] = {
     "save_every": at_least(1),
     "keep_checkpoints": at_least(1),
     "samples_per_step": NOT_NEGATIVE,
+    "log_noise": at_least(0, "must be >= 0, 0 is never"),
 }
 
 
@@ -144,6 +145,16 @@ TOGETHER: list[Together] = [
         ("spike",),
         lambda c, at: c.spike > 0 or not c.skip_spikes,
         "--skip_spikes has nothing to skip with --spike 0: set --spike",
+    ),
+    (
+        ("log_noise", "rollouts_per_prompt"),
+        lambda c, at: not c.log_noise or c.rollouts_per_prompt >= 4,
+        "--log_noise takes a group apart in halves of 2 rollouts or more: with N = {c.rollouts_per_prompt} set it to 0",
+    ),
+    (
+        ("log_noise", "advantage"),
+        lambda c, at: not c.log_noise or c.advantage == "mean_centred",
+        "--log_noise measures the noise of the paper's advantages: set it to 0 with --advantage {c.advantage}",
     ),
     (
         ("engine", "tensor_parallel_size"),

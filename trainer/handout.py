@@ -116,17 +116,24 @@ def hand_out(kept: Kept, advantages: Tensor, config: Config, step: int, accelera
     rng = torch.Generator().manual_seed(seed_of(config.seed, step))
     prompt_lengths = torch.tensor([len(prompt) for prompt in kept.prompts], dtype=torch.long)
     mini_batch = mini_batch_of(lengths, config.updates_per_step, of, rng)
-    owner = owners(lengths, prompt_lengths, mini_batch, accelerator.num_processes, of, least).flatten()
+    owner = owners(lengths, prompt_lengths, mini_batch, accelerator.num_processes, of, least)
+    return dealt(kept, advantages, mini_batch, owner, accelerator)
 
-    # This process's rows, in the order of their new owners
-    here = [one.place * n + one.first + i for one in kept.rolled for i in range(len(one.texts))]
+
+def dealt(kept: Kept, advantages: Tensor, mini_batch: Tensor, owner: Tensor, accelerator: Accelerator) -> Batch:
+    """The rollouts that are this process's by `owner`, in order; advantages, mini_batch, owner: (P, N).
+
+    Empties kept.rolled: as lists rollouts take some 80 bytes a token.
+    """
+    lengths, n = kept.outcomes.lengths, kept.outcomes.lengths.shape[1]
+    here = [one.place * n + one.first + i for one in kept.rolled for i in range(len(one.texts))]  # what this one has,
     responses = [(response, logp) for one in kept.rolled for response, logp in _rollouts(one)]
-    to = owner[here]
+    to = owner.flatten()[here]  # and in the order of the new owners:
     order = to.argsort(stable=True).tolist()
     rows = torch.tensor(here, dtype=torch.long)[order]
     tokens = torch.tensor([t for i in order for t in responses[i][0]], dtype=torch.int32)
     logp = torch.tensor([x for i in order for x in responses[i][1]], dtype=torch.float32)
-    kept.rolled.clear()  # as lists they take some 80 bytes a token
+    kept.rolled.clear()
     del responses
 
     counts = torch.bincount(to, minlength=accelerator.num_processes).tolist()

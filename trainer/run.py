@@ -37,6 +37,7 @@ from trainer.answers import Answers, Rolled, score_sources
 from trainer.checks import RECIPE_FILE, started_with, trackers
 from trainer.deal import Drawn
 from trainer.files import append, damaged, discard, rows_of, seal, sync, write
+from trainer.noise import conclusion
 from trainer.problems import HeldOut
 from trainer.processes import from_main, total
 from trainer.progress import Cursor, Preempted, Preemption, Progress
@@ -376,6 +377,8 @@ class Run:
         if not any("loss" in row for row in rows_of(self.metrics)):
             said = "Nothing was trained: no prompt had right answers and wrong ones (samples.jsonl has some)"
             print(wrapped(said, 0))
+        if told := conclusion(rows_of(self.metrics), rows_of(self.timing), self.config.rollouts_per_prompt):
+            print("\n" + wrapped(told, 0))
         logs = ", ".join(path.name for path in self.logs.values())
         print("\n" + wrapped(f"wrote {self.folder}/: model/, curves.png, {logs}, checkpoints/", 0))
 

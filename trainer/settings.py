@@ -181,6 +181,11 @@ class Config:
     log_mass_balance: bool = setting(
         False, "log Theorem 1's terms for a few groups a step, beside the change of Q_pos that the update made"
     )
+    log_noise: int | None = setting(
+        None,
+        "every so many steps, measure from half-groups what N does to the noise of a step, and say at the end which N "
+        "has the least (trainer/noise.py); 0: never; none: 20, or 0 with another --advantage or N below 4",
+    )
     report_to: str | None = setting(None, "also send the metrics to tensorboard or wandb (or both: tensorboard,wandb)")
 
     @property
@@ -192,6 +197,12 @@ class Config:
             "all_or_nothing": self.all_or_nothing,
             "allow_weak_sandbox": self.allow_weak_sandbox,
         }
+
+    @property
+    def noise_every(self) -> int:
+        """--log_noise, and what it is where it is not given; 0: never."""
+        usual = 20 if self.advantage == "mean_centred" and self.rollouts_per_prompt >= 4 else 0
+        return usual if self.log_noise is None else self.log_noise
 
     @property
     def asked(self) -> str:

@@ -28,6 +28,7 @@ from trainer.batch import Batch
 from trainer.checks import check, resolve, trackers
 from trainer.files import damaged
 from trainer.memory import Memory, memory_estimate
+from trainer.noise import Noise
 from trainer.policy import Policy
 from trainer.probe import Probe
 from trainer.problems import describe, load_held_out, load_training, stop_tokens
@@ -56,6 +57,7 @@ class Setup(NamedTuple):
     cursor: Cursor = None  # type: ignore[assignment]
     progress: Progress = None  # type: ignore[assignment]
     probe: Probe | None = None
+    noise: Noise | None = None
     looks: str = ""  # what stands around each prompt, in words
 
 
@@ -119,7 +121,10 @@ def set_up(
         return setup
     setup = set_up_training(model, setup, config, accelerator, sources)
     plain = accelerator.unwrap_model(setup.policy)
-    return setup._replace(probe=probe(plain, config, accelerator)) if config.log_mass_balance else setup
+    return setup._replace(
+        probe=probe(plain, config, accelerator) if config.log_mass_balance else None,
+        noise=Noise(setup.policy, config, accelerator) if config.noise_every else None,
+    )
 
 
 def set_up_training(
