@@ -129,14 +129,8 @@ class Noise:
         self.n = min(HALF, config.rollouts_per_prompt // 2)
         self.shares = accelerator.unwrap_model(policy).shares
         self.sharded = accelerator.distributed_type == DistributedType.FSDP
-        every = max(1, sum(p.numel() for p in policy.parameters()) / MOST)
-        draw = torch.Generator().manual_seed(0)
-        self.at = []  # of each weight: coordinates, and what each of them counts, so that products stay unbiased
-        for weight in policy.parameters():
-            size = _local(weight).numel()
-            count = math.ceil(size / every)
-            at = torch.randint(size, (count,), generator=draw) if count < size else torch.arange(size)
-            self.at.append((at.to(accelerator.device), math.sqrt(size / max(count, 1))))
+        self.every = max(1, sum(p.numel() for p in policy.parameters()) / MOST)
+        self.at: list[tuple[Tensor, float]] = []
 
     def due(self, step: int) -> bool:
         """In a run's first step, and every K steps after it."""
@@ -183,10 +177,17 @@ class Noise:
                 logp, _ = policy(*batch.inputs(parts[i], config.temperature))
                 weights = batch.advantages[parts[i]].repeat_interleave(batch.response_lengths[parts[i]])
                 accelerator.backward((weights * logp).sum() * accelerator.num_processes)
-        found = zip(policy.parameters(), self.at, strict=True)
-        taken = [_local(w.grad).flatten()[at].float() * scale for w, (at, scale) in found if w.grad is not None]
+        slopes = [_local(weight.grad).flatten() for weight in policy.parameters() if weight.grad is not None]
+        self.at = self.at or [self.coordinates(len(slope), slope.device) for slope in slopes]
         policy.zero_grad()
-        return torch.cat(taken)
+        return torch.cat([slope[at].float() * scale for slope, (at, scale) in zip(slopes, self.at, strict=True)])
+
+    def coordinates(self, size: int, device) -> tuple[Tensor, float]:
+        """Which of a weight's coordinates are kept, and what each counts, so that products stay unbiased."""
+        if (count := math.ceil(size / self.every)) >= size:
+            return torch.arange(size, device=device), 1.0
+        draw = torch.Generator().manual_seed(size)
+        return torch.randint(size, (count,), generator=draw).to(device), math.sqrt(size / count)
 
     def prompt_cost(self, seconds: Mapping[str, float], prompts: list[list[int]], response: float) -> float:
         """c_p / c_r of a step: what a prompt costs, beside its rollouts, in rollouts.
