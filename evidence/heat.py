@@ -1,0 +1,61 @@
+"""How hot is a step? Held-out Q_pos against η / sqrt(B), over all arms from the compact saturated policy.
+
+A step is as long as η, and the noise of its direction goes with 1 / sqrt(B). So η / sqrt(B) is what a run's weights
+jitter by, alike at every N as long as V_w / N is small against V_b (trainer/noise.py).
+"""
+
+from pathlib import Path
+
+import numpy as np
+from scipy import stats
+
+from evidence.report import header, line, panels, save
+from evidence.runs import at, load, seeds_of, write
+
+SWEPT_RATE = 3.5e-5  # of sweep_n.csv, which has no column for it
+COLOURS = {16: "tab:blue", 64: "tab:cyan", 128: "tab:green", 256: "tab:olive", 512: "tab:orange", 1024: "tab:red",
+           2048: "tab:purple"}  # fmt: skip
+
+
+def heat(_: Path | None, here: Path) -> None:
+    """heat.csv, heat.png: an arm a row, of regimes.csv and sweep_n.csv; Q_pos over the second half of its samples."""
+    regimes = seeds_of(load(here / "regimes.csv"), "N", "B", "learning_rate")
+    swept = seeds_of([r for r in load(here / "sweep_n.csv") if r["held"] == "sweep"], "N", "B")
+    arms = {
+        **regimes,
+        **{(n, b, SWEPT_RATE): group for (n, b), group in swept.items() if (n, b, SWEPT_RATE) not in regimes},
+    }
+    if not arms:
+        return
+    rows = []
+    for (n, b, rate), group in sorted(arms.items()):
+        samples = min(r[-1]["samples"] for r in group)
+        grid = np.linspace(samples / 2, samples, 50)
+        q_pos = float(np.mean([at(r, "samples", x, "q_pos") for r in group for x in grid]))
+        rows.append({"N": n, "B": b, "learning_rate": rate, "seeds": len(group), "heat": rate / b**0.5, "q_pos": q_pos})
+    write(here / "heat.csv", rows)
+    q_pos = [r["q_pos"] for r in rows]
+    known = {
+        "η / sqrt(B)": [r["heat"] for r in rows],
+        "η": [r["learning_rate"] for r in rows],
+        "1 / B": [1 / r["B"] for r in rows],
+        "N": [r["N"] for r in rows],
+    }
+    print(f"\nrank correlation of Q_pos over {len(rows)} arms; 95% by drawing arms anew")
+    header("with", "rank correlation", "interval")
+    draw = np.random.default_rng(0)
+    for name, x in known.items():
+        chosen = [draw.integers(len(rows), size=len(rows)) for _ in range(2000)]
+        again = [stats.spearmanr(np.array(x)[i], np.array(q_pos)[i])[0] for i in chosen]
+        low, high = np.nanpercentile(again, [2.5, 97.5])
+        line(name, f"{stats.spearmanr(x, q_pos)[0]:.2f}", f"{low:.2f} to {high:.2f}")
+    figure, axes = panels(1, 1, 6.5, 4.4)
+    axis = axes[0, 0]
+    for n in sorted({r["N"] for r in rows}):
+        own = [r for r in rows if r["N"] == n]
+        axis.plot([r["heat"] for r in own], [r["q_pos"] for r in own], "o", color=COLOURS[n], label=f"N = {n:,}")
+    axis.set(xscale="log", xlabel="η / sqrt(B)", ylabel="held-out Q_pos, mean over the second half")
+    axis.axhline(next(iter(arms.values()))[0][0]["q_pos"], color="gray", lw=1, ls="--", label="start")
+    axis.grid(alpha=0.3)
+    axis.legend(fontsize=8)
+    save(figure, here / "heat.png", "An arm a point: the hotter the step, the lower it ends")
