@@ -1,0 +1,71 @@
+"""evidence/noise.py, law.py, law_simulated.py, heat.py: what docs/which_n.md rests on."""
+
+from dataclasses import fields
+from unittest import mock
+
+import pytest
+import torch
+from helpers import ROOT
+
+from evidence import law, law_simulated, noise
+from evidence.runs import load
+from tiny import exact
+from trainer.checks import TINY
+from trainer.settings import Config
+from verify import load_data
+
+
+def test_enumerated_gradients_are_those_of_q_pos():
+    """Makes impossible: an answer left out, or weighed by another probability than its own: autograd of Σ_i p_i."""
+    policy, tokenizer = exact.load_policy(str(TINY / "policy"))
+    problems = load_data([str(TINY / "test.jsonl")])[:2]
+    with mock.patch.object(noise, "DRAWN", 16):
+        found = noise.enumerated(policy, tokenizer, problems)
+    slopes = []
+    code, (stop,) = exact.alphabet(tokenizer), exact.one_stop_token(tokenizer, policy.model)
+    for problem in problems:
+        prompt, q_pos = exact.encoded(tokenizer, problem), 0.0
+        for text in exact.answers_of(problem):
+            tokens = torch.tensor([[*prompt, *(code[c] for c in text), stop]])
+            logits = policy.model(tokens).logits[0, len(prompt) - 1 : -1].log_softmax(-1)
+            q_pos = q_pos + logits.gather(-1, tokens[0, len(prompt) :, None]).sum().exp()
+        slopes.append(torch.cat([x.flatten() for x in torch.autograd.grad(q_pos, list(policy.parameters()))]))
+    g2, both = sum(float(g @ g) for g in slopes) / 2, float(slopes[0] @ slopes[1])
+    assert found.mean2 == pytest.approx(both, rel=1e-3) and found.between == pytest.approx(g2 - both, rel=1e-3)
+    assert found.within > g2  # of one rollout; no closed form here, but for evidence/noise.csv
+
+
+@pytest.mark.parametrize("n", [2, 8])
+def test_the_simulated_noise_is_what_the_sums_say(n):
+    """Makes impossible: V_w, V_b or the exact variance of another scale than the steps that are taken."""
+    with mock.patch.object(law_simulated, "PROMPTS", 64):
+        world = law_simulated.World(6, 2)
+        start = torch.zeros(law_simulated.D, dtype=torch.float64)
+        g = torch.Generator().manual_seed(1)
+        steps = torch.stack([world.step(start, n, g) for _ in range(3000)])
+        found = world.exact(start, n)
+    assert float(steps.var(0).sum()) == pytest.approx(found["exact"] * n / law_simulated.SAMPLES, rel=0.06)
+    law_of = (found["V_b"] + found["V_w"] / (n - 1)) / found["exact"]
+    assert law_of == pytest.approx(1, rel=0.35 if n == 2 else 0.1)
+
+
+def test_the_tables_of_the_page_are_of_its_files():
+    """Makes impossible: a page whose numbers are older than its CSVs."""
+    page = (ROOT / "docs/which_n.md").read_text()
+    rows = load(ROOT / "evidence/noise.csv")
+    for n, head in (("", "| enumerated |"), (16, "| N = 16 |"), (512, "| N = 512 |")):
+        own = [row for row in rows if row["N"] == n and row["policy"] == "tiny/policy"]
+        within, between = (sum(row[name] for row in own) / len(own) for name in ("within", "between"))
+        (line,) = [x for x in page.splitlines() if x.startswith(head) and f"| {within / between:.1f} |" in x]
+        assert line.split("|")[2].strip().startswith(f"{within:.0f}")
+
+
+def test_an_arm_of_the_law_is_one_that_train_would_start(tmp_path):
+    """Makes impossible: a misspelt setting, or a budget, batch or rate that is not the arm's."""
+    with mock.patch.object(law.subprocess, "run") as started:
+        law.train(tmp_path / "n4-lr0.001-seed1", 4, 1e-3, 1)
+    words = dict(word.removeprefix("--").split("=") for word in started.call_args.args[0][2:])
+    assert (
+        words["prompts_per_step"] == "512" and words["rollouts_per_prompt"] == "4" and words["learning_rate"] == "0.001"
+    )
+    assert words.keys() <= {field.name for field in fields(Config)}
