@@ -92,8 +92,9 @@ def train(config: Config, accelerator: Accelerator, setup: Setup) -> None:
 
         if len(kept):
             # 5: advantages, over all trajectories of the step; each process takes its share of them
-            advantages = L.group_advantages(kept.outcomes.rewards.float(), config.advantage)  # (P, N)
-            advantages = L.whiten(advantages, L.moments(advantages))
+            group = kept.outcomes.group  # (P, N) bool: all of it, unless rolled out in waves
+            advantages = L.group_advantages(kept.outcomes.rewards.float(), config.advantage, group)  # (P, N)
+            advantages = L.whiten(advantages, L.moments(advantages[group]))
             batch = hand_out(kept, advantages, config, step, accelerator)
 
             # 6: score under the trainer before the first update
@@ -172,7 +173,7 @@ def roll_out_until_informative(
     run.leave_if_asked(undo=True)
     kept = drawn.first(b)
     cursor.position = start + drawn.used  # what was drawn too much is tried again, by another seed
-    progress.note_drawn(len(drawn), drawn.informative, n)
+    progress.note_drawn(len(drawn), drawn.informative, drawn.outcomes.rollouts)
     run.sample(progress.step, drawn)
     metrics = {"step": progress.step, "samples": progress.samples} | of_step(drawn, len(kept))
     if len(kept) < b:
@@ -315,7 +316,7 @@ def evaluate(
         stop_token_ids=stop_tokens(tokenizer, engine.model),
     )
     engine.sleep()
-    return Answers.of(*outcomes), rolled
+    return Answers.of(*outcomes[:4]), rolled
 
 
 # ---------------------------------------------------------------------------------------------------------- the program

@@ -151,7 +151,7 @@ def written(folder: Path) -> dict[str, set[str]]:
     drawn = Drawn([one.problem], [[1, 2]])
     drawn.add([0], [one], Outcomes.of([one], 1, 2, accelerator))
     drawn.first(1)
-    answers = Answers.of(*(x.expand(1, 2).repeat(1, 512) for x in drawn.outcomes))
+    answers = Answers.of(*(x.expand(1, 2).repeat(1, 512) for x in drawn.outcomes[:4]))
 
     run = Run.__new__(Run)
     run.accelerator, run.config = accelerator, SimpleNamespace(samples_per_step=4, report_to=None)
