@@ -157,7 +157,11 @@ def written(folder: Path) -> dict[str, set[str]]:
     run.accelerator, run.config = accelerator, SimpleNamespace(samples_per_step=4, report_to=None)
     run.metrics, run.timing, run.answers, run.samples = (folder / f"{log}.jsonl" for log in LOGS)
     run.held_out = SimpleNamespace(digest="", sources={}, problems=[one.problem])
-    metrics = of_step(drawn, 1) | tally.result(3, learning_rate=1e-4)
+    group, alone = drawn.outcomes.group, torch.tensor([[True, False]])
+    drawn.outcomes = drawn.outcomes._replace(group=group & alone)  # a wave of one
+    waves = of_step(drawn, 1)
+    drawn.outcomes = drawn.outcomes._replace(group=group)
+    metrics = waves | of_step(drawn, 1) | tally.result(3, learning_rate=1e-4)
     metrics |= probe.compare(None, 1) | {f"eval/{name}": x for name, x in score(answers).items()}
     run.log(metrics | {"step": 1, "samples": 2}, Clock().timing(Progress()), answers)
     run.sample(1, drawn)

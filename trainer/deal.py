@@ -234,9 +234,10 @@ class Outcomes(NamedTuple):
         return Outcomes(rewards, correct.bool(), lengths.long(), truncated.bool(), torch.ones(prompts, n).bool())
 
     @staticmethod
-    def none() -> Outcomes:
-        empty = torch.zeros(0, 1)
-        return Outcomes(empty, empty.bool(), empty.long(), empty.bool(), empty.bool())
+    def none(prompts: int = 0, n: int = 1) -> Outcomes:
+        """Before anything is drawn."""
+        table = torch.zeros(5, prompts, n, dtype=torch.float64).unbind()
+        return Outcomes(table[0], table[1].bool(), table[2].long(), table[3].bool(), table[4].bool())
 
     def followed_by(self, others: Outcomes) -> Outcomes:
         """Those of one round and of the next."""
@@ -330,6 +331,7 @@ def roll_out(
     show: bool = True,
     told: Callable[[], bool] = lambda: False,
     queue: type[Queue] = Queue,
+    what: str = "",
     **sampling,
 ) -> tuple[list[Rolled], Outcomes]:
     """Stages 2 and 3: N rollouts of each prompt, and their verdicts: those of this process, and what came of all.
@@ -337,7 +339,7 @@ def roll_out(
     seeds: one a prompt. A part that begins with rollout i has the seed + i: as vLLM counts by itself. team:
     neighbouring processes that hold one engine together; each judges its share of what they decode. told: was this
     process told to stop? Then Preempted is raised, on all of them. sampling: keywords of `Engine.stream`. What takes
-    over 5 s shows a bar.
+    over 5 s shows a bar; what: beside its name.
     """
     engines = accelerator.num_processes // team
     orders = orders_of(len(prompts), n, engine.order_rows, engines)
@@ -345,7 +347,7 @@ def roll_out(
     turn = queue(len(orders), accelerator, told)
     rank = accelerator.process_index % team
     share = math.ceil(len(prompts) * n / engines)  # of this engine, if all are as fast
-    with tqdm(total=share, desc="rollouts", unit="", leave=False, delay=5, disable=not show) as bar:
+    with tqdm(total=share, desc=f"rollouts{what}", unit="", leave=False, delay=5, disable=not show) as bar:
 
         def on_progress(ended: float) -> None:
             bar.update(ended)

@@ -368,7 +368,7 @@ class Run:
         write(aside / RECIPE_FILE, json.dumps(self.recipe(), indent=2) + "\n")
         shutil.rmtree(self.folder / "model", ignore_errors=True)
         os.replace(aside, self.folder / "model")
-        title = f"{self.config.name}: {short(self.config.model)}, N = {self.config.rollouts_per_prompt}"
+        title = f"{self.config.name}: {short(self.config.model)}, N = {self.config.n}"
         curves(self.metrics, self.folder / "curves.png", title)
         what = protocol(self.config, self.held_out.problems, self.held_out.cut)
         print(f"\n{wrapped(what, 0)}\n{before_and_after(self.evaluations())}")

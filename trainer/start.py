@@ -37,6 +37,7 @@ from trainer.prompts import check_examples, looks
 from trainer.report import short, shown, wrapped
 from trainer.run import Run
 from trainer.settings import Config
+from trainer.waves import waves
 from verify import Problem, WeakSandbox, load_rewards, verify_batch
 
 
@@ -284,12 +285,15 @@ def introduction(
     parameters = sum(p.numel() for p in model.parameters())
     precision = {"no": "float32", "bf16": "bfloat16 beside float32 weights"}[accelerator.mixed_precision]
     precision += ", sharded by FSDP2" * (accelerator.distributed_type == DistributedType.FSDP)
+    plan = [str(wave.n) for wave in waves(config.first_rollouts, n)]
+    rollouts = f"N = {n} rollouts = {b * n:,} samples, in {u} updates of {b * n // u:,} samples"
+    if len(plan) > 1:
+        rollouts = f"the first wave of {', '.join(plan)} rollouts that has a correct one, in {u} updates"
     budgets = {"steps": config.max_steps, "samples": config.max_samples, "hours": config.max_hours}
     facts = {
         "problems": f"{len(setup.problems):,} to train on, {len(setup.held_out):,} held out",
         **({"prompts": setup.looks} if setup.looks else {}),
-        "a step": f"{b} prompts x N = {n} rollouts = {b * n:,} samples, in {u} updates of {b * n // u:,} samples, "
-        f"responses up to {config.max_response_tokens} tokens",
+        "a step": f"{b} prompts x {rollouts}, responses up to {config.max_response_tokens} tokens",
         "budget": ", ".join(f"{limit:,} {name}" for name, limit in budgets.items() if limit),
         "decoding": setup.engine.decoding,
         "training": sharing,
@@ -301,6 +305,7 @@ def introduction(
     )
     lines = [wrapped(first, 2), *(wrapped(f"  {name:12}{text}", 14) for name, text in facts.items()), "  settings"]
     for name in (x for x in brorl.RECIPES[config.recipe] if getattr(config, x) is not None):
-        line = f"    {name:24} {shown(getattr(config, name)):>10}   {sources.get(name, 'as given')}"
+        value = config.n if name == "rollouts_per_prompt" else shown(getattr(config, name))
+        line = f"    {name:24} {value:>10}   {sources.get(name, 'as given')}"
         lines.append(wrapped(line, 42))
     return "\n".join(lines) + "\n"
