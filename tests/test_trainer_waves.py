@@ -293,6 +293,32 @@ def three_steps(tmp_path_factory):
     return run(folder, max_steps=3, **WAVES), folder / "run"
 
 
+def test_what_a_run_asks_for_and_trains_on(tmp_path, monkeypatch):
+    """Mistake: a wave with the seeds of the one before it, which draws the same wrong answers again; whitening over
+    places where there is no rollout."""
+    asked, trained, real, hand_out = [], [], train.roll_out, train.hand_out
+
+    def listen(engine, judge, prompts, n, seeds, *rest, **sampling):
+        asked.append((n, {tuple(prompt): seed for prompt, seed in zip(prompts, seeds, strict=True)}))
+        return real(engine, judge, prompts, n, seeds, *rest, **sampling)
+
+    monkeypatch.setattr(train, "roll_out", listen)
+    monkeypatch.setattr(train, "hand_out", lambda *given: trained.append(given[:2]) or hand_out(*given))
+    run(tmp_path, max_steps=1, **WAVES)
+    asked = [one for one in asked if len(one[1]) < 16]  # without the evaluations
+    first, seeds = 0, asked[0][1]
+    for (n, own), planned in zip(asked, waves(4, 32), strict=False):
+        assert (first, n) == (planned.first, planned.n)
+        assert own == {prompt: seeds[prompt] + first for prompt in own}
+        first += n
+    assert len(asked) > 2
+    ((kept, advantages),) = trained
+    of_groups = advantages[kept.outcomes.group]
+    assert len(of_groups) < advantages.numel() / 2
+    assert of_groups.std(correction=0).item() == pytest.approx(1, abs=1e-5)
+    assert of_groups.mean().item() == pytest.approx(0, abs=1e-5)
+
+
 def same_logs(ours, theirs) -> None:
     for log in ("metrics", "samples", "eval"):
         assert (ours / f"{log}.jsonl").read_bytes() == (theirs / f"{log}.jsonl").read_bytes()
