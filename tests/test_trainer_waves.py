@@ -319,6 +319,27 @@ def test_what_a_run_asks_for_and_trains_on(tmp_path, monkeypatch):
     assert of_groups.mean().item() == pytest.approx(0, abs=1e-5)
 
 
+def test_a_prompt_is_read_once_a_step_and_by_its_weights(tmp_path, monkeypatch):
+    """Mistake: a prompt read for each of its waves; rollouts of a step from prompts that the step before read."""
+    read, prefill = [], TorchEngine._prefill
+
+    def listen(self, prompts):
+        read.extend(map(tuple, prompts))
+        return prefill(self, prompts)
+
+    def step(config, accelerator, setup, screen, real=train.roll_out_until_informative):
+        read.clear()
+        kept, metrics = real(config, accelerator, setup, screen)
+        assert metrics["rollouts_per_prompt"] > 4 and len(set(read)) == len(read) >= len(kept)
+        return kept, metrics
+
+    monkeypatch.setattr(TorchEngine, "_prefill", listen)
+    monkeypatch.setattr(train, "roll_out_until_informative", step)
+    run(tmp_path, max_steps=3, **WAVES | {"learning_rate": 1e-3})
+    differences = [m["engine_difference_max"] for m in lines(tmp_path / "run/metrics.jsonl")[1:]]
+    assert len(differences) == 3 and max(differences) < 1e-4
+
+
 def same_logs(ours, theirs) -> None:
     for log in ("metrics", "samples", "eval"):
         assert (ours / f"{log}.jsonl").read_bytes() == (theirs / f"{log}.jsonl").read_bytes()

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import torch
-from accelerate import Accelerator
+from accelerate import Accelerator, PartialState
 from accelerate.utils import DistributedType, InitProcessGroupKwargs, gather_object, set_seed
 from accelerate.utils.fsdp_utils import fsdp2_prepare_model
 from torch.distributed.fsdp import MixedPrecisionPolicy
@@ -39,6 +39,8 @@ from trainer.run import Run
 from trainer.settings import Config
 from trainer.waves import waves
 from verify import Problem, WeakSandbox, load_rewards, verify_batch
+
+OF_PROMPTS = 0.25  # of the torch engine's memory: for prompts that are kept between the waves of a step
 
 
 class Setup(NamedTuple):
@@ -203,7 +205,10 @@ def make_engine(config: Config, model: PreTrainedModel, positions: int, sharded:
     choices of checks.VALUES.
     """
     if config.engine == "torch":  # it decodes with whole weights
-        return TorchEngine(copy.deepcopy(model) if sharded else model, config.engine_memory_gib)
+        engine = TorchEngine(copy.deepcopy(model) if sharded else model, config.engine_memory_gib)
+        if config.first_rollouts and PartialState().num_processes == 1:
+            engine.prompts.room = int(config.engine_memory_gib * 2**30 * OF_PROMPTS)
+        return engine
     if config.engine == "vllm":
         return VLLMEngine(
             model,
