@@ -17,7 +17,8 @@ from trainer.deal import Drawn, Judge, Outcomes, roll_out
 from trainer.metrics import of_step
 from trainer.progress import Preempted
 from trainer.run import Run
-from trainer.waves import Wave, in_waves, waves, weight
+from trainer.screen import Screen
+from trainer.waves import Wave, in_waves, waves
 from verify import Problem, Verdict, load_problems
 
 ALONE = Accelerator(cpu=True)
@@ -37,6 +38,11 @@ def test_waves_by_hand():
 
 
 # ------------------------------------------------------------------------------------------------------- the estimator
+
+
+def weight(p: float, plan: list[Wave]) -> float:
+    """w(p) of the head of trainer/waves.py, as a sum over the waves."""
+    return sum((1 - p) ** wave.first * (1 - (1 - p) ** (wave.n - 1)) for wave in plan) / p
 
 
 def stopped(correct: torch.Tensor, plan: list[Wave]) -> Outcomes:
@@ -291,6 +297,18 @@ def three_steps(tmp_path_factory):
     """A run in waves of 4, 4, 8 and 16, of three steps, undisturbed."""
     folder = tmp_path_factory.mktemp("waves")
     return run(folder, max_steps=3, **WAVES), folder / "run"
+
+
+def test_a_run_says_that_it_is_in_waves(tmp_path, monkeypatch, capsys):
+    """Mistake: a start that announces 32 rollouts of each prompt; a live line without the wave, or without the cost."""
+    said, doing = [], Screen.doing
+    monkeypatch.setattr(Screen, "doing", lambda self, what: said.append(what) or doing(self, what))
+    run(tmp_path, max_steps=1, eval_every=0, **WAVES)
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "4 prompts x the first wave of 4, 4, 8, 16 rollouts that has a correct one, in 2 updates" in printed
+    assert "rollouts_per_prompt 4:32" in printed and " rollouts a prompt, " in printed
+    waved = [what for what in said if "wave" in what]
+    assert waved[0].endswith(" x 4, wave 1 of 4") and waved[1].endswith(" x 4, wave 2 of 4")
 
 
 def test_what_a_run_asks_for_and_trains_on(tmp_path, monkeypatch):

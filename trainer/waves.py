@@ -25,6 +25,9 @@ as of a group of all M, less one term for each wave after the first. A rare prom
     the mean of p. With the group's std it is the same. The first wave alone would be right, and that is a fixed N.
   * **Successes alone would do**: the mean of ∇log π over the wave's successes has the expectation P(found) ∇log p. What
     is computed is this mean minus the mean over the whole wave, a baseline that lowers its noise.
+  * What all prompts of a step have in common, its whitening and its number of tokens, changes the step's length and not
+    what a prompt weighs in it. The KL term is a mean over the rollouts that are trained on: there a wide wave counts
+    for more.
   * Rewards are 0 and 1 in this proof. A wave stops at a verdict "correct"; shaped rewards only enter R̄.
 
 Rollout i of a prompt is drawn with the prompt's seed + m_j as rollout i - m_j of its wave: the waves are parts of a
@@ -61,11 +64,6 @@ def waves(first: int | None, most: int) -> list[Wave]:
         ends.append(min(2 * ends[-1], most))
     starts = [0, *ends[:-1]]
     return [Wave(start, end - start, j + 1, len(ends)) for j, (start, end) in enumerate(zip(starts, ends, strict=True))]
-
-
-def weight(p: float, plan: list[Wave]) -> float:
-    """w(p) of the head of this file."""
-    return sum((1 - p) ** wave.first * (1 - (1 - p) ** (wave.n - 1)) for wave in plan) / p
 
 
 def in_waves(
