@@ -239,6 +239,11 @@ VLLM = "--tensor_parallel_size, --max_num_seqs, --engine_dtype and --kv_cache_gi
             "is drawn in, which is not its objective: add --advantage group_mean, or give one number",
         ),
         (
+            {"first_rollouts": 2, "advantage": "group_mean", "mini_batches": "prompts"},
+            "--rollouts_per_prompt 2:8 with --mini_batches prompts: an update that has a prompt of a late wave has "
+            "more tokens, and would weigh its prompts less: --mini_batches rollouts",
+        ),
+        (
             {"first_rollouts": 2, "advantage": "group_mean", "log_mass_balance": True},
             "--rollouts_per_prompt 2:8 with --log_mass_balance, which compares groups of one size: leave it out, or "
             "give one number",

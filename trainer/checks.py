@@ -136,6 +136,12 @@ TOGETHER: list[Together] = [
         "is drawn in, which is not its objective: add --advantage group_mean, or give one number",
     ),
     (
+        ("first_rollouts", "mini_batches"),
+        lambda c, at: c.first_rollouts is None or c.mini_batches == "rollouts",
+        "--rollouts_per_prompt {c.n} with --mini_batches prompts: an update that has a prompt of a late wave has more "
+        "tokens, and would weigh its prompts less: --mini_batches rollouts",
+    ),
+    (
         ("first_rollouts",),
         lambda c, at: c.first_rollouts is None or not c.log_mass_balance,
         "--rollouts_per_prompt {c.n} with --log_mass_balance, which compares groups of one size: leave it out, or give "

@@ -26,8 +26,9 @@ as of a group of all M, less one term for each wave after the first. A rare prom
   * **Successes alone would do**: the mean of ∇log π over the wave's successes has the expectation P(found) ∇log p. What
     is computed is this mean minus the mean over the whole wave, a baseline that lowers its noise.
   * What all prompts of a step have in common, its whitening and its number of tokens, changes the step's length and not
-    what a prompt weighs in it. The KL term is a mean over the rollouts that are trained on: there a wide wave counts
-    for more.
+    what a prompt weighs in it. Each mini-batch has its share of every group, so its tokens are common too; one of whole
+    prompts would weigh those beside a wide group less, and is refused. The KL term is a mean over the rollouts that are
+    trained on: there a wide wave counts for more.
   * Rewards are 0 and 1 in this proof. A wave stops at a verdict "correct"; shaped rewards only enter R̄.
 
 Rollout i of a prompt is drawn with the prompt's seed + m_j as rollout i - m_j of its wave: the waves are parts of a
