@@ -36,6 +36,7 @@ from engines import vllm as backend
 from engines import vllm_requests
 from engines.decoders import CopyDecoder, Drawn, SharedDecoder, Uniforms, advance, why_not_shared
 from engines.memory import keep_freed_memory, row_bytes, wave_rows
+from engines.prompts import Prompts
 from engines.settle import prompt_seeds, settle
 from engines.vllm import EngineError as EngineError  # the trainer takes it from here
 from engines.vllm import have_vllm
@@ -157,6 +158,7 @@ class TorchEngine:
         if memory_gib <= 0:
             raise ValueError(f"memory_gib={memory_gib}: the engine needs some memory to decode in, try 2")
         self.model, self.memory_gib = model, memory_gib
+        self.prompts = Prompts()  # it keeps none without `room`
         if model.device.type == "cpu":
             keep_freed_memory()
         self.why_copied = "as asked" if shared_prefix is False else why_not_shared(model, self._prefill)
@@ -198,7 +200,7 @@ class TorchEngine:
             while by_length:
                 rows, _ = self._wave_size(n, len(prompts[by_length[-1]]), max_new_tokens)
                 wave, by_length = by_length[: max(1, rows // n)], by_length[max(1, rows // n) :]
-                read = self._prefill([prompts[i] for i in wave])
+                read = self.prompts.read([prompts[i] for i in wave], self._prefill)
                 for first in range(0, n, rows):  # more than once only if one group is wider than a wave
                     width = min(rows, n - first)
                     uniforms = Uniforms([seeds[i] for i in wave], n, first, width, self.model.device)
@@ -216,8 +218,7 @@ class TorchEngine:
         """One order after the other, each given back before the next is taken. sampling: the keywords of `generate`."""
         while (number := take()) is not None:
             order = orders[number]
-            groups = self.generate(order.prompts, order.n, seed=order.seeds, on_progress=on_progress, **sampling)
-            yield number, groups
+            yield number, self.generate(order.prompts, order.n, seed=order.seeds, on_progress=on_progress, **sampling)
 
     def _prefill(self, prompts: list[list[int]]) -> tuple[DynamicCache, Tensor, Tensor]:
         """The one forward pass over each prompt.
@@ -267,22 +268,24 @@ class TorchEngine:
     def _wave_size(self, n: int, prompt_tokens: int, max_new_tokens: int) -> tuple[int, float]:
         """How many rows decode at once within `memory_gib`, and the bytes of one, its share of the prompt included."""
         row = row_bytes(self.model, self.decoder is CopyDecoder, n, prompt_tokens, max_new_tokens)
-        return wave_rows(self.model, self.memory_gib, row), row
+        return wave_rows(self.model, self.memory_gib - self.prompts.room / 2**30, row), row
 
     def wave_bytes(self, prompts: int, n: int, prompt_tokens: int, max_new_tokens: int) -> int:
         """What decoding these at once holds beside the weights, at most."""
         rows, row = self._wave_size(n, prompt_tokens, max_new_tokens)
-        return int(min(prompts * n, rows) * row)
+        return int(min(prompts * n, rows) * row) + self.prompts.bytes_of(self.model, 2 * prompts, prompt_tokens)
 
     def sync(self, model: torch.nn.Module) -> None:
         """Sample from `model`'s weights from now on: those very weights if it is the engine's model, else a copy."""
+        self.prompts.forget()
         if model is not self.model:
             own = self.model.state_dict()
             for name, tensor in whole_tensors(model):
                 own[name].copy_(tensor)
 
     def sleep(self) -> None:
-        """Nothing to free between calls: a wave's caches live as long as the wave."""
+        """Forget the prompts that were read: the weights may change now. A wave's caches live as long as the wave."""
+        self.prompts.forget()
 
     wake = close = sleep
 

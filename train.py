@@ -39,6 +39,7 @@ import math
 import os
 import sys
 from contextlib import nullcontext
+from functools import partial
 
 # Threads that wait in OpenMP go to sleep: where they spin, any other load slows a run several times (docs/training.md).
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
@@ -53,7 +54,7 @@ from torch import Tensor
 import loss as L
 from trainer.answers import Answers, Rolled, score
 from trainer.batch import Batch
-from trainer.deal import Drawn, Judge, Kept, roll_out, round_width
+from trainer.deal import Drawn, Judge, Kept, Outcomes, roll_out, round_width
 from trainer.ending import ending, leave, refusing
 from trainer.handout import hand_out, whole_groups
 from trainer.memory import peak_gib
@@ -65,6 +66,7 @@ from trainer.progress import Clock, Preempted, Progress
 from trainer.screen import Screen
 from trainer.settings import Config, command_line
 from trainer.start import Setup, set_up, start_accelerator
+from trainer.waves import Wave, in_waves, waves
 
 # ------------------------------------------------------------------------------------------------------------- the loop
 
@@ -96,8 +98,9 @@ def train(config: Config, accelerator: Accelerator, setup: Setup) -> None:
 
         if len(kept):
             # 5: advantages, over all trajectories of the step; each process takes its share of them
-            advantages = L.group_advantages(kept.outcomes.rewards.float(), config.advantage)  # (P, N)
-            advantages = L.whiten(advantages, L.moments(advantages))
+            group = kept.outcomes.group  # (P, N) bool: all of it, unless rolled out in waves
+            advantages = L.group_advantages(kept.outcomes.rewards.float(), config.advantage, group)  # (P, N)
+            advantages = L.whiten(advantages, L.moments(advantages[group]))
             batch = hand_out(kept, advantages, config, step, accelerator)
 
             # 6: score under the trainer before the first update
@@ -141,7 +144,7 @@ def roll_out_until_informative(
     Kept are the first B informative prompts in the order of the problems, whichever process rolled them out and however
     long that took (trainer/deal.py). Returned with the step's first metrics, which are those of all that was drawn.
     """
-    n, b = config.rollouts_per_prompt, config.prompts_per_step
+    b, plan = config.prompts_per_step, waves(config.first_rollouts, config.rollouts_per_prompt)
     cursor, run, progress = setup.cursor, setup.run, setup.progress
     start, drawn = cursor.position, Drawn(setup.problems, setup.prompts)
     setup.engine.wake()
@@ -150,23 +153,9 @@ def roll_out_until_informative(
             # 1: problems
             width = round_width(missing, progress.pass_rate(config, len(drawn), drawn.informative), config.sure)
             at, problems = cursor.position, cursor.take(min(room, width))
-            screen.doing(f"rolling out {len(problems)} x {n}")
-            # 2, 3: roll out, verify
-            rolled = roll_out(
-                setup.engine,
-                Judge(setup.tokenizer, [setup.problems[i] for i in problems], config.judging),
-                [setup.prompts[i] for i in problems],
-                n,
-                [seed_of(config.seed, progress.step, at + i) for i in range(len(problems))],
-                accelerator,
-                team=config.tensor_parallel_size,
-                show=screen.live,
-                told=run.preemption.told,
-                max_new_tokens=config.max_response_tokens,
-                temperature=config.temperature,
-                top_p=config.top_p,
-                stop_token_ids=stop_tokens(setup.tokenizer, setup.engine.model),
-            )
+            # 2, 3: roll out, verify; all N at once, or with --rollouts_per_prompt 16:512 in waves
+            one_wave = partial(roll_out_wave, problems, at, config, accelerator, setup, screen)
+            rolled = in_waves(one_wave, len(problems), plan)
             # 4: dynamic sampling
             drawn.add(problems, *rolled)
     except Preempted:  # all processes leave together, below
@@ -176,12 +165,40 @@ def roll_out_until_informative(
     run.leave_if_asked(undo=True)
     kept = drawn.first(b)
     cursor.position = start + drawn.used  # what was drawn too much is tried again, by another seed
-    progress.note_drawn(len(drawn), drawn.informative, n)
+    progress.note_drawn(len(drawn), drawn.informative, drawn.outcomes.rollouts)
     run.sample(progress.step, drawn)
     metrics = {"step": progress.step, "samples": progress.samples} | of_step(drawn, len(kept))
     if len(kept) < b:
         screen.say(progress.step, too_few(metrics, len(drawn), b))
     return kept, metrics
+
+
+def roll_out_wave(
+    problems: list[int], at: int, config: Config, accelerator: Accelerator, setup: Setup, screen: Screen,
+    places: list[int], wave: Wave,
+) -> tuple[list[Rolled], Outcomes]:  # fmt: skip
+    """Stages 2 and 3: a wave, or all N, of those problems of a round that stand at these places.
+
+    problems: the round's, which begin at the cursor's position `at`; a prompt's seed follows from its own.
+    """
+    screen.doing(f"rolling out {len(places)} x {wave.n}{wave}")
+    some = [problems[place] for place in places]
+    return roll_out(
+        setup.engine,
+        Judge(setup.tokenizer, [setup.problems[i] for i in some], config.judging),
+        [setup.prompts[i] for i in some],
+        wave.n,
+        [seed_of(config.seed, setup.progress.step, at + place) + wave.first for place in places],
+        accelerator,
+        team=config.tensor_parallel_size,
+        show=screen.live,
+        told=setup.run.preemption.told,
+        what=f"{wave}",
+        max_new_tokens=config.max_response_tokens,
+        temperature=config.temperature,
+        top_p=config.top_p,
+        stop_token_ids=stop_tokens(setup.tokenizer, setup.engine.model),
+    )
 
 
 # ----------------------------------------------------------------------------------------------------------- stage 7
@@ -321,7 +338,7 @@ def evaluate(
         stop_token_ids=stop_tokens(tokenizer, engine.model),
     )
     engine.sleep()
-    return Answers.of(*outcomes), rolled
+    return Answers.of(*outcomes[:4]), rolled
 
 
 # ---------------------------------------------------------------------------------------------------------- the program

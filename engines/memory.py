@@ -18,13 +18,18 @@ def wave_rows(model: PreTrainedModel, memory_gib: float, row: float) -> int:
     return max(1, min(rows, WAVE_ROWS) if model.device.type == "cpu" else rows)
 
 
-def row_bytes(model: PreTrainedModel, copied: bool, n: int, prompt_tokens: int, max_new_tokens: int) -> float:
-    """The most that one row holds; copied: with a copy of its prompt's cache, not only an n-th part of the one."""
+def token_bytes(model: PreTrainedModel) -> int:
+    """Keys and values of one token, in all layers."""
     c = model.config.get_text_config()
     heads = c.num_attention_heads
     width = getattr(c, "head_dim", None) or c.hidden_size // heads
-    item = model.dtype.itemsize
-    token = 2 * c.num_hidden_layers * (getattr(c, "num_key_value_heads", None) or heads) * width * item  # of cache
+    return 2 * c.num_hidden_layers * (getattr(c, "num_key_value_heads", None) or heads) * width * model.dtype.itemsize
+
+
+def row_bytes(model: PreTrainedModel, copied: bool, n: int, prompt_tokens: int, max_new_tokens: int) -> float:
+    """The most that one row holds; copied: with a copy of its prompt's cache, not only an n-th part of the one."""
+    c = model.config.get_text_config()
+    heads, item, token = c.num_attention_heads, model.dtype.itemsize, token_bytes(model)
     prompt = prompt_tokens * (token + 12 * c.hidden_size * item)  # its cache, and one layer's activations
     copy = prompt_tokens * token if copied else 0
     scores = 3 * heads * (prompt_tokens + max_new_tokens) * 4

@@ -34,7 +34,7 @@ def heat(_: Path | None, here: Path) -> None:
         q_pos = float(np.mean([at(r, "samples", x, "q_pos") for r in group for x in grid]))
         rows.append({"N": n, "B": b, "learning_rate": rate, "seeds": len(group), "heat": rate / b**0.5, "q_pos": q_pos})
     write(here / "heat.csv", rows)
-    q_pos = [r["q_pos"] for r in rows]
+    ends = [r["q_pos"] for r in rows]
     known = {
         "η / sqrt(B)": [r["heat"] for r in rows],
         "η": [r["learning_rate"] for r in rows],
@@ -46,9 +46,9 @@ def heat(_: Path | None, here: Path) -> None:
     draw = np.random.default_rng(0)
     for name, x in known.items():
         chosen = [draw.integers(len(rows), size=len(rows)) for _ in range(2000)]
-        again = [stats.spearmanr(np.array(x)[i], np.array(q_pos)[i])[0] for i in chosen]
+        again = [stats.spearmanr(np.array(x)[i], np.array(ends)[i])[0] for i in chosen]
         low, high = np.nanpercentile(again, [2.5, 97.5])
-        line(name, f"{stats.spearmanr(x, q_pos)[0]:.2f}", f"{low:.2f} to {high:.2f}")
+        line(name, f"{stats.spearmanr(x, ends)[0]:.2f}", f"{low:.2f} to {high:.2f}")
     figure, axes = panels(1, 1, 6.5, 4.4)
     axis = axes[0, 0]
     for n in sorted({r["N"] for r in rows}):

@@ -50,7 +50,7 @@ def enumerated(policy, tokenizer, problems) -> noise.Variances:
     slopes, within = [], 0.0
     for problem, prompt, group in zip(problems, prompts, groups, strict=True):
         right = [[*(code[c] for c in text), stop] for text in exact.answers_of(problem)]
-        slope, squares, p = 0.0, 0.0, 0.0
+        slope, squares, p = torch.zeros(1), 0.0, 0.0
         for response in right:
             s, logp = score(policy, prompt, response)
             chance = torch.tensor(logp).exp().item()
@@ -104,7 +104,7 @@ def main() -> None:
     problems = load_data([str(TINY / "test.jsonl")])[: args.problems]
     started = time.perf_counter()
     true = enumerated(policy, tokenizer, problems)
-    rows = [{"how": "enumerated", "N": "", **true._asdict()}]
+    rows: list[dict] = [{"how": "enumerated", "N": "", **true._asdict()}]
     print(f"{len(problems)} problems, enumerated in {time.perf_counter() - started:.0f} s", flush=True)
     for n in args.rollouts:
         for seed in range(args.repeats):
@@ -120,9 +120,9 @@ def main() -> None:
             cells = [f"{cell} ± {e:.2g}" for cell, e in zip(cells, error, strict=True)]
         ratio = float(within.mean() / between.mean())
         line(f"N = {n}" if n else "enumerated", *cells, f"{ratio:.1f}", f"{noise.best_n(ratio):.1f}")
-    own = {"policy": short(args.model), "problems": len(problems)}
-    kept = [row for row in load(HERE / "noise.csv") if row["policy"] != own["policy"]]
-    write(HERE / "noise.csv", [*kept, *({**own, **row} for row in rows)])
+    who = {"policy": short(args.model), "problems": len(problems)}
+    kept = [row for row in load(HERE / "noise.csv") if row["policy"] != who["policy"]]
+    write(HERE / "noise.csv", [*kept, *(who | row for row in rows)])
 
 
 if __name__ == "__main__":

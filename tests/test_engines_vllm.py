@@ -273,6 +273,26 @@ def cache_counts(engine):
     return counters["vllm:prefix_cache_queries"], counters["vllm:prefix_cache_hits"]
 
 
+def test_the_next_wave_finds_its_prompt_in_the_prefix_cache(engine):
+    """Mistake: a prompt read again for each of its waves; a wave that is no part of the group of all of them.
+
+    Waves of 16 and 32 rollouts (trainer/waves.py), a prompt of 100 tokens, three of its blocks of 32 full.
+    """
+    engine.sync(uniform())
+    prompt = ((prompts(8) * 2)[0] * 20)[:100]
+    ((_, (whole,)),) = streamed(engine, [Order([prompt], 48, [7])], max_new_tokens=20)
+    engine.sync(engine.source)  # forgets it
+    found, hits = [], []
+    for first, n in ((0, 16), (16, 32)):
+        before = cache_counts(engine)
+        ((_, (wave,)),) = streamed(engine, [Order([prompt], n, [7 + first])], max_new_tokens=20)
+        asked, hit = (b - a for a, b in zip(before, cache_counts(engine), strict=True))
+        found += wave.responses
+        hits.append(hit / asked)
+    assert hits == [pytest.approx(0.96 * 15 / 16), pytest.approx(0.96)]
+    assert sum(a == b for a, b in zip(found, whole.responses, strict=True)) > 45
+
+
 class Recorder:
     """Stands in for vLLM where this platform has no sleep: notes what the engine asks of it, in order."""
 

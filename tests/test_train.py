@@ -213,7 +213,7 @@ def test_a_step_takes_the_first_informative_prompts(tmp_path, monkeypatch, every
             assert asked[:width] == some
             good += [x for x in some if int(x[:-1]) % every == 0]
             asked, tried, rounds = asked[width:], tried + width, rounds + 1
-        progress.note_drawn(tried, len(good), 8)
+        progress.note_drawn(tried, len(good), 8 * tried)
         assert [p.prompt for p in kept.problems] == good[:4]
         used = order.index(good[3], start) + 1 - start
         assert (m["prompts"], m["rounds"], m["surplus"]) == (4, rounds, tried - used)

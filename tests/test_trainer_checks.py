@@ -220,6 +220,38 @@ VLLM = "--tensor_parallel_size, --max_num_seqs, --engine_dtype and --kv_cache_gi
             {"rollouts_per_prompt": -4},
             "--rollouts_per_prompt -4: a group needs at least 2 for its mean to say anything",
         ),
+        (
+            {"first_rollouts": 1, "advantage": "group_mean"},
+            "--first_rollouts 1: a wave needs at least 2 for its mean to say anything",
+        ),
+        (
+            {"first_rollouts": 8, "advantage": "group_mean"},
+            "--rollouts_per_prompt 8:8: the first wave must be smaller than all of them, as in 16:512",
+        ),
+        (
+            {"first_rollouts": 2},
+            "--rollouts_per_prompt 2:8 with --advantage mean_centred: a prompt would count once for every wave that it "
+            "is drawn in, which is not its objective: add --advantage group_mean, or give one number",
+        ),
+        (
+            {"first_rollouts": 2, "advantage": "group_std"},
+            "--rollouts_per_prompt 2:8 with --advantage group_std: a prompt would count once for every wave that it "
+            "is drawn in, which is not its objective: add --advantage group_mean, or give one number",
+        ),
+        (
+            {"first_rollouts": 2, "advantage": "group_mean", "mini_batches": "prompts"},
+            "--rollouts_per_prompt 2:8 with --mini_batches prompts: an update that has a prompt of a late wave has "
+            "more tokens, and would weigh its prompts less: --mini_batches rollouts",
+        ),
+        (
+            {"first_rollouts": 2, "advantage": "group_mean", "log_mass_balance": True},
+            "--rollouts_per_prompt 2:8 with --log_mass_balance, which compares groups of one size: leave it out, or "
+            "give one number",
+        ),
+        (
+            {"first_rollouts": 2, "advantage": "group_mean", "updates_per_step": 9},
+            "--rollouts_per_prompt 2:8 x --prompts_per_step 4 do not fill --updates_per_step 9 mini-batches: lower it",
+        ),
         ({"prompts_per_step": 0}, "--prompts_per_step 0: must be at least 1"),
         ({"prompts_per_step": 5000}, "--prompts_per_step 5000 exceeds the 4096 training problems: lower it"),
         ({"updates_per_step": 0}, "--updates_per_step 0: must be at least 1"),

@@ -40,10 +40,10 @@ def test_a_round_where_all_or_none_are_informative():
     c, progress = Config(recipe="brorl"), Progress()
     assert progress.pass_rate(c) == 0.62 and Progress().pass_rate(Config(recipe="prorl")) == 0.41
     assert progress.pass_rate(c, 20, 5) == 0.25  # of the step so far
-    progress.note_drawn(10, 0, 16)
+    progress.note_drawn(10, 0, 160)
     assert 0 < progress.pass_rate(c) <= 0.05 and progress.samples == 160
     for _ in range(40):
-        progress.note_drawn(10, 8, 16)
+        progress.note_drawn(10, 8, 160)
     assert progress.pass_rate(c) == pytest.approx(0.8, abs=1e-3)
 
 

@@ -48,6 +48,39 @@ def test_mini_batches_where_nothing_divides(p, n, updates):
     assert counts.sum() == p * n and counts.max() - counts.min() <= 1
 
 
+def ragged(p=6, n=64) -> torch.Tensor:
+    """(P, N) bool: groups of 4, 4, 8, 16, 32 and 4 of the 64 places, each behind the places of those before it."""
+    group = torch.zeros(p, n, dtype=torch.bool)
+    for own, (first, size) in zip(group, [(0, 4), (4, 4), (8, 8), (16, 16), (32, 32), (0, 4)], strict=True):
+        own[first : first + size] = True
+    return group
+
+
+def test_mini_batches_of_groups_of_several_sizes_are_even():
+    """Mistake: places without a rollout that take turns in the deal: a mini-batch with fewer rollouts than another."""
+    group, lengths = ragged(), lengths_of(6, 64)
+    numbers = mini_batch_of(lengths, 4, "rollouts", rng(), group)
+    assert torch.bincount(numbers[group]).tolist() == [17] * 4
+    assert all((torch.bincount(row[own]) == own.sum() / 4).all() for row, own in zip(numbers, group, strict=True))
+    assert torch.equal(mini_batch_of(lengths, 4, "rollouts", rng(), group | True),
+                       mini_batch_of(lengths, 4, "rollouts", rng()))  # fmt: skip
+
+
+def test_groups_of_several_sizes_are_cut_where_they_are_wide():
+    """Mistake: a narrow group cut up; tokens of rollouts that are not trained on, or of a prompt that nobody has."""
+    group, lengths = ragged(), lengths_of(6, 64)
+    prompts = torch.full((6,), 300)
+    numbers = mini_batch_of(lengths, 2, "rollouts", rng(), group)
+    owner = owners(lengths, prompts, numbers, 2, "rollouts", 8, group)
+    for own, places in zip(owner, group, strict=True):
+        rows = torch.bincount(own[places], minlength=2)
+        assert rows[rows > 0].min() >= min(8, places.sum())
+    tokens = load(lengths, prompts, owner, group, 2)
+    assert tokens.max() / tokens.float().mean() < 1.05
+    assert torch.equal(owners(lengths, prompts, numbers, 2, "rollouts", 8, group | True),
+                       owners(lengths, prompts, numbers, 2, "rollouts", 8))  # fmt: skip
+
+
 def test_equal_lengths_are_drawn_at_random():
     """Mistake: rollouts of equal length that always meet the same mini-batch, or the same companions."""
     lengths = torch.full((1, 8), 5)
@@ -115,7 +148,7 @@ def kept(here, p=5, n=6) -> tuple[Kept, torch.Tensor]:
     """Groups whose tokens tell which rollout they are; `here` are those that this process has, (place, first, n)."""
     lengths = 1 + (torch.arange(p * n) * 7 % 11).view(p, n)
     correct = torch.arange(p * n).view(p, n) % 3 == 0
-    outcomes = Outcomes(correct.double(), correct, lengths, torch.zeros(p, n, dtype=torch.bool))
+    outcomes = Outcomes(correct.double(), correct, lengths, torch.zeros(p, n).bool(), torch.ones(p, n).bool())
     prompts = [[1000 + i] * (2 + i) for i in range(p)]
     rolled = []
     for place, first, count in here:

@@ -79,10 +79,10 @@ class Answers(NamedTuple):
         return Answers(self.k, self.correct[some], self.response_tokens[some], self.truncated[some], self.reward[some])
 
 
-def solved(correct: Tensor) -> Counter:
-    """How many groups, (P, N) bool, are correct to which share: a count for each of SOLVED."""
-    n = correct.shape[-1]
-    parts = [math.ceil(4 * count / n) + (count == n) for count in correct.sum(-1).tolist()]
+def solved(correct: Tensor, group: Tensor) -> Counter:
+    """How many groups are correct to which share: a count for each of SOLVED. (P, N) bool; group: as of `Outcomes`."""
+    counts = torch.stack([(correct & group).sum(-1), group.sum(-1)], -1).tolist()
+    parts = [math.ceil(4 * count / n) + (count == n) for count, n in counts]
     return Counter(f"solved/{SOLVED[part]}" for part in parts)
 
 

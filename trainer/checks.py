@@ -57,6 +57,7 @@ VALUES: dict[str, Rule] = {
     "max_samples": positive("must be positive; to score without training there is --eval_only"),
     "max_hours": positive("must be positive; to score without training there is --eval_only"),
     "rollouts_per_prompt": at_least(2, "a group needs at least 2 for its mean to say anything"),
+    "first_rollouts": at_least(2, "a wave needs at least 2 for its mean to say anything"),
     "prompts_per_step": at_least(1),
     "refill": at_least(1, "must be at least 1, the first round"),
     "sure": (lambda x: 0 < x < 1, "must be in (0, 1)"),
@@ -125,9 +126,34 @@ TOGETHER: list[Together] = [
         "--prompts_per_step {c.prompts_per_step} exceeds the {at.problems} training problems: lower it",
     ),
     (
-        ("rollouts_per_prompt", "prompts_per_step", "updates_per_step"),
-        lambda c, at: c.rollouts_per_prompt * c.prompts_per_step >= c.updates_per_step or c.eval_only,
-        "--rollouts_per_prompt {c.rollouts_per_prompt} x --prompts_per_step {c.prompts_per_step} do not fill "
+        ("rollouts_per_prompt", "first_rollouts"),
+        lambda c, at: c.first_rollouts is None or c.first_rollouts < c.rollouts_per_prompt,
+        "--rollouts_per_prompt {c.n}: the first wave must be smaller than all of them, as in 16:512",
+    ),
+    (
+        ("first_rollouts", "advantage"),
+        lambda c, at: c.first_rollouts is None or c.advantage == "group_mean",
+        "--rollouts_per_prompt {c.n} with --advantage {c.advantage}: a prompt would count once for every wave that it "
+        "is drawn in, which is not its objective: add --advantage group_mean, or give one number",
+    ),
+    (
+        ("first_rollouts", "mini_batches"),
+        lambda c, at: c.first_rollouts is None or c.mini_batches == "rollouts",
+        "--rollouts_per_prompt {c.n} with --mini_batches prompts: an update that has a prompt of a late wave has more "
+        "tokens, and would weigh its prompts less: --mini_batches rollouts",
+    ),
+    (
+        ("first_rollouts",),
+        lambda c, at: c.first_rollouts is None or not c.log_mass_balance,
+        "--rollouts_per_prompt {c.n} with --log_mass_balance, which compares groups of one size: leave it out, or give "
+        "one number",
+    ),
+    (
+        ("rollouts_per_prompt", "first_rollouts", "prompts_per_step", "updates_per_step"),
+        lambda c, at: (
+            (c.first_rollouts or c.rollouts_per_prompt) * c.prompts_per_step >= c.updates_per_step or c.eval_only
+        ),
+        "--rollouts_per_prompt {c.n} x --prompts_per_step {c.prompts_per_step} do not fill "
         "--updates_per_step {c.updates_per_step} mini-batches: lower it",
     ),
     (

@@ -219,6 +219,7 @@ class Outcomes(NamedTuple):
     correct: Tensor  # (P, N) bool
     lengths: Tensor  # (P, N) tokens of the response
     truncated: Tensor  # (P, N) bool, cut at the longest length
+    group: Tensor  # (P, N) bool: the rollouts that are the prompt's group; all of them, or the last wave (waves.py)
 
     @staticmethod
     def of(rolled: list[Rolled], prompts: int, n: int, accelerator: Accelerator) -> Outcomes:
@@ -230,12 +231,13 @@ class Outcomes(NamedTuple):
             rows = torch.tensor([one.rewards, one.correct.tolist(), lengths, truncated], dtype=torch.float64)
             table[:, one.place, one.first : one.first + len(one.texts)] = rows
         rewards, correct, lengths, truncated = summed(table, accelerator)
-        return Outcomes(rewards, correct.bool(), lengths.long(), truncated.bool())
+        return Outcomes(rewards, correct.bool(), lengths.long(), truncated.bool(), torch.ones(prompts, n).bool())
 
     @staticmethod
-    def none() -> Outcomes:
-        empty = torch.zeros(0, 1)
-        return Outcomes(empty, empty.bool(), empty.long(), empty.bool())
+    def none(prompts: int = 0, n: int = 1) -> Outcomes:
+        """Before anything is drawn."""
+        table = torch.zeros(5, prompts, n, dtype=torch.float64).unbind()
+        return Outcomes(table[0], table[1].bool(), table[2].long(), table[3].bool(), table[4].bool())
 
     def followed_by(self, others: Outcomes) -> Outcomes:
         """Those of one round and of the next."""
@@ -244,6 +246,16 @@ class Outcomes(NamedTuple):
     def at(self, places: Tensor) -> Outcomes:
         """Of some of the prompts."""
         return Outcomes(*(tensor[places] for tensor in self))
+
+    @property
+    def informative(self) -> Tensor:
+        """(P,) bool: which prompts dynamic sampling keeps."""
+        return L.informative(self.correct, self.group)
+
+    @property
+    def rollouts(self) -> int:
+        """How many were drawn of all prompts: of each the places up to its group's last."""
+        return int((self.group * torch.arange(1, self.group.shape[1] + 1)).amax(-1).sum())
 
 
 class Kept(NamedTuple):
@@ -282,20 +294,22 @@ class Drawn:
     @property
     def informative(self) -> int:
         """How many of the prompts are."""
-        return int(L.informative(self.outcomes.correct).sum())
+        return int(self.outcomes.informative.sum())
 
     def first(self, b: int) -> Kept:
         """The first B informative ones, or fewer; sets `used`."""
-        places = L.informative(self.outcomes.correct).nonzero().squeeze(1)[:b]
+        places = self.outcomes.informative.nonzero().squeeze(1)[:b]
         self.used = int(places[-1]) + 1 if len(places) == b else len(self)
         at = {place: k for k, place in enumerate(places.tolist())}
-        rolled = [replace(one, place=at[one.place]) for one in self.rolled if one.place in at]
+        of_groups = [one for one in self.rolled if one.place in at and self.outcomes.group[one.place, one.first]]
+        rolled = [replace(one, place=at[one.place]) for one in of_groups]
         which = [self.problems[place] for place in at]
         return Kept([self.all[i] for i in which], [self.prompts[i] for i in which], self.outcomes.at(places), rolled)
 
     def counts(self) -> Counter:
         """Of all processes: `Rolled.counts`, `solved`, and sums of rewards, in an order that no chance decides."""
-        counts = merge(sum((one.counts() for one in self.rolled), Counter())) + solved(self.outcomes.correct)
+        counts = merge(sum((one.counts() for one in self.rolled), Counter()))
+        counts += solved(self.outcomes.correct, self.outcomes.group)
         rewards: Counter = Counter({"reward": self.outcomes.rewards.sum().item()})
         for i, of_group in zip(self.problems, self.outcomes.rewards.sum(-1).tolist(), strict=True):
             rewards[f"reward/{self.all[i].kind}"] += of_group
@@ -317,6 +331,7 @@ def roll_out(
     show: bool = True,
     told: Callable[[], bool] = lambda: False,
     queue: type[Queue] = Queue,
+    what: str = "",
     **sampling,
 ) -> tuple[list[Rolled], Outcomes]:
     """Stages 2 and 3: N rollouts of each prompt, and their verdicts: those of this process, and what came of all.
@@ -324,7 +339,7 @@ def roll_out(
     seeds: one a prompt. A part that begins with rollout i has the seed + i: as vLLM counts by itself. team:
     neighbouring processes that hold one engine together; each judges its share of what they decode. told: was this
     process told to stop? Then Preempted is raised, on all of them. sampling: keywords of `Engine.stream`. What takes
-    over 5 s shows a bar.
+    over 5 s shows a bar; what: beside its name.
     """
     engines = accelerator.num_processes // team
     orders = orders_of(len(prompts), n, engine.order_rows, engines)
@@ -332,7 +347,7 @@ def roll_out(
     turn = queue(len(orders), accelerator, told)
     rank = accelerator.process_index % team
     share = math.ceil(len(prompts) * n / engines)  # of this engine, if all are as fast
-    with tqdm(total=share, desc="rollouts", unit="", leave=False, delay=5, disable=not show) as bar:
+    with tqdm(total=share, desc=f"rollouts{what}", unit="", leave=False, delay=5, disable=not show) as bar:
 
         def on_progress(ended: float) -> None:
             bar.update(ended)

@@ -10,7 +10,8 @@
 An optimizer step ends when its slowest process does, so what must be even is every mini-batch, not only the step. Which
 rollouts a mini-batch has does not depend on the number of processes: the gradient is the same on any.
 
-    P, N      groups kept, rollouts of each; row p·N + i is rollout i of group p
+    P, N      groups kept, rollouts of each; row p·N + i is rollout i of group p. After waves (trainer/waves.py) a group
+              has fewer, and there are places of the N without a row
     U         mini-batches
 """
 
@@ -35,12 +36,12 @@ EVEN = 1.02  # tokens of the fullest process over the mean: parts are not cut sm
 LEAST = 64  # rollouts of a part: its prompt is computed once for so many at least
 
 
-def mini_batch_of(lengths: Tensor, updates: int, of: str, rng: torch.Generator) -> Tensor:
+def mini_batch_of(lengths: Tensor, updates: int, of: str, rng: torch.Generator, group: Tensor | None = None) -> Tensor:
     """Which of the step's U mini-batches each rollout belongs to, (P, N), from the lengths of the responses (P, N).
 
     of "rollouts": the rows, group by group and by length within a group, are taken U at a time, and each U are dealt
     to the U mini-batches at random. So all have as many rows, of each group, and of each length. of "prompts": whole
-    groups, in a random order.
+    groups, in a random order. group: (P, N) bool, which places there is a rollout at; None: all.
     """
     p, n = lengths.shape
     if of == "prompts":
@@ -48,45 +49,58 @@ def mini_batch_of(lengths: Tensor, updates: int, of: str, rng: torch.Generator) 
         for u, groups in enumerate(torch.randperm(p, generator=rng).tensor_split(updates)):
             numbers[groups] = u
         return numbers[:, None].expand(p, n).clone()
-    by_length = lengths.argsort(dim=-1, stable=True) + torch.arange(p)[:, None] * n
-    dealt = torch.rand(-(-p * n // updates), updates, generator=rng).argsort(-1)
-    numbers = torch.empty(p * n, dtype=torch.long)
-    numbers[by_length.flatten()] = dealt.flatten()[: p * n]
+    by_length = (lengths.argsort(dim=-1, stable=True) + torch.arange(p)[:, None] * n).flatten()
+    if group is not None:
+        by_length = by_length[group.flatten()[by_length]]
+    count = len(by_length)
+    dealt = torch.rand(-(-count // updates), updates, generator=rng).argsort(-1)
+    numbers = torch.zeros(p * n, dtype=torch.long)
+    numbers[by_length] = dealt.flatten()[:count]
     return numbers.view(p, n)
 
 
 def owners(
-    lengths: Tensor, prompt_lengths: Tensor, mini_batch: Tensor, processes: int, of: str, least: int = LEAST
-) -> Tensor:
+    lengths: Tensor, prompt_lengths: Tensor, mini_batch: Tensor, processes: int, of: str, least: int = LEAST,
+    group: Tensor | None = None,
+) -> Tensor:  # fmt: skip
     """Which process trains on each rollout, (P, N): as many tokens for all as parts of `least` rollouts or more allow.
 
     lengths, mini_batch (P, N), prompt_lengths (P,). Part j of k has the j-th, k + j-th, ... block of U rows of its
     group, in the order of their lengths: its share of every mini-batch, where U divides N. Where a mini-batch is of
     whole prompts, the parts of each mini-batch are dealt on their own. Groups of N < 2 least stay whole: with N = 16 on
     64 processes mini-batches of rollouts take 1.3 times what even ones would, those of prompts 3 times.
+    group: (P, N) bool, which places there is a rollout at; None: all.
     """
     p, n = lengths.shape
+    group = torch.ones(p, n, dtype=torch.bool) if group is None else group
     owner = torch.zeros(p, n, dtype=torch.long)
     if processes == 1:
         return owner
     alone = of == "prompts"
     updates = int(mini_batch.max()) + 1 if p else 1
-    block = lengths.argsort(dim=-1, stable=True).argsort(dim=-1, stable=True) // (1 if alone else updates)
+    last = lengths.masked_fill(~group, torch.iinfo(torch.long).max)  # what is no rollout, behind those that are
+    block = last.argsort(dim=-1, stable=True).argsort(dim=-1, stable=True) // (1 if alone else updates)
+    most = (group.sum(-1, keepdim=True) // least).clamp(min=1)  # parts of a group
     for groups in (
         [(mini_batch[:, 0] == u).nonzero().squeeze(1) for u in range(updates)] if alone else [torch.arange(p)]
     ):
         best, parts = float("inf"), 1
         while best > EVEN and (parts == 1 or n // parts >= least):
-            found, uneven = _dealt(lengths[groups], prompt_lengths[groups], block[groups] % parts, parts, processes)
+            part = block[groups] % most[groups].clamp(max=parts)
+            found, uneven = _dealt(lengths[groups], prompt_lengths[groups], part, parts, processes, group[groups])
             if uneven < best:
                 best, owner[groups] = uneven, found
             parts *= 2
     return owner
 
 
-def _dealt(lengths: Tensor, prompt_lengths: Tensor, part: Tensor, parts: int, processes: int) -> tuple[Tensor, float]:
+def _dealt(
+    lengths: Tensor, prompt_lengths: Tensor, part: Tensor, parts: int, processes: int, group: Tensor
+) -> tuple[Tensor, float]:
     """Longest part first, to whoever has the fewest tokens: the owner of each row, and most tokens over the mean."""
-    sizes = torch.zeros(len(lengths), parts, dtype=torch.long).scatter_add_(1, part, lengths) + prompt_lengths[:, None]
+    none = torch.zeros(len(lengths), parts, dtype=torch.long)
+    rows = none.scatter_add(1, part, group.long())
+    sizes = none.scatter_add(1, part, lengths * group) + prompt_lengths[:, None] * (rows > 0)
     load = [(0, process) for process in range(processes)]
     owner = torch.empty(len(lengths), parts, dtype=torch.long)
     for i in sizes.flatten().argsort(descending=True, stable=True).tolist():
@@ -110,13 +124,13 @@ def exchanged(x: Tensor, to: list[int], accelerator: Accelerator) -> Tensor:
 
 def hand_out(kept: Kept, advantages: Tensor, config: Config, step: int, accelerator: Accelerator) -> Batch:
     """This process's rollouts of the step, as many tokens as everyone else's. advantages: (P, N)."""
-    lengths, of = kept.outcomes.lengths, config.mini_batches
+    lengths, group, of = kept.outcomes.lengths, kept.outcomes.group, config.mini_batches
     n = lengths.shape[1]
     least = n if config.log_mass_balance else LEAST  # the probe looks at whole groups
     rng = torch.Generator().manual_seed(seed_of(config.seed, step))
     prompt_lengths = torch.tensor([len(prompt) for prompt in kept.prompts], dtype=torch.long)
-    mini_batch = mini_batch_of(lengths, config.updates_per_step, of, rng)
-    owner = owners(lengths, prompt_lengths, mini_batch, accelerator.num_processes, of, least)
+    mini_batch = mini_batch_of(lengths, config.updates_per_step, of, rng, group)
+    owner = owners(lengths, prompt_lengths, mini_batch, accelerator.num_processes, of, least, group)
     return dealt(kept, advantages, mini_batch, owner, accelerator)
 
 

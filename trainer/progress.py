@@ -110,9 +110,9 @@ class Progress:
             return brorl.PASS_RATE[config.recipe]
         return max(self.informative + informative, 0.5) / seen
 
-    def note_drawn(self, tried: int, informative: int, n: int) -> None:
-        """Of a step: how many prompts it drew, how many of them were informative, rollouts of each."""
-        self.samples += tried * n
+    def note_drawn(self, tried: int, informative: int, rollouts: int) -> None:
+        """Of a step: how many prompts it drew, how many of them were informative, rollouts of all of them."""
+        self.samples += rollouts
         self.tried = MEMORY_OF_PROMPTS * self.tried + tried
         self.informative = MEMORY_OF_PROMPTS * self.informative + informative
 

@@ -31,7 +31,6 @@ from accelerate import Accelerator
 from accelerate.utils import DistributedType, gather_object
 
 import brorl
-import loss as L
 from rollout import whole_tensors
 from trainer.answers import Answers, Rolled, score_sources
 from trainer.checks import RECIPE_FILE, started_with, trackers
@@ -288,16 +287,16 @@ class Run:
 
     def sample(self, step: int, drawn: Drawn) -> None:
         """Some rollouts of a step: the best and the worst of its first informative prompt, and of the first other."""
-        count, informative, wanted = self.config.samples_per_step, L.informative(drawn.outcomes.correct), []
+        count, informative, wanted = self.config.samples_per_step, drawn.outcomes.informative, []
         first = [
             (kept, int(which.nonzero()[0]))
             for kept, which in ((True, informative), (False, ~informative))
             if any(which)
         ]
         for share, (kept, place) in zip((count - count // 2, count // 2), first, strict=False):
-            rewards = drawn.outcomes.rewards[place]
-            share = min(share if len(first) > 1 else count, len(rewards))
-            best = rewards.argsort(descending=True, stable=True).tolist()
+            group = drawn.outcomes.group[place].nonzero().squeeze(1)
+            share = min(share if len(first) > 1 else count, len(group))
+            best = group[drawn.outcomes.rewards[place, group].argsort(descending=True, stable=True)].tolist()
             rows = [*best[: share - share // 2], *best[len(best) - share // 2 :]]
             wanted += [({"step": step, "kept": kept}, place, row) for row in rows]
         self.write_samples(self.gathered(wanted, drawn.rolled))
@@ -370,7 +369,7 @@ class Run:
         write(aside / RECIPE_FILE, json.dumps(self.recipe(), indent=2) + "\n")
         shutil.rmtree(self.folder / "model", ignore_errors=True)
         os.replace(aside, self.folder / "model")
-        title = f"{self.config.name}: {short(self.config.model)}, N = {self.config.rollouts_per_prompt}"
+        title = f"{self.config.name}: {short(self.config.model)}, N = {self.config.n}"
         curves(self.metrics, self.folder / "curves.png", title)
         what = protocol(self.config, self.held_out.problems, self.held_out.cut)
         print(f"\n{wrapped(what, 0)}\n{before_and_after(self.evaluations())}")
