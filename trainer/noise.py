@@ -147,8 +147,8 @@ class Noise:
         batch = self.halves(kept, m)
         batch.share_prompts(plain, self.config, 2)
         policy.train(self.config.gradient_checkpointing)
-        vectors = torch.stack([self.gradient(policy, batch, rows) for rows in batch.mini_batches(2 * m)])
-        gram = vectors.double() @ vectors.double().T
+        vectors = torch.stack([self.gradient(policy, batch, rows) for rows in batch.mini_batches(2 * m)]).double()
+        gram = vectors @ vectors.T
         return logged(summed(gram, self.accelerator) if self.sharded else gram.cpu(), m / pass_rate, self.n)
 
     def halves(self, kept: Kept, m: int) -> Batch:
@@ -213,7 +213,7 @@ class Noise:
 
 def conclusion(metrics: list[dict], timing: list[dict], n: int) -> str:
     """Which N the run deserves, in a few sentences, from the lines of its logs; nothing where none measured it."""
-    looks = [row for row in metrics if "noise/between" in row]
+    looks = [row for row in metrics if math.isfinite(row.get("noise/between", math.nan))]
     if not looks:
         return ""
     within, between = (statistics.fmean(row[f"noise/{name}"] for row in looks) for name in ("within", "between"))
