@@ -93,7 +93,7 @@ def train(config: Config, accelerator: Accelerator, setup: Setup) -> None:
         clock.lap("roll_out")
 
         if noise and noise.due(step):
-            metrics |= noise.measure(policy, plain, kept, metrics["pass_rate"])
+            metrics |= noise.measure(policy, plain, kept, metrics["pass_rate"], step)
             clock.lap("noise")
 
         if len(kept):

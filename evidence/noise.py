@@ -90,7 +90,7 @@ def estimated(policy, tokenizer, problems, n: int, seed: int) -> dict[str, float
     )  # fmt: skip
     kept = drawn.first(len(problems))
     with mock.patch.object(noise, "PROMPTS", len(problems)):
-        return noise.Noise(policy, config, accelerator).measure(policy, policy, kept, len(kept) / len(problems))
+        return noise.Noise(policy, config, accelerator).measure(policy, policy, kept, len(kept) / len(problems), seed)
 
 
 def main() -> None:

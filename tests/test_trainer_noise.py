@@ -163,7 +163,7 @@ def test_some_coordinates_tell_the_ratio_of_all():
     for most in (noise.MOST, 2**14):
         with mock.patch.object(noise, "MOST", most):
             one = Noise(policy, config, Accelerator(cpu=True))
-            found.append(one.measure(policy, policy, kept, 1.0))
+            found.append(one.measure(policy, policy, kept, 1.0, 1))
     assert sum(len(at) for at, _ in one.at) < 0.15 * sum(p.numel() for p in policy.parameters())
     for name in ("noise/within", "noise/between"):
         assert found[1][name] == pytest.approx(found[0][name], rel=0.15)
@@ -197,7 +197,8 @@ def test_what_a_prompt_costs_by_hand():
 
 def look(within, between, error):
     found = Variances(within, between, 1.0)._asdict()
-    return {f"noise/{k}": x for k, x in found.items()} | {"noise/between_se": error, "noise/prompts": 16}
+    errors = {"noise/within_se": 0.0, "noise/between_se": error}
+    return {f"noise/{k}": x for k, x in found.items()} | errors | {"noise/prompts": 16}
 
 
 def test_the_conclusion_by_hand():
@@ -206,8 +207,12 @@ def test_the_conclusion_by_hand():
     step = {"prompts": 16, "pass_rate": 0.5}
     said = conclusion([step | look(18, 1.5, 0.1), step | look(22, 0.5, 0.1), step], [{"prompt_cost": 0.0}], 512)
     # w = 20, b = 1 ± 0.0707: 20 / 1.14 and 20 / 0.859; N* = 5.5; 32 prompts x 512 / 5
-    assert "V_w / V_b is 20 (18 to 23; 2 steps x 16 prompts)" in said
-    assert "least noise at N = 5, with 3,277 prompts rolled out in place of 32; N = 512 has 18 times as much" in said
-    unsure = conclusion([step | look(20, 1.0, 0.7)], [], 512)
-    assert "at least 8.3" in unsure and f"N = {1 + math.sqrt(20 / 2.4):.0f} or more" in unsure
+    assert "V_w / V_b = 20 times that between them (18 to 23; 2 steps x 16 prompts)" in said
+    assert "the least at N = 5, with 3,277 prompts rolled out in place of 32; N = 512 has 18 times as much" in said
+    broken = look(math.nan, math.nan, math.nan)
+    assert conclusion([step | look(18, 1.5, 0.1), step | broken, step | look(22, 0.5, 0.1)], [], 512) in said
+    for unsure in (look(20, 1.0, 0.7), look(20, -1.0, 0.1), look(-1.0, 1.0, 0.1)):
+        assert "Not seen in 1 step x 16 prompts" in conclusion([step | unsure], [], 512)
     assert "N = 4 has as little" in conclusion([step | look(9, 1, 0.1)], [], 4)
+    dear = conclusion([step | look(20_000, 10, 0.1)], [{"prompt_cost": 123.4}], 512)
+    assert "= 2,000 times" in dear and "as 120 rollouts" in dear and "e+" not in dear

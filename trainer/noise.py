@@ -1,20 +1,21 @@
 """Which N does this model deserve? What N does to the noise of a step, measured while training: `--log_noise`.
 
-The gradient of a prompt's p is estimated from N rollouts. Its mean over N and over prompts is the same for every N;
-N changes how noisy the step is. The trace of the step's covariance, of B prompts with N rollouts each:
+From N rollouts of a prompt comes an estimate of the gradient of p, the prompt's probability of a correct answer. What it
+is on average does not depend on N; how noisy it is does. Of a step of B prompts rolled out, N times each, the trace of
+the covariance is
 
-    noise(N, B) = (V_b + V_w / (N - 1)) / B
+    noise(N, B) ≈ (V_b + V_w / (N - 1)) / B
 
     name here   symbol       meaning
-    g           g_x          ∇p_x, the gradient of the prompt's probability of a correct answer
+    g           g_x          ∇p_x, of prompt x
     mean2       |ḡ|²         of the mean of g_x over prompts: what the step follows
     between     V_b          E|g_x|² - |ḡ|²: how much prompts differ
-    within      V_w          E_x of the variance of one rollout's (R - p) ∇log π: how much a prompt's rollouts differ
+    within      V_w          how much a prompt's rollouts differ: the variance of (R - p) ∇log π(y), mean over prompts
     ratio       V_w / V_b
     cost        c_p / c_r    what one prompt costs, in rollouts; 0 where samples are all that counts
     n           N / 2        rollouts of a half-group, HALF at most
 
-More rollouts shrink V_w alone, more prompts both. At equal cost B (c_p + N c_r) the noise is least at
+More rollouts shrink the second part alone, more prompts both. At equal cost B (c_p + N c_r) the noise is least at
 
     N* = 1 + sqrt((1 + c_p / c_r) V_w / V_b)            two-stage cluster sampling (Cochran 1977, section 10.6)
 
@@ -23,11 +24,13 @@ estimates of g_x:
 
     h = 1/(n - 1) Σ_i (R_i - R̄_h) ∇log π(y_i),   E[h] = g_x,   E[h_0 · h_1] = |g_x|²,   E|h_0 - h_1|² / 2 = Var(h)
 
-Var(h) = V_w / n + (|g_x|² + p(1-p) E|∇log π|²) / (n (n - 1)), which is V_w / (n - 1) where right and wrong answers have
-scores of one size, and nearly so elsewhere: the second term is about a share 1/n of the first. Groups that dynamic
-sampling drops have h_0 = h_1 = 0 and count so. A half-group is one backward pass. MOST coordinates of its gradient are
-kept, drawn evenly from all weights, which leaves the ratio what it is. All of it is about the paper's advantages and
-the policy before the step's updates.
+Var(h) = V_w / n + (|g_x|² + p(1-p) E|∇log π|²) / (n (n - 1)): h is a sample covariance, of R and ∇log π. Where right and
+wrong answers have scores of one size this is V_w / (n - 1) + 2 |g_x|² / (n (n - 1)). The law leaves the last term out, a
+share of order 1/N. Groups that dynamic sampling drops have h_0 = h_1 = 0, for rewards 0 and 1, and count so.
+
+A half-group is one backward pass. Of its gradient MOST coordinates are kept, others at each look, which on average
+leaves V_w and V_b in the ratio they have. All of it is about the paper's advantages, before whitening and clipping, and
+the policy before the step's updates. Least noise is the fastest learning only where each N has its own best rate.
 """
 
 from __future__ import annotations
@@ -48,7 +51,7 @@ from trainer.batch import Batch
 from trainer.deal import Kept
 from trainer.handout import dealt
 from trainer.policy import SHARE_FROM, Policy
-from trainer.processes import idle, passes, reduced_later, summed
+from trainer.processes import idle, passes, reduced_later, seed_of, summed
 from trainer.settings import Config
 
 PROMPTS = 64  # groups of a step that are looked at
@@ -121,7 +124,7 @@ class Noise:
     """--log_noise K: half-groups of a step's first kept prompts, every K steps, before the step's updates.
 
     All processes compute their share of each half-group, so that none waits, and their gradients are added up as an
-    update's are: it is the same under DDP and FSDP2.
+    update's are, under DDP as under FSDP2. (Shards have other coordinates: where not all are kept, other digits.)
     """
 
     def __init__(self, policy, config: Config, accelerator: Accelerator):
@@ -130,17 +133,18 @@ class Noise:
         self.shares = accelerator.unwrap_model(policy).shares
         self.sharded = accelerator.distributed_type == DistributedType.FSDP
         self.every = max(1, sum(p.numel() for p in policy.parameters()) / MOST)
-        self.at: list[tuple[Tensor, float]] = []
+        self.step, self.at = 0, list[tuple[Tensor, float]]()
 
     def due(self, step: int) -> bool:
         """In a run's first step, and every K steps after it."""
         return step % self.config.noise_every == 1 % self.config.noise_every
 
-    def measure(self, policy, plain: Policy, kept: Kept, pass_rate: float) -> dict[str, float]:
+    def measure(self, policy, plain: Policy, kept: Kept, pass_rate: float, step: int) -> dict[str, float]:
         """V_w, V_b, |ḡ|² and their standard errors, for the step's metrics. pass_rate: the share of prompts kept.
 
         Nothing where fewer than two prompts were kept.
         """
+        self.at, self.step = [], step
         m = min(PROMPTS, len(kept))
         if m < 2:
             return {}
@@ -178,15 +182,15 @@ class Noise:
                 weights = batch.advantages[parts[i]].repeat_interleave(batch.response_lengths[parts[i]])
                 accelerator.backward((weights * logp).sum() * accelerator.num_processes)
         slopes = [_local(weight.grad).flatten() for weight in policy.parameters() if weight.grad is not None]
-        self.at = self.at or [self.coordinates(len(slope), slope.device) for slope in slopes]
+        self.at = self.at or [self.coordinates(i, len(slope), slope.device) for i, slope in enumerate(slopes)]
         policy.zero_grad()
         return torch.cat([slope[at].float() * scale for slope, (at, scale) in zip(slopes, self.at, strict=True)])
 
-    def coordinates(self, size: int, device) -> tuple[Tensor, float]:
-        """Which of a weight's coordinates are kept, and what each counts, so that products stay unbiased."""
+    def coordinates(self, number: int, size: int, device) -> tuple[Tensor, float]:
+        """Which of a weight's coordinates are kept in this step, and what each counts, so that products are unbiased."""
         if (count := math.ceil(size / self.every)) >= size:
             return torch.arange(size, device=device), 1.0
-        draw = torch.Generator().manual_seed(size)
+        draw = torch.Generator().manual_seed(seed_of(self.step, number))
         return torch.randint(size, (count,), generator=draw).to(device), math.sqrt(size / count)
 
     def prompt_cost(self, seconds: Mapping[str, float], prompts: list[list[int]], response: float) -> float:
@@ -194,7 +198,8 @@ class Noise:
 
         Of each stage's seconds prompts take their share of the tokens that the stage computes. A prompt is read once
         where its rollouts share it, and belongs to each of them where they do not. What rollouts have in common beyond
-        the prompt is not counted, so that c_r is rather too large. prompts: the run's; response: tokens on average.
+        the prompt is not counted, so that this is rather too little. Another N would have other mini-batches and keep
+        other prompts: its price is taken to be the same. prompts: the run's; response: tokens on average.
         """
         n, prompt = self.config.rollouts_per_prompt, sum(map(len, prompts)) / len(prompts)
         of_prompt = of_rollout = 0.0
@@ -217,34 +222,41 @@ def conclusion(metrics: list[dict], timing: list[dict], n: int) -> str:
     if not looks:
         return ""
     within, between = (statistics.fmean(row[f"noise/{name}"] for row in looks) for name in ("within", "between"))
-    error = math.hypot(*(row["noise/between_se"] for row in looks)) / len(looks)
-    low, high = (within / x if x > 0 else math.inf for x in (between + 2 * error, between - 2 * error))
+    errors = [math.hypot(*(row[f"noise/{x}_se"] for row in looks)) / len(looks) for x in ("within", "between")]
     seen = f"{len(looks)} step{'s' * (len(looks) > 1)} x {looks[-1]['noise/prompts']} prompts"
-    if high == math.inf:
+    if min(within, between) <= 0 or 2 * (error := math.hypot(errors[0] / within, errors[1] / between)) >= 1:
         return (
-            f"Which N? V_w / V_b is at least {low:.2g} ({seen}): at equal samples a step has the least noise at "
-            f"N = {best_n(low):.0f} or more. A smaller --log_noise would say it better"
+            f"Which N? Not seen in {seen}: V_w is {within:.2g} ± {errors[0]:.2g}, V_b {between:.2g} ± {errors[1]:.2g}. "
+            "A smaller --log_noise looks more often"
         )
     ratio = within / between
+    low, high = ratio / (1 + 2 * error), ratio / (1 - 2 * error)
     drawn = statistics.fmean(row["prompts"] / row["pass_rate"] for row in metrics if row.get("prompts"))
     best = max(2, round(best_n(ratio)))
     said = (
-        f"Which N? V_w / V_b is {ratio:.2g} ({low:.2g} to {high:.2g}; {seen}). At equal samples a step has the least "
-        f"noise at N = {best}, with {drawn * n / best:,.0f} prompts rolled out in place of {drawn:,.0f}; "
-        f"N = {n} has {times(n, best, ratio)}"
+        f"Which N? The noise within prompts is V_w / V_b = {plain(ratio)} times that between them ({plain(low)} to "
+        f"{plain(high)}; {seen}). At equal samples a step has the least at N = {best}, with {drawn * n / best:,.0f} prompts "
+        f"rolled out in place of {drawn:,.0f}; N = {n} has {times(n, best, ratio)}"
     )
     if costs := [row["prompt_cost"] for row in timing if "prompt_cost" in row]:
         cost = statistics.median(costs)
         best = max(2, round(best_n(ratio, cost)))
-        said += f". By this run's seconds a prompt costs as much as {cost:.2g} rollouts: then it is N = {best}, and "
-        said += f"N = {n} has {times(n, best, ratio, cost)}"
+        said += (
+            f". By its tokens a prompt costs as much time as {plain(cost)} rollouts: at equal time it is N = {best}, "
+        )
+        said += f"and N = {n} has {times(n, best, ratio, cost)}"
     return said
 
 
 def times(n: int, best: int, ratio: float, cost: float = 0.0) -> str:
     """How much more noise N has at equal cost."""
     more = noise_at_equal_cost(n, ratio, cost) / noise_at_equal_cost(best, ratio, cost)
-    return f"{more:.2g} times as much" if more > 1.05 else "as little"
+    return f"{plain(more)} times as much" if more > 1.05 else "as little"
+
+
+def plain(x: float) -> str:
+    """Two digits, and no power of ten: 0.25, 2.3, 18, 120, 1,700."""
+    return f"{x:.2g}" if x < 99.5 else f"{float(f'{x:.2g}'):,.0f}"
 
 
 def _local(x: Tensor) -> Tensor:

@@ -7,9 +7,10 @@
 The wave that stops a prompt, because a rollout of it is correct or because M were drawn, is the prompt's group. The
 waves before it hold no success: they count as samples and are not trained on.
 
-Why the gradient stays right. Wave j is drawn with probability (1 - p)^{m_j}, p the chance of a correct rollout; then
+Why each prompt still follows ∇p. Wave j is drawn with probability (1 - p)^{m_j}, p the chance of a correct rollout; then
 it is a fresh sample of n_j, whatever was drawn before. So `loss.group_mean` on it has the weight that its docstring
-proves, and over all waves, with A = (R - R̄) / R̄ and R̄ the mean of that wave alone,
+has. A wave that is drawn and holds no success has A = 0, so the sum over all waves drawn is the last one's. With
+A = (R - R̄) / R̄ and R̄ the mean of that wave alone,
 
     E[(1/n_j) Σ_τ A_τ ∇log π(τ)] = Σ_j (1 - p)^{m_j} (1 - (1 - p)^{n_j - 1}) / p ∇p = w(p) ∇p
     w(p) = [1 - (1 - p)^{M-1} - p Σ_{j>=2} (1 - p)^{m_j - 1}] / p          since m_j + n_j = m_{j+1}
@@ -21,10 +22,11 @@ as of a group of all M, less one term for each wave after the first. A rare prom
     `loss.group_advantages` multiplies A by M / n_j.
   * **One mean over all that was drawn is biased**: the waves before are wrong because the prompt was not stopped there.
   * **Only for group_mean.** With A = R - R̄ the same waves give Σ_j (1 - p)^{m_j} (1 - 1/n_j) ∇p. That is ∇p once for
-    each wave that is drawn: a rare prompt counts up to J times as much as an easy one, and the objective is no longer
-    the mean of p. With the group's std it is the same. The first wave alone would be right, and that is a fixed N.
-  * **Successes alone would do**: the mean of ∇log π over the wave's successes has the expectation P(found) ∇log p. What
-    is computed is this mean minus the mean over the whole wave, a baseline that lowers its noise.
+    each wave drawn: a rare prompt counts up to J times as much as an easy one, and the objective is no longer the mean
+    of p. The group's std would count once for each wave too. The first wave alone would be right: that is a fixed N.
+  * **Successes alone would do**: the mean of ∇log π over the wave's successes has the expectation P(found) ∇log p, the
+    series of order M. What is computed is that mean minus the mean over the whole wave, which costs the J terms and
+    keeps advantages around 0.
   * What all prompts of a step have in common, its whitening and its number of tokens, changes the step's length and not
     what a prompt weighs in it. Each mini-batch has its share of every group, so its tokens are common too; one of whole
     prompts would weigh those beside a wide group less, and is refused. The KL term is a mean over the rollouts that are
