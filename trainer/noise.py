@@ -1,8 +1,8 @@
 """Which N does this model deserve? What N does to the noise of a step, measured while training: `--log_noise`.
 
-From N rollouts of a prompt comes an estimate of the gradient of p, the prompt's probability of a correct answer. What it
-is on average does not depend on N; how noisy it is does. Of a step of B prompts rolled out, N times each, the trace of
-the covariance is
+From N rollouts of a prompt comes an estimate of the gradient of p, the prompt's probability of a correct answer. What
+it is on average does not depend on N; how noisy it is does. Where a step rolls out B prompts N times each, the trace of
+its covariance is
 
     noise(N, B) ≈ (V_b + V_w / (N - 1)) / B
 
@@ -24,9 +24,9 @@ estimates of g_x:
 
     h = 1/(n - 1) Σ_i (R_i - R̄_h) ∇log π(y_i),   E[h] = g_x,   E[h_0 · h_1] = |g_x|²,   E|h_0 - h_1|² / 2 = Var(h)
 
-Var(h) = V_w / n + (|g_x|² + p(1-p) E|∇log π|²) / (n (n - 1)): h is a sample covariance, of R and ∇log π. Where right and
-wrong answers have scores of one size this is V_w / (n - 1) + 2 |g_x|² / (n (n - 1)). The law leaves the last term out, a
-share of order 1/N. Groups that dynamic sampling drops have h_0 = h_1 = 0, for rewards 0 and 1, and count so.
+Var(h) = V_w / n + (|g_x|² + p(1-p) E|∇log π|²) / (n (n - 1)): h is a sample covariance, of R and ∇log π. Where right
+and wrong answers have scores of one size this is V_w / (n - 1) + 2 |g_x|² / (n (n - 1)). The law leaves the last term
+out, a share of order 1/N. Groups that dynamic sampling drops have h_0 = h_1 = 0, for rewards 0 and 1, and count so.
 
 A half-group is one backward pass. Of its gradient MOST coordinates are kept, others at each look, which on average
 leaves V_w and V_b in the ratio they have. All of it is about the paper's advantages, before whitening and clipping, and
@@ -187,7 +187,7 @@ class Noise:
         return torch.cat([slope[at].float() * scale for slope, (at, scale) in zip(slopes, self.at, strict=True)])
 
     def coordinates(self, number: int, size: int, device) -> tuple[Tensor, float]:
-        """Which of a weight's coordinates are kept in this step, and what each counts, so that products are unbiased."""
+        """Which of a weight's coordinates are kept at this look, and what each counts: products stay unbiased."""
         if (count := math.ceil(size / self.every)) >= size:
             return torch.arange(size, device=device), 1.0
         draw = torch.Generator().manual_seed(seed_of(self.step, number))
@@ -235,8 +235,8 @@ def conclusion(metrics: list[dict], timing: list[dict], n: int) -> str:
     best = max(2, round(best_n(ratio)))
     said = (
         f"Which N? The noise within prompts is V_w / V_b = {plain(ratio)} times that between them ({plain(low)} to "
-        f"{plain(high)}; {seen}). At equal samples a step has the least at N = {best}, with {drawn * n / best:,.0f} prompts "
-        f"rolled out in place of {drawn:,.0f}; N = {n} has {times(n, best, ratio)}"
+        f"{plain(high)}; {seen}). At equal samples a step has the least at N = {best}, with {drawn * n / best:,.0f} "
+        f"prompts rolled out in place of {drawn:,.0f}; N = {n} has {times(n, best, ratio)}"
     )
     if costs := [row["prompt_cost"] for row in timing if "prompt_cost" in row]:
         cost = statistics.median(costs)

@@ -7,10 +7,10 @@
 The wave that stops a prompt, because a rollout of it is correct or because M were drawn, is the prompt's group. The
 waves before it hold no success: they count as samples and are not trained on.
 
-Why each prompt still follows ∇p. Wave j is drawn with probability (1 - p)^{m_j}, p the chance of a correct rollout; then
-it is a fresh sample of n_j, whatever was drawn before. So `loss.group_mean` on it has the weight that its docstring
-has. A wave that is drawn and holds no success has A = 0, so the sum over all waves drawn is the last one's. With
-A = (R - R̄) / R̄ and R̄ the mean of that wave alone,
+Why each prompt still follows ∇p. Wave j is drawn with probability (1 - p)^{m_j}, p the chance of a correct rollout;
+then it is a fresh sample of n_j, whatever was drawn before. So `loss.group_mean` on it has the weight that its
+docstring has. A wave that is drawn and holds no success has A = 0, so the sum over all waves drawn is the last one's.
+With A = (R - R̄) / R̄ and R̄ the mean of that wave alone,
 
     E[(1/n_j) Σ_τ A_τ ∇log π(τ)] = Σ_j (1 - p)^{m_j} (1 - (1 - p)^{n_j - 1}) / p ∇p = w(p) ∇p
     w(p) = [1 - (1 - p)^{M-1} - p Σ_{j>=2} (1 - p)^{m_j - 1}] / p          since m_j + n_j = m_{j+1}
