@@ -45,17 +45,25 @@ def heat(_: Path | None, here: Path) -> None:
     header("with", "rank correlation", "interval")
     draw = np.random.default_rng(0)
     for name, x in known.items():
+        pairs = np.array([x, ends])
         chosen = [draw.integers(len(rows), size=len(rows)) for _ in range(2000)]
-        again = [stats.spearmanr(np.array(x)[i], np.array(ends)[i])[0] for i in chosen]
-        low, high = np.nanpercentile(again, [2.5, 97.5])
-        line(name, f"{stats.spearmanr(x, ends)[0]:.2f}", f"{low:.2f} to {high:.2f}")
+        again = [found for i in chosen if not np.isnan(found := correlation(*pairs[:, i]))]
+        low, high = np.percentile(again, [2.5, 97.5]) if again else (np.nan, np.nan)
+        line(name, f"{correlation(*pairs):.2f}", f"{low:.2f} to {high:.2f}")
     figure, axes = panels(1, 1, 6.5, 4.4)
     axis = axes[0, 0]
     for n in sorted({r["N"] for r in rows}):
         own = [r for r in rows if r["N"] == n]
-        axis.plot([r["heat"] for r in own], [r["q_pos"] for r in own], "o", color=COLOURS[n], label=f"N = {n:,}")
+        axis.plot(
+            [r["heat"] for r in own], [r["q_pos"] for r in own], "o", color=COLOURS.get(n, "gray"), label=f"N = {n:,}"
+        )
     axis.set(xscale="log", xlabel="η / sqrt(B)", ylabel="held-out Q_pos, mean over the second half")
     axis.axhline(next(iter(arms.values()))[0][0]["q_pos"], color="gray", lw=1, ls="--", label="start")
     axis.grid(alpha=0.3)
     axis.legend(fontsize=8)
     save(figure, here / "heat.png", "An arm a point: the hotter the step, the lower it ends")
+
+
+def correlation(x: np.ndarray, y: np.ndarray) -> float:
+    """Rank correlation; nan where either is all the same."""
+    return float(stats.spearmanr(x, y)[0]) if np.ptp(x) > 0 and np.ptp(y) > 0 else np.nan
