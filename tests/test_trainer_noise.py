@@ -211,8 +211,10 @@ def test_the_conclusion_by_hand():
     assert "the least at N = 5, with 3,277 prompts rolled out in place of 32; N = 512 has 18 times as much" in said
     broken = look(math.nan, math.nan, math.nan)
     assert conclusion([step | look(18, 1.5, 0.1), step | broken, step | look(22, 0.5, 0.1)], [], 512) in said
-    for unsure in (look(20, 1.0, 0.7), look(20, -1.0, 0.1), look(-1.0, 1.0, 0.1)):
-        assert "Not seen in 1 step x 16 prompts" in conclusion([step | unsure], [], 512)
+    unsure = conclusion([step | look(20, 1.0, 0.7)], [], 512)  # 20 / 2.4; 1 + sqrt(8.3)
+    assert "at least V_w / V_b = 8.3 times" in unsure and "the least at N = 4 or more" in unsure
+    for nothing in (look(20, -1.0, 0.1), look(-1.0, 1.0, 0.1)):
+        assert "Not seen in 1 step x 16 prompts" in conclusion([step | nothing], [], 512)
     assert "N = 4 has as little" in conclusion([step | look(9, 1, 0.1)], [], 4)
     dear = conclusion([step | look(20_000, 10, 0.1)], [{"prompt_cost": 123.4}], 512)
     assert "= 2,000 times" in dear and "as 120 rollouts" in dear and "e+" not in dear

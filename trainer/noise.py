@@ -225,9 +225,13 @@ def conclusion(metrics: list[dict], timing: list[dict], n: int) -> str:
     errors = [math.hypot(*(row[f"noise/{x}_se"] for row in looks)) / len(looks) for x in ("within", "between")]
     seen = f"{len(looks)} step{'s' * (len(looks) > 1)} x {looks[-1]['noise/prompts']} prompts"
     if min(within, between) <= 0 or 2 * (error := math.hypot(errors[0] / within, errors[1] / between)) >= 1:
+        least = within / (between + 2 * errors[1])
+        if least <= 0:
+            return f"Which N? Not seen in {seen}: a smaller --log_noise looks more often"
         return (
-            f"Which N? Not seen in {seen}: V_w is {within:.2g} ± {errors[0]:.2g}, V_b {between:.2g} ± {errors[1]:.2g}. "
-            "A smaller --log_noise looks more often"
+            f"Which N? The noise within prompts is at least V_w / V_b = {plain(least)} times that between them "
+            f"({seen}): at equal samples a step has the least at N = {best_n(least):.0f} or more. A smaller "
+            "--log_noise says it more closely"
         )
     ratio = within / between
     low, high = ratio / (1 + 2 * error), ratio / (1 - 2 * error)
