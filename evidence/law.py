@@ -1,4 +1,4 @@
-"""Does the N with the least noise learn most? N = 2 to 512 at equal samples in the tiny world (docs/evidence.md).
+"""Does the N with the least noise learn most? N = 2 to 512 at equal samples in the tiny world (docs/which_n.md).
 
     python -m evidence.law                      three seeds: hours on 2 cores; what is done already is left alone
     python -m evidence.law --seeds 0 --out runs/law

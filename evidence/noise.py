@@ -1,4 +1,4 @@
-"""--log_noise against enumeration: V_w and V_b of the tiny world (docs/evidence.md).
+"""--log_noise against enumeration: V_w and V_b of the tiny world (docs/which_n.md).
 
     python -m evidence.noise                                     the embedded policy, 128 held-out problems
     python -m evidence.noise --model runs/brorl-seed0/model      another one
