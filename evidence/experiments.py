@@ -27,6 +27,8 @@
                  moments    each arm goes on with the AdamW moments of the run before it, not with fresh ones
                  warmup     each arm's learning rate rises over its first 40 updates
     null       from the same, no training at all: every weight moved by the same amount up or down, at random (null.py)
+    objective  from the same, 128 prompts a step: each --advantage with N = 16, 64 and 512, and group_mean with waves
+               of 16 to 512 rollouts
 
 A run is one process of train.py on one core, `--jobs` of them at a time; what is begun is resumed, what is finished is
 left alone, so it can be stopped and called again at any time. A finished run is scored by tiny/exact.py at each of its
@@ -85,6 +87,8 @@ CONTROLS = {  # the arm, what is changed, with how many of the seeds; "moments" 
     "prorl_mixed": ("prorl", ["--mini_batches", "rollouts", "--refill", "4"], 1),
     "prorl_few": ("prorl", ["--prompts_per_step", "32", "--learning_rate", "1e-4"], 3),
 }
+OBJECTIVES, OBJECTIVE_SAMPLES = ("mean_centred", "group_mean", "group_std"), 500_000
+OBJECTIVE_N = {"16": ("3.5e-5", 20), "512": ("1e-4", 1), "64": ("5e-5", 8), "16:512": ("5e-5", 5)}  # rate; checkpoints
 HARD, HARD_SAMPLES, HARD_LONGER, HARD_LONGEST = (0.001, 0.05), 1_500_000, 3_000_000, 6_000_000
 HARD_ARMS = {
     "prorl": (PRORL, 4),
@@ -142,7 +146,7 @@ def training(part, name, arguments, samples, every, needs=(), script=TRAIN, budg
 def runs(out: Path, seeds: list[int]) -> list[Run]:
     """Everything, in the order in which it is to be run."""
     worlds = Worlds(out)
-    return [*saturate(worlds), *figure1(worlds, seeds), *controls(out, seeds), *theorem(worlds),
+    return [*saturate(worlds), *figure1(worlds, seeds), *controls(out, seeds), *objective(out, seeds), *theorem(worlds),
             *hard(worlds, seeds), *sweep(worlds, seeds), *regimes(worlds, seeds)]  # fmt: skip
 
 
@@ -175,6 +179,21 @@ def controls(out: Path, seeds: list[int]) -> Iterator[Run]:
                     "controls", f"control-{name}-seed{seed}", arguments, CONTROL_SAMPLES, ARMS[arm][1], ["near"]
                 )
     yield Run("null", "null", [f"{out}/near/model", f"{out}/null.csv"], ["near"], ("-m", "evidence.null"))
+
+
+def objective(out: Path, seeds: list[int]) -> Iterator[Run]:
+    """Each kind of advantage with each N; waves where the kind allows them (trainer/waves.py)."""
+    for seed, kind, (n, (rate, every)) in itertools.product(seeds, OBJECTIVES, OBJECTIVE_N.items()):
+        if ":" in n and kind != "group_mean":
+            continue
+        first, _, most = n.rpartition(":")
+        settings = {"recipe": "prorl", "rollouts_per_prompt": most, "prompts_per_step": 128, "learning_rate": rate,
+                    "refill": 8, "advantage": kind, "eval_samples": 4, "log_noise": 0, "seed": seed,
+                    "model": f"{out}/near/model"}  # fmt: skip
+        settings |= {"first_rollouts": first} if first else {}
+        arguments = [str(x) for name, value in settings.items() for x in (f"--{name}", value)]
+        name = f"objective-{kind}_{n.replace(':', 'to')}-seed{seed}"
+        yield training("objective", name, arguments, OBJECTIVE_SAMPLES, every, ["near"])
 
 
 def theorem(worlds: Worlds) -> Iterator[Run]:
@@ -386,7 +405,7 @@ def main() -> None:
 
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parts = ("saturate", "figure1", "controls", "null", "theorem", "hard", "sweep", "regimes")
+    parts = ("saturate", "figure1", "controls", "null", "objective", "theorem", "hard", "sweep", "regimes")
     add = parser.add_argument
     add("--out", type=Path, default=OUT, help="where the runs are written (default: runs/evidence)")
     add("--only", nargs="+", choices=parts, default=parts, help="parts; what they need comes with them")
