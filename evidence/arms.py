@@ -6,7 +6,7 @@ import numpy as np
 from matplotlib.ticker import EngFormatter
 
 from evidence import ttest
-from evidence.report import curves, header, line, over_samples, panels, save, shown
+from evidence.report import LOOKS, curves, header, line, look, over_samples, panels, save, shown
 from evidence.runs import ARMS, AXES, WORLDS, at, crossing, finished, found, load, read, seed_of, seeds_of, write
 
 Group = list[list[dict]]  # the runs of an arm, one a seed
@@ -54,10 +54,10 @@ def print_arms(world: str, arms: dict[str, Group]) -> None:
             cells += [shown([at(r, axis, where, name) for r in group], ".3f") for name in ("fell", "worst_drop")]
             spent = [f"{np.mean([at(r, axis, where, name) for r in group]):,.0f}" for name in ("step", "samples")]
             minutes = np.mean([at(r, axis, where, "cpu_seconds") for r in group]) / 60
-            line(f"{label}: {ARMS[arm][0]}", len(group), *spent, f"{minutes:.1f}", *cells)
+            line(f"{label}: {ARMS[arm]}", len(group), *spent, f"{minutes:.1f}", *cells)
     for axis, unit in AXES:
         for arm in [a for a in ("brorl", "batch") if a in arms and "prorl" in arms]:
-            print(f"{ARMS[arm][0]} against {ARMS['prorl'][0]}: {crossing(arms[arm], arms['prorl'], axis, unit)}")
+            print(f"{ARMS[arm]} against {ARMS['prorl']}: {crossing(arms[arm], arms['prorl'], axis, unit)}")
 
 
 def draw_scores(runs: dict[str, dict[str, Group]], path: Path) -> None:
@@ -117,9 +117,9 @@ def plateau(saturating: dict[str, list[dict]], runs: dict[str, dict[str, Group]]
                       label=f"{'Q_pos' if name == 'q_pos' else name}, N = 16, B = 128, to the plateau")  # fmt: skip
         for name, group in runs[world].items():
             for run in group:
-                label = f"Q_pos, {ARMS[name][0]}, {len(group)} seed(s)" if run is group[0] else None
-                axis.plot([end["samples"] + r["samples"] for r in run], [r["q_pos"] for r in run], lw=0.8,
-                          color=ARMS[name][1], label=label)  # fmt: skip
+                label = f"Q_pos, {ARMS[name]}, {len(group)} seed(s)" if run is group[0] else None
+                axis.plot([end["samples"] + r["samples"] for r in run], [r["q_pos"] for r in run], label=label,
+                          **look(*LOOKS[name]))  # fmt: skip
         over_samples(axis, WORLDS[world])
         axis.set_ylim(0.1, 1.02)
         axis.legend(fontsize=8)
@@ -142,6 +142,6 @@ def t_tests(out: Path | None, here: Path) -> None:
     write(here / "ttest.csv", table)
     header("prompts", "B", "seed", "problems", "pass@1 of N = 16, B = 128", "of B", "Δ (95%)", "t", "p, two-tailed")
     for r in table:
-        line(WORLDS[r["world"]], ARMS[r["b"]][0], r["seed"], r["instances"], f"{r['mean_a']:.4f}", f"{r['mean_b']:.4f}",
+        line(WORLDS[r["world"]], ARMS[r["b"]], r["seed"], r["instances"], f"{r['mean_a']:.4f}", f"{r['mean_b']:.4f}",
              f"{r['delta']:+.4f} ({r['low']:+.4f} to {r['high']:+.4f})", f"{r['t']:.2f}",
              f"{r['p_two_tailed']:.2g}")  # fmt: skip

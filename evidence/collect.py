@@ -22,6 +22,8 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 from matplotlib.ticker import EngFormatter
 
+from evidence.report import COLOURS
+
 HERE = Path(__file__).parent
 SCORES = ("pass@1", "pass@4", "pass@16", "pass@64")
 
@@ -58,11 +60,11 @@ def main() -> None:
     print("| recipe | N | engine | steps | samples generated | pass@1 | pass@4 | pass@16 | pass@64 |\n|" + "---|" * 9)
     for n, engine in sorted({(run[0]["N"], run[0]["engine"]) for run in runs}):
         arm = [run for run in runs if (run[0]["N"], run[0]["engine"]) == (n, engine)]
-        color = {(16, "torch"): "tab:blue", (512, "torch"): "tab:orange", (512, "vllm"): "tab:green"}.get((n, engine))
+        style = {"color": COLOURS.get(n), "ls": "-" if engine == "torch" else "--", "marker": "o", "ms": 3}
         for axis, score in zip(axes, ("pass@1", "pass@64"), strict=True):
             for i, run in enumerate(arm):
                 label = f"N = {n} ({run[0]['recipe']}, {engine}), {len(arm)} seeds" if i == 0 else None
-                axis.plot([r["samples"] for r in run], [r[score] for r in run], "o-", ms=3, color=color, label=label)
+                axis.plot([r["samples"] for r in run], [r[score] for r in run], label=label, **style)
             axis.set(title=f"held-out {score}", xlabel="samples generated")
             axis.xaxis.set_major_formatter(EngFormatter(sep=""))
             axis.grid(alpha=0.3)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 
-from evidence.report import header, line, over_samples, panels, save, shown
+from evidence.report import LOOKS, header, line, look, over_samples, panels, save, shown
 from evidence.runs import ARMS, at, by, found, load, read, seed_of, seeds_of, write
 
 CHANGED = {  # the runs of experiments.py's controls: arm, and what is changed
@@ -15,7 +15,7 @@ CHANGED = {  # the runs of experiments.py's controls: arm, and what is changed
     "brorl_moments": ("brorl", "old moments"), "brorl_warmup": ("brorl", "warm-up"),
     "batch": ("batch", ""), "batch_moments": ("batch", "old moments"), "batch_warmup": ("batch", "warm-up"),
 }  # fmt: skip
-LOOKS = {"": "-", "alike": ":", "mixed": ":", "few": (0, (1, 3)), "moments": "--", "warmup": "-."}
+DASHES = {"": "-", "alike": ":", "mixed": ":", "few": (0, (1, 3)), "moments": "--", "warmup": "-."}
 LEVELS = (0.44, 0.46, 0.48, 0.50, 0.52, 0.54, 0.56, 0.58)  # of Q_pos, at which arms are compared
 
 
@@ -45,12 +45,12 @@ def controls(out: Path | None, here: Path) -> None:
         cells = [shown([at(rows, "samples", samples, score) for rows in group]) for score in ("q_pos", "pass@64")]
         fell = shown([at(rows, "samples", samples, "fell") for rows in group], ".3f")
         first = shown([at(rows, "samples", early, "q_pos") for rows in group])
-        line(ARMS[arm][0], change or "nothing", len(group), first, lowest, *cells, fell)
+        line(ARMS[arm], change or "nothing", len(group), first, lowest, *cells, fell)
         for axis, score in zip(axes[0], ("q_pos", "pass@64"), strict=True):
             grid = np.linspace(0, min(rows[-1]["samples"] for rows in group), 60)
             mean = np.mean([[at(rows, "samples", x, score) for x in grid] for rows in group], axis=0)
-            label = f"{ARMS[arm][0]}{', ' if change else ''}{change}, {len(group)} seed(s)"
-            axis.plot(grid, mean, color=ARMS[arm][1], ls=LOOKS[name.partition("_")[2]], label=label)
+            label = f"{ARMS[arm]}{', ' if change else ''}{change}, {len(group)} seed(s)"
+            axis.plot(grid, mean, **look(*LOOKS[arm]), ls=DASHES[name.partition("_")[2]], label=label)
             over_samples(axis, "Q_pos, exact" if score == "q_pos" else score)
     axes[0, 1].legend(fontsize=7, loc="center left", bbox_to_anchor=(1, 0.5))
     save(figure, here / "controls.png", "The arms with one thing changed at a time. Means of seeds")
@@ -73,7 +73,7 @@ def equal_q_pos(_, here: Path) -> None:
     print("\nat the same Q_pos (checkpoints within 0.01): answers that fell, lowest and highest seed; pass@64")
     header("from", "Q_pos", "arm", "seeds", "checkpoints", "answers that fell", "pass@64")
     for r in sorted(table, key=lambda r: (r["from"], r["q_pos"])):
-        name = ARMS[r["arm"]][0] if r["arm"] in ARMS else "moved at random"
+        name = ARMS.get(r["arm"], "moved at random")
         line(r["from"], f"{r['q_pos']:.2f}", name, r["seeds"], r["checkpoints"],
              f"{r['fell']:.2f} ({r['fell_lowest']:.2f} to {r['fell_highest']:.2f})", f"{r['pass@64']:.3f}")  # fmt: skip
 

@@ -3,22 +3,23 @@
     python -m evidence.draw                    of runs/evidence, whatever of it is finished; writes to evidence/
     python -m evidence.draw --from_csv         the same from the CSVs in evidence/, without any run
     python -m evidence.draw --only controls    some parts: figure1 ttest regimes hard table2 sweep controls
-                                               equal_q_pos theorem1 coupling heat
+                                               objective equal_q_pos theorem1 coupling heat
 
     figure1.csv, .png     the arms from the saturated policy, over samples and over CPU time       figure 1, table 1
     plateau.png           the runs that saturated it, and how little of them the arms are          (of figure1.csv)
     shrinkage.png         figure 3's three panels for the arms                                     section 4.1
     equal_q_pos.csv       answers that fell, at the same Q_pos, beside a null that learns nothing
-    regimes.csv, .png     the same arms at other learning rates and batches
+    regimes.csv           the same arms at other learning rates and batches
     heat.csv, .png        Q_pos of all these arms against η / sqrt(B)       (of regimes.csv and sweep_n.csv)
     hard.csv, .png        training on problems that the saturated policy hardly ever solves, scored on the same;
                           hard_equal_q_pos.csv: at the same Q_pos
     hard_elsewhere.csv    what that training left of the held-out problems
-    table2.csv, .png      dynamic sampling's pass rate, samples/s, correct counts, along training  table 2
+    table2.csv            dynamic sampling's pass rate, samples/s, correct counts, along training  table 2
     sweep_n.csv, .png     N = 16 ... 2048 with as many samples a step, and with as many prompts    appendix A
     ttest.csv             paired t-tests between the arms of figure1                               section 4.2.2
     controls.csv, .png    the arms with equal mini-batches, with the old AdamW moments, with a warm-up; null.csv, with
                           weights that moved at random
+    objective.csv, .png   each --advantage with several N, from the policy of controls.csv
     theorem1.csv, .png    Theorem 1's prediction beside the change of Q_pos, a row a group, with the null q(1-q)
     coupling.csv          how far trainer/probe.py's guesses at undrawn tokens are from the exact coupling
 
@@ -38,6 +39,7 @@ from evidence.arms import figure1, t_tests
 from evidence.controls import controls, equal_q_pos
 from evidence.hard import hard
 from evidence.heat import heat
+from evidence.objective import objective
 from evidence.rates import regimes
 from evidence.runs import ROOT, finished
 from evidence.sampling import sweep, table2
@@ -46,7 +48,7 @@ from evidence.theorem1 import coupling, theorem1
 HERE, OUT = ROOT / "evidence", ROOT / "runs" / "evidence"
 # Each takes the folder of the runs, or None for what the CSVs have, and the folder of the CSVs and pictures.
 PARTS = {"figure1": figure1, "ttest": t_tests, "regimes": regimes, "hard": hard, "table2": table2, "sweep": sweep,
-         "heat": heat, "controls": controls, "equal_q_pos": equal_q_pos, "theorem1": theorem1,
+         "heat": heat, "controls": controls, "objective": objective, "equal_q_pos": equal_q_pos, "theorem1": theorem1,
          "coupling": coupling}  # fmt: skip
 
 

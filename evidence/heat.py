@@ -9,12 +9,10 @@ from pathlib import Path
 import numpy as np
 from scipy import stats
 
-from evidence.report import header, line, panels, save
+from evidence.report import COLOURS, header, line, panels, save
 from evidence.runs import at, load, seeds_of, write
 
 SWEPT_RATE = 3.5e-5  # of sweep_n.csv, which has no column for it
-COLOURS = {16: "tab:blue", 64: "tab:cyan", 128: "tab:green", 256: "tab:olive", 512: "tab:orange", 1024: "tab:red",
-           2048: "tab:purple"}  # fmt: skip
 
 
 def heat(_: Path | None, here: Path) -> None:

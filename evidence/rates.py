@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from evidence.report import header, line, over_samples, panels, recipes, save, shown
+from evidence.report import header, line, shown
 from evidence.runs import at, found, load, read, seed_of, seeds_of, write
 
 Recipe = tuple[int, int, float]  # N, prompts a step, learning rate
@@ -23,7 +23,7 @@ def by_recipe(out: Path | None, pattern: str, path: Path) -> tuple[dict[Recipe, 
 
 
 def regimes(out: Path | None, here: Path) -> None:
-    """regimes.csv, .png: every arm that was continued from the compact saturated policy."""
+    """regimes.csv: every arm that was continued from the compact saturated policy."""
     runs, table = by_recipe(out, "*-compact-seed*", here / "regimes.csv")
     if not table:
         return
@@ -42,12 +42,6 @@ def regimes(out: Path | None, here: Path) -> None:
         line(n, f"{b:,}", f"{rate:.2g}", len(group), f"{steps:.0f}", f"{minutes / 60:.1f}", cells[0], half, *cells[1:],
              fell)  # fmt: skip
     went_on(runs, samples)
-    figure, axes = panels(1, 2, 13, 4.6)
-    for axis, name, title in zip(axes[0], ("q_pos", "pass@64"), ("Q_pos, exact", "pass@64"), strict=True):
-        recipes(axis, runs, "samples", name)
-        over_samples(axis, title)
-    figure.legend(*axes[0, 0].get_legend_handles_labels(), fontsize=8, loc="outside right center")
-    save(figure, here / "regimes.png", "Other learning rates and batches, from the saturated policy; a line is a seed")
 
 
 def went_on(runs: dict[Recipe, list[list[dict]]], samples: int) -> None:

@@ -18,10 +18,11 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 from matplotlib.ticker import EngFormatter
 
+from evidence.report import COLOURS
+
 HERE = Path(__file__).parent
 NAMES = ("step", "samples", "prompts", "pass_rate", "reward", "truncated", "response_tokens", "entropy", "kl_ref")
 SCORES = ("eval/pass@1", "eval/pass@1_se", "eval/pass@4", "eval/truncated")
-COLOURS = {16: "tab:blue", 512: "tab:orange"}
 CLOCK = ("roll_out", "score", "update", "cpu_seconds", "peak_gib")
 
 

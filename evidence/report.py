@@ -14,8 +14,16 @@ from scipy import stats
 
 from evidence.runs import ARMS
 
-COLORS = {(16, 128): "blue", (16, 1024): "green", (512, 32): "orange", (512, 128): "red"}
+# Alike in all pictures: colour is N, width is prompts a step, dashes are the learning rate.
+COLOURS = {16: "tab:blue", 64: "tab:cyan", 128: "tab:green", 256: "tab:olive", 512: "tab:orange", 1024: "tab:red",
+           2048: "tab:purple"}  # fmt: skip
 STYLES = {1e-4: "-", 3.5e-5: "--", 1e-5: ":"}
+LOOKS = {"prorl": (16, 128), "brorl": (512, 32), "batch": (16, 1024)}  # N and prompts a step of ARMS
+
+
+def look(n: int, b: int) -> dict:
+    """Colour and width of a line."""
+    return {"color": COLOURS.get(n, "gray"), "lw": 2.4 if b >= 1024 else 1.2}
 
 
 def interval(x: list[float]) -> tuple[float, float]:
@@ -62,20 +70,19 @@ def save(figure: Figure, path: Path, title: str = "") -> None:
 def curves(axis, arms: dict[str, list[list[dict]]], x: str, unit: float, value) -> None:
     """Mean and range over seeds, a line an arm."""
     for arm, group in arms.items():
-        label, color = ARMS[arm]
         grid = np.linspace(0, min(rows[-1][x] for rows in group), 60)
         lines = np.array([np.interp(grid, [r[x] for r in rows], [value(r) for r in rows]) for rows in group])
-        axis.plot(grid / unit, lines.mean(0), color=color, label=f"{label}, {len(group)} seed(s)")
-        axis.fill_between(grid / unit, lines.min(0), lines.max(0), color=color, alpha=0.2)
+        drawn = look(*LOOKS[arm])
+        axis.plot(grid / unit, lines.mean(0), **drawn, label=f"{ARMS[arm]}, {len(group)} seed(s)")
+        axis.fill_between(grid / unit, lines.min(0), lines.max(0), color=drawn["color"], alpha=0.2)
     axis.grid(alpha=0.3)
 
 
 def recipes(axis, runs: dict[tuple, list[list[dict]]], x: str, y: str) -> None:
-    """A line a seed, coloured by N and prompts a step, dashed by learning rate: `runs` as by `rates.by_recipe`."""
+    """A line a seed: `runs` as by `rates.by_recipe`."""
     for who in sorted(runs):
         n, b, rate = who
         for rows in runs[who]:
             label = f"N = {n}, B = {b:,}, η = {rate:.2g}" if rows is runs[who][0] else None
-            color, style = f"tab:{COLORS.get((n, b), 'gray')}", STYLES.get(rate, "-.")
-            axis.plot([r[x] for r in rows], [r[y] for r in rows], label=label, color=color, ls=style, lw=1)
+            axis.plot([r[x] for r in rows], [r[y] for r in rows], label=label, ls=STYLES.get(rate, "-."), **look(n, b))
     axis.grid(alpha=0.3)

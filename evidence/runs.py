@@ -14,8 +14,7 @@ from pathlib import Path
 import numpy as np
 
 ROOT = Path(__file__).resolve().parent.parent
-ARMS = {"prorl": ("N = 16, B = 128", "tab:blue"), "brorl": ("N = 512, B = 32", "tab:orange"),
-        "batch": ("N = 16, B = 1,024", "tab:green")}  # fmt: skip
+ARMS = {"prorl": "N = 16, B = 128", "brorl": "N = 512, B = 32", "batch": "N = 16, B = 1,024"}
 WORLDS = {"compact": "prompts of 9 tokens", "long": "prompts of 128 tokens"}
 SCORES = ("q_pos", "pass@4", "pass@16", "pass@64", "pass@256", "pass@1024", "below", "in_use", "fell", "improved",
           "worst_drop")  # fmt: skip

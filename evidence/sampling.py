@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from evidence.report import header, interval, line, over_samples, panels, save, shown
+from evidence.report import header, interval, line, panels, save, shown
 from evidence.runs import ARMS, WORLDS, at, found, lines, load, read, seed_of, seeds_of, write
 
 SOLVED = ("none", "to_25%", "to_50%", "to_75%", "below_100%", "all")
@@ -17,7 +17,7 @@ HELD = {"sweep": "16,384 rollouts trained on a step", "steps": "32 prompts train
 
 
 def table2(out: Path | None, here: Path) -> None:
-    """table2.csv, .png: a row a step of every arm; printed are means over the run, and the first step."""
+    """table2.csv: a row a step of every arm; printed are means over the run, and the first step."""
     table = steps_of(out) if out else load(here / "table2.csv")
     if not table:
         return
@@ -26,14 +26,11 @@ def table2(out: Path | None, here: Path) -> None:
     header("prompts", "arm", "kept by dynamic sampling: first step", "all steps", "samples/s of CPU, whole step",
            "of them trained on", "none correct", *SHARES[1:])  # fmt: skip
     worlds = [w for w in WORLDS if any(r["world"] == w for r in table)]
-    figure, axes = panels(len(worlds), 3, 14, 4.2 * len(worlds))
-    for panes, world in zip(axes, worlds, strict=True):
+    for world in worlds:
         arms = {arm: [r for r in table if r["world"] == world and r["arm"] == arm] for arm in ARMS}
         arms = {arm: steps for arm, steps in arms.items() if steps}
         for arm, steps in arms.items():
             print_solved(world, arm, steps)
-        draw_world(panes, world, arms)
-    save(figure, here / "table2.png")
 
 
 def steps_of(out: Path) -> list[dict]:
@@ -60,29 +57,8 @@ def print_solved(world: str, arm: str, steps: list[dict]) -> None:
     trained = np.mean([r["pass_rate"] * r["samples_per_cpu_second"] for r in steps])
     first = [r for r in steps if r["step"] == 1]  # of one and the same policy
     cells = [f"{mean(first, f'solved_{part}'):.1%}, {mean(steps, f'solved_{part}'):.1%}" for part in SOLVED]
-    line(WORLDS[world], ARMS[arm][0], f"{mean(first, 'pass_rate'):.1%}", f"{mean(steps, 'pass_rate'):.1%}",
+    line(WORLDS[world], ARMS[arm], f"{mean(first, 'pass_rate'):.1%}", f"{mean(steps, 'pass_rate'):.1%}",
          f"{mean(steps, 'samples_per_cpu_second'):,.0f}", f"{trained:,.0f}", *cells)  # fmt: skip
-
-
-def draw_world(panes, world: str, arms: dict[str, list[dict]]) -> None:
-    for i, (arm, steps) in enumerate(arms.items()):
-        label, color = ARMS[arm]
-        for seed in sorted({r["seed"] for r in steps}):
-            one = [r for r in steps if r["seed"] == seed]
-            for axis, name in zip(panes, ("pass_rate", "samples_per_cpu_second"), strict=False):
-                x, y = ([r[key] for r in one] for key in ("samples", name))
-                axis.plot(x, y, color=color, lw=0.8, label=label if seed == steps[0]["seed"] else None)
-        values = [mean(steps, f"solved_{part}") for part in SOLVED]
-        panes[2].bar(np.arange(len(SOLVED)) + 0.27 * (i - 1), values, 0.25, color=color, label=label)
-    over_samples(panes[0], f"kept by dynamic sampling · {WORLDS[world]}")
-    over_samples(panes[1], f"samples / CPU second, whole step · {WORLDS[world]}")
-    panes[2].set_xticks(range(len(SOLVED)), SHARES)
-    panes[2].set(title=f"share of a group correct · {WORLDS[world]}")
-    panes[2].grid(alpha=0.3)
-    for axis in panes[:2]:
-        axis.set_ylim(0)
-    for axis in panes:
-        axis.legend(fontsize=8)
 
 
 # ------------------------------------------------------------------------------------------------ appendix A

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 from scipy import stats
 
-from evidence.report import header, line, panels, save
+from evidence.report import LOOKS, header, line, look, panels, save
 from evidence.runs import ARMS, found, load, numbers, write
 
 TERMS = ("sampled_correct", "sampled_incorrect", "unsampled_coupling")
@@ -79,12 +79,12 @@ def print_row(where: str, arm: str, rows: list[dict], place: str, rank: dict) ->
 
 
 def n_of(arm: str) -> str:
-    return ARMS[arm][0].split(",")[0].removeprefix("N = ")
+    return ARMS[arm].split(",")[0].removeprefix("N = ")
 
 
 def draw(axis, where: str, arm: str, rows: list[dict], rank: str) -> None:
     change = column(rows, "change")
-    axis.scatter(column(rows, "tree/total"), change, s=4, alpha=0.4, color=ARMS[arm][1])
+    axis.scatter(column(rows, "tree/total"), change, s=4, alpha=0.4, color=look(*LOOKS[arm])["color"])
     axis.axhline(0, color="gray", lw=0.8)
     axis.axvline(0, color="gray", lw=0.8)
     title = f"N = {n_of(arm)}, from the {where}" + " policy" * (where == "saturated")

@@ -1,0 +1,233 @@
+"""V_w / V_b by the length of the answer, on a real model: tasks alike but for their length (docs/which_n.md).
+
+    python -m evidence.smollm FOLDER                 the model, once
+    python -m evidence.length --model FOLDER         hours on a core; what is done already is left alone
+    python -m evidence.length                        the table and the picture, from length.csv
+
+The model goes on from "Every morning the old ship" for 8, 32, 128 or 512 tokens, at temperature 1. Three tasks ask
+something of the same answers, each of them right about once in five:
+
+    first   the first word begins with a given letter: what decides is over at once, the rest of the answer is noise
+    last    the last whole word does: all that went before has some say in it
+    all     the words are long on average: every token has its share
+
+Every rollout's own ∇log π is kept, on BLOCK x BLOCK random coordinates of each layer's weights. So one backward pass
+serves all tasks, and all halves of a group: V_w and V_b are the means of `trainer.noise.estimate` over SPLITS ways of
+halving the groups, their errors the jackknife's over prompts. Writes length.csv and length.png beside this file.
+"""
+
+import argparse
+import math
+import string
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from tqdm import tqdm
+
+from evidence.report import header, line, panels, save
+from evidence.runs import ROOT, by, load, write
+from trainer.noise import best_n, estimate, noise_at_equal_cost
+
+HERE = Path(__file__).parent
+NOUNS = """
+ship baker forest king dog teacher river clock farmer garden doctor bridge cat soldier church mill sailor tree house
+judge train mother horse singer village tower fisherman wolf bell writer castle father road nurse harbour shepherd
+library hunter island painter boat priest market giant school queen barber bird hotel captain witch well carpenter
+street monk museum tailor mountain thief theatre pilot lamp butcher kitchen
+""".split()  # noqa: SIM905
+SIZES = {8: (64, 48), 32: (48, 32), 128: (32, 24), 512: (16, 16)}  # tokens: prompts, rollouts of each
+BLOCK, SPLITS = 16, 20
+PASS = 2048  # tokens of a backward pass
+LETTER = {"first": "w", "last": "t"}  # one word in five begins so
+
+# ---------------------------------------------------------------------------------------------- a rollout's gradient
+
+
+class Slopes:
+    """∇log π of every rollout of a batch, from one backward pass, on some coordinates of each linear layer's weight.
+
+    A layer y = W x has the gradient Σ_t (∂ log π / ∂y_t) x_tᵀ, a sum over the rollout's own tokens t. Of a random block
+    of W that takes a few columns of both; the factor makes inner products unbiased for those over all of W.
+    """
+
+    def __init__(self, model: nn.Module, block: int = BLOCK):
+        self.model, self.found = model, dict[int, Tensor]()
+        draw = torch.Generator().manual_seed(0)
+        layers = [x for x in model.model.layers.modules() if isinstance(x, nn.Linear)]
+        for number, layer in enumerate(layers):
+            out, into = layer.weight.shape
+            rows, columns = (torch.randperm(size, generator=draw)[:block] for size in (out, into))
+            scale = math.sqrt(out * into / (len(rows) * len(columns)))
+            layer.register_forward_hook(self.hook(number, rows, columns, scale))
+        model.requires_grad_(False)
+        first = model.get_input_embeddings()
+        first.register_forward_hook(lambda *x: x[2].requires_grad_() if torch.is_grad_enabled() else None)
+
+    def hook(self, number: int, rows: Tensor, columns: Tensor, scale: float) -> Callable:
+        def forward(_, inputs, output):
+            x = inputs[0].detach()[..., columns]
+
+            def backward(slope):
+                self.found[number] = scale * torch.einsum("ntr,ntc->nrc", slope[..., rows], x).flatten(1)
+
+            if output.requires_grad:  # not while the engine generates
+                output.register_hook(backward)
+
+        return forward
+
+    def of(self, prompt: list[int], responses: list[list[int]]) -> Tensor:
+        """(n, coordinates): a row a rollout."""
+        longest = max(map(len, responses))
+        tokens = torch.zeros(len(responses), len(prompt) + longest, dtype=torch.long)
+        here = torch.zeros(len(responses), longest, dtype=torch.bool)
+        for i, response in enumerate(responses):
+            tokens[i, : len(prompt) + len(response)] = torch.tensor(prompt + response)
+            here[i, : len(response)] = True
+        logits = self.model(input_ids=tokens).logits[:, len(prompt) - 1 : -1]
+        logp = -nn.functional.cross_entropy(logits[here], tokens[:, len(prompt) :][here], reduction="sum")
+        logp.backward()
+        return torch.cat([self.found.pop(number) for number in sorted(self.found)], dim=1)
+
+
+def collect(folder: Path, out: Path, sizes: dict[int, tuple[int, int]]) -> None:
+    """LENGTH-NOUN.pt for each prompt: its answers' texts, their lengths, the gradients. A file that is there stays."""
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    from rollout import TorchEngine
+
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    engine, slopes = TorchEngine(model, memory_gib=4), None
+    out.mkdir(parents=True, exist_ok=True)
+    todo = [(t, noun) for t, (prompts, _) in sizes.items() for noun in NOUNS[:prompts]]
+    todo.sort(key=lambda x: NOUNS.index(x[1]) / sizes[x[0]][0])  # all lengths get on alike
+    for t, noun in tqdm([x for x in todo if not (out / f"{x[0]}-{x[1]}.pt").exists()], desc="prompts"):
+        n, prompt = sizes[t][1], tokenizer(f"Every morning the old {noun}").input_ids
+        seed = 1000 * t + NOUNS.index(noun)
+        (group,) = engine.generate([prompt], n, max_new_tokens=t, seed=seed, stop_token_ids=[tokenizer.eos_token_id])
+        slopes = slopes or Slopes(model)
+        size = max(1, PASS // (len(prompt) + t))
+        rows = [slopes.of(prompt, group.responses[i : i + size]) for i in range(0, n, size)]
+        texts = [tokenizer.decode(x, skip_special_tokens=True) for x in group.responses]
+        saved = {"texts": texts, "tokens": [len(x) for x in group.responses], "slopes": torch.cat(rows)}
+        torch.save(saved, out / "new")
+        (out / "new").rename(out / f"{t}-{noun}.pt")
+
+
+# ------------------------------------------------------------------------------------------------------ the tasks
+
+
+def words(text: str) -> list[str]:
+    """The whole words of an answer that was cut off, small letters only; the last is left out, it may be half."""
+    found = [word.strip(string.punctuation + "“”‘’—–").lower() for word in text.split()[:-1]]
+    return [word for word in found if word]
+
+
+def letters(text: str) -> float:
+    """Letters a word."""
+    found = words(text)
+    return sum(map(len, found)) / len(found) if found else 0.0
+
+
+def rewards(task: str, texts: list[list[str]]) -> list[Tensor]:
+    """(n,) for each prompt, from its answers. `all` puts its bar where one answer in five of all prompts is above."""
+    if task == "all":
+        bar = float(np.quantile([letters(x) for group in texts for x in group], 0.8))
+        return [torch.tensor([float(letters(x) > bar) for x in group]) for group in texts]
+    at, letter = (0 if task == "first" else -1), LETTER[task]
+    return [
+        torch.tensor([float(words(x)[at:][:1] != [] and words(x)[at][0] == letter) for x in group]) for group in texts
+    ]
+
+
+# -------------------------------------------------------------------------------------------------- V_w and V_b
+
+
+def measured(slopes: list[Tensor], rewards: list[Tensor]) -> dict[str, float]:
+    """V_w, V_b, |ḡ|², and V_b / V_w with its standard error: means over ways of halving, jackknife over prompts."""
+    m, n = len(slopes), len(rewards[0]) // 2
+    found, without = [], []
+    draw = torch.Generator().manual_seed(0)
+    for _ in range(SPLITS):
+        halves = []
+        for v, r in zip(slopes, rewards, strict=True):
+            for rows in torch.randperm(len(r), generator=draw)[: 2 * n].view(2, n):
+                halves.append((r[rows] - r[rows].mean()) @ v[rows] / (n - 1))
+        gram = torch.stack(halves).double()
+        gram = gram @ gram.T
+        found.append(estimate(gram, m, n))
+        keep = [[k for k in range(2 * m) if k // 2 != x] for x in range(m)]
+        without.append([estimate(gram[k][:, k], m - 1, n) for k in keep])
+    within, between, mean2 = np.mean(found, axis=0)
+    left = np.mean(without, axis=0)
+    inverse = left[:, 1] / left[:, 0]
+    error = math.sqrt((m - 1) / m * ((inverse - inverse.mean()) ** 2).sum())
+    return {"within": within, "between": between, "mean2": mean2, "inverse": between / within, "inverse_se": error}
+
+
+def rows_of(out: Path) -> list[dict]:
+    """A row for each length and task, of what `collect` left."""
+    rows = []
+    for t in SIZES:
+        saved = [torch.load(path) for noun in NOUNS if (path := out / f"{t}-{noun}.pt").exists()]
+        if len(saved) < 4:
+            continue
+        texts, slopes = [x["texts"] for x in saved], [x["slopes"] for x in saved]
+        tokens = float(np.mean([x["tokens"] for x in saved]))
+        for task in ("first", "last", "all"):
+            right = rewards(task, texts)
+            who = {"max_tokens": t, "task": task, "tokens": tokens, "prompts": len(saved), "rollouts": len(right[0])}
+            rows.append(who | {"p": float(torch.cat(right).mean())} | measured(slopes, right))
+    return rows
+
+
+def interval(row: dict) -> tuple[float, float, float]:
+    """V_w / V_b and its 95% interval, which is that of V_b / V_w turned round: no upper end where V_b may be 0."""
+    low, high = (row["inverse"] + sign * 2 * row["inverse_se"] for sign in (1, -1))
+    return tuple(1 / x if x > 0 else math.inf for x in (row["inverse"], low, high))
+
+
+def draw(rows: list[dict]) -> None:
+    colours = {"first": "tab:blue", "last": "tab:orange", "all": "tab:green"}
+    labels = {"first": "its first word decides", "last": "its last word decides", "all": "every word has its share"}
+    figure, axes = panels(1, 1, 7.5, 4.6)
+    axis = axes[0, 0]
+    for (task,), group in by(rows, "task").items():
+        ends = [interval(row) for row in group]
+        at = [row["tokens"] for row in group]
+        top = 1e5
+        middle = [min(x[0], top) for x in ends]
+        bars = [[m - x[1] for m, x in zip(middle, ends, strict=True)],
+                [min(x[2], top) - m for m, x in zip(middle, ends, strict=True)]]  # fmt: skip
+        axis.errorbar(at, middle, yerr=bars, marker="o", capsize=3, color=colours[task], label=labels[task])
+    axis.set(xscale="log", yscale="log", xlabel="tokens of an answer", ylabel="V_w / V_b, 95% interval")
+    axis.axhline(7665, color="gray", ls=":", label="above: N = 512 is less noisy than 16 at equal samples")
+    axis.grid(alpha=0.3)
+    axis.legend(fontsize=8)
+    save(figure, HERE / "length.png", "SmolLM2-135M: noise within prompts over noise between them")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", type=Path, help="folder of the model; none: only table and picture, of length.csv")
+    parser.add_argument("--out", type=Path, default=ROOT / "runs" / "length", help="where gradients are kept")
+    parser.add_argument("--lengths", type=int, nargs="+", choices=SIZES, default=list(SIZES))
+    args = parser.parse_args()
+    if args.model:
+        collect(args.model, args.out, {t: SIZES[t] for t in args.lengths})
+        write(HERE / "length.csv", rows_of(args.out))
+    rows = load(HERE / "length.csv")
+    header("what decides", "tokens", "prompts x rollouts", "p", "V_w / V_b (95%)", "N*", "noise of N = 512 over 16's")
+    for row in sorted(rows, key=lambda r: r["task"]):
+        ratio, low, high = interval(row)
+        times = noise_at_equal_cost(512, ratio) / noise_at_equal_cost(16, ratio)
+        line(row["task"], f"{row['tokens']:.0f}", f"{row['prompts']} x {row['rollouts']}", f"{row['p']:.2f}",
+             f"{ratio:.3g} ({low:.3g} to {high:.3g})", f"{best_n(ratio):.1f}", f"{times:.2g}")  # fmt: skip
+    draw(rows)
+
+
+if __name__ == "__main__":
+    main()

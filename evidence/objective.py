@@ -1,0 +1,92 @@
+"""Objective x N: each --advantage with N = 16, 64 and 512, and waves of 16 to 512, from one policy near its plateau."""
+
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+
+from evidence.report import COLOURS, header, line, over_samples, panels, save, shown
+from evidence.runs import at, first_at, found, load, read, seed_of, seeds_of, write
+
+KINDS = {"mean_centred": "-", "group_std": ":", "group_mean": "--"}
+SHOWN = "q_pos", "pass@4", "pass@16", "pass@64", "pass@1024"
+Group = list[list[dict]]
+
+
+def objective(out: Path | None, here: Path) -> None:
+    """objective.csv, .png: a row a checkpoint; tables at equal samples and equal time, and breadth at equal Q_pos."""
+    table = load(here / "objective.csv") if not out else rows_of(out)
+    if not table:
+        return
+    write(here / "objective.csv", table)
+    groups = seeds_of(table, "advantage", "N")
+    order = sorted(groups, key=lambda who: (list(KINDS).index(who[0]), ":" in str(who[1]), int(str(who[1])[-3:])))
+    groups = {who: groups[who] for who in order}
+    every = [rows for group in groups.values() for rows in group]
+    start, samples = table[0], min(rows[-1]["samples"] for rows in every)
+    seconds = min(rows[-1]["cpu_seconds"] for rows in every)
+    print(f"\nobjective x N, from Q_pos {start['q_pos']:.4f}: " + ", ".join(f"{x} {start[x]:.4f}" for x in SHOWN[1:]))
+    for axis, where, label in (
+        ("samples", samples, f"after {samples:,} samples"),
+        ("cpu_seconds", seconds, f"after {seconds:,.0f} CPU seconds"),
+    ):
+        print(f"\n{label}")
+        header("--advantage", "N", "seeds", "steps", "samples", "CPU minutes", *SHOWN, "answers that fell")
+        for (kind, n), group in groups.items():
+            spent = [np.mean([at(r, axis, where, x) for r in group]) for x in ("step", "samples", "cpu_seconds")]
+            cells = [shown([at(r, axis, where, x) for r in group], ".3f") for x in (*SHOWN, "fell")]
+            line(kind, n, len(group), f"{spent[0]:.0f}", f"{spent[1]:,.0f}", f"{spent[2] / 60:.1f}", *cells)
+    print_equal_q_pos(groups, start["q_pos"])
+    draw(groups, here / "objective.png")
+
+
+def rows_of(out: Path) -> list[dict]:
+    table = []
+    for (_, _, seed), folder in found(out, "objective-*-seed*"):
+        config = json.loads((folder / "config.json").read_text())
+        first, n = config["first_rollouts"], config["rollouts_per_prompt"]
+        who = {"advantage": config["advantage"], "N": f"{first}:{n}" if first else n, "seed": seed_of(seed)}
+        table += [who | row for row in read(folder)]
+    return table
+
+
+def print_equal_q_pos(groups: dict[tuple, Group], start: float) -> None:
+    """Breadth where each run's Q_pos first comes to some levels; a run that never does is not in the row."""
+    print("\nwhere Q_pos first reaches a level")
+    header("Q_pos", "--advantage", "N", "seeds that reach it", "samples", *SHOWN[2:], "answers that fell")
+    for level in (start + 0.005, start + 0.01, start + 0.02):
+        for (kind, n), group in groups.items():
+            where = [(rows, x) for rows in group if not math.isnan(x := first_at(rows, "q_pos", level, "samples"))]
+            if where:
+                cells = [shown([at(rows, "samples", x, name) for rows, x in where], ".3f")
+                         for name in (*SHOWN[2:], "fell")]  # fmt: skip
+                line(f"{level:.3f}", kind, n, len(where), f"{np.mean([x for _, x in where]):,.0f}", *cells)
+
+
+def draw(groups: dict[tuple, Group], path: Path) -> None:
+    """pass@1 and pass@64 over samples; and where the runs end, the dial between the two."""
+    figure, axes = panels(1, 3, 15, 4.6)
+    for (kind, n), group in groups.items():
+        looks = {"color": COLOURS.get(n, "black"), "ls": KINDS[kind], "lw": 1.4}
+        end = min(rows[-1]["samples"] for rows in group)
+        grid = np.linspace(0, end, 40)
+        for axis, name in zip(axes[0], ("q_pos", "pass@64"), strict=False):
+            lines = np.array([[at(rows, "samples", x, name) for x in grid] for rows in group])
+            axis.plot(grid, lines.mean(0), **looks, label=f"{kind}, N = {n}")
+            axis.fill_between(grid, lines.min(0), lines.max(0), color=looks["color"], alpha=0.12)
+        ends = np.array([[at(rows, "samples", end, name) for name in ("q_pos", "pass@64")] for rows in group]).mean(0)
+        path_of = np.mean(
+            [[[at(r, "samples", x, name) for name in ("q_pos", "pass@64")] for x in grid] for r in group], 0
+        )
+        axes[0, 2].plot(*path_of.T, **looks, alpha=0.6)
+        axes[0, 2].plot(*ends, marker="o", color=looks["color"], mfc="white" if kind == "group_std" else None)
+        axes[0, 2].annotate(f" {kind.split('_')[1]} {n}", ends, fontsize=7)
+    over_samples(axes[0, 0], "held-out Q_pos (pass@1), exact")
+    over_samples(axes[0, 1], "held-out pass@64, exact")
+    axes[0, 2].set(title="both: a line a run's way, a point its end", xlabel="Q_pos", ylabel="pass@64")
+    axes[0, 2].grid(alpha=0.3)
+    axes[0, 1].legend(fontsize=7)
+    save(
+        figure, path, "From a policy near its plateau: what the objective and N do. Means over seeds, band: their range"
+    )
