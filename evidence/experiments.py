@@ -87,8 +87,13 @@ CONTROLS = {  # the arm, what is changed, with how many of the seeds; "moments" 
     "prorl_mixed": ("prorl", ["--mini_batches", "rollouts", "--refill", "4"], 1),
     "prorl_few": ("prorl", ["--prompts_per_step", "32", "--learning_rate", "1e-4"], 3),
 }
-OBJECTIVES, OBJECTIVE_SAMPLES = ("mean_centred", "group_mean", "group_std"), 500_000
-OBJECTIVE_N = {"16": ("3.5e-5", 20), "512": ("1e-4", 1), "64": ("5e-5", 8), "16:512": ("5e-5", 5)}  # rate; checkpoints
+OBJECTIVES = {"mean_centred": 3, "group_mean": 3, "group_std": 1}  # with how many of the seeds
+OBJECTIVE_N = {  # learning rate, samples (a wide group's are cheap), steps between checkpoints
+    "16": ("3.5e-5", 500_000, 20),
+    "512": ("1e-4", 2_500_000, 2),
+    "64": ("5e-5", 500_000, 8),
+    "16:512": ("5e-5", 500_000, 5),
+}
 HARD, HARD_SAMPLES, HARD_LONGER, HARD_LONGEST = (0.001, 0.05), 1_500_000, 3_000_000, 6_000_000
 HARD_ARMS = {
     "prorl": (PRORL, 4),
@@ -183,8 +188,9 @@ def controls(out: Path, seeds: list[int]) -> Iterator[Run]:
 
 def objective(out: Path, seeds: list[int]) -> Iterator[Run]:
     """Each kind of advantage with each N; waves where the kind allows them (trainer/waves.py)."""
-    for seed, kind, (n, (rate, every)) in itertools.product(seeds, OBJECTIVES, OBJECTIVE_N.items()):
-        if ":" in n and kind != "group_mean":
+    each = itertools.product(enumerate(seeds), OBJECTIVES, OBJECTIVE_N.items())
+    for (i, seed), kind, (n, (rate, samples, every)) in each:
+        if i >= OBJECTIVES[kind] or (":" in n and kind != "group_mean"):
             continue
         first, _, most = n.rpartition(":")
         settings = {"recipe": "prorl", "rollouts_per_prompt": most, "prompts_per_step": 128, "learning_rate": rate,
@@ -193,7 +199,7 @@ def objective(out: Path, seeds: list[int]) -> Iterator[Run]:
         settings |= {"first_rollouts": first} if first else {}
         arguments = [str(x) for name, value in settings.items() for x in (f"--{name}", value)]
         name = f"objective-{kind}_{n.replace(':', 'to')}-seed{seed}"
-        yield training("objective", name, arguments, OBJECTIVE_SAMPLES, every, ["near"])
+        yield training("objective", name, arguments, samples, every, ["near"])
 
 
 def theorem(worlds: Worlds) -> Iterator[Run]:

@@ -33,7 +33,8 @@ def hard(out: Path | None, here: Path) -> None:
     at_levels(runs, here)
     went_on(runs, samples)
     print_crossings(runs)
-    draw(runs, here / "hard.png")
+    common = {who: [[x for x in r if x["samples"] <= 1.1 * samples] for r in group] for who, group in runs.items()}
+    draw(common, here / "hard.png")
 
 
 def print_at(label: str, runs: dict[Recipe, list[list[dict]]], spent_by) -> None:

@@ -75,18 +75,13 @@ def draw(groups: dict[tuple, Group], path: Path) -> None:
             lines = np.array([[at(rows, "samples", x, name) for x in grid] for rows in group])
             axis.plot(grid, lines.mean(0), **looks, label=f"{kind}, N = {n}")
             axis.fill_between(grid, lines.min(0), lines.max(0), color=looks["color"], alpha=0.12)
-        ends = np.array([[at(rows, "samples", end, name) for name in ("q_pos", "pass@64")] for rows in group]).mean(0)
-        path_of = np.mean(
-            [[[at(r, "samples", x, name) for name in ("q_pos", "pass@64")] for x in grid] for r in group], 0
-        )
-        axes[0, 2].plot(*path_of.T, **looks, alpha=0.6)
-        axes[0, 2].plot(*ends, marker="o", color=looks["color"], mfc="white" if kind == "group_std" else None)
-        axes[0, 2].annotate(f" {kind.split('_')[1]} {n}", ends, fontsize=7)
+        way = [np.mean([[at(r, "samples", x, name) for x in grid] for r in group], 0) for name in ("q_pos", "pass@64")]
+        axes[0, 2].plot(*way, **looks, alpha=0.6)
+        axes[0, 2].plot(way[0][-1], way[1][-1], "o", color=looks["color"])
+        axes[0, 2].annotate(f"  {kind.split('_')[1]}, {n}", (way[0][-1], way[1][-1]), fontsize=7)
     over_samples(axes[0, 0], "held-out Q_pos (pass@1), exact")
     over_samples(axes[0, 1], "held-out pass@64, exact")
     axes[0, 2].set(title="both: a line a run's way, a point its end", xlabel="Q_pos", ylabel="pass@64")
     axes[0, 2].grid(alpha=0.3)
     axes[0, 1].legend(fontsize=7)
-    save(
-        figure, path, "From a policy near its plateau: what the objective and N do. Means over seeds, band: their range"
-    )
+    save(figure, path, "From a policy near its plateau, by objective and N. Means over seeds, band: their range")
