@@ -3,9 +3,10 @@
     python -m evidence.law                      three seeds: hours on 2 cores; what is done already is left alone
     python -m evidence.law --seeds 0 --out runs/law
 
-Every arm starts from the embedded policy, draws SAMPLES rollouts, trains on 2,048 a step (so B = 2,048 / N prompts) in
-one update, and ends with the exact held-out Q_pos (tiny/exact.py). Each N has the same three learning rates. With one
-update a step the law speaks of the very direction that is taken: its noise is (V_b + V_w / (N - 1)) / B.
+Every arm starts from the embedded policy and takes STEPS steps of 4,096 rollouts each, so B = 4,096 / N prompts are
+rolled out, and what dynamic sampling keeps of them is trained on in one update. It ends with the exact held-out Q_pos
+(tiny/exact.py). Each N has the same three learning rates. With one update a step the law speaks of the very direction
+that is taken: its noise is (V_b + V_w / (N - 1)) / B.
 
 Writes law.csv (a row a run, with V_w and V_b as the run measured them) and law.png beside this file.
 """
@@ -26,15 +27,15 @@ from trainer.noise import noise_at_equal_cost
 from verify import load_data
 
 HERE = Path(__file__).parent
-NS, RATES, TRAINED, SAMPLES = (2, 4, 8, 16, 64, 512), (1e-4, 3e-4, 1e-3), 2048, 250_000
+NS, RATES, DRAWN, STEPS = (2, 4, 8, 16, 64, 512), (1e-4, 3e-4, 1e-3), 4096, 30
 
 
 def train(folder: Path, n: int, rate: float, seed: int) -> None:
-    """One arm to its end, from where it is; N = 2 has a group of both kinds too seldom for less than --refill 16."""
+    """One arm to its end, from where it is. --refill 1: a step goes on with what is kept of the prompts it drew."""
     settings = {
-        "output_dir": folder.parent, "name": folder.name, "rollouts_per_prompt": n, "prompts_per_step": TRAINED // n,
-        "updates_per_step": 1, "learning_rate": rate, "seed": seed, "max_samples": SAMPLES, "refill": 16,
-        "mini_batches": "prompts", "eval_every": 0, "eval_samples": 1, "save_every": 10, "keep_checkpoints": 1,
+        "output_dir": folder.parent, "name": folder.name, "rollouts_per_prompt": n, "prompts_per_step": DRAWN // n,
+        "updates_per_step": 1, "warmup_updates": 5, "learning_rate": rate, "seed": seed, "max_steps": STEPS, "refill": 1,
+        "mini_batches": "rollouts", "eval_every": 0, "eval_samples": 1, "save_every": 10, "keep_checkpoints": 1,
         "log_noise": 5 if n >= 4 else 0,
     }  # fmt: skip
     command = [sys.executable, "train.py", *(f"--{name}={value}" for name, value in settings.items())]
@@ -50,7 +51,7 @@ def scored(folder: Path, n: int, rate: float, seed: int) -> dict:
     q_pos = float(np.mean([x.exp().sum().item() for x in logps]))
     metrics, timing = lines(folder / "metrics.jsonl"), lines(folder / "timing.jsonl")
     noise = [row for row in metrics if "noise/between" in row]
-    row = {"N": n, "B": TRAINED // n, "rate": rate, "seed": seed, "steps": metrics[-1]["step"]}
+    row = {"N": n, "B": DRAWN // n, "rate": rate, "seed": seed, "steps": metrics[-1]["step"]}
     row |= {"samples": metrics[-1]["samples"], "cpu_seconds": round(sum(x["cpu_seconds"] for x in timing), 1)}
     for name in ("within", "between"):
         row[name] = round(float(np.mean([x[f"noise/{name}"] for x in noise])), 4) if noise else ""
@@ -84,7 +85,7 @@ def draw(rows: list[dict]) -> None:
         at = {n: [row["q_pos"] for row in own] for (n,), own in by(group, "N").items()}
         left.plot(list(at), [np.mean(x) for x in at.values()], marker="o", label=f"learning rate {rate[0]:g}")
         left.fill_between(list(at), [min(x) for x in at.values()], [max(x) for x in at.values()], alpha=0.2)
-    left.set(title=f"held-out Q_pos after {SAMPLES:,} samples", xlabel="N", xscale="log")
+    left.set(title=f"held-out Q_pos after {STEPS * DRAWN:,} samples", xlabel="N", xscale="log")
     left.legend()
     n = np.geomspace(2, 512, 100)
     right.plot(n, [noise_at_equal_cost(x, ratio) / noise_at_equal_cost(16, ratio) for x in n])
