@@ -34,8 +34,8 @@ def train(folder: Path, n: int, rate: float, seed: int) -> None:
     """One arm to its end, from where it is. --refill 1: a step goes on with what is kept of the prompts it drew."""
     settings = {
         "output_dir": folder.parent, "name": folder.name, "rollouts_per_prompt": n, "prompts_per_step": DRAWN // n,
-        "updates_per_step": 1, "warmup_updates": 5, "learning_rate": rate, "seed": seed, "max_steps": STEPS, "refill": 1,
-        "mini_batches": "rollouts", "eval_every": 0, "eval_samples": 1, "save_every": 10, "keep_checkpoints": 1,
+        "refill": 1, "updates_per_step": 1, "warmup_updates": 5, "learning_rate": rate, "seed": seed,
+        "max_steps": STEPS, "eval_every": 0, "eval_samples": 1, "save_every": 10, "keep_checkpoints": 1,
         "log_noise": 5 if n >= 4 else 0,
     }  # fmt: skip
     command = [sys.executable, "train.py", *(f"--{name}={value}" for name, value in settings.items())]

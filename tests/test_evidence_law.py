@@ -66,6 +66,8 @@ def test_an_arm_of_the_law_is_one_that_train_would_start(tmp_path):
         law.train(tmp_path / "n4-lr0.001-seed1", 4, 1e-3, 1)
     words = dict(word.removeprefix("--").split("=") for word in started.call_args.args[0][2:])
     assert (
-        words["prompts_per_step"] == "512" and words["rollouts_per_prompt"] == "4" and words["learning_rate"] == "0.001"
+        words["prompts_per_step"] == "1024"
+        and words["rollouts_per_prompt"] == "4"
+        and words["learning_rate"] == "0.001"
     )
     assert words.keys() <= {field.name for field in fields(Config)}
