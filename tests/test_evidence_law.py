@@ -1,4 +1,4 @@
-"""evidence/noise.py, law.py, law_simulated.py, heat.py: what docs/which_n.md rests on."""
+"""evidence/noise.py, law.py, law_simulated.py, length.py, heat.py: what docs/which_n.md rests on."""
 
 from dataclasses import fields
 from unittest import mock
@@ -6,8 +6,9 @@ from unittest import mock
 import pytest
 import torch
 from helpers import ROOT
+from transformers import LlamaConfig, LlamaForCausalLM
 
-from evidence import law, law_simulated, noise
+from evidence import law, law_simulated, length, noise
 from evidence.runs import load
 from tiny import exact
 from trainer.checks import TINY
@@ -71,3 +72,52 @@ def test_an_arm_of_the_law_is_one_that_train_would_start(tmp_path):
         and words["learning_rate"] == "0.001"
     )
     assert words.keys() <= {field.name for field in fields(Config)}
+
+
+def test_slopes_of_each_rollout_are_those_of_autograd():
+    """Makes impossible: a rollout's gradient with another's tokens in it, of another layer, or of padding."""
+    torch.manual_seed(0)
+    size = {"hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 2, "num_attention_heads": 2}
+    model = LlamaForCausalLM(LlamaConfig(vocab_size=31, num_key_value_heads=1, **size)).eval()
+    layers = [x for x in model.model.layers.modules() if isinstance(x, torch.nn.Linear)]
+    prompt, responses = [1, 2, 3], [[4, 5, 6, 7], [8, 9], [10, 11, 12]]
+    want = []
+    for response in responses:
+        logits = model(torch.tensor([prompt + response])).logits[0, len(prompt) - 1 : -1].log_softmax(-1)
+        logp = logits.gather(-1, torch.tensor(response)[:, None]).sum()
+        want.append(torch.autograd.grad(logp, [x.weight for x in layers]))
+    slopes = length.Slopes(model, block=64)  # all of it
+    found = slopes.of(prompt, responses)
+    at = torch.Generator().manual_seed(0)
+    start = 0
+    for number, layer in enumerate(layers):
+        rows, columns = (torch.randperm(x, generator=at) for x in layer.weight.shape)
+        own = torch.stack([one[number][rows][:, columns].flatten() for one in want])
+        torch.testing.assert_close(found[:, start : start + own.shape[1]], own, rtol=1e-4, atol=1e-6)
+        start += own.shape[1]
+    assert start == found.shape[1]
+
+
+def test_an_answer_is_right_by_its_first_last_or_all_words():
+    """Makes impossible: half a word at an answer's end that decides, a bar of another share than one in five."""
+    assert length.words("was “Tall,” - and too") == ["was", "tall", "and"]
+    texts = [["was here th", "were tt x", "", "Went to", "w"], ["to the end", "a tall w"]]
+    assert [x.tolist() for x in length.rewards("first", texts)] == [[1, 1, 0, 1, 0], [0, 0]]
+    assert [x.tolist() for x in length.rewards("last", texts)] == [[0, 1, 0, 0, 0], [1, 1]]
+    many = [["a" * n + " b" for n in range(1, 51)], ["a" * n + " b" for n in range(51, 101)]]
+    (few, rest) = length.rewards("all", many)
+    assert few.sum() == 0 and rest.sum() == 20 and rest[-20:].all()
+
+
+def test_length_measures_what_the_estimator_does():
+    """Makes impossible: V_b and V_w of other halves than those of a prompt's own rollouts."""
+    g = torch.Generator().manual_seed(0)
+    prompts = [torch.randn(40, 300, generator=g) for _ in range(24)]
+    right = [(torch.rand(40, generator=g) < 0.3).float() for _ in range(24)]
+    signs = torch.randn(24, 300, generator=g)
+    slopes = [v + 4 * r[:, None] * s for v, r, s in zip(prompts, right, signs, strict=True)]  # ∇p = 4 p (1 - p) s
+    found = length.measured(slopes, right)
+    p = torch.stack(right).mean(1)
+    between = float(((4 * p * (1 - p)) ** 2).mean()) * 300
+    assert found["between"] == pytest.approx(between, rel=0.15)
+    assert found["inverse"] == pytest.approx(found["between"] / found["within"]) and 0 < found["inverse_se"] < 0.3
