@@ -5,11 +5,11 @@
     python -m evidence.length                        the table and the picture, from length.csv
 
 The model goes on from "Every morning the old ship" for 8, 32, 128 or 512 tokens, at temperature 1. Three tasks ask
-something of the same answers, each of them right about once in five:
+something of the same answers, of each prompt something else, so that about one answer in five is right:
 
-    first   the first word begins with a given letter: what decides is over at once, the rest of the answer is noise
+    first   the first word begins with one of six letters, drawn for the prompt: what decides is over at once
     last    the last whole word does: all that went before has some say in it
-    all     the words are long on average: every token has its share
+    all     the words are long on average, or short, in turn: every token has its share
 
 Every rollout's own ∇log π is kept, on BLOCK x BLOCK random coordinates of each layer's weights. So one backward pass
 serves all tasks, and all halves of a group: V_w and V_b are the means of `trainer.noise.estimate` over SPLITS ways of
@@ -18,6 +18,7 @@ halving the groups, their errors the jackknife's over prompts. Writes length.csv
 
 import argparse
 import math
+import random
 import string
 from collections.abc import Callable
 from pathlib import Path
@@ -38,10 +39,10 @@ judge train mother horse singer village tower fisherman wolf bell writer castle 
 library hunter island painter boat priest market giant school queen barber bird hotel captain witch well carpenter
 street monk museum tailor mountain thief theatre pilot lamp butcher kitchen
 """.split()  # noqa: SIM905
-SIZES = {8: (64, 48), 32: (48, 32), 128: (32, 24), 512: (16, 16)}  # tokens: prompts, rollouts of each
+SIZES = {8: (64, 96), 32: (48, 32), 128: (20, 24), 512: (4, 16)}  # tokens: prompts, rollouts of each
 BLOCK, SPLITS = 16, 20
 PASS = 2048  # tokens of a backward pass
-LETTER = {"first": "w", "last": "t"}  # one word in five begins so
+WANTED = 6  # letters of the alphabet
 
 # ---------------------------------------------------------------------------------------------- a rollout's gradient
 
@@ -133,13 +134,17 @@ def letters(text: str) -> float:
 
 
 def rewards(task: str, texts: list[list[str]]) -> list[Tensor]:
-    """(n,) for each prompt, from its answers. `all` puts its bar where one answer in five of all prompts is above."""
+    """(n,) for each prompt, from its answers. The bars of `all`: one answer in five, of all prompts, is beyond them."""
     if task == "all":
-        bar = float(np.quantile([letters(x) for group in texts for x in group], 0.8))
-        return [torch.tensor([float(letters(x) > bar) for x in group]) for group in texts]
-    at, letter = (0 if task == "first" else -1), LETTER[task]
+        low, high = np.quantile([letters(x) for group in texts for x in group], (0.2, 0.8))
+        short = [[letters(x) < low for x in group] for group in texts]
+        long = [[letters(x) > high for x in group] for group in texts]
+        return [torch.tensor([short, long][i % 2][i]).float() for i in range(len(texts))]
+    at = 0 if task == "first" else -1
+    wanted = [set(random.Random(i).sample(string.ascii_lowercase, WANTED)) for i in range(len(texts))]
     return [
-        torch.tensor([float(words(x)[at:][:1] != [] and words(x)[at][0] == letter) for x in group]) for group in texts
+        torch.tensor([float(bool(found := words(x)) and found[at][0] in some) for x in group])
+        for some, group in zip(wanted, texts, strict=True)
     ]
 
 

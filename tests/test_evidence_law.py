@@ -1,5 +1,7 @@
 """evidence/noise.py, law.py, law_simulated.py, length.py, heat.py: what docs/which_n.md rests on."""
 
+import random
+import string
 from dataclasses import fields
 from unittest import mock
 
@@ -101,12 +103,16 @@ def test_slopes_of_each_rollout_are_those_of_autograd():
 def test_an_answer_is_right_by_its_first_last_or_all_words():
     """Makes impossible: half a word at an answer's end that decides, a bar of another share than one in five."""
     assert length.words("was “Tall,” - and too") == ["was", "tall", "and"]
-    texts = [["was here th", "were tt x", "", "Went to", "w"], ["to the end", "a tall w"]]
-    assert [x.tolist() for x in length.rewards("first", texts)] == [[1, 1, 0, 1, 0], [0, 0]]
-    assert [x.tolist() for x in length.rewards("last", texts)] == [[0, 1, 0, 0, 0], [1, 1]]
-    many = [["a" * n + " b" for n in range(1, 51)], ["a" * n + " b" for n in range(51, 101)]]
-    (few, rest) = length.rewards("all", many)
-    assert few.sum() == 0 and rest.sum() == 20 and rest[-20:].all()
+    letters = [sorted(random.Random(i).sample(string.ascii_lowercase, 6)) for i in range(2)]
+    other = [min(set(string.ascii_lowercase) - set(x)) for x in letters]
+    texts = [[f"{a}x {b}x {c}" for a in (x[0], y) for b in (x[5], y) for c in (x[0], y)] for x, y in
+             zip(letters, other, strict=True)]  # fmt: skip
+    assert [x.tolist() for x in length.rewards("first", texts)] == [[1, 1, 1, 1, 0, 0, 0, 0]] * 2
+    assert [x.tolist() for x in length.rewards("last", texts)] == [[1, 1, 0, 0, 1, 1, 0, 0]] * 2
+    assert length.rewards("last", [["", "x"]])[0].tolist() == [0, 0]
+    many = [["a" * n + " b" for n in range(k, 101, 2)] for k in (1, 2)]
+    short, long = length.rewards("all", many)
+    assert short.tolist() == [1] * 10 + [0] * 40 and long.tolist() == [0] * 40 + [1] * 10
 
 
 def test_length_measures_what_the_estimator_does():
