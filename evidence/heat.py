@@ -1,7 +1,7 @@
 """How hot is a step? Held-out Q_pos against η / sqrt(B), over all arms from the compact saturated policy.
 
-A step is as long as η, and the noise of its direction goes with 1 / sqrt(B). So η / sqrt(B) is what a run's weights
-jitter by, alike at every N as long as V_w / N is small against V_b (trainer/noise.py).
+A step is as long as η, and the noise of its direction is sqrt((V_b + V_w / (N - 1)) / B) (trainer/noise.py): what a
+run's weights jitter by. Near the plateau V_w / V_b is so small (noise.csv) that η / sqrt(B) says nearly the same.
 """
 
 from pathlib import Path
@@ -33,8 +33,11 @@ def heat(_: Path | None, here: Path) -> None:
         rows.append({"N": n, "B": b, "learning_rate": rate, "seeds": len(group), "heat": rate / b**0.5, "q_pos": q_pos})
     write(here / "heat.csv", rows)
     ends = [r["q_pos"] for r in rows]
+    near = [r for r in load(here / "noise.csv") if r["how"] == "enumerated" and "near" in r["policy"]]
+    ratio = near[0]["within"] / near[0]["between"] if near else 0.0
     known = {
         "η / sqrt(B)": [r["heat"] for r in rows],
+        f"η sqrt((1 + {ratio:.1f} / (N - 1)) / B)": [r["heat"] * (1 + ratio / (r["N"] - 1)) ** 0.5 for r in rows],
         "η": [r["learning_rate"] for r in rows],
         "1 / B": [1 / r["B"] for r in rows],
         "N": [r["N"] for r in rows],

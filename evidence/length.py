@@ -39,7 +39,7 @@ judge train mother horse singer village tower fisherman wolf bell writer castle 
 library hunter island painter boat priest market giant school queen barber bird hotel captain witch well carpenter
 street monk museum tailor mountain thief theatre pilot lamp butcher kitchen
 """.split()  # noqa: SIM905
-SIZES = {8: (64, 96), 32: (48, 32), 128: (20, 24), 512: (4, 16)}  # tokens: prompts, rollouts of each
+SIZES = {8: (64, 96), 32: (48, 64), 128: (8, 24), 512: (4, 16)}  # tokens: prompts, rollouts of each
 BLOCK, SPLITS = 16, 20
 PASS = 2048  # tokens of a backward pass
 WANTED = 6  # letters of the alphabet
@@ -104,7 +104,6 @@ def collect(folder: Path, out: Path, sizes: dict[int, tuple[int, int]]) -> None:
     engine, slopes = TorchEngine(model, memory_gib=4), None
     out.mkdir(parents=True, exist_ok=True)
     todo = [(t, noun) for t, (prompts, _) in sizes.items() for noun in NOUNS[:prompts]]
-    todo.sort(key=lambda x: NOUNS.index(x[1]) / sizes[x[0]][0])  # all lengths get on alike
     for t, noun in tqdm([x for x in todo if not (out / f"{x[0]}-{x[1]}.pt").exists()], desc="prompts"):
         n, prompt = sizes[t][1], tokenizer(f"Every morning the old {noun}").input_ids
         seed = 1000 * t + NOUNS.index(noun)
