@@ -92,7 +92,7 @@ OBJECTIVE_N = {  # learning rate, samples (a wide group's are cheap), steps betw
     "16": ("3.5e-5", 500_000, 20),
     "512": ("1e-4", 2_500_000, 2),
     "64": ("5e-5", 500_000, 8),
-    "16:512": ("5e-5", 500_000, 5),
+    "16:512": ("5e-5", 1_000_000, 5),
 }
 HARD, HARD_SAMPLES, HARD_LONGER, HARD_LONGEST = (0.001, 0.05), 1_500_000, 3_000_000, 6_000_000
 HARD_ARMS = {

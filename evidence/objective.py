@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from evidence.report import COLOURS, header, line, over_samples, panels, save, shown
+from evidence.report import COLOURS, header, line, panels, save, shown
 from evidence.runs import at, first_at, found, load, read, seed_of, seeds_of, write
 
 KINDS = {"mean_centred": "-", "group_std": ":", "group_mean": "--"}
@@ -65,23 +65,26 @@ def print_equal_q_pos(groups: dict[tuple, Group], start: float) -> None:
 
 
 def draw(groups: dict[tuple, Group], path: Path) -> None:
-    """pass@1 and pass@64 over samples; and where the runs end, the dial between the two."""
+    """pass@1 and pass@64 over time; and the dial between the two."""
     figure, axes = panels(1, 3, 15, 4.6)
     for (kind, n), group in groups.items():
         looks = {"color": COLOURS.get(n, "black"), "ls": KINDS[kind], "lw": 1.4}
-        end = min(rows[-1]["samples"] for rows in group)
-        grid = np.linspace(0, end, 40)
+        grid = np.linspace(0, min(rows[-1]["cpu_seconds"] for rows in group), 40)
+        way = []
         for axis, name in zip(axes[0], ("q_pos", "pass@64"), strict=False):
-            lines = np.array([[at(rows, "samples", x, name) for x in grid] for rows in group])
-            axis.plot(grid, lines.mean(0), **looks, label=f"{kind}, N = {n}")
-            axis.fill_between(grid, lines.min(0), lines.max(0), color=looks["color"], alpha=0.12)
-        way = [np.mean([[at(r, "samples", x, name) for x in grid] for r in group], 0) for name in ("q_pos", "pass@64")]
+            lines = np.array([[at(rows, "cpu_seconds", x, name) for x in grid] for rows in group])
+            axis.plot(grid / 60, lines.mean(0), **looks, label=f"{kind}, N = {n}")
+            axis.fill_between(grid / 60, lines.min(0), lines.max(0), color=looks["color"], alpha=0.12)
+            way.append(lines.mean(0))
         axes[0, 2].plot(*way, **looks, alpha=0.6)
         axes[0, 2].plot(way[0][-1], way[1][-1], "o", color=looks["color"])
-        axes[0, 2].annotate(f"  {kind.split('_')[1]}, {n}", (way[0][-1], way[1][-1]), fontsize=7)
-    over_samples(axes[0, 0], "held-out Q_pos (pass@1), exact")
-    over_samples(axes[0, 1], "held-out pass@64, exact")
-    axes[0, 2].set(title="both: a line a run's way, a point its end", xlabel="Q_pos", ylabel="pass@64")
-    axes[0, 2].grid(alpha=0.3)
+        if kind == "group_mean":
+            side = "right" if ":" in str(n) else "left"
+            axes[0, 2].annotate(f"  N = {n}  ", (way[0][-1], way[1][-1]), fontsize=8, ha=side)
+    for axis, name in zip(axes[0], ("Q_pos (pass@1)", "pass@64"), strict=False):
+        axis.set(title=f"held-out {name}, exact", xlabel="CPU minutes")
+    axes[0, 2].set(title="both: a line is an arm's way, a point its end", xlabel="Q_pos", ylabel="pass@64")
+    for axis in axes[0]:
+        axis.grid(alpha=0.3)
     axes[0, 1].legend(fontsize=7)
     save(figure, path, "From a policy near its plateau, by objective and N. Means over seeds, band: their range")
