@@ -29,7 +29,7 @@ from torch import Tensor, nn
 from tqdm import tqdm
 
 from evidence.report import header, line, panels, save
-from evidence.runs import ROOT, by, load, write
+from evidence.runs import ROOT, load, write
 from trainer.noise import best_n, estimate, noise_at_equal_cost
 
 HERE = Path(__file__).parent
@@ -194,24 +194,59 @@ def interval(row: dict) -> tuple[float, float, float]:
     return tuple(1 / x if x > 0 else math.inf for x in (row["inverse"], low, high))
 
 
+def carried(rows: list[dict]) -> list[dict]:
+    """`first` at each length with V_b of the shortest: ∇p is of the first word alone, so later tokens do not change it.
+
+    Of longer answers V_w is known well, V_b is not.
+    """
+    shortest, *longer = [row for row in rows if row["task"] == "first"]
+    shares = [shortest["within"] / row["within"] for row in longer]
+    return [row | {name: shortest[name] * share for name in ("inverse", "inverse_se")}
+            for row, share in zip(longer, shares, strict=True)]  # fmt: skip
+
+
+TOP = 3e4  # of the picture
+
+
 def draw(rows: list[dict]) -> None:
-    colours = {"first": "tab:blue", "last": "tab:orange", "all": "tab:green"}
-    labels = {"first": "its first word decides", "last": "its last word decides", "all": "every word has its share"}
-    figure, axes = panels(1, 1, 7.5, 4.6)
-    axis = axes[0, 0]
-    for (task,), group in by(rows, "task").items():
-        ends = [interval(row) for row in group]
-        at = [row["tokens"] for row in group]
-        top = 1e5
-        middle = [min(x[0], top) for x in ends]
-        bars = [[m - x[1] for m, x in zip(middle, ends, strict=True)],
-                [min(x[2], top) - m for m, x in zip(middle, ends, strict=True)]]  # fmt: skip
-        axis.errorbar(at, middle, yerr=bars, marker="o", capsize=3, color=colours[task], label=labels[task])
-    axis.set(xscale="log", yscale="log", xlabel="tokens of an answer", ylabel="V_w / V_b, 95% interval")
-    axis.axhline(7665, color="gray", ls=":", label="above: N = 512 is less noisy than 16 at equal samples")
-    axis.grid(alpha=0.3)
-    axis.legend(fontsize=8)
-    save(figure, HERE / "length.png", "SmolLM2-135M: noise within prompts over noise between them")
+    looks = {"first": ("tab:purple", "its first word decides"), "last": ("tab:brown", "its last word decides"),
+             "all": ("tab:pink", "every word has its share")}  # fmt: skip
+    figure, axes = panels(1, 2, 12, 4.4)
+    left, right = axes[0]
+    for i, (task, (color, label)) in enumerate(looks.items()):
+        for row in [row for row in rows if row["task"] == task]:
+            middle, low, high = (min(x, TOP) for x in interval(row))
+            x = row["tokens"] * 1.08 ** (i - 1)
+            left.plot([x, x], [low, high], color=color, lw=2)
+            if high < TOP:
+                left.plot(x, middle, "o", color=color)
+            else:  # only a lower end
+                left.plot(x, low, "_", ms=10, color=color)
+                left.annotate("", (x, TOP), (x, low), arrowprops={"arrowstyle": "->", "color": color})
+        left.plot([], [], "o-", color=color, label=label)
+        own = [row for row in rows if row["task"] == task]
+        right.plot([r["tokens"] for r in own], [r["within"] for r in own], "o-", color=color, label=label)
+    known = [row for row in rows if row["task"] == "first"][:1] + carried(rows)
+    ends = [interval(row) for row in known]
+    left.plot([r["tokens"] for r in known], [x[0] for x in ends], ls="--", color=looks["first"][0],
+              label="first word, with V_b of 8 tokens")  # fmt: skip
+    left.axhline(7665, color="gray", ls=":", label="from here on N = 512 is less noisy than 16")
+    left.set(xscale="log", yscale="log", xlabel="tokens of an answer", title="V_w / V_b, 95% intervals", ylim=(50, TOP))
+    right.set(xscale="log", yscale="log", xlabel="tokens of an answer", title="V_w")
+    for axis in (left, right):
+        axis.set_xticks([8, 32, 128, 512], ["8", "32", "128", "512"])
+        axis.grid(alpha=0.3)
+        axis.legend(fontsize=8)
+    save(figure, HERE / "length.png", "SmolLM2-135M, free text: an arrow has no upper end")
+
+
+def told(row: dict) -> tuple[str, str, str]:
+    """V_w / V_b, N*, and N = 512's noise over that of 16 at equal samples, or the bounds that are known of them."""
+    ratio, low, high = interval(row)
+    at, over, under = (ratio, "", "") if high < math.inf else (low, "over ", "under ")
+    times = noise_at_equal_cost(512, at) / noise_at_equal_cost(16, at)
+    known = f"{ratio:,.0f} ({low:,.0f} to {high:,.0f})" if not over else f"over {low:,.0f}"
+    return known, f"{over}{best_n(at):.0f}", f"{under}{times:.2g}"
 
 
 def main() -> None:
@@ -224,12 +259,11 @@ def main() -> None:
         collect(args.model, args.out, {t: SIZES[t] for t in args.lengths})
         write(HERE / "length.csv", rows_of(args.out))
     rows = load(HERE / "length.csv")
-    header("what decides", "tokens", "prompts x rollouts", "p", "V_w / V_b (95%)", "N*", "noise of N = 512 over 16's")
-    for row in sorted(rows, key=lambda r: r["task"]):
-        ratio, low, high = interval(row)
-        times = noise_at_equal_cost(512, ratio) / noise_at_equal_cost(16, ratio)
-        line(row["task"], f"{row['tokens']:.0f}", f"{row['prompts']} x {row['rollouts']}", f"{row['p']:.2f}",
-             f"{ratio:.3g} ({low:.3g} to {high:.3g})", f"{best_n(ratio):.1f}", f"{times:.2g}")  # fmt: skip
+    header("what decides", "tokens", "prompts x rollouts", "p", "V_w", "V_b", "V_w / V_b", "N*", "noise, 512 over 16")
+    more = [row | {"task": "first, V_b of 8 tokens"} for row in carried(rows)]
+    for row in sorted([*rows, *more], key=lambda r: r["task"]):
+        cells = [f"{row['tokens']:.0f}", f"{row['prompts']} x {row['rollouts']}", f"{row['p']:.2f}"]
+        line(row["task"], *cells, f"{row['within']:,.0f}", f"{row['between']:.2g}", *told(row))
     draw(rows)
 
 
