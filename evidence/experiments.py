@@ -87,12 +87,12 @@ CONTROLS = {  # the arm, what is changed, with how many of the seeds; "moments" 
     "prorl_mixed": ("prorl", ["--mini_batches", "rollouts", "--refill", "4"], 1),
     "prorl_few": ("prorl", ["--prompts_per_step", "32", "--learning_rate", "1e-4"], 3),
 }
-OBJECTIVES = {"mean_centred": 3, "group_mean": 3, "group_std": 1}  # with how many of the seeds
+OBJECTIVES = {"group_mean": 3, "mean_centred": 3, "group_std": 1}  # with how many of the seeds
 OBJECTIVE_N = {  # learning rate, samples (a wide group's are cheap), steps between checkpoints
+    "16:512": ("5e-5", 1_000_000, 5),
     "16": ("3.5e-5", 500_000, 20),
     "512": ("1e-4", 2_500_000, 2),
     "64": ("5e-5", 500_000, 8),
-    "16:512": ("5e-5", 1_000_000, 5),
 }
 HARD, HARD_SAMPLES, HARD_LONGER, HARD_LONGEST = (0.001, 0.05), 1_500_000, 3_000_000, 6_000_000
 HARD_ARMS = {
