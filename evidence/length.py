@@ -167,9 +167,9 @@ def measured(slopes: list[Tensor], rewards: list[Tensor]) -> dict[str, float]:
         without.append([estimate(gram[k][:, k], m - 1, n) for k in keep])
     within, between, mean2 = np.mean(found, axis=0)
     left = np.mean(without, axis=0)
-    inverse = left[:, 1] / left[:, 0]
-    error = math.sqrt((m - 1) / m * ((inverse - inverse.mean()) ** 2).sum())
-    return {"within": within, "between": between, "mean2": mean2, "inverse": between / within, "inverse_se": error}
+    errors = [math.sqrt((m - 1) / m * ((x - x.mean()) ** 2).sum()) for x in (left[:, 0], left[:, 1] / left[:, 0])]
+    result = {"within": within, "within_se": errors[0], "between": between, "mean2": mean2}
+    return result | {"inverse": between / within, "inverse_se": errors[1]}
 
 
 def rows_of(out: Path) -> list[dict]:
@@ -200,9 +200,12 @@ def carried(rows: list[dict]) -> list[dict]:
     Of longer answers V_w is known well, V_b is not.
     """
     shortest, *longer = [row for row in rows if row["task"] == "first"]
-    shares = [shortest["within"] / row["within"] for row in longer]
-    return [row | {name: shortest[name] * share for name in ("inverse", "inverse_se")}
-            for row, share in zip(longer, shares, strict=True)]  # fmt: skip
+    known = []
+    for row in longer:
+        inverse = shortest["between"] / row["within"]
+        errors = shortest["inverse_se"] / shortest["inverse"], row["within_se"] / row["within"]
+        known.append(row | {"inverse": inverse, "inverse_se": inverse * math.hypot(*errors)})
+    return known
 
 
 TOP = 3e4  # of the picture
@@ -220,7 +223,7 @@ def draw(rows: list[dict]) -> None:
             left.plot([x, x], [low, high], color=color, lw=2)
             if high < TOP:
                 left.plot(x, middle, "o", color=color)
-            else:  # only a lower end
+            elif low < TOP:  # only a lower end
                 left.plot(x, low, "_", ms=10, color=color)
                 left.annotate("", (x, TOP), (x, low), arrowprops={"arrowstyle": "->", "color": color})
         left.plot([], [], "o-", color=color, label=label)
@@ -243,6 +246,8 @@ def draw(rows: list[dict]) -> None:
 def told(row: dict) -> tuple[str, str, str]:
     """V_w / V_b, N*, and N = 512's noise over that of 16 at equal samples, or the bounds that are known of them."""
     ratio, low, high = interval(row)
+    if low == math.inf:
+        return "not seen", "", ""
     at, over, under = (ratio, "", "") if high < math.inf else (low, "over ", "under ")
     times = noise_at_equal_cost(512, at) / noise_at_equal_cost(16, at)
     known = f"{ratio:,.0f} ({low:,.0f} to {high:,.0f})" if not over else f"over {low:,.0f}"
@@ -263,7 +268,9 @@ def main() -> None:
     more = [row | {"task": "first, V_b of 8 tokens"} for row in carried(rows)]
     for row in sorted([*rows, *more], key=lambda r: r["task"]):
         cells = [f"{row['tokens']:.0f}", f"{row['prompts']} x {row['rollouts']}", f"{row['p']:.2f}"]
-        line(row["task"], *cells, f"{row['within']:,.0f}", f"{row['between']:.2g}", *told(row))
+        line(
+            row["task"], *cells, f"{row['within']:,.0f} ± {row['within_se']:,.0f}", f"{row['between']:.2g}", *told(row)
+        )
     draw(rows)
 
 
