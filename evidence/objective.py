@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from evidence.report import COLOURS, header, line, panels, save, shown
+from evidence.report import COLOURS, header, line, panels, save
 from evidence.runs import at, first_at, found, load, read, seed_of, seeds_of, write
 
 KINDS = {"mean_centred": "-", "group_std": ":", "group_mean": "--"}
@@ -35,7 +35,7 @@ def objective(out: Path | None, here: Path) -> None:
         header("--advantage", "N", "seeds", "steps", "samples", "CPU minutes", *SHOWN, "answers that fell")
         for (kind, n), group in groups.items():
             spent = [np.mean([at(r, axis, where, x) for r in group]) for x in ("step", "samples", "cpu_seconds")]
-            cells = [shown([at(r, axis, where, x) for r in group], ".3f") for x in (*SHOWN, "fell")]
+            cells = [ranged([at(r, axis, where, x) for r in group]) for x in (*SHOWN, "fell")]
             line(kind, n, len(group), f"{spent[0]:.0f}", f"{spent[1]:,.0f}", f"{spent[2] / 60:.1f}", *cells)
     print_equal_q_pos(groups, start["q_pos"])
     draw(groups, here / "objective.png")
@@ -59,9 +59,13 @@ def print_equal_q_pos(groups: dict[tuple, Group], start: float) -> None:
         for (kind, n), group in groups.items():
             where = [(rows, x) for rows in group if not math.isnan(x := first_at(rows, "q_pos", level, "samples"))]
             if where:
-                cells = [shown([at(rows, "samples", x, name) for rows, x in where], ".3f")
-                         for name in (*SHOWN[2:], "fell")]  # fmt: skip
+                cells = [ranged([at(rows, "samples", x, name) for rows, x in where]) for name in (*SHOWN[2:], "fell")]
                 line(f"{level:.3f}", kind, n, len(where), f"{np.mean([x for _, x in where]):,.0f}", *cells)
+
+
+def ranged(x: list[float]) -> str:
+    """Mean, and the lowest and highest seed: of two seeds an interval would say nothing."""
+    return f"{np.mean(x):.3f} ({min(x):.3f} to {max(x):.3f})" if len(x) > 1 else f"{x[0]:.3f}"
 
 
 def draw(groups: dict[tuple, Group], path: Path) -> None:
