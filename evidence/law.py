@@ -27,7 +27,7 @@ from trainer.noise import noise_at_equal_cost
 from verify import load_data
 
 HERE = Path(__file__).parent
-NS, RATES, DRAWN, STEPS = (2, 4, 8, 16, 64, 512), (1e-4, 3e-4, 1e-3), 4096, 20
+NS, RATES, DRAWN, STEPS = (2, 4, 8, 16, 64, 512), (3e-4, 1e-3, 3e-3), 4096, 20
 
 
 def train(folder: Path, n: int, rate: float, seed: int) -> None:
