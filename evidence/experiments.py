@@ -35,8 +35,8 @@ left alone, so it can be stopped and called again at any time. A finished run is
 checkpoints, which are deleted then but for the last. evidence/draw.py makes the tables and figures of what is there.
 
 Mini-batches are of whole prompts at N = 16 and of rollouts from all prompts above: each the cheaper of the two, and at
-N = 512 the one that mixes best. Optimizer and reference start anew in every arm, but for `moments`. The
-compact saturating run alone mixes rollouts at N = 16.
+N = 512 the one that mixes best. In `objective` all are of rollouts, since waves need it, and in the compact saturating
+run. Optimizer and reference start anew in every arm, but for `moments`.
 """
 
 import argparse

@@ -25,6 +25,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from scipy import stats
 from torch import Tensor, nn
 from tqdm import tqdm
 
@@ -43,6 +44,7 @@ SIZES = {8: (64, 96), 32: (48, 64), 128: (8, 24), 512: (4, 16)}  # tokens: promp
 BLOCK, SPLITS = 16, 20
 PASS = 2048  # tokens of a backward pass
 WANTED = 6  # letters of the alphabet
+FEW = 8  # of fewer prompts V_b is not told
 
 # ---------------------------------------------------------------------------------------------- a rollout's gradient
 
@@ -189,9 +191,14 @@ def rows_of(out: Path) -> list[dict]:
 
 
 def interval(row: dict) -> tuple[float, float, float]:
-    """V_w / V_b and its 95% interval, which is that of V_b / V_w turned round: no upper end where V_b may be 0."""
-    low, high = (row["inverse"] + sign * 2 * row["inverse_se"] for sign in (1, -1))
-    return tuple(1 / x if x > 0 else math.inf for x in (row["inverse"], low, high))
+    """V_w / V_b and its 95% interval, which is that of V_b / V_w turned round: no upper end where V_b may be 0.
+
+    V_b is never negative, so an estimate below 0 counts as 0 for the lower end.
+    """
+    t = stats.t.ppf(0.975, row["prompts"] - 1)
+    inverse, half = row["inverse"], t * row["inverse_se"]
+    ends = (inverse, max(inverse, 0) + half, inverse - half)
+    return tuple(1 / x if x > 0 else math.inf for x in ends)
 
 
 def carried(rows: list[dict]) -> list[dict]:
@@ -217,13 +224,13 @@ def draw(rows: list[dict]) -> None:
     figure, axes = panels(1, 2, 12, 4.4)
     left, right = axes[0]
     for i, (task, (color, label)) in enumerate(looks.items()):
-        for row in [row for row in rows if row["task"] == task]:
+        for row in [row for row in rows if row["task"] == task and row["prompts"] >= FEW]:
             middle, low, high = (min(x, TOP) for x in interval(row))
             x = row["tokens"] * 1.08 ** (i - 1)
             left.plot([x, x], [low, high], color=color, lw=2)
             if high < TOP:
                 left.plot(x, middle, "o", color=color)
-            elif low < TOP:  # only a lower end
+            else:  # only a lower end
                 left.plot(x, low, "_", ms=10, color=color)
                 left.annotate("", (x, TOP), (x, low), arrowprops={"arrowstyle": "->", "color": color})
         left.plot([], [], "o-", color=color, label=label)
@@ -234,19 +241,19 @@ def draw(rows: list[dict]) -> None:
     left.plot([r["tokens"] for r in known], [x[0] for x in ends], ls="--", color=looks["first"][0],
               label="first word, with V_b of 8 tokens")  # fmt: skip
     left.axhline(7665, color="gray", ls=":", label="from here on N = 512 is less noisy than 16")
-    left.set(xscale="log", yscale="log", xlabel="tokens of an answer", title="V_w / V_b, 95% intervals", ylim=(50, TOP))
+    left.set(xscale="log", yscale="log", xlabel="tokens of an answer", title="V_w / V_b, 95% intervals", ylim=(40, TOP))
     right.set(xscale="log", yscale="log", xlabel="tokens of an answer", title="V_w")
     for axis in (left, right):
         axis.set_xticks([8, 32, 128, 512], ["8", "32", "128", "512"])
         axis.grid(alpha=0.3)
-        axis.legend(fontsize=8)
+        axis.legend(fontsize=8, loc="upper left" if axis is right else "lower right")
     save(figure, HERE / "length.png", "SmolLM2-135M, free text: an arrow has no upper end")
 
 
 def told(row: dict) -> tuple[str, str, str]:
     """V_w / V_b, N*, and N = 512's noise over that of 16 at equal samples, or the bounds that are known of them."""
     ratio, low, high = interval(row)
-    if low == math.inf:
+    if row["prompts"] < FEW:
         return "not seen", "", ""
     at, over, under = (ratio, "", "") if high < math.inf else (low, "over ", "under ")
     times = noise_at_equal_cost(512, at) / noise_at_equal_cost(16, at)

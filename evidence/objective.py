@@ -74,12 +74,12 @@ def draw(groups: dict[tuple, Group], path: Path) -> None:
     for (kind, n), group in groups.items():
         looks = {"color": COLOURS.get(n, "black"), "ls": KINDS[kind], "lw": 1.4}
         grid = np.linspace(0, min(rows[-1]["cpu_seconds"] for rows in group), 40)
-        way = []
         for axis, name in zip(axes[0], ("q_pos", "pass@64"), strict=False):
             lines = np.array([[at(rows, "cpu_seconds", x, name) for x in grid] for rows in group])
             axis.plot(grid / 60, lines.mean(0), **looks, label=f"{kind}, N = {n}")
             axis.fill_between(grid / 60, lines.min(0), lines.max(0), color=looks["color"], alpha=0.12)
-            way.append(lines.mean(0))
+        steps = np.linspace(0, min(rows[-1]["samples"] for rows in group), 40)
+        way = [np.mean([[at(r, "samples", x, y) for x in steps] for r in group], 0) for y in ("q_pos", "pass@64")]
         axes[0, 2].plot(*way, **looks, alpha=0.6)
         axes[0, 2].plot(way[0][-1], way[1][-1], "o", color=looks["color"])
         if kind == "group_mean":
@@ -90,5 +90,6 @@ def draw(groups: dict[tuple, Group], path: Path) -> None:
     axes[0, 2].set(title="both: a line is an arm's way, a point its end", xlabel="Q_pos", ylabel="pass@64")
     for axis in axes[0]:
         axis.grid(alpha=0.3)
-    axes[0, 1].legend(fontsize=7)
+    axes[0, 1].legend(fontsize=7, loc="upper left", ncols=2)
+    axes[0, 1].set_ylim(top=1.02)
     save(figure, path, "From a policy near its plateau, by objective and N. Means over seeds, band: their range")

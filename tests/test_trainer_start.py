@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -179,6 +180,8 @@ def test_threads_that_a_user_chose_are_told_from_a_launchers(monkeypatch, own, p
         monkeypatch.delenv(name, raising=False)
     environment = {"PATH": os.environ["PATH"]} | ({"OMP_NUM_THREADS": parents} if parents else {})
     parent = subprocess.Popen(["sleep", "60"], env=environment)
+    while not Path(f"/proc/{parent.pid}/environ").read_bytes():  # Popen returns before the kernel has set it
+        time.sleep(0.01)
     monkeypatch.setattr(os, "getppid", lambda: parent.pid)
     if launched:
         monkeypatch.setenv("TORCHELASTIC_RUN_ID", "x")
