@@ -56,7 +56,7 @@ class Slopes:
     of W that takes a few columns of both; the factor makes inner products unbiased for those over all of W.
     """
 
-    def __init__(self, model: nn.Module, block: int = BLOCK):
+    def __init__(self, model, block: int = BLOCK):
         self.model, self.found = model, dict[int, Tensor]()
         draw = torch.Generator().manual_seed(0)
         layers = [x for x in model.model.layers.modules() if isinstance(x, nn.Linear)]
@@ -185,8 +185,9 @@ def rows_of(out: Path) -> list[dict]:
         tokens = float(np.mean([x["tokens"] for x in saved]))
         for task in ("first", "last", "all"):
             right = rewards(task, texts)
-            who = {"max_tokens": t, "task": task, "tokens": tokens, "prompts": len(saved), "rollouts": len(right[0])}
-            rows.append(who | {"p": float(torch.cat(right).mean())} | measured(slopes, right))
+            who: dict = {"max_tokens": t, "task": task, "tokens": tokens, "prompts": len(saved)}
+            who |= {"rollouts": len(right[0]), "p": float(torch.cat(right).mean())}
+            rows.append(who | measured(slopes, right))
     return rows
 
 
@@ -198,7 +199,8 @@ def interval(row: dict) -> tuple[float, float, float]:
     t = stats.t.ppf(0.975, row["prompts"] - 1)
     inverse, half = row["inverse"], t * row["inverse_se"]
     ends = (inverse, max(inverse, 0) + half, inverse - half)
-    return tuple(1 / x if x > 0 else math.inf for x in ends)
+    middle, low, high = (1 / x if x > 0 else math.inf for x in ends)
+    return middle, low, high
 
 
 def carried(rows: list[dict]) -> list[dict]:
