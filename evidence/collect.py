@@ -6,12 +6,12 @@
       accelerate launch train.py --engine vllm --eval_every 20 --name vllm-seed$seed --seed $seed    # where vLLM is
     done
     python -m evidence.collect runs/*-seed*
+    python -m evidence.collect                  no runs: table and picture anew, from default_runs.csv
 
 Writes default_runs.csv (a row per evaluation) and default_runs.png beside this file, and prints the README's table.
 """
 
 import argparse
-import csv
 import json
 import statistics
 from pathlib import Path
@@ -23,6 +23,7 @@ import matplotlib.pyplot as plt
 from matplotlib.ticker import EngFormatter
 
 from evidence.report import COLOURS
+from evidence.runs import by, load, write
 
 HERE = Path(__file__).parent
 SCORES = ("pass@1", "pass@4", "pass@16", "pass@64")
@@ -44,17 +45,16 @@ def read(folder: Path) -> list[dict]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("runs", type=Path, nargs="+", help="folders of finished runs")
+    parser.add_argument("runs", type=Path, nargs="*", help="folders of finished runs; none: of the CSV")
     parser.add_argument("--out", type=Path, default=HERE, help="folder to write into (default: beside this file)")
     args = parser.parse_args()
     if missing := [str(x) for x in args.runs if not (x / "config.json").is_file()]:
         parser.exit(2, f"evidence.collect: no run at {', '.join(missing)}\n")
-    folders = sorted(set(args.runs))
-    runs = [read(folder) for folder in folders]
-    with (args.out / "default_runs.csv").open("w", newline="") as file:
-        writer = csv.DictWriter(file, runs[0][0].keys(), lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(row for run in runs for row in run)
+    if args.runs:
+        write(args.out / "default_runs.csv", [row for folder in sorted(set(args.runs)) for row in read(folder)])
+    runs = list(by(load(args.out / "default_runs.csv"), "recipe", "engine", "seed").values())
+    if not runs:
+        parser.exit(2, f"evidence.collect: no default_runs.csv in {args.out}: name the folders of runs\n")
 
     figure, axes = plt.subplots(1, 2, figsize=(11, 4.2), layout="constrained")
     print("| recipe | N | engine | steps | samples generated | pass@1 | pass@4 | pass@16 | pass@64 |\n|" + "---|" * 9)
