@@ -102,13 +102,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=ROOT / "runs" / "law", help="where the runs are")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
+    parser.add_argument("--from_csv", action="store_true", help="no runs: table and picture of law.csv")
     args = parser.parse_args()
-    rows = rows_of(args.out, args.seeds)
+    rows = load(HERE / "law.csv") if args.from_csv else rows_of(args.out, args.seeds)
     draw(rows)
-    header("N", "B", *(f"Q_pos at {rate:g}" for rate in RATES))
+    header("N", "B", *(f"Q_pos at {rate:g}, seeds" for rate in RATES))
     for (n, b), group in by(rows, "N", "B").items():
-        at = by(group, "rate")
-        line(n, b, *(f"{np.mean([r['q_pos'] for r in at[rate,]]):.3f}" if (rate,) in at else "" for rate in RATES))
+        found = by(group, "rate")
+        line(n, b, *(", ".join(f"{r['q_pos']:.3f}" for r in found.get((rate,), [])) for rate in RATES))
 
 
 if __name__ == "__main__":

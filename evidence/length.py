@@ -242,14 +242,23 @@ def draw(rows: list[dict]) -> None:
     ends = [interval(row) for row in known]
     left.plot([r["tokens"] for r in known], [x[0] for x in ends], ls="--", color=looks["first"][0],
               label="first word, with V_b of 8 tokens")  # fmt: skip
+    for row in load(HERE / "real_model_noise.csv")[:1]:  # of real_model.md, before training
+        error = 2 * math.hypot(row["within_se"] / row["within"], row["between_se"] / row["between"])
+        ratio = row["within"] / row["between"]
+        left.plot([9, 9], [ratio / (1 + error), ratio / (1 - error)], color="black", lw=2)
+        left.plot(9, ratio, "o", color="black", label="no free text: a boxed number")
     left.axhline(7665, color="gray", ls=":", label="from here on N = 512 is less noisy than 16")
-    left.set(xscale="log", yscale="log", xlabel="tokens of an answer", title="V_w / V_b, 95% intervals", ylim=(40, TOP))
+    left.set(xscale="log", yscale="log", xlabel="tokens of an answer", title="V_w / V_b, 95% intervals", ylim=(1, TOP))
     right.set(xscale="log", yscale="log", xlabel="tokens of an answer", title="V_w")
     for axis in (left, right):
         axis.set_xticks([8, 32, 128, 512], ["8", "32", "128", "512"])
         axis.grid(alpha=0.3)
         axis.legend(fontsize=8, loc="upper left" if axis is right else "lower right")
-    save(figure, HERE / "length.png", "SmolLM2-135M, free text: an arrow has no upper end")
+    save(
+        figure,
+        HERE / "length.png",
+        "SmolLM2-135M: noise within prompts over that between them. An arrow has no upper end",
+    )
 
 
 def told(row: dict) -> tuple[str, str, str]:
