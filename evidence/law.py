@@ -81,14 +81,18 @@ def draw(rows: list[dict]) -> None:
     measured = [row for row in rows if row["between"] != ""]
     ratio = sum(row["within"] for row in measured) / sum(row["between"] for row in measured)
     figure, ((left, right),) = panels(1, 2, 11, 4.2)
-    for rate, group in by(rows, "rate").items():
+    for (rate, group), color in zip(sorted(by(rows, "rate").items()), ("gray", "black", "tab:pink"), strict=False):
         at = {n: [row["q_pos"] for row in own] for (n,), own in by(group, "N").items()}
-        left.plot(list(at), [np.mean(x) for x in at.values()], marker="o", label=f"learning rate {rate[0]:g}")
-        left.fill_between(list(at), [min(x) for x in at.values()], [max(x) for x in at.values()], alpha=0.2)
+        left.plot(
+            list(at), [np.mean(x) for x in at.values()], marker="o", color=color, label=f"learning rate {rate[0]:g}"
+        )
+        left.fill_between(
+            list(at), [min(x) for x in at.values()], [max(x) for x in at.values()], color=color, alpha=0.2
+        )
     left.set(title=f"held-out Q_pos after {STEPS * DRAWN:,} samples", xlabel="N", xscale="log")
     left.legend()
     n = np.geomspace(2, 512, 100)
-    right.plot(n, [noise_at_equal_cost(x, ratio) / noise_at_equal_cost(16, ratio) for x in n])
+    right.plot(n, [noise_at_equal_cost(x, ratio) / noise_at_equal_cost(16, ratio) for x in n], color="black")
     right.set(
         title=f"the law: noise over that of N = 16, V_w / V_b = {ratio:.2g}", xlabel="N", xscale="log", yscale="log"
     )
