@@ -11,6 +11,7 @@ from scipy import stats
 
 from evidence.report import COLOURS, header, line, panels, save
 from evidence.runs import at, load, seeds_of, write
+from evidence.theorem1 import partial
 
 SWEPT_RATE = 3.5e-5  # of sweep_n.csv, which has no column for it
 
@@ -51,6 +52,8 @@ def heat(_: Path | None, here: Path) -> None:
         again = [found for i in chosen if not np.isnan(found := correlation(*pairs[:, i]))]
         low, high = np.percentile(again, [2.5, 97.5]) if again else (np.nan, np.nan)
         line(name, f"{correlation(*pairs):.2f}", f"{low:.2f} to {high:.2f}")
+    of_heat, of_n, q_pos = (np.array(x) for x in (known["η / sqrt(B)"], known["N"], ends))
+    print(f"given N, η / sqrt(B): {left(of_heat, q_pos, of_n):.2f}; given that, N: {left(of_n, q_pos, of_heat):.2f}")
     figure, axes = panels(1, 1, 6.5, 4.4)
     axis = axes[0, 0]
     for n in sorted({r["N"] for r in rows}):
@@ -63,6 +66,12 @@ def heat(_: Path | None, here: Path) -> None:
     axis.grid(alpha=0.3)
     axis.legend(fontsize=8)
     save(figure, here / "heat.png", "An arm a point: the hotter the step, the lower it ends")
+
+
+def left(x: np.ndarray, y: np.ndarray, given: np.ndarray) -> float:
+    """Partial rank correlation; nan where `given` says all there is to say of either."""
+    told = [correlation(one, given) for one in (x, y)]
+    return partial(x, y, given) if all(one**2 < 1 for one in told) else np.nan
 
 
 def correlation(x: np.ndarray, y: np.ndarray) -> float:

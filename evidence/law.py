@@ -19,11 +19,11 @@ from pathlib import Path
 
 import numpy as np
 
-from evidence.report import header, line, panels, save
+from evidence.report import header, line, panels, save, shown
 from evidence.runs import ROOT, by, lines, load, write
 from tiny import exact
 from trainer.checks import TINY
-from trainer.noise import noise_at_equal_cost
+from trainer.noise import best_n, noise_at_equal_cost
 from verify import load_data
 
 HERE = Path(__file__).parent
@@ -60,7 +60,7 @@ def scored(folder: Path, n: int, rate: float, seed: int) -> dict:
 
 def rows_of(out: Path, seeds: list[int]) -> list[dict]:
     """Run what is missing, one at a time; law.csv has what was there before."""
-    path, rows = HERE / "law.csv", []
+    path = HERE / "law.csv"
     done = {(row["N"], row["rate"], row["seed"]): row for row in load(path)} if path.exists() else {}
     for seed in seeds:
         for rate in RATES:
@@ -71,15 +71,23 @@ def rows_of(out: Path, seeds: list[int]) -> list[dict]:
                         train(folder, n, rate, seed)
                     done[n, rate, seed] = scored(folder, n, rate, seed)
                     print(done[n, rate, seed], flush=True)
-                    rows = sorted(done.values(), key=lambda r: (r["seed"], r["rate"], r["N"]))
-                    write(path, rows)
+                    write(path, in_order(done))
+    return in_order(done)
+
+
+def in_order(done: dict[tuple, dict]) -> list[dict]:
     return sorted(done.values(), key=lambda r: (r["seed"], r["rate"], r["N"]))
+
+
+def ratio_of(rows: list[dict]) -> float:
+    """V_w / V_b over all looks of all runs."""
+    measured = [row for row in rows if row["between"] != ""]
+    return sum(row["within"] for row in measured) / sum(row["between"] for row in measured)
 
 
 def draw(rows: list[dict]) -> None:
     """Q_pos by N, a line a rate; and the law's noise at equal samples with the V_w / V_b that the runs measured."""
-    measured = [row for row in rows if row["between"] != ""]
-    ratio = sum(row["within"] for row in measured) / sum(row["between"] for row in measured)
+    ratio = ratio_of(rows)
     figure, ((left, right),) = panels(1, 2, 11, 4.2)
     for (rate, group), color in zip(sorted(by(rows, "rate").items()), ("gray", "black", "tab:pink"), strict=False):
         at = {n: [row["q_pos"] for row in own] for (n,), own in by(group, "N").items()}
@@ -110,10 +118,13 @@ def main() -> None:
     args = parser.parse_args()
     rows = load(HERE / "law.csv") if args.from_csv else rows_of(args.out, args.seeds)
     draw(rows)
-    header("N", "B", *(f"Q_pos at {rate:g}, seeds" for rate in RATES))
+    ratio = ratio_of(rows)
+    print(f"V_w / V_b = {ratio:.1f}, N* = {best_n(ratio):.1f}")
+    header("N", "B", *(f"Q_pos at {rate:g} (± 95%)" for rate in RATES), "the law's noise over N = 16's")
     for (n, b), group in by(rows, "N", "B").items():
         found = by(group, "rate")
-        line(n, b, *(", ".join(f"{r['q_pos']:.3f}" for r in found.get((rate,), [])) for rate in RATES))
+        cells = [shown([r["q_pos"] for r in found[rate,]], ".3f") if (rate,) in found else "" for rate in RATES]
+        line(n, b, *cells, f"{noise_at_equal_cost(n, ratio) / noise_at_equal_cost(16, ratio):.2g}")
 
 
 if __name__ == "__main__":

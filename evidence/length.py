@@ -45,6 +45,7 @@ BLOCK, SPLITS = 16, 20
 PASS = 2048  # tokens of a backward pass
 WANTED = 6  # letters of the alphabet
 FEW = 8  # of fewer prompts V_b is not told
+EVEN = (512 - 16) / (16 / 15 - 512 / 511)  # V_w / V_b at which N = 512 and 16 are as noisy at equal samples: 7,665
 
 # ---------------------------------------------------------------------------------------------- a rollout's gradient
 
@@ -247,7 +248,7 @@ def draw(rows: list[dict]) -> None:
         ratio = row["within"] / row["between"]
         left.plot([9, 9], [ratio / (1 + error), ratio / (1 - error)], color="black", lw=2)
         left.plot(9, ratio, "o", color="black", label="no free text: a boxed number")
-    left.axhline(7665, color="gray", ls=":", label="from here on N = 512 is less noisy than 16")
+    left.axhline(EVEN, color="gray", ls=":", label="from here on N = 512 is less noisy than 16")
     left.set(xscale="log", yscale="log", xlabel="tokens of an answer", title="V_w / V_b, 95% intervals", ylim=(1, TOP))
     right.set(xscale="log", yscale="log", xlabel="tokens of an answer", title="V_w")
     for axis in (left, right):

@@ -21,7 +21,9 @@ def objective(out: Path | None, here: Path) -> None:
         return
     write(here / "objective.csv", table)
     groups = seeds_of(table, "advantage", "N")
-    order = sorted(groups, key=lambda who: (list(KINDS).index(who[0]), ":" in str(who[1]), int(str(who[1])[-3:])))
+    order = sorted(
+        groups, key=lambda who: (list(KINDS).index(who[0]), ":" in str(who[1]), int(str(who[1]).rpartition(":")[2]))
+    )
     groups = {who: groups[who] for who in order}
     every = [rows for group in groups.values() for rows in group]
     start, samples = table[0], min(rows[-1]["samples"] for rows in every)

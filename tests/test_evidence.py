@@ -61,6 +61,7 @@ def test_every_run_is_one_that_train_would_start(tmp_path):
             first, _, most = n.rpartition("to")
             assert (config.advantage, config.rollouts_per_prompt) == (advantage, int(most))
             assert config.first_rollouts == (int(first) if first else None) and config.prompts_per_step == 128
+            assert config.learning_rate == {"16": lr35, "64": 5e-5, "512": lr100, "16to512": 5e-5}[n]
             config.model = str(TINY / "policy")
             resolve(config)
             continue

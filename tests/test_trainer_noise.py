@@ -213,7 +213,7 @@ def test_the_conclusion_by_hand():
     assert conclusion([step | look(18, 1.5, 0.1), step | broken, step | look(22, 0.5, 0.1)], [], 512) in said
     unsure = conclusion([step | look(20, 1.0, 0.7)], [], 512)  # 20 / 2.4; 1 + sqrt(8.3)
     assert "at least V_w / V_b = 8.3 times" in unsure and "the least at N = 4 or more" in unsure
-    for nothing in (look(20, -1.0, 0.1), look(-1.0, 1.0, 0.1)):
+    for nothing in (look(20, -1.0, 0.1), look(-1.0, 1.0, 0.1), look(0.0, 0.0, 0.0), look(20, 0.0, 0.0)):
         assert "Not seen in 1 step x 16 prompts" in conclusion([step | nothing], [], 512)
     assert "N = 4 has as little" in conclusion([step | look(9, 1, 0.1)], [], 4)
     dear = conclusion([step | look(20_000, 10, 0.1)], [{"prompt_cost": 123.4}], 512)

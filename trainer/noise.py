@@ -225,9 +225,10 @@ def conclusion(metrics: list[dict], timing: list[dict], n: int) -> str:
     errors = [math.hypot(*(row[f"noise/{x}_se"] for row in looks)) / len(looks) for x in ("within", "between")]
     seen = f"{len(looks)} step{'s' * (len(looks) > 1)} x {looks[-1]['noise/prompts']} prompts"
     if min(within, between) <= 0 or 2 * (error := math.hypot(errors[0] / within, errors[1] / between)) >= 1:
-        least = within / (between + 2 * errors[1])
-        if least <= 0:
+        most = between + 2 * errors[1]
+        if min(within, most) <= 0:
             return f"Which N? Not seen in {seen}: a smaller --log_noise looks more often"
+        least = within / most
         return (
             f"Which N? The noise within prompts is at least V_w / V_b = {plain(least)} times that between them "
             f"({seen}): at equal samples a step has the least at N = {best_n(least):.0f} or more. A smaller "
