@@ -52,8 +52,8 @@ def heat(_: Path | None, here: Path) -> None:
         again = [found for i in chosen if not np.isnan(found := correlation(*pairs[:, i]))]
         low, high = np.percentile(again, [2.5, 97.5]) if again else (np.nan, np.nan)
         line(name, f"{correlation(*pairs):.2f}", f"{low:.2f} to {high:.2f}")
-    of_heat, of_n, q_pos = (np.array(x) for x in (known["η / sqrt(B)"], known["N"], ends))
-    print(f"given N, η / sqrt(B): {left(of_heat, q_pos, of_n):.2f}; given that, N: {left(of_n, q_pos, of_heat):.2f}")
+    of_heat, of_n, scores = (np.array(x) for x in (known["η / sqrt(B)"], known["N"], ends))
+    print(f"given N, η / sqrt(B): {left(of_heat, scores, of_n):.2f}; given that, N: {left(of_n, scores, of_heat):.2f}")
     figure, axes = panels(1, 1, 6.5, 4.4)
     axis = axes[0, 0]
     for n in sorted({r["N"] for r in rows}):
