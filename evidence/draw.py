@@ -19,7 +19,8 @@
     ttest.csv             paired t-tests between the arms of figure1                               section 4.2.2
     controls.csv, .png    the arms with equal mini-batches, with the old AdamW moments, with a warm-up; null.csv, with
                           weights that moved at random
-    objective.csv, .png   each --advantage with several N, from the policy of controls.csv
+    objective.csv, .png   each --advantage with several N, from the policy of controls.csv; _start, from the embedded
+                          policy; _hard, on hard problems
     theorem1.csv, .png    Theorem 1's prediction beside the change of Q_pos, a row a group, with the null q(1-q)
     coupling.csv          how far trainer/probe.py's guesses at undrawn tokens are from the exact coupling
 

@@ -28,7 +28,8 @@
                  warmup     each arm's learning rate rises over its first 40 updates
     null       from the same, no training at all: every weight moved by the same amount up or down, at random (null.py)
     objective  from the same, 128 prompts a step: each --advantage with N = 16, 64 and 512, and group_mean with waves
-               of 16 to 512 rollouts
+               of 16 to 512 rollouts; and so from the embedded policy (`objective_start`), and on those problems only
+               that the policy solves with 0.1% to 5% (`objective_hard`)
 
 A run is one process of train.py on one core, `--jobs` of them at a time; what is begun is resumed, what is finished is
 left alone, so it can be stopped and called again at any time. A finished run is scored by tiny/exact.py at each of its
@@ -87,14 +88,16 @@ CONTROLS = {  # the arm, what is changed, with how many of the seeds; "moments" 
     "prorl_mixed": ("prorl", ["--mini_batches", "rollouts", "--refill", "4"], 1),
     "prorl_few": ("prorl", ["--prompts_per_step", "32", "--learning_rate", "1e-4"], 3),
 }
-OBJECTIVES = {"group_mean": 3, "mean_centred": 3, "group_std": 1}  # with how many of the seeds
+OBJECTIVES = "group_mean", "mean_centred", "group_std"
 OBJECTIVE_N = {  # learning rate, samples (a wide group's are cheap), steps between checkpoints
     "16:512": ("5e-5", 1_000_000, 5),
     "16": ("3.5e-5", 500_000, 20),
     "512": ("1e-4", 2_500_000, 2),
     "64": ("5e-5", 500_000, 8),
 }
+OBJECTIVE_LONGER = {"16": 1_500_000, "64": 1_500_000}  # group_mean's of the first seed: does it stand still?
 HARD, HARD_SAMPLES, HARD_LONGER, HARD_LONGEST = (0.001, 0.05), 1_500_000, 3_000_000, 6_000_000
+HARD_FROM = {"hard": ("saturate-compact", "hard.jsonl"), "objective_hard": ("near", "hard-near.jsonl")}
 HARD_ARMS = {
     "prorl": (PRORL, 4),
     "prorl_lr10": ([*PRORL, "--learning_rate", "1e-5"], 4),
@@ -188,18 +191,22 @@ def controls(out: Path, seeds: list[int]) -> Iterator[Run]:
 
 def objective(out: Path, seeds: list[int]) -> Iterator[Run]:
     """Each kind of advantage with each N; waves where the kind allows them (trainer/waves.py)."""
-    each = itertools.product(enumerate(seeds), OBJECTIVES, OBJECTIVE_N.items())
-    for (i, seed), kind, (n, (rate, samples, every)) in each:
-        if i >= OBJECTIVES[kind] or (":" in n and kind != "group_mean"):
+    near = ["--model", f"{out}/near/model"]
+    hard = [*near, "--data", f"{out}/hard-near.jsonl", "--eval_data", f"{out}/hard-near.jsonl"]
+    each = itertools.product(seeds, OBJECTIVES, OBJECTIVE_N.items(), ("", "_start", "_hard"))
+    for seed, kind, (n, (rate, samples, every)), where in each:
+        if ":" in n and kind != "group_mean":
             continue
+        if not where and kind == "group_mean" and seed == 0:
+            samples = OBJECTIVE_LONGER.get(n, samples)
         first, _, most = n.rpartition(":")
         settings = {"recipe": "prorl", "rollouts_per_prompt": most, "prompts_per_step": 128, "learning_rate": rate,
-                    "refill": 8, "advantage": kind, "eval_samples": 4, "log_noise": 0, "seed": seed,
-                    "model": f"{out}/near/model"}  # fmt: skip
+                    "refill": 8, "advantage": kind, "eval_samples": 4, "log_noise": 0, "seed": seed}  # fmt: skip
         settings |= {"first_rollouts": first} if first else {}
         arguments = [str(x) for name, value in settings.items() for x in (f"--{name}", value)]
-        name = f"objective-{kind}_{n.replace(':', 'to')}-seed{seed}"
-        yield training("objective", name, arguments, samples, every, ["near"])
+        arguments += {"": near, "_start": [], "_hard": hard}[where]
+        part, name = f"objective{where}", f"objective{where}-{kind}_{n.replace(':', 'to')}-seed{seed}"
+        yield training(part, name, arguments, samples, every, ["near"] * (where != "_start"))
 
 
 def theorem(worlds: Worlds) -> Iterator[Run]:
@@ -304,8 +311,9 @@ def go(out: Path, run: Run, core: int) -> int:
 def train_and_score(out: Path, run: Run, core: int) -> int:
     """What `go` does, with whatever it raises."""
     folder = out / run.name
-    if run.part == "hard":
-        make_hard(out / "saturate-compact" / "model", ROOT / "tiny" / "train.jsonl", out / "hard.jsonl")
+    if run.part in HARD_FROM:
+        policy, problems = HARD_FROM[run.part]
+        make_hard(out / policy / "model", ROOT / "tiny" / "train.jsonl", out / problems)
     resume = ["--resume"] if (folder / "config.json").exists() else []
     command = [sys.executable, *run.script, *run.arguments, *resume]
     if run.part != "null":
@@ -411,7 +419,8 @@ def main() -> None:
 
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parts = ("saturate", "figure1", "controls", "null", "objective", "theorem", "hard", "sweep", "regimes")
+    parts = ("saturate", "figure1", "controls", "null", "objective", "objective_start", "objective_hard", "theorem",
+             "hard", "sweep", "regimes")  # fmt: skip
     add = parser.add_argument
     add("--out", type=Path, default=OUT, help="where the runs are written (default: runs/evidence)")
     add("--only", nargs="+", choices=parts, default=parts, help="parts; what they need comes with them")

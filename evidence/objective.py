@@ -1,4 +1,8 @@
-"""Objective x N: each --advantage with N = 16, 64 and 512, and waves of 16 to 512, from one policy near its plateau."""
+"""Objective x N: each --advantage with N = 16, 64 and 512, and waves of 16 to 512.
+
+From one policy near its plateau (`near`), from the embedded one (`start`), and from the first on those problems only of
+which it solves 0.1% to 5% (`hard`, scored on these problems; the others on the held-out ones).
+"""
 
 import json
 import math
@@ -7,50 +11,77 @@ from pathlib import Path
 import numpy as np
 
 from evidence.report import COLOURS, header, line, panels, save
-from evidence.runs import at, first_at, found, load, read, seed_of, seeds_of, write
+from evidence.runs import at, by, first_at, found, furthest, load, read, seed_of, seeds_of, write
 
 KINDS = {"mean_centred": "-", "group_std": ":", "group_mean": "--"}
+WHERE = {"near": "From a policy near its plateau", "start": "From the embedded policy",
+         "hard": "From a policy near its plateau, on the problems it solves with 0.1% to 5%"}  # fmt: skip
 SHOWN = "q_pos", "pass@4", "pass@16", "pass@64", "pass@1024"
 Group = list[list[dict]]
 
 
 def objective(out: Path | None, here: Path) -> None:
-    """objective.csv, .png: a row a checkpoint; tables at equal samples and equal time, and breadth at equal Q_pos."""
+    """objective.csv: a row a checkpoint. For each place to begin its tables, and a picture."""
     table = load(here / "objective.csv") if not out else rows_of(out)
     if not table:
         return
     write(here / "objective.csv", table)
-    groups = seeds_of(table, "advantage", "N")
-    order = sorted(
-        groups, key=lambda who: (list(KINDS).index(who[0]), ":" in str(who[1]), int(str(who[1]).rpartition(":")[2]))
-    )
-    groups = {who: groups[who] for who in order}
-    every = [rows for group in groups.values() for rows in group]
-    start, samples = table[0], min(rows[-1]["samples"] for rows in every)
-    seconds = min(rows[-1]["cpu_seconds"] for rows in every)
-    print(f"\nobjective x N, from Q_pos {start['q_pos']:.4f}: " + ", ".join(f"{x} {start[x]:.4f}" for x in SHOWN[1:]))
-    for axis, where, label in (
-        ("samples", samples, f"after {samples:,} samples"),
-        ("cpu_seconds", seconds, f"after {seconds:,.0f} CPU seconds"),
-    ):
-        print(f"\n{label}")
-        header("--advantage", "N", "seeds", "steps", "samples", "CPU minutes", *SHOWN, "answers that fell")
-        for (kind, n), group in groups.items():
-            spent = [np.mean([at(r, axis, where, x) for r in group]) for x in ("step", "samples", "cpu_seconds")]
-            cells = [ranged([at(r, axis, where, x) for r in group]) for x in (*SHOWN, "fell")]
-            line(kind, n, len(group), f"{spent[0]:.0f}", f"{spent[1]:,.0f}", f"{spent[2] / 60:.1f}", *cells)
-    print_equal_q_pos(groups, start["q_pos"])
-    draw(groups, here / "objective.png")
+    for (where,), rows in by(table, "where").items():
+        told(where, in_order(seeds_of(rows, "advantage", "N")), here)
 
 
 def rows_of(out: Path) -> list[dict]:
     table = []
-    for (_, _, seed), folder in found(out, "objective-*-seed*"):
+    for (part, _, seed), folder in found(out, "objective*-*-seed*"):
         config = json.loads((folder / "config.json").read_text())
         first, n = config["first_rollouts"], config["rollouts_per_prompt"]
-        who = {"advantage": config["advantage"], "N": f"{first}:{n}" if first else n, "seed": seed_of(seed)}
+        who = {"where": part.removeprefix("objective").removeprefix("_") or "near", "advantage": config["advantage"],
+               "N": f"{first}:{n}" if first else n, "seed": seed_of(seed)}  # fmt: skip
         table += [who | row for row in read(folder)]
-    return table
+    return sorted(table, key=lambda row: list(WHERE).index(row["where"]))
+
+
+def in_order(groups: dict[tuple, Group]) -> dict[tuple, Group]:
+    """By kind, then by N, waves last."""
+
+    def place(who: tuple) -> tuple:
+        kind, n = who
+        return list(KINDS).index(kind), ":" in str(n), int(str(n).rpartition(":")[2])
+
+    return {who: groups[who] for who in sorted(groups, key=place)}
+
+
+def told(where: str, groups: dict[tuple, Group], here: Path) -> None:
+    """Tables at equal samples and equal time, breadth at equal Q_pos, the arms' last checkpoints; and the picture."""
+    every = [rows for group in groups.values() for rows in group]
+    start, samples = every[0][0], min(rows[-1]["samples"] for rows in every)
+    seconds = min(rows[-1]["cpu_seconds"] for rows in every)
+    print(f"\n{WHERE[where]}: Q_pos {start['q_pos']:.4f}, " + ", ".join(f"{x} {start[x]:.4f}" for x in SHOWN[1:]))
+    for axis, spent, label in (
+        ("samples", samples, f"after {samples:,} samples"),
+        ("cpu_seconds", seconds, f"after {seconds:,.0f} CPU seconds"),
+    ):
+        heads(f"{where}, {label}")
+        for (kind, n), group in groups.items():
+            row_at(kind, n, group, axis, spent)
+    heads(f"{where}, the last checkpoint of the seeds that went furthest")
+    for (kind, n), group in groups.items():
+        group = furthest(group)
+        row_at(kind, n, group, "samples", min(rows[-1]["samples"] for rows in group))
+    print_equal_q_pos(groups, start["q_pos"])
+    draw(groups, WHERE[where], here / f"objective{'' if where == 'near' else '_' + where}.png")
+
+
+def heads(title: str) -> None:
+    print(f"\n{title}")
+    header("--advantage", "N", "seeds", "steps", "samples", "CPU minutes", *SHOWN, "answers that fell")
+
+
+def row_at(kind: str, n: str | int, group: Group, axis: str, where: float) -> None:
+    """A line of a table: what the seeds had done and scored by then."""
+    spent = [np.mean([at(r, axis, where, x) for r in group]) for x in ("step", "samples", "cpu_seconds")]
+    cells = [ranged([at(r, axis, where, x) for r in group]) for x in (*SHOWN, "fell")]
+    line(kind, n, len(group), f"{spent[0]:.0f}", f"{spent[1]:,.0f}", f"{spent[2] / 60:.1f}", *cells)
 
 
 def print_equal_q_pos(groups: dict[tuple, Group], start: float) -> None:
@@ -70,7 +101,7 @@ def ranged(x: list[float]) -> str:
     return f"{np.mean(x):.3f} ({min(x):.3f} to {max(x):.3f})" if len(x) > 1 else f"{x[0]:.3f}"
 
 
-def draw(groups: dict[tuple, Group], path: Path) -> None:
+def draw(groups: dict[tuple, Group], title: str, path: Path) -> None:
     """pass@1 and pass@64 over time; and the dial between the two."""
     figure, axes = panels(1, 3, 15, 4.6)
     for (kind, n), group in groups.items():
@@ -94,4 +125,4 @@ def draw(groups: dict[tuple, Group], path: Path) -> None:
         axis.grid(alpha=0.3)
     axes[0, 1].legend(fontsize=7, loc="upper left", ncols=2)
     axes[0, 1].set_ylim(top=1.02)
-    save(figure, path, "From a policy near its plateau, by objective and N. Means over seeds, band: their range")
+    save(figure, path, f"{title}, by objective and N. Means over seeds, band: their range")

@@ -55,14 +55,16 @@ def test_every_run_is_one_that_train_would_start(tmp_path):
         (config,) = HfArgumentParser(Config, allow_abbrev=False).parse_args_into_dataclasses(run.arguments)
         kind, what, *rest = [*run.name.split("-"), ""]
         world = "long" if "long" in run.name else "compact"
-        if run.part == "objective":
-            assert run.needs == ["near"] and config.model == f"{tmp_path}/near/model" and config.data is None
+        if run.part.startswith("objective"):
+            near, hard = run.part != "objective_start", run.part == "objective_hard"
+            assert run.needs == ["near"] * near and config.model == (f"{tmp_path}/near/model" if near else None)
+            assert config.data == config.eval_data == ([f"{tmp_path}/hard-near.jsonl"] if hard else None)
             advantage, n = what.rsplit("_", 1)
             first, _, most = n.rpartition("to")
             assert (config.advantage, config.rollouts_per_prompt) == (advantage, int(most))
             assert config.first_rollouts == (int(first) if first else None) and config.prompts_per_step == 128
             assert config.learning_rate == {"16": lr35, "64": 5e-5, "512": lr100, "16to512": 5e-5}[n]
-            config.model = str(TINY / "policy")
+            config.model, config.data, config.eval_data = str(TINY / "policy"), None, None
             resolve(config)
             continue
         if run.part == "controls":
@@ -170,7 +172,7 @@ def some_runs(tmp_path_factory):
     for folder in (prorl, brorl, out / "theorem-prorl-start"):
         exact.follow(folder, None, None, 1.0)
     for name in ("steps-8-seed0", "hard-prorl-seed0", "saturate-compact", "control-batch_warmup-seed0",
-                 "objective-mean_centred_8-seed0"):  # fmt: skip
+                 "objective-mean_centred_8-seed0", "objective_hard-mean_centred_8-seed0"):  # fmt: skip
         shutil.copytree(prorl, out / name)
     shutil.copytree(brorl, out / "sweep-16-seed0")
     (out / "prorl-compact-seed1").mkdir()  # begun elsewhere, nothing in it yet
@@ -226,7 +228,8 @@ def test_the_command_itself(some_runs, tmp_path):
 def test_the_csvs_have_the_runs_own_numbers(some_runs, tables):
     """Makes impossible: a number in a CSV that is not the run's, an unfinished run among them, a figure left out."""
     out, told = tables
-    for name in ("figure1", "plateau", "shrinkage", "hard", "sweep_n", "controls", "objective", "theorem1"):
+    for name in ("figure1", "plateau", "shrinkage", "hard", "sweep_n", "controls", "objective", "objective_hard",
+                 "theorem1"):  # fmt: skip
         assert (out / f"{name}.png").stat().st_size > 10_000
     assert "left out, not at their end or not scored yet: prorl-compact-seed1" in told
     rows = [r for r in read(out / "figure1.csv") if r["arm"] == "brorl"]
@@ -241,7 +244,8 @@ def test_the_csvs_have_the_runs_own_numbers(some_runs, tables):
     swept = read(out / "sweep_n.csv")
     assert {(r["N"], r["B"]) for r in swept} == {("8", "8"), ("16", "8")} and len(swept) == 6
     assert [r["arm"] for r in read(out / "controls.csv")] == ["batch_warmup"] * 3
-    assert {(r["advantage"], r["N"]) for r in read(out / "objective.csv")} == {("mean_centred", "8")}
+    told_of = {(r["where"], r["advantage"], r["N"]) for r in read(out / "objective.csv")}
+    assert told_of == {(where, "mean_centred", "8") for where in ("near", "hard")}
     rates = [row["pass_rate"] for row in metrics(brorl)]  # of the first step, and of all
     assert f"| prompts of 9 tokens | N = 512, B = 32 | {rates[0]:.1%} | {sum(rates) / 2:.1%} |" in told
 
