@@ -52,7 +52,7 @@ def in_order(groups: dict[tuple, Group]) -> dict[tuple, Group]:
 
 
 def told(where: str, groups: dict[tuple, Group], here: Path) -> None:
-    """Tables at equal samples and equal time, breadth at equal Q_pos, the arms' last checkpoints; and the picture."""
+    """Tables at equal samples, time, Q_pos and breadth, and of the arms' last checkpoints; and the picture."""
     every = [rows for group in groups.values() for rows in group]
     start, samples = every[0][0], min(rows[-1]["samples"] for rows in every)
     seconds = min(rows[-1]["cpu_seconds"] for rows in every)
@@ -68,7 +68,9 @@ def told(where: str, groups: dict[tuple, Group], here: Path) -> None:
     for (kind, n), group in groups.items():
         group = furthest(group)
         row_at(kind, n, group, "samples", min(rows[-1]["samples"] for rows in group))
-    print_equal_q_pos(groups, start["q_pos"])
+    levels = [start["q_pos"] + x for x in (0.005, 0.01, 0.02, 0.1, 0.2, 0.3)]
+    print_where(groups, "q_pos", levels, (*SHOWN[2:], "fell"))
+    print_where(groups, "pass@64", [0.8, 0.83, 0.86, 0.9, 0.93], ("q_pos", "pass@4", "pass@1024", "fell"))
     draw(groups, WHERE[where], here / f"objective{'' if where == 'near' else '_' + where}.png")
 
 
@@ -84,16 +86,18 @@ def row_at(kind: str, n: str | int, group: Group, axis: str, where: float) -> No
     line(kind, n, len(group), f"{spent[0]:.0f}", f"{spent[1]:,.0f}", f"{spent[2] / 60:.1f}", *cells)
 
 
-def print_equal_q_pos(groups: dict[tuple, Group], start: float) -> None:
-    """Breadth where each run's Q_pos first comes to some levels; a run that never does is not in the row."""
-    print("\nwhere Q_pos first reaches a level")
-    header("Q_pos", "--advantage", "N", "seeds that reach it", "samples", *SHOWN[2:], "answers that fell")
-    for level in (start + 0.005, start + 0.01, start + 0.02):
+def print_where(groups: dict[tuple, Group], reached: str, levels: list[float], names: tuple[str, ...]) -> None:
+    """Other scores where each run's `reached` first comes to some levels; a run that never does is not in the row."""
+    print(f"\nwhere {reached} first reaches a level")
+    header(reached, "--advantage", "N", "seeds that reach it", "samples", "CPU minutes", *names)
+    for level in levels:
         for (kind, n), group in groups.items():
-            where = [(rows, x) for rows in group if not math.isnan(x := first_at(rows, "q_pos", level, "samples"))]
+            where = [(rows, x) for rows in group if not math.isnan(x := first_at(rows, reached, level, "samples"))]
             if where:
-                cells = [ranged([at(rows, "samples", x, name) for rows, x in where]) for name in (*SHOWN[2:], "fell")]
-                line(f"{level:.3f}", kind, n, len(where), f"{np.mean([x for _, x in where]):,.0f}", *cells)
+                minutes = np.mean([at(rows, "samples", x, "cpu_seconds") for rows, x in where]) / 60
+                cells = [ranged([at(rows, "samples", x, name) for rows, x in where]) for name in names]
+                spent = f"{np.mean([x for _, x in where]):,.0f}", f"{minutes:.1f}"
+                line(f"{level:.3f}", kind, n, len(where), *spent, *cells)
 
 
 def ranged(x: list[float]) -> str:
