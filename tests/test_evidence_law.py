@@ -11,7 +11,7 @@ from helpers import ROOT
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from evidence import law, law_simulated, length, noise
-from evidence.runs import at, load, seeds_of
+from evidence.runs import at, by, load, seeds_of
 from tiny import exact
 from trainer.checks import TINY
 from trainer.settings import Config
@@ -66,14 +66,20 @@ def test_the_tables_of_the_page_are_of_its_files():
 def test_the_objectives_and_lengths_of_the_pages_are_of_their_files():
     """Makes impossible: a table of docs/evidence.md or docs/which_n.md that is older than its CSV."""
     page = (ROOT / "docs/evidence.md").read_text()
-    groups = seeds_of(load(ROOT / "evidence/objective.csv"), "advantage", "N")
-    samples = min(rows[-1]["samples"] for group in groups.values() for rows in group)
-    assert f"After {samples:,} samples" in page and len(groups) == 10
-    for (kind, n), group in groups.items():
-        own = [x for x in page.splitlines() if x.startswith(f"| `{kind}` | {n} | {len(group)} | {samples // 1000}k |")]
-        for name, column in (("q_pos", 6), ("pass@4", 7), ("pass@64", 9), ("fell", 11)):
-            mean = sum(at(rows, "samples", samples, name) for rows in group) / len(group)
-            assert own[0].split("|")[column].split()[0] == f"{mean:.3f}"
+    for (_,), rows in by(load(ROOT / "evidence/objective.csv"), "where").items():
+        groups = seeds_of(rows, "advantage", "N")
+        samples = min(run[-1]["samples"] for group in groups.values() for run in group)
+        assert f"After {samples:,} samples" in page
+        after = page.split(f"After {samples:,} samples")[1].split("\n\n")[1].splitlines()
+        heads = [x.strip() for x in after[0].split("|")]
+        names = {"Q_pos": "q_pos", "answers that fell": "fell"}
+        for (kind, n), group in groups.items():
+            own = [x for x in after if x.startswith(f"| `{kind}` | {n} | {len(group)} |")]
+            shown = [name for name in heads if name == "Q_pos" or "pass@" in name or "fell" in name]
+            assert len(shown) > 3
+            for name in shown:
+                mean = sum(at(run, "samples", samples, names.get(name, name)) for run in group) / len(group)
+                assert own[0].split("|")[heads.index(name)].split()[0] == f"{mean:.3f}"
     page = (ROOT / "docs/which_n.md").read_text()
     for row in load(ROOT / "evidence/length.csv"):
         cells = f"{row['within']:,.0f} ± {row['within_se']:,.0f} | {length.told(row)[0]} |"
