@@ -95,7 +95,8 @@ OBJECTIVE_N = {  # learning rate, samples (a wide group's are cheap), steps betw
     "512": ("1e-4", 2_500_000, 2),
     "64": ("5e-5", 500_000, 8),
 }
-OBJECTIVE_LONGER = {"16": 1_500_000, "64": 1_500_000}  # group_mean's of the first seed: does it stand still?
+OBJECTIVE_LONGER = {"16": 1_500_000, "64": 1_500_000}  # group_mean's of seed 0: does it stand still?
+OBJECTIVE_HARD = {"16:512": 500_000, "512": 2_000_000}  # of the other seeds
 HARD, HARD_SAMPLES, HARD_LONGER, HARD_LONGEST = (0.001, 0.05), 1_500_000, 3_000_000, 6_000_000
 HARD_FROM = {"hard": ("saturate-compact", "hard.jsonl"), "objective_hard": ("near", "hard-near.jsonl")}
 HARD_ARMS = {
@@ -197,8 +198,10 @@ def objective(out: Path, seeds: list[int]) -> Iterator[Run]:
     for seed, kind, (n, (rate, samples, every)), where in each:
         if ":" in n and (kind != "group_mean" or where == "_start"):  # there 16 find most: waves would hardly differ
             continue
-        if not where and kind == "group_mean" and seed == 0:
+        if kind == "group_mean" and seed == 0 and not where:
             samples = OBJECTIVE_LONGER.get(n, samples)
+        if where == "_hard" and seed:
+            samples = OBJECTIVE_HARD.get(n, samples)
         first, _, most = n.rpartition(":")
         settings = {"recipe": "prorl", "rollouts_per_prompt": most, "prompts_per_step": 128, "learning_rate": rate,
                     "refill": 8, "advantage": kind, "eval_samples": 4, "log_noise": 0, "seed": seed}  # fmt: skip
