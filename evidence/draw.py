@@ -20,7 +20,7 @@
     controls.csv, .png    the arms with equal mini-batches, with the old AdamW moments, with a warm-up; null.csv, with
                           weights that moved at random
     objective.csv, .png   each --advantage with several N, from the policy of controls.csv; _start, from the embedded
-                          policy; _hard, on hard problems
+                          policy; _hard, on hard problems, and objective_elsewhere.csv, what that left of the others
     theorem1.csv, .png    Theorem 1's prediction beside the change of Q_pos, a row a group, with the null q(1-q)
     coupling.csv          how far trainer/probe.py's guesses at undrawn tokens are from the exact coupling
 

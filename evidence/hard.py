@@ -20,7 +20,7 @@ def hard(out: Path | None, here: Path) -> None:
     if not table:
         return
     write(here / "hard.csv", table)
-    elsewhere(out, here)
+    elsewhere(out, here / "hard_elsewhere.csv", "hard-*-seed*")
     every = [r for group in runs.values() for r in group]
     samples = min(r[-1]["samples"] for r in every)
     start = every[0][0]
@@ -93,18 +93,18 @@ def at_levels(runs: dict[Recipe, list[list[dict]]], here: Path) -> None:
         line(level, n, b, f"{rate:.2g}", " / ".join(f"{r['samples']:,.0f}" for r in rows), *cells)
 
 
-def elsewhere(out: Path | None, here: Path) -> None:
-    """What training on hard problems alone left of the 512 held-out ones, of all kinds."""
-    table = score_elsewhere(out) if out else load(here / "hard_elsewhere.csv")
+def elsewhere(out: Path | None, path: Path, pattern: str) -> None:
+    """What training on hard problems alone left of the 512 held-out ones, of all kinds: a CSV, and a table of it."""
+    table = score_elsewhere(out, pattern) if out else load(path)
     if not table:
         return
-    write(here / "hard_elsewhere.csv", table)
+    write(path, table)
     header(*table[0])
     for row in table:
         line(*(f"{x:.4f}" if isinstance(x, float) else f"{x:,}" if isinstance(x, int) else x for x in row.values()))
 
 
-def score_elsewhere(out: Path) -> list[dict]:
+def score_elsewhere(out: Path, pattern: str) -> list[dict]:
     from transformers.utils import logging  # here: no CSV needs the models, and they take seconds to import
 
     from tiny import exact
@@ -112,7 +112,7 @@ def score_elsewhere(out: Path) -> list[dict]:
 
     logging.disable_progress_bar()  # of loading the models
     table, problems = [], load_data([str(ROOT / "tiny" / "test.jsonl")])
-    for (_, arm, seed), folder in found(out, "hard-*-seed*"):
+    for (_, arm, seed), folder in found(out, pattern):
         knows = exact.Knowledge.of(exact.log_probs(*exact.load_policy(str(folder / "model")), problems))
         scores = exact.metrics(knows, knows)
         who = {"arm": arm, "seed": seed_of(seed), "samples": read(folder)[-1]["samples"]}

@@ -10,24 +10,27 @@ from pathlib import Path
 
 import numpy as np
 
+from evidence.hard import elsewhere
 from evidence.report import COLOURS, header, line, panels, save
 from evidence.runs import at, by, first_at, found, furthest, load, read, seed_of, seeds_of, write
 
 KINDS = {"mean_centred": "-", "group_std": ":", "group_mean": "--"}
-WHERE = {"near": "From a policy near its plateau", "start": "From the embedded policy",
-         "hard": "From a policy near its plateau, on the problems it solves with 0.1% to 5%"}  # fmt: skip
+WHERE = {"near": "From a policy near its plateau, scored on held-out problems",
+         "start": "From the embedded policy, scored on held-out problems",
+         "hard": "Trained and scored on the problems that the first policy solves with 0.1% to 5%"}  # fmt: skip
 SHOWN = "q_pos", "pass@4", "pass@16", "pass@64", "pass@1024"
 Group = list[list[dict]]
 
 
 def objective(out: Path | None, here: Path) -> None:
-    """objective.csv: a row a checkpoint. For each place to begin its tables, and a picture."""
+    """objective.csv: a row a checkpoint. For each place to begin its tables, and a picture; objective_elsewhere.csv."""
     table = load(here / "objective.csv") if not out else rows_of(out)
     if not table:
         return
     write(here / "objective.csv", table)
     for (where,), rows in by(table, "where").items():
         told(where, in_order(seeds_of(rows, "advantage", "N")), here)
+    elsewhere(out, here / "objective_elsewhere.csv", "objective_hard-*-seed*")
 
 
 def rows_of(out: Path) -> list[dict]:
@@ -120,13 +123,14 @@ def draw(groups: dict[tuple, Group], title: str, path: Path) -> None:
         axes[0, 2].plot(*way, **looks, alpha=0.6)
         axes[0, 2].plot(way[0][-1], way[1][-1], "o", color=looks["color"])
         if kind == "group_mean":
-            side = "right" if ":" in str(n) else "left"
-            axes[0, 2].annotate(f"  N = {n}  ", (way[0][-1], way[1][-1]), fontsize=8, ha=side)
+            above = 6 if ":" in str(n) else -12
+            axes[0, 2].annotate(
+                f"N = {n}", (way[0][-1], way[1][-1]), (0, above), fontsize=8, textcoords="offset points"
+            )
     for axis, name in zip(axes[0], ("Q_pos (pass@1)", "pass@64"), strict=False):
-        axis.set(title=f"held-out {name}, exact", xlabel="CPU minutes")
+        axis.set(title=f"{name}, exact", xlabel="CPU minutes")
     axes[0, 2].set(title="both: a line is an arm's way, a point its end", xlabel="Q_pos", ylabel="pass@64")
     for axis in axes[0]:
         axis.grid(alpha=0.3)
-    axes[0, 1].legend(fontsize=7, loc="upper left", ncols=2)
-    axes[0, 1].set_ylim(top=1.02)
+    figure.legend(*axes[0, 0].get_legend_handles_labels(), fontsize=8, loc="outside lower center", ncols=5)
     save(figure, path, f"{title}, by objective and N. Means over seeds, band: their range")

@@ -254,6 +254,7 @@ def test_the_csvs_have_the_runs_own_numbers(some_runs, tables):
 def test_the_other_scores_are_those_of_the_runs_models(some_runs, tables):
     """Makes impossible: held-out scores of another model, a t-test of other runs than it names."""
     out, _ = tables
+    assert [row["arm"] for row in read(out / "objective_elsewhere.csv")] == ["mean_centred_8"]
     (row,) = read(out / "hard_elsewhere.csv")
     policy = exact.load_policy(str(some_runs / "hard-prorl-seed0/model"))
     known = exact.log_probs(*policy, load_data([str(TINY / "test.jsonl")]))
