@@ -12,7 +12,7 @@ import numpy as np
 
 from evidence.hard import elsewhere
 from evidence.report import COLOURS, header, line, panels, save
-from evidence.runs import at, by, first_at, found, furthest, load, read, seed_of, seeds_of, write
+from evidence.runs import at, by, first_at, found, furthest, load, read, seeds_of, write
 
 KINDS = {"mean_centred": "-", "group_std": ":", "group_mean": "--"}
 WHERE = {"near": "From a policy near its plateau, scored on held-out problems",
@@ -35,11 +35,14 @@ def objective(out: Path | None, here: Path) -> None:
 
 def rows_of(out: Path) -> list[dict]:
     table = []
-    for (part, _, seed), folder in found(out, "objective*-*-seed*"):
+    runs = [(parts[0].removeprefix("objective").removeprefix("_") or "near", folder)
+            for parts, folder in found(out, "objective*-*-seed*")]  # fmt: skip
+    runs += [("start", folder) for _, folder in found(out, "near")]  # the run that made the policy `near`
+    for where, folder in runs:
         config = json.loads((folder / "config.json").read_text())
-        first, n = config["first_rollouts"], config["rollouts_per_prompt"]
-        who = {"where": part.removeprefix("objective").removeprefix("_") or "near", "advantage": config["advantage"],
-               "N": f"{first}:{n}" if first else n, "seed": seed_of(seed)}  # fmt: skip
+        first, n = config.get("first_rollouts"), config["rollouts_per_prompt"]
+        who = {"where": where, "advantage": config.get("advantage", "mean_centred"),
+               "N": f"{first}:{n}" if first else n, "seed": config["seed"]}  # fmt: skip
         table += [who | row for row in read(folder)]
     return sorted(table, key=lambda row: list(WHERE).index(row["where"]))
 
