@@ -17,7 +17,7 @@ from evidence.runs import at, by, first_at, found, furthest, load, read, seeds_o
 KINDS = {"mean_centred": "-", "group_std": ":", "group_mean": "--"}
 WHERE = {"near": "From a policy near its plateau, scored on held-out problems",
          "start": "From the embedded policy, scored on held-out problems",
-         "hard": "Trained and scored on the problems that the first policy solves with 0.1% to 5%"}  # fmt: skip
+         "hard": "Trained and scored on problems that a policy near its plateau rarely solves"}  # fmt: skip
 LEVELS = {"near": (0.539, 0.544, 0.554), "start": (0.25, 0.3, 0.35, 0.37, 0.4), "hard": (0.21, 0.31, 0.41, 0.5)}
 SHOWN = "q_pos", "pass@4", "pass@16", "pass@64", "pass@1024"
 Group = list[list[dict]]
