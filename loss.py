@@ -40,17 +40,16 @@ from torch import Tensor
 # ------------------------------------------------------------------------ dynamic sampling, advantages
 
 
-def informative(correct: Tensor, group: Tensor | None = None) -> Tensor:
+def informative(correct: Tensor) -> Tensor:
     """Dynamic sampling keeps a prompt only if 0 < #correct < N (section 3.1). (P, N) bool -> (P,) bool.
 
     On correctness, not on the spread of the rewards: a group of equal partial rewards and a group of
-    shaped but all-correct ones are both judged by their verdicts. group: as in `group_advantages`.
+    shaped but all-correct ones are both judged by their verdicts.
     """
     if correct.dtype != torch.bool:
         raise ValueError(f"dynamic sampling counts verdicts: `correct` must be bool, got {correct.dtype}")
-    group = torch.ones_like(correct) if group is None else group
-    count = (correct & group).sum(-1)
-    return (count > 0) & (count < group.sum(-1))
+    count = correct.sum(-1)
+    return (count > 0) & (count < correct.shape[-1])
 
 
 def mean_centred(rewards: Tensor) -> Tensor:
@@ -75,22 +74,13 @@ def group_mean(rewards: Tensor, eps: float = 1e-8) -> Tensor:
 ADVANTAGES = {"mean_centred": mean_centred, "group_std": group_std, "group_mean": group_mean}
 
 
-def group_advantages(rewards: Tensor, kind: str = "mean_centred", group: Tensor | None = None) -> Tensor:
+def group_advantages(rewards: Tensor, kind: str = "mean_centred") -> Tensor:
     """A_τ from a group's rewards alone (section 3.1, first half; the paper's kind is mean_centred). (P, N) -> (P, N).
 
     What a prompt whose rollouts are correct with probability p is worth in the step depends on the kind, by w_N above:
     E[(1/N) Σ_τ A_τ ∇log π(τ)] = w_N(p) ∇p, for rewards 0 and 1. Prompts that are not informative add 0 to both sides.
-
-    group: which of a prompt's N places are its group, (P, N) bool; None: all. A group of n < N has A_τ N / n, so that
-    it counts as much in a sum over rollouts as one of N does: (1/N) Σ over the N places is its own (1/n) Σ_τ.
     """
-    if group is None:
-        return ADVANTAGES[kind](rewards)
-    advantages, sizes = torch.zeros_like(rewards), group.sum(-1, keepdim=True)
-    for n in sizes.unique().tolist():
-        here = group & (sizes == n)
-        advantages[here] = ADVANTAGES[kind](rewards[here].view(-1, n)).flatten() * (rewards.shape[-1] / n)
-    return advantages
+    return ADVANTAGES[kind](rewards)
 
 
 def moments(x: Tensor) -> Tensor:

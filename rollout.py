@@ -36,7 +36,6 @@ from engines import vllm as backend
 from engines import vllm_requests
 from engines.decoders import CopyDecoder, Drawn, SharedDecoder, Uniforms, advance, why_not_shared
 from engines.memory import keep_freed_memory, row_bytes, wave_rows
-from engines.prompts import Prompts
 from engines.settle import prompt_seeds, settle
 from engines.vllm import EngineError as EngineError  # the trainer takes it from here
 from engines.vllm import have_vllm
@@ -62,15 +61,20 @@ class Group:
 
 
 class Order(NamedTuple):
-    """Rollouts that are decoded together: `n` of each of these prompts, each prompt's drawn with its own seed."""
+    """Rollouts that are decoded together: of each prompt's N, the numbers `first` to `first + n`.
+
+    A rollout follows from its prompt's seed, its number and N: it is the same whoever draws it, and beside whatever.
+    """
 
     prompts: list[list[int]]
     n: int
-    seeds: list[int]
+    seeds: list[int]  # one a prompt
+    first: int = 0
+    of: int | None = None  # N; None: n
 
 
 class Engine(Protocol):
-    """What the trainer asks of an engine: `generate` for a list of prompts; `stream` where others share the work."""
+    """What the trainer asks of an engine: `generate` for a list of prompts, `stream` for a list of orders."""
 
     model: PreTrainedModel  # the policy, as the trainer holds it
     order_rows: int  # about so many rollouts make an order that it decodes well
@@ -81,16 +85,11 @@ class Engine(Protocol):
     def precision(self) -> str: ...  # "float32", "bfloat16", ...: how closely the trainer's log-probs can agree
     def generate(
         self, prompts: list[list[int]], n: int, *, max_new_tokens: int | None, temperature: float, top_p: float = 1.0,
-        top_k: int = 0, stop_token_ids: list[int] | None, seed: int | list[int],
+        top_k: int = 0, stop_token_ids: list[int] | None, seed: int | list[int], first: int = 0, of: int | None = None,
         on_progress: Callable[[float], None] | None = None,
     ) -> list[Group]: ...  # fmt: skip
-    # `take` gives the number of the next order to decode, None where there is none: it is asked whenever there is room,
-    # which is never for more than `share` rollouts. An order's number and its groups come as soon as it is done. What
-    # on_progress raises ends the stream.
-    def stream(
-        self, orders: list[Order], take: Callable[[], int | None], share: int | None = None, *, on_progress=None,
-        **sampling,
-    ) -> Iterator[tuple[int, list[Group]]]: ...  # fmt: skip
+    # The number of an order and its groups come as soon as it is done. What on_progress raises ends the stream.
+    def stream(self, orders: list[Order], *, on_progress=None, **sampling) -> Iterator[tuple[int, list[Group]]]: ...
     def wave_bytes(self, prompts: int, n: int, prompt_tokens: int, max_new_tokens: int) -> int: ...  # while decoding
     def sync(self, model: torch.nn.Module) -> None: ...  # sample from these weights from now on
     def sleep(self) -> None: ...  # the trainer's turn: give back what memory it can
@@ -158,7 +157,6 @@ class TorchEngine:
         if memory_gib <= 0:
             raise ValueError(f"memory_gib={memory_gib}: the engine needs some memory to decode in, try 2")
         self.model, self.memory_gib = model, memory_gib
-        self.prompts = Prompts()  # it keeps none without `room`
         if model.device.type == "cpu":
             keep_freed_memory()
         self.why_copied = "as asked" if shared_prefix is False else why_not_shared(model, self._prefill)
@@ -178,13 +176,13 @@ class TorchEngine:
     def generate(
         self, prompts: list[list[int]], n: int, *, max_new_tokens: int | None = None, temperature: float = 1.0,
         top_p: float = 1.0, top_k: int = 0, stop_token_ids: list[int] | None = None, seed: int | list[int] = 0,
-        on_progress: Callable[[float], None] | None = None,
+        first: int = 0, of: int | None = None, on_progress: Callable[[float], None] | None = None,
     ) -> list[Group]:  # fmt: skip
         """`n` rollouts of each prompt, one `Group` a prompt, in order.
 
         max_new_tokens, stop_token_ids: default, what the model's generation config says. seed: one for all, or one a
-        prompt, from which its rollouts follow, whatever other prompts there are. on_progress: told after every step
-        how many rollouts it ended.
+        prompt, from which its rollouts follow, whatever other prompts there are. first, of: as in `Order`.
+        on_progress: is called after every step with how many rollouts it ended.
         Raises ValueError before anything is computed if a setting or a prompt cannot work.
         """
         max_new_tokens, stop_token_ids = settle(
@@ -200,10 +198,10 @@ class TorchEngine:
             while by_length:
                 rows, _ = self._wave_size(n, len(prompts[by_length[-1]]), max_new_tokens)
                 wave, by_length = by_length[: max(1, rows // n)], by_length[max(1, rows // n) :]
-                read = self.prompts.read([prompts[i] for i in wave], self._prefill)
-                for first in range(0, n, rows):  # more than once only if one group is wider than a wave
-                    width = min(rows, n - first)
-                    uniforms = Uniforms([seeds[i] for i in wave], n, first, width, self.model.device)
+                read = self._prefill([prompts[i] for i in wave])
+                for start in range(0, n, rows):  # more than once only if one group is wider than a wave
+                    width = min(rows, n - start)
+                    uniforms = Uniforms([seeds[i] for i in wave], of or n, first + start, width, self.model.device)
                     drawn = self._wave(*read, width, max_new_tokens, stop_token_ids, uniforms, on_progress, **sampling)
                     for i, rollouts in zip(wave, drawn.by_prompt(width), strict=True):
                         groups[i].add(*rollouts)
@@ -211,14 +209,10 @@ class TorchEngine:
             self.model.train(was_training)
         return groups
 
-    def stream(
-        self, orders: list[Order], take: Callable[[], int | None], share: int | None = None, *, on_progress=None,
-        **sampling,
-    ) -> Iterator[tuple[int, list[Group]]]:  # fmt: skip
-        """One order after the other, each given back before the next is taken. sampling: the keywords of `generate`."""
-        while (number := take()) is not None:
-            order = orders[number]
-            yield number, self.generate(order.prompts, order.n, seed=order.seeds, on_progress=on_progress, **sampling)
+    def stream(self, orders: list[Order], **sampling) -> Iterator[tuple[int, list[Group]]]:
+        """One order after the other, each given back before the next begins. sampling: the keywords of `generate`."""
+        for number, (prompts, n, seeds, first, of) in enumerate(orders):
+            yield number, self.generate(prompts, n, seed=seeds, first=first, of=of, **sampling)
 
     def _prefill(self, prompts: list[list[int]]) -> tuple[DynamicCache, Tensor, Tensor]:
         """The one forward pass over each prompt.
@@ -268,24 +262,22 @@ class TorchEngine:
     def _wave_size(self, n: int, prompt_tokens: int, max_new_tokens: int) -> tuple[int, float]:
         """How many rows decode at once within `memory_gib`, and the bytes of one, its share of the prompt included."""
         row = row_bytes(self.model, self.decoder is CopyDecoder, n, prompt_tokens, max_new_tokens)
-        return wave_rows(self.model, self.memory_gib - self.prompts.room / 2**30, row), row
+        return wave_rows(self.model, self.memory_gib, row), row
 
     def wave_bytes(self, prompts: int, n: int, prompt_tokens: int, max_new_tokens: int) -> int:
         """What decoding these at once holds beside the weights, at most."""
         rows, row = self._wave_size(n, prompt_tokens, max_new_tokens)
-        return int(min(prompts * n, rows) * row) + self.prompts.bytes_of(self.model, 2 * prompts, prompt_tokens)
+        return int(min(prompts * n, rows) * row)
 
     def sync(self, model: torch.nn.Module) -> None:
         """Sample from `model`'s weights from now on: those very weights if it is the engine's model, else a copy."""
-        self.prompts.forget()
         if model is not self.model:
             own = self.model.state_dict()
             for name, tensor in whole_tensors(model):
                 own[name].copy_(tensor)
 
     def sleep(self) -> None:
-        """Forget the prompts that were read: the weights may change now. A wave's caches live as long as the wave."""
-        self.prompts.forget()
+        """A wave's caches live as long as the wave: there is nothing to give back."""
 
     wake = close = sleep
 
@@ -303,7 +295,6 @@ class VLLMEngine:
     max_num_seqs  rollouts that decode at once; vLLM's own default is 1024 on an H100, 256 on an A100 and on a CPU
     memory_gib    of the key-value cache, on a CPU; on a GPU vLLM takes gpu_memory_utilization, a share of all of
                   the GPU's memory (default 0.5: verl's), and gives it back while it sleeps
-    tensor_parallel_size   so many neighbouring processes hold one engine together
     kv_cache_gib  of the key-value cache, on a GPU, in place of what that share leaves for it; vLLM still refuses to
                   start where the share is not free
     dtype         None: bfloat16 on a GPU, float32 on a CPU
@@ -323,13 +314,12 @@ class VLLMEngine:
         max_num_seqs: int = 512,
         memory_gib: float = 2.0,
         gpu_memory_utilization: float = 0.5,
-        tensor_parallel_size: int = 1,
         dtype: str | None = None,
         kv_cache_gib: float | None = None,
         **options,
     ):
         device = model.device.type
-        bounds = max_num_seqs, memory_gib, gpu_memory_utilization, kv_cache_gib, tensor_parallel_size
+        bounds = max_num_seqs, memory_gib, gpu_memory_utilization, kv_cache_gib
         backend.check_settings(device, *bounds)
         if not have_vllm():
             raise ValueError(backend.NOT_INSTALLED)
@@ -349,28 +339,21 @@ class VLLMEngine:
     def generate(
         self, prompts: list[list[int]], n: int, *, max_new_tokens: int | None = None, temperature: float = 1.0,
         top_p: float = 1.0, top_k: int = 0, stop_token_ids: list[int] | None = None, seed: int | list[int] = 0,
-        on_progress: Callable[[float], None] | None = None,
+        first: int = 0, of: int | None = None, on_progress: Callable[[float], None] | None = None,
     ) -> list[Group]:  # fmt: skip
         """As TorchEngine.generate: `n` rollouts of each prompt, one `Group` a prompt, in order.
 
         Raises EngineError if vLLM fails, out of memory for instance.
         """
-        mine, asked = vllm_requests.of_all_ranks(list(zip(prompts, prompt_seeds(seed, len(prompts)), strict=True)))
-        share = len(mine) / max(1, len(asked))  # of an engine that several processes hold together
-        waiting = iter(range(len(asked)))
-        answered = self.stream(
-            [Order([prompt], n, [own]) for prompt, own in asked], lambda: next(waiting, None),
-            on_progress=(lambda count: on_progress(count * share)) if on_progress else None,
-            max_new_tokens=max_new_tokens, temperature=temperature, top_p=top_p, top_k=top_k,
+        seeds = prompt_seeds(seed, len(prompts))
+        found = self.stream(
+            [Order([prompt], n, [own], first, of) for prompt, own in zip(prompts, seeds, strict=True)],
+            on_progress=on_progress, max_new_tokens=max_new_tokens, temperature=temperature, top_p=top_p, top_k=top_k,
             stop_token_ids=stop_token_ids,
         )  # fmt: skip
-        groups = dict(answered)
-        return [groups[i][0] for i in mine]
+        return [group for _, (group,) in sorted(found, key=lambda x: x[0])]
 
-    def stream(
-        self, orders: list[Order], take: Callable[[], int | None], share: int | None = None, *, on_progress=None,
-        **sampling,
-    ) -> Iterator[tuple[int, list[Group]]]:  # fmt: skip
+    def stream(self, orders: list[Order], *, on_progress=None, **sampling) -> Iterator[tuple[int, list[Group]]]:
         """Each order's groups, as soon as its last rollout ended; sampling: as of TorchEngine.generate.
 
         A prompt's rollout i is drawn with the prompt's seed + i: the same rollouts, whatever else decodes, as far as
@@ -378,7 +361,7 @@ class VLLMEngine:
         """
         sampling = vllm_requests.settled(self.model, self.positions, orders, **sampling)
         self.wake()
-        return vllm_requests.stream(self.llm, orders, take, share, Group, on_progress, sampling)
+        return vllm_requests.stream(self.llm, orders, Group, on_progress, sampling)
 
     def wave_bytes(self, prompts: int, n: int, prompt_tokens: int, max_new_tokens: int) -> int:
         """What it takes of a GPU beside the trainer while it is awake, whatever it decodes."""

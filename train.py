@@ -23,6 +23,7 @@ One step, and the order of `train`:
 
     name        symbol      meaning
     P, N, B     N, B        groups kept, rollouts of a prompt, the groups that a step is to keep
+    W                       processes, ranks; each has a part of every group (`own_parts`)
     kept                    the groups, a prompt's N rollouts each, that dynamic sampling keeps
     policy      π_θ         what is trained; `plain` is it without DDP's wrapping
     reference   π_ref       what the KL term holds it to
@@ -37,26 +38,24 @@ from __future__ import annotations
 
 import math
 import os
-import sys
 from contextlib import nullcontext
-from functools import partial
 
 # Threads that wait in OpenMP go to sleep: where they spin, any other load slows a run several times (docs/training.md).
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-# A GPU's memory in segments that grow: between others, micro-batches of many widths leave gaps. Not where a user has
-# chosen, nor with vLLM over several GPUs, which cannot share such memory and ends at its start (docs/training.md).
-if os.path.exists("/dev/nvidiactl") and not any("parallel" in argument for argument in sys.argv):
+# A GPU's memory in segments that grow, where a user has not chosen: between others, micro-batches of many widths leave
+# gaps (docs/training.md).
+if os.path.exists("/dev/nvidiactl"):
     os.environ.setdefault("PYTORCH_ALLOC_CONF", os.getenv("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True"))
 
+import torch
 from accelerate import Accelerator
 from torch import Tensor
 
 import loss as L
 from trainer.answers import Answers, Rolled, score
 from trainer.batch import Batch
-from trainer.deal import Drawn, Judge, Kept, Outcomes, roll_out, round_width
+from trainer.deal import Drawn, Judge, Kept, Part, roll_out, round_width
 from trainer.ending import ending, leave, refusing
-from trainer.handout import hand_out, whole_groups
 from trainer.memory import peak_gib
 from trainer.metrics import Tally, of_step, too_few, troubles
 from trainer.probe import Probe
@@ -66,7 +65,6 @@ from trainer.progress import Clock, Preempted, Progress
 from trainer.screen import Screen
 from trainer.settings import Config, command_line
 from trainer.start import Setup, set_up, start_accelerator
-from trainer.waves import Wave, in_waves, waves
 
 # ------------------------------------------------------------------------------------------------------------- the loop
 
@@ -96,20 +94,21 @@ def train(config: Config, accelerator: Accelerator, setup: Setup) -> None:
             metrics |= noise.measure(policy, plain, kept, metrics["pass_rate"], step)
             clock.lap("noise")
 
+        if probe and len(kept):
+            probe.predict(kept.rolled)
+            clock.lap("mass_balance")
+
         if len(kept):
-            # 5: advantages, over all trajectories of the step; each process takes its share of them
-            group = kept.outcomes.group  # (P, N) bool: all of it, unless rolled out in waves
-            advantages = L.group_advantages(kept.outcomes.rewards.float(), config.advantage, group)  # (P, N)
-            advantages = L.whiten(advantages, L.moments(advantages[group]))
-            batch = hand_out(kept, advantages, config, step, accelerator)
+            # 5: advantages, over all trajectories of the step; each process trains on the rollouts that it drew
+            advantages = L.group_advantages(kept.outcomes.rewards.float(), config.advantage)  # (P, N)
+            advantages = L.whiten(advantages, L.moments(advantages))
+            batch = kept.batch(advantages, mini_batch_of(kept.outcomes.lengths, config, step), accelerator.device)
+            kept.rolled.clear()  # as lists rollouts take some 80 bytes a token
 
             # 6: score under the trainer before the first update
             screen.doing(f"scoring {len(batch):,}")
             entropy = batch.score_before_update(plain, reference, config, accelerator)
             clock.lap("score")
-            if probe:
-                probe.predict(whole_groups(kept, batch, probe.most))
-                clock.lap("mass_balance")
 
             # 7: update
             screen.doing(f"updating on {len(batch):,}")
@@ -138,26 +137,40 @@ def train(config: Config, accelerator: Accelerator, setup: Setup) -> None:
 def roll_out_until_informative(
     config: Config, accelerator: Accelerator, setup: Setup, screen: Screen
 ) -> tuple[Kept, dict[str, float]]:
-    """Dynamic sampling (section 3.1). Stages 1 to 3 for so many prompts that B of them are informative nearly always
-    (`sure`); if not, again for what is missing, until B are kept or `refill` times B prompts were tried.
+    """Dynamic sampling (section 3.1). Stages 1 to 3 for enough prompts that B of them are informative nearly always
+    (`round_confidence`); if not, again for what is missing, until B are kept or `refill` times B prompts were tried.
 
-    Kept are the first B informative prompts in the order of the problems, whichever process rolled them out and however
-    long that took (trainer/deal.py). Returned with the step's first metrics, which are those of all that was drawn.
+    Kept are the first B informative prompts in the order of the problems (trainer/deal.py). Returned with the step's
+    first metrics, which are those of all that was drawn.
     """
-    b, plan = config.prompts_per_step, waves(config.first_rollouts, config.rollouts_per_prompt)
+    b, n = config.prompts_per_step, config.rollouts_per_prompt
     cursor, run, progress = setup.cursor, setup.run, setup.progress
     start, drawn = cursor.position, Drawn(setup.problems, setup.prompts)
     setup.engine.wake()
     try:
         while (missing := b - drawn.informative) > 0 and (room := int(config.refill * b) - len(drawn)) > 0:
             # 1: problems
-            width = round_width(missing, progress.pass_rate(config, len(drawn), drawn.informative), config.sure)
+            rate = progress.pass_rate(config, len(drawn), drawn.informative)
+            width = round_width(missing, rate, config.round_confidence)
             at, problems = cursor.position, cursor.take(min(room, width))
-            # 2, 3: roll out, verify; all N at once, or with --rollouts_per_prompt 16:512 in waves
-            one_wave = partial(roll_out_wave, problems, at, config, accelerator, setup, screen)
-            rolled = in_waves(one_wave, len(problems), plan)
+            # 2, 3: roll out, verify
+            screen.doing(f"rolling out {len(problems)} x {n}")
+            rolled, outcomes = roll_out(
+                setup.engine,
+                Judge(setup.tokenizer, [setup.problems[i] for i in problems], config.judging),
+                [setup.prompts[i] for i in problems],
+                n,
+                [seed_of(config.seed, progress.step, at + place) for place in range(len(problems))],
+                own_parts(len(problems), n, accelerator.process_index, accelerator.num_processes),
+                accelerator,
+                show=screen.live,
+                max_new_tokens=config.max_response_tokens,
+                temperature=config.temperature,
+                top_p=config.top_p,
+                stop_token_ids=stop_tokens(setup.tokenizer, setup.engine.model),
+            )
             # 4: dynamic sampling
-            drawn.add(problems, *rolled)
+            drawn.add(problems, rolled, outcomes)
     except Preempted:  # all processes leave together, below
         pass
     peak_gib(accelerator.device)  # of a GPU it must be asked while the engine is awake
@@ -165,7 +178,7 @@ def roll_out_until_informative(
     run.leave_if_asked(undo=True)
     kept = drawn.first(b)
     cursor.position = start + drawn.used  # what was drawn too much is tried again, by another seed
-    progress.note_drawn(len(drawn), drawn.informative, drawn.outcomes.rollouts)
+    progress.note_drawn(len(drawn), drawn.informative, len(drawn) * n)
     run.sample(progress.step, drawn)
     metrics = {"step": progress.step, "samples": progress.samples} | of_step(drawn, len(kept))
     if len(kept) < b:
@@ -173,32 +186,39 @@ def roll_out_until_informative(
     return kept, metrics
 
 
-def roll_out_wave(
-    problems: list[int], at: int, config: Config, accelerator: Accelerator, setup: Setup, screen: Screen,
-    places: list[int], wave: Wave,
-) -> tuple[list[Rolled], Outcomes]:  # fmt: skip
-    """Stages 2 and 3: a wave, or all N, of those problems of a round that stand at these places.
+def own_parts(prompts: int, n: int, rank: int, world: int) -> list[Part]:
+    """Which rollouts of a round's prompts a rank draws, verifies and trains on: an equal part of each, by a fixed rule.
 
-    problems: the round's, which begin at the cursor's position `at`; a prompt's seed follows from its own.
+    The rollouts go round the W ranks: prompt p begins at rank p·N mod W, where the prompt before it ended. A rank's
+    rollouts of a prompt are neighbours. With N >= W every rank has N / W rollouts of every prompt: of the long and the
+    short ones, the easy and the hard ones. So a wide group makes the ranks even by itself, without a queue: at N = 512
+    the fullest of 64 ranks has 1.04 times the mean tokens (bench/simulated_ranks.py). With N < W each prompt goes to N
+    ranks in turn.
     """
-    screen.doing(f"rolling out {len(places)} x {wave.n}{wave}")
-    some = [problems[place] for place in places]
-    return roll_out(
-        setup.engine,
-        Judge(setup.tokenizer, [setup.problems[i] for i in some], config.judging),
-        [setup.prompts[i] for i in some],
-        wave.n,
-        [seed_of(config.seed, setup.progress.step, at + place) + wave.first for place in places],
-        accelerator,
-        team=config.tensor_parallel_size,
-        show=screen.live,
-        told=setup.run.preemption.told,
-        what=f"{wave}",
-        max_new_tokens=config.max_response_tokens,
-        temperature=config.temperature,
-        top_p=config.top_p,
-        stop_token_ids=stop_tokens(setup.tokenizer, setup.engine.model),
-    )
+    size, extra = divmod(n, world)
+    turns = [(p, (rank - p * n) % world) for p in range(prompts)]  # this rank's turn among those of prompt p
+    return [Part(p, t * size + min(t, extra), size + (t < extra)) for p, t in turns if size or t < extra]
+
+
+def mini_batch_of(lengths: Tensor, config: Config, step: int) -> Tensor:
+    """The mini-batch of each rollout, (P, N) numbers below U, from the lengths of the responses, (P, N).
+
+    --mini_batches rollouts: the step's rollouts, group by group and by length within a group, are taken U at a time,
+    and each U go to the U mini-batches at random. So all have equally many rollouts, of each group and of each length.
+    --mini_batches prompts: whole groups, in a random order. Neither knows of ranks: the gradient is the same on any W.
+    """
+    (p, n), u = lengths.shape, config.updates_per_step
+    rng = torch.Generator().manual_seed(seed_of(config.seed, step))
+    if config.mini_batches == "prompts":
+        numbers = torch.empty(p, dtype=torch.long)
+        for i, groups in enumerate(torch.randperm(p, generator=rng).tensor_split(u)):
+            numbers[groups] = i
+        return numbers[:, None].expand(p, n).clone()
+    by_length = lengths.argsort(dim=-1, stable=True) + torch.arange(p)[:, None] * n
+    order = torch.rand(-(-p * n // u), u, generator=rng).argsort(-1)
+    numbers = torch.empty(p * n, dtype=torch.long)
+    numbers[by_length.flatten()] = order.flatten()[: p * n]
+    return numbers.view(p, n)
 
 
 # ----------------------------------------------------------------------------------------------------------- stage 7
@@ -304,9 +324,7 @@ def assess(config: Config, accelerator: Accelerator, setup: Setup, screen: Scree
     step = setup.progress.step
     screen.doing(f"evaluating {len(setup.held_out)} x {config.eval_samples}")
     problems, prompts = setup.held_out, setup.held_out_prompts
-    answers, rolled = evaluate(
-        setup.engine, setup.tokenizer, problems, prompts, config, accelerator, screen.live, setup.run.preemption.told
-    )
+    answers, rolled = evaluate(setup.engine, setup.tokenizer, problems, prompts, config, accelerator, screen.live)
     setup.run.write_samples(setup.run.sample_evaluation(step, rolled))
     scores = score(answers)
     screen.evaluated(f"step {step}", scores)
@@ -314,12 +332,11 @@ def assess(config: Config, accelerator: Accelerator, setup: Setup, screen: Scree
 
 
 def evaluate(
-    engine, tokenizer, problems, prompts, config: Config, accelerator: Accelerator, show=True, told=lambda: False
+    engine, tokenizer, problems, prompts, config: Config, accelerator: Accelerator, show=True
 ) -> tuple[Answers, list[Rolled]]:
-    """Appendix D: k responses to every problem, of which every process answers some.
+    """Appendix D: k responses to every problem, a part of them by each process.
 
-    Returns what all came to, in the order of the problems, and the answers of this process. told: was the process told
-    to stop? Then Preempted is raised.
+    Returns what all came to, in the order of the problems, and the responses of this process.
     """
     engine.wake()
     rolled, outcomes = roll_out(
@@ -328,17 +345,16 @@ def evaluate(
         prompts,
         config.eval_samples,
         [seed_of(config.eval_seed, place) for place in range(len(problems))],
+        own_parts(len(problems), config.eval_samples, accelerator.process_index, accelerator.num_processes),
         accelerator,
-        team=config.tensor_parallel_size,
         show=show and accelerator.is_main_process,
-        told=told,
         max_new_tokens=config.eval_max_response_tokens,
         temperature=config.eval_temperature,
         top_p=config.eval_top_p,
         stop_token_ids=stop_tokens(tokenizer, engine.model),
     )
     engine.sleep()
-    return Answers.of(*outcomes[:4]), rolled
+    return Answers.of(*outcomes), rolled
 
 
 # ---------------------------------------------------------------------------------------------------------- the program

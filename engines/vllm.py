@@ -7,14 +7,13 @@ vllm 0.32.0. In reading order:
     building          have_vllm, check_settings, import_vllm, usable_positions, llm_settings, memory_taken, described,
                       start
     weights           load_weights
-    workarounds       seeded, own_threads, config_folder, repack_tied_head, forget_shared_memory, unmark, Preemptions:
-                      each says which habit of vLLM makes it necessary
+    workarounds       seeded, own_threads, config_folder, repack_tied_head, unmark, Preemptions: each
+                      says which habit of vLLM makes it necessary
 
 Its requests are in vllm_requests.py.
 """
 
 import copy
-import glob
 import hashlib
 import importlib.util
 import os
@@ -23,7 +22,7 @@ import shutil
 import tempfile
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import Any
 
 import numpy
@@ -65,12 +64,8 @@ def check_settings(
     memory_gib: float,
     gpu_memory_utilization: float,
     kv_cache_gib: float | None,
-    ranks: int,
 ) -> None:
     """Raises ValueError for settings that cannot work, before vLLM is imported, which takes seconds."""
-    world = processes()
-    if ranks < 1 or world % ranks:
-        raise ValueError(f"tensor_parallel_size={ranks} does not divide {world} process(es)")
     if memory_gib <= 0 or not 0 < gpu_memory_utilization < 1 or max_num_seqs < 1:
         raise ValueError(
             f"memory_gib={memory_gib} must be positive, gpu_memory_utilization={gpu_memory_utilization} in (0, 1), "
@@ -121,7 +116,6 @@ def llm_settings(
     memory_gib: float,
     gpu_memory_utilization: float,
     kv_cache_gib: float | None,
-    tensor_parallel_size: int,
     dtype: str | None,
     sleeps: bool,
 ) -> dict[str, Any]:
@@ -147,7 +141,6 @@ def llm_settings(
         "skip_tokenizer_init": True,
         "generation_config": "vllm",  # no sampling settings from the model's folder behind the caller's back
         "load_format": "dummy",
-        "tensor_parallel_size": tensor_parallel_size,
         "distributed_executor_backend": "external_launcher" if processes() > 1 else None,
         "enable_sleep_mode": sleeps,
         **memory,
@@ -163,14 +156,13 @@ def memory_taken(model: PreTrainedModel, settings: dict[str, Any]) -> int:
         return 0
     if cache := settings.get("kv_cache_memory_bytes"):
         width = getattr(torch, settings["dtype"]).itemsize
-        return cache + width * sum(p.numel() for p in model.parameters()) // settings["tensor_parallel_size"]
+        return cache + width * sum(p.numel() for p in model.parameters())
     return int(torch.cuda.mem_get_info(model.device)[1] * settings["gpu_memory_utilization"])
 
 
 def described(version: str, llm: Any) -> str:
     """What vLLM made of the settings, in a few words for the start of a run."""
     config = llm.llm_engine.vllm_config
-    ranks = config.parallel_config.tensor_parallel_size
     parts = [
         f"vLLM {version}",
         str(config.model_config.dtype).removeprefix("torch."),
@@ -179,7 +171,7 @@ def described(version: str, llm: Any) -> str:
         f"{'asynchronous' if config.scheduler_config.async_scheduling else 'synchronous'} scheduling",
         "eager" if config.compilation_config.cudagraph_mode.name == "NONE" else "CUDA graphs",
     ]
-    return ", ".join(parts + [f"one engine per {ranks} processes"] * (ranks > 1))
+    return ", ".join(parts)
 
 
 def start(model: PreTrainedModel, settings: dict[str, Any]) -> Any:
@@ -188,16 +180,10 @@ def start(model: PreTrainedModel, settings: dict[str, Any]) -> Any:
 
     config = copy.deepcopy(model.config)
     config.architectures = [type(model).__name__]
-    ranks = settings["tensor_parallel_size"]
-    joint = model.device.type == "cpu" and ranks > 1
-    if joint:  # what a killed run left, before any of the processes makes its own
-        forget_shared_memory(ranks)
     remedies = "Fewer positions, a smaller max_num_seqs, more memory for the engine, another dtype; or the torch engine"
     with saying("start", remedies), seeded(0), own_threads(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         llm = vllm.LLM(config_folder(config), **settings)
-    if joint:  # all have theirs by now: no name stays behind
-        forget_shared_memory(ranks)
     if llm.llm_engine.vllm_config.model_config.using_transformers_backend():
         unmark(model)
     return llm
@@ -258,19 +244,6 @@ def repack_tied_head(theirs: Any) -> None:
     head: Any = getattr(theirs, "lm_head", None)
     if getattr(theirs.config.get_text_config(), "tie_word_embeddings", False) and hasattr(head, "quant_method"):
         head.quant_method.process_weights_after_loading(head)
-
-
-def forget_shared_memory(tensor_parallel_size: int) -> None:
-    """Unlink the shared memory of every CPU engine that so many ranks hold together; waits for all processes.
-
-    vLLM gives it the same name in every run, and finds one that a killed run left behind in its way.
-    """
-    dist.barrier()
-    if dist.get_rank() % tensor_parallel_size == 0:  # an engine's first rank, by which vLLM names it
-        for path in glob.glob(f"/dev/shm/-tp:*-[[]{dist.get_rank()}-*cpushm_*"):
-            with suppress(OSError):
-                os.unlink(path)
-    dist.barrier()
 
 
 def unmark(model: PreTrainedModel) -> None:

@@ -7,21 +7,18 @@ matters only as far as kernels round differently in another batch. In reading or
     settled         what is checked before anything runs
     stream          the loop
     Requests        what one engine decodes now: add, step, leave
-    Team            the ranks that hold one engine: they add the same orders before the same step, and leave together
     rollouts        one answer of vLLM
-    of_all_ranks    the prompts of all ranks of a team, for `generate`
 """
 
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-import torch.distributed as dist
 from transformers import PreTrainedModel
 
 from engines.settle import settle
 from engines.vllm import EngineError, saying, seeded
 
-TOGETHER = 16  # engine steps between two moments at which a team agrees whether one of its ranks wants to leave
 OUT_OF_MEMORY = "If it ran out of memory, leave it more, or lower max_num_seqs"
 
 
@@ -55,37 +52,26 @@ def settled(
 def stream(
     llm: Any,
     orders: Sequence[Any],
-    take: Callable[[], int | None],
-    share: int | None,
     group: Callable[..., Any],
     on_progress: Callable[[int], None] | None,
     sampling: dict[str, Any],
 ) -> Iterator[tuple[int, list[Any]]]:
     """(an order's number, what `group` makes of each of its prompts), as soon as the order's last rollout ended.
 
-    take: the number of the next order or None; asked while fewer than max_num_seqs rollouts decode or wait, and fewer
-    than `share`: of few orders the first engine to ask must not take all. In a team
-    its first rank alone is asked, and all ranks yield every order. Whatever ends this loop leaves a clean engine:
-    the last order, an exception of on_progress, or a caller that closes it (in a team: all its callers, at the same
-    order). sampling: what `settled` returned.
+    The next order goes in while fewer than max_num_seqs rollouts decode or wait. Whatever ends this loop leaves a clean
+    engine: the last order, an exception of on_progress, or a caller that closes it. sampling: what `settled` returned.
     """
-    requests, team = Requests(llm, share, sampling), Team(on_progress)
-    more = True
+    requests, waiting = Requests(llm, sampling), deque(enumerate(orders))
     try:
-        while True:
-            while more and requests.have_room():
-                number = team.take(take)
-                more = number is not None
-                if number is not None:
-                    requests.add(number, orders[number])
-            if not requests.open:
-                break
+        while waiting or requests.open:
+            while waiting and requests.have_room():
+                requests.add(*waiting.popleft())
             ended, whole = requests.step()
-            team.tell(ended)
+            if on_progress:
+                on_progress(ended)
             for number, found in whole:
                 prompts = orders[number].prompts
                 yield number, [group(list(prompt), *each) for prompt, each in zip(prompts, found, strict=True)]
-        team.agree()
     finally:
         requests.leave()
 
@@ -93,10 +79,9 @@ def stream(
 class Requests:
     """What one engine decodes now."""
 
-    def __init__(self, llm: Any, share: int | None, sampling: dict[str, Any]):
+    def __init__(self, llm: Any, sampling: dict[str, Any]):
         self.engine, self.sampling = llm.llm_engine, sampling
-        at_once = self.engine.vllm_config.scheduler_config.max_num_seqs
-        self.limit = at_once if share is None else min(at_once, share)
+        self.limit = self.engine.vllm_config.scheduler_config.max_num_seqs
         self.open: dict[str, tuple[str, int, int, int]] = {}  # our name -> vLLM's, the order, the prompt's place, n
         self.found: dict[int, list] = {}  # order -> a prompt's rollouts, None until they are there
         self.whole = True  # no step of the engine was broken off
@@ -111,7 +96,8 @@ class Requests:
         for place, (prompt, seed) in enumerate(zip(order.prompts, order.seeds, strict=True)):
             name = f"{number}:{place}"
             with saying("generate"):
-                theirs = self.engine.add_request(name, tokens_input(list(prompt)), self._asked(order.n, seed))
+                asked = self._asked(order.n, seed + order.first)
+                theirs = self.engine.add_request(name, tokens_input(list(prompt)), asked)
             self.open[name] = theirs, number, place, order.n
 
     def _asked(self, n: int, seed: int) -> Any:
@@ -158,49 +144,6 @@ class Requests:
             self._step()
 
 
-class Team:
-    """The ranks that hold one engine. They must add the same requests before the same step, and stop at the same."""
-
-    def __init__(self, on_progress: Callable[[int], None] | None):
-        from vllm.distributed.parallel_state import get_tp_group
-
-        self.group, self.on_progress = get_tp_group(), on_progress
-        self.alone = self.group.world_size == 1
-        self.steps = 0
-        self.wish: BaseException | None = None  # what on_progress raised here
-
-    def take(self, take: Callable[[], int | None]) -> int | None:
-        """What the first rank takes, on all of them."""
-        if self.alone:
-            return take()
-        taken = [take() if self.group.is_first_rank else None]
-        dist.broadcast_object_list(taken, self.group.first_rank, group=self.group.cpu_group)
-        return taken[0]
-
-    def tell(self, ended: int) -> None:
-        """Call on_progress after a step. What it raises is raised here: in a team on all ranks, some steps later."""
-        if self.on_progress and self.wish is None:
-            try:
-                self.on_progress(ended)
-            except BaseException as wish:
-                if self.alone:
-                    raise
-                self.wish = wish
-        self.steps += 1
-        if self.steps % TOGETHER == 0:
-            self.agree()
-
-    def agree(self) -> None:
-        """Raise what any rank's on_progress raised, the own before another's."""
-        if self.alone:
-            return
-        wishes: list[Any] = [None] * self.group.world_size
-        dist.all_gather_object(wishes, self.wish, group=self.group.cpu_group)
-        for wish in (self.wish, *wishes):
-            if wish is not None:
-                raise wish
-
-
 def rollouts(answer: Any, n: int) -> tuple[list[list[int]], list[list[float]], list[str]]:
     """Responses, log-probs and finish reasons of one answer; a response holds its stop token, as in a Group.
 
@@ -216,18 +159,3 @@ def rollouts(answer: Any, n: int) -> tuple[list[list[int]], list[list[float]], l
         if o.finish_reason not in ("stop", "length") or len(logprobs[-1]) != len(o.token_ids):
             raise EngineError(f"vLLM ended a rollout with {o.finish_reason!r} and {len(logprobs[-1])} log-probs")
     return responses, logprobs, reasons
-
-
-def of_all_ranks(own: list[Any]) -> tuple[range, list[Any]]:
-    """What the ranks that hold one engine must ask of it alike: the prompts of all of them, with their seeds.
-
-    The range is this rank's part of the list. An engine of one rank gets back what it gave.
-    """
-    from vllm.distributed.parallel_state import get_tp_group
-
-    group = get_tp_group()
-    parts: list[Any] = [own] * group.world_size
-    if group.world_size > 1:
-        dist.all_gather_object(parts, own, group=group.cpu_group)
-    first = sum(map(len, parts[: group.rank_in_group]))
-    return range(first, first + len(own)), [x for part in parts for x in part]

@@ -10,8 +10,8 @@
     python -m evidence.noise          docs/which_n.md: --log_noise beside enumeration
     python -m evidence.length         V_w / V_b by the length of a real model's answers
     python -m evidence.law            which N learns most in the tiny world; law_simulated: where all is exact
-    python -m evidence.waves          what waves of rollouts find, and cost
 
 runs.py reads runs and CSVs, report.py prints and draws; arms.py, controls.py, rates.py, hard.py, heat.py, sampling.py,
-objective.py and theorem1.py are the parts of draw.py. figure3.* and sweep.* are sim.py's (`--out evidence`).
+objective.py and theorem1.py are the parts of draw.py. figure3.* and sweep.* are sim.py's (`--out evidence`). waves.csv
+and the rows 16:512 of objective*.csv are of commit 8e4a065, which could draw a prompt's rollouts in waves.
 """

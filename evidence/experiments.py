@@ -27,17 +27,17 @@
                  moments    each arm goes on with the AdamW moments of the run before it, not with fresh ones
                  warmup     each arm's learning rate rises over its first 40 updates
     null       from the same, no training at all: every weight moved by the same amount up or down, at random (null.py)
-    objective  from the same, 128 prompts a step: each --advantage with N = 16, 64 and 512, and group_mean with waves
-               of 16 to 512 rollouts; and so from the embedded policy (`objective_start`), and on those problems only
-               that the policy solves with 0.1% to 5% (`objective_hard`)
+    objective  from the same, 128 prompts a step: each --advantage with N = 16, 64 and 512; and so from the embedded
+               policy (`objective_start`), and on those problems only that the policy solves with 0.1% to 5%
+               (`objective_hard`)
 
 A run is one process of train.py on one core, `--jobs` of them at a time; what is begun is resumed, what is finished is
 left alone, so it can be stopped and called again at any time. A finished run is scored by tiny/exact.py at each of its
 checkpoints, which are deleted then but for the last. evidence/draw.py makes the tables and figures of what is there.
 
 Mini-batches are of whole prompts at N = 16 and of rollouts from all prompts above: each the cheaper of the two, and at
-N = 512 the one that mixes best. In `objective` all are of rollouts, since waves need it, and in the compact saturating
-run. Optimizer and reference start anew in every arm, but for `moments`.
+N = 512 the one that mixes best. In `objective` all are of rollouts, and in the compact saturating run. Optimizer and
+reference start anew in every arm, but for `moments`.
 """
 
 import argparse
@@ -90,13 +90,12 @@ CONTROLS = {  # the arm, what is changed, with how many of the seeds; "moments" 
 }
 OBJECTIVES = "group_mean", "mean_centred", "group_std"
 OBJECTIVE_N = {  # learning rate, samples (a wide group's are cheap), steps between checkpoints
-    "16:512": ("5e-5", 1_000_000, 5),
     "16": ("3.5e-5", 500_000, 20),
     "512": ("1e-4", 2_500_000, 2),
     "64": ("5e-5", 500_000, 8),
 }
 OBJECTIVE_LONGER = {"16": 1_500_000, "64": 1_500_000}  # group_mean's of seed 0: does it stand still?
-OBJECTIVE_HARD = {"16:512": 500_000, "512": 2_000_000}  # of the other seeds
+OBJECTIVE_HARD = {"512": 2_000_000}  # of the other seeds
 HARD, HARD_SAMPLES, HARD_LONGER, HARD_LONGEST = (0.001, 0.05), 1_500_000, 3_000_000, 6_000_000
 HARD_FROM = {"hard": ("saturate-compact", "hard.jsonl"), "objective_hard": ("near", "hard-near.jsonl")}
 HARD_ARMS = {
@@ -191,24 +190,20 @@ def controls(out: Path, seeds: list[int]) -> Iterator[Run]:
 
 
 def objective(out: Path, seeds: list[int]) -> Iterator[Run]:
-    """Each kind of advantage with each N; waves where the kind allows them (trainer/waves.py)."""
+    """Each kind of advantage with each N."""
     near = ["--model", f"{out}/near/model"]
     hard = [*near, "--data", f"{out}/hard-near.jsonl", "--eval_data", f"{out}/hard-near.jsonl"]
     each = itertools.product(seeds, OBJECTIVES, OBJECTIVE_N.items(), ("", "_start", "_hard"))
     for seed, kind, (n, (rate, samples, every)), where in each:
-        if ":" in n and (kind != "group_mean" or where == "_start"):  # there 16 find most: waves would hardly differ
-            continue
         if kind == "group_mean" and seed == 0 and not where:
             samples = OBJECTIVE_LONGER.get(n, samples)
         if where == "_hard" and seed:
             samples = OBJECTIVE_HARD.get(n, samples)
-        first, _, most = n.rpartition(":")
-        settings = {"recipe": "prorl", "rollouts_per_prompt": most, "prompts_per_step": 128, "learning_rate": rate,
+        settings = {"recipe": "prorl", "rollouts_per_prompt": n, "prompts_per_step": 128, "learning_rate": rate,
                     "refill": 8, "advantage": kind, "eval_samples": 4, "log_noise": 0, "seed": seed}  # fmt: skip
-        settings |= {"first_rollouts": first} if first else {}
         arguments = [str(x) for name, value in settings.items() for x in (f"--{name}", value)]
         arguments += {"": near, "_start": [], "_hard": hard}[where]
-        part, name = f"objective{where}", f"objective{where}-{kind}_{n.replace(':', 'to')}-seed{seed}"
+        part, name = f"objective{where}", f"objective{where}-{kind}_{n}-seed{seed}"
         yield training(part, name, arguments, samples, every, ["near"] * (where != "_start"))
 
 

@@ -23,6 +23,7 @@ from evidence.report import header, line
 from evidence.runs import load, write
 from rollout import TorchEngine
 from tiny import exact
+from train import own_parts
 from trainer import noise
 from trainer.checks import TINY
 from trainer.deal import Drawn, Judge, roll_out
@@ -84,8 +85,8 @@ def estimated(policy, tokenizer, problems, n: int, seed: int) -> dict[str, float
     drawn.add(
         list(range(len(problems))),
         *roll_out(
-            engine, judge, prompts, n, seeds, accelerator, show=False, max_new_tokens=12, temperature=1.0, top_p=1.0,
-            stop_token_ids=stop,
+            engine, judge, prompts, n, seeds, own_parts(len(prompts), n, 0, 1), accelerator, show=False,
+            max_new_tokens=12, temperature=1.0, top_p=1.0, stop_token_ids=stop,
         ),
     )  # fmt: skip
     kept = drawn.first(len(problems))

@@ -1,4 +1,4 @@
-"""Objective x N: each --advantage with N = 16, 64 and 512, and waves of 16 to 512.
+"""Objective x N: each --advantage with N = 16, 64 and 512. The rows 16:512 are of commit 8e4a065: waves of 16 to 512.
 
 From one policy near its plateau (`near`), from the embedded one (`start`), and from the first on those problems only of
 which it solves 0.1% to 5% (`hard`, scored on these problems; the others on the held-out ones).
@@ -25,7 +25,9 @@ Group = list[list[dict]]
 
 def objective(out: Path | None, here: Path) -> None:
     """objective.csv: a row a checkpoint. For each place to begin its tables, and a picture; objective_elsewhere.csv."""
-    table = load(here / "objective.csv") if not out else rows_of(out)
+    table = load(here / "objective.csv")
+    if out:
+        table = rows_of(out) + [row for row in table if ":" in str(row["N"])]
     if not table:
         return
     write(here / "objective.csv", table)
@@ -41,9 +43,8 @@ def rows_of(out: Path) -> list[dict]:
     runs += [("start", folder) for _, folder in found(out, "near")]  # the run that made the policy `near`
     for where, folder in runs:
         config = json.loads((folder / "config.json").read_text())
-        first, n = config.get("first_rollouts"), config["rollouts_per_prompt"]
         who = {"where": where, "advantage": config.get("advantage", "mean_centred"),
-               "N": f"{first}:{n}" if first else n, "seed": config["seed"]}  # fmt: skip
+               "N": config["rollouts_per_prompt"], "seed": config["seed"]}  # fmt: skip
         table += [who | row for row in read(folder)]
     return sorted(table, key=lambda row: list(WHERE).index(row["where"]))
 

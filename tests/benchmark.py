@@ -48,13 +48,12 @@ import transformers
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-import simulated_deal
 
 import sim as simulator
 import verify as verifiers
 from loss import informative, token_logprobs
 from rollout import Group, Order, TorchEngine, VLLMEngine, have_vllm
-from train import update
+from train import own_parts, update
 from trainer.batch import Batch
 from trainer.deal import Judge, orders_of, roll_out
 from trainer.memory import activation_bytes
@@ -705,9 +704,8 @@ def seeds(args: argparse.Namespace) -> None:
 
 
 def groups_of(engine, orders, tokens, stop=()) -> list:
-    numbers = iter(range(len(orders)))
     settings = {"max_new_tokens": tokens, "temperature": 1.0, "stop_token_ids": list(stop)}
-    return [groups for _, groups in sorted(engine.stream(orders, lambda: next(numbers, None), **settings))]
+    return [groups for _, groups in sorted(engine.stream(orders, **settings))]
 
 
 def price_of_seeds(engine, prompts, args) -> None:
@@ -802,8 +800,9 @@ def verdicts(args: argparse.Namespace) -> None:
     ]
     prompts, seeds = [[2 + i] * 8 for i in range(p)], [10**6 * i for i in range(p)]
     tokenizer, sampling = Programs(args.slow / 100, args.tests), {"max_new_tokens": args.tokens, "stop_token_ids": [0]}
-    cut = orders_of(p, n, engine.order_rows)
-    orders = [Order([prompts[x.place] for x in o], o[0].n, [seeds[x.place] + x.first for x in o]) for o in cut]
+    parts = own_parts(p, n, 0, 1)
+    cut = orders_of(parts, engine.order_rows)
+    orders = [Order([prompts[x.place] for x in o], o[0].n, [seeds[x.place] for x in o], o[0].first, n) for o in cut]
     said = [
         ("code", tokenizer.decode(tuple(response)), problems[part.place].reference)
         for o, groups in zip(cut, groups_of(engine, orders, args.tokens, [0]), strict=True)
@@ -818,7 +817,9 @@ def verdicts(args: argparse.Namespace) -> None:
 
     def step(workers: int) -> None:
         judging = Judge(tokenizer, problems, {"workers": workers, "timeout_s": 60})
-        rolled, _ = roll_out(engine, judging, prompts, n, seeds, accelerator, show=False, temperature=1.0, **sampling)
+        rolled, _ = roll_out(
+            engine, judging, prompts, n, seeds, parts, accelerator, show=False, temperature=1.0, **sampling
+        )
         reasons.append(Counter(verdict.reason for one in rolled for verdict in one.verdicts))
 
     counts = sorted({1, len(os.sched_getaffinity(0))})
@@ -873,56 +874,6 @@ def probe(args: argparse.Namespace) -> None:
             own = statistics.median(r["mass_balance"] for r in rows)
             print(f"N = {n:3}, B = {b:3}: {own * 1e3:5.1f} ms of a step of {sum(stages.values()) + own:5.2f} s, "
                   f"{own / (sum(stages.values()) + own):5.1%} (medians of {len(rows)} steps)")  # fmt: skip
-
-
-def deal(args: argparse.Namespace) -> None:
-    """A step on many ranks by the deal of trainer/deal.py and by the plain one, on a simulated clock.
-
-    Computed with assumed speeds, none of it measured: mean over the steps, 95th percentile in brackets.
-    """
-    torch.set_num_threads(1)
-    given = {f.name: getattr(args, f.name) for f in dataclasses.fields(simulated_deal.Setting) if f.name != "ranks"}
-    for ranks in args.ranks:
-        setting = simulated_deal.Setting(ranks=ranks, **given)
-        print(
-            f"\n{ranks} ranks, B = {setting.prompts}, N = {setting.rollouts}, {setting.pass_rate:.0%} informative; "
-            f"{setting.rank_rate:,.0f} tokens/s a rank, {setting.rollout_rate:,.0f} a rollout at most, "
-            f"{setting.update_rate:,.0f} in the update; {setting.steps} steps"
-        )
-
-        def told(step: int, x: simulated_deal.Step) -> None:
-            if step % 5 == 0:
-                print(f"  step {step}: {x.rounds} round(s), {x.seconds / x.balanced:.2f} of balanced", flush=True)
-
-        steps = {"before": simulated_deal.before(setting), "after": simulated_deal.after(setting, told)}
-        print(f"{'':44}" + "".join(f"{name:>18}" for name in steps))
-        for name, of in {
-            "rounds of generation": lambda x: x.rounds,
-            "prompts drawn, but not needed": lambda x: x.surplus,
-            f"prompts on the fullest rank, mean {setting.prompts / ranks:g}": lambda x: x.fullest,
-            "tokens to train on, most / mean": lambda x: x.tokens,
-            "  mini-batch by mini-batch": lambda x: x.barriers,
-            "generation, s": lambda x: x.generation,
-            "update, s": lambda x: x.update,
-            "step, s": lambda x: x.seconds,
-            "step / balanced": lambda x: x.seconds / x.balanced,
-            "needed samples/s while generating": lambda x: x.samples / x.generation,
-        }.items():
-            cells = (simulated_deal.mean_and_p95([of(x) for x in own]) for own in steps.values())
-            digits = 0 if ", s" in name or "samples/s" in name else 2
-            print(f"{name:44}" + "".join(f"{mean:>9,.{digits}f} {f'({p95:,.{digits}f})':>8}" for mean, p95 in cells))
-        done = steps["after"]
-        mean = {f: statistics.fmean(getattr(x, f) for x in done) for f in simulated_deal.Step._fields}
-        least, drawn = (
-            statistics.fmean((of(x) + x.update_balanced) / x.balanced for x in done)
-            for of in (lambda x: x.pooled_needed, lambda x: x.pooled)
-        )
-        print(
-            f"balanced: generation {mean['generation_balanced']:,.0f} s, update {mean['update_balanced']:,.0f} s\n"
-            f"one engine as large as all: generation {mean['pooled_needed']:,.0f} s of the prompts needed, step "
-            f"{least:.2f} of balanced; {mean['pooled']:,.0f} s of those that are drawn, step {drawn:.2f}",
-            flush=True,
-        )
 
 
 class Benchmark(NamedTuple):
@@ -1017,27 +968,6 @@ BENCHMARKS = {
         "slow": (2, "percent of the programs that take 0.1 to 0.3 s of a CPU"),
         "threads": (1, "torch threads"),
         "turns": (3, "turns"),
-    }),
-    "deal": Benchmark(deal, {
-        "ranks": ([8, 64], "GPUs"),
-        "prompts": (128, "B"),
-        "rollouts": (512, "N"),
-        "updates": (8, "U, mini-batches a step, each ends with its slowest rank"),
-        "pass_rate": (0.62, "share of prompts that are informative"),
-        "last_pass_rate": (-1.0, "share in the last step; -1: the same"),
-        "median": (4750.0, "tokens of a response, log-normal; 4,750 is a mean of 6,000"),
-        "between": (0.5, "standard deviation of log tokens over prompts"),
-        "within": (0.5, "standard deviation of log tokens over the rollouts of a prompt"),
-        "limit": (16_384, "tokens of a response"),
-        "prompt_tokens": (200, "of a prompt"),
-        "rank_rate": (20_000.0, "tokens/s of a rank while generating, at most"),
-        "rollout_rate": (100.0, "tokens/s of one rollout, at most"),
-        "update_rate": (10_200.0, "tokens/s of a rank in the update"),
-        "at_once": (512, "rollouts that decode at once on a rank"),
-        "order_rows": (64, "rollouts of an order"),
-        "sure": (0.9, "how often a round should be enough"),
-        "steps": (20, "steps"),
-        "seed": (0, "of lengths and verdicts"),
     }),
 }  # fmt: skip
 

@@ -152,17 +152,13 @@ def written(folder: Path) -> dict[str, set[str]]:
     drawn = Drawn([one.problem], [[1, 2]])
     drawn.add([0], [one], Outcomes.of([one], 1, 2, accelerator))
     drawn.first(1)
-    answers = Answers.of(*(x.expand(1, 2).repeat(1, 512) for x in drawn.outcomes[:4]))
+    answers = Answers.of(*(x.expand(1, 2).repeat(1, 512) for x in drawn.outcomes))
 
     run = Run.__new__(Run)
     run.accelerator, run.config = accelerator, SimpleNamespace(samples_per_step=4, report_to=None)
     run.metrics, run.timing, run.answers, run.samples = (folder / f"{log}.jsonl" for log in LOGS)
     run.held_out = SimpleNamespace(digest="", sources={}, problems=[one.problem])
-    group, alone = drawn.outcomes.group, torch.tensor([[True, False]])
-    drawn.outcomes = drawn.outcomes._replace(group=group & alone)  # a wave of one
-    waves = of_step(drawn, 1)
-    drawn.outcomes = drawn.outcomes._replace(group=group)
-    metrics = waves | of_step(drawn, 1) | tally.result(3, learning_rate=1e-4)
+    metrics = of_step(drawn, 1) | tally.result(3, learning_rate=1e-4)
     metrics |= logged(torch.eye(4), 4, 2) | probe.compare(None, 1)
     metrics |= {f"eval/{name}": x for name, x in score(answers).items()}
     run.log(metrics | {"step": 1, "samples": 2}, Clock().timing(Progress()), answers)

@@ -60,10 +60,9 @@ def test_every_run_is_one_that_train_would_start(tmp_path):
             assert run.needs == ["near"] * near and config.model == (f"{tmp_path}/near/model" if near else None)
             assert config.data == config.eval_data == ([f"{tmp_path}/hard-near.jsonl"] if hard else None)
             advantage, n = what.rsplit("_", 1)
-            first, _, most = n.rpartition("to")
-            assert (config.advantage, config.rollouts_per_prompt) == (advantage, int(most))
-            assert config.first_rollouts == (int(first) if first else None) and config.prompts_per_step == 128
-            assert config.learning_rate == {"16": lr35, "64": 5e-5, "512": lr100, "16to512": 5e-5}[n]
+            assert (config.advantage, config.rollouts_per_prompt) == (advantage, int(n))
+            assert config.prompts_per_step == 128
+            assert config.learning_rate == {"16": lr35, "64": 5e-5, "512": lr100}[n]
             config.model, config.data, config.eval_data = str(TINY / "policy"), None, None
             resolve(config)
             continue

@@ -64,36 +64,6 @@ def test_other_advantages_by_hand():
     assert all(L.group_advantages(torch.zeros(2, 4), kind).abs().max() == 0 for kind in L.ADVANTAGES)
 
 
-@pytest.mark.parametrize("kind", L.ADVANTAGES)
-def test_groups_of_several_sizes_are_each_their_own_mean(kind):
-    """Mistake: places without a rollout in a group's mean or std; a wide group that counts for more than a narrow one.
-
-    Of eight places two, four and all eight are a group: in each (1/8) Σ A x over the places is (1/n) Σ A x of the group
-    alone, for any x.
-    """
-    g = torch.Generator().manual_seed(0)
-    rewards, x = torch.rand(2, 3, 8, generator=g, dtype=torch.float64)
-    group = torch.zeros(3, 8, dtype=torch.bool)
-    for i, places in enumerate((slice(2, 4), slice(4, 8), slice(0, 8))):
-        group[i, places] = True
-        rewards[i, ~group[i]] = 100.0
-    got = L.group_advantages(rewards, kind, group)
-    assert not got[~group].any()
-    for i, own in enumerate(group):
-        alone = L.group_advantages(rewards[i : i + 1, own], kind)[0]
-        assert (got[i] * x[i]).mean().item() == pytest.approx((alone * x[i, own]).mean().item(), rel=1e-12)
-    whole = torch.ones_like(group)
-    assert torch.equal(L.group_advantages(rewards, kind, whole), L.group_advantages(rewards, kind))  # to the bit
-
-
-def test_dynamic_sampling_looks_at_the_group_alone():
-    """Mistake: a group that is all correct kept for the wrong rollouts drawn before it, or for places without any."""
-    correct = torch.tensor([[0, 0, 1, 1], [0, 0, 0, 1], [0, 0, 0, 0], [1, 1, 0, 0]], dtype=torch.bool)
-    last = torch.tensor([False, False, True, True]).expand(4, 4)
-    assert L.informative(correct, last).tolist() == [False, True, False, False]
-    assert L.informative(correct).tolist() == [True, True, False, True]
-
-
 @pytest.mark.parametrize("p", [0.03, 0.5, 0.9])
 @pytest.mark.parametrize("n", [2, 5, 8])
 def test_what_a_prompt_weighs_by_enumeration(p, n):

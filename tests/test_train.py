@@ -20,7 +20,7 @@ from rollout import Group, TorchEngine
 from trainer.answers import SOLVED, score
 from trainer.batch import Batch
 from trainer.checks import resolve
-from trainer.deal import round_width
+from trainer.deal import Kept, round_width
 from trainer.metrics import troubles
 from trainer.policy import Policy
 from trainer.progress import Cursor, Progress
@@ -200,10 +200,12 @@ def test_a_step_takes_the_first_informative_prompts(tmp_path, monkeypatch, every
 
     Every second, or fifth, problem is informative. A round asks for as many as hold the missing ones nine times in ten.
     """
-    taken, train_on = [], train.hand_out
-    monkeypatch.setattr(train, "hand_out", lambda kept, *rest: taken.append(kept) or train_on(kept, *rest))
+    taken, batch_of = [], Kept.batch
+    monkeypatch.setattr(Kept, "batch", lambda kept, *rest: taken.append(kept) or batch_of(kept, *rest))
     right = {True: 3, False: 0}
-    metrics, asked = scripted(tmp_path, monkeypatch, lambda k, n: right[k % every == 0], problems=40, refill=20.0)
+    metrics, asked = scripted(
+        tmp_path, monkeypatch, lambda k, n: right[k % every == 0], problems=40, refill=20.0, log_noise=0
+    )
     order, start, progress, config = [f"{i}=" for i in Cursor(40, 0).take(400)], 0, Progress(), Config(recipe="brorl")
     for m, kept in zip(metrics[1:], taken, strict=True):
         good, tried, rounds = [], 0, 0
@@ -510,3 +512,50 @@ def test_a_mistake_is_one_sentence_and_exit_code_2(refused):
     assert done.returncode == 2 and not done.stdout
     assert done.stderr == "\n--rollouts_per_prompt -4: a group needs at least 2 for its mean to say anything\n"
     assert not folder.exists()
+
+
+def lengths_of(p, n, seed=0):
+    """Log-normal lengths, around another mean for each prompt."""
+    g = torch.Generator().manual_seed(seed)
+    means = 6 + 0.5 * torch.randn(p, 1, generator=g)
+    return (means + 0.7 * torch.randn(p, n, generator=g)).exp().long().clamp(1, 3000)
+
+
+def mini_batches(lengths, updates, of="rollouts", step=1):
+    return train.mini_batch_of(lengths, Config(seed=0, updates_per_step=updates, mini_batches=of), step)
+
+
+def test_mini_batches_of_rollouts():
+    """Mistake: a rollout twice or never; a mini-batch with more of one group, of long responses, or always the same."""
+    lengths = lengths_of(4, 512)
+    numbers = mini_batches(lengths, 16)
+    assert numbers.shape == (4, 512) and torch.bincount(numbers.flatten()).tolist() == [128] * 16
+    assert all(torch.bincount(row).tolist() == [32] * 16 for row in numbers)
+    tokens = torch.zeros(16).scatter_add_(0, numbers.flatten(), lengths.flatten().float())
+    assert tokens.max() / tokens.mean() < 1.05
+    assert torch.equal(numbers, mini_batches(lengths, 16)) and not torch.equal(
+        numbers, mini_batches(lengths, 16, step=2)
+    )
+
+
+@pytest.mark.parametrize(("p", "n", "updates"), [(5, 6, 4), (3, 2, 16), (7, 16, 8), (1, 1, 3), (0, 4, 2)])
+def test_mini_batches_where_nothing_divides(p, n, updates):
+    """Mistake: an empty mini-batch beside a full one, where a group has fewer rollouts than there are mini-batches."""
+    counts = torch.bincount(mini_batches(lengths_of(p, n), updates).flatten(), minlength=updates)
+    assert counts.sum() == p * n and counts.max() - counts.min() <= 1
+
+
+def test_equal_lengths_are_drawn_at_random():
+    """Mistake: rollouts of equal length that always meet the same mini-batch, or the same companions."""
+    seen = torch.stack([mini_batches(torch.full((1, 8), 5), 4, step=step)[0] for step in range(400)])
+    share = (seen[:, :, None] == torch.arange(4)).float().mean(0)  # (8, 4)
+    assert (share - 0.25).abs().max() < 0.08
+
+
+def test_mini_batches_of_prompts():
+    """Mistake: --mini_batches prompts that cuts one up, or takes the prompts in their order."""
+    numbers = mini_batches(lengths_of(10, 6), 4, "prompts")
+    assert torch.equal(numbers, numbers[:, :1].expand(10, 6))
+    assert sorted(torch.bincount(numbers[:, 0]).tolist()) == [2, 2, 3, 3]
+    assert not torch.equal(numbers, mini_batches(lengths_of(10, 6), 4, "prompts", step=2))
+    assert sorted(mini_batches(lengths_of(3, 6), 4, "prompts")[:, 0].tolist()) == [0, 1, 2]

@@ -6,8 +6,11 @@ from helpers import CPU, batch_of, loaded, random_groups, rollouts
 
 import loss as L
 from rollout import Group
+from trainer.answers import Rolled
 from trainer.batch import Batch
+from trainer.deal import Kept, Outcomes
 from trainer.policy import Policy
+from verify import Problem, Verdict
 
 
 def test_group_advantages_meet_their_own_tokens():
@@ -67,3 +70,28 @@ def test_how_much_sharing_saves_by_hand():
     batch = batch_of([Group([1, 2, 3, 4], [[5, 6]] * 4, [[0.0] * 2] * 4, ["stop"] * 4)] * 2)
     assert [batch.saving(u) for u in (1, 2, 8)] == [2.0, 1.5, 1.0]
     assert Batch.of([], torch.zeros(0), CPU).saving(1) == 0
+
+
+def test_a_batch_is_what_this_process_drew_of_what_was_kept():
+    """Mistake: a response under another prompt, log-prob, advantage or mini-batch; the rollouts of another process."""
+    n = 6
+    prompts, rolled = [[1000 + i] * (2 + i) for i in range(3)], []
+    for place, first, count in ((0, 0, 6), (2, 3, 2)):  # parts of a group, none of group 1
+        rows = range(place * n + first, place * n + first + count)
+        responses = [[100 + row] * (1 + row % 4) for row in rows]
+        logprobs = [[-row / 8] * len(r) for row, r in zip(rows, responses, strict=True)]
+        group = Group(prompts[place], responses, logprobs, ["stop"] * count)
+        rolled.append(
+            Rolled(Problem("", "math", "1"), group, [""] * count, [Verdict(0.0, "wrong")] * count, place, first)
+        )
+    advantages, numbers = torch.arange(18.0).view(3, n), torch.arange(18).view(3, n) % 4
+    batch = Kept([], prompts, Outcomes.none(), rolled).batch(advantages, numbers, torch.device("cpu"))
+    kept = [*range(6), 15, 16]
+    assert batch.advantages.tolist() == kept and batch.mini_batch.tolist() == [row % 4 for row in kept]
+    assert batch.prompts.tolist() == [0] * 6 + [1] * 2
+    for i, row in enumerate(kept):
+        whole = prompts[row // n] + [100 + row] * (1 + row % 4)
+        assert batch.tokens[i].tolist() == whole + [0] * (batch.tokens.shape[1] - len(whole))
+        assert batch.engine_logp[i, : 1 + row % 4].tolist() == [-row / 8] * (1 + row % 4)
+    nothing = Kept([], [], Outcomes.none(), []).batch(advantages, numbers, torch.device("cpu"))
+    assert len(nothing) == 0 and all(len(rows) == 0 for rows in nothing.mini_batches(4))

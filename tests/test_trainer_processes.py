@@ -269,20 +269,6 @@ def test_any_number_of_processes_writes_the_same_numbers(tmp_path, on_one, proce
         assert (tmp_path / "many" / log).read_text() == (folder / log).read_text()
 
 
-def test_two_processes_agree_on_who_is_open(tmp_path):
-    """Mistake: a process that rolls out another wave than the others, or once more; groups that depend on who was free.
-
-    Waves of 2, 2, 4 and 8, in which some process soon has nothing to do: the numbers of one process.
-    """
-    waves = ["--rollouts_per_prompt=2:16", "--advantage=group_mean", "--prompts_per_step=6", "--max_steps=3"]
-    Job(ROOT / "train.py", few(tmp_path, "one", *waves)).ended()
-    Job(ROOT / "train.py", few(tmp_path, "two", *waves), processes=2).ended()
-    one, two = (lines(tmp_path / name / "metrics.jsonl") for name in ("one", "two"))
-    same(two, one)
-    assert all(m["prompts"] == 6 and 2 < m["rollouts_per_prompt"] < 16 for m in one[1:])
-    assert (tmp_path / "one/samples.jsonl").read_text() == (tmp_path / "two/samples.jsonl").read_text()
-
-
 def test_a_run_of_two_processes_goes_on_with_one(tmp_path, on_one):
     """Mistake: a run that cannot leave a machine, or that goes on to other numbers on another one."""
     arguments = few(tmp_path, "run", *HARD)

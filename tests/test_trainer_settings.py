@@ -36,31 +36,6 @@ def test_what_was_given_is_known_in_every_spelling(monkeypatch):
     assert (c.max_steps, c.clip_low, c.eval_only, c.data) == (7, 0.1, True, ["a", "b:0.5"])
 
 
-@pytest.mark.parametrize("typed_so", [["--rollouts_per_prompt", "16:512"], ["--rollouts-per-prompt=16:512"]])
-def test_waves_are_typed_as_one_setting(monkeypatch, typed_so):
-    """Mistake: 16:512 that is known in one spelling only, or that swallows the setting behind it."""
-    c, given = typed(monkeypatch, "--seed", "3", *typed_so, "--clip_low=0.1", "--data", "a", "b:0.5")
-    assert given == {"seed", "rollouts_per_prompt", "first_rollouts", "clip_low", "data"}
-    assert (c.rollouts_per_prompt, c.first_rollouts, c.n) == (512, 16, "16:512")
-    assert (c.seed, c.clip_low, c.data) == (3, 0.1, ["a", "b:0.5"])
-
-
-def test_a_plain_n_has_no_waves(monkeypatch):
-    """Mistake: --resume with a plain N that silently goes on in the waves that the run began with."""
-    c, given = typed(monkeypatch, "--rollouts_per_prompt", "512")
-    assert given == {"rollouts_per_prompt", "first_rollouts"} and (c.first_rollouts, c.n) == (None, "512")
-
-
-@pytest.mark.parametrize("value", ["a:b", "16:", ":512", "16:512:1024", "-16:512", "1.5:3"])
-def test_malformed_waves_are_named(monkeypatch, capsys, value):
-    """Mistake: a traceback, or a number made of half of what was typed."""
-    with pytest.raises(SystemExit) as left:
-        typed(monkeypatch, f"--rollouts_per_prompt={value}")
-    said = "write FIRST:MOST, two numbers such as 16:512, or one number"
-    assert left.value.code == 2
-    assert capsys.readouterr().err == f"train.py: --rollouts_per_prompt {value}: {said}\n"
-
-
 def test_help_says_what_the_recipes_say(monkeypatch, capsys):
     """Makes impossible: "(default: None)" for N, B and the learning rate; a setting without documentation."""
     monkeypatch.setenv("COLUMNS", "1000")

@@ -34,6 +34,12 @@ class Rolled:
     place: int = 0  # the problem's, in its round
     first: int = 0  # the number of the first of these rollouts
 
+    def add(self, more: Rolled) -> None:
+        """The rollouts of the same problem that follow these."""
+        self.group.add(more.group.responses, more.group.logprobs, more.group.finish_reasons)
+        self.texts += more.texts
+        self.verdicts += more.verdicts
+
     @property
     def rewards(self) -> list[float]:
         return [v.reward for v in self.verdicts]
@@ -79,10 +85,10 @@ class Answers(NamedTuple):
         return Answers(self.k, self.correct[some], self.response_tokens[some], self.truncated[some], self.reward[some])
 
 
-def solved(correct: Tensor, group: Tensor) -> Counter:
-    """How many groups are correct to which share: a count for each of SOLVED. (P, N) bool; group: as of `Outcomes`."""
-    counts = torch.stack([(correct & group).sum(-1), group.sum(-1)], -1).tolist()
-    parts = [math.ceil(4 * count / n) + (count == n) for count, n in counts]
+def solved(correct: Tensor) -> Counter:
+    """How many groups are correct to which share: a count for each of SOLVED. (P, N) bool."""
+    n = correct.shape[-1]
+    parts = [math.ceil(4 * count / n) + (count == n) for count in correct.sum(-1).tolist()]
     return Counter(f"solved/{SOLVED[part]}" for part in parts)
 
 

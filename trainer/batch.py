@@ -30,45 +30,33 @@ class Batch:
     response_lengths: Tensor  # (S,)
     engine_logp: Tensor  # (S, R), R the longest response
     advantages: Tensor  # (S,)
-    prompts: Tensor  # (S,) the number of the row's prompt
-    mini_batch: Tensor  # (S,) the number of the row's mini-batch (trainer/handout.py)
+    prompts: Tensor  # (S,) the number of the row's prompt among this process's groups
+    mini_batch: Tensor  # (S,) the number of the row's mini-batch
     old_logp: Tensor = None  # type: ignore[assignment]  # (S, R), of stage 6
     ref_logp: Tensor | None = None
     share: bool = False  # compute a prompt once for the rows of a micro-batch
 
     @staticmethod
-    def of(groups: list[Group], advantages: Tensor, device) -> Batch:
-        """Of whole groups, as one mini-batch."""
-        responses = [r for g in groups for r in g.responses]
-        return Batch.of_rows(
-            torch.tensor([t for r in responses for t in r], dtype=torch.long),
-            torch.tensor([x for g in groups for logprobs in g.logprobs for x in logprobs]),
-            torch.tensor([len(r) for r in responses], dtype=torch.long),
-            [g.prompt for g in groups],
-            torch.tensor([i for i, g in enumerate(groups) for _ in g.responses], dtype=torch.long),
-            advantages.flatten(),
-            torch.zeros(len(responses), dtype=torch.long),
-            device,
-        )
-
-    @staticmethod
-    def of_rows(
-        tokens: Tensor, logp: Tensor, response_lengths: Tensor, prompts: list[list[int]], prompt: Tensor,
-        advantages: Tensor, mini_batch: Tensor, device,
-    ) -> Batch:  # fmt: skip
-        """Of rows whose responses, and the engine's log-probs of them, lie end to end; prompt: the number of each."""
-        prompt_lengths = torch.tensor([len(p) for p in prompts], dtype=torch.long)[prompt]
+    def of(groups: list[Group], advantages: Tensor, device, mini_batch: Tensor | None = None) -> Batch:
+        """Of a process's groups, or of its parts of them. advantages, mini_batch: of the rows; None: all are in 0."""
+        responses = [response for group in groups for response in group.responses]
+        prompts = torch.tensor([i for i, group in enumerate(groups) for _ in group.responses], dtype=torch.long)
+        prompt_lengths = torch.tensor([len(group.prompt) for group in groups], dtype=torch.long)[prompts]
+        response_lengths = torch.tensor([len(response) for response in responses], dtype=torch.long)
         whole = prompt_lengths + response_lengths
         width, longest = (int(whole.max()), int(response_lengths.max())) if len(whole) else (0, 0)
         column = torch.arange(width)
-        padded = torch.zeros(len(whole), width, dtype=torch.long)
-        padded[column < prompt_lengths[:, None]] = torch.tensor(
-            [t for i in prompt.tolist() for t in prompts[i]], dtype=torch.long
+        tokens = torch.zeros(len(whole), width, dtype=torch.long)
+        tokens[column < whole[:, None]] = torch.tensor(
+            [t for group in groups for response in group.responses for t in (*group.prompt, *response)],
+            dtype=torch.long,
         )
-        padded[(column >= prompt_lengths[:, None]) & (column < whole[:, None])] = tokens.long()
         engine_logp = torch.zeros(len(whole), longest)
-        engine_logp[torch.arange(longest) < response_lengths[:, None]] = logp
-        parts = (padded, prompt_lengths, response_lengths, engine_logp, advantages, prompt, mini_batch)
+        engine_logp[torch.arange(longest) < response_lengths[:, None]] = torch.tensor(
+            [x for group in groups for logprobs in group.logprobs for x in logprobs], dtype=torch.float32
+        )
+        mini_batch = torch.zeros_like(prompts) if mini_batch is None else mini_batch
+        parts = (tokens, prompt_lengths, response_lengths, engine_logp, advantages.flatten(), prompts, mini_batch)
         return Batch(*[x.to(device) for x in parts])  # type: ignore[arg-type]
 
     def __len__(self) -> int:

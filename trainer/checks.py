@@ -57,10 +57,9 @@ VALUES: dict[str, Rule] = {
     "max_samples": positive("must be positive; to score without training there is --eval_only"),
     "max_hours": positive("must be positive; to score without training there is --eval_only"),
     "rollouts_per_prompt": at_least(2, "a group needs at least 2 for its mean to say anything"),
-    "first_rollouts": at_least(2, "a wave needs at least 2 for its mean to say anything"),
     "prompts_per_step": at_least(1),
     "refill": at_least(1, "must be at least 1, the first round"),
-    "sure": (lambda x: 0 < x < 1, "must be in (0, 1)"),
+    "round_confidence": (lambda x: 0 < x < 1, "must be in (0, 1)"),
     "updates_per_step": at_least(1),
     "learning_rate": positive(),
     "warmup_updates": at_least(0, "must not be negative, 0 is none"),
@@ -83,7 +82,6 @@ VALUES: dict[str, Rule] = {
     "gpu_memory_utilization": (lambda x: 0 < x < 1, "must be in (0, 1)"),
     "kv_cache_gib": positive(),
     "max_num_seqs": at_least(1),
-    "tensor_parallel_size": at_least(1),
     "max_engine_difference": positive(),
     "max_engine_kl": positive(),
     "eval_every": at_least(0, "must be >= 0, 0 is only before and after"),
@@ -126,34 +124,9 @@ TOGETHER: list[Together] = [
         "--prompts_per_step {c.prompts_per_step} exceeds the {at.problems} training problems: lower it",
     ),
     (
-        ("rollouts_per_prompt", "first_rollouts"),
-        lambda c, at: c.first_rollouts is None or c.first_rollouts < c.rollouts_per_prompt,
-        "--rollouts_per_prompt {c.n}: the first wave must be smaller than all of them, as in 16:512",
-    ),
-    (
-        ("first_rollouts", "advantage"),
-        lambda c, at: c.first_rollouts is None or c.advantage == "group_mean",
-        "--rollouts_per_prompt {c.n} with --advantage {c.advantage}: a prompt would count once for every wave that it "
-        "is drawn in, which is not its objective: add --advantage group_mean, or give one number",
-    ),
-    (
-        ("first_rollouts", "mini_batches"),
-        lambda c, at: c.first_rollouts is None or c.mini_batches == "rollouts",
-        "--rollouts_per_prompt {c.n} with --mini_batches prompts: an update that has a prompt of a late wave has more "
-        "tokens, and would weigh its prompts less: --mini_batches rollouts",
-    ),
-    (
-        ("first_rollouts",),
-        lambda c, at: c.first_rollouts is None or not c.log_mass_balance,
-        "--rollouts_per_prompt {c.n} with --log_mass_balance, which compares groups of one size: leave it out, or give "
-        "one number",
-    ),
-    (
-        ("rollouts_per_prompt", "first_rollouts", "prompts_per_step", "updates_per_step"),
-        lambda c, at: (
-            (c.first_rollouts or c.rollouts_per_prompt) * c.prompts_per_step >= c.updates_per_step or c.eval_only
-        ),
-        "--rollouts_per_prompt {c.n} x --prompts_per_step {c.prompts_per_step} do not fill "
+        ("rollouts_per_prompt", "prompts_per_step", "updates_per_step"),
+        lambda c, at: c.rollouts_per_prompt * c.prompts_per_step >= c.updates_per_step or c.eval_only,
+        "--rollouts_per_prompt {c.rollouts_per_prompt} x --prompts_per_step {c.prompts_per_step} do not fill "
         "--updates_per_step {c.updates_per_step} mini-batches: lower it",
     ),
     (
@@ -183,22 +156,14 @@ TOGETHER: list[Together] = [
         "--log_noise measures the noise of the paper's advantages: set it to 0 with --advantage {c.advantage}",
     ),
     (
-        ("engine", "tensor_parallel_size"),
-        lambda c, at: (
-            c.engine == "vllm"
-            or (c.tensor_parallel_size, c.max_num_seqs, c.engine_dtype, c.kv_cache_gib) == (1, None, None, None)
-        ),
-        "--tensor_parallel_size, --max_num_seqs, --engine_dtype and --kv_cache_gib belong to --engine vllm",
+        ("engine",),
+        lambda c, at: c.engine == "vllm" or (c.max_num_seqs, c.engine_dtype, c.kv_cache_gib) == (None, None, None),
+        "--max_num_seqs, --engine_dtype and --kv_cache_gib belong to --engine vllm",
     ),
     (
         ("engine", "kv_cache_gib"),
         lambda c, at: c.engine != "vllm" or c.kv_cache_gib is None or at.device != "cpu",
         "--kv_cache_gib {c.kv_cache_gib} is for a GPU: on a CPU --engine_memory_gib is the size of vLLM's cache",
-    ),
-    (
-        ("tensor_parallel_size",),
-        lambda c, at: at.processes % c.tensor_parallel_size == 0,
-        "--tensor_parallel_size {c.tensor_parallel_size} does not divide {at.processes} process(es)",
     ),
     (
         ("engine", "temperature", "eval_temperature"),
@@ -241,8 +206,9 @@ TOGETHER: list[Together] = [
     ),
     (
         (),
-        lambda c, at: at.kind != "FSDP" or not c.log_mass_balance,
-        "--log_mass_balance looks at softmaxes that FSDP2 has cut up: leave it out, or use data-parallel processes",
+        lambda c, at: at.processes == 1 or not c.log_mass_balance,
+        "--log_mass_balance looks at whole groups, and each of {at.processes} processes has a part of them: leave it "
+        "out, or start one process",
     ),
     (
         (),

@@ -79,8 +79,9 @@ def memory_estimate(config: Config, policy: Policy, engine: Engine, prompt_token
     processes, device = accelerator.num_processes, accelerator.device
     sharded = processes if accelerator.distributed_type == DistributedType.FSDP else 1
     length, budget = config.max_response_tokens, config.max_tokens_per_micro_batch
-    groups = config.prompts_per_step / processes
-    rollouts = groups * config.rollouts_per_prompt
+    own = math.ceil(config.rollouts_per_prompt / processes)  # rollouts of a prompt that a process has
+    rollouts = config.prompts_per_step * config.rollouts_per_prompt / processes
+    groups = rollouts / own
     whole = prompt_tokens + length
     computed = length + prompt_tokens * min(1, groups * config.parts_of_a_prompt / rollouts)
     shared = policy.shares and whole >= SHARE_FROM[config.share_prefix] * computed
@@ -93,7 +94,7 @@ def memory_estimate(config: Config, policy: Policy, engine: Engine, prompt_token
         kept = layer + 4 * layers * settings.hidden_size
     logits = min(L.MAX_LOGITS, tokens * settings.vocab_size)
     gathered = gathered_bytes(policy, 4 if accelerator.mixed_precision == "no" else 2)
-    decoding = engine.wave_bytes(math.ceil(groups), config.rollouts_per_prompt, prompt_tokens, length)
+    decoding = engine.wave_bytes(math.ceil(groups), own, prompt_tokens, length)
     so_far, left = memory_now(device)
     here = int(os.environ.get("LOCAL_WORLD_SIZE", processes)) if device.type == "cpu" else 1
     gib = 2**30

@@ -28,9 +28,6 @@ def of_step(drawn: Drawn, kept: int) -> dict[str, float]:
     counts, tried = drawn.counts(), len(drawn)
     metrics: dict[str, float] = {"prompts": kept, "pass_rate": drawn.informative / tried}
     metrics |= {"rounds": drawn.rounds, "surplus": tried - drawn.used}
-    if not drawn.outcomes.group.all():  # in waves, the first of which never draws all N
-        found = drawn.outcomes.correct.any(-1).sum().item()
-        metrics |= {"rollouts_per_prompt": counts["rollouts"] / tried, "found": found / tried}
     metrics |= {name: counts[name] / counts["rollouts"] for name in MEANS_OF_ROLLOUTS}
     metrics |= {name: counts[name] for name in sorted(counts) if name.startswith("reason/")}
     metrics |= {f"solved/{part}": counts[f"solved/{part}"] / tried for part in SOLVED}

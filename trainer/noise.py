@@ -39,6 +39,7 @@ import math
 import statistics
 from collections.abc import Mapping
 from contextlib import nullcontext
+from dataclasses import replace
 from typing import NamedTuple
 
 import torch
@@ -49,7 +50,6 @@ from torch.distributed.tensor import DTensor
 
 from trainer.batch import Batch
 from trainer.deal import Kept
-from trainer.handout import dealt
 from trainer.policy import SHARE_FROM, Policy
 from trainer.processes import idle, passes, reduced_later, seed_of, summed
 from trainer.settings import Config
@@ -156,17 +156,15 @@ class Noise:
         return logged(summed(gram, self.accelerator) if self.sharded else gram.cpu(), m / pass_rate, self.n)
 
     def halves(self, kept: Kept, m: int) -> Batch:
-        """Two halves of each of the first m groups, dealt evenly. A half is a mini-batch; its weights: advantages."""
+        """Two halves of each of the first m groups. A half is a mini-batch; its weights stand as advantages."""
         some, n = kept.outcomes.at(torch.arange(m)), self.n
         rollout = torch.arange(some.rewards.shape[1])
         half = torch.where(rollout < 2 * n, 2 * torch.arange(m)[:, None] + rollout % 2, -1)  # what is left over: none
         rewards = some.rewards[:, : 2 * n].float().view(m, n, 2)
         weights = torch.zeros(some.rewards.shape)
         weights[:, : 2 * n] = ((rewards - rewards.mean(1, keepdim=True)) / (n - 1)).flatten(1)
-        owner = (rollout // 2 % self.accelerator.num_processes).expand(m, -1)
-        here = [one for one in kept.rolled if one.place < m and one.first < 2 * n]
-        first = Kept(kept.problems[:m], kept.prompts[:m], some, here)
-        return dealt(first, weights, half, owner, self.accelerator)
+        own = [one for one in kept.rolled if one.place < m and one.first < 2 * n]
+        return replace(kept, rolled=own).batch(weights, half, self.accelerator.device)
 
     def gradient(self, policy, batch: Batch, rows: Tensor) -> Tensor:
         """Coordinates of Σ_i weight_i ∇log π(y_i), over these rows of all processes; FSDP2: of this process's part."""

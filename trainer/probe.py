@@ -29,7 +29,6 @@ from brorl import MassBalance
 from trainer.answers import Rolled
 from trainer.batch import Batch
 from trainer.policy import Policy
-from trainer.processes import total
 from trainer.settings import Config
 
 PROBED = 4  # groups of a step that are looked at, an eighth of its prompts at most
@@ -192,11 +191,12 @@ class Probe:
         self.most = max(1, min(PROBED, config.prompts_per_step // 8))
 
     def predict(self, kept: list[Rolled]) -> None:
-        """Before the update: the theorem's terms for those that have two rollouts or more to compare.
+        """Before the update: the theorem's terms for the step's first `most` groups that have two responses to compare.
 
-        kept: which of the step's first `most` groups this process trains on, whole; `place` is their number.
+        kept: the step's groups, whole: with several processes each would have a part of them, which check() refuses.
         """
-        self.groups = [rolled for rolled in kept if sum(map(bool, rolled.group.responses)) > 1]
+        first = [rolled for rolled in kept if rolled.place < self.most]
+        self.groups = [rolled for rolled in first if sum(map(bool, rolled.group.responses)) > 1]
         with torch.no_grad(), self.accelerator.autocast():
             self.terms = [self.mass_balance(rolled) for rolled in self.groups]
         self.before = [self.q_pos(rolled) for rolled in self.groups]
@@ -230,7 +230,7 @@ class Probe:
         return None
 
     def compare(self, batch: Batch, step: int) -> dict[str, float]:
-        """After the update of this step: the means over all groups and processes, for its metrics."""
+        """After the update of this step: the means over all groups, for its metrics."""
         self.estimated = self.estimated_changes(batch)
         found = zip(self.groups, self.before, self.estimated, strict=True)
         self.changes = [self.change(rolled, before, guess) for rolled, before, guess in found]
@@ -241,10 +241,10 @@ class Probe:
             for where, balance in terms.items():
                 for name, x in balance._asdict().items():
                     sums[f"{where}/{name}"] += float(x)
-        groups = total(len(self.groups), self.accelerator)
+        groups = len(self.groups)
         names = ["q_pos_change", "q_pos_rose"]
         names += [f"{where}/{term}" for where in ("first_token", "tree") for term in MassBalance._fields]
-        result = {f"mass_balance/{name}": total(sums[name], self.accelerator) / max(groups, 1) for name in names}
+        result = {f"mass_balance/{name}": sums[name] / max(groups, 1) for name in names}
         return {"mass_balance/groups": groups} | result
 
     def change(self, rolled: Rolled, before: float | None, estimated: float) -> float:

@@ -294,9 +294,8 @@ class Run:
             if any(which)
         ]
         for share, (kept, place) in zip((count - count // 2, count // 2), first, strict=False):
-            group = drawn.outcomes.group[place].nonzero().squeeze(1)
-            share = min(share if len(first) > 1 else count, len(group))
-            best = group[drawn.outcomes.rewards[place, group].argsort(descending=True, stable=True)].tolist()
+            best = drawn.outcomes.rewards[place].argsort(descending=True, stable=True).tolist()
+            share = min(share if len(first) > 1 else count, len(best))
             rows = [*best[: share - share // 2], *best[len(best) - share // 2 :]]
             wanted += [({"step": step, "kept": kept}, place, row) for row in rows]
         self.write_samples(self.gathered(wanted, drawn.rolled))
@@ -369,7 +368,7 @@ class Run:
         write(aside / RECIPE_FILE, json.dumps(self.recipe(), indent=2) + "\n")
         shutil.rmtree(self.folder / "model", ignore_errors=True)
         os.replace(aside, self.folder / "model")
-        title = f"{self.config.name}: {short(self.config.model)}, N = {self.config.n}"
+        title = f"{self.config.name}: {short(self.config.model)}, N = {self.config.rollouts_per_prompt}"
         curves(self.metrics, self.folder / "curves.png", title)
         what = protocol(self.config, self.held_out.problems, self.held_out.cut)
         print(f"\n{wrapped(what, 0)}\n{before_and_after(self.evaluations())}")

@@ -70,22 +70,15 @@ class Config:
     max_hours: float | None = setting(None, "wall-clock hours")
 
     # sections 3.1 and 4.2.1
-    rollouts_per_prompt: int = setting(
-        None,
-        "N (section 4.2.1); FIRST:MOST, as in 16:512, draws a prompt's in waves of 16, 16, 32, 64, ... until one holds "
-        "a success, which is then its group; needs --advantage group_mean (trainer/waves.py)",
-    )
-    first_rollouts: int | None = setting(
-        None, "rollouts of a prompt's first wave: what --rollouts_per_prompt 16:512 sets beside the most"
-    )
+    rollouts_per_prompt: int = setting(None, "N (section 4.2.1)")
     prompts_per_step: int = setting(
         None, "B (table 1); counted after dynamic sampling, which is our inference from tables 1 and 2"
     )
     refill: float = setting(4.0, "a step generates at most this many times B prompts, then goes on with what it has")
-    sure: float = setting(
+    round_confidence: float = setting(
         0.9,
-        "how often one round of generation is to hold all the informative prompts of a step; with less, fewer prompts "
-        "are drawn in vain and rounds are more: 0.5 where responses are short",
+        "probability that one round of generation yields enough informative prompts; a lower one draws fewer prompts "
+        "in vain and takes more rounds: 0.5 where responses are short",
     )
     learning_rate: float = setting(
         None,
@@ -136,7 +129,6 @@ class Config:
         "vLLM on a GPU: of its key-value cache; none: what its share leaves for it. The share must still be free when "
         "vLLM starts",
     )
-    tensor_parallel_size: int = setting(1, "vLLM: so many neighbouring processes hold one engine together")
     max_num_seqs: int | None = setting(
         None,
         "vLLM: rollouts decoding at once; none: 512, or N if that is more (vLLM's own default is 1024 on an H100, 256 "
@@ -186,7 +178,8 @@ class Config:
         4, "rollouts of every step and of every evaluation that are written to samples.jsonl"
     )
     log_mass_balance: bool = setting(
-        False, "log Theorem 1's terms for a few groups a step, beside the change of Q_pos that the update made"
+        False,
+        "log Theorem 1's terms for a few groups a step, beside the change of Q_pos that the update made; one process",
     )
     log_noise: int | None = setting(
         None,
@@ -221,11 +214,6 @@ class Config:
         return "in chats" + f" behind {' and '.join(before)}" * bool(before)
 
     @property
-    def n(self) -> str:
-        """N as it is typed: 512, or 16:512."""
-        return f"{self.first_rollouts}:" * (self.first_rollouts is not None) + f"{self.rollouts_per_prompt}"
-
-    @property
     def parts_of_a_prompt(self) -> int:
         """Over how many mini-batches a prompt's rollouts are spread."""
         return self.updates_per_step if self.mini_batches == "rollouts" else 1
@@ -249,11 +237,7 @@ class Help(argparse.ArgumentDefaultsHelpFormatter):
 def command_line(about: str) -> tuple[Config, set[str]]:
     """The settings as they are typed, and the names of those that were given. A wrong one ends the program (2)."""
     parser = HfArgumentParser(Config, description=about, allow_abbrev=False, formatter_class=Help)  # type: ignore[arg-type]
-    try:
-        arguments = waves_apart(sys.argv[1:])
-    except ValueError as mistake:
-        parser.exit(2, f"train.py: {mistake}\n")
-    config, unknown = parser.parse_args_into_dataclasses(arguments, return_remaining_strings=True)
+    config, unknown = parser.parse_args_into_dataclasses(return_remaining_strings=True)
     if unknown:
         names = [f"--{f.name}" for f in fields(Config)]
         initials = {"--" + "".join(word[0] for word in f.name.split("_")): f"--{f.name}" for f in fields(Config)}
@@ -262,20 +246,5 @@ def command_line(about: str) -> tuple[Config, set[str]]:
         near = [name for names in close.values() for name in names]
         hint = f"did you mean {' '.join(near)}?" if near else "--help lists the settings"
         parser.exit(2, f"train.py: unknown {' '.join(unknown)}: {hint}\n")
-    given = {x.split("=")[0].removeprefix("--").replace("-", "_") for x in arguments if x.startswith("--")}
-    return config, given | ({"first_rollouts"} if "rollouts_per_prompt" in given else set())  # a plain N has no waves
-
-
-def waves_apart(words: list[str]) -> list[str]:
-    """The command line with --rollouts_per_prompt 16:512 as the two settings that it is. Raises ValueError."""
-    result = []
-    for before, word in zip(["", *words], words, strict=False):
-        flag, equals, value = word.partition("=") if word.startswith("--") else (before, "", word)
-        if flag.replace("-", "_") == "__rollouts_per_prompt" and ":" in value:
-            first, _, most = value.partition(":")
-            if not (first.isdecimal() and most.isdecimal()):
-                raise ValueError(f"{flag} {value}: write FIRST:MOST, two numbers such as 16:512, or one number")
-            result += [f"{flag}={most}" if equals else most, f"--first_rollouts={first}"]
-        else:
-            result.append(word)
-    return result
+    given = {x.split("=")[0].removeprefix("--").replace("-", "_") for x in sys.argv[1:] if x.startswith("--")}
+    return config, given

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import torch
-from accelerate import Accelerator, PartialState
+from accelerate import Accelerator
 from accelerate.utils import DistributedType, InitProcessGroupKwargs, gather_object, set_seed
 from accelerate.utils.fsdp_utils import fsdp2_prepare_model
 from torch.distributed.fsdp import MixedPrecisionPolicy
@@ -38,10 +38,7 @@ from trainer.prompts import check_examples, looks
 from trainer.report import short, shown, wrapped
 from trainer.run import Run
 from trainer.settings import Config
-from trainer.waves import waves
 from verify import Problem, WeakSandbox, load_rewards, verify_batch
-
-OF_PROMPTS = 0.25  # of the torch engine's memory: for prompts that are kept between the waves of a step
 
 
 class Setup(NamedTuple):
@@ -210,10 +207,7 @@ def make_engine(config: Config, model: PreTrainedModel, positions: int, sharded:
     choices of checks.VALUES.
     """
     if config.engine == "torch":  # it decodes with whole weights
-        engine = TorchEngine(copy.deepcopy(model) if sharded else model, config.engine_memory_gib)
-        if config.first_rollouts and PartialState().num_processes == 1:
-            engine.prompts.room = int(config.engine_memory_gib * 2**30 * OF_PROMPTS)
-        return engine
+        return TorchEngine(copy.deepcopy(model) if sharded else model, config.engine_memory_gib)
     if config.engine == "vllm":
         return VLLMEngine(
             model,
@@ -221,7 +215,6 @@ def make_engine(config: Config, model: PreTrainedModel, positions: int, sharded:
             config.max_num_seqs or max(512, config.rollouts_per_prompt),
             config.engine_memory_gib,
             config.gpu_memory_utilization,
-            config.tensor_parallel_size,
             config.engine_dtype,
             config.kv_cache_gib,
         )
@@ -295,10 +288,7 @@ def introduction(
     parameters = sum(p.numel() for p in model.parameters())
     precision = {"no": "float32", "bf16": "bfloat16 beside float32 weights"}[accelerator.mixed_precision]
     precision += ", sharded by FSDP2" * (accelerator.distributed_type == DistributedType.FSDP)
-    plan = [str(wave.n) for wave in waves(config.first_rollouts, n)]
     rollouts = f"N = {n} rollouts = {b * n:,} samples, in {u} updates of {b * n // u:,} samples"
-    if len(plan) > 1:
-        rollouts = f"the first wave of {', '.join(plan)} rollouts that has a correct one, in {u} updates"
     budgets = {"steps": config.max_steps, "samples": config.max_samples, "hours": config.max_hours}
     facts = {
         "problems": f"{len(setup.problems):,} to train on, {len(setup.held_out):,} held out",
@@ -315,7 +305,6 @@ def introduction(
     )
     lines = [wrapped(first, 2), *(wrapped(f"  {name:12}{text}", 14) for name, text in facts.items()), "  settings"]
     for name in (x for x in brorl.RECIPES[config.recipe] if getattr(config, x) is not None):
-        value = config.n if name == "rollouts_per_prompt" else shown(getattr(config, name))
-        line = f"    {name:24} {value:>10}   {sources.get(name, 'as given')}"
+        line = f"    {name:24} {shown(getattr(config, name)):>10}   {sources.get(name, 'as given')}"
         lines.append(wrapped(line, 42))
     return "\n".join(lines) + "\n"
