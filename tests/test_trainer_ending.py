@@ -2,6 +2,7 @@
 
 import errno
 import os
+import signal
 import sys
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import torch
 
 from rollout import EngineError
 from trainer.ending import ending, refusing, why
-from trainer.progress import Preempted, RunStopped
+from trainer.progress import RunStopped
 from trainer.settings import Config
 from verify import NotAReward
 
@@ -28,33 +29,30 @@ def test_every_failure_has_its_sentence():
 
 
 class Stub:
-    """A run with two checkpoints, or none; and an accelerator that prints."""
+    """A run with two checkpoints, or none; and an accelerator."""
 
-    num_processes, process_index, print = 1, 0, staticmethod(print)
+    num_processes, process_index, is_main_process = 1, 0, True
 
     def __init__(self, *names):
         self.checkpoints = lambda: [Path(name) for name in names]
 
 
 @pytest.mark.parametrize(
-    ("stop", "kept", "code", "says"),
+    ("number", "kept", "code", "says"),
     [
-        (KeyboardInterrupt(), ["step_00000010"], 130, "stopped; --resume --name run continues after step_00000010"),
-        (
-            Preempted(),
-            ["a", "step_00000020"],
-            143,
-            "stopped by SIGTERM; --resume --name run continues after step_00000020",
-        ),
-        (Preempted(), [], 143, "stopped by SIGTERM; there is no checkpoint yet"),
+        (signal.SIGINT, ["step_00000010"], 130, "stopped; --resume --name run continues after step_00000010"),
+        (signal.SIGTERM, ["a", "b"], 143, "stopped by SIGTERM; --resume --name run continues after b"),
+        (signal.SIGTERM, [], 143, "stopped by SIGTERM; there is no checkpoint yet"),
     ],
 )
-def test_whatever_stops_a_run_says_how_to_go_on(capsys, monkeypatch, stop, kept, code, says):
+def test_a_signal_says_how_to_go_on(capsys, monkeypatch, number, kept, code, says):
     """Makes impossible: Ctrl-C answered by a traceback, SIGTERM by the exit code of something else."""
     monkeypatch.setattr(os, "_exit", sys.exit)
+    before = signal.getsignal(number)
     with pytest.raises(SystemExit) as left, ending(Stub(*kept), Config(name="run"), Stub()):
-        raise stop
+        signal.raise_signal(number)
     assert left.value.code == code and capsys.readouterr().err == f"\n{says}\n"
+    assert signal.getsignal(number) == before
 
 
 @pytest.mark.parametrize("only", [False, True])

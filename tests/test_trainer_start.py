@@ -80,7 +80,7 @@ def test_vllm_gets_the_settings_of_the_run(tmp_path, monkeypatch):
         flags |= {"rollouts_per_prompt": n, "max_num_seqs": limit}
         c = config(tmp_path, eval_data=[str(longer)], overwrite=True, **flags)
         train.set_up(c, Accelerator(cpu=True))
-        assert asked[-1] == (32 + c.max_response_tokens, most, 3.0, 0.7, 1, "bfloat16", None)
+        assert asked[-1] == (32 + c.max_response_tokens, most, 3.0, 0.7, "bfloat16", None)
     train.set_up(config(tmp_path, **flags | {"eval_max_response_tokens": 30}, overwrite=True), Accelerator(cpu=True))
     assert asked[-1][0] == 8 + 30  # the 32k of an evaluation, where training's responses are shorter
     train.set_up(config(tmp_path, **flags | {"eval_max_response_tokens": 3}, overwrite=True), Accelerator(cpu=True))
@@ -115,12 +115,13 @@ def test_a_run_can_start_with_another_runs_moments(copied, tmp_path):
     checkpoint.rename(moved := tmp_path / "moved")
     assert run(tmp_path, **again, resume=True)[-1] == whole[-1]  # it has its own by now
     moved.rename(checkpoint)
-    for folder, says in ((tmp_path, "has no optimizer.bin: name a checkpoint"), (checkpoint, "is damaged")):
-        (checkpoint / "random_states_0.pkl").unlink(missing_ok=True)
+    for folder, says in ((tmp_path, "has no optimizer.bin: name a checkpoint"), (checkpoint, "cannot be read")):
+        if folder == checkpoint:
+            os.truncate(checkpoint / "optimizer.bin", 1000)
         with pytest.raises(ValueError, match=says):
             train.set_up(config(tmp_path, name="third", model=model, optimizer_from=str(folder)), Accelerator(cpu=True))
+    torch.save(saved, checkpoint / "optimizer.bin")
     with pytest.raises(ValueError, match="has not the moments of these weights"):
-        (checkpoint / "files.json").write_text("{}")
         load_moments(torch.optim.AdamW([torch.zeros(3, requires_grad=True)]), checkpoint)
 
 

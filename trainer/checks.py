@@ -93,6 +93,7 @@ VALUES: dict[str, Rule] = {
     "verify_timeout": positive(),
     "max_tokens_per_micro_batch": at_least(1),
     "save_every": at_least(1),
+    "save_minutes": positive(),
     "keep_checkpoints": at_least(1),
     "samples_per_step": NOT_NEGATIVE,
     "log_noise": at_least(0, "must be >= 0, 0 is never"),

@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import traceback
 from contextlib import contextmanager
@@ -15,9 +16,8 @@ import torch
 from accelerate import Accelerator
 
 from rollout import Engine, EngineError
-from trainer import watch
 from trainer.files import DISK_ERRORS
-from trainer.progress import Preempted, RunStopped
+from trainer.progress import RunStopped
 from trainer.report import wrapped
 from trainer.run import Run
 from trainer.settings import Config
@@ -37,7 +37,6 @@ def refusing():
             lines = [wrapped(line, 2) for line in lines]
         print("\n" + "\n".join(lines), file=sys.stderr, flush=True)
         sys.stdout.flush()
-        watch.stop()
         if several:  # at once: the destructors of an engine may wait for the other processes
             os._exit(2)
         sys.exit(2)
@@ -45,26 +44,29 @@ def refusing():
 
 @contextmanager
 def ending(run: Run, config: Config, accelerator: Accelerator):
-    """Whatever stops a run says what it was and how to go on."""
+    """Whatever stops a run says what it was and how to go on. SIGTERM and Ctrl-C end it at once."""
+
+    def end(said: str, code: int):
+        after = "nothing is written before all is evaluated" if config.eval_only else "there is no checkpoint yet"
+        if not config.eval_only and (kept := run.checkpoints()):
+            after = f"--resume --name {config.name} continues after {kept[-1].name}"
+        print(f"\n{said}{after}", file=sys.stderr, flush=True)
+        sys.stdout.flush()
+        os._exit(code)  # the destructors of an engine may wait for other processes
+
+    def stopped(number: int, _) -> None:
+        if not accelerator.is_main_process:  # one sentence is enough
+            os._exit(128 + number)
+        end(f"stopped{' by SIGTERM' * (number == signal.SIGTERM)}; ", 128 + number)
+
+    before = {number: signal.signal(number, stopped) for number in (signal.SIGTERM, signal.SIGINT)}
     try:
         yield
-    except (KeyboardInterrupt, Exception) as stop:
-        kept = [] if config.eval_only else run.checkpoints()
-        after = "nothing is written before all is evaluated" if config.eval_only else "there is no checkpoint yet"
-        if kept:
-            after = f"--resume --name {config.name} continues after {kept[-1].name}"
-        watch.stop()
-        if not isinstance(stop, KeyboardInterrupt):
-            cause = why(stop, accelerator)
-            print(f"\nprocess {accelerator.process_index}: {cause}\n{after}", file=sys.stderr, flush=True)
-            sys.stdout.flush()
-            os._exit(1)  # at once, as above
-        accelerator.print(f"\nstopped{' by SIGTERM' * isinstance(stop, Preempted)}; {after}", file=sys.stderr)
-        for tracker in getattr(accelerator, "trackers", []):
-            tracker.finish()
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(143 if isinstance(stop, Preempted) else 130)  # Python takes seconds to take vLLM and torch apart
+    except Exception as failure:
+        end(f"process {accelerator.process_index}: {why(failure, accelerator)}\n", 1)
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def why(failure: Exception, accelerator: Accelerator) -> str:
@@ -91,7 +93,6 @@ def why(failure: Exception, accelerator: Accelerator) -> str:
 def leave(engine: Engine, accelerator: Accelerator) -> None:
     """All is done and written: wait for the other processes, and go."""
     accelerator.wait_for_everyone()
-    watch.stop()  # from here on nobody waits for another
     engine.close()
     accelerator.end_training()
     if accelerator.num_processes > 1:  # torch's threads may abort a process that Python takes apart

@@ -5,8 +5,7 @@
     timing.jsonl     whatever a clock says of the step
     eval.jsonl       a line an evaluation, problem by problem
     samples.jsonl    some responses of every step and evaluation, with their verdicts
-    checkpoints/     step_00000010: weights, optimizer, reference, cursor, progress, random states, and files.json,
-                     the list of these files with size and checksum
+    checkpoints/     step_00000010: weights, optimizer, reference, cursor, progress, random states
     model/           the policy at the end, by save_pretrained, with recipe.json
     curves.png
     saved            there since the first checkpoint was: lost checkpoints are missed
@@ -17,7 +16,6 @@ there; a torn last line of a log goes when resuming.
 
 from __future__ import annotations
 
-import copy
 import csv
 import errno
 import hashlib
@@ -35,11 +33,11 @@ from rollout import whole_tensors
 from trainer.answers import Answers, Rolled, score_sources
 from trainer.checks import RECIPE_FILE, started_with, trackers
 from trainer.deal import Drawn
-from trainer.files import append, damaged, discard, rows_of, seal, sync, write
+from trainer.files import append, discard, onto_disk, rows_of, sync, write
 from trainer.noise import conclusion
 from trainer.problems import HeldOut
-from trainer.processes import from_main, total
-from trainer.progress import Cursor, Preempted, Preemption, Progress
+from trainer.processes import from_main
+from trainer.progress import Cursor, Progress
 from trainer.report import before_and_after, curves, protocol, short, size, table, wrapped
 from trainer.settings import Config
 
@@ -47,6 +45,7 @@ from trainer.settings import Config
 # which rollouts an engine draws and the order of float sums, but not what is trained
 FREE = {
     *("resume", "overwrite", "output_dir", "max_steps", "max_samples", "max_hours", "eval_every", "save_every"),
+    "save_minutes",
     *("keep_checkpoints", "gpu_memory_utilization", "max_engine_difference", "max_engine_kl", "max_num_seqs"),
     *("verify_workers", "report_to", "max_skipped_updates", "engine_memory_gib", "max_tokens_per_micro_batch"),
     *("gradient_checkpointing", "samples_per_step", "kv_cache_gib", "processes"),
@@ -59,7 +58,7 @@ class Run:
     held_out: HeldOut  # set when they are loaded
 
     def __init__(self, config: Config, accelerator: Accelerator):
-        self.config, self.accelerator, self.preemption = config, accelerator, Preemption()
+        self.config, self.accelerator = config, accelerator
         self.folder = Path(config.output_dir) / config.name
         self.logs = {name: self.folder / f"{name}.jsonl" for name in ("metrics", "timing", "samples", "eval")}
         self.metrics, self.timing, self.samples, self.answers = self.logs.values()
@@ -139,12 +138,11 @@ class Run:
             self.make()
         self.accelerator.wait_for_everyone()
         if self.config.resume:
-            newest = from_main(self.newest_whole)
+            newest = from_main(self.newest)
             if newest is None:
                 self.accelerator.print("no checkpoint yet: starting over")
             else:
-                self.accelerator.load_state(newest)
-                from_main(lambda: self.check_history(progress.step))
+                self.load(newest)
                 self.accelerator.print(f"resuming after step {progress.step}")
             if main:
                 for path in self.logs.values():
@@ -171,36 +169,27 @@ class Run:
         self.folder.mkdir(parents=True, exist_ok=True)
         write(self.folder / "config.json", json.dumps(self.settings(), indent=2) + "\n")
 
-    def check_history(self, step: int) -> None:
-        """Raises ValueError if metrics.jsonl is not the history of a run up to this step."""
-        steps = {row["step"] for row in rows_of(self.metrics)}
-        if lost := [i for i in range(step + 1) if i not in steps]:
-            raise ValueError(
-                f"--resume: {self.metrics} has lost the lines of {len(lost)} steps, from step {lost[0]} on: put "
-                "them back, or --overwrite the run"
-            )
-
     # --- checkpoints
 
     def checkpoints(self) -> list[Path]:
         return sorted((self.folder / "checkpoints").glob("step_" + "[0-9]" * 8))
 
-    def newest_whole(self) -> Path | None:
-        """The newest checkpoint whose every file is what was written; None before the first. Raises ValueError."""
-        told: list[str] = []
-        for folder in reversed(self.checkpoints()):
-            if not (damage := damaged(folder)):
-                for newer in self.checkpoints()[len(self.checkpoints()) - len(told) :]:
-                    discard(newer)  # else they would count as the newest when old ones go
-                return folder
-            told.append(f"{folder} is damaged ({damage})")
-            if folder != self.checkpoints()[0]:
-                self.accelerator.print(told[-1] + ": going back to the one before it")
-        if told:
-            raise ValueError(f"--resume: {'; '.join(told)}; no checkpoint is whole, --overwrite starts the run over")
-        if self.saved.exists():
+    def newest(self) -> Path | None:
+        """The newest checkpoint; None before the first. Raises ValueError where all of them are gone."""
+        if not self.checkpoints() and self.saved.exists():
             raise ValueError(f"--resume: the checkpoints of {self.folder} are gone; --overwrite starts it over")
-        return None
+        return next(reversed(self.checkpoints()), None)
+
+    def load(self, checkpoint: Path) -> None:
+        """Go back to a checkpoint. Raises ValueError where it cannot be read."""
+        try:
+            self.accelerator.load_state(checkpoint)
+        except Exception as failure:  # torch, pickle and the disk have many kinds
+            reason = " ".join(str(failure).split())[:300]
+            raise ValueError(
+                f"--resume: {checkpoint} cannot be read ({type(failure).__name__}: {reason}). Delete this folder, and "
+                "the run goes on after the checkpoint before it"
+            ) from failure
 
     def checkpoint(self, step: int) -> None:
         """Weights, optimizer, reference, cursor, progress and random states: written aside, then renamed."""
@@ -216,70 +205,27 @@ class Run:
             raise OSError(errno.EIO, "the disk took no more of it", str(aside)) from failure
         self.accelerator.wait_for_everyone()
         if self.accelerator.is_main_process:
-            seal(aside)
-            discard(final)  # a damaged one that the run went back from
+            onto_disk(aside)
             os.replace(aside, final)
             sync(final.parent)
             self.saved.touch()
             for old in self.checkpoints()[: -self.config.keep_checkpoints]:
                 discard(old)
 
-    # --- SIGTERM
-
-    def begin_step(self) -> int:
-        """The next step's number. Until the step is done, `leave_if_asked(undo=True)` can take it back."""
-        self.before = copy.deepcopy((self.cursor.state_dict(), self.progress.state_dict()))
-        return self.progress.begin_step()
-
-    def leave_if_asked(self, undo: bool = False) -> None:
-        """Where SIGTERM came to any process: keep everything up to the last whole step, and end (Preempted).
-
-        undo: the step is not whole; nothing of it is trained, and it starts over on resuming. A run that trained
-        nothing yet has nothing to keep. The engine must be asleep: gathering a sharded model takes its memory.
-        """
-        if not total(self.preemption.noted, self.accelerator):
-            return
-        if undo:
-            self.cursor.load_state_dict(self.before[0])
-            self.progress.load_state_dict(self.before[1])
-        step = self.progress.step
-        if step and from_main(lambda: f"step_{step:08d}" not in [path.name for path in self.checkpoints()]):
-            self.checkpoint(step)
-        self.accelerator.wait_for_everyone()
-        raise Preempted
-
     # --- logs
 
-    def log(self, metrics: dict, timing: dict, answers: Answers | None = None, again: bool = False) -> None:
-        """A step's lines. again: in place of the last line of metrics.jsonl."""
+    def log(self, metrics: dict, timing: dict, answers: Answers | None = None) -> None:
+        """A step's lines."""
         if self.accelerator.is_main_process:
             if answers:
                 self.keep(metrics["step"], metrics["samples"], answers)
-            if again:
-                rows = [*rows_of(self.metrics)[:-1], metrics]
-                write(self.metrics, "".join(json.dumps(row) + "\n" for row in rows))
-            else:
-                append(self.metrics, metrics)
+            append(self.metrics, metrics)
             if timing:
                 append(self.timing, timing)
         if self.config.report_to:
             seconds = {f"timing/{name}": value for name, value in timing.items() if name != "step"}
             self.accelerator.log({k: v for k, v in metrics.items() if k != "step"} | seconds, metrics["step"])
         self.accelerator.wait_for_everyone()
-
-    def owed(self, due: bool) -> dict | None:
-        """The line of the run's last step, if the run was stopped in the evaluation that was due there.
-
-        What it wrote of that evaluation, should it have been killed there since, goes.
-        """
-        line = from_main(lambda: rows_of(self.metrics)[-1]) if due else {"eval/pass@1": 0}
-        if "eval/pass@1" in line:
-            return None
-        if self.accelerator.is_main_process:
-            for path in (self.answers, self.samples):
-                rows = [row for row in rows_of(path) if row["step"] < line["step"] or "kept" in row]
-                write(path, "".join(json.dumps(row) + "\n" for row in rows))
-        return line
 
     def keep(self, step: int, samples: int, answers: Answers) -> None:
         which = {"problems": self.held_out.digest, "sources": self.held_out.sources}

@@ -173,6 +173,11 @@ class Config:
     )
     gradient_checkpointing: bool = setting(False, "recompute activations in the backward pass, to save memory")
     save_every: int = setting(10, "steps between checkpoints")
+    save_minutes: float = setting(
+        15.0,
+        "minutes after which a checkpoint is written too, but for a tenth of the run's time at most; all that a run "
+        "which is killed can lose",
+    )
     keep_checkpoints: int = setting(2, "the newest so many are kept")
     samples_per_step: int = setting(
         4, "rollouts of every step and of every evaluation that are written to samples.jsonl"

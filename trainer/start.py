@@ -23,10 +23,8 @@ from transformers.utils import logging
 import brorl
 import loss as L
 from rollout import Engine, TorchEngine, VLLMEngine
-from trainer import watch
 from trainer.batch import Batch
 from trainer.checks import check, resolve, trackers
-from trainer.files import damaged
 from trainer.memory import Memory, memory_estimate
 from trainer.noise import Noise
 from trainer.policy import Policy
@@ -63,17 +61,16 @@ class Setup(NamedTuple):
 
 def start_accelerator(config: Config) -> Accelerator:
     """The processes, and as many threads in each as its share of the machine's cores. Raises ValueError."""
-    # Who waits for one that died or fell silent is ended by the launcher or by trainer/watch.py. The timeout is for one
-    # that lives and hangs. The longest honest wait in a collective is for process 0's disk: a checkpoint of a 7B model
-    # is 113 GiB, written and read again, half an hour at 135 MB/s.
+    # The launcher ends the others where a process died; the timeout is for a machine that is lost, and for a process
+    # that hangs. The longest honest wait in a collective is for process 0's disk: a checkpoint of a 7B model is 113
+    # GiB, 15 minutes at 135 MB/s.
     try:
-        accelerator = Accelerator(kwargs_handlers=[InitProcessGroupKwargs(timeout=timedelta(hours=1))])
+        accelerator = Accelerator(kwargs_handlers=[InitProcessGroupKwargs(timeout=timedelta(minutes=20))])
     except ValueError as mistake:  # a precision or a plugin that is not there
         raise ValueError(f"Accelerate cannot start as it is set: {mistake}") from None
     if accelerator.device.type == "cpu" and hasattr(os, "sched_getaffinity") and not threads_chosen():
         local = int(os.environ.get("LOCAL_WORLD_SIZE", accelerator.num_processes))
         torch.set_num_threads(max(1, len(os.sched_getaffinity(0)) // local))
-    watch.begin(accelerator, config)
     return accelerator
 
 
@@ -190,9 +187,10 @@ def load_moments(optimizer: torch.optim.Optimizer, checkpoint: Path) -> None:
         raise ValueError(
             f"{name} has no optimizer.bin: name a checkpoint, runs/NAME/checkpoints/step_..., of a run without FSDP2"
         )
-    if damage := damaged(checkpoint):
-        raise ValueError(f"{name} is damaged ({damage}): name another checkpoint")
-    state = torch.load(checkpoint / "optimizer.bin", map_location="cpu", weights_only=True)
+    try:
+        state = torch.load(checkpoint / "optimizer.bin", map_location="cpu", weights_only=True)
+    except Exception as failure:  # a torn file is a RuntimeError, an UnpicklingError, an EOFError, ...
+        raise ValueError(f"{name} cannot be read ({type(failure).__name__}): name another checkpoint") from failure
     own = optimizer.state_dict()
     shapes = [getattr(moments.get("exp_avg"), "shape", None) for _, moments in sorted(state["state"].items())]
     if shapes != [p.shape for group in optimizer.param_groups for p in group["params"]]:
