@@ -7,7 +7,7 @@
     python train.py --engine vllm                         rollouts by vLLM (the default where it and a GPU are)
     python train.py --eval_only                           score a policy, train nothing: runs/eval-MODEL/
     accelerate launch train.py                            any of these on several processes (docs/training.md)
-    python train.py --help                                every setting, with its source
+    python train.py --help                                every setting, with its default
 
 One step, and the order of `train`:
 

@@ -101,7 +101,9 @@ class Config:
         "a checkpoint whose AdamW moments the run starts with, runs/NAME/checkpoints/step_...; none: fresh ones, "
         "whose first updates move every weight by the whole learning rate (paper silent)",
     )
-    updates_per_step: int = setting(None, "mini-batches a step, each one optimizer step (section 4.2.1)")
+    updates_per_step: int = setting(
+        None, "mini-batches a step, each one optimizer step (section 4.2.1: unchanged; paper silent on the number)"
+    )
     mini_batches: str = setting(
         "rollouts", "of rollouts drawn from all prompts, or of whole prompts, which cost less where prompts are long"
     )
