@@ -7,7 +7,7 @@
     python train.py --engine vllm                         rollouts by vLLM (the default where it and a GPU are)
     python train.py --eval_only                           score a policy, train nothing: runs/eval-MODEL/
     accelerate launch train.py                            any of these on several processes (docs/training.md)
-    python train.py --help                                every setting, with its source
+    python train.py --help                                every setting, with its default
 
 One step, and the order of `train`:
 
@@ -156,14 +156,14 @@ def roll_out_until_informative(
             # 2, 3: roll out, verify; all N at once, or with --rollouts_per_prompt 16:512 in waves
             one_wave = partial(roll_out_wave, problems, at, config, accelerator, setup, screen)
             rolled = in_waves(one_wave, len(problems), plan)
-            # 4: dynamic sampling
+            # adds the round to what was drawn; stage 4 keeps the first B informative prompts, in `drawn.first` below
             drawn.add(problems, *rolled)
     except Preempted:  # all processes leave together, below
         pass
     peak_gib(accelerator.device)  # of a GPU it must be asked while the engine is awake
     setup.engine.sleep()
     run.leave_if_asked(undo=True)
-    kept = drawn.first(b)
+    kept = drawn.first(b)  # 4: dynamic sampling
     cursor.position = start + drawn.used  # what was drawn too much is tried again, by another seed
     progress.note_drawn(len(drawn), drawn.informative, drawn.outcomes.rollouts)
     run.sample(progress.step, drawn)
@@ -218,7 +218,7 @@ def update(
         if not tokens:
             continue
         parts = batch.micro_batches(rows, config.max_tokens_per_micro_batch)
-        rounds = passes(max(1, len(parts)), accelerator)
+        rounds = passes(max(1, len(parts)), accelerator)  # 1: a process without rollouts here runs one idle pass
         for i in range(rounds):
             with nullcontext() if i == rounds - 1 else reduced_later(policy, accelerator):
                 if i >= len(parts):  # nothing left here, but the others wait for this one's share of the gradient

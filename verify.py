@@ -1,7 +1,8 @@
-"""BroRL, section 4.2: problems, and the rule-based rewards that make them verifiable.
+"""BroRL, section 4.2.1: problems, and the rule-based rewards that make them verifiable.
 
 Paper: "BroRL: Scaling Reinforcement Learning via Broadened Exploration", arXiv 2510.01180.
-The reward is a rule applied to text, never a model's opinion: R_c = 1 for a correct response, R_w = 0 for the rest.
+The paper names five families of problems and no rule of their rewards: the rules are ours. Each is applied to text,
+never a model's opinion: R_c = 1 for a correct response, R_w = 0 for the rest.
 A Problem is (prompt, kind, reference); the Verdict on a response to it is (reward, reason).
 
     kind         reference                           the answer is
