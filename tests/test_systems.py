@@ -12,7 +12,8 @@ TWO_PASSES = """
 import os, select, sys
 
 def of_the_project(module):
-    return str(getattr(module, "__file__", None) or "").startswith(ROOT)
+    path = str(getattr(module, "__file__", None) or "")
+    return path.startswith(ROOT) and "site-packages" not in path
 
 sys.path.insert(0, ROOT)
 scenario()
