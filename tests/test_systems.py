@@ -29,8 +29,9 @@ scenario()
 
 
 def run_twice(scenario: str, folder: Path) -> None:
-    """The body of `scenario()`, as it is and then without what only Unix has. It ends with an empty folder as its own."""
-    script = f"ROOT = {str(ROOT)!r}\ndef scenario():\n" + textwrap.indent(textwrap.dedent(scenario), "    ") + TWO_PASSES
+    """The body of a function, as it is, and then without what only Unix has."""
+    body = textwrap.indent(textwrap.dedent(scenario), "    ")
+    script = f"ROOT = {str(ROOT)!r}\ndef scenario():\n{body}{TWO_PASSES}"
     done = subprocess.run([sys.executable, "-c", script], cwd=folder, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-3000:]
 
