@@ -39,7 +39,7 @@ def run_twice(scenario: str, folder: Path) -> None:
 def test_the_papers_files_run_without_unix(tmp_path):
     """Mistake: an import of fcntl or resource, anywhere below these files, that ends the first command on Windows."""
     run_twice("""
-        import brorl, loss, sim, torch
+        import brorl, loss, sim, torch, train
         from rollout import TorchEngine
         from transformers import AutoModelForCausalLM
         from verify import verify

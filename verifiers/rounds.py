@@ -21,8 +21,8 @@ Conversation = Generator[Call | Program, Outcome, Verdict]
 MODULES = ["verifiers.math", "verifiers.science", "verifiers.logic", "verifiers.asserts", "verifiers.own"]
 
 NO_WORKERS = (
-    "programs, algebra, Reasoning Gym's scorers and rewards of your own are judged in worker processes, which need "
-    "Linux (macOS runs them without most walls): countdown, ifeval, and plain answers of math and science need none"
+    "this system cannot start the worker processes that judge programs, algebra, Reasoning Gym's answers and rewards of "
+    "your own: use Linux, or macOS, where most walls of the sandbox are missing"
 )
 
 
