@@ -21,8 +21,8 @@ Conversation = Generator[Call | Program, Outcome, Verdict]
 MODULES = ["verifiers.math", "verifiers.science", "verifiers.logic", "verifiers.asserts", "verifiers.own"]
 
 NO_WORKERS = (
-    "this system cannot start the worker processes that judge programs, algebra, Reasoning Gym's answers and rewards of "
-    "your own: use Linux, or macOS, where most walls of the sandbox are missing"
+    "this system cannot start the worker processes that judge programs, algebra, Reasoning Gym's answers and rewards "
+    "of your own: use Linux, or macOS, where most walls of the sandbox are missing"
 )
 
 
