@@ -7,7 +7,7 @@
     python train.py --engine vllm                         rollouts by vLLM (the default where it and a GPU are)
     python train.py --eval_only                           score a policy, train nothing: runs/eval-MODEL/
     accelerate launch train.py                            any of these on several processes (docs/training.md)
-    python train.py --help                                every setting, with its source
+    python train.py --help                                every setting, with its default
 
 One step, and the order of `train`:
 
@@ -167,11 +167,10 @@ def roll_out_until_informative(
             top_p=config.top_p,
             stop_token_ids=stop_tokens(setup.tokenizer, setup.engine.model),
         )
-        # 4: dynamic sampling
         drawn.add(problems, rolled, outcomes)
     peak_gib(accelerator.device)  # of a GPU it must be asked while the engine is awake
     setup.engine.sleep()
-    kept = drawn.first(b)
+    kept = drawn.first(b)  # 4: dynamic sampling
     cursor.position = start + drawn.used  # what was drawn too much is tried again, by another seed
     progress.note_drawn(len(drawn), drawn.informative, len(drawn) * n)
     run.sample(progress.step, drawn)
@@ -233,7 +232,7 @@ def update(
         if not tokens:
             continue
         parts = batch.micro_batches(rows, config.max_tokens_per_micro_batch)
-        rounds = passes(max(1, len(parts)), accelerator)
+        rounds = passes(max(1, len(parts)), accelerator)  # 1: a process without rollouts here runs one idle pass
         for i in range(rounds):
             with nullcontext() if i == rounds - 1 else reduced_later(policy, accelerator):
                 if i >= len(parts):  # nothing left here, but the others wait for this one's share of the gradient

@@ -153,7 +153,7 @@ TOGETHER: list[Together] = [
     ),
     (
         ("log_noise", "advantage"),
-        lambda c, at: not c.log_noise or c.advantage == "mean_centred",
+        lambda c, at: not c.log_noise or c.advantage in L.SAME_WHEN_WHITENED,
         "--log_noise measures the noise of the paper's advantages: set it to 0 with --advantage {c.advantage}",
     ),
     (

@@ -43,7 +43,9 @@ def onto_disk(folder: Path) -> None:
 
 
 def sync(path: Path) -> None:
-    """Have the disk hold a file, or a folder's list of names."""
+    """Have the disk hold a file, or a folder's list of names. Windows can do neither from an open for reading."""
+    if os.name == "nt":
+        return
     handle = os.open(path, os.O_RDONLY)
     os.fsync(handle)
     os.close(handle)

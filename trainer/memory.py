@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 import os
-import resource
 import sys
 from pathlib import Path
 from typing import NamedTuple
@@ -181,4 +180,8 @@ def peak_gib(device: torch.device) -> float:
         left, whole = torch.cuda.mem_get_info(device)
         most_in_use = max(most_in_use, (whole - left) / 2**30)
         return most_in_use
+    try:
+        import resource
+    except ModuleNotFoundError:
+        return 0.0  # Windows has no such counter
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024) / 2**30

@@ -15,6 +15,7 @@ from typing import Any
 from transformers import HfArgumentParser
 
 import brorl
+import loss as L
 from trainer.report import shown
 
 MEMORY_OF_NORMS = 100  # gradient norms of so many updates say what is usual
@@ -93,7 +94,9 @@ class Config:
         "a checkpoint whose AdamW moments the run starts with, runs/NAME/checkpoints/step_...; none: fresh ones, "
         "whose first updates move every weight by the whole learning rate (paper silent)",
     )
-    updates_per_step: int = setting(None, "mini-batches a step, each one optimizer step (section 4.2.1)")
+    updates_per_step: int = setting(
+        None, "mini-batches a step, each one optimizer step (section 4.2.1: unchanged; paper silent on the number)"
+    )
     mini_batches: str = setting(
         "rollouts", "of rollouts drawn from all prompts, or of whole prompts, which cost less where prompts are long"
     )
@@ -206,7 +209,7 @@ class Config:
     @property
     def noise_every(self) -> int:
         """--log_noise, and what it is where it is not given; 0: never."""
-        usual = 20 if self.advantage == "mean_centred" and self.rollouts_per_prompt >= 4 else 0
+        usual = 20 if self.advantage in L.SAME_WHEN_WHITENED and self.rollouts_per_prompt >= 4 else 0
         return usual if self.log_noise is None else self.log_noise
 
     @property
