@@ -129,6 +129,8 @@ def test_a_sleeping_engine_is_not_held(monkeypatch):
         (True, {}, [], "expandable_segments:True"),
         (False, {}, [], "None"),
         (True, {}, ["--tensor-parallel-size=2"], "None"),
+        (True, {}, ["--tensor_parallel_size", "2"], "None"),
+        (True, {}, ["--data", "parallel.jsonl"], "expandable_segments:True"),
         (True, {"PYTORCH_ALLOC_CONF": "backend:native"}, [], "backend:native"),
         (True, {"PYTORCH_CUDA_ALLOC_CONF": "backend:native"}, [], "backend:native"),
     ],
