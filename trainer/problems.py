@@ -37,6 +37,8 @@ def describe(model: str) -> tuple[PreTrainedTokenizerBase, int | None]:
     try:
         settings = AutoConfig.from_pretrained(model).get_text_config()
         return AutoTokenizer.from_pretrained(model), getattr(settings, "max_position_embeddings", None)
+    except ValueError as failure:  # an architecture that transformers does not know
+        raise ValueError(f"--model {model}: {failure}") from None
     except OSError as failure:
         reason = str(failure).splitlines()[0]
         raise ValueError(f"--model {model} is no folder here, and not to be had from the hub: {reason}") from None

@@ -173,8 +173,8 @@ def load_model(name: str) -> PreTrainedModel:
         logging.disable_progress_bar()  # transformers', of reading and of writing weights
     try:
         return AutoModelForCausalLM.from_pretrained(name, dtype=torch.float32)
-    except (ValueError, OSError):
-        raise
+    except (ValueError, OSError) as failure:  # no causal model, no weights in the folder
+        raise ValueError(f"--model {short(name)} cannot be loaded: {failure}") from failure
     except Exception as failure:  # a torn file is a SafetensorError, an UnpicklingError, a RuntimeError, ...
         reason = " ".join(str(failure).split())[:300]
         raise ValueError(
