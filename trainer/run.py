@@ -372,7 +372,7 @@ class Run:
         title = f"{self.config.name}: {short(self.config.model)}, N = {self.config.n}"
         curves(self.metrics, self.folder / "curves.png", title)
         what = protocol(self.config, self.held_out.problems, self.held_out.cut)
-        print(f"\n{wrapped(what, 0)}\n{before_and_after(self.evaluations())}")
+        print(f"\n{wrapped(what, 0)}\n{before_and_after(self.evaluations(), rows_of(self.answers))}")
         if not any("loss" in row for row in rows_of(self.metrics)):
             said = "Nothing was trained: no prompt had right answers and wrong ones (samples.jsonl has some)"
             print(wrapped(said, 0))
