@@ -16,6 +16,7 @@ import torch
 from accelerate import Accelerator
 from helpers import (
     ROOT,
+    TINY,
     Job,
     begin,
     config,
@@ -491,16 +492,33 @@ def test_metrics_reach_tensorboard(tmp_path):
     assert len(seen.Scalars("timing/samples_per_second")) == 2
 
 
-def test_a_changed_rewards_file_does_not_resume(tmp_path, forget_kinds):
-    """Makes impossible: one half of a run under one reward, the other half under another, in one table."""
-    rewards = tmp_path / "rewards.py"
-    rewards.write_text("KINDS = {'long': lambda response, reference: len(response) > 6}")
-    problems = [problem | {"kind": "long"} for problem in lines(few_problems("train", 16))]
-    data = tmp_path / "long.jsonl"
-    data.write_text("".join(json.dumps(problem) + "\n" for problem in problems))
-    settings = {"rewards": [str(rewards)], "data": [str(data)], "eval_data": [str(data)]}
+def test_other_data_does_not_resume(tmp_path, forget_kinds):
+    """Makes impossible: a run that goes on with other problems, another tokenizer or other rewards, without a word."""
+    model = shutil.copytree(TINY / "policy", tmp_path / "policy")
+    rewards, helper = tmp_path / "rewards.py", tmp_path / "helper.py"
+    helper.write_text("LONG = 6\n")
+    rewards.write_text("from helper import LONG\nKINDS = {'long': lambda response, reference: len(response) > LONG}\n")
+    for name in ("train", "test"):
+        rows = [json.dumps(row | {"kind": "long"}) + "\n" for row in lines(few_problems(name, 16))]
+        (tmp_path / f"{name}.jsonl").write_text("".join(rows))
+    settings = {"model": str(model), "rewards": [str(rewards)], "data": [str(tmp_path / "train.jsonl")],
+                "eval_data": [str(tmp_path / "test.jsonl")]}  # fmt: skip
     run(tmp_path, max_steps=1, **settings)
     run(tmp_path, max_steps=2, resume=True, **settings)
-    rewards.write_text(rewards.read_text().replace("6", "5"))
-    with pytest.raises(ValueError, match="would continue another run; these settings differ: reward_files"):
-        run(tmp_path, max_steps=3, resume=True, **settings)
+
+    def edited(path, edit, says):
+        before = path.read_text()
+        path.write_text(edit(before))
+        with pytest.raises(ValueError, match=f"would continue another run; these differ: {says}$"):
+            run(tmp_path, max_steps=3, resume=True, **settings)
+        path.write_text(before)
+
+    edited(rewards, lambda text: text.replace(">", ">="), r"\S*rewards.py")
+    edited(helper, lambda text: text.replace("6", "5"), r"\S*helper.py")
+    edited(tmp_path / "train.jsonl", lambda text: text.replace('"target": ', '"target": 1', 1), "the training problems")
+    edited(tmp_path / "test.jsonl", lambda text: text.split("\n", 1)[1], "the held-out problems")
+    tokenizer = json.loads((model / "tokenizer.json").read_text())
+    vocabulary = tokenizer["model"]["vocab"]
+    vocabulary["1"], vocabulary["2"] = vocabulary["2"], vocabulary["1"]
+    edited(model / "tokenizer.json", lambda text: json.dumps(tokenizer), "the tokenizer")
+    run(tmp_path, max_steps=3, resume=True, **settings)

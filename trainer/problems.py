@@ -7,7 +7,9 @@ import json
 import math
 import os
 import unicodedata
-from typing import NamedTuple
+from modulefinder import ModuleFinder
+from pathlib import Path
+from typing import Any, NamedTuple
 
 from jinja2 import TemplateError
 from transformers import AutoConfig, AutoTokenizer, PreTrainedTokenizerBase
@@ -158,6 +160,29 @@ def check_text(prompt: str | Messages, tokenizer, where: str) -> None:
         )
 
 
+def digest_of(value: Any) -> str:
+    return hashlib.sha256(json.dumps(value, sort_keys=True, default=str).encode()).hexdigest()[:16]
+
+
+def digests(config: Config, problems: list[Problem], frame: Frame, held_out: HeldOut, tokenizer) -> dict[str, str]:
+    """What a run is made of beside its settings: a digest of each part, by the name that --resume calls it.
+
+    Of --rewards: each file, and what it imports from its own folder.
+    """
+    written = tokenizer.backend_tokenizer.to_str() if tokenizer.is_fast else tokenizer.get_vocab()
+    parts: dict[str, Any] = {
+        "the training problems": [problems, frame],
+        "the held-out problems": held_out.digest,
+        "the tokenizer": [written, tokenizer.chat_template],
+    }
+    for path in config.rewards or []:
+        finder = ModuleFinder([os.path.dirname(path)])
+        finder.run_script(path)  # reads its imports, runs nothing
+        files = {file for module in finder.modules.values() if (file := getattr(module, "__file__", None))}
+        parts |= {file: Path(file).read_text() for file in files}
+    return {name: digest_of(part) for name, part in parts.items()}
+
+
 class HeldOut(NamedTuple):
     """The held-out problems of all sources, one after the other."""
 
@@ -183,8 +208,7 @@ def load_held_out(
         sources[name] = len(found)
         problems += found
         prompts += encoded
-    digest = hashlib.sha256(json.dumps(problems, sort_keys=True, default=str).encode()).hexdigest()[:16]
     most = positions - max(map(len, prompts)) if positions else math.inf
     config.eval_max_response_tokens = int(min(config.eval_max_response_tokens, most))
     cut = f", all that the model's {positions:,} positions leave" if config.eval_max_response_tokens == most else ""
-    return HeldOut(problems, prompts, sources, digest, cut)
+    return HeldOut(problems, prompts, sources, digest_of(problems), cut)

@@ -1,6 +1,6 @@
 """The folder of a run, runs/NAME: its settings, its logs, its checkpoints and what it leaves (train.py, stage 9).
 
-    config.json      the settings, and how the run was launched
+    config.json      the settings, how the run was launched, and digests of problems, tokenizer and rewards
     metrics.jsonl    a line a step, the same for the same settings: docs/metrics.md
     timing.jsonl     whatever a clock says of the step
     eval.jsonl       a line an evaluation, problem by problem
@@ -20,7 +20,6 @@ from __future__ import annotations
 import copy
 import csv
 import errno
-import hashlib
 import json
 import os
 import shutil
@@ -56,7 +55,8 @@ FREE = {
 class Run:
     """One run's folder."""
 
-    held_out: HeldOut  # set when they are loaded
+    held_out: HeldOut  # set when they are loaded, and so are
+    digests: dict[str, str]  # of all that the run is made of beside its settings
 
     def __init__(self, config: Config, accelerator: Accelerator):
         self.config, self.accelerator, self.preemption = config, accelerator, Preemption()
@@ -65,8 +65,6 @@ class Run:
         self.metrics, self.timing, self.samples, self.answers = self.logs.values()
         self.saved = self.folder / "saved"  # there since the first checkpoint was
         self.check_place()
-        if config.resume:
-            self.check_same()
 
     # --- before there is a folder
 
@@ -102,20 +100,22 @@ class Run:
         return config.exists() and (known or '"rollouts_per_prompt"' in config.read_text(errors="replace"))
 
     def check_same(self) -> None:
-        """Raises ValueError if --resume would go on with other settings."""
+        """Raises ValueError if --resume would go on with other settings, problems, rewards or another tokenizer."""
         now = self.settings()
         before = asdict(Config()) | {"precision": "no", "sharded": False} | started_with(self.config)
         differs = [name for name in now if name not in FREE and before.get(name) != now[name]]
-        if changed := [f"{name}: {before.get(name)} -> {now[name]}" for name in differs]:
-            raise ValueError("--resume would continue another run; these settings differ: " + "; ".join(changed))
+        changed = [f"{name}: {before.get(name)} -> {now[name]}" for name in differs if name != "digests"]
+        was = before.get("digests", {})
+        changed += [name for name in was | self.digests if was.get(name) != self.digests.get(name)]
+        if changed:
+            raise ValueError("--resume would continue another run; these differ: " + "; ".join(changed))
 
     def settings(self) -> dict:
-        """What makes a run this run: its settings, and how it was launched."""
+        """What makes a run this run: its settings, how it was launched, and digests of its data."""
         accelerator = self.accelerator
         sharded = accelerator.distributed_type == DistributedType.FSDP
         launch = {"processes": accelerator.num_processes, "precision": accelerator.mixed_precision, "sharded": sharded}
-        rewards = {path: hashlib.sha256(Path(path).read_bytes()).hexdigest() for path in self.config.rewards or []}
-        return asdict(self.config) | launch | ({"reward_files": rewards} if rewards else {})
+        return asdict(self.config) | launch | {"digests": self.digests}
 
     def check_disk(self, model, with_reference: bool) -> None:
         """Room for all checkpoints that will be kept, the one being written, and model/. Raises ValueError if not."""

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import copy
+import json
 import os
 import sys
 from datetime import timedelta
@@ -31,7 +32,7 @@ from trainer.memory import Memory, memory_estimate
 from trainer.noise import Noise
 from trainer.policy import Policy
 from trainer.probe import Probe
-from trainer.problems import describe, load_held_out, load_training, stop_tokens
+from trainer.problems import describe, digests, load_held_out, load_training, stop_tokens
 from trainer.processes import Whole, seed_of, total
 from trainer.progress import Cursor, Progress
 from trainer.prompts import check_examples, looks
@@ -105,6 +106,9 @@ def set_up(
     run.held_out = held_out = load_held_out(
         config, tokenizer, positions, given="eval_max_response_tokens" not in sources, frame=frame
     )
+    run.digests = digests(config, problems, frame, held_out, tokenizer)
+    if config.resume:
+        run.check_same()
     if "eval_max_response_tokens" in sources:
         sources["eval_max_response_tokens"] += held_out.cut
     check(config, len(problems), accelerator)
@@ -300,8 +304,11 @@ def introduction(
     if len(plan) > 1:
         rollouts = f"the first wave of {', '.join(plan)} rollouts that has a correct one, in {u} updates"
     budgets = {"steps": config.max_steps, "samples": config.max_samples, "hours": config.max_hours}
+    known = {json.dumps(problem.prompt) for problem in setup.problems}
+    both = sum(json.dumps(problem.prompt) in known for problem in setup.held_out)
+    seen = f", {both:,} of them trained on too: their score is no held-out score" if both else ""
     facts = {
-        "problems": f"{len(setup.problems):,} to train on, {len(setup.held_out):,} held out",
+        "problems": f"{len(setup.problems):,} to train on, {len(setup.held_out):,} held out{seen}",
         **({"prompts": setup.looks} if setup.looks else {}),
         "a step": f"{b} prompts x {rollouts}, responses up to {config.max_response_tokens} tokens",
         "budget": ", ".join(f"{limit:,} {name}" for name, limit in budgets.items() if limit),
