@@ -352,6 +352,21 @@ def test_an_existing_run_is_not_overwritten_by_accident(copied):
     assert len(run(copied, overwrite=True, max_steps=1)) == 2
 
 
+def test_two_processes_do_not_share_a_folder(tmp_path):
+    """Makes impossible: two runs in one metrics.jsonl, a run deleted while it trains, a lock that outlives SIGKILL."""
+    job = begin(tmp_path, "--max_steps=1000", "--save_every=1")
+    wait_for(job, lambda: count_lines(tmp_path / "run/metrics.jsonl") > 2)
+    for again in ("--resume", "--overwrite"):
+        said = begin(tmp_path, "--max_steps=1000", again).ended(2)
+        assert f"run is in use by process {job.processes[0].pid} on " in said and "Traceback" not in said
+    assert job.running()
+    job.signal(signal.SIGKILL)
+    job.ended(-signal.SIGKILL)
+    steps = [row["step"] for row in lines(tmp_path / "run/metrics.jsonl")]
+    assert steps == [*range(len(steps))]
+    begin(tmp_path, f"--max_steps={len(steps)}", "--resume").ended()
+
+
 def test_overwrite_deletes_runs_only(tmp_path):
     """Makes impossible: somebody's thesis deleted because it had a run's name."""
     (tmp_path / "run").mkdir()
@@ -442,7 +457,7 @@ def test_scoring_writes_what_it_prints(tmp_path):
 
     said = Job(ROOT / "train.py", arguments).ended()
     folder = tmp_path / "eval-policy"
-    assert {x.name for x in folder.iterdir()} == {"config.json", "eval.jsonl", "samples.jsonl", "scores.csv"}
+    assert {x.name for x in folder.iterdir()} == {"config.json", "eval.jsonl", "lock", "samples.jsonl", "scores.csv"}
     (line,) = lines(folder / "eval.jsonl")
     assert line["step"] == 0 and line["k"] == 4 and line["sources"] == {"small": 4, "large": 12}
     assert all(len(line[name]) == 16 for name in ("correct", "response_tokens", "truncated", "reward"))

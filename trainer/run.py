@@ -9,10 +9,11 @@
                      the list of these files with size and checksum
     model/           the policy at the end, by save_pretrained, with recipe.json
     curves.png
+    lock             held by the process that writes the folder
     saved            there since the first checkpoint was: lost checkpoints are missed
 
-An evaluation alone has config.json, eval.jsonl, samples.jsonl and scores.csv. Checkpoints and model/ are never half
-there; a torn last line of a log goes when resuming.
+An evaluation alone has config.json, eval.jsonl, samples.jsonl, scores.csv and lock. Checkpoints and model/ are never
+half there; a torn last line of a log goes when resuming.
 """
 
 from __future__ import annotations
@@ -23,11 +24,13 @@ import errno
 import json
 import os
 import shutil
+import socket
 from dataclasses import asdict
 from pathlib import Path
 
 from accelerate import Accelerator
 from accelerate.utils import DistributedType, gather_object
+from filelock import FileLock, Timeout
 
 import brorl
 from rollout import whole_tensors
@@ -42,6 +45,7 @@ from trainer.progress import Cursor, Preempted, Preemption, Progress
 from trainer.report import before_and_after, curves, protocol, short, size, table, wrapped
 from trainer.settings import Config
 
+LOCK = "lock"
 # What may change when a run goes on: its budget, what is kept and shown, and where it is computed, which may change
 # which rollouts an engine draws and the order of float sums, but not what is trained
 FREE = {
@@ -65,6 +69,7 @@ class Run:
         self.metrics, self.timing, self.samples, self.answers = self.logs.values()
         self.saved = self.folder / "saved"  # there since the first checkpoint was
         self.check_place()
+        self.lock = FileLock(self.folder / LOCK, is_singleton=True)  # a process may open its own run again
 
     # --- before there is a folder
 
@@ -74,7 +79,7 @@ class Run:
         exists = self.is_there()
         if Path(config.name).name != config.name or config.name in (".", ".."):
             raise ValueError(f"--name {config.name} must be the plain name of a folder; --output_dir says where it is")
-        if folder.exists() and not exists and (not folder.is_dir() or any(folder.iterdir())):
+        if folder.exists() and not exists and (not folder.is_dir() or any(x.name != LOCK for x in folder.iterdir())):
             raise ValueError(f"{folder} is there and is no run: choose another --name, or move it away")
         if config.eval_only and (self.metrics.exists() or (folder / "checkpoints").exists()):
             raise ValueError(
@@ -135,9 +140,7 @@ class Run:
         """Make the folder, or go back to the newest checkpoint in it."""
         self.cursor, self.progress = cursor, progress
         main = self.accelerator.is_main_process
-        if main:
-            self.make()
-        self.accelerator.wait_for_everyone()
+        from_main(self.make)
         if self.config.resume:
             newest = from_main(self.newest_whole)
             if newest is None:
@@ -164,11 +167,25 @@ class Run:
             self.accelerator.init_trackers("brorl", settings, own)
         self.accelerator.wait_for_everyone()
 
-    def make(self) -> None:
-        """The folder, with config.json in it and, with --overwrite, nothing else."""
-        if self.config.overwrite and self.folder.exists():
-            shutil.rmtree(self.folder)
+    def hold(self) -> None:
+        """Keep other processes out of the folder until this one ends, however it ends. ValueError if another does."""
         self.folder.mkdir(parents=True, exist_ok=True)
+        try:
+            self.lock.acquire(timeout=0)
+        except Timeout:
+            who = (self.folder / LOCK).read_text()
+            raise ValueError(f"{self.folder} is in use by {who}: wait for its end, or choose another --name") from None
+        (self.folder / LOCK).write_text(f"process {os.getpid()} on {socket.gethostname()}")
+        self.check_place()  # another run may have come and gone meanwhile
+
+    def make(self) -> None:
+        """The folder, with config.json in it and, with --overwrite, nothing else but the lock."""
+        self.hold()
+        for path in self.folder.iterdir() if self.config.overwrite else ():
+            if path.is_dir():
+                shutil.rmtree(path)
+            elif path.name != LOCK:
+                path.unlink()
         write(self.folder / "config.json", json.dumps(self.settings(), indent=2) + "\n")
 
     def check_history(self, step: int) -> None:

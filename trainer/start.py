@@ -33,7 +33,7 @@ from trainer.noise import Noise
 from trainer.policy import Policy
 from trainer.probe import Probe
 from trainer.problems import describe, digests, load_held_out, load_training, stop_tokens
-from trainer.processes import Whole, seed_of, total
+from trainer.processes import Whole, from_main, seed_of, total
 from trainer.progress import Cursor, Progress
 from trainer.prompts import check_examples, looks
 from trainer.report import short, shown, wrapped
@@ -123,6 +123,7 @@ def set_up(
     setup = Setup(problems, prompts, held_out.problems, held_out.prompts, tokenizer, engine, run)
     setup = setup._replace(looks=looks(frame, config, prompts or held_out.prompts))
     if config.eval_only:
+        from_main(run.hold)
         accelerator.print(wrapped(f"  prompts {setup.looks}", 10) + "\n" if setup.looks else "", end="")
         accelerator.print(check_engine(engine, Policy(model), tokenizer, held_out.prompts, config, accelerator))
         return setup
