@@ -16,7 +16,7 @@ from transformers import AutoConfig, AutoTokenizer, PreTrainedTokenizerBase
 
 from trainer.checks import source_names
 from trainer.processes import from_main
-from trainer.prompts import PLAIN, Frame, Messages, check_template, frame_of, text_of
+from trainer.prompts import PLAIN, Frame, Messages, check_template, choose, kept_examples, text_of
 from trainer.report import short
 from trainer.settings import Config
 from verify import Problem, load_data
@@ -52,19 +52,23 @@ def stop_tokens(tokenizer, model) -> list[int]:
     return sorted({tokenizer.eos_token_id, *(eos if isinstance(eos, list) else [eos])} - {None})
 
 
-def load_training(config: Config, tokenizer, positions: int | None) -> tuple[list[Problem], list[list[int]], Frame]:
+def load_training(
+    config: Config, tokenizer, positions: int | None, kept: bool = False
+) -> tuple[list[Problem], list[list[int]], Frame]:
     """`load` for --data without the problems that are --examples, and what every prompt is asked in.
 
-    An evaluation reads --data for its examples alone, and gets no problems.
+    An evaluation reads --data for its examples alone, or takes those that are `kept` beside the model, and gets no
+    problems.
     """
     if config.asked and tokenizer.chat_template is None:
         raise ValueError(
             f"--system_prompt and --examples make chats, and the tokenizer of --model {short(config.model)} has no "
             "chat template: leave them out, or name an Instruct model"
         )
-    read = config.examples or not config.eval_only
+    read = not config.eval_only or (config.examples and not kept)
     problems = from_main(lambda: load_data(config.data, config.seed)) if read else []
-    frame = frame_of(config, problems)
+    examples = kept_examples(config.model) if kept else choose(problems, config.examples, config.seed)
+    frame = Frame(bool(config.asked), config.system_prompt or "", examples)
     check_template(frame, tokenizer, short(config.model))
     rest = [] if config.eval_only else [(i, x) for i, x in enumerate(problems, 1) if not frame.example_of(x)]
     encoded = encode(rest, config.data, tokenizer, config.max_response_tokens, positions, frame=frame)

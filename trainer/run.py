@@ -7,7 +7,7 @@
     samples.jsonl    some responses of every step and evaluation, with their verdicts
     checkpoints/     step_00000010: weights, optimizer, reference, cursor, progress, random states, and files.json,
                      the list of these files with size and checksum
-    model/           the policy at the end, by save_pretrained, with recipe.json
+    model/           the policy at the end, by save_pretrained, with recipe.json and evaluation.json
     curves.png
     lock             held by the process that writes the folder
     saved            there since the first checkpoint was: lost checkpoints are missed
@@ -35,13 +35,14 @@ from filelock import FileLock, Timeout
 import brorl
 from rollout import whole_tensors
 from trainer.answers import Answers, Rolled, score_sources
-from trainer.checks import RECIPE_FILE, started_with, trackers
+from trainer.checks import EVALUATION_FILE, RECIPE_FILE, started_with, trackers
 from trainer.deal import Drawn
 from trainer.files import append, damaged, discard, rows_of, seal, sync, write
 from trainer.noise import conclusion
 from trainer.problems import HeldOut
 from trainer.processes import from_main, total
 from trainer.progress import Cursor, Preempted, Preemption, Progress
+from trainer.prompts import PLAIN, Frame
 from trainer.report import before_and_after, curves, protocol, short, size, table, wrapped
 from trainer.settings import Config
 
@@ -59,8 +60,8 @@ FREE = {
 class Run:
     """One run's folder."""
 
-    held_out: HeldOut  # set when they are loaded, and so are
-    digests: dict[str, str]  # of all that the run is made of beside its settings
+    held_out: HeldOut  # set when they are loaded
+    frame: Frame = PLAIN  # the same
 
     def __init__(self, config: Config, accelerator: Accelerator):
         self.config, self.accelerator, self.preemption = config, accelerator, Preemption()
@@ -69,6 +70,9 @@ class Run:
         self.metrics, self.timing, self.samples, self.answers = self.logs.values()
         self.saved = self.folder / "saved"  # there since the first checkpoint was
         self.check_place()
+        self.digests: dict[str, str] = {}  # of problems, tokenizer and rewards, when they are loaded
+        if config.resume:
+            self.check_same()
         self.lock = FileLock(self.folder / LOCK, is_singleton=True)  # a process may open its own run again
 
     # --- before there is a folder
@@ -111,7 +115,7 @@ class Run:
         differs = [name for name in now if name not in FREE and before.get(name) != now[name]]
         changed = [f"{name}: {before.get(name)} -> {now[name]}" for name in differs if name != "digests"]
         was = before.get("digests", {})
-        changed += [name for name in was | self.digests if was.get(name) != self.digests.get(name)]
+        changed += [name for name, digest in self.digests.items() if was.get(name) != digest]
         if changed:
             raise ValueError("--resume would continue another run; these differ: " + "; ".join(changed))
 
@@ -384,6 +388,7 @@ class Run:
         model.save_pretrained(aside, state_dict=weights)
         tokenizer.save_pretrained(aside)
         write(aside / RECIPE_FILE, json.dumps(self.recipe(), indent=2) + "\n")
+        write(aside / EVALUATION_FILE, json.dumps(self.evaluation(), indent=2) + "\n")
         shutil.rmtree(self.folder / "model", ignore_errors=True)
         os.replace(aside, self.folder / "model")
         title = f"{self.config.name}: {short(self.config.model)}, N = {self.config.n}"
@@ -397,6 +402,12 @@ class Run:
             print("\n" + wrapped(told, 0))
         logs = ", ".join(path.name for path in self.logs.values())
         print("\n" + wrapped(f"wrote {self.folder}/: model/, curves.png, {logs}, checkpoints/", 0))
+
+    def evaluation(self) -> dict:
+        """What `--eval_only` of model/ takes from the run (checks.as_the_run_asked); the examples are whole."""
+        c = self.config
+        held_out = {"eval_data": c.eval_data, "eval_seed": c.eval_seed, "rewards": c.rewards}
+        return {"run": c.name, "system_prompt": c.system_prompt, "examples": self.frame.examples} | held_out
 
     def recipe(self) -> dict:
         """This run's settings as a recipe.json: its evaluation under every recipe, the others under its own.

@@ -26,7 +26,7 @@ import loss as L
 from rollout import Engine, TorchEngine, VLLMEngine
 from trainer import watch
 from trainer.batch import Batch
-from trainer.checks import check, resolve, trackers
+from trainer.checks import ASKED, check, resolve, trackers
 from trainer.files import damaged
 from trainer.memory import Memory, memory_estimate
 from trainer.noise import Noise
@@ -102,7 +102,9 @@ def set_up(
     load_rewards(config.rewards or [])
     tokenizer, positions = describe(config.model)
     length = config.max_response_tokens
-    problems, prompts, frame = load_training(config, tokenizer, positions)
+    kept = config.eval_only and "examples" in sources
+    problems, prompts, run.frame = load_training(config, tokenizer, positions, kept)
+    frame = run.frame
     run.held_out = held_out = load_held_out(
         config, tokenizer, positions, given="eval_max_response_tokens" not in sources, frame=frame
     )
@@ -124,7 +126,9 @@ def set_up(
     setup = setup._replace(looks=looks(frame, config, prompts or held_out.prompts))
     if config.eval_only:
         from_main(run.hold)
-        accelerator.print(wrapped(f"  prompts {setup.looks}", 10) + "\n" if setup.looks else "", end="")
+        told = [setting_line(config, name, sources[name]) for name in ASKED if name in sources]
+        told += [wrapped(f"  prompts {setup.looks}", 10)] if setup.looks else []
+        accelerator.print("\n".join([*told, ""]), end="")
         accelerator.print(check_engine(engine, Policy(model), tokenizer, held_out.prompts, config, accelerator))
         return setup
     setup = set_up_training(model, setup, config, accelerator, sources)
@@ -323,7 +327,12 @@ def introduction(
     )
     lines = [wrapped(first, 2), *(wrapped(f"  {name:12}{text}", 14) for name, text in facts.items()), "  settings"]
     for name in (x for x in brorl.RECIPES[config.recipe] if getattr(config, x) is not None):
-        value = config.n if name == "rollouts_per_prompt" else shown(getattr(config, name))
-        line = f"    {name:24} {value:>10}   {sources.get(name, 'as given')}"
-        lines.append(wrapped(line, 42))
+        lines.append(setting_line(config, name, sources.get(name, "as given")))
     return "\n".join(lines) + "\n"
+
+
+def setting_line(config: Config, name: str, source: str) -> str:
+    """A line of the table of settings."""
+    value = config.n if name == "rollouts_per_prompt" else getattr(config, name)
+    text = " ".join(map(short, value)) if isinstance(value, list) else shown(value)
+    return wrapped(f"    {name:24} {text:>10}   {source}", 42)
