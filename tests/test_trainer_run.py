@@ -467,6 +467,7 @@ def test_scoring_writes_what_it_prints(tmp_path):
     assert scores == [sum(line["correct"][:4]) / 16, sum(line["correct"][4:]) / 48, (scores[0] + scores[1]) / 2]
     for row in rows:
         assert f"{row['source']:9}  {float(row['pass@1']):.3f} ± {float(row['pass@1_se']):.3f}" in said
+    assert "\r" not in said  # no bar in a file
     assert "every source counts the same" in said and "16 held-out problems, 4 responses each" in said
     samples = lines(folder / "samples.jsonl")
     assert [json.loads(row)["prompt"] for row in problems[:4]] == [row["prompt"] for row in samples]

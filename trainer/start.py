@@ -96,6 +96,9 @@ def set_up(
     config: Config, accelerator: Accelerator, given: set[str] | None = None, probe: type[Probe] = Probe
 ) -> Setup:
     """Settings, data, models, and the run's folder. Raises ValueError or OSError, with a sentence, for mistakes."""
+    if not sys.stderr.isatty():  # no bars of the hub, of reading and writing weights, of data sets
+        logging.disable_progress_bar()
+        os.environ.setdefault("HF_DATASETS_DISABLE_PROGRESS_BARS", "1")
     sources = resolve(config, given, accelerator.device.type == "cuda")
     trackers(config.report_to)
     run = Run(config, accelerator)
@@ -178,8 +181,6 @@ def set_up_training(
 
 def load_model(name: str) -> PreTrainedModel:
     """The policy's weights in float32, which are trained; lower precision is autocast's."""
-    if not sys.stderr.isatty():
-        logging.disable_progress_bar()  # transformers', of reading and of writing weights
     try:
         return AutoModelForCausalLM.from_pretrained(name, dtype=torch.float32)
     except (ValueError, OSError) as failure:  # no causal model, no weights in the folder
