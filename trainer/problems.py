@@ -180,7 +180,7 @@ def digests(config: Config, problems: list[Problem], frame: Frame, held_out: Hel
         "the tokenizer": [written, tokenizer.chat_template],
     }
     for path in config.rewards or []:
-        finder = ModuleFinder([os.path.dirname(path)])
+        finder = ModuleFinder([os.path.dirname(path)], excludes=["verify"])  # this project's, where it lies beside it
         finder.run_script(path)  # reads its imports, runs nothing
         files = {file for module in finder.modules.values() if (file := getattr(module, "__file__", None))}
         parts |= {file: Path(file).read_text() for file in files}
