@@ -4,7 +4,7 @@
     python train.py --recipe prorl                        the N = 16 baseline it is compared with
     python train.py --model M --data D.jsonl --eval_data E.jsonl     your model, your problems
     python train.py --rewards R.py --data D.jsonl ...     your reward (docs/problems.md)
-    python train.py --engine vllm                         rollouts by vLLM (the default where it and a GPU are)
+    python train.py --engine vllm --name vllm             rollouts by vLLM (the default where it and a GPU are)
     python train.py --eval_only                           score a policy, train nothing: runs/eval-MODEL/
     accelerate launch train.py                            any of these on several processes (docs/training.md)
     python train.py --help                                every setting, with its default
@@ -45,7 +45,7 @@ from functools import partial
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 # A GPU's memory in segments that grow: between others, micro-batches of many widths leave gaps. Not where a user has
 # chosen, nor with vLLM over several GPUs, which cannot share such memory and ends at its start (docs/training.md).
-if os.path.exists("/dev/nvidiactl") and not any("parallel" in argument for argument in sys.argv):
+if os.path.exists("/dev/nvidiactl") and not any(x.startswith(("--tensor_par", "--tensor-par")) for x in sys.argv):
     os.environ.setdefault("PYTORCH_ALLOC_CONF", os.getenv("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True"))
 
 from accelerate import Accelerator
@@ -354,7 +354,8 @@ def main(probe: type[Probe] = Probe) -> None:
     with ending(setup.run, config, accelerator):
         if config.eval_only:
             problems, prompts = setup.held_out, setup.held_out_prompts
-            answers, rolled = evaluate(setup.engine, setup.tokenizer, problems, prompts, config, accelerator)
+            show = sys.stderr.isatty()
+            answers, rolled = evaluate(setup.engine, setup.tokenizer, problems, prompts, config, accelerator, show)
             setup.run.report(answers, rolled)
         else:
             setup.run.preemption.watch()
