@@ -280,7 +280,7 @@ def probe(p: Tensor, centred: Tensor, tokens: list[Tensor], setting: Setting) ->
 
 def run_figure3(setting: Setting, rollouts, seeds, device="cpu", with_probe=False, quiet=False) -> list[Curves]:
     """The paper's setting, seed after seed."""
-    with tqdm(total=len(seeds) * setting.steps, unit="step", disable=quiet) as bar:
+    with tqdm(total=len(seeds) * setting.steps, unit="step", disable=quiet or None) as bar:
         return [simulate(setting, rollouts, s, device, with_probe=with_probe, on_step=bar.update) for s in seeds]
 
 
@@ -288,7 +288,7 @@ def run_sweep(setting: Setting, rollouts, seeds, samples, device="cpu", quiet=Fa
     """Every N for the setting's steps, and on until it has drawn `samples`: a narrow N takes more steps for them."""
     steps = {n: max(setting.steps, samples // n) for n in rollouts}
     curves = []
-    with tqdm(total=len(seeds) * sum(steps.values()), unit="step", disable=quiet) as bar:
+    with tqdm(total=len(seeds) * sum(steps.values()), unit="step", disable=quiet or None) as bar:
         for seed in seeds:
             for n in rollouts:
                 bar.set_description(f"seed {seed}, N = {n}")

@@ -4,7 +4,7 @@
     python train.py --recipe prorl                        the N = 16 baseline it is compared with
     python train.py --model M --data D.jsonl --eval_data E.jsonl     your model, your problems
     python train.py --rewards R.py --data D.jsonl ...     your reward (docs/problems.md)
-    python train.py --engine vllm                         rollouts by vLLM (the default where it and a GPU are)
+    python train.py --engine vllm --name vllm             rollouts by vLLM (the default where it and a GPU are)
     python train.py --eval_only                           score a policy, train nothing: runs/eval-MODEL/
     accelerate launch train.py                            any of these on several processes (docs/training.md)
     python train.py --help                                every setting, with its default
@@ -38,6 +38,7 @@ from __future__ import annotations
 
 import math
 import os
+import sys
 from contextlib import nullcontext
 
 # Threads that wait in OpenMP go to sleep: where they spin, any other load slows a run several times (docs/training.md).
@@ -360,7 +361,8 @@ def main(probe: type[Probe] = Probe) -> None:
     with ending(setup.run, config, accelerator):
         if config.eval_only:
             problems, prompts = setup.held_out, setup.held_out_prompts
-            answers, rolled = evaluate(setup.engine, setup.tokenizer, problems, prompts, config, accelerator)
+            show = sys.stderr.isatty()
+            answers, rolled = evaluate(setup.engine, setup.tokenizer, problems, prompts, config, accelerator, show)
             setup.run.report(answers, rolled)
         else:
             train(config, accelerator, setup)

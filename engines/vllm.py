@@ -177,13 +177,14 @@ def described(version: str, llm: Any) -> str:
 def start(model: PreTrainedModel, settings: dict[str, Any]) -> Any:
     """A vllm.LLM of the model's architecture with random weights: built from the config alone, never from a disk's."""
     import vllm
+    import vllm.envs
 
     config = copy.deepcopy(model.config)
     config.architectures = [type(model).__name__]
     remedies = "Fewer positions, a smaller max_num_seqs, more memory for the engine, another dtype; or the torch engine"
     with saying("start", remedies), seeded(0), own_threads(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        llm = vllm.LLM(config_folder(config), **settings)
+        llm = vllm.LLM(config_folder(config, vllm.envs.VLLM_CACHE_ROOT), **settings)
     if llm.llm_engine.vllm_config.model_config.using_transformers_backend():
         unmark(model)
     return llm
@@ -224,13 +225,16 @@ def own_threads():
         setter(threads)
 
 
-def config_folder(config) -> str:
-    """A folder with this config, the same for the same config: vLLM's cache of compiled kernels goes by its path."""
+def config_folder(config, cache: str) -> str:
+    """A folder with this config, the same for the same config: vLLM's cache of compiled kernels goes by its path.
+
+    cache: a folder of the user's own. Among the temporary files another user could put the config there first.
+    """
     text = config.to_json_string(use_diff=False)
-    name = f"brorl-{os.getuid()}-{hashlib.sha256(text.encode()).hexdigest()[:16]}"
-    folder = os.path.join(tempfile.gettempdir(), name)
+    folder = os.path.join(cache, "brorl", hashlib.sha256(text.encode()).hexdigest()[:16])
     if not os.path.exists(os.path.join(folder, "config.json")):
-        aside = tempfile.mkdtemp(prefix=name)
+        os.makedirs(os.path.dirname(folder), exist_ok=True)
+        aside = tempfile.mkdtemp(dir=os.path.dirname(folder))
         config.save_pretrained(aside)
         try:
             os.rename(aside, folder)

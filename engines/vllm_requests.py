@@ -85,6 +85,7 @@ class Requests:
         self.open: dict[str, tuple[str, int, int, int]] = {}  # our name -> vLLM's, the order, the prompt's place, n
         self.found: dict[int, list] = {}  # order -> a prompt's rollouts, None until they are there
         self.whole = True  # no step of the engine was broken off
+        self.seed = 0  # seed of the next step's global generators, for a sampler that does not use a rollout's own
 
     def have_room(self) -> bool:
         return self.engine.get_num_unfinished_requests() < self.limit
@@ -95,6 +96,7 @@ class Requests:
         self.found[number] = [None] * len(order.prompts)
         for place, (prompt, seed) in enumerate(zip(order.prompts, order.seeds, strict=True)):
             name = f"{number}:{place}"
+            self.seed += seed
             with saying("generate"):
                 asked = self._asked(order.n, seed + order.first)
                 theirs = self.engine.add_request(name, tokens_input(list(prompt)), asked)
@@ -131,7 +133,8 @@ class Requests:
 
     def _step(self) -> list[Any]:
         self.whole = False
-        with saying("generate", OUT_OF_MEMORY), seeded(0):  # the rollouts have seeds of their own
+        self.seed += 1
+        with saying("generate", OUT_OF_MEMORY), seeded(self.seed % 2**63):
             answers = self.engine.step()
         self.whole = True
         return answers

@@ -11,7 +11,7 @@ import torch
 from small_models import make
 
 from engines.vllm import EngineError, config_folder, own_threads, seeded
-from engines.vllm_requests import rollouts
+from engines.vllm_requests import Requests, rollouts
 
 
 def test_vllm_is_imported_by_functions_only():
@@ -69,8 +69,21 @@ def test_only_whole_rollouts_of_vllm_are_taken():
             rollouts(broken, 2)
 
 
-def test_the_config_has_one_folder():
+def test_the_config_has_one_folder(tmp_path):
     """Makes impossible: compiling the same model again at every start; one folder for two models."""
-    first, again, other = (config_folder(make(x).config) for x in (
+    first, again, other = (config_folder(make(x).config, str(tmp_path)) for x in (
         "qwen2, grouped heads, tied", "qwen2, grouped heads, tied", "llama, one key head"))  # fmt: skip
-    assert first == again != other
+    assert first == again != other and {str(x) for x in (tmp_path / "brorl").iterdir()} == {first, other}
+
+
+def test_every_engine_step_has_noise_of_its_own():
+    """Makes impossible: a sampler of vLLM that ignores a rollout's seed and draws the same noise at every step."""
+    scheduler = SimpleNamespace(scheduler_config=SimpleNamespace(max_num_seqs=1))
+    engine = SimpleNamespace(vllm_config=scheduler, step=lambda: torch.rand(1).item())
+
+    def drawn(seed):
+        requests = Requests(SimpleNamespace(llm_engine=engine), {})
+        requests.seed = seed
+        return [requests._step() for _ in range(3)]
+
+    assert drawn(5) == drawn(5) and len({*drawn(5), *drawn(99)}) == 6

@@ -66,13 +66,17 @@ def test_a_failure_ends_its_process_at_once(capsys, monkeypatch, only):
 
 
 def test_a_refusal_is_a_sentence(capsys, monkeypatch):
-    """Makes impossible: a traceback for what was asked for; a sentence of which nobody knows whose process said it."""
-    for mistake in (ValueError("lower it"), OSError("no such file"), EngineError("no such engine")):
+    """Makes impossible: a traceback for what was asked for; a bug without one, in a fork or here; a sentence of nobody.
+
+    Bugs: a missing key, a tensor's shape, what Python itself raises.
+    """
+    for mistake in (ValueError("lower it"), FileNotFoundError(2, "no such file", "x"), EngineError("no such engine")):
         with pytest.raises(SystemExit) as left, refusing():
             raise mistake
         assert left.value.code == 2 and capsys.readouterr().err == f"\n{mistake}\n"
-    with pytest.raises(KeyError), refusing():
-        raise KeyError("a mistake of ours")
+    for bug in (lambda: {}["x"], lambda: torch.tensor([[1], [2, 3]]), lambda: int("x"), lambda: os.kill(2**22, 0)):
+        with pytest.raises((KeyError, ValueError, OSError)), refusing():
+            bug()
     monkeypatch.setenv("WORLD_SIZE", "2")
     monkeypatch.setenv("RANK", "1")
     monkeypatch.setattr(os, "_exit", lambda code: sys.exit(f"at once, {code}"))

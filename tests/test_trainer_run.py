@@ -15,6 +15,7 @@ import pytest
 import torch
 from helpers import (
     ROOT,
+    TINY,
     Job,
     begin,
     config,
@@ -276,6 +277,21 @@ def test_an_existing_run_is_not_overwritten_by_accident(copied):
     assert len(run(copied, overwrite=True, max_steps=1)) == 2
 
 
+def test_two_processes_do_not_share_a_folder(tmp_path):
+    """Makes impossible: two runs in one metrics.jsonl, a run deleted while it trains, a lock that outlives SIGKILL."""
+    job = begin(tmp_path, "--max_steps=1000", "--save_every=1")
+    wait_for(job, lambda: count_lines(tmp_path / "run/metrics.jsonl") > 2)
+    for again in ("--resume", "--overwrite"):
+        said = begin(tmp_path, "--max_steps=1000", again).ended(2)
+        assert f"run is in use by process {job.processes[0].pid} on " in said and "Traceback" not in said
+    assert job.running()
+    job.signal(signal.SIGKILL)
+    job.ended(-signal.SIGKILL)
+    steps = [row["step"] for row in lines(tmp_path / "run/metrics.jsonl")]
+    assert steps == [*range(len(steps))]
+    begin(tmp_path, f"--max_steps={len(steps)}", "--resume").ended()
+
+
 def test_overwrite_deletes_runs_only(tmp_path):
     """Makes impossible: somebody's thesis deleted because it had a run's name."""
     (tmp_path / "run").mkdir()
@@ -357,7 +373,7 @@ def test_scoring_writes_what_it_prints(tmp_path):
 
     said = Job(ROOT / "train.py", arguments).ended()
     folder = tmp_path / "eval-policy"
-    assert {x.name for x in folder.iterdir()} == {"config.json", "eval.jsonl", "samples.jsonl", "scores.csv"}
+    assert {x.name for x in folder.iterdir()} == {"config.json", "eval.jsonl", "lock", "samples.jsonl", "scores.csv"}
     (line,) = lines(folder / "eval.jsonl")
     assert line["step"] == 0 and line["k"] == 4 and line["sources"] == {"small": 4, "large": 12}
     assert all(len(line[name]) == 16 for name in ("correct", "response_tokens", "truncated", "reward"))
@@ -367,6 +383,7 @@ def test_scoring_writes_what_it_prints(tmp_path):
     assert scores == [sum(line["correct"][:4]) / 16, sum(line["correct"][4:]) / 48, (scores[0] + scores[1]) / 2]
     for row in rows:
         assert f"{row['source']:9}  {float(row['pass@1']):.3f} ± {float(row['pass@1_se']):.3f}" in said
+    assert "\r" not in said  # no bar in a file
     assert "every source counts the same" in said and "16 held-out problems, 4 responses each" in said
     samples = lines(folder / "samples.jsonl")
     assert [json.loads(row)["prompt"] for row in problems[:4]] == [row["prompt"] for row in samples]
@@ -407,16 +424,33 @@ def test_metrics_reach_tensorboard(tmp_path):
     assert len(seen.Scalars("timing/samples_per_second")) == 2
 
 
-def test_a_changed_rewards_file_does_not_resume(tmp_path, forget_kinds):
-    """Makes impossible: one half of a run under one reward, the other half under another, in one table."""
-    rewards = tmp_path / "rewards.py"
-    rewards.write_text("KINDS = {'long': lambda response, reference: len(response) > 6}")
-    problems = [problem | {"kind": "long"} for problem in lines(few_problems("train", 16))]
-    data = tmp_path / "long.jsonl"
-    data.write_text("".join(json.dumps(problem) + "\n" for problem in problems))
-    settings = {"rewards": [str(rewards)], "data": [str(data)], "eval_data": [str(data)]}
+def test_other_data_does_not_resume(tmp_path, forget_kinds):
+    """Makes impossible: a run that goes on with other problems, another tokenizer or other rewards, without a word."""
+    model = shutil.copytree(TINY / "policy", tmp_path / "policy")
+    rewards, helper = tmp_path / "rewards.py", tmp_path / "helper.py"
+    helper.write_text("LONG = 6\n")
+    rewards.write_text("from helper import LONG\nKINDS = {'long': lambda response, reference: len(response) > LONG}\n")
+    for name in ("train", "test"):
+        rows = [json.dumps(row | {"kind": "long"}) + "\n" for row in lines(few_problems(name, 16))]
+        (tmp_path / f"{name}.jsonl").write_text("".join(rows))
+    settings = {"model": str(model), "rewards": [str(rewards)], "data": [str(tmp_path / "train.jsonl")],
+                "eval_data": [str(tmp_path / "test.jsonl")]}  # fmt: skip
     run(tmp_path, max_steps=1, **settings)
     run(tmp_path, max_steps=2, resume=True, **settings)
-    rewards.write_text(rewards.read_text().replace("6", "5"))
-    with pytest.raises(ValueError, match="would continue another run; these settings differ: reward_files"):
-        run(tmp_path, max_steps=3, resume=True, **settings)
+
+    def edited(path, edit, says):
+        before = path.read_text()
+        path.write_text(edit(before))
+        with pytest.raises(ValueError, match=f"would continue another run; these differ: {says}$"):
+            run(tmp_path, max_steps=3, resume=True, **settings)
+        path.write_text(before)
+
+    edited(rewards, lambda text: text.replace(">", ">="), r"\S*rewards.py")
+    edited(helper, lambda text: text.replace("6", "5"), r"\S*helper.py")
+    edited(tmp_path / "train.jsonl", lambda text: text.replace('"target": ', '"target": 1', 1), "the training problems")
+    edited(tmp_path / "test.jsonl", lambda text: text.split("\n", 1)[1], "the held-out problems")
+    tokenizer = json.loads((model / "tokenizer.json").read_text())
+    vocabulary = tokenizer["model"]["vocab"]
+    vocabulary["1"], vocabulary["2"] = vocabulary["2"], vocabulary["1"]
+    edited(model / "tokenizer.json", lambda text: json.dumps(tokenizer), "the tokenizer")
+    run(tmp_path, max_steps=3, resume=True, **settings)

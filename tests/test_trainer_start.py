@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 from accelerate import Accelerator
-from helpers import ROOT, TINY, config, loaded, run
+from helpers import ROOT, TINY, config, few_problems, loaded, run
 
 import train
 from rollout import TorchEngine
@@ -225,3 +225,10 @@ def test_waiting_threads_sleep_unless_a_user_says_otherwise(tmp_path, own, seen)
     environment |= {"OMP_WAIT_POLICY": own} if own else {}
     done = subprocess.run([sys.executable, ROOT / "train.py"], capture_output=True, text=True, env=environment)
     assert done.stdout == seen + "\n", done.stderr
+
+
+def test_held_out_problems_that_are_trained_on_are_counted(tmp_path, capsys):
+    """Makes impossible: a score of problems that the run trained on, taken for a held-out one."""
+    for name, says in (("train", "4 held out, 4 of them trained on too"), ("test", "4 held out\n")):
+        train.set_up(config(tmp_path, name=name, eval_data=[few_problems(name, 4)]), Accelerator(cpu=True))
+        assert says in capsys.readouterr().out

@@ -11,6 +11,7 @@ import signal
 import sys
 import traceback
 from contextlib import contextmanager
+from pathlib import Path
 
 import torch
 from accelerate import Accelerator
@@ -23,6 +24,20 @@ from trainer.run import Run
 from trainer.settings import Config
 from verify import NotAReward
 
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def is_refusal(mistake: Exception) -> bool:
+    """Is it a sentence for the user, or a file that cannot be opened? Any other is a bug, and keeps its traceback.
+
+    A ValueError is a sentence if a `raise` of this project made it; torch and Python raise others.
+    """
+    if isinstance(mistake, (EngineError, torch.OutOfMemoryError)) or getattr(mistake, "filename", None):
+        return True
+    last = traceback.extract_tb(mistake.__traceback__)[-1]
+    ours = Path(last.filename).is_relative_to(ROOT) and "site-packages" not in last.filename
+    return ours and (last.line or "").startswith("raise ")
+
 
 @contextmanager
 def refusing():
@@ -30,6 +45,8 @@ def refusing():
     try:
         yield
     except (ValueError, OSError, EngineError, torch.OutOfMemoryError) as mistake:
+        if not is_refusal(mistake):
+            raise
         several = int(os.environ.get("WORLD_SIZE", 1)) > 1
         where = f"process {os.environ.get('RANK', 0)}: " if several else ""
         lines = f"{where}{mistake}".splitlines()

@@ -1,46 +1,50 @@
 """The folder of a run, runs/NAME: its settings, its logs, its checkpoints and what it leaves (train.py, stage 9).
 
-    config.json      the settings, and how the run was launched
+    config.json      the settings, how the run was launched, and digests of problems, tokenizer and rewards
     metrics.jsonl    a line a step, the same for the same settings: docs/metrics.md
     timing.jsonl     whatever a clock says of the step
     eval.jsonl       a line an evaluation, problem by problem
     samples.jsonl    some responses of every step and evaluation, with their verdicts
     checkpoints/     step_00000010: weights, optimizer, reference, cursor, progress, random states
-    model/           the policy at the end, by save_pretrained, with recipe.json
+    model/           the policy at the end, by save_pretrained, with recipe.json and evaluation.json
     curves.png
+    lock             held by the process that writes the folder
     saved            there since the first checkpoint was: lost checkpoints are missed
 
-An evaluation alone has config.json, eval.jsonl, samples.jsonl and scores.csv. Checkpoints and model/ are never half
-there; a torn last line of a log goes when resuming.
+An evaluation alone has config.json, eval.jsonl, samples.jsonl, scores.csv and lock. Checkpoints and model/ are never
+half there; a torn last line of a log goes when resuming.
 """
 
 from __future__ import annotations
 
 import csv
 import errno
-import hashlib
 import json
 import os
 import shutil
+import socket
 from dataclasses import asdict
 from pathlib import Path
 
 from accelerate import Accelerator
 from accelerate.utils import DistributedType, gather_object
+from filelock import FileLock, Timeout
 
 import brorl
 from rollout import whole_tensors
 from trainer.answers import Answers, Rolled, score_sources
-from trainer.checks import RECIPE_FILE, started_with, trackers
+from trainer.checks import EVALUATION_FILE, RECIPE_FILE, started_with, trackers
 from trainer.deal import Drawn
 from trainer.files import append, discard, onto_disk, rows_of, sync, write
 from trainer.noise import conclusion
 from trainer.problems import HeldOut
 from trainer.processes import from_main
 from trainer.progress import Cursor, Progress
+from trainer.prompts import PLAIN, Frame
 from trainer.report import before_and_after, curves, protocol, short, size, table, wrapped
 from trainer.settings import Config
 
+LOCK = "lock"
 # What may change when a run goes on: its budget, what is kept and shown, and where it is computed, which may change
 # which rollouts an engine draws and the order of float sums, but not what is trained
 FREE = {
@@ -56,6 +60,7 @@ class Run:
     """One run's folder."""
 
     held_out: HeldOut  # set when they are loaded
+    frame: Frame = PLAIN  # the same
 
     def __init__(self, config: Config, accelerator: Accelerator):
         self.config, self.accelerator = config, accelerator
@@ -64,8 +69,10 @@ class Run:
         self.metrics, self.timing, self.samples, self.answers = self.logs.values()
         self.saved = self.folder / "saved"  # there since the first checkpoint was
         self.check_place()
+        self.digests: dict[str, str] = {}  # of problems, tokenizer and rewards, when they are loaded
         if config.resume:
             self.check_same()
+        self.lock = FileLock(self.folder / LOCK, is_singleton=True)  # a process may open its own run again
 
     # --- before there is a folder
 
@@ -75,7 +82,7 @@ class Run:
         exists = self.is_there()
         if Path(config.name).name != config.name or config.name in (".", ".."):
             raise ValueError(f"--name {config.name} must be the plain name of a folder; --output_dir says where it is")
-        if folder.exists() and not exists and (not folder.is_dir() or any(folder.iterdir())):
+        if folder.exists() and not exists and (not folder.is_dir() or any(x.name != LOCK for x in folder.iterdir())):
             raise ValueError(f"{folder} is there and is no run: choose another --name, or move it away")
         if config.eval_only and (self.metrics.exists() or (folder / "checkpoints").exists()):
             raise ValueError(
@@ -101,20 +108,22 @@ class Run:
         return config.exists() and (known or '"rollouts_per_prompt"' in config.read_text(errors="replace"))
 
     def check_same(self) -> None:
-        """Raises ValueError if --resume would go on with other settings."""
+        """Raises ValueError if --resume would go on with other settings, problems, rewards or another tokenizer."""
         now = self.settings()
         before = asdict(Config()) | {"precision": "no", "sharded": False} | started_with(self.config)
         differs = [name for name in now if name not in FREE and before.get(name) != now[name]]
-        if changed := [f"{name}: {before.get(name)} -> {now[name]}" for name in differs]:
-            raise ValueError("--resume would continue another run; these settings differ: " + "; ".join(changed))
+        changed = [f"{name}: {before.get(name)} -> {now[name]}" for name in differs if name != "digests"]
+        was = before.get("digests", {})
+        changed += [name for name, digest in self.digests.items() if was.get(name) != digest]
+        if changed:
+            raise ValueError("--resume would continue another run; these differ: " + "; ".join(changed))
 
     def settings(self) -> dict:
-        """What makes a run this run: its settings, and how it was launched."""
+        """What makes a run this run: its settings, how it was launched, and digests of its data."""
         accelerator = self.accelerator
         sharded = accelerator.distributed_type == DistributedType.FSDP
         launch = {"processes": accelerator.num_processes, "precision": accelerator.mixed_precision, "sharded": sharded}
-        rewards = {path: hashlib.sha256(Path(path).read_bytes()).hexdigest() for path in self.config.rewards or []}
-        return asdict(self.config) | launch | ({"reward_files": rewards} if rewards else {})
+        return asdict(self.config) | launch | {"digests": self.digests}
 
     def check_disk(self, model, with_reference: bool) -> None:
         """Room for all checkpoints that will be kept, the one being written, and model/. Raises ValueError if not."""
@@ -134,9 +143,7 @@ class Run:
         """Make the folder, or go back to the newest checkpoint in it."""
         self.cursor, self.progress = cursor, progress
         main = self.accelerator.is_main_process
-        if main:
-            self.make()
-        self.accelerator.wait_for_everyone()
+        from_main(self.make)
         if self.config.resume:
             newest = from_main(self.newest)
             if newest is None:
@@ -162,11 +169,25 @@ class Run:
             self.accelerator.init_trackers("brorl", settings, own)
         self.accelerator.wait_for_everyone()
 
-    def make(self) -> None:
-        """The folder, with config.json in it and, with --overwrite, nothing else."""
-        if self.config.overwrite and self.folder.exists():
-            shutil.rmtree(self.folder)
+    def hold(self) -> None:
+        """Keep other processes out of the folder until this one ends, however it ends. ValueError if another does."""
         self.folder.mkdir(parents=True, exist_ok=True)
+        try:
+            self.lock.acquire(timeout=0)
+        except Timeout:
+            who = (self.folder / LOCK).read_text()
+            raise ValueError(f"{self.folder} is in use by {who}: wait for its end, or choose another --name") from None
+        (self.folder / LOCK).write_text(f"process {os.getpid()} on {socket.gethostname()}")
+        self.check_place()  # another run may have come and gone meanwhile
+
+    def make(self) -> None:
+        """The folder, with config.json in it and, with --overwrite, nothing else but the lock."""
+        self.hold()
+        for path in self.folder.iterdir() if self.config.overwrite else ():
+            if path.is_dir():
+                shutil.rmtree(path)
+            elif path.name != LOCK:
+                path.unlink()
         write(self.folder / "config.json", json.dumps(self.settings(), indent=2) + "\n")
 
     # --- checkpoints
@@ -312,12 +333,13 @@ class Run:
         model.save_pretrained(aside, state_dict=weights)
         tokenizer.save_pretrained(aside)
         write(aside / RECIPE_FILE, json.dumps(self.recipe(), indent=2) + "\n")
+        write(aside / EVALUATION_FILE, json.dumps(self.evaluation(), indent=2) + "\n")
         shutil.rmtree(self.folder / "model", ignore_errors=True)
         os.replace(aside, self.folder / "model")
         title = f"{self.config.name}: {short(self.config.model)}, N = {self.config.rollouts_per_prompt}"
         curves(self.metrics, self.folder / "curves.png", title)
         what = protocol(self.config, self.held_out.problems, self.held_out.cut)
-        print(f"\n{wrapped(what, 0)}\n{before_and_after(self.evaluations())}")
+        print(f"\n{wrapped(what, 0)}\n{before_and_after(self.evaluations(), rows_of(self.answers))}")
         if not any("loss" in row for row in rows_of(self.metrics)):
             said = "Nothing was trained: no prompt had right answers and wrong ones (samples.jsonl has some)"
             print(wrapped(said, 0))
@@ -325,6 +347,12 @@ class Run:
             print("\n" + wrapped(told, 0))
         logs = ", ".join(path.name for path in self.logs.values())
         print("\n" + wrapped(f"wrote {self.folder}/: model/, curves.png, {logs}, checkpoints/", 0))
+
+    def evaluation(self) -> dict:
+        """What `--eval_only` of model/ takes from the run (checks.as_the_run_asked); the examples are whole."""
+        c = self.config
+        held_out = {"eval_data": c.eval_data, "eval_seed": c.eval_seed, "rewards": c.rewards}
+        return {"run": c.name, "system_prompt": c.system_prompt, "examples": self.frame.examples} | held_out
 
     def recipe(self) -> dict:
         """This run's settings as a recipe.json: its evaluation under every recipe, the others under its own.

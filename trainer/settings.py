@@ -250,7 +250,8 @@ def command_line(about: str) -> tuple[Config, set[str]]:
         names = [f"--{f.name}" for f in fields(Config)]
         initials = {"--" + "".join(word[0] for word in f.name.split("_")): f"--{f.name}" for f in fields(Config)}
         asked = [u.split("=")[0] for u in unknown if u.startswith("--")]
-        close = {u: [initials[u]] if u in initials else difflib.get_close_matches(u, names, 1) for u in asked}
+        close = {u: [initials[u]] if u in initials else [x for x in names if x.startswith(u)] for u in asked}
+        close = {u: found or difflib.get_close_matches(u, names, 1) for u, found in close.items()}
         near = [name for names in close.values() for name in names]
         hint = f"did you mean {' '.join(near)}?" if near else "--help lists the settings"
         parser.exit(2, f"train.py: unknown {' '.join(unknown)}: {hint}\n")
