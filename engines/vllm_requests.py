@@ -95,11 +95,10 @@ class Requests:
 
         self.found[number] = [None] * len(order.prompts)
         for place, (prompt, seed) in enumerate(zip(order.prompts, order.seeds, strict=True)):
-            name = f"{number}:{place}"
+            name, seed = f"{number}:{place}", seed + order.first  # vLLM counts up from the seed, rollout by rollout
             self.seed += seed
             with saying("generate"):
-                asked = self._asked(order.n, seed + order.first)
-                theirs = self.engine.add_request(name, tokens_input(list(prompt)), asked)
+                theirs = self.engine.add_request(name, tokens_input(list(prompt)), self._asked(order.n, seed))
             self.open[name] = theirs, number, place, order.n
 
     def _asked(self, n: int, seed: int) -> Any:
