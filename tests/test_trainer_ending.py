@@ -45,24 +45,24 @@ class Stub:
         (signal.SIGTERM, [], 143, "stopped by SIGTERM; there is no checkpoint yet"),
     ],
 )
-def test_a_signal_says_how_to_go_on(capsys, monkeypatch, number, kept, code, says):
+def test_a_signal_says_how_to_go_on(capfd, monkeypatch, number, kept, code, says):
     """Makes impossible: Ctrl-C answered by a traceback, SIGTERM by the exit code of something else."""
     monkeypatch.setattr(os, "_exit", sys.exit)
     before = signal.getsignal(number)
     with pytest.raises(SystemExit) as left, ending(Stub(*kept), Config(name="run"), Stub()):
         signal.raise_signal(number)
-    assert left.value.code == code and capsys.readouterr().err == f"\n{says}\n"
+    assert left.value.code == code and capfd.readouterr().err == f"\n{says}\n"
     assert signal.getsignal(number) == before
 
 
 @pytest.mark.parametrize("only", [False, True])
-def test_a_failure_ends_its_process_at_once(capsys, monkeypatch, only):
+def test_a_failure_ends_its_process_at_once(capfd, monkeypatch, only):
     """Makes impossible: a process that fails and then waits for others; an evaluation that is promised a checkpoint."""
     monkeypatch.setattr(os, "_exit", lambda code: sys.exit(f"at once, {code}"))
     with pytest.raises(SystemExit, match="at once, 1"), ending(Stub("a"), Config(name="run", eval_only=only), Stub()):
         raise RunStopped("because")
     after = "nothing is written before all is evaluated" if only else "--resume --name run continues after a"
-    assert capsys.readouterr().err == f"\nprocess 0: because\n{after}\n"
+    assert capfd.readouterr().err == f"\nprocess 0: because\n{after}\n"
 
 
 def test_a_refusal_is_a_sentence(capsys, monkeypatch):

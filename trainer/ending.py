@@ -10,7 +10,7 @@ import os
 import signal
 import sys
 import traceback
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import torch
@@ -67,8 +67,9 @@ def ending(run: Run, config: Config, accelerator: Accelerator):
         after = "nothing is written before all is evaluated" if config.eval_only else "there is no checkpoint yet"
         if not config.eval_only and (kept := run.checkpoints()):
             after = f"--resume --name {config.name} continues after {kept[-1].name}"
-        print(f"\n{said}{after}", file=sys.stderr, flush=True)
-        sys.stdout.flush()
+        with suppress(RuntimeError):  # a signal may come inside a print, which must not be entered again
+            sys.stdout.flush()
+        os.write(2, f"\n{said}{after}\n".encode())
         os._exit(code)  # the destructors of an engine may wait for other processes
 
     def stopped(number: int, _) -> None:
