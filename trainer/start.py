@@ -132,7 +132,7 @@ def set_up(
     plain = accelerator.unwrap_model(setup.policy)
     return setup._replace(
         probe=probe(plain, config, accelerator) if config.log_mass_balance else None,
-        noise=Noise(setup.policy, config, accelerator) if config.noise_every else None,
+        noise=Noise(setup.policy, config, accelerator) if config.log_noise else None,
     )
 
 
