@@ -14,7 +14,6 @@ import pytest
 from judging import THREE, reason
 
 import verify as module
-from verifiers import rounds
 from verifiers.verdict import MAX_ANSWER
 from verify import KINDS, Problem, Verdict, verify, verify_batch
 
@@ -463,10 +462,20 @@ def test_families_are_complete():
         family = KINDS[kind]
         assert family.find("") is None
         if family.deliberate:
-            assert family.deliberate.__module__ in rounds.MODULES and family.packages
+            assert family.packages
             home = importlib.import_module(family.deliberate.__module__)
             assert getattr(home, family.deliberate.__name__) is family.deliberate
     assert isinstance(Problem("a", "math", "1"), tuple)
+
+
+def test_a_new_kind_needs_its_entry_only(tmp_path, monkeypatch, forget_kinds):
+    """Mistake: a kind of another module judged "crashed" by every worker, until a second list names that module."""
+    (tmp_path / "new_kind.py").write_text("def deliberate(text, reference): return [1.0, 'correct']")
+    monkeypatch.syspath_prepend(tmp_path)
+    deliberate = importlib.import_module("new_kind").deliberate
+    verify_batch([("math", "\\boxed{y+x}", "x+y")])  # a worker that has not imported it
+    KINDS["new"] = KINDS["math"]._replace(settle=lambda text, gold: None, deliberate=deliberate, packages=())
+    assert verify("new", "\\boxed{1}", "1") == (1.0, "correct")
 
 
 def test_verifiers_know_nothing_of_verify():
