@@ -58,7 +58,7 @@ from trainer.deal import Drawn, Judge, Kept, Outcomes, roll_out, round_width
 from trainer.ending import ending, leave, refusing
 from trainer.handout import hand_out, whole_groups
 from trainer.memory import peak_gib
-from trainer.metrics import Tally, of_step, too_few, troubles
+from trainer.metrics import Tally, none_judged, of_step, too_few, troubles
 from trainer.probe import Probe
 from trainer.problems import stop_tokens
 from trainer.processes import idle, passes, reduced_later, seed_of, total
@@ -291,7 +291,7 @@ def log_evaluate_checkpoint(
     for sentence in troubles(metrics, progress, config):
         screen.say(step, sentence)
     screen.stepped(metrics, timing["samples_per_second"])
-    progress.check_health(config)
+    progress.check_health(config, judged=not none_judged(metrics))
     last = progress.spent(config)
     if last or step % config.save_every == 0:
         run.checkpoint(step)
