@@ -292,8 +292,8 @@ VLLM = "--max_num_seqs, --engine_dtype and --kv_cache_gib belong to --engine vll
         ),
         ({"resume": True, "overwrite": True}, "--resume keeps a run and --overwrite deletes it: choose one"),
         (
-            {"eval_data": ["hf:math:0.7", "hf:amc:0.3"]},
-            "--eval_data hf:math:0.7 hf:amc:0.3: held-out problems are not mixed by weight. Each is asked once, every "
+            {"eval_data": ["hf:math:0.7", "hf:apps:0.3"]},
+            "--eval_data hf:math:0.7 hf:apps:0.3: held-out problems are not mixed by weight. Each is asked once, every "
             "source has a row of its own and the same share of their mean: leave the :WEIGHT out",
         ),
         (
