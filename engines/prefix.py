@@ -4,8 +4,8 @@ At every decoding step the queries of a group attend to one copy of the prompt's
 [N·heads, D] x [D, L]. N copies would be N vector products, each of which reads L·D numbers again. The softmax runs
 over prompt and response together, so the result is exact (Hydragen, 2402.05099).
 
-    name here          meaning
-    G, R               prompts in a wave, rows decoding now: here the decoder's lines, rollouts that differ so far
+    name               meaning
+    G, R               prompts in a wave, rows decoding now: the decoder's lines, which are rollouts that differ so far
     M                  the most rows of any prompt
     L, T               prompt tokens (longest of the wave, left-padded), response tokens so far
     Hq, Hk, D          query heads, key heads, head width
@@ -135,10 +135,10 @@ ALL_ATTENTION_FUNCTIONS.register("shared_prefix", shared_prefix_attention)
 
 @contextmanager
 def attention(model: PreTrainedModel, name: str):
-    """The model with another attention function, and its own again afterwards."""
-    own = model.config._attn_implementation
+    """The model with another attention function, and the first one again afterwards."""
+    before = model.config._attn_implementation
     model.set_attn_implementation(name)
     try:
         yield
     finally:
-        model.set_attn_implementation(own)
+        model.set_attn_implementation(before)

@@ -20,7 +20,7 @@ from accelerate.utils import is_tensorboard_available, is_wandb_available
 
 import brorl
 import loss as L
-from rollout import have_vllm
+from rollout import ENGINES, have_vllm
 from trainer.report import short
 from trainer.settings import Config
 from verify import read_spec
@@ -46,7 +46,7 @@ def one_of(*choices: str) -> Rule:
 NOT_NEGATIVE = at_least(0, "must not be negative")
 VALUES: dict[str, Rule] = {
     "recipe": one_of(*brorl.RECIPES),
-    "engine": one_of("torch", "vllm"),
+    "engine": one_of(*ENGINES),
     "kl": one_of(*L.KL),
     "advantage": one_of(*L.ADVANTAGES),
     "mini_batches": one_of("rollouts", "prompts"),

@@ -15,6 +15,7 @@ from typing import Any
 from transformers import HfArgumentParser
 
 import brorl
+from rollout import ENGINES
 from trainer.report import shown
 
 MEMORY_OF_NORMS = 100  # gradient norms of so many updates say what is usual
@@ -121,7 +122,7 @@ class Config:
     )
 
     # sampling
-    engine: str = setting(None, "vllm, or torch (rollout.py's own); none: vllm where it and a GPU are present")
+    engine: str = setting(None, f"{' or '.join(ENGINES)}; none: vllm where it and a GPU are present, else torch")
     engine_memory_gib: float = setting(2.0, "what decoding may hold beside the weights, per process; vLLM: on a CPU")
     gpu_memory_utilization: float = setting(0.5, "vLLM: its share of a GPU's memory while rolling out (verl's default)")
     kv_cache_gib: float | None = setting(
