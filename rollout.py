@@ -40,7 +40,10 @@ from engines.weights import whole_tensors
 
 __all__ = ["ENGINES", "Engine", "EngineError", "Group", "Order", "TorchEngine", "engine_class", "whole_tensors"]
 
-ENGINES = {"torch": "rollout.TorchEngine", "vllm": "engines.vllm.VLLMEngine"}  # --engine -> its class
+ENGINES = {  # --engine, and its class
+    "torch": "rollout.TorchEngine",
+    "vllm": "engines.vllm.VLLMEngine",
+}
 
 
 def engine_class(name: str) -> type[Engine]:

@@ -62,8 +62,11 @@ def engine(request):
 @pytest.mark.parametrize("name", ENGINES)
 def test_every_engine_is_asked_in_the_same_words(name):
     """Makes impossible: a setting of sampling that one engine has under another name, default or order."""
-    asked, said = (inspect.signature(x.generate, eval_str=True) for x in (Engine, engine_class(name)))
-    assert asked == said
+    asked, wanted = (
+        [(p.name, p.kind, p.default) for p in inspect.signature(x.generate).parameters.values()]
+        for x in (engine_class(name), Engine)
+    )
+    assert asked == wanted
 
 
 def test_logprobs_are_those_of_the_distribution_sampled_from(engine):
