@@ -129,7 +129,7 @@ class TorchEngine(Engine):
     def _prefill(self, prompts: list[list[int]]) -> tuple[DynamicCache, Tensor, Tensor]:
         """The one forward pass over each prompt.
 
-        Returns the cache, keys and values of [G, Hk, L, D] a layer, left-padded; lengths (G,); last logits (G, V).
+        Returns the cache, left-padded keys and values [G, Hk, L, D] per layer; lengths (G,); last logits (G, V).
         """
         device, longest = self.model.device, max(map(len, prompts))
         lengths = torch.tensor([len(p) for p in prompts], device=device)
@@ -180,11 +180,11 @@ def decode(
 
 
 def sampling_logprobs(logits: Tensor, temperature: float = 1.0, top_p: float = 1.0, top_k: int = 0) -> Tensor:
-    """log π of what is really sampled from: logits / temperature, then top-k, then top-p, renormalised.
+    """log π of the sampled distribution: logits / temperature, then top-k, then top-p, renormalised.
 
     logits: (U, V) in any float type; the result is (U, V) float32, -inf on what was cut. top_p keeps the
     smallest set of tokens whose mass reaches top_p; top_k = 0 and top_p = 1 keep everything.
-    temperature = 0 is greedy: the model's own log-probs (temperature 1), of which the caller takes the largest.
+    temperature = 0 is greedy: the model's log-probs at temperature 1; the caller takes the largest.
     """
     logp = torch.log_softmax(logits.float() / (temperature or 1.0), dim=-1)
     if temperature == 0 or (top_p == 1.0 and not 0 < top_k < logp.shape[-1]):
@@ -223,7 +223,7 @@ class Uniforms:
     It follows from the prompt's seed, the rollout's number and the token's: no other row matters. Drawn in blocks of
     AHEAD tokens, because a call of a generator costs more than its numbers.
 
-    seeds: of the prompts. n: rollouts of a prompt, of which this wave has `width` from number `first` on.
+    seeds: of the prompts. n: rollouts per prompt; this wave has the numbers `first` to `first + width`.
     """
 
     AHEAD = 16
@@ -255,7 +255,7 @@ class Responses:
         self.stop = torch.tensor(stop_token_ids, device=device, dtype=torch.long)
 
     def write(self, t: int, row: Tensor, token: Tensor, logprob: Tensor) -> Tensor:
-        """Token number t of these rows, none of which has ended. Returns which of them go on, as indices."""
+        """Write token t of these rows, which all still decode. Returns the indices of those that go on."""
         self.tokens[row, t], self.logprobs[row, t] = token, logprob
         ended = torch.isin(token, self.stop)
         self.stopped[row[ended]], self.length[row[ended]] = True, t + 1

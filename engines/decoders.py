@@ -45,14 +45,14 @@ class SharedDecoder:
         return out.logits[:, -1]
 
     def follow(self, parent: Tensor) -> None:
-        """From now on line i goes on from what was line parent[i]; `parent` ascends, may repeat a line, or miss it."""
+        """Line i continues the former line parent[i]. `parent` ascends; a line may stand there twice, or not at all."""
         self.prefix.follow(parent)
         self.cache.batch_select_indices(parent)
         self.position = self.position[parent]
 
 
 class CopyDecoder:
-    """Lines that each hold a copy of their prompt's cache: for any model, at the price of so many copies."""
+    """Lines that each hold a copy of their prompt's cache: for any model, at the price of U copies."""
 
     def __init__(self, model: PreTrainedModel, cache: DynamicCache, lengths: Tensor, capacity: int):
         self.model, self.position = model, lengths
@@ -116,7 +116,7 @@ def why_not_shared(model: PreTrainedModel, prefill: Callable) -> str | None:
             error = (got[row] - want).abs().max() / want.abs().max()
             if not error < (1e-3 if model.dtype == torch.float32 else 5e-2):
                 return f"its logits differ from a plain forward pass by {error:.1e} of their size"
-    except Exception as e:  # whatever a foreign model does with foreign arguments, the copying path remains
+    except Exception as e:  # a foreign model may fail in any way; the copying path remains
         return f"{type(e).__name__}: {e}"
     finally:
         model.train(was_training)

@@ -1,7 +1,7 @@
 """How many rows rollout.py's TorchEngine decodes at once, and the memory that they take.
 
-A wave is the rows that decode together. Beside the weights it holds, for every row: keys and values of its response,
-the scores of one layer's attention, the logits of one step, and its share of the prompt. All sizes are in bytes.
+A wave is the rows that decode together. Beside the weights it holds for every row: keys and values of its response, the
+scores of one layer's attention, the logits of one step, and its share of the prompt. All sizes are in bytes.
 """
 
 import ctypes

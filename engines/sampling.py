@@ -29,7 +29,7 @@ def resolve_sampling(
     config, generation = model.config.get_text_config(), model.generation_config
     max_new_tokens = max_new_tokens if max_new_tokens is not None else generation.max_new_tokens
     if max_new_tokens is None:
-        raise ValueError("max_new_tokens is neither given nor in the model's generation config: say how long")
+        raise ValueError("max_new_tokens is not set, and the model's generation config has none: set it")
     if stop_token_ids is None:
         eos = generation.eos_token_id
         stop_token_ids = eos if isinstance(eos, list) else [] if eos is None else [eos]

@@ -146,7 +146,7 @@ class VLLMEngine(Engine):
         return stream(self.llm, orders, on_progress, sampling | limits)
 
     def wave_bytes(self, prompts: int, n: int, prompt_tokens: int, max_new_tokens: int) -> int:
-        """What it takes of a GPU beside the trainer while it is awake, whatever it decodes."""
+        """Bytes of a GPU that it holds while it is awake; they do not depend on what it decodes."""
         return memory_taken(self.model, self.settings)
 
     def sync(self, model: torch.nn.Module) -> None:
@@ -216,14 +216,14 @@ def llm_settings(
     dtype: str | None,
     sleeps: bool,
 ) -> dict[str, Any]:
-    """The arguments of vllm.LLM; what ours mean is in the docstring of VLLMEngine."""
+    """The arguments of vllm.LLM; those of this function are in the docstring of VLLMEngine."""
     processes = dist.get_world_size() if dist.is_initialized() else 1
     if device == "cpu":
         memory: dict[str, Any] = {
             "kv_cache_memory_bytes": int(memory_gib * 2**30),
             "block_size": 32,
             "enforce_eager": True,
-            # Of a prompt that is read in parts vLLM would set back a seed's generator, which a CPU's cannot.
+            # Where a prompt is read in parts, vLLM sets the generator of a seed back; a CPU's generator cannot do that.
             "enable_chunked_prefill": False,
         }
     else:  # vLLM checks that the share is free when it starts even where it does not size the cache by it
@@ -235,7 +235,7 @@ def llm_settings(
         "max_model_len": positions,
         "max_num_seqs": max_num_seqs,
         "enable_prefix_caching": True,
-        "logprobs_mode": "processed_logprobs",  # after temperature, top-k and top-p: of what is sampled from
+        "logprobs_mode": "processed_logprobs",  # after temperature, top-k and top-p: of the sampled distribution
         "skip_tokenizer_init": True,
         "generation_config": "vllm",  # no sampling settings from the model's folder behind the caller's back
         "load_format": "dummy",
@@ -248,7 +248,7 @@ def llm_settings(
 def memory_taken(model: PreTrainedModel, settings: dict[str, Any]) -> int:
     """Bytes of a GPU that an awake engine of this model holds; 0 on a CPU, where memory_gib is what it has.
 
-    With kv_cache_gib: the cache and the weights. vLLM's activations and graphs come to that, it does not say how much.
+    With kv_cache_gib: the cache and the weights, without vLLM's activations and graphs, whose size it does not say.
     """
     if model.device.type == "cpu":
         return 0
@@ -297,7 +297,7 @@ def keep_threads():
 def config_folder(config, cache: str) -> str:
     """A folder with this config, the same for the same config: vLLM's cache of compiled kernels goes by its path.
 
-    cache: a folder of the user's own. Among the temporary files another user could put the config there first.
+    cache: a folder of this user. Among the temporary files another user could put the config there first.
     """
     text = config.to_json_string(use_diff=False)
     folder = os.path.join(cache, "brorl", hashlib.sha256(text.encode()).hexdigest()[:16])
@@ -312,10 +312,10 @@ def config_folder(config, cache: str) -> str:
     return folder
 
 
-def repack_tied_head(theirs: Any) -> None:
+def repack_tied_head(model: Any) -> None:
     """vLLM on a CPU packs the output head's weights, but not again when the embedding tied to it is loaded."""
-    head: Any = getattr(theirs, "lm_head", None)
-    if getattr(theirs.config.get_text_config(), "tie_word_embeddings", False) and hasattr(head, "quant_method"):
+    head: Any = getattr(model, "lm_head", None)
+    if getattr(model.config.get_text_config(), "tie_word_embeddings", False) and hasattr(head, "quant_method"):
         head.quant_method.process_weights_after_loading(head)
 
 

@@ -1,6 +1,6 @@
-"""vLLM's own step loop, for VLLMEngine.stream: orders go in while there is room, and come out as they end.
+"""vLLM's step loop, for VLLMEngine.stream: orders go in while there is room, and come out as they end.
 
-Each prompt of an order is one request for its n rollouts, which vLLM decodes as n requests of its own. vLLM gives
+Each prompt of an order is one request for its n rollouts, which vLLM splits into n requests. It gives
 rollout i of a request the seed `seed + i`, and draws its tokens with that seed alone: what else decodes beside it
 matters only as far as kernels round differently in another batch.
 
@@ -64,8 +64,8 @@ class Requests:
         self.limit = self.engine.vllm_config.scheduler_config.max_num_seqs
         self.open: dict[str, Request] = {}
         self.groups: dict[int, list[Any]] = {}  # of an order; None for a prompt that still decodes
-        self.whole = True  # no step of the engine was broken off
-        self.seed = 0  # seed of the next step's global generators, for a sampler that does not use a rollout's own
+        self.broken = False  # a step of the engine failed
+        self.seed = 0  # seed of the next step's global generators, for a sampler that ignores a rollout's seed
 
     def have_room(self) -> bool:
         return self.engine.get_num_unfinished_requests() < self.limit
@@ -79,8 +79,8 @@ class Requests:
             self.seed += seed
             with as_engine_error("generate"):
                 parameters = self._parameters(order.n, seed + order.first)
-                theirs = self.engine.add_request(name, tokens_input(list(prompt)), parameters)
-            self.open[name] = Request(theirs, number, place, list(prompt), order.n)
+                vllm_name = self.engine.add_request(name, tokens_input(list(prompt)), parameters)
+            self.open[name] = Request(vllm_name, number, place, list(prompt), order.n)
 
     def _parameters(self, n: int, seed: int) -> Any:
         import vllm
@@ -113,18 +113,18 @@ class Requests:
         return ended, completed
 
     def _step(self) -> list[Any]:
-        self.whole = False
+        self.broken = True
         self.seed += 1
         with as_engine_error("generate", OUT_OF_MEMORY), seeded(self.seed % 2**63):
             answers = self.engine.step()
-        self.whole = True
+        self.broken = False
         return answers
 
     def abort(self) -> None:
-        """Abort what is open. Then step until vLLM has forgotten it: before that it must neither sleep nor load."""
+        """Abort what is open, and step until vLLM has forgotten it. Only then may it sleep or load weights."""
         self.engine.abort_request([request.name for request in self.open.values()], internal=True)
         core = self.engine.engine_core.engine_core
-        while self.whole and (core.scheduler.has_requests() or core.batch_queue):
+        while not self.broken and (core.scheduler.has_requests() or core.batch_queue):
             self._step()
 
 
@@ -156,7 +156,7 @@ def as_engine_error(what: str, remedy: str = ""):
 
 @contextmanager
 def seeded(seed: int):
-    """Every random generator of this process at `seed`, and afterwards as it was before: the trainer's are not ours."""
+    """Set every random generator of this process to `seed`, and set it back afterwards."""
     python, arrays = random.getstate(), numpy.random.get_state()
     with torch.random.fork_rng(devices=[torch.cuda.current_device()] if torch.cuda.is_available() else []):
         random.seed(seed)
