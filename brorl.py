@@ -13,7 +13,9 @@ token has reward R_c if it is correct and R_w if not, an undrawn token has rewar
     q_pos, q_neg        Q_pos, Q_neg  probability of all correct / all incorrect tokens
     a2, b2              A_2, B_2      sum of p^2 over the drawn correct / drawn incorrect tokens
     u_pos2, u_neg2      U_pos2, ...   sum of p^2 over the undrawn correct / undrawn incorrect tokens
-    r_c, r_w            R_c, R_w      reward of a drawn correct / drawn incorrect token
+    r_c, r_w            R_c, R_w      reward of a drawn correct / drawn incorrect token; 1 and -1 unless given, as in
+                                      section 4.1. Training has 1 and 0 (verify.py): its advantages are the same
+                                      after the group's mean and whitening (section 3.1)
     s_r                 S_R           the batch's mood: Σ p_i R_i over what was drawn; a sum, not a mean: these p_i do
                                       not add up to 1, and P_pos = 0.1 with P_neg = 0 gives R_c / 10
     eta                 η             learning rate

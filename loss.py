@@ -9,6 +9,10 @@ Pure functions over tensors; nothing here knows a model, an engine or a process 
     name here        paper / field            meaning
     correct          #correct                 bool, (P, N): the verifier's verdict
     rewards          R_τ                      (P, N), may be shaped or continuous
+    (the row's mean) R̄ = mean_group(R)        mean reward of a prompt's N rollouts
+    (not computed)   p                        probability that a rollout of the prompt is correct
+    (not computed)   w_N                      the prompt's weight in the expected gradient, for rewards 0 and 1:
+                                              E[(1/N) Σ_τ A_τ ∇log π(τ)] = w_N(p) ∇p, the sum over its N rollouts
     advantages       A                        (P, N), and repeated over the tokens of each rollout, (T,)
     logp             log π_θ                  (T,) under the policy being updated
     old_logp         log π_old                (T,) under the trainer before the step's first update
@@ -17,21 +21,27 @@ Pure functions over tensors; nothing here knows a model, an engine or a process 
     ratio            r = π_θ / π_old          (T,)
     clip_low, high   ε_low, ε_high            the clip range is [1 - ε_low, 1 + ε_high]
     tis_cap          C                        cap of the truncated importance weight
-    denominator      Σ tokens                 tokens of the whole optimizer step, over all processes
+    denominator      ΣT                       tokens of the whole optimizer step, over all processes
 
 τ is a trajectory, as in the paper: a rollout. The sampling temperature is written out.
 
 The paper's formula is E_τ[ min( r_θ(τ) A_τ, clip(r_θ(τ), 1 - ε_low, 1 + ε_high) A_τ ) ]. Where this file is otherwise:
-  * the ratio is one token's, π_θ / π_old of the token, where the paper writes r_θ(τ), one for the trajectory. The
-    ProRLv2 scripts do so too; a product over thousands of tokens would leave the clip range at once;
-  * the mean is over the tokens of an optimizer step (DAPO), where the paper writes E_τ, a mean over trajectories: a
-    long response weighs more here than a short one;
+  * the ratio is one token's, π_θ / π_old of the token, where the paper writes r_θ(τ), one for the trajectory. So each
+    token is clipped by itself. The ProRLv2 scripts do so too; a product over thousands of tokens would leave the clip
+    range at once;
+  * the sum is divided by the tokens of the optimizer step, ΣT (DAPO), where the paper's E_τ divides by its S
+    trajectories. At r = 1 that changes the gradient's length and not its direction: (1/S) Σ_τ A_τ ∇log π(τ) there,
+    (1/ΣT) Σ_τ A_τ ∇log π(τ) here, as ∇log π(τ) is a sum over the tokens of τ. A long response weighs the same in both.
+    It weighs less in GRPO's mean for each response, (1/S) Σ_τ A_τ ∇log π(τ) / T_τ, which has another direction;
   * a term β KL(π_θ || π_ref) is added. The paper's objective has none, though it resets a reference policy that nothing
     else would need; the term, its estimator and β are those of the ProRLv2 scripts, and kl_coef = 0 leaves it out;
   * the objective is multiplied by the truncated importance weight, which the paper names beside the formula;
+  * mean_batch and std_batch are over the rollouts that dynamic sampling keeps. The paper's batch can also be read as
+    all rollouts drawn: then A is larger by 1 / sqrt(share of prompts kept), for rewards 0 and 1;
   * the variance of the advantages divides by the count, not count - 1: at 65,536 trajectories they agree to 1e-5.
 As the paper has it, and not the scripts: advantages are whitened over trajectories, not over tokens.
-The sums that cross processes (`moments`, `denominator`) are handed in: reducing them is train.py's.
+Each process has the advantages of the whole step, (P, N), and whitens them by itself. The denominator is a sum over all
+processes, which train.py hands in.
 """
 
 import torch
@@ -53,7 +63,7 @@ def informative(correct: Tensor) -> Tensor:
 
 
 def mean_centred(rewards: Tensor) -> Tensor:
-    """R_τ - mean_group(R) (section 3.1). The prompt's weight w_N = 1 - 1/N: at every N the gradient of p itself."""
+    """R_τ - mean_group(R) (section 3.1). w_N = 1 - 1/N: at every N the gradient of p itself."""
     return rewards - rewards.mean(-1, keepdim=True)
 
 
@@ -72,19 +82,22 @@ def group_mean(rewards: Tensor, eps: float = 1e-8) -> Tensor:
 
 
 ADVANTAGES = {"mean_centred": mean_centred, "group_std": group_std, "group_mean": group_mean}
+# Kinds with A_τ = c (R_τ - R̄), one c for all groups. `whiten` cancels c, so they all train alike: a leave-one-out
+# baseline, c = N / (N - 1), gives the numbers of mean_centred. Rewards -1 and 1 give those of 0 and 1.
+SAME_WHEN_WHITENED = {"mean_centred"}
 
 
 def group_advantages(rewards: Tensor, kind: str = "mean_centred") -> Tensor:
     """A_τ from a group's rewards alone (section 3.1, first half; the paper's kind is mean_centred). (P, N) -> (P, N).
 
-    What a prompt whose rollouts are correct with probability p is worth in the step depends on the kind, by w_N above:
-    E[(1/N) Σ_τ A_τ ∇log π(τ)] = w_N(p) ∇p, for rewards 0 and 1. Prompts that are not informative add 0 to both sides.
+    How much a prompt counts in the step depends on the kind, by its w_N. The expectation in w_N is over all groups that
+    may be drawn, informative or not: a group whose rewards are equal has A = 0 and adds nothing, kept or dropped.
     """
     return ADVANTAGES[kind](rewards)
 
 
 def moments(x: Tensor) -> Tensor:
-    """[count, Σx, Σx²] in float64, (3,): add these up over all processes, then whiten with the sum."""
+    """[count, Σx, Σx²] in float64, (3,)."""
     x = x.double()
     return torch.stack([torch.full_like(x.sum(), x.numel()), x.sum(), x.square().sum()])
 
@@ -92,8 +105,8 @@ def moments(x: Tensor) -> Tensor:
 def whiten(advantages: Tensor, batch: Tensor, eps: float = 1e-8) -> Tensor:
     """(A_τ - mean_batch(A)) / (std_batch(A) + eps) (section 3.1, second half). Any shape.
 
-    `batch` are the summed `moments` of every trajectory that the step trains on, over all processes. After
-    `group_advantages` the mean is 0 already; it stands here because the paper has it.
+    `batch` are the `moments` of all trajectories that the step trains on. After `group_advantages` the mean is 0
+    already; it stands here because the paper has it.
     """
     count, total, squares = batch
     mean = total / count

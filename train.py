@@ -4,10 +4,10 @@
     python train.py --recipe prorl                        the N = 16 baseline it is compared with
     python train.py --model M --data D.jsonl --eval_data E.jsonl     your model, your problems
     python train.py --rewards R.py --data D.jsonl ...     your reward (docs/problems.md)
-    python train.py --engine vllm                         rollouts by vLLM (the default where it and a GPU are)
+    python train.py --engine vllm --name vllm             rollouts by vLLM (the default where it and a GPU are)
     python train.py --eval_only                           score a policy, train nothing: runs/eval-MODEL/
     accelerate launch train.py                            any of these on several processes (docs/training.md)
-    python train.py --help                                every setting, with its source
+    python train.py --help                                every setting, with its default
 
 One step, and the order of `train`:
 
@@ -38,6 +38,7 @@ from __future__ import annotations
 
 import math
 import os
+import sys
 from contextlib import nullcontext
 
 # Threads that wait in OpenMP go to sleep: where they spin, any other load slows a run several times (docs/training.md).
@@ -61,7 +62,7 @@ from trainer.metrics import Tally, of_step, too_few, troubles
 from trainer.probe import Probe
 from trainer.problems import stop_tokens
 from trainer.processes import idle, passes, reduced_later, seed_of, total
-from trainer.progress import Clock, Preempted, Progress
+from trainer.progress import Clock, Progress
 from trainer.screen import Screen
 from trainer.settings import Config, command_line
 from trainer.start import Setup, set_up, start_accelerator
@@ -78,13 +79,12 @@ def train(config: Config, accelerator: Accelerator, setup: Setup) -> None:
     screen = Screen(config, progress, accelerator.is_main_process)
     for name, scores in run.evaluations().items():  # of a run that goes on
         screen.evaluated(name, scores)
-    line = run.owed(progress.evaluates(config)) if progress.step else {"step": 0, "samples": 0}
-    if line:
+    if not progress.step:
         scores, answers = assess(config, accelerator, setup, screen)
-        run.log(line | scores, {}, answers, again=progress.step > 0)
+        run.log({"step": 0, "samples": 0} | scores, {}, answers)
 
     while not progress.spent(config):
-        step, clock = run.begin_step(), Clock()
+        step, clock = progress.begin_step(), Clock()
 
         # 1-4: problems, roll out, verify, dynamic sampling
         kept, metrics = roll_out_until_informative(config, accelerator, setup, screen)
@@ -147,36 +147,31 @@ def roll_out_until_informative(
     cursor, run, progress = setup.cursor, setup.run, setup.progress
     start, drawn = cursor.position, Drawn(setup.problems, setup.prompts)
     setup.engine.wake()
-    try:
-        while (missing := b - drawn.informative) > 0 and (room := int(config.refill * b) - len(drawn)) > 0:
-            # 1: problems
-            rate = progress.pass_rate(config, len(drawn), drawn.informative)
-            width = round_width(missing, rate, config.round_confidence)
-            at, problems = cursor.position, cursor.take(min(room, width))
-            # 2, 3: roll out, verify
-            screen.doing(f"rolling out {len(problems)} x {n}")
-            rolled, outcomes = roll_out(
-                setup.engine,
-                Judge(setup.tokenizer, [setup.problems[i] for i in problems], config.judging),
-                [setup.prompts[i] for i in problems],
-                n,
-                [seed_of(config.seed, progress.step, at + place) for place in range(len(problems))],
-                own_parts(len(problems), n, accelerator.process_index, accelerator.num_processes),
-                accelerator,
-                show=screen.live,
-                max_new_tokens=config.max_response_tokens,
-                temperature=config.temperature,
-                top_p=config.top_p,
-                stop_token_ids=stop_tokens(setup.tokenizer, setup.engine.model),
-            )
-            # 4: dynamic sampling
-            drawn.add(problems, rolled, outcomes)
-    except Preempted:  # all processes leave together, below
-        pass
+    while (missing := b - drawn.informative) > 0 and (room := int(config.refill * b) - len(drawn)) > 0:
+        # 1: problems
+        rate = progress.pass_rate(config, len(drawn), drawn.informative)
+        width = round_width(missing, rate, config.round_confidence)
+        at, problems = cursor.position, cursor.take(min(room, width))
+        # 2, 3: roll out, verify
+        screen.doing(f"rolling out {len(problems)} x {n}")
+        rolled, outcomes = roll_out(
+            setup.engine,
+            Judge(setup.tokenizer, [setup.problems[i] for i in problems], config.judging),
+            [setup.prompts[i] for i in problems],
+            n,
+            [seed_of(config.seed, progress.step, at + place) for place in range(len(problems))],
+            own_parts(len(problems), n, accelerator.process_index, accelerator.num_processes),
+            accelerator,
+            show=screen.live,
+            max_new_tokens=config.max_response_tokens,
+            temperature=config.temperature,
+            top_p=config.top_p,
+            stop_token_ids=stop_tokens(setup.tokenizer, setup.engine.model),
+        )
+        drawn.add(problems, rolled, outcomes)
     peak_gib(accelerator.device)  # of a GPU it must be asked while the engine is awake
     setup.engine.sleep()
-    run.leave_if_asked(undo=True)
-    kept = drawn.first(b)
+    kept = drawn.first(b)  # 4: dynamic sampling
     cursor.position = start + drawn.used  # what was drawn too much is tried again, by another seed
     progress.note_drawn(len(drawn), drawn.informative, len(drawn) * n)
     run.sample(progress.step, drawn)
@@ -238,7 +233,7 @@ def update(
         if not tokens:
             continue
         parts = batch.micro_batches(rows, config.max_tokens_per_micro_batch)
-        rounds = passes(max(1, len(parts)), accelerator)
+        rounds = passes(max(1, len(parts)), accelerator)  # 1: a process without rollouts here runs one idle pass
         for i in range(rounds):
             with nullcontext() if i == rounds - 1 else reduced_later(policy, accelerator):
                 if i >= len(parts):  # nothing left here, but the others wait for this one's share of the gradient
@@ -294,29 +289,25 @@ def reset_reference_when_due(step: int, reference, plain, config: Config) -> dic
 def log_evaluate_checkpoint(
     metrics: dict[str, float], clock: Clock, config: Config, accelerator: Accelerator, setup: Setup, screen: Screen
 ) -> None:
-    """What a step leaves: its lines, scores and a checkpoint when due. Where SIGTERM came, the run ends here, whole."""
+    """What a step leaves: its lines, scores and a checkpoint when due."""
     run, progress, step = setup.run, setup.progress, setup.progress.step
     timing = clock.timing(progress) | {"peak_gib": peak_gib(accelerator.device)} | setup.engine.facts()
     if setup.noise and metrics["prompts"]:
         timing["prompt_cost"] = setup.noise.prompt_cost(clock.laps, setup.prompts, metrics["response_tokens"])
     answers = None
     if progress.evaluates(config):
-        try:
-            scores, answers = assess(config, accelerator, setup, screen)
-            metrics |= scores
-            clock.lap("evaluate")
-        except Preempted:  # leaves below; resumed, the run begins with this evaluation
-            setup.engine.sleep()
+        scores, answers = assess(config, accelerator, setup, screen)
+        metrics |= scores
+        clock.lap("evaluate")
     run.log(metrics, {"step": step} | timing | clock.laps, answers)
     for sentence in troubles(metrics, progress, config):
         screen.say(step, sentence)
     screen.stepped(metrics, timing["samples_per_second"])
     progress.check_health(config)
-    last = progress.spent(config)
-    if last or step % config.save_every == 0:
+    if progress.saves(config):
+        began = progress.tick()
         run.checkpoint(step)
-    if not last or (progress.evaluates(config) and not answers):
-        run.leave_if_asked()
+        progress.note_saved(began)
 
 
 def assess(config: Config, accelerator: Accelerator, setup: Setup, screen: Screen) -> tuple[dict[str, float], Answers]:
@@ -370,10 +361,10 @@ def main(probe: type[Probe] = Probe) -> None:
     with ending(setup.run, config, accelerator):
         if config.eval_only:
             problems, prompts = setup.held_out, setup.held_out_prompts
-            answers, rolled = evaluate(setup.engine, setup.tokenizer, problems, prompts, config, accelerator)
+            show = sys.stderr.isatty()
+            answers, rolled = evaluate(setup.engine, setup.tokenizer, problems, prompts, config, accelerator, show)
             setup.run.report(answers, rolled)
         else:
-            setup.run.preemption.watch()
             train(config, accelerator, setup)
     leave(setup.engine, accelerator)
 

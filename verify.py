@@ -1,7 +1,8 @@
-"""BroRL, section 4.2: problems, and the rule-based rewards that make them verifiable.
+"""BroRL, section 4.2.1: problems, and the rule-based rewards that make them verifiable.
 
 Paper: "BroRL: Scaling Reinforcement Learning via Broadened Exploration", arXiv 2510.01180.
-The reward is a rule applied to text, never a model's opinion: R_c = 1 for a correct response, R_w = 0 for the rest.
+The paper names five families of problems and no rule of their rewards: the rules are ours. Each is applied to text,
+never a model's opinion: R_c = 1 for a correct response, R_w = 0 for the rest.
 A Problem is (prompt, kind, reference); the Verdict on a response to it is (reward, reason).
 
     kind         reference                           the answer is
@@ -33,12 +34,14 @@ A Problem is (prompt, kind, reference); the Verdict on a response to it is (rewa
     crashed      0         the judging process died
                            (the last three: kinds with parts, or with a worker process)
 
-Rules of all kinds but your own. What stands before the last </think> is not an answer. A form that is not listed is
-"unparsed" and is never rescued by a number elsewhere: with N = 512 rollouts a lenient rule will be found and then
-trained on. Numbers are compared exactly, as fractions; a decimal may stand for a number that is not whole, to a
-relative 1e-6. Model text is hostile. In this process every scan of it is linear, an answer has a greatest length, and
-nothing of it reaches `eval`, unbounded recursion, or arithmetic that could grow without bound. What takes more than
-that, which is algebra, programs, the scorers of Reasoning Gym and your own function, goes on in worker processes.
+Rules of all kinds but your own. What stands before the last </think>, or behind a <think> that nothing closes, is not
+an answer. A form that is not listed is "unparsed" and is never rescued by a number elsewhere: with N = 512 rollouts a
+lenient rule will be found and then trained on. Numbers are compared exactly, as fractions; a decimal may stand for a
+number that is not whole, to a relative 1e-6.
+
+Model text is hostile. In this process it meets string methods, patterns that cannot backtrack (verdict.forward refuses
+all others), and numbers of at most 1,000 digits. All else meets a clock in a worker process: LaTeX, algebra, programs,
+the scorers of Reasoning Gym, and your own function.
 
 Countdown stands here in full, as the example of a kind. The others, where problems come from, and the sandbox that the
 workers are (verifiers/sandbox.py) are in verifiers/: each kind's file opens with the table of its rules.
@@ -47,7 +50,6 @@ Simplified: whether a countdown target can be reached is not checked. Each kind'
 
 import math
 import operator
-import re
 from collections.abc import Callable, Iterable
 from fractions import Fraction
 from functools import partial
@@ -76,6 +78,7 @@ from verifiers.verdict import (
     Solved,
     Verdict,
     after_thinking,
+    forward,
     shown,
 )
 
@@ -87,7 +90,7 @@ __all__ = ["KINDS", "REASONS", "NotAReward", "Problem", "Solved", "Verdict", "We
 
 _PLAIN_OPERATORS = str.maketrans("×÷−", "*/-")
 # A number has no leading zero, so that "05" is two tokens and cannot parse. Any other character is a token of its own.
-_TOKEN = re.compile(r"0|[1-9][0-9]*|\S")
+_TOKEN = forward(r"0|[1-9][0-9]*+|\S")
 _DIGITS = frozenset("0123456789")
 _PRECEDENCE = {"(": 0, "+": 1, "-": 1, "*": 2, "/": 2}
 
@@ -130,8 +133,10 @@ def settle_countdown(answer: str, gold: tuple[list[int], int]) -> Verdict:
     return CORRECT if _value(postfix) == target else WRONG
 
 
-def find_countdown(response: str) -> str:
+def find_countdown(response: str) -> str | None:
     text = after_thinking(response)
+    if text is None:
+        return None
     before, closed, _ = text.rpartition("</answer>")
     _, opened, tagged = before.rpartition("<answer>")
     return (tagged if closed and opened else text).strip()
@@ -199,8 +204,8 @@ class Family(NamedTuple):
     check       reference -> gold, what `settle` compares with; ValueError with a sentence if the reference is broken
     find        response -> the text in it that is judged, or None if there is none: that is "no_answer". Equal texts
                 for the same problem are judged once, so it should leave out what does not count
-    settle      (text, gold) -> the verdict, or None where a worker must decide. In the trainer's process: its time is
-                linear in the text, nothing of the text is executed, and no number grows without bound
+    settle      (text, gold) -> the verdict, or None where a worker must decide. In the trainer's process: string
+                methods and `forward` patterns only, nothing of the text is executed, and no number grows without bound
     deliberate  (text, reference) -> the verdict, for kinds that ask a worker one thing. A module-level function of a
                 module in rounds.MODULES, which takes what JSON can say, and imports `packages` itself when called
     packages    what `deliberate` needs: imported in the worker beforehand

@@ -75,11 +75,10 @@ class Requests:
 
         self.groups[number] = [None] * len(order.prompts)
         for place, (prompt, seed) in enumerate(zip(order.prompts, order.seeds, strict=True)):
-            name = f"{number}:{place}"
+            name, seed = f"{number}:{place}", seed + order.first  # vLLM counts up from the seed, rollout by rollout
             self.seed += seed
             with as_engine_error("generate"):
-                parameters = self._parameters(order.n, seed + order.first)
-                vllm_name = self.engine.add_request(name, tokens_input(list(prompt)), parameters)
+                vllm_name = self.engine.add_request(name, tokens_input(list(prompt)), self._parameters(order.n, seed))
             self.open[name] = Request(vllm_name, number, place, list(prompt), order.n)
 
     def _parameters(self, n: int, seed: int) -> Any:

@@ -107,7 +107,7 @@ def collect(folder: Path, out: Path, sizes: dict[int, tuple[int, int]]) -> None:
     engine, slopes = TorchEngine(model, memory_gib=4), None
     out.mkdir(parents=True, exist_ok=True)
     todo = [(t, noun) for t, (prompts, _) in sizes.items() for noun in NOUNS[:prompts]]
-    for t, noun in tqdm([x for x in todo if not (out / f"{x[0]}-{x[1]}.pt").exists()], desc="prompts"):
+    for t, noun in tqdm([x for x in todo if not (out / f"{x[0]}-{x[1]}.pt").exists()], desc="prompts", disable=None):
         n, prompt = sizes[t][1], tokenizer(f"Every morning the old {noun}").input_ids
         seed = 1000 * t + NOUNS.index(noun)
         (group,) = engine.generate([prompt], n, max_new_tokens=t, seed=seed, stop_token_ids=[tokenizer.eos_token_id])

@@ -16,7 +16,6 @@
     python tests/benchmark.py seeds     section 4.2: a seed for every rollout with vLLM: its price, and what it repeats
     python tests/benchmark.py verdicts  section 4.2: verdicts on programs while others decode, against one after the
                                         other
-    python tests/benchmark.py deal      section 4.2: a step on many GPUs, computed: the deal against a plain one
 
 Ours and the other take turns, so that both meet the same machine; every number is from this run. What takes a real
 model is in benchmark_model.py.

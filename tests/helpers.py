@@ -5,7 +5,6 @@ import functools
 import json
 import multiprocessing
 import os
-import resource
 import runpy
 import shutil
 import signal
@@ -284,6 +283,8 @@ def become(script, arguments, environment, said, bytes_a_file) -> None:
     os.environ |= environment
     os.chdir(ROOT)
     if bytes_a_file:
+        import resource  # here: Windows has none
+
         resource.setrlimit(resource.RLIMIT_FSIZE, (bytes_a_file, bytes_a_file))
     tqdm.set_lock(threading.RLock())  # its own is a semaphore that a process which is killed leaves behind
     sys.argv = [script, *arguments]

@@ -64,9 +64,9 @@ def test_no_circle():
 
 @pytest.mark.parametrize("name", SIX)
 def test_one_sitting_one_screen(name):
-    """A file of the top level stays within about 400 lines, its functions within a screen."""
+    """A file of the top level has at most 450 lines, its functions fit a screen."""
     text = (ROOT / f"{name}.py").read_text()
-    assert len(text.splitlines()) <= 420
+    assert len(text.splitlines()) <= 450
     functions = [x for x in ast.walk(ast.parse(text)) if isinstance(x, ast.FunctionDef)]
     assert {x.name: x.end_lineno - x.lineno + 1 for x in functions if x.end_lineno - x.lineno >= 60} == {}
 

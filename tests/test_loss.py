@@ -64,6 +64,24 @@ def test_other_advantages_by_hand():
     assert all(L.group_advantages(torch.zeros(2, 4), kind).abs().max() == 0 for kind in L.ADVANTAGES)
 
 
+def test_whitening_cancels_a_factor_that_all_groups_share():
+    """Makes impossible: a kind taken for the paper's that trains otherwise; a leave-one-out baseline that would differ.
+
+    Rewards -1 and 1 train as 0 and 1 do.
+    """
+    rewards = (torch.rand(6, 8, generator=torch.Generator().manual_seed(0)) < 0.4).double()
+
+    def whitened(a):
+        return L.whiten(a, L.moments(a), eps=0)
+
+    paper = whitened(L.group_advantages(rewards))
+    alike = {kind for kind in L.ADVANTAGES if torch.allclose(whitened(L.group_advantages(rewards, kind)), paper)}
+    assert alike == L.SAME_WHEN_WHITENED
+    leave_one_out = rewards - (rewards.sum(-1, keepdim=True) - rewards) / 7
+    torch.testing.assert_close(whitened(leave_one_out), paper)
+    torch.testing.assert_close(whitened(L.group_advantages(2 * rewards - 1)), paper)
+
+
 @pytest.mark.parametrize("p", [0.03, 0.5, 0.9])
 @pytest.mark.parametrize("n", [2, 5, 8])
 def test_what_a_prompt_weighs_by_enumeration(p, n):
@@ -110,24 +128,10 @@ def test_whitening_by_hand():
     torch.testing.assert_close(L.whiten(shifted, L.moments(shifted), eps=0), (shifted - 3) / math.sqrt(3.5))
 
 
-def test_whitening_is_over_all_processes():
-    """Makes impossible: a process that whitens with its own mean and std (the moments must add up)."""
-    a = torch.randn(6, 8, dtype=torch.float64)
-    parts = [L.whiten(part, L.moments(a[:2]) + L.moments(a[2:])) for part in (a[:2], a[2:])]
-    torch.testing.assert_close(torch.cat(parts), L.whiten(a, L.moments(a)), rtol=1e-13, atol=1e-14)
-    torch.testing.assert_close(torch.cat(parts).mean(), tensor(0.0)[0], atol=1e-12, rtol=0)
-    torch.testing.assert_close(torch.cat(parts).std(correction=0), tensor(1.0)[0], atol=1e-7, rtol=0)
-
-
 def test_equal_rewards_give_zero_advantage_not_infinity():
     """Makes impossible: 0/0 when a whole step has one reward, in float32 too."""
     a = L.group_advantages(torch.full((3, 4), 0.1))
     assert L.whiten(a, L.moments(a)).abs().max() < 1e-6
-
-
-def test_an_empty_process_adds_nothing():
-    """Makes impossible: NaN moments from a process whose prompts were all filtered."""
-    assert L.moments(torch.zeros(0, 4)).tolist() == [0, 0, 0]
 
 
 # ------------------------------------------------------------------------------ the clipped objective
@@ -243,6 +247,32 @@ def test_the_example_runs_as_it_stands_there():
     assert found["value"].item() == pytest.approx(-0.1)  # the mean of -a: three tokens of ½, two of -½
     torch.testing.assert_close(found["logp"].grad, -torch.tensor([0.5, 0.5, 0.5, -0.5, -0.5]) / 5)
     assert found["metrics"]["ratio"] == 5 and found["metrics"]["clip_high_fraction"] == 0
+
+
+def test_a_token_mean_has_the_direction_of_the_trajectory_mean():
+    """Makes impossible: a loss that weighs a rollout by its length otherwise than the paper's E_τ does at r = 1.
+
+    Lengths 1 to 120, a softmax of 7 tokens a place: ours is E_τ's gradient times S / ΣT, GRPO's has another direction.
+    """
+    g = torch.Generator().manual_seed(0)
+    lengths = torch.arange(1, 121)
+    advantages = torch.randn(120, generator=g, dtype=torch.float64)
+    z = torch.randn(120, 7, generator=g, dtype=torch.float64).requires_grad_()
+    place = torch.cat([torch.arange(n) for n in lengths])
+    tokens = z.detach().softmax(-1)[place].multinomial(1, generator=g)
+    logp = z.log_softmax(-1)[place].gather(-1, tokens).squeeze(-1)
+    trajectory = torch.stack([x.sum() for x in logp.split(lengths.tolist())])  # log π(τ)
+
+    def gradient(x):
+        return torch.autograd.grad(x, z, retain_graph=True)[0].flatten()
+
+    old = logp.detach()
+    ours, _ = L.policy_loss(logp, old, old, None, advantages.repeat_interleave(lengths), len(logp), **CLIP)
+    paper = gradient(-(advantages * (trajectory - trajectory.detach()).exp()).mean())  # r(τ) of whole trajectories
+    torch.testing.assert_close(gradient(ours), paper * 120 / len(logp), rtol=1e-12, atol=1e-15)
+    grpo = gradient(-(advantages * trajectory / lengths).mean())
+    assert torch.cosine_similarity(gradient(ours), paper, 0) > 1 - 1e-12
+    assert torch.cosine_similarity(gradient(ours), grpo, 0) < 0.8
 
 
 def test_missing_reference_is_named():

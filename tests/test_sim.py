@@ -316,7 +316,7 @@ def test_command_line_writes_the_figure_and_the_same_csv_twice(tmp_path, capsys)
     assert [int(row["step"]) for row in rows[:4]] == [0, 10, 20, 23]
     assert {(row["seed"], row["N"]) for row in rows} == {(s, n) for s in "01" for n in ("4", "32")}
     assert all(int(row["samples"]) == int(row["N"]) * int(row["step"]) for row in rows)
-    assert "correct mass" in capsys.readouterr().out
+    assert "correct mass at step 0: " in capsys.readouterr().out
 
 
 def test_sweep_draws_equal_samples(tmp_path, capsys):

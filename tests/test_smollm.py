@@ -71,7 +71,8 @@ def start(folder, model, data, *more) -> subprocess.Popen:
     """What one types, in a session of its own."""
     arguments = [
         f"--engine={ENGINE}", f"--model={model}", f"--data={data}", f"--eval_data={data}", f"--output_dir={folder}",
-        "--name=run", "--rollouts_per_prompt=16", "--prompts_per_step=2", "--updates_per_step=2", "--sure=0.5",
+        "--name=run", "--rollouts_per_prompt=16", "--prompts_per_step=2", "--updates_per_step=2",
+        "--round_confidence=0.5",
         "--learning_rate=1e-5", "--max_response_tokens=12", "--eval_max_response_tokens=12", "--eval_samples=2",
         "--eval_every=3", "--engine_memory_gib=1", "--keep_checkpoints=1", *more,
     ]  # fmt: skip

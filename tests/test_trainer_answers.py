@@ -46,8 +46,6 @@ def test_a_groups_counts_by_hand():
         "reason/math/correct": 2, "reason/math/wrong": 1, "reason/math/timeout": 1,
     }  # fmt: skip
     correct = torch.arange(4) < torch.arange(5)[:, None]  # none, one, ... all of four
-    assert solved(correct, torch.ones_like(correct)) == {f"solved/{part}": 1 for part in SOLVED if part != "below_100%"}
+    assert solved(correct) == {f"solved/{part}": 1 for part in SOLVED if part != "below_100%"}
     correct = torch.arange(8) < torch.tensor([[1], [2], [7], [7], [8]])
-    assert solved(correct, torch.ones_like(correct)) == {"solved/to_25%": 2, "solved/below_100%": 2, "solved/all": 1}
-    last = torch.arange(8) > 3  # of the group's four: none, none, three, three, all
-    assert solved(correct, last.expand(5, 8)) == {"solved/none": 2, "solved/to_75%": 2, "solved/all": 1}
+    assert solved(correct) == {"solved/to_25%": 2, "solved/below_100%": 2, "solved/all": 1}

@@ -2,6 +2,7 @@
 
 import errno
 import os
+import signal
 import sys
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import torch
 
 from rollout import EngineError
 from trainer.ending import ending, refusing, why
-from trainer.progress import Preempted, RunStopped
+from trainer.progress import RunStopped
 from trainer.settings import Config
 from verify import NotAReward
 
@@ -28,53 +29,54 @@ def test_every_failure_has_its_sentence():
 
 
 class Stub:
-    """A run with two checkpoints, or none; and an accelerator that prints."""
+    """A run with two checkpoints, or none; and an accelerator."""
 
-    num_processes, process_index, print = 1, 0, staticmethod(print)
+    num_processes, process_index, is_main_process = 1, 0, True
 
     def __init__(self, *names):
         self.checkpoints = lambda: [Path(name) for name in names]
 
 
 @pytest.mark.parametrize(
-    ("stop", "kept", "code", "says"),
+    ("number", "kept", "code", "says"),
     [
-        (KeyboardInterrupt(), ["step_00000010"], 130, "stopped; --resume --name run continues after step_00000010"),
-        (
-            Preempted(),
-            ["a", "step_00000020"],
-            143,
-            "stopped by SIGTERM; --resume --name run continues after step_00000020",
-        ),
-        (Preempted(), [], 143, "stopped by SIGTERM; there is no checkpoint yet"),
+        (signal.SIGINT, ["step_00000010"], 130, "stopped; --resume --name run continues after step_00000010"),
+        (signal.SIGTERM, ["a", "b"], 143, "stopped by SIGTERM; --resume --name run continues after b"),
+        (signal.SIGTERM, [], 143, "stopped by SIGTERM; there is no checkpoint yet"),
     ],
 )
-def test_whatever_stops_a_run_says_how_to_go_on(capsys, monkeypatch, stop, kept, code, says):
+def test_a_signal_says_how_to_go_on(capfd, monkeypatch, number, kept, code, says):
     """Makes impossible: Ctrl-C answered by a traceback, SIGTERM by the exit code of something else."""
     monkeypatch.setattr(os, "_exit", sys.exit)
+    before = signal.getsignal(number)
     with pytest.raises(SystemExit) as left, ending(Stub(*kept), Config(name="run"), Stub()):
-        raise stop
-    assert left.value.code == code and capsys.readouterr().err == f"\n{says}\n"
+        signal.raise_signal(number)
+    assert left.value.code == code and capfd.readouterr().err == f"\n{says}\n"
+    assert signal.getsignal(number) == before
 
 
 @pytest.mark.parametrize("only", [False, True])
-def test_a_failure_ends_its_process_at_once(capsys, monkeypatch, only):
+def test_a_failure_ends_its_process_at_once(capfd, monkeypatch, only):
     """Makes impossible: a process that fails and then waits for others; an evaluation that is promised a checkpoint."""
     monkeypatch.setattr(os, "_exit", lambda code: sys.exit(f"at once, {code}"))
     with pytest.raises(SystemExit, match="at once, 1"), ending(Stub("a"), Config(name="run", eval_only=only), Stub()):
         raise RunStopped("because")
     after = "nothing is written before all is evaluated" if only else "--resume --name run continues after a"
-    assert capsys.readouterr().err == f"\nprocess 0: because\n{after}\n"
+    assert capfd.readouterr().err == f"\nprocess 0: because\n{after}\n"
 
 
 def test_a_refusal_is_a_sentence(capsys, monkeypatch):
-    """Makes impossible: a traceback for what was asked for; a sentence of which nobody knows whose process said it."""
-    for mistake in (ValueError("lower it"), OSError("no such file"), EngineError("no such engine")):
+    """Makes impossible: a traceback for what was asked for; a bug without one, in a fork or here; a sentence of nobody.
+
+    Bugs: a missing key, a tensor's shape, what Python itself raises.
+    """
+    for mistake in (ValueError("lower it"), FileNotFoundError(2, "no such file", "x"), EngineError("no such engine")):
         with pytest.raises(SystemExit) as left, refusing():
             raise mistake
         assert left.value.code == 2 and capsys.readouterr().err == f"\n{mistake}\n"
-    with pytest.raises(KeyError), refusing():
-        raise KeyError("a mistake of ours")
+    for bug in (lambda: {}["x"], lambda: torch.tensor([[1], [2, 3]]), lambda: int("x"), lambda: os.kill(2**22, 0)):
+        with pytest.raises((KeyError, ValueError, OSError)), refusing():
+            bug()
     monkeypatch.setenv("WORLD_SIZE", "2")
     monkeypatch.setenv("RANK", "1")
     monkeypatch.setattr(os, "_exit", lambda code: sys.exit(f"at once, {code}"))

@@ -88,7 +88,10 @@ def test_a_way_back_holds_a_layers_gradients_too():
     [("cpu", 1, None, 8), ("cpu", 4, None, 2), ("cpu", 4, "2", 4), ("cuda", 4, "4", 8)],
 )
 def test_processes_of_one_machine_share_what_it_has_left(monkeypatch, kind, processes, local, gib):
-    """Makes impossible: processes that each count on all of a machine's memory; a GPU divided among its neighbours."""
+    """Makes impossible: processes that each count on all of a machine's memory; a GPU divided among its neighbours.
+
+    A step's padded rollouts lie on the GPU: tokens, and the log-probs of engine, old policy and reference.
+    """
     monkeypatch.setattr("trainer.memory.memory_now", lambda device: (0, 8 * 2**30))
     monkeypatch.delenv("LOCAL_WORLD_SIZE", raising=False)
     if local:
@@ -98,6 +101,10 @@ def test_processes_of_one_machine_share_what_it_has_left(monkeypatch, kind, proc
     resolve(c := Config())
     estimate = memory_estimate(c, Policy(loaded()[0]), TorchEngine(loaded()[0]), 9, accelerator)
     assert estimate.left == gib
+    rows = c.prompts_per_step * c.rollouts_per_prompt / processes
+    padded = rows * (8 * (9 + c.max_response_tokens) + 4 * 3 * c.max_response_tokens) / 2**30
+    assert estimate.updating["padded rollouts"] == pytest.approx((kind == "cuda") * padded)
+    assert (estimate.always["rollouts"] > 0) == (kind == "cpu")
 
 
 def test_bfloat16_keeps_fewer_bytes(bf16):

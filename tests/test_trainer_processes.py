@@ -242,12 +242,17 @@ HARD = ["--prompts_per_step=6", "--eval_every=2"]  # with N = 2: a round is ofte
 
 
 def same(ours: list[dict], theirs: list[dict]) -> None:
-    """Metrics up to the order of float sums: means to 1e-6; a gradient's norm and a single token's extreme to 2e-5."""
+    """Metrics up to the order of float sums: means to 4e-6; a gradient's norm and a single token's extreme to 2e-4.
+
+    Adam moves a weight by up to the whole rate, even where its gradient is a rounding error: a token that hangs on such
+    weights moves, and the mean over hundreds of tokens does not. Each bound is ten times the largest difference between
+    1, 2 and 4 processes with AVX-512, AVX2 and neither.
+    """
     assert len(ours) == len(theirs)
     for mine, other in zip(ours, theirs, strict=True):
         loose = {name for name in other if name.endswith(("_max", "_min")) or name == "grad_norm"}
-        assert mine == {n: pytest.approx(x, rel=2e-5, abs=2e-5) if n in loose else pytest.approx(x, rel=1e-6, abs=1e-6)
-                        for n, x in other.items()}  # fmt: skip
+        bound = {name: 2e-4 if name in loose else 4e-6 for name in other}
+        assert mine == {n: pytest.approx(x, rel=bound[n], abs=bound[n]) for n, x in other.items()}
 
 
 @pytest.fixture(scope="module")

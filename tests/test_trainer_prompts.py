@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from accelerate import Accelerator
-from helpers import Job, config, loaded
+from helpers import Job, config, loaded, start
 from judging import needs
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
@@ -262,8 +262,31 @@ def test_an_evaluation_shows_the_examples_of_the_training(tmp_path, chat_model, 
     assert protocol(scored, [1, 1]).startswith(
         "2 held-out problems in chats behind a system message and 2 solved examples, 1 responses each, cut at 4 tokens"
     )
-    with pytest.raises(ValueError, match="--examples 2 are problems of --data: name it, to score a trained model that"):
+    with pytest.raises(ValueError, match="--examples 2 are problems of --data: name it"):
         resolve(Config(model=chat_model, examples=2, eval_only=True, eval_data=[c.eval_data[0]]))
+
+
+def test_a_trained_model_is_asked_as_its_run_asked(tmp_path, chat_model, capsys):
+    """Makes impossible: a chat model scored by plain prompts, other examples or other problems than its run's."""
+    settings = {"examples": 2, "system_prompt": "Be brief.", "eval_samples": 1, "eval_max_response_tokens": 4}
+    c = asking(tmp_path, chat_model, sums(1, 9), **settings, max_steps=1, eval_seed=7)
+    start(c)
+    again = asking(tmp_path, chat_model, sums(1, 9), **settings, name="again")
+    trained = train.set_up(again, Accelerator(cpu=True)).held_out_prompts
+    Path(c.data[0]).unlink()  # the examples are kept, not drawn again
+    capsys.readouterr()
+
+    def scored(given: set[str], **changes):
+        c = Config(model=str(tmp_path / "run/model"), eval_only=True, output_dir=str(tmp_path), **changes)
+        return c, train.set_up(c, Accelerator(cpu=True), given).held_out_prompts
+
+    c, asked = scored(set())
+    assert asked == trained and (c.eval_seed, c.examples, c.system_prompt) == (7, 2, "Be brief.")
+    said = " ".join(capsys.readouterr().out.split())
+    assert said.count("evaluation.json: as in the run run") == 4 and "2 solved examples" in said
+    assert scored({"examples"}, name="plain")[1] == [tokenizer_of()(f"{i}+{i}?").input_ids for i in (500, 501)]
+    bare = tokenizer_of().decode(scored({"system_prompt"}, system_prompt="", name="bare")[1][0])
+    assert bare.startswith("<|im_start|>user\n500+500?")
 
 
 @pytest.mark.parametrize(

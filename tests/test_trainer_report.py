@@ -45,17 +45,22 @@ def test_a_table_of_scores():
 
 
 def test_two_scores_that_part_have_a_sentence(monkeypatch):
-    """Makes impossible: a table in which pass@1 rises and pass@4 falls, without a word on it where it stands."""
+    """Makes impossible: pass@4 called fallen for one problem of 32; a table without a word where it did fall."""
     monkeypatch.setenv("COLUMNS", "80")
-    said = "pass@1 rose while pass@4 fell: on some problems right answers became likelier"
-    for one, four, parted in ((0.3, 0.4, True), (0.3, 0.6, False), (0.2, 0.4, False)):
-        text = before_and_after(
-            {"step 0": SCORES, "step 5": SCORES, "step 9": SCORES | {"pass@1": one, "pass@4": four}}
-        )
-        assert (said in " ".join(text.split())) is parted
+
+    rows = {f"step {i}": SCORES | {"pass@1": float(i)} for i in (0, 5, 9)}
+
+    def said(last: list[int]) -> bool:
+        text = before_and_after(rows, [{"k": 4, "correct": [1] * 32}, {"k": 4, "correct": last}])
         assert "step 5" not in text and "step 9" in text
+        return "pass@1 rose while pass@4 fell" in " ".join(text.split())
+
+    assert said([4] * 20 + [0] * 12)
+    assert not said([4] * 31 + [0])  # one problem
+    assert not said([2] * 20 + [0] * 12)  # pass@1 rose by less than its error
+    assert not said([2] * 32)  # pass@4 did not fall
     few = {k: v for k, v in SCORES.items() if k != "pass@4"}  # --eval_samples 1
-    assert "rose" not in before_and_after({"step 0": few, "step 9": few | {"pass@1": 0.9}})
+    assert "rose" not in before_and_after({"step 0": few, "step 9": few}, [{"k": 1, "correct": [0, 1]}] * 2)
 
 
 def test_numbers_and_paths_for_a_reader(tmp_path, monkeypatch):

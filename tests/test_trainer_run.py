@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 import torch
-from accelerate import Accelerator
 from helpers import (
     ROOT,
+    TINY,
     Job,
     begin,
     config,
@@ -31,11 +31,8 @@ from helpers import (
     wait_for,
 )
 
-import train
-from rollout import TorchEngine
 from trainer.answers import Answers, score
-from trainer.files import damaged
-from trainer.progress import Preempted
+from trainer.progress import Progress
 from trainer.settings import Config
 
 
@@ -135,7 +132,7 @@ def lives(folder, steps: int, deaths: int, undisturbed) -> None:
         job.ended(-signal.SIGKILL)
         whole = [x for x in metrics.read_bytes().splitlines(keepends=True) if x.endswith(b"\n")] if resume else []
         assert b"".join(whole) == b"".join(undisturbed()["metrics.jsonl"].splitlines(keepends=True)[: len(whole)])
-        assert all(not damaged(x) for x in (folder / "run/checkpoints").glob("step_*"))
+        assert all(torch.load(x / "optimizer.bin") for x in (folder / "run/checkpoints").glob("step_*"))
         resume = ["--resume"] if (folder / "run/config.json").exists() else []
     assert inside >= deaths // 6
     begin(folder, *long, "--resume").ended()
@@ -155,105 +152,23 @@ def test_killed_twenty_times_a_run_ends_with_the_same_numbers(tmp_path):
 
 
 @pytest.mark.parametrize("processes", [1, pytest.param(2, marks=pytest.mark.slow)])
-def test_sigterm_leaves_with_a_checkpoint(tmp_path, undisturbed, processes):
-    """Makes impossible: a preempted run that loses the steps since its last checkpoint, or does not leave.
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_the_run_at_once(tmp_path, undisturbed, number, processes):
+    """Makes impossible: a scheduler's signal, or Ctrl-C, that waits for a step; a run that goes on to other numbers.
 
-    Of two processes only the second is told.
+    Both processes get it, as from torch's launcher or a terminal.
     """
     metrics = tmp_path / "run/metrics.jsonl"
-    job = begin(tmp_path, "--max_steps=12", "--save_every=100", processes=processes)
-    wait_for(job, lambda: count_lines(metrics) >= 4)
-    job.signal(signal.SIGTERM, processes - 1)
-    assert "stopped by SIGTERM; --resume --name run continues after step_" in job.ended(143, timeout=60)
-    (checkpoint,) = (tmp_path / "run/checkpoints").glob("step_*")
-    assert count_lines(metrics) == int(checkpoint.name[-8:]) + 1 >= 4
+    job = begin(tmp_path, "--max_steps=12", "--save_every=3", processes=processes)
+    wait_for(job, lambda: count_lines(metrics) >= 5)
+    for rank in range(processes):
+        job.signal(number, rank)
+    began = time.monotonic()
+    said = job.ended(128 + number, timeout=60)
+    assert time.monotonic() - began < 5 and "Traceback" not in said
+    assert said.count("--resume --name run continues after step_") == 1
     begin(tmp_path, "--max_steps=12", "--resume", processes=processes).ended()
     assert contents(tmp_path) == undisturbed(processes)
-
-
-def test_sigterm_does_not_wait_for_the_rollouts(tmp_path, monkeypatch):
-    """Makes impossible: an hour of rollouts finished after SIGTERM, while the scheduler's patience is a minute."""
-    generate, told = TorchEngine.generate, []
-
-    def slow(self, prompts, n, *, on_progress=None, **kwargs):
-        groups = generate(self, prompts, n, on_progress=None, **kwargs)
-        if run.preemption.noted is not None and kwargs["temperature"] == 1.0 and len(told) > 1:
-            run.preemption.note()
-            for _ in range(100):
-                on_progress(1)
-                told.append("rolled on")
-        told.append("rolled out")
-        return groups
-
-    c = config(tmp_path, max_steps=9, save_every=100, eval_temperature=0.9, eval_every=0)
-    accelerator = Accelerator(cpu=True)
-    setup = train.set_up(c, accelerator)
-    run = setup.run
-    monkeypatch.setattr(TorchEngine, "generate", slow)
-    with pytest.raises(Preempted):
-        train.train(c, accelerator, setup)
-    assert "rolled on" not in told
-    steps = [x["step"] for x in lines(tmp_path / "run/metrics.jsonl")]
-    assert [x.name for x in run.checkpoints()] == [f"step_{steps[-1]:08d}"] * (steps[-1] > 0)
-
-
-def test_the_engine_sleeps_before_a_checkpoint(tmp_path, monkeypatch):
-    """Mistake: on SIGTERM a sharded model is gathered beside an engine that holds half of the GPU: nothing is saved.
-
-    SIGTERM comes as the third step begins to roll out.
-    """
-    awake, saved = [], []
-    c = config(tmp_path, max_steps=9, save_every=100, eval_every=0)
-    accelerator = Accelerator(cpu=True)
-    setup = train.set_up(c, accelerator)
-    run, checkpoint = setup.run, setup.run.checkpoint
-
-    def wake(self):
-        awake.append(setup.progress.step)
-        if setup.progress.step == 3:
-            run.preemption.note()
-
-    def save(step):
-        saved.append((step, list(awake)))
-        checkpoint(step)
-
-    monkeypatch.setattr(TorchEngine, "wake", wake)
-    monkeypatch.setattr(TorchEngine, "sleep", lambda self: awake.clear())
-    monkeypatch.setattr(run, "checkpoint", save)
-    with pytest.raises(Preempted):
-        train.train(c, accelerator, setup)
-    assert saved == [(2, [])]
-
-
-def test_sigterm_does_not_wait_for_an_evaluation(tmp_path, monkeypatch):
-    """Mistake: an evaluation of 32,768 tokens finished after SIGTERM, or left out of the run that is resumed.
-
-    It comes in the evaluation after the second step; and in the last one, of a run whose budget is then spent.
-    """
-    monkeypatch.setattr("trainer.deal.ORDERS", (1, 1))  # an evaluation is one order, and asks once
-    settings = {"save_every": 100, "eval_temperature": 0.9, "eval_every": 2}
-    run(tmp_path / "whole", max_steps=4, **settings)
-    generate, asked = TorchEngine.generate, []
-
-    def told(self, prompts, n, **kwargs):
-        if kwargs["temperature"] == 0.9:
-            asked.append(setup.progress.step)
-            if asked in ([0, 2], [0, 2, 2, 4]):
-                setup.run.preemption.note()
-        return generate(self, prompts, n, **kwargs)
-
-    monkeypatch.setattr(TorchEngine, "generate", told)
-    for resume in (False, True):
-        c = config(tmp_path / "parts", max_steps=4, resume=resume, **settings)
-        accelerator = Accelerator(cpu=True)
-        setup = train.set_up(c, accelerator)
-        with pytest.raises(Preempted):
-            train.train(c, accelerator, setup)
-    assert asked == [0, 2, 2, 4]
-    assert "eval/pass@1" not in lines(tmp_path / "parts/run/metrics.jsonl")[-1]
-    run(tmp_path / "parts", max_steps=4, resume=True, **settings)
-    for log in ("metrics", "samples", "eval"):
-        assert (tmp_path / f"parts/run/{log}.jsonl").read_text() == (tmp_path / f"whole/run/{log}.jsonl").read_text()
 
 
 @pytest.mark.slow
@@ -318,20 +233,31 @@ def test_a_disk_that_is_too_small_or_read_only_is_refused_at_the_start(small_dis
         start(config(small_disk))
 
 
-def test_a_damaged_checkpoint_is_passed_over(copied, four_steps, capsys):
-    """Makes impossible: a resume from a truncated file, or one that fails while an older whole one is there."""
-    folder = copied / "run"
-    with (folder / "checkpoints/step_00000002/optimizer.bin").open("r+b") as file:
-        file.truncate(1000)
+@pytest.mark.parametrize("name", ["pytorch_model.bin", "optimizer.bin", "custom_checkpoint_1.pkl"])
+def test_a_checkpoint_that_cannot_be_read_is_named(copied, four_steps, name):
+    """Makes impossible: a traceback for a torn file, or an older whole checkpoint that nobody is told of."""
+    newest = copied / "run/checkpoints/step_00000002"
+    with (newest / name).open("r+b") as file:
+        file.truncate(100)
+    with pytest.raises(ValueError, match=r"step_00000002 cannot be read .* Delete this folder"):
+        start(config(copied, resume=True, max_steps=4))
+    shutil.rmtree(newest)
     start(config(copied, resume=True, max_steps=4))
-    said = capsys.readouterr().out
-    assert "step_00000002 is damaged (optimizer.bin is not what was written): going back to the one before it" in said
-    assert "resuming after step 1" in said
-    same_run(folder, four_steps)
-    for checkpoint in (folder / "checkpoints").glob("step_*"):
-        (checkpoint / "pytorch_model.bin").unlink()
-    with pytest.raises(ValueError, match="no checkpoint is whole"):
-        start(config(copied, resume=True, max_steps=5))
+    same_run(copied / "run", four_steps)
+
+
+def test_minutes_bound_what_a_killed_run_loses(tmp_path):
+    """Makes impossible: steps of 20 minutes of which ten are lost; a laptop that writes a checkpoint every step."""
+    c, progress = config(tmp_path, save_every=10, save_minutes=15, max_steps=100), Progress(step=3, seconds=900.0)
+    progress.saved = 0.0
+    assert progress.saves(c)
+    progress.saved = 1.0
+    assert not progress.saves(c)
+    progress.saved, progress.saving = 0.0, 91.0  # ten times this is more than 15 minutes
+    assert not progress.saves(c)
+    assert Progress(step=10).saves(c) and Progress(step=100).saves(c) and not Progress(step=9).saves(c)
+    run(tmp_path, max_steps=3, save_every=100, save_minutes=1e-9, keep_checkpoints=9)
+    assert (tmp_path / "run/checkpoints/step_00000001").exists()
 
 
 # --------------------------------------------------------------------------------------------- what is there already
@@ -349,6 +275,21 @@ def test_an_existing_run_is_not_overwritten_by_accident(copied):
         run(copied, resume=True, learning_rate=0.5)
     assert (copied / "run/metrics.jsonl").read_bytes() == before
     assert len(run(copied, overwrite=True, max_steps=1)) == 2
+
+
+def test_two_processes_do_not_share_a_folder(tmp_path):
+    """Makes impossible: two runs in one metrics.jsonl, a run deleted while it trains, a lock that outlives SIGKILL."""
+    job = begin(tmp_path, "--max_steps=1000", "--save_every=1")
+    wait_for(job, lambda: count_lines(tmp_path / "run/metrics.jsonl") > 2)
+    for again in ("--resume", "--overwrite"):
+        said = begin(tmp_path, "--max_steps=1000", again).ended(2)
+        assert f"run is in use by process {job.processes[0].pid} on " in said and "Traceback" not in said
+    assert job.running()
+    job.signal(signal.SIGKILL)
+    job.ended(-signal.SIGKILL)
+    steps = [row["step"] for row in lines(tmp_path / "run/metrics.jsonl")]
+    assert steps == [*range(len(steps))]
+    begin(tmp_path, f"--max_steps={len(steps)}", "--resume").ended()
 
 
 def test_overwrite_deletes_runs_only(tmp_path):
@@ -379,15 +320,6 @@ def test_garbage_in_a_metrics_file_is_named(copied):
     whole = metrics.read_bytes().splitlines(keepends=True)
     metrics.write_bytes(b"".join([whole[0], b"[1]\n", *whole[1:]]))
     with pytest.raises(ValueError, match=r"metrics.jsonl, line 2, is damaged: delete it, or --overwrite"):
-        start(config(copied, resume=True, max_steps=3))
-
-
-def test_a_lost_metrics_line_is_missed(copied):
-    """Makes impossible: a history with a hole in it, taken for whole."""
-    metrics = copied / "run/metrics.jsonl"
-    whole = metrics.read_text().splitlines(keepends=True)
-    metrics.write_text(whole[0] + whole[2])
-    with pytest.raises(ValueError, match="has lost the lines of 1 steps, from step 1 on"):
         start(config(copied, resume=True, max_steps=3))
 
 
@@ -441,7 +373,7 @@ def test_scoring_writes_what_it_prints(tmp_path):
 
     said = Job(ROOT / "train.py", arguments).ended()
     folder = tmp_path / "eval-policy"
-    assert {x.name for x in folder.iterdir()} == {"config.json", "eval.jsonl", "samples.jsonl", "scores.csv"}
+    assert {x.name for x in folder.iterdir()} == {"config.json", "eval.jsonl", "lock", "samples.jsonl", "scores.csv"}
     (line,) = lines(folder / "eval.jsonl")
     assert line["step"] == 0 and line["k"] == 4 and line["sources"] == {"small": 4, "large": 12}
     assert all(len(line[name]) == 16 for name in ("correct", "response_tokens", "truncated", "reward"))
@@ -451,6 +383,7 @@ def test_scoring_writes_what_it_prints(tmp_path):
     assert scores == [sum(line["correct"][:4]) / 16, sum(line["correct"][4:]) / 48, (scores[0] + scores[1]) / 2]
     for row in rows:
         assert f"{row['source']:9}  {float(row['pass@1']):.3f} ± {float(row['pass@1_se']):.3f}" in said
+    assert "\r" not in said  # no bar in a file
     assert "every source counts the same" in said and "16 held-out problems, 4 responses each" in said
     samples = lines(folder / "samples.jsonl")
     assert [json.loads(row)["prompt"] for row in problems[:4]] == [row["prompt"] for row in samples]
@@ -491,16 +424,33 @@ def test_metrics_reach_tensorboard(tmp_path):
     assert len(seen.Scalars("timing/samples_per_second")) == 2
 
 
-def test_a_changed_rewards_file_does_not_resume(tmp_path, forget_kinds):
-    """Makes impossible: one half of a run under one reward, the other half under another, in one table."""
-    rewards = tmp_path / "rewards.py"
-    rewards.write_text("KINDS = {'long': lambda response, reference: len(response) > 6}")
-    problems = [problem | {"kind": "long"} for problem in lines(few_problems("train", 16))]
-    data = tmp_path / "long.jsonl"
-    data.write_text("".join(json.dumps(problem) + "\n" for problem in problems))
-    settings = {"rewards": [str(rewards)], "data": [str(data)], "eval_data": [str(data)]}
+def test_other_data_does_not_resume(tmp_path, forget_kinds):
+    """Makes impossible: a run that goes on with other problems, another tokenizer or other rewards, without a word."""
+    model = shutil.copytree(TINY / "policy", tmp_path / "policy")
+    rewards, helper = tmp_path / "rewards.py", tmp_path / "helper.py"
+    helper.write_text("LONG = 6\n")
+    rewards.write_text("from helper import LONG\nKINDS = {'long': lambda response, reference: len(response) > LONG}\n")
+    for name in ("train", "test"):
+        rows = [json.dumps(row | {"kind": "long"}) + "\n" for row in lines(few_problems(name, 16))]
+        (tmp_path / f"{name}.jsonl").write_text("".join(rows))
+    settings = {"model": str(model), "rewards": [str(rewards)], "data": [str(tmp_path / "train.jsonl")],
+                "eval_data": [str(tmp_path / "test.jsonl")]}  # fmt: skip
     run(tmp_path, max_steps=1, **settings)
     run(tmp_path, max_steps=2, resume=True, **settings)
-    rewards.write_text(rewards.read_text().replace("6", "5"))
-    with pytest.raises(ValueError, match="would continue another run; these settings differ: reward_files"):
-        run(tmp_path, max_steps=3, resume=True, **settings)
+
+    def edited(path, edit, says):
+        before = path.read_text()
+        path.write_text(edit(before))
+        with pytest.raises(ValueError, match=f"would continue another run; these differ: {says}$"):
+            run(tmp_path, max_steps=3, resume=True, **settings)
+        path.write_text(before)
+
+    edited(rewards, lambda text: text.replace(">", ">="), r"\S*rewards.py")
+    edited(helper, lambda text: text.replace("6", "5"), r"\S*helper.py")
+    edited(tmp_path / "train.jsonl", lambda text: text.replace('"target": ', '"target": 1', 1), "the training problems")
+    edited(tmp_path / "test.jsonl", lambda text: text.split("\n", 1)[1], "the held-out problems")
+    tokenizer = json.loads((model / "tokenizer.json").read_text())
+    vocabulary = tokenizer["model"]["vocab"]
+    vocabulary["1"], vocabulary["2"] = vocabulary["2"], vocabulary["1"]
+    edited(model / "tokenizer.json", lambda text: json.dumps(tokenizer), "the tokenizer")
+    run(tmp_path, max_steps=3, resume=True, **settings)

@@ -21,6 +21,7 @@ def test_an_unknown_flag_is_named_with_its_neighbour(monkeypatch, capsys):
     hints = {
         "--learning_rte=1": "did you mean --learning_rate?",
         "--lr=1": "did you mean --learning_rate?",
+        "--rollouts=16": "did you mean --rollouts_per_prompt?",
         "--xyz": "--help lists the settings",
     }
     for flag, hint in hints.items():

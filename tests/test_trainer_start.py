@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 from accelerate import Accelerator
-from helpers import ROOT, TINY, config, loaded, run
+from helpers import ROOT, TINY, config, few_problems, loaded, run
 
 import train
 from engines.vllm import VLLMEngine
@@ -124,12 +124,13 @@ def test_a_run_can_start_with_another_runs_moments(copied, tmp_path):
     checkpoint.rename(moved := tmp_path / "moved")
     assert run(tmp_path, **again, resume=True)[-1] == whole[-1]  # it has its own by now
     moved.rename(checkpoint)
-    for folder, says in ((tmp_path, "has no optimizer.bin: name a checkpoint"), (checkpoint, "is damaged")):
-        (checkpoint / "random_states_0.pkl").unlink(missing_ok=True)
+    for folder, says in ((tmp_path, "has no optimizer.bin: name a checkpoint"), (checkpoint, "cannot be read")):
+        if folder == checkpoint:
+            os.truncate(checkpoint / "optimizer.bin", 1000)
         with pytest.raises(ValueError, match=says):
             train.set_up(config(tmp_path, name="third", model=model, optimizer_from=str(folder)), Accelerator(cpu=True))
+    torch.save(saved, checkpoint / "optimizer.bin")
     with pytest.raises(ValueError, match="has not the moments of these weights"):
-        (checkpoint / "files.json").write_text("{}")
         load_moments(torch.optim.AdamW([torch.zeros(3, requires_grad=True)]), checkpoint)
 
 
@@ -233,3 +234,10 @@ def test_waiting_threads_sleep_unless_a_user_says_otherwise(tmp_path, own, seen)
     environment |= {"OMP_WAIT_POLICY": own} if own else {}
     done = subprocess.run([sys.executable, ROOT / "train.py"], capture_output=True, text=True, env=environment)
     assert done.stdout == seen + "\n", done.stderr
+
+
+def test_held_out_problems_that_are_trained_on_are_counted(tmp_path, capsys):
+    """Makes impossible: a score of problems that the run trained on, taken for a held-out one."""
+    for name, says in (("train", "4 held out, 4 of them trained on too"), ("test", "4 held out\n")):
+        train.set_up(config(tmp_path, name=name, eval_data=[few_problems(name, 4)]), Accelerator(cpu=True))
+        assert says in capsys.readouterr().out

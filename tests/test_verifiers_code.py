@@ -203,6 +203,7 @@ def test_long_output_in_bounded_time():
         " " * 8_000_000,
     ):
         assert not module._same_output(output, expected)
+    assert not module._same_output("1" * 60_000 + "x", module._token_lines("0.5"))
     assert module._same_output(" 1 2" + " " * 1_000_000 + "\n" * 1_000_000 + "3", expected)
     assert time.monotonic() - start < 8
 

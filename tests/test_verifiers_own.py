@@ -2,18 +2,12 @@
 
 import json
 import logging
-import re
 import textwrap
 import time
-from pathlib import Path
 
 import pytest
 
-import verify as module
-from verify import KINDS, load_data, load_problems, load_rewards, verify, verify_batch
-
-ROOT = Path(module.__file__).resolve().parent
-
+from verify import KINDS, load_problems, load_rewards, verify, verify_batch
 
 pytestmark = pytest.mark.usefixtures("forget_kinds")  # every test starts with our own kinds only
 
@@ -22,27 +16,6 @@ def file(tmp_path, text, name="my_rewards.py"):
     path = tmp_path / name
     path.write_text(textwrap.dedent(text))
     return path
-
-
-PAGES = [ROOT / page for page in ("docs/problems.md", "README.md")]
-
-
-@pytest.mark.parametrize(
-    "page", [page for page in PAGES if "# my_rewards.py" in page.read_text()], ids=lambda p: p.name
-)
-def test_the_example_as_it_stands(page, tmp_path):
-    """Mistake: an example in the documentation that does not run, or pays for what it says it does not pay for."""
-    [text] = [block for block in re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL) if "KINDS = " in block]
-    assert len(text.strip().splitlines()) <= 12
-    [path] = load_rewards([file(tmp_path, text)])
-    assert path == str((tmp_path / "my_rewards.py").resolve())
-    responses = ["Paris", "<think>Lyon?</think> Paris", "It is Paris , I think", "Lyon", ""]
-    expected = [(1.0, "correct"), (1.0, "correct"), (0.5, "partial"), (0.0, "wrong"), (0.0, "wrong")]
-    assert [verify("one_word", response, "Paris") for response in responses] == expected
-    assert verify_batch([("one_word", response, "Paris") for response in responses], workers=1) == expected
-    problem = {"prompt": "The capital of France, in one word?", "kind": "one_word", "reference": "Paris"}
-    (tmp_path / "words.jsonl").write_text(json.dumps(problem))
-    assert [tuple(p) for p in load_data([str(tmp_path / "words.jsonl")])] == [tuple(problem.values())]
 
 
 def test_what_a_function_may_return(tmp_path):

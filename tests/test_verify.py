@@ -2,8 +2,10 @@
 
 import ast
 import importlib
+import itertools
 import operator
 import random
+import re
 import subprocess
 import sys
 import time
@@ -11,11 +13,13 @@ from fractions import Fraction
 from pathlib import Path
 
 import pytest
-from judging import THREE, reason
+from judging import THREE, instruction, reason
+from test_verifiers_ifeval import FOLLOWED
 
 import verify as module
 from verifiers import rounds
-from verifiers.verdict import MAX_ANSWER
+from verifiers.latex import read_math
+from verifiers.verdict import MAX_ANSWER, forward
 from verify import KINDS, Problem, Verdict, verify, verify_batch
 
 # ---------------------------------------------------------------------------------------- countdown
@@ -283,6 +287,148 @@ def test_hostile_text_is_judged_in_bounded_time(kind, name):
     assert reason(kind, HOSTILE[name], reference) != "correct"
     # Milliseconds when idle; a quadratic scan of these takes minutes.
     assert time.perf_counter() - start < 5
+
+
+FRAGMENTS = [
+    "1",
+    "0",
+    "9",
+    ".",
+    " ",
+    "~",
+    "\n",
+    ",",
+    ";",
+    ":",
+    "+",
+    "-",
+    "*",
+    "/",
+    "^",
+    "_",
+    "=",
+    "<",
+    ">",
+    "!",
+    "%",
+    "$",
+    "&",
+]
+FRAGMENTS += [
+    "|",
+    "'",
+    "\\",
+    "{",
+    "}",
+    "(",
+    ")",
+    "[",
+    "]",
+    "\\{",
+    "\\}",
+    "\\,",
+    "\\\\",
+    "x",
+    "e",
+    "A",
+    "\\text{m}",
+    "\\text{ m}",
+    "^2",
+]
+FRAGMENTS += [
+    "\\text{s}^2",
+    "^{2}",
+    "\\frac",
+    "\\frac{1}{2}",
+    "\\sqrt{",
+    "\\pi",
+    "\\infty",
+    "\\le",
+    "\\pm",
+    "\\cup ",
+    "\\cdot",
+    "\\left(",
+]
+FRAGMENTS += [
+    "\\overline{3}",
+    "\\dots",
+    "^\\circ",
+    "\\boxed{",
+    " and ",
+    "for all ",
+    "\\mathbb{R}",
+    "million",
+    "\\text{",
+    "sin ",
+    "12:30 pm",
+]
+FRAGMENTS += ["```", "```python\n", "<answer>", "</answer>", "</think>", "def x(", "*a*", "..."]
+REFERENCES = {
+    "countdown": THREE,
+    "math": "\\frac{1}{2}",
+    "science": "9.8 m/s^2",
+    "code": {"inputs": [""], "outputs": ["1"]},
+    "logic": {"dataset": "countdown", "entry": {"answer": "1"}},
+}
+
+
+@pytest.mark.parametrize("share", [0.2, pytest.param(1.0, marks=pytest.mark.slow)])
+def test_no_answer_holds_up_the_trainer(share):
+    """Mistake: a pattern that takes 2^n steps for n units behind a number, where no clock can stop it."""
+    golds = {kind: KINDS[kind].check(reference) for kind, reference in REFERENCES.items() if kind != "logic"}
+    golds["logic"] = REFERENCES["logic"]  # its check needs the package
+    golds["ifeval"] = [(follows, kwargs) for name, kwargs, *_ in FOLLOWED
+                       for follows, kwargs in KINDS["ifeval"].check(instruction(name, kwargs))]  # fmt: skip
+    wraps = {"countdown": "{}", "code": "```python\n{}\n```", "logic": "<answer>{}</answer>", "ifeval": "{}"}
+    rng, slowest = random.Random(8), 0.0
+    for one, other in itertools.product(FRAGMENTS, FRAGMENTS):
+        for times in (12, 40, 150) if rng.random() < share else ():
+            for kind, gold in golds.items():
+                response = wraps.get(kind, "\\boxed{{3{} 1}}").format((one + other) * times)
+                start = time.thread_time()
+                answer = KINDS[kind].find(response)
+                if answer is not None:
+                    KINDS[kind].settle(answer, gold)
+                slowest = max(slowest, time.thread_time() - start)
+    assert slowest < 0.5
+
+
+@pytest.mark.parametrize("share", [0.2, pytest.param(1.0, marks=pytest.mark.slow)])
+def test_no_answer_is_slow_to_read(share):
+    """Mistake: an answer that costs a worker its whole time limit, so that a policy that loops stalls a run."""
+    rng, slowest = random.Random(7), 0.0
+    for one, other in itertools.product(FRAGMENTS, FRAGMENTS):
+        if rng.random() < share:
+            for answer in ("3" + (one + other) * 40 + " 1", one * 999 + other):
+                start = time.thread_time()
+                read_math(answer[:1000])
+                slowest = max(slowest, time.thread_time() - start)
+    assert slowest < 1
+
+
+def test_patterns_in_the_trainer_cannot_backtrack():
+    """Mistake: a new pattern for a model's text with a repetition that gives back what it took."""
+    for kind in ("math", "science", "code", "ifeval", "logic"):
+        for name, value in vars(importlib.import_module(f"verifiers.{kind}")).items():
+            if isinstance(value, re.Pattern) and name != "OPTION":  # what latex.py lends, in a worker
+                forward(value.pattern, value.flags)
+    for pattern in ("a+", "(?:a|b)*", "a{2,}", "a+?", "[+*]++a*"):
+        with pytest.raises(ValueError, match="possessive"):
+            forward(pattern)
+
+
+def test_a_thought_is_no_answer():
+    """Mistake: a reward for the box of a thought that was cut off before its </think>."""
+    for kind, response in (
+        ("math", "<think> so \\boxed{\\frac12}"),
+        ("math", "\\boxed{4}</think> <think> so \\boxed{\\frac12}"),
+        ("science", "<think> \\boxed{9.8 m/s^2}"),
+        ("countdown", "<think>(2+3)*4"),
+        ("code", "<think>\n```python\nprint(1)\n```"),
+    ):
+        assert reason(kind, response, REFERENCES[kind]) == "no_answer"
+    assert reason("ifeval", "<think> hm", instruction("punctuation:no_comma", {})) == "no_answer"
+    assert reason("math", "<think> so \\boxed{4} </think> \\boxed{\\frac12}", "\\frac{1}{2}") == "correct"
 
 
 @pytest.mark.parametrize("share", [0.2, pytest.param(1.0, marks=pytest.mark.slow)])

@@ -56,7 +56,7 @@ from rollout import Group, TorchEngine
 from tiny.answers import OPERATORS, answers_of
 from trainer.batch import Batch
 from trainer.checks import TINY, absolute
-from trainer.files import damaged, rows_of, write
+from trainer.files import rows_of, write
 from trainer.policy import SHARE_FROM, Policy
 from trainer.problems import describe, stop_tokens
 from trainer.report import short
@@ -201,16 +201,18 @@ def load_policy(model: str) -> tuple[Policy, PreTrainedTokenizerBase]:
 
 
 def load_checkpoint(policy: Policy, folder: Path) -> None:
-    """The weights that a run's checkpoint holds. Raises ValueError if they are not whole, or not this policy's."""
+    """The weights that a run's checkpoint holds. Raises ValueError if they cannot be read, or are not this policy's."""
     weights = folder / "pytorch_model.bin"
-    if cause := damaged(folder):
-        raise ValueError(f"{folder} is damaged ({cause})")
     if not weights.is_file():
         raise ValueError(
             f"{folder} has no {weights.name}: a run under FSDP2 keeps parts of it, score its model/ instead"
         )
     try:
-        policy.load_state_dict(torch.load(weights, map_location="cpu", weights_only=True))
+        state = torch.load(weights, map_location="cpu", weights_only=True)
+    except Exception as failure:  # a torn file is a RuntimeError, an UnpicklingError, an EOFError, ...
+        raise ValueError(f"{weights} cannot be read ({type(failure).__name__})") from failure
+    try:
+        policy.load_state_dict(state)
     except RuntimeError as mistake:
         raise ValueError(f"{weights} holds another model than the run began with: {str(mistake)[:200]}") from None
 

@@ -158,7 +158,7 @@ def imitate(policy, tokenizer, universe, pool, steps, batch, learning_rate, wron
     optimizer = torch.optim.AdamW(policy.parameters(), lr=learning_rate, weight_decay=0.01)
     scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)
     pairs = np.flatnonzero(np.isin(universe.solves, pool))  # (problem, solution), none of them held out
-    bar = tqdm(range(steps), desc="imitation", unit="step")
+    bar = tqdm(range(steps), desc="imitation", unit="step", disable=None)
     for step in bar:
         texts, targets = [], []
         for chosen in rng.choice(pairs, (batch // (examples + 1), examples + 1)):

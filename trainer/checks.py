@@ -27,6 +27,8 @@ from verify import read_spec
 
 TINY = Path(__file__).resolve().parent.parent / "tiny"  # the embedded default: a policy and its problems
 RECIPE_FILE = "recipe.json"  # beside a model's weights: the settings measured for this model
+EVALUATION_FILE = "evaluation.json"  # the same place: what the run that trained it was evaluated on, and how it asked
+ASKED = ("eval_data", "rewards", "eval_seed", "system_prompt", "examples")  # the settings in it
 TRACKERS = {"tensorboard": is_tensorboard_available, "wandb": is_wandb_available}
 Rule = tuple[Callable[[Any], bool], str]  # what must hold of a value, and what to say where it does not
 
@@ -93,6 +95,7 @@ VALUES: dict[str, Rule] = {
     "verify_timeout": positive(),
     "max_tokens_per_micro_batch": at_least(1),
     "save_every": at_least(1),
+    "save_minutes": positive(),
     "keep_checkpoints": at_least(1),
     "samples_per_step": NOT_NEGATIVE,
     "log_noise": at_least(0, "must be >= 0, 0 is never"),
@@ -152,7 +155,7 @@ TOGETHER: list[Together] = [
     ),
     (
         ("log_noise", "advantage"),
-        lambda c, at: not c.log_noise or c.advantage == "mean_centred",
+        lambda c, at: not c.log_noise or c.advantage in L.SAME_WHEN_WHITENED,
         "--log_noise measures the noise of the paper's advantages: set it to 0 with --advantage {c.advantage}",
     ),
     (
@@ -254,10 +257,12 @@ def resolve(config: Config, given: set[str] | None = None, on_gpu: bool = False)
     if config.eval_only and config.resume:
         raise ValueError("--eval_only resumes no run: to score one, --model runs/NAME/model")
     config.name = config.name or default_name(config)
-    sources = as_it_began(config, given) if config.resume else {}
+    unset = asdict(Config())
+    given = given if given is not None else {name for name, x in asdict(config).items() if x != unset[name]}
+    sources = as_it_began(config, given) if config.resume else as_the_run_asked(config, given)
     if config.recipe not in brorl.RECIPES:
         raise ValueError(f"--recipe {config.recipe}: {VALUES['recipe'][1]}")
-    name_sources(config)
+    name_sources(config, "examples" in sources)
     config.engine = config.engine or ("vllm" if on_gpu and have_vllm() else "torch")
 
     defaults = recipe_of(config.recipe, config.model)
@@ -306,19 +311,36 @@ def started_with(config: Config) -> dict:
     return settings
 
 
-def as_it_began(config: Config, given: set[str] | None) -> dict[str, str]:
+def as_it_began(config: Config, given: set[str]) -> dict[str, str]:
     """Take the settings that the run was started with, but those that are `given`; returns where each comes from."""
-    unset = asdict(Config())
-    given = given if given is not None else {k for k, v in asdict(config).items() if v != unset[k]}
     began = started_with(config)
-    names = (unset.keys() & began.keys()) - given - {"resume", "overwrite", "output_dir", "name"}
+    names = (asdict(config).keys() & began.keys()) - given - {"resume", "overwrite", "output_dir", "name"}
     for name in names:
         setattr(config, name, began[name])
     return {name: "as the run began" for name in names if began[name] is not None}
 
 
-def name_sources(config: Config) -> None:
-    """--model, --data and --eval_data as whole paths, so that a run can be resumed from elsewhere; or the embedded."""
+def as_the_run_asked(config: Config, given: set[str]) -> dict[str, str]:
+    """--eval_only of a run's model: take ASKED from beside it, but what is `given`; returns where each comes from.
+
+    A system message and examples belong together: with one of them given, neither is taken.
+    """
+    path = Path(config.model or TINY / "policy") / EVALUATION_FILE
+    if not config.eval_only or not path.is_file():
+        return {}
+    kept, together = json.loads(path.read_text()), {"system_prompt", "examples"}
+    kept["rewards"] = [path for path in kept["rewards"] or [] if os.path.isfile(path)] or None
+    names = {*ASKED} - given - (together if together & given else set())
+    for name in names:
+        setattr(config, name, len(kept[name]) if name == "examples" else kept[name])
+    return {name: f"{EVALUATION_FILE}: as in the run {kept['run']}" for name in names if kept[name] not in (None, [])}
+
+
+def name_sources(config: Config, kept: bool = False) -> None:
+    """--model, --data and --eval_data as whole paths, so that a run can be resumed from elsewhere; or the embedded.
+
+    kept: are the examples those that a run kept beside its model? Then they need no --data.
+    """
     if weighted := [str(spec) for spec in config.eval_data or [] if read_spec(str(spec))[1] is not None]:
         raise ValueError(
             f"--eval_data {' '.join(weighted)}: held-out problems are not mixed by weight. Each is asked once, every "
@@ -326,11 +348,8 @@ def name_sources(config: Config) -> None:
         )
     if config.data and not config.eval_data:
         raise ValueError("--data without --eval_data would be judged on tiny/test.jsonl: name held-out problems too")
-    if config.examples > 0 and not config.data:
-        raise ValueError(
-            f"--examples {config.examples} are problems of --data: name it, to score a trained model that of its "
-            "training, with the same --seed"
-        )
+    if config.examples > 0 and not config.data and not kept:
+        raise ValueError(f"--examples {config.examples} are problems of --data: name it")
     config.model = config.model or str(TINY / "policy")
     config.model = os.path.abspath(config.model) if os.path.isdir(config.model) else config.model
     config.data = [absolute(str(spec)) for spec in config.data or [str(TINY / "train.jsonl")]]

@@ -7,21 +7,36 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import traceback
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from pathlib import Path
 
 import torch
 from accelerate import Accelerator
 
 from rollout import Engine, EngineError
-from trainer import watch
 from trainer.files import DISK_ERRORS
-from trainer.progress import Preempted, RunStopped
+from trainer.progress import RunStopped
 from trainer.report import wrapped
 from trainer.run import Run
 from trainer.settings import Config
 from verify import NotAReward
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def is_refusal(mistake: Exception) -> bool:
+    """Is it a sentence for the user, or a file that cannot be opened? Any other is a bug, and keeps its traceback.
+
+    A ValueError is a sentence if a `raise` of this project made it; torch and Python raise others.
+    """
+    if isinstance(mistake, (EngineError, torch.OutOfMemoryError)) or getattr(mistake, "filename", None):
+        return True
+    last = traceback.extract_tb(mistake.__traceback__)[-1]
+    ours = Path(last.filename).is_relative_to(ROOT) and "site-packages" not in last.filename
+    return ours and (last.line or "").startswith("raise ")
 
 
 @contextmanager
@@ -30,6 +45,8 @@ def refusing():
     try:
         yield
     except (ValueError, OSError, EngineError, torch.OutOfMemoryError) as mistake:
+        if not is_refusal(mistake):
+            raise
         several = int(os.environ.get("WORLD_SIZE", 1)) > 1
         where = f"process {os.environ.get('RANK', 0)}: " if several else ""
         lines = f"{where}{mistake}".splitlines()
@@ -37,7 +54,6 @@ def refusing():
             lines = [wrapped(line, 2) for line in lines]
         print("\n" + "\n".join(lines), file=sys.stderr, flush=True)
         sys.stdout.flush()
-        watch.stop()
         if several:  # at once: the destructors of an engine may wait for the other processes
             os._exit(2)
         sys.exit(2)
@@ -45,26 +61,30 @@ def refusing():
 
 @contextmanager
 def ending(run: Run, config: Config, accelerator: Accelerator):
-    """Whatever stops a run says what it was and how to go on."""
+    """Whatever stops a run says what it was and how to go on. SIGTERM and Ctrl-C end it at once."""
+
+    def end(said: str, code: int):
+        after = "nothing is written before all is evaluated" if config.eval_only else "there is no checkpoint yet"
+        if not config.eval_only and (kept := run.checkpoints()):
+            after = f"--resume --name {config.name} continues after {kept[-1].name}"
+        with suppress(RuntimeError):  # a signal may come inside a print, which must not be entered again
+            sys.stdout.flush()
+        os.write(2, f"\n{said}{after}\n".encode())
+        os._exit(code)  # the destructors of an engine may wait for other processes
+
+    def stopped(number: int, _) -> None:
+        if not accelerator.is_main_process:  # one sentence is enough
+            os._exit(128 + number)
+        end(f"stopped{' by SIGTERM' * (number == signal.SIGTERM)}; ", 128 + number)
+
+    before = {number: signal.signal(number, stopped) for number in (signal.SIGTERM, signal.SIGINT)}
     try:
         yield
-    except (KeyboardInterrupt, Exception) as stop:
-        kept = [] if config.eval_only else run.checkpoints()
-        after = "nothing is written before all is evaluated" if config.eval_only else "there is no checkpoint yet"
-        if kept:
-            after = f"--resume --name {config.name} continues after {kept[-1].name}"
-        watch.stop()
-        if not isinstance(stop, KeyboardInterrupt):
-            cause = why(stop, accelerator)
-            print(f"\nprocess {accelerator.process_index}: {cause}\n{after}", file=sys.stderr, flush=True)
-            sys.stdout.flush()
-            os._exit(1)  # at once, as above
-        accelerator.print(f"\nstopped{' by SIGTERM' * isinstance(stop, Preempted)}; {after}", file=sys.stderr)
-        for tracker in getattr(accelerator, "trackers", []):
-            tracker.finish()
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(143 if isinstance(stop, Preempted) else 130)  # Python takes seconds to take vLLM and torch apart
+    except Exception as failure:
+        end(f"process {accelerator.process_index}: {why(failure, accelerator)}\n", 1)
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def why(failure: Exception, accelerator: Accelerator) -> str:
@@ -91,7 +111,6 @@ def why(failure: Exception, accelerator: Accelerator) -> str:
 def leave(engine: Engine, accelerator: Accelerator) -> None:
     """All is done and written: wait for the other processes, and go."""
     accelerator.wait_for_everyone()
-    watch.stop()  # from here on nobody waits for another
     engine.close()
     accelerator.end_training()
     if accelerator.num_processes > 1:  # torch's threads may abort a process that Python takes apart

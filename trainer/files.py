@@ -1,4 +1,4 @@
-"""Files that are never half there: logs of JSON lines, and checkpoints with a list of what must be in them."""
+"""Files that are never half there: logs of JSON lines, and folders that get their name once they are on the disk."""
 
 from __future__ import annotations
 
@@ -6,10 +6,8 @@ import errno
 import json
 import os
 import shutil
-import zlib
 from pathlib import Path
 
-SEAL = "files.json"  # in a checkpoint: what must be in it
 DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS, errno.EACCES, errno.EPERM, errno.ESTALE)
 
 
@@ -38,31 +36,19 @@ def rows_of(path: Path) -> list[dict]:
     return rows
 
 
-def seal(folder: Path) -> None:
-    """List a checkpoint's files with size and checksum, and have the disk hold all of it before it gets its name."""
-    files = sorted(path for path in folder.rglob("*") if path.is_file())
-    write(folder / SEAL, json.dumps({str(path.relative_to(folder)): fingerprint(path) for path in files}))
-    for path in [*files, folder / SEAL, *(path for path in folder.rglob("*") if path.is_dir()), folder]:
+def onto_disk(folder: Path) -> None:
+    """Have the disk hold all of a folder, before it gets its name."""
+    for path in [*folder.rglob("*"), folder]:
         sync(path)
 
 
 def sync(path: Path) -> None:
-    """Have the disk hold a file, or a folder's list of names."""
+    """Have the disk hold a file, or a folder's list of names. Windows can do neither from an open for reading."""
+    if os.name == "nt":
+        return
     handle = os.open(path, os.O_RDONLY)
     os.fsync(handle)
     os.close(handle)
-
-
-def damaged(folder: Path) -> str:
-    """What is wrong with a checkpoint's files; "" if nothing."""
-    try:
-        listed = json.loads((folder / SEAL).read_text()).items()
-    except (OSError, ValueError, AttributeError):
-        return f"it has no {SEAL}"
-    for name, expected in listed:
-        if not (folder / name).is_file() or fingerprint(folder / name) != expected:
-            return f"{name} is not what was written"
-    return ""
 
 
 def discard(folder: Path) -> None:
@@ -72,12 +58,3 @@ def discard(folder: Path) -> None:
     if folder.exists():
         os.replace(folder, nameless)
         shutil.rmtree(nameless)
-
-
-def fingerprint(path: Path) -> list[int]:
-    """Size and CRC-32 of a file."""
-    crc = 0
-    with path.open("rb") as file:
-        while block := file.read(2**22):
-            crc = zlib.crc32(block, crc)
-    return [path.stat().st_size, crc]

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 import os
-import resource
 import sys
 from pathlib import Path
 from typing import NamedTuple
@@ -61,6 +60,7 @@ class Memory(NamedTuple):
         return f"about {size(self.peak * 2**30)} a process at the most ({parts})"
 
 
+FEWER = "lower --rollouts_per_prompt, --prompts_per_step or --max_response_tokens, or start more processes"
 FIXES = {
     "optimizer": "start more processes under FSDP2, which divides it",
     "reference": "--kl_coef 0 does without, FSDP2 divides it over processes",
@@ -69,7 +69,8 @@ FIXES = {
     "gathered weights": "--mixed_precision bf16 halves them",
     "activations": "lower --max_tokens_per_micro_batch, or set --gradient_checkpointing",
     "logits": "lower --max_tokens_per_micro_batch",
-    "rollouts": "lower --rollouts_per_prompt, --prompts_per_step or --max_response_tokens, or start more processes",
+    "rollouts": FEWER,
+    "padded rollouts": FEWER,
     "decoding": "lower --engine_memory_gib, or for vLLM on a GPU --gpu_memory_utilization",
 }
 
@@ -95,6 +96,7 @@ def memory_estimate(config: Config, policy: Policy, engine: Engine, prompt_token
     logits = min(L.MAX_LOGITS, tokens * settings.vocab_size)
     gathered = gathered_bytes(policy, 4 if accelerator.mixed_precision == "no" else 2)
     decoding = engine.wave_bytes(math.ceil(groups), own, prompt_tokens, length)
+    padded = 8 * whole + (8 + 4 * (config.kl_coef > 0)) * length  # a row of trainer/batch.py
     so_far, left = memory_now(device)
     here = int(os.environ.get("LOCAL_WORLD_SIZE", processes)) if device.type == "cpu" else 1
     gib = 2**30
@@ -107,7 +109,8 @@ def memory_estimate(config: Config, policy: Policy, engine: Engine, prompt_token
         {"gradients": weights / sharded / gib,
          "gathered weights": (sharded > 1) * gathered / gib,
          "activations": tokens * (kept + layer) / gib,
-         "logits": 8 * logits / gib},
+         "logits": 8 * logits / gib,
+         "padded rollouts": (device.type != "cpu") * rollouts * padded / gib},
         (left / here + weights * (1 - 1 / sharded)) / gib,
         device.type == "cpu",
     )  # fmt: skip
@@ -181,4 +184,8 @@ def peak_gib(device: torch.device) -> float:
         left, whole = torch.cuda.mem_get_info(device)
         most_in_use = max(most_in_use, (whole - left) / 2**30)
         return most_in_use
+    try:
+        import resource
+    except ModuleNotFoundError:
+        return 0.0  # Windows has no such counter
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024) / 2**30

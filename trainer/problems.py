@@ -7,14 +7,16 @@ import json
 import math
 import os
 import unicodedata
-from typing import NamedTuple
+from modulefinder import ModuleFinder
+from pathlib import Path
+from typing import Any, NamedTuple
 
 from jinja2 import TemplateError
 from transformers import AutoConfig, AutoTokenizer, PreTrainedTokenizerBase
 
 from trainer.checks import source_names
 from trainer.processes import from_main
-from trainer.prompts import PLAIN, Frame, Messages, check_template, frame_of, text_of
+from trainer.prompts import PLAIN, Frame, Messages, check_template, choose, kept_examples, text_of
 from trainer.report import short
 from trainer.settings import Config
 from verify import Problem, load_data
@@ -37,6 +39,8 @@ def describe(model: str) -> tuple[PreTrainedTokenizerBase, int | None]:
     try:
         settings = AutoConfig.from_pretrained(model).get_text_config()
         return AutoTokenizer.from_pretrained(model), getattr(settings, "max_position_embeddings", None)
+    except ValueError as failure:  # an architecture that transformers does not know
+        raise ValueError(f"--model {model}: {failure}") from None
     except OSError as failure:
         reason = str(failure).splitlines()[0]
         raise ValueError(f"--model {model} is no folder here, and not to be had from the hub: {reason}") from None
@@ -48,19 +52,23 @@ def stop_tokens(tokenizer, model) -> list[int]:
     return sorted({tokenizer.eos_token_id, *(eos if isinstance(eos, list) else [eos])} - {None})
 
 
-def load_training(config: Config, tokenizer, positions: int | None) -> tuple[list[Problem], list[list[int]], Frame]:
+def load_training(
+    config: Config, tokenizer, positions: int | None, kept: bool = False
+) -> tuple[list[Problem], list[list[int]], Frame]:
     """`load` for --data without the problems that are --examples, and what every prompt is asked in.
 
-    An evaluation reads --data for its examples alone, and gets no problems.
+    An evaluation reads --data for its examples alone, or takes those that are `kept` beside the model, and gets no
+    problems.
     """
     if config.asked and tokenizer.chat_template is None:
         raise ValueError(
             f"--system_prompt and --examples make chats, and the tokenizer of --model {short(config.model)} has no "
             "chat template: leave them out, or name an Instruct model"
         )
-    read = config.examples or not config.eval_only
+    read = not config.eval_only or (config.examples and not kept)
     problems = from_main(lambda: load_data(config.data, config.seed)) if read else []
-    frame = frame_of(config, problems)
+    examples = kept_examples(config.model) if kept else choose(problems, config.examples, config.seed)
+    frame = Frame(bool(config.asked), config.system_prompt or "", examples)
     check_template(frame, tokenizer, short(config.model))
     rest = [] if config.eval_only else [(i, x) for i, x in enumerate(problems, 1) if not frame.example_of(x)]
     encoded = encode(rest, config.data, tokenizer, config.max_response_tokens, positions, frame=frame)
@@ -156,6 +164,29 @@ def check_text(prompt: str | Messages, tokenizer, where: str) -> None:
         )
 
 
+def digest_of(value: Any) -> str:
+    return hashlib.sha256(json.dumps(value, sort_keys=True, default=str).encode()).hexdigest()[:16]
+
+
+def digests(config: Config, problems: list[Problem], frame: Frame, held_out: HeldOut, tokenizer) -> dict[str, str]:
+    """What a run is made of beside its settings: a digest of each part, by the name that --resume calls it.
+
+    Of --rewards: each file, and what it imports from its own folder.
+    """
+    written = tokenizer.backend_tokenizer.to_str() if tokenizer.is_fast else tokenizer.get_vocab()
+    parts: dict[str, Any] = {
+        "the training problems": [problems, frame],
+        "the held-out problems": held_out.digest,
+        "the tokenizer": [written, tokenizer.chat_template],
+    }
+    for path in config.rewards or []:
+        finder = ModuleFinder([os.path.dirname(path)], excludes=["verify"])  # this project's, where it lies beside it
+        finder.run_script(path)  # reads its imports, runs nothing
+        files = {file for module in finder.modules.values() if (file := getattr(module, "__file__", None))}
+        parts |= {file: Path(file).read_text() for file in files}
+    return {name: digest_of(part) for name, part in parts.items()}
+
+
 class HeldOut(NamedTuple):
     """The held-out problems of all sources, one after the other."""
 
@@ -181,8 +212,7 @@ def load_held_out(
         sources[name] = len(found)
         problems += found
         prompts += encoded
-    digest = hashlib.sha256(json.dumps(problems, sort_keys=True, default=str).encode()).hexdigest()[:16]
     most = positions - max(map(len, prompts)) if positions else math.inf
     config.eval_max_response_tokens = int(min(config.eval_max_response_tokens, most))
     cut = f", all that the model's {positions:,} positions leave" if config.eval_max_response_tokens == most else ""
-    return HeldOut(problems, prompts, sources, digest, cut)
+    return HeldOut(problems, prompts, sources, digest_of(problems), cut)

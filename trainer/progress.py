@@ -1,4 +1,4 @@
-"""How far a run is: the order of its problems, its budget, its clock, and SIGTERM.
+"""How far a run is: the order of its problems, its budget, its clock.
 
 `Cursor` and `Progress` are in every checkpoint; with them a resumed run goes on to the same numbers.
 """
@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 import random
-import signal
 import statistics
 import time
 from collections import Counter
@@ -68,8 +67,9 @@ class Progress:
         self.start()
 
     def start(self) -> None:
-        """The run's clock goes on from `seconds`. (It is no field: a checkpoint does not have it.)"""
+        """The run's clock goes on from `seconds`. (What is set here is no field: a checkpoint does not have it.)"""
         self.started, self.samples_before = time.perf_counter() - self.seconds, self.samples
+        self.saved, self.saving = self.seconds, 0.0  # when the last checkpoint was written, and for how long
 
     def begin_step(self) -> int:
         """The number of the step that begins."""
@@ -93,6 +93,19 @@ class Progress:
     def evaluates(self, config: Config) -> bool:
         """Does the step end with an evaluation?"""
         return self.spent(config) or bool(config.eval_every and self.step % config.eval_every == 0)
+
+    def saves(self, config: Config) -> bool:
+        """Does the step end with a checkpoint? By steps; by minutes, for a tenth of the run's time at most; at the end.
+
+        All processes agree, since `seconds` is the slowest one's.
+        """
+        by_time = self.seconds - self.saved >= max(60 * config.save_minutes, 10 * self.saving)
+        return by_time or self.step % config.save_every == 0 or self.spent(config)
+
+    def note_saved(self, began: float) -> None:
+        """Of a checkpoint that `tick` saw the beginning of."""
+        self.saved = self.tick()
+        self.saving = self.saved - began
 
     def warm_up(self, optimizer: torch.optim.Optimizer, config: Config) -> None:
         """--warmup_updates W: the learning rate of the run's u-th update is min(u / W, 1) of its value."""
@@ -170,23 +183,3 @@ class Clock:
             "cpu_seconds": cpu,
             "samples_per_second": (progress.samples - progress.samples_before) / seconds,
         }
-
-
-class Preempted(KeyboardInterrupt):
-    """SIGTERM came."""
-
-
-class Preemption:
-    """SIGTERM, which a scheduler sends before it takes a machine away: noted, and obeyed where the run is whole."""
-
-    noted = False
-
-    def watch(self) -> None:
-        signal.signal(signal.SIGTERM, self.note)
-
-    def note(self, *_) -> None:
-        self.noted = True
-
-    def told(self) -> bool:
-        """Asked now and then while rolling out, where nothing is lost by stopping at once."""
-        return self.noted

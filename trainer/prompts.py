@@ -6,17 +6,21 @@
     [its system, user, ...]  its system, question, solution, ..., its other turns
 
 Questions and solutions are the turns of the examples: problems of --data, in an order drawn by --seed alone, so that
-every process, a resumed run and an evaluation with the same --data and --seed show the same. Worked solutions come
+every process, a resumed run and an evaluation with the same --data and --seed show the same. A run keeps them beside
+its model, in evaluation.json, and an evaluation of this model shows these. Worked solutions come
 first, then gold answers without a way to them. Without the two settings a prompt is what it is.
 """
 
 from __future__ import annotations
 
+import json
 import random
+from pathlib import Path
 from typing import NamedTuple
 
 from jinja2 import TemplateError
 
+from trainer.checks import EVALUATION_FILE
 from trainer.processes import from_main
 from trainer.settings import Config
 from verify import Problem, Solved, solution_of, verify_batch
@@ -77,13 +81,17 @@ def question_of(problem: Problem) -> str | None:
     return turns[0]["content"] if [turn["role"] for turn in turns] == ["user"] else None
 
 
-def frame_of(config: Config, problems: list[Problem]) -> Frame:
-    """The frame of --system_prompt and --examples; problems: all of --data. Raises ValueError for too few examples."""
-    return Frame(bool(config.asked), config.system_prompt or "", choose(problems, config.examples, config.seed))
+def kept_examples(model: str) -> tuple[Example, ...]:
+    """Those that the run which trained this model showed, from its evaluation.json."""
+    rows = json.loads((Path(model) / EVALUATION_FILE).read_text())["examples"]
+    return tuple(Example(number, Problem(*problem), *turns) for number, problem, *turns in rows)
 
 
 def choose(problems: list[Problem], count: int, seed: int) -> tuple[Example, ...]:
-    """So many problems to be shown solved, no question twice, those with a worked solution first."""
+    """So many problems to be shown solved, no question twice, those with a worked solution first.
+
+    Raises ValueError where there are too few.
+    """
     order = list(range(len(problems)))
     random.Random(f"{seed}/examples").shuffle(order)
     order.sort(key=lambda i: not isinstance(problems[i], Solved))

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import os
 import shutil
+import statistics
 import textwrap
 from pathlib import Path
 
+import brorl
 from trainer.files import rows_of
 
 KINDS_OF_SCORE = ("pass@1", "pass@1_se")
@@ -74,12 +77,24 @@ def pass_at(row: dict[str, float]) -> list[str]:
     return [name for name in row if name.startswith("pass@") and name not in KINDS_OF_SCORE]
 
 
-def before_and_after(rows: dict[str, dict[str, float]]) -> str:
-    """The first and the last evaluation, and a sentence where they say two things at once."""
+def paired_t(before: dict, after: dict, m: int) -> float:
+    """The change of pass@m between two lines of eval.jsonl, over the standard error of the paired difference."""
+    first, last = ([brorl.pass_at_k_estimate(x["k"], c, m) for c in x["correct"]] for x in (before, after))
+    change = [b - a for a, b in zip(first, last, strict=True)]
+    error = statistics.stdev(change) / math.sqrt(len(change)) if len(change) > 1 else 0.0
+    return statistics.fmean(change) / error if error else 0.0
+
+
+def before_and_after(rows: dict[str, dict[str, float]], answers: list[dict]) -> str:
+    """The first and the last evaluation, and a sentence where pass@1 rose and pass@k fell, by two standard errors each.
+
+    answers: the lines of eval.jsonl.
+    """
     first, last = (next(iter(rows)), list(rows)[-1])
     text = table({first: rows[first], last: rows[last]})
     largest = pass_at(rows[last])[-1] if pass_at(rows[last]) else "pass@1"
-    if rows[last]["pass@1"] > rows[first]["pass@1"] and rows[last][largest] < rows[first][largest]:
+    rose, fell = (paired_t(answers[0], answers[-1], m) for m in (1, int(largest.removeprefix("pass@"))))
+    if rose > 2 and fell < -2:
         text += "\n" + wrapped(
             f"pass@1 rose while {largest} fell: on some problems right answers became likelier, on others so rare "
             f"that {largest.removeprefix('pass@')} tries no longer find one.",

@@ -1,52 +1,55 @@
 """The folder of a run, runs/NAME: its settings, its logs, its checkpoints and what it leaves (train.py, stage 9).
 
-    config.json      the settings, and how the run was launched
+    config.json      the settings, how the run was launched, and digests of problems, tokenizer and rewards
     metrics.jsonl    a line a step, the same for the same settings: docs/metrics.md
     timing.jsonl     whatever a clock says of the step
     eval.jsonl       a line an evaluation, problem by problem
     samples.jsonl    some responses of every step and evaluation, with their verdicts
-    checkpoints/     step_00000010: weights, optimizer, reference, cursor, progress, random states, and files.json,
-                     the list of these files with size and checksum
-    model/           the policy at the end, by save_pretrained, with recipe.json
+    checkpoints/     step_00000010: weights, optimizer, reference, cursor, progress, random states
+    model/           the policy at the end, by save_pretrained, with recipe.json and evaluation.json
     curves.png
+    lock             held by the process that writes the folder
     saved            there since the first checkpoint was: lost checkpoints are missed
 
-An evaluation alone has config.json, eval.jsonl, samples.jsonl and scores.csv. Checkpoints and model/ are never half
-there; a torn last line of a log goes when resuming.
+An evaluation alone has config.json, eval.jsonl, samples.jsonl, scores.csv and lock. Checkpoints and model/ are never
+half there; a torn last line of a log goes when resuming.
 """
 
 from __future__ import annotations
 
-import copy
 import csv
 import errno
-import hashlib
 import json
 import os
 import shutil
+import socket
 from dataclasses import asdict
 from pathlib import Path
 
 from accelerate import Accelerator
 from accelerate.utils import DistributedType, gather_object
+from filelock import FileLock, Timeout
 
 import brorl
 from rollout import whole_tensors
 from trainer.answers import Answers, Rolled, score_sources
-from trainer.checks import RECIPE_FILE, started_with, trackers
+from trainer.checks import EVALUATION_FILE, RECIPE_FILE, started_with, trackers
 from trainer.deal import Drawn
-from trainer.files import append, damaged, discard, rows_of, seal, sync, write
+from trainer.files import append, discard, onto_disk, rows_of, sync, write
 from trainer.noise import conclusion
 from trainer.problems import HeldOut
-from trainer.processes import from_main, total
-from trainer.progress import Cursor, Preempted, Preemption, Progress
+from trainer.processes import from_main
+from trainer.progress import Cursor, Progress
+from trainer.prompts import PLAIN, Frame
 from trainer.report import before_and_after, curves, protocol, short, size, table, wrapped
 from trainer.settings import Config
 
+LOCK = "lock"
 # What may change when a run goes on: its budget, what is kept and shown, and where it is computed, which may change
 # which rollouts an engine draws and the order of float sums, but not what is trained
 FREE = {
     *("resume", "overwrite", "output_dir", "max_steps", "max_samples", "max_hours", "eval_every", "save_every"),
+    "save_minutes",
     *("keep_checkpoints", "gpu_memory_utilization", "max_engine_difference", "max_engine_kl", "max_num_seqs"),
     *("verify_workers", "report_to", "max_skipped_updates", "engine_memory_gib", "max_tokens_per_micro_batch"),
     *("gradient_checkpointing", "samples_per_step", "kv_cache_gib", "processes"),
@@ -57,16 +60,19 @@ class Run:
     """One run's folder."""
 
     held_out: HeldOut  # set when they are loaded
+    frame: Frame = PLAIN  # the same
 
     def __init__(self, config: Config, accelerator: Accelerator):
-        self.config, self.accelerator, self.preemption = config, accelerator, Preemption()
+        self.config, self.accelerator = config, accelerator
         self.folder = Path(config.output_dir) / config.name
         self.logs = {name: self.folder / f"{name}.jsonl" for name in ("metrics", "timing", "samples", "eval")}
         self.metrics, self.timing, self.samples, self.answers = self.logs.values()
         self.saved = self.folder / "saved"  # there since the first checkpoint was
         self.check_place()
+        self.digests: dict[str, str] = {}  # of problems, tokenizer and rewards, when they are loaded
         if config.resume:
             self.check_same()
+        self.lock = FileLock(self.folder / LOCK, is_singleton=True)  # a process may open its own run again
 
     # --- before there is a folder
 
@@ -76,7 +82,7 @@ class Run:
         exists = self.is_there()
         if Path(config.name).name != config.name or config.name in (".", ".."):
             raise ValueError(f"--name {config.name} must be the plain name of a folder; --output_dir says where it is")
-        if folder.exists() and not exists and (not folder.is_dir() or any(folder.iterdir())):
+        if folder.exists() and not exists and (not folder.is_dir() or any(x.name != LOCK for x in folder.iterdir())):
             raise ValueError(f"{folder} is there and is no run: choose another --name, or move it away")
         if config.eval_only and (self.metrics.exists() or (folder / "checkpoints").exists()):
             raise ValueError(
@@ -102,20 +108,22 @@ class Run:
         return config.exists() and (known or '"rollouts_per_prompt"' in config.read_text(errors="replace"))
 
     def check_same(self) -> None:
-        """Raises ValueError if --resume would go on with other settings."""
+        """Raises ValueError if --resume would go on with other settings, problems, rewards or another tokenizer."""
         now = self.settings()
         before = asdict(Config()) | {"precision": "no", "sharded": False} | started_with(self.config)
         differs = [name for name in now if name not in FREE and before.get(name) != now[name]]
-        if changed := [f"{name}: {before.get(name)} -> {now[name]}" for name in differs]:
-            raise ValueError("--resume would continue another run; these settings differ: " + "; ".join(changed))
+        changed = [f"{name}: {before.get(name)} -> {now[name]}" for name in differs if name != "digests"]
+        was = before.get("digests", {})
+        changed += [name for name, digest in self.digests.items() if was.get(name) != digest]
+        if changed:
+            raise ValueError("--resume would continue another run; these differ: " + "; ".join(changed))
 
     def settings(self) -> dict:
-        """What makes a run this run: its settings, and how it was launched."""
+        """What makes a run this run: its settings, how it was launched, and digests of its data."""
         accelerator = self.accelerator
         sharded = accelerator.distributed_type == DistributedType.FSDP
         launch = {"processes": accelerator.num_processes, "precision": accelerator.mixed_precision, "sharded": sharded}
-        rewards = {path: hashlib.sha256(Path(path).read_bytes()).hexdigest() for path in self.config.rewards or []}
-        return asdict(self.config) | launch | ({"reward_files": rewards} if rewards else {})
+        return asdict(self.config) | launch | {"digests": self.digests}
 
     def check_disk(self, model, with_reference: bool) -> None:
         """Room for all checkpoints that will be kept, the one being written, and model/. Raises ValueError if not."""
@@ -135,16 +143,13 @@ class Run:
         """Make the folder, or go back to the newest checkpoint in it."""
         self.cursor, self.progress = cursor, progress
         main = self.accelerator.is_main_process
-        if main:
-            self.make()
-        self.accelerator.wait_for_everyone()
+        from_main(self.make)
         if self.config.resume:
-            newest = from_main(self.newest_whole)
+            newest = from_main(self.newest)
             if newest is None:
                 self.accelerator.print("no checkpoint yet: starting over")
             else:
-                self.accelerator.load_state(newest)
-                from_main(lambda: self.check_history(progress.step))
+                self.load(newest)
                 self.accelerator.print(f"resuming after step {progress.step}")
             if main:
                 for path in self.logs.values():
@@ -164,43 +169,48 @@ class Run:
             self.accelerator.init_trackers("brorl", settings, own)
         self.accelerator.wait_for_everyone()
 
-    def make(self) -> None:
-        """The folder, with config.json in it and, with --overwrite, nothing else."""
-        if self.config.overwrite and self.folder.exists():
-            shutil.rmtree(self.folder)
+    def hold(self) -> None:
+        """Keep other processes out of the folder until this one ends, however it ends. ValueError if another does."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        write(self.folder / "config.json", json.dumps(self.settings(), indent=2) + "\n")
+        try:
+            self.lock.acquire(timeout=0)
+        except Timeout:
+            who = (self.folder / LOCK).read_text()
+            raise ValueError(f"{self.folder} is in use by {who}: wait for its end, or choose another --name") from None
+        (self.folder / LOCK).write_text(f"process {os.getpid()} on {socket.gethostname()}")
+        self.check_place()  # another run may have come and gone meanwhile
 
-    def check_history(self, step: int) -> None:
-        """Raises ValueError if metrics.jsonl is not the history of a run up to this step."""
-        steps = {row["step"] for row in rows_of(self.metrics)}
-        if lost := [i for i in range(step + 1) if i not in steps]:
-            raise ValueError(
-                f"--resume: {self.metrics} has lost the lines of {len(lost)} steps, from step {lost[0]} on: put "
-                "them back, or --overwrite the run"
-            )
+    def make(self) -> None:
+        """The folder, with config.json in it and, with --overwrite, nothing else but the lock."""
+        self.hold()
+        for path in self.folder.iterdir() if self.config.overwrite else ():
+            if path.is_dir():
+                shutil.rmtree(path)
+            elif path.name != LOCK:
+                path.unlink()
+        write(self.folder / "config.json", json.dumps(self.settings(), indent=2) + "\n")
 
     # --- checkpoints
 
     def checkpoints(self) -> list[Path]:
         return sorted((self.folder / "checkpoints").glob("step_" + "[0-9]" * 8))
 
-    def newest_whole(self) -> Path | None:
-        """The newest checkpoint whose every file is what was written; None before the first. Raises ValueError."""
-        told: list[str] = []
-        for folder in reversed(self.checkpoints()):
-            if not (damage := damaged(folder)):
-                for newer in self.checkpoints()[len(self.checkpoints()) - len(told) :]:
-                    discard(newer)  # else they would count as the newest when old ones go
-                return folder
-            told.append(f"{folder} is damaged ({damage})")
-            if folder != self.checkpoints()[0]:
-                self.accelerator.print(told[-1] + ": going back to the one before it")
-        if told:
-            raise ValueError(f"--resume: {'; '.join(told)}; no checkpoint is whole, --overwrite starts the run over")
-        if self.saved.exists():
+    def newest(self) -> Path | None:
+        """The newest checkpoint; None before the first. Raises ValueError where all of them are gone."""
+        if not self.checkpoints() and self.saved.exists():
             raise ValueError(f"--resume: the checkpoints of {self.folder} are gone; --overwrite starts it over")
-        return None
+        return next(reversed(self.checkpoints()), None)
+
+    def load(self, checkpoint: Path) -> None:
+        """Go back to a checkpoint. Raises ValueError where it cannot be read."""
+        try:
+            self.accelerator.load_state(checkpoint)
+        except Exception as failure:  # torch, pickle and the disk have many kinds
+            reason = " ".join(str(failure).split())[:300]
+            raise ValueError(
+                f"--resume: {checkpoint} cannot be read ({type(failure).__name__}: {reason}). Delete this folder, and "
+                "the run goes on after the checkpoint before it"
+            ) from failure
 
     def checkpoint(self, step: int) -> None:
         """Weights, optimizer, reference, cursor, progress and random states: written aside, then renamed."""
@@ -216,70 +226,27 @@ class Run:
             raise OSError(errno.EIO, "the disk took no more of it", str(aside)) from failure
         self.accelerator.wait_for_everyone()
         if self.accelerator.is_main_process:
-            seal(aside)
-            discard(final)  # a damaged one that the run went back from
+            onto_disk(aside)
             os.replace(aside, final)
             sync(final.parent)
             self.saved.touch()
             for old in self.checkpoints()[: -self.config.keep_checkpoints]:
                 discard(old)
 
-    # --- SIGTERM
-
-    def begin_step(self) -> int:
-        """The next step's number. Until the step is done, `leave_if_asked(undo=True)` can take it back."""
-        self.before = copy.deepcopy((self.cursor.state_dict(), self.progress.state_dict()))
-        return self.progress.begin_step()
-
-    def leave_if_asked(self, undo: bool = False) -> None:
-        """Where SIGTERM came to any process: keep everything up to the last whole step, and end (Preempted).
-
-        undo: the step is not whole; nothing of it is trained, and it starts over on resuming. A run that trained
-        nothing yet has nothing to keep. The engine must be asleep: gathering a sharded model takes its memory.
-        """
-        if not total(self.preemption.noted, self.accelerator):
-            return
-        if undo:
-            self.cursor.load_state_dict(self.before[0])
-            self.progress.load_state_dict(self.before[1])
-        step = self.progress.step
-        if step and from_main(lambda: f"step_{step:08d}" not in [path.name for path in self.checkpoints()]):
-            self.checkpoint(step)
-        self.accelerator.wait_for_everyone()
-        raise Preempted
-
     # --- logs
 
-    def log(self, metrics: dict, timing: dict, answers: Answers | None = None, again: bool = False) -> None:
-        """A step's lines. again: in place of the last line of metrics.jsonl."""
+    def log(self, metrics: dict, timing: dict, answers: Answers | None = None) -> None:
+        """A step's lines."""
         if self.accelerator.is_main_process:
             if answers:
                 self.keep(metrics["step"], metrics["samples"], answers)
-            if again:
-                rows = [*rows_of(self.metrics)[:-1], metrics]
-                write(self.metrics, "".join(json.dumps(row) + "\n" for row in rows))
-            else:
-                append(self.metrics, metrics)
+            append(self.metrics, metrics)
             if timing:
                 append(self.timing, timing)
         if self.config.report_to:
             seconds = {f"timing/{name}": value for name, value in timing.items() if name != "step"}
             self.accelerator.log({k: v for k, v in metrics.items() if k != "step"} | seconds, metrics["step"])
         self.accelerator.wait_for_everyone()
-
-    def owed(self, due: bool) -> dict | None:
-        """The line of the run's last step, if the run was stopped in the evaluation that was due there.
-
-        What it wrote of that evaluation, should it have been killed there since, goes.
-        """
-        line = from_main(lambda: rows_of(self.metrics)[-1]) if due else {"eval/pass@1": 0}
-        if "eval/pass@1" in line:
-            return None
-        if self.accelerator.is_main_process:
-            for path in (self.answers, self.samples):
-                rows = [row for row in rows_of(path) if row["step"] < line["step"] or "kept" in row]
-                write(path, "".join(json.dumps(row) + "\n" for row in rows))
-        return line
 
     def keep(self, step: int, samples: int, answers: Answers) -> None:
         which = {"problems": self.held_out.digest, "sources": self.held_out.sources}
@@ -366,12 +333,13 @@ class Run:
         model.save_pretrained(aside, state_dict=weights)
         tokenizer.save_pretrained(aside)
         write(aside / RECIPE_FILE, json.dumps(self.recipe(), indent=2) + "\n")
+        write(aside / EVALUATION_FILE, json.dumps(self.evaluation(), indent=2) + "\n")
         shutil.rmtree(self.folder / "model", ignore_errors=True)
         os.replace(aside, self.folder / "model")
         title = f"{self.config.name}: {short(self.config.model)}, N = {self.config.rollouts_per_prompt}"
         curves(self.metrics, self.folder / "curves.png", title)
         what = protocol(self.config, self.held_out.problems, self.held_out.cut)
-        print(f"\n{wrapped(what, 0)}\n{before_and_after(self.evaluations())}")
+        print(f"\n{wrapped(what, 0)}\n{before_and_after(self.evaluations(), rows_of(self.answers))}")
         if not any("loss" in row for row in rows_of(self.metrics)):
             said = "Nothing was trained: no prompt had right answers and wrong ones (samples.jsonl has some)"
             print(wrapped(said, 0))
@@ -379,6 +347,12 @@ class Run:
             print("\n" + wrapped(told, 0))
         logs = ", ".join(path.name for path in self.logs.values())
         print("\n" + wrapped(f"wrote {self.folder}/: model/, curves.png, {logs}, checkpoints/", 0))
+
+    def evaluation(self) -> dict:
+        """What `--eval_only` of model/ takes from the run (checks.as_the_run_asked); the examples are whole."""
+        c = self.config
+        held_out = {"eval_data": c.eval_data, "eval_seed": c.eval_seed, "rewards": c.rewards}
+        return {"run": c.name, "system_prompt": c.system_prompt, "examples": self.frame.examples} | held_out
 
     def recipe(self) -> dict:
         """This run's settings as a recipe.json: its evaluation under every recipe, the others under its own.

@@ -75,8 +75,6 @@ class Screen:
         """The facts of a step that is done, the more important first."""
         reasons = {name: int(metrics.get(f"reason/{name}", 0)) for name in ("timeout", "crashed")}
         self.facts = [f"reward {metrics['reward']:.3f}", f"kept {metrics['pass_rate']:.0%}"]
-        if "rollouts_per_prompt" in metrics:  # of waves
-            self.facts.append(f"{metrics['rollouts_per_prompt']:.0f} rollouts a prompt")
         self.facts += [f"{count:,} {name}" for name, count in reasons.items() if count]
         self.facts += [f"KL {metrics['kl_ref']:.2g}"] if "kl_ref" in metrics else []
         self.pace = f"<{self.progress.time_left(self.config)}, {rate:,.0f} samples/s"

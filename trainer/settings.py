@@ -15,6 +15,7 @@ from typing import Any
 from transformers import HfArgumentParser
 
 import brorl
+import loss as L
 from rollout import ENGINES
 from trainer.report import shown
 
@@ -94,7 +95,9 @@ class Config:
         "a checkpoint whose AdamW moments the run starts with, runs/NAME/checkpoints/step_...; none: fresh ones, "
         "whose first updates move every weight by the whole learning rate (paper silent)",
     )
-    updates_per_step: int = setting(None, "mini-batches a step, each one optimizer step (section 4.2.1)")
+    updates_per_step: int = setting(
+        None, "mini-batches a step, each one optimizer step (section 4.2.1: unchanged; paper silent on the number)"
+    )
     mini_batches: str = setting(
         "rollouts", "of rollouts drawn from all prompts, or of whole prompts, which cost less where prompts are long"
     )
@@ -174,6 +177,11 @@ class Config:
     )
     gradient_checkpointing: bool = setting(False, "recompute activations in the backward pass, to save memory")
     save_every: int = setting(10, "steps between checkpoints")
+    save_minutes: float = setting(
+        15.0,
+        "minutes after which a checkpoint is written too, but for a tenth of the run's time at most; all that a run "
+        "which is killed can lose",
+    )
     keep_checkpoints: int = setting(2, "the newest so many are kept")
     samples_per_step: int = setting(
         4, "rollouts of every step and of every evaluation that are written to samples.jsonl"
@@ -202,7 +210,7 @@ class Config:
     @property
     def noise_every(self) -> int:
         """--log_noise, and what it is where it is not given; 0: never."""
-        usual = 20 if self.advantage == "mean_centred" and self.rollouts_per_prompt >= 4 else 0
+        usual = 20 if self.advantage in L.SAME_WHEN_WHITENED and self.rollouts_per_prompt >= 4 else 0
         return usual if self.log_noise is None else self.log_noise
 
     @property
@@ -243,7 +251,8 @@ def command_line(about: str) -> tuple[Config, set[str]]:
         names = [f"--{f.name}" for f in fields(Config)]
         initials = {"--" + "".join(word[0] for word in f.name.split("_")): f"--{f.name}" for f in fields(Config)}
         asked = [u.split("=")[0] for u in unknown if u.startswith("--")]
-        close = {u: [initials[u]] if u in initials else difflib.get_close_matches(u, names, 1) for u in asked}
+        close = {u: [initials[u]] if u in initials else [x for x in names if x.startswith(u)] for u in asked}
+        close = {u: found or difflib.get_close_matches(u, names, 1) for u, found in close.items()}
         near = [name for names in close.values() for name in names]
         hint = f"did you mean {' '.join(near)}?" if near else "--help lists the settings"
         parser.exit(2, f"train.py: unknown {' '.join(unknown)}: {hint}\n")

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import copy
+import json
 import os
 import sys
 from datetime import timedelta
@@ -23,16 +24,14 @@ from transformers.utils import logging
 import brorl
 import loss as L
 from rollout import Engine, engine_class
-from trainer import watch
 from trainer.batch import Batch
-from trainer.checks import check, resolve, trackers
-from trainer.files import damaged
+from trainer.checks import ASKED, check, resolve, trackers
 from trainer.memory import Memory, memory_estimate
 from trainer.noise import Noise
 from trainer.policy import Policy
 from trainer.probe import Probe
-from trainer.problems import describe, load_held_out, load_training, stop_tokens
-from trainer.processes import Whole, seed_of, total
+from trainer.problems import describe, digests, load_held_out, load_training, stop_tokens
+from trainer.processes import Whole, from_main, seed_of, total
 from trainer.progress import Cursor, Progress
 from trainer.prompts import check_examples, looks
 from trainer.report import short, shown, wrapped
@@ -63,17 +62,16 @@ class Setup(NamedTuple):
 
 def start_accelerator(config: Config) -> Accelerator:
     """The processes, and as many threads in each as its share of the machine's cores. Raises ValueError."""
-    # Who waits for one that died or fell silent is ended by the launcher or by trainer/watch.py. The timeout is for one
-    # that lives and hangs. The longest honest wait in a collective is for process 0's disk: a checkpoint of a 7B model
-    # is 113 GiB, written and read again, half an hour at 135 MB/s.
+    # The launcher ends the others where a process died; the timeout is for a machine that is lost, and for a process
+    # that hangs. The longest honest wait in a collective is for process 0's disk: a checkpoint of a 7B model is 113
+    # GiB, 15 minutes at 135 MB/s.
     try:
-        accelerator = Accelerator(kwargs_handlers=[InitProcessGroupKwargs(timeout=timedelta(hours=1))])
+        accelerator = Accelerator(kwargs_handlers=[InitProcessGroupKwargs(timeout=timedelta(minutes=20))])
     except ValueError as mistake:  # a precision or a plugin that is not there
         raise ValueError(f"Accelerate cannot start as it is set: {mistake}") from None
     if accelerator.device.type == "cpu" and hasattr(os, "sched_getaffinity") and not threads_chosen():
         local = int(os.environ.get("LOCAL_WORLD_SIZE", accelerator.num_processes))
         torch.set_num_threads(max(1, len(os.sched_getaffinity(0)) // local))
-    watch.begin(accelerator, config)
     return accelerator
 
 
@@ -92,16 +90,24 @@ def set_up(
     config: Config, accelerator: Accelerator, given: set[str] | None = None, probe: type[Probe] = Probe
 ) -> Setup:
     """Settings, data, models, and the run's folder. Raises ValueError or OSError, with a sentence, for mistakes."""
+    if not sys.stderr.isatty():  # no bars of the hub, of reading and writing weights, of data sets
+        logging.disable_progress_bar()
+        os.environ.setdefault("HF_DATASETS_DISABLE_PROGRESS_BARS", "1")
     sources = resolve(config, given, accelerator.device.type == "cuda")
     trackers(config.report_to)
     run = Run(config, accelerator)
     load_rewards(config.rewards or [])
     tokenizer, positions = describe(config.model)
     length = config.max_response_tokens
-    problems, prompts, frame = load_training(config, tokenizer, positions)
+    kept = config.eval_only and "examples" in sources
+    problems, prompts, run.frame = load_training(config, tokenizer, positions, kept)
+    frame = run.frame
     run.held_out = held_out = load_held_out(
         config, tokenizer, positions, given="eval_max_response_tokens" not in sources, frame=frame
     )
+    run.digests = digests(config, problems, frame, held_out, tokenizer)
+    if config.resume:
+        run.check_same()
     if "eval_max_response_tokens" in sources:
         sources["eval_max_response_tokens"] += held_out.cut
     check(config, len(problems), accelerator)
@@ -116,7 +122,10 @@ def set_up(
     setup = Setup(problems, prompts, held_out.problems, held_out.prompts, tokenizer, engine, run)
     setup = setup._replace(looks=looks(frame, config, prompts or held_out.prompts))
     if config.eval_only:
-        accelerator.print(wrapped(f"  prompts {setup.looks}", 10) + "\n" if setup.looks else "", end="")
+        from_main(run.hold)
+        told = [setting_line(config, name, sources[name]) for name in ASKED if name in sources]
+        told += [wrapped(f"  prompts {setup.looks}", 10)] if setup.looks else []
+        accelerator.print("\n".join([*told, ""]), end="")
         accelerator.print(check_engine(engine, Policy(model), tokenizer, held_out.prompts, config, accelerator))
         return setup
     setup = set_up_training(model, setup, config, accelerator, sources)
@@ -166,12 +175,10 @@ def set_up_training(
 
 def load_model(name: str) -> PreTrainedModel:
     """The policy's weights in float32, which are trained; lower precision is autocast's."""
-    if not sys.stderr.isatty():
-        logging.disable_progress_bar()  # transformers', of reading and of writing weights
     try:
         return AutoModelForCausalLM.from_pretrained(name, dtype=torch.float32)
-    except (ValueError, OSError):
-        raise
+    except (ValueError, OSError) as failure:  # no causal model, no weights in the folder
+        raise ValueError(f"--model {short(name)} cannot be loaded: {failure}") from failure
     except Exception as failure:  # a torn file is a SafetensorError, an UnpicklingError, a RuntimeError, ...
         reason = " ".join(str(failure).split())[:300]
         raise ValueError(
@@ -190,9 +197,10 @@ def load_moments(optimizer: torch.optim.Optimizer, checkpoint: Path) -> None:
         raise ValueError(
             f"{name} has no optimizer.bin: name a checkpoint, runs/NAME/checkpoints/step_..., of a run without FSDP2"
         )
-    if damage := damaged(checkpoint):
-        raise ValueError(f"{name} is damaged ({damage}): name another checkpoint")
-    state = torch.load(checkpoint / "optimizer.bin", map_location="cpu", weights_only=True)
+    try:
+        state = torch.load(checkpoint / "optimizer.bin", map_location="cpu", weights_only=True)
+    except Exception as failure:  # a torn file is a RuntimeError, an UnpicklingError, an EOFError, ...
+        raise ValueError(f"{name} cannot be read ({type(failure).__name__}): name another checkpoint") from failure
     own = optimizer.state_dict()
     shapes = [getattr(moments.get("exp_avg"), "shape", None) for _, moments in sorted(state["state"].items())]
     if shapes != [p.shape for group in optimizer.param_groups for p in group["params"]]:
@@ -277,8 +285,11 @@ def introduction(
     precision += ", sharded by FSDP2" * (accelerator.distributed_type == DistributedType.FSDP)
     rollouts = f"N = {n} rollouts = {b * n:,} samples, in {u} updates of {b * n // u:,} samples"
     budgets = {"steps": config.max_steps, "samples": config.max_samples, "hours": config.max_hours}
+    known = {json.dumps(problem.prompt) for problem in setup.problems}
+    both = sum(json.dumps(problem.prompt) in known for problem in setup.held_out)
+    seen = f", {both:,} of them trained on too: their score is no held-out score" if both else ""
     facts = {
-        "problems": f"{len(setup.problems):,} to train on, {len(setup.held_out):,} held out",
+        "problems": f"{len(setup.problems):,} to train on, {len(setup.held_out):,} held out{seen}",
         **({"prompts": setup.looks} if setup.looks else {}),
         "a step": f"{b} prompts x {rollouts}, responses up to {config.max_response_tokens} tokens",
         "budget": ", ".join(f"{limit:,} {name}" for name, limit in budgets.items() if limit),
@@ -292,6 +303,12 @@ def introduction(
     )
     lines = [wrapped(first, 2), *(wrapped(f"  {name:12}{text}", 14) for name, text in facts.items()), "  settings"]
     for name in (x for x in brorl.RECIPES[config.recipe] if getattr(config, x) is not None):
-        line = f"    {name:24} {shown(getattr(config, name)):>10}   {sources.get(name, 'as given')}"
-        lines.append(wrapped(line, 42))
+        lines.append(setting_line(config, name, sources.get(name, "as given")))
     return "\n".join(lines) + "\n"
+
+
+def setting_line(config: Config, name: str, source: str) -> str:
+    """A line of the table of settings."""
+    value = getattr(config, name)
+    text = " ".join(map(short, value)) if isinstance(value, list) else shown(value)
+    return wrapped(f"    {name:24} {text:>10}   {source}", 42)

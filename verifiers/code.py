@@ -29,15 +29,16 @@ from typing import Any, NamedTuple
 
 from verifiers.asserts import Tally, converse_asserts, read_check
 from verifiers.jobs import Call, Outcome, Program, Result, Test, encode
-from verifiers.verdict import CORRECT, NO_ANSWER, UNPARSED, Verdict, after_thinking, shown
+from verifiers.verdict import CORRECT, NO_ANSWER, UNPARSED, Verdict, after_thinking, forward, shown
 
 MAX_SOURCE = 200_000
 
-_FENCE = re.compile(r"```[ \t]*(?:(python3?|py)(?:[ \t][^\n`]*)?)?\r?\n", re.IGNORECASE)
-_FENCE_END = re.compile(r"^[ \t]*```", re.MULTILINE)
-_PROGRAM_LINE = re.compile(r"^(?:from [\w.]+ import |import \w|def \w+\(|class \w+[:(]|print\()", re.MULTILINE)
-_FLOAT = re.compile(r"[+-]?(?:[0-9]+\.[0-9]*|\.[0-9]+|[0-9]+(?=[eE]))(?:[eE][+-]?[0-9]+)?")
-_NUMERAL = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
+_FENCE = forward(r"```[ \t]*+(?:(python3?|py)(?:[ \t][^\n`]*+)?)?\r?\n", re.IGNORECASE)
+_FENCE_END = forward(r"^[ \t]*+```", re.MULTILINE)
+_PROGRAM_LINE = forward(r"^(?:from [\w.]++ import |import \w|def \w++\(|class \w++[:(]|print\()", re.MULTILINE)
+_FLOAT = forward(r"[+-]?(?:[0-9]++\.[0-9]*+|\.[0-9]++|[0-9]++(?=[eE]))(?:[eE][+-]?[0-9]++)?")
+_NUMERAL = forward(r"[+-]?(?:[0-9]++(?:\.[0-9]*+)?|\.[0-9]++)(?:[eE][+-]?[0-9]++)?")
+_HEX = forward(r"-?0x[0-9a-f]++")
 FLOAT_TOLERANCE = 1e-6
 
 
@@ -131,6 +132,8 @@ def find_code(response: str) -> str | None:
     """The last closed ```python block, or where none is marked so, the last closed block without a mark. A response
     without any fence is a program where a line of it starts like one."""
     text = after_thinking(response)
+    if text is None:
+        return None
     if "```" not in text:
         return text if _PROGRAM_LINE.search(text) else None
     ends = [match.start() for match in _FENCE_END.finditer(text)]
@@ -249,7 +252,7 @@ def _same_value(value: Any, expected: Any) -> bool:
         )
     if isinstance(expected, dict):
         return tag == "dict" and _same_items(content, expected)
-    if tag == "hex" and isinstance(content, str) and re.fullmatch("-?0x[0-9a-f]+", content):
+    if tag == "hex" and isinstance(content, str) and _HEX.fullmatch(content):
         tag, content = "", int(content, 16)
     if tag or isinstance(content, list | dict):
         return False

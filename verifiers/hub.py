@@ -169,8 +169,8 @@ def humaneval_row(row: dict) -> Problem:
 
 # name -> (data set on the hub, its configuration, its split, row -> problem, or None for a row that is none). Where the
 # data set is a loading script, which the package datasets no longer runs: the files of the split in place of its name.
-# GSM8K is what a first run takes. The four behind it are the paper's training sets, with `gym:` for Reasoning Gym; the
-# rest are what it evaluates on.
+# GSM8K is what a first run takes. The four behind it are ProRL v1's training sets, with `gym:` for Reasoning Gym; the
+# rest are what the paper evaluates on.
 HUB: dict[str, tuple[str, str | None, str, Callable[[dict], Problem | None]]] = {
     "gsm8k": ("openai/gsm8k", "main", "train", gsm8k_row),
     "gsm8k_test": ("openai/gsm8k", "main", "test", gsm8k_row),

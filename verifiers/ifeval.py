@@ -7,7 +7,8 @@ arguments. Strict: the response as it stands, after its thinking. `follow_instru
     no_answer                  nothing is written after the thinking
 
 The source: google-research's instruction_following_eval and the paper IFEval; tests/test_verifiers_ifeval.py lists
-where that decides otherwise, and why. Each function is linear in the text: it runs in the trainer's process.
+where that decides otherwise, and why. The functions run in the trainer's process: a model's text meets string methods
+there, and patterns that cannot backtrack (`forward`).
 """
 
 import itertools
@@ -16,7 +17,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from verifiers.verdict import Verdict, after_thinking, graded, shown
+from verifiers.verdict import Verdict, after_thinking, forward, graded, shown
 
 # The paper's longest response is below 100,000 characters: beyond this is runaway text, which follows nothing.
 MAX_FOLLOWED = 1_000_000
@@ -63,7 +64,7 @@ def check_ifeval(reference: Any) -> list[tuple[Callable[..., bool], dict[str, An
 
 def find_ifeval(response: str) -> str | None:
     """What follows the thinking: all of it."""
-    text = after_thinking(response)
+    text = after_thinking(response) or ""
     return (text if len(text) == len(response) else text.strip()) if text.strip() else None
 
 
@@ -93,17 +94,20 @@ def _compare(count: int, relation: str, bound: int) -> bool:
     return count < bound if relation == "less than" else count >= bound
 
 
+def _literal(word: str, edge: str = "") -> re.Pattern[str]:
+    return forward(f"{edge}{re.escape(word)}{edge}", re.IGNORECASE)
+
+
 def _has_keywords(text: str, keywords: list[str]) -> bool:
-    return all(re.search(re.escape(word), text, re.IGNORECASE) for word in keywords)
+    return all(_literal(word).search(text) for word in keywords)
 
 
 def _has_keyword_often(text: str, keyword: str, frequency: int, relation: str) -> bool:
-    found = re.findall(re.escape(keyword.strip()), text, re.IGNORECASE)
-    return _compare(len(found), relation, frequency)
+    return _compare(len(_literal(keyword.strip()).findall(text)), relation, frequency)
 
 
 def _has_no_words(text: str, forbidden_words: list[str]) -> bool:
-    return not any(re.search(rf"\b{re.escape(word)}\b", text, re.IGNORECASE) for word in forbidden_words)
+    return not any(_literal(word, r"\b").search(text) for word in forbidden_words)
 
 
 def _has_letter_often(text: str, letter: str, let_frequency: int, let_relation: str) -> bool:
@@ -164,7 +168,8 @@ _STARTERS = frozenset(
     )
 )
 _ASIDE = r"""?!)";}\]*:@'({\["""
-_LAST_END = re.compile(rf".*[.!?](?=$|[{_ASIDE}])", re.DOTALL)
+_BETWEEN_ASIDES = forward(rf"[{_ASIDE}]")
+_NO_LETTER = forward(r"\W")
 
 
 def _count_sentences(text: str) -> int:
@@ -175,20 +180,28 @@ def _count_sentences(text: str) -> int:
     """
     words, count, rest = text.split(), 0, ""
     for word, after in itertools.zip_longest(words, words[1:], fillvalue=""):
-        end = _LAST_END.match(word)
-        rest = word[end.end() :] if end else word
-        if end and _ends_sentence(end[0], rest or after):
+        end = _last_end(word)
+        rest = word[end:]
+        if end and _ends_sentence(word[:end], rest or after):
             count, rest = count + 1, rest.lstrip("\"')]}")
     return count + bool(rest)
+
+
+def _last_end(word: str) -> int:
+    """Behind the last . ! or ? that ends the word or stands before one of _ASIDE; 0 where there is none."""
+    end = len(word)
+    while end and not (word[end - 1] in ".!?" and (end == len(word) or _BETWEEN_ASIDES.match(word, end))):
+        end -= 1
+    return end
 
 
 def _ends_sentence(word: str, after: str) -> bool:
     """Does the mark behind a word end a sentence before that other word?"""
     if word[-1] != ".":
         return True
-    stem, small, capital = re.split(rf"[{_ASIDE}]", word[:-1])[-1].lower(), after[:1].islower(), after[:1].isupper()
+    stem, small, capital = _BETWEEN_ASIDES.split(word[:-1])[-1].lower(), after[:1].islower(), after[:1].isupper()
     if stem.endswith(".") or stem.rpartition("-")[2] in _ABBREVIATIONS:
-        return capital and len(stem) > 1 and re.split(r"\W", after, maxsplit=1)[0].lower() in _STARTERS
+        return capital and len(stem) > 1 and _NO_LETTER.split(after, maxsplit=1)[0].lower() in _STARTERS
     return not (small and (stem.isdigit() or (len(stem) == 1 and stem.isalpha())))
 
 
@@ -203,8 +216,14 @@ def _has_paragraphs(text: str, num_paragraphs: int) -> bool:
     return sum(map(bool, parts)) == num_paragraphs
 
 
+_WORD = forward(r"\w++")
+
+
 def _has_words(text: str, relation: str, num_words: int) -> bool:
-    return _compare(sum(1 for _ in re.finditer(r"\w+", text)), relation, num_words)
+    return _compare(sum(1 for _ in _WORD.finditer(text)), relation, num_words)
+
+
+_WORD_END = forward(r"[.,?!'\"]")
 
 
 def _has_first_word(text: str, num_paragraphs: int, nth_paragraph: int, first_word: str) -> bool:
@@ -213,7 +232,7 @@ def _has_first_word(text: str, num_paragraphs: int, nth_paragraph: int, first_wo
     words = paragraphs[nth_paragraph - 1].split(maxsplit=1) if nth_paragraph <= filled else []
     if not words:
         return False
-    first = re.split(r"[.,?!'\"]", words[0].lstrip("'").lstrip('"'), maxsplit=1)[0]
+    first = _WORD_END.split(words[0].lstrip("'").lstrip('"'), maxsplit=1)[0]
     return filled == num_paragraphs and first.lower() == first_word.lower()
 
 
@@ -230,7 +249,7 @@ def _has_placeholders(text: str, num_placeholders: int) -> bool:
 def _has_postscript(text: str, postscript_marker: str) -> bool:
     marker = postscript_marker.strip()
     pattern = {"P.P.S": r"p\.\s?p\.\s?s", "P.S.": r"p\.\s?s\."}.get(marker, re.escape(marker.lower()))
-    return re.search(pattern, text.lower()) is not None
+    return forward(pattern).search(text.lower()) is not None
 
 
 def _has_bullets(text: str, num_bullets: int) -> bool:
@@ -248,13 +267,17 @@ def _has_choice(text: str) -> bool:
     return any(f"My answer is {choice}." in text for choice in ("yes", "no", "maybe"))
 
 
+_HIGHLIGHT = forward(r"\*([^\n*]*+)\*")
+_BOLD = forward(r"\*\*([^\n*]*+)\*\*")
+
+
 def _has_highlights(text: str, num_highlights: int) -> bool:
-    found = re.findall(r"\*([^\n*]*)\*", text) + re.findall(r"\*\*([^\n*]*)\*\*", text)
+    found = _HIGHLIGHT.findall(text) + _BOLD.findall(text)
     return sum(1 for inner in found if inner.strip()) >= num_highlights
 
 
 def _has_sections(text: str, section_spliter: str, num_sections: int) -> bool:
-    found = re.findall(rf"{re.escape(section_spliter.strip())}\s?\d+", text)
+    found = forward(rf"{re.escape(section_spliter.strip())}\s?\d++").findall(text)
     return len(found) >= num_sections
 
 
@@ -291,8 +314,8 @@ def _ends_with(text: str, end_phrase: str) -> bool:
     return text.strip().strip('"').lower().endswith(end_phrase.strip().lower())
 
 
-_BETWEEN_WORDS = re.compile(
-    r"[\s;@#$%&?!()\[\]{}<>\"*–—“”‘’„«»`]+|\.{2,}|--+|[:,](?![0-9])|''"
+_BETWEEN_WORDS = forward(
+    r"[\s;@#$%&?!()\[\]{}<>\"*–—“”‘’„«»`]++|\.{2,}+|--++|[:,](?![0-9])|''"
     r"|(?i:(?<=\w)(?='(?:s|m|d|ll|re|ve)\b)|(?<=\w)(?=n't\b)"
     r"|(?<=\bcan)(?=not\b)|(?<=\b(?:gon|wan))(?=na\b)|(?<=\bgot)(?=ta\b)|(?<=\b(?:gim|lem))(?=me\b))"
 )

@@ -2,9 +2,11 @@ r"""verifiers/math.py: what does an answer say? LaTeX or plain text, read into a
 
 What is drawn alike is read alike: _TIDY and _DRAWN list what is rewritten before anything is read. Then, from the
 outside in: lists, unions, \pm, relations, brackets, and what has no parts: numbers with units, options, words, bases.
-An answer has at most MAX_ANSWER characters, MAX_DEPTH brackets in each other and MAX_PARTS parts.
+An answer has at most MAX_ANSWER characters, MAX_DEPTH brackets in each other and MAX_PARTS parts. Some patterns here
+can backtrack: a model's text meets them in a worker, within the time limit.
 """
 
+import functools
 import math
 import re
 from fractions import Fraction
@@ -12,7 +14,7 @@ from typing import Any, NamedTuple
 
 from verifiers.numerals import NUMBER, read_number
 from verifiers.units import UPRIGHT, read_unit
-from verifiers.verdict import MAX_ANSWER
+from verifiers.verdict import MAX_ANSWER, forward
 
 MAX_DEPTH = 16
 MAX_PARTS = 64
@@ -59,7 +61,7 @@ _TIDY: list[tuple[re.Pattern[str], Any]] = [(re.compile(pattern), new) for patte
     (r"\\f?boxed\s*\{([^{}]*)\}", r"\1"),
     (r"\\(?:left|right|middle|[bB]igg?[lr]?|displaystyle|textstyle|limits|rm|bf|it)(?![A-Za-z])|\\right\.", ""),
     (r"(?<=[0-9])(?:\{,\}|,\\! ?|\\,)(?=[0-9]{3}(?![0-9]))", ""),
-    (r"(?<!\\)\\[,;:> !]|~|\\q?quad(?=x)|\\(?:q?quad|enspace|thinspace)(?![A-Za-z])", " "),
+    (r"(?:(?<!\\)\\[,;:> !]|[\s~]|\\q?quad(?=x)|\\(?:q?quad|enspace|thinspace)(?![A-Za-z]))+", " "),
     (r"\\[dtc]frac(?![A-Za-z])", r"\\frac"),
     (r"\{\s*([^{}]+?)\s*\\choose\s*([^{}]+?)\s*\}", r"\\binom{\1}{\2}"),
     (r"\\(?:mathbf|boldsymbol|bm)\s*\{\s*([A-Za-z])\s*\}|\\(?:hat|vec)\s*\{\s*([ijk])\s*\}", r"\1\2"),
@@ -113,6 +115,7 @@ _RELATIONS = frozenset(["=", "<", ">", "\\le", "\\ge", "\\ne", "\\approx", "\\in
 _FLIPPED = {"<": ">", ">": "<", "\\le": "\\ge", "\\ge": "\\le"}
 
 
+@functools.lru_cache(maxsize=4096)  # one gold answer is read for each of N rollouts
 def read_math(text: str) -> Form | None:
     """The answer that a text is; None if there is none, or it is too long, too deep or not balanced."""
     if len(text) > MAX_ANSWER:
@@ -218,7 +221,7 @@ _NAME = re.compile(r"(?=.*[A-Za-z])(?:\\?[A-Za-z]|\\[|]|[|(){}, :])+")
 
 def _is_name(text: str) -> bool:
     r"""x, f(x), S_n, \angle ABC, |AB|, (p,q), \frac{NO}{BO}: what can be asked for, with no number or sign in it."""
-    return _NAME.fullmatch(_ARGUMENTS.sub("", text).strip()) is not None
+    return "\\infty" not in text and _NAME.fullmatch(_ARGUMENTS.sub("", text).strip()) is not None
 
 
 def _relation(text: str, sides: list[str], relations: list[str]) -> Form | None:
@@ -305,8 +308,9 @@ _CLOCK = re.compile(r"([0-9]{1,2})\s*:\s*([0-9]{2})\s*([AaPp])\.?\s?[Mm]\.?")
 _PLAIN_UNIT = re.compile(r"(?<=[0-9}i])\s+([A-Za-z]{2}[A-Za-z/^0-9 ]*)$")
 # With what the option says behind it, but not with another option.
 OPTION = re.compile(r"\(([A-J])\)(?!.*\([A-J]\)).*|([A-J])(?:[).:](?!.*\b[A-J][).:]).*)?")
-_UNIT_BEHIND = re.compile(
-    r"((?:\s*(?:\\cdot|/)?\s*\\text\s*\{(?:[^{}]|\{[^{}]*\})*\}(?:\s*\^\s*(?:\{\s*-?[0-9]+\s*\}|-?[0-9]))?)+)\s*$"
+_UNIT_BEHIND = forward(
+    r"((?:\s*+(?:(?:\\cdot|/)\s*+)?\\text\s*+\{(?:[^{}]|\{[^{}]*+\})*+\}"
+    r"(?:\s*+\^\s*+(?:\{\s*+-?[0-9]++\s*+\}|-?[0-9]))?)++)\s*+$"
 )
 
 

@@ -19,7 +19,7 @@ from typing import Any
 
 from verifiers.jobs import Call
 from verifiers.rounds import ask
-from verifiers.verdict import NO_ANSWER, UNPARSED, Problem, Verdict, after_thinking, graded, shown
+from verifiers.verdict import NO_ANSWER, UNPARSED, Problem, Verdict, after_thinking, forward, graded, shown
 
 MAX_SOLUTION = 100_000
 
@@ -55,24 +55,25 @@ def gym_names() -> frozenset[str]:
 
 def find_logic(response: str) -> str | None:
     """What stands in the last <answer>...</answer>."""
-    before, closed, _ = after_thinking(response).rpartition("</answer>")
+    before, closed, _ = (after_thinking(response) or "").rpartition("</answer>")
     _, opened, answer = before.rpartition("<answer>")
     return answer.strip() if closed and opened else None
 
 
 # Nine scorers hand the answer to `eval`, or to sympy, which does the same. It runs where the score is computed: text
 # that reaches a function of Python's could score itself. So for these an answer is of a form that reaches none.
-_ARITHMETIC = re.compile(r"(?:[0-9\s+/().-]|\*(?!\s*\*))*", re.ASCII)
-_LISTS = re.compile(r"[0-9A-Z_\s,\[\]()'\"+.-]*", re.ASCII)
-_ALGEBRA = re.compile(r"[0-9A-Za-z_\s+*/^(),.-]*", re.ASCII)
+_ARITHMETIC = forward(r"(?:[0-9\s+/().-]|\*(?!\s*+\*))*+", re.ASCII)
+_LISTS = forward(r"[0-9A-Z_\s,\[\]()'\"+.-]*+", re.ASCII)
+_ALGEBRA = forward(r"[0-9A-Za-z_\s+*/^(),.-]*+", re.ASCII)
+_WORD = forward("[A-Za-z_][0-9A-Za-z_]*+")
 EVALUATED = {
     **dict.fromkeys(("countdown", "puzzle24"), _ARITHMETIC),
     **dict.fromkeys(("string_insertion", "spiral_matrix", "binary_matrix", "n_queens"), _LISTS),
     **dict.fromkeys(("simple_integration", "intermediate_integration", "polynomial_multiplication"), _ALGEBRA),
 }
 # Without Integral: the scorers differentiate, so that an integral would solve itself by being written down again.
-_ALGEBRA_NAME = re.compile(
-    r"[A-Za-z](?:_?[0-9]+)?|(?:a|arc)?(?:sin|cos|tan|sec|csc|cot)h?|exp|log|ln|sqrt|cbrt|abs|Abs|sign|erf[ci]?|Ei|Si|Ci|pi|Rational"
+_ALGEBRA_NAME = forward(
+    r"[A-Za-z](?:_?[0-9]++)?|(?:a|arc)?(?:sin|cos|tan|sec|csc|cot)h?|exp|log|ln|sqrt|cbrt|abs|Abs|sign|erf[ci]?|Ei|Si|Ci|pi|Rational"
 )
 
 
@@ -86,7 +87,7 @@ def settle_logic(answer: str, gold: dict[str, Any]) -> Verdict | None:
 def _harmless(answer: str, form: re.Pattern[str] | None) -> bool:
     if form is None:
         return True
-    names = re.findall("[A-Za-z_][0-9A-Za-z_]*", answer) if form is _ALGEBRA else []
+    names = _WORD.findall(answer) if form is _ALGEBRA else []
     return form.fullmatch(answer) is not None and all(map(_ALGEBRA_NAME.fullmatch, names))
 
 

@@ -12,7 +12,10 @@ r"""Kind "math": is what stands in the last box the same as the gold answer? (ve
     Letter case, articles and end marks of words        a sentence around the answer
 
     unparsed     the box holds no such form: it is too long, unbalanced, a tower of powers, prose for a number
-    no_answer    there is no closed box behind the last </think>
+    no_answer    there is no closed box behind the thinking
+
+In the trainer's process two answers are settled: the gold's own text, and a number where the gold is a number. A worker
+reads the others, within the time limit.
 
 The sources of the rules: the answers of AIME, AMC, MATH, Minerva and OlympiadBench; tests/test_verifiers_math.py lists
 where math-verify 0.9.0 decides otherwise, and why.
@@ -26,24 +29,43 @@ import math
 import re
 from collections.abc import Callable, Iterable
 from fractions import Fraction
-from typing import Any
+from typing import Any, NamedTuple
 
-from verifiers.algebra import algebra, tame, undecided
+from verifiers.algebra import algebra, undecided
 from verifiers.latex import OPTION, TOLERANCE, Form, read_math, read_quantity, words_of
-from verifiers.units import read_unit
-from verifiers.verdict import CORRECT, MAX_ANSWER, UNPARSED, WRONG, Verdict, after_thinking, refuse_number, shown
+from verifiers.numerals import NUMBER
+from verifiers.units import Unit, read_unit
+from verifiers.verdict import (
+    CORRECT,
+    MAX_ANSWER,
+    UNPARSED,
+    WRONG,
+    Verdict,
+    after_thinking,
+    forward,
+    refuse_number,
+    shown,
+)
 
 
-def check_math(reference: Any) -> Form:
-    """Return the reference as it reads; ValueError unless it is text that `read_math` reads."""
-    gold = read_math(unboxed(reference)) if isinstance(reference, str) else None
+class Gold(NamedTuple):
+    """A gold answer as it is written, and as it reads."""
+
+    text: str
+    form: Form
+
+
+def check_math(reference: Any) -> Gold:
+    """Return the reference with its reading; ValueError unless it is text that `read_math` reads."""
+    text = unboxed(reference).strip() if isinstance(reference, str) else ""
+    form = read_math(text)
     refuse_number("math", reference)
-    if gold is None:
+    if form is None:
         raise ValueError(
             "a math reference is the text of one answer, such as 12, \\frac{1}{2}, (1,2], x^2+1 or \\text{(C)}, "
             f"of at most {MAX_ANSWER} characters; got {shown(reference)}"
         )
-    return gold
+    return Gold(text, form)
 
 
 def unboxed(reference: str) -> str:
@@ -53,47 +75,53 @@ def unboxed(reference: str) -> str:
 
 def find_math(response: str) -> str | None:
     """What stands in the last balanced box, joined with the boxes that an "and" or a comma ties to it."""
-    return last_box(after_thinking(response))
+    text = after_thinking(response)
+    return None if text is None else last_box(text)
 
 
-def settle_math(answer: str, gold: Form, science: bool = False) -> Verdict | None:
-    """Is the answer the gold, by the rules above? None where that takes algebra."""
-    form = read_math(answer)
-    if form is None:
+def settle_math(answer: str, gold: Gold, science: bool = False) -> Verdict | None:
+    """The verdict on the gold's own text, and on a number where the gold is one. None for the rest: a worker reads it.
+
+    NUMBER is all that meets the text here, and it cannot backtrack.
+    """
+    answer = answer.strip()
+    if answer == gold.text:
+        return CORRECT
+    if len(answer) > MAX_ANSWER:
         return UNPARSED
-    same = same_answer(gold, form, undecided, science)
-    if same is None:
-        return None if tame(form.text) else UNPARSED
-    return CORRECT if same else _wrong(gold, form)
+    if gold.form.kind != "number" or not NUMBER.fullmatch(answer):
+        return None
+    number = read_quantity(answer)
+    if number is None:  # without a value, such as 1/0
+        return UNPARSED
+    return CORRECT if same_answer(gold.form, number, undecided, science) else WRONG
 
 
-def deliberate_math(answer: str, reference: str) -> Verdict:
-    """`settle_math`, with algebra where it takes algebra. In a worker: math-verify can hang on what a model wrote."""
-    return deliberate_with(answer, reference, False)
-
-
-def deliberate_with(answer: str, reference: str, science: bool) -> Verdict:
-    gold, form = check_math(reference), read_math(answer)
+def deliberate_math(answer: str, reference: str, science: bool = False) -> Verdict:
+    """Is the answer the gold, by the rules above? In a worker: no length of text and no algebra is safe elsewhere."""
+    gold, form = check_math(reference).form, read_math(answer)
     if form is None:
         return UNPARSED
     try:
-        same = same_answer(gold, form, algebra, science)
+        same = same_answer(gold, form, undecided, science)
+        if same is None:
+            same = same_answer(gold, form, algebra, science)
     except ArithmeticError:
         return UNPARSED
-    return CORRECT if same else _wrong(gold, form)
-
-
-def _wrong(gold: Form, answer: Form) -> Verdict:
-    return UNPARSED if answer.kind == "text" and gold.kind not in ("text", "option", "list") else WRONG
+    if same:
+        return CORRECT
+    return UNPARSED if form.kind == "text" and gold.kind not in ("text", "option", "list") else WRONG
 
 
 # The paper's longest response, 16,384 tokens, is below 100,000 characters: only runaway text is cut at this length.
 MAX_BOX_DISTANCE = 1_000_000
 # Escaped braces and LaTeX's line break \\ are passed over, unless the break is a \boxed with its backslash doubled.
-_BRACE = re.compile(r"(?P<box>\\(?:boxed|fbox)\s*\{)|\\[{}]|\\\\(?!boxed)|(?P<open>\{)|(?P<close>\})")
-_JOINED = re.compile(r"(?:[\s$.]|\\[()\[\],;]|\\q?quad)*(?:,|;|\\text\s*\{\s*,?\s*(?:and|or)\s*\}|,?\s*\b(?:and|or)\b)+"
-                     r"(?:[\s$]|\\[()\[\],;]|\\q?quad)*(?:[A-Za-z][A-Za-z0-9_{}']*\s*=\s*)?")  # fmt: skip
-_PERCENT_BEHIND = re.compile(r"[\s$]{0,8}(?:\\?%|(?:percent|pct)\b)")
+_BRACE = forward(r"(?P<box>\\(?:boxed|fbox)\s*+\{)|\\[{}]|\\\\(?!boxed)|(?P<open>\{)|(?P<close>\})")
+_JOINED = forward(
+    r"(?:[\s$.]|\\[()\[\],;]|\\q?quad)*+(?:,|;|\\text\s*+\{\s*+,?\s*+(?:and|or)\s*+\}|\b(?:and|or)\b|\s)++"
+    r"(?:[\s$]|\\[()\[\],;]|\\q?quad)*+(?:[A-Za-z][A-Za-z0-9_{}']*+\s*+=\s*+)?"
+)
+_PERCENT_BEHIND = forward(r"[\s$]{0,8}+(?:\\?%|(?:percent|pct)\b)")
 
 
 def last_box(text: str) -> str | None:
@@ -198,6 +226,8 @@ def _picked(form: Form) -> str:
 
 def _same_lists(gold: Form, answer: Form, judge: Judge, science: bool) -> bool | None:
     golds, answers = ((form.value if form.kind in ("list", "tuple") else (form,)) for form in (gold, answer))
+    if not golds or not answers:  # no solution: algebra would call a true statement, such as 0<1, its equal
+        return golds == answers
     if "expression" in (gold.kind, answer.kind) or "relation" in (gold.kind, answer.kind):
         return judge(gold, answer)
     # 1000,99 and 1,22 are decimals where the other is a number: a list could not be right. 3,0 is no decimal.
@@ -217,7 +247,7 @@ def _same_lists(gold: Form, answer: Form, judge: Judge, science: bool) -> bool |
         if len({form.text for form in golds}) < len(golds) != len(answers) and not gold.mark:
             return False
         matches = [[same_answer(one, other, judge, science) for other in answers] for one in golds]
-        return _all(_any(line) for line in [*matches, *zip(*matches, strict=True)]) if matches else not answers
+        return _all(_any(line) for line in [*matches, *zip(*matches, strict=True)])
     elif "tuple" in (gold.kind, answer.kind) and (answer.mark not in ("", "()") or gold.mark not in ("", "()")):
         return False
     if len(golds) != len(answers):
@@ -239,10 +269,11 @@ def _same_numbers(gold: Form, answer: Form, science: bool) -> bool:
     a, b = gold.value, answer.value
     if gold.mark and answer.mark:
         one, other = read_unit(gold.mark), read_unit(answer.mark)
-        if one is not None and other is not None and one.known and other.known:
-            if one.dimension != other.dimension:
+        if one is not None and other is not None:
+            if not _same_dimension(one, other):
                 return False
-            a, b = a * one.scale, b * other.scale
+            if one.known and other.known:
+                a, b = a * one.scale, b * other.scale
     if a == b or math.inf in (abs(a), abs(b)) or not (gold.rounded or answer.rounded):
         return a == b
     if science and gold.rounded and _rounds_to(b, a, gold):
@@ -253,9 +284,18 @@ def _same_numbers(gold: Form, answer: Form, science: bool) -> bool:
 def _comparable(gold: str, answer: str) -> bool:
     """Could quantities in these units be equal? Only numbers are converted: 2\\pi cm is not 20\\pi mm here."""
     one, other = read_unit(gold) if gold else None, read_unit(answer) if answer else None
-    if one is None or other is None or not (one.known and other.known):
+    return one is None or other is None or _same_dimension(one, other)
+
+
+def _same_dimension(one: Unit, other: Unit) -> bool:
+    """cm and m; of two words any (children, kids); a unit and a word with that unit in it (cm tall), not flurbs."""
+    if one.known and other.known:
+        return one.dimension == other.dimension
+    if not (one.known or other.known):
         return True
-    return one.dimension == other.dimension
+    known, word = (one, other) if one.known else (other, one)
+    named = [read_unit(part) for part in word.dimension[0][0].split()]
+    return any(unit is not None and unit.known and unit.dimension == known.dimension for unit in named)
 
 
 _INDICES = str.maketrans("₀₁₂₃₄₅₆₇₈₉", "0123456789", "_{}")

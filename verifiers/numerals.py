@@ -11,23 +11,24 @@ r"""verifiers/math.py: what number does a text say? One number, plain or LaTeX, 
 import re
 from fractions import Fraction
 
+from verifiers.verdict import forward
+
 MAX_EXPONENT = 1_000
 
-_GROUPED = r"(?:[1-9][0-9]{0,2}(?:(?:,[0-9]{3})+|(?:\ [0-9]{3})+)|[0-9]+)"  # 1000 1,000 1 000
-_ARGUMENT = rf"(?:\{{\s*[+-]?\s*{_GROUPED}\s*\}}|[0-9])"  # of \frac: {12}, or one bare digit
-NUMBER = re.compile(
-    rf"""(?P<sign>[+-]?)\s*
-    (?: (?:(?P<mixed>[0-9]+)\s*)?\\frac\s*(?P<top>{_ARGUMENT})\s*(?P<bottom>{_ARGUMENT})
-      | (?:(?P<plain_mixed>[0-9]+)\ +)?(?P<over>{_GROUPED})\s*/\s*(?P<under>{_GROUPED})
-      | (?P<lone>10)\s*\^\s*(?P<lone_power>[+-]?[0-9]|\{{\s*[+-]?[0-9]+\s*\}})
-      | (?P<whole>{_GROUPED})?(?:(?P<point>\.)(?P<decimals>[0-9]*)(?:\\overline\s*\{{(?P<again>[0-9]+)\}})?)?
-        (?: [eE](?P<e>[+-]?[0-9]+)
-          | \s*(?:\*|x|\\times|\\cdot)\s*10\s*\^\s*(?P<power>[+-]?[0-9]+|\{{\s*[+-]?[0-9]+\s*\}}) )?
+_GROUPED = r"(?:[1-9][0-9]{0,2}+(?:(?:,[0-9]{3})++|(?:\ [0-9]{3})++)|[0-9]++)"  # 1000 1,000 1 000
+_ARGUMENT = rf"(?:\{{\s*+[+-]?\s*+{_GROUPED}\s*+\}}|[0-9])"  # of \frac: {12}, or one bare digit
+NUMBER = forward(
+    rf"""(?P<sign>[+-]?)\s*+
+    (?: (?:(?P<mixed>[0-9]++)\s*+)?\\frac\s*+(?P<top>{_ARGUMENT})\s*+(?P<bottom>{_ARGUMENT})
+      | (?:(?P<plain_mixed>[0-9]++)\ ++)?(?P<over>{_GROUPED})\s*+/\s*+(?P<under>{_GROUPED})
+      | (?P<lone>10)\s*+\^\s*+(?P<lone_power>[+-]?[0-9]|\{{\s*+[+-]?[0-9]++\s*+\}})
+      | (?P<whole>{_GROUPED})?(?:(?P<point>\.)(?P<decimals>[0-9]*+)(?:\\overline\s*+\{{(?P<again>[0-9]++)\}})?)?
+        (?: [eE](?P<e>[+-]?[0-9]++)
+          | \s*+(?:\*|x|\\times|\\cdot)\s*+10\s*+\^\s*+(?P<power>[+-]?[0-9]++|\{{\s*+[+-]?[0-9]++\s*+\}}) )?
     )
-    \s*(?P<percent>%)?""",
+    \s*+(?P<percent>%)?""",
     re.VERBOSE,
 )
-# Escaped braces and LaTeX's line break \\ are passed over, unless the break is a \boxed with its backslash doubled.
 
 
 def read_number(text: str) -> Fraction | None:

@@ -20,6 +20,11 @@ Conversation = Generator[Call | Program, Outcome, Verdict]
 # What a worker imports before its walls go up, and may call: modules, and below them the files of a user's rewards.
 MODULES = ["verifiers.math", "verifiers.science", "verifiers.logic", "verifiers.asserts", "verifiers.own"]
 
+NO_WORKERS = (
+    "this system cannot start the worker processes that judge programs, algebra, Reasoning Gym's answers and rewards "
+    "of your own: use Linux, or macOS, where most walls of the sandbox are missing"
+)
+
 
 def hold(
     conversations: dict[Any, Conversation], timeout_s: float, workers: int | None, allow_weak: bool
@@ -79,6 +84,8 @@ def _the_pool(workers: int | None, allow_weak: bool) -> Pool:
     """The one pool of this process, made when first needed, and from then on as large as asked for."""
     global _pool
     if _pool is None:
+        if not hasattr(os, "fork"):
+            raise RuntimeError(NO_WORKERS)
         _pool = Pool(modules=MODULES)
         atexit.register(_pool.close)
     _pool.workers, _pool.allow_weak = workers or default_workers(), allow_weak
@@ -91,4 +98,5 @@ def _forget_the_pool() -> None:
     _pool, _lock = None, threading.Lock()
 
 
-os.register_at_fork(after_in_child=_forget_the_pool)
+if hasattr(os, "register_at_fork"):  # Windows has no fork
+    os.register_at_fork(after_in_child=_forget_the_pool)

@@ -11,40 +11,41 @@ Temperatures in different scales are different: they are not converted.
 The sources of the rules: the answers of SCP-116K and GPQA.
 """
 
-import re
 from typing import Any
 
-from verifiers.latex import Form, read_math
-from verifiers.math import deliberate_with, settle_math, unboxed
-from verifiers.verdict import MAX_ANSWER, Verdict, refuse_number, shown
+from verifiers.latex import read_math
+from verifiers.math import Gold, deliberate_math, settle_math, unboxed
+from verifiers.verdict import MAX_ANSWER, Verdict, forward, refuse_number, shown
 
-_CHEMISTRY = re.compile(r"\\ce\s*\{([^{}]*)\}")
-_LOWER_OPTION = re.compile(r"\s*\(?[a-e][).]?\s*")
+_CHEMISTRY = forward(r"\\ce\s*+\{([^{}]*+)\}")
+_LOWER_OPTION = forward(r"\(?[a-e][).]?")
 
 
-def check_science(reference: Any) -> Form:
-    """Return the reference as it reads; ValueError unless it is the text of one short answer."""
-    gold = read_math(_formula(unboxed(reference))) if isinstance(reference, str) else None
+def check_science(reference: Any) -> Gold:
+    """Return the reference with its reading; ValueError unless it is the text of one short answer."""
+    text = _formula(unboxed(reference)) if isinstance(reference, str) else ""
+    form = read_math(text)
     refuse_number("science", reference)
-    if gold is None:
+    if form is None:
         raise ValueError(
             "a science reference is the text of one short answer or an option letter, such as 9.8 m/s^2, 2.5e-3 mol, B "
             f"or nitrogen, of at most {MAX_ANSWER} characters; got {shown(reference)}"
         )
-    return gold
+    return Gold(text, form)
 
 
-def settle_science(answer: str, gold: Form) -> Verdict | None:
+def settle_science(answer: str, gold: Gold) -> Verdict | None:
     """`settle_math`, by the rules above."""
     return settle_math(_formula(answer), gold, science=True)
 
 
 def deliberate_science(answer: str, reference: str) -> Verdict:
-    """`settle_science`, with algebra where it takes algebra. In a worker."""
-    return deliberate_with(_formula(answer), _formula(unboxed(reference)), True)
+    """`deliberate_math`, by the rules above. In a worker."""
+    return deliberate_math(_formula(answer), _formula(unboxed(reference)), science=True)
 
 
 def _formula(text: str) -> str:
+    text = text.strip()
     if len(text) > MAX_ANSWER:
         return text
     return text.upper() if _LOWER_OPTION.fullmatch(text) else _CHEMISTRY.sub(r"\1", text)

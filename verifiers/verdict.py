@@ -1,5 +1,6 @@
-"""What every verifier of verify.py takes and gives, and the few words that they share."""
+"""What every verifier of verify.py takes and gives, and the few functions that they share."""
 
+import re
 from typing import Any, NamedTuple
 
 
@@ -45,9 +46,24 @@ def graded(reward: float) -> Verdict:
     return Verdict(reward, "correct" if reward == 1 else "partial" if reward else "wrong")
 
 
-def after_thinking(response: str) -> str:
-    """What is judged: what stands before the last </think> is no answer."""
-    return response.rpartition("</think>")[2]
+def after_thinking(response: str) -> str | None:
+    """What is judged: the text behind the last </think>. None where a <think> is still open: a thought is no answer."""
+    text = response.rpartition("</think>")[2]
+    return None if "<think>" in text else text
+
+
+_ESCAPED = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*+\]", re.DOTALL)
+_REPEATED = re.compile(r"(?:[*+]|\{[0-9]*,[0-9]*\})([+?]?)")
+
+
+def forward(pattern: str, flags: int = 0) -> re.Pattern[str]:
+    """Compile a pattern for text that a model wrote. It cannot backtrack into a repetition: each is possessive, as in
+    `a*+`. ValueError where one is not. So no text takes a time that grows exponentially.
+    """
+    marks = _REPEATED.findall(_ESCAPED.sub("x", pattern))
+    if any(mark != "+" for mark in marks):
+        raise ValueError(f"each repetition of a pattern for a model's text must be possessive, *+ or ++: {pattern}")
+    return re.compile(pattern, flags)
 
 
 def shown(value: Any) -> str:

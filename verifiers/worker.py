@@ -6,7 +6,6 @@ thread, and enforces the deadlines.
 
 import array
 import contextlib
-import fcntl
 import json
 import logging
 import math
@@ -296,6 +295,8 @@ def _bytes_file(data: bytes) -> Any:
     file.write(data)
     file.seek(0)
     if hasattr(os, "memfd_create"):
+        import fcntl  # here: Windows has none, and judges what needs no worker
+
         fcntl.fcntl(file, fcntl.F_ADD_SEALS, SEALED)
     return file
 
