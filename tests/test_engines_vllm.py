@@ -537,16 +537,9 @@ def test_the_trainer_keeps_its_threads(engine):
     ("arguments", "says"),
     [
         ({"prompts": [[3] * 120]}, "prompt 0: 120 tokens .* exceed the engine's 128 positions"),
-        ({"prompts": [[3], []]}, "prompt 1 has no tokens"),
-        ({"prompts": [[22]]}, "outside the vocabulary of 22"),
         ({"n": 0}, "n=0"),
-        ({"max_new_tokens": 0}, "max_new_tokens=0"),
-        ({"temperature": -1.0}, "temperature=-1.0"),
         ({"temperature": 2.5}, "temperature=2.5: vLLM takes 0"),
         ({"temperature": 0.005}, "temperature=0.005: vLLM takes 0"),
-        ({"top_p": 0.0}, "top_p=0.0"),
-        ({"top_k": -1}, "top_k=-1"),
-        ({"stop_token_ids": [99]}, "stop_token_ids"),
     ],
 )
 def test_wrong_settings_are_refused_before_anything_runs(engine, arguments, says, monkeypatch):
