@@ -33,7 +33,7 @@ from transformers import PreTrainedModel
 from transformers.cache_utils import DynamicCache
 
 from engines.decoders import CopyDecoder, SharedDecoder, advance, why_not_shared
-from engines.memory import keep_freed_memory, row_bytes, wave_rows
+from engines.memory import keep_freed_memory, row_bytes
 from engines.protocol import Engine, EngineError, Group, Order
 from engines.sampling import prompt_seeds, resolve_sampling
 from engines.weights import whole_tensors
@@ -146,9 +146,10 @@ class TorchEngine(Engine):
         return out.past_key_values, lengths, out.logits[:, -1]
 
     def _wave_size(self, n: int, prompt_tokens: int, max_new_tokens: int) -> tuple[int, float]:
-        """How many rows decode at once within `memory_gib`, and the bytes of one, its share of the prompt included."""
+        """How many rows decode at once within `memory_gib` (on a CPU also its caches), and the bytes of one."""
         row = row_bytes(self.model, self.decoder is CopyDecoder, n, prompt_tokens, max_new_tokens)
-        return wave_rows(self.model, self.memory_gib, row), row
+        rows = max(1, int(self.memory_gib * 2**30 // row))
+        return min(rows, self.order_rows) if self.model.device.type == "cpu" else rows, row
 
     def wave_bytes(self, prompts: int, n: int, prompt_tokens: int, max_new_tokens: int) -> int:
         rows, row = self._wave_size(n, prompt_tokens, max_new_tokens)
