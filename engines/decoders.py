@@ -3,14 +3,13 @@
     SharedDecoder   every line attends to one copy of its prompt (engines/prefix.py)
     CopyDecoder     every line has a copy of its prompt's cache: for a model whose attention cannot be replaced
 
-A decoder is made from the prompts' cache and holds U lines, at first one a prompt. Rows that have drawn the same so far
+A decoder is made from the prompts' cache and holds U lines, at first one per prompt. Rows with the same tokens so far
 are one line: a distinct prefix is computed once. `step` takes the lines' last tokens and returns the next logits;
-`follow` lets lines part or end. `Uniforms` are the chances that rows draw by, and what they drew is
-written into a `Drawn`.
+`follow` lets lines part or end.
 Shapes and symbols: the head of engines/prefix.py.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -46,14 +45,14 @@ class SharedDecoder:
         return out.logits[:, -1]
 
     def follow(self, parent: Tensor) -> None:
-        """From now on line i goes on from what was line parent[i]; `parent` ascends, may repeat a line, or miss it."""
+        """Line i continues the former line parent[i]. `parent` ascends; a line may stand there twice, or not at all."""
         self.prefix.follow(parent)
         self.cache.batch_select_indices(parent)
         self.position = self.position[parent]
 
 
 class CopyDecoder:
-    """Lines that each hold a copy of their prompt's cache: for any model, at the price of so many copies."""
+    """Lines that each hold a copy of their prompt's cache: for any model, at the price of U copies."""
 
     def __init__(self, model: PreTrainedModel, cache: DynamicCache, lengths: Tensor, capacity: int):
         self.model, self.position = model, lengths
@@ -81,13 +80,13 @@ class CopyDecoder:
 
 
 def advance(decoder: SharedDecoder | CopyDecoder, line: Tensor, token: Tensor) -> tuple[Tensor, Tensor]:
-    """For rows on these lines that drew these tokens, (R,) each: a row's line from now on (R,), a line's token (U,).
+    """Rows on these lines sampled these tokens, (R,) each. Returns each row's line (R,) and each line's token (U,).
 
-    Rows of one line that drew different tokens part. Lines without rows stay, idle, until lines part or few are left.
+    Rows of one line with different tokens part. Lines without rows stay, idle, until lines part or few are left.
     """
     size = int(token.max()) + 1
-    drawn, now = torch.unique(line * size + token, return_inverse=True)  # ascending, by line and then by token
-    parent, token, lines = drawn // size, drawn % size, len(decoder.position)
+    distinct, now = torch.unique(line * size + token, return_inverse=True)  # ascending, by line and then by token
+    parent, token, lines = distinct // size, distinct % size, len(decoder.position)
     if len(parent) <= COMPACT_BELOW * lines or bool((parent.diff() == 0).any()):
         decoder.follow(parent)
         return now, token
@@ -117,7 +116,7 @@ def why_not_shared(model: PreTrainedModel, prefill: Callable) -> str | None:
             error = (got[row] - want).abs().max() / want.abs().max()
             if not error < (1e-3 if model.dtype == torch.float32 else 5e-2):
                 return f"its logits differ from a plain forward pass by {error:.1e} of their size"
-    except Exception as e:  # whatever a foreign model does with foreign arguments, the copying path remains
+    except Exception as e:  # a foreign model may fail in any way; the copying path remains
         return f"{type(e).__name__}: {e}"
     finally:
         model.train(was_training)
@@ -162,58 +161,3 @@ class ResponseLayer(DynamicLayer):
         room = x if len(indices) <= len(x) else x.new_empty(len(indices), *x.shape[1:])
         room[: len(indices), :, : self.length] = x[indices, :, : self.length]
         return room[: len(indices)]
-
-
-class Uniforms:
-    """A number in (0, 1] for every token of a wave's rows, from the seed of the row's prompt.
-
-    It depends on the prompt's seed, the rollout's number and the token's: not on who decodes beside it. In blocks of
-    AHEAD tokens, since asking a generator costs more than its numbers.
-
-    seeds: of the prompts. n: rollouts of a prompt, of which this wave has `width` from number `first` on.
-    """
-
-    AHEAD = 16
-
-    def __init__(self, seeds: list[int], n: int, first: int, width: int, device: torch.device):
-        self.generators = [torch.Generator(device).manual_seed(seed) for seed in seeds]
-        self.shape, self.rows, self.device = (n, self.AHEAD), slice(first, first + width), device
-
-    def of(self, t: int, row: Tensor) -> Tensor:
-        """(R,) float64: for token t of these rows; t comes in order, from 0 on."""
-        if t % self.AHEAD == 0:
-            blocks = [
-                torch.rand(*self.shape, dtype=torch.float64, device=self.device, generator=generator)[self.rows]
-                for generator in self.generators
-            ]
-            self.block = 1 - torch.cat(blocks)
-        return self.block[row, t % self.AHEAD]
-
-
-class Drawn:
-    """What the R rows of a wave have drawn so far, and where each one ended."""
-
-    def __init__(self, rows: int, max_new_tokens: int, stop_token_ids: list[int], device: torch.device):
-        self.tokens = torch.zeros(rows, max_new_tokens, dtype=torch.long, device=device)
-        self.logprobs = torch.zeros(rows, max_new_tokens, device=device)
-        self.length = torch.full((rows,), max_new_tokens, device=device)
-        self.stopped = torch.zeros(rows, dtype=torch.bool, device=device)
-        self.stop = torch.tensor(stop_token_ids, device=device, dtype=torch.long)
-
-    def write(self, t: int, row: Tensor, token: Tensor, logprob: Tensor) -> Tensor:
-        """Token number t of these rows, none of which has ended. Returns which of them go on, as indices."""
-        self.tokens[row, t], self.logprobs[row, t] = token, logprob
-        ended = torch.isin(token, self.stop)
-        self.stopped[row[ended]], self.length[row[ended]] = True, t + 1
-        return torch.nonzero(~ended & (t + 1 < self.tokens.shape[1])).squeeze(-1)
-
-    def by_prompt(self, width: int) -> Iterator[tuple[list[list[int]], list[list[float]], list[str]]]:
-        """For one prompt after the other, `width` responses, their log-probs and their finish reasons."""
-        parts = (x.cpu().split(width) for x in (self.tokens, self.logprobs, self.length, self.stopped))
-        for tokens, logprobs, length, stopped in zip(*parts, strict=True):
-            ends = length.tolist()
-            yield (
-                [x[:end] for x, end in zip(tokens.tolist(), ends, strict=True)],
-                [x[:end] for x, end in zip(logprobs.tolist(), ends, strict=True)],
-                ["stop" if s else "length" for s in stopped.tolist()],
-            )

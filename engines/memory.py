@@ -1,21 +1,13 @@
-"""How many rows rollout.py's TorchEngine decodes at once, and the memory that they take.
+"""The memory that a row takes while rollout.py's TorchEngine decodes it.
 
-A wave is the rows that decode together. Beside the weights it holds, for every row: keys and values of its response,
-the scores of one layer's attention, the logits of one step, and its share of the prompt. All sizes are in bytes.
+A wave is the rows that decode together. Beside the weights it holds for every row: keys and values of its response, the
+scores of one layer's attention, the logits of one step, and its share of the prompt. All sizes are in bytes.
 """
 
 import ctypes
 import sys
 
 from transformers import PreTrainedModel
-
-WAVE_ROWS = 4096  # on a CPU: wider waves only fall out of its caches. On a GPU the memory alone limits a wave
-
-
-def wave_rows(model: PreTrainedModel, memory_gib: float, row: float) -> int:
-    """How many rows of `row` bytes decode at once within `memory_gib`; at least one."""
-    rows = int(memory_gib * 2**30 // row)
-    return max(1, min(rows, WAVE_ROWS) if model.device.type == "cpu" else rows)
 
 
 def token_bytes(model: PreTrainedModel) -> int:

@@ -4,14 +4,14 @@ At every decoding step the queries of a group attend to one copy of the prompt's
 [N·heads, D] x [D, L]. N copies would be N vector products, each of which reads L·D numbers again. The softmax runs
 over prompt and response together, so the result is exact (Hydragen, 2402.05099).
 
-    name here          meaning
-    G, R               prompts in a wave, rows decoding now: here the decoder's lines, rollouts that differ so far
+    name               meaning
+    G, R               prompts in a wave, rows decoding now: the decoder's lines, which are rollouts that differ so far
     M                  the most rows of any prompt
     L, T               prompt tokens (longest of the wave, left-padded), response tokens so far
     Hq, Hk, D          query heads, key heads, head width
     g                  query heads for each key head, Hq / Hk (grouped queries)
-    prefix             the prompts' keys and values, [G, Hk, L, D] a layer
-    response cache     the rows' own keys and values, [R, Hk, T, D] a layer
+    prefix             the prompts' keys and values, [G, Hk, L, D] per layer
+    response cache     keys and values of the rows, [R, Hk, T, D] per layer
 """
 
 from contextlib import contextmanager
@@ -27,12 +27,12 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 @dataclass
 class Prefix:
-    """The prompts' keys and values, once, and where each decoding row finds its own.
+    """The prompts' keys and values, once, and which prompt each decoding row belongs to.
 
-    To attend as one matrix, every group takes M slots, of which a group with fewer rows leaves some empty.
+    To attend as one matrix, every group takes M slots; a group with fewer rows leaves some empty.
     """
 
-    keys: list[Tensor]  # [G, Hk, L, D] a layer
+    keys: list[Tensor]  # [G, Hk, L, D] per layer
     values: list[Tensor]  # the same
     padding: Tensor | None  # (G, L) bool, on the left; None: all prompts are equally long
     group: Tensor  # (R,) which prompt a row belongs to, ascending
@@ -41,7 +41,7 @@ class Prefix:
 
     @staticmethod
     def of(cache: DynamicCache, lengths: Tensor) -> "Prefix":
-        """Of prompts with a row each; `follow` makes more of them."""
+        """One row per prompt; `follow` makes more."""
         layers: list[Any] = list(cache.layers)
         keys, values = [x.keys for x in layers], [x.values for x in layers]
         column = torch.arange(keys[0].shape[2], device=lengths.device)
@@ -51,7 +51,7 @@ class Prefix:
         return prefix
 
     def follow(self, rows: Tensor) -> None:
-        """These rows from now on, ascending, some perhaps several times; and no prompts that have none left."""
+        """Keep these rows, ascending, each any number of times; prompts without rows leave."""
         alive, group = torch.unique(self.group[rows], return_inverse=True)
         if len(alive) < len(self.keys[0]):
             self.keys = [k[alive] for k in self.keys]
@@ -135,10 +135,10 @@ ALL_ATTENTION_FUNCTIONS.register("shared_prefix", shared_prefix_attention)
 
 @contextmanager
 def attention(model: PreTrainedModel, name: str):
-    """The model with another attention function, and its own again afterwards."""
-    own = model.config._attn_implementation
+    """The model with another attention function, and the first one again afterwards."""
+    before = model.config._attn_implementation
     model.set_attn_implementation(name)
     try:
         yield
     finally:
-        model.set_attn_implementation(own)
+        model.set_attn_implementation(before)

@@ -1,112 +1,92 @@
-"""vLLM's own step loop for rollout.py's VLLMEngine.stream: orders go in while there is room, and come out as they end.
+"""vLLM's step loop, for VLLMEngine.stream: orders go in while there is room, and come out as they end.
 
-A prompt of an order is one request for its n rollouts, which vLLM decodes as n requests of its own. vLLM gives
+Each prompt of an order is one request for its n rollouts, which vLLM splits into n requests. It gives
 rollout i of a request the seed `seed + i`, and draws its tokens with that seed alone: what else decodes beside it
-matters only as far as kernels round differently in another batch. In reading order:
+matters only as far as kernels round differently in another batch.
 
-    settled         what is checked before anything runs
-    stream          the loop
-    Requests        what one engine decodes now: add, step, leave
-    rollouts        one answer of vLLM
+    stream            the loop
+    Requests          what the engine decodes now: add, step, abort
+    group_of          one answer of vLLM as a Group
+    as_engine_error   vLLM's errors with their cause and what to change
+    seeded            vLLM draws from the global generators; the trainer's are left as they were
 """
 
+import random
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple
 
-from transformers import PreTrainedModel
+import numpy
+import torch
 
-from engines.settle import settle
-from engines.vllm import EngineError, saying, seeded
+from engines.protocol import EngineError, Group, Order
 
 OUT_OF_MEMORY = "If it ran out of memory, leave it more, or lower max_num_seqs"
 
 
-def settled(
-    model: PreTrainedModel,
-    positions: int | None,
-    orders: Sequence[Any],
-    *,
-    max_new_tokens: int | None = None,
-    temperature: float = 1.0,
-    top_p: float = 1.0,
-    top_k: int = 0,
-    stop_token_ids: list[int] | None = None,
-) -> dict[str, Any]:
-    """The sampling of these orders, what was not given from the model. Raises ValueError for what could not work."""
-    prompts, n = [p for order in orders for p in order.prompts], min((order.n for order in orders), default=1)
-    max_new_tokens, stop_token_ids = settle(
-        model, prompts, n, max_new_tokens, temperature, top_p, top_k, stop_token_ids, positions
-    )
-    if temperature and not 0.01 <= temperature <= 2:
-        raise ValueError(f"temperature={temperature}: vLLM takes 0, or 0.01 to 2; the torch engine takes any")
-    return {
-        "temperature": temperature,
-        "top_p": top_p,
-        "top_k": top_k,
-        "max_tokens": max_new_tokens,
-        "stop_token_ids": list(stop_token_ids),
-    }
-
-
 def stream(
-    llm: Any,
-    orders: Sequence[Any],
-    group: Callable[..., Any],
-    on_progress: Callable[[int], None] | None,
-    sampling: dict[str, Any],
-) -> Iterator[tuple[int, list[Any]]]:
-    """(an order's number, what `group` makes of each of its prompts), as soon as the order's last rollout ended.
+    llm: Any, orders: list[Order], on_progress: Callable[[int], None] | None, sampling: dict[str, Any]
+) -> Iterator[tuple[int, list[Group]]]:
+    """(the number of an order, its groups), as soon as the order's last rollout ended.
 
     The next order goes in while fewer than max_num_seqs rollouts decode or wait. Whatever ends this loop leaves a clean
-    engine: the last order, an exception of on_progress, or a caller that closes it. sampling: what `settled` returned.
+    engine: the last order, an exception of on_progress, or a caller that closes it. sampling: of vllm.SamplingParams.
     """
     requests, waiting = Requests(llm, sampling), deque(enumerate(orders))
     try:
         while waiting or requests.open:
             while waiting and requests.have_room():
                 requests.add(*waiting.popleft())
-            ended, whole = requests.step()
+            ended, completed = requests.step()
             if on_progress:
                 on_progress(ended)
-            for number, found in whole:
-                prompts = orders[number].prompts
-                yield number, [group(list(prompt), *each) for prompt, each in zip(prompts, found, strict=True)]
+            yield from completed
     finally:
-        requests.leave()
+        requests.abort()
+
+
+class Request(NamedTuple):
+    """One prompt of an order, while it decodes."""
+
+    name: str  # vLLM's
+    number: int  # of the order
+    place: int  # of the prompt in it
+    prompt: list[int]
+    n: int
 
 
 class Requests:
-    """What one engine decodes now."""
+    """What the engine decodes now."""
 
     def __init__(self, llm: Any, sampling: dict[str, Any]):
         self.engine, self.sampling = llm.llm_engine, sampling
         self.limit = self.engine.vllm_config.scheduler_config.max_num_seqs
-        self.open: dict[str, tuple[str, int, int, int]] = {}  # our name -> vLLM's, the order, the prompt's place, n
-        self.found: dict[int, list] = {}  # order -> a prompt's rollouts, None until they are there
-        self.whole = True  # no step of the engine was broken off
-        self.seed = 0  # seed of the next step's global generators, for a sampler that does not use a rollout's own
+        self.open: dict[str, Request] = {}
+        self.groups: dict[int, list[Any]] = {}  # of an order; None for a prompt that still decodes
+        self.broken = False  # a step of the engine failed
+        self.seed = 0  # seed of the next step's global generators, for a sampler that ignores a rollout's seed
 
     def have_room(self) -> bool:
         return self.engine.get_num_unfinished_requests() < self.limit
 
-    def add(self, number: int, order: Any) -> None:
+    def add(self, number: int, order: Order) -> None:
         from vllm.inputs import tokens_input
 
-        self.found[number] = [None] * len(order.prompts)
+        self.groups[number] = [None] * len(order.prompts)
         for place, (prompt, seed) in enumerate(zip(order.prompts, order.seeds, strict=True)):
             name, seed = f"{number}:{place}", seed + order.first  # vLLM counts up from the seed, rollout by rollout
             self.seed += seed
-            with saying("generate"):
-                theirs = self.engine.add_request(name, tokens_input(list(prompt)), self._asked(order.n, seed))
-            self.open[name] = theirs, number, place, order.n
+            with as_engine_error("generate"):
+                vllm_name = self.engine.add_request(name, tokens_input(list(prompt)), self._parameters(order.n, seed))
+            self.open[name] = Request(vllm_name, number, place, list(prompt), order.n)
 
-    def _asked(self, n: int, seed: int) -> Any:
+    def _parameters(self, n: int, seed: int) -> Any:
         import vllm
         from vllm.sampling_params import RequestOutputKind
 
         return vllm.SamplingParams(
-            n=n if self.sampling["temperature"] > 0 else 1,  # greedy rollouts are equal: one is drawn, more refused
+            n=n if self.sampling["temperature"] > 0 else 1,  # greedy rollouts are equal: vLLM refuses more than one
             seed=seed % 2**62,  # vLLM counts up from it, in 64 bits
             ignore_eos=True,  # only stop_token_ids end a response
             logprobs=0,  # of the chosen token alone
@@ -116,48 +96,73 @@ class Requests:
             **self.sampling,
         )
 
-    def step(self) -> tuple[int, list[tuple[int, list]]]:
-        """One step of the engine: how many rollouts ended in it, and the orders of which the last one did."""
+    def step(self) -> tuple[int, list[tuple[int, list[Group]]]]:
+        """One step of the engine: how many rollouts ended in it, and the orders that it completed."""
         before = self.engine.get_num_unfinished_requests()
         answers = self._step()
         ended = before - self.engine.get_num_unfinished_requests()
-        whole = []
+        completed = []
         for answer in answers:
-            _, number, place, n = self.open.pop(answer.request_id)
-            ended += n - len(answer.outputs)  # greedy: one stands for all
-            self.found[number][place] = rollouts(answer, n)
-            if None not in self.found[number]:
-                whole.append((number, self.found.pop(number)))
-        return ended, whole
+            request = self.open.pop(answer.request_id)
+            ended += request.n - len(answer.outputs)  # greedy: one stands for all
+            groups = self.groups[request.number]
+            groups[request.place] = group_of(request.prompt, answer, request.n)
+            if None not in groups:
+                completed.append((request.number, self.groups.pop(request.number)))
+        return ended, completed
 
     def _step(self) -> list[Any]:
-        self.whole = False
+        self.broken = True
         self.seed += 1
-        with saying("generate", OUT_OF_MEMORY), seeded(self.seed % 2**63):
+        with as_engine_error("generate", OUT_OF_MEMORY), seeded(self.seed % 2**63):
             answers = self.engine.step()
-        self.whole = True
+        self.broken = False
         return answers
 
-    def leave(self) -> None:
-        """Abort what is open. Then step until vLLM has forgotten it: before that it must neither sleep nor load."""
-        self.engine.abort_request([theirs for theirs, *_ in self.open.values()], internal=True)
+    def abort(self) -> None:
+        """Abort what is open, and step until vLLM has forgotten it. Only then may it sleep or load weights."""
+        self.engine.abort_request([request.name for request in self.open.values()], internal=True)
         core = self.engine.engine_core.engine_core
-        while self.whole and (core.scheduler.has_requests() or core.batch_queue):
+        while not self.broken and (core.scheduler.has_requests() or core.batch_queue):
             self._step()
 
 
-def rollouts(answer: Any, n: int) -> tuple[list[list[int]], list[list[float]], list[str]]:
-    """Responses, log-probs and finish reasons of one answer; a response holds its stop token, as in a Group.
-
-    Raises EngineError where a rollout is missing, was aborted, or has not a log-prob for every token.
-    """
+def group_of(prompt: list[int], answer: Any, n: int) -> Group:
+    """One answer of vLLM. Raises EngineError where a rollout is missing, was aborted, or lacks log-probs."""
     if len(answer.outputs) not in (1, n):
         raise EngineError(f"vLLM returned {len(answer.outputs)} rollouts of {n}")
-    responses, logprobs, reasons = [], [], []
+    group = Group(prompt, [], [], [])
     for o in answer.outputs * (n // len(answer.outputs)):  # greedy: one stands for all
-        responses.append(list(o.token_ids))
-        logprobs.append(list(o.logprobs.logprobs))
-        reasons.append(o.finish_reason)
-        if o.finish_reason not in ("stop", "length") or len(logprobs[-1]) != len(o.token_ids):
-            raise EngineError(f"vLLM ended a rollout with {o.finish_reason!r} and {len(logprobs[-1])} log-probs")
-    return responses, logprobs, reasons
+        response, logprobs, reason = list(o.token_ids), list(o.logprobs.logprobs), o.finish_reason
+        if reason not in ("stop", "length") or len(logprobs) != len(response):
+            raise EngineError(f"vLLM ended a rollout with {reason!r} and {len(logprobs)} log-probs")
+        group.add([response], [logprobs], [reason])
+    return group
+
+
+@contextmanager
+def as_engine_error(what: str, remedy: str = ""):
+    """Raise any error of vLLM (it has many kinds) as an EngineError that says what failed, why, and the remedy."""
+    try:
+        yield
+    except EngineError:
+        raise
+    except Exception as cause:
+        text = " ".join(str(cause).split()) or "no message"
+        text = f"{type(cause).__name__}: {text if len(text) <= 600 else text[:600] + '...'}"
+        raise EngineError(f"vLLM could not {what}: {text}" + (f"\n{remedy}" if remedy else "")) from cause
+
+
+@contextmanager
+def seeded(seed: int):
+    """Set every random generator of this process to `seed`, and set it back afterwards."""
+    python, arrays = random.getstate(), numpy.random.get_state()
+    with torch.random.fork_rng(devices=[torch.cuda.current_device()] if torch.cuda.is_available() else []):
+        random.seed(seed)
+        numpy.random.seed(seed % 2**32)
+        torch.manual_seed(seed)
+        try:
+            yield
+        finally:
+            random.setstate(python)
+            numpy.random.set_state(arrays)

@@ -50,8 +50,9 @@ sys.path.insert(0, str(ROOT))
 
 import sim as simulator
 import verify as verifiers
+from engines.vllm import VLLMEngine
 from loss import informative, token_logprobs
-from rollout import Group, Order, TorchEngine, VLLMEngine, have_vllm
+from rollout import Group, Order, TorchEngine, have_vllm
 from train import own_parts, update
 from trainer.batch import Batch
 from trainer.deal import Judge, orders_of, roll_out
@@ -710,7 +711,7 @@ def groups_of(engine, orders, tokens, stop=()) -> list:
 def price_of_seeds(engine, prompts, args) -> None:
     from engines.vllm_requests import Requests
 
-    asked = Requests._asked
+    asked = Requests._parameters
 
     def unseeded(self, n, seed):
         sampling = asked(self, n, seed)
@@ -723,11 +724,11 @@ def price_of_seeds(engine, prompts, args) -> None:
     worked: dict[str, list[float]] = {way: [] for way in rates}  # CPU seconds, which others on the machine move less
     for _ in range(args.turns):
         for way, method in zip(rates, (asked, unseeded), strict=True):
-            Requests._asked = method
+            Requests._parameters = method
             before = time.process_time()
             rates[way].append(512 * len(prompts) / seconds(lambda: groups_of(engine, orders, args.tokens)))
             worked[way].append(time.process_time() - before)
-    Requests._asked = asked
+    Requests._parameters = asked
     for way, found in rates.items():
         print(f"  {way:18}{statistics.median(found):8,.0f} samples/s, {min(found):,.0f} to {max(found):,.0f}")
     ratios = sorted(a / b for a, b in zip(*worked.values(), strict=True))

@@ -16,7 +16,8 @@ import torch
 from accelerate import Accelerator
 
 import loss
-from rollout import Group, VLLMEngine
+from engines.vllm import VLLMEngine
+from rollout import Group
 from trainer.answers import Answers, Rolled, score
 from trainer.deal import Drawn, Outcomes
 from trainer.metrics import Tally, of_step
@@ -181,7 +182,7 @@ def written(folder: Path) -> dict[str, set[str]]:
         names += [node.slice] if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store) else []
         for name in (x.value for x in names if isinstance(x, ast.Constant)):
             keys["timing" if name in ("peak_gib", "prompt_cost") else "metrics"].add(name)
-    asleep = SimpleNamespace(preemptions=SimpleNamespace(taken=lambda: 0), free_gib=40.0)
+    asleep = SimpleNamespace(preemptions=0, free_gib=40.0)
     keys["timing"] |= {"step", *VLLMEngine.facts(asleep)}
     return keys
 

@@ -22,9 +22,13 @@ def test_bytes_of_a_row_by_hand():
 
 def test_rows_of_a_wave():
     """Makes impossible: no row at all where memory is short, or waves beyond the CPU's caches where it is not."""
-    model, gib = make(), 1 / 2**30
-    assert [memory.wave_rows(model, g * gib, 100.0) for g in (1, 199, 1000)] == [1, 1, 10]
-    assert memory.wave_rows(model, 64, 100.0) == memory.WAVE_ROWS
+    engine = TorchEngine(make(), memory_gib=2**-30)
+    rows, row = engine._wave_size(40, 9, 5)
+    assert rows == 1
+    engine.memory_gib = 10.5 * row / 2**30
+    assert engine._wave_size(40, 9, 5) == (10, row)
+    engine.memory_gib = 64
+    assert engine._wave_size(40, 9, 5) == (engine.order_rows, row)
 
 
 @pytest.mark.parametrize("n", [3, 40])

@@ -10,8 +10,9 @@ import pytest
 import torch
 from small_models import make
 
-from engines.vllm import EngineError, config_folder, own_threads, seeded
-from engines.vllm_requests import Requests, rollouts
+from engines.protocol import EngineError, Group
+from engines.vllm import config_folder, keep_threads
+from engines.vllm_requests import Requests, group_of, seeded
 
 
 def test_vllm_is_imported_by_functions_only():
@@ -46,7 +47,7 @@ def test_threads_and_their_setter_come_back(monkeypatch):
     """Makes impossible: a trainer on one thread because an engine took the others, and the way back, away."""
     setter, threads = torch.set_num_threads, torch.get_num_threads()
     setter(2)
-    with pytest.raises(RuntimeError), own_threads():
+    with pytest.raises(RuntimeError), keep_threads():
         setter(1)
         monkeypatch.setattr(torch, "set_num_threads", lambda n: None)
         raise RuntimeError
@@ -61,12 +62,12 @@ def test_only_whole_rollouts_of_vllm_are_taken():
         output = SimpleNamespace(token_ids=(5, 0), finish_reason=reason, logprobs=SimpleNamespace(logprobs=logprobs))
         return SimpleNamespace(outputs=[output] * count)
 
-    group = ([[5, 0]] * 2, [[-1.0, -2.0]] * 2, ["stop"] * 2)
-    assert rollouts(answer(), 2) == group
-    assert rollouts(answer(count=1), 2) == group, "greedy: one stands for all"
+    group = Group([3], [[5, 0]] * 2, [[-1.0, -2.0]] * 2, ["stop"] * 2)
+    assert group_of([3], answer(), 2) == group
+    assert group_of([3], answer(count=1), 2) == group, "greedy: one stands for all"
     for broken in (answer("abort"), answer(None), answer(logprobs=(-1.0,)), answer(count=3)):
         with pytest.raises(EngineError):
-            rollouts(broken, 2)
+            group_of([3], broken, 2)
 
 
 def test_the_config_has_one_folder(tmp_path):

@@ -1,8 +1,6 @@
 """Section 4.2.4: the torch engine against full forward passes, exact enumeration and transformers' own generate."""
 
 import doctest
-import inspect
-import math
 from pathlib import Path
 
 import pytest
@@ -12,7 +10,7 @@ from small_models import CONFIGS, PROMPTS, full_logprobs, make
 
 import rollout
 from engines import decoders
-from rollout import TorchEngine, VLLMEngine, sampling_logprobs
+from rollout import TorchEngine, sampling_logprobs
 
 # The protocol
 
@@ -25,14 +23,6 @@ def test_the_example_of_the_docstring_runs_as_it_stands(monkeypatch):
     )
     assert len(example.examples) == 5
     assert doctest.DocTestRunner().run(example) == doctest.TestResults(0, 5)
-
-
-def test_both_engines_are_asked_in_the_same_words():
-    """Makes impossible: a setting of sampling that one engine has under another name, default or order."""
-    assert inspect.signature(TorchEngine.generate) == inspect.signature(VLLMEngine.generate)
-    members = [name for name, member in vars(rollout.Engine).items() if inspect.isfunction(member) and name[0] != "_"]
-    assert {"generate", "stream", "wave_bytes", "sync", "sleep", "wake", "facts", "close"} == set(members)
-    assert all(callable(getattr(engine, name)) for engine in (TorchEngine, VLLMEngine) for name in members)
 
 
 # Log-probs
@@ -55,15 +45,6 @@ def test_logprobs_equal_a_full_forward_pass(name, shared):
         for response, logprobs in list(zip(group.responses, group.logprobs, strict=True))[:12]:
             want = full_logprobs(model, prompt, response, temperature=1.3)
             assert logprobs == pytest.approx(want, abs=1e-5)
-
-
-def test_logprobs_are_those_of_the_distribution_sampled_from():
-    """Makes impossible: sampling under top-p, top-k and a temperature, and reporting the log-prob without them."""
-    model, sampling = make(), {"temperature": 0.7, "top_p": 0.8, "top_k": 5}
-    (group,) = TorchEngine(model).generate([[3, 4]], 50, max_new_tokens=6, stop_token_ids=[], seed=3, **sampling)
-    for response, logprobs in zip(group.responses, group.logprobs, strict=True):
-        assert logprobs == pytest.approx(full_logprobs(model, [3, 4], response, **sampling), abs=1e-5)
-        assert all(math.isfinite(x) for x in logprobs)
 
 
 def test_sampling_logprobs_by_hand():
@@ -94,15 +75,15 @@ def test_drawing_reaches_the_rare_and_never_the_impossible():
     logp, line = torch.tensor([0.0, 0.5, 0.0, 0.5 - 3e-8, 3e-8, 0.0]).log(), torch.tensor([0])
     for rand, token in ((0.0, 4), (1e-8, 4), (1e-6, 3), (0.4999, 3), (0.5001, 1), (1 - 2**-53, 1)):
         uniform = 1 - torch.tensor([rand], dtype=torch.float64)
-        assert rollout.draw(logp[None], False, uniform, line)[0].item() == token
-    assert rollout.draw(logp[None], True, torch.ones(1), line)[0].item() == 1
+        assert rollout.sample_tokens(logp[None], False, uniform, line)[0].item() == token
+    assert rollout.sample_tokens(logp[None], True, torch.ones(1), line)[0].item() == 1
 
 
 def test_a_row_draws_from_its_own_line():
     """Makes impossible: a row that draws by another line's chances, or by its total, which rounding leaves beside 1."""
     logp, line = torch.tensor([[0.5, 0.5, 0.0], [0.1, 0.1, 0.0]]).log(), torch.tensor([1, 0, 1, 0])
     uniform = torch.tensor([0.4, 0.6, 0.6, 0.4], dtype=torch.float64)
-    token, drawn = rollout.draw(logp, False, uniform, line)
+    token, drawn = rollout.sample_tokens(logp, False, uniform, line)
     assert token.tolist() == [0, 1, 1, 0]
     assert drawn.exp().tolist() == pytest.approx([0.1, 0.5, 0.1, 0.5])
 
@@ -161,48 +142,7 @@ def test_samples_follow_the_exact_distribution(shared, sampling):
         assert stats.chisquare(observed, expected).pvalue > 1e-4
 
 
-def test_greedy_equals_transformers_generate():
-    """Makes impossible: an off-by-one between prefill and the first decoded token."""
-    model = make()
-    for prompt, group in zip(
-        PROMPTS, TorchEngine(model).generate(PROMPTS, 2, max_new_tokens=10, temperature=0), strict=True
-    ):
-        want = model.generate(
-            torch.tensor([prompt]), attention_mask=torch.ones(1, len(prompt), dtype=torch.long), do_sample=False,
-            max_new_tokens=10, pad_token_id=0,
-        )[0, len(prompt) :].tolist()  # fmt: skip
-        assert group.responses == [want, want]
-
-
-# Stopping and splitting
-
-
-def test_responses_end_with_their_stop_token_or_at_the_limit():
-    """Makes impossible: a lost EOS, tokens after it, a finish reason that does not fit."""
-    (group,) = TorchEngine(make()).generate([[3, 4]], 300, max_new_tokens=7, stop_token_ids=[0, 11], seed=2)
-    assert set(group.finish_reasons) == {"stop", "length"}
-    for response, logprobs, reason in zip(group.responses, group.logprobs, group.finish_reasons, strict=True):
-        assert len(logprobs) == len(response)
-        assert not {0, 11} & set(response[:-1])
-        assert (response[-1] in (0, 11)) == (reason == "stop")
-        assert len(response) == 7 or reason == "stop"
-
-
-def test_a_stop_token_at_the_limit_is_a_stop():
-    """Makes impossible: calling a response truncated that ended by itself at the last position."""
-    (group,) = TorchEngine(make()).generate([[3]], 200, max_new_tokens=1, stop_token_ids=[0], seed=2)
-    assert {"stop"} == {r for r, x in zip(group.finish_reasons, group.responses, strict=True) if x == [0]}
-    assert {"length"} == {r for r, x in zip(group.finish_reasons, group.responses, strict=True) if x != [0]}
-
-
-def test_stop_tokens_default_to_the_models_eos():
-    """Makes impossible: a model's EOS ignored because nobody named it."""
-    model = make()
-    model.generation_config.eos_token_id = [0, 5]
-    engine = TorchEngine(model)
-    assert engine.generate([[3]], 50, max_new_tokens=6) == engine.generate(
-        [[3]], 50, max_new_tokens=6, stop_token_ids=[0, 5]
-    )
+# Splitting
 
 
 class Watch:
@@ -268,28 +208,7 @@ def test_finished_rows_leave_the_batch():
     assert decoding[-1] < 100
 
 
-def test_a_seed_repeats_a_run_and_another_does_not():
-    """Makes impossible: noise from the global generator, or the same noise for every call."""
-    engine = TorchEngine(make())
-    first = engine.generate(PROMPTS, 8, max_new_tokens=6, seed=1)
-    torch.manual_seed(99)
-    assert engine.generate(PROMPTS, 8, max_new_tokens=6, seed=1) == first
-    assert engine.generate(PROMPTS, 8, max_new_tokens=6, seed=2) != first
-
-
 # Weights and state
-
-
-def test_sync_takes_the_new_weights():
-    """Makes impossible: an engine that goes on sampling from old weights."""
-    engine, other = TorchEngine(make(seed=0)), make(seed=1)
-    before = engine.generate([[3, 4]], 4, max_new_tokens=5, seed=1)[0]
-    engine.sleep()
-    engine.wake()
-    engine.sync(other)
-    after = engine.generate([[3, 4]], 4, max_new_tokens=5, seed=1)[0]
-    assert after.logprobs[0] == pytest.approx(full_logprobs(other, [3, 4], after.responses[0]), abs=1e-5)
-    assert before != after
 
 
 @pytest.mark.parametrize("fails", [False, True])
@@ -299,7 +218,7 @@ def test_generating_leaves_the_model_as_it_was(fails, monkeypatch):
     engine, own = TorchEngine(model), model.config._attn_implementation
     assert model.training and own == model.config._attn_implementation != "shared_prefix"
     if fails:
-        monkeypatch.setattr(rollout, "draw", lambda *a: 1 / 0)
+        monkeypatch.setattr(rollout, "sample_tokens", lambda *a: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             engine.generate([[3]], 4, max_new_tokens=3)
     else:
@@ -307,40 +226,10 @@ def test_generating_leaves_the_model_as_it_was(fails, monkeypatch):
     assert model.training and model.config._attn_implementation == own
 
 
-@pytest.mark.parametrize(
-    ("arguments", "says"),
-    [
-        ({"n": 0}, "n=0"),
-        ({"max_new_tokens": 0}, "max_new_tokens=0"),
-        ({"temperature": -1.0}, "temperature=-1.0"),
-        ({"top_p": 0.0}, "top_p=0.0"),
-        ({"top_p": 1.1}, "top_p=1.1"),
-        ({"top_k": -1}, "top_k=-1"),
-        ({"stop_token_ids": [13]}, "stop_token_ids"),
-        ({"prompts": [[3], []]}, "prompt 1 has no tokens"),
-        ({"prompts": [[3], [13]]}, "prompt 1 has a token outside the vocabulary of 13"),
-        ({"prompts": [[3] * 60]}, "60 tokens .* exceed the model's 64 positions"),
-    ],
-)
-def test_wrong_settings_are_refused_before_anything_is_computed(arguments, says):
-    """Makes impossible: a run that dies in the middle of a step for what its arguments already told."""
-    model = make()
-    engine, watch = TorchEngine(model), Watch(model)
-    call = {"prompts": [[3]], "n": 2, "max_new_tokens": 5} | arguments
-    with pytest.raises(ValueError, match=says):
-        engine.generate(**call)
-    assert watch.rows == [] and watch.prompt_tokens == 0
-
-
 def test_memory_must_be_positive():
     """Makes impossible: an engine that can hold no row."""
     with pytest.raises(ValueError, match="memory_gib=0"):
         TorchEngine(make(), memory_gib=0)
-
-
-def test_no_prompts_no_groups():
-    """Makes impossible: a crash when every process but this one has prompts left."""
-    assert TorchEngine(make()).generate([], 4, max_new_tokens=3) == []
 
 
 # Edges

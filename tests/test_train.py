@@ -139,7 +139,7 @@ class Sleeper(TorchEngine):
 
 def test_the_engine_sleeps_while_the_trainer_works(tmp_path, monkeypatch):
     """Makes impossible: engine and trainer in the GPU's memory at once; rollouts from an engine that sleeps."""
-    monkeypatch.setattr("trainer.start.TorchEngine", Sleeper)
+    monkeypatch.setattr("rollout.TorchEngine", Sleeper)
     score, update, asleep = Batch.score, train.update, []
     monkeypatch.setattr(Batch, "score", lambda *a: asleep.append(Sleeper.asleep) or score(*a))
     monkeypatch.setattr(train, "update", lambda *a: asleep.append(Sleeper.asleep) or update(*a))
@@ -188,7 +188,9 @@ def scripted(tmp_path, monkeypatch, correct, problems=12, **changes):
     path.write_text("".join(json.dumps({"prompt": f"{k}="} | rest) + "\n" for k in range(problems)))
     engines = []
     monkeypatch.setattr(Scripted, "correct", staticmethod(lambda text, n: correct(int(text[:-1]), n)), raising=False)
-    monkeypatch.setattr("trainer.start.TorchEngine", lambda *a: engines.append(Scripted(*a)) or engines[-1])
+    monkeypatch.setattr(
+        "trainer.start.make_engine", lambda c, model, *a: engines.append(Scripted(model)) or engines[-1]
+    )
     monkeypatch.setattr("trainer.start.check_engine", lambda *a: "its log-probs are made up")
     metrics = run(tmp_path, data=[str(path)], eval_data=[str(path)], eval_every=0, **changes)
     return metrics, engines[0].asked[problems:]
@@ -302,7 +304,7 @@ class Writer(TorchEngine):
 @pytest.mark.slow
 def test_a_mix_of_families_survives_one_whose_every_answer_is_hostile(tmp_path, monkeypatch):
     """Makes impossible: a family that stops, slows or changes the rewards of another, or a reward without its kind."""
-    monkeypatch.setattr("trainer.start.TorchEngine", Writer)
+    monkeypatch.setattr("rollout.TorchEngine", Writer)
     references = {
         "countdown": {"numbers": [1, 1], "target": 2},
         "math": "1/2",

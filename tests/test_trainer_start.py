@@ -15,6 +15,7 @@ from accelerate import Accelerator
 from helpers import ROOT, TINY, config, few_problems, loaded, run
 
 import train
+from engines.vllm import VLLMEngine
 from rollout import TorchEngine
 from trainer.ending import refusing
 from trainer.settings import Config
@@ -51,7 +52,7 @@ class Off(TorchEngine):
 def test_an_engine_that_samples_another_model_is_refused_at_the_start(tmp_path, monkeypatch, shift, limits, refused):
     """Makes impossible: a run on rollouts of another model; one refused for rounding; limits that cannot be moved."""
     monkeypatch.setattr(Off, "shift", shift)
-    monkeypatch.setattr("trainer.start.TorchEngine", Off)
+    monkeypatch.setattr("rollout.TorchEngine", Off)
     accelerator, c = Accelerator(cpu=True), config(tmp_path, **limits)
     if refused:
         with pytest.raises(ValueError, match=r"does not sample the model that is trained: .*--max_engine_kl"):
@@ -72,7 +73,7 @@ def test_a_reward_that_fails_on_any_text_is_refused_at_the_start(tmp_path, forge
 def test_the_comparison_of_the_engines_is_right(tmp_path, monkeypatch, capsys):
     """Makes impossible: the difference of the wrong tokens, or KL in the wrong direction."""
     monkeypatch.setattr(Off, "shift", [-0.3])
-    monkeypatch.setattr("trainer.start.TorchEngine", Off)
+    monkeypatch.setattr("rollout.TorchEngine", Off)
     train.set_up(config(tmp_path, max_engine_difference=1.0, max_engine_kl=1.0), Accelerator(cpu=True))
     kl = math.exp(0.3) - 1 - 0.3  # k3 of KL(engine, trainer) where the trainer's log-prob is larger by 0.3
     assert f"is 3.0e-01 on average and 3.0e-01 at most, KL {kl:.1e}" in " ".join(capsys.readouterr().out.split())
@@ -81,7 +82,15 @@ def test_the_comparison_of_the_engines_is_right(tmp_path, monkeypatch, capsys):
 def test_vllm_gets_the_settings_of_the_run(tmp_path, monkeypatch):
     """Makes impossible: a group of 1,024 cut in two; a flag that goes nowhere; an engine too short to be evaluated."""
     asked = []
-    monkeypatch.setattr("trainer.start.VLLMEngine", lambda model, *rest: asked.append(rest) or TorchEngine(model))
+
+    class Fake(TorchEngine):
+        from_config = vars(VLLMEngine)["from_config"]
+
+        def __init__(self, model, *rest):
+            super().__init__(model)
+            asked.append(rest)
+
+    monkeypatch.setattr("engines.vllm.VLLMEngine", Fake)
     longer = tmp_path / "longer.jsonl"
     row = {"prompt": "1569:20=" * 4, "kind": "countdown", "reference": {"numbers": [1, 5, 6, 9], "target": 20}}
     longer.write_text(json.dumps(row) + "\n")
@@ -100,7 +109,7 @@ def test_vllm_gets_the_settings_of_the_run(tmp_path, monkeypatch):
 
 def test_without_vllm_the_message_says_what_to_install(tmp_path, monkeypatch):
     """Makes impossible: an ImportError from the middle of a start."""
-    monkeypatch.setattr("rollout.have_vllm", lambda: False)
+    monkeypatch.setitem(sys.modules, "vllm", None)
     with pytest.raises(ValueError, match=r"needs the package vllm: pip install -r requirements-gpu\.txt"):
         train.set_up(config(tmp_path, engine="vllm"), Accelerator(cpu=True))
     assert not (tmp_path / "run").exists()
@@ -140,7 +149,7 @@ def test_a_refused_engine_leaves_no_run_behind(copied, monkeypatch):
     """Makes impossible: an old run deleted for one that does not start, or a folder that the next try trips over."""
     before = (copied / "run/metrics.jsonl").read_text()
     monkeypatch.setattr(Off, "shift", [-0.3])
-    monkeypatch.setattr("trainer.start.TorchEngine", Off)
+    monkeypatch.setattr("rollout.TorchEngine", Off)
     for changes in ({"overwrite": True}, {"name": "other"}):
         with pytest.raises(ValueError, match="does not sample the model"):
             train.set_up(config(copied, **changes), Accelerator(cpu=True))

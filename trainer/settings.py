@@ -18,6 +18,7 @@ from transformers import HfArgumentParser
 
 import brorl
 import loss as L
+from rollout import ENGINES
 from trainer.report import shown
 
 MEMORY_OF_NORMS = 100  # gradient norms of so many updates say what is usual
@@ -274,8 +275,8 @@ class Config:
     engine: str = setting(
         "sampling",
         None,
-        "vllm, or torch (rollout.py's own); none: vllm where it and a GPU are present",
-        rule=one_of("torch", "vllm"),
+        f"{' or '.join(ENGINES)}; none: vllm where it and a GPU are present, else torch",
+        rule=one_of(*ENGINES),
     )
     engine_memory_gib: float = setting(
         "sampling",

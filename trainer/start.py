@@ -1,6 +1,6 @@
 """From settings to all that the loop works with: data, models, engine, and every check that can be made before step 0.
 
-`set_up` is the order of it. A third engine would be added in `make_engine`.
+`set_up` is the order of it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from transformers.utils import logging
 
 import brorl
 import loss as L
-from rollout import Engine, TorchEngine, VLLMEngine
+from rollout import Engine, engine_class
 from trainer.batch import Batch
 from trainer.checks import ASKED, check, resolve, trackers
 from trainer.memory import Memory, memory_estimate
@@ -209,24 +209,11 @@ def load_moments(optimizer: torch.optim.Optimizer, checkpoint: Path) -> None:
 
 
 def make_engine(config: Config, model: PreTrainedModel, positions: int, sharded: bool = False) -> Engine:
-    """The engine of --engine, for this model, which FSDP2 may shard afterwards.
-
-    positions: the most tokens of a prompt and its response. A third engine has its branch here, and its name among the
-    choices of checks.VALUES.
-    """
-    if config.engine == "torch":  # it decodes with whole weights
-        return TorchEngine(copy.deepcopy(model) if sharded else model, config.engine_memory_gib)
-    if config.engine == "vllm":
-        return VLLMEngine(
-            model,
-            positions,
-            config.max_num_seqs or max(512, config.rollouts_per_prompt),
-            config.engine_memory_gib,
-            config.gpu_memory_utilization,
-            config.engine_dtype,
-            config.kv_cache_gib,
-        )
-    raise ValueError(f"--engine {config.engine}: nothing makes it")
+    """The engine of --engine, for this model, which FSDP2 may shard afterwards. positions: of a prompt and response."""
+    engine = engine_class(config.engine)
+    if sharded and engine.decodes_with_model:  # with whole weights
+        model = copy.deepcopy(model)
+    return engine.from_config(model, positions, config)
 
 
 def check_verifiers(problems: list[Problem], config: Config) -> None:

@@ -1,4 +1,4 @@
-"""What a call of `generate` settles before its first token (rollout.py), the same for every engine."""
+"""The arguments of `Engine.generate`, checked before the first token, the same for every engine."""
 
 import random
 
@@ -6,11 +6,11 @@ from transformers import PreTrainedModel
 
 
 def prompt_seeds(seed: int | list[int], prompts: int) -> list[int]:
-    """A seed for each prompt: as given, or drawn from one for all."""
+    """One seed per prompt: the given ones, or drawn from one for all."""
     return seed if isinstance(seed, list) else [random.Random(f"{seed}/{i}").getrandbits(62) for i in range(prompts)]
 
 
-def settle(
+def resolve_sampling(
     model: PreTrainedModel,
     prompts: list[list[int]],
     n: int,
@@ -24,12 +24,12 @@ def settle(
     """max_new_tokens and stop_token_ids, by default the model's.
 
     positions: the most tokens of prompt and response together; None: what the model has. Raises ValueError, with
-    the prompt's number and the fix, for whatever could not work.
+    the prompt's number and the fix, for what cannot work.
     """
     config, generation = model.config.get_text_config(), model.generation_config
     max_new_tokens = max_new_tokens if max_new_tokens is not None else generation.max_new_tokens
     if max_new_tokens is None:
-        raise ValueError("max_new_tokens is neither given nor in the model's generation config: say how long")
+        raise ValueError("max_new_tokens is not set, and the model's generation config has none: set it")
     if stop_token_ids is None:
         eos = generation.eos_token_id
         stop_token_ids = eos if isinstance(eos, list) else [] if eos is None else [eos]
