@@ -11,15 +11,6 @@
 
     python -m evidence.collect --real_model runs/smollm-n512 runs/smollm-n16      docs/real_model.md has the commands
 
-    figure1, regimes, controls, hard, sweep_n, objective     a row per checkpoint, with its exact scores
-    null                                                     scores of `near` with its weights moved at random
-    table2                                                   a row per step: pass rate, samples/s, correct counts
-    ttest                                                    paired t-tests between the arms of figure1
-    hard_elsewhere, objective_elsewhere                      held-out scores after training on hard problems
-    theorem1, coupling                                       from exact_probe.py: a row per group, a row per guess
-    law                                                      a row per run
-    default_runs, real_model                                 a row per evaluation, a row per step
-
 Processor seconds are those of the training process on one core, without evaluation.
 """
 
@@ -102,7 +93,7 @@ def tables_of(name: str, config: dict) -> dict[str, dict]:
 
 def experiments(folders: list[Path], here: Path) -> None:
     tables: dict[str, list[dict]] = defaultdict(list)
-    for folder in folders:
+    for folder in folders:  # the six CSVs with a row per checkpoint
         for table, who in tables_of(folder.name, config_of(folder)).items():
             tables[table] += [who | row for row in checkpoints(folder)]
     tables["objective"].sort(key=lambda row: ("near", "start", "hard").index(row["where"]))
@@ -143,6 +134,7 @@ def null(folder: Path, problems: list, amounts=AMOUNTS) -> list[dict]:
 
 
 def steps(folder: Path) -> list[dict]:
+    """Table 2, a row a step: pass rate, samples a second, how many rollouts of a group are correct."""
     arm, world, _ = folder.name.split("-")
     seconds = {row["step"]: row.get("cpu_seconds", math.nan) for row in lines(folder / "timing.jsonl")}
     rows, before = [], 0

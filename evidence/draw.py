@@ -22,7 +22,7 @@ from matplotlib.ticker import EngFormatter
 
 from evidence import length
 from evidence.law_simulated import NS, SAMPLES, STEPS
-from evidence.rows import ARMS, HELD, WHERE, WORLDS, Group, Run, at, by, load, seeds_of
+from evidence.rows import ARMS, HELD, WHERE, WORLDS, Group, at, by, load, seeds_of
 from evidence.statistics import between, interval
 from evidence.tables import HELD_AXES, call, measured_ratio, scored, shortest
 from trainer.noise import best_n, noise_at_equal_cost
@@ -43,9 +43,10 @@ def panels(rows: int, columns: int, width: float, height: float, **more):
     return plt.subplots(rows, columns, figsize=(width, height), layout="constrained", squeeze=False, **more)
 
 
-def over_samples(axis, title: str) -> None:
-    axis.set(title=title, xlabel="samples generated")
-    axis.xaxis.set_major_formatter(EngFormatter(sep=""))
+def finish(axis, title: str, x: str = "samples") -> None:
+    axis.set(title=title, xlabel={"samples": "samples generated", "cpu_seconds": "CPU minutes"}[x])
+    if x == "samples":
+        axis.xaxis.set_major_formatter(EngFormatter(sep=""))
     axis.grid(alpha=0.3)
 
 
@@ -57,86 +58,75 @@ def save(figure: Figure, path: Path, title: str = "") -> None:
     print(f"wrote {path.name}")
 
 
-def along(group: Group, x: str, y: str, points: int = 60) -> tuple[np.ndarray, np.ndarray]:
+def each_seed(axis, group: Group, x: str, y: str, label: str, **style) -> None:
+    for i, run in enumerate(group):
+        axis.plot([r[x] for r in run], [r[y] for r in run], label=None if i else label, **style)
+
+
+def along(group: Group, x: str, y: str, points: int) -> tuple[np.ndarray, np.ndarray]:
     """Points up to where the shortest seed ends, and each seed's `y` there, (seeds, points)."""
-    grid = np.linspace(0, min(rows[-1][x] for rows in group), points)
-    return grid, np.array([[at(rows, x, where, y) for where in grid] for rows in group])
+    grid = np.linspace(0, shortest([group], x), points)
+    return grid / (60 if x == "cpu_seconds" else 1), np.array(
+        [[at(rows, x, where, y) for where in grid] for rows in group]
+    )
 
 
-def arms_of(here: Path) -> tuple[dict[str, Run], dict[str, dict[str, Group]]]:
-    """Of each world the saturating run, and the three arms behind it."""
-    groups = seeds_of(load(here / "figure1.csv"), "world", "arm")
-    saturating = {world: groups[world, "saturate"][0] for world in WORLDS}
-    return saturating, {world: {arm: groups[world, arm] for arm in ARMS} for world in WORLDS}
+def mean(axis, group: Group, x: str, y: str, label: str, points: int = 60, band: float = 0.2, **style) -> None:
+    """Mean over seeds; a band for their range."""
+    grid, lines = along(group, x, y, points)
+    axis.plot(grid, lines.mean(0), label=label, **style)
+    if band:
+        axis.fill_between(grid, lines.min(0), lines.max(0), color=style["color"], alpha=band)
 
 
-def curves(axis, arms: dict[str, Group], x: str, unit: float, y: str, scale: float = 1) -> None:
-    """Mean and range over seeds, a line an arm."""
-    for arm, group in arms.items():
-        grid, lines = along(group, x, y)
-        drawn = look(*RECIPES[arm])
-        lines *= scale
-        axis.plot(grid / unit, lines.mean(0), **drawn, label=f"{ARMS[arm]}, {len(group)} seed(s)")
-        axis.fill_between(grid / unit, lines.min(0), lines.max(0), color=drawn["color"], alpha=0.2)
-    axis.grid(alpha=0.3)
+def three_arms(
+    here: Path, path: Path, title: str, shows: list[tuple[str, str, str]], width: float, legend: int, at_50=""
+):
+    """A row of panels for each length of prompt. shows: x, y and title of a panel."""
+    groups = seeds_of([r | {"improved": 100 * r["improved"]} for r in load(here / "figure1.csv")], "world", "arm")
+    figure, axes = panels(len(WORLDS), len(shows), width, 4.2 * len(WORLDS))
+    for panes, (world, prompts) in zip(axes, WORLDS.items(), strict=True):
+        for axis, (x, y, name) in zip(panes, shows, strict=True):
+            for arm, (n, b) in RECIPES.items():
+                mean(axis, groups[world, arm], x, y, f"{ARMS[arm]}, {len(groups[world, arm])} seed(s)", **look(n, b))
+            finish(axis, name, x)
+        if at_50:
+            panes[1].axhline(50, color="gray", ls=":", label=at_50)
+        panes[0].set_ylabel(prompts)
+        panes[legend].legend(fontsize=8)
+    save(figure, path, title)
 
 
 def figure1(here: Path) -> None:
-    _, runs = arms_of(here)
-    figure, axes = panels(len(runs), 4, 18, 4.2 * len(runs))
-    shows = [
-        ("q_pos", "samples", 1, "held-out Q_pos, exact"),
-        ("q_pos", "cpu_seconds", 60, "held-out Q_pos, exact"),
-        ("pass@64", "samples", 1, "held-out pass@64"),
-        ("correct", "samples", 1, "share correct in training"),
-    ]
-    for panes, (world, arms) in zip(axes, runs.items(), strict=True):
-        for axis, (name, x, unit, title) in zip(panes, shows, strict=True):
-            curves(axis, arms, x, unit, name)
-            if x == "samples":
-                over_samples(axis, title)
-            else:
-                axis.set(title=title, xlabel="CPU minutes")
-        panes[0].set_ylabel(WORLDS[world])
-        panes[-1].legend(fontsize=8)
     title = "From a policy saturated with N = 16, each recipe by the paper's rule. Mean over seeds, band: their range"
-    save(figure, here / "figure1.png", title)
+    q_pos = "held-out Q_pos, exact"
+    shows = [("samples", "q_pos", q_pos), ("cpu_seconds", "q_pos", q_pos), ("samples", "pass@64", "held-out pass@64"),
+             ("samples", "correct", "share correct in training")]  # fmt: skip
+    three_arms(here, here / "figure1.png", title, shows, 18, 3)
 
 
 def shrinkage(here: Path) -> None:
-    _, runs = arms_of(here)
-    figure, axes = panels(len(runs), 3, 14, 4.2 * len(runs))
-    shows = [
-        ("correct mass", "q_pos", 1),
-        ("% of answers above their start", "improved", 100),
-        ("worst drop of an answer", "worst_drop", 1),
-    ]
-    for panes, (world, arms) in zip(axes, runs.items(), strict=True):
-        for axis, (title, name, scale) in zip(panes, shows, strict=True):
-            curves(axis, arms, "samples", 1, name, scale)
-            over_samples(axis, title)
-        panes[1].axhline(50, color="gray", ls=":", label="weights moved at random: 47% to 57%")
-        panes[0].set_ylabel(WORLDS[world])
-        panes[1].legend(fontsize=8)
     title = "Figure 3's panels on a transformer, summed over all answers of 512 held-out problems"
-    save(figure, here / "shrinkage.png", title)
+    shows = [("samples", "q_pos", "correct mass"), ("samples", "improved", "% of answers above their start"),
+             ("samples", "worst_drop", "worst drop of an answer")]  # fmt: skip
+    three_arms(here, here / "shrinkage.png", title, shows, 14, 1, "weights moved at random: 47% to 57%")
 
 
 def plateau(here: Path) -> None:
     """The curve at whose end all arms start, and the arms behind it on the same axes."""
-    saturating, runs = arms_of(here)
-    figure, axes = panels(1, len(saturating), 7 * len(saturating), 4.4)
-    for axis, (world, rows) in zip(axes[0], saturating.items(), strict=True):
-        end = rows[-1]
-        for name, color in (("q_pos", "black"), ("pass@64", "gray")):
-            axis.plot([r["samples"] for r in rows], [r[name] for r in rows], ".-", ms=5, color=color,
-                      label=f"{'Q_pos' if name == 'q_pos' else name}, N = 16, B = 128, to the plateau")  # fmt: skip
-        for name, group in runs[world].items():
-            for run in group:
-                label = f"Q_pos, {ARMS[name]}, {len(group)} seed(s)" if run is group[0] else None
-                axis.plot([end["samples"] + r["samples"] for r in run], [r["q_pos"] for r in run], label=label,
-                          **look(*RECIPES[name]))  # fmt: skip
-        over_samples(axis, WORLDS[world])
+    groups = seeds_of(load(here / "figure1.csv"), "world", "arm")
+    figure, axes = panels(1, len(WORLDS), 7 * len(WORLDS), 4.4)
+    for axis, world in zip(axes[0], WORLDS, strict=True):
+        start = groups[world, "saturate"]
+        for y, name, color in (("q_pos", "Q_pos", "black"), ("pass@64", "pass@64", "gray")):
+            label = f"{name}, N = 16, B = 128, to the plateau"
+            each_seed(axis, start, "samples", y, label, marker=".", ms=5, color=color)
+        for arm, (n, b) in RECIPES.items():
+            behind = [
+                [r | {"samples": start[0][-1]["samples"] + r["samples"]} for r in run] for run in groups[world, arm]
+            ]
+            each_seed(axis, behind, "samples", "q_pos", f"Q_pos, {ARMS[arm]}, {len(behind)} seed(s)", **look(n, b))
+        finish(axis, WORLDS[world])
         axis.set_ylim(0.1, 1.02)
         axis.legend(fontsize=8)
     title = "The plateau: held-out scores of the run that saturated the policy, and the arms that go on from it"
@@ -157,10 +147,9 @@ def controls(here: Path) -> None:
     for arm, (change, (words, dashes)) in itertools.product(ARMS, CHANGES.items()):
         group = groups.get((f"{arm}_{change}" if change else arm,), [])
         for axis, score in zip(axes[0], ("q_pos", "pass@64") if group else (), strict=False):
-            grid, lines = along(group, "samples", score)
             label = f"{ARMS[arm]}{words}, {len(group)} seed(s)"
-            axis.plot(grid, lines.mean(0), **look(*RECIPES[arm]), ls=dashes, label=label)
-            over_samples(axis, "Q_pos, exact" if score == "q_pos" else score)
+            mean(axis, group, "samples", score, label, band=0, ls=dashes, **look(*RECIPES[arm]))
+            finish(axis, "Q_pos, exact" if score == "q_pos" else score)
     axes[0, 1].legend(fontsize=7, loc="center left", bbox_to_anchor=(1, 0.5))
     save(figure, here / "controls.png", "The arms with one thing changed at a time. Means of seeds")
 
@@ -203,17 +192,13 @@ def hard(here: Path) -> None:
     groups = sorted(seeds_of(load(here / "hard.csv"), "N", "B", "learning_rate").items())
     samples = shortest((group for _, group in groups), "samples")
     figure, axes = panels(1, 3, 15, 4.4)
-    shows = ("samples", "q_pos", "Q_pos, exact"), ("samples", "pass@64", "pass@64"), ("q_pos", "pass@256", "")
-    for axis, (x, y, title) in zip(axes[0], shows, strict=True):
-        for (n, b, rate), group in groups:
-            label: str | None = f"N = {n}, B = {b:,}, η = {rate:.2g}"
-            for run in group:
-                rows = [r for r in run if r["samples"] <= 1.1 * samples]
-                axis.plot([r[x] for r in rows], [r[y] for r in rows], label=label, ls=RATES[rate], **look(n, b))
-                label = None
-        axis.grid(alpha=0.3)
-        if x == "samples":
-            over_samples(axis, title)
+    for (n, b, rate), group in groups:
+        some = [[r for r in run if r["samples"] <= 1.1 * samples] for run in group]
+        for axis, x, y in zip(axes[0], ("samples", "samples", "q_pos"), ("q_pos", "pass@64", "pass@256"), strict=True):
+            each_seed(axis, some, x, y, f"N = {n}, B = {b:,}, η = {rate:.2g}", ls=RATES[rate], **look(n, b))
+    finish(axes[0, 0], "Q_pos, exact")
+    finish(axes[0, 1], "pass@64")
+    axes[0, 2].grid(alpha=0.3)
     axes[0, 2].set(title="pass@256 at the same Q_pos", xlabel="Q_pos, exact")
     axes[0, 0].legend(fontsize=8)
     title = "Trained and scored on problems that the saturated policy solves 0.1% to 5% of the time; a line is a seed"
@@ -233,9 +218,7 @@ def objective(here: Path) -> None:
         for (kind, n), group in sorted(seeds_of(rows, "advantage", "N").items(), key=order):
             looks = {"color": COLOURS.get(n, "black"), "ls": dashes[kind], "lw": 1.4}
             for axis, name in zip(axes[0, :2], ("q_pos", "pass@64"), strict=True):
-                grid, lines = along(group, "cpu_seconds", name, 40)
-                axis.plot(grid / 60, lines.mean(0), **looks, label=f"{kind}, N = {n}")
-                axis.fill_between(grid / 60, lines.min(0), lines.max(0), color=looks["color"], alpha=0.12)
+                mean(axis, group, "cpu_seconds", name, f"{kind}, N = {n}", 40, 0.12, **looks)
             way = [along(group, "samples", y, 40)[1].mean(0) for y in ("q_pos", "pass@64")]
             axes[0, 2].plot(*way, **looks, alpha=0.6)
             axes[0, 2].plot(way[0][-1], way[1][-1], "o", color=looks["color"])
@@ -243,11 +226,10 @@ def objective(here: Path) -> None:
                 above = 6 if ":" in str(n) else -12
                 place = {"fontsize": 8, "textcoords": "offset points"}
                 axes[0, 2].annotate(f"N = {n}", (way[0][-1], way[1][-1]), (0, above), **place)
-        axes[0, 0].set(title="Q_pos (pass@1), exact", xlabel="CPU minutes")
-        axes[0, 1].set(title="pass@64, exact", xlabel="CPU minutes")
+        finish(axes[0, 0], "Q_pos (pass@1), exact", "cpu_seconds")
+        finish(axes[0, 1], "pass@64, exact", "cpu_seconds")
         axes[0, 2].set(title="both: a line is an arm's way, a point its end", xlabel="Q_pos", ylabel="pass@64")
-        for axis in axes[0]:
-            axis.grid(alpha=0.3)
+        axes[0, 2].grid(alpha=0.3)
         figure.legend(*axes[0, 0].get_legend_handles_labels(), fontsize=8, loc="outside lower center", ncols=5)
         name = f"objective{'' if where == 'near' else '_' + where}.png"
         save(figure, here / name, f"{WHERE[where]}, by objective and N. Means over seeds, band: their range")
@@ -284,15 +266,11 @@ def default_runs(here: Path) -> None:
     for (n, engine, recipe), group in sorted(groups.items()):
         style = {"color": COLOURS[n], "ls": "-" if engine == "torch" else "--", "marker": "o", "ms": 3}
         for axis, score in zip(axes[0], ("pass@1", "pass@64"), strict=True):
-            label: str | None = f"N = {n} ({recipe}, {engine}), {len(group)} seeds"
-            for run in group:
-                axis.plot([r["samples"] for r in run], [r[score] for r in run], label=label, **style)
-                label = None
-            over_samples(axis, f"held-out {score}")
+            each_seed(axis, group, "samples", score, f"N = {n} ({recipe}, {engine}), {len(group)} seeds", **style)
+            finish(axis, f"held-out {score}")
             axis.legend()
-    save(
-        figure, here / "default_runs.png", "The tiny policy from its start, which is not saturated: each line is a run"
-    )
+    title = "The tiny policy from its start, which is not saturated: each line is a run"
+    save(figure, here / "default_runs.png", title)
 
 
 def real_model(here: Path) -> None:
@@ -304,7 +282,7 @@ def real_model(here: Path) -> None:
         label = f"N = {n}, {b} prompts a step, seed {seed}"
         left.errorbar([row["samples"] for row in rows], y, errors, label=label, **style)
         right.errorbar([row["seconds"] / 60 for row in rows], y, errors, **style)
-    over_samples(left, "held-out pass@1, ± s.e. over problems")
+    finish(left, "held-out pass@1, ± s.e. over problems")
     left.set(xlabel="samples drawn", ylim=(0, None))
     right.set(title="the same over time", xlabel="processor minutes, evaluations not counted")
     left.legend()

@@ -4,29 +4,21 @@
     python -m evidence.experiments --only figure1 theorem --seeds 0
     python -m evidence.experiments --list               what there is, and how far it is
 
-    saturate   N = 16 from the embedded policy, until the held-out Q_pos hardly moves: with prompts of 9 tokens
-               (compact), and with the same problems behind seven worked examples, 128 tokens (long)
-    figure1    from there, each recipe for as many generated samples (figure 1, table 1):
-                 prorl    N = 16, 128 prompts a step, learning rate 3.5e-5, as before
-                 brorl    N = 512, 32 prompts a step, 1e-4 = 3.5e-5 sqrt(8)
-                 batch    N = 16, 1,024 prompts a step, 1e-4: the batch of brorl without its N
-    controls   the same arms from another policy, near its plateau (`near`: N = 16, 800 steps), and with one change:
-                 alike, mixed   brorl with the mini-batches and the refill of prorl; prorl with those of brorl
-                 few            prorl with the 32 prompts a step and the learning rate of brorl
-                 moments        AdamW goes on with the moments of `near`
-                 warmup         the learning rate rises over the first 40 updates, five steps
-    objective  from `near`: each --advantage with N = 16, 64 and 512; objective_start: from the embedded policy;
-               objective_hard: on those problems only that `near` solves with a probability within HARD
+    saturate   N = 16 from the embedded policy until held-out Q_pos hardly moves, with prompts of 9 tokens (compact) and
+               of 128 (long: the same problems behind seven worked examples)
+    figure1    from there ARMS, for as many generated samples: each recipe, and the batch of brorl without its N
+    controls   the same from another policy, `near` its plateau, and with one change (CONTROLS)
+    objective  from `near`: each --advantage with N = 16, 64 and 512; _start: from the embedded policy; _hard: on those
+               problems only that `near` solves with a probability within HARD
     theorem    a few steps of prorl and brorl with Theorem 1 beside the exact change of Q_pos (exact_probe.py)
     hard       from the saturated policy, on those problems only that it solves with a probability within HARD
-    sweep      from there, N = 16 ... 2048 at 3.5e-5, on 16,384 rollouts a step, and on 32 prompts a step (appendix A)
+    sweep      from there N = 16 ... 2048, on 16,384 rollouts a step, and on 32 prompts a step (appendix A)
     regimes    the arms of figure1 at other learning rates, and brorl with four times the prompts
     law        from the embedded policy, 20 steps of 4,096 rollouts with one update each, N = 2 to 512 at three rates
 
 A run is one process of train.py on one core. It begins where it was left, so this can be stopped and called again at
 any time. tiny/exact.py then scores each of its checkpoints; all but the last are deleted.
-Mini-batches are of whole prompts at N = 16 and of rollouts above, each the cheaper of the two; of rollouts too in
-`objective` and in saturate-compact.
+Mini-batches are of whole prompts at N = 16 and of rollouts above, each the cheaper of the two.
 """
 
 import argparse
@@ -50,7 +42,8 @@ BRORL: dict[str, Any] = {"recipe": "brorl"}
 LOW, MIDDLE, HIGH = ({"learning_rate": rate} for rate in (1e-5, 3.5e-5, 1e-4))
 BATCH = PRORL | HIGH | {"prompts_per_step": 1024}
 BRORL128 = BRORL | {"prompts_per_step": 128}
-ARMS = {"prorl": (PRORL, 10), "brorl": (BRORL, 2), "batch": (BATCH, 1)}  # settings, steps between checkpoints
+# Settings, steps between checkpoints. brorl: N = 512, 32 prompts, 1e-4 = 3.5e-5 sqrt(8), by the recipe of the policy.
+ARMS = {"prorl": (PRORL, 10), "brorl": (BRORL, 2), "batch": (BATCH, 1)}
 CONTINUED = {"compact": 1_000_000, "long": 600_000}  # samples of an arm of figure 1
 
 MOMENTS, WARM = {"optimizer_from": "near/checkpoints/step_00000800"}, {"warmup_updates": 40}
@@ -130,9 +123,8 @@ def runs(seeds: list[int]) -> Iterator[Run]:
         hard, start = "hard-near" if part == "objective_hard" else "", "" if part == "objective_start" else "near"
         yield Run(part, f"{part}-{kind}_{n}-seed{seed}", settings, start, hard)
 
-    for start, (arm, samples) in itertools.product(
-        ("", "saturate-compact"), {"prorl": 100_000, "brorl": 400_000}.items()
-    ):
+    samples_of = {"prorl": 100_000, "brorl": 400_000}
+    for start, (arm, samples) in itertools.product(("", "saturate-compact"), samples_of.items()):
         name = f"theorem-{arm}-{'saturated' if start else 'start'}"
         yield Run("theorem", name, ARMS[arm][0] | {"max_samples": samples, "save_every": 1000}, start, script=PROBE)
 
@@ -179,9 +171,6 @@ def flags(out: Path, run: Run) -> list[str]:
     return [str(x) for name, value in given.items() for x in (f"--{name}", value)]
 
 
-# ------------------------------------------------------------------------------------------------ how far they are
-
-
 def stage(out: Path, run: Run) -> str:
     """What the run needs next: train, score, or nothing."""
     done, wanted, _ = progress(out, run)
@@ -216,9 +205,6 @@ def scored(folder: Path) -> set[int]:
     """The steps that exact.csv has."""
     path = folder / "exact.csv"
     return {int(float(x.split(",")[0])) for x in path.read_text().splitlines()[1:]} if path.exists() else set()
-
-
-# ------------------------------------------------------------------------------------------------ running them
 
 
 def begin(out: Path, run: Run, what: str, core: int, lock) -> subprocess.Popen:

@@ -44,8 +44,6 @@ WANTED = 6  # letters of the alphabet
 FEW = 8  # of fewer prompts V_b is not told
 EVEN = (512 - 16) / (16 / 15 - 512 / 511)  # V_w / V_b at which N = 512 and 16 are as noisy at equal samples: 7,665
 
-# ---------------------------------------------------------------------------------------------- a rollout's gradient
-
 
 class Slopes:
     """∇log π of every rollout of a batch, from one backward pass, on some coordinates of each linear layer's weight.
@@ -117,9 +115,6 @@ def collect(folder: Path, out: Path) -> None:
         (out / "new").rename(out / f"{t}-{noun}.pt")
 
 
-# ------------------------------------------------------------------------------------------------------ the tasks
-
-
 def words(text: str) -> list[str]:
     """The whole words of an answer that was cut off, small letters only; the last is left out, it may be half."""
     found = [word.strip(string.punctuation + "“”‘’—–").lower() for word in text.split()[:-1]]
@@ -145,9 +140,6 @@ def rewards(task: str, texts: list[list[str]]) -> list[Tensor]:
         torch.tensor([float(bool(found := words(x)) and found[at][0] in some) for x in group])
         for some, group in zip(wanted, texts, strict=True)
     ]
-
-
-# -------------------------------------------------------------------------------------------------- V_w and V_b
 
 
 def measured(slopes: list[Tensor], rewards: list[Tensor]) -> dict[str, float]:

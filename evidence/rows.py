@@ -26,8 +26,6 @@ PLACES = ("first_token", "tree")  # where its sum is taken
 Run = list[dict]
 Group = list[Run]
 
-# ------------------------------------------------------------------------------------------------ CSVs
-
 
 def write(path: Path, rows: list[dict]) -> None:
     with path.open("w", newline="") as file:
@@ -50,9 +48,6 @@ def number(x: str) -> int | float | str:
         except ValueError:
             continue
     return x
-
-
-# ------------------------------------------------------------------------------------------------ choosing rows
 
 
 def by(rows: list[dict], *names: str) -> dict[tuple, list[dict]]:

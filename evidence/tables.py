@@ -73,9 +73,6 @@ def levels_reached(groups: dict, reached: str, levels, names) -> list[dict]:
     return found
 
 
-# ------------------------------------------------------------------------------------------------ the plateau
-
-
 def figure1(here: Path) -> None:
     """Figure 1 and table 1: the runs that saturated the policy, and the three arms from there."""
     groups = seeds_of(load(here / "figure1.csv"), "world", "arm")
@@ -165,9 +162,6 @@ def sweep(here: Path) -> None:
             compare(HELD[held], some, axis, ("q_pos", "pass@64"))
 
 
-# ------------------------------------------------------------------------------------- hard problems, objective x N
-
-
 def hard(here: Path) -> None:
     """Problems that the saturated policy rarely solves; hard_equal_q_pos.csv: a row where a seed reaches a level."""
     groups = dict(sorted(seeds_of(load(here / "hard.csv"), "N", "B", "learning_rate").items()))
@@ -208,9 +202,6 @@ def furthest(group: Group) -> Group:
     return [rows for rows in group if rows[-1]["samples"] > 0.9 * end]
 
 
-# ------------------------------------------------------------------------------------------------ Theorem 1
-
-
 def theorem1(here: Path) -> None:
     """theorem1_null.csv: rank correlation of Theorem 1's sum, of its null q(1-q), and of the sum given the null."""
     print("\nTheorem 1's sum beside the exact change of Q_pos")
@@ -237,8 +228,6 @@ def theorem1(here: Path) -> None:
 
 
 RESAMPLED = 1000  # times, for an interval
-
-# ------------------------------------------------------------------------------------------------ runs from the start
 
 
 def default_runs(here: Path) -> None:
@@ -272,9 +261,6 @@ def scored(rows: list[dict]) -> list[dict]:
         spent = itertools.accumulate(row["cpu_seconds"] or 0.0 for row in run)
         found += [row | {"seconds": x} for row, x in zip(run, spent, strict=True) if row["eval/pass@1"] != ""]
     return found
-
-
-# ------------------------------------------------------------------------------------------------ the law of noise
 
 
 def law(here: Path) -> None:
