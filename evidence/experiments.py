@@ -27,6 +27,7 @@ import itertools
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -219,11 +220,13 @@ def begin(out: Path, run: Run, what: str, core: int, lock) -> subprocess.Popen:
         )  # fmt: skip
 
 
-def work_through(out: Path, todo: list[Run], jobs: int, lock) -> set[str]:
-    """A run on each core, each once the run that it starts from is finished. Returns the names of those that failed."""
+def work_through(out: Path, todo: list[Run], jobs: int, lock, going: dict) -> set[str]:
+    """A run on each core, each once the run that it starts from is finished. Returns the names of those that failed.
+
+    going: by core the run, what it does, its process.
+    """
     cores, started = sorted(os.sched_getaffinity(0))[:jobs], time.time()
     failed: set[str] = set()
-    going: dict[int, tuple[Run, str, subprocess.Popen]] = {}
     while True:
         for core in [core for core in cores if core not in going]:
             unfinished = {r.name for r in [*todo, *(r for r, _, _ in going.values())]} | failed
@@ -304,10 +307,14 @@ def main() -> None:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             sys.exit(f"experiments.py is at work in {out} already: wait for it, stop it, or name another --out")
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, lambda *_: sys.exit("stopped: the same command goes on from here"))
+        going: dict[int, tuple[Run, str, subprocess.Popen]] = {}
         try:
-            failed = work_through(out, [run for run in chosen if stage(out, run)], args.jobs, lock)
-        except KeyboardInterrupt:
-            sys.exit("stopped: the same command goes on from here")
+            failed = work_through(out, [run for run in chosen if stage(out, run)], args.jobs, lock, going)
+        finally:
+            for _, _, process in going.values():
+                process.terminate()
     if failed:
         sys.exit(f"failed: {', '.join(sorted(failed))}: see their .log in {out}")
 

@@ -19,7 +19,8 @@ def shown(x: list[float], form: str = ".4f") -> str:
 
 
 def spearman(x: np.ndarray, y: np.ndarray) -> float:
-    return stats.spearmanr(x, y).statistic
+    """Rank correlation; nan where either is constant."""
+    return stats.spearmanr(x, y).statistic if np.ptp(x) > 0 and np.ptp(y) > 0 else math.nan
 
 
 def partial(x: np.ndarray, y: np.ndarray, given: np.ndarray) -> float:
