@@ -107,7 +107,8 @@ def experiments(folders: list[Path], here: Path) -> None:
     probed = [folder for folder in folders if folder.name.startswith("theorem-")]
     tables["theorem1"] = [row for folder in probed for row in theorem1(folder)]
     tables["coupling"] = [row for folder in probed for row in coupling(folder)]
-    tables["law"] = [law(folder) for folder in folders if folder.name.startswith("law-")]
+    runs = [law(folder) for folder in folders if folder.name.startswith("law-")]
+    tables["law"] = sorted(runs, key=lambda row: (row["seed"], row["rate"], row["N"]))
     for table, rows in tables.items():
         if rows:
             write(here / f"{table}.csv", rows)
