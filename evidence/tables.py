@@ -43,21 +43,20 @@ def ranged(x: list[float]) -> str:
     return f"{np.mean(x):.3f} ({min(x):.3f} to {max(x):.3f})" if len(x) > 1 else f"{x[0]:.3f}"
 
 
-def compare(title: str, groups: dict, axis: str, names, form=shown, limit=None, more=None) -> None:
-    """A row an arm: what its seeds had spent and scored where the shortest run of all ends along the axis.
+def compare(title: str, groups: dict, axis: str, names, form=shown, limit=None, more=None, own_end=False) -> None:
+    """A row an arm: what its seeds had spent and scored at a limit along the axis.
 
-    limit: that place by itself; of a group, a function. more: columns that are a number of a whole run.
+    limit: where the shortest run of all arms ends; own_end: where the shortest of each arm ends. more: columns that are
+    a number of a whole run.
     """
-    end = limit or shortest(groups.values(), axis)
-    print(f"\n{title}" if callable(end) else f"\n{title}: after {end:,.0f} {axis}")
-    header("arm", "seeds", "steps", "samples", "CPU minutes", *names, *(more or {}))
+    limit, more = limit or shortest(groups.values(), axis), more or {}
+    print(f"\n{title}, at its own end" if own_end else f"\n{title}: after {limit:,.0f} {axis}")
+    header("arm", "seeds", "steps", "samples", "CPU minutes", *names, *more)
     for who, group in groups.items():
-        where = end(group) if callable(end) else end
-        scores = {
-            name: [at(r, axis, where, name) for r in group] for name in ("step", "samples", "cpu_seconds", *names)
-        }
-        step, samples, seconds = (np.mean(scores[name]) for name in ("step", "samples", "cpu_seconds"))
-        cells = [form(scores[name]) for name in names] + [form([f(r) for r in group]) for f in (more or {}).values()]
+        where = shortest([group], axis) if own_end else limit
+        columns = {x: [at(r, axis, where, x) for r in group] for x in ("step", "samples", "cpu_seconds", *names)}
+        step, samples, seconds = (np.mean(columns[x]) for x in ("step", "samples", "cpu_seconds"))
+        cells = [form(columns[x]) for x in names] + [form([f(r) for r in group]) for f in more.values()]
         line(", ".join(map(str, who)), len(group), f"{step:.0f}", f"{samples:,.0f}", f"{seconds / 60:.1f}", *cells)
 
 
@@ -166,11 +165,8 @@ def hard(here: Path) -> None:
     """Problems that the saturated policy rarely solves; hard_equal_q_pos.csv: a row where a seed reaches a level."""
     groups = dict(sorted(seeds_of(load(here / "hard.csv"), "N", "B", "learning_rate").items()))
     compare("hard problems", groups, "samples", ("q_pos", *KS, "fell"))
-    samples = shortest(groups.values(), "samples")
-    further = {(*who, "seed", rows[0]["seed"]): [rows] for who, group in groups.items() for rows in group
-               if rows[-1]["samples"] > 1.5 * samples}  # fmt: skip
-    compare("the seeds that went on", further, "samples", ("q_pos", *KS, "fell"))
-    compare("their ends", further, "samples", ("q_pos", *KS, "fell"), limit=lambda group: shortest([group], "samples"))
+    last = {who: furthest(group) for who, group in groups.items()}
+    compare("the seed that went furthest", last, "samples", ("q_pos", *KS, "fell"), own_end=True)
     levels = levels_reached(groups, "q_pos", (0.3, 0.5, 0.65, 0.75), ("fell", "pass@64", "pass@1024"))
     write(here / "hard_equal_q_pos.csv", levels)
 
@@ -184,8 +180,7 @@ def objective(here: Path) -> None:
         for axis in ("samples", "cpu_seconds"):
             compare(WHERE[where], groups, axis, shows, ranged)
         last = {who: furthest(group) for who, group in groups.items()}
-        compare("the seeds that went furthest, at their ends", last, "samples", shows, ranged,
-                lambda group: shortest([group], "samples"))  # fmt: skip
+        compare("the seeds that went furthest", last, "samples", shows, ranged, own_end=True)
         for reached, levels in (("q_pos", q_pos[where]), ("pass@64", (0.8, 0.83, 0.86, 0.9, 0.93))):
             names = [name for name in ("cpu_seconds", *shows) if name != reached]
             found = levels_reached(groups, reached, levels, names)
