@@ -58,7 +58,7 @@ from trainer.batch import Batch
 from trainer.deal import Drawn, Judge, Kept, Part, roll_out, round_width
 from trainer.ending import ending, leave, refusing
 from trainer.memory import peak_gib
-from trainer.metrics import Tally, of_step, too_few, troubles
+from trainer.metrics import Tally, none_judged, of_step, too_few, troubles
 from trainer.probe import Probe
 from trainer.problems import stop_tokens
 from trainer.processes import idle, passes, reduced_later, seed_of, total
@@ -303,7 +303,7 @@ def log_evaluate_checkpoint(
     for sentence in troubles(metrics, progress, config):
         screen.say(step, sentence)
     screen.stepped(metrics, timing["samples_per_second"])
-    progress.check_health(config)
+    progress.check_health(config, judged=not none_judged(metrics))
     if progress.saves(config):
         began = progress.tick()
         run.checkpoint(step)

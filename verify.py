@@ -20,8 +20,6 @@ A Problem is (prompt, kind, reference); the Verdict on a response to it is (rewa
                                                      prints each output for its input. Texts, or lists of lines
                  the same with "fn_name": str        ...: a function, or a method of a class Solution, that returns
                                                      each output. Inputs are lists of arguments, both may be JSON text
-                 {"assert_test": str,                ...: a function of that name that passes the asserts
-                  "entry_point": str}
     your own     what JSON can hold                  what your function says: `load_rewards`
 
     reason       reward    meaning
@@ -63,7 +61,8 @@ from verifiers.ifeval import check_ifeval, find_ifeval, settle_ifeval
 from verifiers.jobs import Call
 from verifiers.logic import check_logic, deliberate_logic, find_logic, settle_logic
 from verifiers.math import check_math, deliberate_math, find_math, settle_math, unboxed
-from verifiers.own import NotAReward, check_own, converse_own, load, share
+from verifiers.own import NotAReward, check_own, converse_own, load, reward_files
+from verifiers.rounds import failures
 from verifiers.sandbox import WeakSandbox
 from verifiers.science import check_science, deliberate_science, settle_science
 from verifiers.verdict import (
@@ -83,8 +82,8 @@ from verifiers.verdict import (
 )
 
 __all__ = ["KINDS", "REASONS", "NotAReward", "Problem", "Solved", "Verdict", "WeakSandbox", "check_countdown",
-           "find_code", "load_data", "load_problems", "load_rewards", "read_spec", "solution_of", "verify",
-           "verify_batch"]  # fmt: skip
+           "failures", "find_code", "load_data", "load_problems", "load_rewards", "read_spec", "reward_files",
+           "solution_of", "verify", "verify_batch"]  # fmt: skip
 
 # ---------------------------------------------------------------------------- a kind in full: countdown
 
@@ -206,13 +205,13 @@ class Family(NamedTuple):
                 for the same problem are judged once, so it should leave out what does not count
     settle      (text, gold) -> the verdict, or None where a worker must decide. In the trainer's process: string
                 methods and `forward` patterns only, nothing of the text is executed, and no number grows without bound
-    deliberate  (text, reference) -> the verdict, for kinds that ask a worker one thing. A module-level function of a
-                module in rounds.MODULES, which takes what JSON can say, and imports `packages` itself when called
+    deliberate  (text, reference) -> the verdict, for kinds that ask a worker. A module-level function, which takes what
+                JSON can say, and imports `packages` itself when called. Its worker imports its module
     packages    what `deliberate` needs: imported in the worker beforehand
     evaluates   `deliberate` may run the text as code (`eval`): each call gets a fresh process, and a weak sandbox is
                 refused as for code
-    converse    (text, gold, all_or_nothing) -> for kinds that ask more: a generator that yields jobs for workers, is
-                sent their outcomes, and returns the verdict
+    converse    (text, gold, all_or_nothing) -> for kinds whose job is no such call: a generator that yields a job for a
+                worker, is sent its outcome, and returns the verdict
     """
 
     check: Callable[[Any], Any]
@@ -249,13 +248,14 @@ def load_rewards(paths: Iterable[str | Path]) -> list[str]:
     loaded = [str(Path(path).resolve()) for path in paths]
     for path in loaded:
         families = {}
-        for kind, check in load(path).items():
+        for kind, checked in load(path).items():
             converse = partial(converse_own, path, kind)
             # A file may be loaded again, changed or not.
             if kind in KINDS and getattr(KINDS[kind].converse, "args", None) != converse.args:
                 raise ValueError(f"{path}: there is a kind {kind} already, choose another name than {', '.join(KINDS)}")
-            families[kind] = Family(partial(check_own, kind, check), str, lambda text, gold: None, converse=converse)
-        share(path, list(families))
+            families[kind] = Family(
+                partial(check_own, path, kind, checked), str, lambda text, gold: None, converse=converse
+            )
         KINDS.update(families)
     return loaded
 
@@ -345,7 +345,7 @@ def _checked(position: int, item: Any, golds: dict[Any, Any]) -> tuple[str, str,
 
 def _check_kind(kind: Any) -> None:
     if not isinstance(kind, str) or kind not in KINDS:
-        raise ValueError(f"unknown kind {shown(kind)}: use one of {', '.join(KINDS)}")
+        raise ValueError(f"unknown kind {shown(kind)}: use one of {', '.join(KINDS)}, or name its file by --rewards")
 
 
 def _check_response(response: Any) -> None:

@@ -1,5 +1,6 @@
 """How far a run is: the order of its problems, its budget, its learning rate, and gradients gone wrong."""
 
+import json
 import math
 
 import pytest
@@ -78,6 +79,27 @@ def test_a_run_without_finite_gradients_stops(tmp_path, monkeypatch):
     told = troubles(metrics[2], Progress(skipped=4), config(tmp_path, max_skipped_updates=4))
     assert told == ["2 of 2 updates had no finite gradient and were left out, the last 4 in a row; the run stops at 4 "
                     "(--max_skipped_updates)"]  # fmt: skip
+
+
+def test_a_run_without_verdicts_stops(tmp_path, forget_kinds):
+    """Makes impossible: rc 0 and a model after a run in which every rollout was judged as crashed."""
+    rewards = tmp_path / "rewards.py"
+    rewards.write_text("KINDS = {'broken': lambda text, reference: 0 if '<answer>' in text else 1 / 0}")
+    problem = {"prompt": "1569:20=", "kind": "broken", "reference": 0}
+    for name in ("train", "test"):
+        (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(problem) + "\n" for _ in range(8)))
+    data = {name: [str(tmp_path / f"{name}.jsonl")] for name in ("train", "test")}
+    c = config(tmp_path, max_steps=9, rewards=[str(rewards)], data=data["train"], eval_data=data["test"], eval_every=0)
+    with pytest.raises(RunStopped, match="--verify_timeout"):
+        start(c)
+    metrics = lines(tmp_path / "run/metrics.jsonl")
+    assert [m["step"] for m in metrics] == [0, 1, 2, 3]
+    assert any("ZeroDivisionError" in sentence for sentence in troubles(metrics[3], Progress(), c))
+    one = metrics[3] | {"reason/wrong": 1}
+    assert not troubles(one, Progress(), c)
+    progress = Progress(unjudged=2)
+    progress.check_health(c, judged=True)
+    assert progress.unjudged == 0
 
 
 @pytest.mark.slow

@@ -18,7 +18,9 @@ import train
 from engines.vllm import VLLMEngine
 from rollout import TorchEngine
 from trainer.ending import refusing
-from trainer.start import load_model, load_moments, threads_chosen
+from trainer.settings import Config
+from trainer.start import check_verifiers, load_model, load_moments, threads_chosen
+from verify import Problem, load_rewards
 
 
 class Off(TorchEngine):
@@ -57,6 +59,15 @@ def test_an_engine_that_samples_another_model_is_refused_at_the_start(tmp_path, 
             train.set_up(c, accelerator)
     else:
         train.set_up(c, accelerator)
+
+
+@pytest.mark.parametrize(("body", "said"), [("1 / 0", "ZeroDivisionError"), ("time.sleep(9)", "--verify_timeout")])
+def test_a_reward_that_fails_on_any_text_is_refused_at_the_start(tmp_path, forget_kinds, body, said):
+    """Makes impossible: a run of a reward that always raises or is too slow, without its exception or its limit."""
+    (tmp_path / "rewards.py").write_text(f"import time\nKINDS = {{'broken': lambda text, reference: {body}}}")
+    load_rewards([tmp_path / "rewards.py"])
+    with pytest.raises(ValueError, match=said):
+        check_verifiers([Problem("?", "broken", 0)], Config(verify_timeout=1.0))
 
 
 def test_the_comparison_of_the_engines_is_right(tmp_path, monkeypatch, capsys):

@@ -1,4 +1,4 @@
-"""verifiers/code.py, asserts.py: which text is the program, what passes, broken references, hostile answers.
+"""verifiers/code.py: which text is the program, what passes, broken references, hostile answers.
 
 The walls themselves are in test_verifiers_sandbox.py.
 
@@ -55,20 +55,6 @@ def judged(source, reference, **options):
 
 SUM = {"inputs": ["1 2\n", "3 4\n", "-5 5\n", "10 20\n"], "outputs": ["3\n", "7\n", "0\n", "30\n"]}
 ADD = {"fn_name": "add", "inputs": [[1, 2], [3, 4], [-5, 5], [10, 20]], "outputs": [3, 7, 0, 30]}
-ADD_CHECK = {
-    "entry_point": "add",
-    "assert_test": """
-METADATA = {'author': 'x'}
-
-def check(candidate):
-    assert candidate(1, 2) == 3
-    assert candidate(3, 4) == 7, "small"
-    assert candidate(-5, 5) == 0
-    assert candidate(10, 20) == 30
-
-check(add)
-""",
-}
 READ = "a, b = map(int, input().split())\n"
 
 
@@ -90,12 +76,8 @@ READ = "a, b = map(int, input().split())\n"
         ("def sub(a, b): return a - b", ADD, 0.0, "wrong"),
         ("def add(a, b): return str(a + b)", ADD, 0.0, "wrong"),
         ("def add(a, b): print(a + b)", ADD, 0.0, "wrong"),
-        ("def add(a, b): return a + b", ADD_CHECK, 1.0, "correct"),
-        ("class Solution:\n    def add(self, a, b):\n        return a + b", ADD_CHECK, 1.0, "correct"),
-        ("def add(a, b): return abs(a) + abs(b)", ADD_CHECK, 0.75, "partial"),
-        ("def add(a, b): raise KeyError", ADD_CHECK, 0.0, "wrong"),
-        ("def add(a, b", ADD_CHECK, 0.0, "unparsed"),
-        ("x = 1", ADD_CHECK, 0.0, "wrong"),
+        ("def add(a, b): raise KeyError", ADD, 0.0, "wrong"),
+        ("def add(a, b", ADD, 0.0, "unparsed"),
     ],
 )
 def test_reward_is_the_fraction_of_tests_passed(source, reference, reward, reason):
@@ -116,7 +98,6 @@ def test_time_limits():
     start = time.monotonic()
     assert judged("while True: pass", SUM) == (0.0, "timeout")
     assert judged("def add(a, b):\n    while True: pass", ADD) == (0.0, "timeout")
-    assert judged("def add(a, b):\n    while True: pass", ADD_CHECK) == (0.0, "timeout")
     assert time.monotonic() - start < 3 * (LIMIT_S + SLACK_S)
 
 
@@ -375,95 +356,15 @@ def test_lists_of_lines():
 # ------------------------------------------------------------------------------------- assert-style
 
 
-def checked(source, check, entry_point="f", **options):
-    return judged(source, {"assert_test": check, "entry_point": entry_point}, **options)
-
-
-@pytest.mark.parametrize(
-    ("check", "source", "reward"),
-    [
-        ("assert f(1) == 2\nassert f(2) == 3", "def f(x): return x + 1", 1.0),
-        ("assert f(1) == 2\nassert f(2) == 5", "def f(x): return x + 1", 0.5),
-        ("assert f([3, 1]) == (1, 3)", "def f(x): return tuple(sorted(x))", 1.0),
-        ("assert f([3, 1]) == (1, 3)", "def f(x): return sorted(x)", 0.0),
-        (
-            "assert f(1) == {1, 2} and f(2) == {'a': (1, 2.5, None)}",
-            "def f(x):\n    return {1, 2} if x == 1 else {'a': (1, 2.5, None)}",
-            1.0,
-        ),
-        ("assert abs(f(0.1) - 0.3) < 1e-6", "def f(x): return 3 * x", 1.0),
-        ("assert f(1)", "def f(x): return x", 1.0),
-        ("assert not f(1)", "def f(x): return x", 0.0),
-        ("assert f('x') is None", "def f(x): pass", 1.0),
-        ("assert f(x=1, y=(2,)) == 3", "def f(y, x): return y[0] + x", 1.0),
-        ("import math\nassert math.isclose(f(2), math.sqrt(2))", "def f(x): return x ** 0.5", 1.0),
-        ("for i in range(50):\n    assert f(i) == i * i", "def f(x): return x * x", 1.0),
-        ("for i in range(50):\n    assert f(i) == i * i\nassert f(0) == 0", "def f(x): return 0", 0.5),
-        (
-            "def check(candidate):\n    x = [1, 2]\n    y = candidate(x)\n    assert y == x\n    assert x == [1, 2]",
-            "def f(x): x.append(3); return x[:2]",
-            1.0,
-        ),
-        ("def check(candidate):\n    assert candidate(candidate(candidate(1))) == 4", "def f(x): return x + 1", 1.0),
-        (
-            "def square(x):\n    return x * x\ndef check(candidate):\n    assert candidate(3) == square(3)",
-            "def f(x): return 9",
-            1.0,
-        ),
-        (
-            "def check(g):\n    for a, b in [(1, 2), (2, 3)]:\n        r = g(a)\n        assert r == b",
-            "def f(x): return x + 1",
-            1.0,
-        ),
-        (
-            "from solution import f\ndef test_one():\n    assert f(1) == 2\ndef test_two():\n    assert f(2) == 2",
-            "def f(x): return 2",
-            1.0,
-        ),
-        ("try:\n    f(0)\n    assert False\nexcept ValueError:\n    pass", "def f(x): raise ValueError('no')", 1.0),
-        ("try:\n    f(0)\n    assert False\nexcept ValueError:\n    pass", "def f(x): raise KeyError('no')", 0.0),
-        (
-            "import random\nfor _ in range(20):\n    n = random.randint(1, 9)\n    assert f(n) == n",
-            "def f(x): return x",
-            1.0,
-        ),
-        ("assert len([f(i) for i in range(5)]) == 5", "def f(x): return x", 1.0),
-        ("for i in range(50):\n    r = f(i)\n    assert r == i * i", "def f(x): return x * x", 1.0),
-        ("for i in range(50):\n    r = f(i)\n    assert r == i", "def f(x): return x if x < 49 else 0", 0.0),
-        (
-            "def test_all():\n" + "".join(f"    r = f({i})\n    assert r + 1 > {i}\n" for i in range(20)),
-            "def f(x): return x",
-            1.0,
-        ),
-        (
-            "n = 27\nsteps = 0\nwhile steps < 5:\n    n = f(n)\n    steps += 1\nassert n == 32",
-            "def f(x): return x + 1",
-            1.0,
-        ),
-    ],
-)
-def test_assert_style(check, source, reward):
-    """Mistake: a check that only some of its forms are understood of, while the others fail every answer."""
-    assert checked(source, check).reward == reward
-
-
-def test_a_check_that_never_settles():
-    """Mistake: a check that asks the answer again and again, for as long as the answer likes."""
-    check = "n = 0\nwhile n >= 0:\n    n = f(n)\nassert n == -1"
-    assert checked("def f(x): return x + 1", check) == (0.0, "timeout")
-    assert checked("def f(x): return -1", check) == (1.0, "correct")
-
-
 def test_no_expected_value_reaches_the_answer(monkeypatch):
     """Mistake: the text of a check, or an output, in a message to the process that runs the answer."""
     sent = []
     original = worker._bytes_file
     monkeypatch.setattr(worker, "_bytes_file", lambda data: (sent.append(data), original(data))[1])
     secret = 918273645
-    assert checked("def f(x): return 1", f"assert f(4) == {secret}") == (0.0, "wrong")
     assert judged("def f(x): return 1", {"fn_name": "f", "inputs": [[4]], "outputs": [secret]}) == (0.0, "wrong")
     assert judged("print(1)", {"inputs": ["4"], "outputs": [str(secret)]}) == (0.0, "wrong")
-    assert len(sent) == 6
+    assert len(sent) == 4
     assert not any(str(secret).encode() in data for data in sent)
 
 
@@ -510,7 +411,7 @@ SLOW_ANSWERS = ("tower", "prints", "memory", "wide")
 )
 def test_hostile_answer(name):
     """Mistake: a reward for an attack, an exception in the trainer, or time that belongs to others."""
-    items = [("code", answer(HOSTILE_ANSWERS[name]), reference) for reference in (SUM, ADD, ADD_CHECK)]
+    items = [("code", answer(HOSTILE_ANSWERS[name]), reference) for reference in (SUM, ADD)]
     honest = [("code", answer(READ + "print(a + b)"), SUM), ("code", answer("def add(a, b): return a + b"), ADD)]
     start = time.monotonic()
     verdicts = verify_batch([honest[0], *items, honest[1]], timeout_s=LIMIT_S)
@@ -539,19 +440,7 @@ def test_hostile_answer(name):
         ({"inputs": [[1]], "outputs": [1], "fn_name": "a b"}, "`fn_name` must be a function's name"),
         ({"inputs": ["a b"], "outputs": [1], "fn_name": "f"}, "a JSON list of arguments"),
         ({"inputs": [3], "outputs": [1], "fn_name": "f"}, "a JSON list of arguments"),
-        ({"assert_test": "assert f(1)"}, "a code reference is"),
-        ({"assert_test": 3, "entry_point": "f"}, "is source text"),
-        ({"assert_test": "assert f(1)", "entry_point": "f()"}, "a function's name"),
-        ({"assert_test": "assert f(", "entry_point": "f"}, "is not Python"),
-        ({"assert_test": "(" * 9999, "entry_point": "f"}, "is not Python"),
-        ({"assert_test": "f(1) == 2", "entry_point": "f"}, "asserts nothing"),
-        ({"assert_test": "", "entry_point": "f"}, "asserts nothing"),
-        ({"assert_test": "assert f(g(1)) == 2", "entry_point": "f"}, "uses g, which only the answer could define"),
-        ({"assert_test": "assert f(lambda x: x) == 2", "entry_point": "f"}, "hands a function to the answer"),
-        (
-            {"assert_test": "def check(candidate):\n    return\n    assert candidate(1)", "entry_point": "f"},
-            "returns in the middle",
-        ),
+        ({"assert_test": "assert f(1)", "entry_point": "f"}, "a code reference is"),
     ],
 )
 def test_broken_reference(reference, message):

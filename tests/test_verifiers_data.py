@@ -121,9 +121,7 @@ ROWS = {
     "amc_validation": {"id": 0, "problem": "1+1?", "answer": 0.0, "url": "https://artofproblemsolving.com"},
     "aime24": {"id": 60, "problem": "1+1?", "solution": "...", "answer": "204", "url": "", "year": "2024"},
     "aime25": {"problem": "1+1?", "answer": "70", "id": "0"},
-    "amc": {"id": 0, "question": "1+1?", "answer": "27.0", "url": ""},
     "math": {"problem": "1+1?", "level": "Level 1", "type": "Algebra", "solution": "So $\\boxed{\\frac{1}{2}}.$"},
-    "math_500": {"problem": "1?", "solution": "", "answer": "\\left( 3, \\frac{\\pi}{2} \\right)", "unique_id": "x"},
     "minerva": {"question": "c?", "answer": "2.45e6"},
     "olympiadbench": {"question": "1?", "final_answer": ["$\\frac{1}{2}$", "3"], "is_multiple_answer": True},
     "apps": {"problem_id": 0, "question": "q", "input_output": json.dumps(STDIN_TESTS), "starter_code": ""},
@@ -138,11 +136,6 @@ ROWS = {
         "examples": [{"input": "1\n", "output": "2\n"}], "official_tests": [{"input": "1\n", "output": "2\n"}],
         "generated_checker": None, "input_mode": "stdio", "interaction_format": None, "executable": True,
         "official_tests_complete": True, "time_limit": 2.0, "memory_limit": 256.0,
-    },
-    "humaneval": {
-        "task_id": "HumanEval/0", "prompt": "import math\n\ndef g(x):\n    return x - 1\n\ndef f(x):\n    \"Add.\"\n",
-        "canonical_solution": "    return x + 1\n", "entry_point": "f",
-        "test": "METADATA = {}\n\n\ndef check(candidate):\n    assert g(candidate(1)) == math.floor(1.5)\n",
     },
     "ifeval": {
         "key": 1, "prompt": "No commas.", "instruction_id_list": ["punctuation:no_comma"],
@@ -160,7 +153,7 @@ def test_rows_of_public_data_sets(name):
     [problem] = map_rows(name, [ROWS[name]], HUB[name][3], check_problem)
     kind, reference = problem.kind, problem.reference
     if kind == "code":
-        response = PROGRAM if "fn_name" not in reference and "assert_test" not in reference else FUNCTION
+        response = FUNCTION if "fn_name" in reference else PROGRAM
         verdict = verify(kind, response, reference, allow_weak_sandbox=True)
     else:
         verdict = verify(kind, RIGHT[kind].replace("%s", str(reference)), reference)
@@ -174,14 +167,13 @@ def test_rows_of_public_data_sets(name):
 
 def test_golds_of_the_mappings():
     """Mistake: the gold read from the wrong column, or one of several answers."""
-    names = ("math", "olympiadbench", "amc", "gsm8k", "gsm8k_test")
+    names = ("math", "olympiadbench", "gsm8k", "gsm8k_test")
     golds = {name: map_rows(name, [ROWS[name]], HUB[name][3], check_problem)[0].reference for name in names}
     assert golds == {
-        "math": "\\frac{1}{2}", "olympiadbench": "$\\frac{1}{2}$, 3", "amc": "27.0", "gsm8k": "1200", "gsm8k_test": "-4"
+        "math": "\\frac{1}{2}", "olympiadbench": "$\\frac{1}{2}$, 3", "gsm8k": "1200", "gsm8k_test": "-4"
     }  # fmt: skip
     with pytest.raises(ValueError, match="row 0: ValueError: no #### with the result"):
         map_rows("hf:gsm8k", [{"question": "1+1?", "answer": "2"}], HUB["gsm8k"][3], check_problem)
-    assert verify("math", "\\boxed{27}", golds["amc"]).reason == "correct"
     assert map_rows("x", [ROWS["amc_validation"]], HUB["amc_validation"][3], check_problem)[0].reference == "0.0"
     tests = map_rows("x", [ROWS["code_contests"]], HUB["code_contests"][3], check_problem)[0].reference
     assert tests == {"inputs": ["1\n", "2\n"], "outputs": ["2\n", "3\n"]}

@@ -1,6 +1,7 @@
 """verifiers/logic.py: Reasoning Gym's scorers, and answers that would score themselves."""
 
 import json
+import math
 import re
 from pathlib import Path
 
@@ -8,7 +9,7 @@ import pytest
 from judging import entry_of, gym, needs
 
 from verifiers.logic import EVALUATED, deliberate_logic, gym_names, settle_logic
-from verify import verify, verify_batch
+from verify import load_data, verify, verify_batch
 
 
 @needs("reasoning_gym")
@@ -87,9 +88,9 @@ SELF_SCORING = [
 def test_logic_answer_that_would_score_itself(dataset):
     """Mistake: an answer that is run where its score is computed, and writes down a score of its own."""
     for answer in SELF_SCORING:
-        assert settle_logic(answer, {"dataset": dataset}) == (0.0, "unparsed"), answer
+        assert settle_logic(answer, {"dataset": dataset, "entry": {"answer": "1"}}) == (0.0, "unparsed"), answer
     # Those whose scorers only compare text are not restricted.
-    assert settle_logic("exec(1)", {"dataset": "chain_sum"}) is None
+    assert settle_logic("exec(1)", {"dataset": "chain_sum", "entry": {"answer": "1"}}) is None
 
 
 @needs("reasoning_gym")
@@ -145,3 +146,25 @@ def test_broken_logic_reference(reference, message):
     """Mistake: an entry without the metadata that its scorer needs, found out in the middle of a run."""
     with pytest.raises(ValueError, match=message):
         verify("logic", "<answer>1</answer>", reference)
+
+
+@needs("reasoning_gym")
+@pytest.mark.parametrize("answer", ["nan", "nan+nanj", "-NaN j", "inf-infj"])
+def test_logic_no_number_is_the_answer(answer):
+    """Mistake: NaN is correct on every entry, as no comparison with it is true."""
+    reference = {"dataset": "complex_arithmetic", "entry": entry_of("complex_arithmetic")}
+    assert verify("logic", f"<answer>{answer}</answer>", reference, timeout_s=30.0) == (0.0, "unparsed")
+
+
+@pytest.mark.parametrize("score", [math.nan, math.inf, -0.1, 1.5, 1j, "1", None])
+def test_logic_a_score_that_is_no_reward_is_wrong(monkeypatch, score):
+    """Mistake: a scorer's NaN, infinity or complex number cut to a reward of 1."""
+    monkeypatch.setattr("verifiers.logic._scorer", lambda dataset: lambda answer, entry: score)
+    assert deliberate_logic("x", {"dataset": "chain_sum", "entry": {"answer": "1"}}) == (0.0, "wrong")
+
+
+@needs("reasoning_gym")
+def test_a_data_set_that_pays_for_a_constant_is_named(caplog):
+    """Mistake: a policy that learns to write 0, because the scorer takes it for right, and no word on it."""
+    load_data(["gym:coin_flip*20", "gym:course_schedule*20"], seed=3)
+    assert [message.split()[0] for message in caplog.messages] == ["gym:coin_flip"]

@@ -7,7 +7,8 @@ import time
 
 import pytest
 
-from verify import KINDS, load_problems, load_rewards, verify, verify_batch
+from verifiers import own, worker
+from verify import KINDS, load_problems, load_rewards, reward_files, verify, verify_batch
 
 pytestmark = pytest.mark.usefixtures("forget_kinds")  # every test starts with our own kinds only
 
@@ -80,8 +81,39 @@ def test_a_function_that_fails(tmp_path, caplog):
     ]  # fmt: skip
     assert verdicts[7:] == verdicts[:7]
     assert not (tmp_path / "reached").exists()
-    assert "my_rewards.py) raised, so the response crashed: ZeroDivisionError: division by zero (line 5)" in caplog.text
-    assert caplog.text.count("ZeroDivisionError") == 1
+    assert len(caplog.messages) == 1 and "kind failing: the judging of a response " in caplog.text
+
+
+def test_the_first_exception_is_shown(tmp_path, caplog):
+    """Mistake: rewards of 0 for hours, and no word on the bug in the function that gives them."""
+    load_rewards([file(tmp_path, "KINDS = {'raises': lambda response, reference: 1 / 0}")])
+    assert verify_batch([("raises", text, None) for text in "ab"]) == [(0.0, "crashed")] * 2
+    assert caplog.messages == [
+        "kind raises: the judging of a response raised ZeroDivisionError: division by zero (my_rewards.py, line 1): "
+        "crashed"
+    ]
+
+
+def test_nothing_of_one_call_is_left_for_the_next(tmp_path):
+    """Mistake: a response that patches what judges it, and with it the rewards of all responses after it."""
+    load_rewards([file(tmp_path, """
+        import builtins
+        def judge(response, reference):
+            right = len(response) == reference
+            if response == "patch":
+                builtins.len = lambda text: reference
+            return right
+        KINDS = {"length": judge}
+    """)])  # fmt: skip
+    verdicts = verify_batch([("length", text, 3) for text in ("patch", "long", "abc")], workers=1)
+    assert [verdict.reward for verdict in verdicts] == [0.0, 0.0, 1.0]
+
+
+def test_a_helper_beside_the_file_is_named(tmp_path):
+    """Mistake: a run that cannot tell that a module beside its rewards was edited."""
+    (tmp_path / "my_helper.py").write_text("GOOD = 1")
+    [path] = load_rewards([file(tmp_path, "import json, my_helper\nKINDS = {'mine': lambda a, b: my_helper.GOOD}")])
+    assert reward_files[path] == [str(tmp_path / "my_helper.py"), path]
 
 
 def test_files_and_neighbours(tmp_path):
@@ -115,9 +147,21 @@ def test_a_check_of_references(tmp_path):
 
 
 @pytest.mark.parametrize(
+    ("check", "message"),
+    [("while True: pass", "took more than"), ("import os; os._exit(0)", "ended its process")],
+)
+def test_a_check_that_hangs_or_exits(tmp_path, monkeypatch, check, message):
+    """Mistake: a check of references that hangs the run, or ends it with rc 0 and no word."""
+    load_rewards([file(tmp_path, f"def check(reference):\n    {check}\nKINDS = {{'odd': (lambda a, b: 1, check)}}")])
+    monkeypatch.setattr(own, "CHECK_S", 0.5)
+    with pytest.raises(ValueError, match=f"the check of kind odd {message}"):
+        verify("odd", "x", 3)
+
+
+@pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("x = 1", r"my_rewards.py names no kind: end it with a line like KINDS = "),
+        ("x = 1", r"my_rewards.py: it names no kind: end it with a line like KINDS = "),
         ("KINDS = {}", "names no kind"),
         ("KINDS = ['a']", "names no kind"),
         ("KINDS = {'a b': print}", "a kind's name is letters, digits and _, got 'a b'"),
@@ -129,13 +173,17 @@ def test_a_check_of_references(tmp_path):
             "KINDS = {'mine': (lambda a, b: 1, lambda: 1)}",
             r"check of kind mine must be called as function\(reference\)",
         ),
-        ("\nimport nowhere_to_be_found", r"cannot be imported: ModuleNotFoundError: No module .* \(line 2\)"),
-        ("def f(:", r"cannot be imported: SyntaxError: .*\(line 1\)"),
-        ("raise SystemExit(3)", "cannot be imported: SystemExit: 3"),
+        ("\nimport nowhere_to_be_found", r"cannot be imported .*: ModuleNotFoundError: No module .*, line 2\)"),
+        ("def f(:", r"cannot be imported .*: SyntaxError: .*, line 1\)"),
+        ("raise SystemExit(3)", "cannot be imported .*: SystemExit: 3"),
+        ("import os\nos._exit(0)", "cannot be imported .*: its process ended"),
+        ("while True: pass", "cannot be imported .*: it gave no answer in time"),
     ],
 )
-def test_a_file_that_cannot_be_used(tmp_path, text, message):
-    """Mistake: a mistake in the file found out in a worker, at step 1, with a traceback; or our kind replaced."""
+def test_a_file_that_cannot_be_used(tmp_path, monkeypatch, text, message):
+    """Mistake: a file that ends the run with rc 0, hangs it, or is found out at step 1; or our kind replaced."""
+    if "while" in text:
+        monkeypatch.setattr(worker, "START_S", 3.0)
     with pytest.raises(ValueError, match=message):
         load_rewards([file(tmp_path, text)])
     assert list(KINDS) == ["countdown", "math", "science", "ifeval", "logic", "code"]
@@ -146,7 +194,7 @@ def test_a_file_that_only_the_trainer_can_import(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "words.txt").write_text("yes")
     text = "WORDS = open({}).read()\nKINDS = {{'word': lambda response, reference: response in WORDS}}"
-    with pytest.raises(ValueError, match=r"cannot be used in the worker processes .*FileNotFoundError.*words.txt"):
+    with pytest.raises(ValueError, match=r"cannot be imported .*FileNotFoundError.*words.txt"):
         load_rewards([file(tmp_path, text.format("'words.txt'"))])
     assert "word" not in KINDS
     assert verify("math", r"\boxed{y+x}", "x+y") == (1.0, "correct")
@@ -163,12 +211,3 @@ def test_no_file(tmp_path):
     load_rewards([file(tmp_path, "KINDS = {'mine': lambda a, b: 1}")])
     with pytest.raises(ValueError, match="there is a kind mine already"):
         load_rewards([file(tmp_path, "KINDS = {'mine': lambda a, b: 0}", "again.py")])
-
-
-def test_a_function_that_ends_its_process_is_named(tmp_path, caplog):
-    """Mistake: rewards of 0 for hours, and no word on the function that kills every process it runs in."""
-    path = file(tmp_path, "import os\nKINDS = {'killer': lambda response, reference: os._exit(3)}")
-    load_rewards([path])
-    assert verify_batch([("killer", text, None) for text in "ab"]) == [(0.0, "crashed")] * 2
-    (said,) = caplog.messages
-    assert said == f"the reward of kind killer ({path}) ended its process on a response: crashed"

@@ -17,7 +17,6 @@ from judging import THREE, instruction, reason
 from test_verifiers_ifeval import FOLLOWED
 
 import verify as module
-from verifiers import rounds
 from verifiers.latex import read_math
 from verifiers.verdict import MAX_ANSWER, forward
 from verify import KINDS, Problem, Verdict, verify, verify_batch
@@ -488,7 +487,7 @@ def test_never_raises_on_random_text(kind, share):
 @pytest.mark.parametrize("kind", ["maths", "", None, ["math"], 3])
 def test_unknown_kind(kind):
     """Mistake: a misspelt kind that scores 0 for a whole run, or an error that hides what would be right."""
-    with pytest.raises(ValueError, match=r"unknown kind .*countdown, math"):
+    with pytest.raises(ValueError, match=r"unknown kind .*countdown, math.*--rewards"):
         verify(kind, "\\boxed{2}", "2")
 
 
@@ -609,10 +608,20 @@ def test_families_are_complete():
         family = KINDS[kind]
         assert family.find("") is None
         if family.deliberate:
-            assert family.deliberate.__module__ in rounds.MODULES and family.packages
+            assert family.packages
             home = importlib.import_module(family.deliberate.__module__)
             assert getattr(home, family.deliberate.__name__) is family.deliberate
     assert isinstance(Problem("a", "math", "1"), tuple)
+
+
+def test_a_new_kind_needs_its_entry_only(tmp_path, monkeypatch, forget_kinds):
+    """Mistake: a kind of another module judged "crashed" by every worker, until a second list names that module."""
+    (tmp_path / "new_kind.py").write_text("def deliberate(text, reference): return [1.0, 'correct']")
+    monkeypatch.syspath_prepend(tmp_path)
+    deliberate = importlib.import_module("new_kind").deliberate
+    verify_batch([("math", "\\boxed{y+x}", "x+y")])  # a worker that has not imported it
+    KINDS["new"] = KINDS["math"]._replace(settle=lambda text, gold: None, deliberate=deliberate, packages=())
+    assert verify("new", "\\boxed{1}", "1") == (1.0, "correct")
 
 
 def test_verifiers_know_nothing_of_verify():

@@ -1,7 +1,7 @@
 """What a run refuses before it starts, and where each of its settings comes from.
 
-`resolve` fills what the command line left open, `check` applies the rules below: VALUES are about one setting each,
-TOGETHER about several and about how the run was launched. All broken rules are told at once, a sentence each.
+`resolve` fills what the command line left open. `check` applies the rule of each setting (settings.py), and TOGETHER:
+rules between several settings, and about how the run was launched. It names all broken rules at once.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import math
 import os
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,7 +20,7 @@ from accelerate.utils import is_tensorboard_available, is_wandb_available
 
 import brorl
 import loss as L
-from rollout import ENGINES, have_vllm
+from rollout import have_vllm
 from trainer.report import short
 from trainer.settings import Config
 from verify import read_spec
@@ -30,76 +30,6 @@ RECIPE_FILE = "recipe.json"  # beside a model's weights: the settings measured f
 EVALUATION_FILE = "evaluation.json"  # the same place: what the run that trained it was evaluated on, and how it asked
 ASKED = ("eval_data", "rewards", "eval_seed", "system_prompt", "examples")  # the settings in it
 TRACKERS = {"tensorboard": is_tensorboard_available, "wandb": is_wandb_available}
-Rule = tuple[Callable[[Any], bool], str]  # what must hold of a value, and what to say where it does not
-
-
-def at_least(low: float, why: str = "") -> Rule:
-    return lambda x: x >= low, why or f"must be at least {low}"
-
-
-def positive(why: str = "must be positive") -> Rule:
-    return lambda x: x > 0, why
-
-
-def one_of(*choices: str) -> Rule:
-    return lambda x: x in choices, f"choose {', '.join(choices[:-1])} or {choices[-1]}"
-
-
-NOT_NEGATIVE = at_least(0, "must not be negative")
-VALUES: dict[str, Rule] = {
-    "recipe": one_of(*brorl.RECIPES),
-    "engine": one_of(*ENGINES),
-    "kl": one_of(*L.KL),
-    "advantage": one_of(*L.ADVANTAGES),
-    "mini_batches": one_of("rollouts", "prompts"),
-    "share_prefix": one_of("auto", "on", "off"),
-    "seed": (lambda x: 0 <= x < 2**32, "must be in 0 ... 2^32 - 1"),
-    "examples": at_least(0, "must not be negative, 0 is none"),
-    "max_steps": positive("must be positive; to score without training there is --eval_only"),
-    "max_samples": positive("must be positive; to score without training there is --eval_only"),
-    "max_hours": positive("must be positive; to score without training there is --eval_only"),
-    "rollouts_per_prompt": at_least(2, "a group needs at least 2 for its mean to say anything"),
-    "prompts_per_step": at_least(1),
-    "refill": at_least(1, "must be at least 1, the first round"),
-    "round_confidence": (lambda x: 0 < x < 1, "must be in (0, 1)"),
-    "updates_per_step": at_least(1),
-    "learning_rate": positive(),
-    "warmup_updates": at_least(0, "must not be negative, 0 is none"),
-    "weight_decay": NOT_NEGATIVE,
-    "max_grad_norm": positive("must be positive; a huge one turns clipping off"),
-    "max_skipped_updates": at_least(1),
-    "spike": (lambda x: x == 0 or x > 1, "must be 0 (off) or over 1 times the median"),
-    "clip_low": (lambda x: 0 < x < 1, "must be in (0, 1), the ratio cannot fall below 0"),
-    "clip_high": positive(),
-    "kl_coef": at_least(0, "must not be negative, 0 turns the term off"),
-    "tis_cap": at_least(1, "below 1 it would scale down even what both models agree on"),
-    "reference_reset_steps": at_least(0, "must be >= 0, 0 is never"),
-    "temperature": positive("training samples, so it must be positive"),
-    "top_p": (
-        lambda x: x == 1,
-        "while training the trainer scores the whole distribution, which a top-p cut would contradict: leave it at 1",
-    ),
-    "max_response_tokens": at_least(1),
-    "engine_memory_gib": positive(),
-    "gpu_memory_utilization": (lambda x: 0 < x < 1, "must be in (0, 1)"),
-    "kv_cache_gib": positive(),
-    "max_num_seqs": at_least(1),
-    "max_engine_difference": positive(),
-    "max_engine_kl": positive(),
-    "eval_every": at_least(0, "must be >= 0, 0 is only before and after"),
-    "eval_samples": at_least(1),
-    "eval_temperature": at_least(0, "must be >= 0, 0 is greedy"),
-    "eval_top_p": (lambda x: 0 < x <= 1, "must be in (0, 1]"),
-    "eval_max_response_tokens": at_least(1),
-    "verify_workers": at_least(1),
-    "verify_timeout": positive(),
-    "max_tokens_per_micro_batch": at_least(1),
-    "save_every": at_least(1),
-    "save_minutes": positive(),
-    "keep_checkpoints": at_least(1),
-    "samples_per_step": NOT_NEGATIVE,
-    "log_noise": at_least(0, "must be >= 0, 0 is never"),
-}
 
 
 class Launch(NamedTuple):
@@ -144,11 +74,6 @@ TOGETHER: list[Together] = [
         "--eval_temperature 0 is greedy: {c.eval_samples} equal responses, set --eval_samples 1",
     ),
     (
-        ("spike",),
-        lambda c, at: c.spike > 0 or not c.skip_spikes,
-        "--skip_spikes has nothing to skip with --spike 0: set --spike",
-    ),
-    (
         ("log_noise", "rollouts_per_prompt"),
         lambda c, at: not c.log_noise or c.rollouts_per_prompt >= 4,
         "--log_noise takes a group apart in halves of 2 rollouts or more: with N = {c.rollouts_per_prompt} set it to 0",
@@ -162,16 +87,6 @@ TOGETHER: list[Together] = [
         ("engine",),
         lambda c, at: c.engine == "vllm" or (c.max_num_seqs, c.engine_dtype, c.kv_cache_gib) == (None, None, None),
         "--max_num_seqs, --engine_dtype and --kv_cache_gib belong to --engine vllm",
-    ),
-    (
-        ("engine", "kv_cache_gib"),
-        lambda c, at: c.engine != "vllm" or c.kv_cache_gib is None or at.device != "cpu",
-        "--kv_cache_gib {c.kv_cache_gib} is for a GPU: on a CPU --engine_memory_gib is the size of vLLM's cache",
-    ),
-    (
-        ("engine", "temperature", "eval_temperature"),
-        lambda c, at: c.engine != "vllm" or all(x == 0 or 0.01 <= x <= 2 for x in (c.temperature, c.eval_temperature)),
-        "--temperature {c.temperature}, --eval_temperature {c.eval_temperature}: vLLM takes 0, or 0.01 to 2",
     ),
     (
         (),
@@ -213,11 +128,6 @@ TOGETHER: list[Together] = [
         "--log_mass_balance looks at whole groups, and each of {at.processes} processes has a part of them: leave it "
         "out, or start one process",
     ),
-    (
-        (),
-        lambda c, at: at.device != "mps",
-        "Apple's GPU has no float64, which the sums over processes need: accelerate launch --cpu",
-    ),
 ]
 
 
@@ -232,18 +142,19 @@ def check(config: Config, problems: int, accelerator: Accelerator) -> None:
         accelerator,
     )
     wrong = {}
-    for name, value in asdict(config).items():
+    for declared in fields(config):
+        name, value, rule = declared.name, getattr(config, declared.name), declared.metadata["rule"]
         if isinstance(value, float) and not math.isfinite(value):
             wrong[name] = f"--{name} {value}: must be a finite number"
-        elif name in VALUES and value is not None and not VALUES[name][0](value):
-            wrong[name] = f"--{name} {value}: {VALUES[name][1]}"
-    told = [
+        elif rule and value is not None and not rule[0](value):
+            wrong[name] = f"--{name} {value}: {rule[1]}"
+    broken = [
         sentence.format(c=config, at=at)
         for names, holds, sentence in TOGETHER
         if not wrong.keys() & set(names) and not holds(config, at)
     ]
-    if wrong or told:
-        raise ValueError("\n".join([*wrong.values(), *told]))
+    if wrong or broken:
+        raise ValueError("\n".join([*wrong.values(), *broken]))
 
 
 def resolve(config: Config, given: set[str] | None = None, on_gpu: bool = False) -> dict[str, str]:
@@ -261,7 +172,7 @@ def resolve(config: Config, given: set[str] | None = None, on_gpu: bool = False)
     given = given if given is not None else {name for name, x in asdict(config).items() if x != unset[name]}
     sources = as_it_began(config, given) if config.resume else as_the_run_asked(config, given)
     if config.recipe not in brorl.RECIPES:
-        raise ValueError(f"--recipe {config.recipe}: {VALUES['recipe'][1]}")
+        raise ValueError(f"--recipe {config.recipe}: choose {' or '.join(brorl.RECIPES)}")
     name_sources(config, "examples" in sources)
     config.engine = config.engine or ("vllm" if on_gpu and have_vllm() else "torch")
 

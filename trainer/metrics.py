@@ -16,8 +16,9 @@ from torch import Tensor
 from trainer.answers import SOLVED
 from trainer.deal import Drawn
 from trainer.processes import total
-from trainer.progress import Progress
+from trainer.progress import STEPS_UNJUDGED, Progress
 from trainer.settings import Config
+from verify import failures
 
 MEANS_OF_ROLLOUTS = ("reward", "correct", "response_tokens", "truncated")
 COUNTS = ("updates_skipped", "spikes")  # of updates: logged as they are
@@ -89,6 +90,11 @@ class Tally:
 def troubles(metrics: dict, progress: Progress, config: Config) -> list[str]:
     """What a step's updates met that one should know of, a sentence each."""
     found = []
+    if none_judged(metrics):
+        found.append(
+            f"no rollout could be judged ({said(metrics)}): {'; '.join(failures.values()) or 'see --verify_timeout'}; "
+            f"the run ends after {STEPS_UNJUDGED} such steps in a row"
+        )
     if metrics.get("spikes"):
         done = "left out" if config.skip_spikes else f"clipped to {config.max_grad_norm:g}"
         found.append(
@@ -103,12 +109,25 @@ def troubles(metrics: dict, progress: Progress, config: Config) -> list[str]:
     return found
 
 
+def reasons(metrics: dict) -> dict[str, int]:
+    """How many rollouts of the step had each reason, over all kinds."""
+    counts = {name.partition("/")[2]: int(x) for name, x in metrics.items() if name.startswith("reason/")}
+    return {name: count for name, count in counts.items() if "/" not in name}
+
+
+def said(metrics: dict) -> str:
+    return ", ".join(f"{count:,} {name}" for name, count in reasons(metrics).items())
+
+
+def none_judged(metrics: dict) -> bool:
+    """Is every verdict of the step a failure of the judging?"""
+    return bool(found := reasons(metrics)) and found.keys() <= {"crashed", "timeout"}
+
+
 def too_few(metrics: dict, tried: int, wanted: int) -> str:
     """Why a step trains on fewer prompts than it should: what the verifiers said of its rollouts."""
-    reasons = {name.partition("/")[2]: int(x) for name, x in metrics.items() if name.startswith("reason/")}
-    said = ", ".join(f"{count:,} {name}" for name, count in reasons.items() if "/" not in name)
     then = "going on with these" if metrics["prompts"] else "nothing is trained in this step"
     return (
         f"of {tried} prompts {metrics['prompts']:.0f} were informative (some rollouts correct, some not), not "
-        f"{wanted}; {then}. Verdicts: {said}; samples.jsonl has some of the responses"
+        f"{wanted}; {then}. Verdicts: {said(metrics)}; samples.jsonl has some of the responses"
     )

@@ -137,7 +137,7 @@ class Noise:
 
     def due(self, step: int) -> bool:
         """In a run's first step, and every K steps after it."""
-        return step % self.config.noise_every == 1 % self.config.noise_every
+        return step % self.config.log_noise == 1 % self.config.log_noise
 
     def measure(self, policy, plain: Policy, kept: Kept, pass_rate: float, step: int) -> dict[str, float]:
         """V_w, V_b, |ḡ|² and their standard errors, for the step's metrics. pass_rate: the share of prompts kept.

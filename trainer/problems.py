@@ -7,7 +7,6 @@ import json
 import math
 import os
 import unicodedata
-from modulefinder import ModuleFinder
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,7 +18,7 @@ from trainer.processes import from_main
 from trainer.prompts import PLAIN, Frame, Messages, check_template, choose, kept_examples, text_of
 from trainer.report import short
 from trainer.settings import Config
-from verify import Problem, load_data
+from verify import Problem, load_data, reward_files
 
 TOKENIZER_FILES = ("token", "vocab", "merges", ".model", "tekken")  # one of these is in each of their names
 HELD_OUT_SEED = 10**9  # of held-out problems that are generated: entry i comes from seed + i, and --seed is training's
@@ -180,10 +179,7 @@ def digests(config: Config, problems: list[Problem], frame: Frame, held_out: Hel
         "the tokenizer": [written, tokenizer.chat_template],
     }
     for path in config.rewards or []:
-        finder = ModuleFinder([os.path.dirname(path)], excludes=["verify"])  # this project's, where it lies beside it
-        finder.run_script(path)  # reads its imports, runs nothing
-        files = {file for module in finder.modules.values() if (file := getattr(module, "__file__", None))}
-        parts |= {file: Path(file).read_text() for file in files}
+        parts |= {file: Path(file).read_text() for file in reward_files[str(Path(path).resolve())]}
     return {name: digest_of(part) for name, part in parts.items()}
 
 

@@ -19,6 +19,7 @@ from tqdm import tqdm
 import brorl
 from trainer.settings import MEMORY_OF_NORMS, Config
 
+STEPS_UNJUDGED = 3  # in a row: then the run ends
 MEMORY_OF_PROMPTS = 0.8  # what a step's prompts count one step later, in the pass rate
 
 
@@ -58,6 +59,7 @@ class Progress:
     samples: int = 0
     seconds: float = 0.0
     skipped: int = 0  # updates in a row without a finite gradient
+    unjudged: int = 0  # steps in a row with no rollout that could be judged
     updates: int = 0
     norms: list[float] = field(default_factory=list)  # of the gradients of the last updates
     tried: float = 0.0  # prompts of the last steps, the older the less, and how many of them were informative
@@ -140,8 +142,14 @@ class Progress:
         else:
             self.skipped += 1
 
-    def check_health(self, config: Config) -> None:
-        """Raises RunStopped where no update has been possible for long."""
+    def check_health(self, config: Config, judged: bool) -> None:
+        """Raises RunStopped where no update has been possible for long. judged: could any rollout of the step be?"""
+        self.unjudged = 0 if judged else self.unjudged + 1
+        if self.unjudged >= STEPS_UNJUDGED:
+            raise RunStopped(
+                f"in the last {self.unjudged} steps no rollout could be judged: all verdicts are crashed or timeout. "
+                "Mend what the first failure above names, or raise --verify_timeout"
+            )
         if self.skipped >= config.max_skipped_updates:
             raise RunStopped(
                 f"the last {self.skipped} updates had no finite gradient: the model computes inf or nan, and no "

@@ -23,7 +23,7 @@ import json
 import os
 import shutil
 import socket
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from pathlib import Path
 
 from accelerate import Accelerator
@@ -45,15 +45,7 @@ from trainer.report import before_and_after, curves, protocol, short, size, tabl
 from trainer.settings import Config
 
 LOCK = "lock"
-# What may change when a run goes on: its budget, what is kept and shown, and where it is computed, which may change
-# which rollouts an engine draws and the order of float sums, but not what is trained
-FREE = {
-    *("resume", "overwrite", "output_dir", "max_steps", "max_samples", "max_hours", "eval_every", "save_every"),
-    "save_minutes",
-    *("keep_checkpoints", "gpu_memory_utilization", "max_engine_difference", "max_engine_kl", "max_num_seqs"),
-    *("verify_workers", "report_to", "max_skipped_updates", "engine_memory_gib", "max_tokens_per_micro_batch"),
-    *("gradient_checkpointing", "samples_per_step", "kv_cache_gib", "processes"),
-}
+FREE = {"processes", *(f.name for f in fields(Config) if f.metadata["free"])}  # may change when a run is resumed
 
 
 class Run:

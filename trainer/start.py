@@ -37,7 +37,7 @@ from trainer.prompts import check_examples, looks
 from trainer.report import short, shown, wrapped
 from trainer.run import Run
 from trainer.settings import Config
-from verify import Problem, WeakSandbox, load_rewards, verify_batch
+from verify import Problem, WeakSandbox, failures, load_rewards, verify_batch
 
 
 class Setup(NamedTuple):
@@ -132,7 +132,7 @@ def set_up(
     plain = accelerator.unwrap_model(setup.policy)
     return setup._replace(
         probe=probe(plain, config, accelerator) if config.log_mass_balance else None,
-        noise=Noise(setup.policy, config, accelerator) if config.noise_every else None,
+        noise=Noise(setup.policy, config, accelerator) if config.log_noise else None,
     )
 
 
@@ -217,15 +217,18 @@ def make_engine(config: Config, model: PreTrainedModel, positions: int, sharded:
 
 
 def check_verifiers(problems: list[Problem], config: Config) -> None:
-    """Judge one nonsense answer of each kind: a worker that cannot start is known now, not at the first step."""
+    """Judge a nonsense answer of each kind: what no worker can do is known now, not at the first step."""
     first = {p.kind: p.reference for p in reversed(problems)}
     nonsense = "```python\npass\n```\n<answer>0</answer> \\boxed{x + y^2}"
     try:
-        verify_batch([(kind, nonsense, reference) for kind, reference in first.items()], **config.judging)
+        verdicts = verify_batch([(kind, nonsense, reference) for kind, reference in first.items()], **config.judging)
     except WeakSandbox as weak:
         raise ValueError(f"{weak} (--allow_weak_sandbox)") from None
     except RuntimeError as failure:
         raise ValueError(f"answers cannot be judged here: {failure}") from failure
+    if failed := [failures.get(kind, kind) for kind, verdict in zip(first, verdicts, strict=True)
+                  if verdict.reason in ("crashed", "timeout")]:  # fmt: skip
+        raise ValueError(f"a nonsense response cannot be judged: {'; '.join(failed)}. A reward is needed for any text")
 
 
 def check_engine(engine: Engine, policy: Policy, tokenizer, prompts, config: Config, accelerator: Accelerator) -> str:

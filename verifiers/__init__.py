@@ -8,7 +8,6 @@ algebra.py     what takes algebra, in a worker: sympy and math-verify
 science.py   kind "science": math, with units and formulas
 units.py       a unit in any notation, in base units
 code.py      kind "code": programs and functions, by what they print and return
-asserts.py     tests that are written as asserts
 ifeval.py    kind "ifeval": the 25 instructions of IFEval
 logic.py     kind "logic": Reasoning Gym's scorers
 own.py       a reward of one's own: a user's file

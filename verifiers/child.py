@@ -15,7 +15,7 @@ import types
 from collections.abc import Callable
 from typing import Any
 
-from verifiers.jobs import decode, encode
+from verifiers.jobs import decode, described, encode
 
 EXIT_UNPARSED = 65
 EXIT_BROKEN = 70
@@ -52,7 +52,7 @@ def serve_calls(fd: int) -> None:
                 module, _, function = name.rpartition(":")
                 reply = json.dumps({"value": getattr(sys.modules[module], function)(*args)})
             except BaseException as error:
-                reply = json.dumps({"error": type(error).__name__})
+                reply = json.dumps({"error": described(error)})
             connection.sendall(reply.encode() + b"\n")
 
 
@@ -77,9 +77,8 @@ def run_program(names: dict[str, Any], called: bool) -> int:
     try:
         exec(code, module.__dict__)
         if called:
-            args, kwargs = [decode(arg) for arg in task["args"]], task.get("kwargs", {})
-            function = _find_function(module, task["fn_name"])
-            value = function(*args, **{key: decode(value) for key, value in kwargs.items()})
+            args = [decode(arg) for arg in task["args"]]
+            value = _find_function(module, task["fn_name"])(*args)
             _give(json.dumps(encode(value)))
             return 0
     except SystemExit as error:

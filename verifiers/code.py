@@ -5,7 +5,6 @@
     a program    passes a test by what it prints on its standard input, if it then ends without an error: words and
                  their lines count, not the space between them
     a function   passes by what it returns, as JSON sees it (a tuple is a list); also as a method of a class Solution
-    asserts      each `assert` of a check is a test: asserts.py
     numbers      a float is right to FLOAT_TOLERANCE where a float is expected; 3.0 is not 3
     reward       the fraction of tests passed
 
@@ -13,7 +12,7 @@
     timeout, crashed   no test passed, and one ended so
 
 Expected outputs never reach the process that runs the answer: it gives out what it printed or returned, and the
-comparison is here. The sources: APPS, TACO, CodeContests, LiveCodeBench, HumanEval; tests/test_verifiers_code.py lists
+comparison is here. The sources: APPS, TACO, CodeContests, LiveCodeBench; tests/test_verifiers_code.py lists
 where their judges decide otherwise, and why.
 Simplified: a problem with several right outputs needs a checker of its own and is not known here; a program cannot
 write files; arguments and results are plain data, so that trees and linked lists of the class Solution sets are not.
@@ -27,7 +26,6 @@ import re
 from collections.abc import Generator
 from typing import Any, NamedTuple
 
-from verifiers.asserts import Tally, converse_asserts, read_check
 from verifiers.jobs import Call, Outcome, Program, Result, Test, encode
 from verifiers.verdict import CORRECT, NO_ANSWER, UNPARSED, Verdict, after_thinking, forward, shown
 
@@ -43,42 +41,35 @@ FLOAT_TOLERANCE = 1e-6
 
 
 class Code(NamedTuple):
-    """The gold of "code". Only `tests` reaches the process of the answer; `accepted` and `check` never do.
+    """The gold of "code". Only `tests` reaches the process of the answer; `accepted` never does.
 
     accepted    per test: the lines of tokens that a program should print, or the values that a function may return
-    check       for assert-style references, which have no tests of that kind: their source, or None
+    function    its name, or None for a program
     """
 
     tests: list[Test]
     accepted: list[list]
-    check: str | None
-    entry_point: str | None
+    function: str | None
 
 
 def check_code(reference: Any) -> Code:
     """Return the tests; ValueError unless the reference has one of the shapes of the table, and can be run as such."""
     keys = set(reference) if isinstance(reference, dict) else set()
-    if keys == {"assert_test", "entry_point"}:
-        check, entry_point = reference["assert_test"], reference["entry_point"]
-        if not isinstance(check, str) or not isinstance(entry_point, str) or not entry_point.isidentifier():
-            raise ValueError("a code reference's `assert_test` is source text and its `entry_point` a function's name")
-        read_check(check, entry_point)
-        return Code([], [], check, entry_point)
     if not keys or not {"inputs", "outputs"} <= keys <= {"inputs", "outputs", "fn_name"}:
         raise ValueError(
-            'a code reference is {"inputs": [...], "outputs": [...]}, for functions with "fn_name", or '
-            f'{{"assert_test": text, "entry_point": name}}; got {shown(reference)}'
+            f'a code reference is {{"inputs": [...], "outputs": [...]}}, for functions with "fn_name"; got '
+            f"{shown(reference)}"
         )
     inputs, outputs, name = reference["inputs"], reference["outputs"], reference.get("fn_name")
     if not isinstance(inputs, list) or not isinstance(outputs, list) or not 1 <= len(inputs) == len(outputs):
         raise ValueError("a code reference has as many `outputs` as `inputs`, as two lists, and at least one of each")
     if not name:
         texts: list[Test] = [_joined(given, "inputs") for given in inputs]
-        return Code(texts, [_token_lines(_joined(output, "outputs")) for output in outputs], None, None)
+        return Code(texts, [_token_lines(_joined(output, "outputs")) for output in outputs], None)
     if not isinstance(name, str) or not name.isidentifier():
         raise ValueError(f"`fn_name` must be a function's name, got {shown(name)}")
     tests: list[Test] = [{"fn_name": name, "args": [encode(value) for value in _arguments(given)]} for given in inputs]
-    return Code(tests, [_accepted_values(output) for output in outputs], None, name)
+    return Code(tests, [_accepted_values(output) for output in outputs], name)
 
 
 def _joined(text: Any, name: str) -> str:
@@ -169,9 +160,6 @@ def converse_code(source: str, gold: Code, all_or_nothing: bool) -> Generator[Ca
     A program passes by what it prints, if it then ends without an error; a function by what it returns. With
     `all_or_nothing` the reward is 1 or 0, and the first failure ends the testing.
     """
-    if gold.check is not None and gold.entry_point is not None:
-        tally = yield from converse_asserts(source, gold.check, gold.entry_point)
-        return _verdict(tally, all_or_nothing)
 
     def keep(index: int, tested: Result) -> Result:
         return Result(tested.status, _passes(gold, index, tested))
@@ -183,17 +171,12 @@ def converse_code(source: str, gold: Code, all_or_nothing: bool) -> Generator[Ca
     if outcome.status != "ok":
         return Verdict(0.0, outcome.status)
     passed = sum(tested.value for tested in outcome.value)
-    return _verdict(Tally(passed, len(gold.tests), {tested.status for tested in outcome.value}), all_or_nothing)
-
-
-def _verdict(tally: Tally, all_or_nothing: bool) -> Verdict:
-    """The share of tests passed; where none did, how the runs of the answer ended."""
-    if tally.passed == tally.total:
+    if passed == len(gold.tests):
         return CORRECT
-    if tally.passed and not all_or_nothing:
-        return Verdict(tally.passed / tally.total, "partial")
-    ends = (status for status in ("unparsed", "timeout", "crashed") if status in tally.statuses)
-    return Verdict(0.0, next(ends, "wrong"))
+    if passed and not all_or_nothing:
+        return Verdict(passed / len(gold.tests), "partial")
+    statuses = {tested.status for tested in outcome.value}
+    return Verdict(0.0, next((end for end in ("unparsed", "timeout", "crashed") if end in statuses), "wrong"))
 
 
 def _passes(gold: Code, index: int, tested: Result) -> bool:
@@ -201,7 +184,7 @@ def _passes(gold: Code, index: int, tested: Result) -> bool:
         return False
     if (size := len(tested.value)) > 65_536 and size > 16 * len(str(gold.accepted[index])):  # long to read, and wrong
         return False
-    if gold.entry_point is None:
+    if gold.function is None:
         return _same_output(tested.value, gold.accepted[index])
     value = _json_or_none(tested.value)
     return any(_same_value(value, accepted) for accepted in gold.accepted[index])

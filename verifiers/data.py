@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from verifiers.hub import ANSWER_SUFFIX, HUB
-from verifiers.logic import doubts
+from verifiers.logic import doubts, free_rewards
 from verifiers.math import unboxed
 from verifiers.verdict import Problem, Solved, shown
 
@@ -179,7 +179,10 @@ def _load_gym(name: str, seed: int) -> list[Problem]:
         LOG.warning("left out: gym:%s, entry %d: %s", name, position, doubt)
     if len(doubted) == len(problems):
         raise ValueError(f"gym:{name}: the data set's scorer accepts no answer of its own: {doubted[0]}")
-    return [problem for position, problem in enumerate(problems) if position not in doubted]
+    problems = [problem for position, problem in enumerate(problems) if position not in doubted]
+    if free := free_rewards(problems):
+        LOG.warning("gym:%s pays for nothing: %s; a policy that finds it learns nothing else", name, free)
+    return problems
 
 
 def gym_problem(dataset: str, entry: dict[str, Any]) -> Problem:

@@ -159,14 +159,6 @@ def codeforces_row(row: dict) -> Problem | None:
     return Problem(f"{statement}\n\n{shown}\n{PROGRAM_SUFFIX}", "code", reference)
 
 
-def humaneval_row(row: dict) -> Problem:
-    """HumanEval: the function's head in `prompt`, `check(candidate)` in `test`, which may use what the prompt defines
-    above that head."""
-    above = row["prompt"].partition(f"def {row['entry_point']}(")[0]
-    reference = {"assert_test": f"{above}\n{row['test']}", "entry_point": row["entry_point"]}
-    return Problem(f"Complete this function. {FUNCTION_SUFFIX}\n\n{row['prompt']}", "code", reference)
-
-
 # name -> (data set on the hub, its configuration, its split, row -> problem, or None for a row that is none). Where the
 # data set is a loading script, which the package datasets no longer runs: the files of the split in place of its name.
 # GSM8K is what a first run takes. The four behind it are ProRL v1's training sets, with `gym:` for Reasoning Gym; the
@@ -180,10 +172,8 @@ HUB: dict[str, tuple[str, str | None, str, Callable[[dict], Problem | None]]] = 
     "nemotron_if": ("nvidia/Llama-Nemotron-Post-Training-Dataset", "RL", "instruction_following", ifeval_row),
     "aime24": ("HuggingFaceH4/aime_2024", None, "train", math_row),
     "aime25": ("math-ai/aime25", None, "test", math_row),
-    "amc": ("math-ai/amc23", None, "test", math_row),
     "amc_validation": ("AI-MO/aimo-validation-amc", None, "train", math_row),
     "math": ("DigitalLearningGmbH/MATH-lighteval", None, "test", math_row),
-    "math_500": ("HuggingFaceH4/MATH-500", None, "test", math_row),
     "minerva": ("math-ai/minervamath", None, "test", math_row),
     "olympiadbench": ("math-ai/olympiadbench", None, "test", math_row),
     "gpqa": ("Idavidrein/gpqa", "gpqa_diamond", "train", gpqa_row),
@@ -191,6 +181,5 @@ HUB: dict[str, tuple[str, str | None, str, Callable[[dict], Problem | None]]] = 
     "taco": ("hf://datasets/BAAI/TACO/ALL/test-*.parquet", None, "test", tests_row),
     "code_contests": ("deepmind/code_contests", None, "test", contests_row),
     "codeforces": ("open-r1/codeforces", None, "test", codeforces_row),
-    "humaneval": ("openai/openai_humaneval", None, "test", humaneval_row),
     "ifeval": ("google/IFEval", None, "train", ifeval_row),
 }

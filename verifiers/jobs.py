@@ -4,13 +4,12 @@ A `Call` is a question to code of this project, a `Program` is code that is not 
 either, a `Result` how one test of a program ended.
 """
 
-import importlib
 import json
 import os
 import sys
-import types
+import traceback
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 MiB = 2**20
@@ -21,19 +20,27 @@ MAX_MESSAGE = 65_536  # of a keeper: its longest is an error's text
 
 @dataclass(frozen=True)
 class Call:
-    """A function of a module that the pool's workers have loaded, "module:name", with arguments that JSON can say.
+    """A function, "module:name", with arguments that JSON can say.
 
-    `packages` are imported beforehand, outside the time limit. `evaluates`: the function may run model text as code,
-    so it gets a process of its own, and the walls that code gets.
+    Its worker has imported the module before its walls go up, and a user's file beside it. `packages` are imported
+    beforehand too, outside the time limit. `alone`: in a process of its own, so that nothing of it outlives the call.
+    `evaluates`: the function may run model text as code; it is alone, and gets the walls that code gets.
     """
 
     function: str
     args: list
     packages: tuple[str, ...] = ()
     evaluates: bool = False
+    alone: bool = False
+    file: str | None = None
+
+    @property
+    def modules(self) -> set[str]:
+        """What its worker must have imported: names, or the path of a file."""
+        return {self.function.rpartition(":")[0]} | ({self.file} if self.file else set())
 
 
-# A program's standard input, or {"fn_name": str, "args": a list of `encode`d values, "kwargs": a dict of them}.
+# A program's standard input, or {"fn_name": str, "args": a list of `encode`d values}.
 Test = str | dict[str, Any]
 
 
@@ -71,22 +78,15 @@ class Program:
 
 @dataclass(frozen=True)
 class Outcome:
-    """status: "ok" with the value; "timeout"; "crashed": the process died, raised, or sent no valid answer."""
+    """status: "ok" with the value; "timeout"; "crashed": the process died or sent no valid answer, or the function
+    raised, and the value is its exception in words."""
 
     status: str
     value: Any = None
-    seconds: float = field(default=0.0, compare=False)  # that it took, without the start of its worker
-
-
-class Foreign:
-    """Stands for a value that is no plain data. Equal to nothing, whatever its original says about that."""
-
-    def __init__(self, name: str) -> None:
-        self.name = name
 
 
 def encode(value: Any) -> Any:
-    """Plain Python data as JSON that keeps its types: a tuple is no list. Of an object only its type's name is left."""
+    """What JSON can say, and tuples, dicts with any keys and long integers. Anything else becomes its type's name."""
     if value is None or isinstance(value, bool | float):
         return value if value is None or type(value) in (bool, float) else float(value)
     if isinstance(value, int):
@@ -99,40 +99,22 @@ def encode(value: Any) -> Any:
         return [encode(item) for item in value]
     if isinstance(value, dict):
         return {"dict": [[encode(key), encode(item)] for key, item in value.items()]}
-    for name, kind in (("tuple", tuple), ("set", set | frozenset)):
-        if isinstance(value, kind):
-            return {name: [encode(item) for item in value]}
-    if isinstance(value, bytes):
-        return {"bytes": value.hex()}
-    if isinstance(value, complex):
-        return {"complex": [value.real, value.imag]}
+    if isinstance(value, tuple):
+        return {"tuple": [encode(item) for item in value]}
     if type(value).__module__ == "numpy":
         return encode(value.tolist())
     return {"foreign": type(value).__name__}
 
 
 def decode(value: Any) -> Any:
-    """The value that `encode` encoded. ValueError or TypeError for anything that it never gives."""
+    """The argument that `encode` encoded: JSON, dicts with any keys, long integers."""
     if isinstance(value, list):
         return [decode(item) for item in value]
     if not isinstance(value, dict):
         return value
-    if len(value) != 1:
-        raise ValueError("an encoded value has one tag")
-    [(tag, content)] = value.items()
-    if tag == "dict":
-        return {decode(key): decode(item) for key, item in content}
-    if tag in ("tuple", "set"):
-        return {"tuple": tuple, "set": set}[tag](decode(item) for item in content)
-    if tag == "hex":
-        return int(content, 16)
-    if tag == "bytes":
-        return bytes.fromhex(content)
-    if tag == "complex":
-        return complex(*content)
-    if tag == "foreign":
-        return Foreign(content)
-    raise ValueError("an encoded value has a known tag")
+    if "hex" in value:
+        return int(value["hex"], 16)
+    return {decode(key): decode(item) for key, item in value["dict"]}
 
 
 def parse(data: bytes | bytearray) -> Any:
@@ -143,20 +125,10 @@ def parse(data: bytes | bytearray) -> Any:
         raise ValueError("nested too deeply") from None
 
 
-def load_module(name: str) -> types.ModuleType:
-    """A module by its name; or by the path of its file, afresh, and as that path it is known. That file may import
-    what lies beside it."""
-    if not name.endswith(".py"):
-        return importlib.import_module(name)
-    module = sys.modules[name] = types.ModuleType(name)
-    module.__file__ = name
-    sys.path.insert(0, os.path.dirname(name))
-    try:
-        with open(name, "rb") as file:
-            exec(compile(file.read(), name, "exec"), module.__dict__)
-    except BaseException:
-        del sys.modules[name]
-        raise
-    finally:
-        sys.path.remove(os.path.dirname(name))
-    return module
+def described(error: BaseException) -> str:
+    """An exception in words, with the last line of it that is not in a package's code."""
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [frame for frame in frames if not frame.filename.startswith((sys.prefix, sys.base_prefix, "<"))]
+    at = own[-1] if own and not isinstance(error, SyntaxError) else None  # which says its own line
+    where = f" ({os.path.basename(at.filename)}, line {at.lineno})" if at else ""
+    return " ".join(f"{type(error).__name__}: {error}{where}".split())[:1000]

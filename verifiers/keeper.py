@@ -14,10 +14,11 @@ import signal
 import socket
 import sys
 import traceback
+import types
 from typing import Any
 
 from verifiers.child import EXIT_BROKEN, prelude, run_program, serve_calls
-from verifiers.jobs import MAX_MESSAGE, MiB, load_module
+from verifiers.jobs import MAX_MESSAGE, MiB, described
 from verifiers.walls import put_up_inner_walls, put_up_outer_walls
 
 
@@ -33,7 +34,10 @@ class Keeper:
         project = sys.path[0]
         sys.path[:] = [project] + [entry for entry in path if entry != project]
         for module in modules or []:
-            load_module(module)
+            try:
+                load_module(module)
+            except (Exception, SystemExit) as error:
+                sys.exit(described(error))
         # What a program finds defined; no call needs it.
         self.names = prelude() if modules is None else {}
         sys.path[:] = [entry for entry in sys.path[1:] if os.path.isdir(entry)]
@@ -175,6 +179,19 @@ class Keeper:
             level = 3 if self.outer.landlock and not {"read", "environment"} & {*broken} else 2
         described = ", ".join(walls) or "limits only"
         return level, described + (f"; a child could still reach: {', '.join(broken)}" if broken else "")
+
+
+def load_module(name: str) -> None:
+    """A module by its name, or by the path of its file, which is its name then. It may import what lies beside it."""
+    if not name.endswith(".py"):
+        importlib.import_module(name)
+        return
+    module = sys.modules[name] = types.ModuleType(name)
+    module.__file__ = name
+    sys.path.insert(0, os.path.dirname(name))
+    with open(name, "rb") as file:
+        exec(compile(file.read(), name, "exec"), module.__dict__)
+    sys.path.remove(os.path.dirname(name))
 
 
 def try_to_break_out(project_file: str, trainer: int) -> list[str]:

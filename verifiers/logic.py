@@ -1,9 +1,9 @@
 """Kind "logic": an entry of Reasoning Gym, by the scorer of its data set. (verify.py, section 4.2)
 
     the answer   what stands in the last <answer>...</answer>
-    reward       the scorer's, cut to [0, 1]: correct at 1, wrong at 0, partial between
-    unparsed     the scorer fails on it; it is longer than MAX_SOLUTION; or the data set's scorer would evaluate it and
-                 it is not of the form that EVALUATED allows
+    reward       the scorer's: correct at 1, wrong at 0, partial between. A score that is no number in [0, 1] is wrong
+    unparsed     the scorer fails on it; it is longer than MAX_SOLUTION; it has a nan or inf that the entry's answer has
+                 not; or the data set's scorer would evaluate it and it is not of the form that EVALUATED allows
     no_answer    no tags, or nothing in them (unless that is the entry's answer)
 
 Nine scorers hand the answer to `eval`, or to sympy, which does the same: all scorers run in worker processes only, one
@@ -13,7 +13,8 @@ process to an answer. The source: reasoning-gym 0.1.25.
 import functools
 import importlib.util
 import re
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -77,11 +78,17 @@ _ALGEBRA_NAME = forward(
 )
 
 
+# Every comparison with NaN is false, so that a scorer which looks for an error finds none: min(1.0, nan) is 1.0.
+_NOT_FINITE = re.compile(r"(?<![a-z])(?:nan|inf|infinity)j?(?![a-z])", re.IGNORECASE)
+
+
 def settle_logic(answer: str, gold: dict[str, Any]) -> Verdict | None:
     """Only what no scorer need see, or none may. The rest is for a worker."""
     if not answer and gold["entry"]["answer"] != "":
         return NO_ANSWER
-    return None if len(answer) <= MAX_SOLUTION and _harmless(answer, EVALUATED.get(gold["dataset"])) else UNPARSED
+    if len(answer) > MAX_SOLUTION or not _harmless(answer, EVALUATED.get(gold["dataset"])):
+        return UNPARSED
+    return UNPARSED if _NOT_FINITE.search(answer) and not _NOT_FINITE.search(gold["entry"]["answer"] or "") else None
 
 
 def _harmless(answer: str, form: re.Pattern[str] | None) -> bool:
@@ -116,13 +123,20 @@ def doubt_logic(reference: dict[str, Any]) -> str:
 
 
 def _score(answer: str, reference: dict[str, Any]) -> float:
-    import reasoning_gym
-
-    score, entry = reasoning_gym.get_score_answer_fn(reference["dataset"]), reference["entry"]
+    entry = reference["entry"]
     if reference["dataset"] in ("arc_agi", "rearc"):
         # These two compare with grids made of tuples, which JSON made lists.
         entry = entry | {"metadata": {key: _as_tuples(value) for key, value in entry["metadata"].items()}}
-    return min(max(float(score(answer=answer, entry=entry)), 0.0), 1.0)
+    score = _scorer(reference["dataset"])(answer=answer, entry=entry)
+    # NaN is in no interval; a complex number cannot be compared.
+    return float(score) if isinstance(score, int | float) and 0 <= score <= 1 else 0.0
+
+
+@functools.cache
+def _scorer(dataset: str) -> Callable:
+    import reasoning_gym
+
+    return reasoning_gym.get_score_answer_fn(dataset)
 
 
 def _as_tuples(value: Any) -> Any:
@@ -145,3 +159,29 @@ def doubts(problems: Sequence[Problem]) -> dict[int, str]:
             answer = problems[position].reference["entry"]["answer"]
             doubted[position] = f"the entry's own answer {doubt}: {shown(answer)}"
     return doubted
+
+
+CONSTANTS = ("", "0", "1", "2", "-1", "nan", "inf", "True", "False", "True False", "Yes", "No", "None", "A", "[]", "{}")
+ENTRIES = 20  # that the constants are scored on
+
+
+def constants_correct(reference: dict[str, Any]) -> list[bool]:
+    """Which constants the entry's scorer takes for correct. In a worker."""
+    return [settle_logic(c, reference) is None and deliberate_logic(c, reference).reward == 1 for c in CONSTANTS]
+
+
+def free_rewards(problems: Sequence[Problem]) -> str:
+    """A sentence where a constant is correct more often than is fair, or nothing.
+
+    The fair share is the share of the most common answer among the entries' own: what the best honest constant has.
+    """
+    some = [problem.reference for problem in problems[:ENTRIES]]
+    calls = [Call("verifiers.logic:constants_correct", [reference], ("reasoning_gym",)) for reference in some]
+    found = [outcome.value for outcome in ask(calls, GOLD_TIMEOUT_S) if outcome.status == "ok"]
+    if not found:
+        return ""
+    [(_, fair)] = Counter(str(reference["entry"]["answer"]) for reference in some).most_common(1)
+    most, constant = max((sum(column), c) for c, column in zip(CONSTANTS, zip(*found, strict=True), strict=True))
+    if most <= fair:
+        return ""
+    return f"the answer {constant!r} is correct on {most} of {len(some)} entries, the best fair constant on {fair}"

@@ -1,12 +1,12 @@
 """Questions of verify.py and logic.py to the worker processes of sandbox.py, and the one pool of them.
 
-What has to run text that a model wrote is a conversation: a generator that yields jobs, is sent their outcomes, and
-returns a verdict. A kind with one question has one call; a program's check takes several (asserts.py).
+What has to run text that a model wrote is a conversation: a generator that yields one job, is sent its outcome, and
+returns a verdict.
 """
 
 import atexit
 import contextlib
-import json
+import logging
 import os
 import threading
 from collections.abc import Generator
@@ -15,13 +15,13 @@ from typing import Any
 from verifiers.sandbox import Call, Outcome, Pool, Program, default_workers
 from verifiers.verdict import Verdict
 
+LOG = logging.getLogger(__name__)
 Conversation = Generator[Call | Program, Outcome, Verdict]
 
-# What a worker imports before its walls go up, and may call: modules, and below them the files of a user's rewards.
-MODULES = ["verifiers.math", "verifiers.science", "verifiers.logic", "verifiers.asserts", "verifiers.own"]
+failures: dict[str, str] = {}  # kind -> why the first call of it crashed or was out of time
 
 NO_WORKERS = (
-    "this system cannot start the worker processes that judge programs, algebra, Reasoning Gym's answers and rewards "
+    "this system cannot start the worker processes that judge LaTeX, programs, Reasoning Gym's answers and rewards "
     "of your own: use Linux, or macOS, where most walls of the sandbox are missing"
 )
 
@@ -29,34 +29,27 @@ NO_WORKERS = (
 def hold(
     conversations: dict[Any, Conversation], timeout_s: float, workers: int | None, allow_weak: bool
 ) -> dict[Any, Verdict]:
-    """All conversations in rounds: what each wants to know next goes to the pool, and what two want to know once.
-
-    `timeout_s` is for all of a conversation, but the check of a program that used it up still gets half a second.
-    """
+    """The verdict of each conversation. Its key begins with (kind, reference): the log names the kind."""
     verdicts: dict[Any, Verdict] = {}
-    left = dict.fromkeys(conversations, timeout_s)
-    waiting = {key: next(conversation) for key, conversation in conversations.items()}
-    with _lock:
-        pool = _the_pool(workers, allow_weak)
-        while waiting:
-            askers: dict[Any, list] = {}
-            for key, job in waiting.items():
-                same = json.dumps([job.function, job.args]) if isinstance(job, Call) else id(job)
-                askers.setdefault(same, []).append(key)
-            groups = list(askers.values())
-            jobs, waiting = [waiting[group[0]] for group in groups], {}
-            least = [min(0.5, timeout_s) if isinstance(job, Call) else 0.0 for job in jobs]
-            limits = [max(low, *(left[key] for key in group)) for low, group in zip(least, groups, strict=True)]
-            # Closed at once where a conversation raises, so that the pool is free again.
-            with contextlib.closing(pool.run(jobs, limits)) as outcomes:
-                for index, outcome in outcomes:
-                    for key in groups[index]:
-                        left[key] -= outcome.seconds
-                        try:
-                            waiting[key] = conversations[key].send(outcome)
-                        except StopIteration as stop:
-                            verdicts[key] = stop.value
+    keys, jobs = list(conversations), [next(conversation) for conversation in conversations.values()]
+    # Closed at once where a conversation raises, so that the pool is free again.
+    with _lock, contextlib.closing(_the_pool(workers, allow_weak).run(jobs, timeout_s)) as outcomes:
+        for index, outcome in outcomes:
+            kind = keys[index][0][0]
+            if outcome.status != "ok" and kind not in failures:
+                failures[kind] = f"kind {kind}: the judging of a response {_what_happened(outcome, timeout_s)}"
+                LOG.warning("%s: %s", failures[kind], outcome.status)
+            try:
+                conversations[keys[index]].send(outcome)
+            except StopIteration as stop:
+                verdicts[keys[index]] = stop.value
     return verdicts
+
+
+def _what_happened(outcome: Outcome, timeout_s: float) -> str:
+    if outcome.status == "timeout":
+        return f"took more than {timeout_s:g} s (--verify_timeout)"
+    return f"raised {outcome.value}" if outcome.value else "ended its process"
 
 
 def ask(calls: list[Call], timeout_s: float) -> list[Outcome]:
@@ -68,10 +61,9 @@ def ask(calls: list[Call], timeout_s: float) -> list[Outcome]:
     return [outcomes[index] for index in range(len(calls))]
 
 
-def preload(path: str, wanted: bool = True) -> None:
-    """A user's file, new or changed: every worker from now on has imported it, or no more if it is not `wanted`."""
+def restart() -> None:
+    """The workers are started anew when next needed: they import a user's file as it is then."""
     with _lock:
-        MODULES[:] = [module for module in MODULES if module != path] + [path] * wanted
         if _pool is not None:
             _pool.close()
 
@@ -86,7 +78,7 @@ def _the_pool(workers: int | None, allow_weak: bool) -> Pool:
     if _pool is None:
         if not hasattr(os, "fork"):
             raise RuntimeError(NO_WORKERS)
-        _pool = Pool(modules=MODULES)
+        _pool = Pool()
         atexit.register(_pool.close)
     _pool.workers, _pool.allow_weak = workers or default_workers(), allow_weak
     return _pool

@@ -13,8 +13,8 @@ comparison, a scorer that calls `eval`) does so here, never in the trainer's pro
               children need, puts up the outer walls, then only forks and kills: a job's bytes pass it by in file
               descriptors, so no child finds another job in the memory that it inherits
     child     (child.py) puts up the inner walls (walls.py, seccomp.py), then runs one test of a program (`Program`), or
-              functions of the keeper's modules (`Call`): one after the other, or one only if the function may
-              evaluate model text
+              functions of the keeper's modules (`Call`): one after the other, or one only if the function is a
+              user's or may evaluate model text
 
     level   walls, each with those above it                                                 where
     0       a session of its own, resource limits, deadlines                                macOS
@@ -42,7 +42,6 @@ be read. A bug in the kernel is not held off by any of this: who trains a strong
 No Windows.
 """
 
-import itertools
 import logging
 import math
 import os
@@ -50,8 +49,8 @@ import select
 import threading
 import time
 from collections import deque
-from collections.abc import Generator, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Generator, Iterable, Iterator
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from verifiers.jobs import Call, Outcome, Program
@@ -90,15 +89,11 @@ class _Active(NamedTuple):
 
 
 class Pool:
-    """`workers` jobs at a time, each in a process of its own. Used again and again, by one thread at a time.
+    """`workers` jobs at a time, each in a process of its own. Used again and again, by one thread at a time."""
 
-    `modules` (names, or paths of files) are what a worker imports before its walls go up, and what a `Call` may name.
-    """
-
-    def __init__(self, workers: int | None = None, allow_weak: bool = False, modules: Sequence[str] = ()) -> None:
+    def __init__(self, workers: int | None = None, allow_weak: bool = False) -> None:
         self.workers = workers or default_workers()
         self.allow_weak = allow_weak
-        self.modules = modules
         self._idle: list[Worker] = []
         self._active: dict[Worker, _Active] = {}
         self._lock = threading.Lock()
@@ -118,11 +113,9 @@ class Pool:
             self._idle.clear()
             self._active.clear()
 
-    def run(
-        self, jobs: Iterable[Call | Program], timeout_s: float | list[float]
-    ) -> Generator[tuple[int, Outcome], None, None]:
-        """(Index, outcome) of each job as it ends, each within `timeout_s`, or its own of them. Jobs are taken from
-        the iterable one by one as workers become free.
+    def run(self, jobs: Iterable[Call | Program], timeout_s: float) -> Generator[tuple[int, Outcome], None, None]:
+        """(Index, outcome) of each job as it ends, each within `timeout_s`. Jobs are taken from the iterable one by
+        one as workers become free.
 
         Raises WeakSandbox for model code where the walls are too low, RuntimeError where no worker can be started.
         """
@@ -131,8 +124,7 @@ class Pool:
         if not self._lock.acquire(blocking=False):
             raise RuntimeError("a Pool runs one batch at a time: finish the first, or make another Pool")
         try:
-            limits = timeout_s if isinstance(timeout_s, list) else itertools.repeat(timeout_s)
-            queue, again = (_Task(*task) for task in zip(itertools.count(), jobs, limits)), deque[_Task]()
+            queue, again = (_Task(index, job, timeout_s) for index, job in enumerate(jobs)), deque[_Task]()
             while True:
                 while len(self._active) < self.workers:
                     task = again.popleft() if again else next(queue, None)
@@ -150,15 +142,17 @@ class Pool:
                 worker.end()
 
     def _begin(self, task: _Task) -> Worker:
-        kind = "programs" if isinstance(task.job, Program) else "calls"
-        worker = next((worker for worker in self._idle if worker.kind == kind), None)
+        modules = task.job.modules if isinstance(task.job, Call) else None
+        worker = next((worker for worker in self._idle if (worker.modules is None) == (modules is None)), None)
         if worker is not None:
             self._idle.remove(worker)
-        if worker is not None and task.again:
-            # What ended the first keeper may have ended this one too.
-            worker.end()
-            worker = None
-        worker = worker or Worker(None if kind == "programs" else self.modules)
+            lacks = modules is not None and worker.modules is not None and not modules <= worker.modules
+            if lacks or task.again:
+                # It imports before its walls go up, and never again. What ended the first keeper may have ended this.
+                modules = None if modules is None else modules | (worker.modules or set())
+                worker.end()
+                worker = None
+        worker = worker or Worker(modules)
         self._active[worker] = _Active(task, self._judge(worker, task), ([], [], 0.0))
         return worker
 
@@ -176,8 +170,7 @@ class Pool:
             yield from worker.load(["numpy"], required=False)
         task.deadline = task.deadline or time.monotonic() + task.limit_s
         steps = worker.program(job, task.deadline) if isinstance(job, Program) else worker.call(job, task.deadline)
-        outcome = yield from steps
-        return replace(outcome, seconds=time.monotonic() - task.deadline + task.limit_s)
+        return (yield from steps)
 
     def _require(self, worker: Worker) -> None:
         if (worker.level or 0) < REQUIRED_LEVEL and not self.allow_weak:
@@ -200,15 +193,15 @@ class Pool:
             else:
                 self._idle.append(worker)
         except KeeperDied as error:
-            LOG.warning("worker %s was lost (%s)", worker.process.pid, error)
             worker.end()
-            if not active.task.again:
+            if not active.task.again and not isinstance(error, NotStarted):
+                LOG.warning("worker %s was lost (%s)", worker.process.pid, error)
                 # Whoever ended the keeper, this answer need not be to blame.
                 active.task.again = True
                 again.append(active.task)
-            elif isinstance(error, NotStarted):
+            elif worker.level is None:
                 del self._active[worker]
-                raise RuntimeError(f"no worker process can be started here: {error}") from None
+                raise RuntimeError(f"no worker process can be started here: {error}") from error
             else:
                 outcome = Outcome("crashed")
         del self._active[worker]

@@ -17,7 +17,7 @@ import sys
 import tempfile
 import time
 from collections import deque
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Generator, Iterable, Set
 from typing import Any
 
 from verifiers.child import EXIT_UNPARSED
@@ -26,7 +26,8 @@ from verifiers.jobs import MAX_MESSAGE, MAX_OUTPUT, MAX_REPLY, Call, MiB, Outcom
 LOG = logging.getLogger(__name__)
 
 CALLS_PER_CHILD = 500  # then its memory, which sympy's caches fill, is given back
-START_S = 120.0  # to start a keeper or import a package, on a slow disk
+START_S = 60.0  # to start a keeper, with a user's file
+IMPORT_S = 120.0  # to import a package, on a slow disk
 SEALED = 15  # F_SEAL_SEAL, _SHRINK, _GROW, _WRITE: nobody changes a file of this kind again
 KILL_S = 0.5  # to hear that a child is dead, before its keeper is killed too
 
@@ -44,15 +45,15 @@ class KeeperDied(Exception):
 
 
 class NotStarted(KeeperDied):
-    """It went before its walls were up."""
+    """It said why its walls cannot be up, or has not put them up in time: another one would do the same."""
 
 
 class Worker:
     """One keeper, and the child that it has at the time. Every method that waits is a generator of `Wait`s."""
 
-    def __init__(self, modules: Sequence[str] | None) -> None:
+    def __init__(self, modules: Set[str] | None) -> None:
         """`modules`: what its calls may use; None for a worker of programs."""
-        self.kind = "programs" if modules is None else "calls"
+        self.modules = modules
         self.level: int | None = None
         self.walls = ""
         self.packages: set[str] = set()
@@ -66,7 +67,7 @@ class Worker:
         with theirs:
             command = [sys.executable, "-P", "-s", "-B", "-c", START, PROJECT]
             path = [entry for entry in sys.path if os.path.isabs(entry)]
-            for argument in (theirs.fileno(), os.getpid(), path, None if modules is None else list(modules)):
+            for argument in (theirs.fileno(), os.getpid(), path, None if modules is None else sorted(modules)):
                 command.append(json.dumps(argument))
             self.process = subprocess.Popen(
                 command,
@@ -103,9 +104,11 @@ class Worker:
                 yield from self._receive(deadline)
         except KeeperDied as error:
             os.set_blocking(self.stderr.fileno(), False)
-            words = (self.stderr.read() or b"")[-2_000:].decode(errors="replace")
-            raise NotStarted(f"{error}: {words}") from None
-        LOG.debug("keeper %s of %s: level %s, %s", self.process.pid, self.kind, self.level, self.walls)
+            words = (self.stderr.read() or b"")[-2_000:].decode(errors="replace").strip()
+            if words or time.monotonic() >= deadline:
+                raise NotStarted(words or str(error)) from None
+            raise
+        LOG.debug("keeper %s: level %s, %s", self.process.pid, self.level, self.walls)
 
     def load(self, packages: Iterable[str], required: bool) -> Steps:
         """Have the keeper import what its children will need, so that each child is born with it."""
@@ -113,7 +116,7 @@ class Worker:
             if package in self.packages:
                 continue
             self._send({"import": package})
-            deadline = time.monotonic() + START_S
+            deadline = time.monotonic() + IMPORT_S
             while not self.replies:
                 yield from self._receive(deadline)
             error = self.replies.popleft()["imported"]
@@ -139,7 +142,8 @@ class Worker:
 
     def call(self, job: Call, deadline: float) -> Steps:
         """One call, from one child to the next where that may be: its outcome."""
-        if job.evaluates or self.calls >= CALLS_PER_CHILD:
+        alone = job.alone or job.evaluates
+        if alone or self.calls >= CALLS_PER_CHILD:
             yield from self._retire_child()
         request = json.dumps([job.function, job.args]).encode() + b"\n"
         # What ends a child before its answer may be a leftover of the call before: a second one is born for this call.
@@ -148,7 +152,7 @@ class Worker:
                 self._fork_child(deadline)
             assert self.child is not None
             reply = yield from self._ask(self.child, request, deadline)
-            if job.evaluates or reply is None or reply.status == "crashed":
+            if alone or reply is None or reply.status == "crashed":
                 yield from self._retire_child()
             if reply is not None:
                 return reply
@@ -186,9 +190,9 @@ class Worker:
                 return Outcome("crashed")
         try:
             answer = parse(reply)
-            if "error" in answer:
-                LOG.debug("%s raised %s", json.loads(request)[0], answer["error"])
-            return Outcome("ok", answer["value"])
+            return (
+                Outcome("crashed", str(answer["error"])[:1000]) if "error" in answer else Outcome("ok", answer["value"])
+            )
         except (ValueError, TypeError, KeyError):
             return Outcome("crashed")
 
@@ -261,7 +265,7 @@ class Worker:
     def _receive(self, deadline: float) -> Steps:
         """Wait for the keeper to say something."""
         if time.monotonic() >= deadline:
-            raise KeeperDied("it does not answer")
+            raise KeeperDied("it gave no answer in time")
         yield [self.control.fileno()], [], deadline
         self._read_control()
 
@@ -274,7 +278,7 @@ class Worker:
             raise KeeperDied(str(error)) from None
         self.buffer += data
         if not data or len(self.buffer) > MAX_MESSAGE:
-            raise KeeperDied("it has ended")
+            raise KeeperDied("its process ended")
         while b"\n" in self.buffer:
             line, _, self.buffer = self.buffer.partition(b"\n")
             try:
