@@ -2,6 +2,9 @@
 
 import inspect
 import math
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -57,6 +60,12 @@ class GenerateEngine(Engine):
 def engine(request):
     """Makes an engine of a model."""
     return GenerateEngine if request.param == "generate" else engine_class(request.param)
+
+
+def test_an_engine_is_imported_when_it_is_asked_for():
+    """Makes impossible: a run with one engine that loads the files of the others, or needs their packages."""
+    code = "import sys; import train; sys.exit('engines.vllm' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], cwd=Path(__file__).resolve().parent.parent).returncode == 0
 
 
 @pytest.mark.parametrize("name", ENGINES)
