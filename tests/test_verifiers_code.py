@@ -1,6 +1,6 @@
 """verifiers/code.py: which text is the program, what passes, broken references, hostile answers.
 
-The walls themselves are in test_verifiers_sandbox.py.
+The walls themselves are in test_sandbox.py.
 
 Where code differs from the judges of LiveCodeBench, APPS (and verl's prime_code, which is APPS' taken on) on purpose:
 
@@ -22,11 +22,11 @@ import time
 
 import pytest
 
+from sandbox import WeakSandbox, worker
+from sandbox.jobs import encode
 from verifiers import code as module
-from verifiers import sandbox, worker
-from verifiers.jobs import encode
-from verifiers.sandbox import Pool
-from verify import find_code, verify, verify_batch
+from verifiers.code import find_code
+from verify import verify, verify_batch
 
 LIMIT_S = 3.0
 # Beyond the limit; longer where other work keeps this machine's cores busy.
@@ -35,10 +35,10 @@ SLACK_S = max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
 
 @pytest.fixture(scope="module", autouse=True)
 def walls():
-    with Pool(1) as pool:
-        level, described = pool.level()
-    if level < sandbox.REQUIRED_LEVEL:
-        pytest.skip(f"the walls of this machine reach level {level} only ({described})")
+    try:
+        judged("print(3)", SUM)
+    except WeakSandbox as weak:
+        pytest.skip(str(weak))
 
 
 def answer(source, mark="python"):
@@ -377,7 +377,7 @@ HOSTILE_ANSWERS = {
     "exit": "import os\nos._exit(0)",
     "system exit": "def add(a, b): raise SystemExit(0)\nraise SystemExit(0)",
     "patched": "import builtins, json, sys\nbuiltins.AssertionError = Exception\njson.dumps = lambda *a, **k: '77'\n"
-    "sys.modules['verify'] = sys.modules['verifiers.jobs'] = None\ndef add(a, b): return '77'",
+    "sys.modules['verify'] = sys.modules['sandbox.jobs'] = None\ndef add(a, b): return '77'",
     "frames": "import sys\ndef add(a, b):\n    f = sys._getframe()\n    while f:\n"
     "        for v in list(f.f_locals.values()):\n"
     "            if isinstance(v, dict) and 'outputs' in v: return v['outputs']\n"
@@ -402,7 +402,7 @@ HOSTILE_ANSWERS = {
 }
 
 
-# Those that take all of their time: the walls that end them have fast tests in test_verifiers_sandbox.py.
+# Those that take all of their time: the walls that end them have fast tests in test_sandbox.py.
 SLOW_ANSWERS = ("tower", "prints", "memory", "wide")
 
 

@@ -174,7 +174,7 @@ class Config:
         "code, ifeval, logic, your own: reward only a whole answer, no share of tests or instructions, no lower score",
     )
     allow_weak_sandbox: bool = setting(
-        False, "run model code even where this machine cannot wall it in (verifiers/sandbox.py)"
+        False, "run model code even where this machine cannot wall it in (sandbox/)"
     )
 
     # machine

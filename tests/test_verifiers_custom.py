@@ -1,4 +1,4 @@
-"""verifiers/own.py, verify.load_rewards: a user's file of rewards, right, broken and hostile."""
+"""verifiers/custom.py, verify.load_rewards: a user's file of rewards, right, broken and hostile."""
 
 import json
 import logging
@@ -7,7 +7,8 @@ import time
 
 import pytest
 
-from verifiers import own, worker
+from sandbox import worker
+from verifiers import custom
 from verify import KINDS, load_problems, load_rewards, reward_files, verify, verify_batch
 
 pytestmark = pytest.mark.usefixtures("forget_kinds")  # every test starts with our own kinds only
@@ -153,7 +154,7 @@ def test_a_check_of_references(tmp_path):
 def test_a_check_that_hangs_or_exits(tmp_path, monkeypatch, check, message):
     """Mistake: a check of references that hangs the run, or ends it with rc 0 and no word."""
     load_rewards([file(tmp_path, f"def check(reference):\n    {check}\nKINDS = {{'odd': (lambda a, b: 1, check)}}")])
-    monkeypatch.setattr(own, "CHECK_S", 0.5)
+    monkeypatch.setattr(custom, "CHECK_S", 0.5)
     with pytest.raises(ValueError, match=f"the check of kind odd {message}"):
         verify("odd", "x", 3)
 
