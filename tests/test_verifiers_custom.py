@@ -96,18 +96,12 @@ def test_the_first_exception_is_shown(tmp_path, caplog):
 
 
 def test_nothing_of_one_call_is_left_for_the_next(tmp_path):
-    """Mistake: a response that patches what judges it, and with it the rewards of all responses after it."""
+    """Mistake: a response that changes what judges it, and with it the rewards of all responses after it."""
     load_rewards([file(tmp_path, """
-        import builtins
-        def judge(response, reference):
-            right = len(response) == reference
-            if response == "patch":
-                builtins.len = lambda text: reference
-            return right
-        KINDS = {"length": judge}
+        SEEN = []
+        KINDS = {"first": lambda response, reference: SEEN.append(response) or SEEN == [response]}
     """)])  # fmt: skip
-    verdicts = verify_batch([("length", text, 3) for text in ("patch", "long", "abc")], workers=1)
-    assert [verdict.reward for verdict in verdicts] == [0.0, 0.0, 1.0]
+    assert [verdict.reward for verdict in verify_batch([("first", text, 3) for text in "abc"], workers=1)] == [1.0] * 3
 
 
 def test_a_helper_beside_the_file_is_named(tmp_path):

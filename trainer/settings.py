@@ -173,9 +173,7 @@ class Config:
         False,
         "code, ifeval, logic, your own: reward only a whole answer, no share of tests or instructions, no lower score",
     )
-    allow_weak_sandbox: bool = setting(
-        False, "run model code even where this machine cannot wall it in (sandbox/)"
-    )
+    allow_weak_sandbox: bool = setting(False, "run model code even where this machine cannot wall it in (sandbox/)")
 
     # machine
     max_tokens_per_micro_batch: int = setting(32768, "prompt + response tokens, padding included, of one forward pass")
