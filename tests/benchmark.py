@@ -566,7 +566,7 @@ def worker_bytes() -> int:
     for process in Path("/proc").glob("[0-9]*"):
         try:
             arguments = (process / "cmdline").read_text().split("\0")
-            if "verifiers.keeper" in " ".join(arguments) and str(os.getpid()) in arguments:
+            if "sandbox.keeper" in " ".join(arguments) and str(os.getpid()) in arguments:
                 total += int((process / "statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
         except OSError:
             continue

@@ -1,15 +1,15 @@
-"""verifiers/sandbox.py: hostile programs and calls, each beside innocent ones; then what must hold after all of them.
+"""sandbox/: hostile programs and calls, each beside innocent ones; then what must hold after all of them.
 
-A program that finds a way out prints "reached". Where nothing else is said, it must end with the listed status, within
-its limit and a second, and the innocent jobs that run before, beside and after it must not notice.
+tests/attacks has the programs. One that finds a way out prints "reached". It must end in a way that its second line
+lists, within its limit and a second, and the innocent jobs that run before, beside and after it must not notice.
 
 Needs no root, but finds out more as root: then children have a user of their own. What needs root, Linux or one
 machine type says so in its skip.
 """
 
 import contextlib
+import itertools
 import json
-import logging
 import math
 import os
 import platform
@@ -24,19 +24,20 @@ import tempfile
 import textwrap
 import threading
 import time
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
-import verifiers.worker
 import verify
-from verifiers import rounds, sandbox, seccomp, walls
-from verifiers.jobs import MAX_OUTPUT, Call, Outcome, Program, Result, encode
-from verifiers.sandbox import Pool, WeakSandbox
-from verifiers.seccomp import ABSENT, AUDIT_ARCH, REFUSED, seccomp_filter
+from sandbox import WeakSandbox, seccomp, walls
+from sandbox import pool as sandbox_pool
+from sandbox.jobs import MAX_OUTPUT, Call, Outcome, Program, Result, encode
+from sandbox.pool import Pool
+from sandbox.seccomp import ABSENT, AUDIT_ARCH, REFUSED, seccomp_filter
 
 ROOT = Path(verify.__file__).resolve().parent
-EXECUTE = f"{ROOT / 'tests' / 'called.py'}:execute"  # of any text, as far as text can get where calls run
+EXECUTE = f"{ROOT / 'tests' / 'attacks' / 'call.py'}:execute"  # of any text, as far as text can get where calls run
 SECRET = "the-expected-output-73914"
 LIMIT_S = 1.0
 ENDLESS_S = 0.5  # for what never ends: there are many of them
@@ -49,23 +50,23 @@ MARK = f"hostile-{os.getpid()}"
 @pytest.fixture(scope="module")
 def pool():
     os.environ["SECRET_TOKEN"] = SECRET
-    with Pool(2) as pool:
-        level, walls = pool.level()
-        if level < sandbox.REQUIRED_LEVEL:
-            pytest.skip(f"the walls of this machine reach level {level} only ({walls})")
+    with closing(Pool()) as pool:
+        run(pool, INNOCENT, allow_weak=True)
+        [worker] = pool._idle
+        if worker.level < sandbox_pool.REQUIRED_LEVEL:
+            pytest.skip(f"the walls of this machine reach level {worker.level} only ({worker.walls})")
         yield pool
     del os.environ["SECRET_TOKEN"]
 
 
-def run(pool, *jobs, timeout_s=10.0):
-    outcomes = dict(pool.run(jobs, timeout_s))
+def run(pool, *jobs, timeout_s=10.0, workers=2, allow_weak=False):
+    outcomes = dict(pool.run(jobs, timeout_s, workers, allow_weak))
     return [outcomes[index] for index in range(len(jobs))]
 
 
-def output(pool, source, stdin="", **limits):
+def output(pool, source, stdin=""):
     """(Status, standard output) of a program on one input."""
-    [outcome] = run(pool, Program(textwrap.dedent(source), [stdin], **limits))
-    assert outcome.status == "ok"
+    [outcome] = run(pool, Program(textwrap.dedent(source), [stdin]))
     [tested] = outcome.value
     return tested
 
@@ -182,598 +183,47 @@ def test_how_a_function_ends(pool, source, tested):
 
 # ----------------------------------------------------------------------------------- hostile programs
 
-PREAMBLE = """
-import ctypes, os, signal, socket, sys, threading, time
-libc = ctypes.CDLL(None, use_errno=True)
-def refused(*attempts):
-    for attempt in attempts:
-        try:
-            result = attempt()
-        except (OSError, MemoryError, AttributeError, RuntimeError):
-            continue
-        # A raw call says -1.
-        if result != -1 or ctypes.get_errno() not in (1, 13, 38, 3, 25):
-            print("reached", result, ctypes.get_errno())
-    print("refused")
-"""
-REFUSED_ALL = {("ok", "refused\n")}
-
-# name: (what it would be a mistake to allow, the source after PREAMBLE, the ways in which it may end)
-HOSTILE = {
-    "fork bomb": (
-        "processes that multiply until the machine stands still",
-        """
-        refused(os.fork, os.forkpty, lambda: libc.fork(), lambda: libc.vfork())
-        while True: os.fork()
-        """,
-        {"error"},
-    ),
-    "raw clone": (
-        "a new process by a system call that is not named fork",
-        """
-        refused(lambda: libc.syscall(56, 17, 0, 0, 0, 0), lambda: libc.syscall(435, 0, 0))
-        """,
-        REFUSED_ALL,
-    ),
-    "daemon": (
-        "a process that leaves the session and outlives the trainer",
-        """
-        refused(os.setsid, lambda: os.setpgid(0, 0), os.fork)
-        """,
-        REFUSED_ALL,
-    ),
-    "shell": (
-        "another program in the place of this one",
-        """
-        import subprocess
-        refused(lambda: os.execv('/bin/sh', ['sh', '-c', 'echo reached']),
-            lambda: subprocess.run(['true']), lambda: os.posix_spawn('/bin/true', ['true'], {}))
-        """,
-        REFUSED_ALL,
-    ),
-    "memory hog": (
-        "memory taken until the kernel kills the trainer",
-        """
-        hold = []
-        while True: hold.append(bytearray(2**24))
-        """,
-        {"error", "timeout"},
-    ),
-    "memory at once": (
-        "the same in one piece",
-        """
-        x = bytearray(10**13)
-        """,
-        {"error"},
-    ),
-    "memory without touching": (
-        "address space without end",
-        """
-        import mmap
-        hold = [mmap.mmap(-1, 2**30) for _ in range(10**6)]
-        """,
-        {"error"},
-    ),
-    "endless loop": (
-        "a job that never ends",
-        """
-        while True: pass
-        """,
-        {"timeout"},
-    ),
-    "endless sleep": (
-        "a job that never ends, and takes no processor time",
-        """
-        time.sleep(1e6)
-        """,
-        {"timeout"},
-    ),
-    "endless thread": (
-        "a thread that goes on after the program's last line",
-        """
-        threading.Thread(target=time.sleep, args=(1e6,)).start()
-        """,
-        {"timeout"},
-    ),
-    "endless exit": (
-        "an exit function that never ends",
-        """
-        import atexit
-        atexit.register(time.sleep, 1e6)
-        """,
-        {"timeout"},
-    ),
-    "endless arithmetic": (
-        "a C loop that no signal handler interrupts",
-        """
-        9**9**9**9
-        """,
-        {"error", "timeout"},
-    ),
-    "endless factorial": (
-        "the same in another function",
-        """
-        import math
-        math.factorial(10**9)
-        """,
-        {"error", "timeout"},
-    ),
-    "endless match": (
-        "a regular expression that takes exponential time",
-        """
-        import re
-        re.match('(a*)*b', 'a' * 60)
-        """,
-        {"timeout"},
-    ),
-    "deaf to signals": (
-        "a process that ignores every signal it may ignore",
-        """
-        for s in set(signal.Signals) - {9, 19}:
-            signal.signal(s, signal.SIG_IGN)
-        while True: pass
-        """,
-        {"timeout"},
-    ),
-    "blocked signals": (
-        "signals held back instead of ignored",
-        """
-        signal.pthread_sigmask(signal.SIG_BLOCK, set(signal.Signals))
-        while True: pass
-        """,
-        {"timeout"},
-    ),
-    "stopped": (
-        "a process that stops itself and waits forever",
-        """
-        os.kill(os.getpid(), signal.SIGSTOP)
-        """,
-        {"timeout"},
-    ),
-    "killed": (
-        "its own violent end, which says nothing but that",
-        """
-        os.kill(os.getpid(), signal.SIGKILL)
-        """,
-        {"crashed"},
-    ),
-    "endless print": (
-        "output that fills the trainer's memory",
-        """
-        while True: print('x' * 10**6)
-        """,
-        {"output"},
-    ),
-    "endless error output": (
-        "the same on the other channel",
-        """
-        while True: print('x' * 10**6, file=sys.stderr)
-        """,
-        {"timeout"},
-    ),
-    "one long line": (
-        "the same in one write",
-        """
-        sys.stdout.write('x' * 9_000_000)
-        """,
-        {"output"},
-    ),
-    "closed output": (
-        "an end of file taken for the end of the process",
-        """
-        os.close(1); os.close(0); os.close(2)
-        while True: pass
-        """,
-        {"timeout"},
-    ),
-    "closed everything": (
-        "descriptors that the harness needs, closed under it",
-        """
-        os.closerange(0, 256)
-        """,
-        {"error", "ok"},
-    ),
-    "fake success": (
-        "an exit status of 0 taken for a passed test",
-        """
-        os._exit(0)
-        """,
-        {("ok", "")},
-    ),
-    "fake exit status": (
-        "an exit status that means something to the harness",
-        """
-        print('x', flush=True); os._exit(65)
-        """,
-        {"unparsed"},
-    ),
-    "signals to others": (
-        "the keeper, the trainer, the group or everyone killed",
-        """
-        refused(*(lambda p=p: os.kill(p, s) for s in (9, 15, 0) for p in (os.getppid(), trainer, 0, -1, 1)),
-            *(lambda: os.killpg(os.getpgid(0), 9) for _ in 'a'))
-        """,
-        REFUSED_ALL,
-    ),
-    "signals to neighbours": (
-        "another worker killed: its innocent answer would pay",
-        """
-        refused(*(lambda p=p: os.kill(p, 9)
-            for p in range(os.getpid() - 300, os.getpid() + 300) if p != os.getpid()))
-        """,
-        REFUSED_ALL,
-    ),
-    "signals by other means": (
-        "a signal that the kernel sends in the process's name",
-        """
-        import fcntl
-        r, w = os.pipe()
-        refused(lambda: fcntl.fcntl(r, fcntl.F_SETOWN, os.getppid()), lambda: fcntl.fcntl(r, 10, 9),
-            lambda: libc.syscall(129, os.getppid(), 9, 0), lambda: libc.syscall(424, 3, 9, 0, 0),
-            lambda: libc.syscall(200, os.getppid(), 9), lambda: fcntl.ioctl(r, 0x8901, b'1234'))
-        """,
-        REFUSED_ALL,
-    ),
-    "limits of others": (
-        "a limit set, a priority lowered or a processor taken from the keeper",
-        """
-        import resource
-        refused(lambda: resource.prlimit(os.getppid(), resource.RLIMIT_CPU, (0, 0)),
-            lambda: os.setpriority(0, os.getppid(), 19), lambda: os.sched_setaffinity(os.getppid(), {0}))
-        """,
-        REFUSED_ALL,
-    ),
-    "own limits": (
-        "limits that the child can raise",
-        """
-        import resource
-        def more(name):
-            return resource.setrlimit(name, (resource.RLIM_INFINITY,) * 2)
-        try:
-            more(resource.RLIMIT_FSIZE); print('reached')
-        except ValueError: pass
-        try:
-            more(resource.RLIMIT_AS); print('reached')
-        except ValueError: pass
-        print('refused')
-        """,
-        REFUSED_ALL,
-    ),
-    "survive the keeper": (
-        "a child that no longer dies with its keeper, or lets others look into it",
-        """
-        refused(*(lambda n=n: libc.prctl(n, 0, 0, 0, 0) for n in (1, 4, 35, 36, 22, 0x59616d61)))
-        """,
-        REFUSED_ALL,
-    ),
-    "network": (
-        "an answer looked up, or the prompt told to somebody",
-        """
-        refused(lambda: socket.create_connection(('127.0.0.1', 80)),
-            lambda: socket.socket(socket.AF_UNIX),
-            lambda: socket.socket(socket.AF_INET6, socket.SOCK_DGRAM),
-            lambda: socket.socketpair(type=socket.SOCK_DGRAM),
-            lambda: socket.socket(socket.AF_NETLINK, socket.SOCK_RAW))
-        """,
-        REFUSED_ALL,
-    ),
-    "write files": (
-        "files left behind, the project's overwritten",
-        """
-        places = ('.', '/', '/tmp', '/var/tmp', '/dev/shm', home, project)
-        refused(*(lambda p=p: open(p + '/' + mark, 'w') for p in places),
-            *(lambda p=p: os.mkdir(p + '/' + mark) for p in places),
-            lambda: open(project + '/verify.py', 'a'), lambda: open(project + '/verify.py', 'r+'),
-            lambda: os.open(project + '/verify.py', os.O_RDONLY | os.O_TRUNC), lambda: open('/dev/null', 'w'))
-        """,
-        REFUSED_ALL,
-    ),
-    "delete files": (
-        "the project's or the user's files gone",
-        """
-        import shutil
-        refused(lambda: os.remove(project + '/verify.py'), lambda: os.rmdir(project + '/tests'),
-            lambda: shutil.rmtree(home), lambda: os.rename(project + '/verify.py', '/tmp/' + mark),
-            lambda: os.truncate(project + '/verify.py', 0), lambda: os.remove(victim))
-        """,
-        REFUSED_ALL,
-    ),
-    "change files": (
-        "rights, times or attributes of files, which Landlock does not watch",
-        """
-        refused(lambda: os.chmod(victim, 0o777), lambda: os.utime(victim),
-            lambda: os.chown(victim, 1, 1), lambda: os.setxattr(victim, 'user.x', b'1'),
-            lambda: os.chmod(0, 0o777), lambda: os.chmod(project, 0))
-        """,
-        REFUSED_ALL,
-    ),
-    "links": (
-        "a link through which the trainer or a later job writes or reads",
-        """
-        refused(lambda: os.symlink(project, '/tmp/' + mark),
-            lambda: os.link(project + '/verify.py', '/tmp/' + mark), lambda: os.symlink('/etc', mark),
-            lambda: os.mkfifo('/tmp/' + mark), lambda: os.mknod('/tmp/' + mark))
-        """,
-        REFUSED_ALL,
-    ),
-    "fill the disk": (
-        "a disk that is full when the next checkpoint is written",
-        """
-        import tempfile
-        refused(tempfile.TemporaryFile, tempfile.mkdtemp, lambda: os.write(0, b'x' * 10**6),
-            lambda: os.ftruncate(0, 2**40), lambda: os.posix_fallocate(0, 0, 2**40))
-        """,
-        REFUSED_ALL,
-    ),
-    "read files": (
-        "the tests, the data set, the keys or the user's files read",
-        """
-        refused(*(lambda p=p: open(p).close()
-            for p in (project + '/verify.py', test_file, victim, '/etc/passwd', '/proc/self/environ',
-            '/proc/self/maps', '/proc/self/mem', '/proc/1/environ')),
-            *(lambda p=p: os.listdir(p)
-            for p in (project, home, '/', '/proc', '/tmp', '/etc', '.', '/proc/self/fd/0/..')))
-        """,
-        REFUSED_ALL,
-    ),
-    "out of Python's folder": (
-        "a folder that is open for imports, used as a way to its parents",
-        """
-        refused(*(lambda p=p: os.listdir(p + '/../../../../../..') for p in sys.path),
-            *(lambda n=n: os.listdir(f'/proc/self/fd/{n}/../../..') for n in range(3, 128)))
-        """,
-        REFUSED_ALL,
-    ),
-    "the trainer's memory": (
-        "the expected outputs read where they are",
-        """
-        refused(*(lambda p=p: open(f'/proc/{p}/{what}').close() for p in (trainer, os.getppid())
-            for what in ('environ', 'mem', 'maps', 'cmdline', 'fd/0', 'stat')))
-        """,
-        REFUSED_ALL,
-    ),
-    "tracing": (
-        "the keeper's or the trainer's memory read or changed by the debugger's calls",
-        """
-        refused(*(lambda p=p, n=n: libc.syscall(n, *a) for p in (os.getppid(), trainer)
-            for n, a in ((101, (16, p, 0, 0)), (310, (p, 0, 0, 0, 0, 0)), (311, (p, 0, 0, 0, 0, 0)), (434, (p,
-            0)), (438, (3, 0, 0)), (312, (p, p, 0, 0, 0)), (440, (3, 0, 0, 0, 0)))))
-        """,
-        REFUSED_ALL,
-    ),
-    "privileges": (
-        "another user's rights",
-        """
-        refused(lambda: os.setuid(0), lambda: os.setgid(0), lambda: os.setgroups([0]),
-            lambda: os.setresuid(0, 0, 0), lambda: os.chroot('/'), lambda: libc.syscall(126, 0, 0))
-        """,
-        REFUSED_ALL,
-    ),
-    "namespaces": (
-        "a world of its own, where it is root",
-        """
-        refused(lambda: libc.unshare(0x10000000), lambda: libc.unshare(0x20000),
-            lambda: libc.setns(0, 0), lambda: libc.mount(b'none', b'/tmp', b'tmpfs', 0, 0),
-            lambda: libc.umount2(b'/', 2), lambda: libc.syscall(155, b'/', b'/'))
-        """,
-        REFUSED_ALL,
-    ),
-    "doors of the kernel": (
-        "the calls in which most holes are found",
-        """
-        refused(*(lambda n=n: libc.syscall(n, 0, 0, 0, 0, 0)
-            for n in (321, 298, 323, 425, 426, 427, 250, 248, 249, 300, 294, 246, 320, 175, 313, 169, 428,
-            430, 303, 304, 272, 317, 135, 103, 162, 306, 206, 454, 460, 999, 0x40000000 + 39)))
-        """,
-        REFUSED_ALL,
-    ),
-    "kernel objects": (
-        "shared memory, queues and semaphores that stay after their process",
-        """
-        from multiprocessing import shared_memory
-        import multiprocessing
-        refused(lambda: libc.shmget(1, 4096, 0o1600), lambda: libc.msgget(1, 0o1600),
-            lambda: libc.semget(1, 1, 0o1600),
-            lambda: libc.syscall(240, b'/' + mark.encode(), 0o102, 0o600, 0),
-            lambda: os.memfd_create('x'),
-            lambda: shared_memory.SharedMemory(mark, True, 4096), multiprocessing.Lock)
-        """,
-        REFUSED_ALL,
-    ),
-    "many threads": (
-        "threads without end",
-        """
-        threading.stack_size(32768)
-        def wait(): time.sleep(1e6)
-        try:
-            for n in range(100_000): threading.Thread(target=wait, daemon=True).start()
-        except (RuntimeError, MemoryError): pass
-        os.write(1, b'reached' if n > 20_000 else b'refused\\n'); os._exit(0)
-        """,
-        REFUSED_ALL,
-    ),
-    "many timers": (
-        "timers without end, which the kernel counts against all processes of the user",
-        """
-        import ctypes
-        timer, count = ctypes.c_int(), 0
-        while libc.syscall(222, 1, None, ctypes.byref(timer)) == 0: count += 1
-        print('reached' if count > 1000 else 'refused')
-        """,
-        REFUSED_ALL,
-    ),
-    "another input": (
-        "a program that writes to the files that it was given",
-        """
-        import mmap
-        refused(lambda: mmap.mmap(0, 0), lambda: os.write(0, b'1'), lambda: os.ftruncate(0, 1),
-            lambda: os.fchmod(0, 0o700))
-        """,
-        REFUSED_ALL,
-    ),
-    "many files": (
-        "file descriptors without end",
-        """
-        hold = []
-        try:
-            while True: hold.append(os.dup(0))
-        except OSError: print('reached' if len(hold) > 200 else 'refused')
-        """,
-        REFUSED_ALL,
-    ),
-    "null pointer": (
-        "a crash taken for anything but one",
-        """
-        ctypes.string_at(0)
-        """,
-        {"crashed"},
-    ),
-    "deep recursion": (
-        "a stack overflow",
-        """
-        sys.setrecursionlimit(10**9)
-        class A:
-            def __repr__(self): return repr(self) + repr(self)
-        repr(A())
-        """,
-        {"crashed", "error", "timeout"},
-    ),
-    "deep expression": (
-        "a crash of the compiler",
-        """
-        exec('x = ' + '-' * 200_000 + '1')
-        """,
-        {"crashed", "error"},
-    ),
-    "forged messages": (
-        "text on some descriptor taken for the harness's own report",
-        """
-        for fd in range(3, 256):
-            try:
-                os.write(fd, b'{"exit": 0}\\n{"value": 1}\\n{"level": 9}\\n' * 9)
-                print('wrote to', fd)
-            except OSError: pass
-        print('refused')
-        """,
-        REFUSED_ALL,
-    ),
-    "the harness's frames": (
-        "the expected output found in the frames or objects of the process",
-        """
-        import gc
-        frame, seen = sys._getframe(), []
-        while frame:
-            seen += [frame.f_locals, frame.f_globals]; frame = frame.f_back
-        text = repr(seen) + ''.join(repr(o)
-            for o in gc.get_objects() if isinstance(o, (list, dict, tuple)) and len(o) < 30)
-        print('reached' if '-'.join(['the', 'expected', 'output', '73914']) in text else 'refused')
-        """,
-        REFUSED_ALL,
-    ),
-    "other jobs in memory": (
-        "another answer's source, or another test, found in the memory that was inherited",
-        """
-        import gc
-        needle = ''.join(['int(inp', 'ut()) + 1'])
-        print('reached' if any(needle in o for o in gc.get_objects()
-            for o in (o if isinstance(o, (list, tuple)) else []) if isinstance(o, str)) else 'refused')
-        """,
-        REFUSED_ALL,
-    ),
-    "the environment": (
-        "a key in an environment variable",
-        """
-        print('reached' if any('SECRET' in k or 'TOKEN' in k
-            for k in os.environ) or len(os.environ) > 12 else 'refused')
-        """,
-        REFUSED_ALL,
-    ),
-    "monkey patches": (
-        "a checker that lives in the same interpreter, replaced",
-        """
-        import builtins, json
-        json.dumps = lambda *a, **k: '42'
-        builtins.print = lambda *a: None
-        sys.modules['sandbox'] = sys.modules['verify'] = None
-        sys.stdout.write('mine\\n')
-        """,
-        {("ok", "mine\n")},
-    ),
-    "main module": (
-        "the harness's own module reached and changed",
-        """
-        m = sys.modules['__main__']
-        print('reached' if hasattr(m, 'Keeper') else 'refused')
-        """,
-        REFUSED_ALL,
-    ),
-    "alarm": (
-        "a timer that survives the job",
-        """
-        signal.setitimer(signal.ITIMER_REAL, 0.05)
-        time.sleep(1e6)
-        """,
-        {"crashed"},
-    ),
-    "other architecture": (
-        "32-bit calls, whose numbers mean something else",
-        """
-        import mmap
-        m = mmap.mmap(-1, 4096, prot=7)
-        m.write(b'\\xb8\\x14\\x00\\x00\\x00\\xcd\\x80\\xc3')
-        print(ctypes.CFUNCTYPE(ctypes.c_int)(ctypes.addressof(ctypes.c_char.from_buffer(m)))())
-        """,
-        {"crashed"},
-    ),
-}
-X86_ONLY = {
-    "raw clone",
-    "many timers",
-    "tracing",
-    "doors of the kernel",
-    "other architecture",
-    "signals by other means",
-    "namespaces",
-}
+ATTACKS = {path.stem: path for path in sorted((ROOT / "tests" / "attacks").glob("[a-z]*.py")) if path.stem != "call"}
 
 
 @pytest.fixture(scope="module")
-def places():
-    """A file that every user of the machine may read and nobody should touch, and what else programs are told."""
+def names():
+    """What programs are told: also a file that every user of the machine may read, and nobody should touch."""
     folder = tempfile.mkdtemp()
     os.chmod(folder, 0o755)
     victim = Path(folder) / "diary.txt"
     victim.write_text("mine")
     victim.chmod(0o644)
-    yield {
+    values = {
         "project": str(ROOT),
         "home": str(Path.home()),
         "victim": str(victim),
-        "test_file": __file__,
         "trainer": os.getpid(),
         "mark": MARK,
     }
+    yield "".join(f"{name} = {value!r}\n" for name, value in values.items())
     assert victim.read_text() == "mine"
     assert victim.stat().st_mode & 0o777 == 0o644
     shutil.rmtree(folder)
 
 
-@pytest.mark.parametrize("name", HOSTILE)
-def test_hostile_program(pool, places, name):
-    """Mistake: whatever the program's own line above says; and that anybody else pays for it."""
-    if name in X86_ONLY and platform.machine() != "x86_64":
+@pytest.mark.parametrize("name", ATTACKS)
+def test_attack(pool, names, name):
+    """Mistake: what the first line of the program says; and that anybody else pays for it."""
+    source = ATTACKS[name].read_text()
+    ends, x86, _ = source.split("\n")[1].removeprefix("# ends: ").partition(", on x86_64")
+    if x86 and platform.machine() != "x86_64":
         pytest.skip("written in the numbers of x86_64")
-    _, source, ends = HOSTILE[name]
-    names = "".join(f"{name} = {value!r}\n" for name, value in places.items())
     limit_s = ENDLESS_S if "timeout" in ends else 10.0
-    hostile = Program(PREAMBLE + names + textwrap.dedent(source), ["0\n"], test_s=limit_s)
+    preamble = (ROOT / "tests" / "attacks" / "_preamble.py").read_text()
+    attack = Program(names + preamble + source, ["0\n"], test_s=limit_s)
     start = time.monotonic()
-    before, got, beside, call = run(pool, INNOCENT, hostile, INNOCENT, CHECK)
+    before, got, beside, call = run(pool, INNOCENT, attack, INNOCENT, CHECK)
     assert time.monotonic() - start < limit_s + SLACK_S
-    assert got.status == "ok"
     [tested] = got.value
-    assert tested in ends or tested.status in ends, tested
-    assert "reached" not in (tested.value or "")
+    assert tested.status in ends.split(), tested
+    assert "reached" not in (tested.value or ""), tested
+    assert name != "fake_success" or tested.value == ""
     assert (before, beside, call) == (INNOCENT_VERDICT, INNOCENT_VERDICT, CHECK_VERDICT)
     assert run(pool, INNOCENT, CHECK) == [INNOCENT_VERDICT, CHECK_VERDICT]
 
@@ -878,10 +328,11 @@ def test_a_call_that_raises(pool):
 
 
 def test_a_module_that_is_not_there(pool):
-    """Mistake: a module that no worker can import, which takes the workers of other calls with it."""
-    with pytest.raises(RuntimeError, match="No module named 'nowhere'"):
-        run(pool, Call("nowhere:f", []))
-    assert run(pool, CHECK) == [CHECK_VERDICT]
+    """Mistake: a module or package that no worker can import, which takes the workers of other calls with it."""
+    for call in (Call("nowhere:f", []), Call(EXECUTE, CHECK.args, packages=("nowhere",))):
+        with pytest.raises(RuntimeError, match="No module named 'nowhere'"):
+            run(pool, call)
+        assert run(pool, CHECK) == [CHECK_VERDICT]
 
 
 def test_long_arguments(pool):
@@ -894,27 +345,6 @@ def test_long_arguments(pool):
 
 
 # ------------------------------------------------------------------------------ the pool as a whole
-
-
-def test_the_expected_output_is_nowhere_near():
-    """Mistake: what is compared with handed to the process that is compared, in any message or argument."""
-    fields = set(Program.__dataclass_fields__)
-    assert fields == {"source", "tests", "test_s", "memory", "keep", "go_on"}
-    sent = []
-    with Pool(1) as pool:
-        send = verifiers.worker.Worker._send
-        original = verifiers.worker._bytes_file
-        try:
-            verifiers.worker.Worker._send = lambda self, order, fds=(): (
-                sent.append(json.dumps(order)),
-                send(self, order, fds),
-            )[1]
-            verifiers.worker._bytes_file = lambda data: (sent.append(repr(data)), original(data))[1]
-            run(pool, Program("print(1)", ["1"], go_on=lambda tested: tested.value != SECRET))
-        finally:
-            verifiers.worker.Worker._send, verifiers.worker._bytes_file = send, original
-    assert sent
-    assert not any(SECRET in text for text in sent)
 
 
 @LINUX_ONLY
@@ -962,8 +392,8 @@ def test_total_limit(pool):
 def test_limits_of_jobs():
     """Mistake: a job that takes the time of the next one, or is charged for the start of its worker."""
     slow = Call(EXECUTE, ["import time; time.sleep(0.3)"])
-    with Pool(1) as fresh:
-        assert run(fresh, slow, slow, slow, timeout_s=0.3 + SLACK_S / 2) == [CHECK_VERDICT] * 3
+    with closing(Pool()) as fresh:
+        assert run(fresh, slow, slow, slow, timeout_s=0.3 + SLACK_S / 2, workers=1) == [CHECK_VERDICT] * 3
 
 
 def test_go_on(pool):
@@ -984,72 +414,31 @@ def test_what_is_kept(pool):
     assert outcome.value == [Result("ok", MAX_OUTPUT // 2 + 1)] * 4
 
 
-def test_jobs_are_streamed(pool):
-    """Mistake: all jobs of a step taken into memory at once, or results held back until the last."""
-    taken = []
-
-    def jobs():
-        for index in range(40):
-            taken.append(index)
-            yield Program(f"print({index})", [""])
-
-    seen = {}
-    for index, outcome in pool.run(jobs(), 10):
-        seen[index] = outcome.value[0].value
-        assert len(taken) <= len(seen) + pool.workers
-    assert seen == {index: f"{index}\n" for index in range(40)}
-
-
 def test_a_batch_that_is_given_up(pool):
-    """Mistake: a loop that is left in the middle leaves jobs running, or a pool that cannot be used again."""
-    endless = Program("while True: pass", [""])
-    for _ in pool.run([INNOCENT, endless, endless], 10):
-        break
-    assert run(pool, INNOCENT, CHECK) == [INNOCENT_VERDICT, CHECK_VERDICT]
-
-
-def test_interrupted_while_it_cleans_up(pool, monkeypatch):
-    """Mistake: a pool that is never free again, because Ctrl-C was pressed twice."""
-    endless = Program("while True: pass", [""])
-    batch = pool.run([INNOCENT, endless, endless], 10)
+    """Mistake: a loop that is left in the middle leaves jobs running, a lock held, or takes all jobs at once."""
+    taken = []
+    endless = (taken.append(n) or Program("while True: pass", [""]) for n in range(40))
+    batch = pool.run(itertools.chain([INNOCENT], endless), 10, 2)
     next(batch)
-    sessions = [worker.process.pid for worker in pool._active]
-
-    def interrupted(self):
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr(verifiers.worker.Worker, "end", interrupted)
-        with pytest.raises(KeyboardInterrupt):
-            batch.close()
-    del batch
-    assert run(pool, INNOCENT, CHECK) == [INNOCENT_VERDICT, CHECK_VERDICT]
-    assert gone(sessions)
-
-
-def test_one_batch_at_a_time(pool):
-    """Mistake: two loops that read each other's answers."""
-    batch = pool.run([INNOCENT, INNOCENT], 10)
-    next(batch)
-    with pytest.raises(RuntimeError, match="one batch at a time"):
-        next(pool.run([INNOCENT], 10))
     batch.close()
-    assert run(pool, INNOCENT) == [INNOCENT_VERDICT]
+    assert len(taken) <= 2
+    assert run(pool, INNOCENT, CHECK) == [INNOCENT_VERDICT, CHECK_VERDICT]
 
 
-def test_any_thread_may_use_it(pool):
-    """Mistake: workers that die with the thread that happened to start them, as the parent's death signal has it."""
+def test_any_thread_may_use_it():
+    """Mistake: workers that die with the thread that started them, or two threads that read each other's answers."""
     got = []
-    with Pool(2) as mine:
-        for _ in range(3):
-            thread = threading.Thread(target=lambda: got.append(run(mine, INNOCENT, CHECK)))
-            thread.start()
-            thread.join()
-            time.sleep(0.1)
-        pids = {worker.process.pid for worker in mine._idle}
-        got.append(run(mine, INNOCENT, CHECK))
-        assert {worker.process.pid for worker in mine._idle} == pids
-    assert got == [[INNOCENT_VERDICT, CHECK_VERDICT]] * 4
+    with closing(Pool()) as pool:
+        for _ in range(2):
+            threads = [threading.Thread(target=lambda: got.append(run(pool, INNOCENT, CHECK))) for _ in range(2)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+            pids = {worker.process.pid for worker in pool._idle}
+        got.append(run(pool, INNOCENT, CHECK))
+        assert {worker.process.pid for worker in pool._idle} == pids
+    assert got == [[INNOCENT_VERDICT, CHECK_VERDICT]] * 5
 
 
 def keepers(pool):
@@ -1158,8 +547,9 @@ def test_a_killed_trainer_leaves_no_orphan():
     """Mistake: endless jobs that run on after the trainer was killed, unseen, until the machine is restarted."""
     script = """
         import os, sys, threading
-        from verifiers.sandbox import *
-        pool = Pool(2)
+        from sandbox.jobs import *
+        from sandbox.pool import Pool
+        pool = Pool()
         loop = Program("while True: pass", [""], test_s=1e3)
         jobs = [loop, Call(sys.argv[1], ["while True: pass"])]
         def tell():
@@ -1167,7 +557,7 @@ def test_a_killed_trainer_leaves_no_orphan():
             time.sleep(1.0)
             print(*[worker.process.pid for worker in pool._active], flush=True)
         threading.Thread(target=tell).start()
-        list(pool.run(jobs, 1e3))
+        list(pool.run(jobs, 1e3, 2))
     """
     trainer = subprocess.Popen(
         [sys.executable, "-c", textwrap.dedent(script), EXECUTE], cwd=ROOT, stdout=subprocess.PIPE, text=True
@@ -1190,8 +580,9 @@ def test_a_killed_trainer_whose_fork_lives_on():
     """Mistake: keepers that wait for the end of a pipe which another process, forked by the trainer, still holds."""
     script = """
         import os, sys, time
-        from verifiers.sandbox import *
-        pool = Pool(1)
+        from sandbox.jobs import Program
+        from sandbox.pool import Pool
+        pool = Pool()
         list(pool.run([Program("", [""])], 10))
         if os.fork() == 0:
             time.sleep(30); os._exit(0)
@@ -1217,62 +608,13 @@ def test_a_killed_trainer_whose_fork_lives_on():
 
 
 @LINUX_ONLY
-def test_a_trainer_killed_during_an_import(tmp_path):
-    """Mistake: workers that go on with an import of minutes, for a trainer that is gone."""
-    packages = tmp_path / "site-packages"
-    packages.mkdir()
-    (packages / "slow_package.py").write_text("import time\nwhile True: time.sleep(0.01)")
-    script = f"""
-        import sys, threading, time
-        sys.path.append({str(packages)!r})
-        from verifiers.sandbox import *
-        pool = Pool(1)
-        def tell():
-            while not [worker for worker in list(pool._active) if worker.level is not None]: time.sleep(0.05)
-            time.sleep(0.5)
-            print(*[worker.process.pid for worker in pool._active], flush=True)
-        threading.Thread(target=tell).start()
-        list(pool.run([Call({EXECUTE!r}, [""], packages=("slow_package",))], 100))
-    """
-    trainer = subprocess.Popen(
-        [sys.executable, "-c", textwrap.dedent(script)], cwd=ROOT, stdout=subprocess.PIPE, text=True
-    )
-    try:
-        sessions = [int(word) for word in trainer.stdout.readline().split()]
-        assert sessions
-        assert all(map(processes_of_session, sessions))
-    finally:
-        trainer.kill()
-        trainer.wait()
-        trainer.stdout.close()
-    assert gone(sessions, SLACK_S)
-
-
-def test_a_fork_of_the_trainer_leaves_the_pool_alone(pool):
-    """Mistake: a data loader's worker that ends, and ends the trainer's pool with it."""
-    assert run(pool, INNOCENT) == [INNOCENT_VERDICT]
-    pid = os.fork()
-    if pid == 0:
-        code = 1
-        try:
-            pool.close()
-            next(pool.run([INNOCENT], 1))
-        except RuntimeError:
-            code = 0
-        finally:
-            os._exit(code)
-    assert os.waitpid(pid, 0)[1] == 0
-    assert run(pool, INNOCENT, CHECK) == [INNOCENT_VERDICT, CHECK_VERDICT]
-
-
-@LINUX_ONLY
 @pytest.mark.usefixtures("pool")
 def test_a_fork_in_the_middle_of_a_batch():
     """Mistake: a data loader's worker that waits forever for a lock, which a thread held when it was forked."""
     item = "code", "```python\nwhile True: pass\n```", {"inputs": [""], "outputs": ["1"]}
     thread = threading.Thread(target=verify.verify_batch, args=([item],), kwargs={"workers": 2, "timeout_s": 2})
     thread.start()
-    while not rounds._lock.locked():
+    while sandbox_pool._pool is None or not sandbox_pool._pool._lock.locked():
         time.sleep(0.01)
     pid = os.fork()
     if pid == 0:
@@ -1280,7 +622,7 @@ def test_a_fork_in_the_middle_of_a_batch():
         try:
             good = "code", "```python\nprint(1)\n```", {"inputs": [""], "outputs": ["1"]}
             code = 0 if verify.verify_batch([good], workers=1) == [(1.0, "correct")] else 2
-            rounds._pool.close()
+            sandbox_pool._pool.close()
         finally:
             os._exit(code)
     deadline = time.monotonic() + 30
@@ -1300,37 +642,25 @@ def test_another_number_of_workers():
     before = set()
     for workers in (2, 1, 2, None):
         assert set(verify.verify_batch(items, workers=workers)) == {(1.0, "correct")}
-        assert rounds._pool.workers == (workers or sandbox.default_workers())
-        kept = {worker.process.pid for worker in rounds._pool._idle if worker.modules is None}
+        kept = {worker.process.pid for worker in sandbox_pool._pool._idle if worker.modules is None}
         before = before or kept
         assert before <= kept
 
 
-def test_a_package_that_is_not_there(pool):
-    """Mistake: a missing package that turns every verdict of a family into a wrong answer, in silence."""
-    with pytest.raises(RuntimeError, match="cannot import not_a_package"):
-        run(pool, Call(EXECUTE, CHECK.args, packages=("not_a_package",)))
-    assert run(pool, CHECK) == [CHECK_VERDICT]
-
-
-def test_weak_walls_are_refused(pool, monkeypatch, caplog):
+def test_weak_walls_are_refused(pool, monkeypatch):
     """Mistake: model code run on a machine where nothing holds it, because nobody said so."""
-    monkeypatch.setattr(sandbox, "REQUIRED_LEVEL", 4)
-    monkeypatch.setattr(sandbox, "_logged", False)
-    with Pool(1) as weak, caplog.at_level(logging.INFO):
-        for job in (INNOCENT, Call(EXECUTE, CHECK.args, evaluates=True)):
-            with pytest.raises(WeakSandbox, match=r"level 3 .* of the 4 .*allow_weak_sandbox"):
-                run(weak, job)
-        assert run(weak, CHECK) == [CHECK_VERDICT]
-    assert "sandbox: level 3" in caplog.text
-    with Pool(1, allow_weak=True) as weak:
-        assert run(weak, INNOCENT) == [INNOCENT_VERDICT]
+    monkeypatch.setattr(sandbox_pool, "REQUIRED_LEVEL", 4)
+    for job in (INNOCENT, Call(EXECUTE, CHECK.args, evaluates=True)):
+        with pytest.raises(WeakSandbox, match=r"level 3 .* of the 4 .*allow_weak_sandbox"):
+            run(pool, job)
+    assert run(pool, CHECK) == [CHECK_VERDICT]
+    assert run(pool, INNOCENT, allow_weak=True) == [INNOCENT_VERDICT]
 
 
 def crippled(tmp_path, old, new):
-    """The project's sandbox with one wall left out."""
-    shutil.copytree(ROOT / "verifiers", tmp_path / "verifiers")
-    [file] = [file for file in (tmp_path / "verifiers").glob("*.py") if old in file.read_text()]
+    """The sandbox with one wall left out."""
+    shutil.copytree(ROOT / "sandbox", tmp_path / "sandbox")
+    [file] = [file for file in (tmp_path / "sandbox").glob("*.py") if old in file.read_text()]
     assert file.read_text().count(old) == 1
     file.write_text(file.read_text().replace(old, new))
     return tmp_path
@@ -1345,19 +675,14 @@ WITHOUT = {
 @LINUX_ONLY
 @pytest.mark.parametrize("wall", WITHOUT)
 def test_the_level_is_found_by_trying(pool, tmp_path, wall):
-    """Mistake: a level that says what was asked of the kernel, not what holds; or a weak mode that leaves processes."""
+    """Mistake: a level that says what was asked of the kernel, and not what holds."""
     old, new, level = WITHOUT[wall]
     script = """
-        import os
-        from verifiers.sandbox import *
-        pool = Pool(1, allow_weak=True)
-        print(pool.level()[0])
-        daemon = "import os, time\\nif os.fork() == 0:\\n os.setsid()\\n if os.fork(): os._exit(0)\\n time.sleep(60)"
-        outcomes = dict(pool.run([Program(daemon, [""]), Program("print(2)", [""])], 10))
-        print(outcomes[1].value[0].value.strip())
-        print(outcomes[0].value[0].status)
-        print(os.getpid())
-        pool.close()
+        from sandbox.jobs import Program
+        from sandbox.pool import Pool
+        pool = Pool()
+        [(_, outcome)] = pool.run([Program("print(2)", [""])], 10, allow_weak=True)
+        print(pool._idle[0].level, outcome.value[0].value)
     """
     done = subprocess.run(
         [sys.executable, "-c", textwrap.dedent(script)],
@@ -1366,10 +691,7 @@ def test_the_level_is_found_by_trying(pool, tmp_path, wall):
         text=True,
         timeout=60,
     )
-    lines = done.stdout.split("\n")
-    assert lines[:2] == [str(level), "2"], done.stderr
-    assert lines[2] == ("error" if wall == "Landlock" else "ok")
-    assert not [pid for pid in processes_with("verifiers.keeper") if lines[3] in arguments(pid)]
+    assert done.stdout.split() == [str(level), "2"], done.stderr
 
 
 def arguments(pid):
@@ -1400,10 +722,11 @@ def test_as_another_user(pool):
     script = f"""
         import sys
         sys.path.insert(0, {str(ROOT)!r})
-        from verifiers.sandbox import *
-        with Pool(1) as pool:
-            print(pool.level())
-            print(dict(pool.run([Program("import os\\nprint(os.getuid())", [""])], 10))[0].value[0].value)
+        from sandbox.jobs import Program
+        from sandbox.pool import Pool
+        pool = Pool()
+        [(_, outcome)] = pool.run([Program("import os\\nprint(os.getuid())", [""])], 10)
+        print(pool._idle[0].level, pool._idle[0].walls, outcome.value[0].value)
     """
     done = subprocess.run(
         [sys.executable, "-c", textwrap.dedent(script)],
@@ -1413,7 +736,7 @@ def test_as_another_user(pool):
         capture_output=True,
         text=True,
     )
-    assert done.stdout.startswith("(3, 'seccomp, Landlock"), done.stdout + done.stderr
+    assert done.stdout.startswith("3 seccomp, Landlock"), done.stdout + done.stderr
     assert "65534" in done.stdout
 
 
@@ -1421,7 +744,7 @@ def test_as_another_user(pool):
 def test_every_worker_has_a_user_of_its_own():
     """Mistake: children that run as root, or count against each other's limits."""
     source = "import os, time; time.sleep(0.3); print(os.getresuid(), os.getresgid(), os.getgroups())"
-    with Pool(2) as pool:
+    with closing(Pool()) as pool:
         users = {outcome.value[0].value for outcome in run(pool, Program(source, [""]), Program(source, [""]))}
     assert len(users) == 2
     for user in users:
@@ -1561,11 +884,11 @@ def test_nothing_is_left(pool):
     # Idle keepers have no child but the one that waits for the next call.
     assert all(len(processes_of_session(session)) <= 2 for session in sessions)
     pool.close()
-    if rounds._pool is not None:
-        rounds._pool.close()
+    if sandbox_pool._pool is not None:
+        sandbox_pool._pool.close()
     assert gone(sessions, 1.0)
     me = str(os.getpid())
-    assert not [pid for pid in processes_with("verifiers.keeper") if me in arguments(pid)]
+    assert not [pid for pid in processes_with("sandbox.keeper") if me in arguments(pid)]
     for folder in ("/", "/tmp", "/var/tmp", "/dev/shm", Path.home(), ROOT, Path.cwd()):
         assert MARK not in os.listdir(folder)
     assert run(pool, INNOCENT, CHECK) == [INNOCENT_VERDICT, CHECK_VERDICT]

@@ -1,10 +1,10 @@
-"""verifiers/sandbox.py: what a child of a keeper does, behind all walls: one test of a program, or calls.
+"""What a child does behind all walls: it runs one test of a program, or calls.
 
-The file descriptors are the keeper's (keeper.py, `become_child`): 3 is the connection to the trainer, or the program's
-source; 4 takes what a function returned.
+File descriptor 3 is the connection to the trainer, or the program's source. 4 takes what a function returned.
 """
 
 import atexit
+import contextlib
 import importlib
 import json
 import os
@@ -15,7 +15,7 @@ import types
 from collections.abc import Callable
 from typing import Any
 
-from verifiers.jobs import decode, described, encode
+from sandbox.jobs import decode, described, encode
 
 EXIT_UNPARSED = 65
 EXIT_BROKEN = 70
@@ -31,15 +31,16 @@ from itertools import *
 from math import ceil, comb, cos, factorial, floor, gcd, inf, log, log2, pi, sin, sqrt
 from typing import *
 """
-# Imported so that no child pays for it; not in the program's names.
-WARM = "array copy dataclasses datetime decimal enum fractions io json queue statistics threading time types"
+# Imported so that no child pays for it, where it is installed; not in the program's names.
+WARM = "numpy array copy dataclasses datetime decimal enum fractions io json queue statistics threading time types"
 
 
 def prelude() -> dict[str, Any]:
     names: dict[str, Any] = {}
     exec(PRELUDE, names)
     for module in WARM.split():
-        importlib.import_module(module)
+        with contextlib.suppress(ImportError):
+            importlib.import_module(module)
     return {name: value for name, value in names.items() if not name.startswith("__")}
 
 

@@ -1,4 +1,4 @@
-"""verifiers/sandbox.py: the walls of a process. The keeper's, which its children inherit, and a child's own.
+"""The walls of a process: those of the keeper, which its children inherit, and those of a child.
 
 outer    an unprivileged user, no way to privileges, Landlock: what may be opened, for good
 inner    resource limits, death with the keeper, seccomp
@@ -15,11 +15,10 @@ import struct
 import sys
 from dataclasses import dataclass
 
-from verifiers.child import EXIT_BROKEN
-from verifiers.jobs import MiB
-from verifiers.seccomp import (
+from sandbox.child import EXIT_BROKEN
+from sandbox.jobs import MiB
+from sandbox.seccomp import (
     LINUX,
-    PR_SET_CHILD_SUBREAPER,
     PR_SET_DUMPABLE,
     PR_SET_NO_NEW_PRIVS,
     PR_SET_PDEATHSIG,
@@ -32,26 +31,22 @@ from verifiers.seccomp import (
 # In the range that no distribution gives to people or services. Each keeper takes one: they cannot signal each other.
 FIRST_USER, USERS = 61_184, 4_096
 NOBODY = 65_534
-CAPABILITY_VERSION_3 = 0x20080522
 
 
 @dataclass
 class Outer:
     """Which outer walls stand, by name or empty.
 
-    `own_user`: no other keeper has this user. `folders`: open folders of Python that only their file descriptors lead
-    to. `processes`: the greatest number of processes and threads that the user may have. `children`: an open file of
-    the kernel's that lists the keeper's, or 0.
+    `folders`: open folders of Python that only their file descriptors lead to. `threads`: the greatest number of
+    processes and threads that the user may have.
     """
 
     no_new_privileges: bool
     user: str
-    own_user: bool
     seccomp: str
     landlock: str
     folders: set[int]
-    processes: int
-    children: int
+    threads: int
 
 
 def put_up_outer_walls() -> Outer:
@@ -65,35 +60,28 @@ def put_up_outer_walls() -> Outer:
     folders = {path: os.open(path, os.O_RDONLY) for path in python_folders() if os.path.isdir(path)}
     was_root = os.geteuid() == 0
     uid = become_nobody() if was_root else None
-    # Root of a container that knows no other user, and outside of it an ordinary one.
-    powerless = uid is None and was_root and drop_capabilities()
-    listed = f"/proc/self/task/{os.getpid()}/children"
-    children = os.open(listed, os.O_RDONLY) if os.path.exists(listed) else 0
-    processes = 64 if uid not in (None, NOBODY) else _threads_of_user() + 1024
+    threads = 64 if uid not in (None, NOBODY) else _threads_of_user() + 1024
     kept = reach_python(folders)
     landlock, no_new_privileges = "", False
     if LINUX:
         prctl(PR_SET_DUMPABLE, 0)
-        prctl(PR_SET_CHILD_SUBREAPER, 1)
         no_new_privileges = prctl(PR_SET_NO_NEW_PRIVS, 1) == 0
         landlock = put_up_landlock(folders)
     for fd in folders.values():
         os.close(fd)
     return Outer(
-        no_new_privileges=no_new_privileges and (not was_root or uid is not None or powerless),
-        user="no capabilities" if powerless else "" if uid is None else f"user {uid}",
-        own_user=uid not in (None, NOBODY),
+        no_new_privileges=no_new_privileges and (not was_root or uid is not None),
+        user="" if uid is None else f"user {uid}",
         seccomp="seccomp" if can_filter() else "",
         landlock=landlock,
         folders=kept,
-        processes=processes,
-        children=children,
+        threads=threads,
     )
 
 
 def put_up_inner_walls(outer: Outer, limits: dict[str, int], keeper: int) -> None:
-    """Those of a child, below which nothing of the model's has run: limits, death with its keeper, seccomp."""
-    limits = limits | {"NOFILE": 128, "NPROC": outer.processes, "SIGPENDING": 256, "MEMLOCK": 0, "MSGQUEUE": 0}
+    """Those of a child, before any text of the model runs: limits, death with its keeper, seccomp."""
+    limits = limits | {"NOFILE": 128, "NPROC": outer.threads, "SIGPENDING": 256, "MEMLOCK": 0, "MSGQUEUE": 0}
     for name, limit in limits.items():
         with contextlib.suppress(AttributeError, ValueError, OSError):
             resource.setrlimit(getattr(resource, f"RLIMIT_{name}"), (limit, limit))
@@ -121,12 +109,6 @@ def become_nobody() -> int | None:
             os.setresuid(uid, uid, uid)
             return uid
     return None
-
-
-def drop_capabilities() -> bool:
-    """Keep root's name without its rights."""
-    header, none = struct.pack("=Ii", CAPABILITY_VERSION_3, 0), bytes(24)
-    return LINUX and libc.capset(header, none) == 0
 
 
 def _threads_of_user() -> int:

@@ -1,13 +1,12 @@
-"""verifiers/sandbox.py: the trainer's side of one worker process, which is a keeper and the child that it has.
+"""The trainer's side of one worker process: a keeper, and the child that it has at the time.
 
-Every method that waits is a generator of `Wait`s: what it waits for. The pool drives many of them at once, in one
-thread, and enforces the deadlines.
+Every method that waits is a generator of `Wait`s. The pool drives many of them at once, in one thread, and enforces
+the deadlines.
 """
 
 import array
 import contextlib
 import json
-import logging
 import math
 import os
 import signal
@@ -20,19 +19,17 @@ from collections import deque
 from collections.abc import Generator, Iterable, Set
 from typing import Any
 
-from verifiers.child import EXIT_UNPARSED
-from verifiers.jobs import MAX_MESSAGE, MAX_OUTPUT, MAX_REPLY, Call, MiB, Outcome, Program, Result, Test, parse
-
-LOG = logging.getLogger(__name__)
+from sandbox.child import EXIT_UNPARSED
+from sandbox.jobs import MAX_MESSAGE, MAX_OUTPUT, MAX_REPLY, Call, MiB, Outcome, Program, Result, Test, parse
 
 CALLS_PER_CHILD = 500  # then its memory, which sympy's caches fill, is given back
-START_S = 60.0  # to start a keeper, with a user's file
-IMPORT_S = 120.0  # to import a package, on a slow disk
+MEMORY = 1536 * MiB  # of a program
+START_S = 120.0  # to start a keeper with its imports, on a slow disk
 SEALED = 15  # F_SEAL_SEAL, _SHRINK, _GROW, _WRITE: nobody changes a file of this kind again
 KILL_S = 0.5  # to hear that a child is dead, before its keeper is killed too
 
 PROJECT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-START = "import sys; sys.path.insert(0, sys.argv[1]); from verifiers.keeper import main; main()"
+START = "import sys; sys.path.insert(0, sys.argv[1]); from sandbox.keeper import main; main()"
 
 
 # What a job waits for: one of these file descriptors, ready to be read or written, or a point in time.
@@ -45,20 +42,18 @@ class KeeperDied(Exception):
 
 
 class NotStarted(KeeperDied):
-    """It said why its walls cannot be up, or has not put them up in time: another one would do the same."""
+    """It said why it cannot start, or took too long: another keeper would do the same."""
 
 
 class Worker:
     """One keeper, and the child that it has at the time. Every method that waits is a generator of `Wait`s."""
 
     def __init__(self, modules: Set[str] | None) -> None:
-        """`modules`: what its calls may use; None for a worker of programs."""
+        """`modules`: what it imports for its calls. None for a worker of programs."""
         self.modules = modules
         self.level: int | None = None
         self.walls = ""
-        self.packages: set[str] = set()
         self.exits: deque[int] = deque()
-        self.replies: deque[dict] = deque()
         self.buffer = bytearray()
         self.child: socket.socket | None = None
         self.calls = 0
@@ -85,12 +80,10 @@ class Worker:
         self.stderr = self.process.stderr
 
     def end(self) -> None:
-        """Kill the keeper; its child dies of that. Where it may have had children, the keeper is left time to look."""
+        """Kill the keeper and its session. Its child dies of that."""
         self._drop_child()
         self.control.close()
         with contextlib.suppress(OSError, subprocess.TimeoutExpired):
-            if self.level is not None and self.level < 2:
-                self.process.wait(KILL_S)
             os.killpg(self.process.pid, signal.SIGKILL)
         self.stderr.close()
         with contextlib.suppress(subprocess.TimeoutExpired):
@@ -108,28 +101,13 @@ class Worker:
             if words or time.monotonic() >= deadline:
                 raise NotStarted(words or str(error)) from None
             raise
-        LOG.debug("keeper %s: level %s, %s", self.process.pid, self.level, self.walls)
-
-    def load(self, packages: Iterable[str], required: bool) -> Steps:
-        """Have the keeper import what its children will need, so that each child is born with it."""
-        for package in packages:
-            if package in self.packages:
-                continue
-            self._send({"import": package})
-            deadline = time.monotonic() + IMPORT_S
-            while not self.replies:
-                yield from self._receive(deadline)
-            error = self.replies.popleft()["imported"]
-            if error and required:
-                raise RuntimeError(f"a worker process cannot import {package} ({error}): is it installed here?")
-            self.packages.add(package)
 
     def fork(self, order: dict, fds: list[int]) -> None:
         self.exits.clear()
         self._send(order, fds)
 
     def kill(self) -> Steps:
-        """Kill the child and wait for its end. Where that is not heard of, the whole session goes."""
+        """Kill the child and wait for its end. Where no end is reported, the whole session is killed."""
         self._drop_child()
         try:
             self._send({"kill": True})
@@ -141,12 +119,12 @@ class Worker:
             self.lost = True
 
     def call(self, job: Call, deadline: float) -> Steps:
-        """One call, from one child to the next where that may be: its outcome."""
+        """The outcome of one call. A child takes one call after the other, unless a call must be alone."""
         alone = job.alone or job.evaluates
         if alone or self.calls >= CALLS_PER_CHILD:
             yield from self._retire_child()
         request = json.dumps([job.function, job.args]).encode() + b"\n"
-        # What ends a child before its answer may be a leftover of the call before: a second one is born for this call.
+        # What ends a child before its answer may be left over from the call before: a second child gets this call.
         for _ in range(2):
             if self.child is None:
                 self._fork_child(deadline)
@@ -190,9 +168,9 @@ class Worker:
                 return Outcome("crashed")
         try:
             answer = parse(reply)
-            return (
-                Outcome("crashed", str(answer["error"])[:1000]) if "error" in answer else Outcome("ok", answer["value"])
-            )
+            if "error" in answer:
+                return Outcome("crashed", str(answer["error"])[:1000])
+            return Outcome("ok", answer["value"])
         except (ValueError, TypeError, KeyError):
             return Outcome("crashed")
 
@@ -227,12 +205,12 @@ class Worker:
         return Outcome("ok", results)
 
     def _test(self, job: Program, test: Test, deadline: float) -> Steps:
-        """(How the test ended, the signal that ended it, if it was none of ours)."""
+        """(How the test ended, the signal that ended it, if we did not send it)."""
         named, text = (test, "") if isinstance(test, dict) else ({}, test)
-        limits = {"AS": job.memory, "CPU": math.ceil(deadline - time.monotonic()) + 1, "FSIZE": MAX_OUTPUT + 1}
+        limits = {"AS": MEMORY, "CPU": math.ceil(deadline - time.monotonic()) + 1, "FSIZE": MAX_OUTPUT + 1}
         task = json.dumps({"source": job.source} | named).encode()
         given = text.encode(errors="surrogatepass")
-        # The output is read when all is over: how it was written, in however small pieces, costs nobody but the child.
+        # The output is read at the end, so that many small writes cost the trainer nothing.
         with _bytes_file(task) as task_file, _bytes_file(given) as given_file, _empty_file() as output_file:
             files = [task_file.fileno(), given_file.fileno(), output_file.fileno()]
             self.fork({"fork": "function" if named else "script", "limits": limits}, files)
@@ -256,7 +234,7 @@ class Worker:
         data = json.dumps(order).encode() + b"\n"
         rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))] if fds else []
         try:
-            # A few hundred bytes at a time, of which the keeper reads all: they fit, or it is stuck.
+            # A few hundred bytes: they fit, or the keeper does not read.
             if self.control.sendmsg([data], rights) < len(data):
                 raise KeeperDied("it does not listen")
         except OSError as error:
@@ -285,11 +263,9 @@ class Worker:
                 message = parse(line)
                 if "exit" in message:
                     self.exits.append(int(message["exit"]))
-                elif "level" in message:
-                    self.level, self.walls = int(message["level"]), str(message["walls"])
                 else:
-                    self.replies.append(message)
-            except (ValueError, TypeError) as error:
+                    self.level, self.walls = int(message["level"]), str(message["walls"])
+            except (ValueError, TypeError, KeyError) as error:
                 raise KeeperDied(f"it talks nonsense: {error}") from None
 
 

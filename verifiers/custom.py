@@ -1,4 +1,4 @@
-"""A reward of one's own: a user's Python file whose `KINDS` names kinds and their functions (verify.load_rewards).
+"""A reward of your own: a Python file whose `KINDS` names kinds and their functions (verify.load_rewards).
 
     KINDS = {"kind": function}             function(response, reference) -> reward
     KINDS = {"kind": (function, check)}    check(reference) raises ValueError where a problem's reference is broken
@@ -24,20 +24,16 @@ import os
 import sys
 from typing import Any
 
-from verifiers.jobs import Call, Outcome
-from verifiers.rounds import Conversation, ask, restart
-from verifiers.verdict import CRASHED, REASONS, Verdict, graded, shown
+from sandbox.jobs import Call, Outcome
+from sandbox.pool import restart, run
+from verifiers.verdict import REASONS, Kind, NotAReward, Verdict, graded, reward_files, shown
+from verifiers.workers import Work, read_verdict
 
 CHECK_S = 10.0  # for a worker to name the file's kinds, or to check a reference
-reward_files: dict[str, list[str]] = {}  # of each file that is loaded: itself and what it imports from beside it
 
 
-class NotAReward(ValueError):
-    """What a user's function returned. The message names the function's kind and file, and what it may return."""
-
-
-def load(path: str) -> dict[str, bool]:
-    """The kinds of one file, and whether each has a check of its references.
+def load(path: str) -> dict[str, Kind]:
+    """The kinds of one file.
 
     Raises FileNotFoundError where there is no file, ValueError with a sentence where it cannot be used.
     """
@@ -50,31 +46,40 @@ def load(path: str) -> dict[str, bool]:
     try:
         outcome = _in_worker("contents_of", path)
     except RuntimeError as error:
-        said = str(error.__cause__ or error).splitlines()[-1]
+        reason = str(error.__cause__ or error).splitlines()[-1]
         raise ValueError(
-            f"{path} cannot be imported by the processes that judge: {said}. They start in the folder / and with an "
+            f"{path} cannot be imported by the processes that judge: {reason}. They start in the folder / and with an "
             "environment of their own: read files by their path, as from Path(__file__).parent"
         ) from None
     if outcome.status != "ok" or isinstance(outcome.value, str):
         raise ValueError(f"{path}: {outcome.value or outcome.status}")
     reward_files[path] = outcome.value["files"]
-    return outcome.value["kinds"]
+    return {
+        name: Kind(
+            check=functools.partial(check_custom, path, name, checked),
+            find=str,
+            judge_inline=lambda text, gold: None,
+            job=functools.partial(job_of_custom, path, name),
+            file=path,
+        )
+        for name, checked in outcome.value["kinds"].items()
+    }
 
 
 def _in_worker(function: str, path: str, *args: Any) -> Outcome:
-    return ask([Call(f"verifiers.own:{function}", [path, *args], file=path)], CHECK_S)[0]
+    return dict(run([Call(f"verifiers.custom:{function}", [path, *args], file=path)], CHECK_S))[0]
 
 
 def contents_of(path: str) -> dict[str, Any] | str:
-    """`load`, in a worker. A sentence where the file cannot be used."""
+    """`load`, in a worker: the kinds and whether each has a check, the files. A sentence where it cannot be used."""
     try:
         kinds = _kinds(path)
     except ValueError as error:
         return str(error)
     folder = os.path.join(os.path.dirname(path), "")
-    named = {name: getattr(module, "__file__", None) or "" for name, module in sys.modules.items()}
-    beside = {file for file in named.values() if file.startswith(folder) and not file.startswith(sys.prefix)}
-    ours = {file for name, file in named.items() if name.partition(".")[0] in ("verify", "verifiers")}
+    files = {name: getattr(module, "__file__", None) or "" for name, module in sys.modules.items()}
+    beside = {file for file in files.values() if file.startswith(folder) and not file.startswith(sys.prefix)}
+    ours = {file for name, file in files.items() if name.partition(".")[0] in ("verify", "verifiers", "sandbox")}
     return {"kinds": kinds, "files": sorted(beside - ours)}
 
 
@@ -107,7 +112,7 @@ def _refuse_signature(what: str, function: Any, *arguments: str) -> None:
         raise ValueError(f"{what} must be called as function({', '.join(arguments)}): {error}") from None
 
 
-def check_own(path: str, kind: str, checked: bool, reference: Any) -> Any:
+def check_custom(path: str, kind: str, checked: bool, reference: Any) -> Any:
     """The reference, which goes to the workers as JSON; ValueError where it cannot, or the user's check refuses it."""
     try:
         text = json.dumps(reference)
@@ -137,27 +142,27 @@ def refusal_of(path: str, kind: str, reference: Any) -> str:
     return ""
 
 
-def converse_own(path: str, kind: str, response: str, reference: Any, all_or_nothing: bool) -> Conversation:
-    """One call. Raises NotAReward where the function gave none: that is its mistake, not the response's."""
-    outcome: Outcome = yield Call("verifiers.own:judge", [path, kind, response, reference], alone=True, file=path)
-    if outcome.status != "ok":
-        return Verdict(0.0, outcome.status)
-    match outcome.value:
-        case ["verdict", int() | float() as reward, str() as reason] if 0 <= reward <= 1 and reason in REASONS:
-            return Verdict(float(reward), reason)
-        case ["broken", str() as sentence]:
-            raise NotAReward(f"the reward of kind {kind} ({path}) {sentence}")
-    return CRASHED
+def job_of_custom(path: str, kind: str, response: str, reference: Any, all_or_nothing: bool) -> Work:
+    """One call. Reading raises NotAReward where the function gave none: the function is wrong, not the response."""
+
+    def read(outcome: Outcome) -> Verdict:
+        if outcome.status == "ok" and isinstance(outcome.value, str):
+            raise NotAReward(f"the reward of kind {kind} ({path}) {outcome.value}")
+        return read_verdict(outcome)
+
+    return Call("verifiers.custom:judge", [path, kind, response, reference], alone=True, file=path), read
 
 
-def judge(path: str, kind: str, response: str, reference: Any) -> list:
-    """What the user's function makes of a response. In a worker."""
+def judge(path: str, kind: str, response: str, reference: Any) -> Verdict | str:
+    """The verdict of the user's function, or a sentence where it gave none. In a worker."""
     value = _functions(path, kind)[0](response, reference)
     try:
-        return ["verdict", *_verdict(value)]
+        return _verdict(value)
     except (TypeError, ValueError):
-        return ["broken", f"returned {shown(value)}: it must return a number from 0 to 1, True or False, or a Verdict "
-                          f"whose reason is one of {', '.join(REASONS)} and goes with its reward"]  # fmt: skip
+        return (
+            f"returned {shown(value)}: it must return a number from 0 to 1, True or False, or a Verdict whose reason "
+            f"is one of {', '.join(REASONS)} and goes with its reward"
+        )
 
 
 def _verdict(value: Any) -> Verdict:

@@ -1,4 +1,4 @@
-"""verifiers/own.py, verify.load_rewards: a user's file of rewards, right, broken and hostile."""
+"""verifiers/custom.py, verify.load_rewards: a user's file of rewards, right, broken and hostile."""
 
 import json
 import logging
@@ -7,7 +7,8 @@ import time
 
 import pytest
 
-from verifiers import own, worker
+from sandbox import worker
+from verifiers import custom
 from verify import KINDS, load_problems, load_rewards, reward_files, verify, verify_batch
 
 pytestmark = pytest.mark.usefixtures("forget_kinds")  # every test starts with our own kinds only
@@ -95,18 +96,12 @@ def test_the_first_exception_is_shown(tmp_path, caplog):
 
 
 def test_nothing_of_one_call_is_left_for_the_next(tmp_path):
-    """Mistake: a response that patches what judges it, and with it the rewards of all responses after it."""
+    """Mistake: a response that changes what judges it, and with it the rewards of all responses after it."""
     load_rewards([file(tmp_path, """
-        import builtins
-        def judge(response, reference):
-            right = len(response) == reference
-            if response == "patch":
-                builtins.len = lambda text: reference
-            return right
-        KINDS = {"length": judge}
+        SEEN = []
+        KINDS = {"first": lambda response, reference: SEEN.append(response) or SEEN == [response]}
     """)])  # fmt: skip
-    verdicts = verify_batch([("length", text, 3) for text in ("patch", "long", "abc")], workers=1)
-    assert [verdict.reward for verdict in verdicts] == [0.0, 0.0, 1.0]
+    assert [verdict.reward for verdict in verify_batch([("first", text, 3) for text in "abc"], workers=1)] == [1.0] * 3
 
 
 def test_a_helper_beside_the_file_is_named(tmp_path):
@@ -153,7 +148,7 @@ def test_a_check_of_references(tmp_path):
 def test_a_check_that_hangs_or_exits(tmp_path, monkeypatch, check, message):
     """Mistake: a check of references that hangs the run, or ends it with rc 0 and no word."""
     load_rewards([file(tmp_path, f"def check(reference):\n    {check}\nKINDS = {{'odd': (lambda a, b: 1, check)}}")])
-    monkeypatch.setattr(own, "CHECK_S", 0.5)
+    monkeypatch.setattr(custom, "CHECK_S", 0.5)
     with pytest.raises(ValueError, match=f"the check of kind odd {message}"):
         verify("odd", "x", 3)
 

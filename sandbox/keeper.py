@@ -1,4 +1,4 @@
-"""verifiers/sandbox.py: the worker process. It imports, puts up the outer walls, then forks a child for each job.
+"""The worker process: it imports, puts up the outer walls, then forks a child for each job.
 
 A first child tries to break out: what it could not do is the level of this machine's walls.
 """
@@ -17,13 +17,13 @@ import traceback
 import types
 from typing import Any
 
-from verifiers.child import EXIT_BROKEN, prelude, run_program, serve_calls
-from verifiers.jobs import MAX_MESSAGE, MiB, described
-from verifiers.walls import put_up_inner_walls, put_up_outer_walls
+from sandbox.child import EXIT_BROKEN, prelude, run_program, serve_calls
+from sandbox.jobs import MAX_MESSAGE, MiB, described
+from sandbox.walls import put_up_inner_walls, put_up_outer_walls
 
 
 class Keeper:
-    """The main loop of a worker process: take orders, fork, kill, say who has ended. It sees no byte of any job."""
+    """The main loop of a worker process: take orders, fork, kill, report exits. It sees no byte of any job."""
 
     def __init__(self, control: socket.socket, parent: int, path: list[str], modules: list[str] | None) -> None:
         self.control, self.parent = control, parent
@@ -38,7 +38,7 @@ class Keeper:
                 load_module(module)
             except (Exception, SystemExit) as error:
                 sys.exit(described(error))
-        # What a program finds defined; no call needs it.
+        # What a program finds defined. No call needs it.
         self.names = prelude() if modules is None else {}
         sys.path[:] = [entry for entry in sys.path[1:] if os.path.isdir(entry)]
         self.outer = put_up_outer_walls()
@@ -73,28 +73,13 @@ class Keeper:
                     self.obey(json.loads(line))
 
     def obey(self, order: dict) -> None:
-        if "import" in order:
-            self.say(imported=self.load(order["import"]))
-        elif "kill" in order:
+        if "kill" in order:
             self.kill()
         else:
             fds, self.fds = self.fds, []
             self.fork(order, fds)
             for fd in fds:
                 os.close(fd)
-
-    def load(self, package: str) -> str | None:
-        # An import takes seconds: meanwhile an alarm looks whether the trainer still lives.
-        signal.signal(signal.SIGALRM, lambda *_: os.getppid() == self.parent or os._exit(EXIT_BROKEN))
-        signal.setitimer(signal.ITIMER_REAL, 0.2, 0.2)
-        try:
-            importlib.import_module(package)
-        except Exception as error:
-            return f"{type(error).__name__}: {error}"[:1000]
-        finally:
-            signal.setitimer(signal.ITIMER_REAL, 0)
-            signal.signal(signal.SIGALRM, signal.SIG_DFL)
-        return None
 
     def fork(self, order: dict, fds: list[int]) -> None:
         keeper = os.getpid()
@@ -129,7 +114,6 @@ class Keeper:
         put_up_inner_walls(self.outer, order["limits"], keeper)
 
     def kill(self) -> None:
-        """End the child, and at low levels, where it may have had children, those that can be found."""
         if self.child:
             os.kill(self.child, signal.SIGKILL)
         self.reap(block=True)
@@ -144,18 +128,7 @@ class Keeper:
                 return
             if pid == self.child:
                 self.child = 0
-                self.sweep()
                 self.say(exit=os.waitstatus_to_exitcode(status))
-
-    def sweep(self) -> None:
-        """Without seccomp a child can have left processes behind. A user of our own has no process but these."""
-        if not self.outer.seccomp:
-            if self.outer.own_user:
-                with contextlib.suppress(OSError):
-                    os.kill(-1, signal.SIGKILL)
-            for pid in os.pread(self.outer.children, 65_536, 0).split() if self.outer.children else []:
-                with contextlib.suppress(OSError):
-                    os.kill(int(pid), signal.SIGKILL)
 
     def say(self, **message: Any) -> None:
         self.control.sendall(json.dumps(message).encode() + b"\n")
@@ -177,8 +150,8 @@ class Keeper:
         level = 1 if self.outer.no_new_privileges else 0
         if level == 1 and self.outer.seccomp and not {"everything", "network", "process", "signal"} & {*broken}:
             level = 3 if self.outer.landlock and not {"read", "environment"} & {*broken} else 2
-        described = ", ".join(walls) or "limits only"
-        return level, described + (f"; a child could still reach: {', '.join(broken)}" if broken else "")
+        names = ", ".join(walls) or "limits only"
+        return level, names + (f"; a child could still reach: {', '.join(broken)}" if broken else "")
 
 
 def load_module(name: str) -> None:
