@@ -15,7 +15,7 @@ ROOMS = ("simulator", "engines", "sandbox", "verifiers", "trainer", "tiny", "evi
 MAY_IMPORT = {
     "brorl": set(),
     "loss": set(),
-    "simulator": set(),
+    "simulator": {"brorl"},
     "sim": {"brorl", "simulator"},
     "engines": set(),
     "rollout": {"engines"},
