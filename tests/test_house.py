@@ -26,7 +26,7 @@ MAY_IMPORT = {
     "train": {"brorl", "loss", "rollout", "verify", "trainer"},
     "tiny": {*SIX, "trainer"},
     "evidence": {*SIX, "trainer", "tiny"},
-    "bench": {*SIX, "trainer"},
+    "bench": {*SIX, "trainer", "engines"},
 }
 FILES = [
     *(ROOT / f"{name}.py" for name in SIX),

@@ -1,19 +1,15 @@
-"""How fast a real chat model is decoded and trained, each beside the plain way and what this machine can at most.
+"""Engines and whole steps of a model, beside the plain way, TRL, and what this machine can do at most.
 
-    python tests/benchmark_model.py engines --model F --out F.csv   table 2: samples/s of both engines and of
-                                        model.generate, by N, length of prompt and response, and precision
-    python tests/benchmark_model.py trl --model F       section 4.2: whole steps against TRL's GRPOTrainer
-    python tests/benchmark_model.py stages --model F    section 4.2: a step of train.py by stage, prompts shared or not,
-                                        in float32 or bfloat16, and its memory beside the estimate
+`python -m evidence.smollm F` makes a chat model's folder F. Rollouts that begin alike are decoded together, so what is
+decoded matters: prompts are chats, filled with worked sums up to their length, and responses are the model's own.
 
-F is a folder such as `python -m evidence.smollm F` makes. What is decoded matters, since rollouts that begin alike can
-be decoded together. So prompts are chats, filled with worked sums up to their length, and responses the model's own.
-
-Matrix speed is that of torch's own product of two 2,048 x 2,048 matrices, in the same process and precision. A fraction
-of it counts the products that are needed: 2 x the weights of the layers for each token, and 2 x those of the head for
-each token of a response. A prompt counts once for its N rollouts, every response whole. So equal beginnings that are
-computed once lift it, and a prompt that is computed N times lowers it.
+Matrix speed is that of torch's product of two 2,048 x 2,048 matrices, in the same process and precision. A fraction of
+it counts the products that are needed: 2 x the weights of the layers for each token, and 2 x those of the head for each
+token of a response. A prompt counts once for its N rollouts, every response whole. Equal beginnings that are computed
+once lift the fraction. A prompt that is computed N times lowers it.
 """
+
+from __future__ import annotations
 
 import argparse
 import csv
@@ -31,27 +27,20 @@ from pathlib import Path
 
 import torch
 import transformers
-from benchmark import ALL_CORES, ROOT, Benchmark, TorchEngine, VLLMEngine, gib_of, have_vllm, main, seconds, verifiers
-from benchmark import machine as this_machine
+
+import verify as verifiers
+from bench.common import ROOT, again, answer, machine, quiet, seconds
+from engines.vllm import VLLMEngine
+from rollout import Engine, TorchEngine, have_vllm
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
-NINE = {"instruction_id_list": ["keywords:existence"], "kwargs": [{"keywords": ["9"]}]}
 
 
 def begin(args: argparse.Namespace) -> None:
-    """What every command does first. Exits with a sentence where there is no model."""
+    """Exits with a sentence where there is no chat model."""
     if not (Path(args.model) / "config.json").exists():
         sys.exit("name a folder with a chat model: --model F, as `python -m evidence.smollm F` makes one")
-    transformers.logging.set_verbosity_error()
-    transformers.logging.disable_progress_bar()
-    torch.set_num_threads(args.threads or len(os.sched_getaffinity(0)))
-
-
-def started(name: str, way: str, args: argparse.Namespace, flags: tuple[str, ...], file="") -> subprocess.Popen:
-    """This script in a process of its own. Its errors go to the terminal."""
-    command = [sys.executable, __file__, name, "--way", way, "--file", str(file)]
-    command += [f"--{flag}={getattr(args, flag)}" for flag in flags if getattr(args, flag) is not None]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    quiet(args)
 
 
 # ------------------------------------------------------------------------------------------- prompts
@@ -68,7 +57,8 @@ def chat(tokenizer, length: int, number: int) -> list[dict]:
     """Problem `number` behind as many worked sums as make `length` tokens, to the token where there is room for it."""
     pairs = sums(number)
     a = number % 8 + 1
-    last, worked, system = {"role": "user", "content": f"{a} + {9 - a}?"}, [], "Answer."
+    last, system = {"role": "user", "content": f"{a} + {9 - a}?"}, "Answer."
+    worked: list[list[dict]] = []
 
     def messages() -> list[dict]:
         return [{"role": "system", "content": system}, *itertools.chain(*worked), last]
@@ -87,13 +77,26 @@ def chat(tokenizer, length: int, number: int) -> list[dict]:
 
 
 def write_problems(folder: Path, model: str, length: int, count: int) -> None:
-    """Chats for both trainers. Every sum that is asked is 9, and the reward is for a 9 in the response: some rollouts
-    of nearly every prompt have it, so that both trainers train on all of them."""
-    tokenizer = transformers.AutoTokenizer.from_pretrained(model)
-    rows = [{"prompt": chat(tokenizer, length, i), "kind": "ifeval", "reference": NINE} for i in range(count)]
+    """Problems for both trainers. Of a chat model: every sum is 9, and the reward is for a 9 in the response. Of the
+    embedded policy: countdown, or with `length` characters in front, which it cannot solve, an 8 in the response.
+    So some rollouts of nearly every prompt are right, and both trainers train on all prompts."""
+    tokenizer, draw = transformers.AutoTokenizer.from_pretrained(model), random.Random(0)
+    if tokenizer.chat_template:
+        rows = [{"prompt": chat(tokenizer, length, i)} | says("9") for i in range(count)]
+    else:
+        rows = [x._asdict() for x in verifiers.load_problems(ROOT / "tiny/train.jsonl")[:count]]
+        for row in rows if length else []:
+            front = "".join(draw.choice("123456789+-*/=:()") for _ in range(length - len(row["prompt"])))
+            row |= {"prompt": front + row["prompt"]} | says("8")
     lines = [json.dumps(row) + "\n" for row in rows]
     (folder / "data.jsonl").write_text("".join(lines))
     (folder / "few.jsonl").write_text("".join(lines[:2]))
+
+
+def says(digit: str) -> dict:
+    """A rule that a response follows if it has this digit."""
+    rule = {"instruction_id_list": ["keywords:existence"], "kwargs": [{"keywords": [digit]}]}
+    return {"kind": "ifeval", "reference": rule}
 
 
 # ------------------------------------------------------------------------------------- matrix speed
@@ -140,7 +143,8 @@ def engines(args: argparse.Namespace) -> None:
     """
     begin(args)
     if args.way:
-        return measure_cells(args)
+        measure_cells(args)
+        return
     if not args.out:
         sys.exit("name the table to write: --out FILE.csv; rows that it has are not measured again")
     out, threads = Path(args.out), torch.get_num_threads()
@@ -148,7 +152,7 @@ def engines(args: argparse.Namespace) -> None:
     if out.exists():
         with out.open() as file:
             have = {tuple(row[name] for name in KEY) for row in csv.DictReader(file)}
-    print(this_machine())
+    print(machine())
     for dtype in args.dtypes.split(","):
         for engine in args.engines.split(","):
             if engine == "vllm" and not have_vllm():
@@ -158,8 +162,8 @@ def engines(args: argparse.Namespace) -> None:
                       and tuple(map(str, (args.model, engine, dtype, threads, *x[1:]))) not in have]  # fmt: skip
             if wanted:
                 flags = ("model", "samples", "limit", "plain", "threads")
-                process = started("engines", engine, args, flags, json.dumps(wanted))
-                for line in process.stdout:
+                process = again("engines", engine, args, flags, json.dumps(wanted))
+                for line in process.stdout or ():
                     if line.startswith("{"):
                         keep(out, json.loads(line))
                 if process.wait():
@@ -189,7 +193,7 @@ def measure_cells(args: argparse.Namespace) -> None:
     tokenizer = transformers.AutoTokenizer.from_pretrained(args.model)
     model = transformers.AutoModelForCausalLM.from_pretrained(args.model, dtype=DTYPES[dtype]).eval()
     layers, head = weights(model)
-    engine = None
+    engine: Engine | None = None
     if args.way == "torch":
         engine = TorchEngine(model)
     if args.way == "vllm":
@@ -201,7 +205,8 @@ def measure_cells(args: argparse.Namespace) -> None:
             for i in range(max(a_turn, args.samples // n))
         ]
         draw(engine, model, prompts[:1], 8, 4, 0)  # the first call of anything is slow
-        speed, groups, spent = matrix_speed(DTYPES[dtype]), [], 0.0
+        speed, spent = matrix_speed(DTYPES[dtype]), 0.0
+        groups: list[list[list[int]]] = []
         rows = n if engine else min(n, args.plain)
         while spent < args.limit and len(groups) < len(prompts) and not (groups and not engine):
             turn = prompts[len(groups) : len(groups) + a_turn]
@@ -222,7 +227,7 @@ def measure_cells(args: argparse.Namespace) -> None:
             "load": round(os.getloadavg()[0], 2),
         }  # fmt: skip
         print("\n" + json.dumps(row), flush=True)
-    if args.way == "vllm":
+    if engine:
         engine.close()
 
 
@@ -247,7 +252,7 @@ def draw(engine, model, prompts, n, tokens, seed) -> list[list[list[int]]]:
 def ours(args: argparse.Namespace, folder: Path, *more: str, **environment: str) -> tuple[list, list, str]:
     """A run of train.py: metrics and timing of its steps, and what it printed."""
     command = [
-        sys.executable, ROOT / "train.py", f"--output_dir={folder}", "--name=run", "--overwrite",
+        sys.executable, str(ROOT / "train.py"), f"--output_dir={folder}", "--name=run", "--overwrite",
         f"--model={args.model}", f"--data={folder / 'data.jsonl'}", f"--eval_data={folder / 'few.jsonl'}",
         f"--rollouts_per_prompt={args.rollouts}", f"--prompts_per_step={args.prompts}", "--engine=torch",
         f"--updates_per_step={args.updates}", "--learning_rate=1e-6", f"--max_steps={args.steps}", "--eval_every=0",
@@ -270,11 +275,14 @@ def theirs(args: argparse.Namespace, folder: Path) -> dict:
     import datasets
     import trl as package
 
-    n, b, ends = args.rollouts, args.prompts, []
+    n, b, ends = args.rollouts, args.prompts, list[float]()
     problems = verifiers.load_problems(folder / "data.jsonl")
+    by_prompt = {json.dumps(problem.prompt): problem for problem in problems}
 
     def reward(prompts, completions, **_):
-        items = [("ifeval", completion[0]["content"], NINE) for completion in completions]
+        texts = [x if isinstance(x, str) else x[0]["content"] for x in completions]
+        asked = [by_prompt[json.dumps(prompt)] for prompt in prompts]
+        items = [(x.kind, text, x.reference) for x, text in zip(asked, texts, strict=True)]
         return [verdict.reward for verdict in verifiers.verify_batch(items)]
 
     class Ends(transformers.TrainerCallback):
@@ -314,30 +322,28 @@ def whole_steps(args: argparse.Namespace) -> None:
 
 def trl(args: argparse.Namespace) -> None:
     """Generation, verification and update of both trainers in turns: same model, chats, N, batch, updates, KL term."""
-    begin(args)
+    quiet(args)
     if args.way:
         args.rollouts = args.rollouts[0]
-        return whole_steps(args)
+        whole_steps(args)
+        return
     if not importlib.util.find_spec("trl") or not importlib.util.find_spec("datasets"):
         sys.exit("this compares with TRL, which is not installed: pip install trl==1.16.0")
-    print(this_machine())
+    print(machine())
     print(
         f"{args.prompts} prompts of {args.length} tokens, {args.updates} updates a step, at most {args.tokens} "
         f"response tokens, float32, KL term; {args.steps} steps a turn, the first is not counted:"
     )
     widths = args.rollouts
     for n in widths:
-        args.rollouts, results = n, {"ours": [], "trl": []}
+        args.rollouts = n
+        results: dict[str, list[dict]] = {"ours": [], "trl": []}
         with tempfile.TemporaryDirectory() as folder:
-            write_problems(Path(folder), args.model, args.length, 64)
+            write_problems(Path(folder), args.model, args.length, 512)
+            flags = ("model", "rollouts", "prompts", "updates", "steps", "length", "tokens", "threads")
             for _ in range(args.turns):
                 for way, done in results.items():
-                    flags = ("model", "rollouts", "prompts", "updates", "steps", "length", "tokens", "threads")
-                    process = started("trl", way, args, flags, folder)
-                    said, _ = process.communicate()
-                    if process.returncode:
-                        sys.exit(f"{way} ended with status {process.returncode}")
-                    done.append(json.loads(said.splitlines()[-1]))
+                    done.append(json.loads(answer(again("trl", way, args, flags, folder))))
         rates = {way: [x["rate"] for x in done] for way, done in results.items()}
         ratios = [a / b for a, b in zip(*rates.values(), strict=True)]
         own, other = (done[-1] for done in results.values())
@@ -363,7 +369,7 @@ SEEN = ("engine_difference", "engine_difference_max", "engine_kl", "engine_ratio
 def stages(args: argparse.Namespace) -> None:
     """Whole steps of train.py by stage: prompts shared or not, float32 or bfloat16; medians of all but the first."""
     begin(args)
-    print(this_machine())
+    print(machine())
     print(
         f"{args.prompts} prompts of {args.length} tokens x N = {args.rollouts}, {args.updates} updates, at most "
         f"{args.tokens} response tokens, medians of {args.steps - 1} steps:"
@@ -402,37 +408,7 @@ def stages(args: argparse.Namespace) -> None:
             print(f"  {kept} of {args.prompts} prompts kept, {lengths:.1f} tokens a response", flush=True)
 
 
-MODEL = ("", "folder of a chat model")
-STEP = {
-    "model": MODEL,
-    "prompts": (2, "prompts a step"),
-    "updates": (8, "mini-batches a step"),
-    "length": (128, "tokens of a prompt"),
-    "tokens": (32, "tokens of a response, at most"),
-    "steps": (3, "steps of a turn, the first is not counted"),
-    "threads": ALL_CORES,
-}
-BENCHMARKS = {
-    "engines": Benchmark(engines, {
-        "model": MODEL,
-        "out": ("", "the table, a CSV; rows that it has are not measured again"),
-        "engines": ("torch,vllm,generate", "of these, with commas between"),
-        "dtypes": ("float32,bfloat16", "with commas between; the first is the base"),
-        "rollouts": ([512, 16, 64], "N, the first is the base"),
-        "lengths": ([128, 32, 512], "of prompts, the first is the base"),
-        "tokens": ([16, 64], "of a response, the first is the base"),
-        "samples": (1024, "samples of a row, at most; at least 512 or N"),
-        "limit": (300, "seconds of a row, after which no turn begins"),
-        "plain": (32, "samples of a row of model.generate"),
-        "threads": ALL_CORES,
-    }, ways=("torch", "vllm", "generate")),
-    "trl": Benchmark(trl, STEP | {
-        "rollouts": ([64, 512], "N"),
-        "turns": (1, "turns"),
-    }, ways=("ours", "trl")),
-    "stages": Benchmark(stages, STEP | {"rollouts": (64, "N")}),
-}  # fmt: skip
-
-
-if __name__ == "__main__":
-    main(BENCHMARKS, __doc__)
+def gib_of(text: str, words: str) -> float:
+    """The size behind these words, as train.py prints it."""
+    number, unit = " ".join(text.split()).split(words, 1)[1].split()[:2]
+    return float(number) / (1 if unit.startswith("GiB") else 1024)

@@ -1,0 +1,301 @@
+"""The parts of a step, each beside the plain way of doing the same, measured in the same run."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import math
+import random
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import accelerate
+import torch
+import transformers
+
+import sim as simulator
+from bench.common import ROOT, again, answer, machine, quiet, resident, seconds
+from loss import token_logprobs
+from rollout import Group, TorchEngine
+from train import update
+from trainer.batch import Batch
+from trainer.memory import activation_bytes
+from trainer.policy import Policy
+from trainer.progress import Progress
+from trainer.settings import Config
+
+# ----------------------------------------------------------------------------------------------- sim
+
+
+def sim(args: argparse.Namespace) -> None:
+    """The default run of sim.py, and both ways in turns on a part of the steps."""
+    torch.set_num_threads(args.threads)
+    setting, rollouts = simulator.Setting(), simulator.FIGURE_3
+    part = dataclasses.replace(setting, steps=args.steps)
+    scale = setting.steps / part.steps
+    simulator.simulate(part, rollouts)
+
+    def as_written() -> None:
+        for n in rollouts:
+            list(simulator.as_written(part, n, torch.Generator().manual_seed(0)))
+
+    turns = [(seconds(lambda: simulator.simulate(part, rollouts)), seconds(as_written)) for _ in range(args.turns)]
+    whole = seconds(lambda: simulator.simulate(setting, rollouts))
+    best, best_written = (min(column) * scale for column in zip(*turns, strict=True))
+    ratios = sorted(written / ours for ours, written in turns)
+    print(machine())
+    print(f"N = {rollouts}, {setting.steps} steps; {args.turns} turns of {part.steps} steps each, scaled up:")
+    print(f"  ours           {best:6.2f} s at best; the whole run took {whole:.1f} s")
+    print(f"  as written     {best_written:6.2f} s at best")
+    print(
+        f"  ratio          {best_written / best:6.2f} of the bests; {statistics.median(ratios):.2f} median of the turns"
+    )
+
+
+# ----------------------------------------------------------------------------------------------- loss
+
+
+def token_logprobs_once(args: argparse.Namespace) -> None:
+    """One way, forward and backward, in a process of its own: prints seconds and peak bytes above the inputs."""
+    torch.manual_seed(0)
+    hidden = torch.randn(args.tokens, args.hidden, requires_grad=True)
+    weight = (torch.randn(args.vocabulary, args.hidden) / args.hidden**0.5).requires_grad_()
+    targets, upstream = torch.randint(args.vocabulary, (args.tokens,)), torch.randn(args.tokens)
+    before = resident()
+
+    def work():
+        if args.way == "ours":
+            logp, _ = token_logprobs(hidden, weight, targets, temperature=0.8)
+        else:
+            logp = ((hidden @ weight.T) / 0.8).log_softmax(-1).gather(-1, targets[:, None]).squeeze(-1)
+        (logp * upstream).sum().backward()
+
+    took = seconds(work)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 - before
+    torch.save((hidden.grad, weight.grad), args.file)
+    print(json.dumps({"seconds": took, "peak": peak}))
+
+
+def loss(args: argparse.Namespace) -> None:
+    """Both ways in turns, each in a fresh process, so that a peak is its own."""
+    if args.way:
+        token_logprobs_once(args)
+        return
+    print(machine())
+    print(f"{args.tokens:,} tokens, V = {args.vocabulary:,}, hidden {args.hidden}, float32, forward and backward:")
+    results: dict[str, list[dict]] = {"ours": [], "plain": []}
+    with tempfile.TemporaryDirectory() as folder:
+        for _ in range(args.turns):
+            for way in results:
+                flags = ("tokens", "vocabulary", "hidden")
+                results[way].append(json.loads(answer(again("loss", way, args, flags, f"{folder}/{way}.pt"))))
+                print(f"  {way:6} {results[way][-1]['seconds']:6.1f} s  {results[way][-1]['peak'] / 2**30:6.2f} GiB")
+        pairs = zip(torch.load(f"{folder}/ours.pt"), torch.load(f"{folder}/plain.pt"), strict=True)
+        errors = [((a - b).norm() / b.norm()).item() for a, b in pairs]
+    ours, plain = ({k: min(x[k] for x in results[way]) for k in ("seconds", "peak")} for way in ("ours", "plain"))
+    print(f"  time    {ours['seconds'] / plain['seconds']:.2f} x the plain way's (bests)")
+    print(f"  memory  1/{plain['peak'] / ours['peak']:.1f} of the plain way's above the inputs (bests)")
+    print(f"  gradients differ by {errors[0]:.1e} (hidden) and {errors[1]:.1e} (head), relative norms")
+
+
+# --------------------------------------------------------------------------------------------- prefix
+
+
+def prefix_step(args: argparse.Namespace) -> None:
+    """Scoring and an optimizer step one way, in a process of its own: prints seconds, tokens and peak bytes."""
+    torch.manual_seed(0)
+    quiet(args)
+    model = transformers.AutoModelForCausalLM.from_config(
+        transformers.Qwen2Config(
+            vocab_size=args.vocabulary, hidden_size=args.hidden, intermediate_size=3 * args.hidden,
+            num_hidden_layers=args.layers, num_attention_heads=args.hidden // 64,
+            num_key_value_heads=max(1, args.hidden // 128), tie_word_embeddings=True,
+        ),
+        dtype=torch.float32,
+    )  # fmt: skip
+    policy, counts = Policy(model), [0]
+    if args.way == "shared":
+        policy.share("on")
+    model.get_input_embeddings().register_forward_pre_hook(lambda _, x: counts.append(counts.pop() + x[0].numel()))
+    prompt = torch.randint(args.vocabulary, (args.prompt_tokens,)).tolist()
+    responses = torch.randint(args.vocabulary, (args.rollouts, args.tokens)).tolist()
+    group = Group(prompt, responses, [[0.0] * args.tokens] * args.rollouts, ["stop"] * args.rollouts)
+    batch = Batch.of([group], torch.randn(args.rollouts), "cpu")
+    batch.share = args.way == "shared"
+    accelerator = accelerate.Accelerator(cpu=True)
+    optimizer = accelerator.prepare(torch.optim.AdamW(policy.parameters(), lr=1e-5))
+    config = Config(temperature=1.0, updates_per_step=1, clip_low=0.2, clip_high=0.27, tis_cap=2.0, kl_coef=0.0)
+    few = torch.arange(2)  # the first pass through anything is slow
+    policy(*batch.inputs(few, 1.0))[0].sum().backward()
+    policy.zero_grad()
+    before, counts[0] = resident(), 0
+    scored = seconds(lambda: setattr(batch, "old_logp", batch.score(policy, 1.0, config.max_tokens_per_micro_batch)[0]))
+    counts[0] = 0
+    cpu = time.process_time()
+    updated = seconds(lambda: update(policy, optimizer, batch, config, accelerator, Progress()))
+    cpu = time.process_time() - cpu
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 - before
+    torch.save(batch.old_logp, args.file)
+    print(json.dumps({"score": scored, "seconds": updated, "cpu": cpu, "tokens": counts[0], "peak": peak}))
+
+
+def prefix(args: argparse.Namespace) -> None:
+    """Both ways in turns, each in a fresh process, so that a peak is its own."""
+    if args.way:
+        prefix_step(args)
+        return
+    print(machine())
+    names = ("rollouts", "prompt_tokens", "tokens", "hidden", "layers", "vocabulary", "threads")
+    print(
+        f"one prompt of {args.prompt_tokens} tokens, N = {args.rollouts} responses of {args.tokens}; a random Qwen2 of "
+        f"{args.layers} layers, hidden {args.hidden}, V = {args.vocabulary:,}, float32:"
+    )
+    results: dict[str, list[dict]] = {"plain": [], "shared": []}
+    with tempfile.TemporaryDirectory() as folder:
+        for _ in range(args.turns):
+            for way, done in results.items():
+                done.append(json.loads(answer(again("prefix", way, args, names, f"{folder}/{way}.pt"))))
+                x = done[-1]
+                print(
+                    f"  {way:6} {x['seconds']:6.1f} s a step ({x['cpu']:.1f} s of CPU), {x['score']:5.1f} s scoring, "
+                    f"{x['tokens']:,} tokens, {x['peak'] / 2**30:5.2f} GiB",
+                    flush=True,
+                )
+        logp, theirs = (torch.load(f"{folder}/{way}.pt") for way in results)
+    plain, shared = ({k: min(x[k] for x in done) for k in done[0]} for done in results.values())
+    ratios = [a["seconds"] / b["seconds"] for a, b in zip(*results.values(), strict=True)]
+    print(f"  tokens  {plain['tokens'] / shared['tokens']:.2f} times as many the plain way")
+    best, cpu, score = (plain[k] / shared[k] for k in ("seconds", "cpu", "score"))
+    print(f"  step    {best:.2f}x as fast, bests; {statistics.median(ratios):.2f}x, median; {cpu:.2f}x by CPU time")
+    print(f"  scoring {score:.2f}x as fast, bests")
+    print(f"  memory  {shared['peak'] / plain['peak']:.2f} of the plain way's above the weights")
+    print(f"  log-probs differ by {(logp - theirs).abs().max():.1e} at most")
+
+
+# -------------------------------------------------------------------------------------------- padding
+
+
+def padding(args: argparse.Namespace) -> None:
+    """Lengths of a step's rollouts, drawn log-normal and cut at the limit, in the micro-batches of the loop."""
+    draw = random.Random(0)
+    print(
+        f"{args.rollouts:,} rollouts in {args.updates} updates, prompts of 100 to 400 tokens, responses log-normal "
+        f"around {args.median:,} tokens, at most {args.limit:,}; micro-batches of {args.budget:,} tokens:"
+    )
+    for spread in (0.3, 0.6, 0.9, 1.2):
+        drawn = [min(args.limit, max(1, round(draw.lognormvariate(math.log(args.median), spread))))
+                 for _ in range(args.rollouts)]  # fmt: skip
+        prompts = torch.tensor([draw.randint(100, 400) for _ in range(args.rollouts // 16)]).repeat_interleave(16)
+        lengths = torch.tensor(drawn)
+        batch = Batch(torch.empty(args.rollouts, 0), prompts, lengths, torch.empty(args.rollouts, 0),
+                      torch.empty(args.rollouts), torch.arange(args.rollouts),
+                      torch.zeros(args.rollouts, dtype=torch.long))  # fmt: skip
+        whole, used, ours, plain = prompts + lengths, 0, 0, 0
+        for rows in torch.randperm(args.rollouts).tensor_split(args.updates):
+            parts = batch.micro_batches(rows, args.budget)
+            used += int(whole[rows].sum())
+            ours += sum(len(part) * int(whole[part].max()) for part in parts)
+            plain += sum(len(part) * int(whole[part].max()) for part in rows.tensor_split(len(parts)))
+        print(
+            f"  sigma {spread:.1f}: {lengths.min():6,} to {lengths.max():6,} tokens, padding {1 - used / ours:5.1%}; "
+            f"as many micro-batches in random order {1 - used / plain:5.1%}"
+        )
+
+
+# --------------------------------------------------------------------------------------------- memory
+
+
+QWEN = {  # Qwen2.5, from its config files: hidden, layers, intermediate, heads, key-value heads, vocabulary, tied head
+    "0.5B": (896, 24, 4864, 14, 2, 151_936, True),
+    "1.5B": (1536, 28, 8960, 12, 2, 151_936, True),
+    "7B": (3584, 28, 18_944, 28, 4, 152_064, False),
+}
+
+
+def memory(args: argparse.Namespace) -> None:
+    """GiB a process by the formula of trainer/memory.py: a layer's activations counted, the rest multiplied."""
+    accelerator, gib = accelerate.Accelerator(cpu=True, mixed_precision="bf16"), 2**30
+    print(
+        f"bfloat16 beside float32 master weights, micro-batches of {args.tokens:,} tokens, gradient checkpointing, GiB:"
+    )
+    print("  model             weights, gradients, moments, reference   of 8 under FSDP2: parts   gathered", end="")
+    print("   activations   logits")
+    for name, (hidden, layers, inner, heads, kv, vocabulary, tied) in QWEN.items():
+        config = transformers.Qwen2Config(
+            vocab_size=64, hidden_size=hidden, intermediate_size=inner, num_hidden_layers=1, num_attention_heads=heads,
+            num_key_value_heads=kv, tie_word_embeddings=True,
+        )  # fmt: skip
+        one = transformers.AutoModelForCausalLM.from_config(config, dtype=torch.float32)
+        layer = activation_bytes(Policy(one), accelerator)
+        one_layer = sum(p.numel() for p in one.model.layers.parameters())
+        parameters = layers * one_layer + hidden + (1 if tied else 2) * hidden * vocabulary
+        held = 4 * 5 * parameters / gib
+        gathered = (2 * 2 * (parameters - layers * one_layer) + (2 * 3 + 4) * one_layer) / gib
+        kept = args.tokens * (2 * layer + 4 * layers * hidden) / gib
+        parts = f"{held:41.1f} {held / 8:25.1f} {gathered:10.1f} {kept:13.1f} {8 * 2**26 / gib:8.1f}"
+        print(f"  {name:5} {parameters / 1e9:5.2f}B {parts}")
+
+
+# -------------------------------------------------------------------------------------------- rollout
+
+
+def rollout(args: argparse.Namespace) -> None:
+    """Samples/s at equal numbers of samples, the ways in turns; the best turn of each counts."""
+    quiet(args)
+    model = transformers.AutoModelForCausalLM.from_pretrained(args.model, dtype=torch.float32).eval()
+    engine = TorchEngine(model)
+
+    def ours(n, length):
+        prompts = torch.randint(2, model.config.vocab_size, (args.samples // n, length)).tolist()
+        engine.generate(prompts, n, max_new_tokens=args.tokens, stop_token_ids=[], seed=0)
+        return args.samples
+
+    def generate(n, length):
+        prompts = torch.randint(2, model.config.vocab_size, (max(1, args.samples // n // 8), length))
+        model.generate(
+            prompts, attention_mask=torch.ones_like(prompts), do_sample=True, num_return_sequences=n, top_k=0,
+            min_new_tokens=args.tokens, max_new_tokens=args.tokens, pad_token_id=0,
+        )  # fmt: skip
+        return len(prompts) * n
+
+    print(machine())
+    print(f"{args.model}: {args.samples:,} samples of {args.tokens} tokens; samples/s, best of {args.turns} turns")
+    print(f"{'prompt tokens':>14} {'N':>5} {'ours':>9} {'generate':>9} {'ratio':>7}")
+    for length in args.lengths:
+        best: dict = {}
+        for _ in range(args.turns):
+            for way in (ours, generate):
+                for n in (16, 512):
+                    start = time.perf_counter()
+                    count = way(n, length)
+                    rate = count / (time.perf_counter() - start)
+                    best[way, n] = max(best.get((way, n), 0), rate)
+        for n in (16, 512):
+            a, b = best[ours, n], best[generate, n]
+            print(f"{length:>14} {n:>5} {a:>9,.0f} {b:>9,.0f} {a / b:>6.1f}x")
+        print(f"{'':>14} ours, N = 512 over N = 16: {best[ours, 512] / best[ours, 16]:.2f}x")
+
+
+# ---------------------------------------------------------------------------------------------- probe
+
+
+def probe(args: argparse.Namespace) -> None:
+    """--log_mass_balance: its share of a step's seconds, from timing.jsonl of short runs of the embedded policy."""
+    print(machine())
+    with tempfile.TemporaryDirectory() as folder:
+        for recipe, n, b in (("prorl", 16, 128), ("brorl", 512, 32), ("brorl", 512, 4)):
+            command = [sys.executable, str(ROOT / "train.py"), f"--recipe={recipe}", f"--prompts_per_step={b}",
+                       "--overwrite", "--name=run", f"--output_dir={folder}", f"--max_steps={args.steps + 1}",
+                       "--log_mass_balance", "--eval_every=0", "--eval_samples=1"]  # fmt: skip
+            subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=True)
+            rows = [json.loads(line) for line in (Path(folder) / "run/timing.jsonl").read_text().splitlines()][1:]
+            stages = {name: statistics.median(r[name] for r in rows) for name in ("roll_out", "score", "update")}
+            own = statistics.median(r["mass_balance"] for r in rows)
+            print(f"N = {n:3}, B = {b:3}: {own * 1e3:5.1f} ms of a step of {sum(stages.values()) + own:5.2f} s, "
+                  f"{own / (sum(stages.values()) + own):5.1%} (medians of {len(rows)} steps)")  # fmt: skip
