@@ -147,12 +147,12 @@ def mass_balance(m: Masses, eta: float, n: int | Tensor, r_c: float = 1.0, r_w: 
         # (i)   as N grows U_pos2 and U_neg2 vanish (Corollary 3), this term with them, and ΔQ_pos >= 0 is left;
         # (ii)  at a small N it is small too if S_R is near 0, which a balanced batch has, or little mass is undrawn;
         # (iii) so a larger N raises Q_pos, and with it pass@k (`pass_at_k`).
-        unsampled_coupling=eta / n * unsampled_coupling(m, s_r),
+        unsampled_coupling=unsampled_coupling(m, s_r, eta, n),
     )
 
 
-def unsampled_coupling(m: Masses, s_r: Tensor) -> Tensor:
-    """S_R (Q_pos U_neg2 - Q_neg U_pos2), Theorem 1's third term without its factor η/N.
+def unsampled_coupling(m: Masses, s_r: Tensor, eta: float, n: int | Tensor) -> Tensor:
+    """(η/N) S_R (Q_pos U_neg2 - Q_neg U_pos2), Theorem 1's third term for the S_R of any rewards.
 
     What the step does through the tokens that nobody drew. Their Δz_j = -(η/N) p_j S_R has the sign of -S_R: with
     S_R > 0 they sink, which lowers Q_pos where Q_neg U_pos2 > Q_pos U_neg2; with S_R < 0 they rise, which lowers it
@@ -160,7 +160,7 @@ def unsampled_coupling(m: Masses, s_r: Tensor) -> Tensor:
     Exact for any rewards on the drawn tokens, if S_R = Σ_i R_i p_i is taken over them: the simulator
     hands in the S_R of its own centred, repeated draws.
     """
-    return s_r * (m.q_pos * m.u_neg2 - m.q_neg * m.u_pos2)
+    return eta / n * s_r * (m.q_pos * m.u_neg2 - m.q_neg * m.u_pos2)
 
 
 # ------------------------------------------------------------------------------ Lemma 2, Corollary 3

@@ -22,13 +22,8 @@ word; `simulate` is the same for every N at once, and faster. The tests hold one
     percent_improved                    share of the correct tokens above their probability at step 0
     worst_drop                          the least p_i - p_i(step 0) over the correct tokens; negative is a loss
     anchor                              probability of the anchor token, which is correct
-    third_term, linear_step             Theorem 1 on the gradient that AdamW gets, over η: the coupling (1/N) S_R
-                                        (Q_pos U_neg2 - Q_neg U_pos2) with the S_R of `centred`, and all three terms
-    mood, sampled_correct,              Theorem 1 as the paper states it, over η: S_R and the three terms, rewards not
-    ..., unsampled_coupling             centred and a token drawn twice counted once. The coupling differs from
-                                        third_term by its S_R alone
-    unsampled_second_moment             U_pos2 + U_neg2, measured
-    predicted_second_moment             Corollary 3: Σ_i p_i² (1-p_i)^N
+
+simulator/ holds the command line, its checks, the tables and pictures, and what `--probe` adds (its names: probe.py).
 
 What the paper leaves open, and what is chosen here:
 1. AdamW's other constants are PyTorch's defaults. The weight decay of 0.01 is part of the figure: with them the
@@ -40,9 +35,6 @@ What the paper leaves open, and what is chosen here:
    step of `simulate`, it moves the mass at step 1,000 by at most 0.0002 at any N. The worst drop becomes another one:
    -3.6e-6 in place of -1.0e-4 at N = 4 (means of seeds 0 to 2), -1.7e-5 in place of 5e-7 at N = 51,200 (seed 0). The
    paper's figure has -5e-5 to -1e-4, and 0: it fits the anchor that is trained.
-4. Theorem 1 has a token's reward count once and its step be plain gradient descent. Here a token drawn twice counts
-   twice, rewards are centred, and AdamW takes the step. The third term keeps its form, with S_R over the actual
-   draws, but describes the gradient and not the step that AdamW makes of it.
 
 What it shows beyond the paper's figure, at equal samples and after step 1,000, is docs/simulator.md.
 
@@ -51,13 +43,9 @@ one AdamW treats element by element; the gradient is the closed form of section 
 that come sorted. L sums over the draws, so that their order is of no account.
 """
 
-import argparse
-import math
-import tempfile
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, fields, replace
-from pathlib import Path
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import torch
@@ -65,12 +53,12 @@ from torch import Tensor
 from tqdm import tqdm
 
 import brorl
-from simulator import curves as report
+from simulator import command
 from simulator.curves import Curves, steps_to_record
+from simulator.probe import theorem_1_on_draws
 
 FIGURE_3 = (4, 8, 16, 512, 51_200)
 SWEEP = (16, 64, 256, 1024, 2048)
-OUT = Path("runs/sim")
 
 
 def option(default, text: str):
@@ -96,22 +84,7 @@ class Setting:
     eps: float = option(1e-8, "AdamW's ε; paper silent: PyTorch's default")
 
     def __post_init__(self):
-        if not 1 <= self.correct_tokens < self.vocabulary:
-            raise ValueError(
-                f"correct_tokens={self.correct_tokens} leaves no incorrect (or no correct) token among "
-                f"vocabulary={self.vocabulary}: choose 1 <= correct_tokens < vocabulary"
-            )
-        if self.steps < 1:
-            raise ValueError(f"steps={self.steps} takes no step: use 1 or more")
-        for f in fields(self):
-            if not math.isfinite(getattr(self, f.name)):
-                raise ValueError(f"{f.name}={getattr(self, f.name)} cannot be computed with: use a finite number")
-        if not self.temperature > 0:
-            raise ValueError(f"temperature={self.temperature} gives no softmax: use a value above 0")
-        if not (self.lr >= 0 and self.weight_decay >= 0 and self.eps >= 0):
-            raise ValueError("lr, weight_decay and eps must not be negative: use 0 or more for each")
-        if not (0 <= self.beta1 < 1 and 0 <= self.beta2 < 1):
-            raise ValueError(f"beta1={self.beta1}, beta2={self.beta2}: AdamW needs both in [0, 1)")
+        command.check_setting(self)
 
 
 # ------------------------------------------------------------------------------- the loop, as the paper has it
@@ -220,6 +193,7 @@ def simulate(
     if min(rollouts) < 1:
         raise ValueError(f"rollouts={list(rollouts)}: a step needs at least N = 1 draw")
     rewards, p_start = rewards_of(setting).to(device), start(setting).to(device)
+    correct = torch.arange(setting.vocabulary, device=device) < setting.correct_tokens
     generators = [torch.Generator(device).manual_seed(1_000_003 * seed + n) for n in rollouts]
     z = initial_logits(setting).to(device).repeat(len(rollouts), 1)
     p, centred, z.grad = torch.zeros_like(z), torch.zeros_like(z), torch.zeros_like(z)
@@ -237,42 +211,16 @@ def simulate(
             z.grad[k] = surrogate_gradient(p[k], centred[k], n, setting.temperature)
 
         if step in recorded:
-            row = measure(p[:, : setting.correct_tokens], p_start)
-            measured.append(row | probe(p, centred, tokens, setting) if with_probe else row)
+            measured.append(measure(p[:, : setting.correct_tokens], p_start))
+            if with_probe:
+                r_c, r_w = setting.reward_correct, setting.reward_incorrect
+                measured[-1] |= theorem_1_on_draws(p, centred, tokens, correct, r_c, r_w)
         if step < setting.steps:
             adamw.step()
             on_step()
 
     values = {name: torch.stack([row[name] for row in measured], -1).cpu().numpy() for name in measured[0]}
     return Curves(seed, tuple(rollouts), steps, values)
-
-
-def probe(p: Tensor, centred: Tensor, tokens: list[Tensor], setting: Setting) -> dict[str, Tensor]:
-    """Theorem 1 and Corollary 3 on the draws of one step, for the p, (K, V), at which they were drawn; over η.
-
-    Theorem 1 twice: on the gradient that AdamW gets, with centred rewards and a token drawn twice counted twice, and as
-    the paper states it, with R_c and R_w as they are and the drawn tokens as a set (where R_c >= 0 >= R_w).
-    The drawn tokens are marked from `tokens`: where all draws agree, their centred rewards are all 0.
-    """
-    correct = torch.arange(p.shape[-1], device=p.device) < setting.correct_tokens
-    n = p.new_tensor([[len(drawn)] for drawn in tokens])
-    sampled = torch.zeros_like(p, dtype=torch.bool)
-    for row, drawn in zip(sampled, tokens, strict=True):
-        row[drawn] = True
-    m = brorl.masses(p, correct, sampled)
-    s_r = (centred * p).sum(-1)
-    dp = brorl.probability_step(p, brorl.logit_step(p, centred, 1.0, n))
-    found = {
-        "third_term": brorl.unsampled_coupling(m, s_r) / n[:, 0],
-        "linear_step": torch.where(correct, dp, 0).sum(-1),
-        "unsampled_second_moment": m.u_pos2 + m.u_neg2,
-        "predicted_second_moment": brorl.total_unsampled_second_moment(p, n),
-    }
-    r_c, r_w = setting.reward_correct, setting.reward_incorrect
-    if r_c >= 0 >= r_w:
-        found["mood"] = brorl.mood(m, r_c, r_w)
-        found |= brorl.mass_balance(m, 1.0, n[:, 0], r_c, r_w)._asdict()
-    return found
 
 
 # ------------------------------------------------------------------------------------ the two experiments
@@ -298,75 +246,8 @@ def run_sweep(setting: Setting, rollouts, seeds, samples, device="cpu", quiet=Fa
     return curves
 
 
-# ---------------------------------------------------------------------------------------- command line
-
-
-def parse(argv: list[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
-    for f in fields(Setting):
-        parser.add_argument(f"--{f.name}", type=f.type, default=f.default, help=f.metadata["help"])
-    add = parser.add_argument
-    ours = " ".join(map(str, SWEEP))
-    paper = " ".join(map(str, FIGURE_3))
-    text = f"draws in a step, one curve for each N (default: {paper}: section 4.1; with --sweep {ours}: ours)"
-    add("--rollouts", type=int, nargs="+", metavar="N", help=text)
-    add("--seeds", type=int, default=1, help="how many seeds, for the bands; paper silent (default: 1)")
-    add("--seed", type=int, default=0, help="the first seed (default: 0)")
-    add("--sweep", action="store_true", help="the second figure: equal samples, Theorem 1 and Corollary 3; ours")
-    add("--samples", type=int, help="with --sweep: samples that every N draws; ours (default: those of the largest N)")
-    add("--probe", action="store_true", help="Theorem 1 and Corollary 3 also for Figure 3, into the CSV; ours")
-    add("--csv_every", type=int, default=10, help="thins the CSV to each such step and the last (default: 10)")
-    add("--out", type=Path, default=OUT, help="folder of the figure and the CSV (default: runs/sim)")
-    add("--device", default="cpu", help="torch device (default: cpu)")
-    text = "torch's CPU threads: a second one gains little at this size, and stalls on a busy machine (default: 1)"
-    add("--threads", type=int, default=1, help=text)
-    args = parser.parse_args(argv)
-    try:
-        check(args)
-    except ValueError as error:
-        parser.exit(2, f"sim.py: {error}\n")
-    return args
-
-
-def check(args: argparse.Namespace) -> None:
-    """Fills in what depends on other flags and raises ValueError for anything that would fail later, or mislead."""
-    args.setting = Setting(**{f.name: getattr(args, f.name) for f in fields(Setting)})
-    args.rollouts = tuple(args.rollouts or (SWEEP if args.sweep else FIGURE_3))
-    if min(args.rollouts) < 1:
-        raise ValueError(f"--rollouts has N = {min(args.rollouts)}: a step needs at least 1 draw")
-    if len(set(args.rollouts)) < len(args.rollouts):
-        raise ValueError(f"--rollouts {' '.join(map(str, args.rollouts))} names an N twice: name each once")
-    for name in ("seeds", "csv_every", "threads", "samples"):
-        value = getattr(args, name)
-        if value is not None and value < 1:
-            raise ValueError(f"--{name} {value} is too small: use 1 or more")
-    if not 0 <= args.seed < 2**40:
-        raise ValueError(f"--seed {args.seed} is out of range: use 0 ... 2**40 - 1")
-    if args.samples is not None and not args.sweep:
-        raise ValueError("--samples sets how far --sweep goes: add --sweep, or leave it out")
-    args.samples = args.samples or max(args.rollouts) * args.steps
-    try:
-        torch.empty(1, dtype=torch.float64, device=args.device)
-    except (RuntimeError, AssertionError, TypeError) as error:
-        reason = str(error).splitlines()[0]
-        raise ValueError(f"--device {args.device} cannot be used ({reason}): try --device cpu") from None
-    try:
-        args.out.mkdir(parents=True, exist_ok=True)
-        tempfile.TemporaryFile(dir=args.out).close()
-    except OSError as error:
-        raise ValueError(f"--out {args.out} cannot be written ({error.strerror}): name another folder") from None
-
-
-def describe(setting: Setting, seeds: int) -> str:
-    shown = f"{seeds} seeds, band: least to greatest" if seeds > 1 else "1 seed"
-    return (
-        f"d = {setting.vocabulary:,}, {setting.correct_tokens:,} correct, AdamW lr {setting.lr:g}, "
-        f"weight decay {setting.weight_decay:g}, {shown}"
-    )
-
-
 def main(argv: list[str] | None = None) -> list[Curves]:
-    args = parse(argv)
+    args = command.parse(argv, __doc__.split("\n\n")[0], Setting, FIGURE_3, SWEEP)
     torch.set_num_threads(args.threads)
     seeds = range(args.seed, args.seed + args.seeds)
     began = time.perf_counter()
@@ -374,34 +255,8 @@ def main(argv: list[str] | None = None) -> list[Curves]:
         curves = run_sweep(args.setting, args.rollouts, seeds, args.samples, args.device)
     else:
         curves = run_figure3(args.setting, args.rollouts, seeds, args.device, args.probe)
-    seconds = time.perf_counter() - began
-
-    print(describe(args.setting, args.seeds))
-    print(f"correct mass at step 0: {start(args.setting).sum():.4f}")
-    print(report.table(curves, at_step=args.steps))
-    if report.THEOREM_1[0] in curves[0].values:
-        print("\nTheorem 1 as the paper states it, over η: means over the recorded steps")
-        print(report.theorem_1(curves))
-    if args.sweep:
-        print("\nEqual samples: correct mass / % of the correct tokens above their start")
-        print(report.table_at_equal_samples(curves, args.samples))
-    wrote = write(args, curves)
-    print(f"\nsimulated in {seconds:.1f} s; wrote {wrote[0]} and {wrote[1]}")
+    command.show(args, curves, time.perf_counter() - began)
     return curves
-
-
-def write(args: argparse.Namespace, curves: list[Curves]) -> tuple[Path, Path]:
-    """The picture and the CSV, at --out."""
-    from simulator import pictures  # here, since matplotlib takes longer to import than all else
-
-    picture = args.out / ("sweep.png" if args.sweep else "figure3.png")
-    report.write_csv(picture.with_suffix(".csv"), curves, args.csv_every, dense=args.steps)
-    about = describe(args.setting, args.seeds)
-    if args.sweep:
-        pictures.plot_sweep(picture, curves, about, args.steps, args.samples)
-    else:
-        pictures.plot_figure3(picture, curves, about)
-    return picture, picture.with_suffix(".csv")
 
 
 if __name__ == "__main__":

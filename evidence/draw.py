@@ -1,81 +1,380 @@
-"""The tables and pictures of docs/evidence.md, of the runs that evidence/experiments.py made.
+"""Every picture of the pages, from the CSVs in evidence/.
 
-    python -m evidence.draw                    of runs/evidence, whatever of it is finished; writes to evidence/
-    python -m evidence.draw --from_csv         the same from the CSVs in evidence/, without any run
-    python -m evidence.draw --only controls    some parts: figure1 ttest regimes hard table2 sweep controls
-                                               objective equal_q_pos theorem1 coupling heat
+    python -m evidence.draw                        all of them
+    python -m evidence.draw --only heat controls   some
 
-    figure1.csv, .png     the arms from the saturated policy, over samples and over CPU time       figure 1, table 1
-    plateau.png           the runs that saturated it, and how little of them the arms are          (of figure1.csv)
-    shrinkage.png         figure 3's three panels for the arms                                     section 4.1
-    equal_q_pos.csv       answers that fell, at the same Q_pos, beside a null that learns nothing
-    regimes.csv           the same arms at other learning rates and batches
-    heat.csv, .png        Q_pos of all these arms against η / sqrt(B)       (of regimes.csv and sweep_n.csv)
-    hard.csv, .png        training on problems that the saturated policy hardly ever solves, scored on the same;
-                          hard_equal_q_pos.csv: at the same Q_pos
-    hard_elsewhere.csv    what that training left of the held-out problems
-    table2.csv            dynamic sampling's pass rate, samples/s, correct counts, along training  table 2
-    sweep_n.csv, .png     N = 16 ... 2048 with as many samples a step, and with as many prompts    appendix A
-    ttest.csv             paired t-tests between the arms of figure1                               section 4.2.2
-    controls.csv, .png    the arms with equal mini-batches, with the old AdamW moments, with a warm-up; null.csv, with
-                          weights that moved at random
-    objective.csv, .png   each --advantage with several N, from the policy of controls.csv; _start, from the embedded
-                          policy; _hard, on hard problems, and objective_elsewhere.csv, what that left of the others
-    theorem1.csv, .png    Theorem 1's prediction beside the change of Q_pos, a row a group, with the null q(1-q)
-    coupling.csv          how far trainer/probe.py's guesses at undrawn tokens are from the exact coupling
-
-Q_pos and pass@k are exact (tiny/exact.py). An interval is mean ± t s / sqrt(seeds), t of 97.5% with seeds - 1 degrees
-of freedom: 4.3 for three seeds. Time is CPU seconds of the training process, one core, without evaluation: several runs
-went on at once. "At equal time" is where the first run of a world had spent all its samples, by linear interpolation.
-"At the same Q_pos" is the mean over a run's checkpoints within 0.01 of it. Crossings are of means.
-Every arm starts from one saturated policy, those of controls.csv from another near its plateau: what a third would give
-is not in the intervals. The compact saturating run has no CPU seconds before step 564; a t-test compares runs at their
-own ends.
+In all pictures the colour is N, the width is prompts a step, the dashes are the learning rate or what is named beside
+them. heat.png and theorem1.png need the CSVs that evidence/tables.py makes. figure3.png and sweep.png are sim.py's,
+curves.png is a run's own.
 """
 
-import argparse
+import itertools
+import math
 from pathlib import Path
 
-from evidence.arms import figure1, t_tests
-from evidence.controls import controls, equal_q_pos
-from evidence.hard import hard
-from evidence.heat import heat
-from evidence.objective import objective
-from evidence.rates import regimes
-from evidence.runs import ROOT, finished
-from evidence.sampling import sweep, table2
-from evidence.theorem1 import coupling, theorem1
+import matplotlib
+import numpy as np
 
-HERE, OUT = ROOT / "evidence", ROOT / "runs" / "evidence"
-# Each takes the folder of the runs, or None for what the CSVs have, and the folder of the CSVs and pictures.
-PARTS = {"figure1": figure1, "ttest": t_tests, "regimes": regimes, "hard": hard, "table2": table2, "sweep": sweep,
-         "heat": heat, "controls": controls, "objective": objective, "equal_q_pos": equal_q_pos, "theorem1": theorem1,
-         "coupling": coupling}  # fmt: skip
+matplotlib.use("Agg")
+import matplotlib.pyplot as plt
+from matplotlib.figure import Figure
+from matplotlib.ticker import EngFormatter
+
+from evidence import length
+from evidence.law_simulated import NS, SAMPLES, STEPS
+from evidence.rows import ARMS, HELD, WHERE, WORLDS, Group, at, by, load, seeds_of
+from evidence.statistics import between, interval
+from evidence.tables import HELD_AXES, call, measured_ratio, scored, shortest
+from trainer.noise import best_n, noise_at_equal_cost
+
+COLOURS = {16: "tab:blue", 64: "tab:cyan", 128: "tab:green", 256: "tab:olive", 512: "tab:orange", 1024: "tab:red",
+           2048: "tab:purple"}  # fmt: skip
+RATES = {1e-4: "-", 3.5e-5: "--", 1e-5: ":"}  # dashes
+RECIPES = {"prorl": (16, 128), "brorl": (512, 32), "batch": (16, 1024)}  # N and prompts a step of ARMS
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    add = parser.add_argument
-    add("--runs", type=Path, default=OUT, help="what experiments.py wrote (default: runs/evidence)")
-    add("--from_csv", action="store_true", help="no runs: tables and figures anew from the CSVs at --out")
-    add("--only", nargs="+", choices=PARTS, default=PARTS, help="parts (default: all)")
-    add("--out", type=Path, default=HERE, help="where tables and figures go (default: evidence/)")
-    args = parser.parse_args()
-    if args.from_csv:
-        if not list(args.out.glob("*.csv")):
-            parser.exit(2, f"evidence.draw: no CSVs at {args.out}: name the folder that has them with --out\n")
-    elif not args.runs.is_dir():
-        parser.exit(2, f"evidence.draw: no runs at {args.runs}: make them with python -m evidence.experiments, or see "
-                    "what ours came to with --from_csv\n")  # fmt: skip
-    elif not any(finished(args.runs, folder.name) for folder in args.runs.iterdir()):
-        parser.exit(2, f"evidence.draw: no run at {args.runs} is finished: python -m evidence.experiments --list\n")
-    args.out.mkdir(parents=True, exist_ok=True)
-    runs = [] if args.from_csv else [folder.name for folder in sorted(args.runs.glob("*-*")) if folder.is_dir()]
-    if left_out := [name for name in runs if not finished(args.runs, name)]:
-        print(f"left out, not at their end or not scored yet: {', '.join(left_out)}")
-    for part in args.only:
-        PARTS[part](None if args.from_csv else args.runs, args.out)
+def look(n: int, b: int) -> dict:
+    """Colour and width of a line."""
+    return {"color": COLOURS.get(n, "gray"), "lw": 2.4 if b >= 1024 else 1.2}
 
+
+def panels(rows: int, columns: int, width: float, height: float, **more):
+    """A figure, and its axes (rows, columns)."""
+    return plt.subplots(rows, columns, figsize=(width, height), layout="constrained", squeeze=False, **more)
+
+
+def finish(axis, title: str, x: str = "samples") -> None:
+    axis.set(title=title, xlabel={"samples": "samples generated", "cpu_seconds": "CPU minutes"}[x])
+    if x == "samples":
+        axis.xaxis.set_major_formatter(EngFormatter(sep=""))
+    axis.grid(alpha=0.3)
+
+
+def save(figure: Figure, path: Path, title: str = "") -> None:
+    if title:
+        figure.suptitle(title)
+    figure.savefig(path, dpi=110)
+    plt.close(figure)
+    print(f"wrote {path.name}")
+
+
+def each_seed(axis, group: Group, x: str, y: str, label: str, **style) -> None:
+    for i, run in enumerate(group):
+        axis.plot([r[x] for r in run], [r[y] for r in run], label=None if i else label, **style)
+
+
+def along(group: Group, x: str, y: str, points: int) -> tuple[np.ndarray, np.ndarray]:
+    """Points up to where the shortest seed ends, and each seed's `y` there, (seeds, points)."""
+    grid = np.linspace(0, shortest([group], x), points)
+    return grid / (60 if x == "cpu_seconds" else 1), np.array(
+        [[at(rows, x, where, y) for where in grid] for rows in group]
+    )
+
+
+def mean(axis, group: Group, x: str, y: str, label: str, points: int = 60, band: float = 0.2, **style) -> None:
+    """Mean over seeds; a band for their range."""
+    grid, lines = along(group, x, y, points)
+    axis.plot(grid, lines.mean(0), label=label, **style)
+    if band:
+        axis.fill_between(grid, lines.min(0), lines.max(0), color=style["color"], alpha=band)
+
+
+def three_arms(
+    here: Path, path: Path, title: str, shows: list[tuple[str, str, str]], width: float, legend: int, at_50=""
+):
+    """A row of panels for each length of prompt. shows: x, y and title of a panel."""
+    groups = seeds_of([r | {"improved": 100 * r["improved"]} for r in load(here / "figure1.csv")], "world", "arm")
+    figure, axes = panels(len(WORLDS), len(shows), width, 4.2 * len(WORLDS))
+    for panes, (world, prompts) in zip(axes, WORLDS.items(), strict=True):
+        for axis, (x, y, name) in zip(panes, shows, strict=True):
+            for arm, (n, b) in RECIPES.items():
+                mean(axis, groups[world, arm], x, y, f"{ARMS[arm]}, {len(groups[world, arm])} seed(s)", **look(n, b))
+            finish(axis, name, x)
+        if at_50:
+            panes[1].axhline(50, color="gray", ls=":", label=at_50)
+        panes[0].set_ylabel(prompts)
+        panes[legend].legend(fontsize=8)
+    save(figure, path, title)
+
+
+def figure1(here: Path) -> None:
+    title = "From a policy saturated with N = 16, each recipe by the paper's rule. Mean over seeds, band: their range"
+    q_pos = "held-out Q_pos, exact"
+    shows = [("samples", "q_pos", q_pos), ("cpu_seconds", "q_pos", q_pos), ("samples", "pass@64", "held-out pass@64"),
+             ("samples", "correct", "share correct in training")]  # fmt: skip
+    three_arms(here, here / "figure1.png", title, shows, 18, 3)
+
+
+def shrinkage(here: Path) -> None:
+    title = "Figure 3's panels on a transformer, summed over all answers of 512 held-out problems"
+    shows = [("samples", "q_pos", "correct mass"), ("samples", "improved", "% of answers above their start"),
+             ("samples", "worst_drop", "worst drop of an answer")]  # fmt: skip
+    three_arms(here, here / "shrinkage.png", title, shows, 14, 1, "weights moved at random: 47% to 57%")
+
+
+def plateau(here: Path) -> None:
+    """The curve at whose end all arms start, and the arms behind it on the same axes."""
+    groups = seeds_of(load(here / "figure1.csv"), "world", "arm")
+    figure, axes = panels(1, len(WORLDS), 7 * len(WORLDS), 4.4)
+    for axis, world in zip(axes[0], WORLDS, strict=True):
+        start = groups[world, "saturate"]
+        for y, name, color in (("q_pos", "Q_pos", "black"), ("pass@64", "pass@64", "gray")):
+            label = f"{name}, N = 16, B = 128, to the plateau"
+            each_seed(axis, start, "samples", y, label, marker=".", ms=5, color=color)
+        for arm, (n, b) in RECIPES.items():
+            behind = [
+                [r | {"samples": start[0][-1]["samples"] + r["samples"]} for r in run] for run in groups[world, arm]
+            ]
+            each_seed(axis, behind, "samples", "q_pos", f"Q_pos, {ARMS[arm]}, {len(behind)} seed(s)", **look(n, b))
+        finish(axis, WORLDS[world])
+        axis.set_ylim(0.1, 1.02)
+        axis.legend(fontsize=8)
+    title = "The plateau: held-out scores of the run that saturated the policy, and the arms that go on from it"
+    save(figure, here / "plateau.png", title)
+
+
+CHANGES = {  # of the controls: words, and dashes
+    "": ("", "-"), "mixed": (", mini-batches and refill of N = 512", ":"),
+    "few": (", prompts and rate of N = 512", (0, (1, 3))),
+    "alike": (", mini-batches and refill of N = 16", ":"),
+    "moments": (", old moments", "--"), "warmup": (", warm-up", "-."),
+}  # fmt: skip
+
+
+def controls(here: Path) -> None:
+    groups = seeds_of(load(here / "controls.csv"), "arm")
+    figure, axes = panels(1, 2, 14, 4.8)
+    for arm, (change, (words, dashes)) in itertools.product(ARMS, CHANGES.items()):
+        group = groups.get((f"{arm}_{change}" if change else arm,), [])
+        for axis, score in zip(axes[0], ("q_pos", "pass@64") if group else (), strict=False):
+            label = f"{ARMS[arm]}{words}, {len(group)} seed(s)"
+            mean(axis, group, "samples", score, label, band=0, ls=dashes, **look(*RECIPES[arm]))
+            finish(axis, "Q_pos, exact" if score == "q_pos" else score)
+    axes[0, 1].legend(fontsize=7, loc="center left", bbox_to_anchor=(1, 0.5))
+    save(figure, here / "controls.png", "The arms with one thing changed at a time. Means of seeds")
+
+
+def heat(here: Path) -> None:
+    figure, axes = panels(1, 1, 6.5, 4.4)
+    axis = axes[0, 0]
+    for (n,), rows in sorted(by(load(here / "heat.csv"), "N").items()):
+        axis.plot([r["heat"] for r in rows], [r["q_pos"] for r in rows], "o", color=COLOURS[n], label=f"N = {n:,}")
+    axis.set(xscale="log", xlabel="η / sqrt(B)", ylabel="held-out Q_pos, mean over the second half")
+    axis.axhline(load(here / "regimes.csv")[0]["q_pos"], color="gray", lw=1, ls="--", label="start")
+    axis.grid(alpha=0.3)
+    axis.legend(fontsize=8)
+    save(figure, here / "heat.png", "An arm a point: the hotter the step, the lower it ends")
+
+
+def sweep(here: Path) -> None:
+    every = seeds_of(load(here / "sweep_n.csv"), "held", "N")
+    units = {"samples": "samples", "step": "steps", "cpu_seconds": "CPU seconds"}
+    figure, axes = panels(len(HELD), 2, 11, 4.2 * len(HELD))
+    for panes, (held, title) in zip(axes, HELD.items(), strict=True):
+        groups = dict(sorted((n, group) for (kind, n), group in every.items() if kind == held))
+        for axis, name in zip(panes, ("q_pos", "pass@64"), strict=True):
+            for x in HELD_AXES[held]:
+                limit = shortest(groups.values(), x)
+                points = [interval([at(r, x, limit, name) for r in group]) for group in groups.values()]
+                axis.errorbar(list(groups), *zip(*points, strict=True), marker="o", ms=4, capsize=3,
+                              label=f"after {limit:,.0f} {units[x]}")  # fmt: skip
+            axis.axhline(groups[16][0][0][name], color="gray", ls=":", label="the saturated policy")
+            axis.set_xscale("log", base=2)
+            axis.set_xticks(list(groups), [str(n) for n in groups])
+            axis.set(title="Q_pos, exact" if name == "q_pos" else name, xlabel=f"N, with {title}")
+            axis.grid(alpha=0.3)
+        panes[0].legend(fontsize=8)
+    save(figure, here / "sweep_n.png")
+
+
+def hard(here: Path) -> None:
+    """Up to what all arms spent; a line a seed."""
+    groups = sorted(seeds_of(load(here / "hard.csv"), "N", "B", "learning_rate").items())
+    samples = shortest((group for _, group in groups), "samples")
+    figure, axes = panels(1, 3, 15, 4.4)
+    for (n, b, rate), group in groups:
+        some = [[r for r in run if r["samples"] <= 1.1 * samples] for run in group]
+        for axis, x, y in zip(axes[0], ("samples", "samples", "q_pos"), ("q_pos", "pass@64", "pass@256"), strict=True):
+            each_seed(axis, some, x, y, f"N = {n}, B = {b:,}, η = {rate:.2g}", ls=RATES[rate], **look(n, b))
+    finish(axes[0, 0], "Q_pos, exact")
+    finish(axes[0, 1], "pass@64")
+    axes[0, 2].grid(alpha=0.3)
+    axes[0, 2].set(title="pass@256 at the same Q_pos", xlabel="Q_pos, exact")
+    axes[0, 0].legend(fontsize=8)
+    title = "Trained and scored on problems that the saturated policy solves 0.1% to 5% of the time; a line is a seed"
+    save(figure, here / "hard.png", title)
+
+
+def objective(here: Path) -> None:
+    """pass@1 and pass@64 over time, and one against the other: a picture for each place to begin."""
+    dashes = {"mean_centred": "-", "group_std": ":", "group_mean": "--"}
+
+    def order(arm) -> tuple:  # by --advantage, then by N, those that grew in waves (16:512) last
+        (kind, n), _ = arm
+        return list(dashes).index(kind), ":" in str(n), int(str(n).rpartition(":")[2])
+
+    for (where,), rows in by(load(here / "objective.csv"), "where").items():
+        figure, axes = panels(1, 3, 15, 4.6)
+        for (kind, n), group in sorted(seeds_of(rows, "advantage", "N").items(), key=order):
+            looks = {"color": COLOURS.get(n, "black"), "ls": dashes[kind], "lw": 1.4}
+            for axis, name in zip(axes[0, :2], ("q_pos", "pass@64"), strict=True):
+                mean(axis, group, "cpu_seconds", name, f"{kind}, N = {n}", 40, 0.12, **looks)
+            way = [along(group, "samples", y, 40)[1].mean(0) for y in ("q_pos", "pass@64")]
+            axes[0, 2].plot(*way, **looks, alpha=0.6)
+            axes[0, 2].plot(way[0][-1], way[1][-1], "o", color=looks["color"])
+            if kind == "group_mean":
+                above = 6 if ":" in str(n) else -12
+                place = {"fontsize": 8, "textcoords": "offset points"}
+                axes[0, 2].annotate(f"N = {n}", (way[0][-1], way[1][-1]), (0, above), **place)
+        finish(axes[0, 0], "Q_pos (pass@1), exact", "cpu_seconds")
+        finish(axes[0, 1], "pass@64, exact", "cpu_seconds")
+        axes[0, 2].set(title="both: a line is an arm's way, a point its end", xlabel="Q_pos", ylabel="pass@64")
+        axes[0, 2].grid(alpha=0.3)
+        figure.legend(*axes[0, 0].get_legend_handles_labels(), fontsize=8, loc="outside lower center", ncols=5)
+        name = f"objective{'' if where == 'near' else '_' + where}.png"
+        save(figure, here / name, f"{WHERE[where]}, by objective and N. Means over seeds, band: their range")
+
+
+def theorem1(here: Path) -> None:
+    ranks = [r for r in load(here / "theorem1_null.csv") if r["predicted_by"] == "tree"]
+    groups = by(load(here / "theorem1.csv"), "from", "arm")
+    figure, axes = panels(1, len(ranks), 4.2 * len(ranks), 4, sharex=True, sharey=True)
+    for axis, rank in zip(axes[0], ranks, strict=True):
+        where, arm = rank["from"], rank["arm"]
+        rows = groups[where, arm]
+        axis.scatter([r["tree/total"] for r in rows], [r["change"] for r in rows], s=4, alpha=0.4,
+                     color=look(*RECIPES[arm])["color"])  # fmt: skip
+        axis.axhline(0, color="gray", lw=0.8)
+        axis.axvline(0, color="gray", lw=0.8)
+        estimate = between(tuple(rank[f"rank_correlation{end}"] for end in ("", "_low", "_high")))
+        axis.set(
+            title=f"N = {RECIPES[arm][0]}, from the {where}{' policy' * (where == 'saturated')}\n"
+            f"rank correlation {estimate}; of q(1-q): {rank['of_q(1-q)']:.2f}",
+            xlabel="Theorem 1 along the tree (without η/N)",
+            ylabel="ΔQ_pos of the step, exact",
+        )
+        axis.title.set_fontsize(9)
+        axis.set_xscale("symlog", linthresh=1e-4)
+        axis.set_yscale("symlog", linthresh=1e-3)
+        axis.set_xticks([-0.01, -0.001, 0, 0.001, 0.01, 0.1])
+    save(figure, here / "theorem1.png")
+
+
+def default_runs(here: Path) -> None:
+    groups = seeds_of(load(here / "default_runs.csv"), "N", "engine", "recipe")
+    figure, axes = panels(1, 2, 11, 4.2)
+    for (n, engine, recipe), group in sorted(groups.items()):
+        style = {"color": COLOURS[n], "ls": "-" if engine == "torch" else "--", "marker": "o", "ms": 3}
+        for axis, score in zip(axes[0], ("pass@1", "pass@64"), strict=True):
+            each_seed(axis, group, "samples", score, f"N = {n} ({recipe}, {engine}), {len(group)} seeds", **style)
+            finish(axis, f"held-out {score}")
+            axis.legend()
+    title = "The tiny policy from its start, which is not saturated: each line is a run"
+    save(figure, here / "default_runs.png", title)
+
+
+def real_model(here: Path) -> None:
+    figure, axes = panels(1, 2, 11, 4.2, sharey=True)
+    left, right = axes[0]
+    for (n, b, seed), rows in by(scored(load(here / "real_model.csv")), "N", "B", "seed").items():
+        y, errors = ([row[name] for row in rows] for name in ("eval/pass@1", "eval/pass@1_se"))
+        style = {"color": COLOURS[n], "ls": "-" if seed == 0 else "--", "ms": 3, "capsize": 2, "marker": "o"}
+        label = f"N = {n}, {b} prompts a step, seed {seed}"
+        left.errorbar([row["samples"] for row in rows], y, errors, label=label, **style)
+        right.errorbar([row["seconds"] / 60 for row in rows], y, errors, **style)
+    finish(left, "held-out pass@1, ± s.e. over problems")
+    left.set(xlabel="samples drawn", ylim=(0, None))
+    right.set(title="the same over time", xlabel="processor minutes, evaluations not counted")
+    left.legend()
+    right.grid(alpha=0.3)
+    save(figure, here / "real_model.png", "SmolLM2-135M-Instruct, the largest of six numbers")
+
+
+def law(here: Path) -> None:
+    """Q_pos by N, a line a rate; and the law's noise at equal samples with the V_w / V_b that the runs measured."""
+    rows = load(here / "law.csv")
+    ratio, ns = measured_ratio(rows), sorted({row["N"] for row in rows})
+    figure, ((left, right),) = panels(1, 2, 11, 4.2)
+    for ((rate,), group), color in zip(sorted(by(rows, "rate").items()), ("gray", "black", "tab:pink"), strict=True):
+        ends = {n: [row["q_pos"] for row in own] for (n,), own in by(group, "N").items()}
+        left.plot(list(ends), [np.mean(x) for x in ends.values()], marker="o", color=color,
+                  label=f"learning rate {rate:g}")  # fmt: skip
+        low, high = ([end(x) for x in ends.values()] for end in (min, max))
+        left.fill_between(list(ends), low, high, color=color, alpha=0.2)
+    left.set(title="held-out Q_pos after 81,920 samples", xlabel="N", xscale="log")
+    left.legend()
+    n = np.geomspace(2, 512, 100)
+    right.plot(n, [noise_at_equal_cost(x, ratio) / noise_at_equal_cost(16, ratio) for x in n], color="black")
+    right.set(title=f"the law: noise over that of N = 16, V_w / V_b = {ratio:.2g}", xlabel="N", xscale="log",
+              yscale="log")  # fmt: skip
+    for axis in (left, right):
+        axis.set_xticks(ns, [str(x) for x in ns])
+        axis.grid(alpha=0.3)
+    save(figure, here / "law.png")
+
+
+def law_simulated(here: Path) -> None:
+    figure, axes = panels(1, 2, 11, 4.2)
+    left, right = axes[0]
+    for (name,), rows in by(load(here / "law_simulated.csv"), "world").items():
+        ratio = rows[0]["V_w"] / rows[0]["V_b"]
+        n = np.geomspace(2, 512, 200)
+        least = noise_at_equal_cost(best_n(ratio), ratio)
+        (curve,) = left.plot(n, [noise_at_equal_cost(x, ratio) / least for x in n], label=f"{name}: the law")
+        scale = [r["noise, sampled"] / (rows[0]["V_b"] / SAMPLES) / least for r in rows]
+        left.plot(NS, scale, "o", color=curve.get_color(), label=f"{name}: sampled")
+        right.errorbar(NS, [r["J"] for r in rows], [r["J, s.e."] for r in rows], marker="o", label=name)
+        for axis in (left, right):
+            axis.axvline(best_n(ratio), color=curve.get_color(), ls=":", lw=1)
+    left.set(title="noise of a step of 512 rollouts, over the least", xscale="log", yscale="log", xlabel="N")
+    right.set(title=f"J after {STEPS} steps, exact, at the best rate", xscale="log", xlabel="N (dotted: N*)")
+    for axis in (left, right):
+        axis.set_xticks(NS, [str(n) for n in NS])
+        axis.minorticks_off()
+        axis.grid(alpha=0.3)
+        axis.legend(fontsize=8)
+    save(figure, here / "law_simulated.png")
+
+
+def lengths(here: Path) -> None:
+    rows, top = load(here / "length.csv"), 3e4
+    looks = {"first": ("tab:purple", "its first word decides"), "last": ("tab:brown", "its last word decides"),
+             "all": ("tab:pink", "every word has its share")}  # fmt: skip
+    figure, ((left, right),) = panels(1, 2, 12, 4.4)
+    for i, (task, (color, label)) in enumerate(looks.items()):
+        own = [row for row in rows if row["task"] == task]
+        for row in [row for row in own if row["prompts"] >= length.FEW]:
+            middle, low, high = (min(x, top) for x in length.interval(row))
+            x = row["tokens"] * 1.08 ** (i - 1)
+            left.plot([x, x], [low, high], color=color, lw=2)
+            if high < top:
+                left.plot(x, middle, "o", color=color)
+            else:  # only a lower end
+                left.plot(x, low, "_", ms=10, color=color)
+                left.annotate("", (x, top), (x, low), arrowprops={"arrowstyle": "->", "color": color})
+        left.plot([], [], "o-", color=color, label=label)
+        right.plot([r["tokens"] for r in own], [r["within"] for r in own], "o-", color=color, label=label)
+    known = [row for row in rows if row["task"] == "first"][:1] + length.carried(rows)
+    left.plot([r["tokens"] for r in known], [length.interval(row)[0] for row in known], ls="--",
+              color=looks["first"][0], label="first word, with V_b of 8 tokens")  # fmt: skip
+    start = load(here / "real_model_noise.csv")[0]  # the policy of real_model.md before training
+    error = 2 * math.hypot(start["within_se"] / start["within"], start["between_se"] / start["between"])
+    ratio = start["within"] / start["between"]
+    left.plot([9, 9], [ratio / (1 + error), ratio / (1 - error)], color="black", lw=2)
+    left.plot(9, ratio, "o", color="black", label="no free text: a boxed number")
+    left.axhline(length.EVEN, color="gray", ls=":", label="from here on N = 512 is less noisy than 16")
+    left.set(xscale="log", yscale="log", xlabel="tokens of an answer", title="V_w / V_b, 95% intervals", ylim=(1, top))
+    right.set(xscale="log", yscale="log", xlabel="tokens of an answer", title="V_w")
+    for axis in (left, right):
+        axis.set_xticks([8, 32, 128, 512], ["8", "32", "128", "512"])
+        axis.grid(alpha=0.3)
+        axis.legend(fontsize=8, loc="upper left" if axis is right else "lower right")
+    title = "SmolLM2-135M: noise within prompts over that between them. An arrow has no upper end"
+    save(figure, here / "length.png", title)
+
+
+PICTURES = (figure1, shrinkage, plateau, controls, heat, sweep, hard, objective, theorem1, default_runs, real_model,
+            law, law_simulated, lengths)  # fmt: skip
 
 if __name__ == "__main__":
-    main()
+    call(__doc__, PICTURES)

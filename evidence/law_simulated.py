@@ -1,6 +1,6 @@
 """The noise law where all is exact: many prompts over one set of weights, a softmax each (docs/which_n.md).
 
-    python -m evidence.law_simulated        a minute or two; law_simulated.csv and .png beside this file
+    python -m evidence.law_simulated        a minute or two; writes law_simulated.csv
 
 The simulator of section 4.1 has one prompt, so no V_b. Here PROMPTS prompts share D weights θ: z_x = Φ_x θ, p_x is the
 mass of prompt x's right answers, J the mean of p_x. g_x, V_b and V_w are sums over all answers. A step takes
@@ -13,17 +13,11 @@ B = 512 / N prompts with replacement, N answers of each, and moves θ by η time
 Two worlds: with few answers to a prompt V_w / V_b is small, with many it is large.
 """
 
-from pathlib import Path
-
-import numpy as np
 import torch
 from torch import Tensor
 
-from evidence.report import header, line, panels, save
-from evidence.runs import by, write
-from trainer.noise import best_n, noise_at_equal_cost
+from evidence.rows import HERE, write
 
-HERE = Path(__file__).parent
 PROMPTS, D, SAMPLES, STEPS, SEEDS = 1024, 48, 512, 40, 10
 NS, RATES = (2, 4, 8, 16, 32, 64, 128, 256, 512), (0.1, 0.3, 1.0, 3.0, 10.0, 30.0)
 WORLDS = {"6 answers": (6, 2), "100 answers": (100, 5)}  # answers of a prompt, and how many are right
@@ -106,48 +100,9 @@ def learned(world: World, n: int, rate: float) -> tuple[float, Tensor, Tensor]:
     return rate, torch.tensor(found), theta
 
 
-def draw(rows: list[dict]) -> None:
-    figure, axes = panels(1, 2, 11, 4.2)
-    for (name,), own in by(rows, "world").items():
-        ratio = own[0]["V_w"] / own[0]["V_b"]
-        n = np.geomspace(2, 512, 200)
-        least = noise_at_equal_cost(best_n(ratio), ratio)
-        (curve,) = axes[0, 0].plot(n, [noise_at_equal_cost(x, ratio) / least for x in n], label=f"{name}: the law")
-        scale = [r["noise, sampled"] / (own[0]["V_b"] / SAMPLES) / least for r in own]
-        axes[0, 0].plot(NS, scale, "o", color=curve.get_color(), label=f"{name}: sampled")
-        axes[0, 1].errorbar(NS, [r["J"] for r in own], [r["J, s.e."] for r in own], marker="o", label=name)
-        for axis in axes[0]:
-            axis.axvline(best_n(ratio), color=curve.get_color(), ls=":", lw=1)
-    axes[0, 0].set(title="noise of a step of 512 rollouts, over the least", xscale="log", yscale="log", xlabel="N")
-    axes[0, 1].set(title=f"J after {STEPS} steps, exact, at the best rate", xscale="log", xlabel="N (dotted: N*)")
-    for axis in axes[0]:
-        axis.set_xticks(NS, [str(n) for n in NS])
-        axis.minorticks_off()
-        axis.grid(alpha=0.3)
-        axis.legend(fontsize=8)
-    save(figure, HERE / "law_simulated.png")
-
-
 def main() -> None:
     torch.set_num_threads(1)
-    rows = [row for name, how in WORLDS.items() for row in rows_of(name, World(*how))]
-    write(HERE / "law_simulated.csv", rows)
-    for (name,), own in by(rows, "world").items():
-        ratio = own[0]["V_w"] / own[0]["V_b"]
-        start = own[0]["J at the start"]
-        print(f"\n{name}: V_w / V_b = {ratio:.1f}, N* = {best_n(ratio):.1f}, J at the start {start:.3f}")
-        header("N", "B", "noise, sampled", "exact", "by the law", "best rate", "J", "N* after")
-        for r in own:
-            noise = [f"{r[f'noise, {x}']:.3g}" for x in ("sampled", "exact", "law")]
-            line(
-                r["N"],
-                r["B"],
-                *noise,
-                r["rate"],
-                f"{r['J']:.4f} ± {r['J, s.e.']:.4f}",
-                f"{best_n(r['V_w / V_b after']):.1f}",
-            )
-    draw(rows)
+    write(HERE / "law_simulated.csv", [row for name, how in WORLDS.items() for row in rows_of(name, World(*how))])
 
 
 if __name__ == "__main__":

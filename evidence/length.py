@@ -2,7 +2,6 @@
 
     python -m evidence.smollm FOLDER                 the model, once
     python -m evidence.length --model FOLDER         hours on a core; what is done already is left alone
-    python -m evidence.length                        the table and the picture, from length.csv
 
 The model goes on from "Every morning the old ship" for 8, 32, 128 or 512 tokens, at temperature 1. Three tasks ask
 something of the same answers, of each prompt something else, so that about one answer in five is right:
@@ -13,7 +12,7 @@ something of the same answers, of each prompt something else, so that about one 
 
 Every rollout's own ∇log π is kept, on BLOCK x BLOCK random coordinates of each layer's weights. So one backward pass
 serves all tasks, and all halves of a group: V_w and V_b are the means of `trainer.noise.estimate` over SPLITS ways of
-halving the groups, their errors the jackknife's over prompts. Writes length.csv and length.png beside this file.
+halving the groups, their errors the jackknife's over prompts. Writes length.csv.
 """
 
 import argparse
@@ -29,11 +28,9 @@ from scipy import stats
 from torch import Tensor, nn
 from tqdm import tqdm
 
-from evidence.report import header, line, panels, save
-from evidence.runs import ROOT, load, write
+from evidence.rows import HERE, ROOT, write
 from trainer.noise import best_n, estimate, noise_at_equal_cost
 
-HERE = Path(__file__).parent
 NOUNS = """
 ship baker forest king dog teacher river clock farmer garden doctor bridge cat soldier church mill sailor tree house
 judge train mother horse singer village tower fisherman wolf bell writer castle father road nurse harbour shepherd
@@ -46,8 +43,6 @@ PASS = 2048  # tokens of a backward pass
 WANTED = 6  # letters of the alphabet
 FEW = 8  # of fewer prompts V_b is not told
 EVEN = (512 - 16) / (16 / 15 - 512 / 511)  # V_w / V_b at which N = 512 and 16 are as noisy at equal samples: 7,665
-
-# ---------------------------------------------------------------------------------------------- a rollout's gradient
 
 
 class Slopes:
@@ -96,7 +91,7 @@ class Slopes:
         return torch.cat([self.found.pop(number) for number in sorted(self.found)], dim=1)
 
 
-def collect(folder: Path, out: Path, sizes: dict[int, tuple[int, int]]) -> None:
+def collect(folder: Path, out: Path) -> None:
     """LENGTH-NOUN.pt for each prompt: its answers' texts, their lengths, the gradients. A file that is there stays."""
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -106,9 +101,9 @@ def collect(folder: Path, out: Path, sizes: dict[int, tuple[int, int]]) -> None:
     tokenizer = AutoTokenizer.from_pretrained(folder)
     engine, slopes = TorchEngine(model, memory_gib=4), None
     out.mkdir(parents=True, exist_ok=True)
-    todo = [(t, noun) for t, (prompts, _) in sizes.items() for noun in NOUNS[:prompts]]
+    todo = [(t, noun) for t, (prompts, _) in SIZES.items() for noun in NOUNS[:prompts]]
     for t, noun in tqdm([x for x in todo if not (out / f"{x[0]}-{x[1]}.pt").exists()], desc="prompts", disable=None):
-        n, prompt = sizes[t][1], tokenizer(f"Every morning the old {noun}").input_ids
+        n, prompt = SIZES[t][1], tokenizer(f"Every morning the old {noun}").input_ids
         seed = 1000 * t + NOUNS.index(noun)
         (group,) = engine.generate([prompt], n, max_new_tokens=t, seed=seed, stop_token_ids=[tokenizer.eos_token_id])
         slopes = slopes or Slopes(model)
@@ -118,9 +113,6 @@ def collect(folder: Path, out: Path, sizes: dict[int, tuple[int, int]]) -> None:
         saved = {"texts": texts, "tokens": [len(x) for x in group.responses], "slopes": torch.cat(rows)}
         torch.save(saved, out / "new")
         (out / "new").rename(out / f"{t}-{noun}.pt")
-
-
-# ------------------------------------------------------------------------------------------------------ the tasks
 
 
 def words(text: str) -> list[str]:
@@ -148,9 +140,6 @@ def rewards(task: str, texts: list[list[str]]) -> list[Tensor]:
         torch.tensor([float(bool(found := words(x)) and found[at][0] in some) for x in group])
         for some, group in zip(wanted, texts, strict=True)
     ]
-
-
-# -------------------------------------------------------------------------------------------------- V_w and V_b
 
 
 def measured(slopes: list[Tensor], rewards: list[Tensor]) -> dict[str, float]:
@@ -218,79 +207,24 @@ def carried(rows: list[dict]) -> list[dict]:
     return known
 
 
-TOP = 3e4  # of the picture
-
-
-def draw(rows: list[dict]) -> None:
-    looks = {"first": ("tab:purple", "its first word decides"), "last": ("tab:brown", "its last word decides"),
-             "all": ("tab:pink", "every word has its share")}  # fmt: skip
-    figure, axes = panels(1, 2, 12, 4.4)
-    left, right = axes[0]
-    for i, (task, (color, label)) in enumerate(looks.items()):
-        for row in [row for row in rows if row["task"] == task and row["prompts"] >= FEW]:
-            middle, low, high = (min(x, TOP) for x in interval(row))
-            x = row["tokens"] * 1.08 ** (i - 1)
-            left.plot([x, x], [low, high], color=color, lw=2)
-            if high < TOP:
-                left.plot(x, middle, "o", color=color)
-            else:  # only a lower end
-                left.plot(x, low, "_", ms=10, color=color)
-                left.annotate("", (x, TOP), (x, low), arrowprops={"arrowstyle": "->", "color": color})
-        left.plot([], [], "o-", color=color, label=label)
-        own = [row for row in rows if row["task"] == task]
-        right.plot([r["tokens"] for r in own], [r["within"] for r in own], "o-", color=color, label=label)
-    known = [row for row in rows if row["task"] == "first"][:1] + carried(rows)
-    ends = [interval(row) for row in known]
-    left.plot([r["tokens"] for r in known], [x[0] for x in ends], ls="--", color=looks["first"][0],
-              label="first word, with V_b of 8 tokens")  # fmt: skip
-    for row in load(HERE / "real_model_noise.csv")[:1]:  # of real_model.md, before training
-        error = 2 * math.hypot(row["within_se"] / row["within"], row["between_se"] / row["between"])
-        ratio = row["within"] / row["between"]
-        left.plot([9, 9], [ratio / (1 + error), ratio / (1 - error)], color="black", lw=2)
-        left.plot(9, ratio, "o", color="black", label="no free text: a boxed number")
-    left.axhline(EVEN, color="gray", ls=":", label="from here on N = 512 is less noisy than 16")
-    left.set(xscale="log", yscale="log", xlabel="tokens of an answer", title="V_w / V_b, 95% intervals", ylim=(1, TOP))
-    right.set(xscale="log", yscale="log", xlabel="tokens of an answer", title="V_w")
-    for axis in (left, right):
-        axis.set_xticks([8, 32, 128, 512], ["8", "32", "128", "512"])
-        axis.grid(alpha=0.3)
-        axis.legend(fontsize=8, loc="upper left" if axis is right else "lower right")
-    save(
-        figure,
-        HERE / "length.png",
-        "SmolLM2-135M: noise within prompts over that between them. An arrow has no upper end",
-    )
-
-
-def told(row: dict) -> tuple[str, str, str]:
+def known(row: dict) -> tuple[str, str, str]:
     """V_w / V_b, N*, and N = 512's noise over that of 16 at equal samples, or the bounds that are known of them."""
     ratio, low, high = interval(row)
     if row["prompts"] < FEW:
         return "not seen", "", ""
     at, over, under = (ratio, "", "") if high < math.inf else (low, "over ", "under ")
     times = noise_at_equal_cost(512, at) / noise_at_equal_cost(16, at)
-    known = f"{ratio:,.0f} ({low:,.0f} to {high:,.0f})" if not over else f"over {low:,.0f}"
-    return known, f"{over}{best_n(at):.0f}", f"{under}{times:.2g}"
+    ratio_known = f"{ratio:,.0f} ({low:,.0f} to {high:,.0f})" if not over else f"over {low:,.0f}"
+    return ratio_known, f"{over}{best_n(at):.0f}", f"{under}{times:.2g}"
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--model", type=Path, help="folder of the model; none: only table and picture, of length.csv")
+    parser.add_argument("--model", type=Path, required=True, help="folder of the model")
     parser.add_argument("--out", type=Path, default=ROOT / "runs" / "length", help="where gradients are kept")
-    parser.add_argument("--lengths", type=int, nargs="+", choices=SIZES, default=list(SIZES))
     args = parser.parse_args()
-    if args.model:
-        collect(args.model, args.out, {t: SIZES[t] for t in args.lengths})
-        write(HERE / "length.csv", rows_of(args.out))
-    rows = load(HERE / "length.csv")
-    header("what decides", "tokens", "prompts x rollouts", "p", "V_w", "V_b", "V_w / V_b", "N*", "noise, 512 over 16")
-    more = [row | {"task": "first, V_b of 8 tokens"} for row in carried(rows)]
-    for row in sorted([*rows, *more], key=lambda r: r["task"]):
-        cells = [f"{row['tokens']:.0f}", f"{row['prompts']} x {row['rollouts']}", f"{row['p']:.2f}"]
-        line(
-            row["task"], *cells, f"{row['within']:,.0f} ± {row['within_se']:,.0f}", f"{row['between']:.2g}", *told(row)
-        )
-    draw(rows)
+    collect(args.model, args.out)
+    write(HERE / "length.csv", rows_of(args.out))
 
 
 if __name__ == "__main__":

@@ -1,17 +1,17 @@
-"""--log_noise against enumeration: V_w and V_b of the tiny world (docs/which_n.md).
+"""--log_noise against enumeration: V_w and V_b of the tiny world (docs/which_n.md). Adds to noise.csv.
 
     python -m evidence.noise                                     the embedded policy, 128 held-out problems
     python -m evidence.noise --model runs/brorl-seed0/model      another one
 
 Exact: g_x = ∇p_x = Σ_y π(y) ∇log π(y) over all correct answers y, each by its own backward pass (tiny/exact.py has the
 answers), and V_w,x = (1 - p)² Σ_y π(y) |∇log π(y)|² + p² E|∇log π|² over wrong responses - |g_x|². Wrong responses are
-too many to write down, so their part is a mean over DRAWN of them a problem; p² makes it small. Estimated: what
-trainer/noise.py makes of N rollouts of the same problems, several times over. Prints both, and adds to noise.csv beside
-this file.
+too many to write down, so their part is a mean over DRAWN of them a problem; p² makes it small.
+Estimated: what --log_noise logs in the first step of a run that rolls out the same problems N times, all looked at.
 """
 
 import argparse
-import time
+import json
+import tempfile
 from pathlib import Path
 from unittest import mock
 
@@ -19,19 +19,13 @@ import torch
 from accelerate import Accelerator
 from torch import Tensor
 
-from evidence.report import header, line
-from evidence.runs import load, write
+import train
+from evidence.rows import HERE, ROOT, load, write
 from rollout import TorchEngine
 from tiny import exact
-from train import own_parts
 from trainer import noise
-from trainer.checks import TINY
-from trainer.deal import Drawn, Judge, roll_out
-from trainer.report import short
-from trainer.settings import Config
 from verify import load_data
 
-HERE = Path(__file__).parent
 DRAWN = 64
 
 
@@ -67,62 +61,39 @@ def enumerated(policy, tokenizer, problems) -> noise.Variances:
     return noise.Variances(within / count, float(g.square().sum() / count) - mean2, mean2)
 
 
-def estimated(policy, tokenizer, problems, n: int, seed: int) -> dict[str, float]:
+def estimated(model: str, problems: Path, count: int, n: int, seed: int) -> dict[str, float]:
     """What --log_noise logs of a step that draws N rollouts of each of these problems."""
-    config = Config(
-        rollouts_per_prompt=n,
-        temperature=1.0,
-        max_tokens_per_micro_batch=8192,
-        mini_batches="prompts",
-        verify_workers=1,
-    )
-    accelerator, prompts = Accelerator(cpu=True), [exact.encoded(tokenizer, problem) for problem in problems]
-    stop = exact.one_stop_token(tokenizer, policy.model)
-    seeds = [seed * len(problems) * n + i * n for i in range(len(problems))]
-    judge = Judge(tokenizer, problems, config.judging)
-    engine = TorchEngine(policy.model)
-    drawn = Drawn(problems, prompts)
-    drawn.add(
-        list(range(len(problems))),
-        *roll_out(
-            engine, judge, prompts, n, seeds, own_parts(len(prompts), n, 0, 1), accelerator, show=False,
-            max_new_tokens=12, temperature=1.0, top_p=1.0, stop_token_ids=stop,
-        ),
-    )  # fmt: skip
-    kept = drawn.first(len(problems))
-    with mock.patch.object(noise, "PROMPTS", len(problems)):
-        return noise.Noise(policy, config, accelerator).measure(policy, policy, kept, len(kept) / len(problems), seed)
+    with tempfile.TemporaryDirectory() as out, mock.patch.object(noise, "PROMPTS", count):
+        config = train.Config(
+            model=model, data=[str(problems)], eval_data=[str(problems)], output_dir=out, name="look", seed=seed,
+            rollouts_per_prompt=n, prompts_per_step=count, refill=1, temperature=1.0, max_steps=1, log_noise=1,
+            eval_every=0, eval_samples=1,
+        )  # fmt: skip
+        accelerator = Accelerator(cpu=True)
+        train.train(config, accelerator, train.set_up(config, accelerator))
+        row = json.loads(Path(out, "look", "metrics.jsonl").read_text().splitlines()[1])
+        return {name: row[f"noise/{name}"] for name in noise.Variances._fields}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--model", default=str(TINY / "policy"))
+    parser.add_argument("--model", default="tiny/policy")
     parser.add_argument("--problems", type=int, default=128)
     parser.add_argument("--rollouts", type=int, nargs="+", default=[16, 512])
     parser.add_argument("--repeats", type=int, default=8, help="estimates of each N (default: 8)")
     args = parser.parse_args()
-    policy, tokenizer = exact.load_policy(args.model)
-    problems = load_data([str(TINY / "test.jsonl")])[: args.problems]
-    started = time.perf_counter()
-    true = enumerated(policy, tokenizer, problems)
-    rows: list[dict] = [{"how": "enumerated", "N": "", **true._asdict()}]
-    print(f"{len(problems)} problems, enumerated in {time.perf_counter() - started:.0f} s", flush=True)
-    for n in args.rollouts:
-        for seed in range(args.repeats):
-            found = estimated(policy, tokenizer, problems, n, seed)
-            rows.append({"how": "estimated", "N": n} | {name: found[f"noise/{name}"] for name in true._fields})
-    header("", "V_w", "V_b", "V_w / V_b", "N*")
-    for n in ("", *args.rollouts):
-        own = [row for row in rows if row["N"] == n]
-        within, between = (torch.tensor([row[name] for row in own]) for name in ("within", "between"))
-        cells = [f"{within.mean():.1f}", f"{between.mean():.2f}"]
-        if n:
-            error = [float(x.std() / len(own) ** 0.5) for x in (within, between)]
-            cells = [f"{cell} ± {e:.2g}" for cell, e in zip(cells, error, strict=True)]
-        ratio = float(within.mean() / between.mean())
-        line(f"N = {n}" if n else "enumerated", *cells, f"{ratio:.1f}", f"{noise.best_n(ratio):.1f}")
-    who = {"policy": short(args.model), "problems": len(problems)}
-    kept = [row for row in load(HERE / "noise.csv") if row["policy"] != who["policy"]]
+    with tempfile.TemporaryDirectory() as folder:
+        some = Path(folder, "some.jsonl")
+        some.write_text("".join((ROOT / "tiny/test.jsonl").read_text().splitlines(keepends=True)[: args.problems]))
+        policy, tokenizer = exact.load_policy(args.model)
+        rows: list[dict] = [
+            {"how": "enumerated", "N": ""} | enumerated(policy, tokenizer, load_data([str(some)]))._asdict()
+        ]
+        for n in args.rollouts:
+            looks = [estimated(args.model, some, args.problems, n, seed) for seed in range(args.repeats)]
+            rows += [{"how": "estimated", "N": n} | look for look in looks]
+    who = {"policy": args.model, "problems": args.problems}
+    kept = [row for row in load(HERE / "noise.csv") if row["policy"] != args.model]
     write(HERE / "noise.csv", [*kept, *(who | row for row in rows)])
 
 

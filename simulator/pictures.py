@@ -86,7 +86,7 @@ def steps_theorem_and_moments(steps, terms, moments, curves: list[Curves], first
     steps.set(title="Equal steps: total correct mass", ylabel="Q_pos", xlabel="step")
     window = max(1, min(50, first_steps // 10))
     draw_panel(terms, curves, "linear_step", last_step=first_steps, smooth=window)
-    draw_panel(terms, curves, "third_term", last_step=first_steps, smooth=window, linestyle="--")
+    draw_panel(terms, curves, "centred_coupling", last_step=first_steps, smooth=window, linestyle="--")
     terms.axhline(0, color="black", linewidth=0.8)
     terms.set(title=f"Theorem 1, mean of {window} steps", ylabel="ΔQ_pos / η of one gradient step", xlabel="step")
     draw_panel(moments, curves, "unsampled_second_moment", last_step=first_steps, linewidth=0.6, alpha=0.7)

@@ -12,12 +12,12 @@ import sys
 import pytest
 import torch
 
-from verifiers.rounds import NO_WORKERS
-from verifiers.sandbox import WeakSandbox
+from sandbox import WeakSandbox
+from sandbox.pool import NO_WORKERS
 
 if sys.platform != "linux":  # these start processes as Linux does, or are about its kernel
     collect_ignore_glob = ["test_docs*", "test_engines_vllm.py", "test_evidence*", "test_smollm.py", "test_train*",
-                           "test_verifiers_code.py", "test_verifiers_own.py", "test_verifiers_sandbox.py"]  # fmt: skip
+                           "test_verifiers_code.py", "test_verifiers_custom.py", "test_sandbox.py"]  # fmt: skip
 
 
 @pytest.hookimpl(wrapper=True)
@@ -98,7 +98,7 @@ def bf16():
 @pytest.fixture
 def forget_kinds():
     """Kinds that a test adds by --rewards are gone after it."""
-    from verifiers.rounds import restart
+    from sandbox.pool import restart
     from verify import KINDS, failures
 
     kinds = dict(KINDS)

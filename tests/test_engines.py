@@ -2,6 +2,9 @@
 
 import inspect
 import math
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -57,6 +60,12 @@ class GenerateEngine(Engine):
 def engine(request):
     """Makes an engine of a model."""
     return GenerateEngine if request.param == "generate" else engine_class(request.param)
+
+
+def test_an_engine_is_imported_when_it_is_asked_for():
+    """Makes impossible: a run with one engine that loads the files of the others, or needs their packages."""
+    code = "import sys; import train; sys.exit('engines.vllm' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], cwd=Path(__file__).resolve().parent.parent).returncode == 0
 
 
 @pytest.mark.parametrize("name", ENGINES)
@@ -150,20 +159,16 @@ def test_sync_takes_the_new_weights(engine):
         ({"top_p": 1.1}, "top_p=1.1"),
         ({"top_k": -1}, "top_k=-1"),
         ({"stop_token_ids": [13]}, "stop_token_ids"),
-        ({"prompts": [[3], []]}, "prompt 1 has no tokens"),
-        ({"prompts": [[3], [13]]}, "prompt 1 has a token outside the vocabulary of 13"),
-        ({"prompts": [[3] * 60]}, "60 tokens .* exceed the model's 64 positions"),
+        ({"prompts": [[3], []]}, "prompt 1"),
+        ({"prompts": [[3], [13]]}, "prompt 1"),
+        ({"prompts": [[3] * 60]}, "60 tokens"),
     ],
 )
 def test_wrong_settings_are_refused_before_anything_is_computed(engine, arguments, says):
-    """Makes impossible: a run that dies in the middle of a step for what its arguments already told."""
+    """Makes impossible: a run that dies in the middle of a step for what its arguments show."""
     made = engine(model := make())
+    assert made.generate([], 4, max_new_tokens=3) == [], "a process may have no prompts"
     model.register_forward_pre_hook(lambda *a: pytest.fail("the model was asked"))
     call = {"prompts": [[3]], "n": 2, "max_new_tokens": 5} | arguments
     with pytest.raises(ValueError, match=says):
         made.generate(**call)
-
-
-def test_no_prompts_no_groups(engine):
-    """Makes impossible: a crash when every process but this one has prompts left."""
-    assert engine(make()).generate([], 4, max_new_tokens=3) == []

@@ -1,8 +1,6 @@
 """engines/vllm.py, what needs no vLLM. With the real one: test_engines_vllm.py."""
 
-import ast
 import random
-from pathlib import Path
 from types import SimpleNamespace
 
 import numpy
@@ -13,16 +11,6 @@ from small_models import make
 from engines.protocol import EngineError, Group
 from engines.vllm import config_folder, keep_threads
 from engines.vllm_requests import Requests, group_of, seeded
-
-
-def test_vllm_is_imported_by_functions_only():
-    """Makes impossible: a project that needs vLLM to be imported, or whose every start pays for importing it."""
-    root = Path(__file__).resolve().parent.parent
-    for path in (root / "rollout.py", *(root / "engines").glob("*.py")):
-        for statement in ast.parse(path.read_text()).body:
-            names = [x.name for x in statement.names] if isinstance(statement, ast.Import) else []
-            names += [statement.module] if isinstance(statement, ast.ImportFrom) else []
-            assert not [name for name in names if name.split(".")[0] == "vllm"], path
 
 
 def test_a_seed_sets_every_generator_and_gives_them_back():

@@ -1,8 +1,7 @@
-"""evidence/noise.py, law.py, law_simulated.py, length.py, heat.py: what docs/which_n.md rests on."""
+"""evidence/noise.py, law_simulated.py, length.py: what docs/which_n.md rests on; and the tables of the pages."""
 
 import random
 import string
-from dataclasses import fields
 from unittest import mock
 
 import pytest
@@ -10,11 +9,10 @@ import torch
 from helpers import ROOT
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from evidence import law, law_simulated, length, noise
-from evidence.runs import at, by, load, seeds_of
+from evidence import law_simulated, length, noise
+from evidence.rows import at, by, load, seeds_of
 from tiny import exact
 from trainer.checks import TINY
-from trainer.settings import Config
 from verify import load_data
 
 
@@ -82,21 +80,8 @@ def test_the_objectives_and_lengths_of_the_pages_are_of_their_files():
                 assert own[0].split("|")[heads.index(name)].split()[0] == f"{mean:.3f}"
     page = (ROOT / "docs/which_n.md").read_text()
     for row in load(ROOT / "evidence/length.csv"):
-        cells = f"{row['within']:,.0f} ± {row['within_se']:,.0f} | {length.told(row)[0]} |"
+        cells = f"{row['within']:,.0f} ± {row['within_se']:,.0f} | {length.known(row)[0]} |"
         assert f"| {row['prompts']} x {row['rollouts']} | {row['p']:.2f} | {cells}" in page
-
-
-def test_an_arm_of_the_law_is_one_that_train_would_start(tmp_path):
-    """Makes impossible: a misspelt setting, or a budget, batch or rate that is not the arm's."""
-    with mock.patch.object(law.subprocess, "run") as started:
-        law.train(tmp_path / "n4-lr0.001-seed1", 4, 1e-3, 1)
-    words = dict(word.removeprefix("--").split("=") for word in started.call_args.args[0][2:])
-    assert (
-        words["prompts_per_step"] == "1024"
-        and words["rollouts_per_prompt"] == "4"
-        and words["learning_rate"] == "0.001"
-    )
-    assert words.keys() <= {field.name for field in fields(Config)}
 
 
 def test_slopes_of_each_rollout_are_those_of_autograd():

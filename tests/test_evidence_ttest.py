@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import scipy.stats
 import torch
-from tiny_runs import TINY, some_problems, trained
+from tiny_runs import some_problems, trained
 
 from evidence import ttest
 
@@ -67,15 +67,6 @@ def test_differences_that_are_all_the_same():
     up, down = ttest.paired_t_test(a, a + 0.5), ttest.paired_t_test(a, a - 0.5)
     assert (up.t, up.p_one_tailed, up.p_two_tailed) == (math.inf, 0, 0)
     assert (down.t, down.p_one_tailed, down.p_two_tailed) == (-math.inf, 1, 0)
-
-
-@pytest.mark.parametrize(
-    ("a", "b"), [([1.0], [0.0]), ([1.0, 0.0], [1.0, 0.0, 0.0]), ([[1.0, 0.0]], [[1.0, 0.0]]), ([], [])]
-)
-def test_paired_t_test_refuses_what_is_not_paired(a, b):
-    """Makes impossible: one instance, or lists that broadcast against each other."""
-    with pytest.raises(ValueError, match="two equally long lists of at least 2 scores"):
-        ttest.paired_t_test(torch.tensor(a), torch.tensor(b))
 
 
 # ------------------------------------------------------------------------------------------------ of two runs
@@ -155,67 +146,11 @@ def test_what_does_not_pair_is_refused(two_runs, tmp_path, monkeypatch, capsys):
         (other / "eval.jsonl").write_text("".join(json.dumps(x) + "\n" for x in [*rows, row | (last or {})]))
         return other
 
-    assert "has no config.json: name a folder that train.py wrote" in refused(tmp_path)
-    assert "policy is a model: train.py --eval_only --model" in refused(TINY / "policy")
+    assert "has no config.json: " in refused(tmp_path)
     assert "was not evaluated at step 7, but at 0, 1, 2" in refused(a, "--step", 7)
-    assert "one step for both runs, or one for each" in refused(a, "--step", 0, 1, 2)
     told = refused(changed(last={"problems": "another digest", "sources": {"large": 12}}))
-    assert "different problems, test (16) and large (12)" in told
-    told = refused(changed(last={"problems": "another digest"}))
-    assert "test (16) and test (16), which differ in content" in told
+    assert "different problems, test (16) and large (12)" in told and "--eval_data" in told
     for name, value in (("eval_samples", 2), ("eval_temperature", 0.5), ("eval_max_response_tokens", 9)):
         assert f"different settings, --{name}: " in refused(changed({name: value}))
     (changed() / "eval.jsonl").unlink()
-    assert "other has no eval.jsonl: score its model" in refused(other)
-    for written, says in (('{"step": 0, "sam', "was not evaluated yet"), ("{]\n", "/eval.jsonl is damaged: score")):
-        (changed() / "eval.jsonl").write_text(written)
-        assert f"other{' ' * (written[1] != ']')}{says}" in refused(other)
-    for written, says in (("{}", "it lacks eval_samples, "), ("{", "it lacks anything that can be read")):
-        (changed() / "config.json").write_text(written)
-        assert says in refused(other)
-
-
-@pytest.mark.slow
-def test_real_runs_that_do_not_pair_are_refused(two_runs, tmp_path):
-    """Makes impossible: two runs of train.py that differ in what was asked, and write the same of it."""
-    a, _ = two_runs
-
-    def refused(other, *more):
-        done = call(a, other, *more)
-        assert done.returncode == 2 and not done.stdout and "Traceback" not in done.stderr
-        return done.stderr
-
-    assert "has no config.json: name a folder that train.py wrote" in refused(tmp_path)
-    assert "policy is a model: train.py --eval_only --model" in refused(TINY / "policy")
-    assert "was not evaluated at step 7, but at 0, 1, 2" in refused(a, "--step", 7)
-    assert "one step for both runs, or one for each" in refused(a, "--step", 0, 1, 2)
-    some_problems(tmp_path / "test.jsonl", 16)
-    rows = (tmp_path / "test.jsonl").read_text().splitlines(keepends=True)
-    small, large = str(tmp_path / "small.jsonl"), str(tmp_path / "large.jsonl")
-    for path, part in ((small, rows[:4]), (large, rows[4:])):
-        Path(path).write_text("".join(part))
-    run(tmp_path, name="halves", max_steps=1, eval_data=[small, large])
-    run(tmp_path, name="others", max_steps=1, eval_data=[large])
-    (tmp_path / "test.jsonl").write_text("".join(reversed(rows)))
-    run(tmp_path, name="reversed", max_steps=1, eval_data=[str(tmp_path / "test.jsonl")])
-    assert "different problems, test (16) and large (12)" in refused(tmp_path / "others")
-    assert "test (16) and test (16), which differ in content" in refused(tmp_path / "reversed")
-    for name, changes in (("k", {"eval_samples": 2}), ("t", {"eval_temperature": 0.5}),
-                          ("length", {"eval_max_response_tokens": 9})):  # fmt: skip
-        run(tmp_path, name=name, max_steps=1, **changes)
-        assert f"different settings, --{next(iter(changes))}: " in refused(tmp_path / name)
-    run(tmp_path, name="same", max_steps=1, eval_max_response_tokens=12)  # in words what the others have in silence
-    for name in ("same", "halves"):  # and the same problems in the same order, from two files
-        assert call(a, tmp_path / name).returncode == 0
-    (tmp_path / "same/eval.jsonl").unlink()
-    assert "same has no eval.jsonl: score its model" in refused(tmp_path / "same")
-    (tmp_path / "k/eval.jsonl").write_text('{"step": 0, "sam')
-    assert "k was not evaluated yet" in refused(tmp_path / "k")
-    (tmp_path / "k/eval.jsonl").write_text("{]\n")
-    assert "k/eval.jsonl is damaged: score its model" in refused(tmp_path / "k")
-    (tmp_path / "k/config.json").write_text("{}")
-    assert "it lacks eval_samples, " in refused(tmp_path / "k")
-    (tmp_path / "k/config.json").write_text("{")
-    assert "it lacks anything that can be read" in refused(tmp_path / "k")
-    done = call("--eval_only", "--model", a, script=("train.py",))
-    assert done.returncode == 2 and f"is a run: its policy is {a}/model" in done.stderr
+    assert "other has no eval.jsonl: " in refused(other)

@@ -65,6 +65,10 @@ def test_sampling_logprobs_by_hand():
     squares = [0.01, 0.25, 0.0225, 0.0625]
     assert kept(temperature=0.5) == pytest.approx([x / sum(squares) for x in squares], abs=1e-6)
     assert kept(temperature=0) == kept()  # greedy reports the model's own log-probs
+    assert kept(temperature=0, top_k=1) == kept(temperature=0, top_p=0.3) == kept()
+    assert kept(top_k=3, top_p=0.55) == [0, 1, 0, 0]  # 0.55 of the 0.9 that top-k left is less than 0.5
+    p = torch.tensor([[0.5, 0.25, 0.125, 0.125]])
+    assert kept(top_p=0.5) == [1, 0, 0, 0]  # 0.5 reaches 0.5: exact in binary
 
 
 # Distribution
@@ -177,15 +181,6 @@ def test_the_prompt_is_computed_once_however_the_group_is_split(shared):
         assert group.logprobs[-1] == pytest.approx(full_logprobs(model, prompt, group.responses[-1]), abs=1e-5)
 
 
-def test_several_groups_share_a_wave():
-    """Makes impossible: small groups decoded one by one."""
-    watch = Watch(model := make())
-    groups = TorchEngine(model).generate(
-        [[i % 12 + 1] * (i % 3 + 1) for i in range(20)], 4, max_new_tokens=3, stop_token_ids=[]
-    )
-    assert watch.rows[-2:] == [sum(len({tuple(r[:t]) for r in g.responses}) for g in groups) for t in (1, 2)]
-
-
 @pytest.mark.parametrize("shared", [True, False])
 def test_a_distinct_prefix_is_computed_once(shared):
     """Makes impossible: 512 rows computed where all have drawn the same so far. As they part, so do the lines."""
@@ -208,6 +203,17 @@ def test_finished_rows_leave_the_batch():
     assert decoding[-1] < 100
 
 
+@pytest.mark.parametrize("rows", [4, 20])
+def test_a_rollout_follows_from_its_seed_and_number(rows):
+    """Makes impossible: a rollout that its wave or the others beside it change; a last wave of one row left out."""
+    whole, part = TorchEngine(make()), TorchEngine(make())
+    part.order_rows = rows
+    (want,) = whole.generate([[3, 4]], 9, max_new_tokens=20, stop_token_ids=[], seed=[7])
+    assert part.generate([[3, 4]], 9, max_new_tokens=20, stop_token_ids=[], seed=[7])[0].responses == want.responses
+    (tail,) = part.generate([[3, 4]], 7, max_new_tokens=20, stop_token_ids=[], seed=[7], first=2, of=9)
+    assert tail.responses == want.responses[2:]
+
+
 # Weights and state
 
 
@@ -226,27 +232,6 @@ def test_generating_leaves_the_model_as_it_was(fails, monkeypatch):
     assert model.training and model.config._attn_implementation == own
 
 
-def test_memory_must_be_positive():
-    """Makes impossible: an engine that can hold no row."""
-    with pytest.raises(ValueError, match="memory_gib=0"):
-        TorchEngine(make(), memory_gib=0)
-
-
-# Edges
-
-
-def truncated(p, **sampling):
-    return [round(x, 6) for x in sampling_logprobs(torch.tensor([p]).log(), **sampling).exp()[0].tolist()]
-
-
-def test_sampling_logprobs_at_the_edges():
-    """Makes impossible: top-p of all the mass after a top-k, a token too many at an exact sum, greedy truncated."""
-    p = [0.1, 0.5, 0.15, 0.25]
-    assert truncated(p, top_k=3, top_p=0.55) == [0, 1, 0, 0]  # 0.55 of the 0.9 that top-k left is less than 0.5
-    assert truncated([0.5, 0.25, 0.125, 0.125], top_p=0.5) == [1, 0, 0, 0]  # 0.5 reaches 0.5: exact in binary
-    assert truncated(p, temperature=0, top_k=1) == truncated(p, temperature=0, top_p=0.3) == truncated(p)
-
-
 def test_sampling_logprobs_of_half_precision_logits_are_float32():
     """Makes impossible: a softmax and a cumulative sum in bfloat16, off by up to 2^-9 a token."""
     logits = torch.randn(3, 1000, generator=torch.Generator().manual_seed(0)).bfloat16()
@@ -257,12 +242,8 @@ def test_sampling_logprobs_of_half_precision_logits_are_float32():
 
 
 def test_progress_counts_rollouts_as_they_end():
-    """Makes impossible: a progress that counts rows of one group of the wave only, or only when all have ended."""
+    """Makes impossible: progress of one group only, or when all have ended; small groups decoded one by one."""
     told = []
     groups = TorchEngine(make()).generate([[3], [4, 5], [6]], 40, max_new_tokens=3, on_progress=told.append)
     ended = [len(r) for g in groups for r in g.responses]
     assert told == [ended.count(1), ended.count(2), ended.count(3)] and min(told) > 0
-    engine = TorchEngine(make(), memory_gib=120_000 / 2**30)
-    (rows, _), told = engine._wave_size(400, 1, 2), []
-    engine.generate([[3]], 400, max_new_tokens=2, on_progress=told.append)
-    assert len(told) > 2 and max(told) <= rows and sum(told) == 400

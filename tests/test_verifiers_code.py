@@ -1,6 +1,6 @@
 """verifiers/code.py: which text is the program, what passes, broken references, hostile answers.
 
-The walls themselves are in test_verifiers_sandbox.py.
+The walls themselves are in test_sandbox.py.
 
 Where code differs from the judges of LiveCodeBench, APPS (and verl's prime_code, which is APPS' taken on) on purpose:
 
@@ -22,11 +22,11 @@ import time
 
 import pytest
 
+from sandbox import WeakSandbox, worker
+from sandbox.jobs import encode
 from verifiers import code as module
-from verifiers import sandbox, worker
-from verifiers.jobs import encode
-from verifiers.sandbox import Pool
-from verify import find_code, verify, verify_batch
+from verifiers.code import find_code
+from verify import verify, verify_batch
 
 LIMIT_S = 3.0
 # Beyond the limit; longer where other work keeps this machine's cores busy.
@@ -35,10 +35,10 @@ SLACK_S = max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
 
 @pytest.fixture(scope="module", autouse=True)
 def walls():
-    with Pool(1) as pool:
-        level, described = pool.level()
-    if level < sandbox.REQUIRED_LEVEL:
-        pytest.skip(f"the walls of this machine reach level {level} only ({described})")
+    try:
+        judged("print(3)", SUM)
+    except WeakSandbox as weak:
+        pytest.skip(str(weak))
 
 
 def answer(source, mark="python"):
@@ -149,19 +149,9 @@ def test_find_code(response, found):
     "response",
     [
         "```" + " " * 10_000_000,
-        pytest.param("```python" + " " * 10_000_000, marks=pytest.mark.slow),
-        pytest.param("```\n" * 2_000_000, marks=pytest.mark.slow),
-        pytest.param("```python\n" * 300_000, marks=pytest.mark.slow),
-        pytest.param("```python\n" * 1_000_000, marks=pytest.mark.slow),
-        pytest.param(" ```python\n" * 1_000_000 + "x", marks=pytest.mark.slow),
-        pytest.param("`" * 10_000_000, marks=pytest.mark.slow),
         "\n" * 10_000_000 + "```",
-        pytest.param(" " * 10_000_000 + "```\n", marks=pytest.mark.slow),
-        pytest.param("```python\n" + "\n" * 10_000_000 + "```", marks=pytest.mark.slow),
         "</think>" * 1_000_000 + "```",
-        pytest.param("```python " * 1_000_000 + "\n", marks=pytest.mark.slow),
         "import\n" * 1_500_000,
-        pytest.param("def " + "x" * 10_000_000, marks=pytest.mark.slow),
         "from " + "x." * 5_000_000,
     ],
 )
@@ -353,9 +343,6 @@ def test_lists_of_lines():
     assert judged("for _ in '12':\n    print(sum(map(int, input().split())))", lines) == (1.0, "correct")
 
 
-# ------------------------------------------------------------------------------------- assert-style
-
-
 def test_no_expected_value_reaches_the_answer(monkeypatch):
     """Mistake: the text of a check, or an output, in a message to the process that runs the answer."""
     sent = []
@@ -368,6 +355,7 @@ def test_no_expected_value_reaches_the_answer(monkeypatch):
     assert not any(str(secret).encode() in data for data in sent)
 
 
+# What is no matter of comparing has its program in tests/attacks.
 HOSTILE_ANSWERS = {
     "always equal": "class A:\n    def __eq__(self, o): return True\n    def __ne__(self, o): return False\n"
     "    __hash__ = None\n"
@@ -377,38 +365,18 @@ HOSTILE_ANSWERS = {
     "exit": "import os\nos._exit(0)",
     "system exit": "def add(a, b): raise SystemExit(0)\nraise SystemExit(0)",
     "patched": "import builtins, json, sys\nbuiltins.AssertionError = Exception\njson.dumps = lambda *a, **k: '77'\n"
-    "sys.modules['verify'] = sys.modules['verifiers.jobs'] = None\ndef add(a, b): return '77'",
-    "frames": "import sys\ndef add(a, b):\n    f = sys._getframe()\n    while f:\n"
-    "        for v in list(f.f_locals.values()):\n"
-    "            if isinstance(v, dict) and 'outputs' in v: return v['outputs']\n"
-    "        f = f.f_back\nprint(add(1, 2))",
-    "garbage": "import gc\ndef add(a, b):\n"
-    "    return [o for o in gc.get_objects() if isinstance(o, dict) and 'outputs' in o]\n"
-    "print(add(1, 2))",
+    "sys.modules['verify'] = sys.modules['sandbox.jobs'] = None\ndef add(a, b): return '77'",
     "reads the test": "import inspect, sys\ndef add(a, b): return inspect.getsource(sys._getframe(1))\n"
     "print(open('/proc/self/cmdline').read())",
     "shadow": "class int(int):\n    __eq__ = lambda s, o: True\ndef add(a, b): return int(99)\nprint(99)",
     "generator": "def add(a, b):\n    while True: yield a + b\nprint('x')",
     "nul": "print(1)\x00",
     "surrogates": "print('\ud800\udfff')",
-    "deep": "x = " + "(" * 5000 + ")" * 5000,
-    "braces": "x = " + "{" * 5000 + "}" * 5000,
     "megabytes": "#" * 10_000_000,
-    "wide": "x = [" + "0," * 90_000 + "]",
-    "tower": "def add(a, b): return 9**9**9**9\nprint(9**9**9**9)",
-    "prints": "while True: print('3' * 10**6)",
-    "forks": "import os\nwhile True: os.fork()",
-    "memory": "x = []\nwhile True: x.append(bytearray(2**24))",
 }
 
 
-# Those that take all of their time: the walls that end them have fast tests in test_verifiers_sandbox.py.
-SLOW_ANSWERS = ("tower", "prints", "memory", "wide")
-
-
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[pytest.mark.slow] * (name in SLOW_ANSWERS)) for name in HOSTILE_ANSWERS]
-)
+@pytest.mark.parametrize("name", HOSTILE_ANSWERS)
 def test_hostile_answer(name):
     """Mistake: a reward for an attack, an exception in the trainer, or time that belongs to others."""
     items = [("code", answer(HOSTILE_ANSWERS[name]), reference) for reference in (SUM, ADD)]

@@ -8,12 +8,11 @@ import pickle
 import pytest
 from judging import THREE, entry_of, instruction, needs
 
-import verify as module
 from verifiers import logic
 from verifiers.data import gym_problem, map_rows
 from verifiers.hub import HUB
 from verifiers.verdict import WRONG
-from verify import KINDS, Problem, Solved, check_problem, load_data, load_problems, read_spec, verify
+from verify import KINDS, Problem, Solved, check_problems, kind_of, load_data, load_problems, read_spec, verify
 
 GOOD = {"prompt": "What is 1 + 1?", "kind": "math", "reference": "2"}
 
@@ -114,10 +113,6 @@ ROWS = {
         "input": [{"role": "user", "content": "No commas."}], "output": "",
         "args": {"instruction_id_list": ["punctuation:no_comma"], "instruction_kwargs": [None]},
     },
-    "gpqa": {
-        "Record ID": "rec0", "Question": "Which?", "Correct Answer": "this\n", "Incorrect Answer 1": "that",
-        "Incorrect Answer 2": "these", "Incorrect Answer 3": "those", "Subdomain": "Chemistry (general)",
-    },
     "amc_validation": {"id": 0, "problem": "1+1?", "answer": 0.0, "url": "https://artofproblemsolving.com"},
     "aime24": {"id": 60, "problem": "1+1?", "solution": "...", "answer": "204", "url": "", "year": "2024"},
     "aime25": {"problem": "1+1?", "answer": "70", "id": "0"},
@@ -137,10 +132,6 @@ ROWS = {
         "generated_checker": None, "input_mode": "stdio", "interaction_format": None, "executable": True,
         "official_tests_complete": True, "time_limit": 2.0, "memory_limit": 256.0,
     },
-    "ifeval": {
-        "key": 1, "prompt": "No commas.", "instruction_id_list": ["punctuation:no_comma"],
-        "kwargs": [{"num_words": None, "relation": None}],
-    },
 }  # fmt: skip
 RIGHT = {"math": "\\boxed{%s}", "science": "\\boxed{%s}", "ifeval": "No comma"}
 PROGRAM = "```python\nprint(int(input()) + 1)\n```"
@@ -150,7 +141,7 @@ FUNCTION = "```python\ndef f(x):\n    return x + 1\n```"
 @pytest.mark.parametrize("name", HUB)
 def test_rows_of_public_data_sets(name):
     """Mistake: a column that is not there, a gold answer in a shape the verifier refuses, tests lost on the way."""
-    [problem] = map_rows(name, [ROWS[name]], HUB[name][3], check_problem)
+    [problem] = map_rows(name, [ROWS[name]], HUB[name][3], check_problems)
     kind, reference = problem.kind, problem.reference
     if kind == "code":
         response = FUNCTION if "fn_name" in reference else PROGRAM
@@ -161,21 +152,21 @@ def test_rows_of_public_data_sets(name):
     text = problem.prompt if isinstance(problem.prompt, str) else problem.prompt[-1]["content"]
     if kind in ("math", "science"):
         assert text.endswith(" within \\boxed{}.")
-    elif name not in ("eurus_code", "ifeval", "nemotron_if"):
+    elif name not in ("eurus_code", "nemotron_if"):
         assert "```python" in text
 
 
 def test_golds_of_the_mappings():
     """Mistake: the gold read from the wrong column, or one of several answers."""
     names = ("math", "olympiadbench", "gsm8k", "gsm8k_test")
-    golds = {name: map_rows(name, [ROWS[name]], HUB[name][3], check_problem)[0].reference for name in names}
+    golds = {name: map_rows(name, [ROWS[name]], HUB[name][3], check_problems)[0].reference for name in names}
     assert golds == {
         "math": "\\frac{1}{2}", "olympiadbench": "$\\frac{1}{2}$, 3", "gsm8k": "1200", "gsm8k_test": "-4"
     }  # fmt: skip
     with pytest.raises(ValueError, match="row 0: ValueError: no #### with the result"):
-        map_rows("hf:gsm8k", [{"question": "1+1?", "answer": "2"}], HUB["gsm8k"][3], check_problem)
-    assert map_rows("x", [ROWS["amc_validation"]], HUB["amc_validation"][3], check_problem)[0].reference == "0.0"
-    tests = map_rows("x", [ROWS["code_contests"]], HUB["code_contests"][3], check_problem)[0].reference
+        map_rows("hf:gsm8k", [{"question": "1+1?", "answer": "2"}], HUB["gsm8k"][3], check_problems)
+    assert map_rows("x", [ROWS["amc_validation"]], HUB["amc_validation"][3], check_problems)[0].reference == "0.0"
+    tests = map_rows("x", [ROWS["code_contests"]], HUB["code_contests"][3], check_problems)[0].reference
     assert tests == {"inputs": ["1\n", "2\n"], "outputs": ["2\n", "3\n"]}
 
 
@@ -183,7 +174,7 @@ def test_worked_solutions_of_the_mappings():
     """Mistake: a solution with the calculator's notes in it, without a box, or with another answer than the gold."""
 
     def solution(name, **more):
-        problem = map_rows("x", [ROWS[name] | more], HUB[name][3], check_problem)[0]
+        problem = map_rows("x", [ROWS[name] | more], HUB[name][3], check_problems)[0]
         assert problem == Problem(*problem) and len(problem) == 3
         return getattr(problem, "solution", None)
 
@@ -210,21 +201,11 @@ def test_a_solution_in_a_file(tmp_path):
             load_problems(write_lines(tmp_path / "p.jsonl", json.dumps(GOOD | {"solution": wrong})))
 
 
-def test_options_of_a_choice():
-    """Mistake: a right option that always has the same letter, or another one at the next start."""
-    rows = [ROWS["gpqa"] | {"Question": f"Which {i}?"} for i in range(40)]
-    problems = map_rows("hf:gpqa", rows, HUB["gpqa"][3], check_problem)
-    assert {problem.reference for problem in problems} == set("ABCD")
-    assert problems == map_rows("hf:gpqa", rows, HUB["gpqa"][3], check_problem)
-    for problem in problems:
-        assert f"({problem.reference}) this\n" in problem.prompt and problem.prompt.count("\n(") == 4
-
-
 def test_arguments_of_eurus():
     """Mistake: a function of one list called with its elements, because other sets write all arguments as one list."""
     tests = {"fn_name": "f", "inputs": ["[1, 2]", '[3]\n"a"', [[4], 5]], "outputs": ["3", "[3]", 9]}
     row = ROWS["eurus_code"] | {"reward_model": {"ground_truth": json.dumps(tests)}}
-    [problem] = map_rows("x", [row], HUB["eurus_code"][3], check_problem)
+    [problem] = map_rows("x", [row], HUB["eurus_code"][3], check_problems)
     assert problem.reference == tests | {"inputs": [[[1, 2]], [[3], "a"], [[4], 5]]}
 
 
@@ -242,12 +223,12 @@ def test_refused_rows_are_reported(caplog):
     """Mistake: rows that vanish in silence, or one bad gold that stops 40,000 good ones."""
     good, bad = ROWS["deepscaler"], ROWS["deepscaler"] | {"answer": "1/0"}
     with caplog.at_level(logging.WARNING):
-        assert len(map_rows("hf:x", [good] * 30 + [bad], HUB["deepscaler"][3], check_problem)) == 30
+        assert len(map_rows("hf:x", [good] * 30 + [bad], HUB["deepscaler"][3], check_problems)) == 30
     assert "hf:x, row 30" in caplog.text and "'1/0'" in caplog.text
     with pytest.raises(ValueError, match=r"hf:x, row 1"):
-        map_rows("hf:x", [good, bad], HUB["deepscaler"][3], check_problem)
+        map_rows("hf:x", [good, bad], HUB["deepscaler"][3], check_problems)
     with pytest.raises(ValueError, match="holds no problem"):
-        map_rows("hf:x", [], HUB["deepscaler"][3], check_problem)
+        map_rows("hf:x", [], HUB["deepscaler"][3], check_problems)
 
 
 def test_a_file_with_a_gold_that_refuses_itself(tmp_path, monkeypatch):
@@ -255,9 +236,9 @@ def test_a_file_with_a_gold_that_refuses_itself(tmp_path, monkeypatch):
     path = tmp_path / "p.jsonl"
     path.write_text(json.dumps({"prompt": "a", "kind": "math", "reference": "12"}))
     assert len(load_problems(path)) == 1
-    strict = KINDS["math"]._replace(settle=lambda answer, gold: WRONG)
-    monkeypatch.setitem(module.KINDS, "math", strict)
-    with pytest.raises(ValueError, match=r"line 1: a response that gives this gold answer would be wrong: '12'"):
+    strict = kind_of("math")._replace(judge_inline=lambda answer, gold: WRONG)
+    monkeypatch.setitem(KINDS, "math", strict)
+    with pytest.raises(ValueError, match=r"line 1: .* would be wrong: .*12"):
         load_problems(path)
 
 
@@ -272,9 +253,9 @@ def test_a_file_with_an_entry_that_cannot_be_solved(tmp_path):
         return load_problems(path)
 
     assert len(load(entry, other)) == 2
-    with pytest.raises(ValueError, match=r"p.jsonl, line 3: the entry's own answer is scored 0.0\d*: '1 \+ 1'"):
+    with pytest.raises(ValueError, match=r"p.jsonl, line 3: .* would be (wrong|partial): .*1 \+ 1"):
         load(other, entry | {"answer": "1 + 1"})
-    with pytest.raises(ValueError, match="line 2: the entry's own answer makes the scorer fail, as where metadata is"):
+    with pytest.raises(ValueError, match=r"line 2: .* would be unparsed"):
         load(other | {"metadata": {"source_dataset": "mini_sudoku"}}, entry)
 
 
@@ -331,12 +312,12 @@ def test_a_local_copy_of_a_data_set(tmp_path, monkeypatch):
         folder.mkdir()
         (folder / "train.jsonl").write_text("\n".join([json.dumps(ROWS[name])] * 12))
         problems = load_data([f"hf:{name}={folder}"])
-        assert len(problems) == 12 and problems[0] == map_rows(name, [ROWS[name]], HUB[name][3], check_problem)[0]
+        assert len(problems) == 12 and problems[0] == map_rows(name, [ROWS[name]], HUB[name][3], check_problems)[0]
     with pytest.raises(FileNotFoundError, match="no local copy"):
-        load_data([f"hf:ifeval={tmp_path / 'nowhere'}"])
+        load_data([f"hf:amc_validation={tmp_path / 'nowhere'}"])
     (tmp_path / "empty").mkdir()
-    with pytest.raises(ValueError, match=r"hf:ifeval could not be read from .*empty \(\w+: "):
-        load_data([f"hf:ifeval={tmp_path / 'empty'}"])
+    with pytest.raises(ValueError, match=r"hf:amc_validation could not be read from .*empty \(\w+: "):
+        load_data([f"hf:amc_validation={tmp_path / 'empty'}"])
 
 
 @needs("datasets")
@@ -360,9 +341,9 @@ def test_where_data_sets_are_read_from(tmp_path, monkeypatch):
     assert [args for args, _ in asked] == [("json",), ("parquet",)]
     assert asked[0][1]["data_files"] == {"test": "hf://datasets/codeparrot/apps/test.jsonl"}
     with pytest.raises(
-        ValueError, match=r"hf:gpqa .*Idavidrein/gpqa: hf:gpqa=PATH reads .*ConnectionError: no network"
+        ValueError, match=r"hf:minerva .*math-ai/minervamath: hf:minerva=PATH reads .*ConnectionError: no network"
     ):
-        load_data(["hf:gpqa"])
+        load_data(["hf:minerva"])
 
 
 @needs("reasoning_gym")

@@ -159,17 +159,6 @@ def test_ifeval_reward_is_the_mean_over_instructions():
     assert verify("ifeval", "<think>a b</think>\n ", reference) == (0.0, "no_answer")
 
 
-def test_loose_is_one_of_eight_forms():
-    """Mistake: an evaluation that reports strict numbers as loose ones."""
-    gold = check_ifeval(instruction("startend:quotation", {}))
-    for text, expected in [
-        ('Sure:\n"a"', True), ('"a"\nBye', True), ('Sure:\n"a"\nBye', True), ('**"a"**', True), ('Sure:\n*"a"*', True),
-        ('"a', False), ('Sure\nSure:\n"a"', False),
-    ]:  # fmt: skip
-        assert follow_instructions(text, gold, loose=True) == [expected], text
-        assert follow_instructions(text, gold) == [False]
-
-
 @pytest.mark.parametrize(
     ("reference", "message"),
     [
@@ -295,28 +284,23 @@ def test_ifeval_never_raises():
     rng = random.Random(2)
     golds = [check_ifeval(instruction(name, kwargs)) for name, kwargs, *_ in FOLLOWED]
     golds += [check_ifeval(instruction(name, kwargs)) for name, kwargs, *_ in IN_LANGUAGES] * 2
+    texts = r"""* ** *** ****** << >> [ ] . ... ! a P.S. { } 1 </think> , " '"""
     pieces = [
-        "*",
-        "**",
-        "***",
-        "******",
+        *texts.split(),
+        "\xdf",
+        "\u0130",
+        "\u0663",
         "\n",
         "\n\n",
-        "<<",
-        ">>",
-        "[",
-        "]",
-        '"',
-        "'",
-        ".",
-        "...",
-        "!",
-        "a",
         "The ",
-        "ß",
+        "Section 1",
+        "- ",
+        "\x00",
+        "\ud800",
+        "Mr. ",
+        "\u2028",
     ]
-    pieces += ["P.S.", "Section 1", "- ", "{", "}", "1", "\x00", "\ud800", "İ", "</think>", "٣", "Mr. ", "\u2028", ","]
     for _ in range(10_000):
         text = "".join(rng.choices(pieces, k=rng.randint(0, 12)))
-        results = follow_instructions(text, rng.choice(golds), loose=rng.random() < 0.3)
+        results = follow_instructions(text, rng.choice(golds))
         assert all(type(result) is bool for result in results)

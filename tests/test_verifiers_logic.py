@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from judging import entry_of, gym, needs
 
-from verifiers.logic import EVALUATED, deliberate_logic, gym_names, settle_logic
+from verifiers.logic import EVALUATED, gym_names, judge_logic_in_worker, judge_logic_inline
 from verify import load_data, verify, verify_batch
 
 
@@ -17,8 +17,8 @@ from verify import load_data, verify, verify_batch
 def test_logic_accepts_the_entrys_own_answer(name):
     """Mistake: an entry that went through JSON and is scored as another one: grids of tuples became lists."""
     entry = entry_of(name)
-    assert deliberate_logic(entry["answer"], {"dataset": name, "entry": entry}) == (1.0, "correct")
-    reward, reason = deliberate_logic("nonsense", {"dataset": name, "entry": entry})
+    assert judge_logic_in_worker(entry["answer"], {"dataset": name, "entry": entry}) == (1.0, "correct")
+    reward, reason = judge_logic_in_worker("nonsense", {"dataset": name, "entry": entry})
     assert reward < 1 and reason in ("wrong", "partial", "unparsed")
 
 
@@ -88,9 +88,9 @@ SELF_SCORING = [
 def test_logic_answer_that_would_score_itself(dataset):
     """Mistake: an answer that is run where its score is computed, and writes down a score of its own."""
     for answer in SELF_SCORING:
-        assert settle_logic(answer, {"dataset": dataset, "entry": {"answer": "1"}}) == (0.0, "unparsed"), answer
+        assert judge_logic_inline(answer, {"dataset": dataset, "entry": {"answer": "1"}}) == (0.0, "unparsed"), answer
     # Those whose scorers only compare text are not restricted.
-    assert settle_logic("exec(1)", {"dataset": "chain_sum", "entry": {"answer": "1"}}) is None
+    assert judge_logic_inline("exec(1)", {"dataset": "chain_sum", "entry": {"answer": "1"}}) is None
 
 
 @needs("reasoning_gym")
@@ -100,7 +100,7 @@ def test_logic_form_takes_every_honest_answer(dataset):
     import reasoning_gym
 
     for entry in reasoning_gym.create_dataset(dataset, size=30, seed=5):
-        verdict = settle_logic(entry["answer"], {"dataset": dataset})
+        verdict = judge_logic_inline(entry["answer"], {"dataset": dataset})
         # Where sympy found no answer, the set has the question for one.
         assert verdict == ((0.0, "unparsed") if "Integral" in entry["answer"] else None), entry["answer"]
 
@@ -160,7 +160,7 @@ def test_logic_no_number_is_the_answer(answer):
 def test_logic_a_score_that_is_no_reward_is_wrong(monkeypatch, score):
     """Mistake: a scorer's NaN, infinity or complex number cut to a reward of 1."""
     monkeypatch.setattr("verifiers.logic._scorer", lambda dataset: lambda answer, entry: score)
-    assert deliberate_logic("x", {"dataset": "chain_sum", "entry": {"answer": "1"}}) == (0.0, "wrong")
+    assert judge_logic_in_worker("x", {"dataset": "chain_sum", "entry": {"answer": "1"}}) == (0.0, "wrong")
 
 
 @needs("reasoning_gym")

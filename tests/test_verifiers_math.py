@@ -37,9 +37,9 @@ from judging import judged, needs, pairs, reason
 
 from verifiers.algebra import undecided
 from verifiers.latex import read_math
-from verifiers.math import MAX_BOX_DISTANCE, check_math, deliberate_math, find_math, same_answer, settle_math
+from verifiers.math import MAX_BOX_DISTANCE, check_math, find_math, judge_math_in_worker, judge_math_inline, same_answer
 from verifiers.numerals import read_number
-from verifiers.science import check_science, deliberate_science, settle_science
+from verifiers.science import check_science, judge_science_in_worker, judge_science_inline
 from verify import verify
 
 # --------------------------------------------------------------------------------------------- math
@@ -693,7 +693,7 @@ def test_math_hostile_answers_earn_nothing(answer):
     """Mistake: algebra tried on a tower, a huge factorial or deep nesting, where no rule refuses it."""
     golds = ("5", "\\sqrt{5}", "1,2", "x>5", "\\text{(C)}", "Evelyn", "(1,2)")
     start = time.process_time()
-    assert all(deliberate_math(answer, gold).reward == 0.0 for gold in golds)
+    assert all(judge_math_in_worker(answer, gold).reward == 0.0 for gold in golds)
     assert time.process_time() - start < 2
 
 
@@ -760,8 +760,8 @@ def test_math_and_science_never_raise(texts):
         answer, gold = "".join(rng.choices(PIECES, k=rng.randint(0, 14))), rng.choice(golds)
         form = read_math(answer)
         seen.add(form and same_answer(check_math(gold).form, form, undecided, science=rng.random() < 0.5))
-        settle_math(answer, check_math(gold))
-        settle_science(answer, check_science(gold))
+        judge_math_inline(answer, check_math(gold))
+        judge_science_inline(answer, check_science(gold))
         find_math(answer)
     assert seen == {None, True, False}
 
@@ -777,9 +777,9 @@ def test_math_deliberation_never_raises(texts):
         gold = rng.choice(["\\sqrt5", "x^2+1", "(1,2]", "x-2y=3", "1,\\sqrt2", "\\frac{\\pi}{2}"])
         form = read_math(answer)
         if form and same_answer(check_math(gold).form, form, undecided, science=False) is None:
-            reward, reason = deliberate_math(answer, gold)
+            reward, reason = judge_math_in_worker(answer, gold)
             assert (reward == 1.0) == (reason == "correct")
-            deliberate_science(answer, gold)
+            judge_science_in_worker(answer, gold)
             done += 1
 
 

@@ -381,7 +381,7 @@ class Config:
         "code, ifeval, logic, your own: reward only a whole answer, no share of tests or instructions, no lower score",
     )
     allow_weak_sandbox: bool = setting(
-        "verifying", False, "run model code even where this machine cannot wall it in (verifiers/sandbox.py)"
+        "verifying", False, "run model code even where this machine cannot wall it in (sandbox/)"
     )
 
     max_tokens_per_micro_batch: int = setting(

@@ -23,11 +23,11 @@ import io
 import json
 import math
 import re
-from collections.abc import Generator
 from typing import Any, NamedTuple
 
-from verifiers.jobs import Call, Outcome, Program, Result, Test, encode
-from verifiers.verdict import CORRECT, NO_ANSWER, UNPARSED, Verdict, after_thinking, forward, shown
+from sandbox.jobs import Outcome, Program, Result, Test, encode
+from verifiers.verdict import CORRECT, NO_ANSWER, UNPARSED, Kind, Verdict, after_thinking, forward, shown
+from verifiers.workers import Work
 
 MAX_SOURCE = 200_000
 
@@ -147,18 +147,17 @@ def find_code(response: str) -> str | None:
     return text[start.end() : closing] if start and start.end() <= closing else None
 
 
-def settle_code(source: str, gold: Code) -> Verdict | None:
+def judge_code_inline(source: str, gold: Code) -> Verdict | None:
     """Never right without being run."""
     if not source.strip():
         return NO_ANSWER
     return UNPARSED if len(source) > MAX_SOURCE else None
 
 
-def converse_code(source: str, gold: Code, all_or_nothing: bool) -> Generator[Call | Program, Outcome, Verdict]:
-    """Run the program on each test and compare here: the reward is the fraction of tests passed.
+def job_of_code(source: str, gold: Code, all_or_nothing: bool) -> Work:
+    """Run the program on each test and compare in this process: the reward is the fraction of tests passed.
 
-    A program passes by what it prints, if it then ends without an error; a function by what it returns. With
-    `all_or_nothing` the reward is 1 or 0, and the first failure ends the testing.
+    With `all_or_nothing` the reward is 1 or 0, and the first failure ends the testing.
     """
 
     def keep(index: int, tested: Result) -> Result:
@@ -167,16 +166,18 @@ def converse_code(source: str, gold: Code, all_or_nothing: bool) -> Generator[Ca
     def go_on(tested: Result) -> bool:
         return tested.status != "unparsed" and (tested.value or not all_or_nothing)
 
-    outcome = yield Program(source, gold.tests, keep=keep, go_on=go_on)
-    if outcome.status != "ok":
-        return Verdict(0.0, outcome.status)
-    passed = sum(tested.value for tested in outcome.value)
-    if passed == len(gold.tests):
-        return CORRECT
-    if passed and not all_or_nothing:
-        return Verdict(passed / len(gold.tests), "partial")
-    statuses = {tested.status for tested in outcome.value}
-    return Verdict(0.0, next((end for end in ("unparsed", "timeout", "crashed") if end in statuses), "wrong"))
+    def read(outcome: Outcome) -> Verdict:
+        if outcome.status != "ok":
+            return Verdict(0.0, outcome.status)
+        passed = sum(tested.value for tested in outcome.value)
+        if passed == len(gold.tests):
+            return CORRECT
+        if passed and not all_or_nothing:
+            return Verdict(passed / len(gold.tests), "partial")
+        statuses = {tested.status for tested in outcome.value}
+        return Verdict(0.0, next((end for end in ("unparsed", "timeout", "crashed") if end in statuses), "wrong"))
+
+    return Program(source, gold.tests, keep=keep, go_on=go_on), read
 
 
 def _passes(gold: Code, index: int, tested: Result) -> bool:
@@ -253,3 +254,6 @@ def _same_items(pairs: Any, expected: dict[str, Any]) -> bool:
             return False
         named[pair[0] if isinstance(pair[0], str) else json.dumps(pair[0])] = pair[1]
     return named.keys() == expected.keys() and all(_same_value(named[key], expected[key]) for key in expected)
+
+
+KIND = Kind(check_code, find_code, judge_code_inline, job=job_of_code)

@@ -6,7 +6,7 @@
     gym:NAME, gym:NAME*N   N (1,000) entries of a data set of Reasoning Gym, generated with the run's seed
     SOURCE:WEIGHT          its share of the epoch, in relation to the others' weights; for all sources or for none
 
-`check` is verify.py's: it raises ValueError with a sentence for a problem that is broken.
+`check` is verify.check_problems: (position -> what is broken) of a list of problems.
 """
 
 import json
@@ -18,14 +18,12 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-from verifiers.hub import ANSWER_SUFFIX, HUB
-from verifiers.logic import doubts, free_rewards
-from verifiers.math import unboxed
 from verifiers.verdict import Problem, Solved, shown
 
 LOG = logging.getLogger(__name__)
 MAX_REPEATS = 100
-Check = Callable[[Problem], None]
+ANSWER_SUFFIX = "Think it through step by step, and give your final answer between <answer> and </answer>."
+Check = Callable[[list[Problem]], dict[int, str]]
 
 
 def read_file(path: Path, check: Check) -> list[Problem]:
@@ -40,18 +38,18 @@ def read_file(path: Path, check: Check) -> list[Problem]:
     for number, line in enumerate(path.read_bytes().split(b"\n"), start=1):
         if line.strip():
             try:
-                problems.append(_read_problem(line, check))
+                problems.append(_read_problem(line))
                 numbers.append(number)
             except ValueError as error:
                 raise ValueError(f"{path}, line {number}: {error}") from None
     if not problems:
         raise ValueError(f"{path} holds no problem: write one JSON object a line")
-    for position, doubt in sorted(doubts(problems).items()):
-        raise ValueError(f"{path}, line {numbers[position]}: {doubt}")
+    for position, sentence in check(problems).items():
+        raise ValueError(f"{path}, line {numbers[position]}: {sentence}")
     return problems
 
 
-def _read_problem(line: bytes, check: Check) -> Problem:
+def _read_problem(line: bytes) -> Problem:
     try:
         record = json.loads(line.decode("utf-8"))
     except UnicodeDecodeError as error:
@@ -75,9 +73,7 @@ def _read_problem(line: bytes, check: Check) -> Problem:
             "is none"
         )
 
-    problem = Solved(**record) if "solution" in record else Problem(**record)
-    check(problem)
-    return problem
+    return Solved(**record) if "solution" in record else Problem(**record)
 
 
 def check_prompt(prompt: Any) -> None:
@@ -95,16 +91,6 @@ def check_prompt(prompt: Any) -> None:
             or not all(isinstance(text, str) for text in message.values())
         ):
             raise ValueError(f'a chat message is {{"role": text, "content": text}}, got {shown(message)}')
-
-
-def solution_of(problem: Problem) -> str | None:
-    """A response that is right: the problem's own solution, else the gold answer where its kind reads one alone."""
-    if isinstance(problem, Solved):
-        return problem.solution
-    if problem.kind in ("math", "science"):
-        return f"\\boxed{{{unboxed(problem.reference)}}}"
-    answer = problem.reference["entry"]["answer"] if problem.kind == "logic" else None
-    return None if answer is None else f"<answer>{answer}</answer>"
 
 
 def read_sources(specs: list[str], seed: int, check: Check) -> list[Problem]:
@@ -154,17 +140,19 @@ def _mix(sources: list[list[Problem]], weights: list[float], seed: int) -> list[
 def _load_source(source: str, seed: int, check: Check) -> list[Problem]:
     kind, _, name = source.partition(":")
     if kind == "gym":
-        return _load_gym(name, seed)
+        return _load_gym(name, seed, check)
     if kind == "hf":
         return _load_hub(name, check)
     return read_file(Path(source), check)
 
 
-def _load_gym(name: str, seed: int) -> list[Problem]:
+def _load_gym(name: str, seed: int, check: Check) -> list[Problem]:
     try:
         import reasoning_gym
     except ImportError:
         raise ValueError(f"gym:{name} needs the package reasoning-gym: pip install reasoning-gym") from None
+    from verifiers.logic import free_rewards
+
     name, _, size = name.partition("*")
     if name not in reasoning_gym.factory.DATASETS or not re.fullmatch(r"[1-9][0-9]*|", size):
         known = ", ".join(sorted(reasoning_gym.factory.DATASETS))
@@ -174,12 +162,12 @@ def _load_gym(name: str, seed: int) -> list[Problem]:
     except Exception as error:
         raise ValueError(f"gym:{name} makes no entries with its default settings: {error}") from None
     problems = [gym_problem(name, json.loads(json.dumps(entry, default=str))) for entry in entries]
-    doubted = doubts(problems)
-    for position, doubt in sorted(doubted.items()):
-        LOG.warning("left out: gym:%s, entry %d: %s", name, position, doubt)
-    if len(doubted) == len(problems):
-        raise ValueError(f"gym:{name}: the data set's scorer accepts no answer of its own: {doubted[0]}")
-    problems = [problem for position, problem in enumerate(problems) if position not in doubted]
+    broken = check(problems)
+    for position, sentence in broken.items():
+        LOG.warning("left out: gym:%s, entry %d: %s", name, position, sentence)
+    if len(broken) == len(problems):
+        raise ValueError(f"gym:{name}: the data set's scorer accepts no answer of its entries: {broken[0]}")
+    problems = [problem for position, problem in enumerate(problems) if position not in broken]
     if free := free_rewards(problems):
         LOG.warning("gym:%s pays for nothing: %s; a policy that finds it learns nothing else", name, free)
     return problems
@@ -190,6 +178,8 @@ def gym_problem(dataset: str, entry: dict[str, Any]) -> Problem:
 
 
 def _load_hub(name: str, check: Check) -> list[Problem]:
+    from verifiers.hub import HUB
+
     name, _, copy = name.partition("=")
     if name not in HUB:
         raise ValueError(f"unknown data set hf:{name}: use one of {', '.join(HUB)}")
@@ -225,17 +215,21 @@ def map_rows(
     A row that is broken, or whose gold answer the verifier would not accept, is reported with its number and left out:
     public data sets have some. ValueError if that is more than one row in ten: then it is the mapping that is wrong.
     """
-    problems, refused, number = [], [], -1
+    problems, numbers, refused, number = [], [], {}, -1
     for number, row in enumerate(rows):
         try:
             problem = mapping(row)
-            if problem is not None:
-                check(problem)
-                problems.append(problem)
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-            refused.append(f"{where}, row {number}: {type(error).__name__}: {error}")
+            refused[number] = f"{type(error).__name__}: {error}"
+            continue
+        if problem is not None:
+            problems.append(problem)
+            numbers.append(number)
+    refused |= {numbers[position]: sentence for position, sentence in check(problems).items()}
+    sentences = [f"{where}, row {number}: {sentence}" for number, sentence in sorted(refused.items())]
+    problems = [problem for number, problem in zip(numbers, problems, strict=True) if number not in refused]
     if len(refused) * 10 > number + 1 or not problems:
-        raise ValueError(refused[0] if refused else f"{where} holds no problem")
-    for sentence in refused:
+        raise ValueError(sentences[0] if sentences else f"{where} holds no problem")
+    for sentence in sentences:
         LOG.warning("left out: %s", sentence)
     return problems

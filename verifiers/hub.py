@@ -5,7 +5,6 @@ of a row that is none. No row of a data set comes with this project: the mapping
 """
 
 import json
-import random
 import re
 from collections.abc import Callable
 from typing import Any
@@ -14,8 +13,6 @@ from verifiers.math import last_box
 from verifiers.verdict import Problem, Solved
 
 MATH_SUFFIX = "Please reason step by step, and put your final answer within \\boxed{}."
-OPTION_SUFFIX = "Please reason step by step, and put the letter of the right option within \\boxed{}."
-ANSWER_SUFFIX = "Think it through step by step, and give your final answer between <answer> and </answer>."
 PROGRAM_SUFFIX = "Write a Python program that reads standard input and prints to standard output, in a ```python block."
 FUNCTION_SUFFIX = "Write it in Python, complete with its imports, in a ```python block."
 
@@ -77,24 +74,11 @@ def science_row(row: dict) -> Problem | None:
     return _solved(Problem(f"{_text(row, 'problem')}\n{MATH_SUFFIX}", "science", gold), solution)
 
 
-def gpqa_row(row: dict) -> Problem:
-    """GPQA: the right option among three wrong ones, in an order that depends on the question alone."""
-    question, right = _text(row, "Question").strip(), _text(row, "Correct Answer").strip()
-    options = [right, *(_text(row, f"Incorrect Answer {number}").strip() for number in (1, 2, 3))]
-    random.Random(question).shuffle(options)
-    listed = "\n".join(f"({letter}) {option}" for letter, option in zip("ABCD", options, strict=True))
-    return Problem(f"{question}\n\n{listed}\n{OPTION_SUFFIX}", "science", "ABCD"[options.index(right)])
-
-
 def ifeval_row(row: dict) -> Problem:
-    """IFEval, with its `prompt`; Llama-Nemotron, with its messages in `input` and its instructions in `args`."""
-    given = row.get("args") or row
-    given = json.loads(given) if isinstance(given, str) else given
-    kwargs = given.get("kwargs") or given.get("instruction_kwargs")
-    kwargs = [json.loads(one) if isinstance(one, str) else one for one in kwargs or []]
-    prompt: Any = row.get("prompt") or row.get("input")
-    if isinstance(prompt, list):
-        prompt = [{"role": message["role"], "content": message["content"]} for message in prompt]
+    """Llama-Nemotron: its messages in `input`, its instructions in `args`."""
+    given = json.loads(row["args"]) if isinstance(row["args"], str) else row["args"]
+    kwargs = [json.loads(item) if isinstance(item, str) else item for item in given.get("instruction_kwargs") or []]
+    prompt = [{"role": message["role"], "content": message["content"]} for message in row["input"]]
     return Problem(prompt, "ifeval", {"instruction_id_list": given.get("instruction_id_list"), "kwargs": kwargs})
 
 
@@ -154,8 +138,8 @@ def codeforces_row(row: dict) -> Problem | None:
         return None
     parts = {"title": "", "description": "", "input_format": "Input\n", "output_format": "Output\n", "note": "Note\n"}
     statement = "\n\n".join(head + row[name] for name, head in parts.items() if row.get(name))
-    shown = "\n\n".join(f"Input:\n{one['input']}\nOutput:\n{one['output']}" for one in row.get("examples") or [])
-    reference = {"inputs": [one["input"] for one in tests], "outputs": [one["output"] for one in tests]}
+    shown = "\n\n".join(f"Input:\n{test['input']}\nOutput:\n{test['output']}" for test in row.get("examples") or [])
+    reference = {"inputs": [test["input"] for test in tests], "outputs": [test["output"] for test in tests]}
     return Problem(f"{statement}\n\n{shown}\n{PROGRAM_SUFFIX}", "code", reference)
 
 
@@ -176,10 +160,8 @@ HUB: dict[str, tuple[str, str | None, str, Callable[[dict], Problem | None]]] = 
     "math": ("DigitalLearningGmbH/MATH-lighteval", None, "test", math_row),
     "minerva": ("math-ai/minervamath", None, "test", math_row),
     "olympiadbench": ("math-ai/olympiadbench", None, "test", math_row),
-    "gpqa": ("Idavidrein/gpqa", "gpqa_diamond", "train", gpqa_row),
     "apps": ("hf://datasets/codeparrot/apps/test.jsonl", None, "test", tests_row),
     "taco": ("hf://datasets/BAAI/TACO/ALL/test-*.parquet", None, "test", tests_row),
     "code_contests": ("deepmind/code_contests", None, "test", contests_row),
     "codeforces": ("open-r1/codeforces", None, "test", codeforces_row),
-    "ifeval": ("google/IFEval", None, "train", ifeval_row),
 }

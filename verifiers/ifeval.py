@@ -1,7 +1,7 @@
 """Kind "ifeval": the share of its instructions that a response follows, 25 kinds of them. (verify.py, section 4.2)
 
 INSTRUCTIONS, at the end, is the table: an instruction's id, the function that says whether a text follows it, its
-arguments. Strict: the response as it stands, after its thinking. `follow_instructions(loose=True)` is for evaluation.
+arguments. Strict, in the paper IFEval's sense: the response as it stands, after its thinking.
 
     correct, partial, wrong    all, some, none of the instructions are followed
     no_answer                  nothing is written after the thinking
@@ -17,7 +17,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from verifiers.verdict import Verdict, after_thinking, forward, graded, shown
+from verifiers.verdict import Kind, Verdict, after_thinking, forward, graded, shown
 
 # The paper's longest response is below 100,000 characters: beyond this is runaway text, which follows nothing.
 MAX_FOLLOWED = 1_000_000
@@ -68,26 +68,19 @@ def find_ifeval(response: str) -> str | None:
     return (text if len(text) == len(response) else text.strip()) if text.strip() else None
 
 
-def settle_ifeval(answer: str, gold: list[tuple[Callable[..., bool], dict[str, Any]]]) -> Verdict:
-    """The share of the instructions that are followed, in the strict sense: the response as it stands."""
+def judge_ifeval_inline(answer: str, gold: list[tuple[Callable[..., bool], dict[str, Any]]]) -> Verdict:
+    """The share of the instructions that are followed."""
     return graded(sum(follow_instructions(answer, gold)) / len(gold))
 
 
-def follow_instructions(
-    text: str, gold: list[tuple[Callable[..., bool], dict[str, Any]]], loose: bool = False
-) -> list[bool]:
-    """Per instruction, is it followed? `loose`: by the text or one of seven more forms of it, for evaluation.
-
-    These are the text without its first line, its last line, or both, and all four without asterisks.
-    """
+def follow_instructions(text: str, gold: list[tuple[Callable[..., bool], dict[str, Any]]]) -> list[bool]:
+    """Per instruction, is it followed?"""
     if len(text) > MAX_FOLLOWED:
         return [False] * len(gold)
-    forms = [text]
-    if loose:
-        lines = text.split("\n")
-        forms += ["\n".join(part).strip() for part in (lines[1:], lines[:-1], lines[1:-1])]
-        forms += [form.replace("*", "") for form in forms]
-    return [any(form.strip() and follows(form, **given) for form in forms) for follows, given in gold]
+    return [bool(text.strip()) and follows(text, **given) for follows, given in gold]
+
+
+KIND = Kind(check_ifeval, find_ifeval, judge_ifeval_inline)
 
 
 def _compare(count: int, relation: str, bound: int) -> bool:

@@ -18,9 +18,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from verifiers.jobs import Call
-from verifiers.rounds import ask
-from verifiers.verdict import NO_ANSWER, UNPARSED, Problem, Verdict, after_thinking, forward, graded, shown
+from sandbox.jobs import Call
+from sandbox.pool import run
+from verifiers.verdict import NO_ANSWER, UNPARSED, Kind, Problem, Verdict, after_thinking, forward, graded, shown
 
 MAX_SOLUTION = 100_000
 
@@ -82,7 +82,7 @@ _ALGEBRA_NAME = forward(
 _NOT_FINITE = re.compile(r"(?<![a-z])(?:nan|inf|infinity)j?(?![a-z])", re.IGNORECASE)
 
 
-def settle_logic(answer: str, gold: dict[str, Any]) -> Verdict | None:
+def judge_logic_inline(answer: str, gold: dict[str, Any]) -> Verdict | None:
     """Only what no scorer need see, or none may. The rest is for a worker."""
     if not answer and gold["entry"]["answer"] != "":
         return NO_ANSWER
@@ -98,7 +98,7 @@ def _harmless(answer: str, form: re.Pattern[str] | None) -> bool:
     return form.fullmatch(answer) is not None and all(map(_ALGEBRA_NAME.fullmatch, names))
 
 
-def deliberate_logic(answer: str, reference: dict[str, Any]) -> Verdict:
+def judge_logic_in_worker(answer: str, reference: dict[str, Any]) -> Verdict:
     """The score that the data set's own scorer gives: correct at 1, wrong at 0, partial between."""
     try:
         reward = _score(answer, reference)
@@ -108,18 +108,21 @@ def deliberate_logic(answer: str, reference: dict[str, Any]) -> Verdict:
     return graded(reward)
 
 
-def doubt_logic(reference: dict[str, Any]) -> str:
-    """Why the entry's own answer would not be rewarded, or nothing. In a worker."""
+def solution_logic(reference: dict[str, Any]) -> str | None:
+    """A response with the entry's own answer."""
     answer = reference["entry"]["answer"]
-    if answer is None:
-        return ""
-    if settle_logic(answer.strip(), reference) is not None:
-        return "is of a form that is not scored"
-    try:
-        reward = _score(answer.strip(), reference)
-    except Exception as error:
-        return f"makes the scorer fail, as where metadata is missing ({type(error).__name__}: {error})"
-    return "" if reward == 1 else f"is scored {reward}"
+    return None if answer is None else f"<answer>{answer}</answer>"
+
+
+KIND = Kind(
+    check_logic,
+    find_logic,
+    judge_logic_inline,
+    judge_logic_in_worker,
+    packages=("reasoning_gym",),
+    evaluates=True,
+    solution=solution_logic,
+)
 
 
 def _score(answer: str, reference: dict[str, Any]) -> float:
@@ -143,41 +146,26 @@ def _as_tuples(value: Any) -> Any:
     return tuple(map(_as_tuples, value)) if isinstance(value, list) else value
 
 
-GOLD_TIMEOUT_S = 60.0
-
-
-def doubts(problems: Sequence[Problem]) -> dict[int, str]:
-    """Position -> what is wrong with a logic problem's own answer: only the workers can score it."""
-    positions = [position for position, problem in enumerate(problems) if problem.kind == "logic"]
-    if not positions:
-        return {}
-    calls = [Call("verifiers.logic:doubt_logic", [problems[at].reference], ("reasoning_gym",)) for at in positions]
-    doubted = {}
-    for position, outcome in zip(positions, ask(calls, GOLD_TIMEOUT_S), strict=True):
-        doubt = outcome.value if outcome.status == "ok" else f"ends in a {outcome.status}"
-        if doubt:
-            answer = problems[position].reference["entry"]["answer"]
-            doubted[position] = f"the entry's own answer {doubt}: {shown(answer)}"
-    return doubted
-
-
 CONSTANTS = ("", "0", "1", "2", "-1", "nan", "inf", "True", "False", "True False", "Yes", "No", "None", "A", "[]", "{}")
 ENTRIES = 20  # that the constants are scored on
+SCORING_S = 60.0  # to score all constants on one of them
 
 
 def constants_correct(reference: dict[str, Any]) -> list[bool]:
     """Which constants the entry's scorer takes for correct. In a worker."""
-    return [settle_logic(c, reference) is None and deliberate_logic(c, reference).reward == 1 for c in CONSTANTS]
+    return [
+        judge_logic_inline(c, reference) is None and judge_logic_in_worker(c, reference).reward == 1 for c in CONSTANTS
+    ]
 
 
 def free_rewards(problems: Sequence[Problem]) -> str:
     """A sentence where a constant is correct more often than is fair, or nothing.
 
-    The fair share is the share of the most common answer among the entries' own: what the best honest constant has.
+    The fair share is that of the most common answer among the entries' answers: what the best honest constant earns.
     """
     some = [problem.reference for problem in problems[:ENTRIES]]
     calls = [Call("verifiers.logic:constants_correct", [reference], ("reasoning_gym",)) for reference in some]
-    found = [outcome.value for outcome in ask(calls, GOLD_TIMEOUT_S) if outcome.status == "ok"]
+    found = [outcome.value for _, outcome in run(calls, SCORING_S) if outcome.status == "ok"]
     if not found:
         return ""
     [(_, fair)] = Counter(str(reference["entry"]["answer"]) for reference in some).most_common(1)

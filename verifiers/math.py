@@ -40,6 +40,7 @@ from verifiers.verdict import (
     MAX_ANSWER,
     UNPARSED,
     WRONG,
+    Kind,
     Verdict,
     after_thinking,
     forward,
@@ -79,7 +80,7 @@ def find_math(response: str) -> str | None:
     return None if text is None else last_box(text)
 
 
-def settle_math(answer: str, gold: Gold, science: bool = False) -> Verdict | None:
+def judge_math_inline(answer: str, gold: Gold, science: bool = False) -> Verdict | None:
     """The verdict on the gold's own text, and on a number where the gold is one. None for the rest: a worker reads it.
 
     NUMBER is all that meets the text here, and it cannot backtrack.
@@ -97,7 +98,7 @@ def settle_math(answer: str, gold: Gold, science: bool = False) -> Verdict | Non
     return CORRECT if same_answer(gold.form, number, undecided, science) else WRONG
 
 
-def deliberate_math(answer: str, reference: str, science: bool = False) -> Verdict:
+def judge_math_in_worker(answer: str, reference: str, science: bool = False) -> Verdict:
     """Is the answer the gold, by the rules above? In a worker: no length of text and no algebra is safe elsewhere."""
     gold, form = check_math(reference).form, read_math(answer)
     if form is None:
@@ -112,6 +113,15 @@ def deliberate_math(answer: str, reference: str, science: bool = False) -> Verdi
         return CORRECT
     return UNPARSED if form.kind == "text" and gold.kind not in ("text", "option", "list") else WRONG
 
+
+def solution_math(reference: str) -> str:
+    """A response that is right."""
+    return f"\\boxed{{{unboxed(reference)}}}"
+
+
+KIND = Kind(
+    check_math, find_math, judge_math_inline, judge_math_in_worker, packages=("math_verify",), solution=solution_math
+)
 
 # The paper's longest response, 16,384 tokens, is below 100,000 characters: only runaway text is cut at this length.
 MAX_BOX_DISTANCE = 1_000_000

@@ -14,8 +14,8 @@ The sources of the rules: the answers of SCP-116K and GPQA.
 from typing import Any
 
 from verifiers.latex import read_math
-from verifiers.math import Gold, deliberate_math, settle_math, unboxed
-from verifiers.verdict import MAX_ANSWER, Verdict, forward, refuse_number, shown
+from verifiers.math import Gold, find_math, judge_math_in_worker, judge_math_inline, solution_math, unboxed
+from verifiers.verdict import MAX_ANSWER, Kind, Verdict, forward, refuse_number, shown
 
 _CHEMISTRY = forward(r"\\ce\s*+\{([^{}]*+)\}")
 _LOWER_OPTION = forward(r"\(?[a-e][).]?")
@@ -34,14 +34,14 @@ def check_science(reference: Any) -> Gold:
     return Gold(text, form)
 
 
-def settle_science(answer: str, gold: Gold) -> Verdict | None:
-    """`settle_math`, by the rules above."""
-    return settle_math(_formula(answer), gold, science=True)
+def judge_science_inline(answer: str, gold: Gold) -> Verdict | None:
+    """`judge_math_inline`, by the rules above."""
+    return judge_math_inline(_formula(answer), gold, science=True)
 
 
-def deliberate_science(answer: str, reference: str) -> Verdict:
-    """`deliberate_math`, by the rules above. In a worker."""
-    return deliberate_math(_formula(answer), _formula(unboxed(reference)), science=True)
+def judge_science_in_worker(answer: str, reference: str) -> Verdict:
+    """`judge_math_in_worker`, by the rules above. In a worker."""
+    return judge_math_in_worker(_formula(answer), _formula(unboxed(reference)), science=True)
 
 
 def _formula(text: str) -> str:
@@ -49,3 +49,13 @@ def _formula(text: str) -> str:
     if len(text) > MAX_ANSWER:
         return text
     return text.upper() if _LOWER_OPTION.fullmatch(text) else _CHEMISTRY.sub(r"\1", text)
+
+
+KIND = Kind(
+    check_science,
+    find_math,
+    judge_science_inline,
+    judge_science_in_worker,
+    packages=("math_verify",),
+    solution=solution_math,
+)

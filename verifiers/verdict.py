@@ -1,6 +1,8 @@
-"""What every verifier of verify.py takes and gives, and the few functions that they share."""
+"""What every kind of problem takes and gives, and the few functions that kinds share."""
 
+import math
 import re
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 
@@ -29,6 +31,45 @@ class Verdict(NamedTuple):
     reward: float
     reason: str
 
+
+class Kind(NamedTuple):
+    """What a kind of problem is made of. A new kind needs the first three, and a worker if `judge_inline` cannot tell.
+
+    check            reference -> gold, what the response is compared with; ValueError with a sentence where the
+                     reference is broken
+    find             response -> the text in it that is judged, or None if there is none: that is "no_answer". Equal
+                     texts for the same problem are judged once, so leave out what does not count
+    judge_inline     (text, gold) -> the verdict, or None where a worker must judge. In the trainer's process: string
+                     methods and `forward` patterns only, nothing of the text is executed, no number grows without bound
+    judge_in_worker  (text, reference) -> the verdict, in a worker of the sandbox. A module-level function that takes
+                     what JSON can hold; its worker imports its module
+    packages         what `judge_in_worker` imports: its worker does so before the text is there
+    evaluates        `judge_in_worker` may run the text as code (`eval`): each call gets a fresh process, and a weak
+                     sandbox is refused as for code
+    job              (text, gold, all_or_nothing) -> (job, read) in place of `judge_in_worker`: a Call or a Program of
+                     sandbox/jobs.py, and the function that makes the verdict of its Outcome
+    solution         reference -> a response that is right, or None if none is known. A problem is refused at its start
+                     if this response is not correct
+    file             the user's file that this kind comes from
+    """
+
+    check: Callable[[Any], Any]
+    find: Callable[[str], str | None]
+    judge_inline: Callable[[str, Any], Verdict | None]
+    judge_in_worker: Callable[[str, Any], Verdict] | None = None
+    packages: tuple[str, ...] = ()
+    evaluates: bool = False
+    job: Callable[[str, Any, bool], tuple[Any, Callable[[Any], Verdict]]] | None = None
+    solution: Callable[[Any], str | None] = lambda reference: None
+    file: str | None = None
+
+
+class NotAReward(ValueError):
+    """What a user's function returned. The message names the function's kind and file, and what it may return."""
+
+
+failures: dict[str, str] = {}  # kind -> why its first call crashed or was out of time
+reward_files: dict[str, list[str]] = {}  # of each loaded file: itself, and what it imports from beside it
 
 CORRECT = Verdict(1.0, "correct")
 WRONG = Verdict(0.0, "wrong")
@@ -64,6 +105,14 @@ def forward(pattern: str, flags: int = 0) -> re.Pattern[str]:
     if any(mark != "+" for mark in marks):
         raise ValueError(f"each repetition of a pattern for a model's text must be possessive, *+ or ++: {pattern}")
     return re.compile(pattern, flags)
+
+
+def check_limits(workers: Any, timeout_s: Any) -> None:
+    """ValueError for limits that `verify_batch` cannot keep."""
+    if workers is not None and (not isinstance(workers, int) or workers < 1):
+        raise ValueError(f"`workers` must be a positive integer, or None for a default, got {shown(workers)}")
+    if not isinstance(timeout_s, int | float) or not 0 < timeout_s < math.inf:
+        raise ValueError(f"`timeout_s` must be a positive number of seconds, got {timeout_s}")
 
 
 def shown(value: Any) -> str:

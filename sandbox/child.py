@@ -1,0 +1,117 @@
+"""What a child does behind all walls: it runs one test of a program, or calls.
+
+File descriptor 3 is the connection to the trainer, or the program's source. 4 takes what a function returned.
+"""
+
+import atexit
+import contextlib
+import importlib
+import json
+import os
+import socket
+import sys
+import threading
+import types
+from collections.abc import Callable
+from typing import Any
+
+from sandbox.jobs import decode, described, encode
+
+EXIT_UNPARSED = 65
+EXIT_BROKEN = 70
+
+# What programs of the public sets use without importing it: their judges had it imported.
+PRELUDE = """
+import bisect, collections, copy, functools, heapq, itertools, math, operator, random, re, string, sys
+from bisect import *
+from collections import *
+from functools import *
+from heapq import *
+from itertools import *
+from math import ceil, comb, cos, factorial, floor, gcd, inf, log, log2, pi, sin, sqrt
+from typing import *
+"""
+# Imported so that no child pays for it, where it is installed; not in the program's names.
+WARM = "numpy array copy dataclasses datetime decimal enum fractions io json queue statistics threading time types"
+
+
+def prelude() -> dict[str, Any]:
+    names: dict[str, Any] = {}
+    exec(PRELUDE, names)
+    for module in WARM.split():
+        with contextlib.suppress(ImportError):
+            importlib.import_module(module)
+    return {name: value for name, value in names.items() if not name.startswith("__")}
+
+
+def serve_calls(fd: int) -> None:
+    """Functions of the keeper's modules, "module:function", one call after the other until the trainer hangs up."""
+    with socket.socket(fileno=fd) as connection, connection.makefile("rb") as requests:
+        for line in requests:
+            name, args = json.loads(line)
+            try:
+                module, _, function = name.rpartition(":")
+                reply = json.dumps({"value": getattr(sys.modules[module], function)(*args)})
+            except BaseException as error:
+                reply = json.dumps({"error": described(error)})
+            connection.sendall(reply.encode() + b"\n")
+
+
+def run_program(names: dict[str, Any], called: bool) -> int:
+    """One test of a program: 3 has its source, and for a function 4 takes the value. Returns the exit status."""
+    with open(3, "rb") as file:
+        task = json.load(file)
+    process: Any = sys
+    process.stdin = process.__stdin__ = os.fdopen(0, encoding="utf-8", errors="surrogateescape")
+    process.stdout = process.__stdout__ = os.fdopen(1, "w", encoding="utf-8", errors="surrogateescape")
+    process.stderr = process.__stderr__ = os.fdopen(2, "w", encoding="utf-8", errors="replace")
+    sys.argv = ["solution.py"]
+    # Judges of the public sets let programs print integers of any length.
+    sys.set_int_max_str_digits(0)
+    name = "solution" if called else "__main__"
+    module = sys.modules[name] = types.ModuleType(name)
+    module.__dict__.update(names)
+    try:
+        code = compile(task["source"], "solution.py", "exec", dont_inherit=True)
+    except (SyntaxError, ValueError, RecursionError, MemoryError, OverflowError):
+        return EXIT_UNPARSED
+    try:
+        exec(code, module.__dict__)
+        if called:
+            args = [decode(arg) for arg in task["args"]]
+            value = _find_function(module, task["fn_name"])(*args)
+            _give(json.dumps(encode(value)))
+            return 0
+    except SystemExit as error:
+        if called or error.code not in (None, 0):
+            return 1
+    except BaseException as error:
+        if called:
+            _give(type(error).__name__[:100])
+        return 1
+    return _finish()
+
+
+def _give(text: str) -> None:
+    with open(4, "wb") as file:
+        file.write(text.encode())
+
+
+def _finish() -> int:
+    """What the interpreter does at the end of a script: wait for threads, run exit functions, write out."""
+    try:
+        ends: Any = threading
+        ends._shutdown()
+        atexit._run_exitfuncs()
+        sys.stdout.flush()
+    except BaseException:
+        return 1
+    return 0
+
+
+def _find_function(module: types.ModuleType, name: str) -> Callable:
+    """The function, or the method of a class Solution."""
+    function = getattr(module, name, None)
+    if callable(function):
+        return function
+    return getattr(module.Solution(), name)

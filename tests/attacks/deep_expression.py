@@ -1,0 +1,3 @@
+# a crash of the compiler
+# ends: crashed error
+exec('x = ' + '-' * 200_000 + '1')

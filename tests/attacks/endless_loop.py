@@ -1,0 +1,3 @@
+# a job that never ends
+# ends: timeout
+while True: pass

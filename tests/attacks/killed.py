@@ -1,0 +1,3 @@
+# its violent end, which says nothing but that
+# ends: crashed
+os.kill(os.getpid(), signal.SIGKILL)

@@ -1,0 +1,3 @@
+# the same in one write
+# ends: output
+sys.stdout.write('x' * 9_000_000)

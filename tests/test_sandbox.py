@@ -1,0 +1,894 @@
+"""sandbox/: hostile programs and calls, each beside innocent ones; then what must hold after all of them.
+
+tests/attacks has the programs. One that finds a way out prints "reached". It must end in a way that its second line
+lists, within its limit and a second, and the innocent jobs that run before, beside and after it must not notice.
+
+Needs no root, but finds out more as root: then children have a user of their own. What needs root, Linux or one
+machine type says so in its skip.
+"""
+
+import contextlib
+import itertools
+import json
+import math
+import os
+import platform
+import re
+import resource
+import shutil
+import signal
+import struct
+import subprocess
+import sys
+import tempfile
+import textwrap
+import threading
+import time
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+import verify
+from sandbox import WeakSandbox, seccomp, walls
+from sandbox import pool as sandbox_pool
+from sandbox.jobs import MAX_OUTPUT, Call, Outcome, Program, Result, encode
+from sandbox.pool import Pool
+from sandbox.seccomp import ABSENT, AUDIT_ARCH, REFUSED, seccomp_filter
+
+ROOT = Path(verify.__file__).resolve().parent
+EXECUTE = f"{ROOT / 'tests' / 'attacks' / 'call.py'}:execute"  # of any text, as far as text can get where calls run
+SECRET = "the-expected-output-73914"
+LIMIT_S = 1.0
+ENDLESS_S = 0.5  # for what never ends: there are many of them
+# Beyond the limit; longer where other work keeps this machine's cores busy.
+SLACK_S = max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
+LINUX_ONLY = pytest.mark.skipif(sys.platform != "linux", reason="needs Linux")
+MARK = f"hostile-{os.getpid()}"
+
+
+@pytest.fixture(scope="module")
+def pool():
+    os.environ["SECRET_TOKEN"] = SECRET
+    with closing(Pool()) as pool:
+        run(pool, INNOCENT, allow_weak=True)
+        [worker] = pool._idle
+        if worker.level < sandbox_pool.REQUIRED_LEVEL:
+            pytest.skip(f"the walls of this machine reach level {worker.level} only ({worker.walls})")
+        yield pool
+    del os.environ["SECRET_TOKEN"]
+
+
+def run(pool, *jobs, timeout_s=10.0, workers=2, allow_weak=False):
+    outcomes = dict(pool.run(jobs, timeout_s, workers, allow_weak))
+    return [outcomes[index] for index in range(len(jobs))]
+
+
+def output(pool, source, stdin=""):
+    """(Status, standard output) of a program on one input."""
+    [outcome] = run(pool, Program(textwrap.dedent(source), [stdin]))
+    [tested] = outcome.value
+    return tested
+
+
+INNOCENT = Program("print(int(input()) + 1)", ["41", "1"])
+INNOCENT_VERDICT = Outcome("ok", [Result("ok", "42\n"), Result("ok", "2\n")])
+CHECK = Call(EXECUTE, ["assert 1 + 1 == 2"])
+CHECK_VERDICT = Outcome("ok", "done")
+
+# ------------------------------------------------------------------------------------ honest programs
+
+
+def test_a_program_reads_and_prints(pool):
+    """Mistake: walls so high, or a harness so odd, that honest programs fail."""
+    honest = {
+        "print(input()[::-1])": "cba\n",
+        "import sys; sys.stdout.write(sys.stdin.read())": "abc\ndef",
+        "import sys; print(sys.stdin.buffer.read())": "b'abc\\ndef'\n",
+        "import os; print(os.read(0, 2))": "b'ab'\n",
+        "print(open(0).readline())": "abc\n\n",
+        "import sys; sys.exit(print(1))": "1\n",
+        "if __name__ == '__main__': print(2)": "2\n",
+        "import atexit; atexit.register(lambda: print('end'))": "end\n",
+        "import threading; threading.Thread(target=lambda: print(input())).start()": "abc\n",
+        "import threading, sys; sys.setrecursionlimit(10**6); threading.stack_size(2**26)\n"
+        "def f(n): return n and 1 + f(n - 1)\n"
+        "t = threading.Thread(target=lambda: print(f(20000))); t.start(); t.join()": "20000\n",
+        "import sys\nsys.setrecursionlimit(10**6)\ndef f(n): return n and 1 + f(n - 1)\nprint(f(50000))": "50000\n",
+        "import asyncio\nasync def f(): return 3\nprint(asyncio.run(f()))": "3\n",
+        "import json, decimal, sqlite3, unittest, dataclasses, zoneinfo, tempfile, xml.dom.minidom; print(4)": "4\n",
+        "from dataclasses import dataclass\n@dataclass\nclass A: x: int\nprint(A(1))": "A(x=1)\n",
+        "import datetime; print(datetime.datetime(2000, 1, 1).strftime('%A'))": "Saturday\n",
+        "print(heappop([1, 2]), Counter('aa'), inf, List[int])": "1 Counter({'a': 2}) inf typing.List[int]\n",
+        "print(len(str(10**6000)))": "6001\n",
+        "import signal, os; signal.raise_signal(signal.SIGUSR1) if 0 else os.kill(os.getpid(), 0); print(5)": "5\n",
+        "print('\\u00e9\\U0001f600')": "é😀\n",
+        "import multiprocessing, concurrent.futures, subprocess, socket; print(6)": "6\n",
+        "from concurrent.futures import ThreadPoolExecutor as T\nprint(sum(T(8).map(abs, range(5))))": "10\n",
+    }
+    outcomes = run(pool, *(Program(source, ["abc\ndef"]) for source in honest))
+    assert dict(zip(honest, (outcome.value[0] for outcome in outcomes), strict=True)) == {
+        source: Result("ok", text) for source, text in honest.items()
+    }
+
+
+def test_numpy(pool):
+    """Mistake: a package that is installed and cannot be imported behind the walls."""
+    pytest.importorskip("numpy")
+    source = "import numpy as np; print(np.linalg.inv(np.eye(int(input())) * 2)[0, 0], np.random.rand(3).shape)"
+    assert output(pool, source, "3") == Result("ok", "0.5 (3,)\n")
+
+
+def test_a_function_takes_and_gives_values(pool):
+    """Mistake: a tuple that comes back as a list, or an argument that arrives as something else."""
+    values = [None, True, 3, -(10**5000), 2.5, math.inf, "é\ud800", [1, [2]], {1: [2], "a": []}, "", []]
+    test = {"fn_name": "f", "args": [encode(value) for value in values]}
+    sources = [
+        "def f(*args): return [*args, (1, {2})]",
+        "class Solution:\n    def f(self, *args): return [*args, (1, {2})]",
+    ]
+    for outcome in run(pool, *(Program(source, [test]) for source in sources)):
+        [tested] = outcome.value
+        assert tested.status == "ok"
+        assert json.loads(tested.value) == [*map(encode, values), {"tuple": [1, {"foreign": "set"}]}]
+
+
+@pytest.mark.parametrize(
+    ("source", "tested"),
+    [
+        ("x = (", Result("unparsed")),
+        ("return 1", Result("unparsed")),
+        ("print('\\x00')\x00", Result("unparsed")),
+        ("print('\ud800')", Result("unparsed")),
+        ("print(" + "(" * 5000 + "1" + ")" * 5000 + ")", Result("unparsed")),
+        ("x = " + "{" * 5000 + "}" * 5000, Result("unparsed")),
+        ("1 / 0", Result("error", "")),
+        ("print(1); 1 / 0", Result("error", "1\n")),
+        ("import sys; print(1); sys.exit(1)", Result("error", "1\n")),
+        ("import sys; print(1); sys.exit('no')", Result("error", "1\n")),
+        ("import sys; print(1); sys.exit(0)", Result("ok", "1\n")),
+        ("import sys; print(1); sys.exit(None)", Result("ok", "1\n")),
+        ("import os; print(1); os._exit(0)", Result("ok", "")),
+        ("import os; print(1, flush=True); os._exit(7)", Result("error", "1\n")),
+        ("import os; os.abort()", Result("crashed")),
+    ],
+)
+def test_how_a_program_ends(pool, source, tested):
+    """Mistake: an exit that is counted as success, or text that is no program counted as a failed one."""
+    got = output(pool, source)
+    assert got.status == tested.status
+    if tested.status == "ok":
+        assert got.value == tested.value
+
+
+@pytest.mark.parametrize(
+    ("source", "tested"),
+    [
+        ("def f(x): return x", Result("ok", "1")),
+        ("def f(x): raise KeyError(x)", Result("error", "KeyError")),
+        ("def g(x): return x", Result("error", "AttributeError")),
+        ("f = 3", Result("error", "AttributeError")),
+        ("def f(): return 1", Result("error", "TypeError")),
+        ("def f(x): exit(0)", Result("error", "")),
+        ("import sys\nsys.exit(0)\ndef f(x): return x", Result("error", "")),
+        ("def f(x): print('1' * 100); return x", Result("ok", "1")),
+        ("def f(x): return object()", Result("ok", '{"foreign": "object"}')),
+    ],
+)
+def test_how_a_function_ends(pool, source, tested):
+    """Mistake: what a function prints, or the way it leaves, taken for what it returns."""
+    [outcome] = run(pool, Program(source, [{"fn_name": "f", "args": [1]}]))
+    assert outcome.value == [tested]
+
+
+# ----------------------------------------------------------------------------------- hostile programs
+
+ATTACKS = {path.stem: path for path in sorted((ROOT / "tests" / "attacks").glob("[a-z]*.py")) if path.stem != "call"}
+
+
+@pytest.fixture(scope="module")
+def names():
+    """What programs are told: also a file that every user of the machine may read, and nobody should touch."""
+    folder = tempfile.mkdtemp()
+    os.chmod(folder, 0o755)
+    victim = Path(folder) / "diary.txt"
+    victim.write_text("mine")
+    victim.chmod(0o644)
+    values = {
+        "project": str(ROOT),
+        "home": str(Path.home()),
+        "victim": str(victim),
+        "trainer": os.getpid(),
+        "mark": MARK,
+    }
+    yield "".join(f"{name} = {value!r}\n" for name, value in values.items())
+    assert victim.read_text() == "mine"
+    assert victim.stat().st_mode & 0o777 == 0o644
+    shutil.rmtree(folder)
+
+
+@pytest.mark.parametrize("name", ATTACKS)
+def test_attack(pool, names, name):
+    """Mistake: what the first line of the program says; and that anybody else pays for it."""
+    source = ATTACKS[name].read_text()
+    ends, x86, _ = source.split("\n")[1].removeprefix("# ends: ").partition(", on x86_64")
+    if x86 and platform.machine() != "x86_64":
+        pytest.skip("written in the numbers of x86_64")
+    limit_s = ENDLESS_S if "timeout" in ends else 10.0
+    preamble = (ROOT / "tests" / "attacks" / "_preamble.py").read_text()
+    attack = Program(names + preamble + source, ["0\n"], test_s=limit_s)
+    start = time.monotonic()
+    before, got, beside, call = run(pool, INNOCENT, attack, INNOCENT, CHECK)
+    assert time.monotonic() - start < limit_s + SLACK_S
+    [tested] = got.value
+    assert tested.status in ends.split(), tested
+    assert "reached" not in (tested.value or ""), tested
+    assert name != "fake_success" or tested.value == ""
+    assert (before, beside, call) == (INNOCENT_VERDICT, INNOCENT_VERDICT, CHECK_VERDICT)
+    assert run(pool, INNOCENT, CHECK) == [INNOCENT_VERDICT, CHECK_VERDICT]
+
+
+# ------------------------------------------------------------------------- hostile functions and calls
+
+HOSTILE_VALUES = {
+    "always equal": (
+        "class A:\n    def __eq__(self, other): return True\n    __hash__ = None\n"
+        "    def __bool__(self): return True\ndef f(x): return A()",
+        Result("ok", '{"foreign": "A"}'),
+    ),
+    "an int that is always equal": (
+        "class A(int):\n    def __eq__(self, other): return True\n    def __int__(self): return 7\n"
+        "    def __index__(self): return 7\n    def __repr__(self): return '1'\ndef f(x): return A(3)",
+        None,
+    ),
+    "a str that is always equal": (
+        "class A(str):\n    def __eq__(self, other): return True\n"
+        "    def __str__(self): return 'x'\ndef f(x): return A('b')",
+        None,
+    ),
+    "deep": ("def f(x):\n    for _ in range(100_000): x = [x]\n    return x", Result("error", "RecursionError")),
+    "circular": ("def f(x):\n    x = []; x.append(x)\n    return x", Result("error", "RecursionError")),
+    "long": ("def f(x): return 'x' * 20_000_000", Result("output")),
+    "endless list": ("def f(x):\n    def g():\n        while True: yield 1\n    return list(g())", None),
+    "forged": ("import os\ndef f(x):\n    os.write(4, b'[1'); os._exit(0)", Result("ok", "[1")),
+    "forged deep": ("import os\ndef f(x):\n    os.write(4, b'[' * 60_000); os._exit(0)", Result("ok", "[" * 60_000)),
+    "no json": ("import os\ndef f(x):\n    os.write(4, b'\\xff\\x00{'); os._exit(0)", Result("ok", "\ufffd\x00{")),
+    "nothing": ("import os\ndef f(x): os._exit(0)", Result("ok", "")),
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE_VALUES)
+def test_hostile_value(pool, name):
+    """Mistake: a returned object that takes part in its own comparison, or breaks the reader of it."""
+    source, expected = HOSTILE_VALUES[name]
+    start = time.monotonic()
+    got, innocent = run(pool, Program(source, [{"fn_name": "f", "args": [1]}], test_s=LIMIT_S), INNOCENT)
+    assert time.monotonic() - start < LIMIT_S + SLACK_S
+    assert innocent == INNOCENT_VERDICT
+    assert expected is None or got == Outcome("ok", [expected])
+
+
+HOSTILE_CALLS = {
+    "exit": ("__import__('os')._exit(0)", "crashed"),
+    "system exit": ("raise SystemExit", "ok"),
+    "endless": ("while True: pass", "timeout"),
+    "arithmetic": ("9**9**9**9", "timeout"),
+    "memory": ("x = []\nwhile True: x.append(bytearray(2**26))", None),
+    "crash": ("import ctypes; ctypes.string_at(0)", "crashed"),
+    "fork": ("__import__('os').fork()", "ok"),
+    "killer": ("import os\nos.kill(os.getppid(), 9)", "ok"),
+    "closed": ("import os; os.closerange(0, 99)", "crashed"),
+    "forged reply": ('import os; os.write(3, b\'{"value": "forged"}\\n\'); os._exit(0)', "ok"),
+    "forged nonsense": ("import os; os.write(3, b'\\xff\\n'); os._exit(0)", "crashed"),
+    "forged array": ("import os; os.write(3, b'[]\\n'); os._exit(0)", "crashed"),
+    "forged depth": ("import os; os.write(3, b'[' * 90000 + b'\\n'); os._exit(0)", "crashed"),
+    "forged length": ("import os\nwhile True: os.write(3, b'x' * 65536)", "crashed"),
+    "silence": ("import os; os.close(3)\nwhile True: pass", "crashed"),
+    "patches": ("import sys, json; json.dumps = None; 1 / 0", "ok"),
+}
+
+
+@pytest.mark.parametrize("how", ["evaluates", "alone", "shared"])
+@pytest.mark.parametrize("name", HOSTILE_CALLS)
+def test_hostile_call(pool, name, how):
+    """Mistake: a call that ends, hangs or fools its process at the cost of the calls after it."""
+    text, status = HOSTILE_CALLS[name]
+    hostile = Call(EXECUTE, [text], evaluates=how == "evaluates", alone=how == "alone")
+    limit_s = 10.0 if status in ("ok", "crashed") else ENDLESS_S
+    start = time.monotonic()
+    [got] = run(pool, hostile, timeout_s=limit_s)
+    assert time.monotonic() - start < limit_s + SLACK_S
+    assert status is None or got.status == status
+    assert got.value != "done"
+    assert run(pool, CHECK, INNOCENT) == [CHECK_VERDICT, INNOCENT_VERDICT]
+
+
+def test_a_call_that_left_a_bomb(pool):
+    """Mistake: an innocent call judged as crashed, because the one before it left something that ends the process."""
+    bomb = "import os, threading, time\nthreading.Timer(0.05, os._exit, (0,)).start()"
+    assert run(pool, Call(EXECUTE, [bomb])) == [CHECK_VERDICT]
+    slow = Call(EXECUTE, ["import time; time.sleep(0.3)"])
+    assert run(pool, slow, slow, CHECK, CHECK) == [CHECK_VERDICT] * 4
+
+
+@pytest.mark.parametrize("how", ["alone", "evaluates"])
+def test_a_patch_ends_with_its_call(pool, how):
+    """Mistake: a function that is replaced in one call, and judges the calls after it."""
+    patch = Call(EXECUTE, ["import json; json.dumps = json.dumps; json.patched = True"], **{how: True})
+    look = Call(EXECUTE, ["import json; json.patched"], **{how: True})
+    assert run(pool, patch, patch, look, look) == [CHECK_VERDICT] * 2 + [Outcome("ok", "AttributeError")] * 2
+
+
+def test_a_call_that_raises(pool):
+    """Mistake: an exception in a worker that ends the batch, counts as a verdict, or that nobody can read."""
+    for call, said in ((Call(EXECUTE, []), "TypeError: execute() missing 1"), (Call("json:f", []), "AttributeError")):
+        raised, beside = run(pool, call, CHECK)
+        assert raised.status == "crashed" and raised.value.startswith(said)
+        assert beside == CHECK_VERDICT
+
+
+def test_a_module_that_is_not_there(pool):
+    """Mistake: a module or package that no worker can import, which takes the workers of other calls with it."""
+    for call in (Call("nowhere:f", []), Call(EXECUTE, CHECK.args, packages=("nowhere",))):
+        with pytest.raises(RuntimeError, match="No module named 'nowhere'"):
+            run(pool, call)
+        assert run(pool, CHECK) == [CHECK_VERDICT]
+
+
+def test_long_arguments(pool):
+    """Mistake: a request longer than the pipe, with both sides waiting for the other to read."""
+    assert run(pool, Call(EXECUTE, ["#" * 10_000_000]), CHECK) == [CHECK_VERDICT] * 2
+    blind = Call(EXECUTE, ["import os, time\nos.close(0)\ntime.sleep(9)" + "#" * 10_000_000])
+    start = time.monotonic()
+    assert run(pool, blind, blind, timeout_s=LIMIT_S) == [Outcome("timeout")] * 2
+    assert time.monotonic() - start < LIMIT_S + SLACK_S
+
+
+# ------------------------------------------------------------------------------ the pool as a whole
+
+
+@LINUX_ONLY
+def test_output_in_small_pieces(pool):
+    """Mistake: a trainer that spends its own processor time on every line that a program prints."""
+    lines = Program("while True: print(1, flush=True)", [""], test_s=LIMIT_S)
+    used = time.process_time()
+    outcomes = run(pool, lines, lines)
+    assert time.process_time() - used < LIMIT_S / 4
+    assert {outcome.value[0].status for outcome in outcomes} <= {"timeout", "output"}
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="needs Linux")
+def test_threads_take_one_processor(pool):
+    """Mistake: a program of sixty threads that leaves the innocent ones beside it a sixtieth of the processors."""
+    source = """
+        import hashlib, threading, time
+        def work():
+            while time.monotonic() < end: hashlib.sha256(bytes(2**22))
+        start, end = time.monotonic(), time.monotonic() + 1.0
+        threads = [threading.Thread(target=work) for _ in range(30)]
+        for thread in threads: thread.start()
+        for thread in threads: thread.join()
+        print(time.process_time() / (time.monotonic() - start))
+    """
+    assert float(output(pool, source).value) < 1.2
+
+
+@LINUX_ONLY
+def test_the_kernel_ends_children_first(pool):
+    """Mistake: a machine out of memory whose largest process, the trainer, is ended for it."""
+    run(pool, INNOCENT, CHECK)
+    for keeper in keepers(pool):
+        assert Path(f"/proc/{keeper}/oom_score_adj").read_text() == "1000\n"
+
+
+def test_total_limit(pool):
+    """Mistake: a limit per test that lets a program with many tests run for hours."""
+    start = time.monotonic()
+    [outcome] = run(pool, Program("while True: pass", [""] * 50, test_s=0.4), timeout_s=LIMIT_S)
+    assert time.monotonic() - start < LIMIT_S + SLACK_S
+    assert outcome.value == [Result("timeout")] * 50
+
+
+def test_limits_of_jobs():
+    """Mistake: a job that takes the time of the next one, or is charged for the start of its worker."""
+    slow = Call(EXECUTE, ["import time; time.sleep(0.3)"])
+    with closing(Pool()) as fresh:
+        assert run(fresh, slow, slow, slow, timeout_s=0.3 + SLACK_S / 2, workers=1) == [CHECK_VERDICT] * 3
+
+
+def test_go_on(pool):
+    """Mistake: tests run after the verdict is known, or not run although it is not."""
+    for stop in "1234":
+        job = Program("print(input())", list("1234"), go_on=lambda tested, stop=stop: tested.value != f"{stop}\n")
+        assert run(pool, job)[0].value == [Result("ok", f"{n}\n") for n in range(1, int(stop) + 1)]
+
+
+def test_what_is_kept(pool):
+    """Mistake: the output of every test of every program kept until the end, which is more memory than there is."""
+    source = f"print('x' * {MAX_OUTPUT // 2})"
+    [outcome] = run(pool, Program(source, [""] * 4))
+    assert [tested.status for tested in outcome.value] == ["ok", "output", "output", "output"]
+    [outcome] = run(
+        pool, Program(source, [""] * 4, keep=lambda index, tested: Result(tested.status, len(tested.value)))
+    )
+    assert outcome.value == [Result("ok", MAX_OUTPUT // 2 + 1)] * 4
+
+
+def test_a_batch_that_is_given_up(pool):
+    """Mistake: a loop that is left in the middle leaves jobs running, a lock held, or takes all jobs at once."""
+    taken = []
+    endless = (taken.append(n) or Program("while True: pass", [""]) for n in range(40))
+    batch = pool.run(itertools.chain([INNOCENT], endless), 10, 2)
+    next(batch)
+    batch.close()
+    assert len(taken) <= 2
+    assert run(pool, INNOCENT, CHECK) == [INNOCENT_VERDICT, CHECK_VERDICT]
+
+
+def test_any_thread_may_use_it():
+    """Mistake: workers that die with the thread that started them, or two threads that read each other's answers."""
+    got = []
+    with closing(Pool()) as pool:
+        for _ in range(2):
+            threads = [threading.Thread(target=lambda: got.append(run(pool, INNOCENT, CHECK))) for _ in range(2)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+            pids = {worker.process.pid for worker in pool._idle}
+        got.append(run(pool, INNOCENT, CHECK))
+        assert {worker.process.pid for worker in pool._idle} == pids
+    assert got == [[INNOCENT_VERDICT, CHECK_VERDICT]] * 5
+
+
+def keepers(pool):
+    return [worker.process.pid for worker in pool._idle]
+
+
+def processes_of_session(session):
+    """Every process in a session, but no zombie."""
+    found = []
+    for entry in os.listdir("/proc"):
+        if entry.isdigit():
+            with contextlib.suppress(OSError):
+                fields = Path(f"/proc/{entry}/stat").read_text().rpartition(")")[2].split()
+                if int(fields[3]) == session and fields[0] != "Z":
+                    found.append(int(entry))
+    return found
+
+
+def gone(sessions, within_s=5.0):
+    deadline = time.monotonic() + within_s
+    while time.monotonic() < deadline:
+        if not any(processes_of_session(session) for session in sessions):
+            return True
+        time.sleep(0.02)
+    return False
+
+
+@LINUX_ONLY
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP])
+def test_a_lost_keeper(pool, how):
+    """Mistake: workers that were killed, or no longer answer, cost innocent answers their verdicts."""
+    run(pool, INNOCENT, INNOCENT, CHECK, CHECK)
+    lost = keepers(pool)
+    for pid in lost:
+        os.kill(pid, how)
+    if how == signal.SIGKILL:
+        # Two answers at most can meet a dead keeper; the third attempt of none is needed.
+        assert run(pool, INNOCENT, INNOCENT, CHECK, CHECK) == [INNOCENT_VERDICT] * 2 + [CHECK_VERDICT] * 2
+        assert gone(lost)
+    else:
+        start = time.monotonic()
+        run(pool, Program("while True: pass", [""], test_s=LIMIT_S), timeout_s=LIMIT_S)
+        assert time.monotonic() - start < 2 * (LIMIT_S + SLACK_S)
+        pool.close()
+        assert gone(lost)
+        assert run(pool, INNOCENT, CHECK) == [INNOCENT_VERDICT, CHECK_VERDICT]
+
+
+@LINUX_ONLY
+def test_a_child_dies_with_its_keeper(pool):
+    """Mistake: an endless child whose keeper was killed while the trainer was busy elsewhere."""
+    slow = Program("import time; time.sleep(0.5)", [""])
+    run(pool, slow, slow)
+    batch = pool.run([INNOCENT, Program("while True: pass", [""])], 10)
+    next(batch)
+    [keeper] = [worker.process.pid for worker in pool._active]
+    deadline = time.monotonic() + 10
+    while len(processes_of_session(keeper)) < 2:
+        assert time.monotonic() < deadline
+    time.sleep(0.3)
+    os.kill(keeper, signal.SIGKILL)
+    assert gone([keeper], 2.0)
+    batch.close()
+    assert run(pool, INNOCENT, CHECK) == [INNOCENT_VERDICT, CHECK_VERDICT]
+
+
+@LINUX_ONLY
+def test_a_keeper_lost_in_the_middle(pool):
+    """Mistake: a batch that ends with its worker, or waits for it forever."""
+    slow = Program("import time; time.sleep(0.4); print(1)", [""])
+    killed = False
+    for _, outcome in pool.run([INNOCENT, slow, slow, INNOCENT], 10):
+        if not killed:
+            killed = True
+            for worker in pool._active:
+                os.kill(worker.process.pid, signal.SIGKILL)
+        assert outcome.status == "ok"
+        assert all(tested.status == "ok" for tested in outcome.value)
+
+
+@LINUX_ONLY
+def test_a_child_killed_by_somebody_else(pool):
+    """Mistake: a program judged as crashed, because another process killed it."""
+    slow = Program("import time; time.sleep(0.3); print(1)", [""])
+    done = threading.Event()
+
+    def kill_once():
+        while not done.wait(0.1):
+            for session in keepers(pool) + [worker.process.pid for worker in list(pool._active)]:
+                for pid in processes_of_session(session):
+                    if pid != session:
+                        os.kill(pid, signal.SIGKILL)
+                        return
+
+    thread = threading.Thread(target=kill_once)
+    thread.start()
+    try:
+        assert run(pool, slow)[0].value == [Result("ok", "1\n")]
+    finally:
+        done.set()
+        thread.join()
+
+
+@LINUX_ONLY
+def test_a_killed_trainer_leaves_no_orphan():
+    """Mistake: endless jobs that run on after the trainer was killed, unseen, until the machine is restarted."""
+    script = """
+        import os, sys, threading
+        from sandbox.jobs import *
+        from sandbox.pool import Pool
+        pool = Pool()
+        loop = Program("while True: pass", [""], test_s=1e3)
+        jobs = [loop, Call(sys.argv[1], ["while True: pass"])]
+        def tell():
+            import time
+            time.sleep(1.0)
+            print(*[worker.process.pid for worker in pool._active], flush=True)
+        threading.Thread(target=tell).start()
+        list(pool.run(jobs, 1e3, 2))
+    """
+    trainer = subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(script), EXECUTE], cwd=ROOT, stdout=subprocess.PIPE, text=True
+    )
+    try:
+        sessions = [int(word) for word in trainer.stdout.readline().split()]
+        assert len(sessions) == 2
+        deadline = time.monotonic() + 20
+        while not all(len(processes_of_session(session)) == 2 for session in sessions):
+            assert time.monotonic() < deadline
+    finally:
+        trainer.kill()
+        trainer.wait()
+        trainer.stdout.close()
+    assert gone(sessions)
+
+
+@LINUX_ONLY
+def test_a_killed_trainer_whose_fork_lives_on():
+    """Mistake: keepers that wait for the end of a pipe which another process, forked by the trainer, still holds."""
+    script = """
+        import os, sys, time
+        from sandbox.jobs import Program
+        from sandbox.pool import Pool
+        pool = Pool()
+        list(pool.run([Program("", [""])], 10))
+        if os.fork() == 0:
+            time.sleep(30); os._exit(0)
+        print(*[worker.process.pid for worker in pool._idle], flush=True)
+        time.sleep(30)
+    """
+    trainer = subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(script)],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        sessions = [int(word) for word in trainer.stdout.readline().split()]
+        assert sessions
+        trainer.kill()
+        trainer.wait()
+        assert gone(sessions)
+    finally:
+        os.killpg(trainer.pid, signal.SIGKILL)
+        trainer.stdout.close()
+
+
+@LINUX_ONLY
+@pytest.mark.usefixtures("pool")
+def test_a_fork_in_the_middle_of_a_batch():
+    """Mistake: a data loader's worker that waits forever for a lock, which a thread held when it was forked."""
+    item = "code", "```python\nwhile True: pass\n```", {"inputs": [""], "outputs": ["1"]}
+    thread = threading.Thread(target=verify.verify_batch, args=([item],), kwargs={"workers": 2, "timeout_s": 2})
+    thread.start()
+    while sandbox_pool._pool is None or not sandbox_pool._pool._lock.locked():
+        time.sleep(0.01)
+    pid = os.fork()
+    if pid == 0:
+        code = 1
+        try:
+            good = "code", "```python\nprint(1)\n```", {"inputs": [""], "outputs": ["1"]}
+            code = 0 if verify.verify_batch([good], workers=1) == [(1.0, "correct")] else 2
+            sandbox_pool._pool.close()
+        finally:
+            os._exit(code)
+    deadline = time.monotonic() + 30
+    while (ended := os.waitpid(pid, os.WNOHANG)) == (0, 0) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    if ended == (0, 0):
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+    thread.join()
+    assert ended == (pid, 0)
+
+
+@pytest.mark.usefixtures("pool")
+def test_another_number_of_workers():
+    """Mistake: every worker ended and begun again for a batch that asks for more or fewer of them."""
+    items = [("code", f"```python\nprint({n})\n```", {"inputs": [""], "outputs": [str(n)]}) for n in range(6)]
+    before = set()
+    for workers in (2, 1, 2, None):
+        assert set(verify.verify_batch(items, workers=workers)) == {(1.0, "correct")}
+        kept = {worker.process.pid for worker in sandbox_pool._pool._idle if worker.modules is None}
+        before = before or kept
+        assert before <= kept
+
+
+def test_weak_walls_are_refused(pool, monkeypatch):
+    """Mistake: model code run on a machine where nothing holds it, because nobody said so."""
+    monkeypatch.setattr(sandbox_pool, "REQUIRED_LEVEL", 4)
+    for job in (INNOCENT, Call(EXECUTE, CHECK.args, evaluates=True)):
+        with pytest.raises(WeakSandbox, match=r"level 3 .* of the 4 .*allow_weak_sandbox"):
+            run(pool, job)
+    assert run(pool, CHECK) == [CHECK_VERDICT]
+    assert run(pool, INNOCENT, allow_weak=True) == [INNOCENT_VERDICT]
+
+
+def crippled(tmp_path, old, new):
+    """The sandbox with one wall left out."""
+    shutil.copytree(ROOT / "sandbox", tmp_path / "sandbox")
+    [file] = [file for file in (tmp_path / "sandbox").glob("*.py") if old in file.read_text()]
+    assert file.read_text().count(old) == 1
+    file.write_text(file.read_text().replace(old, new))
+    return tmp_path
+
+
+WITHOUT = {
+    "seccomp": ("def can_filter() -> bool:\n", "def can_filter() -> bool:\n    return False\n", 1),
+    "Landlock": ("    if version < 1:\n", "    if True:\n", 2),
+}
+
+
+@LINUX_ONLY
+@pytest.mark.parametrize("wall", WITHOUT)
+def test_the_level_is_found_by_trying(pool, tmp_path, wall):
+    """Mistake: a level that says what was asked of the kernel, and not what holds."""
+    old, new, level = WITHOUT[wall]
+    script = """
+        from sandbox.jobs import Program
+        from sandbox.pool import Pool
+        pool = Pool()
+        [(_, outcome)] = pool.run([Program("print(2)", [""])], 10, allow_weak=True)
+        print(pool._idle[0].level, outcome.value[0].value)
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(script)],
+        cwd=crippled(tmp_path, old, new),
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.stdout.split() == [str(level), "2"], done.stderr
+
+
+def arguments(pid):
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_text().split("\0")
+    except OSError:
+        return []
+
+
+def processes_with(text):
+    found = []
+    for entry in os.listdir("/proc"):
+        if entry.isdigit():
+            with contextlib.suppress(OSError):
+                if text in Path(f"/proc/{entry}/cmdline").read_text():
+                    found.append(int(entry))
+    return found
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+def test_as_another_user(pool):
+    """Mistake: walls that stand only because root built them."""
+    nobody = 65534
+    try:
+        subprocess.run([sys.executable, "-c", "import encodings"], user=nobody, group=nobody, cwd="/", check=True)
+    except (OSError, subprocess.CalledProcessError):
+        pytest.skip("another user cannot reach this Python")
+    script = f"""
+        import sys
+        sys.path.insert(0, {str(ROOT)!r})
+        from sandbox.jobs import Program
+        from sandbox.pool import Pool
+        pool = Pool()
+        [(_, outcome)] = pool.run([Program("import os\\nprint(os.getuid())", [""])], 10)
+        print(pool._idle[0].level, pool._idle[0].walls, outcome.value[0].value)
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(script)],
+        user=nobody,
+        group=nobody,
+        cwd="/",
+        capture_output=True,
+        text=True,
+    )
+    assert done.stdout.startswith("3 seccomp, Landlock"), done.stdout + done.stderr
+    assert "65534" in done.stdout
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root has users to give away")
+def test_every_worker_has_a_user_of_its_own():
+    """Mistake: children that run as root, or count against each other's limits."""
+    source = "import os, time; time.sleep(0.3); print(os.getresuid(), os.getresgid(), os.getgroups())"
+    with closing(Pool()) as pool:
+        users = {outcome.value[0].value for outcome in run(pool, Program(source, [""]), Program(source, [""]))}
+    assert len(users) == 2
+    for user in users:
+        numbers = {int(number) for number in re.findall("[0-9]+", user)}
+        assert len(numbers) == 1
+        assert min(numbers) >= walls.FIRST_USER
+
+
+# --------------------------------------------------------------------------------------- the filter
+
+
+def verdict_of_filter(machine, number, *arguments, arch=None):
+    """Run the filter as the kernel would."""
+    data = struct.pack("=II Q", number, AUDIT_ARCH[arch or machine], 0)
+    data += b"".join(
+        struct.pack("=Q", argument & (2**64 - 1)) for argument in (*arguments, *[0] * (6 - len(arguments)))
+    )
+    program = [*struct.iter_unpack("=HBBI", seccomp_filter(machine, 4242))]
+    at = accumulator = 0
+    while True:
+        code, yes, no, k = program[at]
+        at += 1
+        if code == seccomp.LOAD:
+            accumulator = struct.unpack_from("=I", data, k)[0]
+        elif code == seccomp.AND:
+            accumulator &= k
+        elif code == seccomp.RETURN:
+            return k
+        else:
+            holds = {
+                seccomp.EQUAL: accumulator == k,
+                seccomp.GREATER: accumulator > k,
+                seccomp.ANY_BIT: accumulator & k,
+            }
+            at += yes if holds[code] else no
+
+
+ALLOW, NO = seccomp.ALLOW, seccomp.ERRNO
+
+
+@pytest.mark.parametrize("machine", AUDIT_ARCH)
+def test_the_filter_says_what_the_table_says(machine):
+    """Mistake: a jump that lands one instruction off, on a machine that nobody here has."""
+    column = list(AUDIT_ARCH).index(machine)
+    decided = {name: numbers[column] for name, numbers in DECIDED.items()}
+    for numbers in REFUSED.values():
+        if numbers[column] is not None:
+            assert verdict_of_filter(machine, numbers[column]) == NO | 1
+    for numbers in ABSENT.values():
+        assert verdict_of_filter(machine, numbers[column]) == NO | 38
+    refused = {numbers[column] for numbers in [*REFUSED.values(), *ABSENT.values(), *DECIDED.values()]}
+    for number in set(range(seccomp.LAST_KNOWN_CALL + 1)) - refused:
+        assert verdict_of_filter(machine, number, 3, 3, 3) == ALLOW
+    for number in (452, 1000, 0x40000000, 2**32 - 1):
+        assert verdict_of_filter(machine, number) == NO | 38
+    [other] = set(AUDIT_ARCH) - {machine}
+    assert verdict_of_filter(machine, 0, arch=other) == seccomp.KILL_PROCESS
+
+    def says(name, *arguments):
+        return verdict_of_filter(machine, decided[name], *arguments)
+
+    assert says("clone", 0x3D0F00) == ALLOW
+    assert says("clone", 17) == says("clone", 0x100 | 17) == NO | 1
+    for name in ("kill", "tgkill"):
+        assert says(name, 4242, 9) == ALLOW
+        assert says(name, 4241, 9) == says(name, 0, 9) == says(name, -1, 9) == NO | 1
+    assert says("openat", -100, 0, os.O_RDONLY | os.O_CLOEXEC) == ALLOW
+    for flags in (os.O_WRONLY, os.O_RDWR, os.O_RDONLY | os.O_TRUNC, os.O_RDONLY | os.O_CREAT, os.O_TMPFILE | os.O_RDWR):
+        assert says("openat", -100, 0, flags) == NO | 13
+    assert says("prlimit64", 0) == says("prlimit64", 4242) == ALLOW
+    assert says("prlimit64", 1) == NO | 1
+    assert says("prctl", 15) == ALLOW
+    assert says("prctl", 1) == says("prctl", 4) == NO | 1
+    assert says("ioctl", 0, 0x5401) == ALLOW
+    assert says("ioctl", 0, 0x5412) == NO | 25
+    assert says("fcntl", 0, 1) == says("fcntl", 0, 2) == says("fcntl", 0, 4) == ALLOW
+    assert says("fcntl", 0, 8) == says("fcntl", 0, 10) == says("fcntl", 0, 15) == NO | 1
+    assert says("socketpair", 1, 1) == says("socketpair", 1, 1 | 0o2000000) == ALLOW
+    assert says("socketpair", 1, 2) == says("socketpair", 2, 1) == says("socketpair", 1, 5) == NO | 1
+
+
+DECIDED = {
+    "clone": (56, 220),
+    "open": (2, None),
+    "openat": (257, 56),
+    "kill": (62, 129),
+    "tgkill": (234, 131),
+    "prlimit64": (302, 261),
+    "prctl": (157, 167),
+    "ioctl": (16, 29),
+    "fcntl": (72, 25),
+    "socketpair": (53, 199),
+}
+
+
+@pytest.mark.parametrize("machine", AUDIT_ARCH)
+def test_the_numbers_are_the_kernels(machine):
+    """Mistake: a number from memory, off by one, that refuses an honest call and lets a dangerous one through."""
+    path = {"x86_64": "/usr/include/x86_64-linux-gnu/asm/unistd_64.h", "aarch64": "/usr/include/asm-generic/unistd.h"}
+    if not Path(path[machine]).exists():
+        pytest.skip("the kernel's headers for this machine type are not installed")
+    text = Path(path[machine]).read_text()
+    found = {name: int(number) for name, number in re.findall(r"#define __NR(?:3264)?_(\w+)\s+(\d+)", text)}
+    column = list(AUDIT_ARCH).index(machine)
+    for name, numbers in {**REFUSED, **ABSENT, **DECIDED}.items():
+        if numbers[column] is not None:
+            assert found[name] == numbers[column], name
+        elif machine == "aarch64":
+            assert name not in found, name
+
+
+# ----------------------------------------------------------------------------------------- after all
+
+
+@pytest.mark.slow
+def test_no_memory_growth(pool):
+    """Mistake: a buffer, a pipe or a process kept per job: a run of days would end by it."""
+
+    def batch():
+        run(pool, *[INNOCENT, CHECK] * 30)
+        return len(os.listdir("/proc/self/fd")) if sys.platform == "linux" else 0, resource.getrusage(0).ru_maxrss
+
+    batch()
+    first = batch()
+    for _ in range(5):
+        last = batch()
+    assert last[0] == first[0]
+    assert last[1] <= first[1] * 1.05 + 2048
+
+
+@LINUX_ONLY
+def test_nothing_is_left(pool):
+    """Mistake: processes, files or a broken pool after everything above."""
+    assert run(pool, INNOCENT, CHECK) == [INNOCENT_VERDICT, CHECK_VERDICT]
+    sessions = keepers(pool)
+    assert sessions
+    # Idle keepers have no child but the one that waits for the next call.
+    assert all(len(processes_of_session(session)) <= 2 for session in sessions)
+    pool.close()
+    if sandbox_pool._pool is not None:
+        sandbox_pool._pool.close()
+    assert gone(sessions, 1.0)
+    me = str(os.getpid())
+    assert not [pid for pid in processes_with("sandbox.keeper") if me in arguments(pid)]
+    for folder in ("/", "/tmp", "/var/tmp", "/dev/shm", Path.home(), ROOT, Path.cwd()):
+        assert MARK not in os.listdir(folder)
+    assert run(pool, INNOCENT, CHECK) == [INNOCENT_VERDICT, CHECK_VERDICT]
