@@ -1,10 +1,8 @@
-"""docs/paper.md: what it names is there, and its table of settings is brorl.py's."""
+"""docs/paper.md: what it names is there."""
 
 import importlib
 import re
 from pathlib import Path
-
-import brorl
 
 ROOT = Path(__file__).parent.parent
 PAGE = (ROOT / "docs/paper.md").read_text()
@@ -39,18 +37,3 @@ def test_every_equation_names_a_test():
     tables = PAGE[: PAGE.index("## The recipes")]
     body = [line for line in tables.splitlines() if line.startswith("|") and "`" in line]
     assert len(body) > 30 and all(re.search(r"`test_\w+\.py", line) for line in body)
-
-
-def test_the_settings_are_the_recipes():
-    """Makes impossible: a value or a source that was changed in brorl.py and not on the page."""
-
-    def shown(x) -> str:
-        return f"{x:.3g}" if isinstance(x, float) else str(x)
-
-    table = {cells[0].strip("`"): cells[1:] for cells in rows() if len(cells) == 4 and cells[0] != "setting"}
-    assert table.keys() == brorl.PRORL.keys()
-    for name, (wide, narrow, source) in table.items():
-        ours, theirs = brorl.BRORL[name], brorl.PRORL[name]
-        assert (wide, narrow) == (shown(ours.value), shown(theirs.value)), name
-        same = ours.source == theirs.source
-        assert source == (ours.source if same else f"N = 512: {ours.source}. N = 16: {theirs.source}"), name
