@@ -38,7 +38,7 @@ Steps = Generator[Wait, None, Any]
 
 
 class KeeperDied(Exception):
-    """The keeper is gone, or does not do as told."""
+    """The keeper is gone, or does not follow its orders."""
 
 
 class NotStarted(KeeperDied):

@@ -162,12 +162,6 @@ def test_a_check_that_hangs_or_exits(tmp_path, monkeypatch, check, message):
         ("KINDS = {'a b': print}", "a kind's name is letters, digits and _, got 'a b'"),
         ("KINDS = {'math': lambda a, b: 1}", "there is a kind math already, choose another name than countdown, math"),
         ("KINDS = {'mine': 1}", "the reward of kind mine must be a function, got 1"),
-        ("KINDS = {'mine': lambda a: 1}", r"kind mine must be called as function\(response, reference\): too many"),
-        ("KINDS = {'mine': lambda a, b, c: 1}", r"must be called as function\(response, reference\): missing a"),
-        (
-            "KINDS = {'mine': (lambda a, b: 1, lambda: 1)}",
-            r"check of kind mine must be called as function\(reference\)",
-        ),
         ("\nimport nowhere_to_be_found", r"cannot be imported .*: ModuleNotFoundError: No module .*, line 2\)"),
         ("def f(:", r"cannot be imported .*: SyntaxError: .*, line 1\)"),
         ("raise SystemExit(3)", "cannot be imported .*: SystemExit: 3"),

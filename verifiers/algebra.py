@@ -176,10 +176,10 @@ def _parsed(form: Form, related: bool) -> Any:
     text = form.source if form.source and related else form.text
     if not tame(text):
         raise ArithmeticError("too large")
-    # It warns that its alarms are off: here the worker's deadline stands in for them.
+    # It warns that its alarms are off: the worker's deadline stands in for them.
     logging.getLogger("math_verify").setLevel(logging.ERROR)
     config = math_verify.LatexExtractionConfig()
-    # Units are cut off here already: its own rules for them take the h of \frac{1}{2}h for hours.
+    # Units are cut off already: math-verify's rules for them take the h of \frac{1}{2}h for hours.
     rules = dataclasses.replace(config.normalization_config, units=False, boxed="none")
     config = dataclasses.replace(config, normalization_config=rules)
     text = _SYMBOLS.sub(_plain_symbol, text)
@@ -219,7 +219,7 @@ def _agree(left: Any, right: Any, rounded: bool) -> bool | None:
             return None
         share = float(TOLERANCE) if rounded and not left.is_Integer else 1e-20
         agree = [abs(a - b) <= share * max(abs(a), abs(b)) or max(abs(a), abs(b)) < 1e-100 for a, b in values]
-        return bool(agree[0]) if len({bool(one) for one in agree}) == 1 else None if agree[0] else False
+        return bool(agree[0]) if len({bool(same) for same in agree}) == 1 else None if agree[0] else False
     # sympy's answers to what has no value or no order, a set among numbers say: math-verify decides then.
     except (TypeError, ValueError, AttributeError, NotImplementedError, RecursionError, ArithmeticError):
         return None

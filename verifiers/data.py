@@ -30,8 +30,8 @@ def read_file(path: Path, check: Check) -> list[Problem]:
     """`verify.load_problems`: a file of JSON lines in UTF-8. Blank lines are skipped, but count."""
     if not path.is_file():
         raise FileNotFoundError(
-            f"no problems at {path}: it must be a file of JSON lines, one problem a "
-            "line; a weight is written behind it as a number, FILE.jsonl:0.5"
+            f"no problems at {path}: it must be a file of JSON lines, one problem a line; a weight is written behind "
+            "it as a number, FILE.jsonl:0.5"
         )
     problems, numbers = [], []
     # Split as bytes: text lines would also end at U+2028, which JSON allows inside a string.

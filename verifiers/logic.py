@@ -109,7 +109,7 @@ def judge_logic_in_worker(answer: str, reference: dict[str, Any]) -> Verdict:
 
 
 def solution_logic(reference: dict[str, Any]) -> str | None:
-    """A response with the entry's own answer."""
+    """A response with the entry's answer."""
     answer = reference["entry"]["answer"]
     return None if answer is None else f"<answer>{answer}</answer>"
 

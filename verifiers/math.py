@@ -14,8 +14,8 @@ r"""Kind "math": is what stands in the last box the same as the gold answer? (ve
     unparsed     the box holds no such form: it is too long, unbalanced, a tower of powers, prose for a number
     no_answer    there is no closed box behind the thinking
 
-In the trainer's process two answers are settled: the gold's own text, and a number where the gold is a number. A worker
-reads the others, within the time limit.
+The trainer's process judges two answers: the gold's text, and a number where the gold is a number. A worker reads the
+others, within the time limit.
 
 The sources of the rules: the answers of AIME, AMC, MATH, Minerva and OlympiadBench; tests/test_verifiers_math.py lists
 where math-verify 0.9.0 decides otherwise, and why.
@@ -81,9 +81,9 @@ def find_math(response: str) -> str | None:
 
 
 def judge_math_inline(answer: str, gold: Gold, science: bool = False) -> Verdict | None:
-    """The verdict on the gold's own text, and on a number where the gold is one. None for the rest: a worker reads it.
+    """The verdict on the gold's text, and on a number where the gold is a number. None for the rest: a worker reads it.
 
-    NUMBER is all that meets the text here, and it cannot backtrack.
+    NUMBER is the only pattern that meets the text, and it cannot backtrack.
     """
     answer = answer.strip()
     if answer == gold.text:
@@ -256,7 +256,7 @@ def _same_lists(gold: Form, answer: Form, judge: Judge, science: bool) -> bool |
         # Values that the gold repeats are not a set: 1,1,2 is not 1,2.
         if len({form.text for form in golds}) < len(golds) != len(answers) and not gold.mark:
             return False
-        matches = [[same_answer(one, other, judge, science) for other in answers] for one in golds]
+        matches = [[same_answer(left, right, judge, science) for right in answers] for left in golds]
         return _all(_any(line) for line in [*matches, *zip(*matches, strict=True)])
     elif "tuple" in (gold.kind, answer.kind) and (answer.mark not in ("", "()") or gold.mark not in ("", "()")):
         return False
@@ -278,12 +278,12 @@ def _any(values: Iterable[bool | None]) -> bool | None:
 def _same_numbers(gold: Form, answer: Form, science: bool) -> bool:
     a, b = gold.value, answer.value
     if gold.mark and answer.mark:
-        one, other = read_unit(gold.mark), read_unit(answer.mark)
-        if one is not None and other is not None:
-            if not _same_dimension(one, other):
+        left, right = read_unit(gold.mark), read_unit(answer.mark)
+        if left is not None and right is not None:
+            if not _same_dimension(left, right):
                 return False
-            if one.known and other.known:
-                a, b = a * one.scale, b * other.scale
+            if left.known and right.known:
+                a, b = a * left.scale, b * right.scale
     if a == b or math.inf in (abs(a), abs(b)) or not (gold.rounded or answer.rounded):
         return a == b
     if science and gold.rounded and _rounds_to(b, a, gold):
@@ -292,18 +292,18 @@ def _same_numbers(gold: Form, answer: Form, science: bool) -> bool:
 
 
 def _comparable(gold: str, answer: str) -> bool:
-    """Could quantities in these units be equal? Only numbers are converted: 2\\pi cm is not 20\\pi mm here."""
-    one, other = read_unit(gold) if gold else None, read_unit(answer) if answer else None
-    return one is None or other is None or _same_dimension(one, other)
+    """Could quantities in these units be equal? Only numbers are converted: 2\\pi cm is not 20\\pi mm."""
+    left, right = read_unit(gold) if gold else None, read_unit(answer) if answer else None
+    return left is None or right is None or _same_dimension(left, right)
 
 
-def _same_dimension(one: Unit, other: Unit) -> bool:
+def _same_dimension(left: Unit, right: Unit) -> bool:
     """cm and m; of two words any (children, kids); a unit and a word with that unit in it (cm tall), not flurbs."""
-    if one.known and other.known:
-        return one.dimension == other.dimension
-    if not (one.known or other.known):
+    if left.known and right.known:
+        return left.dimension == right.dimension
+    if not (left.known or right.known):
         return True
-    known, word = (one, other) if one.known else (other, one)
+    known, word = (left, right) if left.known else (right, left)
     named = [read_unit(part) for part in word.dimension[0][0].split()]
     return any(unit is not None and unit.known and unit.dimension == known.dimension for unit in named)
 
@@ -312,7 +312,7 @@ _INDICES = str.maketrans("₀₁₂₃₄₅₆₇₈₉", "0123456789", "_{}")
 
 
 def _rounds_to(value: Fraction, gold: Fraction, form: Form) -> bool:
-    """Is the gold this value, rounded to the gold's own three or more digits?"""
+    """Is the gold this value, rounded to the gold's three or more digits?"""
     digits = re.match(r"-?[0-9,]*\.[0-9]*", form.text)
     figures = len(digits[0].replace(",", "").replace(".", "").lstrip("-0")) if digits else 0
     if figures < 3 or not gold:
