@@ -184,8 +184,9 @@ def test_metrics_by_hand():
     assert exact.metrics(known([0.3], [0.2]), known([0.1], [0.1]))["worst_drop"] == pytest.approx(0.1)  # all rose
 
 
-def test_a_mass_too_small_for_floats_still_has_its_shares():
-    """Makes impossible: nan where a policy has given up a problem, Q_pos = exp(-2000) = 0."""
+def test_masses_at_the_ends_of_floats():
+    """Makes impossible: nan where a policy gave up a problem, Q_pos = exp(-2000), or where Q_pos rounds above 1."""
+    assert exact.metrics(known([0.75, 0.25 + 1e-9]), known([0.5, 0.5]))["pass@2"] == 1
     now = Knowledge(torch.tensor([-2000.0, -2000.0, 0.0], dtype=torch.float64), torch.tensor([0, 0, 1]), 2)
     assert now.q_pos.tolist() == [0, 1] and now.in_use.tolist() == pytest.approx([2, 1])
     assert all(math.isfinite(x) for x in exact.metrics(now, now).values())
