@@ -52,28 +52,24 @@ def tracked() -> set[str]:
 
 
 @every_page
-def test_what_a_page_links_to_is_there(page):
-    """Makes impossible: a figure, a table or a page that a reader is sent to and that was never committed."""
-    for link in re.findall(r"\]\(([^)#:]+)\)", page.read_text()):
-        assert os.path.relpath(page.parent / link, ROOT) in tracked(), link
-
-
-@every_page
-def test_the_files_that_a_page_names_are_there(page):
-    """Makes impossible: a page that names a file by the name it had before it moved."""
+def test_the_files_of_a_page_are_there(page):
+    """Makes impossible: a link to a page or figure that was never committed, a file by the name that it had before."""
     there, text = tracked(), page.read_text()
-    names = {Path(name).name for name in there}
+    for link in re.findall(r"\]\(([^)#:]+)\)", text):
+        assert os.path.relpath(page.parent / link, ROOT) in there, link
+    names = {Path(name).name for name in there} | MADE_BY_READERS | WRITTEN_BY_RUNS
     for name in re.findall(r"(?<![\w/.])(\w+\.(?:py|md|csv|png))\b", text):
-        if name not in MADE_BY_READERS and name not in WRITTEN_BY_RUNS:
-            assert name in names, name
+        assert name in names, name
     rooms = "|".join(sorted(name for name in there if re.fullmatch(r"\w+", name) and (ROOT / name).is_dir()))
     for path in re.findall(rf"(?<![\w/.])(?:\.\./)?((?:{rooms})/[\w./]*)", text):
         assert path.rstrip("./") in there, path
+    if page != README and page.parent.name == "docs":
+        assert f"](docs/{page.name})" in README.read_text(), "the README links every page"
 
 
 @every_page
-def test_the_scripts_and_settings_that_a_page_calls_exist(page):
-    """Makes impossible: a command that ends in "No such file", or in "unknown --flag"."""
+def test_the_commands_of_a_page_exist(page):
+    """Makes impossible: a command that ends in "No such file" or in "unknown --flag", a function that left."""
     text, there = page.read_text(), tracked()
     for script in re.findall(r"\bpython (\w[\w/]*\.py)", text):
         assert script in there, script
@@ -88,12 +84,6 @@ def test_the_scripts_and_settings_that_a_page_calls_exist(page):
             assert flag in settings or flag == "--help", f"train.py {flag}"
     for flag in re.findall(r"(?<![\w-])--[a-z][\w-]*", text):
         assert flag in settings | OF_LAUNCHERS or f'"{flag}"' in ours or f'"{flag[2:]}":' in ours, flag
-
-
-@every_page
-def test_the_functions_and_tests_that_a_page_names_exist(page):
-    """Makes impossible: a name in a page that no file has any more."""
-    text = page.read_text()
     for module, name in re.findall(r"`(brorl|sim|loss|rollout|verify|train)\.(\w+)", text):
         assert name in ("py", "jsonl") or hasattr(importlib.import_module(module), name), f"{module}.{name}"
     tests = "".join(path.read_text() for path in (ROOT / "tests").glob("test_*.py"))

@@ -74,13 +74,15 @@ def test_sampling_logprobs_by_hand():
 # Distribution
 
 
-def test_drawing_reaches_the_rare_and_never_the_impossible():
+def test_drawing_reaches_the_rare_and_never_the_impossible(monkeypatch):
     """Makes impossible: a token of probability 0 drawn at the uniform's ends, or rare ones lost to rounding."""
     logp, line = torch.tensor([0.0, 0.5, 0.0, 0.5 - 3e-8, 3e-8, 0.0]).log(), torch.tensor([0])
     for rand, token in ((0.0, 4), (1e-8, 4), (1e-6, 3), (0.4999, 3), (0.5001, 1), (1 - 2**-53, 1)):
         uniform = 1 - torch.tensor([rand], dtype=torch.float64)
         assert rollout.sample_tokens(logp[None], False, uniform, line)[0].item() == token
     assert rollout.sample_tokens(logp[None], True, torch.ones(1), line)[0].item() == 1
+    monkeypatch.setattr(torch, "rand", lambda *shape, **_: torch.zeros(shape))
+    assert rollout.Uniforms([0], 1, 0, 1, torch.device("cpu")).of(0, line) == 1, "in (0, 1]"
 
 
 def test_a_row_draws_from_its_own_line():

@@ -33,6 +33,7 @@ def test_initial_logits_seed_the_correct_mass_of_the_paper():
     correct = np.exp(5.0) + 9_999 * np.exp(3.0)
     assert torch.softmax(z.double(), -1)[:10_000].sum().item() == pytest.approx(correct / (correct + 118_000), rel=1e-6)
     assert round(correct / (correct + 118_000), 2) == 0.63
+    assert sim.rewards_of(sim.Setting()).sum() == 10_000 - 118_000
 
 
 @pytest.mark.parametrize("temperature", [1.0, 0.7, 2.0])

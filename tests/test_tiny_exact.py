@@ -82,6 +82,19 @@ def test_answers_are_exact_beyond_the_precision_of_floats():
     assert answers([1, a, b], a * b - 1) == sorted([f"{a}*{b}-1", f"{b}*{a}-1"])
 
 
+@pytest.mark.slow
+def test_answers_of_the_held_out_problems_are_those_they_were_drawn_by(tiny):
+    """Makes impossible: another universe of answers here than in make.py."""
+    from tiny.make import Universe
+
+    universe = Universe()
+    known = {}
+    for row, problem in zip(universe.rows, universe.solves, strict=True):
+        known.setdefault(universe.prompt(problem)[0], []).append(universe.text(row))
+    for problem in tiny[2]:
+        assert answers_of(problem) == sorted(known[problem.prompt])
+
+
 # ----------------------------------------------------------------------------------- their probabilities
 
 
@@ -171,8 +184,9 @@ def test_metrics_by_hand():
     assert exact.metrics(known([0.3], [0.2]), known([0.1], [0.1]))["worst_drop"] == pytest.approx(0.1)  # all rose
 
 
-def test_a_mass_too_small_for_floats_still_has_its_shares():
-    """Makes impossible: nan where a policy has given up a problem, Q_pos = exp(-2000) = 0."""
+def test_masses_at_the_ends_of_floats():
+    """Makes impossible: nan where a policy gave up a problem, Q_pos = exp(-2000), or where Q_pos rounds above 1."""
+    assert exact.metrics(known([0.75, 0.25 + 1e-9]), known([0.5, 0.5]))["pass@2"] == 1
     now = Knowledge(torch.tensor([-2000.0, -2000.0, 0.0], dtype=torch.float64), torch.tensor([0, 0, 1]), 2)
     assert now.q_pos.tolist() == [0, 1] and now.in_use.tolist() == pytest.approx([2, 1])
     assert all(math.isfinite(x) for x in exact.metrics(now, now).values())
@@ -246,6 +260,19 @@ def test_since_compares_with_another_policy(run):
     assert float(rows[0]["fell"]) > 0 and float(rows[-1]["fell"]) == 0
     with pytest.raises(SystemExit, match=r"exact.csv was made with since .*model, not .*policy: delete it"):
         exact.main([str(run)])
+
+
+@pytest.mark.slow
+def test_a_run_is_scored_from_what_is_left_of_it(run):
+    """Makes impossible: one bad checkpoint that hides the run or is scored; a run without checkpoints left unscored."""
+    (run / "checkpoints/step_00000001/pytorch_model.bin").write_bytes(b"torn")
+    exact.main([str(run)])
+    rows = rows_of(run)
+    (run / "exact.csv").unlink()
+    shutil.rmtree(run / "checkpoints")
+    exact.main([str(run)])
+    assert [r["step"] for r in rows] == ["0", "2"] and float(rows[1]["fell"]) > 0
+    assert [(r["step"], r["q_pos"]) for r in rows_of(run)] == [(r["step"], r["q_pos"]) for r in rows]
 
 
 # ------------------------------------------------------------------------------------------- wrong uses
