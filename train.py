@@ -265,13 +265,10 @@ def loss_of(policy, batch: Batch, rows: Tensor, tokens: float, config: Config) -
         batch.old_logp[rows][inside],
         batch.engine_logp[rows][inside],
         None if batch.ref_logp is None else batch.ref_logp[rows][inside],
-        batch.advantages[rows].repeat_interleave(batch.response_lengths[rows]),
+        batch.advantages[rows],
+        batch.response_lengths[rows],
         tokens,
-        clip_low=config.clip_low,
-        clip_high=config.clip_high,
-        tis_cap=config.tis_cap,
-        kl=config.kl,
-        kl_coef=config.kl_coef,
+        **config.loss,
     )
 
 

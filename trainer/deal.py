@@ -37,8 +37,9 @@ from rollout import Engine, Group, Order
 from trainer.answers import Rolled, solved
 from trainer.batch import Batch
 from trainer.processes import merge, summed
-from verify import Problem, verify_batch
+from verify import KINDS, Problem, verify_batch
 
+BUILT_IN = frozenset(KINDS)  # a kind of a --rewards file is not among them
 ORDERS = 2  # of a process in a round, at least: while the second decodes, the first is judged
 
 
@@ -136,12 +137,22 @@ class Judge:
         decode = functools.cache(lambda response: self.tokenizer.decode(response, skip_special_tokens=True))
         texts = [[decode(tuple(response)) for response in group.responses] for group in groups]  # many are equal
         problems = [self.problems[part.place] for part in parts]
-        said = [(p.kind, text, p.reference) for p, own in zip(problems, texts, strict=True) for text in own]
+        said = [
+            (problem.kind, opened + text, problem.reference)
+            for problem, group, own in zip(problems, groups, texts, strict=True)
+            for opened in [self.opened(problem, group.prompt)]
+            for text in own
+        ]
         verdicts = iter(verify_batch(said, **self.judging))
         return [
             Rolled(problem, group, own, [next(verdicts) for _ in own], part.place, part.first)
             for part, problem, group, own in zip(parts, problems, groups, texts, strict=True)
         ]
+
+    def opened(self, problem: Problem, prompt: list[int]) -> str:
+        """The "<think>" that a chat template has opened for the response. A --rewards file gets the response alone."""
+        opens = problem.kind in BUILT_IN and self.tokenizer.decode(prompt).rstrip().endswith("<think>")
+        return "<think>" if opens else ""
 
 
 class Outcomes(NamedTuple):
