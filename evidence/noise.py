@@ -23,11 +23,11 @@ from evidence.report import header, line
 from evidence.runs import load, write
 from rollout import TorchEngine
 from tiny import exact
-from train import own_parts
+from train import dynamic_sampling, own_parts
 from trainer import noise
 from trainer.checks import TINY
-from trainer.deal import Drawn, Judge, roll_out
 from trainer.report import short
+from trainer.rollouts import Judge, StepRollouts, roll_out
 from trainer.settings import Config
 from verify import load_data
 
@@ -81,7 +81,7 @@ def estimated(policy, tokenizer, problems, n: int, seed: int) -> dict[str, float
     seeds = [seed * len(problems) * n + i * n for i in range(len(problems))]
     judge = Judge(tokenizer, problems, config.judging)
     engine = TorchEngine(policy.model)
-    drawn = Drawn(problems, prompts)
+    drawn = StepRollouts(problems, prompts)
     drawn.add(
         list(range(len(problems))),
         *roll_out(
@@ -89,7 +89,7 @@ def estimated(policy, tokenizer, problems, n: int, seed: int) -> dict[str, float
             max_new_tokens=12, temperature=1.0, top_p=1.0, stop_token_ids=stop,
         ),
     )  # fmt: skip
-    kept = drawn.first(len(problems))
+    kept = drawn.take(dynamic_sampling(drawn.outcomes.correct, len(problems))[0])
     with mock.patch.object(noise, "PROMPTS", len(problems)):
         return noise.Noise(policy, config, accelerator).measure(policy, policy, kept, len(kept) / len(problems), seed)
 

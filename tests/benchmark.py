@@ -55,10 +55,10 @@ from loss import informative, token_logprobs
 from rollout import Group, Order, TorchEngine, have_vllm
 from train import own_parts, update
 from trainer.batch import Batch
-from trainer.deal import Judge, orders_of, roll_out
 from trainer.memory import activation_bytes
 from trainer.policy import Policy
 from trainer.progress import Progress
+from trainer.rollouts import Judge, orders_of, roll_out
 from trainer.settings import Config
 
 

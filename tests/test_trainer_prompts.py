@@ -14,10 +14,10 @@ from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
 import train
 from rollout import Group
 from trainer.checks import resolve
-from trainer.deal import Judge, Part
 from trainer.problems import load_held_out, load_training, tokens_of
 from trainer.prompts import PLAIN, Example, Frame, check_examples, choose
 from trainer.report import protocol
+from trainer.rollouts import Judge, Part
 from trainer.settings import Config
 from verify import Problem, Solved, load_rewards
 

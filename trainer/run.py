@@ -34,7 +34,6 @@ import brorl
 from rollout import whole_tensors
 from trainer.answers import Answers, Rolled, score_sources
 from trainer.checks import EVALUATION_FILE, RECIPE_FILE, started_with, trackers
-from trainer.deal import Drawn
 from trainer.files import append, discard, onto_disk, rows_of, sync, write
 from trainer.noise import conclusion
 from trainer.problems import HeldOut
@@ -42,6 +41,7 @@ from trainer.processes import from_main
 from trainer.progress import Cursor, Progress
 from trainer.prompts import PLAIN, Frame
 from trainer.report import before_and_after, curves, protocol, short, size, table, wrapped
+from trainer.rollouts import StepRollouts
 from trainer.settings import Config
 
 LOCK = "lock"
@@ -244,7 +244,7 @@ class Run:
         which = {"problems": self.held_out.digest, "sources": self.held_out.sources}
         append(self.answers, {"step": step, "samples": samples} | which | answers._asdict())
 
-    def sample(self, step: int, drawn: Drawn) -> None:
+    def sample(self, step: int, drawn: StepRollouts) -> None:
         """Some rollouts of a step: the best and the worst of its first informative prompt, and of the first other."""
         count, informative, wanted = self.config.samples_per_step, drawn.outcomes.informative, []
         first = [

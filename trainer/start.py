@@ -26,7 +26,7 @@ import loss as L
 from rollout import Engine, engine_class
 from trainer.batch import Batch
 from trainer.checks import ASKED, check, resolve, trackers
-from trainer.memory import Memory, memory_estimate
+from trainer.memory import memory_estimate, memory_line, memory_now
 from trainer.noise import Noise
 from trainer.policy import Policy
 from trainer.probe import Probe
@@ -146,8 +146,8 @@ def set_up_training(
     policy = Policy(model)
     policy.check_head()
     sharing = policy.share(config.share_prefix)
-    memory = memory_estimate(config, policy, setup.engine, max(map(len, setup.prompts)), accelerator)
-    memory.check()
+    parts = memory_estimate(config, policy, setup.engine, max(map(len, setup.prompts)), accelerator)
+    memory = memory_line(parts, memory_now(accelerator.device)[1])
     reference = copy.deepcopy(policy).requires_grad_(False) if config.kl_coef else None
     optimizer = torch.optim.AdamW(policy.parameters(), lr=config.learning_rate, weight_decay=config.weight_decay)
     if config.optimizer_from and not config.resume:  # a checkpoint has its own
@@ -278,7 +278,7 @@ def check_engine(engine: Engine, policy: Policy, tokenizer, prompts, config: Con
 
 
 def introduction(
-    config: Config, sources: dict[str, str], setup: Setup, accelerator: Accelerator, sharing: str, memory: Memory
+    config: Config, sources: dict[str, str], setup: Setup, accelerator: Accelerator, sharing: str, memory: str
 ) -> str:
     """What the run will do, before it does it. sharing: how log-probs are computed, from `Policy.share`."""
     model, world = setup.engine.model, accelerator.num_processes
@@ -298,7 +298,7 @@ def introduction(
         "budget": ", ".join(f"{limit:,} {name}" for name, limit in budgets.items() if limit),
         "decoding": setup.engine.decoding,
         "training": sharing,
-        "memory": str(memory),
+        "memory": memory,
     }
     first = (
         f"BroRL, recipe {config.recipe}: {short(config.model)}, {parameters / 1e6:,.2f}M parameters, "

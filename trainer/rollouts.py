@@ -1,11 +1,11 @@
-"""One round of rollouts: how wide it is, what an engine decodes at once, verdicts beside it, and what is kept.
+"""One round of rollouts: how wide it is, what an engine decodes at once, verdicts beside it, and what a step keeps.
 
     the cursor   1  2  3  4  5  6  7  8 | 9 10 ...   prompts in the run's order. A prompt's place fixes its seed
     a round      └─────────────────────┘             enough prompts that, nine times in ten, B of them are informative
     ranks        each has a part of every prompt     train.own_parts
     orders       [1  2] [3  4] [5  6] [7  8]         what an engine decodes at once: parts of some prompts, or of one
     verdicts     +  -   +  +   -  +   -  +           of an order that is done, while the next ones decode
-    kept         1      3  4      6                  the first B = 4 informative prompts in the cursor's order
+    kept         1      3  4      6                  the first B = 4 informative ones: train.dynamic_sampling
     surplus                          7  8            drawn and counted, but not trained; the next step starts at 7
 
 A rollout follows from its prompt's place and its own number, and what is kept from verdicts and places. The same run
@@ -196,7 +196,7 @@ class Outcomes(NamedTuple):
 
 
 @dataclass
-class Kept:
+class TrainingGroups:
     """The groups that a step trains on, in the order of the problems."""
 
     problems: list[Problem]
@@ -215,14 +215,14 @@ class Kept:
         return Batch.of(groups, advantages[place, number], device, mini_batch[place, number])
 
 
-class Drawn:
+class StepRollouts:
     """What a step has rolled out so far, round after round, in the cursor's order: places count from the step's first.
 
-    problems, prompts: all of the run. used: how many prompts it took to find those that `first` gave.
+    problems, prompts: all of the run.
     """
 
     def __init__(self, problems: list[Problem], prompts: list[list[int]]):
-        self.all, self.prompts, self.rounds, self.used = problems, prompts, 0, 0
+        self.all, self.prompts, self.rounds = problems, prompts, 0
         self.problems: list[int] = []
         self.rolled: list[Rolled] = []  # of this process
         self.outcomes = Outcomes.none()
@@ -241,14 +241,14 @@ class Drawn:
         """How many of the prompts are."""
         return int(self.outcomes.informative.sum())
 
-    def first(self, b: int) -> Kept:
-        """The first B informative ones, or fewer; sets `used`."""
-        places = self.outcomes.informative.nonzero().squeeze(1)[:b]
-        self.used = int(places[-1]) + 1 if len(places) == b else len(self)
+    def take(self, places: Tensor) -> TrainingGroups:
+        """The groups at these places, to train on."""
         at = {place: k for k, place in enumerate(places.tolist())}
         rolled = [replace(one, place=at[one.place]) for one in self.rolled if one.place in at]
         which = [self.problems[place] for place in at]
-        return Kept([self.all[i] for i in which], [self.prompts[i] for i in which], self.outcomes.at(places), rolled)
+        return TrainingGroups(
+            [self.all[i] for i in which], [self.prompts[i] for i in which], self.outcomes.at(places), rolled
+        )
 
     def counts(self) -> Counter:
         """Of all processes: `Rolled.counts`, `solved`, and sums of rewards, in an order that no chance decides."""
