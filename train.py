@@ -301,7 +301,7 @@ def log_evaluate_checkpoint(
     progress.check_health(config, judged=not none_judged(metrics))
     if progress.saves(config):
         began = progress.tick()
-        run.checkpoint(step)
+        run.checkpoints.save(step, config.keep_checkpoints)
         progress.note_saved(began)
 
 

@@ -72,7 +72,7 @@ def test_a_thought_that_the_template_opens_is_no_answer(tmp_path):
         for place, texts in enumerate((["so \\boxed{7}", "so</think> \\boxed{7}"], ["x", "so</think>x"])):
             tokens = [tokenizer(text).input_ids for text in texts]
             group = Group(prompts[place], tokens, [[0.0] * len(x) for x in tokens], ["stop"] * 2)
-            judge.hand_in([Part(place, 0, 2)], [group])
+            judge.put([Part(place, 0, 2)], [group])
         reasons[template] = [verdict.reason for rolled in judge.all() for verdict in rolled.verdicts]
     assert list(reasons.values()) == [
         ["correct", "correct", "correct", "wrong"],

@@ -1,13 +1,10 @@
 """What a run will hold in memory at its peak, estimated before it starts (docs/training.md)."""
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 
 import torch
 from accelerate.utils import DistributedType
-from torch import Tensor
 
 import loss as L
 from rollout import Engine
@@ -32,14 +29,12 @@ def memory_estimate(config: Config, policy: Policy, engine: Engine, prompt_token
     kept = layer + 4 * settings.num_hidden_layers * settings.hidden_size if checkpointing else kept
     parts = {
         "held now": memory_now(accelerator.device)[0] * 2**30,
-        "optimizer": 2 * weights / sharded,
-        "reference": (config.kl_coef > 0) * weights / sharded,
+        "optimizer": 2 * weights / sharded, "reference": (config.kl_coef > 0) * weights / sharded,
         "gradients": weights / sharded + (processes > sharded) * weights,  # DDP's buckets hold them once more
-        "activations": tokens * (kept + layer),
-        "logits": 8 * min(L.MAX_LOGITS, tokens * settings.vocab_size),
+        "activations": tokens * (kept + layer), "logits": 8 * min(L.MAX_LOGITS, tokens * settings.vocab_size),
         "rollouts": rollouts * (16 * prompt_tokens + 100 * length + 500),
         "decoding": engine.wave_bytes(math.ceil(rollouts / n), n, prompt_tokens, length),
-    }
+    }  # fmt: skip
     if accelerator.device.type == "cuda":  # where the engine sleeps during updates, and lists of rollouts are elsewhere
         updating = parts["gradients"] + parts["activations"] + parts["logits"]
         parts |= {"rollouts": 0, "decoding": max(0, parts["decoding"] - updating)}
@@ -60,7 +55,7 @@ def activation_bytes(policy: Policy, accelerator) -> float:
     for width in (64, 128):
         kept: dict[int, torch.UntypedStorage] = {}
 
-        def keep(x: Tensor, kept=kept) -> Tensor:
+        def keep(x: torch.Tensor, kept=kept) -> torch.Tensor:
             kept[x.untyped_storage().data_ptr()] = x.untyped_storage()
             return x
 

@@ -96,7 +96,7 @@ class Judge:
         self.thread = Thread(target=self.work, daemon=True)
         self.thread.start()
 
-    def hand_in(self, parts: list[Part], groups: list[Group]) -> None:
+    def put(self, parts: list[Part], groups: list[Group]) -> None:
         """An order that is done. What went wrong with earlier ones is raised here."""
         if self.failure:
             raise self.failure
@@ -137,16 +137,16 @@ class Judge:
         decode = functools.cache(lambda response: self.tokenizer.decode(response, skip_special_tokens=True))
         texts = [[decode(tuple(response)) for response in group.responses] for group in groups]  # many are equal
         problems = [self.problems[part.place] for part in parts]
-        said = [
+        items = [
             (problem.kind, opened + text, problem.reference)
-            for problem, group, own in zip(problems, groups, texts, strict=True)
+            for problem, group, said in zip(problems, groups, texts, strict=True)
             for opened in [self.opened(problem, group.prompt)]
-            for text in own
+            for text in said
         ]
-        verdicts = iter(verify_batch(said, **self.judging))
+        verdicts = iter(verify_batch(items, **self.judging))
         return [
-            Rolled(problem, group, own, [next(verdicts) for _ in own], part.place, part.first)
-            for part, problem, group, own in zip(parts, problems, groups, texts, strict=True)
+            Rolled(problem, group, said, [next(verdicts) for _ in said], part.place, part.first)
+            for part, problem, group, said in zip(parts, problems, groups, texts, strict=True)
         ]
 
     def opened(self, problem: Problem, prompt: list[int]) -> str:
@@ -282,11 +282,11 @@ def roll_out(
     """
     orders = orders_of(parts, engine.order_rows)
     asked = [Order([prompts[p.place] for p in o], o[0].n, [seeds[p.place] for p in o], o[0].first, n) for o in orders]
-    own = sum(part.n for part in parts)
-    with tqdm(total=own, desc="rollouts", unit="", leave=False, delay=5, disable=not show) as bar:
+    wanted = sum(part.n for part in parts)
+    with tqdm(total=wanted, desc="rollouts", unit="", leave=False, delay=5, disable=not show) as bar:
         try:
             for number, groups in engine.stream(asked, on_progress=bar.update, **sampling):
-                judge.hand_in(orders[number], groups)
+                judge.put(orders[number], groups)
             mine = judge.all()
         finally:
             judge.close()
