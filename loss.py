@@ -13,7 +13,8 @@ Pure functions over tensors; nothing here knows a model, an engine or a process 
     (not computed)   p                        probability that a rollout of the prompt is correct
     (not computed)   w_N                      the prompt's weight in the expected gradient, for rewards 0 and 1:
                                               E[(1/N) Σ_τ A_τ ∇log π(τ)] = w_N(p) ∇p, the sum over its N rollouts
-    advantages       A                        (P, N), and repeated over the tokens of each rollout, (T,)
+    advantages       A                        (P, N); (S,) where sequences lie end to end
+    lengths          T_τ                      (S,) tokens of each sequence: where one ends and the next begins
     logp             log π_θ                  (T,) under the policy being updated
     old_logp         log π_old                (T,) under the trainer before the step's first update
     engine_logp      log π_engine             (T,) under the inference engine that sampled the token
@@ -118,7 +119,7 @@ def whiten(advantages: Tensor, batch: Tensor, eps: float = 1e-8) -> Tensor:
 
 
 def importance_ratio(logp: Tensor, old_logp: Tensor) -> Tensor:
-    """r = π_θ / π_old, per token (section 3.1 writes it per trajectory)."""
+    """r = π_θ / π_old, per token (section 3.1 writes it per trajectory). (T,), (T,) -> (T,)."""
     return torch.exp(logp - old_logp)
 
 
@@ -173,6 +174,7 @@ def policy_loss(
     engine_logp: Tensor,
     ref_logp: Tensor | None,
     advantages: Tensor,
+    lengths: Tensor,
     denominator: float | Tensor,
     *,
     clip_low: float,
@@ -184,20 +186,22 @@ def policy_loss(
     """L = (1/Σ tokens) Σ_t [ -w_t min(r_t A_t, clip(r_t, 1-ε_low, 1+ε_high) A_t) + β KL_t ].
 
     The clipped objective and w are section 3.1's. That ratio and mean are per token, and that there is a KL term, is
-    from the ProRLv2 scripts (the head of this file). Everything per token, (T,); `advantages` are those of the tokens'
-    rollouts. w is the truncated importance weight and multiplies the clipped objective only, not the KL term. Returns
-    the scalar loss and `token_metrics`. At r = 1 without a KL term the loss is minus the token mean of w A: 0 where
-    all responses are equally long, while its gradient is not 0.
+    from the ProRLv2 scripts (the head of this file). Log-probs are per token, (T,). `advantages` and `lengths` are per
+    rollout, (S,). w is the truncated importance weight and multiplies the clipped objective only, not the KL term.
+    Returns the scalar loss and `token_metrics`. At r = 1 without a KL term the loss is minus the token mean of w A: 0
+    where all responses are equally long, while its gradient is not 0.
 
     Two rollouts of one prompt, a right one of three tokens and a wrong one of two:
 
         import torch, loss
         old = torch.tensor([-0.1, -2.0, -0.3, -0.9, -0.5])  # log π_old of the tokens; the engine agrees
         logp = old.clone().requires_grad_()  # log π_θ: a policy that has not moved yet
-        a = loss.group_advantages(torch.tensor([[1.0, 0.0]]))[0].repeat_interleave(torch.tensor([3, 2]))  # ½ or -½
-        value, metrics = loss.policy_loss(logp, old, old, None, a, 5, clip_low=0.2, clip_high=0.27, tis_cap=2.0)
-        value.backward()  # logp.grad is -a / 5: the right rollout's tokens become likelier, the wrong one's rarer
+        a, lengths = loss.group_advantages(torch.tensor([[1.0, 0.0]]))[0], torch.tensor([3, 2])  # a is ½ and -½
+        clip = {"clip_low": 0.2, "clip_high": 0.27, "tis_cap": 2.0}
+        value, metrics = loss.policy_loss(logp, old, old, None, a, lengths, 5, **clip)
+        value.backward()  # a token's gradient is -a / 5: the right rollout becomes likelier, the wrong one rarer
     """
+    advantages = advantages.repeat_interleave(lengths)  # (T,)
     ratio = importance_ratio(logp, old_logp)
     weight = truncated_importance_weight(old_logp, engine_logp, tis_cap)
     per_token = -weight * clipped_objective(ratio, advantages, clip_low, clip_high)
@@ -205,7 +209,8 @@ def policy_loss(
         if ref_logp is None:
             raise ValueError(f"kl_coef={kl_coef} needs a reference: pass ref_logp, or set kl_coef=0")
         per_token = per_token + kl_coef * KL[kl](logp, ref_logp)
-    metrics = token_metrics(logp.detach(), old_logp, engine_logp, ref_logp, advantages, clip_low, clip_high, tis_cap)
+    with torch.no_grad():
+        metrics = token_metrics(ratio, logp, old_logp, engine_logp, ref_logp, advantages, clip_low, clip_high, tis_cap)
     return token_mean(per_token, denominator), metrics
 
 
@@ -213,6 +218,7 @@ def policy_loss(
 
 
 def token_metrics(
+    ratio: Tensor,
     logp: Tensor,
     old_logp: Tensor,
     engine_logp: Tensor,
@@ -222,11 +228,11 @@ def token_metrics(
     clip_high: float,
     tis_cap: float,
 ) -> dict[str, Tensor]:
-    """Sums over these tokens (divide by Σ tokens to get the mean), and extremes, named ..._max / ..._min.
+    """Sums over these tokens (divide by Σ tokens to get the mean), and extremes, named ..._max / ..._min. All are (T,).
 
     clip_high_fraction   Σ 1[r > 1 + ε_high, A > 0]   the tokens whose gradient the upper clip removed
     clip_low_fraction    Σ 1[r < 1 - ε_low,  A < 0]   and the lower clip
-    ratio, _max, _min    Σ r, max r, min r            r = π_θ / π_old
+    ratio, _max, _min    Σ r, max r, min r            r as the loss has it
     kl_old               Σ k3(log π_old, log π_θ)     how far this step's updates moved, KL(π_old || π_θ)
     engine_ratio, ...    Σ ρ, max ρ, min ρ            ρ = π_old / π_engine; 1 when they are the same model
     engine_difference, _max   Σ |log ρ|, max |log ρ|
@@ -237,8 +243,7 @@ def token_metrics(
                                                       `token_logprobs`, which sums over the vocabulary)
     Logged beside these, by train.py: the entropy, and truncated = Σ 1[finish reason is "length"] / rollouts.
     """
-    ratio = importance_ratio(logp, old_logp)
-    engine_ratio = importance_ratio(old_logp, engine_logp)
+    engine_ratio = torch.exp(old_logp - engine_logp)
     metrics = {
         "clip_high_fraction": ((ratio > 1 + clip_high) & (advantages > 0)).sum(),
         "clip_low_fraction": ((ratio < 1 - clip_low) & (advantages < 0)).sum(),
@@ -257,7 +262,7 @@ def token_metrics(
     }
     if ref_logp is not None:
         metrics["kl_ref"] = kl_k3(logp, ref_logp).sum()
-    return {name: value.detach() for name, value in metrics.items()}
+    return metrics
 
 
 # -------------------------------------------------------------------- log-probs without holding [T, V]

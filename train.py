@@ -36,17 +36,12 @@ metrics.jsonl; whatever a clock says is in timing.jsonl.
 
 from __future__ import annotations
 
+import trainer  # noqa: F401  # first: torch reads the environment when it is imported
+
+# isort: split
 import math
-import os
 import sys
 from contextlib import nullcontext
-
-# Threads that wait in OpenMP go to sleep: where they spin, any other load slows a run several times (docs/training.md).
-os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-# A GPU's memory in segments that grow, where a user has not chosen: between others, micro-batches of many widths leave
-# gaps (docs/training.md).
-if os.path.exists("/dev/nvidiactl"):
-    os.environ.setdefault("PYTORCH_ALLOC_CONF", os.getenv("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True"))
 
 import torch
 from accelerate import Accelerator
@@ -55,14 +50,13 @@ from torch import Tensor
 import loss as L
 from trainer.answers import Answers, Rolled, score
 from trainer.batch import Batch
-from trainer.deal import Drawn, Judge, Kept, Part, roll_out, round_width
 from trainer.ending import ending, leave, refusing
-from trainer.memory import peak_gib
-from trainer.metrics import Tally, none_judged, of_step, too_few, troubles
+from trainer.metrics import UpdateMetrics, none_judged, of_step, too_few, troubles
 from trainer.probe import Probe
 from trainer.problems import stop_tokens
 from trainer.processes import idle, passes, reduced_later, seed_of, total
-from trainer.progress import Clock, Progress
+from trainer.progress import Progress, Stages, peak_gib
+from trainer.rollouts import Judge, Part, StepRollouts, TrainingGroups, roll_out, round_width
 from trainer.screen import Screen
 from trainer.settings import Config, command_line
 from trainer.start import Setup, set_up, start_accelerator
@@ -80,23 +74,21 @@ def train(config: Config, accelerator: Accelerator, setup: Setup) -> None:
     for name, scores in run.evaluations().items():  # of a run that goes on
         screen.evaluated(name, scores)
     if not progress.step:
-        scores, answers = assess(config, accelerator, setup, screen)
+        scores, answers = assess(config, accelerator, setup, screen, Stages(screen.doing))
         run.log({"step": 0, "samples": 0} | scores, {}, answers)
 
     while not progress.spent(config):
-        step, clock = progress.begin_step(), Clock()
+        step, stage = progress.begin_step(), Stages(screen.doing)
 
         # 1-4: problems, roll out, verify, dynamic sampling
-        kept, metrics = roll_out_until_informative(config, accelerator, setup, screen)
-        clock.lap("roll_out")
-
+        with stage("roll_out"):
+            kept, metrics = roll_out_until_informative(config, accelerator, setup, screen)
         if noise and noise.due(step):
-            metrics |= noise.measure(policy, plain, kept, metrics["pass_rate"], step)
-            clock.lap("noise")
-
+            with stage("noise"):
+                metrics |= noise.measure(policy, plain, kept, metrics["pass_rate"], step)
         if probe and len(kept):
-            probe.predict(kept.rolled)
-            clock.lap("mass_balance")
+            with stage("mass_balance"):
+                probe.predict(kept.rolled)
 
         if len(kept):
             # 5: advantages, over all trajectories of the step; each process trains on the rollouts that it drew
@@ -106,19 +98,17 @@ def train(config: Config, accelerator: Accelerator, setup: Setup) -> None:
             kept.rolled.clear()  # as lists rollouts take some 80 bytes a token
 
             # 6: score under the trainer before the first update
-            screen.doing(f"scoring {len(batch):,}")
-            entropy = batch.score_before_update(plain, reference, config, accelerator)
-            clock.lap("score")
+            with stage("score"):
+                entropy = batch.score_before_update(plain, reference, config, accelerator)
 
             # 7: update
-            screen.doing(f"updating on {len(batch):,}")
-            batch.share_prompts(plain, config, config.parts_of_a_prompt)
-            metrics |= update(policy, optimizer, batch, config, accelerator, progress)
-            metrics["entropy"] = total(entropy, accelerator) / metrics["tokens"]
-            clock.lap("update")
+            with stage("update"):
+                batch.share_prompts(plain, config, config.parts_of_a_prompt)
+                metrics |= update(policy, optimizer, batch, config, accelerator, progress)
+                metrics["entropy"] = total(entropy, accelerator) / metrics["tokens"]
             if probe:
-                metrics |= probe.compare(batch, step)
-                clock.lap("mass_balance")
+                with stage("mass_balance"):
+                    metrics |= probe.compare(batch, step)
 
             # 8: sync
             engine.sync(plain.model)
@@ -126,7 +116,7 @@ def train(config: Config, accelerator: Accelerator, setup: Setup) -> None:
 
         # 9: reset the reference when due; log, evaluate, checkpoint
         metrics |= reset_reference_when_due(step, reference, plain, config)
-        log_evaluate_checkpoint(metrics, clock, config, accelerator, setup, screen)
+        log_evaluate_checkpoint(metrics, stage, config, accelerator, setup, screen)
     screen.close()
     run.finish(plain.model, setup.tokenizer)
 
@@ -136,16 +126,15 @@ def train(config: Config, accelerator: Accelerator, setup: Setup) -> None:
 
 def roll_out_until_informative(
     config: Config, accelerator: Accelerator, setup: Setup, screen: Screen
-) -> tuple[Kept, dict[str, float]]:
+) -> tuple[TrainingGroups, dict[str, float]]:
     """Dynamic sampling (section 3.1). Stages 1 to 3 for enough prompts that B of them are informative nearly always
     (`round_confidence`); if not, again for what is missing, until B are kept or `refill` times B prompts were tried.
 
-    Kept are the first B informative prompts in the order of the problems (trainer/deal.py). Returned with the step's
-    first metrics, which are those of all that was drawn.
+    Returned with the step's first metrics, which are those of all that was generated.
     """
     b, n = config.prompts_per_step, config.rollouts_per_prompt
     cursor, run, progress = setup.cursor, setup.run, setup.progress
-    start, drawn = cursor.position, Drawn(setup.problems, setup.prompts)
+    start, drawn = cursor.position, StepRollouts(setup.problems, setup.prompts)
     setup.engine.wake()
     while (missing := b - drawn.informative) > 0 and (room := int(config.refill * b) - len(drawn)) > 0:
         # 1: problems
@@ -153,7 +142,6 @@ def roll_out_until_informative(
         width = round_width(missing, rate, config.round_confidence)
         at, problems = cursor.position, cursor.take(min(room, width))
         # 2, 3: roll out, verify
-        screen.doing(f"rolling out {len(problems)} x {n}")
         rolled, outcomes = roll_out(
             setup.engine,
             Judge(setup.tokenizer, [setup.problems[i] for i in problems], config.judging),
@@ -171,14 +159,25 @@ def roll_out_until_informative(
         drawn.add(problems, rolled, outcomes)
     peak_gib(accelerator.device)  # of a GPU it must be asked while the engine is awake
     setup.engine.sleep()
-    kept = drawn.first(b)  # 4: dynamic sampling
-    cursor.position = start + drawn.used  # what was drawn too much is tried again, by another seed
+    places, used = dynamic_sampling(drawn.outcomes.correct, b)  # 4
+    kept = drawn.take(places)
+    cursor.position = start + used
     progress.note_drawn(len(drawn), drawn.informative, len(drawn) * n)
     run.sample(progress.step, drawn)
-    metrics = {"step": progress.step, "samples": progress.samples} | of_step(drawn, len(kept))
+    metrics = {"step": progress.step, "samples": progress.samples} | of_step(drawn, len(kept), used)
     if len(kept) < b:
         screen.say(progress.step, too_few(metrics, len(drawn), b))
     return kept, metrics
+
+
+def dynamic_sampling(correct: Tensor, b: int) -> tuple[Tensor, int]:
+    """The places of the first B informative prompts, or of fewer, and how many prompts it took to find them.
+
+    correct: (P, N) of all prompts that the step generated, in the order of the problems. The next step starts after
+    the last prompt that it took. It tries the surplus behind that one again, with other seeds.
+    """
+    places = L.informative(correct).nonzero().squeeze(1)[:b]
+    return places, int(places[-1]) + 1 if len(places) == b else len(correct)
 
 
 def own_parts(prompts: int, n: int, rank: int, world: int) -> list[Part]:
@@ -226,7 +225,7 @@ def update(
 
     An update is left out if its gradient is not finite, or, with --skip_spikes, if it is a spike. Returns the metrics.
     """
-    world, tally = accelerator.num_processes, Tally(accelerator)
+    world, tally = accelerator.num_processes, UpdateMetrics(accelerator)
     policy.train(config.gradient_checkpointing)  # transformers recomputes in train mode only; dropout is 0 (Policy)
     for rows in batch.mini_batches(config.updates_per_step):
         tokens = total(int(batch.response_lengths[rows].sum()), accelerator)  # of this optimizer step, everywhere
@@ -265,13 +264,10 @@ def loss_of(policy, batch: Batch, rows: Tensor, tokens: float, config: Config) -
         batch.old_logp[rows][inside],
         batch.engine_logp[rows][inside],
         None if batch.ref_logp is None else batch.ref_logp[rows][inside],
-        batch.advantages[rows].repeat_interleave(batch.response_lengths[rows]),
+        batch.advantages[rows],
+        batch.response_lengths[rows],
         tokens,
-        clip_low=config.clip_low,
-        clip_high=config.clip_high,
-        tis_cap=config.tis_cap,
-        kl=config.kl,
-        kl_coef=config.kl_coef,
+        **config.loss,
     )
 
 
@@ -287,35 +283,36 @@ def reset_reference_when_due(step: int, reference, plain, config: Config) -> dic
 
 
 def log_evaluate_checkpoint(
-    metrics: dict[str, float], clock: Clock, config: Config, accelerator: Accelerator, setup: Setup, screen: Screen
+    metrics: dict[str, float], stage: Stages, config: Config, accelerator: Accelerator, setup: Setup, screen: Screen
 ) -> None:
     """What a step leaves: its lines, scores and a checkpoint when due."""
     run, progress, step = setup.run, setup.progress, setup.progress.step
-    timing = clock.timing(progress) | {"peak_gib": peak_gib(accelerator.device)} | setup.engine.facts()
+    timing = stage.timing(progress) | {"peak_gib": peak_gib(accelerator.device)} | setup.engine.facts()
     if setup.noise and metrics["prompts"]:
-        timing["prompt_cost"] = setup.noise.prompt_cost(clock.laps, setup.prompts, metrics["response_tokens"])
+        timing["prompt_cost"] = setup.noise.prompt_cost(stage.seconds, setup.prompts, metrics["response_tokens"])
     answers = None
     if progress.evaluates(config):
-        scores, answers = assess(config, accelerator, setup, screen)
+        scores, answers = assess(config, accelerator, setup, screen, stage)
         metrics |= scores
-        clock.lap("evaluate")
-    run.log(metrics, {"step": step} | timing | clock.laps, answers)
+    run.log(metrics, {"step": step} | timing | stage.seconds, answers)
     for sentence in troubles(metrics, progress, config):
         screen.say(step, sentence)
     screen.stepped(metrics, timing["samples_per_second"])
     progress.check_health(config, judged=not none_judged(metrics))
     if progress.saves(config):
         began = progress.tick()
-        run.checkpoint(step)
+        run.checkpoints.save(step, config.keep_checkpoints)
         progress.note_saved(began)
 
 
-def assess(config: Config, accelerator: Accelerator, setup: Setup, screen: Screen) -> tuple[dict[str, float], Answers]:
+def assess(
+    config: Config, accelerator: Accelerator, setup: Setup, screen: Screen, stage: Stages
+) -> tuple[dict[str, float], Answers]:
     """Evaluate, show the row, keep some responses to read; the scores as metrics, and what they are scores of."""
     step = setup.progress.step
-    screen.doing(f"evaluating {len(setup.held_out)} x {config.eval_samples}")
     problems, prompts = setup.held_out, setup.held_out_prompts
-    answers, rolled = evaluate(setup.engine, setup.tokenizer, problems, prompts, config, accelerator, screen.live)
+    with stage("evaluate"):
+        answers, rolled = evaluate(setup.engine, setup.tokenizer, problems, prompts, config, accelerator, screen.live)
     setup.run.write_samples(setup.run.sample_evaluation(step, rolled))
     scores = score(answers)
     screen.evaluated(f"step {step}", scores)

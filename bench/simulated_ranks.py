@@ -24,8 +24,8 @@ from torch import Tensor
 
 import brorl
 from train import mini_batch_of, own_parts
-from trainer.deal import round_width
 from trainer.progress import Progress
+from trainer.rollouts import round_width
 from trainer.settings import Config
 
 MEDIAN, BETWEEN, WITHIN, LIMIT, PROMPT = 4750.0, 0.5, 0.5, 16384, 200  # tokens; std of the log over and within prompts

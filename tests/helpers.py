@@ -352,7 +352,7 @@ from transformers import AutoModelForCausalLM
 import train
 from trainer.batch import Batch
 from trainer.policy import Policy
-from trainer.processes import Whole
+from trainer.checkpoint import Whole
 from trainer.progress import Progress
 state = torch.load(sys.argv[1], weights_only=False)
 accelerator = globals().get("Sharded", Accelerator)(cpu=True)

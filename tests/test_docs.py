@@ -20,11 +20,11 @@ from bench.__main__ import BENCHMARKS
 from engines.vllm import VLLMEngine
 from rollout import Group
 from trainer.answers import Answers, Rolled, score
-from trainer.deal import Drawn, Outcomes
-from trainer.metrics import Tally, of_step
+from trainer.metrics import UpdateMetrics, of_step
 from trainer.noise import logged
 from trainer.probe import Probe
-from trainer.progress import Clock, Progress
+from trainer.progress import Progress, Stages
+from trainer.rollouts import Outcomes, StepRollouts
 from trainer.run import Run
 from trainer.settings import Config
 from verify import Problem, Verdict
@@ -141,27 +141,26 @@ def rolled() -> Rolled:
 def written(folder: Path) -> dict[str, set[str]]:
     """The keys that a run writes, by log, from the functions that make them; nothing is trained."""
     accelerator = Accelerator()
-    tally, tokens = Tally(accelerator), torch.zeros(3)
+    tally, tokens = UpdateMetrics(accelerator), torch.zeros(3)
     parts = {"clip_low": 0.2, "clip_high": 0.2, "tis_cap": 2.0, "kl_coef": 0.1}
-    tally.micro_batch(*loss.policy_loss(tokens, tokens, tokens, tokens, tokens, 3, **parts))
+    tally.micro_batch(*loss.policy_loss(tokens, tokens, tokens, tokens, tokens[:1], torch.tensor([3]), 3, **parts))
     tally.update(1.0, spiked=False, taken=True)
     probe = Probe.__new__(Probe)
     probe.accelerator, probe.groups, probe.before, probe.terms = accelerator, [], [], []
     probe.estimated_changes = lambda batch: []
     one, accelerator = rolled(), Accelerator()
-    drawn = Drawn([one.problem], [[1, 2]])
+    drawn = StepRollouts([one.problem], [[1, 2]])
     drawn.add([0], [one], Outcomes.of([one], 1, 2, accelerator))
-    drawn.first(1)
     answers = Answers.of(*(x.expand(1, 2).repeat(1, 512) for x in drawn.outcomes))
 
     run = Run.__new__(Run)
     run.accelerator, run.config = accelerator, SimpleNamespace(samples_per_step=4, report_to=None)
     run.metrics, run.timing, run.answers, run.samples = (folder / f"{log}.jsonl" for log in LOGS)
     run.held_out = SimpleNamespace(digest="", sources={}, problems=[one.problem])
-    metrics = of_step(drawn, 1) | tally.result(3, learning_rate=1e-4)
+    metrics = of_step(drawn, 1, 1) | tally.result(3, learning_rate=1e-4)
     metrics |= logged(torch.eye(4), 4, 2) | probe.compare(None, 1)
     metrics |= {f"eval/{name}": x for name, x in score(answers).items()}
-    run.log(metrics | {"step": 1, "samples": 2}, Clock().timing(Progress()), answers)
+    run.log(metrics | {"step": 1, "samples": 2}, Stages().timing(Progress()), answers)
     run.sample(1, drawn)
     run.write_samples(run.sample_evaluation(1, [one]))
     keys = {}

@@ -20,10 +20,10 @@ from rollout import Group, TorchEngine
 from trainer.answers import SOLVED, score
 from trainer.batch import Batch
 from trainer.checks import resolve
-from trainer.deal import Kept, round_width
 from trainer.metrics import troubles
 from trainer.policy import Policy
 from trainer.progress import Cursor, Progress
+from trainer.rollouts import TrainingGroups, round_width
 from trainer.settings import MEMORY_OF_NORMS, Config
 
 # ------------------------------------------------------------------------------------------------------ whole runs
@@ -202,8 +202,8 @@ def test_a_step_takes_the_first_informative_prompts(tmp_path, monkeypatch, every
 
     Every second, or fifth, problem is informative. A round asks for as many as hold the missing ones nine times in ten.
     """
-    taken, batch_of = [], Kept.batch
-    monkeypatch.setattr(Kept, "batch", lambda kept, *rest: taken.append(kept) or batch_of(kept, *rest))
+    taken, batch_of = [], TrainingGroups.batch
+    monkeypatch.setattr(TrainingGroups, "batch", lambda kept, *rest: taken.append(kept) or batch_of(kept, *rest))
     right = {True: 3, False: 0}
     metrics, asked = scripted(
         tmp_path, monkeypatch, lambda k, n: right[k % every == 0], problems=40, refill=20.0, log_noise=0

@@ -5,6 +5,7 @@ import os
 import signal
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -34,7 +35,7 @@ class Stub:
     num_processes, process_index, is_main_process = 1, 0, True
 
     def __init__(self, *names):
-        self.checkpoints = lambda: [Path(name) for name in names]
+        self.checkpoints = SimpleNamespace(all=lambda: [Path(name) for name in names])
 
 
 @pytest.mark.parametrize(

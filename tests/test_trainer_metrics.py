@@ -11,10 +11,10 @@ import train
 from rollout import Group
 from trainer.answers import SOLVED, Rolled
 from trainer.batch import Batch
-from trainer.deal import Drawn, Outcomes
-from trainer.metrics import Tally, of_step, too_few
+from trainer.metrics import UpdateMetrics, of_step, too_few
 from trainer.policy import Policy
 from trainer.progress import Progress
+from trainer.rollouts import Outcomes, StepRollouts
 from trainer.settings import Config
 from verify import Problem, Verdict
 
@@ -33,23 +33,22 @@ def test_the_largest_gradient_norm_is_the_largest(monkeypatch):
     assert progress.norms == [2.0, 5.0, 0.5, 2.5]
 
 
-def drawn(kept=1, groups=2) -> Drawn:
+def drawn(groups=2) -> StepRollouts:
     """Groups of 4, one after the other all wrong and half correct; of one process."""
-    made = Drawn([Problem("p", "math", "1")] * groups, [[1]] * groups)
+    made = StepRollouts([Problem("p", "math", "1")] * groups, [[1]] * groups)
     for i in range(groups):
         verdicts = [Verdict(1.0, "correct") if i % 2 and j < 2 else Verdict(0.125, "wrong") for j in range(4)]
         group = Group([1], [[2] * 5] * 4, [[0.0] * 5] * 4, ["stop"] * 3 + ["length"] * (i == 0) + ["stop"] * (i > 0))
         one = Rolled(Problem("p", "math", "1"), group, ["a"] * 4, verdicts)
         made.add([i], [one], Outcomes.of([one], 1, 4, Accelerator(cpu=True)))
-    made.first(kept)
     return made
 
 
 def test_a_steps_first_metrics_by_hand():
     """Makes impossible: means over kept groups only, or over prompts where they are over rollouts."""
-    metrics = of_step(drawn(), 1)
+    metrics = of_step(drawn(), 1, 2)
     assert metrics["prompts"] == 1 and metrics["pass_rate"] == 0.5
-    assert (metrics["rounds"], metrics["surplus"]) == (2, 0) and of_step(drawn(groups=3), 1)["surplus"] == 1
+    assert (metrics["rounds"], metrics["surplus"]) == (2, 0) and of_step(drawn(groups=3), 1, 2)["surplus"] == 1
     assert (metrics["reward"], metrics["correct"], metrics["response_tokens"]) == (2.75 / 8, 2 / 8, 5)
     assert metrics["truncated"] == 1 / 8
     assert [metrics[f"solved/{part}"] for part in SOLVED] == [0.5, 0, 0.5, 0, 0, 0]
@@ -69,7 +68,7 @@ def test_a_step_with_too_few_prompts_names_its_verdicts():
 
 def test_sums_and_extremes_over_a_step_by_hand():
     """Makes impossible: a mean over micro-batches, a loss over tokens, a norm of an update that had none."""
-    tally, one = Tally(Accelerator(cpu=True)), torch.tensor
+    tally, one = UpdateMetrics(Accelerator(cpu=True)), torch.tensor
     tally.micro_batch(one(0.5), {"ratio": one(6.0), "ratio_max": one(1.5), "ratio_min": one(0.5)})
     tally.micro_batch(one(0.25), {"ratio": one(4.0), "ratio_max": one(1.25), "ratio_min": one(0.25)})
     tally.update(2.0, False, True)

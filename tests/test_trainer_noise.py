@@ -13,9 +13,9 @@ from helpers import ROOT, lines, loaded, run
 from rollout import TorchEngine
 from trainer import noise
 from trainer.answers import Rolled
-from trainer.deal import Kept, Outcomes
 from trainer.noise import Noise, Variances, best_n, conclusion, estimate, noise_at_equal_cost, standard_errors
 from trainer.policy import Policy
+from trainer.rollouts import Outcomes, TrainingGroups
 from trainer.settings import Config
 from verify import Verdict, load_problems
 
@@ -124,7 +124,7 @@ def kept_groups(m=3, n=13):
         verdicts = [Verdict(float(r), "correct" if r else "wrong") for r in right]
         rolled.append(Rolled(p, group, ["?"] * n, verdicts, place))
     outcomes = Outcomes.of(rolled, m, n, Accelerator(cpu=True))
-    return Policy(model), Kept(problems, [g.prompt for g in groups], outcomes, rolled)
+    return Policy(model), TrainingGroups(problems, [g.prompt for g in groups], outcomes, rolled)
 
 
 @pytest.mark.parametrize("budget", [32768, 40])

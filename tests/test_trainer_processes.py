@@ -100,7 +100,7 @@ from accelerate.utils.fsdp_utils import fsdp2_prepare_model
 from torch.distributed.tensor import DTensor
 from helpers import loaded
 from trainer.policy import Policy
-from trainer.processes import Whole
+from trainer.checkpoint import Whole
 
 gathered, at_once = [], []
 

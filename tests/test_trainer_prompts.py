@@ -12,12 +12,14 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
 
 import train
+from rollout import Group
 from trainer.checks import resolve
 from trainer.problems import load_held_out, load_training, tokens_of
 from trainer.prompts import PLAIN, Example, Frame, check_examples, choose
 from trainer.report import protocol
+from trainer.rollouts import Judge, Part
 from trainer.settings import Config
-from verify import Problem, Solved
+from verify import Problem, Solved, load_rewards
 
 CHATML = (
     "{% for m in messages %}<|im_start|>{{ m['role'] }}\n{{ m['content'] }}<|im_end|>\n{% endfor %}"
@@ -51,6 +53,31 @@ def chat_model(tmp_path_factory) -> str:
     Qwen2ForCausalLM(settings).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return folder
+
+
+def test_a_thought_that_the_template_opens_is_no_answer(tmp_path):
+    """Mistake: a cut-off thought judged as an answer, since the response itself does not open <think>.
+
+    A reward function of your own reads the response, and nothing before it.
+    """
+    (tmp_path / "own.py").write_text('KINDS = {"reads_all": lambda response, reference: response == reference}')
+    load_rewards([tmp_path / "own.py"])
+    chat = [{"role": "user", "content": "3+4?"}]
+    problems = [Problem(chat, "math", "7"), Problem(chat, "reads_all", "x")]
+    reasons = {}
+    for template in (CHATML, CHATML.replace("assistant\n{% endif", "assistant\n<think>\n{% endif")):
+        tokenizer = tokenizer_of(template)
+        prompts = [tokens_of(problem, tokenizer, "here") for problem in problems]
+        judge = Judge(tokenizer, problems, {"workers": 1})
+        for place, texts in enumerate((["so \\boxed{7}", "so</think> \\boxed{7}"], ["x", "so</think>x"])):
+            tokens = [tokenizer(text).input_ids for text in texts]
+            group = Group(prompts[place], tokens, [[0.0] * len(x) for x in tokens], ["stop"] * 2)
+            judge.put([Part(place, 0, 2)], [group])
+        reasons[template] = [verdict.reason for rolled in judge.all() for verdict in rolled.verdicts]
+    assert list(reasons.values()) == [
+        ["correct", "correct", "correct", "wrong"],
+        ["no_answer", "correct", "correct", "wrong"],
+    ]
 
 
 def write(path: Path, rows: list[dict]) -> str:

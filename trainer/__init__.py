@@ -1,7 +1,17 @@
 """How train.py is made to work.
 
 before a run    settings.py  checks.py  problems.py  memory.py  start.py
-the loop        deal.py  answers.py  batch.py  policy.py  packed.py  processes.py  probe.py
-what stays      run.py  files.py  progress.py  metrics.py
+the loop        rollouts.py  answers.py  batch.py  policy.py  packed.py  processes.py  probe.py
+what stays      run.py  checkpoint.py  logs.py  progress.py  metrics.py
 what is said    report.py  screen.py  ending.py
 """
+
+import os
+
+# torch reads these when it is imported, so train.py imports this package first.
+# Threads that wait in OpenMP go to sleep: where they spin, any other load slows a run several times (docs/training.md).
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+# A GPU's memory in segments that grow, where a user has not chosen: between others, micro-batches of many widths leave
+# gaps (docs/training.md).
+if os.path.exists("/dev/nvidiactl"):
+    os.environ.setdefault("PYTORCH_ALLOC_CONF", os.getenv("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True"))

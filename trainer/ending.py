@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import sys
@@ -17,13 +18,13 @@ import torch
 from accelerate import Accelerator
 
 from rollout import Engine, EngineError
-from trainer.files import DISK_ERRORS
 from trainer.progress import RunStopped
 from trainer.report import wrapped
 from trainer.run import Run
 from trainer.settings import Config
 from verify import NotAReward
 
+DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS, errno.EACCES, errno.EPERM, errno.ESTALE)
 ROOT = Path(__file__).resolve().parent.parent
 
 
@@ -65,7 +66,7 @@ def ending(run: Run, config: Config, accelerator: Accelerator):
 
     def end(said: str, code: int):
         after = "nothing is written before all is evaluated" if config.eval_only else "there is no checkpoint yet"
-        if not config.eval_only and (kept := run.checkpoints()):
+        if not config.eval_only and (kept := run.checkpoints.all()):
             after = f"--resume --name {config.name} continues after {kept[-1].name}"
         with suppress(RuntimeError):  # a signal may come inside a print, which must not be entered again
             sys.stdout.flush()

@@ -1,7 +1,8 @@
 """The numbers of a line of metrics.jsonl (docs/metrics.md says what each means).
 
-`of_step` is stage 4's: what was drawn, before anything is trained. `Tally` is stage 7's: sums over the tokens of a
-step's updates, on this process, and over all processes at the end. `troubles` are sentences about what went wrong.
+`of_step` is stage 4's: what was generated, before anything is trained. `UpdateMetrics` is stage 7's: sums over the
+tokens of a step's updates, on this process, and over all processes at the end. `troubles` are sentences about what went
+wrong.
 """
 
 from __future__ import annotations
@@ -14,9 +15,9 @@ from accelerate.utils import gather_object
 from torch import Tensor
 
 from trainer.answers import SOLVED
-from trainer.deal import Drawn
 from trainer.processes import total
 from trainer.progress import STEPS_UNJUDGED, Progress
+from trainer.rollouts import StepRollouts
 from trainer.settings import Config
 from verify import failures
 
@@ -24,11 +25,11 @@ MEANS_OF_ROLLOUTS = ("reward", "correct", "response_tokens", "truncated")
 COUNTS = ("updates_skipped", "spikes")  # of updates: logged as they are
 
 
-def of_step(drawn: Drawn, kept: int) -> dict[str, float]:
-    """Of all groups that a step drew, over all processes, and so many of which it kept."""
+def of_step(drawn: StepRollouts, kept: int, used: int) -> dict[str, float]:
+    """Of all groups that a step generated, over all processes. kept, used: by `train.dynamic_sampling`."""
     counts, tried = drawn.counts(), len(drawn)
     metrics: dict[str, float] = {"prompts": kept, "pass_rate": drawn.informative / tried}
-    metrics |= {"rounds": drawn.rounds, "surplus": tried - drawn.used}
+    metrics |= {"rounds": drawn.rounds, "surplus": tried - used}
     metrics |= {name: counts[name] / counts["rollouts"] for name in MEANS_OF_ROLLOUTS}
     metrics |= {name: counts[name] for name in sorted(counts) if name.startswith("reason/")}
     metrics |= {f"solved/{part}": counts[f"solved/{part}"] / tried for part in SOLVED}
@@ -38,7 +39,7 @@ def of_step(drawn: Drawn, kept: int) -> dict[str, float]:
     return metrics
 
 
-class Tally:
+class UpdateMetrics:
     """What the micro-batches and updates of a step on this process add up to, and their extremes."""
 
     def __init__(self, accelerator: Accelerator):

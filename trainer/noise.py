@@ -49,9 +49,9 @@ from torch import Tensor
 from torch.distributed.tensor import DTensor
 
 from trainer.batch import Batch
-from trainer.deal import Kept
 from trainer.policy import SHARE_FROM, Policy
 from trainer.processes import idle, passes, reduced_later, seed_of, summed
+from trainer.rollouts import TrainingGroups
 from trainer.settings import Config
 
 PROMPTS = 64  # groups of a step that are looked at
@@ -139,7 +139,7 @@ class Noise:
         """In a run's first step, and every K steps after it."""
         return step % self.config.log_noise == 1 % self.config.log_noise
 
-    def measure(self, policy, plain: Policy, kept: Kept, pass_rate: float, step: int) -> dict[str, float]:
+    def measure(self, policy, plain: Policy, kept: TrainingGroups, pass_rate: float, step: int) -> dict[str, float]:
         """V_w, V_b, |ḡ|² and their standard errors, for the step's metrics. pass_rate: the share of prompts kept.
 
         Nothing where fewer than two prompts were kept.
@@ -155,7 +155,7 @@ class Noise:
         gram = vectors @ vectors.T
         return logged(summed(gram, self.accelerator) if self.sharded else gram.cpu(), m / pass_rate, self.n)
 
-    def halves(self, kept: Kept, m: int) -> Batch:
+    def halves(self, kept: TrainingGroups, m: int) -> Batch:
         """Two halves of each of the first m groups. A half is a mini-batch; its weights stand as advantages."""
         some, n = kept.outcomes.at(torch.arange(m)), self.n
         rollout = torch.arange(some.rewards.shape[1])

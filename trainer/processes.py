@@ -13,7 +13,6 @@ import torch
 from accelerate import Accelerator, PartialState
 from accelerate.utils import DistributedType, broadcast_object_list, gather_object
 from torch import Tensor
-from torch.distributed.tensor import DTensor, distribute_tensor
 
 Found = TypeVar("Found")
 
@@ -71,29 +70,3 @@ def idle(policy, device) -> Tensor:
     """A forward pass that adds nothing: 0, with a gradient of 0 for every weight."""
     one = torch.ones(1, dtype=torch.long, device=device)
     return policy(torch.zeros(1, 2, dtype=torch.long, device=device), one, one, 1.0)[0].sum() * 0
-
-
-class Whole:
-    """A model's weights for a checkpoint, whole: under FSDP2 each process has only its part of them."""
-
-    def __init__(self, model: torch.nn.Module):
-        self.model = model
-
-    def state_dict(self) -> dict[str, Tensor]:
-        """Whole tensors, gathered one at a time: the main process has them, on the CPU, and the others have none.
-
-        All processes must call it, since each of them has a part. A model that is not sharded is given as it is.
-        """
-        main, whole = PartialState().is_main_process, {}
-        for name, x in self.model.state_dict().items():
-            if isinstance(x, DTensor):
-                x = x.full_tensor()
-                x = x.cpu() if main else None
-            if main:
-                whole[name] = x
-        return whole
-
-    def load_state_dict(self, state: dict[str, Tensor]) -> None:
-        for name, own in self.model.state_dict().items():
-            whole = state[name].to(own.device)
-            own.copy_(distribute_tensor(whole, own.device_mesh, own.placements) if isinstance(own, DTensor) else whole)

@@ -8,8 +8,10 @@ from __future__ import annotations
 import math
 import random
 import statistics
+import sys
 import time
-from collections import Counter
+from collections.abc import Callable
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 
 import torch
@@ -170,18 +172,20 @@ class Progress:
         self.start()
 
 
-class Clock:
-    """A step's seconds, by stage."""
+class Stages:
+    """A step's stages: `with stage("update"): ...` shows its name and counts its seconds."""
 
-    def __init__(self):
-        self.start = self.last = time.perf_counter()
+    def __init__(self, show: Callable[[str], None] = lambda name: None):
+        self.show, self.start = show, time.perf_counter()
         self.cpu = time.process_time()  # of all threads of this process, whatever else runs on the machine
-        self.laps: Counter = Counter()
+        self.seconds: dict[str, float] = {}
 
-    def lap(self, stage: str) -> None:
-        now = time.perf_counter()
-        self.laps[stage] += now - self.last
-        self.last = now
+    @contextmanager
+    def __call__(self, name: str):
+        self.show(name.replace("_", " "))
+        began = time.perf_counter()
+        yield
+        self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - began
 
     def timing(self, progress: Progress) -> dict[str, float]:
         """Of the run so far, and of this step; progress.samples has this step's in it."""
@@ -191,3 +195,23 @@ class Clock:
             "cpu_seconds": cpu,
             "samples_per_second": (progress.samples - progress.samples_before) / seconds,
         }
+
+
+most_in_use = 0.0  # GiB of a GPU, at the calls of `peak_gib`
+
+
+def peak_gib(device: torch.device) -> float:
+    """The most GiB held so far: by this process; of a GPU in use by whatever process, when this was called.
+
+    torch's own counters would not do: they have the memory that vLLM gave back when it fell asleep.
+    """
+    global most_in_use
+    if device.type == "cuda":
+        free, whole = torch.cuda.mem_get_info(device)
+        most_in_use = max(most_in_use, (whole - free) / 2**30)
+        return most_in_use
+    try:
+        import resource
+    except ModuleNotFoundError:
+        return 0.0  # Windows has no such counter
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024) / 2**30

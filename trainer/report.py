@@ -10,7 +10,7 @@ import textwrap
 from pathlib import Path
 
 import brorl
-from trainer.files import rows_of
+from trainer.logs import rows_of
 
 KINDS_OF_SCORE = ("pass@1", "pass@1_se")
 

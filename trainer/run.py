@@ -18,7 +18,6 @@ half there; a torn last line of a log goes when resuming.
 from __future__ import annotations
 
 import csv
-import errno
 import json
 import os
 import shutil
@@ -33,15 +32,16 @@ from filelock import FileLock, Timeout
 import brorl
 from rollout import whole_tensors
 from trainer.answers import Answers, Rolled, score_sources
+from trainer.checkpoint import Checkpoints
 from trainer.checks import EVALUATION_FILE, RECIPE_FILE, started_with, trackers
-from trainer.deal import Drawn
-from trainer.files import append, discard, onto_disk, rows_of, sync, write
+from trainer.logs import append, rows_of, write
 from trainer.noise import conclusion
 from trainer.problems import HeldOut
 from trainer.processes import from_main
 from trainer.progress import Cursor, Progress
 from trainer.prompts import PLAIN, Frame
 from trainer.report import before_and_after, curves, protocol, short, size, table, wrapped
+from trainer.rollouts import StepRollouts
 from trainer.settings import Config
 
 LOCK = "lock"
@@ -59,7 +59,7 @@ class Run:
         self.folder = Path(config.output_dir) / config.name
         self.logs = {name: self.folder / f"{name}.jsonl" for name in ("metrics", "timing", "samples", "eval")}
         self.metrics, self.timing, self.samples, self.answers = self.logs.values()
-        self.saved = self.folder / "saved"  # there since the first checkpoint was
+        self.checkpoints = Checkpoints(self.folder, accelerator)
         self.check_place()
         self.digests: dict[str, str] = {}  # of problems, tokenizer and rewards, when they are loaded
         if config.resume:
@@ -137,11 +137,11 @@ class Run:
         main = self.accelerator.is_main_process
         from_main(self.make)
         if self.config.resume:
-            newest = from_main(self.newest)
+            newest = from_main(self.checkpoints.newest)
             if newest is None:
                 self.accelerator.print("no checkpoint yet: starting over")
             else:
-                self.load(newest)
+                self.checkpoints.load(newest)
                 self.accelerator.print(f"resuming after step {progress.step}")
             if main:
                 for path in self.logs.values():
@@ -157,8 +157,8 @@ class Run:
             self.accelerator.project_configuration.set_directories(str(self.folder / "tensorboard"))
             self.accelerator.log_with = trackers(self.config.report_to)  # type: ignore[assignment]
             settings = {name: str(value) for name, value in asdict(self.config).items()}
-            own = {"wandb": {"name": self.config.name, "dir": str(self.folder)}}
-            self.accelerator.init_trackers("brorl", settings, own)
+            wandb = {"wandb": {"name": self.config.name, "dir": str(self.folder)}}
+            self.accelerator.init_trackers("brorl", settings, wandb)
         self.accelerator.wait_for_everyone()
 
     def hold(self) -> None:
@@ -182,49 +182,6 @@ class Run:
                 path.unlink()
         write(self.folder / "config.json", json.dumps(self.settings(), indent=2) + "\n")
 
-    # --- checkpoints
-
-    def checkpoints(self) -> list[Path]:
-        return sorted((self.folder / "checkpoints").glob("step_" + "[0-9]" * 8))
-
-    def newest(self) -> Path | None:
-        """The newest checkpoint; None before the first. Raises ValueError where all of them are gone."""
-        if not self.checkpoints() and self.saved.exists():
-            raise ValueError(f"--resume: the checkpoints of {self.folder} are gone; --overwrite starts it over")
-        return next(reversed(self.checkpoints()), None)
-
-    def load(self, checkpoint: Path) -> None:
-        """Go back to a checkpoint. Raises ValueError where it cannot be read."""
-        try:
-            self.accelerator.load_state(checkpoint)
-        except Exception as failure:  # torch, pickle and the disk have many kinds
-            reason = " ".join(str(failure).split())[:300]
-            raise ValueError(
-                f"--resume: {checkpoint} cannot be read ({type(failure).__name__}: {reason}). Delete this folder, and "
-                "the run goes on after the checkpoint before it"
-            ) from failure
-
-    def checkpoint(self, step: int) -> None:
-        """Weights, optimizer, reference, cursor, progress and random states: written aside, then renamed."""
-        aside, final = self.folder / "checkpoints" / "unfinished", self.folder / "checkpoints" / f"step_{step:08d}"
-        if self.accelerator.is_main_process:
-            shutil.rmtree(aside, ignore_errors=True)
-        self.accelerator.wait_for_everyone()
-        try:
-            self.accelerator.save_state(str(aside), safe_serialization=False)
-        except RuntimeError as failure:  # torch's writer has no OSError
-            if not any(word in str(failure) for word in ("PytorchStreamWriter", "inline_container")):
-                raise
-            raise OSError(errno.EIO, "the disk took no more of it", str(aside)) from failure
-        self.accelerator.wait_for_everyone()
-        if self.accelerator.is_main_process:
-            onto_disk(aside)
-            os.replace(aside, final)
-            sync(final.parent)
-            self.saved.touch()
-            for old in self.checkpoints()[: -self.config.keep_checkpoints]:
-                discard(old)
-
     # --- logs
 
     def log(self, metrics: dict, timing: dict, answers: Answers | None = None) -> None:
@@ -244,7 +201,7 @@ class Run:
         which = {"problems": self.held_out.digest, "sources": self.held_out.sources}
         append(self.answers, {"step": step, "samples": samples} | which | answers._asdict())
 
-    def sample(self, step: int, drawn: Drawn) -> None:
+    def sample(self, step: int, drawn: StepRollouts) -> None:
         """Some rollouts of a step: the best and the worst of its first informative prompt, and of the first other."""
         count, informative, wanted = self.config.samples_per_step, drawn.outcomes.informative, []
         first = [
@@ -267,13 +224,13 @@ class Run:
 
     def gathered(self, wanted: list[tuple[dict, int, int]], rolled: list[Rolled]) -> list[dict]:
         """Lines for rollouts of these places and numbers, each of which some process has among its `rolled`."""
-        rows, here = {(place, row) for _, place, row in wanted}, {}
+        rows, held = {(place, row) for _, place, row in wanted}, {}
         for one in rolled:
             for place, row in rows:
                 if one.place == place and 0 <= (i := row - one.first) < len(one.texts):
                     said = {"prompt": one.problem.prompt, "response": one.texts[i]}
-                    here[place, row] = said | one.verdicts[i]._asdict()
-        found = dict(item for part in gather_object([list(here.items())]) for item in part)
+                    held[place, row] = said | one.verdicts[i]._asdict()
+        found = dict(item for part in gather_object([list(held.items())]) for item in part)
         return [where | found[place, row] for where, place, row in wanted]
 
     def write_samples(self, lines: list[dict]) -> None:
@@ -335,8 +292,8 @@ class Run:
         if not any("loss" in row for row in rows_of(self.metrics)):
             said = "Nothing was trained: no prompt had right answers and wrong ones (samples.jsonl has some)"
             print(wrapped(said, 0))
-        if told := conclusion(rows_of(self.metrics), rows_of(self.timing), self.config.rollouts_per_prompt):
-            print("\n" + wrapped(told, 0))
+        if sentence := conclusion(rows_of(self.metrics), rows_of(self.timing), self.config.rollouts_per_prompt):
+            print("\n" + wrapped(sentence, 0))
         logs = ", ".join(path.name for path in self.logs.values())
         print("\n" + wrapped(f"wrote {self.folder}/: model/, curves.png, {logs}, checkpoints/", 0))
 

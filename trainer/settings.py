@@ -440,6 +440,11 @@ class Config:
         }
 
     @property
+    def loss(self) -> dict[str, Any]:
+        """The settings of `loss.policy_loss`."""
+        return {name: getattr(self, name) for name in ("clip_low", "clip_high", "tis_cap", "kl", "kl_coef")}
+
+    @property
     def asked(self) -> str:
         """What --system_prompt and --examples make of a prompt, in words; nothing where they are not used."""
         if self.system_prompt is None and not self.examples:

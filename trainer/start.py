@@ -25,13 +25,14 @@ import brorl
 import loss as L
 from rollout import Engine, engine_class
 from trainer.batch import Batch
+from trainer.checkpoint import Whole
 from trainer.checks import ASKED, check, resolve, trackers
-from trainer.memory import Memory, memory_estimate
+from trainer.memory import memory_estimate, memory_line, memory_now
 from trainer.noise import Noise
 from trainer.policy import Policy
 from trainer.probe import Probe
 from trainer.problems import describe, digests, load_held_out, load_training, stop_tokens
-from trainer.processes import Whole, from_main, seed_of, total
+from trainer.processes import from_main, seed_of, total
 from trainer.progress import Cursor, Progress
 from trainer.prompts import check_examples, looks
 from trainer.report import short, shown, wrapped
@@ -123,9 +124,9 @@ def set_up(
     setup = setup._replace(looks=looks(frame, config, prompts or held_out.prompts))
     if config.eval_only:
         from_main(run.hold)
-        told = [setting_line(config, name, sources[name]) for name in ASKED if name in sources]
-        told += [wrapped(f"  prompts {setup.looks}", 10)] if setup.looks else []
-        accelerator.print("\n".join([*told, ""]), end="")
+        lines = [setting_line(config, name, sources[name]) for name in ASKED if name in sources]
+        lines += [wrapped(f"  prompts {setup.looks}", 10)] if setup.looks else []
+        accelerator.print("\n".join([*lines, ""]), end="")
         accelerator.print(check_engine(engine, Policy(model), tokenizer, held_out.prompts, config, accelerator))
         return setup
     setup = set_up_training(model, setup, config, accelerator, sources)
@@ -146,8 +147,8 @@ def set_up_training(
     policy = Policy(model)
     policy.check_head()
     sharing = policy.share(config.share_prefix)
-    memory = memory_estimate(config, policy, setup.engine, max(map(len, setup.prompts)), accelerator)
-    memory.check()
+    parts = memory_estimate(config, policy, setup.engine, max(map(len, setup.prompts)), accelerator)
+    memory = memory_line(parts, memory_now(accelerator.device)[1])
     reference = copy.deepcopy(policy).requires_grad_(False) if config.kl_coef else None
     optimizer = torch.optim.AdamW(policy.parameters(), lr=config.learning_rate, weight_decay=config.weight_decay)
     if config.optimizer_from and not config.resume:  # a checkpoint has its own
@@ -201,11 +202,11 @@ def load_moments(optimizer: torch.optim.Optimizer, checkpoint: Path) -> None:
         state = torch.load(checkpoint / "optimizer.bin", map_location="cpu", weights_only=True)
     except Exception as failure:  # a torn file is a RuntimeError, an UnpicklingError, an EOFError, ...
         raise ValueError(f"{name} cannot be read ({type(failure).__name__}): name another checkpoint") from failure
-    own = optimizer.state_dict()
+    fresh = optimizer.state_dict()
     shapes = [getattr(moments.get("exp_avg"), "shape", None) for _, moments in sorted(state["state"].items())]
     if shapes != [p.shape for group in optimizer.param_groups for p in group["params"]]:
         raise ValueError(f"{name} has not the moments of these weights: name a checkpoint of the model that is trained")
-    optimizer.load_state_dict({"state": state["state"], "param_groups": own["param_groups"]})
+    optimizer.load_state_dict({"state": state["state"], "param_groups": fresh["param_groups"]})
 
 
 def make_engine(config: Config, model: PreTrainedModel, positions: int, sharded: bool = False) -> Engine:
@@ -278,7 +279,7 @@ def check_engine(engine: Engine, policy: Policy, tokenizer, prompts, config: Con
 
 
 def introduction(
-    config: Config, sources: dict[str, str], setup: Setup, accelerator: Accelerator, sharing: str, memory: Memory
+    config: Config, sources: dict[str, str], setup: Setup, accelerator: Accelerator, sharing: str, memory: str
 ) -> str:
     """What the run will do, before it does it. sharing: how log-probs are computed, from `Policy.share`."""
     model, world = setup.engine.model, accelerator.num_processes
@@ -298,7 +299,7 @@ def introduction(
         "budget": ", ".join(f"{limit:,} {name}" for name, limit in budgets.items() if limit),
         "decoding": setup.engine.decoding,
         "training": sharing,
-        "memory": str(memory),
+        "memory": memory,
     }
     first = (
         f"BroRL, recipe {config.recipe}: {short(config.model)}, {parameters / 1e6:,.2f}M parameters, "

@@ -4,7 +4,8 @@ import os
 
 import pytest
 
-from trainer.files import append, discard, rows_of, write
+from trainer.checkpoint import discard
+from trainer.logs import append, rows_of, write
 
 
 def test_a_torn_last_line_goes_and_a_damaged_one_is_named(tmp_path):
@@ -36,6 +37,6 @@ def test_a_discarded_checkpoint_loses_its_name_first(tmp_path, monkeypatch):
     """Makes impossible: half a checkpoint under its name, where a process is killed while it deletes one."""
     (checkpoint := tmp_path / "step_00000001").mkdir()
     removed = []
-    monkeypatch.setattr("trainer.files.shutil.rmtree", lambda path, **_: removed.append(path.name))
+    monkeypatch.setattr("trainer.checkpoint.shutil.rmtree", lambda path, **_: removed.append(path.name))
     discard(checkpoint)
     assert not checkpoint.exists() and removed == ["discarded", "discarded"]

@@ -1,4 +1,4 @@
-"""trainer/deal.py and train.own_parts: how wide a round is, who draws what, what is kept."""
+"""trainer/rollouts.py, train.dynamic_sampling and train.own_parts: how wide a round is, its ranks, what is kept."""
 
 import math
 import random
@@ -11,14 +11,12 @@ from helpers import loaded
 
 import train
 from rollout import Group, TorchEngine
-from trainer import deal
+from trainer import rollouts
 from trainer.answers import Rolled
-from trainer.deal import Drawn, Judge, Outcomes, Part, orders_of, roll_out, round_width
 from trainer.progress import Progress
+from trainer.rollouts import Judge, Outcomes, Part, StepRollouts, orders_of, roll_out, round_width
 from trainer.settings import Config
 from verify import Problem, Verdict, load_problems
-
-ALONE = Accelerator(cpu=True)
 
 
 @pytest.mark.parametrize(("missing", "rate"), [(128, 0.62), (128, 0.41), (16, 0.73), (32, 0.2), (4, 0.5), (1, 0.9)])
@@ -81,25 +79,31 @@ def rolled(place, *right, first=0):
     return Rolled(Problem(str(place), "math", "1"), group, ["text"] * len(right), verdicts, place, first)
 
 
+def keep(drawn, b):
+    places, used = train.dynamic_sampling(drawn.outcomes.correct, b)
+    return drawn.take(places), used
+
+
 def test_the_first_informative_ones_in_the_cursors_order():
     """Mistake: the first that ended; one too many; a cursor that skips what was drawn too much, or draws it twice."""
     problems = [Problem(str(i), "math", "1") for i in range(100)]
     prompts = [[i] for i in range(100)]
-    drawn = Drawn(problems, prompts)
+    drawn = StepRollouts(problems, prompts)
     rights = [(0, 1), (1, 1), (1, 0), (0, 1)]
     first = [rolled(i, *right) for i, right in enumerate(rights)]
-    drawn.add([20, 21, 22, 23], first[::-1], Outcomes.of(first, 4, 2, ALONE))
+    drawn.add([20, 21, 22, 23], first[::-1], Outcomes.of(first, 4, 2, Accelerator(cpu=True)))
     assert drawn.informative == 3 and len(drawn) == 4
-    kept = drawn.first(2)
-    assert drawn.used == 3 and [p.prompt for p in kept.problems] == ["20", "22"] and kept.prompts == [[20], [22]]
+    kept, used = keep(drawn, 2)
+    assert used == 3 and [p.prompt for p in kept.problems] == ["20", "22"] and kept.prompts == [[20], [22]]
     assert kept.outcomes.rewards.tolist() == [[0, 1], [1, 0]]
     assert sorted((one.place, one.group.responses[0][0]) for one in kept.rolled) == [(0, 0), (1, 2)]
     second = [rolled(0, 1, first=0), rolled(0, 0, first=1), rolled(1, 0, 0)]  # a group that two parts make up
-    drawn.add([24, 25], second, Outcomes.of(second, 2, 2, ALONE))
-    kept = drawn.first(4)
-    assert drawn.used == 5 and kept.problems[-1].prompt == "24" and drawn.rounds == 2
+    drawn.add([24, 25], second, Outcomes.of(second, 2, 2, Accelerator(cpu=True)))
+    kept, used = keep(drawn, 4)
+    assert used == 5 and kept.problems[-1].prompt == "24" and drawn.rounds == 2
     assert [(one.place, one.first) for one in kept.rolled if one.place == 3] == [(3, 0), (3, 1)]
-    assert len(drawn.first(9)) == 4 and drawn.used == 6
+    kept, used = keep(drawn, 9)
+    assert len(kept) == 4 and used == 6
     counts = drawn.counts()
     assert counts["rollouts"] == 12 and counts["solved/to_50%"] == 4 and counts["solved/none"] == 1
 
@@ -119,7 +123,7 @@ def test_what_is_rolled_out_does_not_depend_on_who_does():
         judge = Judge(tokenizer, [problems[i] for i in some], {"workers": 1})
         parts, seeds = train.own_parts(len(some), 15, rank, world), [100 + i for i in some]
         found, _ = roll_out(
-            engine, judge, [prompts[i] for i in some], 15, seeds, parts, ALONE,
+            engine, judge, [prompts[i] for i in some], 15, seeds, parts, Accelerator(cpu=True),
             max_new_tokens=20, temperature=1.0, stop_token_ids=[],
         )  # fmt: skip
         return {(some[x.place], x.first + i): r for x in found for i, r in enumerate(x.group.responses)}
@@ -154,12 +158,14 @@ def test_verdicts_come_while_others_decode(monkeypatch):
         judged.append(time.monotonic())
         return [Verdict(0.0, "wrong")] * len(items)
 
-    monkeypatch.setattr(deal, "verify_batch", slowly)
+    monkeypatch.setattr(rollouts, "verify_batch", slowly)
     waits = engine.generate
     monkeypatch.setattr(engine, "generate", lambda *a, **k: (time.sleep(0.3), waits(*a, **k))[1])
     start = time.monotonic()
     parts, judge = train.own_parts(8, 16, 0, 1), Judge(tokenizer, problems, {})
-    found, _ = roll_out(engine, judge, prompts, 16, [0] * 8, parts, ALONE, max_new_tokens=3, temperature=1.0)
+    found, _ = roll_out(
+        engine, judge, prompts, 16, [0] * 8, parts, Accelerator(cpu=True), max_new_tokens=3, temperature=1.0
+    )
     took = time.monotonic() - start
     assert len(found) == 8 and took < 8 * 0.6
     assert judged[0] < engine.done[2][1]
@@ -175,10 +181,10 @@ def test_what_came_meanwhile_is_judged_together(monkeypatch):
         first.wait(5)
         return [Verdict(0.0, "wrong")] * len(items)
 
-    monkeypatch.setattr(deal, "verify_batch", counted)
+    monkeypatch.setattr(rollouts, "verify_batch", counted)
     judge = Judge(tokenizer, problems, {})
     for place in range(6):
-        judge.hand_in([Part(place, 0, 2)], [Group([1], [[2], [3]], [[0.0]] * 2, ["stop"] * 2)])
+        judge.put([Part(place, 0, 2)], [Group([1], [[2], [3]], [[0.0]] * 2, ["stop"] * 2)])
         while not asked:
             time.sleep(0.01)
     first.set()
@@ -192,8 +198,8 @@ def test_a_verifier_that_fails_ends_the_round(monkeypatch, when):
     model, tokenizer, problems, prompts = setting()
     engine = TorchEngine(model)
     engine.order_rows = 16 if when == "decoding" else 10**6
-    monkeypatch.setattr(deal, "verify_batch", lambda items, **k: 1 / 0)
-    monkeypatch.setattr(deal, "ORDERS", 1)
+    monkeypatch.setattr(rollouts, "verify_batch", lambda items, **k: 1 / 0)
+    monkeypatch.setattr(rollouts, "ORDERS", 1)
     parts, judge = train.own_parts(8, 16, 0, 1), Judge(tokenizer, problems, {})
     with pytest.raises(ZeroDivisionError):
-        roll_out(engine, judge, prompts, 16, [0] * 8, parts, ALONE, max_new_tokens=3, temperature=1.0)
+        roll_out(engine, judge, prompts, 16, [0] * 8, parts, Accelerator(cpu=True), max_new_tokens=3, temperature=1.0)

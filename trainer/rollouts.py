@@ -1,11 +1,11 @@
-"""One round of rollouts: how wide it is, what an engine decodes at once, verdicts beside it, and what is kept.
+"""One round of rollouts: how wide it is, what an engine decodes at once, verdicts beside it, and what a step keeps.
 
     the cursor   1  2  3  4  5  6  7  8 | 9 10 ...   prompts in the run's order. A prompt's place fixes its seed
     a round      └─────────────────────┘             enough prompts that, nine times in ten, B of them are informative
     ranks        each has a part of every prompt     train.own_parts
     orders       [1  2] [3  4] [5  6] [7  8]         what an engine decodes at once: parts of some prompts, or of one
     verdicts     +  -   +  +   -  +   -  +           of an order that is done, while the next ones decode
-    kept         1      3  4      6                  the first B = 4 informative prompts in the cursor's order
+    kept         1      3  4      6                  the first B = 4 informative ones: train.dynamic_sampling
     surplus                          7  8            drawn and counted, but not trained; the next step starts at 7
 
 A rollout follows from its prompt's place and its own number, and what is kept from verdicts and places. The same run
@@ -37,8 +37,9 @@ from rollout import Engine, Group, Order
 from trainer.answers import Rolled, solved
 from trainer.batch import Batch
 from trainer.processes import merge, summed
-from verify import Problem, verify_batch
+from verify import KINDS, Problem, verify_batch
 
+BUILT_IN = frozenset(KINDS)  # a kind of a --rewards file is not among them
 ORDERS = 2  # of a process in a round, at least: while the second decodes, the first is judged
 
 
@@ -95,7 +96,7 @@ class Judge:
         self.thread = Thread(target=self.work, daemon=True)
         self.thread.start()
 
-    def hand_in(self, parts: list[Part], groups: list[Group]) -> None:
+    def put(self, parts: list[Part], groups: list[Group]) -> None:
         """An order that is done. What went wrong with earlier ones is raised here."""
         if self.failure:
             raise self.failure
@@ -136,12 +137,22 @@ class Judge:
         decode = functools.cache(lambda response: self.tokenizer.decode(response, skip_special_tokens=True))
         texts = [[decode(tuple(response)) for response in group.responses] for group in groups]  # many are equal
         problems = [self.problems[part.place] for part in parts]
-        said = [(p.kind, text, p.reference) for p, own in zip(problems, texts, strict=True) for text in own]
-        verdicts = iter(verify_batch(said, **self.judging))
-        return [
-            Rolled(problem, group, own, [next(verdicts) for _ in own], part.place, part.first)
-            for part, problem, group, own in zip(parts, problems, groups, texts, strict=True)
+        items = [
+            (problem.kind, opened + text, problem.reference)
+            for problem, group, said in zip(problems, groups, texts, strict=True)
+            for opened in [self.opened(problem, group.prompt)]
+            for text in said
         ]
+        verdicts = iter(verify_batch(items, **self.judging))
+        return [
+            Rolled(problem, group, said, [next(verdicts) for _ in said], part.place, part.first)
+            for part, problem, group, said in zip(parts, problems, groups, texts, strict=True)
+        ]
+
+    def opened(self, problem: Problem, prompt: list[int]) -> str:
+        """The "<think>" that a chat template has opened for the response. A --rewards file gets the response alone."""
+        opens = problem.kind in BUILT_IN and self.tokenizer.decode(prompt).rstrip().endswith("<think>")
+        return "<think>" if opens else ""
 
 
 class Outcomes(NamedTuple):
@@ -185,7 +196,7 @@ class Outcomes(NamedTuple):
 
 
 @dataclass
-class Kept:
+class TrainingGroups:
     """The groups that a step trains on, in the order of the problems."""
 
     problems: list[Problem]
@@ -204,14 +215,14 @@ class Kept:
         return Batch.of(groups, advantages[place, number], device, mini_batch[place, number])
 
 
-class Drawn:
+class StepRollouts:
     """What a step has rolled out so far, round after round, in the cursor's order: places count from the step's first.
 
-    problems, prompts: all of the run. used: how many prompts it took to find those that `first` gave.
+    problems, prompts: all of the run.
     """
 
     def __init__(self, problems: list[Problem], prompts: list[list[int]]):
-        self.all, self.prompts, self.rounds, self.used = problems, prompts, 0, 0
+        self.all, self.prompts, self.rounds = problems, prompts, 0
         self.problems: list[int] = []
         self.rolled: list[Rolled] = []  # of this process
         self.outcomes = Outcomes.none()
@@ -230,14 +241,14 @@ class Drawn:
         """How many of the prompts are."""
         return int(self.outcomes.informative.sum())
 
-    def first(self, b: int) -> Kept:
-        """The first B informative ones, or fewer; sets `used`."""
-        places = self.outcomes.informative.nonzero().squeeze(1)[:b]
-        self.used = int(places[-1]) + 1 if len(places) == b else len(self)
+    def take(self, places: Tensor) -> TrainingGroups:
+        """The groups at these places, to train on."""
         at = {place: k for k, place in enumerate(places.tolist())}
         rolled = [replace(one, place=at[one.place]) for one in self.rolled if one.place in at]
         which = [self.problems[place] for place in at]
-        return Kept([self.all[i] for i in which], [self.prompts[i] for i in which], self.outcomes.at(places), rolled)
+        return TrainingGroups(
+            [self.all[i] for i in which], [self.prompts[i] for i in which], self.outcomes.at(places), rolled
+        )
 
     def counts(self) -> Counter:
         """Of all processes: `Rolled.counts`, `solved`, and sums of rewards, in an order that no chance decides."""
@@ -271,11 +282,11 @@ def roll_out(
     """
     orders = orders_of(parts, engine.order_rows)
     asked = [Order([prompts[p.place] for p in o], o[0].n, [seeds[p.place] for p in o], o[0].first, n) for o in orders]
-    own = sum(part.n for part in parts)
-    with tqdm(total=own, desc="rollouts", unit="", leave=False, delay=5, disable=not show) as bar:
+    wanted = sum(part.n for part in parts)
+    with tqdm(total=wanted, desc="rollouts", unit="", leave=False, delay=5, disable=not show) as bar:
         try:
             for number, groups in engine.stream(asked, on_progress=bar.update, **sampling):
-                judge.hand_in(orders[number], groups)
+                judge.put(orders[number], groups)
             mine = judge.all()
         finally:
             judge.close()
