@@ -80,6 +80,18 @@ def test_a_thought_that_the_template_opens_is_no_answer(tmp_path):
     ]
 
 
+def test_a_special_token_of_thinking_is_read():
+    """Mistake: <think> dropped from the text because the tokenizer calls it special, and a thought rewarded."""
+    tokenizer = tokenizer_of()
+    tokenizer.add_special_tokens({"extra_special_tokens": ["<think>", "</think>"]})
+    judge, prompt = Judge(tokenizer, [Problem("3+4?", "math", "7")], {"workers": 1}), tokenizer("3+4?").input_ids
+    texts = ["<think> so \\boxed{7}", "<think> so</think> \\boxed{7}"]
+    tokens = [[*tokenizer(text).input_ids, tokenizer.eos_token_id] for text in texts]
+    judge.put([Part(0, 0, 2)], [Group(prompt, tokens, [[0.0] * len(x) for x in tokens], ["stop"] * 2)])
+    (rolled,) = judge.all()
+    assert rolled.texts == texts and [verdict.reason for verdict in rolled.verdicts] == ["no_answer", "correct"]
+
+
 def write(path: Path, rows: list[dict]) -> str:
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     return str(path)

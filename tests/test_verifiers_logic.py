@@ -149,7 +149,7 @@ def test_broken_logic_reference(reference, message):
 
 
 @needs("reasoning_gym")
-@pytest.mark.parametrize("answer", ["nan", "nan+nanj", "-NaN j", "inf-infj"])
+@pytest.mark.parametrize("answer", ["nan", "nan+nanj", "-NaN j", "inf-infj", "n a n", "na n+1j", "nani"])
 def test_logic_no_number_is_the_answer(answer):
     """Mistake: NaN is correct on every entry, as no comparison with it is true."""
     reference = {"dataset": "complex_arithmetic", "entry": entry_of("complex_arithmetic")}

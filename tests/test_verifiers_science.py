@@ -1,7 +1,7 @@
 r"""verifiers/science.py, units.py: answers with units, formulas and options."""
 
 import pytest
-from judging import judged, pairs
+from judging import judged, pairs, reason
 
 from verifiers.units import read_unit
 from verify import verify
@@ -154,3 +154,14 @@ def test_a_gold_in_a_box_is_what_the_box_holds(kind, reference, right, wrong):
     """Mistake: a data set whose golds are boxed refused, or a sentence around the box taken for the answer."""
     assert verify(kind, rf"\boxed{{{right}}}", reference).reason == "correct"
     assert verify(kind, rf"\boxed{{{wrong}}}", reference).reason == "wrong"
+
+
+def test_golds_beyond_floats():
+    """Mistake: an exception in the trainer, where a gold's exponent is beyond a float's."""
+    for gold, answer, expected in (
+        ("1.00e500", "5", "wrong"),
+        ("1.00e-400", "1", "wrong"),
+        ("1.00e500", "1.001e500", "correct"),
+        ("1.00e-400", "1.01e-400", "wrong"),
+    ):
+        assert reason("science", f"\\boxed{{{answer}}}", gold) == expected

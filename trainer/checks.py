@@ -239,8 +239,12 @@ def as_the_run_asked(config: Config, given: set[str]) -> dict[str, str]:
     path = Path(config.model or TINY / "policy") / EVALUATION_FILE
     if not config.eval_only or not path.is_file():
         return {}
-    kept, together = json.loads(path.read_text()), {"system_prompt", "examples"}
-    kept["rewards"] = [path for path in kept["rewards"] or [] if os.path.isfile(path)] or None
+    together = {"system_prompt", "examples"}
+    try:
+        kept = json.loads(path.read_text())
+        kept = {name: kept[name] for name in (*ASKED, "run")}
+    except (ValueError, KeyError, TypeError):
+        raise ValueError(f"{path} is not what a run keeps beside its model: delete it, and give --eval_data") from None
     names = {*ASKED} - given - (together if together & given else set())
     for name in names:
         setattr(config, name, len(kept[name]) if name == "examples" else kept[name])

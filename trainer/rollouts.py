@@ -134,8 +134,8 @@ class Judge:
             self.failure = failure
 
     def judge(self, parts: list[Part], groups: list[Group]) -> list[Rolled]:
-        decode = functools.cache(lambda response: self.tokenizer.decode(response, skip_special_tokens=True))
-        texts = [[decode(tuple(response)) for response in group.responses] for group in groups]  # many are equal
+        decode = functools.cache(self.decode)  # many are equal
+        texts = [[decode(tuple(response)) for response in group.responses] for group in groups]
         problems = [self.problems[part.place] for part in parts]
         items = [
             (problem.kind, opened + text, problem.reference)
@@ -148,6 +148,13 @@ class Judge:
             Rolled(problem, group, said, [next(verdicts) for _ in said], part.place, part.first)
             for part, problem, group, said in zip(parts, problems, groups, texts, strict=True)
         ]
+
+    def decode(self, response: tuple[int, ...]) -> str:
+        """A response as text, without special tokens but <think> and </think>, which say where the answer begins."""
+        special = {i: token.content for i, token in self.tokenizer.added_tokens_decoder.items() if token.special}
+        if not {"<think>", "</think>"} & {*special.values()}:
+            return self.tokenizer.decode(response, skip_special_tokens=True)
+        return self.tokenizer.decode([i for i in response if special.get(i, "<think>") in ("<think>", "</think>")])
 
     def opened(self, problem: Problem, prompt: list[int]) -> str:
         """The "<think>" that a chat template has opened for the response. A --rewards file gets the response alone."""

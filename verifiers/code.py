@@ -5,7 +5,8 @@
     a program    passes a test by what it prints on its standard input, if it then ends without an error: words and
                  their lines count, not the space between them
     a function   passes by what it returns, as JSON sees it (a tuple is a list); also as a method of a class Solution
-    numbers      a float is right to FLOAT_TOLERANCE where a float is expected; 3.0 is not 3
+    numbers      a float is right to FLOAT_TOLERANCE where a float is expected. What a program prints for 3 is 3, not
+                 3.0; a function may return 3.0
     reward       the fraction of tests passed
 
     unparsed     the source does not compile, or is longer than MAX_SOURCE

@@ -3,7 +3,7 @@
     the answer   what stands in the last <answer>...</answer>
     reward       the scorer's: correct at 1, wrong at 0, partial between. A score that is no number in [0, 1] is wrong
     unparsed     the scorer fails on it; it is longer than MAX_SOLUTION; it has a nan or inf that the entry's answer has
-                 not; or the data set's scorer would evaluate it and it is not of the form that EVALUATED allows
+                 not; or it is not of the form that EVALUATED allows, where the data set's scorer would evaluate it
     no_answer    no tags, or nothing in them (unless that is the entry's answer)
 
 Nine scorers hand the answer to `eval`, or to sympy, which does the same: all scorers run in worker processes only, one
@@ -67,7 +67,10 @@ _ARITHMETIC = forward(r"(?:[0-9\s+/().-]|\*(?!\s*+\*))*+", re.ASCII)
 _LISTS = forward(r"[0-9A-Z_\s,\[\]()'\"+.-]*+", re.ASCII)
 _ALGEBRA = forward(r"[0-9A-Za-z_\s+*/^(),.-]*+", re.ASCII)
 _WORD = forward("[A-Za-z_][0-9A-Za-z_]*+")
+# That scorer takes spaces out and i for j, so that "n a n" is a NaN to it: there an answer has none of their letters.
+_COMPLEX = forward(r"[0-9\s()eEij.+*-]*+", re.ASCII)
 EVALUATED = {
+    "complex_arithmetic": _COMPLEX,
     **dict.fromkeys(("countdown", "puzzle24"), _ARITHMETIC),
     **dict.fromkeys(("string_insertion", "spiral_matrix", "binary_matrix", "n_queens"), _LISTS),
     **dict.fromkeys(("simple_integration", "intermediate_integration", "polynomial_multiplication"), _ALGEBRA),
@@ -79,7 +82,7 @@ _ALGEBRA_NAME = forward(
 
 
 # Every comparison with NaN is false, so that a scorer which looks for an error finds none: min(1.0, nan) is 1.0.
-_NOT_FINITE = re.compile(r"(?<![a-z])(?:nan|inf|infinity)j?(?![a-z])", re.IGNORECASE)
+_NOT_FINITE = forward(r"(?<![a-z])(?:nan|inf|infinity)j?(?![a-z])", re.IGNORECASE)
 
 
 def judge_logic_inline(answer: str, gold: dict[str, Any]) -> Verdict | None:

@@ -317,6 +317,6 @@ def _rounds_to(value: Fraction, gold: Fraction, form: Form) -> bool:
     figures = len(digits[0].replace(",", "").replace(".", "").lstrip("-0")) if digits else 0
     if figures < 3 or not gold:
         return False
-    exponent = math.floor(math.log10(abs(gold)))
+    exponent = math.floor(math.log10(abs(gold.numerator)) - math.log10(gold.denominator))  # a float ends at 1e308
     step = Fraction(10) ** (exponent - figures + 1)
     return abs(value - gold) <= step / 2
