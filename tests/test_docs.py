@@ -168,7 +168,7 @@ def written(folder: Path) -> dict[str, set[str]]:
         rows = [json.loads(line) for line in (folder / f"{log}.jsonl").read_text().splitlines()]
         keys[log] = {key for row in rows for key in row}
     for node in ast.walk(ast.parse((ROOT / "train.py").read_text())):  # what train.py adds by itself
-        if isinstance(node, ast.Call) and getattr(node.func, "attr", "") == "lap":
+        if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "stage":
             keys["timing"].add(node.args[0].value)
         names = node.keys if isinstance(node, ast.Dict) else []
         names += [node.slice] if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store) else []
