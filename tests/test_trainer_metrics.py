@@ -57,12 +57,12 @@ def test_a_steps_first_metrics_by_hand():
 
 def test_a_step_with_too_few_prompts_names_its_verdicts():
     """Makes impossible: "0 were informative, not 8; going on with these", and not a word on what the policy said."""
-    some = too_few(of_step(drawn(), 1), 16, 4)
+    some = too_few(of_step(drawn(), 1, 16), 16, 4)
     assert some == (
         "of 16 prompts 1 were informative (some rollouts correct, some not), not 4; going on with these. Verdicts: "
         "2 correct, 6 wrong; samples.jsonl has some of the responses"
     )
-    none = too_few(of_step(drawn(groups=1), 0), 16, 4)
+    none = too_few(of_step(drawn(groups=1), 0, 16), 16, 4)
     assert "of 16 prompts 0 were informative" in none and "; nothing is trained in this step. " in none
 
 

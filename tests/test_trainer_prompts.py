@@ -55,7 +55,7 @@ def chat_model(tmp_path_factory) -> str:
     return folder
 
 
-def test_a_thought_that_the_template_opens_is_no_answer(tmp_path):
+def test_a_thought_that_the_template_opens_is_no_answer(tmp_path, forget_kinds):
     """Mistake: a cut-off thought judged as an answer, since the response itself does not open <think>.
 
     A reward function of your own reads the response, and nothing before it.
