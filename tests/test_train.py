@@ -561,3 +561,20 @@ def test_mini_batches_of_prompts():
     assert sorted(torch.bincount(numbers[:, 0]).tolist()) == [2, 2, 3, 3]
     assert not torch.equal(numbers, mini_batches(lengths_of(10, 6), 4, "prompts", step=2))
     assert sorted(mini_batches(lengths_of(3, 6), 4, "prompts")[:, 0].tolist()) == [0, 1, 2]
+
+
+def test_a_step_trains_on_whitened_advantages_by_its_settings(tmp_path, monkeypatch):
+    """Makes impossible: a loss called with other settings than the run has, or with advantages of another scale."""
+    policy_loss, advantages, settings = L.policy_loss, [], []
+
+    def recorded(*given, **keywords):
+        advantages.append(given[4])
+        settings.append(keywords)
+        return policy_loss(*given, **keywords)
+
+    monkeypatch.setattr(train.L, "policy_loss", recorded)
+    by = {"clip_low": 0.11, "clip_high": 0.33, "tis_cap": 1.5, "kl": "k3", "kl_coef": 0.01}
+    run(tmp_path, max_steps=1, eval_every=0, **by)
+    assert settings and all(keywords == by for keywords in settings)
+    whole = torch.cat(advantages)
+    assert whole.mean().item() == pytest.approx(0, abs=1e-5) and whole.std(correction=0).item() == pytest.approx(1)
