@@ -29,7 +29,7 @@ def test_a_run_that_may_not_fit_is_warned_and_goes_on(tmp_path, monkeypatch, cap
     assert "WARNING" not in memory_line({"held now": 9.0, "optimizer": 1.0}, 2.0)
 
 
-def test_the_memory_estimate_by_parts():
+def test_the_memory_estimate_by_parts(monkeypatch):
     """Mistake: a part forgotten, counted twice, or not divided among processes that share it."""
     policy, engine = Policy(loaded()[0]), TorchEngine(loaded()[0])
     alone = SimpleNamespace(num_processes=1, device=torch.device("cpu"), distributed_type=DistributedType.NO,
@@ -49,6 +49,9 @@ def test_the_memory_estimate_by_parts():
     assert four["optimizer"] == pytest.approx(weights / 2) and four["gradients"] == weights / 4
     assert estimate(parallel)["gradients"] == 2 * weights
     assert four["rollouts"] == pytest.approx(plain["rollouts"] / 4)
+    monkeypatch.setattr("trainer.memory.memory_now", lambda device: (0.0, 1.0))
+    gpu = SimpleNamespace(**alone.__dict__ | {"device": torch.device("cuda")})
+    assert estimate(gpu, kl_coef=0.0)["rollouts"] < estimate(gpu)["rollouts"] < plain["rollouts"]  # rows of a Batch
     two, one = (estimate(max_tokens_per_micro_batch=x)["activations"] for x in (16384, 8192))
     assert one == pytest.approx(two / 2)
     assert estimate(gradient_checkpointing=True)["activations"] < plain["activations"]

@@ -35,9 +35,10 @@ def memory_estimate(config: Config, policy: Policy, engine: Engine, prompt_token
         "rollouts": rollouts * (16 * prompt_tokens + 100 * length + 500),
         "decoding": engine.wave_bytes(math.ceil(rollouts / n), n, prompt_tokens, length),
     }  # fmt: skip
-    if accelerator.device.type == "cuda":  # where the engine sleeps during updates, and lists of rollouts are elsewhere
+    if accelerator.device.type == "cuda":  # there the engine sleeps during updates, and rollouts are rows of a Batch
         updating = parts["gradients"] + parts["activations"] + parts["logits"]
-        parts |= {"rollouts": 0, "decoding": max(0, parts["decoding"] - updating)}
+        rows = rollouts * (8 * prompt_tokens + (16 + 4 * (config.kl_coef > 0)) * length)
+        parts |= {"rollouts": rows, "decoding": max(0, parts["decoding"] - updating)}
     return {name: bytes / 2**30 for name, bytes in parts.items()}
 
 
