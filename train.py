@@ -48,16 +48,14 @@ from accelerate import Accelerator
 from torch import Tensor
 
 import loss as L
-from trainer.answers import Answers, Rolled, score
 from trainer.batch import Batch
 from trainer.ending import ending, leave, refusing
-from trainer.metrics import UpdateMetrics, none_judged, of_step, too_few, troubles
+from trainer.metrics import Answers, UpdateMetrics, none_judged, of_step, score, too_few, troubles
 from trainer.probe import Probe
-from trainer.problems import stop_tokens
 from trainer.processes import idle, passes, reduced_later, seed_of, total
 from trainer.progress import Progress, Stages, peak_gib
-from trainer.rollouts import Judge, Part, StepRollouts, TrainingGroups, roll_out, round_width
-from trainer.screen import Screen
+from trainer.report import Screen
+from trainer.rollouts import Judge, Part, Rolled, StepRollouts, TrainingGroups, roll_out, round_width
 from trainer.settings import Config, command_line
 from trainer.start import Setup, set_up, start_accelerator
 
@@ -151,10 +149,8 @@ def roll_out_until_informative(
             own_parts(len(problems), n, accelerator.process_index, accelerator.num_processes),
             accelerator,
             show=screen.live,
-            max_new_tokens=config.max_response_tokens,
-            temperature=config.temperature,
-            top_p=config.top_p,
-            stop_token_ids=stop_tokens(setup.tokenizer, setup.engine.model),
+            stop_token_ids=setup.stop_tokens,
+            **config.sampling,
         )
         drawn.add(problems, rolled, outcomes)
     peak_gib(accelerator.device)  # of a GPU it must be asked while the engine is awake
@@ -310,39 +306,35 @@ def assess(
 ) -> tuple[dict[str, float], Answers]:
     """Evaluate, show the row, keep some responses to read; the scores as metrics, and what they are scores of."""
     step = setup.progress.step
-    problems, prompts = setup.held_out, setup.held_out_prompts
     with stage("evaluate"):
-        answers, rolled = evaluate(setup.engine, setup.tokenizer, problems, prompts, config, accelerator, screen.live)
+        answers, rolled = evaluate(config, accelerator, setup, screen.live)
     setup.run.write_samples(setup.run.sample_evaluation(step, rolled))
     scores = score(answers)
     screen.evaluated(f"step {step}", scores)
     return {f"eval/{name}": x for name, x in scores.items()}, answers
 
 
-def evaluate(
-    engine, tokenizer, problems, prompts, config: Config, accelerator: Accelerator, show=True
-) -> tuple[Answers, list[Rolled]]:
+def evaluate(config: Config, accelerator: Accelerator, setup: Setup, show: bool = True) -> tuple[Answers, list[Rolled]]:
     """Appendix D: k responses to every problem, a part of them by each process.
 
     Returns what all came to, in the order of the problems, and the responses of this process.
     """
-    engine.wake()
+    count = len(setup.held_out)
+    setup.engine.wake()
     rolled, outcomes = roll_out(
-        engine,
-        Judge(tokenizer, problems, config.judging),
-        prompts,
+        setup.engine,
+        Judge(setup.tokenizer, setup.held_out, config.judging),
+        setup.held_out_prompts,
         config.eval_samples,
-        [seed_of(config.eval_seed, place) for place in range(len(problems))],
-        own_parts(len(problems), config.eval_samples, accelerator.process_index, accelerator.num_processes),
+        [seed_of(config.eval_seed, place) for place in range(count)],
+        own_parts(count, config.eval_samples, accelerator.process_index, accelerator.num_processes),
         accelerator,
         show=show and accelerator.is_main_process,
-        max_new_tokens=config.eval_max_response_tokens,
-        temperature=config.eval_temperature,
-        top_p=config.eval_top_p,
-        stop_token_ids=stop_tokens(tokenizer, engine.model),
+        stop_token_ids=setup.stop_tokens,
+        **config.eval_sampling,
     )
-    engine.sleep()
-    return Answers.of(*outcomes), rolled
+    setup.engine.sleep()
+    return Answers.of(outcomes), rolled
 
 
 # ---------------------------------------------------------------------------------------------------------- the program
@@ -357,10 +349,7 @@ def main(probe: type[Probe] = Probe) -> None:
         setup = set_up(config, accelerator, given, probe)
     with ending(setup.run, config, accelerator):
         if config.eval_only:
-            problems, prompts = setup.held_out, setup.held_out_prompts
-            show = sys.stderr.isatty()
-            answers, rolled = evaluate(setup.engine, setup.tokenizer, problems, prompts, config, accelerator, show)
-            setup.run.report(answers, rolled)
+            setup.run.report(*evaluate(config, accelerator, setup, show=sys.stderr.isatty()))
         else:
             train(config, accelerator, setup)
     leave(setup.engine, accelerator)

@@ -19,12 +19,11 @@ import loss
 from bench.__main__ import BENCHMARKS
 from engines.vllm import VLLMEngine
 from rollout import Group
-from trainer.answers import Answers, Rolled, score
-from trainer.metrics import UpdateMetrics, of_step
+from trainer.metrics import Answers, UpdateMetrics, of_step, score
 from trainer.noise import logged
 from trainer.probe import Probe
 from trainer.progress import Progress, Stages
-from trainer.rollouts import Outcomes, StepRollouts
+from trainer.rollouts import Outcomes, Rolled, StepRollouts
 from trainer.run import Run
 from trainer.settings import Config
 from verify import Problem, Verdict
@@ -151,7 +150,7 @@ def written(folder: Path) -> dict[str, set[str]]:
     one, accelerator = rolled(), Accelerator()
     drawn = StepRollouts([one.problem], [[1, 2]])
     drawn.add([0], [one], Outcomes.of([one], 1, 2, accelerator))
-    answers = Answers.of(*(x.expand(1, 2).repeat(1, 512) for x in drawn.outcomes))
+    answers = Answers.of(Outcomes(*(x.expand(1, 2).repeat(1, 512) for x in drawn.outcomes)))
 
     run = Run.__new__(Run)
     run.accelerator, run.config = accelerator, SimpleNamespace(samples_per_step=4, report_to=None)

@@ -17,10 +17,9 @@ from transformers.convert_slow_tokenizer import bytes_to_unicode
 import loss as L
 import train
 from rollout import Group, TorchEngine
-from trainer.answers import SOLVED, score
 from trainer.batch import Batch
 from trainer.checks import resolve
-from trainer.metrics import troubles
+from trainer.metrics import SOLVED, score, troubles
 from trainer.policy import Policy
 from trainer.progress import Cursor, Progress
 from trainer.rollouts import TrainingGroups, round_width
@@ -63,9 +62,7 @@ def test_what_a_run_writes(finished):
     assert all(torch.equal(v, state[f"model.{k}"]) for k, v in model.state_dict().items())
     c = config(finished, model=str(folder / "model"), eval_only=True, name="scored")
     setup = train.set_up(c, accelerator := Accelerator(cpu=True))
-    answers, some = train.evaluate(
-        setup.engine, setup.tokenizer, setup.held_out, setup.held_out_prompts, c, accelerator, show=False
-    )
+    answers, some = train.evaluate(c, accelerator, setup, show=False)
     assert {f"eval/{name}": x for name, x in score(answers).items()}.items() <= metrics[2].items()
     assert [one.problem for one in some] == setup.held_out and all(len(one.texts) == 4 for one in some)
 
@@ -218,7 +215,7 @@ def test_a_step_takes_the_first_informative_prompts(tmp_path, monkeypatch, every
             good += [x for x in some if int(x[:-1]) % every == 0]
             asked, tried, rounds = asked[width:], tried + width, rounds + 1
         progress.note_drawn(tried, len(good), 8 * tried)
-        assert [p.prompt for p in kept.problems] == good[:4]
+        assert [loaded()[1].decode(prompt) for prompt in kept.prompts] == good[:4]
         used = order.index(good[3], start) + 1 - start
         assert (m["prompts"], m["rounds"], m["surplus"]) == (4, rounds, tried - used)
         assert m["pass_rate"] == len(good) / tried and m["samples"] == progress.samples

@@ -6,10 +6,9 @@ from helpers import CPU, batch_of, loaded, random_groups, rollouts
 
 import loss as L
 from rollout import Group
-from trainer.answers import Rolled
 from trainer.batch import Batch
 from trainer.policy import Policy
-from trainer.rollouts import Outcomes, TrainingGroups
+from trainer.rollouts import Rolled, TrainingGroups
 from verify import Problem, Verdict
 
 
@@ -85,7 +84,7 @@ def test_a_batch_is_what_this_process_drew_of_what_was_kept():
             Rolled(Problem("", "math", "1"), group, [""] * count, [Verdict(0.0, "wrong")] * count, place, first)
         )
     advantages, numbers = torch.arange(18.0).view(3, n), torch.arange(18).view(3, n) % 4
-    batch = TrainingGroups([], prompts, Outcomes.none(), rolled).batch(advantages, numbers, torch.device("cpu"))
+    batch = TrainingGroups(prompts, None, rolled).batch(advantages, numbers, torch.device("cpu"))
     kept = [*range(6), 15, 16]
     assert batch.advantages.tolist() == kept and batch.mini_batch.tolist() == [row % 4 for row in kept]
     assert batch.prompts.tolist() == [0] * 6 + [1] * 2
@@ -93,5 +92,5 @@ def test_a_batch_is_what_this_process_drew_of_what_was_kept():
         whole = prompts[row // n] + [100 + row] * (1 + row % 4)
         assert batch.tokens[i].tolist() == whole + [0] * (batch.tokens.shape[1] - len(whole))
         assert batch.engine_logp[i, : 1 + row % 4].tolist() == [-row / 8] * (1 + row % 4)
-    nothing = TrainingGroups([], [], Outcomes.none(), []).batch(advantages, numbers, torch.device("cpu"))
+    nothing = TrainingGroups([], None, []).batch(advantages, numbers, torch.device("cpu"))
     assert len(nothing) == 0 and all(len(rows) == 0 for rows in nothing.mini_batches(4))

@@ -9,12 +9,11 @@ from helpers import loaded, rollouts
 
 import train
 from rollout import Group
-from trainer.answers import SOLVED, Rolled
 from trainer.batch import Batch
-from trainer.metrics import UpdateMetrics, of_step, too_few
+from trainer.metrics import SOLVED, Answers, UpdateMetrics, of_step, score, score_sources, solved, too_few
 from trainer.policy import Policy
 from trainer.progress import Progress
-from trainer.rollouts import Outcomes, StepRollouts
+from trainer.rollouts import Outcomes, Rolled, StepRollouts
 from trainer.settings import Config
 from verify import Problem, Verdict
 
@@ -33,37 +32,40 @@ def test_the_largest_gradient_norm_is_the_largest(monkeypatch):
     assert progress.norms == [2.0, 5.0, 0.5, 2.5]
 
 
-def drawn(groups=2) -> StepRollouts:
-    """Groups of 4, one after the other all wrong and half correct; of one process."""
-    made = StepRollouts([Problem("p", "math", "1")] * groups, [[1]] * groups)
-    for i in range(groups):
-        verdicts = [Verdict(1.0, "correct") if i % 2 and j < 2 else Verdict(0.125, "wrong") for j in range(4)]
-        group = Group([1], [[2] * 5] * 4, [[0.0] * 5] * 4, ["stop"] * 3 + ["length"] * (i == 0) + ["stop"] * (i > 0))
-        one = Rolled(Problem("p", "math", "1"), group, ["a"] * 4, verdicts)
-        made.add([i], [one], Outcomes.of([one], 1, 4, Accelerator(cpu=True)))
-    return made
-
-
 def test_a_steps_first_metrics_by_hand():
-    """Makes impossible: means over kept groups only, or over prompts where they are over rollouts."""
-    metrics = of_step(drawn(), 1, 2)
-    assert metrics["prompts"] == 1 and metrics["pass_rate"] == 0.5
-    assert (metrics["rounds"], metrics["surplus"]) == (2, 0) and of_step(drawn(groups=3), 1, 2)["surplus"] == 1
-    assert (metrics["reward"], metrics["correct"], metrics["response_tokens"]) == (2.75 / 8, 2 / 8, 5)
-    assert metrics["truncated"] == 1 / 8
-    assert [metrics[f"solved/{part}"] for part in SOLVED] == [0.5, 0, 0.5, 0, 0, 0]
-    assert metrics["rollouts/math"] == 8 and metrics["reward/math"] == 2.75 / 8 and metrics["reason/wrong"] == 6
+    """Makes impossible: means over kept groups only; a reason without its kind; a kind's counts from another's rows."""
+    made = StepRollouts([Problem("p", "math", "1"), Problem("q", "code", {})], [[1], [1]])
+    for i, (kind, reasons) in enumerate(
+        (("math", ("correct", "wrong", "correct", "timeout")), ("code", ("wrong",) * 4))
+    ):
+        group = Group([1], [[2], [2, 3], [2, 3, 4], [2]], [[0.0]] * 4, ["stop", "length", "stop", "stop"])
+        verdicts = [Verdict(1.0 if reason == "correct" else 0.25, reason) for reason in reasons]
+        rolled = Rolled(Problem("p", kind, "1"), group, ["a"] * 4, verdicts)
+        made.add([i], [rolled], Outcomes.of([rolled], 1, 4, Accelerator(cpu=True)))
+    assert of_step(made, 1, 1) == {
+        "prompts": 1, "pass_rate": 0.5, "rounds": 2, "surplus": 1, "reward": 3.5 / 8, "correct": 2 / 8,
+        "response_tokens": 14 / 8, "truncated": 2 / 8, "reason/correct": 2, "reason/wrong": 5, "reason/timeout": 1,
+        "reason/math/correct": 2, "reason/math/wrong": 1, "reason/math/timeout": 1, "reason/code/wrong": 4,
+        "rollouts/math": 4, "reward/math": 2.5 / 4, "rollouts/code": 4, "reward/code": 1 / 4,
+    } | {f"solved/{share}": {"none": 0.5, "to_50%": 0.5}.get(share, 0) for share in SOLVED}  # fmt: skip
+
+
+def test_how_much_of_a_group_is_correct():
+    """Makes impossible: a group in another quarter."""
+    correct = torch.arange(4) < torch.arange(5)[:, None]  # none, one, ... all of four
+    assert solved(correct) == {share: share != "below_100%" for share in SOLVED}
+    correct = torch.arange(8) < torch.tensor([[1], [2], [7], [7], [8]])
+    assert {share: x for share, x in solved(correct).items() if x} == {"to_25%": 2, "below_100%": 2, "all": 1}
 
 
 def test_a_step_with_too_few_prompts_names_its_verdicts():
     """Makes impossible: "0 were informative, not 8; going on with these", and not a word on what the policy said."""
-    some = too_few(of_step(drawn(), 1, 16), 16, 4)
+    some = too_few({"prompts": 1, "reason/correct": 2, "reason/wrong": 6, "reason/math/wrong": 6}, 16, 4)
     assert some == (
         "of 16 prompts 1 were informative (some rollouts correct, some not), not 4; going on with these. Verdicts: "
         "2 correct, 6 wrong; samples.jsonl has some of the responses"
     )
-    none = too_few(of_step(drawn(groups=1), 0, 16), 16, 4)
-    assert "of 16 prompts 0 were informative" in none and "; nothing is trained in this step. " in none
+    assert "; nothing is trained in this step. " in too_few({"prompts": 0, "reason/wrong": 8}, 16, 4)
 
 
 def test_sums_and_extremes_over_a_step_by_hand():
@@ -80,3 +82,23 @@ def test_sums_and_extremes_over_a_step_by_hand():
         "ratio": 1.0, "ratio_max": 1.5, "ratio_min": 0.25, "grad_norm": 16.0, "grad_norm_max": 30.0,
         "updates_skipped": 1, "spikes": 1, "tokens": 10, "learning_rate": 1e-4,
     }  # fmt: skip
+
+
+def test_rows_by_source_by_hand():
+    """Makes impossible: a mean in which a benchmark of 5,000 problems drowns one of 30; problems in another's row.
+
+    Two problems with 4 and 2 of 4 correct: 3/4 ± 1/4. Three with 0, 1, 2: 1/4 ± 1/4 / sqrt(3). Mean: 1/2.
+    """
+    answers = Answers(4, [4, 2, 0, 1, 2], [10.0, 20.0, 1.0, 2.0, 6.0], [0, 1, 0, 0, 3], [1.0, 0.5, 0.0, 0.25, 0.5])
+    rows = score_sources(answers, {"a": 2, "b": 3})
+    assert list(rows) == ["a", "b", "mean of 2"]
+    assert [row["problems"] for row in rows.values()] == [2, 3, 5]
+    assert [row["pass@1"] for row in rows.values()] == pytest.approx([0.75, 0.25, 0.5])
+    errors = [math.sqrt(0.125 / 2), 0.25 / math.sqrt(3)]
+    assert [row["pass@1_se"] for row in rows.values()] == pytest.approx([*errors, math.hypot(*errors) / 2])
+    assert [row["pass@4"] for row in rows.values()] == pytest.approx([1, 2 / 3, 5 / 6])
+    assert [row["response_tokens"] for row in rows.values()] == pytest.approx([15, 3, 9])
+    assert [row["truncated"] for row in rows.values()] == pytest.approx([1 / 8, 3 / 12, 3 / 16])
+    assert score(answers)["pass@1"] == pytest.approx(9 / 20)  # a run's own metric: every problem the same
+    (only,) = score_sources(answers, {"all": 5}).values()
+    assert only == score(answers) | {"problems": 5}

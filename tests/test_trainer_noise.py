@@ -12,10 +12,9 @@ from helpers import ROOT, lines, loaded, run
 
 from rollout import TorchEngine
 from trainer import noise
-from trainer.answers import Rolled
 from trainer.noise import Noise, Variances, best_n, conclusion, estimate, noise_at_equal_cost, standard_errors
 from trainer.policy import Policy
-from trainer.rollouts import Outcomes, TrainingGroups
+from trainer.rollouts import Outcomes, Rolled, TrainingGroups
 from trainer.settings import Config
 from verify import Verdict, load_problems
 
@@ -124,7 +123,7 @@ def kept_groups(m=3, n=13):
         verdicts = [Verdict(float(r), "correct" if r else "wrong") for r in right]
         rolled.append(Rolled(p, group, ["?"] * n, verdicts, place))
     outcomes = Outcomes.of(rolled, m, n, Accelerator(cpu=True))
-    return Policy(model), TrainingGroups(problems, [g.prompt for g in groups], outcomes, rolled)
+    return Policy(model), TrainingGroups([g.prompt for g in groups], outcomes, rolled)
 
 
 @pytest.mark.parametrize("budget", [32768, 40])
@@ -139,14 +138,15 @@ def test_gradients_of_half_groups_are_those_of_a_loop(budget):
     for rolled in kept.rolled:
         for half in (0, 1):
             rows = range(half, 12, 2)
-            mean = sum(rolled.rewards[i] for i in rows) / 6
+            rewards = [verdict.reward for verdict in rolled.verdicts]
+            mean = sum(rewards[i] for i in rows) / 6
             total = 0
             for i in rows:
                 tokens = torch.tensor([rolled.group.prompt + rolled.group.responses[i]])
                 logits = policy.model(tokens).logits[0] / 1.3
                 start = len(rolled.group.prompt)
                 logp = logits[start - 1 : -1].log_softmax(-1).gather(-1, tokens[0, start:, None]).sum()
-                total = total + (rolled.rewards[i] - mean) / 5 * logp
+                total = total + (rewards[i] - mean) / 5 * logp
             slope = torch.autograd.grad(total, list(policy.parameters()), allow_unused=True)
             want.append(torch.cat([x.flatten() for x in slope if x is not None]))
     want = torch.stack(want)

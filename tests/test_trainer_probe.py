@@ -14,10 +14,10 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 import brorl
 from rollout import Group, TorchEngine
-from trainer.answers import Rolled
 from trainer.batch import Batch
 from trainer.policy import Policy
 from trainer.probe import Probe, Tree, along_the_tree, graded_mass_balance, importance_change, prefix_tree
+from trainer.rollouts import Rolled
 from trainer.settings import Config
 from verify import load_problems
 
@@ -114,11 +114,7 @@ def test_along_the_tree_is_the_derivative_of_q_pos_through_every_softmax():
 def test_prefix_tree_by_hand():
     """Makes impossible: a node of one rollout, a shared prefix missed, a response that goes on after its end."""
     tree = prefix_tree([[1, 2, 3], [1, 2, 4], [1, 5], [6], [1, 2]])
-    assert tree == [
-        ((), [0, 1, 2, 3, 4]),
-        ((1,), [0, 1, 2, 4]),
-        ((1, 2), [0, 1]),
-    ]
+    assert tree == [((), [0, 1, 2, 3, 4]), ((1,), [0, 1, 2, 4]), ((1, 2), [0, 1])]
     assert prefix_tree([[1, 2, 3], [1, 2, 4], [1, 5]], limit=2) == [((), [0, 1, 2]), ((1,), [0, 1, 2])]
     assert prefix_tree([[1], [], [1]]) == [((), [0, 2])] and prefix_tree([[1, 2]]) == []
 
@@ -201,14 +197,7 @@ def test_the_probe_is_theorem_1_on_the_policys_softmaxes():
     torch.testing.assert_close(torch.stack([*got["tree"]]), want, rtol=1e-4, atol=1e-8)
 
 
-@pytest.mark.parametrize(
-    ("undrawn", "value"),
-    [
-        ("zero", 0.0),
-        ("group", 0.4),
-        ("prefix", 0.75),
-    ],
-)
+@pytest.mark.parametrize(("undrawn", "value"), [("zero", 0.0), ("group", 0.4), ("prefix", 0.75)])
 def test_a_token_that_nobody_drew_by_hand(undrawn, value):
     """Makes impossible: U_pos2 that is 0 by construction; a guess that takes other rollouts than it names.
 

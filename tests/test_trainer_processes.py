@@ -377,7 +377,7 @@ resolve(c := Config(max_engine_difference=1.0, max_engine_kl=1.0))
 model = AutoModelForCausalLM.from_pretrained(c.model, dtype=torch.float32)
 tokenizer, _ = describe(c.model)
 prompts = [tokenizer(p.prompt).input_ids for p in load_data(c.data, 0)[:8]]
-said = check_engine(Off(model), Policy(model), tokenizer, prompts, c, accelerator)
+said = check_engine(Off(model), Policy(model), [tokenizer.eos_token_id], prompts, c, accelerator)
 Path(sys.argv[1], str(rank)).write_text(json.dumps([sum(tokens), " ".join(said.split())]))
 accelerator.wait_for_everyone()
 accelerator.end_training()

@@ -12,9 +12,8 @@ from helpers import loaded
 import train
 from rollout import Group, TorchEngine
 from trainer import rollouts
-from trainer.answers import Rolled
 from trainer.progress import Progress
-from trainer.rollouts import Judge, Outcomes, Part, StepRollouts, orders_of, roll_out, round_width
+from trainer.rollouts import Judge, Outcomes, Part, Rolled, StepRollouts, orders_of, roll_out, round_width
 from trainer.settings import Config
 from verify import Problem, Verdict, load_problems
 
@@ -94,18 +93,16 @@ def test_the_first_informative_ones_in_the_cursors_order():
     drawn.add([20, 21, 22, 23], first[::-1], Outcomes.of(first, 4, 2, Accelerator(cpu=True)))
     assert drawn.informative == 3 and len(drawn) == 4
     kept, used = keep(drawn, 2)
-    assert used == 3 and [p.prompt for p in kept.problems] == ["20", "22"] and kept.prompts == [[20], [22]]
+    assert used == 3 and kept.prompts == [[20], [22]]
     assert kept.outcomes.rewards.tolist() == [[0, 1], [1, 0]]
     assert sorted((one.place, one.group.responses[0][0]) for one in kept.rolled) == [(0, 0), (1, 2)]
     second = [rolled(0, 1, first=0), rolled(0, 0, first=1), rolled(1, 0, 0)]  # a group that two parts make up
     drawn.add([24, 25], second, Outcomes.of(second, 2, 2, Accelerator(cpu=True)))
     kept, used = keep(drawn, 4)
-    assert used == 5 and kept.problems[-1].prompt == "24" and drawn.rounds == 2
+    assert used == 5 and kept.prompts[-1] == [24] and len(drawn.rounds) == 2
     assert [(one.place, one.first) for one in kept.rolled if one.place == 3] == [(3, 0), (3, 1)]
     kept, used = keep(drawn, 9)
     assert len(kept) == 4 and used == 6
-    counts = drawn.counts()
-    assert counts["rollouts"] == 12 and counts["solved/to_50%"] == 4 and counts["solved/none"] == 1
 
 
 def setting(count=8):

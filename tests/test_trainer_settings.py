@@ -6,8 +6,7 @@ import sys
 import pytest
 
 import brorl
-from trainer.report import shown
-from trainer.settings import Config, command_line
+from trainer.settings import Config, command_line, shown
 
 
 def typed(monkeypatch, *arguments):

@@ -56,10 +56,10 @@ from rollout import Group, TorchEngine
 from tiny.answers import OPERATORS, answers_of
 from trainer.batch import Batch
 from trainer.checks import TINY, absolute
-from trainer.logs import rows_of, write
 from trainer.policy import SHARE_FROM, Policy
 from trainer.problems import describe, stop_tokens
 from trainer.report import short
+from trainer.run import rows_of, write
 from verify import Problem, load_data, verify
 
 CHARACTERS = "0123456789" + OPERATORS

@@ -177,11 +177,7 @@ def imitate(policy, tokenizer, universe, pool, steps, batch, learning_rate, wron
         width = max(map(len, texts))
         inputs, mask, wanted = (
             torch.tensor([[filler] * (width - len(row)) + row for row in rows])  # on the left: responses end together
-            for rows, filler in (
-                (texts, tokenizer.pad_token_id),
-                ([[1] * len(x) for x in texts], 0),
-                (targets, -100),
-            )
+            for rows, filler in ((texts, tokenizer.pad_token_id), ([[1] * len(x) for x in texts], 0), (targets, -100))
         )
         loss = policy(input_ids=inputs, attention_mask=mask, labels=wanted).loss
         optimizer.zero_grad()

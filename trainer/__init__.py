@@ -1,9 +1,10 @@
 """How train.py is made to work.
 
-before a run    settings.py  checks.py  problems.py  memory.py  start.py
-the loop        rollouts.py  answers.py  batch.py  policy.py  packed.py  processes.py  probe.py
-what stays      run.py  checkpoint.py  logs.py  progress.py  metrics.py
-what is said    report.py  screen.py  ending.py
+before a run    settings.py  checks.py  problems.py  prompts.py  memory.py  start.py
+the loop        rollouts.py  batch.py  policy.py  packed.py  processes.py
+what stays      run.py  checkpoint.py  progress.py  metrics.py
+measured        noise.py  probe.py
+what is said    report.py  ending.py
 """
 
 import os

@@ -2,41 +2,67 @@
 
 `of_step` is stage 4's: what was generated, before anything is trained. `UpdateMetrics` is stage 7's: sums over the
 tokens of a step's updates, on this process, and over all processes at the end. `troubles` are sentences about what went
-wrong.
+wrong. `score` is what appendix D reports of an evaluation's `Answers`.
 """
 
 from __future__ import annotations
 
 import math
-from collections import defaultdict
+import statistics
+from collections import Counter, defaultdict
+from typing import NamedTuple
 
+import torch
 from accelerate import Accelerator
 from accelerate.utils import gather_object
 from torch import Tensor
 
-from trainer.answers import SOLVED
+import brorl
 from trainer.processes import total
 from trainer.progress import STEPS_UNJUDGED, Progress
-from trainer.rollouts import StepRollouts
+from trainer.rollouts import Outcomes, StepRollouts
 from trainer.settings import Config
+from verifiers.verdict import REASONS
 from verify import failures
 
-MEANS_OF_ROLLOUTS = ("reward", "correct", "response_tokens", "truncated")
+SOLVED = ("none", "to_25%", "to_50%", "to_75%", "below_100%", "all")  # how much of a group is correct
+PASS_AT = (4, 16, 64, 256, 1024)  # k of pass@k, as far as an evaluation has samples
 COUNTS = ("updates_skipped", "spikes")  # of updates: logged as they are
 
 
 def of_step(drawn: StepRollouts, kept: int, used: int) -> dict[str, float]:
     """Of all groups that a step generated, over all processes. kept, used: by `train.dynamic_sampling`."""
-    counts, tried = drawn.counts(), len(drawn)
+    outcomes, tried = drawn.outcomes, len(drawn)
     metrics: dict[str, float] = {"prompts": kept, "pass_rate": drawn.informative / tried}
-    metrics |= {"rounds": drawn.rounds, "surplus": tried - used}
-    metrics |= {name: counts[name] / counts["rollouts"] for name in MEANS_OF_ROLLOUTS}
-    metrics |= {name: counts[name] for name in sorted(counts) if name.startswith("reason/")}
-    metrics |= {f"solved/{part}": counts[f"solved/{part}"] / tried for part in SOLVED}
-    for kind in sorted(name.partition("/")[2] for name in counts if name.startswith("rollouts/")):
-        metrics[f"rollouts/{kind}"] = counts[f"rollouts/{kind}"]
-        metrics[f"reward/{kind}"] = counts[f"reward/{kind}"] / counts[f"rollouts/{kind}"]
+    metrics |= {"rounds": len(drawn.rounds), "surplus": tried - used}
+    sums = {
+        "reward": outcomes.rewards, "correct": outcomes.correct,
+        "response_tokens": outcomes.lengths, "truncated": outcomes.truncated,
+    }  # fmt: skip
+    metrics |= {name: x.sum().item() / x.numel() for name, x in sums.items()}
+    by_kind = {k: outcomes.at(torch.tensor([x == k for x in drawn.kinds])) for k in sorted({*drawn.kinds})}
+    counts = {f"reason/{reason}": count for reason, count in reasons(outcomes.reasons).items()}
+    for kind, some in by_kind.items():
+        counts |= {f"reason/{kind}/{reason}": count for reason, count in reasons(some.reasons).items()}
+    metrics |= sorted(counts.items())
+    metrics |= {f"solved/{share}": count / tried for share, count in solved(outcomes.correct).items()}
+    for kind, some in by_kind.items():
+        metrics[f"rollouts/{kind}"] = some.rewards.numel()
+        metrics[f"reward/{kind}"] = some.rewards.sum().item() / some.rewards.numel()
     return metrics
+
+
+def reasons(places: Tensor) -> dict[str, int]:
+    """How many rollouts have each of the verdicts' reasons, those that none has left out."""
+    counts = places.flatten().bincount(minlength=len(REASONS)).tolist()
+    return {reason: count for reason, count in zip(REASONS, counts, strict=True) if count}
+
+
+def solved(correct: Tensor) -> dict[str, int]:
+    """How many groups are correct to which share: a count for each of SOLVED. (P, N) bool."""
+    n = correct.shape[-1]
+    parts = Counter(math.ceil(4 * count / n) + (count == n) for count in correct.sum(-1).tolist())
+    return {share: parts[i] for i, share in enumerate(SOLVED)}
 
 
 class UpdateMetrics:
@@ -93,8 +119,9 @@ def troubles(metrics: dict, progress: Progress, config: Config) -> list[str]:
     found = []
     if none_judged(metrics):
         found.append(
-            f"no rollout could be judged ({said(metrics)}): {'; '.join(failures.values()) or 'see --verify_timeout'}; "
-            f"the run ends after {STEPS_UNJUDGED} such steps in a row"
+            f"no rollout could be judged ({reasons_said(metrics)}): "
+            f"{'; '.join(failures.values()) or 'see --verify_timeout'}; the run ends after {STEPS_UNJUDGED} such steps "
+            "in a row"
         )
     if metrics.get("spikes"):
         done = "left out" if config.skip_spikes else f"clipped to {config.max_grad_norm:g}"
@@ -110,19 +137,15 @@ def troubles(metrics: dict, progress: Progress, config: Config) -> list[str]:
     return found
 
 
-def reasons(metrics: dict) -> dict[str, int]:
-    """How many rollouts of the step had each reason, over all kinds."""
-    counts = {name.partition("/")[2]: int(x) for name, x in metrics.items() if name.startswith("reason/")}
-    return {name: count for name, count in counts.items() if "/" not in name}
-
-
-def said(metrics: dict) -> str:
-    return ", ".join(f"{count:,} {name}" for name, count in reasons(metrics).items())
+def reasons_said(metrics: dict) -> str:
+    """How many rollouts of the step have each reason, over all kinds, in words."""
+    return ", ".join(f"{int(metrics[f'reason/{x}']):,} {x}" for x in sorted(REASONS) if f"reason/{x}" in metrics)
 
 
 def none_judged(metrics: dict) -> bool:
     """Is every verdict of the step a failure of the judging?"""
-    return bool(found := reasons(metrics)) and found.keys() <= {"crashed", "timeout"}
+    found = {x for x in REASONS if f"reason/{x}" in metrics}
+    return bool(found) and found <= {"crashed", "timeout"}
 
 
 def too_few(metrics: dict, tried: int, wanted: int) -> str:
@@ -130,5 +153,63 @@ def too_few(metrics: dict, tried: int, wanted: int) -> str:
     then = "going on with these" if metrics["prompts"] else "nothing is trained in this step"
     return (
         f"of {tried} prompts {metrics['prompts']:.0f} were informative (some rollouts correct, some not), not "
-        f"{wanted}; {then}. Verdicts: {said(metrics)}; samples.jsonl has some of the responses"
+        f"{wanted}; {then}. Verdicts: {reasons_said(metrics)}; samples.jsonl has some of the responses"
     )
+
+
+# --------------------------------------------------------------------------------------------------- an evaluation
+
+
+class Answers(NamedTuple):
+    """What k responses to each held-out problem came to, in the order of the problems: a line of eval.jsonl."""
+
+    k: int
+    correct: list[int]  # of k
+    response_tokens: list[float]  # mean
+    truncated: list[int]  # of k
+    reward: list[float]  # mean
+
+    @staticmethod
+    def of(outcomes: Outcomes) -> Answers:
+        """From what came of k responses to each problem."""
+        k, correct, truncated = outcomes.rewards.shape[-1], outcomes.correct.sum(-1), outcomes.truncated.sum(-1)
+        lengths, rewards = outcomes.lengths.double().mean(-1), outcomes.rewards.mean(-1)
+        return Answers(k, correct.tolist(), lengths.tolist(), truncated.tolist(), rewards.tolist())
+
+    def part(self, start: int, stop: int) -> Answers:
+        """Those to some of the problems."""
+        some = slice(start, stop)
+        return Answers(self.k, self.correct[some], self.response_tokens[some], self.truncated[some], self.reward[some])
+
+
+def score(answers: Answers) -> dict[str, float]:
+    """pass@1 averaged over k responses, with its standard error over problems; unbiased pass@k; lengths."""
+    k, n = answers.k, len(answers.correct)
+    solved = torch.tensor(answers.correct, dtype=torch.float64) / k
+    result = {
+        "pass@1": solved.mean().item(),
+        "pass@1_se": solved.std().item() / math.sqrt(n) if n > 1 else 0.0,
+        "reward": math.fsum(answers.reward) / n,
+        "response_tokens": math.fsum(answers.response_tokens) / n,
+        "truncated": sum(answers.truncated) / (k * n),
+    }
+    for m in (x for x in PASS_AT if x <= k):
+        result[f"pass@{m}"] = sum(brorl.pass_at_k_estimate(k, c, m) for c in answers.correct) / n
+    return result
+
+
+def score_sources(answers: Answers, sources: dict[str, int]) -> dict[str, dict[str, float]]:
+    """A row of scores for each source of --eval_data, and their mean where there are several.
+
+    sources: name -> number of problems, in order. In the mean each source counts the same, whatever its size, as the
+    columns of table 3 do in table 1; its standard error is sqrt(Σ s.e.²) / number of sources.
+    """
+    rows, start = {}, 0
+    for name, count in sources.items():
+        rows[name] = score(answers.part(start, start + count)) | {"problems": count}
+        start += count
+    if len(rows) > 1:
+        mean = {name: statistics.fmean(row[name] for row in rows.values()) for name in next(iter(rows.values()))}
+        mean["pass@1_se"] = math.hypot(*(row["pass@1_se"] for row in rows.values())) / len(rows)
+        rows[f"mean of {len(rows)}"] = mean | {"problems": start}
+    return rows

@@ -26,9 +26,9 @@ from accelerate import Accelerator
 from torch import Tensor
 
 from brorl import MassBalance
-from trainer.answers import Rolled
 from trainer.batch import Batch
 from trainer.policy import Policy
+from trainer.rollouts import Rolled
 from trainer.settings import Config
 
 PROBED = 4  # groups of a step that are looked at, an eighth of its prompts at most

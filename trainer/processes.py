@@ -4,7 +4,6 @@ Without `accelerate launch` there is one process, and each of these is the plain
 """
 
 import hashlib
-from collections import Counter
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import TypeVar
@@ -30,11 +29,6 @@ def total(value: float, accelerator: Accelerator) -> float:
 def summed(x: Tensor, accelerator: Accelerator) -> Tensor:
     """The sum of every process's tensor, on all of them; on the CPU."""
     return accelerator.reduce(x.to(accelerator.device), "sum").cpu()
-
-
-def merge(counts: Counter) -> Counter:
-    """The sum of every process's counts, on all of them."""
-    return sum(gather_object([counts]), Counter())
 
 
 def from_main(work: Callable[[], Found]) -> Found:

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections import Counter, defaultdict
+from collections import defaultdict
 from dataclasses import dataclass, replace
 from queue import SimpleQueue
 from statistics import NormalDist
@@ -34,10 +34,10 @@ from tqdm import tqdm
 
 import loss as L
 from rollout import Engine, Group, Order
-from trainer.answers import Rolled, solved
 from trainer.batch import Batch
-from trainer.processes import merge, summed
-from verify import KINDS, Problem, verify_batch
+from trainer.processes import summed
+from verifiers.verdict import REASONS
+from verify import KINDS, Problem, Verdict, verify_batch
 
 BUILT_IN = frozenset(KINDS)  # a kind of a --rewards file is not among them
 ORDERS = 2  # of a process in a round, at least: while the second decodes, the first is judged
@@ -82,25 +82,48 @@ def orders_of(parts: list[Part], rows: int) -> list[list[Part]]:
 # -------------------------------------------------------------------------------------------------------- the verdicts
 
 
+@dataclass
+class Rolled:
+    """A problem, some of its N rollouts, their texts, and their verdicts."""
+
+    problem: Problem
+    group: Group
+    texts: list[str]
+    verdicts: list[Verdict]
+    place: int = 0  # the problem's, in its round
+    first: int = 0  # the number of the first of these rollouts
+
+    def add(self, more: Rolled) -> None:
+        """The rollouts of the same problem that follow these."""
+        self.group.add(more.group.responses, more.group.logprobs, more.group.finish_reasons)
+        self.texts += more.texts
+        self.verdicts += more.verdicts
+
+    @property
+    def correct(self) -> Tensor:
+        """(n,) bool."""
+        return torch.tensor([v.reason == "correct" for v in self.verdicts])
+
+
 class Judge:
-    """Stage 3 beside stage 2: what rollouts say, and the verdicts. A thread judges all that came since it last did.
+    """Stage 3 beside stage 2: responses as text, and their verdicts. A thread judges all orders that are pending.
 
     The thread is a daemon: a process that ends does not wait for the verdicts of slow programs.
     """
 
     def __init__(self, tokenizer, problems: list[Problem], judging: dict[str, Any]):
         self.tokenizer, self.problems, self.judging = tokenizer, problems, judging
-        self.handed: SimpleQueue[tuple[list[Part], list[Group]] | None] = SimpleQueue()
-        self.found: list[Rolled] = []
+        self.pending: SimpleQueue[tuple[list[Part], list[Group]] | None] = SimpleQueue()
+        self.judged: list[Rolled] = []
         self.failure: Exception | None = None
         self.thread = Thread(target=self.work, daemon=True)
         self.thread.start()
 
     def put(self, parts: list[Part], groups: list[Group]) -> None:
-        """An order that is done. What went wrong with earlier ones is raised here."""
+        """An order that has ended. A failure of an earlier one is raised here."""
         if self.failure:
             raise self.failure
-        self.handed.put((parts, groups))
+        self.pending.put((parts, groups))
 
     def all(self) -> list[Rolled]:
         """Every verdict: a `Rolled` for each place, in their order."""
@@ -108,28 +131,28 @@ class Judge:
         self.thread.join()
         if self.failure:
             raise self.failure
-        rolled: list[Rolled] = []
-        for one in sorted(self.found, key=lambda one: (one.place, one.first)):
-            if rolled and rolled[-1].place == one.place:
-                rolled[-1].add(one)
+        by_place: dict[int, Rolled] = {}
+        for rolled in sorted(self.judged, key=lambda rolled: (rolled.place, rolled.first)):
+            if rolled.place in by_place:
+                by_place[rolled.place].add(rolled)
             else:
-                rolled.append(one)
-        return rolled
+                by_place[rolled.place] = rolled
+        return list(by_place.values())
 
     def close(self) -> None:
-        """Nothing more comes."""
-        self.handed.put(None)
+        """No order follows."""
+        self.pending.put(None)
 
     def work(self) -> None:
         try:
             more = True
             while more:
-                orders = [self.handed.get()]
-                while not self.handed.empty():
-                    orders.append(self.handed.get())
+                orders = [self.pending.get()]
+                while not self.pending.empty():
+                    orders.append(self.pending.get())
                 more = None not in orders
                 parts = [part for order in orders if order for part in order[0]]
-                self.found += self.judge(parts, [group for order in orders if order for group in order[1]])
+                self.judged += self.judge(parts, [group for order in orders if order for group in order[1]])
         except Exception as failure:
             self.failure = failure
 
@@ -138,15 +161,14 @@ class Judge:
         texts = [[decode(tuple(response)) for response in group.responses] for group in groups]
         problems = [self.problems[part.place] for part in parts]
         items = [
-            (problem.kind, opened + text, problem.reference)
-            for problem, group, said in zip(problems, groups, texts, strict=True)
-            for opened in [self.opened(problem, group.prompt)]
-            for text in said
+            (problem.kind, self.opening(problem, group.prompt) + text, problem.reference)
+            for problem, group, of_group in zip(problems, groups, texts, strict=True)
+            for text in of_group
         ]
         verdicts = iter(verify_batch(items, **self.judging))
         return [
-            Rolled(problem, group, said, [next(verdicts) for _ in said], part.place, part.first)
-            for part, problem, group, said in zip(parts, problems, groups, texts, strict=True)
+            Rolled(problem, group, of_group, [next(verdicts) for _ in of_group], part.place, part.first)
+            for part, problem, group, of_group in zip(parts, problems, groups, texts, strict=True)
         ]
 
     def decode(self, response: tuple[int, ...]) -> str:
@@ -156,45 +178,46 @@ class Judge:
             return self.tokenizer.decode(response, skip_special_tokens=True)
         return self.tokenizer.decode([i for i in response if special.get(i, "<think>") in ("<think>", "</think>")])
 
-    def opened(self, problem: Problem, prompt: list[int]) -> str:
-        """The "<think>" that a chat template has opened for the response. A --rewards file gets the response alone."""
+    def opening(self, problem: Problem, prompt: list[int]) -> str:
+        """The "<think>" that a chat template opens for the response. A --rewards file gets the response alone."""
         opens = problem.kind in BUILT_IN and self.tokenizer.decode(prompt).rstrip().endswith("<think>")
         return "<think>" if opens else ""
 
 
 class Outcomes(NamedTuple):
-    """What came of N rollouts of each of P prompts, all of them known to every process."""
+    """What came of N rollouts of each of P prompts. Every process knows all of it."""
 
     rewards: Tensor  # (P, N) float64
-    correct: Tensor  # (P, N) bool
+    reasons: Tensor  # (P, N) places in REASONS
     lengths: Tensor  # (P, N) tokens of the response
     truncated: Tensor  # (P, N) bool, cut at the longest length
 
     @staticmethod
     def of(rolled: list[Rolled], prompts: int, n: int, accelerator: Accelerator) -> Outcomes:
-        """From what each process rolled out."""
+        """Of all processes, from the rollouts of each."""
         table = torch.zeros(4, prompts, n, dtype=torch.float64)
-        for one in rolled:
-            lengths = [len(response) for response in one.group.responses]
-            truncated = [reason == "length" for reason in one.group.finish_reasons]
-            rows = torch.tensor([one.rewards, one.correct.tolist(), lengths, truncated], dtype=torch.float64)
-            table[:, one.place, one.first : one.first + len(one.texts)] = rows
-        rewards, correct, lengths, truncated = summed(table, accelerator)
-        return Outcomes(rewards, correct.bool(), lengths.long(), truncated.bool())
+        for part in rolled:
+            rewards, reasons = zip(*part.verdicts, strict=True)
+            lengths = [len(response) for response in part.group.responses]
+            truncated = [reason == "length" for reason in part.group.finish_reasons]
+            rows = torch.tensor([rewards, [REASONS.index(x) for x in reasons], lengths, truncated], dtype=torch.float64)
+            table[:, part.place, part.first : part.first + len(lengths)] = rows
+        rewards, reasons, lengths, truncated = summed(table, accelerator)
+        return Outcomes(rewards, reasons.long(), lengths.long(), truncated.bool())
 
     @staticmethod
-    def none() -> Outcomes:
-        """Before anything is drawn."""
-        table = torch.zeros(4, 0, 1, dtype=torch.float64).unbind()
-        return Outcomes(table[0], table[1].bool(), table[2].long(), table[3].bool())
-
-    def followed_by(self, others: Outcomes) -> Outcomes:
-        """Those of one round and of the next."""
-        return Outcomes(*(torch.cat(tensors) for tensors in zip(self, others, strict=True)))
+    def joined(rounds: list[Outcomes]) -> Outcomes:
+        """Those of several rounds, one after the other."""
+        return Outcomes(*(torch.cat(tensors) for tensors in zip(*rounds, strict=True)))
 
     def at(self, places: Tensor) -> Outcomes:
         """Of some of the prompts."""
         return Outcomes(*(tensor[places] for tensor in self))
+
+    @property
+    def correct(self) -> Tensor:
+        """(P, N) bool."""
+        return self.reasons == REASONS.index("correct")
 
     @property
     def informative(self) -> Tensor:
@@ -206,19 +229,18 @@ class Outcomes(NamedTuple):
 class TrainingGroups:
     """The groups that a step trains on, in the order of the problems."""
 
-    problems: list[Problem]
     prompts: list[list[int]]
     outcomes: Outcomes  # (P, N), the same on every process
     rolled: list[Rolled]  # of this process; their `place` counts kept groups
 
     def __len__(self) -> int:
-        return len(self.problems)
+        return len(self.prompts)
 
     def batch(self, advantages: Tensor, mini_batch: Tensor, device) -> Batch:
         """This process's rollouts. advantages, mini_batch: of all, (P, N)."""
-        place = torch.tensor([one.place for one in self.rolled for _ in one.texts], dtype=torch.long)
-        number = torch.tensor([one.first + i for one in self.rolled for i in range(len(one.texts))], dtype=torch.long)
-        groups = [one.group for one in self.rolled]
+        numbers = [(part.place, part.first + i) for part in self.rolled for i in range(len(part.texts))]
+        place, number = torch.tensor(numbers, dtype=torch.long).view(-1, 2).T
+        groups = [part.group for part in self.rolled]
         return Batch.of(groups, advantages[place, number], device, mini_batch[place, number])
 
 
@@ -229,42 +251,39 @@ class StepRollouts:
     """
 
     def __init__(self, problems: list[Problem], prompts: list[list[int]]):
-        self.all, self.prompts, self.rounds = problems, prompts, 0
+        self.all, self.prompts = problems, prompts
         self.problems: list[int] = []
         self.rolled: list[Rolled] = []  # of this process
-        self.outcomes = Outcomes.none()
+        self.rounds: list[Outcomes] = []
 
     def __len__(self) -> int:
         return len(self.problems)
 
     def add(self, problems: list[int], rolled: list[Rolled], outcomes: Outcomes) -> None:
-        """A round of these problems: what this process rolled out, and what came of all of it."""
-        self.rolled += [replace(one, place=len(self) + one.place) for one in rolled]
-        self.outcomes = outcomes if not self.rounds else self.outcomes.followed_by(outcomes)
-        self.problems, self.rounds = self.problems + problems, self.rounds + 1
+        """A round of these problems: the rollouts of this process, and what came of all."""
+        self.rolled += [replace(part, place=len(self) + part.place) for part in rolled]
+        self.problems, self.rounds = self.problems + problems, [*self.rounds, outcomes]
+
+    @property
+    def outcomes(self) -> Outcomes:
+        return Outcomes.joined(self.rounds)
 
     @property
     def informative(self) -> int:
-        """How many of the prompts are."""
-        return int(self.outcomes.informative.sum())
+        """How many of the prompts are informative."""
+        return sum(int(outcomes.informative.sum()) for outcomes in self.rounds)
+
+    @property
+    def kinds(self) -> list[str]:
+        """The kind of each problem."""
+        return [self.all[i].kind for i in self.problems]
 
     def take(self, places: Tensor) -> TrainingGroups:
         """The groups at these places, to train on."""
         at = {place: k for k, place in enumerate(places.tolist())}
-        rolled = [replace(one, place=at[one.place]) for one in self.rolled if one.place in at]
-        which = [self.problems[place] for place in at]
-        return TrainingGroups(
-            [self.all[i] for i in which], [self.prompts[i] for i in which], self.outcomes.at(places), rolled
-        )
-
-    def counts(self) -> Counter:
-        """Of all processes: `Rolled.counts`, `solved`, and sums of rewards, in an order that no chance decides."""
-        counts = merge(sum((one.counts() for one in self.rolled), Counter()))
-        counts += solved(self.outcomes.correct)
-        rewards: Counter = Counter({"reward": self.outcomes.rewards.sum().item()})
-        for i, of_group in zip(self.problems, self.outcomes.rewards.sum(-1).tolist(), strict=True):
-            rewards[f"reward/{self.all[i].kind}"] += of_group
-        return Counter(counts | rewards)
+        rolled = [replace(part, place=at[part.place]) for part in self.rolled if part.place in at]
+        prompts = [self.prompts[self.problems[place]] for place in at]
+        return TrainingGroups(prompts, self.outcomes.at(places), rolled)
 
 
 # -------------------------------------------------------------------------------------------------------- a round

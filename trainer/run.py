@@ -31,17 +31,16 @@ from filelock import FileLock, Timeout
 
 import brorl
 from rollout import whole_tensors
-from trainer.answers import Answers, Rolled, score_sources
 from trainer.checkpoint import Checkpoints
 from trainer.checks import EVALUATION_FILE, RECIPE_FILE, started_with, trackers
-from trainer.logs import append, rows_of, write
+from trainer.metrics import Answers, score_sources
 from trainer.noise import conclusion
 from trainer.problems import HeldOut
 from trainer.processes import from_main
 from trainer.progress import Cursor, Progress
 from trainer.prompts import PLAIN, Frame
 from trainer.report import before_and_after, curves, protocol, short, size, table, wrapped
-from trainer.rollouts import StepRollouts
+from trainer.rollouts import Rolled, StepRollouts
 from trainer.settings import Config
 
 LOCK = "lock"
@@ -286,7 +285,7 @@ class Run:
         shutil.rmtree(self.folder / "model", ignore_errors=True)
         os.replace(aside, self.folder / "model")
         title = f"{self.config.name}: {short(self.config.model)}, N = {self.config.rollouts_per_prompt}"
-        curves(self.metrics, self.folder / "curves.png", title)
+        curves(rows_of(self.metrics), self.folder / "curves.png", title)
         what = protocol(self.config, self.held_out.problems, self.held_out.cut)
         print(f"\n{wrapped(what, 0)}\n{before_and_after(self.evaluations(), rows_of(self.answers))}")
         if not any("loss" in row for row in rows_of(self.metrics)):
@@ -316,3 +315,31 @@ class Run:
             source = f"as in the run {self.config.name}"
             recipes[recipe] = recipes.get(recipe, {}) | {k: {"value": x, "source": source} for k, x in ours.items()}
         return recipes
+
+
+# ------------------------------------------------------------------------------------------------------------- files
+
+
+def write(path: Path, text: str) -> None:
+    """Replace a file whole."""
+    aside = path.with_suffix(".unfinished")
+    aside.write_text(text)
+    os.replace(aside, path)
+
+
+def append(path: Path, row: dict) -> None:
+    with path.open("a") as file:
+        file.write(json.dumps(row) + "\n")
+
+
+def rows_of(path: Path) -> list[dict]:
+    """A file's lines without a last one that was torn. Raises ValueError for one that no run wrote."""
+    rows = []
+    for number, line in enumerate(path.read_bytes().splitlines(keepends=True) if path.exists() else [], 1):
+        if line.endswith(b"\n"):
+            try:
+                rows.append(dict(json.loads(line)))
+                rows[-1]["step"]
+            except (ValueError, TypeError, KeyError):
+                raise ValueError(f"{path}, line {number}, is damaged: delete it, or --overwrite the run") from None
+    return rows

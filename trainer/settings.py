@@ -19,7 +19,6 @@ from transformers import HfArgumentParser
 import brorl
 import loss as L
 from rollout import ENGINES
-from trainer.report import shown
 
 MEMORY_OF_NORMS = 100  # gradient norms of so many updates say what is usual
 GROUPS = {
@@ -32,6 +31,10 @@ GROUPS = {
     "machine": "machine, checkpoints and logs",
 }
 Rule = tuple[Callable[[Any], bool], str]  # what must hold of a value, and what to say where it does not
+
+
+def shown(value) -> str:
+    return f"{value:.3g}" if isinstance(value, float) else str(value)
 
 
 def at_least(low: float, why: str = "") -> Rule:
@@ -125,27 +128,12 @@ class Config:
     )
 
     max_steps: int | None = setting(
-        "budget",
-        None,
-        "steps; table 1: +191 for BroRL, +535 for ProRL",
-        rule=BUDGET,
-        free=True,
-        first=True,
+        "budget", None, "steps; table 1: +191 for BroRL, +535 for ProRL", rule=BUDGET, free=True, first=True
     )
     max_samples: int | None = setting(
-        "budget",
-        None,
-        "rollouts generated, counted before dynamic sampling as in table 1",
-        rule=BUDGET,
-        free=True,
+        "budget", None, "rollouts generated, counted before dynamic sampling as in table 1", rule=BUDGET, free=True
     )
-    max_hours: float | None = setting(
-        "budget",
-        None,
-        "wall-clock hours",
-        rule=BUDGET,
-        free=True,
-    )
+    max_hours: float | None = setting("budget", None, "wall-clock hours", rule=BUDGET, free=True)
 
     rollouts_per_prompt: int = setting(
         "paper",
@@ -212,12 +200,7 @@ class Config:
         "the group's mean (group_mean: MaxRL, where a large N weighs rarely solved problems more); then whitened",
         rule=one_of(*L.ADVANTAGES),
     )
-    clip_low: float = setting(
-        "paper",
-        None,
-        "ε_low (section 3.1)",
-        rule=between(0, 1),
-    )
+    clip_low: float = setting("paper", None, "ε_low (section 3.1)", rule=between(0, 1))
     clip_high: float = setting("paper", None, "ε_high (section 3.1)", rule=POSITIVE)
     kl: str = setting(
         "paper",
@@ -226,10 +209,7 @@ class Config:
         rule=one_of(*L.KL),
     )
     kl_coef: float = setting(
-        "paper",
-        None,
-        "β, weight of the KL term; 0: no reference model is loaded",
-        rule=at_least(0),
+        "paper", None, "β, weight of the KL term; 0: no reference model is loaded", rule=at_least(0)
     )
     tis_cap: float = setting(
         "paper",
@@ -238,20 +218,12 @@ class Config:
         rule=at_least(1, "below 1 it would scale down even what both models agree on"),
     )
     reference_reset_steps: int = setting(
-        "paper",
-        None,
-        "steps between resets of the reference; 0: never (section 3.1)",
-        rule=at_least(0),
+        "paper", None, "steps between resets of the reference; 0: never (section 3.1)", rule=at_least(0)
     )
     weight_decay: float = setting(
         "paper", 0.01, "of AdamW (paper silent: the default of torch and of verl)", rule=at_least(0)
     )
-    max_grad_norm: float = setting(
-        "paper",
-        1.0,
-        "gradient clipping (paper silent: the default of verl)",
-        rule=POSITIVE,
-    )
+    max_grad_norm: float = setting("paper", 1.0, "gradient clipping (paper silent: the default of verl)", rule=POSITIVE)
     max_skipped_updates: int = setting(
         "paper",
         16,
@@ -324,28 +296,18 @@ class Config:
         free=True,
     )
     temperature: float = setting(
-        "sampling",
-        None,
-        "while training; log-probs are taken at the same temperature",
-        rule=POSITIVE,
+        "sampling", None, "while training; log-probs are taken at the same temperature", rule=POSITIVE
     )
     top_p: float = setting(
         "sampling",
         None,
         "while training",
-        rule=(
-            lambda x: x == 1,
-            "leave it at 1: while training the trainer scores the whole distribution",
-        ),
+        rule=(lambda x: x == 1, "leave it at 1: while training the trainer scores the whole distribution"),
     )
     max_response_tokens: int = setting("sampling", None, "a response is cut there (section 4.2.1)", rule=at_least(1))
 
     eval_every: int = setting(
-        "evaluation",
-        None,
-        "steps between evaluations; 0: only before and after",
-        rule=at_least(0),
-        free=True,
+        "evaluation", None, "steps between evaluations; 0: only before and after", rule=at_least(0), free=True
     )
     eval_samples: int = setting(
         "evaluation", None, "k: responses per held-out problem (appendix D: 16)", rule=at_least(1)
@@ -438,6 +400,17 @@ class Config:
             "all_or_nothing": self.all_or_nothing,
             "allow_weak_sandbox": self.allow_weak_sandbox,
         }
+
+    @property
+    def sampling(self) -> dict[str, Any]:
+        """How responses are sampled while training."""
+        return {"max_new_tokens": self.max_response_tokens, "temperature": self.temperature, "top_p": self.top_p}
+
+    @property
+    def eval_sampling(self) -> dict[str, Any]:
+        """How they are sampled in an evaluation."""
+        length, temperature, top_p = self.eval_max_response_tokens, self.eval_temperature, self.eval_top_p
+        return {"max_new_tokens": length, "temperature": temperature, "top_p": top_p}
 
     @property
     def loss(self) -> dict[str, Any]:

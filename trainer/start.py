@@ -35,20 +35,21 @@ from trainer.problems import describe, digests, load_held_out, load_training, st
 from trainer.processes import from_main, seed_of, total
 from trainer.progress import Cursor, Progress
 from trainer.prompts import check_examples, looks
-from trainer.report import short, shown, wrapped
+from trainer.report import short, wrapped
 from trainer.run import Run
-from trainer.settings import Config
+from trainer.settings import Config, shown
 from verify import Problem, WeakSandbox, failures, load_rewards, verify_batch
 
 
 class Setup(NamedTuple):
-    """All that `train` works with; whatever could be wrong with it has been said. --eval_only needs the first seven."""
+    """All that `train` works with; whatever could be wrong with it has been said. --eval_only needs the first eight."""
 
     problems: list[Problem]
     prompts: list[list[int]]
     held_out: list[Problem]
     held_out_prompts: list[list[int]]
     tokenizer: PreTrainedTokenizerBase
+    stop_tokens: list[int]  # each of them ends a response
     engine: Engine
     run: Run
     policy: torch.nn.Module = None  # type: ignore[assignment]
@@ -120,14 +121,15 @@ def set_up(
     sharded = accelerator.distributed_type == DistributedType.FSDP
     engine = make_engine(config, model, max(lengths), sharded)
     engine.sleep()
-    setup = Setup(problems, prompts, held_out.problems, held_out.prompts, tokenizer, engine, run)
+    stops = stop_tokens(tokenizer, model)
+    setup = Setup(problems, prompts, held_out.problems, held_out.prompts, tokenizer, stops, engine, run)
     setup = setup._replace(looks=looks(frame, config, prompts or held_out.prompts))
     if config.eval_only:
         from_main(run.hold)
         lines = [setting_line(config, name, sources[name]) for name in ASKED if name in sources]
         lines += [wrapped(f"  prompts {setup.looks}", 10)] if setup.looks else []
         accelerator.print("\n".join([*lines, ""]), end="")
-        accelerator.print(check_engine(engine, Policy(model), tokenizer, held_out.prompts, config, accelerator))
+        accelerator.print(check_engine(engine, Policy(model), stops, held_out.prompts, config, accelerator))
         return setup
     setup = set_up_training(model, setup, config, accelerator, sources)
     plain = accelerator.unwrap_model(setup.policy)
@@ -164,7 +166,7 @@ def set_up_training(
     accelerator.register_for_checkpointing(cursor, progress, *([Whole(reference)] if reference else []))
     accelerator.print(introduction(config, sources, setup, accelerator, sharing, memory))
     setup.run.check_disk(model, reference is not None)
-    checking = setup.engine, plain, setup.tokenizer, setup.prompts, config, accelerator
+    checking = setup.engine, plain, setup.stop_tokens, setup.prompts, config, accelerator
     agreed = "" if config.resume else check_engine(*checking)  # before there is a folder
     setup.run.open(cursor, progress)
     if config.resume:
@@ -232,7 +234,9 @@ def check_verifiers(problems: list[Problem], config: Config) -> None:
         raise ValueError(f"a nonsense response cannot be judged: {'; '.join(failed)}. A reward is needed for any text")
 
 
-def check_engine(engine: Engine, policy: Policy, tokenizer, prompts, config: Config, accelerator: Accelerator) -> str:
+def check_engine(
+    engine: Engine, policy: Policy, stops: list[int], prompts, config: Config, accelerator: Accelerator
+) -> str:
     """Do engine and trainer hold the same model? Compares their log-probs on a few rollouts before anything is trained.
 
     Small differences (bfloat16, other kernels) are what the truncated importance ratio is for; large ones mean
@@ -247,7 +251,7 @@ def check_engine(engine: Engine, policy: Policy, tokenizer, prompts, config: Con
         8,
         max_new_tokens=min(config.eval_max_response_tokens if config.eval_only else config.max_response_tokens, 256),
         temperature=config.temperature,
-        stop_token_ids=stop_tokens(tokenizer, engine.model),
+        stop_token_ids=stops,
         seed=seed_of(config.seed, 0, rank),
     )
     engine.sleep()
