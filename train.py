@@ -49,7 +49,7 @@ from torch import Tensor
 
 import loss as L
 from trainer.batch import Batch
-from trainer.ending import ending, leave, refusing
+from trainer.errors import failures_as_sentences, refusals_as_sentences, shut_down
 from trainer.metrics import Answers, UpdateMetrics, none_judged, of_step, score, too_few, troubles
 from trainer.probe import Probe
 from trainer.processes import idle, passes, reduced_later, seed_of, total
@@ -344,15 +344,15 @@ def main(probe: type[Probe] = Probe) -> None:
     """probe: who answers --log_mass_balance; evidence/exact_probe.py hands in one that knows Q_pos exactly."""
     about = (__doc__ or "").split("\n\n")[0] + " " + (Config.__doc__ or "")
     config, given = command_line(about)
-    with refusing():
+    with refusals_as_sentences():
         accelerator = start_accelerator(config)
         setup = set_up(config, accelerator, given, probe)
-    with ending(setup.run, config, accelerator):
+    with failures_as_sentences(setup.run, config, accelerator):
         if config.eval_only:
             setup.run.report(*evaluate(config, accelerator, setup, show=sys.stderr.isatty()))
         else:
             train(config, accelerator, setup)
-    leave(setup.engine, accelerator)
+    shut_down(setup.engine, accelerator)
 
 
 if __name__ == "__main__":

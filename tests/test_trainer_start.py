@@ -17,7 +17,7 @@ from helpers import ROOT, TINY, config, few_problems, loaded, run
 import train
 from engines.vllm import VLLMEngine
 from rollout import TorchEngine
-from trainer.ending import refusing
+from trainer.errors import refusals_as_sentences
 from trainer.settings import Config
 from trainer.start import check_verifiers, load_model, load_moments, threads_chosen
 from verify import Problem, load_rewards
@@ -177,7 +177,7 @@ def test_weights_that_are_cut_off_are_named(tmp_path, capsys):
     os.truncate(folder / "pytorch_model.bin", 100_000)
     with pytest.raises(ValueError, match=says):
         train.set_up(config(tmp_path, model=str(folder)), Accelerator(cpu=True))
-    with pytest.raises(SystemExit) as left, refusing():
+    with pytest.raises(SystemExit) as left, refusals_as_sentences():
         load_model(str(folder))
     said = capsys.readouterr().err
     assert left.value.code == 2 and said.strip().count("\n") == 0 and "Traceback" not in said

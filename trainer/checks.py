@@ -1,7 +1,7 @@
 """What a run refuses before it starts, and where each of its settings comes from.
 
-`resolve` fills what the command line left open. `check` applies the rule of each setting (settings.py), and TOGETHER:
-rules between several settings, and about how the run was launched. It names all broken rules at once.
+`resolve` fills what the command line left open. `check` applies the rule of each setting (settings.py), then the rules
+between several settings and about how the run was launched (`contradictions`).
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ import json
 import math
 import os
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Iterator
 from dataclasses import asdict, fields
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from accelerate import Accelerator
 from accelerate.utils import is_tensorboard_available, is_wandb_available
@@ -32,129 +32,74 @@ ASKED = ("eval_data", "rewards", "eval_seed", "system_prompt", "examples")  # th
 TRACKERS = {"tensorboard": is_tensorboard_available, "wandb": is_wandb_available}
 
 
-class Launch(NamedTuple):
-    """How the run was started, and how many training problems it found."""
-
-    problems: int
-    processes: int
-    kind: str  # Accelerate's distributed type
-    device: str
-    precision: str
-    accelerator: Accelerator
-
-
-# (settings, what must hold of them, what to say); a rule is left out where one of its settings is wrong by itself
-Together = tuple[tuple[str, ...], Callable[[Config, Launch], bool], str]
-TOGETHER: list[Together] = [
-    (
-        ("max_steps", "max_samples", "max_hours"),
-        lambda c, at: any(x is not None for x in (c.max_steps, c.max_samples, c.max_hours)),
-        "no budget: set --max_steps, --max_samples or --max_hours",
-    ),
-    (
-        ("prompts_per_step",),
-        lambda c, at: c.prompts_per_step <= at.problems or c.eval_only,
-        "--prompts_per_step {c.prompts_per_step} exceeds the {at.problems} training problems: lower it",
-    ),
-    (
-        ("rollouts_per_prompt", "prompts_per_step", "updates_per_step"),
-        lambda c, at: c.rollouts_per_prompt * c.prompts_per_step >= c.updates_per_step or c.eval_only,
-        "--rollouts_per_prompt {c.rollouts_per_prompt} x --prompts_per_step {c.prompts_per_step} do not fill "
-        "--updates_per_step {c.updates_per_step} mini-batches: lower it",
-    ),
-    (
-        ("mini_batches", "prompts_per_step", "updates_per_step"),
-        lambda c, at: c.mini_batches != "prompts" or c.prompts_per_step >= c.updates_per_step or c.eval_only,
-        "--mini_batches prompts: {c.prompts_per_step} prompts do not fill {c.updates_per_step} mini-batches: lower "
-        "--updates_per_step",
-    ),
-    (
-        ("eval_temperature", "eval_samples"),
-        lambda c, at: c.eval_temperature > 0 or c.eval_samples == 1,
-        "--eval_temperature 0 is greedy: {c.eval_samples} equal responses, set --eval_samples 1",
-    ),
-    (
-        ("log_noise", "rollouts_per_prompt"),
-        lambda c, at: not c.log_noise or c.rollouts_per_prompt >= 4,
-        "--log_noise takes a group apart in halves of 2 rollouts or more: with N = {c.rollouts_per_prompt} set it to 0",
-    ),
-    (
-        ("log_noise", "advantage"),
-        lambda c, at: not c.log_noise or c.advantage in L.SAME_WHEN_WHITENED,
-        "--log_noise measures the noise of the paper's advantages: set it to 0 with --advantage {c.advantage}",
-    ),
-    (
-        ("engine",),
-        lambda c, at: c.engine == "vllm" or (c.max_num_seqs, c.engine_dtype, c.kv_cache_gib) == (None, None, None),
-        "--max_num_seqs, --engine_dtype and --kv_cache_gib belong to --engine vllm",
-    ),
-    (
-        (),
-        lambda c, at: at.kind in ("NO", "MULTI_CPU", "MULTI_GPU", "FSDP"),
-        "Accelerate is set to {at.kind}: this loop runs on one process, on data-parallel ones, or under FSDP2 (NO, "
-        "MULTI_CPU, MULTI_GPU, FSDP), change it with `accelerate config`",
-    ),
-    (
-        (),
-        lambda c, at: at.kind != "FSDP" or at.accelerator.is_fsdp2,
-        "FSDP's first version is set in Accelerate: write fsdp_version: 2 into its config",
-    ),
-    (
-        (),
-        lambda c, at: at.kind != "FSDP" or not at.accelerator.state.fsdp_plugin.cpu_ram_efficient_loading,
-        "every process loads the model whole before it is cut up: write fsdp_cpu_ram_efficient_loading: false into "
-        "Accelerate's config",
-    ),
-    (
-        (),
-        lambda c, at: at.precision in ("no", "bf16"),
-        "mixed precision {at.precision}: this loop computes in float32 or bfloat16 (no scaling of losses), start it "
-        "with --mixed_precision bf16",
-    ),
-    (
-        (),
-        lambda c, at: at.accelerator.gradient_accumulation_steps == 1,
-        "gradient accumulation is set in Accelerate: here micro-batches (--max_tokens_per_micro_batch) do that, set it "
-        "to 1",
-    ),
-    (
-        (),
-        lambda c, at: at.kind != "FSDP" or not c.optimizer_from,
-        "--optimizer_from: FSDP2 has cut the optimizer up, leave it out or use data-parallel processes",
-    ),
-    (
-        (),
-        lambda c, at: at.processes == 1 or not c.log_mass_balance,
-        "--log_mass_balance looks at whole groups, and each of {at.processes} processes has a part of them: leave it "
-        "out, or start one process",
-    ),
-]
+def contradictions(c: Config, problems: int, accelerator: Accelerator) -> Iterator[str]:
+    """Rules between several settings, and about how the run was launched: a sentence for each that is broken."""
+    n, b, u, kind = c.rollouts_per_prompt, c.prompts_per_step, c.updates_per_step, accelerator.distributed_type.value
+    if (c.max_steps, c.max_samples, c.max_hours) == (None, None, None):
+        yield "no budget: set --max_steps, --max_samples or --max_hours"
+    if not c.eval_only:
+        if b > problems:
+            yield f"--prompts_per_step {b} exceeds the {problems} training problems: lower it"
+        if n * b < u:
+            yield (
+                f"--rollouts_per_prompt {n} x --prompts_per_step {b} do not fill --updates_per_step {u} mini-batches: "
+                "lower it"
+            )
+        if c.mini_batches == "prompts" and b < u:
+            yield f"--mini_batches prompts: {b} prompts do not fill {u} mini-batches: lower --updates_per_step"
+    if c.eval_temperature == 0 and c.eval_samples > 1:
+        yield f"--eval_temperature 0 is greedy: {c.eval_samples} equal responses, set --eval_samples 1"
+    if c.log_noise and n < 4:
+        yield f"--log_noise takes a group apart in halves of 2 rollouts or more: with N = {n} set it to 0"
+    if c.log_noise and c.advantage not in L.SAME_WHEN_WHITENED:
+        yield f"--log_noise measures the noise of the paper's advantages: set it to 0 with --advantage {c.advantage}"
+    if c.log_mass_balance and accelerator.num_processes > 1:
+        yield (
+            f"--log_mass_balance looks at whole groups, and each of {accelerator.num_processes} processes has a part "
+            "of them: leave it out, or start one process"
+        )
+    if c.engine != "vllm" and (c.max_num_seqs, c.engine_dtype, c.kv_cache_gib) != (None, None, None):
+        yield "--max_num_seqs, --engine_dtype and --kv_cache_gib belong to --engine vllm"
+    if kind not in ("NO", "MULTI_CPU", "MULTI_GPU", "FSDP"):
+        yield (
+            f"Accelerate is set to {kind}: this loop runs on one process, on data-parallel ones, or under FSDP2 (NO, "
+            "MULTI_CPU, MULTI_GPU, FSDP), change it with `accelerate config`"
+        )
+    if kind == "FSDP" and not accelerator.is_fsdp2:
+        yield "FSDP's first version is set in Accelerate: write fsdp_version: 2 into its config"
+    if kind == "FSDP" and accelerator.state.fsdp_plugin.cpu_ram_efficient_loading:
+        yield (
+            "every process loads the model whole before it is cut up: write fsdp_cpu_ram_efficient_loading: false into "
+            "Accelerate's config"
+        )
+    if kind == "FSDP" and c.optimizer_from:
+        yield "--optimizer_from: FSDP2 has cut the optimizer up, leave it out or use data-parallel processes"
+    if accelerator.mixed_precision not in ("no", "bf16"):
+        yield (
+            f"mixed precision {accelerator.mixed_precision}: this loop computes in float32 or bfloat16 (no scaling of "
+            "losses), start it with --mixed_precision bf16"
+        )
+    if accelerator.gradient_accumulation_steps != 1:
+        yield (
+            "gradient accumulation is set in Accelerate: here micro-batches (--max_tokens_per_micro_batch) do that, "
+            "set it to 1"
+        )
 
 
 def check(config: Config, problems: int, accelerator: Accelerator) -> None:
-    """Refuse at the start what would only fail, or mislead, later. Raises ValueError with the fix."""
-    at = Launch(
-        problems,
-        accelerator.num_processes,
-        accelerator.distributed_type.value,
-        accelerator.device.type,
-        accelerator.mixed_precision,
-        accelerator,
-    )
-    wrong = {}
+    """Refuse at the start what would only fail, or mislead, later. problems: how many there are to train on.
+
+    Raises ValueError with a sentence for each setting whose own rule is broken; else for each contradiction.
+    """
+    wrong = []
     for declared in fields(config):
         name, value, rule = declared.name, getattr(config, declared.name), declared.metadata["rule"]
         if isinstance(value, float) and not math.isfinite(value):
-            wrong[name] = f"--{name} {value}: must be a finite number"
+            wrong.append(f"--{name} {value}: must be a finite number")
         elif rule and value is not None and not rule[0](value):
-            wrong[name] = f"--{name} {value}: {rule[1]}"
-    broken = [
-        sentence.format(c=config, at=at)
-        for names, holds, sentence in TOGETHER
-        if not wrong.keys() & set(names) and not holds(config, at)
-    ]
-    if wrong or broken:
-        raise ValueError("\n".join([*wrong.values(), *broken]))
+            wrong.append(f"--{name} {value}: {rule[1]}")
+    if wrong := wrong or [*contradictions(config, problems, accelerator)]:
+        raise ValueError("\n".join(wrong))
 
 
 def resolve(config: Config, given: set[str] | None = None, on_gpu: bool = False) -> dict[str, str]:
@@ -170,7 +115,7 @@ def resolve(config: Config, given: set[str] | None = None, on_gpu: bool = False)
     config.name = config.name or default_name(config)
     unset = asdict(Config())
     given = given if given is not None else {name for name, x in asdict(config).items() if x != unset[name]}
-    sources = as_it_began(config, given) if config.resume else as_the_run_asked(config, given)
+    sources = settings_of_resumed_run(config, given) if config.resume else settings_of_scored_run(config, given)
     if config.recipe not in brorl.RECIPES:
         raise ValueError(f"--recipe {config.recipe}: choose {' or '.join(brorl.RECIPES)}")
     name_sources(config, "examples" in sources)
@@ -222,7 +167,7 @@ def started_with(config: Config) -> dict:
     return settings
 
 
-def as_it_began(config: Config, given: set[str]) -> dict[str, str]:
+def settings_of_resumed_run(config: Config, given: set[str]) -> dict[str, str]:
     """Take the settings that the run was started with, but those that are `given`; returns where each comes from."""
     began = started_with(config)
     names = (asdict(config).keys() & began.keys()) - given - {"resume", "overwrite", "output_dir", "name"}
@@ -231,7 +176,7 @@ def as_it_began(config: Config, given: set[str]) -> dict[str, str]:
     return {name: "as the run began" for name in names if began[name] is not None}
 
 
-def as_the_run_asked(config: Config, given: set[str]) -> dict[str, str]:
+def settings_of_scored_run(config: Config, given: set[str]) -> dict[str, str]:
     """--eval_only of a run's model: take ASKED from beside it, but what is `given`; returns where each comes from.
 
     A system message and examples belong together: with one of them given, neither is taken.

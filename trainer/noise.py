@@ -90,9 +90,9 @@ def estimate(gram: Tensor, prompts: float, n: int) -> Variances:
     """
     m = len(gram) // 2
     pairs = gram.double().view(m, 2, m, 2)
-    own = pairs.diagonal(dim1=0, dim2=2)  # (2, 2, M): the four products of a prompt's halves
-    g2, squares = own[0, 1], (own[0, 0] + own[1, 1]) / 2
-    across = (pairs.sum((0, 1, 2, 3)) - own.sum()) / 4  # Σ over x != y of the product of their means
+    within = pairs.diagonal(dim1=0, dim2=2)  # (2, 2, M): the four products of a prompt's halves
+    g2, squares = within[0, 1], (within[0, 0] + within[1, 1]) / 2
+    across = (pairs.sum((0, 1, 2, 3)) - within.sum()) / 4  # Σ over x != y of the product of their means
     mean2 = across / (prompts * max(prompts - 1, 1))
     return Variances(
         within=float((n - 1) * (squares - g2).sum() / prompts),
@@ -163,8 +163,8 @@ class Noise:
         rewards = some.rewards[:, : 2 * n].float().view(m, n, 2)
         weights = torch.zeros(some.rewards.shape)
         weights[:, : 2 * n] = ((rewards - rewards.mean(1, keepdim=True)) / (n - 1)).flatten(1)
-        own = [one for one in kept.rolled if one.place < m and one.first < 2 * n]
-        return replace(kept, rolled=own).batch(weights, half, self.accelerator.device)
+        rolled = [part for part in kept.rolled if part.place < m and part.first < 2 * n]
+        return replace(kept, rolled=rolled).batch(weights, half, self.accelerator.device)
 
     def gradient(self, policy, batch: Batch, rows: Tensor) -> Tensor:
         """Coordinates of Σ_i weight_i ∇log π(y_i), over these rows of all processes; FSDP2: of this process's part."""
@@ -202,10 +202,10 @@ class Noise:
         n, prompt = self.config.rollouts_per_prompt, sum(map(len, prompts)) / len(prompts)
         of_prompt = of_rollout = 0.0
         for stage, reads in (("roll_out", 1), ("score", 1), ("update", self.config.parts_of_a_prompt)):
-            own = prompt * min(reads, n)
-            saving = n * (prompt + response) / (own + n * response)
+            read = prompt * min(reads, n)
+            saving = n * (prompt + response) / (read + n * response)
             shared = stage == "roll_out" or (self.shares and saving >= SHARE_FROM[self.config.share_prefix])
-            part = own / (own + n * response) if shared else 0.0
+            part = read / (read + n * response) if shared else 0.0
             of_prompt += seconds.get(stage, 0.0) * part
             of_rollout += seconds.get(stage, 0.0) * (1 - part) / n
         return of_prompt / of_rollout if of_rollout else 0.0

@@ -112,24 +112,25 @@ def packed_groups(
     groups: list[tuple[int, int, list[list[int]]]] = []
     width = 0
     per_row = (computed[:, 0].tolist(), prompt_lengths.tolist(), inner.tolist(), response.sum(1).tolist())
-    for row, (first, prompt, length, own) in enumerate(zip(*per_row, strict=True)):
+    for row, (first, prompt, length, tokens_of_row) in enumerate(zip(*per_row, strict=True)):
         if first:
             groups.append((prompt, 0, [[]]))
             width = 0
-        if own:
+        if tokens_of_row:
             _, tokens, parts = groups[-1]
             width = max(width, length)
             if parts[-1] and (len(parts[-1]) + 1) * (prompt + width) > KEYS_AT_ONCE:
                 parts.append([])
                 width = length
             parts[-1].append(row)
-            groups[-1] = prompt, tokens + own, parts
+            groups[-1] = prompt, tokens + tokens_of_row, parts
 
     def laid_out(rows: list[int], prompt: int, start: int) -> Rows:
-        here = torch.tensor(rows, device=computed.device)
-        longest = int(inner[here].max())
+        index = torch.tensor(rows, device=computed.device)
+        longest = int(inner[index].max())
         columns = slice(prompt, prompt + longest)
-        return Rows((place[here, columns] - start).clamp(min=0), response[here, columns].flatten().nonzero().squeeze(1))
+        paths = (place[index, columns] - start).clamp(min=0)
+        return Rows(paths, response[index, columns].flatten().nonzero().squeeze(1))
 
     start, out = 0, []
     for prompt, tokens, parts in groups:

@@ -73,9 +73,9 @@ class Policy(torch.nn.Module):
         width = len(prompt) + len(rows[0]) + 1
         p: dict[tuple, Tensor] = {}
         for part in range(0, len(rows), count := max(1, budget // width)):
-            here = rows[part : part + count]
-            tokens = torch.tensor([[*prompt, *row, *[0] * (width - len(prompt) - len(row))] for row in here])
-            lengths = torch.tensor([len(row) + 1 for row in here], device=device)  # the token after it is predicted too
+            some = rows[part : part + count]
+            tokens = torch.tensor([[*prompt, *row, *[0] * (width - len(prompt) - len(row))] for row in some])
+            lengths = torch.tensor([len(row) + 1 for row in some], device=device)  # the token after it is predicted too
             prompt_lengths = torch.full_like(lengths, len(prompt))
             at = L.response_positions(prompt_lengths, lengths, width)
             tokens = tokens.to(device)
@@ -109,10 +109,10 @@ class Policy(torch.nn.Module):
         """Prepare --share_prefix, and say in a line what came of it. Raises ValueError if it is "on" and cannot be."""
         if mode == "off":
             return "every rollout with its own prompt (--share_prefix off)"
-        own, reason = self.model.config._attn_implementation, self._why_not_shared()
+        attention, reason = self.model.config._attn_implementation, self._why_not_shared()
         self.shares = reason is None
-        if reason and own != self.model.config._attn_implementation:
-            self.model.set_attn_implementation(own)
+        if reason and attention != self.model.config._attn_implementation:
+            self.model.set_attn_implementation(attention)
         if reason and mode == "on":
             raise ValueError(f"--share_prefix on: {type(self.model).__name__} cannot: {reason}; auto does without")
         if reason:

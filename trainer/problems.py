@@ -15,7 +15,7 @@ from transformers import AutoConfig, AutoTokenizer, PreTrainedTokenizerBase
 
 from trainer.checks import source_names
 from trainer.processes import from_main
-from trainer.prompts import PLAIN, Frame, Messages, check_template, choose, kept_examples, text_of
+from trainer.prompts import PLAIN, Frame, Messages, check_template, choose, examples_of_model, text_of
 from trainer.report import short
 from trainer.settings import Config
 from verify import Problem, load_data, reward_files
@@ -59,15 +59,15 @@ def load_training(
     An evaluation reads --data for its examples alone, or takes those that are `kept` beside the model, and gets no
     problems.
     """
-    if config.asked and tokenizer.chat_template is None:
+    if config.chat_style and tokenizer.chat_template is None:
         raise ValueError(
             f"--system_prompt and --examples make chats, and the tokenizer of --model {short(config.model)} has no "
             "chat template: leave them out, or name an Instruct model"
         )
     read = not config.eval_only or (config.examples and not kept)
     problems = from_main(lambda: load_data(config.data, config.seed)) if read else []
-    examples = kept_examples(config.model) if kept else choose(problems, config.examples, config.seed)
-    frame = Frame(bool(config.asked), config.system_prompt or "", examples)
+    examples = examples_of_model(config.model) if kept else choose(problems, config.examples, config.seed)
+    frame = Frame(bool(config.chat_style), config.system_prompt or "", examples)
     check_template(frame, tokenizer, short(config.model))
     rest = [] if config.eval_only else [(i, x) for i, x in enumerate(problems, 1) if not frame.example_of(x)]
     encoded = encode(rest, config.data, tokenizer, config.max_response_tokens, positions, frame=frame)

@@ -48,23 +48,23 @@ class Frame(NamedTuple):
         """What the model is asked for this problem."""
         if not self.chat:
             return problem.prompt
-        own = problem.prompt if isinstance(problem.prompt, list) else [said("user", problem.prompt)]
-        first = [said("system", self.system)] if self.system else []
-        if own[0]["role"] == "system":
-            first, own = own[:1], own[1:]
-        shown = [(said("user", one.question), said("assistant", one.solution)) for one in self.examples]
-        return [*first, *(turn for turns in shown for turn in turns), *own]
+        turns = problem.prompt if isinstance(problem.prompt, list) else [turn("user", problem.prompt)]
+        system = [turn("system", self.system)] if self.system else []
+        if turns[0]["role"] == "system":
+            system, turns = turns[:1], turns[1:]
+        solved = [x for e in self.examples for x in (turn("user", e.question), turn("assistant", e.solution))]
+        return [*system, *solved, *turns]
 
     def example_of(self, problem: Problem) -> Example | None:
         """The example that has the question with which this problem ends, if there is one."""
         last = problem.prompt if isinstance(problem.prompt, str) else problem.prompt[-1]["content"]
-        return next((one for one in self.examples if one.question.strip() == last.strip()), None)
+        return next((example for example in self.examples if example.question.strip() == last.strip()), None)
 
 
 PLAIN = Frame()
 
 
-def said(role: str, content: str) -> dict[str, str]:
+def turn(role: str, content: str) -> dict[str, str]:
     return {"role": role, "content": content}
 
 
@@ -81,7 +81,7 @@ def question_of(problem: Problem) -> str | None:
     return turns[0]["content"] if [turn["role"] for turn in turns] == ["user"] else None
 
 
-def kept_examples(model: str) -> tuple[Example, ...]:
+def examples_of_model(model: str) -> tuple[Example, ...]:
     """Those that the run which trained this model showed, from its evaluation.json."""
     rows = json.loads((Path(model) / EVALUATION_FILE).read_text())["examples"]
     return tuple(Example(number, Problem(*problem), *turns) for number, problem, *turns in rows)
@@ -124,7 +124,7 @@ def check_template(frame: Frame, tokenizer, model: str) -> None:
             f"the chat template of --model {model} does not take --system_prompt and --examples as they are: {refusal}"
         ) from None
     parts = [("--system_prompt", frame.system)]
-    parts += [("--examples", part) for one in frame.examples for part in (one.question, one.solution)]
+    parts += [("--examples", part) for example in frame.examples for part in (example.question, example.solution)]
     for setting, part in parts:
         if part.strip() not in text:
             raise ValueError(
@@ -137,23 +137,23 @@ def check_examples(frame: Frame, config: Config) -> None:
     """Raises ValueError for an example whose solution is not right by its own verifier."""
     if not frame.examples:
         return
-    items = [(one.problem.kind, one.solution, one.problem.reference) for one in frame.examples]
+    items = [(example.problem.kind, example.solution, example.problem.reference) for example in frame.examples]
     verdicts = from_main(lambda: verify_batch(items, **config.judging))
-    for one, verdict in zip(frame.examples, verdicts, strict=True):
+    for example, verdict in zip(frame.examples, verdicts, strict=True):
         if verdict.reward != 1:
             raise ValueError(
-                f"--examples: the solution of problem {one.number} of --data is judged {verdict.reason}, with a reward "
-                f"of {verdict.reward:g}: correct it, or choose another --seed"
+                f"--examples: the solution of problem {example.number} of --data is judged {verdict.reason}, with a "
+                f"reward of {verdict.reward:g}: correct it, or choose another --seed"
             )
 
 
-def looks(frame: Frame, config: Config, prompts: list[list[int]]) -> str:
+def describe_prompts(frame: Frame, config: Config, prompts: list[list[int]]) -> str:
     """What a whole prompt looks like, for the start of a run; nothing where it is the problem's alone."""
     if not frame.chat:
         return ""
     lengths = sorted(map(len, prompts))
-    shown = ", ".join(str(one.number) for one in frame.examples)
+    shown = ", ".join(str(example.number) for example in frame.examples)
     return (
-        f"{config.asked}, {lengths[0]:,} to {lengths[-1]:,} tokens, the first has {len(prompts[0]):,}"
+        f"{config.chat_style}, {lengths[0]:,} to {lengths[-1]:,} tokens, the first has {len(prompts[0]):,}"
         + f"; the examples are number {shown} of --data" * bool(shown)
     )

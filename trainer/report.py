@@ -46,11 +46,11 @@ def wrapped(line: str, indent: int) -> str:
     )
 
 
-def protocol(config, held_out: list, cut: str = "") -> str:
+def protocol(config: Config, held_out: list, cut: str = "") -> str:
     """What a score is a score of. cut: why the responses are no longer, if the recipe would have them longer."""
+    style = f" {config.chat_style}" if config.chat_style else ""
     return (
-        f"{len(held_out)} held-out problems{config.asked and f' {config.asked}'}, {config.eval_samples} responses "
-        f"each, cut at "
+        f"{len(held_out)} held-out problems{style}, {config.eval_samples} responses each, cut at "
         f"{config.eval_max_response_tokens:,} tokens{cut}, at temperature {config.eval_temperature}, "
         f"top-p {config.eval_top_p}, seed {config.eval_seed}"
     )

@@ -307,11 +307,13 @@ def roll_out(
     takes over 5 s.
     """
     orders = orders_of(parts, engine.order_rows)
-    asked = [Order([prompts[p.place] for p in o], o[0].n, [seeds[p.place] for p in o], o[0].first, n) for o in orders]
-    wanted = sum(part.n for part in parts)
-    with tqdm(total=wanted, desc="rollouts", unit="", leave=False, delay=5, disable=not show) as bar:
+    to_engine = [
+        Order([prompts[p.place] for p in o], o[0].n, [seeds[p.place] for p in o], o[0].first, n) for o in orders
+    ]
+    rollouts = sum(part.n for part in parts)
+    with tqdm(total=rollouts, desc="rollouts", unit="", leave=False, delay=5, disable=not show) as bar:
         try:
-            for number, groups in engine.stream(asked, on_progress=bar.update, **sampling):
+            for number, groups in engine.stream(to_engine, on_progress=bar.update, **sampling):
                 judge.put(orders[number], groups)
             mine = judge.all()
         finally:

@@ -224,11 +224,11 @@ class Run:
     def gathered(self, wanted: list[tuple[dict, int, int]], rolled: list[Rolled]) -> list[dict]:
         """Lines for rollouts of these places and numbers, each of which some process has among its `rolled`."""
         rows, held = {(place, row) for _, place, row in wanted}, {}
-        for one in rolled:
+        for part in rolled:
             for place, row in rows:
-                if one.place == place and 0 <= (i := row - one.first) < len(one.texts):
-                    said = {"prompt": one.problem.prompt, "response": one.texts[i]}
-                    held[place, row] = said | one.verdicts[i]._asdict()
+                if part.place == place and 0 <= (i := row - part.first) < len(part.texts):
+                    sentence = {"prompt": part.problem.prompt, "response": part.texts[i]}
+                    held[place, row] = sentence | part.verdicts[i]._asdict()
         found = dict(item for part in gather_object([list(held.items())]) for item in part)
         return [where | found[place, row] for where, place, row in wanted]
 
@@ -289,15 +289,15 @@ class Run:
         what = protocol(self.config, self.held_out.problems, self.held_out.cut)
         print(f"\n{wrapped(what, 0)}\n{before_and_after(self.evaluations(), rows_of(self.answers))}")
         if not any("loss" in row for row in rows_of(self.metrics)):
-            said = "Nothing was trained: no prompt had right answers and wrong ones (samples.jsonl has some)"
-            print(wrapped(said, 0))
+            sentence = "Nothing was trained: no prompt had right answers and wrong ones (samples.jsonl has some)"
+            print(wrapped(sentence, 0))
         if sentence := conclusion(rows_of(self.metrics), rows_of(self.timing), self.config.rollouts_per_prompt):
             print("\n" + wrapped(sentence, 0))
         logs = ", ".join(path.name for path in self.logs.values())
         print("\n" + wrapped(f"wrote {self.folder}/: model/, curves.png, {logs}, checkpoints/", 0))
 
     def evaluation(self) -> dict:
-        """What `--eval_only` of model/ takes from the run (checks.as_the_run_asked); the examples are whole."""
+        """What `--eval_only` of model/ takes from the run (checks.settings_of_scored_run); the examples are whole."""
         c = self.config
         held_out = {"eval_data": c.eval_data, "eval_seed": c.eval_seed, "rewards": c.rewards}
         return {"run": c.name, "system_prompt": c.system_prompt, "examples": self.frame.examples} | held_out

@@ -418,7 +418,7 @@ class Config:
         return {name: getattr(self, name) for name in ("clip_low", "clip_high", "tis_cap", "kl", "kl_coef")}
 
     @property
-    def asked(self) -> str:
+    def chat_style(self) -> str:
         """What --system_prompt and --examples make of a prompt, in words; nothing where they are not used."""
         if self.system_prompt is None and not self.examples:
             return ""
@@ -467,8 +467,8 @@ def command_line(about: str) -> tuple[Config, set[str]]:
     if unknown:
         names = [f"--{f.name}" for f in fields(Config)]
         initials = {"--" + "".join(word[0] for word in f.name.split("_")): f"--{f.name}" for f in fields(Config)}
-        asked = [u.split("=")[0] for u in unknown if u.startswith("--")]
-        close = {u: [initials[u]] if u in initials else [x for x in names if x.startswith(u)] for u in asked}
+        unknown_flags = [u.split("=")[0] for u in unknown if u.startswith("--")]
+        close = {u: [initials[u]] if u in initials else [x for x in names if x.startswith(u)] for u in unknown_flags}
         close = {u: found or difflib.get_close_matches(u, names, 1) for u, found in close.items()}
         near = [name for names in close.values() for name in names]
         hint = f"did you mean {' '.join(near)}?" if near else "--help lists the settings"

@@ -34,7 +34,7 @@ from trainer.probe import Probe
 from trainer.problems import describe, digests, load_held_out, load_training, stop_tokens
 from trainer.processes import from_main, seed_of, total
 from trainer.progress import Cursor, Progress
-from trainer.prompts import check_examples, looks
+from trainer.prompts import check_examples, describe_prompts
 from trainer.report import short, wrapped
 from trainer.run import Run
 from trainer.settings import Config, shown
@@ -59,7 +59,7 @@ class Setup(NamedTuple):
     progress: Progress = None  # type: ignore[assignment]
     probe: Probe | None = None
     noise: Noise | None = None
-    looks: str = ""  # what stands around each prompt, in words
+    prompt_style: str = ""  # what stands around each prompt, in words
 
 
 def start_accelerator(config: Config) -> Accelerator:
@@ -113,7 +113,7 @@ def set_up(
     if "eval_max_response_tokens" in sources:
         sources["eval_max_response_tokens"] += held_out.cut
     check(config, len(problems), accelerator)
-    check_verifiers([*problems, *held_out.problems, *(one.problem for one in frame.examples)], config)
+    check_verifiers([*problems, *held_out.problems, *(example.problem for example in frame.examples)], config)
     check_examples(frame, config)
     set_seed(config.seed)
     model = load_model(config.model).to(accelerator.device)
@@ -123,11 +123,11 @@ def set_up(
     engine.sleep()
     stops = stop_tokens(tokenizer, model)
     setup = Setup(problems, prompts, held_out.problems, held_out.prompts, tokenizer, stops, engine, run)
-    setup = setup._replace(looks=looks(frame, config, prompts or held_out.prompts))
+    setup = setup._replace(prompt_style=describe_prompts(frame, config, prompts or held_out.prompts))
     if config.eval_only:
         from_main(run.hold)
         lines = [setting_line(config, name, sources[name]) for name in ASKED if name in sources]
-        lines += [wrapped(f"  prompts {setup.looks}", 10)] if setup.looks else []
+        lines += [wrapped(f"  prompts {setup.prompt_style}", 10)] if setup.prompt_style else []
         accelerator.print("\n".join([*lines, ""]), end="")
         accelerator.print(check_engine(engine, Policy(model), stops, held_out.prompts, config, accelerator))
         return setup
@@ -268,18 +268,18 @@ def check_engine(
         config.max_engine_difference if config.max_engine_difference is not None else (1e-3 if exact else 0.1),
         config.max_engine_kl if config.max_engine_kl is not None else (1e-4 if exact else 0.05),
     )
-    found = (
+    comparison = (
         f"|log π_trainer - log π_engine| is {mean:.1e} on average and {most:.1e} at most, KL {kl:.1e}, over "
         f"{tokens:,.0f} tokens of {32 * world} rollouts"
     )
     if not (mean <= limits[0] and kl <= limits[1]):
         raise ValueError(
-            f"the engine does not sample the model that is trained: {found}; the limits are {limits[0]:g} and "
+            f"the engine does not sample the model that is trained: {comparison}; the limits are {limits[0]:g} and "
             f"{limits[1]:g}. Either weights do not reach the engine or the two compute this architecture differently: "
             "train with --engine torch, try --engine_dtype float32, or, if this much is expected, raise "
             "--max_engine_difference and --max_engine_kl"
         )
-    return wrapped(f"  engine and trainer agree: {found}", 14)
+    return wrapped(f"  engine and trainer agree: {comparison}", 14)
 
 
 def introduction(
@@ -298,7 +298,7 @@ def introduction(
     seen = f", {both:,} of them trained on too: their score is no held-out score" if both else ""
     facts = {
         "problems": f"{len(setup.problems):,} to train on, {len(setup.held_out):,} held out{seen}",
-        **({"prompts": setup.looks} if setup.looks else {}),
+        **({"prompts": setup.prompt_style} if setup.prompt_style else {}),
         "a step": f"{b} prompts x {rollouts}, responses up to {config.max_response_tokens} tokens",
         "budget": ", ".join(f"{limit:,} {name}" for name, limit in budgets.items() if limit),
         "decoding": setup.engine.decoding,

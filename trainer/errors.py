@@ -41,7 +41,7 @@ def is_refusal(mistake: Exception) -> bool:
 
 
 @contextmanager
-def refusing():
+def refusals_as_sentences():
     """A mistake in what was asked for, found before anything was trained: a sentence, and exit code 2."""
     try:
         yield
@@ -61,16 +61,16 @@ def refusing():
 
 
 @contextmanager
-def ending(run: Run, config: Config, accelerator: Accelerator):
+def failures_as_sentences(run: Run, config: Config, accelerator: Accelerator):
     """Whatever stops a run says what it was and how to go on. SIGTERM and Ctrl-C end it at once."""
 
-    def end(said: str, code: int):
+    def end(sentence: str, code: int):
         after = "nothing is written before all is evaluated" if config.eval_only else "there is no checkpoint yet"
         if not config.eval_only and (kept := run.checkpoints.all()):
             after = f"--resume --name {config.name} continues after {kept[-1].name}"
         with suppress(RuntimeError):  # a signal may come inside a print, which must not be entered again
             sys.stdout.flush()
-        os.write(2, f"\n{said}{after}\n".encode())
+        os.write(2, f"\n{sentence}{after}\n".encode())
         os._exit(code)  # the destructors of an engine may wait for other processes
 
     def stopped(number: int, _) -> None:
@@ -82,13 +82,13 @@ def ending(run: Run, config: Config, accelerator: Accelerator):
     try:
         yield
     except Exception as failure:
-        end(f"process {accelerator.process_index}: {why(failure, accelerator)}\n", 1)
+        end(f"process {accelerator.process_index}: {sentence_of(failure, accelerator)}\n", 1)
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
 
 
-def why(failure: Exception, accelerator: Accelerator) -> str:
+def sentence_of(failure: Exception, accelerator: Accelerator) -> str:
     """A sentence on what ended a run. What nobody foresaw comes with its traceback."""
     text = str(failure)
     if isinstance(failure, (EngineError, NotAReward, RunStopped)):
@@ -109,7 +109,7 @@ def why(failure: Exception, accelerator: Accelerator) -> str:
     return "".join(traceback.format_exception(failure))
 
 
-def leave(engine: Engine, accelerator: Accelerator) -> None:
+def shut_down(engine: Engine, accelerator: Accelerator) -> None:
     """All is done and written: wait for the other processes, and go."""
     accelerator.wait_for_everyone()
     engine.close()
