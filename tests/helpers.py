@@ -359,7 +359,7 @@ accelerator = globals().get("Sharded", Accelerator)(cpu=True)
 mine = state["split"][accelerator.process_index]
 batch = Batch.of([state["groups"][i] for i in mine], state["advantages"][mine], accelerator.device)
 batch.old_logp, batch.ref_logp = batch.engine_logp + 0.05, batch.engine_logp - 0.1
-policy = Policy(AutoModelForCausalLM.from_pretrained(state["model"], dtype=state["advantages"].dtype))
+policy = Policy(AutoModelForCausalLM.from_pretrained(state["model"], dtype=torch.float32))
 if state["share"]:
     policy.share("on")
     batch.share = True
@@ -374,7 +374,7 @@ os._exit(0)  # as train.py ends: torch's threads may abort a process that Python
 """
 
 
-def after_one_update(folder, split, budget=100, dtype=torch.float64, share=False, script=ONE_UPDATE):
+def after_one_update(folder, split, budget, share=False, script=ONE_UPDATE):
     """Metrics and weights after one step of rate 1 without clipping, from weights that it moves by the gradient.
 
     split: which of six groups each process has; budget: tokens of a micro-batch; share: the prompts.
@@ -382,14 +382,14 @@ def after_one_update(folder, split, budget=100, dtype=torch.float64, share=False
     groups, advantages = rollouts(6)
     c = Config(temperature=3.0, clip_low=0.2, clip_high=0.27, kl="k2", kl_coef=0.1, tis_cap=2.0, updates_per_step=1,
                max_tokens_per_micro_batch=budget, max_grad_norm=1e9)  # fmt: skip
-    state = {"groups": groups, "advantages": advantages.to(dtype), "model": str(TINY / "policy"), "config": c}
+    state = {"groups": groups, "advantages": advantages, "model": str(TINY / "policy"), "config": c}
     torch.save(state | {"split": split, "share": share}, folder / "state")
     (folder / "one_update.py").write_text(script)
     Job(folder / "one_update.py", [folder / "state", folder / "out"], processes=len(split)).ended()
     return torch.load(folder / "out", weights_only=False)
 
 
-def gradient(weights: dict, dtype=torch.float64) -> dict[str, torch.Tensor]:
+def gradient(weights: dict) -> dict[str, torch.Tensor]:
     """What an update of rate 1 subtracted."""
-    start = Policy(loaded()[0].to(dtype)).state_dict()
+    start = Policy(loaded()[0]).state_dict()
     return {name: start[name] - weights[name] for name in start}

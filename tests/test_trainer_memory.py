@@ -1,20 +1,17 @@
 """The memory that a run will need, estimated before it starts."""
 
-import os
-import subprocess
-import sys
 from contextlib import nullcontext
 from types import SimpleNamespace
 
 import pytest
 import torch
 from accelerate.utils import DistributedType
-from helpers import ROOT, loaded, run
+from helpers import loaded, run
 
 from rollout import TorchEngine
 from trainer import progress
 from trainer.checks import resolve
-from trainer.memory import activation_bytes, memory_estimate, memory_line, memory_now
+from trainer.memory import memory_estimate, memory_line, memory_now
 from trainer.policy import Policy
 from trainer.progress import peak_gib
 from trainer.settings import Config
@@ -57,29 +54,6 @@ def test_the_memory_estimate_by_parts(monkeypatch):
     assert estimate(gradient_checkpointing=True)["activations"] < plain["activations"]
 
 
-def test_a_way_back_holds_a_layers_gradients_too():
-    """Makes impossible: activations without the gradients of the layer that is on its way back.
-
-    The embedded policy has two layers of 64: a token's gradients take half of what its two layers keep.
-    """
-    alone = SimpleNamespace(num_processes=1, device=torch.device("cpu"), distributed_type=DistributedType.NO,
-                            autocast=nullcontext, mixed_precision="no")  # fmt: skip
-    policy, engine = Policy(loaded()[0]), TorchEngine(loaded()[0])
-    kept = activation_bytes(policy, alone)
-    for checkpointing, bytes in ((False, kept + kept / 2), (True, kept / 2 + 4 * 2 * 64 + kept / 2)):
-        c = Config(max_tokens_per_micro_batch=1000, gradient_checkpointing=checkpointing)
-        resolve(c)
-        estimate = memory_estimate(c, policy, engine, 9, alone)
-        assert estimate["activations"] == pytest.approx(1000 * bytes / 2**30, rel=1e-12)
-
-
-def test_bfloat16_keeps_fewer_bytes(bf16):
-    """Makes impossible: activations counted in another precision than they will have, and a run refused for it."""
-    policy = Policy(loaded()[0])
-    whole = activation_bytes(policy, SimpleNamespace(autocast=nullcontext))
-    assert 0.4 * whole < activation_bytes(policy, bf16) < 0.8 * whole
-
-
 def test_a_sleeping_engine_is_not_held(monkeypatch):
     """Mistake: torch's counter asked what a GPU holds. It has what vLLM gave back when it fell asleep.
 
@@ -93,25 +67,3 @@ def test_a_sleeping_engine_is_not_held(monkeypatch):
         monkeypatch.setattr(torch.cuda, name, lambda device: 60 * 2**30)
     assert memory_now(gpu) == (20, 60)
     assert [peak_gib(gpu) for _ in range(3)] == [60, 60, 60]  # awake, asleep, updating
-
-
-@pytest.mark.parametrize(
-    ("gpu", "own", "seen"),
-    [
-        (True, {}, "expandable_segments:True"),
-        (False, {}, "None"),
-        (True, {"PYTORCH_ALLOC_CONF": "backend:native"}, "backend:native"),
-        (True, {"PYTORCH_CUDA_ALLOC_CONF": "backend:native"}, "backend:native"),
-    ],
-)
-def test_a_gpus_memory_grows_in_segments_unless_a_user_says_otherwise(tmp_path, gpu, own, seen):
-    """Mistake: torch imported before the setting; a user's word under its older name overruled by ours."""
-    told = "import os; print(os.environ.get('PYTORCH_ALLOC_CONF'), flush=True); os._exit(0)"
-    there = f"import os; real = os.path.exists; os.path.exists = lambda x: {gpu} if 'nvidia' in str(x) else real(x)"
-    (tmp_path / "torch.py").write_text(told)
-    (tmp_path / "sitecustomize.py").write_text(there)  # Python runs it first
-    names = {"PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"}
-    environment = {k: v for k, v in os.environ.items() if k not in names} | {"PYTHONPATH": str(tmp_path)} | own
-    command = [sys.executable, ROOT / "train.py"]
-    done = subprocess.run(command, capture_output=True, text=True, env=environment)
-    assert done.stdout == seen + "\n", done.stderr

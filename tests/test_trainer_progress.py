@@ -100,21 +100,3 @@ def test_a_run_without_verdicts_stops(tmp_path, forget_kinds):
     progress = Progress(unjudged=2)
     progress.check_health(c, judged=True)
     assert progress.unjudged == 0
-
-
-@pytest.mark.slow
-def test_one_finite_gradient_starts_the_count_over(tmp_path, monkeypatch):
-    """Makes impossible: a run stopped by a few bad updates that lie far apart, or a count lost on resuming."""
-    mean, calls = L.token_mean, []
-
-    def sometimes(x, n):
-        calls.append(1)
-        return mean(x, n) * (1 if len(calls) % 3 == 0 else math.nan)
-
-    monkeypatch.setattr(L, "token_mean", sometimes)
-    start(config(tmp_path, max_steps=6, max_skipped_updates=3, eval_every=0, save_every=100))
-    metrics = lines(tmp_path / "run/metrics.jsonl")
-    assert sum(m.get("updates_skipped", 0) for m in metrics) == 8
-    progress = Progress()
-    progress.load_state_dict(Progress(skipped=2, norms=[1.0]).state_dict())
-    assert progress.skipped == 2 and progress.norms == [1.0]

@@ -1,13 +1,11 @@
 """What stands around a problem's own prompt: a system message, solved examples, and the model's chat template."""
 
 import json
-import shutil
 from pathlib import Path
 
 import pytest
 from accelerate import Accelerator
 from helpers import Job, config, loaded, start
-from judging import needs
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
 
@@ -16,7 +14,6 @@ from rollout import Group
 from trainer.checks import resolve
 from trainer.problems import load_held_out, load_training, tokens_of
 from trainer.prompts import PLAIN, Example, Frame, check_examples, choose
-from trainer.report import protocol
 from trainer.rollouts import Judge, Part
 from trainer.settings import Config
 from verify import Problem, Solved, load_rewards
@@ -186,17 +183,6 @@ def test_the_seed_alone_draws_the_examples():
         choose(problems, 52, 0)
 
 
-def test_examples_are_not_trained_on(tmp_path, chat_model):
-    """Makes impossible: a model trained on a prompt with its own answer in it, also where weights repeat a problem."""
-    c = asking(tmp_path, chat_model, sums(1, 3), examples=2)
-    c.data = [f"{c.data[0]}:0.1", write(tmp_path / "more.jsonl", sums(100, 40)) + ":0.9"]
-    resolve(c)
-    problems, prompts, frame = load_training(c, tokenizer_of(), 2048)
-    shown = {one.question for one in frame.examples}
-    assert len(shown) == 2 and len(problems) == len(prompts) > 30
-    assert not shown & {problem.prompt for problem in problems}
-
-
 def test_a_held_out_problem_is_no_example(tmp_path, chat_model):
     """Makes impossible: a score over problems whose answers stand in their prompts."""
     training = sums(1, 2)
@@ -282,29 +268,6 @@ def test_a_prompt_too_long_for_its_examples_says_so(tmp_path, chat_model):
         load_held_out(c, tokenizer_of(), 120, given=True, frame=frame)
 
 
-def test_an_evaluation_shows_the_examples_of_the_training(tmp_path, chat_model, capsys):
-    """Makes impossible: a trained model scored behind other examples than it was trained behind, or without a word."""
-    settings = {"examples": 2, "system_prompt": "Be brief.", "eval_samples": 1, "eval_max_response_tokens": 4}
-    c = asking(tmp_path, chat_model, sums(1, 9), **settings)
-    trained = train.set_up(c, Accelerator(cpu=True))
-    said = " ".join(capsys.readouterr().out.split())
-    lengths = sorted(map(len, trained.prompts))
-    looks = (
-        f"in chats behind a system message and 2 solved examples, {lengths[0]} to {lengths[-1]} tokens, the first has"
-    )
-    assert f"prompts {looks} {len(trained.prompts[0])}; the examples are number" in said
-    assert "7 to train on, 2 held out" in said
-    scored = asking(tmp_path, chat_model, sums(1, 9), **settings, eval_only=True, name="scored")
-    setup = train.set_up(scored, Accelerator(cpu=True))
-    assert setup.held_out_prompts == trained.held_out_prompts and setup.problems == []
-    assert "prompts in chats behind a system message and 2 solved" in " ".join(capsys.readouterr().out.split())
-    assert protocol(scored, [1, 1]).startswith(
-        "2 held-out problems in chats behind a system message and 2 solved examples, 1 responses each, cut at 4 tokens"
-    )
-    with pytest.raises(ValueError, match="--examples 2 are problems of --data: name it"):
-        resolve(Config(model=chat_model, examples=2, eval_only=True, eval_data=[c.eval_data[0]]))
-
-
 def test_a_trained_model_is_asked_as_its_run_asked(tmp_path, chat_model, capsys):
     """Makes impossible: a chat model scored by plain prompts, other examples or other problems than its run's."""
     settings = {"examples": 2, "system_prompt": "Be brief.", "eval_samples": 1, "eval_max_response_tokens": 4}
@@ -326,23 +289,6 @@ def test_a_trained_model_is_asked_as_its_run_asked(tmp_path, chat_model, capsys)
     assert scored({"examples"}, name="plain")[1] == [tokenizer_of()(f"{i}+{i}?").input_ids for i in (500, 501)]
     bare = tokenizer_of().decode(scored({"system_prompt"}, system_prompt="", name="bare")[1][0])
     assert bare.startswith("<|im_start|>user\n500+500?")
-
-
-@pytest.mark.parametrize(
-    ("changes", "says"),
-    [({"system_prompt": "x"}, "system_prompt: None -> x"), ({"system_prompt": ""}, "system_prompt: None -> $"),
-     ({"examples": 1}, "examples: 0 -> 1")],
-)  # fmt: skip
-def test_a_run_does_not_resume_with_other_prompts(copied, changes, says):
-    """Makes impossible: a run whose second half answers other prompts than its first; old runs that cannot go on."""
-    path = copied / "run/config.json"
-    began = json.loads(path.read_text())
-    path.write_text(json.dumps({k: v for k, v in began.items() if k not in ("system_prompt", "examples")}))
-    with pytest.raises(ValueError, match=says):
-        train.set_up(config(copied, resume=True, max_steps=3, **changes), Accelerator(cpu=True))
-    path.write_text(json.dumps(began | changes))
-    resolve(c := Config(resume=True, name="run", output_dir=str(copied)))
-    assert {name: getattr(c, name) for name in changes} == changes
 
 
 ASKED = """
@@ -377,46 +323,6 @@ def test_two_processes_ask_the_same(tmp_path, chat_model):
     first, second = (json.loads((tmp_path / f"told{i}").read_text()) for i in range(2))
     assert first == second and len(first[0]) == 19
     assert "it is \\boxed{200}" in tokenizer_of().decode(second[1][0])
-
-
-@needs("datasets")
-def test_gsm8k_from_its_rows_to_whole_prompts(tmp_path, chat_model, monkeypatch):
-    """Makes impossible: examples with the calculator's notes, without a box, or of the rows held out."""
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    answer = "She sold {0}/2 = <<{0}/2={1}>>{1} clips in May.\nIn all {0}+{1} = <<{0}+{1}={2}>>{2:,} clips.\n#### {2:,}"
-    for name, first in (("train", 1), ("test", 900)):
-        rows = [
-            {"question": f"{2 * i} clips in April, half in May?", "answer": answer.format(2 * i, i, 3 * i)}
-            for i in range(first, first + 8)
-        ]
-        (tmp_path / name).mkdir()
-        write(tmp_path / name / "train.jsonl", rows)
-    specs = {"data": [f"hf:gsm8k={tmp_path / 'train'}"], "eval_data": [f"hf:gsm8k_test={tmp_path / 'test'}"]}
-    c = config(tmp_path, model=chat_model, system_prompt="Solve it.", examples=2, max_response_tokens=8, **specs)
-    setup = train.set_up(c, Accelerator(cpu=True))
-    assert len(setup.problems) == 6 and len(setup.held_out) == 8
-    said = setup.tokenizer.decode(setup.held_out_prompts[0])
-    turns = said.removesuffix("<|im_end|>\n<|im_start|>assistant\n").split("<|im_end|>\n<|im_start|>")
-    assert (
-        turns[0] == "<|im_start|>system\nSolve it."
-        and turns[-1] == f"user\n1800 clips in April, half in May?\n{SUFFIX}"
-    )
-    shown = [i for i in range(1, 9) if f"\n{2 * i} clips in April" in said]
-    assert len(shown) == 2 and len(turns) == 6
-    for i in shown:
-        worked = f"She sold {2 * i}/2 = {i} clips in May.\nIn all {2 * i}+{i} = {3 * i} clips.\n\\boxed{{{3 * i}}}"
-        assert f"assistant\n{worked}" in turns
-        assert not any(problem.prompt.startswith(f"{2 * i} clips") for problem in setup.problems)
-
-
-def test_a_model_without_a_template_is_refused_before_its_data_is_read(tmp_path, chat_model):
-    """Makes impossible: minutes of reading a data set, and then a sentence about the model."""
-    shutil.copytree(chat_model, tmp_path / "base")
-    (tmp_path / "base/chat_template.jinja").unlink()
-    c = asking(tmp_path, str(tmp_path / "base"), sums(1, 9), system_prompt="")
-    Path(c.data[0]).unlink()
-    with pytest.raises(ValueError, match=r"--system_prompt and --examples make chats, .*base has no chat template"):
-        train.set_up(c, Accelerator(cpu=True))
 
 
 @pytest.mark.parametrize(

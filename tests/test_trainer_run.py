@@ -316,15 +316,6 @@ def test_resuming_without_its_checkpoints_is_refused(copied):
     assert (copied / "run/metrics.jsonl").read_bytes() == before
 
 
-def test_garbage_in_a_metrics_file_is_named(copied):
-    """Makes impossible: a traceback from a file that an editor or a disk damaged."""
-    metrics = copied / "run/metrics.jsonl"
-    whole = metrics.read_bytes().splitlines(keepends=True)
-    metrics.write_bytes(b"".join([whole[0], b"[1]\n", *whole[1:]]))
-    with pytest.raises(ValueError, match=r"metrics.jsonl, line 2, is damaged: delete it, or --overwrite"):
-        start(config(copied, resume=True, max_steps=3))
-
-
 def test_what_a_run_was_launched_with_belongs_to_it(copied):
     """Makes impossible: a bfloat16 run that goes on in float32, or the other way, without a word."""
     settings = json.loads((copied / "run/config.json").read_text())

@@ -1,12 +1,10 @@
 """From settings to all that the loop works with: the engine that must hold the model, the weights, the threads."""
 
 import json
-import math
 import os
 import shutil
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -19,7 +17,7 @@ from engines.vllm import VLLMEngine
 from rollout import TorchEngine
 from trainer.errors import refusals_as_sentences
 from trainer.settings import Config
-from trainer.start import check_verifiers, load_model, load_moments, threads_chosen
+from trainer.start import check_verifiers, load_model, load_moments
 from verify import Problem, load_rewards
 
 
@@ -68,15 +66,6 @@ def test_a_reward_that_fails_on_any_text_is_refused_at_the_start(tmp_path, forge
     load_rewards([tmp_path / "rewards.py"])
     with pytest.raises(ValueError, match=said):
         check_verifiers([Problem("?", "broken", 0)], Config(verify_timeout=1.0))
-
-
-def test_the_comparison_of_the_engines_is_right(tmp_path, monkeypatch, capsys):
-    """Makes impossible: the difference of the wrong tokens, or KL in the wrong direction."""
-    monkeypatch.setattr(Off, "shift", [-0.3])
-    monkeypatch.setattr("rollout.TorchEngine", Off)
-    train.set_up(config(tmp_path, max_engine_difference=1.0, max_engine_kl=1.0), Accelerator(cpu=True))
-    kl = math.exp(0.3) - 1 - 0.3  # k3 of KL(engine, trainer) where the trainer's log-prob is larger by 0.3
-    assert f"is 3.0e-01 on average and 3.0e-01 at most, KL {kl:.1e}" in " ".join(capsys.readouterr().out.split())
 
 
 def test_vllm_gets_the_settings_of_the_run(tmp_path, monkeypatch):
@@ -182,37 +171,6 @@ def test_weights_that_are_cut_off_are_named(tmp_path, capsys):
     said = capsys.readouterr().err
     assert left.value.code == 2 and said.strip().count("\n") == 0 and "Traceback" not in said
     assert not (tmp_path / "run").exists()
-
-
-@pytest.mark.parametrize(
-    ("own", "parents", "launched", "chosen"),
-    [
-        (None, None, False, False),
-        ("4", None, False, True),
-        ("1", None, False, True),
-        ("4", None, True, True),
-        ("1", None, True, False),  # the launcher's own 1
-        ("1", "1", True, True),
-    ],
-)
-def test_threads_that_a_user_chose_are_told_from_a_launchers(monkeypatch, own, parents, launched, chosen):
-    """Makes impossible: OMP_NUM_THREADS as somebody set it overruled; a launcher's own 1 taken for it."""
-    for name in ("OMP_NUM_THREADS", "ACCELERATE_MIXED_PRECISION", "TORCHELASTIC_RUN_ID"):
-        monkeypatch.delenv(name, raising=False)
-    environment = {"PATH": os.environ["PATH"]} | ({"OMP_NUM_THREADS": parents} if parents else {})
-    parent = subprocess.Popen(["sleep", "60"], env=environment)
-    while not Path(f"/proc/{parent.pid}/environ").read_bytes():  # Popen returns before the kernel has set it
-        time.sleep(0.01)
-    monkeypatch.setattr(os, "getppid", lambda: parent.pid)
-    if launched:
-        monkeypatch.setenv("TORCHELASTIC_RUN_ID", "x")
-    if own:
-        monkeypatch.setenv("OMP_NUM_THREADS", own)
-    try:
-        assert threads_chosen() is chosen
-    finally:
-        parent.kill()
-        parent.wait()
 
 
 THREADS = (
