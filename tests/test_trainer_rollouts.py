@@ -158,14 +158,11 @@ def test_verdicts_come_while_others_decode(monkeypatch):
     monkeypatch.setattr(rollouts, "verify_batch", slowly)
     waits = engine.generate
     monkeypatch.setattr(engine, "generate", lambda *a, **k: (time.sleep(0.3), waits(*a, **k))[1])
-    start = time.monotonic()
     parts, judge = train.own_parts(8, 16, 0, 1), Judge(tokenizer, problems, {})
     found, _ = roll_out(
         engine, judge, prompts, 16, [0] * 8, parts, Accelerator(cpu=True), max_new_tokens=3, temperature=1.0
     )
-    took = time.monotonic() - start
-    assert len(found) == 8 and took < 8 * 0.6
-    assert judged[0] < engine.done[2][1]
+    assert len(found) == 8 and judged[0] < engine.done[2][1]
 
 
 def test_what_came_meanwhile_is_judged_together(monkeypatch):
