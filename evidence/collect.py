@@ -26,7 +26,8 @@ import numpy as np
 import torch
 
 from evidence import ttest
-from evidence.rows import ARMS, HELD, HERE, PLACES, ROOT, TERMS, WORLDS, load, write
+from evidence.experiments import scored
+from evidence.rows import ARMS, EVIDENCE, HELD, PLACES, ROOT, TERMS, WORLDS, load, write
 from evidence.statistics import spearman
 from tiny import exact
 from verify import load_data
@@ -46,10 +47,8 @@ def config_of(folder: Path) -> dict:
 
 
 def finished(folder: Path) -> bool:
-    """Is the run at its end, and its last step scored?"""
-    if not (folder / "model").is_dir() or not (folder / "exact.csv").exists():
-        return False
-    return lines(folder / "metrics.jsonl")[-1]["step"] in [row["step"] for row in load(folder / "exact.csv")]
+    """Is the run at its end, with its last step scored?"""
+    return (folder / "model").is_dir() and lines(folder / "metrics.jsonl")[-1]["step"] in scored(folder)
 
 
 def checkpoints(folder: Path) -> list[dict]:
@@ -68,7 +67,7 @@ def checkpoints(folder: Path) -> list[dict]:
 
 
 def tables_of(name: str, config: dict) -> dict[str, dict]:
-    """The CSVs that a run of experiments.py stands in, and the columns that say which run it is."""
+    """The CSVs that have a row for this run of experiments.py, and the columns that name the run."""
     kind, what, *_ = [*name.split("-"), ""]
     n, b, seed = config["rollouts_per_prompt"], config["prompts_per_step"], {"seed": config["seed"]}
     recipe = {"N": n, "B": b, "learning_rate": config["learning_rate"]} | seed
@@ -91,7 +90,7 @@ def tables_of(name: str, config: dict) -> dict[str, dict]:
     return found
 
 
-def experiments(folders: list[Path], here: Path) -> None:
+def experiments(folders: list[Path], csvs: Path) -> None:
     tables: dict[str, list[dict]] = defaultdict(list)
     for folder in folders:  # the six CSVs with a row per checkpoint
         for table, who in tables_of(folder.name, config_of(folder)).items():
@@ -111,7 +110,7 @@ def experiments(folders: list[Path], here: Path) -> None:
     tables["law"] = sorted(runs, key=lambda row: (row["seed"], row["rate"], row["N"]))
     for table, rows in tables.items():
         if rows:
-            write(here / f"{table}.csv", rows)
+            write(csvs / f"{table}.csv", rows)
 
 
 def displaced(model, amount: float, seed: int):
@@ -124,7 +123,7 @@ def displaced(model, amount: float, seed: int):
 
 
 def null(folder: Path, problems: list, amounts=AMOUNTS) -> list[dict]:
-    """What a policy loses if its weights move without learning anything, in three directions."""
+    """Scores of the policy after its weights moved at random, in three directions."""
     model, tokenizer = exact.load_policy(str(folder / "model"))
     start = exact.Knowledge.of(exact.log_probs(model, tokenizer, problems))
     rows = []
@@ -149,7 +148,7 @@ def steps(folder: Path) -> list[dict]:
 
 
 def t_test(folder: Path, arms: list[Path]) -> list[dict]:
-    """Of the arm `prorl` and this one with the same seed, by the sampled evaluation at the end of both."""
+    """The arm `prorl` against this one with the same seed, by the sampled evaluation at the end of both."""
     arm, world, seed = folder.name.split("-")
     first = folder.parent / f"prorl-{world}-{seed}"
     if arm == "prorl" or first not in arms:
@@ -160,7 +159,7 @@ def t_test(folder: Path, arms: list[Path]) -> list[dict]:
 
 
 def elsewhere(folder: Path, problems: list) -> dict:
-    """What training on hard problems alone left of the 512 held-out ones, of all kinds."""
+    """Scores on all 512 held-out problems after training on hard problems alone."""
     knows = exact.Knowledge.of(exact.log_probs(*exact.load_policy(str(folder / "model")), problems))
     scores = exact.metrics(knows, knows)
     who = {"arm": folder.name.split("-")[1], "seed": config_of(folder)["seed"]}
@@ -231,7 +230,7 @@ def main() -> None:
     parser.add_argument("--runs", type=Path, default=ROOT / "runs/evidence", help="what experiments.py wrote")
     parser.add_argument("--default_runs", type=Path, nargs="+", help="folders of runs")
     parser.add_argument("--real_model", type=Path, nargs="+", help="folders of runs")
-    parser.add_argument("--csvs", type=Path, default=HERE, help="where the CSVs go (default: evidence/)")
+    parser.add_argument("--csvs", type=Path, default=EVIDENCE, help="where the CSVs go (default: evidence/)")
     args = parser.parse_args()
     if args.default_runs or args.real_model:
         for name, read in (("default_runs", default_runs), ("real_model", real_model)):

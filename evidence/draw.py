@@ -5,11 +5,10 @@
 
 In all pictures the colour is N, the width is prompts a step, the dashes are the learning rate or what is named beside
 them. heat.png and theorem1.png need the CSVs that evidence/tables.py makes. figure3.png and sweep.png are sim.py's,
-curves.png is a run's own.
+curves.png is a run's own. docs/which_n.md says whose length.png and law_simulated.png are.
 """
 
 import itertools
-import math
 from pathlib import Path
 
 import matplotlib
@@ -20,12 +19,10 @@ import matplotlib.pyplot as plt
 from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter
 
-from evidence import length
-from evidence.law_simulated import NS, SAMPLES, STEPS
 from evidence.rows import ARMS, HELD, WHERE, WORLDS, Group, at, by, load, seeds_of
 from evidence.statistics import between, interval
 from evidence.tables import HELD_AXES, call, measured_ratio, scored, shortest
-from trainer.noise import best_n, noise_at_equal_cost
+from trainer.noise import noise_at_equal_cost
 
 COLOURS = {16: "tab:blue", 64: "tab:cyan", 128: "tab:green", 256: "tab:olive", 512: "tab:orange", 1024: "tab:red",
            2048: "tab:purple"}  # fmt: skip
@@ -80,10 +77,10 @@ def mean(axis, group: Group, x: str, y: str, label: str, points: int = 60, band:
 
 
 def three_arms(
-    here: Path, path: Path, title: str, shows: list[tuple[str, str, str]], width: float, legend: int, at_50=""
+    csvs: Path, path: Path, title: str, shows: list[tuple[str, str, str]], width: float, legend: int, at_50=""
 ):
     """A row of panels for each length of prompt. shows: x, y and title of a panel."""
-    groups = seeds_of([r | {"improved": 100 * r["improved"]} for r in load(here / "figure1.csv")], "world", "arm")
+    groups = seeds_of([r | {"improved": 100 * r["improved"]} for r in load(csvs / "figure1.csv")], "world", "arm")
     figure, axes = panels(len(WORLDS), len(shows), width, 4.2 * len(WORLDS))
     for panes, (world, prompts) in zip(axes, WORLDS.items(), strict=True):
         for axis, (x, y, name) in zip(panes, shows, strict=True):
@@ -97,24 +94,24 @@ def three_arms(
     save(figure, path, title)
 
 
-def figure1(here: Path) -> None:
+def figure1(csvs: Path) -> None:
     title = "From a policy saturated with N = 16, each recipe by the paper's rule. Mean over seeds, band: their range"
     q_pos = "held-out Q_pos, exact"
     shows = [("samples", "q_pos", q_pos), ("cpu_seconds", "q_pos", q_pos), ("samples", "pass@64", "held-out pass@64"),
              ("samples", "correct", "share correct in training")]  # fmt: skip
-    three_arms(here, here / "figure1.png", title, shows, 18, 3)
+    three_arms(csvs, csvs / "figure1.png", title, shows, 18, 3)
 
 
-def shrinkage(here: Path) -> None:
+def shrinkage(csvs: Path) -> None:
     title = "Figure 3's panels on a transformer, summed over all answers of 512 held-out problems"
     shows = [("samples", "q_pos", "correct mass"), ("samples", "improved", "% of answers above their start"),
              ("samples", "worst_drop", "worst drop of an answer")]  # fmt: skip
-    three_arms(here, here / "shrinkage.png", title, shows, 14, 1, "weights moved at random: 47% to 57%")
+    three_arms(csvs, csvs / "shrinkage.png", title, shows, 14, 1, "weights moved at random: 47% to 57%")
 
 
-def plateau(here: Path) -> None:
+def plateau(csvs: Path) -> None:
     """The curve at whose end all arms start, and the arms behind it on the same axes."""
-    groups = seeds_of(load(here / "figure1.csv"), "world", "arm")
+    groups = seeds_of(load(csvs / "figure1.csv"), "world", "arm")
     figure, axes = panels(1, len(WORLDS), 7 * len(WORLDS), 4.4)
     for axis, world in zip(axes[0], WORLDS, strict=True):
         start = groups[world, "saturate"]
@@ -130,7 +127,7 @@ def plateau(here: Path) -> None:
         axis.set_ylim(0.1, 1.02)
         axis.legend(fontsize=8)
     title = "The plateau: held-out scores of the run that saturated the policy, and the arms that go on from it"
-    save(figure, here / "plateau.png", title)
+    save(figure, csvs / "plateau.png", title)
 
 
 CHANGES = {  # of the controls: words, and dashes
@@ -141,8 +138,8 @@ CHANGES = {  # of the controls: words, and dashes
 }  # fmt: skip
 
 
-def controls(here: Path) -> None:
-    groups = seeds_of(load(here / "controls.csv"), "arm")
+def controls(csvs: Path) -> None:
+    groups = seeds_of(load(csvs / "controls.csv"), "arm")
     figure, axes = panels(1, 2, 14, 4.8)
     for arm, (change, (words, dashes)) in itertools.product(ARMS, CHANGES.items()):
         group = groups.get((f"{arm}_{change}" if change else arm,), [])
@@ -151,23 +148,23 @@ def controls(here: Path) -> None:
             mean(axis, group, "samples", score, label, band=0, ls=dashes, **look(*RECIPES[arm]))
             finish(axis, "Q_pos, exact" if score == "q_pos" else score)
     axes[0, 1].legend(fontsize=7, loc="center left", bbox_to_anchor=(1, 0.5))
-    save(figure, here / "controls.png", "The arms with one thing changed at a time. Means of seeds")
+    save(figure, csvs / "controls.png", "The arms with one thing changed at a time. Means of seeds")
 
 
-def heat(here: Path) -> None:
+def heat(csvs: Path) -> None:
     figure, axes = panels(1, 1, 6.5, 4.4)
     axis = axes[0, 0]
-    for (n,), rows in sorted(by(load(here / "heat.csv"), "N").items()):
+    for (n,), rows in sorted(by(load(csvs / "heat.csv"), "N").items()):
         axis.plot([r["heat"] for r in rows], [r["q_pos"] for r in rows], "o", color=COLOURS[n], label=f"N = {n:,}")
     axis.set(xscale="log", xlabel="η / sqrt(B)", ylabel="held-out Q_pos, mean over the second half")
-    axis.axhline(load(here / "regimes.csv")[0]["q_pos"], color="gray", lw=1, ls="--", label="start")
+    axis.axhline(load(csvs / "regimes.csv")[0]["q_pos"], color="gray", lw=1, ls="--", label="start")
     axis.grid(alpha=0.3)
     axis.legend(fontsize=8)
-    save(figure, here / "heat.png", "An arm a point: the hotter the step, the lower it ends")
+    save(figure, csvs / "heat.png", "An arm a point: the hotter the step, the lower it ends")
 
 
-def sweep(here: Path) -> None:
-    every = seeds_of(load(here / "sweep_n.csv"), "held", "N")
+def sweep(csvs: Path) -> None:
+    every = seeds_of(load(csvs / "sweep_n.csv"), "held", "N")
     units = {"samples": "samples", "step": "steps", "cpu_seconds": "CPU seconds"}
     figure, axes = panels(len(HELD), 2, 11, 4.2 * len(HELD))
     for panes, (held, title) in zip(axes, HELD.items(), strict=True):
@@ -184,12 +181,12 @@ def sweep(here: Path) -> None:
             axis.set(title="Q_pos, exact" if name == "q_pos" else name, xlabel=f"N, with {title}")
             axis.grid(alpha=0.3)
         panes[0].legend(fontsize=8)
-    save(figure, here / "sweep_n.png")
+    save(figure, csvs / "sweep_n.png")
 
 
-def hard(here: Path) -> None:
+def hard(csvs: Path) -> None:
     """Up to what all arms spent; a line a seed."""
-    groups = sorted(seeds_of(load(here / "hard.csv"), "N", "B", "learning_rate").items())
+    groups = sorted(seeds_of(load(csvs / "hard.csv"), "N", "B", "learning_rate").items())
     samples = shortest((group for _, group in groups), "samples")
     figure, axes = panels(1, 3, 15, 4.4)
     for (n, b, rate), group in groups:
@@ -202,10 +199,10 @@ def hard(here: Path) -> None:
     axes[0, 2].set(title="pass@256 at the same Q_pos", xlabel="Q_pos, exact")
     axes[0, 0].legend(fontsize=8)
     title = "Trained and scored on problems that the saturated policy solves 0.1% to 5% of the time; a line is a seed"
-    save(figure, here / "hard.png", title)
+    save(figure, csvs / "hard.png", title)
 
 
-def objective(here: Path) -> None:
+def objective(csvs: Path) -> None:
     """pass@1 and pass@64 over time, and one against the other: a picture for each place to begin."""
     dashes = {"mean_centred": "-", "group_std": ":", "group_mean": "--"}
 
@@ -213,7 +210,7 @@ def objective(here: Path) -> None:
         (kind, n), _ = arm
         return list(dashes).index(kind), ":" in str(n), int(str(n).rpartition(":")[2])
 
-    for (where,), rows in by(load(here / "objective.csv"), "where").items():
+    for (where,), rows in by(load(csvs / "objective.csv"), "where").items():
         figure, axes = panels(1, 3, 15, 4.6)
         for (kind, n), group in sorted(seeds_of(rows, "advantage", "N").items(), key=order):
             looks = {"color": COLOURS.get(n, "black"), "ls": dashes[kind], "lw": 1.4}
@@ -232,12 +229,12 @@ def objective(here: Path) -> None:
         axes[0, 2].grid(alpha=0.3)
         figure.legend(*axes[0, 0].get_legend_handles_labels(), fontsize=8, loc="outside lower center", ncols=5)
         name = f"objective{'' if where == 'near' else '_' + where}.png"
-        save(figure, here / name, f"{WHERE[where]}, by objective and N. Means over seeds, band: their range")
+        save(figure, csvs / name, f"{WHERE[where]}, by objective and N. Means over seeds, band: their range")
 
 
-def theorem1(here: Path) -> None:
-    ranks = [r for r in load(here / "theorem1_null.csv") if r["predicted_by"] == "tree"]
-    groups = by(load(here / "theorem1.csv"), "from", "arm")
+def theorem1(csvs: Path) -> None:
+    ranks = [r for r in load(csvs / "theorem1_null.csv") if r["predicted_by"] == "tree"]
+    groups = by(load(csvs / "theorem1.csv"), "from", "arm")
     figure, axes = panels(1, len(ranks), 4.2 * len(ranks), 4, sharex=True, sharey=True)
     for axis, rank in zip(axes[0], ranks, strict=True):
         where, arm = rank["from"], rank["arm"]
@@ -257,11 +254,11 @@ def theorem1(here: Path) -> None:
         axis.set_xscale("symlog", linthresh=1e-4)
         axis.set_yscale("symlog", linthresh=1e-3)
         axis.set_xticks([-0.01, -0.001, 0, 0.001, 0.01, 0.1])
-    save(figure, here / "theorem1.png")
+    save(figure, csvs / "theorem1.png")
 
 
-def default_runs(here: Path) -> None:
-    groups = seeds_of(load(here / "default_runs.csv"), "N", "engine", "recipe")
+def default_runs(csvs: Path) -> None:
+    groups = seeds_of(load(csvs / "default_runs.csv"), "N", "engine", "recipe")
     figure, axes = panels(1, 2, 11, 4.2)
     for (n, engine, recipe), group in sorted(groups.items()):
         style = {"color": COLOURS[n], "ls": "-" if engine == "torch" else "--", "marker": "o", "ms": 3}
@@ -270,13 +267,13 @@ def default_runs(here: Path) -> None:
             finish(axis, f"held-out {score}")
             axis.legend()
     title = "The tiny policy from its start, which is not saturated: each line is a run"
-    save(figure, here / "default_runs.png", title)
+    save(figure, csvs / "default_runs.png", title)
 
 
-def real_model(here: Path) -> None:
+def real_model(csvs: Path) -> None:
     figure, axes = panels(1, 2, 11, 4.2, sharey=True)
     left, right = axes[0]
-    for (n, b, seed), rows in by(scored(load(here / "real_model.csv")), "N", "B", "seed").items():
+    for (n, b, seed), rows in by(scored(load(csvs / "real_model.csv")), "N", "B", "seed").items():
         y, errors = ([row[name] for row in rows] for name in ("eval/pass@1", "eval/pass@1_se"))
         style = {"color": COLOURS[n], "ls": "-" if seed == 0 else "--", "ms": 3, "capsize": 2, "marker": "o"}
         label = f"N = {n}, {b} prompts a step, seed {seed}"
@@ -287,16 +284,16 @@ def real_model(here: Path) -> None:
     right.set(title="the same over time", xlabel="processor minutes, evaluations not counted")
     left.legend()
     right.grid(alpha=0.3)
-    save(figure, here / "real_model.png", "SmolLM2-135M-Instruct, the largest of six numbers")
+    save(figure, csvs / "real_model.png", "SmolLM2-135M-Instruct, the largest of six numbers")
 
 
-def law(here: Path) -> None:
+def law(csvs: Path) -> None:
     """Q_pos by N, a line a rate; and the law's noise at equal samples with the V_w / V_b that the runs measured."""
-    rows = load(here / "law.csv")
+    rows = load(csvs / "law.csv")
     ratio, ns = measured_ratio(rows), sorted({row["N"] for row in rows})
     figure, ((left, right),) = panels(1, 2, 11, 4.2)
     for ((rate,), group), color in zip(sorted(by(rows, "rate").items()), ("gray", "black", "tab:pink"), strict=True):
-        ends = {n: [row["q_pos"] for row in own] for (n,), own in by(group, "N").items()}
+        ends = {n: [row["q_pos"] for row in rows_of] for (n,), rows_of in by(group, "N").items()}
         left.plot(list(ends), [np.mean(x) for x in ends.values()], marker="o", color=color,
                   label=f"learning rate {rate:g}")  # fmt: skip
         low, high = ([end(x) for x in ends.values()] for end in (min, max))
@@ -310,71 +307,11 @@ def law(here: Path) -> None:
     for axis in (left, right):
         axis.set_xticks(ns, [str(x) for x in ns])
         axis.grid(alpha=0.3)
-    save(figure, here / "law.png")
-
-
-def law_simulated(here: Path) -> None:
-    figure, axes = panels(1, 2, 11, 4.2)
-    left, right = axes[0]
-    for (name,), rows in by(load(here / "law_simulated.csv"), "world").items():
-        ratio = rows[0]["V_w"] / rows[0]["V_b"]
-        n = np.geomspace(2, 512, 200)
-        least = noise_at_equal_cost(best_n(ratio), ratio)
-        (curve,) = left.plot(n, [noise_at_equal_cost(x, ratio) / least for x in n], label=f"{name}: the law")
-        scale = [r["noise, sampled"] / (rows[0]["V_b"] / SAMPLES) / least for r in rows]
-        left.plot(NS, scale, "o", color=curve.get_color(), label=f"{name}: sampled")
-        right.errorbar(NS, [r["J"] for r in rows], [r["J, s.e."] for r in rows], marker="o", label=name)
-        for axis in (left, right):
-            axis.axvline(best_n(ratio), color=curve.get_color(), ls=":", lw=1)
-    left.set(title="noise of a step of 512 rollouts, over the least", xscale="log", yscale="log", xlabel="N")
-    right.set(title=f"J after {STEPS} steps, exact, at the best rate", xscale="log", xlabel="N (dotted: N*)")
-    for axis in (left, right):
-        axis.set_xticks(NS, [str(n) for n in NS])
-        axis.minorticks_off()
-        axis.grid(alpha=0.3)
-        axis.legend(fontsize=8)
-    save(figure, here / "law_simulated.png")
-
-
-def lengths(here: Path) -> None:
-    rows, top = load(here / "length.csv"), 3e4
-    looks = {"first": ("tab:purple", "its first word decides"), "last": ("tab:brown", "its last word decides"),
-             "all": ("tab:pink", "every word has its share")}  # fmt: skip
-    figure, ((left, right),) = panels(1, 2, 12, 4.4)
-    for i, (task, (color, label)) in enumerate(looks.items()):
-        own = [row for row in rows if row["task"] == task]
-        for row in [row for row in own if row["prompts"] >= length.FEW]:
-            middle, low, high = (min(x, top) for x in length.interval(row))
-            x = row["tokens"] * 1.08 ** (i - 1)
-            left.plot([x, x], [low, high], color=color, lw=2)
-            if high < top:
-                left.plot(x, middle, "o", color=color)
-            else:  # only a lower end
-                left.plot(x, low, "_", ms=10, color=color)
-                left.annotate("", (x, top), (x, low), arrowprops={"arrowstyle": "->", "color": color})
-        left.plot([], [], "o-", color=color, label=label)
-        right.plot([r["tokens"] for r in own], [r["within"] for r in own], "o-", color=color, label=label)
-    known = [row for row in rows if row["task"] == "first"][:1] + length.carried(rows)
-    left.plot([r["tokens"] for r in known], [length.interval(row)[0] for row in known], ls="--",
-              color=looks["first"][0], label="first word, with V_b of 8 tokens")  # fmt: skip
-    start = load(here / "real_model_noise.csv")[0]  # the policy of real_model.md before training
-    error = 2 * math.hypot(start["within_se"] / start["within"], start["between_se"] / start["between"])
-    ratio = start["within"] / start["between"]
-    left.plot([9, 9], [ratio / (1 + error), ratio / (1 - error)], color="black", lw=2)
-    left.plot(9, ratio, "o", color="black", label="no free text: a boxed number")
-    left.axhline(length.EVEN, color="gray", ls=":", label="from here on N = 512 is less noisy than 16")
-    left.set(xscale="log", yscale="log", xlabel="tokens of an answer", title="V_w / V_b, 95% intervals", ylim=(1, top))
-    right.set(xscale="log", yscale="log", xlabel="tokens of an answer", title="V_w")
-    for axis in (left, right):
-        axis.set_xticks([8, 32, 128, 512], ["8", "32", "128", "512"])
-        axis.grid(alpha=0.3)
-        axis.legend(fontsize=8, loc="upper left" if axis is right else "lower right")
-    title = "SmolLM2-135M: noise within prompts over that between them. An arrow has no upper end"
-    save(figure, here / "length.png", title)
+    save(figure, csvs / "law.png")
 
 
 PICTURES = (figure1, shrinkage, plateau, controls, heat, sweep, hard, objective, theorem1, default_runs, real_model,
-            law, law_simulated, lengths)  # fmt: skip
+            law)  # fmt: skip
 
 if __name__ == "__main__":
     call(__doc__, PICTURES)

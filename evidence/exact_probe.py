@@ -19,12 +19,12 @@ import torch
 
 import train
 from brorl import MassBalance
+from evidence.rows import PLACES
 from tiny import exact
 from trainer.probe import UNDRAWN, Probe
 from trainer.problems import describe
 
 GROUPS = 32
-WHERE = "first_token", "tree"
 
 
 class ExactProbe(Probe):
@@ -48,7 +48,9 @@ class ExactProbe(Probe):
     def mass_balance(self, rolled):
         """With exact values; into `guessed` goes the coupling that train.py would log by each of its guesses."""
         tree = self.tree(rolled)
-        self.guessed.append([tree.terms(tree.values(x))[y].unsampled_coupling for y in WHERE for x in UNDRAWN])
+        self.guessed.append(
+            [tree.terms(tree.values(guess))[place].unsampled_coupling for place in PLACES for guess in UNDRAWN]
+        )
         return tree.terms(self.values(rolled, tree))
 
     def predict(self, kept) -> None:
@@ -78,14 +80,14 @@ class ExactProbe(Probe):
         written = list(csv.reader(self.path.open()))[1:] if self.path.exists() else []
         with self.path.open("w", newline="") as file:
             rows = csv.writer(file, lineterminator="\n")
-            names = [f"{where}/{name}" for where in WHERE for name in MassBalance._fields]
-            names += [f"{where}/coupling_undrawn_{guess}" for where in WHERE for guess in UNDRAWN]
+            names = [f"{where}/{name}" for where in PLACES for name in MassBalance._fields]
+            names += [f"{where}/coupling_undrawn_{guess}" for where in PLACES for guess in UNDRAWN]
             rows.writerow(["step", "q_pos", "change", "estimated_change", "correct_share", *names])
             rows.writerows(row for row in written if int(row[0]) < step)  # without what a killed run did and does again
             found = zip(self.groups, self.before, self.changes, self.estimated, self.terms, self.guessed, strict=True)
             for rolled, before, change, estimated, terms, guessed in found:
                 numbers = [before, change, estimated, rolled.correct.float().mean()]
-                numbers += [x for where in WHERE for x in terms[where]] + guessed
+                numbers += [x for where in PLACES for x in terms[where]] + guessed
                 rows.writerow([step, *(f"{float(x):.6g}" for x in numbers)])
         return result
 

@@ -2,27 +2,26 @@
 
     python -m evidence.experiments                      all of them, in the order below: many hours on 2 cores
     python -m evidence.experiments --only figure1 theorem --seeds 0
-    python -m evidence.experiments --list               what there is, and how far it is
+    python -m evidence.experiments --list               every run, and how far it is
 
     saturate   N = 16 from the embedded policy until held-out Q_pos hardly moves, with prompts of 9 tokens (compact) and
                of 128 (long: the same problems behind seven worked examples)
-    figure1    from there ARMS, for as many generated samples: each recipe, and the batch of brorl without its N
+    figure1    ARMS from the saturated policies, at equal samples: each recipe, and the batch of brorl without its N
     controls   the same from another policy, `near` its plateau, and with one change (CONTROLS)
-    objective  from `near`: each --advantage with N = 16, 64 and 512; _start: from the embedded policy; _hard: on those
-               problems only that `near` solves with a probability within HARD
+    objective  from `near`: each --advantage with N = 16, 64 and 512; _start: from the embedded policy; _hard: only on
+               problems that `near` solves with a probability within HARD
     theorem    a few steps of prorl and brorl with Theorem 1 beside the exact change of Q_pos (exact_probe.py)
-    hard       from the saturated policy, on those problems only that it solves with a probability within HARD
-    sweep      from there N = 16 ... 2048, on 16,384 rollouts a step, and on 32 prompts a step (appendix A)
+    hard       from the saturated policy, only on problems that it solves with a probability within HARD
+    sweep      from the saturated policy N = 16 ... 2048, on 16,384 rollouts and on 32 prompts a step (appendix A)
     regimes    the arms of figure1 at other learning rates, and brorl with four times the prompts
     law        from the embedded policy, 20 steps of 4,096 rollouts with one update each, N = 2 to 512 at three rates
 
-A run is one process of train.py on one core. It begins where it was left, so this can be stopped and called again at
-any time. tiny/exact.py then scores each of its checkpoints; all but the last are deleted.
+A run is one process of train.py on one core. The same command continues all runs after a stop. tiny/exact.py scores
+each checkpoint of a run; then all but the last are deleted. One runner at a time: a run refuses a second process.
 Mini-batches are of whole prompts at N = 16 and of rollouts above, each the cheaper of the two.
 """
 
 import argparse
-import fcntl
 import itertools
 import json
 import os
@@ -158,18 +157,18 @@ PARTS = list(dict.fromkeys(run.part for run in runs([0])))
 
 def flags(out: Path, run: Run) -> list[str]:
     """The arguments of train.py."""
-    given = {"name": run.name, "output_dir": out, "eval_every": 0, "keep_checkpoints": 10_000} | run.settings
+    values = {"name": run.name, "output_dir": out, "eval_every": 0, "keep_checkpoints": 10_000} | run.settings
     if run.start:
-        given["model"] = out / run.start / "model"
+        values["model"] = out / run.start / "model"
     elif run.problems == "long":
-        given["model"] = out / "long" / "policy"
+        values["model"] = out / "long" / "policy"
     if run.problems == "long":
-        given |= {"data": out / "long" / "train.jsonl", "eval_data": out / "long" / "test.jsonl"}
+        values |= {"data": out / "long" / "train.jsonl", "eval_data": out / "long" / "test.jsonl"}
     elif run.problems:
-        given |= dict.fromkeys(("data", "eval_data"), out / f"{run.problems}.jsonl")
-    if "optimizer_from" in given:
-        given["optimizer_from"] = out / given["optimizer_from"]
-    return [str(x) for name, value in given.items() for x in (f"--{name}", value)]
+        values |= dict.fromkeys(("data", "eval_data"), out / f"{run.problems}.jsonl")
+    if "optimizer_from" in values:
+        values["optimizer_from"] = out / values["optimizer_from"]
+    return [str(x) for name, value in values.items() for x in (f"--{name}", value)]
 
 
 def stage(out: Path, run: Run) -> str:
@@ -208,47 +207,47 @@ def scored(folder: Path) -> set[int]:
     return {int(float(x.split(",")[0])) for x in path.read_text().splitlines()[1:]} if path.exists() else set()
 
 
-def begin(out: Path, run: Run, what: str, core: int, lock) -> subprocess.Popen:
-    """Train or score, on one core, so that processor seconds compare. The process holds the lock while it lives."""
+def begin(out: Path, run: Run, what: str, core: int) -> subprocess.Popen:
+    """Train or score, on one core, so that processor seconds compare."""
     folder = out / run.name
     resume = ["--resume"] if (folder / "config.json").exists() else []
     command = [*run.script, *flags(out, run), *resume] if what == "train" else [*SCORE, str(folder)]
     with (out / f"{run.name}.log").open("a") as log:
         return subprocess.Popen(
-            [sys.executable, *command], stdout=log, stderr=subprocess.STDOUT, cwd=ROOT, pass_fds=[lock.fileno()],
+            [sys.executable, *command], stdout=log, stderr=subprocess.STDOUT, cwd=ROOT,
             env=os.environ | {"OMP_NUM_THREADS": "1"}, preexec_fn=lambda: os.sched_setaffinity(0, {core}),
         )  # fmt: skip
 
 
-def work_through(out: Path, todo: list[Run], jobs: int, lock, going: dict) -> set[str]:
-    """A run on each core, each once the run that it starts from is finished. Returns the names of those that failed.
+def work_through(out: Path, todo: list[Run], jobs: int, running: dict) -> set[str]:
+    """One run per core. A run waits for the run that it starts from. Returns the names of failed runs.
 
-    going: by core the run, what it does, its process.
+    running: by core the run, what it does, its process.
     """
     cores, started = sorted(os.sched_getaffinity(0))[:jobs], time.time()
     failed: set[str] = set()
     while True:
-        for core in [core for core in cores if core not in going]:
-            unfinished = {r.name for r in [*todo, *(r for r, _, _ in going.values())]} | failed
+        for core in [core for core in cores if core not in running]:
+            unfinished = {r.name for r in [*todo, *(r for r, _, _ in running.values())]} | failed
             if ready := [r for r in todo if r.start not in unfinished]:
                 run = ready[0]
                 todo.remove(run)
                 make_problems(out, run)
                 what = stage(out, run)
-                going[core] = run, what, begin(out, run, what, core, lock)
+                running[core] = run, what, begin(out, run, what, core)
                 print(f"{time.time() - started:7.0f} s  {run.name} begins, {len(todo)} to come", flush=True)
-        if not going:
+        if not running:
             return failed
         time.sleep(0.1)
-        for core, (run, what, process) in list(going.items()):
+        for core, (run, what, process) in list(running.items()):
             if (status := process.poll()) is None:
                 continue
-            del going[core]
+            del running[core]
             then = stage(out, run) if status == 0 else what
             if then == what:  # it failed, or ended short of its budget
                 failed.add(run.name)
             elif then:
-                going[core] = run, then, begin(out, run, then, core, lock)
+                running[core] = run, then, begin(out, run, then, core)
                 continue
             else:
                 for old in sorted((out / run.name / "checkpoints").glob("step_*"))[:-1]:
@@ -285,10 +284,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add = parser.add_argument
     add("--out", type=Path, default=ROOT / "runs/evidence", help="where the runs are written (default: runs/evidence)")
-    add("--only", nargs="+", choices=PARTS, default=PARTS, help="parts; the runs that they start from come with them")
+    add("--only", nargs="+", choices=PARTS, default=PARTS, help="parts, with the runs that they start from")
     add("--seeds", type=int, nargs="+", default=[0, 1, 2])
-    add("--jobs", type=int, default=os.cpu_count(), help="runs at a time, a core each")
-    add("--list", action="store_true", help="show what there is, run nothing")
+    add("--jobs", type=int, default=os.cpu_count(), help="runs at a time, one core for each")
+    add("--list", action="store_true", help="show every run, run nothing")
     args = parser.parse_args()
     out, every = args.out.resolve(), list(runs(args.seeds))
     starts = {run.start for run in every if run.part in args.only}
@@ -298,23 +297,18 @@ def main() -> None:
             done, wanted, unit = progress(out, run)
             print(f"{run.part:15} {run.name:40} {f'{done:,} of {wanted:,} {unit}' if stage(out, run) else 'finished'}")
     if other := [f"{run.name}: {', '.join(found)}" for run in chosen if (found := changed(out, run))]:
-        sys.exit(f"made with other settings, delete them or name another --out: {'; '.join(other)}")
+        sys.exit(f"made with other settings: delete these runs, or name another --out: {'; '.join(other)}")
     if args.list:
         return
     out.mkdir(parents=True, exist_ok=True)
-    with (out / "lock").open("w") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            sys.exit(f"experiments.py is at work in {out} already: wait for it, stop it, or name another --out")
-        for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, lambda *_: sys.exit("stopped: the same command goes on from here"))
-        going: dict[int, tuple[Run, str, subprocess.Popen]] = {}
-        try:
-            failed = work_through(out, [run for run in chosen if stage(out, run)], args.jobs, lock, going)
-        finally:
-            for _, _, process in going.values():
-                process.terminate()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: sys.exit("stopped: the same command goes on from here"))
+    running: dict[int, tuple[Run, str, subprocess.Popen]] = {}
+    try:
+        failed = work_through(out, [run for run in chosen if stage(out, run)], args.jobs, running)
+    finally:
+        for _, _, process in running.values():
+            process.terminate()
     if failed:
         sys.exit(f"failed: {', '.join(sorted(failed))}: see their .log in {out}")
 

@@ -20,7 +20,7 @@ from accelerate import Accelerator
 from torch import Tensor
 
 import train
-from evidence.rows import HERE, ROOT, load, write
+from evidence.rows import EVIDENCE, ROOT, load, write
 from rollout import TorchEngine
 from tiny import exact
 from trainer import noise
@@ -93,8 +93,8 @@ def main() -> None:
             looks = [estimated(args.model, some, args.problems, n, seed) for seed in range(args.repeats)]
             rows += [{"how": "estimated", "N": n} | look for look in looks]
     who = {"policy": args.model, "problems": args.problems}
-    kept = [row for row in load(HERE / "noise.csv") if row["policy"] != args.model]
-    write(HERE / "noise.csv", [*kept, *(who | row for row in rows)])
+    kept = [row for row in load(EVIDENCE / "noise.csv") if row["policy"] != args.model]
+    write(EVIDENCE / "noise.csv", [*kept, *(who | row for row in rows)])
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 ROOT = Path(__file__).resolve().parent.parent
-HERE = ROOT / "evidence"
+EVIDENCE = ROOT / "evidence"
 ARMS = {"prorl": "N = 16, B = 128", "brorl": "N = 512, B = 32", "batch": "N = 16, B = 1,024"}
 WORLDS = {"compact": "prompts of 9 tokens", "long": "prompts of 128 tokens"}
 HELD = {"sweep": "16,384 rollouts trained on a step", "steps": "32 prompts trained on a step"}

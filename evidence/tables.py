@@ -16,8 +16,22 @@ from pathlib import Path
 
 import numpy as np
 
-from evidence import length
-from evidence.rows import ARMS, HELD, HERE, PLACES, TERMS, WHERE, WORLDS, Group, at, by, first_at, load, seeds_of, write
+from evidence.rows import (
+    ARMS,
+    EVIDENCE,
+    HELD,
+    PLACES,
+    TERMS,
+    WHERE,
+    WORLDS,
+    Group,
+    at,
+    by,
+    first_at,
+    load,
+    seeds_of,
+    write,
+)
 from evidence.statistics import between, bootstrap, partial, shown, spearman
 from trainer.noise import best_n, noise_at_equal_cost
 
@@ -43,17 +57,16 @@ def ranged(x: list[float]) -> str:
     return f"{np.mean(x):.3f} ({min(x):.3f} to {max(x):.3f})" if len(x) > 1 else f"{x[0]:.3f}"
 
 
-def compare(title: str, groups: dict, axis: str, names, form=shown, limit=None, more=None, own_end=False) -> None:
-    """A row an arm: what its seeds had spent and scored at a limit along the axis.
+def compare(title: str, groups: dict, axis: str, names, form=shown, limit=None, more=None, each_end=False) -> None:
+    """A row per arm: what its seeds had spent and scored at a limit along the axis.
 
-    limit: where the shortest run of all arms ends; own_end: where the shortest of each arm ends. more: columns that are
-    a number of a whole run.
+    limit: the end of the shortest run of all arms, or of each arm (each_end). more: columns, a function of a run.
     """
     limit, more = limit or shortest(groups.values(), axis), more or {}
-    print(f"\n{title}, at its own end" if own_end else f"\n{title}: after {limit:,.0f} {axis}")
+    print(f"\n{title}, at its own end" if each_end else f"\n{title}: after {limit:,.0f} {axis}")
     header("arm", "seeds", "steps", "samples", "CPU minutes", *names, *more)
     for who, group in groups.items():
-        where = shortest([group], axis) if own_end else limit
+        where = shortest([group], axis) if each_end else limit
         columns = {x: [at(r, axis, where, x) for r in group] for x in ("step", "samples", "cpu_seconds", *names)}
         step, samples, seconds = (np.mean(columns[x]) for x in ("step", "samples", "cpu_seconds"))
         cells = [form(columns[x]) for x in names] + [form([f(r) for r in group]) for f in more.values()]
@@ -72,9 +85,9 @@ def levels_reached(groups: dict, reached: str, levels, names) -> list[dict]:
     return found
 
 
-def figure1(here: Path) -> None:
+def figure1(csvs: Path) -> None:
     """Figure 1 and table 1: the runs that saturated the policy, and the three arms from there."""
-    groups = seeds_of(load(here / "figure1.csv"), "world", "arm")
+    groups = seeds_of(load(csvs / "figure1.csv"), "world", "arm")
     print("\nthe saturating runs: how much Q_pos gained over the last of their samples")
     header("prompts", "samples", "Q_pos", "pass@64", "gained over the last quarter", "over the last half")
     for world, name in WORLDS.items():
@@ -87,9 +100,9 @@ def figure1(here: Path) -> None:
         compare(WORLDS[world], arms, axis, ("q_pos", "pass@16", "pass@64", "pass@1024", "fell", "worst_drop"))
 
 
-def regimes(here: Path) -> None:
+def regimes(csvs: Path) -> None:
     """Other learning rates and batches from the compact saturated policy."""
-    groups = dict(sorted(seeds_of(load(here / "regimes.csv"), "N", "B", "learning_rate").items()))
+    groups = dict(sorted(seeds_of(load(csvs / "regimes.csv"), "N", "B", "learning_rate").items()))
     samples = shortest(groups.values(), "samples")
     half = {"Q_pos, second half": lambda run: second_half(run, samples)}
     compare("N, B, learning rate", groups, "samples", ("q_pos", "pass@16", "pass@1024", "fell"), more=half)
@@ -100,17 +113,17 @@ def second_half(run: list[dict], samples: float) -> float:
     return float(np.mean([at(run, "samples", x, "q_pos") for x in np.linspace(samples / 2, samples, 50)]))
 
 
-def heat(here: Path) -> None:
+def heat(csvs: Path) -> None:
     """heat.csv: an arm a row, of regimes.csv and of the sweep at 3.5e-5; what its Q_pos goes with."""
-    groups = seeds_of(load(here / "regimes.csv"), "N", "B", "learning_rate")
-    swept = [r | {"learning_rate": 3.5e-5} for r in load(here / "sweep_n.csv") if r["held"] == "sweep"]
+    groups = seeds_of(load(csvs / "regimes.csv"), "N", "B", "learning_rate")
+    swept = [r | {"learning_rate": 3.5e-5} for r in load(csvs / "sweep_n.csv") if r["held"] == "sweep"]
     groups = seeds_of(swept, "N", "B", "learning_rate") | groups
     rows = []
     for (n, b, rate), group in sorted(groups.items()):
         q_pos = float(np.mean([second_half(r, shortest([group], "samples")) for r in group]))
         rows.append({"N": n, "B": b, "learning_rate": rate, "seeds": len(group), "heat": rate / b**0.5, "q_pos": q_pos})
-    write(here / "heat.csv", rows)
-    (near,) = [r for r in load(here / "noise.csv") if r["how"] == "enumerated" and "near" in r["policy"]]
+    write(csvs / "heat.csv", rows)
+    (near,) = [r for r in load(csvs / "noise.csv") if r["how"] == "enumerated" and "near" in r["policy"]]
     ratio = near["within"] / near["between"]
     n, b, rate, hot, ends = (np.array([r[x] for r in rows]) for x in ("N", "B", "learning_rate", "heat", "q_pos"))
     known = {"η / sqrt(B)": hot, f"η sqrt((1 + {ratio:.1f} / (N - 1)) / B)": hot * (1 + ratio / (n - 1)) ** 0.5,
@@ -123,21 +136,21 @@ def heat(here: Path) -> None:
     print(f"given N, η / sqrt(B): {partial(hot, ends, n):.2f}; given that, N: {partial(n, ends, hot):.2f}")
 
 
-def controls(here: Path) -> None:
+def controls(csvs: Path) -> None:
     """The arms again from another policy, with one thing changed at a time."""
-    groups = seeds_of(load(here / "controls.csv"), "arm")
+    groups = seeds_of(load(csvs / "controls.csv"), "arm")
     early = max(rows[1]["samples"] for group in groups.values() for rows in group)
     lowest = {"lowest Q_pos": lambda run: min(r["q_pos"] for r in run)}
     compare("arm and change", groups, "samples", ["q_pos"], limit=early)
     compare("arm and change", groups, "samples", ("q_pos", "pass@64", "fell"), more=lowest)
 
 
-def table2(here: Path) -> None:
+def table2(csvs: Path) -> None:
     """Table 2: what dynamic sampling keeps, how fast samples come, and how many rollouts of a group are correct."""
     print("\nfirst step, and mean of all steps; samples are those of whole steps a CPU second")
     names = ["pass_rate", *(f"solved_{x}" for x in ("none", "to_25%", "to_50%", "to_75%", "below_100%", "all"))]
     header("prompts", "arm", *names, "samples/s", "of them trained on")
-    steps_of = by(load(here / "table2.csv"), "world", "arm")
+    steps_of = by(load(csvs / "table2.csv"), "world", "arm")
     for world, arm in itertools.product(WORLDS, ARMS):
         steps = steps_of[world, arm]
         first = [r for r in steps if r["step"] == 1]  # of one and the same policy
@@ -152,35 +165,35 @@ def table2(here: Path) -> None:
 HELD_AXES = {"sweep": ("samples", "step", "cpu_seconds"), "steps": ("step",)}
 
 
-def sweep(here: Path) -> None:
+def sweep(csvs: Path) -> None:
     """Appendix A: N from 16 to 2,048 with the same rollouts a step, and with the same prompts a step."""
-    groups = dict(sorted(seeds_of(load(here / "sweep_n.csv"), "held", "N", "B").items()))
+    groups = dict(sorted(seeds_of(load(csvs / "sweep_n.csv"), "held", "N", "B").items()))
     for held, axes in HELD_AXES.items():
         some = {(n, b): group for (kind, n, b), group in groups.items() if kind == held}
         for axis in axes:
             compare(HELD[held], some, axis, ("q_pos", "pass@64"))
 
 
-def hard(here: Path) -> None:
+def hard(csvs: Path) -> None:
     """Problems that the saturated policy rarely solves; hard_equal_q_pos.csv: a row where a seed reaches a level."""
-    groups = dict(sorted(seeds_of(load(here / "hard.csv"), "N", "B", "learning_rate").items()))
+    groups = dict(sorted(seeds_of(load(csvs / "hard.csv"), "N", "B", "learning_rate").items()))
     compare("hard problems", groups, "samples", ("q_pos", *KS, "fell"))
     last = {who: furthest(group) for who, group in groups.items()}
-    compare("the seed that went furthest", last, "samples", ("q_pos", *KS, "fell"), own_end=True)
+    compare("the seed that went furthest", last, "samples", ("q_pos", *KS, "fell"), each_end=True)
     levels = levels_reached(groups, "q_pos", (0.3, 0.5, 0.65, 0.75), ("fell", "pass@64", "pass@1024"))
-    write(here / "hard_equal_q_pos.csv", levels)
+    write(csvs / "hard_equal_q_pos.csv", levels)
 
 
-def objective(here: Path) -> None:
+def objective(csvs: Path) -> None:
     """Each --advantage with each N: at equal samples and time, at the end, at the same pass@1 and the same breadth."""
     shows = ("q_pos", "pass@4", "pass@16", "pass@64", "pass@1024", "fell")
     q_pos = {"near": (0.539, 0.544, 0.554), "start": (0.25, 0.3, 0.35, 0.37, 0.4), "hard": (0.21, 0.31, 0.41, 0.5)}
-    for (where,), rows in by(load(here / "objective.csv"), "where").items():
+    for (where,), rows in by(load(csvs / "objective.csv"), "where").items():
         groups = seeds_of(rows, "advantage", "N")
         for axis in ("samples", "cpu_seconds"):
             compare(WHERE[where], groups, axis, shows, ranged)
         last = {who: furthest(group) for who, group in groups.items()}
-        compare("the seeds that went furthest", last, "samples", shows, ranged, own_end=True)
+        compare("the seeds that went furthest", last, "samples", shows, ranged, each_end=True)
         for reached, levels in (("q_pos", q_pos[where]), ("pass@64", (0.8, 0.83, 0.86, 0.9, 0.93))):
             names = [name for name in ("cpu_seconds", *shows) if name != reached]
             found = levels_reached(groups, reached, levels, names)
@@ -197,12 +210,12 @@ def furthest(group: Group) -> Group:
     return [rows for rows in group if rows[-1]["samples"] > 0.9 * end]
 
 
-def theorem1(here: Path) -> None:
+def theorem1(csvs: Path) -> None:
     """theorem1_null.csv: rank correlation of Theorem 1's sum, of its null q(1-q), and of the sum given the null."""
     print("\nTheorem 1's sum beside the exact change of Q_pos")
     header("from", "arm", "predicted by", "mean ΔQ_pos, exact", "estimated", "Q_pos rose", "sum positive",
            "coupling of all terms")  # fmt: skip
-    summary, groups = [], by(load(here / "theorem1.csv"), "from", "arm")
+    summary, groups = [], by(load(csvs / "theorem1.csv"), "from", "arm")
     for (where, arm), place in itertools.product(
         sorted(groups, key=lambda x: (x[0] != "start", x[1] != "prorl")), PLACES
     ):
@@ -219,19 +232,19 @@ def theorem1(here: Path) -> None:
         terms = np.abs([[r[f"{place}/{x}"] for x in TERMS] for r in rows])
         line(where, arm, place, f"{change.mean():+.4f}", f"{estimated.mean():+.4f}", f"{(change > 0).mean():.1%}",
              f"{(total > 0).mean():.1%}", f"{terms[:, 2].sum() / terms.sum():.2%}")  # fmt: skip
-    write(here / "theorem1_null.csv", summary)
+    write(csvs / "theorem1_null.csv", summary)
 
 
 RESAMPLED = 1000  # times, for an interval
 
 
-def default_runs(here: Path) -> None:
+def default_runs(csvs: Path) -> None:
     """The two recipes, and the two engines, from the embedded policy."""
     names = ("pass@1", "pass@4", "pass@16", "pass@64")
     print("\nthe two recipes; ± is half the range of the seeds")
     header("recipe", "N", "engine", "steps", "samples generated", *names)
     for (n, engine, recipe), group in sorted(
-        seeds_of(load(here / "default_runs.csv"), "N", "engine", "recipe").items()
+        seeds_of(load(csvs / "default_runs.csv"), "N", "engine", "recipe").items()
     ):
         for end, when in ((0, "start"), (-1, "end")):
             rows = [run[end] for run in group]
@@ -240,11 +253,11 @@ def default_runs(here: Path) -> None:
                  *(f"{np.mean(x):.3f} ± {(max(x) - min(x)) / 2:.3f}" for x in columns))  # fmt: skip
 
 
-def real_model(here: Path) -> None:
+def real_model(csvs: Path) -> None:
     """A real chat model with N = 16 and 512."""
     print("\na real model, on the largest of six numbers")
     header("N", "B", "seed", "step", "samples drawn", "pass@1 ± s.e.", "pass@4", "processor seconds")
-    for r in scored(load(here / "real_model.csv")):
+    for r in scored(load(csvs / "real_model.csv")):
         line(r["N"], r["B"], r["seed"], r["step"], f"{r['samples']:,}", f"{r['eval/pass@1']:.3f} ± "
              f"{r['eval/pass@1_se']:.3f}", f"{r['eval/pass@4']:.3f}", f"{r['seconds']:,.0f}")  # fmt: skip
 
@@ -258,9 +271,9 @@ def scored(rows: list[dict]) -> list[dict]:
     return found
 
 
-def law(here: Path) -> None:
+def law(csvs: Path) -> None:
     """Which N learns most from as many samples, and the noise that the law foretells."""
-    rows = load(here / "law.csv")
+    rows = load(csvs / "law.csv")
     ratio, groups = measured_ratio(rows), by(rows, "N", "B", "rate")
     rates = sorted({r["rate"] for r in rows})
     print(f"\nV_w / V_b = {ratio:.1f}, N* = {best_n(ratio):.1f}")
@@ -276,37 +289,18 @@ def measured_ratio(rows: list[dict]) -> float:
     return sum(row["within"] for row in measured) / sum(row["between"] for row in measured)
 
 
-def law_simulated(here: Path) -> None:
-    """N* at the start and at the end, in the simulated worlds; the rest stands in law_simulated.csv."""
-    header("world", "N", "V_w / V_b at the start", "N* at the start", "V_w / V_b at the end", "N* at the end")
-    for r in load(here / "law_simulated.csv"):
-        ratios = r["V_w"] / r["V_b"], r["V_w / V_b after"]
-        line(r["world"], r["N"], *(f"{x:.1f}" for ratio in ratios for x in (ratio, best_n(ratio))))
-
-
-def noise(here: Path) -> None:
+def noise(csvs: Path) -> None:
     """--log_noise beside enumeration; ± is the standard error of the mean of several estimates."""
     header("policy", "", "V_w", "V_b", "V_w / V_b", "N*")
-    for (policy, how, n), rows in by(load(here / "noise.csv"), "policy", "how", "N").items():
+    for (policy, how, n), rows in by(load(csvs / "noise.csv"), "policy", "how", "N").items():
         columns = [np.array([row[name] for row in rows]) for name in ("within", "between")]
         cells = [f"{x.mean():.1f} ± {x.std(ddof=1) / len(x) ** 0.5:.2g}" if n else f"{x.mean():.1f}" for x in columns]
         ratio = columns[0].mean() / columns[1].mean()
         line(policy, f"N = {n}" if n else how, *cells, f"{ratio:.1f}", f"{best_n(ratio):.1f}")
 
 
-def lengths(here: Path) -> None:
-    """V_w / V_b by the length of a real model's answers."""
-    rows = load(here / "length.csv")
-    header("what decides", "tokens", "prompts x rollouts", "p", "V_w", "V_b", "V_w / V_b", "N*", "noise, 512 over 16")
-    more = [row | {"task": "first, V_b of 8 tokens"} for row in length.carried(rows)]
-    for row in sorted([*rows, *more], key=lambda r: r["task"]):
-        line(row["task"], f"{row['tokens']:.0f}", f"{row['prompts']} x {row['rollouts']}", f"{row['p']:.2f}",
-             f"{row['within']:,.0f} ± {row['within_se']:,.0f}", f"{row['between']:.2g}",
-             *length.known(row))  # fmt: skip
-
-
 TABLES = (figure1, regimes, heat, controls, table2, sweep, hard, objective, theorem1, default_runs,
-          real_model, law, law_simulated, noise, lengths)  # fmt: skip
+          real_model, law, noise)  # fmt: skip
 
 
 def call(about: str, parts) -> None:
@@ -314,7 +308,7 @@ def call(about: str, parts) -> None:
     named = {part.__name__: part for part in parts}
     parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", nargs="+", choices=named, default=named, help="some of them (default: all)")
-    parser.add_argument("--csvs", type=Path, default=HERE, help="the folder of the CSVs (default: evidence/)")
+    parser.add_argument("--csvs", type=Path, default=EVIDENCE, help="the folder of the CSVs (default: evidence/)")
     args = parser.parse_args()
     for name in args.only:
         named[name](args.csvs)
