@@ -22,8 +22,7 @@ from trainer.processes import total
 from trainer.progress import STEPS_UNJUDGED, Progress
 from trainer.rollouts import Outcomes, StepRollouts
 from trainer.settings import Config
-from verifiers.verdict import REASONS
-from verify import failures
+from verify import REASONS, failures
 
 SOLVED = ("none", "to_25%", "to_50%", "to_75%", "below_100%", "all")  # how much of a group is correct
 PASS_AT = (4, 16, 64, 256, 1024)  # k of pass@k, as far as an evaluation has samples

@@ -36,8 +36,7 @@ import loss as L
 from rollout import Engine, Group, Order
 from trainer.batch import Batch
 from trainer.processes import summed
-from verifiers.verdict import REASONS
-from verify import KINDS, Problem, Verdict, verify_batch
+from verify import KINDS, REASONS, Problem, Verdict, verify_batch
 
 BUILT_IN = frozenset(KINDS)  # a kind of a --rewards file is not among them
 ORDERS = 2  # of a process in a round, at least: while the second decodes, the first is judged
