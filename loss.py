@@ -11,8 +11,8 @@ Pure functions over tensors; nothing here knows a model, an engine or a process 
     rewards          R_τ                      (P, N), may be shaped or continuous
     (the row's mean) R̄ = mean_group(R)        mean reward of a prompt's N rollouts
     (not computed)   p                        probability that a rollout of the prompt is correct
-    (not computed)   w_N                      the prompt's weight in the expected gradient, for rewards 0 and 1:
-                                              E[(1/N) Σ_τ A_τ ∇log π(τ)] = w_N(p) ∇p, the sum over its N rollouts
+    (not computed)   w_N                      what ∇p is multiplied by in a prompt's expected gradient, for rewards 0
+                                              and 1: E[(1/N) Σ_τ A_τ ∇log π(τ)] = w_N(p) ∇p, over its N rollouts
     advantages       A                        (P, N); (S,) where sequences lie end to end
     lengths          T_τ                      (S,) tokens of each sequence: where one ends and the next begins
     logp             log π_θ                  (T,) under the policy being updated
@@ -83,8 +83,8 @@ def group_mean(rewards: Tensor, eps: float = 1e-8) -> Tensor:
 
 
 ADVANTAGES = {"mean_centred": mean_centred, "group_std": group_std, "group_mean": group_mean}
-# Kinds with A_τ = c (R_τ - R̄), one c for all groups. `whiten` cancels c, so they all train alike: a leave-one-out
-# baseline, c = N / (N - 1), gives the numbers of mean_centred. Rewards -1 and 1 give those of 0 and 1.
+# The paper's kind, and those that train like it: A_τ = c (R_τ - R̄) with one c for all groups, which `whiten` cancels.
+# A leave-one-out baseline, c = N / (N - 1), gives the numbers of mean_centred. So do rewards -1 and 1, for 0 and 1.
 SAME_WHEN_WHITENED = {"mean_centred"}
 
 

@@ -11,19 +11,20 @@
 
 One step, and the order of `train`:
 
-    1  problems        P prompts and their references, in an order fixed by the seed       trainer/progress.py
-    2  roll out        N responses per prompt                                              rollout.py
-    3  verify          a reward and a reason for each                                      verify.py
-    4  dynamic sample  keep 0 < #correct < N; refill until B prompts are kept              loss.py
-    5  advantages      group mean, then mean and std over all trajectories of the step     loss.py
-    6  score           old, reference log-probs under the trainer, before the first update trainer/batch.py
-    7  update          U mini-batches, one optimizer step each, in micro-batches           loss.py
-    8  sync            the weights into the engine                                         rollout.py
-    9  reset the reference when due; log, evaluate, checkpoint                             trainer/run.py
+    1  problems        prompts in an order fixed by the seed          trainer/progress.py: Cursor
+    2  roll out        N responses per prompt                         trainer/rollouts.py: roll_out; rollout.py
+    3  verify          a reward and a reason for each                 trainer/rollouts.py: Judge; verify.py
+    4  dynamic sample  keep 0 < #correct < N; refill until B prompts  `dynamic_sampling` here; loss.py: informative
+    5  advantages      group mean, then mean and std over the step    loss.py: group_advantages, whiten
+    6  score           old and reference log-probs under the trainer  trainer/batch.py: score_before_update
+    7  update          U mini-batches, one optimizer step each        `update` here; loss.py: policy_loss
+    8  sync            the weights into the engine                    engines/protocol.py: Engine.sync
+    9  reset the reference; log, evaluate, checkpoint                 here; trainer/run.py, checkpoint.py
 
     name        symbol      meaning
-    P, N, B     N, B        groups kept, rollouts of a prompt, the groups that a step is to keep
-    W                       processes, ranks; each has a part of every group (`own_parts`)
+    P                       prompts: those that are drawn in stages 1 to 4, those that are kept from 5 on
+    N, B        N, B        rollouts per prompt; prompts that a step wants to keep
+    W                       processes (ranks); each has a part of every group (`parts_of_rank`)
     kept                    the groups, a prompt's N rollouts each, that dynamic sampling keeps
     policy      π_θ         what is trained; `plain` is it without DDP's wrapping
     reference   π_ref       what the KL term holds it to
@@ -31,7 +32,7 @@ One step, and the order of `train`:
 
 What is not in this file is how it is made to work: trainer/ has settings and checks, the policy's forward pass, the
 batch, the run's folder, memory, processes, and what is printed. Two runs with the same settings write the same
-metrics.jsonl; whatever a clock says is in timing.jsonl.
+metrics.jsonl on one machine; whatever a clock says is in timing.jsonl.
 """
 
 from __future__ import annotations
@@ -101,7 +102,7 @@ def train(config: Config, accelerator: Accelerator, setup: Setup) -> None:
 
             # 7: update
             with stage("update"):
-                batch.share_prompts(plain, config, config.parts_of_a_prompt)
+                batch.share_prompts(plain, config, config.mini_batches_of_a_prompt)
                 metrics |= update(policy, optimizer, batch, config, accelerator, progress)
                 metrics["entropy"] = total(entropy, accelerator) / metrics["tokens"]
             if probe:
@@ -138,7 +139,8 @@ def roll_out_until_informative(
         # 1: problems
         rate = progress.pass_rate(config, len(drawn), drawn.informative)
         width = round_width(missing, rate, config.round_confidence)
-        at, problems = cursor.position, cursor.take(min(room, width))
+        at = cursor.position
+        problems = cursor.take(min(room, width))
         # 2, 3: roll out, verify
         rolled, outcomes = roll_out(
             setup.engine,
@@ -146,7 +148,7 @@ def roll_out_until_informative(
             [setup.prompts[i] for i in problems],
             n,
             [seed_of(config.seed, progress.step, at + place) for place in range(len(problems))],
-            own_parts(len(problems), n, accelerator.process_index, accelerator.num_processes),
+            parts_of_rank(len(problems), n, accelerator.process_index, accelerator.num_processes),
             accelerator,
             show=screen.live,
             stop_token_ids=setup.stop_tokens,
@@ -169,14 +171,14 @@ def roll_out_until_informative(
 def dynamic_sampling(correct: Tensor, b: int) -> tuple[Tensor, int]:
     """The places of the first B informative prompts, or of fewer, and how many prompts it took to find them.
 
-    correct: (P, N) of all prompts that the step generated, in the order of the problems. The next step starts after
-    the last prompt that it took. It tries the surplus behind that one again, with other seeds.
+    correct: (P, N) of all prompts that the step drew, in the order of the problems. The next step begins behind the
+    last prompt that this step kept: it draws the surplus again, with other seeds.
     """
     places = L.informative(correct).nonzero().squeeze(1)[:b]
     return places, int(places[-1]) + 1 if len(places) == b else len(correct)
 
 
-def own_parts(prompts: int, n: int, rank: int, world: int) -> list[Part]:
+def parts_of_rank(prompts: int, n: int, rank: int, world: int) -> list[Part]:
     """Which rollouts of a round's prompts a rank draws, verifies and trains on: an equal part of each, by a fixed rule.
 
     The rollouts go round the W ranks: prompt p begins at rank p·N mod W, where the prompt before it ended. A rank's
@@ -193,8 +195,9 @@ def own_parts(prompts: int, n: int, rank: int, world: int) -> list[Part]:
 def mini_batch_of(lengths: Tensor, config: Config, step: int) -> Tensor:
     """The mini-batch of each rollout, (P, N) numbers below U, from the lengths of the responses, (P, N).
 
-    --mini_batches rollouts: the step's rollouts, group by group and by length within a group, are taken U at a time,
-    and each U go to the U mini-batches at random. So all have equally many rollouts, of each group and of each length.
+    --mini_batches rollouts: the step's rollouts stand in a row, group by group and by length within a group. Each U
+    neighbours go to the U mini-batches at random, one to each. So all mini-batches have as many rollouts, to one, and
+    of each group and each length about as many.
     --mini_batches prompts: whole groups, in a random order. Neither knows of ranks: the gradient is the same on any W.
     """
     (p, n), u = lengths.shape, config.updates_per_step
@@ -227,26 +230,26 @@ def update(
         tokens = total(int(batch.response_lengths[rows].sum()), accelerator)  # of this optimizer step, everywhere
         if not tokens:
             continue
-        parts = batch.micro_batches(rows, config.max_tokens_per_micro_batch)
-        rounds = passes(max(1, len(parts)), accelerator)  # 1: a process without rollouts here runs one idle pass
+        micro_batches = batch.micro_batches(rows, config.max_tokens_per_micro_batch)
+        rounds = passes(max(1, len(micro_batches)), accelerator)  # 1: a process without rollouts runs one idle pass
         for i in range(rounds):
             with nullcontext() if i == rounds - 1 else reduced_later(policy, accelerator):
-                if i >= len(parts):  # nothing left here, but the others wait for this one's share of the gradient
+                if i >= len(micro_batches):  # nothing left here, but the other processes wait for a gradient
                     accelerator.backward(idle(policy, accelerator.device))
                     continue
-                loss, metrics = loss_of(policy, batch, parts[i], tokens, config)
+                loss, metrics = loss_of(policy, batch, micro_batches[i], tokens, config)
                 accelerator.backward(loss * world)  # data-parallel averages gradients, and we want their sum
             tally.micro_batch(loss, metrics)
         norm = accelerator.clip_grad_norm_(policy.parameters(), config.max_grad_norm)
         norm = float(norm.full_tensor() if hasattr(norm, "full_tensor") else norm)
         spiked = progress.is_spike(norm, config.spike)
-        taken = math.isfinite(norm) and not (spiked and config.skip_spikes)
+        applied = math.isfinite(norm) and not (spiked and config.skip_spikes)
         progress.warm_up(optimizer, config)
-        if taken:
+        if applied:
             optimizer.step()
         optimizer.zero_grad()
         progress.note_norm(norm)
-        tally.update(norm, spiked, taken)
+        tally.update(norm, spiked, applied)
     tokens = total(int(batch.response_lengths.sum()), accelerator)
     return tally.result(tokens, optimizer.param_groups[0]["lr"] if config.warmup_updates else None)
 
@@ -327,7 +330,7 @@ def evaluate(config: Config, accelerator: Accelerator, setup: Setup, show: bool 
         setup.held_out_prompts,
         config.eval_samples,
         [seed_of(config.eval_seed, place) for place in range(count)],
-        own_parts(count, config.eval_samples, accelerator.process_index, accelerator.num_processes),
+        parts_of_rank(count, config.eval_samples, accelerator.process_index, accelerator.num_processes),
         accelerator,
         show=show and accelerator.is_main_process,
         stop_token_ids=setup.stop_tokens,

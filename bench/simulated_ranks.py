@@ -1,4 +1,4 @@
-"""How even are the ranks? A step's seconds under the fixed rule of train.own_parts, computed: no model, no GPU.
+"""How even are the ranks? A step's seconds under the fixed rule of train.parts_of_rank, computed: no model, no GPU.
 
     python -m bench.simulated_ranks            64 and 8 ranks; N = 512 with B = 128, and N = 16 with B = 512
 
@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 
 import brorl
-from train import mini_batch_of, own_parts
+from train import mini_batch_of, parts_of_rank
 from trainer.progress import Progress
 from trainer.rollouts import round_width
 from trainer.settings import Config
@@ -42,7 +42,7 @@ def owners(prompts: int, n: int, world: int) -> Tensor:
     """The rank of each rollout, (P, N)."""
     owner = torch.empty(prompts, n, dtype=torch.long)
     for rank in range(world):
-        for place, first, count in own_parts(prompts, n, rank, world):
+        for place, first, count in parts_of_rank(prompts, n, rank, world):
             owner[place, first : first + count] = rank
     return owner
 

@@ -17,7 +17,7 @@ def test_the_engine_by_hand():
 
 
 def test_a_wide_group_makes_the_ranks_even():
-    """Mistake: a rule of train.own_parts that gives one rank many more tokens, or another rank no prompt."""
+    """Mistake: a rule of train.parts_of_rank that gives one rank many more tokens, or another rank no prompt."""
     assert torch.bincount(owners(5, 512, 64).flatten()).tolist() == [40] * 64
     ((generation, update, uneven),) = simulated(64, "brorl", 1)
     assert uneven < 1.06 and generation < 700 and update < 800

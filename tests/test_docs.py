@@ -143,7 +143,7 @@ def written(folder: Path) -> dict[str, set[str]]:
     tally, tokens = UpdateMetrics(accelerator), torch.zeros(3)
     parts = {"clip_low": 0.2, "clip_high": 0.2, "tis_cap": 2.0, "kl_coef": 0.1}
     tally.micro_batch(*loss.policy_loss(tokens, tokens, tokens, tokens, tokens[:1], torch.tensor([3]), 3, **parts))
-    tally.update(1.0, spiked=False, taken=True)
+    tally.update(1.0, spiked=False, applied=True)
     probe = Probe.__new__(Probe)
     probe.accelerator, probe.groups, probe.before, probe.terms = accelerator, [], [], []
     probe.estimated_changes = lambda batch: []

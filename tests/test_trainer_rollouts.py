@@ -1,4 +1,4 @@
-"""trainer/rollouts.py, train.dynamic_sampling and train.own_parts: how wide a round is, its ranks, what is kept."""
+"""trainer/rollouts.py, train.dynamic_sampling and train.parts_of_rank: how wide a round is, its ranks, what is kept."""
 
 import math
 import random
@@ -46,7 +46,7 @@ def test_a_round_where_all_or_none_are_informative():
 @pytest.mark.parametrize("world", [1, 2, 3, 8, 64])
 def test_every_rollout_has_one_rank_and_the_ranks_are_even(prompts, n, world):
     """Mistake: a rollout that nobody draws, or two do; a rank with more rollouts than another, or of fewer prompts."""
-    ranks = [train.own_parts(prompts, n, rank, world) for rank in range(world)]
+    ranks = [train.parts_of_rank(prompts, n, rank, world) for rank in range(world)]
     seen = sorted((p.place, i) for parts in ranks for p in parts for i in range(p.first, p.first + p.n))
     assert seen == [(place, i) for place in range(prompts) for i in range(n)]
     counts = [sum(p.n for p in parts) for parts in ranks]
@@ -62,7 +62,7 @@ def test_every_rollout_has_one_rank_and_the_ranks_are_even(prompts, n, world):
 @pytest.mark.parametrize("world", [1, 3])
 def test_orders_hold_every_rollout_once(prompts, n, rows, world):
     """Mistake: a rollout of a rank that it never decodes; an order of unequal parts, or wider than what fits."""
-    parts = train.own_parts(prompts, n, world - 1, world)
+    parts = train.parts_of_rank(prompts, n, world - 1, world)
     orders = orders_of(parts, rows)
     seen = sorted((p.place, i) for order in orders for p in order for i in range(p.first, p.first + p.n))
     assert seen == [(p.place, i) for p in parts for i in range(p.first, p.first + p.n)]
@@ -118,7 +118,7 @@ def test_what_is_rolled_out_does_not_depend_on_who_does():
 
     def drawn(some, rank=0, world=1):
         judge = Judge(tokenizer, [problems[i] for i in some], {"workers": 1})
-        parts, seeds = train.own_parts(len(some), 15, rank, world), [100 + i for i in some]
+        parts, seeds = train.parts_of_rank(len(some), 15, rank, world), [100 + i for i in some]
         found, _ = roll_out(
             engine, judge, [prompts[i] for i in some], 15, seeds, parts, Accelerator(cpu=True),
             max_new_tokens=20, temperature=1.0, stop_token_ids=[],
@@ -158,7 +158,7 @@ def test_verdicts_come_while_others_decode(monkeypatch):
     monkeypatch.setattr(rollouts, "verify_batch", slowly)
     waits = engine.generate
     monkeypatch.setattr(engine, "generate", lambda *a, **k: (time.sleep(0.3), waits(*a, **k))[1])
-    parts, judge = train.own_parts(8, 16, 0, 1), Judge(tokenizer, problems, {})
+    parts, judge = train.parts_of_rank(8, 16, 0, 1), Judge(tokenizer, problems, {})
     found, _ = roll_out(
         engine, judge, prompts, 16, [0] * 8, parts, Accelerator(cpu=True), max_new_tokens=3, temperature=1.0
     )
@@ -194,6 +194,6 @@ def test_a_verifier_that_fails_ends_the_round(monkeypatch, when):
     engine.order_rows = 16 if when == "decoding" else 10**6
     monkeypatch.setattr(rollouts, "verify_batch", lambda items, **k: 1 / 0)
     monkeypatch.setattr(rollouts, "ORDERS", 1)
-    parts, judge = train.own_parts(8, 16, 0, 1), Judge(tokenizer, problems, {})
+    parts, judge = train.parts_of_rank(8, 16, 0, 1), Judge(tokenizer, problems, {})
     with pytest.raises(ZeroDivisionError):
         roll_out(engine, judge, prompts, 16, [0] * 8, parts, Accelerator(cpu=True), max_new_tokens=3, temperature=1.0)

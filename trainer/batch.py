@@ -3,8 +3,8 @@
 A mini-batch is what one optimizer step sees (section 4.2.1); a micro-batch is what one forward pass sees, and changes
 no number but for the order of float sums.
 
-    S, W      rollouts of this process, tokens of the longest prompt + response
-    R         tokens of the longest response
+    S         rollouts of this process
+    L, R      tokens of the longest prompt + response, of the longest response
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from trainer.settings import Config
 class Batch:
     """One process's kept rollouts of a step. Rows are rollouts; `engine_logp` and the like are (S, R)."""
 
-    tokens: Tensor  # (S, W) prompt then response, padded on the right
+    tokens: Tensor  # (S, L) prompt then response, padded on the right
     prompt_lengths: Tensor  # (S,)
     response_lengths: Tensor  # (S,)
     engine_logp: Tensor  # (S, R), R the longest response

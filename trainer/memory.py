@@ -19,7 +19,9 @@ def memory_estimate(config: Config, policy: Policy, engine: Engine, prompt_token
     sharded = processes if accelerator.distributed_type == DistributedType.FSDP else 1
     length, n = config.max_response_tokens, math.ceil(config.rollouts_per_prompt / processes)  # of a prompt, here
     rollouts = config.prompts_per_step * config.rollouts_per_prompt / processes
-    computed = length + prompt_tokens * min(1, config.parts_of_a_prompt / n)  # a rollout's tokens, with shared prompts
+    computed = length + prompt_tokens * min(
+        1, config.mini_batches_of_a_prompt / n
+    )  # a rollout's tokens, with shared prompts
     shared = policy.shares and prompt_tokens + length >= SHARE_FROM[config.share_prefix] * computed
     update = rollouts / config.updates_per_step * (computed if shared else prompt_tokens + length)
     tokens = min(config.max_tokens_per_micro_batch, update)

@@ -81,10 +81,10 @@ class UpdateMetrics:
             else:
                 self.sums[name] += x.item()
 
-    def update(self, norm: float, spiked: bool, taken: bool) -> None:
-        """An optimizer step, `taken` or left out, and its gradient's norm."""
+    def update(self, norm: float, spiked: bool, applied: bool) -> None:
+        """An optimizer step, `applied` or left out, and its gradient's norm."""
         self.sums["updates"] += self.share
-        if not taken:
+        if not applied:
             self.sums["updates_skipped"] += self.share
         if math.isfinite(norm):
             self.sums["finite"] += self.share

@@ -201,7 +201,7 @@ class Noise:
         """
         n, prompt = self.config.rollouts_per_prompt, sum(map(len, prompts)) / len(prompts)
         of_prompt = of_rollout = 0.0
-        for stage, reads in (("roll_out", 1), ("score", 1), ("update", self.config.parts_of_a_prompt)):
+        for stage, reads in (("roll_out", 1), ("score", 1), ("update", self.config.mini_batches_of_a_prompt)):
             read = prompt * min(reads, n)
             saving = n * (prompt + response) / (read + n * response)
             shared = stage == "roll_out" or (self.shares and saving >= SHARE_FROM[self.config.share_prefix])

@@ -1,7 +1,7 @@
 """The policy as the loss sees it: log-probs of response tokens under the trainer (train.py, stages 6 and 7).
 
 A causal language model of transformers without its [tokens, V] logits: hidden states at the positions that predict
-response tokens, then loss.token_logprobs, a chunk of the vocabulary's product at a time. Prompts are computed once for
+response tokens, then loss.token_logprobs, a chunk of tokens at a time. Prompts are computed once for
 their rollouts, and so is what responses begin with, where that saves enough (packed.py).
 """
 

@@ -64,8 +64,10 @@ class Progress:
     unjudged: int = 0  # steps in a row with no rollout that could be judged
     updates: int = 0
     norms: list[float] = field(default_factory=list)  # of the gradients of the last updates
-    tried: float = 0.0  # prompts of the last steps, the older the less, and how many of them were informative
-    informative: float = 0.0
+    tried: float = (
+        0.0  # prompts of the last steps, each step's counted MEMORY_OF_PROMPTS times as much as the next one's
+    )
+    informative: float = 0.0  # how many of them were informative
 
     def __post_init__(self) -> None:
         self.start()

@@ -1,4 +1,4 @@
-"""What a run prints before and after it trains, and the picture it leaves (what it says meanwhile: screen.py)."""
+"""What a run prints before, while and after it trains, and the picture that it leaves."""
 
 from __future__ import annotations
 

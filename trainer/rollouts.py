@@ -1,8 +1,8 @@
 """One round of rollouts: how wide it is, what an engine decodes at once, verdicts beside it, and what a step keeps.
 
-    the cursor   1  2  3  4  5  6  7  8 | 9 10 ...   prompts in the run's order. A prompt's place fixes its seed
+    the cursor   1  2  3  4  5  6  7  8 | 9 10 ...   prompts in the run's order. Place and step fix a seed
     a round      └─────────────────────┘             enough prompts that, nine times in ten, B of them are informative
-    ranks        each has a part of every prompt     train.own_parts
+    ranks        each has a part of every prompt     train.parts_of_rank
     orders       [1  2] [3  4] [5  6] [7  8]         what an engine decodes at once: parts of some prompts, or of one
     verdicts     +  -   +  +   -  +   -  +           of an order that is done, while the next ones decode
     kept         1      3  4      6                  the first B = 4 informative ones: train.dynamic_sampling

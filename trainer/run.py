@@ -285,14 +285,15 @@ class Run:
         shutil.rmtree(self.folder / "model", ignore_errors=True)
         os.replace(aside, self.folder / "model")
         title = f"{self.config.name}: {short(self.config.model)}, N = {self.config.rollouts_per_prompt}"
-        curves(rows_of(self.metrics), self.folder / "curves.png", title)
+        rows = rows_of(self.metrics)
+        curves(rows, self.folder / "curves.png", title)
         what = protocol(self.config, self.held_out.problems, self.held_out.cut)
         print(f"\n{wrapped(what, 0)}\n{before_and_after(self.evaluations(), rows_of(self.answers))}")
-        if not any("loss" in row for row in rows_of(self.metrics)):
+        if not any("loss" in row for row in rows):
             sentence = "Nothing was trained: no prompt had right answers and wrong ones (samples.jsonl has some)"
             print(wrapped(sentence, 0))
-        if sentence := conclusion(rows_of(self.metrics), rows_of(self.timing), self.config.rollouts_per_prompt):
-            print("\n" + wrapped(sentence, 0))
+        if self.config.log_noise:
+            print("\n" + wrapped(conclusion(rows, rows_of(self.timing), self.config.rollouts_per_prompt), 0))
         logs = ", ".join(path.name for path in self.logs.values())
         print("\n" + wrapped(f"wrote {self.folder}/: model/, curves.png, {logs}, checkpoints/", 0))
 

@@ -362,8 +362,8 @@ class Config:
     save_minutes: float = setting(
         "machine",
         15.0,
-        "minutes after which a checkpoint is written too, but for a tenth of the run's time at most; all that a run "
-        "which is killed can lose",
+        "minutes after which a checkpoint is written too, but for a tenth of the run's time at most: about what a run "
+        "that is killed loses",
         rule=POSITIVE,
         free=True,
     )
@@ -427,7 +427,7 @@ class Config:
         return "in chats" + f" behind {' and '.join(before)}" * bool(before)
 
     @property
-    def parts_of_a_prompt(self) -> int:
+    def mini_batches_of_a_prompt(self) -> int:
         """Over how many mini-batches a prompt's rollouts are spread."""
         return self.updates_per_step if self.mini_batches == "rollouts" else 1
 
