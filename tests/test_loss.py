@@ -490,12 +490,14 @@ def test_bfloat16_gradients_point_where_float32s_do():
     torch.manual_seed(0)
     hidden, weight = torch.randn(2048, 32), torch.randn(50, 32) / 6
     targets, upstream, found = torch.randint(50, (2048,)), torch.randn(2048), []
-    for autocast in (False, True):
-        h, w = hidden.clone().requires_grad_(), weight.clone().requires_grad_()
+    for dtype, autocast in ((torch.float32, False), (torch.float32, True), (torch.bfloat16, False)):
+        h, w = hidden.clone().requires_grad_(), weight.to(dtype, copy=True).requires_grad_()
         with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
             logp, entropy = L.token_logprobs(h, w, targets, 1.0, max_logits=50 * 4)
         logp.backward(upstream)
-        assert logp.dtype == entropy.dtype == h.grad.dtype == w.grad.dtype == torch.float32
-        found.append((logp.detach(), h.grad, w.grad))
-    for exact, ours in zip(*found, strict=True):
-        assert (exact - ours).norm() < 0.01 * exact.norm() and not torch.equal(exact, ours)
+        assert logp.dtype == entropy.dtype == h.grad.dtype == torch.float32 and w.grad.dtype == dtype
+        found.append((logp.detach(), h.grad, w.grad.float()))
+    exact, *others = found
+    for ours in others:
+        for a, b in zip(exact, ours, strict=True):
+            assert (a - b).norm() < 0.01 * a.norm() and not torch.equal(a, b)
