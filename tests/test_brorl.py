@@ -229,10 +229,10 @@ def test_each_term_is_the_part_of_its_own_tokens(r_c, r_w):
 def test_masses_that_round_above_one_break_nothing(dtype):
     """Makes impossible: a sum of probabilities of 1 + 1e-7, which makes pass@k NaN and a first term negative."""
     p = torch.softmax(torch.randn(500, 1000, dtype=dtype, generator=torch.Generator().manual_seed(0)), -1)
-    everything = torch.ones_like(p, dtype=torch.bool)
+    correct = torch.ones_like(p, dtype=torch.bool)
     assert (p.sum(-1) > 1).any()
     p = torch.cat([p, torch.full_like(p[:, :1], 1e-20)], -1)
-    correct = torch.cat([everything, ~everything[:, :1]], -1)
+    correct = torch.cat([correct, ~correct[:, :1]], -1)
     m = brorl.masses(p, correct, correct)
     got = brorl.pass_at_k(m.q_pos, 4)
     assert not got.isnan().any() and (got <= 1).all()
