@@ -23,7 +23,7 @@ word; `simulate` is the same for every N at once, and faster. The tests hold one
     worst_drop                          the least p_i - p_i(step 0) over the correct tokens; negative is a loss
     anchor                              probability of the anchor token, which is correct
 
-simulator/ holds the command line, its checks, the tables and pictures, and what `--probe` adds (its names: probe.py).
+simulator/ holds the command line, its checks, the tables and pictures, and Theorem 1 on its draws (`--mass_balance`).
 
 What the paper leaves open, and what is chosen here:
 1. AdamW's other constants are PyTorch's defaults. The weight decay of 0.01 is part of the figure: with them the
@@ -55,7 +55,7 @@ from tqdm import tqdm
 import brorl
 from simulator import command
 from simulator.curves import Curves, steps_to_record
-from simulator.probe import theorem_1_on_draws
+from simulator.mass_balance import theorem_1_on_draws
 
 FIGURE_3 = (4, 8, 16, 512, 51_200)
 SWEEP = (16, 64, 256, 1024, 2048)
@@ -182,7 +182,7 @@ def simulate(
     seed: int = 0,
     device: str = "cpu",
     record: np.ndarray | None = None,
-    with_probe: bool = False,
+    mass_balance: bool = False,
     on_step: Callable[[], object] = lambda: None,
 ) -> Curves:
     """Section 4.1 for every N of `rollouts` at once, one row each.
@@ -190,8 +190,6 @@ def simulate(
     Every row has draws of its own, seeded by (seed, N), so that a curve does not depend on which others are run.
     record: the steps at which to measure, each of 0 ... steps if not given. on_step is called after every step.
     """
-    if min(rollouts) < 1:
-        raise ValueError(f"rollouts={list(rollouts)}: a step needs at least N = 1 draw")
     rewards, p_start = rewards_of(setting).to(device), start(setting).to(device)
     correct = torch.arange(setting.vocabulary, device=device) < setting.correct_tokens
     generators = [torch.Generator(device).manual_seed(1_000_003 * seed + n) for n in rollouts]
@@ -212,7 +210,7 @@ def simulate(
 
         if step in recorded:
             measured.append(measure(p[:, : setting.correct_tokens], p_start))
-            if with_probe:
+            if mass_balance:
                 r_c, r_w = setting.reward_correct, setting.reward_incorrect
                 measured[-1] |= theorem_1_on_draws(p, centred, tokens, correct, r_c, r_w)
         if step < setting.steps:
@@ -226,23 +224,23 @@ def simulate(
 # ------------------------------------------------------------------------------------ the two experiments
 
 
-def run_figure3(setting: Setting, rollouts, seeds, device="cpu", with_probe=False, quiet=False) -> list[Curves]:
+def run_figure3(setting: Setting, rollouts, seeds, device="cpu", mass_balance=False) -> list[Curves]:
     """The paper's setting, seed after seed."""
-    with tqdm(total=len(seeds) * setting.steps, unit="step", disable=quiet or None) as bar:
-        return [simulate(setting, rollouts, s, device, with_probe=with_probe, on_step=bar.update) for s in seeds]
+    with tqdm(total=len(seeds) * setting.steps, unit="step", disable=None) as bar:
+        return [simulate(setting, rollouts, s, device, mass_balance=mass_balance, on_step=bar.update) for s in seeds]
 
 
-def run_sweep(setting: Setting, rollouts, seeds, samples, device="cpu", quiet=False) -> list[Curves]:
+def run_sweep(setting: Setting, rollouts, seeds, samples, device="cpu") -> list[Curves]:
     """Every N for the setting's steps, and on until it has drawn `samples`: a narrow N takes more steps for them."""
     steps = {n: max(setting.steps, samples // n) for n in rollouts}
     curves = []
-    with tqdm(total=len(seeds) * sum(steps.values()), unit="step", disable=quiet or None) as bar:
+    with tqdm(total=len(seeds) * sum(steps.values()), unit="step", disable=None) as bar:
         for seed in seeds:
             for n in rollouts:
                 bar.set_description(f"seed {seed}, N = {n}")
                 record = steps_to_record(steps[n], dense=setting.steps)
                 longer = replace(setting, steps=steps[n])
-                curves.append(simulate(longer, (n,), seed, device, record, with_probe=True, on_step=bar.update))
+                curves.append(simulate(longer, (n,), seed, device, record, mass_balance=True, on_step=bar.update))
     return curves
 
 
@@ -254,7 +252,7 @@ def main(argv: list[str] | None = None) -> list[Curves]:
     if args.sweep:
         curves = run_sweep(args.setting, args.rollouts, seeds, args.samples, args.device)
     else:
-        curves = run_figure3(args.setting, args.rollouts, seeds, args.device, args.probe)
+        curves = run_figure3(args.setting, args.rollouts, seeds, args.device, args.mass_balance)
     command.show(args, curves, time.perf_counter() - began)
     return curves
 

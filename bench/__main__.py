@@ -1,16 +1,15 @@
 """How fast the parts are, each beside the plain way of doing the same, measured in the same run.
 
-    python -m bench sim       section 4.1: sim.py against the loop as the paper writes it
     python -m bench loss      section 3.1: log-probs without [tokens, V] against log_softmax, time and memory
     python -m bench prefix    section 4.2: an optimizer step that computes a prompt once for its rollouts, or for each
     python -m bench padding   section 4.2: the padding of a micro-batch, at several spreads of lengths
     python -m bench memory    section 4.2: memory of training models of 0.5B to 7B, computed
-    python -m bench probe     section 2: what --log_mass_balance costs of a step
     python -m bench rollout   section 4.2.4: the torch engine against model.generate, at N = 16 and 512
     python -m bench verify    section 4.2: verify_batch against math-verify in a loop, and tests of programs
     python -m bench trl       section 4.2: whole steps of train.py against TRL's GRPOTrainer
     python -m bench engines   table 2: samples/s of both engines and of model.generate, for a chat model
     python -m bench stages    section 4.2: a step of a chat model by stage, and its memory beside the estimate
+    python -m bench.simulated_ranks   how even the ranks of a step are, computed
 
 Ours and the other take turns, so that both meet the same machine.
 """
@@ -32,11 +31,6 @@ class Benchmark(NamedTuple):
 THREADS = (None, "torch threads; none: all cores")
 CHAT_MODEL = ("", "folder of a chat model")
 BENCHMARKS = {
-    "sim": Benchmark(parts.sim, {
-        "threads": (1, "torch threads, for both; 1 as sim.py"),
-        "steps": (100, "steps of each turn"),
-        "turns": (5, "turns"),
-    }),
     "loss": Benchmark(parts.loss, {
         "tokens": (4096, "T"),
         "vocabulary": (151_936, "V, Qwen2's"),
@@ -61,7 +55,6 @@ BENCHMARKS = {
         "budget": (32_768, "tokens of a micro-batch"),
     }),
     "memory": Benchmark(parts.memory, {"tokens": (32_768, "of a micro-batch")}),
-    "probe": Benchmark(parts.probe, {"steps": (8, "measured steps")}),
     "rollout": Benchmark(parts.rollout, {
         "model": (POLICY, "model folder"),
         "lengths": ([9, 128], "of prompts"),

@@ -3,24 +3,19 @@
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import json
 import math
 import random
 import resource
 import statistics
-import subprocess
-import sys
 import tempfile
 import time
-from pathlib import Path
 
 import accelerate
 import torch
 import transformers
 
-import sim as simulator
-from bench.common import ROOT, again, answer, machine, quiet, resident, seconds
+from bench.common import again, answer, machine, quiet, resident, seconds
 from loss import token_logprobs
 from rollout import Group, TorchEngine
 from train import update
@@ -29,34 +24,6 @@ from trainer.memory import activation_bytes
 from trainer.policy import Policy
 from trainer.progress import Progress
 from trainer.settings import Config
-
-# ----------------------------------------------------------------------------------------------- sim
-
-
-def sim(args: argparse.Namespace) -> None:
-    """The default run of sim.py, and both ways in turns on a part of the steps."""
-    torch.set_num_threads(args.threads)
-    setting, rollouts = simulator.Setting(), simulator.FIGURE_3
-    part = dataclasses.replace(setting, steps=args.steps)
-    scale = setting.steps / part.steps
-    simulator.simulate(part, rollouts)
-
-    def as_written() -> None:
-        for n in rollouts:
-            list(simulator.as_written(part, n, torch.Generator().manual_seed(0)))
-
-    turns = [(seconds(lambda: simulator.simulate(part, rollouts)), seconds(as_written)) for _ in range(args.turns)]
-    whole = seconds(lambda: simulator.simulate(setting, rollouts))
-    best, best_written = (min(column) * scale for column in zip(*turns, strict=True))
-    ratios = sorted(written / ours for ours, written in turns)
-    print(machine())
-    print(f"N = {rollouts}, {setting.steps} steps; {args.turns} turns of {part.steps} steps each, scaled up:")
-    print(f"  ours           {best:6.2f} s at best; the whole run took {whole:.1f} s")
-    print(f"  as written     {best_written:6.2f} s at best")
-    print(
-        f"  ratio          {best_written / best:6.2f} of the bests; {statistics.median(ratios):.2f} median of the turns"
-    )
-
 
 # ----------------------------------------------------------------------------------------------- loss
 
@@ -280,22 +247,3 @@ def rollout(args: argparse.Namespace) -> None:
             a, b = best[ours, n], best[generate, n]
             print(f"{length:>14} {n:>5} {a:>9,.0f} {b:>9,.0f} {a / b:>6.1f}x")
         print(f"{'':>14} ours, N = 512 over N = 16: {best[ours, 512] / best[ours, 16]:.2f}x")
-
-
-# ---------------------------------------------------------------------------------------------- probe
-
-
-def probe(args: argparse.Namespace) -> None:
-    """--log_mass_balance: its share of a step's seconds, from timing.jsonl of short runs of the embedded policy."""
-    print(machine())
-    with tempfile.TemporaryDirectory() as folder:
-        for recipe, n, b in (("prorl", 16, 128), ("brorl", 512, 32), ("brorl", 512, 4)):
-            command = [sys.executable, str(ROOT / "train.py"), f"--recipe={recipe}", f"--prompts_per_step={b}",
-                       "--overwrite", "--name=run", f"--output_dir={folder}", f"--max_steps={args.steps + 1}",
-                       "--log_mass_balance", "--eval_every=0", "--eval_samples=1"]  # fmt: skip
-            subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=True)
-            rows = [json.loads(line) for line in (Path(folder) / "run/timing.jsonl").read_text().splitlines()][1:]
-            stages = {name: statistics.median(r[name] for r in rows) for name in ("roll_out", "score", "update")}
-            own = statistics.median(r["mass_balance"] for r in rows)
-            print(f"N = {n:3}, B = {b:3}: {own * 1e3:5.1f} ms of a step of {sum(stages.values()) + own:5.2f} s, "
-                  f"{own / (sum(stages.values()) + own):5.1%} (medians of {len(rows)} steps)")  # fmt: skip

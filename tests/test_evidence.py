@@ -135,7 +135,7 @@ def some_runs(tmp_path_factory):
     done = subprocess.run([sys.executable, "-m", "evidence.exact_probe", *flags], capture_output=True, cwd=ROOT)
     assert done.returncode == 0, done.stderr.decode()
     for folder in (prorl, brorl, out / "theorem-prorl-start"):
-        exact.follow(folder, None, None, 1.0)
+        exact.follow(folder)
     for name in ("steps-8-seed0", "hard-prorl-seed0", "saturate-compact", "control-batch_warmup-seed0", "law-n8-seed0",
                  "objective-mean_centred_8-seed0", "objective_hard-mean_centred_8-seed0"):  # fmt: skip
         shutil.copytree(prorl, out / name)

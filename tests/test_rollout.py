@@ -245,7 +245,7 @@ def test_sampling_logprobs_of_half_precision_logits_are_float32():
 
 def test_progress_counts_rollouts_as_they_end():
     """Makes impossible: progress of one group only, or when all have ended; small groups decoded one by one."""
-    told = []
-    groups = TorchEngine(make()).generate([[3], [4, 5], [6]], 40, max_new_tokens=3, on_progress=told.append)
+    ended_now = []
+    groups = TorchEngine(make()).generate([[3], [4, 5], [6]], 40, max_new_tokens=3, on_progress=ended_now.append)
     ended = [len(r) for g in groups for r in g.responses]
-    assert told == [ended.count(1), ended.count(2), ended.count(3)] and min(told) > 0
+    assert ended_now == [ended.count(1), ended.count(2), ended.count(3)] and min(ended_now) > 0

@@ -10,15 +10,13 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 import torch
-from helpers import ROOT, count_lines, lines
+from helpers import ROOT, lines
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from evidence import smollm
 from rollout import TorchEngine
 from trainer.batch import Batch
 from trainer.policy import Policy
@@ -117,28 +115,6 @@ def test_three_steps(straight, tokenizer, data):
     assert not any(token in row["response"] for row in samples for token in tokenizer.all_special_tokens)
 
 
-def test_killed_and_resumed(straight, tmp_path, model, data):
-    """Makes impossible: numbers that a kill changes, with moments, reference and random states of a real size."""
-    job = start(tmp_path, model, data, "--max_steps=3", "--save_every=1")
-    until, checkpoints = time.monotonic() + 240, tmp_path / "run/checkpoints"
-    while job.poll() is None and not (checkpoints / "step_00000001").exists():
-        assert time.monotonic() < until
-        time.sleep(0.05)
-    time.sleep(1)  # into the second step
-    assert job.poll() is None, job.stdout.read()
-    os.killpg(job.pid, signal.SIGKILL)
-    job.wait()
-    assert count_lines(tmp_path / "run/metrics.jsonl") < 4
-    ended(start(tmp_path, model, data, "--max_steps=3", "--save_every=1", "--resume"))
-    ours, theirs = (lines(folder / "metrics.jsonl") for folder in (tmp_path / "run", straight[0]))
-    rounding = ("engine_difference", "engine_difference_max", "engine_kl")
-    for a, b in zip(ours, theirs, strict=True):
-        assert {k: v for k, v in a.items() if k not in rounding} == {k: v for k, v in b.items() if k not in rounding}
-    saved = [torch.load(x, mmap=True) for x in sorted(tmp_path.rglob("pytorch_model.bin"))]
-    final = torch.load(next(straight[0].rglob("pytorch_model.bin")), mmap=True)
-    assert all(torch.equal(saved[-1][name], x) for name, x in final.items())
-
-
 def test_the_saved_model_is_the_trainers(straight, model, data, tokenizer):
     """Makes impossible: a saved model of other weights, types or tokens than the policy that was trained.
 
@@ -235,29 +211,3 @@ def test_a_chat_has_one_system_message(tokenizer):
     for messages, text in ([user], head + turn), ([system, user], "<|im_start|>system\nShort.<|im_end|>\n" + turn):
         tokens = tokens_of(Problem(messages, "math", "2"), tokenizer, "here")
         assert tokenizer.decode(tokens) == text and tokens[-3:] == tokenizer("assistant\n").input_ids[-3:]
-
-
-@pytest.mark.parametrize("lost", ["\x04", "\U00040000"])
-def test_a_character_without_a_token_is_named(tokenizer, lost):
-    """Makes impossible: a prompt without what the vocabulary lacks, such as bytes of control characters and F1."""
-    with pytest.raises(ValueError, match="problem 7: the tokenizer has no token for"):
-        tokens_of(Problem([{"role": "user", "content": f"a{lost}b"}], "math", "2"), tokenizer, "problem 7")
-
-
-# ---------------------------------------------------------------------------------------------------------- the maker
-
-
-def test_a_killed_maker_leaves_no_half_folder(tmp_path, monkeypatch):
-    """Makes impossible: a folder that looks made and holds no weights, made again by no later call."""
-
-    def half(gguf, folder):
-        folder.mkdir()
-        (folder / "config.json").write_text("{}")
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(smollm, "download", lambda folder: folder / "model.gguf")
-    monkeypatch.setattr(smollm, "write", half)
-    monkeypatch.setattr(smollm.importlib.util, "find_spec", lambda name: True)
-    with pytest.raises(KeyboardInterrupt):
-        smollm.make(tmp_path / "model")
-    assert list(tmp_path.iterdir()) == []

@@ -16,10 +16,9 @@ import torch
 from tiny_runs import some_problems, trained
 from transformers import AutoModelForCausalLM
 
-from rollout import TorchEngine
 from tiny import exact
 from tiny.answers import answers, answers_of
-from tiny.exact import Knowledge, log_probs, response_log_probs
+from tiny.exact import Knowledge, log_probs
 from tiny.make import make_tokenizer
 from verify import Problem, load_problems, verify
 
@@ -82,19 +81,6 @@ def test_answers_are_exact_beyond_the_precision_of_floats():
     assert answers([1, a, b], a * b - 1) == sorted([f"{a}*{b}-1", f"{b}*{a}-1"])
 
 
-@pytest.mark.slow
-def test_answers_of_the_held_out_problems_are_those_they_were_drawn_by(tiny):
-    """Makes impossible: another universe of answers here than in make.py."""
-    from tiny.make import Universe
-
-    universe = Universe()
-    known = {}
-    for row, problem in zip(universe.rows, universe.solves, strict=True):
-        known.setdefault(universe.prompt(problem)[0], []).append(universe.text(row))
-    for problem in tiny[2]:
-        assert answers_of(problem) == sorted(known[problem.prompt])
-
-
 # ----------------------------------------------------------------------------------- their probabilities
 
 
@@ -120,42 +106,16 @@ def test_log_probs_equal_a_plain_forward_pass_in_float64(tiny, examples, tempera
         torch.testing.assert_close(ours, theirs, atol=1e-4 if examples else 2e-5, rtol=0)
 
 
-def test_all_strings_together_have_probability_one(tiny):
-    """Makes impossible: log-probs that are not those of one distribution over responses."""
-    policy, tokenizer, problems = tiny
-    stop = tokenizer.eos_token_id
-    others = [i for i in range(len(tokenizer)) if i != stop]
-    ended = [[*x, stop] for length in range(3) for x in itertools.product(others, repeat=length)]
-    going_on = [list(x) for x in itertools.product(others, repeat=3)]
-    prompts = [tokenizer(problems[0].prompt).input_ids]
-    (logp,) = response_log_probs(policy, prompts, [ended + going_on], 2.0)
-    assert logp.exp().sum().item() == pytest.approx(1, abs=1e-5)
-    assert 0 < logp[: len(ended)].exp().sum() < 1
-
-
-@pytest.mark.slow
-def test_the_sum_is_what_is_sampled(tiny):
-    """Makes impossible: an exact Q_pos of something else than what the engine samples and the verifier rewards."""
-    policy, tokenizer, problems = tiny
-    problems, n = problems[:6], 3000
-    now = Knowledge.of(log_probs(policy, tokenizer, problems))
-    groups = TorchEngine(policy.model).generate([tokenizer(p.prompt).input_ids for p in problems], n, seed=3)
-    for problem, group, q in zip(problems, groups, now.q_pos.tolist(), strict=True):
-        texts = [tokenizer.decode(r, skip_special_tokens=True) for r in group.responses]
-        share = sum(verify("countdown", text, problem.reference).reason == "correct" for text in texts) / n
-        assert abs(share - q) < 4 * math.sqrt(q * (1 - q) / n)
-
-
 def test_the_check_sees_a_sum_that_is_off(tiny):
     """Makes impossible: a --check that agrees with everything."""
     policy, tokenizer, problems = tiny
     problems = problems[:32]
     now = Knowledge.of(log_probs(policy, tokenizer, problems))
-    found = exact.check(policy, tokenizer, problems, now, 1.0, 128, 0)
+    found = exact.check(policy, tokenizer, problems, now, 1.0, 128)
     assert abs(found["z"]) < 4 and found["sampled"] == 32 * 128 and found["left_out"] == 0
     assert found["left_out_at_most"] == 3 / (32 * 128)
     off = now._replace(logp=now.logp + math.log(1.5))
-    assert exact.check(policy, tokenizer, problems, off, 1.0, 128, 0)["z"] < -4
+    assert exact.check(policy, tokenizer, problems, off, 1.0, 128)["z"] < -4
 
 
 # -------------------------------------------------------------------------------------------- by hand
@@ -216,11 +176,11 @@ def rows_of(run: Path) -> list[dict]:
 @pytest.mark.slow
 def test_a_run_gets_a_row_a_checkpoint(run):
     """Makes impossible: a checkpoint's weights not loaded, a row with another step's samples, a start that moved."""
-    command = [sys.executable, "-m", "tiny.exact", str(run), "--figure", str(run / "figure.png")]
+    command = [sys.executable, "-m", "tiny.exact", str(run)]
     done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
     assert done.returncode == 0, done.stderr
     rows, logged = rows_of(run), [json.loads(x) for x in (run / "metrics.jsonl").read_text().splitlines()]
-    assert [int(r["step"]) for r in rows] == [0, 1, 2] and (run / "figure.png").stat().st_size > 10_000
+    assert [int(r["step"]) for r in rows] == [0, 1, 2] and (run / "exact.png").stat().st_size > 10_000
     assert [int(r["samples"]) for r in rows] == [r["samples"] for r in logged]
 
     problems = load_problems(json.loads((run / "config.json").read_text())["eval_data"][0])
@@ -253,26 +213,14 @@ def test_a_second_call_computes_only_what_is_new(run, monkeypatch, capsys):
 
 
 @pytest.mark.slow
-def test_since_compares_with_another_policy(run):
-    """Makes impossible: a --since that is read and not used, or rows of two starts in one file."""
-    exact.main([str(run), "--since", str(run / "model")])
-    rows = rows_of(run)
-    assert float(rows[0]["fell"]) > 0 and float(rows[-1]["fell"]) == 0
-    with pytest.raises(SystemExit, match=r"exact.csv was made with since .*model, not .*policy: delete it"):
-        exact.main([str(run)])
-
-
-@pytest.mark.slow
-def test_a_run_is_scored_from_what_is_left_of_it(run):
-    """Makes impossible: one bad checkpoint that hides the run or is scored; a run without checkpoints left unscored."""
-    (run / "checkpoints/step_00000001/pytorch_model.bin").write_bytes(b"torn")
+def test_a_run_without_checkpoints_is_scored_by_its_model(run):
+    """Makes impossible: a run whose checkpoints were deleted left unscored, or its model taken for another step."""
     exact.main([str(run)])
     rows = rows_of(run)
     (run / "exact.csv").unlink()
     shutil.rmtree(run / "checkpoints")
     exact.main([str(run)])
-    assert [r["step"] for r in rows] == ["0", "2"] and float(rows[1]["fell"]) > 0
-    assert [(r["step"], r["q_pos"]) for r in rows_of(run)] == [(r["step"], r["q_pos"]) for r in rows]
+    assert rows_of(run) == [rows[0], rows[2]]
 
 
 # ------------------------------------------------------------------------------------------- wrong uses
@@ -284,15 +232,12 @@ def test_a_run_is_scored_from_what_is_left_of_it(run):
         (["nowhere"], "nowhere"),
         (["nowhere", "--model", "x"], "--model"),
         (["nowhere", "--check"], "--check"),
-        (["--figure", "x.png"], "--figure"),
         (["--temperature", "0"], "--temperature"),
         (["--check", "--samples", "0"], "--samples"),
-        (["a/x", "b/x"], "RUN"),
         (["--model", str(TINY)], "config.json"),
         (["--data", "chat.jsonl"], "chat"),
         (["--data", "math.jsonl"], "kind math"),
         (["--data", "long.jsonl"], "8 numbers"),
-        (["--data", "hopeless.jsonl"], "answer"),
     ],
 )
 def test_wrong_uses_are_named(arguments, sentence, tmp_path, monkeypatch, capsys):
@@ -303,7 +248,6 @@ def test_wrong_uses_are_named(arguments, sentence, tmp_path, monkeypatch, capsys
         "chat": {"prompt": [{"role": "user", "content": "12:3="}], "kind": "countdown", "reference": two},
         "math": {"prompt": "1+1=", "kind": "math", "reference": "2"},
         "long": {"prompt": "1:1=", "kind": "countdown", "reference": {"numbers": [1] * 8, "target": 8}},
-        "hopeless": {"prompt": "12:9=", "kind": "countdown", "reference": {"numbers": [1, 2], "target": 9}},
     }
     for name, row in files.items():
         Path(f"{name}.jsonl").write_text(json.dumps(row) + "\n")
@@ -327,5 +271,3 @@ def test_a_policy_whose_answers_cannot_be_listed_is_refused(tiny):
             log_probs(policy, make_tokenizer(), problems[:1])
     finally:
         settings.eos_token_id = own
-    with pytest.raises(ValueError, match="different problems"):
-        exact.metrics(known([0.1]), known([0.1, 0.2]))

@@ -4,7 +4,6 @@
     python -m tiny.exact --check                          the same, and a comparison with sampled responses
     python -m tiny.exact --model M --data D.jsonl         another policy, other problems
     python -m tiny.exact runs/A runs/B                    every checkpoint of these runs: exact.csv in each, a figure
-    python -m tiny.exact runs/A --since tiny/policy       compared with another policy than the run's own start
 
 Section 4.1 watches three numbers on one softmax: the correct mass, the share of correct tokens whose probability
 rose, and the worst drop of one. A countdown problem has so few answers that all of them can be written down and
@@ -40,7 +39,6 @@ import csv
 import io
 import json
 import math
-import os
 import sys
 import time
 from collections import Counter
@@ -55,7 +53,7 @@ import brorl
 from rollout import Group, TorchEngine
 from tiny.answers import OPERATORS, answers_of
 from trainer.batch import Batch
-from trainer.checks import TINY, absolute
+from trainer.checks import TINY
 from trainer.policy import SHARE_FROM, Policy
 from trainer.problems import describe, stop_tokens
 from trainer.report import short
@@ -66,7 +64,6 @@ CHARACTERS = "0123456789" + OPERATORS
 KS = [2**i for i in range(1, 11)]
 BELOW = 1 / 1024
 BUDGET = 8192  # tokens of a forward pass: what stays in a CPU's caches is faster than what fills its memory
-SETTINGS = ("temperature", "since", "data")  # of a row of exact.csv: all rows of a file have the same
 
 
 # ------------------------------------------------------------------------------------------ their probabilities
@@ -165,11 +162,7 @@ class Knowledge(NamedTuple):
 
 
 def metrics(now: Knowledge, start: Knowledge) -> dict[str, float]:
-    """The columns of exact.csv, by the formulas at the top of this file. Raises ValueError for other problems."""
-    if now.total != start.total or not torch.equal(now.problem, start.problem):
-        raise ValueError("the two policies were scored on different problems: score both on the same")
-    if not len(now.logp):
-        raise ValueError("none of the problems has an answer: name others")
+    """The columns of exact.csv, by the formulas at the top of this file, of two policies on the same problems."""
     q, q_start = now.q_pos, start.q_pos
     p, p_start = now.logp.exp(), start.logp.exp()
     ratio = now.logp - start.logp
@@ -200,46 +193,12 @@ def load_policy(model: str) -> tuple[Policy, PreTrainedTokenizerBase]:
     return policy, tokenizer
 
 
-def load_checkpoint(policy: Policy, folder: Path) -> None:
-    """The weights that a run's checkpoint holds. Raises ValueError if they cannot be read, or are not this policy's."""
-    weights = folder / "pytorch_model.bin"
-    if not weights.is_file():
-        raise ValueError(
-            f"{folder} has no {weights.name}: a run under FSDP2 keeps parts of it, score its model/ instead"
-        )
-    try:
-        state = torch.load(weights, map_location="cpu", weights_only=True)
-    except Exception as failure:  # a torn file is a RuntimeError, an UnpicklingError, an EOFError, ...
-        raise ValueError(f"{weights} cannot be read ({type(failure).__name__})") from failure
-    try:
-        policy.load_state_dict(state)
-    except RuntimeError as mistake:
-        raise ValueError(f"{weights} holds another model than the run began with: {str(mistake)[:200]}") from None
-
-
-def settings_of(run: Path) -> dict:
-    """A run's config.json. Raises ValueError if it is none."""
-    try:
-        settings = json.loads((run / "config.json").read_text())
-        return {"model": settings["model"], "eval_data": [*settings["eval_data"]]}
-    except (OSError, ValueError, KeyError, TypeError):
-        raise ValueError(f"{run} is no run of train.py: name a folder with its config.json in it") from None
-
-
-def read_rows(path: Path, settings: dict) -> dict[int, dict]:
-    """The rows of an exact.csv by step. Raises ValueError if they were made with other settings."""
+def read_rows(path: Path) -> dict[int, dict]:
+    """The rows of an exact.csv by step."""
     if not path.exists():
         return {}
-    rows = {}
-    for row in csv.DictReader(io.StringIO(path.read_text())):
-        for name, value in settings.items():
-            if row.get(name) != value:
-                raise ValueError(f"{path} was made with {name} {row.get(name)}, not {value}: delete it or keep to that")
-        scores = {k: float(x) for k, x in row.items() if k not in settings}
-        if "improved" not in scores:  # scored before ties were told apart: only the start has any
-            scores["improved"] = 1 - scores["fell"] if scores["step"] else 0.0
-        rows[int(scores["step"])] = {k: scores.get(k, row.get(k)) for k in (*row, "improved")}
-    return rows
+    rows = [{name: float(x) for name, x in row.items()} for row in csv.DictReader(io.StringIO(path.read_text()))]
+    return {int(row["step"]): row for row in rows}
 
 
 def write_rows(path: Path, rows: dict[int, dict]) -> None:
@@ -247,18 +206,15 @@ def write_rows(path: Path, rows: dict[int, dict]) -> None:
     writer = csv.DictWriter(file, list(next(iter(rows.values()))), lineterminator="\n")
     writer.writeheader()
     for _, row in sorted(rows.items()):
-        writer.writerow({k: f"{x:.9g}" if isinstance(x, float) else x for k, x in row.items()})
+        writer.writerow({name: f"{x:.9g}" for name, x in row.items()})
     write(path, file.getvalue())
 
 
-def follow(run: Path, since: str | None, data: list[str] | None, temperature: float) -> dict[int, dict]:
-    """Score a run's start and every checkpoint that exact.csv lacks; returns all its rows by step."""
-    settings = settings_of(run)
-    model, data = settings["model"], [absolute(x) for x in data or settings["eval_data"]]
-    since = os.path.abspath(since) if since and os.path.isdir(since) else since
-    made_with = dict(zip(SETTINGS, (f"{temperature:g}", since or model, ", ".join(data)), strict=True))
+def follow(run: Path) -> dict[int, dict]:
+    """Score a run's start and every checkpoint that exact.csv lacks, on its eval_data; returns all its rows by step."""
+    settings = json.loads((run / "config.json").read_text())
     path = run / "exact.csv"
-    rows = read_rows(path, made_with)
+    rows = read_rows(path)
     todo: dict[int, Path | None] = {0: None} | {
         int(x.name.partition("_")[2]): x for x in (run / "checkpoints").glob("step_" + "[0-9]" * 8)
     }
@@ -268,24 +224,16 @@ def follow(run: Path, since: str | None, data: list[str] | None, temperature: fl
     if not (todo := {step: x for step, x in todo.items() if step not in rows}):
         return rows
 
-    problems = load_data(data)
-    policy, tokenizer = load_policy(model)
-    first = Knowledge.of(log_probs(policy, tokenizer, problems, temperature))
-    start = Knowledge.of(log_probs(*load_policy(since), problems, temperature)) if since else first
+    problems = load_data(settings["eval_data"])
+    policy, tokenizer = load_policy(settings["model"])
+    start = Knowledge.of(log_probs(policy, tokenizer, problems))
     for step, folder in sorted(todo.items()):
-        if step not in samples:
-            raise ValueError(f"{run / 'metrics.jsonl'} has no line of step {step}: is it the run's own?")
-        try:
-            if folder and folder.name == "model":
-                policy, tokenizer = load_policy(str(folder))
-            elif folder:
-                load_checkpoint(policy, folder)
-        except (ValueError, OSError) as mistake:
-            gone = folder and not folder.exists()
-            print(f"{run}, step {step} left out: {'the run has deleted it meanwhile' if gone else mistake}")
-            continue
-        now = Knowledge.of(log_probs(policy, tokenizer, problems, temperature)) if folder else first
-        rows[step] = {"step": float(step), "samples": float(samples[step])} | metrics(now, start) | made_with
+        if folder and folder.name == "model":
+            policy, tokenizer = load_policy(str(folder))
+        elif folder:
+            policy.load_state_dict(torch.load(folder / "pytorch_model.bin", map_location="cpu", weights_only=True))
+        now = Knowledge.of(log_probs(policy, tokenizer, problems)) if folder else start
+        rows[step] = {"step": float(step), "samples": float(samples[step])} | metrics(now, start)
         write_rows(path, rows)
     return dict(sorted(rows.items()))
 
@@ -293,7 +241,7 @@ def follow(run: Path, since: str | None, data: list[str] | None, temperature: fl
 # ------------------------------------------------------------------------------------------------ against samples
 
 
-def check(policy: Policy, tokenizer, problems: list[Problem], now: Knowledge, temperature: float, n: int, seed: int):
+def check(policy: Policy, tokenizer, problems: list[Problem], now: Knowledge, temperature: float, n: int):
     """Sample n responses a problem: do answers come as often as the exact sum says, and what does it leave out?
 
     z = (share sampled - mean Q_pos) / sqrt(mean of Q_pos (1 - Q_pos) / (P n)), for the responses that the sum covers.
@@ -307,7 +255,7 @@ def check(policy: Policy, tokenizer, problems: list[Problem], now: Knowledge, te
         max_new_tokens=policy.model.generation_config.max_new_tokens or longest,
         temperature=temperature,
         stop_token_ids=[stop],
-        seed=seed,
+        seed=0,
     )
     inside, outside = 0, Counter[str]()
     for problem, group, covered in zip(problems, groups, known, strict=True):
@@ -374,25 +322,21 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
     add = parser.add_argument
     add("runs", nargs="*", metavar="RUN", type=Path, help="folders that train.py wrote")
     add("--model", help="score this policy instead (default without a RUN: tiny/policy)")
-    add("--data", nargs="+", help="problems (default: the run's eval_data; for a model tiny/test.jsonl)")
-    add("--since", help="the policy to compare with (default: what the run started from; for a model none)")
-    add("--temperature", type=float, default=1.0, help="of the policy (default: 1, the policy itself)")
-    add("--figure", type=Path, help="where the figure goes (default: exact.png in the first RUN)")
+    add("--data", nargs="+", help="the model's problems (default: tiny/test.jsonl)")
+    add("--temperature", type=float, default=1.0, help="of the model (default: 1, the policy itself)")
     add("--check", action="store_true", help="sample a model's responses too, and compare")
     add("--samples", type=int, default=256, help="with --check: responses a problem (default: 256)")
-    add("--seed", type=int, default=0, help="with --check: of the sampling (default: 0)")
     add("--threads", type=int, default=1, help="torch's CPU threads: a run may be going on beside it (default: 1)")
     args = parser.parse_args(argv)
+    model_only = args.model or args.data or args.check or args.temperature != 1
     rules = [
-        (not (args.runs and args.model), "a RUN has its own policies: name runs, or --model"),
-        (not (args.runs and args.check), "--check samples one policy: name it with --model"),
-        (args.runs or not args.figure, "--figure draws runs: name them"),
-        (args.temperature > 0 and math.isfinite(args.temperature),
-         f"--temperature {args.temperature:g}: must be positive, greedy decoding has no probabilities to sum"),
-        (args.samples >= 1 and args.threads >= 1, "--samples and --threads must be at least 1"),
-        (len({x.resolve().name for x in args.runs}) == len(args.runs), "two RUNs have the same name: the figure could "
-         "not tell them apart"),
-    ]  # fmt: skip
+        (
+            not (args.runs and model_only),
+            "--model, --data, --temperature and --check are of one policy: name no RUN",
+        ),
+        (args.temperature > 0, f"--temperature {args.temperature:g}: greedy decoding has no probabilities to sum"),
+        (args.samples >= 1, f"--samples {args.samples}: must be at least 1"),
+    ]
     if broken := [sentence for holds, sentence in rules if not holds]:
         parser.exit(2, "".join(f"exact.py: {sentence}\n" for sentence in broken))
     return args
@@ -408,12 +352,10 @@ def main(argv: list[str] | None = None) -> None:
 
 
 def score_runs(args: argparse.Namespace) -> None:
-    runs = {}
-    for run in args.runs:
-        runs[run.resolve().name] = list(follow(run, args.since, args.data, args.temperature).values())
+    runs = {run.resolve().name: list(follow(run).values()) for run in args.runs}
     for name, rows in runs.items():
-        print(f"{name}, since {short(rows[0]['since'])}\n{table(rows)}\n")
-    figure = args.figure or args.runs[0] / "exact.png"
+        print(f"{name}\n{table(rows)}\n")
+    figure = args.runs[0] / "exact.png"
     plot(figure, runs)
     print(f"wrote {', '.join(str(run / 'exact.csv') for run in args.runs)} and {figure}")
 
@@ -425,14 +367,12 @@ def score_model(args: argparse.Namespace) -> None:
     began = time.perf_counter()
     now = Knowledge.of(log_probs(policy, tokenizer, problems, args.temperature))
     seconds = time.perf_counter() - began
-    start = Knowledge.of(log_probs(*load_policy(args.since), problems, args.temperature)) if args.since else now
-    row = metrics(now, start)
-    if not args.since:
-        row = {name: row[name] for name in ("q_pos", *(f"pass@{k}" for k in KS), "below", "in_use")}
+    row = metrics(now, now)
+    row = {name: row[name] for name in ("q_pos", *(f"pass@{k}" for k in KS), "below", "in_use")}
     print(f"{short(model)}: {len(now.logp):,} answers to {now.total} problems, scored in {seconds:.1f} s")
     print(table([row]))
     if args.check:
-        found = check(policy, tokenizer, problems, now, args.temperature, args.samples, args.seed)
+        found = check(policy, tokenizer, problems, now, args.temperature, args.samples)
         print(
             f"{found['sampled']:,} sampled responses: {found['inside']:.5f} of them are such an answer, by the sum "
             f"{row['q_pos']:.5f} (z = {found['z']:+.2f}); {found['left_out']:.1e} are correct in another form, at most "

@@ -201,8 +201,6 @@ def main() -> None:
     parser.add_argument("--test", type=int, default=512, help="held-out problems")
     parser.add_argument("--seed", type=int, default=0, help="seed of the split, the problems and the policy")
     args = parser.parse_args()
-    if args.out.exists() and not args.out.is_dir():
-        sys.exit(f"--out {args.out} is a file: name a folder")
     if not 0 <= args.examples < args.batch:
         sys.exit(f"--examples {args.examples}: from 0 to one less than --batch {args.batch}, which counts them")
     args.out.mkdir(parents=True, exist_ok=True)

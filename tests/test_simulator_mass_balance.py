@@ -1,11 +1,11 @@
-"""simulator/probe.py: Theorem 1 and Corollary 3 on a step's draws, against autograd."""
+"""simulator/mass_balance.py: Theorem 1 and Corollary 3 on a step's draws, against autograd."""
 
 import pytest
 import torch
 
 import brorl
 import sim
-from simulator.probe import theorem_1_on_draws
+from simulator.mass_balance import theorem_1_on_draws
 
 
 def test_the_step_is_theorem_1_on_the_draws():

@@ -1,4 +1,4 @@
-"""Theorem 1 and Corollary 3 on the draws of sim.py's steps (`--probe`, `--sweep`): ours, beside Figure 3.
+"""Theorem 1 and Corollary 3 on the draws of sim.py's steps (`--mass_balance`, `--sweep`): ours, beside Figure 3.
 
     name here                    meaning, over η
     linear_step                  Theorem 1's three terms on the gradient that AdamW gets: rewards centred, a token drawn
