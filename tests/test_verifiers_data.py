@@ -64,7 +64,7 @@ def test_load_problems(tmp_path):
         (json.dumps(GOOD | {"prompt": [{"role": "user"}]}), "a chat message is"),
         (json.dumps(GOOD | {"prompt": [{"role": "user", "content": None}]}), "a chat message is"),
         (json.dumps(GOOD | {"prompt": [{"role": "user", "content": "a", "name": "b"}]}), "a chat message is"),
-        (json.dumps(GOOD | {"reference": 2}), "write 2 in quotes"),
+        (json.dumps(GOOD | {"reference": 2}), "in quotes"),
         (json.dumps(GOOD | {"reference": "1/0"}), "the text of one answer"),
         (json.dumps(GOOD | {"kind": "countdown"}), "a countdown reference is"),
         (json.dumps(GOOD | {"kind": "countdown", "reference": {"numbers": [1.5], "target": 1}}), "must be integers"),
