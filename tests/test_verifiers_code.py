@@ -145,23 +145,6 @@ def test_find_code(response, found):
     assert find_code(response) == found
 
 
-@pytest.mark.parametrize(
-    "response",
-    [
-        "```" + " " * 10_000_000,
-        "\n" * 10_000_000 + "```",
-        "</think>" * 1_000_000 + "```",
-        "import\n" * 1_500_000,
-        "from " + "x." * 5_000_000,
-    ],
-)
-def test_find_code_in_linear_time(response):
-    """Mistake: a search that a model can make take hours, in the trainer's process."""
-    start = time.process_time()
-    find_code(response)
-    assert time.process_time() - start < 30  # a quadratic one takes hours
-
-
 def test_long_output_in_bounded_time():
     """Mistake: megabytes of output taken apart word by word, for every test, in the trainer's process."""
     expected = module._token_lines("1 2\n3\n")
