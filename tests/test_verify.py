@@ -270,10 +270,10 @@ def test_no_answer_holds_up_the_trainer(share):
                        for follows, kwargs in kind_of("ifeval").check(instruction(name, kwargs))]  # fmt: skip
     wraps = {"countdown": "{}", "code": "```python\n{}\n```", "logic": "<answer>{}</answer>", "ifeval": "{}"}
     rng, slowest = random.Random(8), 0.0
-    for one, other in itertools.product(FRAGMENTS, FRAGMENTS):
+    for first, second in itertools.product(FRAGMENTS, FRAGMENTS):
         for times in (12, 40, 150) if rng.random() < share else ():
             for kind, gold in golds.items():
-                response = wraps.get(kind, "\\boxed{{3{} 1}}").format((one + other) * times)
+                response = wraps.get(kind, "\\boxed{{3{} 1}}").format((first + second) * times)
                 start = time.thread_time()
                 answer = kind_of(kind).find(response)
                 if answer is not None:
@@ -286,9 +286,9 @@ def test_no_answer_holds_up_the_trainer(share):
 def test_no_answer_is_slow_to_read(share):
     """Mistake: an answer that costs a worker its whole time limit, so that a policy that loops stalls a run."""
     rng, slowest = random.Random(7), 0.0
-    for one, other in itertools.product(FRAGMENTS, FRAGMENTS):
+    for first, second in itertools.product(FRAGMENTS, FRAGMENTS):
         if rng.random() < share:
-            for answer in ("3" + (one + other) * 40 + " 1", one * 999 + other):
+            for answer in ("3" + (first + second) * 40 + " 1", first * 999 + second):
                 start = time.thread_time()
                 read_math(answer[:1000])
                 slowest = max(slowest, time.thread_time() - start)

@@ -95,15 +95,17 @@ def check_prompt(prompt: Any) -> None:
 
 def read_sources(specs: list[str], seed: int, check: Check) -> list[Problem]:
     """`verify.load_data`: the problems of one epoch over several sources."""
-    sources, weights = [], []
+    sources: list[list[Problem]] = []
+    weights: list[Any] = []
     for spec in specs:
         source, weight = read_spec(spec)
         sources.append(_load_source(source, seed, check))
         weights.append(weight)
     if len({weight is None for weight in weights}) > 1:
         raise ValueError(f"give a weight to all sources or to none: {' '.join(specs)}")
-    given = [weight for weight in weights if weight is not None]
-    return _mix(sources, given, seed) if given else [problem for problems in sources for problem in problems]
+    if None in weights:
+        return [problem for problems in sources for problem in problems]
+    return _mix(sources, weights, seed)
 
 
 def read_spec(spec: str) -> tuple[str, float | None]:
