@@ -58,21 +58,14 @@ def _read_problem(line: bytes) -> Problem:
         raise ValueError(f"not a line of JSON ({error}): write one whole object a line") from None
     if not isinstance(record, dict):
         raise ValueError(f"a problem is a JSON object, got {shown(record)}")
-    for name in Problem._fields:
-        if name not in record:
-            raise ValueError(f"`{name}` is missing: a problem has {', '.join(Problem._fields)}")
-    unknown = [name for name in record if name not in (*Problem._fields, "solution")]
-    if unknown:
-        raise ValueError(
-            f"unknown keys {shown(unknown)}: a problem has {', '.join(Problem._fields)}, may have a solution, and no "
-            "other"
-        )
+    if not set(Problem._fields) <= record.keys() <= {*Problem._fields, "solution"}:
+        keys = ", ".join(Problem._fields)
+        raise ValueError(f"a problem has the keys {keys}, may have solution, and no other; got {shown(list(record))}")
     if "solution" in record and not (isinstance(record["solution"], str) and record["solution"].strip()):
         raise ValueError(
             f"`solution` is the text of a right response, got {shown(record['solution'])}: leave it out where there "
             "is none"
         )
-
     return Solved(**record) if "solution" in record else Problem(**record)
 
 
