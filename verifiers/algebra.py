@@ -7,6 +7,7 @@ sympy's objects are never shown: their repr can hang.
 """
 
 import dataclasses
+import functools
 import logging
 import re
 from typing import Any
@@ -88,6 +89,7 @@ def _plain_symbol(match: re.Match[str]) -> str:
     return "v_{" + "".join(letter if letter.islower() else str(ord(letter)) for letter in symbol + behind) + "}"
 
 
+@functools.lru_cache(maxsize=64)  # one gold answer is read for each of N rollouts
 def _parsed(form: Form, related: bool) -> Any:
     """The form as a sympy object. None if math-verify cannot read it."""
     import math_verify
