@@ -215,7 +215,7 @@ def load_rewards(paths: Iterable[str | Path]) -> list[str]:
 
         KINDS = {"my_kind": my_function}
 
-    verifiers/custom.py says what the function may return, and where it runs.
+    verifiers/custom.py says what the function may return, how to check references too, and where it runs.
     Raises FileNotFoundError where there is no file; ValueError for a file that cannot be imported, names no kind, or
     names one that exists already.
     """

@@ -1,5 +1,6 @@
 """verifiers/custom.py, verify.load_rewards: a user's file of rewards, right, broken and hostile."""
 
+import json
 import logging
 import textwrap
 import time
@@ -7,7 +8,8 @@ import time
 import pytest
 
 from sandbox import worker
-from verify import KINDS, load_rewards, reward_files, verify, verify_batch
+from verifiers import custom
+from verify import KINDS, load_problems, load_rewards, reward_files, verify, verify_batch
 
 pytestmark = pytest.mark.usefixtures("forget_kinds")  # every test starts with our own kinds only
 
@@ -113,14 +115,42 @@ def test_files_and_neighbours(tmp_path):
     """Mistake: workers that do not find what the file imports from beside it, or still know what it was before."""
     (tmp_path / "my_words.py").write_text("GOOD = {'yes'}")
     path = file(tmp_path, "from my_words import GOOD\nKINDS = {'word': lambda response, reference: response in GOOD}")
-    other = file(tmp_path, "KINDS = {'other': lambda a, b: a == b}", "other.py")
+    other = file(tmp_path, "KINDS = {'other': (lambda a, b: a == b, lambda b: len(b))}", "other.py")
     assert load_rewards([path, str(other)]) == [str(path.resolve()), str(other.resolve())]
     assert verify("word", "yes", None) == verify("other", "x", "x") == (1.0, "correct")
     path.write_text("KINDS = {'word': lambda response, reference: response == 'no'}")
     load_rewards([path])
     assert [verify("word", word, None).reward for word in ("yes", "no")] == [0.0, 1.0]
+    with pytest.raises(ValueError, match="the check of kind other raised TypeError"):
+        verify("other", "x", 3)
     with pytest.raises(ValueError, match="a reference of kind word must be what JSON can hold"):
         verify("word", "x", {1, 2})
+
+
+def test_a_check_of_references(tmp_path):
+    """Mistake: a broken reference found out by rewards of 0, in the middle of a run."""
+    load_rewards([file(tmp_path, """
+        def check(reference):
+            if not isinstance(reference, int):
+                raise ValueError("a length is a whole number")
+        KINDS = {"length": (lambda response, reference: len(response) == reference, check)}
+    """)])  # fmt: skip
+    assert verify("length", "abc", 3).reason == "correct"
+    (tmp_path / "p.jsonl").write_text(json.dumps({"prompt": "a", "kind": "length", "reference": "3"}))
+    with pytest.raises(ValueError, match=r"p.jsonl, line 1: a length is a whole number"):
+        load_problems(tmp_path / "p.jsonl")
+
+
+@pytest.mark.parametrize(
+    ("check", "message"),
+    [("while True: pass", "took more than"), ("import os; os._exit(0)", "ended its process")],
+)
+def test_a_check_that_hangs_or_exits(tmp_path, monkeypatch, check, message):
+    """Mistake: a check of references that hangs the run, or ends it with rc 0 and no word."""
+    load_rewards([file(tmp_path, f"def check(reference):\n    {check}\nKINDS = {{'odd': (lambda a, b: 1, check)}}")])
+    monkeypatch.setattr(custom, "CHECK_S", 0.5)
+    with pytest.raises(ValueError, match=f"the check of kind odd {message}"):
+        verify("odd", "x", 3)
 
 
 @pytest.mark.parametrize(
