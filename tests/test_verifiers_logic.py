@@ -9,7 +9,7 @@ import pytest
 from judging import entry_of, gym, needs
 
 from verifiers.logic import EVALUATED, gym_names, judge_logic_in_worker, judge_logic_inline
-from verify import verify, verify_batch
+from verify import load_data, verify, verify_batch
 
 
 @needs("reasoning_gym")
@@ -161,3 +161,10 @@ def test_logic_a_score_that_is_no_reward_is_wrong(monkeypatch, score):
     """Mistake: a scorer's NaN, infinity or complex number cut to a reward of 1."""
     monkeypatch.setattr("verifiers.logic._scorer", lambda dataset: lambda answer, entry: score)
     assert judge_logic_in_worker("x", {"dataset": "chain_sum", "entry": {"answer": "1"}}) == (0.0, "wrong")
+
+
+@needs("reasoning_gym")
+def test_a_data_set_that_pays_for_a_constant_is_named(caplog):
+    """Mistake: a policy that learns to write 0, because the scorer takes it for right, and no word on it."""
+    load_data(["gym:coin_flip*20", "gym:course_schedule*20"], seed=3)
+    assert [message.split()[0] for message in caplog.messages] == ["gym:coin_flip"]

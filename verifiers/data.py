@@ -146,6 +146,7 @@ def _load_gym(name: str, seed: int, check: Check) -> list[Problem]:
         import reasoning_gym
     except ImportError:
         raise ValueError(f"gym:{name} needs the package reasoning-gym: pip install reasoning-gym") from None
+    from verifiers.logic import free_rewards
 
     name, _, size = name.partition("*")
     if name not in reasoning_gym.factory.DATASETS or not re.fullmatch(r"[1-9][0-9]*|", size):
@@ -161,7 +162,10 @@ def _load_gym(name: str, seed: int, check: Check) -> list[Problem]:
         LOG.warning("left out: gym:%s, entry %d: %s", name, position, sentence)
     if len(broken) == len(problems):
         raise ValueError(f"gym:{name}: the data set's scorer accepts no answer of its entries: {broken[0]}")
-    return [problem for position, problem in enumerate(problems) if position not in broken]
+    problems = [problem for position, problem in enumerate(problems) if position not in broken]
+    if free := free_rewards(problems):
+        LOG.warning("gym:%s pays for nothing: %s; a policy that finds it learns nothing else", name, free)
+    return problems
 
 
 def gym_problem(dataset: str, entry: dict[str, Any]) -> Problem:

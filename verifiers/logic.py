@@ -13,11 +13,14 @@ process to an answer. The source: reasoning-gym 0.1.25.
 import functools
 import importlib.util
 import re
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from verifiers.verdict import NO_ANSWER, UNPARSED, Kind, Verdict, after_thinking, forward, graded, shown
+from sandbox.jobs import Call
+from sandbox.pool import run
+from verifiers.verdict import NO_ANSWER, UNPARSED, Kind, Problem, Verdict, after_thinking, forward, graded, shown
 
 MAX_SOLUTION = 100_000
 
@@ -144,3 +147,32 @@ def _scorer(dataset: str) -> Callable:
 
 def _as_tuples(value: Any) -> Any:
     return tuple(map(_as_tuples, value)) if isinstance(value, list) else value
+
+
+CONSTANTS = ("", "0", "1", "2", "-1", "nan", "inf", "True", "False", "True False", "Yes", "No", "None", "A", "[]", "{}")
+ENTRIES = 20  # that the constants are scored on
+SCORING_S = 60.0  # to score all constants on one of them
+
+
+def constants_correct(reference: dict[str, Any]) -> list[bool]:
+    """Which constants the entry's scorer takes for correct. In a worker."""
+    return [
+        judge_logic_inline(c, reference) is None and judge_logic_in_worker(c, reference).reward == 1 for c in CONSTANTS
+    ]
+
+
+def free_rewards(problems: Sequence[Problem]) -> str:
+    """A sentence where a constant is correct more often than is fair, or nothing.
+
+    The fair share is that of the most common answer among the entries' answers: what the best honest constant earns.
+    """
+    some = [problem.reference for problem in problems[:ENTRIES]]
+    calls = [Call("verifiers.logic:constants_correct", [reference], ("reasoning_gym",)) for reference in some]
+    found = [outcome.value for _, outcome in run(calls, SCORING_S) if outcome.status == "ok"]
+    if not found:
+        return ""
+    [(_, fair)] = Counter(str(reference["entry"]["answer"]) for reference in some).most_common(1)
+    most, constant = max((sum(column), c) for c, column in zip(CONSTANTS, zip(*found, strict=True), strict=True))
+    if most <= fair:
+        return ""
+    return f"the answer {constant!r} is correct on {most} of {len(some)} entries, the best fair constant on {fair}"
