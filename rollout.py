@@ -46,6 +46,14 @@ ENGINES = {  # --engine, and its class
 }
 
 
+def __getattr__(name: str) -> type[Engine]:
+    """`rollout.VLLMEngine`: an engine of another file is imported when it is asked for."""
+    for module, _, of_module in (path.rpartition(".") for path in ENGINES.values()):
+        if of_module == name:
+            return getattr(importlib.import_module(module), name)
+    raise AttributeError(f"module rollout has no attribute {name}")
+
+
 def engine_class(name: str) -> type[Engine]:
     """A class of `ENGINES`; its module is imported now and not before."""
     module, _, of_module = ENGINES[name].rpartition(".")
