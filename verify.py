@@ -68,7 +68,6 @@ from verifiers.verdict import (
     Solved,
     Verdict,
     after_thinking,
-    check_limits,
     failures,
     forward,
     reward_files,
@@ -263,7 +262,6 @@ def verify_batch(
     the walls of sandbox/ are low.
     Raises ValueError as `verify` does, with the position of the item; WeakSandbox where code may not be run.
     """
-    check_limits(workers, timeout_s)
     items = list(items)  # keeps every reference alive: the id of a dead object could return on another
     golds: dict[Any, Any] = {}
     judged: dict[Any, Verdict] = {}

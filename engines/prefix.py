@@ -101,8 +101,8 @@ def shared_prefix_attention(
     """
     if shared_prefix is None:
         raise ValueError("this model does not hand keyword arguments to its attention")
-    if asked := [name for name in ("s_aux", "position_bias") if kwargs.get(name) is not None]:
-        raise ValueError(f"shared-prefix attention has no {', '.join(asked)}")
+    if extras := [name for name in ("s_aux", "position_bias") if kwargs.get(name) is not None]:
+        raise ValueError(f"shared-prefix attention has no {', '.join(extras)}")
     layer: Any = module.layer_idx
     prefix_key, prefix_value = shared_prefix.keys[layer], shared_prefix.values[layer]
     (rows, hq, _, d), hk, t, length = query.shape, key.shape[1], key.shape[2], prefix_key.shape[2]

@@ -22,7 +22,7 @@ from typing import Any
 from sandbox.child import EXIT_UNPARSED
 from sandbox.jobs import MAX_MESSAGE, MAX_OUTPUT, MAX_REPLY, Call, MiB, Outcome, Program, Result, Test, parse
 
-CALLS_PER_CHILD = 500  # then its memory, which sympy's caches fill, is given back
+CALLS_PER_CHILD = 500  # then its memory, which sympy's caches fill, is freed
 MEMORY = 1536 * MiB  # of a program
 START_S = 120.0  # to start a keeper with its imports, on a slow disk
 SEALED = 15  # F_SEAL_SEAL, _SHRINK, _GROW, _WRITE: nobody changes a file of this kind again
@@ -209,10 +209,10 @@ class Worker:
         named, text = (test, "") if isinstance(test, dict) else ({}, test)
         limits = {"AS": MEMORY, "CPU": math.ceil(deadline - time.monotonic()) + 1, "FSIZE": MAX_OUTPUT + 1}
         task = json.dumps({"source": job.source} | named).encode()
-        given = text.encode(errors="surrogatepass")
+        stdin = text.encode(errors="surrogatepass")
         # The output is read at the end, so that many small writes cost the trainer nothing.
-        with _bytes_file(task) as task_file, _bytes_file(given) as given_file, _empty_file() as output_file:
-            files = [task_file.fileno(), given_file.fileno(), output_file.fileno()]
+        with _bytes_file(task) as task_file, _bytes_file(stdin) as stdin_file, _empty_file() as output_file:
+            files = [task_file.fileno(), stdin_file.fileno(), output_file.fileno()]
             self.fork({"fork": "function" if named else "script", "limits": limits}, files)
             while not self.exits:
                 yield [self.control.fileno()], [], deadline

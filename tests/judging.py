@@ -20,8 +20,10 @@ def needs(package):
     return pytest.mark.skipif(missing, reason=f"needs {package}; BRORL_REFEREES=1 makes it mandatory")
 
 
-def pairs(text):
-    return [tuple(part.strip() for part in line.split("  |  ")) for line in text.strip().split("\n")]
+def pairs(table):
+    """(gold, answer) of each answer in a table with lines like: gold  |  answer  |  another answer"""
+    rows = [[cell.strip() for cell in line.split("  |  ")] for line in table.strip().split("\n")]
+    return [(gold, answer) for gold, *answers in rows for answer in answers]
 
 
 def reason(kind, response, reference):

@@ -33,8 +33,8 @@ def test_every_row_attends_to_its_own_prompt():
             q, k, v, group = q[rows], k[rows], v[rows], group[rows]
         got, _ = shared_prefix_attention(layer(), q, k, v, None, shared_prefix=prefix)
         for r, g in enumerate(group.tolist()):
-            own = slice(5 - lengths[g], None)
-            whole = (torch.cat([x[g, :, own], y[r]], 1)[None] for x, y in ((keys, k), (values, v)))
+            columns = slice(5 - lengths[g], None)
+            whole = (torch.cat([x[g, :, columns], y[r]], 1)[None] for x, y in ((keys, k), (values, v)))
             want = scaled_dot_product_attention(q[r : r + 1], *whole, enable_gqa=True)
             torch.testing.assert_close(got[r], want[0].transpose(0, 1))
 
@@ -52,7 +52,7 @@ def test_attention_refuses_what_it_does_not_compute(name):
         shared_prefix_attention(module, x, x, x, None)
 
 
-def test_attention_scales_by_the_head_width_unless_told():
+def test_attention_scales_by_the_head_width_by_default():
     """Makes impossible: no scale at all for a model that leaves it to its attention."""
     torch.manual_seed(0)
     q, k, v, pk, pv = (torch.randn(1, 1, n, 4) for n in (1, 2, 2, 3, 3))

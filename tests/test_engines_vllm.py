@@ -13,7 +13,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections import Counter
 from pathlib import Path
 
 import numpy
@@ -132,24 +131,8 @@ def test_prompts_of_more_tokens_than_one_pass_takes(engine):
     assert len(group.responses) == 512 and furthest([group], engine.model) < 1e-4
 
 
-def test_both_engines_draw_from_one_distribution(engine):
-    """Makes impossible: a sampler that is biased, or whose rollouts depend on one another. 4 x 512 samples each."""
-    asked = prompts(4)
-    ours = TorchEngine(engine.model).generate(asked, 512, seed=1, **ANSWER)
-    theirs = engine.generate(asked, 512, seed=2, **ANSWER)
-    for a, b in zip(ours, theirs, strict=True):
-        for position in (0, 2, 4):  # digits; the operators between them come along
-            heads = [Counter(tuple(r[: position + 1][-2:]) for r in g.responses) for g in (a, b)]
-            rare = {x for x in heads[0] | heads[1] if heads[0][x] + heads[1][x] < 10}
-            table = [[h[x] for x in sorted(heads[0] | heads[1]) if x not in rare] for h in heads]
-            for row, h in zip(table, heads, strict=True):
-                row.append(sum(h[x] for x in rare))
-            table = [[x for x, s in zip(row, zip(*table, strict=True), strict=True) if sum(s)] for row in table]
-            assert stats.chi2_contingency(table).pvalue > 1e-4
-
-
 def test_first_tokens_follow_the_softmax(engine):
-    """Makes impossible: both engines being wrong in the same way. Against the exact probabilities."""
+    """Makes impossible: a sampler that is biased, or whose rollouts depend on one another. Exact probabilities."""
     asked = prompts(4)
     groups = engine.generate(asked, 512, seed=5, **ANSWER)
     for prompt, group in zip(asked, groups, strict=True):
@@ -184,45 +167,42 @@ def test_sync_takes_the_new_weights_from(engine, wrap):
         assert furthest(engine.generate(prompts(4), 32, seed=1, **ANSWER), new) < 1e-4
 
 
-def test_an_untied_head_and_another_architecture(engine):
-    """Makes impossible: an engine that only knows the embedded policy: a head of its own, biases, one key head."""
-    torch.manual_seed(0)
-    config = LlamaConfig(
+ARCHITECTURES = {
+    # A head that is not tied, biases, one key head.
+    "llama": LlamaConfig(
         vocab_size=40, hidden_size=96, intermediate_size=80, num_hidden_layers=3, num_attention_heads=3,
         num_key_value_heads=1, head_dim=32, attention_bias=True, mlp_bias=True, max_position_embeddings=64,
         tie_word_embeddings=False, rope_parameters={"rope_type": "linear", "factor": 2.0, "rope_theta": 500.0},
-    )  # fmt: skip
-    model = AutoModelForCausalLM.from_config(config, dtype=torch.float32).eval()
-    for p in model.parameters():
-        torch.nn.init.normal_(p, std=0.2)
-    other = VLLMEngine(model, memory_gib=0.25)
-    KEPT.append(other)
-    groups = other.generate([[1, 2, 3], [9] * 20], 16, max_new_tokens=40, stop_token_ids=[0], temperature=1.5)
-    assert furthest(groups, model, temperature=1.5) < 1e-4
-    assert furthest(engine.generate(prompts(1), 8, **ANSWER), engine.model) < 1e-4, "and the first engine lives on"
+    ),
+    # vLLM runs it with transformers' class, which it patches.
+    "olmo2": Olmo2Config(
+        vocab_size=40, hidden_size=64, intermediate_size=80, num_hidden_layers=2, num_attention_heads=2,
+        num_key_value_heads=2, max_position_embeddings=64, eos_token_id=0, pad_token_id=0, bos_token_id=None,
+    ),
+    # vLLM's Bloom has no module for the tied head.
+    "bloom": BloomConfig(vocab_size=40, hidden_size=64, n_layer=2, n_head=2, eos_token_id=0, bos_token_id=None),
+}  # fmt: skip
 
 
-@pytest.mark.parametrize("architecture", [Olmo2Config, BloomConfig])
-def test_architectures_that_vllm_treats_differently(engine, architecture):
-    """Makes impossible: vLLM breaking the trainer's model by running transformers' class; a head that it has not.
-
-    vLLM runs Olmo 2 with transformers' own class, which it patches, and its Bloom has no module for the tied head.
-    """
+@pytest.mark.parametrize("name", ARCHITECTURES)
+def test_other_architectures(engine, name):
+    """Makes impossible: an engine that knows the embedded policy only, or breaks the trainer's model or an engine."""
     torch.manual_seed(0)
-    sizes = {"num_hidden_layers": 2, "num_attention_heads": 2, "num_key_value_heads": 2, "intermediate_size": 80}
-    sizes = {"n_layer": 2, "n_head": 2} if architecture is BloomConfig else sizes
-    config = architecture(vocab_size=40, hidden_size=64, eos_token_id=0, pad_token_id=0, bos_token_id=None, **sizes)
-    model = AutoModelForCausalLM.from_config(config, dtype=torch.float32).eval()
+    model = AutoModelForCausalLM.from_config(ARCHITECTURES[name], dtype=torch.float32).eval()
+    if name == "llama":
+        for p in model.parameters():
+            torch.nn.init.normal_(p, std=0.2)
     other = VLLMEngine(model, positions=64, memory_gib=0.25)
     KEPT.append(other)
     for _ in range(2):
-        groups = other.generate([[1, 2, 3], [9] * 20], 16, max_new_tokens=20, stop_token_ids=[0])
-        assert furthest(groups, model) < 1e-4
+        groups = other.generate([[1, 2, 3], [9] * 20], 16, max_new_tokens=40, stop_token_ids=[0], temperature=1.5)
+        assert furthest(groups, model, temperature=1.5) < 1e-4
         with torch.no_grad():
             for p in model.parameters():
                 p += 0.05 * torch.randn(p.shape)
         other.sync(model)
     copy.deepcopy(model)(input_ids=torch.tensor([[1, 2, 3]])).logits.sum().backward()
+    assert furthest(engine.generate(prompts(1), 8, **ANSWER), engine.model) < 1e-4, "the first engine lives on"
 
 
 def test_the_engines_limits_are_those_asked_for(engine):
@@ -231,8 +211,7 @@ def test_the_engines_limits_are_those_asked_for(engine):
     assert settings.scheduler_config.max_num_seqs == 512
     assert settings.model_config.max_model_len == 128
     assert settings.cache_config.enable_prefix_caching
-    for said in ("vLLM 0.", "float32", "512 rollouts at once", "model runner V1", "synchronous scheduling", "eager"):
-        assert said in engine.decoding
+    assert "512 rollouts at once" in engine.decoding
 
 
 def test_the_cache_of_a_gpu_is_as_large_as_asked_for():
@@ -306,29 +285,10 @@ def test_after_sleep_the_weights_are_the_trainers(engine, monkeypatch):
     engine.wake()
     engine.wake()
     assert record.asked == [("sleep", 2), *waking]
-    groups = engine.generate(prompts(2), 16, **ANSWER)
-    assert furthest(groups, new) < 1e-4
     engine.sleep()
     record.asked.clear()
     assert furthest(engine.generate(prompts(2), 16, **ANSWER), new) < 1e-4, "generate wakes by itself"
     assert record.asked == [*waking, ("llm_engine", None)]
-
-
-def test_asleep_it_says_what_is_free(engine, monkeypatch):
-    """Makes impossible: a log of free memory from before the engine slept, or a CPU that is asked for a GPU's."""
-    monkeypatch.setattr(engine, "llm", Recorder(engine.llm))
-    monkeypatch.setattr(engine, "sleeps", True)
-    engine.sleep()
-    assert engine.free_gib is None
-    engine.wake()
-    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
-    monkeypatch.setattr(
-        "torch.cuda.mem_get_info", lambda: ((3 if engine.llm.asked[-1][0] == "sleep" else 1) * 2**30, 0)
-    )
-    engine.sleep()
-    assert engine.free_gib == 3
-    monkeypatch.undo()
-    engine.asleep = False
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="vLLM has no sleep on a CPU")
@@ -363,14 +323,6 @@ def test_a_group_of_512(engine):
             assert reason == "stop" or len(response) == 20
 
 
-def test_an_empty_response_is_one_stop_token(engine):
-    """Makes impossible: losing the one token that was sampled, and trained on, when a policy answers nothing."""
-    engine.sync(silent_after(3))
-    (group,) = engine.generate([[3]], 64, **ANSWER)
-    assert group.responses == [[EOS]] * 64
-    assert group.finish_reasons == ["stop"] * 64
-
-
 def test_stop_tokens_and_nothing_else_end_a_response(engine):
     """Makes impossible: vLLM adding the model's EOS behind the caller's back, or dropping the caller's stop tokens."""
     plus = AutoTokenizer.from_pretrained(TINY / "policy").convert_tokens_to_ids("+")
@@ -380,14 +332,9 @@ def test_stop_tokens_and_nothing_else_end_a_response(engine):
     assert any(EOS in r[:-1] for r in group.responses), "EOS is not a stop token here"
     (never,) = engine.generate(prompts(1), 8, max_new_tokens=12, stop_token_ids=[])
     assert never.finish_reasons == ["length"] * 8
-
-
-def test_a_stop_token_at_the_limit_is_a_stop(engine):
-    """Makes impossible: counting a finished answer as truncated because it just fits."""
-    (group,) = engine.generate(prompts(1), 64, max_new_tokens=8, stop_token_ids=[EOS])
-    assert {(len(r), f) for r, f in zip(group.responses, group.finish_reasons, strict=True) if r[-1] == EOS} == {
-        (8, "stop")
-    }
+    (short,) = engine.generate(prompts(1), 64, max_new_tokens=8, stop_token_ids=[EOS])
+    ends = {(len(r), f) for r, f in zip(short.responses, short.finish_reasons, strict=True) if r[-1] == EOS}
+    assert ends == {(8, "stop")}, "a stop token at the limit is a stop"
 
 
 def test_defaults_are_the_models(engine):
@@ -408,13 +355,13 @@ def test_prompts_of_many_lengths_come_back_in_order(engine):
 def test_progress_counts_rollouts(engine):
     """Makes impossible: a bar that counts prompts, counts twice, or stands still until a whole group ended."""
     for temperature in (1.0, 0.0):
-        told = []
-        engine.generate(prompts(3), 16, on_progress=told.append, temperature=temperature, **ANSWER)
-        assert sum(told) == 48
+        counts = []
+        engine.generate(prompts(3), 16, on_progress=counts.append, temperature=temperature, **ANSWER)
+        assert sum(counts) == 48
     engine.sync(uniform())
-    told = []
-    engine.generate([[3]], 64, on_progress=told.append, max_new_tokens=20, stop_token_ids=[EOS])
-    assert sum(told) == 64 and sum(x > 0 for x in told) > 5, "uniform over 22 tokens: they end one after the other"
+    counts = []
+    engine.generate([[3]], 64, on_progress=counts.append, max_new_tokens=20, stop_token_ids=[EOS])
+    assert sum(counts) == 64 and sum(x > 0 for x in counts) > 5, "uniform over 22 tokens: they end one after the other"
 
 
 # Orders
@@ -444,8 +391,7 @@ def test_a_stream_gives_the_groups_of_generate(engine):
     asked = prompts(4)
     whole = engine.generate(asked, 128, seed=5, **ANSWER)
     seeds = prompt_seeds(5, 4)
-    (one,) = streamed(engine, [Order(asked, 128, seeds)])
-    assert one == (0, whole)
+    assert list(streamed(engine, [Order(asked, 128, seeds)])) == [(0, whole)]
     parts = [Order([p], 64, [s], 64 * k, 128) for p, s in zip(asked, seeds, strict=True) for k in (0, 1)]
     found = dict(streamed(engine, parts))
     assert sorted(found) == list(range(8))
@@ -474,7 +420,7 @@ def test_a_stream_can_be_left_inside_a_group(engine, how):
     orders, steps = [Order([[4]], 512, [0]), Order([[3]], 1, [0])], []
 
     def advance(count):
-        steps.append(time.monotonic())
+        steps.append(count)
         if how == "raised" and len(steps) == 5:
             raise KeyboardInterrupt
 
@@ -486,7 +432,7 @@ def test_a_stream_can_be_left_inside_a_group(engine, how):
             next(found)
     else:
         found.close()
-    assert time.monotonic() - steps[-1] < 2 and len(steps) <= 5
+    assert len(steps) <= 5
     core = engine.llm.llm_engine.engine_core.engine_core
     assert unfinished(engine) == 0 and not core.scheduler.has_requests()
     new = moved(engine.model)
@@ -515,9 +461,9 @@ def test_a_seed_repeats_and_leaves_the_trainers_generators_alone(engine):
     for seed in (7, 7, 8):
         torch.manual_seed(0), numpy.random.seed(0), random.seed(0)
         draws.append(engine.generate(prompts(2), 64, seed=seed, **ANSWER))
-        here = torch.rand(1).item(), numpy.random.rand(), random.random()
+        after = torch.rand(1).item(), numpy.random.rand(), random.random()
         torch.manual_seed(0), numpy.random.seed(0), random.seed(0)
-        assert here == (torch.rand(1).item(), numpy.random.rand(), random.random())
+        assert after == (torch.rand(1).item(), numpy.random.rand(), random.random())
     assert draws[0] == draws[1]
     assert draws[0] != draws[2]
 
@@ -537,9 +483,8 @@ def test_the_trainer_keeps_its_threads(engine):
     ("arguments", "says"),
     [
         ({"prompts": [[3] * 120]}, "prompt 0: 120 tokens .* exceed the engine's 128 positions"),
-        ({"n": 0}, "n=0"),
-        ({"temperature": 2.5}, "temperature=2.5: vLLM takes 0"),
-        ({"temperature": 0.005}, "temperature=0.005: vLLM takes 0"),
+        ({"temperature": 2.5}, "temperature=2.5"),
+        ({"temperature": 0.005}, "temperature=0.005"),
     ],
 )
 def test_wrong_settings_are_refused_before_anything_runs(engine, arguments, says, monkeypatch):
@@ -550,29 +495,16 @@ def test_wrong_settings_are_refused_before_anything_runs(engine, arguments, says
 
 
 @pytest.mark.parametrize(
-    ("arguments", "error", "says"),
+    ("arguments", "says"),
     [
-        ({"positions": 2000}, EngineError, "could not start: .*2000.*1024"),
-        ({"max_num_seqs": 0}, EngineError, "could not start: .*max_num_seqs"),
-        ({"memory_gib": 1e-5}, EngineError, "could not start: .*memory"),
-        ({"dtype": "int7"}, EngineError, "could not start: .*int7"),
+        ({"positions": 2000}, "could not start: .*2000.*1024"),
+        ({"memory_gib": 1e-5}, "could not start: .*memory"),
     ],
 )
-def test_an_engine_that_cannot_start_says_why(engine, arguments, error, says):
+def test_an_engine_that_cannot_start_says_why(engine, arguments, says):
     """Makes impossible: a hang or a page of traceback where a sentence names the setting."""
-    with pytest.raises(error, match=says):
+    with pytest.raises(EngineError, match=says):
         VLLMEngine(policy(), **{"positions": 128} | arguments)
-
-
-def test_a_failure_while_generating_has_its_cause(engine, monkeypatch):
-    """Makes impossible: a run that hangs, or goes on with half a step, when vLLM runs out of memory."""
-
-    def out_of_memory(*args, **kwargs):
-        raise torch.OutOfMemoryError("tried to allocate 3.00 GiB")
-
-    monkeypatch.setattr(engine.llm.llm_engine, "step", out_of_memory)
-    with pytest.raises(EngineError, match="could not generate: OutOfMemoryError: tried to allocate 3"):
-        engine.generate(prompts(1), 4, **ANSWER)
 
 
 # Training
@@ -678,10 +610,9 @@ def test_an_engine_of_another_model_is_refused_at_the_start(tmp_path):
     assert not (tmp_path / "r" / "metrics.jsonl").exists()
 
 
-@pytest.mark.parametrize("processes", [1, 2])
-def test_an_engine_without_memory_ends_the_run_with_its_cause(tmp_path, processes):
+def test_an_engine_without_memory_ends_the_run_with_its_cause(tmp_path):
     """Makes impossible: a hang, or two processes of which one waits for the other's engine."""
-    printed, status = finish(start(tmp_path, "--engine_memory_gib=0.00001", processes=processes))
+    printed, status = finish(start(tmp_path, "--engine_memory_gib=0.00001", processes=2))
     assert status != 0
     assert "vLLM could not start" in printed and "memory" in printed
 
@@ -706,16 +637,13 @@ def test_an_engine_that_fails_in_a_step_ends_the_run_with_its_cause(tmp_path):
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
-@pytest.mark.parametrize("phase", ["starts", "rolling out", "updating"])
-def test_killed_in_any_phase_nothing_is_left(tmp_path, phase):
+def test_a_killed_run_leaves_nothing(tmp_path):
     """Makes impossible: an orphan engine that keeps the memory of the next run."""
     process = start(tmp_path, "--max_steps=50")
     seen, deadline = "", time.monotonic() + 200
-    # Without a terminal a run says what it has done: step 1 is rolled out next, or step 2 rolled out and updated on.
-    while {"starts": "Triton", "rolling out": "step 0 ", "updating": "step 1/50"}[phase] not in seen:
+    while "step 0 " not in seen:  # step 1 is rolled out next
         seen += process.stdout.read(1)
         assert process.poll() is None and time.monotonic() < deadline, seen
-    time.sleep({"starts": 0, "rolling out": 0.1, "updating": 0.7}[phase])
     process.kill()
     process.wait()
     for _ in range(50):

@@ -445,16 +445,17 @@ def keepers(pool):
     return [worker.process.pid for worker in pool._idle]
 
 
+def processes():
+    """(Pid, session, command line) of every process that is no zombie."""
+    for entry in filter(str.isdigit, os.listdir("/proc")):
+        with contextlib.suppress(OSError):
+            state, *fields = Path(f"/proc/{entry}/stat").read_text().rpartition(")")[2].split()
+            if state != "Z":
+                yield int(entry), int(fields[2]), Path(f"/proc/{entry}/cmdline").read_text().split("\0")
+
+
 def processes_of_session(session):
-    """Every process in a session, but no zombie."""
-    found = []
-    for entry in os.listdir("/proc"):
-        if entry.isdigit():
-            with contextlib.suppress(OSError):
-                fields = Path(f"/proc/{entry}/stat").read_text().rpartition(")")[2].split()
-                if int(fields[3]) == session and fields[0] != "Z":
-                    found.append(int(entry))
-    return found
+    return [pid for pid, of, _ in processes() if of == session]
 
 
 def gone(sessions, within_s=5.0):
@@ -542,69 +543,50 @@ def test_a_child_killed_by_somebody_else(pool):
         thread.join()
 
 
+@contextlib.contextmanager
+def started(script, *arguments, **options):
+    """Another process of this project, killed at the end with all its forks."""
+    command = [sys.executable, "-c", textwrap.dedent(script), *arguments]
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
+        **{"cwd": ROOT} | options,
+    )  # fmt: skip
+    with process:
+        try:
+            yield process
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+
+
 @LINUX_ONLY
 def test_a_killed_trainer_leaves_no_orphan():
-    """Mistake: endless jobs that run on after the trainer was killed, unseen, until the machine is restarted."""
+    """Mistake: endless jobs that run on after the trainer was killed, unseen, while a fork of it holds the pipes."""
     script = """
-        import os, sys, threading
+        import os, sys, threading, time
         from sandbox.jobs import *
         from sandbox.pool import Pool
         pool = Pool()
         loop = Program("while True: pass", [""], test_s=1e3)
         jobs = [loop, Call(sys.argv[1], ["while True: pass"])]
-        def tell():
-            import time
+        def report():
             time.sleep(1.0)
             print(*[worker.process.pid for worker in pool._active], flush=True)
-        threading.Thread(target=tell).start()
+            if os.fork() == 0:
+                time.sleep(30)
+        threading.Thread(target=report).start()
         list(pool.run(jobs, 1e3, 2))
     """
-    trainer = subprocess.Popen(
-        [sys.executable, "-c", textwrap.dedent(script), EXECUTE], cwd=ROOT, stdout=subprocess.PIPE, text=True
-    )
-    try:
+    with started(script, EXECUTE) as trainer:
         sessions = [int(word) for word in trainer.stdout.readline().split()]
         assert len(sessions) == 2
         deadline = time.monotonic() + 20
         while not all(len(processes_of_session(session)) == 2 for session in sessions):
             assert time.monotonic() < deadline
-    finally:
-        trainer.kill()
-        trainer.wait()
-        trainer.stdout.close()
-    assert gone(sessions)
-
-
-@LINUX_ONLY
-def test_a_killed_trainer_whose_fork_lives_on():
-    """Mistake: keepers that wait for the end of a pipe which another process, forked by the trainer, still holds."""
-    script = """
-        import os, sys, time
-        from sandbox.jobs import Program
-        from sandbox.pool import Pool
-        pool = Pool()
-        list(pool.run([Program("", [""])], 10))
-        if os.fork() == 0:
-            time.sleep(30); os._exit(0)
-        print(*[worker.process.pid for worker in pool._idle], flush=True)
-        time.sleep(30)
-    """
-    trainer = subprocess.Popen(
-        [sys.executable, "-c", textwrap.dedent(script)],
-        cwd=ROOT,
-        stdout=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
-    try:
-        sessions = [int(word) for word in trainer.stdout.readline().split()]
-        assert sessions
+        time.sleep(0.2)  # for the fork
         trainer.kill()
         trainer.wait()
         assert gone(sessions)
-    finally:
-        os.killpg(trainer.pid, signal.SIGKILL)
-        trainer.stdout.close()
 
 
 @LINUX_ONLY
@@ -684,31 +666,9 @@ def test_the_level_is_found_by_trying(pool, tmp_path, wall):
         [(_, outcome)] = pool.run([Program("print(2)", [""])], 10, allow_weak=True)
         print(pool._idle[0].level, outcome.value[0].value)
     """
-    done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(script)],
-        cwd=crippled(tmp_path, old, new),
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
-    assert done.stdout.split() == [str(level), "2"], done.stderr
-
-
-def arguments(pid):
-    try:
-        return Path(f"/proc/{pid}/cmdline").read_text().split("\0")
-    except OSError:
-        return []
-
-
-def processes_with(text):
-    found = []
-    for entry in os.listdir("/proc"):
-        if entry.isdigit():
-            with contextlib.suppress(OSError):
-                if text in Path(f"/proc/{entry}/cmdline").read_text():
-                    found.append(int(entry))
-    return found
+    with started(script, cwd=crippled(tmp_path, old, new)) as process:
+        printed, errors = process.communicate(timeout=60)
+    assert printed.split() == [str(level), "2"], errors
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
@@ -728,16 +688,10 @@ def test_as_another_user(pool):
         [(_, outcome)] = pool.run([Program("import os\\nprint(os.getuid())", [""])], 10)
         print(pool._idle[0].level, pool._idle[0].walls, outcome.value[0].value)
     """
-    done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(script)],
-        user=nobody,
-        group=nobody,
-        cwd="/",
-        capture_output=True,
-        text=True,
-    )
-    assert done.stdout.startswith("3 seccomp, Landlock"), done.stdout + done.stderr
-    assert "65534" in done.stdout
+    with started(script, user=nobody, group=nobody, cwd="/") as process:
+        printed, errors = process.communicate(timeout=60)
+    assert printed.startswith("3 seccomp, Landlock"), printed + errors
+    assert "65534" in printed
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root has users to give away")
@@ -803,29 +757,28 @@ def test_the_filter_says_what_the_table_says(machine):
     [other] = set(AUDIT_ARCH) - {machine}
     assert verdict_of_filter(machine, 0, arch=other) == seccomp.KILL_PROCESS
 
-    def says(name, *arguments):
-        return verdict_of_filter(machine, decided[name], *arguments)
-
-    assert says("clone", 0x3D0F00) == ALLOW
-    assert says("clone", 17) == says("clone", 0x100 | 17) == NO | 1
-    for name in ("kill", "tgkill"):
-        assert says(name, 4242, 9) == ALLOW
-        assert says(name, 4241, 9) == says(name, 0, 9) == says(name, -1, 9) == NO | 1
-    assert says("openat", -100, 0, os.O_RDONLY | os.O_CLOEXEC) == ALLOW
-    for flags in (os.O_WRONLY, os.O_RDWR, os.O_RDONLY | os.O_TRUNC, os.O_RDONLY | os.O_CREAT, os.O_TMPFILE | os.O_RDWR):
-        assert says("openat", -100, 0, flags) == NO | 13
-    assert says("prlimit64", 0) == says("prlimit64", 4242) == ALLOW
-    assert says("prlimit64", 1) == NO | 1
-    assert says("prctl", 15) == ALLOW
-    assert says("prctl", 1) == says("prctl", 4) == NO | 1
-    assert says("ioctl", 0, 0x5401) == ALLOW
-    assert says("ioctl", 0, 0x5412) == NO | 25
-    assert says("fcntl", 0, 1) == says("fcntl", 0, 2) == says("fcntl", 0, 4) == ALLOW
-    assert says("fcntl", 0, 8) == says("fcntl", 0, 10) == says("fcntl", 0, 15) == NO | 1
-    assert says("socketpair", 1, 1) == says("socketpair", 1, 1 | 0o2000000) == ALLOW
-    assert says("socketpair", 1, 2) == says("socketpair", 2, 1) == says("socketpair", 1, 5) == NO | 1
+    for decision, calls in FILTERED.items():
+        for name, *arguments in calls:
+            assert verdict_of_filter(machine, decided[name], *arguments) == decision, (name, arguments)
 
 
+FILTERED = {
+    ALLOW: [
+        ("clone", 0x3D0F00), ("kill", 4242, 9), ("tgkill", 4242, 9), ("openat", -100, 0, os.O_RDONLY | os.O_CLOEXEC),
+        ("prlimit64", 0), ("prlimit64", 4242), ("prctl", 15), ("ioctl", 0, 0x5401), ("fcntl", 0, 1), ("fcntl", 0, 2),
+        ("fcntl", 0, 4), ("socketpair", 1, 1), ("socketpair", 1, 1 | 0o2000000),
+    ],
+    NO | 1: [
+        ("clone", 17), ("clone", 0x100 | 17), ("kill", 4241, 9), ("kill", 0, 9), ("kill", -1, 9), ("tgkill", 4241, 9),
+        ("tgkill", 0, 9), ("tgkill", -1, 9), ("prlimit64", 1), ("prctl", 1), ("prctl", 4), ("fcntl", 0, 8),
+        ("fcntl", 0, 10), ("fcntl", 0, 15), ("socketpair", 1, 2), ("socketpair", 2, 1), ("socketpair", 1, 5),
+    ],
+    NO | 13: [
+        ("openat", -100, 0, flags) for flags in (
+            os.O_WRONLY, os.O_RDWR, os.O_RDONLY | os.O_TRUNC, os.O_RDONLY | os.O_CREAT, os.O_TMPFILE | os.O_RDWR)
+    ],
+    NO | 25: [("ioctl", 0, 0x5412)],
+}  # fmt: skip
 DECIDED = {
     "clone": (56, 220),
     "open": (2, None),
@@ -887,8 +840,7 @@ def test_nothing_is_left(pool):
     if sandbox_pool._pool is not None:
         sandbox_pool._pool.close()
     assert gone(sessions, 1.0)
-    me = str(os.getpid())
-    assert not [pid for pid in processes_with("sandbox.keeper") if me in arguments(pid)]
+    assert not [line for _, _, line in processes() if "sandbox.keeper" in line and str(os.getpid()) in line]
     for folder in ("/", "/tmp", "/var/tmp", "/dev/shm", Path.home(), ROOT, Path.cwd()):
         assert MARK not in os.listdir(folder)
     assert run(pool, INNOCENT, CHECK) == [INNOCENT_VERDICT, CHECK_VERDICT]

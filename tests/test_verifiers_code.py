@@ -104,62 +104,28 @@ def test_time_limits():
 # ----------------------------------------------------------------------------- which text is the program
 
 
-@pytest.mark.parametrize(
-    ("response", "found"),
-    [
-        ("```python\nx\n```", "x\n"),
-        ("```py\nx\n```", "x\n"),
-        ("```Python3 \nx\n```", "x\n"),
-        ('```python title="a.py"\nx\n```', "x\n"),
-        ("```pythonic\nx\n```", None),
-        ("```python\r\nx\r\n```", "x\r\n"),
-        ("```python\nx\n```\nthen\n```python\ny\n```", "y\n"),
-        ("```python\nx\n```\n```\noutput\n```", "x\n"),
-        ("```\nx\n```", "x\n"),
-        ("```\nx\n```\nand\n```\ny\n```\n", "y\n"),
-        ("  ```python\n  x\n  ```", "  x\n"),
-        ("The code:```python\nx\n```", "x\n"),
-        ("```python\nx```", "x"),
-        ("```python\nx = '```'\ny\n```", "x = '```'\ny\n"),
-        ("```python\nx\n```\n```python\nwas cut", "x\n"),
-        ("<think>```python\nx\n```</think>```python\ny\n```", "y\n"),
-        ("```python\nx\n```</think>", None),
-        ("```python\nx\n```</think>nothing", None),
-        ("```python\nwas cut", None),
-        ("```\nwas cut", None),
-        ("print(1)", "print(1)"),
-        ("<think>import x</think>\nn = 1\ndef f(x):\n    return x", "\nn = 1\ndef f(x):\n    return x"),
-        ("<think>import x</think>\nI would import x", None),
-        ("We import it and print(1).", None),
-        ("print(1)\n```", None),
-        ("", None),
-        ("```", None),
-        ("``````", None),
-        ("```python```", None),
-        ("```cpp\nint main\n```", None),
-        ("```python\n```", ""),
-    ],
-)
+PROGRAMS = [
+    ("```python\nx\n```", "x\n"), ("```py\nx\n```", "x\n"), ("```Python3 \nx\n```", "x\n"),
+    ('```python title="a.py"\nx\n```', "x\n"), ("```python\r\nx\r\n```", "x\r\n"),
+    ("```python\nx\n```\nthen\n```python\ny\n```", "y\n"), ("```python\nx\n```\n```\noutput\n```", "x\n"),
+    ("```\nx\n```", "x\n"), ("```\nx\n```\nand\n```\ny\n```\n", "y\n"), ("  ```python\n  x\n  ```", "  x\n"),
+    ("The code:```python\nx\n```", "x\n"), ("```python\nx```", "x"),
+    ("```python\nx = '```'\ny\n```", "x = '```'\ny\n"), ("```python\nx\n```\n```python\nwas cut", "x\n"),
+    ("<think>```python\nx\n```</think>```python\ny\n```", "y\n"), ("print(1)", "print(1)"),
+    ("<think>import x</think>\nn = 1\ndef f(x):\n    return x", "\nn = 1\ndef f(x):\n    return x"),
+    ("```python\n```", ""),
+]  # fmt: skip
+NO_PROGRAM = [
+    "```pythonic\nx\n```", "```python\nx\n```</think>", "```python\nx\n```</think>nothing", "```python\nwas cut",
+    "```\nwas cut", "<think>import x</think>\nI would import x", "We import it and print(1).", "print(1)\n```", "",
+    "```", "``````", "```python```", "```cpp\nint main\n```",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("response", "found"), PROGRAMS + [(text, None) for text in NO_PROGRAM])
 def test_find_code(response, found):
     """Mistake: a thought, an example's output or a cut-off attempt run in place of the answer."""
     assert find_code(response) == found
-
-
-@pytest.mark.parametrize(
-    "response",
-    [
-        "```" + " " * 10_000_000,
-        "\n" * 10_000_000 + "```",
-        "</think>" * 1_000_000 + "```",
-        "import\n" * 1_500_000,
-        "from " + "x." * 5_000_000,
-    ],
-)
-def test_find_code_in_linear_time(response):
-    """Mistake: a search that a model can make take hours, in the trainer's process."""
-    start = time.process_time()
-    find_code(response)
-    assert time.process_time() - start < 30  # a quadratic one takes hours
 
 
 def test_long_output_in_bounded_time():
@@ -190,95 +156,44 @@ def test_no_answer():
 # --------------------------------------------------------------------------------------- what passes
 
 
+PRINTED_RIGHT = [
+    ("1 2 3", "1 2 3\n"), ("1 2 3  \n\n", "1 2 3"), ("  1\t2   3\n", "1 2 3"), ("1\n\n2\n", "1\n2"),
+    ("1\r\n2\r\n", "1\n2\n"), ("", ""), ("0.5", "0.50000"), ("0.5000001", "0.5"), ("5e-1", "0.5"),
+    ("1000000.4", "1000000.0"), ("3", "3.0"), ("1000", "1e3"), ("000.5", "0.5"), ("1e400", "1e400"),
+    ("9" * 5000, "9" * 5000), ("é", "é"),
+]  # fmt: skip
+PRINTED_WRONG = [
+    ("1\n2\n3", "1 2 3"), ("1 2 3", "1\n2\n3"), ("1 2", "1 2 3"), ("1 2 3 4", "1 2 3"), ("", "1"), ("1", ""),
+    ("YES", "yes"), ("0.50001", "0.5"), ("1000002", "1000000.0"), ("3.0", "3"), ("1e3", "1000"), ("nan", "0.5"),
+    ("inf", "1e999"), ("0_5.0", "5.0"), ("٣.0", "3.0"), ("9" * 5000, "0.5"), ("007", "7"),
+]  # fmt: skip
+
+
 @pytest.mark.parametrize(
     ("printed", "expected", "same"),
-    [
-        ("1 2 3", "1 2 3\n", True),
-        ("1 2 3  \n\n", "1 2 3", True),
-        ("  1\t2   3\n", "1 2 3", True),
-        ("1\n\n2\n", "1\n2", True),
-        ("1\r\n2\r\n", "1\n2\n", True),
-        ("1\n2\n3", "1 2 3", False),
-        ("1 2 3", "1\n2\n3", False),
-        ("1 2", "1 2 3", False),
-        ("1 2 3 4", "1 2 3", False),
-        ("", "1", False),
-        ("1", "", False),
-        ("", "", True),
-        ("YES", "yes", False),
-        ("0.5", "0.50000", True),
-        ("0.5000001", "0.5", True),
-        ("0.50001", "0.5", False),
-        ("5e-1", "0.5", True),
-        ("1000000.4", "1000000.0", True),
-        ("1000002", "1000000.0", False),
-        ("3", "3.0", True),
-        ("3.0", "3", False),
-        ("1e3", "1000", False),
-        ("1000", "1e3", True),
-        ("nan", "0.5", False),
-        ("inf", "1e999", False),
-        ("0_5.0", "5.0", False),
-        ("٣.0", "3.0", False),
-        ("000.5", "0.5", True),
-        ("1e400", "1e400", True),
-        ("9" * 5000, "9" * 5000, True),
-        ("9" * 5000, "0.5", False),
-        ("007", "7", False),
-        ("é", "é", True),
-    ],
+    [(*case, True) for case in PRINTED_RIGHT] + [(*case, False) for case in PRINTED_WRONG],
 )
 def test_printed(printed, expected, same):
     """Mistake: whitespace that costs a right answer, or a tolerance where an integer or a word is expected."""
     assert module._same_output(printed, module._token_lines(expected)) is same
 
 
+RETURNED_RIGHT = [
+    (3, 3), (3, "3"), (3, [3]), (3, "[3]"), ([3], [3]), ([3], [[3]]), (3.0, 3), ("3", "3"), ("ab", "ab"),
+    ("ab", '"ab"'), ("ab", ["ab"]), (None, None), (None, "null"), (True, True), (True, "true"), ((1, 2), [1, 2]),
+    ([(1, 2), (3, 4)], [[1, 2], [3, 4]]), ([], []), ({"a": 1}, {"a": 1}), ({1: "x"}, {"1": "x"}),
+    ({"a": (1,)}, {"a": [1]}), (0.30000000000000004, 0.3), (1, 1.0), (float("nan"), float("nan")),
+]  # fmt: skip
+RETURNED_WRONG = [
+    ([[3]], [3]), (3, 4), ("3", 3), (None, 0), (True, "True"), (False, None), ([1, 2], [1, 2, 3]), ([1, 2], [1]),
+    ({1, 2}, [1, 2]), ({"a": 1}, {"a": 2}), ({"a": 1}, {"b": 1}), (0.31, 0.3), (10**400, 1.5), (float("inf"), 1.5),
+    (10**4000, "x"), (object(), 3), ([object()], [[]]), (b"a", "a"),
+]  # fmt: skip
+
+
 @pytest.mark.parametrize(
     ("returned", "output", "same"),
-    [
-        (3, 3, True),
-        (3, "3", True),
-        (3, [3], True),
-        (3, "[3]", True),
-        ([3], [3], True),
-        ([3], [[3]], True),
-        ([[3]], [3], False),
-        (3, 4, False),
-        (3.0, 3, True),
-        ("3", 3, False),
-        ("3", "3", True),
-        ("ab", "ab", True),
-        ("ab", '"ab"', True),
-        ("ab", ["ab"], True),
-        (None, None, True),
-        (None, "null", True),
-        (None, 0, False),
-        (True, True, True),
-        (True, "true", True),
-        (True, "True", False),
-        (False, None, False),
-        ((1, 2), [1, 2], True),
-        ([(1, 2), (3, 4)], [[1, 2], [3, 4]], True),
-        ([1, 2], [1, 2, 3], False),
-        ([1, 2], [1], False),
-        ([], [], True),
-        ({1, 2}, [1, 2], False),
-        ({"a": 1}, {"a": 1}, True),
-        ({1: "x"}, {"1": "x"}, True),
-        ({"a": 1}, {"a": 2}, False),
-        ({"a": 1}, {"b": 1}, False),
-        ({"a": (1,)}, {"a": [1]}, True),
-        (0.30000000000000004, 0.3, True),
-        (0.31, 0.3, False),
-        (1, 1.0, True),
-        (10**400, 1.5, False),
-        (float("nan"), float("nan"), True),
-        (float("inf"), 1.5, False),
-        (10**4000, "x", False),
-        (object(), 3, False),
-        ([object()], [[]], False),
-        (b"a", "a", False),
-    ],
+    [(*case, True) for case in RETURNED_RIGHT] + [(*case, False) for case in RETURNED_WRONG],
 )
 def test_returned(returned, output, same):
     """Mistake: Python's and JSON's ways of writing one value taken for two, or two values for one."""
@@ -287,27 +202,14 @@ def test_returned(returned, output, same):
     assert any(module._same_value(value, other) for other in accepted) is same
 
 
-@pytest.mark.parametrize(
-    "forged",
-    [
-        "",
-        "[",
-        "[" * 100_000,
-        "{}",
-        '{"dict": 3}',
-        '{"dict": [3]}',
-        '{"dict": [[[], 1]]}',
-        '{"dict": [["a", 1], ["a", 1]]}',
-        '{"tuple": "ab"}',
-        '{"hex": 3}',
-        '{"hex": "zz"}',
-        '{"tuple": {"tuple": 1}}',
-        '{"a": 1, "b": 2}',
-        '{"set": [1]}',
-        "9" * 5000,
-        "\x00",
-    ],
-)
+FORGED = [
+    "", "[", "[" * 100_000, "{}", '{"dict": 3}', '{"dict": [3]}', '{"dict": [[[], 1]]}',
+    '{"dict": [["a", 1], ["a", 1]]}', '{"tuple": "ab"}', '{"hex": 3}', '{"hex": "zz"}', '{"tuple": {"tuple": 1}}',
+    '{"a": 1, "b": 2}', '{"set": [1]}', "9" * 5000, "\x00",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("forged", FORGED)
 def test_forged_values(forged):
     """Mistake: text that no honest program sends, and that raises where it is compared."""
     for output in (3, [1], {"a": 1}, "x", 1.5, [[1], {"a": []}], None):

@@ -32,34 +32,18 @@ FOLLOWED = [
     ("keywords:forbidden_words", {"forbidden_words": ["cat"]}, "concatenate", "A Cat."),
     ("keywords:letter_frequency", {"letter": "E", "let_frequency": 2, "let_relation": "at least"}, "eE", "e"),
     ("keywords:letter_frequency", {"letter": "#", "let_frequency": 1, "let_relation": "less than"}, "a", "#a"),
-    (
-        "length_constraints:number_sentences",
-        {"num_sentences": 3, "relation": "at least"},
-        "One two. One! Two?",
-        "One. Two",
-    ),
-    (
-        "length_constraints:number_sentences",
-        {"num_sentences": 2, "relation": "less than"},
-        "Mr. Smith met Dr. No.",
-        "One. Two.",
-    ),
+    ("length_constraints:number_sentences", {"num_sentences": 3, "relation": "at least"},
+     "One two. One! Two?", "One. Two"),
+    ("length_constraints:number_sentences", {"num_sentences": 2, "relation": "less than"},
+     "Mr. Smith met Dr. No.", "One. Two."),
     ("length_constraints:number_paragraphs", {"num_paragraphs": 2}, "a\n***\nb", "a\n\nb"),
     ("length_constraints:number_paragraphs", {"num_paragraphs": 2}, "***\na\n***\nb\n***", "a\n***\n***\nb"),
     ("length_constraints:number_words", {"num_words": 3, "relation": "at least"}, "it's me", "it is"),
     ("length_constraints:number_words", {"num_words": 2, "relation": "less than"}, "one", "one two"),
-    (
-        "length_constraints:nth_paragraph_first_word",
-        {"num_paragraphs": 2, "nth_paragraph": 2, "first_word": "so"},
-        'a\n\n"So, b',
-        "a\n\nb so",
-    ),
-    (
-        "length_constraints:nth_paragraph_first_word",
-        {"num_paragraphs": 1, "nth_paragraph": 1, "first_word": "So"},
-        "so",
-        "a\n\nso",
-    ),
+    ("length_constraints:nth_paragraph_first_word", {"num_paragraphs": 2, "nth_paragraph": 2, "first_word": "so"},
+     'a\n\n"So, b', "a\n\nb so"),
+    ("length_constraints:nth_paragraph_first_word", {"num_paragraphs": 1, "nth_paragraph": 1, "first_word": "So"},
+     "so", "a\n\nso"),
     ("detectable_content:number_placeholders", {"num_placeholders": 2}, "[a] [b]", "[a] [b\n]"),
     ("detectable_content:postscript", {"postscript_marker": "P.S."}, "Bye.\np. s. me", "PS me"),
     ("detectable_content:postscript", {"postscript_marker": "P.P.S"}, "P.P.S me", "P.S. me"),
@@ -67,60 +51,32 @@ FOLLOWED = [
     ("detectable_format:number_bullet_lists", {"num_bullets": 1}, "*\n* a", "* a\n* b"),
     ("detectable_format:constrained_response", {}, "Well: My answer is yes.", "My answer is Yes."),
     ("detectable_format:number_highlighted_sections", {"num_highlights": 2}, "*a* and **b**", "* * and *a"),
-    (
-        "detectable_format:multiple_sections",
-        {"section_spliter": "Section", "num_sections": 2},
-        "Section 1\na\nSection 2",
-        "Section 1 SECTION 2",
-    ),
+    ("detectable_format:multiple_sections", {"section_spliter": "Section", "num_sections": 2},
+     "Section 1\na\nSection 2", "Section 1 SECTION 2"),
     ("detectable_format:json_format", {}, '```json\n{"a": 1}\n```', "{'a': 1}"),
     ("detectable_format:title", {}, "<<a title>>\nb", "<< >>\n<<a"),
     ("combination:two_responses", {}, "a\n******\nb", "a\n******\na"),
     ("combination:two_responses", {}, "******a******b", "a******b******c"),
     ("combination:repeat_prompt", {"prompt_to_repeat": "Say Hi."}, "  say hi. Hi!", "Hi! Say hi."),
     ("startend:end_checker", {"end_phrase": "The end."}, 'So. "the end."', "The end. Bye"),
-    (
-        "change_case:capital_word_frequency",
-        {"capital_frequency": 3, "capital_relation": "at least"},
-        "DON'T PANIC",
-        "PANIC now",
-    ),
-    (
-        "change_case:capital_word_frequency",
-        {"capital_frequency": 5, "capital_relation": "at least"},
-        "I CANNOT—‘GO’ A*",
-        "I CANNOT go. A-B",
-    ),
-    (
-        "change_case:capital_word_frequency",
-        {"capital_frequency": 2, "capital_relation": "less than"},
-        "The COVID-19",
-        "A **BOLD**",
-    ),
+    ("change_case:capital_word_frequency", {"capital_frequency": 3, "capital_relation": "at least"},
+     "DON'T PANIC", "PANIC now"),
+    ("change_case:capital_word_frequency", {"capital_frequency": 5, "capital_relation": "at least"},
+     "I CANNOT—‘GO’ A*", "I CANNOT go. A-B"),
+    ("change_case:capital_word_frequency", {"capital_frequency": 2, "capital_relation": "less than"},
+     "The COVID-19", "A **BOLD**"),
     ("punctuation:no_comma", {}, "a; b", "a, b"),
     ("startend:quotation", {}, ' "a" ', '"a'),
-]
+]  # fmt: skip
 IN_LANGUAGES = [
-    (
-        "language:response_language",
-        {"language": "de"},
-        "Das ist ein ganz gewöhnlicher deutscher Satz.",
-        "This is plain English text.",
-    ),
+    ("language:response_language", {"language": "de"},
+     "Das ist ein ganz gewöhnlicher deutscher Satz.", "This is plain English text."),
     ("language:response_language", {"language": "en"}, "This is plain English text, and more of it.", "!!! 123"),
-    (
-        "change_case:english_capital",
-        {},
-        "THIS IS ALL WRITTEN IN CAPITAL LETTERS.",
-        "This is not all in capital letters.",
-    ),
-    (
-        "change_case:english_lowercase",
-        {},
-        "this is all written in small letters.",
-        "das ist alles klein geschrieben, auf deutsch.",
-    ),
-]
+    ("change_case:english_capital", {},
+     "THIS IS ALL WRITTEN IN CAPITAL LETTERS.", "This is not all in capital letters."),
+    ("change_case:english_lowercase", {},
+     "this is all written in small letters.", "das ist alles klein geschrieben, auf deutsch."),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("name", "kwargs", "good", "bad"), FOLLOWED)
@@ -174,19 +130,12 @@ def test_ifeval_reward_is_the_mean_over_instructions():
         (instruction("keywords:frequency", {"keyword": "a", "frequency": -1, "relation": "at least"}), "`frequency`"),
         (instruction("keywords:existence", {"keywords": "apple"}), "`keywords`"),
         (instruction("keywords:existence", {"keywords": []}), "`keywords`"),
-        (
-            instruction("keywords:letter_frequency", {"letter": "ab", "let_frequency": 1, "let_relation": "at least"}),
-            "`letter`",
-        ),
-        (
-            instruction(
-                "length_constraints:nth_paragraph_first_word",
-                {"num_paragraphs": 2, "nth_paragraph": 0, "first_word": "a"},
-            ),
-            "from 1 on",
-        ),
+        (instruction("keywords:letter_frequency", {"letter": "ab", "let_frequency": 1, "let_relation": "at least"}),
+         "`letter`"),
+        (instruction("length_constraints:nth_paragraph_first_word",
+                     {"num_paragraphs": 2, "nth_paragraph": 0, "first_word": "a"}), "from 1 on"),
     ],
-)
+)  # fmt: skip
 def test_broken_ifeval_reference(reference, message):
     """Mistake: a missing argument filled in, so that a prompt is judged by what it never asked for."""
     with pytest.raises(ValueError, match=message):
@@ -236,34 +185,11 @@ def test_sentences(text, count):
 
 
 HOSTILE = [
-    "[" * 900_000,
-    "<<" * 450_000,
-    "*" * 900_000,
-    "* \n" * 300_000,
-    "\n" * 900_000,
-    "!" * 900_000,
-    " . " * 300_000,
-]
-HOSTILE += [
-    "a" * 900_000,
-    "A " * 450_000,
-    "p." * 450_000,
-    "Section" * 120_000,
-    "[" * 900_000 + "]",
-    "\x00" * 10_000_000,
-]
-HOSTILE += [
-    "***" * 300_000,
-    '"' * 900_000,
-    "{" * 900_000,
-    "[" * 900_000,
-    "\u2028" * 900_000,
-    "-" * 900_000,
-    "' " * 400_000,
-]
-
-
-LONGEST = (2, 3, 6, 7, 8, 9, 10, 19)
+    "[" * 900_000, "<<" * 450_000, "*" * 900_000, "* \n" * 300_000, "\n" * 900_000, "!" * 900_000, " . " * 300_000,
+    "a" * 900_000, "A " * 450_000, "p." * 450_000, "Section" * 120_000, "[" * 900_000 + "]", "\x00" * 10_000_000,
+    "***" * 300_000, '"' * 900_000, "{" * 900_000, "\u2028" * 900_000, "-" * 900_000, "' " * 400_000,
+]  # fmt: skip
+LONGEST = (2, 3, 6, 7, 8, 9, 10, 18)
 
 
 @pytest.mark.parametrize(
@@ -285,21 +211,8 @@ def test_ifeval_never_raises():
     golds = [check_ifeval(instruction(name, kwargs)) for name, kwargs, *_ in FOLLOWED]
     golds += [check_ifeval(instruction(name, kwargs)) for name, kwargs, *_ in IN_LANGUAGES] * 2
     texts = r"""* ** *** ****** << >> [ ] . ... ! a P.S. { } 1 </think> , " '"""
-    pieces = [
-        *texts.split(),
-        "\xdf",
-        "\u0130",
-        "\u0663",
-        "\n",
-        "\n\n",
-        "The ",
-        "Section 1",
-        "- ",
-        "\x00",
-        "\ud800",
-        "Mr. ",
-        "\u2028",
-    ]
+    pieces = [*texts.split(), "\xdf", "\u0130", "\u0663", "\n", "\n\n", "The ", "Section 1", "- ", "\x00", "\ud800"]
+    pieces += ["Mr. ", "\u2028"]
     for _ in range(10_000):
         text = "".join(rng.choices(pieces, k=rng.randint(0, 12)))
         results = follow_instructions(text, rng.choice(golds))

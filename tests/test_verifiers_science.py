@@ -7,11 +7,9 @@ from verifiers.units import read_unit
 from verify import verify
 
 SCIENCE_SAME = pairs(r"""
-9.8 m/s^2  |  9.8 \, \text{m/s}^2
-9.8 m/s^2  |  9.8 \frac{m}{s^2}
+9.8 m/s^2  |  9.8 \, \text{m/s}^2  |  9.8 \frac{m}{s^2}
 8.31 J/(mol K)  |  8.314 \text{ J mol}^{-1}\text{K}^{-1}
-5 km  |  5000 m
-5 km  |  5
+5 km  |  5000 m  |  5
 36 km/h  |  10 m/s
 1.5 eV  |  2.403264951e-19 J
 1 atm  |  101325 Pa
@@ -19,25 +17,16 @@ SCIENCE_SAME = pairs(r"""
 2.5e-3 mol  |  0.0025 mol
 25 °C  |  25 ^\circ C
 25 ^{\circ}C  |  25 degrees Celsius
-B  |  (B)
-B  |  b
-B  |  \text{B}
-B  |  B. Nitrogen
-B  |  \textbf{(B) } 12
+B  |  (B)  |  b  |  \text{B}  |  B. Nitrogen  |  \textbf{(B) } 12
 (C)  |  C
-nitrogen  |  Nitrogen
-nitrogen  |  \text{nitrogen}
+nitrogen  |  Nitrogen  |  \text{nitrogen}
 CO_2  |  CO2
-CO2  |  \text{CO}_2
-CO2  |  \mathrm{CO_2}
-CO2  |  \ce{CO2}
+CO2  |  \text{CO}_2  |  \mathrm{CO_2}  |  \ce{CO2}
 H_2O  |  H₂O
 NaCl  |  \text{NaCl}
 Fe^{3+}  |  \text{Fe}^{3+}
 sp^3  |  sp^{3}
-1.67 \times 10^{-27} kg  |  1.67e-27 kg
-1.67 \times 10^{-27} kg  |  1.6726e-27
-1.67 \times 10^{-27} kg  |  1.67 \times 10^{-24} g
+1.67 \times 10^{-27} kg  |  1.67e-27 kg  |  1.6726e-27  |  1.67 \times 10^{-24} g
 3 Ω  |  3 \Omega
 3 \Omega  |  3 ohms
 20 \mu m  |  2e-5 m
@@ -83,12 +72,10 @@ sp3  |  \text{sp}^{3}
 
 SCIENCE_DIFFERENT = pairs(r"""
 9.8 \text{ m/s}^2  |  9.81 m/s^2
-8.31  |  8.32
-8.31  |  8.3
+8.31  |  8.32  |  8.3
 5 km  |  5000
 25 °C  |  298.15 K
-B  |  C
-B  |  12
+B  |  C  |  12
 nitrogen  |  oxygen
 CO2  |  CO
 1.67 \times 10^{-27} kg  |  1.67e-26 kg

@@ -25,76 +25,62 @@ ROOT = Path(__file__).resolve().parent.parent
 # ---------------------------------------------------------------------------------------- countdown
 
 
-@pytest.mark.parametrize(
-    ("numbers", "target", "response"),
-    [
-        ([2, 3, 4], 20, "(2+3)*4"),
-        ([2, 3, 4], 20, " ( 2 + 3 ) * 4\n"),
-        ([2, 3, 4], 20, "4*(3+2)"),
-        ([2, 3, 4], 20, "((2+3))*(4)"),
-        ([2, 3, 4], 20, "(((((2)+3)*4)))"),
-        ([2, 3, 4], 20, "(2+3)×4"),
-        ([2, 3, 4], 3, "2+4−3"),
-        ([2, 7, 14], 1, "14÷(7*2)"),
-        ([1, 2, 3, 5], 20, "3*(5+2)-1"),
-        ([7], 7, "7"),
-        ([7], 7, "(7)"),
-        ([0, 5], 5, "0+5"),
-        ([10, 20], 200, "10*20"),
-        ([2, 3, 4], 14, "2+3*4"),
-        ([2, 3, 4], 10, "2*3+4"),
-        ([2, 3, 10], 5, "10-3-2"),
-        ([2, 3, 10], 9, "10-(3-2)"),
-        ([2, 4, 8], 1, "8/4/2"),
-        ([2, 4, 8], 4, "8/(4/2)"),
-        ([2, 4, 8], 4, "8/4*2"),
-        ([1, 2, 3, 4, 5], 15, "1+2+3+4+5"),
-        ([1, 3, 4, 6], 24, "6/(1-3/4)"),
-        ([3, 3, 8, 8], 24, "8/(3-8/3)"),
-        ([1, 5, 5, 5], 24, "5*(5-1/5)"),
-        ([1, 2, 9], 8, "1-2+9"),
-        ([1, 2, 3], -4, "1-2-3"),
-        ([5, 5], 25, "5*5"),
-        ([4, 4, 4, 4], 20, "(4/4+4)*4"),
-        ([2, 3, 4], 20, "Let me see. <answer>(2+3)*4</answer>"),
-        ([2, 3, 4], 20, "<answer>1+1</answer> no: <answer> (2+3)*4 </answer> done"),
-        ([2, 3, 4], 20, "<answer>\n(2+3)*4\n</answer>"),
-        ([2, 3, 4], 20, "<think>2*3*4 = 24, too much</think>(2+3)*4"),
-        ([2, 3, 4], 20, "<think>a</think>b</think> <answer>(2+3)*4</answer>"),
-    ],
-)
+COUNTDOWN_CORRECT = [
+    ([2, 3, 4], 20, "(2+3)*4", " ( 2 + 3 ) * 4\n", "4*(3+2)", "((2+3))*(4)", "(((((2)+3)*4)))", "(2+3)×4",
+     "Let me see. <answer>(2+3)*4</answer>", "<answer>1+1</answer> no: <answer> (2+3)*4 </answer> done",
+     "<answer>\n(2+3)*4\n</answer>", "<think>2*3*4 = 24, too much</think>(2+3)*4",
+     "<think>a</think>b</think> <answer>(2+3)*4</answer>"),
+    ([2, 3, 4], 3, "2+4−3"),
+    ([2, 7, 14], 1, "14÷(7*2)"),
+    ([1, 2, 3, 5], 20, "3*(5+2)-1"),
+    ([7], 7, "7", "(7)"),
+    ([0, 5], 5, "0+5"),
+    ([10, 20], 200, "10*20"),
+    ([2, 3, 4], 14, "2+3*4"),
+    ([2, 3, 4], 10, "2*3+4"),
+    ([2, 3, 10], 5, "10-3-2"),
+    ([2, 3, 10], 9, "10-(3-2)"),
+    ([2, 4, 8], 1, "8/4/2"),
+    ([2, 4, 8], 4, "8/(4/2)", "8/4*2"),
+    ([1, 2, 3, 4, 5], 15, "1+2+3+4+5"),
+    ([1, 3, 4, 6], 24, "6/(1-3/4)"),
+    ([3, 3, 8, 8], 24, "8/(3-8/3)"),
+    ([1, 5, 5, 5], 24, "5*(5-1/5)"),
+    ([1, 2, 9], 8, "1-2+9"),
+    ([1, 2, 3], -4, "1-2-3"),
+    ([5, 5], 25, "5*5"),
+    ([4, 4, 4, 4], 20, "(4/4+4)*4"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("numbers", "target", "response"), [(n, t, r) for n, t, *rs in COUNTDOWN_CORRECT for r in rs])
 def test_countdown_correct(numbers, target, response):
     """Mistake: a right expression refused, which teaches the policy away from the answer."""
     assert reason("countdown", response, {"numbers": numbers, "target": target}) == "correct"
 
 
-@pytest.mark.parametrize(
-    ("numbers", "target", "response"),
-    [
-        ([2, 3, 4], 20, "2+3*4"),
-        ([2, 3, 4], 20, "2*3*4"),
-        ([2, 3, 4], 20, "(2+3)*4+2"),
-        ([2, 3, 4], 20, "5*4"),
-        ([2, 3, 4], 20, "20"),
-        ([2, 3, 4], 5, "2+3"),
-        ([2, 3, 4], 12, "4*3*2/2"),
-        ([2, 3], 23, "23"),
-        ([2, 3, 3], 5, "2+3"),
-        ([2, 3], 8, "2+3+3"),
-        ([12, 3], 6, "1+2+3"),
-        ([7], 8, "7"),
-        ([1, 3], 0, "1/3"),
-        ([1, 3, 3], 1, "1/3*3+3-3"),
-        ([2, 3], 0, "2/3"),
-        ([1, 0], 0, "1/0"),
-        ([1, 0, 5], 0, "5/(1/0)"),
-        ([1, 1, 0, 4], 4, "4+0/(1-1)"),
-        ([2, 3, 4], 20, "<answer>(2+3)*4</answer><answer>2+3+4</answer>"),
-        ([2, 3, 4], 20, "<answer>(2+3)*4</answer></think>2+3+4"),
-        ([49, 49], 1, "1"),
-        ([1, 3, 3, 3], 1, "1/3+3/3-3"),
-    ],
-)
+COUNTDOWN_WRONG = [
+    ([2, 3, 4], 20, "2+3*4", "2*3*4", "(2+3)*4+2", "5*4", "20", "<answer>(2+3)*4</answer><answer>2+3+4</answer>",
+     "<answer>(2+3)*4</answer></think>2+3+4"),
+    ([2, 3, 4], 5, "2+3"),
+    ([2, 3, 4], 12, "4*3*2/2"),
+    ([2, 3], 23, "23"),
+    ([2, 3, 3], 5, "2+3"),
+    ([2, 3], 8, "2+3+3"),
+    ([12, 3], 6, "1+2+3"),
+    ([7], 8, "7"),
+    ([1, 3], 0, "1/3"),
+    ([1, 3, 3], 1, "1/3*3+3-3"),
+    ([2, 3], 0, "2/3"),
+    ([1, 0], 0, "1/0"),
+    ([1, 0, 5], 0, "5/(1/0)"),
+    ([1, 1, 0, 4], 4, "4+0/(1-1)"),
+    ([49, 49], 1, "1"),
+    ([1, 3, 3, 3], 1, "1/3+3/3-3"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("numbers", "target", "response"), [(n, t, r) for n, t, *rs in COUNTDOWN_WRONG for r in rs])
 def test_countdown_wrong(numbers, target, response):
     """Mistake: a reward for another value, another set of numbers, joined digits, or a division by zero."""
     assert reason("countdown", response, {"numbers": numbers, "target": target}) == "wrong"
@@ -224,6 +210,7 @@ HOSTILE = {
     "answers": "<answer>" * 1_000_000 + "</answer>" * 1_000_000,
     "thoughts": "</think>" * 1_000_000,
     "surrogates": "\ud800" * 1000 + "\\boxed{\udfff}",
+    "many boxes": "\\boxed{5}, " * 900_000,
     "boxed digits": "\\boxed{" + "9" * 5_000 + "}",
     "boxed many digits": "\\boxed{" + "9" * 999_000 + "}",
     "boxed 999 digits": "\\boxed{" + "9" * 999 + "}",
@@ -237,18 +224,25 @@ HOSTILE = {
     "boxed factorial": "\\boxed{(10^{9})!}",
     "arabic digits": "\\boxed{" + "٣" * 900 + "}",
     "code": "__import__('os').system('true')",
+    "fence": "```" + " " * 10_000_000,
+    "lines before a fence": "\n" * 10_000_000 + "```",
+    "imports": "import\n" * 1_500_000,
+    "long import": "from " + "x." * 5_000_000,
 }
 
 
-@pytest.mark.parametrize("kind", ["countdown", "math"])
+@pytest.mark.parametrize("kind", ["countdown", "math", "code"])
 @pytest.mark.parametrize("name", HOSTILE)
 def test_hostile_text_is_judged_in_bounded_time(kind, name):
     """Mistake: an exception, a quadratic scan or a giant number that one response stops a whole run with."""
-    reference = {"countdown": {"numbers": [2, 2], "target": 4}, "math": "12345"}[kind]
-    start = time.perf_counter()
-    assert reason(kind, HOSTILE[name], reference) != "correct"
-    # Milliseconds when idle; a quadratic scan of these takes minutes.
-    assert time.perf_counter() - start < 5
+    start = time.process_time()
+    if kind == "code":
+        kind_of(kind).find(HOSTILE[name])
+    else:
+        reference = {"countdown": {"numbers": [2, 2], "target": 4}, "math": "12345"}[kind]
+        assert reason(kind, HOSTILE[name], reference) != "correct"
+    # Milliseconds; a quadratic scan of these takes minutes.
+    assert time.process_time() - start < 5
 
 
 TEXTS = r"""
@@ -276,10 +270,10 @@ def test_no_answer_holds_up_the_trainer(share):
                        for follows, kwargs in kind_of("ifeval").check(instruction(name, kwargs))]  # fmt: skip
     wraps = {"countdown": "{}", "code": "```python\n{}\n```", "logic": "<answer>{}</answer>", "ifeval": "{}"}
     rng, slowest = random.Random(8), 0.0
-    for one, other in itertools.product(FRAGMENTS, FRAGMENTS):
+    for first, second in itertools.product(FRAGMENTS, FRAGMENTS):
         for times in (12, 40, 150) if rng.random() < share else ():
             for kind, gold in golds.items():
-                response = wraps.get(kind, "\\boxed{{3{} 1}}").format((one + other) * times)
+                response = wraps.get(kind, "\\boxed{{3{} 1}}").format((first + second) * times)
                 start = time.thread_time()
                 answer = kind_of(kind).find(response)
                 if answer is not None:
@@ -292,9 +286,9 @@ def test_no_answer_holds_up_the_trainer(share):
 def test_no_answer_is_slow_to_read(share):
     """Mistake: an answer that costs a worker its whole time limit, so that a policy that loops stalls a run."""
     rng, slowest = random.Random(7), 0.0
-    for one, other in itertools.product(FRAGMENTS, FRAGMENTS):
+    for first, second in itertools.product(FRAGMENTS, FRAGMENTS):
         if rng.random() < share:
-            for answer in ("3" + (one + other) * 40 + " 1", one * 999 + other):
+            for answer in ("3" + (first + second) * 40 + " 1", first * 999 + second):
                 start = time.thread_time()
                 read_math(answer[:1000])
                 slowest = max(slowest, time.thread_time() - start)
@@ -354,7 +348,7 @@ def test_unknown_kind(kind):
 
 
 BROKEN_REFERENCES = [
-    ("math", 2, "write 2 in quotes"),
+    ("math", 2, "in quotes"),
     ("math", None, "the text of one answer"),
     ("math", "", "the text of one answer"),
     ("math", "(1", "the text of one answer"),
@@ -373,7 +367,6 @@ BROKEN_REFERENCES = [
     ("countdown", {"numbers": [1, True], "target": 1}, "must be integers"),
     ("countdown", {"numbers": [1, -2], "target": 1}, "must be integers"),
     ("countdown", {"numbers": [10**9], "target": 1}, "must be integers"),
-    ("countdown", {"numbers": [10**5000], "target": 1}, "too large to print"),
     ("countdown", {"numbers": [1], "target": 1.0}, "`target` must be an integer"),
     ("countdown", {"numbers": [1], "target": True}, "`target` must be an integer"),
     ("countdown", {"numbers": [1], "target": None}, "`target` must be an integer"),
@@ -435,16 +428,6 @@ def test_batch_judges_each_distinct_response_once(monkeypatch):
     monkeypatch.setitem(KINDS, "math", counting)
     verify_batch([("math", response, "5") for response in ["\\boxed{5}", "\\boxed{6}"] * 256])
     assert sorted(calls) == ["check", "judge", "judge"]
-
-
-@pytest.mark.parametrize("arguments", [{"workers": 0}, {"workers": -1}, {"workers": 1.5}, {"timeout_s": 0}])
-def test_batch_arguments(arguments):
-    """Mistake: a nonsensical limit taken in silence while no kind needs it, to fail on the day one does."""
-    with pytest.raises(ValueError, match=next(iter(arguments))):
-        verify_batch([], **arguments)
-    for timeout_s in (float("nan"), float("inf"), -1.0):
-        with pytest.raises(ValueError, match="timeout_s"):
-            verify_batch([], timeout_s=timeout_s)
 
 
 def test_verdict_is_a_reward_and_a_reason():

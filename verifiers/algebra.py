@@ -1,15 +1,14 @@
-"""verifiers/math.py: are two expressions equal? What takes algebra, and what spares it.
+"""verifiers/math.py: are two expressions equal? By sympy and math-verify, which can hang on what a model wrote.
 
-    undecided    in the trainer's process: False for two constants whose values are clearly apart, else None
     tame         may algebra be tried on this text at all?
-    algebra      in a worker only: sympy and math-verify, which can hang on what a model wrote
+    algebra      are they equal? In a worker only
 
 sympy's objects are never shown: their repr can hang.
 """
 
 import dataclasses
+import functools
 import logging
-import math
 import re
 from typing import Any
 
@@ -52,94 +51,15 @@ def _is_tower(text: str) -> bool:
     return False
 
 
-def undecided(gold: Form, answer: Form) -> bool | None:
-    """False for two constants that are clearly apart, which saves most of the algebra. It cannot tell any equal."""
-    a, b = _approximate(gold), _approximate(answer)
-    return False if a is not None and b is not None and abs(a - b) > 1e-4 * max(abs(a), abs(b)) else None
-
-
-_CONSTANT = re.compile(r"\\(?:frac|sqrt|pi|cdot|times)(?![A-Za-z])|[0-9]+(?:\.[0-9]+)?|[-+*^(){}]")
-_MIXED = re.compile(r"[0-9]\\frac|sqrt[0-9]{2}")
-
-
-def _approximate(form: Form) -> float | None:
-    """The value of a constant of numbers, \\pi, roots, fractions and small powers; None for all else."""
-    if form.mark or form.kind not in ("number", "expression") or _MIXED.search(form.text) or not tame(form.text):
-        return None
-    try:
-        if form.kind == "number":
-            return float(form.value)
-        tokens = _CONSTANT.findall(form.text)[::-1]
-        value = _sum(tokens) if sum(map(len, tokens)) == len(form.text) else None
-        return value if not tokens and isinstance(value, float) and math.isfinite(value) else None
-    except (ValueError, IndexError, ArithmeticError):
-        return None
-
-
-def _sum(tokens: list[str]) -> float:
-    value = _product(tokens)
-    while tokens and tokens[-1] in ("+", "-"):
-        term = _product(tokens) if tokens.pop() == "+" else -_product(tokens)
-        # Where two terms cancel, what is left of a float says nothing.
-        if abs(value + term) < 1e-6 * abs(term):
-            raise ValueError
-        value += term
-    return value
-
-
-def _product(tokens: list[str]) -> float:
-    if tokens[-1] in ("+", "-"):
-        return -_product(tokens) if tokens.pop() == "-" else _product(tokens)
-    value = _power(tokens)
-    while tokens and tokens[-1] not in ("+", "-", ")", "}"):
-        if tokens[-1] in ("*", "\\cdot", "\\times"):
-            tokens.pop()
-        value *= _power(tokens)
-    return value
-
-
-def _power(tokens: list[str]) -> float:
-    token = tokens.pop()
-    if token == "\\frac":
-        over, under = _group(tokens), _group(tokens)
-        value = over / under
-    elif token == "\\sqrt":
-        value = math.sqrt(_group(tokens))
-    elif token == "\\pi":
-        value = math.pi
-    else:
-        value = _closed(token, tokens) if token in ("(", "{") else float(token)
-    if tokens and tokens[-1] == "^":
-        tokens.pop()
-        exponent = _group(tokens)
-        if abs(exponent) > 1000 or (value < 0 and not exponent.is_integer()):
-            raise ValueError
-        value **= exponent
-    return value
-
-
-def _group(tokens: list[str]) -> float:
-    """An argument: {...}, or one digit."""
-    token = tokens.pop()
-    if token != "{" and len(token) > 1:
-        raise ValueError
-    return _closed(token, tokens) if token == "{" else float(token)
-
-
-def _closed(opened: str, tokens: list[str]) -> float:
-    value = _sum(tokens)
-    if tokens.pop() != {"(": ")", "{": "}"}[opened]:
-        raise ValueError
-    return value
-
-
 def algebra(gold: Form, answer: Form) -> bool:
     """Are two expressions or relations equal? By their values where they have any, else as math-verify sees it.
 
-    Raises ArithmeticError if the answer cannot be read. Only in a worker.
+    Raises ArithmeticError if the answer cannot be read.
     """
     related = "relation" in (gold.kind, answer.kind)
     left, right = _parsed(gold, related), _parsed(answer, related)
+    if right is None and answer.kind == "number" and getattr(left, "is_irrational", False):
+        return False  # a repeating decimal, which math-verify does not read
     if right is None or type(right).__name__ in ("BooleanTrue", "BooleanFalse"):  # 0<1 states nothing of the gold
         raise ArithmeticError("unreadable")
     if left is None:
@@ -169,8 +89,9 @@ def _plain_symbol(match: re.Match[str]) -> str:
     return "v_{" + "".join(letter if letter.islower() else str(ord(letter)) for letter in symbol + behind) + "}"
 
 
+@functools.lru_cache(maxsize=64)  # one gold answer is read for each of N rollouts
 def _parsed(form: Form, related: bool) -> Any:
-    """The form as a sympy object, which must never be shown: its repr can hang. None if math-verify cannot read it."""
+    """The form as a sympy object. None if math-verify cannot read it."""
     import math_verify
 
     text = form.source if form.source and related else form.text

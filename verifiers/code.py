@@ -65,16 +65,16 @@ def check_code(reference: Any) -> Code:
     if not isinstance(inputs, list) or not isinstance(outputs, list) or not 1 <= len(inputs) == len(outputs):
         raise ValueError("a code reference has as many `outputs` as `inputs`, as two lists, and at least one of each")
     if not name:
-        texts: list[Test] = [_joined(given, "inputs") for given in inputs]
+        texts: list[Test] = [_joined(text, "inputs") for text in inputs]
         return Code(texts, [_token_lines(_joined(output, "outputs")) for output in outputs], None)
     if not isinstance(name, str) or not name.isidentifier():
         raise ValueError(f"`fn_name` must be a function's name, got {shown(name)}")
-    tests: list[Test] = [{"fn_name": name, "args": [encode(value) for value in _arguments(given)]} for given in inputs]
+    tests: list[Test] = [{"fn_name": name, "args": [encode(value) for value in _arguments(test)]} for test in inputs]
     return Code(tests, [_accepted_values(output) for output in outputs], name)
 
 
 def _joined(text: Any, name: str) -> str:
-    """Standard input or output, given as text or as a list of lines."""
+    """Standard input or output: text, or a list of lines."""
     if isinstance(text, list) and all(isinstance(line, str) for line in text):
         text = "\n".join(text)
     if not isinstance(text, str):
@@ -82,19 +82,19 @@ def _joined(text: Any, name: str) -> str:
     return text
 
 
-def _arguments(given: Any) -> list:
+def _arguments(arguments: Any) -> list:
     """A function's arguments: a list, its JSON, or (LeetCode) one JSON value a line for each argument."""
-    if isinstance(given, str):
-        values = _json_or_none(given)
+    if isinstance(arguments, str):
+        values = _json_or_none(arguments)
         if values is None:
-            values = [[_json_or_none(line)] for line in given.strip().split("\n")]
-            if [None] in values and "null" not in given:
-                raise ValueError(f"a function's input is a JSON list of arguments, got {shown(given)}")
+            values = [[_json_or_none(line)] for line in arguments.strip().split("\n")]
+            if [None] in values and "null" not in arguments:
+                raise ValueError(f"a function's input is a JSON list of arguments, got {shown(arguments)}")
             return [_with_integer_keys(value) for [value] in values]
-        given = values if isinstance(values, list) else [values]
-    if not isinstance(given, list):
-        raise ValueError(f"a function's input is a JSON list of arguments, got {shown(given)}")
-    return [_with_integer_keys(value) for value in given]
+        arguments = values if isinstance(values, list) else [values]
+    if not isinstance(arguments, list):
+        raise ValueError(f"a function's input is a JSON list of arguments, got {shown(arguments)}")
+    return [_with_integer_keys(value) for value in arguments]
 
 
 def _with_integer_keys(value: Any) -> Any:

@@ -58,21 +58,14 @@ def _read_problem(line: bytes) -> Problem:
         raise ValueError(f"not a line of JSON ({error}): write one whole object a line") from None
     if not isinstance(record, dict):
         raise ValueError(f"a problem is a JSON object, got {shown(record)}")
-    for name in Problem._fields:
-        if name not in record:
-            raise ValueError(f"`{name}` is missing: a problem has {', '.join(Problem._fields)}")
-    unknown = [name for name in record if name not in (*Problem._fields, "solution")]
-    if unknown:
-        raise ValueError(
-            f"unknown keys {shown(unknown)}: a problem has {', '.join(Problem._fields)}, may have a solution, and no "
-            "other"
-        )
+    if not set(Problem._fields) <= record.keys() <= {*Problem._fields, "solution"}:
+        keys = ", ".join(Problem._fields)
+        raise ValueError(f"a problem has the keys {keys}, may have solution, and no other; got {shown(list(record))}")
     if "solution" in record and not (isinstance(record["solution"], str) and record["solution"].strip()):
         raise ValueError(
             f"`solution` is the text of a right response, got {shown(record['solution'])}: leave it out where there "
             "is none"
         )
-
     return Solved(**record) if "solution" in record else Problem(**record)
 
 
@@ -95,15 +88,17 @@ def check_prompt(prompt: Any) -> None:
 
 def read_sources(specs: list[str], seed: int, check: Check) -> list[Problem]:
     """`verify.load_data`: the problems of one epoch over several sources."""
-    sources, weights = [], []
+    sources: list[list[Problem]] = []
+    weights: list[Any] = []
     for spec in specs:
         source, weight = read_spec(spec)
         sources.append(_load_source(source, seed, check))
         weights.append(weight)
     if len({weight is None for weight in weights}) > 1:
         raise ValueError(f"give a weight to all sources or to none: {' '.join(specs)}")
-    given = [weight for weight in weights if weight is not None]
-    return _mix(sources, given, seed) if given else [problem for problems in sources for problem in problems]
+    if None in weights:
+        return [problem for problems in sources for problem in problems]
+    return _mix(sources, weights, seed)
 
 
 def read_spec(spec: str) -> tuple[str, float | None]:

@@ -76,10 +76,10 @@ def science_row(row: dict) -> Problem | None:
 
 def ifeval_row(row: dict) -> Problem:
     """Llama-Nemotron: its messages in `input`, its instructions in `args`."""
-    given = json.loads(row["args"]) if isinstance(row["args"], str) else row["args"]
-    kwargs = [json.loads(item) if isinstance(item, str) else item for item in given.get("instruction_kwargs") or []]
+    args = json.loads(row["args"]) if isinstance(row["args"], str) else row["args"]
+    kwargs = [json.loads(item) if isinstance(item, str) else item for item in args.get("instruction_kwargs") or []]
     prompt = [{"role": message["role"], "content": message["content"]} for message in row["input"]]
-    return Problem(prompt, "ifeval", {"instruction_id_list": given.get("instruction_id_list"), "kwargs": kwargs})
+    return Problem(prompt, "ifeval", {"instruction_id_list": args.get("instruction_id_list"), "kwargs": kwargs})
 
 
 def tests_row(row: dict) -> Problem | None:
@@ -105,8 +105,8 @@ def eurus_row(row: dict) -> Problem | None:
     reference = {name: reference[name] for name in ("inputs", "outputs", "fn_name") if reference.get(name)}
     if "fn_name" in reference:
         reference["inputs"] = [
-            [json.loads(line) for line in given.split("\n")] if isinstance(given, str) else given
-            for given in reference["inputs"]
+            [json.loads(line) for line in lines.split("\n")] if isinstance(lines, str) else lines
+            for lines in reference["inputs"]
         ]
     messages = [{"role": message["role"], "content": message["content"]} for message in row["prompt"]]
     return Problem(messages, "code", reference)

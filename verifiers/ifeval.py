@@ -28,7 +28,7 @@ MAX_DETECTED = 20_000
 def check_ifeval(reference: Any) -> list[tuple[Callable[..., bool], dict[str, Any]]]:
     """Return the tests and their arguments; ValueError unless every id is known and has exactly its arguments.
 
-    `kwargs` holds an object per id; arguments that are null count as not given, as in the public data sets.
+    `kwargs` holds an object per id; arguments that are null count as missing, as in the public data sets.
     """
     if not isinstance(reference, dict) or reference.keys() != {"instruction_id_list", "kwargs"}:
         raise ValueError(
@@ -40,25 +40,25 @@ def check_ifeval(reference: Any) -> list[tuple[Callable[..., bool], dict[str, An
             "ifeval needs as many `kwargs` as ids in `instruction_id_list`, as two lists, and at least one"
         )
     gold = []
-    for name, given in zip(ids, kwargs, strict=True):
+    for name, arguments in zip(ids, kwargs, strict=True):
         if not isinstance(name, str) or name not in INSTRUCTIONS:
             raise ValueError(f"unknown instruction {shown(name)}: use one of {', '.join(INSTRUCTIONS)}")
-        if not isinstance(given, dict | None):
-            raise ValueError(f"the kwargs of {name} are an object, got {shown(given)}")
+        if not isinstance(arguments, dict | None):
+            raise ValueError(f"the kwargs of {name} are an object, got {shown(arguments)}")
         # Tables with empty places keep whole numbers as floats.
-        given = {key: int(value) if isinstance(value, float) and value.is_integer() else value
-                 for key, value in (given or {}).items() if value is not None}  # fmt: skip
+        arguments = {key: int(value) if isinstance(value, float) and value.is_integer() else value
+                     for key, value in (arguments or {}).items() if value is not None}  # fmt: skip
         follows, *expected = INSTRUCTIONS[name]
-        if given.keys() != set(expected):
+        if arguments.keys() != set(expected):
             wanted = ", ".join(expected) or "no arguments"
-            raise ValueError(f"{name} takes {wanted}, got {shown(given)}: missing ones are not filled in")
-        for key, value in given.items():
-            asked, is_right = _ARGUMENT_FORMS[key]
-            if not is_right(value):
-                raise ValueError(f"`{key}` of {name} must be {asked}, got {shown(value)}")
+            raise ValueError(f"{name} takes {wanted}, got {shown(arguments)}: missing ones are not filled in")
+        for key, value in arguments.items():
+            form, has_form = _ARGUMENT_FORMS[key]
+            if not has_form(value):
+                raise ValueError(f"`{key}` of {name} must be {form}, got {shown(value)}")
         if follows in (_is_language, _is_capital, _is_lowercase):
-            _check_langdetect(given.get("language", "en"))
-        gold.append((follows, given))
+            _check_langdetect(arguments.get("language", "en"))
+        gold.append((follows, arguments))
     return gold
 
 
@@ -77,7 +77,7 @@ def follow_instructions(text: str, gold: list[tuple[Callable[..., bool], dict[st
     """Per instruction, is it followed?"""
     if len(text) > MAX_FOLLOWED:
         return [False] * len(gold)
-    return [bool(text.strip()) and follows(text, **given) for follows, given in gold]
+    return [bool(text.strip()) and follows(text, **arguments) for follows, arguments in gold]
 
 
 KIND = Kind(check_ifeval, find_ifeval, judge_ifeval_inline)

@@ -228,8 +228,8 @@ def _relation(text: str, sides: list[str], relations: list[str]) -> Form | None:
     if all(relation in ("=", "\\approx", "\\in") for relation in relations):
         name = _key(sides[0]) if _is_name(sides[0]) else ""
         # What is asked for may be an expression, if more than its value follows: m+n=2+3=5.
-        asked = sides[0] if len(sides) > 2 and _VARIABLE.search(sides[0]) else None
-        stated = [side for side in sides if not (_is_name(side) or side is asked)]
+        question = sides[0] if len(sides) > 2 and _VARIABLE.search(sides[0]) else None
+        stated = [side for side in sides if not (_is_name(side) or side is question)]
         if "\\approx" in relations:
             exact = [side for side in sides[: relations.index("\\approx") + 1] if not _is_name(side)]
             stated = exact or stated

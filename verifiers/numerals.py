@@ -6,6 +6,7 @@ r"""verifiers/math.py: what number does a text say? One number, plain or LaTeX, 
 1 1/2  1\frac{1}{2}              mixed numbers: one and a half
 6.02e23  6.02 \times 10^{23}     powers of ten, up to MAX_EXPONENT either way
 50%                              one half, and never 50
+-5  +5                           each with an optional sign
 """
 
 import re
@@ -32,13 +33,7 @@ NUMBER = forward(
 
 
 def read_number(text: str) -> Fraction | None:
-    r"""The exact value of one number, plain or LaTeX, or None if the text is anything else.
-
-    Integers, decimals (0.5, .5, 5., 0.\overline{3}), fractions of integers (3/4, \frac{3}{4}, and \frac34 of two
-    digits), mixed numbers (1 1/2, 1\frac{1}{2}: one and a half), scientific notation (6.02e23, 6.02 \times 10^{23})
-    with |exponent| <= 1,000, each with an optional sign and with thousands in groups of three. Percent is part of the
-    value: 50% = 0.5 = 1/2, and 50 is not 50%. x/0 is no number.
-    """
+    """The exact value of one number, or None if the text is anything else. x/0 is no number."""
     match = NUMBER.fullmatch(text)
     if match is None:
         return None

@@ -15,7 +15,7 @@ from typing import Any
 
 from verifiers.latex import read_math
 from verifiers.math import Gold, find_math, judge_math_in_worker, judge_math_inline, solution_math, unboxed
-from verifiers.verdict import MAX_ANSWER, Kind, Verdict, forward, refuse_number, shown
+from verifiers.verdict import MAX_ANSWER, Kind, Verdict, forward, shown
 
 _CHEMISTRY = forward(r"\\ce\s*+\{([^{}]*+)\}")
 _LOWER_OPTION = forward(r"\(?[a-e][).]?")
@@ -25,11 +25,10 @@ def check_science(reference: Any) -> Gold:
     """Return the reference with its reading; ValueError unless it is the text of one short answer."""
     text = _formula(unboxed(reference)) if isinstance(reference, str) else ""
     form = read_math(text)
-    refuse_number("science", reference)
     if form is None:
         raise ValueError(
-            "a science reference is the text of one short answer or an option letter, such as 9.8 m/s^2, 2.5e-3 mol, B "
-            f"or nitrogen, of at most {MAX_ANSWER} characters; got {shown(reference)}"
+            'a science reference is the text of one short answer in quotes, such as "9.8 m/s^2", "2.5e-3 mol", "B" or '
+            f'"nitrogen", of at most {MAX_ANSWER} characters; got {shown(reference)}'
         )
     return Gold(text, form)
 

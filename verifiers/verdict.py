@@ -1,6 +1,5 @@
 """What every kind of problem takes and gives, and the few functions that kinds share."""
 
-import math
 import re
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -107,24 +106,7 @@ def forward(pattern: str, flags: int = 0) -> re.Pattern[str]:
     return re.compile(pattern, flags)
 
 
-def check_limits(workers: Any, timeout_s: Any) -> None:
-    """ValueError for limits that `verify_batch` cannot keep."""
-    if workers is not None and (not isinstance(workers, int) or workers < 1):
-        raise ValueError(f"`workers` must be a positive integer, or None for a default, got {shown(workers)}")
-    if not isinstance(timeout_s, int | float) or not 0 < timeout_s < math.inf:
-        raise ValueError(f"`timeout_s` must be a positive number of seconds, got {timeout_s}")
-
-
 def shown(value: Any) -> str:
     """The value as an error message shows it, cut to a readable length."""
-    try:
-        text = repr(value)
-    except (ValueError, RecursionError):
-        text = f"a {type(value).__name__} too large to print"
+    text = repr(value)
     return text if len(text) <= 200 else text[:200] + "..."
-
-
-def refuse_number(kind: str, reference: Any) -> None:
-    """ValueError for a number where the reference is text: the quotes are forgotten easily."""
-    if isinstance(reference, int | float):
-        raise ValueError(f'a {kind} reference is text: write {reference} in quotes, "reference": "{reference}"')
