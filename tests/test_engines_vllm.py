@@ -496,10 +496,7 @@ def test_wrong_settings_are_refused_before_anything_runs(engine, arguments, says
 
 @pytest.mark.parametrize(
     ("arguments", "says"),
-    [
-        ({"positions": 2000}, "could not start: .*2000.*1024"),
-        ({"memory_gib": 1e-5}, "could not start: .*memory"),
-    ],
+    [({"positions": 2000}, "could not start: .*2000.*1024"), ({"memory_gib": 1e-5}, "could not start: .*memory")],
 )
 def test_an_engine_that_cannot_start_says_why(engine, arguments, says):
     """Makes impossible: a hang or a page of traceback where a sentence names the setting."""

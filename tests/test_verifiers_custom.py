@@ -142,8 +142,7 @@ def test_a_check_of_references(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("check", "message"),
-    [("while True: pass", "took more than"), ("import os; os._exit(0)", "ended its process")],
+    ("check", "message"), [("while True: pass", "took more than"), ("import os; os._exit(0)", "ended its process")]
 )
 def test_a_check_that_hangs_or_exits(tmp_path, monkeypatch, check, message):
     """Mistake: a check of references that hangs the run, or ends it with rc 0 and no word."""

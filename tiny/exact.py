@@ -330,10 +330,7 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
     args = parser.parse_args(argv)
     model_only = args.model or args.data or args.check or args.temperature != 1
     rules = [
-        (
-            not (args.runs and model_only),
-            "--model, --data, --temperature and --check are of one policy: name no RUN",
-        ),
+        (not (args.runs and model_only), "--model, --data, --temperature and --check are of one policy: name no RUN"),
         (args.temperature > 0, f"--temperature {args.temperature:g}: greedy decoding has no probabilities to sum"),
         (args.samples >= 1, f"--samples {args.samples}: must be at least 1"),
     ]

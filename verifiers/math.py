@@ -35,17 +35,7 @@ from verifiers.algebra import algebra
 from verifiers.latex import OPTION, TOLERANCE, Form, read_math, read_quantity, words_of
 from verifiers.numerals import NUMBER
 from verifiers.units import Unit, read_unit
-from verifiers.verdict import (
-    CORRECT,
-    MAX_ANSWER,
-    UNPARSED,
-    WRONG,
-    Kind,
-    Verdict,
-    after_thinking,
-    forward,
-    shown,
-)
+from verifiers.verdict import CORRECT, MAX_ANSWER, UNPARSED, WRONG, Kind, Verdict, after_thinking, forward, shown
 
 
 class Gold(NamedTuple):
