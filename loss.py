@@ -26,21 +26,21 @@ Pure functions over tensors; nothing here knows a model, an engine or a process 
 
 τ is a trajectory, as in the paper: a rollout. The sampling temperature is written out.
 
-The paper's formula is E_τ[ min( r_θ(τ) A_τ, clip(r_θ(τ), 1 - ε_low, 1 + ε_high) A_τ ) ]. Where this file is otherwise:
+The paper's formula is E_τ[ min( r_θ(τ) A_τ, clip(r_θ(τ), 1 - ε_low, 1 + ε_high) A_τ ) ]. Where this file differs:
   * the ratio is one token's, π_θ / π_old of the token, where the paper writes r_θ(τ), one for the trajectory. So each
     token is clipped by itself. The ProRLv2 scripts do so too; a product over thousands of tokens would leave the clip
     range at once;
   * the sum is divided by the tokens of the optimizer step, ΣT (DAPO), where the paper's E_τ divides by its S
     trajectories. At r = 1 that changes the gradient's length and not its direction: (1/S) Σ_τ A_τ ∇log π(τ) there,
-    (1/ΣT) Σ_τ A_τ ∇log π(τ) here, as ∇log π(τ) is a sum over the tokens of τ. A long response weighs the same in both.
-    It weighs less in GRPO's mean for each response, (1/S) Σ_τ A_τ ∇log π(τ) / T_τ, which has another direction;
+    (1/ΣT) Σ_τ A_τ ∇log π(τ) here, as ∇log π(τ) is a sum over the tokens of τ. Each token has the weight A in both.
+    GRPO's mean for each response, (1/S) Σ_τ A_τ ∇log π(τ) / T_τ, has another direction;
   * a term β KL(π_θ || π_ref) is added. The paper's objective has none, though it resets a reference policy that nothing
     else would need; the term, its estimator and β are those of the ProRLv2 scripts, and kl_coef = 0 leaves it out;
   * the objective is multiplied by the truncated importance weight, which the paper names beside the formula;
   * mean_batch and std_batch are over the rollouts that dynamic sampling keeps. The paper's batch can also be read as
     all rollouts drawn: then A is larger by 1 / sqrt(share of prompts kept), for rewards 0 and 1;
   * the variance of the advantages divides by the count, not count - 1: at 65,536 trajectories they agree to 1e-5.
-As the paper has it, and not the scripts: advantages are whitened over trajectories, not over tokens.
+Advantages are whitened over trajectories, as in the paper; the scripts whiten over tokens.
 Each process has the advantages of the whole step, (P, N), and whitens them by itself. The denominator is a sum over all
 processes, which train.py hands in.
 """
@@ -189,7 +189,7 @@ def policy_loss(
     from the ProRLv2 scripts (the head of this file). Log-probs are per token, (T,). `advantages` and `lengths` are per
     rollout, (S,). w is the truncated importance weight and multiplies the clipped objective only, not the KL term.
     Returns the scalar loss and `token_metrics`. At r = 1 without a KL term the loss is minus the token mean of w A: 0
-    where all responses are equally long, while its gradient is not 0.
+    over a whole step whose responses are equally long, while its gradient is not 0.
 
     Two rollouts of one prompt, a right one of three tokens and a wrong one of two:
 
@@ -241,7 +241,8 @@ def token_metrics(
     kl_ref               Σ k3(log π_θ, log π_ref)     KL(π_θ || π_ref), if there is a reference
     nll                  -Σ log π_θ                   of what was sampled. (The entropy is not this: see
                                                       `token_logprobs`, which sums over the vocabulary)
-    Logged beside these, by train.py: the entropy, and truncated = Σ 1[finish reason is "length"] / rollouts.
+    Logged beside these: the entropy, by train.py, and over all rollouts generated truncated = Σ 1[finish reason is
+    "length"] / rollouts, by trainer/metrics.py.
     """
     engine_ratio = torch.exp(old_logp - engine_logp)
     metrics = {

@@ -32,11 +32,8 @@ from torch import Tensor
 from transformers import PreTrainedModel
 from transformers.cache_utils import DynamicCache
 
-from engines.decoders import CopyDecoder, SharedDecoder, advance, why_not_shared
-from engines.memory import keep_freed_memory, row_bytes
-from engines.protocol import Engine, EngineError, Group, Order
-from engines.sampling import prompt_seeds, resolve_sampling
-from engines.weights import whole_tensors
+from engines.decoders import CopyDecoder, SharedDecoder, advance, keep_freed_memory, row_bytes, why_not_shared
+from engines.protocol import Engine, EngineError, Group, Order, prompt_seeds, resolve_sampling, whole_tensors
 
 __all__ = ["ENGINES", "Engine", "EngineError", "Group", "Order", "TorchEngine", "engine_class", "whole_tensors"]
 

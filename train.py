@@ -70,7 +70,7 @@ def train(config: Config, accelerator: Accelerator, setup: Setup) -> None:
     plain = accelerator.unwrap_model(policy)  # without DDP's wrapping, which waits for the other processes
     progress.start()
     screen = Screen(config, progress, accelerator.is_main_process)
-    for name, scores in run.evaluations().items():  # of a run that goes on
+    for name, scores in run.evaluations().items():  # those of before, where the run was resumed
         screen.evaluated(name, scores)
     if not progress.step:
         scores, answers = assess(config, accelerator, setup, screen, Stages(screen.doing))
@@ -94,7 +94,7 @@ def train(config: Config, accelerator: Accelerator, setup: Setup) -> None:
             advantages = L.group_advantages(kept.outcomes.rewards.float(), config.advantage)  # (P, N)
             advantages = L.whiten(advantages, L.moments(advantages))
             batch = kept.batch(advantages, mini_batch_of(kept.outcomes.lengths, config, step), accelerator.device)
-            kept.rolled.clear()  # as lists rollouts take some 80 bytes a token
+            kept.rolled.clear()  # the batch has them now: as Python lists they take some 80 bytes a token
 
             # 6: score under the trainer before the first update
             with stage("score"):
@@ -126,10 +126,10 @@ def train(config: Config, accelerator: Accelerator, setup: Setup) -> None:
 def roll_out_until_informative(
     config: Config, accelerator: Accelerator, setup: Setup, screen: Screen
 ) -> tuple[TrainingGroups, dict[str, float]]:
-    """Dynamic sampling (section 3.1). Stages 1 to 3 for enough prompts that B of them are informative nearly always
-    (`round_confidence`); if not, again for what is missing, until B are kept or `refill` times B prompts were tried.
+    """Dynamic sampling (section 3.1): stages 1 to 3 for so many prompts that B of them are informative with probability
+    `round_confidence`; again for the missing ones, until B are informative or `refill` times B prompts were tried.
 
-    Returned with the step's first metrics, which are those of all that was generated.
+    Returns the groups to train on, and the step's first metrics, over all that was generated.
     """
     b, n = config.prompts_per_step, config.rollouts_per_prompt
     cursor, run, progress = setup.cursor, setup.run, setup.progress
@@ -159,7 +159,7 @@ def roll_out_until_informative(
     setup.engine.sleep()
     places, used = dynamic_sampling(drawn.outcomes.correct, b)  # 4
     kept = drawn.take(places)
-    cursor.position = start + used
+    cursor.position = start + used  # back over the surplus
     progress.note_drawn(len(drawn), drawn.informative, len(drawn) * n)
     run.sample(progress.step, drawn)
     metrics = {"step": progress.step, "samples": progress.samples} | of_step(drawn, len(kept), used)
@@ -179,13 +179,13 @@ def dynamic_sampling(correct: Tensor, b: int) -> tuple[Tensor, int]:
 
 
 def parts_of_rank(prompts: int, n: int, rank: int, world: int) -> list[Part]:
-    """Which rollouts of a round's prompts a rank draws, verifies and trains on: an equal part of each, by a fixed rule.
+    """Which rollouts of a round's prompts a rank draws, verifies and trains on, by a fixed rule.
 
-    The rollouts go round the W ranks: prompt p begins at rank p·N mod W, where the prompt before it ended. A rank's
-    rollouts of a prompt are neighbours. With N >= W every rank has N / W rollouts of every prompt: of the long and the
-    short ones, the easy and the hard ones. So a wide group makes the ranks even by itself, without a queue: at N = 512
-    the fullest of 64 ranks has 1.04 times the mean tokens (bench/simulated_ranks.py). With N < W each prompt goes to N
-    ranks in turn.
+    The N rollouts of prompt p are cut into W neighbouring blocks of N / W. The first block belongs to rank p·N mod W,
+    the next one to the next rank. Where W does not divide N, the first N mod W blocks are larger by one rollout; with
+    N < W there are N blocks of one rollout. So every rank has about N / W rollouts of every prompt: of the long and the
+    short ones, the easy and the hard ones. A wide group makes the ranks even by itself, without a queue: at N = 512 the
+    fullest of 64 ranks has 1.04 times the mean tokens (bench/simulated_ranks.py).
     """
     size, extra = divmod(n, world)
     turns = [(p, (rank - p * n) % world) for p in range(prompts)]  # this rank's turn among those of prompt p
@@ -231,9 +231,9 @@ def update(
         if not tokens:
             continue
         micro_batches = batch.micro_batches(rows, config.max_tokens_per_micro_batch)
-        rounds = passes(max(1, len(micro_batches)), accelerator)  # 1: a process without rollouts runs one idle pass
-        for i in range(rounds):
-            with nullcontext() if i == rounds - 1 else reduced_later(policy, accelerator):
+        count = passes(max(1, len(micro_batches)), accelerator)  # a process without rollouts runs one idle pass
+        for i in range(count):
+            with nullcontext() if i == count - 1 else reduced_later(policy, accelerator):
                 if i >= len(micro_batches):  # nothing left here, but the other processes wait for a gradient
                     accelerator.backward(idle(policy, accelerator.device))
                     continue
@@ -320,7 +320,7 @@ def assess(
 def evaluate(config: Config, accelerator: Accelerator, setup: Setup, show: bool = True) -> tuple[Answers, list[Rolled]]:
     """Appendix D: k responses to every problem, a part of them by each process.
 
-    Returns what all came to, in the order of the problems, and the responses of this process.
+    Returns the outcomes of all processes, in the order of the problems, and the responses of this one.
     """
     count = len(setup.held_out)
     setup.engine.wake()

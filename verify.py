@@ -2,7 +2,7 @@
 
 Paper: "BroRL: Scaling Reinforcement Learning via Broadened Exploration", arXiv 2510.01180.
 The paper names five families of problems and no rule of their rewards: the rules are ours. Each is applied to text,
-never a model's opinion: R_c = 1 for a correct response, R_w = 0 for the rest.
+never a model's opinion: R_c = 1 for a correct response, R_w = 0 for a wrong one.
 A Problem is (prompt, kind, reference); the Verdict on a response to it is (reward, reason).
 
     kind         reference                           the answer is
@@ -15,11 +15,12 @@ A Problem is (prompt, kind, reference); the Verdict on a response to it is (rewa
                   "kwargs": [{...}, ...]}
     logic        {"dataset": str, "entry": {...}}    the last <answer>...</answer>, as Reasoning Gym's data set of that
                                                      name scores it for its entry
-    code         {"inputs": [...], "outputs": [...]} the last ```python block, or a response without fences that is
-                                                     one (a line begins with import, def, print(): a program that
-                                                     prints each output for its input. Texts, or lists of lines
-                 the same with "fn_name": str        ...: a function, or a method of a class Solution, that returns
-                                                     each output. Inputs are lists of arguments, both may be JSON text
+    code         {"inputs": [...], "outputs": [...]} the last ```python block, or a response without fences in which a
+                                                     line begins a program (`import`, `def`, ...): it prints each output
+                                                     for its input. Texts, or lists of lines
+    code         the same with "fn_name": str        the same block: a function, or a method of a class Solution, that
+                                                     returns each output. Inputs are lists of arguments; both may be
+                                                     JSON text
     your own     what JSON can hold                  what your function says: `load_rewards`
 
     reason       reward    meaning
@@ -34,11 +35,11 @@ A Problem is (prompt, kind, reference); the Verdict on a response to it is (rewa
 
 Rules of all kinds but your own. Text before the last </think>, or after a <think> that nothing closes, is no answer. A
 form that is not listed is "unparsed", and no number elsewhere rescues it: with N = 512 rollouts the policy will find a
-lenient rule and train on it. Numbers are compared exactly, as fractions; a decimal may stand for a number that is not
-whole, to a relative 1e-6.
+lenient rule and train on it. Numbers are compared exactly, as fractions; a decimal equals a number that is not whole
+if the two are within 1e-6, relative.
 
-Model text is hostile. In this process it meets string methods, patterns that cannot backtrack (verdict.forward refuses
-all others), and numbers of at most 1,000 digits. All else meets a clock in a worker process of sandbox/: LaTeX,
+Model text is hostile. In this process only string methods touch it, patterns that cannot backtrack (verdict.forward
+refuses all others), and numbers of at most 1,000 digits. All else meets a clock in a worker process of sandbox/: LaTeX,
 algebra, programs, the scorers of Reasoning Gym, and your own function.
 
 Countdown stands here in full, as the example of a kind. The other kinds, and where problems come from, are in
@@ -208,7 +209,7 @@ def kind_of(name: Any) -> Kind:
     return importlib.import_module(kind).KIND if isinstance(kind, str) else kind
 
 
-def load_rewards(paths: Iterable[str | Path]) -> list[str]:
+def load_rewards(paths: list[str] | list[Path]) -> list[str]:
     """Add the kinds of these files to KINDS. Returns the files' absolute paths, for other processes and resumed runs.
 
     Each is Python with a function (response, reference) -> reward, and a line that names its kind:
@@ -219,6 +220,8 @@ def load_rewards(paths: Iterable[str | Path]) -> list[str]:
     Raises FileNotFoundError where there is no file; ValueError for a file that cannot be imported, names no kind, or
     names one that exists already.
     """
+    if not paths:
+        return []
     from verifiers.custom import load
 
     loaded = [str(Path(path).resolve()) for path in paths]

@@ -6,9 +6,12 @@
 A decoder is made from the prompts' cache and holds U lines, at first one per prompt. Rows with the same tokens so far
 are one line: a distinct prefix is computed once. `step` takes the lines' last tokens and returns the next logits;
 `follow` lets lines part or end.
-Shapes and symbols: the head of engines/prefix.py.
+Beside the weights a row holds keys and values of its response, the scores of one layer's attention, the logits of one
+step, and its share of the prompt (`row_bytes`). Shapes and symbols: the head of engines/prefix.py; its R is U here.
 """
 
+import ctypes
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -161,3 +164,38 @@ class ResponseLayer(DynamicLayer):
         room = x if len(indices) <= len(x) else x.new_empty(len(indices), *x.shape[1:])
         room[: len(indices), :, : self.length] = x[indices, :, : self.length]
         return room[: len(indices)]
+
+
+# ---------------------------------------------------------------------------------------- the memory of a row, in bytes
+
+
+def token_bytes(model: PreTrainedModel) -> int:
+    """Keys and values of one token, in all layers."""
+    c = model.config.get_text_config()
+    heads = c.num_attention_heads
+    width = getattr(c, "head_dim", None) or c.hidden_size // heads
+    return 2 * c.num_hidden_layers * (getattr(c, "num_key_value_heads", None) or heads) * width * model.dtype.itemsize
+
+
+def row_bytes(model: PreTrainedModel, copied: bool, n: int, prompt_tokens: int, max_new_tokens: int) -> float:
+    """The most that one row holds; copied: with a copy of its prompt's cache, not only an n-th part of the one."""
+    c = model.config.get_text_config()
+    heads, item, token = c.num_attention_heads, model.dtype.itemsize, token_bytes(model)
+    prompt = prompt_tokens * (token + 12 * c.hidden_size * item)  # its cache, and one layer's activations
+    copy = prompt_tokens * token if copied else 0
+    scores = 3 * heads * (prompt_tokens + max_new_tokens) * 4
+    response = max_new_tokens * (token * (1 + 1 / c.num_hidden_layers) + 12)  # a layer's cache twice, while lines part
+    return prompt / n + copy + response + scores + 6 * c.vocab_size * 4  # logits' log-probs, chances, and their cdf
+
+
+def keep_freed_memory() -> None:
+    """Ask glibc to keep what a decoding step frees, for the next step to use (Linux; elsewhere nothing happens).
+
+    Left alone, it returns the few megabytes of scores to the kernel at every step, and page faults to get
+    them again cost half of the time of a wave on a CPU. Blocks beyond 32 MiB still go back at once.
+    """
+    m_trim_threshold, m_mmap_threshold = -1, -3
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
+    if mallopt:
+        mallopt(m_mmap_threshold, 32 * 2**20)
+        mallopt(m_trim_threshold, 2**31 - 1)

@@ -1,17 +1,17 @@
-"""What an engine is, and what it returns. rollout.py re-exports these names; a file of engines/ imports them from here.
+"""What an engine is, takes and returns. rollout.py re-exports these names; a file of engines/ imports them from here.
 
 An engine is a class that derives from `Engine` and has `generate`. Everything else has a default, which is right for an
 engine that decodes with the policy itself.
 """
 
+import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 import torch
+from torch import Tensor
 from transformers import PreTrainedModel
-
-from engines.weights import whole_tensors
 
 
 class EngineError(RuntimeError):
@@ -117,3 +117,68 @@ class Engine(Protocol):
     def close(self) -> None:
         """The run is over, and the process group still there."""
         return None
+
+
+# ------------------------------------------------------------------------------------- its weights and its arguments
+
+
+def whole_tensors(model: torch.nn.Module) -> Iterator[tuple[str, Tensor]]:
+    """The weights under the names of `state_dict`, one at a time: a shard of FSDP2 is gathered when its turn comes.
+
+    Tied weights come once, under the embedding's name: not every model of vLLM's has a head of its own.
+    """
+    model = getattr(model, "module", model)  # DDP
+    once = {name for name, _ in model.named_parameters()} | {name for name, _ in model.named_buffers()}
+    for name, tensor in model.state_dict().items():
+        if name in once:
+            yield name, tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor
+
+
+def prompt_seeds(seed: int | list[int], prompts: int) -> list[int]:
+    """One seed per prompt: the given ones, or drawn from one for all."""
+    return seed if isinstance(seed, list) else [random.Random(f"{seed}/{i}").getrandbits(62) for i in range(prompts)]
+
+
+def resolve_sampling(
+    model: PreTrainedModel,
+    prompts: list[list[int]],
+    n: int,
+    max_new_tokens: int | None,
+    temperature: float,
+    top_p: float,
+    top_k: int,
+    stop_token_ids: list[int] | None,
+    positions: int | None = None,
+) -> tuple[int, list[int]]:
+    """max_new_tokens and stop_token_ids, by default the model's.
+
+    positions: the most tokens of prompt and response together; None: what the model has. Raises ValueError, with
+    the prompt's number and the fix, for what cannot work.
+    """
+    config, generation = model.config.get_text_config(), model.generation_config
+    max_new_tokens = max_new_tokens if max_new_tokens is not None else generation.max_new_tokens
+    if max_new_tokens is None:
+        raise ValueError("max_new_tokens is not set, and the model's generation config has none: set it")
+    if stop_token_ids is None:
+        eos = generation.eos_token_id
+        stop_token_ids = eos if isinstance(eos, list) else [] if eos is None else [eos]
+    if n < 1 or max_new_tokens < 1:
+        raise ValueError(f"n={n} and max_new_tokens={max_new_tokens} must be at least 1")
+    if temperature < 0 or not 0 < top_p <= 1 or top_k < 0:
+        raise ValueError(
+            f"temperature={temperature} must be >= 0, top_p={top_p} in (0, 1], top_k={top_k} >= 0 (0: no top-k)"
+        )
+    limit = positions or getattr(config, "max_position_embeddings", None)
+    for i, prompt in enumerate(prompts):
+        if not prompt:
+            raise ValueError(f"prompt {i} has no tokens: a model needs one to start from, e.g. its BOS")
+        if limit and len(prompt) + max_new_tokens > limit:
+            raise ValueError(
+                f"prompt {i}: {len(prompt)} tokens + max_new_tokens={max_new_tokens} exceed the "
+                f"{'engine' if positions else 'model'}'s {limit} positions: shorten one of them"
+            )
+        if not 0 <= min(prompt) <= max(prompt) < config.vocab_size:
+            raise ValueError(f"prompt {i} has a token outside the vocabulary of {config.vocab_size}: wrong tokenizer?")
+    if bad := [s for s in stop_token_ids if not 0 <= s < config.vocab_size]:
+        raise ValueError(f"stop_token_ids {bad} are outside the vocabulary of {config.vocab_size}")
+    return max_new_tokens, stop_token_ids

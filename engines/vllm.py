@@ -25,10 +25,8 @@ import torch.distributed as dist
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from engines.protocol import Engine, EngineError, Group, Order
-from engines.sampling import prompt_seeds, resolve_sampling
+from engines.protocol import Engine, EngineError, Group, Order, prompt_seeds, resolve_sampling, whole_tensors
 from engines.vllm_requests import as_engine_error, seeded, stream
-from engines.weights import whole_tensors
 
 
 class VLLMEngine(Engine):

@@ -11,8 +11,7 @@ import torch
 from small_models import PROMPTS, full_logprobs, make
 from transformers import GenerationConfig
 
-from engines.protocol import Engine, Group
-from engines.sampling import prompt_seeds, resolve_sampling
+from engines.protocol import Engine, Group, prompt_seeds, resolve_sampling
 from rollout import ENGINES, engine_class
 
 

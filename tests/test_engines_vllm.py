@@ -20,8 +20,7 @@ import pytest
 import torch
 from scipy import stats
 
-from engines.protocol import EngineError, Order
-from engines.sampling import prompt_seeds
+from engines.protocol import EngineError, Order, prompt_seeds
 from engines.vllm import VLLMEngine, llm_settings, memory_taken
 from rollout import TorchEngine, sampling_logprobs
 

@@ -79,9 +79,14 @@ def test_the_learning_rule_learns(tmp_path):
 def test_one_step_makes_what_was_right_likelier(tmp_path, monkeypatch):
     """Makes impossible: a sign error anywhere between verdict and weights.
 
-    One update of a whole step: on its own rollouts, the mean of advantage times change of log-prob is positive.
+    One update of a whole step: on its own rollouts, the mean of advantage times change of log-prob is positive, and an
+    advantage is positive where the rollout is right.
     """
-    update, moved = train.update, []
+    update, moved, batch_of = train.update, [], TrainingGroups.batch
+
+    def checked(kept, advantages, *rest):
+        assert torch.equal(advantages > 0, kept.outcomes.correct)
+        return batch_of(kept, advantages, *rest)
 
     def watched(policy, optimizer, batch, *rest):
         metrics = update(policy, optimizer, batch, *rest)
@@ -90,6 +95,7 @@ def test_one_step_makes_what_was_right_likelier(tmp_path, monkeypatch):
         return metrics
 
     monkeypatch.setattr(train, "update", watched)
+    monkeypatch.setattr(TrainingGroups, "batch", checked)
     run(tmp_path, max_steps=2, updates_per_step=1, kl_coef=0.0, eval_every=0)
     assert min(moved) > 1e-3
 
@@ -121,7 +127,7 @@ class Sleeper(TorchEngine):
 
     def __init__(self, *arguments):
         super().__init__(*arguments)
-        Sleeper.asleep = False
+        Sleeper.asleep, Sleeper.synced = False, 0
 
     def generate(self, *arguments, **sampling):
         assert not Sleeper.asleep
@@ -133,16 +139,19 @@ class Sleeper(TorchEngine):
     def wake(self):
         Sleeper.asleep = False
 
+    def sync(self, model):
+        Sleeper.synced += 1
+
 
 def test_the_engine_sleeps_while_the_trainer_works(tmp_path, monkeypatch):
-    """Makes impossible: engine and trainer in the GPU's memory at once; rollouts from an engine that sleeps."""
+    """Makes impossible: engine and trainer in the GPU's memory at once; rollouts from one that sleeps or is stale."""
     monkeypatch.setattr("rollout.TorchEngine", Sleeper)
     score, update, asleep = Batch.score, train.update, []
     monkeypatch.setattr(Batch, "score", lambda *a: asleep.append(Sleeper.asleep) or score(*a))
     monkeypatch.setattr(train, "update", lambda *a: asleep.append(Sleeper.asleep) or update(*a))
     run(tmp_path)
     assert len(asleep) == 1 + 2 * 3 and all(asleep)  # the first comparison; policy, reference, update in two steps
-    assert Sleeper.asleep
+    assert Sleeper.asleep and Sleeper.synced == 2
 
 
 @pytest.mark.slow
@@ -346,6 +355,7 @@ def test_the_gradient_does_not_depend_on_micro_batches(budget):
                    max_tokens_per_micro_batch=budget, max_grad_norm=1e9)  # fmt: skip
         before = [p.detach().clone() for p in policy.parameters()]
         metrics = train.update(policy, optimizer, batch, c, accelerator, Progress())
+        assert all(p.grad is None for p in policy.parameters())  # none is left for the next update
         return [b - p.detach() for b, p in zip(before, policy.parameters(), strict=True)], metrics
 
     whole, m1 = step(10**6)

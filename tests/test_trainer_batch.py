@@ -52,11 +52,12 @@ def test_micro_batches_count_a_prompt_once():
     batch = batch_of(random_groups([(30, 40), (30, 40)]))
     batch.share = True
     rows = torch.randperm(80, generator=torch.Generator().manual_seed(0))[:70]
-    parts = batch.micro_batches(rows, 100)
-    assert sorted(torch.cat(parts).tolist()) == sorted(rows.tolist())
-    for part in parts:
-        assert 30 * len(batch.prompts[part].unique()) + batch.response_lengths[part].sum() <= 100
-    assert sum(len(batch.prompts[part].unique()) for part in parts) <= len(parts) + 1  # at most one of them has both
+    for budget in range(70, 130, 5):
+        parts = batch.micro_batches(rows, budget)
+        assert sorted(torch.cat(parts).tolist()) == sorted(rows.tolist())
+        for part in parts:
+            assert 30 * len(batch.prompts[part].unique()) + batch.response_lengths[part].sum() <= budget
+        assert sum(len(batch.prompts[part].unique()) for part in parts) <= len(parts) + 1  # at most one has both
     assert len(batch.micro_batches(rows, 1)) == 70
     assert batch.micro_batches(rows[:0], 100) == []
 

@@ -44,6 +44,10 @@ def test_a_model_that_caps_its_logits_is_refused():
     with pytest.raises(ValueError, match="changes its logits after the output head"):
         Policy(model).check_head()
     Policy(loaded()[0]).check_head()
+    scaled = Policy(loaded()[0])  # by no setting that has a name
+    scaled.model.register_forward_hook(lambda module, inputs, out: setattr(out, "logits", 2 * out.logits))
+    with pytest.raises(ValueError, match="changes its logits after the output head"):
+        scaled.check_head()
 
 
 @pytest.mark.parametrize("shares", [False, True])

@@ -38,7 +38,7 @@ class Batch:
 
     @staticmethod
     def of(groups: list[Group], advantages: Tensor, device, mini_batch: Tensor | None = None) -> Batch:
-        """Of a process's groups, or of its parts of them. advantages, mini_batch: of the rows; None: all are in 0."""
+        """Of a process's groups, or of its parts of them. mini_batch: each row's number; None: all rows are in 0."""
         responses = [response for group in groups for response in group.responses]
         prompts = torch.tensor([i for i, group in enumerate(groups) for _ in group.responses], dtype=torch.long)
         prompt_lengths = torch.tensor([len(group.prompt) for group in groups], dtype=torch.long)[prompts]
@@ -85,7 +85,7 @@ class Batch:
     def micro_batches(self, rows: Tensor, budget: int) -> list[Tensor]:
         """Split rows, longest first, so that rows x width stays within `budget` tokens (one row at least).
 
-        With shared prompts: prompt by prompt, so that each part's prompts, once, and its responses stay within it.
+        With shared prompts: prompt by prompt. A part counts each of its prompts once.
         """
         lengths = (self.prompt_lengths + self.response_lengths)[rows]
         order = torch.argsort(lengths, descending=True, stable=True)
@@ -117,9 +117,9 @@ class Batch:
         self.share = policy.shares and self.saving(parts) >= SHARE_FROM[config.share_prefix]
 
     def saving(self, updates: int) -> float:
-        """How many times the tokens the plain way computes, if so many mini-batches have a prompt, once each.
+        """Tokens without sharing over tokens with it, if a prompt is computed once in each of so many mini-batches.
 
-        At least: what responses begin with alike is not counted, though it is computed once too.
+        A lower bound: beginnings that responses have in common are computed once too, and not counted here.
         """
         rollouts = torch.bincount(self.prompts)[self.prompts]  # (S,) of the row's prompt
         prompts = self.prompt_lengths * (updates / rollouts).clamp(max=1)

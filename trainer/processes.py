@@ -1,6 +1,6 @@
 """train.py's processes: what several of them must agree on, and what they add up.
 
-Without `accelerate launch` there is one process, and each of these is the plain thing that it says.
+Without `accelerate launch` there is one process, and each of these does the plain local thing.
 """
 
 import hashlib
@@ -51,10 +51,10 @@ def passes(parts: int, accelerator: Accelerator) -> int:
 
 
 def reduced_later(policy, accelerator: Accelerator) -> AbstractContextManager:
-    """What the micro-batches before an update's last one run in: DDP adds gradients up over processes after the last.
+    """The context of all micro-batches of an update but the last: DDP adds gradients up over processes after the last.
 
-    Not under FSDP2. There it adds them up after every one, since a gradient that waits is whole, in float32, on every
-    process: of 7B weights 28 GiB, where its part is held over 8 processes in 3.5.
+    FSDP2 adds them up after every micro-batch. A gradient that waits would be whole on every process, 28 GiB of a 7B
+    model in float32; its part is 3.5 GiB on each of 8 processes.
     """
     sharded = accelerator.distributed_type == DistributedType.FSDP
     return nullcontext() if sharded else accelerator.no_sync(policy)

@@ -22,7 +22,7 @@ import brorl
 from trainer.settings import MEMORY_OF_NORMS, Config
 
 STEPS_UNJUDGED = 3  # in a row: then the run ends
-MEMORY_OF_PROMPTS = 0.8  # what a step's prompts count one step later, in the pass rate
+MEMORY_OF_PROMPTS = 0.8  # decay per step of the counts behind `pass_rate`
 
 
 class RunStopped(RuntimeError):
@@ -121,7 +121,7 @@ class Progress:
                 group["lr"] = config.learning_rate * min(1.0, self.updates / config.warmup_updates)
 
     def pass_rate(self, config: Config, tried: int = 0, informative: int = 0) -> float:
-        """The share of prompts that dynamic sampling keeps, as far as the run has seen; before it did, the paper's.
+        """The share of prompts that dynamic sampling keeps, as measured so far; before the first step table 2's.
 
         tried, informative: of the step that is under way.
         """

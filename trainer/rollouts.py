@@ -4,8 +4,8 @@
     a round      └─────────────────────┘             enough prompts that, nine times in ten, B of them are informative
     ranks        each has a part of every prompt     train.parts_of_rank
     orders       [1  2] [3  4] [5  6] [7  8]         what an engine decodes at once: parts of some prompts, or of one
-    verdicts     +  -   +  +   -  +   -  +           of an order that is done, while the next ones decode
-    kept         1      3  4      6                  the first B = 4 informative ones: train.dynamic_sampling
+    informative  +  -   +  +   -  +   -  +           by the verdicts on an order, which come while the next ones decode
+    kept         1      3  4      6                  the first B = 4 of these: train.dynamic_sampling
     surplus                          7  8            drawn and counted, but not trained; the next step starts at 7
 
 A rollout follows from its prompt's place and its own number, and what is kept from verdicts and places. The same run
@@ -45,9 +45,9 @@ ORDERS = 2  # of a process in a round, at least: while the second decodes, the f
 def round_width(missing: int, pass_rate: float, confidence: float) -> int:
     """The fewest prompts of which `missing` are informative with probability `confidence`, if each is with `pass_rate`.
 
-    By the normal approximation of how many it takes until that many are (negative binomial):
-    mean k / p, variance k (1 - p) / p². One round more takes as long as its longest response; one prompt too many costs
-    its tokens.
+    How many prompts it takes until k = `missing` of them are informative is negative binomial, with mean k / p and
+    variance k (1 - p) / p². This is its normal approximation. One round more takes as long as its longest response; one
+    prompt too many costs its tokens.
     """
     z = NormalDist().inv_cdf(confidence)
     return max(missing, math.ceil((missing + z * math.sqrt(missing * (1 - pass_rate))) / pass_rate))
@@ -89,7 +89,7 @@ class Rolled:
     group: Group
     texts: list[str]
     verdicts: list[Verdict]
-    place: int = 0  # the problem's, in its round
+    place: int = 0  # of the problem: in the round, then in the step, then among the kept groups
     first: int = 0  # the number of the first of these rollouts
 
     def add(self, more: Rolled) -> None:

@@ -9,7 +9,7 @@
     model/           the policy at the end, by save_pretrained, with recipe.json and evaluation.json
     curves.png
     lock             held by the process that writes the folder
-    saved            there since the first checkpoint was: lost checkpoints are missed
+    saved            empty; made with the first checkpoint, so that --resume notices where all were deleted
 
 An evaluation alone has config.json, eval.jsonl, samples.jsonl, scores.csv and lock. Checkpoints and model/ are never
 half there; a torn last line of a log goes when resuming.
@@ -201,7 +201,7 @@ class Run:
         append(self.answers, {"step": step, "samples": samples} | which | answers._asdict())
 
     def sample(self, step: int, drawn: StepRollouts) -> None:
-        """Some rollouts of a step: the best and the worst of its first informative prompt, and of the first other."""
+        """Some rollouts of a step: best and worst ones of its first informative prompt and of its first dropped one."""
         count, informative, wanted = self.config.samples_per_step, drawn.outcomes.informative, []
         first = [
             (kept, int(which.nonzero()[0]))

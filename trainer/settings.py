@@ -58,8 +58,8 @@ def setting(
 ) -> Any:
     """A setting, all of it: its group in --help, its default (None: the recipe's, or what `help` says), its help.
 
-    rule: what must hold of its value. free: may it change when a run is resumed? That is where it decides the budget,
-    what is kept or shown, and where a run is computed, but not what is trained. first: one of the ten that one needs.
+    rule: what must hold of its value. free: may it change when a run is resumed? Yes, if it changes only the budget,
+    what is kept or shown, or where a run is computed. first: one of the ten that one needs first.
     """
     return field(default=default, metadata={"group": group, "help": help, "rule": rule, "free": free, "first": first})
 

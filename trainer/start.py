@@ -42,7 +42,7 @@ from verify import Problem, WeakSandbox, failures, load_rewards, verify_batch
 
 
 class Setup(NamedTuple):
-    """All that `train` works with; whatever could be wrong with it has been said. --eval_only needs the first eight."""
+    """All that `train` works with; all checks have passed. --eval_only needs the first eight."""
 
     problems: list[Problem]
     prompts: list[list[int]]

@@ -1,9 +1,9 @@
-"""engines/weights.py: what the engines take from a trainer. From FSDP2's shards: test_engines_vllm.py."""
+"""engines/protocol.py: what the engines take from a trainer. From FSDP2's shards: test_engines_vllm.py."""
 
 import torch
 from small_models import make
 
-from engines.weights import whole_tensors
+from engines.protocol import whole_tensors
 
 
 def test_tensors_to_sync_come_once_under_their_names():
