@@ -251,7 +251,7 @@ PRORL = {
     "tis_cap": Setting(2.0, "section 3.1 (truncated IS); paper silent on C: Yao et al. 2025"),
     "temperature": Setting(1.0, "paper silent: ProRLv2 scripts (ProRL v1: 1.2)"),
     "top_p": Setting(1.0, "paper silent: ProRLv2 scripts; sampling the policy itself while training"),
-    # The paper gives no period, ProRLv2's scripts 200 to 500. Then BroRL's 191 steps have no reset, and ProRL's 535 have
+    # The paper gives no period, ProRLv2's scripts 200 to 500. Then BroRL's 191 steps have no reset, ProRL's 535 have
     # two at 200, one at 500. We take 500, with which the two recipes differ least.
     "reference_reset_steps": Setting(500, "section 3.1 (periodic reset); paper silent on the period: ProRLv2, 200-500"),
     "max_response_tokens": Setting(16384, "section 4.2.1: the context of both runs; we count the response alone"),
