@@ -6,6 +6,7 @@
     python train.py --rewards R.py --data D.jsonl ...     your reward (docs/problems.md)
     python train.py --engine vllm --name vllm             rollouts by vLLM (the default where it and a GPU are)
     python train.py --eval_only                           score a policy, train nothing: runs/eval-MODEL/
+    python train.py --preflight                           is this worth training, and which N: runs/preflight-MODEL/
     accelerate launch train.py                            any of these on several processes (docs/training.md)
     python train.py --help                                every setting, with its default
 
@@ -52,6 +53,7 @@ from trainer.answers import Answers, Rolled, score
 from trainer.batch import Batch
 from trainer.ending import ending, leave, refusing
 from trainer.metrics import UpdateMetrics, none_judged, of_step, too_few, troubles
+from trainer.preflight import preflight
 from trainer.probe import Probe
 from trainer.problems import stop_tokens
 from trainer.processes import idle, passes, reduced_later, seed_of, total
@@ -361,6 +363,8 @@ def main(probe: type[Probe] = Probe) -> None:
             show = sys.stderr.isatty()
             answers, rolled = evaluate(setup.engine, setup.tokenizer, problems, prompts, config, accelerator, show)
             setup.run.report(answers, rolled)
+        elif config.preflight:
+            preflight(config, accelerator, setup, own_parts, mini_batch_of, update)
         else:
             train(config, accelerator, setup)
     leave(setup.engine, accelerator)
