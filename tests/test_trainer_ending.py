@@ -62,7 +62,7 @@ def test_a_failure_ends_its_process_at_once(capfd, monkeypatch, only):
     monkeypatch.setattr(os, "_exit", lambda code: sys.exit(f"at once, {code}"))
     with pytest.raises(SystemExit, match="at once, 1"), ending(Stub("a"), Config(name="run", eval_only=only), Stub()):
         raise RunStopped("because")
-    after = "nothing is written before all is evaluated" if only else "--resume --name run continues after a"
+    after = "nothing is written before the end" if only else "--resume --name run continues after a"
     assert capfd.readouterr().err == f"\nprocess 0: because\n{after}\n"
 
 
