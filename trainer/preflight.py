@@ -14,7 +14,8 @@ Nothing is trained. M prompts get n rollouts each, by the functions that trainin
                               from a fit, p ~ Beta(a, b) and shares of prompts with p = 0 and p = 1
     ratio        V_w / V_b    its interval is that of V_b / V_w, 2 standard errors by the jackknife, inverted
     seconds      t(N)         of one prompt that is drawn: roll_out(N) + K_N (score(N) + update(N))
-    noise                     of steps of equal samples: (V_b + V_w / (N - 1)) N; of equal time: t(N) for that last N
+    noise                     of steps of equal samples, (V_b + V_w / (N - 1)) N, or of equal time, with t(N) in place
+                              of that N
 
 Simplified: t(N) is linear between the measured N. The update is timed on one mini-batch, with learning rate 0. All of
 it is about the first step: V_w / V_b falls while a policy learns.
@@ -54,7 +55,7 @@ from trainer.start import Setup
 SIZES = (4, 8, 16, 32, 64, 128, 256, 512)  # N of the table
 TIMED = (4, 16)  # N whose time is measured, beside the sample's and the N that is asked for
 TIMED_ROLLOUTS = {"cpu": 512, "cuda": 4096}  # of such a measurement, at most, for each process
-SWEEPS, QUICK = 5, 3.0  # times are measured so often, while a sweep takes less than these seconds
+SWEEPS, QUICK = 6, 5.0  # times are measured so often at most, until it takes more than these seconds
 ROUND = 16  # prompts of the sample's first round, for each process
 FEW = 8  # V_b is not estimated from fewer prompts with right and wrong responses
 STAGES = ("roll_out", "score", "update")
@@ -229,11 +230,10 @@ class Sample:
         drawn.add(problems, rolled, outcomes)
         return drawn
 
-    def seconds(self, n: int) -> dict[str, float]:
+    def seconds(self, n: int, rollouts: int) -> dict[str, float]:
         """Of one prompt with n rollouts, by stage; the slowest process's. Stages 5 to 7 as in train.py."""
         config, accelerator, stage = self.config, self.accelerator, Stages()
-        rollouts, at = TIMED_ROLLOUTS.get(accelerator.device.type, 512), self.setup.cursor.position
-        count = max(2, min(rollouts // n, rollouts // 64)) * self.world
+        at, count = self.setup.cursor.position, max(2, min(rollouts // n, rollouts // 64))
         drawn = self.draw(self.setup.cursor.take(count), at, n, stage)
         advantages = L.group_advantages(drawn.outcomes.rewards.float())
         parts = self.mini_batch_of(drawn.outcomes.lengths, config, 1)
@@ -262,15 +262,22 @@ class Sample:
         self.drawn.add(problems, rolled, drawn.outcomes)
 
     def times(self) -> dict[int, dict[str, float]]:
-        """`seconds` at several N, again where that is quick: the least of each, as other programs may disturb one."""
-        sizes = sorted({*(n for n in TIMED if n < self.n), self.n, max(self.n, self.config.rollouts_per_prompt)})
-        self.seconds(sizes[0])  # what comes first is slow
+        """`seconds` at several N. Where that is quick, again with twice as many prompts, up to those of a step.
+
+        The least of each is taken: other programs may disturb one, and few prompts do not fill the processor.
+        """
+        config, progress = self.config, self.setup.progress
+        sizes = sorted({*(n for n in TIMED if n < self.n), self.n, max(self.n, config.rollouts_per_prompt)})
+        rollouts = TIMED_ROLLOUTS.get(self.accelerator.device.type, 512) * self.world
+        self.seconds(sizes[0], rollouts)  # what comes first is slow
         found = {n: dict.fromkeys(STAGES, math.inf) for n in sizes}
-        for sweep in range(1, SWEEPS + 1):
+        for _ in range(SWEEPS):
+            began = progress.tick()
             for n in sizes:
                 self.say(f"timing N = {n}")
-                found[n] = {name: min(x, found[n][name]) for name, x in self.seconds(n).items()}
-            if self.setup.progress.tick() > QUICK * sweep:
+                found[n] = {name: min(x, found[n][name]) for name, x in self.seconds(n, rollouts).items()}
+            rollouts = min(2 * rollouts, max(rollouts, config.prompts_per_step * config.rollouts_per_prompt))
+            if progress.tick() - began > QUICK:
                 break
         return found
 
@@ -326,7 +333,7 @@ def nothing_seen(found: dict[str, Any]) -> str:
     return ""
 
 
-def columns(rows: list[list]) -> list[str]:
+def aligned(rows: list[list]) -> list[str]:
     widths = [max(len(str(x)) for x in column) for column in zip(*rows, strict=True)]
     return ["  " + "  ".join(f"{x!s:>{w}}" for x, w in zip(row, widths, strict=True)) for row in rows]
 
@@ -344,11 +351,11 @@ def problems_part(found: dict[str, Any], kept: Kept, config: Config) -> list[str
     for name, count in zip(names, found["solved"].values(), strict=True):
         lines.append(f"    {name:9} {count:5} {'#' * round(50 * count / found['prompts'])}".rstrip())
     table = found["table"]
-    lines += columns([["N, rollouts of each prompt", *(row["n"] for row in table)],
+    lines += aligned([["N, rollouts of each prompt", *(row["n"] for row in table)],
                       ["share of prompts kept", *(f"{row['kept']:.0%}" for row in table)]])  # fmt: skip
     shares = zip(kept.shares[1:], ("p = 0", "p = 1"), strict=True)
     fitted = f"p ~ Beta({kept.a:.2g}, {kept.b:.2g})" + "".join(f", {x:.0%} {y}" for x, y in shares if x > 0.005)
-    lines.append(said(f"Up to N = {n} the share is counted, without bias; beyond it is from a fit ({fitted})."))
+    lines.append(said(f"Up to N = {n} the share is counted, without bias. Beyond, it comes from a fit: {fitted}."))
     for name in brorl.RECIPES:
         size, b = (int(recipe_of(name, config.model)[x][0]) for x in ("rollouts_per_prompt", "prompts_per_step"))
         drawn = f"about {b / kept(size):,.0f} prompts" if kept(size) > 1e-3 else "more prompts than it may"
@@ -375,7 +382,7 @@ def time_part(found: dict[str, Any], config: Config) -> list[str]:
     measured, step = found["seconds"], found["step"]
     rows = [["seconds of a prompt with N =", *measured]]
     rows += [[stage.replace("_", " "), *(plain(x[stage]) for x in measured.values())] for stage in STAGES]
-    return [*columns(rows), said(
+    return [*aligned(rows), said(
         f"Beside its rollouts a prompt costs as much time as {plain(found['prompt_cost'])} of them. A step of N = "
         f"{config.rollouts_per_prompt} and B = {config.prompts_per_step} takes about {plain(sum(step.values()))} s: "
         + ", ".join(f"{name.replace('_', ' ')} {plain(x)}" for name, x in step.items())
@@ -385,27 +392,28 @@ def time_part(found: dict[str, Any], config: Config) -> list[str]:
 
 def noise_part(found: dict[str, Any], ratio: Ratio | None, cost: Cost) -> list[str]:
     lines = [said(
-        "How far one step strays from the average step (mean squared distance): noise = (V_b + V_w / (N - 1)) / "
-        "(prompts drawn). V_w is how much the rollouts of one prompt differ; a larger N reduces its part. V_b is how "
-        "much prompts differ; only more prompts reduce it."
+        "Noise is the mean squared distance of a step from the average step, (V_b + V_w / (N - 1)) / (prompts drawn). "
+        "V_w is how much the rollouts of one prompt differ: a larger N reduces its part. V_b is how much prompts "
+        "differ: only more prompts reduce it."
     )]  # fmt: skip
     if ratio is None:
-        return [*lines, said(found["advice"])]
+        return [*lines, said("Not seen in this sample; the advice says why.")]
     ends = [f"{x:.0f}" if math.isfinite(x) else "any larger N" for x in map(best_n, ratio[1:])]
     by_time = [f"{cost.best(x)}" if math.isfinite(x) else "any larger N" for x in (ratio.used, *ratio[1:])]
-    seen = f"V_w / V_b = {plain(ratio.used)} ({plain(ratio.low)} to {plain(ratio.high)})"
+    seen = f"V_w / V_b = {plain(ratio.used)}, between {plain(ratio.low)} and {plain(ratio.high)}"
     if math.isinf(ratio.high):
-        seen = f"V_w / V_b is at least {plain(ratio.low)}, V_b may be 0. The table takes {plain(ratio.used)}"
+        seen = f"V_w / V_b is at least {plain(ratio.low)}, and V_b may be 0; the table takes {plain(ratio.used)}"
     lines.append(said(
-        f"{seen}: 95%, {found['prompts']} prompts. The least noise at equal samples is at N = {best_n(ratio.used):.0f} "
-        f"({ends[0]} to {ends[1]}), at equal time at N = {by_time[0]} ({by_time[1]} to {by_time[2]})."
+        f"{seen} (95%, {found['prompts']} prompts). The least noise at equal samples is at N = "
+        f"{best_n(ratio.used):.0f} ({ends[0]} to {ends[1]}), at equal time at N = {by_time[0]} ({by_time[1]} to "
+        f"{by_time[2]})."
     ))  # fmt: skip
     rows: list[list] = [
         ["N", "noise at equal samples", "noise at equal time", "seconds a prompt", "B of a step as long"]
     ]
     for x in found["table"]:
         rows.append([x["n"], f"{x['samples']:.2f}", f"{x['time']:.2f}", plain(x["seconds"]), f"{x['b']:,.0f}"])
-    return [*lines, *columns(rows), said("Noise is relative to the least of its column; seconds: of a drawn prompt.")]
+    return [*lines, *aligned(rows), said("Noise is relative to the least of its column; seconds: of a drawn prompt.")]
 
 
 def advice(found: dict[str, Any], ratio: Ratio, cost: Cost, config: Config, problems: int) -> str:
@@ -467,6 +475,7 @@ def preflight(config: Config, accelerator: Accelerator, setup: Setup, own_parts,
     found |= {"ratio": finite, "table": cost.table(ratio, config)}
     if ratio:
         found["advice"] = advice(found, ratio, cost, config, len(setup.problems))
+    found["advice"] = found["advice"] or "V_w is not positive in this sample: raise --preflight_prompts."
     minutes = setup.progress.tick() / 60
     from_main(run.make)
     run.sample(0, sample.drawn)
@@ -477,8 +486,10 @@ def preflight(config: Config, accelerator: Accelerator, setup: Setup, own_parts,
     parts = {
         "Problems": problems_part(found, kept, config),
         "Responses": responses_part(found, rows_of(run.samples), config),
-        "Time": time_part(found, config), "Noise": noise_part(found, ratio, cost), "Advice": [said(found["advice"])],
-    }  # fmt: skip
+        "Time, on this machine": time_part(found, config),
+        "Noise: how far one step strays from the average step": noise_part(found, ratio, cost),
+        "Advice": [said(found["advice"])],
+    }
     for title, lines in parts.items():
         print("\n".join(["", title, *lines]))
     write(run.folder / "preflight.json", json.dumps(found, indent=2) + "\n")

@@ -121,7 +121,7 @@ class Config:
         "what", False, "look before training: problems, responses, noise, time, and which N to choose; train nothing"
     )
     preflight_prompts: int = setting("what", 64, "of a preflight, at most", rule=at_least(1))
-    preflight_rollouts: int = setting("what", 64, "of each prompt of a preflight", rule=at_least(4))
+    preflight_rollouts: int = setting("what", 64, "of each prompt of a preflight", rule=at_least(8))
     max_minutes: float = setting(
         "what",
         30.0,
