@@ -50,7 +50,7 @@ def measured(args: argparse.Namespace, n: int, b: int, **changes) -> list[dict[s
 
 
 def steps(args: argparse.Namespace) -> None:
-    """Predicted and real seconds of a step, by stage: processor time, the least of the steps, as others may disturb one."""
+    """Predicted and real seconds of a step, by stage: processor time, and the least of several steps."""
     quiet(args)
     print(machine())
     print(f"{'N':>5} {'B':>5}  {'stage':10} {'predicted':>10} {'real':>10}")

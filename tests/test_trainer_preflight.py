@@ -107,7 +107,7 @@ def look(folder, **changes):
     c, accelerator = config(folder, **small | changes), Accelerator(cpu=True)
     setup = train.set_up(c, accelerator)
     before = [x.clone() for x in setup.policy.parameters()]
-    with mock.patch.object(preflight, "draw"), mock.patch.object(preflight, "SWEEPS", 1):
+    with mock.patch.multiple(preflight, draw=mock.DEFAULT, SWEEPS=1, ROUND=5):
         preflight.preflight(c, accelerator, setup, train.own_parts, train.mini_batch_of, train.update)
     assert all(torch.equal(x, y) for x, y in zip(before, setup.policy.parameters(), strict=True))
     return json.loads((folder / "look/preflight.json").read_text())
@@ -129,11 +129,10 @@ def test_a_preflight_leaves_its_folder_and_nothing_else(tmp_path, capsys):
     assert again["correct"] == found["correct"] and again["ratio"] == found["ratio"]
 
 
-def test_as_many_prompts_as_the_minutes_admit(tmp_path, capsys, monkeypatch):
+def test_as_many_prompts_as_the_minutes_admit(tmp_path, capsys):
     """Mistake: --max_minutes that is ignored, or that leaves nothing to look at."""
-    monkeypatch.setattr(preflight, "ROUND", 3)
-    assert look(tmp_path, max_minutes=1e-3)["prompts"] == 3
-    assert "3 prompts of 12" in capsys.readouterr().out
+    assert look(tmp_path, max_minutes=1e-3)["prompts"] == 5
+    assert "5 prompts of 12" in capsys.readouterr().out
 
 
 REWARDS = """

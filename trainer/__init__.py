@@ -1,6 +1,6 @@
 """How train.py is made to work.
 
-before a run    settings.py  checks.py  problems.py  memory.py  start.py
+before a run    settings.py  checks.py  problems.py  memory.py  start.py  preflight.py
 the loop        rollouts.py  answers.py  batch.py  policy.py  packed.py  processes.py  probe.py
 what stays      run.py  checkpoint.py  logs.py  progress.py  metrics.py
 what is said    report.py  screen.py  ending.py

@@ -28,6 +28,7 @@ import math
 import statistics
 import sys
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -197,6 +198,7 @@ class Sample:
             group["lr"] = 0.0
         self.problems = setup.cursor.take(min(config.preflight_prompts, len(setup.problems)))
         self.drawn = StepRollouts(setup.problems, setup.prompts)
+        self.first: StepRollouts  # the first round, with responses to read
         self.counts = Counter[str]()
         self.noise = Noise(setup.policy, replace(config, rollouts_per_prompt=self.n), accelerator)
         self.gradients: list[Tensor] = []
@@ -258,8 +260,9 @@ class Sample:
             policy.train(self.config.gradient_checkpointing)
             for rows in batch.mini_batches(2 * len(places)):
                 self.gradients.append(self.noise.gradient(policy, batch, rows))
-        rolled = [] if len(self.drawn) else drawn.rolled  # of the first round there are responses to read
-        self.drawn.add(problems, rolled, drawn.outcomes)
+        if not len(self.drawn):
+            self.first = drawn
+        self.drawn.add(problems, [], drawn.outcomes)  # as lists rollouts take some 80 bytes a token
 
     def times(self) -> dict[int, dict[str, float]]:
         """`seconds` at several N. Where that is quick, again with twice as many prompts, up to those of a step.
@@ -390,6 +393,12 @@ def time_part(found: dict[str, Any], config: Config) -> list[str]:
     )]  # fmt: skip
 
 
+def interval(of: Iterable[float]) -> str:
+    """N* and the ends of its interval: 6 (5 to 9)."""
+    middle, low, high = (f"{x:.0f}" if math.isfinite(x) else "any larger N" for x in of)
+    return f"{middle} ({low} to {high})" if low != high else middle
+
+
 def noise_part(found: dict[str, Any], ratio: Ratio | None, cost: Cost) -> list[str]:
     lines = [said(
         "Noise is the mean squared distance of a step from the average step, (V_b + V_w / (N - 1)) / (prompts drawn). "
@@ -398,15 +407,14 @@ def noise_part(found: dict[str, Any], ratio: Ratio | None, cost: Cost) -> list[s
     )]  # fmt: skip
     if ratio is None:
         return [*lines, said("Not seen in this sample; the advice says why.")]
-    ends = [f"{x:.0f}" if math.isfinite(x) else "any larger N" for x in map(best_n, ratio[1:])]
-    by_time = [f"{cost.best(x)}" if math.isfinite(x) else "any larger N" for x in (ratio.used, *ratio[1:])]
+    samples = interval(best_n(x) for x in (ratio.used, *ratio[1:]))
+    by_time = interval(cost.best(x) if math.isfinite(x) else x for x in (ratio.used, *ratio[1:]))
     seen = f"V_w / V_b = {plain(ratio.used)}, between {plain(ratio.low)} and {plain(ratio.high)}"
     if math.isinf(ratio.high):
         seen = f"V_w / V_b is at least {plain(ratio.low)}, and V_b may be 0; the table takes {plain(ratio.used)}"
     lines.append(said(
-        f"{seen} (95%, {found['prompts']} prompts). The least noise at equal samples is at N = "
-        f"{best_n(ratio.used):.0f} ({ends[0]} to {ends[1]}), at equal time at N = {by_time[0]} ({by_time[1]} to "
-        f"{by_time[2]})."
+        f"{seen} (95%, {found['prompts']} prompts). The least noise at equal samples is at N = {samples}, at equal "
+        f"time at N = {by_time}."
     ))  # fmt: skip
     rows: list[list] = [
         ["N", "noise at equal samples", "noise at equal time", "seconds a prompt", "B of a step as long"]
@@ -478,7 +486,7 @@ def preflight(config: Config, accelerator: Accelerator, setup: Setup, own_parts,
     found["advice"] = found["advice"] or "V_w is not positive in this sample: raise --preflight_prompts."
     minutes = setup.progress.tick() / 60
     from_main(run.make)
-    run.sample(0, sample.drawn)
+    run.sample(0, sample.first)
     if not accelerator.is_main_process:
         return
     fewer = f" of {len(sample.problems)}, as --max_minutes admits," * (len(kept.correct) < len(sample.problems))
