@@ -129,6 +129,23 @@ def test_a_preflight_leaves_its_folder_and_nothing_else(tmp_path, capsys):
     assert again["correct"] == found["correct"] and again["ratio"] == found["ratio"]
 
 
+@pytest.mark.parametrize("mini_batches", ["rollouts", "prompts"])
+def test_an_update_is_timed_on_one_mini_batch_and_counted_whole(tmp_path, monkeypatch, mini_batches):
+    """Mistake: the seconds of one mini-batch for those of a whole update: here a rollout takes one second."""
+    clock, sizes = [0.0], []
+
+    def update(policy, optimizer, batch, *rest):
+        sizes.append(len(batch))
+        clock[0] += len(batch)
+
+    changes = {"preflight": True, "name": "look", "top_p": 1.0, "updates_per_step": 4, "mini_batches": mini_batches}
+    c, accelerator = config(tmp_path, **changes), Accelerator(cpu=True)
+    setup = train.set_up(c, accelerator)
+    monkeypatch.setattr("time.perf_counter", lambda: clock[0])
+    sample = preflight.Sample(c, accelerator, setup, train.own_parts, train.mini_batch_of, update)
+    assert sample.seconds(16, 512) == {"roll_out": 0.0, "score": 0.0, "update": 16.0} and sizes == [8 * 16 // 4]
+
+
 def test_as_many_prompts_as_the_minutes_admit(tmp_path, capsys):
     """Mistake: --max_minutes that is ignored, or that leaves nothing to look at."""
     assert look(tmp_path, max_minutes=1e-3)["prompts"] == 5

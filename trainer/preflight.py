@@ -536,7 +536,8 @@ def draw(found: dict[str, Any], ratio: Ratio | None, cost: Cost, path: Path) -> 
         axis.set_xticks(sizes, map(str, sizes))
         axis.minorticks_off()
         axis.grid(alpha=0.3)
-        axis.legend(fontsize=8)
+        if axis.lines:
+            axis.legend(fontsize=8)
     figure.suptitle(f"{found['model']}: {found['prompts']} prompts x {n} rollouts")
     figure.savefig(path, dpi=110)
     plt.close(figure)
