@@ -235,7 +235,8 @@ class Sample:
     def seconds(self, n: int, rollouts: int) -> dict[str, float]:
         """Of one prompt with n rollouts, by stage; the slowest process's. Stages 5 to 7 as in train.py."""
         config, accelerator, stage = self.config, self.accelerator, Stages()
-        at, count = self.setup.cursor.position, max(2, min(rollouts // n, rollouts // 64))
+        step = max(TIMED_ROLLOUTS["cpu"], config.prompts_per_step * config.rollouts_per_prompt)
+        at, count = self.setup.cursor.position, max(2, min(rollouts // max(n, 64), step // n))
         drawn = self.draw(self.setup.cursor.take(count), at, n, stage)
         advantages = L.group_advantages(drawn.outcomes.rewards.float())
         parts = self.mini_batch_of(drawn.outcomes.lengths, config, 1)
@@ -267,22 +268,21 @@ class Sample:
     def times(self) -> dict[int, dict[str, float]]:
         """`seconds` at several N. Where that is quick, again with twice as many prompts, up to those of a step.
 
-        The least of each is taken: other programs may disturb one, and few prompts do not fill the processor.
+        Of the last two sweeps the least is taken: few prompts do not fill a processor, others may disturb one sweep.
         """
         config, progress = self.config, self.setup.progress
         sizes = sorted({*(n for n in TIMED if n < self.n), self.n, max(self.n, config.rollouts_per_prompt)})
         rollouts = TIMED_ROLLOUTS.get(self.accelerator.device.type, 512) * self.world
         self.seconds(sizes[0], rollouts)  # what comes first is slow
-        found = {n: dict.fromkeys(STAGES, math.inf) for n in sizes}
-        for _ in range(SWEEPS):
+        sweeps: list[dict[int, dict[str, float]]] = []
+        while len(sweeps) < SWEEPS:
             began = progress.tick()
-            for n in sizes:
-                self.say(f"timing N = {n}")
-                found[n] = {name: min(x, found[n][name]) for name, x in self.seconds(n, rollouts).items()}
-            rollouts = min(2 * rollouts, max(rollouts, config.prompts_per_step * config.rollouts_per_prompt))
+            self.say(f"timing {rollouts:,} rollouts")
+            sweeps.append({n: self.seconds(n, rollouts) for n in sizes})
+            rollouts *= 2
             if progress.tick() - began > QUICK:
                 break
-        return found
+        return {n: {stage: min(sweep[n][stage] for sweep in sweeps[-2:]) for stage in STAGES} for n in sizes}
 
     def measure(self) -> dict[int, dict[str, float]]:
         """`times`; then a first round of prompts, and as many more as --max_minutes admits."""
@@ -358,7 +358,12 @@ def problems_part(found: dict[str, Any], kept: Kept, config: Config) -> list[str
                       ["share of prompts kept", *(f"{row['kept']:.0%}" for row in table)]])  # fmt: skip
     shares = zip(kept.shares[1:], ("p = 0", "p = 1"), strict=True)
     fitted = f"p ~ Beta({kept.a:.2g}, {kept.b:.2g})" + "".join(f", {x:.0%} {y}" for x, y in shares if x > 0.005)
-    lines.append(said(f"Up to N = {n} the share is counted, without bias. Beyond, it comes from a fit: {fitted}."))
+    lines.append(
+        said(
+            f"Up to N = {n} the share is counted, without bias. Beyond, it comes from a fit: "
+            f"{fitted}, where p is a prompt's probability of a right response."
+        )
+    )
     for name in brorl.RECIPES:
         size, b = (int(recipe_of(name, config.model)[x][0]) for x in ("rollouts_per_prompt", "prompts_per_step"))
         drawn = f"about {b / kept(size):,.0f} prompts" if kept(size) > 1e-3 else "more prompts than it may"
@@ -386,6 +391,7 @@ def time_part(found: dict[str, Any], config: Config) -> list[str]:
     rows = [["seconds of a prompt with N =", *measured]]
     rows += [[stage.replace("_", " "), *(plain(x[stage]) for x in measured.values())] for stage in STAGES]
     return [*aligned(rows), said(
+        "Roll out draws and judges, score computes log-probs of policy and reference, update trains (here at rate 0). "
         f"Beside its rollouts a prompt costs as much time as {plain(found['prompt_cost'])} of them. A step of N = "
         f"{config.rollouts_per_prompt} and B = {config.prompts_per_step} takes about {plain(sum(step.values()))} s: "
         + ", ".join(f"{name.replace('_', ' ')} {plain(x)}" for name, x in step.items())
@@ -421,7 +427,14 @@ def noise_part(found: dict[str, Any], ratio: Ratio | None, cost: Cost) -> list[s
     ]
     for x in found["table"]:
         rows.append([x["n"], f"{x['samples']:.2f}", f"{x['time']:.2f}", plain(x["seconds"]), f"{x['b']:,.0f}"])
-    return [*lines, *aligned(rows), said("Noise is relative to the least of its column; seconds: of a drawn prompt.")]
+    return [
+        *lines,
+        *aligned(rows),
+        said(
+            "Noise is relative to the least of its column. Equal samples: steps of equally many rollouts. Equal time: "
+            "steps that take as long as the one that was asked for; the last column is the B of such a step."
+        ),
+    ]
 
 
 def advice(found: dict[str, Any], ratio: Ratio, cost: Cost, config: Config, problems: int) -> str:
