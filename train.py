@@ -6,6 +6,7 @@
     python train.py --rewards R.py --data D.jsonl ...     your reward (docs/problems.md)
     python train.py --engine vllm --name vllm             rollouts by vLLM (the default where it and a GPU are)
     python train.py --eval_only                           score a policy, train nothing: runs/eval-MODEL/
+    python train.py --preflight                           is this worth training, and which N: runs/preflight-MODEL/
     accelerate launch train.py                            any of these on several processes (docs/training.md)
     python train.py --help                                every setting, with its default
 
@@ -353,6 +354,10 @@ def main(probe: type[Probe] = Probe) -> None:
     with failures_as_sentences(setup.run, config, accelerator):
         if config.eval_only:
             setup.run.report(*evaluate(config, accelerator, setup, show=sys.stderr.isatty()))
+        elif config.preflight:
+            from trainer.preflight import preflight  # imported where it is asked for
+
+            preflight(config, accelerator, setup, parts_of_rank, mini_batch_of, update)
         else:
             train(config, accelerator, setup)
     shut_down(setup.engine, accelerator)

@@ -9,6 +9,7 @@
     python -m bench trl       section 4.2: whole steps of train.py against TRL's GRPOTrainer
     python -m bench engines   table 2: samples/s of both engines and of model.generate, for a chat model
     python -m bench stages    section 4.2: a step of a chat model by stage, and its memory beside the estimate
+    python -m bench preflight section 4.2: seconds of a step as --preflight predicts them, beside real steps
     python -m bench.simulated_ranks   how even the ranks of a step are, computed
 
 Ours and the other take turns, so that both meet the same machine.
@@ -18,7 +19,7 @@ import argparse
 from collections.abc import Callable
 from typing import NamedTuple
 
-from bench import chat_model, parts, verifying
+from bench import chat_model, parts, preflight, verifying
 from bench.common import POLICY
 
 
@@ -104,6 +105,14 @@ BENCHMARKS = {
         "length": (128, "tokens of a prompt"),
         "tokens": (32, "tokens of a response, at most"),
         "steps": (3, "steps of a turn, the first is not counted"),
+        "threads": THREADS,
+    }),
+    "preflight": Benchmark(preflight.steps, {
+        "model": (POLICY, "model folder, of the embedded policy or by evidence.smollm"),
+        "rollouts": ([16, 64, 512], "N"),
+        "prompts": ([128, 64, 16], "B, for each N"),
+        "sample": (64, "prompts of the preflight"),
+        "steps": (4, "real steps"),
         "threads": THREADS,
     }),
 }  # fmt: skip

@@ -67,7 +67,7 @@ def test_a_failure_ends_its_process_at_once(capfd, monkeypatch, only):
         failures_as_sentences(Stub("a"), Config(name="run", eval_only=only), Stub()),
     ):
         raise RunStopped("because")
-    after = "nothing is written before all is evaluated" if only else "--resume --name run continues after a"
+    after = "nothing is written before the end" if only else "--resume --name run continues after a"
     assert capfd.readouterr().err == f"\nprocess 0: because\n{after}\n"
 
 

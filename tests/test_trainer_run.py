@@ -384,10 +384,10 @@ def test_scoring_writes_what_it_prints(tmp_path):
 
     before = (folder / "eval.jsonl").read_bytes()
     again = Job(ROOT / "train.py", arguments).ended(2)
-    assert "an evaluation exists at" in again and "--overwrite" in again and "Traceback" not in again
+    assert "exists at" in again and "--overwrite" in again and "Traceback" not in again
     Job(ROOT / "train.py", ["--overwrite", *arguments]).ended()
     assert (folder / "eval.jsonl").read_bytes() == before
-    with pytest.raises(ValueError, match="is an evaluation, which starts over: --eval_only --overwrite"):
+    with pytest.raises(ValueError, match="is no training run, it starts over: --eval_only --overwrite"):
         start(Config(resume=True, name="eval-policy", output_dir=str(tmp_path)))
 
 

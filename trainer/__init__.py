@@ -3,7 +3,7 @@
 before a run    settings.py  checks.py  problems.py  prompts.py  memory.py  start.py
 the loop        rollouts.py  batch.py  policy.py  packed.py  processes.py
 what stays      run.py  checkpoint.py  progress.py  metrics.py
-measured        noise.py  probe.py
+measured        noise.py  preflight.py  probe.py
 what is said    report.py  errors.py
 """
 

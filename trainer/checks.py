@@ -53,6 +53,8 @@ def contradictions(c: Config, problems: int, accelerator: Accelerator) -> Iterat
         yield f"--log_noise takes a group apart in halves of 2 rollouts or more: with N = {n} set it to 0"
     if c.log_noise and c.advantage not in L.SAME_WHEN_WHITENED:
         yield f"--log_noise measures the noise of the paper's advantages: set it to 0 with --advantage {c.advantage}"
+    if c.preflight and c.advantage not in L.SAME_WHEN_WHITENED:
+        yield f"--preflight measures the noise of the paper's advantages: leave --advantage {c.advantage} out"
     if c.log_mass_balance and accelerator.num_processes > 1:
         yield (
             f"--log_mass_balance looks at whole groups, and each of {accelerator.num_processes} processes has a part "
@@ -110,8 +112,10 @@ def resolve(config: Config, given: set[str] | None = None, on_gpu: bool = False)
     """
     if config.resume and config.overwrite:
         raise ValueError("--resume keeps a run and --overwrite deletes it: choose one")
-    if config.eval_only and config.resume:
-        raise ValueError("--eval_only resumes no run: to score one, --model runs/NAME/model")
+    if config.resume and not config.trains:
+        raise ValueError("--eval_only and --preflight resume no run: name what it trained, --model runs/NAME/model")
+    if config.eval_only and config.preflight:
+        raise ValueError("--eval_only scores a policy and --preflight looks at a training set: choose one")
     config.name = config.name or default_name(config)
     unset = asdict(Config())
     given = given if given is not None else {name for name, x in asdict(config).items() if x != unset[name]}
@@ -145,8 +149,8 @@ def default_name(config: Config) -> str:
     """
     path = Path(os.path.abspath(config.model or TINY / "policy"))
     model = path.parent.name if path.name == "model" else path.name
-    if config.eval_only:
-        return f"eval-{model}"
+    if not config.trains:
+        return f"{'eval' if config.eval_only else 'preflight'}-{model}"
     return f"{config.recipe}-{f'{model}-' if config.model else ''}seed{config.seed}"
 
 
@@ -162,8 +166,9 @@ def started_with(config: Config) -> dict:
             settings["eval_max_response_tokens"] = settings["max_response_tokens"]
     except (ValueError, TypeError, KeyError):
         raise ValueError(f"--resume: {path} is not the settings of a run; --overwrite the run") from None
-    if settings.get("eval_only"):
-        raise ValueError(f"--resume: {path.parent} is an evaluation, which starts over: --eval_only --overwrite")
+    for name in ("eval_only", "preflight"):
+        if settings.get(name):
+            raise ValueError(f"--resume: {path.parent} is no training run, it starts over: --{name} --overwrite")
     return settings
 
 
@@ -206,7 +211,7 @@ def name_sources(config: Config, kept: bool = False) -> None:
             f"--eval_data {' '.join(weighted)}: held-out problems are not mixed by weight. Each is asked once, every "
             "source has a row of its own and the same share of their mean: leave the :WEIGHT out"
         )
-    if config.data and not config.eval_data:
+    if config.data and not config.eval_data and not config.preflight:
         raise ValueError("--data without --eval_data would be judged on tiny/test.jsonl: name held-out problems too")
     if config.examples > 0 and not config.data and not kept:
         raise ValueError(f"--examples {config.examples} are problems of --data: name it")

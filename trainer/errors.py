@@ -65,8 +65,8 @@ def failures_as_sentences(run: Run, config: Config, accelerator: Accelerator):
     """Whatever stops a run says what it was and how to go on. SIGTERM and Ctrl-C end it at once."""
 
     def end(sentence: str, code: int):
-        after = "nothing is written before all is evaluated" if config.eval_only else "there is no checkpoint yet"
-        if not config.eval_only and (kept := run.checkpoints.all()):
+        after = "there is no checkpoint yet" if config.trains else "nothing is written before the end"
+        if config.trains and (kept := run.checkpoints.all()):
             after = f"--resume --name {config.name} continues after {kept[-1].name}"
         with suppress(RuntimeError):  # a signal may come inside a print, which must not be entered again
             sys.stdout.flush()

@@ -75,14 +75,15 @@ class Run:
             raise ValueError(f"--name {config.name} must be the plain name of a folder; --output_dir says where it is")
         if folder.exists() and not exists and (not folder.is_dir() or any(x.name != LOCK for x in folder.iterdir())):
             raise ValueError(f"{folder} is there and is no run: choose another --name, or move it away")
-        if config.eval_only and (self.metrics.exists() or (folder / "checkpoints").exists()):
+        if not config.trains and (self.metrics.exists() or (folder / "checkpoints").exists()):
             raise ValueError(
-                f"{folder} is a training run, which --eval_only does not replace: choose another --name (to score "
-                f"what was trained there: --model {folder}/model)"
+                f"{folder} is a training run, which --eval_only and --preflight do not replace: choose another --name "
+                f"(for what was trained there: --model {folder}/model)"
             )
-        if config.eval_only and exists and not config.overwrite:
+        if not config.trains and exists and not config.overwrite:
             raise ValueError(
-                f"an evaluation exists at {folder}: choose another --name, or --overwrite it, which deletes it"
+                f"an evaluation or a preflight exists at {folder}: choose another --name, or --overwrite it, which "
+                "deletes it"
             )
         if exists and not (config.resume or config.overwrite):
             raise ValueError(

@@ -120,6 +120,17 @@ class Config:
     )
     overwrite: bool = setting("what", False, "delete the run of this name first", free=True)
     eval_only: bool = setting("what", False, "evaluate the model on --eval_data, a row for each source, and stop")
+    preflight: bool = setting(
+        "what", False, "look before training: problems, responses, noise, time, and which N to choose; train nothing"
+    )
+    preflight_prompts: int = setting("what", 64, "of a preflight, at most", rule=at_least(1))
+    preflight_rollouts: int = setting("what", 64, "of each prompt of a preflight", rule=at_least(8))
+    max_minutes: float = setting(
+        "what",
+        30.0,
+        "of a preflight, which looks at fewer prompts then; a first round it always finishes",
+        rule=POSITIVE,
+    )
     seed: int = setting(
         "what",
         0,
@@ -390,6 +401,11 @@ class Config:
     report_to: str | None = setting(
         "machine", None, "also send the metrics to tensorboard or wandb (or both: tensorboard,wandb)", free=True
     )
+
+    @property
+    def trains(self) -> bool:
+        """Is it a run, and neither an evaluation nor a preflight?"""
+        return not (self.eval_only or self.preflight)
 
     @property
     def judging(self) -> dict[str, Any]:

@@ -165,10 +165,14 @@ def set_up_training(
     cursor, progress = Cursor(len(setup.problems), config.seed), Progress()
     accelerator.register_for_checkpointing(cursor, progress, *([Whole(reference)] if reference else []))
     accelerator.print(introduction(config, sources, setup, accelerator, sharing, memory))
-    setup.run.check_disk(model, reference is not None)
+    if config.trains:
+        setup.run.check_disk(model, reference is not None)
     checking = setup.engine, plain, setup.stop_tokens, setup.prompts, config, accelerator
     agreed = "" if config.resume else check_engine(*checking)  # before there is a folder
-    setup.run.open(cursor, progress)
+    if config.preflight:
+        from_main(setup.run.hold)
+    else:
+        setup.run.open(cursor, progress)
     if config.resume:
         setup.engine.sync(model)  # the checkpoint's weights
         agreed = check_engine(*checking)
@@ -297,10 +301,15 @@ def introduction(
     both = sum(json.dumps(problem.prompt) in known for problem in setup.held_out)
     seen = f", {both:,} of them trained on too: their score is no held-out score" if both else ""
     facts = {
-        "problems": f"{len(setup.problems):,} to train on, {len(setup.held_out):,} held out{seen}",
+        "problems": f"{len(setup.problems):,} to train on"
+        + f", {len(setup.held_out):,} held out{seen}" * config.trains,
         **({"prompts": setup.prompt_style} if setup.prompt_style else {}),
         "a step": f"{b} prompts x {rollouts}, responses up to {config.max_response_tokens} tokens",
-        "budget": ", ".join(f"{limit:,} {name}" for name, limit in budgets.items() if limit),
+        **(
+            {"budget": ", ".join(f"{limit:,} {name}" for name, limit in budgets.items() if limit)}
+            if config.trains
+            else {}
+        ),
         "decoding": setup.engine.decoding,
         "training": sharing,
         "memory": memory,
@@ -309,8 +318,9 @@ def introduction(
         f"BroRL, recipe {config.recipe}: {short(config.model)}, {parameters / 1e6:,.2f}M parameters, "
         f"{world} process(es) on {model.device.type}, {precision}, run {config.name}"
     )
-    lines = [wrapped(first, 2), *(wrapped(f"  {name:12}{text}", 14) for name, text in facts.items()), "  settings"]
-    for name in (x for x in brorl.RECIPES[config.recipe] if getattr(config, x) is not None):
+    lines = [wrapped(first, 2), *(wrapped(f"  {name:12}{text}", 14) for name, text in facts.items())]
+    lines += ["  settings"] * config.trains
+    for name in (x for x in brorl.RECIPES[config.recipe] if config.trains and getattr(config, x) is not None):
         lines.append(setting_line(config, name, sources.get(name, "as given")))
     return "\n".join(lines) + "\n"
 
