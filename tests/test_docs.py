@@ -91,9 +91,9 @@ def test_the_commands_of_a_page_exist(page):
 
 
 def test_the_readme_is_short():
-    """Makes impossible: a README that grows back into a manual. 150 lines, one table, every page of docs/ linked."""
+    """Makes impossible: a README that grows back into a manual. 155 lines, one table, every page of docs/ linked."""
     lines = README.read_text().splitlines()
-    assert len(lines) <= 150
+    assert len(lines) <= 155
     assert sum(line.startswith("|---") for line in lines) == 1
     for page in (ROOT / "docs").glob("*.md"):
         assert f"](docs/{page.name})" in README.read_text(), page.name
