@@ -53,7 +53,6 @@ import loss as L
 from trainer.batch import Batch
 from trainer.errors import failures_as_sentences, refusals_as_sentences, shut_down
 from trainer.metrics import Answers, UpdateMetrics, none_judged, of_step, score, too_few, troubles
-from trainer.probe import Probe
 from trainer.processes import idle, passes, reduced_later, seed_of, total
 from trainer.progress import Progress, Stages, peak_gib
 from trainer.report import Screen
@@ -344,8 +343,8 @@ def evaluate(config: Config, accelerator: Accelerator, setup: Setup, show: bool 
 # ---------------------------------------------------------------------------------------------------------- the program
 
 
-def main(probe: type[Probe] = Probe) -> None:
-    """probe: who answers --log_mass_balance; evidence/exact_probe.py hands in one that knows Q_pos exactly."""
+def main(probe: type | None = None) -> None:
+    """probe: who answers --log_mass_balance, in place of trainer/probe.py; evidence/exact_probe.py has an exact one."""
     about = (__doc__ or "").split("\n\n")[0] + " " + (Config.__doc__ or "")
     config, given = command_line(about)
     with refusals_as_sentences():

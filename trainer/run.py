@@ -34,7 +34,6 @@ from rollout import whole_tensors
 from trainer.checkpoint import Checkpoints
 from trainer.checks import EVALUATION_FILE, RECIPE_FILE, started_with, trackers
 from trainer.metrics import Answers, score_sources
-from trainer.noise import conclusion
 from trainer.problems import HeldOut
 from trainer.processes import from_main
 from trainer.progress import Cursor, Progress
@@ -294,6 +293,8 @@ class Run:
             sentence = "Nothing was trained: no prompt had right answers and wrong ones (samples.jsonl has some)"
             print(wrapped(sentence, 0))
         if self.config.log_noise:
+            from trainer.noise import conclusion
+
             print("\n" + wrapped(conclusion(rows, rows_of(self.timing), self.config.rollouts_per_prompt), 0))
         logs = ", ".join(path.name for path in self.logs.values())
         print("\n" + wrapped(f"wrote {self.folder}/: model/, curves.png, {logs}, checkpoints/", 0))

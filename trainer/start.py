@@ -11,7 +11,7 @@ import os
 import sys
 from datetime import timedelta
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from accelerate import Accelerator
@@ -28,9 +28,7 @@ from trainer.batch import Batch
 from trainer.checkpoint import Whole
 from trainer.checks import ASKED, check, resolve, trackers
 from trainer.memory import memory_estimate, memory_line, memory_now
-from trainer.noise import Noise
 from trainer.policy import Policy
-from trainer.probe import Probe
 from trainer.problems import describe, digests, load_held_out, load_training, stop_tokens
 from trainer.processes import from_main, seed_of, total
 from trainer.progress import Cursor, Progress
@@ -39,6 +37,10 @@ from trainer.report import short, wrapped
 from trainer.run import Run
 from trainer.settings import Config, shown
 from verify import Problem, WeakSandbox, failures, load_rewards, verify_batch
+
+if TYPE_CHECKING:  # what is off by default is imported where it is asked for
+    from trainer.noise import Noise
+    from trainer.probe import Probe
 
 
 class Setup(NamedTuple):
@@ -57,8 +59,8 @@ class Setup(NamedTuple):
     optimizer: torch.optim.Optimizer = None  # type: ignore[assignment]
     cursor: Cursor = None  # type: ignore[assignment]
     progress: Progress = None  # type: ignore[assignment]
-    probe: Probe | None = None
-    noise: Noise | None = None
+    probe: Probe | None = None  # with --log_mass_balance
+    noise: Noise | None = None  # with --log_noise
     prompt_style: str = ""  # what stands around each prompt, in words
 
 
@@ -89,7 +91,7 @@ def threads_chosen() -> bool:
 
 
 def set_up(
-    config: Config, accelerator: Accelerator, given: set[str] | None = None, probe: type[Probe] = Probe
+    config: Config, accelerator: Accelerator, given: set[str] | None = None, probe: type[Probe] | None = None
 ) -> Setup:
     """Settings, data, models, and the run's folder. Raises ValueError or OSError, with a sentence, for mistakes."""
     if not sys.stderr.isatty():  # no bars of the hub, of reading and writing weights, of data sets
@@ -133,10 +135,15 @@ def set_up(
         return setup
     setup = set_up_training(model, setup, config, accelerator, sources)
     plain = accelerator.unwrap_model(setup.policy)
-    return setup._replace(
-        probe=probe(plain, config, accelerator) if config.log_mass_balance else None,
-        noise=Noise(setup.policy, config, accelerator) if config.log_noise else None,
-    )
+    if config.log_mass_balance:
+        from trainer.probe import Probe
+
+        setup = setup._replace(probe=(probe or Probe)(plain, config, accelerator))
+    if config.log_noise:
+        from trainer.noise import Noise
+
+        setup = setup._replace(noise=Noise(setup.policy, config, accelerator))
+    return setup
 
 
 def set_up_training(
