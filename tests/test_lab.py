@@ -5,10 +5,20 @@ import json
 from pathlib import Path
 
 import pytest
+import torch
+from accelerate import Accelerator
+from helpers import CPU, TINY, config, furthest, loaded
 
+import train
+from lab import loop
 from lab.blank import blanked, write
 from lab.exercises import EXERCISES, MODULES, Exercise
 from lab.grade import grade, main, mistake
+from rollout import TorchEngine
+from trainer.batch import Batch
+from trainer.policy import Policy
+from trainer.progress import Progress
+from verify import load_problems
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -174,3 +184,46 @@ def test_the_grades_for_a_program(tmp_path, monkeypatch, capsys):
 def test_the_originals_have_all_points(tmp_path):
     """Makes impossible: an exercise that its own solution fails."""
     assert all(row["points"] == row["of"] for row in grade(with_originals(tmp_path), EXERCISES))
+
+
+# ------------------------------------------------------------------------------------------------------- the loop
+
+
+def test_the_loops_gradient_is_trains(tmp_path):
+    """Makes impossible: a course whose loop trains otherwise: temperature, tokens, clip, denominator, reference.
+
+    A mini-batch of half the rollouts; train.py cuts it into micro-batches and computes prompts once.
+    """
+    model, tokenizer = loaded()
+    model = model.double()
+    prompts = [tokenizer(problem.prompt).input_ids for problem in load_problems(TINY / "train.jsonl")[:5]]
+    groups = TorchEngine(model).generate([prompts[0], prompts[1] + prompts[2], *prompts[3:]], 6, max_new_tokens=12)
+    generator = torch.Generator().manual_seed(0)
+    advantages, rows = torch.randn(24, generator=generator), torch.randperm(24, generator=generator)[:12]
+
+    batch = Batch.of(groups, advantages, CPU)
+    noise = [0.3 * torch.randn(batch.engine_logp.shape, generator=generator) for _ in range(2)]
+    batch.old_logp, batch.ref_logp = batch.engine_logp + noise[0], batch.engine_logp + noise[1]
+    inside = batch.inside(torch.arange(24))
+    old, ref = batch.old_logp[inside], batch.ref_logp[inside]
+    loop.loss_of(model, loop.batch_of(groups), rows, old, ref, advantages).backward()
+    ours = [p.grad.clone() for p in model.parameters()]
+
+    model.zero_grad()
+    policy = Policy(model)
+    policy.share("on")
+    optimizer = torch.optim.SGD(policy.parameters(), lr=0.0)
+    optimizer.zero_grad = lambda: None  # so that the gradient is there to be compared
+    half, settings = batch.rows(rows), {"updates_per_step": 1, "max_grad_norm": 1e9, "max_tokens_per_micro_batch": 60}
+    half.share = True
+    settings |= loop.LOSS | {"temperature": 1.0}
+    metrics = train.update(policy, optimizer, half, config(tmp_path, **settings), Accelerator(cpu=True), Progress())
+    assert metrics["clip_high_fraction"] > 0.01 and metrics["clip_low_fraction"] > 0.01
+    assert furthest(ours, [p.grad for p in model.parameters()]) < 1e-6
+
+
+@pytest.mark.slow
+def test_the_loop_lifts_the_embedded_policy():
+    """Makes impossible: a sign error anywhere between verdict and weights; with it the score falls."""
+    before, after = loop.main(["--rollouts", "32", "--prompts", "32", "--steps", "10", "--learning_rate", "3e-4"])
+    assert after > before + 0.05
