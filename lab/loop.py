@@ -17,6 +17,7 @@ micro-batches, gradient checkpointing, spikes, checkpoints, --resume. The gradie
 import argparse
 import copy
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -28,7 +29,7 @@ from rollout import Group, TorchEngine
 from verify import Problem, load_problems, verify_batch
 
 TINY = Path(__file__).resolve().parent.parent / "tiny"
-LOSS = {name: brorl.BRORL[name].value for name in ("clip_low", "clip_high", "tis_cap", "kl", "kl_coef")}
+LOSS: dict[str, Any] = {name: brorl.BRORL[name].value for name in ("clip_low", "clip_high", "tis_cap", "kl", "kl_coef")}
 
 
 def train(model, tokenizer, problems: list[Problem], held_out: list[Problem], args) -> list[float]:

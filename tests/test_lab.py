@@ -1,7 +1,9 @@
 """The course: every exercise is graded by tests that a wrong answer fails; the loop in one file is train.py's."""
 
 import ast
+import importlib
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -227,3 +229,26 @@ def test_the_loop_lifts_the_embedded_policy():
     """Makes impossible: a sign error anywhere between verdict and weights; with it the score falls."""
     before, after = loop.main(["--rollouts", "32", "--prompts", "32", "--steps", "10", "--learning_rate", "3e-4"])
     assert after > before + 0.05
+
+
+# ----------------------------------------------------------------------------------------------------- the pages
+
+
+@pytest.mark.parametrize("page", ["primer.md", "README.md"])
+def test_a_page_names_functions_tests_and_files_that_exist(page):
+    """Makes impossible: an equation whose function or test was renamed, a link to no page."""
+    text = (ROOT / "lab" / page).read_text(encoding="utf-8")
+    for module, function in re.findall(r"`((?:brorl|loss|sim|rollout|verify|trainer\.noise)\b)\.(\w+)`", text):
+        assert function == "py" or hasattr(importlib.import_module(module), function), f"{module}.{function}"
+    for file, test in re.findall(r"`(test_\w+\.py)::(test_\w+)`", text):
+        assert f"\ndef {test}(" in (ROOT / "tests" / file).read_text(encoding="utf-8"), f"{file}::{test}"
+    for link in re.findall(r"\]\(([^)#:]+)\)", text):
+        assert (ROOT / "lab" / link).exists(), link
+
+
+def test_the_numbers_of_the_readme():
+    """Makes impossible: a number of exercises or points that is another one by now."""
+    text = (ROOT / "lab" / "README.md").read_text(encoding="utf-8")
+    assert f"{len(EXERCISES)} functions raise" in text
+    assert f"{sum(exercise.points for exercise in EXERCISES)} points" in text
+    assert f"bodies out of {len(EXERCISES)} functions" in (ROOT / "README.md").read_text(encoding="utf-8")
