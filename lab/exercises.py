@@ -1,7 +1,7 @@
 """The exercises, in the paper's order: a function, its points, the tests that grade it, a hint without the formula.
 
-An exercise may call those above it. `python -m lab.blank --hard` leaves the hint as the only docstring, so a hint says
-what comes in and what goes out.
+An exercise may call those above it. "Graded with the next" in a hint: its tests call the next one too.
+`python -m lab.blank --hard` leaves the hint as the only docstring, so a hint says what comes in and what goes out.
 """
 
 from typing import NamedTuple
@@ -33,47 +33,51 @@ MODULES = ("brorl", "loss", "sim", "rollout", "verify")  # the files that a stud
 
 EXERCISES = [
     # Section 2: mass balance
-    Exercise("brorl.masses", 2, "test_masses_literal test_masses_that_round_above_one_break_nothing",
+    Exercise("brorl.masses", 2, "test_masses_literal",
              "Eight sums (...) over p or p², split by correct and by drawn. None is above 1, whatever rounding does."),
     Exercise("brorl.mood", 1, "test_mood_literal", "The mood S_R (...) from the two drawn masses and the two rewards."),
     Exercise("brorl.token_rewards", 1, "test_token_rewards_literal",
              "A reward for each token (..., V), in p's dtype. Check masks and rewards as the other functions do."),
     Exercise("brorl.surrogate", 1, "test_one_step_literal",
-             "The linear surrogate (...), a loss to minimise. Its test needs the next two functions as well."),
+             "The linear surrogate (...), a loss to minimise. Graded with the next two."),
     Exercise("brorl.logit_step", 2, "test_one_step_literal test_logit_step_is_the_gradient_of_the_surrogate",
-             "One gradient step on the surrogate, as a change of the logits (..., V), for any rewards."),
+             "One gradient step on the surrogate as a change of the logits (..., V), any rewards. Graded with the next."),
     Exercise("brorl.probability_step", 1, "test_one_step_literal test_probability_step_is_the_softmax_jacobian",
              "How p moves to first order when the logits move by dz: the softmax's Jacobian times dz."),
     Exercise("brorl.unsampled_coupling", 2, "test_theorem_1_literal test_each_term_is_the_part_of_its_own_tokens",
-             "Theorem 1's third term: what the step does through the tokens that nobody drew."),
+             "Theorem 1's third term: what the step does through the tokens that nobody drew. Graded with the next."),
     Exercise("brorl.mass_balance", 3,
              "test_theorem_1_literal test_theorem_1_is_the_derivative_of_q_pos_along_the_step "
-             "test_each_term_is_the_part_of_its_own_tokens test_wrong_use_is_named",
+             "test_each_term_is_the_part_of_its_own_tokens",
              "Theorem 1, term by term, each with η/N in it. Refuse rewards for which the theorem does not hold."),
     Exercise("brorl.expected_unsampled_second_moment", 2, "test_lemma_2_literal test_corollary_3_at_its_ends",
-             "Lemma 2: the expectation over n draws, for each token. Mind p = 1, and p = 1e-9 in float32."),
+             "Lemma 2: the expectation over n draws, for each token. Mind p = 1, and 1e-9 in float32. Graded with the next."),
     Exercise("brorl.total_unsampled_second_moment", 1, "test_lemma_2_by_enumeration_of_all_draws test_lemma_2_literal",
              "Corollary 3: Lemma 2 summed over the tokens, or over `members` alone."),
-    Exercise("brorl.pass_at_k", 1, "test_pass_at_k_literal",
+    Exercise("brorl.pass_at_k", 2, "test_pass_at_k_literal test_masses_that_round_above_one_break_nothing",
              "The probability that one of k tries is right. Q_pos = 1e-12 must survive float32."),
-    Exercise("brorl.pass_at_k_estimate", 1, "test_pass_at_k_estimate_is_the_mean_over_all_subsets",
-             "pass@k from n samples with c right ones: the share of k-subsets with a right one."),
+    Exercise("brorl.pass_at_k_estimate", 1,
+             "test_pass_at_k_estimate_is_the_mean_over_all_subsets test_wrong_use_is_named",
+             "pass@k from n samples with c right ones: the share of k-subsets with one. Refuse what is no count."),
     # Section 3.1: the objective
     Exercise("loss.informative", 1,
              "test_dynamic_sampling_keeps_mixed_groups_only test_dynamic_sampling_counts_verdicts_not_rewards",
              "Which prompts (P,) dynamic sampling keeps, from verdicts (P, N). Refuse what is not bool."),
     Exercise("loss.mean_centred", 1,
-             "test_group_advantage_by_hand test_whitening_cancels_a_factor_that_all_groups_share",
+             "test_group_advantage_by_hand",
              "The paper's group baseline, (P, N)."),
     Exercise("loss.group_std", 1, "test_other_advantages_by_hand test_what_a_prompt_weighs_by_enumeration",
-             "GRPO's advantage, (P, N); eps keeps a group of equal rewards finite."),
+             "GRPO's advantage, (P, N); eps keeps a group of equal rewards finite. Graded with the next."),
     Exercise("loss.group_mean", 1, "test_other_advantages_by_hand test_what_a_prompt_weighs_by_enumeration",
              "MaxRL's advantage, (P, N): centred rewards over the group's mean."),
     Exercise("loss.moments", 1, "test_whitening_by_hand test_whitening_survives_rounding",
-             "Count, sum and sum of squares, (3,), in float64. Its test needs `whiten` as well."),
-    Exercise("loss.whiten", 2, "test_whitening_by_hand test_whitening_survives_rounding",
+             "Count, sum and sum of squares, (3,), in float64. Graded with the next."),
+    Exercise("loss.whiten", 2,
+             "test_whitening_by_hand test_whitening_survives_rounding "
+             "test_whitening_cancels_a_factor_that_all_groups_share",
              "The batch's mean and std, from its moments; eps is added to the std. The input's dtype comes back."),
-    Exercise("loss.importance_ratio", 1, "test_loss_against_a_loop", "The ratio r of each token, from log-probs."),
+    Exercise("loss.importance_ratio", 1, "test_loss_against_a_loop",
+             "The ratio r of each token, from log-probs. Graded with `policy_loss`."),
     Exercise("loss.clipped_objective", 3, "test_clipped_objective_by_hand",
              "The clipped objective of each token, to be maximised. Mind the sign of A."),
     Exercise("loss.truncated_importance_weight", 1, "test_truncated_importance_weight_by_hand",
@@ -85,7 +89,7 @@ EXERCISES = [
     Exercise("loss.kl_k3", 1, "test_kl_estimators_by_hand test_kl_estimators_by_exact_expectation",
              "The one that is never negative. Mind small differences in float32."),
     Exercise("loss.token_mean", 1, "test_loss_does_not_depend_on_the_split_into_micro_batches",
-             "The share of these tokens in the mean over the optimizer step."),
+             "The share of these tokens in the mean over the optimizer step. Graded with the next."),
     Exercise("loss.policy_loss", 4,
              "test_loss_against_a_loop test_loss_is_zero_on_policy_but_its_gradient_is_not "
              "test_a_token_mean_has_the_direction_of_the_trajectory_mean test_missing_reference_is_named "

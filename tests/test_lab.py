@@ -27,8 +27,8 @@ ROOT = Path(__file__).resolve().parent.parent
 # A function, a part of its body, and what a student may write there.
 WRONG = [
     ("brorl.masses", "p2 = p * p", "p2 = p"),
-    ("brorl.masses", "q_neg=mass(p, ~correct)", "q_neg=1 - mass(p, correct)"),
-    ("brorl.masses", ".clamp(max=1)", ""),
+    ("brorl.masses", "a2=mass(p2, correct & sampled)", "a2=mass(p2, ~correct & sampled)"),
+    ("brorl.masses", "q_neg=mass(p, ~correct)", "q_neg=mass(p, ~correct & ~sampled)"),
     ("brorl.masses", "u_pos2=mass(p2, correct & ~sampled)", "u_pos2=mass(p2, correct)"),
     ("brorl.mood", "+ r_w * m.p_neg", "- r_w * m.p_neg"),
     ("brorl.mood", "r_w * m.p_neg", "r_w * m.q_neg"),
@@ -41,7 +41,8 @@ WRONG = [
     ("brorl.unsampled_coupling", "m.q_pos * m.u_neg2 - m.q_neg * m.u_pos2", "m.q_neg * m.u_pos2 - m.q_pos * m.u_neg2"),
     ("brorl.mass_balance", "m.q_neg * m.a2", "m.q_pos * m.a2"),
     ("brorl.mass_balance", "(s_r - r_w)", "(r_w - s_r)"),
-    ("brorl.mass_balance", "_check_rewards(r_c, r_w)", "pass"),
+    ("brorl.mass_balance", "(r_c - s_r)", "r_c"),
+    ("brorl.pass_at_k_estimate", "0 <= c <= n", "c <= n"),
     ("brorl.expected_unsampled_second_moment", "p * p *", "p *"),
     ("brorl.expected_unsampled_second_moment", "torch.exp(torch.special.xlog1py(n, -p))", "(1 - p) ** (n - 1)"),
     ("brorl.expected_unsampled_second_moment", "torch.exp(torch.special.xlog1py(n, -p))", "(1 - p) ** n"),
