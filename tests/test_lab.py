@@ -10,6 +10,7 @@ import pytest
 import torch
 from accelerate import Accelerator
 from helpers import CPU, TINY, config, furthest, loaded
+from test_systems import run_twice
 
 import train
 from lab import loop
@@ -252,3 +253,23 @@ def test_the_readme_counts_the_exercises():
     text = (ROOT / "lab" / "README.md").read_text(encoding="utf-8")
     assert f"{len(EXERCISES)} functions raise" in text
     assert f"{sum(exercise.points for exercise in EXERCISES)} points" in text
+
+
+@pytest.mark.slow
+def test_the_lab_runs_without_unix(tmp_path):
+    """Makes impossible: an import of fcntl or resource, anywhere below the lab, that ends a student's evening."""
+    run_twice("""
+        import shutil, torch
+        import lab.blank, lab.grade
+        from lab import loop
+        from rollout import TorchEngine
+        from transformers import AutoModelForCausalLM, AutoTokenizer
+        from verify import load_problems
+
+        shutil.rmtree("work", ignore_errors=True)
+        lab.blank.main(["work", "--hard"])
+        model, tokenizer = (x.from_pretrained(loop.TINY / "policy") for x in (AutoModelForCausalLM, AutoTokenizer))
+        problems = load_problems(loop.TINY / "test.jsonl")[:2]
+        groups, correct = loop.roll_out(TorchEngine(model.float()), tokenizer, problems, 4, seed=0)
+        assert loop.log_probs(model, loop.batch_of(groups)).isfinite().all()
+    """, tmp_path)  # fmt: skip
