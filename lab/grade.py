@@ -1,0 +1,118 @@
+"""Run the tests of the exercises on the files of a student.
+
+    python -m lab.grade WORK                          every exercise, with its points
+    python -m lab.grade WORK --only brorl.masses      one exercise, or one file's: --only brorl
+    python -m lab.grade WORK --json                   the same for a program
+
+A failure names the mistake that is still possible, by the first line of the test's docstring. Its test is in tests/.
+Exit status 0: all points; 1: some are missing.
+"""
+
+import argparse
+import ast
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import xml.etree.ElementTree as xml
+from pathlib import Path
+
+from lab.exercises import EXERCISES, Exercise
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def grade(work: Path, exercises: list[Exercise]) -> list[dict]:
+    """A dict for each exercise: function, points, of; the mistakes that are still possible; blank functions that its
+    tests call; errors of Python that a look at the file would find."""
+    failures = run_tests(work, sorted({test for exercise in exercises for test in exercise.test_ids}))
+    graded = []
+    for exercise in exercises:
+        failed = [test for test in exercise.test_ids if failures[test] is not None]
+        said = "\n".join(text for test in failed for text in failures[test] or [])
+        graded.append({
+            "function": exercise.function,
+            "points": 0 if failed else exercise.points,
+            "of": exercise.points,
+            "still_possible": [f"{mistake(test)} ({test})" for test in failed],
+            "blank": sorted({*re.findall(r"NotImplementedError: (\w+\.\w+): ", said)}),
+            "errors": sorted({*re.findall(r"\b((?:SyntaxError|IndentationError|NameError|ImportError): .*)", said)}),
+        })  # fmt: skip
+    return graded
+
+
+def run_tests(work: Path, tests: list[str]) -> dict[str, list[str] | None]:
+    """For each test None if it passes, else what its cases raised.
+
+    A pytest of its own, which finds the modules of `work` before the repository's: both are in PYTHONPATH, in this
+    order, and `-o pythonpath=` takes the repository off pytest's own list, which stands before PYTHONPATH.
+    """
+    work = work.resolve()
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(work), str(ROOT)]), "HF_HUB_OFFLINE": "1"}
+    with tempfile.TemporaryDirectory() as folder:
+        report = Path(folder, "report.xml")
+        files = sorted({test.partition("::")[0] for test in tests})
+        names = " or ".join(test.partition("::")[2] for test in tests)
+        # Files and -k, not FILE::TEST: where a file cannot be imported, pytest runs no test of a list of FILE::TEST.
+        command = [sys.executable, "-m", "pytest", *[ROOT / "tests" / file for file in files], "-k", names]
+        command += ["-c", ROOT / "pyproject.toml", "--rootdir", ROOT, "-o", "pythonpath=", "-p", "no:cacheprovider"]
+        command += ["--continue-on-collection-errors", "--tb=line", f"--junitxml={report}"]
+        done = subprocess.run(list(map(str, command)), cwd=work, env=environment, capture_output=True, text=True)
+        if not report.exists():
+            raise RuntimeError(f"pytest did not run:\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
+        cases = list(xml.parse(report).iter("testcase"))
+    said: dict[str, list[str]] = {test: [] for test in tests}
+    ran = set()
+    for case in cases:
+        file, name = str(case.get("classname")).rpartition(".")[2], str(case.get("name")).partition("[")[0]
+        of_case = [f"{file}.py::{name}"]
+        if not file:  # a whole test file, which cannot be imported: "tests.test_brorl"
+            of_case = [test for test in tests if test.startswith(f"{name.rpartition('.')[2]}.py::")]
+        for test in {*of_case} & said.keys():
+            ran.add(test)
+            said[test] += [f"{x.get('message')}\n{x.text}" for x in case if x.tag in ("failure", "error")]
+    return {test: None if test in ran and not said[test] else said[test] for test in tests}
+
+
+def mistake(test: str) -> str:
+    """What the test makes impossible: the first line of its docstring."""
+    file, _, name = test.partition("::")
+    functions = ast.parse((ROOT / "tests" / file).read_text(encoding="utf-8")).body
+    (function,) = [x for x in functions if isinstance(x, ast.FunctionDef) and x.name == name]
+    first = (ast.get_docstring(function) or name).partition("\n")[0]
+    return first.removeprefix("Makes impossible: ").removeprefix("Mistake: ")
+
+
+def show(graded: list[dict]) -> None:
+    for row in graded:
+        print(f"{row['points']} / {row['of']}  {row['function']}")
+        for error in row["errors"]:
+            print(f"       {error}")
+        if row["blank"]:
+            print(f"       still blank: {', '.join(row['blank'])}")
+        elif not row["errors"]:
+            print("".join(f"       Still possible: {x}\n" for x in row["still_possible"]), end="")
+    print(f"{sum(row['points'] for row in graded)} of {sum(row['of'] for row in graded)} points")
+
+
+def main(argv: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(prog="python -m lab.grade", description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("work", metavar="WORK", type=Path, help="the folder that lab.blank wrote")
+    parser.add_argument("--only", default="", help="a function (brorl.masses) or a file (brorl)")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    args = parser.parse_args(argv)
+    chosen = [x for x in EXERCISES if args.only in ("", x.function, x.module)]
+    if not chosen or not args.work.is_dir():
+        sys.exit(f"no exercise is {args.only}" if args.work.is_dir() else f"there is no folder {args.work}")
+    graded = grade(args.work, chosen)
+    if args.json:
+        print(json.dumps(graded, indent=1, ensure_ascii=False))
+    else:
+        show(graded)
+    sys.exit(any(row["points"] < row["of"] for row in graded))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,275 @@
+"""The course: every exercise is graded by tests that a wrong answer fails; the loop in one file is train.py's."""
+
+import ast
+import importlib
+import json
+import re
+from pathlib import Path
+
+import pytest
+import torch
+from accelerate import Accelerator
+from helpers import CPU, TINY, config, furthest, loaded
+from test_systems import run_twice
+
+import train
+from lab import loop
+from lab.blank import blanked, write
+from lab.exercises import EXERCISES, MODULES, Exercise
+from lab.grade import grade, main, mistake
+from rollout import TorchEngine
+from trainer.batch import Batch
+from trainer.policy import Policy
+from trainer.progress import Progress
+from verify import load_problems
+
+ROOT = Path(__file__).resolve().parent.parent
+
+# A function, a part of its body, and what a student may write there.
+WRONG = [
+    ("brorl.masses", "p2 = p * p", "p2 = p"),
+    ("brorl.masses", "a2=mass(p2, correct & sampled)", "a2=mass(p2, ~correct & sampled)"),
+    ("brorl.masses", "q_neg=mass(p, ~correct)", "q_neg=mass(p, ~correct & ~sampled)"),
+    ("brorl.masses", "u_pos2=mass(p2, correct & ~sampled)", "u_pos2=mass(p2, correct)"),
+    ("brorl.mood", "+ r_w * m.p_neg", "- r_w * m.p_neg"),
+    ("brorl.mood", "r_w * m.p_neg", "r_w * m.q_neg"),
+    ("brorl.token_rewards", "torch.where(sampled, drawn, torch.zeros_like(p))", "drawn"),
+    ("brorl.surrogate", "return -(", "return ("),
+    ("brorl.surrogate", " / n", ""),
+    ("brorl.logit_step", "(rewards - s_r)", "(rewards + s_r)"),
+    ("brorl.logit_step", "(rewards * p).sum", "rewards.mean"),
+    ("brorl.probability_step", "dz - (p * dz)", "dz - (dz)"),
+    ("brorl.unsampled_coupling", "m.q_pos * m.u_neg2 - m.q_neg * m.u_pos2", "m.q_neg * m.u_pos2 - m.q_pos * m.u_neg2"),
+    ("brorl.mass_balance", "m.q_neg * m.a2", "m.q_pos * m.a2"),
+    ("brorl.mass_balance", "(s_r - r_w)", "(r_w - s_r)"),
+    ("brorl.mass_balance", "(r_c - s_r)", "r_c"),
+    ("brorl.pass_at_k_estimate", "0 <= c <= n", "c <= n"),
+    ("brorl.expected_unsampled_second_moment", "p * p *", "p *"),
+    ("brorl.expected_unsampled_second_moment", "torch.exp(torch.special.xlog1py(n, -p))", "(1 - p) ** (n - 1)"),
+    ("brorl.expected_unsampled_second_moment", "torch.exp(torch.special.xlog1py(n, -p))", "(1 - p) ** n"),
+    ("brorl.total_unsampled_second_moment", "moments, 0)", "0, moments)"),
+    ("brorl.pass_at_k", "-torch.expm1(torch.special.xlog1py(k.to(q_pos.dtype).to(q_pos.device), -q_pos))", "q_pos**k"),
+    ("brorl.pass_at_k", "-torch.expm1(torch.special.xlog1py(k.to(q_pos.dtype).to(q_pos.device), -q_pos))",
+     "1 - (1 - q_pos) ** k"),
+    ("brorl.pass_at_k_estimate", "math.comb(n - c, k) / math.comb(n, k)", "(1 - c / n) ** k"),
+    ("loss.informative", "(count < correct.shape[-1])", "(count < len(correct))"),
+    ("loss.informative", "(count > 0) &", ""),
+    ("loss.mean_centred", "rewards.mean(-1, keepdim=True)", "rewards.mean()"),
+    ("loss.group_std", "correction=0", "correction=1"),
+    ("loss.group_std", "keepdim=True) + eps", "keepdim=True)"),
+    ("loss.group_mean", "rewards.mean(-1, keepdim=True)", "rewards.mean()"),
+    ("loss.moments", "x = x.double()", "pass"),
+    ("loss.whiten", "squares / count - mean.square()", "squares / (count - 1) - mean.square()"),
+    ("loss.whiten", ".sqrt()", ""),
+    ("loss.whiten", "advantages.double() - mean", "advantages.double()"),
+    ("loss.importance_ratio", "logp - old_logp", "old_logp - logp"),
+    ("loss.clipped_objective", "torch.minimum", "torch.maximum"),
+    ("loss.clipped_objective", "1 - clip_low, 1 + clip_high", "1 - clip_high, 1 + clip_low"),
+    ("loss.clipped_objective", "torch.minimum(ratio * advantages, clipped * advantages)", "clipped * advantages"),
+    ("loss.truncated_importance_weight", "old_logp - engine_logp", "engine_logp - old_logp"),
+    ("loss.truncated_importance_weight", ".detach()", ""),
+    ("loss.truncated_importance_weight", "max=cap", "min=cap"),
+    ("loss.kl_k1", "logp - ref_logp", "ref_logp - logp"),
+    ("loss.kl_k2", "0.5 * ", ""),
+    ("loss.kl_k3", "torch.expm1(-delta) + delta", "torch.expm1(delta) - delta"),
+    ("loss.kl_k3", "torch.expm1(-delta)", "torch.exp(-delta) - 1"),
+    ("loss.token_mean", "per_token.sum() / denominator", "per_token.mean()"),
+    ("loss.policy_loss", "per_token = -weight", "per_token = weight"),
+    ("loss.policy_loss", "kl_coef * KL", "weight * kl_coef * KL"),
+    ("loss.policy_loss", "repeat_interleave(lengths)", "repeat_interleave(lengths) / len(logp)"),
+    ("loss.policy_loss", "importance_ratio(logp, old_logp)", "importance_ratio(logp, engine_logp)"),
+    ("loss.response_positions", "prompt_lengths[:, None] - 1", "prompt_lengths[:, None]"),
+    ("loss.response_positions", "column < first + response_lengths", "column < first - 1 + response_lengths"),  # no EOS
+    ("sim.initial_logits", "z[0] = setting.anchor_logit", "z[-1] = setting.anchor_logit"),
+    ("sim.measure", "gain > 0", "gain >= 0"),
+    ("sim.measure", ".clone()", ""),
+    ("sim.add_centred_rewards", "out.index_add_(0, tokens, r - r.mean())", "out[tokens] = r - r.mean()"),
+    ("sim.add_centred_rewards", "r - r.mean()", "r - rewards.mean()"),
+    ("sim.surrogate_gradient", ".neg_()", ""),
+    ("sim.surrogate_gradient", "1.0 / temperature", "1.0"),
+    ("sim.as_written", "r - r.mean()", "r"),
+    ("sim.as_written", "adamw.zero_grad()", "pass"),
+    ("rollout.sampling_logprobs", "ordered[:, top_k:]", "ordered[:, top_k + 1 :]"),
+    ("rollout.sampling_logprobs", "ordered.exp().cumsum(-1) - ordered.exp()", "ordered.exp().cumsum(-1)"),
+    ("rollout.sample_tokens", "uniform * cdf[line, -1]", "uniform"),
+    ("rollout.sample_tokens", "cdf[line, middle] >= wanted", "cdf[line, middle] > wanted"),
+    ("verify.judge_countdown", "if sorted(item for item in postfix if type(item) is int) != numbers:", "if False:"),
+    ("verify.judge_countdown", "return CORRECT if _value(postfix) == target else WRONG", "return CORRECT"),
+]  # fmt: skip
+FAST = WRONG[4:5]  # the mood's
+ORIGINAL = {module: (ROOT / f"{module}.py").read_text(encoding="utf-8") for module in MODULES}
+
+
+def of_function(name: str) -> Exercise:
+    return next(exercise for exercise in EXERCISES if exercise.function == name)
+
+
+def with_originals(folder: Path, **texts: str) -> Path:
+    """A student's folder: the originals, but for the modules of `texts`."""
+    for module, text in (ORIGINAL | texts).items():
+        (folder / f"{module}.py").write_text(text, encoding="utf-8")
+    return folder
+
+
+def changed(function: str, part: str, wrong: str) -> dict[str, str]:
+    """The source of the function's module with another part in the function's body."""
+    module, _, name = function.partition(".")
+    (node,) = [x for x in ast.parse(ORIGINAL[module]).body if isinstance(x, ast.FunctionDef) and x.name == name]
+    lines = ORIGINAL[module].splitlines(keepends=True)
+    start = node.body[0].end_lineno  # behind the docstring
+    body = "".join(lines[start : node.end_lineno])
+    assert part in body, f"{function} has no {part!r} any more: change this list"
+    return {module: "".join(lines[:start]) + body.replace(part, wrong) + "".join(lines[node.end_lineno :])}
+
+
+def test_every_exercise_has_a_function_tests_and_a_wrong_answer():
+    """Makes impossible: an exercise whose function or test was renamed, or that no wrong answer is tried on."""
+    for exercise in EXERCISES:
+        body = ast.parse(ORIGINAL[exercise.module]).body
+        (node,) = [x for x in body if isinstance(x, ast.FunctionDef) and x.name == exercise.name]
+        assert ast.get_docstring(node), exercise.function
+        assert all(mistake(test) for test in exercise.test_ids)
+    assert {function for function, _, _ in WRONG} == {exercise.function for exercise in EXERCISES}
+    assert all(changed(*wrong) for wrong in WRONG)
+
+
+@pytest.mark.parametrize("hard", [False, True])
+def test_a_blank_has_no_solution_in_it(hard):
+    """Makes impossible: a body, or with --hard a formula, that stays in what the student is given."""
+    for module in MODULES:
+        exercises = [exercise for exercise in EXERCISES if exercise.module == module]
+        text = blanked(ORIGINAL[module], exercises, hard)
+        functions = {x.name: x for x in ast.parse(text).body if isinstance(x, ast.FunctionDef)}
+        for exercise in exercises:
+            docstring, raises = functions[exercise.name].body
+            assert isinstance(raises, ast.Raise)
+            assert (ast.literal_eval(docstring.value) == exercise.hint) == hard
+        rest = ast.dump(ast.Module([x for x in ast.parse(text).body if not isinstance(x, ast.FunctionDef)], []))
+        assert len(rest) > 1000, "imports, classes and constants stay"
+
+
+def test_a_students_work_is_not_overwritten(tmp_path):
+    """Makes impossible: an evening's work gone with a second `python -m lab.blank`."""
+    (tmp_path / "loss.py").write_text("mine")
+    with pytest.raises(FileExistsError, match=r"loss\.py"):
+        write(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["loss.py"]
+
+
+@pytest.mark.parametrize(("function", "part", "wrong"), [
+    pytest.param(*case, marks=[] if case in FAST else pytest.mark.slow) for case in WRONG
+])  # fmt: skip
+def test_a_wrong_answer_loses_points(tmp_path, function, part, wrong):
+    """Makes impossible: points for a wrong answer, or the repository's file tested in place of the student's."""
+    (row,) = grade(with_originals(tmp_path, **changed(function, part, wrong)), [of_function(function)])
+    assert row["points"] == 0 and row["still_possible"] and not row["blank"]
+
+
+def test_the_grade_of_a_half_done_sheet(tmp_path):
+    """Makes impossible: a file that does not import, or a blank, which costs the other functions their points."""
+    blank = blanked(ORIGINAL["brorl"], [of_function("brorl.pass_at_k")])
+    folder = with_originals(tmp_path, brorl=blank, sim="def measure(:\n")
+    mood, pass_at_k, measure = grade(folder, [*map(of_function, ("brorl.mood", "brorl.pass_at_k", "sim.measure"))])
+    assert (mood["points"], pass_at_k["points"], measure["points"]) == (1, 0, 0)
+    assert pass_at_k["blank"] == ["brorl.pass_at_k"] and measure["errors"] == ["SyntaxError: invalid syntax"]
+
+
+def test_the_grades_for_a_program(tmp_path, monkeypatch, capsys):
+    """Makes impossible: an exit status of 0 with points missing, other text between the JSON."""
+    for points in (0, 1):
+        rows = [{"function": "brorl.mood", "points": points, "of": 1, "still_possible": [], "blank": [], "errors": []}]
+        monkeypatch.setattr("lab.grade.grade", lambda work, exercises, rows=rows: rows)
+        with pytest.raises(SystemExit) as status:
+            main([str(tmp_path), "--json"])
+        assert status.value.code == (points == 0) and json.loads(capsys.readouterr().out) == rows
+
+
+@pytest.mark.slow
+def test_the_originals_have_all_points(tmp_path):
+    """Makes impossible: an exercise that its own solution fails."""
+    assert all(row["points"] == row["of"] for row in grade(with_originals(tmp_path), EXERCISES))
+
+
+# ------------------------------------------------------------------------------------------------------- the loop
+
+
+def test_the_loops_gradient_is_trains(tmp_path):
+    """Makes impossible: a course whose loop trains otherwise: temperature, tokens, clip, denominator, reference.
+
+    A mini-batch of half the rollouts; train.py cuts it into micro-batches and computes prompts once.
+    """
+    model, tokenizer = loaded()
+    model = model.double()
+    prompts = [tokenizer(problem.prompt).input_ids for problem in load_problems(TINY / "train.jsonl")[:5]]
+    groups = TorchEngine(model).generate([prompts[0], prompts[1] + prompts[2], *prompts[3:]], 6, max_new_tokens=12)
+    generator = torch.Generator().manual_seed(0)
+    advantages, rows = torch.randn(24, generator=generator), torch.randperm(24, generator=generator)[:12]
+
+    batch = Batch.of(groups, advantages, CPU)
+    noise = [0.3 * torch.randn(batch.engine_logp.shape, generator=generator) for _ in range(2)]
+    batch.old_logp, batch.ref_logp = batch.engine_logp + noise[0], batch.engine_logp + noise[1]
+    inside = batch.inside(torch.arange(24))
+    old, ref = batch.old_logp[inside], batch.ref_logp[inside]
+    loop.loss_of(model, loop.batch_of(groups), rows, old, ref, advantages).backward()
+    ours = [p.grad.clone() for p in model.parameters()]
+
+    model.zero_grad()
+    policy = Policy(model)
+    policy.share("on")
+    optimizer = torch.optim.SGD(policy.parameters(), lr=0.0)
+    optimizer.zero_grad = lambda: None  # so that the gradient is there to be compared
+    half, settings = batch.rows(rows), {"updates_per_step": 1, "max_grad_norm": 1e9, "max_tokens_per_micro_batch": 60}
+    half.share = True
+    settings |= loop.LOSS | {"temperature": 1.0}
+    metrics = train.update(policy, optimizer, half, config(tmp_path, **settings), Accelerator(cpu=True), Progress())
+    assert metrics["clip_high_fraction"] > 0.01 and metrics["clip_low_fraction"] > 0.01
+    assert furthest(ours, [p.grad for p in model.parameters()]) < 1e-6
+
+
+@pytest.mark.slow
+def test_the_loop_lifts_the_embedded_policy():
+    """Makes impossible: a sign error anywhere between verdict and weights; with it the score falls."""
+    before, after = loop.main(["--rollouts", "32", "--prompts", "32", "--steps", "10", "--learning_rate", "3e-4"])
+    assert after > before + 0.05
+
+
+# ----------------------------------------------------------------------------------------------------- the pages
+
+
+@pytest.mark.parametrize("page", ["primer.md", "README.md"])
+def test_a_page_names_functions_tests_and_files_that_exist(page):
+    """Makes impossible: an equation whose function or test was renamed, a link to no page."""
+    text = (ROOT / "lab" / page).read_text(encoding="utf-8")
+    for module, function in re.findall(r"`((?:brorl|loss|sim|rollout|verify|trainer\.noise)\b)\.(\w+)`", text):
+        assert function == "py" or hasattr(importlib.import_module(module), function), f"{module}.{function}"
+    for file, test in re.findall(r"`(test_\w+\.py)::(test_\w+)`", text):
+        assert f"\ndef {test}(" in (ROOT / "tests" / file).read_text(encoding="utf-8"), f"{file}::{test}"
+    for link in re.findall(r"\]\(([^)#:]+)\)", text):
+        assert (ROOT / "lab" / link).exists(), link
+
+
+def test_the_readme_counts_the_exercises():
+    """Makes impossible: a number of exercises or points that is another one by now."""
+    text = (ROOT / "lab" / "README.md").read_text(encoding="utf-8")
+    assert f"{len(EXERCISES)} functions raise" in text
+    assert f"{sum(exercise.points for exercise in EXERCISES)} points" in text
+
+
+@pytest.mark.slow
+def test_the_lab_runs_without_unix(tmp_path):
+    """Makes impossible: an import of fcntl or resource, anywhere below the lab, that ends a student's evening."""
+    run_twice("""
+        import shutil, torch
+        import lab.blank, lab.grade
+        from lab import loop
+        from rollout import TorchEngine
+        from transformers import AutoModelForCausalLM, AutoTokenizer
+        from verify import load_problems
+
+        shutil.rmtree("work", ignore_errors=True)
+        lab.blank.main(["work", "--hard"])
+        model, tokenizer = (x.from_pretrained(loop.TINY / "policy") for x in (AutoModelForCausalLM, AutoTokenizer))
+        problems = load_problems(loop.TINY / "test.jsonl")[:2]
+        groups, correct = loop.roll_out(TorchEngine(model.float()), tokenizer, problems, 4, seed=0)
+        assert loop.log_probs(model, loop.batch_of(groups)).isfinite().all()
+    """, tmp_path)  # fmt: skip
