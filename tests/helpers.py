@@ -17,6 +17,7 @@ import time
 from contextlib import nullcontext
 from multiprocessing import forkserver
 from pathlib import Path
+from typing import Any
 from unittest import mock
 
 import torch
@@ -213,8 +214,10 @@ AHEAD = {  # fixture -> what it waits for
     ),
     "refused": Ahead(lambda folder: [sys.executable, TRAIN, "--rollouts_per_prompt", -4, "--output_dir", folder]),
 }
-FORKS = multiprocessing.get_context("forkserver")
-FORKS.set_forkserver_preload(["pytest", "train", "helpers"])
+FORKS: Any = None  # on Windows, which has no such processes
+if "forkserver" in multiprocessing.get_all_start_methods():
+    FORKS = multiprocessing.get_context("forkserver")
+    FORKS.set_forkserver_preload(["pytest", "train", "helpers"])
 
 
 def prepare_forks() -> None:
