@@ -91,9 +91,11 @@ def test_the_advice_by_hand():
 
     sure = said(Ratio(100.0, 90.0, 110.0))  # 513 / 17 x 8 = 241; noise (1 + 100/15) 17 over (1 + 100/511) 513
     assert "N = 16 with B = 241 takes as long as N = 512 with B = 8 and has 0.21 of its noise" in sure
-    assert "--rollouts_per_prompt 16 --prompts_per_step 241." in sure and "not certain" not in sure
+    assert "--rollouts_per_prompt 16 --prompts_per_step 241." in sure and "could be best" not in sure
     unsure = said(Ratio(100.0, 40.0, math.inf))
-    assert "N = 8 to 512" in unsure and "About 400 prompts" in unsure  # half 0.015, wanted 0.006: 64 x 6.25
+    assert (
+        "8 to 512 could be best" in unsure and "--preflight_prompts 400" in unsure
+    )  # half 0.015, wanted 0.006: 64 x 6.25
     assert "--rollouts_per_prompt 512 --prompts_per_step 8." in said(Ratio(1e6, 9e5, 2e6))
     assert "--prompts_per_step 241" not in said(Ratio(100.0, 90.0, 110.0), problems=240)
 

@@ -354,14 +354,15 @@ def problems_part(found: dict[str, Any], kept: Kept, config: Config) -> list[str
     fitted = f"p ~ Beta({kept.a:.2g}, {kept.b:.2g})" + "".join(f", {x:.0%} {y}" for x, y in shares if x > 0.005)
     lines.append(
         said(
-            f"Up to N = {n} the share is counted, without bias. Beyond, it comes from a fit: "
-            f"{fitted}, where p is a prompt's probability of a right response."
+            f"Up to N = {n} the share is counted: the chance that N of a prompt's {n} rollouts, picked at random, are "
+            f"neither all right nor all wrong. Beyond, it comes from a fit: {fitted}, where p is a prompt's "
+            "probability of a right response."
         )
     )
     for name in brorl.RECIPES:
         size, b = (int(recipe_of(name, config.model)[x][0]) for x in ("rollouts_per_prompt", "prompts_per_step"))
         drawn = f"about {b / kept(size):,.0f} prompts" if kept(size) > 1e-3 else "more prompts than it may"
-        lines.append(said(f"--recipe {name}: N = {size}; to keep B = {b} prompts a step draws {drawn}."))
+        lines.append(said(f"--recipe {name} (N = {size}): a step draws {drawn}, to keep B = {b}."))
     return lines
 
 
@@ -369,9 +370,9 @@ def responses_part(found: dict[str, Any], samples: list[dict], config: Config) -
     least, low, middle, high, most = found["tokens"]
     verdicts = ", ".join(f"{count:,} {reason}" for reason, count in found["reasons"].items())
     lines = [said(
-        f"Tokens: from {least:,.0f} to {most:,.0f}, half of them {low:,.0f} to {high:,.0f}, median {middle:,.0f}. "
+        f"Tokens: {least:,.0f} to {most:,.0f}; the middle half has {low:,.0f} to {high:,.0f}, median {middle:,.0f}. "
         f"{found['truncated']:.1%} of the responses are cut at --max_response_tokens {config.max_response_tokens}. "
-        f"Verdicts: {verdicts}; mean reward {found['reward']:.3g}. Some responses (the ends of long texts):"
+        f"Verdicts: {verdicts}; mean reward {found['reward']:.3g}. Some responses, long ones without their beginning:"
     )]  # fmt: skip
     for row in samples:
         prompt = row["prompt"] if isinstance(row["prompt"], str) else row["prompt"][-1]["content"]
@@ -382,11 +383,12 @@ def responses_part(found: dict[str, Any], samples: list[dict], config: Config) -
 
 def time_part(found: dict[str, Any], config: Config) -> list[str]:
     measured, step = found["seconds"], found["step"]
-    rows = [["seconds of a prompt with N =", *measured]]
+    rows = [["seconds of one kept prompt, measured at N =", *measured]]
     rows += [[stage.replace("_", " "), *(plain(x[stage]) for x in measured.values())] for stage in STAGES]
     return [*aligned(rows), said(
-        "Roll out draws and judges, score computes log-probs of policy and reference, update trains (here at rate 0). "
-        f"Beside its rollouts a prompt costs as much time as {plain(found['prompt_cost'])} of them. A step of N = "
+        "Roll out draws and judges, score computes log-probs of policy and reference, update is one pass of training "
+        "(here with learning rate 0: no weight changes). By the smallest and the largest of these N, a prompt costs as "
+        f"much time as {plain(found['prompt_cost'])} rollouts; the table below takes the measured times. A step of N = "
         f"{config.rollouts_per_prompt} and B = {config.prompts_per_step} takes about {plain(sum(step.values()))} s: "
         + ", ".join(f"{name.replace('_', ' ')} {plain(x)}" for name, x in step.items())
         + f". The most memory in use so far: {found['peak_gib']:.2f} GiB."
@@ -401,9 +403,10 @@ def interval(of: Iterable[float]) -> str:
 
 def noise_part(found: dict[str, Any], ratio: Ratio | None, cost: Cost) -> list[str]:
     lines = [said(
-        "Noise is the mean squared distance of a step from the average step, (V_b + V_w / (N - 1)) / (prompts drawn). "
-        "V_w is how much the rollouts of one prompt differ: a larger N reduces its part. V_b is how much prompts "
-        "differ: only more prompts reduce it."
+        "Noise is how far the gradient of one step lies from the average over many such steps, squared: (V_b + V_w / "
+        "(N - 1)) / (prompts drawn). V_w, within prompts: how much a prompt's gradient changes when its rollouts are "
+        "sampled again; more rollouts or more prompts reduce its part. V_b, between prompts: how much the exact "
+        "gradients of prompts differ; only more prompts reduce it."
     )]  # fmt: skip
     if ratio is None:
         return [*lines, said("Not seen in this sample; the advice says why.")]
@@ -413,20 +416,31 @@ def noise_part(found: dict[str, Any], ratio: Ratio | None, cost: Cost) -> list[s
     if math.isinf(ratio.high):
         seen = f"V_w / V_b is at least {plain(ratio.low)}, and V_b may be 0; the table takes {plain(ratio.used)}"
     lines.append(said(
-        f"{seen} (95%, {found['prompts']} prompts). The least noise at equal samples is at N = {samples}, at equal "
-        f"time at N = {by_time}."
+        f"{seen} (95%, {found['prompts']} prompts). So the least noise at equal samples is at N = 1 + sqrt(V_w / V_b) "
+        f"= {samples}, and at equal time, by the measured seconds, at N = {by_time}."
     ))  # fmt: skip
     rows: list[list] = [
-        ["N", "noise at equal samples", "noise at equal time", "seconds a prompt", "B of a step as long"]
+        ["N", "noise at equal samples", "noise at equal time", "seconds a drawn prompt", "drawn", "kept (B)"]
     ]
     for x in found["table"]:
-        rows.append([x["n"], f"{x['samples']:.2f}", f"{x['time']:.2f}", plain(x["seconds"]), f"{x['b']:,.0f}"])
+        rows.append(
+            [
+                x["n"],
+                f"{x['samples']:.2f}",
+                f"{x['time']:.2f}",
+                plain(x["seconds"]),
+                f"{x['b'] / max(x['kept'], 1e-9):,.0f}",
+                f"{x['b']:,.0f}",
+            ]
+        )
     return [
         *lines,
         *aligned(rows),
         said(
-            "Noise is relative to the least of its column. Equal samples: steps of equally many rollouts. Equal time: "
-            "steps that take as long as the one that was asked for; the last column is the B of such a step."
+            "Noise is divided by the least of its column (1.00 is best). Equal samples: steps of equally many "
+            "rollouts. Equal time: steps that take as long as yours; the last columns are the prompts that such a step "
+            "draws and keeps. Drawn prompts are rolled out, kept ones are scored and trained on too. Seconds between "
+            "the measured N are interpolated."
         ),
     ]
 
@@ -451,12 +465,13 @@ def advice(found: dict[str, Any], ratio: Ratio, cost: Cost, config: Config, prob
         half = 1 / ratio.low - 1 / ratio.used  # of the interval of V_b / V_w; at 0.6 of it N* is known to a factor of 2
         more = max(2.0, (half * ratio.used / 0.6) ** 2 if math.isfinite(ratio.value) else 4.0)
         text += (
-            f" That is not certain: the interval admits N = {low} to {high}. About {more * found['prompts']:,.0f} "
-            f"prompts would tell more (--preflight_prompts): errors fall with the square root of their number."
+            f" Of the N in the table {low} to {high} could be best. --preflight_prompts {more * found['prompts']:.0f} "
+            f"would make the intervals about {math.sqrt(more):.1f} times narrower."
         )
     return text + (
-        " V_w / V_b falls while the policy learns (to a fifth in the tiny world, docs/which_n.md), and the best N with "
-        "it: of two N that are close take the smaller. Each N needs a learning rate of its own."
+        " V_w / V_b falls while the policy learns (for the embedded policy to a fifth, docs/which_n.md), and the best "
+        "N with it: where two N have about the same noise, take the smaller. How long a step should be is "
+        "not measured here. Tune the learning rate again after a change of N or B."
     )
 
 
