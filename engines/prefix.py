@@ -1,7 +1,7 @@
 """Attention of N rows to the one copy of their prompt, for rollout.py's TorchEngine (section 4.2.4).
 
 At every decoding step the queries of a group attend to one copy of the prompt's keys as a matrix product,
-[N·heads, D] x [D, L]. N copies would be N vector products, each of which reads L·D numbers again. The softmax runs
+[N·heads, D] x [D, L]. N copies would be N vector products, and each would read L·D numbers again. The softmax runs
 over prompt and response together, so the result is exact (Hydragen, 2402.05099).
 
     name               meaning

@@ -31,14 +31,14 @@ def grade(work: Path, exercises: list[Exercise]) -> list[dict]:
     graded = []
     for exercise in exercises:
         failed = [test for test in exercise.test_ids if failures[test] is not None]
-        said = "\n".join(text for test in failed for text in failures[test] or [])
+        raised = "\n".join(text for test in failed for text in failures[test] or [])
         graded.append({
             "function": exercise.function,
             "points": 0 if failed else exercise.points,
             "of": exercise.points,
             "still_possible": [f"{mistake(test)} ({test})" for test in failed],
-            "blank": sorted({*re.findall(r"NotImplementedError: (\w+\.\w+): ", said)}),
-            "errors": sorted({*re.findall(r"\b((?:SyntaxError|IndentationError|NameError|ImportError): .*)", said)}),
+            "blank": sorted({*re.findall(r"NotImplementedError: (\w+\.\w+): ", raised)}),
+            "errors": sorted({*re.findall(r"\b((?:SyntaxError|IndentationError|NameError|ImportError): .*)", raised)}),
         })  # fmt: skip
     return graded
 
@@ -63,17 +63,17 @@ def run_tests(work: Path, tests: list[str]) -> dict[str, list[str] | None]:
         if not report.exists():
             raise RuntimeError(f"pytest did not run:\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
         cases = list(xml.parse(report).iter("testcase"))
-    said: dict[str, list[str]] = {test: [] for test in tests}
+    raised: dict[str, list[str]] = {test: [] for test in tests}
     ran = set()
     for case in cases:
         file, name = str(case.get("classname")).rpartition(".")[2], str(case.get("name")).partition("[")[0]
         of_case = [f"{file}.py::{name}"]
         if not file:  # a whole test file, which cannot be imported: "tests.test_brorl"
             of_case = [test for test in tests if test.startswith(f"{name.rpartition('.')[2]}.py::")]
-        for test in {*of_case} & said.keys():
+        for test in {*of_case} & raised.keys():
             ran.add(test)
-            said[test] += [f"{x.get('message')}\n{x.text}" for x in case if x.tag in ("failure", "error")]
-    return {test: None if test in ran and not said[test] else said[test] for test in tests}
+            raised[test] += [f"{x.get('message')}\n{x.text}" for x in case if x.tag in ("failure", "error")]
+    return {test: None if test in ran and not raised[test] else raised[test] for test in tests}
 
 
 def mistake(test: str) -> str:

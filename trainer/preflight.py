@@ -335,13 +335,13 @@ def aligned(rows: list[list]) -> list[str]:
     return ["  " + "  ".join(f"{x!s:>{w}}" for x, w in zip(row, widths, strict=True)) for row in rows]
 
 
-def said(*sentences: str) -> str:
+def paragraph(*sentences: str) -> str:
     return wrapped("  " + " ".join(sentences), 2)
 
 
 def problems_part(found: dict[str, Any], kept: Kept, config: Config) -> list[str]:
     n, names = found["rollouts"], ("never", "up to 25%", "25 to 50%", "50 to 75%", "over 75%", "always")
-    lines = [said(
+    lines = [paragraph(
         f"{found['prompts']} prompts got {n} rollouts (sampled responses) each. A prompt is worth training on where "
         "some of its rollouts are right and some are wrong; dynamic sampling keeps only such prompts. Solved:"
     )]  # fmt: skip
@@ -353,7 +353,7 @@ def problems_part(found: dict[str, Any], kept: Kept, config: Config) -> list[str
     shares = zip(kept.shares[1:], ("p = 0", "p = 1"), strict=True)
     fitted = f"p ~ Beta({kept.a:.2g}, {kept.b:.2g})" + "".join(f", {x:.0%} {y}" for x, y in shares if x > 0.005)
     lines.append(
-        said(
+        paragraph(
             f"Up to N = {n} the share is counted: the chance that N of a prompt's {n} rollouts, picked at random, are "
             f"neither all right nor all wrong. Beyond, it comes from a fit: {fitted}, where p is a prompt's "
             "probability of a right response."
@@ -362,14 +362,14 @@ def problems_part(found: dict[str, Any], kept: Kept, config: Config) -> list[str
     for name in brorl.RECIPES:
         size, b = (int(recipe_of(name, config.model)[x][0]) for x in ("rollouts_per_prompt", "prompts_per_step"))
         drawn = f"about {b / kept(size):,.0f} prompts" if kept(size) > 1e-3 else "more prompts than it may"
-        lines.append(said(f"--recipe {name} (N = {size}): a step draws {drawn}, to keep B = {b}."))
+        lines.append(paragraph(f"--recipe {name} (N = {size}): a step draws {drawn}, to keep B = {b}."))
     return lines
 
 
 def responses_part(found: dict[str, Any], samples: list[dict], config: Config) -> list[str]:
     least, low, middle, high, most = found["tokens"]
     verdicts = ", ".join(f"{count:,} {reason}" for reason, count in found["reasons"].items())
-    lines = [said(
+    lines = [paragraph(
         f"Tokens: {least:,.0f} to {most:,.0f}; the middle half has {low:,.0f} to {high:,.0f}, median {middle:,.0f}. "
         f"{found['truncated']:.1%} of the responses are cut at --max_response_tokens {config.max_response_tokens}. "
         f"Verdicts: {verdicts}; mean reward {found['reward']:.3g}. Some responses, long ones without their beginning:"
@@ -385,7 +385,7 @@ def time_part(found: dict[str, Any], config: Config) -> list[str]:
     measured, step = found["seconds"], found["step"]
     rows = [["seconds of one kept prompt, measured at N =", *measured]]
     rows += [[stage.replace("_", " "), *(plain(x[stage]) for x in measured.values())] for stage in STAGES]
-    return [*aligned(rows), said(
+    return [*aligned(rows), paragraph(
         "Roll out draws and judges, score computes log-probs of policy and reference, update is one pass of training "
         "(here with learning rate 0: no weight changes). By the smallest and the largest of these N, a prompt costs as "
         f"much time as {plain(found['prompt_cost'])} rollouts; the table below takes the measured times. A step of N = "
@@ -402,20 +402,20 @@ def interval(of: Iterable[float]) -> str:
 
 
 def noise_part(found: dict[str, Any], ratio: Ratio | None, cost: Cost) -> list[str]:
-    lines = [said(
+    lines = [paragraph(
         "Noise is how far the gradient of one step lies from the average over many such steps, squared: (V_b + V_w / "
         "(N - 1)) / (prompts drawn). V_w, within prompts: how much a prompt's gradient changes when its rollouts are "
         "sampled again; more rollouts or more prompts reduce its part. V_b, between prompts: how much the exact "
         "gradients of prompts differ; only more prompts reduce it."
     )]  # fmt: skip
     if ratio is None:
-        return [*lines, said("Not seen in this sample; the advice says why.")]
+        return [*lines, paragraph("Not seen in this sample; the advice says why.")]
     samples = interval(best_n(x) for x in (ratio.used, *ratio[1:]))
     by_time = interval(cost.best(x) if math.isfinite(x) else x for x in (ratio.used, *ratio[1:]))
     seen = f"V_w / V_b = {plain(ratio.used)}, between {plain(ratio.low)} and {plain(ratio.high)}"
     if math.isinf(ratio.high):
         seen = f"V_w / V_b is at least {plain(ratio.low)}, and V_b may be 0; the table takes {plain(ratio.used)}"
-    lines.append(said(
+    lines.append(paragraph(
         f"{seen} (95%, {found['prompts']} prompts). So the least noise at equal samples is at N = 1 + sqrt(V_w / V_b) "
         f"= {samples}, and at equal time, by the measured seconds, at N = {by_time}."
     ))  # fmt: skip
@@ -436,7 +436,7 @@ def noise_part(found: dict[str, Any], ratio: Ratio | None, cost: Cost) -> list[s
     return [
         *lines,
         *aligned(rows),
-        said(
+        paragraph(
             "Noise is divided by the least of its column (1.00 is best). Equal samples: steps of equally many "
             "rollouts. Equal time: steps that take as long as yours; the last columns are the prompts that such a step "
             "draws and keeps. Drawn prompts are rolled out, kept ones are scored and trained on too. Seconds between "
@@ -515,7 +515,7 @@ def preflight(config: Config, accelerator: Accelerator, setup: Setup, parts_of_r
         "Responses": responses_part(found, rows_of(run.samples), config),
         "Time, on this machine": time_part(found, config),
         "Noise: how far one step strays from the average step": noise_part(found, ratio, cost),
-        "Advice": [said(found["advice"])],
+        "Advice": [paragraph(found["advice"])],
     }
     for title, lines in parts.items():
         print("\n".join(["", title, *lines]))

@@ -43,8 +43,9 @@ ORDERS = 2  # of a process in a round, at least: while the second decodes, the f
 
 
 def round_width(missing: int, pass_rate: float, confidence: float) -> int:
-    """The fewest prompts of which `missing` are informative with probability `confidence`, if each is with `pass_rate`.
+    """The fewest prompts that hold `missing` informative ones with probability `confidence`.
 
+    A prompt is informative with probability p = `pass_rate`.
     How many prompts it takes until k = `missing` of them are informative is negative binomial, with mean k / p and
     variance k (1 - p) / p². This is its normal approximation. One round more takes as long as its longest response; one
     prompt too many costs its tokens.

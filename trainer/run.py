@@ -222,7 +222,7 @@ class Run:
         return self.gathered(wanted, rolled)
 
     def gathered(self, wanted: list[tuple[dict, int, int]], rolled: list[Rolled]) -> list[dict]:
-        """Lines for rollouts of these places and numbers, each of which some process has among its `rolled`."""
+        """Lines for rollouts of these places and numbers. Some process has each of them among its `rolled`."""
         rows, held = {(place, row) for _, place, row in wanted}, {}
         for part in rolled:
             for place, row in rows:
