@@ -26,13 +26,18 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from statistics import fmean
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import nn
 
-from evidence.rows import EVIDENCE, ROOT, by, load, write
+from evidence.draw import panels, save
+from evidence.rows import EVIDENCE, ROOT, at, by, load, write
+from evidence.statistics import interval, shown
+from evidence.tables import header, line, measured_ratio
+from trainer.noise import noise_at_equal_cost
 
 OUT = ROOT / "runs" / "price"
 PREDICTED, FOUND = EVIDENCE / "price_predicted.csv", EVIDENCE / "price.csv"
@@ -56,11 +61,26 @@ SAME = {
     "eval_temperature": 1, "eval_top_p": 1,
 }  # fmt: skip
 TINY = SAME | {"max_response_tokens": ANSWER, "eval_max_response_tokens": ANSWER, "eval_samples": 32, "eval_every": 6}
-LOOK = {"tiny": {"preflight_prompts": 256}}  # flags of the preflight
+LOOK = {"tiny": {"preflight_prompts": 256}, "smollm": {"preflight_prompts": 24}}  # flags of the preflight
+REAL = SAME | {"max_response_tokens": 8, "eval_max_response_tokens": 8, "eval_samples": 16, "eval_every": 6,
+               "max_tokens_per_micro_batch": 4096}  # fmt: skip
 WORLDS = {
     "tiny-short": World("16 tokens", (4, 16, 64, 256, 512), 1, 36, (1e-3, 2e-3, 5e-3, 1e-2), 5, TINY),
     "tiny-long": World("512 tokens", (4, 16, 64, 256, 512), 1, 36, (1e-3, 2e-3, 5e-3, 1e-2), 5, TINY),
+    "smollm-short": World("30 tokens", (16, 64, 512), 1, 12, (1e-5, 3e-5), 3, REAL),
+    "smollm-long": World("480 tokens", (16, 64, 512), 1, 12, (1e-5, 3e-5), 3, REAL),
 }
+
+NOUNS = """
+ship baker forest king dog teacher river clock farmer garden doctor bridge cat soldier church mill sailor tree house
+judge train mother horse singer village tower fisherman wolf bell writer castle father road nurse harbour shepherd
+library hunter island painter boat priest market giant school queen barber bird hotel captain witch well carpenter
+street monk museum tailor mountain thief theatre pilot lamp butcher kitchen
+""".split()  # noqa: SIM905
+HELD_OUT = 24  # stories
+
+# Other programs beside it do not change the seconds that --preflight measures.
+PROCESSOR_TIME = "import time; time.perf_counter = time.process_time; import train; train.main()"
 
 # ------------------------------------------------------------------------------------------------------ the worlds
 
@@ -95,20 +115,63 @@ def make_tiny(out: Path, tokens: int) -> None:
     for name, count in (("train", 16384), ("test", 100)):
         digits = [DIGITS[i % len(DIGITS)] for i in range(count)]
         write_rows(out / f"{name}.jsonl", [
-            {"prompt": prompt(digit), "kind": "ifeval", "reference": {
-                "instruction_id_list": ["keywords:letter_frequency"],
-                "kwargs": [{"letter": digit, "let_frequency": 2, "let_relation": "at least"}]}}
+            {"prompt": prompt(digit), "kind": "ifeval", "reference": letters(digit, 2)}
             for digit in digits
         ])  # fmt: skip
 
 
-def make(world: str, smollm: Path | None) -> None:
+def write_stories(smollm: Path) -> list[str]:
+    """Beginnings of stories by the model, three of each noun; some end early. 16 minutes of a core, kept in a file."""
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    from rollout import TorchEngine
+
+    path = OUT / "stories.json"
+    if not path.exists():
+        model, tokenizer = AutoModelForCausalLM.from_pretrained(smollm), AutoTokenizer.from_pretrained(smollm)
+        prompts = [tokenizer(f"Here is the story of the {noun}.\n\nOnce upon a time").input_ids for noun in NOUNS]
+        groups = TorchEngine(model, memory_gib=8).generate(
+            prompts, 3, max_new_tokens=520, temperature=0.9, top_p=0.95, seed=0
+        )
+        told = [
+            str(tokenizer.decode(x, skip_special_tokens=True))
+            for group in groups
+            for x in group.responses
+            if len(x) >= 500
+        ]
+        texts = [str(tokenizer.decode(tokenizer("Once upon a time" + text).input_ids[:480])) for text in told]
+        path.write_text(json.dumps(["".join(re.findall(r"[^.!?]*[.!?]+", text)) for text in texts], indent=1))
+    return json.loads(path.read_text())
+
+
+def make_smollm(out: Path, smollm: Path, long: bool) -> None:
+    """The model, and stories, or their last sentences, before the words that an answer continues."""
+    problems = []
+    for story in write_stories(smollm):
+        text = story if long else re.findall(r"[^.!?]+[.!?]+", story)[-1].strip()
+        problems.append({"prompt": text + "\n\nThe moral of the story is that", "kind": "ifeval",
+                         "reference": letters("o", 5)})  # fmt: skip
+    (out / "model").symlink_to(smollm.resolve(), target_is_directory=True)
+    write_rows(out / "test.jsonl", problems[-HELD_OUT:])
+    write_rows(out / "train.jsonl", problems[:-HELD_OUT])
+
+
+def letters(letter: str, count: int) -> dict[str, Any]:
+    """The reference of an answer that must have a letter so often."""
+    arguments = {"letter": letter, "let_frequency": count, "let_relation": "at least"}
+    return {"instruction_id_list": ["keywords:letter_frequency"], "kwargs": [arguments]}
+
+
+def make(world: str, smollm: Path) -> None:
     """The world's folder: model/, train.jsonl, test.jsonl. One that is there is left alone."""
-    at = OUT / world
-    if (at / "test.jsonl").exists():
+    folder = OUT / world
+    if (folder / "test.jsonl").exists():
         return
-    at.mkdir(parents=True, exist_ok=True)
-    make_tiny(at, {"tiny-short": 16, "tiny-long": 512}[world])
+    folder.mkdir(parents=True, exist_ok=True)
+    if world.startswith("tiny"):
+        make_tiny(folder, {"tiny-short": 16, "tiny-long": 512}[world])
+    else:
+        make_smollm(folder, smollm, world == "smollm-long")
 
 
 # --------------------------------------------------------------------------------------------- predict, then train
@@ -116,16 +179,17 @@ def make(world: str, smollm: Path | None) -> None:
 
 def train(world: str, name: str, **settings) -> Path:
     """One run of train.py, on one core; its folder. A finished one is left alone, an unfinished one goes on."""
-    folder, at = OUT / world / name, OUT / world
+    here = OUT / world
+    folder = here / name
     if (folder / "model").exists() or (folder / "preflight.json").exists():
         return folder
-    settings = {"model": at / "model", "data": at / "train.jsonl", "eval_data": at / "test.jsonl", "output_dir": at,
-                "name": name} | WORLDS[world].flags | settings  # fmt: skip
+    files = {"model": here / "model", "data": here / "train.jsonl", "eval_data": here / "test.jsonl"}
+    settings = files | {"output_dir": here, "name": name} | WORLDS[world].flags | settings
     flags = [str(x) for key, value in settings.items() for x in (f"--{key}", value)]
     resume = ["--resume"] * (folder / "metrics.jsonl").exists()
-    with (at / f"{name}.log").open("a") as log:
-        subprocess.run([sys.executable, "train.py", *flags, *resume], cwd=ROOT, stdout=log, stderr=log, check=True,
-                       env=os.environ | {"OMP_NUM_THREADS": "1"})  # fmt: skip
+    with (here / f"{name}.log").open("a") as log:
+        subprocess.run([sys.executable, "-c", PROCESSOR_TIME, *flags, *resume], cwd=ROOT, stdout=log, stderr=log,
+                       env=os.environ | {"OMP_NUM_THREADS": "1"}, check=True)  # fmt: skip
     print(f"{world} {name} finished", flush=True)
     return folder
 
@@ -143,9 +207,9 @@ def predict(world: str) -> list[dict]:
     n = sorted(sizes)[len(sizes) // 2]
     along = train(world, "along", rollouts_per_prompt=n, prompts_per_step=max(1, round(table[n]["b"])),
                   learning_rate=rates[1], max_steps=steps, log_noise=1)  # fmt: skip
-    looks = [row for line in (along / "metrics.jsonl").open() if "noise/within" in (row := json.loads(line))]
-    ratios = {"start": found["ratio"]["value"] or found["ratio"]["low"],
-              "along": sum(row["noise/within"] for row in looks) / sum(row["noise/between"] for row in looks)}  # fmt: skip
+    looks = [row for row in map(json.loads, (along / "metrics.jsonl").open()) if "noise/within" in row]
+    within, between = (sum(row[f"noise/{part}"] for row in looks) for part in ("within", "between"))
+    ratios = {"start": found["ratio"]["value"] or found["ratio"]["low"], "along": within / between}
     rows = []
     for n in sizes:
         row = {"world": world, "N": n, "B": max(1, round(table[n]["b"])), "kept": table[n]["kept"],
@@ -185,31 +249,119 @@ def rows_of(world: str) -> Iterator[dict]:
         folder, name = model.parent, re.fullmatch(r"n(\d+)-lr(.+)-seed(\d+)", model.parent.name)
         if not name:
             continue
-        steps = [json.loads(line) for line in (folder / "timing.jsonl").read_text().splitlines()]
+        steps = list(map(json.loads, (folder / "timing.jsonl").read_text().splitlines()))
         spent = np.cumsum([0.0, *(row["cpu_seconds"] for row in steps if row["step"])])
-        for line in (folder / "metrics.jsonl").read_text().splitlines():
-            row = json.loads(line)
+        for row in map(json.loads, (folder / "metrics.jsonl").read_text().splitlines()):
             if "eval/pass@1" in row:
                 yield {"world": world, "N": int(name[1]), "rate": float(name[2]), "seed": int(name[3]),
                        "step": row["step"], "samples": row["samples"], "cpu_seconds": float(spent[row["step"]]),
                        "pass@1": row["eval/pass@1"], "pass@16": row["eval/pass@16"]}  # fmt: skip
 
 
-def best_rate(rows: list[dict], budget: float = np.inf) -> float:
-    """The rate of the highest pass@1 with seed 0, at the end or where so many processor seconds were spent."""
-    arms = by([row for row in rows if row["seed"] == 0], "rate")
-    return max(arms, key=lambda rate: score(arms[rate], "cpu_seconds", min(budget, arms[rate][-1]["cpu_seconds"])))[0]
+def best_rate(rows: list[dict]) -> float:
+    """The rate of the highest pass@1 at the end, with seed 0."""
+    return max((row for row in last_rows(rows) if row["seed"] == 0), key=lambda row: row["pass@1"])["rate"]
 
 
-def score(arm: list[dict], axis: str, where: float, name: str = "pass@1") -> float:
-    return float(np.interp(where, [row[axis] for row in arm], [row[name] for row in arm]))
+def last_rows(rows: list[dict]) -> list[dict]:
+    """Of each arm."""
+    return [arm[-1] for arm in by(rows, "N", "rate", "seed").values()]
+
+
+# ---------------------------------------------------------------------------------------- predicted beside found
+
+
+class Result(NamedTuple):
+    """An N of a world at its best rate. Scores: of each seed, where all arms have spent as much."""
+
+    n: int
+    rate: float
+    at_time: list[float]
+    at_samples: list[float]
+    breadth: list[float]  # pass@16 at equal time
+    predicted: dict  # the row of price_predicted.csv
+
+
+def results(world: str, rows: list[dict], predicted: list[dict]) -> tuple[list[Result], dict[str, float]]:
+    """Every N; and what all of its arms have spent at least: processor seconds, samples."""
+    rows = [row for row in rows if row["world"] == world]
+    rates = {n: best_rate(of_n) for (n,), of_n in by(rows, "N").items()}
+    arms = {n: list(by([row for row in rows if (row["N"], row["rate"]) == (n, rate)], "seed").values())
+            for n, rate in rates.items()}  # fmt: skip
+    spent = {axis: min(run[-1][axis] for runs in arms.values() for run in runs) for axis in ("cpu_seconds", "samples")}
+
+    def scores(n: int, axis: str, name: str = "pass@1") -> list[float]:
+        return [at(run, axis, spent[axis], name) for run in arms[n]]
+
+    found = [
+        Result(row["N"], rates[row["N"]], scores(row["N"], "cpu_seconds"), scores(row["N"], "samples"),
+               scores(row["N"], "cpu_seconds", "pass@16"), row)
+        for row in predicted if row["world"] == world
+    ]  # fmt: skip
+    return found, spent
+
+
+def tables(rows: list[dict], predicted: list[dict]) -> None:
+    for world in dict.fromkeys(row["world"] for row in rows):
+        found, spent = results(world, rows, predicted)
+        one = found[0].predicted
+        print(f"\n{world}: prompts of {WORLDS[world].about}. A prompt costs {one['prompt_cost']:.0f} rollouts; "
+              f"V_w / V_b = {one['ratio_start']:.0f} at the start and {one['ratio_along']:.0f} along a run. Equal time: "
+              f"{spent['cpu_seconds']:.0f} s, equal samples: {spent['samples']:,.0f}\n")  # fmt: skip
+        header("N", "B", "best rate", "seeds", "noise at equal time: start", "along", "pass@1", "pass@16",
+               "noise at equal samples: along", "pass@1")  # fmt: skip
+        for x in found:
+            noise = [f"{x.predicted[f'noise_{y}']:.2f}" for y in ("time_start", "time_along", "samples_along")]
+            line(x.n, x.predicted["B"], f"{x.rate:g}", len(x.at_time), *noise[:2], shown(x.at_time, ".3f"),
+                 shown(x.breadth, ".3f"), noise[2], shown(x.at_samples, ".3f"))  # fmt: skip
+
+
+def picture(rows: list[dict], predicted: list[dict]) -> None:
+    """Noise predicted, over the least of the world; the rise of the score, over the largest of the world."""
+    figure, ((time, samples),) = panels(1, 2, 12, 4.8)
+    styles = zip(WORLDS, ("tab:blue", "tab:red", "tab:cyan", "tab:orange"), "osDv", strict=True)
+    for world, color, marker in styles:
+        if not (own := [row for row in rows if row["world"] == world]):
+            continue
+        found, start = results(world, rows, predicted)[0], own[0]["pass@1"]
+        for axis, by_what in ((time, "time"), (samples, "samples")):
+            scores = [getattr(x, f"at_{by_what}") for x in found]
+            most = max(fmean(x) for x in scores) - start
+            noise = [x.predicted[f"noise_{by_what}_along"] for x in found]
+            rise = [[(y - start) / most for y in x] for x in scores]
+            error = [interval(x)[1] if len(x) > 1 else 0.0 for x in rise]
+            label = f"{world} (a prompt costs {found[0].predicted['prompt_cost']:.0f} rollouts)"
+            axis.errorbar(noise, [fmean(x) for x in rise], error, fmt=marker, color=color, label=label, capsize=2)
+            for x, place, y in zip(found, noise, rise, strict=True):
+                axis.annotate(f" {x.n}", (place, fmean(y)), color=color, fontsize=9)
+    countdown(samples)
+    for axis, by_what in ((time, "time"), (samples, "samples")):
+        axis.set(xscale="log", xlabel="noise of a step, predicted, over the least of the world",
+                 ylabel="rise of pass@1, over the largest of the world", title=f"at equal {by_what}")  # fmt: skip
+        axis.grid(alpha=0.3)
+        axis.legend(fontsize=8)
+    save(figure, EVIDENCE / "price.png", "Less noise predicted, more learned? A point is an N, its number beside it")
+
+
+def countdown(axis) -> None:
+    """law.csv: the embedded policy, each N at its best rate."""
+    rows = load(EVIDENCE / "law.csv")
+    ratio, start = measured_ratio(rows), 0.192
+    best = {n: max(fmean(r["q_pos"] for r in x) for x in by(of_n, "rate").values()) - start
+            for (n,), of_n in by(rows, "N").items()}  # fmt: skip
+    noise = {n: noise_at_equal_cost(n, ratio) for n in best}
+    places = [noise[n] / min(noise.values()) for n in best]
+    rise = [x / max(best.values()) for x in best.values()]
+    axis.plot(places, rise, "k^", label="countdown, the embedded policy")
+    for n, x, y in zip(best, places, rise, strict=True):
+        axis.annotate(f" {n}", (x, y), fontsize=9)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", nargs="?", choices=("make", "predict", "run", "collect", "draw"), default="draw")
     parser.add_argument("worlds", nargs="*", metavar="WORLD", help=f"of {', '.join(WORLDS)}; none: all")
-    parser.add_argument("--smollm", type=Path, help="of make: the folder of the real model")
+    parser.add_argument("--smollm", type=Path, default=Path("smollm"), help="of make: the folder of the real model")
     args = parser.parse_args()
     worlds = args.worlds or list(WORLDS)
     for world in worlds:
@@ -222,6 +374,10 @@ def main() -> None:
         write(PREDICTED, rows + [row for world in worlds for row in predict(world)])
     elif args.what == "collect":
         write(FOUND, [row for world in WORLDS for row in rows_of(world)])
+    elif args.what == "draw":
+        rows, predicted = load(FOUND), load(PREDICTED)
+        tables(rows, predicted)
+        picture(rows, predicted)
 
 
 if __name__ == "__main__":
