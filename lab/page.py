@@ -164,7 +164,7 @@ ROWS = {
 
 STYLE = """
 body { font: 15px/1.45 system-ui, sans-serif; margin: 1rem; color: #222 }
-h1 { font-size: 1.4rem } h2 { font-size: 1.05rem; margin: 0 0 .6rem; overflow-wrap: anywhere } p { margin: 0 0 .6rem }
+h1 { font-size: 1.4rem } h2 { font-size: 1.05rem; margin: 0 0 .6rem } p { margin: 0 0 .6rem }
 section { border-top: 1px solid #bbb; padding: 1rem 0 }
 .row { display: grid; grid-template-columns: 15rem minmax(0, 1fr) 15rem; gap: 1rem }
 pre, code { font: 11.5px/1.45 ui-monospace, Menlo, Consolas, monospace } pre { margin: 0; overflow-x: auto }
@@ -241,7 +241,7 @@ def page(module: str, modules: list[str]) -> str:
         latex = [line for line in lines if not line.startswith(">>> ")]
         calls = [line.removeprefix(">>> ") for line in lines if line.startswith(">>> ")]
         numbers = "\n".join(f"&gt;&gt;&gt; {escape(call)}\n{escape(shown(eval(call, names)))}" for call in calls)
-        sections.append(f"""<section id="{function}"><h2>{function}</h2><div class="row">
+        sections.append(f"""<section id="{function}"><h2>{function.replace("_", "_<wbr>")}</h2><div class="row">
 <div>{"".join(f"<p>{escape(paper)}</p>" for paper in papers)}
 {"".join(f'<div class="math">{convert(x, display="block")}</div>' for x in latex)}</div>
 <div>{code(text)}</div>
