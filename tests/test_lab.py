@@ -228,17 +228,21 @@ def test_the_readme_counts_the_exercises():
 def test_the_lab_runs_without_unix(tmp_path):
     """Makes impossible: an import of fcntl or resource, anywhere below the lab, that ends a student's evening."""
     run_twice("""
-        import shutil, torch
-        import lab.blank, lab.grade
+        import argparse, shutil
+        sys.path.append(ROOT + "/tests")
+        import conftest, test_brorl, test_loss, test_rollout, test_sim, test_verify  # the grader's
+        import lab.blank, lab.grade, lab.page
         from lab import loop
-        from rollout import TorchEngine
         from transformers import AutoModelForCausalLM, AutoTokenizer
         from verify import load_problems
 
         shutil.rmtree("work", ignore_errors=True)
         lab.blank.main(["work", "--hard"])
+        assert all(map(lab.page.source, lab.page.rows()))
         model, tokenizer = (x.from_pretrained(loop.TINY / "policy") for x in (AutoModelForCausalLM, AutoTokenizer))
-        problems = load_problems(loop.TINY / "test.jsonl")[:2]
-        groups, correct = loop.roll_out(TorchEngine(model.float()), tokenizer, problems, 4, seed=0)
-        assert loop.log_probs(model, loop.batch_of(groups)).isfinite().all()
+        problems = load_problems(loop.TINY / "test.jsonl")[:8]
+        args = argparse.Namespace(steps=1, prompts=8, rollouts=16, updates=2, learning_rate=1e-4, seed=0)
+        before = [p.clone() for p in model.parameters()]
+        loop.train(model, tokenizer, problems, problems, args)
+        assert any((p != q).any() for p, q in zip(before, model.parameters(), strict=True))
     """, tmp_path)  # fmt: skip
