@@ -62,13 +62,13 @@ SAME = {
 }  # fmt: skip
 TINY = SAME | {"max_response_tokens": ANSWER, "eval_max_response_tokens": ANSWER, "eval_samples": 32, "eval_every": 6}
 LOOK = {"tiny": {"preflight_prompts": 256}, "smollm": {"preflight_prompts": 24}}  # flags of the preflight
-REAL = SAME | {"max_response_tokens": 8, "eval_max_response_tokens": 8, "eval_samples": 16, "eval_every": 6,
+REAL = SAME | {"max_response_tokens": 8, "eval_max_response_tokens": 8, "eval_samples": 16, "eval_every": 5,
                "max_tokens_per_micro_batch": 4096}  # fmt: skip
 WORLDS = {
     "tiny-short": World("16 tokens", (4, 16, 64, 256, 512), 1, 36, (1e-3, 2e-3, 5e-3, 1e-2), 5, TINY),
     "tiny-long": World("512 tokens", (4, 16, 64, 256, 512), 1, 36, (1e-3, 2e-3, 5e-3, 1e-2), 5, TINY),
-    "smollm-short": World("30 tokens", (16, 64, 512), 1, 12, (1e-5, 3e-5), 3, REAL),
-    "smollm-long": World("480 tokens", (16, 64, 512), 1, 12, (1e-5, 3e-5), 3, REAL),
+    "smollm-short": World("30 tokens", (16, 64, 512), 1, 10, (1e-5, 3e-5), 3, REAL),
+    "smollm-long": World("480 tokens", (16, 64, 512), 1, 10, (1e-5, 3e-5), 3, REAL),
 }
 
 NOUNS = """
@@ -195,21 +195,19 @@ def train(world: str, name: str, **settings) -> Path:
 
 
 def predict(world: str) -> list[dict]:
-    """A row for each N: prompts of a step, noise at equal samples and at equal time.
+    """A row for each N: prompts of a step, noise at equal samples and at equal time, by --preflight.
 
-    Each with V_w / V_b of the start, by --preflight, and with that along one run of a middle N (ratio_along).
+    The same with V_w / V_b along a run of a middle N, once that is finished. Until then that of the start.
     """
-    sizes, b, steps, rates = WORLDS[world][1:5]
-    look = LOOK[world.partition("-")[0]]
-    found = json.loads((train(world, "preflight", preflight=True, rollouts_per_prompt=max(sizes), prompts_per_step=b,
-                              **look) / "preflight.json").read_text())  # fmt: skip
+    sizes, b = WORLDS[world].sizes, WORLDS[world].b
+    folder = train(world, "preflight", preflight=True, rollouts_per_prompt=max(sizes), prompts_per_step=b,
+                   **LOOK[world.partition("-")[0]])  # fmt: skip
+    found = json.loads((folder / "preflight.json").read_text())
     table = {row["n"]: row for row in found["table"]}
-    n = sorted(sizes)[len(sizes) // 2]
-    along = train(world, "along", rollouts_per_prompt=n, prompts_per_step=max(1, round(table[n]["b"])),
-                  learning_rate=rates[1], max_steps=steps, log_noise=1)  # fmt: skip
-    looks = [row for row in map(json.loads, (along / "metrics.jsonl").open()) if "noise/within" in row]
+    looks = [row for row in lines(OUT / world / "along" / "metrics.jsonl") if "noise/within" in row]
     within, between = (sum(row[f"noise/{part}"] for row in looks) for part in ("within", "between"))
-    ratios = {"start": found["ratio"]["value"] or found["ratio"]["low"], "along": within / between}
+    ratios = {"start": found["ratio"]["value"] or found["ratio"]["low"]}
+    ratios["along"] = within / between if between > 0 else ratios["start"]
     rows = []
     for n in sizes:
         row = {"world": world, "N": n, "B": max(1, round(table[n]["b"])), "kept": table[n]["kept"],
@@ -235,12 +233,20 @@ def run(world: str) -> None:
         return train(world, f"n{n}-lr{rate:g}-seed{seed}", rollouts_per_prompt=n, prompts_per_step=prompts[n],
                      learning_rate=rate, seed=seed, max_steps=todo.steps, **more)  # fmt: skip
 
-    for n in todo.sizes:
-        for rate in todo.rates:
+    middle = sorted(todo.sizes)[len(todo.sizes) // 2]
+    train(world, "along", rollouts_per_prompt=middle, prompts_per_step=prompts[middle], learning_rate=todo.rates[1],
+          max_steps=todo.steps, log_noise=3)  # fmt: skip
+    for rate in todo.rates:
+        for n in todo.sizes:
             arm(n, rate, 0)
     for seed in range(1, todo.seeds):
         for n in todo.sizes:
             arm(n, best_rate([row for row in rows_of(world) if row["N"] == n]), seed)
+
+
+def lines(path: Path) -> list[dict]:
+    """[] where it is not there."""
+    return list(map(json.loads, path.read_text().splitlines())) if path.exists() else []
 
 
 def rows_of(world: str) -> Iterator[dict]:
@@ -249,9 +255,9 @@ def rows_of(world: str) -> Iterator[dict]:
         folder, name = model.parent, re.fullmatch(r"n(\d+)-lr(.+)-seed(\d+)", model.parent.name)
         if not name:
             continue
-        steps = list(map(json.loads, (folder / "timing.jsonl").read_text().splitlines()))
+        steps = lines(folder / "timing.jsonl")
         spent = np.cumsum([0.0, *(row["cpu_seconds"] for row in steps if row["step"])])
-        for row in map(json.loads, (folder / "metrics.jsonl").read_text().splitlines()):
+        for row in lines(folder / "metrics.jsonl"):
             if "eval/pass@1" in row:
                 yield {"world": world, "N": int(name[1]), "rate": float(name[2]), "seed": int(name[3]),
                        "step": row["step"], "samples": row["samples"], "cpu_seconds": float(spent[row["step"]]),
@@ -305,8 +311,8 @@ def tables(rows: list[dict], predicted: list[dict]) -> None:
     for world in dict.fromkeys(row["world"] for row in rows):
         found, spent = results(world, rows, predicted)
         one = found[0].predicted
-        print(f"\n{world}: prompts of {WORLDS[world].about}. A prompt costs {one['prompt_cost']:.0f} rollouts; "
-              f"V_w / V_b = {one['ratio_start']:.0f} at the start and {one['ratio_along']:.0f} along a run. Equal time: "
+        print(f"\n{world}: prompts of {WORLDS[world].about}. A prompt costs {one['prompt_cost']:.0f} rollouts, "
+              f"V_w / V_b is {one['ratio_start']:.0f} at the start, {one['ratio_along']:.0f} along a run. Equal time: "
               f"{spent['cpu_seconds']:.0f} s, equal samples: {spent['samples']:,.0f}\n")  # fmt: skip
         header("N", "B", "best rate", "seeds", "noise at equal time: start", "along", "pass@1", "pass@16",
                "noise at equal samples: along", "pass@1")  # fmt: skip
