@@ -4,8 +4,8 @@
 # `python -m lab.notebooks FOLDER` makes a notebook of this file; run it cell by cell. `python -m lab.1_mass` runs all
 # cells. `python -m lab.1_mass work` runs your functions of work/, and stops at the next blank.
 #
-# **Write down** the answers before you run the cell below them. "expected" is the range of 20
-# seeds, rounded outward.
+# **Write down** the answers before you run the cell below them. "expected" is the range of 20 seeds,
+# rounded outward.
 
 # %%
 import sys
@@ -88,7 +88,7 @@ for n in (1, 4, 16):
     compare(f"N = {n}: U measured / {corollary_3:.4f} of Corollary 3", measured / corollary_3, 0.97, 1.03)
 
 # %% [markdown]
-# **Why** do a and c, which are nothing beside b at N = 1, make up nearly all of the sum at N = 16?
+# **Why** do a and c, which are small beside b at N = 1, make up nearly all of the sum at N = 16?
 
 # %% [markdown]
 # ## 3. Figure 2 with numbers

@@ -18,9 +18,8 @@ sys.argv[1:] = []  # ["work"]: the functions of your files in work/
 
 def compare(name: str, value: float, low: float, high: float) -> None:
     """Prints a number of this run beside the range that it had with other seeds."""
-    print(
-        f"{name:<52} {value:9.4g}   expected {low:.4g} to {high:.4g}" + ("" if low <= value <= high else "   OUTSIDE")
-    )
+    outside = "" if low <= value <= high else "   OUTSIDE"
+    print(f"{name:<52} {value:9.4g}   expected {low:.4g} to {high:.4g}{outside}")
 
 
 def show(path: Path) -> None:
