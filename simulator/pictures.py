@@ -1,4 +1,4 @@
-"""The pictures of sim.py: the three panels of Figure 3, and the six of --sweep, which is ours."""
+"""The pictures of sim.py: Figure 2 with numbers, Figure 3's panels, and those of --sweep, which is ours."""
 
 from pathlib import Path
 
@@ -7,8 +7,11 @@ import matplotlib
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import numpy as np
+import torch
 from matplotlib.lines import Line2D
+from torch import Tensor
 
+import brorl
 from simulator.curves import Curves, by_rollouts
 
 
@@ -30,6 +33,55 @@ def draw_panel(ax, curves: list[Curves], name: str, per_sample=False, last_step=
 
 def new_figure(rows: int, height: float):
     return plt.subplots(rows, 3, figsize=(15, height), layout="constrained", squeeze=False)
+
+
+def plot_figure2(path: Path, p: Tensor, correct: Tensor, sampled: dict[int, Tensor]) -> None:
+    """Figure 2 with numbers: the tokens that one step draws from p, (V,). sampled: N -> bool, (seeds, V).
+
+    Left the pools of probability, in the middle the sums of p² beside Corollary 3, right Theorem 1's three terms.
+    """
+    figure, ((pools, moments, terms),) = new_figure(1, 4.6)
+    drawn = {n: brorl.masses(p, correct, mask) for n, mask in sampled.items()}
+    rollouts, green, red = list(sampled), "#2a7f3f", "#b5382a"
+
+    below = np.zeros(len(drawn))
+    for label, color, alpha, parts in (
+        ("P_pos: correct, drawn", green, 1, [m.p_pos for m in drawn.values()]),
+        ("correct, not drawn", green, 0.35, [m.q_pos - m.p_pos for m in drawn.values()]),
+        ("incorrect, not drawn", red, 0.35, [m.q_neg - m.p_neg for m in drawn.values()]),
+        ("P_neg: incorrect, drawn", red, 1, [m.p_neg for m in drawn.values()]),
+    ):
+        heights = torch.stack(parts).mean(-1).numpy()
+        pools.bar([f"{n:,}" for n in rollouts], heights, bottom=below, label=label, color=color, alpha=alpha)
+        below += heights
+    pools.set(title="Pools: Q_pos (green) and Q_neg (red)", xlabel="N", ylabel="probability", ylim=(0, 1.22))
+    pools.tick_params(axis="x", labelsize=8)
+
+    for name, label, color, line in (
+        ("a2", "A_2: correct, drawn", green, "o-"),
+        ("u_pos2", "U_pos2: correct, not drawn", green, "s"),
+        ("u_neg2", "U_neg2: incorrect, not drawn", red, "s"),
+        ("b2", "B_2: incorrect, drawn", red, "o-"),
+    ):
+        values = [getattr(m, name).mean().item() for m in drawn.values()]
+        moments.plot(rollouts, values, line, color=color, label=label)
+    for color, members in ((green, correct), (red, ~correct)):
+        values = [brorl.total_unsampled_second_moment(p, n, members).item() for n in rollouts]
+        moments.plot(rollouts, values, "--", color=color, label="Corollary 3, its expectation")
+    moments.set(title="Second moments: sums of p²", xlabel="N", xscale="log", yscale="log")
+
+    balances = [brorl.mass_balance(m, 1.0, n) for n, m in drawn.items()]
+    for name in (*brorl.MassBalance._fields, "total"):
+        x = torch.stack([getattr(balance, name) for balance in balances])  # (N's, seeds)
+        (line,) = terms.plot(rollouts, x.mean(-1), marker="o", label=name.replace("_", " "))
+        terms.fill_between(rollouts, x.amin(-1), x.amax(-1), color=line.get_color(), alpha=0.2, linewidth=0)
+    terms.axhline(0, color="black", linewidth=0.8)
+    terms.set(title="Theorem 1: the three terms and their total", xlabel="N", ylabel="ΔQ_pos / η", xscale="log")
+    pools.legend(fontsize=8, ncols=2, loc="upper left")
+    moments.legend(fontsize=8)
+    terms.legend(fontsize=8)
+    figure.suptitle(f"BroRL, Figure 2, with numbers: one step that draws N tokens, mean of {len(x.T)} draws")
+    figure.savefig(path, dpi=110)
 
 
 def plot_figure3(path: Path, curves: list[Curves], about: str) -> None:

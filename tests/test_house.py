@@ -27,7 +27,7 @@ MAY_IMPORT = {
     "tiny": {*SIX, "trainer"},
     "evidence": {*SIX, "trainer", "tiny"},
     "bench": {*SIX, "trainer", "engines"},
-    "lab": {*SIX},
+    "lab": {*SIX, "simulator"},
 }
 FILES = [
     *(ROOT / f"{name}.py" for name in SIX),
