@@ -77,6 +77,7 @@ def plot_figure2(path: Path, p: Tensor, correct: Tensor, sampled: dict[int, Tens
         terms.fill_between(rollouts, x.amin(-1), x.amax(-1), color=line.get_color(), alpha=0.2, linewidth=0)
     terms.axhline(0, color="black", linewidth=0.8)
     terms.set(title="Theorem 1: the three terms and their total", xlabel="N", ylabel="ΔQ_pos / η", xscale="log")
+    terms.set_yscale("symlog", linthresh=1e-10)
     pools.legend(fontsize=8, ncols=2, loc="upper left")
     moments.legend(fontsize=8)
     terms.legend(fontsize=8)
