@@ -18,6 +18,7 @@ All arms take equally many steps, of one update, at one of several learning rate
 """
 
 import argparse
+import itertools
 import json
 import os
 import random
@@ -233,15 +234,21 @@ def run(world: str) -> None:
         return train(world, f"n{n}-lr{rate:g}-seed{seed}", rollouts_per_prompt=n, prompts_per_step=prompts[n],
                      learning_rate=rate, seed=seed, max_steps=todo.steps, **more)  # fmt: skip
 
-    middle = sorted(todo.sizes)[len(todo.sizes) // 2]
-    train(world, "along", rollouts_per_prompt=middle, prompts_per_step=prompts[middle], learning_rate=todo.rates[1],
-          max_steps=todo.steps, log_noise=3)  # fmt: skip
-    for rate in todo.rates:
-        for n in todo.sizes:
+    n, rate = middle(world)
+    train(world, "along", rollouts_per_prompt=n, prompts_per_step=prompts[n], learning_rate=rate, max_steps=todo.steps,
+          log_noise=3)  # fmt: skip
+    for rate, n in itertools.product(todo.rates, todo.sizes):
+        if (n, rate) != middle(world):
             arm(n, rate, 0)
     for seed in range(1, todo.seeds):
         for n in todo.sizes:
             arm(n, best_rate([row for row in rows_of(world) if row["N"] == n]), seed)
+
+
+def middle(world: str) -> tuple[int, float]:
+    """N and rate of the run `along`, which is also the arm of this N and rate, with seed 0."""
+    sizes, rates = WORLDS[world].sizes, WORLDS[world].rates
+    return sizes[len(sizes) // 2], rates[1]
 
 
 def lines(path: Path) -> list[dict]:
@@ -251,16 +258,17 @@ def lines(path: Path) -> list[dict]:
 
 def rows_of(world: str) -> Iterator[dict]:
     """Every evaluation of every finished arm, with the samples and the processor seconds spent up to it."""
-    for model in sorted((OUT / world).glob("n*-lr*-seed*/model")):
+    for model in sorted((OUT / world).glob("*/model")):
         folder, name = model.parent, re.fullmatch(r"n(\d+)-lr(.+)-seed(\d+)", model.parent.name)
-        if not name:
+        n, rate, seed = (int(name[1]), float(name[2]), int(name[3])) if name else (*middle(world), 0)
+        if not name and (OUT / world / f"n{n}-lr{rate:g}-seed{seed}").exists():
             continue
-        steps = lines(folder / "timing.jsonl")
-        spent = np.cumsum([0.0, *(row["cpu_seconds"] for row in steps if row["step"])])
+        seconds = [row["cpu_seconds"] - row.get("noise", 0.0) for row in lines(folder / "timing.jsonl") if row["step"]]
+        spent = np.cumsum([0.0, *seconds])
         for row in lines(folder / "metrics.jsonl"):
             if "eval/pass@1" in row:
-                yield {"world": world, "N": int(name[1]), "rate": float(name[2]), "seed": int(name[3]),
-                       "step": row["step"], "samples": row["samples"], "cpu_seconds": float(spent[row["step"]]),
+                yield {"world": world, "N": n, "rate": rate, "seed": seed, "step": row["step"],
+                       "samples": row["samples"], "cpu_seconds": float(spent[row["step"]]),
                        "pass@1": row["eval/pass@1"], "pass@16": row["eval/pass@16"]}  # fmt: skip
 
 
