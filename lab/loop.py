@@ -2,6 +2,7 @@
 
     python -m lab.loop                          the embedded policy, N = 64, 20 steps; 75 s of one core
     python -m lab.loop --rollouts 512 --steps 40
+    python -m lab.loop --log run.csv            a line of metrics for each step; docs/metrics.md explains them
 
     name        symbol      meaning
     P, N                    prompts of a step, rollouts per prompt; S = P·N rollouts, T response tokens in all
@@ -16,6 +17,7 @@ micro-batches, gradient checkpointing, spikes, checkpoints, --resume. The gradie
 
 import argparse
 import copy
+import csv
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +32,7 @@ from verify import Problem, load_problems, verify_batch
 
 TINY = Path(__file__).resolve().parent.parent / "tiny"
 LOSS: dict[str, Any] = {name: brorl.BRORL[name].value for name in ("clip_low", "clip_high", "tis_cap", "kl", "kl_coef")}
+METRICS = ("clip_high_fraction", "clip_low_fraction", "kl_old", "kl_ref", "engine_difference", "nll")
 
 
 def train(model, tokenizer, problems: list[Problem], held_out: list[Problem], args) -> list[float]:
@@ -37,14 +40,15 @@ def train(model, tokenizer, problems: list[Problem], held_out: list[Problem], ar
     engine, reference = TorchEngine(model), copy.deepcopy(model).eval()
     optimizer = torch.optim.AdamW(model.parameters(), lr=args.learning_rate, weight_decay=0.0)
     generator = torch.Generator().manual_seed(args.seed)
-    scores = [evaluate(engine, tokenizer, held_out)]
+    scores, history = [evaluate(engine, tokenizer, held_out)], []
     for step in range(1, args.steps + 1):
         # 1-3: problems, rollouts, verdicts
         chosen = [problems[i] for i in torch.randperm(len(problems), generator=generator)[: args.prompts]]
         groups, correct = roll_out(engine, tokenizer, chosen, args.rollouts, seed=args.seed + 1_000_003 * step)
         # 4: dynamic sampling
         keep = L.informative(correct)
-        pass_rate = correct.float().mean().item()
+        row = {"step": step} | scores_of(correct) | {"kept": int(keep.sum())}
+        row["response_tokens"] = sum(len(x) for group in groups for x in group.responses) / correct.numel()
         if not keep.any():
             continue
         groups = [group for group, kept in zip(groups, keep, strict=True) if kept]
@@ -56,14 +60,23 @@ def train(model, tokenizer, problems: list[Problem], held_out: list[Problem], ar
         with torch.no_grad():
             old, ref = log_probs(model, batch), log_probs(reference, batch)
         # 7: update; each mini-batch is one optimizer step
+        updates = []
         for rows in torch.randperm(len(advantages), generator=generator).chunk(args.updates):
-            loss = loss_of(model, batch, rows, old, ref, advantages)
+            loss, metrics = loss_of(model, batch, rows, old, ref, advantages)
             optimizer.zero_grad()
             loss.backward()
-            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            metrics["grad_norm"] = torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
             optimizer.step()
+            updates.append(metrics)
         # 8: the engine decodes with the very weights that were trained. 9: log
-        print(f"step {step:3}  correct {pass_rate:.3f}  prompts kept {int(keep.sum()):3} of {len(keep)}", flush=True)
+        row |= {name: sum(float(x[name]) for x in updates) / len(updates) for name in updates[0]}
+        history.append(row)
+        print("  ".join(f"{name} {x:.4g}" for name, x in row.items()), flush=True)
+    if args.log:
+        with open(args.log, "w", newline="", encoding="utf-8") as file:
+            writer = csv.DictWriter(file, history[0])
+            writer.writeheader()
+            writer.writerows(history)
     return [*scores, evaluate(engine, tokenizer, held_out)]
 
 
@@ -99,22 +112,31 @@ def log_probs(model, batch: dict[str, Tensor], temperature: float = 1.0) -> Tens
     return L.token_logprobs(states, model.get_output_embeddings().weight, targets, temperature)[0]
 
 
-def loss_of(model, batch: dict[str, Tensor], rows: Tensor, old: Tensor, ref: Tensor, advantages: Tensor) -> Tensor:
-    """Section 3.1's loss of these rollouts. old, ref: (T,) of all rollouts."""
+def loss_of(
+    model, batch: dict[str, Tensor], rows: Tensor, old: Tensor, ref: Tensor, advantages: Tensor
+) -> tuple[Tensor, dict[str, Tensor]]:
+    """Section 3.1's loss of these rollouts, and means over their tokens. old, ref: (T,) of all rollouts."""
     rows = rows.sort().values  # in the order of `old`
     mine = torch.isin(torch.arange(len(batch["lengths"])), rows).repeat_interleave(batch["lengths"])  # (T,) bool
     part = {name: x[rows] for name, x in batch.items() if name != "engine"}
     logp, engine, lengths = log_probs(model, part), batch["engine"][mine], part["lengths"]
-    return L.policy_loss(logp, old[mine], engine, ref[mine], advantages[rows], lengths, int(lengths.sum()), **LOSS)[0]
+    tokens = int(lengths.sum())
+    loss, sums = L.policy_loss(logp, old[mine], engine, ref[mine], advantages[rows], lengths, tokens, **LOSS)
+    return loss, {name: sums[name] / tokens for name in METRICS}
 
 
 def evaluate(engine, tokenizer, problems: list[Problem], k: int = 16) -> float:
     """pass@1 over the held-out problems, from k responses to each. Prints it, and pass@k."""
     _, correct = roll_out(engine, tokenizer, problems, k, seed=1234)
-    counts = correct.sum(-1).tolist()
-    first, all_of_them = (sum(brorl.pass_at_k_estimate(k, c, m) for c in counts) / len(counts) for m in (1, k))
-    print(f"held out: pass@1 {first:.3f}, pass@{k} {all_of_them:.3f}", flush=True)
-    return first
+    scores = scores_of(correct)
+    print("held out: " + ", ".join(f"{name} {x:.3f}" for name, x in scores.items()), flush=True)
+    return scores["pass@1"]
+
+
+def scores_of(correct: Tensor) -> dict[str, float]:
+    """pass@1 and pass@16 (pass@N if N < 16) of verdicts (P, N)."""
+    counts, n = correct.sum(-1).tolist(), correct.shape[1]
+    return {f"pass@{k}": sum(brorl.pass_at_k_estimate(n, c, k) for c in counts) / len(counts) for k in (1, min(16, n))}
 
 
 def main(argv: list[str] | None = None) -> list[float]:
@@ -125,6 +147,7 @@ def main(argv: list[str] | None = None) -> list[float]:
     parser.add_argument("--steps", type=int, default=20)
     parser.add_argument("--learning_rate", type=float, default=1e-4)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--log", help="a CSV file for the metrics of each step")
     args = parser.parse_args(argv)
     model = AutoModelForCausalLM.from_pretrained(TINY / "policy", dtype=torch.float32)
     tokenizer = AutoTokenizer.from_pretrained(TINY / "policy")

@@ -179,7 +179,7 @@ def test_the_loops_gradient_is_trains(tmp_path):
     batch.old_logp, batch.ref_logp = batch.engine_logp + noise[0], batch.engine_logp + noise[1]
     inside = batch.inside(torch.arange(24))
     old, ref = batch.old_logp[inside], batch.ref_logp[inside]
-    loop.loss_of(model, loop.batch_of(groups), rows, old, ref, advantages).backward()
+    loop.loss_of(model, loop.batch_of(groups), rows, old, ref, advantages)[0].backward()
     ours = [p.grad.clone() for p in model.parameters()]
 
     model.zero_grad()

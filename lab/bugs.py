@@ -1,0 +1,181 @@
+"""The bug hunt: eight mistakes that raise no error, each a patch of one line, and the curves that they leave.
+
+    python -m lab.bugs                        what to do
+    python -m lab.bugs C --rollouts 16        train with bug C; the flags behind the letter are those of lab.loop
+    python -m lab.bugs --curves lab/curves    write A.csv, A.png, ... anew; 11 runs of 35 s of one core
+    python -m lab.bugs --answers              for the teacher: the bugs, and the number that tells each
+
+No file is changed: Python gets the module with the patch in memory, under the name of the right module.
+"""
+
+import argparse
+import csv
+import importlib
+import subprocess
+import sys
+import types
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).resolve().parent.parent
+CURVES = ROOT / "lab" / "curves"
+SETTINGS = ["--prompts", "32", "--steps", "20", "--learning_rate", "2e-4"]  # of the curves
+SEEDS = (0, 1, 2)  # of the right loop; a bug runs with the first
+
+HUNT = """\
+lab/curves/A.png to H.png show eight runs of lab.loop. Each has one bug (red). The grey band is the right loop with
+three seeds, from the least to the greatest. A.csv to H.csv have the numbers. docs/metrics.md explains them, except
+these: pass@1 and pass@16 are of all rollouts of the step; kept is how many of 32 prompts dynamic sampling keeps;
+clipped is clip_high_fraction + clip_low_fraction.
+
+1. For each letter, write down the bug, the number that tells it, and the function of lab/loop.py, loss.py or verify.py
+   where you would look first.
+2. Find a setting that makes the bug harmless, or worse. Try it: `python -m lab.bugs C --updates 1`.
+3. One letter looks healthy. Which bugs do these curves not show? What would show them?
+"""
+
+
+class Bug(NamedTuple):
+    """A patch of one line, and the metric that leaves the band of the right loop."""
+
+    module: str
+    right: str  # stands once in the module
+    wrong: str
+    mistake: str
+    metric: str
+    higher: bool | None  # than the right loop; None: no metric shows it
+    why: str
+
+    @property
+    def path(self) -> Path:
+        return ROOT / f"{self.module.replace('.', '/')}.py"
+
+    def patched(self) -> str:
+        return self.path.read_text(encoding="utf-8").replace(self.right, self.wrong)
+
+
+BUGS = {
+    "F": Bug("lab.loop", "max_new_tokens=12, seed=seed", "max_new_tokens=12, temperature=0.7, seed=seed",
+             "The engine samples at temperature 0.7, the loss scores at 1.", "engine_difference", True,
+             "It is there from step 1 and does not grow: engine and trainer have the same weights."),
+    "C": Bug("lab.loop", "TorchEngine(model)", "TorchEngine(copy.deepcopy(model))",
+             "The engine never gets the new weights.", "engine_difference", True,
+             "It is 0 in step 1 and grows; pass@1 stays, because no rollout comes from the trained policy."),
+    "H": Bug("lab.loop", "log_probs(reference, batch)", "log_probs(model, batch)",
+             "The reference is the policy of the same step.", "kl_ref", False,
+             "It stays where step 1 leaves it: it only sees the updates of one step."),
+    "A": Bug("lab.loop", "view(-1, n)", "view(n, -1).T",
+             "The verdicts (P, N) are laid out as (N, P): rollouts get the verdicts of other prompts.", "kept", True,
+             "pass@1 of step 1 is right, pass@16 is far too high: each row holds rollouts of all prompts."),
+    "E": Bug("lab.loop", "            optimizer.zero_grad()\n", "",
+             "Gradients are never set to zero: each update adds to the sum of all before.", "grad_norm", True,
+             "It is above 1 from step 1: the old sum, which clipping cuts to 1, and the new gradient."),
+    "D": Bug("loss", "ratio = importance_ratio(logp, old_logp)", "ratio = importance_ratio(logp, logp.detach())",
+             "The old log-probs are those of each update, not of the step's start.", "clipped", False,
+             "The ratio is always 1, so the clip never acts, and kl_old grows."),
+    "G": Bug("loss", "advantages = advantages.repeat_interleave(lengths)  # (T,)",
+             "advantages = advantages.repeat_interleave(lengths).index_fill(0, lengths.cumsum(0) - 1, 0.0)",
+             "The last token of each response, the EOS, is not trained on.", "response_tokens", None,
+             "No number tells: the nll of an EOS is 3e-5. test_loss.py::test_loss_against_a_loop finds it."),
+    "B": Bug("verify", "_value(postfix) == target", "abs((_value(postfix) or 0) - target) <= 1",
+             "The verifier accepts a value that is off by 1, and the policy trains on such answers.", "pass@1", True,
+             "pass@1 is too high in step 1, when the policy is still that of the right loop."),
+}  # fmt: skip
+
+
+def install(bug: Bug) -> None:
+    """From now on `import` finds the module with the patch."""
+    module = types.ModuleType(bug.module)
+    module.__file__ = str(bug.path)
+    sys.modules[bug.module] = module
+    exec(compile(bug.patched(), str(bug.path), "exec"), module.__dict__)
+
+
+def read(path: Path) -> dict[str, list[float]]:
+    """A log of lab.loop by columns."""
+    with path.open(encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    columns = {name: [float(row[name]) for row in rows] for name in rows[0]}
+    columns["clipped"] = [sum(x) for x in zip(columns["clip_high_fraction"], columns["clip_low_fraction"], strict=True)]
+    return columns
+
+
+def write_curves(folder: Path) -> None:
+    """Each run in a process, because `install` lasts until the end of one."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for seed in SEEDS:
+        log = ["--seed", str(seed), "--log", str(folder / f"right_{seed}.csv")]
+        subprocess.run([sys.executable, "-m", "lab.loop", *SETTINGS, *log], check=True, cwd=ROOT)
+    for letter in sorted(BUGS):
+        log = ["--log", str(folder / f"{letter}.csv")]
+        subprocess.run([sys.executable, "-m", "lab.bugs", letter, *SETTINGS, *log], check=True, cwd=ROOT)
+        draw(folder, letter)
+
+
+def draw(folder: Path, letter: str) -> None:
+    """A panel for each metric: the run with the bug, on the band of the right loop."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+    from PIL import Image
+
+    right, bug = [read(folder / f"right_{seed}.csv") for seed in SEEDS], read(folder / f"{letter}.csv")
+    names = "pass@1 pass@16 kept response_tokens nll clipped kl_old kl_ref engine_difference grad_norm"
+    figure, axes = plt.subplots(2, 5, figsize=(11, 4.2), layout="constrained")
+    for ax, name in zip(axes.flat, names.split(), strict=True):
+        band = list(zip(*(run[name] for run in right), strict=True))
+        ax.fill_between(right[0]["step"], [min(x) for x in band], [max(x) for x in band], color="0.75")
+        ax.plot(bug["step"], bug[name], color="tab:red", linewidth=1.6)
+        ax.set_title(name)
+        ax.grid(alpha=0.3)
+    for ax in axes[1]:
+        ax.set_xlabel("step")
+    axes[1, 3].set(yscale="log", ylim=(1e-7, 3))
+    axes[0, 3].margins(y=0.5)
+    figure.suptitle(f"{letter}: the run with the bug (red), the right loop with three seeds (grey)")
+    picture = folder / f"{letter}.png"
+    figure.savefig(picture, dpi=90)
+    plt.close(figure)
+    Image.open(picture).convert("RGB").quantize(32).save(picture)  # a quarter of the size
+
+
+def last(run: dict[str, list[float]], metric: str) -> float:
+    """Mean over the last five steps."""
+    return sum(run[metric][-5:]) / 5
+
+
+def numbers(letter: str) -> tuple[float, float, float]:
+    """The metric that tells the bug: of the run with the bug, and the least and the greatest of the right loop."""
+    metric = BUGS[letter].metric
+    right = [last(read(CURVES / f"right_{seed}.csv"), metric) for seed in SEEDS]
+    return last(read(CURVES / f"{letter}.csv"), metric), min(right), max(right)
+
+
+def answers() -> str:
+    lines = []
+    for letter, bug in sorted(BUGS.items()):
+        number, least, greatest = numbers(letter)
+        line = bug.path.read_text(encoding="utf-8").partition(bug.right)[0].count("\n") + 1
+        lines.append(f"{letter}  {bug.mistake}  {bug.path.relative_to(ROOT).as_posix()}:{line}")
+        lines.append(f"   {bug.metric} {number:.3g}; the right loop has {least:.3g} to {greatest:.3g}. {bug.why}")
+    return "\n".join(lines)
+
+
+def main(argv: list[str]) -> None:
+    if argv and argv[0] in BUGS:
+        install(BUGS[argv[0]])
+        importlib.import_module("lab.loop").main(argv[1:])
+        return
+    parser = argparse.ArgumentParser(prog="python -m lab.bugs", description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--curves", metavar="FOLDER", type=Path, help="train with each bug, and draw")
+    parser.add_argument("--answers", action="store_true", help="for the teacher")
+    args = parser.parse_args(argv)
+    if args.curves:
+        write_curves(args.curves.resolve())
+    else:
+        print(answers() if args.answers else HUNT)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
