@@ -23,14 +23,15 @@ SETTINGS = ["--prompts", "32", "--steps", "20", "--learning_rate", "2e-4"]  # of
 SEEDS = (0, 1, 2)  # of the right loop; a bug runs with the first
 
 HUNT = """\
-lab/curves/A.png to H.png show eight runs of lab.loop. Each has one bug (red). The grey band is the right loop with
-three seeds, from the least to the greatest. A.csv to H.csv have the numbers. docs/metrics.md explains them, except
-these: pass@1 and pass@16 are of all rollouts of the step; kept is how many of 32 prompts dynamic sampling keeps;
-clipped is clip_high_fraction + clip_low_fraction.
+lab/curves/A.png to H.png show eight runs of lab.loop, of 20 steps with 32 prompts and N = 64. Each has one bug (red).
+The grey band is the right loop with three seeds, from the least to the greatest. A.csv to H.csv have the numbers. They
+have the seed of right_0.csv: compare the first two steps line by line. docs/metrics.md explains the metrics, except
+these: pass@1 and pass@16 are of all rollouts of the step, so they jump; kept is how many of the 32 prompts dynamic
+sampling keeps; clipped is clip_high_fraction + clip_low_fraction. Gradients are clipped to a norm of 1.
 
 1. For each letter, write down the bug, the number that tells it, and the function of lab/loop.py, loss.py or verify.py
-   where you would look first.
-2. Find a setting that makes the bug harmless, or worse. Try it: `python -m lab.bugs C --updates 1`.
+   where you would look first. A peak beyond the band in one step may be luck.
+2. Find a setting that makes the bug harmless, or worse. Try it: `python -m lab.bugs D --updates 1`.
 3. One letter looks healthy. Which bugs do these curves not show? What would show them?
 """
 
@@ -133,6 +134,7 @@ def draw(folder: Path, letter: str) -> None:
         ax.set_xlabel("step")
     axes[1, 3].set(yscale="log", ylim=(1e-7, 3))
     axes[0, 3].margins(y=0.5)
+    axes[1, 4].axhline(1, color="black", linewidth=0.8, linestyle=":")  # clipped to this norm
     figure.suptitle(f"{letter}: the run with the bug (red), the right loop with three seeds (grey)")
     picture = folder / f"{letter}.png"
     figure.savefig(picture, dpi=90)
