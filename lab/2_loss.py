@@ -1,0 +1,208 @@
+# %% [markdown]
+# # Hour 2: the objective (section 3.1 of the paper)
+#
+# `python -m lab.2_loss` runs everything; `python -m lab.notebooks FOLDER` makes a notebook, to be run cell by cell.
+# `python -m lab.2_loss work` runs your work/loss.py (`python -m lab.blank work`) and stops at the next blank one.
+#
+# **Write down** your answer before you run the cell below it. "expected" is the range of ten seeds, and a
+# little more; most numbers have no chance in them.
+
+# %%
+import sys
+from pathlib import Path
+
+import matplotlib.pyplot as plt
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from lab.notebooks import compare, show
+from rollout import TorchEngine
+from verify import load_problems
+
+if sys.argv[1:]:
+    sys.path.insert(0, sys.argv[1])  # from here on: loss.py is yours
+
+import loss as L
+from lab import loop
+
+SEED = 0
+OUT = Path("runs/lab")
+plt.switch_backend("Agg")  # pictures are files
+OUT.mkdir(parents=True, exist_ok=True)
+
+# %% [markdown]
+# ## 1. Dynamic sampling and advantages
+#
+# Four prompts, eight rollouts of each: 0, 1, 4 and 8 of them are right.
+#
+# **Write down:** Which prompts does dynamic sampling keep? What is the advantage of a right and of a wrong rollout in
+# each prompt it keeps, before whitening? Is a right rollout of the hard prompt worth more than one of the easy prompt?
+
+# %%
+correct = torch.arange(8) < torch.tensor([0, 1, 4, 8])[:, None]  # (P, N)
+keep = L.informative(correct)
+advantages = L.group_advantages(correct[keep].float())
+whitened = L.whiten(advantages, L.moments(advantages))
+print("kept", keep.tolist(), "\nadvantages\n", advantages, "\nwhitened\n", whitened)
+compare("advantage of the only right rollout", advantages[0, 0].item(), 0.874, 0.876)
+compare("the same, whitened", whitened[0, 0].item(), 2.06, 2.07)
+compare("sum of the hard prompt's advantages", whitened[0].sum().item(), -1e-5, 1e-5)
+
+# %% [markdown]
+# **Why** does a dropped prompt change nothing in the direction of the step, and what does it cost all the same?
+
+# %% [markdown]
+# ## 2. The loss is 0, and the policy learns
+#
+# 64 rollouts each of 32 problems, from the embedded policy. They are one mini-batch, and no update came before.
+#
+# **Write down:** the loss, to one digit. The norm of its gradient: 0, or not? After eight updates on these rollouts: is
+# the loss above 0, or below? Does log π of right rollouts rise, of wrong ones fall?
+
+# %%
+model = AutoModelForCausalLM.from_pretrained(loop.TINY / "policy", dtype=torch.float32)
+tokenizer = AutoTokenizer.from_pretrained(loop.TINY / "policy")
+problems = load_problems(loop.TINY / "train.jsonl")[SEED * 32 : SEED * 32 + 32]
+groups, correct = loop.roll_out(TorchEngine(model), tokenizer, problems, 64, seed=SEED)
+keep = L.informative(correct)
+groups = [group for group, kept in zip(groups, keep, strict=True) if kept]
+advantages = L.group_advantages(correct[keep].float())
+advantages = L.whiten(advantages, L.moments(advantages)).flatten()  # (S,)
+batch = loop.batch_of(groups)
+with torch.no_grad():
+    old = loop.log_probs(model, batch)
+of_right = correct[keep].flatten().repeat_interleave(batch["lengths"])  # (T,)
+optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4, weight_decay=0.0)
+losses, norms = [], []
+print("update     loss  gradient norm")
+for update in range(9):
+    logp = loop.log_probs(model, batch)
+    loss = L.policy_loss(logp, old, batch["engine"], old, advantages, batch["lengths"], len(old), **loop.LOSS)[0]
+    optimizer.zero_grad()
+    loss.backward()
+    losses.append(loss.item())
+    norms.append(torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0).item())
+    print(f"{update:6} {losses[-1]:8.4f} {norms[-1]:14.3f}")
+    if update < 8:
+        optimizer.step()
+moved = (logp - old).detach()
+compare("loss before the first update", losses[0], -0.003, 0.003)
+compare("norm of its gradient", norms[0], 0.1, 0.5)
+compare("loss after eight updates", losses[8], -0.03, -0.015)
+compare("change of log π, tokens of right rollouts", moved[of_right].mean().item(), 0.02, 0.07)
+compare("change of log π, tokens of wrong rollouts", moved[~of_right].mean().item(), -0.06, -0.03)
+
+# %% [markdown]
+# **Why** is the first loss not exactly 0? (Are all responses equally long?) Why does log π of all these tokens fall on
+# average? (They are samples of π_old: what is E_old[log π - log π_old]?)
+
+# %% [markdown]
+# ## 3. The clip
+#
+# **Write down:** a table with A = 1 and A = -1 as rows, the ratio r = 0.5, 0.9, 1.1, 1.5 as columns, and in each cell
+# the derivative of min(r A, clip(r, 0.8, 1.27) A) with respect to r.
+
+# %%
+clip = {"clip_low": loop.LOSS["clip_low"], "clip_high": loop.LOSS["clip_high"]}
+ratio = torch.linspace(0.4, 1.6, 241, requires_grad=True)
+figure, axes = plt.subplots(1, 2, figsize=(9, 3.2), layout="tight")
+for advantage in (1.0, -1.0):
+    objective = L.clipped_objective(ratio, torch.full_like(ratio, advantage), **clip)
+    (gradient,) = torch.autograd.grad(objective.sum(), ratio)
+    axes[0].plot(ratio.detach(), objective.detach(), label=f"A = {advantage:+.0f}")
+    axes[1].plot(ratio.detach(), gradient, label=f"A = {advantage:+.0f}")
+    at = {r: gradient[(ratio - r).abs().argmin()].item() for r in (0.5, 0.9, 1.1, 1.5)}
+    print(f"A = {advantage:+.0f}  derivative at", at)
+    zeros = sum(gradient == 0 for gradient in at.values())
+    compare(f"A = {advantage:+.0f}: how many of these four are 0", zeros, 1, 1)
+axes[0].set(title="clipped objective", xlabel="ratio π / π_old")
+axes[1].set(title="its derivative", xlabel="ratio π / π_old")
+axes[0].legend()
+figure.savefig(OUT / "clip.png", dpi=120)
+show(OUT / "clip.png")
+
+# %% [markdown]
+# **Why** has a token with A = -1 and r = 1.5 its gradient still? What would `max` in place of `min` do to it?
+
+# %% [markdown]
+# ## 4. Truncated importance sampling
+#
+# The engine draws tokens from e, the trainer differentiates p. We want E_p[R] and have samples of e, weighted by
+# w = min(p / e, C). All five tokens are enumerated, so nothing is random.
+#
+# **Write down:** R ≥ 0. With C = 2, is E_e[w R] above or below E_p[R]? With C = 1? Is the variance of w R larger with
+# C = 100, or with C = 1?
+
+# %%
+p = torch.tensor([0.40, 0.30, 0.20, 0.08, 0.02], dtype=torch.float64)
+e = torch.tensor([0.45, 0.33, 0.20, 0.0195, 0.0005], dtype=torch.float64)
+reward = torch.tensor([0.0, 1.0, 0.0, 1.0, 1.0], dtype=torch.float64)
+print(f"E_p[R] = {p @ reward:.3f}\n    C  E_e[w R]  variance of w R")
+means, variances = {}, {}
+for cap in (100.0, 2.0, 1.0):
+    weighted = L.truncated_importance_weight(p.log(), e.log(), cap) * reward
+    means[cap] = (e @ weighted).item()
+    variances[cap] = (e @ (weighted - means[cap]).square()).item()
+    print(f"{cap:5g} {means[cap]:9.3f} {variances[cap]:16.3f}")
+compare("C = 2: E_e[w R]", means[2.0], 0.339, 0.341)
+compare("C = 100: variance over that of C = 2", variances[100.0] / variances[2.0], 5.2, 5.3)
+
+# %% [markdown]
+# **Why** is it the rare token that decides both? How often does the engine draw it, and with what weight?
+
+# %% [markdown]
+# ## 5. Three estimators of KL
+#
+# A softmax π over five tokens, and a reference. δ = log π - log π_ref; k1 = δ, k2 = δ²/2, k3 = exp(-δ) - 1 + δ. A loss
+# is a sum over samples, so what trains is E_π[∇k], with the samples held fixed. We enumerate it.
+#
+# **Write down:** Which of k1, k2, k3 has the mean KL(π || π_ref)? For which is E[∇k] the gradient of KL? Which of them,
+# as a loss, leaves π where it is?
+
+# %%
+z = torch.tensor([1.5, 0.5, 0.0, -1.0, -2.0], dtype=torch.float64)
+reference = torch.tensor([0.0, 1.0, 0.5, -0.5, 0.0], dtype=torch.float64).log_softmax(-1)
+
+
+def kl_and_gradient(z):
+    """KL(π || π_ref), and its gradient by the logits."""
+    z = z.detach().requires_grad_()
+    kl = (z.softmax(-1) * (z.log_softmax(-1) - reference)).sum()
+    return kl.item(), torch.autograd.grad(kl, z)[0]
+
+
+def mean_and_gradient(z, k):
+    """E_π[k] and E_π[∇k]: the probabilities of the samples have no gradient."""
+    z = z.detach().requires_grad_()
+    mean = z.softmax(-1).detach() @ L.KL[k](z.log_softmax(-1), reference)
+    return mean.item(), torch.autograd.grad(mean, z)[0]
+
+
+kl, right = kl_and_gradient(z)
+error = {}
+print(f"KL = {kl:.3f}, its gradient {right.numpy().round(3)}\n     E[k]  E[∇k]")
+for k in L.KL:
+    mean, gradient = mean_and_gradient(z, k)
+    print(f"{k} {mean:7.3f}  {gradient.numpy().round(3)}")
+    error[k] = ((gradient - right).norm() / right.norm()).item()
+compare("k1: |E[∇k] - ∇KL| / |∇KL|", error["k1"], 0.999, 1.001)
+compare("k2: |E[∇k] - ∇KL| / |∇KL|", error["k2"], 0, 1e-12)
+compare("k3: |E[∇k] - ∇KL| / |∇KL|", error["k3"], 0.22, 0.23)
+
+# %%
+figure, axis = plt.subplots(figsize=(5, 3.2), layout="tight")
+for k in L.KL:
+    moving, curve = z.clone(), []
+    for _ in range(60):
+        curve.append(kl_and_gradient(moving)[0])
+        moving -= 0.5 * mean_and_gradient(moving, k)[1]
+    axis.plot(curve, label=f"trained on {k}")
+    print(f"KL after 60 steps on {k}: {curve[-1]:.4f}")
+axis.set(title="KL(π || π_ref)", xlabel="step of gradient descent", ylim=(0, None))
+axis.legend()
+figure.savefig(OUT / "kl.png", dpi=120)
+show(OUT / "kl.png")
+
+# %% [markdown]
+# **Why** is E[∇k1] = 0 for every π? (Write the sum, then use that probabilities add up to 1.) k3 brings π to the
+# reference too: the gradient of which KL is E[∇k3]?
