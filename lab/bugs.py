@@ -1,7 +1,7 @@
 """The bug hunt: eight mistakes that raise no error, each a patch of one line, and the curves that they leave.
 
     python -m lab.bugs                        what to do
-    python -m lab.bugs C --rollouts 16        train with bug C; the flags behind the letter are those of lab.loop
+    python -m lab.bugs C --rollouts 16        train with bug C, as the curves; more flags: those of lab.loop
     python -m lab.bugs --curves lab/curves    write A.csv, A.png, ... anew; 11 runs of 35 s of one core
     python -m lab.bugs --answers              for the teacher: the bugs, and the number that tells each
 
@@ -77,7 +77,7 @@ BUGS = {
     "G": Bug("loss", "advantages = advantages.repeat_interleave(lengths)  # (T,)",
              "advantages = advantages.repeat_interleave(lengths).index_fill(0, lengths.cumsum(0) - 1, 0.0)",
              "The last token of each response, the EOS, is not trained on.", "response_tokens", None,
-             "No number tells: the nll of an EOS is 3e-5. test_loss.py::test_loss_against_a_loop finds it."),
+             "No number tells it: the nll of an EOS is 3e-5. test_loss.py::test_loss_against_a_loop finds it."),
     "B": Bug("verify", "_value(postfix) == target", "abs((_value(postfix) or 0) - target) <= 1",
              "The verifier accepts a value that is off by 1, and the policy trains on such answers.", "pass@1", True,
              "pass@1 is too high in step 1, when the policy is still that of the right loop."),
@@ -109,7 +109,7 @@ def write_curves(folder: Path) -> None:
         subprocess.run([sys.executable, "-m", "lab.loop", *SETTINGS, *log], check=True, cwd=ROOT)
     for letter in sorted(BUGS):
         log = ["--log", str(folder / f"{letter}.csv")]
-        subprocess.run([sys.executable, "-m", "lab.bugs", letter, *SETTINGS, *log], check=True, cwd=ROOT)
+        subprocess.run([sys.executable, "-m", "lab.bugs", letter, *log], check=True, cwd=ROOT)
         draw(folder, letter)
 
 
@@ -167,7 +167,7 @@ def answers() -> str:
 def main(argv: list[str]) -> None:
     if argv and argv[0] in BUGS:
         install(BUGS[argv[0]])
-        importlib.import_module("lab.loop").main(argv[1:])
+        importlib.import_module("lab.loop").main([*SETTINGS, *argv[1:]])
         return
     parser = argparse.ArgumentParser(prog="python -m lab.bugs", description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--curves", metavar="FOLDER", type=Path, help="train with each bug, and draw")

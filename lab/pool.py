@@ -64,9 +64,9 @@ def main(argv: list[str] | None = None) -> None:
     scores = pooled([path for folder in args.folders for path in sorted(folder.rglob("*.csv"))])
     if not scores:
         raise SystemExit("no file can be used: hand in runs/lab/seedX.csv, which python -m lab.3_loop X writes")
-    print("    N     rate  seeds  pass@1, mean and 95% interval")
+    print("    N     rate  seeds  pass@1: mean, 95% interval of the mean, least and greatest")
     for (n, rate), x in scores.items():
-        print(f"{n:5} {rate:8g} {len(x):6}  {np.mean(x):.3f} ± {half_interval(x):.3f}")
+        print(f"{n:5} {rate:8g} {len(x):6}  {np.mean(x):.3f} ± {half_interval(x):.3f}  {min(x):.3f} to {max(x):.3f}")
     plt.switch_backend("Agg")
     figure, axis = plt.subplots(figsize=(6, 3.4), layout="tight")
     for rate in sorted({rate for _, rate in scores}):
