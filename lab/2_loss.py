@@ -36,7 +36,8 @@ OUT.mkdir(parents=True, exist_ok=True)
 # Four prompts, eight rollouts of each: 0, 1, 4 and 8 of them are right.
 #
 # **Write down:** Which prompts does dynamic sampling keep? What is the advantage of a right and of a wrong rollout in
-# each prompt it keeps, before whitening? Is a right rollout of the hard prompt worth more than one of the easy prompt?
+# each prompt it keeps, before whitening? Is a right rollout of the hardest prompt it keeps worth more than one of the
+# easiest?
 
 # %%
 correct = torch.arange(8) < torch.tensor([0, 1, 4, 8])[:, None]  # (P, N)
@@ -91,6 +92,8 @@ compare("norm of its gradient", norms[0], 0.1, 0.5)
 compare("loss after eight updates", losses[8], -0.03, -0.015)
 compare("change of log π, tokens of right rollouts", moved[of_right].mean().item(), 0.02, 0.07)
 compare("change of log π, tokens of wrong rollouts", moved[~of_right].mean().item(), -0.06, -0.03)
+share = of_right.float().mean().item()
+print(f"change of log π, all tokens: {moved.mean().item():.4f}; {share:.0%} of them are of right rollouts")
 
 # %% [markdown]
 # **Why** is the first loss not exactly 0? (Are all responses equally long?) Why does log π of all these tokens fall on
@@ -148,7 +151,8 @@ compare("C = 2: E_e[w R]", means[2.0], 0.339, 0.341)
 compare("C = 100: variance over that of C = 2", variances[100.0] / variances[2.0], 5.2, 5.3)
 
 # %% [markdown]
-# **Why** is it the rare token that decides both? How often does the engine draw it, and with what weight?
+# **Why** does the last token, which the engine draws once in 2,000 times, decide the variance? Which token has the
+# larger share of the bias?
 
 # %% [markdown]
 # ## 5. Three estimators of KL
@@ -193,7 +197,7 @@ compare("k3: |E[∇k] - ∇KL| / |∇KL|", error["k3"], 0.22, 0.23)
 figure, axis = plt.subplots(figsize=(5, 3.2), layout="tight")
 for k in L.KL:
     moving, curve = z.clone(), []
-    for _ in range(60):
+    for _ in range(61):
         curve.append(kl_and_gradient(moving)[0])
         moving -= 0.5 * mean_and_gradient(moving, k)[1]
     axis.plot(curve, label=f"trained on {k}")

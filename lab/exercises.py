@@ -62,7 +62,7 @@ EXERCISES = [
     # Section 3.1: the objective
     Exercise("loss.informative", 1,
              "test_dynamic_sampling_keeps_mixed_groups_only test_dynamic_sampling_counts_verdicts_not_rewards",
-             "Which prompts (P,) dynamic sampling keeps, from verdicts (P, N). Refuse what is not bool."),
+             "Which prompts (P,) dynamic sampling keeps, from verdicts (P, N). Refuse other dtypes than bool."),
     Exercise("loss.mean_centred", 1,
              "test_group_advantage_by_hand",
              "The paper's group baseline, (P, N)."),
@@ -71,7 +71,7 @@ EXERCISES = [
     Exercise("loss.group_mean", 1, "test_other_advantages_by_hand test_what_a_prompt_weighs_by_enumeration",
              "MaxRL's advantage, (P, N): centred rewards over the group's mean."),
     Exercise("loss.moments", 1, "test_whitening_by_hand test_whitening_survives_rounding",
-             "Count, sum and sum of squares, (3,), in float64. Graded with the next."),
+             "Count, sum and sum of squares, (3,), in float64. Graded with the next, whose mistakes cost these points."),
     Exercise("loss.whiten", 2,
              "test_whitening_by_hand test_whitening_survives_rounding "
              "test_whitening_cancels_a_factor_that_all_groups_share",
@@ -94,7 +94,7 @@ EXERCISES = [
              "test_loss_against_a_loop test_loss_is_zero_on_policy_but_its_gradient_is_not "
              "test_a_token_mean_has_the_direction_of_the_trajectory_mean test_missing_reference_is_named "
              "test_the_loss_reports_the_metrics_of_its_own_tokens",
-             "All of it: advantages to tokens, ratio, weight, objective, KL term; the loss and `token_metrics`."),
+             "All of it, from advantages to `token_metrics`. Refuse a kl_coef without reference log-probs."),
     Exercise("loss.response_positions", 2, "test_an_eos_that_equals_pad_is_trained_on",
              "Which hidden states (S, width) predict a token of the response, from lengths alone."),
     # Section 4.1: the simulator

@@ -44,7 +44,7 @@ def test_dynamic_sampling_keeps_mixed_groups_only():
 
 def test_dynamic_sampling_counts_verdicts_not_rewards():
     """Makes impossible: judging by std > 0 or 0 < mean < 1, which an all-0.5 group or shaped rewards fool."""
-    with pytest.raises(ValueError, match="must be bool"):
+    with pytest.raises(ValueError, match="bool"):
         L.informative(torch.tensor([[0.5, 0.5]]))
 
 
@@ -124,7 +124,7 @@ def test_whitening_by_hand():
 
 
 def test_whitening_survives_rounding():
-    """Makes impossible: float32 moments of 65,536 rollouts, NaN from a variance below 0, 0/0 of equal rewards."""
+    """Makes impossible: float32 moments or a float32 mean, NaN from a variance below 0, 0/0 of equal rewards."""
     a = torch.tensor([2.0**24, 2.0**24 + 2])  # mean 2²⁴ + 1 is not a float32, nor are the squares
     got = L.whiten(a, L.moments(a))
     assert L.moments(a).dtype == torch.float64 and got.dtype == torch.float32
@@ -286,7 +286,7 @@ def test_a_token_mean_has_the_direction_of_the_trajectory_mean():
 def test_missing_reference_is_named():
     """Makes impossible: a KL term silently left out."""
     logp, old, engine, _, adv, ones = random_tokens()
-    with pytest.raises(ValueError, match=r"kl_coef=0\.1 needs a reference"):
+    with pytest.raises(ValueError, match=r"kl_coef=0\.1"):
         L.policy_loss(logp, old, engine, None, adv, ones, 60, **CLIP, kl_coef=0.1)
 
 
