@@ -71,7 +71,7 @@ EXERCISES = [
     Exercise("loss.group_mean", 1, "test_other_advantages_by_hand test_what_a_prompt_weighs_by_enumeration",
              "MaxRL's advantage, (P, N): centred rewards over the group's mean."),
     Exercise("loss.moments", 1, "test_whitening_by_hand test_whitening_survives_rounding",
-             "Count, sum and sum of squares, (3,), in float64. Graded with the next, whose mistakes cost these points."),
+             "Count, sum and sum of squares, (3,), in float64. Graded with the next: mistakes there cost these too."),
     Exercise("loss.whiten", 2,
              "test_whitening_by_hand test_whitening_survives_rounding "
              "test_whitening_cancels_a_factor_that_all_groups_share",
