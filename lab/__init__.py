@@ -11,5 +11,6 @@ loop.py        the training loop in one process and one file
 page.py        the reading edition: equation, code, tests and a number side by side, as HTML
 notebooks.py   makes notebooks of the hours
 bugs.py        the loop with eight bugs, and their curves
+answers.md     for the teacher: what the hours ask, answered
 primer.md      from the gradient of E[R] to the clipped objective
 """

@@ -205,7 +205,7 @@ def test_the_loop_lifts_the_embedded_policy():
 # ----------------------------------------------------------------------------------------------------- the pages
 
 
-@pytest.mark.parametrize("page", ["primer.md", "README.md"])
+@pytest.mark.parametrize("page", ["primer.md", "README.md", "answers.md"])
 def test_a_page_names_functions_tests_and_files_that_exist(page):
     """Makes impossible: an equation whose function or test was renamed, a link to no page."""
     text = (ROOT / "lab" / page).read_text(encoding="utf-8")
