@@ -119,7 +119,7 @@ for name, balance, low, high in (("2,048", few, -0.55, -0.52), ("51,200", all_bu
 compare("total at N = 51,200 / total at N = 2,048", (all_but_few.total.mean() / few.total.mean()).item(), 0.31, 0.35)
 
 # %% [markdown]
-# **Why** is the third term at N = 256 no smaller than at N = 4? (Which factor grows with N, against 1/N?) And why is
+# **Why** is the third term at N = 256 about as large as at N = 4? (Which factor grows with N, against 1/N?) And why is
 # the total least where the third term is gone? (A token that is drawn twice counts once.)
 
 # %% [markdown]

@@ -37,7 +37,7 @@ EXERCISES = [
              "Eight sums (...) over p or p², split by correct and by drawn. None is above 1, whatever rounding does."),
     Exercise("brorl.mood", 1, "test_mood_literal", "The mood S_R (...) from the two drawn masses and the two rewards."),
     Exercise("brorl.token_rewards", 1, "test_token_rewards_literal",
-             "A reward for each token (..., V), in p's dtype. Check masks and rewards as the other functions do."),
+             "A reward for each token (..., V), in p's dtype. `_check_bool` and `_check_rewards` refuse wrong input."),
     Exercise("brorl.surrogate", 1, "test_one_step_literal",
              "The linear surrogate (...), a loss to minimise. Graded with the next two."),
     Exercise("brorl.logit_step", 2, "test_one_step_literal test_logit_step_is_the_gradient_of_the_surrogate",

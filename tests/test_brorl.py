@@ -58,12 +58,13 @@ def test_mood_literal(dtype):
 
 @dtypes
 def test_token_rewards_literal(dtype):
-    """Makes impossible: a reward on an undrawn token, or R_c and R_w exchanged."""
+    """Makes impossible: a reward on an undrawn token, R_c and R_w exchanged, rewards rounded to another dtype."""
     p, correct, sampled = worked(dtype)
     r = brorl.token_rewards(p, correct, sampled)
     assert r.tolist() == [-1.0, 1.0, 0.0, 0.0]
     assert r.dtype == dtype
     assert brorl.token_rewards(p, correct, sampled, 3.0, -0.5).tolist() == [-0.5, 3.0, 0.0, 0.0]
+    assert brorl.token_rewards(p.double(), correct, sampled, 0.7, -0.3).tolist() == [-0.3, 0.7, 0.0, 0.0]
 
 
 @dtypes
