@@ -41,7 +41,7 @@ from evidence.tables import header, line, measured_ratio
 from trainer.noise import noise_at_equal_cost
 
 OUT = ROOT / "runs" / "price"
-PREDICTED, FOUND = EVIDENCE / "price_predicted.csv", EVIDENCE / "price.csv"
+PREDICTED, FOUND, PICTURE = (EVIDENCE / name for name in ("price_predicted.csv", "price.csv", "price.png"))
 
 
 class World(NamedTuple):
@@ -68,8 +68,8 @@ REAL = SAME | {"max_response_tokens": 8, "eval_max_response_tokens": 8, "eval_sa
 WORLDS = {
     "tiny-short": World("16 tokens", (4, 16, 64, 256, 512), 1, 36, (1e-3, 2e-3, 5e-3, 1e-2), 5, TINY),
     "tiny-long": World("512 tokens", (4, 16, 64, 256, 512), 1, 36, (1e-3, 2e-3, 5e-3, 1e-2), 5, TINY),
-    "smollm-short": World("30 tokens", (16, 64, 512), 1, 10, (1e-5, 3e-5), 3, REAL),
-    "smollm-long": World("480 tokens", (16, 64, 512), 1, 10, (1e-5, 3e-5), 3, REAL),
+    "smollm-short": World("30 tokens", (16, 64, 512), 1, 5, (6e-5, 3e-5), 3, REAL),
+    "smollm-long": World("480 tokens", (16, 64, 512), 1, 5, (6e-5, 3e-5), 3, REAL),
 }
 
 NOUNS = """
@@ -266,7 +266,7 @@ def rows_of(world: str) -> Iterator[dict]:
         seconds = [row["cpu_seconds"] - row.get("noise", 0.0) for row in lines(folder / "timing.jsonl") if row["step"]]
         spent = np.cumsum([0.0, *seconds])
         for row in lines(folder / "metrics.jsonl"):
-            if "eval/pass@1" in row:
+            if "eval/pass@1" in row and row["step"] <= WORLDS[world].steps:
                 yield {"world": world, "N": n, "rate": rate, "seed": seed, "step": row["step"],
                        "samples": row["samples"], "cpu_seconds": float(spent[row["step"]]),
                        "pass@1": row["eval/pass@1"], "pass@16": row["eval/pass@16"]}  # fmt: skip
@@ -354,7 +354,7 @@ def picture(rows: list[dict], predicted: list[dict]) -> None:
                  ylabel="rise of pass@1, over the largest of the world", title=f"at equal {by_what}")  # fmt: skip
         axis.grid(alpha=0.3)
         axis.legend(fontsize=8)
-    save(figure, EVIDENCE / "price.png", "Less noise predicted, more learned? A point is an N, its number beside it")
+    save(figure, PICTURE, "Less noise predicted, more learned? A point is an N, its number beside it")
 
 
 def countdown(axis) -> None:
