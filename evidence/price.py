@@ -343,7 +343,7 @@ def picture(rows: list[dict], predicted: list[dict]) -> None:
             most = max(fmean(x) for x in scores) - start
             noise = [x.predicted[f"noise_{by_what}_along"] for x in found]
             rise = [[(y - start) / most for y in x] for x in scores]
-            error = [interval(x)[1] if len(x) > 1 else 0.0 for x in rise]
+            error = [interval(x)[1] if len(x) > 2 else 0.0 for x in rise]
             label = f"{world} (a prompt costs {found[0].predicted['prompt_cost']:.0f} rollouts)"
             axis.errorbar(noise, [fmean(x) for x in rise], error, fmt=marker, color=color, label=label, capsize=2)
             for x, place, y in zip(found, noise, rise, strict=True):
