@@ -92,7 +92,9 @@ def after_thinking(response: str) -> str | None:
     return None if "<think>" in text else text
 
 
-_ESCAPED = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*+\]", re.DOTALL)
+_ESCAPED = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]", re.DOTALL)
+_PIECE = re.compile(rf"\)(?P<times>[*+]|\{{[0-9,]*\}})\+|{_ESCAPED.pattern}|.", re.DOTALL)
+FORWARD: list[re.Pattern[str]] = []  # all that `forward` compiled
 _REPEATED = re.compile(r"(?:[*+]|\{[0-9]*,[0-9]*\})([+?]?)")
 
 
@@ -103,7 +105,24 @@ def forward(pattern: str, flags: int = 0) -> re.Pattern[str]:
     marks = _REPEATED.findall(_ESCAPED.sub("x", pattern))
     if any(mark != "+" for mark in marks):
         raise ValueError(f"each repetition of a pattern for a model's text must be possessive, *+ or ++: {pattern}")
-    return re.compile(pattern, flags)
+    FORWARD.append(re.compile(atomic(pattern), flags))
+    return FORWARD[-1]
+
+
+def atomic(pattern: str) -> str:
+    """Each `(...)*+` as `(?>(...)*)`, which means the same. Python 3.11.2 reads `(?:a|bc)*+` past a b without c."""
+    pieces: list[str] = []
+    opened: list[int] = []
+    for match in _PIECE.finditer(pattern):
+        piece = match[0]
+        if piece == "(":
+            opened.append(len(pieces))
+        elif piece.startswith(")"):
+            start = opened.pop()
+            if match["times"]:
+                pieces[start], piece = "(?>(", f"){match['times']})"
+        pieces.append(piece)
+    return "".join(pieces)
 
 
 def shown(value: Any) -> str:
