@@ -241,7 +241,7 @@ def test_the_lab_runs_without_unix(tmp_path):
         assert all(map(lab.page.source, lab.page.rows()))
         model, tokenizer = (x.from_pretrained(loop.TINY / "policy") for x in (AutoModelForCausalLM, AutoTokenizer))
         problems = load_problems(loop.TINY / "test.jsonl")[:8]
-        args = argparse.Namespace(steps=1, prompts=8, rollouts=16, updates=2, learning_rate=1e-4, seed=0)
+        args = argparse.Namespace(steps=1, prompts=8, rollouts=16, updates=2, learning_rate=1e-4, seed=0, log=None)
         before = [p.clone() for p in model.parameters()]
         loop.train(model, tokenizer, problems, problems, args)
         assert any((p != q).any() for p, q in zip(before, model.parameters(), strict=True))
