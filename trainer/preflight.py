@@ -533,7 +533,7 @@ def draw(found: dict[str, Any], ratio: Ratio | None, cost: Cost, path: Path) -> 
 
     figure, ((problems, kept), (seconds, noise)) = plt.subplots(2, 2, figsize=(10, 6.5), layout="constrained")
     n, sizes = found["rollouts"], [row["n"] for row in found["table"]]
-    problems.hist([c / n for c in found["correct"]], bins=np.linspace(0, 1, 17))
+    problems.hist([c / n for c in found["correct"]], bins=np.linspace(0, 1, 17), edgecolor="white")
     problems.set(title="prompts by their share of right responses", xlim=(0, 1))
     kept.plot(sizes, [cost.kept.fitted(size) for size in sizes], "--", color="gray", label="fitted")
     counted = [size for size in sizes if size <= n]
