@@ -11,10 +11,14 @@ A world is a model, prompts, and a rule that every token of a free answer has a 
     tiny-short, tiny-long       a Llama of 0.1M parameters, prompts of 16 and of 512 tokens, answers of 12. A prompt is
                                 digits, half of them one digit; an answer is right if it has that digit twice
     smollm-short, smollm-long   SmolLM2-135M goes on from a sentence of a story, or from some 480 tokens of it, for 8
-                                tokens. An answer is right if its words are long
+                                tokens. An answer is right if it has five o's
 
 In a world each step of each arm takes as much processor time, by the preflight: N decides how many prompts B it has.
-All arms take equally many steps, of one update, at one of several learning rates.
+All arms take equally many steps, of one update, at one of several learning rates. The run `along` measures V_w / V_b
+while it trains; a second `predict` adds that to the prediction.
+
+The committed rows differ in two points: the tiny preflights were timed by the clock on the wall, and `along` of
+smollm-long had ten steps.
 """
 
 import argparse
@@ -63,6 +67,7 @@ SAME = {
 }  # fmt: skip
 TINY = SAME | {"max_response_tokens": ANSWER, "eval_max_response_tokens": ANSWER, "eval_samples": 32, "eval_every": 6}
 LOOK = {"tiny": {"preflight_prompts": 256}, "smollm": {"preflight_prompts": 24}}  # flags of the preflight
+NOISE_EVERY = {"tiny": 1, "smollm": 3}  # steps of `along`
 REAL = SAME | {"max_response_tokens": 8, "eval_max_response_tokens": 8, "eval_samples": 16, "eval_every": 5,
                "max_tokens_per_micro_batch": 4096}  # fmt: skip
 WORLDS = {
@@ -134,13 +139,13 @@ def write_stories(smollm: Path) -> list[str]:
         groups = TorchEngine(model, memory_gib=8).generate(
             prompts, 3, max_new_tokens=520, temperature=0.9, top_p=0.95, seed=0
         )
-        told = [
+        whole = [
             str(tokenizer.decode(x, skip_special_tokens=True))
             for group in groups
             for x in group.responses
             if len(x) >= 500
         ]
-        texts = [str(tokenizer.decode(tokenizer("Once upon a time" + text).input_ids[:480])) for text in told]
+        texts = [str(tokenizer.decode(tokenizer("Once upon a time" + text).input_ids[:480])) for text in whole]
         path.write_text(json.dumps(["".join(re.findall(r"[^.!?]*[.!?]+", text)) for text in texts], indent=1))
     return json.loads(path.read_text())
 
@@ -236,7 +241,7 @@ def run(world: str) -> None:
 
     n, rate = middle(world)
     train(world, "along", rollouts_per_prompt=n, prompts_per_step=prompts[n], learning_rate=rate, max_steps=todo.steps,
-          log_noise=3)  # fmt: skip
+          log_noise=NOISE_EVERY[world.partition("-")[0]])  # fmt: skip
     for rate, n in itertools.product(todo.rates, todo.sizes):
         if (n, rate) != middle(world):
             arm(n, rate, 0)

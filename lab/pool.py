@@ -8,13 +8,12 @@ leaves out.
 
 import argparse
 import csv
-import math
 from collections import defaultdict
 from pathlib import Path
 
 import matplotlib.pyplot as plt
-import numpy as np
-from scipy import stats
+
+from evidence.statistics import interval, shown
 
 STEPS = 20  # of lab/3_loop.py
 
@@ -52,11 +51,6 @@ def pooled(paths: list[Path]) -> dict[tuple[int, float], list[float]]:
     return dict(sorted(scores.items()))
 
 
-def half_interval(x: list[float]) -> float:
-    """Half of the mean's 95% interval: t s / sqrt(n), t with n - 1 degrees of freedom. nan from one seed."""
-    return stats.t.ppf(0.975, len(x) - 1) * np.std(x, ddof=1) / math.sqrt(len(x)) if len(x) > 1 else math.nan
-
-
 def main(argv: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m lab.pool", description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("folders", type=Path, nargs="+")
@@ -66,12 +60,12 @@ def main(argv: list[str] | None = None) -> None:
         raise SystemExit("no file can be used: hand in runs/lab/seedX.csv, which python -m lab.3_loop X writes")
     print("    N     rate  seeds  pass@1: mean, 95% interval of the mean, least and greatest")
     for (n, rate), x in scores.items():
-        print(f"{n:5} {rate:8g} {len(x):6}  {np.mean(x):.3f} ± {half_interval(x):.3f}  {min(x):.3f} to {max(x):.3f}")
+        print(f"{n:5} {rate:8g} {len(x):6}  {shown(x, '.3f')}  {min(x):.3f} to {max(x):.3f}")
     plt.switch_backend("Agg")
     figure, axis = plt.subplots(figsize=(6, 3.4), layout="tight")
     for rate in sorted({rate for _, rate in scores}):
         of_rate = {n: x for (n, r), x in scores.items() if r == rate}
-        means, halves = [np.mean(x) for x in of_rate.values()], [half_interval(x) for x in of_rate.values()]
+        means, halves = zip(*map(interval, of_rate.values()), strict=True)
         axis.errorbar(list(of_rate), means, halves, fmt="o", capsize=4, label=f"learning rate {rate:g}")
     axis.set(title=f"pass@1 after {STEPS} steps", xlabel="N", xscale="log")
     numbers = sorted({n for n, _ in scores})

@@ -27,7 +27,7 @@ MAY_IMPORT = {
     "tiny": {*SIX, "trainer"},
     "evidence": {*SIX, "trainer", "tiny"},
     "bench": {*SIX, "trainer", "engines"},
-    "lab": {*SIX, "simulator", "trainer"},
+    "lab": {*SIX, "simulator", "trainer", "evidence"},
 }
 FILES = [
     *(ROOT / f"{name}.py" for name in SIX),
