@@ -271,9 +271,9 @@ path = run / "metrics.jsonl"
 step = len(path.read_text().splitlines()) if path.exists() else 0
 assert (step > 0) == ("--resume" in sys.argv)
 while step <= 40:
-    with path.open("a") as file:
-        file.write(json.dumps({"step": step, "samples": 16 * step}) + chr(10))
     (run / "checkpoints" / f"step_{step:08d}").mkdir(parents=True, exist_ok=True)
+    with path.open("a") as file:  # after the checkpoint: killed between the two, it does the step again
+        file.write(json.dumps({"step": step, "samples": 16 * step}) + chr(10))
     time.sleep(0.02)
     step += 1
 (run / "model").mkdir()
