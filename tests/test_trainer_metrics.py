@@ -41,7 +41,9 @@ def test_a_steps_first_metrics_by_hand():
         group = Group([1], [[2], [2, 3], [2, 3, 4], [2]], [[0.0]] * 4, ["stop", "length", "stop", "stop"])
         verdicts = [Verdict(1.0 if reason == "correct" else 0.25, reason) for reason in reasons]
         rolled = Rolled(Problem("p", kind, "1"), group, ["a"] * 4, verdicts)
-        made.add([i], [rolled], Outcomes.of([rolled], 1, 4, Accelerator(cpu=True)))
+        outcomes = Outcomes.of([rolled], 1, 4, Accelerator(cpu=True))
+        made.add([i], [rolled], outcomes)
+        assert Answers.of(outcomes) == (4, [[2], [0]][i], [7 / 4], [1], [[2.5 / 4], [0.25]][i], [[1 + 3], [0]][i])
     assert of_step(made, 1, 1) == {
         "prompts": 1, "pass_rate": 0.5, "rounds": 2, "surplus": 1, "reward": 3.5 / 8, "correct": 2 / 8,
         "response_tokens": 14 / 8, "truncated": 2 / 8, "reason/correct": 2, "reason/wrong": 5, "reason/timeout": 1,
@@ -89,7 +91,9 @@ def test_rows_by_source_by_hand():
 
     Two problems with 4 and 2 of 4 correct: 3/4 ± 1/4. Three with 0, 1, 2: 1/4 ± 1/4 / sqrt(3). Mean: 1/2.
     """
-    answers = Answers(4, [4, 2, 0, 1, 2], [10.0, 20.0, 1.0, 2.0, 6.0], [0, 1, 0, 0, 3], [1.0, 0.5, 0.0, 0.25, 0.5])
+    answers = Answers(
+        4, [4, 2, 0, 1, 2], [10.0, 20.0, 1.0, 2.0, 6.0], [0, 1, 0, 0, 3], [1.0, 0.5, 0.0, 0.25, 0.5], [40, 30, 0, 2, 9]
+    )
     rows = score_sources(answers, {"a": 2, "b": 3})
     assert list(rows) == ["a", "b", "mean of 2"]
     assert [row["problems"] for row in rows.values()] == [2, 3, 5]

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections import Counter, defaultdict
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from accelerate import Accelerator
@@ -167,18 +167,20 @@ class Answers(NamedTuple):
     response_tokens: list[float]  # mean
     truncated: list[int]  # of k
     reward: list[float]  # mean
+    correct_tokens: list[int]  # of the correct responses together
 
     @staticmethod
     def of(outcomes: Outcomes) -> Answers:
         """From what came of k responses to each problem."""
         k, correct, truncated = outcomes.rewards.shape[-1], outcomes.correct.sum(-1), outcomes.truncated.sum(-1)
         lengths, rewards = outcomes.lengths.double().mean(-1), outcomes.rewards.mean(-1)
-        return Answers(k, correct.tolist(), lengths.tolist(), truncated.tolist(), rewards.tolist())
+        right = (outcomes.lengths * outcomes.correct).sum(-1)
+        return Answers(k, correct.tolist(), lengths.tolist(), truncated.tolist(), rewards.tolist(), right.tolist())
 
     def part(self, start: int, stop: int) -> Answers:
         """Those to some of the problems."""
-        some = slice(start, stop)
-        return Answers(self.k, self.correct[some], self.response_tokens[some], self.truncated[some], self.reward[some])
+        cut: Any = [column[start:stop] for column in self[1:]]
+        return Answers(self.k, *cut)
 
 
 def score(answers: Answers) -> dict[str, float]:
