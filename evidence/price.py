@@ -184,19 +184,24 @@ def make(world: str, smollm: Path) -> None:
 
 
 def train(world: str, name: str, **settings) -> Path:
-    """One run of train.py, on one core; its folder. A finished one is left alone, an unfinished one goes on."""
+    """One run in a world; its folder."""
     here = OUT / world
+    files = {"model": here / "model", "data": here / "train.jsonl", "eval_data": here / "test.jsonl"}
+    return run_alone(here, name, files | WORLDS[world].flags | settings)
+
+
+def run_alone(here: Path, name: str, settings: dict[str, Any]) -> Path:
+    """One run of train.py, on one core; its folder. A finished one is left alone, an unfinished one goes on."""
     folder = here / name
     if (folder / "model").exists() or (folder / "preflight.json").exists():
         return folder
-    files = {"model": here / "model", "data": here / "train.jsonl", "eval_data": here / "test.jsonl"}
-    settings = files | {"output_dir": here, "name": name} | WORLDS[world].flags | settings
+    settings = {"output_dir": here, "name": name} | settings
     flags = [str(x) for key, value in settings.items() for x in (f"--{key}", value)]
     resume = ["--resume"] * (folder / "metrics.jsonl").exists()
     with (here / f"{name}.log").open("a") as log:
         subprocess.run([sys.executable, "-c", PROCESSOR_TIME, *flags, *resume], cwd=ROOT, stdout=log, stderr=log,
                        env=os.environ | {"OMP_NUM_THREADS": "1"}, check=True)  # fmt: skip
-    print(f"{world} {name} finished", flush=True)
+    print(f"{here.name} {name} finished", flush=True)
     return folder
 
 

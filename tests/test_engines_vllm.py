@@ -557,6 +557,18 @@ def session(leader):
     return found
 
 
+@pytest.mark.slow
+def test_preflight_draws_with_vllm(tmp_path):
+    """Makes impossible: a preflight that needs the torch engine, or whose engine stays behind."""
+    process = start(tmp_path, "--preflight", "--preflight_prompts=16", "--preflight_rollouts=8")
+    printed, status = finish(process)
+    assert status == 0 and not session(process.pid)
+    assert "Advice" in printed and "Traceback" not in printed, printed
+    found = json.loads((tmp_path / "r" / "preflight.json").read_text())
+    assert len(found["correct"]) == 16 and found["rollouts"] == 8
+    assert all(seconds["roll_out"] > 0 for seconds in found["seconds"].values())
+
+
 def test_a_run_syncs_every_step_and_resumes_to_the_same_numbers(tmp_path):
     """Makes impossible: training on stale rollouts; an engine that a resumed run leaves at the old weights.
 
