@@ -50,6 +50,7 @@ def train(model, tokenizer, problems: list[Problem], held_out: list[Problem], ar
         row = {"step": step} | scores_of(correct) | {"kept": int(keep.sum())}
         row["response_tokens"] = sum(len(x) for group in groups for x in group.responses) / correct.numel()
         if not keep.any():
+            print(f"step {step}  no prompt is kept: of none some responses are right and some wrong", flush=True)
             continue
         groups = [group for group, kept in zip(groups, keep, strict=True) if kept]
         # 5: advantages
@@ -72,7 +73,7 @@ def train(model, tokenizer, problems: list[Problem], held_out: list[Problem], ar
         row |= {name: sum(float(x[name]) for x in updates) / len(updates) for name in updates[0]}
         history.append(row)
         print("  ".join(f"{name} {x:.4g}" for name, x in row.items()), flush=True)
-    if args.log:
+    if args.log and history:
         with open(args.log, "w", newline="", encoding="utf-8") as file:
             writer = csv.DictWriter(file, history[0])
             writer.writeheader()
