@@ -96,6 +96,7 @@ def test_the_advice_by_hand():
     assert (
         "8 to 512 could be best" in unsure and "--preflight_prompts 400" in unsure
     )  # half 0.015, wanted 0.006: 64 x 6.25
+    assert "--preflight_prompts 1024 would make the intervals about 4.0 times" in said(Ratio(5000.0, 160.0, math.inf))
     assert "--rollouts_per_prompt 512 --prompts_per_step 8." in said(Ratio(1e6, 9e5, 2e6))
     assert "--prompts_per_step 241" not in said(Ratio(100.0, 90.0, 110.0), problems=240)
 

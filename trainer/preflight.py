@@ -463,7 +463,7 @@ def advice(found: dict[str, Any], ratio: Ratio, cost: Cost, config: Config, prob
     text += f": --rollouts_per_prompt {n} --prompts_per_step {rows[n]}."
     if low != high:
         half = 1 / ratio.low - 1 / ratio.used  # of the interval of V_b / V_w; at 0.6 of it N* is known to a factor of 2
-        more = max(2.0, (half * ratio.used / 0.6) ** 2 if math.isfinite(ratio.value) else 4.0)
+        more = min(max(2.0, (half * ratio.used / 0.6) ** 2 if math.isfinite(ratio.value) else 4.0), 16.0)
         text += (
             f" Of the N in the table {low} to {high} could be best. --preflight_prompts {more * found['prompts']:.0f} "
             f"would make the intervals about {math.sqrt(more):.1f} times narrower."
