@@ -56,6 +56,7 @@ TIMED = (4, 16)  # N whose time is measured, beside the sample's and the N that 
 TIMED_ROLLOUTS = {"cpu": 512, "cuda": 4096}  # of such a measurement, at most, for each process
 SWEEPS, QUICK = 6, 5.0  # times are measured so often at most, until it takes more than these seconds
 ROUND = 16  # prompts of the sample's first round, for each process
+ALIKE = 1.02  # noise over the least that is about the least
 FEW = 8  # V_b is not estimated from fewer prompts with right and wrong responses
 STAGES = ("roll_out", "score", "update")
 
@@ -451,7 +452,11 @@ def advice(found: dict[str, Any], ratio: Ratio, cost: Cost, config: Config, prob
     rows = {row["n"]: round(row["b"]) for row in found["table"] if 1 <= round(row["b"]) <= problems}
 
     def best(x: float) -> int:
-        return max(rows) if math.isinf(x) else min(rows, key=lambda n: cost.noise(n, x, "time"))
+        """The smallest N of those with about the least noise: the best N falls while the policy learns."""
+        if math.isinf(x):
+            return max(rows)
+        noise = {n: cost.noise(n, x, "time") for n in rows}
+        return min(n for n in rows if noise[n] <= ALIKE * min(noise.values()))
 
     n, low, high = map(best, (ratio.used, ratio.low, ratio.high))
     less = cost.noise(n, ratio.used, "time") / cost.noise(asked, ratio.used, "time")
@@ -470,7 +475,7 @@ def advice(found: dict[str, Any], ratio: Ratio, cost: Cost, config: Config, prob
         )
     return text + (
         " V_w / V_b falls while the policy learns (for the embedded policy to a fifth, docs/which_n.md), and the best "
-        "N with it: where two N have about the same noise, take the smaller. How long a step should be is "
+        "N with it: so this is the smallest of the N within 2% of the least noise. How long a step should be is "
         "not measured here. Tune the learning rate again after a change of N or B."
     )
 
