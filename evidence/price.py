@@ -14,11 +14,12 @@ A world is a model, prompts, and a rule that every token of a free answer has a 
                                 tokens. An answer is right if it has five o's
 
 In a world each step of each arm takes as much processor time, by the preflight: N decides how many prompts B it has.
-All arms take equally many steps, of one update, at one of several learning rates. The run `along` measures V_w / V_b
-while it trains; a second `predict` adds that to the prediction.
+All arms take equally many steps, of one update, at one of several learning rates. The real model takes two: at these
+rates it solves all problems in four, at every N. The run `along` measures V_w / V_b while it trains; a second `predict`
+adds that to the prediction.
 
-The committed rows differ in two points: the tiny preflights were timed by the clock on the wall, and `along` of
-smollm-long had ten steps.
+The committed rows differ in three points: the tiny preflights were timed by the clock on the wall, `along` of
+smollm-long had ten steps, and four arms of smollm-short went on for three steps more.
 """
 
 import argparse
@@ -56,6 +57,7 @@ class World(NamedTuple):
     b: int
     steps: int
     rates: tuple[float, ...]
+    along: float  # the rate of the run `along`
     seeds: int  # of each N at its best rate
     flags: dict[str, Any]
 
@@ -68,13 +70,13 @@ SAME = {
 TINY = SAME | {"max_response_tokens": ANSWER, "eval_max_response_tokens": ANSWER, "eval_samples": 32, "eval_every": 6}
 LOOK = {"tiny": {"preflight_prompts": 256}, "smollm": {"preflight_prompts": 24}}  # flags of the preflight
 NOISE_EVERY = {"tiny": 1, "smollm": 3}  # steps of `along`
-REAL = SAME | {"max_response_tokens": 8, "eval_max_response_tokens": 8, "eval_samples": 16, "eval_every": 5,
+REAL = SAME | {"max_response_tokens": 8, "eval_max_response_tokens": 8, "eval_samples": 16, "eval_every": 2,
                "max_tokens_per_micro_batch": 4096}  # fmt: skip
 WORLDS = {
-    "tiny-short": World("16 tokens", (4, 16, 64, 256, 512), 1, 36, (1e-3, 2e-3, 5e-3, 1e-2), 5, TINY),
-    "tiny-long": World("512 tokens", (4, 16, 64, 256, 512), 1, 36, (1e-3, 2e-3, 5e-3, 1e-2), 5, TINY),
-    "smollm-short": World("30 tokens", (16, 64, 512), 1, 5, (6e-5, 3e-5), 3, REAL),
-    "smollm-long": World("480 tokens", (16, 64, 512), 1, 5, (6e-5, 3e-5), 3, REAL),
+    "tiny-short": World("16 tokens", (4, 16, 64, 256, 512), 1, 36, (1e-3, 2e-3, 5e-3, 1e-2), 2e-3, 5, TINY),
+    "tiny-long": World("512 tokens", (4, 16, 64, 256, 512), 1, 36, (1e-3, 2e-3, 5e-3, 1e-2), 2e-3, 5, TINY),
+    "smollm-short": World("30 tokens", (16, 64, 512), 1, 2, (2.4e-4, 1.2e-4, 4.8e-4), 3e-5, 3, REAL),
+    "smollm-long": World("480 tokens", (16, 64, 512), 1, 2, (2.4e-4,), 3e-5, 3, REAL),
 }
 
 NOUNS = """
@@ -184,24 +186,19 @@ def make(world: str, smollm: Path) -> None:
 
 
 def train(world: str, name: str, **settings) -> Path:
-    """One run in a world; its folder."""
-    here = OUT / world
-    files = {"model": here / "model", "data": here / "train.jsonl", "eval_data": here / "test.jsonl"}
-    return run_alone(here, name, files | WORLDS[world].flags | settings)
-
-
-def run_alone(here: Path, name: str, settings: dict[str, Any]) -> Path:
     """One run of train.py, on one core; its folder. A finished one is left alone, an unfinished one goes on."""
+    here = OUT / world
     folder = here / name
     if (folder / "model").exists() or (folder / "preflight.json").exists():
         return folder
-    settings = {"output_dir": here, "name": name} | settings
+    files = {"model": here / "model", "data": here / "train.jsonl", "eval_data": here / "test.jsonl"}
+    settings = files | {"output_dir": here, "name": name} | WORLDS[world].flags | settings
     flags = [str(x) for key, value in settings.items() for x in (f"--{key}", value)]
     resume = ["--resume"] * (folder / "metrics.jsonl").exists()
     with (here / f"{name}.log").open("a") as log:
         subprocess.run([sys.executable, "-c", PROCESSOR_TIME, *flags, *resume], cwd=ROOT, stdout=log, stderr=log,
                        env=os.environ | {"OMP_NUM_THREADS": "1"}, check=True)  # fmt: skip
-    print(f"{here.name} {name} finished", flush=True)
+    print(f"{world} {name} finished", flush=True)
     return folder
 
 
@@ -245,8 +242,8 @@ def run(world: str) -> None:
                      learning_rate=rate, seed=seed, max_steps=todo.steps, **more)  # fmt: skip
 
     n, rate = middle(world)
-    train(world, "along", rollouts_per_prompt=n, prompts_per_step=prompts[n], learning_rate=rate, max_steps=todo.steps,
-          log_noise=NOISE_EVERY[world.partition("-")[0]])  # fmt: skip
+    train(world, "along", rollouts_per_prompt=n, prompts_per_step=prompts[n], learning_rate=rate,
+          max_steps=max(5, todo.steps), log_noise=NOISE_EVERY[world.partition("-")[0]])  # fmt: skip
     for rate, n in itertools.product(todo.rates, todo.sizes):
         if (n, rate) != middle(world):
             arm(n, rate, 0)
@@ -257,8 +254,8 @@ def run(world: str) -> None:
 
 def middle(world: str) -> tuple[int, float]:
     """N and rate of the run `along`, which is also the arm of this N and rate, with seed 0."""
-    sizes, rates = WORLDS[world].sizes, WORLDS[world].rates
-    return sizes[len(sizes) // 2], rates[1]
+    sizes = WORLDS[world].sizes
+    return sizes[len(sizes) // 2], WORLDS[world].along
 
 
 def lines(path: Path) -> list[dict]:
@@ -275,11 +272,14 @@ def rows_of(world: str) -> Iterator[dict]:
             continue
         seconds = [row["cpu_seconds"] - row.get("noise", 0.0) for row in lines(folder / "timing.jsonl") if row["step"]]
         spent = np.cumsum([0.0, *seconds])
-        for row in lines(folder / "metrics.jsonl"):
-            if "eval/pass@1" in row and row["step"] <= WORLDS[world].steps:
-                yield {"world": world, "N": n, "rate": rate, "seed": seed, "step": row["step"],
-                       "samples": row["samples"], "cpu_seconds": float(spent[row["step"]]),
-                       "pass@1": row["eval/pass@1"], "pass@16": row["eval/pass@16"]}  # fmt: skip
+        rows = [row for row in lines(folder / "metrics.jsonl")
+                if "eval/pass@1" in row and row["step"] <= WORLDS[world].steps]  # fmt: skip
+        if rows[-1]["step"] < WORLDS[world].steps:  # `along`, where it was not evaluated there
+            continue
+        for row in rows:
+            yield {"world": world, "N": n, "rate": rate, "seed": seed, "step": row["step"], "samples": row["samples"],
+                   "cpu_seconds": float(spent[row["step"]]), "pass@1": row["eval/pass@1"],
+                   "pass@16": row["eval/pass@16"]}  # fmt: skip
 
 
 def best_rate(rows: list[dict]) -> float:
