@@ -307,7 +307,7 @@ class Result(NamedTuple):
 
 
 def results(world: str, rows: list[dict], predicted: list[dict]) -> tuple[list[Result], dict[str, float]]:
-    """Every N; and what all of its arms have spent at least: processor seconds, samples."""
+    """Every N that was run; and what all of its arms have spent at least: processor seconds, samples."""
     rows = [row for row in rows if row["world"] == world]
     rates = {n: best_rate(of_n) for (n,), of_n in by(rows, "N").items()}
     arms = {n: list(by([row for row in rows if (row["N"], row["rate"]) == (n, rate)], "seed").values())
@@ -320,7 +320,7 @@ def results(world: str, rows: list[dict], predicted: list[dict]) -> tuple[list[R
     found = [
         Result(row["N"], rates[row["N"]], scores(row["N"], "cpu_seconds"), scores(row["N"], "samples"),
                scores(row["N"], "cpu_seconds", "pass@16"), row)
-        for row in predicted if row["world"] == world
+        for row in predicted if row["world"] == world and row["N"] in rates
     ]  # fmt: skip
     return found, spent
 
