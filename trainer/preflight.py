@@ -57,6 +57,7 @@ TIMED_ROLLOUTS = {"cpu": 512, "cuda": 4096}  # of such a measurement, at most, f
 SWEEPS, QUICK = 6, 5.0  # times are measured so often at most, until it takes more than these seconds
 ROUND = 16  # prompts of the sample's first round, for each process
 ALIKE = 1.02  # noise over the least that is about the least
+ENDLESS = 1e12  # V_w / V_b where V_b is 0
 FEW = 8  # V_b is not estimated from fewer prompts with right and wrong responses
 STAGES = ("roll_out", "score", "update")
 
@@ -451,32 +452,37 @@ def advice(found: dict[str, Any], ratio: Ratio, cost: Cost, config: Config, prob
     asked, b = config.rollouts_per_prompt, config.prompts_per_step
     rows = {row["n"]: round(row["b"]) for row in found["table"] if 1 <= round(row["b"]) <= problems}
 
-    def best(x: float) -> int:
-        """The smallest N of those with about the least noise: the best N falls while the policy learns."""
-        if math.isinf(x):
-            return max(rows)
+    def alike(x: float) -> list[int]:
+        """The N with about the least noise, the smallest first: the best N falls while the policy learns."""
         noise = {n: cost.noise(n, x, "time") for n in rows}
-        return min(n for n in rows if noise[n] <= ALIKE * min(noise.values()))
+        return [n for n in sorted(rows) if noise[n] <= ALIKE * min(noise.values())]
 
-    n, low, high = map(best, (ratio.used, ratio.low, ratio.high))
-    less = cost.noise(n, ratio.used, "time") / cost.noise(asked, ratio.used, "time")
-    text = (
-        f"N = {n} with B = {rows[n]:,} takes as long as N = {asked} with B = {b:,} and has {plain(less)} of its noise"
-    )
+    def less(x: float) -> str:
+        """What the noise of N is beside that of the N that is asked for."""
+        return plain(cost.noise(n, x, "time") / cost.noise(asked, x, "time"))
+
+    n, low, high = alike(ratio.used)[0], alike(ratio.low)[0], alike(min(ratio.high, ENDLESS))[-1]
+    text = f"N = {n} with B = {rows[n]:,} takes as long as N = {asked} with B = {b:,} and has "
+    text += f"{less(ratio.used)} of its noise"
     if n == asked:
-        text = f"Keep N = {asked} with B = {b:,}: no other N of the table has less noise in the same time"
+        text = f"Keep N = {asked} with B = {b:,}: no other N of the table has over 2% less noise in the same time"
+    elif math.isinf(ratio.value):
+        text += f" by the bound of V_w / V_b, {less(ENDLESS)} if V_b = 0"
     text += f": --rollouts_per_prompt {n} --prompts_per_step {rows[n]}."
     if low != high:
         half = 1 / ratio.low - 1 / ratio.used  # of the interval of V_b / V_w; at 0.6 of it N* is known to a factor of 2
         more = min(max(2.0, (half * ratio.used / 0.6) ** 2 if math.isfinite(ratio.value) else 4.0), 16.0)
-        text += (
-            f" Of the N in the table {low} to {high} could be best. --preflight_prompts {more * found['prompts']:.0f} "
-            f"would make the intervals about {math.sqrt(more):.1f} times narrower."
-        )
+        more = min(more, problems / found["prompts"])
+        text += f" Of the N in the table {low} to {high} could be best."
+        if more > 1.2:
+            text += (
+                f" --preflight_prompts {more * found['prompts']:.0f} would make the intervals about "
+                f"{math.sqrt(more):.1f} times narrower."
+            )
     return text + (
-        " V_w / V_b falls while the policy learns (for the embedded policy to a fifth, docs/which_n.md), and the best "
-        "N with it: so this is the smallest of the N within 2% of the least noise. How long a step should be is "
-        "not measured here. Tune the learning rate again after a change of N or B."
+        " V_w / V_b usually falls while the policy learns (for the embedded policy to a fifth, docs/which_n.md), and "
+        "the best N with it: so this is the smallest of the N within 2% of the least noise. How long a step should be "
+        "is not measured here. Tune the learning rate again after a change of N or B."
     )
 
 
