@@ -9,17 +9,17 @@
 A world is a model, prompts, and a rule that every token of a free answer has a share in:
 
     tiny-short, tiny-long       a Llama of 0.1M parameters, prompts of 16 and of 512 tokens, answers of 12. A prompt is
-                                digits, half of them one digit; an answer is right if it has that digit twice
+                                digits, half of them one digit; a right answer has that digit at least twice
     smollm-short, smollm-long   SmolLM2-135M goes on from a sentence of a story, or from some 480 tokens of it, for 8
-                                tokens. An answer is right if it has five o's
+                                tokens. A right answer has at least five o's
 
 In a world each step of each arm takes as much processor time, by the preflight: N decides how many prompts B it has.
 All arms take equally many steps, of one update, at one of several learning rates. The real model takes two: at these
-rates it solves all problems in four, at every N. The run `along` measures V_w / V_b while it trains; a second `predict`
-adds that to the prediction.
+rates it solves nearly all problems in four, at every N. The run `along` measures V_w / V_b while it trains; a second
+`predict` adds that to the prediction.
 
-The committed rows differ in three points: the tiny preflights were timed by the clock on the wall, `along` of
-smollm-long had ten steps, and four arms of smollm-short went on for three steps more.
+The committed rows differ in four points: the tiny preflights were timed by the clock on the wall, `along` of
+smollm-long had ten steps, four arms of smollm-short went on for three steps more, and the real model has seed 0 alone.
 """
 
 import argparse
@@ -253,7 +253,7 @@ def run(world: str) -> None:
 
 
 def middle(world: str) -> tuple[int, float]:
-    """N and rate of the run `along`, which is also the arm of this N and rate, with seed 0."""
+    """N and rate of the run `along`. In the tiny worlds it is also the arm of this N and rate, with seed 0."""
     sizes = WORLDS[world].sizes
     return sizes[len(sizes) // 2], WORLDS[world].along
 

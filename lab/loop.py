@@ -50,7 +50,7 @@ def train(model, tokenizer, problems: list[Problem], held_out: list[Problem], ar
         row = {"step": step} | scores_of(correct) | {"kept": int(keep.sum())}
         row["response_tokens"] = sum(len(x) for group in groups for x in group.responses) / correct.numel()
         if not keep.any():
-            print(f"step {step}  no prompt is kept: of none some responses are right and some wrong", flush=True)
+            print(f"step {step}  no prompt is kept: each has only right or only wrong responses", flush=True)
             continue
         groups = [group for group, kept in zip(groups, keep, strict=True) if kept]
         # 5: advantages

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections import Counter, defaultdict
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from accelerate import Accelerator
@@ -179,8 +179,9 @@ class Answers(NamedTuple):
 
     def part(self, start: int, stop: int) -> Answers:
         """Those to some of the problems."""
-        cut: Any = [column[start:stop] for column in self[1:]]
-        return Answers(self.k, *cut)
+        some = slice(start, stop)
+        return Answers(self.k, self.correct[some], self.response_tokens[some], self.truncated[some], self.reward[some],
+                       self.correct_tokens[some])  # fmt: skip
 
 
 def score(answers: Answers) -> dict[str, float]:
