@@ -102,7 +102,7 @@ def test_the_advice_by_hand():
     assert "--prompts_per_step 241" not in said(Ratio(100.0, 90.0, 110.0), problems=240)
     # 16 against 512 where V_b is 0, so noise falls with N - 1: 17 / 15 over 513 / 511
     bound = said(Ratio(math.inf, 100.0, math.inf))
-    assert "has 0.21 of its noise by the bound of V_w / V_b, 1.1 if V_b = 0: --rollouts_per_prompt 16" in bound
+    assert "has 0.21 of its noise by the bound of V_w / V_b, 1.13 if V_b = 0: --rollouts_per_prompt 16" in bound
     assert "16 to 512 could be best. --preflight_prompts 256 would" in bound
     assert "--preflight_prompts" not in said(Ratio(math.inf, 100.0, math.inf), problems=70), "there are no more"
     c = config("", rollouts_per_prompt=16, prompts_per_step=8)

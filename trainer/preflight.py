@@ -459,7 +459,7 @@ def advice(found: dict[str, Any], ratio: Ratio, cost: Cost, config: Config, prob
 
     def less(x: float) -> str:
         """What the noise of N is beside that of the N that is asked for."""
-        return plain(cost.noise(n, x, "time") / cost.noise(asked, x, "time"))
+        return f"{cost.noise(n, x, 'time') / cost.noise(asked, x, 'time'):.2f}"
 
     n, low, high = alike(ratio.used)[0], alike(ratio.low)[0], alike(min(ratio.high, ENDLESS))[-1]
     text = f"N = {n} with B = {rows[n]:,} takes as long as N = {asked} with B = {b:,} and has "
