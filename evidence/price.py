@@ -11,7 +11,7 @@ A world is a model, prompts, and a rule that every token of a free answer has a 
     tiny-short, tiny-long       a Llama of 0.1M parameters, prompts of 16 and of 512 tokens, answers of 12. A prompt is
                                 digits, half of them one digit; a right answer has that digit at least twice
     smollm-short, smollm-long   SmolLM2-135M goes on from a sentence of a story, or from some 480 tokens of it, for 8
-                                tokens. A right answer has at least five o's
+                                tokens. A prompt names one of eight letters; a right answer has it 4, 5 or 7 times
 
 In a world each step of each arm takes as much processor time, by the preflight: N decides how many prompts B it has.
 All arms take equally many steps, of one update, at one of several learning rates. The real model takes two: at these
@@ -70,13 +70,13 @@ SAME = {
 TINY = SAME | {"max_response_tokens": ANSWER, "eval_max_response_tokens": ANSWER, "eval_samples": 32, "eval_every": 6}
 LOOK = {"tiny": {"preflight_prompts": 256}, "smollm": {"preflight_prompts": 24}}  # flags of the preflight
 NOISE_EVERY = {"tiny": 1, "smollm": 3}  # steps of `along`
-REAL = SAME | {"max_response_tokens": 8, "eval_max_response_tokens": 8, "eval_samples": 16, "eval_every": 2,
+REAL = SAME | {"max_response_tokens": 8, "eval_max_response_tokens": 8, "eval_samples": 16, "eval_every": 4,
                "max_tokens_per_micro_batch": 4096}  # fmt: skip
 WORLDS = {
     "tiny-short": World("16 tokens", (4, 16, 64, 256, 512), 1, 36, (1e-3, 2e-3, 5e-3, 1e-2), 2e-3, 5, TINY),
     "tiny-long": World("512 tokens", (4, 16, 64, 256, 512), 1, 36, (1e-3, 2e-3, 5e-3, 1e-2), 2e-3, 5, TINY),
-    "smollm-short": World("30 tokens", (16, 64, 512), 1, 2, (2.4e-4, 1.2e-4, 4.8e-4), 3e-5, 3, REAL),
-    "smollm-long": World("480 tokens", (16, 64, 512), 1, 2, (2.4e-4,), 3e-5, 3, REAL),
+    "smollm-short": World("30 tokens", (16, 64, 512), 1, 8, (1.2e-4, 2.4e-4, 6e-5), 1.2e-4, 3, REAL),
+    "smollm-long": World("480 tokens", (16, 64, 512), 1, 8, (1.2e-4, 2.4e-4, 6e-5), 1.2e-4, 3, REAL),
 }
 
 NOUNS = """
@@ -86,6 +86,7 @@ library hunter island painter boat priest market giant school queen barber bird 
 street monk museum tailor mountain thief theatre pilot lamp butcher kitchen
 """.split()  # noqa: SIM905
 HELD_OUT = 24  # stories
+LETTERS = {"a": 5, "e": 7, "i": 5, "n": 5, "o": 5, "r": 4, "s": 5, "t": 5}  # how often an answer must have each
 
 # Other programs beside it do not change the seconds that --preflight measures.
 PROCESSOR_TIME = "import time; time.perf_counter = time.process_time; import train; train.main()"
@@ -153,15 +154,22 @@ def write_stories(smollm: Path) -> list[str]:
 
 
 def make_smollm(out: Path, smollm: Path, long: bool) -> None:
-    """The model, and stories, or their last sentences, before the words that an answer continues."""
-    problems = []
-    for story in write_stories(smollm):
+    """The model, and stories, or their last sentences, before the words that an answer continues.
+
+    Each held-out story asks for one letter, each other story for every letter.
+    """
+    stories = write_stories(smollm)
+
+    def problem(story: str, letter: str) -> dict:
         text = story if long else re.findall(r"[^.!?]+[.!?]+", story)[-1].strip()
-        problems.append({"prompt": text + "\n\nThe moral of the story is that", "kind": "ifeval",
-                         "reference": letters("o", 5)})  # fmt: skip
+        asked = f"{text}\n\nThe moral of the story, with many letters {letter}, is that"
+        return {"prompt": asked, "kind": "ifeval", "reference": letters(letter, LETTERS[letter])}
+
     (out / "model").symlink_to(smollm.resolve(), target_is_directory=True)
-    write_rows(out / "test.jsonl", problems[-HELD_OUT:])
-    write_rows(out / "train.jsonl", problems[:-HELD_OUT])
+    held_out = zip(stories[-HELD_OUT:], itertools.cycle(LETTERS))  # it ends with the stories
+    write_rows(out / "test.jsonl", [problem(story, letter) for story, letter in held_out])
+    trained = itertools.product(LETTERS, stories[:-HELD_OUT])
+    write_rows(out / "train.jsonl", [problem(story, letter) for letter, story in trained])
 
 
 def letters(letter: str, count: int) -> dict[str, Any]:
@@ -186,19 +194,23 @@ def make(world: str, smollm: Path) -> None:
 
 
 def train(world: str, name: str, **settings) -> Path:
-    """One run of train.py, on one core; its folder. A finished one is left alone, an unfinished one goes on."""
     here = OUT / world
+    files = {"model": here / "model", "data": here / "train.jsonl", "eval_data": here / "test.jsonl"}
+    return run_alone(here, name, files | WORLDS[world].flags | settings)
+
+
+def run_alone(here: Path, name: str, settings: dict[str, Any]) -> Path:
+    """One run of train.py, on one core; its folder. A finished one is left alone, an unfinished one goes on."""
     folder = here / name
     if (folder / "model").exists() or (folder / "preflight.json").exists():
         return folder
-    files = {"model": here / "model", "data": here / "train.jsonl", "eval_data": here / "test.jsonl"}
-    settings = files | {"output_dir": here, "name": name} | WORLDS[world].flags | settings
+    settings = {"output_dir": here, "name": name} | settings
     flags = [str(x) for key, value in settings.items() for x in (f"--{key}", value)]
     resume = ["--resume"] * (folder / "metrics.jsonl").exists()
     with (here / f"{name}.log").open("a") as log:
         subprocess.run([sys.executable, "-c", PROCESSOR_TIME, *flags, *resume], cwd=ROOT, stdout=log, stderr=log,
                        env=os.environ | {"OMP_NUM_THREADS": "1"}, check=True)  # fmt: skip
-    print(f"{world} {name} finished", flush=True)
+    print(f"{here.name} {name} finished", flush=True)
     return folder
 
 
