@@ -32,6 +32,26 @@ def test_noise_predicted_by_hand(tmp_path, monkeypatch):
     assert few["ratio_along"] == 8.0, "no run yet: that of the start"
 
 
+@pytest.mark.parametrize("long", [True, False])
+def test_each_letter_is_asked_for_as_often(tmp_path, monkeypatch, long):
+    """Makes impossible: a held-out story that is trained on, another letter in the prompt than counted."""
+    monkeypatch.setattr(price, "OUT", tmp_path)
+    stories = [f"Once upon a time number {i}. The end of it was {i}." for i in range(price.HELD_OUT + 5)]
+    (tmp_path / "stories.json").write_text(json.dumps(stories))
+    price.make_smollm(tmp_path, tmp_path, long)
+    held_out, trained = (
+        [json.loads(x) for x in (tmp_path / f"{name}.jsonl").read_text().splitlines()] for name in ("test", "train")
+    )
+    assert len(held_out) == price.HELD_OUT and len(trained) == 5 * len(price.LETTERS)
+    texts = [{row["prompt"].split("\n\n")[0] for row in rows} for rows in (held_out, trained)]
+    assert not texts[0] & texts[1] and (texts[0] <= set(stories)) == long
+    for rows, times in ((held_out, price.HELD_OUT // len(price.LETTERS)), (trained, 5)):
+        asked = [row["reference"]["kwargs"][0] for row in rows]
+        assert all(f"many letters {x['letter']}, is" in row["prompt"] for x, row in zip(asked, rows, strict=True))
+        assert {x["letter"]: x["let_frequency"] for x in asked} == price.LETTERS
+        assert all([x["letter"] for x in asked].count(letter) == times for letter in price.LETTERS)
+
+
 def test_an_arm_is_compared_at_its_best_rate_and_where_all_have_spent_as_much():
     """Makes impossible: the best rate chosen with the seeds that are compared, a score beyond another arm's budget."""
     found = [
