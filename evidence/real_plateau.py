@@ -5,15 +5,17 @@
     python -m evidence.real_plateau predict                --preflight there: real_plateau_predicted.csv
     python -m evidence.real_plateau run                    the arms, each from there; a finished one is left alone
     python -m evidence.real_plateau collect                real_plateau.csv from the runs
-    python -m evidence.real_plateau                        the tables and real_plateau.png from both CSVs
+    python -m evidence.real_plateau                        the tables and real_plateau.png from real_plateau.csv
+
+Nothing but `make` and a part of `saturate` was run so far.
 
 SmolLM2-135M-Instruct adds, subtracts, multiplies and finds remainders. It is shown two solved problems, one with a line
 of working before the box and one with the box alone, so that its answers differ in length.
 
 The arms have the paper's proportions: `brorl` has a quarter of `prorl`'s prompts, 32 times its rollouts, sqrt(8) times
-its learning rate; `batch` is N = 16 with as many rollouts and the rate of brorl; `preflight` is the N that the
-prediction names, with the rate of brorl and prompts for a step of the same time. Each step is one update, and each arm
-has about as much processor time. No KL term.
+its learning rate; `brorl_cool` has the rate of prorl; `batch` is N = 16 with the rollouts and the rate of brorl;
+`preflight` is the N that the prediction names, with prompts for a step of the same time, its rate by the root of the
+batch. Each step is one update, and each arm has about as much processor time. No KL term.
 """
 
 import argparse
@@ -207,6 +209,8 @@ def main() -> None:
         make(args.smollm)
     elif args.what in does:
         does[args.what]()
+    elif not FOUND.exists():
+        parser.error(f"{FOUND.name} is not there yet: the commands above, in their order, make it")
     else:
         rows = load(FOUND)
         tables(rows)
