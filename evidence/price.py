@@ -11,7 +11,7 @@ A world is a model, prompts, and a rule that every token of a free answer has a 
     tiny-short, tiny-long       a Llama of 0.1M parameters, prompts of 16 and of 512 tokens, answers of 12. A prompt is
                                 digits, half of them one digit; a right answer has that digit at least twice
     smollm-short, smollm-long   SmolLM2-135M goes on from a sentence of a story, or from some 480 tokens of it, for 8
-                                tokens. A prompt names one of eight letters; a right answer has it 4, 5 or 7 times
+                                tokens. A prompt names one of eight letters; a right answer has at least 4, 5 or 7 of it
 
 In a world each step of each arm takes as much processor time, by the preflight: N decides how many prompts B it has.
 All arms take equally many steps, of one update, at one of several learning rates. The run `along` measures V_w / V_b
@@ -71,12 +71,12 @@ LOOK = {"tiny": {"preflight_prompts": 256}, "smollm": {"preflight_prompts": 24}}
 NOISE_EVERY = {"tiny": 1, "smollm": 3}  # steps of `along`
 REAL = SAME | {"max_response_tokens": 8, "eval_max_response_tokens": 8, "eval_samples": 16, "eval_every": 4,
                "max_tokens_per_micro_batch": 4096}  # fmt: skip
-HOT = (1.2e-4, 2.4e-4, 4.8e-4)  # rates of the real model
+REAL_RATES = (1.2e-4, 2.4e-4, 4.8e-4)
 WORLDS = {
     "tiny-short": World("16 tokens", (4, 16, 64, 256, 512), 1, 36, (1e-3, 2e-3, 5e-3, 1e-2), 2e-3, 5, TINY),
     "tiny-long": World("512 tokens", (4, 16, 64, 256, 512), 1, 36, (1e-3, 2e-3, 5e-3, 1e-2), 2e-3, 5, TINY),
-    "smollm-short": World("30 tokens", (16, 64, 512), 1, 8, HOT, 1.2e-4, 3, REAL),
-    "smollm-long": World("480 tokens", (16, 64, 512), 1, 8, HOT, 1.2e-4, 3, REAL),
+    "smollm-short": World("30 tokens", (16, 64, 512), 1, 8, REAL_RATES, 1.2e-4, 3, REAL),
+    "smollm-long": World("480 tokens", (16, 64, 512), 1, 8, REAL_RATES, 1.2e-4, 3, REAL),
 }
 
 NOUNS = """
@@ -86,7 +86,7 @@ library hunter island painter boat priest market giant school queen barber bird 
 street monk museum tailor mountain thief theatre pilot lamp butcher kitchen
 """.split()  # noqa: SIM905
 HELD_OUT = 24  # stories
-LETTERS = {"a": 5, "e": 7, "i": 5, "n": 5, "o": 5, "r": 4, "s": 5, "t": 5}  # how often an answer must have each
+LETTERS = {"a": 5, "e": 7, "i": 5, "n": 5, "o": 5, "r": 4, "s": 5, "t": 5}  # at least so many of each
 
 # Other programs beside it do not change the seconds that --preflight measures.
 PROCESSOR_TIME = "import time; time.perf_counter = time.process_time; import train; train.main()"
@@ -194,6 +194,7 @@ def make(world: str, smollm: Path) -> None:
 
 
 def train(world: str, name: str, **settings) -> Path:
+    """An arm of a world, or its preflight; its folder."""
     here = OUT / world
     files = {"model": here / "model", "data": here / "train.jsonl", "eval_data": here / "test.jsonl"}
     return run_alone(here, name, files | WORLDS[world].flags | settings)
@@ -255,7 +256,7 @@ def run(world: str) -> None:
 
     n, rate = middle(world)
     train(world, "along", rollouts_per_prompt=n, prompts_per_step=prompts[n], learning_rate=rate,
-          max_steps=max(5, todo.steps), log_noise=NOISE_EVERY[world.partition("-")[0]])  # fmt: skip
+          max_steps=todo.steps, log_noise=NOISE_EVERY[world.partition("-")[0]])  # fmt: skip
     for rate, n in itertools.product(todo.rates, todo.sizes):
         if (n, rate) != middle(world):
             arm(n, rate, 0)
@@ -265,7 +266,7 @@ def run(world: str) -> None:
 
 
 def middle(world: str) -> tuple[int, float]:
-    """N and rate of the run `along`. In the tiny worlds it is also the arm of this N and rate, with seed 0."""
+    """N and rate of the run `along`, which is also the arm of this N and rate, with seed 0."""
     sizes = WORLDS[world].sizes
     return sizes[len(sizes) // 2], WORLDS[world].along
 
@@ -284,11 +285,9 @@ def rows_of(world: str) -> Iterator[dict]:
             continue
         seconds = [row["cpu_seconds"] - row.get("noise", 0.0) for row in lines(folder / "timing.jsonl") if row["step"]]
         spent = np.cumsum([0.0, *seconds])
-        rows = [row for row in lines(folder / "metrics.jsonl")
-                if "eval/pass@1" in row and row["step"] <= WORLDS[world].steps]  # fmt: skip
-        if rows[-1]["step"] < WORLDS[world].steps:  # `along`, where it was not evaluated there
-            continue
-        for row in rows:
+        for row in lines(folder / "metrics.jsonl"):
+            if "eval/pass@1" not in row:
+                continue
             yield {"world": world, "N": n, "rate": rate, "seed": seed, "step": row["step"], "samples": row["samples"],
                    "cpu_seconds": float(spent[row["step"]]), "pass@1": row["eval/pass@1"],
                    "pass@16": row["eval/pass@16"]}  # fmt: skip

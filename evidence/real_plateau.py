@@ -28,7 +28,7 @@ from typing import Any
 import numpy as np
 
 from evidence.draw import look, panels, save
-from evidence.price import lines, run_alone, write_rows
+from evidence.price import SAME, lines, run_alone, write_rows
 from evidence.rows import EVIDENCE, ROOT, at, by, load, write
 from evidence.statistics import shown
 from evidence.tables import header, line
@@ -39,12 +39,10 @@ PREDICTED, FOUND, PICTURE = (
 )
 HELD_OUT, COUNT, SEEDS = 24, 512, 3  # problems of a kind: held out, trained on at most
 RATES = (2e-5, 1e-5)  # of N = 16, to its plateau
-RATE = 2e-5  # the better of them
-FLAGS: dict[str, Any] = {
-    "examples": 2, "system_prompt": "Put the answer within \\boxed{}.", "recipe": "prorl", "mini_batches": "prompts",
-    "updates_per_step": 1, "kl_coef": 0, "refill": 8, "round_confidence": 0.5, "eval_samples": 16,
-    "max_response_tokens": 24, "eval_max_response_tokens": 24, "eval_temperature": 1, "eval_top_p": 1,
-    "max_tokens_per_micro_batch": 4096,
+RATE = 2e-5  # of the arms with N = 16
+FLAGS: dict[str, Any] = SAME | {
+    "examples": 2, "system_prompt": "Put the answer within \\boxed{}.", "recipe": "prorl", "refill": 8,
+    "eval_samples": 16, "max_response_tokens": 24, "eval_max_response_tokens": 24, "max_tokens_per_micro_batch": 4096,
 }  # fmt: skip
 HOT = RATE * 8**0.5  # by the root of the batch, in rollouts
 ARMS = {  # N, B, learning rate; `preflight` is the prediction's
@@ -71,14 +69,15 @@ def make(smollm: Path) -> None:
     """Problems, always the same; the first sum and the first difference of training come with their solutions."""
     OUT.mkdir(parents=True, exist_ok=True)
     test, train = [], []
-    for index, kind in enumerate(kinds()):
+    for kind in kinds():
         random.Random(0).shuffle(kind)
         rows = [{"prompt": f"{asked} = ?", "kind": "math", "reference": str(answer)} for asked, answer in kind]
         test += rows[:HELD_OUT]
         train += rows[HELD_OUT : HELD_OUT + COUNT]
-        if index < 2:  # an example; the sum with its working
-            asked, answer = kind[HELD_OUT]
-            rows[HELD_OUT]["solution"] = f"{asked} = {answer}, " * (index == 0) + f"\\boxed{{{answer}}}"
+    total, difference = train[0], train[COUNT]
+    for row in (total, difference):
+        row["solution"] = f"\\boxed{{{row['reference']}}}"
+    total["solution"] = f"{total['prompt'].removesuffix('?')}{total['reference']}, {total['solution']}"
     write_rows(OUT / "test.jsonl", test)
     write_rows(OUT / "train.jsonl", sorted(train, key=lambda row: "solution" not in row))
     (OUT / "model").unlink(missing_ok=True)
@@ -111,37 +110,36 @@ def arms() -> dict[str, tuple[int, int, float, int]]:
     """N, B, learning rate and steps of each arm, after the prediction."""
     table = {row["n"]: row for row in load(PREDICTED)}
     best = min(table.values(), key=lambda row: row["time"])
-    most = max(1, round(best["b"]))
-    advised = best["n"], most, RATE * (best["n"] * most / (16 * 8)) ** 0.5
+    n, b = best["n"], max(1, round(best["b"]))
+    sizes = ARMS | {"preflight": (n, b, RATE * (n * b / (16 * 8)) ** 0.5)}
     found = {}
-    for name, (n, b, rate) in (ARMS | {"preflight": advised}).items():
+    for name, (n, b, rate) in sizes.items():
         step = b / table[n]["kept"] * table[n]["seconds"]
         found[name] = n, b, rate, max(4, round(SECONDS / step))
     return found
 
 
 def run() -> None:
+    start = saturate()
     for seed, (name, (n, b, rate, steps)) in itertools.product(range(SEEDS), arms().items()):
-        train(f"{name}-seed{seed}", saturate(), n, b, rate, seed=seed, max_steps=steps, eval_every=steps)
+        train(f"{name}-seed{seed}", start, n, b, rate, seed=seed, max_steps=steps, eval_every=steps)
 
 
 def collect() -> None:
     """A row for each evaluation of each run: scores, and the mean tokens of all, of right and of wrong answers."""
-    rows = []
+    rows, sizes = [], arms()
     for folder in sorted(path.parent for path in OUT.glob("*/model")):
         arm, _, which = folder.name.partition("-")
-        n, b, rate = ARMS["prorl"] if arm == "saturate" else arms()[arm][:3]
-        seed = 0
         if arm == "saturate":
-            rate = float(which.removeprefix("lr"))
+            (n, b, _), rate, seed = ARMS["prorl"], float(which.removeprefix("lr")), 0
         else:
-            seed = int(which.removeprefix("seed"))
+            (n, b, rate, _), seed = sizes[arm], int(which.removeprefix("seed"))
         seconds = [row["cpu_seconds"] for row in lines(folder / "timing.jsonl") if row["step"]]
         spent = np.cumsum([0.0, *seconds])
         scores = [row for row in lines(folder / "metrics.jsonl") if "eval/pass@1" in row]
         for row, answers in zip(scores, lines(folder / "eval.jsonl"), strict=True):
             correct, count = sum(answers["correct"]), answers["k"] * len(answers["correct"])
-            tokens, right = answers["k"] * sum(answers["response_tokens"]), sum(answers.get("correct_tokens", ()))
+            tokens, right = answers["k"] * sum(answers["response_tokens"]), sum(answers["correct_tokens"])
             rows.append({
                 "arm": arm, "seed": seed, "N": n, "B": b, "rate": rate, "step": row["step"],
                 "samples": row["samples"], "cpu_seconds": float(spent[row["step"]]), "pass@1": row["eval/pass@1"],

@@ -59,3 +59,31 @@ def test_lengths_of_right_and_wrong_answers(tmp_path, monkeypatch):
     (row,) = load(tmp_path / "found.csv")
     assert (row["arm"], row["seed"], row["N"], row["cpu_seconds"]) == ("brorl", 1, 512, 7)
     assert (row["tokens"], row["right"]) == (15, 8) and row["wrong"] == pytest.approx((120 - 24) / 5)
+
+
+def test_tables_and_picture(tmp_path, monkeypatch, capsys):
+    """Makes impossible: arms compared beyond what the shortest has spent, tokens of the start taken from its end."""
+    monkeypatch.setattr(real_plateau, "PICTURE", tmp_path / "picture.png")
+
+    def run(arm, seed, rate, *points):  # seconds, pass@1, tokens
+        return [
+            {"arm": arm, "seed": seed, "N": 16, "B": 8, "rate": rate, "step": i, "samples": 100 * i,
+             "cpu_seconds": seconds, "pass@1": score, "pass@16": 0.9, "tokens": tokens, "right": tokens, "wrong": 20.0}
+            for i, (seconds, score, tokens) in enumerate(points)
+        ]  # fmt: skip
+
+    rows = [
+        *run("saturate", 0, real_plateau.RATE, (0, 0.1, 8), (50, 0.4, 9), (100, 0.42, 10)),
+        *run("saturate", 0, 1e-5, (0, 0.1, 8), (100, 0.3, 9)),
+        *run("prorl", 0, real_plateau.RATE, (0, 0.42, 10), (40, 0.44, 10)),
+        *run("brorl", 0, real_plateau.HOT, (0, 0.42, 10), (80, 0.62, 8)),
+        *run("brorl", 1, real_plateau.HOT, (0, 0.42, 10), (80, 0.62, 8)),
+    ]
+    real_plateau.tables(rows)
+    real_plateau.picture(rows)
+    said = capsys.readouterr().out
+    assert "| 2e-05 | 200 | 0.100 to 0.420 | +0.020 | +0.010 |" in said
+    assert "| start | 16 | 8 | 1 | 0.420 |" in said and "after 40 s each" in said
+    assert "| prorl | 16 | 8 | 1 | 0.440 |" in said and "| brorl | 16 | 8 | 2 | 0.520 ± 0.000 |" in said
+    assert "| 9.0 ± 0.0 |" in said and "0.0578" in said
+    assert (tmp_path / "picture.png").stat().st_size > 10_000
