@@ -530,7 +530,7 @@ def start(folder, *arguments, processes=1, before="", **options):
     )  # fmt: skip
 
 
-def finish(process, timeout=300):
+def finish(process, timeout=600):
     """What it printed and its exit status; a process that hangs fails the test and is killed."""
     try:
         printed, _ = process.communicate(timeout=timeout)
@@ -648,7 +648,7 @@ def test_an_engine_that_fails_in_a_step_ends_the_run_with_its_cause(tmp_path):
 def test_a_killed_run_leaves_nothing(tmp_path):
     """Makes impossible: an orphan engine that keeps the memory of the next run."""
     process = start(tmp_path, "--max_steps=50")
-    seen, deadline = "", time.monotonic() + 200
+    seen, deadline = "", time.monotonic() + 600
     while "step 0 " not in seen:  # step 1 is rolled out next
         seen += process.stdout.read(1)
         assert process.poll() is None and time.monotonic() < deadline, seen

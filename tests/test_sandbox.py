@@ -496,7 +496,7 @@ def test_a_child_dies_with_its_keeper(pool):
     batch = pool.run([INNOCENT, Program("while True: pass", [""])], 10)
     next(batch)
     [keeper] = [worker.process.pid for worker in pool._active]
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while len(processes_of_session(keeper)) < 2:
         assert time.monotonic() < deadline
     time.sleep(0.3)
@@ -667,7 +667,7 @@ def test_the_level_is_found_by_trying(pool, tmp_path, wall):
         print(pool._idle[0].level, outcome.value[0].value)
     """
     with started(script, cwd=crippled(tmp_path, old, new)) as process:
-        printed, errors = process.communicate(timeout=60)
+        printed, errors = process.communicate(timeout=600)
     assert printed.split() == [str(level), "2"], errors
 
 
@@ -689,7 +689,7 @@ def test_as_another_user(pool):
         print(pool._idle[0].level, pool._idle[0].walls, outcome.value[0].value)
     """
     with started(script, user=nobody, group=nobody, cwd="/") as process:
-        printed, errors = process.communicate(timeout=60)
+        printed, errors = process.communicate(timeout=600)
     assert printed.startswith("3 seccomp, Landlock"), printed + errors
     assert "65534" in printed
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from helpers import ROOT, lines
+from helpers import PATIENCE_S, ROOT, lines
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from rollout import TorchEngine
@@ -82,7 +82,7 @@ def start(folder, model, data, *more) -> subprocess.Popen:
 
 def ended(process) -> str:
     try:
-        said, _ = process.communicate(timeout=240)
+        said, _ = process.communicate(timeout=PATIENCE_S)
     finally:
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGKILL)
