@@ -13,9 +13,9 @@ SmolLM2-135M-Instruct adds, subtracts, multiplies and finds remainders. It is sh
 of working before the box and one with the box alone, so that its answers differ in length.
 
 The arms have the paper's proportions: `brorl` has a quarter of `prorl`'s prompts, 32 times its rollouts, sqrt(8) times
-its learning rate; `brorl_cool` has the rate of prorl; `batch` is N = 16 with the rollouts and the rate of brorl;
-`preflight` is the N that the prediction names, with prompts for a step of the same time, its rate by the root of the
-batch. Each step is one update, and each arm has about as much processor time. No KL term.
+its learning rate; `batch` is N = 16 with the rollouts and the rate of brorl; `preflight` is the N that the prediction
+names, with prompts for a step of the same time, its rate by the root of the batch. Each step is one update, and each
+arm has about as much processor time. No KL term.
 """
 
 import argparse
@@ -48,7 +48,6 @@ HOT = RATE * 8**0.5  # by the root of the batch, in rollouts
 ARMS = {  # N, B, learning rate; `preflight` is the prediction's
     "prorl": (16, 8, RATE),
     "brorl": (512, 2, HOT),
-    "brorl_cool": (512, 2, RATE),
     "batch": (16, 64, HOT),
 }
 STEPS = 80  # to the plateau
@@ -177,7 +176,7 @@ def picture(rows: list[dict]) -> None:
     start = [row for row in rows if row["arm"] == "saturate" and row["rate"] == RATE]
     spent = start[-1]["cpu_seconds"]
     groups = {arm: list(by(own, "seed").values()) for (arm,), own in by(rows, "arm").items() if arm != "saturate"}
-    styles = {"prorl": "-", "brorl": "-", "brorl_cool": "-.", "batch": "--", "preflight": ":"}
+    styles = {"prorl": "-", "brorl": "-", "batch": "--", "preflight": ":"}
     for axis, what in ((scores, "pass@1"), (lengths, "tokens")):
         minutes = [row["cpu_seconds"] / 60 for row in start]
         axis.plot(minutes, [row[what] for row in start], "k.-", label="N = 16, to the plateau")

@@ -330,7 +330,7 @@ def test_a_mix_of_families_survives_one_whose_every_answer_is_hostile(tmp_path, 
     model = bytes_policy(tmp_path / "policy")
     metrics = run(
         tmp_path, model=model, data=sources, eval_data=[s.rpartition(":")[0] for s in sources], eval_every=0,
-        max_response_tokens=128, prompts_per_step=8, verify_timeout=10.0, refill=3.0, allow_weak_sandbox=True,
+        max_response_tokens=128, prompts_per_step=8, verify_timeout=5.0, refill=3.0, allow_weak_sandbox=True,
     )  # fmt: skip
     assert [m["step"] for m in metrics] == [0, 1, 2]
     for m in metrics[1:]:
