@@ -13,9 +13,9 @@ SmolLM2-135M-Instruct adds, subtracts, multiplies and finds remainders. It is sh
 of working before the box and one with the box alone, so that its answers differ in length.
 
 The arms have the paper's proportions: `brorl` has a quarter of `prorl`'s prompts, 32 times its rollouts, sqrt(8) times
-its learning rate; `batch` is N = 16 with the rollouts and the rate of brorl; `preflight` is the N that the prediction
-names, with prompts for a step of the same time, its rate by the root of the batch. Each step is one update, and each
-arm has about as much processor time. No KL term.
+its learning rate; `brorl_cool` has the rate of prorl; `batch` is N = 16 with the rollouts and the rate of brorl. The
+prediction names N = 16, so prorl is its arm too. Each step is one update, and each arm has about as much processor
+time. No KL term.
 """
 
 import argparse
@@ -45,9 +45,10 @@ FLAGS: dict[str, Any] = SAME | {
     "eval_samples": 16, "max_response_tokens": 24, "eval_max_response_tokens": 24, "max_tokens_per_micro_batch": 4096,
 }  # fmt: skip
 HOT = RATE * 8**0.5  # by the root of the batch, in rollouts
-ARMS = {  # N, B, learning rate; `preflight` is the prediction's
+ARMS = {  # N, B, learning rate
     "prorl": (16, 8, RATE),
     "brorl": (512, 2, HOT),
+    "brorl_cool": (512, 2, RATE),
     "batch": (16, 64, HOT),
 }
 STEPS = 80  # to the plateau
@@ -108,14 +109,8 @@ def predict() -> None:
 def arms() -> dict[str, tuple[int, int, float, int]]:
     """N, B, learning rate and steps of each arm, after the prediction."""
     table = {row["n"]: row for row in load(PREDICTED)}
-    best = min(table.values(), key=lambda row: row["time"])
-    n, b = best["n"], max(1, round(best["b"]))
-    sizes = ARMS | {"preflight": (n, b, RATE * (n * b / (16 * 8)) ** 0.5)}
-    found = {}
-    for name, (n, b, rate) in sizes.items():
-        step = b / table[n]["kept"] * table[n]["seconds"]
-        found[name] = n, b, rate, max(4, round(SECONDS / step))
-    return found
+    step = {n: row["seconds"] / row["kept"] for n, row in table.items()}  # of one kept prompt
+    return {name: (n, b, rate, max(4, round(SECONDS / (b * step[n])))) for name, (n, b, rate) in ARMS.items()}
 
 
 def run() -> None:
@@ -176,7 +171,7 @@ def picture(rows: list[dict]) -> None:
     start = [row for row in rows if row["arm"] == "saturate" and row["rate"] == RATE]
     spent = start[-1]["cpu_seconds"]
     groups = {arm: list(by(own, "seed").values()) for (arm,), own in by(rows, "arm").items() if arm != "saturate"}
-    styles = {"prorl": "-", "brorl": "-", "batch": "--", "preflight": ":"}
+    styles = {"prorl": "-", "brorl": "-", "brorl_cool": "-.", "batch": "--"}
     for axis, what in ((scores, "pass@1"), (lengths, "tokens")):
         minutes = [row["cpu_seconds"] / 60 for row in start]
         axis.plot(minutes, [row[what] for row in start], "k.-", label="N = 16, to the plateau")

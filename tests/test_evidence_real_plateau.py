@@ -31,15 +31,15 @@ def test_the_problems_and_their_two_solutions(tmp_path, monkeypatch):
 
 
 def test_every_arm_takes_the_same_time_by_the_prediction(tmp_path, monkeypatch):
-    """Makes impossible: steps counted from the prompts that are kept alone; an N that is not the prediction's best."""
+    """Makes impossible: steps counted from the prompts that are kept alone."""
     monkeypatch.setattr(real_plateau, "PREDICTED", tmp_path / "predicted.csv")
     monkeypatch.setattr(real_plateau, "SECONDS", 480)
-    table = {16: (0.5, 2.0, 3.0), 64: (0.8, 4.0, 1.0), 512: (1.0, 20.0, 2.0)}  # kept, seconds of a drawn one, noise
-    rows = [{"n": n, "kept": k, "seconds": s, "time": x, "b": 40 * k / s} for n, (k, s, x) in table.items()]
+    table = {16: (0.5, 2.0), 512: (1.0, 20.0)}  # kept, seconds of a drawn one
+    rows = [{"n": n, "kept": kept, "seconds": seconds} for n, (kept, seconds) in table.items()]
     real_plateau.write(tmp_path / "predicted.csv", rows)
     arms = real_plateau.arms()
     assert arms["prorl"][3] == 480 / (8 / 0.5 * 2) and arms["brorl"][3] == 480 / (2 * 20)
-    assert arms["preflight"][:3] == (64, 8, 2 * real_plateau.RATE) and arms["preflight"][3] == 480 / (8 / 0.8 * 4)
+    assert arms["brorl_cool"] == (512, 2, real_plateau.RATE, arms["brorl"][3]) and arms["batch"][3] == 4
 
 
 def test_lengths_of_right_and_wrong_answers(tmp_path, monkeypatch):
