@@ -116,7 +116,7 @@ def arms() -> dict[str, tuple[int, int, float, int]]:
 def run() -> None:
     start = saturate()
     for seed, (name, (n, b, rate, steps)) in itertools.product(range(SEEDS), arms().items()):
-        train(f"{name}-seed{seed}", start, n, b, rate, seed=seed, max_steps=steps, eval_every=steps)
+        train(f"{name}-seed{seed}", start, n, b, rate, seed=seed, max_steps=steps, eval_every=steps // 2)
 
 
 def collect() -> None:
