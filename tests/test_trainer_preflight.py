@@ -90,7 +90,7 @@ def test_the_advice_by_hand():
         return advice({"prompts": 64, "table": cost.table(ratio, c)}, ratio, cost, c, problems)
 
     sure = said(Ratio(100.0, 90.0, 110.0))  # 513 / 17 x 8 = 241; noise (1 + 100/15) 17 over (1 + 100/511) 513
-    assert "N = 16 with B = 241 takes as long as N = 512 with B = 8 and has 0.21 of its noise" in sure
+    assert "N = 16 with B = 241 takes as long as N = 512 with B = 8 and has 0.21 of its noise: " in sure
     assert "--rollouts_per_prompt 16 --prompts_per_step 241." in sure and "could be best" not in sure
     unsure = said(Ratio(100.0, 40.0, math.inf))
     assert (
@@ -102,7 +102,7 @@ def test_the_advice_by_hand():
     assert "--prompts_per_step 241" not in said(Ratio(100.0, 90.0, 110.0), problems=240)
     # 16 against 512 where V_b is 0, so noise falls with N - 1: 17 / 15 over 513 / 511
     bound = said(Ratio(math.inf, 100.0, math.inf))
-    assert "has 0.21 of its noise by the bound of V_w / V_b, 1.13 if V_b = 0: --rollouts_per_prompt 16" in bound
+    assert "has 0.21 of its noise (0.21 to 1.13 over the interval of V_w / V_b): --rollouts_per_prompt 16" in bound
     assert "16 to 512 could be best. --preflight_prompts 256 would" in bound
     assert "--preflight_prompts" not in said(Ratio(math.inf, 100.0, math.inf), problems=70), "there are no more"
     c = config("", rollouts_per_prompt=16, prompts_per_step=8)

@@ -414,11 +414,13 @@ def noise_part(found: dict[str, Any], ratio: Ratio | None, cost: Cost) -> list[s
         return [*lines, paragraph("Not seen in this sample; the advice says why.")]
     samples = interval(best_n(x) for x in (ratio.used, *ratio[1:]))
     by_time = interval(cost.best(x) if math.isfinite(x) else x for x in (ratio.used, *ratio[1:]))
-    seen = f"V_w / V_b = {plain(ratio.used)}, between {plain(ratio.low)} and {plain(ratio.high)}"
+    sure = f"(95%, {found['prompts']} prompts)"
+    seen = f"V_w / V_b = {plain(ratio.used)}, between {plain(ratio.low)} and {plain(ratio.high)} {sure}"
     if math.isinf(ratio.high):
-        seen = f"V_w / V_b is at least {plain(ratio.low)}, and V_b may be 0; the table takes {plain(ratio.used)}"
+        taken = "this bound" if math.isinf(ratio.value) else f"the estimate, {plain(ratio.used)}"
+        seen = f"V_w / V_b is at least {plain(ratio.low)} {sure}, and V_b may be 0; the table takes {taken}"
     lines.append(paragraph(
-        f"{seen} (95%, {found['prompts']} prompts). So the least noise at equal samples is at N = 1 + sqrt(V_w / V_b) "
+        f"{seen}. So the least noise at equal samples is at N = 1 + sqrt(V_w / V_b) "
         f"= {samples}, and at equal time, by the measured seconds, at N = {by_time}."
     ))  # fmt: skip
     rows: list[list] = [
@@ -466,8 +468,8 @@ def advice(found: dict[str, Any], ratio: Ratio, cost: Cost, config: Config, prob
     text += f"{less(ratio.used)} of its noise"
     if n == asked:
         text = f"Keep N = {asked} with B = {b:,}: no other N of the table has over 2% less noise in the same time"
-    elif math.isinf(ratio.value):
-        text += f" by the bound of V_w / V_b, {less(ENDLESS)} if V_b = 0"
+    elif low != high:
+        text += f" ({less(ratio.low)} to {less(min(ratio.high, ENDLESS))} over the interval of V_w / V_b)"
     text += f": --rollouts_per_prompt {n} --prompts_per_step {rows[n]}."
     if low != high:
         half = 1 / ratio.low - 1 / ratio.used  # of the interval of V_b / V_w; at 0.6 of it N* is known to a factor of 2
@@ -482,7 +484,8 @@ def advice(found: dict[str, Any], ratio: Ratio, cost: Cost, config: Config, prob
     return text + (
         " V_w / V_b usually falls while the policy learns (for the embedded policy to a fifth, docs/which_n.md), and "
         "the best N with it: so this is the smallest of the N within 2% of the least noise. How long a step should be "
-        "is not measured here. Tune the learning rate again after a change of N or B."
+        "is not measured here. Tune the learning rate again after a change of N or B. Less noise was more learning in "
+        "small worlds, less surely with a real model (docs/which_n.md)."
     )
 
 
