@@ -157,9 +157,9 @@ def tables(rows: list[dict]) -> None:
     print(f"\nThe arms from there, after {least:.0f} s each\n")
     header("arm", "N", "B", "seeds", "pass@1", "pass@16", "tokens", "of right", "of wrong", "pass@1 per token")
     names = ("pass@1", "pass@16", "tokens", "right", "wrong")
-    for arm, when in [("start", 0.0), *((arm, least) for arm in groups)]:
-        group = [run for own in groups.values() for run in own][:1] if arm == "start" else groups[arm]
-        found = {name: [at(run, "cpu_seconds", when, name) for run in group] for name in names}
+    start = [row for row in rows if (row["arm"], row["rate"]) == ("saturate", RATE)][-1]
+    for arm, group in ({"start": [[start]]} | groups).items():
+        found = {name: [at(run, "cpu_seconds", least, name) for run in group] for name in names}
         each = [x / y for x, y in zip(found["pass@1"], found["tokens"], strict=True)]
         line(arm, group[0][0]["N"], group[0][0]["B"], len(group), *(shown(found[name], ".3f") for name in names[:2]),
              *(shown(found[name], ".1f") for name in names[2:]), shown(each, ".4f"))  # fmt: skip
@@ -180,7 +180,7 @@ def picture(rows: list[dict]) -> None:
             times = np.linspace(0, min(run[-1]["cpu_seconds"] for run in group), 9)
             values = np.array([[at(run, "cpu_seconds", x, what) for x in times] for run in group])
             style = look(n, 0) | {"ls": styles[arm]}
-            label = f"{arm}: N = {n}, B = {b}, {len(group)} seeds"
+            label = f"{arm}: N = {n}, B = {b}, {len(group)} seed" + "s" * (len(group) > 1)
             axis.plot((spent + times) / 60, values.mean(0), label=label, **style)
             if len(group) > 1:
                 axis.fill_between((spent + times) / 60, values.min(0), values.max(0), color=style["color"], alpha=0.12)
