@@ -493,16 +493,15 @@ def test_a_child_dies_with_its_keeper(pool):
     """Mistake: an endless child whose keeper was killed while the trainer was busy elsewhere."""
     slow = Program("import time; time.sleep(0.5)", [""])
     run(pool, slow, slow)
-    batch = pool.run([INNOCENT, Program("while True: pass", [""])], 10)
-    next(batch)
-    [keeper] = [worker.process.pid for worker in pool._active]
-    deadline = time.monotonic() + 60
-    while len(processes_of_session(keeper)) < 2:
-        assert time.monotonic() < deadline
-    time.sleep(0.3)
-    os.kill(keeper, signal.SIGKILL)
-    assert gone([keeper], 2.0)
-    batch.close()
+    with closing(pool.run([INNOCENT, Program("while True: pass", [""])], 10, 2)) as batch:
+        next(batch)
+        [keeper] = [worker.process.pid for worker in pool._active]
+        deadline = time.monotonic() + 60
+        while len(processes_of_session(keeper)) < 2:
+            assert time.monotonic() < deadline
+        time.sleep(0.3)
+        os.kill(keeper, signal.SIGKILL)
+        assert gone([keeper], 2.0)
     assert run(pool, INNOCENT, CHECK) == [INNOCENT_VERDICT, CHECK_VERDICT]
 
 
@@ -511,7 +510,7 @@ def test_a_keeper_lost_in_the_middle(pool):
     """Mistake: a batch that ends with its worker, or waits for it forever."""
     slow = Program("import time; time.sleep(0.4); print(1)", [""])
     killed = False
-    for _, outcome in pool.run([INNOCENT, slow, slow, INNOCENT], 10):
+    for _, outcome in pool.run([INNOCENT, slow, slow, INNOCENT], 10, 2):
         if not killed:
             killed = True
             for worker in pool._active:
