@@ -17,8 +17,9 @@ In a world each step of each arm takes as much processor time, by the preflight:
 All arms take equally many steps, of one update, at one of several learning rates. The run `along` measures V_w / V_b
 while it trains; a second `predict` adds that to the prediction.
 
-The committed rows differ in three points: the tiny preflights were timed by the clock on the wall, smollm-short was not
-run, and smollm-long has seed 0 alone, its N = 16 a rate of 6e-5 too.
+The committed rows differ. The tiny preflights were timed by the clock on the wall. smollm-long has N = 16 at 6e-5 too,
+and N = 64 at 3.4e-4 in place of the two highest rates; its first arms drew up to 30 times B prompts a step, not 8, and
+N = 16 at 9.6e-4 with seed 0 ended after step 6. smollm-short has one seed, at 4.8e-4, N = 64 at 3.4e-4 too.
 """
 
 import argparse
