@@ -485,7 +485,7 @@ def advice(found: dict[str, Any], ratio: Ratio, cost: Cost, config: Config, prob
         " V_w / V_b usually falls while the policy learns (for the embedded policy to a fifth, docs/which_n.md), and "
         "the best N with it: so this is the smallest of the N within 2% of the least noise. How long a step should be "
         "is not measured here. Tune the learning rate again after a change of N or B. Less noise was more learning in "
-        "small worlds, less surely with a real model (docs/which_n.md)."
+        "small worlds; on a real model seeds differed by more than N did (docs/which_n.md)."
     )
 
 
