@@ -7,15 +7,13 @@
     python -m evidence.real_plateau collect                real_plateau.csv from the runs
     python -m evidence.real_plateau                        the tables and real_plateau.png from real_plateau.csv
 
-Nothing but `make` and a part of `saturate` was run so far.
-
 SmolLM2-135M-Instruct adds, subtracts, multiplies and finds remainders. It is shown two solved problems, one with a line
 of working before the box and one with the box alone, so that its answers differ in length.
 
 The arms have the paper's proportions: `brorl` has a quarter of `prorl`'s prompts, 32 times its rollouts, sqrt(8) times
 its learning rate; `brorl_cool` has the rate of prorl; `batch` is N = 16 with the rollouts and the rate of brorl. The
 prediction names N = 16, so prorl is its arm too. Each step is one update, and each arm has about as much processor
-time. No KL term.
+time. No KL term. The committed rows differ in one point: `batch` has three steps, not four, with seeds 1 and 2.
 """
 
 import argparse
@@ -38,8 +36,7 @@ PREDICTED, FOUND, PICTURE = (
     EVIDENCE / name for name in ("real_plateau_predicted.csv", "real_plateau.csv", "real_plateau.png")
 )
 HELD_OUT, COUNT, SEEDS = 24, 512, 3  # problems of a kind: held out, trained on at most
-RATES = (2e-5, 1e-5)  # of N = 16, to its plateau
-RATE = 2e-5  # of the arms with N = 16
+RATE = 2e-5  # of N = 16
 FLAGS: dict[str, Any] = SAME | {
     "examples": 2, "system_prompt": "Put the answer within \\boxed{}.", "recipe": "prorl", "refill": 8,
     "eval_samples": 16, "max_response_tokens": 24, "eval_max_response_tokens": 24, "max_tokens_per_micro_batch": 4096,
@@ -91,11 +88,8 @@ def train(name: str, start: Path, n: int, b: int, rate: float, **settings) -> Pa
 
 
 def saturate() -> Path:
-    """N = 16 at several rates; the policy of RATE, at its plateau."""
-    n, b, _ = ARMS["prorl"]
-    for rate in RATES:
-        train(f"saturate-lr{rate:g}", OUT / "model", n, b, rate, eval_every=5, max_steps=STEPS)
-    return OUT / f"saturate-lr{RATE:g}" / "model"
+    """N = 16 to its plateau; the policy there."""
+    return train(f"saturate-lr{RATE:g}", OUT / "model", *ARMS["prorl"], eval_every=5, max_steps=STEPS) / "model"
 
 
 def predict() -> None:
@@ -125,7 +119,7 @@ def collect() -> None:
     for folder in sorted(path.parent for path in OUT.glob("*/model")):
         arm, _, which = folder.name.partition("-")
         if arm == "saturate":
-            (n, b, _), rate, seed = ARMS["prorl"], float(which.removeprefix("lr")), 0
+            (n, b, rate), seed = ARMS["prorl"], 0
         else:
             (n, b, rate, _), seed = sizes[arm], int(which.removeprefix("seed"))
         seconds = [row["cpu_seconds"] for row in lines(folder / "timing.jsonl") if row["step"]]
@@ -146,35 +140,34 @@ def collect() -> None:
 def tables(rows: list[dict]) -> None:
     print("\nN = 16 to its plateau: held-out pass@1 of a policy, and how much of it came last\n")
     header("learning rate", "samples", "pass@1", "the last half gained", "the last quarter", "pass@16", "tokens")
-    for (rate,), run in by([row for row in rows if row["arm"] == "saturate"], "rate").items():
-        start, end = run[0], run[-1]
-        before = [at(run, "samples", end["samples"] * share, "pass@1") for share in (1 / 2, 3 / 4)]
-        line(f"{rate:g}", f"{end['samples']:,}", f"{start['pass@1']:.3f} to {end['pass@1']:.3f}",
-             *(f"{end['pass@1'] - x:+.3f}" for x in before), f"{start['pass@16']:.3f} to {end['pass@16']:.3f}",
-             f"{start['tokens']:.1f} to {end['tokens']:.1f}")  # fmt: skip
+    way = [row for row in rows if row["arm"] == "saturate"]
+    start, end = way[0], way[-1]
+    before = [at(way, "samples", end["samples"] * share, "pass@1") for share in (1 / 2, 3 / 4)]
+    line(f"{end['rate']:g}", f"{end['samples']:,}", f"{start['pass@1']:.3f} to {end['pass@1']:.3f}",
+         *(f"{end['pass@1'] - x:+.3f}" for x in before), f"{start['pass@16']:.3f} to {end['pass@16']:.3f}",
+         f"{start['tokens']:.1f} to {end['tokens']:.1f}")  # fmt: skip
     groups = {arm: list(by(own, "seed").values()) for (arm,), own in by(rows, "arm").items() if arm != "saturate"}
     least = min(run[-1]["cpu_seconds"] for group in groups.values() for run in group)
     print(f"\nThe arms from there, after {least:.0f} s each\n")
-    header("arm", "N", "B", "seeds", "pass@1", "pass@16", "tokens", "of right", "of wrong", "pass@1 per token")
-    names = ("pass@1", "pass@16", "tokens", "right", "wrong")
-    start = [row for row in rows if (row["arm"], row["rate"]) == ("saturate", RATE)][-1]
-    for arm, group in ({"start": [[start]]} | groups).items():
+    header("arm", "N", "B", "seeds", "pass@1", "tokens of right answers", "of wrong ones", "pass@1 per token")
+    names = ("pass@1", "right", "wrong", "tokens")
+    for arm, group in ({"start": [[end]]} | groups).items():
         found = {name: [at(run, "cpu_seconds", least, name) for run in group] for name in names}
         each = [x / y for x, y in zip(found["pass@1"], found["tokens"], strict=True)]
-        line(arm, group[0][0]["N"], group[0][0]["B"], len(group), *(shown(found[name], ".3f") for name in names[:2]),
-             *(shown(found[name], ".1f") for name in names[2:]), shown(each, ".4f"))  # fmt: skip
+        line(arm, group[0][0]["N"], group[0][0]["B"], len(group), shown(found["pass@1"], ".3f"),
+             shown(found["right"], ".1f"), shown(found["wrong"], ".1f"), shown(each, ".4f"))  # fmt: skip
 
 
 def picture(rows: list[dict]) -> None:
     """Score against time, and against the length of answers, of the run to the plateau and of the arms behind it."""
     figure, ((scores, lengths),) = panels(1, 2, 12, 4.6)
-    start = [row for row in rows if row["arm"] == "saturate" and row["rate"] == RATE]
-    spent = start[-1]["cpu_seconds"]
+    way = [row for row in rows if row["arm"] == "saturate"]
+    spent = way[-1]["cpu_seconds"]
     groups = {arm: list(by(own, "seed").values()) for (arm,), own in by(rows, "arm").items() if arm != "saturate"}
     styles = {"prorl": "-", "brorl": "-", "brorl_cool": "-.", "batch": "--"}
     for axis, what in ((scores, "pass@1"), (lengths, "tokens")):
-        minutes = [row["cpu_seconds"] / 60 for row in start]
-        axis.plot(minutes, [row[what] for row in start], "k.-", label="N = 16, to the plateau")
+        minutes = [row["cpu_seconds"] / 60 for row in way]
+        axis.plot(minutes, [row[what] for row in way], "k.-", label="N = 16, to the plateau")
         for arm, group in groups.items():
             n, b = group[0][0]["N"], group[0][0]["B"]
             times = np.linspace(0, min(run[-1]["cpu_seconds"] for run in group), 9)
