@@ -97,22 +97,15 @@ def group_advantages(rewards: Tensor, kind: str = "mean_centred") -> Tensor:
     return ADVANTAGES[kind](rewards)
 
 
-def moments(x: Tensor) -> Tensor:
-    """[count, Σx, Σx²] in float64, (3,)."""
-    x = x.double()
-    return torch.stack([torch.full_like(x.sum(), x.numel()), x.sum(), x.square().sum()])
+def whiten(advantages: Tensor, kept: Tensor, eps: float = 1e-8) -> Tensor:
+    """(A_τ - mean_batch(A)) / (std_batch(A) + eps) (section 3.1, second half). (P, N) -> (P, N).
 
-
-def whiten(advantages: Tensor, batch: Tensor, eps: float = 1e-8) -> Tensor:
-    """(A_τ - mean_batch(A)) / (std_batch(A) + eps) (section 3.1, second half). Any shape.
-
-    `batch` are the `moments` of all trajectories that the step trains on. After `group_advantages` the mean is 0
-    already; it stands here because the paper has it.
+    kept: (P,) bool, the prompts that dynamic sampling keeps; the batch is their rollouts. After `group_advantages` the
+    mean is 0 already; it stands here because the paper has it.
     """
-    count, total, squares = batch
-    mean = total / count
-    std = (squares / count - mean.square()).clamp(min=0).sqrt()
-    return ((advantages.double() - mean) / (std + eps)).to(advantages.dtype)
+    batch = advantages[kept].double()
+    whitened = (advantages.double() - batch.mean()) / (batch.std(correction=0) + eps)
+    return whitened.to(advantages.dtype)
 
 
 # ----------------------------------------------------------------------------------- the clipped objective
@@ -264,108 +257,3 @@ def token_metrics(
     if ref_logp is not None:
         metrics["kl_ref"] = kl_k3(logp, ref_logp).sum()
     return metrics
-
-
-# -------------------------------------------------------------------- log-probs without holding [T, V]
-
-
-MAX_LOGITS = 2**26  # that exist at once
-
-
-def response_positions(prompt_lengths: Tensor, response_lengths: Tensor, width: int) -> Tensor:
-    """Where the hidden states stand that predict response tokens, bool (S, width).
-
-    Rows hold prompt then response, padded on the right: the state at position i predicts token i + 1, so
-    the states at prompt - 1 ... prompt + response - 2 predict the response. From lengths, never from PAD.
-    """
-    column = torch.arange(width, device=prompt_lengths.device)
-    first = prompt_lengths[:, None] - 1
-    return (column >= first) & (column < first + response_lengths[:, None])
-
-
-def token_logprobs(
-    hidden: Tensor,
-    weight: Tensor,
-    targets: Tensor,
-    temperature: float = 1.0,
-    bias: Tensor | None = None,
-    max_logits: int = MAX_LOGITS,
-) -> tuple[Tensor, Tensor]:
-    """log π(target) = z_target - logsumexp(z), the entropy -Σ_v π_v log π_v; z = (h Wᵀ + b) / temperature.
-
-    hidden: (T, H); weight: (V, H); targets: (T,) int64; returns two (T,), in float32 or wider. Never more
-    than `max_logits` logits exist at once (and their exponentials): they are computed for a chunk of tokens
-    at a time, and again in the backward pass. The gradient is the log-prob's; the entropy, a metric, has none.
-    Under autocast h Wᵀ is computed in its type; the softmax, the sums and the gradient of W stay in W's, or float32.
-    """
-    if hidden.dim() != 2 or weight.dim() != 2 or targets.shape != hidden.shape[:1]:
-        raise ValueError(
-            f"token_logprobs takes hidden (T, H), weight (V, H), targets (T,); got {tuple(hidden.shape)}, "
-            f"{tuple(weight.shape)}, {tuple(targets.shape)}"
-        )
-    if temperature <= 0:
-        raise ValueError(f"temperature={temperature}: log-probs need a positive one")
-    chunk, device = max(1, max_logits // len(weight)), hidden.device.type
-    dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else weight.dtype
-    return _TokenLogprobs.apply(hidden, weight, bias, targets, temperature, chunk, dtype)
-
-
-class _TokenLogprobs(torch.autograd.Function):
-    """∂ log π(y) / ∂z_v = (1[v = y] - π_v) / temperature: the backward pass needs the logits again."""
-
-    @staticmethod
-    def forward(ctx, hidden, weight, bias, targets, temperature, chunk, dtype):
-        logp = torch.empty(len(hidden), dtype=_wide(weight), device=hidden.device)
-        lse, entropy = torch.empty_like(logp), torch.empty_like(logp)
-        for rows, z in _logits(hidden, weight.to(dtype), bias, temperature, chunk):
-            target = z.gather(-1, targets[rows, None]).squeeze(-1)
-            peak = z.amax(-1, keepdim=True)
-            z -= peak
-            e = z.exp()
-            total = e.sum(-1)
-            lse[rows] = total.log() + peak.squeeze(-1)
-            logp[rows] = target - lse[rows]
-            entropy[rows] = total.log() - e.mul_(z).sum(-1) / total
-            del e  # before the next chunk's is made
-        ctx.save_for_backward(hidden, weight, bias, targets, lse)
-        ctx.temperature, ctx.chunk, ctx.dtype = temperature, chunk, dtype
-        ctx.mark_non_differentiable(entropy)
-        return logp, entropy
-
-    @staticmethod
-    def backward(ctx, grad, _):
-        hidden, weight, bias, targets, lse = ctx.saved_tensors
-        grad, w = grad / ctx.temperature, weight.to(ctx.dtype)
-        need_hidden, need_weight, need_bias = ctx.needs_input_grad[:3]
-        grad_hidden = torch.empty_like(hidden) if need_hidden else None
-        grad_weight = torch.zeros_like(weight, dtype=_wide(weight)) if need_weight else None
-        grad_bias = torch.zeros_like(bias) if need_bias else None
-        for rows, z in _logits(hidden, w, bias, ctx.temperature, ctx.chunk):
-            z.sub_(lse[rows, None]).exp_().mul_(-grad[rows, None])  # -g π: all that is left of the logits
-            z.scatter_add_(-1, targets[rows, None], grad[rows, None])
-            if need_bias:
-                grad_bias += z.sum(0)
-            z = z.to(w.dtype)
-            if need_hidden:
-                grad_hidden[rows] = z @ w
-            if need_weight and grad_weight.dtype == z.dtype:
-                grad_weight.addmm_(z.T, hidden[rows].to(z.dtype))
-            elif need_weight:  # the products in bfloat16, their sum over the chunks not
-                grad_weight += z.T @ hidden[rows].to(z.dtype)
-        return grad_hidden, grad_weight, grad_bias, None, None, None, None
-
-
-def _logits(hidden: Tensor, weight: Tensor, bias: Tensor | None, temperature: float, chunk: int):
-    """Logits / temperature in float32 or wider, `chunk` rows at a time, in one buffer that the caller may overwrite."""
-    buffer = torch.empty(min(chunk, len(hidden)), len(weight), dtype=weight.dtype, device=weight.device)
-    for start in range(0, len(hidden), chunk):
-        rows = slice(start, min(start + chunk, len(hidden)))
-        z = torch.mm(hidden[rows].to(weight.dtype), weight.T, out=buffer[: rows.stop - rows.start])
-        z = z.to(_wide(weight))
-        if bias is not None:
-            z += bias
-        yield rows, z.div_(temperature)
-
-
-def _wide(x: Tensor) -> torch.dtype:
-    return torch.promote_types(x.dtype, torch.float32)
