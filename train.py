@@ -406,12 +406,13 @@ def set_up(config: Config, accelerator: Accelerator, sources: dict[str, str]) ->
         engine = kind.from_config(engine_model, data.positions, precision, config)
     run.say(introduction(config, sources, data, policy, engine, accelerator))
 
-    agreement = check_engine(engine, policy, data, sampling, judge, config, accelerator)
-    run.open()
     if config.resume:
+        run.open()
         run.restore(progress, policy, optimizer, reference)
         engine.sync(model)
-    run.say(f"  agreement   {agreement}\n")
+    run.say(f"  agreement   {check_engine(engine, policy, data, sampling, judge, config, accelerator)}\n")
+    if not config.resume:
+        run.open()
     if not fsdp:
         policy = accelerator.prepare(policy)  # DDP
     return Setup(data, judge, sampling, engine, policy, reference, optimizer, run, progress)

@@ -47,6 +47,7 @@ from trainer.rollouts import FAILED, Outcomes, Rollout, seed_of
 from trainer.settings import Config, Refusal, check_same_run, refusing, shown, trackers
 from verify import REASONS, Problem
 
+warnings.filterwarnings("ignore", "torch.distributed is disabled")  # a checkpoint of one process is meant
 LOGS = "metrics.jsonl", "timing.jsonl", "eval.jsonl", "samples.jsonl"
 KEEP_CHECKPOINTS = 2
 PASS_AT = 4, 16, 64, 256, 1024  # k of the reported pass@k, as far as an evaluation has samples
@@ -171,10 +172,11 @@ class Run:
         if not self.headed:
             self.say(f"{'':14}pass@1 ± s.e.  " + "".join(f"{k:>9}" for k in ks) + "   tokens truncated")
             self.headed = True
-        row = f"{name:14}{scores['pass@1']:.3f} ± {scores['pass@1_se']:.3f}  " + "".join(
-            f"{scores[k]:9.3f}" for k in ks
+        others = "".join(f"{scores[k]:9.3f}" for k in ks)
+        self.say(
+            f"{name:14}{scores['pass@1']:.3f} ± {scores['pass@1_se']:.3f}  {others}"
+            f"{scores['response_tokens']:9.1f}{scores['truncated']:10.1%}"
         )
-        self.say(f"{row}{scores['response_tokens']:9.1f}{scores['truncated']:10.1%}")
 
     def say_step(self, metrics: dict[str, float], seconds: float) -> None:
         of = f"/{self.config.max_steps}" if self.config.max_steps else ""
@@ -206,7 +208,7 @@ class Run:
     def log(self, metrics: dict[str, float], progress: Progress) -> None:
         """The line of a step in metrics.jsonl and in timing.jsonl, and in the trackers."""
         rate = metrics["samples"] / progress.seconds if progress.seconds else 0.0
-        timing = {"seconds": progress.seconds, "samples_per_second": rate, "peak_gib": peak_gib()} | self.laps
+        timing = {"seconds": progress.seconds, "samples_per_second": rate} | self.laps
         self.append("metrics.jsonl", metrics)
         self.append("timing.jsonl", {"step": metrics["step"]} | timing)
         if self.config.report_to:
@@ -225,18 +227,14 @@ class Run:
         """Log an evaluation and print it, with a row per source if there are several. Returns the scores."""
         rows = score_sources(outcomes, self.data.sources)
         name, scores = list(rows.items())[-1]
-        counts = {"correct": outcomes.correct.sum(-1).tolist(), "truncated": outcomes.truncated.sum(-1).tolist()}
-        means = {
+        row = {"step": progress.step, "samples": progress.samples, "k": outcomes.reward.shape[1]}
+        row |= {"problems": self.data.digests["the held-out problems"], "sources": self.data.sources}
+        row |= {name: getattr(outcomes, name).sum(-1).tolist() for name in ("correct", "truncated")}  # counts of k
+        row |= {
             "response_tokens": outcomes.length.double().mean(-1).tolist(),
             "reward": outcomes.reward.mean(-1).tolist(),
         }
-        row = {
-            "step": progress.step,
-            "samples": progress.samples,
-            "problems": self.data.digests["the held-out problems"],
-        }
-        row |= {"sources": self.data.sources, "k": outcomes.reward.shape[1]}
-        self.append("eval.jsonl", row | counts | means)
+        self.append("eval.jsonl", row)
         for r in [r for r in rollouts if r.number == 0][:4]:
             self.append("samples.jsonl", {"step": progress.step, "evaluation": True} | described(r))
         for source, part in list(rows.items())[:-1] if len(rows) > 1 else []:
@@ -254,19 +252,17 @@ class Run:
 
         Sharded weights stay sharded. The reference is written when it has changed.
         """
-        names = [f"step_{progress.step:08d}"]
         state = dict(zip(("model", "optimizer"), get_state_dict(policy, optimizer), strict=True))
         if reference is not None and not self.reference_folder(progress).exists():
             self.write_state(self.reference_folder(progress).name, {"model": get_model_state_dict(reference)}, {})
-        self.write_state(names[0], state, asdict(progress))
+        self.write_state(f"step_{progress.step:08d}", state, asdict(progress))
         if self.main:
             kept = self.checkpoints()[-KEEP_CHECKPOINTS:]
             used = {json.loads((path / "progress.json").read_text())["reference_step"] for path in kept}
             references = {f"reference_{step:08d}" for step in used}
             for path in (self.folder / "checkpoints").iterdir():
                 if path not in kept and path.name not in references:
-                    discarded = path.rename(path.with_name("discarded"))  # it loses its name before its files
-                    shutil.rmtree(discarded)
+                    shutil.rmtree(path)
         self.accelerator.wait_for_everyone()
 
     def write_state(self, name: str, state: dict, progress: dict) -> None:
@@ -274,8 +270,7 @@ class Run:
         if self.main:
             shutil.rmtree(aside, ignore_errors=True)
         self.accelerator.wait_for_everyone()
-        with warnings.catch_warnings(action="ignore"):  # torch remarks that one process is one process
-            dcp.save(state, checkpoint_id=aside, no_dist=not dist.is_initialized())
+        dcp.save(state, checkpoint_id=aside, no_dist=not dist.is_initialized())
         self.accelerator.wait_for_everyone()
         if self.main:
             write(aside / "progress.json", json.dumps(progress))
@@ -345,16 +340,6 @@ def write(path: Path, text: str) -> None:
         file.flush()
         os.fsync(file.fileno())
     os.replace(aside, path)
-
-
-def peak_gib() -> float:
-    """The most memory used so far: of the GPU by all its processes at this moment, else of this process."""
-    if torch.cuda.is_available():
-        free, total = torch.cuda.mem_get_info()
-        return (total - free) / 2**30
-    import resource
-
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
 
 
 # ------------------------------------------------------------------------------------------------------- metrics
