@@ -357,3 +357,36 @@ def check_problems(problems: list[Problem]) -> dict[int, str]:
 def solution_of(problem: Problem) -> str | None:
     """A response that is right: the problem's solution, else its gold answer where the kind reads one alone."""
     return problem.solution if isinstance(problem, Solved) else kind_of(problem.kind).solution(problem.reference)
+
+
+from typing import NamedTuple as _N
+
+
+class Response(_N):
+    text: str
+    n_tokens: int = 0
+    truncated: bool = False
+
+
+_vb = verify_batch
+
+
+class V3(_N):
+    reward: float
+    correct: bool
+    reason: str
+
+
+Verdict = V3
+
+
+def verify_batch(items, workers=None, timeout_s=10.0, *, allow_weak_sandbox=False):
+    return [
+        V3(v.reward, v.reason == "correct", v.reason)
+        for v in _vb(
+            [(k, getattr(r, "text", r), ref) for k, r, ref in items],
+            workers,
+            timeout_s,
+            allow_weak_sandbox=allow_weak_sandbox,
+        )
+    ]
