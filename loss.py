@@ -3,16 +3,16 @@
 Pure functions over tensors; nothing here knows a model, an engine or a process group. Two layouts:
 
     (P, N)   one number per rollout: P prompts, N rollouts each; S = P·N sequences
-    (T,)     one number per response token, the sequences laid end to end. There is no padding and so no
-             padding mask: which tokens count follows from lengths, and an EOS that equals PAD is trained on
+    (T,)     one number per response token, the sequences laid end to end. Without padding there is no padding
+             mask: the lengths say which tokens count, and an EOS that equals PAD is trained on
 
     name here        paper / field            meaning
     correct          #correct                 bool, (P, N): the verifier's verdict
     rewards          R_τ                      (P, N), may be shaped or continuous
     (the row's mean) R̄ = mean_group(R)        mean reward of a prompt's N rollouts
     (not computed)   p                        probability that a rollout of the prompt is correct
-    (not computed)   w_N                      what ∇p is multiplied by in a prompt's expected gradient, for rewards 0
-                                              and 1: E[(1/N) Σ_τ A_τ ∇log π(τ)] = w_N(p) ∇p, over its N rollouts
+    (not computed)   w_N                      weight of ∇p in a prompt's expected gradient, for rewards 0 and 1:
+                                              E[(1/N) Σ_τ A_τ ∇log π(τ)] = w_N(p) ∇p, over its N rollouts
     advantages       A                        (P, N); (S,) where sequences lie end to end
     lengths          T_τ                      (S,) tokens of each sequence: where one ends and the next begins
     logp             log π_θ                  (T,) under the policy being updated
@@ -27,22 +27,22 @@ Pure functions over tensors; nothing here knows a model, an engine or a process 
 τ is a trajectory, as in the paper: a rollout. The sampling temperature is written out.
 
 The paper's formula is E_τ[ min( r_θ(τ) A_τ, clip(r_θ(τ), 1 - ε_low, 1 + ε_high) A_τ ) ]. Where this file differs:
-  * the ratio is one token's, π_θ / π_old of the token, where the paper writes r_θ(τ), one for the trajectory. So each
-    token is clipped by itself. The ProRLv2 scripts do so too; a product over thousands of tokens would leave the clip
-    range at once;
+  * the ratio is per token, π_θ / π_old, and each token is clipped separately. The paper writes r_θ(τ), one ratio per
+    trajectory. The ProRLv2 scripts are per token too: a product over thousands of tokens leaves the clip range after
+    one update;
   * the sum is divided by the tokens of the optimizer step, ΣT (DAPO), where the paper's E_τ divides by its S
     trajectories. At r = 1 that changes the gradient's length and not its direction: (1/S) Σ_τ A_τ ∇log π(τ) there,
     (1/ΣT) Σ_τ A_τ ∇log π(τ) here, as ∇log π(τ) is a sum over the tokens of τ. Each token has the weight A in both.
     GRPO's mean for each response, (1/S) Σ_τ A_τ ∇log π(τ) / T_τ, has another direction;
-  * a term β KL(π_θ || π_ref) is added. The paper's objective has none, though it resets a reference policy that nothing
-    else would need; the term, its estimator and β are those of the ProRLv2 scripts, and kl_coef = 0 leaves it out;
-  * the objective is multiplied by the truncated importance weight, which the paper names beside the formula;
+  * a term β KL(π_θ || π_ref) is added. The paper's formula has no such term, but the paper resets a reference policy.
+    The term, its estimator and β come from the ProRLv2 scripts; kl_coef = 0 removes it;
+  * the objective is multiplied by the truncated importance weight, which the paper names next to the formula;
   * mean_batch and std_batch are over the rollouts that dynamic sampling keeps. The paper's batch can also be read as
     all rollouts drawn: then A is larger by 1 / sqrt(share of prompts kept), for rewards 0 and 1;
   * the variance of the advantages divides by the count, not count - 1: at 65,536 trajectories they agree to 1e-5.
 Advantages are whitened over trajectories, as in the paper; the scripts whiten over tokens.
-Each process has the advantages of the whole step, (P, N), and whitens them by itself. The denominator is a sum over all
-processes, which train.py hands in.
+Every rank has the advantages of the whole step, (P, N), and whitens them. train.py passes the denominator, a sum over
+all ranks.
 """
 
 import torch
@@ -54,8 +54,7 @@ from torch import Tensor
 def informative(correct: Tensor) -> Tensor:
     """Dynamic sampling keeps a prompt only if 0 < #correct < N (section 3.1). (P, N) bool -> (P,) bool.
 
-    On correctness, not on the spread of the rewards: a group of equal partial rewards and a group of
-    shaped but all-correct ones are both judged by their verdicts.
+    Uses verdicts, not rewards: an all-correct group is dropped even if its rewards differ.
     """
     if correct.dtype != torch.bool:
         raise ValueError(f"dynamic sampling counts verdicts: `correct` must be bool, got {correct.dtype}")
@@ -76,14 +75,14 @@ def group_std(rewards: Tensor, eps: float = 1e-8) -> Tensor:
 def group_mean(rewards: Tensor, eps: float = 1e-8) -> Tensor:
     """(R_τ - mean_group(R)) / mean_group(R) (MaxRL, 2602.02710). w_N = (1 - (1 - p)^(N-1)) / p.
 
-    It is the gradient of -Σ_{k=1..N-1} (1 - p)^k / k, the series of log p cut at order N - 1: maximum likelihood of
-    being right, as far as N rollouts see it. A prompt of p = 0.001 weighs 15 times p's gradient at N = 16, 400 at 512.
+    It is the gradient of -Σ_{k=1..N-1} (1 - p)^k / k, the series of log p cut at order N - 1: maximum likelihood of a
+    correct response, truncated at order N - 1. For p = 0.001, w_N is 15 at N = 16 and 400 at N = 512.
     """
     return mean_centred(rewards) / (rewards.mean(-1, keepdim=True) + eps)
 
 
 ADVANTAGES = {"mean_centred": mean_centred, "group_std": group_std, "group_mean": group_mean}
-# The paper's kind, and those that train like it: A_τ = c (R_τ - R̄) with one c for all groups, which `whiten` cancels.
+# The paper's kind and its equivalents: A_τ = c (R_τ - R̄) with one c for all groups, which `whiten` cancels.
 # A leave-one-out baseline, c = N / (N - 1), gives the numbers of mean_centred. So do rewards -1 and 1, for 0 and 1.
 SAME_WHEN_WHITENED = {"mean_centred"}
 
@@ -153,7 +152,7 @@ KL = {"k1": kl_k1, "k2": kl_k2, "k3": kl_k3}
 
 
 def token_mean(per_token: Tensor, denominator: float | Tensor) -> Tensor:
-    """Σ per_token / denominator: the token-level mean (DAPO), of which this may be one micro-batch's share.
+    """Σ per_token / denominator: a micro-batch's share of the token-level mean (DAPO).
 
     `denominator` counts the tokens of the optimizer step over all processes and micro-batches. Dividing
     by one's own tokens instead would weigh a token by how many others happened to share its micro-batch.
@@ -182,7 +181,7 @@ def policy_loss(
     from the ProRLv2 scripts (the head of this file). Log-probs are per token, (T,). `advantages` and `lengths` are per
     rollout, (S,). w is the truncated importance weight and multiplies the clipped objective only, not the KL term.
     Returns the scalar loss and `token_metrics`. At r = 1 without a KL term the loss is minus the token mean of w A: 0
-    over a whole step whose responses are equally long, while its gradient is not 0.
+    over a step whose responses have equal lengths, and its gradient is not 0.
 
     Two rollouts of one prompt, a right one of three tokens and a wrong one of two:
 
@@ -232,10 +231,8 @@ def token_metrics(
     engine_kl            Σ k3(log π_engine, log π_old)     KL(π_engine || π_old) on the engine's samples
     tis_capped_fraction  Σ 1[ρ > C]
     kl_ref               Σ k3(log π_θ, log π_ref)     KL(π_θ || π_ref), if there is a reference
-    nll                  -Σ log π_θ                   of what was sampled. (The entropy is not this: see
-                                                      `token_logprobs`, which sums over the vocabulary)
-    Logged beside these: the entropy, by train.py, and over all rollouts generated truncated = Σ 1[finish reason is
-    "length"] / rollouts, by trainer/metrics.py.
+    nll                  -Σ log π_θ                   of the sampled tokens. It is not the entropy, which sums over the
+                                                      vocabulary (trainer/policy.py: token_logprobs)
     """
     engine_ratio = torch.exp(old_logp - engine_logp)
     metrics = {

@@ -96,7 +96,7 @@ class Setup(NamedTuple):
     engine: Engine
     policy: torch.nn.Module
     reference: torch.nn.Module | None
-    optimizer: torch.optim.Optimizer | None
+    optimizer: torch.optim.Optimizer
     run: Run
     progress: Progress
 
@@ -111,13 +111,14 @@ def train(config: Config, accelerator: Accelerator, setup: Setup) -> None:
 
     for step in progress.steps(config):
         run.begin_step()
-        # 1-4: problems, roll out, verify, dynamic sampling; again until B prompts are informative or the bound is reached
+        # 1-4: problems, roll out, verify, select; again until B prompts are informative or the bound is reached
         engine.wake()
-        problems, rollouts, outcomes = [], [], Outcomes.none(n)
+        rollouts: list[Rollout] = []
+        outcomes = Outcomes.none(n)
         while (count := prompts_wanted(outcomes, progress, config)) > 0:
             chosen, seeds = progress.next_problems(data.problems, count, config.seed)  # 1
             drawn, found = roll_out(engine, chosen, n, seeds, sampling, judge, accelerator, len(outcomes))  # 2, 3
-            problems, rollouts, outcomes = problems + chosen, rollouts + drawn, outcomes.followed_by(found)
+            rollouts, outcomes = rollouts + drawn, outcomes.followed_by(found)
         engine.sleep()
         kept = L.informative(outcomes.correct)  # 4: (P,)
         run.sample(rollouts, kept, step)
@@ -130,7 +131,6 @@ def train(config: Config, accelerator: Accelerator, setup: Setup) -> None:
             trained = kept[:, None] & ~(outcomes.truncated & (config.truncated == "mask"))  # (P, N)
             mini_batch = mini_batches(trained, config.updates_per_step, seed_of(config.seed, step))  # (P, N)
             batches = with_advantages(rollouts, advantages, mini_batch, config, plain.share_prompts, accelerator)
-            del rollouts
 
             # 6: log-probs under the trainer before the first update
             for batch in batches:
@@ -143,7 +143,6 @@ def train(config: Config, accelerator: Accelerator, setup: Setup) -> None:
             for u, batch in enumerate(batches):
                 tokens = int(outcomes.length[mini_batch == u].sum())
                 update(policy, optimizer, batch, tokens, config, accelerator, sums)
-            del batches, batch
             run.lap("update")
 
             # 8: sync
@@ -151,7 +150,7 @@ def train(config: Config, accelerator: Accelerator, setup: Setup) -> None:
 
         # 9: reset the reference; log, evaluate, checkpoint
         progress.end_step(outcomes, sums.values["updates_skipped"], run.seconds())
-        metrics = step_metrics(progress, outcomes, problems) | sums.result()
+        metrics = step_metrics(progress, outcomes) | sums.result()
         if reference is not None and config.reference_reset_steps and step % config.reference_reset_steps == 0:
             reference.load_state_dict(plain.state_dict())
             progress.reference_step = step
@@ -236,8 +235,8 @@ def update(
             loss = loss_of(policy, rollouts, tokens, config, accelerator, sums)
             (loss * accelerator.num_processes).backward()  # the ranks' gradients are averaged, and we want their sum
     sums.updates, sums.tokens = sums.updates + 1, sums.tokens + tokens
-    norm = torch.nn.utils.clip_grad_norm_(policy.parameters(), config.max_grad_norm)
-    norm = float(norm.full_tensor() if fsdp else norm)  # type: ignore[operator]
+    norm: Any = torch.nn.utils.clip_grad_norm_(policy.parameters(), config.max_grad_norm)
+    norm = float(norm.full_tensor() if fsdp else norm)
     finite = math.isfinite(norm)
     if finite:
         optimizer.step()
@@ -259,8 +258,9 @@ def loss_of(policy, rollouts: list[Rollout], tokens: int, config: Config, accele
         torch.tensor([r.advantage for r in rollouts], device=device),
         torch.tensor([len(r.response) for r in rollouts], device=device),
         tokens,
-        **config.loss,
-    )
+        clip_low=config.clip_low, clip_high=config.clip_high, tis_cap=config.tis_cap, kl=config.kl,
+        kl_coef=config.kl_coef,
+    )  # fmt: skip
     sums.add({"loss": loss.detach()} | metrics)
     return loss
 
@@ -269,7 +269,8 @@ class Sums:
     """Metrics of a step's updates: sums over the tokens of all ranks, and extremes (names with _max or _min)."""
 
     def __init__(self, accelerator: Accelerator):
-        self.accelerator, self.values = accelerator, defaultdict(list)
+        self.accelerator = accelerator
+        self.values: defaultdict[str, list[Any]] = defaultdict(list)
         self.updates = self.tokens = 0  # of all ranks
 
     def add(self, metrics: dict[str, Any]) -> None:
@@ -299,15 +300,15 @@ class Sums:
 def evaluate(config: Config, accelerator: Accelerator, setup: Setup) -> dict[str, float]:
     """Appendix D: k responses to every held-out problem, with the same seeds at every evaluation."""
     held_out, began = setup.data.held_out, time.perf_counter()
-    sampling = Sampling(
-        config.eval_max_response_tokens, config.eval_temperature, config.eval_top_p,
-        stop_token_ids=setup.sampling.stop_token_ids,
+    sampling = dataclasses.replace(
+        setup.sampling, max_new_tokens=config.eval_max_response_tokens, temperature=config.eval_temperature,
+        top_p=config.eval_top_p,
     )  # fmt: skip
     seeds = [seed_of(EVAL_SEED, i) for i in range(len(held_out))]
     setup.engine.wake()
     rollouts, outcomes = roll_out(
         setup.engine, held_out, config.eval_samples, seeds, sampling, setup.judge, accelerator
-    )  # fmt: skip
+    )
     setup.engine.sleep()
     setup.run.laps["evaluate"] = time.perf_counter() - began
     return setup.run.evaluated(outcomes, rollouts, setup.progress)
@@ -317,7 +318,8 @@ def evaluate(config: Config, accelerator: Accelerator, setup: Setup) -> dict[str
 
 
 def main() -> None:
-    setup = None
+    config: Any = None
+    setup: Any = None
     try:
         logging.disable_progress_bar()  # bars of reading and writing weights
         about = (__doc__ or "").partition("\n")[0]
@@ -331,12 +333,12 @@ def main() -> None:
     except Refusal as refusal:
         refuse(refusal, code=1 if setup else 2)
     except KeyboardInterrupt:
-        leave(130, f"\nstopped; python train.py --resume --name {config.name} continues after the last checkpoint")
+        goes_on = config and setup and not config.eval_only
+        leave(130, f"\nstopped; --resume --name {config.name} continues the run" if goes_on else "\nstopped")
     except Exception as failure:
         if isinstance(failure, torch.OutOfMemoryError):
-            failure.add_note(
-                "Lower --max_tokens_per_micro_batch or --gpu_memory_utilization, set --gradient_checkpointing, or use FSDP2"
-            )
+            failure.add_note("Lower --max_tokens_per_micro_batch or --gpu_memory_utilization, set "
+                             "--gradient_checkpointing, or start the run with FSDP2")  # fmt: skip
         leave(1, traceback.format_exc())  # on every rank
     accelerator.wait_for_everyone()
     setup.engine.close()
@@ -399,8 +401,8 @@ def set_up(config: Config, accelerator: Accelerator, sources: dict[str, str]) ->
         reference = copy.deepcopy(policy).requires_grad_(False) if config.kl_coef else None
         if fsdp:
             policy, reference = sharded(policy, accelerator), reference and sharded(reference, accelerator)
-        optimizer = torch.optim.AdamW(policy.parameters(), lr=config.learning_rate, weight_decay=config.weight_decay)
-        allocate_moments(optimizer)
+        optimizer = torch.optim.AdamW(policy.parameters(), lr=0.0, weight_decay=config.weight_decay)
+        allocate_moments(optimizer, config.learning_rate)
     precision = "bfloat16" if accelerator.mixed_precision == "bf16" else "float32"
     with refusing():
         engine = kind.from_config(engine_model, data.positions, precision, config)
@@ -415,23 +417,23 @@ def set_up(config: Config, accelerator: Accelerator, sources: dict[str, str]) ->
         run.open()
     if not fsdp:
         policy = accelerator.prepare(policy)  # DDP
-    return Setup(data, judge, sampling, engine, policy, reference, optimizer, run, progress)
+    return Setup(data, judge, sampling, engine, policy, reference, optimizer, run, progress)  # type: ignore[arg-type]
 
 
-def allocate_moments(optimizer: torch.optim.Optimizer) -> None:
-    """Let AdamW allocate its moments now, as zeros, and not at the first update, when the engine has the memory."""
-    parameters = [p for group in optimizer.param_groups for p in group["params"]]
-    rates = [group["lr"] for group in optimizer.param_groups]
-    for p in parameters:
-        p.grad = torch.zeros_like(p)
+def allocate_moments(optimizer: torch.optim.Optimizer, learning_rate: float) -> None:
+    """Let AdamW allocate its moments now, as zeros: at the first update the engine would have the memory already.
+
+    optimizer: with a learning rate of 0, so that the step changes no weight.
+    """
     for group in optimizer.param_groups:
-        group["lr"] = 0.0
+        for p in group["params"]:
+            p.grad = torch.zeros_like(p)
     optimizer.step()
     optimizer.zero_grad()
-    for group, rate in zip(optimizer.param_groups, rates, strict=True):
-        group["lr"] = rate
     for state in optimizer.state.values():
-        state["step"].zero_()  # as before the first update
+        state["step"].zero_()
+    for group in optimizer.param_groups:
+        group["lr"] = learning_rate
 
 
 def check_judge(judge: Judge, data: Data) -> None:

@@ -15,6 +15,7 @@ from jinja2 import TemplateError
 from transformers import AutoConfig, AutoTokenizer, PreTrainedTokenizerBase
 
 from rollout import have_vllm
+from trainer.rollouts import encode
 from trainer.settings import GIVEN, Config, Refusal, refusing
 from verify import Problem, load_data, reward_files
 
@@ -48,13 +49,14 @@ def load(config: Config, setting_sources: dict[str, str]) -> Data:
             problems = [with_system_prompt(p, config) for p in load_data(config.data, config.seed)]
         if config.prompts_per_step > len(problems):
             raise Refusal(f"--prompts_per_step {config.prompts_per_step} exceeds the {len(problems)} training problems")
-    held_out, sources = [], {}
+    held_out: list[Problem] = []
+    sources: dict[str, int] = {}
     for name, spec in source_names(config.eval_data).items():
         with refusing("--eval_data: "):
             found = [with_system_prompt(p, config) for p in load_data([spec], HELD_OUT_SEED)]
         held_out, sources[name] = held_out + found, len(found)
-    lengths = [len(encode(tokenizer, p, f"--data, problem {i}")) for i, p in enumerate(problems, 1)]
-    held_out_lengths = [len(encode(tokenizer, p, f"--eval_data, problem {i}")) for i, p in enumerate(held_out, 1)]
+    lengths = [checked_length(tokenizer, p, f"--data, problem {i}") for i, p in enumerate(problems, 1)]
+    held_out_lengths = [checked_length(tokenizer, p, f"--eval_data, problem {i}") for i, p in enumerate(held_out, 1)]
     if most and setting_sources["eval_max_response_tokens"] != GIVEN:
         config.eval_max_response_tokens = max(1, min(config.eval_max_response_tokens, most - max(held_out_lengths)))
     longest = max(
@@ -104,39 +106,22 @@ def with_system_prompt(problem: Problem, config: Config) -> Problem:
     return problem._replace(prompt=chat)
 
 
-def encode(tokenizer, problem: Problem, where: str = "") -> list[int]:
-    """A prompt in tokens: text as it is, a chat by the model's chat template.
-
-    where: for messages; if it is given, the tokens are decoded again, to see that none of the text is lost. Raises
-    Refusal.
-    """
+def checked_length(tokenizer, problem: Problem, where: str) -> int:
+    """The tokens of a prompt. Raises Refusal for a prompt that the tokenizer would shorten or cannot write."""
     prompt = problem.prompt
-    if isinstance(prompt, str):
-        tokens = tokenizer(prompt).input_ids
-    elif tokenizer.chat_template is None:
+    if not isinstance(prompt, str) and tokenizer.chat_template is None:
         raise Refusal(f"{where} is a chat, and this tokenizer has no chat template: write the prompt as text")
-    else:
-        try:
-            tokens = tokenizer.apply_chat_template(prompt, add_generation_prompt=True, return_dict=False)
-        except TemplateError as refusal:
-            raise Refusal(f"{where}: the chat template of the model refuses the prompt: {refusal}") from None
-    if where:
-        check_tokens(tokenizer, text_of(prompt), tokens, where)
-    return tokens
-
-
-def text_of(prompt: str | list[dict[str, str]]) -> str:
-    """The text of a prompt, without the roles of its messages."""
-    return prompt if isinstance(prompt, str) else "".join(message["content"] for message in prompt)
-
-
-def check_tokens(tokenizer, text: str, tokens: list[int], where: str) -> None:
-    """Refuse an empty prompt and characters that the tokenizer cannot write: it would drop them silently."""
+    try:
+        tokens = encode(tokenizer, problem)
+    except TemplateError as refusal:
+        raise Refusal(f"{where}: the chat template of the model refuses the prompt: {refusal}") from refusal
     if not tokens:
         raise Refusal(f"{where} has no tokens: a model needs at least one to start from")
+    text = prompt if isinstance(prompt, str) else "".join(message["content"] for message in prompt)
     want, have = ({*unicodedata.normalize("NFKC", x)} for x in (text, tokenizer.decode(tokens)))
     if lost := sorted(c for c in want - have if not c.isspace()):
-        raise Refusal(f"{where}: the tokenizer has no token for {' '.join(lost)!r}: change the prompt or the model")
+        raise Refusal(f"{where}: the tokenizer has no token for {' '.join(lost)}: change the prompt or the model")
+    return len(tokens)
 
 
 def check_room(source: str, lengths: list[int], limit: str, config: Config, positions: int | None) -> int:
@@ -146,8 +131,8 @@ def check_room(source: str, lengths: list[int], limit: str, config: Config, posi
     longest, response = max(lengths), getattr(config, limit)
     if positions and longest + response > positions:
         raise Refusal(
-            f"--{source}, problem {lengths.index(longest) + 1}: {longest} prompt tokens and --{limit} {response} exceed "
-            f"the {positions} positions of the model: shorten one of them"
+            f"--{source}, problem {lengths.index(longest) + 1}: {longest} prompt tokens and --{limit} {response} "
+            f"exceed the {positions} positions of the model: shorten one of them"
         )
     return longest + response
 

@@ -89,16 +89,17 @@ class Policy(torch.nn.Module):
         return torch.cat([first, later.last_hidden_state], dim=1)
 
 
-def log_probs(policy: Policy, rollouts: list[Rollout], temperature: float, accelerator: Accelerator):
+def log_probs(policy: torch.nn.Module, rollouts: list[Rollout], temperature: float, accelerator: Accelerator):
     """log π and the entropy of every response token of a micro-batch, (T,) each, on the accelerator's device.
 
-    Equal responses to one prompt are computed once: with 512 short answers there are many. An empty micro-batch, which a
-    rank has while other ranks still compute, becomes one prompt token without a response.
+    Equal responses to one prompt are computed once: 512 short answers have many. An empty micro-batch, which a rank has
+    while other ranks still compute, becomes one prompt token without a response.
     """
     device = accelerator.device
     prompt_rows: dict[int, int] = {}  # prompt index -> row of `prompts`
     response_rows: dict[tuple[int, bytes], int] = {}
-    distinct, rows = [], []
+    distinct: list[Rollout] = []
+    rows = []
     for r in rollouts:
         prompt_rows.setdefault(r.prompt_index, len(prompt_rows))
         key = r.prompt_index, r.response.numpy().tobytes()
@@ -126,7 +127,9 @@ def log_probs(policy: Policy, rollouts: list[Rollout], temperature: float, accel
 
 
 @torch.no_grad()
-def score(policy: Policy, micro_batches: list[list[Rollout]], name: str, temperature: float, accelerator) -> float:
+def score(
+    policy: torch.nn.Module, micro_batches: list[list[Rollout]], name: str, temperature: float, accelerator
+) -> float:
     """Stage 6: write log π of each rollout's tokens into its field `name`. Returns this rank's sum of entropies."""
     total = torch.zeros((), dtype=torch.float64, device=accelerator.device)
     for rollouts in micro_batches:
@@ -135,7 +138,7 @@ def score(policy: Policy, micro_batches: list[list[Rollout]], name: str, tempera
         for r, x in zip(rollouts, logp.float().cpu().split([len(r.response) for r in rollouts]), strict=False):
             setattr(r, name, x)
     if hasattr(policy, "reshard"):  # FSDP2 keeps the weights of a forward pass until its backward pass
-        policy.reshard()
+        policy.reshard()  # type: ignore[operator]
     return float(total)
 
 
@@ -177,11 +180,11 @@ def micro_batches(
 
 
 def fsdp_requested() -> bool:
-    """Whether Accelerate's configuration asks for FSDP; it is FSDP2 here, whatever version is configured."""
+    """Whether Accelerate's configuration asks for FSDP; every configured version means FSDP2 here."""
     return os.environ.get("ACCELERATE_USE_FSDP", "").lower() in ("1", "true")
 
 
-def sharded(policy: Policy, accelerator: Accelerator) -> Policy:
+def sharded(policy: Policy, accelerator: Accelerator):
     """FSDP2: each rank holds a part of every weight, and gathers one layer at a time. Sums stay in float32."""
     dtype = torch.bfloat16 if accelerator.mixed_precision == "bf16" else None
     mesh = init_device_mesh(accelerator.device.type, (accelerator.num_processes,))

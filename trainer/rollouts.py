@@ -14,7 +14,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from queue import SimpleQueue
 from threading import Thread
@@ -25,7 +25,6 @@ from torch import Tensor
 from tqdm import tqdm
 
 from rollout import Engine, Group, Request, Sampling
-from trainer.data import encode
 from trainer.settings import Config
 from verify import REASONS, Problem, Response, Verdict, verify_batch
 
@@ -64,6 +63,7 @@ class Outcomes:
     reason: Tensor  # int64, index into verify.REASONS
     length: Tensor  # int64, response tokens
     truncated: Tensor  # bool
+    kinds: list[str]  # (P,) kinds of the problems
     rounds: int = 0  # rounds of generation
     judged: bool = True  # the last round has a verdict that is neither a timeout nor a crash
 
@@ -74,12 +74,14 @@ class Outcomes:
     @classmethod
     def none(cls, n: int) -> Outcomes:
         empty = torch.zeros(0, n)
-        return cls(empty.double(), empty.bool(), empty.long(), empty.long(), empty.bool())
+        return cls(empty.double(), empty.bool(), empty.long(), empty.long(), empty.bool(), [])
 
     @classmethod
-    def of(cls, rollouts: list[Rollout], first: int, prompts: int, n: int, accelerator: Accelerator) -> Outcomes:
+    def of(
+        cls, rollouts: list[Rollout], first: int, problems: list[Problem], n: int, accelerator: Accelerator
+    ) -> Outcomes:
         """The outcomes of all ranks: each rank fills in its rollouts, and the sum is the complete table."""
-        table = torch.zeros(5, prompts, n, dtype=torch.float64)
+        table = torch.zeros(5, len(problems), n, dtype=torch.float64)
         verdicts: list[Verdict] = [r.verdict for r in rollouts]  # type: ignore[misc]
         rows = [
             (v.reward, v.correct, REASONS.index(v.reason), len(r.response), r.truncated)
@@ -89,13 +91,14 @@ class Outcomes:
         table[:, p, number] = torch.tensor(rows, dtype=torch.float64).view(-1, 5).T
         reward, correct, reason, length, truncated = accelerator.reduce(table.to(accelerator.device), "sum").cpu()
         judged = bool((~torch.isin(reason, torch.tensor(FAILED))).any())
-        return cls(reward, correct.bool(), reason.long(), length.long(), truncated.bool(), 1, judged)
+        kinds = [problem.kind for problem in problems]
+        return cls(reward, correct.bool(), reason.long(), length.long(), truncated.bool(), kinds, 1, judged)
 
     def followed_by(self, more: Outcomes) -> Outcomes:
         """The outcomes of one more round."""
         names = "reward", "correct", "reason", "length", "truncated"
-        tables = [torch.cat([getattr(self, name), getattr(more, name)]) for name in names]
-        return Outcomes(*tables, self.rounds + more.rounds, more.judged)  # type: ignore[arg-type]
+        tables = {name: torch.cat([getattr(self, name), getattr(more, name)]) for name in names}
+        return replace(more, **tables, kinds=self.kinds + more.kinds, rounds=self.rounds + more.rounds)
 
 
 def roll_out(
@@ -121,7 +124,7 @@ def roll_out(
             pending.put(None)  # the last one
         rollouts = judge.result()
     rollouts.sort(key=lambda r: (r.prompt_index, r.number))
-    return rollouts, Outcomes.of(rollouts, first, len(problems), n, accelerator)
+    return rollouts, Outcomes.of(rollouts, first, problems, n, accelerator)
 
 
 def requests_of_rank(
@@ -207,6 +210,13 @@ class Judge:
             [(p.kind, Response(text, tokens, truncated), p.reference) for p, text, tokens, truncated in items],
             self.workers, self.timeout_s, allow_weak_sandbox=self.allow_weak_sandbox,
         )  # fmt: skip
+
+
+def encode(tokenizer, problem: Problem) -> list[int]:
+    """A prompt in tokens: text as it is, a chat by the model's chat template."""
+    if isinstance(problem.prompt, str):
+        return tokenizer(problem.prompt).input_ids
+    return tokenizer.apply_chat_template(problem.prompt, add_generation_prompt=True, return_dict=False)
 
 
 @lru_cache(maxsize=2)

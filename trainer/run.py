@@ -24,6 +24,7 @@ import warnings
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -82,7 +83,7 @@ class Progress:
 
     def due(self, every: int, config: Config) -> bool:
         """Whether something that happens every `every` steps, and at the end of the run, is due."""
-        return self.spent(config) or bool(every) and self.step % every == 0
+        return self.spent(config) or (every > 0 and self.step % every == 0)
 
     def next_problems(self, problems: list[Problem], count: int, seed: int) -> tuple[list[Problem], list[int]]:
         """The next `count` problems and the seeds of their rollouts.
@@ -109,8 +110,8 @@ class Progress:
         """Raise Refusal if the run cannot learn any more."""
         if self.unjudged >= MOST_UNJUDGED:
             raise Refusal(
-                f"{self.unjudged} steps in a row had no verdict, only timeouts and crashes of the judge: run the reward "
-                "function on a response of samples.jsonl, or raise --verify_timeout"
+                f"{self.unjudged} steps in a row had no verdict, only timeouts and crashes of the judge: try the "
+                "reward function on a response of samples.jsonl, or raise --verify_timeout"
             )
         if self.skipped >= MOST_SKIPPED:
             raise Refusal(
@@ -216,30 +217,29 @@ class Run:
             self.accelerator.log({k: v for k, v in values.items() if k != "step"}, step=int(metrics["step"]))
 
     def sample(self, rollouts: list[Rollout], kept: torch.Tensor, step: int) -> None:
-        """Four responses of a step: the best and the worst of its first informative prompt and its first dropped one."""
-        for informative in (True, False):
-            first = next((r.prompt_index for r in rollouts if bool(kept[r.prompt_index]) == informative), None)
-            group = sorted((r for r in rollouts if r.prompt_index == first), key=lambda r: -r.verdict.reward)  # type: ignore
+        """Two responses each to the first prompt that is kept and to the first that is dropped: the best, the worst."""
+        for is_kept in (True, False):
+            first = next((r.prompt_index for r in rollouts if bool(kept[r.prompt_index]) == is_kept), None)
+            group = sorted((r for r in rollouts if r.prompt_index == first), key=reward_of, reverse=True)
             for r in group[:1] + group[1:][-1:]:
-                self.append("samples.jsonl", {"step": step, "kept": informative} | described(r))
+                self.append("samples.jsonl", {"step": step, "kept": is_kept} | described(r))
 
     def evaluated(self, outcomes: Outcomes, rollouts: list[Rollout], progress: Progress) -> dict[str, float]:
         """Log an evaluation and print it, with a row per source if there are several. Returns the scores."""
         rows = score_sources(outcomes, self.data.sources)
         name, scores = list(rows.items())[-1]
-        row = {"step": progress.step, "samples": progress.samples, "k": outcomes.reward.shape[1]}
+        row: dict[str, Any] = {"step": progress.step, "samples": progress.samples, "k": outcomes.reward.shape[1]}
         row |= {"problems": self.data.digests["the held-out problems"], "sources": self.data.sources}
         row |= {name: getattr(outcomes, name).sum(-1).tolist() for name in ("correct", "truncated")}  # counts of k
-        row |= {
-            "response_tokens": outcomes.length.double().mean(-1).tolist(),
-            "reward": outcomes.reward.mean(-1).tolist(),
-        }
-        self.append("eval.jsonl", row)
+        row |= {"response_tokens": outcomes.length.double().mean(-1).tolist()}
+        self.append("eval.jsonl", row | {"reward": outcomes.reward.mean(-1).tolist()})
         for r in [r for r in rollouts if r.number == 0][:4]:
             self.append("samples.jsonl", {"step": progress.step, "evaluation": True} | described(r))
         for source, part in list(rows.items())[:-1] if len(rows) > 1 else []:
             self.say_scores(source[-13:], part)
         self.say_scores(name[-13:] if self.config.eval_only else f"step {progress.step}", scores)
+        if self.config.eval_only:
+            self.say(f"wrote {self.folder}/: eval.jsonl, samples.jsonl, config.json")
         return {f"eval/{key}": value for key, value in scores.items()}
 
     # --- checkpoints
@@ -247,54 +247,53 @@ class Run:
     def checkpoints(self) -> list[Path]:
         return sorted((self.folder / "checkpoints").glob("step_" + "[0-9]" * 8))
 
-    def save(self, progress: Progress, policy, optimizer, reference) -> None:
-        """Write a checkpoint aside and rename it: it is complete, or it is not there. Keep the newest two.
+    def reference_folder(self, progress: Progress) -> Path:
+        return self.folder / "checkpoints" / f"reference_{progress.reference_step:08d}"
 
-        Sharded weights stay sharded. The reference is written when it has changed.
-        """
-        state = dict(zip(("model", "optimizer"), get_state_dict(policy, optimizer), strict=True))
+    def save(self, progress: Progress, policy, optimizer, reference) -> None:
+        """Write a checkpoint, and the reference if it has changed. Keep the newest two. Shards stay sharded."""
+        model, moments = get_state_dict(policy, optimizer)
         if reference is not None and not self.reference_folder(progress).exists():
-            self.write_state(self.reference_folder(progress).name, {"model": get_model_state_dict(reference)}, {})
-        self.write_state(f"step_{progress.step:08d}", state, asdict(progress))
+            self.write_state(self.reference_folder(progress), {"model": get_model_state_dict(reference)}, progress)
+        folder = self.folder / "checkpoints" / f"step_{progress.step:08d}"
+        self.write_state(folder, {"model": model, "optimizer": moments}, progress)
         if self.main:
             kept = self.checkpoints()[-KEEP_CHECKPOINTS:]
             used = {json.loads((path / "progress.json").read_text())["reference_step"] for path in kept}
-            references = {f"reference_{step:08d}" for step in used}
-            for path in (self.folder / "checkpoints").iterdir():
-                if path not in kept and path.name not in references:
-                    shutil.rmtree(path)
+            kept += [folder.with_name(f"reference_{step:08d}") for step in used]
+            for path in set(folder.parent.iterdir()) - set(kept):
+                shutil.rmtree(path)
         self.accelerator.wait_for_everyone()
 
-    def write_state(self, name: str, state: dict, progress: dict) -> None:
-        aside = self.folder / "checkpoints" / "unfinished"
+    def write_state(self, folder: Path, state: dict[str, Any], progress: Progress) -> None:
+        """Write aside, then rename: the folder is complete, or it is not there."""
+        aside = folder.with_name("unfinished")
         if self.main:
             shutil.rmtree(aside, ignore_errors=True)
         self.accelerator.wait_for_everyone()
         dcp.save(state, checkpoint_id=aside, no_dist=not dist.is_initialized())
         self.accelerator.wait_for_everyone()
         if self.main:
-            write(aside / "progress.json", json.dumps(progress))
-            os.replace(aside, aside.with_name(name))
-
-    def reference_folder(self, progress: Progress) -> Path:
-        return self.folder / "checkpoints" / f"reference_{progress.reference_step:08d}"
+            write(aside / "progress.json", json.dumps(asdict(progress)))
+            os.replace(aside, folder)
 
     def restore(self, progress: Progress, policy, optimizer, reference) -> None:
-        """Load the newest checkpoint, and remove later lines from the logs. Without a checkpoint the run starts over."""
-        if newest := next(reversed(self.checkpoints()), None):
+        """Load the newest checkpoint and remove later lines from the logs. Without a checkpoint the run starts over."""
+        newest = next(reversed(self.checkpoints()), None)
+        if newest:
             try:
                 progress.__dict__.update(json.loads((newest / "progress.json").read_text()))
-                state = dict(zip(("model", "optimizer"), get_state_dict(policy, optimizer), strict=True))
-                dcp.load(state, checkpoint_id=newest, no_dist=not dist.is_initialized())
-                set_state_dict(policy, optimizer, model_state_dict=state["model"], optim_state_dict=state["optimizer"])
+                model, moments = get_state_dict(policy, optimizer)
+                read_state(newest, {"model": model, "optimizer": moments})
+                set_state_dict(policy, optimizer, model_state_dict=model, optim_state_dict=moments)
                 if reference is not None:
-                    state = {"model": get_model_state_dict(reference)}
-                    dcp.load(state, checkpoint_id=self.reference_folder(progress), no_dist=not dist.is_initialized())
-                    set_model_state_dict(reference, state["model"])
+                    model = get_model_state_dict(reference)
+                    read_state(self.reference_folder(progress), {"model": model})
+                    set_model_state_dict(reference, model)
             except Exception as failure:  # torch, pickle and the disk have many kinds
+                reason = f"{type(failure).__name__}: {' '.join(str(failure).split())[:200]}"
                 raise Refusal(
-                    f"--resume: {newest} cannot be read ({type(failure).__name__}: {' '.join(str(failure).split())[:200]}): "
-                    "delete it, and the run continues after the checkpoint before it"
+                    f"--resume: {newest} cannot be read ({reason}): delete it, and an older one is used"
                 ) from failure
         for path in [self.folder / name for name in LOGS if self.main and (self.folder / name).exists()]:
             lines = [line for line in path.read_text().splitlines(keepends=True) if line.endswith("\n")]
@@ -328,7 +327,16 @@ class Run:
         self.say(f"wrote {self.folder}/: model/, curves.png, checkpoints/, {', '.join(LOGS)}")
 
 
-def described(r: Rollout) -> dict:
+def read_state(folder: Path, state: dict[str, Any]) -> None:
+    """Fill the tensors of `state` from a checkpoint."""
+    dcp.load(state, checkpoint_id=folder, no_dist=not dist.is_initialized())
+
+
+def reward_of(r: Rollout) -> float:
+    return r.verdict.reward if r.verdict else 0.0
+
+
+def described(r: Rollout) -> dict[str, Any]:
     return {"prompt": r.problem.prompt, "response": r.text} | r.verdict._asdict()  # type: ignore[union-attr]
 
 
@@ -345,7 +353,7 @@ def write(path: Path, text: str) -> None:
 # ------------------------------------------------------------------------------------------------------- metrics
 
 
-def step_metrics(progress: Progress, outcomes: Outcomes, problems: list[Problem]) -> dict[str, float]:
+def step_metrics(progress: Progress, outcomes: Outcomes) -> dict[str, float]:
     """Metrics over all rollouts that a step generated, informative or not (docs/metrics.md)."""
     metrics = {
         "step": progress.step,
@@ -358,9 +366,8 @@ def step_metrics(progress: Progress, outcomes: Outcomes, problems: list[Problem]
         "response_tokens": float(outcomes.length.double().mean()),
         "truncated": float(outcomes.truncated.double().mean()),
     }
-    kinds = [problem.kind for problem in problems]
-    for kind in ["", *sorted(set(kinds))]:
-        rows = torch.tensor([kind in ("", x) for x in kinds])
+    for kind in ["", *sorted(set(outcomes.kinds))]:  # all kinds together, then each kind
+        rows = torch.tensor([kind in ("", x) for x in outcomes.kinds])
         counts = outcomes.reason[rows].flatten().bincount(minlength=len(REASONS)).tolist()
         prefix = f"{kind}/" if kind else ""
         metrics |= {f"reason/{prefix}{x}": n for x, n in zip(REASONS, counts, strict=True) if n}
@@ -388,7 +395,7 @@ def sentences(metrics: dict[str, float], outcomes: Outcomes, config: Config) -> 
 
 
 def score_sources(outcomes: Outcomes, sources: dict[str, int]) -> dict[str, dict[str, float]]:
-    """Scores per source, and their mean at the end if there are several: every source counts the same, as in table 1."""
+    """Scores per source. With several, their mean comes last: every source counts the same, as in table 1."""
     rows, start = {}, 0
     for name, count in sources.items():
         part = slice(start, start + count)
@@ -438,7 +445,8 @@ def draw_curves(rows: list[dict], path: Path, title: str) -> None:
             if points:
                 x, y, se = zip(*points, strict=True)
                 axis.plot(x, y, lw=1.5, label=key.removeprefix("eval/"))
-                axis.fill_between(x, [a - 2 * s for a, s in zip(y, se)], [a + 2 * s for a, s in zip(y, se)], alpha=0.2)
+                low, high = ([a + sign * s for a, s in zip(y, se, strict=True)] for sign in (-2, 2))
+                axis.fill_between(x, low, high, alpha=0.2)
         axis.set(title=name, xlabel="samples generated")
         axis.xaxis.set_major_formatter(EngFormatter(sep=""))
         axis.grid(alpha=0.3)
@@ -459,7 +467,7 @@ def introduction(config: Config, sources: dict[str, str], data: Data, policy, en
         "model": f"{short(config.model)}, {size:,.2f}M parameters",
         "machine": f"{accelerator.num_processes} process(es) on {accelerator.device.type}, {precision}",
         "problems": f"{len(data.problems):,} to train on, {len(data.held_out):,} held out",
-        "a step": f"{b} prompts x N = {n}: {b * n:,} rollouts of up to {config.max_response_tokens:,} tokens, {u} updates",
+        "a step": f"{b} prompts x N = {n}, responses of up to {config.max_response_tokens:,} tokens, {u} updates",
         "budget": ", ".join(f"{limit:g} {name}" for name, limit in limits.items() if limit),
         "engine": engine.description,
         "log-probs": "each prompt computed once per micro-batch"

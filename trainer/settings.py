@@ -35,8 +35,8 @@ FREE = {  # may change on --resume: they change no draw and no gradient, except 
 # Names that other libraries use for the same thing. --help suggests nothing else beyond the nearest name.
 SYNONYMS = {
     "beta": "kl_coef", "kl_beta": "kl_coef", "lr": "learning_rate", "N": "rollouts_per_prompt",
-    "n": "rollouts_per_prompt", "num_generations": "rollouts_per_prompt", "group_size": "rollouts_per_prompt", "B": "prompts_per_step",
-    "batch_size": "prompts_per_step", "train_batch_size": "prompts_per_step",
+    "n": "rollouts_per_prompt", "num_generations": "rollouts_per_prompt", "group_size": "rollouts_per_prompt",
+    "B": "prompts_per_step", "batch_size": "prompts_per_step", "train_batch_size": "prompts_per_step",
     "per_device_train_batch_size": "prompts_per_step", "mini_batches": "updates_per_step", "steps": "max_steps",
     "num_train_epochs": "max_steps", "epochs": "max_steps", "max_tokens": "max_response_tokens",
     "max_new_tokens": "max_response_tokens", "max_completion_length": "max_response_tokens",
@@ -134,11 +134,6 @@ class Config:
     gradient_checkpointing: bool = setting(False, "recompute activations in the backward pass, to save memory")
     save_every: int = setting(10, "steps between checkpoints")
     report_to: str = setting(None, "also log to tensorboard or wandb, or both: tensorboard,wandb")
-
-    @property
-    def loss(self) -> dict[str, Any]:
-        """The keywords of `loss.policy_loss`."""
-        return {name: getattr(self, name) for name in ("clip_low", "clip_high", "tis_cap", "kl", "kl_coef")}
 
 
 # ---------------------------------------------------------------------------------------------- the command line
@@ -280,7 +275,7 @@ def recipe_of(config: Config) -> dict[str, tuple[Any, str]]:
 
 def check(c: Config) -> None:
     """Refuse settings that cannot work, before any file is read. Raises Refusal with a sentence for each mistake."""
-    choices = {"advantage": L.ADVANTAGES, "kl": L.KL, "engine": ENGINES,
+    choices: dict[str, Any] = {"advantage": L.ADVANTAGES, "kl": L.KL, "engine": ENGINES,
                "truncated": ("judge", "mask")}  # fmt: skip
     lowest = {"rollouts_per_prompt": 2, "refill": 1, "tis_cap": 1, "seed": 0, "kl_coef": 0, "weight_decay": 0,
               "reference_reset_steps": 0, "eval_every": 0, "eval_temperature": 0}  # fmt: skip
