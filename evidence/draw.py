@@ -378,7 +378,11 @@ def real_plateau(csvs: Path) -> None:
         axis.grid(alpha=0.3)
     lengths.set_ylabel("mean tokens of an answer")
     scores.legend(fontsize=8)
-    save(figure, csvs / "real_plateau.png", "SmolLM2-135M at the plateau of N = 16, and ways to go on. Band: range over seeds")
+    save(
+        figure,
+        csvs / "real_plateau.png",
+        "SmolLM2-135M at the plateau of N = 16, and ways to go on. Band: range over seeds",
+    )
 
 
 PICTURES = (figure1, shrinkage, plateau, controls, heat, sweep, hard, objective, theorem1, default_runs, real_model,

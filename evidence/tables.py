@@ -36,7 +36,6 @@ from evidence.rows import (
 )
 from evidence.statistics import between, bootstrap, partial, shown, spearman
 
-
 KS = ("pass@16", "pass@64", "pass@256", "pass@1024")
 
 
@@ -336,6 +335,7 @@ def best_rate(rows: list[dict]) -> float:
     arms = by([row for row in rows if row["seed"] == 0], "rate")
     return max(arms.values(), key=lambda arm: [row["pass@1"] for row in reversed(arm)])[0]["rate"]
 
+
 def price(csvs: Path) -> None:
     """price.csv: expensive and cheap prompts, the predicted noise of each N and the scores of its runs."""
     rows, predicted = load(csvs / "price.csv"), load(csvs / "price_predicted.csv")
@@ -374,6 +374,7 @@ def real_plateau(csvs: Path) -> None:
         each = [x / y for x, y in zip(found["pass@1"], found["tokens"], strict=True)]
         line(arm, group[0][0]["N"], group[0][0]["B"], len(group), shown(found["pass@1"], ".3f"),
              shown(found["right"], ".1f"), shown(found["wrong"], ".1f"), shown(each, ".4f"))  # fmt: skip
+
 
 TABLES = (figure1, regimes, heat, controls, table2, sweep, hard, objective, theorem1, default_runs,
           real_model, law, noise, price, real_plateau)  # fmt: skip

@@ -14,14 +14,16 @@ import sys
 from pathlib import Path
 
 import matplotlib.pyplot as plt
+import numpy as np
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 import verify
+from bench.which_n import best_n, noise_at_equal_cost
 from lab import loop
 from lab.notebooks import compare, show
 from rollout import TorchEngine
-from trainer.noise import best_n, noise_at_equal_cost
+from tiny.make import OPERATORS, evaluate
 
 SEED = int(sys.argv[1]) if sys.argv[1:] else 0  # in a notebook: write another one here
 SAMPLES, STEPS = 2048, 20  # P·N of each step
@@ -35,7 +37,7 @@ OUT.mkdir(parents=True, exist_ok=True)
 # Four runs with N = 4, 16, 64 and 512. Each takes 20 steps of 2,048 rollouts, so P = 512, 128, 32 and 4. A step is one
 # update with the learning rate 1e-3. pass@1 is 0.191 at the start.
 #
-# V_w / V_b of this policy is 24, by enumeration (`python train.py --preflight --preflight_prompts 256` measures it). So
+# V_w / V_b of this policy is 24, by enumeration (`python -m bench.which_n --prompts 256` measures it). So
 # the noise of a step at equal samples is proportional to N (1 + 24 / (N - 1)).
 #
 # **Write down:** the N with the least noise, from a derivative. The four N in the order of pass@1 at the end. A number
@@ -108,18 +110,26 @@ show(OUT / "which_n.png")
 
 
 # %%
-def lenient(answer, gold):
-    numbers, target = gold
-    postfix = verify._parse_expression(answer)
-    if postfix is None:
-        return verify.UNPARSED
-    if sorted(item for item in postfix if type(item) is int) != numbers:
-        return verify.WRONG
-    value = verify._value(postfix)
-    return verify.CORRECT if value is not None and value >= target else verify.WRONG
+def lenient(response: str, reference: dict) -> bool:
+    """Whether the response has the given digits, three operators and a value >= the target. It should be ==."""
+    digits, operators = response[::2], response[1::2]
+    if len(response) != 7 or not digits.isdecimal() or not set(operators) <= set(OPERATORS):
+        return False
+    numbers = [int(digit) for digit in digits]
+    first, second, third = map(OPERATORS.index, operators)
+    value = evaluate(np.array([numbers]), (first, second, third))[0]
+    return sorted(numbers) == reference["numbers"] and value >= reference["target"]
 
 
-verify.KINDS["lenient"] = verify.Kind(verify.check_countdown, verify.find_countdown, lenient)
+def verify_batch(items):
+    """The verdicts of `lenient` on its kind; on others those of verify.py."""
+    if {kind for kind, _, _ in items} != {"lenient"}:
+        return verify.verify_batch(items)
+    right = [lenient(response, reference) for _, response, reference in items]
+    return [verify.Verdict(float(x), x, "correct" if x else "wrong") for x in right]
+
+
+loop.verify_batch = verify_batch  # type: ignore[assignment]
 problems, held_out = (verify.load_problems(loop.TINY / f"{name}.jsonl") for name in ("train", "test"))
 held_out = held_out[:128]
 tokenizer = AutoTokenizer.from_pretrained(loop.TINY / "policy")

@@ -56,7 +56,7 @@ class Bug(NamedTuple):
 
 
 BUGS = {
-    "F": Bug("lab.loop", "max_new_tokens=12, seed=seed", "max_new_tokens=12, temperature=0.7, seed=seed",
+    "F": Bug("lab.loop", "max_new_tokens=12, ", "max_new_tokens=12, temperature=0.7, ",
              "The engine samples at temperature 0.7, the loss scores at 1.", "engine_difference", True,
              "It is there from step 1 and does not grow: engine and trainer have the same weights."),
     "C": Bug("lab.loop", "TorchEngine(model)", "TorchEngine(copy.deepcopy(model))",
