@@ -157,9 +157,9 @@ print("what it writes now:")
 groups, _ = loop.roll_out(TorchEngine(model), tokenizer, held_out[:6], 3, seed=0)
 for problem, group in zip(held_out, groups, strict=False):
     print(f"{problem.prompt:10}", *tokenizer.batch_decode(group.responses, skip_special_tokens=True))
-compare("pass@1 by the broken verifier, at the start", broken[0][0], 0.54, 0.56)
+compare("pass@1 by the broken verifier, at the start", broken[0][0], 0.56, 0.58)
 compare("the same after ten steps", broken[-1][0], 0.95, 1)
-compare("true pass@1 at the start", broken[0][1], 0.18, 0.19)
+compare("true pass@1 at the start", broken[0][1], 0.19, 0.20)
 compare("true pass@1 after ten steps", broken[-1][1], 0.02, 0.07)
 
 # %% [markdown]
