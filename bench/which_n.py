@@ -1,7 +1,7 @@
 """Section 4.2 before a run: how often are the problems solved, how long does a step take, and which N has least noise?
 
     python -m bench.which_n                                      the embedded policy, in a minute on 2 cores
-    python -m bench.which_n --model M --data D [--prompts 256]   the other settings of train.py too
+    python -m bench.which_n --model M --data D [--sample_prompts 256]   the other settings of train.py too
     accelerate launch -m bench.which_n --model M --data D        on several processes
 
 Nothing is trained. A sample of prompts gets rollouts by the functions of train.py. The output has five parts: how often
@@ -436,10 +436,10 @@ def nothing_seen(found: dict[str, Any]) -> str:
     if informative == 0:
         return "Every prompt is always or never solved: no prompt has right and wrong responses to learn from."
     if prompts < FEW:
-        return f"{prompts} prompt(s) are too few to estimate V_b: raise --prompts, or add problems."
+        return f"{prompts} prompt(s) are too few to estimate V_b: raise --sample_prompts, or add problems."
     if informative < FEW:
         more = math.ceil(prompts * FEW / informative)
-        return f"Only {informative} of {prompts} prompts have right and wrong responses: set --prompts {more}."
+        return f"Only {informative} of {prompts} prompts have right and wrong responses: set --sample_prompts {more}."
     return ""
 
 
@@ -577,9 +577,9 @@ def advice(found: dict[str, Any], ratio: Ratio, cost: Cost, config: Config, prob
         more = min(more, problems / found["prompts"])
         text += f" Any N of the table from {low} to {high} could be best."
         if more > 1.2:
+            wider = more * found["prompts"]
             text += (
-                f" --prompts {more * found['prompts']:.0f} would make the intervals about {math.sqrt(more):.1f} times "
-                "narrower."
+                f" --sample_prompts {wider:.0f} would make the intervals about {math.sqrt(more):.1f} times narrower."
             )
     return text + (
         " V_w / V_b usually falls while the policy learns (for the embedded policy to a fifth, docs/which_n.md), and "
@@ -594,7 +594,7 @@ def advice(found: dict[str, Any], ratio: Ratio, cost: Cost, config: Config, prob
 
 def report(config: Config, accelerator: Accelerator, setup: train.Setup, own: argparse.Namespace) -> dict[str, Any]:
     """Measure, print and write the run's folder. Returns the numbers of which_n.json."""
-    sample = Sample(config, accelerator, setup, own.prompts, own.rollouts)
+    sample = Sample(config, accelerator, setup, own.sample_prompts, own.sample_rollouts)
     measured = sample.measure(own.max_minutes)
     outcomes, run = sample.outcomes, setup.run
     correct = outcomes.correct.sum(-1).tolist()
@@ -618,7 +618,7 @@ def report(config: Config, accelerator: Accelerator, setup: train.Setup, own: ar
     found |= {"ratio": finite, "table": cost.table(ratio, config)}
     if ratio:
         found["advice"] = advice(found, ratio, cost, config, len(setup.data.problems))
-    found["advice"] = found["advice"] or "V_w is not positive in this sample: raise --prompts."
+    found["advice"] = found["advice"] or "V_w is not positive in this sample: raise --sample_prompts."
     minutes = run.seconds() / 60
     if accelerator.is_main_process:
         fewer = f" of {len(sample.problems)}, as --max_minutes allows," * (len(correct) < len(sample.problems))
@@ -660,7 +660,7 @@ def predicted_and_real(args: argparse.Namespace) -> None:
                 f"--max_steps={args.steps + 1}", "--eval_every=0", "--eval_samples=1", "--eval_temperature=0",
                 "--max_tokens_per_micro_batch=4096", *short_answers,
             ]  # fmt: skip
-            step = main([*flags, f"--prompts={args.sample}", "--max_minutes=1000"])["step"]
+            step = main([*flags, f"--sample_prompts={args.sample}", "--max_minutes=1000"])["step"]
             config, sources = read_settings("", [*flags, "--name=run"])
             accelerator = train.start_accelerator()
             train.train(config, accelerator, train.set_up(config, accelerator, sources))
@@ -677,8 +677,8 @@ def main(argv: list[str] | None = None) -> dict[str, Any]:
         prog="python -m bench.which_n", description=__doc__, epilog="All settings of train.py work here too.",
         formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False,
     )  # fmt: skip
-    parser.add_argument("--prompts", type=int, default=64, help="prompts of the sample (default: 64)")
-    parser.add_argument("--rollouts", type=int, default=64, help="rollouts of each, at least 4 (default: 64)")
+    parser.add_argument("--sample_prompts", type=int, default=64, help="prompts of the sample (default: 64)")
+    parser.add_argument("--sample_rollouts", type=int, default=64, help="rollouts of each, at least 4 (default: 64)")
     parser.add_argument("--max_minutes", type=float, default=20.0, help="after these, no more prompts (default: 20)")
     own, flags = parser.parse_known_args(sys.argv[1:] if argv is None else argv)
     given = {flag.partition("=")[0] for flag in flags}
@@ -688,8 +688,8 @@ def main(argv: list[str] | None = None) -> dict[str, Any]:
         flags += ["--eval_data", str(ROOT / "tiny/test.jsonl")]  # nothing is evaluated
     logging.disable_progress_bar()
     try:
-        if own.prompts < 1 or own.rollouts < 4 or not own.max_minutes > 0:
-            raise Refusal("--prompts must be at least 1, --rollouts at least 4, --max_minutes positive")
+        if own.sample_prompts < 1 or own.sample_rollouts < 4 or not own.max_minutes > 0:
+            raise Refusal("--sample_prompts must be at least 1, --sample_rollouts at least 4, --max_minutes positive")
         config, sources = read_settings((__doc__ or "").partition("\n")[0], flags)
         if config.resume or config.eval_only:
             raise Refusal("--resume and --eval_only belong to train.py: leave them out here")
