@@ -412,7 +412,7 @@ def score(policy, prompt: list[int], response: list[int]) -> tuple[torch.Tensor,
     tokens = torch.tensor([prompt + response])
     logits = policy.model(tokens).logits[0, len(prompt) - 1 : -1].log_softmax(-1)
     logp = logits.gather(-1, tokens[0, len(prompt) :, None]).sum()
-    return torch.cat([x.flatten() for x in torch.autograd.grad(logp, list(policy.parameters()))]), float(logp)
+    return torch.cat([x.flatten() for x in torch.autograd.grad(logp, list(policy.parameters()))]), float(logp.detach())
 
 
 def enumerated(policy, tokenizer, problems, drawn: int = 64) -> Variances:
