@@ -12,6 +12,7 @@ prompt. Prompt seed and rollout number fix the tokens, so a step is the same on 
 from __future__ import annotations
 
 import hashlib
+import itertools
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -143,10 +144,11 @@ def requests_of_rank(
 def rollouts_of(group: Group, problem: Problem, prompt_index: int, first: int) -> Iterator[Rollout]:
     """The responses of a group as rollouts. first: number of the group's first rollout."""
     prompt = torch.tensor(group.prompt, dtype=torch.int32)
-    responses = zip(group.responses, group.logprobs, group.finish_reasons, strict=True)
-    for number, (response, logp, finish_reason) in enumerate(responses, first):
-        tokens = torch.tensor(response, dtype=torch.int32)
-        yield Rollout(problem, prompt_index, number, prompt, tokens, torch.tensor(logp), finish_reason == "length")
+    lengths = [len(response) for response in group.responses]
+    tokens = torch.tensor([*itertools.chain(*group.responses)], dtype=torch.int32).split(lengths)
+    logp = torch.tensor([*itertools.chain(*group.logprobs)], dtype=torch.float32).split(lengths)
+    for i, finish_reason in enumerate(group.finish_reasons):
+        yield Rollout(problem, prompt_index, first + i, prompt, tokens[i], logp[i], finish_reason == "length")
 
 
 class Judge:
