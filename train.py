@@ -79,7 +79,7 @@ from trainer.policy import (
     shares_prompts,
 )
 from trainer.rollouts import Judge, Outcomes, Rollout, roll_out, seed_of
-from trainer.run import Progress, Run, introduction, sentences, step_metrics
+from trainer.run import Progress, Run, introduction, step_metrics
 from trainer.settings import Config, Refusal, read_settings, refusing
 from verify import WeakSandbox, load_rewards
 
@@ -154,9 +154,7 @@ def train(config: Config, accelerator: Accelerator, setup: Setup) -> None:
         if reference is not None and config.reference_reset_steps and step % config.reference_reset_steps == 0:
             reference.load_state_dict(plain.state_dict())
             progress.reference_step = step
-        run.say_step(metrics, time.perf_counter() - run.began)
-        for sentence in sentences(metrics, outcomes, config):
-            run.say(sentence)
+        run.say_step(metrics, outcomes)
         if progress.due(config.eval_every, config):
             metrics |= evaluate(config, accelerator, setup)
         run.log(metrics, progress)

@@ -32,9 +32,8 @@ from verify import Problem
 MAX_LOGITS = 2**26  # logits that exist at the same time
 # Shared prompts need a mask of [S, R, L + R], and attention without a mask is faster: they pay for short responses.
 SHARE_UP_TO_RATIO, SHARE_UP_TO_TOKENS = 4, 2048  # longest response: times the mean prompt, and in tokens
-EMPTY = Rollout(
-    Problem("", "", None), 0, 0, torch.zeros(1, dtype=torch.int32), torch.zeros(0, dtype=torch.int32), torch.zeros(0), False
-)  # fmt: skip
+NOTHING = torch.zeros(0, dtype=torch.int32)
+EMPTY = Rollout(Problem("", "", None), 0, 0, torch.zeros(1, dtype=torch.int32), NOTHING, NOTHING, False)
 
 
 class Policy(torch.nn.Module):

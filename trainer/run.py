@@ -179,11 +179,14 @@ class Run:
             f"{scores['response_tokens']:9.1f}{scores['truncated']:10.1%}"
         )
 
-    def say_step(self, metrics: dict[str, float], seconds: float) -> None:
+    def say_step(self, metrics: dict[str, float], outcomes: Outcomes) -> None:
+        """The line of a step, and warnings."""
         of = f"/{self.config.max_steps}" if self.config.max_steps else ""
         names = ("reward", "pass_rate", "entropy", "kl_ref", "grad_norm", "response_tokens")
         facts = "  ".join(f"{name} {metrics[name]:.3g}" for name in names if name in metrics)
-        self.say(f"step {metrics['step']}{of}  {facts}  {seconds:.1f} s")
+        self.say(f"step {metrics['step']}{of}  {facts}  {time.perf_counter() - self.began:.1f} s")
+        for sentence in warnings_of(metrics, outcomes, self.config):
+            self.say(f"step {metrics['step']}: {sentence}")
 
     # --- logs
 
@@ -376,8 +379,8 @@ def step_metrics(progress: Progress, outcomes: Outcomes) -> dict[str, float]:
     return metrics
 
 
-def sentences(metrics: dict[str, float], outcomes: Outcomes, config: Config) -> list[str]:
-    """Warnings about a step, for the console."""
+def warnings_of(metrics: dict[str, float], outcomes: Outcomes, config: Config) -> list[str]:
+    """Sentences about a step that the user should not overlook."""
     found, count = [], {x: int(metrics.get(f"reason/{x}", 0)) for x in REASONS}
     verdicts = ", ".join(f"{n:,} {x}" for x, n in count.items() if n)
     if metrics["prompts"] < config.prompts_per_step:
@@ -391,7 +394,7 @@ def sentences(metrics: dict[str, float], outcomes: Outcomes, config: Config) -> 
         found.append(f"{failed:,} responses could not be judged ({verdicts}): see --verify_timeout")
     if skipped := metrics.get("updates_skipped"):
         found.append(f"{skipped:.0f} of {config.updates_per_step} updates had no finite gradient and were skipped")
-    return [f"step {metrics['step']}: {sentence}" for sentence in found]
+    return found
 
 
 def score_sources(outcomes: Outcomes, sources: dict[str, int]) -> dict[str, dict[str, float]]:

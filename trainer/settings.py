@@ -298,6 +298,7 @@ def check(c: Config) -> None:
         >= u,
         "--eval_temperature 0 gives equal responses: set --eval_samples 1": c.eval_temperature > 0
         or c.eval_samples == 1,
+        "--engine vllm needs vLLM: pip install -r requirements-gpu.txt": c.engine != "vllm" or have_vllm(),
         "--max_num_seqs belongs to --engine vllm": c.engine == "vllm" or c.max_num_seqs is None,
         f"--name {c.name} must be the name of a folder; --output_dir says where it is": c.name
         == Path(c.name).name
