@@ -138,7 +138,7 @@ class Run:
         if config.resume:
             check_same_run(config, self.launch, data.digests)
         elif self.folder.exists() and any(path.name != "lock" for path in self.folder.iterdir()):
-            raise Refusal(f"{self.folder} exists: choose another --name, --resume it, or delete it")
+            raise Refusal(f"{self.folder} exists: choose another --name, delete the folder, or --resume the run")
         self.started = self.began = self.lapped = time.perf_counter()
         self.laps: dict[str, float] = {}
 
@@ -311,15 +311,17 @@ class Run:
         weights = {name: tensor.cpu() for name, tensor in whole_tensors(model) if self.main}
         if not self.main:
             return
-        aside, recipe = self.folder / "model.unfinished", self.config.recipe
+        aside = self.folder / "model.unfinished"
         shutil.rmtree(aside, ignore_errors=True)
         model.save_pretrained(aside, state_dict=weights)
         tokenizer.save_pretrained(aside)
-        mine = {
-            name: {"value": getattr(self.config, name), "source": f"as in the run {self.config.name}"}
-            for name in brorl.RECIPES[recipe] if getattr(self.config, name, None) is not None
-        }  # fmt: skip
-        write(aside / "recipe.json", json.dumps({recipe: mine}, indent=2) + "\n")
+        recipes: dict[str, Any] = {}  # its settings under its own recipe, its evaluation under each
+        for recipe, settings in brorl.RECIPES.items():
+            names = settings if recipe == self.config.recipe else brorl.EVALUATION
+            values = {name: x for name in names if (x := getattr(self.config, name, None)) is not None}
+            source = f"as in the run {self.config.name}"
+            recipes[recipe] = {name: {"value": x, "source": source} for name, x in values.items()}
+        write(aside / "recipe.json", json.dumps(recipes, indent=2) + "\n")
         shutil.rmtree(self.folder / "model", ignore_errors=True)
         os.replace(aside, self.folder / "model")
         rows = [json.loads(line) for line in (self.folder / "metrics.jsonl").read_text().splitlines()]
@@ -473,9 +475,7 @@ def introduction(config: Config, sources: dict[str, str], data: Data, policy, en
         "a step": f"{b} prompts x N = {n}, responses of up to {config.max_response_tokens:,} tokens, {u} updates",
         "budget": ", ".join(f"{limit:g} {name}" for name, limit in limits.items() if limit),
         "engine": engine.description,
-        "log-probs": "each prompt computed once per micro-batch"
-        if policy.share_prompts
-        else "every row with its prompt",
+        "log-probs": f"each prompt is computed {'once per micro-batch' if policy.share_prompts else 'for every response'}",
     }
     hidden = ("a step", "budget", "log-probs") if config.eval_only else ()
     lines = [f"BroRL, recipe {config.recipe}, run {config.name}"]
