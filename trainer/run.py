@@ -475,7 +475,7 @@ def introduction(config: Config, sources: dict[str, str], data: Data, policy, en
         "a step": f"{b} prompts x N = {n}, responses of up to {config.max_response_tokens:,} tokens, {u} updates",
         "budget": ", ".join(f"{limit:g} {name}" for name, limit in limits.items() if limit),
         "engine": engine.description,
-        "log-probs": f"each prompt is computed {'once per micro-batch' if policy.share_prompts else 'for every response'}",
+        "log-probs": "each prompt computed " + ("once per micro-batch" if policy.share_prompts else "per response"),
     }
     hidden = ("a step", "budget", "log-probs") if config.eval_only else ()
     lines = [f"BroRL, recipe {config.recipe}, run {config.name}"]
