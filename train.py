@@ -69,7 +69,7 @@ from rollout import ENGINES, Engine, Sampling
 from trainer.data import Data, load, stop_tokens
 from trainer.policy import (
     Policy,
-    changes_logits,
+    agrees_with_logits,
     end_to_end,
     fsdp_requested,
     log_probs,
@@ -390,7 +390,7 @@ def set_up(config: Config, accelerator: Accelerator, sources: dict[str, str]) ->
     fsdp, kind = fsdp_requested(), ENGINES[config.engine]
     engine_model = copy.deepcopy(model) if fsdp and kind.needs_whole_model else model
     policy, reference, optimizer = Policy(model), None, None
-    if changes_logits(policy):
+    if not agrees_with_logits(policy):
         raise Refusal(f"{type(model).__name__} scales or caps its logits after the head: it cannot be trained here")
     if not config.eval_only:
         policy.share_prompts = shares_prompts(policy, data.prompt_lengths, config)

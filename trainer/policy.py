@@ -32,6 +32,7 @@ from verify import Problem
 MAX_LOGITS = 2**26  # logits that exist at the same time
 # Shared prompts need a mask of [S, R, L + R], and attention without a mask is faster: they pay for short responses.
 SHARE_UP_TO_RATIO, SHARE_UP_TO_TOKENS = 4, 2048  # longest response: times the mean prompt, and in tokens
+LOGIT_SETTINGS = "final_logit_softcapping", "logit_scale", "logits_scaling"  # of Gemma 2, Cohere, Granite
 NOTHING = torch.zeros(0, dtype=torch.int32)
 EMPTY = Rollout(Problem("", "", None), 0, 0, torch.zeros(1, dtype=torch.int32), NOTHING, NOTHING, False)
 
@@ -191,40 +192,35 @@ def shares_prompts(policy: Policy, prompt_lengths: list[int], config: Config) ->
     """
     mean = sum(prompt_lengths) / len(prompt_lengths)
     short = config.max_response_tokens <= min(SHARE_UP_TO_TOKENS, SHARE_UP_TO_RATIO * mean)
-    return short and not config.gradient_checkpointing and shared_prompts_agree(policy)
+    return short and not config.gradient_checkpointing and agrees_with_logits(policy, share_prompts=True)
 
 
 @torch.no_grad()
-def shared_prompts_agree(policy: Policy) -> bool:
-    """Whether a few rollouts have the same log-probs with shared prompts as in whole rows."""
-    model = policy.model
-    tokens = torch.randint(
-        model.config.get_text_config().vocab_size, (5, 9), generator=torch.Generator().manual_seed(0)
-    )
-    tokens[0, :2] = 0  # the first of the two prompts has 3 tokens
-    batch = [tokens[:2, :5], [3, 5], [0, 1, 1], tokens[2:, 5:], [4, 2, 4]]
-    arguments = [torch.as_tensor(x, device=model.device) for x in batch]
-    want = policy(*arguments, 1.0)[0]
+def agrees_with_logits(policy: Policy, share_prompts: bool = False) -> bool:
+    """Whether log-probs equal those from the model's own logits, on three rollouts of two prompts of random tokens.
+
+    They differ if the model scales or caps its logits after the head, which `token_logprobs` does not see.
+    """
+    model, settings = policy.model, policy.model.config.get_text_config()
+    if any(getattr(settings, name, None) not in (None, 1) for name in LOGIT_SETTINGS):  # small logits hide a cap
+        return False
+    random = torch.Generator().manual_seed(0)
+    prompts, responses = (torch.randint(settings.vocab_size, shape, generator=random) for shape in ((2, 5), (3, 4)))
+    prompt_lengths, prompt_of, response_lengths = [3, 5], [0, 1, 1], [4, 2, 4]
+    want = []
+    for response, g, n in zip(responses, prompt_of, response_lengths, strict=True):
+        row = torch.cat([prompts[g, 5 - prompt_lengths[g] :], response[:n]]).to(model.device)
+        logp = model(input_ids=row[None]).logits[0].float().log_softmax(-1)
+        want.append(logp[-n - 1 : -1].gather(-1, row[-n:, None]).squeeze(-1))
+    batch = prompts, prompt_lengths, prompt_of, responses, response_lengths
     try:
-        policy.share_prompts = True
-        difference = float((policy(*arguments, 1.0)[0] - want).abs().max())
-    except Exception:  # a foreign model may fail in any way; whole rows always work
+        policy.share_prompts = share_prompts
+        logp, _ = policy(*(torch.as_tensor(x, device=model.device) for x in batch), 1.0)
+    except Exception:  # a foreign model may fail in any way if it is given a key-value cache
         return False
     finally:
         policy.share_prompts = False
-    return difference < 1e-4
-
-
-@torch.no_grad()
-def changes_logits(policy: Policy) -> bool:
-    """Whether the model scales or caps its logits after the head, which `token_logprobs` does not see."""
-    model = policy.model
-    tokens = torch.arange(2, 10, device=model.device)[None] % model.config.get_text_config().vocab_size
-    arguments = tokens[:, :2], *(torch.tensor([x], device=model.device) for x in (2, 0)), tokens[:, 2:]
-    logp, _ = policy(*arguments, torch.tensor([6], device=model.device), 1.0)
-    logits = model(input_ids=tokens).logits[0, 1:-1].float()
-    want = logits.log_softmax(-1).gather(-1, tokens[0, 2:, None]).squeeze(-1)
-    return not (logp - want).abs().max() < 1e-3
+    return bool((logp - torch.cat(want)).abs().max() < 1e-3)
 
 
 # -------------------------------------------------------------------------------------- log-probs without [T, V]
