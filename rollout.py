@@ -397,4 +397,4 @@ class VLLMEngine(Engine):
         self.llm.llm_engine.engine_core.shutdown()
 
 
-ENGINES = {"torch": TorchEngine, "vllm": VLLMEngine}  # --engine
+ENGINES: dict[str, type[TorchEngine] | type[VLLMEngine]] = {"torch": TorchEngine, "vllm": VLLMEngine}  # --engine

@@ -99,7 +99,8 @@ class Outcomes:
         """The outcomes of one more round."""
         names = "reward", "correct", "reason", "length", "truncated"
         tables = {name: torch.cat([getattr(self, name), getattr(more, name)]) for name in names}
-        return replace(more, **tables, kinds=self.kinds + more.kinds, rounds=self.rounds + more.rounds)
+        kinds, rounds = self.kinds + more.kinds, self.rounds + more.rounds
+        return replace(more, **tables, kinds=kinds, rounds=rounds)  # type: ignore[arg-type]
 
 
 def roll_out(
