@@ -69,7 +69,7 @@ from rollout import ENGINES, Engine, Sampling
 from trainer.data import Data, load, stop_tokens
 from trainer.policy import (
     Policy,
-    changes_logits,
+    agrees_with_logits,
     end_to_end,
     fsdp_requested,
     log_probs,
@@ -79,7 +79,7 @@ from trainer.policy import (
     shares_prompts,
 )
 from trainer.rollouts import Judge, Outcomes, Rollout, roll_out, seed_of
-from trainer.run import Progress, Run, introduction, sentences, step_metrics
+from trainer.run import Progress, Run, introduction, step_metrics
 from trainer.settings import Config, Refusal, read_settings, refusing
 from verify import WeakSandbox, load_rewards
 
@@ -154,9 +154,7 @@ def train(config: Config, accelerator: Accelerator, setup: Setup) -> None:
         if reference is not None and config.reference_reset_steps and step % config.reference_reset_steps == 0:
             reference.load_state_dict(plain.state_dict())
             progress.reference_step = step
-        run.say_step(metrics, time.perf_counter() - run.began)
-        for sentence in sentences(metrics, outcomes, config):
-            run.say(sentence)
+        run.say_step(metrics, outcomes)
         if progress.due(config.eval_every, config):
             metrics |= evaluate(config, accelerator, setup)
         run.log(metrics, progress)
@@ -392,7 +390,7 @@ def set_up(config: Config, accelerator: Accelerator, sources: dict[str, str]) ->
     fsdp, kind = fsdp_requested(), ENGINES[config.engine]
     engine_model = copy.deepcopy(model) if fsdp and kind.needs_whole_model else model
     policy, reference, optimizer = Policy(model), None, None
-    if changes_logits(policy):
+    if not agrees_with_logits(policy):
         raise Refusal(f"{type(model).__name__} scales or caps its logits after the head: it cannot be trained here")
     if not config.eval_only:
         policy.share_prompts = shares_prompts(policy, data.prompt_lengths, config)

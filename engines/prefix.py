@@ -220,27 +220,22 @@ def check_attention(model: PreTrainedModel) -> None:
         raise ValueError(f"{refusal}: its logits differ from a plain forward pass by {error:.0e} of their size")
 
 
-def bytes_per_token(model: PreTrainedModel, width: int) -> int:
-    """Return the size of one token's keys and values in all layers. width: bytes of a number."""
+def bytes_per_token(model: PreTrainedModel, itemsize: int) -> int:
+    """Return the size of one token's keys and values in all layers."""
     c = model.config.get_text_config()
     heads = getattr(c, "num_key_value_heads", None) or c.num_attention_heads
-    return (
-        2
-        * c.num_hidden_layers
-        * heads
-        * (getattr(c, "head_dim", None) or c.hidden_size // c.num_attention_heads)
-        * width
-    )
+    width = getattr(c, "head_dim", None) or c.hidden_size // c.num_attention_heads
+    return 2 * c.num_hidden_layers * heads * width * itemsize
 
 
-def bytes_per_row(model: PreTrainedModel, prompt_tokens: int, max_new_tokens: int) -> float:
-    """Estimate the memory of one row: the cache of its response, one layer's scores, the logits of one step."""
-    c = model.config.get_text_config()
-    layers = c.num_hidden_layers
-    cache = bytes_per_token(model, model.dtype.itemsize) * (layers + 1) / layers  # a split copies a layer at a time
-    response = max_new_tokens * (cache + 12)  # 12: a token and its log-prob
+def bytes_per_row(model: PreTrainedModel, n: int, prompt_tokens: int, max_new_tokens: int) -> float:
+    """Estimate the memory of one row: an n-th of its prompt, its response, one layer's scores, one step's logits."""
+    c, item = model.config.get_text_config(), model.dtype.itemsize
+    token = bytes_per_token(model, item)
+    prompt = prompt_tokens * (token + 12 * c.hidden_size * item) / n  # its cache, and the activations of one layer
+    response = max_new_tokens * (token * (1 + 1 / c.num_hidden_layers) + 12)  # a layer is there twice as rows split
     scores = 3 * c.num_attention_heads * (prompt_tokens + max_new_tokens) * 4
-    return response + scores + 6 * c.vocab_size * 4  # logits, log-probs, probabilities, and a cdf in float64
+    return prompt + response + scores + 6 * c.vocab_size * 4  # logits, log-probs, probabilities, and a cdf in float64
 
 
 def keep_freed_memory() -> None:

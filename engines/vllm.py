@@ -2,9 +2,10 @@
 
 start_vllm        make a vllm.LLM of the trained model's architecture in this process, with random weights
 load_weights      copy the trained weights into it
+seqs_that_fit     the default of --max_num_seqs
 sampling_params   translate rollout.Sampling
-forget_requests   stop all rollouts
-workarounds       keep_threads, config_folder, repack_tied_head, unmark: each docstring names the reason in vLLM
+abort             stop all rollouts
+workarounds       keep_threads, config_folder, repack_tied_head: each docstring names the reason in vLLM
 
 vLLM is imported only inside functions: the torch engine needs no vLLM.
 """
@@ -33,29 +34,19 @@ def have_vllm() -> bool:
 
 
 def start_vllm(
-    model: PreTrainedModel,
-    positions: int | None,
-    max_num_seqs: int,
-    memory_gib: float,
-    gpu_memory_utilization: float,
-    dtype: str,
-    options: dict[str, Any],
+    model: PreTrainedModel, dtype: str, memory_gib: float, gpu_memory_utilization: float, options: dict[str, Any]
 ) -> Any:
     """Make a vllm.LLM from the model's config; `load_weights` brings the weights. Arguments: as of VLLMEngine."""
-    device = model.device.type
-    platform = import_vllm(device, dtype)
+    platform = import_vllm(model.device.type, dtype)
     import vllm
 
-    if device == "cpu":  # chunked prefill resets the generator of a rollout, which a CPU generator cannot do
-        memory: dict[str, Any] = {"kv_cache_memory_bytes": int(memory_gib * 2**30), "block_size": 32}
+    memory: dict[str, Any] = {"gpu_memory_utilization": gpu_memory_utilization}
+    if model.device.type == "cpu":  # chunked prefill resets the generator of a rollout, which a CPU generator cannot do
+        memory = {"kv_cache_memory_bytes": int(memory_gib * 2**30), "block_size": 32}
         memory |= {"enforce_eager": True, "enable_chunked_prefill": False}
-    else:
-        memory = {"gpu_memory_utilization": gpu_memory_utilization}
     settings: dict[str, Any] = {
         "dtype": dtype,
         "hf_overrides": {"head_dtype": "float32"},  # logits in float32, as in the trainer
-        "max_model_len": positions,
-        "max_num_seqs": max_num_seqs,
         "enable_prefix_caching": True,  # the prompt of a group is computed once, except its last block
         "logprobs_mode": "processed_logprobs",  # after temperature, top-k and top-p
         "skip_tokenizer_init": True,
@@ -64,12 +55,13 @@ def start_vllm(
         "enable_sleep_mode": platform.is_sleep_mode_available(),
         "distributed_executor_backend": "external_launcher" if dist.is_initialized() else None,
     }
-    note = "vLLM did not start: try a smaller --max_num_seqs, fewer tokens, more memory, or --engine torch"
-    with advice(note), keep_threads(), warnings.catch_warnings():
+    advice = "vLLM did not start: try a smaller --max_num_seqs, fewer tokens, more memory, or --engine torch"
+    with note(advice), keep_threads(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         llm = vllm.LLM(config_folder(model), **settings | memory | options)
     if llm.llm_engine.vllm_config.model_config.using_transformers_backend():
-        unmark(model)
+        for module in model.modules():  # vLLM sets this mark on transformers' class; instances made before lack it
+            module.do_not_compile = True  # type: ignore[assignment]
     return llm
 
 
@@ -94,11 +86,11 @@ def import_vllm(device: str, dtype: str) -> Any:
     return current_platform
 
 
-def default_max_num_seqs(model: PreTrainedModel, dtype: str, config: Any) -> int:
+def seqs_that_fit(model: PreTrainedModel, dtype: str, config: Any) -> int:
     """Choose --max_num_seqs for the memory that vLLM will have. config: the settings of the run."""
     width = getattr(torch, dtype).itemsize
     cache = config.engine_memory_gib * 2**30
-    if model.device.type != "cpu":
+    if model.device.type == "cuda":
         total = torch.cuda.mem_get_info(model.device)[1]
         cache = config.gpu_memory_utilization * total - width * sum(p.numel() for p in model.parameters())
     return rollouts_that_fit(
@@ -138,7 +130,7 @@ def sampling_params(n: int, seed: int, sampling: Any) -> Any:
     )
 
 
-def forget_requests(llm: Any) -> None:
+def abort(llm: Any) -> None:
     """Abort all rollouts and step until vLLM has forgotten them. Only then it may sleep or load weights.
 
     With asynchronous scheduling one more step is in progress when the last rollout ends.
@@ -151,7 +143,7 @@ def forget_requests(llm: Any) -> None:
 
 def load_weights(llm: Any, model: torch.nn.Module) -> None:
     """Copy every weight, one tensor at a time, under its name in a checkpoint; then clear the prefix cache."""
-    with advice("vLLM did not take the weights of this model: try --engine torch"):
+    with note("vLLM did not take the weights of this model: try --engine torch"):
         llm.collective_rpc("reload_weights", kwargs={"weights_iterator": whole_tensors(model)})
         llm.apply_model(repack_tied_head)
     if not llm.reset_prefix_cache():
@@ -171,12 +163,12 @@ def whole_tensors(model: torch.nn.Module) -> Iterator[tuple[str, Tensor]]:
 
 
 @contextmanager
-def advice(note: str) -> Iterator[None]:
+def note(text: str) -> Iterator[None]:
     """Add a note to any error, with the settings to change. The traceback stays as it is."""
     try:
         yield
     except Exception as error:
-        error.add_note(note)
+        error.add_note(text)
         raise
 
 
@@ -216,9 +208,3 @@ def repack_tied_head(model: Any) -> None:
     head: Any = getattr(model, "lm_head", None)
     if getattr(model.config.get_text_config(), "tie_word_embeddings", False) and hasattr(head, "quant_method"):
         head.quant_method.process_weights_after_loading(head)
-
-
-def unmark(model: PreTrainedModel) -> None:
-    """Set the mark that vLLM's compiler expects on modules. vLLM sets it on transformers' own class for some models."""
-    for module in model.modules():
-        module.do_not_compile = True  # type: ignore[assignment]

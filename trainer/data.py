@@ -141,17 +141,12 @@ def check_room(source: str, lengths: list[int], limit: str, config: Config, posi
 
 
 def source_names(specs: list[str]) -> dict[str, str]:
-    """Short name -> source: hf:aime24 is aime24, FOLDER/test.jsonl is test, gym:chain_sum*50 is gym:chain_sum.
-
-    Sources with equal short names keep their full ones. Raises Refusal for a source that is named twice.
-    """
-    names = []
-    for spec in specs:
-        kind, _, rest = spec.partition(":")
-        names.append({"hf": rest.partition("=")[0], "gym": spec.partition("*")[0]}.get(kind) or Path(spec).stem)
-    if twice := sorted({spec for spec in specs if specs.count(spec) > 1}):
-        raise Refusal(f"--eval_data names {', '.join(twice)} twice: name each source once")
-    return {name if names.count(name) == 1 else spec: spec for name, spec in zip(names, specs, strict=True)}
+    """Name -> source: a file's name without its folder if that is unique, else the source as it was given."""
+    names = {spec if spec.startswith(("hf:", "gym:")) else Path(spec).stem: spec for spec in specs}
+    names = names if len(names) == len(specs) else {spec: spec for spec in specs}
+    if len(names) < len(specs):
+        raise Refusal("--eval_data names a source twice: its problems would count twice")
+    return names
 
 
 def digests(config: Config, problems: list[Problem], held_out: list[Problem], tokenizer) -> dict[str, str]:

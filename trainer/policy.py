@@ -27,10 +27,14 @@ from transformers import DynamicCache
 
 from trainer.rollouts import Rollout
 from trainer.settings import Config
+from verify import Problem
 
 MAX_LOGITS = 2**26  # logits that exist at the same time
 # Shared prompts need a mask of [S, R, L + R], and attention without a mask is faster: they pay for short responses.
 SHARE_UP_TO_RATIO, SHARE_UP_TO_TOKENS = 4, 2048  # longest response: times the mean prompt, and in tokens
+LOGIT_SETTINGS = "final_logit_softcapping", "logit_scale", "logits_scaling"  # of Gemma 2, Cohere, Granite
+NOTHING = torch.zeros(0, dtype=torch.int32)
+EMPTY = Rollout(Problem("", "", None), 0, 0, torch.zeros(1, dtype=torch.int32), NOTHING, NOTHING, False)
 
 
 class Policy(torch.nn.Module):
@@ -79,7 +83,7 @@ class Policy(torch.nn.Module):
         first = out.last_hidden_state[:, -1:][prompt_of]  # (S, 1, H)
         before = responses[:, :-1]  # the last token predicts nothing
         if not before.shape[1]:
-            return first
+            return first[:, : responses.shape[1]]
         out.past_key_values.batch_select_indices(prompt_of)
         position = prompt_lengths[prompt_of][:, None] + torch.arange(before.shape[1], device=before.device)
         later = self.model.base_model(
@@ -93,37 +97,26 @@ def log_probs(policy: torch.nn.Module, rollouts: list[Rollout], temperature: flo
     """log π and the entropy of every response token of a micro-batch, (T,) each, on the accelerator's device.
 
     Equal responses to one prompt are computed once: 512 short answers have many. An empty micro-batch, which a rank has
-    while other ranks still compute, becomes one prompt token without a response.
+    while other ranks still compute, becomes a prompt of one token without a response.
     """
-    device = accelerator.device
-    prompt_rows: dict[int, int] = {}  # prompt index -> row of `prompts`
-    response_rows: dict[tuple[int, bytes], int] = {}
-    distinct: list[Rollout] = []
-    rows = []
-    for r in rollouts:
-        prompt_rows.setdefault(r.prompt_index, len(prompt_rows))
-        key = r.prompt_index, r.response.numpy().tobytes()
-        if key not in response_rows:
-            response_rows[key] = len(distinct)
-            distinct.append(r)
-        rows.append(response_rows[key])
-    prompts = list({r.prompt_index: r.prompt for r in distinct}.values()) or [torch.zeros(1, dtype=torch.int32)]
-    responses = [r.response for r in distinct] or [torch.zeros(1, dtype=torch.int32)]
-    lengths = torch.tensor([len(r.response) for r in distinct] or [0])
+    keys = [(r.prompt_index, r.response.numpy().tobytes()) for r in rollouts]
+    distinct = list(dict(zip(keys, rollouts, strict=True)).values()) or [EMPTY]
+    row = {key: i for i, key in enumerate(dict.fromkeys(keys))}  # row in `responses`
+    prompts = {r.prompt_index: r.prompt for r in distinct}
+    prompt_row = {index: g for g, index in enumerate(prompts)}
+    lengths = [len(r.response) for r in distinct]
     tensors = (
-        pad_sequence(prompts, batch_first=True, padding_side="left").long(),
-        torch.tensor([len(x) for x in prompts]),
-        torch.tensor([prompt_rows[r.prompt_index] for r in distinct] or [0]),
-        pad_sequence(responses, batch_first=True).long(),
-        lengths,
+        pad_sequence(list(prompts.values()), batch_first=True, padding_side="left").long(),
+        torch.tensor([len(prompt) for prompt in prompts.values()]),
+        torch.tensor([prompt_row[r.prompt_index] for r in distinct]),
+        pad_sequence([r.response for r in distinct], batch_first=True).long(),
+        torch.tensor(lengths),
     )
     with accelerator.autocast():
-        logp, entropy = policy(*(x.to(device) for x in tensors), temperature)
-    start = (lengths.cumsum(0) - lengths).tolist()  # of each distinct response in (T,)
-    at = [torch.arange(start[i], start[i] + len(r.response)) for i, r in zip(rows, rollouts, strict=True)]
-    which = torch.cat(at or [torch.zeros(0, dtype=torch.long)]).to(device)
-    logp, entropy = (embedding(which, x[:, None]).squeeze(-1) for x in (logp, entropy))  # x[which], with fast gradients
-    return logp, entropy
+        logp, entropy = policy(*(x.to(accelerator.device) for x in tensors), temperature)
+    tokens = torch.arange(sum(lengths)).split(lengths)  # of each distinct response
+    which = end_to_end([tokens[row[key]] for key in keys] or [tokens[0]], accelerator.device)
+    return tuple(embedding(which, x[:, None]).squeeze(-1) for x in (logp, entropy))  # x[which], with fast gradients
 
 
 @torch.no_grad()
@@ -156,22 +149,18 @@ def micro_batches(
     micro-batch counts each of its prompts once.
     """
 
-    def key(r: Rollout):
-        return (r.prompt_index if share_prompts else 0, -r.length, r.number)
-
-    batches: list[list[Rollout]] = []
-    prompts: set[int] = set()
+    batches: list[list[Rollout]] = [[]]
+    prompts: set[int] = set()  # of the last micro-batch
     longest_prompt = longest_response = 0
-    for r in sorted(rollouts, key=key):
-        prompt, response = max(longest_prompt, len(r.prompt)), max(longest_response, len(r.response))
-        rows, group = (len(batches[-1]) if batches else 0) + 1, len(prompts | {r.prompt_index})
-        tokens = rows * response + group * prompt if share_prompts else rows * (prompt + response)
-        if not batches or tokens > budget:
+    for r in sorted(rollouts, key=lambda r: (r.prompt_index if share_prompts else 0, -r.length, r.number)):
+        longest_prompt, longest_response = max(longest_prompt, len(r.prompt)), max(longest_response, len(r.response))
+        rows, groups = len(batches[-1]) + 1, len(prompts) + (r.prompt_index not in prompts)
+        size = (groups if share_prompts else rows) * longest_prompt + rows * longest_response
+        if size > budget and batches[-1]:
             batches.append([])
-            prompts, prompt, response = set(), len(r.prompt), len(r.response)
+            prompts, longest_prompt, longest_response = set(), len(r.prompt), len(r.response)
         batches[-1].append(r)
         prompts.add(r.prompt_index)
-        longest_prompt, longest_response = prompt, response
     most = int(accelerator.gather(torch.tensor([len(batches)], device=accelerator.device)).max())
     return batches + [[] for _ in range(most - len(batches))]
 
@@ -203,40 +192,35 @@ def shares_prompts(policy: Policy, prompt_lengths: list[int], config: Config) ->
     """
     mean = sum(prompt_lengths) / len(prompt_lengths)
     short = config.max_response_tokens <= min(SHARE_UP_TO_TOKENS, SHARE_UP_TO_RATIO * mean)
-    return short and not config.gradient_checkpointing and shared_prompts_agree(policy)
+    return short and not config.gradient_checkpointing and agrees_with_logits(policy, share_prompts=True)
 
 
 @torch.no_grad()
-def shared_prompts_agree(policy: Policy) -> bool:
-    """Whether a few rollouts have the same log-probs with shared prompts as in whole rows."""
-    model = policy.model
-    tokens = torch.randint(
-        model.config.get_text_config().vocab_size, (5, 9), generator=torch.Generator().manual_seed(0)
-    )
-    tokens[0, :2] = 0  # the first of the two prompts has 3 tokens
-    batch = [tokens[:2, :5], [3, 5], [0, 1, 1], tokens[2:, 5:], [4, 2, 4]]
-    arguments = [torch.as_tensor(x, device=model.device) for x in batch]
-    want = policy(*arguments, 1.0)[0]
+def agrees_with_logits(policy: Policy, share_prompts: bool = False) -> bool:
+    """Whether log-probs equal those from the model's own logits, on three rollouts of two prompts of random tokens.
+
+    They differ if the model scales or caps its logits after the head, which `token_logprobs` does not see.
+    """
+    model, settings = policy.model, policy.model.config.get_text_config()
+    if any(getattr(settings, name, None) not in (None, 1) for name in LOGIT_SETTINGS):  # small logits hide a cap
+        return False
+    random = torch.Generator().manual_seed(0)
+    prompts, responses = (torch.randint(settings.vocab_size, shape, generator=random) for shape in ((2, 5), (3, 4)))
+    prompt_lengths, prompt_of, response_lengths = [3, 5], [0, 1, 1], [4, 2, 4]
+    want = []
+    for response, g, n in zip(responses, prompt_of, response_lengths, strict=True):
+        row = torch.cat([prompts[g, 5 - prompt_lengths[g] :], response[:n]]).to(model.device)
+        logp = model(input_ids=row[None]).logits[0].float().log_softmax(-1)
+        want.append(logp[-n - 1 : -1].gather(-1, row[-n:, None]).squeeze(-1))
+    batch = prompts, prompt_lengths, prompt_of, responses, response_lengths
     try:
-        policy.share_prompts = True
-        difference = float((policy(*arguments, 1.0)[0] - want).abs().max())
-    except Exception:  # a foreign model may fail in any way; whole rows always work
+        policy.share_prompts = share_prompts
+        logp, _ = policy(*(torch.as_tensor(x, device=model.device) for x in batch), 1.0)
+    except Exception:  # a foreign model may fail in any way if it is given a key-value cache
         return False
     finally:
         policy.share_prompts = False
-    return difference < 1e-4
-
-
-@torch.no_grad()
-def changes_logits(policy: Policy) -> bool:
-    """Whether the model scales or caps its logits after the head, which `token_logprobs` does not see."""
-    model = policy.model
-    tokens = torch.arange(2, 10, device=model.device)[None] % model.config.get_text_config().vocab_size
-    arguments = tokens[:, :2], *(torch.tensor([x], device=model.device) for x in (2, 0)), tokens[:, 2:]
-    logp, _ = policy(*arguments, torch.tensor([6], device=model.device), 1.0)
-    logits = model(input_ids=tokens).logits[0, 1:-1].float()
-    want = logits.log_softmax(-1).gather(-1, tokens[0, 2:, None]).squeeze(-1)
-    return not (logp - want).abs().max() < 1e-3
+    return bool((logp - torch.cat(want)).abs().max() < 1e-3)
 
 
 # -------------------------------------------------------------------------------------- log-probs without [T, V]

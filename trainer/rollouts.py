@@ -12,6 +12,7 @@ prompt. Prompt seed and rollout number fix the tokens, so a step is the same on 
 from __future__ import annotations
 
 import hashlib
+import itertools
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -98,7 +99,8 @@ class Outcomes:
         """The outcomes of one more round."""
         names = "reward", "correct", "reason", "length", "truncated"
         tables = {name: torch.cat([getattr(self, name), getattr(more, name)]) for name in names}
-        return replace(more, **tables, kinds=self.kinds + more.kinds, rounds=self.rounds + more.rounds)
+        kinds, rounds = self.kinds + more.kinds, self.rounds + more.rounds
+        return replace(more, **tables, kinds=kinds, rounds=rounds)  # type: ignore[arg-type]
 
 
 def roll_out(
@@ -114,14 +116,11 @@ def roll_out(
         accelerator.num_processes,
     )  # fmt: skip
     total = sum(request.n for _, request in requests)
-    pending = judge.start()
+    judge.start()
     with tqdm(total=total, desc="rollouts", leave=False, delay=5, disable=None) as progress:
-        try:
-            for i, group in engine.generate([request for _, request in requests], sampling, progress.update):
-                p, request = requests[i]
-                pending.put(list(rollouts_of(group, problems[p], first + p, request.first)))
-        finally:
-            pending.put(None)  # the last one
+        for i, group in engine.generate([request for _, request in requests], sampling, progress.update):
+            p, request = requests[i]
+            judge.put(list(rollouts_of(group, problems[p], first + p, request.first)))
         rollouts = judge.result()
     rollouts.sort(key=lambda r: (r.prompt_index, r.number))
     return rollouts, Outcomes.of(rollouts, first, problems, n, accelerator)
@@ -143,10 +142,11 @@ def requests_of_rank(
 def rollouts_of(group: Group, problem: Problem, prompt_index: int, first: int) -> Iterator[Rollout]:
     """The responses of a group as rollouts. first: number of the group's first rollout."""
     prompt = torch.tensor(group.prompt, dtype=torch.int32)
-    responses = zip(group.responses, group.logprobs, group.finish_reasons, strict=True)
-    for number, (response, logp, finish_reason) in enumerate(responses, first):
-        tokens = torch.tensor(response, dtype=torch.int32)
-        yield Rollout(problem, prompt_index, number, prompt, tokens, torch.tensor(logp), finish_reason == "length")
+    lengths = [len(response) for response in group.responses]
+    tokens = torch.tensor([*itertools.chain(*group.responses)], dtype=torch.int32).split(lengths)
+    logp = torch.tensor([*itertools.chain(*group.logprobs)], dtype=torch.float32).split(lengths)
+    for i, finish_reason in enumerate(group.finish_reasons):
+        yield Rollout(problem, prompt_index, first + i, prompt, tokens[i], logp[i], finish_reason == "length")
 
 
 class Judge:
@@ -161,22 +161,27 @@ class Judge:
         self.workers = max(1, (os.cpu_count() or 1) // ranks)
         self.timeout_s, self.allow_weak_sandbox = config.verify_timeout, config.allow_weak_sandbox
 
-    def start(self) -> SimpleQueue[list[Rollout] | None]:
-        """Start the thread. It judges lists of rollouts from the returned queue until it gets None."""
+    def start(self) -> None:
+        """Start the thread. It judges what `put` gives it until `result` is called."""
         self.judged: list[Rollout] = []
         self.failure: BaseException | None = None
-        queue: SimpleQueue[list[Rollout] | None] = SimpleQueue()
-        self.thread = Thread(target=self.work, args=(queue,), daemon=True)  # a failing run does not wait for it
+        self.queue: SimpleQueue[list[Rollout] | None] = SimpleQueue()
+        self.thread = Thread(target=self.work, daemon=True)  # a failing run does not wait for it
         self.thread.start()
-        return queue
 
-    def work(self, queue: SimpleQueue[list[Rollout] | None]) -> None:
+    def put(self, rollouts: list[Rollout]) -> None:
+        """Judge these rollouts. Raises the exception of the thread if it failed on earlier ones."""
+        if self.failure:
+            raise self.failure
+        self.queue.put(rollouts)
+
+    def work(self) -> None:
         try:
             more = True
             while more:
-                waiting = [queue.get()]
-                while not queue.empty():
-                    waiting.append(queue.get())
+                waiting = [self.queue.get()]
+                while not self.queue.empty():
+                    waiting.append(self.queue.get())
                 more = None not in waiting
                 rollouts = [r for group in waiting if group for r in group]
                 if rollouts:
@@ -186,7 +191,8 @@ class Judge:
             self.failure = failure
 
     def result(self) -> list[Rollout]:
-        """Wait for the last verdict. Raises the exception of the thread, if there was one."""
+        """Wait for the last verdict and return all rollouts. Raises the exception of the thread, if there was one."""
+        self.queue.put(None)  # no more
         self.thread.join()
         if self.failure:
             raise self.failure

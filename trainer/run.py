@@ -138,7 +138,7 @@ class Run:
         if config.resume:
             check_same_run(config, self.launch, data.digests)
         elif self.folder.exists() and any(path.name != "lock" for path in self.folder.iterdir()):
-            raise Refusal(f"{self.folder} exists: choose another --name, --resume it, or delete it")
+            raise Refusal(f"{self.folder} exists: choose another --name, delete the folder, or --resume the run")
         self.started = self.began = self.lapped = time.perf_counter()
         self.laps: dict[str, float] = {}
 
@@ -179,11 +179,14 @@ class Run:
             f"{scores['response_tokens']:9.1f}{scores['truncated']:10.1%}"
         )
 
-    def say_step(self, metrics: dict[str, float], seconds: float) -> None:
+    def say_step(self, metrics: dict[str, float], outcomes: Outcomes) -> None:
+        """The line of a step, and warnings."""
         of = f"/{self.config.max_steps}" if self.config.max_steps else ""
         names = ("reward", "pass_rate", "entropy", "kl_ref", "grad_norm", "response_tokens")
         facts = "  ".join(f"{name} {metrics[name]:.3g}" for name in names if name in metrics)
-        self.say(f"step {metrics['step']}{of}  {facts}  {seconds:.1f} s")
+        self.say(f"step {metrics['step']}{of}  {facts}  {time.perf_counter() - self.began:.1f} s")
+        for sentence in warnings_of(metrics, outcomes, self.config):
+            self.say(f"step {metrics['step']}: {sentence}")
 
     # --- logs
 
@@ -308,15 +311,17 @@ class Run:
         weights = {name: tensor.cpu() for name, tensor in whole_tensors(model) if self.main}
         if not self.main:
             return
-        aside, recipe = self.folder / "model.unfinished", self.config.recipe
+        aside = self.folder / "model.unfinished"
         shutil.rmtree(aside, ignore_errors=True)
         model.save_pretrained(aside, state_dict=weights)
         tokenizer.save_pretrained(aside)
-        mine = {
-            name: {"value": getattr(self.config, name), "source": f"as in the run {self.config.name}"}
-            for name in brorl.RECIPES[recipe] if getattr(self.config, name, None) is not None
-        }  # fmt: skip
-        write(aside / "recipe.json", json.dumps({recipe: mine}, indent=2) + "\n")
+        recipes: dict[str, Any] = {}  # its settings under its own recipe, its evaluation under each
+        for recipe, settings in brorl.RECIPES.items():
+            names = settings if recipe == self.config.recipe else brorl.EVALUATION
+            values = {name: x for name in names if (x := getattr(self.config, name, None)) is not None}
+            source = f"as in the run {self.config.name}"
+            recipes[recipe] = {name: {"value": x, "source": source} for name, x in values.items()}
+        write(aside / "recipe.json", json.dumps(recipes, indent=2) + "\n")
         shutil.rmtree(self.folder / "model", ignore_errors=True)
         os.replace(aside, self.folder / "model")
         rows = [json.loads(line) for line in (self.folder / "metrics.jsonl").read_text().splitlines()]
@@ -376,8 +381,8 @@ def step_metrics(progress: Progress, outcomes: Outcomes) -> dict[str, float]:
     return metrics
 
 
-def sentences(metrics: dict[str, float], outcomes: Outcomes, config: Config) -> list[str]:
-    """Warnings about a step, for the console."""
+def warnings_of(metrics: dict[str, float], outcomes: Outcomes, config: Config) -> list[str]:
+    """Sentences about a step that the user should not overlook."""
     found, count = [], {x: int(metrics.get(f"reason/{x}", 0)) for x in REASONS}
     verdicts = ", ".join(f"{n:,} {x}" for x, n in count.items() if n)
     if metrics["prompts"] < config.prompts_per_step:
@@ -391,7 +396,7 @@ def sentences(metrics: dict[str, float], outcomes: Outcomes, config: Config) -> 
         found.append(f"{failed:,} responses could not be judged ({verdicts}): see --verify_timeout")
     if skipped := metrics.get("updates_skipped"):
         found.append(f"{skipped:.0f} of {config.updates_per_step} updates had no finite gradient and were skipped")
-    return [f"step {metrics['step']}: {sentence}" for sentence in found]
+    return found
 
 
 def score_sources(outcomes: Outcomes, sources: dict[str, int]) -> dict[str, dict[str, float]]:
@@ -470,9 +475,7 @@ def introduction(config: Config, sources: dict[str, str], data: Data, policy, en
         "a step": f"{b} prompts x N = {n}, responses of up to {config.max_response_tokens:,} tokens, {u} updates",
         "budget": ", ".join(f"{limit:g} {name}" for name, limit in limits.items() if limit),
         "engine": engine.description,
-        "log-probs": "each prompt computed once per micro-batch"
-        if policy.share_prompts
-        else "every row with its prompt",
+        "log-probs": "each prompt computed " + ("once per micro-batch" if policy.share_prompts else "per response"),
     }
     hidden = ("a step", "budget", "log-probs") if config.eval_only else ()
     lines = [f"BroRL, recipe {config.recipe}, run {config.name}"]

@@ -206,11 +206,10 @@ def resolve(config: Config, given: set[str]) -> dict[str, str]:
             setattr(config, name, began[name])
     if (config.data is None) != (config.eval_data is None) and not config.eval_only:
         raise Refusal("--data and --eval_data belong together: name both, or none for the embedded problems")
-    config.model = os.path.abspath(config.model) if os.path.isdir(config.model or "") else config.model
     config.model = config.model or str(TINY / "policy")
-    config.data = [absolute(spec) for spec in config.data or [str(TINY / "train.jsonl")]]
-    config.eval_data = [absolute(spec) for spec in config.eval_data or [str(TINY / "test.jsonl")]]
-    config.rewards = [os.path.abspath(path) for path in config.rewards or []]
+    config.data = config.data or [str(TINY / "train.jsonl")]
+    config.eval_data = config.eval_data or [str(TINY / "test.jsonl")]
+    config.rewards = config.rewards or []
     config.engine = config.engine or ("vllm" if torch.cuda.is_available() and have_vllm() else "torch")
     if config.recipe not in brorl.RECIPES:
         raise Refusal(f"--recipe {config.recipe}: choose {' or '.join(brorl.RECIPES)}")
@@ -225,11 +224,6 @@ def default_name(config: Config) -> str:
     return (
         f"eval-{model}" if config.eval_only else f"{config.recipe}-{f'{model}-' * bool(config.model)}seed{config.seed}"
     )
-
-
-def absolute(spec: str) -> str:
-    """A file's absolute path, so that a run can be resumed from another folder; hf: and gym: stay."""
-    return spec if spec.startswith(("hf:", "gym:")) else os.path.abspath(spec)
 
 
 def fill_from_recipe(config: Config) -> dict[str, str]:
@@ -298,6 +292,7 @@ def check(c: Config) -> None:
         >= u,
         "--eval_temperature 0 gives equal responses: set --eval_samples 1": c.eval_temperature > 0
         or c.eval_samples == 1,
+        "--engine vllm needs vLLM: pip install -r requirements-gpu.txt": c.engine != "vllm" or have_vllm(),
         "--max_num_seqs belongs to --engine vllm": c.engine == "vllm" or c.max_num_seqs is None,
         f"--name {c.name} must be the name of a folder; --output_dir says where it is": c.name
         == Path(c.name).name
