@@ -54,7 +54,7 @@ import brorl
 from rollout import Request, Sampling, TorchEngine
 from tiny.answers import OPERATORS, answers_of
 from trainer.data import load_tokenizer, stop_tokens
-from trainer.policy import Policy, changes_logits, shared_prompts_agree
+from trainer.policy import Policy, agrees_with_logits
 from trainer.run import read_state, short, write
 from trainer.settings import TINY
 from verify import Problem, load_data, verify
@@ -197,9 +197,9 @@ def load_policy(model: str) -> tuple[Policy, PreTrainedTokenizerBase]:
     """A policy as train.py holds it, on the CPU, and its tokenizer. Raises ValueError for what is no model."""
     tokenizer, _ = load_tokenizer(model)
     policy = Policy(AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32)).eval()
-    if changes_logits(policy):
+    if not agrees_with_logits(policy):
         raise ValueError(f"{model} scales or caps its logits after the head: take another model")
-    policy.share_prompts = shared_prompts_agree(policy)
+    policy.share_prompts = agrees_with_logits(policy, share_prompts=True)
     return policy, tokenizer
 
 
