@@ -32,7 +32,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from engines.prefix import PrefixDecoder, bytes_per_row, check_attention, inference, keep_freed_memory
-from engines.vllm import abort, have_vllm, load_weights, note, sampling_params, seqs_that_fit, start_vllm, whole_tensors
+from engines.vllm import abort, have_vllm, load_weights, max_seqs, note, sampling_params, start_llm, step, whole_tensors
 
 __all__ = ["ENGINES", "Engine", "Group", "Request", "Sampling", "have_vllm", "sampling_logprobs", "whole_tensors"]
 
@@ -315,7 +315,7 @@ class VLLMEngine(Engine):
     ):
         self.precision = dtype or ("float32" if model.device.type == "cpu" else "bfloat16")
         options = {"max_model_len": positions, "max_num_seqs": max_num_seqs} | options
-        self.llm = start_vllm(model, self.precision, memory_gib, gpu_memory_utilization, options)
+        self.llm = start_llm(model, self.precision, memory_gib, gpu_memory_utilization, options)
         config = self.llm.llm_engine.vllm_config.model_config
         self.positions, self.can_sleep = config.max_model_len, config.enable_sleep_mode
         self.vocabulary, self.asleep = model.config.get_text_config().vocab_size, False
@@ -323,7 +323,7 @@ class VLLMEngine(Engine):
 
     @classmethod
     def from_config(cls, model: PreTrainedModel, positions: int, dtype: str, config: Any) -> VLLMEngine:
-        max_num_seqs = config.max_num_seqs or seqs_that_fit(model, dtype, config)
+        max_num_seqs = config.max_num_seqs or max_seqs(model, dtype, config)
         return cls(model, positions, max_num_seqs, config.engine_memory_gib, config.gpu_memory_utilization, dtype)
 
     @property
@@ -349,8 +349,7 @@ class VLLMEngine(Engine):
             for i, request in enumerate(requests):
                 engine.add_request(str(i), {"prompt_token_ids": list(request.prompt)}, settings[i])
             while unfinished := engine.get_num_unfinished_requests():  # vLLM counts rollouts
-                with note("If vLLM ran out of memory, lower --max_num_seqs or raise --gpu_memory_utilization"):
-                    outputs = {int(output.request_id): output for output in engine.step()}
+                outputs = {int(output.request_id): output for output in step(self.llm)}
                 if on_progress:  # a greedy rollout stands for n
                     more = sum(requests[i].n - len(output.outputs) for i, output in outputs.items())
                     on_progress(unfinished - engine.get_num_unfinished_requests() + more)

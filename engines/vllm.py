@@ -1,8 +1,8 @@
 """Start vLLM and load weights into it, for rollout.py's VLLMEngine. Written for vllm 0.32.0.
 
-start_vllm        make a vllm.LLM of the trained model's architecture in this process, with random weights
+start_llm         make a vllm.LLM of the trained model's architecture in this process, with random weights
 load_weights      copy the trained weights into it
-seqs_that_fit     the default of --max_num_seqs
+max_seqs          the default of --max_num_seqs
 sampling_params   translate rollout.Sampling
 abort             stop all rollouts
 workarounds       keep_threads, config_folder, repack_tied_head: each docstring names the reason in vLLM
@@ -33,7 +33,7 @@ def have_vllm() -> bool:
     return importlib.util.find_spec("vllm") is not None
 
 
-def start_vllm(
+def start_llm(
     model: PreTrainedModel, dtype: str, memory_gib: float, gpu_memory_utilization: float, options: dict[str, Any]
 ) -> Any:
     """Make a vllm.LLM from the model's config; `load_weights` brings the weights. Arguments: as of VLLMEngine."""
@@ -86,7 +86,7 @@ def import_vllm(device: str, dtype: str) -> Any:
     return current_platform
 
 
-def seqs_that_fit(model: PreTrainedModel, dtype: str, config: Any) -> int:
+def max_seqs(model: PreTrainedModel, dtype: str, config: Any) -> int:
     """Choose --max_num_seqs for the memory that vLLM will have. config: the settings of the run."""
     width = getattr(torch, dtype).itemsize
     cache = config.engine_memory_gib * 2**30
@@ -130,6 +130,12 @@ def sampling_params(n: int, seed: int, sampling: Any) -> Any:
     )
 
 
+def step(llm: Any) -> list[Any]:
+    """Compute one token of each running rollout; return the outputs of the requests that ended."""
+    with note("If vLLM ran out of memory, lower --max_num_seqs or --gpu_memory_utilization"):
+        return llm.llm_engine.step()
+
+
 def abort(llm: Any) -> None:
     """Abort all rollouts and step until vLLM has forgotten them. Only then it may sleep or load weights.
 
@@ -138,7 +144,7 @@ def abort(llm: Any) -> None:
     engine, core = llm.llm_engine, llm.llm_engine.engine_core.engine_core
     engine.abort_request(list(engine.output_processor.request_states), internal=True)
     while core.scheduler.has_requests() or core.batch_queue:
-        engine.step()
+        step(llm)
 
 
 def load_weights(llm: Any, model: torch.nn.Module) -> None:
