@@ -117,7 +117,7 @@ class Engine(Protocol):
         """Allocate the memory again."""
 
     def close(self) -> None:
-        """End the engine, while torch.distributed still runs."""
+        """End the engine. No collective operation may follow."""
 
 
 def check(requests: list[Request], sampling: Sampling, vocabulary: int, positions: int | None) -> None:
@@ -390,7 +390,7 @@ class VLLMEngine(Engine):
             self.asleep = False
 
     def close(self) -> None:
-        """End vLLM before torch.distributed ends. A sleeping engine wakes first: it would free its memory twice."""
+        """End vLLM, which also ends torch.distributed. A sleeping engine wakes first, or it frees its memory twice."""
         if self.asleep:
             self.llm.wake_up()
         self.llm.llm_engine.engine_core.shutdown()

@@ -40,6 +40,7 @@ def start_llm(
     platform = import_vllm(model.device.type, dtype)
     import vllm
 
+    several = dist.is_initialized() and dist.get_world_size() > 1
     memory: dict[str, Any] = {"gpu_memory_utilization": gpu_memory_utilization}
     if model.device.type == "cpu":  # chunked prefill resets the generator of a rollout, which a CPU generator cannot do
         memory = {"kv_cache_memory_bytes": int(memory_gib * 2**30), "block_size": 32}
@@ -53,7 +54,7 @@ def start_llm(
         "generation_config": "vllm",  # ignore the sampling settings in the model's folder
         "load_format": "dummy",
         "enable_sleep_mode": platform.is_sleep_mode_available(),
-        "distributed_executor_backend": "external_launcher" if dist.is_initialized() else None,
+        "distributed_executor_backend": "external_launcher" if several else None,
     }
     advice = "vLLM did not start: try a smaller --max_num_seqs, fewer tokens, more memory, or --engine torch"
     with note(advice), keep_threads(), warnings.catch_warnings():
