@@ -14,7 +14,6 @@ import copy
 import hashlib
 import importlib.util
 import os
-import tempfile
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -89,13 +88,13 @@ def import_vllm(device: str, dtype: str) -> Any:
 
 def max_seqs(model: PreTrainedModel, dtype: str, config: Any) -> int:
     """Choose --max_num_seqs for the memory that vLLM will have. config: the settings of the run."""
-    width = getattr(torch, dtype).itemsize
+    item = getattr(torch, dtype).itemsize
     cache = config.engine_memory_gib * 2**30
     if model.device.type == "cuda":
         total = torch.cuda.mem_get_info(model.device)[1]
-        cache = config.gpu_memory_utilization * total - width * sum(p.numel() for p in model.parameters())
+        cache = config.gpu_memory_utilization * total - item * sum(p.numel() for p in model.parameters())
     return rollouts_that_fit(
-        cache, bytes_per_token(model, width), config.max_response_tokens, config.rollouts_per_prompt
+        cache, bytes_per_token(model, item), config.max_response_tokens, config.rollouts_per_prompt
     )
 
 
@@ -191,22 +190,18 @@ def keep_threads() -> Iterator[None]:
 
 
 def config_folder(model: PreTrainedModel) -> str:
-    """Write the model's config to a folder, where vLLM reads it, and return the path.
+    """Write the model's config to a folder for vLLM, the same for equal configs, and return its path.
 
-    Equal configs get equal paths, on all ranks: vLLM's cache of compiled kernels depends on the path. The file appears
-    complete, so no rank reads half of it.
+    vLLM's cache of compiled kernels depends on the path. The file appears complete, so no rank reads half of it.
     """
     import vllm.envs
 
     config = copy.deepcopy(model.config)
     config.architectures = [type(model).__name__]
-    name = hashlib.sha256(config.to_json_string(use_diff=False).encode()).hexdigest()[:16]
-    folder = os.path.join(vllm.envs.VLLM_CACHE_ROOT, "brorl", name)
+    folder = f"{vllm.envs.VLLM_CACHE_ROOT}/brorl/{hashlib.sha256(config.to_json_string().encode()).hexdigest()[:16]}"
     os.makedirs(folder, exist_ok=True)
-    handle, path = tempfile.mkstemp(dir=folder)
-    os.close(handle)
-    config.to_json_file(path)
-    os.replace(path, os.path.join(folder, "config.json"))
+    config.to_json_file(f"{folder}/{os.getpid()}")
+    os.replace(f"{folder}/{os.getpid()}", f"{folder}/config.json")
     return folder
 
 
