@@ -172,10 +172,9 @@ def draw(logp: Tensor, row: Tensor, uniform: Tensor) -> Tensor:
     return low
 
 
-def uniforms(seed: Tensor, number: Tensor, t: int) -> Tensor:
-    """Return (R,) float64 in (0, 1]: a hash of (seed, rollout number, token t). seed, number: (R,) int64."""
-    x = hashed(hashed(hashed(seed) + number) + t)
-    return (((x >> 11) & (2**53 - 1)) + 1).double() * 2.0**-53
+def uniforms(stream: Tensor, t: int) -> Tensor:
+    """Return (R,) float64 in (0, 1] for token t. stream: (R,) int64, a hash of each rollout's seed and number."""
+    return (((hashed(stream + t) >> 11) & (2**53 - 1)) + 1).double() * 2.0**-53
 
 
 def hashed(x: Tensor) -> Tensor:
@@ -260,6 +259,7 @@ class TorchEngine(Engine):
         prompt_row = {i: row for row, i in enumerate(dict.fromkeys(i for i, _ in batch))}
         row = torch.tensor([prompt_row[i] for i, _ in batch], device=device)  # (R,) each rollout's row
         seed, number = torch.tensor([(requests[i].seed, k) for i, k in batch], device=device).T
+        stream = hashed(hashed(seed) + number)  # (R,)
         active = torch.arange(len(batch), device=device)  # (R,) the rollouts that still decode
         tokens, logprobs = torch.zeros(size, dtype=torch.long, device=device), torch.zeros(size, device=device)
         length, greedy = torch.zeros_like(active), sampling.temperature == 0
@@ -269,7 +269,7 @@ class TorchEngine(Engine):
             logits = decoder.logits  # (U, V), one row per prompt
             for t in range(sampling.max_new_tokens):
                 logp = sampling_logprobs(logits, sampling.temperature, sampling.top_p, sampling.top_k)
-                token = logp.argmax(-1)[row] if greedy else draw(logp, row, uniforms(seed[active], number[active], t))
+                token = logp.argmax(-1)[row] if greedy else draw(logp, row, uniforms(stream[active], t))
                 tokens[active, t], logprobs[active, t], length[active] = token, logp[row, token], t + 1
                 unfinished = ~torch.isin(token, stop) & (t + 1 < sampling.max_new_tokens)
                 if on_progress:
@@ -347,7 +347,7 @@ class VLLMEngine(Engine):
         engine = self.llm.llm_engine
         try:
             for i, request in enumerate(requests):
-                engine.add_request(str(i), {"prompt_token_ids": list(request.prompt)}, settings[i])
+                engine.add_request(str(i), {"type": "token", "prompt_token_ids": list(request.prompt)}, settings[i])
             while unfinished := engine.get_num_unfinished_requests():  # vLLM counts rollouts
                 outputs = {int(output.request_id): output for output in step(self.llm)}
                 if on_progress:  # a greedy rollout stands for n

@@ -93,9 +93,8 @@ def max_seqs(model: PreTrainedModel, dtype: str, config: Any) -> int:
     if model.device.type == "cuda":
         total = torch.cuda.mem_get_info(model.device)[1]
         cache = config.gpu_memory_utilization * total - item * sum(p.numel() for p in model.parameters())
-    return rollouts_that_fit(
-        cache, bytes_per_token(model, item), config.max_response_tokens, config.rollouts_per_prompt
-    )
+    token = bytes_per_token(model, item)
+    return rollouts_that_fit(cache, token, config.max_response_tokens, config.rollouts_per_prompt)
 
 
 def rollouts_that_fit(cache_bytes: float, token_bytes: int, max_response_tokens: int, n: int) -> int:
