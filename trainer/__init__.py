@@ -5,7 +5,7 @@ data.py        problems as prompts in tokens; the held-out problems by source
 rollouts.py    stages 2 and 3: Rollout, Outcomes, roll_out; the thread that judges
 policy.py      stages 6 and 7: log-probs of response tokens, micro-batches, sharding
 run.py         stage 9: the folder of a run, logs, metrics, checkpoints; the progress of a run
-report.py      first lines, warnings, scores and curves of a run
+report.py      first lines, scores and curves of a run
 """
 
 import os

@@ -1,4 +1,4 @@
-"""The texts and pictures of a run: its first lines, warnings, scores, curves.png."""
+"""The first lines of a run, its scores, and curves.png."""
 
 from __future__ import annotations
 
@@ -14,9 +14,8 @@ from accelerate import Accelerator
 import brorl
 from rollout import have_vllm
 from trainer.data import Data
-from trainer.rollouts import FAILED, Outcomes
+from trainer.rollouts import Outcomes
 from trainer.settings import Config, shown
-from verify import REASONS
 
 PASS_AT = 4, 16, 64, 256, 1024  # k of the reported pass@k, as far as an evaluation has samples
 
@@ -73,24 +72,6 @@ def remarks(config: Config, data: Data) -> list[str]:
         found.append(f"{repeated:,} of the training problems repeat the prompt of another one")
     if seen := len({json.dumps(problem.prompt) for problem in data.held_out} & set(prompts)):
         found.append(f"{seen:,} held-out prompts are training prompts too: their score is not a held-out score")
-    return found
-
-
-def warnings_of(metrics: dict[str, float], outcomes: Outcomes, config: Config) -> list[str]:
-    """Sentences about a step that the user should not overlook."""
-    found, count = [], {x: int(metrics.get(f"reason/{x}", 0)) for x in REASONS}
-    verdicts = ", ".join(f"{n:,} {x}" for x, n in count.items() if n)
-    if metrics["prompts"] < config.prompts_per_step:
-        found.append(
-            f"{metrics['prompts']} of {len(outcomes)} prompts were informative, --prompts_per_step asks for "
-            f"{config.prompts_per_step}; verdicts: {verdicts}"
-        )
-    if metrics["truncated"] == 1:
-        found.append("every response reached --max_response_tokens: raise it")
-    if failed := sum(count[REASONS[i]] for i in FAILED):
-        found.append(f"{failed:,} responses could not be judged ({verdicts}): see --verify_timeout")
-    if skipped := metrics.get("updates_skipped"):
-        found.append(f"{skipped:.0f} of {config.updates_per_step} updates had no finite gradient and were skipped")
     return found
 
 

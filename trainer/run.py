@@ -43,7 +43,7 @@ import loss as L
 from rollout import whole_tensors
 from trainer.data import Data
 from trainer.policy import fsdp_requested
-from trainer.report import draw_curves, score_sources, warnings_of
+from trainer.report import draw_curves, score_sources
 from trainer.rollouts import Outcomes, Rollout, seed_of
 from trainer.settings import Config, Refusal, check_same_run, refusing, trackers
 from verify import REASONS, Problem
@@ -378,3 +378,21 @@ def step_metrics(progress: Progress, outcomes: Outcomes) -> dict[str, float]:
         if kind:
             metrics |= {f"reward/{kind}": float(outcomes.reward[rows].mean()), f"rollouts/{kind}": sum(counts)}
     return metrics
+
+
+def warnings_of(metrics: dict[str, float], outcomes: Outcomes, config: Config) -> list[str]:
+    """Sentences about a step that the user should not overlook."""
+    found, count = [], {x: int(metrics.get(f"reason/{x}", 0)) for x in REASONS}
+    verdicts = ", ".join(f"{n:,} {x}" for x, n in count.items() if n)
+    if metrics["prompts"] < config.prompts_per_step:
+        found.append(
+            f"{metrics['prompts']} of {len(outcomes)} prompts were informative, --prompts_per_step asks for "
+            f"{config.prompts_per_step}; verdicts: {verdicts}"
+        )
+    if metrics["truncated"] == 1:
+        found.append("every response reached --max_response_tokens: raise it")
+    if failed := sum(count[REASONS[i]] for i in FAILED):
+        found.append(f"{failed:,} responses could not be judged ({verdicts}): see --verify_timeout")
+    if skipped := metrics.get("updates_skipped"):
+        found.append(f"{skipped:.0f} of {config.updates_per_step} updates had no finite gradient and were skipped")
+    return found
