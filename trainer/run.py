@@ -44,7 +44,7 @@ from rollout import whole_tensors
 from trainer.data import Data
 from trainer.policy import fsdp_requested
 from trainer.report import draw_curves, score_sources
-from trainer.rollouts import Outcomes, Rollout, seed_of
+from trainer.rollouts import FAILED, Outcomes, Rollout, seed_of
 from trainer.settings import Config, Refusal, check_same_run, refusing, trackers
 from verify import REASONS, Problem
 
