@@ -32,7 +32,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from engines.prefix import PrefixDecoder, bytes_per_row, check_attention, inference, keep_freed_memory
-from engines.vllm import abort, have_vllm, load_weights, note, sampling_params, seqs_that_fit, start_vllm, whole_tensors
+from engines.vllm import abort, have_vllm, load_weights, max_seqs, note, sampling_params, start_llm, step, whole_tensors
 
 __all__ = ["ENGINES", "Engine", "Group", "Request", "Sampling", "have_vllm", "sampling_logprobs", "whole_tensors"]
 
@@ -117,7 +117,7 @@ class Engine(Protocol):
         """Allocate the memory again."""
 
     def close(self) -> None:
-        """End the engine, while torch.distributed still runs."""
+        """End the engine. No collective operation may follow."""
 
 
 def check(requests: list[Request], sampling: Sampling, vocabulary: int, positions: int | None) -> None:
@@ -172,10 +172,9 @@ def draw(logp: Tensor, row: Tensor, uniform: Tensor) -> Tensor:
     return low
 
 
-def uniforms(seed: Tensor, number: Tensor, t: int) -> Tensor:
-    """Return (R,) float64 in (0, 1]: a hash of (seed, rollout number, token t). seed, number: (R,) int64."""
-    x = hashed(hashed(hashed(seed) + number) + t)
-    return (((x >> 11) & (2**53 - 1)) + 1).double() * 2.0**-53
+def uniforms(stream: Tensor, t: int) -> Tensor:
+    """Return (R,) float64 in (0, 1] for token t. stream: (R,) int64, a hash of each rollout's seed and number."""
+    return (((hashed(stream + t) >> 11) & (2**53 - 1)) + 1).double() * 2.0**-53
 
 
 def hashed(x: Tensor) -> Tensor:
@@ -260,6 +259,7 @@ class TorchEngine(Engine):
         prompt_row = {i: row for row, i in enumerate(dict.fromkeys(i for i, _ in batch))}
         row = torch.tensor([prompt_row[i] for i, _ in batch], device=device)  # (R,) each rollout's row
         seed, number = torch.tensor([(requests[i].seed, k) for i, k in batch], device=device).T
+        stream = hashed(hashed(seed) + number)  # (R,)
         active = torch.arange(len(batch), device=device)  # (R,) the rollouts that still decode
         tokens, logprobs = torch.zeros(size, dtype=torch.long, device=device), torch.zeros(size, device=device)
         length, greedy = torch.zeros_like(active), sampling.temperature == 0
@@ -269,7 +269,7 @@ class TorchEngine(Engine):
             logits = decoder.logits  # (U, V), one row per prompt
             for t in range(sampling.max_new_tokens):
                 logp = sampling_logprobs(logits, sampling.temperature, sampling.top_p, sampling.top_k)
-                token = logp.argmax(-1)[row] if greedy else draw(logp, row, uniforms(seed[active], number[active], t))
+                token = logp.argmax(-1)[row] if greedy else draw(logp, row, uniforms(stream[active], t))
                 tokens[active, t], logprobs[active, t], length[active] = token, logp[row, token], t + 1
                 unfinished = ~torch.isin(token, stop) & (t + 1 < sampling.max_new_tokens)
                 if on_progress:
@@ -315,7 +315,7 @@ class VLLMEngine(Engine):
     ):
         self.precision = dtype or ("float32" if model.device.type == "cpu" else "bfloat16")
         options = {"max_model_len": positions, "max_num_seqs": max_num_seqs} | options
-        self.llm = start_vllm(model, self.precision, memory_gib, gpu_memory_utilization, options)
+        self.llm = start_llm(model, self.precision, memory_gib, gpu_memory_utilization, options)
         config = self.llm.llm_engine.vllm_config.model_config
         self.positions, self.can_sleep = config.max_model_len, config.enable_sleep_mode
         self.vocabulary, self.asleep = model.config.get_text_config().vocab_size, False
@@ -323,7 +323,7 @@ class VLLMEngine(Engine):
 
     @classmethod
     def from_config(cls, model: PreTrainedModel, positions: int, dtype: str, config: Any) -> VLLMEngine:
-        max_num_seqs = config.max_num_seqs or seqs_that_fit(model, dtype, config)
+        max_num_seqs = config.max_num_seqs or max_seqs(model, dtype, config)
         return cls(model, positions, max_num_seqs, config.engine_memory_gib, config.gpu_memory_utilization, dtype)
 
     @property
@@ -347,10 +347,9 @@ class VLLMEngine(Engine):
         engine = self.llm.llm_engine
         try:
             for i, request in enumerate(requests):
-                engine.add_request(str(i), {"prompt_token_ids": list(request.prompt)}, settings[i])
+                engine.add_request(str(i), {"type": "token", "prompt_token_ids": list(request.prompt)}, settings[i])
             while unfinished := engine.get_num_unfinished_requests():  # vLLM counts rollouts
-                with note("If vLLM ran out of memory, lower --max_num_seqs or raise --gpu_memory_utilization"):
-                    outputs = {int(output.request_id): output for output in engine.step()}
+                outputs = {int(output.request_id): output for output in step(self.llm)}
                 if on_progress:  # a greedy rollout stands for n
                     more = sum(requests[i].n - len(output.outputs) for i, output in outputs.items())
                     on_progress(unfinished - engine.get_num_unfinished_requests() + more)
@@ -391,7 +390,7 @@ class VLLMEngine(Engine):
             self.asleep = False
 
     def close(self) -> None:
-        """End vLLM before torch.distributed ends. A sleeping engine wakes first: it would free its memory twice."""
+        """End vLLM, which also ends torch.distributed. A sleeping engine wakes first, or it frees its memory twice."""
         if self.asleep:
             self.llm.wake_up()
         self.llm.llm_engine.engine_core.shutdown()

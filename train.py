@@ -78,8 +78,9 @@ from trainer.policy import (
     sharded,
     shares_prompts,
 )
+from trainer.report import introduction
 from trainer.rollouts import Judge, Outcomes, Rollout, roll_out, seed_of
-from trainer.run import Progress, Run, introduction, step_metrics
+from trainer.run import Progress, Run, step_metrics
 from trainer.settings import Config, Refusal, read_settings, refusing
 from verify import WeakSandbox, load_rewards
 

@@ -186,14 +186,22 @@ def attention(model: PreTrainedModel, name: str) -> Iterator[None]:
 
 @contextmanager
 def inference(model: PreTrainedModel, precision: str) -> Iterator[None]:
-    """Compute without gradients, in evaluation mode and in this precision; restore the model's mode afterwards."""
-    was_training, autocast = model.training, precision == "bfloat16" and model.dtype == torch.float32
+    """Compute without gradients, in evaluation mode and in this precision; restore the model afterwards.
+
+    "bfloat16" runs a float32 model under autocast, except its output head: the trainer has logits in float32 too.
+    """
+    was_training, device, head = model.training, model.device.type, model.get_output_embeddings()
+    autocast = precision == "bfloat16" and model.dtype == torch.float32
+    if autocast:
+        head.forward = torch.autocast(device, enabled=False)(lambda x, forward=head.forward: forward(x.float()))
     model.eval()
     try:
-        with torch.no_grad(), torch.autocast(model.device.type, torch.bfloat16, enabled=autocast):
+        with torch.no_grad(), torch.autocast(device, torch.bfloat16, enabled=autocast):
             yield
     finally:
         model.train(was_training)
+        if autocast:
+            del head.forward
 
 
 def check_attention(model: PreTrainedModel) -> None:

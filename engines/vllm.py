@@ -1,8 +1,8 @@
 """Start vLLM and load weights into it, for rollout.py's VLLMEngine. Written for vllm 0.32.0.
 
-start_vllm        make a vllm.LLM of the trained model's architecture in this process, with random weights
+start_llm         make a vllm.LLM of the trained model's architecture in this process, with random weights
 load_weights      copy the trained weights into it
-seqs_that_fit     the default of --max_num_seqs
+max_seqs          the default of --max_num_seqs
 sampling_params   translate rollout.Sampling
 abort             stop all rollouts
 workarounds       keep_threads, config_folder, repack_tied_head: each docstring names the reason in vLLM
@@ -14,7 +14,6 @@ import copy
 import hashlib
 import importlib.util
 import os
-import tempfile
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -33,13 +32,14 @@ def have_vllm() -> bool:
     return importlib.util.find_spec("vllm") is not None
 
 
-def start_vllm(
+def start_llm(
     model: PreTrainedModel, dtype: str, memory_gib: float, gpu_memory_utilization: float, options: dict[str, Any]
 ) -> Any:
     """Make a vllm.LLM from the model's config; `load_weights` brings the weights. Arguments: as of VLLMEngine."""
     platform = import_vllm(model.device.type, dtype)
     import vllm
 
+    several = dist.is_initialized() and dist.get_world_size() > 1
     memory: dict[str, Any] = {"gpu_memory_utilization": gpu_memory_utilization}
     if model.device.type == "cpu":  # chunked prefill resets the generator of a rollout, which a CPU generator cannot do
         memory = {"kv_cache_memory_bytes": int(memory_gib * 2**30), "block_size": 32}
@@ -53,7 +53,7 @@ def start_vllm(
         "generation_config": "vllm",  # ignore the sampling settings in the model's folder
         "load_format": "dummy",
         "enable_sleep_mode": platform.is_sleep_mode_available(),
-        "distributed_executor_backend": "external_launcher" if dist.is_initialized() else None,
+        "distributed_executor_backend": "external_launcher" if several else None,
     }
     advice = "vLLM did not start: try a smaller --max_num_seqs, fewer tokens, more memory, or --engine torch"
     with note(advice), keep_threads(), warnings.catch_warnings():
@@ -86,16 +86,15 @@ def import_vllm(device: str, dtype: str) -> Any:
     return current_platform
 
 
-def seqs_that_fit(model: PreTrainedModel, dtype: str, config: Any) -> int:
+def max_seqs(model: PreTrainedModel, dtype: str, config: Any) -> int:
     """Choose --max_num_seqs for the memory that vLLM will have. config: the settings of the run."""
-    width = getattr(torch, dtype).itemsize
+    item = getattr(torch, dtype).itemsize
     cache = config.engine_memory_gib * 2**30
     if model.device.type == "cuda":
         total = torch.cuda.mem_get_info(model.device)[1]
-        cache = config.gpu_memory_utilization * total - width * sum(p.numel() for p in model.parameters())
-    return rollouts_that_fit(
-        cache, bytes_per_token(model, width), config.max_response_tokens, config.rollouts_per_prompt
-    )
+        cache = config.gpu_memory_utilization * total - item * sum(p.numel() for p in model.parameters())
+    token = bytes_per_token(model, item)
+    return rollouts_that_fit(cache, token, config.max_response_tokens, config.rollouts_per_prompt)
 
 
 def rollouts_that_fit(cache_bytes: float, token_bytes: int, max_response_tokens: int, n: int) -> int:
@@ -130,6 +129,12 @@ def sampling_params(n: int, seed: int, sampling: Any) -> Any:
     )
 
 
+def step(llm: Any) -> list[Any]:
+    """Compute one token of each running rollout; return the outputs of the requests that ended."""
+    with note("If vLLM ran out of memory, lower --max_num_seqs or --gpu_memory_utilization"):
+        return llm.llm_engine.step()
+
+
 def abort(llm: Any) -> None:
     """Abort all rollouts and step until vLLM has forgotten them. Only then it may sleep or load weights.
 
@@ -138,7 +143,7 @@ def abort(llm: Any) -> None:
     engine, core = llm.llm_engine, llm.llm_engine.engine_core.engine_core
     engine.abort_request(list(engine.output_processor.request_states), internal=True)
     while core.scheduler.has_requests() or core.batch_queue:
-        engine.step()
+        step(llm)
 
 
 def load_weights(llm: Any, model: torch.nn.Module) -> None:
@@ -184,22 +189,18 @@ def keep_threads() -> Iterator[None]:
 
 
 def config_folder(model: PreTrainedModel) -> str:
-    """Write the model's config to a folder, where vLLM reads it, and return the path.
+    """Write the model's config to a folder for vLLM, the same for equal configs, and return its path.
 
-    Equal configs get equal paths, on all ranks: vLLM's cache of compiled kernels depends on the path. The file appears
-    complete, so no rank reads half of it.
+    vLLM's cache of compiled kernels depends on the path. The file appears complete, so no rank reads half of it.
     """
     import vllm.envs
 
     config = copy.deepcopy(model.config)
     config.architectures = [type(model).__name__]
-    name = hashlib.sha256(config.to_json_string(use_diff=False).encode()).hexdigest()[:16]
-    folder = os.path.join(vllm.envs.VLLM_CACHE_ROOT, "brorl", name)
+    folder = f"{vllm.envs.VLLM_CACHE_ROOT}/brorl/{hashlib.sha256(config.to_json_string().encode()).hexdigest()[:16]}"
     os.makedirs(folder, exist_ok=True)
-    handle, path = tempfile.mkstemp(dir=folder)
-    os.close(handle)
-    config.to_json_file(path)
-    os.replace(path, os.path.join(folder, "config.json"))
+    config.to_json_file(f"{folder}/{os.getpid()}")
+    os.replace(f"{folder}/{os.getpid()}", f"{folder}/config.json")
     return folder
 
 

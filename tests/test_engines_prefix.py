@@ -125,8 +125,11 @@ def test_inference_computes_in_the_precision_that_it_is_given():
         assert model(x).logits.dtype == torch.bfloat16
         with inference(model, "float32"):
             assert model(x).logits.dtype == torch.float32 and not model.training and not torch.is_grad_enabled()
+    inner, head = [], model.get_output_embeddings()
+    model.model.layers[0].mlp.register_forward_hook(lambda module, args, out: inner.append(out.dtype))
     with inference(model, "bfloat16"):
-        assert model(x).logits.dtype == torch.bfloat16
+        assert model(x).logits.dtype == torch.float32, "as in the trainer"
+    assert inner == [torch.bfloat16] and "forward" not in vars(head)
     assert model.training and torch.is_grad_enabled() and model(x).logits.dtype == torch.float32
 
 

@@ -344,13 +344,13 @@ def test_the_hash_is_splitmix64():
         assert int(hashed(torch.tensor(x))) % 2**64 == splitmix64(x)
     x, number, t = 12345, 511, 7
     word = splitmix64((splitmix64((splitmix64(x) + number) % 2**64) + t) % 2**64)
-    assert float(uniforms(torch.tensor([x]), torch.tensor([number]), t)) == ((word >> 11) + 1) / 2**53
+    assert float(uniforms(hashed(hashed(torch.tensor([x])) + number), t)) == ((word >> 11) + 1) / 2**53
 
 
 def test_uniforms_are_uniform_and_unrelated():
     """Makes impossible: equal numbers for neighbouring seeds, rollouts or tokens, and a number of 0."""
     seed, number = torch.arange(20).repeat_interleave(500), torch.arange(500).repeat(20)
-    x = torch.stack([uniforms(seed, number, t) for t in range(20)], 1)  # (10000, 20)
+    x = torch.stack([uniforms(hashed(hashed(seed) + number), t) for t in range(20)], 1)  # (10000, 20)
     assert x.min() > 0 and x.max() <= 1 and len(x.unique()) == x.numel()
     assert stats.kstest(x.flatten().numpy(), "uniform").pvalue > 1e-3
     for a, b in ((x[:, 1:], x[:, :-1]), (x[1:], x[:-1]), (x[500:], x[:-500])):  # tokens, rollouts, seeds

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 import os
 import unicodedata
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import torch
 from jinja2 import TemplateError
 from transformers import AutoConfig, AutoTokenizer, PreTrainedTokenizerBase
 
-from rollout import have_vllm
 from trainer.rollouts import encode
 from trainer.settings import GIVEN, Config, Refusal, refusing
 from verify import Problem, load_data, reward_files
@@ -163,30 +160,3 @@ def digests(config: Config, problems: list[Problem], held_out: list[Problem], to
         name: hashlib.sha256(json.dumps(part, sort_keys=True, default=str).encode()).hexdigest()[:16]
         for name, part in parts.items()
     }
-
-
-def remarks(config: Config, data: Data) -> list[str]:
-    """Sentences for the start of a run about its problems, if there is something that the user should know."""
-    found = []
-    plain = any(isinstance(problem.prompt, str) for problem in [*data.problems, *data.held_out])
-    if plain and data.tokenizer.chat_template is not None:
-        found.append(
-            "the model has a chat template, which is not applied to prompts that are text: for chats, write prompts as "
-            "messages, or set --system_prompt"
-        )
-    most = math.ceil(config.refill * config.prompts_per_step)
-    if data.problems and len(data.problems) < most:
-        found.append(
-            f"a step draws up to {most} prompts (--refill x --prompts_per_step) and there are {len(data.problems)} "
-            "problems: a step can draw a problem twice"
-        )
-    if config.engine == "torch" and torch.cuda.is_available() and not have_vllm():
-        found.append(
-            "the torch engine runs because vLLM is missing: pip install -r requirements-gpu.txt is much faster"
-        )
-    prompts = [json.dumps(problem.prompt) for problem in data.problems]
-    if repeated := len(prompts) - len(set(prompts)):
-        found.append(f"{repeated:,} of the training problems repeat the prompt of another one")
-    if seen := len({json.dumps(problem.prompt) for problem in data.held_out} & set(prompts)):
-        found.append(f"{seen:,} held-out prompts are training prompts too: their score is not a held-out score")
-    return found

@@ -18,7 +18,6 @@ import math
 import os
 import random
 import shutil
-import statistics
 import time
 import warnings
 from dataclasses import asdict, dataclass
@@ -42,16 +41,16 @@ from torch.distributed.checkpoint.state_dict import (
 import brorl
 import loss as L
 from rollout import whole_tensors
-from trainer.data import Data, remarks
+from trainer.data import Data
 from trainer.policy import fsdp_requested
+from trainer.report import draw_curves, score_sources
 from trainer.rollouts import FAILED, Outcomes, Rollout, seed_of
-from trainer.settings import Config, Refusal, check_same_run, refusing, shown, trackers
+from trainer.settings import Config, Refusal, check_same_run, refusing, trackers
 from verify import REASONS, Problem
 
 warnings.filterwarnings("ignore", "torch.distributed is disabled")  # a checkpoint of one process is meant
 LOGS = "metrics.jsonl", "timing.jsonl", "eval.jsonl", "samples.jsonl"
 KEEP_CHECKPOINTS = 2
-PASS_AT = 4, 16, 64, 256, 1024  # k of the reported pass@k, as far as an evaluation has samples
 DECAY = 0.8  # per step, of the counts behind the share of informative prompts
 MOST_UNJUDGED, MOST_SKIPPED = 3, 16  # steps without a verdict, updates without a finite gradient: then the run ends
 
@@ -397,94 +396,3 @@ def warnings_of(metrics: dict[str, float], outcomes: Outcomes, config: Config) -
     if skipped := metrics.get("updates_skipped"):
         found.append(f"{skipped:.0f} of {config.updates_per_step} updates had no finite gradient and were skipped")
     return found
-
-
-def score_sources(outcomes: Outcomes, sources: dict[str, int]) -> dict[str, dict[str, float]]:
-    """Scores per source. With several, their mean comes last: every source counts the same, as in table 1."""
-    rows, start = {}, 0
-    for name, count in sources.items():
-        part = slice(start, start + count)
-        rows[name] = scores_of(outcomes.correct[part], outcomes.length[part], outcomes.truncated[part])
-        start += count
-    if len(rows) > 1:
-        mean = {key: statistics.fmean(row[key] for row in rows.values()) for key in next(iter(rows.values()))}
-        mean["pass@1_se"] = math.hypot(*(row["pass@1_se"] for row in rows.values())) / len(rows)
-        rows[f"mean of {len(rows)}"] = mean
-    return rows
-
-
-def scores_of(correct: torch.Tensor, length: torch.Tensor, truncated: torch.Tensor) -> dict[str, float]:
-    """Appendix D: pass@1 over k responses with its standard error over problems, and the unbiased pass@k. (P, k)."""
-    solved, k = correct.double().mean(-1), correct.shape[1]
-    counts = correct.sum(-1).tolist()
-    return {
-        "pass@1": float(solved.mean()),
-        "pass@1_se": float(solved.std() / len(solved) ** 0.5) if len(solved) > 1 else 0.0,
-        **{f"pass@{m}": statistics.fmean(brorl.pass_at_k_estimate(k, c, m) for c in counts) for m in PASS_AT if m <= k},
-        "response_tokens": float(length.double().mean()),
-        "truncated": float(truncated.double().mean()),
-    }
-
-
-def draw_curves(rows: list[dict], path: Path, title: str) -> None:
-    """curves.png: held-out pass@k, reward, entropy, KL, clipping and gradient norm over the samples generated."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-    from matplotlib.ticker import EngFormatter
-
-    scores = [key for key in rows[0] if key.startswith("eval/pass@") and not key.endswith("_se")]
-    panels = {
-        "held-out pass@k (band: 2 standard errors)": scores,
-        "reward; pass rate of dynamic sampling": ["reward", "pass_rate"],
-        "entropy (nats per token)": ["entropy"],
-        "KL (nats per token)": ["kl_ref", "engine_kl"],
-        "share of tokens clipped": ["clip_high_fraction", "clip_low_fraction"],
-        "gradient norm before clipping": ["grad_norm"],
-    }
-    figure, axes = plt.subplots(2, 3, figsize=(13, 6.5), layout="constrained")
-    for axis, (name, keys) in zip(axes.flat, panels.items(), strict=True):
-        for key in keys:
-            points = [(row["samples"], row[key], row.get(f"{key}_se", 0)) for row in rows if key in row]
-            if points:
-                x, y, se = zip(*points, strict=True)
-                axis.plot(x, y, lw=1.5, label=key.removeprefix("eval/"))
-                low, high = ([a + sign * s for a, s in zip(y, se, strict=True)] for sign in (-2, 2))
-                axis.fill_between(x, low, high, alpha=0.2)
-        axis.set(title=name, xlabel="samples generated")
-        axis.xaxis.set_major_formatter(EngFormatter(sep=""))
-        axis.grid(alpha=0.3)
-        if len(keys) > 1:
-            axis.legend(fontsize=8)
-    figure.suptitle(title)
-    figure.savefig(path, dpi=110)
-    plt.close(figure)
-
-
-def introduction(config: Config, sources: dict[str, str], data: Data, policy, engine, accelerator: Accelerator) -> str:
-    """The first lines of a run: what it will do, each setting of the recipe with its source, and remarks."""
-    n, b, u = config.rollouts_per_prompt, config.prompts_per_step, config.updates_per_step
-    size = sum(p.numel() for p in policy.model.parameters()) / 1e6
-    precision = {"no": "float32", "bf16": "bfloat16, weights in float32"}[accelerator.mixed_precision]
-    limits = {"steps": config.max_steps, "hours": config.max_hours}
-    facts = {
-        "model": f"{short(config.model)}, {size:,.2f}M parameters",
-        "machine": f"{accelerator.num_processes} process(es) on {accelerator.device.type}, {precision}",
-        "problems": f"{len(data.problems):,} to train on, {len(data.held_out):,} held out",
-        "a step": f"{b} prompts x N = {n}, responses of up to {config.max_response_tokens:,} tokens, {u} updates",
-        "budget": ", ".join(f"{limit:g} {name}" for name, limit in limits.items() if limit),
-        "engine": engine.description,
-        "log-probs": "each prompt computed " + ("once per micro-batch" if policy.share_prompts else "per response"),
-    }
-    hidden = ("a step", "budget", "log-probs") if config.eval_only else ()
-    lines = [f"BroRL, recipe {config.recipe}, run {config.name}"]
-    lines += [f"  {name:11} {text}" for name, text in facts.items() if name not in hidden]
-    values = {name: getattr(config, name) for name in sources if not config.eval_only or name.startswith("eval_")}
-    lines += [f"    {name:24} {shown(x):>9}  {sources[name]}" for name, x in values.items() if x is not None]
-    return "\n".join([*lines, *(f"  note: {remark}" for remark in remarks(config, data))])
-
-
-def short(path: str) -> str:
-    """A path as a user would type it here; a hub name stays."""
-    return min(path, os.path.relpath(path), key=len) if os.path.exists(path) else path

@@ -25,6 +25,7 @@ from transformers import HfArgumentParser
 import brorl
 import loss as L
 from rollout import ENGINES, have_vllm
+from verify import read_spec
 
 TINY = Path(__file__).resolve().parent.parent / "tiny"  # the embedded policy and its problems
 FREE = {  # may change on --resume: they change no draw and no gradient, except for the order of float sums
@@ -269,44 +270,44 @@ def recipe_of(config: Config) -> dict[str, tuple[Any, str]]:
 
 def check(c: Config) -> None:
     """Refuse settings that cannot work, before any file is read. Raises Refusal with a sentence for each mistake."""
-    choices: dict[str, Any] = {"advantage": L.ADVANTAGES, "kl": L.KL, "engine": ENGINES,
-               "truncated": ("judge", "mask")}  # fmt: skip
-    lowest = {"rollouts_per_prompt": 2, "refill": 1, "tis_cap": 1, "seed": 0, "kl_coef": 0, "weight_decay": 0,
-              "reference_reset_steps": 0, "eval_every": 0, "eval_temperature": 0}  # fmt: skip
-    shares = "clip_low", "gpu_memory_utilization", "eval_top_p"
+    choices: dict[str, Any] = {"advantage": L.ADVANTAGES, "kl": L.KL, "engine": ENGINES, "truncated": ["judge", "mask"]}
+    lowest = {
+        "rollouts_per_prompt": 2, "refill": 1, "tis_cap": 1, "seed": 0, "kl_coef": 0, "weight_decay": 0,
+        "reference_reset_steps": 0, "eval_every": 0, "eval_temperature": 0,
+    }  # fmt: skip
     wrong = []
     for name, x in asdict(c).items():
         if name in choices and x not in choices[name]:
             wrong.append(f"--{name} {x}: choose {', '.join(choices[name])}")
-        if type(x) not in (int, float):
-            continue
-        if not math.isfinite(x) or (x < lowest[name] if name in lowest else x <= 0):
+        elif type(x) in (int, float) and not (math.isfinite(x) and (x >= lowest[name] if name in lowest else x > 0)):
             wrong.append(f"--{name} {x} must be {f'at least {lowest[name]}' if name in lowest else 'positive'}")
-        elif name in shares and not x < 1 + (name == "eval_top_p"):
-            wrong.append(f"--{name} {x} must be below 1")
+        elif name in ("clip_low", "gpu_memory_utilization", "eval_top_p") and x > 1:
+            wrong.append(f"--{name} {x} must be at most 1")
+    n, b, u = c.rollouts_per_prompt, c.prompts_per_step, c.updates_per_step
+    if not wrong and n * b < u:
+        wrong.append(f"--updates_per_step {u} exceeds the {n * b} rollouts of a step: lower it")
+    if c.eval_temperature == 0 and c.eval_samples > 1:
+        wrong.append("--eval_temperature 0 gives equal responses: set --eval_samples 1")
+    if c.engine == "vllm" and not have_vllm():
+        wrong.append("--engine vllm needs vLLM: pip install -r requirements-gpu.txt")
+    if c.engine != "vllm" and c.max_num_seqs is not None:
+        wrong.append("--max_num_seqs belongs to --engine vllm")
+    if Path(c.name).name != c.name or c.name == "..":
+        wrong.append(f"--name {c.name} must be the name of a folder; --output_dir says where it is")
+    for tracker in trackers(c):
+        if tracker not in ("tensorboard", "wandb"):
+            wrong.append(f"--report_to {tracker}: choose tensorboard, wandb or both")
+        elif importlib.util.find_spec(tracker) is None:
+            wrong.append(f"--report_to {tracker}: pip install {tracker}")
+    if wrong:  # first the settings, then the files that they name
+        raise Refusal("\n".join(wrong))
+    weighted = [spec for spec in c.eval_data if read_spec(spec)[1] is not None]
+    wrong += [f"--eval_data {spec}: held-out problems have no :WEIGHT, each is asked once" for spec in weighted]
+    sources = [read_spec(spec)[0] for spec in [*c.data, *c.eval_data]] + c.rewards
+    files = [source for source in sources if not source.startswith(("hf:", "gym:"))]
+    wrong += [f"{file}: there is no such file" for file in files if not os.path.isfile(file)]
     if wrong:
         raise Refusal("\n".join(wrong))
-    n, b, u = c.rollouts_per_prompt, c.prompts_per_step, c.updates_per_step
-    rules = {
-        f"--rollouts_per_prompt {n} x --prompts_per_step {b} do not fill --updates_per_step {u} mini-batches": n * b
-        >= u,
-        "--eval_temperature 0 gives equal responses: set --eval_samples 1": c.eval_temperature > 0
-        or c.eval_samples == 1,
-        "--engine vllm needs vLLM: pip install -r requirements-gpu.txt": c.engine != "vllm" or have_vllm(),
-        "--max_num_seqs belongs to --engine vllm": c.engine == "vllm" or c.max_num_seqs is None,
-        f"--name {c.name} must be the name of a folder; --output_dir says where it is": c.name
-        == Path(c.name).name
-        != "..",
-    }
-    for tracker in trackers(c):
-        rules[f"--report_to {tracker}: choose tensorboard, wandb or both"] = tracker in ("tensorboard", "wandb")
-        rules[f"--report_to {tracker}: pip install {tracker}"] = importlib.util.find_spec(tracker) is not None
-    for name in ("data", "eval_data", "rewards"):
-        for spec in getattr(c, name):
-            file = spec if os.path.isfile(spec) else spec.rpartition(":")[0]  # FILE:WEIGHT
-            rules[f"--{name} {spec}: there is no such file"] = spec.startswith(("hf:", "gym:")) or os.path.isfile(file)
-    if broken := [sentence for sentence, holds in rules.items() if not holds]:
-        raise Refusal("\n".join(broken))
 
 
 def trackers(config: Config) -> list[str]:

@@ -1,0 +1,138 @@
+"""The first lines of a run, its scores, and curves.png."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import statistics
+from pathlib import Path
+
+import torch
+from accelerate import Accelerator
+
+import brorl
+from rollout import have_vllm
+from trainer.data import Data
+from trainer.rollouts import Outcomes
+from trainer.settings import Config, shown
+
+PASS_AT = 4, 16, 64, 256, 1024  # k of the reported pass@k, as far as an evaluation has samples
+
+
+def introduction(config: Config, sources: dict[str, str], data: Data, policy, engine, accelerator: Accelerator) -> str:
+    """The first lines of a run: what it will do, each setting of the recipe with its source, and remarks."""
+    n, b, u = config.rollouts_per_prompt, config.prompts_per_step, config.updates_per_step
+    size = sum(p.numel() for p in policy.model.parameters()) / 1e6
+    precision = {"no": "float32", "bf16": "bfloat16, weights in float32"}[accelerator.mixed_precision]
+    limits = {"steps": config.max_steps, "hours": config.max_hours}
+    facts = {
+        "model": f"{short(config.model)}, {size:,.2f}M parameters",
+        "machine": f"{accelerator.num_processes} process(es) on {accelerator.device.type}, {precision}",
+        "problems": f"{len(data.problems):,} to train on, {len(data.held_out):,} held out",
+        "a step": f"{b} prompts x N = {n}, responses of up to {config.max_response_tokens:,} tokens, {u} updates",
+        "budget": ", ".join(f"{limit:g} {name}" for name, limit in limits.items() if limit),
+        "engine": engine.description,
+        "log-probs": "each prompt computed " + ("once per micro-batch" if policy.share_prompts else "per response"),
+    }
+    hidden = ("a step", "budget", "log-probs") if config.eval_only else ()
+    lines = [f"BroRL, recipe {config.recipe}, run {config.name}"]
+    lines += [f"  {name:11} {text}" for name, text in facts.items() if name not in hidden]
+    values = {name: getattr(config, name) for name in sources if not config.eval_only or name.startswith("eval_")}
+    lines += [f"    {name:24} {shown(x):>9}  {sources[name]}" for name, x in values.items() if x is not None]
+    return "\n".join([*lines, *(f"  note: {remark}" for remark in remarks(config, data))])
+
+
+def short(path: str) -> str:
+    """A path as a user would type it here; a hub name stays."""
+    return min(path, os.path.relpath(path), key=len) if os.path.exists(path) else path
+
+
+def remarks(config: Config, data: Data) -> list[str]:
+    """Sentences for the start of a run about its problems, if there is something that the user should know."""
+    found = []
+    plain = any(isinstance(problem.prompt, str) for problem in [*data.problems, *data.held_out])
+    if plain and data.tokenizer.chat_template is not None:
+        found.append(
+            "the model has a chat template, which is not applied to prompts that are text: for chats, write prompts as "
+            "messages, or set --system_prompt"
+        )
+    most = math.ceil(config.refill * config.prompts_per_step)
+    if data.problems and len(data.problems) < most:
+        found.append(
+            f"a step draws up to {most} prompts (--refill x --prompts_per_step) and there are {len(data.problems)} "
+            "problems: a step can draw a problem twice"
+        )
+    if config.engine == "torch" and torch.cuda.is_available() and not have_vllm():
+        found.append(
+            "the torch engine runs because vLLM is missing: pip install -r requirements-gpu.txt is much faster"
+        )
+    prompts = [json.dumps(problem.prompt) for problem in data.problems]
+    if repeated := len(prompts) - len(set(prompts)):
+        found.append(f"{repeated:,} of the training problems repeat the prompt of another one")
+    if seen := len({json.dumps(problem.prompt) for problem in data.held_out} & set(prompts)):
+        found.append(f"{seen:,} held-out prompts are training prompts too: their score is not a held-out score")
+    return found
+
+
+def score_sources(outcomes: Outcomes, sources: dict[str, int]) -> dict[str, dict[str, float]]:
+    """Scores per source. With several, their mean comes last: every source counts the same, as in table 1."""
+    rows, start = {}, 0
+    for name, count in sources.items():
+        part = slice(start, start + count)
+        rows[name] = scores_of(outcomes.correct[part], outcomes.length[part], outcomes.truncated[part])
+        start += count
+    if len(rows) > 1:
+        mean = {key: statistics.fmean(row[key] for row in rows.values()) for key in next(iter(rows.values()))}
+        mean["pass@1_se"] = math.hypot(*(row["pass@1_se"] for row in rows.values())) / len(rows)
+        rows[f"mean of {len(rows)}"] = mean
+    return rows
+
+
+def scores_of(correct: torch.Tensor, length: torch.Tensor, truncated: torch.Tensor) -> dict[str, float]:
+    """Appendix D: pass@1 over k responses with its standard error over problems, and the unbiased pass@k. (P, k)."""
+    solved, k = correct.double().mean(-1), correct.shape[1]
+    counts = correct.sum(-1).tolist()
+    return {
+        "pass@1": float(solved.mean()),
+        "pass@1_se": float(solved.std() / len(solved) ** 0.5) if len(solved) > 1 else 0.0,
+        **{f"pass@{m}": statistics.fmean(brorl.pass_at_k_estimate(k, c, m) for c in counts) for m in PASS_AT if m <= k},
+        "response_tokens": float(length.double().mean()),
+        "truncated": float(truncated.double().mean()),
+    }
+
+
+def draw_curves(rows: list[dict], path: Path, title: str) -> None:
+    """curves.png: held-out pass@k, reward, entropy, KL, clipping and gradient norm over the samples generated."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+    from matplotlib.ticker import EngFormatter
+
+    scores = [key for key in rows[0] if key.startswith("eval/pass@") and not key.endswith("_se")]
+    panels = {
+        "held-out pass@k (band: 2 standard errors)": scores,
+        "reward; pass rate of dynamic sampling": ["reward", "pass_rate"],
+        "entropy (nats per token)": ["entropy"],
+        "KL (nats per token)": ["kl_ref", "engine_kl"],
+        "share of tokens clipped": ["clip_high_fraction", "clip_low_fraction"],
+        "gradient norm before clipping": ["grad_norm"],
+    }
+    figure, axes = plt.subplots(2, 3, figsize=(13, 6.5), layout="constrained")
+    for axis, (name, keys) in zip(axes.flat, panels.items(), strict=True):
+        for key in keys:
+            points = [(row["samples"], row[key], row.get(f"{key}_se", 0)) for row in rows if key in row]
+            if points:
+                x, y, se = zip(*points, strict=True)
+                axis.plot(x, y, lw=1.5, label=key.removeprefix("eval/"))
+                low, high = ([a + sign * s for a, s in zip(y, se, strict=True)] for sign in (-2, 2))
+                axis.fill_between(x, low, high, alpha=0.2)
+        axis.set(title=name, xlabel="samples generated")
+        axis.xaxis.set_major_formatter(EngFormatter(sep=""))
+        axis.grid(alpha=0.3)
+        if len(keys) > 1:
+            axis.legend(fontsize=8)
+    figure.suptitle(title)
+    figure.savefig(path, dpi=110)
+    plt.close(figure)
