@@ -55,7 +55,8 @@ from rollout import Request, Sampling, TorchEngine
 from tiny.answers import OPERATORS, answers_of
 from trainer.data import load_tokenizer, stop_tokens
 from trainer.policy import Policy, agrees_with_logits
-from trainer.run import read_state, short, write
+from trainer.report import short
+from trainer.run import read_state, write
 from trainer.settings import TINY
 from verify import Problem, load_data, verify
 
