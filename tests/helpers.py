@@ -27,7 +27,7 @@ from verify import Problem, load_problems
 
 ROOT = Path(__file__).parent.parent
 TINY = ROOT / "tiny"
-PATIENCE_S = 600  # a busy machine can be twenty times slower
+PATIENCE_S = 300  # a busy machine can be ten times slower
 
 # --------------------------------------------------------------------------------------------- runs in this process
 
@@ -147,7 +147,7 @@ def random_rollouts(sizes, longest=9, vocabulary=50, seed=1) -> list[Rollout]:
 ON_CPU = os.environ | {"ACCELERATE_USE_CPU": "true", "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
 
 
-def start(command: list[str], processes: int = 1, **environment) -> subprocess.Popen:
+def start(command: list[str], processes: int = 1, train=ROOT / "train.py", cwd=ROOT, **environment) -> subprocess.Popen:
     """Start train.py with these arguments, in a session of its own, by torch's launcher if there are several ranks."""
     python = [sys.executable]
     if processes > 1:
@@ -156,7 +156,7 @@ def start(command: list[str], processes: int = 1, **environment) -> subprocess.P
             port = one.getsockname()[1]
         python += ["-m", "torch.distributed.run", "--nproc_per_node", str(processes), "--master_port", str(port)]
     return subprocess.Popen(
-        [*python, str(ROOT / "train.py"), *command], cwd=ROOT, env=ON_CPU | environment, text=True,
+        [*python, str(train), *command], cwd=cwd, env=ON_CPU | environment, text=True,
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True,
     )  # fmt: skip
 

@@ -14,15 +14,15 @@ from types import SimpleNamespace
 import pytest
 import torch
 from accelerate import Accelerator
+from trainer.metrics import Answers, UpdateMetrics, of_step, score
+from trainer.noise import logged
+from trainer.probe import Probe
+from trainer.progress import Progress, Stages
 
 import loss
 from bench.__main__ import BENCHMARKS
 from engines.vllm import VLLMEngine
 from rollout import Group
-from trainer.metrics import Answers, UpdateMetrics, of_step, score
-from trainer.noise import logged
-from trainer.probe import Probe
-from trainer.progress import Progress, Stages
 from trainer.rollouts import Outcomes, Rolled, StepRollouts
 from trainer.run import Run
 from trainer.settings import Config

@@ -15,12 +15,12 @@ from pathlib import Path
 import pytest
 import torch
 from helpers import PATIENCE_S, ROOT, lines
+from trainer.batch import Batch
+from trainer.problems import stop_tokens, tokens_of
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from rollout import TorchEngine
-from trainer.batch import Batch
 from trainer.policy import Policy
-from trainer.problems import stop_tokens, tokens_of
 from verify import Problem, load_problems
 
 pytestmark = pytest.mark.slow

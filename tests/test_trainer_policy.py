@@ -57,11 +57,7 @@ def gradients(policy, loss) -> list[torch.Tensor]:
 ], ids=["llama", "qwen2", "qwen3", "sliding window", "tied", "gpt2"])  # fmt: skip
 def test_log_probs_and_gradients_equal_the_models_own(kind, changes, share):
     """Makes impossible: a wrong position, padding that is seen, a prompt of another row, a lost gradient."""
-    policy, accelerator, weights = (
-        random_policy(kind, **changes),
-        Accelerator(cpu=True),
-        torch.Generator().manual_seed(3),
-    )
+    policy, accelerator = random_policy(kind, **changes), Accelerator(cpu=True)
     policy.share_prompts = share
     rollouts = random_rollouts(SIZES)
     logp, entropy = log_probs(policy, rollouts, 0.7, accelerator)
