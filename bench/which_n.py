@@ -70,8 +70,8 @@ import brorl
 import loss as L
 from bench.common import POLICY, ROOT, machine, quiet
 from trainer.policy import fsdp_requested, log_probs, micro_batches, score
-from trainer.rollouts import Outcomes, Rollout, roll_out, seed_of
 from trainer.report import short
+from trainer.rollouts import Outcomes, Rollout, roll_out, seed_of
 from trainer.run import Progress, write
 from trainer.settings import Config, Refusal, read_settings, recipe_of
 from verify import REASONS
