@@ -54,11 +54,12 @@ _TIDY: list[tuple[re.Pattern[str], Any]] = [(re.compile(pattern), new) for patte
     (r"(?<=[0-9])(?:\{,\}|,\\! ?|\\,)(?=[0-9]{3}(?![0-9]))", ""),
     (r"(?:(?<!\\)\\[,;:!> ]|[\s~]|\\(?:q?quad|enspace|thinspace)(?![A-Za-z]))+", " "),
     (r"\\\\\[[0-9.]+ ?[a-z]{2}\]", r"\\\\\\\\"),
-    (r"\\[dtc]frac(?![A-Za-z])", r"\\frac"),
+    (r"\\[dtc]frac(?![A-Za-z])", r"\\frac"), (r"^\\f?boxed\s*\{([^{}]*)\}$", r"\1"),
     (r"\\var(epsilon|theta|phi|rho)(?![A-Za-z])", r"\\\1"),
-    (r"\\(?:(?:math)?(?:bf|rm)|boldsymbol|bm)\s*\{\s*([A-Za-z])\s*\}|\\(?:hat|vec|mathbf)\s*\{\s*([A-Za-z])\s*\}",
-     lambda found: found[1] if found[1] and "rm" in found[0] else f"\\vec{{{found[1] or found[2]}}}"),
+    (r"\\(?:hat|vec|mathbf|boldsymbol|bm)\s*\{\s*(?:\\mathbf\s*\{)?\s*([A-Za-z])\s*\}{1,2}", r"\1_{\\vec}"),
+    (r"\\mathrm\s*\{\s*([ei])\s*\}", r"\1"),
     (r"\\(?:math(?:rm|bf|it|sf)|text(?:bf|it|rm|normal)|mbox|operatorname\*?)(?=\s*\{)", r"\\text"),
+    (r"\\frac\s*\{\s*\\text\s*\{([^{}]*)\}\s*\}\s*\{\s*\\text\s*\{([^{}]*)\}((?:\^\{?[0-9]\}?)?)\s*\}", r"\\text{\1/\2}\3"),
     (rf"\\text\s*\{{\s*({_NAMES})\s*\}}|(?<![A-Za-z\\])({_NAMES})(?![A-Za-z])", r"\\\1\2 "),
     (r"\{\s*([^{}]+?)\s*\\choose\s*([^{}]+?)\s*\}", r"\\binom{\1}{\2}"),
     (r"(\\frac|\\binom)\s*([0-9A-Za-z])\s*(?=[0-9A-Za-z{\\])", r"\1{\2}"),
@@ -111,13 +112,15 @@ def _read(text: str) -> Form:
     text = text[:-1].strip() if text.endswith(".") and not text.endswith("..") else text
     while text.startswith("{") and _spans(text):
         text = text[1:-1].strip()
+    text = re.sub(r"^\\text\s*\{\s*([-+0-9.][^{}]*)\}$", r"\1", text).strip()
     form = _read_parts(text) if text else None
     return (form or Form("other", canonical(text)))._replace(raw=text)
 
 
 def _read_parts(text: str) -> Form | None:
-    if NUMBER.fullmatch(text) or text in (r"\infty", r"-\infty"):
-        return read_quantity(text)
+    if NUMBER.fullmatch(text):
+        value = read_number(text)
+        return value if value is None else Form("number", canonical(text), value)
     for separators in ({";"}, {","}, {r"\cup"}):
         parts = split(text, separators)[0]
         if len(parts) > 1:
@@ -266,63 +269,57 @@ def _tuple(text: str, parts: list[str], mark: str) -> Form | None:
     )
 
 
-_OPTION = re.compile(r"(?:[Oo]ption |[Cc]hoice )?(?:\(([A-J])\)|([A-J])[).]?)")
-_OPTION_TEXT = re.compile(r"(?:\(([A-J])\)|([A-J])[).:])\s+(\S.*)", re.DOTALL)
+# (C), C, C., Option C; (C) 12
+_OPTION = re.compile(r"(?:(?:[Oo]ption |[Cc]hoice )?(?:\(([A-J])\)|([A-J])\.?)|\(?([A-J])[).:]\s+(\S.*))", re.DOTALL)
 _UPRIGHT = re.compile(r"\\text\s*\{((?:[^{}]|\{[^{}]*\})*)\}")
+# \text{ cm}^2, °, or plain: cm^2, m/s, \mu m
 _UNIT = re.compile(
-    r"(?<=[0-9}\])a-z!%])((?:\s*(?:\\cdot|/)?\s*\\text\s*\{[^{}]*\}(?:\s*\^\s*(?:\{\s*-?[0-9]\s*\}|-?[0-9]))?)+|\s*°"
-    r"|(?<=[0-9}])\s+(?=[A-Za-zμΩ\\°])[A-Za-zμΩ°][A-Za-z0-9μΩ°^/*(){} .-]*)$"
+    r"(?<=[0-9}\])a-z!%])((?:\s*(?:\\cdot|/)?\s*\\text\s*\{(?:[^{}]|\{[^{}]*\})*\}(?:\s*\^\s*(?:\{\s*-?[0-9]\s*\}|-?[0-9]))?)+"
+    r"|(?<=[0-9])\s*°|(?<=[0-9}])\s+(?:\\mu|\\Omega|\\cdot|[A-Za-zμΩÅ°])(?:\\cdot|[A-Za-z0-9μΩÅ°^/*(){} -])*)$"
 )
-_MAGNITUDE = re.compile(r"\s*(?:\\text\s*\{)?\s*(hundred|thousand|million|billion|trillion)\b")
-_POWERS = {"hundred": 2, "thousand": 3, "million": 6, "billion": 9, "trillion": 12}
+_MILLIONS = {"hundred": 2, "thousand": 3, "million": 6, "billion": 9, "trillion": 12}
+_MAGNITUDE = re.compile(rf"([-+0-9.,]*[0-9])\s*((?:\\text\s*\{{\s*)?)({'|'.join(_MILLIONS)})\b(.*)")
+_MONEY = re.compile(r"(?:\\?\$|[€£¥])\s*(?=[0-9.])")
 
 
 def _leaf(text: str) -> Form | None:
-    plain = _UPRIGHT.sub(r"\1", text).strip()
-    option, more = _OPTION.fullmatch(plain), _OPTION_TEXT.fullmatch(plain)
-    if option or more:
-        found = option or more
-        return Form("option", canonical(text), found[1] or found[2], canonical(more[3]) if more and not option else "")
-    quantity = read_quantity(text)
-    if quantity is not None:
-        return quantity
-    ratio = text.split(":")
-    if len(ratio) > 1 and all(NUMBER.fullmatch(part.strip()) for part in ratio):
-        return read_quantity("/".join(ratio)) if len(ratio) == 2 else _tuple(text, ratio, "::")
-    if words_of(text) and (plain != text or re.search(r"[^\W\d_]{4}", plain)):
-        return Form("words", canonical(text))
-    expression = read_expression(text)
-    return expression and Form("expression", canonical(text), expression)
-
-
-def read_quantity(text: str) -> Form | None:
-    """Read a number or an expression with a unit after it, or money; None for anything else."""
     if text in (r"\infty", r"-\infty"):
         return Form("number", text, math.inf if text == r"\infty" else -math.inf)
-    unit, before, money = "", text, re.match(r"\\?\$\s*(?=[0-9.])|[€£¥]\s*(?=[0-9.])", text)
-    if money:
-        unit, before = {"€": "euro", "£": "pound", "¥": "yen"}.get(money[0].strip(), "dollar"), text[money.end() :]
-    number = NUMBER.match(before)
-    size = _MAGNITUDE.match(before, number.end()) if number else None
-    if size and number:
-        tail = before[size.end() :]
-        tail = tail.removeprefix("}") if "{" not in tail else r"\text{" + tail
-        before = f"{number[0].strip()}*10^{{{_POWERS[size[1]]}}}{tail}"
-    found = None if unit else _UNIT.search(before)
-    if found and found.start():
-        unit, before = found[1].strip(), before[: found.start()].strip()
-        plain = "text" not in unit and (before == "" or not NUMBER.fullmatch(before) or not re.search("[a-z]{2}|/", unit))
-        if read_unit(unit) is None or (plain and not re.fullmatch(r"[A-Za-z]{2,}", unit) and unit != "°"):
-            return None
-        if unit == "°" and not NUMBER.fullmatch(before):
-            return None
-    elif not unit and not size and not NUMBER.fullmatch(before):
-        return None
+    plain = _UPRIGHT.sub(r"\1", text).strip()
+    option = _OPTION.fullmatch(plain)
+    if option:
+        return Form("option", canonical(text), option[1] or option[2] or option[3], canonical(option[4] or ""))
+    ratio = text.split(":")
+    if len(ratio) > 1 and all(NUMBER.fullmatch(part.strip()) for part in ratio):
+        return _read("/".join(ratio)) if len(ratio) == 2 else _tuple(text, ratio, "::")
+    before, unit = _split_unit(_MAGNITUDE.sub(_multiplied, text))
     value = read_number(before)
     if value is not None:
         return Form("number", canonical(text), value, unit)
-    expression = read_expression(before) if unit and not NUMBER.fullmatch(before) else None
+    if words_of(text) and (plain != text or re.search(r"[^\W\d_]{4}", plain)):
+        return Form("words", canonical(text))
+    expression = read_expression(before)
     return expression and Form("expression", canonical(text), expression, unit)
+
+
+def _multiplied(found: re.Match[str]) -> str:
+    """Write 5 million dollars as a power of ten with its unit."""
+    number, opened, word, rest = found.groups()
+    rest = rest if not opened else rest[1:] if rest.startswith("}") else opened + rest
+    return f"{number}*10^{{{_MILLIONS[word]}}}{rest}"
+
+
+def _split_unit(text: str) -> tuple[str, str]:
+    """Return the text before a unit, and the unit or "". A money sign is a unit; so is a known word after a number."""
+    money, found = _MONEY.match(text), _UNIT.search(text)
+    if money:
+        return text[money.end() :], {"€": "euro", "£": "pound", "¥": "yen"}.get(money[0].strip(), "dollar")
+    if not found or not found.start() or read_unit(found[1]) is None:
+        return text, ""
+    before, unit = text[: found.start()].strip(), found[1].strip()
+    upright, number = unit.startswith(("\\", "/")), NUMBER.fullmatch(before)
+    # After an expression, plain letters are factors unless they make one unit's name: 2\sqrt{3} cm.
+    return (before, unit) if upright or number or re.fullmatch("[A-Za-z]{2,}", unit) else (text, "")
 
 
 def canonical(text: str) -> str:
@@ -334,11 +331,11 @@ def canonical(text: str) -> str:
 
 def words_of(text: str) -> str:
     """Return the words of a text that has only words, without articles and the case; else ""."""
-    plain = _UPRIGHT.sub(r" \1 ", text).strip().removesuffix(".").casefold()
-    if not re.fullmatch(r"[^\W_]+(?:['’-][^\W_]+)*(?:\s+[^\W_]+(?:['’-][^\W_]+)*)*", plain):
-        return ""
+    plain = _UPRIGHT.sub(r" \1 ", text).strip().removesuffix(".")
     words = plain.split()
-    return " ".join(word for word in words if len(words) == 1 or word not in ("a", "an", "the"))
+    if not all(re.fullmatch(r"[^\W_]+(?:['’-][^\W_]+)*", word) for word in words):
+        return ""
+    return " ".join(word for word in words if len(words) == 1 or word not in ("a", "an", "the", "The")).casefold()
 
 
 # ---------------------------------------------------------------------------------------------- numbers
@@ -349,7 +346,7 @@ NUMBER = forward(
     rf"""(?P<sign>[+-]?)\s*+
     (?: (?:(?P<mixed>[0-9]++)\s*+)?\\[dt]?frac\s*+(?P<top>{_ARGUMENT})\s*+(?P<bottom>{_ARGUMENT})
       | (?:(?P<plain_mixed>[0-9]++)\ ++)?(?P<over>{_GROUPED})\s*+/\s*+(?P<under>{_GROUPED})
-      | (?P<whole>{_GROUPED})?(?:(?P<point>\.)(?P<decimals>[0-9]*+)(?:\\overline\s*+\{{(?P<again>[0-9]++)\}})?)?
+      | (?=\.?[0-9])(?P<whole>{_GROUPED})?(?:(?P<point>\.)(?P<decimals>[0-9]*+)(?:\\overline\s*+\{{(?P<again>[0-9]++)\}})?)?
         (?: [eE](?P<e>[+-]?[0-9]++)
           | \s*+(?:\*|x|\\times|\\cdot)\s*+10\s*+\^\s*+(?P<power>[+-]?[0-9]++|\{{\s*+[+-]?[0-9]++\s*+\}}) )?
     )
@@ -361,7 +358,7 @@ NUMBER = forward(
 def read_number(text: str) -> Fraction | None:
     """Return the exact value of one number, None for anything else. x/0 is no number."""
     match = NUMBER.fullmatch(text)
-    if match is None or not any(map(str.isdigit, text)):
+    if match is None:
         return None
     over, under = match["top"] or match["over"], match["bottom"] or match["under"]
     if over:

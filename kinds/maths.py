@@ -51,10 +51,17 @@ def judge_text(answer: str, gold: str, science: bool = False) -> Any:
 
 def judge_in_worker(answer: str, gold: str, science: bool) -> bool | None:
     """Read both texts and compare. Text of any length and algebra can take long."""
+    if science and re.match(r"[A-Z]|sp[0-9^]", gold) and _flat(gold) == _flat(answer):
+        return True
     read, form = read_math(gold), read_math(answer)
     if read is None or form is None:
         return None
     return same(read, form, science) or (None if form.kind == "other" else False)
+
+
+def _flat(text: str) -> str:
+    """Write a chemical formula in one line: CO2."""
+    return re.sub(r"\\(?:text|mathrm)|[_^{} ]", "", text)
 
 
 def check_text(kind: str, reference: Any) -> None:
@@ -153,8 +160,7 @@ def same(gold: Form, answer: Form, science: bool = False) -> bool:
         flips = gold.mark != answer.mark
         signed = gold.mark in FLIPPED and answer.mark == (FLIPPED[gold.mark] if flips else gold.mark)
         return (signed or not flips) and proportional(_difference(gold), _difference(answer), signed * (1 - 2 * flips))
-    values = ("number", "expression")
-    if gold.kind not in values or answer.kind not in values or not _same_units(gold, answer):
+    if not (_has_value(gold) and _has_value(answer) and _same_units(gold, answer, science)):
         return False
     if gold.kind == answer.kind == "number":
         return same_numbers(gold.value, answer.value, gold.raw, answer.raw, science)
@@ -182,14 +188,17 @@ def _rounds_to(value: Fraction, gold: Fraction, text: str) -> bool:
     return abs(value - gold) <= Fraction(10) ** (exponent - count + 1) / 2
 
 
-def _same_units(gold: Form, answer: Form) -> bool:
-    """Does the answer have the gold's unit, or none, or a known one for a gold that has none?"""
-    if not answer.mark:
-        return True
-    unit = read_unit(answer.mark)
-    if not unit:
-        return False  # unknown words are equal only as texts
-    return not gold.mark or read_unit(gold.mark) == unit
+def _same_units(gold: Form, answer: Form, science: bool) -> bool:
+    """Have both the same known unit, or one of them none? A lone letter after a number may be a factor, so it counts."""
+    if gold.mark and answer.mark:
+        return bool(read_unit(answer.mark)) and read_unit(gold.mark) == read_unit(answer.mark)
+    mark = gold.mark or answer.mark
+    factors = not science and re.fullmatch(r"[A-Za-zμΩ](?: [A-Za-zμΩ])*", mark)
+    return not mark or (not factors and (not answer.mark or bool(read_unit(mark))))
+
+
+def _has_value(form: Form) -> bool:
+    return form.kind in ("number", "expression", "name") and form.value is not None
 
 
 def _expression(form: Form) -> Expression:
@@ -200,7 +209,7 @@ def _expression(form: Form) -> Expression:
 
 def _difference(form: Form) -> Expression | None:
     """Return left - right of an equation or relation with two sides, which it compares with 0; None for others."""
-    sides = [side for side in form.value if side.kind in ("number", "expression", "name") and side.value is not None]
+    sides = [side for side in form.value if _has_value(side)]
     return (
         minus(*map(_expression, sides)) if len(sides) == len(form.value) == 2 and form.mark != ("\\approx",) else None
     )
@@ -212,9 +221,11 @@ def _same_parts(golds: tuple[Form, ...], answers: tuple[Form, ...], science: boo
 
 def _same_lists(gold: Form, answer: Form, science: bool) -> bool:
     """Is each part of the one list a part of the other, each once? A list without a mark may stand for a point."""
-    point = "tuple" in (gold.kind, answer.kind) and {gold.mark, answer.mark} == {"", "()"}
-    if point or _names_parts(gold) != _names_parts(answer):
-        return gold.mark + answer.mark in ("", "()") and _same_parts(gold.value, answer.value, science)
+    kinds, marks = {gold.kind, answer.kind}, {gold.mark, answer.mark}
+    if kinds == {"list", "tuple"} and marks == {"", "()"}:
+        return _same_parts(gold.value, answer.value, science)
+    if _names_parts(gold) != _names_parts(answer):
+        return kinds == {"list"} and marks == {""} and _same_parts(gold.value, answer.value, science)
     golds, answers = ([*form.value] if form.kind == "list" else [form] for form in (gold, answer))
     for part in golds:
         found = next((at for at, other in enumerate(answers) if same(part, other, science)), None)

@@ -17,12 +17,13 @@ from kinds.patterns import forward
 from verify import MAX_ANSWER, Kind
 
 _CHEMISTRY = forward(r"\\ce\s*+\{([^{}]*+)\}")
+_INDICES = str.maketrans("₀₁₂₃₄₅₆₇₈₉", "0123456789")
 _LOWER_OPTION = forward(r"\(?[a-e][).]?")
 
 
 def formula(text: str) -> str:
     """Write an option in capitals, and a formula without \\ce."""
-    text = text.strip()
+    text = text.strip().translate(_INDICES)
     if len(text) > MAX_ANSWER:
         return text
     return text.upper() if _LOWER_OPTION.fullmatch(text) else _CHEMISTRY.sub(r"\1", text)

@@ -23,12 +23,11 @@ _PLAIN = {
     "page": "", "pair": "", "step": "", "square": "", "triangle": "", "team": "", "player": "", "revolution": "", "turn": "",
 }  # fmt: skip
 # A gold may have other words after its number, but none of these, which change it.
-_CHANGES = frozenset(
-    "dozen dozens hundred hundreds thousand thousands million billion trillion half halves third thirds fourth fourths "
-    "quarter quarters fifth fifths tenth tenths hundredth hundredths squared cubed more less fewer percent plus minus "
-    "over times and or not pm am about mod choose factorial to by".split()
+_CHANGES = re.compile(
+    r"(?i:dozens?|hundreds?|thousands?|[mbtr]+illions?|hal(?:f|ves)|thirds?|fourths?|quarters?|fifths?|tenths?|hundredths?"
+    r"|squared|cubed|more|less|fewer|percent|plus|minus|over|times|and|or|not|[ap]m|about|mod|choose|factorial|to|by|so)"
 )
-_TOKEN = re.compile(r"\^\s*\{?\s*(-?[0-9])\s*\}?|(°\s?[CF]\b|[A-Za-zμΩÅ°]+)|([/()])|[\s*.]+")
+_TOKEN = re.compile(r"\^\s*\{?\s*(-?[0-9])\s*\}?|(°\s?[CF]\b|[A-Za-zμΩÅ°]+)|([/()])|[\s*]+")
 
 
 def _names() -> dict[str, str]:
@@ -47,7 +46,9 @@ def _names() -> dict[str, str]:
 @functools.lru_cache(maxsize=4096)
 def read_unit(text: str) -> tuple[tuple[str, int], ...] | None:
     """Return the powers of a known unit: m/s^2, km h^{-1}, miles per hour, square meters; () for other words; None."""
-    plain = re.sub(r"\\text\s*\{([^{}]*)\}", r" \1 ", text).replace(r"\cdot", " ").replace(r"\Omega", "Ω")
+    plain = (
+        re.sub(r"\\text\s*\{((?:[^{}]|\{[^{}]*\})*)\}", r" \1 ", text).replace(r"\cdot", " ").replace(r"\Omega", "Ω")
+    )
     plain = re.sub(r"\\mu\s*", "μ", plain).strip()
     plain = re.sub(r"\b(?:degrees?|°)\s*(?:C\b|[Cc]elsius)", "celsius", plain)
     plain = re.sub(r"\b(?:square|sq)\s+([A-Za-z]+)", r"\1^2", plain)
@@ -56,7 +57,7 @@ def read_unit(text: str) -> tuple[tuple[str, int], ...] | None:
     if powers is not None:
         return powers
     words = re.fullmatch(r"[A-Za-z]{3,}(?: [A-Za-z]+)*", plain)
-    return () if words and not _CHANGES & set(plain.casefold().split()) else None
+    return () if words and not any(map(_CHANGES.fullmatch, plain.split())) else None
 
 
 def _powers(text: str) -> tuple[tuple[str, int], ...] | None:
@@ -66,7 +67,7 @@ def _powers(text: str) -> tuple[tuple[str, int], ...] | None:
     below, at = 1, 0
     for match in _TOKEN.finditer(text):
         power, name, mark = match.groups()
-        if match.start() != at or (power and not factors):
+        if match.start() != at or (power and not factors) or (mark == "/" and below < 0):
             return None
         at = match.end()
         if name:

@@ -1,7 +1,7 @@
 r"""Golds in the shapes of AIME, MATH, Minerva and OlympiadBench, and wrong answers made from them.
 
-A wrong answer is the gold with a tail, a head, a changed digit, a flipped sign, bracket or relation, or with a part of
-a list left out. `EQUAL` decides which of these are right after all, such as 1^2 for 1.
+A wrong answer is the gold with a tail, a head, a changed digit, a flipped sign, bracket or relation, or without a part
+of a list. `EQUAL` lists those that are right after all.
 """
 
 import re
@@ -58,19 +58,33 @@ TAILS = [", 7", " or 7", "=7", r"\approx 7", "x", "^2", "!", r"\pm 1", r"\%", "+
          r"\sim 7", r"\ne 7", "<7", r"\le 7", r"\in\{7\}", r"\cup\{7\}", r"\text{ dozen}", r"\text{ thousand}", " or so",
          r"\text{ or more}", "'", "_1", r"\cdot 2", r"\boxed{7}", r"^{-1}", "e7", r"\text{, maybe}", r"\mp 1", "-7", "+7i",
          r"\text{ (or 7)}", r"\sqrt{2}", r"\pi", "...", r"\ldots", r"\infty", " mod 7", r"\pmod 7", "$7$", "|", r"\dots 7",
-         r", \ldots", r"\text{ squared}", r"\circ", "#", "*2", "**2", "&7", r"\neq 7", "=x", r"=\pi", "~7", r"\oplus 7",
+         r", \ldots", r"\text{ squared}", r"\circ", "#", "*2", "**2", "&7", r"\neq 7", r"=\pi", "~7", r"\oplus 7",
          r"\text{ for } 7", r"\text{ for all } 7", r"\text{ where } x=7", r" \text{ if } x > 7", "=\\frac{7}{2}"]  # fmt: skip
 HEADS = ["7, ", "7=", r"\pm ", r"\text{not }", "1/", r"\ln ", "7 or ", "-", "7+", "2", r"\sqrt ", r"\text{about }", "x=7=",
          r"7\approx ", "7; ", r"\ne ", r"\neg ", "<", r"\le ", r"\text{more than }", "not ", r"2\cdot ", r"i", "x", r"7\to ",
-         r"\text{7 or }", r"\boxed{7}, ", r"7\text{ and }", "7:", "7<", r"\frac{1}{2}", r"\sin ", r"x\ne ", "7|", "~",
+         r"\text{7 or }", r"\boxed{7}, ", r"7\text{ and }", "7:", "7<", r"\frac{1}{2}", r"\sin ", r"x\ne ", "7|",
          r"\text{All except }", r"\lim ", r"n=7, ", "7 ", r"y=7 \text{ or } ", r"\pi=", r"e=", r"i=", "+7+", r"\log ",
          r"\text{non-}", "anti", r"\overline", "x+", "n=7=", r"\mathbb{R}\setminus ", r"7\ge ", "|7|, "]  # fmt: skip
 
 _FLIPS = [("<", ">"), (">", "<"), (r"\le ", r"\ge "), (r"\ge ", r"\le "), (r"\leq", r"\geq"), (r"\geq", r"\leq"),
           ("+", "-"), ("-", "+"), ("=", r"\ne ")]  # fmt: skip
 
-# Gold -> what changes nothing in it: a symmetric set, a factor of 1, a unit that a tail spells out.
-EQUAL: dict[str, set[str]] = {}
+# Gold -> the changes that leave it right: both sides are equal, 0 times anything is 0, a set has no order.
+_OF_ZERO = {f"tail {tail}" for tail in (r"\%", "/7", ":7", r"\text{ thousand}", r"\cdot 2", "e7", "*2")}
+EQUAL: dict[str, set[str]] = {
+    "3.5": {r"tail =\frac{7}{2}"},
+    r"3\frac{1}{2}": {r"tail =\frac{7}{2}"},
+    "2.718281828": {"head e="},
+    "e": {"head e="},
+    r"\pi": {r"tail =\pi", r"head \pi="},
+    "x-2y+z-5=0": _OF_ZERO,
+    r"x' + \frac{r}{V}x - rc = 0": _OF_ZERO,
+    "x^2-5x+6=0": _OF_ZERO,
+    "0<x<3": {"head -", r"head \sqrt ", r"head 2\cdot ", r"head \sin "},
+    r"\pm 3i": {"tail ^{-1}"},
+    r"\frac{3\pm\sqrt{5}}{2}": {"tail ^{-1}", "head 1/"},
+    r"x=\pm 5": {"head -"},
+}
 
 
 def golds():
@@ -83,12 +97,12 @@ def changed(gold):
         yield f"tail {tail}", gold + tail
     for head in HEADS:
         yield f"head {head}", head + gold
-    for match in list(re.finditer("[0-9]", gold))[:4]:
-        digit = str((int(match[0]) + 1) % 10)
-        yield "digit", gold[: match.start()] + digit + gold[match.end() :]
+    for match in re.finditer("[0-9]", gold):
+        for step in (1, 5):
+            yield "digit", gold[: match.start()] + str((int(match[0]) + step) % 10) + gold[match.end() :]
     for old, new in _FLIPS:
-        if old in gold:
-            yield f"flip {old}", gold.replace(old, new, 1)
+        for match in re.finditer(re.escape(old), gold):
+            yield f"flip {old}", gold[: match.start()] + new + gold[match.end() :]
     if gold[0] in "([" and gold[-1] in ")]":
         yield "bracket", {"(": "[", "[": "("}[gold[0]] + gold[1:]
         yield "bracket", gold[:-1] + {")": "]", "]": ")"}[gold[-1]]
