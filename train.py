@@ -82,7 +82,7 @@ from trainer.report import introduction
 from trainer.rollouts import Judge, Outcomes, Rollout, roll_out, seed_of
 from trainer.run import Progress, Run, step_metrics
 from trainer.settings import Config, Refusal, read_settings, refusing
-from verify import WeakSandbox, load_rewards
+from verify import JudgeFailed, NotAReward, WeakSandbox, load_rewards
 
 CONFIDENCE = 0.9  # probability that one more round of generation yields enough informative prompts
 EVAL_SEED = 1234
@@ -329,7 +329,7 @@ def main() -> None:
             evaluate(config, accelerator, setup)
         else:
             train(config, accelerator, setup)
-    except Refusal as refusal:
+    except (Refusal, JudgeFailed, NotAReward) as refusal:
         refuse(refusal, code=1 if setup else 2)
     except KeyboardInterrupt:
         goes_on = config and setup and not config.eval_only
@@ -346,7 +346,7 @@ def main() -> None:
     accelerator.end_training()
 
 
-def refuse(refusal: Refusal, code: int) -> NoReturn:
+def refuse(refusal: Exception, code: int) -> NoReturn:
     """Print a refusal once. The other ranks wait, since they refuse the same; a launcher ends them meanwhile."""
     if rank := int(os.environ.get("RANK", 0)):
         time.sleep(5)

@@ -396,13 +396,6 @@ def test_limits_of_jobs():
         assert run(fresh, slow, slow, slow, timeout_s=0.3 + SLACK_S / 2, workers=1) == [CHECK_VERDICT] * 3
 
 
-def test_go_on(pool):
-    """Mistake: tests run after the verdict is known, or not run although it is not."""
-    for stop in "1234":
-        job = Program("print(input())", list("1234"), go_on=lambda tested, stop=stop: tested.value != f"{stop}\n")
-        assert run(pool, job)[0].value == [Result("ok", f"{n}\n") for n in range(1, int(stop) + 1)]
-
-
 def test_what_is_kept(pool):
     """Mistake: the output of every test of every program kept until the end, which is more memory than there is."""
     source = f"print('x' * {MAX_OUTPUT // 2})"
