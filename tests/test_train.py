@@ -14,7 +14,7 @@ import train
 from rollout import ENGINES, TorchEngine
 from trainer.policy import Policy, micro_batches, score
 from trainer.rollouts import Outcomes
-from trainer.run import Progress
+from trainer.run import Progress, Sums
 from trainer.settings import Config, Refusal
 from verify import Verdict
 
@@ -133,7 +133,7 @@ def test_an_update_follows_the_gradient_of_section_3_1(share, budget):
     before = {name: p.detach().clone() for name, p in policy.named_parameters()}
     want = torch.autograd.grad(loss_by_loop(policy, rollouts, config), list(policy.parameters()))
     accelerator, optimizer = Accelerator(cpu=True), torch.optim.SGD(policy.parameters(), lr=1.0)
-    sums, tokens = train.Sums(accelerator), sum(len(r.response) for r in rollouts)
+    sums, tokens = Sums(accelerator), sum(len(r.response) for r in rollouts)
     batch = micro_batches(rollouts, budget, share, accelerator)
     assert (len(batch) > 1) == (budget == 60)
     train.update(policy, optimizer, batch, tokens, config, accelerator, sums)
@@ -153,7 +153,7 @@ def test_the_loss_settings_reach_the_loss():
     def loss(**changes):
         config = dataclasses.replace(base, **changes)
         tokens = sum(len(r.response) for r in rollouts)
-        return train.loss_of(policy, rollouts, tokens, config, accelerator, train.Sums(accelerator)).item()
+        return train.loss_of(policy, rollouts, tokens, config, accelerator, Sums(accelerator)).item()
 
     values = [loss(), loss(clip_low=0.01), loss(clip_high=0.01), loss(kl="k3"), loss(kl_coef=0.5), loss(tis_cap=1.0),
               loss(temperature=1.0)]  # fmt: skip
@@ -166,7 +166,7 @@ def test_an_update_without_a_finite_gradient_is_skipped():
     rollouts[0].old_logp[0] = float("nan")
     before = {name: p.detach().clone() for name, p in policy.named_parameters()}
     accelerator = Accelerator(cpu=True)
-    sums, optimizer = train.Sums(accelerator), torch.optim.SGD(policy.parameters(), lr=1.0)
+    sums, optimizer = Sums(accelerator), torch.optim.SGD(policy.parameters(), lr=1.0)
     train.update(policy, optimizer, [rollouts], 100, config, accelerator, sums)
     assert all(torch.equal(before[name], p) for name, p in policy.named_parameters())
     assert sums.values["updates_skipped"] == [True] and sums.result()["updates_skipped"] == 1
@@ -178,7 +178,7 @@ def test_the_gradient_norm_is_clipped():
     config, policy, rollouts = prepared(max_grad_norm=0.01)
     before = torch.cat([p.detach().flatten().clone() for p in policy.parameters()])
     accelerator = Accelerator(cpu=True)
-    sums, optimizer = train.Sums(accelerator), torch.optim.SGD(policy.parameters(), lr=1.0)
+    sums, optimizer = Sums(accelerator), torch.optim.SGD(policy.parameters(), lr=1.0)
     train.update(policy, optimizer, [rollouts], 100, config, accelerator, sums)
     after = torch.cat([p.detach().flatten() for p in policy.parameters()])
     assert float((before - after).norm()) == pytest.approx(0.01, rel=1e-2) and sums.result()["grad_norm"] > 0.02
@@ -191,8 +191,8 @@ def test_sums_of_ranks_become_means(monkeypatch):
         {"loss": 3.0, "nll": 10.0, "ratio_max": 5.0, "grad_norm": 6.0, "updates_skipped": 1.0},
         {"grad_norm": 6.0, "updates_skipped": 1.0},
     ]
-    monkeypatch.setattr(train, "gather_object", lambda mine: ranks)
-    sums = train.Sums(Accelerator(cpu=True))
+    monkeypatch.setattr("trainer.run.gather_object", lambda mine: ranks)
+    sums = Sums(Accelerator(cpu=True))
     sums.updates, sums.tokens = 4, 20
     assert sums.result() == {
         "tokens": 20, "loss": 1.0, "nll": 2.0, "ratio_max": 5.0, "grad_norm": 2.0, "updates_skipped": 1.0,
