@@ -114,8 +114,7 @@ def train(config: Config, accelerator: Accelerator, setup: Setup) -> None:
         run.begin_step()
         # 1-4: problems, roll out, verify, select; again until B prompts are informative or the bound is reached
         engine.wake()
-        rollouts: list[Rollout] = []
-        outcomes = Outcomes.none(n)
+        rollouts, outcomes = list[Rollout](), Outcomes.none(n)
         while (count := prompts_wanted(outcomes, progress, config)) > 0:
             chosen, seeds = progress.next_problems(data.problems, count, config.seed)  # 1
             drawn, found = roll_out(engine, chosen, n, seeds, sampling, judge, accelerator, len(outcomes))  # 2, 3

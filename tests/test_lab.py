@@ -18,6 +18,7 @@ from lab.blank import blanked, write
 from lab.exercises import EXERCISES, MODULES, Exercise
 from lab.grade import grade, main, mistake
 from trainer.policy import Policy, micro_batches
+from trainer.run import Sums
 from trainer.settings import Config
 from verify import load_problems
 
