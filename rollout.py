@@ -112,12 +112,15 @@ class Engine(Protocol):
 
     def sleep(self) -> None:
         """Free memory for the trainer."""
+        return None
 
     def wake(self) -> None:
         """Allocate the memory again."""
+        return None
 
     def close(self) -> None:
         """End the engine. No collective operation may follow."""
+        return None
 
 
 def check(requests: list[Request], sampling: Sampling, vocabulary: int, positions: int | None) -> None:

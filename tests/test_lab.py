@@ -208,7 +208,9 @@ def test_the_loop_lifts_the_embedded_policy():
 def test_a_page_names_functions_tests_and_files_that_exist(page):
     """Makes impossible: an equation whose function or test was renamed, a link to no page."""
     text = (ROOT / "lab" / page).read_text(encoding="utf-8")
-    for module, function in re.findall(r"`((?:brorl|loss|sim|rollout|verify|bench\.which_n|trainer\.policy)\b)\.(\w+)`", text):
+    for module, function in re.findall(
+        r"`((?:brorl|loss|sim|rollout|verify|bench\.which_n|trainer\.policy)\b)\.(\w+)`", text
+    ):
         assert function == "py" or hasattr(importlib.import_module(module), function), f"{module}.{function}"
     for file, test in re.findall(r"`(test_\w+\.py)::(test_\w+)`", text):
         assert f"\ndef {test}(" in (ROOT / "tests" / file).read_text(encoding="utf-8"), f"{file}::{test}"

@@ -40,13 +40,13 @@ def test_the_papers_files_run_without_unix(tmp_path):
     """Mistake: an import of fcntl or resource, anywhere below these files, that ends the first command on Windows."""
     run_twice("""
         import brorl, loss, sim, torch, train
-        from rollout import TorchEngine
+        from rollout import Request, Sampling, TorchEngine
         from transformers import AutoModelForCausalLM
         from verify import verify
 
         sim.main("--vocabulary 50 --correct_tokens 5 --steps 3 --rollouts 2 8 --out sim".split())
         model = AutoModelForCausalLM.from_pretrained(ROOT + "/tiny/policy", dtype=torch.float32)
-        [group] = TorchEngine(model).generate([[5, 6, 7]], 4, max_new_tokens=3, temperature=1.0, seed=0)
+        [(_, group)] = TorchEngine(model).generate([Request([5, 6, 7], 4, 0)], Sampling(3))
         assert len(group.responses) == 4
         ifeval = {"instruction_id_list": ["punctuation:no_comma"], "kwargs": [{}]}
         for kind, response, reference in (

@@ -21,7 +21,7 @@ from accelerate import Accelerator
 from torch import Tensor
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
-from torch.nn.functional import embedding
+from torch.nn.functional import embedding, pad
 from torch.nn.utils.rnn import pad_sequence
 from transformers import DynamicCache
 
@@ -82,8 +82,6 @@ class Policy(torch.nn.Module):
         )  # fmt: skip
         first = out.last_hidden_state[:, -1:][prompt_of]  # (S, 1, H)
         before = responses[:, :-1]  # the last token predicts nothing
-        if not before.shape[1]:
-            return first[:, : responses.shape[1]]
         out.past_key_values.batch_select_indices(prompt_of)
         position = prompt_lengths[prompt_of][:, None] + torch.arange(before.shape[1], device=before.device)
         later = self.model.base_model(
@@ -105,11 +103,14 @@ def log_probs(policy: torch.nn.Module, rollouts: list[Rollout], temperature: flo
     prompts = {r.prompt_index: r.prompt for r in distinct}
     prompt_row = {index: g for g, index in enumerate(prompts)}
     lengths = [len(r.response) for r in distinct]
+    responses = pad_sequence([r.response for r in distinct], batch_first=True).long()
+    # At least two columns, so that `after_shared_prompts` runs the model twice on every rank: FSDP2 gathers each time.
+    responses = pad(responses, (0, max(0, 2 - responses.shape[1])))
     tensors = (
         pad_sequence(list(prompts.values()), batch_first=True, padding_side="left").long(),
         torch.tensor([len(prompt) for prompt in prompts.values()]),
         torch.tensor([prompt_row[r.prompt_index] for r in distinct]),
-        pad_sequence([r.response for r in distinct], batch_first=True).long(),
+        responses,
         torch.tensor(lengths),
     )
     with accelerator.autocast():

@@ -131,7 +131,7 @@ def draw_curves(rows: list[dict], path: Path, title: str) -> None:
         axis.set(title=name, xlabel="samples generated")
         axis.xaxis.set_major_formatter(EngFormatter(sep=""))
         axis.grid(alpha=0.3)
-        if len(keys) > 1:
+        if len(axis.lines) > 1:
             axis.legend(fontsize=8)
     figure.suptitle(title)
     figure.savefig(path, dpi=110)

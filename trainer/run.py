@@ -31,6 +31,7 @@ import torch.distributed.checkpoint as dcp
 from accelerate import Accelerator
 from accelerate.utils import gather_object
 from filelock import FileLock, Timeout
+from torch.distributed.checkpoint.api import CheckpointException  # a BaseException
 from torch.distributed.checkpoint.state_dict import (
     get_model_state_dict,
     get_state_dict,
@@ -292,7 +293,7 @@ class Run:
                     model = get_model_state_dict(reference)
                     read_state(self.reference_folder(progress), {"model": model})
                     set_model_state_dict(reference, model)
-            except Exception as failure:  # torch, pickle and the disk have many kinds
+            except (Exception, CheckpointException) as failure:  # torch, pickle and the disk have many kinds
                 reason = f"{type(failure).__name__}: {' '.join(str(failure).split())[:200]}"
                 raise Refusal(
                     f"--resume: {newest} cannot be read ({reason}): delete it, and an older one is used"
