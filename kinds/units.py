@@ -56,7 +56,7 @@ def read_unit(text: str) -> tuple[tuple[str, int], ...] | None:
     powers = _powers(re.sub(r"\bper\b", "/", plain))
     if powers is not None:
         return powers
-    words = re.fullmatch(r"[A-Za-z]{3,}(?: [A-Za-z]+)*", plain)
+    words = re.fullmatch(r"[A-Za-z]{3,}(?: [A-Za-z]{3,})*", plain)
     return () if words and not any(map(_CHANGES.fullmatch, plain.split())) else None
 
 

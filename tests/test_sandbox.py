@@ -595,7 +595,7 @@ def test_a_fork_in_the_middle_of_a_batch():
         code = 1
         try:
             good = "code", "```python\nprint(1)\n```", {"inputs": [""], "outputs": ["1"]}
-            code = 0 if verify.verify_batch([good], workers=1) == [(1.0, "correct")] else 2
+            code = 0 if verify.verify_batch([good], workers=1) == [(1.0, True, "correct")] else 2
             sandbox_pool._pool.close()
         finally:
             os._exit(code)
@@ -615,7 +615,7 @@ def test_another_number_of_workers():
     items = [("code", f"```python\nprint({n})\n```", {"inputs": [""], "outputs": [str(n)]}) for n in range(6)]
     before = set()
     for workers in (2, 1, 2, None):
-        assert set(verify.verify_batch(items, workers=workers)) == {(1.0, "correct")}
+        assert set(verify.verify_batch(items, workers=workers)) == {(1.0, True, "correct")}
         kept = {worker.process.pid for worker in sandbox_pool._pool._idle if worker.modules is None}
         before = before or kept
         assert before <= kept
