@@ -60,8 +60,8 @@ from typing import Any, NamedTuple
 from sandbox import WeakSandbox
 from sandbox.jobs import Call, Program
 
-__all__ = ["BUILT_IN", "KINDS", "REASONS", "JudgeFailed", "Kind", "NotAReward", "Problem", "Response", "Verdict", "WeakSandbox",
-           "failures", "load_data", "load_problems", "load_rewards", "read_spec", "reward_files", "verify",
+__all__ = ["BUILT_IN", "KINDS", "REASONS", "JudgeFailed", "Kind", "NotAReward", "Problem", "Response", "Verdict",
+           "WeakSandbox", "failures", "load_data", "load_problems", "load_rewards", "read_spec", "reward_files", "verify",
            "verify_batch"]  # fmt: skip
 
 REASONS = ("correct", "wrong", "partial", "no_answer", "unparsed", "timeout", "crashed")

@@ -1,6 +1,6 @@
 r"""Kind "math": reads an expression completely, and compares the values of two.
 
-Recursive descent reads the tokens. If no rule takes a token, the text is unreadable, so no part of an answer is skipped.
+Recursive descent reads the tokens. If no rule takes a token, the text is unreadable: no part of an answer is skipped.
 Ambiguous text is unreadable too: 1/2x, 1/2/3, --5, 3!!, 2^3^4; so are 0x, 1^2 and 2!, which hide 0, 1 and 2.
 
 Two expressions are equal if they have the same variables and agree at four points, two of them negative, to 50 digits,

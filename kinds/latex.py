@@ -59,7 +59,8 @@ _TIDY: list[tuple[re.Pattern[str], Any]] = [(re.compile(pattern), new) for patte
     (r"\\(?:hat|vec|mathbf|boldsymbol|bm)\s*\{\s*(?:\\mathbf\s*\{)?\s*([A-Za-z])\s*\}{1,2}", r"\1_{\\vec}"),
     (r"\\mathrm\s*\{\s*([ei])\s*\}", r"\1"),
     (r"\\(?:math(?:rm|bf|it|sf)|text(?:bf|it|rm|normal)|mbox|operatorname\*?)(?=\s*\{)", r"\\text"),
-    (r"\\frac\s*\{\s*\\text\s*\{([^{}]*)\}\s*\}\s*\{\s*\\text\s*\{([^{}]*)\}((?:\^\{?[0-9]\}?)?)\s*\}", r"\\text{\1/\2}\3"),
+    (r"\\frac\s*\{\s*\\text\s*\{([^{}]*)\}\s*\}\s*\{\s*\\text\s*\{([^{}]*)\}((?:\^\{?[0-9]\}?)?)\s*\}",
+     r"\\text{\1/\2}\3"),
     (rf"\\text\s*\{{\s*({_NAMES})\s*\}}|(?<![A-Za-z\\])({_NAMES})(?![A-Za-z])", r"\\\1\2 "),
     (r"\{\s*([^{}]+?)\s*\\choose\s*([^{}]+?)\s*\}", r"\\binom{\1}{\2}"),
     (r"(\\frac|\\binom)\s*([0-9A-Za-z])\s*(?=[0-9A-Za-z{\\])", r"\1{\2}"),
@@ -128,8 +129,9 @@ def _read_parts(text: str) -> Form | None:
             grouped = separators == {";"} and any(len(split(part, {","})[0]) > 1 for part in parts)
             return _list(text, [f"({part})" for part in parts] if grouped else parts)
     if _EITHER.search(text):
-        return _list(text, [_EITHER.sub(lambda sign: signs[sign[0]], text).removeprefix("+")
-                            for signs in ({r"\pm": "+", r"\mp": "-"}, {r"\pm": "-", r"\mp": "+"})])  # fmt: skip
+        upper, lower = {r"\pm": "+", r"\mp": "-"}, {r"\pm": "-", r"\mp": "+"}
+        both = [_EITHER.sub(lambda sign, of=of: of[sign[0]], text).removeprefix("+") for of in (upper, lower)]  # type: ignore[misc]
+        return _list(text, both)
     sides, signs = split(text, RELATIONS)
     if signs:
         return _relation(text, sides, signs)

@@ -71,7 +71,7 @@ def _mix(sources: list[list[Problem]], weights: list[float], seed: int) -> list[
 
 
 def check(problems: list[Problem]) -> dict[int, str]:
-    """Return position -> a sentence for each problem whose prompt or reference is broken, or whose rule refuses its gold."""
+    """Return position -> a sentence for each problem with a broken prompt or reference, or a gold that its rule refuses."""
     broken: dict[int, str] = {}
     verdicts: dict[tuple, Verdict] = {}
     jobs: dict[tuple, Call] = {}
@@ -230,7 +230,7 @@ def gsm8k_row(row: dict) -> Problem:
 
 
 def science_row(row: dict) -> Problem | None:
-    """SCP-116K: the last box of `matched_solution`, or all of it if it is short. None for a worked solution without a box."""
+    """SCP-116K: the last box of `matched_solution`, or all of it if it is short; None for a long one without a box."""
     solution = _text(row, "answer", "extract_solution", "matched_solution").strip()
     gold = last_box(solution) or re.sub(
         r"^(?:the )?(?:final )?answer(?: is)?\s*:?\s*", "", solution, flags=re.IGNORECASE
