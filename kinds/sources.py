@@ -71,10 +71,10 @@ def _mix(sources: list[list[Problem]], weights: list[float], seed: int) -> list[
 
 
 def check(problems: list[Problem]) -> dict[int, str]:
-    """Return position -> a sentence for each problem with a broken prompt or reference, or a gold that its rule refuses."""
+    """Return position -> a sentence for each problem with a broken prompt or reference, or a refused gold."""
     broken: dict[int, str] = {}
     verdicts: dict[tuple, Verdict] = {}
-    jobs: dict[tuple, Call] = {}
+    jobs: dict[tuple, Call | Program] = {}
     for position, (prompt, name, reference) in enumerate(problems):
         try:
             check_prompt(prompt)

@@ -134,21 +134,3 @@ def test_every_number_of_a_run_is_explained(written, log):
     patterns = {name: re.sub(r"\b[A-Z]\b", "[^/]+", name) for name in names}  # K: any kind, R: any reason
     assert not [key for key in keys if not any(re.fullmatch(p, key) for p in patterns.values())]
     assert not [name for name, p in patterns.items() if not any(re.fullmatch(p, key) for key in keys)]
-
-
-def test_the_length_penalties_of_the_page():
-    """Makes impossible: a penalty on the page that does not run, or has another formula than DAPO's and ProRLv2's."""
-    text = (ROOT / "docs/problems.md").read_text().partition("### A length penalty")[2]
-    soft, cosine = (block.partition("```")[0] for block in text.split("```python\n")[1:3])
-    names: dict = {}
-    exec(soft, names)
-    rule = names["soft_overlong"]
-    assert rule("so 7", "7", 12288) == (1.0, True) and rule("so 8", "7", 100) == (0.0, False)
-    assert rule("so 7", "7", 14336) == (0.5, True) and rule("so 8", "7", 16384) == (-1.0, False)
-    exec(cosine, names)
-    rule = names["cosine"]
-    assert rule("so 7", "7", 0) == (1.0, True) and rule("so 8", "7", 5) == (0.0, False)
-    assert rule("so 7", "7", 8192) == (pytest.approx(0.75), True) and rule("so 7", "7", 16384) == (
-        pytest.approx(0.5),
-        True,
-    )
