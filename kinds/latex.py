@@ -74,7 +74,8 @@ _TIDY: list[tuple[re.Pattern[str], Any]] = [(re.compile(pattern), new) for patte
     (r"<=", r"\\le "), (r">=", r"\\ge "), (r"!=", r"\\ne "), (r"\\lt(?![A-Za-z])", "<"), (r"\\gt(?![A-Za-z])", ">"),
     (r"\\[lr]vert(?![A-Za-z])|\\[lr]?Vert(?![A-Za-z])", "|"), (r"\\mid(?![A-Za-z])", "|"),
     (r"^(\s*(?:\\text\s*\{)?\s*)([A-J])\)", r"\1(\2)"), (r"\\langle(?![A-Za-z])", "("), (r"\\rangle(?![A-Za-z])", ")"),
-    (r"^\s*(?:\\text\s*\{)?\s*(?:[Tt]here (?:is|are) )?[Nn]o solutions?[\s.]*\}?\s*$|\\(?:emptyset|varnothing)(?![A-Za-z])",
+    (r"^\s*(?:\\text\s*\{)?\s*(?:[Tt]here (?:is|are) )?[Nn]o solutions?[\s.]*\}?\s*$"
+     r"|\\(?:emptyset|varnothing)(?![A-Za-z])",
      r"\\{\\}"),
     (r"[\s,]*\(\s*([A-Za-z]\s*\\in\s*\\mathbb\s*\{?\s*[NZQ]\s*\}?)\s*\)\s*$", r",\1"),
     (r"(?<=\S)\s*\\text\s*\{\s*for all (?:real )?\}\s*[A-Za-z](?:\s*\\in\s*\\mathbb\s*\{?R\}?)?\s*$", ""),
@@ -266,9 +267,9 @@ def _bracketed(text: str) -> Form | None:
 
 def _tuple(text: str, parts: list[str], mark: str) -> Form | None:
     forms = _all_read(parts)
-    return forms and Form(
-        "tuple", canonical(text) or mark[0] + ",".join(form.text for form in forms) + mark[-1], forms, mark
-    )
+    if not forms:
+        return None
+    return Form("tuple", canonical(text) or mark[0] + ",".join(form.text for form in forms) + mark[-1], forms, mark)
 
 
 # (C), C, C., Option C; (C) 12
@@ -349,7 +350,8 @@ NUMBER = forward(
     rf"""(?P<sign>[+-]?)\s*+
     (?: (?:(?P<mixed>[0-9]++)\s*+)?\\[dt]?frac\s*+(?P<top>{_ARGUMENT})\s*+(?P<bottom>{_ARGUMENT})
       | (?:(?P<plain_mixed>[0-9]++)\ ++)?(?P<over>{_GROUPED})\s*+/\s*+(?P<under>{_GROUPED})
-      | (?=\.?[0-9])(?P<whole>{_GROUPED})?(?:(?P<point>\.)(?P<decimals>[0-9]*+)(?:\\overline\s*+\{{(?P<again>[0-9]++)\}})?)?
+      | (?=\.?[0-9])(?P<whole>{_GROUPED})?(?:(?P<point>\.)(?P<decimals>[0-9]*+)
+          (?:\\overline\s*+\{{(?P<again>[0-9]++)\}})?)?
         (?: [eE](?P<e>[+-]?[0-9]++)
           | \s*+(?:\*|x|\\times|\\cdot)\s*+10\s*+\^\s*+(?P<power>[+-]?[0-9]++|\{{\s*+[+-]?[0-9]++\s*+\}}) )?
     )

@@ -18,7 +18,7 @@ from typing import Any
 
 from kinds import logic, workers
 from kinds.maths import last_box
-from sandbox.jobs import Call
+from sandbox.jobs import Call, Program
 from verify import Problem, Verdict, ask, kind_of, load_problems, read_spec, shown, verdict_of
 
 LOG = logging.getLogger(__name__)

@@ -15,13 +15,13 @@ _METRIC = {
 # Name: other names. Without prefixes. The last two lines are counted things, for answers such as "5 ways".
 _PLAIN = {
     "min": "minute", "h": "hour hr", "day": "", "week": "", "month": "", "year": "yr", "rad": "radian",
-    "atm": "atmosphere", "mmHg": "torr Torr", "Å": "angstrom AA", "in": "inch inches", "ft": "foot feet", "yd": "yard", "mi": "mile",
-    "lb": "pound", "oz": "ounce", "gal": "gallon", "t": "tonne ton", "unit": "", "°": "degree deg", "celsius": "°C",
-    "fahrenheit": "°F", "dollar": "USD", "cent": "", "euro": "", "yen": "", "mph": "", "kph": "", "rpm": "", "ppm": "",
-    "way": "", "person": "people", "child": "children", "student": "", "point": "", "time": "", "integer": "",
-    "number": "", "solution": "", "apple": "", "ball": "", "book": "", "car": "", "coin": "", "cookie": "", "game": "", "marble": "",
-    "page": "", "pair": "", "step": "", "square": "", "triangle": "", "team": "", "player": "", "revolution": "",
-    "turn": "",
+    "atm": "atmosphere", "mmHg": "torr Torr", "Å": "angstrom AA", "in": "inch inches", "ft": "foot feet", "yd": "yard",
+    "mi": "mile", "lb": "pound", "oz": "ounce", "gal": "gallon", "t": "tonne ton", "unit": "", "°": "degree deg",
+    "celsius": "°C", "fahrenheit": "°F", "dollar": "USD", "cent": "", "euro": "", "yen": "", "mph": "", "kph": "",
+    "rpm": "", "ppm": "", "way": "", "person": "people", "child": "children", "student": "", "point": "", "time": "",
+    "integer": "", "number": "", "solution": "", "apple": "", "ball": "", "book": "", "car": "", "coin": "",
+    "cookie": "", "game": "", "marble": "", "page": "", "pair": "", "step": "", "square": "", "triangle": "",
+    "team": "", "player": "", "revolution": "", "turn": "",
 }  # fmt: skip
 # A gold may have other words after its number, but none of these, which change it.
 _CHANGES = re.compile(
