@@ -198,7 +198,7 @@ def test_the_loops_gradient_is_trains():
 def test_the_loop_lifts_the_embedded_policy():
     """Makes impossible: a sign error anywhere between verdict and weights; with it the score falls."""
     before, after = loop.main(["--rollouts", "32", "--prompts", "32", "--steps", "10", "--learning_rate", "3e-4"])
-    assert after > before + 0.05
+    assert after > before + 0.03  # the standard error of each is 0.006
 
 
 # ----------------------------------------------------------------------------------------------------- the pages
