@@ -4,7 +4,7 @@
     reward       the scorer's: correct at 1, wrong at 0, partial between. A score that is no number in [0, 1] is wrong
     unparsed     the scorer fails on it; it is longer than MAX_SOLUTION; it has a nan or inf that the entry's answer has
                  not; or it lacks the form of EVALUATED for a scorer that would evaluate it
-    no_answer    no tags, or nothing in them (unless this is the entry's answer)
+    no_answer    no tags. An empty answer is scored: it is the right one for some entries
 
 Nine scorers hand the answer to `eval`, or to sympy, which does the same. So a fresh process scores each answer, and
 such an answer must have a form that reaches no function of Python's. The source: reasoning-gym 0.1.25.

@@ -87,9 +87,9 @@ PAGE = (Path(__file__).parent.parent / "docs" / "problems.md").read_text()
     ("kind", "response", "reward", "correct"),
     [
         ("soft_overlong", Response("\\boxed{5}", 100), 1.0, True),
-        ("soft_overlong", Response("\\boxed{5}", 13_312), 0.5, True),
+        ("soft_overlong", Response("\\boxed{5}", 14_336), 0.5, True),
         ("soft_overlong", Response("\\boxed{5}", 16_384, True), 0.0, True),
-        ("soft_overlong", Response("\\boxed{4}", 13_312), -0.5, False),
+        ("soft_overlong", Response("\\boxed{4}", 14_336), -0.5, False),
         ("soft_overlong", Response("\\boxed{4}", 20_000, True), -1.0, False),
         ("cosine_length", Response("\\boxed{5}", 0), 1.0, True),
         ("cosine_length", Response("\\boxed{5}", 4_096), 0.75, True),

@@ -18,7 +18,6 @@ from lab.blank import blanked, write
 from lab.exercises import EXERCISES, MODULES, Exercise
 from lab.grade import grade, main, mistake
 from trainer.policy import Policy, micro_batches
-from trainer.run import Sums
 from trainer.settings import Config
 from verify import load_problems
 
@@ -60,7 +59,7 @@ WRONG = [
     ("sim.as_written", "r - r.mean()", "r"),
     ("rollout.sampling_logprobs", "ordered[:, top_k:]", "ordered[:, top_k + 1 :]"),
     ("rollout.draw", "cdf[row, middle] >= wanted", "cdf[row, middle] > wanted"),
-    ("verify.judge_countdown", '== sorted(reference["numbers"])', "is not None"),
+    ("verify.judge_countdown", "type(item) is int", "type(item) is str"),
 ]  # fmt: skip
 FAST = [case for case in WRONG if case[0] == "brorl.mood"]
 ORIGINAL = {module: (ROOT / f"{module}.py").read_text(encoding="utf-8") for module in MODULES}
@@ -186,7 +185,7 @@ def test_the_loops_gradient_is_trains():
     optimizer = torch.optim.SGD(policy.parameters(), lr=0.0)
     optimizer.zero_grad = lambda: None  # the test compares the gradient
     half = [rollouts[i] for i in rows.tolist()]
-    batches, sums = micro_batches(half, 60, True, accelerator), Sums(accelerator)
+    batches, sums = micro_batches(half, 60, True, accelerator), train.Sums(accelerator)
     config = Config(temperature=1.0, max_grad_norm=1e9, **loop.LOSS)
     train.update(policy, optimizer, batches, sum(len(r.response) for r in half), config, accelerator, sums)
     metrics = sums.result()
@@ -199,7 +198,7 @@ def test_the_loops_gradient_is_trains():
 def test_the_loop_lifts_the_embedded_policy():
     """Makes impossible: a sign error anywhere between verdict and weights; with it the score falls."""
     before, after = loop.main(["--rollouts", "32", "--prompts", "32", "--steps", "10", "--learning_rate", "3e-4"])
-    assert after > before + 0.05
+    assert after > before + 0.03  # the standard error of each is 0.006
 
 
 # ----------------------------------------------------------------------------------------------------- the pages
