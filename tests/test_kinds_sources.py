@@ -53,7 +53,7 @@ def test_load_problems(tmp_path):
         (json.dumps(GOOD | {"prompt": [{"role": "user", "content": None}]}), "`prompt` must be text or a list of chat"),
         (
             json.dumps(GOOD | {"prompt": [{"role": "user", "content": "a", "name": "b"}]}),
-            "`prompt` must be text or a list of chat",
+            "a chat message is",
         ),
         (json.dumps(GOOD | {"reference": 2}), "in quotes"),
     ],
