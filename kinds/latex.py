@@ -273,9 +273,10 @@ def _tuple(text: str, parts: list[str], mark: str) -> Form | None:
 _OPTION = re.compile(r"(?:(?:[Oo]ption |[Cc]hoice )?(?:\(([A-J])\)|([A-J])\.?)|\(?([A-J])[).:]\s+(\S.*))", re.DOTALL)
 _UPRIGHT = re.compile(r"\\text\s*\{((?:[^{}]|\{[^{}]*\})*)\}")
 # \text{ cm}^2, °, or plain: cm^2, m/s, \mu m
-_UNIT = re.compile(
-    r"(?<=[0-9}\])a-z!%])((?:\s*(?:\\cdot|/)?\s*\\text\s*\{(?:[^{}]|\{[^{}]*\})*\}(?:\s*\^\s*(?:\{\s*-?[0-9]\s*\}|-?[0-9]))?)+"
-    r"|(?<=[0-9])\s*°|(?<=[0-9}])\s+(?:\\mu|\\Omega|\\cdot|[A-Za-zμΩÅ°])(?:\\cdot|[A-Za-z0-9μΩÅ°^/*(){} -])*)$"
+_UNIT = forward(
+    r"(?<=[0-9}\])a-z!%])((?:\s*+(?:(?:\\cdot|/)\s*+)?\\text\s*+\{(?:[^{}]|\{[^{}]*+\})*+\}"
+    r"(?:\s*+\^\s*+(?:\{\s*+-?[0-9]\s*+\}|-?[0-9]))?)++|(?<=[0-9])\s*+°"
+    r"|(?<=[0-9}])\s++(?:\\mu|\\Omega|\\cdot|[A-Za-zμΩÅ°])(?:\\cdot|[A-Za-z0-9μΩÅ°^/*(){} -])*+)$"
 )
 _MILLIONS = {"hundred": 2, "thousand": 3, "million": 6, "billion": 9, "trillion": 12}
 _MAGNITUDE = re.compile(rf"([-+0-9.,]*[0-9])\s*((?:\\text\s*\{{\s*)?)({'|'.join(_MILLIONS)})\b(.*)")

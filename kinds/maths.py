@@ -13,7 +13,7 @@ r"""Kind "math": is the text in the last box the same answer as the gold? (verif
     Letter case, articles and the last full stop        any other word
 
 Reading order: the kind, the last box, `same`. latex.py reads a text into a form, algebra.py compares expressions.
-The sources of the rules: the answers of AIME, AMC, MATH, Minerva and OlympiadBench; tests/test_kinds_math.py lists where
+The sources of the rules: the answers of AIME, AMC, MATH, Minerva and OlympiadBench; tests/test_kinds_maths.py lists where
 math-verify 0.9.0 decides otherwise, and why.
 Simplified: no units are converted and no inequality is solved. Number bases and clock times are equal only as texts.
 """
@@ -56,7 +56,8 @@ def judge_in_worker(answer: str, gold: str, science: bool) -> bool | None:
     read, form = read_math(gold), read_math(answer)
     if read is None or form is None:
         return None
-    return same(read, form, science) or (None if form.kind == "other" else False)
+    prose = form.kind == "words" and read.kind in ("number", "expression")
+    return same(read, form, science) or (None if form.kind == "other" or prose else False)
 
 
 def _flat(text: str) -> str:
@@ -257,8 +258,8 @@ def _may_name(side: Form, gold: Form) -> bool:
     """Can a name be no other answer than the gold? n can be one for 2n, and x for y."""
     if gold.name or gold.kind != "expression":
         return side.text == gold.name or not gold.name
-    names = side.value.names if side.value else frozenset()
-    return "(" in side.text or not (names & gold.value.names or gold.raw.isalpha() or side.value and len(names) > 1)
+    names, others = side.value.names if side.value else frozenset(), gold.value.names
+    return "(" in side.text or not (names & others or gold.raw.isalpha() or (others and len(names) > 1))
 
 
 def _approximates(gold: Form, side: Form) -> bool:

@@ -56,7 +56,7 @@ def read_unit(text: str) -> tuple[tuple[str, int], ...] | None:
     powers = _powers(re.sub(r"\bper\b", "/", plain))
     if powers is not None:
         return powers
-    words = re.fullmatch(r"[A-Za-z]{3,}(?: [A-Za-z]+)*", plain)
+    words = re.fullmatch(r"[A-Za-z]{3,}(?: [A-Za-z]{3,})*", plain)
     return () if words and not any(map(_CHANGES.fullmatch, plain.split())) else None
 
 
@@ -64,12 +64,12 @@ def _powers(text: str) -> tuple[tuple[str, int], ...] | None:
     """Return the powers in a product of known units. Everything after a "/" is below it: J/mol K is J/(mol K)."""
     known = _known()
     factors: list[list] = []
-    below, at = 1, 0
+    below, at, raised = 1, 0, False
     for match in _TOKEN.finditer(text):
         power, name, mark = match.groups()
-        if match.start() != at or (power and not factors) or (mark == "/" and below < 0):
+        if match.start() != at or (power and (raised or not factors)) or (mark == "/" and below < 0):
             return None
-        at = match.end()
+        at, raised = match.end(), bool(power)
         if name:
             symbol = known.get(name.replace(" ", "")) or (known.get(name.casefold()) if len(name) > 3 else None)
             if symbol is None:

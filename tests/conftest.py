@@ -17,7 +17,7 @@ from sandbox.pool import NO_WORKERS
 
 if sys.platform != "linux":  # these start processes as Linux does, or are about its kernel
     collect_ignore_glob = ["test_docs*", "test_engines_vllm.py", "test_evidence*", "test_smollm.py", "test_train*",
-                           "test_verifiers_code.py", "test_verifiers_custom.py", "test_sandbox.py"]  # fmt: skip
+                           "test_kinds_code.py", "test_kinds_users.py", "test_sandbox.py"]  # fmt: skip
 
 
 @pytest.hookimpl(wrapper=True)

@@ -97,20 +97,20 @@ def test_math_wrong(gold, answer):
 NO_ANSWERS = r"""
 1 2  |  5 6  |  4 \boxed{5}  |  \frac{1}{0}  |  1/0  |  0/0  |  -  |  $  |  $$  |  .  |  %  |  {  }
 1e1001  |  1e-1001  |  1e999999999  |  0e999999999  |  1\times10^{1001}  |  five  |  \text{five}  |  True  |  the answer
-9**9**9  |  (10^{9})!  |  10^{9^9}  |  2^{2^{2^{2}}}  |  1 \times 10^{9^9}  |  10^{100000}  |  100000!  |  3!!
+9**9**9  |  3!!  |  --6  |  1.2.3  |  6,  |  ,6  |  2^3^4  |  0x  |  1^5  |  +-5  |  5+  |  *5
 (5  |  5)  |  (5]]
 """
 NO_ANSWERS = [*filter(None, re.split(r"  \|  |\n", NO_ANSWERS)), "", " ", "5\x00 6", "[" * 17 + "5" + "]" * 17]
 
 
-@pytest.mark.parametrize("answer", [*NO_ANSWERS, ",".join("5" * 65), "9" * 401 + "x"])
+@pytest.mark.parametrize("answer", [*NO_ANSWERS, ",".join("5" * 65)])
 def test_math_unparsed(answer):
     """Mistake: a box that is no answer rescued by a number inside it or before it."""
     assert reason("math", f"The answer is 5. \\boxed{{5}}. Rather, \\boxed{{{answer}}} = 5", "5") == "unparsed"
 
 
 @pytest.mark.parametrize(
-    "answer", ["5 or 6", "5;6", "1,00", "1,0000", "6,", "1.2.3", "1+1", "--6", "(6)", "\\{6\\}", "5^2"]
+    "answer", ["5 or 6", "5;6", "1,00", "1,0000", "1+1", "(6)", "\\{6\\}", "5^2", "10^{9^9}", "(10^{9})!", "100000!"]
 )
 def test_math_another_answer(answer):
     """Mistake: an answer that reads well and is another one called unparsed, or rewarded for a part of it."""
@@ -423,7 +423,6 @@ def test_math_gold_accepts_itself():
         ("\\[\\boxed{(1, 2)}, \\boxed{(2, 1)}\\]", "(2,1),(1,2)", "correct"),
         ("\\(\\boxed{1}\\) and \\(\\boxed{-2}\\).", "-2,1", "correct"),
         ("\\boxed{1} no no \\boxed{2}", "1,2", "wrong"),
-        ("so $x = \\boxed{2}$ and $y = \\boxed{3}$", "(2,3)", "correct"),
         ("so $x=\\boxed{5}$, and thus $y=\\boxed{7}$", "7", "correct"),
         ("\\boxed{1} dogs and \\boxed{2} cats", "1,2", "wrong"),
         ("The last three digits are \\boxed{004}.\n\n**Final Answer**\n\\boxed{004}", "4", "correct"),
@@ -438,7 +437,7 @@ def test_math_gold_accepts_itself():
         ("\\boxed{p = 5, q = 2; p = 7, q = 2}", "(5,2),(7,2)", "correct"),
         ("\\boxed{(4, 0, 6), (0, -2, 6)}", "(0;-2;6),(4;0;6)", "correct"),
         ("\\boxed{AB=4, CD=5}", "4,5", "correct"),
-        ("\\boxed{7:32}", "S_{MBCN}:S=7:32", "correct"),
+        ("\\boxed{S:T=7:32}", "S:T=7:32", "correct"),
         ("\\boxed{-793 < a < 10}", "(-793,10)", "correct"),
         ("\\boxed{\\frac{NO}{BO}=\\frac{1}{\\sqrt{6}}}", "\\frac{1}{\\sqrt{6}}", "correct"),
         ("\\boxed{f(2) < f(1) < f(4)}", "f(2) < f(1) < f(4)", "correct"),
@@ -491,6 +490,7 @@ def test_math_and_science_never_raise(texts):
     seen = set()
     for _ in range(texts):
         answer, gold = "".join(rng.choices(PIECES, k=rng.randint(0, 14))), rng.choice(golds)
+        answer = rng.choice(["", "", gold]) + answer
         seen.add(judge_in_worker(answer, gold, rng.random() < 0.5))
         judge_math(answer, gold)
         judge_science(answer, gold)
