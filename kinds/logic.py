@@ -2,9 +2,8 @@
 
     the answer   the text in the last <answer>...</answer>
     reward       the scorer's: correct at 1, wrong at 0, partial between. A score that is no number in [0, 1] is wrong
-    unparsed     the scorer fails on it; it is longer than MAX_SOLUTION; it has a nan or inf that the entry's answer has
-                 not; or it lacks the form of EVALUATED for a scorer that would evaluate it
-    no_answer    no tags. An empty answer is scored: it is the right one for some entries
+    unparsed     the scorer fails on it; it is empty, or longer than MAX_SOLUTION; it has a nan or inf that the entry's
+                 answer has not; or it lacks the form of EVALUATED for a scorer that would evaluate it
 
 Nine scorers hand the answer to `eval`, or to sympy, which does the same. So a fresh process scores each answer, and
 such an answer must have a form that reaches no function of Python's. The source: reasoning-gym 0.1.25.
@@ -81,16 +80,11 @@ _NOT_FINITE = forward(r"(?<![a-z])(?:nan|inf|infinity)j?(?![a-z])", re.IGNORECAS
 def judge_logic(answer: str, reference: dict[str, Any]) -> Call | None:
     """Return the job that scores the answer, unless no scorer may see it."""
     gold, form = reference["entry"]["answer"] or "", EVALUATED.get(reference["dataset"])
-    if len(answer) > MAX_SOLUTION or not _harmless(answer, form):
+    if (gold and not answer) or len(answer) > MAX_SOLUTION or not _harmless(answer, form):
         return None
     if _NOT_FINITE.search(answer) and not _NOT_FINITE.search(gold):
         return None
     return Call(SCORER, [answer, reference], PACKAGES, evaluates=True)
-
-
-def find_logic(response: str) -> str | None:
-    """Return the text in the last <answer>...</answer>; no text is an answer for some entries."""
-    return last_tag(response)
 
 
 def _harmless(answer: str, form: re.Pattern[str] | None) -> bool:
@@ -106,7 +100,7 @@ def solution_logic(reference: dict[str, Any]) -> str | None:
     return None if answer is None else f"<answer>{answer}</answer>"
 
 
-KIND = Kind(judge_logic, answer=find_logic, check=check_logic, solution=solution_logic)
+KIND = Kind(judge_logic, answer=last_tag, check=check_logic, solution=solution_logic)
 
 
 # ------------------------------------------------------------------------------------------- in a worker
@@ -151,7 +145,7 @@ def constants_correct(reference: dict[str, Any]) -> list[bool]:
 
 
 def free_rewards(problems: Sequence[Problem]) -> str:
-    """Return a sentence if a constant is correct on more entries than the entries' most common answer, or ""."""
+    """Return a sentence if a constant is correct on more entries than the most common of the entries' answers, or ""."""
     some = [problem.reference for problem in problems[:ENTRIES]]
     calls = [Call("kinds.logic:constants_correct", [reference], PACKAGES) for reference in some]
     found = [outcome.value for _, outcome in run(calls, SCORING_S) if outcome.status == "ok"]

@@ -31,7 +31,7 @@ def test_logic_through_the_workers():
     responses = [f"<answer> {entry['answer']} </answer>", entry["answer"], "<answer></answer>", "<answer>x</answer>"]
     responses += [f"<answer>{entry['answer']}</answer></think>", "<answer>" + "9" * 100_001 + "</answer>"]
     verdicts = verify_batch([("logic", response, reference) for response in responses], workers=1, timeout_s=30.0)
-    assert [verdict.reason for verdict in verdicts[:3]] == ["correct", "no_answer", "wrong"]
+    assert [verdict.reason for verdict in verdicts[:3]] == ["correct", "no_answer", "unparsed"]
     assert verdicts[3].reward < 0.5
     assert [verdict.reason for verdict in verdicts[4:]] == ["no_answer", "unparsed"]
 

@@ -335,6 +335,21 @@ def test_a_module_that_is_not_there(pool):
         assert run(pool, CHECK) == [CHECK_VERDICT]
 
 
+@pytest.mark.parametrize("error", ["PermissionError(1, 'closed')", "ImportError('no module')"])
+def test_an_error_of_the_environment(pool, error):
+    """Mistake: a file that is closed to the worker, or a missing package, taken for something that an answer did."""
+    for how in ("alone", "shared"):
+        [outcome] = run(pool, Call("builtins:exec", [f"raise {error}"], alone=how == "alone"))
+        assert outcome.status == "environment" and error.partition("(")[0] in outcome.value
+    [outcome] = run(pool, Call("builtins:exec", ["raise TimeoutError"]))
+    assert outcome.status == "crashed"
+
+
+def test_workers_yield_the_processor(pool):
+    """Mistake: sixteen busy workers that slow the trainer's own process."""
+    assert float(output(pool, "import os; print(os.getpriority(os.PRIO_PROCESS, 0))").value) >= 10
+
+
 def test_long_arguments(pool):
     """Mistake: a request longer than the pipe, with both sides waiting for the other to read."""
     assert run(pool, Call(EXECUTE, ["#" * 10_000_000]), CHECK) == [CHECK_VERDICT] * 2
@@ -589,6 +604,7 @@ def test_a_fork_in_the_middle_of_a_batch():
     thread = threading.Thread(target=verify.verify_batch, args=([item],), kwargs={"workers": 2, "timeout_s": 2})
     thread.start()
     while sandbox_pool._pool is None or not sandbox_pool._pool._lock.locked():
+        assert thread.is_alive()
         time.sleep(0.01)
     pid = os.fork()
     if pid == 0:
