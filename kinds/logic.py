@@ -145,7 +145,7 @@ def constants_correct(reference: dict[str, Any]) -> list[bool]:
 
 
 def free_rewards(problems: Sequence[Problem]) -> str:
-    """Return a sentence if a constant is correct on more entries than the most common of the entries' answers, or ""."""
+    """Return a sentence if a constant is correct on more entries than the entries' most common answer, or ""."""
     some = [problem.reference for problem in problems[:ENTRIES]]
     calls = [Call("kinds.logic:constants_correct", [reference], PACKAGES) for reference in some]
     found = [outcome.value for _, outcome in run(calls, SCORING_S) if outcome.status == "ok"]

@@ -51,6 +51,7 @@ from trainer.settings import Config, Refusal, check_same_run, refusing, trackers
 from verify import REASONS, Problem
 
 warnings.filterwarnings("ignore", "torch.distributed is disabled")  # a checkpoint of one process is meant
+BEFORE_CONFIG = {"lock", "config.json.unfinished"}  # all that a run leaves if it is killed before it has a config.json
 LOGS = "metrics.jsonl", "timing.jsonl", "eval.jsonl", "samples.jsonl"
 KEEP_CHECKPOINTS = 2
 DECAY = 0.8  # per step, of the counts behind the share of informative prompts
@@ -138,7 +139,7 @@ class Run:
         self.launch = {"precision": accelerator.mixed_precision, "sharded": fsdp_requested()}
         if config.resume:
             check_same_run(config, self.launch, data.digests)
-        elif self.folder.exists() and any(path.name != "lock" for path in self.folder.iterdir()):
+        elif self.folder.exists() and {path.name for path in self.folder.iterdir()} - BEFORE_CONFIG:
             raise Refusal(f"{self.folder} exists: choose another --name, delete the folder, or --resume the run")
         self.started = self.began = self.lapped = time.perf_counter()
         self.laps: dict[str, float] = {}
