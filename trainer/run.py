@@ -51,6 +51,7 @@ from verify import REASONS, Problem
 
 warnings.filterwarnings("ignore", "torch.distributed is disabled")  # a checkpoint of one process is meant
 LOGS = "metrics.jsonl", "timing.jsonl", "eval.jsonl", "samples.jsonl"
+BEFORE_CONFIG = {"lock", "config.json.unfinished"}  # a run that was killed before it had a config.json starts again
 KEEP_CHECKPOINTS = 2
 DECAY = 0.8  # per step, of the counts behind the share of informative prompts
 MOST_UNJUDGED, MOST_SKIPPED = 3, 16  # steps without a verdict, updates without a finite gradient: then the run ends
@@ -137,7 +138,7 @@ class Run:
         self.launch = {"precision": accelerator.mixed_precision, "sharded": fsdp_requested()}
         if config.resume:
             check_same_run(config, self.launch, data.digests)
-        elif self.folder.exists() and any(path.name != "lock" for path in self.folder.iterdir()):
+        elif self.folder.exists() and {path.name for path in self.folder.iterdir()} - BEFORE_CONFIG:
             raise Refusal(f"{self.folder} exists: choose another --name, delete the folder, or --resume the run")
         self.started = self.began = self.lapped = time.perf_counter()
         self.laps: dict[str, float] = {}
