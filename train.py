@@ -61,12 +61,11 @@ import torch
 from accelerate import Accelerator
 from accelerate.utils import InitProcessGroupKwargs, gather_object
 from torch import Tensor
-from transformers import AutoModelForCausalLM
 from transformers.utils import logging
 
 import loss as L
 from rollout import ENGINES, Engine, Sampling
-from trainer.data import Data, load, stop_tokens
+from trainer.data import Data, load, load_model, stop_tokens
 from trainer.policy import (
     Policy,
     agrees_with_logits,
@@ -383,8 +382,7 @@ def set_up(config: Config, accelerator: Accelerator, sources: dict[str, str]) ->
     run, progress = Run(config, accelerator, data), Progress()
     judge = Judge(data.tokenizer, config)
     check_judge(judge, data)
-    with refusing(f"--model {config.model}: "):
-        model = AutoModelForCausalLM.from_pretrained(config.model, dtype=torch.float32).to(accelerator.device)
+    model = load_model(config.model).to(accelerator.device)
     sampling = Sampling(
         config.max_response_tokens, config.temperature, stop_token_ids=stop_tokens(data.tokenizer, model)
     )
