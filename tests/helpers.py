@@ -158,7 +158,7 @@ ON_CPU = os.environ | {"ACCELERATE_USE_CPU": "true", "OMP_NUM_THREADS": "1", "PY
 
 
 def start(command: list[str], processes: int = 1, train=ROOT / "train.py", cwd=ROOT, **environment) -> subprocess.Popen:
-    """Start train.py with these arguments, in a session of its own, by torch's launcher if there are several ranks."""
+    """Start train.py with these arguments, in a new session, by torch's launcher if there are several ranks."""
     python = [sys.executable]
     if processes > 1:
         with socket.socket() as one:

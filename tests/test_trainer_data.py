@@ -67,7 +67,7 @@ def test_the_recipes_evaluation_length_is_lowered_to_the_model(tmp_path):
     ("", "empty"), ("1+1 π", "π"), ([{"role": "user", "content": "1"}], "chat template"),
 ])  # fmt: skip
 def test_prompts_that_the_tokenizer_cannot_write_are_refused(tmp_path, prompt, named):
-    """Makes impossible: a policy that is asked something else than the problem says."""
+    """Makes impossible: a prompt in tokens that differs from the problem's text."""
     path = write_problems(tmp_path / "one.jsonl", "12:3=", prompt)
     with pytest.raises(Refusal, match=named):
         loaded_data(tmp_path, eval_data=path)
@@ -190,7 +190,7 @@ def test_a_template_that_refuses_a_chat_is_named(tmp_path, chat_model):
 
 
 def test_a_chat_without_tokens_is_refused(tmp_path, chat_model):
-    """Makes impossible: an engine that is asked to start from nothing."""
+    """Makes impossible: a request without a token to start from."""
     tokenizer = AutoTokenizer.from_pretrained(chat_model)
     tokenizer.chat_template = "{{ '' }}"
     tokenizer.save_pretrained(chat_model)

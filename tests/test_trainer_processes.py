@@ -1,4 +1,4 @@
-"""Several ranks, FSDP2, kills, refusals: train.py in processes of its own."""
+"""Several ranks, FSDP2, kills, refusals: train.py in separate processes."""
 
 import json
 import os
@@ -89,7 +89,7 @@ def test_a_killed_run_resumes_to_the_same_bytes(tmp_path):
 
 @pytest.mark.slow
 def test_twenty_kills_at_random_moments(tmp_path):
-    """Makes impossible: a moment at which a kill costs more than the steps since the last checkpoint."""
+    """Makes impossible: a kill that costs more than the steps since the last checkpoint."""
     settings = KILLED | {"max_steps": 10_000, "eval_every": 5, "save_every": 1}
     draws, metrics = random.Random(0), tmp_path / "part/run/metrics.jsonl"
 
@@ -138,7 +138,7 @@ def test_a_bug_shows_its_traceback_on_every_rank(tmp_path):
 
 
 def test_ctrl_c_names_the_way_back(tmp_path):
-    """Makes impossible: a traceback for Ctrl-C, or a user who does not know that nothing is lost."""
+    """Makes impossible: a traceback for Ctrl-C, or a message without the command that continues the run."""
     process = start(arguments(tmp_path, max_steps=500, eval_every=0))
     metrics = tmp_path / "run/metrics.jsonl"
     wait_until(process, lambda: metrics.exists() and metrics.read_bytes().count(b"\n") >= 2)

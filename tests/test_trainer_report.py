@@ -44,7 +44,7 @@ def test_the_mean_of_sources_weighs_them_alike():
 
 
 def test_curves_are_drawn_from_a_run_without_updates(tmp_path):
-    """Makes impossible: a crash at the end of a run in which no prompt was informative."""
+    """Makes impossible: a crash at the end of a run that had no informative prompt."""
     rows = [{"step": i, "samples": 8 * i, "reward": 0.0, "pass_rate": 0.0} for i in range(1, 3)]
     rows = [{"step": 0, "samples": 0, "eval/pass@1": 0.1, "eval/pass@1_se": 0.1}, *rows]
     draw_curves(rows, tmp_path / "curves.png", "a run")

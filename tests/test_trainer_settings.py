@@ -133,7 +133,7 @@ def started(folder, **changes):
 
 
 def test_resume_takes_the_settings_of_the_run(tmp_path):
-    """Makes impossible: a resumed run with the defaults in place of its own settings."""
+    """Makes impossible: a resumed run with the defaults in place of the settings that it began with."""
     started(tmp_path, learning_rate=3e-3, clip_high=0.4, max_steps=7)
     config, sources = read("--resume", "--name", "run", "--output_dir", str(tmp_path), "--max_steps", "9")
     assert (config.learning_rate, config.clip_high, config.max_steps) == (3e-3, 0.4, 9)
@@ -177,7 +177,7 @@ def test_settings_that_change_no_number_may_change(tmp_path):
 
 
 def test_both_recipes_are_scored_by_one_protocol(tmp_path):
-    """Makes impossible: an evaluation that depends on the recipe, so that two runs cannot be compared."""
+    """Makes impossible: two recipes with two evaluation protocols, whose scores cannot be compared."""
     found = [read("--recipe", recipe, "--model", str(tmp_path))[0] for recipe in brorl.RECIPES]
     of_evaluation = [name for name in brorl.EVALUATION if hasattr(found[0], name)]
     assert len(of_evaluation) >= 4
