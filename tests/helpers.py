@@ -23,7 +23,7 @@ from rollout import Sampling, TorchEngine
 from trainer.policy import Policy
 from trainer.rollouts import Judge, Outcomes, Rollout, roll_out
 from trainer.settings import Config, read_settings
-from verify import Problem, load_problems
+from verify import REASONS, Problem, load_problems
 
 ROOT = Path(__file__).parent.parent
 TINY = ROOT / "tiny"
@@ -107,6 +107,16 @@ def drawn(count=6, n=8, temperature=3.0, seed=0, limit=12, **changes) -> tuple[l
     return roll_out(TorchEngine(model), problems, n, seeds, sampling, Judge(tokenizer, config), Accelerator(cpu=True))
 
 
+def outcomes(correct, reward=None, kinds=None, judged=True, truncated=False) -> Outcomes:
+    """The outcomes of two rounds with these (P, N) verdicts; the k-th response has k tokens."""
+    table = torch.tensor(correct, dtype=torch.bool)
+    reasons = torch.where(table, REASONS.index("correct"), REASONS.index("wrong"))
+    reward = table.double() if reward is None else torch.tensor(reward)
+    length = torch.arange(table.numel()).view(table.shape)
+    cut = torch.full(table.shape, truncated)
+    return Outcomes(reward, table, reasons, length, cut, kinds or ["math"] * len(table), 2, judged)
+
+
 def random_policy(kind, vocabulary=50, **changes) -> Policy:
     """A random policy, with weights large enough that attention matters."""
     small = {
@@ -148,7 +158,7 @@ ON_CPU = os.environ | {"ACCELERATE_USE_CPU": "true", "OMP_NUM_THREADS": "1", "PY
 
 
 def start(command: list[str], processes: int = 1, train=ROOT / "train.py", cwd=ROOT, **environment) -> subprocess.Popen:
-    """Start train.py with these arguments, in a session of its own, by torch's launcher if there are several ranks."""
+    """Start train.py with these arguments, in a new session, by torch's launcher if there are several ranks."""
     python = [sys.executable]
     if processes > 1:
         with socket.socket() as one:

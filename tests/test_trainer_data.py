@@ -1,17 +1,21 @@
 """trainer/data.py: problems as prompts, held-out sources, digests, and the remarks on them."""
 
 import json
+import os
 import shutil
+from pathlib import Path
 
 import pytest
+import torch
 from helpers import TINY, few_problems, loaded, settings, write_problems
 from transformers import AutoTokenizer
 
+import trainer.data as module
 from trainer.data import load, load_model, source_names, stop_tokens, with_system_prompt
 from trainer.report import remarks
 from trainer.rollouts import encode
 from trainer.settings import Config, Refusal
-from verify import Problem
+from verify import Problem, load_data, load_rewards
 
 CHAT = "{% for m in messages %}{{ m['content'] }}{% endfor %}"
 
@@ -63,7 +67,7 @@ def test_the_recipes_evaluation_length_is_lowered_to_the_model(tmp_path):
     ("", "empty"), ("1+1 π", "π"), ([{"role": "user", "content": "1"}], "chat template"),
 ])  # fmt: skip
 def test_prompts_that_the_tokenizer_cannot_write_are_refused(tmp_path, prompt, named):
-    """Makes impossible: a policy that is asked something else than the problem says."""
+    """Makes impossible: a prompt in tokens that differs from the problem's text."""
     path = write_problems(tmp_path / "one.jsonl", "12:3=", prompt)
     with pytest.raises(Refusal, match=named):
         loaded_data(tmp_path, eval_data=path)
@@ -164,10 +168,57 @@ def test_every_eos_token_ends_a_response():
     assert stop_tokens(tokenizer, model) == (tokenizer.eos_token_id,)
 
 
-def test_a_model_file_that_is_cut_off_is_refused(tmp_path):
-    """Makes impossible: a traceback of safetensors for an interrupted download."""
+@pytest.mark.parametrize("weights", ["model.safetensors", "pytorch_model.bin"])
+def test_weights_that_are_cut_off_are_refused(tmp_path, weights):
+    """Makes impossible: a traceback of safetensors or pickle after a download that broke off."""
     shutil.copytree(TINY / "policy", tmp_path / "model")
-    weights = tmp_path / "model/model.safetensors"
-    weights.write_bytes(weights.read_bytes()[:1000])
+    if weights == "pytorch_model.bin":
+        torch.save(loaded()[0].state_dict(), tmp_path / "model" / weights)
+        (tmp_path / "model/model.safetensors").unlink()
+    os.truncate(tmp_path / "model" / weights, 100_000)
     with pytest.raises(Refusal, match="--model"):
         load_model(str(tmp_path / "model"))
+
+
+def test_a_template_that_refuses_a_chat_is_named(tmp_path, chat_model):
+    """Makes impossible: a traceback of the template's language for a model without system messages."""
+    tokenizer = AutoTokenizer.from_pretrained(chat_model)
+    tokenizer.chat_template = "{{ raise_exception('no system message') if messages[0].role == 'system' }}" + CHAT
+    tokenizer.save_pretrained(chat_model)
+    with pytest.raises(Refusal, match=r"problem 1.*no system message"):
+        loaded_data(tmp_path, model=chat_model, system_prompt="1+1 ")
+
+
+def test_a_chat_without_tokens_is_refused(tmp_path, chat_model):
+    """Makes impossible: a request without a token to start from."""
+    tokenizer = AutoTokenizer.from_pretrained(chat_model)
+    tokenizer.chat_template = "{{ '' }}"
+    tokenizer.save_pretrained(chat_model)
+    path = write_problems(tmp_path / "chat.jsonl", *[[{"role": "user", "content": " "}]] * 4)
+    with pytest.raises(Refusal, match="no tokens"):
+        loaded_data(tmp_path, model=chat_model, data=path, eval_data=path)
+
+
+def test_generated_held_out_problems_have_seeds_of_their_own(tmp_path, monkeypatch):
+    """Makes impossible: gym:NAME in --data and --eval_data with the same problems; a seed that changes nothing."""
+    asked = []
+    monkeypatch.setattr(module, "load_data", lambda specs, seed: asked.append(seed) or load_data(specs, seed))
+    for seed in (0, 5):
+        loaded_data(tmp_path, seed=seed)
+    assert asked == [0, module.HELD_OUT_SEED, 5, module.HELD_OUT_SEED] and module.HELD_OUT_SEED >= 10**9
+
+
+def test_the_order_of_problems_and_a_reward_file_are_part_of_the_digests(tmp_path, forget_kinds):
+    """Makes impossible: two runs on the same problems in another order, compared as equal."""
+    one, other = (
+        loaded_data(tmp_path, data=write_problems(tmp_path / "x.jsonl", *prompts))[1].digests
+        for prompts in (["12:3=", "21:3="] * 4, ["21:3=", "12:3="] * 4)
+    )
+    assert [name for name in one if one[name] != other[name]] == ["the training problems"]
+    (tmp_path / "mine.py").write_text("from words import GOOD\nKINDS = {'mine': lambda response, reference: GOOD}\n")
+    found = []
+    for text in ("GOOD = 1\n", "GOOD = 0\n"):
+        (tmp_path / "words.py").write_text(text)
+        load_rewards([str(tmp_path / "mine.py")])
+        found.append(loaded_data(tmp_path, rewards=str(tmp_path / "mine.py"))[1].digests)
+    assert [Path(name).name for name in found[0] if found[0][name] != found[1][name]] == ["words.py"]

@@ -1,9 +1,11 @@
-"""Several ranks, FSDP2, kills, refusals: train.py in processes of its own."""
+"""Several ranks, FSDP2, kills, refusals: train.py in separate processes."""
 
 import json
 import os
 import random
 import signal
+import subprocess
+import sys
 import time
 
 import pytest
@@ -87,20 +89,28 @@ def test_a_killed_run_resumes_to_the_same_bytes(tmp_path):
 
 @pytest.mark.slow
 def test_twenty_kills_at_random_moments(tmp_path):
-    """Makes impossible: a moment at which a kill costs more than the steps since the last checkpoint."""
-    settings = KILLED | {"max_steps": 60, "save_every": 3}
-    ended(start(arguments(tmp_path / "whole", **settings)))
-    draws, kills = random.Random(0), 0
-    process = start(arguments(tmp_path / "part", **settings))
-    while kills < 20 and process.poll() is None:
-        time.sleep(draws.uniform(0, 9) ** 1.1)
-        if process.poll() is None:
-            kill(process)
-            kills += 1
-            begun = (tmp_path / "part/run/config.json").exists()
-            process = start(resumed(tmp_path / "part") if begun else arguments(tmp_path / "part", **settings))
-    ended(process)
-    assert contents(tmp_path / "whole/run") == contents(tmp_path / "part/run") and kills >= 5
+    """Makes impossible: a kill that costs more than the steps since the last checkpoint."""
+    settings = KILLED | {"max_steps": 10_000, "eval_every": 5, "save_every": 1}
+    draws, metrics = random.Random(0), tmp_path / "part/run/metrics.jsonl"
+
+    def logged() -> int:
+        return metrics.read_bytes().count(b"\n") if metrics.exists() else 0
+
+    for i in range(20):
+        begun = (tmp_path / "part/run/config.json").exists()
+        process = start(resumed(tmp_path / "part") if begun else arguments(tmp_path / "part", **settings))
+        if i % 4:
+            enough = logged() + draws.randint(1, 3)
+            wait_until(process, lambda n=enough: logged() >= n)
+            time.sleep(draws.uniform(0, 0.3))  # a step takes about as long
+        else:
+            time.sleep(draws.uniform(0, 8))  # about as long as a start
+        assert process.poll() is None
+        kill(process)
+    end = str(logged() + 3)
+    ended(start([*resumed(tmp_path / "part"), "--max_steps", end]))
+    ended(start(arguments(tmp_path / "whole", **settings | {"max_steps": end})))
+    assert contents(tmp_path / "whole/run") == contents(tmp_path / "part/run")
 
 
 def test_a_refusal_is_printed_once():
@@ -128,13 +138,23 @@ def test_a_bug_shows_its_traceback_on_every_rank(tmp_path):
 
 
 def test_ctrl_c_names_the_way_back(tmp_path):
-    """Makes impossible: a traceback for Ctrl-C, or a user who does not know that nothing is lost."""
+    """Makes impossible: a traceback for Ctrl-C, or a message without the command that continues the run."""
     process = start(arguments(tmp_path, max_steps=500, eval_every=0))
     metrics = tmp_path / "run/metrics.jsonl"
     wait_until(process, lambda: metrics.exists() and metrics.read_bytes().count(b"\n") >= 2)
     os.kill(process.pid, signal.SIGINT)
     said = ended(process, code=130)
     assert "--resume --name run" in said and "Traceback" not in said
+
+
+@pytest.mark.parametrize("own, seen", [(None, "PASSIVE"), ("ACTIVE", "ACTIVE")])
+def test_waiting_threads_sleep_unless_the_user_says_otherwise(tmp_path, own, seen):
+    """Makes impossible: a run that any other load slows 5 to 15 times, because torch was imported too early."""
+    (tmp_path / "torch.py").write_text("import os; print(os.environ.get('OMP_WAIT_POLICY'), flush=True); os._exit(0)")
+    environment = {k: v for k, v in os.environ.items() if k != "OMP_WAIT_POLICY"} | {"PYTHONPATH": str(tmp_path)}
+    environment |= {"OMP_WAIT_POLICY": own} if own else {}
+    done = subprocess.run([sys.executable, ROOT / "train.py"], capture_output=True, text=True, env=environment)
+    assert done.stdout == f"{seen}\n", done.stderr
 
 
 def test_the_default_command_needs_no_argument(tmp_path):

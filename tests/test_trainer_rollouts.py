@@ -17,7 +17,7 @@ from verify import REASONS, Problem, Verdict, load_problems, verify
 
 @pytest.mark.parametrize("n, world", [(8, 1), (8, 3), (512, 64), (2, 5), (1, 4), (3, 3)])
 def test_every_rollout_is_drawn_by_exactly_one_rank(n, world):
-    """Makes impossible: a rollout drawn twice or by nobody; a rank without work while others have several prompts."""
+    """Makes impossible: a rollout that two ranks draw, or none; a rank without work while others have much."""
     prompts = [[1], [2, 3], [4], [5], [6]]
     seeds = [10, 20, 30, 40, 50]
     shares = [requests_of_rank(prompts, n, seeds, rank, world) for rank in range(world)]
@@ -178,7 +178,7 @@ def test_a_failing_judge_ends_the_round(monkeypatch):
 
 @pytest.mark.parametrize("reasons, judged", [(["timeout", "crashed"], False), (["timeout", "wrong"], True)])
 def test_a_round_without_a_verdict_is_known(reasons, judged):
-    """Makes impossible: a step that goes on drawing although no response can be judged."""
+    """Makes impossible: a step that draws again although no response can be judged."""
     problem = Problem("", "countdown", {"numbers": [1, 2], "target": 3})
     rollouts = [rollout_of([1], [1], problem) for _ in reasons]
     for number, (r, reason) in enumerate(zip(rollouts, reasons, strict=True)):
