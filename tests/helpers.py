@@ -157,14 +157,23 @@ def random_rollouts(sizes, longest=9, vocabulary=50, seed=1) -> list[Rollout]:
 ON_CPU = os.environ | {"ACCELERATE_USE_CPU": "true", "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
 
 
-def start(command: list[str], processes: int = 1, train=ROOT / "train.py", cwd=ROOT, **environment) -> subprocess.Popen:
-    """Start train.py with these arguments, in a new session, by torch's launcher if there are several ranks."""
+def start(
+    command: list[str], processes: int = 1, train=ROOT / "train.py", cwd=ROOT, config_file=None, **environment
+) -> subprocess.Popen:
+    """Start train.py with these arguments, in a new session, by torch's launcher if there are several ranks.
+
+    config_file: of Accelerate, whose launcher then starts the processes that the file names.
+    """
     python = [sys.executable]
-    if processes > 1:
+    if processes > 1 or config_file:
         with socket.socket() as one:
             one.bind(("127.0.0.1", 0))
             port = one.getsockname()[1]
-        python += ["-m", "torch.distributed.run", "--nproc_per_node", str(processes), "--master_port", str(port)]
+        if config_file:
+            python += ["-m", "accelerate.commands.launch", "--config_file", str(config_file)]
+            python += ["--main_process_port", str(port)]
+        else:
+            python += ["-m", "torch.distributed.run", "--nproc_per_node", str(processes), "--master_port", str(port)]
     return subprocess.Popen(
         [*python, str(train), *command], cwd=cwd, env=ON_CPU | environment, text=True,
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True,

@@ -2,7 +2,9 @@
 
 import dataclasses
 import math
+from datetime import timedelta
 from types import SimpleNamespace
+from unittest import mock
 
 import pytest
 import torch
@@ -275,11 +277,7 @@ def test_truncated_responses_can_be_masked(tmp_path, monkeypatch):
 
 def test_the_reference_is_reset_when_due(tmp_path, monkeypatch):
     """Makes impossible: a reference that never moves, or moves in every step."""
-    distances, own = [], Progress.due
-
-    def watched(self, every, config):
-        return own(self, every, config)
-
+    distances = []
     config, accelerator, setup = set_up(tmp_path, max_steps=3, reference_reset_steps=2, eval_every=0, save_every=9)
 
     def distance():
@@ -454,6 +452,42 @@ def test_launches_that_cannot_work_are_refused(kind, precision, steps, named, mo
     monkeypatch.setattr(train, "Accelerator", lambda **options: fake)
     with pytest.raises(Refusal, match=named):
         train.start_accelerator()
+
+
+def test_ranks_wait_for_a_long_generation(monkeypatch):
+    """Makes impossible: a run that dies because one rank generates for longer than the default of a collective."""
+
+    def launched(kwargs_handlers):
+        return SimpleNamespace(
+            distributed_type=SimpleNamespace(value="MULTI_GPU"), mixed_precision="no", gradient_accumulation_steps=1,
+            timeouts=[handler.timeout for handler in kwargs_handlers],
+        )  # fmt: skip
+
+    monkeypatch.setattr(train, "Accelerator", launched)
+    (timeout,) = train.start_accelerator().timeouts
+    assert timeout >= timedelta(hours=3)
+
+
+class Left(Exception):
+    """Stands for the end of the process."""
+
+
+@pytest.mark.parametrize("failure, code, named", [
+    (torch.OutOfMemoryError("tried to allocate"), 1, ["--max_tokens_per_micro_batch", "--gpu_memory_utilization"]),
+    (Refusal("--name is taken"), 2, ["--name"]), (ZeroDivisionError("a bug"), 1, ["Traceback", "a bug"]),
+])  # fmt: skip
+def test_the_end_of_a_failed_start_says_what_to_do(tmp_path, monkeypatch, failure, code, named):
+    """Makes impossible: an end for lack of memory without a flag to change; a bug without its traceback."""
+    leave = mock.Mock(side_effect=Left)
+    monkeypatch.setattr("sys.argv", ["train.py", *map(str, arguments(tmp_path))])
+    monkeypatch.setattr(train, "start_accelerator", lambda: Accelerator(cpu=True))
+    monkeypatch.setattr(train, "set_up", mock.Mock(side_effect=failure))
+    monkeypatch.setattr(train, "leave", leave)
+    with pytest.raises(Left):
+        train.main()
+    left_with, said = leave.call_args.args
+    assert left_with == code and all(word in said for word in named)
+    assert ("Traceback" in said) != isinstance(failure, Refusal)
 
 
 def test_the_engine_setting_names_a_class_of_engines(tmp_path):

@@ -3,6 +3,7 @@
 import json
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -53,6 +54,22 @@ def test_fsdp2_trains_checkpoints_and_resumes(alone, tmp_path):
     assert len(sizes) == 2 and max(sizes) < 1.5 * min(sizes)  # each rank wrote its part
     assert json.loads((tmp_path / "run/config.json").read_text())["sharded"] is True
     ended(start(["--resume", "--name", "run", "--output_dir", str(tmp_path), "--max_steps", "2"], 2, **FSDP2))
+    same(lines(alone / "metrics.jsonl"), lines(tmp_path / "run/metrics.jsonl"))
+
+
+@pytest.mark.slow
+def test_accelerates_config_file_starts_fsdp2(alone, tmp_path):
+    """Makes impossible: the page's command for FSDP2 that fails, or that runs DDP instead."""
+    page = (ROOT / "docs/training.md").read_text()
+    columns = page.partition("# fsdp2.yaml")[2].partition("\n\n")[0].splitlines()[1:]
+    own = "\n".join(re.sub(r"(\S) {2,}\S.*", r"\1", line[4:]) for line in columns)  # the first of two columns
+    assert "fsdp_version: 2" in own and "num_processes: 8" in own
+    own = own.replace("num_processes: 8", "num_processes: 2").replace("bf16", "'no'")
+    config_file = tmp_path / "fsdp2.yaml"
+    config_file.write_text(own + "\nuse_cpu: true\n")
+    ended(start(arguments(tmp_path, **UNEVEN), config_file=config_file))
+    assert json.loads((tmp_path / "run/config.json").read_text())["sharded"] is True
+    assert len(list((tmp_path / "run/checkpoints/step_00000002").glob("*.distcp"))) == 2
     same(lines(alone / "metrics.jsonl"), lines(tmp_path / "run/metrics.jsonl"))
 
 

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 from accelerate import Accelerator
-from helpers import drawn, loaded
+from helpers import TINY, drawn, loaded
 
 from rollout import Group, Sampling, TorchEngine
 from trainer.rollouts import Judge, Outcomes, Rollout, hidden_tokens, requests_of_rank, roll_out, rollouts_of, seed_of
@@ -39,7 +39,7 @@ def test_the_share_of_a_rank_is_the_documented_one():
 def test_rollouts_do_not_depend_on_how_a_group_is_split():
     """Makes impossible: numbers that depend on the number of ranks."""
     model, tokenizer = loaded()
-    problems = load_problems("tiny/train.jsonl")[:3]
+    problems = load_problems(TINY / "train.jsonl")[:3]
     engine, sampling = TorchEngine(model), Sampling(12, 2.0, stop_token_ids=(tokenizer.eos_token_id,))
     prompts = [tokenizer(problem.prompt).input_ids for problem in problems]
     whole, halves = {}, {}
@@ -154,7 +154,7 @@ def test_groups_are_judged_while_others_decode(monkeypatch):
     monkeypatch.setattr(module, "verify_batch", lambda *a, **k: judged.append(time.perf_counter()) or own(*a, **k))
     model, tokenizer = loaded()
     engine = Slow(model)
-    problems = load_problems("tiny/train.jsonl")[:6]
+    problems = load_problems(TINY / "train.jsonl")[:6]
     sampling = Sampling(12, stop_token_ids=(tokenizer.eos_token_id,))
     roll_out(engine, problems, 4, [*range(6)], sampling, Judge(tokenizer, Config()), Accelerator(cpu=True))
     assert judged[0] < engine.times[2]
@@ -170,7 +170,7 @@ def test_a_failing_judge_ends_the_round(monkeypatch):
     monkeypatch.setattr(module, "verify_batch", fail)
     model, tokenizer = loaded()
     engine = Slow(model)
-    problems = load_problems("tiny/train.jsonl")[:6]
+    problems = load_problems(TINY / "train.jsonl")[:6]
     with pytest.raises(RuntimeError, match="no worker"):
         roll_out(engine, problems, 4, [*range(6)], Sampling(12), Judge(tokenizer, Config()), Accelerator(cpu=True))
     assert len(engine.times) < 6
