@@ -262,7 +262,7 @@ class TorchEngine(Engine):
         prompt_row = {i: row for row, i in enumerate(dict.fromkeys(i for i, _ in batch))}
         row = torch.tensor([prompt_row[i] for i, _ in batch], device=device)  # (R,) each rollout's row
         seed, number = torch.tensor([(requests[i].seed, k) for i, k in batch], device=device).T
-        stream = hashed(hashed(seed) + number)  # (R,)
+        stream = hashed(hashed(seed) + number)  # (R,) one stream of random numbers per rollout
         active = torch.arange(len(batch), device=device)  # (R,) the rollouts that still decode
         tokens, logprobs = torch.zeros(size, dtype=torch.long, device=device), torch.zeros(size, device=device)
         length, greedy = torch.zeros_like(active), sampling.temperature == 0
@@ -271,7 +271,7 @@ class TorchEngine(Engine):
             decoder = PrefixDecoder(self.model, [requests[i].prompt for i in prompt_row], sampling.max_new_tokens)
             logits = decoder.logits  # (U, V), one row per prompt
             for t in range(sampling.max_new_tokens):
-                logp = sampling_logprobs(logits, sampling.temperature, sampling.top_p, sampling.top_k)
+                logp = sampling_logprobs(logits, sampling.temperature, sampling.top_p, sampling.top_k)  # (U, V)
                 token = logp.argmax(-1)[row] if greedy else draw(logp, row, uniforms(stream[active], t))
                 tokens[active, t], logprobs[active, t], length[active] = token, logp[row, token], t + 1
                 unfinished = ~torch.isin(token, stop) & (t + 1 < sampling.max_new_tokens)

@@ -51,7 +51,6 @@ import os
 import sys
 import time
 import traceback
-from collections import defaultdict
 from contextlib import nullcontext
 from datetime import timedelta
 from statistics import NormalDist
@@ -59,17 +58,17 @@ from typing import Any, NamedTuple, NoReturn
 
 import torch
 from accelerate import Accelerator
-from accelerate.utils import InitProcessGroupKwargs, gather_object
+from accelerate.utils import InitProcessGroupKwargs
 from torch import Tensor
-from transformers import AutoModelForCausalLM
 from transformers.utils import logging
 
 import loss as L
 from rollout import ENGINES, Engine, Sampling
-from trainer.data import Data, load, stop_tokens
+from trainer.data import Data, load, load_model, stop_tokens
 from trainer.policy import (
     Policy,
     agrees_with_logits,
+    allocate_moments,
     end_to_end,
     fsdp_requested,
     log_probs,
@@ -80,9 +79,9 @@ from trainer.policy import (
 )
 from trainer.report import introduction
 from trainer.rollouts import Judge, Outcomes, Rollout, roll_out, seed_of
-from trainer.run import Progress, Run, step_metrics
+from trainer.run import Progress, Run, Sums, step_metrics
 from trainer.settings import Config, Refusal, read_settings, refusing
-from verify import WeakSandbox, load_rewards
+from verify import JudgeFailed, NotAReward, load_rewards
 
 CONFIDENCE = 0.9  # probability that one more round of generation yields enough informative prompts
 EVAL_SEED = 1234
@@ -114,8 +113,7 @@ def train(config: Config, accelerator: Accelerator, setup: Setup) -> None:
         run.begin_step()
         # 1-4: problems, roll out, verify, select; again until B prompts are informative or the bound is reached
         engine.wake()
-        rollouts: list[Rollout] = []
-        outcomes = Outcomes.none(n)
+        rollouts, outcomes = list[Rollout](), Outcomes.none(n)
         while (count := prompts_wanted(outcomes, progress, config)) > 0:
             chosen, seeds = progress.next_problems(data.problems, count, config.seed)  # 1
             drawn, found = roll_out(engine, chosen, n, seeds, sampling, judge, accelerator, len(outcomes))  # 2, 3
@@ -264,35 +262,6 @@ def loss_of(policy, rollouts: list[Rollout], tokens: int, config: Config, accele
     return loss
 
 
-class Sums:
-    """Metrics of a step's updates: sums over the tokens of all ranks, and extremes (names with _max or _min)."""
-
-    def __init__(self, accelerator: Accelerator):
-        self.accelerator = accelerator
-        self.values: defaultdict[str, list[Any]] = defaultdict(list)
-        self.updates = self.tokens = 0  # of all ranks
-
-    def add(self, metrics: dict[str, Any]) -> None:
-        for name, x in metrics.items():
-            self.values[name].append(x)
-
-    def result(self) -> dict[str, float]:
-        """Means over the step's tokens; over its updates for loss and grad_norm; counts and extremes unchanged."""
-        pick = {"max": max, "min": min}
-        ranks = gather_object([{k: pick.get(k[-3:], math.fsum)(map(float, xs)) for k, xs in self.values.items()}])
-        if not self.updates:
-            return {}
-        world, skipped = len(ranks), ranks[0]["updates_skipped"]
-        # Ranks share the loss and the sums over tokens; each of them counts every update.
-        divisor = {"loss": self.updates, "grad_norm": world * (self.updates - skipped or 1), "updates_skipped": world}
-        result: dict[str, float] = {"tokens": self.tokens}
-        for name in sorted(set().union(*ranks)):
-            values = [rank[name] for rank in ranks if name in rank]
-            extreme = pick.get(name[-3:])
-            result[name] = extreme(values) if extreme else math.fsum(values) / divisor.get(name, self.tokens)
-        return result
-
-
 # -------------------------------------------------------------------------------------------------------- stage 9
 
 
@@ -329,7 +298,7 @@ def main() -> None:
             evaluate(config, accelerator, setup)
         else:
             train(config, accelerator, setup)
-    except Refusal as refusal:
+    except (Refusal, JudgeFailed, NotAReward) as refusal:
         refuse(refusal, code=1 if setup else 2)
     except KeyboardInterrupt:
         goes_on = config and setup and not config.eval_only
@@ -346,7 +315,7 @@ def main() -> None:
     accelerator.end_training()
 
 
-def refuse(refusal: Refusal, code: int) -> NoReturn:
+def refuse(refusal: Exception, code: int) -> NoReturn:
     """Print a refusal once. The other ranks wait, since they refuse the same; a launcher ends them meanwhile."""
     if rank := int(os.environ.get("RANK", 0)):
         time.sleep(5)
@@ -382,9 +351,8 @@ def set_up(config: Config, accelerator: Accelerator, sources: dict[str, str]) ->
     data = load(config, sources)
     run, progress = Run(config, accelerator, data), Progress()
     judge = Judge(data.tokenizer, config)
-    check_judge(judge, data)
-    with refusing(f"--model {config.model}: "):
-        model = AutoModelForCausalLM.from_pretrained(config.model, dtype=torch.float32).to(accelerator.device)
+    judge.check([*data.problems, *data.held_out])
+    model = load_model(config.model).to(accelerator.device)
     sampling = Sampling(
         config.max_response_tokens, config.temperature, stop_token_ids=stop_tokens(data.tokenizer, model)
     )
@@ -419,35 +387,6 @@ def set_up(config: Config, accelerator: Accelerator, sources: dict[str, str]) ->
     if not fsdp:
         policy = accelerator.prepare(policy)  # DDP
     return Setup(data, judge, sampling, engine, policy, reference, optimizer, run, progress)  # type: ignore[arg-type]
-
-
-def allocate_moments(optimizer: torch.optim.Optimizer, learning_rate: float) -> None:
-    """Let AdamW allocate its moments now, as zeros: at the first update the engine would have the memory already.
-
-    optimizer: with a learning rate of 0, so that the step changes no weight.
-    """
-    for group in optimizer.param_groups:
-        for p in group["params"]:
-            p.grad = torch.zeros_like(p)
-    optimizer.step()
-    optimizer.zero_grad()
-    for state in optimizer.state.values():
-        state["step"].zero_()
-    for group in optimizer.param_groups:
-        group["lr"] = learning_rate
-
-
-def check_judge(judge: Judge, data: Data) -> None:
-    """Judge a nonsense response of each kind: a broken reward function is refused now, not at the first step."""
-    first = {problem.kind: problem for problem in [*data.problems, *data.held_out][::-1]}
-    nonsense = "```python\npass\n```\n<answer>0</answer> \\boxed{x + y^2}"
-    try:
-        verdicts = judge.verdicts([(problem, nonsense, 1, False) for problem in first.values()])
-    except WeakSandbox as weak:
-        raise Refusal(f"{weak} (--allow_weak_sandbox)") from weak
-    failed = [kind for kind, verdict in zip(first, verdicts, strict=True) if verdict.reason in ("crashed", "timeout")]
-    if failed:
-        raise Refusal(f"the reward of kind {', '.join(failed)} fails on a nonsense response: it must judge any text")
 
 
 def check_engine(

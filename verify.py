@@ -1,148 +1,182 @@
-"""BroRL, section 4.2.1: problems, and the rule-based rewards that make them verifiable.
+r"""BroRL, section 4.2.1: problems, and the rule-based rewards that make them verifiable.
 
 Paper: "BroRL: Scaling Reinforcement Learning via Broadened Exploration", arXiv 2510.01180.
-The paper names five families of problems and no rule of their rewards: the rules are ours. Each is applied to text,
-never a model's opinion: R_c = 1 for a correct response, R_w = 0 for a wrong one.
-A Problem is (prompt, kind, reference); the Verdict on a response to it is (reward, reason).
+The paper names five families of problems and no rule of their rewards. These rules are ours, and ask no model.
 
-    kind         reference                           the answer is
-    countdown    {"numbers": [int, ...],             the response, or the last <answer>...</answer> in it: one
-                  "target": int}                     expression of value `target` over exactly these numbers
-    math         str: an answer, LaTeX or plain      the last balanced \boxed{...}: the same number, list, tuple,
-                                                     interval, matrix, expression, equation, option or text
-    science      str: a short answer, or an option   the last balanced \boxed{...}, with its unit
-    ifeval       {"instruction_id_list": [str, ...], the response: the share of these instructions that it follows
-                  "kwargs": [{...}, ...]}
-    logic        {"dataset": str, "entry": {...}}    the last <answer>...</answer>, as Reasoning Gym's data set of that
-                                                     name scores it for its entry
-    code         {"inputs": [...], "outputs": [...]} the last ```python block, or a response without fences in which a
-                                                     line begins a program (`import`, `def`, ...): it prints each output
-                                                     for its input. Texts, or lists of lines
-    code         the same with "fn_name": str        the same block: a function, or a method of a class Solution, that
-                                                     returns each output. Inputs are lists of arguments; both may be
-                                                     JSON text
-    your own     what JSON can hold                  what your function says: `load_rewards`
+    Problem    a prompt, the kind of its rule, and the reference that its rule compares responses with
+    Verdict    (reward, correct, reason) of one response
+    reward     goes to the advantages: R_c = 1 for a correct response, R_w = 0 for a wrong one, a share for partial
+               credit; any number from a rule of your own
+    correct    goes to dynamic sampling and pass@k
 
-    reason       reward    meaning
-    correct      1         the answer is right
-    wrong        0         the answer was read, and it is another one
-    unparsed     0         there is an answer, and it is not of the kind's form
-    no_answer    0         there is no answer: nothing was written, no box, no program
-    partial      between   some parts of the answer are right
-    timeout      0         the judging took too long
-    crashed      0         the judging process died
-                           (the last three: kinds with parts, or with a worker process)
+    kind        reference                            answer                                judged
+    countdown   {"numbers": [...], "target": n}      the last <answer>, or the response    here
+    math        an answer, LaTeX or plain            the last \boxed{...}                  here if a number, else worker
+    science     with a unit, or an option            the last \boxed{...}                  the same
+    ifeval      {"instruction_id_list", "kwargs"}    the response                          here
+    logic       {"dataset", "entry"}                 the last <answer>...</answer>         alone
+    code        {"inputs", "outputs", ["fn_name"]}   the last ```python block              each test alone
+    your own    any JSON                             the response, with its thinking       alone
 
-Rules of all kinds but your own. Text before the last </think>, or after a <think> that nothing closes, is no answer. A
-form that is not listed is "unparsed", and no number elsewhere rescues it: with N = 512 rollouts the policy will find a
-lenient rule and train on it. Numbers are compared exactly, as fractions; a decimal equals a number that is not whole
-if the two are within 1e-6, relative.
+    reason      reward    meaning
+    correct     1         the answer is right
+    wrong       0         the answer was read, and it is another one
+    partial     between   some parts of the answer are right
+    unparsed    0         the answer does not have the form of its kind
+    no_answer   0         nothing is written, or no box, or no program
+    timeout     0         judging took too long
+    crashed     0         the judging process died
 
-Model text is hostile. In this process only string methods touch it, patterns that cannot backtrack (verdict.forward
-refuses all others), and numbers of at most 1,000 digits. All else meets a clock in a worker process of sandbox/: LaTeX,
-algebra, programs, the scorers of Reasoning Gym, and your own function.
+**The rule of a reward.** Text before the last </think> is no answer, and neither is text after an open <think>. A form
+outside the rules of its kind is unparsed: with N = 512 rollouts a policy finds every gap of a lenient rule and trains
+on it. Numbers are compared exactly, as fractions.
 
-Countdown stands here in full, as the example of a kind. The other kinds, and where problems come from, are in
-verifiers/: each kind's file opens with the table of its rules.
-Simplified: whether a countdown target can be reached is not checked. Each kind's file lists its own simplifications.
+**A kind is one function**, `judge(answer, reference)`, and the place that runs it: `Kind`. A model's text is hostile.
+In this process it meets string methods, patterns that cannot backtrack and numbers of at most 1,000 digits. In a worker
+process of sandbox/ a time limit ends everything else.
+
+**Math in three steps** (kinds/maths.py). 1. Find the last box whose braces balance. 2. Read all of it into a form:
+number, expression, equation, interval, tuple, list, matrix, option or words. Every side of an equation, every part of a
+list and every word must be accounted for. A box that cannot be read completely earns 0. 3. Compare it with the gold's
+form: numbers as fractions, expressions by their values at points of both signs, lists part by part in any order, tuples
+and intervals with their brackets, words by their letters. In an equation each side must equal the gold or be a name,
+such as x or f(x): 3 = 5 is wrong for 5. A decimal equals a fraction or a root within 1e-6, relative. A unit may follow,
+but not another one than the gold's.
+
+Countdown is below in full. The other kinds are in kinds/, one file each.
+Simplified: nothing checks that a countdown target can be reached.
 """
 
 import importlib
+import json
+import math
 import operator
-from collections.abc import Iterable
+import re
+from collections.abc import Callable, Iterable
 from fractions import Fraction
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from sandbox import WeakSandbox
-from verifiers.data import check_prompt, read_file, read_sources, read_spec
-from verifiers.verdict import (
-    CORRECT,
-    MAX_ANSWER,
-    NO_ANSWER,
-    REASONS,
-    UNPARSED,
-    WRONG,
-    Kind,
-    NotAReward,
-    Problem,
-    Solved,
-    Verdict,
-    after_thinking,
-    failures,
-    forward,
-    reward_files,
-    shown,
-)
+from sandbox.jobs import Call, Program
 
-__all__ = ["KINDS", "REASONS", "Kind", "NotAReward", "Problem", "Solved", "Verdict", "WeakSandbox", "failures",
-           "load_data", "load_problems", "load_rewards", "read_spec", "reward_files", "solution_of", "verify",
-           "verify_batch"]  # fmt: skip
+__all__ = ["BUILT_IN", "KINDS", "REASONS", "JudgeFailed", "Kind", "NotAReward", "Problem", "Response", "Verdict",
+           "WeakSandbox", "failures", "load_data", "load_problems", "load_rewards", "read_spec", "reward_files",
+           "verify", "verify_batch"]  # fmt: skip
+
+REASONS = ("correct", "wrong", "partial", "no_answer", "unparsed", "timeout", "crashed")
+HERE, WORKER, ALONE = "here", "worker", "alone"
+MAX_ANSWER = 1_000  # characters: fewer than the 4,300 digits that Python's int() reads, more than any honest answer
+
+
+class Problem(NamedTuple):
+    """A prompt (text, or chat messages), the kind of its rule, and its reference: the tables above."""
+
+    prompt: str | list[dict[str, str]]
+    kind: str
+    reference: Any
+
+
+class Response(NamedTuple):
+    """A response, with its length and whether the limit cut it, for rewards that depend on them."""
+
+    text: str
+    n_tokens: int = 0
+    truncated: bool = False
+
+
+class Verdict(NamedTuple):
+    """The reward, whether the response is correct, and one of REASONS."""
+
+    reward: float
+    correct: bool
+    reason: str
+
+
+class JudgeFailed(RuntimeError):
+    """A judge met a missing or closed file or module. No answer is to blame, so the run must end."""
+
+
+class NotAReward(ValueError):
+    """A user's function returned something else than a reward."""
+
+
+def after_thinking(response: str) -> str | None:
+    """Return the text after the last </think>; None if a <think> is still open or nothing is written."""
+    text = response.rpartition("</think>")[2].strip()
+    return None if "<think>" in text else text or None
+
+
+class Kind(NamedTuple):
+    """A kind of problem.
+
+    judge      (answer, reference) -> a number, which is correct at 1; or (number, correct); or None if it cannot read
+               the answer. A judge that runs here may return a job of sandbox/jobs.py instead, whose value is then used
+    where      HERE in this process; WORKER in a worker process; ALONE in a fresh one, as it may run the model's text
+    answer     response -> the text to judge, None if there is none. Equal texts of a problem are judged once
+    check      raises ValueError if a reference is broken
+    solution   reference -> a response that is right, None if unknown. A problem is broken if its rule refuses this one
+    asks       the fields of `Response` that `judge` takes after the reference: "n_tokens", "truncated"
+    imports    packages that a worker imports before it judges
+    file       the user's file of this kind
+    """
+
+    judge: Callable[..., Any]
+    where: str = HERE
+    answer: Callable[[str], str | None] = after_thinking
+    check: Callable[[Any], Any] = lambda reference: None
+    solution: Callable[[Any], str | None] = lambda reference: None
+    asks: tuple[str, ...] = ()
+    imports: tuple[str, ...] = ()
+    file: str | None = None
+
+
+def shown(value: Any) -> str:
+    """Return the value as an error message shows it, cut to a readable length."""
+    text = repr(value)
+    return text if len(text) <= 200 else text[:200] + "..."
+
+
+def last_tag(response: str) -> str | None:
+    """Return the text in the last <answer>...</answer>, None if there is none."""
+    before, closed, _ = (after_thinking(response) or "").rpartition("</answer>")
+    _, opened, answer = before.rpartition("<answer>")
+    return answer.strip() if opened and closed else None
+
 
 # ---------------------------------------------------------------------------- a kind in full: countdown
 
 _PLAIN_OPERATORS = str.maketrans("×÷−", "*/-")
-# A number has no leading zero, so that "05" is two tokens and cannot parse. Any other character is one token.
-_TOKEN = forward(r"0|[1-9][0-9]*+|\S")
-_DIGITS = frozenset("0123456789")
+_TOKEN = re.compile(r"0|[1-9][0-9]*+|\S")  # "05" is two tokens and does not parse
 _PRECEDENCE = {"(": 0, "+": 1, "-": 1, "*": 2, "/": 2}
-
-MAX_NUMBERS = 32
-MAX_NUMBER = 10**9
+_APPLY = {"+": operator.add, "-": operator.sub, "*": operator.mul, "/": lambda a, b: Fraction(a) / b}
 
 
-def check_countdown(reference: Any) -> tuple[list[int], int]:
-    """Return (the numbers in ascending order, the target); ValueError unless the reference is as in the table."""
-    if not isinstance(reference, dict) or reference.keys() != {"numbers", "target"}:
-        raise ValueError(f'a countdown reference is {{"numbers": [...], "target": ...}}, got {shown(reference)}')
-    numbers, target = reference["numbers"], reference["target"]
-    if not isinstance(numbers, list) or not 1 <= len(numbers) <= MAX_NUMBERS:
-        raise ValueError(f"countdown `numbers` must be a list of 1 to {MAX_NUMBERS}, got {shown(numbers)}")
-    for number in numbers:
-        if type(number) is not int or not 0 <= number < MAX_NUMBER:
-            raise ValueError(f"countdown `numbers` must be integers from 0 to {MAX_NUMBER - 1}, got {shown(number)}")
-    if type(target) is not int:
-        raise ValueError(f"countdown `target` must be an integer, got {shown(target)}")
-    return sorted(numbers), target
+def judge_countdown(answer: str, reference: dict[str, Any]) -> bool | None:
+    """Is the answer one expression over exactly the problem's numbers, each used once, with the target as its value?
 
-
-def judge_countdown(answer: str, gold: tuple[list[int], int]) -> Verdict:
-    """Is the answer an expression over exactly the problem's numbers, each used once, with the target as its value?
-
-    Form: whole numbers, + - * / (or − × ÷) between two values, parentheses, spaces. The classic rules hold: no sign
-    before a value, no digits joined into new numbers, no powers, no implied products. An expression answers, an
-    equation only states: "3*8 = 24" is unparsed. So is any prose around the expression outside of <answer> tags.
-    Steps may be negative or fractional. A division by zero is a well-formed expression without a value: wrong.
+    Form: whole numbers, + - * / (or − × ÷) between two values, parentheses, spaces. No sign before a value, no joined
+    digits, no powers, no equation, no prose. Steps may be negative or fractional. A division by zero has no value.
     """
-    numbers, target = gold
-    if not answer:
-        return NO_ANSWER
     postfix = _parse_expression(answer)
     if postfix is None:
-        return UNPARSED
-    # Checked before the value, so that a value is computed over the few numbers of the problem only.
-    if sorted(item for item in postfix if type(item) is int) != numbers:
-        return WRONG
-    return CORRECT if _value(postfix) == target else WRONG
-
-
-def find_countdown(response: str) -> str | None:
-    text = after_thinking(response)
-    if text is None:
         return None
-    before, closed, _ = text.rpartition("</answer>")
-    _, opened, tagged = before.rpartition("<answer>")
-    return (tagged if closed and opened else text).strip()
+    # Compare the numbers first, so that a value is computed over the few numbers of the problem only.
+    return sorted(item for item in postfix if type(item) is int) == sorted(reference["numbers"]) and (
+        _value(postfix) == reference["target"]
+    )
 
 
 def _parse_expression(text: str) -> list[int | str] | None:
-    """Dijkstra's shunting yard: the expression in postfix order, or None where it is not one. No recursion."""
+    """Return the expression in postfix order (Dijkstra's shunting yard, no recursion), None if it is none."""
     if len(text) > MAX_ANSWER:
         return None
-    postfix, pending, value_next = [], [], True
+    postfix: list[int | str] = []
+    pending: list[str] = []
+    value_next = True
     for token in _TOKEN.findall(text.translate(_PLAIN_OPERATORS)):
         if value_next:
-            if token[0] in _DIGITS:
+            if token[0] in "0123456789":
                 postfix.append(int(token))
                 value_next = False
             elif token == "(":
@@ -155,54 +189,65 @@ def _parse_expression(text: str) -> list[int | str] | None:
             if not pending:
                 return None
             pending.pop()
-        elif token != "(" and token in _PRECEDENCE:
+        elif token in _APPLY:
             while pending and _PRECEDENCE[pending[-1]] >= _PRECEDENCE[token]:
                 postfix.append(pending.pop())
             pending.append(token)
             value_next = True
         else:
             return None
-    if value_next or "(" in pending:
-        return None
-    return postfix + pending[::-1]
-
-
-def _divide(a: int | Fraction, b: int | Fraction) -> Fraction:
-    return Fraction(a) / b
-
-
-_APPLY = {"+": operator.add, "-": operator.sub, "*": operator.mul, "/": _divide}
+    return None if value_next or "(" in pending else [*postfix, *pending[::-1]]
 
 
 def _value(postfix: list[int | str]) -> int | Fraction | None:
-    """The exact value of a postfix expression, None if it divides by zero."""
-    stack = []
+    """Return the exact value of a postfix expression, None if it divides by zero."""
+    stack: list[Any] = []
     for item in postfix:
-        if type(item) is int:
+        if isinstance(item, int):
             stack.append(item)
         else:
             right, left = stack.pop(), stack.pop()
             if item == "/" and right == 0:
                 return None
-            stack.append(_APPLY[str(item)](left, right))
+            stack.append(_APPLY[item](left, right))
     return stack[0]
 
 
-# --------------------------------------------------------------------------------------- all kinds
+def check_countdown(reference: Any) -> None:
+    """Raise ValueError unless the reference has 1 to 32 whole numbers below 10^9 and a whole target."""
+    numbers = reference.get("numbers") if isinstance(reference, dict) and len(reference) == 2 else None
+    if not isinstance(numbers, list) or not 1 <= len(numbers) <= 32 or type(reference.get("target")) is not int or (
+        not all(type(number) is int and 0 <= number < 10**9 for number in numbers)
+    ):  # fmt: skip
+        raise ValueError(
+            'a countdown reference is {"numbers": [1 to 32 whole numbers from 0 to 999999999], "target": a whole '
+            f"number}}, got {shown(reference)}"
+        )
+
+
+def countdown_answer(response: str) -> str | None:
+    tagged = last_tag(response)
+    return (after_thinking(response) if tagged is None else tagged) or None
+
+
+# ----------------------------------------------------------------------------------------------- kinds
 
 # Name -> the kind, or the module whose KIND it is. The module is imported when a problem has this kind.
 KINDS: dict[str, Kind | str] = {
-    "countdown": Kind(check_countdown, find_countdown, judge_countdown),
-    "math": "verifiers.math",
-    "science": "verifiers.science",
-    "ifeval": "verifiers.ifeval",
-    "logic": "verifiers.logic",
-    "code": "verifiers.code",
+    "countdown": Kind(judge_countdown, HERE, countdown_answer, check_countdown),
+    "math": "kinds.maths",
+    "science": "kinds.science",
+    "ifeval": "kinds.ifeval",
+    "logic": "kinds.logic",
+    "code": "kinds.code",
 }
+BUILT_IN = frozenset(KINDS)
+reward_files: dict[str, list[str]] = {}  # path of each loaded file -> itself and the files that it imports
+failures: dict[str, str] = {}  # kind -> why its first call crashed or took too long
 
 
 def kind_of(name: Any) -> Kind:
-    """The kind of this name; ValueError with the names that there are."""
+    """Return the kind of this name; ValueError with the known names."""
     if not isinstance(name, str) or name not in KINDS:
         raise ValueError(f"unknown kind {shown(name)}: use one of {', '.join(KINDS)}, or name its file by --rewards")
     kind = KINDS[name]
@@ -210,183 +255,146 @@ def kind_of(name: Any) -> Kind:
 
 
 def load_rewards(paths: list[str] | list[Path]) -> list[str]:
-    """Add the kinds of these files to KINDS. Returns the files' absolute paths, for other processes and resumed runs.
+    """Add the kinds of these Python files to KINDS. Returns the absolute paths, for other processes and resumed runs.
 
-    Each is Python with a function (response, reference) -> reward, and a line that names its kind:
-
-        KINDS = {"my_kind": my_function}
-
-    verifiers/custom.py says what the function may return, how to check references too, and where it runs.
-    Raises FileNotFoundError where there is no file; ValueError for a file that cannot be imported, names no kind, or
-    names one that exists already.
+    A file has functions (response, reference) -> reward, and a line that names them: KINDS = {"my_kind": my_function}.
+    kinds/users.py has the rules. Raises FileNotFoundError, or ValueError for a file that cannot be used.
     """
-    if not paths:
-        return []
-    from verifiers.custom import load
+    from kinds import users
 
     loaded = [str(Path(path).resolve()) for path in paths]
     for path in loaded:
-        kinds = load(path)
+        kinds, reward_files[path] = users.load(path)
         for name in kinds:
-            # A file may be loaded again, changed or not.
-            if name in KINDS and kind_of(name).file != path:
+            known = KINDS.get(name)  # a file may be loaded again, changed or not
+            if known is not None and (isinstance(known, str) or known.file != path):
                 raise ValueError(f"{path}: there is a kind {name} already, choose another name than {', '.join(KINDS)}")
         KINDS.update(kinds)
     return loaded
 
 
-# ---------------------------------------------------------------------------------------- verdicts
+# ---------------------------------------------------------------------------------------------- verdicts
 
 
-def verify(kind: str, response: str, reference: Any, **options: Any) -> Verdict:
-    """The reward of one response: a batch of one, with the options of `verify_batch`.
+def verdict_of(value: Any) -> Verdict:
+    """Return the verdict for a judge's value; TypeError or ValueError if the value is no reward."""
+    if value is None:
+        return Verdict(0.0, False, "unparsed")
+    reward, correct = value if isinstance(value, tuple | list) and len(value) == 2 else (value, value == 1)
+    if not isinstance(reward, int | float) or not isinstance(correct, bool) or not math.isfinite(reward):
+        raise ValueError(f"a judge returns a number, (number, True or False) or None, got {shown(value)}")
+    return Verdict(float(reward), correct, "correct" if correct else "partial" if reward > 0 else "wrong")
 
-    Never raises on what a model wrote, whatever the text. Raises ValueError on the caller's mistakes: an unknown kind,
-    a broken reference, a response that is no text, a reward function of your own that returns no reward.
-    """
+
+def verify(kind: str, response: str | Response, reference: Any, **options: Any) -> Verdict:
+    """Return the verdict on one response: a batch of one, with the options of `verify_batch`."""
     return verify_batch([(kind, response, reference)], **options)[0]
 
 
 def verify_batch(
-    items: Iterable[tuple[str, str, Any]],
+    items: Iterable[tuple[str, str | Response, Any]],
     workers: int | None = None,
     timeout_s: float = 10.0,
     *,
-    all_or_nothing: bool = False,
     allow_weak_sandbox: bool = False,
 ) -> list[Verdict]:
-    """`verify` for many (kind, response, reference), in order.
+    """Return the verdicts of many (kind, response, reference), in order. It never raises on a model's text.
 
-    N rollouts repeat themselves. Items with equal kind and answer and the same reference object are judged once, so
-    hand in one reference per problem, as `load_problems` gives it. What this process cannot judge goes to worker
-    processes, which are started when first needed and kept: `workers` of them (None: one per core), each taking at
-    most `timeout_s` seconds for one answer, all tests of a program together. `all_or_nothing`: what is right in part
-    (tests passed, instructions followed, a score below 1) is wrong. `allow_weak_sandbox`: run model code even where
-    the walls of sandbox/ are low.
-    Raises ValueError as `verify` does, with the position of the item; WeakSandbox where code may not be run.
+    N rollouts repeat themselves: equal answers to the same reference object are judged once. Jobs go to `workers`
+    processes (None: one per core), each within `timeout_s`. `allow_weak_sandbox` runs model code behind low walls too.
+    Raises ValueError with the position of an item that is broken, JudgeFailed if a judge cannot work on this machine,
+    WeakSandbox if its walls are too low for model code.
     """
-    items = list(items)  # keeps every reference alive: the id of a dead object could return on another
-    golds: dict[Any, Any] = {}
-    judged: dict[Any, Verdict] = {}
-    pending: dict[Any, tuple] = {}
+    items = list(items)  # keeps every reference alive: the id of a dead object can return
+    checked: set[tuple[str, int]] = set()
+    judged: dict[tuple, Verdict] = {}
+    jobs: dict[tuple, Call | Program] = {}
     keys = []
     for position, (name, response, reference) in enumerate(items):
         try:
             kind = kind_of(name)
-            if (name, id(reference)) not in golds:
-                golds[name, id(reference)] = kind.check(reference)
-            if not isinstance(response, str):
-                raise ValueError(f"a response must be text, got {shown(response)}: decode its tokens first")
+            if (name, id(reference)) not in checked:
+                kind.check(reference)
+                checked.add((name, id(reference)))
+            text, *_ = response = response if isinstance(response, Response) else Response(response)
+            if not isinstance(text, str):
+                raise ValueError(f"a response is text, got {shown(text)}: decode its tokens first")
         except ValueError as error:
             raise ValueError(f"item {position}: {error}") from None
-        answer, gold = kind.find(response), golds[name, id(reference)]
-        key = name, id(reference), answer
-        keys.append(key)
+        answer, asked = kind.answer(text), [getattr(response, field) for field in kind.asks]
+        keys.append(key := (name, id(reference), answer, *asked))
         if answer is None:
-            judged[key] = NO_ANSWER
-        elif key not in judged and key not in pending:
-            verdict = kind.judge_inline(answer, gold)
-            if verdict is None:
-                pending[key] = kind, answer, gold, reference, all_or_nothing
+            judged[key] = Verdict(0.0, False, "no_answer")
+        elif key not in judged and key not in jobs:
+            value = ask(kind, answer, reference, asked)
+            if isinstance(value, Call | Program):
+                jobs[key] = value
             else:
-                judged[key] = verdict
-    if pending:
-        from verifiers.workers import judge_in_workers
+                judged[key] = verdict_of(value)
+    if jobs:
+        from kinds.workers import run
 
-        judged |= judge_in_workers(pending, timeout_s, workers, allow_weak_sandbox)
-    verdicts = [judged[key] for key in keys]
-    return [WRONG if all_or_nothing and verdict.reason == "partial" else verdict for verdict in verdicts]
+        judged |= run(jobs, workers, timeout_s, allow_weak_sandbox)
+    return [judged[key] for key in keys]
 
 
-# --------------------------------------------------------------------------------------- problems
+def ask(kind: Kind, answer: str, reference: Any, asked: list) -> Any:
+    """Return the judge's value, or the job that will have it."""
+    if kind.where == HERE:
+        return kind.judge(answer, reference, *asked)
+    function = f"{kind.judge.__module__}:{kind.judge.__name__}"
+    return Call(function, [answer, reference, *asked], kind.imports, evaluates=kind.where == ALONE)
+
+
+# ---------------------------------------------------------------------------------------------- problems
 
 
 def load_problems(path: str | Path) -> list[Problem]:
-    """Read problems from JSON lines, in UTF-8: {"prompt": ..., "kind": ..., "reference": ...} and no other key but,
-    for a `Solved` one, "solution": a response that is right. A prompt is text, or a list of chat messages
-    {"role": ..., "content": ...}.
+    """Read problems from JSON lines in UTF-8, one {"prompt": ..., "kind": ..., "reference": ...} a line.
 
-    Every problem is checked, so that a broken one stops a run before it starts.
-    Raises ValueError with the path and the line number for a broken line, ValueError if there is no problem in the
-    file, FileNotFoundError if there is no file.
+    A prompt is text, or a list of chat messages {"role": ..., "content": ...}. Every problem is checked.
+    Raises FileNotFoundError; ValueError with the path and the line number for a broken line, or if there is no problem.
     """
-    return read_file(Path(path), check_problems)
+    if not Path(path).is_file():
+        raise FileNotFoundError(
+            f"no problems at {path}: name a file of JSON lines; its weight follows as FILE.jsonl:0.5"
+        )
+    problems: dict[int, Problem] = {}
+    # Split as bytes: text lines would also end at U+2028, which JSON allows inside a string.
+    for number, line in enumerate(Path(path).read_bytes().split(b"\n"), start=1):
+        try:
+            if line.strip():
+                record = json.loads(line.decode("utf-8"))
+                if not isinstance(record, dict) or record.keys() != set(Problem._fields):
+                    raise ValueError(f"a problem is an object with {', '.join(Problem._fields)}, got {shown(record)}")
+                problems[number] = Problem(**record)
+        except (ValueError, RecursionError) as error:
+            raise ValueError(f"{path}, line {number}: {error}. Write one JSON object a line, in UTF-8") from None
+    if not problems:
+        raise ValueError(f"{path} has no problem: write one JSON object a line")
+    from kinds.sources import check
+
+    for position, sentence in check(list(problems.values())).items():
+        raise ValueError(f"{path}, line {list(problems)[position]}: {sentence}")
+    return list(problems.values())
 
 
 def load_data(specs: list[str], seed: int = 0) -> list[Problem]:
-    """The problems of one epoch over several sources, FILE.jsonl, hf:NAME or gym:NAME, each with an optional :WEIGHT
-    (the table that opens verifiers/data.py).
+    """Return the problems of one epoch over sources, FILE.jsonl, hf:NAME or gym:NAME, each with an optional :WEIGHT.
 
-    Without weights: the sources one after the other. With weights every source is shuffled by `seed`, and then drawn
-    from such that every stretch of the epoch holds the sources as they are weighted. An epoch is as long as it takes
-    to see every problem once; smaller sources come round again meanwhile, reshuffled. Call it with another seed for
-    another epoch.
+    Without weights the sources follow each other. With weights each source is shuffled by `seed`, and every stretch of
+    the epoch has the sources in these shares (kinds/sources.py). Use another seed for another epoch.
     """
-    return read_sources(specs, seed, check_problems)
+    from kinds import sources
+
+    return sources.load_data(specs, seed)
 
 
-def check_problems(problems: list[Problem]) -> dict[int, str]:
-    """Position -> what is broken: a prompt, a kind, a reference, or a gold answer that its own rule would refuse."""
-    broken: dict[int, str] = {}
-    verdicts: dict[Any, Verdict | None] = {}
-    pending: dict[Any, tuple] = {}
-    for position, problem in enumerate(problems):
-        try:
-            check_prompt(problem.prompt)
-            kind = kind_of(problem.kind)
-            gold, solution = kind.check(problem.reference), kind.solution(problem.reference)
-        except ValueError as error:
-            broken[position] = str(error)
-            continue
-        if solution is not None:
-            answer, key = kind.find(solution), (problem.kind, position, solution)
-            verdicts[key] = NO_ANSWER if answer is None else kind.judge_inline(answer, gold)
-            if verdicts[key] is None:
-                # No model wrote this text, so it needs neither a process of its own nor high walls.
-                pending[key] = kind._replace(evaluates=False), answer, gold, problem.reference, True
-    if pending:
-        from verifiers.workers import judge_in_workers
-
-        verdicts |= judge_in_workers(pending, 60.0, None, False)
-    for (_, position, solution), verdict in verdicts.items():
-        if verdict and verdict != CORRECT:
-            broken[position] = f"a response with the gold answer would be {verdict.reason}: {shown(solution)}"
-    return dict(sorted(broken.items()))
-
-
-def solution_of(problem: Problem) -> str | None:
-    """A response that is right: the problem's solution, else its gold answer where the kind reads one alone."""
-    return problem.solution if isinstance(problem, Solved) else kind_of(problem.kind).solution(problem.reference)
-
-
-from typing import NamedTuple as _N
-
-
-class Response(_N):
-    text: str
-    n_tokens: int = 0
-    truncated: bool = False
-
-
-_vb = verify_batch
-
-
-class V3(_N):
-    reward: float
-    correct: bool
-    reason: str
-
-
-Verdict = V3
-
-
-def verify_batch(items, workers=None, timeout_s=10.0, *, allow_weak_sandbox=False):
-    return [
-        V3(v.reward, v.reason == "correct", v.reason)
-        for v in _vb(
-            [(k, getattr(r, "text", r), ref) for k, r, ref in items],
-            workers,
-            timeout_s,
-            allow_weak_sandbox=allow_weak_sandbox,
-        )
-    ]
+def read_spec(spec: str) -> tuple[str, float | None]:
+    """Return ("SOURCE", weight) of "SOURCE:WEIGHT", and None for a missing weight."""
+    source, colon, last = spec.rpartition(":")
+    if not colon or not re.fullmatch(r"[0-9]*\.?[0-9]+", last):
+        return spec, None
+    if float(last) <= 0:
+        raise ValueError(f"the weight in {spec} must be above 0")
+    return source, float(last)

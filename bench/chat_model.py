@@ -262,7 +262,7 @@ def ours(args: argparse.Namespace, folder: Path, name: str, **environment: str) 
     threads = {"OMP_NUM_THREADS": str(torch.get_num_threads())}
     done = subprocess.run(command, capture_output=True, text=True, env=os.environ | threads | environment)
     if done.returncode:
-        sys.exit(f"train.py ended with:\n{done.stdout[-1500:]}{done.stderr[-1500:]}")
+        sys.exit(f"train.py ended with status {done.returncode}:\n{done.stdout[-1500:]}{done.stderr[-1500:]}")
     metrics, timing = (
         [json.loads(line) for line in (folder / name / f"{log}.jsonl").read_text().splitlines()]
         for log in ("metrics", "timing")

@@ -72,7 +72,7 @@ from bench.common import POLICY, ROOT, machine, quiet
 from trainer.policy import fsdp_requested, log_probs, micro_batches, score
 from trainer.report import short
 from trainer.rollouts import Outcomes, Rollout, roll_out, seed_of
-from trainer.run import Progress, write
+from trainer.run import Progress, Sums, write
 from trainer.settings import Config, Refusal, read_settings, recipe_of
 from verify import REASONS
 
@@ -368,7 +368,7 @@ class Sample:
             if setup.reference is not None:
                 score(setup.reference, batch, "ref_logp", config.temperature, accelerator)  # type: ignore[arg-type]
         scored = time.perf_counter()
-        tokens, sums = int(outcomes.length[number == 0].sum()), train.Sums(accelerator)
+        tokens, sums = int(outcomes.length[number == 0].sum()), Sums(accelerator)
         train.update(setup.policy, setup.optimizer, batches[0], tokens, config, accelerator, sums)
         updated = (time.perf_counter() - scored) * number.numel() / int((number == 0).sum())
         seconds = dict(zip(STAGES, (rolled_out - began, scored - rolled_out, updated), strict=True))

@@ -4,13 +4,13 @@ At every step the queries of a group attend to one copy of the prompt's keys in 
 [M·g, D] x [D, L]. With a copy per rollout this would be M·g vector products, and each would read the L·D numbers
 again. One softmax runs over prompt and response together, so the result is exact (Hydragen, 2402.05099).
 
-Rollouts with the same tokens so far share one row: each distinct prefix is computed once.
+Rollouts whose tokens are equal share one row until they differ: each distinct prefix is computed once.
 
     name         meaning
     G            prompts in the batch
     U            rows: the distinct prefixes that are decoding
     M            largest number of rows of one prompt
-    L, T         prompt tokens (the longest prompt; shorter ones are padded on the left), response tokens so far
+    L, T         prompt tokens (the longest prompt; shorter ones are padded on the left), response tokens
     Hq, Hk, D    query heads, key heads, head width
     g            query heads per key head, Hq / Hk
 """
@@ -241,7 +241,7 @@ def bytes_per_row(model: PreTrainedModel, n: int, prompt_tokens: int, max_new_to
     c, item = model.config.get_text_config(), model.dtype.itemsize
     token = bytes_per_token(model, item)
     prompt = prompt_tokens * (token + 12 * c.hidden_size * item) / n  # its cache, and the activations of one layer
-    response = max_new_tokens * (token * (1 + 1 / c.num_hidden_layers) + 12)  # a layer is there twice as rows split
+    response = max_new_tokens * (token * (1 + 1 / c.num_hidden_layers) + 12)  # + 1: _select copies a layer
     scores = 3 * c.num_attention_heads * (prompt_tokens + max_new_tokens) * 4
     return prompt + response + scores + 6 * c.vocab_size * 4  # logits, log-probs, probabilities, and a cdf in float64
 

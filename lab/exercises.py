@@ -108,7 +108,7 @@ EXERCISES = [
     Exercise("rollout.sampling_logprobs", 2, "test_sampling_logprobs_by_hand",
              "Temperature, then top-k, then top-p, each renormalised; temperature 0 is the model's own log-probs."),
     Exercise("rollout.draw", 2,
-             "test_drawing_reaches_the_rare_and_never_the_impossible test_a_row_draws_from_its_own_line",
+             "test_drawing_reaches_rare_tokens_and_never_impossible_ones test_a_rollout_draws_from_its_own_row",
              "One token per rollout: invert the cdf of its row at its uniform."),
     Exercise("verify.judge_countdown", 2, "test_countdown_correct test_countdown_wrong test_countdown_unparsed",
              "A verdict on one expression. `_parse_expression` and `_value` are below; a policy finds every gap."),

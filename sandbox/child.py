@@ -1,6 +1,6 @@
-"""What a child does behind all walls: it runs one test of a program, or calls.
+"""The child: it runs one test of a program, or calls, behind all walls.
 
-File descriptor 3 is the connection to the trainer, or the program's source. 4 takes what a function returned.
+File descriptor 3 is the connection to the trainer, or the program's source. 4 takes the value that a function returns.
 """
 
 import atexit
@@ -20,7 +20,7 @@ from sandbox.jobs import decode, described, encode
 EXIT_UNPARSED = 65
 EXIT_BROKEN = 70
 
-# What programs of the public sets use without importing it: their judges had it imported.
+# Programs of the public sets use these names without importing them: their judges had done so.
 PRELUDE = """
 import bisect, collections, copy, functools, heapq, itertools, math, operator, random, re, string, sys
 from bisect import *
@@ -31,7 +31,7 @@ from itertools import *
 from math import ceil, comb, cos, factorial, floor, gcd, inf, log, log2, pi, sin, sqrt
 from typing import *
 """
-# Imported so that no child pays for it, where it is installed; not in the program's names.
+# The keeper imports these, where installed, to save each child the time. A program does not see their names.
 WARM = "numpy array copy dataclasses datetime decimal enum fractions io json queue statistics threading time types"
 
 
@@ -44,21 +44,27 @@ def prelude() -> dict[str, Any]:
     return {name: value for name, value in names.items() if not name.startswith("__")}
 
 
-def serve_calls(fd: int) -> None:
-    """Functions of the keeper's modules, "module:function", one call after the other until the trainer hangs up."""
-    with socket.socket(fileno=fd) as connection, connection.makefile("rb") as requests:
+def serve_calls() -> int:
+    """Answer calls of the keeper's functions, "module:function", one after the other until the trainer hangs up."""
+    with socket.socket(fileno=3) as connection, connection.makefile("rb") as requests:
         for line in requests:
             name, args = json.loads(line)
             try:
                 module, _, function = name.rpartition(":")
                 reply = json.dumps({"value": getattr(sys.modules[module], function)(*args)})
             except BaseException as error:
-                reply = json.dumps({"error": described(error)})
+                reply = json.dumps({"error": described(error), "environment": of_environment(error)})
             connection.sendall(reply.encode() + b"\n")
+    return 0
+
+
+def of_environment(error: BaseException) -> bool:
+    """Whether a file or a module is missing or closed here: then no answer can be judged right."""
+    return isinstance(error, OSError | ImportError) and not isinstance(error, TimeoutError)
 
 
 def run_program(names: dict[str, Any], called: bool) -> int:
-    """One test of a program: 3 has its source, and for a function 4 takes the value. Returns the exit status."""
+    """Run one test of a program: 3 has its source, and 4 takes a function's value. Returns the exit status."""
     with open(3, "rb") as file:
         task = json.load(file)
     process: Any = sys
@@ -66,7 +72,7 @@ def run_program(names: dict[str, Any], called: bool) -> int:
     process.stdout = process.__stdout__ = os.fdopen(1, "w", encoding="utf-8", errors="surrogateescape")
     process.stderr = process.__stderr__ = os.fdopen(2, "w", encoding="utf-8", errors="replace")
     sys.argv = ["solution.py"]
-    # Judges of the public sets let programs print integers of any length.
+    # The judges of the public sets let programs print integers of any length.
     sys.set_int_max_str_digits(0)
     name = "solution" if called else "__main__"
     module = sys.modules[name] = types.ModuleType(name)
@@ -98,7 +104,7 @@ def _give(text: str) -> None:
 
 
 def _finish() -> int:
-    """What the interpreter does at the end of a script: wait for threads, run exit functions, write out."""
+    """End as the interpreter ends a script: wait for threads, run exit functions, flush."""
     try:
         ends: Any = threading
         ends._shutdown()
@@ -110,7 +116,7 @@ def _finish() -> int:
 
 
 def _find_function(module: types.ModuleType, name: str) -> Callable:
-    """The function, or the method of a class Solution."""
+    """Return the function, or the method of a class Solution."""
     function = getattr(module, name, None)
     if callable(function):
         return function

@@ -1,18 +1,18 @@
 """The worker process: it imports, puts up the outer walls, then forks a child for each job.
 
-A first child tries to break out: what it could not do is the level of this machine's walls.
+Its first child tries to break out, which measures the level of this machine's walls.
 """
 
 import contextlib
 import fcntl
 import importlib
-import itertools
 import json
 import os
 import select
 import signal
 import socket
 import sys
+import time
 import traceback
 import types
 from typing import Any
@@ -23,14 +23,11 @@ from sandbox.walls import put_up_inner_walls, put_up_outer_walls
 
 
 class Keeper:
-    """The main loop of a worker process: take orders, fork, kill, report exits. It sees no byte of any job."""
+    """Take an order, fork, wait for the child or its deadline, report its end. The keeper reads no byte of any job."""
 
     def __init__(self, control: socket.socket, parent: int, path: list[str], modules: list[str] | None) -> None:
-        self.control, self.parent = control, parent
-        self.child = 0
+        self.control, self.parent, self.child = control, parent, 0
         self.null = os.open(os.devnull, os.O_RDWR)
-        self.fds: list[int] = []
-        # The project is found here and nowhere later, nor is anything that lies in the folders above it.
         project = sys.path[0]
         sys.path[:] = [project] + [entry for entry in path if entry != project]
         for module in modules or []:
@@ -38,103 +35,78 @@ class Keeper:
                 load_module(module)
             except (Exception, SystemExit) as error:
                 sys.exit(described(error))
-        # What a program finds defined. No call needs it.
         self.names = prelude() if modules is None else {}
         sys.path[:] = [entry for entry in sys.path[1:] if os.path.isdir(entry)]
         self.outer = put_up_outer_walls()
-        self.woken, wake = os.pipe()
-        for fd in (self.woken, wake):
-            os.set_blocking(fd, False)
-        signal.signal(signal.SIGCHLD, lambda *_: None)
-        signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
         self.level, self.walls = self.find_level()
 
     def serve(self) -> None:
+        """Obey the trainer's orders until it is gone."""
         self.say(level=self.level, walls=self.walls)
-        poll = select.poll()
-        poll.register(self.control, select.POLLIN)
-        poll.register(self.woken, select.POLLIN)
-        buffer = b""
         while True:
-            # Some other fork of the trainer may hold the far end open: its death is looked for as well.
-            ready = dict(poll.poll(1000))
-            if os.getppid() != self.parent:
-                return self.kill()
-            if self.woken in ready:
-                os.read(self.woken, 512)
-                self.reap()
-            if self.control.fileno() in ready:
-                data, fds, _, _ = socket.recv_fds(self.control, MAX_MESSAGE, 8)
-                if not data:
-                    return self.kill()
-                self.fds += fds
-                *lines, buffer = (buffer + data).split(b"\n")
-                for line in lines:
-                    self.obey(json.loads(line))
-
-    def obey(self, order: dict) -> None:
-        if "kill" in order:
-            self.kill()
-        else:
-            fds, self.fds = self.fds, []
-            self.fork(order, fds)
+            while not select.select([self.control], [], [], 1.0)[0]:
+                if os.getppid() != self.parent:  # a fork of the trainer may hold the other end open
+                    return
+            data, fds, _, _ = socket.recv_fds(self.control, MAX_MESSAGE, 8)
+            if not data:
+                return
+            order = json.loads(data)
+            if "kill" in order:
+                os.kill(self.child, signal.SIGKILL)
+                os.waitpid(self.child, 0)
+                self.say(exit=None)
+                continue
+            keeper, child = os.getpid(), os.fork()
+            if child == 0:
+                code = EXIT_BROKEN
+                try:
+                    self.become_child(order, fds, keeper)
+                    if order["how"] == "call":
+                        code = serve_calls()
+                    else:
+                        code = run_program(self.names, order["how"] == "function")
+                except BaseException:
+                    traceback.print_exc()
+                finally:
+                    os._exit(code)
             for fd in fds:
                 os.close(fd)
+            if order["how"] == "call":  # this child answers the trainer, which later orders its end
+                self.child = child
+            else:
+                self.say(exit=self.wait(child, order["seconds"]))
 
-    def fork(self, order: dict, fds: list[int]) -> None:
-        keeper = os.getpid()
-        self.child = os.fork()
-        if self.child == 0:
-            code = EXIT_BROKEN
-            try:
-                self.become_child(order, fds, keeper)
-                if order["fork"] == "calls":
-                    serve_calls(3)
-                else:
-                    code = run_program(self.names, order["fork"] == "function")
-            except BaseException:
-                traceback.print_exc()
-            finally:
-                os._exit(code)
+    def wait(self, child: int, seconds: float) -> int | None:
+        """Return the child's exit status, None if it was killed at its deadline."""
+        ended, deadline = os.pidfd_open(child), time.monotonic() + seconds
+        try:
+            while True:
+                left = deadline - time.monotonic()
+                if ended in select.select([ended], [], [], max(0.0, min(left, 1.0)))[0]:
+                    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+                if left <= 0 or os.getppid() != self.parent:
+                    os.kill(child, signal.SIGKILL)
+                    os.waitpid(child, 0)
+                    return None
+        finally:
+            os.close(ended)
 
     def become_child(self, order: dict, fds: list[int], keeper: int) -> None:
-        """Nothing of the keeper's is left open: 0 to 2 are the standard files, the job's own follow from 3 on."""
-        signal.set_wakeup_fd(-1)
-        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-        script = order["fork"] == "script"
-        plan = [fds[1] if script else self.null, fds[2] if script else self.null, self.null]
-        plan += fds[:1] if order["fork"] != "function" else [fds[0], fds[2]]
-        # Moved out of the way first: a plain sequence of dup2 would overwrite what it still needs.
+        """Leave only these files open: 0 to 2 the standard files, 3 the job, 4 the value of a function."""
+        script = order["how"] == "script"
+        plan = [fds[1] if script else self.null, fds[2] if script else self.null, self.null, fds[0]]
+        plan += [fds[2]] if order["how"] == "function" else []
         high = [fcntl.fcntl(fd, fcntl.F_DUPFD, 100) for fd in plan]
         for place, fd in enumerate(high):
             os.dup2(fd, place, inheritable=True)
-        kept = [*range(len(plan)), *sorted(self.outer.folders), 256]
-        for before, after in itertools.pairwise(kept):
-            os.closerange(before + 1, after)
+        os.closerange(len(plan), 256)
         put_up_inner_walls(self.outer, order["limits"], keeper)
 
-    def kill(self) -> None:
-        if self.child:
-            os.kill(self.child, signal.SIGKILL)
-        self.reap(block=True)
-
-    def reap(self, block: bool = False) -> None:
-        while True:
-            try:
-                pid, status = os.waitpid(-1, 0 if block and self.child else os.WNOHANG)
-            except ChildProcessError:
-                return
-            if pid == 0:
-                return
-            if pid == self.child:
-                self.child = 0
-                self.say(exit=os.waitstatus_to_exitcode(status))
-
     def say(self, **message: Any) -> None:
-        self.control.sendall(json.dumps(message).encode() + b"\n")
+        self.control.sendall(json.dumps(message).encode())
 
     def find_level(self) -> tuple[int, str]:
-        """A child tries to break out. What it could do decides, not what was asked of the kernel."""
+        """Measure the level: a child tries to break out, whatever the kernel promised."""
         readable, theirs = os.pipe()
         pid = os.fork()
         if pid == 0:
@@ -155,7 +127,7 @@ class Keeper:
 
 
 def load_module(name: str) -> None:
-    """A module by its name, or by the path of its file, which is its name then. It may import what lies beside it."""
+    """Import a module by its name, or by its file's path, which becomes its name. It may import files of its folder."""
     if not name.endswith(".py"):
         importlib.import_module(name)
         return
@@ -168,7 +140,7 @@ def load_module(name: str) -> None:
 
 
 def try_to_break_out(project_file: str, trainer: int) -> list[str]:
-    """What a child can do that it should not."""
+    """Return the forbidden acts that this child can do."""
     attempts = {
         "network": lambda: socket.socket().close(),
         "process": lambda: os.fork() or os._exit(0),
@@ -185,12 +157,11 @@ def try_to_break_out(project_file: str, trainer: int) -> list[str]:
 
 
 def main() -> None:
-    """The worker process: its arguments are worker.py's, which starts it, as nobody else does."""
+    """Run the worker process, as pool.py starts it."""
     control, parent, path, modules = map(json.loads, sys.argv[2:])
-    # A blocked signal would be inherited from whichever thread of the trainer started this process.
+    # The trainer, which shares the processors, goes first.
+    os.nice(10)
+    # The thread that started this process may have blocked signals.
     signal.pthread_sigmask(signal.SIG_SETMASK, [])
     keeper = Keeper(socket.socket(fileno=control), parent, path, modules)
-    try:
-        keeper.serve()
-    finally:
-        keeper.kill()
+    keeper.serve()

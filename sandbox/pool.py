@@ -1,168 +1,326 @@
-"""Jobs of the trainer's process, run by workers: `run` takes the one pool of the process, which keeps its workers."""
+"""The trainer's side: a thread and a worker process for each job that runs at the same time."""
 
 import atexit
+import contextlib
+import json
 import logging
 import math
 import os
-import select
+import signal
+import socket
+import subprocess
+import sys
 import threading
 import time
-from collections import deque
-from collections.abc import Generator, Iterable, Iterator
-from dataclasses import dataclass
-from typing import NamedTuple
+from collections.abc import Generator, Iterable
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from typing import Any
 
 from sandbox import WeakSandbox
-from sandbox.jobs import Call, Outcome, Program
-from sandbox.worker import KeeperDied, NotStarted, Steps, Wait, Worker
+from sandbox.child import EXIT_UNPARSED
+from sandbox.jobs import MAX_MESSAGE, MAX_OUTPUT, MAX_REPLY, Call, MiB, Outcome, Program, Result, Test, parse
 
 LOG = logging.getLogger(__name__)
 REQUIRED_LEVEL = 3
-
-NO_WORKERS = (
-    "this system cannot start the sandbox's worker processes: use Linux, or macOS, where most of its walls are missing"
-)
-
-
-@dataclass
-class _Task:
-    """A job: its place in the caller's order, its deadline (once it has begun), and whether this is its second try."""
-
-    index: int
-    job: Call | Program
-    limit_s: float
-    deadline: float | None = None
-    again: bool = False
+MEMORY = 1536 * MiB  # of a program
+START_S, GRACE_S = 120.0, 0.5  # to start a keeper with its imports; for its answer after a deadline
+CALLS_PER_CHILD = 500  # then the memory of a child is freed
+SEALED = 15  # F_SEAL_SEAL, _SHRINK, _GROW, _WRITE: the file cannot change again
+NO_WORKERS = "programs, algebra and reward files are judged in worker processes, which only Linux has: judge them there"
+PROJECT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+START = "import sys; sys.path.insert(0, sys.argv[1]); from sandbox.keeper import main; main()"
 
 
-class _Active(NamedTuple):
-    task: _Task
-    steps: Steps
-    wait: Wait
+class KeeperDied(Exception):
+    """The keeper is gone, or does not follow its orders."""
+
+
+class Worker:
+    """A keeper with at most one child. Every method waits for that child's end or its deadline."""
+
+    def __init__(self, modules: frozenset[str] | None) -> None:
+        """Start a keeper that imports these modules for its calls; None: a keeper for programs."""
+        self.modules = modules
+        self.control, theirs = socket.socketpair()
+        path = [entry for entry in sys.path if os.path.isabs(entry)]
+        arguments = (theirs.fileno(), os.getpid(), path, None if modules is None else sorted(modules))
+        with theirs:
+            self.process = subprocess.Popen(
+                [sys.executable, "-P", "-s", "-B", "-c", START, PROJECT, *map(json.dumps, arguments)],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
+                env=_environment(),
+                cwd="/",
+                pass_fds=[theirs.fileno()],
+                start_new_session=True,
+            )
+        assert self.process.stderr is not None
+        self.stderr = self.process.stderr
+        self.level, self.walls = -1, ""  # -1: not started
+        self.child: socket.socket | None = None
+        self.calls = 0
+
+    def start(self) -> None:
+        """Wait until the walls are up. RuntimeError with the keeper's last words if it cannot start."""
+        try:
+            hello = self._hear(START_S)
+        except KeeperDied:
+            with contextlib.suppress(OSError):
+                os.killpg(self.process.pid, signal.SIGKILL)
+            words = self.stderr.read()[-2000:].decode(errors="replace").strip()
+            if words:
+                raise RuntimeError(f"no worker process can be started here: {words}") from None
+            raise
+        self.level, self.walls = int(hello["level"]), str(hello["walls"])
+        LOG.debug("sandbox: level %s (%s)", self.level, self.walls)
+
+    def end(self) -> None:
+        """Kill the keeper and its child."""
+        for connection in (self.control, self.child):
+            if connection is not None:
+                with contextlib.suppress(OSError):
+                    connection.shutdown(socket.SHUT_RDWR)  # wakes the thread that waits for it
+        with contextlib.suppress(OSError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.stderr.close()
+        self.process.wait()
+        self.control.close()
+
+    def call(self, job: Call, deadline: float) -> Outcome:
+        """Run one call. A child takes up to CALLS_PER_CHILD calls and keeps its caches, unless a call must be alone."""
+        alone = job.alone or job.evaluates
+        if alone or self.calls >= CALLS_PER_CHILD:
+            self._end_child()
+        for _ in range(2):  # a child can die from its previous call: retry once in a fresh one
+            if self.child is None:
+                self.child, theirs = socket.socketpair()
+                with theirs:
+                    order = {"how": "call", "limits": {"AS": 4096 * MiB, "FSIZE": 0}}
+                    self._send(order, [theirs.fileno()] * 3)
+            self.calls += 1
+            reply = self._ask(self.child, json.dumps([job.function, job.args]).encode() + b"\n", deadline)
+            if alone or reply is None or reply.status != "ok":
+                self._end_child()
+            if reply is not None:
+                return reply
+        return Outcome("crashed")
+
+    def _ask(self, child: socket.socket, request: bytes, deadline: float) -> Outcome | None:
+        """Return the child's reply, None if the child ended before it replied."""
+        reply = b""
+        try:
+            child.settimeout(max(0.001, deadline - time.monotonic()))
+            child.sendall(request)
+            while not reply.endswith(b"\n") and len(reply) <= MAX_REPLY:
+                child.settimeout(max(0.001, deadline - time.monotonic()))
+                data = child.recv(65_536)
+                if not data:
+                    return None
+                reply += data
+            answer = parse(reply)
+            if "error" in answer:
+                return Outcome("environment" if answer.get("environment") else "crashed", str(answer["error"])[:1000])
+            return Outcome("ok", answer["value"])
+        except TimeoutError:
+            return Outcome("timeout")
+        except OSError:
+            return None
+        except (ValueError, TypeError, KeyError, AttributeError):
+            return Outcome("crashed")
+
+    def _end_child(self) -> None:
+        """Have the child of the calls killed, and wait for the keeper's word."""
+        if self.child is not None:
+            self.child.close()
+            self.child, self.calls = None, 0
+            self._send({"kill": True}, [])
+            self._hear(GRACE_S)
+
+    def program(self, job: Program, deadline: float) -> Outcome:
+        """Run all tests of a program, each within its own limit and all before the deadline."""
+        results, kept = [], 0
+        for index, test in enumerate(job.tests):
+            result = self._test(job, test, min(time.monotonic() + job.test_s, deadline))
+            unparsed = result.status == "unparsed"
+            result = job.keep(index, result)
+            kept += len(result.value) if isinstance(result.value, str) else 0
+            results.append(result if kept <= MAX_OUTPUT else Result("output"))
+            if unparsed:
+                break
+        return job.read(results)
+
+    def _test(self, job: Program, test: Test, deadline: float) -> Result:
+        named, text = (test, "") if isinstance(test, dict) else ({}, test)
+        task = json.dumps({"source": job.source} | named).encode()
+        how, stdin = "function" if named else "script", text.encode(errors="surrogatepass")
+        code, output = None, b""
+        for _ in range(2):  # another process can send SIGKILL, which says nothing about the program: once more
+            if (seconds := deadline - time.monotonic()) <= 0:
+                break
+            code, output = self._fork(how, task, stdin, seconds)
+            if code != -signal.SIGKILL:
+                break
+        if code is None:
+            return Result("timeout")
+        if len(output) > MAX_OUTPUT:
+            return Result("output")
+        if code < 0:
+            return Result("crashed")
+        if code == EXIT_UNPARSED:
+            return Result("unparsed")
+        return Result("error" if code else "ok", output.decode(errors="replace"))
+
+    def _fork(self, how: str, task: bytes, stdin: bytes, seconds: float) -> tuple[int | None, bytes]:
+        """Return (exit status, or None at the deadline; output) of one child."""
+        limits = {"AS": MEMORY, "CPU": math.ceil(seconds) + 1, "FSIZE": MAX_OUTPUT + 1}
+        with _file(task) as job, _file(stdin) as given, _file() as output:
+            fds = [job.fileno(), given.fileno(), output.fileno()]
+            self._send({"how": how, "limits": limits, "seconds": seconds}, fds)
+            code = self._hear(seconds + GRACE_S)["exit"]
+            return code, os.pread(fds[2], MAX_OUTPUT + 1, 0)
+
+    def _send(self, order: dict, fds: list[int]) -> None:
+        try:
+            socket.send_fds(self.control, [json.dumps(order).encode()], fds)
+        except OSError as error:
+            raise KeeperDied(str(error)) from None
+
+    def _hear(self, seconds: float) -> dict:
+        try:
+            self.control.settimeout(seconds)
+            return parse(self.control.recv(MAX_MESSAGE))
+        except (OSError, ValueError) as error:
+            raise KeeperDied(str(error)) from None
 
 
 class Pool:
-    """Worker processes, each with one job at a time. They are started when first needed, and kept."""
+    """Workers, started when first needed and kept."""
 
     def __init__(self) -> None:
         self._idle: list[Worker] = []
-        self._active: dict[Worker, _Active] = {}
-        self._lock = threading.Lock()
-        self._owner = os.getpid()
+        self._active: set[Worker] = set()
+        self._lock = threading.Lock()  # held during a batch
+        self._taking = threading.Lock()  # held while a thread takes a worker
+        self._owner, self._given_up = os.getpid(), False
 
     def close(self) -> None:
-        """End all worker processes. A fork of the trainer leaves its parent's alone."""
+        """End all workers. A fork of the trainer does not touch its parent's workers."""
         if self._owner == os.getpid():
-            for worker in [*self._idle, *self._active]:
+            while self._idle:
+                self._idle.pop().end()
+            for worker in list(self._active):
                 worker.end()
-            self._idle.clear()
-            self._active.clear()
 
     def run(
         self, jobs: Iterable[Call | Program], timeout_s: float, workers: int | None = None, allow_weak: bool = False
     ) -> Generator[tuple[int, Outcome], None, None]:
-        """(Index, outcome) of each job as it ends, each within `timeout_s`, `workers` (None: one per core) at a time.
-        Jobs are taken as workers become free. A second thread waits until the first has ended its jobs.
+        """Yield (index, outcome) of each job as it ends, each within `timeout_s`, `workers` (None: one per core) at a
+        time. Jobs are taken as workers become free. A second batch waits for the end of the first.
 
-        Raises WeakSandbox for model code where the walls are too low, RuntimeError where no worker can be started.
+        Raises WeakSandbox for model code if the walls are too low, RuntimeError if no worker can be started.
         """
-        with self._lock:
-            workers = workers or default_workers()
-            queue, again = (_Task(index, job, timeout_s) for index, job in enumerate(jobs)), deque[_Task]()
+        with self._lock, ThreadPoolExecutor(workers := workers or default_workers()) as threads:
+            left, self._given_up = enumerate(jobs), False
+            running: dict[Future[Outcome], int] = {}
             try:
                 while True:
-                    while len(self._active) < workers:
-                        task = again.popleft() if again else next(queue, None)
-                        if task is None:
-                            break
-                        yield from self._step(self._begin(task, allow_weak), again)
-                    if not self._active and not again:
+                    while len(running) < workers and (job := next(left, None)) is not None:
+                        running[threads.submit(self._judge, job[1], timeout_s, allow_weak)] = job[0]
+                    if not running:
                         return
-                    for worker in self._ready():
-                        yield from self._step(worker, again)
+                    for future in wait(running, return_when=FIRST_COMPLETED).done:
+                        yield running.pop(future), future.result()
             finally:
-                given_up, self._active = self._active, {}
-                for worker in given_up:
+                self._given_up = True
+                for worker in list(self._active):
                     worker.end()
 
-    def _begin(self, task: _Task, allow_weak: bool) -> Worker:
-        modules = task.job.modules if isinstance(task.job, Call) else None
-        worker = next((worker for worker in self._idle if (worker.modules is None) == (modules is None)), None)
-        if worker is not None:
-            self._idle.remove(worker)
-            lacks = modules is not None and worker.modules is not None and not modules <= worker.modules
-            if lacks or task.again:
-                # It imports before its walls go up, and never again. What ended the first keeper may have ended this.
-                modules = None if modules is None else modules | (worker.modules or set())
+    def _judge(self, job: Call | Program, timeout_s: float, allow_weak: bool) -> Outcome:
+        """Run a job in a thread. If its keeper is lost, run it once more with another one."""
+        deadline = None
+        for fresh in (False, True):
+            if self._given_up:
+                break
+            worker = self._take(job, fresh)
+            try:
+                if worker.level < 0:
+                    worker.start()
+                if (isinstance(job, Program) or job.evaluates) and worker.level < REQUIRED_LEVEL and not allow_weak:
+                    self._idle.append(worker)
+                    raise WeakSandbox(_too_weak(worker))
+                deadline = deadline or time.monotonic() + timeout_s
+                outcome = worker.program(job, deadline) if isinstance(job, Program) else worker.call(job, deadline)
+                if not self._given_up:
+                    self._idle.append(worker)
+                return outcome
+            except KeeperDied as error:
                 worker.end()
-                worker = None
-        worker = worker or Worker(modules)
-        self._active[worker] = _Active(task, self._judge(worker, task, allow_weak), ([], [], 0.0))
-        return worker
-
-    def _judge(self, worker: Worker, task: _Task, allow_weak: bool) -> Steps:
-        """A job from the start of its worker, if it is new, to its outcome. The job's time runs from then on."""
-        job = task.job
-        if worker.level is None:
-            yield from worker.start()
-            LOG.debug("sandbox: level %s (%s)", worker.level, worker.walls)
-        if (isinstance(job, Program) or job.evaluates) and (worker.level or 0) < REQUIRED_LEVEL and not allow_weak:
-            raise WeakSandbox(
-                f"model code is not run here: this machine's walls reach level {worker.level} ({worker.walls}) of the "
-                f"{REQUIRED_LEVEL} in sandbox/__init__.py. Use Linux >= 5.13 on x86_64 or aarch64 with Landlock on, "
-                "leave out problems whose answers are run, or set allow_weak_sandbox to run them all the same"
-            )
-        task.deadline = task.deadline or time.monotonic() + task.limit_s
-        steps = worker.program(job, task.deadline) if isinstance(job, Program) else worker.call(job, task.deadline)
-        return (yield from steps)
-
-    def _step(self, worker: Worker, again: deque) -> Iterator[tuple[int, Outcome]]:
-        """Take a job as far as it goes without waiting."""
-        active, outcome = self._active[worker], None
-        try:
-            self._active[worker] = active._replace(wait=next(active.steps))
-            return
-        except StopIteration as stop:
-            outcome = stop.value
-            if worker.lost:
+                LOG.warning("sandbox: worker process %s was lost (%s)", worker.process.pid, error)
+                if worker.level < 0 and fresh and not self._given_up:
+                    raise RuntimeError(f"no worker process can be started here: {error}") from None
+            except WeakSandbox:
+                raise
+            except RuntimeError:
                 worker.end()
-            else:
-                self._idle.append(worker)
-        except KeeperDied as error:
-            worker.end()
-            if not active.task.again and not isinstance(error, NotStarted):
-                LOG.warning("worker %s was lost (%s)", worker.process.pid, error)
-                # Whatever ended the keeper, this answer need not be to blame.
-                active.task.again = True
-                again.append(active.task)
-            elif worker.level is None:
-                del self._active[worker]
-                raise RuntimeError(f"no worker process can be started here: {error}") from error
-            else:
-                outcome = Outcome("crashed")
-        del self._active[worker]
-        if outcome is not None:
-            yield active.task.index, outcome
+                raise
+            finally:
+                self._active.discard(worker)
+        return Outcome("crashed")
 
-    def _ready(self) -> list[Worker]:
-        """The workers that can go on: their file is ready, or their time has come. Waits for the first."""
-        poll, owners = select.poll(), {}
-        for worker, active in self._active.items():
-            reads, writes, _ = active.wait
-            for fd in {*reads, *writes}:
-                poll.register(fd, (select.POLLIN if fd in reads else 0) | (select.POLLOUT if fd in writes else 0))
-                owners[fd] = worker
-        pause = min(active.wait[2] for active in self._active.values()) - time.monotonic()
-        ready = {owners[fd] for fd, _ in poll.poll(max(0, math.ceil(pause * 1000)))}
-        now = time.monotonic()
-        return [worker for worker, active in self._active.items() if worker in ready or now >= active.wait[2]]
+    def _take(self, job: Call | Program, fresh: bool) -> Worker:
+        """Take an idle worker that has imported the job's modules, else start one that imports also the old modules."""
+        modules = frozenset(job.modules) if isinstance(job, Call) else None
+        with self._taking:
+            same = [worker for worker in self._idle if (worker.modules is None) == (modules is None)]
+            fit = [worker for worker in same if modules is None or modules <= (worker.modules or set())]
+            worker = None
+            if fit and not fresh:
+                worker = fit[0]
+                self._idle.remove(worker)
+            elif same:
+                self._idle.remove(same[0])
+                modules = None if modules is None else modules | (same[0].modules or set())
+                same[0].end()
+            worker = worker or Worker(modules)
+            self._active.add(worker)
+            return worker
+
+
+def _too_weak(worker: Worker) -> str:
+    return (
+        f"model code is not run here: the walls of this machine reach level {worker.level} ({worker.walls}) of the "
+        f"{REQUIRED_LEVEL} in sandbox/__init__.py. Use Linux >= 5.13 on x86_64 or aarch64 with Landlock on, leave out "
+        "problems whose answers are run, or set allow_weak_sandbox"
+    )
 
 
 def default_workers() -> int:
-    """One per core that this process may use, shared with the other ranks of the machine; at most 16."""
+    """Return one worker per core of this process, shared with the other ranks of the machine; at most 16."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     ranks = os.environ.get("LOCAL_WORLD_SIZE", "1")
     return max(1, min(16, cores // int(ranks if ranks.isdigit() and int(ranks) else 1)))
+
+
+def _file(data: bytes = b"") -> Any:
+    """Open a file without a name; one with data is sealed."""
+    import fcntl  # not on Windows, which judges without workers
+
+    file = os.fdopen(os.memfd_create("job", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING), "w+b")
+    file.write(data)
+    file.seek(0)
+    if data:
+        fcntl.fcntl(file, fcntl.F_ADD_SEALS, SEALED)
+    return file
+
+
+def _environment() -> dict[str, str]:
+    """Return the keeper's environment. It has no secret of the trainer's."""
+    kept = {"LD_LIBRARY_PATH": os.environ["LD_LIBRARY_PATH"]} if "LD_LIBRARY_PATH" in os.environ else {}
+    one_thread = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+    # Reasoning Gym imports matplotlib, which starts only if it finds a folder that it believes it may write to.
+    fixed = {"PATH": "/usr/bin:/bin", "HOME": "/", "MPLCONFIGDIR": "/tmp", "PYTHONHASHSEED": "0", "PYTHONUTF8": "1"}
+    return kept | one_thread | fixed
 
 
 _pool: Pool | None = None
@@ -171,24 +329,24 @@ _pool: Pool | None = None
 def run(
     jobs: Iterable[Call | Program], timeout_s: float, workers: int | None = None, allow_weak: bool = False
 ) -> Generator[tuple[int, Outcome], None, None]:
-    """`Pool.run` of this process's pool, which is made when first needed."""
+    """Call `Pool.run` of this process's pool, which is made when first needed."""
     global _pool
+    if sys.platform != "linux":
+        raise RuntimeError(NO_WORKERS)
     if _pool is None:
-        if not hasattr(os, "fork"):
-            raise RuntimeError(NO_WORKERS)
         _pool = Pool()
         atexit.register(_pool.close)
     return _pool.run(jobs, timeout_s, workers, allow_weak)
 
 
 def restart() -> None:
-    """The workers are started anew when next needed: they import a user's file as it is then."""
+    """End the workers. New ones start when next needed, and import a user's file as it is then."""
     if _pool is not None:
         _pool.close()
 
 
 def _forget_the_pool() -> None:
-    """A fork of this process makes a pool of its own, whatever another thread was doing with this one."""
+    """Let a fork of this process make its own pool, whatever another thread was doing with this one."""
     global _pool
     _pool = None
 

@@ -45,9 +45,12 @@ def bf16():
 @pytest.fixture
 def forget_kinds():
     """Remove the kinds that a test adds by --rewards."""
-    from verify import KINDS
+    from sandbox.pool import restart
+    from verify import KINDS, failures
 
     kinds = dict(KINDS)
     yield
     KINDS.clear()
     KINDS.update(kinds)
+    failures.clear()
+    restart()

@@ -1,4 +1,4 @@
-"""What the tests of verify.py and verifiers/ share.
+"""What the tests of verify.py and kinds/ share.
 
 BRORL_REFEREES=1 makes the tests mandatory that need reasoning-gym, langdetect or datasets; else they are skipped where
 the package is missing.
@@ -28,7 +28,8 @@ def pairs(table):
 
 def reason(kind, response, reference):
     verdict = verify(kind, response, reference)
-    assert verdict.reward == (1.0 if verdict.reason == "correct" else 0.0)
+    assert verdict.correct == (verdict.reason == "correct") == (verdict.reward == 1.0)
+    assert verdict.correct or verdict.reward == 0.0
     return verdict.reason
 
 

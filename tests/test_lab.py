@@ -59,7 +59,7 @@ WRONG = [
     ("sim.as_written", "r - r.mean()", "r"),
     ("rollout.sampling_logprobs", "ordered[:, top_k:]", "ordered[:, top_k + 1 :]"),
     ("rollout.draw", "cdf[row, middle] >= wanted", "cdf[row, middle] > wanted"),
-    ("verify.judge_countdown", "if sorted(item for item in postfix if type(item) is int) != numbers:", "if False:"),
+    ("verify.judge_countdown", "type(item) is int", "type(item) is str"),
 ]  # fmt: skip
 FAST = [case for case in WRONG if case[0] == "brorl.mood"]
 ORIGINAL = {module: (ROOT / f"{module}.py").read_text(encoding="utf-8") for module in MODULES}
@@ -198,7 +198,7 @@ def test_the_loops_gradient_is_trains():
 def test_the_loop_lifts_the_embedded_policy():
     """Makes impossible: a sign error anywhere between verdict and weights; with it the score falls."""
     before, after = loop.main(["--rollouts", "32", "--prompts", "32", "--steps", "10", "--learning_rate", "3e-4"])
-    assert after > before + 0.05
+    assert after > before + 0.03  # the standard error of each is 0.006
 
 
 # ----------------------------------------------------------------------------------------------------- the pages

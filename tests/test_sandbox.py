@@ -335,6 +335,21 @@ def test_a_module_that_is_not_there(pool):
         assert run(pool, CHECK) == [CHECK_VERDICT]
 
 
+@pytest.mark.parametrize("error", ["PermissionError(1, 'closed')", "ImportError('no module')"])
+def test_an_error_of_the_environment(pool, error):
+    """Mistake: a file that is closed to the worker, or a missing package, taken for something that an answer did."""
+    for how in ("alone", "shared"):
+        [outcome] = run(pool, Call("builtins:exec", [f"raise {error}"], alone=how == "alone"))
+        assert outcome.status == "environment" and error.partition("(")[0] in outcome.value
+    [outcome] = run(pool, Call("builtins:exec", ["raise TimeoutError"]))
+    assert outcome.status == "crashed"
+
+
+def test_workers_yield_the_processor(pool):
+    """Mistake: sixteen busy workers that slow the trainer's own process."""
+    assert float(output(pool, "import os; print(os.getpriority(os.PRIO_PROCESS, 0))").value) >= 10
+
+
 def test_long_arguments(pool):
     """Mistake: a request longer than the pipe, with both sides waiting for the other to read."""
     assert run(pool, Call(EXECUTE, ["#" * 10_000_000]), CHECK) == [CHECK_VERDICT] * 2
@@ -394,13 +409,6 @@ def test_limits_of_jobs():
     slow = Call(EXECUTE, ["import time; time.sleep(0.3)"])
     with closing(Pool()) as fresh:
         assert run(fresh, slow, slow, slow, timeout_s=0.3 + SLACK_S / 2, workers=1) == [CHECK_VERDICT] * 3
-
-
-def test_go_on(pool):
-    """Mistake: tests run after the verdict is known, or not run although it is not."""
-    for stop in "1234":
-        job = Program("print(input())", list("1234"), go_on=lambda tested, stop=stop: tested.value != f"{stop}\n")
-        assert run(pool, job)[0].value == [Result("ok", f"{n}\n") for n in range(1, int(stop) + 1)]
 
 
 def test_what_is_kept(pool):
@@ -596,13 +604,14 @@ def test_a_fork_in_the_middle_of_a_batch():
     thread = threading.Thread(target=verify.verify_batch, args=([item],), kwargs={"workers": 2, "timeout_s": 2})
     thread.start()
     while sandbox_pool._pool is None or not sandbox_pool._pool._lock.locked():
+        assert thread.is_alive()
         time.sleep(0.01)
     pid = os.fork()
     if pid == 0:
         code = 1
         try:
             good = "code", "```python\nprint(1)\n```", {"inputs": [""], "outputs": ["1"]}
-            code = 0 if verify.verify_batch([good], workers=1) == [(1.0, "correct")] else 2
+            code = 0 if verify.verify_batch([good], workers=1) == [(1.0, True, "correct")] else 2
             sandbox_pool._pool.close()
         finally:
             os._exit(code)
@@ -622,7 +631,7 @@ def test_another_number_of_workers():
     items = [("code", f"```python\nprint({n})\n```", {"inputs": [""], "outputs": [str(n)]}) for n in range(6)]
     before = set()
     for workers in (2, 1, 2, None):
-        assert set(verify.verify_batch(items, workers=workers)) == {(1.0, "correct")}
+        assert set(verify.verify_batch(items, workers=workers)) == {(1.0, True, "correct")}
         kept = {worker.process.pid for worker in sandbox_pool._pool._idle if worker.modules is None}
         before = before or kept
         assert before <= kept

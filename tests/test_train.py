@@ -14,7 +14,7 @@ import train
 from rollout import ENGINES, TorchEngine
 from trainer.policy import Policy, micro_batches, score
 from trainer.rollouts import Outcomes
-from trainer.run import Progress
+from trainer.run import Progress, Sums
 from trainer.settings import Config, Refusal
 from verify import Verdict, WeakSandbox
 
@@ -109,10 +109,10 @@ def prepared(share=False, **changes):
     return config, policy, rollouts
 
 
-def updated(policy, batch, tokens, config) -> train.Sums:
+def updated(policy, batch, tokens, config) -> Sums:
     """One update with a rate of 1 and without momentum: the weights move by minus the gradient."""
     accelerator, optimizer = Accelerator(cpu=True), torch.optim.SGD(policy.parameters(), lr=1.0)
-    sums = train.Sums(accelerator)
+    sums = Sums(accelerator)
     train.update(policy, optimizer, batch, tokens, config, accelerator, sums)
     assert all(p.grad is None for p in policy.parameters())
     return sums
@@ -142,10 +142,8 @@ def test_an_update_follows_the_gradient_of_section_3_1(share, budget):
     config, policy, rollouts = prepared(share)
     before = {name: p.detach().clone() for name, p in policy.named_parameters()}
     want = torch.autograd.grad(loss_by_loop(policy, rollouts, config), list(policy.parameters()))
-    batch, tokens = (
-        micro_batches(rollouts, budget, share, Accelerator(cpu=True)),
-        sum(len(r.response) for r in rollouts),
-    )
+    batch = micro_batches(rollouts, budget, share, Accelerator(cpu=True))
+    tokens = sum(len(r.response) for r in rollouts)
     assert (len(batch) > 1) == (budget == 60)
     metrics = updated(policy, batch, tokens, config).result()
     for (name, p), g in zip(policy.named_parameters(), want, strict=True):
@@ -183,7 +181,7 @@ def test_bfloat16_computes_and_float32_remembers(bf16):
     optimizer = torch.optim.AdamW(policy.parameters(), lr=1e-4)
     before = [p.detach().clone() for p in policy.parameters()]
     score(policy, [rollouts], "old_logp", config.temperature, bf16)
-    train.update(policy, optimizer, [rollouts], 100, config, bf16, sums := train.Sums(bf16))
+    train.update(policy, optimizer, [rollouts], 100, config, bf16, sums := Sums(bf16))
     assert set(seen) == {torch.bfloat16} and rollouts[0].old_logp.dtype == torch.float32
     assert sums.values["ratio_max"] == sums.values["ratio_min"] == [1]
     state = [x for p in optimizer.state.values() for x in (p["exp_avg"], p["exp_avg_sq"])]
@@ -198,8 +196,8 @@ def test_sums_of_ranks_become_means(monkeypatch):
         {"loss": 3.0, "nll": 10.0, "ratio_max": 5.0, "grad_norm": 6.0, "updates_skipped": 1.0},
         {"grad_norm": 6.0, "updates_skipped": 1.0},
     ]
-    monkeypatch.setattr(train, "gather_object", lambda mine: ranks)
-    sums = train.Sums(Accelerator(cpu=True))
+    monkeypatch.setattr("trainer.run.gather_object", lambda mine: ranks)
+    sums = Sums(Accelerator(cpu=True))
     sums.updates, sums.tokens = 4, 20
     assert sums.result() == {
         "tokens": 20, "loss": 1.0, "nll": 2.0, "ratio_max": 5.0, "grad_norm": 2.0, "updates_skipped": 1.0,

@@ -7,7 +7,7 @@ import pytest
 from helpers import TINY, few_problems, loaded, settings, write_problems
 from transformers import AutoTokenizer
 
-from trainer.data import load, source_names, stop_tokens, with_system_prompt
+from trainer.data import load, load_model, source_names, stop_tokens, with_system_prompt
 from trainer.report import remarks
 from trainer.rollouts import encode
 from trainer.settings import Config, Refusal
@@ -162,3 +162,12 @@ def test_every_eos_token_ends_a_response():
     assert stop_tokens(tokenizer, model) == tuple(sorted({tokenizer.eos_token_id, 0, 7}))
     model.generation_config.eos_token_id = None
     assert stop_tokens(tokenizer, model) == (tokenizer.eos_token_id,)
+
+
+def test_a_model_file_that_is_cut_off_is_refused(tmp_path):
+    """Makes impossible: a traceback of safetensors for an interrupted download."""
+    shutil.copytree(TINY / "policy", tmp_path / "model")
+    weights = tmp_path / "model/model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:1000])
+    with pytest.raises(Refusal, match="--model"):
+        load_model(str(tmp_path / "model"))

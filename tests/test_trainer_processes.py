@@ -119,7 +119,7 @@ def test_a_bug_shows_its_traceback_on_every_rank(tmp_path):
         text = (ROOT / name).read_text()
         text = text.replace("batch = advantages[kept].double()", "raise ZeroDivisionError('a bug in stage 5')")
         (folder / name).write_text(text)
-    for name in ("trainer", "engines", "sandbox", "kinds", "verifiers", "tiny"):
+    for name in ("trainer", "engines", "sandbox", "kinds", "tiny"):
         if (ROOT / name).exists():
             (folder / name).symlink_to(ROOT / name)
     process = start(arguments(tmp_path, eval_every=0), 2, train=folder / "train.py", PYTHONPATH=str(folder))

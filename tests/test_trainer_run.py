@@ -196,6 +196,15 @@ def test_a_folder_that_is_in_use_is_refused(finished, tmp_path):
     train.train(config, accelerator, setup)
 
 
+def test_a_run_killed_before_its_settings_were_written_starts_again(tmp_path):
+    """Makes impossible: a folder that can neither be resumed nor used."""
+    (tmp_path / "run").mkdir()
+    for name in ("lock", "config.json.unfinished"):
+        (tmp_path / "run" / name).write_text("")
+    set_up(tmp_path)
+    assert (tmp_path / "run/config.json").is_file()
+
+
 def test_nothing_is_written_before_the_checks(tmp_path, monkeypatch):
     """Makes impossible: a folder left behind by a refused run, which blocks the next one."""
     monkeypatch.setattr(train, "check_engine", mock.Mock(side_effect=Refusal("no")))

@@ -14,11 +14,12 @@ from pathlib import Path
 
 import pytest
 from judging import THREE, instruction, reason
-from test_verifiers_ifeval import FOLLOWED
+from test_kinds_ifeval import FOLLOWED
 
-from verifiers.latex import read_math
-from verifiers.verdict import FORWARD, MAX_ANSWER, forward
-from verify import KINDS, Verdict, kind_of, verify, verify_batch
+from kinds.latex import read_math
+from kinds.patterns import FORWARD, forward
+from sandbox.jobs import Call, Program
+from verify import BUILT_IN, KINDS, MAX_ANSWER, Kind, Response, Verdict, ask, kind_of, verify, verify_batch
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -237,7 +238,7 @@ def test_hostile_text_is_judged_in_bounded_time(kind, name):
     """Mistake: an exception, a quadratic scan or a giant number that one response stops a whole run with."""
     start = time.process_time()
     if kind == "code":
-        kind_of(kind).find(HOSTILE[name])
+        kind_of(kind).answer(HOSTILE[name])
     else:
         reference = {"countdown": {"numbers": [2, 2], "target": 4}, "math": "12345"}[kind]
         assert reason(kind, HOSTILE[name], reference) != "correct"
@@ -264,20 +265,21 @@ REFERENCES = {
 @pytest.mark.parametrize("share", [0.2, pytest.param(1.0, marks=pytest.mark.slow)])
 def test_no_answer_holds_up_the_trainer(share):
     """Mistake: a pattern that takes 2^n steps for n units behind a number, where no clock can stop it."""
-    golds = {kind: kind_of(kind).check(reference) for kind, reference in REFERENCES.items() if kind != "logic"}
-    golds["logic"] = REFERENCES["logic"]  # its check needs the package
-    golds["ifeval"] = [(follows, kwargs) for name, kwargs, *_ in FOLLOWED
-                       for follows, kwargs in kind_of("ifeval").check(instruction(name, kwargs))]  # fmt: skip
+    followed = {
+        "instruction_id_list": [name for name, *_ in FOLLOWED],
+        "kwargs": [kwargs for _, kwargs, *_ in FOLLOWED],
+    }
+    references = [*REFERENCES.items(), ("ifeval", followed)]
     wraps = {"countdown": "{}", "code": "```python\n{}\n```", "logic": "<answer>{}</answer>", "ifeval": "{}"}
     rng, slowest = random.Random(8), 0.0
     for first, second in itertools.product(FRAGMENTS, FRAGMENTS):
         for times in (12, 40, 150) if rng.random() < share else ():
-            for kind, gold in golds.items():
+            for kind, reference in references:
                 response = wraps.get(kind, "\\boxed{{3{} 1}}").format((first + second) * times)
                 start = time.thread_time()
-                answer = kind_of(kind).find(response)
+                answer = kind_of(kind).answer(response)
                 if answer is not None:
-                    kind_of(kind).judge_inline(answer, gold)
+                    ask(kind_of(kind), answer, reference, [])
                 slowest = max(slowest, time.thread_time() - start)
     assert slowest < 0.5
 
@@ -297,9 +299,9 @@ def test_no_answer_is_slow_to_read(share):
 
 def test_patterns_in_the_trainer_cannot_backtrack():
     """Mistake: a new pattern for a model's text with a repetition that gives back what it took."""
-    for kind in ("math", "science", "code", "ifeval", "logic"):
-        for name, value in vars(importlib.import_module(f"verifiers.{kind}")).items():
-            if isinstance(value, re.Pattern) and name != "OPTION":  # what latex.py lends, in a worker
+    for kind in ("maths", "science", "code", "ifeval", "logic"):
+        for name, value in vars(importlib.import_module(f"kinds.{kind}")).items():
+            if isinstance(value, re.Pattern):
                 assert value in FORWARD, f"{kind}.{name}"
     for pattern in ("a+", "(?:a|b)*", "a{2,}", "a+?", "[+*]++a*"):
         with pytest.raises(ValueError, match="possessive"):
@@ -354,7 +356,7 @@ def test_never_raises_on_random_text(kind, share):
 # --------------------------------------------------------------------------------- the caller's mistakes
 
 
-@pytest.mark.parametrize("kind", ["maths", "", None, ["math"], 3])
+@pytest.mark.parametrize("kind", ["mathematics", "", None, ["math"], 3])
 def test_unknown_kind(kind):
     """Mistake: a misspelt kind that scores 0 for a whole run, or an error that hides what would be right."""
     with pytest.raises(ValueError, match=r"unknown kind .*countdown, math.*--rewards"):
@@ -373,17 +375,17 @@ BROKEN_REFERENCES = [
     ("countdown", [], "a countdown reference is"),
     ("countdown", {"numbers": [1]}, "a countdown reference is"),
     ("countdown", {"numbers": [1], "target": 1, "ops": "+"}, "a countdown reference is"),
-    ("countdown", {"numbers": [], "target": 1}, "a list of 1 to 32"),
-    ("countdown", {"numbers": [1] * 33, "target": 1}, "a list of 1 to 32"),
-    ("countdown", {"numbers": "12", "target": 1}, "a list of 1 to 32"),
-    ("countdown", {"numbers": [1, "2"], "target": 1}, "must be integers"),
-    ("countdown", {"numbers": [1, 2.0], "target": 1}, "must be integers"),
-    ("countdown", {"numbers": [1, True], "target": 1}, "must be integers"),
-    ("countdown", {"numbers": [1, -2], "target": 1}, "must be integers"),
-    ("countdown", {"numbers": [10**9], "target": 1}, "must be integers"),
-    ("countdown", {"numbers": [1], "target": 1.0}, "`target` must be an integer"),
-    ("countdown", {"numbers": [1], "target": True}, "`target` must be an integer"),
-    ("countdown", {"numbers": [1], "target": None}, "`target` must be an integer"),
+    ("countdown", {"numbers": [], "target": 1}, "a countdown reference is"),
+    ("countdown", {"numbers": [1] * 33, "target": 1}, "a countdown reference is"),
+    ("countdown", {"numbers": "12", "target": 1}, "a countdown reference is"),
+    ("countdown", {"numbers": [1, "2"], "target": 1}, "a countdown reference is"),
+    ("countdown", {"numbers": [1, 2.0], "target": 1}, "a countdown reference is"),
+    ("countdown", {"numbers": [1, True], "target": 1}, "a countdown reference is"),
+    ("countdown", {"numbers": [1, -2], "target": 1}, "a countdown reference is"),
+    ("countdown", {"numbers": [10**9], "target": 1}, "a countdown reference is"),
+    ("countdown", {"numbers": [1], "target": 1.0}, "a countdown reference is"),
+    ("countdown", {"numbers": [1], "target": True}, "a countdown reference is"),
+    ("countdown", {"numbers": [1], "target": None}, "a countdown reference is"),
 ]
 
 
@@ -438,38 +440,57 @@ def test_batch_judges_each_distinct_response_once(monkeypatch):
     """Mistake: the work done once per rollout, of which there are N = 512, instead of once per distinct rollout."""
     calls, math = [], kind_of("math")
     counting = math._replace(check=lambda reference: calls.append("check") or math.check(reference),
-                             judge_inline=lambda *args: calls.append("judge") or math.judge_inline(*args))  # fmt: skip
+                             judge=lambda *args: calls.append("judge") or math.judge(*args))  # fmt: skip
     monkeypatch.setitem(KINDS, "math", counting)
     verify_batch([("math", response, "5") for response in ["\\boxed{5}", "\\boxed{6}"] * 256])
     assert sorted(calls) == ["check", "judge", "judge"]
 
 
-def test_verdict_is_a_reward_and_a_reason():
+def test_verdict_is_a_reward_a_correctness_and_a_reason():
     """Mistake: callers that unpack a verdict get its fields in another order."""
-    assert verify("math", "\\boxed{2}", "2") == Verdict(reward=1.0, reason="correct") == (1.0, "correct")
+    assert verify("math", "\\boxed{2}", "2") == Verdict(reward=1.0, correct=True, reason="correct")
+    assert verify("math", Response("\\boxed{2}", 7, True), "2") == (1.0, True, "correct")
 
 
 NEW_KIND = """
 import re
-from verifiers.verdict import CORRECT, WRONG, Kind
+from verify import WORKER, Kind
 
-def judge_in_worker(text, reference):
-    return CORRECT if re.fullmatch(reference, text) else WRONG
+def judge(answer, reference):
+    return bool(re.fullmatch(reference, answer))
 
-KIND = Kind(re.compile, str, lambda text, gold: None, judge_in_worker)
+KIND = Kind(judge, WORKER, check=re.compile)
 """
 
 
 def test_a_new_kind_is_a_module_and_its_entry(tmp_path, monkeypatch, forget_kinds):
     """Mistake: a kind of another module judged "crashed" by every worker, until a second list names that module."""
+    assert len(NEW_KIND.splitlines()) <= 15
     (tmp_path / "new_kind.py").write_text(NEW_KIND)
     monkeypatch.syspath_prepend(tmp_path)
     verify_batch([("math", "\\boxed{y+x}", "x+y")])  # a worker that has not imported it
     KINDS["new"] = "new_kind"
-    assert [verdict.reason for verdict in verify_batch([("new", "aab", "a*b"), ("new", "b a", "a*b")])] == [
-        "correct",
-        "wrong",
-    ]
+    verdicts = verify_batch([("new", "aab", "a*b"), ("new", "b a", "a*b")])
+    assert [verdict.reason for verdict in verdicts] == ["correct", "wrong"]
+    assert "new" not in BUILT_IN
+
+
+@pytest.mark.parametrize(("where", "job"), [("here", bool), ("worker", Call), ("alone", Call)])
+def test_where_a_kind_runs(where, job):
+    """Mistake: a function that may run the text of a model called in this process."""
+    value = ask(Kind(judge_text_length, where), "abc", 3, [])
+    assert isinstance(value, job)
+    assert where == "here" or value.evaluates == (where == "alone")
+
+
+def judge_text_length(answer, reference):
+    return len(answer) == reference
+
+
+def test_programs_are_jobs():
+    """Mistake: a program of a model run in this process, or its expected outputs sent with it."""
+    job = kind_of("code").judge("print(1)", {"inputs": ["secret input"], "outputs": ["secret output"]})
+    assert isinstance(job, Program) and job.tests == ["secret input"]
 
 
 def test_what_judging_countdown_imports():
@@ -477,8 +498,8 @@ def test_what_judging_countdown_imports():
     code = """if True:
         import sys, verify
         assert verify.verify("countdown", "4*5", {"numbers": [4, 5], "target": 20}).reward == 1
-        ours = ("verify", "verifiers", "sandbox", "torch")
+        ours = ("verify", "kinds", "sandbox", "torch")
         print(*sorted(name for name in sys.modules if name.partition(".")[0] in ours))
     """
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
-    assert done.stdout.split() == ["sandbox", "verifiers", "verifiers.data", "verifiers.verdict", "verify"]
+    assert done.stdout.split() == ["sandbox", "sandbox.jobs", "verify"]

@@ -23,15 +23,13 @@ again while the run continues. Steps that exact.csv has are not computed again.
     log_ratio        mean of log p_i - log p_i,start, an answer weighted by p_i,start / Q_pos,start, problems equally
     log_ratio_median median of the same, each answer counts once
 
-What the sum leaves out: the verifier also accepts parentheses, spaces and the like, and a response that is cut before
-its stop token, so the true Q_pos is a little larger. `--check` measures by how much, at 512 held-out problems x 256
-responses: of the embedded policy 0.19257 of them are enumerated answers, the sum is 0.19234 (z = +0.23), and none is
-correct in another form (so less than 2.3e-5 at 95%). After 660,656 samples of N = 16 (`train.py --recipe prorl
---max_samples 660000`, then `--model runs/prorl-seed0/model --check`): 0.49013, the sum is 0.48949 (z = +0.69), and 1 of
-131,072 is in another form, `6- 3+6/2`, cut at 8 tokens. Those 8 leave no room for parentheses; elsewhere, check again.
+The sum leaves out other correct forms: the verifier also accepts parentheses and spaces, and a response that is cut
+before its stop token, so the true Q_pos is a little larger. `--check` measures it with 512 held-out problems x 256
+responses. Of the embedded policy's responses 0.19176 are enumerated answers, the sum is 0.19234 (z = -0.55), and 1 of
+131,072 is correct in another form, `8-1+1 +4`. After the default run (`--model runs/brorl-seed0/model`) these numbers
+are 0.37569, 0.37587 (z = -0.18) and 0. Check again with other policies.
 
-Cost: the 512 problems have 11,995 answers, written down in 0.2 s and scored in 1.8 s on one thread (with prompts of
-128 tokens, `make.py --examples 7`: 3.0 s in all).
+Cost: the 512 problems have 11,995 answers, listed in 0.2 s and scored in 1.8 s on one thread.
 """
 
 import argparse

@@ -7,10 +7,13 @@ import json
 import os
 import unicodedata
 from pathlib import Path
+from pickle import UnpicklingError
 from typing import Any, NamedTuple
 
+import torch
 from jinja2 import TemplateError
-from transformers import AutoConfig, AutoTokenizer, PreTrainedTokenizerBase
+from safetensors import SafetensorError
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerBase
 
 from trainer.rollouts import encode
 from trainer.settings import GIVEN, Config, Refusal, refusing
@@ -81,6 +84,17 @@ def load_tokenizer(model: str) -> tuple[PreTrainedTokenizerBase, int | None]:
     except (ValueError, OSError) as failure:
         reason = str(failure).strip().splitlines()[0]
         raise Refusal(f"--model {model} is no folder here and cannot be loaded from the hub: {reason}") from failure
+
+
+def load_model(model: str):
+    """A model with its weights in float32. Raises Refusal."""
+    with refusing(f"--model {model}: "):
+        try:
+            return AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32)
+        except (SafetensorError, UnpicklingError, RuntimeError, EOFError) as failure:
+            raise Refusal(
+                f"--model {model}: its weights cannot be read ({failure}): a file may be cut off, copy it again"
+            ) from failure
 
 
 def stop_tokens(tokenizer, model) -> tuple[int, ...]:

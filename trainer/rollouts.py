@@ -26,8 +26,8 @@ from torch import Tensor
 from tqdm import tqdm
 
 from rollout import Engine, Group, Request, Sampling
-from trainer.settings import Config
-from verify import REASONS, Problem, Response, Verdict, verify_batch
+from trainer.settings import Config, Refusal
+from verify import REASONS, Problem, Response, Verdict, WeakSandbox, failures, verify_batch
 
 FAILED = [REASONS.index("timeout"), REASONS.index("crashed")]  # the judge failed, not the answer
 
@@ -216,6 +216,21 @@ class Judge:
             [(p.kind, Response(text, tokens, truncated), p.reference) for p, text, tokens, truncated in items],
             self.workers, self.timeout_s, allow_weak_sandbox=self.allow_weak_sandbox,
         )  # fmt: skip
+
+    def check(self, problems: list[Problem]) -> None:
+        """Judge a nonsense response of each kind: a broken reward function is refused now, not at the first step."""
+        first = {problem.kind: problem for problem in reversed(problems)}
+        nonsense = "```python\npass\n```\n<answer>0</answer> \\boxed{x + y^2}"
+        try:
+            verdicts = self.verdicts([(problem, nonsense, 1, False) for problem in first.values()])
+        except WeakSandbox as weak:
+            raise Refusal(f"{weak} (--allow_weak_sandbox)") from weak
+        failed = [
+            kind for kind, verdict in zip(first, verdicts, strict=True) if verdict.reason in ("crashed", "timeout")
+        ]
+        if failed:
+            why = "; ".join(failures.get(kind, kind) for kind in failed)
+            raise Refusal(f"a reward function must judge any text, and a nonsense response fails: {why}")
 
 
 def encode(tokenizer, problem: Problem) -> list[int]:

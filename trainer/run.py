@@ -20,6 +20,7 @@ import random
 import shutil
 import time
 import warnings
+from collections import defaultdict
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -50,6 +51,7 @@ from trainer.settings import Config, Refusal, check_same_run, refusing, trackers
 from verify import REASONS, Problem
 
 warnings.filterwarnings("ignore", "torch.distributed is disabled")  # a checkpoint of one process is meant
+BEFORE_CONFIG = {"lock", "config.json.unfinished"}  # all that a run leaves if it is killed before it has a config.json
 LOGS = "metrics.jsonl", "timing.jsonl", "eval.jsonl", "samples.jsonl"
 KEEP_CHECKPOINTS = 2
 DECAY = 0.8  # per step, of the counts behind the share of informative prompts
@@ -137,7 +139,7 @@ class Run:
         self.launch = {"precision": accelerator.mixed_precision, "sharded": fsdp_requested()}
         if config.resume:
             check_same_run(config, self.launch, data.digests)
-        elif self.folder.exists() and any(path.name != "lock" for path in self.folder.iterdir()):
+        elif self.folder.exists() and {path.name for path in self.folder.iterdir()} - BEFORE_CONFIG:
             raise Refusal(f"{self.folder} exists: choose another --name, delete the folder, or --resume the run")
         self.started = self.began = self.lapped = time.perf_counter()
         self.laps: dict[str, float] = {}
@@ -379,6 +381,35 @@ def step_metrics(progress: Progress, outcomes: Outcomes) -> dict[str, float]:
         if kind:
             metrics |= {f"reward/{kind}": float(outcomes.reward[rows].mean()), f"rollouts/{kind}": sum(counts)}
     return metrics
+
+
+class Sums:
+    """Metrics of a step's updates: sums over the tokens of all ranks, and extremes (names with _max or _min)."""
+
+    def __init__(self, accelerator: Accelerator):
+        self.accelerator = accelerator
+        self.values: defaultdict[str, list[Any]] = defaultdict(list)
+        self.updates = self.tokens = 0  # of all ranks
+
+    def add(self, metrics: dict[str, Any]) -> None:
+        for name, x in metrics.items():
+            self.values[name].append(x)
+
+    def result(self) -> dict[str, float]:
+        """Means over the step's tokens; over its updates for loss and grad_norm; counts and extremes unchanged."""
+        pick = {"max": max, "min": min}
+        ranks = gather_object([{k: pick.get(k[-3:], math.fsum)(map(float, xs)) for k, xs in self.values.items()}])
+        if not self.updates:
+            return {}
+        world, skipped = len(ranks), ranks[0]["updates_skipped"]
+        # Ranks share the loss and the sums over tokens; each of them counts every update.
+        divisor = {"loss": self.updates, "grad_norm": world * (self.updates - skipped or 1), "updates_skipped": world}
+        result: dict[str, float] = {"tokens": self.tokens}
+        for name in sorted(set().union(*ranks)):
+            values = [rank[name] for rank in ranks if name in rank]
+            extreme = pick.get(name[-3:])
+            result[name] = extreme(values) if extreme else math.fsum(values) / divisor.get(name, self.tokens)
+        return result
 
 
 def warnings_of(metrics: dict[str, float], outcomes: Outcomes, config: Config) -> list[str]:

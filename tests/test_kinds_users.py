@@ -1,15 +1,28 @@
-"""verifiers/custom.py, verify.load_rewards: a user's file of rewards, right, broken and hostile."""
+"""kinds/users.py, verify.load_rewards: a user's file of rewards, right, broken and hostile."""
 
 import json
 import logging
+import re
 import textwrap
 import time
+from pathlib import Path
 
 import pytest
 
-from sandbox import worker
-from verifiers import custom
-from verify import KINDS, load_problems, load_rewards, reward_files, verify, verify_batch
+from kinds import users
+from sandbox import pool as sandbox_pool
+from verify import (
+    BUILT_IN,
+    KINDS,
+    JudgeFailed,
+    NotAReward,
+    Response,
+    load_problems,
+    load_rewards,
+    reward_files,
+    verify,
+    verify_batch,
+)
 
 pytestmark = pytest.mark.usefixtures("forget_kinds")  # every test starts with our own kinds only
 
@@ -21,36 +34,96 @@ def file(tmp_path, text, name="my_rewards.py"):
 
 
 def test_what_a_function_may_return(tmp_path):
-    """Mistake: True that is no 1, half a reward that is no "partial", a verdict that loses its reason on the way."""
+    """Mistake: True that is no 1, half a reward that is no "partial", a reward or a correctness lost on the way."""
     load_rewards([file(tmp_path, """
         from fractions import Fraction
         import numpy
-        from verify import Verdict
         VALUES = {"true": True, "false": False, "half": 0.5, "one": 1, "third": Fraction(1, 3),
-                  "numpy": numpy.float32(0.25), "numpy_true": numpy.bool_(True), "verdict": Verdict(0.0, "unparsed"),
-                  "partial": Verdict(0.75, "partial")}
+                  "numpy": numpy.float32(0.25), "numpy_true": numpy.bool_(True), "none": None, "penalty": -0.5,
+                  "above": 1.5, "shaped": (0.3, True), "shaped_wrong": (0.0, numpy.bool_(False)), "late": (-1, True)}
         KINDS = {"lookup": lambda response, reference: VALUES[response]}
     """)])  # fmt: skip
-    expected = {"true": (1.0, "correct"), "false": (0.0, "wrong"), "half": (0.5, "partial"), "one": (1.0, "correct"),
-                "third": (1 / 3, "partial"), "numpy": (0.25, "partial"), "numpy_true": (1.0, "correct"),
-                "verdict": (0.0, "unparsed"), "partial": (0.75, "partial")}  # fmt: skip
-    items = [("lookup", name, None) for name in expected]
-    assert verify_batch(items) == list(expected.values())
-    strict = [value if value[0] == 1 or value[1] == "unparsed" else (0.0, "wrong") for value in expected.values()]
-    assert verify_batch(items, all_or_nothing=True) == strict
+    expected = {
+        "true": (1.0, True, "correct"), "false": (0.0, False, "wrong"), "half": (0.5, False, "partial"),
+        "one": (1.0, True, "correct"), "third": (1 / 3, False, "partial"), "numpy": (0.25, False, "partial"),
+        "numpy_true": (1.0, True, "correct"), "none": (0.0, False, "unparsed"), "penalty": (-0.5, False, "wrong"),
+        "above": (1.5, False, "partial"), "shaped": (0.3, True, "correct"), "shaped_wrong": (0.0, False, "wrong"),
+        "late": (-1.0, True, "correct"),
+    }  # fmt: skip
+    assert verify_batch([("lookup", name, None) for name in expected]) == list(expected.values())
 
 
 @pytest.mark.parametrize(
-    "value",
-    ["1.5", "-0.1", "float('nan')", "None", "'1'", "[1]", "(0.5, 'correct')", "(1.0, 'wrong')", "(1, 'nice')", "(1,)"],
+    "value", ["float('nan')", "'1'", "[1]", "(0.5, 'correct')[1]", "(1,)", "(1, True, 'nice')", "b'1'"]
 )
 def test_no_reward(tmp_path, value):
-    """Mistake: a reward beyond [0, 1] or none at all that is trained on, or counted as 0 in silence."""
+    """Mistake: a value that is no reward counted as 0 in silence."""
     load_rewards([file(tmp_path, f"KINDS = {{'odd': lambda response, reference: {value} if response else 1}}")])
-    with pytest.raises(ValueError, match=r"the reward of kind odd \(.*my_rewards.py\) returned .* from 0 to 1"):
+    with pytest.raises(NotAReward, match=r"kind odd \(.*my_rewards.py\)"):
         verify("odd", "text", "x")
     # The workers are free again for the next batch.
-    assert verify("odd", "", "x") == (1.0, "correct")
+    assert verify("odd", "", "x") == (1.0, True, "correct")
+
+
+def test_a_function_that_asks_for_the_length(tmp_path):
+    """Mistake: a length penalty that gets another response's length, or equal texts of two lengths judged once."""
+    load_rewards([file(tmp_path, """
+        def long(response, reference, n_tokens):
+            return n_tokens / 10, True
+        def cut(response, reference, truncated=None, n_tokens=None):
+            return (-1, False) if truncated else (n_tokens, True)
+        KINDS = {"long": long, "cut": cut, "plain": lambda response, reference: 1}
+    """)])  # fmt: skip
+    responses = [Response("a", 5, True), Response("a", 7, False), Response("a", 5, False), "a"]
+    rewards = {kind: [verdict.reward for verdict in verify_batch([(kind, response, None) for response in responses])]
+               for kind in ("long", "cut", "plain")}  # fmt: skip
+    assert rewards == {"long": [0.5, 0.7, 0.5, 0.0], "cut": [-1.0, 7.0, 5.0, 0.0], "plain": [1.0] * 4}
+
+
+PAGE = (Path(__file__).parent.parent / "docs" / "problems.md").read_text()
+
+
+@pytest.mark.parametrize(
+    ("kind", "response", "reward", "correct"),
+    [
+        ("soft_overlong", Response("\\boxed{5}", 100), 1.0, True),
+        ("soft_overlong", Response("\\boxed{5}", 14_336), 0.5, True),
+        ("soft_overlong", Response("\\boxed{5}", 16_384, True), 0.0, True),
+        ("soft_overlong", Response("\\boxed{4}", 14_336), -0.5, False),
+        ("soft_overlong", Response("\\boxed{4}", 20_000, True), -1.0, False),
+        ("cosine_length", Response("\\boxed{5}", 0), 1.0, True),
+        ("cosine_length", Response("\\boxed{5}", 4_096), 0.75, True),
+        ("cosine_length", Response("\\boxed{5}", 8_192), 0.5, True),
+        ("cosine_length", Response("\\boxed{4}", 10), 0.0, False),
+        ("all_or_nothing", "1 + 1 is even", 0.0, False),
+        ("all_or_nothing", "even, it is", 0.0, False),
+        ("all_or_nothing", "even and odd", 1.0, True),
+    ],
+)
+def test_the_rewards_of_the_page(tmp_path, kind, response, reward, correct):
+    """Mistake: DAPO's overlong punishment or ProRLv2's cosine length penalty shown on a page with another formula."""
+    source = next(block for block in re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL) if f"def {kind}(" in block)
+    load_rewards([file(tmp_path, source)])
+    reference = ["even", "odd"] if kind == "all_or_nothing" else "5"
+    verdict = verify(kind, response, reference)
+    assert verdict.reward == pytest.approx(reward) and verdict.correct is correct
+
+
+def test_an_error_of_the_environment_ends_the_run(tmp_path):
+    """Mistake: a file or package that is closed to the worker counted as a wrong answer, on every answer of a run."""
+    secret = tmp_path / "words.txt"
+    secret.write_text("yes")
+    load_rewards([file(tmp_path, f"""
+        def reads(response, reference):
+            return response in open({str(secret)!r}).read()
+        def imports(response, reference):
+            import nowhere_to_be_found
+        KINDS = {{"reads": reads, "imports": imports, "late": lambda a, b: (_ for _ in ()).throw(TimeoutError())}}
+    """)])  # fmt: skip
+    for kind, error in (("reads", "PermissionError"), ("imports", "ModuleNotFoundError")):
+        with pytest.raises(JudgeFailed, match=rf"kind {kind} .*{error}"):
+            verify(kind, "yes", None)
+    assert verify("late", "yes", None).reason == "crashed"
 
 
 def test_a_function_that_fails(tmp_path, caplog):
@@ -67,28 +140,25 @@ def test_a_function_that_fails(tmp_path, caplog):
                 os._exit(0)
             while response == "hangs":
                 pass
-            if response == "writes":
-                open("REACHED", "w")
             return 1
         KINDS = {"failing": judge}
-    """.replace("REACHED", str(tmp_path / "reached")))])  # fmt: skip
-    names = ["fine", "raises", "exits", "dies", "hangs", "writes", "also fine"]
+    """)])  # fmt: skip
+    names = ["fine", "raises", "exits", "dies", "hangs", "also fine"]
     start = time.monotonic()
     with caplog.at_level(logging.WARNING):
         verdicts = verify_batch([("failing", name, 0) for name in names] * 2, workers=2, timeout_s=2.0)
     assert time.monotonic() - start < 30
-    assert [verdict.reason for verdict in verdicts[:7]] == [
-        "correct", "crashed", "crashed", "crashed", "timeout", "crashed", "correct"
+    assert [verdict.reason for verdict in verdicts[:6]] == [
+        "correct", "crashed", "crashed", "crashed", "timeout", "correct"
     ]  # fmt: skip
-    assert verdicts[7:] == verdicts[:7]
-    assert not (tmp_path / "reached").exists()
+    assert verdicts[6:] == verdicts[:6]
     assert len(caplog.messages) == 1 and "kind failing: the judging of a response " in caplog.text
 
 
 def test_the_first_exception_is_shown(tmp_path, caplog):
     """Mistake: rewards of 0 for hours, and no word on the bug in the function that gives them."""
     load_rewards([file(tmp_path, "KINDS = {'raises': lambda response, reference: 1 / 0}")])
-    assert verify_batch([("raises", text, None) for text in "ab"]) == [(0.0, "crashed")] * 2
+    assert verify_batch([("raises", text, None) for text in "ab"]) == [(0.0, False, "crashed")] * 2
     assert caplog.messages == [
         "kind raises: the judging of a response raised ZeroDivisionError: division by zero (my_rewards.py, line 1): "
         "crashed"
@@ -117,7 +187,7 @@ def test_files_and_neighbours(tmp_path):
     path = file(tmp_path, "from my_words import GOOD\nKINDS = {'word': lambda response, reference: response in GOOD}")
     other = file(tmp_path, "KINDS = {'other': (lambda a, b: a == b, lambda b: len(b))}", "other.py")
     assert load_rewards([path, str(other)]) == [str(path.resolve()), str(other.resolve())]
-    assert verify("word", "yes", None) == verify("other", "x", "x") == (1.0, "correct")
+    assert verify("word", "yes", None) == verify("other", "x", "x") == (1.0, True, "correct")
     path.write_text("KINDS = {'word': lambda response, reference: response == 'no'}")
     load_rewards([path])
     assert [verify("word", word, None).reward for word in ("yes", "no")] == [0.0, 1.0]
@@ -147,7 +217,7 @@ def test_a_check_of_references(tmp_path):
 def test_a_check_that_hangs_or_exits(tmp_path, monkeypatch, check, message):
     """Mistake: a check of references that hangs the run, or ends it with rc 0 and no word."""
     load_rewards([file(tmp_path, f"def check(reference):\n    {check}\nKINDS = {{'odd': (lambda a, b: 1, check)}}")])
-    monkeypatch.setattr(custom, "CHECK_S", 0.5)
+    monkeypatch.setattr(users, "CHECK_S", 0.5)
     with pytest.raises(ValueError, match=f"the check of kind odd {message}"):
         verify("odd", "x", 3)
 
@@ -164,17 +234,17 @@ def test_a_check_that_hangs_or_exits(tmp_path, monkeypatch, check, message):
         ("\nimport nowhere_to_be_found", r"cannot be imported .*: ModuleNotFoundError: No module .*, line 2\)"),
         ("def f(:", r"cannot be imported .*: SyntaxError: .*, line 1\)"),
         ("raise SystemExit(3)", "cannot be imported .*: SystemExit: 3"),
-        ("import os\nos._exit(0)", "cannot be imported .*: its process ended"),
-        ("while True: pass", "cannot be imported .*: it gave no answer in time"),
+        ("import os\nos._exit(0)", "cannot be imported"),
+        ("while True: pass", "cannot be imported"),
     ],
 )
 def test_a_file_that_cannot_be_used(tmp_path, monkeypatch, text, message):
     """Mistake: a file that ends the run with rc 0, hangs it, or is found out at step 1; or our kind replaced."""
     if "while" in text:
-        monkeypatch.setattr(worker, "START_S", 3.0)
+        monkeypatch.setattr(sandbox_pool, "START_S", 3.0)
     with pytest.raises(ValueError, match=message):
         load_rewards([file(tmp_path, text)])
-    assert list(KINDS) == ["countdown", "math", "science", "ifeval", "logic", "code"]
+    assert set(KINDS) == BUILT_IN
 
 
 def test_a_file_that_only_the_trainer_can_import(tmp_path, monkeypatch):
@@ -185,9 +255,9 @@ def test_a_file_that_only_the_trainer_can_import(tmp_path, monkeypatch):
     with pytest.raises(ValueError, match=r"cannot be imported .*FileNotFoundError.*words.txt"):
         load_rewards([file(tmp_path, text.format("'words.txt'"))])
     assert "word" not in KINDS
-    assert verify("math", r"\boxed{y+x}", "x+y") == (1.0, "correct")
+    assert verify("math", r"\boxed{y+x}", "x+y") == (1.0, True, "correct")
     load_rewards([file(tmp_path, text.format("__file__.replace('my_rewards.py', 'words.txt')"))])
-    assert verify("word", "yes", None) == (1.0, "correct")
+    assert verify("word", "yes", None) == (1.0, True, "correct")
 
 
 def test_no_file(tmp_path):

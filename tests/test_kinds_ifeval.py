@@ -1,4 +1,4 @@
-r"""verifiers/ifeval.py: each of the 25 instructions followed and not followed, and hostile text.
+r"""kinds/ifeval.py: each of the 25 instructions followed and not followed, and hostile text.
 
 Where ifeval differs from google-research's instruction_following_eval on purpose:
 
@@ -20,8 +20,8 @@ import time
 import pytest
 from judging import instruction, needs
 
-from verifiers import ifeval as module
-from verifiers.ifeval import INSTRUCTIONS, check_ifeval, follow_instructions
+from kinds import ifeval as module
+from kinds.ifeval import INSTRUCTIONS, check_ifeval, follow_instructions
 from verify import verify
 
 FOLLOWED = [
@@ -108,11 +108,11 @@ def test_every_instruction_is_tested():
 def test_ifeval_reward_is_the_mean_over_instructions():
     """Mistake: all-or-nothing where the recipe's reward is the share, or thinking that is judged."""
     reference = {"instruction_id_list": ["punctuation:no_comma", "startend:quotation"], "kwargs": [{}, None]}
-    assert verify("ifeval", "a, b", reference) == (0.0, "wrong")
-    assert verify("ifeval", "a b", reference) == (0.5, "partial")
-    assert verify("ifeval", '"a b"', reference) == (1.0, "correct")
-    assert verify("ifeval", '<think>a, b</think>\n\n"a b"', reference) == (1.0, "correct")
-    assert verify("ifeval", "<think>a b</think>\n ", reference) == (0.0, "no_answer")
+    assert verify("ifeval", "a, b", reference) == (0.0, False, "wrong")
+    assert verify("ifeval", "a b", reference) == (0.5, False, "partial")
+    assert verify("ifeval", '"a b"', reference) == (1.0, True, "correct")
+    assert verify("ifeval", '<think>a, b</think>\n\n"a b"', reference) == (1.0, True, "correct")
+    assert verify("ifeval", "<think>a b</think>\n ", reference) == (0.0, False, "no_answer")
 
 
 @pytest.mark.parametrize(

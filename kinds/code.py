@@ -1,22 +1,22 @@
-"""Kind "code": programs and functions, by what they print and return. (verify.py, section 4.2)
+"""Kind "code": programs and functions, by what they print and return. (verify.py, section 4.2.1)
 
-    the answer   the last closed ```python block, or where none is marked so, the last closed block; a response without
-                 fences if one of its lines begins like a program's (import, def, class, print()
-    a program    passes a test by what it prints on its standard input, if it then ends without an error: words and
-                 their lines count, not the space between them
-    a function   passes by what it returns, as JSON sees it (a tuple is a list); also as a method of a class Solution
-    numbers      a float is right to FLOAT_TOLERANCE where a float is expected. What a program prints for 3 is 3, not
-                 3.0; a function may return 3.0
-    reward       the fraction of tests passed
+    the answer   the last closed ```python block; without a mark, the last closed block; a response without fences if
+                 one of its lines begins like a program's (import, def, class, print()
+    a program    passes a test by its output for the test's input, if it ends without an error: words and their lines
+                 count, the space between them does not
+    a function   passes by its value, as JSON has it (a tuple is a list); also as a method of a class Solution
+    numbers      if a float is expected, within FLOAT_TOLERANCE. A program prints 3 for 3, not 3.0; a function may
+                 return 3.0
+    reward       the share of tests passed
 
     unparsed     the source does not compile, or is longer than MAX_SOURCE
     timeout, crashed   no test passed, and one ended so
 
-Expected outputs never reach the process that runs the answer: it gives out what it printed or returned, and the
-comparison is here. The sources: APPS, TACO, CodeContests, LiveCodeBench; tests/test_verifiers_code.py lists
-where their judges decide otherwise, and why.
-Simplified: a problem with several right outputs needs a checker of its own and is not known here; a program cannot
-write files; arguments and results are plain data, so that trees and linked lists of the class Solution sets are not.
+Expected outputs never reach the process that runs the answer: it sends its output, and this process compares.
+The sources: APPS, TACO, CodeContests, LiveCodeBench; tests/test_kinds_code.py lists where their judges decide
+otherwise, and why.
+Simplified: a problem with several right outputs needs a checker, which is a reward of your own; a program cannot write
+files; arguments and results are plain data, not trees or linked lists.
 """
 
 import bisect
@@ -24,11 +24,11 @@ import io
 import json
 import math
 import re
-from typing import Any, NamedTuple
+from typing import Any
 
+from kinds.patterns import forward
 from sandbox.jobs import Outcome, Program, Result, Test, encode
-from verifiers.verdict import CORRECT, NO_ANSWER, UNPARSED, Kind, Verdict, after_thinking, forward, shown
-from verifiers.workers import Work
+from verify import Kind, after_thinking, shown
 
 MAX_SOURCE = 200_000
 
@@ -41,20 +41,8 @@ _HEX = forward(r"-?0x[0-9a-f]++")
 FLOAT_TOLERANCE = 1e-6
 
 
-class Code(NamedTuple):
-    """The gold of "code". Only `tests` reaches the process of the answer; `accepted` never does.
-
-    accepted    per test: the lines of tokens that a program should print, or the values that a function may return
-    function    its name, or None for a program
-    """
-
-    tests: list[Test]
-    accepted: list[list]
-    function: str | None
-
-
-def check_code(reference: Any) -> Code:
-    """Return the tests; ValueError unless the reference has one of the shapes of the table, and can be run as such."""
+def check_code(reference: Any) -> None:
+    """Raise ValueError unless the reference has one of the shapes of verify.py's table."""
     keys = set(reference) if isinstance(reference, dict) else set()
     if not keys or not {"inputs", "outputs"} <= keys <= {"inputs", "outputs", "fn_name"}:
         raise ValueError(
@@ -64,17 +52,29 @@ def check_code(reference: Any) -> Code:
     inputs, outputs, name = reference["inputs"], reference["outputs"], reference.get("fn_name")
     if not isinstance(inputs, list) or not isinstance(outputs, list) or not 1 <= len(inputs) == len(outputs):
         raise ValueError("a code reference has as many `outputs` as `inputs`, as two lists, and at least one of each")
-    if not name:
-        texts: list[Test] = [_joined(text, "inputs") for text in inputs]
-        return Code(texts, [_token_lines(_joined(output, "outputs")) for output in outputs], None)
-    if not isinstance(name, str) or not name.isidentifier():
+    if name and (not isinstance(name, str) or not name.isidentifier()):
         raise ValueError(f"`fn_name` must be a function's name, got {shown(name)}")
-    tests: list[Test] = [{"fn_name": name, "args": [encode(value) for value in _arguments(test)]} for test in inputs]
-    return Code(tests, [_accepted_values(output) for output in outputs], name)
+    _tests(reference), _accepted(reference)
+
+
+def _tests(reference: dict[str, Any]) -> list[Test]:
+    """Return the part of the reference that the process of the answer gets."""
+    if name := reference.get("fn_name"):
+        return [
+            {"fn_name": name, "args": [encode(value) for value in _arguments(test)]} for test in reference["inputs"]
+        ]
+    return [_joined(text, "inputs") for text in reference["inputs"]]
+
+
+def _accepted(reference: dict[str, Any]) -> list[list]:
+    """Return per test the lines of words that a program should print, or the values that a function may return."""
+    if reference.get("fn_name"):
+        return [_accepted_values(output) for output in reference["outputs"]]
+    return [_token_lines(_joined(output, "outputs")) for output in reference["outputs"]]
 
 
 def _joined(text: Any, name: str) -> str:
-    """Standard input or output: text, or a list of lines."""
+    """Return standard input or output: text, or a list of lines."""
     if isinstance(text, list) and all(isinstance(line, str) for line in text):
         text = "\n".join(text)
     if not isinstance(text, str):
@@ -83,7 +83,7 @@ def _joined(text: Any, name: str) -> str:
 
 
 def _arguments(arguments: Any) -> list:
-    """A function's arguments: a list, its JSON, or (LeetCode) one JSON value a line for each argument."""
+    """Return a function's arguments from a list, its JSON, or (LeetCode) one JSON value a line."""
     if isinstance(arguments, str):
         values = _json_or_none(arguments)
         if values is None:
@@ -98,14 +98,14 @@ def _arguments(arguments: Any) -> list:
 
 
 def _with_integer_keys(value: Any) -> Any:
-    """JSON has no integer keys; where all keys look like integers, they were."""
+    """Return dictionaries whose keys all look like integers with integer keys, which JSON does not have."""
     if isinstance(value, dict) and value and all(re.fullmatch(r"-?[0-9]{1,18}", key) for key in value):
         return {int(key): item for key, item in value.items()}
     return value
 
 
 def _accepted_values(output: Any) -> list:
-    """What a function may return: the value; parsed, if it is JSON text; the one in it, if it is a list of one."""
+    """Return the accepted values: the output; parsed, if it is JSON text; its element, if it is a list of one."""
     values = [output]
     if isinstance(output, str):
         parsed = _json_or_none(output)
@@ -121,11 +121,11 @@ def _json_or_none(text: str) -> Any:
 
 
 def find_code(response: str) -> str | None:
-    """The last closed ```python block, or where none is marked so, the last closed block without a mark. A response
-    without any fence is a program where a line of it starts like one."""
-    text = after_thinking(response)
-    if text is None:
-        return None
+    """Return the program: the last closed ```python block, without any marked block the last closed one.
+
+    A response without fences is a program if one of its lines begins like one.
+    """
+    text = after_thinking(response) or ""
     if "```" not in text:
         return text if _PROGRAM_LINE.search(text) else None
     ends = [match.start() for match in _FENCE_END.finditer(text)]
@@ -133,10 +133,10 @@ def find_code(response: str) -> str | None:
     for fence in reversed(fences):
         if fence[1]:
             at = bisect.bisect_left(ends, fence.end())
-            # A fence that closes in the middle of a line is met as well.
+            # A fence may also close in the middle of a line.
             end = ends[at] if at < len(ends) else text.rfind("```", fence.end())
             if end >= 0:
-                return text[fence.end() : end]
+                return text[fence.end() : end] if text[fence.end() : end].strip() else None
     if any(fence[1] for fence in fences):
         return None
     # Without marks, opening and closing fences take turns.
@@ -145,60 +145,48 @@ def find_code(response: str) -> str | None:
         return None
     opening, closing = turns[(len(turns) // 2) * 2 - 2 :][:2]
     start = _FENCE.match(text, text.index("```", opening))
-    return text[start.end() : closing] if start and start.end() <= closing else None
+    return text[start.end() : closing] if start and text[start.end() : closing].strip() else None
 
 
-def judge_code_inline(source: str, gold: Code) -> Verdict | None:
-    """Never right without being run."""
-    if not source.strip():
-        return NO_ANSWER
-    return UNPARSED if len(source) > MAX_SOURCE else None
-
-
-def job_of_code(source: str, gold: Code, all_or_nothing: bool) -> Work:
-    """Run the program on each test and compare in this process: the reward is the fraction of tests passed.
-
-    With `all_or_nothing` the reward is 1 or 0, and the first failure ends the testing.
-    """
+def judge_code(source: str, reference: dict[str, Any]) -> Program | None:
+    """Return the job that runs the program on each test and compares in this process."""
+    if len(source) > MAX_SOURCE:
+        return None
+    accepted, function = _accepted(reference), bool(reference.get("fn_name"))
 
     def keep(index: int, tested: Result) -> Result:
-        return Result(tested.status, _passes(gold, index, tested))
+        return Result(tested.status, _passes(tested, accepted[index], function))
 
-    def go_on(tested: Result) -> bool:
-        return tested.status != "unparsed" and (tested.value or not all_or_nothing)
-
-    def read(outcome: Outcome) -> Verdict:
-        if outcome.status != "ok":
-            return Verdict(0.0, outcome.status)
-        passed = sum(tested.value for tested in outcome.value)
-        if passed == len(gold.tests):
-            return CORRECT
-        if passed and not all_or_nothing:
-            return Verdict(passed / len(gold.tests), "partial")
-        statuses = {tested.status for tested in outcome.value}
-        return Verdict(0.0, next((end for end in ("unparsed", "timeout", "crashed") if end in statuses), "wrong"))
-
-    return Program(source, gold.tests, keep=keep, go_on=go_on), read
+    return Program(source, _tests(reference), keep=keep, read=share_passed)
 
 
-def _passes(gold: Code, index: int, tested: Result) -> bool:
+def share_passed(results: list[Result]) -> Outcome:
+    """Return the share of tests passed. If none passed, the way that a test ended may be the reason."""
+    passed, ends = sum(result.value for result in results), {result.status for result in results}
+    if "unparsed" in ends:
+        return Outcome("ok", None)
+    end = next((end for end in ("timeout", "crashed") if end in ends), "ok")
+    return Outcome(end) if not passed and end != "ok" else Outcome("ok", passed / len(results))
+
+
+def _passes(tested: Result, accepted: list, function: bool) -> bool:
     if tested.status != "ok":
         return False
-    if (size := len(tested.value)) > 65_536 and size > 16 * len(str(gold.accepted[index])):  # long to read, and wrong
+    if (size := len(tested.value)) > 65_536 and size > 16 * len(str(accepted)):  # slow to read, and wrong
         return False
-    if gold.function is None:
-        return _same_output(tested.value, gold.accepted[index])
+    if not function:
+        return _same_output(tested.value, accepted)
     value = _json_or_none(tested.value)
-    return any(_same_value(value, accepted) for accepted in gold.accepted[index])
+    return any(_same_value(value, one) for one in accepted)
 
 
 def _token_lines(text: str) -> list[list[str]]:
-    """How a judge reads output: lines of words, whatever stands between them; no empty lines."""
+    """Return the lines of words in an output, without empty lines."""
     return [words for line in text.split("\n") if (words := line.split())]
 
 
 def _same_output(output: str, expected: list[list[str]]) -> bool:
-    """Does the output read as these lines? No more of it is taken apart than is expected."""
+    """Does the output have these lines of words? Reads no further than expected."""
     lines = (line for line in io.StringIO(output) if not line.isspace())
     for words in expected:
         got = next(lines, "").split(None, len(words))
@@ -208,7 +196,7 @@ def _same_output(output: str, expected: list[list[str]]) -> bool:
 
 
 def _same_word(word: str, expected: str) -> bool:
-    """The same text; where a float is expected, any numeral of about the same value."""
+    """Is it the same text or, if a float is expected, a numeral of about the same value?"""
     if word == expected:
         return True
     if not _FLOAT.fullmatch(expected) or not _NUMERAL.fullmatch(word):
@@ -224,8 +212,9 @@ def _close(value: float, expected: float) -> bool:
 
 
 def _same_value(value: Any, expected: Any) -> bool:
-    """Is an encoded value equal as JSON sees it: a tuple is a list, keys are text? Floats about equal where a float is
-    expected. Only looks where something is expected, and puts nothing into sets: their hashes can be made to collide.
+    """Is an encoded value equal as JSON has it: a tuple is a list, keys are text, expected floats are about equal?
+
+    Compares only expected parts and uses no sets: hashes of a hostile value can collide.
     """
     tag, content = next(iter(value.items())) if isinstance(value, dict) and len(value) == 1 else ("", value)
     if isinstance(expected, list):
@@ -257,4 +246,4 @@ def _same_items(pairs: Any, expected: dict[str, Any]) -> bool:
     return named.keys() == expected.keys() and all(_same_value(named[key], expected[key]) for key in expected)
 
 
-KIND = Kind(check_code, find_code, judge_code_inline, job=job_of_code)
+KIND = Kind(judge_code, answer=find_code, check=check_code)

@@ -1,4 +1,4 @@
-"""verifiers/code.py: which text is the program, what passes, broken references, hostile answers.
+"""kinds/code.py: which text is the program, what passes, broken references, hostile answers.
 
 The walls themselves are in test_sandbox.py.
 
@@ -22,10 +22,11 @@ import time
 
 import pytest
 
-from sandbox import WeakSandbox, worker
+from kinds import code as module
+from kinds.code import find_code
+from sandbox import WeakSandbox
+from sandbox import pool as sandbox_pool
 from sandbox.jobs import encode
-from verifiers import code as module
-from verifiers.code import find_code
 from verify import verify, verify_batch
 
 LIMIT_S = 3.0
@@ -46,8 +47,8 @@ def answer(source, mark="python"):
     return f"{thought}\nHere it is.\n\n```{mark}\n{source}\n```\nIt runs in O(n)."
 
 
-def judged(source, reference, **options):
-    verdict = verify("code", answer(source), reference, timeout_s=LIMIT_S, **options)
+def judged(source, reference):
+    verdict = verify("code", answer(source), reference, timeout_s=LIMIT_S)
     assert verdict.reward == 1.0 if verdict.reason == "correct" else verdict.reward < 1.0
     assert (0.0 < verdict.reward < 1.0) == (verdict.reason == "partial")
     return verdict
@@ -82,9 +83,7 @@ READ = "a, b = map(int, input().split())\n"
 )
 def test_reward_is_the_fraction_of_tests_passed(source, reference, reward, reason):
     """Mistake: a program rewarded for what it did not do, or not for what it did."""
-    assert judged(source, reference) == (reward, reason)
-    expected = (1.0, "correct") if reason == "correct" else (0.0, "wrong" if reason == "partial" else reason)
-    assert judged(source, reference, all_or_nothing=True) == expected
+    assert judged(source, reference) == (reward, reason == "correct", reason)
 
 
 @pytest.mark.slow
@@ -93,11 +92,11 @@ def test_time_limits():
     loop = READ + "while a == 3: pass\nprint(a + b)"
     start = time.monotonic()
     verdicts = verify_batch([("code", answer(loop), SUM)], timeout_s=30.0)
-    assert verdicts == [(0.75, "partial")]
+    assert verdicts == [(0.75, False, "partial")]
     assert time.monotonic() - start < 9
     start = time.monotonic()
-    assert judged("while True: pass", SUM) == (0.0, "timeout")
-    assert judged("def add(a, b):\n    while True: pass", ADD) == (0.0, "timeout")
+    assert judged("while True: pass", SUM) == (0.0, False, "timeout")
+    assert judged("def add(a, b):\n    while True: pass", ADD) == (0.0, False, "timeout")
     assert time.monotonic() - start < 3 * (LIMIT_S + SLACK_S)
 
 
@@ -112,13 +111,12 @@ PROGRAMS = [
     ("The code:```python\nx\n```", "x\n"), ("```python\nx```", "x"),
     ("```python\nx = '```'\ny\n```", "x = '```'\ny\n"), ("```python\nx\n```\n```python\nwas cut", "x\n"),
     ("<think>```python\nx\n```</think>```python\ny\n```", "y\n"), ("print(1)", "print(1)"),
-    ("<think>import x</think>\nn = 1\ndef f(x):\n    return x", "\nn = 1\ndef f(x):\n    return x"),
-    ("```python\n```", ""),
+    ("<think>import x</think>\nn = 1\ndef f(x):\n    return x", "n = 1\ndef f(x):\n    return x"),
 ]  # fmt: skip
 NO_PROGRAM = [
     "```pythonic\nx\n```", "```python\nx\n```</think>", "```python\nx\n```</think>nothing", "```python\nwas cut",
     "```\nwas cut", "<think>import x</think>\nI would import x", "We import it and print(1).", "print(1)\n```", "",
-    "```", "``````", "```python```", "```cpp\nint main\n```",
+    "```", "``````", "```python\n```", "```python```", "```cpp\nint main\n```",
 ]  # fmt: skip
 
 
@@ -148,9 +146,9 @@ def test_long_output_in_bounded_time():
 def test_no_answer():
     """Mistake: an empty program that passes a test which expects nothing."""
     nothing = {"inputs": [""], "outputs": [""]}
-    assert verify("code", "```python\n\n```", nothing) == (0.0, "no_answer")
-    assert verify("code", "I give up.", nothing) == (0.0, "no_answer")
-    assert verify("code", answer("pass"), nothing) == (1.0, "correct")
+    assert verify("code", "```python\n\n```", nothing) == (0.0, False, "no_answer")
+    assert verify("code", "I give up.", nothing) == (0.0, False, "no_answer")
+    assert verify("code", answer("pass"), nothing) == (1.0, True, "correct")
 
 
 # --------------------------------------------------------------------------------------- what passes
@@ -242,18 +240,18 @@ def test_arguments(given, arguments):
 def test_lists_of_lines():
     """Mistake: the sets that keep standard input as a list of lines judged on the list's repr."""
     lines = {"inputs": [["1 2", "3 4"]], "outputs": [["3", "7"]]}
-    assert judged("for _ in '12':\n    print(sum(map(int, input().split())))", lines) == (1.0, "correct")
+    assert judged("for _ in '12':\n    print(sum(map(int, input().split())))", lines) == (1.0, True, "correct")
 
 
 def test_no_expected_value_reaches_the_answer(monkeypatch):
     """Mistake: the text of a check, or an output, in a message to the process that runs the answer."""
     sent = []
-    original = worker._bytes_file
-    monkeypatch.setattr(worker, "_bytes_file", lambda data: (sent.append(data), original(data))[1])
+    original = sandbox_pool._file
+    monkeypatch.setattr(sandbox_pool, "_file", lambda data=b"": (sent.append(data), original(data))[1])
     secret = 918273645
-    assert judged("def f(x): return 1", {"fn_name": "f", "inputs": [[4]], "outputs": [secret]}) == (0.0, "wrong")
-    assert judged("print(1)", {"inputs": ["4"], "outputs": [str(secret)]}) == (0.0, "wrong")
-    assert len(sent) == 4
+    assert judged("def f(x): return 1", {"fn_name": "f", "inputs": [[4]], "outputs": [secret]}) == (0.0, False, "wrong")
+    assert judged("print(1)", {"inputs": ["4"], "outputs": [str(secret)]}) == (0.0, False, "wrong")
+    assert len(list(filter(None, sent))) == 3
     assert not any(str(secret).encode() in data for data in sent)
 
 
@@ -286,7 +284,7 @@ def test_hostile_answer(name):
     start = time.monotonic()
     verdicts = verify_batch([honest[0], *items, honest[1]], timeout_s=LIMIT_S)
     assert time.monotonic() - start < 3 * (LIMIT_S + SLACK_S)
-    assert verdicts[0] == verdicts[-1] == (1.0, "correct")
+    assert verdicts[0] == verdicts[-1] == (1.0, True, "correct")
     assert all(verdict.reward == 0.0 for verdict in verdicts[1:-1])
 
 

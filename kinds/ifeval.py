@@ -1,14 +1,11 @@
-"""Kind "ifeval": the share of its instructions that a response follows, 25 kinds of them. (verify.py, section 4.2)
+"""Kind "ifeval": the share of its instructions that a response follows, 25 kinds of them. (verify.py, section 4.2.1)
 
 INSTRUCTIONS, at the end, is the table: an instruction's id, the function that says whether a text follows it, its
-arguments. Strict, in the paper IFEval's sense: the response as it stands, after its thinking.
+arguments. The rule is IFEval's strict one: the whole response after its thinking counts.
 
-    correct, partial, wrong    all, some, none of the instructions are followed
-    no_answer                  nothing is written after the thinking
-
-The source: google-research's instruction_following_eval and the paper IFEval; tests/test_verifiers_ifeval.py lists
-where that decides otherwise, and why. The functions run in the trainer's process: a model's text meets string methods
-there, and patterns that cannot backtrack (`forward`).
+The source: google-research's instruction_following_eval and the paper IFEval; tests/test_kinds_ifeval.py lists where
+that decides otherwise, and why. The functions run in the trainer's process, so they use string methods and patterns
+that cannot backtrack.
 """
 
 import itertools
@@ -17,16 +14,20 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from verifiers.verdict import Kind, Verdict, after_thinking, forward, graded, shown
+from kinds.patterns import forward
+from verify import Kind, shown
 
-# The paper's longest response is below 100,000 characters: beyond this is runaway text, which follows nothing.
+# The paper's longest response is below 100,000 characters. Longer text than this is a loop, and follows nothing.
 MAX_FOLLOWED = 1_000_000
-# langdetect itself reads at most 10,000 characters of a text, after it has looked for addresses in all of it.
+# langdetect reads at most 10,000 characters of a text, but first searches all of it for addresses.
 MAX_DETECTED = 20_000
 
 
-def check_ifeval(reference: Any) -> list[tuple[Callable[..., bool], dict[str, Any]]]:
-    """Return the tests and their arguments; ValueError unless every id is known and has exactly its arguments.
+Instruction = tuple[Callable[..., bool], dict[str, Any]]
+
+
+def check_ifeval(reference: Any) -> list[Instruction]:
+    """Return the functions and their arguments; ValueError unless every id is known and has exactly its arguments.
 
     `kwargs` holds an object per id; arguments that are null count as missing, as in the public data sets.
     """
@@ -45,7 +46,7 @@ def check_ifeval(reference: Any) -> list[tuple[Callable[..., bool], dict[str, An
             raise ValueError(f"unknown instruction {shown(name)}: use one of {', '.join(INSTRUCTIONS)}")
         if not isinstance(arguments, dict | None):
             raise ValueError(f"the kwargs of {name} are an object, got {shown(arguments)}")
-        # Tables with empty places keep whole numbers as floats.
+        # Tables with empty cells keep whole numbers as floats.
         arguments = {key: int(value) if isinstance(value, float) and value.is_integer() else value
                      for key, value in (arguments or {}).items() if value is not None}  # fmt: skip
         follows, *expected = INSTRUCTIONS[name]
@@ -62,25 +63,17 @@ def check_ifeval(reference: Any) -> list[tuple[Callable[..., bool], dict[str, An
     return gold
 
 
-def find_ifeval(response: str) -> str | None:
-    """What follows the thinking: all of it."""
-    text = after_thinking(response) or ""
-    return (text if len(text) == len(response) else text.strip()) if text.strip() else None
+def judge_ifeval(answer: str, reference: dict[str, Any]) -> float:
+    """Return the share of the instructions that the answer follows."""
+    followed = follow_instructions(answer, check_ifeval(reference))
+    return sum(followed) / len(followed)
 
 
-def judge_ifeval_inline(answer: str, gold: list[tuple[Callable[..., bool], dict[str, Any]]]) -> Verdict:
-    """The share of the instructions that are followed."""
-    return graded(sum(follow_instructions(answer, gold)) / len(gold))
-
-
-def follow_instructions(text: str, gold: list[tuple[Callable[..., bool], dict[str, Any]]]) -> list[bool]:
-    """Per instruction, is it followed?"""
+def follow_instructions(text: str, instructions: list[Instruction]) -> list[bool]:
+    """Return whether the text follows each instruction."""
     if len(text) > MAX_FOLLOWED:
-        return [False] * len(gold)
-    return [bool(text.strip()) and follows(text, **arguments) for follows, arguments in gold]
-
-
-KIND = Kind(check_ifeval, find_ifeval, judge_ifeval_inline)
+        return [False] * len(instructions)
+    return [bool(text.strip()) and follows(text, **arguments) for follows, arguments in instructions]
 
 
 def _compare(count: int, relation: str, bound: int) -> bool:
@@ -377,3 +370,6 @@ _ARGUMENT_FORMS: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "letter": ("one character", lambda value: isinstance(value, str) and len(value.strip()) == 1),
     "nth_paragraph": _PLACE,
 }
+
+
+KIND = Kind(judge_ifeval, check=check_ifeval)

@@ -1,13 +1,12 @@
-"""Kind "logic": an entry of Reasoning Gym, by the scorer of its data set. (verify.py, section 4.2)
+"""Kind "logic": an entry of Reasoning Gym, by the scorer of its data set. (verify.py, section 4.2.1)
 
-    the answer   what stands in the last <answer>...</answer>
+    the answer   the text in the last <answer>...</answer>
     reward       the scorer's: correct at 1, wrong at 0, partial between. A score that is no number in [0, 1] is wrong
-    unparsed     the scorer fails on it; it is longer than MAX_SOLUTION; it has a nan or inf that the entry's answer has
-                 not; or it is not of the form that EVALUATED allows, where the data set's scorer would evaluate it
-    no_answer    no tags, or nothing in them (unless that is the entry's answer)
+    unparsed     the scorer fails on it; it is empty, or longer than MAX_SOLUTION; it has a nan or inf that the entry's
+                 answer has not; or it lacks the form of EVALUATED for a scorer that would evaluate it
 
-Nine scorers hand the answer to `eval`, or to sympy, which does the same: all scorers run in worker processes only, one
-process to an answer. The source: reasoning-gym 0.1.25.
+Nine scorers hand the answer to `eval`, or to sympy, which does the same. So a fresh process scores each answer, and
+such an answer must have a form that reaches no function of Python's. The source: reasoning-gym 0.1.25.
 """
 
 import functools
@@ -18,15 +17,18 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from kinds.patterns import forward
 from sandbox.jobs import Call
 from sandbox.pool import run
-from verifiers.verdict import NO_ANSWER, UNPARSED, Kind, Problem, Verdict, after_thinking, forward, graded, shown
+from verify import Kind, Problem, last_tag, shown
 
 MAX_SOLUTION = 100_000
+SCORER = "kinds.logic:score"
+PACKAGES = ("reasoning_gym",)
 
 
-def check_logic(reference: Any) -> dict[str, Any]:
-    """Return the reference; ValueError unless it names a data set of Reasoning Gym and holds an entry of it."""
+def check_logic(reference: Any) -> None:
+    """Raise ValueError unless the reference names a data set of Reasoning Gym and has an entry of it."""
     if not isinstance(reference, dict) or reference.keys() != {"dataset", "entry"}:
         raise ValueError(f'a logic reference is {{"dataset": name, "entry": {{...}}}}, got {shown(reference)}')
     name, entry = reference["dataset"], reference["entry"]
@@ -42,32 +44,22 @@ def check_logic(reference: Any) -> dict[str, Any]:
         raise ValueError("logic problems need the package reasoning-gym: pip install reasoning-gym")
     if name not in gym_names():
         raise ValueError(f"Reasoning Gym has no data set {name}. There are {', '.join(sorted(gym_names()))}")
-    return reference
 
 
 @functools.cache
 def gym_names() -> frozenset[str]:
-    """The data sets of the installed Reasoning Gym, read off its source: to import it takes seconds and memory."""
+    """Return the data sets of the installed Reasoning Gym, from its source: importing it takes seconds and memory."""
     spec = importlib.util.find_spec("reasoning_gym")
     folder = Path(spec.origin if spec and spec.origin else "").parent
     named = re.compile(r"""^(?:DATASET_NAME = |register_dataset\(\s*)["'](\w+)["']""", re.MULTILINE)
     return frozenset(name for path in folder.rglob("*.py") for name in named.findall(path.read_text("utf-8")))
 
 
-def find_logic(response: str) -> str | None:
-    """What stands in the last <answer>...</answer>."""
-    before, closed, _ = (after_thinking(response) or "").rpartition("</answer>")
-    _, opened, answer = before.rpartition("<answer>")
-    return answer.strip() if closed and opened else None
-
-
-# Nine scorers hand the answer to `eval`, or to sympy, which does the same. It runs where the score is computed: text
-# that reaches a function of Python's could score itself. So for these an answer is of a form that reaches none.
 _ARITHMETIC = forward(r"(?:[0-9\s+/().-]|\*(?!\s*+\*))*+", re.ASCII)
 _LISTS = forward(r"[0-9A-Z_\s,\[\]()'\"+.-]*+", re.ASCII)
 _ALGEBRA = forward(r"[0-9A-Za-z_\s+*/^(),.-]*+", re.ASCII)
 _WORD = forward("[A-Za-z_][0-9A-Za-z_]*+")
-# That scorer takes spaces out and i for j, so that "n a n" is a NaN to it: there an answer has none of their letters.
+# That scorer removes spaces and reads i as j, so "n a n" would be a NaN: these letters are not allowed.
 _COMPLEX = forward(r"[0-9\s()eEij.+*-]*+", re.ASCII)
 EVALUATED = {
     "complex_arithmetic": _COMPLEX,
@@ -75,23 +67,24 @@ EVALUATED = {
     **dict.fromkeys(("string_insertion", "spiral_matrix", "binary_matrix", "n_queens"), _LISTS),
     **dict.fromkeys(("simple_integration", "intermediate_integration", "polynomial_multiplication"), _ALGEBRA),
 }
-# Without Integral: the scorers differentiate, so that an integral would solve itself by being written down again.
+# Without Integral: the scorers differentiate, so the problem's own integral would be a right answer.
 _ALGEBRA_NAME = forward(
     r"[A-Za-z](?:_?[0-9]++)?|(?:a|arc)?(?:sin|cos|tan|sec|csc|cot)h?|exp|log|ln|sqrt|cbrt|abs|Abs|sign|erf[ci]?|Ei|Si|Ci|pi|Rational"
 )
 
 
-# Every comparison with NaN is false, so that a scorer which looks for an error finds none: min(1.0, nan) is 1.0.
+# Every comparison with NaN is false, so a scorer that looks for an error finds none: min(1.0, nan) is 1.0.
 _NOT_FINITE = forward(r"(?<![a-z])(?:nan|inf|infinity)j?(?![a-z])", re.IGNORECASE)
 
 
-def judge_logic_inline(answer: str, gold: dict[str, Any]) -> Verdict | None:
-    """Only what no scorer need see, or none may. The rest is for a worker."""
-    if not answer and gold["entry"]["answer"] != "":
-        return NO_ANSWER
-    if len(answer) > MAX_SOLUTION or not _harmless(answer, EVALUATED.get(gold["dataset"])):
-        return UNPARSED
-    return UNPARSED if _NOT_FINITE.search(answer) and not _NOT_FINITE.search(gold["entry"]["answer"] or "") else None
+def judge_logic(answer: str, reference: dict[str, Any]) -> Call | None:
+    """Return the job that scores the answer, unless no scorer may see it."""
+    gold, form = reference["entry"]["answer"] or "", EVALUATED.get(reference["dataset"])
+    if (gold and not answer) or len(answer) > MAX_SOLUTION or not _harmless(answer, form):
+        return None
+    if _NOT_FINITE.search(answer) and not _NOT_FINITE.search(gold):
+        return None
+    return Call(SCORER, [answer, reference], PACKAGES, evaluates=True)
 
 
 def _harmless(answer: str, form: re.Pattern[str] | None) -> bool:
@@ -101,41 +94,33 @@ def _harmless(answer: str, form: re.Pattern[str] | None) -> bool:
     return form.fullmatch(answer) is not None and all(map(_ALGEBRA_NAME.fullmatch, names))
 
 
-def judge_logic_in_worker(answer: str, reference: dict[str, Any]) -> Verdict:
-    """The score that the data set's own scorer gives: correct at 1, wrong at 0, partial between."""
-    try:
-        reward = _score(answer, reference)
-    except Exception:
-        # Some scorers raise on what they cannot read.
-        return UNPARSED
-    return graded(reward)
-
-
 def solution_logic(reference: dict[str, Any]) -> str | None:
-    """A response with the entry's answer."""
+    """Return a response with the entry's answer."""
     answer = reference["entry"]["answer"]
     return None if answer is None else f"<answer>{answer}</answer>"
 
 
-KIND = Kind(
-    check_logic,
-    find_logic,
-    judge_logic_inline,
-    judge_logic_in_worker,
-    packages=("reasoning_gym",),
-    evaluates=True,
-    solution=solution_logic,
-)
+KIND = Kind(judge_logic, answer=last_tag, check=check_logic, solution=solution_logic)
 
 
-def _score(answer: str, reference: dict[str, Any]) -> float:
+# ------------------------------------------------------------------------------------------- in a worker
+
+
+def score(answer: str, reference: dict[str, Any]) -> float | None:
+    """Return the score of the data set's own scorer, None if it fails on the answer."""
     entry = reference["entry"]
     if reference["dataset"] in ("arc_agi", "rearc"):
         # These two compare with grids made of tuples, which JSON made lists.
         entry = entry | {"metadata": {key: _as_tuples(value) for key, value in entry["metadata"].items()}}
-    score = _scorer(reference["dataset"])(answer=answer, entry=entry)
+    scorer = _scorer(reference["dataset"])
+    try:
+        value = scorer(answer=answer, entry=entry)
+    except (OSError, ImportError):
+        raise  # this machine is to blame
+    except Exception:
+        return None
     # NaN is in no interval; a complex number cannot be compared.
-    return float(score) if isinstance(score, int | float) and 0 <= score <= 1 else 0.0
+    return float(value) if isinstance(value, int | float) and 0 <= value <= 1 else 0.0
 
 
 @functools.cache
@@ -150,24 +135,19 @@ def _as_tuples(value: Any) -> Any:
 
 
 CONSTANTS = ("", "0", "1", "2", "-1", "nan", "inf", "True", "False", "True False", "Yes", "No", "None", "A", "[]", "{}")
-ENTRIES = 20  # that the constants are scored on
+ENTRIES = 20  # to score the constants on
 SCORING_S = 60.0  # to score all constants on one of them
 
 
 def constants_correct(reference: dict[str, Any]) -> list[bool]:
-    """Which constants the entry's scorer takes for correct. In a worker."""
-    return [
-        judge_logic_inline(c, reference) is None and judge_logic_in_worker(c, reference).reward == 1 for c in CONSTANTS
-    ]
+    """Return which constants the entry's scorer calls correct."""
+    return [judge_logic(text, reference) is not None and score(text, reference) == 1 for text in CONSTANTS]
 
 
 def free_rewards(problems: Sequence[Problem]) -> str:
-    """A sentence where a constant is correct more often than is fair, or nothing.
-
-    The fair share is that of the most common answer among the entries' answers: what the best honest constant earns.
-    """
+    """Return a sentence if a constant is correct on more entries than the entries' most common answer, or ""."""
     some = [problem.reference for problem in problems[:ENTRIES]]
-    calls = [Call("verifiers.logic:constants_correct", [reference], ("reasoning_gym",)) for reference in some]
+    calls = [Call("kinds.logic:constants_correct", [reference], PACKAGES) for reference in some]
     found = [outcome.value for _, outcome in run(calls, SCORING_S) if outcome.status == "ok"]
     if not found:
         return ""

@@ -1,53 +1,40 @@
-r"""verifiers/math.py, latex.py, numerals.py, algebra.py: answers that are the gold, and answers that are not.
+r"""kinds/maths.py, latex.py, algebra.py, units.py: answers that are the gold, and answers that are not.
 
 Where math differs from math-verify 0.9.0 on purpose:
 
     gold           answer                 here       there      because
     5              3=5                    wrong      right      every side that is no name is claimed
-    11             x=5+5+1=7=11           wrong      right      the same: its last side alone would be a way to hedge
     50             50%, and back          wrong      right      percent is part of the value: 50% is 0.5
     1e-7           2e-7                   wrong      right      decimals are compared relatively, to 1e-6
-    1/2^99         1/2^98                 wrong      right      values are compared to 20 digits, relatively
-    10 cm          10 m                   wrong      right      two units that are known must agree; one may be missing
-    10 cm          0.1 m                  right      wrong      and they are converted, exactly
+    1/2^99         1/2^98                 wrong      right      fractions are exact
+    10 cm          10 m                   wrong      right      two units must agree; one may be missing
     9.8            9.8 m/s^2              right      wrong      a unit may stand plain behind a number
     2000           2\,000                 right      wrong      thousands may be set with a thin space
     6.02e23        6.02 \times 10^{23}    right      wrong      e is an exponent there, not Euler's number
     0.\overline{3} 1/3                    right      wrong      read as the fraction that it is
     x=1,y=2        x=2,y=1                wrong      right      names that both sides give must go with their values
     (1,2)          \{1,2\}                wrong      right      a set is no point; a bare 1,2 may be one
-    1-1/e          1+1/e                  wrong      right*     (* expected so in its tests)
-    1<=|z|<=3/2    the union of two       wrong      right      an inequality is read for a name, not solved
-    (3/5,8/3]      (0.6,2.6667]           wrong      right**    (** at the precision its test sets)
-    1,2            \boxed{1} dogs,        wrong      right      boxes are one list only where a comma, "and" or "or"
-                   \boxed{2} cats                               ties them; else the last one is the answer
+    (3/5,8/3]      (0.6,2.6667]           wrong      right*     (* at the precision its test sets)
     R^2-r^2        0                      wrong      right      R and r, \Delta and \delta, x' and x are not the same
     \gcd(a,b)      1                      unparsed   right      the gcd of letters is not 1
     \sqrt{2}       \sqrt{2}t              wrong      right      a lone letter behind an expression is no unit
     12             a sentence with 12     unparsed   right      nothing outside of the box, and no part of it, is read
+    \ln(xy)        \ln x+\ln y            wrong      right      equal for positive x, y only: negative values count
 """
 
-import logging
+import os
 import random
 import re
 import time
 from fractions import Fraction
 
 import pytest
-from judging import judged, needs, pairs, reason
+from judging import judged, pairs, reason
+from wrong_answers import golds, wrong_answers
 
-from verifiers.latex import read_math
-from verifiers.math import (
-    MAX_BOX_DISTANCE,
-    check_math,
-    find_math,
-    judge_math_in_worker,
-    judge_math_inline,
-    same_answer,
-    undecided,
-)
-from verifiers.numerals import read_number
-from verifiers.science import check_science, judge_science_in_worker, judge_science_inline
+from kinds.latex import read_math, read_number
+from kinds.maths import MAX_BOX_DISTANCE, judge_in_worker, judge_math, last_box
+from kinds.science import judge_science
 from verify import verify
 
 # --------------------------------------------------------------------------------------------- math
@@ -110,20 +97,20 @@ def test_math_wrong(gold, answer):
 NO_ANSWERS = r"""
 1 2  |  5 6  |  4 \boxed{5}  |  \frac{1}{0}  |  1/0  |  0/0  |  -  |  $  |  $$  |  .  |  %  |  {  }
 1e1001  |  1e-1001  |  1e999999999  |  0e999999999  |  1\times10^{1001}  |  five  |  \text{five}  |  True  |  the answer
-9**9**9  |  (10^{9})!  |  10^{9^9}  |  2^{2^{2^{2}}}  |  1 \times 10^{9^9}  |  10^{100000}  |  100000!  |  3!!
+9**9**9  |  3!!  |  --6  |  1.2.3  |  6,  |  ,6  |  2^3^4  |  0x  |  1^5  |  +-5  |  5+  |  *5
 (5  |  5)  |  (5]]
 """
 NO_ANSWERS = [*filter(None, re.split(r"  \|  |\n", NO_ANSWERS)), "", " ", "5\x00 6", "[" * 17 + "5" + "]" * 17]
 
 
-@pytest.mark.parametrize("answer", [*NO_ANSWERS, ",".join("5" * 65), "9" * 401 + "x"])
+@pytest.mark.parametrize("answer", [*NO_ANSWERS, ",".join("5" * 65)])
 def test_math_unparsed(answer):
     """Mistake: a box that is no answer rescued by a number inside it or before it."""
     assert reason("math", f"The answer is 5. \\boxed{{5}}. Rather, \\boxed{{{answer}}} = 5", "5") == "unparsed"
 
 
 @pytest.mark.parametrize(
-    "answer", ["5 or 6", "5;6", "1,00", "1,0000", "6,", "1.2.3", "1+1", "--6", "(6)", "\\{6\\}", "5^2"]
+    "answer", ["5 or 6", "5;6", "1,00", "1,0000", "1+1", "(6)", "\\{6\\}", "5^2", "10^{9^9}", "(10^{9})!", "100000!"]
 )
 def test_math_another_answer(answer):
     """Mistake: an answer that reads well and is another one called unparsed, or rewarded for a part of it."""
@@ -186,7 +173,7 @@ def test_math_reads_what_python_reads():
 
 SAME = pairs(r"""
 \frac{1}{2}  |  0.5
-\frac{1}{3}  |  0.333333  |  0.333...
+\frac{1}{3}  |  0.333333
 5  |  x=5  |  5=x  |  x=y=5  |  2+3=5  |  5=5  |  5 \text{ dollars}  |  m+n = 2+3 = 5
 \frac{1}{2^{99}}  |  2^{-99}
 2000  |  2\,000  |  2{,}000  |  2,000  |  2 000
@@ -198,13 +185,12 @@ SAME = pairs(r"""
 1,2  |  1 \text{ and } 2  |  x=1 \text{ or } x=2
 x=1,y=2  |  y=2,x=1  |  (1,2)  |  1,2
 (3,-4)  |  (x,y)=(3,-4)
-C  |  \text{(C)}  |  (C) 12  |  \textbf{(C)}\ 12
+C  |  \text{(C)}
 \text{Evelyn}  |  Evelyn  |  evelyn.
 Yes  |  \text{yes}
 90^\circ  |  90  |  90 \text{ degrees}
 \$5.50  |  5.5
 15\mbox{ cm}^2  |  15
-15 \text{ cm}  |  0.15 \text{ m}
 2\sqrt{3}  |  \sqrt{12}  |  3.4641016  |  2\sqrt{3} cm
 \frac{\sqrt{2}}{2}  |  \frac{1}{\sqrt{2}}
 \sqrt{2}  |  1.414213562
@@ -219,7 +205,7 @@ x > 5  |  (5,\infty)
 \begin{pmatrix}1 & 2 \\ 3 & 4\end{pmatrix}  |  \begin{bmatrix}1&2\\3&4\end{bmatrix}
 1 \pm \sqrt{19}  |  1 - \sqrt{19}, 1 + \sqrt{19}
 \pm 2  |  2,-2
-204_5  |  204_{5}  |  204
+204_5  |  204_{5}
 \frac{9}{4}\pi  |  \frac94\pi
 2^{2018}  |  2^{2018}  |  4^{1009}
 3+4i  |  4i+3
@@ -250,7 +236,6 @@ n^2+n  |  n(n+1)
 (1,2),(3,4)  |  (3,4),(1,2)  |  x=3,y=4 \quad \text{or} \quad x=1,y=2
 \{-1\}\cup[0,7)  |  [0,7)\cup\{-1\}
 100000  |  10^5
-3.5  |  3,5
 x \neq 3  |  x\ne3
 a=4,-8,-10  |  -10,-8,4
 \frac{t}{m}  |  \frac{1}{m} t
@@ -271,34 +256,31 @@ A e^{-E_a/RT}  |  A e^{-\frac{E_a}{RT}}
 \arctan(2)  |  \operatorname{arctan} 2
 \frac{\pi}{2}  |  pi/2
 5\sqrt{2}  |  5*sqrt(2)
-0,111  |  0.111
-\frac{4}{33}  |  0.121212\ldots
-0.\dot{3}  |  \frac{1}{3}
 2\frac12  |  2½
 10^{23}  |  10²³
-3:45 \text{ p.m.}  |  3:45 PM
-3:45  |  3:45 \text{ PM}
-2:3  |  2 \text{ to } 3
 2B_{16}  |  \text{2B}_{16}
-4321_5  |  4321_{\text{five}}
 x \ge 3  |  \{x \mid x \ge 3\}
 \{x|-2\leq x < 1\}  |  [-2,1)
 \begin{pmatrix} 1 \\ 2 \end{pmatrix}  |  \langle 1, 2 \rangle
 \begin{pmatrix} 1 & 0 \\ 0 & 1 \end{pmatrix}  |  \begin{bmatrix} 1 & 0 \\[4pt] 0 & 1 \end{bmatrix}
 3,5  |  x_1 = 5, x_2 = 3
 x_1=3, x_2=5  |  x_2=5, x_1=3
-A,C,D  |  ACD
-ACD  |  A \text{, } C \text{ and } D
 \text{(A)}  |  A)  |  \text{Option A}
-\infty  |  \text{infinity}
 \text{No solution}  |  \text{There is no solution}
 \text{no solution}  |  \emptyset
 f(x)=x  |  f(x)=x \text{ for all } x\in\mathbb{R}
 x = k\pi, k \in \mathbb{Z}  |  x = k\pi \quad (k \in \mathbb{Z})
-p \equiv 1 \pmod 4  |  p\equiv 1\ (\text{mod } 4)
 2\pi  |  2\pi \text{ cm}
 11z^{17}(5+11z^{17})  |  11z^17(11z^17+5)
 58 square units  |  58
+\sqrt{2}  |  \sqrt{2} \approx 1.414  |  x=\sqrt{2}\approx 1.41
+\textbf{(C)}\ 12  |  C  |  \text{(C)}
+f(x)=2x+3  |  2x+3  |  f(x)=3+2x
+2\pi  |  A=2\pi  |  C=2\cdot\pi
+\frac{x}{2}  |  0.5x  |  x/2
+a^2-b^2  |  (a-b)(a+b)
+\frac{1}{2004!}  |  \frac{1}{2004\cdot 2003!}
+2018  |  2018.0  |  2017+1
 9.81 m/s^2  |  9.81\ \frac{\text{m}}{\text{s}^2}
 """)
 
@@ -307,7 +289,24 @@ DIFFERENT = pairs(r"""
 3.14  |  \pi
 5  |  3=5  |  2+2=5  |  5x  |  5 million  |  5.0000001  |  5=x=6  |  x \ne 5  |  x>5  |  \text{about } 5  |  5 dozen
 5  |  5 \text{ dozen}  |  5 \text{ squared}  |  5 hundred  |  5 squared  |  5 or so  |  \text{more than } 5
-5  |  5\text{ cm}x  |  m+n = 2+4 = 5
+5  |  5\text{ cm}x  |  m+n = 2+4 = 5  |  5x=5  |  x+1=5  |  5 \text{ for all } 7  |  5, \ldots  |  5...  |  5'
+5  |  5 \approx 5.1  |  5 \sim 7  |  \neg 5  |  \overline 5  |  \text{All except }5  |  5\text{, maybe}  |  5\text{ thousand}
+n^2+n  |  2n+1=n^2+n  |  n=n^2+n  |  n^2+n=7
+2\pi  |  \pi=2\pi  |  2\pi+C  |  2\pi i
+3+4i  |  7=3+4i  |  i=3+4i
+\frac{1}{2004!}  |  \frac{1}{2004!}x
+10^{23}  |  10^{23}+C
+f(x)=x^2  |  \text{not }f(x)=x^2  |  g(x)=x^2  |  x=x^2
+-793<a<10  |  -793<n<10  |  -793\le a<10
+4\sqrt{3}  |  4\sqrt{3}\approx 7  |  4\sqrt{3}\approx 6.9  |  4\sqrt{3}\approx 6.94
+x=5  |  y=5
+y  |  x=y
+\text{(C)}  |  (C) 12  |  (C)x  |  (C)!
+1,2  |  1,2,2
+15 \text{ cm}  |  0.15 \text{ m}  |  15\text{ cm}^2
+5  |  1/2/0.1  |  10/2x  |  --5  |  5^1^1
+204_5  |  204
+1  |  1^2  |  1!
 \frac{1}{2^{99}}  |  \frac{1}{2^{98}}
 9.8 m/s^2  |  9.8 \text{ m/s}
 \frac32  |  3\frac{1}{2}
@@ -381,8 +380,20 @@ def test_no_solution_is_no_true_statement():
     cases = [(gold, answer) for gold in ("\\{\\}", "\\emptyset", "\\text{no solution}") for answer in statements]
     cases += [("0", "0x=\\infty"), ("x>5", "\\infty>5"), ("10 cm", "10 flurbs"), ("10 apples", "10 cm")]
     assert set(judged("math", cases)) <= {"wrong", "unparsed"}
-    same = [("\\emptyset", "no solution"), ("10 cm", "10\\text{ cm tall}"), ("10 children", "10 kids")]
+    same = [("\\emptyset", "no solution"), ("10 flurbs", "10"), ("10 flurbs", "10 \\text{ flurbs}")]
     assert judged("math", same) == ["correct"] * 3
+
+
+def test_no_wrong_answer_is_paid():
+    """Mistake: an answer that hedges, or has a part that nobody read, rewarded because a part of it is right."""
+    items = wrong_answers()
+    assert len(golds()) > 300 and len(items) > 40_000
+    paid = []
+    for gold, how, answer in items[:: 1 if os.environ.get("BRORL_REFEREES") == "1" else 9]:
+        box = last_box(f"\\boxed{{{answer}}}")
+        if box is not None and box.strip() != gold and judge_in_worker(box, gold, False):
+            paid.append((gold, how, answer))
+    assert paid == []
 
 
 def test_math_answers_that_are_the_gold():
@@ -412,7 +423,6 @@ def test_math_gold_accepts_itself():
         ("\\[\\boxed{(1, 2)}, \\boxed{(2, 1)}\\]", "(2,1),(1,2)", "correct"),
         ("\\(\\boxed{1}\\) and \\(\\boxed{-2}\\).", "-2,1", "correct"),
         ("\\boxed{1} no no \\boxed{2}", "1,2", "wrong"),
-        ("so $x = \\boxed{2}$ and $y = \\boxed{3}$", "(2,3)", "correct"),
         ("so $x=\\boxed{5}$, and thus $y=\\boxed{7}$", "7", "correct"),
         ("\\boxed{1} dogs and \\boxed{2} cats", "1,2", "wrong"),
         ("The last three digits are \\boxed{004}.\n\n**Final Answer**\n\\boxed{004}", "4", "correct"),
@@ -427,7 +437,7 @@ def test_math_gold_accepts_itself():
         ("\\boxed{p = 5, q = 2; p = 7, q = 2}", "(5,2),(7,2)", "correct"),
         ("\\boxed{(4, 0, 6), (0, -2, 6)}", "(0;-2;6),(4;0;6)", "correct"),
         ("\\boxed{AB=4, CD=5}", "4,5", "correct"),
-        ("\\boxed{7:32}", "S_{MBCN}:S=7:32", "correct"),
+        ("\\boxed{S:T=7:32}", "S:T=7:32", "correct"),
         ("\\boxed{-793 < a < 10}", "(-793,10)", "correct"),
         ("\\boxed{\\frac{NO}{BO}=\\frac{1}{\\sqrt{6}}}", "\\frac{1}{\\sqrt{6}}", "correct"),
         ("\\boxed{f(2) < f(1) < f(4)}", "f(2) < f(1) < f(4)", "correct"),
@@ -460,46 +470,36 @@ def test_math_hostile_answers_earn_nothing(answer):
     """Mistake: algebra tried on a tower, a huge factorial or deep nesting, where no rule refuses it."""
     golds = ("5", "\\sqrt{5}", "1,2", "x>5", "\\text{(C)}", "Evelyn", "(1,2)")
     start = time.process_time()
-    assert all(judge_math_in_worker(answer, gold).reward == 0.0 for gold in golds)
+    assert not any(judge_in_worker(answer, gold, False) for gold in golds)
     assert time.process_time() - start < 2
 
 
 PIECES = r"""
 5 \boxed{ \frac \sqrt { } \{ \} ( ) [ ] , ; = < \pm \text{ 1 23 0 . / + - * ^ _ x f(x) \pi \infty % $ ! | \ e cm m/s A
-(C) \begin{pmatrix} \end{pmatrix} & \\ \left ٣ 10^ million ² ½
+(C) \begin{pmatrix} \end{pmatrix} & \\ \left ٣ 10^ million ² ½ \sin \ln \binom \lfloor \rfloor ' \approx : °
 """
 PIECES = [*PIECES.split(), "9" * 30, "\\le ", "\\cup ", "\\in ", "\\text{ cm}", " and ", " ", "\n", "\x00", "\ud800"]
 
 
-@pytest.mark.parametrize("texts", [4_000, pytest.param(20_000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("texts", [4_000, pytest.param(40_000, marks=pytest.mark.slow)])
 def test_math_and_science_never_raise(texts):
-    """Mistake: an exception on some odd mix of LaTeX, which stops a run of thousands of steps."""
+    """Mistake: an exception on some odd mix of LaTeX, which is counted as a crash of the worker."""
     rng = random.Random(0)
     golds = ["5", "\\frac12", "(1,2]", "\\{1,2\\}", "1,2", "x^2+1", "\\text{(C)}", "Evelyn", "204_5", "x>5", "5 cm"]
     golds += ["\\begin{pmatrix}1&2\\\\3&4\\end{pmatrix}", "1\\pm\\sqrt2", "50\\%", "x-2y=3", "\\emptyset", "x=1,y=2"]
     seen = set()
     for _ in range(texts):
         answer, gold = "".join(rng.choices(PIECES, k=rng.randint(0, 14))), rng.choice(golds)
-        form = read_math(answer)
-        seen.add(form and same_answer(check_math(gold).form, form, undecided, science=rng.random() < 0.5))
-        judge_math_inline(answer, check_math(gold))
-        judge_science_inline(answer, check_science(gold))
-        find_math(answer)
+        answer = rng.choice(["", "", gold]) + answer
+        seen.add(judge_in_worker(answer, gold, rng.random() < 0.5))
+        judge_math(answer, gold)
+        judge_science(answer, gold)
+        last_box(answer)
     assert seen == {None, True, False}
 
 
-@needs("math_verify")
-@pytest.mark.parametrize("texts", [15, pytest.param(150, marks=pytest.mark.slow)])
-def test_algebra_never_raises(texts):
-    """Mistake: an exception of sympy's or math-verify's that is counted as a crash of the worker."""
-    logging.getLogger("math_verify").setLevel(logging.ERROR)
-    rng, done = random.Random(1), 0
-    while done < texts:
-        answer = "".join(rng.choices(PIECES, k=rng.randint(1, 8)))
-        gold = rng.choice(["\\sqrt5", "x^2+1", "(1,2]", "x-2y=3", "1,\\sqrt2", "\\frac{\\pi}{2}"])
-        form = read_math(answer)
-        if form and same_answer(check_math(gold).form, form, undecided, science=False) is None:
-            reward, reason = judge_math_in_worker(answer, gold)
-            assert (reward == 1.0) == (reason == "correct")
-            judge_science_in_worker(answer, gold)
-            done += 1
+@pytest.mark.parametrize("depth", [1, 5, 30, 200])
+def test_math_reads_nested_text(depth):
+    """Mistake: a recursion that ends the worker, instead of an answer that is unparsed."""
+    for opened, closed in (("(", ")"), ("{", "}"), ("\\frac{1}{", "}"), ("\\sqrt{", "}"), ("|", "|"), ("\\{", "\\}")):
+        read_math((opened * depth + "2" + closed * depth)[:1000])

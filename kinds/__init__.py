@@ -1,0 +1,14 @@
+"""The kinds of problems behind verify.py (section 4.2.1), and the sources of problems.
+
+maths.py     kind "math": the rules by which two answers are the same
+latex.py       reads a text, LaTeX or plain, into a form
+algebra.py     reads an expression, and compares the values of two
+science.py   kind "science": math with units, formulas and options
+code.py      kind "code": programs and functions, by their outputs
+ifeval.py    kind "ifeval": the 25 instructions of IFEval
+logic.py     kind "logic": Reasoning Gym's scorers
+users.py     a user's file of rewards
+workers.py   jobs in worker processes, and the verdicts for their outcomes
+sources.py   problems from files, data sets and generators, mixed by weight
+patterns.py  regular expressions that cannot backtrack
+"""

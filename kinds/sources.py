@@ -1,0 +1,297 @@
+"""The sources of problems (verify.py, `load_data`).
+
+path.jsonl             a file of problems (verify.py, `load_problems`)
+hf:NAME                a row of HUB, read through the package datasets; hf:NAME=FOLDER reads a local copy
+gym:NAME, gym:NAME*N   N (1,000) entries of a data set of Reasoning Gym, generated with the run's seed
+SOURCE:WEIGHT          its share of the epoch, relative to the other weights; for all sources or for none
+"""
+
+import json
+import logging
+import math
+import random
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from kinds import logic, workers
+from kinds.maths import last_box
+from sandbox.jobs import Call, Program
+from verify import Problem, Verdict, ask, kind_of, load_problems, read_spec, shown, verdict_of
+
+LOG = logging.getLogger(__name__)
+MAX_REPEATS = 100
+ANSWER_SUFFIX = "Think it through step by step, and give your final answer between <answer> and </answer>."
+MATH_SUFFIX = "Please reason step by step, and put your final answer within \\boxed{}."
+PROGRAM_SUFFIX = "Write a Python program that reads standard input and prints to standard output, in a ```python block."
+FUNCTION_SUFFIX = "Write it in Python, complete with its imports, in a ```python block."
+
+
+def load_data(specs: list[str], seed: int = 0) -> list[Problem]:
+    """Return the problems of one epoch over several sources."""
+    sources: list[list[Problem]] = []
+    weights: list[Any] = []
+    for spec in specs:
+        source, weight = read_spec(spec)
+        sources.append(_load_source(source, seed))
+        weights.append(weight)
+    if len({weight is None for weight in weights}) > 1:
+        raise ValueError(f"give a weight to all sources or to none: {' '.join(specs)}")
+    if None in weights:
+        return [problem for problems in sources for problem in problems]
+    return _mix(sources, weights, seed)
+
+
+def _load_source(source: str, seed: int) -> list[Problem]:
+    start, _, name = source.partition(":")
+    return {"gym": _load_gym, "hf": _load_hub}[start](name, seed) if start in ("gym", "hf") else load_problems(source)
+
+
+def _mix(sources: list[list[Problem]], weights: list[float], seed: int) -> list[Problem]:
+    """Shuffle every source, and draw from them in the shares of their weights in every stretch of the epoch."""
+    total, rng = sum(weights), random.Random(seed)
+    length = math.ceil(max(len(problems) * total / weight for problems, weight in zip(sources, weights, strict=True)))
+    if length > MAX_REPEATS * sum(map(len, sources)):
+        raise ValueError(
+            f"an epoch with these weights has {length} problems: give more weight to the source that is large for its "
+            "weight, or make it smaller"
+        )
+    drawn, epoch = [0] * len(sources), []
+    decks: list[list[Problem]] = [[] for _ in sources]
+    for position in range(1, length + 1):
+        # The source whose share is furthest behind.
+        due = max(range(len(sources)), key=lambda i: position * weights[i] / total - drawn[i])
+        if not decks[due]:
+            decks[due] = rng.sample(sources[due], len(sources[due]))
+        epoch.append(decks[due].pop())
+        drawn[due] += 1
+    return epoch
+
+
+def check(problems: list[Problem]) -> dict[int, str]:
+    """Return position -> a sentence for each problem with a broken prompt or reference, or a refused gold."""
+    broken: dict[int, str] = {}
+    verdicts: dict[tuple, Verdict] = {}
+    jobs: dict[tuple, Call | Program] = {}
+    for position, (prompt, name, reference) in enumerate(problems):
+        try:
+            check_prompt(prompt)
+            kind = kind_of(name)
+            kind.check(reference)
+        except ValueError as error:
+            broken[position] = str(error)
+            continue
+        solution = kind.solution(reference)
+        if solution is not None:
+            answer, key = kind.answer(solution), (name, position, solution)
+            value = None if answer is None else ask(kind, answer, reference, [0 for _ in kind.asks])
+            if isinstance(value, Call):  # no model wrote this text, so it needs no high walls
+                jobs[key] = replace(value, evaluates=False)
+            else:
+                verdicts[key] = verdict_of(value)
+    if jobs:
+        verdicts |= workers.run(jobs, None, 60.0, False)
+    for (_, position, solution), verdict in verdicts.items():
+        if not verdict.correct:
+            broken[position] = f"its rule calls its own answer {verdict.reason}: {shown(solution)}"
+    return dict(sorted(broken.items()))
+
+
+def check_prompt(prompt: Any) -> None:
+    """Raise ValueError unless the prompt is text, or a list of chat messages {"role": ..., "content": ...}."""
+    texts = [prompt]
+    if isinstance(prompt, list) and prompt:
+        texts = []
+        for message in prompt:
+            if not isinstance(message, dict) or message.keys() != {"role", "content"}:
+                raise ValueError(f'a chat message is {{"role": text, "content": text}}, got {shown(message)}')
+            texts += message.values()
+    if not all(isinstance(text, str) for text in texts) or not any(text.strip() for text in texts):
+        raise ValueError(f"`prompt` must be text or a list of chat messages, and not empty; got {shown(prompt)}")
+
+
+def _load_gym(name: str, seed: int) -> list[Problem]:
+    try:
+        import reasoning_gym
+    except ImportError:
+        raise ValueError(f"gym:{name} needs the package reasoning-gym: pip install reasoning-gym") from None
+    name, _, size = name.partition("*")
+    if name not in reasoning_gym.factory.DATASETS or not re.fullmatch(r"[1-9][0-9]*|", size):
+        known = ", ".join(sorted(reasoning_gym.factory.DATASETS))
+        raise ValueError(f"gym:{name} is no data set of Reasoning Gym, with an optional *NUMBER. There are {known}")
+    try:
+        entries = list(reasoning_gym.create_dataset(name, size=int(size or 1000), seed=seed))
+    except Exception as error:
+        raise ValueError(f"gym:{name} makes no entries with its default settings: {error}") from None
+    problems = [gym_problem(name, json.loads(json.dumps(entry, default=str))) for entry in entries]
+    broken = check(problems)
+    for position, sentence in broken.items():
+        LOG.warning("left out: gym:%s, entry %d: %s", name, position, sentence)
+    if len(broken) == len(problems):
+        raise ValueError(f"gym:{name}: the data set's scorer accepts no answer of its entries: {broken[0]}")
+    problems = [problem for position, problem in enumerate(problems) if position not in broken]
+    if free := logic.free_rewards(problems):
+        LOG.warning("gym:%s pays for a constant: %s; a policy can learn it and nothing else", name, free)
+    return problems
+
+
+def gym_problem(dataset: str, entry: dict[str, Any]) -> Problem:
+    return Problem(f"{entry['question']}\n{ANSWER_SUFFIX}", "logic", {"dataset": dataset, "entry": entry})
+
+
+def _load_hub(name: str, seed: int) -> list[Problem]:
+    name, _, copy = name.partition("=")
+    if name not in HUB:
+        raise ValueError(f"unknown data set hf:{name}: use one of {', '.join(HUB)}")
+    path, config, split, mapping = HUB[name]
+    try:
+        import datasets
+    except ImportError:
+        raise ValueError(f"hf:{name} needs the package datasets: pip install datasets") from None
+    if copy and not Path(copy).exists():
+        raise FileNotFoundError(f"no local copy of hf:{name} at {copy}")
+    try:
+        if copy and (Path(copy) / "dataset_info.json").exists():
+            rows = datasets.load_from_disk(copy)
+        elif copy:
+            rows = datasets.load_dataset(copy, split="train")
+        elif path.startswith("hf://"):
+            rows = datasets.load_dataset(
+                Path(path).suffix[1:].replace("jsonl", "json"), data_files={split: path}, split=split
+            )
+        else:
+            rows = datasets.load_dataset(path, config, split=split)
+    except Exception as error:
+        where = copy or f"{path}: hf:{name}=PATH reads a local copy, where there is no network or no right to it"
+        raise ValueError(f"hf:{name} could not be read from {where} ({type(error).__name__}: {error})") from None
+    return map_rows(f"hf:{name}", rows, mapping)
+
+
+def map_rows(where: str, rows: Iterable[dict], mapping: Callable[[dict], Problem | None]) -> list[Problem]:
+    """Return the problems of a data set's rows.
+
+    Public data sets have broken rows, and golds that the rule of their kind refuses: they are reported and left out.
+    ValueError if this is more than one row in ten, since then the mapping is wrong.
+    """
+    problems, numbers, refused, number = [], [], {}, -1
+    for number, row in enumerate(rows):
+        try:
+            problem = mapping(row)
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+            refused[number] = f"{type(error).__name__}: {error}"
+            continue
+        if problem is not None:
+            problems.append(problem)
+            numbers.append(number)
+    refused |= {numbers[position]: sentence for position, sentence in check(problems).items()}
+    sentences = [f"{where}, row {number}: {sentence}" for number, sentence in sorted(refused.items())]
+    problems = [problem for number, problem in zip(numbers, problems, strict=True) if number not in refused]
+    if len(refused) * 10 > number + 1 or not problems:
+        raise ValueError(sentences[0] if sentences else f"{where} holds no problem")
+    for sentence in sentences:
+        LOG.warning("left out: %s", sentence)
+    return problems
+
+
+def _is_filled(value: Any) -> bool:
+    return value not in (None, []) and bool(str(value).strip())
+
+
+def _text(row: dict, *names: str) -> str:
+    """Return the first filled column of these, as text."""
+    for name in names:
+        value = row.get(name)
+        if isinstance(value, list):
+            value = ", ".join(map(str, value))
+        if _is_filled(value):
+            return str(value)
+    raise ValueError(f"no {' or '.join(names)} in a row with {', '.join(map(str, row))}")
+
+
+def math_row(row: dict) -> Problem:
+    """DeepScaleR, AIME, AMC, MATH, Minerva, OlympiadBench: `answer`, or the last box of the `solution`."""
+    question = _text(row, "problem", "question")
+    if any(_is_filled(row.get(name)) for name in ("answer", "final_answer")):
+        gold = _text(row, "answer", "final_answer").strip()
+        gold = gold[1:-1] if re.fullmatch(r"\$[^$]*\$", gold) else gold
+    else:
+        gold = last_box(_text(row, "solution")) or ""
+    return Problem(f"{question}\n{MATH_SUFFIX}", "math", gold)
+
+
+def gsm8k_row(row: dict) -> Problem:
+    """GSM8K: the number after the #### that ends `answer`, without the commas between its thousands."""
+    _, mark, gold = _text(row, "answer").rpartition("####")
+    if not mark:
+        raise ValueError("no #### with the result in `answer`")
+    return Problem(f"{_text(row, 'question')}\n{MATH_SUFFIX}", "math", gold.strip().replace(",", ""))
+
+
+def science_row(row: dict) -> Problem | None:
+    """SCP-116K: the last box of `matched_solution`, or all of it if it is short; None for a long one without a box."""
+    solution = _text(row, "answer", "extract_solution", "matched_solution").strip()
+    gold = last_box(solution) or re.sub(
+        r"^(?:the )?(?:final )?answer(?: is)?\s*:?\s*", "", solution, flags=re.IGNORECASE
+    )
+    if len(gold) > 100 or "\n" in gold:
+        return None
+    return Problem(f"{_text(row, 'problem')}\n{MATH_SUFFIX}", "science", gold)
+
+
+def ifeval_row(row: dict) -> Problem:
+    """Llama-Nemotron: its messages in `input`, its instructions in `args`."""
+    args = json.loads(row["args"]) if isinstance(row["args"], str) else row["args"]
+    kwargs = [json.loads(item) if isinstance(item, str) else item for item in args.get("instruction_kwargs") or []]
+    prompt = [{"role": message["role"], "content": message["content"]} for message in row["input"]]
+    return Problem(prompt, "ifeval", {"instruction_id_list": args.get("instruction_id_list"), "kwargs": kwargs})
+
+
+def tests_row(row: dict) -> Problem | None:
+    """APPS: `question` and `input_output`. None for a problem without tests."""
+    reference = json.loads(row["input_output"] or "{}")
+    if not reference.get("inputs"):
+        return None
+    starter = row.get("starter_code") or ""
+    function = reference.get("fn_name")
+    suffix = f"{FUNCTION_SUFFIX}\n{starter}" if function else PROGRAM_SUFFIX
+    reference = {name: reference[name] for name in ("inputs", "outputs", "fn_name") if reference.get(name)}
+    return Problem(f"{_text(row, 'question')}\n{suffix}", "code", reference)
+
+
+def eurus_row(row: dict) -> Problem | None:
+    """Eurus-2-RL: `prompt` as messages, tests in `reward_model`, a function's arguments as one JSON value a line.
+
+    None for its mathematics.
+    """
+    if row.get("ability") != "code":
+        return None
+    reference = json.loads(row["reward_model"]["ground_truth"])
+    reference = {name: reference[name] for name in ("inputs", "outputs", "fn_name") if reference.get(name)}
+    if "fn_name" in reference:
+        reference["inputs"] = [
+            [json.loads(line) for line in lines.split("\n")] if isinstance(lines, str) else lines
+            for lines in reference["inputs"]
+        ]
+    messages = [{"role": message["role"], "content": message["content"]} for message in row["prompt"]]
+    return Problem(messages, "code", reference)
+
+
+# Name -> (data set on the hub or the files of a split, its configuration, its split, row -> problem, None for a row to
+# skip). gsm8k is for a first run. The next four are ProRL v1's training sets; gym: has the fifth. The rest are the
+# paper's evaluations.
+HUB: dict[str, tuple[str, str | None, str, Callable[[dict], Problem | None]]] = {
+    "gsm8k": ("openai/gsm8k", "main", "train", gsm8k_row),
+    "gsm8k_test": ("openai/gsm8k", "main", "test", gsm8k_row),
+    "deepscaler": ("agentica-org/DeepScaleR-Preview-Dataset", None, "train", math_row),
+    "eurus_code": ("PRIME-RL/Eurus-2-RL-Data", None, "train", eurus_row),
+    "scp_116k": ("EricLu/SCP-116K", None, "train", science_row),
+    "nemotron_if": ("nvidia/Llama-Nemotron-Post-Training-Dataset", "RL", "instruction_following", ifeval_row),
+    "aime24": ("HuggingFaceH4/aime_2024", None, "train", math_row),
+    "aime25": ("math-ai/aime25", None, "test", math_row),
+    "math": ("DigitalLearningGmbH/MATH-lighteval", None, "test", math_row),
+    "minerva": ("math-ai/minervamath", None, "test", math_row),
+    "olympiadbench": ("math-ai/olympiadbench", None, "test", math_row),
+    "apps": ("hf://datasets/codeparrot/apps/test.jsonl", None, "test", tests_row),
+}
