@@ -35,8 +35,8 @@ A response is one `Rollout` from stage 2 to stage 7; each stage fills in its res
 ranks as (P, N) tensors, equal on every rank.
 
 The paper leaves open, and this file decides: a truncated response is judged like any other (--truncated mask leaves it
-out of the loss, as DAPO does); B counts informative prompts; a group's rollouts are spread over the mini-batches at
-random; a run has no warm-up. trainer/ has the plumbing.
+out of the loss, as DAPO does); B counts informative prompts, and a step with more of them keeps the learning rate of B;
+a group's rollouts are spread over the mini-batches at random; a run has no warm-up. trainer/ has the plumbing.
 """
 
 from __future__ import annotations
@@ -345,7 +345,7 @@ def start_accelerator() -> Accelerator:
 
 
 def set_up(config: Config, accelerator: Accelerator, sources: dict[str, str]) -> Setup:
-    """Data, models, engine and folder, in this order. Raises Refusal for what cannot work; the folder comes last."""
+    """Data, models, engine and folder, in this order. Raises Refusal; a new folder is made last."""
     with refusing("--rewards: "):
         load_rewards(config.rewards)
     data = load(config, sources)
@@ -370,8 +370,8 @@ def set_up(config: Config, accelerator: Accelerator, sources: dict[str, str]) ->
         reference = copy.deepcopy(policy).requires_grad_(False) if config.kl_coef else None
         if fsdp:
             policy, reference = sharded(policy, accelerator), reference and sharded(reference, accelerator)
-        optimizer = torch.optim.AdamW(policy.parameters(), lr=0.0, weight_decay=config.weight_decay)
-        allocate_moments(optimizer, config.learning_rate)
+        optimizer = torch.optim.AdamW(policy.parameters(), lr=config.learning_rate, weight_decay=config.weight_decay)
+        allocate_moments(optimizer)
     precision = "bfloat16" if accelerator.mixed_precision == "bf16" else "float32"
     with refusing():
         engine = kind.from_config(engine_model, data.positions, precision, config)
