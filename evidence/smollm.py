@@ -12,7 +12,7 @@ blank lines or spaces before a digit in another way than the model was trained o
 chat template, the system message that it begins with, and EOS (<|im_end|>) come out as they were published.
 
 Beside the model lie problems for docs/real_model.md: largest.jsonl to train on and largest_test.jsonl, held out. Each
-asks for the largest of six numbers of three digits, and has `\\boxed{815}` or the like as its solution.
+asks for the largest of six numbers of three digits.
 """
 
 import argparse
@@ -75,10 +75,7 @@ def write_problems(folder: Path, held_out: int = 128, training: int = 2048) -> N
     while len(asked) < held_out + training:
         *some, last = numbers = rng.sample(range(100, 1000), 6)
         asked[f"Which of {', '.join(map(str, some))} and {last} is the largest number?"] = str(max(numbers))
-    rows = [
-        {"prompt": question, "kind": "math", "reference": answer, "solution": f"\\boxed{{{answer}}}"}
-        for question, answer in asked.items()
-    ]
+    rows = [{"prompt": question, "kind": "math", "reference": answer} for question, answer in asked.items()]
     for name, part in (("largest_test", rows[:held_out]), ("largest", rows[held_out:])):
         (folder / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in part), encoding="utf-8")
 

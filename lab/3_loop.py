@@ -108,18 +108,17 @@ show(OUT / "which_n.png")
 
 
 # %%
-def lenient(answer, gold):
-    numbers, target = gold
+def lenient(answer, reference):
     postfix = verify._parse_expression(answer)
     if postfix is None:
-        return verify.UNPARSED
-    if sorted(item for item in postfix if type(item) is int) != numbers:
-        return verify.WRONG
+        return None
+    if sorted(item for item in postfix if type(item) is int) != sorted(reference["numbers"]):
+        return False
     value = verify._value(postfix)
-    return verify.CORRECT if value is not None and value >= target else verify.WRONG
+    return value is not None and value >= reference["target"]
 
 
-verify.KINDS["lenient"] = verify.Kind(verify.check_countdown, verify.find_countdown, lenient)
+verify.KINDS["lenient"] = verify.KINDS["countdown"]._replace(judge=lenient)
 problems, held_out = (verify.load_problems(loop.TINY / f"{name}.jsonl") for name in ("train", "test"))
 held_out = held_out[:128]
 tokenizer = AutoTokenizer.from_pretrained(loop.TINY / "policy")

@@ -133,7 +133,7 @@ def explained() -> dict[str, set[str]]:
 def rolled() -> Rolled:
     """A group of two rollouts, one correct, one cut."""
     group = Group([1, 2], [[5, 6], [7]], [[-0.1, -0.2], [-0.3]], ["stop", "length"])
-    verdicts = [Verdict(1.0, "correct"), Verdict(0.0, "wrong")]
+    verdicts = [Verdict(1.0, True, "correct"), Verdict(0.0, False, "wrong")]
     return Rolled(Problem("3579:24=", "countdown", {}), group, ["3+5+7+9", "3"], verdicts)
 
 

@@ -31,7 +31,8 @@ def answers(numbers: list[int], target: int) -> list[str]:
     their absolute values, so no answer is missed, and of what is that near `_value` decides with fractions. A
     division by zero has no value. Raises ValueError for what is no countdown problem or has too many strings.
     """
-    numbers, target = check_countdown({"numbers": numbers, "target": target})
+    check_countdown({"numbers": numbers, "target": target})
+    numbers = sorted(numbers)
     if len(numbers) > MAX_NUMBERS:
         raise ValueError(
             f"a problem of {len(numbers)} numbers has too many expressions to write down: give it up to {MAX_NUMBERS}"
