@@ -60,9 +60,9 @@ from typing import Any, NamedTuple
 from sandbox import WeakSandbox
 from sandbox.jobs import Call, Program
 
-__all__ = ["BUILT_IN", "KINDS", "REASONS", "JudgeFailed", "Kind", "NotAReward", "Problem", "Response", "Verdict", "WeakSandbox",
-           "failures", "load_data", "load_problems", "load_rewards", "read_spec", "reward_files", "verify",
-           "verify_batch"]  # fmt: skip
+__all__ = ["BUILT_IN", "KINDS", "REASONS", "JudgeFailed", "Kind", "NotAReward", "Problem", "Response", "Verdict",
+           "WeakSandbox", "failures", "load_data", "load_problems", "load_rewards", "read_spec", "reward_files",
+           "verify", "verify_batch"]  # fmt: skip
 
 REASONS = ("correct", "wrong", "partial", "no_answer", "unparsed", "timeout", "crashed")
 HERE, WORKER, ALONE = "here", "worker", "alone"
@@ -196,7 +196,7 @@ def _parse_expression(text: str) -> list[int | str] | None:
             value_next = True
         else:
             return None
-    return None if value_next or "(" in pending else postfix + pending[::-1]
+    return None if value_next or "(" in pending else [*postfix, *reversed(pending)]
 
 
 def _value(postfix: list[int | str]) -> int | Fraction | None:

@@ -4,7 +4,7 @@ INSTRUCTIONS, at the end, is the table: an instruction's id, the function that s
 arguments. The rule is IFEval's strict one: the whole response after its thinking counts.
 
 The source: google-research's instruction_following_eval and the paper IFEval; tests/test_kinds_ifeval.py lists where
-that decides otherwise, and why. The functions run in the trainer's process, so they use string methods and patterns that
+that decides otherwise, and why. The functions run in the trainer's process: they use string methods, and patterns that
 cannot backtrack.
 """
 

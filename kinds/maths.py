@@ -13,8 +13,8 @@ r"""Kind "math": is the text in the last box the same answer as the gold? (verif
     Letter case, articles and the last full stop        any other word
 
 Reading order: the kind, the last box, `same`. latex.py reads a text into a form, algebra.py compares expressions.
-The sources of the rules: the answers of AIME, AMC, MATH, Minerva and OlympiadBench; tests/test_kinds_maths.py lists where
-math-verify 0.9.0 decides otherwise, and why.
+The sources of the rules: the answers of AIME, AMC, MATH, Minerva and OlympiadBench; tests/test_kinds_maths.py lists
+where math-verify 0.9.0 decides otherwise, and why.
 Simplified: no units are converted and no inequality is solved. Number bases and clock times are equal only as texts.
 """
 
@@ -190,7 +190,7 @@ def _rounds_to(value: Fraction, gold: Fraction, text: str) -> bool:
 
 
 def _same_units(gold: Form, answer: Form, science: bool) -> bool:
-    """Have both the same known unit, or one of them none? A lone letter after a number may be a factor, so it counts."""
+    """Have both the same known unit, or one of them none? A lone letter after a number may be a factor."""
     if gold.mark and answer.mark:
         return bool(read_unit(answer.mark)) and read_unit(gold.mark) == read_unit(answer.mark)
     mark = gold.mark or answer.mark

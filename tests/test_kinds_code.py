@@ -22,11 +22,11 @@ import time
 
 import pytest
 
+from kinds import code as module
+from kinds.code import find_code
 from sandbox import WeakSandbox
 from sandbox import pool as sandbox_pool
 from sandbox.jobs import encode
-from kinds import code as module
-from kinds.code import find_code
 from verify import verify, verify_batch
 
 LIMIT_S = 3.0

@@ -273,6 +273,7 @@ x = k\pi, k \in \mathbb{Z}  |  x = k\pi \quad (k \in \mathbb{Z})
 2\pi  |  2\pi \text{ cm}
 11z^{17}(5+11z^{17})  |  11z^17(11z^17+5)
 58 square units  |  58
+$\frac{1}{2}$, $3$  |  3, \frac12  |  $3$ and $\frac{1}{2}$  |  \(3, 0.5\)
 \sqrt{2}  |  \sqrt{2} \approx 1.414  |  x=\sqrt{2}\approx 1.41
 \textbf{(C)}\ 12  |  C  |  \text{(C)}
 f(x)=2x+3  |  2x+3  |  f(x)=3+2x
@@ -290,7 +291,8 @@ DIFFERENT = pairs(r"""
 5  |  3=5  |  2+2=5  |  5x  |  5 million  |  5.0000001  |  5=x=6  |  x \ne 5  |  x>5  |  \text{about } 5  |  5 dozen
 5  |  5 \text{ dozen}  |  5 \text{ squared}  |  5 hundred  |  5 squared  |  5 or so  |  \text{more than } 5
 5  |  5\text{ cm}x  |  m+n = 2+4 = 5  |  5x=5  |  x+1=5  |  5 \text{ for all } 7  |  5, \ldots  |  5...  |  5'
-5  |  5 \approx 5.1  |  5 \sim 7  |  \neg 5  |  \overline 5  |  \text{All except }5  |  5\text{, maybe}  |  5\text{ thousand}
+5  |  5 \approx 5.1  |  5 \sim 7  |  \neg 5  |  \overline 5  |  \text{All except }5  |  5\text{, maybe}
+5  |  5\text{ thousand}
 n^2+n  |  2n+1=n^2+n  |  n=n^2+n  |  n^2+n=7
 2\pi  |  \pi=2\pi  |  2\pi+C  |  2\pi i
 3+4i  |  7=3+4i  |  i=3+4i

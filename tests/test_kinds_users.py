@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from sandbox import pool as sandbox_pool
 from kinds import users
+from sandbox import pool as sandbox_pool
 from verify import (
     BUILT_IN,
     KINDS,
