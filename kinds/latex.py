@@ -55,7 +55,7 @@ _TIDY: list[tuple[re.Pattern[str], Any]] = [(re.compile(pattern), new) for patte
     (r"(?<=[0-9])(?:\{,\}|,\\! ?|\\,)(?=[0-9]{3}(?![0-9]))", ""),
     (r"(?:(?<!\\)\\[,;:!> ]|[\s~]|\\(?:q?quad|enspace|thinspace)(?![A-Za-z]))+", " "),
     (r"\\\\\[[0-9.]+ ?[a-z]{2}\]", r"\\\\\\\\"),
-    (r"\\[dtc]frac(?![A-Za-z])", r"\\frac"), (r"^\\f?boxed\s*\{([^{}]*)\}$", r"\1"),
+    (r"\\[dtc]frac(?![A-Za-z])", r"\\frac"),
     (r"\\var(epsilon|theta|phi|rho)(?![A-Za-z])", r"\\\1"),
     (r"\\(?:hat|vec|mathbf|boldsymbol|bm)\s*\{\s*(?:\\mathbf\s*\{)?\s*([A-Za-z])\s*\}{1,2}", r"\1_{\\vec}"),
     (r"\\mathrm\s*\{\s*([ei])\s*\}", r"\1"),
@@ -70,7 +70,7 @@ _TIDY: list[tuple[re.Pattern[str], Any]] = [(re.compile(pattern), new) for patte
     (r"\^\s*(?:\{\s*('+)\s*\}|(?='))", r"\1"),
     (r"\^\s*(?:\{\s*\\circ\s*\}|\\circ(?![A-Za-z]))|\\degrees?(?![A-Za-z])", "°"),
     (r"\\%|\\text\s*\{\s*(?:\\?%|percent)\s*\}|(?<=[0-9])\s*percent\b", "%"),
-    (r"\\text\s*\{\s*,?\s*(?:and|or)\s*\}|(?<![A-Za-z{ ]),?\s+(?:and|or)\s+(?![^{}]*\})", ","),
+    (r",?\s*\\text\s*\{\s*,?\s*(?:and|or)\s*\}|(?<![A-Za-z{ ]),?\s+(?:and|or)\s+(?![^{}]*\})", ","),
     (r"\\(le|ge|ne)q(?:slant)?(?![A-Za-z])", r"\\\1 "),
     (r"<=", r"\\le "), (r">=", r"\\ge "), (r"!=", r"\\ne "), (r"\\lt(?![A-Za-z])", "<"), (r"\\gt(?![A-Za-z])", ">"),
     (r"\\[lr]vert(?![A-Za-z])|\\[lr]?Vert(?![A-Za-z])", "|"), (r"\\mid(?![A-Za-z])", "|"),
@@ -116,8 +116,8 @@ def _depths(text: str) -> Iterator[tuple[re.Match[str], int]]:
 def _read(text: str) -> Form:
     text = re.sub(r"^\s*(?:=|\\approx(?![A-Za-z]))(?!\s*[=\\])", "", text).strip()
     text = text[:-1].strip() if text.endswith(".") and not text.endswith("..") else text
-    while text.startswith("{") and _spans(text):
-        text = text[1:-1].strip()
+    while (inner := re.sub(r"^\\f?boxed\s*(?=\{)", "", text)).startswith("{") and _spans(inner):
+        text = inner[1:-1].strip()
     text = re.sub(r"^\\text\s*\{\s*([-+0-9.][^{}]*)\}$", r"\1", text).strip()
     form = _read_parts(text) if text else None
     return (form or Form("other", canonical(text)))._replace(raw=text)
