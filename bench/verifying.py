@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import functools
+import importlib.util
 import random
 import statistics
 
@@ -58,6 +59,8 @@ def programs(count: int, tests: int) -> list[tuple[str, str, dict]]:
 
 def verify(args: argparse.Namespace) -> None:
     """Print math answers/s, with and without duplicates removed, beside math-verify; tests of programs/s."""
+    if importlib.util.find_spec("math_verify") is None:
+        raise ValueError("the plain way needs the package math-verify: pip install math-verify==0.9.0")
     print(machine())
     first = math_answers(0, args.problems, args.samples)
     judge.verify_batch([("math", "\\boxed{y+x}", "x+y")], workers=args.workers)

@@ -1,7 +1,7 @@
 r"""Kind "math": reads a text, LaTeX or plain, completely into a `Form`. From the outside in: lists and unions, \pm,
 relations, brackets, then what has no parts: numbers, units, options, words, expressions.
 
-Text that is drawn alike is read alike: `_TIDY` lists the rewriting. An answer has at most MAX_ANSWER characters. Some
+`_TIDY` rewrites different LaTeX for the same drawing. An answer has at most MAX_ANSWER characters. Some
 patterns here can backtrack: a model's text meets them in a worker, within the time limit.
 """
 
@@ -187,7 +187,7 @@ _SUM = re.compile(r"[a-z](?:\s*\+?\s*[a-z])+")  # names a number, but may be hal
 
 
 def _side(text: str) -> Form:
-    r"""Read a side of an equation. A name only says what was asked for: x, f(x), S_n, \angle ABC, (x,y), m+n."""
+    r"""Read a side of an equation. A name stands for the answer: x, f(x), S_n, \angle ABC, (x,y), m+n."""
     if _NAME.fullmatch(text) and text not in ("e", "i"):
         return Form("name", canonical(text), read_expression(text), raw=text)
     return _read(text)
@@ -316,7 +316,7 @@ def _split_unit(text: str) -> tuple[str, str]:
 
 
 def canonical(text: str) -> str:
-    """Return the tokens without differences that do not show, such as spaces and braces around one token."""
+    """Return the tokens without invisible differences, such as spaces and braces around one token."""
     text = " ".join(TOKEN.findall(_UPRIGHT.sub(r" \1 ", text)))
     text = re.sub(r"\{ (\S+) \}", r"\1", text)
     return re.sub(r"\\begin { [pb]matrix }", r"\\begin{matrix}", text)

@@ -155,7 +155,7 @@ def _load_hub(name: str, seed: int) -> list[Problem]:
         else:
             rows = datasets.load_dataset(path, config, split=split)
     except Exception as error:
-        where = copy or f"{path}: hf:{name}=PATH reads a local copy, where there is no network or no right to it"
+        where = copy or f"{path}: hf:{name}=PATH reads a local copy, without the network"
         raise ValueError(f"hf:{name} could not be read from {where} ({type(error).__name__}: {error})") from None
     return map_rows(f"hf:{name}", rows, mapping)
 

@@ -4,7 +4,7 @@
     KINDS = {"kind": (function, check)}    check(reference) raises ValueError if a problem's reference is broken
 
 The trainer never imports the file: worker processes do, before their walls go up, in the folder /. Each response gets a
-fresh process, forked from such a worker.
+fresh process, a fork of a worker.
 
     the function ...                     the verdict is
     returns a number, True or False      correct at 1, partial above 0, else wrong
