@@ -153,7 +153,7 @@ def micro_batches(
     batches: list[list[Rollout]] = [[]]
     prompts: set[int] = set()  # of the last micro-batch
     longest_prompt = longest_response = 0
-    for r in sorted(rollouts, key=lambda r: (r.prompt_index if share_prompts else 0, -r.length, r.number)):
+    for r in sorted(rollouts, key=lambda r: (r.prompt_index if share_prompts else 0, -r.total_tokens, r.number)):
         longest_prompt, longest_response = max(longest_prompt, len(r.prompt)), max(longest_response, len(r.response))
         rows, groups = len(batches[-1]) + 1, len(prompts) + (r.prompt_index not in prompts)
         size = (groups if share_prompts else rows) * longest_prompt + rows * longest_response
