@@ -20,7 +20,7 @@ import train
 import trainer.run as module
 from trainer.run import Progress, step_metrics, warnings_of, write
 from trainer.settings import Config, Refusal
-from verify import Problem
+from verify import REASONS, Problem
 
 # ------------------------------------------------------------------------------------------------------ progress
 
