@@ -456,7 +456,7 @@ def test_a_lack_of_memory_names_the_settings(monkeypatch):
 
 
 def test_moments_are_allocated_before_the_engine_and_change_nothing(tmp_path, monkeypatch):
-    """Makes impossible: an engine that takes the memory of AdamW's moments; another bias correction in the first step."""
+    """Makes impossible: an engine that takes the memory of AdamW's moments; another bias correction at first."""
     order = []
     monkeypatch.setattr(
         train, "allocate_moments", lambda *a, own=train.allocate_moments: order.append("moments") or own(*a)
