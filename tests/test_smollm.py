@@ -69,7 +69,7 @@ def trained(folder, model, data, *more) -> str:
     command = [
         f"--engine={ENGINE}", f"--model={model}", f"--data={data}", f"--eval_data={data}", f"--output_dir={folder}",
         "--name=run", "--rollouts_per_prompt=16", "--prompts_per_step=2", "--updates_per_step=2",
-        "--learning_rate=1e-5", "--max_response_tokens=12", "--eval_max_response_tokens=12", "--eval_samples=2",
+        "--learning_rate=1e-6", "--max_response_tokens=12", "--eval_max_response_tokens=12", "--eval_samples=2",
         "--eval_every=3", "--engine_memory_gib=1", *more,
     ]  # fmt: skip
     on_cpu = str(not torch.cuda.is_available()).lower()

@@ -392,14 +392,15 @@ def test_an_evaluation_has_its_own_sampling(tmp_path, monkeypatch):
         asked.append((requests[0].n, sampling.max_new_tokens, sampling.temperature, sampling.top_p))
         return own(self, requests, sampling, *more)
 
-    own_sampling = {"eval_samples": 3, "eval_max_response_tokens": 5, "eval_temperature": 0.7, "eval_top_p": 0.9}
+    own_sampling = {"eval_samples": 3, "eval_max_response_tokens": 9, "eval_temperature": 0.7, "eval_top_p": 0.9}
     config, accelerator, setup = set_up(tmp_path, max_steps=1, temperature=1.2, **own_sampling)
     monkeypatch.setattr(TorchEngine, "generate", watched)
     train.train(config, accelerator, setup)
-    assert set(asked) == {(3, 5, 0.7, 0.9), (8, 12, 1.2, 1.0)}
-    scores = train.evaluate(config, accelerator, setup)
+    assert set(asked) == {(3, 9, 0.7, 0.9), (8, 12, 1.2, 1.0)}
     setup.progress.step = 9
-    assert train.evaluate(config, accelerator, setup) == scores
+    train.evaluate(config, accelerator, setup)
+    *_, last, again = (row["correct"] for row in lines(tmp_path / "run/eval.jsonl"))
+    assert last == again and 0 < sum(last) < 3 * len(last)
 
 
 @pytest.mark.parametrize("factor, limit", [(1.05, None), (float("nan"), 100.0), (1.05, 100.0)])
