@@ -21,7 +21,7 @@ from rollout import Request, Sampling, TorchEngine
 from trainer.data import stop_tokens
 from trainer.policy import Policy, score
 from trainer.rollouts import encode, rollouts_of
-from verify import Problem, load_problems
+from verify import load_problems
 
 pytestmark = pytest.mark.slow
 ENGINE = "vllm" if os.environ.get("BRORL_VLLM") else "torch"
@@ -69,7 +69,7 @@ def trained(folder, model, data, *more) -> str:
     command = [
         f"--engine={ENGINE}", f"--model={model}", f"--data={data}", f"--eval_data={data}", f"--output_dir={folder}",
         "--name=run", "--rollouts_per_prompt=16", "--prompts_per_step=2", "--updates_per_step=2",
-        "--learning_rate=1e-5", "--max_response_tokens=12", "--eval_max_response_tokens=12", "--eval_samples=2",
+        "--learning_rate=1e-6", "--max_response_tokens=12", "--eval_max_response_tokens=12", "--eval_samples=2",
         "--eval_every=3", "--engine_memory_gib=1", *more,
     ]  # fmt: skip
     on_cpu = str(not torch.cuda.is_available()).lower()
@@ -167,13 +167,7 @@ def test_vllm_reads_the_saved_model(straight, tmp_path, tokenizer, data):
     assert any(group.finish_reasons == ["stop"] for group in ours.values())
 
 
-def test_the_tokenizer_loses_nothing(tokenizer):
-    """Makes impossible: spaces that a decoder removes, a BOS before text, digits that the GGUF file joins to spaces."""
-    for text in (
-        "\\boxed{ 5}", " a , b . c ' s do n't", "  two  spaces\n\n\ttab", "é ½ \ufb01 中文 한국",
-        "😀 \U0001f937\U0001f3fd\u200d♀️ 𝔽", "a\u2028b\xa0c\ufeff", "<think>\n\n5</think>", "x =  12,345.60\r\n",
-    ):  # fmt: skip
-        tokens = encode(tokenizer, Problem(text, "math", "5"))
-        assert tokenizer.decode(tokens) == text
+def test_digits_stand_alone(tokenizer):
+    """Makes impossible: digits that are joined to spaces before them, as the GGUF file has them."""
     for text, tokens in {"\n\n5": ["ĊĊ", "5"], "  12": ["ĠĠ", "1", "2"], "a 5": ["a", "Ġ", "5"]}.items():
         assert tokenizer.convert_ids_to_tokens(tokenizer(text).input_ids) == tokens

@@ -37,16 +37,12 @@ def wanted(correct, progress=None, judged=True, **changes) -> int:
     return train.prompts_wanted(outcomes, progress or Progress(), config)
 
 
-def test_the_first_round_of_a_run_draws_b_prompts():
-    """Makes impossible: a first round that is wider than B before anything is known."""
-    assert wanted([]) == 8
-
-
 def test_a_round_follows_the_measured_share():
-    """Makes impossible: a width that ignores the last steps, or the rounds of this step.
+    """Makes impossible: a first round wider than B; later ones that ignore the last steps, or the rounds of this step.
 
     By hand: 4 missing, p = 12 / 24: mean 8, variance 4 · ½ / ¼ = 8, 8 + 1.2816 · sqrt(8) = 11.6.
     """
+    assert wanted([]) == 8
     assert wanted([MIXED] * 4 + [NONE] * 4, Progress(tried=16, informative=8)) == 12
     assert wanted([MIXED] * 7 + [NONE]) == math.ceil((1 + 1.2816 * math.sqrt(1 / 8)) / (7 / 8))
     assert wanted([MIXED] * 7 + [ALL] * 20, prompts_per_step=8, refill=3.5) == 1  # 28 prompts are the bound
@@ -229,18 +225,12 @@ def test_all_informative_groups_of_all_rounds_are_trained_on(tmp_path, monkeypat
     assert dropped and max(row["prompts"] for row in rows[1:]) > 3
 
 
-def test_problems_move_forward_and_evaluations_come_when_due(tmp_path, monkeypatch):
-    """Makes impossible: a problem that is drawn twice in an epoch; evaluations at the steps of checkpoints."""
-    taken, own = [], Progress.next_problems
-
-    def watched(self, problems, count, seed):
-        chosen, seeds = own(self, problems, count, seed)
-        taken.extend(problem.prompt for problem in chosen)
-        return chosen, seeds
-
-    monkeypatch.setattr(Progress, "next_problems", watched)
-    rows = run(tmp_path, max_steps=3, eval_every=2, save_every=9)
-    assert len(taken) == len(set(taken)) < 256
+def test_problems_move_forward_and_evaluations_come_when_due(tmp_path):
+    """Makes impossible: a problem that is skipped or drawn again; evaluations at the steps of checkpoints."""
+    config, accelerator, setup = set_up(tmp_path, max_steps=3, eval_every=2, save_every=9)
+    train.train(config, accelerator, setup)
+    rows = lines(tmp_path / "run/metrics.jsonl")
+    assert setup.progress.position == rows[-1]["samples"] / 8
     assert [row["step"] for row in rows if "eval/pass@1" in row] == [0, 2, 3]
 
 
@@ -403,14 +393,15 @@ def test_an_evaluation_has_its_own_sampling(tmp_path, monkeypatch):
         asked.append((requests[0].n, sampling.max_new_tokens, sampling.temperature, sampling.top_p))
         return own(self, requests, sampling, *more)
 
-    own_sampling = {"eval_samples": 3, "eval_max_response_tokens": 5, "eval_temperature": 0.7, "eval_top_p": 0.9}
+    own_sampling = {"eval_samples": 3, "eval_max_response_tokens": 9, "eval_temperature": 0.7, "eval_top_p": 0.9}
     config, accelerator, setup = set_up(tmp_path, max_steps=1, temperature=1.2, **own_sampling)
     monkeypatch.setattr(TorchEngine, "generate", watched)
     train.train(config, accelerator, setup)
-    assert set(asked) == {(3, 5, 0.7, 0.9), (8, 12, 1.2, 1.0)}
-    scores = train.evaluate(config, accelerator, setup)
+    assert set(asked) == {(3, 9, 0.7, 0.9), (8, 12, 1.2, 1.0)}
     setup.progress.step = 9
-    assert train.evaluate(config, accelerator, setup) == scores
+    train.evaluate(config, accelerator, setup)
+    *_, last, again = (row["correct"] for row in lines(tmp_path / "run/eval.jsonl"))
+    assert last == again and 0 < sum(last) < 3 * len(last)
 
 
 @pytest.mark.parametrize("factor, limit", [(1.05, None), (float("nan"), 100.0), (1.05, 100.0)])
@@ -467,7 +458,7 @@ def test_a_lack_of_memory_names_the_settings(monkeypatch):
 
 
 def test_moments_are_allocated_before_the_engine_and_change_nothing(tmp_path, monkeypatch):
-    """Makes impossible: an engine that takes the memory of AdamW's moments; a first step with another correction."""
+    """Makes impossible: an engine that takes the memory of AdamW's moments; another bias correction at first."""
     order = []
     monkeypatch.setattr(
         train, "allocate_moments", lambda *a, own=train.allocate_moments: order.append("moments") or own(*a)

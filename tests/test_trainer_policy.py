@@ -220,15 +220,6 @@ def test_token_logprobs_against_the_plain_way(dtype, with_bias, max_logits):
         torch.testing.assert_close(a, c, **tight)
 
 
-def test_token_logprobs_in_bfloat16_accumulates_in_float32():
-    """Makes impossible: logits or a log-sum-exp in half precision."""
-    h, w, y = torch.randn(20, 32).bfloat16(), torch.randn(1000, 32).bfloat16(), torch.randint(1000, (20,))
-    logp, _ = token_logprobs(h, w, y)
-    want = (h.float() @ w.float().T).log_softmax(-1).gather(-1, y[:, None]).squeeze(-1)
-    assert logp.dtype == torch.float32
-    torch.testing.assert_close(logp, want, rtol=1e-5, atol=1e-5)
-
-
 @pytest.mark.parametrize(("tokens", "max_logits", "most"), [(64, 8000, 8000), (64, 8999, 8000), (3, 8000, 3000)])
 def test_logits_never_exist_at_once(tokens, max_logits, most):
     """Makes impossible: a [T, V] tensor in either pass, a chunk rounded up, a full buffer for three tokens."""
@@ -279,7 +270,10 @@ def test_token_logprobs_gradients_in_bfloat16_and_with_a_frozen_part(states, hea
     logp.sum().backward()
     exact = {name: x.detach().double().requires_grad_(name != frozen) for name, x in parts.items()}
     z = (exact["hidden"] @ exact["weight"].T + exact["bias"]) / 0.7
-    z.log_softmax(-1).gather(-1, y[:, None]).sum().backward()
+    want = z.log_softmax(-1).gather(-1, y[:, None]).squeeze(-1)
+    want.sum().backward()
+    if states == "bfloat16":  # the products are exact, and logits in half precision would be off by 0.1
+        torch.testing.assert_close(logp.double(), want, rtol=1e-5, atol=1e-4)
     for name, x in parts.items():
         if name == frozen:
             assert x.grad is None
