@@ -4,11 +4,12 @@ import math
 import sys
 from datetime import timedelta
 from types import SimpleNamespace
+from unittest import mock
 
 import pytest
 import torch
 from accelerate import Accelerator
-from helpers import TINY, drawn, lines, loaded, run, set_up, write_problems
+from helpers import TINY, drawn, lines, loaded, outcomes, run, set_up, write_problems
 
 import loss as L
 import train
@@ -22,19 +23,13 @@ from verify import Verdict, WeakSandbox
 # ------------------------------------------------------------------------------------------------ stages 1 to 5
 
 
-def outcomes_with(correct: list[list[int]], judged: bool = True) -> Outcomes:
-    table = torch.tensor(correct, dtype=torch.bool)
-    zeros = torch.zeros_like(table).long()
-    return Outcomes(table.double(), table, zeros, zeros, zeros.bool(), ["math"] * len(table), 1, judged)
-
-
 MIXED, ALL, NONE = [1, 0], [1, 1], [0, 0]
 
 
 def wanted(correct, progress=None, judged=True, **changes) -> int:
     config = Config(**{"prompts_per_step": 8, "refill": 4.0} | changes)
-    outcomes = outcomes_with(correct, judged) if correct else Outcomes.none(2)
-    return train.prompts_wanted(outcomes, progress or Progress(), config)
+    so_far = outcomes(correct, judged=judged) if correct else Outcomes.none(2)
+    return train.prompts_wanted(so_far, progress or Progress(), config)
 
 
 def test_a_round_follows_the_measured_share():
@@ -66,24 +61,6 @@ def test_mini_batches_split_what_is_trained_evenly():
     assert sizes.max() - sizes.min() <= 1
     assert torch.equal(number, train.mini_batches(trained, 4, seed=3))
     assert not torch.equal(number, train.mini_batches(trained, 4, seed=4))
-
-
-def test_advantages_reach_their_rollouts():
-    """Makes impossible: an advantage of another prompt or number; a dropped prompt that is trained on."""
-    rollouts, outcomes = drawn(6, 8, temperature=1.0)
-    kept = L.informative(outcomes.correct)
-    assert kept.any()
-    advantages = L.whiten(L.group_advantages(outcomes.reward), kept)
-    number = train.mini_batches(kept[:, None].expand(6, 8), 3, 0)
-    config = Config(updates_per_step=3, max_tokens_per_micro_batch=100)
-    batches = train.with_advantages(rollouts, advantages, number, config, False, Accelerator(cpu=True))
-    trained = [(u, r) for u, batch in enumerate(batches) for rows in batch for r in rows]
-    assert len(trained) == 8 * int(kept.sum())
-    for u, r in trained:
-        at = r.prompt_index, r.number
-        assert kept[r.prompt_index] and number[at] == u
-        assert r.advantage == pytest.approx(float(advantages[at]))
-        assert (r.advantage > 0) == r.verdict.correct
 
 
 # ------------------------------------------------------------------------------------------------------ stage 7
@@ -206,32 +183,37 @@ def test_sums_of_ranks_become_means(monkeypatch):
 
 def test_all_informative_groups_of_all_rounds_are_trained_on(tmp_path, monkeypatch):
     """Makes impossible: an informative group that is thrown away, a dropped one in the batch that whitens the others,
-    rollouts of a later round with the advantages of the first, the same split into mini-batches at every step.
+    rollouts with the advantages of another prompt, number or round, the same mini-batches at every step, a problem that
+    is skipped or drawn again.
     """
     seen, seeds, own, split = [], [], train.with_advantages, train.mini_batches
-    monkeypatch.setattr(train, "with_advantages", lambda *a: seen.append(a[:3]) or own(*a))
+
+    def watched(rollouts, advantages, number, *more):
+        batches = own(rollouts, advantages, number, *more)
+        seen.append((rollouts, advantages, number, batches))
+        return batches
+
+    monkeypatch.setattr(train, "with_advantages", watched)
     monkeypatch.setattr(train, "mini_batches", lambda trained, u, seed: seeds.append(seed) or split(trained, u, seed))
-    rows = run(tmp_path, prompts_per_step=3, refill=8, max_steps=4)
-    assert max(row["rounds"] for row in rows[1:]) > 1 and len(set(seeds)) == 4
+    config, accelerator, setup = set_up(tmp_path, prompts_per_step=3, refill=8, max_steps=4, eval_every=0)
+    train.train(config, accelerator, setup)
+    _, *rows = lines(tmp_path / "run/metrics.jsonl")
+    assert max(row["rounds"] for row in rows) > 1 and len(set(seeds)) == 4
     drawn_before, dropped = 0, 0
-    for row, (rollouts, advantages, number) in zip(rows[1:], seen, strict=True):
+    for row, (rollouts, advantages, number, batches) in zip(rows, seen, strict=True):
         kept = (number >= 0).all(-1)
         assert int(kept.sum()) == row["prompts"] and torch.equal(number >= 0, kept[:, None].expand(number.shape))
         assert len(rollouts) == number.numel() == row["samples"] - drawn_before
         assert advantages[kept].std(correction=0) == pytest.approx(1, abs=1e-5)
-        right = {(r.prompt_index, r.number) for r in rollouts if kept[r.prompt_index] and r.verdict.correct}
-        assert right == {tuple(at) for at in ((advantages > 0) & kept[:, None]).nonzero().tolist()}
+        trained = [(u, r) for u, batch in enumerate(batches) for rows_ in batch for r in rows_]
+        assert len(trained) == 8 * int(kept.sum())
+        for u, r in trained:
+            at = r.prompt_index, r.number
+            assert number[at] == u and r.advantage == pytest.approx(float(advantages[at]))
+            assert (r.advantage > 0) == r.verdict.correct
         drawn_before, dropped = row["samples"], dropped + int((~kept).sum())
-    assert dropped and max(row["prompts"] for row in rows[1:]) > 3
-
-
-def test_problems_move_forward_and_evaluations_come_when_due(tmp_path):
-    """Makes impossible: a problem that is skipped or drawn again; evaluations at the steps of checkpoints."""
-    config, accelerator, setup = set_up(tmp_path, max_steps=3, eval_every=2, save_every=9)
-    train.train(config, accelerator, setup)
-    rows = lines(tmp_path / "run/metrics.jsonl")
+    assert dropped and max(row["prompts"] for row in rows) > 3
     assert setup.progress.position == rows[-1]["samples"] / 8
-    assert [row["step"] for row in rows if "eval/pass@1" in row] == [0, 2, 3]
 
 
 @pytest.mark.slow
@@ -387,21 +369,23 @@ def test_eval_only_has_a_row_per_source(tmp_path, capsys):
 
 def test_an_evaluation_has_its_own_sampling(tmp_path, monkeypatch):
     """Makes impossible: settings of training in an evaluation, or the other way round; other draws at another step."""
-    asked, own = [], TorchEngine.generate
+    asked, own, responses = [], train.roll_out, []
 
-    def watched(self, requests, sampling, *more):
-        asked.append((requests[0].n, sampling.max_new_tokens, sampling.temperature, sampling.top_p))
-        return own(self, requests, sampling, *more)
+    def watched(engine, problems, n, seeds, sampling, *more):
+        found = own(engine, problems, n, seeds, sampling, *more)
+        asked.append((n, sampling.max_new_tokens, sampling.temperature, sampling.top_p))
+        responses.append([r.response.tolist() for r in found[0]])
+        return found
 
     own_sampling = {"eval_samples": 3, "eval_max_response_tokens": 9, "eval_temperature": 0.7, "eval_top_p": 0.9}
     config, accelerator, setup = set_up(tmp_path, max_steps=1, temperature=1.2, **own_sampling)
-    monkeypatch.setattr(TorchEngine, "generate", watched)
+    monkeypatch.setattr(train, "roll_out", watched)
     train.train(config, accelerator, setup)
     assert set(asked) == {(3, 9, 0.7, 0.9), (8, 12, 1.2, 1.0)}
-    setup.progress.step = 9
+    setup.progress.step = 9  # with the weights of the last evaluation
     train.evaluate(config, accelerator, setup)
-    *_, last, again = (row["correct"] for row in lines(tmp_path / "run/eval.jsonl"))
-    assert last == again and 0 < sum(last) < 3 * len(last)
+    first, *_, last, again = responses
+    assert last == again != first and len(set(map(str, again))) > 16
 
 
 @pytest.mark.parametrize("factor, limit", [(1.05, None), (float("nan"), 100.0), (1.05, 100.0)])
@@ -442,19 +426,23 @@ def test_a_judge_or_a_model_that_cannot_work_is_refused_at_the_start(fault, name
         set_up(tmp_path)
 
 
-def test_a_lack_of_memory_names_the_settings(monkeypatch):
-    """Makes impossible: a bare traceback where a setting would help."""
-
-    def fails(about):
-        raise torch.OutOfMemoryError("no 3 GiB left")
-
-    said = []
-    monkeypatch.setattr(train, "read_settings", fails)
-    monkeypatch.setattr(train, "leave", lambda code, text: said.append((code, text)) or sys.exit(code))
+@pytest.mark.parametrize("failure, rank, want, said", [
+    (Refusal("--clip_low 5"), 0, 2, "--clip_low 5"), (Refusal("--clip_low 5"), 1, 2, "process 1: --clip_low 5"),
+    (ZeroDivisionError("a bug"), 1, 1, "ZeroDivisionError: a bug"), (KeyboardInterrupt(), 0, 130, "stopped"),
+    (torch.OutOfMemoryError("no 3 GiB left"), 0, 1, "--max_tokens_per_micro_batch"),
+])  # fmt: skip
+def test_how_a_process_ends(failure, rank, want, said, monkeypatch):
+    """Makes impossible: a refusal with a traceback, or of every rank at once; a bug without its traceback on each."""
+    ends, waited = [], []
+    monkeypatch.setattr(train, "read_settings", mock.Mock(side_effect=failure))
+    monkeypatch.setattr(train, "leave", lambda code, text: ends.append((code, text)) or sys.exit(code))
+    monkeypatch.setattr(train.time, "sleep", waited.append)
+    monkeypatch.setenv("RANK", str(rank))
     with pytest.raises(SystemExit):
         train.main()
-    ((code, text),) = said
-    assert code == 1 and "Traceback" in text and "--max_tokens_per_micro_batch" in text
+    ((code, text),) = ends
+    assert code == want and said in text and ("Traceback" in text) == (want == 1)
+    assert bool(waited) == (want == 2 and rank == 1)
 
 
 def test_moments_are_allocated_before_the_engine_and_change_nothing(tmp_path, monkeypatch):
@@ -479,26 +467,21 @@ def test_moments_are_allocated_before_the_engine_and_change_nothing(tmp_path, mo
 
 @pytest.mark.parametrize("kind, precision, steps, named", [
     ("DEEPSPEED", "no", 1, "DEEPSPEED"), ("NO", "fp16", 1, "mixed_precision"), ("NO", "no", 4, "accumulation"),
+    ("MULTI_GPU", "no", 1, None),
 ])  # fmt: skip
 def test_launches_that_cannot_work_are_refused(kind, precision, steps, named, monkeypatch):
-    """Makes impossible: a launcher's setting that is ignored."""
-    fake = SimpleNamespace(
-        distributed_type=SimpleNamespace(value=kind), mixed_precision=precision, gradient_accumulation_steps=steps
-    )
-    monkeypatch.setattr(train, "Accelerator", lambda **options: fake)
-    with pytest.raises(Refusal, match=named):
-        train.start_accelerator()
-
-
-def test_ranks_wait_for_a_long_generation(monkeypatch):
-    """Makes impossible: a run that dies because one rank generates for longer than the default of a collective."""
+    """Makes impossible: a launcher's setting that is ignored; a rank that may not generate for as long as it needs."""
 
     def launched(kwargs_handlers):
         return SimpleNamespace(
-            distributed_type=SimpleNamespace(value="MULTI_GPU"), mixed_precision="no", gradient_accumulation_steps=1,
+            distributed_type=SimpleNamespace(value=kind), mixed_precision=precision, gradient_accumulation_steps=steps,
             timeouts=[handler.timeout for handler in kwargs_handlers],
         )  # fmt: skip
 
     monkeypatch.setattr(train, "Accelerator", launched)
+    if named:
+        with pytest.raises(Refusal, match=named):
+            train.start_accelerator()
+        return
     (timeout,) = train.start_accelerator().timeouts
     assert timeout >= timedelta(hours=3)
