@@ -2,11 +2,10 @@
 
 import contextlib
 import json
-import math
 from dataclasses import fields
 
 import pytest
-from helpers import TINY, arguments, settings
+from helpers import TINY, settings
 
 import brorl
 from trainer.settings import FREE, GIVEN, GROUPS, SYNONYMS, Config, Refusal, check_same_run, read_settings, refusing
@@ -176,14 +175,6 @@ def test_settings_that_change_no_number_may_change(tmp_path):
     check_same_run(config, {"precision": "no", "sharded": False}, {"the problems": "a"})
 
 
-def test_both_recipes_are_scored_by_one_protocol(tmp_path):
-    """Makes impossible: two recipes with two evaluation protocols, whose scores cannot be compared."""
-    found = [read("--recipe", recipe, "--model", str(tmp_path))[0] for recipe in brorl.RECIPES]
-    of_evaluation = [name for name in brorl.EVALUATION if hasattr(found[0], name)]
-    assert len(of_evaluation) >= 4
-    assert len({tuple(getattr(config, name) for name in of_evaluation) for config in found}) == 1
-
-
 @pytest.mark.parametrize("gpu, package, engine", [
     (True, True, "vllm"), (True, False, "torch"), (False, True, "torch"), (False, False, "torch"),
 ])  # fmt: skip
@@ -215,10 +206,3 @@ def test_refusing_turns_mistakes_into_refusals_and_keeps_their_notes():
         raise mistake
     with pytest.raises(KeyError), refusing():
         raise KeyError("a bug")
-
-
-def test_arguments_of_the_tests_are_complete(tmp_path):
-    """Makes impossible: a small run of the tests that silently uses the recipe's size."""
-    config, _ = settings(tmp_path)
-    assert config.rollouts_per_prompt == 8 and math.isclose(config.learning_rate, 1e-4)
-    assert {x.removeprefix("--") for x in arguments(tmp_path) if x.startswith("--")} <= {f.name for f in fields(Config)}
