@@ -5,9 +5,6 @@ The first part holds for every engine; vLLM's half of it is in test_engines_vllm
 
 import doctest
 import math
-import os
-import subprocess
-import sys
 from itertools import chain
 from pathlib import Path
 from types import SimpleNamespace
@@ -93,12 +90,6 @@ def kind(request, monkeypatch):
 
 
 # Every engine
-
-
-def test_vllm_is_not_imported_before_its_engine_is_made():
-    """Makes impossible: a run with the torch engine that loads vLLM, or needs it."""
-    code = "import sys; import rollout; rollout.have_vllm(); sys.exit('vllm' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=os.environ).returncode == 0
 
 
 def test_every_engine_has_the_interface(kind):
