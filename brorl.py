@@ -13,7 +13,7 @@ token has reward R_c if it is correct and R_w if not, with R_c >= 0 >= R_w. An u
     q_pos, q_neg        Q_pos, Q_neg  probability of all correct / all incorrect tokens
     a2, b2              A_2, B_2      sum of p^2 over the drawn correct / drawn incorrect tokens
     u_pos2, u_neg2      U_pos2, ...   sum of p^2 over the undrawn correct / undrawn incorrect tokens
-    r_c, r_w            R_c, R_w      reward of a drawn correct / drawn incorrect token. The defaults are 1 and -1, as in
+    r_c, r_w            R_c, R_w      reward of a drawn correct / drawn incorrect token. Defaults: 1 and -1, as in
                                       section 4.1. Training uses 1 and 0 (verify.py). Both give the same advantages,
                                       because the group's mean is subtracted and the result whitened (section 3.1)
     s_r                 S_R           the batch's mood: Σ p_i R_i over the drawn tokens. It is a sum and not a mean:
@@ -174,7 +174,7 @@ def expected_unsampled_second_moment(p: Tensor, n: int | Tensor) -> Tensor:
 def total_unsampled_second_moment(p: Tensor, n: int | Tensor, members: Tensor | None = None) -> Tensor:
     """Return Corollary 3: Σ_i p_i² (1-p_i)^N, (...), which never increases with N.
 
-    members: sum over these tokens only; bool, broadcastable to p. `correct` predicts U_pos2, `~correct` predicts U_neg2.
+    members: sum over these tokens only; bool, broadcastable to p. `correct` predicts U_pos2, `~correct` U_neg2.
     """
     moments = expected_unsampled_second_moment(p, n)
     if members is None:
@@ -222,7 +222,7 @@ def scaled_learning_rate(eta_0: float, b_new: float, b_0: float) -> float:
 
 
 class Setting(NamedTuple):
-    """A value of a recipe and its source. `paper silent`: the paper does not state the value, and another source does."""
+    """A value of a recipe and its source. `paper silent`: the paper does not state it, another source does."""
 
     value: int | float | str
     source: str
