@@ -1,7 +1,7 @@
 """BroRL, section 4.2.4: N rollouts of one prompt as one cheap operation.
 
-The paper's throughput argument (table 2): many rollouts of one prompt turn memory-bound decoding into compute-bound
-work. Two engines do this behind one interface, `Engine`:
+The paper's throughput argument: many rollouts of one prompt turn memory-bound decoding into compute-bound work; table 2
+has 36.5 samples/s at N = 16 and 72.4 at N = 512. Two engines do this behind one interface, `Engine`:
 
     TorchEngine   plain torch, with the trained weights themselves; for a CPU and for reading
     VLLMEngine    vLLM in the same process; one request with n = N per prompt; for models that need a GPU
@@ -80,7 +80,7 @@ Progress = Callable[[int], object]  # is called with the number of rollouts that
 
 
 class Engine(Protocol):
-    """The methods that the trainer calls. Those with an empty body may stay as they are."""
+    """The methods that the trainer calls. An engine defines all of them except `sleep`, `wake` and `close`."""
 
     precision: str  # "float32" or "bfloat16"
     needs_whole_model: bool  # True: under FSDP2 the trainer passes an unsharded copy of the model

@@ -15,7 +15,7 @@ A step has nine stages, and `train` is these nine in order:
     1  problems      in an order fixed by the seed                       trainer/run.py: Progress.next_problems
     2  roll out      N responses per prompt, split over the ranks        trainer/rollouts.py: roll_out; rollout.py
     3  verify        reward, correctness and reason of each response     trainer/rollouts.py: Judge; verify.py
-    4  select        keep prompts with 0 < #correct < N; draw more       loss.py: informative
+    4  select        keep prompts with 0 < #correct < N; draw more       loss.py: informative; `prompts_wanted`
                      until B are kept
     5  advantages    minus the group's mean, then whitened               loss.py: group_advantages, whiten
     6  score         log π_old and log π_ref under the trainer           trainer/policy.py: score
@@ -26,6 +26,7 @@ A step has nine stages, and `train` is these nine in order:
     name        symbol      meaning
     P           P           prompts that the step drew
     n, B        N, B        rollouts per prompt; informative prompts that a step asks for (--prompts_per_step)
+    U                       mini-batches of a step (--updates_per_step); this rank's part is cut into micro-batches
     kept                    (P,) bool: the informative prompts. All of them are trained on, even if they exceed B
     policy      π_θ         the model that is trained, as DDP or FSDP2 wraps it
     reference   π_ref       the model of the KL term
@@ -35,8 +36,8 @@ A response is one `Rollout` from stage 2 to stage 7; each stage fills in its res
 ranks as (P, N) tensors, equal on every rank.
 
 The paper leaves open, and this file decides: a truncated response is judged like any other (--truncated mask leaves it
-out of the loss, as DAPO does); B counts informative prompts; a group's rollouts are spread over the mini-batches at
-random; a run has no warm-up. trainer/ has the plumbing.
+out of the loss, as DAPO does); B counts informative prompts, and a step with more of them keeps the learning rate of B;
+a group's rollouts are spread over the mini-batches at random; a run has no warm-up. trainer/ has the plumbing.
 """
 
 from __future__ import annotations
@@ -144,7 +145,7 @@ def train(config: Config, accelerator: Accelerator, setup: Setup) -> None:
                 update(policy, optimizer, batch, tokens, config, accelerator, sums)
             run.lap("update")
 
-            # 8: sync
+            # 8: sync; the torch engine has these weights already, vLLM loads them when it wakes
             engine.sync(plain.model)
 
         # 9: reset the reference; log, evaluate, checkpoint
@@ -190,10 +191,10 @@ def mini_batches(trained: Tensor, u: int, seed: int) -> Tensor:
 
     Sizes differ by at most one. The assignment does not depend on the rank.
     """
-    number = torch.full(trained.shape, -1)
+    mini_batch = torch.full(trained.shape, -1)
     count = int(trained.sum())
-    number[trained] = torch.randperm(count, generator=torch.Generator().manual_seed(seed)) % u
-    return number
+    mini_batch[trained] = torch.randperm(count, generator=torch.Generator().manual_seed(seed)) % u
+    return mini_batch
 
 
 def with_advantages(
@@ -345,7 +346,7 @@ def start_accelerator() -> Accelerator:
 
 
 def set_up(config: Config, accelerator: Accelerator, sources: dict[str, str]) -> Setup:
-    """Data, models, engine and folder, in this order. Raises Refusal for what cannot work; the folder comes last."""
+    """Data, models, engine and folder, in this order. Raises Refusal; a new folder is made last."""
     with refusing("--rewards: "):
         load_rewards(config.rewards)
     data = load(config, sources)
@@ -370,8 +371,8 @@ def set_up(config: Config, accelerator: Accelerator, sources: dict[str, str]) ->
         reference = copy.deepcopy(policy).requires_grad_(False) if config.kl_coef else None
         if fsdp:
             policy, reference = sharded(policy, accelerator), reference and sharded(reference, accelerator)
-        optimizer = torch.optim.AdamW(policy.parameters(), lr=0.0, weight_decay=config.weight_decay)
-        allocate_moments(optimizer, config.learning_rate)
+        optimizer = torch.optim.AdamW(policy.parameters(), lr=config.learning_rate, weight_decay=config.weight_decay)
+        allocate_moments(optimizer)
     precision = "bfloat16" if accelerator.mixed_precision == "bf16" else "float32"
     with refusing():
         engine = kind.from_config(engine_model, data.positions, precision, config)

@@ -23,7 +23,7 @@ The paper names five families of problems and no rule of their rewards. These ru
     wrong       0         the answer was read, and it is another one
     partial     between   some parts of the answer are right
     unparsed    0         the answer does not have the form of its kind
-    no_answer   0         nothing is written, or no box, or no program
+    no_answer   0         nothing is written, or the box or the program is missing
     timeout     0         judging took too long
     crashed     0         the judging process died
 
@@ -161,7 +161,7 @@ def judge_countdown(answer: str, reference: dict[str, Any]) -> bool | None:
     postfix = _parse_expression(answer)
     if postfix is None:
         return None
-    # Compare the numbers first, so that a value is computed over the few numbers of the problem only.
+    # Compare the numbers first: then a value has only the few numbers of the problem.
     return sorted(item for item in postfix if type(item) is int) == sorted(reference["numbers"]) and (
         _value(postfix) == reference["target"]
     )
@@ -196,7 +196,7 @@ def _parse_expression(text: str) -> list[int | str] | None:
             value_next = True
         else:
             return None
-    return None if value_next or "(" in pending else [*postfix, *pending[::-1]]
+    return None if value_next or "(" in pending else [*postfix, *reversed(pending)]
 
 
 def _value(postfix: list[int | str]) -> int | Fraction | None:

@@ -28,7 +28,7 @@ from pathlib import Path
 import torch
 import transformers
 
-import verify as verifiers
+import verify
 from bench.common import ROOT, again, answer, machine, quiet, seconds
 from rollout import Engine, Request, Sampling, TorchEngine, VLLMEngine, have_vllm
 
@@ -83,7 +83,7 @@ def write_problems(folder: Path, model: str, length: int, count: int) -> None:
     if tokenizer.chat_template:
         rows = [{"prompt": chat(tokenizer, length, i)} | says("9") for i in range(count)]
     else:
-        rows = [x._asdict() for x in verifiers.load_problems(ROOT / "tiny/train.jsonl")[:count]]
+        rows = [x._asdict() for x in verify.load_problems(ROOT / "tiny/train.jsonl")[:count]]
         for row in rows if length else []:
             front = "".join(draw.choice("123456789+-*/=:()") for _ in range(length - len(row["prompt"])))
             row |= {"prompt": front + row["prompt"]} | says("8")
@@ -276,14 +276,14 @@ def theirs(args: argparse.Namespace, folder: Path) -> dict:
     import trl as package
 
     n, b, ends = args.rollouts, args.prompts, list[float]()
-    problems = verifiers.load_problems(folder / "data.jsonl")
+    problems = verify.load_problems(folder / "data.jsonl")
     by_prompt = {json.dumps(problem.prompt): problem for problem in problems}
 
     def reward(prompts, completions, **_):
         texts = [x if isinstance(x, str) else x[0]["content"] for x in completions]
         asked = [by_prompt[json.dumps(prompt)] for prompt in prompts]
         items = [(x.kind, text, x.reference) for x, text in zip(asked, texts, strict=True)]
-        return [verdict.reward for verdict in verifiers.verify_batch(items)]
+        return [verdict.reward for verdict in verify.verify_batch(items)]
 
     class Ends(transformers.TrainerCallback):
         def on_step_end(self, *_, **__):

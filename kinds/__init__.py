@@ -1,6 +1,6 @@
 """The kinds of problems behind verify.py (section 4.2.1), and the sources of problems.
 
-maths.py     kind "math": the rules by which two answers are the same
+maths.py     kind "math": the rules that compare two answers
 latex.py       reads a text, LaTeX or plain, into a form
 algebra.py     reads an expression, and compares the values of two
 science.py   kind "science": math with units, formulas and options

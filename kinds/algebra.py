@@ -1,6 +1,6 @@
 r"""Kind "math": reads an expression completely, and compares the values of two.
 
-Recursive descent reads the tokens. If no rule takes a token, the text is unreadable: no part of an answer is skipped.
+Recursive descent reads the tokens. A token that no rule takes makes the text unreadable, so no part is skipped.
 Ambiguous text is unreadable too: 1/2x, 1/2/3, --5, 3!!, 2^3^4; so are 0x, 1^2 and 2!, which hide 0, 1 and 2.
 
 Two expressions are equal if they have the same variables and agree at four points, two of them negative, to 50 digits,
@@ -11,7 +11,7 @@ Values have bounds, since 9^{9^{9^9}} would never end: BITS of a fraction, SIZE 
 import math
 import operator
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from fractions import Fraction
 from typing import Any, NamedTuple
 
@@ -24,13 +24,18 @@ Value = Any  # Fraction, or a number of mpmath
 Code = Callable[[dict[str, Value]], Value]  # variable -> value, to the value of an expression
 TOKEN = re.compile(r"\\[A-Za-z]+|\\.|[0-9]+(?:\.[0-9]*)?|\.[0-9]+|\S", re.DOTALL)
 
-_PLAIN = "sin cos tan cot sec csc sinh cosh tanh arcsin arccos arctan ln log exp"
-FUNCTIONS = frozenset(f"\\{name}" for name in _PLAIN.split())
-_GREEK = "alpha beta gamma delta epsilon zeta eta theta iota kappa lambda mu nu xi rho sigma tau phi chi psi omega"
-_CAPITALS = "Gamma Delta Theta Lambda Xi Pi Sigma Phi Psi Omega hbar ell"
-LETTERS = frozenset(f"\\{name}" for name in f"{_GREEK} {_CAPITALS}".split())
+
+def _commands(names: str) -> frozenset[str]:
+    return frozenset(f"\\{name}" for name in names.split())
+
+
+FUNCTIONS = _commands("sin cos tan cot sec csc sinh cosh tanh arcsin arccos arctan ln log exp")
+LETTERS = _commands(
+    "alpha beta gamma delta epsilon zeta eta theta iota kappa lambda mu nu xi rho sigma tau phi chi psi omega "
+    "Gamma Delta Theta Lambda Xi Pi Sigma Phi Psi Omega hbar ell"
+)
+_COMMANDS = _commands("frac binom sqrt pi")
 _GROUPS = {"(": ")", "[": "]", "{": "}", "\\lfloor": "\\rfloor", "\\lceil": "\\rceil", "|": "|"}
-_COMMANDS = frozenset(["\\frac", "\\binom", "\\sqrt", "\\pi"])
 
 
 class Unreadable(ValueError):
@@ -56,36 +61,35 @@ def read_expression(text: str) -> Expression | None:
 
 
 class _Reader:
-    """Recursive descent over tokens."""
+    """Recursive descent over tokens. `next` is the token to read, "" at the end."""
 
     def __init__(self, tokens: list[str]) -> None:
-        self.tokens, self.at, self.depth, self.bars = tokens, 0, 0, 0
+        self.tokens, self.depth, self.bars, self.rounded = [*tokens, ""][::-1], 0, 0, False
         self.names: set[str] = set()
-        self.rounded = False
 
     @property
     def next(self) -> str:
-        """The token to read, "" at the end."""
-        return self.tokens[self.at] if self.at < len(self.tokens) else ""
+        return self.tokens[-1]
 
-    def take(self, *wanted: str) -> str:
-        token = self.next
-        if not token or (wanted and token not in wanted):
-            raise Unreadable(token)
-        self.at += 1
-        return token
+    def take(self, wanted: str = "") -> str:
+        if not self.next or (wanted and self.next != wanted):
+            raise Unreadable(self.next)
+        return self.tokens.pop()
 
     def sum(self) -> Code:
         """[+-] product {+- product}."""
         self.depth += 1
         if self.depth > DEPTH:
             raise Unreadable("too deep")
-        negative = self.next in ("+", "-") and self.take() == "-"
-        total = _apply(operator.neg, self.product()) if negative else self.product()
+        total = self.signed(self.product)
         while self.next in ("+", "-"):
             total = _apply(operator.add if self.take() == "+" else operator.sub, total, self.product())
         self.depth -= 1
         return total
+
+    def signed(self, read: Callable[[], Code]) -> Code:
+        negative = self.next in ("+", "-") and self.take() == "-"
+        return _apply(operator.neg, read()) if negative else read()
 
     def product(self) -> Code:
         r"""factor {[\cdot] factor}, with at most one slash: a/bc is a/(bc)."""
@@ -96,62 +100,62 @@ class _Reader:
                 total = _apply(operator.mul, total, self.factor())
             elif self.next in ("/", "\\div") and not divided:
                 self.take()
-                divided, letter = True, self.is_letter()
-                below = self.factor()
+                divided, letter, below = True, self.is_letter(), self.factor()
                 while letter and self.starts_factor():
                     below = _apply(operator.mul, below, self.factor())
                 total = _apply(operator.truediv, total, below)
             elif self.starts_factor() and not divided:
-                if _is_number(self.next) and self.tokens[self.at - 1] != "!":
-                    raise Unreadable("x2, 1 2")
                 total = _apply(operator.mul, total, self.factor())
             else:
                 return total
 
     def is_letter(self) -> bool:
-        return (len(self.next) == 1 and self.next.isalpha() and self.next.isascii()) or self.next in LETTERS
+        return bool(re.fullmatch("[A-Za-z]", self.next)) or self.next in LETTERS
+
+    def is_number(self) -> bool:
+        return bool(re.match(r"[0-9]|\.[0-9]", self.next))
 
     def starts_factor(self) -> bool:
-        token = self.next
-        opens = token in _GROUPS and not (token == "|" and self.bars)
-        return opens or _is_number(token) or self.is_letter() or token in FUNCTIONS or token in _COMMANDS
+        """Does a factor follow? No number does: x2 and 1 2 are unreadable."""
+        opens = self.next in _GROUPS and not (self.next == "|" and self.bars)
+        return opens or self.is_letter() or self.next in FUNCTIONS or self.next in _COMMANDS
 
     def factor(self) -> Code:
-        """A base with a factorial or a percent sign, then a power."""
-        first, start = self.next, self.at
+        """A base with a factorial, a percent sign or degrees, then a power."""
+        first, left, plain = self.next, len(self.tokens), self.is_letter() or self.is_number() or self.next in _GROUPS
         base = self.base()
-        if self.at == start + 1 and (
-            (first == "0" and (self.next in ("^", "%") or self.starts_factor()))
-            or (first == "1" and self.next == "^")
-            or (first in ("0", "1", "2") and self.next == "!" and self.depth == 1)
-        ):
+        hides = {
+            "0": self.starts_factor() or self.next in ("^", "%", "!"),
+            "1": self.next in ("^", "!"),
+            "2": self.next == "!",
+        }
+        if len(self.tokens) == left - 1 and hides.get(first) and (self.next != "!" or self.depth == 1):
             raise Unreadable("0x, 1^2, 2!")
-        if self.next == "!" and (first in _GROUPS or _is_number(first) or first.isalpha()):
+        if self.next == "!" and plain:
             self.take()
             base = _apply(_factorial, base)
+            if self.is_number():  # 2!3!
+                return _apply(operator.mul, base, self.factor())
         elif self.next in ("%", "°"):
             share = _constant(Fraction(1, 100)) if self.take() == "%" else _apply(lambda pi: pi / 180, _pi)
             base = _apply(operator.mul, base, share)
         if self.next == "^":
             self.take()
-            base = _apply(_power, base, self.exponent())
+            base = _apply(_power, base, self.signed(self.base))
         if self.next in ("!", "^", "'", "%", "°", "_"):
             raise Unreadable(self.next)
         return base
 
-    def exponent(self) -> Code:
-        negative = self.next in ("+", "-") and self.take() == "-"
-        return _apply(operator.neg, self.base()) if negative else self.base()
-
     def base(self) -> Code:
-        token = self.next
-        if token in _GROUPS:
+        if self.next in _GROUPS:
             return self.group()
-        if _is_number(token):
-            return self.number()
         if self.is_letter():
             return self.letter()
-        if self.take() in FUNCTIONS:
+        token = self.take()
+        if re.match(r"[0-9]|\.[0-9]", token):
+            self.rounded |= "." in token
+            return _constant(Fraction(token.rstrip(".")))
+        if token in FUNCTIONS:
             return self.function(token)
         if token == "\\pi":
             return _pi
@@ -161,17 +165,6 @@ class _Reader:
         if token in _COMMANDS:
             return _apply(operator.truediv if token == "\\frac" else _binomial, self.argument(), self.argument())
         raise Unreadable(token)
-
-    def number(self) -> Code:
-        token = self.take()
-        self.rounded |= "." in token
-        value = Fraction(token.rstrip("."))
-        # 3\frac{1}{2} is three and a half.
-        mixed = re.match(r"\\frac \{ ([0-9]+) \} \{ ([0-9]+) \}", " ".join(self.tokens[self.at : self.at + 7]))
-        if mixed and value.denominator == 1 and int(mixed[2]):
-            self.at += 7
-            value += Fraction(int(mixed[1]), int(mixed[2]))
-        return _constant(value)
 
     def group(self) -> Code:
         """( ), [ ], { }, | |, floor and ceiling."""
@@ -187,15 +180,14 @@ class _Reader:
         """e, or a variable with its subscript and primes."""
         name = self.take()
         if self.next == "_":
-            self.take()
-            name += "_" + self.take()
+            name += self.take() + self.take()
             while name.count("{") > name.count("}"):
                 name += self.take()
             name = name.replace("{", "").replace("}", "")
         while self.next == "'":
             name += self.take()
         if name == "e":
-            return lambda point: _mp().e
+            return lambda point: +_mp().e
         self.names.add(name)
         return lambda point: point[name]
 
@@ -213,27 +205,18 @@ class _Reader:
             base = self.argument()
         if self.next == "^":
             self.take()
-            start, power = self.at, self.exponent()
-            if "".join(self.tokens[start : self.at]) in ("{-1}", "-1"):
-                name, power = name.replace("\\", "\\arc"), None
-        if self.next in _GROUPS:
-            inside = self.group()
-        else:
-            inside = self.factor()
-            while self.starts_factor() and self.next not in FUNCTIONS and self.next not in _GROUPS:
-                if _is_number(self.next):
-                    raise Unreadable("x2")
-                inside = _apply(operator.mul, inside, self.factor())
-            if self.next == "/":
-                raise Unreadable("\\sin x/2")
+            inverse = "".join(self.tokens[:-6:-1]).startswith("{-1}")
+            power = self.signed(self.base)
+            name, power = (name.replace("\\", "\\arc"), None) if inverse else (name, power)
         if name not in FUNCTIONS:
             raise Unreadable(name)
+        inside, grouped = (self.group(), True) if self.next in _GROUPS else (self.factor(), False)
+        while not grouped and self.starts_factor() and self.next not in FUNCTIONS and self.next not in _GROUPS:
+            inside = _apply(operator.mul, inside, self.factor())
+        if not grouped and self.next == "/":
+            raise Unreadable("\\sin x/2")
         result = _apply(lambda value, base: _call(name, value, base), inside, base)
         return _apply(_power, result, power) if power else result
-
-
-def _is_number(token: str) -> bool:
-    return token.isascii() and (token[:1].isdigit() or (token[:1] == "." and len(token) > 1))
 
 
 # ------------------------------------------------------------------------------------------------ values
@@ -253,6 +236,11 @@ def _pi(point: dict[str, Value]) -> Value:
     return +_mp().pi
 
 
+def _real(value: Value) -> Any:
+    """Return a fraction as a number of mpmath."""
+    return _mp().mpf(value.numerator) / value.denominator if isinstance(value, Fraction) else value
+
+
 def _apply(function: Callable[..., Value], *codes: Code) -> Code:
     """Apply a function to fractions, or to numbers of mpmath if one value is no fraction."""
 
@@ -262,11 +250,6 @@ def _apply(function: Callable[..., Value], *codes: Code) -> Code:
         return _bounded(function(*(values if exact else map(_real, values))))
 
     return code
-
-
-def _real(value: Value) -> Any:
-    """Return a fraction as a number of mpmath."""
-    return _mp().mpf(value.numerator) / value.denominator if isinstance(value, Fraction) else value
 
 
 def _bounded(value: Value) -> Value:
@@ -317,9 +300,9 @@ def _binomial(n: Value, k: Value) -> Value:
 
 
 def _floor(value: Value) -> Value:
-    if not isinstance(value, Fraction) and (_mp().im(value) or abs(value - _mp().nint(value)) < 1e-40):
+    if not isinstance(value, Fraction):
         raise ArithmeticError("undecided")
-    return Fraction(int(math.floor(value) if isinstance(value, Fraction) else _mp().floor(value)))
+    return Fraction(math.floor(value))
 
 
 def _call(name: str, value: Value, base: Value) -> Value:
@@ -372,24 +355,21 @@ def _agree(gold: Expression, answer: Expression, close: Callable[[Value, Value, 
     for digits, scales in ((70, (1, 4, -1, -3)), (400, (1,))):
         found = 0
         with _mp().workdps(digits):
-            for point in _points(gold.names, scales if variables else (1,)):
+            for scale in scales if variables else (1,):
+                point = {name: _at(number, scale) for number, name in enumerate(sorted(gold.names), 1)}
+                point |= {"i": _mp().mpc(0, 1)}
                 a, b = _value(gold.code, point), _value(answer.code, point)
                 if (a is None) != (b is None) or (a is not None and not close(a, b, digits)):
                     return False
                 found += a is not None
-        if found < min(2, len(scales)) and (variables or not found):
+        if found < (2 if variables and len(scales) > 1 else 1):
             return False
     return True
 
 
-def _points(names: frozenset[str], scales: tuple[int, ...]) -> Iterator[dict[str, Value]]:
-    """Yield values for the variables, none of them whole; i is i."""
-    for scale in scales:
-        numbers = (Fraction(2 * ((79 * at + 47 * abs(scale)) % 97) + 5, 22) * scale for at in range(1, len(names) + 1))
-        yield {
-            name: _mp().mpc(0, 1) if name == "i" else number
-            for name, number in zip(sorted(names), numbers, strict=True)
-        }
+def _at(number: int, scale: int) -> Fraction:
+    """Return a value for a variable that is not whole."""
+    return Fraction(2 * ((79 * number + 47 * abs(scale)) % 97) + 5, 22) * scale
 
 
 def _value(code: Code, point: dict[str, Value]) -> Value:

@@ -1,4 +1,4 @@
-"""Kind "code": programs and functions, by what they print and return. (verify.py, section 4.2.1)
+"""Kind "code": programs and functions, by their outputs. (verify.py, section 4.2.1)
 
     the answer   the last closed ```python block; without a mark, the last closed block; a response without fences if
                  one of its lines begins like a program's (import, def, class, print()

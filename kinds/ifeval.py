@@ -4,8 +4,8 @@ INSTRUCTIONS, at the end, is the table: an instruction's id, the function that s
 arguments. The rule is IFEval's strict one: the whole response after its thinking counts.
 
 The source: google-research's instruction_following_eval and the paper IFEval; tests/test_kinds_ifeval.py lists where
-that decides otherwise, and why. The functions run in the trainer's process, so they use string methods and patterns
-that cannot backtrack.
+that decides otherwise, and why. The functions run in the trainer's process: they use string methods, and patterns that
+cannot backtrack.
 """
 
 import itertools
@@ -27,7 +27,7 @@ Instruction = tuple[Callable[..., bool], dict[str, Any]]
 
 
 def check_ifeval(reference: Any) -> list[Instruction]:
-    """Return the functions and their arguments; ValueError unless every id is known and has exactly its arguments.
+    """Return the functions and their arguments; ValueError unless every id is in INSTRUCTIONS and has its arguments.
 
     `kwargs` holds an object per id; arguments that are null count as missing, as in the public data sets.
     """
@@ -135,7 +135,7 @@ def _is_lowercase(text: str) -> bool:
     return text.islower() and _language_of(text) == "en"
 
 
-# Of punkt's English tables, what is met outside of the newspapers that they were made from. Some letters are in them.
+# From punkt's English tables, without the words that only newspapers use. Some letters are in the tables too.
 _ABBREVIATIONS = frozenset(
     re.findall(
         r"\S+",
@@ -174,7 +174,7 @@ def _count_sentences(text: str) -> int:
 
 
 def _last_end(word: str) -> int:
-    """Behind the last . ! or ? that ends the word or stands before one of _ASIDE; 0 where there is none."""
+    """Return the end of the last . ! or ? that ends the word or precedes one of _ASIDE, else 0."""
     end = len(word)
     while end and not (word[end - 1] in ".!?" and (end == len(word) or _BETWEEN_ASIDES.match(word, end))):
         end -= 1
@@ -182,7 +182,7 @@ def _last_end(word: str) -> int:
 
 
 def _ends_sentence(word: str, after: str) -> bool:
-    """Does the mark behind a word end a sentence before that other word?"""
+    """Does the last mark of a word end a sentence, given the word after it?"""
     if word[-1] != ".":
         return True
     stem, small, capital = _BETWEEN_ASIDES.split(word[:-1])[-1].lower(), after[:1].islower(), after[:1].isupper()

@@ -1,13 +1,14 @@
 r"""Kind "math": reads a text, LaTeX or plain, completely into a `Form`. From the outside in: lists and unions, \pm,
 relations, brackets, then what has no parts: numbers, units, options, words, expressions.
 
-Text that is drawn alike is read alike: `_TIDY` lists the rewriting. An answer has at most MAX_ANSWER characters. Some
+`_TIDY` rewrites different LaTeX for the same drawing. An answer has at most MAX_ANSWER characters. Some
 patterns here can backtrack: a model's text meets them in a worker, within the time limit.
 """
 
 import functools
 import math
 import re
+from collections.abc import Iterator
 from fractions import Fraction
 from typing import Any, NamedTuple
 
@@ -54,7 +55,7 @@ _TIDY: list[tuple[re.Pattern[str], Any]] = [(re.compile(pattern), new) for patte
     (r"(?<=[0-9])(?:\{,\}|,\\! ?|\\,)(?=[0-9]{3}(?![0-9]))", ""),
     (r"(?:(?<!\\)\\[,;:!> ]|[\s~]|\\(?:q?quad|enspace|thinspace)(?![A-Za-z]))+", " "),
     (r"\\\\\[[0-9.]+ ?[a-z]{2}\]", r"\\\\\\\\"),
-    (r"\\[dtc]frac(?![A-Za-z])", r"\\frac"), (r"^\\f?boxed\s*\{([^{}]*)\}$", r"\1"),
+    (r"\\[dtc]frac(?![A-Za-z])", r"\\frac"),
     (r"\\var(epsilon|theta|phi|rho)(?![A-Za-z])", r"\\\1"),
     (r"\\(?:hat|vec|mathbf|boldsymbol|bm)\s*\{\s*(?:\\mathbf\s*\{)?\s*([A-Za-z])\s*\}{1,2}", r"\1_{\\vec}"),
     (r"\\mathrm\s*\{\s*([ei])\s*\}", r"\1"),
@@ -65,18 +66,17 @@ _TIDY: list[tuple[re.Pattern[str], Any]] = [(re.compile(pattern), new) for patte
     (r"\{\s*([^{}]+?)\s*\\choose\s*([^{}]+?)\s*\}", r"\\binom{\1}{\2}"),
     (r"(\\frac|\\binom)\s*([0-9A-Za-z])\s*(?=[0-9A-Za-z{\\])", r"\1{\2}"),
     (r"(\\(?:frac|binom)\s*\{[^{}]*\})\s*([0-9A-Za-z])", r"\1{\2}"),
-    (r"\\prime(?![A-Za-z])", "'"),
+    (r"(?<![0-9.}])([0-9]+)\s*(\\frac\{[0-9]+\}\{[0-9]+\})", r"(\1+\2)"), (r"\\prime(?![A-Za-z])", "'"),
     (r"\^\s*(?:\{\s*('+)\s*\}|(?='))", r"\1"),
     (r"\^\s*(?:\{\s*\\circ\s*\}|\\circ(?![A-Za-z]))|\\degrees?(?![A-Za-z])", "°"),
     (r"\\%|\\text\s*\{\s*(?:\\?%|percent)\s*\}|(?<=[0-9])\s*percent\b", "%"),
-    (r"\\text\s*\{\s*,?\s*(?:and|or)\s*\}|(?<![A-Za-z{ ]),?\s+(?:and|or)\s+(?![^{}]*\})", ","),
+    (r",?\s*\\text\s*\{\s*,?\s*(?:and|or)\s*\}|(?<![A-Za-z{ ]),?\s+(?:and|or)\s+(?![^{}]*\})", ","),
     (r"\\(le|ge|ne)q(?:slant)?(?![A-Za-z])", r"\\\1 "),
     (r"<=", r"\\le "), (r">=", r"\\ge "), (r"!=", r"\\ne "), (r"\\lt(?![A-Za-z])", "<"), (r"\\gt(?![A-Za-z])", ">"),
     (r"\\[lr]vert(?![A-Za-z])|\\[lr]?Vert(?![A-Za-z])", "|"), (r"\\mid(?![A-Za-z])", "|"),
     (r"^(\s*(?:\\text\s*\{)?\s*)([A-J])\)", r"\1(\2)"), (r"\\langle(?![A-Za-z])", "("), (r"\\rangle(?![A-Za-z])", ")"),
-    (r"^\s*(?:\\text\s*\{)?\s*(?:[Tt]here (?:is|are) )?[Nn]o solutions?[\s.]*\}?\s*$"
-     r"|\\(?:emptyset|varnothing)(?![A-Za-z])",
-     r"\\{\\}"),
+    (r"^\s*(?:\\text\s*\{)?\s*(?:[Tt]here (?:is|are) )?[Nn]o solutions?[\s.]*\}?\s*$", r"\\{\\}"),
+    (r"\\(?:emptyset|varnothing)(?![A-Za-z])", r"\\{\\}"),
     (r"[\s,]*\(\s*([A-Za-z]\s*\\in\s*\\mathbb\s*\{?\s*[NZQ]\s*\}?)\s*\)\s*$", r",\1"),
     (r"(?<=\S)\s*\\text\s*\{\s*for all (?:real )?\}\s*[A-Za-z](?:\s*\\in\s*\\mathbb\s*\{?R\}?)?\s*$", ""),
     (r"(?<![0-9A-Za-z.}])\+\s*\\infty", r"\\infty"),
@@ -94,26 +94,30 @@ def read_math(text: str) -> Form | None:
         return None
     text = text.translate(_DRAWN)
     text = (text if r"\begin" in text else text.replace(r"\\", "\\")).strip()
-    for opened, closed in (("$$", "$$"), ("$", "$"), (r"\(", r"\)"), (r"\[", r"\]")):
-        if text.startswith(opened) and text.endswith(closed) and len(text) > 2 * len(opened):
-            text = text[len(opened) : -len(closed)].strip()
-            break
+    text = re.sub(r"(?<!\\)\$([^$]*)(?<!\\)\$", r" \1 ", text).strip()
+    for opened, closed in ((r"\(", r"\)"), (r"\[", r"\]")):
+        if text.startswith(opened) and text.endswith(closed):
+            text = text[2:-2].strip()
     for pattern, new in _TIDY:
         text = pattern.sub(new, text)
-    depth = deepest = 0
-    for token in TOKEN.findall(text):
-        depth += (token in _OPENS) - (token in _CLOSES)
-        deepest = max(deepest, depth)
-        if depth < 0:
-            return None
-    return _read(text) if depth == 0 and deepest <= MAX_DEPTH and text.strip(" .") else None
+    depths = [depth for _, depth in _depths(text)]
+    balanced = depths and min(depths) >= 0 and max(depths) <= MAX_DEPTH and depths[-1] == 0
+    return _read(text) if balanced and text.strip(" .") else None
+
+
+def _depths(text: str) -> Iterator[tuple[re.Match[str], int]]:
+    """Yield each token with the number of brackets that are open after it."""
+    depth = 0
+    for match in TOKEN.finditer(text):
+        depth += (match[0] in _OPENS) - (match[0] in _CLOSES)
+        yield match, depth
 
 
 def _read(text: str) -> Form:
     text = re.sub(r"^\s*(?:=|\\approx(?![A-Za-z]))(?!\s*[=\\])", "", text).strip()
     text = text[:-1].strip() if text.endswith(".") and not text.endswith("..") else text
-    while text.startswith("{") and _spans(text):
-        text = text[1:-1].strip()
+    while (inner := re.sub(r"^\\f?boxed\s*(?=\{)", "", text)).startswith("{") and _spans(inner):
+        text = inner[1:-1].strip()
     text = re.sub(r"^\\text\s*\{\s*([-+0-9.][^{}]*)\}$", r"\1", text).strip()
     form = _read_parts(text) if text else None
     return (form or Form("other", canonical(text)))._replace(raw=text)
@@ -130,9 +134,8 @@ def _read_parts(text: str) -> Form | None:
             grouped = separators == {";"} and any(len(split(part, {","})[0]) > 1 for part in parts)
             return _list(text, [f"({part})" for part in parts] if grouped else parts)
     if _EITHER.search(text):
-        upper, lower = {r"\pm": "+", r"\mp": "-"}, {r"\pm": "-", r"\mp": "+"}
-        both = [_EITHER.sub(lambda sign, of=of: of[sign[0]], text).removeprefix("+") for of in (upper, lower)]  # type: ignore[misc]
-        return _list(text, both)
+        both = (re.sub(r"\\pm", a, re.sub(r"\\mp", b, text)) for a, b in ("+-", "-+"))
+        return _list(text, [one.removeprefix("+") for one in both])
     sides, signs = split(text, RELATIONS)
     if signs:
         return _relation(text, sides, signs)
@@ -141,25 +144,14 @@ def _read_parts(text: str) -> Form | None:
 
 def split(text: str, separators: Any) -> tuple[list[str], list[str]]:
     """Split at separators outside of all brackets. Returns the parts, and the separators."""
-    parts, found, depth, start, at = [], [], 0, 0, 0
-    for match in TOKEN.finditer(text):
-        token, at = match[0], match.end()
-        depth += (token in _OPENS) - (token in _CLOSES)
-        if depth == 0 and token in separators:
-            parts.append(text[start : match.start()].strip())
-            found.append(token)
-            start = at
-    return [*parts, text[start:].strip()], found
+    found = [match for match, depth in _depths(text) if depth == 0 and match[0] in separators]
+    starts, ends = [0, *(match.end() for match in found)], [*(match.start() for match in found), len(text)]
+    return [text[a:b].strip() for a, b in zip(starts, ends, strict=True)], [match[0] for match in found]
 
 
 def _spans(text: str) -> bool:
     """Does the first bracket close with the last token?"""
-    depth, tokens = 0, TOKEN.findall(text)
-    for position, token in enumerate(tokens, 1):
-        depth += (token in _OPENS) - (token in _CLOSES)
-        if depth == 0:
-            return position == len(tokens) > 1
-    return False
+    return next((match.end() == len(text) for match, depth in _depths(text) if depth == 0), False)
 
 
 def _all_read(parts: list[str]) -> tuple[Form, ...] | None:
@@ -195,7 +187,7 @@ _SUM = re.compile(r"[a-z](?:\s*\+?\s*[a-z])+")  # names a number, but may be hal
 
 
 def _side(text: str) -> Form:
-    r"""Read a side of an equation. A name only says what was asked for: x, f(x), S_n, \angle ABC, (x,y), m+n."""
+    r"""Read a side of an equation. A name stands for the answer: x, f(x), S_n, \angle ABC, (x,y), m+n."""
     if _NAME.fullmatch(text) and text not in ("e", "i"):
         return Form("name", canonical(text), read_expression(text), raw=text)
     return _read(text)
@@ -220,19 +212,17 @@ def _relation(text: str, sides: list[str], signs: list[str]) -> Form | None:
 
 def _interval(sides: list[str], signs: list[str], name: str) -> Form | None:
     """Read x>5 and 5<x as (5,∞), 1<x≤2 as (1,2]."""
-    if len(sides) == 2:
-        sign = signs[0] if sides[0] == name else FLIPPED[signs[0]]
-        bound = sides[1] if sides[0] == name else sides[0]
-        sides, signs = (
-            ([bound, r"\infty"], [sign, "<"]) if ">" in sign or "g" in sign else ([r"-\infty", bound], ["<", sign])
-        )
-    elif len(sides) == 3 and sides[1] == name and len({sign in ("<", r"\le") for sign in signs}) == 1:
-        sides = [sides[0], sides[2]]
-        if signs[0] in (">", r"\ge"):
-            sides, signs = sides[::-1], signs[::-1]
-    else:
+    if signs[0] in (">", r"\ge"):
+        sides, signs = sides[::-1], [FLIPPED[sign] for sign in signs[::-1]]
+    if not set(signs) <= {"<", r"\le"}:
         return None
-    return _tuple("", sides, ("[" if "e" in signs[0] else "(") + ("]" if "e" in signs[1] else ")"))
+    if len(sides) == 2:
+        left = sides[0] == name
+        sides, signs = ([r"-\infty", *sides], ["<", *signs]) if left else ([*sides, r"\infty"], [*signs, "<"])
+    if len(sides) != 3 or sides[1] != name:
+        return None
+    brackets = ("[" if signs[0] == r"\le" else "(") + ("]" if signs[1] == r"\le" else ")")
+    return _tuple("", [sides[0], sides[2]], brackets)
 
 
 _MATRIX = re.compile(r"\\begin\{([pb]matrix|array)\}(?:\{[lcr| ]*\})?(.*)\\end\{\1\}", re.DOTALL)
@@ -259,15 +249,14 @@ def _bracketed(text: str) -> Form | None:
             return _tuple(text, [row[0] for row in rows], "column")
         read = [_tuple("", row, "row") for row in rows]
         return None if None in read else Form("tuple", canonical(text), tuple(read), "matrix")
-    numbers = re.fullmatch(r"\\mathbb\s*\{?\s*([A-Z])\s*\}?", text)
-    if numbers and numbers[1] == "R":
+    if re.fullmatch(r"\\mathbb\s*\{?\s*R\s*\}?", text):
         return _tuple(text, [r"-\infty", r"\infty"], "()")
-    return Form("words", canonical(text)) if numbers else None
+    return Form("words", canonical(text)) if re.fullmatch(r"\\mathbb\s*\{?\s*[A-Z]\s*\}?", text) else None
 
 
 def _tuple(text: str, parts: list[str], mark: str) -> Form | None:
     forms = _all_read(parts)
-    if not forms:
+    if forms is None:
         return None
     return Form("tuple", canonical(text) or mark[0] + ",".join(form.text for form in forms) + mark[-1], forms, mark)
 
@@ -327,7 +316,7 @@ def _split_unit(text: str) -> tuple[str, str]:
 
 
 def canonical(text: str) -> str:
-    """Return the tokens without differences that do not show, such as spaces and braces around one token."""
+    """Return the tokens without invisible differences, such as spaces and braces around one token."""
     text = " ".join(TOKEN.findall(_UPRIGHT.sub(r" \1 ", text)))
     text = re.sub(r"\{ (\S+) \}", r"\1", text)
     return re.sub(r"\\begin { [pb]matrix }", r"\\begin{matrix}", text)
@@ -350,8 +339,8 @@ NUMBER = forward(
     rf"""(?P<sign>[+-]?)\s*+
     (?: (?:(?P<mixed>[0-9]++)\s*+)?\\[dt]?frac\s*+(?P<top>{_ARGUMENT})\s*+(?P<bottom>{_ARGUMENT})
       | (?:(?P<plain_mixed>[0-9]++)\ ++)?(?P<over>{_GROUPED})\s*+/\s*+(?P<under>{_GROUPED})
-      | (?=\.?[0-9])(?P<whole>{_GROUPED})?(?:(?P<point>\.)(?P<decimals>[0-9]*+)
-          (?:\\overline\s*+\{{(?P<again>[0-9]++)\}})?)?
+      | (?=\.?[0-9])(?P<whole>{_GROUPED})?
+        (?:\.(?P<decimals>[0-9]*+)(?:\\overline\s*+\{{(?P<again>[0-9]++)\}})?)?
         (?: [eE](?P<e>[+-]?[0-9]++)
           | \s*+(?:\*|x|\\times|\\cdot)\s*+10\s*+\^\s*+(?P<power>[+-]?[0-9]++|\{{\s*+[+-]?[0-9]++\s*+\}}) )?
     )

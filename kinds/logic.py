@@ -12,19 +12,15 @@ such an answer must have a form that reaches no function of Python's. The source
 import functools
 import importlib.util
 import re
-from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from kinds.patterns import forward
 from sandbox.jobs import Call
-from sandbox.pool import run
-from verify import Kind, Problem, last_tag, shown
+from verify import Kind, last_tag, shown
 
 MAX_SOLUTION = 100_000
-SCORER = "kinds.logic:score"
-PACKAGES = ("reasoning_gym",)
 
 
 def check_logic(reference: Any) -> None:
@@ -84,7 +80,7 @@ def judge_logic(answer: str, reference: dict[str, Any]) -> Call | None:
         return None
     if _NOT_FINITE.search(answer) and not _NOT_FINITE.search(gold):
         return None
-    return Call(SCORER, [answer, reference], PACKAGES, evaluates=True)
+    return Call("kinds.logic:score", [answer, reference], ("reasoning_gym",), evaluates=True)
 
 
 def _harmless(answer: str, form: re.Pattern[str] | None) -> bool:
@@ -132,27 +128,3 @@ def _scorer(dataset: str) -> Callable:
 
 def _as_tuples(value: Any) -> Any:
     return tuple(map(_as_tuples, value)) if isinstance(value, list) else value
-
-
-CONSTANTS = ("", "0", "1", "2", "-1", "nan", "inf", "True", "False", "True False", "Yes", "No", "None", "A", "[]", "{}")
-ENTRIES = 20  # to score the constants on
-SCORING_S = 60.0  # to score all constants on one of them
-
-
-def constants_correct(reference: dict[str, Any]) -> list[bool]:
-    """Return which constants the entry's scorer calls correct."""
-    return [judge_logic(text, reference) is not None and score(text, reference) == 1 for text in CONSTANTS]
-
-
-def free_rewards(problems: Sequence[Problem]) -> str:
-    """Return a sentence if a constant is correct on more entries than the entries' most common answer, or ""."""
-    some = [problem.reference for problem in problems[:ENTRIES]]
-    calls = [Call("kinds.logic:constants_correct", [reference], PACKAGES) for reference in some]
-    found = [outcome.value for _, outcome in run(calls, SCORING_S) if outcome.status == "ok"]
-    if not found:
-        return ""
-    [(_, fair)] = Counter(str(reference["entry"]["answer"]) for reference in some).most_common(1)
-    most, constant = max((sum(column), c) for c, column in zip(CONSTANTS, zip(*found, strict=True), strict=True))
-    if most <= fair:
-        return ""
-    return f"the answer {constant!r} is correct on {most} of {len(some)} entries, the best fair constant on {fair}"

@@ -190,7 +190,7 @@ def _rounds_to(value: Fraction, gold: Fraction, text: str) -> bool:
 
 
 def _same_units(gold: Form, answer: Form, science: bool) -> bool:
-    """Have both the same known unit, or one of them none? A lone letter may be a factor, so it counts."""
+    """Have both the same known unit, or one of them none? A lone letter after a number may be a factor."""
     if gold.mark and answer.mark:
         return bool(read_unit(answer.mark)) and read_unit(gold.mark) == read_unit(answer.mark)
     mark = gold.mark or answer.mark

@@ -16,7 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from kinds import logic, workers
+from kinds import workers
 from kinds.maths import last_box
 from sandbox.jobs import Call, Program
 from verify import Problem, Verdict, ask, kind_of, load_problems, read_spec, shown, verdict_of
@@ -25,8 +25,6 @@ LOG = logging.getLogger(__name__)
 MAX_REPEATS = 100
 ANSWER_SUFFIX = "Think it through step by step, and give your final answer between <answer> and </answer>."
 MATH_SUFFIX = "Please reason step by step, and put your final answer within \\boxed{}."
-PROGRAM_SUFFIX = "Write a Python program that reads standard input and prints to standard output, in a ```python block."
-FUNCTION_SUFFIX = "Write it in Python, complete with its imports, in a ```python block."
 
 
 def load_data(specs: list[str], seed: int = 0) -> list[Problem]:
@@ -71,7 +69,7 @@ def _mix(sources: list[list[Problem]], weights: list[float], seed: int) -> list[
 
 
 def check(problems: list[Problem]) -> dict[int, str]:
-    """Return position -> a sentence for each problem with a broken prompt or reference, or a refused gold."""
+    """Return position -> a sentence for each problem that is broken, or whose rule refuses its own answer."""
     broken: dict[int, str] = {}
     verdicts: dict[tuple, Verdict] = {}
     jobs: dict[tuple, Call | Program] = {}
@@ -131,10 +129,7 @@ def _load_gym(name: str, seed: int) -> list[Problem]:
         LOG.warning("left out: gym:%s, entry %d: %s", name, position, sentence)
     if len(broken) == len(problems):
         raise ValueError(f"gym:{name}: the data set's scorer accepts no answer of its entries: {broken[0]}")
-    problems = [problem for position, problem in enumerate(problems) if position not in broken]
-    if free := logic.free_rewards(problems):
-        LOG.warning("gym:%s pays for a constant: %s; a policy can learn it and nothing else", name, free)
-    return problems
+    return [problem for position, problem in enumerate(problems) if position not in broken]
 
 
 def gym_problem(dataset: str, entry: dict[str, Any]) -> Problem:
@@ -157,14 +152,10 @@ def _load_hub(name: str, seed: int) -> list[Problem]:
             rows = datasets.load_from_disk(copy)
         elif copy:
             rows = datasets.load_dataset(copy, split="train")
-        elif path.startswith("hf://"):
-            rows = datasets.load_dataset(
-                Path(path).suffix[1:].replace("jsonl", "json"), data_files={split: path}, split=split
-            )
         else:
             rows = datasets.load_dataset(path, config, split=split)
     except Exception as error:
-        where = copy or f"{path}: hf:{name}=PATH reads a local copy, where there is no network or no right to it"
+        where = copy or f"{path}: hf:{name}=PATH reads a local copy, without the network"
         raise ValueError(f"hf:{name} could not be read from {where} ({type(error).__name__}: {error})") from None
     return map_rows(f"hf:{name}", rows, mapping)
 
@@ -195,30 +186,21 @@ def map_rows(where: str, rows: Iterable[dict], mapping: Callable[[dict], Problem
     return problems
 
 
-def _is_filled(value: Any) -> bool:
-    return value not in (None, []) and bool(str(value).strip())
-
-
 def _text(row: dict, *names: str) -> str:
     """Return the first filled column of these, as text."""
     for name in names:
         value = row.get(name)
-        if isinstance(value, list):
-            value = ", ".join(map(str, value))
-        if _is_filled(value):
-            return str(value)
+        text = ", ".join(map(str, value)) if isinstance(value, list) else "" if value is None else str(value)
+        if text.strip():
+            return text
     raise ValueError(f"no {' or '.join(names)} in a row with {', '.join(map(str, row))}")
 
 
 def math_row(row: dict) -> Problem:
     """DeepScaleR, AIME, AMC, MATH, Minerva, OlympiadBench: `answer`, or the last box of the `solution`."""
-    question = _text(row, "problem", "question")
-    if any(_is_filled(row.get(name)) for name in ("answer", "final_answer")):
-        gold = _text(row, "answer", "final_answer").strip()
-        gold = gold[1:-1] if re.fullmatch(r"\$[^$]*\$", gold) else gold
-    else:
-        gold = last_box(_text(row, "solution")) or ""
-    return Problem(f"{question}\n{MATH_SUFFIX}", "math", gold)
+    gold = _text(row, "answer", "final_answer", "solution").strip()
+    gold = gold[1:-1] if re.fullmatch(r"\$[^$]*\$", gold) else last_box(gold) or gold
+    return Problem(f"{_text(row, 'problem', 'question')}\n{MATH_SUFFIX}", "math", gold)
 
 
 def gsm8k_row(row: dict) -> Problem:
@@ -230,7 +212,7 @@ def gsm8k_row(row: dict) -> Problem:
 
 
 def science_row(row: dict) -> Problem | None:
-    """SCP-116K: the last box of `matched_solution`, or all of it if it is short; None for a long one without a box."""
+    """SCP-116K: the last box of `matched_solution`, or all of it if it is short. None for other worked solutions."""
     solution = _text(row, "answer", "extract_solution", "matched_solution").strip()
     gold = last_box(solution) or re.sub(
         r"^(?:the )?(?:final )?answer(?: is)?\s*:?\s*", "", solution, flags=re.IGNORECASE
@@ -246,18 +228,6 @@ def ifeval_row(row: dict) -> Problem:
     kwargs = [json.loads(item) if isinstance(item, str) else item for item in args.get("instruction_kwargs") or []]
     prompt = [{"role": message["role"], "content": message["content"]} for message in row["input"]]
     return Problem(prompt, "ifeval", {"instruction_id_list": args.get("instruction_id_list"), "kwargs": kwargs})
-
-
-def tests_row(row: dict) -> Problem | None:
-    """APPS: `question` and `input_output`. None for a problem without tests."""
-    reference = json.loads(row["input_output"] or "{}")
-    if not reference.get("inputs"):
-        return None
-    starter = row.get("starter_code") or ""
-    function = reference.get("fn_name")
-    suffix = f"{FUNCTION_SUFFIX}\n{starter}" if function else PROGRAM_SUFFIX
-    reference = {name: reference[name] for name in ("inputs", "outputs", "fn_name") if reference.get(name)}
-    return Problem(f"{_text(row, 'question')}\n{suffix}", "code", reference)
 
 
 def eurus_row(row: dict) -> Problem | None:
@@ -278,7 +248,7 @@ def eurus_row(row: dict) -> Problem | None:
     return Problem(messages, "code", reference)
 
 
-# Name -> (data set on the hub or the files of a split, its configuration, its split, row -> problem, None for a row to
+# Name -> (data set on the hub, its configuration, its split, row -> problem, None for a row to
 # skip). gsm8k is for a first run. The next four are ProRL v1's training sets; gym: has the fifth. The rest are the
 # paper's evaluations.
 HUB: dict[str, tuple[str, str | None, str, Callable[[dict], Problem | None]]] = {
@@ -293,5 +263,4 @@ HUB: dict[str, tuple[str, str | None, str, Callable[[dict], Problem | None]]] = 
     "math": ("DigitalLearningGmbH/MATH-lighteval", None, "test", math_row),
     "minerva": ("math-ai/minervamath", None, "test", math_row),
     "olympiadbench": ("math-ai/olympiadbench", None, "test", math_row),
-    "apps": ("hf://datasets/codeparrot/apps/test.jsonl", None, "test", tests_row),
 }

@@ -3,26 +3,20 @@
 import functools
 import re
 
-_PREFIXES = {"": "", "femto": "f", "pico": "p", "nano": "n", "micro": "μ", "milli": "m", "centi": "c", "deci": "d",
-             "kilo": "k", "mega": "M", "giga": "G", "tera": "T"}  # fmt: skip
-# Symbol: its names. With any prefix.
-_METRIC = {
-    "m": "meter metre", "g": "gram", "s": "second sec", "A": "ampere amp", "K": "kelvin", "mol": "mole", "N": "newton",
-    "J": "joule", "W": "watt", "Pa": "pascal", "Hz": "hertz", "C": "coulomb", "V": "volt", "Ω": "ohm", "F": "farad",
-    "T": "tesla", "Wb": "weber", "H": "henry", "L": "liter litre l", "M": "molar", "eV": "electronvolt",
-    "cal": "calorie", "bar": "", "Wh": "", "bit": "", "byte": "B", "Bq": "becquerel", "Gy": "gray",
-}  # fmt: skip
-# Name: other names. Without prefixes. The last two lines are counted things, for answers such as "5 ways".
-_PLAIN = {
-    "min": "minute", "h": "hour hr", "day": "", "week": "", "month": "", "year": "yr", "rad": "radian",
-    "atm": "atmosphere", "mmHg": "torr Torr", "Å": "angstrom AA", "in": "inch inches", "ft": "foot feet", "yd": "yard",
-    "mi": "mile", "lb": "pound", "oz": "ounce", "gal": "gallon", "t": "tonne ton", "unit": "", "°": "degree deg",
-    "celsius": "°C", "fahrenheit": "°F", "dollar": "USD", "cent": "", "euro": "", "yen": "", "mph": "", "kph": "",
-    "rpm": "", "ppm": "", "way": "", "person": "people", "child": "children", "student": "", "point": "", "time": "",
-    "integer": "", "number": "", "solution": "", "apple": "", "ball": "", "book": "", "car": "", "coin": "",
-    "cookie": "", "game": "", "marble": "", "page": "", "pair": "", "step": "", "square": "", "triangle": "",
-    "team": "", "player": "", "revolution": "", "turn": "",
-}  # fmt: skip
+_PREFIXES = {"femto": "f", "pico": "p", "nano": "n", "micro": "μ", "milli": "m", "centi": "c", "deci": "d", "kilo": "k",
+             "mega": "M", "giga": "G", "tera": "T", "": ""}  # fmt: skip
+# symbol=name=name. The first ones take prefixes. The last two lines are counted things, for answers such as "5 ways".
+_METRIC = (
+    "m=meter=metre g=gram s=second=sec A=ampere=amp K=kelvin mol=mole N=newton J=joule W=watt Pa=pascal Hz=hertz "
+    "C=coulomb V=volt Ω=ohm F=farad T=tesla Wb=weber H=henry L=liter=litre=l M=molar eV=electronvolt cal=calorie bar "
+    "Wh bit byte=B Bq=becquerel Gy=gray"
+)
+_PLAIN = (
+    "min=minute h=hour=hr day week month year=yr rad=radian atm=atmosphere mmHg=torr=Torr Å=angstrom in=inch=inches "
+    "ft=foot=feet yd=yard mi=mile lb=pound oz=ounce gal=gallon t=tonne=ton unit °=degree=deg celsius=°C fahrenheit=°F "
+    "dollar=USD cent euro yen mph kph rpm ppm way person=people child=children student point time integer number "
+    "solution apple ball book car coin cookie game marble page pair step square triangle team player revolution turn"
+)
 # A gold may have other words after its number, but none of these, which change it.
 _CHANGES = re.compile(
     r"(?i:dozens?|hundreds?|thousands?|[mbtr]+illions?|hal(?:f|ves)|thirds?|fourths?|quarters?|fifths?|tenths?|hundredths?"
@@ -31,15 +25,15 @@ _CHANGES = re.compile(
 _TOKEN = re.compile(r"\^\s*\{?\s*(-?[0-9])\s*\}?|(°\s?[CF]\b|[A-Za-zμΩÅ°]+)|([/()])|[\s*]+")
 
 
-def _names() -> dict[str, str]:
-    names = {}
-    for symbol, words in _METRIC.items():
+@functools.cache
+def _known() -> dict[str, str]:
+    """Return each name of a unit -> its symbol."""
+    names = {name: entry.partition("=")[0] for entry in _PLAIN.split() for name in entry.split("=")}
+    for entry in _METRIC.split():
+        symbol, *words = entry.split("=")
         for prefix, short in _PREFIXES.items():
-            for word in (symbol, *words.split()):
-                names[(short if len(word) < 3 or word == "mol" or word == symbol else prefix) + word] = short + symbol
-    names |= {f"u{symbol}": f"μ{symbol}" for symbol in _METRIC}
-    for symbol, words in _PLAIN.items():
-        names |= {word: symbol for word in (symbol, *words.split())}
+            names |= {short + symbol: short + symbol} | {prefix + word: short + symbol for word in words}
+            names |= {f"u{symbol}": f"μ{symbol}", **({f"{short}l": f"{short}L"} if symbol == "L" else {})}
     plurals = {f"{name}s": symbol for name, symbol in names.items() if len(name) > 2}
     return plurals | names | {f"{name}es": symbol for name, symbol in names.items() if name.endswith("h")}
 
@@ -84,6 +78,3 @@ def _powers(text: str) -> tuple[tuple[str, int], ...] | None:
     for symbol, power in factors:
         total[symbol] = total.get(symbol, 0) + power
     return tuple(sorted(total.items())) if factors and at == len(text) else None
-
-
-_known = functools.cache(_names)

@@ -3,19 +3,17 @@
     KINDS = {"kind": function}             function(response, reference) -> reward
     KINDS = {"kind": (function, check)}    check(reference) raises ValueError if a problem's reference is broken
 
-The trainer never imports the file: each worker process does, before its walls go up. The functions run behind the
-walls, within the time limit, without the network, and read only Python's packages. Each response gets a fresh process,
-forked from one that has imported the file. Read other files at the top of this file, by a path from __file__: a worker
-starts in the folder /.
+The trainer never imports the file: worker processes do, before their walls go up, in the folder /. Each response gets a
+fresh process, a fork of a worker.
 
-    the function ...                          the verdict is
-    returns a number, True or False           correct at 1, partial above 0, else wrong
-    returns (number, True or False)           this reward; correct as stated, else as above
-    returns None                              unparsed
-    returns anything else                     none: NotAReward ends the run
-    raises, or ends its process               crashed
-    raises OSError or ImportError             none: JudgeFailed ends the run
-    takes longer than the limit               timeout
+    the function ...                     the verdict is
+    returns a number, True or False      correct at 1, partial above 0, else wrong
+    returns (number, True or False)      this reward; correct as stated, else as above
+    returns None                         unparsed
+    returns anything else                none: NotAReward ends the run
+    raises, or ends its process          crashed
+    raises OSError or ImportError        none: JudgeFailed ends the run
+    takes longer than the limit          timeout
 
 A function that names n_tokens or truncated among its parameters gets the response's number of tokens, or whether the
 limit cut it.
@@ -55,16 +53,10 @@ def load(path: str) -> tuple[dict[str, Kind], list[str]]:
         ) from None
     if outcome.status != "ok" or isinstance(outcome.value, str):
         raise ValueError(f"{path}: {outcome.value or outcome.status}")
-    kinds = {
-        name: Kind(
-            judge=functools.partial(_job, path, name),
-            answer=str,
-            check=functools.partial(check_reference, path, name, checked),
-            asks=tuple(asks),
-            file=path,
-        )
-        for name, (checked, asks) in outcome.value["kinds"].items()
-    }
+    kinds = {}
+    for name, (checked, asks) in outcome.value["kinds"].items():
+        judge, check = functools.partial(_job, path, name), functools.partial(check_reference, path, name, checked)
+        kinds[name] = Kind(judge, answer=str, check=check, asks=tuple(asks), file=path)
     return kinds, outcome.value["files"]
 
 

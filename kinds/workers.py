@@ -23,8 +23,8 @@ def _read(outcome: Outcome, name: str, timeout_s: float) -> Verdict:
     """Return the verdict for an outcome. A process that met a model's text may send anything."""
     if outcome.status == "environment":
         raise JudgeFailed(
-            f"kind {name} cannot be judged on this machine: {outcome.value}. The sandbox lets a judge read only "
-            "Python's packages, and no judge may use the network"
+            f"kind {name} cannot be judged on this machine: {outcome.value}. A judge reads only Python's packages, "
+            "and may not use the network"
         )
     if outcome.status == "ok":
         try:

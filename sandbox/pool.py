@@ -26,6 +26,10 @@ MEMORY = 1536 * MiB  # of a program
 START_S, GRACE_S = 120.0, 0.5  # to start a keeper with its imports; for its answer after a deadline
 CALLS_PER_CHILD = 500  # then the memory of a child is freed
 SEALED = 15  # F_SEAL_SEAL, _SHRINK, _GROW, _WRITE: the file cannot change again
+TOO_WEAK = (
+    "model code is not run here: the walls of this machine reach level {} ({}) of the {} in sandbox/__init__.py. Use "
+    "Linux >= 5.13 with Landlock on, leave out problems whose answers are run, or set allow_weak_sandbox"
+)
 NO_WORKERS = "programs, algebra and reward files are judged in worker processes, which only Linux has: judge them there"
 PROJECT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 START = "import sys; sys.path.insert(0, sys.argv[1]); from sandbox.keeper import main; main()"
@@ -44,19 +48,12 @@ class Worker:
         self.control, theirs = socket.socketpair()
         path = [entry for entry in sys.path if os.path.isabs(entry)]
         arguments = (theirs.fileno(), os.getpid(), path, None if modules is None else sorted(modules))
+        command = [sys.executable, "-P", "-s", "-B", "-c", START, PROJECT, *map(json.dumps, arguments)]
+        streams: Any = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE}
+        place: Any = {"env": _environment(), "cwd": "/", "pass_fds": [theirs.fileno()], "start_new_session": True}
         with theirs:
-            self.process = subprocess.Popen(
-                [sys.executable, "-P", "-s", "-B", "-c", START, PROJECT, *map(json.dumps, arguments)],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.PIPE,
-                env=_environment(),
-                cwd="/",
-                pass_fds=[theirs.fileno()],
-                start_new_session=True,
-            )
-        assert self.process.stderr is not None
-        self.stderr = self.process.stderr
+            self.process = subprocess.Popen(command, **streams, **place)
+        self.stderr: Any = self.process.stderr
         self.level, self.walls = -1, ""  # -1: not started
         self.child: socket.socket | None = None
         self.calls = 0
@@ -73,7 +70,6 @@ class Worker:
                 raise RuntimeError(f"no worker process can be started here: {words}") from None
             raise
         self.level, self.walls = int(hello["level"]), str(hello["walls"])
-        LOG.debug("sandbox: level %s (%s)", self.level, self.walls)
 
     def end(self) -> None:
         """Kill the keeper and its child."""
@@ -248,7 +244,7 @@ class Pool:
                     worker.start()
                 if (isinstance(job, Program) or job.evaluates) and worker.level < REQUIRED_LEVEL and not allow_weak:
                     self._idle.append(worker)
-                    raise WeakSandbox(_too_weak(worker))
+                    raise WeakSandbox(TOO_WEAK.format(worker.level, worker.walls, REQUIRED_LEVEL))
                 deadline = deadline or time.monotonic() + timeout_s
                 outcome = worker.program(job, deadline) if isinstance(job, Program) else worker.call(job, deadline)
                 if not self._given_up:
@@ -259,10 +255,9 @@ class Pool:
                 LOG.warning("sandbox: worker process %s was lost (%s)", worker.process.pid, error)
                 if worker.level < 0 and fresh and not self._given_up:
                     raise RuntimeError(f"no worker process can be started here: {error}") from None
-            except WeakSandbox:
-                raise
-            except RuntimeError:
-                worker.end()
+            except RuntimeError as error:
+                if not isinstance(error, WeakSandbox):
+                    worker.end()
                 raise
             finally:
                 self._active.discard(worker)
@@ -285,14 +280,6 @@ class Pool:
             worker = worker or Worker(modules)
             self._active.add(worker)
             return worker
-
-
-def _too_weak(worker: Worker) -> str:
-    return (
-        f"model code is not run here: the walls of this machine reach level {worker.level} ({worker.walls}) of the "
-        f"{REQUIRED_LEVEL} in sandbox/__init__.py. Use Linux >= 5.13 on x86_64 or aarch64 with Landlock on, leave out "
-        "problems whose answers are run, or set allow_weak_sandbox"
-    )
 
 
 def default_workers() -> int:

@@ -172,6 +172,66 @@ def test_math_reads_what_python_reads():
 
 
 SAME = pairs(r"""
+\dfrac{14}{3}  |  14/3
+\left(3, \frac{\pi}{2}\right)  |  (3, \pi/2)
+\$18.90  |  18.90 \text{ dollars}  |  \$18.9
+p - q  |  -q+p
+\left( -\infty, -1 \right] \cup [5, \infty)  |  x \le -1 \text{ or } x \ge 5
+y = -x^4 + 2x^2 + x + 1  |  -x^4+2x^2+x+1
+8.7e8  |  8.7 \times 10^8  |  870000000  |  8.7 \times 10^{8} \text{ m}
+I_0 e^{-kx}  |  I_0 \exp(-kx)  |  I_{0}e^{-k x}
+\frac{m}{M+m} g  |  \frac{mg}{m+M}
+\arcsin{10 \theta}  |  \sin^{-1}(10\theta)
+\frac12 \ln 2  |  \ln\sqrt{2}  |  \frac{\ln 2}{2}  |  \frac{\ln(2)}{2}
+2^{1/3}  |  \sqrt[3]{2}
+n \ge 3  |  [3,\infty)
+\frac{a+b}{2}  |  (a+b)/2
+m \in (0, 1)  |  0<m<1
+-\frac{5}{2}  |  -2.5
+\frac{1}{3}  |  \dfrac{1}{3}
+2\sqrt{5}  |  \sqrt{20}
+\frac{3\sqrt{3}}{4}  |  \frac{3}{4}\sqrt{3}  |  3\sqrt{3}/4
+12  |  12^{\circ}
+36  |  36 \text{ cm}^2
+36\pi  |  36\pi\text{ square inches}
+10\sqrt{2}  |  10 \sqrt{2} \text{ feet}
+(x+2)(x-3)  |  x^2-x-6  |  (x - 3)(x + 2)
+e^{i\pi/4}  |  \frac{\sqrt{2}}{2}(1+i)
+\cos 2x  |  1-2\sin^2 x  |  2\cos^2(x)-1
+\frac{1}{x^2-1}  |  \frac{1}{(x-1)(x+1)}
+a_n = 2^n - 1  |  2^n-1
+\text{even}  |  \textbf{Even}
+\binom{10}{3}  |  120
+7!  |  5040
+\frac{2}{7}  |  \boxed{\frac{2}{7}}
+\frac{\pi}{6}, \frac{5\pi}{6}  |  x = \frac{\pi}{6}, \frac{5\pi}{6}  |  x=\frac{\pi}{6} \text{ and } x=\frac{5\pi}{6}
+\{1,2,3\}  |  \left\{1, 2, 3\right\}
+n=2,3  |  2, 3
+-1 < x < 5  |  (-1,5)
+(-1,5)  |  x \in (-1, 5)
+\frac{x^3}{3}+C  |  \frac{1}{3}x^3+C
+\sqrt{\frac{2GM}{R}}  |  \sqrt{2GM/R}  |  \left(\frac{2GM}{R}\right)^{1/2}
+\frac{1}{2}kx^2  |  0.5kx^2  |  \frac{kx^2}{2}
+1.6\times 10^{-19} \text{ C}  |  1.6 \times 10^{-19}
+2,3,5  |  2, 3, \text{ and } 5
+\text{June}  |  June
+\frac{13}{4}  |  3 \frac{1}{4}
+-\frac{1}{2}  |  -1/2  |  -\left(\frac{1}{2}\right)
+\sqrt{2}-1  |  -1+\sqrt2
+100^\circ  |  100 \text{ degrees}
+\ln(x+1)  |  \ln (1+x)  |  \log_e(x+1)
+\frac{\sqrt{a}}{b}  |  a^{1/2}/b
+\tan^{-1}(2)  |  \arctan 2
+\frac{n(n+1)}{2}  |  \binom{n+1}{2}
+x^2 + y^2 = 25  |  y^2+x^2-25=0
+2^{10}  |  1024
+\theta = \frac{\pi}{3}  |  \pi/3
+5 \text{ or } -5  |  \pm 5
+(1,-1,0)  |  \begin{pmatrix}1\\-1\\0\end{pmatrix}
+\frac{5}{9}  |  \frac{5}{9} \approx 0.556
+3.14  |  3.140
+1,234  |  1234
+0.5  |  50\%
 \frac{1}{2}  |  0.5
 \frac{1}{3}  |  0.333333
 5  |  x=5  |  5=x  |  x=y=5  |  2+3=5  |  5=5  |  5 \text{ dollars}  |  m+n = 2+3 = 5
@@ -273,6 +333,7 @@ x = k\pi, k \in \mathbb{Z}  |  x = k\pi \quad (k \in \mathbb{Z})
 2\pi  |  2\pi \text{ cm}
 11z^{17}(5+11z^{17})  |  11z^17(11z^17+5)
 58 square units  |  58
+$\frac{1}{2}$, $3$  |  3, \frac12  |  $3$ and $\frac{1}{2}$  |  \(3, 0.5\)
 \sqrt{2}  |  \sqrt{2} \approx 1.414  |  x=\sqrt{2}\approx 1.41
 \textbf{(C)}\ 12  |  C  |  \text{(C)}
 f(x)=2x+3  |  2x+3  |  f(x)=3+2x
@@ -290,7 +351,8 @@ DIFFERENT = pairs(r"""
 5  |  3=5  |  2+2=5  |  5x  |  5 million  |  5.0000001  |  5=x=6  |  x \ne 5  |  x>5  |  \text{about } 5  |  5 dozen
 5  |  5 \text{ dozen}  |  5 \text{ squared}  |  5 hundred  |  5 squared  |  5 or so  |  \text{more than } 5
 5  |  5\text{ cm}x  |  m+n = 2+4 = 5  |  5x=5  |  x+1=5  |  5 \text{ for all } 7  |  5, \ldots  |  5...  |  5'
-5  |  5 \approx 5.1  |  5 \sim 7  |  \neg 5  |  \overline 5  |  \text{All except }5  |  5\text{, maybe}  |  5\text{ thousand}
+5  |  5 \approx 5.1  |  5 \sim 7  |  \neg 5  |  \overline 5  |  \text{All except }5  |  5\text{, maybe}
+5  |  5\text{ thousand}
 n^2+n  |  2n+1=n^2+n  |  n=n^2+n  |  n^2+n=7
 2\pi  |  \pi=2\pi  |  2\pi+C  |  2\pi i
 3+4i  |  7=3+4i  |  i=3+4i

@@ -702,6 +702,30 @@ def test_as_another_user(pool):
     assert "65534" in printed
 
 
+PACKAGE = """
+from pathlib import Path
+def read(name): return Path(__file__).with_name(name).read_text()
+def read_outside(path): return open(path).read()
+"""
+
+
+@LINUX_ONLY
+def test_python_below_a_closed_folder(pool, monkeypatch):
+    """Mistake: root's own Python, whose data files no other user may open, so that every answer fails in the worker."""
+    with tempfile.TemporaryDirectory() as folder:  # mode 700
+        package = Path(folder) / "site-packages" / "packed"
+        package.mkdir(parents=True)
+        (package / "__init__.py").write_text(PACKAGE)
+        (package / "data.txt").write_text("words")
+        (secret := Path(folder) / "secret.txt").write_text(SECRET)
+        monkeypatch.syspath_prepend(package.parent)
+        with closing(Pool()) as fresh:
+            calls = [Call("packed:read", ["data.txt"]), Call("packed:read_outside", [str(secret)])]
+            read, outside = run(fresh, *calls)
+            assert read == Outcome("ok", "words")
+            assert outside.status == "environment" and "PermissionError" in outside.value
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root has users to give away")
 def test_every_worker_has_a_user_of_its_own():
     """Mistake: children that run as root, or count against each other's limits."""

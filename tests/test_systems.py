@@ -20,6 +20,7 @@ scenario()
 for name in [name for name, module in sys.modules.items() if of_the_project(module)]:
     del sys.modules[name]
 sys.modules |= dict.fromkeys(("fcntl", "resource", "pwd", "grp"))  # None: cannot be imported
+sys.platform = "win32"
 for module, names in ((os, ("fork", "register_at_fork", "sched_getaffinity", "getuid", "killpg", "memfd_create")),
                       (select, ("poll", "epoll"))):
     for name in names:

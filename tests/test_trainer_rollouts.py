@@ -66,7 +66,7 @@ def test_a_group_becomes_rollouts_with_its_own_tokens():
     ]
     for r, logp in zip(made, group.logprobs, strict=True):
         assert r.engine_logp.tolist() == pytest.approx(logp) and r.prompt.tolist() == [5, 6]
-        assert r.length == 2 + len(r.response)
+        assert r.total_tokens == 2 + len(r.response)
 
 
 def test_outcomes_hold_every_rollout_at_its_place():

@@ -1,7 +1,7 @@
 """The plumbing of train.py.
 
 settings.py    the settings, their rules, the command line
-data.py        problems as prompts in tokens; the held-out problems by source
+data.py        the problems, checked before a run; the held-out problems by source
 rollouts.py    stages 2 and 3: Rollout, Outcomes, roll_out; the thread that judges
 policy.py      stages 6 and 7: log-probs of response tokens, micro-batches, sharding
 run.py         stage 9: the folder of a run, logs, metrics, checkpoints; the progress of a run

@@ -1,4 +1,4 @@
-"""Stage 1: problems as prompts in tokens, and the held-out problems by source. Everything is checked before a run."""
+"""Stage 1: the problems, checked before a run: prompts that fit the model, held-out problems by source, digests."""
 
 from __future__ import annotations
 

@@ -153,7 +153,7 @@ def micro_batches(
     batches: list[list[Rollout]] = [[]]
     prompts: set[int] = set()  # of the last micro-batch
     longest_prompt = longest_response = 0
-    for r in sorted(rollouts, key=lambda r: (r.prompt_index if share_prompts else 0, -r.length, r.number)):
+    for r in sorted(rollouts, key=lambda r: (r.prompt_index if share_prompts else 0, -r.total_tokens, r.number)):
         longest_prompt, longest_response = max(longest_prompt, len(r.prompt)), max(longest_response, len(r.response))
         rows, groups = len(batches[-1]) + 1, len(prompts) + (r.prompt_index not in prompts)
         size = (groups if share_prompts else rows) * longest_prompt + rows * longest_response
@@ -186,20 +186,19 @@ def sharded(policy: Policy, accelerator: Accelerator):
     return fully_shard(policy, mesh=mesh, mp_policy=precision)
 
 
-def allocate_moments(optimizer: torch.optim.Optimizer, learning_rate: float) -> None:
-    """Let AdamW allocate its moments now, as zeros: at the first update the engine would have the memory already.
-
-    optimizer: with a learning rate of 0, so that the step changes no weight.
-    """
+def allocate_moments(optimizer: torch.optim.Optimizer) -> None:
+    """Let AdamW allocate its moments now, as zeros, by a step with rate 0: later the engine has the memory."""
+    rates = [group["lr"] for group in optimizer.param_groups]
     for group in optimizer.param_groups:
+        group["lr"] = 0.0
         for p in group["params"]:
             p.grad = torch.zeros_like(p)
     optimizer.step()
     optimizer.zero_grad()
+    for group, rate in zip(optimizer.param_groups, rates, strict=True):
+        group["lr"] = rate
     for state in optimizer.state.values():
         state["step"].zero_()
-    for group in optimizer.param_groups:
-        group["lr"] = learning_rate
 
 
 def shares_prompts(policy: Policy, prompt_lengths: list[int], config: Config) -> bool:

@@ -50,7 +50,7 @@ class Rollout:
     ref_logp: Tensor | None = None  # (R,) stage 6: log π_ref
 
     @property
-    def length(self) -> int:
+    def total_tokens(self) -> int:
         """Tokens of prompt and response."""
         return len(self.prompt) + len(self.response)
 
