@@ -134,7 +134,7 @@ def draw(p: Tensor, n: int, generator: torch.Generator) -> Tensor:
     """Draw n i.i.d. tokens from p, (V,): invert the cdf at n sorted uniforms. Returns (n,), in ascending order.
 
     n arrival times of a Poisson process, divided by the next arrival time, are distributed as n sorted uniforms.
-    Everything is in float64: a float32 uniform has 24 bits, and an incorrect token's p is about 50 x 2^-24.
+    The cdf is in float64: a float32 has 24 bits, and an incorrect token's p is about 50 x 2^-24.
     """
     cdf = p.cumsum(-1, dtype=torch.float64)
     uniform = torch.rand(n + 1, dtype=torch.float64, generator=generator)

@@ -96,7 +96,7 @@ def test_draws_have_the_distribution_p(n):
 
 
 def test_draws_resolve_tokens_of_tiny_probability():
-    """Makes impossible: a cdf or uniforms in float32 (steps of 6e-8 below 1), which never draw some rare tokens."""
+    """Makes impossible: a cdf in float32 (steps of 6e-8 below 1), which never draws some rare tokens."""
     rare = 200_000
     p = torch.full((1 + rare,), 4e-8, dtype=torch.float64)
     p[0] = 1 - rare * 4e-8
