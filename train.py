@@ -399,7 +399,8 @@ def check_engine(
     weights did not reach the engine, or that the two compute the architecture differently.
     """
     problems = (data.problems or data.held_out)[:4]
-    short = dataclasses.replace(sampling, max_new_tokens=min(256, sampling.max_new_tokens))
+    longest = config.eval_max_response_tokens if config.eval_only else config.max_response_tokens
+    short = dataclasses.replace(sampling, max_new_tokens=min(256, longest))
     engine.wake()
     rollouts, _ = roll_out(
         engine, problems, max(8, accelerator.num_processes), [*range(len(problems))], short, judge, accelerator

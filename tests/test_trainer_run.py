@@ -74,7 +74,12 @@ def test_the_end_of_a_step_is_counted():
     progress.end_step(outcomes([[1, 0], [1, 1], [0, 0]]), [False, True, True], 12.5)
     assert (progress.samples, progress.tried, progress.informative) == (6, 11.0, 5.0)
     assert (progress.unjudged, progress.skipped, progress.seconds) == (0, 2, 12.5)
-    progress.end_step(outcomes([[0, 0]], judged=False), [], 13.0)
+    good, failed = outcomes([[1, 0]]), outcomes([[0, 0]], judged=False)
+    failed.reason[:] = REASONS.index("timeout")
+    progress.end_step(good.followed_by(failed), [], 12.8)  # a last round of one slow prompt
+    assert progress.unjudged == 0 and not good.followed_by(failed).judged
+    progress.samples = 6
+    progress.end_step(failed, [], 13.0)
     assert (progress.unjudged, progress.skipped) == (1, 2)
     progress.check()
     with pytest.raises(Refusal, match="--verify_timeout"):

@@ -103,7 +103,8 @@ class Progress:
         self.samples += outcomes.reward.numel()
         self.tried = DECAY * self.tried + len(outcomes)
         self.informative = DECAY * self.informative + int(L.informative(outcomes.correct).sum())
-        self.unjudged = 0 if outcomes.judged else self.unjudged + 1
+        judged = bool((~torch.isin(outcomes.reason, torch.tensor(FAILED))).any())  # in any round of the step
+        self.unjudged = 0 if judged else self.unjudged + 1
         for one in skipped:
             self.skipped = self.skipped + 1 if one else 0
         self.seconds = seconds
@@ -266,7 +267,7 @@ class Run:
             kept = self.checkpoints()[-KEEP_CHECKPOINTS:]
             used = {json.loads((path / "progress.json").read_text())["reference_step"] for path in kept}
             kept += [folder.with_name(f"reference_{step:08d}") for step in used]
-            for path in set(folder.parent.iterdir()) - set(kept):
+            for path in {*self.checkpoints(), *folder.parent.glob("reference_" + "[0-9]" * 8)} - set(kept):
                 shutil.rmtree(path)
         self.accelerator.wait_for_everyone()
 
