@@ -219,6 +219,15 @@ def test_a_damaged_checkpoint_is_named(tmp_path, finished):
     for _ in range(2):  # after step 1, and after the end
         run(folder, resume=True)
         assert contents(folder / "run") == contents(finished / "run")
+    next((folder / "run/checkpoints/reference_00000002").glob("*.distcp")).write_bytes(b"")
+    with pytest.raises(Refusal, match="reference_00000002"):
+        set_up(folder, resume=True)
+
+
+def test_a_resumed_run_may_lower_its_learning_rate(tmp_path, finished):
+    """Makes impossible: a run that ends for its learning rate and cannot continue with a lower one."""
+    _, _, setup = set_up(copied(finished, tmp_path), resume=True, learning_rate=1e-7)
+    assert [group["lr"] for group in setup.optimizer.param_groups] == [1e-7]
 
 
 class Killed(BaseException):
