@@ -51,10 +51,10 @@ def arguments(folder, **changes) -> list[str]:
     }  # fmt: skip
     found: list[str] = []
     for name, value in (small | changes).items():
-        if value is True:
-            found.append(f"--{name}")
+        if isinstance(value, list):
+            found += [f"--{name}", *map(str, value)]
         elif value is not None and value is not False:
-            found += [f"--{name}", *map(str, value if isinstance(value, list) else [value])]
+            found.append(f"--{name}" if value is True else f"--{name}={value}")
     return found
 
 

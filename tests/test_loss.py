@@ -34,7 +34,9 @@ CLIP = {"clip_low": 0.2, "clip_high": 0.27, "tis_cap": 2.0}
 
 
 def test_dynamic_sampling_keeps_mixed_groups_only():
-    """Makes impossible: keeping a group without signal, N and P confused, rewards judged in place of verdicts."""
+    """Makes impossible: keeping a group without signal, dropping one correct rollout of N, N and P confused; judging by
+    std > 0 or 0 < mean < 1, which an all-0.5 group or shaped rewards fool.
+    """
     correct = torch.tensor([[0, 0, 0, 0], [1, 0, 0, 0], [0, 1, 1, 1], [1, 1, 1, 1]], dtype=torch.bool)
     assert L.informative(correct).tolist() == [False, True, True, False]
     assert L.informative(correct[1:3]).tolist() == [True, True]  # two groups of four
