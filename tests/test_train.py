@@ -13,7 +13,7 @@ from helpers import TINY, drawn, lines, loaded, outcomes, run, set_up, write_pro
 
 import loss as L
 import train
-from rollout import ENGINES, TorchEngine
+from rollout import TorchEngine
 from trainer.policy import Policy, micro_batches, score
 from trainer.rollouts import Outcomes
 from trainer.run import Progress, Sums
@@ -254,34 +254,23 @@ def test_the_reference_is_reset_when_due(tmp_path, monkeypatch):
     assert not any(p.requires_grad for p in setup.reference.parameters())
 
 
-class Sleeper(TorchEngine):
-    """An engine that knows whether it sleeps, and which models it got."""
-
-    asleep = False
-
-    def generate(self, *a, **k):
-        assert not self.asleep
-        return super().generate(*a, **k)
-
-    def sleep(self):
-        self.asleep = True
-
-    def wake(self):
-        self.asleep = False
-
-    def sync(self, model):
-        self.synced = [*getattr(self, "synced", []), model]
-
-
 def test_the_engine_sleeps_while_the_trainer_works(tmp_path, monkeypatch):
     """Makes impossible: rollouts of a sleeping engine, an update beside a waking one, a step without a sync."""
-    monkeypatch.setitem(ENGINES, "torch", Sleeper)
-    config, accelerator, setup = set_up(tmp_path)
-    own = train.update
-    monkeypatch.setattr(train, "update", lambda *a: own(*a) if setup.engine.asleep else pytest.fail("awake"))
+    config, accelerator, setup = set_up(tmp_path, eval_every=0, refill=1)
+    events, models = [], []
+
+    def watch(owner, name):
+        own = getattr(owner, name)
+        monkeypatch.setattr(owner, name, lambda *a: events.append(name) or own(*a))
+
+    for name in ("wake", "generate", "sleep"):
+        watch(setup.engine, name)
+    watch(train, "update")
+    monkeypatch.setattr(setup.engine, "sync", lambda model: events.append("sync") or models.append(model))
     train.train(config, accelerator, setup)
-    assert setup.engine.asleep and len(setup.engine.synced) == 2
-    assert all(model is accelerator.unwrap_model(setup.policy).model for model in setup.engine.synced)
+    evaluation, step = "wake generate sleep ", "wake generate sleep update update sync "
+    assert " ".join(events) + " " == evaluation + 2 * step + evaluation
+    assert all(model is accelerator.unwrap_model(setup.policy).model for model in models)
 
 
 def test_a_first_update_starts_from_engine_and_reference(tmp_path):

@@ -225,9 +225,13 @@ def test_a_damaged_checkpoint_is_named(tmp_path, finished):
 
 
 def test_a_resumed_run_may_lower_its_learning_rate(tmp_path, finished):
-    """Makes impossible: a run that ends for its learning rate and cannot continue with a lower one."""
+    """Makes impossible: a run that ends for its learning rate and cannot continue with a lower one; a resumed run whose
+    folder is free for another process, or whose config.json has the old rate.
+    """
     _, _, setup = set_up(copied(finished, tmp_path), resume=True, learning_rate=1e-7)
     assert [group["lr"] for group in setup.optimizer.param_groups] == [1e-7]
+    assert setup.run.lock.is_locked
+    assert json.loads((tmp_path / "run/config.json").read_text())["learning_rate"] == 1e-7
 
 
 class Killed(BaseException):
