@@ -47,6 +47,16 @@ def test_masses_literal(dtype):
 
 
 @dtypes
+def test_mood_literal(dtype):
+    """Makes impossible: a flipped sign in S_R, or the two rewards on each other's mass."""
+    m = brorl.masses(*worked(dtype))
+    assert brorl.mood(m).item() == -1 / 4  # 1 · 4/16 - 1 · 8/16
+    assert brorl.mood(m, 3.0, -1.0).item() == 1 / 4  # 3 · 4/16 - 1 · 8/16
+    assert brorl.mood(m, 1.0, 0.0).item() == 1 / 4
+    assert brorl.mood(m, 0.0, -2.0).item() == -1.0
+
+
+@dtypes
 def test_token_rewards_literal(dtype):
     """Makes impossible: a reward on an undrawn token, R_c and R_w exchanged, rewards rounded to another dtype."""
     p, correct, sampled = worked(dtype)

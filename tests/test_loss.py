@@ -34,21 +34,28 @@ CLIP = {"clip_low": 0.2, "clip_high": 0.27, "tis_cap": 2.0}
 
 
 def test_dynamic_sampling_keeps_mixed_groups_only():
-    """Makes impossible: keeping a group without signal, dropping one correct rollout of N, N and P confused; judging by
-    std > 0 or 0 < mean < 1, which an all-0.5 group or shaped rewards fool.
-    """
+    """Makes impossible: keeping a group without signal, dropping one correct rollout of N, N and P confused."""
     correct = torch.tensor([[0, 0, 0, 0], [1, 0, 0, 0], [0, 1, 1, 1], [1, 1, 1, 1]], dtype=torch.bool)
     assert L.informative(correct).tolist() == [False, True, True, False]
     assert L.informative(correct[1:3]).tolist() == [True, True]  # two groups of four
     assert L.informative(torch.tensor([[1, 1], [0, 1], [0, 0]], dtype=torch.bool)).tolist() == [False, True, False]
+
+
+def test_dynamic_sampling_counts_verdicts_not_rewards():
+    """Makes impossible: judging by std > 0 or 0 < mean < 1, which an all-0.5 group or shaped rewards fool."""
     with pytest.raises(ValueError, match="bool"):
         L.informative(torch.tensor([[0.5, 0.5]]))
 
 
-def test_advantages_by_hand():
+def test_group_advantage_by_hand():
+    """Makes impossible: centring over the batch, or dividing by the group's std, in the first half."""
+    got = L.group_advantages(tensor([1, 0, 0, 0], [1, 1, 1, 0]))
+    assert got.tolist() == [[0.75, -0.25, -0.25, -0.25], [0.25, 0.25, 0.25, -0.75]]
+
+
+def test_other_advantages_by_hand():
     """Makes impossible: the sample's std for the group's, a mean or std over the batch, 0/0 where rewards are equal."""
     rewards = tensor([1, 0, 0, 0], [1, 1, 1, 0])
-    assert L.group_advantages(rewards).tolist() == [[0.75, -0.25, -0.25, -0.25], [0.25, 0.25, 0.25, -0.75]]
     std = math.sqrt(3) / 4
     by_std, by_mean = (L.group_advantages(rewards, kind) for kind in ("group_std", "group_mean"))
     torch.testing.assert_close(by_std, tensor([0.75, -0.25, -0.25, -0.25], [0.25, 0.25, 0.25, -0.75]) / std)
@@ -222,6 +229,25 @@ def test_loss_against_a_loop(chosen):
     got.backward()
     assert got.item() == pytest.approx(want, rel=1e-12)
     torch.testing.assert_close(leaf.grad, tensor(*gradient), rtol=1e-12, atol=1e-15)
+
+
+def test_loss_is_zero_on_policy_but_its_gradient_is_not():
+    """Makes impossible: "the loss is 0, is it broken?", and a detached or constant objective."""
+    logp = random_tokens(8)[0].requires_grad_()
+    advantages = tensor(1, 1, -1, -1, 0.5, -0.5, 2, -2)
+    value, _ = L.policy_loss(logp, logp.detach(), logp.detach(), None, advantages, torch.ones(8).long(), 8, **CLIP)
+    value.backward()
+    assert value.item() == 0.0
+    torch.testing.assert_close(logp.grad, -advantages / 8)  # -(1/T) Σ A ∇ log π
+
+
+def test_loss_does_not_depend_on_the_split_into_micro_batches():
+    """Makes impossible: normalising by a micro-batch's own tokens, the field's most repeated bug."""
+    whole = random_tokens()
+    value, _ = L.policy_loss(*whole, 60, **CLIP, kl_coef=0.1)
+    parts = [[x[s] for x in whole] for s in (slice(0, 7), slice(7, 31), slice(31, 60))]
+    split = sum(L.policy_loss(*part, 60, **CLIP, kl_coef=0.1)[0] for part in parts)
+    torch.testing.assert_close(split, value, rtol=1e-13, atol=0)
 
 
 def test_the_example_runs_as_it_stands_there():
