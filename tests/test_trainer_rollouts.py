@@ -129,7 +129,7 @@ class Waiting(TorchEngine):
     def generate(self, requests, sampling, on_progress=None):
         for i, request in enumerate(requests):
             if i == 2:
-                assert self.judged.wait(30), "nothing was judged before the last token"
+                assert self.judged.wait(60), "nothing was judged before the last token"
             ((_, group),) = super().generate([request], sampling)
             time.sleep(0.02)
             self.groups += 1
