@@ -48,10 +48,8 @@ def train(model, tokenizer, problems: list[Problem], held_out: list[Problem], ar
         chosen = [problems[i] for i in torch.randperm(len(problems), generator=generator)[: args.prompts]]
         groups, correct = roll_out(engine, tokenizer, chosen, args.rollouts, seed=args.seed + 1_000_003 * step)
         tokens = sum(len(x) for group in groups for x in group.responses) / correct.numel()
-        row, updates = {"step": step} | scores_of(correct) | {"response_tokens": tokens}, []
-        # 4: dynamic sampling
+        # 4: dynamic sampling; a step without an informative prompt ends here
         keep = L.informative(correct)  # (P,)
-        row["kept"] = int(keep.sum())
         if not keep.any():
             print(f"step {step}  no prompt is kept: each has only right or only wrong responses", flush=True)
             continue
@@ -60,12 +58,13 @@ def train(model, tokenizer, problems: list[Problem], held_out: list[Problem], ar
         advantages = L.whiten(L.group_advantages(correct.float()), keep)[keep].flatten()  # (S,)
         if args.variant in ADVANTAGES:
             advantages = ADVANTAGES[args.variant](correct[keep]).flatten()
-        # 6: score before the first update
+        # 6: log-probs before the first update
         batch = batch_of(groups)
         with torch.no_grad():
             old, ref = log_probs(model, batch), log_probs(reference, batch)
-        # 7: update; each mini-batch is one optimizer step. An advantage of 0 leaves a rollout out: see `pods`
-        trained = advantages.nonzero().flatten()
+        # 7: update; each mini-batch is one optimizer step, with its gradient clipped to a norm of 1
+        updates = []
+        trained = advantages.nonzero().flatten()  # all of them, except for the variant pods
         for rows in trained[torch.randperm(len(trained), generator=generator)].chunk(args.updates):
             loss, metrics = loss_of(model, batch, rows, old, ref, advantages, args.variant)
             optimizer.zero_grad()
@@ -74,6 +73,7 @@ def train(model, tokenizer, problems: list[Problem], held_out: list[Problem], ar
             optimizer.step()
             updates.append(metrics)
         # 8: nothing to do, since the engine samples with the trained weights. 9: log
+        row = {"step": step} | scores_of(correct) | {"kept": len(groups), "response_tokens": tokens}
         history.append(row | {name: sum(float(x[name]) for x in updates) / len(updates) for name in updates[0]})
         print("  ".join(f"{name} {x:.4g}" for name, x in history[-1].items()), flush=True)
     if args.log and history:
