@@ -42,10 +42,10 @@ class Bug(NamedTuple):
     module: str
     right: str  # stands once in the module
     wrong: str
-    mistake: str
-    metric: str
-    higher: bool | None  # than the right loop; None: no metric shows it
-    why: str
+    mistake: str = ""
+    metric: str = ""
+    higher: bool | None = None  # than the right loop; None: no metric shows it
+    why: str = ""
 
     @property
     def path(self) -> Path:
@@ -85,12 +85,12 @@ BUGS = {
 }  # fmt: skip
 
 
-def install(bug: Bug) -> None:
-    """From now on `import` finds the module with the patch."""
+def load(bug: Bug) -> types.ModuleType:
+    """The module with the patch. `import` still finds the right one."""
     module = types.ModuleType(bug.module)
     module.__file__ = str(bug.path)
-    sys.modules[bug.module] = module
     exec(compile(bug.patched(), str(bug.path), "exec"), module.__dict__)
+    return module
 
 
 def read(path: Path) -> dict[str, list[float]]:
@@ -167,7 +167,7 @@ def answers() -> str:
 
 def main(argv: list[str]) -> None:
     if argv and argv[0] in BUGS:
-        install(BUGS[argv[0]])
+        sys.modules[BUGS[argv[0]].module] = load(BUGS[argv[0]])  # `import` finds the module with the patch
         importlib.import_module("lab.loop").main([*SETTINGS, *argv[1:]])
         return
     parser = argparse.ArgumentParser(prog="python -m lab.bugs", description=(__doc__ or "").partition("\n")[0])

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 
 class Exercise(NamedTuple):
-    """One function of a file of the paper. Its points are for passing all of its tests."""
+    """One function to write. Its points are for passing all of its tests."""
 
     function: str  # "brorl.masses"
     points: int
@@ -26,10 +26,13 @@ class Exercise(NamedTuple):
     @property
     def test_ids(self) -> list[str]:
         """ "test_brorl.py::test_mood_literal", ..., as docs/paper.md and pytest write them."""
-        return [f"test_{self.module}.py::{test}" for test in self.tests.split()]
+        file = MODULES[self.module].removesuffix(".py").replace("/", "_")
+        return [f"test_{file}.py::{test}" for test in self.tests.split()]
 
 
-MODULES = ("brorl", "loss", "sim", "rollout", "verify")  # the files that a student works on
+# The files that a student works on
+MODULES = {name: f"{name}.py" for name in ("brorl", "loss", "sim", "rollout", "verify")} | {"loop": "lab/loop.py"}
+STAGES = ("        # 4:", "        # 8:")  # the student writes the lines of `train` between these comments
 
 EXERCISES = [
     # Section 2: mass balance
@@ -112,4 +115,9 @@ EXERCISES = [
              "One token per rollout: invert the cdf of its row at its uniform."),
     Exercise("verify.judge_countdown", 2, "test_countdown_correct test_countdown_wrong test_countdown_unparsed",
              "A verdict on one expression. `_parse_expression` and `_value` are below; a policy finds every gap."),
+    Exercise("loop.train", 6,
+             "test_the_gradient_is_the_originals test_mini_batches_share_the_rollouts "
+             "test_the_old_policy_and_the_reference_stay test_a_step_without_an_informative_prompt_is_skipped "
+             "test_the_learning_curve_rises",
+             "Stages 4 to 7, about 20 lines. The metrics of each mini-batch go into a list `updates`."),
 ]  # fmt: skip

@@ -58,7 +58,7 @@ def run_tests(work: Path, tests: list[str]) -> dict[str, list[str] | None]:
         # Files and -k, not FILE::TEST: where a file cannot be imported, pytest runs no test of a list of FILE::TEST.
         command = [sys.executable, "-m", "pytest", *[ROOT / "tests" / file for file in files], "-k", names]
         command += ["-c", ROOT / "pyproject.toml", "--rootdir", ROOT, "-o", "pythonpath=", "-p", "no:cacheprovider"]
-        command += ["--continue-on-collection-errors", "--tb=line", f"--junitxml={report}"]
+        command += ["-m", "slow or not slow", "--continue-on-collection-errors", "--tb=line", f"--junitxml={report}"]
         done = subprocess.run(list(map(str, command)), cwd=work, env=environment, capture_output=True, text=True)
         if not report.exists():
             raise RuntimeError(f"pytest did not run:\n{done.stdout[-2000:]}{done.stderr[-2000:]}")

@@ -60,9 +60,12 @@ WRONG = [
     ("rollout.sampling_logprobs", "ordered[:, top_k:]", "ordered[:, top_k + 1 :]"),
     ("rollout.draw", "cdf[row, middle] >= wanted", "cdf[row, middle] > wanted"),
     ("verify.judge_countdown", "type(item) is int", "type(item) is str"),
+    ("loop.train", "log_probs(reference, batch)", "log_probs(model, batch)"),
+    ("loop.train", "            optimizer.zero_grad()\n", ""),
+    ("loop.train", "L.group_advantages(correct.float())", "-L.group_advantages(correct.float())"),
 ]  # fmt: skip
 FAST = [case for case in WRONG if case[0] == "brorl.mood"]
-ORIGINAL = {module: (ROOT / f"{module}.py").read_text(encoding="utf-8") for module in MODULES}
+ORIGINAL = {module: (ROOT / file).read_text(encoding="utf-8") for module, file in MODULES.items()}
 
 
 def of_function(name: str) -> Exercise:
@@ -105,6 +108,11 @@ def test_a_blank_has_no_solution_in_it(hard):
         exercises = [exercise for exercise in EXERCISES if exercise.module == module]
         text = blanked(ORIGINAL[module], exercises, hard)
         functions = {x.name: x for x in ast.parse(text).body if isinstance(x, ast.FunctionDef)}
+        if module == "loop":
+            stages = ast.unparse(functions.pop("train"))
+            assert "raise NotImplementedError" in stages and not re.search(r"L\.|backward|log_probs|loss_of", stages)
+            assert ("# 5: advantages" in text) != hard
+            exercises = []
         for exercise in exercises:
             docstring, raises = functions[exercise.name].body
             assert isinstance(raises, ast.Raise)
@@ -194,13 +202,6 @@ def test_the_loops_gradient_is_trains():
     assert max(((a - b).norm() / b.norm()).item() for a, b in zip(ours, theirs, strict=True)) < 1e-6
 
 
-@pytest.mark.slow
-def test_the_loop_lifts_the_embedded_policy():
-    """Makes impossible: a sign error anywhere between verdict and weights; with it the score falls."""
-    before, after = loop.main(["--rollouts", "32", "--prompts", "32", "--steps", "10", "--learning_rate", "3e-4"])
-    assert after > before + 0.03  # the standard error of each is 0.006
-
-
 # ----------------------------------------------------------------------------------------------------- the pages
 
 
@@ -232,17 +233,17 @@ def test_the_lab_runs_without_unix(tmp_path):
         import argparse, shutil
         sys.path.append(ROOT + "/tests")
         import conftest, test_brorl, test_loss, test_rollout, test_sim, test_verify  # the grader's
-        import lab.blank, lab.grade, lab.page
+        import lab.blank, lab.grade
         from lab import loop
         from transformers import AutoModelForCausalLM, AutoTokenizer
         from verify import load_problems
 
         shutil.rmtree("work", ignore_errors=True)
         lab.blank.main(["work", "--hard"])
-        assert all(map(lab.page.source, lab.page.rows()))
         model, tokenizer = (x.from_pretrained(loop.TINY / "policy") for x in (AutoModelForCausalLM, AutoTokenizer))
         problems = load_problems(loop.TINY / "test.jsonl")[:8]
-        args = argparse.Namespace(steps=1, prompts=8, rollouts=16, updates=2, learning_rate=1e-4, seed=0, log=None)
+        args = argparse.Namespace(steps=1, prompts=8, rollouts=16, updates=2, learning_rate=1e-4, seed=0, log=None,
+                                  variant="brorl")
         before = [p.clone() for p in model.parameters()]
         loop.train(model, tokenizer, problems, problems, args)
         assert any((p != q).any() for p, q in zip(before, model.parameters(), strict=True))
