@@ -3,16 +3,16 @@
 Pure functions over tensors; nothing here knows a model, an engine or a process group. Two layouts:
 
     (P, N)   one number per rollout: P prompts, N rollouts each; S = P·N sequences
-    (T,)     one number per response token, the sequences laid end to end. There is no padding and so no
-             padding mask: which tokens count follows from lengths, and an EOS that equals PAD is trained on
+    (T,)     one number per response token, the sequences laid end to end. Without padding there is no padding
+             mask: the lengths say which tokens count, and an EOS that equals PAD is trained on
 
     name here        paper / field            meaning
     correct          #correct                 bool, (P, N): the verifier's verdict
     rewards          R_τ                      (P, N), may be shaped or continuous
     (the row's mean) R̄ = mean_group(R)        mean reward of a prompt's N rollouts
     (not computed)   p                        probability that a rollout of the prompt is correct
-    (not computed)   w_N                      what ∇p is multiplied by in a prompt's expected gradient, for rewards 0
-                                              and 1: E[(1/N) Σ_τ A_τ ∇log π(τ)] = w_N(p) ∇p, over its N rollouts
+    (not computed)   w_N                      weight of ∇p in a prompt's expected gradient, for rewards 0 and 1:
+                                              E[(1/N) Σ_τ A_τ ∇log π(τ)] = w_N(p) ∇p, over its N rollouts
     advantages       A                        (P, N); (S,) where sequences lie end to end
     lengths          T_τ                      (S,) tokens of each sequence: where one ends and the next begins
     logp             log π_θ                  (T,) under the policy being updated
@@ -27,22 +27,22 @@ Pure functions over tensors; nothing here knows a model, an engine or a process 
 τ is a trajectory, as in the paper: a rollout. The sampling temperature is written out.
 
 The paper's formula is E_τ[ min( r_θ(τ) A_τ, clip(r_θ(τ), 1 - ε_low, 1 + ε_high) A_τ ) ]. Where this file differs:
-  * the ratio is one token's, π_θ / π_old of the token, where the paper writes r_θ(τ), one for the trajectory. So each
-    token is clipped by itself. The ProRLv2 scripts do so too; a product over thousands of tokens would leave the clip
-    range at once;
+  * the ratio is per token, π_θ / π_old, and each token is clipped separately. The paper writes r_θ(τ), one ratio per
+    trajectory. The ProRLv2 scripts are per token too: a product over thousands of tokens leaves the clip range after
+    one update;
   * the sum is divided by the tokens of the optimizer step, ΣT (DAPO), where the paper's E_τ divides by its S
     trajectories. At r = 1 that changes the gradient's length and not its direction: (1/S) Σ_τ A_τ ∇log π(τ) there,
     (1/ΣT) Σ_τ A_τ ∇log π(τ) here, as ∇log π(τ) is a sum over the tokens of τ. Each token has the weight A in both.
     GRPO's mean for each response, (1/S) Σ_τ A_τ ∇log π(τ) / T_τ, has another direction;
-  * a term β KL(π_θ || π_ref) is added. The paper's objective has none, though it resets a reference policy that nothing
-    else would need; the term, its estimator and β are those of the ProRLv2 scripts, and kl_coef = 0 leaves it out;
-  * the objective is multiplied by the truncated importance weight, which the paper names beside the formula;
+  * a term β KL(π_θ || π_ref) is added. The paper's formula has no such term, but the paper resets a reference policy.
+    The term, its estimator and β come from the ProRLv2 scripts; kl_coef = 0 removes it;
+  * the objective is multiplied by the truncated importance weight, which the paper names next to the formula;
   * mean_batch and std_batch are over the rollouts that dynamic sampling keeps. The paper's batch can also be read as
     all rollouts drawn: then A is larger by 1 / sqrt(share of prompts kept), for rewards 0 and 1;
   * the variance of the advantages divides by the count, not count - 1: at 65,536 trajectories they agree to 1e-5.
 Advantages are whitened over trajectories, as in the paper; the scripts whiten over tokens.
-Each process has the advantages of the whole step, (P, N), and whitens them by itself. The denominator is a sum over all
-processes, which train.py hands in.
+Every rank has the advantages of the whole step, (P, N), and whitens them. train.py passes the denominator, a sum over
+all ranks.
 """
 
 import torch
@@ -54,8 +54,7 @@ from torch import Tensor
 def informative(correct: Tensor) -> Tensor:
     """Dynamic sampling keeps a prompt only if 0 < #correct < N (section 3.1). (P, N) bool -> (P,) bool.
 
-    On correctness, not on the spread of the rewards: a group of equal partial rewards and a group of
-    shaped but all-correct ones are both judged by their verdicts.
+    Uses verdicts, not rewards: an all-correct group is dropped even if its rewards differ.
     """
     if correct.dtype != torch.bool:
         raise ValueError(f"dynamic sampling counts verdicts: `correct` must be bool, got {correct.dtype}")
@@ -76,14 +75,14 @@ def group_std(rewards: Tensor, eps: float = 1e-8) -> Tensor:
 def group_mean(rewards: Tensor, eps: float = 1e-8) -> Tensor:
     """(R_τ - mean_group(R)) / mean_group(R) (MaxRL, 2602.02710). w_N = (1 - (1 - p)^(N-1)) / p.
 
-    It is the gradient of -Σ_{k=1..N-1} (1 - p)^k / k, the series of log p cut at order N - 1: maximum likelihood of
-    being right, as far as N rollouts see it. A prompt of p = 0.001 weighs 15 times p's gradient at N = 16, 400 at 512.
+    It is the gradient of -Σ_{k=1..N-1} (1 - p)^k / k, the series of log p cut at order N - 1: maximum likelihood of a
+    correct response, truncated at order N - 1. For p = 0.001, w_N is 15 at N = 16 and 400 at N = 512.
     """
     return mean_centred(rewards) / (rewards.mean(-1, keepdim=True) + eps)
 
 
 ADVANTAGES = {"mean_centred": mean_centred, "group_std": group_std, "group_mean": group_mean}
-# The paper's kind, and those that train like it: A_τ = c (R_τ - R̄) with one c for all groups, which `whiten` cancels.
+# The paper's kind and its equivalents: A_τ = c (R_τ - R̄) with one c for all groups, which `whiten` cancels.
 # A leave-one-out baseline, c = N / (N - 1), gives the numbers of mean_centred. So do rewards -1 and 1, for 0 and 1.
 SAME_WHEN_WHITENED = {"mean_centred"}
 
@@ -97,22 +96,15 @@ def group_advantages(rewards: Tensor, kind: str = "mean_centred") -> Tensor:
     return ADVANTAGES[kind](rewards)
 
 
-def moments(x: Tensor) -> Tensor:
-    """[count, Σx, Σx²] in float64, (3,)."""
-    x = x.double()
-    return torch.stack([torch.full_like(x.sum(), x.numel()), x.sum(), x.square().sum()])
+def whiten(advantages: Tensor, kept: Tensor, eps: float = 1e-8) -> Tensor:
+    """(A_τ - mean_batch(A)) / (std_batch(A) + eps) (section 3.1, second half). (P, N) -> (P, N).
 
-
-def whiten(advantages: Tensor, batch: Tensor, eps: float = 1e-8) -> Tensor:
-    """(A_τ - mean_batch(A)) / (std_batch(A) + eps) (section 3.1, second half). Any shape.
-
-    `batch` are the `moments` of all trajectories that the step trains on. After `group_advantages` the mean is 0
-    already; it stands here because the paper has it.
+    kept: (P,) bool, the prompts that dynamic sampling keeps; the batch is their rollouts. After `group_advantages` the
+    mean is 0 already; it stands here because the paper has it.
     """
-    count, total, squares = batch
-    mean = total / count
-    std = (squares / count - mean.square()).clamp(min=0).sqrt()
-    return ((advantages.double() - mean) / (std + eps)).to(advantages.dtype)
+    batch = advantages[kept].double()
+    whitened = (advantages.double() - batch.mean()) / (batch.std(correction=0) + eps)
+    return whitened.to(advantages.dtype)
 
 
 # ----------------------------------------------------------------------------------- the clipped objective
@@ -160,7 +152,7 @@ KL = {"k1": kl_k1, "k2": kl_k2, "k3": kl_k3}
 
 
 def token_mean(per_token: Tensor, denominator: float | Tensor) -> Tensor:
-    """Σ per_token / denominator: the token-level mean (DAPO), of which this may be one micro-batch's share.
+    """Σ per_token / denominator: a micro-batch's share of the token-level mean (DAPO).
 
     `denominator` counts the tokens of the optimizer step over all processes and micro-batches. Dividing
     by one's own tokens instead would weigh a token by how many others happened to share its micro-batch.
@@ -189,7 +181,7 @@ def policy_loss(
     from the ProRLv2 scripts (the head of this file). Log-probs are per token, (T,). `advantages` and `lengths` are per
     rollout, (S,). w is the truncated importance weight and multiplies the clipped objective only, not the KL term.
     Returns the scalar loss and `token_metrics`. At r = 1 without a KL term the loss is minus the token mean of w A: 0
-    over a whole step whose responses are equally long, while its gradient is not 0.
+    over a step whose responses have equal lengths, and its gradient is not 0.
 
     Two rollouts of one prompt, a right one of three tokens and a wrong one of two:
 
@@ -239,10 +231,8 @@ def token_metrics(
     engine_kl            Σ k3(log π_engine, log π_old)     KL(π_engine || π_old) on the engine's samples
     tis_capped_fraction  Σ 1[ρ > C]
     kl_ref               Σ k3(log π_θ, log π_ref)     KL(π_θ || π_ref), if there is a reference
-    nll                  -Σ log π_θ                   of what was sampled. (The entropy is not this: see
-                                                      `token_logprobs`, which sums over the vocabulary)
-    Logged beside these: the entropy, by train.py, and over all rollouts generated truncated = Σ 1[finish reason is
-    "length"] / rollouts, by trainer/metrics.py.
+    nll                  -Σ log π_θ                   of the sampled tokens. It is not the entropy, which sums over the
+                                                      vocabulary (trainer/policy.py: token_logprobs)
     """
     engine_ratio = torch.exp(old_logp - engine_logp)
     metrics = {
@@ -264,108 +254,3 @@ def token_metrics(
     if ref_logp is not None:
         metrics["kl_ref"] = kl_k3(logp, ref_logp).sum()
     return metrics
-
-
-# -------------------------------------------------------------------- log-probs without holding [T, V]
-
-
-MAX_LOGITS = 2**26  # that exist at once
-
-
-def response_positions(prompt_lengths: Tensor, response_lengths: Tensor, width: int) -> Tensor:
-    """Where the hidden states stand that predict response tokens, bool (S, width).
-
-    Rows hold prompt then response, padded on the right: the state at position i predicts token i + 1, so
-    the states at prompt - 1 ... prompt + response - 2 predict the response. From lengths, never from PAD.
-    """
-    column = torch.arange(width, device=prompt_lengths.device)
-    first = prompt_lengths[:, None] - 1
-    return (column >= first) & (column < first + response_lengths[:, None])
-
-
-def token_logprobs(
-    hidden: Tensor,
-    weight: Tensor,
-    targets: Tensor,
-    temperature: float = 1.0,
-    bias: Tensor | None = None,
-    max_logits: int = MAX_LOGITS,
-) -> tuple[Tensor, Tensor]:
-    """log π(target) = z_target - logsumexp(z), the entropy -Σ_v π_v log π_v; z = (h Wᵀ + b) / temperature.
-
-    hidden: (T, H); weight: (V, H); targets: (T,) int64; returns two (T,), in float32 or wider. Never more
-    than `max_logits` logits exist at once (and their exponentials): they are computed for a chunk of tokens
-    at a time, and again in the backward pass. The gradient is the log-prob's; the entropy, a metric, has none.
-    Under autocast h Wᵀ is computed in its type; the softmax, the sums and the gradient of W stay in W's, or float32.
-    """
-    if hidden.dim() != 2 or weight.dim() != 2 or targets.shape != hidden.shape[:1]:
-        raise ValueError(
-            f"token_logprobs takes hidden (T, H), weight (V, H), targets (T,); got {tuple(hidden.shape)}, "
-            f"{tuple(weight.shape)}, {tuple(targets.shape)}"
-        )
-    if temperature <= 0:
-        raise ValueError(f"temperature={temperature}: log-probs need a positive one")
-    chunk, device = max(1, max_logits // len(weight)), hidden.device.type
-    dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else weight.dtype
-    return _TokenLogprobs.apply(hidden, weight, bias, targets, temperature, chunk, dtype)
-
-
-class _TokenLogprobs(torch.autograd.Function):
-    """∂ log π(y) / ∂z_v = (1[v = y] - π_v) / temperature: the backward pass needs the logits again."""
-
-    @staticmethod
-    def forward(ctx, hidden, weight, bias, targets, temperature, chunk, dtype):
-        logp = torch.empty(len(hidden), dtype=_wide(weight), device=hidden.device)
-        lse, entropy = torch.empty_like(logp), torch.empty_like(logp)
-        for rows, z in _logits(hidden, weight.to(dtype), bias, temperature, chunk):
-            target = z.gather(-1, targets[rows, None]).squeeze(-1)
-            peak = z.amax(-1, keepdim=True)
-            z -= peak
-            e = z.exp()
-            total = e.sum(-1)
-            lse[rows] = total.log() + peak.squeeze(-1)
-            logp[rows] = target - lse[rows]
-            entropy[rows] = total.log() - e.mul_(z).sum(-1) / total
-            del e  # before the next chunk's is made
-        ctx.save_for_backward(hidden, weight, bias, targets, lse)
-        ctx.temperature, ctx.chunk, ctx.dtype = temperature, chunk, dtype
-        ctx.mark_non_differentiable(entropy)
-        return logp, entropy
-
-    @staticmethod
-    def backward(ctx, grad, _):
-        hidden, weight, bias, targets, lse = ctx.saved_tensors
-        grad, w = grad / ctx.temperature, weight.to(ctx.dtype)
-        need_hidden, need_weight, need_bias = ctx.needs_input_grad[:3]
-        grad_hidden = torch.empty_like(hidden) if need_hidden else None
-        grad_weight = torch.zeros_like(weight, dtype=_wide(weight)) if need_weight else None
-        grad_bias = torch.zeros_like(bias) if need_bias else None
-        for rows, z in _logits(hidden, w, bias, ctx.temperature, ctx.chunk):
-            z.sub_(lse[rows, None]).exp_().mul_(-grad[rows, None])  # -g π: all that is left of the logits
-            z.scatter_add_(-1, targets[rows, None], grad[rows, None])
-            if need_bias:
-                grad_bias += z.sum(0)
-            z = z.to(w.dtype)
-            if need_hidden:
-                grad_hidden[rows] = z @ w
-            if need_weight and grad_weight.dtype == z.dtype:
-                grad_weight.addmm_(z.T, hidden[rows].to(z.dtype))
-            elif need_weight:  # the products in bfloat16, their sum over the chunks not
-                grad_weight += z.T @ hidden[rows].to(z.dtype)
-        return grad_hidden, grad_weight, grad_bias, None, None, None, None
-
-
-def _logits(hidden: Tensor, weight: Tensor, bias: Tensor | None, temperature: float, chunk: int):
-    """Logits / temperature in float32 or wider, `chunk` rows at a time, in one buffer that the caller may overwrite."""
-    buffer = torch.empty(min(chunk, len(hidden)), len(weight), dtype=weight.dtype, device=weight.device)
-    for start in range(0, len(hidden), chunk):
-        rows = slice(start, min(start + chunk, len(hidden)))
-        z = torch.mm(hidden[rows].to(weight.dtype), weight.T, out=buffer[: rows.stop - rows.start])
-        z = z.to(_wide(weight))
-        if bias is not None:
-            z += bias
-        yield rows, z.div_(temperature)
-
-
-def _wide(x: Tensor) -> torch.dtype:
-    return torch.promote_types(x.dtype, torch.float32)

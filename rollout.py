@@ -1,196 +1,152 @@
 """BroRL, section 4.2.4: N rollouts of one prompt as one cheap operation.
 
-The paper's throughput argument (table 2): a wide group turns memory-bound decoding into compute-bound work. Two
-engines do it behind one protocol, `Engine`, and return the same `Group`s:
+The paper's throughput argument: many rollouts of one prompt turn memory-bound decoding into compute-bound work; table 2
+has 36.5 samples/s at N = 16 and 72.4 at N = 512. Two engines do this behind one interface, `Engine`:
 
-    TorchEngine   plain torch, on the very weights that are trained; this file
-    VLLMEngine    vLLM in the same process, for models worth a GPU; a group is one request of n = N (engines/vllm.py)
+    TorchEngine   plain torch, with the trained weights themselves; for a CPU and for reading
+    VLLMEngine    vLLM in the same process; one request with n = N per prompt; for models that need a GPU
 
-TorchEngine computes every distinct prefix once: the prompt, and the tokens that several rollouts begin with. It keeps
-the prompt's keys and values once for the whole group, whose queries attend to that one copy (engines/prefix.py). Where
-a model's attention cannot be replaced, every line gets a copy of the cache (engines/decoders.py). The engine measures
-which of the two is right for a model, and `why_copied` has the reason.
+Both sample from the distribution π(· | temperature, top-k, top-p) and report its log-probs. The random numbers of a
+rollout depend only on its seed, its number and the token's position. So one request for 512 rollouts and two requests
+for 256 give the same rollouts, on any number of ranks.
 
     name           meaning
-    G, N           prompts in a wave, rollouts per prompt
-    wave           the rows that decode together, as many as `memory_gib` admits
-    width          rows of each prompt in a wave; N, unless a group is wider than a wave
-    R, U, V        rows decoding now (R <= G·width), lines: their distinct prefixes (U <= R), vocabulary
-    L, Hk, D       prompt tokens (longest of the wave), key heads, head width
+    P, N           requests (prompts), rollouts per request
+    R              rollouts that are decoding
+    U              rows: the distinct prefixes of these rollouts; U <= R
+    T, V           response tokens, vocabulary
 
-A third engine is a file of engines/ and its entry in `ENGINES`.
+engines/prefix.py has the attention of many rows to one prompt. engines/vllm.py starts vLLM and loads its weights.
+A third engine is a class with the methods of `Engine` and an entry in `ENGINES`.
 """
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
+import math
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
 from transformers import PreTrainedModel
-from transformers.cache_utils import DynamicCache
 
-from engines.decoders import CopyDecoder, SharedDecoder, advance, keep_freed_memory, row_bytes, why_not_shared
-from engines.protocol import Engine, EngineError, Group, Order, prompt_seeds, resolve_sampling, whole_tensors
+from engines.prefix import PrefixDecoder, bytes_per_row, check_attention, inference, keep_freed_memory
+from engines.vllm import abort, have_vllm, load_weights, max_seqs, note, sampling_params, start_llm, step, whole_tensors
 
-__all__ = ["ENGINES", "Engine", "EngineError", "Group", "Order", "TorchEngine", "engine_class", "whole_tensors"]
-
-ENGINES = {  # --engine, and its class
-    "torch": "rollout.TorchEngine",
-    "vllm": "engines.vllm.VLLMEngine",
-}
+__all__ = ["ENGINES", "Engine", "Group", "Request", "Sampling", "have_vllm", "sampling_logprobs", "whole_tensors"]
 
 
-def __getattr__(name: str) -> type[Engine]:
-    """`rollout.VLLMEngine`: an engine of another file is imported when it is asked for."""
-    for module, _, of_module in (path.rpartition(".") for path in ENGINES.values()):
-        if of_module == name:
-            return getattr(importlib.import_module(module), name)
-    raise AttributeError(f"module rollout has no attribute {name}")
+@dataclass(frozen=True)
+class Sampling:
+    """The distribution to sample from, and the stop tokens. temperature 0: greedy; top_k 0 and top_p 1: all tokens."""
+
+    max_new_tokens: int
+    temperature: float = 1.0
+    top_p: float = 1.0
+    top_k: int = 0
+    stop_token_ids: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.max_new_tokens < 1 or self.temperature < 0 or not 0 < self.top_p <= 1 or self.top_k < 0:
+            raise ValueError(f"{self}: needs max_new_tokens >= 1, temperature >= 0, 0 < top_p <= 1 and top_k >= 0")
 
 
-def engine_class(name: str) -> type[Engine]:
-    """A class of `ENGINES`; its module is imported now and not before."""
-    module, _, of_module = ENGINES[name].rpartition(".")
-    return getattr(importlib.import_module(module), of_module)
+class Request(NamedTuple):
+    """The rollouts number `first` to `first + n - 1` of a prompt. Seed and number fix the tokens of a rollout."""
+
+    prompt: list[int]
+    n: int
+    seed: int  # 0 to 2^62
+    first: int = 0
 
 
-def have_vllm() -> bool:
-    """Is the package there? It is not imported."""
-    return importlib.util.find_spec("vllm") is not None
+@dataclass
+class Group:
+    """The rollouts of a request. A response includes its stop token: it was sampled, so it is trained on."""
+
+    prompt: list[int]
+    responses: list[list[int]] = field(default_factory=list)
+    logprobs: list[list[float]] = field(default_factory=list)  # one per token, of the sampled distribution
+    finish_reasons: list[str] = field(default_factory=list)  # "stop" or "length"
+
+    def add(self, response: list[int], logprobs: list[float], finish_reason: str) -> None:
+        self.responses.append(response)
+        self.logprobs.append(logprobs)
+        self.finish_reasons.append(finish_reason)
 
 
-class TorchEngine(Engine):
-    """N rollouts per prompt in plain torch, from any causal language model of transformers.
+Progress = Callable[[int], object]  # is called with the number of rollouts that ended since its last call
 
-    model         the policy itself, not a copy of it: `sync` from the same model has nothing to move
-    memory_gib    bounds what decoding holds beside the weights: response caches, logits and scores. A group that
-                  does not fit is split into waves; its prompt is still computed once
-    shared_prefix None: measure which path is right for this model; True / False: insist
 
-    >>> from transformers import AutoModelForCausalLM, AutoTokenizer
-    >>> tokenizer = AutoTokenizer.from_pretrained("tiny/policy")
-    >>> engine = TorchEngine(AutoModelForCausalLM.from_pretrained("tiny/policy"))
-    >>> (group,) = engine.generate([tokenizer("1569:20=").input_ids], n=512, max_new_tokens=12, seed=0)
-    >>> len(group.responses), len(group.logprobs), set(group.finish_reasons)
-    (512, 512, {'stop'})
-    """
+class Engine(Protocol):
+    """The methods that the trainer calls. An engine defines all of them except `sleep`, `wake` and `close`."""
 
-    order_rows = 4096  # wider waves fall out of a CPU's caches; the embedded policy decodes half as fast with 512 rows
-
-    def __init__(self, model: PreTrainedModel, memory_gib: float = 2.0, shared_prefix: bool | None = None):
-        if memory_gib <= 0:
-            raise ValueError(f"memory_gib={memory_gib}: the engine needs some memory to decode in, try 2")
-        self.model, self.memory_gib = model, memory_gib
-        if model.device.type == "cpu":
-            keep_freed_memory()
-        self.why_copied = "as asked" if shared_prefix is False else why_not_shared(model, self._prefill)
-        if shared_prefix and self.why_copied:
-            raise ValueError(f"{type(model).__name__} cannot share its prefix: {self.why_copied}")
-        self.decoder = CopyDecoder if self.why_copied else SharedDecoder
+    precision: str  # "float32" or "bfloat16"
+    needs_whole_model: bool  # True: under FSDP2 the trainer passes an unsharded copy of the model
 
     @classmethod
-    def from_config(cls, model, positions, config) -> TorchEngine:
-        return cls(model, config.engine_memory_gib)
+    def from_config(cls, model: PreTrainedModel, positions: int, dtype: str, config: Any) -> Engine:
+        """Make the engine of a run with these settings.
+
+        positions: most tokens of prompt and response together. dtype: "float32" or "bfloat16", to compute in.
+        """
+        ...
 
     @property
-    def decoding(self) -> str:
-        return f"copied prompt caches ({self.why_copied})" if self.why_copied else "one shared prompt cache per group"
+    def description(self) -> str:
+        """Describe the engine in a few words, for the start of a run."""
+        ...
 
-    @torch.no_grad()
     def generate(
-        self, prompts: list[list[int]], n: int, *, max_new_tokens: int | None = None, temperature: float = 1.0,
-        top_p: float = 1.0, top_k: int = 0, stop_token_ids: list[int] | None = None, seed: int | list[int] = 0,
-        first: int = 0, of: int | None = None, on_progress: Callable[[int], None] | None = None,
-    ) -> list[Group]:  # fmt: skip
-        """As `Engine.generate`: prompts by length in waves, each prompt read once, its rows decoded together."""
-        max_new_tokens, stop_token_ids = resolve_sampling(
-            self.model, prompts, n, max_new_tokens, temperature, top_p, top_k, stop_token_ids
-        )
-        seeds, device = prompt_seeds(seed, len(prompts)), self.model.device
-        groups = [Group(list(prompt), [], [], []) for prompt in prompts]
-        by_length = sorted(range(len(prompts)), key=lambda i: len(prompts[i]))  # little padding in a wave
-        was_training = self.model.training
-        self.model.eval()
-        try:
-            while by_length:
-                rows, _ = self._wave_size(n, len(prompts[by_length[-1]]), max_new_tokens)
-                wave, by_length = by_length[: max(1, rows // n)], by_length[max(1, rows // n) :]
-                cache, lengths, logits = self._prefill([prompts[i] for i in wave])
-                for start in range(0, n, rows):  # more than once only if one group is wider than a wave
-                    width = min(rows, n - start)
-                    uniforms = Uniforms([seeds[i] for i in wave], of or n, first + start, width, device)
-                    responses = Responses(len(wave) * width, max_new_tokens, stop_token_ids, device)
-                    decoder = self.decoder(self.model, cache, lengths, max_new_tokens)
-                    decode(decoder, logits, width, uniforms, responses, on_progress, temperature, top_p, top_k)
-                    for i, rollouts in zip(wave, responses.by_prompt(width), strict=True):
-                        groups[i].add(*rollouts)
-        finally:
-            self.model.train(was_training)
-        return groups
+        self, requests: list[Request], sampling: Sampling, on_progress: Progress | None = None
+    ) -> Iterator[tuple[int, Group]]:
+        """Yield (index of a request, its group) as groups end. Closing the iterator stops the work.
 
-    def _prefill(self, prompts: list[list[int]]) -> tuple[DynamicCache, Tensor, Tensor]:
-        """The one forward pass over each prompt.
-
-        Returns the cache, left-padded keys and values [G, Hk, L, D] per layer; lengths (G,); last logits (G, V).
+        A request that cannot work raises ValueError, when the caller asks for the first group.
         """
-        device, longest = self.model.device, max(map(len, prompts))
-        lengths = torch.tensor([len(p) for p in prompts], device=device)
-        tokens = torch.tensor([[0] * (longest - len(p)) + list(p) for p in prompts], device=device)
-        mask = torch.arange(longest, device=device) >= longest - lengths[:, None]
-        out = self.model(
-            input_ids=tokens,
-            attention_mask=mask.long(),
-            position_ids=(mask.long().cumsum(-1) - 1).clamp(min=0),
-            past_key_values=DynamicCache(),  # a full cache also for sliding layers: the mask does the sliding
-            use_cache=True,
-            logits_to_keep=1,
-        )
-        return out.past_key_values, lengths, out.logits[:, -1]
+        ...
 
-    def _wave_size(self, n: int, prompt_tokens: int, max_new_tokens: int) -> tuple[int, float]:
-        """How many rows decode at once within `memory_gib` (on a CPU also its caches), and the bytes of one."""
-        row = row_bytes(self.model, self.decoder is CopyDecoder, n, prompt_tokens, max_new_tokens)
-        rows = max(1, int(self.memory_gib * 2**30 // row))
-        return min(rows, self.order_rows) if self.model.device.type == "cpu" else rows, row
+    def sync(self, model: torch.nn.Module) -> None:
+        """Sample from the weights of `model` (plain, DDP or FSDP2) from now on."""
 
-    def wave_bytes(self, prompts: int, n: int, prompt_tokens: int, max_new_tokens: int) -> int:
-        rows, row = self._wave_size(n, prompt_tokens, max_new_tokens)
-        return int(min(prompts * n, rows) * row)
+    def sleep(self) -> None:
+        """Free memory for the trainer."""
+        return None
+
+    def wake(self) -> None:
+        """Allocate the memory again."""
+        return None
+
+    def close(self) -> None:
+        """End the engine. No collective operation may follow."""
+        return None
 
 
-def decode(
-    decoder: SharedDecoder | CopyDecoder, logits: Tensor, width: int, uniforms: Uniforms, responses: Responses,
-    on_progress: Callable[[int], None] | None, temperature: float, top_p: float, top_k: int,
-) -> None:  # fmt: skip
-    """Decode a wave to its end: `width` rows of each prompt, written into `responses`.
-
-    logits: (G, V), after the prompts. Rows with the same tokens so far are one line of the decoder: at first one line
-    per prompt, in the end one per row.
-    """
-    row = torch.arange(len(logits) * width, device=logits.device)  # (R,) which rows still decode
-    line = row // width  # (R,) the line of each
-    logp = sampling_logprobs(logits, temperature, top_p, top_k)  # (U, V)
-    for t in range(responses.max_new_tokens):
-        token, token_logp = sample_tokens(logp, temperature == 0, uniforms.of(t, row), line)
-        going = responses.write(t, row, token, token_logp)
-        if on_progress:
-            on_progress(len(row) - len(going))
-        row, line, token = row[going], line[going], token[going]
-        if not len(row):
-            break
-        line, token = advance(decoder, line, token)
-        logp = sampling_logprobs(decoder.step(token), temperature, top_p, top_k)
+def check(requests: list[Request], sampling: Sampling, vocabulary: int, positions: int | None) -> None:
+    """Raise ValueError for a request that cannot work. The message has the number of the request and the fix."""
+    for i, (prompt, n, seed, first) in enumerate(requests):
+        if not prompt or n < 1 or first < 0 or not 0 <= seed <= 2**62:
+            raise ValueError(
+                f"request {i} has {len(prompt)} prompt tokens, n={n}, first={first}, seed={seed}: it needs at least 1 "
+                "token, n >= 1, first >= 0 and a seed from 0 to 2^62"
+            )
+        if positions and len(prompt) + sampling.max_new_tokens > positions:
+            raise ValueError(
+                f"request {i}: {len(prompt)} prompt tokens + max_new_tokens={sampling.max_new_tokens} exceed the "
+                f"{positions} positions of the model or engine: shorten one of them"
+            )
+        if not 0 <= min(prompt) <= max(prompt) < vocabulary:
+            raise ValueError(f"request {i} has a token outside the vocabulary of {vocabulary}: wrong tokenizer?")
+    if not all(0 <= token < vocabulary for token in sampling.stop_token_ids):
+        raise ValueError(f"stop_token_ids={sampling.stop_token_ids} are outside the vocabulary of {vocabulary}")
 
 
 def sampling_logprobs(logits: Tensor, temperature: float = 1.0, top_p: float = 1.0, top_k: int = 0) -> Tensor:
-    """log π of the sampled distribution: logits / temperature, then top-k, then top-p, renormalised.
+    """Compute log π of the sampled distribution: logits / temperature, then top-k, then top-p, renormalised.
 
-    logits: (U, V) in any float type; the result is (U, V) float32, -inf on what was cut. top_p keeps the
-    smallest set of tokens whose mass reaches top_p; top_k = 0 and top_p = 1 keep everything.
-    temperature = 0 is greedy: the model's log-probs at temperature 1; the caller takes the largest.
+    logits: (U, V) in any float type; returns (U, V) float32, -inf for removed tokens. top_p keeps the smallest set of
+    tokens with a mass of at least top_p. temperature = 0: the log-probs at temperature 1; the caller takes the argmax.
     """
     logp = torch.log_softmax(logits.float() / (temperature or 1.0), dim=-1)
     if temperature == 0 or (top_p == 1.0 and not 0 < top_k < logp.shape[-1]):
@@ -199,81 +155,248 @@ def sampling_logprobs(logits: Tensor, temperature: float = 1.0, top_p: float = 1
     if top_k:
         ordered[:, top_k:] = -torch.inf
     mass_before = ordered.exp().cumsum(-1) - ordered.exp()
-    if top_p < 1:  # at 1, rounding would cut the last few
+    if top_p < 1:  # at 1, rounding errors would remove the last few tokens
         ordered = ordered.masked_fill(mass_before >= top_p * ordered.exp().sum(-1, keepdim=True), -torch.inf)
     return torch.log_softmax(torch.full_like(logp, -torch.inf).scatter(-1, index, ordered), dim=-1)
 
 
-def sample_tokens(logp: Tensor, greedy: bool, uniform: Tensor, line: Tensor) -> tuple[Tensor, Tensor]:
-    """Sample one token per rollout; returns tokens and log-probs, (R,) each.
+def draw(logp: Tensor, row: Tensor, uniform: Tensor) -> Tensor:
+    """Sample one token per rollout, (R,): rollout r samples from row[r] of logp (U, V).
 
-    logp: (U, V); rollout r samples from row line[r]. uniform: (R,) in (0, 1]. The token is the first whose cdf, in
-    float64, reaches uniform[r] of the row's total, found by bisection: a token of probability 1e-7 keeps its share, one
-    of probability 0 is never sampled.
+    uniform: (R,) in (0, 1]. The token is the first whose cdf, in float64, reaches uniform[r] times the row's total.
+    A token of probability 1e-7 keeps its share; a token of probability 0 is never drawn. Bisection copies no row.
     """
-    if greedy:
-        token = logp.argmax(-1)[line]
-        return token, logp[line, token]
     cdf = logp.exp().cumsum(-1, dtype=torch.float64)
-    wanted, token, last = uniform * cdf[line, -1], torch.zeros_like(line), torch.full_like(line, logp.shape[1] - 1)
-    for _ in range(logp.shape[1].bit_length()):  # the token lies in token ... last
-        middle = (token + last) // 2
-        reached = cdf[line, middle] >= wanted
-        token, last = torch.where(reached, token, middle + 1), torch.where(reached, middle, last)
-    return token, logp[line, token]
+    wanted, low, high = uniform * cdf[row, -1], torch.zeros_like(row), torch.full_like(row, logp.shape[1] - 1)
+    for _ in range(logp.shape[1].bit_length()):  # low <= token <= high
+        middle = (low + high) // 2
+        reached = cdf[row, middle] >= wanted
+        low, high = torch.where(reached, low, middle + 1), torch.where(reached, middle, high)
+    return low
 
 
-class Uniforms:
-    """A number in (0, 1] for every token of a wave's rows, from the seed of the row's prompt.
+def uniforms(stream: Tensor, t: int) -> Tensor:
+    """Return (R,) float64 in (0, 1] for token t. stream: (R,) int64, a hash of each rollout's seed and number."""
+    return (((hashed(stream + t) >> 11) & (2**53 - 1)) + 1).double() * 2.0**-53
 
-    It follows from the prompt's seed, the rollout's number and the token's: no other row matters. Drawn in blocks of
-    AHEAD tokens, because a call of a generator costs more than its numbers.
 
-    seeds: of the prompts. n: rollouts per prompt; this wave has the numbers `first` to `first + width`.
+def hashed(x: Tensor) -> Tensor:
+    """Apply one step of SplitMix64 to int64. Products wrap around; the masks clear the sign bits that >> copies."""
+    x = x + (0x9E3779B97F4A7C15 - 2**64)
+    x = (x ^ (x >> 30 & (2**34 - 1))) * (0xBF58476D1CE4E5B9 - 2**64)
+    x = (x ^ (x >> 27 & (2**37 - 1))) * (0x94D049BB133111EB - 2**64)
+    return x ^ (x >> 31 & (2**33 - 1))
+
+
+class TorchEngine(Engine):
+    """N rollouts per prompt in plain torch, for the models of transformers whose attention can be replaced.
+
+    model       the policy itself, not a copy
+    memory_gib  memory for decoding, in addition to the weights; it limits the rollouts of a batch
+    dtype       "bfloat16" decodes a float32 model under autocast; None: the model's dtype
+
+    >>> from transformers import AutoModelForCausalLM, AutoTokenizer
+    >>> tokenizer = AutoTokenizer.from_pretrained("tiny/policy")
+    >>> engine = TorchEngine(AutoModelForCausalLM.from_pretrained("tiny/policy"))
+    >>> request = Request(tokenizer("1569:20=").input_ids, n=512, seed=0)
+    >>> ((_, group),) = engine.generate([request], Sampling(max_new_tokens=12, stop_token_ids=(0,)))
+    >>> len(group.responses), len(group.logprobs), set(group.finish_reasons)
+    (512, 512, {'stop'})
     """
 
-    AHEAD = 16
+    needs_whole_model = True
 
-    def __init__(self, seeds: list[int], n: int, first: int, width: int, device: torch.device):
-        self.generators = [torch.Generator(device).manual_seed(seed) for seed in seeds]
-        self.shape, self.rows, self.device = (n, self.AHEAD), slice(first, first + width), device
+    def __init__(self, model: PreTrainedModel, memory_gib: float = 2.0, dtype: str | None = None):
+        self.model, self.memory_gib = model, memory_gib
+        self.precision = dtype if dtype == "bfloat16" else str(model.dtype).removeprefix("torch.")
+        if model.device.type == "cpu":
+            keep_freed_memory()
+        check_attention(model)
 
-    def of(self, t: int, row: Tensor) -> Tensor:
-        """(R,) float64: for token t of these rows; t comes in order, from 0 on."""
-        if t % self.AHEAD == 0:
-            blocks = [
-                torch.rand(*self.shape, dtype=torch.float64, device=self.device, generator=generator)[self.rows]
-                for generator in self.generators
-            ]
-            self.block = 1 - torch.cat(blocks)
-        return self.block[row, t % self.AHEAD]
+    @classmethod
+    def from_config(cls, model: PreTrainedModel, positions: int, dtype: str, config: Any) -> TorchEngine:
+        return cls(model, config.engine_memory_gib, dtype)
+
+    @property
+    def description(self) -> str:
+        return f"torch, {self.precision}, one copy of each prompt for all of its rollouts"
+
+    def generate(
+        self, requests: list[Request], sampling: Sampling, on_progress: Progress | None = None
+    ) -> Iterator[tuple[int, Group]]:
+        """Yield as `Engine.generate`, short prompts first; the groups of a batch end together."""
+        config = self.model.config.get_text_config()
+        check(requests, sampling, config.vocab_size, getattr(config, "max_position_embeddings", None))
+        groups = [Group(list(request.prompt)) for request in requests]
+        by_length = sorted(range(len(requests)), key=lambda i: len(requests[i].prompt))  # little padding in a batch
+        rollouts = [(i, requests[i].first + k) for i in by_length for k in range(requests[i].n)]
+        size = self.batch_size(requests, sampling)
+        for start in range(0, len(rollouts), size):
+            batch = rollouts[start : start + size]
+            for (i, _), response in zip(batch, self.decode(requests, batch, sampling, on_progress), strict=True):
+                groups[i].add(*response)
+                if len(groups[i].responses) == requests[i].n:
+                    yield i, groups[i]
+
+    def batch_size(self, requests: list[Request], sampling: Sampling) -> int:
+        """Choose equal batches, as large as `memory_gib` and a CPU's caches (4,096 rollouts) allow.
+
+        A batch is judged while the next one decodes, so 4,096 rollouts or more get at least two batches. Smaller ones
+        would be slow on a CPU: a token in a batch of 2,048 costs 13% more than in one of 4,096, of 1,024 60% more.
+        """
+        total, n = sum(request.n for request in requests), min((request.n for request in requests), default=1)
+        longest = max((len(request.prompt) for request in requests), default=0)
+        most = int(self.memory_gib * 2**30 / bytes_per_row(self.model, n, longest, sampling.max_new_tokens))
+        most = max(1, min(most, 4096) if self.model.device.type == "cpu" else most)
+        batches = max(math.ceil(total / most), 2 if total >= 4096 else 1)
+        return math.ceil(total / batches) or 1
+
+    def decode(
+        self, requests: list[Request], batch: list[tuple[int, int]], sampling: Sampling, on_progress: Progress | None
+    ) -> list[tuple[list[int], list[float], str]]:
+        """Sample a batch; return (response, log-probs, finish reason) of each rollout.
+
+        batch: (index of a request, rollout number). The rollouts of a prompt start as one row, which splits later.
+        """
+        device, size = self.model.device, (len(batch), sampling.max_new_tokens)
+        prompt_row = {i: row for row, i in enumerate(dict.fromkeys(i for i, _ in batch))}
+        row = torch.tensor([prompt_row[i] for i, _ in batch], device=device)  # (R,) each rollout's row
+        seed, number = torch.tensor([(requests[i].seed, k) for i, k in batch], device=device).T
+        stream = hashed(hashed(seed) + number)  # (R,) one stream of random numbers per rollout
+        active = torch.arange(len(batch), device=device)  # (R,) the rollouts that still decode
+        tokens, logprobs = torch.zeros(size, dtype=torch.long, device=device), torch.zeros(size, device=device)
+        length, greedy = torch.zeros_like(active), sampling.temperature == 0
+        stop = torch.tensor(sampling.stop_token_ids, dtype=torch.long, device=device)
+        with inference(self.model, self.precision):
+            decoder = PrefixDecoder(self.model, [requests[i].prompt for i in prompt_row], sampling.max_new_tokens)
+            logits = decoder.logits  # (U, V), one row per prompt
+            for t in range(sampling.max_new_tokens):
+                logp = sampling_logprobs(logits, sampling.temperature, sampling.top_p, sampling.top_k)  # (U, V)
+                token = logp.argmax(-1)[row] if greedy else draw(logp, row, uniforms(stream[active], t))
+                tokens[active, t], logprobs[active, t], length[active] = token, logp[row, token], t + 1
+                unfinished = ~torch.isin(token, stop) & (t + 1 < sampling.max_new_tokens)
+                if on_progress:
+                    on_progress(int((~unfinished).sum()))
+                active, row, token = active[unfinished], row[unfinished], token[unfinished]
+                if not len(active):
+                    break
+                row, logits = decoder.advance(row, token)
+        return [
+            (response[:end], logp[:end], "stop" if response[end - 1] in sampling.stop_token_ids else "length")
+            for response, logp, end in zip(tokens.tolist(), logprobs.tolist(), length.tolist(), strict=True)
+        ]
+
+    def sync(self, model: torch.nn.Module) -> None:
+        """Copy the weights, unless `model` is the engine's own."""
+        if model is not self.model:
+            weights = self.model.state_dict()
+            for name, tensor in whole_tensors(model):
+                weights[name].copy_(tensor)
 
 
-class Responses:
-    """What the R rows of a wave have sampled so far, and where each one ended."""
+class VLLMEngine(Engine):
+    """N rollouts per prompt by vLLM, without a server or a second process.
 
-    def __init__(self, rows: int, max_new_tokens: int, stop_token_ids: list[int], device: torch.device):
-        self.max_new_tokens = max_new_tokens
-        self.tokens = torch.zeros(rows, max_new_tokens, dtype=torch.long, device=device)
-        self.logprobs = torch.zeros(rows, max_new_tokens, device=device)
-        self.length = torch.full((rows,), max_new_tokens, device=device)
-        self.stopped = torch.zeros(rows, dtype=torch.bool, device=device)
-        self.stop = torch.tensor(stop_token_ids, device=device, dtype=torch.long)
+    positions: most tokens of prompt and response. max_num_seqs: rollouts that decode at a time. memory_gib: key-value
+    cache on a CPU. gpu_memory_utilization: share of a GPU for weights and cache. options: arguments of vllm.LLM.
 
-    def write(self, t: int, row: Tensor, token: Tensor, logprob: Tensor) -> Tensor:
-        """Write token t of these rows, which all still decode. Returns the indices of those that go on."""
-        self.tokens[row, t], self.logprobs[row, t] = token, logprob
-        ended = torch.isin(token, self.stop)
-        self.stopped[row[ended]], self.length[row[ended]] = True, t + 1
-        return torch.nonzero(~ended & (t + 1 < self.max_new_tokens)).squeeze(-1)
+    vLLM computes a prompt once per group, except its last block of 16 tokens (32 on a CPU). With several processes
+    (torch.distributed) each one makes its engine, at the same time.
+    """
 
-    def by_prompt(self, width: int) -> Iterator[tuple[list[list[int]], list[list[float]], list[str]]]:
-        """For one prompt after the other, `width` responses, their log-probs and their finish reasons."""
-        parts = (x.cpu().split(width) for x in (self.tokens, self.logprobs, self.length, self.stopped))
-        for tokens, logprobs, length, stopped in zip(*parts, strict=True):
-            ends = length.tolist()
-            yield (
-                [x[:end] for x, end in zip(tokens.tolist(), ends, strict=True)],
-                [x[:end] for x, end in zip(logprobs.tolist(), ends, strict=True)],
-                ["stop" if s else "length" for s in stopped.tolist()],
-            )
+    needs_whole_model = False
+
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        positions: int | None = None,
+        max_num_seqs: int = 512,
+        memory_gib: float = 2.0,
+        gpu_memory_utilization: float = 0.5,
+        dtype: str | None = None,  # None: bfloat16 on a GPU, float32 on a CPU
+        **options: Any,
+    ):
+        self.precision = dtype or ("float32" if model.device.type == "cpu" else "bfloat16")
+        options = {"max_model_len": positions, "max_num_seqs": max_num_seqs} | options
+        self.llm = start_llm(model, self.precision, memory_gib, gpu_memory_utilization, options)
+        config = self.llm.llm_engine.vllm_config.model_config
+        self.positions, self.can_sleep = config.max_model_len, config.enable_sleep_mode
+        self.vocabulary, self.asleep = model.config.get_text_config().vocab_size, False
+        self.sync(model)
+
+    @classmethod
+    def from_config(cls, model: PreTrainedModel, positions: int, dtype: str, config: Any) -> VLLMEngine:
+        max_num_seqs = config.max_num_seqs or max_seqs(model, dtype, config)
+        return cls(model, positions, max_num_seqs, config.engine_memory_gib, config.gpu_memory_utilization, dtype)
+
+    @property
+    def description(self) -> str:
+        config = self.llm.llm_engine.vllm_config
+        scheduling = "asynchronous" if config.scheduler_config.async_scheduling else "synchronous"
+        return f"vLLM, {self.precision}, {config.scheduler_config.max_num_seqs} rollouts at a time, {scheduling}"
+
+    def generate(
+        self, requests: list[Request], sampling: Sampling, on_progress: Progress | None = None
+    ) -> Iterator[tuple[int, Group]]:
+        """Yield as `Engine.generate`. vLLM starts rollouts in the order of the requests, max_num_seqs at a time.
+
+        A request becomes one request to vLLM, which gives rollout i the seed `seed + i`. Hashing keeps the seeds of two
+        requests apart. Kernels may round differently in another batch, so in rare cases a rollout differs.
+        """
+        check(requests, sampling, self.vocabulary, self.positions)
+        seeds = [(int(hashed(torch.tensor(request.seed))) & (2**62 - 1)) + request.first for request in requests]
+        settings = [sampling_params(request.n, seed, sampling) for request, seed in zip(requests, seeds, strict=True)]
+        self.wake()
+        engine = self.llm.llm_engine
+        try:
+            for i, request in enumerate(requests):
+                engine.add_request(str(i), {"type": "token", "prompt_token_ids": list(request.prompt)}, settings[i])
+            while unfinished := engine.get_num_unfinished_requests():  # vLLM counts rollouts
+                outputs = {int(output.request_id): output for output in step(self.llm)}
+                if on_progress:  # a greedy rollout stands for n
+                    more = sum(requests[i].n - len(output.outputs) for i, output in outputs.items())
+                    on_progress(unfinished - engine.get_num_unfinished_requests() + more)
+                for i, output in outputs.items():
+                    yield i, self.group(requests[i], output)
+        finally:
+            abort(self.llm)
+
+    @staticmethod
+    def group(request: Request, output: Any) -> Group:
+        """Translate vLLM's output of a request. Raises RuntimeError if rollouts are missing or were aborted."""
+        group = Group(list(request.prompt))
+        for o in output.outputs * (request.n // len(output.outputs)):  # a greedy rollout stands for n
+            group.add(list(o.token_ids), list(o.logprobs.logprobs), o.finish_reason)
+        if len(group.responses) != request.n or not {"stop", "length"}.issuperset(group.finish_reasons):
+            raise RuntimeError(f"vLLM returned {len(group.responses)} of {request.n}: {set(group.finish_reasons)}")
+        return group
+
+    def sync(self, model: torch.nn.Module) -> None:
+        """Load the weights of `model` now, or when the engine wakes."""
+        self.source = model
+        if not self.asleep:
+            load_weights(self.llm, model)
+
+    def sleep(self) -> None:
+        """Free weights and key-value cache (vLLM's level 2). On a CPU vLLM cannot sleep."""
+        if self.can_sleep and not self.asleep:
+            self.llm.sleep(level=2)
+            self.asleep = True
+
+    def wake(self) -> None:
+        """Allocate the memory again and load the weights of the last `sync`."""
+        if self.asleep:
+            with note("If memory is short next to the trainer, lower --gpu_memory_utilization"):
+                self.llm.wake_up(tags=["weights"])
+                load_weights(self.llm, self.source)
+                self.llm.wake_up(tags=["kv_cache"])
+            self.asleep = False
+
+    def close(self) -> None:
+        """End vLLM, which also ends torch.distributed. A sleeping engine wakes first, or it frees its memory twice."""
+        if self.asleep:
+            self.llm.wake_up()
+        self.llm.llm_engine.engine_core.shutdown()
+
+
+ENGINES: dict[str, type[TorchEngine] | type[VLLMEngine]] = {"torch": TorchEngine, "vllm": VLLMEngine}  # --engine

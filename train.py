@@ -1,39 +1,43 @@
 """BroRL, section 4.2: the training loop.
 
-    python train.py                                       the embedded policy, on a laptop's CPU, in minutes
-    python train.py --recipe prorl                        the N = 16 baseline it is compared with
-    python train.py --model M --data D.jsonl --eval_data E.jsonl     your model, your problems
-    python train.py --rewards R.py --data D.jsonl ...     your reward (docs/problems.md)
-    python train.py --engine vllm --name vllm             rollouts by vLLM (the default where it and a GPU are)
-    python train.py --eval_only                           score a policy, train nothing: runs/eval-MODEL/
-    python train.py --preflight                           is this worth training, and which N: runs/preflight-MODEL/
-    accelerate launch train.py                            any of these on several processes (docs/training.md)
-    python train.py --help                                every setting, with its default
+Read lab/loop.py first: the same nine stages in 160 lines, one process.
 
-One step, and the order of `train`:
+    python train.py                                    the embedded policy on a laptop's CPU, in minutes
+    python train.py --recipe prorl                     the N = 16 baseline
+    python train.py --model M --data D.jsonl --eval_data E.jsonl
+    python train.py --eval_only --model M              score a model, train nothing
+    python train.py --resume --name NAME               continue a run that was killed
+    accelerate launch train.py                         the same on several processes (docs/training.md)
+    python train.py --help                             every setting, its default and its source
 
-    1  problems        prompts in an order fixed by the seed          trainer/progress.py: Cursor
-    2  roll out        N responses per prompt                         trainer/rollouts.py: roll_out; rollout.py
-    3  verify          a reward and a reason for each                 trainer/rollouts.py: Judge; verify.py
-    4  dynamic sample  keep 0 < #correct < N; refill until B prompts  `dynamic_sampling` here; loss.py: informative
-    5  advantages      group mean, then mean and std over the step    loss.py: group_advantages, whiten
-    6  score           old and reference log-probs under the trainer  trainer/batch.py: score_before_update
-    7  update          U mini-batches, one optimizer step each        `update` here; loss.py: policy_loss
-    8  sync            the weights into the engine                    engines/protocol.py: Engine.sync
-    9  reset the reference; log, evaluate, checkpoint                 here; trainer/run.py, checkpoint.py
+A step has nine stages, and `train` is these nine in order:
+
+    1  problems      in an order fixed by the seed                       trainer/run.py: Progress.next_problems
+    2  roll out      N responses per prompt, split over the ranks        trainer/rollouts.py: roll_out; rollout.py
+    3  verify        reward, correctness and reason of each response     trainer/rollouts.py: Judge; verify.py
+    4  select        keep prompts with 0 < #correct < N; draw more       loss.py: informative; `prompts_wanted`
+                     until B are kept
+    5  advantages    minus the group's mean, then whitened               loss.py: group_advantages, whiten
+    6  score         log π_old and log π_ref under the trainer           trainer/policy.py: score
+    7  update        U mini-batches, one optimizer step each             `update`, `loss_of`; loss.py: policy_loss
+    8  sync          the new weights into the engine                     rollout.py
+    9  reset the reference when due; log, evaluate, checkpoint           trainer/run.py
 
     name        symbol      meaning
-    P                       prompts: those that are drawn in stages 1 to 4, those that are kept from 5 on
-    N, B        N, B        rollouts per prompt; prompts that a step wants to keep
-    W                       processes (ranks); each has a part of every group (`parts_of_rank`)
-    kept                    the groups, a prompt's N rollouts each, that dynamic sampling keeps
-    policy      π_θ         what is trained; `plain` is it without DDP's wrapping
-    reference   π_ref       what the KL term holds it to
-    old_logp    log π_old   of the policy before the step's first update
+    P           P           prompts that the step drew
+    n, B        N, B        rollouts per prompt; informative prompts that a step asks for (--prompts_per_step)
+    U                       mini-batches of a step (--updates_per_step); this rank's part is cut into micro-batches
+    kept                    (P,) bool: the informative prompts. All of them are trained on, even if they exceed B
+    policy      π_θ         the model that is trained, as DDP or FSDP2 wraps it
+    reference   π_ref       the model of the KL term
+    old_logp    log π_old   log-probs of the policy before the step's first update
 
-What is not in this file is how it is made to work: trainer/ has settings and checks, the policy's forward pass, the
-batch, the run's folder, memory, processes, and what is printed. Two runs with the same settings write the same
-metrics.jsonl on one machine; whatever a clock says is in timing.jsonl.
+A response is one `Rollout` from stage 2 to stage 7; each stage fills in its result. `Outcomes` has the verdicts of all
+ranks as (P, N) tensors, equal on every rank.
+
+The paper leaves open, and this file decides: a truncated response is judged like any other (--truncated mask leaves it
+out of the loss, as DAPO does); B counts informative prompts, and a step with more of them keeps the learning rate of B;
+a group's rollouts are spread over the mini-batches at random; a run has no warm-up. trainer/ has the plumbing.
 """
 
 from __future__ import annotations
@@ -41,325 +45,383 @@ from __future__ import annotations
 import trainer  # noqa: F401  # first: torch reads the environment when it is imported
 
 # isort: split
+import copy
+import dataclasses
 import math
+import os
 import sys
+import time
+import traceback
 from contextlib import nullcontext
+from datetime import timedelta
+from statistics import NormalDist
+from typing import Any, NamedTuple, NoReturn
 
 import torch
 from accelerate import Accelerator
+from accelerate.utils import InitProcessGroupKwargs
 from torch import Tensor
+from transformers.utils import logging
 
 import loss as L
-from trainer.batch import Batch
-from trainer.errors import failures_as_sentences, refusals_as_sentences, shut_down
-from trainer.metrics import Answers, UpdateMetrics, none_judged, of_step, score, too_few, troubles
-from trainer.processes import idle, passes, reduced_later, seed_of, total
-from trainer.progress import Progress, Stages, peak_gib
-from trainer.report import Screen
-from trainer.rollouts import Judge, Part, Rolled, StepRollouts, TrainingGroups, roll_out, round_width
-from trainer.settings import Config, command_line
-from trainer.start import Setup, set_up, start_accelerator
+from rollout import ENGINES, Engine, Sampling
+from trainer.data import Data, load, load_model, stop_tokens
+from trainer.policy import (
+    Policy,
+    agrees_with_logits,
+    allocate_moments,
+    end_to_end,
+    fsdp_requested,
+    log_probs,
+    micro_batches,
+    score,
+    sharded,
+    shares_prompts,
+)
+from trainer.report import introduction
+from trainer.rollouts import Judge, Outcomes, Rollout, roll_out, seed_of
+from trainer.run import Progress, Run, Sums, step_metrics
+from trainer.settings import Config, Refusal, read_settings, refusing
+from verify import JudgeFailed, NotAReward, load_rewards
 
-# ------------------------------------------------------------------------------------------------------------- the loop
+CONFIDENCE = 0.9  # probability that one more round of generation yields enough informative prompts
+EVAL_SEED = 1234
+
+
+class Setup(NamedTuple):
+    """Everything that a run works with. --eval_only has no optimizer and no reference."""
+
+    data: Data
+    judge: Judge
+    sampling: Sampling
+    engine: Engine
+    policy: torch.nn.Module
+    reference: torch.nn.Module | None
+    optimizer: torch.optim.Optimizer
+    run: Run
+    progress: Progress
 
 
 def train(config: Config, accelerator: Accelerator, setup: Setup) -> None:
-    """Section 4.2, step after step until a budget is spent: the stages are numbered as at the top of this file."""
-    policy, reference, optimizer, engine = setup.policy, setup.reference, setup.optimizer, setup.engine
-    run, progress, probe, noise = setup.run, setup.progress, setup.probe, setup.noise
-    plain = accelerator.unwrap_model(policy)  # without DDP's wrapping, which waits for the other processes
-    progress.start()
-    screen = Screen(config, progress, accelerator.is_main_process)
-    for name, scores in run.evaluations().items():  # those of before, where the run was resumed
-        screen.evaluated(name, scores)
-    if not progress.step:
-        scores, answers = assess(config, accelerator, setup, screen, Stages(screen.doing))
-        run.log({"step": 0, "samples": 0} | scores, {}, answers)
+    """Section 4.2: step after step until the budget is spent."""
+    data, judge, sampling, engine, policy, reference, optimizer, run, progress = setup
+    plain = accelerator.unwrap_model(policy)  # without DDP, which waits for the gradients of other ranks
+    n, temperature = config.rollouts_per_prompt, config.temperature
+    if progress.step == 0:
+        run.log({"step": 0, "samples": 0} | evaluate(config, accelerator, setup), progress)
 
-    while not progress.spent(config):
-        step, stage = progress.begin_step(), Stages(screen.doing)
+    for step in progress.steps(config):
+        run.begin_step()
+        # 1-4: problems, roll out, verify, select; again until B prompts are informative or the bound is reached
+        engine.wake()
+        rollouts, outcomes = list[Rollout](), Outcomes.none(n)
+        while (count := prompts_wanted(outcomes, progress, config)) > 0:
+            chosen, seeds = progress.next_problems(data.problems, count, config.seed)  # 1
+            drawn, found = roll_out(engine, chosen, n, seeds, sampling, judge, accelerator, len(outcomes))  # 2, 3
+            rollouts, outcomes = rollouts + drawn, outcomes.followed_by(found)
+        engine.sleep()
+        kept = L.informative(outcomes.correct)  # 4: (P,)
+        run.sample(rollouts, kept, step)
+        run.lap("roll_out")
 
-        # 1-4: problems, roll out, verify, dynamic sampling
-        with stage("roll_out"):
-            kept, metrics = roll_out_until_informative(config, accelerator, setup, screen)
-        if noise and noise.due(step):
-            with stage("noise"):
-                metrics |= noise.measure(policy, plain, kept, metrics["pass_rate"], step)
-        if probe and len(kept):
-            with stage("mass_balance"):
-                probe.predict(kept.rolled)
+        sums = Sums(accelerator)
+        if kept.any():
+            # 5: advantages over all kept rollouts of all ranks, and the mini-batch of each rollout
+            advantages = L.whiten(L.group_advantages(outcomes.reward, config.advantage), kept)  # (P, N)
+            trained = kept[:, None] & ~(outcomes.truncated & (config.truncated == "mask"))  # (P, N)
+            mini_batch = mini_batches(trained, config.updates_per_step, seed_of(config.seed, step))  # (P, N)
+            batches = with_advantages(rollouts, advantages, mini_batch, config, plain.share_prompts, accelerator)
 
-        if len(kept):
-            # 5: advantages, over all trajectories of the step; each process trains on the rollouts that it drew
-            advantages = L.group_advantages(kept.outcomes.rewards.float(), config.advantage)  # (P, N)
-            advantages = L.whiten(advantages, L.moments(advantages))
-            batch = kept.batch(advantages, mini_batch_of(kept.outcomes.lengths, config, step), accelerator.device)
-            kept.rolled.clear()  # the batch has them now: as Python lists they take some 80 bytes a token
+            # 6: log-probs under the trainer before the first update
+            for batch in batches:
+                sums.add({"entropy": score(plain, batch, "old_logp", temperature, accelerator)})
+                if reference is not None:
+                    score(reference, batch, "ref_logp", temperature, accelerator)
+            run.lap("score")
 
-            # 6: score under the trainer before the first update
-            with stage("score"):
-                entropy = batch.score_before_update(plain, reference, config, accelerator)
+            # 7: one optimizer step per mini-batch; the denominator counts tokens over all ranks
+            for u, batch in enumerate(batches):
+                tokens = int(outcomes.length[mini_batch == u].sum())
+                update(policy, optimizer, batch, tokens, config, accelerator, sums)
+            run.lap("update")
 
-            # 7: update
-            with stage("update"):
-                batch.share_prompts(plain, config, config.mini_batches_of_a_prompt)
-                metrics |= update(policy, optimizer, batch, config, accelerator, progress)
-                metrics["entropy"] = total(entropy, accelerator) / metrics["tokens"]
-            if probe:
-                with stage("mass_balance"):
-                    metrics |= probe.compare(batch, step)
-
-            # 8: sync
+            # 8: sync; the torch engine has these weights already, vLLM loads them when it wakes
             engine.sync(plain.model)
-            del batch  # its memory is the engine's now
 
-        # 9: reset the reference when due; log, evaluate, checkpoint
-        metrics |= reset_reference_when_due(step, reference, plain, config)
-        log_evaluate_checkpoint(metrics, stage, config, accelerator, setup, screen)
-    screen.close()
-    run.finish(plain.model, setup.tokenizer)
+        # 9: reset the reference; log, evaluate, checkpoint
+        progress.end_step(outcomes, sums.values["updates_skipped"], run.seconds())
+        metrics = step_metrics(progress, outcomes) | sums.result()
+        if reference is not None and config.reference_reset_steps and step % config.reference_reset_steps == 0:
+            reference.load_state_dict(plain.state_dict())
+            progress.reference_step = step
+        run.say_step(metrics, outcomes)
+        if progress.due(config.eval_every, config):
+            metrics |= evaluate(config, accelerator, setup)
+        run.log(metrics, progress)
+        if progress.due(config.save_every, config):
+            run.save(progress, policy, optimizer, reference)
+        progress.check()
+    run.finish(plain.model, data.tokenizer)
 
 
-# ---------------------------------------------------------------------------------------------------- stages 1 to 4
+# ------------------------------------------------------------------------------------------------- stages 1 to 5
 
 
-def roll_out_until_informative(
-    config: Config, accelerator: Accelerator, setup: Setup, screen: Screen
-) -> tuple[TrainingGroups, dict[str, float]]:
-    """Dynamic sampling (section 3.1): stages 1 to 3 for so many prompts that B of them are informative with probability
-    `round_confidence`; again for the missing ones, until B are informative or `refill` times B prompts were tried.
+def prompts_wanted(outcomes: Outcomes, progress: Progress, config: Config) -> int:
+    """How many prompts the next round draws: enough for B informative ones with probability 0.9. 0: no more rounds.
 
-    Returns the groups to train on, and the step's first metrics, over all that was generated.
+    A prompt is informative with probability p, measured over the last steps. The number of prompts until k more are
+    informative is negative binomial, with mean k / p and variance k (1 - p) / p²; this is its normal approximation. The
+    first round of a run draws B prompts. A step draws at most --refill times B prompts, and stops after a round without
+    a verdict.
     """
-    b, n = config.prompts_per_step, config.rollouts_per_prompt
-    cursor, run, progress = setup.cursor, setup.run, setup.progress
-    start, drawn = cursor.position, StepRollouts(setup.problems, setup.prompts)
-    setup.engine.wake()
-    while (missing := b - drawn.informative) > 0 and (room := int(config.refill * b) - len(drawn)) > 0:
-        # 1: problems
-        rate = progress.pass_rate(config, len(drawn), drawn.informative)
-        width = round_width(missing, rate, config.round_confidence)
-        at = cursor.position
-        problems = cursor.take(min(room, width))
-        # 2, 3: roll out, verify
-        rolled, outcomes = roll_out(
-            setup.engine,
-            Judge(setup.tokenizer, [setup.problems[i] for i in problems], config.judging),
-            [setup.prompts[i] for i in problems],
-            n,
-            [seed_of(config.seed, progress.step, at + place) for place in range(len(problems))],
-            parts_of_rank(len(problems), n, accelerator.process_index, accelerator.num_processes),
-            accelerator,
-            show=screen.live,
-            stop_token_ids=setup.stop_tokens,
-            **config.sampling,
-        )
-        drawn.add(problems, rolled, outcomes)
-    peak_gib(accelerator.device)  # of a GPU it must be asked while the engine is awake
-    setup.engine.sleep()
-    places, used = dynamic_sampling(drawn.outcomes.correct, b)  # 4
-    kept = drawn.take(places)
-    cursor.position = start + used  # back over the surplus
-    progress.note_drawn(len(drawn), drawn.informative, len(drawn) * n)
-    run.sample(progress.step, drawn)
-    metrics = {"step": progress.step, "samples": progress.samples} | of_step(drawn, len(kept), used)
-    if len(kept) < b:
-        screen.say(progress.step, too_few(metrics, len(drawn), b))
-    return kept, metrics
+    informative = int(L.informative(outcomes.correct).sum())
+    missing = config.prompts_per_step - informative
+    room = int(config.refill * config.prompts_per_step) - len(outcomes)
+    if missing <= 0 or room <= 0 or not outcomes.judged:
+        return 0
+    tried = progress.tried + len(outcomes)
+    p = max(progress.informative + informative, 0.5) / tried if tried else 1.0
+    wanted = (missing + NormalDist().inv_cdf(CONFIDENCE) * math.sqrt(missing * (1 - p))) / p
+    return min(room, max(missing, math.ceil(wanted)))
 
 
-def dynamic_sampling(correct: Tensor, b: int) -> tuple[Tensor, int]:
-    """The places of the first B informative prompts, or of fewer, and how many prompts it took to find them.
+def mini_batches(trained: Tensor, u: int, seed: int) -> Tensor:
+    """(P, N): the mini-batch of each rollout that is trained on, 0 ... U - 1 at random; -1 elsewhere.
 
-    correct: (P, N) of all prompts that the step drew, in the order of the problems. The next step begins behind the
-    last prompt that this step kept: it draws the surplus again, with other seeds.
+    Sizes differ by at most one. The assignment does not depend on the rank.
     """
-    places = L.informative(correct).nonzero().squeeze(1)[:b]
-    return places, int(places[-1]) + 1 if len(places) == b else len(correct)
+    mini_batch = torch.full(trained.shape, -1)
+    count = int(trained.sum())
+    mini_batch[trained] = torch.randperm(count, generator=torch.Generator().manual_seed(seed)) % u
+    return mini_batch
 
 
-def parts_of_rank(prompts: int, n: int, rank: int, world: int) -> list[Part]:
-    """Which rollouts of a round's prompts a rank draws, verifies and trains on, by a fixed rule.
+def with_advantages(
+    rollouts: list[Rollout], advantages: Tensor, mini_batch: Tensor, config: Config, share_prompts: bool,
+    accelerator: Accelerator,
+) -> list[list[list[Rollout]]]:  # fmt: skip
+    """Write the advantages into this rank's rollouts. Returns its micro-batches of each of the U mini-batches.
 
-    The N rollouts of prompt p are cut into W neighbouring blocks of N / W. The first block belongs to rank p·N mod W,
-    the next one to the next rank. Where W does not divide N, the first N mod W blocks are larger by one rollout; with
-    N < W there are N blocks of one rollout. So every rank has about N / W rollouts of every prompt: of the long and the
-    short ones, the easy and the hard ones. A wide group makes the ranks even by itself, without a queue: at N = 512 the
-    fullest of 64 ranks has 1.04 times the mean tokens (bench/simulated_ranks.py).
+    advantages, mini_batch: (P, N). Stages 6 and 7 use the same micro-batches.
     """
-    size, extra = divmod(n, world)
-    turns = [(p, (rank - p * n) % world) for p in range(prompts)]  # this rank's turn among those of prompt p
-    return [Part(p, t * size + min(t, extra), size + (t < extra)) for p, t in turns if size or t < extra]
+    values, numbers = advantages.tolist(), mini_batch.tolist()
+    of_update: list[list[Rollout]] = [[] for _ in range(config.updates_per_step)]
+    for r in rollouts:
+        r.advantage, u = values[r.prompt_index][r.number], numbers[r.prompt_index][r.number]
+        if u >= 0:
+            of_update[u].append(r)
+    budget = config.max_tokens_per_micro_batch
+    return [micro_batches(batch, budget, share_prompts, accelerator) for batch in of_update]
 
 
-def mini_batch_of(lengths: Tensor, config: Config, step: int) -> Tensor:
-    """The mini-batch of each rollout, (P, N) numbers below U, from the lengths of the responses, (P, N).
-
-    --mini_batches rollouts: the step's rollouts stand in a row, group by group and by length within a group. Each U
-    neighbours go to the U mini-batches at random, one to each. So all mini-batches have as many rollouts, to one, and
-    of each group and each length about as many.
-    --mini_batches prompts: whole groups, in a random order. Neither knows of ranks: the gradient is the same on any W.
-    """
-    (p, n), u = lengths.shape, config.updates_per_step
-    rng = torch.Generator().manual_seed(seed_of(config.seed, step))
-    if config.mini_batches == "prompts":
-        numbers = torch.empty(p, dtype=torch.long)
-        for i, groups in enumerate(torch.randperm(p, generator=rng).tensor_split(u)):
-            numbers[groups] = i
-        return numbers[:, None].expand(p, n).clone()
-    by_length = lengths.argsort(dim=-1, stable=True) + torch.arange(p)[:, None] * n
-    order = torch.rand(-(-p * n // u), u, generator=rng).argsort(-1)
-    numbers = torch.empty(p * n, dtype=torch.long)
-    numbers[by_length.flatten()] = order.flatten()[: p * n]
-    return numbers.view(p, n)
-
-
-# ----------------------------------------------------------------------------------------------------------- stage 7
+# -------------------------------------------------------------------------------------------------------- stage 7
 
 
 def update(
-    policy, optimizer, batch: Batch, config: Config, accelerator: Accelerator, progress: Progress
-) -> dict[str, float]:
-    """One pass over the step's rollouts in U mini-batches, each one optimizer step (section 4.2.1).
-
-    An update is left out if its gradient is not finite, or, with --skip_spikes, if it is a spike. Returns the metrics.
-    """
-    world, tally = accelerator.num_processes, UpdateMetrics(accelerator)
-    policy.train(config.gradient_checkpointing)  # transformers recomputes in train mode only; dropout is 0 (Policy)
-    for rows in batch.mini_batches(config.updates_per_step):
-        tokens = total(int(batch.response_lengths[rows].sum()), accelerator)  # of this optimizer step, everywhere
-        if not tokens:
-            continue
-        micro_batches = batch.micro_batches(rows, config.max_tokens_per_micro_batch)
-        count = passes(max(1, len(micro_batches)), accelerator)  # a process without rollouts runs one idle pass
-        for i in range(count):
-            with nullcontext() if i == count - 1 else reduced_later(policy, accelerator):
-                if i >= len(micro_batches):  # nothing left here, but the other processes wait for a gradient
-                    accelerator.backward(idle(policy, accelerator.device))
-                    continue
-                loss, metrics = loss_of(policy, batch, micro_batches[i], tokens, config)
-                accelerator.backward(loss * world)  # data-parallel averages gradients, and we want their sum
-            tally.micro_batch(loss, metrics)
-        norm = accelerator.clip_grad_norm_(policy.parameters(), config.max_grad_norm)
-        norm = float(norm.full_tensor() if hasattr(norm, "full_tensor") else norm)
-        spiked = progress.is_spike(norm, config.spike)
-        applied = math.isfinite(norm) and not (spiked and config.skip_spikes)
-        progress.warm_up(optimizer, config)
-        if applied:
-            optimizer.step()
-        optimizer.zero_grad()
-        progress.note_norm(norm)
-        tally.update(norm, spiked, applied)
-    tokens = total(int(batch.response_lengths.sum()), accelerator)
-    return tally.result(tokens, optimizer.param_groups[0]["lr"] if config.warmup_updates else None)
-
-
-def loss_of(policy, batch: Batch, rows: Tensor, tokens: float, config: Config) -> tuple[Tensor, dict[str, Tensor]]:
-    """`loss.policy_loss` of a micro-batch: its share of a mini-batch of so many `tokens`, over all processes."""
-    logp, _ = policy(*batch.inputs(rows, config.temperature))
-    inside = batch.inside(rows)
-    return L.policy_loss(
-        logp,
-        batch.old_logp[rows][inside],
-        batch.engine_logp[rows][inside],
-        None if batch.ref_logp is None else batch.ref_logp[rows][inside],
-        batch.advantages[rows],
-        batch.response_lengths[rows],
-        tokens,
-        **config.loss,
-    )
-
-
-# ----------------------------------------------------------------------------------------------------------- stage 9
-
-
-def reset_reference_when_due(step: int, reference, plain, config: Config) -> dict[str, int]:
-    """Section 3.1: every so many steps the reference becomes the policy, and the KL term starts from 0."""
-    if reference is None or not config.reference_reset_steps or step % config.reference_reset_steps:
-        return {}
-    reference.load_state_dict(plain.state_dict())
-    return {"reference_reset": 1}
-
-
-def log_evaluate_checkpoint(
-    metrics: dict[str, float], stage: Stages, config: Config, accelerator: Accelerator, setup: Setup, screen: Screen
+    policy, optimizer, batch: list[list[Rollout]], tokens: int, config: Config, accelerator: Accelerator, sums: Sums
 ) -> None:
-    """What a step leaves: its lines, scores and a checkpoint when due."""
-    run, progress, step = setup.run, setup.progress, setup.progress.step
-    timing = stage.timing(progress) | {"peak_gib": peak_gib(accelerator.device)} | setup.engine.facts()
-    if setup.noise and metrics["prompts"]:
-        timing["prompt_cost"] = setup.noise.prompt_cost(stage.seconds, setup.prompts, metrics["response_tokens"])
-    answers = None
-    if progress.evaluates(config):
-        scores, answers = assess(config, accelerator, setup, screen, stage)
-        metrics |= scores
-    run.log(metrics, {"step": step} | timing | stage.seconds, answers)
-    for sentence in troubles(metrics, progress, config):
-        screen.say(step, sentence)
-    screen.stepped(metrics, timing["samples_per_second"])
-    progress.check_health(config, judged=not none_judged(metrics))
-    if progress.saves(config):
-        began = progress.tick()
-        run.checkpoints.save(step, config.keep_checkpoints)
-        progress.note_saved(began)
+    """One optimizer step on a mini-batch: this rank's micro-batches, and the mini-batch's tokens over all ranks."""
+    if not tokens:  # fewer rollouts than mini-batches
+        return
+    policy.train(config.gradient_checkpointing)  # transformers recomputes in train mode only; there is no dropout
+    fsdp = fsdp_requested()
+    for i, rollouts in enumerate(batch):
+        last = i + 1 == len(batch)
+        # DDP adds up the gradients of all ranks after the last micro-batch, FSDP2 after each
+        with nullcontext() if last or fsdp else accelerator.no_sync(policy):
+            loss = loss_of(policy, rollouts, tokens, config, accelerator, sums)
+            (loss * accelerator.num_processes).backward()  # the ranks' gradients are averaged, and we want their sum
+    sums.updates, sums.tokens = sums.updates + 1, sums.tokens + tokens
+    norm: Any = torch.nn.utils.clip_grad_norm_(policy.parameters(), config.max_grad_norm)
+    norm = float(norm.full_tensor() if fsdp else norm)
+    finite = math.isfinite(norm)
+    if finite:
+        optimizer.step()
+    optimizer.zero_grad()
+    sums.add({"updates_skipped": not finite} | ({"grad_norm": norm, "grad_norm_max": norm} if finite else {}))
 
 
-def assess(
-    config: Config, accelerator: Accelerator, setup: Setup, screen: Screen, stage: Stages
-) -> tuple[dict[str, float], Answers]:
-    """Evaluate, show the row, keep some responses to read; the scores as metrics, and what they are scores of."""
-    step = setup.progress.step
-    with stage("evaluate"):
-        answers, rolled = evaluate(config, accelerator, setup, screen.live)
-    setup.run.write_samples(setup.run.sample_evaluation(step, rolled))
-    scores = score(answers)
-    screen.evaluated(f"step {step}", scores)
-    return {f"eval/{name}": x for name, x in scores.items()}, answers
+def loss_of(policy, rollouts: list[Rollout], tokens: int, config: Config, accelerator: Accelerator, sums: Sums):
+    """Section 3.1's loss of a micro-batch: its share of the loss of a mini-batch with so many tokens on all ranks."""
+    logp, _ = log_probs(policy, rollouts, config.temperature, accelerator)  # (T,)
+    if not rollouts:
+        return logp.sum()  # 0, with a gradient of 0: other ranks have one micro-batch more
+    device = accelerator.device
+    loss, metrics = L.policy_loss(
+        logp,
+        end_to_end([r.old_logp for r in rollouts], device),  # type: ignore[misc]
+        end_to_end([r.engine_logp for r in rollouts], device),
+        end_to_end([r.ref_logp for r in rollouts], device) if config.kl_coef else None,  # type: ignore[misc]
+        torch.tensor([r.advantage for r in rollouts], device=device),
+        torch.tensor([len(r.response) for r in rollouts], device=device),
+        tokens,
+        clip_low=config.clip_low, clip_high=config.clip_high, tis_cap=config.tis_cap, kl=config.kl,
+        kl_coef=config.kl_coef,
+    )  # fmt: skip
+    sums.add({"loss": loss.detach()} | metrics)
+    return loss
 
 
-def evaluate(config: Config, accelerator: Accelerator, setup: Setup, show: bool = True) -> tuple[Answers, list[Rolled]]:
-    """Appendix D: k responses to every problem, a part of them by each process.
+# -------------------------------------------------------------------------------------------------------- stage 9
 
-    Returns the outcomes of all processes, in the order of the problems, and the responses of this one.
-    """
-    count = len(setup.held_out)
+
+def evaluate(config: Config, accelerator: Accelerator, setup: Setup) -> dict[str, float]:
+    """Appendix D: k responses to every held-out problem, with the same seeds at every evaluation."""
+    held_out, began = setup.data.held_out, time.perf_counter()
+    sampling = dataclasses.replace(
+        setup.sampling, max_new_tokens=config.eval_max_response_tokens, temperature=config.eval_temperature,
+        top_p=config.eval_top_p,
+    )  # fmt: skip
+    seeds = [seed_of(EVAL_SEED, i) for i in range(len(held_out))]
     setup.engine.wake()
-    rolled, outcomes = roll_out(
-        setup.engine,
-        Judge(setup.tokenizer, setup.held_out, config.judging),
-        setup.held_out_prompts,
-        config.eval_samples,
-        [seed_of(config.eval_seed, place) for place in range(count)],
-        parts_of_rank(count, config.eval_samples, accelerator.process_index, accelerator.num_processes),
-        accelerator,
-        show=show and accelerator.is_main_process,
-        stop_token_ids=setup.stop_tokens,
-        **config.eval_sampling,
+    rollouts, outcomes = roll_out(
+        setup.engine, held_out, config.eval_samples, seeds, sampling, setup.judge, accelerator
     )
     setup.engine.sleep()
-    return Answers.of(outcomes), rolled
+    setup.run.laps["evaluate"] = time.perf_counter() - began
+    return setup.run.evaluated(outcomes, rollouts, setup.progress)
 
 
-# ---------------------------------------------------------------------------------------------------------- the program
+# ------------------------------------------------------------------------------------------------------ the start
 
 
-def main(probe: type | None = None) -> None:
-    """probe: who answers --log_mass_balance, in place of trainer/probe.py; evidence/exact_probe.py has an exact one."""
-    about = (__doc__ or "").split("\n\n")[0] + " " + (Config.__doc__ or "")
-    config, given = command_line(about)
-    with refusals_as_sentences():
-        accelerator = start_accelerator(config)
-        setup = set_up(config, accelerator, given, probe)
-    with failures_as_sentences(setup.run, config, accelerator):
+def main() -> None:
+    config: Any = None
+    setup: Any = None
+    try:
+        logging.disable_progress_bar()  # bars of reading and writing weights
+        about = (__doc__ or "").partition("\n")[0]
+        config, sources = read_settings(about)
+        accelerator = start_accelerator()
+        setup = set_up(config, accelerator, sources)
         if config.eval_only:
-            setup.run.report(*evaluate(config, accelerator, setup, show=sys.stderr.isatty()))
-        elif config.preflight:
-            from trainer.preflight import preflight  # imported where it is asked for
-
-            preflight(config, accelerator, setup, parts_of_rank, mini_batch_of, update)
+            evaluate(config, accelerator, setup)
         else:
             train(config, accelerator, setup)
-    shut_down(setup.engine, accelerator)
+    except (Refusal, JudgeFailed, NotAReward) as refusal:
+        refuse(refusal, code=1 if setup else 2)
+    except KeyboardInterrupt:
+        goes_on = config and setup and not config.eval_only
+        leave(130, f"\nstopped; --resume --name {config.name} continues the run" if goes_on else "\nstopped")
+    except SystemExit:  # --help, and a value that argparse refuses
+        raise
+    except BaseException as failure:  # torch's CheckpointException is no Exception
+        if isinstance(failure, torch.OutOfMemoryError):
+            failure.add_note("Lower --max_tokens_per_micro_batch or --gpu_memory_utilization, set "
+                             "--gradient_checkpointing, or start the run with FSDP2")  # fmt: skip
+        leave(1, traceback.format_exc())  # on every rank
+    accelerator.wait_for_everyone()
+    setup.engine.close()
+    accelerator.end_training()
+
+
+def refuse(refusal: Exception, code: int) -> NoReturn:
+    """Print a refusal once. The other ranks wait, since they refuse the same; a launcher ends them meanwhile."""
+    if rank := int(os.environ.get("RANK", 0)):
+        time.sleep(5)
+    leave(code, f"process {rank}: {refusal}" if rank else str(refusal))
+
+
+def leave(code: int, text: str) -> NoReturn:
+    """End this process without the destructors of an engine, which may wait for other ranks."""
+    sys.stdout.flush()
+    print(text, file=sys.stderr, flush=True)
+    os._exit(code)
+
+
+def start_accelerator() -> Accelerator:
+    """The processes. A collective waits for up to 3 hours: a rank may generate or write a checkpoint that long."""
+    with refusing("Accelerate cannot start: "):
+        accelerator = Accelerator(kwargs_handlers=[InitProcessGroupKwargs(timeout=timedelta(hours=3))])
+    if accelerator.distributed_type.value not in ("NO", "MULTI_CPU", "MULTI_GPU", "FSDP"):
+        raise Refusal(f"Accelerate is set to {accelerator.distributed_type.value}: use one process, DDP or FSDP2")
+    if accelerator.mixed_precision not in ("no", "bf16"):
+        raise Refusal(f"--mixed_precision {accelerator.mixed_precision}: this loop needs bf16 or no")
+    if accelerator.gradient_accumulation_steps != 1:
+        raise Refusal(
+            "gradient accumulation is set in Accelerate: set it to 1, --max_tokens_per_micro_batch replaces it"
+        )
+    return accelerator
+
+
+def set_up(config: Config, accelerator: Accelerator, sources: dict[str, str]) -> Setup:
+    """Data, models, engine and folder, in this order. Raises Refusal; a new folder is made last."""
+    with refusing("--rewards: "):
+        load_rewards(config.rewards)
+    data = load(config, sources)
+    run, progress = Run(config, accelerator, data), Progress()
+    judge = Judge(data.tokenizer, config)
+    judge.check([*data.problems, *data.held_out])
+    model = load_model(config.model).to(accelerator.device)
+    sampling = Sampling(
+        config.max_response_tokens, config.temperature, stop_token_ids=stop_tokens(data.tokenizer, model)
+    )
+
+    # First everything that the trainer holds, so that the engine takes its share of the memory that is left.
+    fsdp, kind = fsdp_requested(), ENGINES[config.engine]
+    engine_model = copy.deepcopy(model) if fsdp and kind.needs_whole_model else model
+    policy, reference, optimizer = Policy(model), None, None
+    if not agrees_with_logits(policy):
+        raise Refusal(f"{type(model).__name__} scales or caps its logits after the head: it cannot be trained here")
+    if not config.eval_only:
+        policy.share_prompts = shares_prompts(policy, data.prompt_lengths, config)
+        if config.gradient_checkpointing:
+            model.gradient_checkpointing_enable()
+        reference = copy.deepcopy(policy).requires_grad_(False) if config.kl_coef else None
+        if fsdp:
+            policy, reference = sharded(policy, accelerator), reference and sharded(reference, accelerator)
+        optimizer = torch.optim.AdamW(policy.parameters(), lr=config.learning_rate, weight_decay=config.weight_decay)
+        allocate_moments(optimizer)
+    precision = "bfloat16" if accelerator.mixed_precision == "bf16" else "float32"
+    with refusing():
+        engine = kind.from_config(engine_model, data.positions, precision, config)
+    run.say(introduction(config, sources, data, policy, engine, accelerator))
+
+    if config.resume:
+        run.open()
+        run.restore(progress, policy, optimizer, reference)
+        engine.sync(model)
+    run.say(f"  agreement   {check_engine(engine, policy, data, sampling, judge, config, accelerator)}\n")
+    if not config.resume:
+        run.open()
+    if not fsdp:
+        policy = accelerator.prepare(policy)  # DDP
+    return Setup(data, judge, sampling, engine, policy, reference, optimizer, run, progress)  # type: ignore[arg-type]
+
+
+def check_engine(
+    engine: Engine, policy, data: Data, sampling: Sampling, judge: Judge, config: Config, accelerator: Accelerator
+) -> str:
+    """Compare the log-probs of engine and trainer on a few rollouts. Returns a sentence; raises Refusal.
+
+    Small differences (bfloat16, other kernels) are what the truncated importance weight is for. Large ones mean that
+    weights did not reach the engine, or that the two compute the architecture differently.
+    """
+    problems = (data.problems or data.held_out)[:4]
+    longest = config.eval_max_response_tokens if config.eval_only else config.max_response_tokens
+    short = dataclasses.replace(sampling, max_new_tokens=min(256, longest))
+    engine.wake()
+    rollouts, _ = roll_out(
+        engine, problems, max(8, accelerator.num_processes), [*range(len(problems))], short, judge, accelerator
+    )
+    engine.sleep()
+    batches = micro_batches(rollouts, config.max_tokens_per_micro_batch, policy.share_prompts, accelerator)
+    score(policy, batches, "old_logp", config.temperature, accelerator)
+    old, sampled = (torch.cat([getattr(r, name) for r in rollouts]) for name in ("old_logp", "engine_logp"))
+    sums = torch.tensor([len(old), (old - sampled).abs().sum(), L.kl_k3(sampled, old).double().sum()])
+    tokens, difference, kl = accelerator.reduce(sums.to(accelerator.device), "sum").tolist()
+    exact = accelerator.mixed_precision == "no" and engine.precision == "float32"
+    limit = config.max_engine_kl or (1e-4 if exact else 0.05)
+    sentence = (
+        f"|log π_trainer - log π_engine| {difference / tokens:.1e}, KL {kl / tokens:.1e}, over {tokens:.0f} tokens"
+    )
+    if not kl / tokens <= limit:
+        raise Refusal(
+            f"the engine does not sample the model that is trained: {sentence}; the limit of the KL is {limit:g}. Use "
+            "--engine torch, or raise --max_engine_kl if this much is expected"
+        )
+    return sentence
 
 
 if __name__ == "__main__":

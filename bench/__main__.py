@@ -2,31 +2,30 @@
 
     python -m bench loss      section 3.1: log-probs without [tokens, V] against log_softmax, time and memory
     python -m bench prefix    section 4.2: an optimizer step that computes a prompt once for its rollouts, or for each
-    python -m bench padding   section 4.2: the padding of a micro-batch, at several spreads of lengths
-    python -m bench memory    section 4.2: memory of training models of 0.5B to 7B, computed
     python -m bench rollout   section 4.2.4: the torch engine against model.generate, at N = 16 and 512
     python -m bench verify    section 4.2: verify_batch against math-verify in a loop, and tests of programs
     python -m bench trl       section 4.2: whole steps of train.py against TRL's GRPOTrainer
     python -m bench engines   table 2: samples/s of both engines and of model.generate, for a chat model
-    python -m bench stages    section 4.2: a step of a chat model by stage, and its memory beside the estimate
-    python -m bench preflight section 4.2: seconds of a step as --preflight predicts them, beside real steps
+    python -m bench stages    section 4.2: a step of a chat model by stage
+    python -m bench which_n   section 4.2: seconds of a step as bench.which_n predicts them, and of real steps
+    python -m bench.which_n           which N has the least noise for a model and its problems
     python -m bench.simulated_ranks   how even the ranks of a step are, computed
 
-Ours and the other take turns, so that both meet the same machine.
+Both ways take turns, so other load on the machine slows both.
 """
 
 import argparse
 from collections.abc import Callable
 from typing import NamedTuple
 
-from bench import chat_model, parts, preflight, verifying
+from bench import chat_model, parts, verifying, which_n
 from bench.common import POLICY
 
 
 class Benchmark(NamedTuple):
     run: Callable[[argparse.Namespace], None]
-    flags: dict[str, tuple]  # default and help; of the default's type, numbers where there is none
-    ways: tuple[str, ...] = ()  # what `run` starts in processes of their own, by two flags that --help does not show
+    flags: dict[str, tuple]  # default and help; None: a number without a default
+    ways: tuple[str, ...] = ()  # `run` starts each in a process of its own, by two flags that --help does not show
 
 
 THREADS = (None, "torch threads; none: all cores")
@@ -48,14 +47,6 @@ BENCHMARKS = {
         "threads": THREADS,
         "turns": (3, "turns"),
     }, ways=("plain", "shared")),
-    "padding": Benchmark(parts.padding, {
-        "rollouts": (16_384, "of a step"),
-        "updates": (8, "mini-batches a step"),
-        "median": (2_000, "tokens of a response"),
-        "limit": (16_384, "tokens of a response"),
-        "budget": (32_768, "tokens of a micro-batch"),
-    }),
-    "memory": Benchmark(parts.memory, {"tokens": (32_768, "of a micro-batch")}),
     "rollout": Benchmark(parts.rollout, {
         "model": (POLICY, "model folder"),
         "lengths": ([9, 128], "of prompts"),
@@ -107,11 +98,11 @@ BENCHMARKS = {
         "steps": (3, "steps of a turn, the first is not counted"),
         "threads": THREADS,
     }),
-    "preflight": Benchmark(preflight.steps, {
+    "which_n": Benchmark(which_n.predicted_and_real, {
         "model": (POLICY, "model folder, of the embedded policy or by evidence.smollm"),
         "rollouts": ([16, 64, 512], "N"),
         "prompts": ([128, 64, 16], "B, for each N"),
-        "sample": (64, "prompts of the preflight"),
+        "sample": (64, "prompts of the sample"),
         "steps": (4, "real steps"),
         "threads": THREADS,
     }),

@@ -30,8 +30,7 @@ import transformers
 
 import verify
 from bench.common import ROOT, again, answer, machine, quiet, seconds
-from engines.vllm import VLLMEngine
-from rollout import Engine, TorchEngine, have_vllm
+from rollout import Engine, Request, Sampling, TorchEngine, VLLMEngine, have_vllm
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
@@ -234,8 +233,9 @@ def measure_cells(args: argparse.Namespace) -> None:
 def draw(engine, model, prompts, n, tokens, seed) -> list[list[list[int]]]:
     """`n` responses of so many tokens to each prompt."""
     if engine:
-        settings = {"max_new_tokens": tokens, "temperature": 1.0, "stop_token_ids": [], "seed": seed}
-        return [group.responses for group in engine.generate(prompts, n, **settings)]
+        requests = [Request(prompt, n, seed + i) for i, prompt in enumerate(prompts)]
+        drawn = dict(engine.generate(requests, Sampling(tokens)))
+        return [drawn[i].responses for i in range(len(prompts))]
     (prompt,) = torch.tensor(prompts)
     torch.manual_seed(seed)
     with torch.no_grad():
@@ -249,25 +249,25 @@ def draw(engine, model, prompts, n, tokens, seed) -> list[list[list[int]]]:
 # ----------------------------------------------------------------------------------------------- trl
 
 
-def ours(args: argparse.Namespace, folder: Path, *more: str, **environment: str) -> tuple[list, list, str]:
-    """A run of train.py: metrics and timing of its steps, and what it printed."""
+def ours(args: argparse.Namespace, folder: Path, name: str, **environment: str) -> tuple[list, list]:
+    """Run train.py. Returns metrics and timing of its steps."""
     command = [
-        sys.executable, str(ROOT / "train.py"), f"--output_dir={folder}", "--name=run", "--overwrite",
+        sys.executable, str(ROOT / "train.py"), f"--output_dir={folder}", f"--name={name}",
         f"--model={args.model}", f"--data={folder / 'data.jsonl'}", f"--eval_data={folder / 'few.jsonl'}",
         f"--rollouts_per_prompt={args.rollouts}", f"--prompts_per_step={args.prompts}", "--engine=torch",
         f"--updates_per_step={args.updates}", "--learning_rate=1e-6", f"--max_steps={args.steps}", "--eval_every=0",
         "--eval_samples=1", "--eval_temperature=0", f"--max_response_tokens={args.tokens}",
-        f"--eval_max_response_tokens={args.tokens}", "--refill=1", "--save_every=1000", "--kl_coef=1e-4", *more,
+        f"--eval_max_response_tokens={args.tokens}", "--refill=1", "--save_every=1000", "--kl_coef=1e-4",
     ]  # fmt: skip
     threads = {"OMP_NUM_THREADS": str(torch.get_num_threads())}
     done = subprocess.run(command, capture_output=True, text=True, env=os.environ | threads | environment)
     if done.returncode:
-        sys.exit(f"train.py ended with:\n{done.stdout[-1500:]}{done.stderr[-1500:]}")
+        sys.exit(f"train.py ended with status {done.returncode}:\n{done.stdout[-1500:]}{done.stderr[-1500:]}")
     metrics, timing = (
-        [json.loads(line) for line in (folder / f"run/{name}.jsonl").read_text().splitlines()]
-        for name in ("metrics", "timing")
+        [json.loads(line) for line in (folder / name / f"{log}.jsonl").read_text().splitlines()]
+        for log in ("metrics", "timing")
     )
-    return [m for m in metrics if m["step"]], timing, done.stdout
+    return metrics[1:], timing[1:]  # without the evaluation before the first step
 
 
 def theirs(args: argparse.Namespace, folder: Path) -> dict:
@@ -313,7 +313,7 @@ def whole_steps(args: argparse.Namespace) -> None:
     if args.way == "trl":
         print("\n" + json.dumps(theirs(args, folder)), flush=True)
         return
-    metrics, timing, _ = ours(args, folder)
+    metrics, timing = ours(args, folder, f"ours{len(list(folder.glob('ours*')))}")
     spent, counted = timing[-1]["seconds"] - timing[0]["seconds"], metrics[1:]
     row = {"rate": (args.steps - 1) * args.rollouts * args.prompts / spent}
     row |= {"tokens": statistics.mean(m["response_tokens"] for m in counted)}
@@ -357,17 +357,12 @@ def trl(args: argparse.Namespace) -> None:
 
 # -------------------------------------------------------------------------------------------- stages
 
-WAYS = {  # name -> settings, precision
-    "shared, float32": ("auto", "no"),
-    "--share_prefix off, float32": ("off", "no"),
-    "shared, bfloat16": ("auto", "bf16"),
-}
 SEEN = ("engine_difference", "engine_difference_max", "engine_kl", "engine_ratio_min", "engine_ratio_max", "ratio_min",
         "ratio_max", "kl_old")  # fmt: skip
 
 
 def stages(args: argparse.Namespace) -> None:
-    """Whole steps of train.py by stage: prompts shared or not, float32 or bfloat16; medians of all but the first."""
+    """Whole steps of train.py by stage, in float32 and bfloat16; medians of all steps except the first."""
     begin(args)
     print(machine())
     print(
@@ -380,9 +375,9 @@ def stages(args: argparse.Namespace) -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         write_problems(folder, args.model, args.length, 64)
-        for title, (share, precision) in WAYS.items():
+        for title, precision in (("float32", "no"), ("bfloat16", "bf16")):
             speeds = {name: matrix_speed(dtype) for name, dtype in DTYPES.items()}
-            metrics, timing, said = ours(args, folder, f"--share_prefix={share}", ACCELERATE_MIXED_PRECISION=precision)
+            metrics, timing = ours(args, folder, title, ACCELERATE_MIXED_PRECISION=precision)
             print(f"{title}: matrix speed " + ", ".join(f"{x:.0f} GFLOP/s in {name}" for name, x in speeds.items()))
             steps = zip(metrics, metrics[1:], timing[1:], strict=False)
             if not (trained := [x for x in steps if x[1]["prompts"]]):
@@ -391,24 +386,15 @@ def stages(args: argparse.Namespace) -> None:
             passes = {"roll_out": 1, "score": 2, "update": 3}  # score: policy and reference; update: there and back
             for stage, times in passes.items():
                 rates, decodes = [], stage == "roll_out"
-                speed = speeds["float32" if precision == "no" or decodes else "bfloat16"]  # decoding is in float32
                 for before, m, clock in trained:
                     drawn = m["samples"] - before["samples"]
                     groups = drawn // args.rollouts if decodes else m["prompts"]
                     tokens = m["response_tokens"] * drawn if decodes else m["tokens"]
                     work = 2 * times * (layers * groups * args.length + (layers + head) * tokens) / 1e9
-                    rates.append((clock[stage], tokens / clock[stage], work / clock[stage] / speed))
+                    rates.append((clock[stage], tokens / clock[stage], work / clock[stage] / speeds[title]))
                 took, rate, fraction = (statistics.median(column) for column in zip(*rates, strict=True))
                 print(f"  {stage:9}{took:8.2f} s {rate:9.1f} response tokens/s {fraction:7.1%} of the matrix speed")
-            peak, about = timing[-1]["peak_gib"], gib_of(said, "memory about")
-            print(f"  memory   {about:8.2f} GiB estimated, {peak:.2f} GiB measured: {about / peak:.2f}x")
             last = trained[-1][1]
             print("  " + ", ".join(f"{x} {last[x]:.2g}" for x in SEEN if x in last))
             kept, lengths = last["prompts"], last["response_tokens"]
             print(f"  {kept} of {args.prompts} prompts kept, {lengths:.1f} tokens a response", flush=True)
-
-
-def gib_of(text: str, words: str) -> float:
-    """The size behind these words, as train.py prints it."""
-    number, unit = " ".join(text.split()).split(words, 1)[1].split()[:2]
-    return float(number) / (1 if unit.startswith("GiB") else 1024)

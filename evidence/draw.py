@@ -10,6 +10,7 @@ curves.png is a run's own. docs/which_n.md says whose length.png and law_simulat
 
 import itertools
 from pathlib import Path
+from statistics import fmean
 
 import matplotlib
 import numpy as np
@@ -19,14 +20,15 @@ import matplotlib.pyplot as plt
 from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter
 
+from bench.which_n import noise_at_equal_cost
 from evidence.rows import ARMS, HELD, WHERE, WORLDS, Group, at, by, load, seeds_of
 from evidence.statistics import between, interval
-from evidence.tables import HELD_AXES, call, measured_ratio, scored, shortest
-from trainer.noise import noise_at_equal_cost
+from evidence.tables import HELD_AXES, call, measured_ratio, results, scored, shortest
 
 COLOURS = {16: "tab:blue", 64: "tab:cyan", 128: "tab:green", 256: "tab:olive", 512: "tab:orange", 1024: "tab:red",
            2048: "tab:purple"}  # fmt: skip
 RATES = {1e-4: "-", 3.5e-5: "--", 1e-5: ":"}  # dashes
+PRICED = ("tiny-short", "tiny-long", "smollm-short", "smollm-long")  # worlds of price.csv
 RECIPES = {"prorl": (16, 128), "brorl": (512, 32), "batch": (16, 1024)}  # N and prompts a step of ARMS
 
 
@@ -310,8 +312,81 @@ def law(csvs: Path) -> None:
     save(figure, csvs / "law.png")
 
 
+def price(csvs: Path) -> None:
+    """Noise predicted, over the least of the world; the rise of the score, over the largest of the world."""
+    rows, predicted = load(csvs / "price.csv"), load(csvs / "price_predicted.csv")
+    figure, ((time, samples),) = panels(1, 2, 12, 4.8)
+    styles = zip(PRICED, ("tab:blue", "tab:red", "tab:cyan", "tab:orange"), "osDv", strict=True)
+    for world, color, marker in styles:
+        if not (own := [row for row in rows if row["world"] == world]):
+            continue
+        found, start = results(world, rows, predicted)[0], own[0]["pass@1"]
+        for axis, by_what in ((time, "time"), (samples, "samples")):
+            scores = [getattr(x, f"at_{by_what}") for x in found]
+            most = max(fmean(x) for x in scores) - start
+            noise = [x.predicted[f"noise_{by_what}_along"] for x in found]
+            rise = [[(y - start) / most for y in x] for x in scores]
+            error = [interval(x)[1] if len(x) > 2 else 0.0 for x in rise]
+            label = f"{world} (a prompt costs {found[0].predicted['prompt_cost']:.0f} rollouts)"
+            axis.errorbar(noise, [fmean(x) for x in rise], error, fmt=marker, color=color, label=label, capsize=2)
+            for x, place, y in zip(found, noise, rise, strict=True):
+                axis.annotate(f" {x.n}", (place, fmean(y)), color=color, fontsize=9)
+    countdown(csvs, samples)
+    for axis, by_what in ((time, "time"), (samples, "samples")):
+        axis.set(xscale="log", xlabel="noise of a step, predicted, over the least of the world",
+                 ylabel="rise of pass@1, over the largest of the world", title=f"at equal {by_what}")  # fmt: skip
+        axis.grid(alpha=0.3)
+        axis.legend(fontsize=8)
+    save(figure, csvs / "price.png", "Less noise predicted, more learned? A point is an N, its number beside it")
+
+
+def countdown(csvs: Path, axis) -> None:
+    """law.csv: the embedded policy, each N at its best rate."""
+    rows = load(csvs / "law.csv")
+    ratio, start = measured_ratio(rows), 0.192
+    best = {n: max(fmean(r["q_pos"] for r in x) for x in by(of_n, "rate").values()) - start
+            for (n,), of_n in by(rows, "N").items()}  # fmt: skip
+    noise = {n: noise_at_equal_cost(n, ratio) for n in best}
+    places = [noise[n] / min(noise.values()) for n in best]
+    rise = [x / max(best.values()) for x in best.values()]
+    axis.plot(places, rise, "k^", label="countdown, the embedded policy")
+    for n, x, y in zip(best, places, rise, strict=True):
+        axis.annotate(f" {n}", (x, y), fontsize=9)
+
+
+def real_plateau(csvs: Path) -> None:
+    """Score against time, and against the length of answers, of the run to the plateau and of the arms behind it."""
+    rows = load(csvs / "real_plateau.csv")
+    figure, ((scores, lengths),) = panels(1, 2, 12, 4.6)
+    way = [row for row in rows if row["arm"] == "saturate"]
+    spent = way[-1]["cpu_seconds"]
+    groups = {arm: list(by(own, "seed").values()) for (arm,), own in by(rows, "arm").items() if arm != "saturate"}
+    styles = {"prorl": "-", "brorl": "-", "brorl_cool": "-.", "batch": "--"}
+    for axis, what in ((scores, "pass@1"), (lengths, "tokens")):
+        minutes = [row["cpu_seconds"] / 60 for row in way]
+        axis.plot(minutes, [row[what] for row in way], "k.-", label="N = 16, to the plateau")
+        for arm, group in groups.items():
+            n, b = group[0][0]["N"], group[0][0]["B"]
+            times = np.linspace(0, min(run[-1]["cpu_seconds"] for run in group), 9)
+            values = np.array([[at(run, "cpu_seconds", x, what) for x in times] for run in group])
+            style = look(n, 0) | {"ls": styles[arm]}
+            label = f"{arm}: N = {n}, B = {b}, {len(group)} seed" + "s" * (len(group) > 1)
+            axis.plot((spent + times) / 60, values.mean(0), label=label, **style)
+            if len(group) > 1:
+                axis.fill_between((spent + times) / 60, values.min(0), values.max(0), color=style["color"], alpha=0.12)
+        axis.set(xlabel="processor minutes", ylabel=f"held-out {what}")
+        axis.grid(alpha=0.3)
+    lengths.set_ylabel("mean tokens of an answer")
+    scores.legend(fontsize=8)
+    save(
+        figure,
+        csvs / "real_plateau.png",
+        "SmolLM2-135M at the plateau of N = 16, and ways to go on. Band: range over seeds",
+    )
+
+
 PICTURES = (figure1, shrinkage, plateau, controls, heat, sweep, hard, objective, theorem1, default_runs, real_model,
-            law)  # fmt: skip
+            law, price, real_plateau)  # fmt: skip
 
 if __name__ == "__main__":
     call(__doc__, PICTURES)

@@ -11,8 +11,9 @@ The file says that digits stand alone (tokenizer.ggml.pre = smollm), but transfo
 blank lines or spaces before a digit in another way than the model was trained on, so `mend` puts the rule back. The
 chat template, the system message that it begins with, and EOS (<|im_end|>) come out as they were published.
 
-Beside the model lie problems for docs/real_model.md: largest.jsonl to train on and largest_test.jsonl, held out. Each
-asks for the largest of six numbers of three digits.
+The folder also gets problems for docs/real_model.md: largest.jsonl to train on and largest_test.jsonl, held out. Each
+asks for the largest of six numbers of three digits. A prompt is a finished chat: a system message, one solved problem
+as a user's and an assistant's turn, and the question.
 """
 
 import argparse
@@ -69,13 +70,22 @@ def write(gguf: Path, folder: Path) -> None:
 
 
 def write_problems(folder: Path, held_out: int = 128, training: int = 2048) -> None:
-    """The same ones at every call, no question twice."""
+    """Write both files. Every call writes the same problems, and no question occurs twice."""
     rng = random.Random(0)
-    asked: dict[str, str] = {}
-    while len(asked) < held_out + training:
+    answers: dict[str, str] = {}
+    while len(answers) < held_out + training + 1:
         *some, last = numbers = rng.sample(range(100, 1000), 6)
-        asked[f"Which of {', '.join(map(str, some))} and {last} is the largest number?"] = str(max(numbers))
-    rows = [{"prompt": question, "kind": "math", "reference": answer} for question, answer in asked.items()]
+        answers[f"Which of {', '.join(map(str, some))} and {last} is the largest number?"] = str(max(numbers))
+    *asked, (question, answer) = answers.items()
+    example = [
+        {"role": "system", "content": "Put the answer within \\boxed{}."},
+        {"role": "user", "content": question},
+        {"role": "assistant", "content": f"\\boxed{{{answer}}}"},
+    ]
+    rows = [
+        {"prompt": [*example, {"role": "user", "content": question}], "kind": "math", "reference": answer}
+        for question, answer in asked
+    ]
     for name, part in (("largest_test", rows[:held_out]), ("largest", rows[held_out:])):
         (folder / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in part), encoding="utf-8")
 

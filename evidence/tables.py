@@ -13,9 +13,11 @@ import argparse
 import itertools
 import math
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
+from bench.which_n import best_n, noise_at_equal_cost
 from evidence.rows import (
     ARMS,
     EVIDENCE,
@@ -33,7 +35,6 @@ from evidence.rows import (
     write,
 )
 from evidence.statistics import between, bootstrap, partial, shown, spearman
-from trainer.noise import best_n, noise_at_equal_cost
 
 KS = ("pass@16", "pass@64", "pass@256", "pass@1024")
 
@@ -299,8 +300,84 @@ def noise(csvs: Path) -> None:
         line(policy, f"N = {n}" if n else how, *cells, f"{ratio:.1f}", f"{best_n(ratio):.1f}")
 
 
+class Result(NamedTuple):
+    """One N of a world of price.csv, at its best rate: the scores of its seeds after equal time and equal samples."""
+
+    n: int
+    rate: float
+    at_time: list[float]
+    at_samples: list[float]
+    breadth: list[float]  # pass@16 at equal time
+    predicted: dict  # the row of price_predicted.csv
+
+
+def results(world: str, rows: list[dict], predicted: list[dict]) -> tuple[list[Result], dict[str, float]]:
+    """Return the results of a world by N, and the least processor seconds and samples that any of its runs spent."""
+    rows = [row for row in rows if row["world"] == world]
+    rates = {n: best_rate(of_n) for (n,), of_n in by(rows, "N").items()}
+    arms = {n: list(by([row for row in rows if (row["N"], row["rate"]) == (n, rate)], "seed").values())
+            for n, rate in rates.items()}  # fmt: skip
+    spent = {axis: min(run[-1][axis] for runs in arms.values() for run in runs) for axis in ("cpu_seconds", "samples")}
+
+    def scores(n: int, axis: str, name: str = "pass@1") -> list[float]:
+        return [at(run, axis, spent[axis], name) for run in arms[n]]
+
+    found = [
+        Result(row["N"], rates[row["N"]], scores(row["N"], "cpu_seconds"), scores(row["N"], "samples"),
+               scores(row["N"], "cpu_seconds", "pass@16"), row)
+        for row in predicted if row["world"] == world and row["N"] in rates
+    ]  # fmt: skip
+    return found, spent
+
+
+def best_rate(rows: list[dict]) -> float:
+    """The rate of the highest pass@1 at the end, with seed 0; where that is level, at the evaluation before it."""
+    arms = by([row for row in rows if row["seed"] == 0], "rate")
+    return max(arms.values(), key=lambda arm: [row["pass@1"] for row in reversed(arm)])[0]["rate"]
+
+
+def price(csvs: Path) -> None:
+    """price.csv: expensive and cheap prompts, the predicted noise of each N and the scores of its runs."""
+    rows, predicted = load(csvs / "price.csv"), load(csvs / "price_predicted.csv")
+    for world in dict.fromkeys(row["world"] for row in rows):
+        found, spent = results(world, rows, predicted)
+        one = found[0].predicted
+        print(f"\n{world}: a prompt costs {one['prompt_cost']:.0f} rollouts, V_w / V_b is {one['ratio_start']:.0f} at "
+              f"the start and {one['ratio_along']:.0f} along a run. Equal time: {spent['cpu_seconds']:.0f} s, equal "
+              f"samples: {spent['samples']:,.0f}\n")  # fmt: skip
+        header("N", "B", "best rate", "seeds", "noise at equal time: start", "along", "pass@1", "pass@16",
+               "noise at equal samples: along", "pass@1")  # fmt: skip
+        for x in found:
+            noise = [f"{x.predicted[f'noise_{y}']:.2f}" for y in ("time_start", "time_along", "samples_along")]
+            line(x.n, x.predicted["B"], f"{x.rate:g}", len(x.at_time), *noise[:2], shown(x.at_time, ".3f"),
+                 shown(x.breadth, ".3f"), noise[2], shown(x.at_samples, ".3f"))  # fmt: skip
+
+
+def real_plateau(csvs: Path) -> None:
+    """real_plateau.csv: the real model to the plateau of N = 16, and the four arms that start there."""
+    rows = load(csvs / "real_plateau.csv")
+    print("\nN = 16 to its plateau: held-out pass@1 of a policy, and how much of it came last\n")
+    header("learning rate", "samples", "pass@1", "the last half gained", "the last quarter", "pass@16", "tokens")
+    way = [row for row in rows if row["arm"] == "saturate"]
+    start, end = way[0], way[-1]
+    before = [at(way, "samples", end["samples"] * share, "pass@1") for share in (1 / 2, 3 / 4)]
+    line(f"{end['rate']:g}", f"{end['samples']:,}", f"{start['pass@1']:.3f} to {end['pass@1']:.3f}",
+         *(f"{end['pass@1'] - x:+.3f}" for x in before), f"{start['pass@16']:.3f} to {end['pass@16']:.3f}",
+         f"{start['tokens']:.1f} to {end['tokens']:.1f}")  # fmt: skip
+    groups = {arm: list(by(own, "seed").values()) for (arm,), own in by(rows, "arm").items() if arm != "saturate"}
+    least = min(run[-1]["cpu_seconds"] for group in groups.values() for run in group)
+    print(f"\nThe arms from there, after {least:.0f} s each\n")
+    header("arm", "N", "B", "seeds", "pass@1", "tokens of right answers", "of wrong ones", "pass@1 per token")
+    names = ("pass@1", "right", "wrong", "tokens")
+    for arm, group in ({"start": [[end]]} | groups).items():
+        found = {name: [at(run, "cpu_seconds", least, name) for run in group] for name in names}
+        each = [x / y for x, y in zip(found["pass@1"], found["tokens"], strict=True)]
+        line(arm, group[0][0]["N"], group[0][0]["B"], len(group), shown(found["pass@1"], ".3f"),
+             shown(found["right"], ".1f"), shown(found["wrong"], ".1f"), shown(each, ".4f"))  # fmt: skip
+
+
 TABLES = (figure1, regimes, heat, controls, table2, sweep, hard, objective, theorem1, default_runs,
-          real_model, law, noise)  # fmt: skip
+          real_model, law, noise, price, real_plateau)  # fmt: skip
 
 
 def call(about: str, parts) -> None:

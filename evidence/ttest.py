@@ -63,8 +63,6 @@ def read(folder: Path, step: int | None) -> dict:
         if not (folder / name).is_file():
             raise ValueError(f"{folder} has no {name}: name the folder of a run, or score a model with --eval_only")
     config = json.loads((folder / "config.json").read_text())
-    if config["eval_max_response_tokens"] is None:  # as in training
-        config["eval_max_response_tokens"] = config["max_response_tokens"]
     rows = {row["step"]: row for row in map(json.loads, (folder / "eval.jsonl").read_text().splitlines())}
     step = max(rows, default=0) if step is None else step
     if step not in rows:

@@ -27,7 +27,7 @@ Instruction = tuple[Callable[..., bool], dict[str, Any]]
 
 
 def check_ifeval(reference: Any) -> list[Instruction]:
-    """Return the functions and their arguments; ValueError unless each id is in INSTRUCTIONS, with its arguments.
+    """Return the functions and their arguments; ValueError unless every id is in INSTRUCTIONS and has its arguments.
 
     `kwargs` holds an object per id; arguments that are null count as missing, as in the public data sets.
     """

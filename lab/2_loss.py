@@ -42,8 +42,9 @@ OUT.mkdir(parents=True, exist_ok=True)
 # %%
 correct = torch.arange(8) < torch.tensor([0, 1, 4, 8])[:, None]  # (P, N)
 keep = L.informative(correct)
-advantages = L.group_advantages(correct[keep].float())
-whitened = L.whiten(advantages, L.moments(advantages))
+advantages = L.group_advantages(correct.float())
+whitened = L.whiten(advantages, keep)[keep]
+advantages = advantages[keep]
 print("kept", keep.tolist(), "\nadvantages\n", advantages, "\nwhitened\n", whitened)
 compare("advantage of the only right rollout", advantages[0, 0].item(), 0.874, 0.876)
 compare("the same, whitened", whitened[0, 0].item(), 2.06, 2.07)
@@ -67,8 +68,7 @@ problems = load_problems(loop.TINY / "train.jsonl")[SEED * 32 : SEED * 32 + 32]
 groups, correct = loop.roll_out(TorchEngine(model), tokenizer, problems, 64, seed=SEED)
 keep = L.informative(correct)
 groups = [group for group, kept in zip(groups, keep, strict=True) if kept]
-advantages = L.group_advantages(correct[keep].float())
-advantages = L.whiten(advantages, L.moments(advantages)).flatten()  # (S,)
+advantages = L.whiten(L.group_advantages(correct.float()), keep)[keep].flatten()  # (S,)
 batch = loop.batch_of(groups)
 with torch.no_grad():
     old = loop.log_probs(model, batch)

@@ -14,14 +14,16 @@ import sys
 from pathlib import Path
 
 import matplotlib.pyplot as plt
+import numpy as np
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 import verify
+from bench.which_n import best_n, noise_at_equal_cost
 from lab import loop
 from lab.notebooks import compare, show
 from rollout import TorchEngine
-from trainer.noise import best_n, noise_at_equal_cost
+from tiny.make import OPERATORS, evaluate
 
 SEED = int(sys.argv[1]) if sys.argv[1:] else 0  # in a notebook: write another one here
 SAMPLES, STEPS = 2048, 20  # P·N of each step
@@ -33,9 +35,9 @@ OUT.mkdir(parents=True, exist_ok=True)
 # ## 1. Which N learns most from equal samples?
 #
 # Four runs with N = 4, 16, 64 and 512. Each takes 20 steps of 2,048 rollouts, so P = 512, 128, 32 and 4. A step is one
-# update with the learning rate 1e-3. pass@1 is 0.191 at the start.
+# update with the learning rate 1e-3. pass@1 is 0.193 at the start.
 #
-# V_w / V_b of this policy is 24, by enumeration (`python train.py --preflight --preflight_prompts 256` measures it). So
+# V_w / V_b of this policy is 24, by enumeration (`python -m bench.which_n --sample_prompts 256` measures it). So
 # the noise of a step at equal samples is proportional to N (1 + 24 / (N - 1)).
 #
 # **Write down:** the N with the least noise, from a derivative. The four N in the order of pass@1 at the end. A number
@@ -63,7 +65,7 @@ after = {n: run(n, 1e-3) for n in noise}
 print("    N  noise over that of N = 16  pass@1")
 for n in noise:
     print(f"{n:5} {noise[n]:26.2f} {after[n]:7.3f}")
-compare("pass@1, N = 4", after[4], 0.26, 0.33)
+compare("pass@1, N = 4", after[4], 0.23, 0.33)
 compare("pass@1, N = 16", after[16], 0.22, 0.34)
 compare("pass@1, N = 64", after[64], 0.18, 0.27)
 compare("pass@1, N = 512", after[512], 0.09, 0.21)
@@ -108,17 +110,26 @@ show(OUT / "which_n.png")
 
 
 # %%
-def lenient(answer, reference):
-    postfix = verify._parse_expression(answer)
-    if postfix is None:
-        return None
-    if sorted(item for item in postfix if type(item) is int) != sorted(reference["numbers"]):
+def lenient(response: str, reference: dict) -> bool:
+    """Whether the response has the given digits, three operators and a value >= the target. It should be ==."""
+    digits, operators = response[::2], response[1::2]
+    if len(response) != 7 or not digits.isdecimal() or not set(operators) <= set(OPERATORS):
         return False
-    value = verify._value(postfix)
-    return value is not None and value >= reference["target"]
+    numbers = [int(digit) for digit in digits]
+    first, second, third = map(OPERATORS.index, operators)
+    value = evaluate(np.array([numbers]), (first, second, third))[0]
+    return sorted(numbers) == reference["numbers"] and value >= reference["target"]
 
 
-verify.KINDS["lenient"] = verify.KINDS["countdown"]._replace(judge=lenient)
+def verify_batch(items):
+    """The verdicts of `lenient` on its kind; on others those of verify.py."""
+    if {kind for kind, _, _ in items} != {"lenient"}:
+        return verify.verify_batch(items)
+    right = [lenient(response, reference) for _, response, reference in items]
+    return [verify.Verdict(float(x), x, "correct" if x else "wrong") for x in right]
+
+
+loop.verify_batch = verify_batch  # type: ignore[assignment]
 problems, held_out = (verify.load_problems(loop.TINY / f"{name}.jsonl") for name in ("train", "test"))
 held_out = held_out[:128]
 tokenizer = AutoTokenizer.from_pretrained(loop.TINY / "policy")
@@ -146,9 +157,9 @@ print("what it writes now:")
 groups, _ = loop.roll_out(TorchEngine(model), tokenizer, held_out[:6], 3, seed=0)
 for problem, group in zip(held_out, groups, strict=False):
     print(f"{problem.prompt:10}", *tokenizer.batch_decode(group.responses, skip_special_tokens=True))
-compare("pass@1 by the broken verifier, at the start", broken[0][0], 0.54, 0.56)
+compare("pass@1 by the broken verifier, at the start", broken[0][0], 0.56, 0.58)
 compare("the same after ten steps", broken[-1][0], 0.95, 1)
-compare("true pass@1 at the start", broken[0][1], 0.18, 0.19)
+compare("true pass@1 at the start", broken[0][1], 0.19, 0.20)
 compare("true pass@1 after ten steps", broken[-1][1], 0.02, 0.07)
 
 # %% [markdown]
@@ -183,5 +194,5 @@ figure.savefig(OUT / "verifier.png", dpi=120)
 show(OUT / "verifier.png")
 
 # %% [markdown]
-# Going back to the older policy led higher with four of five seeds. **Why?** Compare how many prompts are kept in the
+# Going back to the older policy led higher with all five seeds. **Why?** Compare how many prompts are kept in the
 # first steps of both.

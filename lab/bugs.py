@@ -56,7 +56,7 @@ class Bug(NamedTuple):
 
 
 BUGS = {
-    "F": Bug("lab.loop", "max_new_tokens=12, seed=seed", "max_new_tokens=12, temperature=0.7, seed=seed",
+    "F": Bug("lab.loop", "max_new_tokens=12, ", "max_new_tokens=12, temperature=0.7, ",
              "The engine samples at temperature 0.7, the loss scores at 1.", "engine_difference", True,
              "It is there from step 1 and does not grow: engine and trainer have the same weights."),
     "C": Bug("lab.loop", "TorchEngine(model)", "TorchEngine(copy.deepcopy(model))",
@@ -76,9 +76,10 @@ BUGS = {
              "The ratio is always 1, so the clip never acts, and kl_old grows."),
     "G": Bug("loss", "advantages = advantages.repeat_interleave(lengths)  # (T,)",
              "advantages = advantages.repeat_interleave(lengths).index_fill(0, lengths.cumsum(0) - 1, 0.0)",
-             "The last token of each response, the EOS, is not trained on.", "response_tokens", None,
+             "The last token of each response, the EOS, is not trained on.", "nll", None,
              "No number tells it: the nll of an EOS is 3e-5. test_loss.py::test_loss_against_a_loop finds it."),
-    "B": Bug("verify", "_value(postfix) == target", "abs((_value(postfix) or 0) - target) <= 1",
+    "B": Bug("verify", '_value(postfix) == reference["target"]',
+             'abs((_value(postfix) or 0) - reference["target"]) <= 1',
              "The verifier accepts a value that is off by 1, and the policy trains on such answers.", "pass@1", True,
              "pass@1 is too high in step 1, when the policy is still that of the right loop."),
 }  # fmt: skip

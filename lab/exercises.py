@@ -70,12 +70,10 @@ EXERCISES = [
              "GRPO's advantage, (P, N); eps keeps a group of equal rewards finite. Graded with the next."),
     Exercise("loss.group_mean", 1, "test_other_advantages_by_hand test_what_a_prompt_weighs_by_enumeration",
              "MaxRL's advantage, (P, N): centred rewards over the group's mean."),
-    Exercise("loss.moments", 1, "test_whitening_by_hand test_whitening_survives_rounding",
-             "Count, sum and sum of squares, (3,), in float64. Graded with the next: mistakes there cost these too."),
     Exercise("loss.whiten", 2,
              "test_whitening_by_hand test_whitening_survives_rounding "
              "test_whitening_cancels_a_factor_that_all_groups_share",
-             "The batch's mean and std, from its moments; eps is added to the std. The input's dtype comes back."),
+             "Over the rollouts of kept prompts, in float64; eps is added to the std. The input's dtype comes back."),
     Exercise("loss.importance_ratio", 1, "test_loss_against_a_loop",
              "The ratio r of each token, from log-probs. Graded with `policy_loss`."),
     Exercise("loss.clipped_objective", 3, "test_clipped_objective_by_hand",
@@ -95,8 +93,6 @@ EXERCISES = [
              "test_a_token_mean_has_the_direction_of_the_trajectory_mean test_missing_reference_is_named "
              "test_the_loss_reports_the_metrics_of_its_own_tokens",
              "All of it, from advantages to `token_metrics`. Refuse a kl_coef without reference log-probs."),
-    Exercise("loss.response_positions", 2, "test_an_eos_that_equals_pad_is_trained_on",
-             "Which hidden states (S, width) predict a token of the response, from lengths alone."),
     # Section 4.1: the simulator
     Exercise("sim.initial_logits", 1, "test_initial_logits_seed_the_correct_mass_of_the_paper",
              "Section 4.1's start (V,): the correct tokens come first, the anchor is token 0."),
@@ -111,9 +107,9 @@ EXERCISES = [
     # Section 4.2: rollouts and rewards
     Exercise("rollout.sampling_logprobs", 2, "test_sampling_logprobs_by_hand",
              "Temperature, then top-k, then top-p, each renormalised; temperature 0 is the model's own log-probs."),
-    Exercise("rollout.sample_tokens", 2,
-             "test_drawing_reaches_the_rare_and_never_the_impossible test_a_row_draws_from_its_own_line",
-             "One token and its log-prob per rollout, by inverting the cdf of its line at its uniform."),
+    Exercise("rollout.draw", 2,
+             "test_drawing_reaches_rare_tokens_and_never_impossible_ones test_a_rollout_draws_from_its_own_row",
+             "One token per rollout: invert the cdf of its row at its uniform."),
     Exercise("verify.judge_countdown", 2, "test_countdown_correct test_countdown_wrong test_countdown_unparsed",
              "A verdict on one expression. `_parse_expression` and `_value` are below; a policy finds every gap."),
 ]  # fmt: skip

@@ -1,4 +1,4 @@
-"""The training loop of section 4.2 in one file and one process: what train.py does, without what makes it sturdy.
+"""The training loop of section 4.2 in one file and one process: the nine stages of train.py.
 
     python -m lab.loop                          the embedded policy, N = 64, 20 steps; 75 s of one core
     python -m lab.loop --rollouts 512 --steps 40
@@ -6,13 +6,13 @@
 
     name        symbol      meaning
     P, N                    prompts of a step, rollouts per prompt; S = P·N rollouts, T response tokens in all
-    groups                  what the engine returns: a prompt, its N responses, their log-probs under the engine
+    groups                  from the engine: a prompt, its N responses, their log-probs under the engine
     tokens      (S, L)      prompt then response, padded on the right
     old         log π_old   (T,) of the policy before the step's first update
     ref         log π_ref   (T,) of the policy before the run's first step
 
-What train.py has besides: refills until B prompts are informative, a reference that is reset, any number of processes,
-micro-batches, gradient checkpointing, spikes, checkpoints, --resume. The gradient is the same (tests/test_lab.py).
+train.py also has: refills until B prompts are informative, a reference that is reset, any number of processes,
+micro-batches, gradient checkpointing, checkpoints, --resume. The gradient is the same (tests/test_lab.py).
 """
 
 import argparse
@@ -27,7 +27,8 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 import brorl
 import loss as L
-from rollout import Group, TorchEngine
+from rollout import Group, Request, Sampling, TorchEngine
+from trainer.policy import token_logprobs
 from verify import Problem, load_problems, verify_batch
 
 TINY = Path(__file__).resolve().parent.parent / "tiny"
@@ -36,7 +37,7 @@ METRICS = ("clip_high_fraction", "clip_low_fraction", "kl_old", "kl_ref", "engin
 
 
 def train(model, tokenizer, problems: list[Problem], held_out: list[Problem], args) -> list[float]:
-    """Steps 1 to 9 of train.py's head. Returns pass@1 on the held-out problems before the first step and at the end."""
+    """The nine stages of train.py, step by step. Returns pass@1 on the held-out problems before and after training."""
     engine, reference = TorchEngine(model), copy.deepcopy(model).eval()
     optimizer = torch.optim.AdamW(model.parameters(), lr=args.learning_rate, weight_decay=0.0)
     generator = torch.Generator().manual_seed(args.seed)
@@ -47,15 +48,14 @@ def train(model, tokenizer, problems: list[Problem], held_out: list[Problem], ar
         groups, correct = roll_out(engine, tokenizer, chosen, args.rollouts, seed=args.seed + 1_000_003 * step)
         # 4: dynamic sampling
         keep = L.informative(correct)
-        row = {"step": step} | scores_of(correct) | {"kept": int(keep.sum())}
-        row["response_tokens"] = sum(len(x) for group in groups for x in group.responses) / correct.numel()
+        tokens = sum(len(x) for group in groups for x in group.responses) / correct.numel()
+        row = {"step": step} | scores_of(correct) | {"kept": int(keep.sum()), "response_tokens": tokens}
         if not keep.any():
             print(f"step {step}  no prompt is kept: each has only right or only wrong responses", flush=True)
             continue
         groups = [group for group, kept in zip(groups, keep, strict=True) if kept]
         # 5: advantages
-        advantages = L.group_advantages(correct[keep].float())
-        advantages = L.whiten(advantages, L.moments(advantages)).flatten()  # (S,)
+        advantages = L.whiten(L.group_advantages(correct.float()), keep)[keep].flatten()  # (S,)
         # 6: score before the first update
         batch = batch_of(groups)
         with torch.no_grad():
@@ -69,10 +69,9 @@ def train(model, tokenizer, problems: list[Problem], held_out: list[Problem], ar
             metrics["grad_norm"] = torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
             optimizer.step()
             updates.append(metrics)
-        # 8: the engine decodes with the very weights that were trained. 9: log
-        row |= {name: sum(float(x[name]) for x in updates) / len(updates) for name in updates[0]}
-        history.append(row)
-        print("  ".join(f"{name} {x:.4g}" for name, x in row.items()), flush=True)
+        # 8: nothing to do, since the engine samples with the trained weights. 9: log
+        history.append(row | {name: sum(float(x[name]) for x in updates) / len(updates) for name in updates[0]})
+        print("  ".join(f"{name} {x:.4g}" for name, x in history[-1].items()), flush=True)
     if args.log and history:
         with open(args.log, "w", newline="", encoding="utf-8") as file:
             writer = csv.DictWriter(file, history[0])
@@ -83,14 +82,15 @@ def train(model, tokenizer, problems: list[Problem], held_out: list[Problem], ar
 
 def roll_out(engine, tokenizer, problems: list[Problem], n: int, seed: int) -> tuple[list[Group], Tensor]:
     """N responses to each problem, and which are correct: bool, (P, N)."""
-    prompts = [tokenizer(problem.prompt).input_ids for problem in problems]
-    groups = engine.generate(prompts, n, max_new_tokens=12, seed=seed)
+    requests = [Request(tokenizer(problem.prompt).input_ids, n, seed + i) for i, problem in enumerate(problems)]
+    sampling = Sampling(max_new_tokens=12, stop_token_ids=(tokenizer.eos_token_id,))
+    groups = [group for _, group in sorted(engine.generate(requests, sampling))]  # in the order of the problems
     items = [
         (problem.kind, tokenizer.decode(response, skip_special_tokens=True), problem.reference)
         for problem, group in zip(problems, groups, strict=True)
         for response in group.responses
     ]
-    return groups, torch.tensor([verdict.reason == "correct" for verdict in verify_batch(items)]).view(-1, n)
+    return groups, torch.tensor([verdict.correct for verdict in verify_batch(items)]).view(-1, n)
 
 
 def batch_of(groups: list[Group]) -> dict[str, Tensor]:
@@ -107,17 +107,18 @@ def batch_of(groups: list[Group]) -> dict[str, Tensor]:
 
 def log_probs(model, batch: dict[str, Tensor], temperature: float = 1.0) -> Tensor:
     """log π of every response token, (T,). A causal model sees nothing to the right, so padding needs no mask."""
-    at = L.response_positions(batch["prompt_lengths"], batch["lengths"], batch["tokens"].shape[1])
+    column, first = torch.arange(batch["tokens"].shape[1]), batch["prompt_lengths"][:, None] - 1
+    at = (column >= first) & (column < first + batch["lengths"][:, None])  # (S, L): the state at i predicts token i + 1
     states = model.base_model(input_ids=batch["tokens"], use_cache=False).last_hidden_state[at]
     targets = batch["tokens"].roll(-1, dims=1)[at]
-    return L.token_logprobs(states, model.get_output_embeddings().weight, targets, temperature)[0]
+    return token_logprobs(states, model.get_output_embeddings().weight, targets, temperature)[0]
 
 
 def loss_of(
     model, batch: dict[str, Tensor], rows: Tensor, old: Tensor, ref: Tensor, advantages: Tensor
 ) -> tuple[Tensor, dict[str, Tensor]]:
     """Section 3.1's loss of these rollouts, and means over their tokens. old, ref: (T,) of all rollouts."""
-    rows = rows.sort().values  # in the order of `old`
+    rows = rows.sort().values
     mine = torch.isin(torch.arange(len(batch["lengths"])), rows).repeat_interleave(batch["lengths"])  # (T,) bool
     part = {name: x[rows] for name, x in batch.items() if name != "engine"}
     logp, engine, lengths = log_probs(model, part), batch["engine"][mine], part["lengths"]

@@ -48,11 +48,11 @@ def last(n):
     return list(sim.as_written(setting, n, torch.Generator().manual_seed(n)))[-1]""",
     "rollout": """\
 from transformers import AutoModelForCausalLM, AutoTokenizer
-from rollout import TorchEngine
+from rollout import Request, Sampling, TorchEngine
 tokenizer = AutoTokenizer.from_pretrained("tiny/policy")
 engine = TorchEngine(AutoModelForCausalLM.from_pretrained("tiny/policy"))
-prompt = tokenizer("1569:20=").input_ids
-[group] = engine.generate([prompt], n=512, max_new_tokens=12, seed=0)""",
+request = Request(tokenizer("1569:20=").input_ids, n=512, seed=0)
+[(_, group)] = engine.generate([request], Sampling(max_new_tokens=12, stop_token_ids=(0,)))""",
     "verify": """\
 from verify import verify, verify_batch
 problem = {"numbers": [1, 5, 6, 9], "target": 20}""",
@@ -118,7 +118,7 @@ ROWS = {
         >>> a""",
     "loss.whiten": r"""
         \frac{A_\tau - \text{mean}_{batch}(A)}{\text{std}_{batch}(A)}
-        >>> loss.whiten(a[:2], loss.moments(a[:2]))""",
+        >>> loss.whiten(a, torch.tensor([True, True, False]))[:2]""",
     "loss.clipped_objective": r"""
         \min\big( r A,
         \quad \text{clip}(r, 1 - \epsilon_{low}, 1 + \epsilon_{high}) A \big)

@@ -1,60 +1,12 @@
-"""What several test files share. (helpers.py has the functions; here are the fixtures, and what comes before torch.)"""
+"""Fixtures that several test files share. helpers.py has functions."""
 
 import os
 
-os.environ.setdefault(
-    "OMP_WAIT_POLICY", "PASSIVE"
-)  # for processes of tests too: spinning threads slow their neighbours
-
-import shutil
-import sys
+# For the processes of tests too: spinning threads slow their neighbours down.
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 import pytest
 import torch
-
-from sandbox import WeakSandbox
-from sandbox.pool import NO_WORKERS
-
-if sys.platform != "linux":  # these start processes as Linux does, or are about its kernel
-    collect_ignore_glob = ["test_docs*", "test_engines_vllm.py", "test_evidence*", "test_smollm.py", "test_train*",
-                           "test_kinds_code.py", "test_kinds_users.py", "test_sandbox.py"]  # fmt: skip
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_pyfunc_call():
-    """A test that needs a worker process, or its walls, is skipped where there is none, or only macOS's weak ones."""
-    try:
-        return (yield)
-    except RuntimeError as error:
-        if str(error) == NO_WORKERS or (isinstance(error, WeakSandbox) and sys.platform == "darwin"):
-            pytest.skip(str(error))
-        raise
-
-
-def pytest_collection_finish(session):
-    """Where a test will need it, the process that others are forked from imports all of torch meanwhile."""
-    helpers = sys.modules.get("helpers")
-    if helpers and any(vars(item.module).keys() & {"begin", "Job", "after_one_update"} for item in session.items):
-        helpers.prepare_forks()
-    for name, ahead in helpers.AHEAD.items() if helpers else ():
-        if any(name in item.fixturenames for item in session.items):
-            ahead.start()
-
-
-@pytest.fixture
-def two_processes():
-    """A run by torch's launcher, and its folder."""
-    import helpers
-
-    return helpers.AHEAD["two_processes"].ended(), helpers.AHEAD["two_processes"].folder / "runs"
-
-
-@pytest.fixture
-def refused():
-    """`python train.py` with a mistake, and the folder that it was to write to."""
-    import helpers
-
-    return helpers.AHEAD["refused"].ended(), helpers.AHEAD["refused"].folder / "runs"
 
 
 @pytest.fixture
@@ -68,24 +20,19 @@ def one_thread():
 
 @pytest.fixture(scope="session")
 def finished(tmp_path_factory):
-    """A folder with `run`, of two steps, as `helpers.run` makes it. Only to be read."""
-    from helpers import config, start
+    """A folder with `run`, a small run of two steps. Only to be read."""
+    from helpers import set_up
+
+    import train
 
     folder = tmp_path_factory.mktemp("finished")
-    start(config(folder), picture=True)
+    train.train(*set_up(folder))
     return folder
 
 
 @pytest.fixture
-def copied(finished, tmp_path):
-    """The same, to be changed."""
-    shutil.copytree(finished / "run", tmp_path / "run")
-    return tmp_path
-
-
-@pytest.fixture
 def bf16():
-    """An Accelerator that computes in bfloat16, and none left behind."""
+    """An Accelerator that computes in bfloat16; the next test gets a fresh state."""
     from accelerate import Accelerator
     from accelerate.state import AcceleratorState, PartialState
 
@@ -97,7 +44,7 @@ def bf16():
 
 @pytest.fixture
 def forget_kinds():
-    """Kinds that a test adds by --rewards are gone after it."""
+    """Remove the kinds that a test adds by --rewards."""
     from sandbox.pool import restart
     from verify import KINDS, failures
 

@@ -1,38 +1,26 @@
-"""The pages: what they name is there, what they call runs, and docs/metrics.md explains every number of a run."""
+"""The pages: the files, commands and functions that they name exist, and docs/metrics.md explains every number."""
 
-import ast
 import dataclasses
 import importlib
+import importlib.util
 import json
 import os
 import re
 import subprocess
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
-import torch
-from accelerate import Accelerator
+from rooms import some_problems, trained
 
-import loss
 from bench.__main__ import BENCHMARKS
-from engines.vllm import VLLMEngine
-from rollout import Group
-from trainer.metrics import Answers, UpdateMetrics, of_step, score
-from trainer.noise import logged
-from trainer.probe import Probe
-from trainer.progress import Progress, Stages
-from trainer.rollouts import Outcomes, Rolled, StepRollouts
-from trainer.run import Run
 from trainer.settings import Config
-from verify import Problem, Verdict
 
 ROOT = Path(__file__).resolve().parent.parent
 README, METRICS = ROOT / "README.md", ROOT / "docs/metrics.md"
 PAGES = [README, ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 LOGS = ("metrics", "timing", "eval", "samples")
-WRITTEN_BY_RUNS = {"scores.csv", "exact.csv", "exact.png", "curves.png", "mass_balance.csv", "preflight.png"}
+WRITTEN_BY_RUNS = {"exact.csv", "exact.png", "curves.png"}
 MADE_BY_READERS = {"my_rewards.py", "my_engine.py"}  # files that a page tells its reader to write
 OF_LAUNCHERS = {  # flags of accelerate, torch.distributed.run, pip, hf, and of no file here
     *("--mixed_precision", "--num_processes", "--multi_gpu", "--config_file", "--machine_rank", "--quiet", "--cpu"),
@@ -44,7 +32,7 @@ every_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 
 
 def tracked() -> set[str]:
-    """What git has of the project; all that is there where there is no git."""
+    """The files of the project that git has; without git all files."""
     listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True).stdout.splitlines()
     found = listed or [str(path.relative_to(ROOT)) for path in ROOT.rglob("*") if path.is_file()]
     return {*found, *(str(parent) for name in found for parent in Path(name).parents)}
@@ -130,58 +118,19 @@ def explained() -> dict[str, set[str]]:
     return found
 
 
-def rolled() -> Rolled:
-    """A group of two rollouts, one correct, one cut."""
-    group = Group([1, 2], [[5, 6], [7]], [[-0.1, -0.2], [-0.3]], ["stop", "length"])
-    verdicts = [Verdict(1.0, True, "correct"), Verdict(0.0, False, "wrong")]
-    return Rolled(Problem("3579:24=", "countdown", {}), group, ["3+5+7+9", "3"], verdicts)
-
-
-def written(folder: Path) -> dict[str, set[str]]:
-    """The keys that a run writes, by log, from the functions that make them; nothing is trained."""
-    accelerator = Accelerator()
-    tally, tokens = UpdateMetrics(accelerator), torch.zeros(3)
-    parts = {"clip_low": 0.2, "clip_high": 0.2, "tis_cap": 2.0, "kl_coef": 0.1}
-    tally.micro_batch(*loss.policy_loss(tokens, tokens, tokens, tokens, tokens[:1], torch.tensor([3]), 3, **parts))
-    tally.update(1.0, spiked=False, applied=True)
-    probe = Probe.__new__(Probe)
-    probe.accelerator, probe.groups, probe.before, probe.terms = accelerator, [], [], []
-    probe.estimated_changes = lambda batch: []
-    one, accelerator = rolled(), Accelerator()
-    drawn = StepRollouts([one.problem], [[1, 2]])
-    drawn.add([0], [one], Outcomes.of([one], 1, 2, accelerator))
-    answers = Answers.of(Outcomes(*(x.expand(1, 2).repeat(1, 512) for x in drawn.outcomes)))
-
-    run = Run.__new__(Run)
-    run.accelerator, run.config = accelerator, SimpleNamespace(samples_per_step=4, report_to=None)
-    run.metrics, run.timing, run.answers, run.samples = (folder / f"{log}.jsonl" for log in LOGS)
-    run.held_out = SimpleNamespace(digest="", sources={}, problems=[one.problem])
-    metrics = of_step(drawn, 1, 1) | tally.result(3, learning_rate=1e-4)
-    metrics |= logged(torch.eye(4), 4, 2) | probe.compare(None, 1)
-    metrics |= {f"eval/{name}": x for name, x in score(answers).items()}
-    run.log(metrics | {"step": 1, "samples": 2}, Stages().timing(Progress()), answers)
-    run.sample(1, drawn)
-    run.write_samples(run.sample_evaluation(1, [one]))
-    keys = {}
-    for log in LOGS:
-        rows = [json.loads(line) for line in (folder / f"{log}.jsonl").read_text().splitlines()]
-        keys[log] = {key for row in rows for key in row}
-    for node in ast.walk(ast.parse((ROOT / "train.py").read_text())):  # what train.py adds by itself
-        if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "stage":
-            keys["timing"].add(node.args[0].value)
-        names = node.keys if isinstance(node, ast.Dict) else []
-        names += [node.slice] if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store) else []
-        for name in (x.value for x in names if isinstance(x, ast.Constant)):
-            keys["timing" if name in ("peak_gib", "prompt_cost") else "metrics"].add(name)
-    asleep = SimpleNamespace(preemptions=0, free_gib=40.0)
-    keys["timing"] |= {"step", *VLLMEngine.facts(asleep)}
-    return keys
+@pytest.fixture(scope="module")
+def written(tmp_path_factory) -> dict[str, set[str]]:
+    """The keys that a run of two steps writes, by log."""
+    folder = tmp_path_factory.mktemp("keys")
+    run = trained(folder, "run", eval_data=some_problems(folder / "test.jsonl", 2), eval_samples=1024)
+    rows = {log: map(json.loads, (run / f"{log}.jsonl").read_text().splitlines()) for log in LOGS}
+    return {log: {key for row in rows[log] for key in row} for log in LOGS}
 
 
 @pytest.mark.parametrize("log", LOGS)
-def test_every_number_of_a_run_is_explained(tmp_path, log):
+def test_every_number_of_a_run_is_explained(written, log):
     """Makes impossible: a number in a log that docs/metrics.md does not explain, or one there that no log has."""
-    keys, names = written(tmp_path)[log], explained()[log]
+    keys, names = written[log], explained()[log]
     patterns = {name: re.sub(r"\b[A-Z]\b", "[^/]+", name) for name in names}  # K: any kind, R: any reason
     assert not [key for key in keys if not any(re.fullmatch(p, key) for p in patterns.values())]
     assert not [name for name, p in patterns.items() if not any(re.fullmatch(p, key) for key in keys)]

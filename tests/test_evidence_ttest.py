@@ -11,12 +11,9 @@ import numpy as np
 import pytest
 import scipy.stats
 import torch
-from tiny_runs import some_problems, trained
+from rooms import ROOT, some_problems, trained
 
 from evidence import ttest
-
-ROOT = Path(__file__).parent.parent
-
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -91,7 +88,7 @@ def lines(path) -> list[dict]:
 def run(folder: Path, name: str, **changes) -> Path:
     """A run of two steps, evaluated at each of them on 16 problems, 4 responses each."""
     if "eval_data" not in changes:
-        changes["eval_data"] = [some_problems(folder / "test.jsonl", 16)]
+        changes["eval_data"] = some_problems(folder / "test.jsonl", 16)
     return trained(folder, name, **{"eval_samples": 4, "eval_every": 1} | changes)
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 from accelerate import Accelerator
-from helpers import CPU, TINY, config, furthest, loaded
+from rooms import TINY, embedded, judged, sampled
 from test_systems import run_twice
 
 import train
@@ -17,10 +17,8 @@ from lab import loop
 from lab.blank import blanked, write
 from lab.exercises import EXERCISES, MODULES, Exercise
 from lab.grade import grade, main, mistake
-from rollout import TorchEngine
-from trainer.batch import Batch
-from trainer.policy import Policy
-from trainer.progress import Progress
+from trainer.policy import Policy, micro_batches
+from trainer.settings import Config
 from verify import load_problems
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -45,8 +43,7 @@ WRONG = [
     ("loss.mean_centred", "rewards.mean(-1, keepdim=True)", "rewards.mean()"),
     ("loss.group_std", "correction=0", "correction=1"),
     ("loss.group_mean", "rewards.mean(-1, keepdim=True)", "rewards.mean()"),
-    ("loss.moments", "x = x.double()", "pass"),
-    ("loss.whiten", "squares / count - mean.square()", "squares / (count - 1) - mean.square()"),
+    ("loss.whiten", "correction=0", "correction=1"),
     ("loss.importance_ratio", "logp - old_logp", "old_logp - logp"),
     ("loss.clipped_objective", "torch.minimum", "torch.maximum"),
     ("loss.truncated_importance_weight", ".detach()", ""),
@@ -55,15 +52,14 @@ WRONG = [
     ("loss.kl_k3", "torch.expm1(-delta) + delta", "torch.expm1(delta) - delta"),
     ("loss.token_mean", "per_token.sum() / denominator", "per_token.mean()"),
     ("loss.policy_loss", "per_token = -weight", "per_token = weight"),
-    ("loss.response_positions", "column < first + response_lengths", "column < first - 1 + response_lengths"),
     ("sim.initial_logits", "z[0] = setting.anchor_logit", "z[-1] = setting.anchor_logit"),
     ("sim.measure", "gain > 0", "gain >= 0"),
     ("sim.add_centred_rewards", "out.index_add_(0, tokens, r - r.mean())", "out[tokens] = r - r.mean()"),
     ("sim.surrogate_gradient", ".neg_()", ""),
     ("sim.as_written", "r - r.mean()", "r"),
     ("rollout.sampling_logprobs", "ordered[:, top_k:]", "ordered[:, top_k + 1 :]"),
-    ("rollout.sample_tokens", "cdf[line, middle] >= wanted", "cdf[line, middle] > wanted"),
-    ("verify.judge_countdown", "if sorted(item for item in postfix if type(item) is int) != numbers:", "if False:"),
+    ("rollout.draw", "cdf[row, middle] >= wanted", "cdf[row, middle] > wanted"),
+    ("verify.judge_countdown", "type(item) is int", "type(item) is str"),
 ]  # fmt: skip
 FAST = [case for case in WRONG if case[0] == "brorl.mood"]
 ORIGINAL = {module: (ROOT / f"{module}.py").read_text(encoding="utf-8") for module in MODULES}
@@ -114,7 +110,7 @@ def test_a_blank_has_no_solution_in_it(hard):
             assert isinstance(raises, ast.Raise)
             assert (ast.literal_eval(docstring.value) == exercise.hint) == hard
         rest = ast.dump(ast.Module([x for x in ast.parse(text).body if not isinstance(x, ast.FunctionDef)], []))
-        assert len(rest) > 1000, "imports, classes and constants stay"
+        assert len(rest) > 500, "imports, classes and constants stay"
 
 
 def test_a_students_work_is_not_overwritten(tmp_path):
@@ -162,44 +158,47 @@ def test_the_originals_have_all_points(tmp_path):
 # ------------------------------------------------------------------------------------------------------- the loop
 
 
-def test_the_loops_gradient_is_trains(tmp_path):
+def test_the_loops_gradient_is_trains():
     """Makes impossible: a course whose loop trains otherwise: temperature, tokens, clip, denominator, reference.
 
     A mini-batch of half the rollouts; train.py cuts it into micro-batches and computes prompts once.
     """
-    model, tokenizer = loaded()
+    model, tokenizer = embedded()
     model = model.double()
-    prompts = [tokenizer(problem.prompt).input_ids for problem in load_problems(TINY / "train.jsonl")[:5]]
-    groups = TorchEngine(model).generate([prompts[0], prompts[1] + prompts[2], *prompts[3:]], 6, max_new_tokens=12)
+    problems = load_problems(TINY / "train.jsonl")[:4]
+    prompts = [tokenizer(problem.prompt).input_ids for problem in problems]
+    prompts[1] += prompts[0]  # prompts of several lengths
+    groups = sampled(model, prompts, 6, temperature=3.0)
+    rollouts = judged(groups, problems, lambda p, response: True)
     generator = torch.Generator().manual_seed(0)
     advantages, rows = torch.randn(24, generator=generator), torch.randperm(24, generator=generator)[:12]
-
-    batch = Batch.of(groups, advantages, CPU)
-    noise = [0.3 * torch.randn(batch.engine_logp.shape, generator=generator) for _ in range(2)]
-    batch.old_logp, batch.ref_logp = batch.engine_logp + noise[0], batch.engine_logp + noise[1]
-    inside = batch.inside(torch.arange(24))
-    old, ref = batch.old_logp[inside], batch.ref_logp[inside]
+    for r, advantage in zip(rollouts, advantages.tolist(), strict=True):
+        noise = [0.3 * torch.randn(len(r.response), generator=generator) for _ in range(2)]
+        r.advantage, r.old_logp, r.ref_logp = advantage, r.engine_logp + noise[0], r.engine_logp + noise[1]
+    old, ref = (torch.cat([getattr(r, name) for r in rollouts]) for name in ("old_logp", "ref_logp"))
     loop.loss_of(model, loop.batch_of(groups), rows, old, ref, advantages)[0].backward()
     ours = [p.grad.clone() for p in model.parameters()]
 
     model.zero_grad()
-    policy = Policy(model)
-    policy.share("on")
+    policy, accelerator = Policy(model), Accelerator(cpu=True)
+    policy.share_prompts = True
     optimizer = torch.optim.SGD(policy.parameters(), lr=0.0)
-    optimizer.zero_grad = lambda: None  # so that the gradient is there to be compared
-    half, settings = batch.rows(rows), {"updates_per_step": 1, "max_grad_norm": 1e9, "max_tokens_per_micro_batch": 60}
-    half.share = True
-    settings |= loop.LOSS | {"temperature": 1.0}
-    metrics = train.update(policy, optimizer, half, config(tmp_path, **settings), Accelerator(cpu=True), Progress())
-    assert metrics["clip_high_fraction"] > 0.01 and metrics["clip_low_fraction"] > 0.01
-    assert furthest(ours, [p.grad for p in model.parameters()]) < 1e-6
+    optimizer.zero_grad = lambda: None  # the test compares the gradient
+    half = [rollouts[i] for i in rows.tolist()]
+    batches, sums = micro_batches(half, 60, True, accelerator), train.Sums(accelerator)
+    config = Config(temperature=1.0, max_grad_norm=1e9, **loop.LOSS)
+    train.update(policy, optimizer, batches, sum(len(r.response) for r in half), config, accelerator, sums)
+    metrics = sums.result()
+    assert len(batches) > 2 and metrics["clip_high_fraction"] > 0.01 and metrics["clip_low_fraction"] > 0.01
+    theirs = [p.grad for p in model.parameters()]
+    assert max(((a - b).norm() / b.norm()).item() for a, b in zip(ours, theirs, strict=True)) < 1e-6
 
 
 @pytest.mark.slow
 def test_the_loop_lifts_the_embedded_policy():
     """Makes impossible: a sign error anywhere between verdict and weights; with it the score falls."""
     before, after = loop.main(["--rollouts", "32", "--prompts", "32", "--steps", "10", "--learning_rate", "3e-4"])
-    assert after > before + 0.05
+    assert after > before + 0.03  # the standard error of each is 0.006
 
 
 # ----------------------------------------------------------------------------------------------------- the pages
@@ -209,7 +208,9 @@ def test_the_loop_lifts_the_embedded_policy():
 def test_a_page_names_functions_tests_and_files_that_exist(page):
     """Makes impossible: an equation whose function or test was renamed, a link to no page."""
     text = (ROOT / "lab" / page).read_text(encoding="utf-8")
-    for module, function in re.findall(r"`((?:brorl|loss|sim|rollout|verify|trainer\.noise)\b)\.(\w+)`", text):
+    for module, function in re.findall(
+        r"`((?:brorl|loss|sim|rollout|verify|bench\.which_n|trainer\.policy)\b)\.(\w+)`", text
+    ):
         assert function == "py" or hasattr(importlib.import_module(module), function), f"{module}.{function}"
     for file, test in re.findall(r"`(test_\w+\.py)::(test_\w+)`", text):
         assert f"\ndef {test}(" in (ROOT / "tests" / file).read_text(encoding="utf-8"), f"{file}::{test}"

@@ -1,50 +1,282 @@
-"""Section 4.2.4: the torch engine against full forward passes, exact enumeration and transformers' own generate."""
+"""Section 4.2.4: the torch engine against full forward passes, exact enumeration and transformers' own generate.
+
+The first part holds for every engine; vLLM's half of it is in test_engines_vllm.py.
+"""
 
 import doctest
+import math
+import os
+import subprocess
+import sys
+from itertools import chain
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
 from scipy import stats
 from small_models import CONFIGS, PROMPTS, full_logprobs, make
+from transformers import GenerationConfig, GptOssConfig
 
 import rollout
-from engines import decoders
-from rollout import TorchEngine, sampling_logprobs
+from rollout import ENGINES, Group, Request, Sampling, TorchEngine, check, draw, hashed, sampling_logprobs, uniforms
 
-# The protocol
+ROOT = Path(__file__).resolve().parent.parent
 
 
-def test_the_example_of_the_docstring_runs_as_it_stands(monkeypatch):
-    """Makes impossible: an example that a reader copies and that fails, or prints something else."""
-    monkeypatch.chdir(Path(__file__).resolve().parent.parent)
-    (example,) = doctest.DocTestFinder(recurse=False).find(
-        TorchEngine, "TorchEngine", globs={"TorchEngine": TorchEngine}
-    )
-    assert len(example.examples) == 5
-    assert doctest.DocTestRunner().run(example) == doctest.TestResults(0, 5)
+class GenerateEngine:
+    """A third engine: `model.generate`, a request at a time. Needs Group and `check` from rollout.py, nothing else."""
+
+    precision, needs_whole_model, description = "float32", True, "model.generate"
+
+    def __init__(self, model):
+        self.model = model
+
+    @classmethod
+    def from_config(cls, model, positions, dtype, config):
+        return cls(model)
+
+    @torch.no_grad()
+    def generate(self, requests, sampling, on_progress=None):
+        check(requests, sampling, self.model.config.vocab_size, self.model.config.max_position_embeddings)
+        stop = list(sampling.stop_token_ids)
+        for i, (prompt, n, seed, first) in enumerate(requests):
+            settings = GenerationConfig(
+                do_sample=sampling.temperature > 0, temperature=sampling.temperature or 1.0, top_p=sampling.top_p,
+                top_k=sampling.top_k, max_new_tokens=sampling.max_new_tokens, eos_token_id=stop or -1, pad_token_id=0,
+                output_scores=True, return_dict_in_generate=True,
+            )  # fmt: skip
+            group = Group(list(prompt))
+            for number in range(first, first + n):
+                tokens = torch.tensor([prompt])
+                with torch.random.fork_rng():
+                    torch.manual_seed(int(hashed(hashed(torch.tensor(seed)) + number)))
+                    out = self.model.generate(
+                        tokens, attention_mask=torch.ones_like(tokens), generation_config=settings
+                    )
+                response = out.sequences[0, len(prompt) :].tolist()
+                logp = torch.cat(out.scores).float().log_softmax(-1)
+                logprobs = [float(logp[t, token]) for t, token in enumerate(response)]
+                group.add(response, logprobs, "stop" if response[-1] in stop else "length")
+                if on_progress:
+                    on_progress(1)
+            yield i, group
+
+    def sync(self, model):
+        self.model = model
+
+    def sleep(self):
+        pass
+
+    def wake(self):
+        pass
+
+    def close(self):
+        pass
+
+
+def groups_of(engine, requests, sampling, **more):
+    """The groups in the order of the requests."""
+    found = dict(engine.generate(requests, sampling, **more))
+    return [found[i] for i in range(len(requests))]
+
+
+def asked(n, prompts=PROMPTS, seed=0):
+    return [Request(prompt, n, seed + i) for i, prompt in enumerate(prompts)]
+
+
+@pytest.fixture(params=["torch", "model.generate"])
+def kind(request, monkeypatch):
+    """The class of an engine, found as the trainer finds it."""
+    monkeypatch.setitem(ENGINES, "model.generate", GenerateEngine)
+    return ENGINES[request.param]
+
+
+# Every engine
+
+
+def test_vllm_is_not_imported_before_its_engine_is_made():
+    """Makes impossible: a run with the torch engine that loads vLLM, or needs it."""
+    code = "import sys; import rollout; rollout.have_vllm(); sys.exit('vllm' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=os.environ).returncode == 0
+
+
+def test_every_engine_has_the_interface(kind):
+    """Makes impossible: an engine that the trainer cannot make, describe or end."""
+    config = SimpleNamespace(engine_memory_gib=1.0)
+    engine = kind.from_config(make(), 64, "float32", config)
+    assert engine.precision == "float32" and engine.needs_whole_model and engine.description
+    engine.wake(), engine.sleep(), engine.close()
+    missing = [
+        name for x in ENGINES.values() for name in dir(rollout.Engine) if name[0] != "_" and not hasattr(x, name)
+    ]
+    assert not missing
+
+
+def test_logprobs_are_those_of_the_sampled_distribution(kind):
+    """Makes impossible: sampling under top-p, top-k and a temperature, and reporting the log-prob without them."""
+    model, settings = make(), {"temperature": 0.7, "top_p": 0.8, "top_k": 5}
+    (group,) = groups_of(kind(model), asked(50, [[3, 4]]), Sampling(6, **settings))
+    for response, logprobs in zip(group.responses, group.logprobs, strict=True):
+        assert logprobs == pytest.approx(full_logprobs(model, [3, 4], response, **settings), abs=1e-5)
+        assert all(math.isfinite(x) for x in logprobs)
+
+
+def test_greedy_equals_transformers_generate(kind):
+    """Makes impossible: an off-by-one between the prompt and the first decoded token."""
+    model = make()
+    for prompt, group in zip(
+        PROMPTS, groups_of(kind(model), asked(2), Sampling(10, 0.0, stop_token_ids=(0,))), strict=True
+    ):
+        want = model.generate(
+            torch.tensor([prompt]), attention_mask=torch.ones(1, len(prompt), dtype=torch.long), do_sample=False,
+            max_new_tokens=10, pad_token_id=0,
+        )[0, len(prompt) :].tolist()  # fmt: skip
+        assert group.responses == [want, want] and group.prompt == prompt
+
+
+def test_responses_end_with_their_stop_token_or_at_the_limit(kind):
+    """Makes impossible: a lost stop token, tokens after it, a finish reason that does not fit."""
+    (group,) = groups_of(kind(make()), asked(200, [[3, 4]]), Sampling(7, stop_token_ids=(0, 11)))
+    assert set(group.finish_reasons) == {"stop", "length"}
+    for response, logprobs, reason in zip(group.responses, group.logprobs, group.finish_reasons, strict=True):
+        assert len(logprobs) == len(response)
+        assert not {0, 11} & set(response[:-1])
+        assert (response[-1] in (0, 11)) == (reason == "stop")
+        assert len(response) == 7 or reason == "stop"
+
+
+def test_a_stop_token_at_the_limit_is_a_stop(kind):
+    """Makes impossible: calling a response truncated that ended at the last position."""
+    (group,) = groups_of(kind(make()), asked(100, [[3]]), Sampling(1, stop_token_ids=(0,)))
+    for response, reason in zip(group.responses, group.finish_reasons, strict=True):
+        assert reason == ("stop" if response == [0] else "length")
+    assert len(set(group.finish_reasons)) == 2
+
+
+def test_only_stop_tokens_end_a_response(kind):
+    """Makes impossible: the model's own EOS ends a response that the caller did not want to end."""
+    (group,) = groups_of(kind(make()), asked(50, [[3]]), Sampling(9))
+    assert {len(r) for r in group.responses} == {9} and set(group.finish_reasons) == {"length"}
+    assert any(0 in r for r in group.responses)
+
+
+def test_a_seed_repeats_and_another_does_not(kind):
+    """Makes impossible: random numbers from the global generator, or the same ones for every call."""
+    engine, sampling = kind(make()), Sampling(6)
+    first = groups_of(engine, asked(8, seed=1), sampling)
+    torch.manual_seed(99)
+    state = torch.get_rng_state()
+    assert groups_of(engine, asked(8, seed=1), sampling) == first
+    assert torch.equal(torch.get_rng_state(), state)
+    assert groups_of(engine, asked(8, seed=50), sampling) != first
+
+
+def test_two_requests_for_halves_equal_one_request(kind):
+    """Makes impossible: rollouts that depend on the number of ranks that share them."""
+    engine, sampling = kind(make()), Sampling(20, stop_token_ids=(0,))
+    (whole,) = groups_of(engine, [Request([3, 4], 9, 7)], sampling)
+    parts = groups_of(engine, [Request([3, 4], 4, 7), Request([3, 4], 5, 7, first=4)], sampling)
+    assert parts[0].responses + parts[1].responses == whole.responses
+    assert list(chain(*parts[0].logprobs + parts[1].logprobs)) == pytest.approx(list(chain(*whole.logprobs)), abs=1e-5)
+
+
+def test_sync_takes_the_new_weights(kind):
+    """Makes impossible: an engine that still samples from old weights."""
+    engine, other = kind(make(seed=0)), make(seed=1)
+    (before,) = groups_of(engine, asked(4, [[3, 4]]), Sampling(5))
+    engine.sleep()
+    engine.sync(other)
+    engine.wake()
+    (after,) = groups_of(engine, asked(4, [[3, 4]]), Sampling(5))
+    assert after.logprobs[0] == pytest.approx(full_logprobs(other, [3, 4], after.responses[0]), abs=1e-5)
+    assert before != after
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        Request([3], 0, 0), Request([3], 2, -1), Request([3], 2, 2**62 + 1), Request([3], 2, 0, first=-1),
+        Request([], 2, 0), Request([13], 2, 0), Request([-1], 2, 0), Request([3] * 60, 2, 0),
+    ],
+)  # fmt: skip
+def test_a_wrong_request_is_refused_before_anything_is_computed(kind, request_):
+    """Makes impossible: a run that dies in the middle of a step for a mistake in its arguments."""
+    engine = kind(model := make())
+    assert list(engine.generate([], Sampling(3))) == [], "a rank may have no prompts"
+    model.register_forward_pre_hook(lambda *a: pytest.fail("the model was called"))
+    with pytest.raises(ValueError, match="request 1"):
+        next(engine.generate([Request([3], 2, 0), request_], Sampling(5)))
+    with pytest.raises(ValueError, match="stop_token_ids"):
+        next(engine.generate([Request([3], 2, 0)], Sampling(5, stop_token_ids=(13,))))
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"max_new_tokens": 0}, {"temperature": -1.0}, {"top_p": 0.0}, {"top_p": 1.1}, {"top_k": -1}]
+)
+def test_wrong_sampling_is_refused(wrong):
+    """Makes impossible: a distribution that no engine can sample from."""
+    with pytest.raises(ValueError, match=next(iter(wrong))):
+        Sampling(**{"max_new_tokens": 5} | wrong)
 
 
 # Log-probs
 
 
-@pytest.mark.parametrize("name", CONFIGS)
-@pytest.mark.parametrize("shared", [None, False])
-def test_logprobs_equal_a_full_forward_pass(name, shared):
-    """Makes impossible: a wrong mask, position, window, scale, head or row, on either path, as rows finish early.
+@pytest.mark.parametrize("name", [name for name in CONFIGS if "bloom" not in name])
+def test_logprobs_equal_a_full_forward_pass(name):
+    """Makes impossible: a wrong mask, position, window, scale, head or row while rollouts end one after the other.
 
-    Prompts of four lengths in one wave; EOS ends rows at every step, so the batch is compacted while it runs.
+    Prompts of four lengths in one batch; two stop tokens end rollouts at every step.
     """
     model = make(name)
-    engine = TorchEngine(model, shared_prefix=shared)
-    groups = engine.generate(PROMPTS, 40, max_new_tokens=12, temperature=1.3, stop_token_ids=[0, 1], seed=1)
+    groups = groups_of(TorchEngine(model), asked(40), Sampling(12, 1.3, stop_token_ids=(0, 1)))
     lengths = [len(r) for g in groups for r in g.responses]
     assert len(set(lengths)) > 4 and max(lengths) == 12
     for prompt, group in zip(PROMPTS, groups, strict=True):
         assert group.prompt == prompt and len(group.responses) == len(group.logprobs) == 40
         for response, logprobs in list(zip(group.responses, group.logprobs, strict=True))[:12]:
-            want = full_logprobs(model, prompt, response, temperature=1.3)
-            assert logprobs == pytest.approx(want, abs=1e-5)
+            assert logprobs == pytest.approx(full_logprobs(model, prompt, response, temperature=1.3), abs=1e-5)
+
+
+def test_models_whose_attention_cannot_be_replaced_are_refused():
+    """Makes impossible: attention sinks or position biases left out in silence; a refusal that names no way out."""
+    small = {"num_local_experts": 2, "num_experts_per_tok": 1, "head_dim": 8, "layer_types": ["full_attention"] * 2}
+    sinks = make_of(GptOssConfig(
+        vocab_size=13, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4,
+        num_key_value_heads=2, eos_token_id=0, pad_token_id=0, **small,
+    ))  # fmt: skip
+    for model in (make("bloom, ALiBi"), sinks):
+        mode, own = model.training, model.config._attn_implementation
+        with pytest.raises(ValueError, match="--engine vllm") as refusal:
+            TorchEngine(model)
+        assert "\n" not in str(refusal.value)
+        assert (model.training, model.config._attn_implementation) == (mode, own)
+
+
+def make_of(config):
+    """A random model of another config."""
+    from transformers import AutoModelForCausalLM
+
+    torch.manual_seed(0)
+    return AutoModelForCausalLM.from_config(config, dtype=torch.float32, attn_implementation="eager").eval()
+
+
+def test_bfloat16_computes_in_bfloat16():
+    """Makes impossible: an engine that reports a precision and computes in another, or leaves autocast on."""
+    model = make()
+    exact = groups_of(TorchEngine(model), asked(20), Sampling(6))
+    engine = TorchEngine(model, dtype="bfloat16")
+    assert engine.precision == "bfloat16"
+    groups = groups_of(engine, asked(20), Sampling(6))
+    off = [
+        abs(a - b)
+        for prompt, group in zip(PROMPTS, groups, strict=True)
+        for response, logprobs in zip(group.responses, group.logprobs, strict=True)
+        for a, b in zip(logprobs, full_logprobs(model, prompt, response), strict=True)
+    ]
+    assert 1e-4 < sum(off) / len(off) < 3e-2
+    assert groups_of(TorchEngine(model), asked(20), Sampling(6)) == exact and not torch.is_autocast_enabled("cpu")
 
 
 def test_sampling_logprobs_by_hand():
@@ -66,36 +298,67 @@ def test_sampling_logprobs_by_hand():
     assert kept(temperature=0.5) == pytest.approx([x / sum(squares) for x in squares], abs=1e-6)
     assert kept(temperature=0) == kept()  # greedy reports the model's own log-probs
     assert kept(temperature=0, top_k=1) == kept(temperature=0, top_p=0.3) == kept()
-    assert kept(top_k=3, top_p=0.55) == [0, 1, 0, 0]  # 0.55 of the 0.9 that top-k left is less than 0.5
+    assert kept(top_k=3, top_p=0.55) == [0, 1, 0, 0]  # 0.55 of the 0.9 that top-k keeps is less than 0.5
     p = torch.tensor([[0.5, 0.25, 0.125, 0.125]])
     assert kept(top_p=0.5) == [1, 0, 0, 0]  # 0.5 reaches 0.5: exact in binary
 
 
-# Distribution
+def test_sampling_logprobs_of_half_precision_logits_are_float32():
+    """Makes impossible: a softmax and a cumulative sum in bfloat16, off by up to 2^-9 a token."""
+    logits = torch.randn(3, 1000, generator=torch.Generator().manual_seed(0)).bfloat16()
+    for sampling in ({}, {"top_p": 0.9}, {"temperature": 0.7, "top_k": 50}):
+        got = sampling_logprobs(logits, **sampling)
+        assert got.dtype == torch.float32
+        assert torch.equal(got, sampling_logprobs(logits.float(), **sampling))
 
 
-def test_drawing_reaches_the_rare_and_never_the_impossible(monkeypatch):
-    """Makes impossible: a token of probability 0 drawn at the uniform's ends, or rare ones lost to rounding."""
-    logp, line = torch.tensor([0.0, 0.5, 0.0, 0.5 - 3e-8, 3e-8, 0.0]).log(), torch.tensor([0])
-    for rand, token in ((0.0, 4), (1e-8, 4), (1e-6, 3), (0.4999, 3), (0.5001, 1), (1 - 2**-53, 1)):
-        uniform = 1 - torch.tensor([rand], dtype=torch.float64)
-        assert rollout.sample_tokens(logp[None], False, uniform, line)[0].item() == token
-    assert rollout.sample_tokens(logp[None], True, torch.ones(1), line)[0].item() == 1
-    monkeypatch.setattr(torch, "rand", lambda *shape, **_: torch.zeros(shape))
-    assert rollout.Uniforms([0], 1, 0, 1, torch.device("cpu")).of(0, line) == 1, "in (0, 1]"
+# The distribution
 
 
-def test_a_row_draws_from_its_own_line():
-    """Makes impossible: a row that draws by another line's chances, or by its total, which rounding leaves beside 1."""
-    logp, line = torch.tensor([[0.5, 0.5, 0.0], [0.1, 0.1, 0.0]]).log(), torch.tensor([1, 0, 1, 0])
+def test_drawing_reaches_rare_tokens_and_never_impossible_ones():
+    """Makes impossible: a token of probability 0 drawn at the ends of the uniform, or rare ones lost to rounding."""
+    logp, row = torch.tensor([0.0, 0.5, 0.0, 0.5 - 3e-8, 3e-8, 0.0]).log(), torch.tensor([0])
+    for u, token in ((1.0, 4), (1 - 1e-8, 4), (1 - 1e-6, 3), (0.5001, 3), (0.4999, 1), (2**-53, 1)):
+        assert draw(logp[None], row, torch.tensor([u], dtype=torch.float64)).item() == token
+
+
+def test_a_rollout_draws_from_its_own_row():
+    """Makes impossible: a rollout that samples from another row, or by a total that rounding moved away from 1."""
+    logp, row = torch.tensor([[0.5, 0.5, 0.0], [0.1, 0.1, 0.0]]).log(), torch.tensor([1, 0, 1, 0])
     uniform = torch.tensor([0.4, 0.6, 0.6, 0.4], dtype=torch.float64)
-    token, drawn = rollout.sample_tokens(logp, False, uniform, line)
-    assert token.tolist() == [0, 1, 1, 0]
-    assert drawn.exp().tolist() == pytest.approx([0.1, 0.5, 0.1, 0.5])
+    assert draw(logp, row, uniform).tolist() == [0, 1, 1, 0]
+
+
+def splitmix64(state):
+    """The next output of the published generator, in Python's integers."""
+    x = (state + 0x9E3779B97F4A7C15) % 2**64
+    x = (x ^ x >> 30) * 0xBF58476D1CE4E5B9 % 2**64
+    x = (x ^ x >> 27) * 0x94D049BB133111EB % 2**64
+    return x ^ x >> 31
+
+
+def test_the_hash_is_splitmix64():
+    """Makes impossible: a shift that copies the sign bit, which would leave some of the numbers out."""
+    assert splitmix64(0) == 0xE220A8397B1DCDAF and splitmix64(1234567) == 6457827717110365317, "published values"
+    for x in (0, 1, 1234567, 2**62, 2**63 - 1):
+        assert int(hashed(torch.tensor(x))) % 2**64 == splitmix64(x)
+    x, number, t = 12345, 511, 7
+    word = splitmix64((splitmix64((splitmix64(x) + number) % 2**64) + t) % 2**64)
+    assert float(uniforms(hashed(hashed(torch.tensor([x])) + number), t)) == ((word >> 11) + 1) / 2**53
+
+
+def test_uniforms_are_uniform_and_unrelated():
+    """Makes impossible: equal numbers for neighbouring seeds, rollouts or tokens, and a number of 0."""
+    seed, number = torch.arange(20).repeat_interleave(500), torch.arange(500).repeat(20)
+    x = torch.stack([uniforms(hashed(hashed(seed) + number), t) for t in range(20)], 1)  # (10000, 20)
+    assert x.min() > 0 and x.max() <= 1 and len(x.unique()) == x.numel()
+    assert stats.kstest(x.flatten().numpy(), "uniform").pvalue > 1e-3
+    for a, b in ((x[:, 1:], x[:, :-1]), (x[1:], x[:-1]), (x[500:], x[:-500])):  # tokens, rollouts, seeds
+        assert abs(torch.corrcoef(torch.stack([a.flatten(), b.flatten()]))[0, 1]) < 4 / a.numel() ** 0.5
 
 
 def exact_distribution(model, prompt, **sampling):
-    """The probability of every response of up to three of 13 tokens, 0 ending it."""
+    """The probability of every response of up to three of 13 tokens; token 0 ends a response."""
     pairs = torch.cartesian_prod(torch.arange(13), torch.arange(13))  # all first two tokens
     with torch.no_grad():
         logits = model(input_ids=torch.cat([torch.tensor([prompt]).expand(169, -1), pairs], 1)).logits
@@ -111,9 +374,8 @@ def exact_distribution(model, prompt, **sampling):
     return found
 
 
-@pytest.mark.parametrize("shared", [True, pytest.param(False, marks=pytest.mark.slow)])
 @pytest.mark.parametrize(
-    "sampling",
+    "settings",
     [
         {},
         {"temperature": 0.6, "top_p": 0.7},
@@ -123,17 +385,16 @@ def exact_distribution(model, prompt, **sampling):
         ),
     ],
 )
-def test_samples_follow_the_exact_distribution(shared, sampling):
-    """Makes impossible: rows that share their noise, a biased draw, a stop token drawn too often or ignored.
+def test_samples_follow_the_exact_distribution(settings):
+    """Makes impossible: rollouts that share their noise, a biased draw, a stop token drawn too often or ignored.
 
     Every response of up to three tokens (0 ends it) is enumerated with its exact probability, for two prompts of
     different lengths; 20,000 rollouts of each are compared by chi-square, cells below 5 expected pooled.
     """
     model, n, prompts = make(), 20_000, [[3, 4, 5, 6], [7]]
-    engine = TorchEngine(model, shared_prefix=shared)
-    groups = engine.generate(prompts, n, max_new_tokens=3, stop_token_ids=[0], seed=5, **sampling)
+    groups = groups_of(TorchEngine(model), asked(n, prompts, seed=5), Sampling(3, **settings, stop_token_ids=(0,)))
     for prompt, group in zip(prompts, groups, strict=True):
-        cells = {r: n * p for r, p in exact_distribution(model, prompt, **sampling).items()}
+        cells = {r: n * p for r, p in exact_distribution(model, prompt, **settings).items()}
         assert sum(cells.values()) == pytest.approx(n, rel=1e-4)
         counts = dict.fromkeys(cells, 0)
         for r in group.responses:
@@ -148,72 +409,82 @@ def test_samples_follow_the_exact_distribution(shared, sampling):
         assert stats.chisquare(observed, expected).pvalue > 1e-4
 
 
-# Splitting
+# Batches and rows
 
 
 class Watch:
-    """Counts what a model is asked to compute: prompt tokens, and the most rows of a decoding step."""
+    """Counts the work of a model: prompt tokens, and the rows of every decoding step."""
 
     def __init__(self, model):
-        self.prompt_tokens, self.most_rows, self.rows = 0, 0, []
+        self.prompt_tokens, self.rows = 0, []
         model.register_forward_pre_hook(self.see, with_kwargs=True)
 
     def see(self, module, args, kwargs):
         rows, columns = kwargs["input_ids"].shape
         if kwargs.get("logits_to_keep"):
             self.prompt_tokens += rows * columns
-        else:
+        elif "decoder" in kwargs:
             self.rows.append(rows)
 
 
-@pytest.mark.parametrize("shared", [True, False])
-def test_the_prompt_is_computed_once_however_the_group_is_split(shared):
-    """Makes impossible: N prefills, a wave beyond the memory setting, groups mixed up by splitting."""
-    model = make()
-    engine = TorchEngine(model, memory_gib=120_000 / 2**30, shared_prefix=shared)
-    rows, _ = engine._wave_size(100, 9, 5)
-    assert 8 < rows < 100
+def test_a_distinct_prefix_is_computed_once():
+    """Makes impossible: 512 rows computed although all have the same tokens so far, or rows of ended rollouts."""
+    watch = Watch(model := make())
+    engine = TorchEngine(model)
+    for stop in ((), (0, 1, 2)):
+        watch.rows, watch.prompt_tokens = [], 0
+        groups = groups_of(engine, asked(200), Sampling(6, top_k=4, stop_token_ids=stop))
+        distinct = [sum(len({tuple(r[:t]) for r in g.responses if len(r) > t}) for g in groups) for t in range(1, 6)]
+        assert watch.rows == [x for x in distinct if x]
+        assert watch.prompt_tokens == len(PROMPTS) * max(map(len, PROMPTS)), "each prompt once, with its padding"
+
+
+@pytest.mark.parametrize("rows", [5.5, 37.2])
+def test_a_rollout_does_not_depend_on_its_batch(rows):
+    """Makes impossible: groups mixed up by small batches, or a rollout that its neighbours change."""
+    model, sampling = make(), Sampling(5, stop_token_ids=(0,))
+    want = groups_of(TorchEngine(model), asked(50), sampling)
+    engine = TorchEngine(model)
+    engine.memory_gib = rows * rollout.bytes_per_row(model, 50, 9, 5) / 2**30
     watch = Watch(model)
-    groups = engine.generate(PROMPTS, 100, max_new_tokens=5, stop_token_ids=[], seed=4)
-    assert watch.prompt_tokens == sum(map(len, PROMPTS))
-    assert max(watch.rows) <= rows < 100
-    for prompt, group in zip(PROMPTS, groups, strict=True):
-        assert len(group.responses) == 100
-        assert len({tuple(r) for r in group.responses}) > 80  # waves have noise of their own
-        assert group.logprobs[-1] == pytest.approx(full_logprobs(model, prompt, group.responses[-1]), abs=1e-5)
+    got = groups_of(engine, asked(50), sampling)
+    assert max(watch.rows) <= rows and len(watch.rows) > 4 * 200 / rows
+    for a, b in zip(want, got, strict=True):
+        assert (a.prompt, a.responses, a.finish_reasons) == (b.prompt, b.responses, b.finish_reasons)
+        assert list(chain(*a.logprobs)) == pytest.approx(list(chain(*b.logprobs)), abs=1e-5)
 
 
-@pytest.mark.parametrize("shared", [True, False])
-def test_a_distinct_prefix_is_computed_once(shared):
-    """Makes impossible: 512 rows computed where all have drawn the same so far. As they part, so do the lines."""
-    watch = Watch(model := make())
-    engine = TorchEngine(model, shared_prefix=shared)
-    watch.rows.clear()
-    groups = engine.generate(PROMPTS, 200, max_new_tokens=6, top_k=2, stop_token_ids=[], seed=1)
-    distinct = [sum(len({tuple(r[:t]) for r in g.responses}) for g in groups) for t in range(1, 6)]
-    assert watch.rows == distinct
-    assert distinct[0] == 2 * len(PROMPTS) and distinct[-1] < 200
+def test_batches_are_equal_and_leave_work_for_the_judge():
+    """Makes impossible: one batch for a whole step, batches beyond a CPU's caches or memory, an empty batch."""
+    engine, sampling = TorchEngine(make(), memory_gib=64), Sampling(5)
+    sizes = {total: engine.batch_size(asked(total, [[3]]), sampling) for total in (1, 512, 4095, 4096, 8192, 9000)}
+    assert sizes == {1: 1, 512: 512, 4095: 4095, 4096: 2048, 8192: 4096, 9000: 3000}
+    assert engine.batch_size(asked(512, [[3]] * 16), sampling) == 4096
+    engine.memory_gib = 2**-30
+    assert engine.batch_size(asked(512), sampling) == 1
+    assert engine.batch_size([], sampling) == 1
 
 
-def test_finished_rows_leave_the_batch():
-    """Makes impossible: computing rows that ended long ago."""
-    watch = Watch(model := make())
-    (group,) = TorchEngine(model).generate([[3, 4]], 400, max_new_tokens=12, stop_token_ids=[0, 1, 2, 3], seed=0)
-    alive = [sum(len(r) > t for r in group.responses) for t in range(1, 12)]
-    decoding = watch.rows[-len([a for a in alive if a]) :]
-    assert all(rows <= a / decoders.COMPACT_BELOW + 1 for rows, a in zip(decoding, alive, strict=False))
-    assert decoding[-1] < 100
+def test_groups_come_before_later_batches_decode():
+    """Makes impossible: a judge that waits for all groups; a closed iterator that decodes the rest."""
+    engine, ended = TorchEngine(make()), []
+    found = engine.generate(asked(1024, [[3, 4], [5], [6], [7, 8]]), Sampling(2), ended.append)
+    assert next(found)[0] == 1 and sum(ended) == 2048, "short prompts first, and half of the work is still ahead"
+    found.close()
+    assert sum(ended) == 2048
 
 
-@pytest.mark.parametrize("rows", [4, 20])
-def test_a_rollout_follows_from_its_seed_and_number(rows):
-    """Makes impossible: a rollout that its wave or the others beside it change; a last wave of one row left out."""
-    whole, part = TorchEngine(make()), TorchEngine(make())
-    part.order_rows = rows
-    (want,) = whole.generate([[3, 4]], 9, max_new_tokens=20, stop_token_ids=[], seed=[7])
-    assert part.generate([[3, 4]], 9, max_new_tokens=20, stop_token_ids=[], seed=[7])[0].responses == want.responses
-    (tail,) = part.generate([[3, 4]], 7, max_new_tokens=20, stop_token_ids=[], seed=[7], first=2, of=9)
-    assert tail.responses == want.responses[2:]
+def test_progress_counts_rollouts_as_they_end():
+    """Makes impossible: progress of one group only, or when all have ended; small groups decoded one by one."""
+    ended_now = []
+    groups = groups_of(
+        TorchEngine(make()),
+        asked(40, [[3], [4, 5], [6]]),
+        Sampling(3, stop_token_ids=(0,)),
+        on_progress=ended_now.append,
+    )
+    ended = [len(r) for g in groups for r in g.responses]
+    assert ended_now == [ended.count(1), ended.count(2), ended.count(3)] and min(ended_now) > 0
 
 
 # Weights and state
@@ -224,28 +495,20 @@ def test_generating_leaves_the_model_as_it_was(fails, monkeypatch):
     """Makes impossible: a trainer left in eval mode or with the engine's attention, also after an error."""
     model = make().train()
     engine, own = TorchEngine(model), model.config._attn_implementation
-    assert model.training and own == model.config._attn_implementation != "shared_prefix"
+    assert model.training and own == model.config._attn_implementation != "prefix"
     if fails:
-        monkeypatch.setattr(rollout, "sample_tokens", lambda *a: 1 / 0)
+        monkeypatch.setattr(rollout, "draw", lambda *a: 1 / 0)
         with pytest.raises(ZeroDivisionError):
-            engine.generate([[3]], 4, max_new_tokens=3)
+            groups_of(engine, asked(4), Sampling(3))
     else:
-        engine.generate([[3]], 4, max_new_tokens=3)
+        groups_of(engine, asked(4), Sampling(3))
     assert model.training and model.config._attn_implementation == own
 
 
-def test_sampling_logprobs_of_half_precision_logits_are_float32():
-    """Makes impossible: a softmax and a cumulative sum in bfloat16, off by up to 2^-9 a token."""
-    logits = torch.randn(3, 1000, generator=torch.Generator().manual_seed(0)).bfloat16()
-    for sampling in ({}, {"top_p": 0.9}, {"temperature": 0.7, "top_k": 50}):
-        got = sampling_logprobs(logits, **sampling)
-        assert got.dtype == torch.float32
-        assert torch.equal(got, sampling_logprobs(logits.float(), **sampling))
-
-
-def test_progress_counts_rollouts_as_they_end():
-    """Makes impossible: progress of one group only, or when all have ended; small groups decoded one by one."""
-    ended_now = []
-    groups = TorchEngine(make()).generate([[3], [4, 5], [6]], 40, max_new_tokens=3, on_progress=ended_now.append)
-    ended = [len(r) for g in groups for r in g.responses]
-    assert ended_now == [ended.count(1), ended.count(2), ended.count(3)] and min(ended_now) > 0
+def test_the_example_of_the_docstring_runs_as_printed(monkeypatch):
+    """Makes impossible: an example that a reader copies and that fails, or prints something else."""
+    monkeypatch.chdir(ROOT)
+    names = {"TorchEngine": TorchEngine, "Request": Request, "Sampling": Sampling}
+    (example,) = doctest.DocTestFinder(recurse=False).find(TorchEngine, "TorchEngine", globs=names)
+    assert len(example.examples) == 6
+    assert doctest.DocTestRunner().run(example) == doctest.TestResults(0, 6)

@@ -20,6 +20,7 @@ scenario()
 for name in [name for name, module in sys.modules.items() if of_the_project(module)]:
     del sys.modules[name]
 sys.modules |= dict.fromkeys(("fcntl", "resource", "pwd", "grp"))  # None: cannot be imported
+sys.platform = "win32"
 for module, names in ((os, ("fork", "register_at_fork", "sched_getaffinity", "getuid", "killpg", "memfd_create")),
                       (select, ("poll", "epoll"))):
     for name in names:
@@ -40,13 +41,13 @@ def test_the_papers_files_run_without_unix(tmp_path):
     """Mistake: an import of fcntl or resource, anywhere below these files, that ends the first command on Windows."""
     run_twice("""
         import brorl, loss, sim, torch, train
-        from rollout import TorchEngine
+        from rollout import Request, Sampling, TorchEngine
         from transformers import AutoModelForCausalLM
         from verify import verify
 
         sim.main("--vocabulary 50 --correct_tokens 5 --steps 3 --rollouts 2 8 --out sim".split())
         model = AutoModelForCausalLM.from_pretrained(ROOT + "/tiny/policy", dtype=torch.float32)
-        [group] = TorchEngine(model).generate([[5, 6, 7]], 4, max_new_tokens=3, temperature=1.0, seed=0)
+        [(_, group)] = TorchEngine(model).generate([Request([5, 6, 7], 4, 0)], Sampling(3))
         assert len(group.responses) == 4
         ifeval = {"instruction_id_list": ["punctuation:no_comma"], "kwargs": [{}]}
         for kind, response, reference in (

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from tiny_runs import some_problems, trained
+from rooms import ROOT, TINY, some_problems, trained
 from transformers import AutoModelForCausalLM
 
 from tiny import exact
@@ -22,10 +22,6 @@ from tiny.exact import Knowledge, log_probs
 from tiny.make import make_tokenizer
 from verify import Problem, load_problems, verify
 
-ROOT = Path(__file__).parent.parent
-TINY = ROOT / "tiny"
-
-
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 
@@ -33,7 +29,7 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 def tiny():
     """The embedded policy, its tokenizer, and the held-out problems."""
     policy, tokenizer = exact.load_policy(str(TINY / "policy"))
-    assert policy.shares
+    assert policy.share_prompts
     return policy, tokenizer, load_problems(TINY / "test.jsonl")
 
 
@@ -157,10 +153,10 @@ def test_masses_at_the_ends_of_floats():
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
-    """Two steps of train.py, every checkpoint kept."""
+    """Two steps of train.py, and a checkpoint after each."""
     folder = tmp_path_factory.mktemp("exact")
     held_out = some_problems(folder / "test.jsonl", 24)
-    return trained(folder, "run", eval_data=[held_out], rollouts_per_prompt=16, prompts_per_step=8, learning_rate=3e-4)
+    return trained(folder, "run", eval_data=held_out, rollouts_per_prompt=16, prompts_per_step=8, learning_rate=3e-4)
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ import subprocess
 import sys
 
 import pytest
-from helpers import TINY, loaded
+from rooms import TINY, embedded
 from transformers import AutoModelForCausalLM
 
 from tiny.make import Universe
@@ -33,7 +33,7 @@ def test_the_maker_makes_a_policy_and_problems(tmp_path):
     """Makes impossible: a script that no longer makes what the project ships."""
     make(tmp_path, "--steps", 3, "--batch", 8, "--train", 20, "--test", 5)
     assert len(load_problems(tmp_path / "train.jsonl")) == 20 and len(load_problems(tmp_path / "test.jsonl")) == 5
-    shipped, made = loaded()[0], AutoModelForCausalLM.from_pretrained(tmp_path / "policy")
+    shipped, made = embedded()[0], AutoModelForCausalLM.from_pretrained(tmp_path / "policy")
     assert [p.shape for p in made.parameters()] == [p.shape for p in shipped.parameters()]
     make(tmp_path / "b", "--steps", 0)
     for name in ("train.jsonl", "test.jsonl"):

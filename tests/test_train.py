@@ -1,593 +1,473 @@
-"""Section 4.2: the loop, its roll-out, update and evaluation, with the embedded policy and with stub engines."""
+"""train.py: the nine stages, one update against a plain implementation, whole runs, the checks at the start."""
 
 import dataclasses
-import json
 import math
-import os
-import tempfile
-from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
 from accelerate import Accelerator
-from helpers import CPU, TINY, config, furthest, lines, loaded, rollouts, run
-from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig, Qwen2Tokenizer
-from transformers.convert_slow_tokenizer import bytes_to_unicode
+from helpers import TINY, arguments, drawn, lines, loaded, run, set_up, settings, write_problems
 
 import loss as L
 import train
-from rollout import Group, TorchEngine
-from trainer.batch import Batch
-from trainer.checks import resolve
-from trainer.metrics import SOLVED, score, troubles
-from trainer.policy import Policy
-from trainer.progress import Cursor, Progress
-from trainer.rollouts import TrainingGroups, round_width
-from trainer.settings import MEMORY_OF_NORMS, Config
+from rollout import ENGINES, TorchEngine
+from trainer.policy import Policy, micro_batches, score
+from trainer.rollouts import Outcomes
+from trainer.run import Progress, Sums
+from trainer.settings import Config, Refusal
+from verify import Verdict
 
-# ------------------------------------------------------------------------------------------------------ whole runs
+# ------------------------------------------------------------------------------------------------ stages 1 to 5
 
 
-def test_the_same_seed_twice_gives_the_same_metrics_file(tmp_path, finished):
-    """Makes impossible: an unseeded draw, a clock in the metrics, another seed that changes nothing."""
+def outcomes_with(correct: list[list[int]], judged: bool = True) -> Outcomes:
+    table = torch.tensor(correct, dtype=torch.bool)
+    zeros = torch.zeros_like(table).long()
+    return Outcomes(table.double(), table, zeros, zeros, zeros.bool(), ["math"] * len(table), 1, judged)
+
+
+MIXED, ALL, NONE = [1, 0], [1, 1], [0, 0]
+
+
+def wanted(correct, progress=None, judged=True, **changes) -> int:
+    config = Config(**{"prompts_per_step": 8, "refill": 4.0} | changes)
+    outcomes = outcomes_with(correct, judged) if correct else Outcomes.none(2)
+    return train.prompts_wanted(outcomes, progress or Progress(), config)
+
+
+def test_the_first_round_of_a_run_draws_b_prompts():
+    """Makes impossible: a first round that is wider than B before anything is known."""
+    assert wanted([]) == 8
+
+
+def test_a_round_follows_the_measured_share():
+    """Makes impossible: a width that ignores the last steps, or the rounds of this step.
+
+    By hand: 4 missing, p = 12 / 24: mean 8, variance 4 · ½ / ¼ = 8, 8 + 1.2816 · sqrt(8) = 11.6.
+    """
+    assert wanted([MIXED] * 4 + [NONE] * 4, Progress(tried=16, informative=8)) == 12
+    assert wanted([MIXED] * 7 + [NONE]) == math.ceil((1 + 1.2816 * math.sqrt(1 / 8)) / (7 / 8))
+    assert wanted([MIXED] * 7 + [ALL] * 20, prompts_per_step=8, refill=3.5) == 1  # 28 prompts are the bound
+
+
+@pytest.mark.parametrize("correct, judged, changes", [
+    ([MIXED] * 8, True, {}), ([MIXED] * 9 + [NONE], True, {}), ([NONE] * 32, True, {}), ([NONE] * 8, False, {}),
+    ([NONE] * 8, True, {"refill": 1.0}),
+])  # fmt: skip
+def test_no_round_follows(correct, judged, changes):
+    """Makes impossible: draws beyond B, beyond the bound in prompts, or after a round without a verdict."""
+    assert wanted(correct, None, judged, **changes) == 0
+
+
+def test_mini_batches_split_what_is_trained_evenly():
+    """Makes impossible: a rollout in two mini-batches, a masked one in any, sizes that differ by two."""
+    trained = torch.rand(7, 9, generator=torch.Generator().manual_seed(0)) < 0.7
+    number = train.mini_batches(trained, 4, seed=3)
+    assert torch.equal(number >= 0, trained)
+    sizes = number[trained].bincount(minlength=4)
+    assert sizes.max() - sizes.min() <= 1
+    assert torch.equal(number, train.mini_batches(trained, 4, seed=3))
+    assert not torch.equal(number, train.mini_batches(trained, 4, seed=4))
+
+
+def test_advantages_reach_their_rollouts():
+    """Makes impossible: an advantage of another prompt or number; a dropped prompt that is trained on."""
+    rollouts, outcomes = drawn(6, 8, temperature=1.0)
+    kept = L.informative(outcomes.correct)
+    assert kept.any()
+    advantages = L.whiten(L.group_advantages(outcomes.reward), kept)
+    number = train.mini_batches(kept[:, None].expand(6, 8), 3, 0)
+    config = Config(updates_per_step=3, max_tokens_per_micro_batch=100)
+    batches = train.with_advantages(rollouts, advantages, number, config, False, Accelerator(cpu=True))
+    trained = [(u, r) for u, batch in enumerate(batches) for rows in batch for r in rows]
+    assert len(trained) == 8 * int(kept.sum())
+    for u, r in trained:
+        at = r.prompt_index, r.number
+        assert kept[r.prompt_index] and number[at] == u
+        assert r.advantage == pytest.approx(float(advantages[at]))
+        assert (r.advantage > 0) == r.verdict.correct
+
+
+# ------------------------------------------------------------------------------------------------------ stage 7
+
+LOSS = {"clip_low": 0.2, "clip_high": 0.27, "kl": "k2", "kl_coef": 0.1, "tis_cap": 2.0}
+
+
+def prepared(share=False, **changes):
+    """(config, policy, rollouts) with advantages and with old and reference log-probs that differ from the policy's."""
+    config = Config(**LOSS | {"temperature": 1.5, "max_grad_norm": 1e9} | changes)
+    policy = Policy(loaded()[0])
+    policy.share_prompts = share
+    rollouts, _ = drawn(4, 6)
+    generator = torch.Generator().manual_seed(0)
+    for r in rollouts:
+        r.advantage = float(torch.randn((), generator=generator))
+        noise = torch.randn(3, len(r.response), generator=generator) * 0.3
+        r.old_logp, r.ref_logp, r.engine_logp = (r.engine_logp + x for x in noise)
+    return config, policy, rollouts
+
+
+def loss_by_loop(policy, rollouts, config) -> torch.Tensor:
+    """Section 3.1's loss token by token, from the model's own logits."""
+    tokens = sum(len(r.response) for r in rollouts)
+    total = 0.0
+    for r in rollouts:
+        row = torch.cat([r.prompt, r.response]).long()
+        logits = policy.model(input_ids=row[None]).logits[0] / config.temperature
+        for i, token in enumerate(r.response.tolist()):
+            z = logits[len(r.prompt) + i - 1]
+            logp = z[token] - z.logsumexp(-1)
+            ratio = torch.exp(logp - r.old_logp[i])
+            clipped = ratio.clamp(1 - config.clip_low, 1 + config.clip_high)
+            weight = min(math.exp(r.old_logp[i] - r.engine_logp[i]), config.tis_cap)
+            kl = 0.5 * (logp - r.ref_logp[i]) ** 2
+            total = total - weight * torch.minimum(ratio * r.advantage, clipped * r.advantage) + config.kl_coef * kl
+    return total / tokens
+
+
+@pytest.mark.parametrize("share, budget", [(False, 10**6), (False, 60), (True, 60)])
+def test_an_update_follows_the_gradient_of_section_3_1(share, budget):
+    """Makes impossible: a wrong sign or scale anywhere between rollout and weights, at any micro-batch size."""
+    config, policy, rollouts = prepared(share)
+    before = {name: p.detach().clone() for name, p in policy.named_parameters()}
+    want = torch.autograd.grad(loss_by_loop(policy, rollouts, config), list(policy.parameters()))
+    accelerator, optimizer = Accelerator(cpu=True), torch.optim.SGD(policy.parameters(), lr=1.0)
+    sums, tokens = Sums(accelerator), sum(len(r.response) for r in rollouts)
+    batch = micro_batches(rollouts, budget, share, accelerator)
+    assert (len(batch) > 1) == (budget == 60)
+    train.update(policy, optimizer, batch, tokens, config, accelerator, sums)
+    for (name, p), g in zip(policy.named_parameters(), want, strict=True):
+        assert (before[name] - p - g).norm() <= 1e-3 * g.norm() + 1e-7, name
+    metrics = sums.result()
+    norm = torch.stack([g.norm() for g in want]).norm()
+    assert metrics["grad_norm"] == pytest.approx(float(norm), rel=1e-3) and metrics["tokens"] == tokens
+    assert metrics["updates_skipped"] == 0
+
+
+def test_the_loss_settings_reach_the_loss():
+    """Makes impossible: a setting of section 3.1 that changes nothing."""
+    accelerator = Accelerator(cpu=True)
+    base, policy, rollouts = prepared()
+
+    def loss(**changes):
+        config = dataclasses.replace(base, **changes)
+        tokens = sum(len(r.response) for r in rollouts)
+        return train.loss_of(policy, rollouts, tokens, config, accelerator, Sums(accelerator)).item()
+
+    values = [loss(), loss(clip_low=0.01), loss(clip_high=0.01), loss(kl="k3"), loss(kl_coef=0.5), loss(tis_cap=1.0),
+              loss(temperature=1.0)]  # fmt: skip
+    assert len({round(x, 7) for x in values}) == len(values)
+
+
+def test_an_update_without_a_finite_gradient_is_skipped():
+    """Makes impossible: weights of NaN after one bad micro-batch; a bad update that nobody counts."""
+    config, policy, rollouts = prepared()
+    rollouts[0].old_logp[0] = float("nan")
+    before = {name: p.detach().clone() for name, p in policy.named_parameters()}
+    accelerator = Accelerator(cpu=True)
+    sums, optimizer = Sums(accelerator), torch.optim.SGD(policy.parameters(), lr=1.0)
+    train.update(policy, optimizer, [rollouts], 100, config, accelerator, sums)
+    assert all(torch.equal(before[name], p) for name, p in policy.named_parameters())
+    assert sums.values["updates_skipped"] == [True] and sums.result()["updates_skipped"] == 1
+    assert all(p.grad is None for p in policy.parameters())
+
+
+def test_the_gradient_norm_is_clipped():
+    """Makes impossible: --max_grad_norm without effect, or a logged norm after the clipping."""
+    config, policy, rollouts = prepared(max_grad_norm=0.01)
+    before = torch.cat([p.detach().flatten().clone() for p in policy.parameters()])
+    accelerator = Accelerator(cpu=True)
+    sums, optimizer = Sums(accelerator), torch.optim.SGD(policy.parameters(), lr=1.0)
+    train.update(policy, optimizer, [rollouts], 100, config, accelerator, sums)
+    after = torch.cat([p.detach().flatten() for p in policy.parameters()])
+    assert float((before - after).norm()) == pytest.approx(0.01, rel=1e-2) and sums.result()["grad_norm"] > 0.02
+
+
+def test_sums_of_ranks_become_means(monkeypatch):
+    """Makes impossible: a mean of means, a metric of rank 0 alone, an extreme that is averaged."""
+    ranks = [
+        {"loss": 1.0, "nll": 30.0, "ratio_max": 2.0, "grad_norm": 6.0, "updates_skipped": 1.0},
+        {"loss": 3.0, "nll": 10.0, "ratio_max": 5.0, "grad_norm": 6.0, "updates_skipped": 1.0},
+        {"grad_norm": 6.0, "updates_skipped": 1.0},
+    ]
+    monkeypatch.setattr("trainer.run.gather_object", lambda mine: ranks)
+    sums = Sums(Accelerator(cpu=True))
+    sums.updates, sums.tokens = 4, 20
+    assert sums.result() == {
+        "tokens": 20, "loss": 1.0, "nll": 2.0, "ratio_max": 5.0, "grad_norm": 2.0, "updates_skipped": 1.0,
+    }  # fmt: skip
+
+
+# ---------------------------------------------------------------------------------------------------- whole runs
+
+
+def test_the_same_seed_twice_gives_the_same_files(tmp_path, finished):
+    """Makes impossible: an unseeded draw, a clock in the metrics, a seed that changes nothing."""
     run(tmp_path / "again")
     run(tmp_path / "other", seed=1)
-    a, b, c = (
-        (folder / "run/metrics.jsonl").read_bytes() for folder in (finished, tmp_path / "again", tmp_path / "other")
-    )
-    assert a == b != c
+    for name in ("metrics.jsonl", "eval.jsonl", "samples.jsonl"):
+        a, b, c = (
+            (folder / "run" / name).read_bytes() for folder in (finished, tmp_path / "again", tmp_path / "other")
+        )
+        assert a == b != c
 
 
-def test_what_a_run_writes(finished):
-    """Makes impossible: a metric that is missing, a score that is not the saved model's, an unreadable model."""
-    folder = finished / "run"
-    metrics = lines(folder / "metrics.jsonl")
-    assert [m["step"] for m in metrics] == [0, 1, 2]
-    for m in metrics[1:]:
-        assert m["prompts"] == 4 and 0 < m["pass_rate"] <= 1
-        assert m["samples"] % 8 == 0 and sum(v for k, v in m.items() if k.startswith("reason/")) > 0
-        for name in ("reward", "loss", "grad_norm", "entropy", "clip_high_fraction", "ratio_max", "kl_ref", "tokens"):
-            assert math.isfinite(m[name])
-        assert m["engine_ratio"] == pytest.approx(1, abs=1e-4) and m["engine_kl"] < 1e-8
-        assert 0.3 < m["entropy"] < m["nll"] * 3
-    assert metrics[2]["reference_reset"] == 1 and "reference_reset" not in metrics[1]
-    timing = lines(folder / "timing.jsonl")
-    assert [row["step"] for row in timing] == [1, 2]
-    assert all(
-        {"seconds", "samples_per_second", "roll_out", "score", "update", "evaluate"} <= set(row) for row in timing
-    )
+def test_metrics_of_a_run(finished):
+    """Makes impossible: a metric that is missing, or engine and trainer that differ."""
+    rows = lines(finished / "run/metrics.jsonl")
+    assert [row["step"] for row in rows] == [0, 1, 2]
+    for row in rows[1:]:
+        assert row["prompts"] >= 4 and row["samples"] % 8 == 0 and row["reason/wrong"] > 0
+        assert all(
+            math.isfinite(row[name]) for name in ("reward", "loss", "grad_norm", "entropy", "kl_ref", "ratio_max")
+        )
+        assert row["engine_ratio"] == pytest.approx(1, abs=1e-4) and row["engine_kl"] < 1e-8
+        assert row["correct"] == row["reward"] == row["reward/countdown"]
+    assert rows[1]["kl_ref"] >= 0 and "eval/pass@1" in rows[2]
 
-    model = AutoModelForCausalLM.from_pretrained(folder / "model", dtype=torch.float32)
-    state = torch.load(folder / "checkpoints/step_00000002/pytorch_model.bin")
-    assert all(torch.equal(v, state[f"model.{k}"]) for k, v in model.state_dict().items())
-    c = config(finished, model=str(folder / "model"), eval_only=True, name="scored")
-    setup = train.set_up(c, accelerator := Accelerator(cpu=True))
-    answers, some = train.evaluate(c, accelerator, setup, show=False)
-    assert {f"eval/{name}": x for name, x in score(answers).items()}.items() <= metrics[2].items()
-    assert [one.problem for one in some] == setup.held_out and all(len(one.texts) == 4 for one in some)
+
+def test_all_informative_groups_are_trained_on(tmp_path, monkeypatch):
+    """Makes impossible: a group of N rollouts that is informative and thrown away."""
+    seen, own = [], train.with_advantages
+    monkeypatch.setattr(train, "with_advantages", lambda *a: seen.append(a[2]) or own(*a))
+    rows = run(tmp_path, prompts_per_step=3, refill=8, max_steps=3)
+    trained = [int((number >= 0).all(-1).sum()) for number in seen]
+    assert trained == [row["prompts"] for row in rows[1:]] and max(trained) > 3
+
+
+def test_the_order_of_the_problems_only_moves_forward(tmp_path, monkeypatch):
+    """Makes impossible: a problem that is redrawn before the epoch ends, or skipped."""
+    taken, own = [], Progress.next_problems
+
+    def watched(self, problems, count, seed):
+        chosen, seeds = own(self, problems, count, seed)
+        taken.extend(problem.prompt for problem in chosen)
+        return chosen, seeds
+
+    monkeypatch.setattr(Progress, "next_problems", watched)
+    run(tmp_path, max_steps=3)
+    assert len(taken) == len(set(taken)) < 256
 
 
 @pytest.mark.slow
-def test_the_learning_rule_learns(tmp_path):
-    """Makes impossible: a sign error anywhere between verdict and weights. 15 small steps lift the training reward."""
-    many = {"data": [str(TINY / "train.jsonl")], "rollouts_per_prompt": 64, "prompts_per_step": 16}
-    metrics = run(tmp_path, max_steps=15, learning_rate=3e-4, eval_every=0, **many)
-    rewards = [m["reward"] for m in metrics[1:]]
+def test_the_policy_learns(tmp_path):
+    """Makes impossible: a sign error anywhere between verdict and weights. 15 steps raise the training reward."""
+    many = {"data": str(TINY / "train.jsonl"), "rollouts_per_prompt": 64, "prompts_per_step": 16}
+    rewards = [row["reward"] for row in run(tmp_path, max_steps=15, learning_rate=3e-4, eval_every=0, **many)[1:]]
     assert sum(rewards[-3:]) / 3 > sum(rewards[:3]) / 3 + 0.03
 
 
-def test_one_step_makes_what_was_right_likelier(tmp_path, monkeypatch):
-    """Makes impossible: a sign error anywhere between verdict and weights.
-
-    One update of a whole step: on its own rollouts, the mean of advantage times change of log-prob is positive, and an
-    advantage is positive where the rollout is right.
-    """
-    update, moved, batch_of = train.update, [], TrainingGroups.batch
-
-    def checked(kept, advantages, *rest):
-        assert torch.equal(advantages > 0, kept.outcomes.correct)
-        return batch_of(kept, advantages, *rest)
-
-    def watched(policy, optimizer, batch, *rest):
-        metrics = update(policy, optimizer, batch, *rest)
-        new, _ = batch.score(policy, 1.0, 10**6)
-        moved.append(float((batch.advantages * (new - batch.old_logp).sum(-1)).mean()))
-        return metrics
-
-    monkeypatch.setattr(train, "update", watched)
-    monkeypatch.setattr(TrainingGroups, "batch", checked)
-    run(tmp_path, max_steps=2, updates_per_step=1, kl_coef=0.0, eval_every=0)
-    assert min(moved) > 1e-3
+def test_truncated_responses_can_be_masked(tmp_path, monkeypatch):
+    """Makes impossible: --truncated mask that drops whole groups, or that trains on a truncated response."""
+    seen, own = [], train.with_advantages
+    monkeypatch.setattr(train, "with_advantages", lambda *a: seen.append((a[0], a[2])) or own(*a))
+    short = {"max_response_tokens": 8, "temperature": 1.6, "max_steps": 1, "rollouts_per_prompt": 32}
+    run(tmp_path, truncated="mask", **short)
+    run(tmp_path, name="judge", **short)
+    (rollouts, masked), (_, judged) = seen
+    cut = torch.zeros_like(masked, dtype=torch.bool)
+    for r in rollouts:
+        cut[r.prompt_index, r.number] = r.truncated
+    kept = (judged >= 0).all(-1)
+    assert cut[kept].any() and torch.equal(masked >= 0, kept[:, None] & ~cut)
 
 
-def test_prorl_is_the_same_loop_with_sixteen_rollouts(tmp_path):
-    """Makes impossible: a recipe that is only a name."""
-    c = Config(recipe="prorl")
-    resolve(c)
-    assert c.rollouts_per_prompt == 16 and c.name == "prorl-seed0"
-    metrics = run(tmp_path, recipe="prorl", rollouts_per_prompt=None, max_steps=1, eval_every=0)
-    assert metrics[1]["samples"] % 16 == 0
+def test_the_reference_is_reset_when_due(tmp_path, monkeypatch):
+    """Makes impossible: a reference that never moves, or moves in every step."""
+    distances, own = [], Progress.due
+
+    def watched(self, every, config):
+        return own(self, every, config)
+
+    config, accelerator, setup = set_up(tmp_path, max_steps=3, reference_reset_steps=2, eval_every=0, save_every=9)
+
+    def distance():
+        pairs = zip(setup.policy.parameters(), setup.reference.parameters(), strict=True)
+        return float(sum((a - b).abs().sum() for a, b in pairs))
+
+    monkeypatch.setattr(Progress, "check", lambda self: distances.append(distance()))
+    train.train(config, accelerator, setup)
+    assert distances[0] > 0 and distances[1] == 0 and distances[2] > 0 and setup.progress.reference_step == 2
 
 
-def test_the_probe_changes_nothing_and_says_everything(finished, tmp_path):
-    """Makes impossible: a probe that draws, trains or leaves something behind; a metric that some steps lack."""
-    plain, watched = lines(finished / "run/metrics.jsonl"), run(tmp_path, log_mass_balance=True)
-    names = {k for row in watched for k in row if k.startswith("mass_balance/")}
-    assert len(names) == 9
-    for before, after in zip(plain, watched, strict=True):
-        assert before == {k: v for k, v in after.items() if k not in names}
-        assert not before["step"] or names <= after.keys()
-    for row in watched[1:]:
-        parts = [row[f"solved/{part}"] for part in SOLVED]
-        assert sum(parts) == pytest.approx(1) and 1 - parts[0] - parts[-1] == pytest.approx(row["pass_rate"])
+def test_without_a_kl_term_there_is_no_reference(tmp_path):
+    """Makes impossible: memory for a model that no term uses."""
+    config, accelerator, setup = set_up(tmp_path, kl_coef=0, max_steps=1)
+    assert setup.reference is None
+    train.train(config, accelerator, setup)
+    assert "kl_ref" not in lines(tmp_path / "run/metrics.jsonl")[1]
 
 
 class Sleeper(TorchEngine):
-    """An engine that knows whether it sleeps."""
+    """An engine that knows whether it sleeps, and which weights it had at each `sync`."""
 
-    def __init__(self, *arguments):
-        super().__init__(*arguments)
-        Sleeper.asleep, Sleeper.synced = False, 0
+    asleep, synced = False, 0
 
-    def generate(self, *arguments, **sampling):
-        assert not Sleeper.asleep
-        return super().generate(*arguments, **sampling)
+    def generate(self, *a, **k):
+        assert not self.asleep
+        return super().generate(*a, **k)
 
     def sleep(self):
-        Sleeper.asleep = True
+        self.asleep = True
 
     def wake(self):
-        Sleeper.asleep = False
+        self.asleep = False
 
     def sync(self, model):
-        Sleeper.synced += 1
+        self.synced += 1
 
 
 def test_the_engine_sleeps_while_the_trainer_works(tmp_path, monkeypatch):
-    """Makes impossible: engine and trainer in the GPU's memory at once; rollouts from one that sleeps or is stale."""
-    monkeypatch.setattr("rollout.TorchEngine", Sleeper)
-    score, update, asleep = Batch.score, train.update, []
-    monkeypatch.setattr(Batch, "score", lambda *a: asleep.append(Sleeper.asleep) or score(*a))
-    monkeypatch.setattr(train, "update", lambda *a: asleep.append(Sleeper.asleep) or update(*a))
-    run(tmp_path)
-    assert len(asleep) == 1 + 2 * 3 and all(asleep)  # the first comparison; policy, reference, update in two steps
-    assert Sleeper.asleep and Sleeper.synced == 2
+    """Makes impossible: rollouts of a sleeping engine, an update beside a waking one, a step without a sync."""
+    monkeypatch.setitem(ENGINES, "torch", Sleeper)
+    config, accelerator, setup = set_up(tmp_path)
+    own = train.update
+    monkeypatch.setattr(train, "update", lambda *a: own(*a) if setup.engine.asleep else pytest.fail("awake"))
+    train.train(config, accelerator, setup)
+    assert setup.engine.synced == 2 and setup.engine.asleep
 
 
-@pytest.mark.slow
-def test_reference_and_policy_are_scored_alike_in_bfloat16(tmp_path, bf16):
-    """Makes impossible: a KL term of rounding, from a reference that is computed in another precision.
-
-    Before the first update the policy is the reference: their KL is 0, every bit of it.
-    """
-    c = config(tmp_path, max_steps=1, updates_per_step=1, kl_coef=0.1)
-    train.train(c, bf16, train.set_up(c, bf16))
-    metrics = lines(tmp_path / "run/metrics.jsonl")[1]
-    assert metrics["kl_ref"] == 0 and metrics["engine_difference"] > 1e-4
+def test_a_run_with_all_three_advantages(tmp_path):
+    """Makes impossible: --advantage without effect."""
+    rows = [run(tmp_path, name=kind, advantage=kind, max_steps=1, temperature=1.3)[1] for kind in L.ADVANTAGES]
+    assert len({row["reward"] for row in rows}) == 1 and len({row["grad_norm"] for row in rows}) == 3
 
 
-# ------------------------------------------------------------------------------------------------ dynamic sampling
+# --------------------------------------------------------------------------------------- ends of a run, and its start
 
 
-class Scripted(TorchEngine):
-    """Answers problems from a script: per prompt, how many of the n responses are the given correct text."""
-
-    def __init__(self, model, memory_gib=1.0):
-        super().__init__(model, memory_gib)
-        self.asked = []
-
-    def generate(self, prompts, n, *, max_new_tokens, on_progress=None, **sampling):
-        tokenizer, groups = loaded()[1], []
-        for prompt in prompts:
-            self.asked.append(tokenizer.decode(prompt))
-            right = Scripted.correct(self.asked[-1], n)
-            texts = ["1+1"] * right + ["1+2"] * (n - right)
-            responses = [[*tokenizer(t).input_ids, tokenizer.eos_token_id] for t in texts]
-            groups.append(Group(prompt, responses, [[-1.0] * 4] * n, ["stop"] * n))
-        return groups
+def test_max_hours_ends_with_an_evaluation_and_a_checkpoint(tmp_path, monkeypatch):
+    """Makes impossible: a run that ends on time without its last score, or that loses its last steps."""
+    config, accelerator, setup = set_up(
+        tmp_path, max_steps=None, max_hours=1.0, eval_every=0, save_every=100, model=str(TINY / "policy")
+    )
+    assert config.max_steps is None
+    clock = iter([600.0, 1200.0, 4000.0])
+    monkeypatch.setattr(setup.run, "seconds", lambda: next(clock))
+    train.train(config, accelerator, setup)
+    rows = lines(tmp_path / "run/metrics.jsonl")
+    assert [row["step"] for row in rows] == [0, 1, 2, 3] and "eval/pass@1" in rows[3]
+    assert (tmp_path / "run/checkpoints/step_00000003").is_dir() and (tmp_path / "run/model").is_dir()
 
 
-def scripted(tmp_path, monkeypatch, correct, problems=12, **changes):
-    """A run over problems `k=`, of whose n responses `correct(k, n)` are right."""
-    rest = {"kind": "countdown", "reference": {"numbers": [1, 1], "target": 2}}
-    path = tmp_path / "scripted.jsonl"
-    path.write_text("".join(json.dumps({"prompt": f"{k}="} | rest) + "\n" for k in range(problems)))
-    engines = []
-    monkeypatch.setattr(Scripted, "correct", staticmethod(lambda text, n: correct(int(text[:-1]), n)), raising=False)
+def test_three_steps_without_a_verdict_end_the_run(tmp_path, monkeypatch, capsys):
+    """Makes impossible: a night of rollouts whose reward function hangs."""
+    config, accelerator, setup = set_up(tmp_path, max_steps=9, eval_every=0)
+    failed = Verdict(0.0, False, "timeout")
+    monkeypatch.setattr(setup.judge, "verdicts", lambda items: [failed] * len(items))
+    with pytest.raises(Refusal, match="--verify_timeout"):
+        train.train(config, accelerator, setup)
+    rows = lines(tmp_path / "run/metrics.jsonl")
+    assert [row["step"] for row in rows] == [0, 1, 2, 3] and all(row["rounds"] == 1 for row in rows[1:])
+    assert "could not be judged" in capsys.readouterr().out
+
+
+def test_sixteen_updates_without_a_gradient_end_the_run(tmp_path, monkeypatch):
+    """Makes impossible: days of a run whose weights do not change any more."""
+    config, accelerator, setup = set_up(tmp_path, max_steps=99, updates_per_step=8, eval_every=0)
+    own = train.loss_of
+    monkeypatch.setattr(train, "loss_of", lambda *a: own(*a) * float("nan"))
+    with pytest.raises(Refusal, match="--learning_rate"):
+        train.train(config, accelerator, setup)
+    assert lines(tmp_path / "run/metrics.jsonl")[-1]["step"] == 2
+
+
+def test_eval_only_has_a_row_per_source(tmp_path, capsys):
+    """Makes impossible: several benchmarks in one number; a benchmark that counts more because it is larger."""
+    (tmp_path / "a").mkdir()
+    easy = write_problems(tmp_path / "a/easy.jsonl", "12:3=", "12:3=")
+    both = {"eval_data": [easy, str(TINY / "test.jsonl")], "data": None, "eval_only": True, "eval_samples": 2}
+    config, accelerator, setup = set_up(tmp_path, **both)
+    scores = train.evaluate(config, accelerator, setup)
+    out = capsys.readouterr().out
+    assert "easy" in out and "test" in out and "mean of 2" in out
+    row = lines(tmp_path / "run/eval.jsonl")[0]
+    assert row["sources"] == {"easy": 2, "test": 512} and row["k"] == 2
+    first, second = (sum(x) / len(x) / 2 for x in (row["correct"][:2], row["correct"][2:]))
+    assert scores["eval/pass@1"] == pytest.approx((first + second) / 2)
+    assert setup.optimizer is None and not (tmp_path / "run/checkpoints").exists()
+
+
+def test_the_engine_is_compared_with_the_trainer(tmp_path, monkeypatch):
+    """Makes impossible: a run on rollouts of other weights than the trained ones."""
+
+    class Other(TorchEngine):
+        def __init__(self, model, *a, **k):
+            other, _ = loaded()
+            with torch.no_grad():
+                other.get_input_embeddings().weight.mul_(1.5)
+            super().__init__(other, *a, **k)
+
+        def sync(self, model):
+            pass
+
+    monkeypatch.setitem(ENGINES, "torch", Other)
+    with pytest.raises(Refusal, match="--max_engine_kl"):
+        set_up(tmp_path)
+    assert not (tmp_path / "run").exists()
+    set_up(tmp_path, max_engine_kl=100.0)
+
+
+def test_a_reward_that_fails_on_any_text_is_refused_at_the_start(tmp_path, monkeypatch):
+    """Makes impossible: a reward function that fails at the first step of a long run."""
+    monkeypatch.setattr(train.Judge, "verdicts", lambda self, items: [Verdict(0.0, False, "crashed")] * len(items))
+    with pytest.raises(Refusal, match="countdown"):
+        set_up(tmp_path)
+
+
+def test_moments_are_allocated_before_the_engine_and_change_nothing(tmp_path, monkeypatch):
+    """Makes impossible: an engine that takes the memory of AdamW's moments; a first step with another correction."""
+    order = []
     monkeypatch.setattr(
-        "trainer.start.make_engine", lambda c, model, *a: engines.append(Scripted(model)) or engines[-1]
+        train, "allocate_moments", lambda *a, own=train.allocate_moments: order.append("moments") or own(*a)
     )
-    monkeypatch.setattr("trainer.start.check_engine", lambda *a: "its log-probs are made up")
-    metrics = run(tmp_path, data=[str(path)], eval_data=[str(path)], eval_every=0, **changes)
-    return metrics, engines[0].asked[problems:]
-
-
-@pytest.mark.parametrize("every", [2, 5])
-def test_a_step_takes_the_first_informative_prompts(tmp_path, monkeypatch, every):
-    """Makes impossible: a step with fewer prompts than B while others are left, or with others than the first ones.
-
-    Every second or fifth problem is informative. A round asks for as many as hold the missing ones every second time.
-    """
-    taken, batch_of = [], TrainingGroups.batch
-    monkeypatch.setattr(TrainingGroups, "batch", lambda kept, *rest: taken.append(kept) or batch_of(kept, *rest))
-    right = {True: 3, False: 0}
-    metrics, asked = scripted(
-        tmp_path,
-        monkeypatch,
-        lambda k, n: right[k % every == 0],
-        problems=40,
-        refill=20.0,
-        max_steps=4,
-        round_confidence=0.5,
-    )
-    order, start, progress, config = [f"{i}=" for i in Cursor(40, 0).take(400)], 0, Progress(), Config(recipe="brorl")
-    for m, kept in zip(metrics[1:], taken, strict=True):
-        good, tried, rounds = [], 0, 0
-        while (missing := 4 - len(good)) > 0:
-            width = round_width(missing, progress.pass_rate(config, tried, len(good)), 0.5)
-            some = order[start + tried : start + tried + width]
-            assert asked[:width] == some
-            good += [x for x in some if int(x[:-1]) % every == 0]
-            asked, tried, rounds = asked[width:], tried + width, rounds + 1
-        progress.note_drawn(tried, len(good), 8 * tried)
-        assert [loaded()[1].decode(prompt) for prompt in kept.prompts] == good[:4]
-        used = order.index(good[3], start) + 1 - start
-        assert (m["prompts"], m["rounds"], m["surplus"]) == (4, rounds, tried - used)
-        assert m["pass_rate"] == len(good) / tried and m["samples"] == progress.samples
-        start += used
-    assert len(asked) == 40  # the final evaluation
-
-
-def test_a_step_without_informative_prompts_goes_on(tmp_path, monkeypatch, capsys):
-    """Makes impossible: a run ended by "generated too many", an endless refill, an update on no data."""
-    metrics, asked = scripted(tmp_path, monkeypatch, lambda k, n: n, refill=2.0)
-    assert [m["prompts"] for m in metrics[1:]] == [0, 0] and "loss" not in metrics[1]
-    assert len(asked) == 2 * 8 + 12
-    said = " ".join(capsys.readouterr().out.split())
-    assert said.count("nothing is trained in this step. Verdicts: 64 correct; samples.jsonl has some") == 2
-    rows = [row for row in lines(tmp_path / "run/samples.jsonl") if "evaluation" not in row]
-    assert [(row["step"], row["kept"], row["response"]) for row in rows] == 4 * [(1, False, "1+1")] + 4 * [
-        (2, False, "1+1")
-    ]
-
-
-def test_a_step_with_too_few_prompts_goes_on_with_these(tmp_path, monkeypatch):
-    """Makes impossible: a step skipped although one prompt had signal."""
-    metrics, _ = scripted(tmp_path, monkeypatch, lambda k, n: 1 if k == 3 else 0, refill=3.0, max_steps=1)
-    assert metrics[1]["prompts"] == 1 and metrics[1]["tokens"] == 8 * 4
-
-
-# ---------------------------------------------------------------------------------------------- a mix of families
-
-
-LEFT_BEHIND = Path(tempfile.gettempdir()) / f"brorl-{os.getpid()}-was-here"  # where anybody may write
-
-
-HOSTILE = [
-    "```python\nwhile True: pass\n```",
-    "```python\nimport os\nos._exit(0)\n```",
-    "```python\nimport os, signal\nos.kill(os.getppid(), signal.SIGKILL)\n```",
-    "```python\nx = [0] * 10**12\n```",
-    "```python\nwhile True: print('x' * 10**6)\n```",
-    f"```python\nopen({str(LEFT_BEHIND)!r}, 'w').write('x')\n```",
-    "no program at all",
-    "```python\nimport socket; socket.socket().connect(('127.0.0.1', 80))\n```",
-]
-
-
-WRITTEN = {
-    "countdown": ["1+1", "1+2", "1+", ""],
-    "math": ["it is \\boxed{\\frac{1}{2}}", "\\boxed{\\frac{2}{4}}", "\\boxed{x^2+1}", "\\boxed{9^{9^{9^9}}}"],
-    "code": HOSTILE,
-}
-
-
-def bytes_policy(folder):
-    """A random policy of one token a byte, which can write anything, and its tokenizer."""
-    characters = bytes_to_unicode()
-    vocabulary = {"<eos>": 0} | {characters[byte]: byte + 1 for byte in range(256)}
-    tokenizer = Qwen2Tokenizer(vocab=vocabulary, merges=[], eos_token="<eos>", pad_token="<eos>", unk_token="<eos>")
-    config = LlamaConfig(
-        vocab_size=257, hidden_size=16, intermediate_size=16, num_hidden_layers=1, num_attention_heads=2,
-        num_key_value_heads=1, eos_token_id=0, pad_token_id=0, bos_token_id=None, tie_word_embeddings=True,
-    )  # fmt: skip
-    model = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
-    tokenizer.save_pretrained(folder)
-    model.save_pretrained(folder)
-    return str(folder)
-
-
-class Writer(TorchEngine):
-    """Answers each prompt, which is the name of a kind, with what WRITTEN has for it, and the right log-probs."""
-
-    def generate(self, prompts, n, *, max_new_tokens, on_progress=None, **sampling):
-        groups, tokenizer = [], AutoTokenizer.from_pretrained(self.model.name_or_path)
-        for prompt in prompts:
-            texts = WRITTEN[tokenizer.decode(prompt)]
-            texts = [texts[i % len(texts)] for i in range(n)]
-            groups.append(Group(prompt, [[*tokenizer(t).input_ids, 0] for t in texts], [], ["stop"] * n))
-            for response in groups[-1].responses:
-                logits = self.model(input_ids=torch.tensor([prompt + response])).logits[0, len(prompt) - 1 : -1]
-                logp = logits.detach().log_softmax(-1).gather(-1, torch.tensor(response)[:, None])
-                groups[-1].logprobs.append(logp.squeeze(-1).tolist())
-        return groups
-
-
-@pytest.mark.slow
-def test_a_mix_of_families_survives_one_whose_every_answer_is_hostile(tmp_path, monkeypatch):
-    """Makes impossible: a family that stops, slows or changes the rewards of another, or a reward without its kind."""
-    monkeypatch.setattr("rollout.TorchEngine", Writer)
-    references = {
-        "countdown": {"numbers": [1, 1], "target": 2},
-        "math": "1/2",
-        "code": {"inputs": ["1", "2"], "outputs": ["1", "2"]},
-    }
-    sources = []
-    for kind, reference in references.items():
-        path = tmp_path / f"{kind}.jsonl"
-        path.write_text(3 * (json.dumps({"prompt": kind, "kind": kind, "reference": reference}) + "\n"))
-        sources.append(f"{path}:{1 if kind == 'code' else 2}")
-    model = bytes_policy(tmp_path / "policy")
-    metrics = run(
-        tmp_path, model=model, data=sources, eval_data=[s.rpartition(":")[0] for s in sources], eval_every=0,
-        max_response_tokens=128, prompts_per_step=8, verify_timeout=5.0, refill=3.0, allow_weak_sandbox=True,
-    )  # fmt: skip
-    assert [m["step"] for m in metrics] == [0, 1, 2]
-    for m in metrics[1:]:
-        assert m["reward/countdown"] == 0.25 and m["reward/math"] == 0.5 and m["reward/code"] == 0.0
-        assert m["reason/countdown/correct"] == m["rollouts/countdown"] / 4
-        assert m["reason/code/timeout"] >= 1 and m["reason/code/no_answer"] >= 1 and "reason/code/correct" not in m
-        assert m["prompts"] == 8
-    assert not LEFT_BEHIND.exists()
-
-
-# ------------------------------------------------------------------------------------------------------- the update
-
-
-@pytest.mark.parametrize("budget", [60, 500])
-def test_the_gradient_does_not_depend_on_micro_batches(budget):
-    """Makes impossible: normalising by a micro-batch's tokens, or padding that leaks into the gradient."""
-    groups, advantages = rollouts()
-
-    def step(budget):
-        torch.manual_seed(0)
-        policy = Policy(loaded()[0].double())
-        batch = Batch.of(groups, advantages.double(), torch.device("cpu"))
-        batch.old_logp, _ = batch.score(policy, 3.0, 10**6)
-        batch.ref_logp = batch.old_logp - 0.1
-        accelerator = Accelerator(cpu=True)
-        optimizer = accelerator.prepare(torch.optim.SGD(policy.parameters(), lr=1.0))
-        c = Config(temperature=3.0, clip_low=0.2, clip_high=0.27, kl="k2", kl_coef=0.1, tis_cap=2.0, updates_per_step=1,
-                   max_tokens_per_micro_batch=budget, max_grad_norm=1e9)  # fmt: skip
-        before = [p.detach().clone() for p in policy.parameters()]
-        metrics = train.update(policy, optimizer, batch, c, accelerator, Progress())
-        assert all(p.grad is None for p in policy.parameters())  # none is left for the next update
-        return [b - p.detach() for b, p in zip(before, policy.parameters(), strict=True)], metrics
-
-    whole, m1 = step(10**6)
-    split, m2 = step(budget)
-    for a, b in zip(whole, split, strict=True):
-        assert (a - b).norm() <= 1e-6 * a.norm()
-    assert {k: pytest.approx(v, rel=1e-4, abs=1e-6) for k, v in m1.items()} == m2
-
-
-def test_a_mini_batch_without_rollouts_takes_no_step():
-    """Makes impossible: an optimizer step on no data, of momentum and weight decay alone."""
-    groups, advantages = rollouts(1)
-    policy, steps = Policy(loaded()[0]), []
-    batch = Batch.of(groups, advantages, torch.device("cpu"))
-    batch.old_logp, batch.mini_batch = batch.engine_logp, torch.arange(len(batch)) + 2
-    optimizer = torch.optim.SGD(policy.parameters(), lr=1.0)
-    optimizer.register_step_post_hook(lambda *a: steps.append(1))
-    c = Config(temperature=3.0, clip_low=0.2, clip_high=0.27, kl_coef=0.0, tis_cap=2.0, updates_per_step=9)
-    train.update(policy, optimizer, batch, c, Accelerator(cpu=True), Progress())
-    assert len(steps) == 6
-
-
-def test_a_gradient_that_is_not_finite_changes_nothing():
-    """Makes impossible: one NaN that destroys the weights."""
-    groups, advantages = rollouts(4)
+    monkeypatch.setattr(TorchEngine, "from_config", classmethod(
+        lambda cls, model, positions, dtype, config: order.append("engine") or cls(model)
+    ))  # fmt: skip
+    _, _, setup = set_up(tmp_path, learning_rate=1e-3)
+    assert order == ["moments", "engine"]
     policy = Policy(loaded()[0])
-    batch = Batch.of(groups, advantages, torch.device("cpu"))
-    batch.old_logp = batch.engine_logp.clone()
-    batch.old_logp[0, 0] = math.nan
-    accelerator = Accelerator(cpu=True)
-    optimizer = accelerator.prepare(torch.optim.SGD(policy.parameters(), lr=1.0))
-    before = [p.detach().clone() for p in policy.parameters()]
-    c = Config(temperature=3.0, clip_low=0.2, clip_high=0.27, kl_coef=0.0, tis_cap=2.0, updates_per_step=1)
-    assert train.update(policy, optimizer, batch, c, accelerator, Progress())["updates_skipped"] == 1
-    assert all(torch.equal(a, b) for a, b in zip(before, policy.parameters(), strict=True))
+    fresh = torch.optim.AdamW(policy.parameters(), lr=1e-3, weight_decay=0.01)
+    for optimizer, model in ((setup.optimizer, setup.policy), (fresh, policy)):
+        for p in model.parameters():
+            p.grad = torch.ones_like(p)
+        optimizer.step()
+    assert all(torch.equal(a, b) for a, b in zip(setup.policy.parameters(), policy.parameters(), strict=True))
 
 
-@pytest.mark.parametrize("skip", [False, True])
-def test_a_gradient_spike_is_counted_named_and_skipped_if_asked(skip):
-    """Makes impossible: a spike that goes unseen, one left out unasked, or one that becomes the new usual at once."""
-    groups, advantages = rollouts(4)
-    policy = Policy(loaded()[0])
-    batch = Batch.of(groups, advantages, torch.device("cpu"))
-    batch.old_logp = batch.engine_logp
-    before = [p.detach().clone() for p in policy.parameters()]
-    c = Config(temperature=3.0, clip_low=0.2, clip_high=0.27, kl_coef=0.0, tis_cap=2.0, updates_per_step=1,
-               skip_spikes=skip)  # fmt: skip
-    optimizer, progress = (
-        torch.optim.SGD(policy.parameters(), lr=1.0),
-        Progress(step=1, norms=[1e-6] * MEMORY_OF_NORMS),
+def test_a_model_that_changes_its_logits_is_refused(tmp_path, monkeypatch):
+    """Makes impossible: training on log-probs that are not the model's."""
+    monkeypatch.setattr(train, "agrees_with_logits", lambda policy: False)
+    with pytest.raises(Refusal, match="logits"):
+        set_up(tmp_path)
+
+
+@pytest.mark.parametrize("kind, precision, steps, named", [
+    ("DEEPSPEED", "no", 1, "DEEPSPEED"), ("NO", "fp16", 1, "mixed_precision"), ("NO", "no", 4, "accumulation"),
+])  # fmt: skip
+def test_launches_that_cannot_work_are_refused(kind, precision, steps, named, monkeypatch):
+    """Makes impossible: a launcher's setting that is ignored."""
+    fake = SimpleNamespace(
+        distributed_type=SimpleNamespace(value=kind), mixed_precision=precision, gradient_accumulation_steps=steps
     )
-    metrics = train.update(policy, optimizer, batch, c, Accelerator(cpu=True), progress)
-    assert metrics["spikes"] == 1 and metrics["updates_skipped"] == skip and len(progress.norms) == MEMORY_OF_NORMS
-    moved = any(not torch.equal(a, b) for a, b in zip(before, policy.parameters(), strict=True))
-    assert moved != skip
-    (sentence,) = troubles(metrics, progress, c)
-    assert "1 of 1 updates had a gradient norm over 10 times the recent median" in sentence
-    assert sentence.endswith("left out" if skip else "clipped to 1")
+    monkeypatch.setattr(train, "Accelerator", lambda **options: fake)
+    with pytest.raises(Refusal, match=named):
+        train.start_accelerator()
 
 
-def test_gradients_that_have_grown_for_good_are_trained_on_again(monkeypatch):
-    """Makes impossible: --skip_spikes that leaves out every update of a run whose gradients have grown for good.
-
-    A left-out norm is remembered like any other: 50 of them among the last 100 lift the median.
-    """
-    groups, advantages = rollouts(1)
-    policy, accelerator, norms = Policy(loaded()[0]), Accelerator(cpu=True), [1.0] * MEMORY_OF_NORMS
-    batch = Batch.of(groups, advantages, torch.device("cpu"))
-    batch.old_logp = batch.engine_logp
-    monkeypatch.setattr(accelerator, "clip_grad_norm_", lambda parameters, most: 1000.0)
-    optimizer, progress = torch.optim.SGD(policy.parameters(), lr=0.0), Progress(norms=norms)
-    c = Config(temperature=3.0, clip_low=0.2, clip_high=0.27, kl_coef=0.0, tis_cap=2.0, updates_per_step=1,
-               skip_spikes=True)  # fmt: skip
-    done = [train.update(policy, optimizer, batch, c, accelerator, progress) for _ in range(60)]
-    assert [metrics["updates_skipped"] for metrics in done] == 50 * [1] + 10 * [0]
-    (said,) = (f.metadata["help"] for f in dataclasses.fields(Config) if f.name == "skip_spikes")
-    assert "after 50" in said
+def test_the_engine_setting_names_a_class_of_engines(tmp_path):
+    """Makes impossible: an engine that the command line offers and the program does not have."""
+    for name, engine in ENGINES.items():
+        assert isinstance(engine.needs_whole_model, bool) and callable(engine.from_config), name
+    config, _ = settings(tmp_path)
+    assert config.engine == "torch" and "--engine" not in arguments(tmp_path)
 
 
-def test_an_update_is_the_same_with_and_without():
-    """Makes impossible: sharing that changes a metric of the update, or the order of its rollouts' advantages."""
-    made, advantages = rollouts()
-
-    def step(share):
-        policy = Policy(loaded()[0])
-        policy.share("on")
-        batch = Batch.of(made, advantages, CPU)
-        batch.share = share
-        batch.old_logp, _ = batch.score(policy, 3.0, 500)
-        c = Config(temperature=3.0, clip_low=0.2, clip_high=0.27, kl_coef=0.0, tis_cap=2.0, updates_per_step=3,
-                   max_tokens_per_micro_batch=200)  # fmt: skip
-        accelerator = Accelerator(cpu=True)
-        optimizer = accelerator.prepare(torch.optim.SGD(policy.parameters(), lr=0.1))
-        return train.update(policy, optimizer, batch, c, accelerator, Progress()), list(policy.parameters())
-
-    (plain, weights), (shared, theirs) = step(False), step(True)
-    assert shared == {k: pytest.approx(v, rel=1e-3, abs=1e-5) for k, v in plain.items()}
-    assert furthest(theirs, weights) < 1e-5
-
-
-def test_bfloat16_computes_and_float32_remembers(bf16):
-    """Makes impossible: master weights, optimizer moments or sums in bfloat16; old and new log-probs of two functions.
-
-    A weight of 1 that moves by 1e-4 a step would stand still in bfloat16.
-    """
-    groups, advantages = rollouts(4)
-    batch = Batch.of(groups, L.group_advantages(advantages), bf16.device)
-    c = Config(temperature=3.0, clip_low=0.2, clip_high=0.27, kl_coef=0.0, tis_cap=2.0, updates_per_step=1)
-    policy = Policy(loaded()[0])
-    policy, optimizer = bf16.prepare(policy, torch.optim.AdamW(policy.parameters(), lr=1e-4))
-    exact, _ = batch.score(Policy(loaded()[0]), 3.0, 10**6)
-    seen = []
-    hook = policy.model.base_model.layers[0].mlp.up_proj.register_forward_hook(lambda m, x, y: seen.append(y.dtype))
-    batch.old_logp, _ = batch.score(policy, 3.0, 10**6, bf16)
-    hook.remove()
-    assert set(seen) == {torch.bfloat16} and batch.old_logp.dtype == torch.float32
-    assert 1e-5 < (batch.old_logp - exact).abs().max() < 0.1
-    before = [p.detach().clone() for p in policy.parameters()]
-    metrics = train.update(policy, optimizer, batch, c, bf16, Progress())
-    assert metrics["ratio"] == pytest.approx(1, abs=1e-6) and metrics["ratio_max"] == pytest.approx(1, abs=1e-6)
-    assert all(p.dtype == torch.float32 for p in policy.parameters())
-    assert all(s["exp_avg"].dtype == torch.float32 for s in optimizer.state.values())
-    moved = [((a - b).abs() > 0).float().mean() for a, b in zip(before, policy.parameters(), strict=True)]
-    assert min(moved) > 0.5
-
-
-# --------------------------------------------------------------------------------------------------- the evaluation
-
-
-def test_evaluation_by_hand(tmp_path, monkeypatch):
-    """Makes impossible: "any of the first k" as pass@k, a standard error over responses, rewards of other problems.
-
-    Three problems with 0, 1 and 4 of 4 correct: pass@1 = 5/12; pass@4 = 2/3; s.e. = std([0, 1/4, 1]) / sqrt(3).
-    """
-    metrics, _ = scripted(tmp_path, monkeypatch, lambda k, n: [0, 1, 4][k] if n == 4 else 1, problems=3,
-                          prompts_per_step=2, max_steps=1)  # fmt: skip
-    m = metrics[0]
-    assert m["eval/pass@1"] == pytest.approx(5 / 12) and m["eval/pass@4"] == pytest.approx(2 / 3)
-    assert m["eval/pass@1_se"] == pytest.approx(torch.tensor([0, 0.25, 1.0]).std().item() / 3**0.5)
-    assert m["eval/response_tokens"] == 4 and m["eval/truncated"] == 0
-
-
-def test_an_evaluations_responses_have_their_own_length(tmp_path, monkeypatch):
-    """Makes impossible: the paper's 32k of the evaluation taken for training's, or training's for the evaluation's."""
-    generate, asked = TorchEngine.generate, []
-
-    def listen(self, prompts, n, *, max_new_tokens, **kwargs):
-        asked.append((n, max_new_tokens))
-        return generate(self, prompts, n, max_new_tokens=max_new_tokens, **kwargs)
-
-    monkeypatch.setattr(TorchEngine, "generate", listen)
-    metrics = run(tmp_path, max_response_tokens=12, eval_max_response_tokens=5, eval_samples=3, max_steps=1)
-    assert {length for n, length in asked if n == 3} == {5} and {length for n, length in asked if n == 8} == {12}
-    assert metrics[0]["eval/truncated"] > 0.9 and metrics[0]["eval/response_tokens"] <= 5
-
-
-# ------------------------------------------------------------------------------------- the program from the outside
-
-
-def test_a_mistake_is_one_sentence_and_exit_code_2(refused):
-    """Makes impossible: a traceback, or two sentences of which one is senseless, for a typing error."""
-    done, folder = refused
-    assert done.returncode == 2 and not done.stdout
-    assert done.stderr == "\n--rollouts_per_prompt -4: a group needs at least 2 for its mean to say anything\n"
-    assert not folder.exists()
-
-
-def lengths_of(p, n, seed=0):
-    """Log-normal lengths, around another mean for each prompt."""
-    g = torch.Generator().manual_seed(seed)
-    means = 6 + 0.5 * torch.randn(p, 1, generator=g)
-    return (means + 0.7 * torch.randn(p, n, generator=g)).exp().long().clamp(1, 3000)
-
-
-def mini_batches(lengths, updates, of="rollouts", step=1):
-    return train.mini_batch_of(lengths, Config(seed=0, updates_per_step=updates, mini_batches=of), step)
-
-
-def test_mini_batches_of_rollouts():
-    """Mistake: a rollout twice or never; a mini-batch with more of one group, of long responses, or always the same."""
-    lengths = lengths_of(4, 512)
-    numbers = mini_batches(lengths, 16)
-    assert numbers.shape == (4, 512) and torch.bincount(numbers.flatten()).tolist() == [128] * 16
-    assert all(torch.bincount(row).tolist() == [32] * 16 for row in numbers)
-    tokens = torch.zeros(16).scatter_add_(0, numbers.flatten(), lengths.flatten().float())
-    assert tokens.max() / tokens.mean() < 1.05
-    assert torch.equal(numbers, mini_batches(lengths, 16)) and not torch.equal(
-        numbers, mini_batches(lengths, 16, step=2)
-    )
-
-
-@pytest.mark.parametrize(("p", "n", "updates"), [(5, 6, 4), (3, 2, 16), (7, 16, 8), (1, 1, 3), (0, 4, 2)])
-def test_mini_batches_where_nothing_divides(p, n, updates):
-    """Mistake: an empty mini-batch beside a full one, where a group has fewer rollouts than there are mini-batches."""
-    counts = torch.bincount(mini_batches(lengths_of(p, n), updates).flatten(), minlength=updates)
-    assert counts.sum() == p * n and counts.max() - counts.min() <= 1
-
-
-def test_equal_lengths_are_drawn_at_random():
-    """Mistake: rollouts of equal length that always meet the same mini-batch, or the same companions."""
-    seen = torch.stack([mini_batches(torch.full((1, 8), 5), 4, step=step)[0] for step in range(400)])
-    share = (seen[:, :, None] == torch.arange(4)).float().mean(0)  # (8, 4)
-    assert (share - 0.25).abs().max() < 0.08
-
-
-def test_mini_batches_of_prompts():
-    """Mistake: --mini_batches prompts that cuts one up, or takes the prompts in their order."""
-    numbers = mini_batches(lengths_of(10, 6), 4, "prompts")
-    assert torch.equal(numbers, numbers[:, :1].expand(10, 6))
-    assert sorted(torch.bincount(numbers[:, 0]).tolist()) == [2, 2, 3, 3]
-    assert not torch.equal(numbers, mini_batches(lengths_of(10, 6), 4, "prompts", step=2))
-    assert sorted(mini_batches(lengths_of(3, 6), 4, "prompts")[:, 0].tolist()) == [0, 1, 2]
-
-
-def test_a_step_trains_on_whitened_advantages_by_its_settings(tmp_path, monkeypatch):
-    """Makes impossible: a loss called with other settings than the run has, or with advantages of another scale."""
-    policy_loss, advantages, settings = L.policy_loss, [], []
-
-    def recorded(*given, **keywords):
-        advantages.append(given[4])
-        settings.append(keywords)
-        return policy_loss(*given, **keywords)
-
-    monkeypatch.setattr(train.L, "policy_loss", recorded)
-    by = {"clip_low": 0.11, "clip_high": 0.33, "tis_cap": 1.5, "kl": "k3", "kl_coef": 0.01}
-    run(tmp_path, max_steps=1, eval_every=0, **by)
-    assert settings and all(keywords == by for keywords in settings)
-    whole = torch.cat(advantages)
-    assert whole.mean().item() == pytest.approx(0, abs=1e-5) and whole.std(correction=0).item() == pytest.approx(1)
+def test_scoring_uses_the_engines_temperature():
+    """Makes impossible: log-probs at temperature 1 of responses sampled at another one."""
+    policy, accelerator = Policy(loaded()[0]), Accelerator(cpu=True)
+    rollouts, _ = drawn(4, 6, temperature=2.0)
+    score(policy, [rollouts], "old_logp", 2.0, accelerator)
+    for r in rollouts:
+        torch.testing.assert_close(r.old_logp, r.engine_logp, rtol=1e-4, atol=1e-4)

@@ -1,116 +1,333 @@
-"""The policy's log-probs: of the model's own function, or refused; when prompts are shared."""
+"""trainer/policy.py: log-probs of response tokens, micro-batches, shared prompts, and `token_logprobs`."""
 
 import pytest
 import torch
-from helpers import loaded, random_policy
+from accelerate import Accelerator
+from helpers import drawn, loaded, random_policy, random_rollouts
+from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import (
     AutoModelForCausalLM,
-    BloomConfig,
-    FalconConfig,
+    DynamicCache,
     Gemma2Config,
-    Gemma3TextConfig,
     GPT2Config,
     LlamaConfig,
     MistralConfig,
-    Qwen3NextConfig,
+    Qwen2Config,
+    Qwen3Config,
 )
 
-from trainer.packed import response_attention
-from trainer.policy import Policy
+from trainer.policy import (
+    EMPTY,
+    Policy,
+    agrees_with_logits,
+    fsdp_requested,
+    log_probs,
+    micro_batches,
+    score,
+    shares_prompts,
+    token_logprobs,
+)
+from trainer.settings import Config
+
+torch.manual_seed(0)
+SIZES = [(5, 6), (3, 5), (1, 4), (7, 1)]  # (prompt tokens, rollouts)
+
+
+def plain_logprobs(policy, rollouts, temperature) -> list[torch.Tensor]:
+    """log π of each rollout's tokens from the model's own logits, row by row."""
+    found = []
+    for r in rollouts:
+        row = torch.cat([r.prompt, r.response]).long()
+        logp = (policy.model(input_ids=row[None]).logits[0] / temperature).log_softmax(-1)
+        n = len(r.response)
+        found.append(logp[-n - 1 : -1].gather(-1, row[-n:, None]).squeeze(-1))
+    return found
+
+
+def gradients(policy, loss) -> list[torch.Tensor]:
+    policy.zero_grad()
+    loss.backward()
+    return [p.grad.clone() for p in policy.parameters() if p.grad is not None]
+
+
+@pytest.mark.parametrize("share", [False, True])
+@pytest.mark.parametrize("kind, changes", [
+    (LlamaConfig, {}), (Qwen2Config, {}), (Qwen3Config, {"head_dim": 8}), (MistralConfig, {"sliding_window": 4}),
+    (Qwen2Config, {"tie_word_embeddings": True}), (GPT2Config, {"n_embd": 32, "n_head": 4, "n_layer": 2}),
+], ids=["llama", "qwen2", "qwen3", "sliding window", "tied", "gpt2"])  # fmt: skip
+def test_log_probs_and_gradients_equal_the_models_own(kind, changes, share):
+    """Makes impossible: a wrong position, padding that is seen, a prompt of another row, a lost gradient."""
+    policy, accelerator = random_policy(kind, **changes), Accelerator(cpu=True)
+    policy.share_prompts = share
+    rollouts = random_rollouts(SIZES)
+    logp, entropy = log_probs(policy, rollouts, 0.7, accelerator)
+    want = torch.cat(plain_logprobs(policy, rollouts, 0.7))
+    torch.testing.assert_close(logp, want, rtol=1e-4, atol=1e-4)
+    assert entropy.shape == logp.shape and not entropy.requires_grad and (entropy >= 0).all()
+    coefficient = torch.randn(len(want), generator=torch.Generator().manual_seed(3))
+    ours = gradients(policy, (logp * coefficient).sum())
+    theirs = gradients(policy, (want * coefficient).sum())
+    assert len(ours) == len(theirs)
+    for a, b in zip(ours, theirs, strict=True):
+        assert (a - b).norm() <= 1e-3 * b.norm() + 1e-5
+
+
+@pytest.mark.parametrize("share", [False, True])
+def test_equal_responses_to_a_prompt_are_computed_once(share, monkeypatch):
+    """Makes impossible: the cost of 512 rows for 20 distinct answers; equal responses to different prompts merged."""
+    policy = random_policy(LlamaConfig)
+    policy.share_prompts = share
+    rollouts = random_rollouts([(4, 3), (4, 3)], longest=1)
+    for r in rollouts:
+        r.response = torch.tensor([1, 2], dtype=torch.int32)
+    seen, forward = [], policy.forward
+    monkeypatch.setattr(policy, "forward", lambda *a: seen.append([x.shape for x in a[:4]]) or forward(*a))
+    logp, _ = log_probs(policy, rollouts, 1.0, Accelerator(cpu=True))
+    assert [shape[0] for shape in seen[0]] == [2, 2, 2, 2]  # two prompts, two distinct rows
+    assert torch.equal(logp[:2], logp[2:4]) and not torch.equal(logp[:2], logp[6:8])
+
+
+@pytest.mark.parametrize("share", [False, True])
+def test_an_empty_micro_batch_has_a_gradient_of_zero(share):
+    """Makes impossible: a rank without work whose missing gradient stops the other ranks, or which adds something."""
+    policy = random_policy(LlamaConfig)
+    policy.share_prompts = share
+    logp, entropy = log_probs(policy, [], 1.0, Accelerator(cpu=True))
+    assert logp.shape == entropy.shape == (0,) and len(EMPTY.response) == 0
+    found = gradients(policy, logp.sum())
+    assert len(found) == len(list(policy.parameters())) and all(not x.any() for x in found)
+
+
+@pytest.mark.parametrize("share", [False, True])
+def test_the_ratio_before_the_first_update_is_exactly_one_in_bfloat16(bf16, share):
+    """Makes impossible: two attention paths, or other chunks, for the old and the new log-probs."""
+    policy = Policy(loaded()[0])
+    policy.share_prompts = share
+    rollouts, _ = drawn(6, 8)
+    batches = micro_batches(rollouts, 150, share, bf16)
+    assert len(batches) > 2
+    score(policy, batches, "old_logp", 1.0, bf16)
+    for batch in batches:
+        logp, _ = log_probs(policy, batch, 1.0, bf16)
+        assert torch.equal(logp, torch.cat([r.old_logp for r in batch]))
+    exact = torch.cat(plain_logprobs(policy, rollouts, 1.0))
+    ours = torch.cat([r.old_logp for r in rollouts])
+    assert 0 < (ours - exact).abs().max() < 0.5  # bfloat16 was used
+
+
+def test_score_writes_the_named_field_and_adds_up_entropies():
+    """Makes impossible: reference log-probs in place of the old ones, a gradient kept, an entropy of padding."""
+    policy, accelerator = random_policy(LlamaConfig), Accelerator(cpu=True)
+    rollouts = random_rollouts(SIZES)
+    total = score(policy, micro_batches(rollouts, 60, False, accelerator), "ref_logp", 1.0, accelerator)
+    assert all(r.old_logp is None and not r.ref_logp.requires_grad for r in rollouts)
+    for r, want in zip(rollouts, plain_logprobs(policy, rollouts, 1.0), strict=True):
+        torch.testing.assert_close(r.ref_logp, want, rtol=1e-4, atol=1e-4)
+    want = 0.0
+    for r in rollouts:
+        row = torch.cat([r.prompt, r.response]).long()
+        logp = policy.model(input_ids=row[None]).logits[0].detach().log_softmax(-1)
+        want -= float((logp.exp() * logp).sum(-1)[-len(r.response) - 1 : -1].sum())
+    assert total == pytest.approx(want, rel=1e-4)
+
+
+@pytest.mark.parametrize("share", [False, True])
+@pytest.mark.parametrize("budget", [1, 20, 45, 10**6])
+def test_micro_batches_stay_within_the_budget(budget, share):
+    """Makes impossible: a forward pass above the budget, a rollout lost or trained on twice, a split prompt."""
+    rollouts = random_rollouts(SIZES)
+    batches = micro_batches(rollouts, budget, share, Accelerator(cpu=True))
+    assert sorted(map(id, (r for batch in batches for r in batch))) == sorted(map(id, rollouts))
+    for batch in batches:
+        prompt, response = max(len(r.prompt) for r in batch), max(len(r.response) for r in batch)
+        groups = len({r.prompt_index for r in batch}) if share else len(batch)
+        assert groups * prompt + len(batch) * response <= budget or len(batch) == 1
+    if share:  # the rollouts of a prompt are neighbours
+        indices = [r.prompt_index for batch in batches for r in batch]
+        assert indices == sorted(indices)
+    assert micro_batches([], budget, share, Accelerator(cpu=True)) == [[]]
 
 
 def test_dropout_is_off():
-    """Makes impossible: old, new and engine log-probs from differently thinned networks."""
-    gpt2 = AutoModelForCausalLM.from_config(GPT2Config(vocab_size=13, n_embd=32, n_layer=1, n_head=4, n_positions=32))
-    llama = AutoModelForCausalLM.from_config(
-        LlamaConfig(vocab_size=13, hidden_size=32, intermediate_size=32, num_hidden_layers=1, num_attention_heads=4,
-                    attention_dropout=0.5)
-    )  # fmt: skip
-    for model in (gpt2, llama):
-        policy = Policy(model).train()
-        tokens = torch.randint(13, (2, 10))
-        two = torch.tensor([2, 2]), torch.tensor([8, 8])
-        assert torch.equal(policy(tokens, *two, 1.0)[0], policy(tokens, *two, 1.0)[0])
+    """Makes impossible: old, new and engine log-probs of differently thinned networks."""
+    gpt2 = AutoModelForCausalLM.from_config(GPT2Config(vocab_size=50, n_embd=32, n_layer=1, n_head=4, n_positions=32))
+    llama = random_policy(LlamaConfig, attention_dropout=0.5).model
+    rollouts = random_rollouts([(4, 6)])
+    for policy in (Policy(gpt2).train(), Policy(llama).train()):
+        first, second = (log_probs(policy, rollouts, 1.0, Accelerator(cpu=True))[0] for _ in range(2))
+        assert torch.equal(first, second)
 
 
-def test_a_model_that_caps_its_logits_is_refused():
+def test_a_model_that_changes_its_logits_is_found():
     """Makes impossible: training on log-probs that are not the model's."""
-    capped = Gemma2Config(
-        vocab_size=50, hidden_size=32, intermediate_size=32, num_hidden_layers=1, num_attention_heads=2,
-        num_key_value_heads=1, head_dim=16, final_logit_softcapping=0.5, pad_token_id=0,
-    )  # fmt: skip
-    model = AutoModelForCausalLM.from_config(capped)
-    torch.nn.init.normal_(model.get_output_embeddings().weight)
-    with pytest.raises(ValueError, match="changes its logits after the output head"):
-        Policy(model).check_head()
-    Policy(loaded()[0]).check_head()
+    assert agrees_with_logits(Policy(loaded()[0])) and agrees_with_logits(Policy(loaded()[0]), share_prompts=True)
+    capped = random_policy(Gemma2Config, head_dim=8, final_logit_softcapping=30.0)
+    assert not agrees_with_logits(capped)
     scaled = Policy(loaded()[0])  # by no setting that has a name
     scaled.model.register_forward_hook(lambda module, inputs, out: setattr(out, "logits", 2 * out.logits))
-    with pytest.raises(ValueError, match="changes its logits after the output head"):
-        scaled.check_head()
+    assert not agrees_with_logits(scaled)
 
 
-@pytest.mark.parametrize("shares", [False, True])
-@pytest.mark.parametrize("budget", [10_000, 30, 14])
-def test_next_token_is_the_softmax_after_each_prefix(shares, budget):
-    """Makes impossible: a softmax of another prefix, of another temperature, or one that padding got into."""
-    model, tokenizer = loaded()
-    policy = Policy(model)
-    if shares:
-        policy.share("on")
-    prompt = tokenizer("1234:10=").input_ids
-    prefixes = [(), (3,), (3, 12), (4,), (3, 12, 5, 13, 7)]
-    got = policy.next_token(prompt, prefixes, 0.7, budget)
-    for p, prefix in zip(got, prefixes, strict=True):
-        logits = model(input_ids=torch.tensor([[*prompt, *prefix]])).logits[0, -1]
-        torch.testing.assert_close(p, (logits / 0.7).softmax(-1), rtol=1e-4, atol=1e-6)
+def test_prompts_are_shared_where_it_pays_and_works(monkeypatch):
+    """Makes impossible: a mask of a gigabyte for long responses; sharing in a model that fails with a cache."""
+    policy = random_policy(LlamaConfig)
+    assert shares_prompts(policy, [8, 8], Config(max_response_tokens=12))
+    assert not shares_prompts(policy, [8, 8], Config(max_response_tokens=100))
+    assert not shares_prompts(policy, [2000, 2000], Config(max_response_tokens=4096))
+    assert not shares_prompts(policy, [8, 8], Config(max_response_tokens=12, gradient_checkpointing=True))
+    forward = policy.model.base_model.forward
+
+    def without_cache(past_key_values=None, **kwargs):  # a model that ignores the cache
+        return forward(past_key_values=past_key_values and DynamicCache(), **kwargs)
+
+    monkeypatch.setattr(policy.model.base_model, "forward", without_cache)
+    assert not shares_prompts(policy, [8, 8], Config(max_response_tokens=12)) and not policy.share_prompts
+
+
+@pytest.mark.parametrize("value, wanted", [(None, False), ("false", False), ("true", True), ("1", True)])
+def test_fsdp_is_asked_for_by_accelerate(value, wanted, monkeypatch):
+    """Makes impossible: FSDP in Accelerate's configuration that is silently ignored."""
+    monkeypatch.delenv("ACCELERATE_USE_FSDP", raising=False)
+    if value:
+        monkeypatch.setenv("ACCELERATE_USE_FSDP", value)
+    assert fsdp_requested() == wanted
+
+
+# ------------------------------------------------------------------------------- log-probs without [T, V] logits
+
+
+class Largest(TorchDispatchMode):
+    """The most elements that any operation returned."""
+
+    def __init__(self):
+        super().__init__()
+        self.numel = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        out = func(*args, **(kwargs or {}))
+        for x in out if isinstance(out, (tuple, list)) else [out]:
+            if isinstance(x, torch.Tensor):
+                self.numel = max(self.numel, x.numel())
+        return out
+
+
+@pytest.mark.filterwarnings("error")  # torch resizes a buffer that a shorter last chunk does not fit, and warns
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+@pytest.mark.parametrize("with_bias", [True, False])
+@pytest.mark.parametrize("max_logits", [1, 50 * 8, 50 * 37, 2**26])
+def test_token_logprobs_against_the_plain_way(dtype, with_bias, max_logits):
+    """Makes impossible: a wrong sign or scale in the hand-written backward, at any chunk, temperature included."""
+    h = torch.randn(37, 16, dtype=dtype, requires_grad=True)
+    w = torch.randn(50, 16, dtype=dtype, requires_grad=True)
+    b = torch.randn(50, dtype=dtype, requires_grad=True) if with_bias else None
+    y, g, leaves = torch.randint(50, (37,)), torch.randn(37, dtype=dtype), [h, w] + [b] * with_bias
+    logp, entropy = token_logprobs(h, w, y, 0.7, b, max_logits=max_logits)
+    ours = torch.autograd.grad((logp * g).sum(), leaves)
+    z = ((h @ w.T) + (b if with_bias else 0)) / 0.7
+    plain = z.log_softmax(-1)
+    theirs = torch.autograd.grad((plain.gather(-1, y[:, None]).squeeze(-1) * g).sum(), leaves)
+    tight = {"rtol": 1e-12, "atol": 1e-12} if dtype == torch.float64 else {"rtol": 1e-5, "atol": 1e-5}
+    torch.testing.assert_close(logp, plain.gather(-1, y[:, None]).squeeze(-1), **tight)
+    torch.testing.assert_close(entropy, -(plain.exp() * plain).sum(-1), **tight)
+    assert not entropy.requires_grad
+    for a, c in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(a, c, **tight)
+
+
+def test_token_logprobs_in_bfloat16_accumulates_in_float32():
+    """Makes impossible: logits or a log-sum-exp in half precision."""
+    h, w, y = torch.randn(20, 32).bfloat16(), torch.randn(1000, 32).bfloat16(), torch.randint(1000, (20,))
+    logp, _ = token_logprobs(h, w, y)
+    want = (h.float() @ w.float().T).log_softmax(-1).gather(-1, y[:, None]).squeeze(-1)
+    assert logp.dtype == torch.float32
+    torch.testing.assert_close(logp, want, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize(("tokens", "max_logits", "most"), [(64, 8000, 8000), (64, 8999, 8000), (3, 8000, 3000)])
+def test_logits_never_exist_at_once(tokens, max_logits, most):
+    """Makes impossible: a [T, V] tensor in either pass, a chunk rounded up, a full buffer for three tokens."""
+    h, w = torch.randn(tokens, 2, requires_grad=True), torch.randn(1000, 2, requires_grad=True)
+    with Largest() as largest:
+        token_logprobs(h, w, torch.randint(1000, (tokens,)), max_logits=max_logits)[0].sum().backward()
+    assert largest.numel == most
+
+
+def test_no_tokens_is_not_an_error():
+    """Makes impossible: a crash on a micro-batch without response tokens."""
+    logp, entropy = token_logprobs(torch.zeros(0, 4), torch.zeros(9, 4), torch.zeros(0, dtype=torch.long))
+    assert logp.shape == entropy.shape == (0,)
 
 
 @pytest.mark.parametrize(
-    "kind, settings, says",
+    ("hidden", "weight", "targets", "temperature", "named"),
     [
-        (MistralConfig, {"sliding_window": 4}, "sliding_window"),
-        (Gemma3TextConfig, {}, "sliding_attention"),
-        (Qwen3NextConfig, {"num_experts": 4}, "linear_attention"),
-        (BloomConfig, {"n_head": 4, "n_layer": 2}, "eager"),
-        (FalconConfig, {}, "cannot be replaced"),
+        ((2, 3, 4), (9, 4), (2,), 1.0, "hidden"),
+        ((3, 4), (1, 9, 4), (3,), 1.0, "weight"),
+        ((3, 4), (9, 4), (4,), 1.0, "targets"),
+        ((3, 4), (9, 4), (3, 1), 1.0, "targets"),
+        ((3, 4), (9, 4), (3,), 0.0, "temperature=0.0"),
+        ((3, 4), (9, 4), (3,), -1.0, "temperature=-1.0"),
     ],
 )
-def test_models_that_cannot_share_train_as_before(kind, settings, says):
-    """Makes impossible: a model that attends in another way, quietly given the attention of those that do not."""
-    policy = random_policy(kind, **settings)
-    own = policy.model.config._attn_implementation
-    line = policy.share("auto")
-    assert line.startswith("every rollout with its own prompt (") and says in line
-    assert not policy.shares and policy.model.config._attn_implementation == own
-    with pytest.raises(ValueError, match=f"--share_prefix on: {type(policy.model).__name__} cannot: .*{says}"):
-        policy.share("on")
+def test_wrong_shapes_and_temperatures_are_named(hidden, weight, targets, temperature, named):
+    """Makes impossible: a broadcast that scores the wrong tokens, targets without states, a division by zero."""
+    with pytest.raises(ValueError, match=named):
+        token_logprobs(torch.zeros(hidden), torch.zeros(weight), torch.zeros(targets, dtype=torch.long), temperature)
 
 
-@pytest.mark.parametrize("broken", ["positions", "keys", "arguments"])
-def test_the_self_check_sees_a_wrong_computation(broken, monkeypatch):
-    """Makes impossible: training on log-probs of another function, because transformers changed beneath this file."""
-    policy = random_policy(LlamaConfig)
-    forward, attend = policy.model.base_model.forward, response_attention
-
-    def other(position_ids=None, **kwargs):
-        if broken == "arguments":
-            kwargs.pop("packed", None)
-        if broken == "positions" and position_ids is not None:
-            position_ids = torch.arange(position_ids.shape[1])[None]
-        return forward(position_ids=position_ids, **kwargs)
-
-    monkeypatch.setattr(policy.model.base_model, "forward", other)
-    if broken == "keys":
-        monkeypatch.setattr("trainer.packed.response_attention", lambda *a: attend(*a[:3], a[3] * 0, *a[4:]))
-    assert "differ by" in policy.share("auto") and not policy.shares
-    assert policy.model.config._attn_implementation == "sdpa"
+@pytest.mark.parametrize("max_logits", [1, 2**26])
+def test_large_logits_do_not_overflow(max_logits):
+    """Makes impossible: exp without the row's peak (inf), or with another row's (0, whose log is -inf)."""
+    h = torch.tensor([[300.0], [-300.0], [1.0], [0.0]], requires_grad=True)
+    w = torch.tensor([[1.0], [1.0], [0.0]])
+    logp, entropy = token_logprobs(h, w, torch.tensor([0, 2, 0, 0]), max_logits=max_logits)
+    want = (h @ w.T).log_softmax(-1)
+    torch.testing.assert_close(logp, want[torch.arange(4), torch.tensor([0, 2, 0, 0])])
+    torch.testing.assert_close(entropy, -(want.exp() * want).sum(-1), rtol=1e-5, atol=1e-6)
+    assert logp.isfinite().all() and entropy.isfinite().all()
+    logp.sum().backward()
+    assert h.grad.isfinite().all()
 
 
-def test_sharing_leaves_the_other_forward_passes_alone():
-    """Makes impossible: a policy that decodes or scores otherwise because it could share."""
-    policy, tokens = random_policy(LlamaConfig), torch.randint(50, (3, 12))
-    mask = torch.tensor([[0] * 4 + [1] * 8, [1] * 12, [0] * 1 + [1] * 11])
-    before = policy.model(input_ids=tokens, attention_mask=mask).logits
-    assert policy.share("auto").startswith("each prompt computed once") and policy.shares
-    assert torch.equal(policy.model(input_ids=tokens, attention_mask=mask).logits, before)
+@pytest.mark.parametrize(("states", "head"), [("bfloat16",) * 2, ("bfloat16", "float32"), ("float32", "bfloat16")])
+@pytest.mark.parametrize("frozen", ["", "hidden", "weight", "bias"])
+def test_token_logprobs_gradients_in_bfloat16_and_with_a_frozen_part(states, head, frozen):
+    """Makes impossible: a backward that fails, or is off, in half or mixed precision, or with a frozen part."""
+    parts = {
+        "hidden": torch.randn(20, 32).to(getattr(torch, states)),
+        "weight": torch.randn(100, 32).to(getattr(torch, head)),
+        "bias": torch.randn(100).to(getattr(torch, head)),
+    }
+    for name, x in parts.items():
+        x.requires_grad_(name != frozen)
+    y = torch.randint(100, (20,))
+    logp, _ = token_logprobs(parts["hidden"], parts["weight"], y, 0.7, parts["bias"], max_logits=700)
+    logp.sum().backward()
+    exact = {name: x.detach().double().requires_grad_(name != frozen) for name, x in parts.items()}
+    z = (exact["hidden"] @ exact["weight"].T + exact["bias"]) / 0.7
+    z.log_softmax(-1).gather(-1, y[:, None]).sum().backward()
+    for name, x in parts.items():
+        if name == frozen:
+            assert x.grad is None
+        else:
+            assert x.grad.dtype == x.dtype
+            error = (x.grad.double() - exact[name].grad).norm() / exact[name].grad.norm()
+            assert error < 0.05, (name, error)
+
+
+def test_bfloat16_gradients_point_where_float32s_do():
+    """Makes impossible: a head that loses its gradient, or sums it over chunks in bfloat16."""
+    torch.manual_seed(0)
+    hidden, weight = torch.randn(2048, 32), torch.randn(50, 32) / 6
+    targets, upstream, found = torch.randint(50, (2048,)), torch.randn(2048), []
+    for dtype, autocast in ((torch.float32, False), (torch.float32, True), (torch.bfloat16, False)):
+        h, w = hidden.clone().requires_grad_(), weight.to(dtype, copy=True).requires_grad_()
+        with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
+            logp, entropy = token_logprobs(h, w, targets, 1.0, max_logits=50 * 4)
+        logp.backward(upstream)
+        assert logp.dtype == entropy.dtype == h.grad.dtype == torch.float32 and w.grad.dtype == dtype
+        found.append((logp.detach(), h.grad, w.grad.float()))
+    exact, *others = found
+    for ours in others:
+        for a, b in zip(exact, ours, strict=True):
+            assert (a - b).norm() < 0.01 * a.norm() and not torch.equal(a, b)

@@ -1,199 +1,192 @@
-"""trainer/rollouts.py, train.dynamic_sampling and train.parts_of_rank: how wide a round is, its ranks, what is kept."""
+"""trainer/rollouts.py: stages 2 and 3, the share of each rank, verdicts beside decoding."""
 
-import math
-import random
-import threading
+import itertools
 import time
+from types import SimpleNamespace
 
 import pytest
+import torch
 from accelerate import Accelerator
-from helpers import loaded
+from helpers import drawn, loaded
 
-import train
-from rollout import Group, TorchEngine
-from trainer import rollouts
-from trainer.progress import Progress
-from trainer.rollouts import Judge, Outcomes, Part, Rolled, StepRollouts, orders_of, roll_out, round_width
+from rollout import Group, Sampling, TorchEngine
+from trainer.rollouts import Judge, Outcomes, Rollout, hidden_tokens, requests_of_rank, roll_out, rollouts_of, seed_of
 from trainer.settings import Config
-from verify import Problem, Verdict, load_problems
+from verify import REASONS, Problem, Verdict, load_problems, verify
 
 
-@pytest.mark.parametrize(("missing", "rate"), [(128, 0.62), (128, 0.41), (16, 0.73), (32, 0.2), (4, 0.5), (1, 0.9)])
-def test_a_round_is_enough_nine_times_in_ten(missing, rate):
-    """Mistake: rounds that are refilled again and again, or draw many more than they need."""
-    dice, width, tries = random.Random(0), round_width(missing, rate, 0.9), 4000
-    enough = sum(sum(dice.random() < rate for _ in range(width)) >= missing for _ in range(tries)) / tries
-    assert enough >= 0.87
-    fewer = round_width(missing, rate, 0.5)
-    assert missing <= fewer <= math.ceil(missing / rate) <= width
-    assert enough <= 0.96 or width - missing <= 2
+@pytest.mark.parametrize("n, world", [(8, 1), (8, 3), (512, 64), (2, 5), (1, 4), (3, 3)])
+def test_every_rollout_is_drawn_by_exactly_one_rank(n, world):
+    """Makes impossible: a rollout drawn twice or by nobody; a rank without work while others have several prompts."""
+    prompts = [[1], [2, 3], [4], [5], [6]]
+    seeds = [10, 20, 30, 40, 50]
+    shares = [requests_of_rank(prompts, n, seeds, rank, world) for rank in range(world)]
+    found = sorted((p, r.first + k) for share in shares for p, r in share for k in range(r.n))
+    assert found == [(p, k) for p in range(5) for k in range(n)]
+    assert all(r.prompt == prompts[p] and r.seed == seeds[p] for share in shares for p, r in share)
+    counts = [sum(r.n for _, r in share) for share in shares]
+    assert max(counts) - min(counts) <= (1 if n < world else 5)
 
 
-def test_a_round_where_all_or_none_are_informative():
-    """Mistake: a division by 0, or fewer prompts than are missing."""
-    assert round_width(7, 1.0, 0.9) == 7
-    c, progress = Config(recipe="brorl"), Progress()
-    assert progress.pass_rate(c) == 0.62 and Progress().pass_rate(Config(recipe="prorl")) == 0.41
-    assert progress.pass_rate(c, 20, 5) == 0.25  # of the step so far
-    progress.note_drawn(10, 0, 160)
-    assert 0 < progress.pass_rate(c) <= 0.05 and progress.samples == 160
-    for _ in range(40):
-        progress.note_drawn(10, 8, 160)
-    assert progress.pass_rate(c) == pytest.approx(0.8, abs=1e-3)
+def test_the_share_of_a_rank_is_the_documented_one():
+    """Makes impossible: another split than r·N/W to (r+1)·N/W, on which resumed runs and pages rely."""
+    ((_, request),) = requests_of_rank([[7]], 512, [3], 5, 64)
+    assert (request.first, request.n) == (40, 8)
+    by_rank = [[p for p, _ in requests_of_rank([[1]] * 4, 2, [0] * 4, rank, 4)] for rank in range(4)]
+    assert by_rank == [[0, 2], [0, 2], [1, 3], [1, 3]]  # N < W: the prompts take turns
 
 
-@pytest.mark.parametrize(("prompts", "n"), [(40, 512), (7, 5), (9, 16), (5, 100), (13, 1)])
-@pytest.mark.parametrize("world", [1, 2, 3, 8, 64])
-def test_every_rollout_has_one_rank_and_the_ranks_are_even(prompts, n, world):
-    """Mistake: a rollout that nobody draws, or two do; a rank with more rollouts than another, or of fewer prompts."""
-    ranks = [train.parts_of_rank(prompts, n, rank, world) for rank in range(world)]
-    seen = sorted((p.place, i) for parts in ranks for p in parts for i in range(p.first, p.first + p.n))
-    assert seen == [(place, i) for place in range(prompts) for i in range(n)]
-    counts = [sum(p.n for p in parts) for parts in ranks]
-    assert max(counts) - min(counts) <= 1
-    assert counts == [sum((i % world) == rank for i in range(prompts * n)) for rank in range(world)]
-    assert all({p.n for p in parts} <= {n // world, n // world + 1} for parts in ranks)
-
-
-@pytest.mark.parametrize(
-    ("prompts", "n", "rows"),
-    [(40, 512, 2048), (6, 512, 2048), (9, 16, 2048), (5, 512, 64), (3, 100, 64), (1, 7, 64), (2, 1, 64)],
-)
-@pytest.mark.parametrize("world", [1, 3])
-def test_orders_hold_every_rollout_once(prompts, n, rows, world):
-    """Mistake: a rollout of a rank that it never decodes; an order of unequal parts, or wider than what fits."""
-    parts = train.parts_of_rank(prompts, n, world - 1, world)
-    orders = orders_of(parts, rows)
-    seen = sorted((p.place, i) for order in orders for p in order for i in range(p.first, p.first + p.n))
-    assert seen == [(p.place, i) for p in parts for i in range(p.first, p.first + p.n)]
-    assert all(len({(p.first, p.n) for p in order}) == 1 for order in orders)
-    assert all(sum(p.n for p in order) <= rows for order in orders)
-    assert len(orders) >= min(2, len(parts))
-    assert orders_of([], rows) == []
-
-
-def rolled(place, *right, first=0):
-    verdicts = [Verdict(float(x), "correct" if x else "wrong") for x in right]
-    group = Group([place], [[place, i] for i in range(len(right))], [[0.0, 0.0]] * len(right), ["stop"] * len(right))
-    return Rolled(Problem(str(place), "math", "1"), group, ["text"] * len(right), verdicts, place, first)
-
-
-def keep(drawn, b):
-    places, used = train.dynamic_sampling(drawn.outcomes.correct, b)
-    return drawn.take(places), used
-
-
-def test_the_first_informative_ones_in_the_cursors_order():
-    """Mistake: the first that ended; one too many; a cursor that skips what was drawn too much, or draws it twice."""
-    problems = [Problem(str(i), "math", "1") for i in range(100)]
-    prompts = [[i] for i in range(100)]
-    drawn = StepRollouts(problems, prompts)
-    rights = [(0, 1), (1, 1), (1, 0), (0, 1)]
-    first = [rolled(i, *right) for i, right in enumerate(rights)]
-    drawn.add([20, 21, 22, 23], first[::-1], Outcomes.of(first, 4, 2, Accelerator(cpu=True)))
-    assert drawn.informative == 3 and len(drawn) == 4
-    kept, used = keep(drawn, 2)
-    assert used == 3 and kept.prompts == [[20], [22]]
-    assert kept.outcomes.rewards.tolist() == [[0, 1], [1, 0]]
-    assert sorted((one.place, one.group.responses[0][0]) for one in kept.rolled) == [(0, 0), (1, 2)]
-    second = [rolled(0, 1, first=0), rolled(0, 0, first=1), rolled(1, 0, 0)]  # a group that two parts make up
-    drawn.add([24, 25], second, Outcomes.of(second, 2, 2, Accelerator(cpu=True)))
-    kept, used = keep(drawn, 4)
-    assert used == 5 and kept.prompts[-1] == [24] and len(drawn.rounds) == 2
-    assert [(one.place, one.first) for one in kept.rolled if one.place == 3] == [(3, 0), (3, 1)]
-    kept, used = keep(drawn, 9)
-    assert len(kept) == 4 and used == 6
-
-
-def setting(count=8):
+def test_rollouts_do_not_depend_on_how_a_group_is_split():
+    """Makes impossible: numbers that depend on the number of ranks."""
     model, tokenizer = loaded()
-    problems = load_problems(train.__file__.replace("train.py", "tiny/train.jsonl"))[:count]
-    return model, tokenizer, problems, [tokenizer(p.prompt).input_ids for p in problems]
+    problems = load_problems("tiny/train.jsonl")[:3]
+    engine, sampling = TorchEngine(model), Sampling(12, 2.0, stop_token_ids=(tokenizer.eos_token_id,))
+    prompts = [tokenizer(problem.prompt).input_ids for problem in problems]
+    whole, halves = {}, {}
+    for world, found in ((1, whole), (2, halves)):
+        for rank in range(world):
+            requests = requests_of_rank(prompts, 6, [1, 2, 3], rank, world)
+            for i, group in engine.generate([r for _, r in requests], sampling):
+                p, request = requests[i]
+                found |= {(p, request.first + k): x for k, x in enumerate(group.responses)}
+    assert whole == halves and len(whole) == 18
 
 
-def test_what_is_rolled_out_does_not_depend_on_who_does():
-    """Mistake: rollouts that depend on the rank, on a neighbour, on the round, or on the size of an order."""
-    model, tokenizer, problems, prompts = setting()
-    engine = TorchEngine(model)
+def test_a_group_becomes_rollouts_with_its_own_tokens():
+    """Makes impossible: a response with the log-probs, the number or the end of another one."""
+    group = Group(
+        [5, 6], [[1], [2, 3], [4, 4, 4]], [[-0.1], [-0.2, -0.3], [-0.4, -0.5, -0.6]], ["stop", "stop", "length"]
+    )
+    made = list(rollouts_of(group, Problem("?", "math", "1"), prompt_index=7, first=4))
+    assert [r.number for r in made] == [4, 5, 6] and {r.prompt_index for r in made} == {7}
+    assert [r.response.tolist() for r in made] == group.responses and [r.truncated for r in made] == [
+        False,
+        False,
+        True,
+    ]
+    for r, logp in zip(made, group.logprobs, strict=True):
+        assert r.engine_logp.tolist() == pytest.approx(logp) and r.prompt.tolist() == [5, 6]
+        assert r.total_tokens == 2 + len(r.response)
 
-    def drawn(some, rank=0, world=1):
-        judge = Judge(tokenizer, [problems[i] for i in some], {"workers": 1})
-        parts, seeds = train.parts_of_rank(len(some), 15, rank, world), [100 + i for i in some]
-        found, _ = roll_out(
-            engine, judge, [prompts[i] for i in some], 15, seeds, parts, Accelerator(cpu=True),
-            max_new_tokens=20, temperature=1.0, stop_token_ids=[],
-        )  # fmt: skip
-        return {(some[x.place], x.first + i): r for x in found for i, r in enumerate(x.group.responses)}
 
-    whole = drawn(list(range(8)))
-    assert len(whole) == 8 * 15 and len(set(map(tuple, whole.values()))) > 100
-    assert max(map(len, whole.values())) == 20  # Uniforms draws 16 at once
-    ranks = [drawn(list(range(8)), rank, 4) for rank in range(4)]
-    assert all(ranks) and {k: r for own in ranks for k, r in own.items()} == whole
-    assert drawn([0, 1, 2]) | drawn([3, 4, 5, 6, 7]) == whole
-    engine.order_rows = 4
-    assert drawn(list(range(8))) == whole
+def test_outcomes_hold_every_rollout_at_its_place():
+    """Makes impossible: a reward at another prompt or number; a wrong correct flag, reason or length."""
+    rollouts, outcomes = drawn(4, 6, limit=8)
+    assert outcomes.reward.shape == (4, 6) and outcomes.rounds == 1 and outcomes.kinds == ["countdown"] * 4
+    for r in rollouts:
+        at = r.prompt_index, r.number
+        assert outcomes.reward[at] == r.verdict.reward and outcomes.correct[at] == r.verdict.correct
+        assert REASONS[outcomes.reason[at]] == r.verdict.reason
+        assert outcomes.length[at] == len(r.response) and outcomes.truncated[at] == r.truncated
+        assert r.verdict == verify(r.problem.kind, r.text, r.problem.reference)
+    assert outcomes.truncated.any() and not outcomes.truncated.all()
+
+
+def test_rounds_follow_one_another():
+    """Makes impossible: a second round that overwrites the first, or whose prompts are counted from 0 again."""
+    _, first = drawn(2, 4)
+    _, second = drawn(3, 4, seed=1)
+    both = Outcomes.none(4).followed_by(first).followed_by(second)
+    assert len(both) == 5 and both.rounds == 2 and len(both.kinds) == 5
+    assert torch.equal(both.reward, torch.cat([first.reward, second.reward]))
+    assert len(Outcomes.none(4)) == 0 and Outcomes.none(4).judged
+
+
+def rollout_of(text_tokens, prompt, problem=None, truncated=False) -> Rollout:
+    tokens = torch.tensor(text_tokens, dtype=torch.int32)
+    problem = problem or Problem("", "countdown", {"numbers": [1, 2], "target": 3})
+    return Rollout(problem, 0, 0, torch.tensor(prompt, dtype=torch.int32), tokens, torch.zeros(len(tokens)), truncated)
+
+
+WORDS = "<pad>", "<eos>", "<think>", "</think>", "1+2", "3", "user:"
+
+
+class Thinking:
+    """A tokenizer of words; the first four are special tokens."""
+
+    def __init__(self):
+        self.added_tokens_decoder = {i: SimpleNamespace(content=w, special=True) for i, w in enumerate(WORDS[:4])}
+
+    def decode(self, tokens):
+        return " ".join(WORDS[int(i)] for i in tokens)
+
+    def batch_decode(self, rows):
+        return [self.decode(row) for row in rows]
+
+
+def test_think_tags_stay_and_other_special_tokens_go():
+    """Makes impossible: an answer of the thinking that counts; an end token inside an answer."""
+    judge = Judge(Thinking(), Config())
+    assert hidden_tokens(judge.tokenizer) == {0, 1}
+    inside, after = rollout_of([2, 4, 1], [6]), rollout_of([2, 5, 3, 4, 1], [6])
+    judge.judge([inside, after])
+    assert inside.text == "<think> 1+2" and inside.verdict.reason == "no_answer"
+    assert after.text == "<think> 3 </think> 1+2" and after.verdict == Verdict(1.0, True, "correct")
+
+
+def test_a_think_tag_that_the_template_opened_belongs_to_the_response():
+    """Makes impossible: unfinished thinking that is read as an answer because the prompt has the opening tag."""
+    judge = Judge(Thinking(), Config())
+    unfinished, finished = rollout_of([4, 1], [6, 2]), rollout_of([5, 3, 4, 1], [6, 2])
+    judge.judge([unfinished, finished])
+    assert unfinished.verdict.reason == "no_answer" and finished.verdict.correct
 
 
 class Slow(TorchEngine):
-    """Tells when each order was decoded."""
+    """An engine that yields group by group, and records the times."""
 
-    def stream(self, orders, **sampling):
-        for number, groups in super().stream(orders, **sampling):
-            self.done.append((number, time.monotonic()))
-            yield number, groups
+    times: list[float]
 
-
-def test_verdicts_come_while_others_decode(monkeypatch):
-    """Mistake: a step that takes the time of decoding plus that of judging."""
-    model, tokenizer, problems, prompts = setting()
-    engine, judged = Slow(model), []
-    engine.done, engine.order_rows = [], 16
-
-    def slowly(items, **settings):
-        time.sleep(0.3)
-        judged.append(time.monotonic())
-        return [Verdict(0.0, "wrong")] * len(items)
-
-    monkeypatch.setattr(rollouts, "verify_batch", slowly)
-    waits = engine.generate
-    monkeypatch.setattr(engine, "generate", lambda *a, **k: (time.sleep(0.3), waits(*a, **k))[1])
-    parts, judge = train.parts_of_rank(8, 16, 0, 1), Judge(tokenizer, problems, {})
-    found, _ = roll_out(
-        engine, judge, prompts, 16, [0] * 8, parts, Accelerator(cpu=True), max_new_tokens=3, temperature=1.0
-    )
-    assert len(found) == 8 and judged[0] < engine.done[2][1]
+    def generate(self, requests, sampling, on_progress=None):
+        self.times = []
+        for i, request in enumerate(requests):
+            ((_, group),) = super().generate([request], sampling)
+            time.sleep(0.05)
+            self.times.append(time.perf_counter())
+            yield i, group
 
 
-def test_what_came_meanwhile_is_judged_together(monkeypatch):
-    """Mistake: order after order, each of which waits for its slowest answer while the other workers are idle."""
-    _, tokenizer, problems, _ = setting(6)
-    asked, first = [], threading.Event()
+def test_groups_are_judged_while_others_decode(monkeypatch):
+    """Makes impossible: a judge that starts after the last token."""
+    import trainer.rollouts as module
 
-    def counted(items, **settings):
-        asked.append(len(items))
-        first.wait(5)
-        return [Verdict(0.0, "wrong")] * len(items)
-
-    monkeypatch.setattr(rollouts, "verify_batch", counted)
-    judge = Judge(tokenizer, problems, {})
-    for place in range(6):
-        judge.put([Part(place, 0, 2)], [Group([1], [[2], [3]], [[0.0]] * 2, ["stop"] * 2)])
-        while not asked:
-            time.sleep(0.01)
-    first.set()
-    assert [one.place for one in judge.all()] == list(range(6))
-    assert asked == [2, 10]
+    judged, own = [], module.verify_batch
+    monkeypatch.setattr(module, "verify_batch", lambda *a, **k: judged.append(time.perf_counter()) or own(*a, **k))
+    model, tokenizer = loaded()
+    engine = Slow(model)
+    problems = load_problems("tiny/train.jsonl")[:6]
+    sampling = Sampling(12, stop_token_ids=(tokenizer.eos_token_id,))
+    roll_out(engine, problems, 4, [*range(6)], sampling, Judge(tokenizer, Config()), Accelerator(cpu=True))
+    assert judged[0] < engine.times[2]
 
 
-@pytest.mark.parametrize("when", ["decoding", "judging"])
-def test_a_verifier_that_fails_ends_the_round(monkeypatch, when):
-    """Mistake: an error on the thread of the verdicts that nobody hears of, or a step without its verdicts."""
-    model, tokenizer, problems, prompts = setting()
-    engine = TorchEngine(model)
-    engine.order_rows = 16 if when == "decoding" else 10**6
-    monkeypatch.setattr(rollouts, "verify_batch", lambda items, **k: 1 / 0)
-    monkeypatch.setattr(rollouts, "ORDERS", 1)
-    parts, judge = train.parts_of_rank(8, 16, 0, 1), Judge(tokenizer, problems, {})
-    with pytest.raises(ZeroDivisionError):
-        roll_out(engine, judge, prompts, 16, [0] * 8, parts, Accelerator(cpu=True), max_new_tokens=3, temperature=1.0)
+def test_a_failing_judge_ends_the_round(monkeypatch):
+    """Makes impossible: an exception of the judging thread that is lost, or reported after hours of decoding."""
+    import trainer.rollouts as module
+
+    def fail(*arguments, **options):
+        raise RuntimeError("no worker")
+
+    monkeypatch.setattr(module, "verify_batch", fail)
+    model, tokenizer = loaded()
+    engine = Slow(model)
+    problems = load_problems("tiny/train.jsonl")[:6]
+    with pytest.raises(RuntimeError, match="no worker"):
+        roll_out(engine, problems, 4, [*range(6)], Sampling(12), Judge(tokenizer, Config()), Accelerator(cpu=True))
+    assert len(engine.times) < 6
+
+
+@pytest.mark.parametrize("reasons, judged", [(["timeout", "crashed"], False), (["timeout", "wrong"], True)])
+def test_a_round_without_a_verdict_is_known(reasons, judged):
+    """Makes impossible: a step that goes on drawing although no response can be judged."""
+    problem = Problem("", "countdown", {"numbers": [1, 2], "target": 3})
+    rollouts = [rollout_of([1], [1], problem) for _ in reasons]
+    for number, (r, reason) in enumerate(zip(rollouts, reasons, strict=True)):
+        r.number, r.verdict = number, Verdict(0.0, False, reason)
+    assert Outcomes.of(rollouts, 0, [problem], 2, Accelerator(cpu=True)).judged == judged
+
+
+def test_seeds_differ_and_fit_the_engines():
+    """Makes impossible: two prompts, steps or runs with equal random numbers; a seed that vLLM refuses."""
+    seeds = {seed_of(*parts) for parts in itertools.product(range(5), range(5), range(40))}
+    assert len(seeds) == 1000 and max(seeds) < 2**62 and seed_of(1, 23) != seed_of(12, 3)

@@ -1,51 +1,181 @@
-"""The command line: its flags, their mistakes, and what --help says."""
+"""trainer/settings.py: the command line, recipes, rules, suggestions, the settings of a resumed run."""
 
-import dataclasses
-import sys
+import json
+import math
+from dataclasses import fields
 
 import pytest
+from helpers import TINY, arguments, settings
 
 import brorl
-from trainer.settings import Config, command_line, shown
+from trainer.settings import FREE, GIVEN, GROUPS, SYNONYMS, Config, Refusal, check_same_run, read_settings, refusing
 
 
-def typed(monkeypatch, *arguments):
-    """The command line as train.py reads it."""
-    monkeypatch.setattr(sys, "argv", ["train.py", *arguments])
-    return command_line("about")
+def read(*argv: str):
+    return read_settings("", list(argv))
 
 
-def test_an_unknown_flag_is_named_with_its_neighbour(monkeypatch, capsys):
-    """Makes impossible: a misspelt flag ignored, or answered by a traceback."""
-    hints = {
-        "--learning_rte=1": "did you mean --learning_rate?",
-        "--lr=1": "did you mean --learning_rate?",
-        "--rollouts=16": "did you mean --rollouts_per_prompt?",
-        "--xyz": "--help lists the settings",
-    }
-    for flag, hint in hints.items():
-        with pytest.raises(SystemExit) as left:
-            typed(monkeypatch, flag)
-        assert left.value.code == 2 and capsys.readouterr().err == f"train.py: unknown {flag}: {hint}\n"
+def test_the_default_is_the_embedded_policy_with_its_recipe():
+    """Makes impossible: a default command that trains with the paper's 16k tokens, or on other problems."""
+    config, sources = read()
+    assert config.model == str(TINY / "policy") and config.data == [str(TINY / "train.jsonl")]
+    assert config.rollouts_per_prompt == 512 and config.max_response_tokens == 12
+    assert config.name == "brorl-seed0" and config.engine == "torch"
+    assert sources["max_response_tokens"].startswith("recipe.json") and "section" in sources["rollouts_per_prompt"]
 
 
-def test_what_was_given_is_known_in_every_spelling(monkeypatch):
-    """Makes impossible: --resume that takes a given setting for one that was not; a flag without its value lost."""
-    c, given = typed(monkeypatch, "--max_steps", "7", "--clip-low=0.1", "--eval_only", "--data", "a", "b:0.5")
-    assert given == {"max_steps", "clip_low", "eval_only", "data"}
-    assert (c.max_steps, c.clip_low, c.eval_only, c.data) == (7, 0.1, True, ["a", "b:0.5"])
+@pytest.mark.parametrize("recipe", brorl.RECIPES)
+def test_a_recipe_sets_what_the_command_line_leaves_open(recipe, tmp_path):
+    """Makes impossible: a recipe that is only a name; a flag that a recipe overrides."""
+    model = tmp_path / "mine"
+    model.mkdir()
+    config, sources = read("--recipe", recipe, "--model", str(model), "--clip_high", "0.5")
+    want = {name: x.value for name, x in brorl.RECIPES[recipe].items() if name != "top_p"} | {"clip_high": 0.5}
+    assert {name: getattr(config, name) for name in want} == want
+    assert sources["clip_high"] == GIVEN and sources["clip_low"].startswith(recipe)
+    assert config.name == f"{recipe}-mine-seed0"
 
 
-def test_help_says_what_the_recipes_say(monkeypatch, capsys):
-    """Makes impossible: "(default: None)" for N, B and the learning rate; a setting without documentation."""
-    monkeypatch.setenv("COLUMNS", "1000")
+def test_the_learning_rate_follows_the_batch():
+    """Makes impossible: another rule than section 4.2.1's sqrt; a rate that the user set and that is changed."""
+    base, _ = read()
+    halved, sources = read("--prompts_per_step", str(base.prompts_per_step // 4))
+    assert halved.learning_rate == pytest.approx(base.learning_rate / 2) and "sqrt" in sources["learning_rate"]
+    given, _ = read("--prompts_per_step", "8", "--learning_rate", "0.25")
+    assert given.learning_rate == 0.25
+
+
+def test_a_budget_of_hours_replaces_the_recipes_steps():
+    """Makes impossible: a run of eight hours that ends after the recipe's steps."""
+    assert read("--max_hours", "8")[0].max_steps is None
+    assert read("--max_hours", "8", "--max_steps", "5")[0].max_steps == 5
+
+
+@pytest.mark.parametrize("broken", [
+    "{", '{"brorl": {"clip_low": 3}}', '{"brorl": {"nonsense": {"value": 1, "source": ""}}}',
+    '{"brorl": {"clip_low": {"value": "x", "source": ""}}}',
+])  # fmt: skip
+def test_a_broken_recipe_file_is_refused(tmp_path, broken):
+    """Makes impossible: a recipe.json that is ignored, or fails with a traceback."""
+    (tmp_path / "recipe.json").write_text(broken)
+    with pytest.raises(Refusal, match=r"recipe\.json"):
+        read("--model", str(tmp_path))
+
+
+@pytest.mark.parametrize("argv, named", [
+    (["--rollouts_per_prompt", "1"], "--rollouts_per_prompt"), (["--prompts_per_step", "0"], "--prompts_per_step"),
+    (["--clip_low", "5"], "--clip_low"), (["--clip_high", "0"], "--clip_high"), (["--kl", "k4"], "--kl"),
+    (["--advantage", "std"], "--advantage"), (["--truncated", "drop"], "--truncated"), (["--seed", "-1"], "--seed"),
+    (["--learning_rate", "nan"], "--learning_rate"), (["--learning_rate", "inf"], "--learning_rate"),
+    (["--temperature", "0"], "--temperature"), (["--tis_cap", "0.5"], "--tis_cap"), (["--refill", "0.5"], "--refill"),
+    (["--eval_top_p", "1.5"], "--eval_top_p"), (["--eval_temperature", "0"], "--eval_samples"),
+    (["--gpu_memory_utilization", "2"], "--gpu_memory_utilization"), (["--max_steps", "0"], "--max_steps"),
+    (["--max_hours", "0"], "--max_hours"), (["--kl_coef", "-1"], "--kl_coef"), (["--save_every", "0"], "--save_every"),
+    (["--engine", "sglang"], "--engine"), (["--max_num_seqs", "8"], "--engine vllm"),
+    (["--recipe", "grpo"], "--recipe"),
+    (["--updates_per_step", "64", "--prompts_per_step", "2", "--rollouts_per_prompt", "4"], "--updates_per_step"),
+    (["--name", "a/b"], "--name"), (["--report_to", "mlflow"], "--report_to"), (["--data", "x.jsonl"], "--eval_data"),
+    (["--rewards", "nowhere.py"], "nowhere.py"), (["--eval_only", "--resume"], "--eval_only"),
+    (["--data", "x.jsonl", "--eval_data", "y.jsonl"], "x.jsonl"),
+    (["--eval_data", f"{TINY}/test.jsonl:0.5", "--data", f"{TINY}/train.jsonl"], "WEIGHT"),
+    (["--resume", "--name", "nothing"], "--resume"),
+], ids=lambda x: " ".join(x) if isinstance(x, list) else "")  # fmt: skip
+def test_what_cannot_work_is_refused(argv, named):
+    """Makes impossible: a run that dies later, or misleads, for a reason that the command line shows."""
+    with pytest.raises(Refusal, match=named):
+        read(*argv)
+
+
+def test_settings_come_before_files():
+    """Makes impossible: a missing file that hides a wrong setting."""
+    with pytest.raises(Refusal) as refusal:
+        read("--clip_low", "5", "--kl", "k9", "--data", "x.jsonl", "--eval_data", "y.jsonl")
+    assert "--clip_low" in str(refusal.value) and "--kl" in str(refusal.value) and "x.jsonl" not in str(refusal.value)
+
+
+@pytest.mark.parametrize("flag, meant", [
+    ("--beta", "--kl_coef"), ("--lr", "--learning_rate"), ("--N", "--rollouts_per_prompt"),
+    ("--batch_size", "--prompts_per_step"), ("--num_generations", "--rollouts_per_prompt"),
+    ("--max-new-tokens", "--max_response_tokens"), ("--rollout_per_prompt", "--rollouts_per_prompt"),
+    ("--eval_evry", "--eval_every"), ("--xyzzy", "--help"),
+])  # fmt: skip
+def test_unknown_settings_get_the_right_name(flag, meant):
+    """Makes impossible: a mistyped setting that is ignored, or a field's synonym without a suggestion."""
+    with pytest.raises(Refusal, match=f"{meant}"):
+        read(flag, "4")
+
+
+def test_synonyms_name_settings():
+    """Makes impossible: a suggestion that does not exist."""
+    names = {f.name for f in fields(Config)}
+    assert set(SYNONYMS.values()) <= names and not names & set(SYNONYMS) and set(GROUPS) <= names and names >= FREE
+
+
+def test_help_has_a_line_for_every_setting(capsys):
+    """Makes impossible: a setting without help, or one that appears twice."""
     with pytest.raises(SystemExit):
-        typed(monkeypatch, "--help")
-    said = capsys.readouterr().out
-    assert "None)" not in said
-    documented = {text.split()[0].strip(","): " ".join(text.split()) for text in said.split("\n  --")[1:]}
-    assert {f.name for f in dataclasses.fields(Config)} <= documented.keys()
-    assert "(default: brorl 512, prorl 16)" in documented["rollouts_per_prompt"]
-    for name, setting in brorl.BRORL.items():
-        if getattr(Config(), name) is None:
-            assert shown(setting.value) in documented[name].rpartition("(default: ")[2], name
+        read("--help")
+    out = capsys.readouterr().out
+    for f in fields(Config):
+        assert sum(line.startswith(f"  --{f.name}") for line in out.splitlines()) >= 1, f.name
+        assert f.metadata["help"] in out, f.name
+    assert all(f"\n{title}:" in out for title in GROUPS.values()) and "--eval-every" not in out
+
+
+def started(folder, **changes):
+    """A run's folder with the settings that it began with."""
+    config, _ = settings(folder, **changes)
+    (folder / "run").mkdir()
+    began = {f.name: getattr(config, f.name) for f in fields(config)}
+    launch = {"precision": "no", "sharded": False, "processes": 1}
+    (folder / "run/config.json").write_text(json.dumps(began | launch | {"digests": {"the problems": "a"}}))
+
+
+def test_resume_takes_the_settings_of_the_run(tmp_path):
+    """Makes impossible: a resumed run with the defaults in place of its own settings."""
+    started(tmp_path, learning_rate=3e-3, clip_high=0.4, max_steps=7)
+    config, sources = read("--resume", "--name", "run", "--output_dir", str(tmp_path), "--max_steps", "9")
+    assert (config.learning_rate, config.clip_high, config.max_steps) == (3e-3, 0.4, 9)
+    assert sources["clip_high"] == "as the run began"
+    check_same_run(config, {"precision": "no", "sharded": False}, {"the problems": "a"})
+
+
+@pytest.mark.parametrize("argv, launch, digests, named", [
+    (["--clip_high", "0.3"], {}, {}, "clip_high"), (["--seed", "4"], {}, {}, "seed"),
+    ([], {"precision": "bf16"}, {}, "precision"), ([], {"sharded": True}, {}, "sharded"),
+    ([], {}, {"the problems": "b"}, "the problems"), ([], {}, {"reward.py": "c"}, "reward.py"),
+])  # fmt: skip
+def test_resume_refuses_another_run(tmp_path, argv, launch, digests, named):
+    """Makes impossible: half a run with one setting, precision or set of problems, half with another."""
+    started(tmp_path)
+    config, _ = read("--resume", "--name", "run", "--output_dir", str(tmp_path), *argv)
+    now = {"precision": "no", "sharded": False} | launch
+    with pytest.raises(Refusal, match=named):
+        check_same_run(config, now, {"the problems": "a"} | digests)
+
+
+def test_an_evaluation_or_a_damaged_file_cannot_be_resumed(tmp_path):
+    """Makes impossible: a traceback for a folder that is no run."""
+    started(tmp_path)
+    path = tmp_path / "run/config.json"
+    for text in ("{", "[]", '{"a": 1}', json.dumps(json.loads(path.read_text()) | {"eval_only": True})):
+        path.write_text(text)
+        with pytest.raises(Refusal, match="--resume"):
+            read("--resume", "--name", "run", "--output_dir", str(tmp_path))
+
+
+def test_refusing_turns_mistakes_into_refusals_and_keeps_their_notes():
+    """Makes impossible: a lost note; a bug that is printed as a sentence."""
+    mistake = ValueError("no room")
+    mistake.add_note("lower --max_num_seqs")
+    with pytest.raises(Refusal, match="x: no room lower --max_num_seqs"), refusing("x: "):
+        raise mistake
+    with pytest.raises(KeyError), refusing():
+        raise KeyError("a bug")
+
+
+def test_arguments_of_the_tests_are_complete(tmp_path):
+    """Makes impossible: a small run of the tests that silently uses the recipe's size."""
+    config, _ = settings(tmp_path)
+    assert config.rollouts_per_prompt == 8 and math.isclose(config.learning_rate, 1e-4)
+    assert {x.removeprefix("--") for x in arguments(tmp_path) if x.startswith("--")} <= {f.name for f in fields(Config)}

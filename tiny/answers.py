@@ -32,7 +32,6 @@ def answers(numbers: list[int], target: int) -> list[str]:
     division by zero has no value. Raises ValueError for what is no countdown problem or has too many strings.
     """
     check_countdown({"numbers": numbers, "target": target})
-    numbers = sorted(numbers)
     if len(numbers) > MAX_NUMBERS:
         raise ValueError(
             f"a problem of {len(numbers)} numbers has too many expressions to write down: give it up to {MAX_NUMBERS}"

@@ -3,12 +3,12 @@
     python -m tiny.exact                                  the embedded policy on the held-out problems
     python -m tiny.exact --check                          the same, and a comparison with sampled responses
     python -m tiny.exact --model M --data D.jsonl         another policy, other problems
-    python -m tiny.exact runs/A runs/B                    every checkpoint of these runs: exact.csv in each, a figure
+    python -m tiny.exact runs/A runs/B                    the checkpoints of these runs: exact.csv in each, a figure
 
 Section 4.1 watches three numbers on one softmax: the correct mass, the share of correct tokens whose probability
-rose, and the worst drop of one. A countdown problem has so few answers that all of them can be written down and
-scored, so the same three numbers exist for a policy, without sampling error. A run keeps only its newest checkpoints:
-give it `--keep_checkpoints 1000`, or call this again while it goes on; steps that exact.csv has are not computed again.
+rose, and the worst drop of one. A countdown problem has few answers. All of them can be listed and scored, so the same
+three numbers exist for a policy, without sampling error. A run keeps its newest two checkpoints: call this command
+again while the run continues. Steps that exact.csv has are not computed again.
 
     name here        symbol                        meaning
     answers          the correct set P             strings `a.b.c.d` with the target as value, a dot is one of + - * /
@@ -23,15 +23,13 @@ give it `--keep_checkpoints 1000`, or call this again while it goes on; steps th
     log_ratio        mean of log p_i - log p_i,start, an answer weighted by p_i,start / Q_pos,start, problems equally
     log_ratio_median median of the same, each answer counts once
 
-What the sum leaves out: the verifier also accepts parentheses, spaces and the like, and a response that is cut before
-its stop token, so the true Q_pos is a little larger. `--check` measures by how much, at 512 held-out problems x 256
-responses: of the embedded policy 0.19257 of them are enumerated answers, the sum is 0.19234 (z = +0.23), and none is
-correct in another form (so less than 2.3e-5 at 95%). After 660,656 samples of N = 16 (`train.py --recipe prorl
---max_samples 660000`, then `--model runs/prorl-seed0/model --check`): 0.49013, the sum is 0.48949 (z = +0.69), and 1 of
-131,072 is in another form, `6- 3+6/2`, cut at 8 tokens. Those 8 leave no room for parentheses; elsewhere, check again.
+The sum leaves out other correct forms: the verifier also accepts parentheses and spaces, and a response that is cut
+before its stop token, so the true Q_pos is a little larger. `--check` measures it with 512 held-out problems x 256
+responses. Of the embedded policy's responses 0.19176 are enumerated answers, the sum is 0.19234 (z = -0.55), and 1 of
+131,072 is correct in another form, `8-1+1 +4`. After the default run (`--model runs/brorl-seed0/model`) these numbers
+are 0.37569, 0.37587 (z = -0.18) and 0. Check again with other policies.
 
-Cost: the 512 problems have 11,995 answers, written down in 0.2 s and scored in 1.8 s on one thread (with prompts of
-128 tokens, `make.py --examples 7`: 3.0 s in all).
+Cost: the 512 problems have 11,995 answers, listed in 0.2 s and scored in 1.8 s on one thread.
 """
 
 import argparse
@@ -47,17 +45,17 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 from transformers import AutoModelForCausalLM, PreTrainedTokenizerBase
 
 import brorl
-from rollout import Group, TorchEngine
+from rollout import Request, Sampling, TorchEngine
 from tiny.answers import OPERATORS, answers_of
-from trainer.batch import Batch
-from trainer.checks import TINY
-from trainer.policy import SHARE_FROM, Policy
-from trainer.problems import describe, stop_tokens
+from trainer.data import load_tokenizer, stop_tokens
+from trainer.policy import Policy, agrees_with_logits
 from trainer.report import short
-from trainer.run import rows_of, write
+from trainer.run import read_state, write
+from trainer.settings import TINY
 from verify import Problem, load_data, verify
 
 CHARACTERS = "0123456789" + OPERATORS
@@ -80,21 +78,31 @@ def log_probs(policy: Policy, tokenizer: PreTrainedTokenizerBase, problems: list
     return response_log_probs(policy, prompts, responses, temperature)
 
 
+@torch.no_grad()
 def response_log_probs(policy: Policy, prompts: list[list[int]], responses: list[list[list[int]]], temperature: float):
     """Σ_t log π(token t | prompt, tokens before t) of each prompt's responses: a float64 tensor (responses,) a prompt.
 
-    train.Batch's scoring: a prompt is computed once for its responses of a micro-batch where that saves enough.
+    Each prompt is computed once per forward pass, if the model allows it.
     """
-    sizes = [len(r) for r in responses]
-    if not sum(sizes):
-        return [torch.zeros(0, dtype=torch.float64) for _ in sizes]
-    groups = [
-        Group(p, rs, [[0.0] * len(r) for r in rs], ["stop"] * len(rs)) for p, rs in zip(prompts, responses, strict=True)
-    ]
-    batch = Batch.of(groups, torch.zeros(sum(sizes)), next(policy.parameters()).device)
-    batch.share = policy.shares and batch.saving(1) >= SHARE_FROM["auto"]
-    logp, _ = batch.score(policy, temperature, BUDGET)
-    return list(logp.double().sum(1).cpu().split(sizes))
+    device = next(policy.parameters()).device
+    rows = [(i, torch.tensor(r)) for i, rs in enumerate(responses) for r in rs]
+    found: list[list[Tensor]] = [[] for _ in prompts]
+    longest = max([0, *map(len, prompts)]) + max([0, *(len(r) for _, r in rows)])
+    size = max(1, BUDGET // max(1, longest))
+    for start in range(0, len(rows), size):
+        part = rows[start : start + size]
+        own = list(dict.fromkeys(i for i, _ in part))
+        tensors = (
+            pad_sequence([torch.tensor(prompts[i]) for i in own], batch_first=True, padding_side="left"),
+            torch.tensor([len(prompts[i]) for i in own]),
+            torch.tensor([own.index(i) for i, _ in part]),
+            pad_sequence([r for _, r in part], batch_first=True),
+            lengths := torch.tensor([len(r) for _, r in part]),
+        )
+        logp = policy(*(x.to(device) for x in tensors), temperature)[0].double().cpu()
+        for (i, _), x in zip(part, logp.split(lengths.tolist()), strict=True):
+            found[i].append(x.sum())
+    return [torch.stack(x) if x else torch.zeros(0, dtype=torch.float64) for x in found]
 
 
 def alphabet(tokenizer: PreTrainedTokenizerBase) -> dict[str, int]:
@@ -110,7 +118,7 @@ def alphabet(tokenizer: PreTrainedTokenizerBase) -> dict[str, int]:
     return {c: ids[0] for c, ids in code.items()}
 
 
-def one_stop_token(tokenizer: PreTrainedTokenizerBase, model) -> list[int]:
+def one_stop_token(tokenizer: PreTrainedTokenizerBase, model) -> tuple[int, ...]:
     stops = stop_tokens(tokenizer, model)
     if len(stops) != 1:
         raise ValueError(f"the model ends a response with any of {len(stops)} tokens: leave it one eos_token_id")
@@ -186,10 +194,11 @@ def metrics(now: Knowledge, start: Knowledge) -> dict[str, float]:
 
 def load_policy(model: str) -> tuple[Policy, PreTrainedTokenizerBase]:
     """A policy as train.py holds it, on the CPU, and its tokenizer. Raises ValueError for what is no model."""
-    tokenizer, _ = describe(model)
+    tokenizer, _ = load_tokenizer(model)
     policy = Policy(AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32)).eval()
-    policy.check_head()
-    policy.share("auto")
+    if not agrees_with_logits(policy):
+        raise ValueError(f"{model} scales or caps its logits after the head: take another model")
+    policy.share_prompts = agrees_with_logits(policy, share_prompts=True)
     return policy, tokenizer
 
 
@@ -218,8 +227,9 @@ def follow(run: Path) -> dict[int, dict]:
     todo: dict[int, Path | None] = {0: None} | {
         int(x.name.partition("_")[2]): x for x in (run / "checkpoints").glob("step_" + "[0-9]" * 8)
     }
-    samples = {0: 0} | {row["step"]: row["samples"] for row in rows_of(run / "metrics.jsonl")}  # logged, then saved
-    if len(todo) == 1 and (run / "model").is_dir():  # its checkpoints were deleted; elsewhere the last one is model/
+    metrics_rows = map(json.loads, (run / "metrics.jsonl").read_text().splitlines())
+    samples = {0: 0} | {row["step"]: row["samples"] for row in metrics_rows}  # logged, then saved
+    if len(todo) == 1 and (run / "model").is_dir():  # its checkpoints were deleted; otherwise the last one is model/
         todo[max(samples)] = run / "model"
     if not (todo := {step: x for step, x in todo.items() if step not in rows}):
         return rows
@@ -231,7 +241,7 @@ def follow(run: Path) -> dict[int, dict]:
         if folder and folder.name == "model":
             policy, tokenizer = load_policy(str(folder))
         elif folder:
-            policy.load_state_dict(torch.load(folder / "pytorch_model.bin", map_location="cpu", weights_only=True))
+            read_state(folder, {"model": policy.state_dict()})
         now = Knowledge.of(log_probs(policy, tokenizer, problems)) if folder else start
         rows[step] = {"step": float(step), "samples": float(samples[step])} | metrics(now, start)
         write_rows(path, rows)
@@ -249,17 +259,12 @@ def check(policy: Policy, tokenizer, problems: list[Problem], now: Knowledge, te
     code, (stop,) = alphabet(tokenizer), one_stop_token(tokenizer, policy.model)
     known = [{(*(code[c] for c in text), stop) for text in answers_of(p)} for p in problems]
     longest = max(len(x) for some in known for x in some)
-    groups = TorchEngine(policy.model).generate(
-        [encoded(tokenizer, p) for p in problems],
-        n,
-        max_new_tokens=policy.model.generation_config.max_new_tokens or longest,
-        temperature=temperature,
-        stop_token_ids=[stop],
-        seed=0,
-    )
+    most = policy.model.generation_config.max_new_tokens or longest
+    requests = [Request(encoded(tokenizer, p), n, seed) for seed, p in enumerate(problems)]
+    groups = dict(TorchEngine(policy.model).generate(requests, Sampling(most, temperature, stop_token_ids=(stop,))))
     inside, outside = 0, Counter[str]()
-    for problem, group, covered in zip(problems, groups, known, strict=True):
-        for tokens, times in Counter(map(tuple, group.responses)).items():
+    for i, (problem, covered) in enumerate(zip(problems, known, strict=True)):
+        for tokens, times in Counter(map(tuple, groups[i].responses)).items():
             text = tokenizer.decode(tokens, skip_special_tokens=True)  # as the loop reads it
             if tokens in covered:
                 inside += times

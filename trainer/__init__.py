@@ -1,18 +1,18 @@
-"""How train.py is made to work.
+"""The plumbing of train.py.
 
-before a run    settings.py  checks.py  problems.py  prompts.py  memory.py  start.py
-the loop        rollouts.py  batch.py  policy.py  packed.py  processes.py
-what stays      run.py  checkpoint.py  progress.py  metrics.py
-measured        noise.py  preflight.py  probe.py
-what is said    report.py  errors.py
+settings.py    the settings, their rules, the command line
+data.py        the problems, checked before a run; the held-out problems by source
+rollouts.py    stages 2 and 3: Rollout, Outcomes, roll_out; the thread that judges
+policy.py      stages 6 and 7: log-probs of response tokens, micro-batches, sharding
+run.py         stage 9: the folder of a run, logs, metrics, checkpoints; the progress of a run
+report.py      first lines, scores and curves of a run
 """
 
 import os
 
-# torch reads these when it is imported, so train.py imports this package first.
-# Threads that wait in OpenMP go to sleep: where they spin, any other load slows a run several times (docs/training.md).
+# torch reads these when it is imported, and train.py imports this package first.
+# Waiting OpenMP threads sleep. If they spin, any other load slows a run down several times (docs/training.md).
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-# A GPU's memory in segments that grow, where a user has not chosen: between others, micro-batches of many widths leave
-# gaps (docs/training.md).
+# GPU memory in segments that can grow: micro-batches of many widths leave gaps between fixed ones.
 if os.path.exists("/dev/nvidiactl"):
     os.environ.setdefault("PYTORCH_ALLOC_CONF", os.getenv("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True"))

@@ -1,148 +1,329 @@
-"""The policy as the loss sees it: log-probs of response tokens under the trainer (train.py, stages 6 and 7).
+"""Stages 6 and 7: log-probs of response tokens under the trainer, and micro-batches of rollouts.
 
-A causal language model of transformers without its [tokens, V] logits: hidden states at the positions that predict
-response tokens, then loss.token_logprobs, a chunk of tokens at a time. Prompts are computed once for
-their rollouts, and so is what responses begin with, where that saves enough (packed.py).
+    name               shape     meaning
+    prompts            (G, L)    distinct prompts of a micro-batch, padded on the left
+    prompt_lengths     (G,)
+    prompt_of          (S,)      each response's row of `prompts`
+    responses          (S, R)    distinct responses, padded on the right
+    response_lengths   (S,)
+    logp, entropy      (T,)      one number per response token, the responses laid end to end (layout of loss.py)
+
+Stage 6 (no gradient) and stage 7 call the same `log_probs` on the same micro-batches, so the ratio of the first update
+is exactly 1 in any precision. No [T, V] logits are held: `token_logprobs` computes a chunk of tokens at a time.
 """
 
+from __future__ import annotations
+
+import os
+
 import torch
+from accelerate import Accelerator
 from torch import Tensor
-from torch.nn.functional import embedding
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+from torch.nn.functional import embedding, pad
+from torch.nn.utils.rnn import pad_sequence
+from transformers import DynamicCache
 
-import loss as L
-from trainer.packed import distinct, holders, shared_states
+from trainer.rollouts import Rollout
+from trainer.settings import Config
+from verify import Problem
 
-# Prompts are shared in steps where the plain way computes so many times the tokens. Measured: with less, groups of one
-# or two rollouts to a short prompt cost more than they save.
-SHARE_FROM = {"auto": 1.5, "on": 0.0}
+MAX_LOGITS = 2**26  # logits that exist at the same time
+# Shared prompts need a mask of [S, R, L + R], and attention without a mask is faster: they pay for short responses.
+SHARE_UP_TO_RATIO, SHARE_UP_TO_TOKENS = 4, 2048  # longest response: times the mean prompt, and in tokens
+LOGIT_SETTINGS = "final_logit_softcapping", "logit_scale", "logits_scaling"  # of Gemma 2, Cohere, Granite
+NOTHING = torch.zeros(0, dtype=torch.int32)
+EMPTY = Rollout(Problem("", "", None), 0, 0, torch.zeros(1, dtype=torch.int32), NOTHING, NOTHING, False)
 
 
 class Policy(torch.nn.Module):
-    """A causal language model as the loss sees it: log-probs of response tokens, without [tokens, V] logits."""
+    """A causal language model of transformers as the loss sees it: log-probs of responses."""
 
     def __init__(self, model):
         super().__init__()
-        self.model, self.shares = model, False
-        self._no_split_modules = model._no_split_modules  # the layers, which FSDP gathers one at a time
-        for module in model.modules():  # the old, the new and the engine's log-probs must be of one function
+        self.model, self.share_prompts = model, False
+        for module in model.modules():  # without dropout the old, the new and the engine's log-probs are one function
             if isinstance(module, torch.nn.Dropout):
                 module.p = 0.0
             if isinstance(getattr(module, "attention_dropout", None), float):
                 module.attention_dropout = 0.0
 
     def forward(
-        self,
-        tokens: Tensor,
-        prompt_lengths: Tensor,
-        response_lengths: Tensor,
+        self, prompts: Tensor, prompt_lengths: Tensor, prompt_of: Tensor, responses: Tensor, response_lengths: Tensor,
         temperature: float,
-        prompts: Tensor | None = None,
-    ):
-        """tokens: (S, W), prompt then response, padded on the right; returns log π and the entropy, (T,) each.
-
-        No attention mask: a causal model never looks at what stands to the right, padding included.
-        prompts: (S,) numbers, equal for neighbouring rows that share their prompt; None: every row computes its own.
-        """
-        at, targets = L.response_positions(prompt_lengths, response_lengths, tokens.shape[1]), tokens.roll(-1, dims=1)
+    ) -> tuple[Tensor, Tensor]:  # fmt: skip
+        """log π and the entropy of every response token, (T,) each. The shapes of the arguments are in the head."""
+        inside = torch.arange(responses.shape[1], device=responses.device) < response_lengths[:, None]  # (S, R)
+        states = self.after_shared_prompts if self.share_prompts else self.in_whole_rows
+        hidden = states(prompts, prompt_lengths, prompt_of, responses)[inside]  # (T, H)
         head = self.model.get_output_embeddings()
-        holder = None if prompts is None else holders(tokens, prompt_lengths, response_lengths, prompts)
-        once, back = (at, None) if holder is None else distinct(at, holder)
-        states = self.states(tokens, prompt_lengths, response_lengths, holder, once)
-        parts = L.token_logprobs(states, head.weight, targets[once], temperature, getattr(head, "bias", None))
-        return parts if back is None else tuple(embedding(back, x[:, None]).squeeze(1) for x in parts)
+        return token_logprobs(hidden, head.weight, responses[inside], temperature, getattr(head, "bias", None))
 
-    def states(self, tokens, prompt_lengths, response_lengths, holder, at) -> Tensor:
-        """The last hidden states at `at`, (T, H). holder: `packed.holders`; None: every row computes all of its own."""
-        if holder is None:
-            return self.model.base_model(input_ids=tokens, use_cache=False).last_hidden_state[at]
-        return shared_states(self.model.base_model, tokens, prompt_lengths, response_lengths, holder, at)
+    def in_whole_rows(self, prompts: Tensor, prompt_lengths: Tensor, prompt_of: Tensor, responses: Tensor) -> Tensor:
+        """The hidden states that predict the responses, (S, R, H); every row computes its own prompt.
 
-    @torch.no_grad()
-    def next_token(self, prompt: list[int], prefixes: list[tuple], temperature: float, budget: int) -> Tensor:
-        """The softmax after the prompt and each of these prefixes of its responses, (H, V).
-
-        A prefix needs no forward pass of its own if it begins a longer one: those are computed, within `budget` tokens.
+        A row is prompt, response, padding. It needs no attention mask: a causal model never looks to the right.
         """
-        device, head = self.model.device, self.model.get_output_embeddings()
-        rows: list[tuple] = []
-        place: dict[tuple, tuple[int, int]] = {}  # prefix -> the row that it begins, and how far
-        for prefix in sorted(prefixes, key=len, reverse=True):
-            if prefix not in place:
-                rows.append(prefix)
-                place |= {prefix[:d]: (len(rows) - 1, d) for d in range(len(prefix) + 1) if prefix[:d] not in place}
-        width = len(prompt) + len(rows[0]) + 1
-        p: dict[tuple, Tensor] = {}
-        for part in range(0, len(rows), count := max(1, budget // width)):
-            some = rows[part : part + count]
-            tokens = torch.tensor([[*prompt, *row, *[0] * (width - len(prompt) - len(row))] for row in some])
-            lengths = torch.tensor([len(row) + 1 for row in some], device=device)  # the token after it is predicted too
-            prompt_lengths = torch.full_like(lengths, len(prompt))
-            at = L.response_positions(prompt_lengths, lengths, width)
-            tokens = tokens.to(device)
-            holder = holders(tokens, prompt_lengths, lengths, torch.zeros_like(lengths)) if self.shares else None
-            states = self.states(tokens, prompt_lengths, lengths, holder, at)
-            first = (lengths.cumsum(0) - lengths).tolist()
-            wanted = [x for x in prefixes if part <= place[x][0] < part + count]
-            states = states[[first[place[x][0] - part] + place[x][1] for x in wanted]]
-            logits = torch.nn.functional.linear(states, head.weight, getattr(head, "bias", None)).float()
-            p |= zip(wanted, (logits / temperature).softmax(-1), strict=True)
-        return torch.stack([p[x] for x in prefixes])
+        rows = torch.cat([prompts[prompt_of], responses], dim=1)  # (S, L + R), padded on the left
+        column = torch.arange(rows.shape[1], device=rows.device)
+        length = prompt_lengths[prompt_of][:, None]  # (S, 1)
+        rows = rows.gather(1, (column + prompts.shape[1] - length) % rows.shape[1])  # now padded on the right
+        states = self.model.base_model(input_ids=rows, use_cache=False).last_hidden_state
+        predicts = length - 1 + column[: responses.shape[1]]  # (S, R): the state at i predicts token i + 1
+        return states.gather(1, predicts[..., None].expand(-1, -1, states.shape[-1]))
 
-    @torch.no_grad()
-    def check_head(self) -> None:
-        """Some models scale or cap their logits after the head, which `token_logprobs` would not see."""
-        settings = self.model.config.get_text_config()
-        named = ("final_logit_softcapping", "logit_scale", "logits_scaling")
-        changed = any(getattr(settings, name, None) not in (None, 1, 1.0) for name in named)
-        tokens = torch.arange(2, 10, device=self.model.device)[None] % self.model.config.get_text_config().vocab_size
-        lengths = torch.tensor([2], device=tokens.device), torch.tensor([6], device=tokens.device)
-        ours, _ = self(tokens, *lengths, 1.0)
-        logits = self.model(input_ids=tokens).logits[0, 1:-1].float()
-        theirs = torch.log_softmax(logits, -1).gather(-1, tokens[0, 2:, None]).squeeze(-1)
-        if changed or not (ours - theirs).abs().max() < 1e-3:
-            raise ValueError(
-                f"{type(self.model).__name__} changes its logits after the output head (scaling or soft cap): its "
-                "log-probs would be wrong here, so it cannot be trained with this file"
-            )
+    def after_shared_prompts(self, prompts: Tensor, prompt_lengths: Tensor, prompt_of: Tensor, responses: Tensor):
+        """The same states; each prompt is computed once, and its keys and values serve all of its responses."""
+        real = torch.arange(prompts.shape[1], device=prompts.device) >= prompts.shape[1] - prompt_lengths[:, None]
+        out = self.model.base_model(
+            input_ids=prompts, attention_mask=real.long(), position_ids=(real.cumsum(-1) - 1).clamp(min=0),
+            past_key_values=DynamicCache(), use_cache=True,
+        )  # fmt: skip
+        first = out.last_hidden_state[:, -1:][prompt_of]  # (S, 1, H)
+        before = responses[:, :-1]  # the last token predicts nothing
+        out.past_key_values.batch_select_indices(prompt_of)
+        position = prompt_lengths[prompt_of][:, None] + torch.arange(before.shape[1], device=before.device)
+        later = self.model.base_model(
+            input_ids=before, attention_mask=torch.cat([real[prompt_of].long(), torch.ones_like(before)], dim=1),
+            position_ids=position, past_key_values=out.past_key_values, use_cache=True,
+        )  # fmt: skip
+        return torch.cat([first, later.last_hidden_state], dim=1)
 
-    def share(self, mode: str) -> str:
-        """Prepare --share_prefix, and say in a line what came of it. Raises ValueError if it is "on" and cannot be."""
-        if mode == "off":
-            return "every rollout with its own prompt (--share_prefix off)"
-        attention, reason = self.model.config._attn_implementation, self._why_not_shared()
-        self.shares = reason is None
-        if reason and attention != self.model.config._attn_implementation:
-            self.model.set_attn_implementation(attention)
-        if reason and mode == "on":
-            raise ValueError(f"--share_prefix on: {type(self.model).__name__} cannot: {reason}; auto does without")
-        if reason:
-            return f"every rollout with its own prompt ({reason})"
-        where = "" if mode == "on" else f" in steps where this saves enough tokens ({SHARE_FROM[mode]}x)"
-        return f"each prompt computed once for its rollouts{where} (--share_prefix {mode})"
 
-    @torch.no_grad()
-    def _why_not_shared(self) -> str | None:
-        """None if log-probs with shared prompts equal the plain ones on a few tokens, else the reason.
+def log_probs(policy: torch.nn.Module, rollouts: list[Rollout], temperature: float, accelerator: Accelerator):
+    """log π and the entropy of every response token of a micro-batch, (T,) each, on the accelerator's device.
 
-        A few tokens do not reach beyond a sliding window, so the config has to say that there is none.
-        """
-        model, settings = self.model, self.model.config.get_text_config()
-        if model.config._attn_implementation not in ("sdpa", "packed_sdpa"):
-            return f"its attention is {model.config._attn_implementation}, not sdpa"
-        if not getattr(model, "_can_set_attn_implementation", lambda: True)():
-            return "its attention cannot be replaced"
-        partial = set(getattr(settings, "layer_types", None) or []) - {"full_attention"}
-        partial |= {name for name in ("sliding_window", "attention_chunk_size") if getattr(settings, name, None)}
-        if partial:
-            return f"it does not attend to all that came before: {', '.join(sorted(partial))}"
-        shape = torch.tensor([5, 5, 5, 3, 3]), torch.tensor([4, 1, 3, 2, 4])
-        tokens = torch.randint(settings.vocab_size, (5, 9), generator=torch.Generator().manual_seed(0))
-        tokens[:3, :5], tokens[3:, :3] = tokens[0, :5], tokens[3, :3]
-        tokens, *lengths, prompts = (x.to(model.device) for x in (tokens, *shape, torch.tensor([0, 0, 0, 1, 1])))
-        try:
-            want, _ = self(tokens, *lengths, 1.0)
-            model.set_attn_implementation("packed_sdpa")
-            difference = (self(tokens, *lengths, 1.0, prompts)[0] - want).abs().max()
-        except Exception as e:  # whatever a foreign model does with foreign arguments, the plain path remains
-            return f"{type(e).__name__}: {e}"
-        return None if difference < 1e-4 else f"its log-probs with shared prompts differ by {difference:.1e}"
+    Equal responses to one prompt are computed once: 512 short answers have many. An empty micro-batch, which a rank has
+    while other ranks still compute, becomes a prompt of one token without a response.
+    """
+    keys = [(r.prompt_index, r.response.numpy().tobytes()) for r in rollouts]
+    distinct = list(dict(zip(keys, rollouts, strict=True)).values()) or [EMPTY]
+    row = {key: i for i, key in enumerate(dict.fromkeys(keys))}  # row in `responses`
+    prompts = {r.prompt_index: r.prompt for r in distinct}
+    prompt_row = {index: g for g, index in enumerate(prompts)}
+    lengths = [len(r.response) for r in distinct]
+    responses = pad_sequence([r.response for r in distinct], batch_first=True).long()
+    # At least two columns, so that `after_shared_prompts` runs the model twice on every rank: FSDP2 gathers each time.
+    responses = pad(responses, (0, max(0, 2 - responses.shape[1])))
+    tensors = (
+        pad_sequence(list(prompts.values()), batch_first=True, padding_side="left").long(),
+        torch.tensor([len(prompt) for prompt in prompts.values()]),
+        torch.tensor([prompt_row[r.prompt_index] for r in distinct]),
+        responses,
+        torch.tensor(lengths),
+    )
+    with accelerator.autocast():
+        logp, entropy = policy(*(x.to(accelerator.device) for x in tensors), temperature)
+    tokens = torch.arange(sum(lengths)).split(lengths)  # of each distinct response
+    which = end_to_end([tokens[row[key]] for key in keys] or [tokens[0]], accelerator.device)
+    return tuple(embedding(which, x[:, None]).squeeze(-1) for x in (logp, entropy))  # x[which], with fast gradients
+
+
+@torch.no_grad()
+def score(
+    policy: torch.nn.Module, micro_batches: list[list[Rollout]], name: str, temperature: float, accelerator
+) -> float:
+    """Stage 6: write log π of each rollout's tokens into its field `name`. Returns this rank's sum of entropies."""
+    total = torch.zeros((), dtype=torch.float64, device=accelerator.device)
+    for rollouts in micro_batches:
+        logp, entropy = log_probs(policy, rollouts, temperature, accelerator)
+        total += entropy.double().sum()
+        for r, x in zip(rollouts, logp.float().cpu().split([len(r.response) for r in rollouts]), strict=False):
+            setattr(r, name, x)
+    if hasattr(policy, "reshard"):  # FSDP2 keeps the weights of a forward pass until its backward pass
+        policy.reshard()  # type: ignore[operator]
+    return float(total)
+
+
+def end_to_end(tensors: list[Tensor], device) -> Tensor:
+    """The tensors of a micro-batch's rollouts, (R,) each, laid end to end: (T,)."""
+    return torch.cat(tensors).to(device)
+
+
+def micro_batches(
+    rollouts: list[Rollout], budget: int, share_prompts: bool, accelerator: Accelerator
+) -> list[list[Rollout]]:
+    """Cut rollouts into micro-batches of at most `budget` tokens with padding. Every rank gets as many; some are empty.
+
+    The longest come first, so padding is rare. With shared prompts the rollouts of a prompt stay together, and a
+    micro-batch counts each of its prompts once.
+    """
+
+    batches: list[list[Rollout]] = [[]]
+    prompts: set[int] = set()  # of the last micro-batch
+    longest_prompt = longest_response = 0
+    for r in sorted(rollouts, key=lambda r: (r.prompt_index if share_prompts else 0, -r.total_tokens, r.number)):
+        longest_prompt, longest_response = max(longest_prompt, len(r.prompt)), max(longest_response, len(r.response))
+        rows, groups = len(batches[-1]) + 1, len(prompts) + (r.prompt_index not in prompts)
+        size = (groups if share_prompts else rows) * longest_prompt + rows * longest_response
+        if size > budget and batches[-1]:
+            batches.append([])
+            prompts, longest_prompt, longest_response = set(), len(r.prompt), len(r.response)
+        batches[-1].append(r)
+        prompts.add(r.prompt_index)
+    most = int(accelerator.gather(torch.tensor([len(batches)], device=accelerator.device)).max())
+    return batches + [[] for _ in range(most - len(batches))]
+
+
+# -------------------------------------------------------------------------------------------- decided once per run
+
+
+def fsdp_requested() -> bool:
+    """Whether Accelerate's configuration asks for FSDP; every configured version means FSDP2 here."""
+    return os.environ.get("ACCELERATE_USE_FSDP", "").lower() in ("1", "true")
+
+
+def sharded(policy: Policy, accelerator: Accelerator):
+    """FSDP2: each rank holds a part of every weight, and gathers one layer at a time. Sums stay in float32."""
+    dtype = torch.bfloat16 if accelerator.mixed_precision == "bf16" else None
+    mesh = init_device_mesh(accelerator.device.type, (accelerator.num_processes,))
+    precision = MixedPrecisionPolicy(param_dtype=dtype, reduce_dtype=torch.float32)
+    layers = policy.model._no_split_modules or []
+    for module in policy.model.modules():
+        if type(module).__name__ in layers:
+            fully_shard(module, mesh=mesh, mp_policy=precision)
+    return fully_shard(policy, mesh=mesh, mp_policy=precision)
+
+
+def allocate_moments(optimizer: torch.optim.Optimizer) -> None:
+    """Let AdamW allocate its moments now, as zeros, by a step with rate 0: later the engine has the memory."""
+    rates = [group["lr"] for group in optimizer.param_groups]
+    for group in optimizer.param_groups:
+        group["lr"] = 0.0
+        for p in group["params"]:
+            p.grad = torch.zeros_like(p)
+    optimizer.step()
+    optimizer.zero_grad()
+    for group, rate in zip(optimizer.param_groups, rates, strict=True):
+        group["lr"] = rate
+    for state in optimizer.state.values():
+        state["step"].zero_()
+
+
+def shares_prompts(policy: Policy, prompt_lengths: list[int], config: Config) -> bool:
+    """Whether stages 6 and 7 compute each prompt of a micro-batch once: the same answer for the whole run.
+
+    Gradient checkpointing drops the key-value cache, so it excludes sharing.
+    """
+    mean = sum(prompt_lengths) / len(prompt_lengths)
+    short = config.max_response_tokens <= min(SHARE_UP_TO_TOKENS, SHARE_UP_TO_RATIO * mean)
+    return short and not config.gradient_checkpointing and agrees_with_logits(policy, share_prompts=True)
+
+
+@torch.no_grad()
+def agrees_with_logits(policy: Policy, share_prompts: bool = False) -> bool:
+    """Whether log-probs equal those from the model's own logits, on three rollouts of two prompts of random tokens.
+
+    They differ if the model scales or caps its logits after the head, which `token_logprobs` does not see.
+    """
+    model, settings = policy.model, policy.model.config.get_text_config()
+    if any(getattr(settings, name, None) not in (None, 1) for name in LOGIT_SETTINGS):  # small logits hide a cap
+        return False
+    random = torch.Generator().manual_seed(0)
+    prompts, responses = (torch.randint(settings.vocab_size, shape, generator=random) for shape in ((2, 5), (3, 4)))
+    prompt_lengths, prompt_of, response_lengths = [3, 5], [0, 1, 1], [4, 2, 4]
+    want = []
+    for response, g, n in zip(responses, prompt_of, response_lengths, strict=True):
+        row = torch.cat([prompts[g, 5 - prompt_lengths[g] :], response[:n]]).to(model.device)
+        logp = model(input_ids=row[None]).logits[0].float().log_softmax(-1)
+        want.append(logp[-n - 1 : -1].gather(-1, row[-n:, None]).squeeze(-1))
+    batch = prompts, prompt_lengths, prompt_of, responses, response_lengths
+    try:
+        policy.share_prompts = share_prompts
+        logp, _ = policy(*(torch.as_tensor(x, device=model.device) for x in batch), 1.0)
+    except Exception:  # a foreign model may fail in any way if it is given a key-value cache
+        return False
+    finally:
+        policy.share_prompts = False
+    return bool((logp - torch.cat(want)).abs().max() < 1e-3)
+
+
+# -------------------------------------------------------------------------------------- log-probs without [T, V]
+
+
+def token_logprobs(
+    hidden: Tensor, weight: Tensor, targets: Tensor, temperature: float = 1.0, bias: Tensor | None = None,
+    max_logits: int = MAX_LOGITS,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    """log π(target) = z_target - logsumexp(z) and the entropy -Σ_v π_v log π_v, with z = (h Wᵀ + b) / temperature.
+
+    hidden: (T, H); weight: (V, H); targets: (T,) int64. Returns (T,) each, in float32 or wider. At most `max_logits`
+    logits exist at the same time; the backward pass computes them again. The entropy is a metric without a gradient.
+    Under autocast h and W have the autocast dtype, and the sum over H, the softmax and the gradient of W are float32.
+    """
+    if hidden.dim() != 2 or weight.dim() != 2 or targets.shape != hidden.shape[:1]:
+        raise ValueError(
+            f"token_logprobs takes hidden (T, H), weight (V, H), targets (T,); got {tuple(hidden.shape)}, "
+            f"{tuple(weight.shape)}, {tuple(targets.shape)}"
+        )
+    if temperature <= 0:
+        raise ValueError(f"temperature={temperature}: log-probs need a positive one")
+    chunk, device = max(1, max_logits // len(weight)), hidden.device.type
+    dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else weight.dtype
+    return TokenLogprobs.apply(hidden, weight, bias, targets, temperature, chunk, dtype)
+
+
+class TokenLogprobs(torch.autograd.Function):
+    """∂ log π(y) / ∂z_v = (1[v = y] - π_v) / temperature: the backward pass needs the logits again."""
+
+    @staticmethod
+    def forward(ctx, hidden, weight, bias, targets, temperature, chunk, dtype):
+        logp = torch.empty(len(hidden), dtype=wide(weight), device=hidden.device)
+        lse, entropy = torch.empty_like(logp), torch.empty_like(logp)
+        for rows, z in logits(hidden, weight.to(dtype), bias, temperature, chunk):
+            target = z.gather(-1, targets[rows, None]).squeeze(-1)
+            peak = z.amax(-1, keepdim=True)
+            z -= peak
+            e = z.exp()
+            total = e.sum(-1)
+            lse[rows] = total.log() + peak.squeeze(-1)
+            logp[rows] = target - lse[rows]
+            entropy[rows] = total.log() - e.mul_(z).sum(-1) / total
+            del e  # before the next chunk makes its own
+        ctx.save_for_backward(hidden, weight, bias, targets, lse)
+        ctx.temperature, ctx.chunk, ctx.dtype = temperature, chunk, dtype
+        ctx.mark_non_differentiable(entropy)
+        return logp, entropy
+
+    @staticmethod
+    def backward(ctx, grad, _):
+        hidden, weight, bias, targets, lse = ctx.saved_tensors
+        grad, w = grad / ctx.temperature, weight.to(ctx.dtype)
+        need_hidden, need_weight, need_bias = ctx.needs_input_grad[:3]
+        grad_hidden = torch.empty_like(hidden) if need_hidden else None
+        grad_weight = torch.zeros_like(weight, dtype=wide(weight)) if need_weight else None
+        grad_bias = torch.zeros_like(bias) if need_bias else None
+        for rows, z in logits(hidden, w, bias, ctx.temperature, ctx.chunk):
+            z.sub_(lse[rows, None]).exp_().mul_(-grad[rows, None])  # -g π
+            z.scatter_add_(-1, targets[rows, None], grad[rows, None])
+            if need_bias:
+                grad_bias += z.sum(0)
+            z = z.to(w.dtype)
+            if need_hidden:
+                grad_hidden[rows] = z @ w
+            if need_weight and grad_weight.dtype == z.dtype:
+                grad_weight.addmm_(z.T, hidden[rows].to(z.dtype))
+            elif need_weight:  # products in bfloat16, their sum over the chunks in float32
+                grad_weight += z.T @ hidden[rows].to(z.dtype)
+        return grad_hidden, grad_weight, grad_bias, None, None, None, None
+
+
+def logits(hidden: Tensor, weight: Tensor, bias: Tensor | None, temperature: float, chunk: int):
+    """Logits / temperature in float32 or wider, `chunk` rows at a time. The caller may overwrite them."""
+    for start in range(0, len(hidden), chunk):
+        rows = slice(start, min(start + chunk, len(hidden)))
+        h = hidden[rows].to(weight.dtype)
+        if weight.dtype == wide(weight):
+            z = h @ weight.T
+        elif h.device.type == "cuda":  # products in bfloat16, sums and result in float32
+            z = torch.mm(h, weight.T, out_dtype=torch.float32)
+        else:
+            z = h.float() @ weight.float().T
+        if bias is not None:
+            z += bias
+        yield rows, z.div_(temperature)
+
+
+def wide(x: Tensor) -> torch.dtype:
+    return torch.promote_types(x.dtype, torch.float32)

@@ -1,214 +1,138 @@
-"""What a run prints before, while and after it trains, and the picture that it leaves."""
+"""The first lines of a run, its scores, and curves.png."""
 
 from __future__ import annotations
 
+import json
 import math
 import os
-import shutil
 import statistics
-import sys
-import textwrap
-import time
 from pathlib import Path
 
-from tqdm import tqdm
+import torch
+from accelerate import Accelerator
 
 import brorl
-from trainer.progress import Progress
-from trainer.settings import Config
+from rollout import have_vllm
+from trainer.data import Data
+from trainer.rollouts import Outcomes
+from trainer.settings import Config, shown
 
-BAR = 16  # columns of the bar and the percentage in front of the live line
-KINDS_OF_SCORE = ("pass@1", "pass@1_se")
+PASS_AT = 4, 16, 64, 256, 1024  # k of the reported pass@k, as far as an evaluation has samples
+
+
+def introduction(config: Config, sources: dict[str, str], data: Data, policy, engine, accelerator: Accelerator) -> str:
+    """The first lines of a run: what it will do, each setting of the recipe with its source, and remarks."""
+    n, b, u = config.rollouts_per_prompt, config.prompts_per_step, config.updates_per_step
+    size = sum(p.numel() for p in policy.model.parameters()) / 1e6
+    precision = {"no": "float32", "bf16": "bfloat16, weights in float32"}[accelerator.mixed_precision]
+    limits = {"steps": config.max_steps, "hours": config.max_hours}
+    facts = {
+        "model": f"{short(config.model)}, {size:,.2f}M parameters",
+        "machine": f"{accelerator.num_processes} process(es) on {accelerator.device.type}, {precision}",
+        "problems": f"{len(data.problems):,} to train on, {len(data.held_out):,} held out",
+        "a step": f"{b} prompts x N = {n}, responses of up to {config.max_response_tokens:,} tokens, {u} updates",
+        "budget": ", ".join(f"{limit:g} {name}" for name, limit in limits.items() if limit),
+        "engine": engine.description,
+        "log-probs": "each prompt computed " + ("once per micro-batch" if policy.share_prompts else "per response"),
+    }
+    hidden = ("a step", "budget", "log-probs") if config.eval_only else ()
+    lines = [f"BroRL, recipe {config.recipe}, run {config.name}"]
+    lines += [f"  {name:11} {text}" for name, text in facts.items() if name not in hidden]
+    values = {name: getattr(config, name) for name in sources if not config.eval_only or name.startswith("eval_")}
+    lines += [f"    {name:24} {shown(x):>9}  {sources[name]}" for name, x in values.items() if x is not None]
+    return "\n".join([*lines, *(f"  note: {remark}" for remark in remarks(config, data))])
 
 
 def short(path: str) -> str:
-    """A path as one would type it from here; a hub name stays."""
+    """A path as a user would type it here; a hub name stays."""
     return min(path, os.path.relpath(path), key=len) if os.path.exists(path) else path
 
 
-def size(bytes: float) -> str:
-    return f"{bytes / 2**30:.2f} GiB" if bytes >= 2**30 else f"{bytes / 2**20:.0f} MiB"
-
-
-def columns() -> int:
-    """Of the terminal; 120 where there is none."""
-    return shutil.get_terminal_size((120, 24)).columns
-
-
-def wrapped(line: str, indent: int) -> str:
-    """A line that is broken between words where the terminal ends, and goes on under its `indent`-th column."""
-    return textwrap.fill(
-        line,
-        max(columns() - 1, indent + 20),
-        subsequent_indent=" " * indent,
-        break_long_words=False,
-        break_on_hyphens=False,
-    )
-
-
-def protocol(config: Config, held_out: list, cut: str = "") -> str:
-    """What a score is a score of. cut: why the responses are no longer, if the recipe would have them longer."""
-    style = f" {config.chat_style}" if config.chat_style else ""
-    return (
-        f"{len(held_out)} held-out problems{style}, {config.eval_samples} responses each, cut at "
-        f"{config.eval_max_response_tokens:,} tokens{cut}, at temperature {config.eval_temperature}, "
-        f"top-p {config.eval_top_p}, seed {config.eval_seed}"
-    )
-
-
-def table(rows: dict[str, dict[str, float]]) -> str:
-    """Scores, a policy or a source a line: pass@1 ± standard error, pass@k, response length."""
-    width = max(map(len, rows))
-    return "\n".join([head(rows, width), *(score_line(name, row, width) for name, row in rows.items())])
-
-
-def head(rows: dict[str, dict[str, float]], width: int) -> str:
-    first = next(iter(rows.values()))
-    line = " " * width + "  pass@1 ± s.e.    " + "".join(f"{k:>9}" for k in pass_at(first)) + "   tokens  truncated"
-    return line + "  problems" * ("problems" in first)
-
-
-def score_line(name: str, row: dict[str, float], width: int) -> str:
-    scores = "".join(f"{row[k]:9.3f}" for k in pass_at(row))
-    line = f"{name:{width}}  {row['pass@1']:.3f} ± {row['pass@1_se']:.3f}    {scores}   "
-    line += f"{row['response_tokens']:6.1f}  {row['truncated']:9.1%}"
-    return line + (f"  {row['problems']:8,}" if "problems" in row else "")
-
-
-def pass_at(row: dict[str, float]) -> list[str]:
-    return [name for name in row if name.startswith("pass@") and name not in KINDS_OF_SCORE]
-
-
-def paired_t(before: dict, after: dict, m: int) -> float:
-    """The change of pass@m between two lines of eval.jsonl, over the standard error of the paired difference."""
-    first, last = ([brorl.pass_at_k_estimate(x["k"], c, m) for c in x["correct"]] for x in (before, after))
-    change = [b - a for a, b in zip(first, last, strict=True)]
-    error = statistics.stdev(change) / math.sqrt(len(change)) if len(change) > 1 else 0.0
-    return statistics.fmean(change) / error if error else 0.0
-
-
-def before_and_after(rows: dict[str, dict[str, float]], answers: list[dict]) -> str:
-    """The first and the last evaluation, and a sentence where pass@1 rose and pass@k fell, by two standard errors each.
-
-    answers: the lines of eval.jsonl.
-    """
-    first, last = (next(iter(rows)), list(rows)[-1])
-    text = table({first: rows[first], last: rows[last]})
-    largest = pass_at(rows[last])[-1] if pass_at(rows[last]) else "pass@1"
-    rose, fell = (paired_t(answers[0], answers[-1], m) for m in (1, int(largest.removeprefix("pass@"))))
-    if rose > 2 and fell < -2:
-        text += "\n" + wrapped(
-            f"pass@1 rose while {largest} fell: on some problems right answers became likelier, on others so rare "
-            f"that {largest.removeprefix('pass@')} tries no longer find one.",
-            0,
+def remarks(config: Config, data: Data) -> list[str]:
+    """Sentences for the start of a run about its problems, if there is something that the user should know."""
+    found = []
+    plain = any(isinstance(problem.prompt, str) for problem in [*data.problems, *data.held_out])
+    if plain and data.tokenizer.chat_template is not None:
+        found.append(
+            "the model has a chat template, which is not applied to prompts that are text: for chats, write prompts as "
+            "messages, or set --system_prompt"
         )
-    return text
-
-
-def fit(parts: list[str], width: int) -> str:
-    """As many of these parts, in this order, as a line of `width` columns holds; the first one in any case."""
-    line = parts[0]
-    for i, part in enumerate(parts[1:]):
-        part = (", " if i else " ") + part
-        if len(line) + len(part) > width:
-            break
-        line += part
-    return line
-
-
-class Screen:
-    """The lines of one run. On all but the main process it says nothing."""
-
-    def __init__(self, config: Config, progress: Progress, main: bool):
-        self.config, self.progress, self.main = config, progress, main
-        self.live = main and sys.stderr.isatty()
-        self.what = self.pace = ""
-        self.facts: list[str] = []
-        self.headed = False
-        shape = "{percentage:3.0f}%|{bar:8}| {desc}" if config.max_steps else "{desc}"
-        self.bar = tqdm(
-            total=config.max_steps, initial=progress.step, disable=not self.live, bar_format=shape, leave=False
+    most = math.ceil(config.refill * config.prompts_per_step)
+    if data.problems and len(data.problems) < most:
+        found.append(
+            f"a step draws up to {most} prompts (--refill x --prompts_per_step) and there are {len(data.problems)} "
+            "problems: a step can draw a problem twice"
         )
-
-    def doing(self, what: str) -> None:
-        """The stage that begins now."""
-        self.what = what
-        self.bar.set_description_str(self.line())
-
-    def line(self) -> str:
-        """Step, time, pace, stage, and of the last step's facts what the terminal has room for."""
-        steps = f"step {self.progress.step}" + (f"/{self.config.max_steps}" if self.config.max_steps else "")
-        clock = tqdm.format_interval(time.perf_counter() - self.progress.started)
-        head = f"{steps} [{clock}{self.pace}]"
-        room = columns() - 1 - (BAR if self.config.max_steps else 0)
-        return fit([head, *filter(None, [self.what, *self.facts])], room)
-
-    def say(self, step: int, sentence: str) -> None:
-        """What should not be overlooked, and stays."""
-        if self.main:
-            line = f"step {step}: {sentence}"
-            self.bar.write(wrapped(line, 2) if self.live else line)
-
-    def evaluated(self, name: str, scores: dict[str, float]) -> None:
-        """A row of scores; the first one with its head."""
-        if not self.main:
-            return
-        width = len("step ") + len(str(max(self.config.max_steps or 0, 9999)))
-        if not self.headed:
-            self.bar.write(head({"": scores}, width))
-            self.headed = True
-        self.bar.write(score_line(name, scores, width))
-
-    def stepped(self, metrics: dict[str, float], rate: float) -> None:
-        """The facts of a step that is done, the more important first."""
-        reasons = {name: int(metrics.get(f"reason/{name}", 0)) for name in ("timeout", "crashed")}
-        self.facts = [f"reward {metrics['reward']:.3f}", f"kept {metrics['pass_rate']:.0%}"]
-        self.facts += [f"{count:,} {name}" for name, count in reasons.items() if count]
-        self.facts += [f"KL {metrics['kl_ref']:.2g}"] if "kl_ref" in metrics else []
-        self.pace = f"<{self.progress.time_left(self.config)}, {rate:,.0f} samples/s"
-        self.what = ""
-        self.bar.update()
-        self.bar.set_description_str(self.line())
-        if self.main and not self.live:
-            print(self.line(), flush=True)
-
-    def close(self) -> None:
-        self.bar.close()
+    if config.engine == "torch" and torch.cuda.is_available() and not have_vllm():
+        found.append(
+            "the torch engine runs because vLLM is missing: pip install -r requirements-gpu.txt is much faster"
+        )
+    prompts = [json.dumps(problem.prompt) for problem in data.problems]
+    if repeated := len(prompts) - len(set(prompts)):
+        found.append(f"{repeated:,} of the training problems repeat the prompt of another one")
+    if seen := len({json.dumps(problem.prompt) for problem in data.held_out} & set(prompts)):
+        found.append(f"{seen:,} held-out prompts are training prompts too: their score is not a held-out score")
+    return found
 
 
-def curves(rows: list[dict], out: Path, title: str) -> None:
-    """Held-out pass@k, training reward, pass rate of dynamic sampling, entropy and KL, over the samples drawn."""
+def score_sources(outcomes: Outcomes, sources: dict[str, int]) -> dict[str, dict[str, float]]:
+    """Scores per source. With several, their mean comes last: every source counts the same, as in table 1."""
+    rows, start = {}, 0
+    for name, count in sources.items():
+        part = slice(start, start + count)
+        rows[name] = scores_of(outcomes.correct[part], outcomes.length[part], outcomes.truncated[part])
+        start += count
+    if len(rows) > 1:
+        mean = {key: statistics.fmean(row[key] for row in rows.values()) for key in next(iter(rows.values()))}
+        mean["pass@1_se"] = math.hypot(*(row["pass@1_se"] for row in rows.values())) / len(rows)
+        rows[f"mean of {len(rows)}"] = mean
+    return rows
+
+
+def scores_of(correct: torch.Tensor, length: torch.Tensor, truncated: torch.Tensor) -> dict[str, float]:
+    """Appendix D: pass@1 over k responses with its standard error over problems, and the unbiased pass@k. (P, k)."""
+    solved, k = correct.double().mean(-1), correct.shape[1]
+    counts = correct.sum(-1).tolist()
+    return {
+        "pass@1": float(solved.mean()),
+        "pass@1_se": float(solved.std() / len(solved) ** 0.5) if len(solved) > 1 else 0.0,
+        **{f"pass@{m}": statistics.fmean(brorl.pass_at_k_estimate(k, c, m) for c in counts) for m in PASS_AT if m <= k},
+        "response_tokens": float(length.double().mean()),
+        "truncated": float(truncated.double().mean()),
+    }
+
+
+def draw_curves(rows: list[dict], path: Path, title: str) -> None:
+    """curves.png: held-out pass@k, reward, entropy, KL, clipping and gradient norm over the samples generated."""
     import matplotlib
 
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
     from matplotlib.ticker import EngFormatter
 
-    steps, evals = [r for r in rows if "reward" in r], [r for r in rows if "eval/pass@1" in r]
-    scores = [name for name in evals[0] if name.startswith("eval/pass@") and not name.endswith("_se")]
-    panels = [
-        ("held-out pass@k (band: two standard errors)", evals, scores),
-        ("training reward; share of prompts kept", steps, ["reward", "pass_rate"]),
-        ("entropy (nats a token)", steps, ["entropy"]),
-        ("KL to the reference; KL(engine, trainer)", steps, ["kl_ref", "engine_kl"]),
-        ("share of tokens clipped", steps, ["clip_high_fraction", "clip_low_fraction"]),
-        ("gradient norm", steps, ["grad_norm"]),
-    ]
+    scores = [key for key in rows[0] if key.startswith("eval/pass@") and not key.endswith("_se")]
+    panels = {
+        "held-out pass@k (band: 2 standard errors)": scores,
+        "reward; pass rate of dynamic sampling": ["reward", "pass_rate"],
+        "entropy (nats per token)": ["entropy"],
+        "KL (nats per token)": ["kl_ref", "engine_kl"],
+        "share of tokens clipped": ["clip_high_fraction", "clip_low_fraction"],
+        "gradient norm before clipping": ["grad_norm"],
+    }
     figure, axes = plt.subplots(2, 3, figsize=(13, 6.5), layout="constrained")
-    for axis, (name, points, series) in zip(axes.flat, panels, strict=True):
-        for key in series:
-            here = [r for r in points if key in r]
-            axis.plot([r["samples"] for r in here], [r[key] for r in here], label=key.removeprefix("eval/"), lw=1.5)
-        if name.startswith("held-out"):
-            x, y, se = ([r[k] for r in evals] for k in ("samples", "eval/pass@1", "eval/pass@1_se"))
-            low, high = ([a + sign * s for a, s in zip(y, se, strict=True)] for sign in (-2, 2))
-            axis.fill_between(x, low, high, alpha=0.2)
-        axis.set_title(name, fontsize=10)
-        axis.set_xlabel("samples generated")
+    for axis, (name, keys) in zip(axes.flat, panels.items(), strict=True):
+        for key in keys:
+            points = [(row["samples"], row[key], row.get(f"{key}_se", 0)) for row in rows if key in row]
+            if points:
+                x, y, se = zip(*points, strict=True)
+                axis.plot(x, y, lw=1.5, label=key.removeprefix("eval/"))
+                low, high = ([a + sign * s for a, s in zip(y, se, strict=True)] for sign in (-2, 2))
+                axis.fill_between(x, low, high, alpha=0.2)
+        axis.set(title=name, xlabel="samples generated")
         axis.xaxis.set_major_formatter(EngFormatter(sep=""))
         axis.grid(alpha=0.3)
-        if len(series) > 1:
+        if len(axis.lines) > 1:
             axis.legend(fontsize=8)
     figure.suptitle(title)
-    figure.savefig(out, dpi=110)
+    figure.savefig(path, dpi=110)
     plt.close(figure)

@@ -1,321 +1,252 @@
-"""One round of rollouts: how wide it is, what an engine decodes at once, verdicts beside it, and what a step keeps.
+"""Stages 2 and 3: N rollouts of each prompt, judged while others decode.
 
-    the cursor   1  2  3  4  5  6  7  8 | 9 10 ...   prompts in the run's order. Place and step fix a seed
-    a round      └─────────────────────┘             enough prompts that, nine times in ten, B of them are informative
-    ranks        each has a part of every prompt     train.parts_of_rank
-    orders       [1  2] [3  4] [5  6] [7  8]         what an engine decodes at once: parts of some prompts, or of one
-    informative  +  -   +  +   -  +   -  +           by the verdicts on an order, which come while the next ones decode
-    kept         1      3  4      6                  the first B = 4 of these: train.dynamic_sampling
-    surplus                          7  8            drawn and counted, but not trained; the next step starts at 7
+Two types carry a rollout from the prompt to the gradient:
 
-A rollout follows from its prompt's place and its own number, and what is kept from verdicts and places. The same run
-writes the same numbers on any number of processes, up to the order of float sums.
+    Rollout    one response; each stage fills in its result. A rank holds the rollouts that it drew
+    Outcomes   the verdicts on all P x N rollouts of all ranks, (P, N) tensors; the same on every rank
 
-    `round_width`   how many prompts a round has           `orders_of`   how a rank's parts are cut into orders
-    `Judge`         verdicts on a thread of their own      `Outcomes`    what every process knows of every rollout
-    `roll_out`      all of it for one round
+Rank r of W draws the rollouts r·N/W to (r+1)·N/W of every prompt. With N < W it draws one rollout of every W/N-th
+prompt. Prompt seed and rollout number fix the tokens, so a step is the same on any number of ranks.
 """
 
 from __future__ import annotations
 
-import functools
-import math
-from collections import defaultdict
+import hashlib
+import itertools
+import os
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from queue import SimpleQueue
-from statistics import NormalDist
 from threading import Thread
-from typing import Any, NamedTuple
 
 import torch
 from accelerate import Accelerator
 from torch import Tensor
 from tqdm import tqdm
 
-import loss as L
-from rollout import Engine, Group, Order
-from trainer.batch import Batch
-from trainer.processes import summed
-from verify import KINDS, REASONS, Problem, Verdict, verify_batch
+from rollout import Engine, Group, Request, Sampling
+from trainer.settings import Config, Refusal
+from verify import REASONS, Problem, Response, Verdict, WeakSandbox, failures, verify_batch
 
-BUILT_IN = frozenset(KINDS)  # a kind of a --rewards file is not among them
-ORDERS = 2  # of a process in a round, at least: while the second decodes, the first is judged
+FAILED = [REASONS.index("timeout"), REASONS.index("crashed")]  # the judge failed, not the answer
 
 
-def round_width(missing: int, pass_rate: float, confidence: float) -> int:
-    """The fewest prompts that hold `missing` informative ones with probability `confidence`.
+@dataclass(slots=True)
+class Rollout:
+    """One response to one prompt. Tensors are on the CPU; R response tokens, the stop token included."""
 
-    A prompt is informative with probability p = `pass_rate`.
-    How many prompts it takes until k = `missing` of them are informative is negative binomial, with mean k / p and
-    variance k (1 - p) / p². This is its normal approximation. One round more takes as long as its longest response; one
-    prompt too many costs its tokens.
-    """
-    z = NormalDist().inv_cdf(confidence)
-    return max(missing, math.ceil((missing + z * math.sqrt(missing * (1 - pass_rate))) / pass_rate))
+    problem: Problem
+    prompt_index: int  # of its prompt among the P prompts of the step
+    number: int  # 0 ... N - 1
+    prompt: Tensor  # (L,) int32, shared by the rollouts of a prompt
+    response: Tensor  # (R,) int32
+    engine_logp: Tensor  # (R,) log π_engine of the sampled tokens
+    truncated: bool  # reached the length limit
+    text: str = ""  # stage 3
+    verdict: Verdict | None = None  # stage 3
+    advantage: float = 0.0  # stage 5
+    old_logp: Tensor | None = None  # (R,) stage 6: log π_old
+    ref_logp: Tensor | None = None  # (R,) stage 6: log π_ref
 
-
-# -------------------------------------------------------------------------------------------------------- the orders
-
-
-class Part(NamedTuple):
-    """Rollouts `first` to `first + n` of the prompt at `place` of a round."""
-
-    place: int
-    first: int
-    n: int
-
-
-def orders_of(parts: list[Part], rows: int) -> list[list[Part]]:
-    """A rank's parts in orders of at most `rows` rollouts: equal parts of several prompts, or a piece of one part."""
-    equal: defaultdict[tuple[int, int], list[Part]] = defaultdict(list)
-    for place, first, n in parts:
-        for piece in torch.arange(first, first + n).tensor_split(math.ceil(n / rows)):
-            equal[int(piece[0]), len(piece)].append(Part(place, int(piece[0]), len(piece)))
-    wanted, orders = min(rows, sum(n for *_, n in parts) // ORDERS), []
-    for (_, n), alike in equal.items():
-        together = max(1, wanted // n)  # prompts of an order
-        for some in torch.arange(len(alike)).tensor_split(math.ceil(len(alike) / together)):
-            orders.append([alike[i] for i in some])
-    return sorted(orders)  # pieces of one prompt are neighbours: vLLM has it in its cache
-
-
-# -------------------------------------------------------------------------------------------------------- the verdicts
+    @property
+    def total_tokens(self) -> int:
+        """Tokens of prompt and response."""
+        return len(self.prompt) + len(self.response)
 
 
 @dataclass
-class Rolled:
-    """A problem, some of its N rollouts, their texts, and their verdicts."""
+class Outcomes:
+    """Verdicts and lengths of the N rollouts of P prompts, (P, N) each. Every rank has all of them."""
 
-    problem: Problem
-    group: Group
-    texts: list[str]
-    verdicts: list[Verdict]
-    place: int = 0  # of the problem: in the round, then in the step, then among the kept groups
-    first: int = 0  # the number of the first of these rollouts
+    reward: Tensor  # float64
+    correct: Tensor  # bool
+    reason: Tensor  # int64, index into verify.REASONS
+    length: Tensor  # int64, response tokens
+    truncated: Tensor  # bool
+    kinds: list[str]  # (P,) kinds of the problems
+    rounds: int = 0  # rounds of generation
+    judged: bool = True  # the last round has a verdict that is neither a timeout nor a crash
 
-    def add(self, more: Rolled) -> None:
-        """The rollouts of the same problem that follow these."""
-        self.group.add(more.group.responses, more.group.logprobs, more.group.finish_reasons)
-        self.texts += more.texts
-        self.verdicts += more.verdicts
+    def __len__(self) -> int:
+        """P."""
+        return len(self.reward)
 
-    @property
-    def correct(self) -> Tensor:
-        """(n,) bool."""
-        return torch.tensor([v.reason == "correct" for v in self.verdicts])
+    @classmethod
+    def none(cls, n: int) -> Outcomes:
+        empty = torch.zeros(0, n)
+        return cls(empty.double(), empty.bool(), empty.long(), empty.long(), empty.bool(), [])
+
+    @classmethod
+    def of(
+        cls, rollouts: list[Rollout], first: int, problems: list[Problem], n: int, accelerator: Accelerator
+    ) -> Outcomes:
+        """The outcomes of all ranks: each rank fills in its rollouts, and the sum is the complete table."""
+        table = torch.zeros(5, len(problems), n, dtype=torch.float64)
+        verdicts: list[Verdict] = [r.verdict for r in rollouts]  # type: ignore[misc]
+        rows = [
+            (v.reward, v.correct, REASONS.index(v.reason), len(r.response), r.truncated)
+            for r, v in zip(rollouts, verdicts, strict=True)
+        ]
+        p, number = torch.tensor([(r.prompt_index - first, r.number) for r in rollouts], dtype=torch.long).view(-1, 2).T
+        table[:, p, number] = torch.tensor(rows, dtype=torch.float64).view(-1, 5).T
+        reward, correct, reason, length, truncated = accelerator.reduce(table.to(accelerator.device), "sum").cpu()
+        judged = bool((~torch.isin(reason, torch.tensor(FAILED))).any())
+        kinds = [problem.kind for problem in problems]
+        return cls(reward, correct.bool(), reason.long(), length.long(), truncated.bool(), kinds, 1, judged)
+
+    def followed_by(self, more: Outcomes) -> Outcomes:
+        """The outcomes of one more round."""
+        names = "reward", "correct", "reason", "length", "truncated"
+        tables = {name: torch.cat([getattr(self, name), getattr(more, name)]) for name in names}
+        kinds, rounds = self.kinds + more.kinds, self.rounds + more.rounds
+        return replace(more, **tables, kinds=kinds, rounds=rounds)  # type: ignore[arg-type]
+
+
+def roll_out(
+    engine: Engine, problems: list[Problem], n: int, seeds: list[int], sampling: Sampling, judge: Judge,
+    accelerator: Accelerator, first: int = 0,
+) -> tuple[list[Rollout], Outcomes]:  # fmt: skip
+    """Draw N rollouts of each of P problems and judge them. Returns this rank's rollouts and the outcomes of all ranks.
+
+    first: index of the first problem in its step.
+    """
+    requests = requests_of_rank(
+        [encode(judge.tokenizer, problem) for problem in problems], n, seeds, accelerator.process_index,
+        accelerator.num_processes,
+    )  # fmt: skip
+    total = sum(request.n for _, request in requests)
+    judge.start()
+    with tqdm(total=total, desc="rollouts", leave=False, delay=5, disable=None) as progress:
+        for i, group in engine.generate([request for _, request in requests], sampling, progress.update):
+            p, request = requests[i]
+            judge.put(list(rollouts_of(group, problems[p], first + p, request.first)))
+        rollouts = judge.result()
+    rollouts.sort(key=lambda r: (r.prompt_index, r.number))
+    return rollouts, Outcomes.of(rollouts, first, problems, n, accelerator)
+
+
+def requests_of_rank(
+    prompts: list[list[int]], n: int, seeds: list[int], rank: int, world: int
+) -> list[tuple[int, Request]]:
+    """(index of the prompt, the request) for this rank's rollouts of each prompt; no request for an empty share."""
+    requests = []
+    for p, (prompt, seed) in enumerate(zip(prompts, seeds, strict=True)):
+        turn = rank if n >= world else (rank - p * n) % world  # N < W: the prompts take turns over the ranks
+        low, high = (turn * n // world, (turn + 1) * n // world) if n >= world else (min(turn, n), min(turn + 1, n))
+        if high > low:
+            requests.append((p, Request(prompt, high - low, seed, low)))
+    return requests
+
+
+def rollouts_of(group: Group, problem: Problem, prompt_index: int, first: int) -> Iterator[Rollout]:
+    """The responses of a group as rollouts. first: number of the group's first rollout."""
+    prompt = torch.tensor(group.prompt, dtype=torch.int32)
+    lengths = [len(response) for response in group.responses]
+    tokens = torch.tensor([*itertools.chain(*group.responses)], dtype=torch.int32).split(lengths)
+    logp = torch.tensor([*itertools.chain(*group.logprobs)], dtype=torch.float32).split(lengths)
+    for i, finish_reason in enumerate(group.finish_reasons):
+        yield Rollout(problem, prompt_index, first + i, prompt, tokens[i], logp[i], finish_reason == "length")
 
 
 class Judge:
-    """Stage 3 beside stage 2: responses as text, and their verdicts. A thread judges all orders that are pending.
+    """Stage 3 during stage 2: a thread turns responses into text and fills in their verdicts.
 
-    The thread is a daemon: a process that ends does not wait for the verdicts of slow programs.
+    The thread takes all waiting groups together, so that slow answers of several groups share the workers.
     """
 
-    def __init__(self, tokenizer, problems: list[Problem], judging: dict[str, Any]):
-        self.tokenizer, self.problems, self.judging = tokenizer, problems, judging
-        self.pending: SimpleQueue[tuple[list[Part], list[Group]] | None] = SimpleQueue()
-        self.judged: list[Rolled] = []
-        self.failure: Exception | None = None
-        self.thread = Thread(target=self.work, daemon=True)
+    def __init__(self, tokenizer, config: Config):
+        self.tokenizer = tokenizer
+        ranks = int(os.environ.get("LOCAL_WORLD_SIZE", 1))  # of this machine
+        self.workers = max(1, (os.cpu_count() or 1) // ranks)
+        self.timeout_s, self.allow_weak_sandbox = config.verify_timeout, config.allow_weak_sandbox
+
+    def start(self) -> None:
+        """Start the thread. It judges what `put` gives it until `result` is called."""
+        self.judged: list[Rollout] = []
+        self.failure: BaseException | None = None
+        self.queue: SimpleQueue[list[Rollout] | None] = SimpleQueue()
+        self.thread = Thread(target=self.work, daemon=True)  # a failing run does not wait for it
         self.thread.start()
 
-    def put(self, parts: list[Part], groups: list[Group]) -> None:
-        """An order that has ended. A failure of an earlier one is raised here."""
+    def put(self, rollouts: list[Rollout]) -> None:
+        """Judge these rollouts. Raises the exception of the thread if it failed on earlier ones."""
         if self.failure:
             raise self.failure
-        self.pending.put((parts, groups))
-
-    def all(self) -> list[Rolled]:
-        """Every verdict: a `Rolled` for each place, in their order."""
-        self.close()
-        self.thread.join()
-        if self.failure:
-            raise self.failure
-        by_place: dict[int, Rolled] = {}
-        for rolled in sorted(self.judged, key=lambda rolled: (rolled.place, rolled.first)):
-            if rolled.place in by_place:
-                by_place[rolled.place].add(rolled)
-            else:
-                by_place[rolled.place] = rolled
-        return list(by_place.values())
-
-    def close(self) -> None:
-        """No order follows."""
-        self.pending.put(None)
+        self.queue.put(rollouts)
 
     def work(self) -> None:
         try:
             more = True
             while more:
-                orders = [self.pending.get()]
-                while not self.pending.empty():
-                    orders.append(self.pending.get())
-                more = None not in orders
-                parts = [part for order in orders if order for part in order[0]]
-                self.judged += self.judge(parts, [group for order in orders if order for group in order[1]])
-        except Exception as failure:
+                waiting = [self.queue.get()]
+                while not self.queue.empty():
+                    waiting.append(self.queue.get())
+                more = None not in waiting
+                rollouts = [r for group in waiting if group for r in group]
+                if rollouts:
+                    self.judge(rollouts)
+                self.judged += rollouts
+        except BaseException as failure:
             self.failure = failure
 
-    def judge(self, parts: list[Part], groups: list[Group]) -> list[Rolled]:
-        decode = functools.cache(self.decode)  # many are equal
-        texts = [[decode(tuple(response)) for response in group.responses] for group in groups]
-        problems = [self.problems[part.place] for part in parts]
-        items = [
-            (problem.kind, self.opening(problem, group.prompt) + text, problem.reference)
-            for problem, group, of_group in zip(problems, groups, texts, strict=True)
-            for text in of_group
-        ]
-        verdicts = iter(verify_batch(items, **self.judging))
-        return [
-            Rolled(problem, group, of_group, [next(verdicts) for _ in of_group], part.place, part.first)
-            for part, problem, group, of_group in zip(parts, problems, groups, texts, strict=True)
-        ]
+    def result(self) -> list[Rollout]:
+        """Wait for the last verdict and return all rollouts. Raises the exception of the thread, if there was one."""
+        self.queue.put(None)  # no more
+        self.thread.join()
+        if self.failure:
+            raise self.failure
+        return self.judged
 
-    def decode(self, response: tuple[int, ...]) -> str:
-        """A response as text, without special tokens but <think> and </think>, which say where the answer begins."""
-        special = {i: token.content for i, token in self.tokenizer.added_tokens_decoder.items() if token.special}
-        if not {"<think>", "</think>"} & {*special.values()}:
-            return self.tokenizer.decode(response, skip_special_tokens=True)
-        return self.tokenizer.decode([i for i in response if special.get(i, "<think>") in ("<think>", "</think>")])
+    def judge(self, rollouts: list[Rollout]) -> None:
+        """Fill in text and verdict. A <think> that the chat template opened belongs to the response."""
+        hidden = hidden_tokens(self.tokenizer)
+        visible = [[token for token in r.response.tolist() if token not in hidden] for r in rollouts]
+        prompts = {r.prompt_index: r.prompt for r in rollouts}
+        thinks = {i: self.tokenizer.decode(x).rstrip().endswith("<think>") for i, x in prompts.items()}
+        for r, text in zip(rollouts, self.tokenizer.batch_decode(visible), strict=True):
+            r.text = "<think>" * thinks[r.prompt_index] + text
+        items = [(r.problem, r.text, len(r.response), r.truncated) for r in rollouts]
+        for r, verdict in zip(rollouts, self.verdicts(items), strict=True):
+            r.verdict = verdict
 
-    def opening(self, problem: Problem, prompt: list[int]) -> str:
-        """The "<think>" that a chat template opens for the response. A --rewards file gets the response alone."""
-        opens = problem.kind in BUILT_IN and self.tokenizer.decode(prompt).rstrip().endswith("<think>")
-        return "<think>" if opens else ""
+    def verdicts(self, items: list[tuple[Problem, str, int, bool]]) -> list[Verdict]:
+        """The verdicts on (problem, text of the response, its tokens, whether it was truncated)."""
+        return verify_batch(
+            [(p.kind, Response(text, tokens, truncated), p.reference) for p, text, tokens, truncated in items],
+            self.workers, self.timeout_s, allow_weak_sandbox=self.allow_weak_sandbox,
+        )  # fmt: skip
 
-
-class Outcomes(NamedTuple):
-    """What came of N rollouts of each of P prompts. Every process knows all of it."""
-
-    rewards: Tensor  # (P, N) float64
-    reasons: Tensor  # (P, N) places in REASONS
-    lengths: Tensor  # (P, N) tokens of the response
-    truncated: Tensor  # (P, N) bool, cut at the longest length
-
-    @staticmethod
-    def of(rolled: list[Rolled], prompts: int, n: int, accelerator: Accelerator) -> Outcomes:
-        """Of all processes, from the rollouts of each."""
-        table = torch.zeros(4, prompts, n, dtype=torch.float64)
-        for part in rolled:
-            rewards, reasons = zip(*part.verdicts, strict=True)
-            lengths = [len(response) for response in part.group.responses]
-            truncated = [reason == "length" for reason in part.group.finish_reasons]
-            rows = torch.tensor([rewards, [REASONS.index(x) for x in reasons], lengths, truncated], dtype=torch.float64)
-            table[:, part.place, part.first : part.first + len(lengths)] = rows
-        rewards, reasons, lengths, truncated = summed(table, accelerator)
-        return Outcomes(rewards, reasons.long(), lengths.long(), truncated.bool())
-
-    @staticmethod
-    def joined(rounds: list[Outcomes]) -> Outcomes:
-        """Those of several rounds, one after the other."""
-        return Outcomes(*(torch.cat(tensors) for tensors in zip(*rounds, strict=True)))
-
-    def at(self, places: Tensor) -> Outcomes:
-        """Of some of the prompts."""
-        return Outcomes(*(tensor[places] for tensor in self))
-
-    @property
-    def correct(self) -> Tensor:
-        """(P, N) bool."""
-        return self.reasons == REASONS.index("correct")
-
-    @property
-    def informative(self) -> Tensor:
-        """(P,) bool: which prompts dynamic sampling keeps."""
-        return L.informative(self.correct)
-
-
-@dataclass
-class TrainingGroups:
-    """The groups that a step trains on, in the order of the problems."""
-
-    prompts: list[list[int]]
-    outcomes: Outcomes  # (P, N), the same on every process
-    rolled: list[Rolled]  # of this process; their `place` counts kept groups
-
-    def __len__(self) -> int:
-        return len(self.prompts)
-
-    def batch(self, advantages: Tensor, mini_batch: Tensor, device) -> Batch:
-        """This process's rollouts. advantages, mini_batch: of all, (P, N)."""
-        numbers = [(part.place, part.first + i) for part in self.rolled for i in range(len(part.texts))]
-        place, number = torch.tensor(numbers, dtype=torch.long).view(-1, 2).T
-        groups = [part.group for part in self.rolled]
-        return Batch.of(groups, advantages[place, number], device, mini_batch[place, number])
-
-
-class StepRollouts:
-    """What a step has rolled out so far, round after round, in the cursor's order: places count from the step's first.
-
-    problems, prompts: all of the run.
-    """
-
-    def __init__(self, problems: list[Problem], prompts: list[list[int]]):
-        self.all, self.prompts = problems, prompts
-        self.problems: list[int] = []
-        self.rolled: list[Rolled] = []  # of this process
-        self.rounds: list[Outcomes] = []
-
-    def __len__(self) -> int:
-        return len(self.problems)
-
-    def add(self, problems: list[int], rolled: list[Rolled], outcomes: Outcomes) -> None:
-        """A round of these problems: the rollouts of this process, and what came of all."""
-        self.rolled += [replace(part, place=len(self) + part.place) for part in rolled]
-        self.problems, self.rounds = self.problems + problems, [*self.rounds, outcomes]
-
-    @property
-    def outcomes(self) -> Outcomes:
-        return Outcomes.joined(self.rounds)
-
-    @property
-    def informative(self) -> int:
-        """How many of the prompts are informative."""
-        return sum(int(outcomes.informative.sum()) for outcomes in self.rounds)
-
-    @property
-    def kinds(self) -> list[str]:
-        """The kind of each problem."""
-        return [self.all[i].kind for i in self.problems]
-
-    def take(self, places: Tensor) -> TrainingGroups:
-        """The groups at these places, to train on."""
-        at = {place: k for k, place in enumerate(places.tolist())}
-        rolled = [replace(part, place=at[part.place]) for part in self.rolled if part.place in at]
-        prompts = [self.prompts[self.problems[place]] for place in at]
-        return TrainingGroups(prompts, self.outcomes.at(places), rolled)
-
-
-# -------------------------------------------------------------------------------------------------------- a round
-
-
-def roll_out(
-    engine: Engine,
-    judge: Judge,
-    prompts: list[list[int]],
-    n: int,
-    seeds: list[int],
-    parts: list[Part],
-    accelerator: Accelerator,
-    *,
-    show: bool = True,
-    **sampling,
-) -> tuple[list[Rolled], Outcomes]:
-    """Stages 2 and 3: N rollouts of each prompt, and their verdicts: those of this process, and what came of all.
-
-    seeds: one a prompt. parts: the rollouts of this process. sampling: keywords of `Engine.stream`. A bar shows what
-    takes over 5 s.
-    """
-    orders = orders_of(parts, engine.order_rows)
-    to_engine = [
-        Order([prompts[p.place] for p in o], o[0].n, [seeds[p.place] for p in o], o[0].first, n) for o in orders
-    ]
-    rollouts = sum(part.n for part in parts)
-    with tqdm(total=rollouts, desc="rollouts", unit="", leave=False, delay=5, disable=not show) as bar:
+    def check(self, problems: list[Problem]) -> None:
+        """Judge a nonsense response of each kind: a broken reward function is refused now, not at the first step."""
+        first = {problem.kind: problem for problem in reversed(problems)}
+        nonsense = "```python\npass\n```\n<answer>0</answer> \\boxed{x + y^2}"
         try:
-            for number, groups in engine.stream(to_engine, on_progress=bar.update, **sampling):
-                judge.put(orders[number], groups)
-            mine = judge.all()
-        finally:
-            judge.close()
-    return mine, Outcomes.of(mine, len(prompts), n, accelerator)
+            verdicts = self.verdicts([(problem, nonsense, 1, False) for problem in first.values()])
+        except WeakSandbox as weak:
+            raise Refusal(f"{weak} (--allow_weak_sandbox)") from weak
+        failed = [
+            kind for kind, verdict in zip(first, verdicts, strict=True) if verdict.reason in ("crashed", "timeout")
+        ]
+        if failed:
+            why = "; ".join(failures.get(kind, kind) for kind in failed)
+            raise Refusal(f"a reward function must judge any text, and a nonsense response fails: {why}")
+
+
+def encode(tokenizer, problem: Problem) -> list[int]:
+    """A prompt in tokens: text as it is, a chat by the model's chat template."""
+    if isinstance(problem.prompt, str):
+        return tokenizer(problem.prompt).input_ids
+    return tokenizer.apply_chat_template(problem.prompt, add_generation_prompt=True, return_dict=False)
+
+
+@lru_cache(maxsize=2)
+def hidden_tokens(tokenizer) -> frozenset[int]:
+    """The special tokens that are left out of a response's text: all of them except <think> and </think>."""
+    added = tokenizer.added_tokens_decoder.items()
+    return frozenset(i for i, token in added if token.special and token.content not in ("<think>", "</think>"))
+
+
+def seed_of(*parts: int) -> int:
+    """A 62-bit seed that differs for every combination of its parts."""
+    return int.from_bytes(hashlib.sha256(repr(parts).encode()).digest()[:8], "big") >> 2

@@ -1,348 +1,431 @@
-"""The folder of a run, runs/NAME: its settings, its logs, its checkpoints and what it leaves (train.py, stage 9).
+"""Stage 9: the folder of a run, its logs and checkpoints, the console, and the run's progress.
 
-    config.json      the settings, how the run was launched, and digests of problems, tokenizer and rewards
-    metrics.jsonl    a line a step, the same for the same settings: docs/metrics.md
-    timing.jsonl     whatever a clock says of the step
-    eval.jsonl       a line an evaluation, problem by problem
-    samples.jsonl    some responses of every step and evaluation, with their verdicts
-    checkpoints/     step_00000010: weights, optimizer, reference, cursor, progress, random states
-    model/           the policy at the end, by save_pretrained, with recipe.json and evaluation.json
-    curves.png
-    lock             held by the process that writes the folder
-    saved            empty; made with the first checkpoint, so that --resume notices where all were deleted
+    config.json      the settings, the launch, digests of problems, tokenizer and reward files
+    metrics.jsonl    one line per step, without a clock: equal runs write equal bytes (docs/metrics.md)
+    timing.jsonl     seconds per stage
+    eval.jsonl       one line per evaluation: how many of k responses were correct, problem by problem
+    samples.jsonl    some responses of each step and evaluation
+    checkpoints/     step_00000010: weights, AdamW's moments, progress; reference_00000000: the reference
+    model/           the policy at the end, for transformers and vLLM, with recipe.json; curves.png
 
-An evaluation alone has config.json, eval.jsonl, samples.jsonl, scores.csv and lock. Checkpoints and model/ are never
-half there; a torn last line of a log goes when resuming.
+A checkpoint needs no random state: every draw derives from the seed and a position.
 """
 
 from __future__ import annotations
 
-import csv
 import json
+import math
 import os
+import random
 import shutil
-import socket
-from dataclasses import asdict, fields
+import time
+import warnings
+from collections import defaultdict
+from dataclasses import asdict, dataclass
+from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
+import torch
+import torch.distributed as dist
+import torch.distributed.checkpoint as dcp
 from accelerate import Accelerator
-from accelerate.utils import DistributedType, gather_object
+from accelerate.utils import gather_object
 from filelock import FileLock, Timeout
+from torch.distributed.checkpoint.api import CheckpointException  # a BaseException
+from torch.distributed.checkpoint.state_dict import (
+    get_model_state_dict,
+    get_state_dict,
+    set_model_state_dict,
+    set_state_dict,
+)
 
 import brorl
+import loss as L
 from rollout import whole_tensors
-from trainer.checkpoint import Checkpoints
-from trainer.checks import EVALUATION_FILE, RECIPE_FILE, started_with, trackers
-from trainer.metrics import Answers, score_sources
-from trainer.problems import HeldOut
-from trainer.processes import from_main
-from trainer.progress import Cursor, Progress
-from trainer.prompts import PLAIN, Frame
-from trainer.report import before_and_after, curves, protocol, short, size, table, wrapped
-from trainer.rollouts import Rolled, StepRollouts
-from trainer.settings import Config
+from trainer.data import Data
+from trainer.policy import fsdp_requested
+from trainer.report import draw_curves, score_sources
+from trainer.rollouts import FAILED, Outcomes, Rollout, seed_of
+from trainer.settings import Config, Refusal, check_same_run, refusing, trackers
+from verify import REASONS, Problem
 
-LOCK = "lock"
-FREE = {"processes", *(f.name for f in fields(Config) if f.metadata["free"])}  # may change when a run is resumed
+warnings.filterwarnings("ignore", "torch.distributed is disabled")  # a checkpoint of one process is meant
+BEFORE_CONFIG = {"lock", "config.json.unfinished"}  # all that a run leaves if it is killed before it has a config.json
+LOGS = "metrics.jsonl", "timing.jsonl", "eval.jsonl", "samples.jsonl"
+KEEP_CHECKPOINTS = 2
+DECAY = 0.8  # per step, of the counts behind the share of informative prompts
+MOST_UNJUDGED, MOST_SKIPPED = 3, 16  # steps without a verdict, updates without a finite gradient: then the run ends
+
+
+@dataclass
+class Progress:
+    """The state of a run besides weights and moments. A checkpoint has all of it."""
+
+    step: int = 0
+    position: int = 0  # of the next problem, in an endless order of problems
+    samples: int = 0  # rollouts generated
+    seconds: float = 0.0  # of the slowest rank
+    tried: float = 0.0  # prompts of the last steps, decayed
+    informative: float = 0.0  # informative ones among them, decayed
+    unjudged: int = 0  # steps in a row without a verdict
+    skipped: int = 0  # updates in a row without a finite gradient
+    reference_step: int = 0  # the step whose policy is the reference
+
+    def steps(self, config: Config):
+        """Count the steps until the budget is spent."""
+        while not self.spent(config):
+            self.step += 1
+            yield self.step
+
+    def spent(self, config: Config) -> bool:
+        """Whether --max_steps or --max_hours is reached. `seconds` is equal on all ranks, so they agree."""
+        hours = config.max_hours or math.inf
+        return self.step >= (config.max_steps or math.inf) or self.seconds >= 3600 * hours
+
+    def due(self, every: int, config: Config) -> bool:
+        """Whether something that happens every `every` steps, and at the end of the run, is due."""
+        return self.spent(config) or (every > 0 and self.step % every == 0)
+
+    def next_problems(self, problems: list[Problem], count: int, seed: int) -> tuple[list[Problem], list[int]]:
+        """The next `count` problems and the seeds of their rollouts.
+
+        The order is one permutation of the problems after another, fixed by the seed. It only moves forward.
+        """
+        positions = range(self.position, self.position + count)
+        self.position += count
+        chosen = (divmod(i, len(problems)) for i in positions)
+        order = [problems[permutation(len(problems), f"{seed}/{epoch}")[i]] for epoch, i in chosen]
+        return order, [seed_of(seed, self.step, i) for i in positions]
+
+    def end_step(self, outcomes: Outcomes, skipped: list[bool], seconds: float) -> None:
+        """Count the step's rollouts and its updates without a finite gradient. seconds: of the run."""
+        self.samples += outcomes.reward.numel()
+        self.tried = DECAY * self.tried + len(outcomes)
+        self.informative = DECAY * self.informative + int(L.informative(outcomes.correct).sum())
+        judged = bool((~torch.isin(outcomes.reason, torch.tensor(FAILED))).any())  # in any round of the step
+        self.unjudged = 0 if judged else self.unjudged + 1
+        for one in skipped:
+            self.skipped = self.skipped + 1 if one else 0
+        self.seconds = seconds
+
+    def check(self) -> None:
+        """Raise Refusal if the run cannot learn any more."""
+        if self.unjudged >= MOST_UNJUDGED:
+            raise Refusal(
+                f"{self.unjudged} steps in a row had no verdict, only timeouts and crashes of the judge: try the "
+                "reward function on a response of samples.jsonl, or raise --verify_timeout"
+            )
+        if self.skipped >= MOST_SKIPPED:
+            raise Refusal(
+                f"{self.skipped} updates in a row had no finite gradient, and none of them changed the weights: resume "
+                "an earlier checkpoint with a lower --learning_rate"
+            )
+
+
+@lru_cache(maxsize=2)
+def permutation(size: int, seed: str) -> list[int]:
+    order = list(range(size))
+    random.Random(seed).shuffle(order)
+    return order
 
 
 class Run:
-    """One run's folder."""
+    """The folder and the console of a run. Only the main process writes, except for sharded checkpoints."""
 
-    held_out: HeldOut  # set when they are loaded
-    frame: Frame = PLAIN  # the same
-
-    def __init__(self, config: Config, accelerator: Accelerator):
-        self.config, self.accelerator = config, accelerator
-        self.folder = Path(config.output_dir) / config.name
-        self.logs = {name: self.folder / f"{name}.jsonl" for name in ("metrics", "timing", "samples", "eval")}
-        self.metrics, self.timing, self.samples, self.answers = self.logs.values()
-        self.checkpoints = Checkpoints(self.folder, accelerator)
-        self.check_place()
-        self.digests: dict[str, str] = {}  # of problems, tokenizer and rewards, when they are loaded
+    def __init__(self, config: Config, accelerator: Accelerator, data: Data):
+        """Check that the folder is free, or the same run's on --resume. Raises Refusal."""
+        self.config, self.accelerator, self.main = config, accelerator, accelerator.is_main_process
+        self.folder, self.data, self.headed = Path(config.output_dir) / config.name, data, False
+        self.launch = {"precision": accelerator.mixed_precision, "sharded": fsdp_requested()}
         if config.resume:
-            self.check_same()
-        self.lock = FileLock(self.folder / LOCK, is_singleton=True)  # a process may open its own run again
+            check_same_run(config, self.launch, data.digests)
+        elif self.folder.exists() and {path.name for path in self.folder.iterdir()} - BEFORE_CONFIG:
+            raise Refusal(f"{self.folder} exists: choose another --name, delete the folder, or --resume the run")
+        self.started = self.began = self.lapped = time.perf_counter()
+        self.laps: dict[str, float] = {}
 
-    # --- before there is a folder
-
-    def check_place(self) -> None:
-        """Raises ValueError where the run would go over something else, or nowhere."""
-        config, folder = self.config, self.folder
-        exists = self.is_there()
-        if Path(config.name).name != config.name or config.name in (".", ".."):
-            raise ValueError(f"--name {config.name} must be the plain name of a folder; --output_dir says where it is")
-        if folder.exists() and not exists and (not folder.is_dir() or any(x.name != LOCK for x in folder.iterdir())):
-            raise ValueError(f"{folder} is there and is no run: choose another --name, or move it away")
-        if not config.trains and (self.metrics.exists() or (folder / "checkpoints").exists()):
-            raise ValueError(
-                f"{folder} is a training run, which --eval_only and --preflight do not replace: choose another --name "
-                f"(for what was trained there: --model {folder}/model)"
-            )
-        if not config.trains and exists and not config.overwrite:
-            raise ValueError(
-                f"an evaluation or a preflight exists at {folder}: choose another --name, or --overwrite it, which "
-                "deletes it"
-            )
-        if exists and not (config.resume or config.overwrite):
-            raise ValueError(
-                f"a run exists at {folder}: choose another --name, --resume it, or --overwrite it, which deletes it"
-            )
-        parent = next(p for p in folder.absolute().parents if p.exists())
-        if not parent.is_dir() or not os.access(parent, os.W_OK):
-            raise ValueError(f"--output_dir {config.output_dir}: {parent} cannot be written to, name another")
-
-    def is_there(self) -> bool:
-        """Is the folder a run or an evaluation? A config.json alone may be a model's, which is not to be deleted."""
-        config = self.folder / "config.json"
-        known = any(path.exists() for path in (self.metrics, self.answers, self.folder / "checkpoints"))
-        return config.exists() and (known or '"rollouts_per_prompt"' in config.read_text(errors="replace"))
-
-    def check_same(self) -> None:
-        """Raises ValueError if --resume would go on with other settings, problems, rewards or another tokenizer."""
-        now = self.settings()
-        before = asdict(Config()) | {"precision": "no", "sharded": False} | started_with(self.config)
-        differs = [name for name in now if name not in FREE and before.get(name) != now[name]]
-        changed = [f"{name}: {before.get(name)} -> {now[name]}" for name in differs if name != "digests"]
-        was = before.get("digests", {})
-        changed += [name for name, digest in self.digests.items() if was.get(name) != digest]
-        if changed:
-            raise ValueError("--resume would continue another run; these differ: " + "; ".join(changed))
-
-    def settings(self) -> dict:
-        """What makes a run this run: its settings, how it was launched, and digests of its data."""
-        accelerator = self.accelerator
-        sharded = accelerator.distributed_type == DistributedType.FSDP
-        launch = {"processes": accelerator.num_processes, "precision": accelerator.mixed_precision, "sharded": sharded}
-        return asdict(self.config) | launch | {"digests": self.digests}
-
-    def check_disk(self, model, with_reference: bool) -> None:
-        """Room for all checkpoints that will be kept, the one being written, and model/. Raises ValueError if not."""
-        weights = sum(p.numel() * p.element_size() for p in model.parameters())
-        checkpoints = 1 if self.config.resume else self.config.keep_checkpoints + 1
-        needed = weights * ((3 + with_reference) * checkpoints + 2)
-        parent = next(p for p in [self.folder.absolute(), *self.folder.absolute().parents] if p.exists())
-        if (free := shutil.disk_usage(parent).free) < needed:
-            raise ValueError(
-                f"--output_dir {self.config.output_dir} has {size(free)} free; {checkpoints} checkpoint(s) and the "
-                f"model need {size(needed)}: make room, name another, or lower --keep_checkpoints"
-            )
-
-    # --- begin, or go on
-
-    def open(self, cursor: Cursor, progress: Progress) -> None:
-        """Make the folder, or go back to the newest checkpoint in it."""
-        self.cursor, self.progress = cursor, progress
-        main = self.accelerator.is_main_process
-        from_main(self.make)
-        if self.config.resume:
-            newest = from_main(self.checkpoints.newest)
-            if newest is None:
-                self.accelerator.print("no checkpoint yet: starting over")
-            else:
-                self.checkpoints.load(newest)
-                self.accelerator.print(f"resuming after step {progress.step}")
-            if main:
-                for path in self.logs.values():
-                    kept = [row for row in rows_of(path) if progress.step and row["step"] <= progress.step]
-                    write(path, "".join(json.dumps(row) + "\n" for row in kept))
-            if progress.spent(self.config):
-                self.accelerator.print(
-                    f"the budget is spent: {progress.step} steps, {progress.samples:,} samples, "
-                    f"{progress.seconds / 3600:.2f} hours are done. Nothing is trained; raise --max_steps, "
-                    "--max_samples or --max_hours to go on"
-                )
+    def open(self) -> None:
+        """Make the folder and keep other processes out of it. Raises Refusal if one of them is using it."""
+        if self.main:
+            with refusing("--output_dir: "):
+                self.folder.mkdir(parents=True, exist_ok=True)
+            self.lock = FileLock(self.folder / "lock")
+            try:
+                self.lock.acquire(timeout=0)
+            except Timeout:
+                raise Refusal(f"{self.folder} is in use by another process: choose another --name") from None
+            settings = asdict(self.config) | self.launch | {"processes": self.accelerator.num_processes}
+            write(self.folder / "config.json", json.dumps(settings | {"digests": self.data.digests}, indent=2) + "\n")
         if self.config.report_to:
             self.accelerator.project_configuration.set_directories(str(self.folder / "tensorboard"))
-            self.accelerator.log_with = trackers(self.config.report_to)  # type: ignore[assignment]
-            settings = {name: str(value) for name, value in asdict(self.config).items()}
-            wandb = {"wandb": {"name": self.config.name, "dir": str(self.folder)}}
-            self.accelerator.init_trackers("brorl", settings, wandb)
+            self.accelerator.log_with = trackers(self.config)  # type: ignore[assignment]
+            names = {"wandb": {"name": self.config.name, "dir": str(self.folder)}}
+            self.accelerator.init_trackers("brorl", {k: str(v) for k, v in asdict(self.config).items()}, names)
         self.accelerator.wait_for_everyone()
 
-    def hold(self) -> None:
-        """Keep other processes out of the folder until this one ends, however it ends. ValueError if another does."""
-        self.folder.mkdir(parents=True, exist_ok=True)
-        try:
-            self.lock.acquire(timeout=0)
-        except Timeout:
-            who = (self.folder / LOCK).read_text()
-            raise ValueError(f"{self.folder} is in use by {who}: wait for its end, or choose another --name") from None
-        (self.folder / LOCK).write_text(f"process {os.getpid()} on {socket.gethostname()}")
-        self.check_place()  # another run may have come and gone meanwhile
+    # --- console
 
-    def make(self) -> None:
-        """The folder, with config.json in it and, with --overwrite, nothing else but the lock."""
-        self.hold()
-        for path in self.folder.iterdir() if self.config.overwrite else ():
-            if path.is_dir():
-                shutil.rmtree(path)
-            elif path.name != LOCK:
-                path.unlink()
-        write(self.folder / "config.json", json.dumps(self.settings(), indent=2) + "\n")
+    def say(self, text: str) -> None:
+        if self.main:
+            print(text, flush=True)
+
+    def say_scores(self, name: str, scores: dict[str, float]) -> None:
+        """A row of scores, below the head of the table for the first one."""
+        ks = [k for k in scores if k.startswith("pass@") and k not in ("pass@1", "pass@1_se")]
+        if not self.headed:
+            self.say(f"{'':14}pass@1 ± s.e.  " + "".join(f"{k:>9}" for k in ks) + "   tokens truncated")
+            self.headed = True
+        others = "".join(f"{scores[k]:9.3f}" for k in ks)
+        self.say(
+            f"{name:14}{scores['pass@1']:.3f} ± {scores['pass@1_se']:.3f}  {others}"
+            f"{scores['response_tokens']:9.1f}{scores['truncated']:10.1%}"
+        )
+
+    def say_step(self, metrics: dict[str, float], outcomes: Outcomes) -> None:
+        """The line of a step, and warnings."""
+        of = f"/{self.config.max_steps}" if self.config.max_steps else ""
+        names = ("reward", "pass_rate", "entropy", "kl_ref", "grad_norm", "response_tokens")
+        facts = "  ".join(f"{name} {metrics[name]:.3g}" for name in names if name in metrics)
+        self.say(f"step {metrics['step']}{of}  {facts}  {time.perf_counter() - self.began:.1f} s")
+        for sentence in warnings_of(metrics, outcomes, self.config):
+            self.say(f"step {metrics['step']}: {sentence}")
 
     # --- logs
 
-    def log(self, metrics: dict, timing: dict, answers: Answers | None = None) -> None:
-        """A step's lines."""
-        if self.accelerator.is_main_process:
-            if answers:
-                self.keep(metrics["step"], metrics["samples"], answers)
-            append(self.metrics, metrics)
-            if timing:
-                append(self.timing, timing)
+    def begin_step(self) -> None:
+        self.began = self.lapped = time.perf_counter()
+        self.laps = {}
+
+    def seconds(self) -> float:
+        """Seconds of the run, with its time before a resume: of the slowest rank, so that all ranks agree."""
+        return max(gather_object([time.perf_counter() - self.started]))
+
+    def lap(self, stage: str) -> None:
+        """Add the seconds since the last lap to a stage of timing.jsonl."""
+        now = time.perf_counter()
+        self.laps[stage] = self.laps.get(stage, 0.0) + now - self.lapped
+        self.lapped = now
+
+    def append(self, file: str, row: dict) -> None:
+        if self.main:
+            with (self.folder / file).open("a") as log:
+                log.write(json.dumps(row) + "\n")
+
+    def log(self, metrics: dict[str, float], progress: Progress) -> None:
+        """The line of a step in metrics.jsonl and in timing.jsonl, and in the trackers."""
+        rate = metrics["samples"] / progress.seconds if progress.seconds else 0.0
+        timing = {"seconds": progress.seconds, "samples_per_second": rate} | self.laps
+        self.append("metrics.jsonl", metrics)
+        self.append("timing.jsonl", {"step": metrics["step"]} | timing)
         if self.config.report_to:
-            seconds = {f"timing/{name}": value for name, value in timing.items() if name != "step"}
-            self.accelerator.log({k: v for k, v in metrics.items() if k != "step"} | seconds, metrics["step"])
+            values = metrics | {f"timing/{name}": x for name, x in timing.items()}
+            self.accelerator.log({k: v for k, v in values.items() if k != "step"}, step=int(metrics["step"]))
+
+    def sample(self, rollouts: list[Rollout], kept: torch.Tensor, step: int) -> None:
+        """Two responses each to the first prompt that is kept and to the first that is dropped: the best, the worst."""
+        for is_kept in (True, False):
+            first = next((r.prompt_index for r in rollouts if bool(kept[r.prompt_index]) == is_kept), None)
+            group = sorted((r for r in rollouts if r.prompt_index == first), key=reward_of, reverse=True)
+            for r in group[:1] + group[1:][-1:]:
+                self.append("samples.jsonl", {"step": step, "kept": is_kept} | described(r))
+
+    def evaluated(self, outcomes: Outcomes, rollouts: list[Rollout], progress: Progress) -> dict[str, float]:
+        """Log an evaluation and print it, with a row per source if there are several. Returns the scores."""
+        rows = score_sources(outcomes, self.data.sources)
+        name, scores = list(rows.items())[-1]
+        row: dict[str, Any] = {"step": progress.step, "samples": progress.samples, "k": outcomes.reward.shape[1]}
+        row |= {"problems": self.data.digests["the held-out problems"], "sources": self.data.sources}
+        row |= {name: getattr(outcomes, name).sum(-1).tolist() for name in ("correct", "truncated")}  # counts of k
+        row |= {"response_tokens": outcomes.length.double().mean(-1).tolist()}
+        self.append("eval.jsonl", row | {"reward": outcomes.reward.mean(-1).tolist()})
+        for r in [r for r in rollouts if r.number == 0][:4]:
+            self.append("samples.jsonl", {"step": progress.step, "evaluation": True} | described(r))
+        for source, part in list(rows.items())[:-1] if len(rows) > 1 else []:
+            self.say_scores(source[-13:], part)
+        self.say_scores(name[-13:] if self.config.eval_only else f"step {progress.step}", scores)
+        if self.config.eval_only:
+            self.say(f"wrote {self.folder}/: eval.jsonl, samples.jsonl, config.json")
+        return {f"eval/{key}": value for key, value in scores.items()}
+
+    # --- checkpoints
+
+    def checkpoints(self) -> list[Path]:
+        return sorted((self.folder / "checkpoints").glob("step_" + "[0-9]" * 8))
+
+    def reference_folder(self, progress: Progress) -> Path:
+        return self.folder / "checkpoints" / f"reference_{progress.reference_step:08d}"
+
+    def save(self, progress: Progress, policy, optimizer, reference) -> None:
+        """Write a checkpoint, and the reference if it has changed. Keep the newest two. Shards stay sharded."""
+        model, moments = get_state_dict(policy, optimizer)
+        if reference is not None and not self.reference_folder(progress).exists():
+            self.write_state(self.reference_folder(progress), {"model": get_model_state_dict(reference)}, progress)
+        folder = self.folder / "checkpoints" / f"step_{progress.step:08d}"
+        self.write_state(folder, {"model": model, "optimizer": moments}, progress)
+        if self.main:
+            kept = self.checkpoints()[-KEEP_CHECKPOINTS:]
+            used = {json.loads((path / "progress.json").read_text())["reference_step"] for path in kept}
+            kept += [folder.with_name(f"reference_{step:08d}") for step in used]
+            for path in {*self.checkpoints(), *folder.parent.glob("reference_" + "[0-9]" * 8)} - set(kept):
+                shutil.rmtree(path)
         self.accelerator.wait_for_everyone()
 
-    def keep(self, step: int, samples: int, answers: Answers) -> None:
-        which = {"problems": self.held_out.digest, "sources": self.held_out.sources}
-        append(self.answers, {"step": step, "samples": samples} | which | answers._asdict())
+    def write_state(self, folder: Path, state: dict[str, Any], progress: Progress) -> None:
+        """Write aside, then rename: the folder is complete, or it is not there."""
+        aside = folder.with_name("unfinished")
+        if self.main:
+            shutil.rmtree(aside, ignore_errors=True)
+        self.accelerator.wait_for_everyone()
+        dcp.save(state, checkpoint_id=aside, no_dist=not dist.is_initialized())
+        self.accelerator.wait_for_everyone()
+        if self.main:
+            write(aside / "progress.json", json.dumps(asdict(progress)))
+            os.replace(aside, folder)
 
-    def sample(self, step: int, drawn: StepRollouts) -> None:
-        """Some rollouts of a step: best and worst ones of its first informative prompt and of its first dropped one."""
-        count, informative, wanted = self.config.samples_per_step, drawn.outcomes.informative, []
-        first = [
-            (kept, int(which.nonzero()[0]))
-            for kept, which in ((True, informative), (False, ~informative))
-            if any(which)
-        ]
-        for share, (kept, place) in zip((count - count // 2, count // 2), first, strict=False):
-            best = drawn.outcomes.rewards[place].argsort(descending=True, stable=True).tolist()
-            share = min(share if len(first) > 1 else count, len(best))
-            rows = [*best[: share - share // 2], *best[len(best) - share // 2 :]]
-            wanted += [({"step": step, "kept": kept}, place, row) for row in rows]
-        self.write_samples(self.gathered(wanted, drawn.rolled))
-
-    def sample_evaluation(self, step: int, rolled: list[Rolled]) -> list[dict]:
-        """The first response to each of the first held-out problems, as lines of samples.jsonl."""
-        count = min(self.config.samples_per_step, len(self.held_out.problems))
-        wanted = [({"step": step, "evaluation": True}, place, 0) for place in range(count)]
-        return self.gathered(wanted, rolled)
-
-    def gathered(self, wanted: list[tuple[dict, int, int]], rolled: list[Rolled]) -> list[dict]:
-        """Lines for rollouts of these places and numbers. Some process has each of them among its `rolled`."""
-        rows, held = {(place, row) for _, place, row in wanted}, {}
-        for part in rolled:
-            for place, row in rows:
-                if part.place == place and 0 <= (i := row - part.first) < len(part.texts):
-                    sentence = {"prompt": part.problem.prompt, "response": part.texts[i]}
-                    held[place, row] = sentence | part.verdicts[i]._asdict()
-        found = dict(item for part in gather_object([list(held.items())]) for item in part)
-        return [where | found[place, row] for where, place, row in wanted]
-
-    def write_samples(self, lines: list[dict]) -> None:
-        if self.accelerator.is_main_process:
-            for line in lines:
-                append(self.samples, line)
-
-    def evaluations(self) -> dict[str, dict[str, float]]:
-        """Every evaluation's scores so far, by step."""
-        rows = [row for row in rows_of(self.metrics) if "eval/pass@1" in row]
-        return {
-            f"step {row['step']}": {k.removeprefix("eval/"): v for k, v in row.items() if k.startswith("eval/")}
-            for row in rows
-        }
+    def restore(self, progress: Progress, policy, optimizer, reference) -> None:
+        """Load the newest checkpoint and remove later lines from the logs. Without a checkpoint the run starts over."""
+        newest = next(reversed(self.checkpoints()), None)
+        if newest:
+            try:
+                progress.__dict__.update(json.loads((newest / "progress.json").read_text()))
+                model, moments = get_state_dict(policy, optimizer)
+                read_state(newest, {"model": model, "optimizer": moments})
+                set_state_dict(policy, optimizer, model_state_dict=model, optim_state_dict=moments)
+                if reference is not None:
+                    model = get_model_state_dict(reference)
+                    read_state(self.reference_folder(progress), {"model": model})
+                    set_model_state_dict(reference, model)
+            except (Exception, CheckpointException) as failure:  # torch, pickle and the disk have many kinds
+                reason = f"{type(failure).__name__}: {' '.join(str(failure).split())[:200]}"
+                raise Refusal(
+                    f"--resume: {newest} cannot be read ({reason}): delete it, and an older one is used"
+                ) from failure
+        for path in [self.folder / name for name in LOGS if self.main and (self.folder / name).exists()]:
+            lines = [line for line in path.read_text().splitlines(keepends=True) if line.endswith("\n")]
+            write(path, "".join(line for line in lines if newest and json.loads(line)["step"] <= progress.step))
+        self.started = time.perf_counter() - progress.seconds
+        self.say(f"resuming after step {progress.step}" if newest else "no checkpoint yet: starting over")
 
     # --- the end
 
-    def report(self, answers: Answers, rolled: list[Rolled]) -> None:
-        """--eval_only: print a row for each source, and write the folder, which was not there until now."""
-        samples = self.sample_evaluation(0, rolled)
-        if not self.accelerator.is_main_process:
-            return
-        config = self.config
-        rows = score_sources(answers, self.held_out.sources)
-        what = f"{short(config.model)}: {protocol(config, answers.correct, self.held_out.cut)}"
-        print(f"{wrapped(what, 0)}\n{table(rows)}")
-        if len(rows) > 1:
-            print(wrapped("mean: every source counts the same, whatever its size, as in the paper's tables", 0))
-        self.make()
-        self.keep(0, 0, answers)
-        self.write_samples(samples)
-        with (self.folder / "scores.csv").open("w", newline="") as file:
-            writer = csv.DictWriter(file, ["source", *next(iter(rows.values()))], lineterminator="\n")
-            writer.writeheader()
-            writer.writerows({"source": name} | row for name, row in rows.items())
-        files = (
-            "scores.csv (these numbers), eval.jsonl (problem by problem), samples.jsonl (some responses), config.json"
-        )
-        print(wrapped(f"wrote {self.folder}/: {files}", 0))
-
     def finish(self, model, tokenizer) -> None:
-        """Save the policy, draw the curves, print before and after."""
-        main = self.accelerator.is_main_process
-        weights = {name: x.cpu() for name, x in whole_tensors(model) if main}
-        if not main:
+        """Write model/ and curves.png. All ranks call it: a sharded model is gathered."""
+        weights = {name: tensor.cpu() for name, tensor in whole_tensors(model) if self.main}
+        if not self.main:
             return
         aside = self.folder / "model.unfinished"
         shutil.rmtree(aside, ignore_errors=True)
         model.save_pretrained(aside, state_dict=weights)
         tokenizer.save_pretrained(aside)
-        write(aside / RECIPE_FILE, json.dumps(self.recipe(), indent=2) + "\n")
-        write(aside / EVALUATION_FILE, json.dumps(self.evaluation(), indent=2) + "\n")
+        recipes: dict[str, Any] = {}  # its settings under its own recipe, its evaluation under each
+        for recipe, settings in brorl.RECIPES.items():
+            names = settings if recipe == self.config.recipe else brorl.EVALUATION
+            values = {name: x for name in names if (x := getattr(self.config, name, None)) is not None}
+            source = f"as in the run {self.config.name}"
+            recipes[recipe] = {name: {"value": x, "source": source} for name, x in values.items()}
+        write(aside / "recipe.json", json.dumps(recipes, indent=2) + "\n")
         shutil.rmtree(self.folder / "model", ignore_errors=True)
         os.replace(aside, self.folder / "model")
-        title = f"{self.config.name}: {short(self.config.model)}, N = {self.config.rollouts_per_prompt}"
-        rows = rows_of(self.metrics)
-        curves(rows, self.folder / "curves.png", title)
-        what = protocol(self.config, self.held_out.problems, self.held_out.cut)
-        print(f"\n{wrapped(what, 0)}\n{before_and_after(self.evaluations(), rows_of(self.answers))}")
+        rows = [json.loads(line) for line in (self.folder / "metrics.jsonl").read_text().splitlines()]
         if not any("loss" in row for row in rows):
-            sentence = "Nothing was trained: no prompt had right answers and wrong ones (samples.jsonl has some)"
-            print(wrapped(sentence, 0))
-        if self.config.log_noise:
-            from trainer.noise import conclusion
-
-            print("\n" + wrapped(conclusion(rows, rows_of(self.timing), self.config.rollouts_per_prompt), 0))
-        logs = ", ".join(path.name for path in self.logs.values())
-        print("\n" + wrapped(f"wrote {self.folder}/: model/, curves.png, {logs}, checkpoints/", 0))
-
-    def evaluation(self) -> dict:
-        """What `--eval_only` of model/ takes from the run (checks.settings_of_scored_run); the examples are whole."""
-        c = self.config
-        held_out = {"eval_data": c.eval_data, "eval_seed": c.eval_seed, "rewards": c.rewards}
-        return {"run": c.name, "system_prompt": c.system_prompt, "examples": self.frame.examples} | held_out
-
-    def recipe(self) -> dict:
-        """This run's settings as a recipe.json: its evaluation under every recipe, the others under its own.
-
-        What else the model's own recipe.json had still holds.
-        """
-        start = Path(self.config.model) / RECIPE_FILE
-        recipes = json.loads(start.read_text()) if start.is_file() else {}
-        for recipe, settings in brorl.RECIPES.items():
-            named = settings if recipe == self.config.recipe else brorl.EVALUATION
-            ours = {name: x for name in named if (x := getattr(self.config, name)) is not None}
-            source = f"as in the run {self.config.name}"
-            recipes[recipe] = recipes.get(recipe, {}) | {k: {"value": x, "source": source} for k, x in ours.items()}
-        return recipes
+            self.say("nothing was trained: no prompt had both correct and wrong responses (samples.jsonl has some)")
+        title = f"{self.config.name}: N = {self.config.rollouts_per_prompt}, B = {self.config.prompts_per_step}"
+        draw_curves(rows, self.folder / "curves.png", title)
+        self.say(f"wrote {self.folder}/: model/, curves.png, checkpoints/, {', '.join(LOGS)}")
 
 
-# ------------------------------------------------------------------------------------------------------------- files
+def read_state(folder: Path, state: dict[str, Any]) -> None:
+    """Fill the tensors of `state` from a checkpoint."""
+    dcp.load(state, checkpoint_id=folder, no_dist=not dist.is_initialized())
+
+
+def reward_of(r: Rollout) -> float:
+    return r.verdict.reward if r.verdict else 0.0
+
+
+def described(r: Rollout) -> dict[str, Any]:
+    return {"prompt": r.problem.prompt, "response": r.text} | r.verdict._asdict()  # type: ignore[union-attr]
 
 
 def write(path: Path, text: str) -> None:
-    """Replace a file whole."""
-    aside = path.with_suffix(".unfinished")
-    aside.write_text(text)
+    """Replace a file: it has the old text or the new one, never a part."""
+    aside = path.with_name(path.name + ".unfinished")
+    with aside.open("w") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
     os.replace(aside, path)
 
 
-def append(path: Path, row: dict) -> None:
-    with path.open("a") as file:
-        file.write(json.dumps(row) + "\n")
+# ------------------------------------------------------------------------------------------------------- metrics
 
 
-def rows_of(path: Path) -> list[dict]:
-    """A file's lines without a last one that was torn. Raises ValueError for one that no run wrote."""
-    rows = []
-    for number, line in enumerate(path.read_bytes().splitlines(keepends=True) if path.exists() else [], 1):
-        if line.endswith(b"\n"):
-            try:
-                rows.append(dict(json.loads(line)))
-                rows[-1]["step"]
-            except (ValueError, TypeError, KeyError):
-                raise ValueError(f"{path}, line {number}, is damaged: delete it, or --overwrite the run") from None
-    return rows
+def step_metrics(progress: Progress, outcomes: Outcomes) -> dict[str, float]:
+    """Metrics over all rollouts that a step generated, informative or not (docs/metrics.md)."""
+    metrics = {
+        "step": progress.step,
+        "samples": progress.samples,
+        "prompts": int(L.informative(outcomes.correct).sum()),
+        "pass_rate": float(L.informative(outcomes.correct).double().mean()),
+        "rounds": outcomes.rounds,
+        "reward": float(outcomes.reward.mean()),
+        "correct": float(outcomes.correct.double().mean()),
+        "response_tokens": float(outcomes.length.double().mean()),
+        "truncated": float(outcomes.truncated.double().mean()),
+    }
+    for kind in ["", *sorted(set(outcomes.kinds))]:  # all kinds together, then each kind
+        rows = torch.tensor([kind in ("", x) for x in outcomes.kinds])
+        counts = outcomes.reason[rows].flatten().bincount(minlength=len(REASONS)).tolist()
+        prefix = f"{kind}/" if kind else ""
+        metrics |= {f"reason/{prefix}{x}": n for x, n in zip(REASONS, counts, strict=True) if n}
+        if kind:
+            metrics |= {f"reward/{kind}": float(outcomes.reward[rows].mean()), f"rollouts/{kind}": sum(counts)}
+    return metrics
+
+
+class Sums:
+    """Metrics of a step's updates: sums over the tokens of all ranks, and extremes (names with _max or _min)."""
+
+    def __init__(self, accelerator: Accelerator):
+        self.accelerator = accelerator
+        self.values: defaultdict[str, list[Any]] = defaultdict(list)
+        self.updates = self.tokens = 0  # of all ranks
+
+    def add(self, metrics: dict[str, Any]) -> None:
+        for name, x in metrics.items():
+            self.values[name].append(x)
+
+    def result(self) -> dict[str, float]:
+        """Means over the step's tokens; over its updates for loss and grad_norm; counts and extremes unchanged."""
+        pick = {"max": max, "min": min}
+        ranks = gather_object([{k: pick.get(k[-3:], math.fsum)(map(float, xs)) for k, xs in self.values.items()}])
+        if not self.updates:
+            return {}
+        world, skipped = len(ranks), ranks[0]["updates_skipped"]
+        # Ranks share the loss and the sums over tokens; each of them counts every update.
+        divisor = {"loss": self.updates, "grad_norm": world * (self.updates - skipped or 1), "updates_skipped": world}
+        result: dict[str, float] = {"tokens": self.tokens}
+        for name in sorted(set().union(*ranks)):
+            values = [rank[name] for rank in ranks if name in rank]
+            extreme = pick.get(name[-3:])
+            result[name] = extreme(values) if extreme else math.fsum(values) / divisor.get(name, self.tokens)
+        return result
+
+
+def warnings_of(metrics: dict[str, float], outcomes: Outcomes, config: Config) -> list[str]:
+    """Sentences about a step that the user should not overlook."""
+    found, count = [], {x: int(metrics.get(f"reason/{x}", 0)) for x in REASONS}
+    verdicts = ", ".join(f"{n:,} {x}" for x, n in count.items() if n)
+    if metrics["prompts"] < config.prompts_per_step:
+        found.append(
+            f"{metrics['prompts']} of {len(outcomes)} prompts were informative, --prompts_per_step asks for "
+            f"{config.prompts_per_step}; verdicts: {verdicts}"
+        )
+    if metrics["truncated"] == 1:
+        found.append("every response reached --max_response_tokens: raise it")
+    if failed := sum(count[REASONS[i]] for i in FAILED):
+        found.append(f"{failed:,} responses could not be judged ({verdicts}): see --verify_timeout")
+    if skipped := metrics.get("updates_skipped"):
+        found.append(f"{skipped:.0f} of {config.updates_per_step} updates had no finite gradient and were skipped")
+    return found

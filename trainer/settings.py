@@ -1,493 +1,341 @@
-"""The settings of a run: one dataclass, each field's help its documentation (`python train.py --help`).
+"""The settings of a run: one flat dataclass. A field's help is its documentation (`python train.py --help`).
 
-A setting is taken from the first of: the command line; `recipe.json` in the model's folder (values measured for that
-model); the recipe of brorl.py (checks.resolve).
+A value comes from the command line, else from recipe.json in the model's folder, else from brorl.RECIPES[recipe].
+`read_settings` fills in the values; `check` refuses what cannot work, before any data is read.
 """
 
 from __future__ import annotations
 
 import argparse
-import copy
 import difflib
+import importlib.util
+import json
+import math
+import os
 import sys
-from collections.abc import Callable
-from dataclasses import Field, dataclass, field, fields
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import Field, asdict, dataclass, field, fields
+from pathlib import Path
 from typing import Any
 
+import torch
 from transformers import HfArgumentParser
 
 import brorl
 import loss as L
-from rollout import ENGINES
+from rollout import ENGINES, have_vllm
+from verify import read_spec
 
-MEMORY_OF_NORMS = 100  # gradient norms of so many updates say what is usual
-GROUPS = {
-    "what": "what is trained, and where it is written",
-    "budget": "budget: the run ends with the first that is spent; without any, with the recipe's max_steps",
-    "paper": "sections 3.1 and 4.2.1",
-    "sampling": "sampling",
-    "evaluation": "evaluation",
-    "verifying": "verifying",
-    "machine": "machine, checkpoints and logs",
+TINY = Path(__file__).resolve().parent.parent / "tiny"  # the embedded policy and its problems
+FREE = {  # may change on --resume: they change no draw and no gradient, except for the order of float sums
+    "resume", "output_dir", "max_steps", "max_hours", "eval_every", "save_every", "report_to", "allow_weak_sandbox",
+    "engine_memory_gib", "gpu_memory_utilization", "max_num_seqs", "max_engine_kl", "max_tokens_per_micro_batch",
+    "gradient_checkpointing",
+}  # fmt: skip
+# Names that other libraries use for the same thing. --help suggests nothing else beyond the nearest name.
+SYNONYMS = {
+    "beta": "kl_coef", "kl_beta": "kl_coef", "lr": "learning_rate", "N": "rollouts_per_prompt",
+    "n": "rollouts_per_prompt", "num_generations": "rollouts_per_prompt", "group_size": "rollouts_per_prompt",
+    "B": "prompts_per_step", "batch_size": "prompts_per_step", "train_batch_size": "prompts_per_step",
+    "per_device_train_batch_size": "prompts_per_step", "mini_batches": "updates_per_step", "steps": "max_steps",
+    "num_train_epochs": "max_steps", "epochs": "max_steps", "max_tokens": "max_response_tokens",
+    "max_new_tokens": "max_response_tokens", "max_completion_length": "max_response_tokens",
+    "model_name_or_path": "model", "model_name": "model", "dataset": "data", "dataset_name": "data",
+    "train_data": "data", "test_data": "eval_data", "epsilon": "clip_low", "epsilon_high": "clip_high",
+    "use_vllm": "engine", "micro_batch_size": "max_tokens_per_micro_batch", "save_steps": "save_every",
+    "eval_steps": "eval_every", "reward_funcs": "rewards", "run_name": "name", "temp": "temperature",
+}  # fmt: skip
+
+
+GIVEN = "command line"  # the source of a setting that the user set
+
+
+class Refusal(ValueError):
+    """A mistake of the user: the message is a sentence with the fix. Any other exception shows its traceback."""
+
+
+@contextmanager
+def refusing(prefix: str = "") -> Iterator[None]:
+    """Turn a ValueError or OSError about a file, a model or a problem of the user into a Refusal."""
+    try:
+        yield
+    except Refusal:
+        raise
+    except (ValueError, OSError) as mistake:
+        raise Refusal(" ".join([f"{prefix}{mistake}", *getattr(mistake, "__notes__", [])])) from mistake
+
+
+# ------------------------------------------------------------------------------------------------ the dataclass
+
+
+def setting(default: Any, help: str) -> Any:
+    """A field. default None: the recipe's value, which --help shows, or the value in brackets at the end of `help`."""
+    return field(default=default, metadata={"help": help})
+
+
+GROUPS = {  # the first setting of a group -> the group's title in --help
+    "model": "run",
+    "rollouts_per_prompt": "sections 3.1 and 4.2.1",
+    "engine": "sampling",
+    "eval_every": "evaluation",
+    "verify_timeout": "verifying, machine and logs",
 }
-Rule = tuple[Callable[[Any], bool], str]  # what must hold of a value, and what to say where it does not
-
-
-def shown(value) -> str:
-    return f"{value:.3g}" if isinstance(value, float) else str(value)
-
-
-def at_least(low: float, why: str = "") -> Rule:
-    return lambda x: x >= low, why or f"must be at least {low}"
-
-
-def between(low: float, high: float) -> Rule:
-    return lambda x: low < x < high, f"must be between {low:g} and {high:g}"
-
-
-def one_of(*choices: str) -> Rule:
-    return lambda x: x in choices, f"choose {', '.join(choices[:-1])} or {choices[-1]}"
-
-
-POSITIVE: Rule = (lambda x: x > 0, "must be positive")
-BUDGET: Rule = (lambda x: x > 0, "must be positive; to score without training there is --eval_only")
-
-
-def setting(
-    group: str, default: Any, help: str, rule: Rule | None = None, *, free: bool = False, first: bool = False
-) -> Any:
-    """A setting, all of it: its group in --help, its default (None: the recipe's, or what `help` says), its help.
-
-    rule: what must hold of its value. free: may it change when a run is resumed? Yes, if it changes only the budget,
-    what is kept or shown, or where a run is computed. first: one of the ten that one needs first.
-    """
-    return field(default=default, metadata={"group": group, "help": help, "rule": rule, "free": free, "first": first})
 
 
 @dataclass
 class Config:
-    """Settings of a run. What is not given is taken from the model's recipe.json, else from the recipe."""
+    model: str = setting(None, "policy to start from: a folder or a hub name [tiny/policy]")
+    data: list[str] = setting(None, "training problems: FILE.jsonl, hf:NAME or gym:NAME, each with an optional :WEIGHT")
+    eval_data: list[str] = setting(None, "held-out problems, in the same forms without :WEIGHT")
+    rewards: list[str] = setting(None, "Python files with kinds of problems and rewards of your own")
+    system_prompt: str = setting(None, "system message before every prompt; a text prompt becomes a chat then")
+    recipe: str = setting("brorl", "brorl (N = 512) or prorl (N = 16)")
+    name: str = setting(None, "folder of the run in --output_dir [RECIPE-MODEL-seedSEED, or eval-MODEL]")
+    output_dir: str = setting("runs", "folder of all runs [runs]")
+    resume: bool = setting(False, "continue the run of this name after its newest checkpoint")
+    eval_only: bool = setting(False, "score the model on --eval_data, a row per source, and stop")
+    seed: int = setting(0, "seed of the problem order, the sampling and the mini-batches")
+    max_steps: int = setting(None, "steps of the run")
+    max_hours: float = setting(None, "stop after this many hours, with a last evaluation")
 
-    model: str = setting(
-        "what", None, "policy to start from, a folder or a hub name; none: the embedded tiny/policy", first=True
-    )
-    data: list[str] = setting(
-        "what",
-        None,
-        "training problems: FILE.jsonl, hf:NAME[=FOLDER] or gym:NAME[*COUNT], each with an optional :WEIGHT such as "
-        ":0.5; none: tiny/train.jsonl",
-        first=True,
-    )
-    eval_data: list[str] = setting(
-        "what",
-        None,
-        "held-out problems, in the same forms without :WEIGHT; needed with --data; none: tiny/test.jsonl",
-        first=True,
-    )
-    rewards: list[str] | None = setting(
-        "what", None, "Python files with kinds of problems and their rewards of your own (docs/problems.md)", first=True
-    )
-    system_prompt: str | None = setting(
-        "what",
-        None,
-        "a system message before every prompt, held-out ones too; text is asked as a chat then. A chat with a system "
-        'message of its own keeps that. "": chats without one of yours, where a template may put its own. none: a '
-        "prompt that is text goes to the model as text (paper silent)",
-    )
-    examples: int = setting(
-        "what",
-        0,
-        "so many problems of --data stand solved before every prompt, held-out ones too, as turns of a chat; --seed "
-        "draws them, and they are not trained on (paper silent)",
-        rule=at_least(0),
-    )
-    recipe: str = setting(
-        "what",
-        "brorl",
-        "brorl (N = 512) or prorl (N = 16): the defaults of section 4.2.1",
-        rule=one_of(*brorl.RECIPES),
-        first=True,
-    )
-    name: str = setting(
-        "what",
-        None,
-        "the run's folder under --output_dir; none: RECIPE-seedSEED, with --model RECIPE-MODEL-seedSEED, or eval-MODEL",
-        first=True,
-    )
-    output_dir: str = setting("what", "runs", "where runs are written", free=True)
-    resume: bool = setting(
-        "what", False, "continue the run of this name from its newest checkpoint", free=True, first=True
-    )
-    overwrite: bool = setting("what", False, "delete the run of this name first", free=True)
-    eval_only: bool = setting("what", False, "evaluate the model on --eval_data, a row for each source, and stop")
-    preflight: bool = setting(
-        "what", False, "look before training: problems, responses, noise, time, and which N to choose; train nothing"
-    )
-    preflight_prompts: int = setting("what", 64, "of a preflight, at most", rule=at_least(1))
-    preflight_rollouts: int = setting("what", 64, "of each prompt of a preflight", rule=at_least(8))
-    max_minutes: float = setting(
-        "what",
-        30.0,
-        "of a preflight, which looks at fewer prompts then; a first round it always finishes",
-        rule=POSITIVE,
-    )
-    seed: int = setting(
-        "what",
-        0,
-        "of the problems' order, the sampling, and everything else",
-        rule=(lambda x: 0 <= x < 2**32, "must be in 0 ... 2^32 - 1"),
-    )
+    rollouts_per_prompt: int = setting(None, "N")
+    prompts_per_step: int = setting(None, "B, informative prompts that a step asks for")
+    refill: float = setting(4.0, "a step draws at most this many times B prompts (ours)")
+    learning_rate: float = setting(None, "of AdamW; follows sqrt(N x B) if only N or B is set")
+    updates_per_step: int = setting(None, "U, mini-batches of a step, one optimizer step each")
+    advantage: str = setting("mean_centred", "mean_centred (the paper), group_std (GRPO) or group_mean (MaxRL)")
+    clip_low: float = setting(None, "ε_low")
+    clip_high: float = setting(None, "ε_high")
+    kl: str = setting(None, "estimator of the KL term: k1, k2 or k3")
+    kl_coef: float = setting(None, "β, weight of the KL term; 0: no reference model")
+    tis_cap: float = setting(None, "C, cap of the truncated importance weight")
+    reference_reset_steps: int = setting(None, "steps between resets of the reference; 0: never")
+    weight_decay: float = setting(0.01, "of AdamW (paper silent: default of torch and verl)")
+    max_grad_norm: float = setting(1.0, "gradient clipping (paper silent: default of verl)")
+    truncated: str = setting("judge", "judge truncated responses, or mask them: no loss on them (DAPO)")
 
-    max_steps: int | None = setting(
-        "budget", None, "steps; table 1: +191 for BroRL, +535 for ProRL", rule=BUDGET, free=True, first=True
-    )
-    max_samples: int | None = setting(
-        "budget", None, "rollouts generated, counted before dynamic sampling as in table 1", rule=BUDGET, free=True
-    )
-    max_hours: float | None = setting("budget", None, "wall-clock hours", rule=BUDGET, free=True)
+    engine: str = setting(None, "torch or vllm [vllm if it and a GPU are present]")
+    engine_memory_gib: float = setting(2.0, "memory for decoding beside the weights; vLLM: only on a CPU")
+    gpu_memory_utilization: float = setting(0.5, "vLLM: share of a GPU's memory during rollouts (default of verl)")
+    max_num_seqs: int = setting(None, "vLLM: rollouts decoded at the same time [as many as its cache holds]")
+    max_engine_kl: float = setting(None, "largest KL(engine, trainer) at the start [1e-4, or 0.05 in bfloat16]")
+    temperature: float = setting(None, "while training; log-probs use the same temperature")
+    max_response_tokens: int = setting(None, "longest response while training")
 
-    rollouts_per_prompt: int = setting(
-        "paper",
-        None,
-        "N (section 4.2.1)",
-        rule=at_least(2, "a group needs at least 2 for its mean to say anything"),
-        first=True,
-    )
-    prompts_per_step: int = setting(
-        "paper",
-        None,
-        "B (table 1); counted after dynamic sampling, which is our inference from tables 1 and 2",
-        rule=at_least(1),
-        first=True,
-    )
-    refill: float = setting(
-        "paper",
-        4.0,
-        "a step generates at most this many times B prompts, then goes on with what it has",
-        rule=at_least(1),
-    )
-    round_confidence: float = setting(
-        "paper",
-        0.9,
-        "probability that one round of generation yields enough informative prompts; a lower one draws fewer prompts "
-        "in vain and takes more rounds: 0.5 where responses are short",
-        rule=between(0, 1),
-    )
-    learning_rate: float = setting(
-        "paper",
-        None,
-        "of AdamW, constant; if N or B is given and this is not, the recipe's is multiplied by sqrt(N x B / the "
-        "recipe's N x B) (section 4.2.1)",
-        rule=POSITIVE,
-    )
-    warmup_updates: int = setting(
-        "paper",
-        0,
-        "updates over which the learning rate rises to its value in equal steps; 0: none (paper silent)",
-        rule=at_least(0),
-    )
-    optimizer_from: str | None = setting(
-        "paper",
-        None,
-        "a checkpoint whose AdamW moments the run starts with, runs/NAME/checkpoints/step_...; none: fresh ones, "
-        "whose first updates move every weight by the whole learning rate (paper silent)",
-    )
-    updates_per_step: int = setting(
-        "paper",
-        None,
-        "mini-batches a step, each one optimizer step (section 4.2.1: unchanged; paper silent on the number)",
-        rule=at_least(1),
-    )
-    mini_batches: str = setting(
-        "paper",
-        "rollouts",
-        "of rollouts drawn from all prompts, or of whole prompts, which cost less where prompts are long",
-        rule=one_of("rollouts", "prompts"),
-    )
-    advantage: str = setting(
-        "paper",
-        "mean_centred",
-        "a rollout's reward minus its group's mean (section 3.1), that over the group's std (group_std: GRPO), or over "
-        "the group's mean (group_mean: MaxRL, where a large N weighs rarely solved problems more); then whitened",
-        rule=one_of(*L.ADVANTAGES),
-    )
-    clip_low: float = setting("paper", None, "ε_low (section 3.1)", rule=between(0, 1))
-    clip_high: float = setting("paper", None, "ε_high (section 3.1)", rule=POSITIVE)
-    kl: str = setting(
-        "paper",
-        None,
-        "estimator of the KL loss term: k1, k2 or k3; the gradient of k1 is 0 on average",
-        rule=one_of(*L.KL),
-    )
-    kl_coef: float = setting(
-        "paper", None, "β, weight of the KL term; 0: no reference model is loaded", rule=at_least(0)
-    )
-    tis_cap: float = setting(
-        "paper",
-        None,
-        "C of the truncated importance weight (section 3.1)",
-        rule=at_least(1, "below 1 it would scale down even what both models agree on"),
-    )
-    reference_reset_steps: int = setting(
-        "paper", None, "steps between resets of the reference; 0: never (section 3.1)", rule=at_least(0)
-    )
-    weight_decay: float = setting(
-        "paper", 0.01, "of AdamW (paper silent: the default of torch and of verl)", rule=at_least(0)
-    )
-    max_grad_norm: float = setting("paper", 1.0, "gradient clipping (paper silent: the default of verl)", rule=POSITIVE)
-    max_skipped_updates: int = setting(
-        "paper",
-        16,
-        "stop when so many updates in a row had no finite gradient and were left out",
-        rule=at_least(1),
-        free=True,
-    )
-    spike: float = setting(
-        "paper",
-        10.0,
-        "name an update whose gradient norm is so many times the recent median; 0: none",
-        rule=(lambda x: x == 0 or x > 1, "must be 0 (off) or over 1 times the median"),
-    )
-    skip_spikes: bool = setting(
-        "paper",
-        False,
-        "leave such updates out, like those without a finite gradient; their norms count, so that what stays is no "
-        f"spike any more after {MEMORY_OF_NORMS // 2}",
-    )
+    eval_every: int = setting(None, "steps between evaluations; 0: only at the start and at the end")
+    eval_samples: int = setting(None, "k, responses per held-out problem")
+    eval_temperature: float = setting(None, "temperature of an evaluation")
+    eval_top_p: float = setting(None, "top-p of an evaluation")
+    eval_max_response_tokens: int = setting(None, "longest response of an evaluation")
 
-    engine: str = setting(
-        "sampling",
-        None,
-        f"{' or '.join(ENGINES)}; none: vllm where it and a GPU are present, else torch",
-        rule=one_of(*ENGINES),
-    )
-    engine_memory_gib: float = setting(
-        "sampling",
-        2.0,
-        "what decoding may hold beside the weights, per process; vLLM: on a CPU",
-        rule=POSITIVE,
-        free=True,
-    )
-    gpu_memory_utilization: float = setting(
-        "sampling",
-        0.5,
-        "vLLM: its share of a GPU's memory while rolling out (verl's default)",
-        rule=between(0, 1),
-        free=True,
-    )
-    kv_cache_gib: float | None = setting(
-        "sampling",
-        None,
-        "vLLM on a GPU: of its key-value cache; none: what its share leaves for it. The share must still be free when "
-        "vLLM starts",
-        rule=POSITIVE,
-        free=True,
-    )
-    max_num_seqs: int | None = setting(
-        "sampling",
-        None,
-        "vLLM: rollouts decoding at once; none: 512, or N if that is more (vLLM's own default is 1024 on an H100, 256 "
-        "on an A100)",
-        rule=at_least(1),
-        free=True,
-    )
-    engine_dtype: str | None = setting("sampling", None, "vLLM: none is bfloat16 on a GPU, float32 on a CPU")
-    max_engine_difference: float | None = setting(
-        "sampling",
-        None,
-        "largest mean |log π_trainer - log π_engine| of a token at the start; none: 0.001 in float32, else 0.1",
-        rule=POSITIVE,
-        free=True,
-    )
-    max_engine_kl: float | None = setting(
-        "sampling",
-        None,
-        "largest KL(engine, trainer) there; none: 0.0001 in float32, else 0.05",
-        rule=POSITIVE,
-        free=True,
-    )
-    temperature: float = setting(
-        "sampling", None, "while training; log-probs are taken at the same temperature", rule=POSITIVE
-    )
-    top_p: float = setting(
-        "sampling",
-        None,
-        "while training",
-        rule=(lambda x: x == 1, "leave it at 1: while training the trainer scores the whole distribution"),
-    )
-    max_response_tokens: int = setting("sampling", None, "a response is cut there (section 4.2.1)", rule=at_least(1))
-
-    eval_every: int = setting(
-        "evaluation", None, "steps between evaluations; 0: only before and after", rule=at_least(0), free=True
-    )
-    eval_samples: int = setting(
-        "evaluation", None, "k: responses per held-out problem (appendix D: 16)", rule=at_least(1)
-    )
-    eval_temperature: float = setting("evaluation", None, "appendix D: 0.6", rule=at_least(0))
-    eval_top_p: float = setting(
-        "evaluation", None, "appendix D: 0.95", rule=(lambda x: 0 < x <= 1, "must be in (0, 1]")
-    )
-    eval_max_response_tokens: int = setting(
-        "evaluation",
-        None,
-        "an evaluation's response is cut there (appendix D: 32k), or where the model's positions end if not given",
-        rule=at_least(1),
-    )
-    eval_seed: int = setting("evaluation", 1234, "of the evaluation's sampling, every time the same")
-
-    verify_workers: int | None = setting(
-        "verifying",
-        None,
-        "processes that judge answers, per training process; none: one per core",
-        rule=at_least(1),
-        free=True,
-    )
-    verify_timeout: float = setting(
-        "verifying",
-        10.0,
-        "seconds that judging one answer may take, all tests of a program together (a single test: 6)",
-        rule=POSITIVE,
-    )
-    all_or_nothing: bool = setting(
-        "verifying",
-        False,
-        "code, ifeval, logic, your own: reward only a whole answer, no share of tests or instructions, no lower score",
-    )
-    allow_weak_sandbox: bool = setting(
-        "verifying", False, "run model code even where this machine cannot wall it in (sandbox/)"
-    )
-
-    max_tokens_per_micro_batch: int = setting(
-        "machine", 32768, "prompt + response tokens, padding included, of one forward pass", rule=at_least(1), free=True
-    )
-    share_prefix: str = setting(
-        "machine",
-        "auto",
-        "compute a prompt once for its rollouts of a micro-batch: on, off, or auto (where it saves enough)",
-        rule=one_of("auto", "on", "off"),
-    )
-    gradient_checkpointing: bool = setting(
-        "machine", False, "recompute activations in the backward pass, to save memory", free=True
-    )
-    save_every: int = setting("machine", 10, "steps between checkpoints", rule=at_least(1), free=True)
-    save_minutes: float = setting(
-        "machine",
-        15.0,
-        "minutes after which a checkpoint is written too, but for a tenth of the run's time at most: about what a run "
-        "that is killed loses",
-        rule=POSITIVE,
-        free=True,
-    )
-    keep_checkpoints: int = setting("machine", 2, "the newest so many are kept", rule=at_least(1), free=True)
-    samples_per_step: int = setting(
-        "machine",
-        4,
-        "rollouts of every step and of every evaluation that are written to samples.jsonl",
-        rule=at_least(0),
-        free=True,
-    )
-    log_mass_balance: bool = setting(
-        "machine",
-        False,
-        "log Theorem 1's terms for a few groups a step, beside the change of Q_pos that the update made; one process",
-    )
-    log_noise: int = setting(
-        "machine",
-        0,
-        "every this many steps, measure from half-groups what N does to the noise of a step, and say at the end which "
-        "N has the least (trainer/noise.py); 0: never",
-        rule=at_least(0),
-    )
-    report_to: str | None = setting(
-        "machine", None, "also send the metrics to tensorboard or wandb (or both: tensorboard,wandb)", free=True
-    )
-
-    @property
-    def trains(self) -> bool:
-        """Is it a run, and neither an evaluation nor a preflight?"""
-        return not (self.eval_only or self.preflight)
-
-    @property
-    def judging(self) -> dict[str, Any]:
-        """The settings of `verify_batch`."""
-        return {
-            "workers": self.verify_workers,
-            "timeout_s": self.verify_timeout,
-            "all_or_nothing": self.all_or_nothing,
-            "allow_weak_sandbox": self.allow_weak_sandbox,
-        }
-
-    @property
-    def sampling(self) -> dict[str, Any]:
-        """How responses are sampled while training."""
-        return {"max_new_tokens": self.max_response_tokens, "temperature": self.temperature, "top_p": self.top_p}
-
-    @property
-    def eval_sampling(self) -> dict[str, Any]:
-        """How they are sampled in an evaluation."""
-        length, temperature, top_p = self.eval_max_response_tokens, self.eval_temperature, self.eval_top_p
-        return {"max_new_tokens": length, "temperature": temperature, "top_p": top_p}
-
-    @property
-    def loss(self) -> dict[str, Any]:
-        """The settings of `loss.policy_loss`."""
-        return {name: getattr(self, name) for name in ("clip_low", "clip_high", "tis_cap", "kl", "kl_coef")}
-
-    @property
-    def chat_style(self) -> str:
-        """What --system_prompt and --examples make of a prompt, in words; nothing where they are not used."""
-        if self.system_prompt is None and not self.examples:
-            return ""
-        before = ["a system message"] if self.system_prompt else []
-        before += [f"{self.examples} solved example{'s' * (self.examples > 1)}"] if self.examples else []
-        return "in chats" + f" behind {' and '.join(before)}" * bool(before)
-
-    @property
-    def mini_batches_of_a_prompt(self) -> int:
-        """Over how many mini-batches a prompt's rollouts are spread."""
-        return self.updates_per_step if self.mini_batches == "rollouts" else 1
+    verify_timeout: float = setting(10.0, "seconds for judging one answer, all tests of a program together")
+    allow_weak_sandbox: bool = setting(False, "run model code on machines that cannot isolate it")
+    max_tokens_per_micro_batch: int = setting(32768, "tokens of one forward pass, with padding")
+    gradient_checkpointing: bool = setting(False, "recompute activations in the backward pass, to save memory")
+    save_every: int = setting(10, "steps between checkpoints")
+    report_to: str = setting(None, "also log to tensorboard or wandb, or both: tensorboard,wandb")
 
 
-class Help(argparse.ArgumentDefaultsHelpFormatter):
-    """--help: a setting's default is what the recipes say, where it is not one value for all."""
+# ---------------------------------------------------------------------------------------------- the command line
+
+
+class Help(argparse.HelpFormatter):
+    """Help with one name per setting and the default of the recipes."""
+
+    def __init__(self, prog: str):
+        super().__init__(prog, max_help_position=30, width=120)
+
+    def _format_action_invocation(self, action: argparse.Action) -> str:
+        return action.option_strings[-1] if action.option_strings[0] == "-h" else action.option_strings[0]
 
     def _get_help_string(self, action: argparse.Action) -> str:
-        found = {
-            name: shown(recipe[action.dest].value) for name, recipe in brorl.RECIPES.items() if action.dest in recipe
-        }
-        if action.default is not None:
-            return super()._get_help_string(action) or ""
-        if len(set(found.values())) == 1:
-            return f"{action.help} (default: {next(iter(found.values()))})"
-        listed = ", ".join(f"{name} {value}" for name, value in found.items())
-        return f"{action.help} (default: {listed})" if found else f"{action.help}"
+        values = [recipe[action.dest].value for recipe in brorl.RECIPES.values() if action.dest in recipe]
+        if values and action.default is None:
+            return f"{action.help} [{', '.join(dict.fromkeys(map(shown, values)))}]"
+        return f"{action.help} [{shown(action.default)}]" if type(action.default) in (int, float) else action.help or ""
 
 
 class Parser(HfArgumentParser):
-    """The settings that one needs first, then the others by their groups."""
+    """The settings under the titles of their groups."""
 
     @staticmethod
     def _parse_dataclass_field(parser: argparse.ArgumentParser, declared: Field) -> None:
-        title = "the ten that one needs first" if declared.metadata["first"] else GROUPS[declared.metadata["group"]]
-        group = next((group for group in parser._action_groups if group.title == title), None)
-        plain = copy.copy(declared)
-        plain.metadata = {"help": declared.metadata["help"]}  # type: ignore[assignment]  # argparse knows no other
-        HfArgumentParser._parse_dataclass_field(group or parser.add_argument_group(title), plain)  # type: ignore[arg-type]
+        if declared.name in GROUPS:
+            parser.add_argument_group(GROUPS[declared.name])
+        HfArgumentParser._parse_dataclass_field(parser._action_groups[-1], declared)  # type: ignore[arg-type]
 
 
-def command_line(about: str) -> tuple[Config, set[str]]:
-    """The settings as they are typed, and the names of those that were given. A wrong one ends the program (2)."""
+def shown(value: Any) -> str:
+    return f"{value:.3g}" if isinstance(value, float) else str(value)
+
+
+def read_settings(about: str, argv: list[str] | None = None) -> tuple[Config, dict[str, str]]:
+    """The settings with every value filled in, and the source of each recipe value. Raises Refusal."""
+    argv = sys.argv[1:] if argv is None else argv
     usage = "python train.py [--SETTING VALUE ...]"
     parser = Parser(Config, usage=usage, description=about, allow_abbrev=False, formatter_class=Help)  # type: ignore[arg-type]
-    config, unknown = parser.parse_args_into_dataclasses(return_remaining_strings=True)
+    config, unknown = parser.parse_args_into_dataclasses(argv, return_remaining_strings=True)
     if unknown:
-        names = [f"--{f.name}" for f in fields(Config)]
-        initials = {"--" + "".join(word[0] for word in f.name.split("_")): f"--{f.name}" for f in fields(Config)}
-        unknown_flags = [u.split("=")[0] for u in unknown if u.startswith("--")]
-        close = {u: [initials[u]] if u in initials else [x for x in names if x.startswith(u)] for u in unknown_flags}
-        close = {u: found or difflib.get_close_matches(u, names, 1) for u, found in close.items()}
-        near = [name for names in close.values() for name in names]
-        hint = f"did you mean {' '.join(near)}?" if near else "--help lists the settings"
-        parser.exit(2, f"train.py: unknown {' '.join(unknown)}: {hint}\n")
-    given = {x.split("=")[0].removeprefix("--").replace("-", "_") for x in sys.argv[1:] if x.startswith("--")}
-    return config, given
+        raise Refusal(unknown_setting(unknown))
+    given = {flag.split("=")[0].removeprefix("--").replace("-", "_") for flag in argv if flag.startswith("--")}
+    sources = resolve(config, given)
+    check(config)
+    return config, sources
+
+
+def unknown_setting(unknown: list[str]) -> str:
+    """Name the setting that was probably meant: a synonym of the field, else the nearest name."""
+    flag = next((x for x in unknown if x.startswith("-")), unknown[0])
+    word, names = flag.lstrip("-").split("=")[0].replace("-", "_"), [f.name for f in fields(Config)]
+    near = [SYNONYMS[word]] if word in SYNONYMS else difflib.get_close_matches(word, names, 1)
+    hint = f"did you mean --{near[0]}?" if near else "python train.py --help lists the settings"
+    return f"unknown setting {' '.join(unknown)}: {hint}"
+
+
+def resolve(config: Config, given: set[str]) -> dict[str, str]:
+    """Fill in what the command line left open. Returns the source of each value that a recipe names.
+
+    On --resume a setting that is not `given` has the value that the run began with.
+    """
+    if config.resume and config.eval_only:
+        raise Refusal("--eval_only does not resume a run: score its model with --model runs/NAME/model")
+    config.name = config.name or default_name(config)
+    if config.resume:
+        began = settings_at_start(config)
+        for name in began.keys() & {f.name for f in fields(config)} - given - {"resume", "output_dir", "name"}:
+            setattr(config, name, began[name])
+    if (config.data is None) != (config.eval_data is None) and not config.eval_only:
+        raise Refusal("--data and --eval_data belong together: name both, or none for the embedded problems")
+    config.model = config.model or str(TINY / "policy")
+    config.data = config.data or [str(TINY / "train.jsonl")]
+    config.eval_data = config.eval_data or [str(TINY / "test.jsonl")]
+    config.rewards = config.rewards or []
+    config.engine = config.engine or ("vllm" if torch.cuda.is_available() and have_vllm() else "torch")
+    if config.recipe not in brorl.RECIPES:
+        raise Refusal(f"--recipe {config.recipe}: choose {' or '.join(brorl.RECIPES)}")
+    sources = dict.fromkeys(brorl.BRORL, "as the run began") if config.resume else fill_from_recipe(config)
+    return {f.name: sources.get(f.name, GIVEN) for f in fields(config) if f.name in brorl.BRORL}
+
+
+def default_name(config: Config) -> str:
+    """RECIPE-seedSEED for the embedded policy, RECIPE-MODEL-seedSEED for another model, eval-MODEL for a score."""
+    path = Path(os.path.abspath(config.model or TINY / "policy"))
+    model = path.parent.name if path.name == "model" else path.name
+    return (
+        f"eval-{model}" if config.eval_only else f"{config.recipe}-{f'{model}-' * bool(config.model)}seed{config.seed}"
+    )
+
+
+def fill_from_recipe(config: Config) -> dict[str, str]:
+    """Fill in the recipe's values. A learning rate belongs to a batch: if N or B is given, the rate is scaled."""
+    defaults = recipe_of(config)
+    open_ = [name for name in defaults if getattr(config, name, 0) is None]  # a recipe's top_p is no setting
+    if config.max_hours is not None:
+        open_.remove("max_steps") if "max_steps" in open_ else None
+    for name in open_:
+        setattr(config, name, defaults[name][0])
+    sources = {name: defaults[name][1] for name in open_}
+    usual = defaults["rollouts_per_prompt"][0] * defaults["prompts_per_step"][0]
+    batch = config.rollouts_per_prompt * config.prompts_per_step
+    if "learning_rate" in sources and batch != usual and batch > 0:
+        config.learning_rate = brorl.scaled_learning_rate(config.learning_rate, batch, usual)
+        sources["learning_rate"] = (
+            f"sqrt({batch:,} / {usual:,} samples), section 4.2.1, times {sources['learning_rate']}"
+        )
+    return sources
+
+
+def recipe_of(config: Config) -> dict[str, tuple[Any, str]]:
+    """name -> (value, source): the recipe's settings, overridden by recipe.json in the model's folder."""
+    recipe = {name: (x.value, f"{config.recipe}: {x.source}") for name, x in brorl.RECIPES[config.recipe].items()}
+    path = Path(config.model) / "recipe.json"
+    if path.is_file():
+        form = '{"brorl": {"learning_rate": {"value": 1e-6, "source": "..."}}}'
+        try:
+            measured = json.loads(path.read_text()).get(config.recipe, {})
+            mine = {name: (x["value"], f"recipe.json: {x['source']}") for name, x in measured.items()}
+        except (ValueError, KeyError, TypeError, AttributeError) as mistake:
+            raise Refusal(f"{path} does not have the form {form}: {mistake!r}") from None
+        if wrong := [
+            k for k in mine if k not in recipe or isinstance(mine[k][0], str) != isinstance(recipe[k][0], str)
+        ]:
+            raise Refusal(f"{path}: {', '.join(wrong)} is no setting of a recipe, or has a value of the wrong type")
+        recipe |= mine
+    return recipe
+
+
+# ------------------------------------------------------------------------------------------------------- the checks
+
+
+def check(c: Config) -> None:
+    """Refuse settings that cannot work, before any file is read. Raises Refusal with a sentence for each mistake."""
+    choices: dict[str, Any] = {"advantage": L.ADVANTAGES, "kl": L.KL, "engine": ENGINES, "truncated": ["judge", "mask"]}
+    lowest = {
+        "rollouts_per_prompt": 2, "refill": 1, "tis_cap": 1, "seed": 0, "kl_coef": 0, "weight_decay": 0,
+        "reference_reset_steps": 0, "eval_every": 0, "eval_temperature": 0,
+    }  # fmt: skip
+    wrong = []
+    for name, x in asdict(c).items():
+        if name in choices and x not in choices[name]:
+            wrong.append(f"--{name} {x}: choose {', '.join(choices[name])}")
+        elif type(x) in (int, float) and not (math.isfinite(x) and (x >= lowest[name] if name in lowest else x > 0)):
+            wrong.append(f"--{name} {x} must be {f'at least {lowest[name]}' if name in lowest else 'positive'}")
+        elif name in ("clip_low", "gpu_memory_utilization", "eval_top_p") and x > 1:
+            wrong.append(f"--{name} {x} must be at most 1")
+    n, b, u = c.rollouts_per_prompt, c.prompts_per_step, c.updates_per_step
+    if not wrong and n * b < u:
+        wrong.append(f"--updates_per_step {u} exceeds the {n * b} rollouts of a step: lower it")
+    if c.eval_temperature == 0 and c.eval_samples > 1:
+        wrong.append("--eval_temperature 0 gives equal responses: set --eval_samples 1")
+    if c.engine == "vllm" and not have_vllm():
+        wrong.append("--engine vllm needs vLLM: pip install -r requirements-gpu.txt")
+    if c.engine != "vllm" and c.max_num_seqs is not None:
+        wrong.append("--max_num_seqs belongs to --engine vllm")
+    if Path(c.name).name != c.name or c.name == "..":
+        wrong.append(f"--name {c.name} must be the name of a folder; --output_dir says where it is")
+    for tracker in trackers(c):
+        if tracker not in ("tensorboard", "wandb"):
+            wrong.append(f"--report_to {tracker}: choose tensorboard, wandb or both")
+        elif importlib.util.find_spec(tracker) is None:
+            wrong.append(f"--report_to {tracker}: pip install {tracker}")
+    if wrong:  # first the settings, then the files that they name
+        raise Refusal("\n".join(wrong))
+    weighted = [spec for spec in c.eval_data if read_spec(spec)[1] is not None]
+    wrong += [f"--eval_data {spec}: held-out problems have no :WEIGHT, each is asked once" for spec in weighted]
+    sources = [read_spec(spec)[0] for spec in [*c.data, *c.eval_data]] + c.rewards
+    files = [source for source in sources if not source.startswith(("hf:", "gym:"))]
+    wrong += [f"{file}: there is no such file" for file in files if not os.path.isfile(file)]
+    if wrong:
+        raise Refusal("\n".join(wrong))
+
+
+def trackers(config: Config) -> list[str]:
+    return [name.strip() for name in (config.report_to or "").split(",") if name.strip()]
+
+
+def settings_at_start(config: Config) -> dict[str, Any]:
+    """The config.json of the run to resume. Raises Refusal if there is none."""
+    path = Path(config.output_dir) / config.name / "config.json"
+    if not path.is_file():
+        raise Refusal(f"--resume: there is no run at {path.parent}; leave --resume out, or set --name and --output_dir")
+    try:
+        began = dict(json.loads(path.read_text()))
+        began["rollouts_per_prompt"], began["digests"]
+    except (ValueError, TypeError, KeyError):
+        raise Refusal(f"--resume: {path} is not the config.json of a training run") from None
+    if began["eval_only"]:
+        raise Refusal(f"--resume: {path.parent} is an evaluation, there is nothing to resume")
+    return began
+
+
+def check_same_run(config: Config, launch: dict[str, Any], digests: dict[str, str]) -> None:
+    """Refuse a --resume with other settings, precision, sharding, problems, tokenizer or reward files."""
+    began, now = settings_at_start(config), asdict(config) | launch
+    fixed = now.keys() - FREE
+    changed = [f"{name} was {began.get(name)}, is {now[name]}" for name in fixed if began.get(name) != now[name]]
+    changed += [
+        name for name in digests.keys() | began["digests"].keys() if began["digests"].get(name) != digests.get(name)
+    ]
+    if changed:
+        raise Refusal(f"--resume would continue another run: {'; '.join(changed)} changed")

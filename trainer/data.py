@@ -1,0 +1,176 @@
+"""Stage 1: the problems, checked before a run: prompts that fit the model, held-out problems by source, digests."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import unicodedata
+from pathlib import Path
+from pickle import UnpicklingError
+from typing import Any, NamedTuple
+
+import torch
+from jinja2 import TemplateError
+from safetensors import SafetensorError
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerBase
+
+from trainer.rollouts import encode
+from trainer.settings import GIVEN, Config, Refusal, refusing
+from verify import Problem, load_data, reward_files
+
+TOKENIZER_FILES = ("token", "vocab", "merges", ".model", "tekken")  # every tokenizer file has one of these in its name
+HELD_OUT_SEED = 10**9  # of generated held-out problems: entry i comes from seed + i, so training's are others
+
+
+class Data(NamedTuple):
+    """The problems of a run, checked."""
+
+    tokenizer: PreTrainedTokenizerBase
+    problems: list[Problem]  # to train on; none in an evaluation
+    held_out: list[Problem]  # all sources, one after the other
+    sources: dict[str, int]  # name of a held-out source -> number of problems
+    prompt_lengths: list[int]  # of `problems`, in tokens
+    positions: int  # the most tokens of a prompt and its response
+    digests: dict[str, str]  # of problems, tokenizer and reward files, for --resume
+
+
+def load(config: Config, setting_sources: dict[str, str]) -> Data:
+    """Read tokenizer and problems, and check that each prompt and a response fit the model. Raises Refusal.
+
+    An --eval_max_response_tokens that the user did not set is lowered to the model's positions.
+    """
+    tokenizer, most = load_tokenizer(config.model)
+    if config.system_prompt is not None and tokenizer.chat_template is None:
+        raise Refusal(f"--system_prompt makes chats, and the tokenizer of {config.model} has no chat template")
+    problems: list[Problem] = []
+    if not config.eval_only:
+        with refusing("--data: "):
+            problems = [with_system_prompt(p, config) for p in load_data(config.data, config.seed)]
+        if config.prompts_per_step > len(problems):
+            raise Refusal(f"--prompts_per_step {config.prompts_per_step} exceeds the {len(problems)} training problems")
+    held_out: list[Problem] = []
+    sources: dict[str, int] = {}
+    for name, spec in source_names(config.eval_data).items():
+        with refusing("--eval_data: "):
+            found = [with_system_prompt(p, config) for p in load_data([spec], HELD_OUT_SEED)]
+        held_out, sources[name] = held_out + found, len(found)
+    lengths = [checked_length(tokenizer, p, f"--data, problem {i}") for i, p in enumerate(problems, 1)]
+    held_out_lengths = [checked_length(tokenizer, p, f"--eval_data, problem {i}") for i, p in enumerate(held_out, 1)]
+    if most and setting_sources["eval_max_response_tokens"] != GIVEN:
+        config.eval_max_response_tokens = max(1, min(config.eval_max_response_tokens, most - max(held_out_lengths)))
+    longest = max(
+        check_room("data", lengths, "max_response_tokens", config, most),
+        check_room("eval_data", held_out_lengths, "eval_max_response_tokens", config, most),
+    )
+    return Data(
+        tokenizer, problems, held_out, sources, lengths, longest, digests(config, problems, held_out, tokenizer)
+    )
+
+
+def load_tokenizer(model: str) -> tuple[PreTrainedTokenizerBase, int | None]:
+    """A model's tokenizer and its number of positions, without its weights. Raises Refusal."""
+    if os.path.isdir(model):
+        files = os.listdir(model)
+        if "metrics.jsonl" in files:
+            raise Refusal(f"--model {model} is a run: its policy is {os.path.join(model, 'model')}")
+        if "config.json" not in files:
+            raise Refusal(f"--model {model} has no config.json: name a folder that save_pretrained wrote")
+        if not any(part in name for name in files for part in TOKENIZER_FILES):
+            raise Refusal(f"--model {model} has no tokenizer, such as tokenizer.json: copy the base model's into it")
+    try:
+        positions = getattr(AutoConfig.from_pretrained(model).get_text_config(), "max_position_embeddings", None)
+        return AutoTokenizer.from_pretrained(model), positions
+    except (ValueError, OSError) as failure:
+        reason = str(failure).strip().splitlines()[0]
+        raise Refusal(f"--model {model} is no folder here and cannot be loaded from the hub: {reason}") from failure
+
+
+def load_model(model: str):
+    """A model with its weights in float32. Raises Refusal."""
+    with refusing(f"--model {model}: "):
+        try:
+            return AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32)
+        except (SafetensorError, UnpicklingError, RuntimeError, EOFError) as failure:
+            raise Refusal(
+                f"--model {model}: its weights cannot be read ({failure}): a file may be cut off, copy it again"
+            ) from failure
+
+
+def stop_tokens(tokenizer, model) -> tuple[int, ...]:
+    """The tokens that end a response: the tokenizer's EOS and the EOS tokens of the model's generation config."""
+    eos = model.generation_config.eos_token_id
+    return tuple(sorted({tokenizer.eos_token_id, *(eos if isinstance(eos, list) else [eos])} - {None}))
+
+
+# ----------------------------------------------------------------------------------------------------- prompts
+
+
+def with_system_prompt(problem: Problem, config: Config) -> Problem:
+    """--system_prompt before the prompt, which becomes a chat. A chat with a system message keeps its own."""
+    if config.system_prompt is None:
+        return problem
+    chat = problem.prompt
+    chat = [{"role": "user", "content": chat}] if isinstance(chat, str) else chat
+    if config.system_prompt and chat[0]["role"] != "system":
+        chat = [{"role": "system", "content": config.system_prompt}, *chat]
+    return problem._replace(prompt=chat)
+
+
+def checked_length(tokenizer, problem: Problem, where: str) -> int:
+    """The tokens of a prompt. Raises Refusal for a prompt that the tokenizer would shorten or cannot write."""
+    prompt = problem.prompt
+    if not isinstance(prompt, str) and tokenizer.chat_template is None:
+        raise Refusal(f"{where} is a chat, and this tokenizer has no chat template: write the prompt as text")
+    try:
+        tokens = encode(tokenizer, problem)
+    except TemplateError as refusal:
+        raise Refusal(f"{where}: the chat template of the model refuses the prompt: {refusal}") from refusal
+    if not tokens:
+        raise Refusal(f"{where} has no tokens: a model needs at least one to start from")
+    text = prompt if isinstance(prompt, str) else "".join(message["content"] for message in prompt)
+    want, have = ({*unicodedata.normalize("NFKC", x)} for x in (text, tokenizer.decode(tokens)))
+    if lost := sorted(c for c in want - have if not c.isspace()):
+        raise Refusal(f"{where}: the tokenizer has no token for {' '.join(lost)}: change the prompt or the model")
+    return len(tokens)
+
+
+def check_room(source: str, lengths: list[int], limit: str, config: Config, positions: int | None) -> int:
+    """The most tokens of a prompt and its response. Raises Refusal if the model has fewer positions."""
+    if not lengths:
+        return 0
+    longest, response = max(lengths), getattr(config, limit)
+    if positions and longest + response > positions:
+        raise Refusal(
+            f"--{source}, problem {lengths.index(longest) + 1}: {longest} prompt tokens and --{limit} {response} "
+            f"exceed the {positions} positions of the model: shorten one of them"
+        )
+    return longest + response
+
+
+# ------------------------------------------------------------------------------------------ sources and digests
+
+
+def source_names(specs: list[str]) -> dict[str, str]:
+    """Name -> source: a file's name without its folder if that is unique, else the source as it was given."""
+    names = {spec if spec.startswith(("hf:", "gym:")) else Path(spec).stem: spec for spec in specs}
+    names = names if len(names) == len(specs) else {spec: spec for spec in specs}
+    if len(names) < len(specs):
+        raise Refusal("--eval_data names a source twice: its problems would count twice")
+    return names
+
+
+def digests(config: Config, problems: list[Problem], held_out: list[Problem], tokenizer) -> dict[str, str]:
+    """Digests of a run's inputs besides its settings; a reward file and each file of its folder that it imports."""
+    written = tokenizer.backend_tokenizer.to_str() if tokenizer.is_fast else tokenizer.get_vocab()
+    parts: dict[str, Any] = {
+        "the training problems": problems,
+        "the held-out problems": held_out,
+        "the tokenizer": [written, tokenizer.chat_template],
+    }
+    for path in config.rewards:
+        parts |= {file: Path(file).read_text() for file in reward_files[str(Path(path).resolve())]}
+    return {
+        name: hashlib.sha256(json.dumps(part, sort_keys=True, default=str).encode()).hexdigest()[:16]
+        for name, part in parts.items()
+    }
