@@ -25,7 +25,7 @@ SEEDS = (0, 1, 2)  # of the right loop; a bug runs with the first
 HUNT = """\
 lab/curves/A.png to H.png show eight runs of lab.loop, of 20 steps with 32 prompts and N = 64. Each has one bug (red).
 The grey band is the right loop with three seeds, from the least to the greatest. A.csv to H.csv have the numbers. They
-have the seed of right_0.csv: compare the first two steps line by line. docs/metrics.md explains the metrics, except
+have the seed of right_0.csv: compare the first two steps line by line. docs/evaluation.md explains the metrics, except
 these: pass@1 and pass@16 are of all rollouts of the step, so they jump; kept is how many of the 32 prompts dynamic
 sampling keeps; clipped is clip_high_fraction + clip_low_fraction. Gradients are clipped to a norm of 1.
 
@@ -78,8 +78,8 @@ BUGS = {
              "advantages = advantages.repeat_interleave(lengths).index_fill(0, lengths.cumsum(0) - 1, 0.0)",
              "The last token of each response, the EOS, is not trained on.", "nll", None,
              "No number tells it: the nll of an EOS is 3e-5. test_loss.py::test_loss_against_a_loop finds it."),
-    "B": Bug("verify", '_value(postfix) == reference["target"]',
-             'abs((_value(postfix) or 0) - reference["target"]) <= 1',
+    "B": Bug("verify", '_value(tree) == reference["target"]',
+             'abs((_value(tree) or 0) - reference["target"]) <= 1',
              "The verifier accepts a value that is off by 1, and the policy trains on such answers.", "pass@1", True,
              "pass@1 is too high in step 1, when the policy is still that of the right loop."),
 }  # fmt: skip

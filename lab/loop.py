@@ -2,7 +2,7 @@
 
     python -m lab.loop                          the embedded policy, N = 64, 20 steps; 75 s of one core
     python -m lab.loop --variant cispo          another objective, or other advantages: lab/variants.py
-    python -m lab.loop --log run.csv            a line of metrics for each step; docs/metrics.md explains them
+    python -m lab.loop --log run.csv            a line of metrics for each step; docs/evaluation.md explains them
 
     name        symbol      meaning
     P, N                    prompts of a step, rollouts per prompt; S = P·N rollouts, T response tokens in all

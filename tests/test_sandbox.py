@@ -80,7 +80,7 @@ CHECK_VERDICT = Outcome("ok", "done")
 
 
 def test_a_program_reads_and_prints(pool):
-    """Mistake: walls so high, or a harness so odd, that honest programs fail."""
+    """Makes impossible: walls so high, or a harness so odd, that honest programs fail."""
     honest = {
         "print(input()[::-1])": "cba\n",
         "import sys; sys.stdout.write(sys.stdin.read())": "abc\ndef",
@@ -113,14 +113,14 @@ def test_a_program_reads_and_prints(pool):
 
 
 def test_numpy(pool):
-    """Mistake: a package that is installed and cannot be imported behind the walls."""
+    """Makes impossible: a package that is installed and cannot be imported behind the walls."""
     pytest.importorskip("numpy")
     source = "import numpy as np; print(np.linalg.inv(np.eye(int(input())) * 2)[0, 0], np.random.rand(3).shape)"
     assert output(pool, source, "3") == Result("ok", "0.5 (3,)\n")
 
 
 def test_a_function_takes_and_gives_values(pool):
-    """Mistake: a tuple that comes back as a list, or an argument that arrives as something else."""
+    """Makes impossible: a tuple that comes back as a list, or an argument that arrives as something else."""
     values = [None, True, 3, -(10**5000), 2.5, math.inf, "é\ud800", [1, [2]], {1: [2], "a": []}, "", []]
     test = {"fn_name": "f", "args": [encode(value) for value in values]}
     sources = [
@@ -154,7 +154,7 @@ def test_a_function_takes_and_gives_values(pool):
     ],
 )
 def test_how_a_program_ends(pool, source, tested):
-    """Mistake: an exit that is counted as success, or text that is no program counted as a failed one."""
+    """Makes impossible: an exit that is counted as success, or text that is no program counted as a failed one."""
     got = output(pool, source)
     assert got.status == tested.status
     if tested.status == "ok":
@@ -176,7 +176,7 @@ def test_how_a_program_ends(pool, source, tested):
     ],
 )
 def test_how_a_function_ends(pool, source, tested):
-    """Mistake: what a function prints, or the way it leaves, taken for what it returns."""
+    """Makes impossible: what a function prints, or the way it leaves, taken for what it returns."""
     [outcome] = run(pool, Program(source, [{"fn_name": "f", "args": [1]}]))
     assert outcome.value == [tested]
 
@@ -209,7 +209,7 @@ def names():
 
 @pytest.mark.parametrize("name", ATTACKS)
 def test_attack(pool, names, name):
-    """Mistake: what the first line of the program says; and that anybody else pays for it."""
+    """Makes impossible: what the first line of the program says; and that anybody else pays for it."""
     source = ATTACKS[name].read_text()
     ends, x86, _ = source.split("\n")[1].removeprefix("# ends: ").partition(", on x86_64")
     if x86 and platform.machine() != "x86_64":
@@ -259,7 +259,7 @@ HOSTILE_VALUES = {
 
 @pytest.mark.parametrize("name", HOSTILE_VALUES)
 def test_hostile_value(pool, name):
-    """Mistake: a returned object that takes part in its own comparison, or breaks the reader of it."""
+    """Makes impossible: a returned object that takes part in its own comparison, or breaks the reader of it."""
     source, expected = HOSTILE_VALUES[name]
     start = time.monotonic()
     got, innocent = run(pool, Program(source, [{"fn_name": "f", "args": [1]}], test_s=LIMIT_S), INNOCENT)
@@ -291,7 +291,7 @@ HOSTILE_CALLS = {
 @pytest.mark.parametrize("how", ["evaluates", "alone", "shared"])
 @pytest.mark.parametrize("name", HOSTILE_CALLS)
 def test_hostile_call(pool, name, how):
-    """Mistake: a call that ends, hangs or fools its process at the cost of the calls after it."""
+    """Makes impossible: a call that ends, hangs or fools its process at the cost of the calls after it."""
     text, status = HOSTILE_CALLS[name]
     hostile = Call(EXECUTE, [text], evaluates=how == "evaluates", alone=how == "alone")
     limit_s = 10.0 if status in ("ok", "crashed") else ENDLESS_S
@@ -304,7 +304,7 @@ def test_hostile_call(pool, name, how):
 
 
 def test_a_call_that_left_a_bomb(pool):
-    """Mistake: an innocent call judged as crashed, because the one before it left something that ends the process."""
+    """Makes impossible: an innocent call judged as crashed, because the call before it left a bomb."""
     bomb = "import os, threading, time\nthreading.Timer(0.05, os._exit, (0,)).start()"
     assert run(pool, Call(EXECUTE, [bomb])) == [CHECK_VERDICT]
     slow = Call(EXECUTE, ["import time; time.sleep(0.3)"])
@@ -313,14 +313,14 @@ def test_a_call_that_left_a_bomb(pool):
 
 @pytest.mark.parametrize("how", ["alone", "evaluates"])
 def test_a_patch_ends_with_its_call(pool, how):
-    """Mistake: a function that is replaced in one call, and judges the calls after it."""
+    """Makes impossible: a function that is replaced in one call, and judges the calls after it."""
     patch = Call(EXECUTE, ["import json; json.dumps = json.dumps; json.patched = True"], **{how: True})
     look = Call(EXECUTE, ["import json; json.patched"], **{how: True})
     assert run(pool, patch, patch, look, look) == [CHECK_VERDICT] * 2 + [Outcome("ok", "AttributeError")] * 2
 
 
 def test_a_call_that_raises(pool):
-    """Mistake: an exception in a worker that ends the batch, counts as a verdict, or that nobody can read."""
+    """Makes impossible: an exception in a worker that ends the batch, counts as a verdict, or that nobody can read."""
     for call, said in ((Call(EXECUTE, []), "TypeError: execute() missing 1"), (Call("json:f", []), "AttributeError")):
         raised, beside = run(pool, call, CHECK)
         assert raised.status == "crashed" and raised.value.startswith(said)
@@ -328,7 +328,7 @@ def test_a_call_that_raises(pool):
 
 
 def test_a_module_that_is_not_there(pool):
-    """Mistake: a module or package that no worker can import, which takes the workers of other calls with it."""
+    """Makes impossible: a missing module that ends the workers of other calls too."""
     for call in (Call("nowhere:f", []), Call(EXECUTE, CHECK.args, packages=("nowhere",))):
         with pytest.raises(RuntimeError, match="No module named 'nowhere'"):
             run(pool, call)
@@ -337,7 +337,7 @@ def test_a_module_that_is_not_there(pool):
 
 @pytest.mark.parametrize("error", ["PermissionError(1, 'closed')", "ImportError('no module')"])
 def test_an_error_of_the_environment(pool, error):
-    """Mistake: a file that is closed to the worker, or a missing package, taken for something that an answer did."""
+    """Makes impossible: a file that is closed to the worker, or a missing package, blamed on an answer."""
     for how in ("alone", "shared"):
         [outcome] = run(pool, Call("builtins:exec", [f"raise {error}"], alone=how == "alone"))
         assert outcome.status == "environment" and error.partition("(")[0] in outcome.value
@@ -346,12 +346,12 @@ def test_an_error_of_the_environment(pool, error):
 
 
 def test_workers_yield_the_processor(pool):
-    """Mistake: sixteen busy workers that slow the trainer's own process."""
+    """Makes impossible: sixteen busy workers that slow the trainer's own process."""
     assert float(output(pool, "import os; print(os.getpriority(os.PRIO_PROCESS, 0))").value) >= 10
 
 
 def test_long_arguments(pool):
-    """Mistake: a request longer than the pipe, with both sides waiting for the other to read."""
+    """Makes impossible: a request longer than the pipe, with both sides waiting for the other to read."""
     assert run(pool, Call(EXECUTE, ["#" * 10_000_000]), CHECK) == [CHECK_VERDICT] * 2
     blind = Call(EXECUTE, ["import os, time\nos.close(0)\ntime.sleep(9)" + "#" * 10_000_000])
     start = time.monotonic()
@@ -364,7 +364,7 @@ def test_long_arguments(pool):
 
 @LINUX_ONLY
 def test_output_in_small_pieces(pool):
-    """Mistake: a trainer that spends its own processor time on every line that a program prints."""
+    """Makes impossible: a trainer that spends its own processor time on every line that a program prints."""
     lines = Program("while True: print(1, flush=True)", [""], test_s=LIMIT_S)
     used = time.process_time()
     outcomes = run(pool, lines, lines)
@@ -374,7 +374,7 @@ def test_output_in_small_pieces(pool):
 
 @pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="needs Linux")
 def test_threads_take_one_processor(pool):
-    """Mistake: a program of sixty threads that leaves the innocent ones beside it a sixtieth of the processors."""
+    """Makes impossible: a program of sixty threads that slows down all other programs."""
     source = """
         import hashlib, threading, time
         def work():
@@ -390,14 +390,14 @@ def test_threads_take_one_processor(pool):
 
 @LINUX_ONLY
 def test_the_kernel_ends_children_first(pool):
-    """Mistake: a machine out of memory whose largest process, the trainer, is ended for it."""
+    """Makes impossible: a machine out of memory whose largest process, the trainer, is ended for it."""
     run(pool, INNOCENT, CHECK)
     for keeper in keepers(pool):
         assert Path(f"/proc/{keeper}/oom_score_adj").read_text() == "1000\n"
 
 
 def test_total_limit(pool):
-    """Mistake: a limit per test that lets a program with many tests run for hours."""
+    """Makes impossible: a limit per test that lets a program with many tests run for hours."""
     start = time.monotonic()
     [outcome] = run(pool, Program("while True: pass", [""] * 50, test_s=0.4), timeout_s=LIMIT_S)
     assert time.monotonic() - start < LIMIT_S + SLACK_S
@@ -405,14 +405,14 @@ def test_total_limit(pool):
 
 
 def test_limits_of_jobs():
-    """Mistake: a job that takes the time of the next one, or is charged for the start of its worker."""
+    """Makes impossible: a job that takes the time of the next one, or is charged for the start of its worker."""
     slow = Call(EXECUTE, ["import time; time.sleep(0.3)"])
     with closing(Pool()) as fresh:
         assert run(fresh, slow, slow, slow, timeout_s=0.3 + SLACK_S / 2, workers=1) == [CHECK_VERDICT] * 3
 
 
 def test_what_is_kept(pool):
-    """Mistake: the output of every test of every program kept until the end, which is more memory than there is."""
+    """Makes impossible: the output of every test kept until the end, which can fill the memory."""
     source = f"print('x' * {MAX_OUTPUT // 2})"
     [outcome] = run(pool, Program(source, [""] * 4))
     assert [tested.status for tested in outcome.value] == ["ok", "output", "output", "output"]
@@ -423,7 +423,7 @@ def test_what_is_kept(pool):
 
 
 def test_a_batch_that_is_given_up(pool):
-    """Mistake: a loop that is left in the middle leaves jobs running, a lock held, or takes all jobs at once."""
+    """Makes impossible: a batch that is given up leaves jobs running or a lock held, or takes all jobs."""
     taken = []
     endless = (taken.append(n) or Program("while True: pass", [""]) for n in range(40))
     batch = pool.run(itertools.chain([INNOCENT], endless), 10, 2)
@@ -434,7 +434,7 @@ def test_a_batch_that_is_given_up(pool):
 
 
 def test_any_thread_may_use_it():
-    """Mistake: workers that die with the thread that started them, or two threads that read each other's answers."""
+    """Makes impossible: workers that die with the thread that started them, or answers for the wrong thread."""
     got = []
     with closing(Pool()) as pool:
         for _ in range(2):
@@ -478,7 +478,7 @@ def gone(sessions, within_s=5.0):
 @LINUX_ONLY
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP])
 def test_a_lost_keeper(pool, how):
-    """Mistake: workers that were killed, or no longer answer, cost innocent answers their verdicts."""
+    """Makes impossible: workers that were killed, or no longer answer, cost innocent answers their verdicts."""
     run(pool, INNOCENT, INNOCENT, CHECK, CHECK)
     lost = keepers(pool)
     for pid in lost:
@@ -498,7 +498,7 @@ def test_a_lost_keeper(pool, how):
 
 @LINUX_ONLY
 def test_a_child_dies_with_its_keeper(pool):
-    """Mistake: an endless child whose keeper was killed while the trainer was busy elsewhere."""
+    """Makes impossible: an endless child whose keeper was killed while the trainer was busy elsewhere."""
     slow = Program("import time; time.sleep(0.5)", [""])
     run(pool, slow, slow)
     with closing(pool.run([INNOCENT, Program("while True: pass", [""])], 10, 2)) as batch:
@@ -515,7 +515,7 @@ def test_a_child_dies_with_its_keeper(pool):
 
 @LINUX_ONLY
 def test_a_keeper_lost_in_the_middle(pool):
-    """Mistake: a batch that ends with its worker, or waits for it forever."""
+    """Makes impossible: a batch that ends with its worker, or waits for it forever."""
     slow = Program("import time; time.sleep(0.4); print(1)", [""])
     killed = False
     for _, outcome in pool.run([INNOCENT, slow, slow, INNOCENT], 10, 2):
@@ -529,7 +529,7 @@ def test_a_keeper_lost_in_the_middle(pool):
 
 @LINUX_ONLY
 def test_a_child_killed_by_somebody_else(pool):
-    """Mistake: a program judged as crashed, because another process killed it."""
+    """Makes impossible: a program judged as crashed, because another process killed it."""
     slow = Program("import time; time.sleep(0.3); print(1)", [""])
     done = threading.Event()
 
@@ -568,7 +568,7 @@ def started(script, *arguments, **options):
 
 @LINUX_ONLY
 def test_a_killed_trainer_leaves_no_orphan():
-    """Mistake: endless jobs that run on after the trainer was killed, unseen, while a fork of it holds the pipes."""
+    """Makes impossible: endless jobs that survive a killed trainer, while a fork of it holds the pipes."""
     script = """
         import os, sys, threading, time
         from sandbox.jobs import *
@@ -599,7 +599,7 @@ def test_a_killed_trainer_leaves_no_orphan():
 @LINUX_ONLY
 @pytest.mark.usefixtures("pool")
 def test_a_fork_in_the_middle_of_a_batch():
-    """Mistake: a data loader's worker that waits forever for a lock, which a thread held when it was forked."""
+    """Makes impossible: a fork that waits forever for a lock, which a thread held when it was forked."""
     item = "code", "```python\nwhile True: pass\n```", {"inputs": [""], "outputs": ["1"]}
     thread = threading.Thread(target=verify.verify_batch, args=([item],), kwargs={"workers": 2, "timeout_s": 2})
     thread.start()
@@ -627,7 +627,7 @@ def test_a_fork_in_the_middle_of_a_batch():
 
 @pytest.mark.usefixtures("pool")
 def test_another_number_of_workers():
-    """Mistake: every worker ended and begun again for a batch that asks for more or fewer of them."""
+    """Makes impossible: every worker ended and begun again for a batch that asks for more or fewer of them."""
     items = [("code", f"```python\nprint({n})\n```", {"inputs": [""], "outputs": [str(n)]}) for n in range(6)]
     before = set()
     for workers in (2, 1, 2, None):
@@ -638,7 +638,7 @@ def test_another_number_of_workers():
 
 
 def test_weak_walls_are_refused(pool, monkeypatch):
-    """Mistake: model code run on a machine where nothing holds it, because nobody said so."""
+    """Makes impossible: model code run on a machine where nothing holds it, because nobody said so."""
     monkeypatch.setattr(sandbox_pool, "REQUIRED_LEVEL", 4)
     for job in (INNOCENT, Call(EXECUTE, CHECK.args, evaluates=True)):
         with pytest.raises(WeakSandbox, match=r"level 3 .* of the 4 .*allow_weak_sandbox"):
@@ -665,7 +665,7 @@ WITHOUT = {
 @LINUX_ONLY
 @pytest.mark.parametrize("wall", WITHOUT)
 def test_the_level_is_found_by_trying(pool, tmp_path, wall):
-    """Mistake: a level that says what was asked of the kernel, and not what holds."""
+    """Makes impossible: a level that says what was asked of the kernel, and not what holds."""
     old, new, level = WITHOUT[wall]
     script = """
         from sandbox.jobs import Program
@@ -681,7 +681,7 @@ def test_the_level_is_found_by_trying(pool, tmp_path, wall):
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
 def test_as_another_user(pool):
-    """Mistake: walls that stand only because root built them."""
+    """Makes impossible: walls that stand only because root built them."""
     nobody = 65534
     try:
         subprocess.run([sys.executable, "-c", "import encodings"], user=nobody, group=nobody, cwd="/", check=True)
@@ -711,7 +711,7 @@ def read_outside(path): return open(path).read()
 
 @LINUX_ONLY
 def test_python_below_a_closed_folder(pool, monkeypatch):
-    """Mistake: root's own Python, whose data files no other user may open, so that every answer fails in the worker."""
+    """Makes impossible: root's own Python, whose data files no worker may open, and every answer fails."""
     with tempfile.TemporaryDirectory() as folder:  # mode 700
         package = Path(folder) / "site-packages" / "packed"
         package.mkdir(parents=True)
@@ -728,7 +728,7 @@ def test_python_below_a_closed_folder(pool, monkeypatch):
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root has users to give away")
 def test_every_worker_has_a_user_of_its_own():
-    """Mistake: children that run as root, or count against each other's limits."""
+    """Makes impossible: children that run as root, or count against each other's limits."""
     source = "import os, time; time.sleep(0.3); print(os.getresuid(), os.getresgid(), os.getgroups())"
     with closing(Pool()) as pool:
         users = {outcome.value[0].value for outcome in run(pool, Program(source, [""]), Program(source, [""]))}
@@ -773,7 +773,7 @@ ALLOW, NO = seccomp.ALLOW, seccomp.ERRNO
 
 @pytest.mark.parametrize("machine", AUDIT_ARCH)
 def test_the_filter_says_what_the_table_says(machine):
-    """Mistake: a jump that lands one instruction off, on a machine that nobody here has."""
+    """Makes impossible: a jump that lands one instruction off, on a machine that nobody here has."""
     column = list(AUDIT_ARCH).index(machine)
     decided = {name: numbers[column] for name, numbers in DECIDED.items()}
     for numbers in REFUSED.values():
@@ -827,7 +827,7 @@ DECIDED = {
 
 @pytest.mark.parametrize("machine", AUDIT_ARCH)
 def test_the_numbers_are_the_kernels(machine):
-    """Mistake: a number from memory, off by one, that refuses an honest call and lets a dangerous one through."""
+    """Makes impossible: a number that is off by one, refuses an honest call and lets a dangerous one through."""
     path = {"x86_64": "/usr/include/x86_64-linux-gnu/asm/unistd_64.h", "aarch64": "/usr/include/asm-generic/unistd.h"}
     if not Path(path[machine]).exists():
         pytest.skip("the kernel's headers for this machine type are not installed")
@@ -846,7 +846,7 @@ def test_the_numbers_are_the_kernels(machine):
 
 @pytest.mark.slow
 def test_no_memory_growth(pool):
-    """Mistake: a buffer, a pipe or a process kept per job: a run of days would end by it."""
+    """Makes impossible: a buffer, a pipe or a process kept per job: a run of days would end by it."""
 
     def batch():
         run(pool, *[INNOCENT, CHECK] * 30)
@@ -862,7 +862,7 @@ def test_no_memory_growth(pool):
 
 @LINUX_ONLY
 def test_nothing_is_left(pool):
-    """Mistake: processes, files or a broken pool after everything above."""
+    """Makes impossible: processes, files or a broken pool after everything above."""
     assert run(pool, INNOCENT, CHECK) == [INNOCENT_VERDICT, CHECK_VERDICT]
     sessions = keepers(pool)
     assert sessions
