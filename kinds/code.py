@@ -43,7 +43,7 @@ def check_code(reference: Any) -> None:
         )
     inputs, outputs, name = reference["inputs"], reference["outputs"], reference.get("fn_name")
     if not isinstance(inputs, list) or not isinstance(outputs, list) or not 1 <= len(inputs) == len(outputs):
-        raise ValueError("a code reference has as many `outputs` as `inputs`, as two lists, and at least one of each")
+        raise ValueError("a code reference has two lists of one length above 0, `inputs` and `outputs`")
     if name and (not isinstance(name, str) or not name.isidentifier()):
         raise ValueError(f"`fn_name` must be a function's name, got {shown(name)}")
     _tests(reference), _accepted(reference)

@@ -22,8 +22,6 @@ from verify import Kind, shown
 MAX_FOLLOWED = 1_000_000
 # langdetect reads at most 10,000 characters of a text, but first searches all of it for addresses.
 MAX_DETECTED = 20_000
-
-
 Instruction = tuple[Callable[..., bool], dict[str, Any]]
 
 

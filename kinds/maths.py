@@ -125,7 +125,10 @@ def same(gold: Form, answer: Form) -> bool:
     if gold.name and answer.name and gold.name != answer.name:
         return False
     if "words" in kinds:
-        return bool(gold.value and answer.value) and _letters(gold) == _letters(answer)
+        a, b = (
+            form.value if form.kind == "words" else form.text.replace(" ", "").casefold() for form in (gold, answer)
+        )
+        return bool(a) and a == b and (kinds == {"words"} or len(a) > 1)  # R is not \text{r}
     if "list" in kinds:
         return _same_lists(gold, answer)
     if kinds == {"tuple"}:
@@ -140,14 +143,9 @@ def same(gold: Form, answer: Form) -> bool:
 
 def _same_sides(gold: Form, answer: Form) -> bool:
     """Have two equations, or two relations, the same sides, in the same or the reversed order?"""
-    turned = FLIPPED.get(answer.mark, answer.mark)
-    return (gold.mark == answer.mark and _same_parts(gold.value, answer.value)) or (
-        gold.mark == turned and _same_parts(gold.value, answer.value[::-1])
-    )
-
-
-def _letters(form: Form) -> str:
-    return form.value if form.kind == "words" else form.text.replace(" ", "").casefold()
+    if gold.mark == FLIPPED.get(answer.mark, answer.mark) and _same_parts(gold.value, answer.value[::-1]):
+        return True
+    return gold.mark == answer.mark and _same_parts(gold.value, answer.value)
 
 
 def _same_parts(golds: Sequence[Form], answers: Sequence[Form]) -> bool:
@@ -184,8 +182,8 @@ def _claims(gold: Form, answer: Form) -> bool:
 
 
 def _may_name(side: Form, gold: Form) -> bool:
-    """Can a name be no other answer than the gold? n can be one for 2n, and x for y."""
-    if gold.name:
+    """Is the name no answer of its own? For 2n it must not be n, for y not x, and for the option (C) not A."""
+    if gold.name or gold.kind == "words":
         return side.text == gold.name
     names, others = side.value.names if side.value else frozenset(), gold.value.names if gold.kind == "value" else ()
     return not others or "(" in side.text or not (names & others or gold.text.isalpha() or len(names) > 1)

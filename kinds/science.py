@@ -17,17 +17,12 @@ from kinds import maths
 from kinds.latex import NUMBER, read_number
 from kinds.patterns import forward
 from sandbox.jobs import Call
-from verify import MAX_ANSWER, Kind
+from verify import MAX_ANSWER
 
 _INDICES = str.maketrans("₀₁₂₃₄₅₆₇₈₉", "0123456789")
 _LOWER_OPTION = forward(r"\(?[a-e][).]?")
 _CHEMISTRY = forward(r"\\(?:ce|text|mathrm)\b|[_^{} ]")
 _LETTER_UNIT = forward(r"(?<=[0-9]) ([A-Za-zμΩ](?: [A-Za-zμΩ])*+)$")
-
-
-def check_science(reference: Any) -> None:
-    """Raise ValueError unless the reference is the text of one short answer."""
-    maths.check_text("science", reference)
 
 
 def judge_science(answer: str, reference: str) -> Any:
@@ -67,4 +62,4 @@ def _rounded(answer: str, gold: str) -> str:
     return exact[0] + answer[number.end() :] if len(digits) >= 3 and abs(value - expected) <= step / 2 else answer
 
 
-KIND = Kind(judge_science, answer=maths.last_box_of, check=check_science, solution=maths.solution)
+KIND = maths.KIND._replace(judge=judge_science, check=lambda gold: maths.check_text("science", gold))

@@ -289,6 +289,10 @@ f(x)=x^2  |  \text{not }f(x)=x^2  |  g(x)=x^2  |  x=x^2
 4\sqrt{3}  |  4\sqrt{3}\approx 7  |  4\sqrt{3}\approx 6.9  |  4\sqrt{3}\approx 6.94
 x=5  |  y=5
 y  |  x=y
+\text{(C)}  |  A=(C)
+R  |  \text{r}
+11z^{17}  |  11z^{17}+0.5
+3  |  3 \cdots
 \text{(C)}  |  (C) 12  |  (C)x  |  (C)!
 1,2  |  1,2,2  |  1,2,3
 204_5  |  204  |  54  |  204_{6}

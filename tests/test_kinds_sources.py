@@ -248,7 +248,7 @@ def test_generated_entries(tmp_path):
     path = tmp_path / "p.jsonl"
     path.write_text("\n".join(json.dumps(problem._asdict()) for problem in problems))
     assert load_problems(path) == problems
-    with pytest.raises(ValueError, match="no data set of Reasoning Gym"):
+    with pytest.raises(ValueError, match="is no data set"):
         load_data(["gym:chain_sums"])
     with pytest.raises(ValueError, match="gym:composite makes no entries with its default settings"):
         load_data(["gym:composite*3"])
