@@ -211,12 +211,10 @@ def test_forged_values(forged):
         assert value is None or not any(module._same_value(value, other) for other in accepted)
 
 
-@pytest.mark.parametrize(
-    ("given", "arguments"), [([1, 2], [1, 2]), ("[1, 2]", [1, 2]), ([{"1": 2}], [{"1": 2}]), ([], [])]
-)
-def test_arguments(given, arguments):
+def test_arguments():
     """Makes impossible: a function called with one list in place of its arguments, or with text in place of values."""
-    assert module._arguments(given) == arguments
+    for given in ([1, 2], "[1, 2]", [{"1": 2}], []):
+        assert module._arguments(given) == (given if isinstance(given, list) else [1, 2])
 
 
 def test_lists_of_lines():
