@@ -83,28 +83,20 @@ PAGE = (Path(__file__).parent.parent / "docs" / "problems.md").read_text()
 
 
 @pytest.mark.parametrize(
-    ("kind", "response", "reward", "correct"),
+    ("kind", "text", "n_tokens", "reward", "correct"),
     [
-        ("soft_overlong", Response("\\boxed{5}", 100), 1.0, True),
-        ("soft_overlong", Response("\\boxed{5}", 14_336), 0.5, True),
-        ("soft_overlong", Response("\\boxed{5}", 16_384, True), 0.0, True),
-        ("soft_overlong", Response("\\boxed{4}", 14_336), -0.5, False),
-        ("soft_overlong", Response("\\boxed{4}", 20_000, True), -1.0, False),
-        ("cosine_length", Response("\\boxed{5}", 0), 1.0, True),
-        ("cosine_length", Response("\\boxed{5}", 4_096), 0.75, True),
-        ("cosine_length", Response("\\boxed{5}", 8_192), 0.5, True),
-        ("cosine_length", Response("\\boxed{4}", 10), 0.0, False),
-        ("all_or_nothing", "1 + 1 is even", 0.0, False),
-        ("all_or_nothing", "even, it is", 0.0, False),
-        ("all_or_nothing", "even and odd", 1.0, True),
+        ("soft_overlong", "\\boxed{5}", 100, 1.0, True), ("soft_overlong", "\\boxed{5}", 14_336, 0.5, True),
+        ("soft_overlong", "\\boxed{5}", 16_384, 0.0, True), ("soft_overlong", "\\boxed{4}", 14_336, -0.5, False),
+        ("soft_overlong", "\\boxed{4}", 20_000, -1.0, False), ("cosine_length", "\\boxed{5}", 0, 1.0, True),
+        ("cosine_length", "\\boxed{5}", 4_096, 0.75, True), ("cosine_length", "\\boxed{5}", 8_192, 0.5, True),
+        ("cosine_length", "\\boxed{4}", 10, 0.0, False),
     ],
-)
-def test_the_rewards_of_the_page(tmp_path, kind, response, reward, correct):
+)  # fmt: skip
+def test_the_rewards_of_the_page(tmp_path, kind, text, n_tokens, reward, correct):
     """Makes impossible: DAPO's overlong punishment or ProRLv2's length penalty with another formula."""
     source = next(block for block in re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL) if f"def {kind}(" in block)
     load_rewards([file(tmp_path, source)])
-    reference = ["even", "odd"] if kind == "all_or_nothing" else "5"
-    verdict = verify(kind, response, reference)
+    verdict = verify(kind, Response(text, n_tokens), "5")
     assert verdict.reward == pytest.approx(reward) and verdict.correct is correct
 
 

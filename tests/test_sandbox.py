@@ -318,21 +318,6 @@ def test_long_arguments(pool):
 # ------------------------------------------------------------------------------ the pool as a whole
 
 
-def test_threads_take_one_processor(pool):
-    """Makes impossible: a program of sixty threads that slows down all other programs."""
-    source = """
-        import hashlib, threading, time
-        def work():
-            while time.monotonic() < end: hashlib.sha256(bytes(2**22))
-        start, end = time.monotonic(), time.monotonic() + 1.0
-        threads = [threading.Thread(target=work) for _ in range(30)]
-        for thread in threads: thread.start()
-        for thread in threads: thread.join()
-        print(time.process_time() / (time.monotonic() - start))
-    """
-    assert float(output(pool, source).value) < 1.2
-
-
 def test_the_trainer_goes_first(pool):
     """Makes impossible: busy workers that slow the trainer, or that the kernel spares when the memory is full."""
     assert float(output(pool, "import os; print(os.getpriority(os.PRIO_PROCESS, 0))").value) >= 10
