@@ -224,7 +224,7 @@ def verify_batch(
     machine without all walls. Raises ValueError with the position of a broken item, JudgeFailed, and WeakSandbox if
     this machine lacks walls that model code needs.
     """
-    items = list(items)  # keeps every reference alive: an id can return once its object is gone
+    items = list(items)  # keeps the references alive: a new object can get the id of a dead one
     checked: set[tuple[str, int]] = set()
     judged: dict[tuple, Verdict] = {}
     jobs: dict[tuple, Call | Program] = {}

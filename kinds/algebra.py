@@ -21,7 +21,7 @@ BITS = 20_000  # of an exact numerator or denominator
 SIZE = 1_000  # bits of another number, before or after the point
 DIGITS = 400  # of another number: enough to tell 2^SIZE from 2^SIZE + 1
 DEPTH = 40
-# Of the points: near 0 a term such as +0.5 counts, far away x^9 does.
+# The scales of the points. Near 0 a term such as +0.5 counts, far from 0 a term such as x^9 does.
 SCALES = [Fraction(4), Fraction(1, 9), Fraction(-1), Fraction(-3)]
 TOLERANCE = Fraction(1, 10**6)  # relative, between a decimal and a number in another notation
 

@@ -206,7 +206,7 @@ _OPTION = re.compile(r"(?:[Oo]ption |[Cc]hoice )?(?:\(([A-J])\)|([A-J])\.?)")  #
 def _leaf(text: str) -> Form | None:
     if re.fullmatch(r"-?\\infty|\\mathbb ?\{? ?[A-Z] ?\}?|\\\{ ?\\\}", text):
         return Form("words", canonical(text))
-    plain = _UPRIGHT.sub(r"\1", text).strip()
+    plain = _UPRIGHT.sub(r"\1", text).strip().removesuffix(".")
     option = _OPTION.fullmatch(plain)
     if option:
         return Form("words", canonical(text), option[1] or option[2])

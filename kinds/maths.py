@@ -14,8 +14,8 @@ r"""Kind "math": is the text in the last box the same answer as the gold? (verif
 Reading order: the kind, the last box, `same`. latex.py reads a text into a form, algebra.py compares expressions.
 The sources of the rules: the answers of AIME, AMC, MATH, Minerva and OlympiadBench; tests/test_kinds_maths.py lists
 where math-verify 0.9.0 decides otherwise, and why.
-Simplified: no units are converted, and no equation or inequality is solved. Equal only as texts: matrices, factorials,
-binomials, |x|, \approx, number bases, clock times, ratios, repeating decimals and unknown units.
+Simplified: nothing is solved, and units are not converted. Equal only as texts: matrices, factorials, binomials, |x|,
+\approx, number bases, clock times, ratios, repeating decimals and unknown units.
 """
 
 from collections.abc import Sequence
@@ -85,7 +85,7 @@ _PERCENT = forward(r"[\s$]{0,8}+(?:\\?%|percent\b)")
 def last_box(text: str) -> str | None:
     r"""Return the text in the \boxed{...} that closes last, braces balanced; None if there is none.
 
-    Of nested boxes this is the outer one. A box that never closes is no box.
+    In nested boxes this is the outer one. A box without its closing brace does not count.
     """
     text = text[-MAX_BOX_DISTANCE:]
     first = text.find("box")
@@ -182,7 +182,7 @@ def _claims(gold: Form, answer: Form) -> bool:
 
 
 def _may_name(side: Form, gold: Form) -> bool:
-    """Is the name no answer of its own? For 2n it must not be n, for y not x, and for the option (C) not A."""
+    """Can the name only stand for the gold? Then it is no second answer, as n is for 2n, x for y or A for (C)."""
     if gold.name or gold.kind == "words":
         return side.text == gold.name
     names, others = side.value.names if side.value else frozenset(), gold.value.names if gold.kind == "value" else ()

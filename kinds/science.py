@@ -52,7 +52,7 @@ def judge_in_worker(answer: str, gold: str) -> bool | None:
 
 
 def _rounded(answer: str, gold: str) -> str:
-    """Return the answer with the gold's number in place of its own, if the gold's three digits or more round it."""
+    """Put the gold's number into the answer, if the gold rounds the answer's number to three digits or more."""
     number, exact = NUMBER.match(answer), NUMBER.match(gold)
     value, expected = (read_number(match[0]) if match else None for match in (number, exact))
     if not number or not exact or not exact["decimals"] or value is None or not expected:

@@ -76,7 +76,7 @@ def check(problems: list[Problem]) -> dict[int, str]:
         if solution is not None:
             answer, key = kind.answer(solution), (name, position, solution)
             value = None if answer is None else ask(kind, answer, reference, [0 for _ in kind.asks])
-            if isinstance(value, Call):  # no model wrote this text, so it needs no high walls
+            if isinstance(value, Call):  # high walls are for a model's text, and this is the problem's own
                 jobs[key] = replace(value, evaluates=False)
             else:
                 verdicts[key] = verdict_of(value)
