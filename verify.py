@@ -85,6 +85,9 @@ class Response(NamedTuple):
     truncated: bool = False
 
 
+Item = tuple[str, str | Response, Any]  # the kind, the response, the reference
+
+
 class Verdict(NamedTuple):
     """The reward, whether the response is correct, and one of REASONS."""
 
@@ -93,18 +96,17 @@ class Verdict(NamedTuple):
     reason: str
 
 
-class JudgeFailed(RuntimeError):
-    """A judge cannot open a file or module on this machine. The run must end, since no answer is to blame."""
-
-
-class NotAReward(ValueError):
-    """A user's function returned a value that is no reward."""
-
-
 def after_thinking(response: str) -> str | None:
     """Return the text after the last </think>; None if it is empty, or if a <think> is open in it."""
     text = response.rpartition("</think>")[2].strip()
     return None if "<think>" in text else text or None
+
+
+def last_tag(response: str) -> str | None:
+    """Return the text in the last <answer>...</answer>, None if there is none."""
+    before, closed, _ = (after_thinking(response) or "").rpartition("</answer>")
+    _, opened, answer = before.rpartition("<answer>")
+    return answer.strip() if opened and closed else None
 
 
 class Kind(NamedTuple):
@@ -128,19 +130,6 @@ class Kind(NamedTuple):
     solution: Callable[[Any], str | None] = lambda reference: None
     asks: tuple[str, ...] = ()
     file: str | None = None
-
-
-def shown(value: Any) -> str:
-    """Return a value as text for an error message, cut to 200 characters."""
-    text = repr(value)
-    return text if len(text) <= 200 else text[:200] + "..."
-
-
-def last_tag(response: str) -> str | None:
-    """Return the text in the last <answer>...</answer>, None if there is none."""
-    before, closed, _ = (after_thinking(response) or "").rpartition("</answer>")
-    _, opened, answer = before.rpartition("<answer>")
-    return answer.strip() if opened and closed else None
 
 
 # ---------------------------------------------------------------------------- a kind in full: countdown
@@ -197,10 +186,8 @@ def check_countdown(reference: Any) -> None:
         and all(type(number) is int and 0 <= number < 10**9 for number in reference["numbers"])
         and type(reference["target"]) is int
     ):
-        raise ValueError(
-            'a countdown reference is {"numbers": [1 to 32 whole numbers from 0 to 999999999], "target": a whole '
-            f"number}}, got {shown(reference)}"
-        )
+        form = '{"numbers": [1 to 32 whole numbers from 0 to 999999999], "target": a whole number}'
+        raise ValueError(f"a countdown reference is {form}, got {shown(reference)}")
 
 
 def countdown_answer(response: str) -> str | None:
@@ -209,7 +196,7 @@ def countdown_answer(response: str) -> str | None:
     return (after_thinking(response) if tagged is None else tagged) or None
 
 
-# ----------------------------------------------------------------------------------------------- kinds
+# ---------------------------------------------------------------------------------- all kinds, and verdicts
 
 # Name -> the kind, or the module that defines it as KIND and is imported when a problem has this kind.
 KINDS: dict[str, Kind | str] = {
@@ -220,49 +207,6 @@ KINDS: dict[str, Kind | str] = {
     "logic": "kinds.logic",
     "code": "kinds.code",
 }
-BUILT_IN = frozenset(KINDS)
-reward_files: dict[str, list[str]] = {}  # path of each loaded file -> itself and the files that it imports
-failures: dict[str, str] = {}  # kind -> why its first call crashed or took too long
-
-
-def kind_of(name: Any) -> Kind:
-    """Return the kind of this name; ValueError with the known names."""
-    if not isinstance(name, str) or name not in KINDS:
-        raise ValueError(f"unknown kind {shown(name)}: use one of {', '.join(KINDS)}, or name its file by --rewards")
-    kind = KINDS[name]
-    return importlib.import_module(kind).KIND if isinstance(kind, str) else kind
-
-
-def load_rewards(paths: list[str] | list[Path]) -> list[str]:
-    """Add the kinds of these Python files to KINDS, and return the absolute paths.
-
-    A file has functions (response, reference) -> reward, and a line that names them: KINDS = {"my_kind": my_function}.
-    kinds/users.py has the rules. Raises FileNotFoundError, or ValueError for a file that cannot be used.
-    """
-    from kinds import users
-
-    loaded = [str(Path(path).resolve()) for path in paths]
-    for path in loaded:
-        kinds, reward_files[path] = users.load(path)
-        for name in kinds:
-            known = KINDS.get(name)  # a file may be loaded again, changed or not
-            if known is not None and (isinstance(known, str) or known.file != path):
-                raise ValueError(f"{path}: there is a kind {name} already, choose another name than {', '.join(KINDS)}")
-        KINDS.update(kinds)
-    return loaded
-
-
-# ---------------------------------------------------------------------------------------------- verdicts
-
-
-def verdict_of(value: Any) -> Verdict:
-    """Return the verdict for a judge's value; TypeError or ValueError if the value is no reward."""
-    if value is None:
-        return Verdict(0.0, False, "unparsed")
-    reward, correct = value if isinstance(value, tuple | list) and len(value) == 2 else (value, value == 1)
-    if not isinstance(reward, int | float) or not isinstance(correct, bool) or not math.isfinite(reward):
-        raise ValueError(f"a judge returns a number, (number, True or False) or None, got {shown(value)}")
-    return Verdict(float(reward), correct, "correct" if correct else "partial" if reward > 0 else "wrong")
 
 
 def verify(kind: str, response: str | Response, reference: Any, **options: Any) -> Verdict:
@@ -271,20 +215,16 @@ def verify(kind: str, response: str | Response, reference: Any, **options: Any) 
 
 
 def verify_batch(
-    items: Iterable[tuple[str, str | Response, Any]],
-    workers: int | None = None,
-    timeout_s: float = 10.0,
-    *,
-    allow_weak_sandbox: bool = False,
+    items: Iterable[Item], workers: int | None = None, timeout_s: float = 10.0, *, allow_weak_sandbox: bool = False
 ) -> list[Verdict]:
-    """Return the verdicts of many (kind, response, reference), in order. No text of a model makes it raise.
+    """Return the verdict of each item, in order. No text of a model makes it raise.
 
     The N rollouts of a prompt repeat answers: equal answers to the same reference object are judged once. Jobs go to
     `workers` processes (None: one per core), each within `timeout_s`. `allow_weak_sandbox` also runs model code on a
     machine without all walls. Raises ValueError with the position of a broken item, JudgeFailed, and WeakSandbox if
     this machine lacks walls that model code needs.
     """
-    items = list(items)  # keeps every reference alive, and so its id
+    items = list(items)  # keeps the references alive: a new object can get the id of a dead one
     checked: set[tuple[str, int]] = set()
     judged: dict[tuple, Verdict] = {}
     jobs: dict[tuple, Call | Program] = {}
@@ -325,7 +265,17 @@ def ask(kind: Kind, answer: str, reference: Any, asked: list) -> Any:
     return Call(function, [answer, reference, *asked], evaluates=kind.where == ALONE)
 
 
-# ---------------------------------------------------------------------------------------------- problems
+def verdict_of(value: Any) -> Verdict:
+    """Return the verdict for a judge's value; TypeError or ValueError if the value is no reward."""
+    if value is None:
+        return Verdict(0.0, False, "unparsed")
+    reward, correct = value if isinstance(value, tuple | list) and len(value) == 2 else (value, value == 1)
+    if not isinstance(reward, int | float) or not isinstance(correct, bool) or not math.isfinite(reward):
+        raise ValueError(f"a judge returns a number, (number, True or False) or None, got {shown(value)}")
+    return Verdict(float(reward), correct, "correct" if correct else "partial" if reward > 0 else "wrong")
+
+
+# ------------------------------------------------------------------------ problems, and rewards of your own
 
 
 def load_problems(path: str | Path) -> list[Problem]:
@@ -359,12 +309,58 @@ def load_problems(path: str | Path) -> list[Problem]:
 def load_data(specs: list[str], seed: int = 0) -> list[Problem]:
     """Return the problems of one epoch over sources, FILE.jsonl, hf:NAME or gym:NAME, each with an optional :WEIGHT.
 
-    kinds/sources.py has the sources. With weights, each source is shuffled by `seed`, and every stretch of the epoch
-    has the sources in these shares. Use another seed for another epoch.
+    kinds/sources.py has the rules. Another seed gives another order of an epoch with weights.
     """
     from kinds import sources
 
     return sources.load_data(specs, seed)
+
+
+def load_rewards(paths: list[str] | list[Path]) -> list[str]:
+    """Add the kinds of these Python files to KINDS, and return the absolute paths.
+
+    A file has functions (response, reference) -> reward, and a line that names them: KINDS = {"my_kind": my_function}.
+    kinds/users.py has the rules. Raises FileNotFoundError, or ValueError for a file that cannot be used.
+    """
+    from kinds import users
+
+    loaded = [str(Path(path).resolve()) for path in paths]
+    for path in loaded:
+        kinds, reward_files[path] = users.load(path)
+        for name in kinds:
+            known = KINDS.get(name)  # a file may be loaded again, changed or not
+            if known is not None and (isinstance(known, str) or known.file != path):
+                raise ValueError(f"{path}: there is a kind {name} already, choose another name than {', '.join(KINDS)}")
+        KINDS.update(kinds)
+    return loaded
+
+
+# ------------------------------------------------------------------------------------------- names and errors
+
+reward_files: dict[str, list[str]] = {}  # path of each loaded file -> itself and the files that it imports
+failures: dict[str, str] = {}  # kind -> why its first call crashed or took too long
+
+
+class JudgeFailed(RuntimeError):
+    """A judge cannot open a file or module on this machine. The run must end, since no answer is to blame."""
+
+
+class NotAReward(ValueError):
+    """A user's function returned a value that is no reward."""
+
+
+def kind_of(name: Any) -> Kind:
+    """Return the kind of this name. Raises ValueError with the known names."""
+    if not isinstance(name, str) or name not in KINDS:
+        raise ValueError(f"unknown kind {shown(name)}: use one of {', '.join(KINDS)}, or name its file by --rewards")
+    kind = KINDS[name]
+    return importlib.import_module(kind).KIND if isinstance(kind, str) else kind
+
+
+def shown(value: Any) -> str:
+    """Return a value as text for an error message, cut to 200 characters."""
+    text = repr(value)
+    return text if len(text) <= 200 else text[:200] + "..."
 
 
 def read_spec(spec: str) -> tuple[str, float | None]:

@@ -21,6 +21,8 @@ BITS = 20_000  # of an exact numerator or denominator
 SIZE = 1_000  # bits of another number, before or after the point
 DIGITS = 400  # of another number: enough to tell 2^SIZE from 2^SIZE + 1
 DEPTH = 40
+# The scales of the points. Near 0 a term such as +0.5 counts, far from 0 a term such as x^9 does.
+SCALES = [Fraction(4), Fraction(1, 9), Fraction(-1), Fraction(-3)]
 TOLERANCE = Fraction(1, 10**6)  # relative, between a decimal and a number in another notation
 
 Value = Any  # Fraction, or a number of mpmath
@@ -152,7 +154,7 @@ class _Reader:
         if token in FUNCTIONS:
             return self.function(token)
         if token == "\\pi":
-            return _pi
+            return lambda point: +mp.pi
         if token == "\\sqrt":
             degree = self.group() if self.next == "[" else constant(Fraction(2)).code
             return _apply(lambda value, degree: _power(value, 1 / degree), self.argument(), degree)
@@ -201,10 +203,6 @@ class _Reader:
 # ------------------------------------------------------------------------------------------------ values
 
 
-def _pi(point: dict[str, Value]) -> Value:
-    return +mp.pi
-
-
 def _real(value: Value) -> Any:
     """Return a fraction as a number of mpmath."""
     return mp.mpf(value.numerator) / value.denominator if isinstance(value, Fraction) else value
@@ -250,11 +248,12 @@ def equal(gold: Expression, answer: Expression) -> bool:
     if gold.names != answer.names:
         return False
     share = TOLERANCE * (gold.rounded != answer.rounded)
-    scales, found = (1, 4, -1, -3) if gold.names - {"i"} else (1,), 0
+    scales, found = SCALES if gold.names - {"i"} else SCALES[:1], 0
     with mp.workdps(DIGITS):
-        for scale in scales:
-            point = {name: _coordinate(number, scale) for number, name in enumerate(sorted(gold.names), 1)}
-            point |= {"i": mp.mpc(0, 1)}
+        for at, scale in enumerate(scales):
+            # Values that are not whole, different for each variable.
+            point = {name: scale * Fraction(2 * ((79 * number + 47 * at) % 97) + 5, 22)
+                     for number, name in enumerate(sorted(gold.names), 1)} | {"i": mp.mpc(0, 1)}  # fmt: skip
             a, b = _value(gold.code, point), _value(answer.code, point)
             if (a is None) != (b is None) or (a is not None and not close(a, b, share)):
                 return False
@@ -269,11 +268,6 @@ def close(a: Value, b: Value, share: Fraction = Fraction(0)) -> bool:
     a, b, least = _real(a), _real(b), mp.mpf(10) ** (20 - DIGITS)
     whole = abs(a - mp.nint(mp.re(a))) < least
     return max(abs(a), abs(b)) < least or abs(a - b) <= (least if whole or not share else _real(share)) * abs(a)
-
-
-def _coordinate(number: int, scale: int) -> Fraction:
-    """Return a value for a variable that is not whole."""
-    return Fraction(2 * ((79 * number + 47 * abs(scale)) % 97) + 5, 22) * scale
 
 
 def _value(code: Code, point: dict[str, Value]) -> Value:

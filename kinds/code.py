@@ -1,6 +1,6 @@
 """Kind "code": programs and functions, by their outputs. (verify.py, section 4.2.1)
 
-    the answer   the last closed ```python block; without any such block, the last closed block without a mark
+    the answer   the last closed ```python block, or else the last closed block that has no mark
     a program    passes a test by its output for the test's input, if it ends without an error: words and their lines
                  count, the space between them does not
     a function   passes by its value, as JSON has it (a tuple is a list); also as a method of a class Solution
@@ -43,7 +43,7 @@ def check_code(reference: Any) -> None:
         )
     inputs, outputs, name = reference["inputs"], reference["outputs"], reference.get("fn_name")
     if not isinstance(inputs, list) or not isinstance(outputs, list) or not 1 <= len(inputs) == len(outputs):
-        raise ValueError("a code reference has as many `outputs` as `inputs`, as two lists, and at least one of each")
+        raise ValueError("a code reference has two lists of one length above 0, `inputs` and `outputs`")
     if name and (not isinstance(name, str) or not name.isidentifier()):
         raise ValueError(f"`fn_name` must be a function's name, got {shown(name)}")
     _tests(reference), _accepted(reference)
@@ -97,7 +97,7 @@ def _json_or_none(text: str) -> Any:
 
 
 def find_code(response: str) -> str | None:
-    """Return the program: the last closed ```python block; without any such block, the last one without a mark."""
+    """Return the program: the last closed ```python block, or else the last one that has no mark."""
     pieces = (after_thinking(response) or "").split("```")
     found = {}
     for block in pieces[1:-1:2]:  # opening and closing fences take turns; a last open block is left out

@@ -22,8 +22,6 @@ from verify import Kind, shown
 MAX_FOLLOWED = 1_000_000
 # langdetect reads at most 10,000 characters of a text, but first searches all of it for addresses.
 MAX_DETECTED = 20_000
-
-
 Instruction = tuple[Callable[..., bool], dict[str, Any]]
 
 
@@ -119,8 +117,8 @@ _ABBREVIATIONS = (
 def _count_sentences(text: str) -> int:
     """Count the words that end a sentence, and a rest without an end.
 
-    A word ends one with ! or ?, or with a full stop that no small letter follows, unless it is an abbreviation or an
-    initial. Quotes, brackets and asterisks may follow the mark. "1." at the start of a list item is a sentence.
+    A word ends a sentence with ! or ?. With a full stop it does so too, except for abbreviations, initials and words
+    before a small letter. Quotes, brackets and asterisks may follow the mark. "1." before a list item is a sentence.
     """
     words, count, ends = text.split(), 0, True
     for word, after in zip(words, [*words[1:], ""], strict=False):

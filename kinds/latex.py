@@ -148,24 +148,19 @@ def _parts(kind: str, text: str, parts: list[str], mark: str = "") -> Form | Non
     return Form(kind, canonical(text), forms, mark)
 
 
-# x, f(x), \angle ABC, (x,y)
+# A side of an equation that may stand for the answer: x, f(x), \angle ABC, (x,y)
 _NAME = re.compile(
     rf"{LETTER}|[fghpqFGHPQST](?:_[A-Za-z0-9])?\s*\(\s*[A-Za-z0-9](?:\s*,\s*[A-Za-z0-9])*\s*\)"
     r"|(?:\\(?:angle|triangle|overline)\s*)?\{?\s*[A-Z]{1,4}\s*\}?|\(\s*[a-z](?:\s*,\s*[a-z])+\s*\)"
 )
 
 
-def _side(text: str) -> Form:
-    """Read a side of an equation. A name stands for the answer."""
-    if _NAME.fullmatch(text) and text not in ("e", "i"):
-        return Form("name", canonical(text), read_expression(text))
-    return _read(text)
-
-
 def _relation(text: str, sides: list[str], signs: list[str]) -> Form | None:
     if not all(sides) or len(sides) > MAX_PARTS:
         return None
-    forms = tuple(map(_side, sides))
+    named = [_NAME.fullmatch(side) and side not in ("e", "i") for side in sides]
+    forms = tuple(Form("name", canonical(side), read_expression(side)) if name else _read(side)
+                  for side, name in zip(sides, named, strict=True))  # fmt: skip
     names = [at for at, form in enumerate(forms) if form.kind == "name"]
     if any(form.kind == "other" for form in forms):
         return None
@@ -211,7 +206,7 @@ _OPTION = re.compile(r"(?:[Oo]ption |[Cc]hoice )?(?:\(([A-J])\)|([A-J])\.?)")  #
 def _leaf(text: str) -> Form | None:
     if re.fullmatch(r"-?\\infty|\\mathbb ?\{? ?[A-Z] ?\}?|\\\{ ?\\\}", text):
         return Form("words", canonical(text))
-    plain = _UPRIGHT.sub(r"\1", text).strip()
+    plain = _UPRIGHT.sub(r"\1", text).strip().removesuffix(".")
     option = _OPTION.fullmatch(plain)
     if option:
         return Form("words", canonical(text), option[1] or option[2])
@@ -240,7 +235,7 @@ _FACTOR = forward(r"[\s*·]*+(/?)[\s(]*+(°|[A-Za-zμΩÅ]++)(?:\s*+\^\s*+\{?\s*
 _UNIT = forward(
     r"(?<=[0-9}\])a-z!%])((?:\s*+(?:(?:\\cdot|/)\s*+)?\\text\s*+\{(?:[^{}]|\{[^{}]*+\})*+\}"
     r"(?:\s*+\^\s*+(?:\{\s*+-?[0-9]\s*+\}|-?[0-9]))?)++|(?<=[0-9])\s*+°\s*+C?"
-    r"|(?<=[0-9}])\s++(?:\\mu|\\Omega|\\cdot|[A-Za-zμΩÅ°])(?:\\cdot|[A-Za-z0-9μΩÅ°^/*(){} -])*+)$"
+    r"|(?<=[0-9}])\s++(?:\\mu|\\Omega|\\cdot(?!s)|[A-Za-zμΩÅ°])(?:\\cdot(?!s)|[A-Za-z0-9μΩÅ°^/*(){} -])*+)$"
 )
 
 
@@ -250,8 +245,8 @@ def read_unit(text: str) -> frozenset[tuple[str, int]] | None:
 
     Everything after a "/" is below it: J/mol K is J/(mol K).
     """
-    for pattern, new in ((_UPRIGHT, r" \1 "), (r"\\cdot", " "), (r"\\Omega", "Ω"), (r"\\mu\s*", "μ"), (r"\bper\b", "/"),
-                         (r"(?:degrees?|°) ?(?:C\b|[Cc]elsius)", "celsius"), ("degrees?", "°"),
+    for pattern, new in ((_UPRIGHT, r" \1 "), (r"\\cdot(?!s)", " "), (r"\\Omega", "Ω"), (r"\\mu\s*", "μ"),
+                         (r"\bper\b", "/"), (r"(?:degrees?|°) ?(?:C\b|[Cc]elsius)", "celsius"), ("degrees?", "°"),
                          (r"\bsquare ([A-Za-z]+)", r"\1^2"), (r"\bcubic ([A-Za-z]+)", r"\1^3")):  # fmt: skip
         text = re.sub(pattern, new, text)
     powers: Counter[str] = Counter()

@@ -5,8 +5,8 @@
     unparsed     the scorer fails on it; it is empty, or longer than MAX_SOLUTION; it has a nan or inf that the entry's
                  answer has not; or it lacks the form of EVALUATED for a scorer that would evaluate it
 
-Nine scorers hand the answer to `eval`, or to sympy, which does the same. So a fresh process scores each answer, and
-such an answer must have a form that reaches no function of Python's. The source: reasoning-gym 0.1.25.
+Some scorers hand the answer to `eval`, or to sympy, which does the same. So a fresh process scores each answer, and for
+these scorers the answer must have a form that reaches no function of Python's. The source: reasoning-gym 0.1.25.
 """
 
 import functools

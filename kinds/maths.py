@@ -14,8 +14,8 @@ r"""Kind "math": is the text in the last box the same answer as the gold? (verif
 Reading order: the kind, the last box, `same`. latex.py reads a text into a form, algebra.py compares expressions.
 The sources of the rules: the answers of AIME, AMC, MATH, Minerva and OlympiadBench; tests/test_kinds_maths.py lists
 where math-verify 0.9.0 decides otherwise, and why.
-Simplified: no units are converted, and no equation or inequality is solved. Equal only as texts: matrices, factorials,
-binomials, |x|, \approx, number bases, clock times, ratios, repeating decimals and unknown units.
+Simplified: nothing is solved, and units are not converted. Equal only as texts: matrices, factorials, binomials, |x|,
+\approx, number bases, clock times, ratios, repeating decimals and unknown units.
 """
 
 from collections.abc import Sequence
@@ -85,7 +85,7 @@ _PERCENT = forward(r"[\s$]{0,8}+(?:\\?%|percent\b)")
 def last_box(text: str) -> str | None:
     r"""Return the text in the \boxed{...} that closes last, braces balanced; None if there is none.
 
-    Of nested boxes this is the outer one. A box that never closes is no box.
+    In nested boxes this is the outer one. A box without its closing brace does not count.
     """
     text = text[-MAX_BOX_DISTANCE:]
     first = text.find("box")
@@ -125,7 +125,10 @@ def same(gold: Form, answer: Form) -> bool:
     if gold.name and answer.name and gold.name != answer.name:
         return False
     if "words" in kinds:
-        return bool(gold.value and answer.value) and _letters(gold) == _letters(answer)
+        a, b = (
+            form.value if form.kind == "words" else form.text.replace(" ", "").casefold() for form in (gold, answer)
+        )
+        return bool(a) and a == b and (kinds == {"words"} or len(a) > 1)  # R is not \text{r}
     if "list" in kinds:
         return _same_lists(gold, answer)
     if kinds == {"tuple"}:
@@ -140,14 +143,9 @@ def same(gold: Form, answer: Form) -> bool:
 
 def _same_sides(gold: Form, answer: Form) -> bool:
     """Have two equations, or two relations, the same sides, in the same or the reversed order?"""
-    turned = FLIPPED.get(answer.mark, answer.mark)
-    return (gold.mark == answer.mark and _same_parts(gold.value, answer.value)) or (
-        gold.mark == turned and _same_parts(gold.value, answer.value[::-1])
-    )
-
-
-def _letters(form: Form) -> str:
-    return form.value if form.kind == "words" else form.text.replace(" ", "").casefold()
+    if gold.mark == FLIPPED.get(answer.mark, answer.mark) and _same_parts(gold.value, answer.value[::-1]):
+        return True
+    return gold.mark == answer.mark and _same_parts(gold.value, answer.value)
 
 
 def _same_parts(golds: Sequence[Form], answers: Sequence[Form]) -> bool:
@@ -184,8 +182,8 @@ def _claims(gold: Form, answer: Form) -> bool:
 
 
 def _may_name(side: Form, gold: Form) -> bool:
-    """Can a name be no other answer than the gold? n can be one for 2n, and x for y."""
-    if gold.name:
+    """Can the name only stand for the gold? Then it is no second answer, as n is for 2n, x for y or A for (C)."""
+    if gold.name or gold.kind == "words":
         return side.text == gold.name
     names, others = side.value.names if side.value else frozenset(), gold.value.names if gold.kind == "value" else ()
     return not others or "(" in side.text or not (names & others or gold.text.isalpha() or len(names) > 1)

@@ -17,17 +17,12 @@ from kinds import maths
 from kinds.latex import NUMBER, read_number
 from kinds.patterns import forward
 from sandbox.jobs import Call
-from verify import MAX_ANSWER, Kind
+from verify import MAX_ANSWER
 
 _INDICES = str.maketrans("₀₁₂₃₄₅₆₇₈₉", "0123456789")
 _LOWER_OPTION = forward(r"\(?[a-e][).]?")
 _CHEMISTRY = forward(r"\\(?:ce|text|mathrm)\b|[_^{} ]")
 _LETTER_UNIT = forward(r"(?<=[0-9]) ([A-Za-zμΩ](?: [A-Za-zμΩ])*+)$")
-
-
-def check_science(reference: Any) -> None:
-    """Raise ValueError unless the reference is the text of one short answer."""
-    maths.check_text("science", reference)
 
 
 def judge_science(answer: str, reference: str) -> Any:
@@ -57,7 +52,7 @@ def judge_in_worker(answer: str, gold: str) -> bool | None:
 
 
 def _rounded(answer: str, gold: str) -> str:
-    """Return the answer with the gold's number in place of its own, if the gold's three digits or more round it."""
+    """Put the gold's number into the answer, if the gold rounds the answer's number to three digits or more."""
     number, exact = NUMBER.match(answer), NUMBER.match(gold)
     value, expected = (read_number(match[0]) if match else None for match in (number, exact))
     if not number or not exact or not exact["decimals"] or value is None or not expected:
@@ -67,4 +62,4 @@ def _rounded(answer: str, gold: str) -> str:
     return exact[0] + answer[number.end() :] if len(digits) >= 3 and abs(value - expected) <= step / 2 else answer
 
 
-KIND = Kind(judge_science, answer=maths.last_box_of, check=check_science, solution=maths.solution)
+KIND = maths.KIND._replace(judge=judge_science, check=lambda gold: maths.check_text("science", gold))

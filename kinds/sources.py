@@ -76,7 +76,7 @@ def check(problems: list[Problem]) -> dict[int, str]:
         if solution is not None:
             answer, key = kind.answer(solution), (name, position, solution)
             value = None if answer is None else ask(kind, answer, reference, [0 for _ in kind.asks])
-            if isinstance(value, Call):  # no model wrote this text, so it needs no high walls
+            if isinstance(value, Call):  # high walls are for a model's text, and this is the problem's own
                 jobs[key] = replace(value, evaluates=False)
             else:
                 verdicts[key] = verdict_of(value)
@@ -106,8 +106,9 @@ def _load_gym(name: str, seed: int) -> list[Problem]:
         raise ValueError(f"gym:{name} needs the package reasoning-gym: pip install reasoning-gym") from None
     name, _, size = name.partition("*")
     if name not in reasoning_gym.factory.DATASETS or not re.fullmatch(r"[1-9][0-9]*|", size):
-        known = ", ".join(sorted(reasoning_gym.factory.DATASETS))
-        raise ValueError(f"gym:{name} is no data set of Reasoning Gym, with an optional *NUMBER. There are {known}")
+        raise ValueError(
+            f"gym:{name} is no data set: use {', '.join(sorted(reasoning_gym.factory.DATASETS))}, or NAME*50"
+        )
     try:
         entries = list(reasoning_gym.create_dataset(name, size=int(size or 1000), seed=seed))
     except Exception as error:
@@ -179,10 +180,6 @@ def _messages(chat: list[dict]) -> list[dict[str, str]]:
     return [{"role": message["role"], "content": message["content"]} for message in chat]
 
 
-def _parsed(value: Any) -> Any:
-    return json.loads(value) if isinstance(value, str) else value
-
-
 def math_row(row: dict) -> Problem:
     """DeepScaleR, AIME, AMC, MATH, Minerva, OlympiadBench: `answer`, or the last box of the `solution`."""
     gold = _text(row, "answer", "final_answer", "solution")
@@ -209,8 +206,8 @@ def science_row(row: dict) -> Problem | None:
 
 def ifeval_row(row: dict) -> Problem:
     """Llama-Nemotron: its messages in `input`, its instructions in `args`."""
-    args = _parsed(row["args"])
-    kwargs = [_parsed(item) for item in args.get("instruction_kwargs") or []]
+    args = json.loads(row["args"]) if isinstance(row["args"], str) else row["args"]
+    kwargs = [json.loads(item) if isinstance(item, str) else item for item in args.get("instruction_kwargs") or []]
     reference = {"instruction_id_list": args.get("instruction_id_list"), "kwargs": kwargs}
     return Problem(_messages(row["input"]), "ifeval", reference)
 

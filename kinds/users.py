@@ -40,7 +40,7 @@ def load(path: str) -> tuple[dict[str, Kind], list[str]]:
     except RuntimeError as error:
         raise ValueError(
             f"{path} cannot be imported by the processes that judge: {str(error).splitlines()[-1]}. They start in the "
-            "folder / and with an environment of their own: read files by their path, as from Path(__file__).parent"
+            "folder / with another environment: read files by their whole path, as from Path(__file__).parent"
         ) from None
     if outcome.status != "ok":
         raise ValueError(f"{path}: {outcome.value or outcome.status}")

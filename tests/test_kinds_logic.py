@@ -59,17 +59,9 @@ def test_logic_empty_answer_that_is_right():
 
 SELF_SCORING = [
     """__import__('os').write(3, b'{"value": [1.0, "correct"]}\\n') or __import__('os')._exit(0)""",
-    """exec('import os; os.write(3, b"1")')""",
-    "().__class__.__base__.__subclasses__()",
-    "(exec)(input())",
-    "sqrt('__import__(1)')",
-    "'\\x5f\\x5fimport'",
-    "ｅxec(1)",
-    "__import__(chr(111))",
-    "f'{exec(1)}'",
-    "lambdify(x, x)",
-    "2breakpoint()",
-]
+    "().__class__.__base__.__subclasses__()", "(exec)(input())", "sqrt('__import__(1)')", "'\\x5f\\x5fimport'",
+    "ｅxec(1)", "__import__(chr(111))", "f'{exec(1)}'", "lambdify(x, x)", "2breakpoint()", "x2y(1)",
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("dataset", EVALUATED)
@@ -102,14 +94,6 @@ def test_logic_every_scorer_that_evaluates_is_known():
     calls = re.compile(r"(?<![\w.])(?:eval|exec)\(\s*answer|parse_expr\(\s*answer|sympify\(\s*answer")
     found = {path.stem for path in folder.rglob("*.py") if calls.search(path.read_text())}
     assert found <= set(EVALUATED), found - set(EVALUATED)
-
-
-@needs("reasoning_gym")
-def test_logic_hostile_answer():
-    """Makes impossible: a scorer's eval that hangs the run on a tower of powers."""
-    entry = entry_of("countdown")
-    items = [("logic", "<answer>9**9**9**9</answer>", {"dataset": "countdown", "entry": entry})]
-    assert verify_batch(items, workers=1, timeout_s=3.0)[0].reward < 0.5
 
 
 ENTRY = {"question": "", "answer": "2", "metadata": {}}
