@@ -28,7 +28,7 @@ if sys.argv[2:]:
 
 import verify
 from bench.which_n import best_n, noise_at_equal_cost
-from lab.bugs import Bug, load, read
+from lab.bugs import LENIENT, load, read
 from lab.notebooks import compare, show
 from rollout import TorchEngine
 
@@ -82,10 +82,10 @@ plateau, _ = train_copy("60 steps of N = 16", model, 16, 64, 60, 1e-3, SEED)
 plateau, _ = train_copy("20 more", plateau, 16, 64, 20, 1e-3, SEED + 1000)
 _, by_steps = train_copy("32 more", plateau, 16, 64, 32, 1e-3, SEED + 2000)
 _, by_rollouts = train_copy("or 4 of N = 512", plateau, 512, 16, 4, 3e-4, SEED + 2000)
-compare("share kept, N = 16", by_steps[0], 0, 1)
-compare("share kept, N = 512", by_rollouts[0], 0, 1)
-compare("pass@1 on the 64 problems, N = 512 minus N = 16", by_rollouts[1] - by_steps[1], 0, 1)
-compare("pass@16, held-out, N = 512 minus N = 16", by_rollouts[4] - by_steps[4], 0, 1)
+compare("share of prompts kept, N = 16", by_steps[0], 0.14, 0.3)
+compare("share of prompts kept, N = 512", by_rollouts[0], 0.78, 1)
+compare("pass@1 on the 64 problems, N = 512 minus N = 16", by_rollouts[1] - by_steps[1], -0.05, 0.01)
+compare("pass@16, held-out, N = 512 minus N = 16", by_rollouts[4] - by_steps[4], -0.06, 0.14)
 
 # %% [markdown]
 # **Why** does N = 512 keep more prompts and not learn more from them? Both copies roll out each prompt 512 times. What
@@ -170,8 +170,7 @@ show(OUT / "which_n.png")
 # the answers look like?
 
 # %%
-mistake = Bug("verify", '_value(postfix) == reference["target"]', '(_value(postfix) or 0) >= reference["target"]')
-verify.KINDS["lenient"] = verify.Kind(load(mistake).judge_countdown)
+verify.KINDS["lenient"] = verify.Kind(load(LENIENT).judge_countdown)
 
 
 def judged_by(kind: str, problems: list[verify.Problem]) -> list[verify.Problem]:

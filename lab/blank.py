@@ -16,10 +16,10 @@ ROOT = Path(__file__).resolve().parent.parent
 
 
 def blanked(text: str, exercises: list[Exercise], hard: bool = False) -> str:
-    """A module's source, in which the body of each exercise's function raises NotImplementedError with the hint.
+    """A module's source. The body of each exercise's function raises NotImplementedError with the hint.
 
-    hard: of the module's docstring the first line stays, of each function's docstring nothing but the hint. Of the loop
-    stages 4 to 7 are blank; their comments stay, unless `hard`.
+    In the loop only stages 4 to 7 are blank, and their comments stay. hard: the module's docstring keeps its first
+    line, a function's docstring is the hint, and the comments of the loop's stages go.
     """
     lines, module = text.splitlines(), ast.parse(text)
     functions = {x.name: x for x in module.body if isinstance(x, ast.FunctionDef)}

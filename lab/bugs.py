@@ -85,6 +85,9 @@ BUGS = {
 }  # fmt: skip
 
 
+LENIENT = Bug("verify", '== reference["target"]', '>= reference["target"]')  # of hour 3
+
+
 def load(bug: Bug) -> types.ModuleType:
     """The module with the patch. `import` still finds the right one."""
     module = types.ModuleType(bug.module)
