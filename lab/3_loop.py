@@ -55,8 +55,8 @@ def settings(n: int, prompts: int, steps: int, rate: float, seed: int, log: Path
 # This is the paper's question. Its policy was trained with N = 16 until more steps stopped helping. Then it was trained
 # with N = 512 and a quarter of the prompts, so with eight times the samples in a step.
 #
-# Here a policy trains on 64 problems for 80 steps, with N = 16 and P = 64. Then two copies of it get 32,768 samples
-# each: 32 more steps of N = 16, or 4 steps of N = 512 and P = 16.
+# A policy trains on 64 problems for 80 steps, with N = 16 and P = 64. Two copies of it get 32,768 more samples: 32 more
+# steps of N = 16, or 4 steps of N = 512 and P = 16. The learning rates are 1e-3 and 3e-4.
 #
 # **Write down:** the share of the prompts that dynamic sampling keeps, with N = 16 and with N = 512 (the paper: 41% and
 # 62%). Which copy ends with the higher pass@1 on the 64 problems? Which with the higher pass@16 on held-out problems?
@@ -159,7 +159,7 @@ figure.savefig(OUT / "which_n.png", dpi=120)
 show(OUT / "which_n.png")
 
 # %% [markdown]
-# **Why** is a comparison of N at one learning rate unfair, and to which N? One seed does not order N = 4 and N = 16:
+# **Why** is a comparison of N at one learning rate unfair? Which N suffers? One seed does not order N = 4 and N = 16:
 # `python -m lab.pool FOLDER` does it with the files of the whole class.
 #
 # ## 3. A broken verifier

@@ -2,7 +2,7 @@
 
     python -m lab.loop                          the embedded policy, N = 64, 20 steps; 75 s of one core
     python -m lab.loop --variant cispo          another objective, or other advantages: lab/variants.py
-    python -m lab.loop --log run.csv            a line of metrics for each step; docs/metrics.md explains them
+    python -m lab.loop --log run.csv            a line of metrics for each step; docs/evaluation.md explains them
 
     name        symbol      meaning
     P, N                    prompts of a step, rollouts per prompt; S = P·N rollouts, T response tokens in all
@@ -110,7 +110,7 @@ def batch_of(groups: list[Group]) -> dict[str, Tensor]:
 
 
 def log_probs(model, batch: dict[str, Tensor], temperature: float = 1.0) -> Tensor:
-    """log π of every response token, (T,). A causal model sees nothing to the right, so padding needs no mask."""
+    """log π of every response token, (T,). A causal model does not see padding on the right."""
     column, first = torch.arange(batch["tokens"].shape[1]), batch["prompt_lengths"][:, None] - 1
     at = (column >= first) & (column < first + batch["lengths"][:, None])  # (S, L): the state at i predicts token i + 1
     states = model.base_model(input_ids=batch["tokens"], use_cache=False).last_hidden_state[at]
