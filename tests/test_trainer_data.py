@@ -41,6 +41,19 @@ def test_problems_lengths_and_positions(tmp_path):
     assert data.positions == longest + 12
 
 
+def test_a_random_choice_of_held_out_problems_stays_the_same(tmp_path):
+    """Makes impossible: evaluations of a run on different problems; the first problems of a sorted file only."""
+    files = [few_problems(), few_problems("train", 64)]
+    every, some, again = (
+        loaded_data(tmp_path, eval_data=files, eval_problems=count, seed=seed)[1]
+        for count, seed in ((None, 0), (20, 0), (20, 1))
+    )
+    assert every.sources == {"test": 16, "train": 64} and sum(some.sources.values()) == len(some.held_out) == 20
+    places = [every.held_out.index(problem) for problem in some.held_out]
+    assert places == sorted(places) and places != [*range(20)]
+    assert some.held_out == again.held_out and some.sources["test"] == sum(place < 16 for place in places)
+
+
 def test_a_prompt_without_room_for_its_response_is_refused(tmp_path):
     """Makes impossible: a run that fails at the step that draws its longest prompt."""
     with pytest.raises(Refusal, match="--max_response_tokens"):

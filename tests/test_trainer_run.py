@@ -286,6 +286,16 @@ def test_a_damaged_checkpoint_is_named(tmp_path, finished):
     shutil.rmtree(newest)
     run(folder, resume=True)
     assert (folder / "run/metrics.jsonl").read_bytes() == (finished / "run/metrics.jsonl").read_bytes()
+    next((folder / "run/checkpoints/reference_00000002").glob("*.distcp")).write_bytes(b"")
+    with pytest.raises(Refusal, match="reference_00000002"):
+        set_up(folder, resume=True)
+
+
+def test_a_resumed_run_may_lower_its_learning_rate(tmp_path, finished):
+    """Makes impossible: a run that ends for its learning rate and cannot continue with a lower one."""
+    folder = copied(finished, tmp_path)
+    _, _, setup = set_up(folder, resume=True, learning_rate=1e-7)
+    assert [group["lr"] for group in setup.optimizer.param_groups] == [1e-7]
 
 
 def test_a_checkpoint_is_complete_or_not_there(tmp_path, monkeypatch):
