@@ -97,8 +97,8 @@ compare("pass@16, held-out, N = 512 minus N = 16", by_rollouts[4] - by_steps[4],
 # and 4. A step is one update with the learning rate 1e-3. pass@1 is 0.193 at the start.
 #
 # Before whitening and clipping, N changes the noise of a step and not its direction. V_w / V_b of this policy is 24, by
-# enumeration (`python -m bench.which_n --sample_prompts 256` measures it). So the noise of a step at equal samples is
-# proportional to N (1 + 24 / (N - 1)).
+# enumeration (`python -m bench.which_n` estimates it). So the noise of a step at equal samples is proportional to
+# N (1 + 24 / (N - 1)).
 #
 # **Write down:** the N with the least noise, from a derivative. The four N in the order of pass@1 at the end. A number
 # for pass@1 with N = 512.
