@@ -13,5 +13,4 @@ notebooks.py   makes notebooks of the hours
 bugs.py        the loop with eight bugs, and their curves
 answers.md     for the teacher: answers to the questions of the hours
 primer.md      from the gradient of E[R] to the clipped objective
-since.md       later papers about N
 """

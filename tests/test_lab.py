@@ -185,7 +185,7 @@ def test_the_loops_gradient_is_trains():
     assert max(((a - b).norm() / b.norm()).item() for a, b in zip(ours, theirs, strict=True)) < 1e-6
 
 
-@pytest.mark.parametrize("page", ["primer.md", "README.md", "answers.md", "since.md"])
+@pytest.mark.parametrize("page", ["primer.md", "README.md", "answers.md"])
 def test_a_page_names_functions_tests_and_files_that_exist(page):
     """Makes impossible: an equation whose function or test was renamed, a link to no page."""
     text = (ROOT / "lab" / page).read_text(encoding="utf-8")
