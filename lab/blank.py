@@ -16,14 +16,14 @@ ROOT = Path(__file__).resolve().parent.parent
 
 
 def blanked(text: str, exercises: list[Exercise], hard: bool = False) -> str:
-    """A module's source, in which the body of each exercise's function raises NotImplementedError with the hint.
+    """A module's source. The body of each exercise's function raises NotImplementedError with the hint.
 
-    hard: of the module's docstring the first line stays, of each function's docstring nothing but the hint. Of the loop
-    stages 4 to 7 are blank; their comments stay, unless `hard`.
+    In the loop only stages 4 to 7 are blank, and their comments stay. hard: the module's docstring keeps its first
+    line, a function's docstring is the hint, and the comments of the loop's stages go.
     """
     lines, module = text.splitlines(), ast.parse(text)
     functions = {x.name: x for x in module.body if isinstance(x, ast.FunctionDef)}
-    # From the last function to the first, so that line numbers above stay right.
+    # From the last function to the first: line numbers above stay right.
     for exercise in sorted(exercises, key=lambda x: -functions[x.name].lineno):
         function = functions[exercise.name]
         docstring = function.body[0]
@@ -44,12 +44,12 @@ def blanked(text: str, exercises: list[Exercise], hard: bool = False) -> str:
 
 
 def write(work: Path, hard: bool = False, only: str | None = None) -> None:
-    """Raises FileExistsError before anything is written if one of the files is there: it may be a student's work."""
+    """Raises FileExistsError before anything is written if one of the files exists: it may be a student's work."""
     work.mkdir(parents=True, exist_ok=True)
     modules = [only] if only else [*MODULES]
     for path in (work / f"{module}.py" for module in modules):
         if path.exists():
-            raise FileExistsError(f"{path} is there already: name another folder, or move it away")
+            raise FileExistsError(f"{path} exists: name another folder, or move it away")
     for module in modules:
         text = (ROOT / MODULES[module]).read_text(encoding="utf-8")
         exercises = [x for x in EXERCISES if x.module == module]
@@ -68,7 +68,7 @@ def main(argv: list[str] | None = None) -> None:
         sys.exit(str(error))
     written = [exercise for exercise in EXERCISES if args.only in (None, exercise.module)]
     points = sum(exercise.points for exercise in written)
-    print(f"{args.work}: {len(written)} functions, {points} points. Begin with {written[0].function}; then run")
+    print(f"{args.work}: {len(written)} to fill in, {points} points. Begin with {written[0].function}; then run")
     print(f"    python -m lab.grade {args.work}" + (f" --only {args.only}" if args.only else ""))
 
 

@@ -1,7 +1,7 @@
-"""The bug hunt: eight mistakes that raise no error, each a patch of one line, and the curves that they leave.
+"""The bug hunt: eight mistakes that raise no error, each a patch of one line, and the curves of their runs.
 
     python -m lab.bugs                        what to do
-    python -m lab.bugs C --rollouts 16        train with bug C, as the curves; more flags: those of lab.loop
+    python -m lab.bugs C --rollouts 16        train with bug C and the settings of the curves, or flags of lab.loop
     python -m lab.bugs --curves lab/curves    write A.csv, A.png, ... anew; 11 runs of 35 s of one core
     python -m lab.bugs --answers              for the teacher: the bugs, and the number that tells each
 
@@ -25,9 +25,9 @@ SEEDS = (0, 1, 2)  # of the right loop; a bug runs with the first
 HUNT = """\
 lab/curves/A.png to H.png show eight runs of lab.loop, of 20 steps with 32 prompts and N = 64. Each has one bug (red).
 The grey band is the right loop with three seeds, from the least to the greatest. A.csv to H.csv have the numbers. They
-have the seed of right_0.csv: compare the first two steps line by line. docs/evaluation.md explains the metrics, except
-these: pass@1 and pass@16 are of all rollouts of the step, so they jump; kept is how many of the 32 prompts dynamic
-sampling keeps; clipped is clip_high_fraction + clip_low_fraction. Gradients are clipped to a norm of 1.
+have the seed of right_0.csv: compare the first two steps line by line. docs/evaluation.md explains the metrics,
+except these: pass@1 and pass@16 are of all rollouts of the step, so they jump; kept counts the prompts that dynamic
+sampling keeps, of 32; clipped is clip_high_fraction + clip_low_fraction. Gradients are clipped to a norm of 1.
 
 1. For each letter, write down the bug, the number that tells it, and the function of lab/loop.py, loss.py or verify.py
    where you would look first. A peak beyond the band in one step may be luck.
@@ -40,7 +40,7 @@ class Bug(NamedTuple):
     """A patch of one line, and the metric that leaves the band of the right loop."""
 
     module: str
-    right: str  # stands once in the module
+    right: str  # is in the module once
     wrong: str
     mistake: str = ""
     metric: str = ""
@@ -78,11 +78,14 @@ BUGS = {
              "advantages = advantages.repeat_interleave(lengths).index_fill(0, lengths.cumsum(0) - 1, 0.0)",
              "The last token of each response, the EOS, is not trained on.", "nll", None,
              "No number tells it: the nll of an EOS is 3e-5. test_loss.py::test_loss_against_a_loop finds it."),
-    "B": Bug("verify", '_value(tree) == reference["target"]',
-             'abs((_value(tree) or 0) - reference["target"]) <= 1',
+    "B": Bug("verify", '_value(postfix) == reference["target"]',
+             'abs((_value(postfix) or 0) - reference["target"]) <= 1',
              "The verifier accepts a value that is off by 1, and the policy trains on such answers.", "pass@1", True,
              "pass@1 is too high in step 1, when the policy is still that of the right loop."),
 }  # fmt: skip
+
+
+LENIENT = Bug("verify", '== reference["target"]', '>= reference["target"]')  # of hour 3
 
 
 def load(bug: Bug) -> types.ModuleType:

@@ -110,7 +110,7 @@ def batch_of(groups: list[Group]) -> dict[str, Tensor]:
 
 
 def log_probs(model, batch: dict[str, Tensor], temperature: float = 1.0) -> Tensor:
-    """log π of every response token, (T,). A causal model sees nothing to the right, so padding needs no mask."""
+    """log π of every response token, (T,). A causal model does not see padding on the right."""
     column, first = torch.arange(batch["tokens"].shape[1]), batch["prompt_lengths"][:, None] - 1
     at = (column >= first) & (column < first + batch["lengths"][:, None])  # (S, L): the state at i predicts token i + 1
     states = model.base_model(input_ids=batch["tokens"], use_cache=False).last_hidden_state[at]

@@ -1,12 +1,8 @@
-"""The loop that a student writes, against lab/loop.py: gradients, old policy and reference, learning curve.
-
-lab.grade puts the student's folder first in PYTHONPATH. Without it these tests are about lab/loop.py itself.
-"""
+"""A student's loop, which lab.grade puts into PYTHONPATH, against lab/loop.py; without it lab/loop.py itself."""
 
 import argparse
 import importlib
 import importlib.util
-import math
 from unittest import mock
 
 import pytest
@@ -42,13 +38,10 @@ def error(ours: torch.Tensor, theirs: torch.Tensor) -> float:
     return ((ours - theirs).norm() / theirs.norm()).item()
 
 
-@pytest.mark.parametrize("n", [16, 4])
-def test_the_gradient_is_the_originals(n):
+def test_the_gradient_is_the_originals():
     """Makes impossible: a dropped prompt that counts, another prompt's advantages, a sign, a gradient not clipped."""
-    (ours,), (theirs,) = (
-        gradients(train, rollouts=n, prompts=6 if n == 4 else 12) for train in (loop.train, original.train)
-    )
-    assert error(ours, theirs) < 1e-4
+    (ours,), (theirs,) = (gradients(train, rollouts=4, prompts=6) for train in (loop.train, original.train))
+    assert error(ours, theirs) < 1e-4 and theirs.norm().item() == pytest.approx(1, abs=1e-4)
 
 
 def test_mini_batches_share_the_rollouts():
@@ -78,4 +71,4 @@ def test_the_learning_curve_rises(capsys):
     before, after = (
         float(line.partition("pass@1 ")[2][:5]) for line in capsys.readouterr().out.splitlines() if "held" in line
     )
-    assert after > before + 0.03 and math.isfinite(after)  # the standard error of each is 0.008
+    assert after > before + 0.03  # the standard error of each is 0.008
