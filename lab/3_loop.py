@@ -37,7 +37,7 @@ OUT.mkdir(parents=True, exist_ok=True)
 # Four runs with N = 4, 16, 64 and 512. Each takes 20 steps of 2,048 rollouts, so P = 512, 128, 32 and 4. A step is one
 # update with the learning rate 1e-3. pass@1 is 0.193 at the start.
 #
-# V_w / V_b of this policy is 24, by enumeration (`python -m bench.which_n --sample_prompts 256` measures it). So
+# V_w / V_b of this policy is 24, by enumeration (`python -m bench.which_n` measures it). So
 # the noise of a step at equal samples is proportional to N (1 + 24 / (N - 1)).
 #
 # **Write down:** the N with the least noise, from a derivative. The four N in the order of pass@1 at the end. A number

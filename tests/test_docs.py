@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from rooms import some_problems, trained
 
-from bench.__main__ import BENCHMARKS
+from bench.speed import PARTS
 from trainer.settings import Config
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -62,8 +62,8 @@ def test_the_commands_of_a_page_exist(page):
         assert script in there, script
     for module in re.findall(r"\bpython -m ([\w.]+)", text):
         assert importlib.util.find_spec(module), module
-    for name in re.findall(r"\bpython -m bench (\w+)", text):
-        assert name in BENCHMARKS, name
+    for name in re.findall(r"\bpython -m bench\.speed (\w+)", text):
+        assert name in PARTS, name
     settings = {f"--{field.name}" for field in dataclasses.fields(Config)}
     ours = "".join((ROOT / name).read_text() for name in there if name.endswith(".py") and "/test_" not in name)
     for command in re.findall(r"train\.py((?:[^`\n#]|\\\n)*)", text):  # a command goes on behind a backslash
