@@ -6,7 +6,7 @@
     dr_grpo         2503.20783            no division by a std; a constant divisor for tokens
     f_grpo          2602.06717            prompts that are mostly solved weigh less
     pods            2504.13818            trains on the rollouts whose rewards differ most
-    cispo           2506.13585            clips the weight of a token, and no token's gradient is lost
+    cispo           2506.13585            clips the weight of a token, whose gradient stays
     gspo            2507.18071            one ratio for a response
     icepop          2510.18855            drops the tokens on which engine and trainer disagree
     entropy_bonus   1602.01783            adds the entropy of the policy
@@ -19,6 +19,7 @@ advantages, (P, N). A function in OBJECTIVES replaces the objective in stage 7, 
     lengths             tokens of each response, (S,)
 
 and returns the objective of each token, (T,), which the loop averages over tokens and maximises. These have no KL term.
+The metrics that the loop prints, clip fractions and KL, are those of the recipe's objective.
 To add a variant, write its function and its line in one of the two dicts. tests/test_lab_variants.py has each formula
 with numbers worked out by hand.
 """
@@ -32,11 +33,11 @@ import brorl
 import loss as L
 
 CLIP_LOW, CLIP_HIGH, TIS_CAP = (float(brorl.BRORL[name].value) for name in ("clip_low", "clip_high", "tis_cap"))
-GAMMA = 1.0  # γ of F-GRPO
-SHARE = 0.25  # of the N rollouts that PODS keeps
+GAMMA = 1.0  # γ of F-GRPO; the value is ours
+SHARE = 0.25  # of the N rollouts that PODS keeps; the value is ours
 SEQUENCE_CLIP_LOW, SEQUENCE_CLIP_HIGH = 3e-4, 4e-4  # of GSPO's ratio: its paper, section 5.1
 ICEPOP_LOW, ICEPOP_HIGH = 0.5, 5.0  # of π_old / π_engine: the ProRLv2 examples
-ENTROPY_COEF = 0.01
+ENTROPY_COEF = 0.01  # c of entropy_bonus: its paper
 MAX_TOKENS = 12  # the response limit of lab/loop.py
 
 # ------------------------------------------------------------------------------------------------ stage 5: advantages
@@ -80,7 +81,7 @@ def dr_grpo(logp: Tensor, old: Tensor, engine: Tensor, advantages: Tensor, lengt
 
 
 def cispo(logp: Tensor, old: Tensor, engine: Tensor, advantages: Tensor, lengths: Tensor) -> Tensor:
-    """sg(min(r, 1 + ε_high)) A log π_θ, where sg means: without a gradient. So every token keeps a gradient."""
+    """sg(min(r, 1 + ε_high)) A log π_θ, where sg(x) has no gradient. ε_high is the recipe's."""
     weight = L.importance_ratio(logp, old).clamp(max=1 + CLIP_HIGH).detach()
     return weight * advantages.repeat_interleave(lengths) * logp
 
