@@ -131,7 +131,8 @@ def estimate(gram: Tensor, prompts: float, n: int) -> Variances:
     gram: (2M, 2M), of the half-groups 2x and 2x + 1 of each of M prompts. prompts: M and the dropped prompts.
     n: rollouts of a half-group. The estimates of Var(h), |g_x|² and |ḡ|² are unbiased.
     """
-    return Variances(*variances(*(x.sum() for x in moments(gram)), prompts, n).tolist())
+    g2, squares, across = (x.sum() for x in moments(gram))
+    return Variances(*variances(g2, squares, across, prompts, n).tolist())
 
 
 def standard_errors(gram: Tensor, prompts: float, n: int) -> Variances:
@@ -451,7 +452,7 @@ class Sample:
             if not len(self.outcomes):
                 run.sample(rollouts, L.informative(outcomes.correct), 0)
             self.outcomes = self.outcomes.followed_by(outcomes)
-            each = (began - self.left()) / count
+            each = max(began - self.left(), 1e-9) / count
             count = min(wanted - len(self.outcomes), max(0, int(SAFE * self.left() / each)))
         return measured
 
@@ -593,7 +594,7 @@ def report(config: Config, accelerator: Accelerator, setup: train.Setup, own: ar
     quarters = [math.ceil(4 * c / sample.n) + (c == sample.n) for c in correct]
     gram = sample.halves.gram()
     ratio = ratio_of(gram, len(correct), sample.halves.n) if len(gram) >= 2 * FEW else None
-    best = guess(cost, [row["n"] for row in cost.table(USUAL, config)], ratio)
+    best = guess(cost, [int(row["n"]) for row in cost.table(USUAL, config)], ratio)
     found: dict[str, Any] = {
         "model": short(config.model), "prompts": len(correct), "rollouts": sample.n, "correct": correct,
         "solved": {name: quarters.count(i) for i, name in enumerate(SOLVED)},
