@@ -76,7 +76,8 @@ def group_mean(rewards: Tensor, eps: float = 1e-8) -> Tensor:
     """(R_τ - mean_group(R)) / mean_group(R) (MaxRL, 2602.02710). w_N = (1 - (1 - p)^(N-1)) / p.
 
     It is the gradient of -Σ_{k=1..N-1} (1 - p)^k / k, the series of log p cut at order N - 1: maximum likelihood of a
-    correct response, truncated at order N - 1. For p = 0.001, w_N is 15 at N = 16 and 400 at N = 512.
+    correct response, truncated at order N - 1. For p = 0.001, w_N is 15 at N = 16 and 400 at N = 512. It needs rewards
+    of 0 or more: with a negative mean it would train towards the lower rewards.
     """
     return mean_centred(rewards) / (rewards.mean(-1, keepdim=True) + eps)
 
