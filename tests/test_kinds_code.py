@@ -81,7 +81,7 @@ def test_time_limits():
     start = time.monotonic()
     verdicts = verify_batch([("code", answer(loop), SUM)], timeout_s=30.0)
     assert verdicts == [(0.75, False, "partial")]
-    assert time.monotonic() - start < 9
+    assert time.monotonic() - start < 8 + 2 * SLACK_S
     start = time.monotonic()
     assert judged("while True: pass", SUM) == (0.0, False, "timeout")
     assert judged("def add(a, b):\n    while True: pass", ADD) == (0.0, False, "timeout")
