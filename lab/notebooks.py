@@ -12,7 +12,7 @@ FIRST_CELL = """# %%
 import os, sys
 os.chdir({root!r})  # pictures go to runs/lab/ there
 sys.path.insert(0, "")
-sys.argv[1:] = []  # ["work"]: the functions of your files in work/
+sys.argv[1:] = []  # ["work"]: the functions of your files in work/; in hour 3 ["17", "work"]
 """
 
 

@@ -91,9 +91,8 @@ def gspo(logp: Tensor, old: Tensor, engine: Tensor, advantages: Tensor, lengths:
     response = torch.arange(len(lengths)).repeat_interleave(lengths)
     log_ratio = torch.zeros(len(lengths), dtype=logp.dtype).index_add(0, response, logp - old) / lengths
     clipped = L.clipped_objective(log_ratio.exp(), advantages, SEQUENCE_CLIP_LOW, SEQUENCE_CLIP_HIGH)  # (S,)
-    return (
-        (clipped / lengths).repeat_interleave(lengths) * len(logp) / len(lengths)
-    )  # the loop divides by T = len(logp)
+    of_token = clipped / lengths * len(logp) / len(lengths)  # (S,); the loop divides by T = len(logp)
+    return of_token.repeat_interleave(lengths)
 
 
 def icepop(logp: Tensor, old: Tensor, engine: Tensor, advantages: Tensor, lengths: Tensor) -> Tensor:
