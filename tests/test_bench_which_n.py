@@ -280,7 +280,8 @@ def test_wrong_uses_are_refused(tmp_path, wrong):
 
 def test_a_short_time_gives_few_prompts_and_still_a_guess(tmp_path, capsys):
     """Makes impossible: --max_minutes that is ignored, or that ends without a guess."""
-    with mock.patch.object(which_n.Sample, "left", lambda self, clock=itertools.count(): -next(clock)):
+    clock = itertools.count()
+    with mock.patch.object(which_n.Sample, "left", lambda self: -next(clock)):
         found = look(tmp_path)
     assert found["prompts"] == 1 and [*found["seconds"]] == [4, 0] and found["ratio"] is None
     assert "--max_minutes" in capsys.readouterr().out.partition("Advice")[2] and found["best"]["n"] >= 4
