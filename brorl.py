@@ -2,7 +2,7 @@
 
 Paper: "BroRL: Scaling Reinforcement Learning via Broadened Exploration", arXiv 2510.01180.
 Setting of section 2: one softmax over V tokens, p = softmax(z). N tokens are drawn i.i.d.; a drawn
-token has reward R_c if it is correct and R_w if not, an undrawn token has reward 0, R_c >= 0 >= R_w.
+token has reward R_c if it is correct and R_w if not, with R_c >= 0 >= R_w. An undrawn token has reward 0.
 
     name here           paper         meaning
     p                   p             probabilities, (..., V)
@@ -13,17 +13,17 @@ token has reward R_c if it is correct and R_w if not, an undrawn token has rewar
     q_pos, q_neg        Q_pos, Q_neg  probability of all correct / all incorrect tokens
     a2, b2              A_2, B_2      sum of p^2 over the drawn correct / drawn incorrect tokens
     u_pos2, u_neg2      U_pos2, ...   sum of p^2 over the undrawn correct / undrawn incorrect tokens
-    r_c, r_w            R_c, R_w      reward of a drawn correct / drawn incorrect token; 1 and -1 unless given, as in
-                                      section 4.1. Training has 1 and 0 (verify.py): its advantages are the same
-                                      after the group's mean and whitening (section 3.1)
-    s_r                 S_R           the batch's mood: Σ p_i R_i over what was drawn; a sum, not a mean: these p_i do
-                                      not add up to 1, and P_pos = 0.1 with P_neg = 0 gives R_c / 10
+    r_c, r_w            R_c, R_w      reward of a drawn correct / drawn incorrect token. Defaults: 1 and -1, as in
+                                      section 4.1. Training uses 1 and 0 (verify.py). Both give the same advantages,
+                                      because the group's mean is subtracted and the result whitened (section 3.1)
+    s_r                 S_R           the batch's mood: Σ p_i R_i over the drawn tokens. It is a sum and not a mean:
+                                      P_pos = 0.1 with P_neg = 0 gives R_c / 10
     eta                 η             learning rate
     dz, dp              Δz, Δp        change of the logits / probabilities in one step
 
-The order is the paper's: the masses, one gradient step on the surrogate, Theorem 1, Lemma 2, Corollary 3, pass@k, and
-the recipes of section 4.2.1. What is about section 2 takes a batch of distributions, shape (..., V), in float32 or
-float64 on any device, and sums over the last dimension only. A, B and U are *sets*: a token drawn twice counts once.
+The file follows the paper: the masses, one gradient step on the surrogate, Theorem 1, Lemma 2, Corollary 3, pass@k, and
+the recipes of section 4.2.1. The functions of section 2 take a batch of distributions, shape (..., V), in float32 or
+float64 on any device. They sum over the last dimension. A, B and U are *sets*: a token drawn twice counts once.
 """
 
 import math
@@ -52,9 +52,9 @@ def masses(p: Tensor, correct: Tensor, sampled: Tensor) -> Masses:
     """Split p and p² by correct / incorrect and by drawn / undrawn (section 2, definitions).
 
     p: (..., V), sums to 1 over the last dimension. correct, sampled: bool, broadcastable to p.
-    q_neg is summed over the incorrect tokens rather than taken as 1 - q_pos, which would lose the
-    small masses to rounding. A mass is at most 1: a sum that rounds to 1 + 1e-7 would make pass@k NaN
-    and Theorem 1's first terms negative.
+    q_neg is a sum over the incorrect tokens, because 1 - q_pos would lose small masses to rounding.
+    Every mass is limited to 1: a sum that rounds to 1 + 1e-7 would make pass@k NaN and could make
+    Theorem 1's first two terms negative.
     """
     _check_bool(correct=correct, sampled=sampled)
 
@@ -75,10 +75,10 @@ def masses(p: Tensor, correct: Tensor, sampled: Tensor) -> Masses:
 
 
 def mood(m: Masses, r_c: float = 1.0, r_w: float = -1.0) -> Tensor:
-    """S_R = R_c P_pos + R_w P_neg, in [R_w, R_c] (section 2). Positive: what was drawn is mostly right.
+    """Return S_R = R_c P_pos + R_w P_neg, in [R_w, R_c] (section 2).
 
-    A sum weighted by probability mass and not divided by it: where little mass was drawn it is near 0, whatever the
-    rewards are.
+    If S_R is positive, the drawn correct tokens carry more rewarded mass than the drawn incorrect tokens. S_R is not
+    divided by the drawn mass, so it is near 0 if the drawn tokens have little mass.
     """
     return r_c * m.p_pos + r_w * m.p_neg
 
@@ -87,7 +87,7 @@ def mood(m: Masses, r_c: float = 1.0, r_w: float = -1.0) -> Tensor:
 
 
 def token_rewards(p: Tensor, correct: Tensor, sampled: Tensor, r_c: float = 1.0, r_w: float = -1.0) -> Tensor:
-    """R_i = R_c on A, R_w on B, 0 on the undrawn tokens (section 2). Returns (..., V) in p's dtype."""
+    """Return R_i = R_c on A, R_w on B, 0 on the undrawn tokens (section 2), as (..., V) in p's dtype."""
     _check_bool(correct=correct, sampled=sampled)
     _check_rewards(r_c, r_w)
     drawn = torch.where(correct, torch.full_like(p, r_c), torch.full_like(p, r_w))
@@ -95,21 +95,21 @@ def token_rewards(p: Tensor, correct: Tensor, sampled: Tensor, r_c: float = 1.0,
 
 
 def surrogate(p: Tensor, rewards: Tensor, n: int) -> Tensor:
-    """L = -(1/N) Σ_i R_i p_i, the TRPO-style linear surrogate of section 2. Returns (...)."""
+    """Return L = -(1/N) Σ_i R_i p_i, (...), the linear surrogate of section 2, as in TRPO."""
     return -(rewards * p).sum(-1) / n
 
 
 def logit_step(p: Tensor, rewards: Tensor, eta: float, n: int | Tensor) -> Tensor:
-    """Δz_j = (η/N) p_j (R_j - S_R), one gradient step on L (appendix C.1, first step).
+    """Return Δz_j = (η/N) p_j (R_j - S_R), (..., V), one gradient step on L (appendix C.1, first step).
 
-    S_R = Σ_i R_i p_i, so this is -η ∂L/∂z_j for any rewards, two-valued or not. Returns (..., V).
+    With S_R = Σ_i R_i p_i this equals -η ∂L/∂z_j for any rewards, not only for the two values R_c and R_w.
     """
     s_r = (rewards * p).sum(-1, keepdim=True)
     return eta / n * p * (rewards - s_r)
 
 
 def probability_step(p: Tensor, dz: Tensor) -> Tensor:
-    """Δp_i = p_i (Δz_i - Σ_j p_j Δz_j), to first order in Δz (appendix C.1, second step)."""
+    """Return Δp_i = p_i (Δz_i - Σ_j p_j Δz_j), to first order in Δz (appendix C.1, second step)."""
     return p * (dz - (p * dz).sum(-1, keepdim=True))
 
 
@@ -117,7 +117,7 @@ def probability_step(p: Tensor, dz: Tensor) -> Tensor:
 
 
 class MassBalance(NamedTuple):
-    """ΔQ_pos as the three terms of Theorem 1, each of shape (...) and each with the factor η/N in it."""
+    """The three terms of Theorem 1, each of shape (...). Each includes the factor η/N; their sum is ΔQ_pos."""
 
     sampled_correct: Tensor
     sampled_incorrect: Tensor
@@ -129,36 +129,35 @@ class MassBalance(NamedTuple):
 
 
 def mass_balance(m: Masses, eta: float, n: int | Tensor, r_c: float = 1.0, r_w: float = -1.0) -> MassBalance:
-    """Theorem 1: the first-order change of the correct mass in one step.
+    """Compute Theorem 1: the first-order change of the correct mass in one step.
 
     ΔQ_pos = (η/N) [ (R_c - S_R) Q_neg A_2  +  (S_R - R_w) Q_pos B_2
                      + S_R (Q_pos U_neg2 - Q_neg U_pos2) ]
 
-    The first two terms are never negative: S_R lies in [R_w, R_c]. Raises ValueError unless R_c >= 0 >= R_w, the
-    theorem's condition.
+    The first two terms are never negative, because S_R lies in [R_w, R_c]. Raises ValueError unless R_c >= 0 >= R_w,
+    which the theorem requires.
     """
     _check_rewards(r_c, r_w)
     s_r = mood(m, r_c, r_w)
     return MassBalance(
-        # Drawing a correct token lifts it, drawing an incorrect one sinks it: either way mass moves to the correct.
+        # A drawn correct token gains mass and a drawn incorrect token loses it. Both raise Q_pos.
         sampled_correct=eta / n * (r_c - s_r) * m.q_neg * m.a2,
         sampled_incorrect=eta / n * (s_r - r_w) * m.q_pos * m.b2,
-        # Of either sign, and what N is for. The paper's three implications:
-        # (i)   as N grows U_pos2 and U_neg2 vanish (Corollary 3), this term with them, and ΔQ_pos >= 0 is left;
-        # (ii)  at a small N it is small too if S_R is near 0, which a balanced batch has, or little mass is undrawn;
-        # (iii) so a larger N raises Q_pos, and with it pass@k (`pass_at_k`).
+        # This term can have either sign. The paper draws three conclusions:
+        # (i)   as N grows, U_pos2 and U_neg2 vanish (Corollary 3). The term vanishes with them, and ΔQ_pos >= 0;
+        # (ii)  at a small N the term is small if S_R is near 0, as in a balanced batch, or if little mass is undrawn;
+        # (iii) a larger N therefore raises Q_pos, and with it pass@k (`pass_at_k`).
         unsampled_coupling=unsampled_coupling(m, s_r, eta, n),
     )
 
 
 def unsampled_coupling(m: Masses, s_r: Tensor, eta: float, n: int | Tensor) -> Tensor:
-    """(η/N) S_R (Q_pos U_neg2 - Q_neg U_pos2), Theorem 1's third term for the S_R of any rewards.
+    """Return (η/N) S_R (Q_pos U_neg2 - Q_neg U_pos2), Theorem 1's third term, for the S_R of any rewards.
 
-    What the step does through the tokens that nobody drew. Their Δz_j = -(η/N) p_j S_R has the sign of -S_R: with
-    S_R > 0 they sink, which lowers Q_pos where Q_neg U_pos2 > Q_pos U_neg2; with S_R < 0 they rise, which lowers it
-    where Q_neg U_pos2 < Q_pos U_neg2.
-    Exact for any rewards on the drawn tokens, if S_R = Σ_i R_i p_i is taken over them: the simulator
-    hands in the S_R of its own centred, repeated draws.
+    It is the change of Q_pos through the undrawn tokens. Their logits change by Δz_j = -(η/N) p_j S_R:
+    S_R > 0: their logits fall, which lowers Q_pos if Q_neg U_pos2 > Q_pos U_neg2;
+    S_R < 0: their logits rise, which lowers Q_pos if Q_neg U_pos2 < Q_pos U_neg2.
+    The term is exact for any rewards on the drawn tokens if S_R = Σ_i R_i p_i, summed over the drawn tokens.
     """
     return eta / n * s_r * (m.q_pos * m.u_neg2 - m.q_neg * m.u_pos2)
 
@@ -167,15 +166,15 @@ def unsampled_coupling(m: Masses, s_r: Tensor, eta: float, n: int | Tensor) -> T
 
 
 def expected_unsampled_second_moment(p: Tensor, n: int | Tensor) -> Tensor:
-    """Lemma 2: E[p² 1{not drawn}] = p² (1-p)^N for one token and N i.i.d. draws. Elementwise, (..., V)."""
+    """Return Lemma 2: E[p² 1{not drawn}] = p² (1-p)^N for each token and N i.i.d. draws, (..., V)."""
     n = torch.as_tensor(n, dtype=p.dtype, device=p.device)
     return p * p * torch.exp(torch.special.xlog1py(n, -p))
 
 
 def total_unsampled_second_moment(p: Tensor, n: int | Tensor, members: Tensor | None = None) -> Tensor:
-    """Corollary 3: Σ_i p_i² (1-p_i)^N, never increasing in N. Returns (...).
+    """Return Corollary 3: Σ_i p_i² (1-p_i)^N, (...), which never increases with N.
 
-    `members` (bool, broadcastable to p) limits the sum: `correct` predicts U_pos2, `~correct` U_neg2.
+    members: sum over these tokens only; bool, broadcastable to p. `correct` predicts U_pos2, `~correct` U_neg2.
     """
     moments = expected_unsampled_second_moment(p, n)
     if members is None:
@@ -188,7 +187,7 @@ def total_unsampled_second_moment(p: Tensor, n: int | Tensor, members: Tensor | 
 
 
 def pass_at_k(q_pos: Tensor, k: int | Tensor) -> Tensor:
-    """pass@k = 1 - (1 - Q_pos)^k (section 2), elementwise over problems; average it over tasks.
+    """Return pass@k = 1 - (1 - Q_pos)^k (section 2) for each problem. The paper averages it over problems.
 
     Raises ValueError unless k >= 1.
     """
@@ -199,7 +198,7 @@ def pass_at_k(q_pos: Tensor, k: int | Tensor) -> Tensor:
 
 
 def pass_at_k_estimate(n: int, c: int, k: int) -> float:
-    """1 - C(n-c, k) / C(n, k): the unbiased estimate of pass@k from n samples of which c are correct.
+    """Return 1 - C(n-c, k) / C(n, k), the unbiased estimate of pass@k from n samples with c correct ones.
 
     Source: Chen et al. 2021 (2107.03374), equation 1. Raises ValueError unless 0 <= c <= n and 1 <= k <= n.
     """
@@ -212,10 +211,10 @@ def pass_at_k_estimate(n: int, c: int, k: int) -> float:
 
 
 def scaled_learning_rate(eta_0: float, b_new: float, b_0: float) -> float:
-    """η_new = η_0 sqrt(B_new / B_0) (section 4.2.1).
+    """Return η_new = η_0 sqrt(B_new / B_0) (section 4.2.1).
 
-    B is here the batch in samples, N times prompts_per_step, which is our reading of "batch size": 65,536 over 8,192
-    is 8. Elsewhere in this project B alone is prompts_per_step, which BroRL has a quarter of.
+    B is the batch size in samples here, N times prompts_per_step: 65,536 / 8,192 = 8. This is our reading of the paper.
+    Elsewhere in this project B is prompts_per_step, 128 for BroRL and 512 for ProRL.
     """
     if b_new <= 0 or b_0 <= 0:
         raise ValueError(f"the batch sizes must be positive, got B_new={b_new}, B_0={b_0}")
@@ -223,24 +222,24 @@ def scaled_learning_rate(eta_0: float, b_new: float, b_0: float) -> float:
 
 
 class Setting(NamedTuple):
-    """One value of a recipe, and where it stands. `paper silent` names the peer that it comes from."""
+    """A value of a recipe and its source. `paper silent`: the paper does not state it, another source does."""
 
     value: int | float | str
     source: str
 
 
-# Appendix D scores every model alike, so this is a part of both recipes.
+# Appendix D evaluates every model with these settings, so both recipes have them.
 EVALUATION = {
     "eval_samples": Setting(16, "appendix D"),
     "eval_temperature": Setting(0.6, "appendix D"),
     "eval_top_p": Setting(0.95, "appendix D"),
-    "eval_max_response_tokens": Setting(32768, "appendix D: the context; we count the response alone"),
+    "eval_max_response_tokens": Setting(32768, "appendix D, for the context; here for the response alone"),
 }
 
 PRORL = {
     "rollouts_per_prompt": Setting(16, "section 4.2.1; table 1"),
     "prompts_per_step": Setting(
-        512, "table 1; counted after dynamic sampling, our inference: it has 19.5k samples a step, table 2 keeps 41%"
+        512, "table 1; we infer after dynamic sampling: table 1 has 19.5k samples per step, table 2 keeps 41%"
     ),
     "learning_rate": Setting(1e-6, "paper silent: η_0 of the ProRLv2 scripts (verl, OpenRLHF, NeMo-RL)"),
     "updates_per_step": Setting(8, "paper silent: ProRLv2 scripts, 8 mini-batches, one pass"),
@@ -250,11 +249,11 @@ PRORL = {
     "kl_coef": Setting(1e-4, "paper silent: OpenRLHF, NeMo-RL (verl script: 5e-4)"),
     "tis_cap": Setting(2.0, "section 3.1 (truncated IS); paper silent on C: Yao et al. 2025"),
     "temperature": Setting(1.0, "paper silent: ProRLv2 scripts (ProRL v1: 1.2)"),
-    "top_p": Setting(1.0, "paper silent: ProRLv2 scripts; sampling the policy itself while training"),
-    # The paper gives no period, ProRLv2's scripts 200 to 500. Then BroRL's 191 steps have no reset, ProRL's 535 have
-    # two at 200, one at 500. We take 500, with which the two recipes differ least.
+    "top_p": Setting(1.0, "paper silent: ProRLv2 scripts; training samples the policy without a cut"),
+    # The paper gives no period; ProRLv2's scripts have 200 to 500. BroRL's 191 steps reach no reset. ProRL's 535 steps
+    # reach two resets with a period of 200, one with 500. We take 500: the two recipes then differ least.
     "reference_reset_steps": Setting(500, "section 3.1 (periodic reset); paper silent on the period: ProRLv2, 200-500"),
-    "max_response_tokens": Setting(16384, "section 4.2.1: the context of both runs; we count the response alone"),
+    "max_response_tokens": Setting(16384, "section 4.2.1, for the context; here for the response alone"),
     "max_steps": Setting(535, "table 1"),
     **EVALUATION,
     "eval_every": Setting(10, "paper silent: ours"),
@@ -263,7 +262,7 @@ PRORL = {
 BRORL = PRORL | {
     "rollouts_per_prompt": Setting(512, "section 4.2.1; table 1"),
     "prompts_per_step": Setting(
-        128, "table 1; counted after dynamic sampling, our inference: it has 104.9k samples a step, table 2 keeps 62%"
+        128, "table 1; we infer after dynamic sampling: table 1 has 104.9k samples per step, table 2 keeps 62%"
     ),
     "learning_rate": Setting(
         scaled_learning_rate(1e-6, b_new=128 * 512, b_0=512 * 16),

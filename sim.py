@@ -1,64 +1,64 @@
-"""BroRL, section 4.1: the token-level simulator of Figure 3, and the two questions its readers ask.
+"""BroRL, section 4.1: the token-level simulator of Figure 3.
 
-    python sim.py             Figure 3: N = 4, 8, 16, 512, 51,200 for 1,000 steps; a few seconds on one core
-    python sim.py --seeds 3   the same with a band over seeds
-    python sim.py --sweep     the N's between, and the narrow ones continued until they have drawn as many samples
-                              as the widest has; about a minute and a quarter on one core
+    python sim.py                  Figure 3: N = 4, 8, 16, 512, 51,200 for 1,000 steps; about 10 seconds on one core
+    python sim.py --seeds 3        the same for three seeds: lines are means, bands show the range
+    python sim.py --mass_balance   also a table of Theorem 1 and Corollary 3 on the draws
+    python sim.py --sweep          five other N, each with 2,048,000 samples; about 3 minutes on one core
 
-A CSV and a picture go to runs/sim/ (--out names another folder; the tracked ones are in evidence/).
+Each command prints tables and writes a picture and a CSV to runs/sim/ (--out names another folder).
 
-One softmax over d tokens is the whole policy. In each step N tokens are drawn i.i.d., their rewards are centred on the
-batch mean b, and AdamW follows L_sur = -(1/N) Σ_j (R_j - b) p_j over the draws. `as_written` is that loop, word for
-word; `simulate` is the same for every N at once, and faster. The tests hold one against the other.
+The policy is one softmax over d tokens. Each step draws N tokens i.i.d., centres their rewards on the batch mean b, and
+takes one AdamW step on L_sur = -(1/N) Σ_j (R_j - b) p_j, a sum over the draws j. `as_written` is this loop.
 
-    name here                  paper    meaning
-    z, p                       z, p     logits and p = softmax(z / τ), (K, V): one row for each N, V = d
-    rollouts                   N's      a tuple: every N that is run, (K,)
-    n                          N        draws in a step, of one row
-    tokens                     j        the tokens drawn, (N,), each as often as it was drawn
-    rewards                    R        +1 for a correct token, -1 for the others, (V,)
-    centred                    R_j - b  summed over the draws of each token, (K, V); 0 where nothing was drawn
-    correct_mass               Q_pos    probability of all correct tokens
-    percent_improved                    share of the correct tokens above their probability at step 0
-    worst_drop                          the least p_i - p_i(step 0) over the correct tokens; negative is a loss
-    anchor                              probability of the anchor token, which is correct
+    name here          paper   meaning
+    z                  z       logits, (V,), with V = d
+    p                  p       softmax(z), (V,); the paper's temperature τ is 1
+    n                  N       number of draws in a step
+    tokens             j       the tokens drawn in a step, (N,); a token drawn twice is in it twice
+    rewards            R       reward of each token, (V,): +1 if it is correct, -1 if not
+    r                  R_j     reward of each draw, (N,); its mean is b
+    correct_mass       Q_pos   probability of all correct tokens
+    percent_improved           share of the correct tokens whose probability is above its start, in percent
+    worst_drop                 smallest change of a correct token's probability since the start; negative for a loss
+    anchor                     probability of the anchor token
 
-simulator/ holds the command line, its checks, the tables and pictures, and Theorem 1 on its draws (`--mass_balance`).
+The paper leaves four choices open. This file makes them as follows:
 
-What the paper leaves open, and what is chosen here:
-1. AdamW's other constants are PyTorch's defaults. The weight decay of 0.01 is part of the figure: with them the
-   mass ends at 0.601 ... 0.647, as in the paper's figure; with weight decay 0 at 0.608 ... 0.654.
-2. The paper calls the start of the correct tokens optional. Here they always start at 3, which puts the correct mass at
-   0.63 at step 0, as in the figure; at 0 it would be 0.08.
-3. The anchor token z_0 is one of the correct tokens, which are the first 10,000. "Fixing" it can mean its start or its
-   value at every step. Here it starts at 5 and is then trained like any token. Held at 5, by z[:, 0] = 5 after each
-   step of `simulate`, it moves the mass at step 1,000 by at most 0.0002 at any N. The worst drop becomes another one:
-   -3.6e-6 in place of -1.0e-4 at N = 4 (means of seeds 0 to 2), -1.7e-5 in place of 5e-7 at N = 51,200 (seed 0). The
-   paper's figure has -5e-5 to -1e-4, and 0: it fits the anchor that is trained.
+1. AdamW's weight decay and its other constants are PyTorch's defaults. With weight decay 0.01 the correct mass ends at
+   0.602 to 0.647, as in the paper's figure. With weight decay 0 it ends at 0.609 to 0.654.
+2. The correct tokens start at logit 3, which the paper calls optional. Their mass is then 0.63 at step 0, as in the
+   figure. With logit 0 it would be 0.08.
+3. The correct tokens are the first 10,000. The anchor z_0 is one of them.
+4. The anchor starts at logit 5 and is trained like any other token.
 
-What it shows beyond the paper's figure, at equal samples and after step 1,000, is docs/simulator.md.
-
-What is done for speed, none of which changes the distribution of any curve: the N's are rows of one parameter, which
-one AdamW treats element by element; the gradient is the closed form of section 2; the draws invert the cdf at uniforms
-that come sorted. L sums over the draws, so that their order is of no account.
+docs/simulator.md has the measurements beyond Figure 3, and compares this anchor with one that is held at logit 5.
 """
 
+import argparse
+import csv
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import torch
+from matplotlib import colormaps
+from matplotlib.figure import Figure
 from torch import Tensor
 from tqdm import tqdm
 
 import brorl
-from simulator import command
-from simulator.curves import Curves, steps_to_record
-from simulator.mass_balance import theorem_1_on_draws
 
 FIGURE_3 = (4, 8, 16, 512, 51_200)
 SWEEP = (16, 64, 256, 1024, 2048)
+PANELS = {
+    "correct_mass": "Total correct mass Q_pos",
+    "percent_improved": "% of correct tokens above their start",
+    "worst_drop": "Worst drop among correct tokens",
+    "anchor": "Probability of the anchor (ours)",
+}
 
 
 def option(default, text: str):
@@ -67,40 +67,47 @@ def option(default, text: str):
 
 @dataclass(frozen=True)
 class Setting:
-    """Everything section 4.1 fixes. A field's help is its documentation."""
+    """The constants of section 4.1. `python sim.py --help` prints the texts."""
 
     vocabulary: int = option(128_000, "d, the number of tokens: section 4.1")
-    correct_tokens: int = option(10_000, "how many of them are correct, the anchor among them: section 4.1")
-    correct_logit: float = option(3.0, "logit at step 0 of a correct token; the others start at 0: section 4.1")
-    anchor_logit: float = option(5.0, "logit at step 0 of the anchor, token 0: section 4.1")
-    reward_correct: float = option(1.0, "R of a correct token: section 4.1")
-    reward_incorrect: float = option(-1.0, "R of any other token: section 4.1")
-    temperature: float = option(1.0, "τ of the softmax: section 4.1")
+    correct_tokens: int = option(10_000, "number of correct tokens, with the anchor: section 4.1")
+    correct_logit: float = option(3.0, "logit of a correct token at step 0; an incorrect one has 0: section 4.1")
+    anchor_logit: float = option(5.0, "logit of the anchor, token 0, at step 0: section 4.1")
     steps: int = option(1000, "T, the number of steps: section 4.1")
     lr: float = option(1e-3, "AdamW's learning rate: section 4.1")
     weight_decay: float = option(0.01, "AdamW's weight decay; paper silent: PyTorch's default")
-    beta1: float = option(0.9, "AdamW's first decay rate; paper silent: PyTorch's default")
-    beta2: float = option(0.999, "AdamW's second decay rate; paper silent: PyTorch's default")
-    eps: float = option(1e-8, "AdamW's ε; paper silent: PyTorch's default")
 
     def __post_init__(self):
-        command.check_setting(self)
+        if not 1 <= self.correct_tokens < self.vocabulary:
+            raise ValueError(f"--correct_tokens {self.correct_tokens}: use 1 to {self.vocabulary - 1}")
+        if self.steps < 1:
+            raise ValueError(f"--steps {self.steps} takes no step: use 1 or more")
 
 
-# ------------------------------------------------------------------------------- the loop, as the paper has it
+# ------------------------------------------------------------------------------------------- section 4.1: the loop
 
 
-def as_written(setting: Setting, n: int, generator: torch.Generator) -> Iterator[dict[str, Tensor]]:
-    """Section 4.1 for one N: what it measures before each update, and after the last."""
-    rewards, p_start = rewards_of(setting), start(setting)
-    z = initial_logits(setting).requires_grad_()
-    adamw = adamw_for(z, setting)
-    for _ in range(setting.steps + 1):
-        p = torch.softmax(z / setting.temperature, -1)
-        yield measure(p.detach()[: setting.correct_tokens], p_start)
+def as_written(
+    setting: Setting, n: int, generator: torch.Generator, every: int = 1, mass_balance: bool = False
+) -> Iterator[dict[str, Tensor]]:
+    """Run section 4.1 for one N. Yield `measure` at the steps 0 to T, before the update of the step.
 
-        tokens = draw(p.detach(), n, generator)  # N i.i.d. draws
-        r = rewards[tokens]
+    L_sur = -(1/N) Σ_j (R_j - b) p_j over the N draws j, with the batch mean b = (1/N) Σ_j R_j.
+    every: yield at every `every`-th step only. mass_balance: yield `theorem_1_on_draws` too.
+    """
+    z = initial_logits(setting).requires_grad_()  # (V,)
+    rewards = rewards_of(setting)  # (V,)
+    p_start = torch.softmax(z.detach(), -1)[: setting.correct_tokens]  # (C,)
+    adamw = torch.optim.AdamW([z], setting.lr, weight_decay=setting.weight_decay, fused=True)
+
+    for step in range(setting.steps + 1):
+        p = torch.softmax(z, -1)  # (V,)
+        tokens = draw(p, n, generator)  # (N,)
+        if step % every == 0:
+            measured = measure(p[: setting.correct_tokens], p_start)
+            yield measured | (theorem_1_on_draws(p, tokens, setting) if mass_balance else {})
+
+        r = rewards[tokens]  # (N,)
         L_sur = brorl.surrogate(p[tokens], r - r.mean(), n)  # -(1/N) Σ_j (R_j - b) p_j
         adamw.zero_grad()
         L_sur.backward()
@@ -108,153 +115,255 @@ def as_written(setting: Setting, n: int, generator: torch.Generator) -> Iterator
 
 
 def initial_logits(setting: Setting) -> Tensor:
-    """Section 4.1: 0, with the correct tokens at 3 and the anchor z_0 at 5. Returns (V,)."""
+    """Return the logits at step 0, (V,): 5 for the anchor z_0, 3 for the other correct tokens, 0 for the incorrect."""
     z = torch.zeros(setting.vocabulary)
     z[: setting.correct_tokens] = setting.correct_logit
     z[0] = setting.anchor_logit
     return z
 
 
-def start(setting: Setting) -> Tensor:
-    """p of the correct tokens at step 0, (C,)."""
-    return torch.softmax(initial_logits(setting) / setting.temperature, -1)[: setting.correct_tokens]
-
-
 def rewards_of(setting: Setting) -> Tensor:
-    """R of every token, (V,): the correct ones come first."""
-    correct = torch.arange(setting.vocabulary) < setting.correct_tokens
-    return torch.where(correct, setting.reward_correct, setting.reward_incorrect)
+    """Return R of every token, (V,): +1 for the correct tokens, which come first, and -1 for the others."""
+    rewards = torch.full((setting.vocabulary,), -1.0)
+    rewards[: setting.correct_tokens] = 1.0
+    return rewards
 
 
-def adamw_for(z: Tensor, setting: Setting, **how) -> torch.optim.AdamW:
-    betas = (setting.beta1, setting.beta2)
-    return torch.optim.AdamW([z], setting.lr, betas, setting.eps, setting.weight_decay, **how)
-
-
+@torch.no_grad()
 def draw(p: Tensor, n: int, generator: torch.Generator) -> Tensor:
-    """n i.i.d. tokens of p, (V,), in ascending order, by inverting the cdf at n sorted uniforms. Returns (n,).
+    """Draw n i.i.d. tokens from p, (V,): invert the cdf at n sorted uniforms. Returns (n,), in ascending order.
 
-    The arrival times of a Poisson process, over the time of the (n+1)-th, are distributed as n sorted uniforms, so
-    nothing has to be sorted. In float64: a float32 uniform has 24 bits, and an incorrect token's p is about 50 x 2^-24.
+    n arrival times of a Poisson process, divided by the next arrival time, are distributed as n sorted uniforms.
+    The cdf is in float64: a float32 has 24 bits, and an incorrect token's p is about 50 x 2^-24.
     """
     cdf = p.cumsum(-1, dtype=torch.float64)
-    uniform = torch.rand(n + 1, dtype=cdf.dtype, device=cdf.device, generator=generator)
+    uniform = torch.rand(n + 1, dtype=torch.float64, generator=generator)
     arrivals = uniform.neg_().log1p_().neg_().cumsum(0)
     sorted_uniform = arrivals[:-1] / arrivals[-1] * cdf[-1]
-    if cdf.is_cpu:
-        # On sorted queries numpy begins each search where the one before ended, in half torch's time.
-        return torch.from_numpy(np.searchsorted(cdf.numpy(), sorted_uniform.numpy()))
-    return torch.searchsorted(cdf, sorted_uniform)
+    # For sorted queries numpy's search takes half the time of torch's.
+    return torch.from_numpy(np.searchsorted(cdf.numpy(), sorted_uniform.numpy()))
 
 
+@torch.no_grad()
 def measure(p: Tensor, p_start: Tensor) -> dict[str, Tensor]:
-    """The three panels of Figure 3, and the anchor. p: correct tokens only, (K, C); p_start: p at step 0, (C,)."""
+    """Return the three panels of Figure 3 and the anchor, (...) each. p: the correct tokens only, (..., C)."""
     gain = p - p_start
     return {
         "correct_mass": p.sum(-1),
         "percent_improved": 100.0 * (gain > 0).sum(-1) / gain.shape[-1],
         "worst_drop": gain.amin(-1),
-        "anchor": p[..., 0].clone(),  # a view would keep the whole p of every step in memory
+        "anchor": p[..., 0].clone(),  # a view would keep the p of every step in memory
     }
 
 
-# ------------------------------------------------------------------------------- the same, for all N at once
+# ------------------------------------------------------------------------------- Theorem 1 on the draws of a step
 
 
 def add_centred_rewards(out: Tensor, tokens: Tensor, rewards: Tensor) -> None:
-    """Adds R_j - b to out[j] for every draw j: a token drawn twice counts twice. b is the mean over the draws."""
+    """Add R_j - b to out[j] for every draw j. A token drawn twice counts twice; b is the mean over the draws."""
     r = rewards[tokens]
     out.index_add_(0, tokens, r - r.mean())
 
 
 def surrogate_gradient(p: Tensor, centred: Tensor, n: int, temperature: float = 1.0) -> Tensor:
-    """∂L_sur/∂z_j = -(1/(Nτ)) p_j (R'_j - S_R), R' the centred rewards and S_R = Σ_i R'_i p_i (section 2, 4.1).
+    """Return ∂L_sur/∂z_j = -(1/(Nτ)) p_j (R'_j - S_R), with the centred rewards R' and S_R = Σ_i R'_i p_i.
 
-    Minus the gradient step of section 2, with η = 1/τ because p = softmax(z/τ). p, centred: (..., V).
+    This is minus the gradient step of section 2 with η = 1/τ, because p = softmax(z/τ). p, centred: (..., V).
     """
     return brorl.logit_step(p, centred, eta=1.0 / temperature, n=n).neg_()
 
 
 @torch.no_grad()
-def simulate(
-    setting: Setting,
-    rollouts: tuple[int, ...],
-    seed: int = 0,
-    device: str = "cpu",
-    record: np.ndarray | None = None,
-    mass_balance: bool = False,
-    on_step: Callable[[], object] = lambda: None,
-) -> Curves:
-    """Section 4.1 for every N of `rollouts` at once, one row each.
+def theorem_1_on_draws(p: Tensor, tokens: Tensor, setting: Setting) -> dict[str, Tensor]:
+    """Return Theorem 1 and Corollary 3 on the draws of one step, divided by η. τ = 1. p: (V,); tokens: (N,).
 
-    Every row has draws of its own, seeded by (seed, N), so that a curve does not depend on which others are run.
-    record: the steps at which to measure, each of 0 ... steps if not given. on_step is called after every step.
+    s_r and the three terms are the paper's: a token drawn twice counts once, and rewards are not centred.
+    linear_step is the change of Q_pos in a plain gradient step on L_sur, with centred rewards of every draw.
     """
-    rewards, p_start = rewards_of(setting).to(device), start(setting).to(device)
-    correct = torch.arange(setting.vocabulary, device=device) < setting.correct_tokens
-    generators = [torch.Generator(device).manual_seed(1_000_003 * seed + n) for n in rollouts]
-    z = initial_logits(setting).to(device).repeat(len(rollouts), 1)
-    p, centred, z.grad = torch.zeros_like(z), torch.zeros_like(z), torch.zeros_like(z)
-    adamw = adamw_for(z, setting, fused=True)
-
-    steps = np.arange(setting.steps + 1) if record is None else record
-    recorded, measured = set(steps.tolist()), []
-    for step in range(setting.steps + 1):
-        tokens = []
-        centred.zero_()
-        for k, n in enumerate(rollouts):
-            p[k] = torch.softmax(z[k] / setting.temperature, -1)
-            tokens.append(draw(p[k], n, generators[k]))
-            add_centred_rewards(centred[k], tokens[k], rewards)
-            z.grad[k] = surrogate_gradient(p[k], centred[k], n, setting.temperature)
-
-        if step in recorded:
-            measured.append(measure(p[:, : setting.correct_tokens], p_start))
-            if mass_balance:
-                r_c, r_w = setting.reward_correct, setting.reward_incorrect
-                measured[-1] |= theorem_1_on_draws(p, centred, tokens, correct, r_c, r_w)
-        if step < setting.steps:
-            adamw.step()
-            on_step()
-
-    values = {name: torch.stack([row[name] for row in measured], -1).cpu().numpy() for name in measured[0]}
-    return Curves(seed, tuple(rollouts), steps, values)
+    n, rewards = len(tokens), rewards_of(setting).to(p.dtype)
+    correct, sampled = rewards > 0, torch.zeros_like(p, dtype=torch.bool)
+    sampled[tokens] = True
+    m = brorl.masses(p, correct, sampled)
+    centred = torch.zeros_like(p)
+    add_centred_rewards(centred, tokens, rewards)
+    dp = brorl.probability_step(p, -surrogate_gradient(p, centred, n))
+    return {
+        "s_r": brorl.mood(m),
+        **brorl.mass_balance(m, 1.0, n)._asdict(),
+        "linear_step": dp[correct].sum(),
+        "unsampled_second_moment": m.u_pos2 + m.u_neg2,
+        "predicted_second_moment": brorl.total_unsampled_second_moment(p, n),
+    }
 
 
-# ------------------------------------------------------------------------------------ the two experiments
+# ------------------------------------------------------------------------------------------------------- the curves
 
 
-def run_figure3(setting: Setting, rollouts, seeds, device="cpu", mass_balance=False) -> list[Curves]:
-    """The paper's setting, seed after seed."""
-    with tqdm(total=len(seeds) * setting.steps, unit="step", disable=None) as bar:
-        return [simulate(setting, rollouts, s, device, mass_balance=mass_balance, on_step=bar.update) for s in seeds]
+class Curves(NamedTuple):
+    """The measurements of one seed for K values of N at M steps, each from before the step's update."""
+
+    seed: int
+    rollouts: tuple[int, ...]  # (K,), the values of N
+    steps: np.ndarray  # (M,)
+    values: dict[str, np.ndarray]  # name -> (K, M)
 
 
-def run_sweep(setting: Setting, rollouts, seeds, samples, device="cpu") -> list[Curves]:
-    """Every N for the setting's steps, and on until it has drawn `samples`: a narrow N takes more steps for them."""
-    steps = {n: max(setting.steps, samples // n) for n in rollouts}
-    curves = []
-    with tqdm(total=len(seeds) * sum(steps.values()), unit="step", disable=None) as bar:
-        for seed in seeds:
-            for n in rollouts:
-                bar.set_description(f"seed {seed}, N = {n}")
-                record = steps_to_record(steps[n], dense=setting.steps)
-                longer = replace(setting, steps=steps[n])
-                curves.append(simulate(longer, (n,), seed, device, record, mass_balance=True, on_step=bar.update))
-    return curves
+def simulate(
+    setting: Setting, rollouts: tuple[int, ...], seed: int = 0, every: int = 1, mass_balance: bool = False
+) -> Curves:
+    """Run `as_written` for each N of `rollouts` and collect the measurements of every `every`-th step.
+
+    Each N has its own generator, seeded by (seed, N), so its curve does not depend on the other N.
+    """
+    rows = []
+    for n in rollouts:
+        generator = torch.Generator().manual_seed(1_000_003 * seed + n)
+        loop = as_written(setting, n, generator, every, mass_balance)
+        rows.append(list(tqdm(loop, f"seed {seed}, N = {n:,}", setting.steps // every + 1, leave=False, disable=None)))
+    values = {name: np.array([[measured[name].item() for measured in row] for row in rows]) for name in rows[0][0]}
+    return Curves(seed, tuple(rollouts), np.arange(0, setting.steps + 1, every), values)
 
 
-def main(argv: list[str] | None = None) -> list[Curves]:
-    args = command.parse(argv, __doc__.split("\n\n")[0], Setting, FIGURE_3, SWEEP)
-    torch.set_num_threads(args.threads)
-    seeds = range(args.seed, args.seed + args.seeds)
-    began = time.perf_counter()
-    if args.sweep:
-        curves = run_sweep(args.setting, args.rollouts, seeds, args.samples, args.device)
-    else:
-        curves = run_figure3(args.setting, args.rollouts, seeds, args.device, args.mass_balance)
-    command.show(args, curves, time.perf_counter() - began)
-    return curves
+def by_rollouts(curves: list[Curves]) -> dict[int, tuple[np.ndarray, dict[str, np.ndarray]]]:
+    """Collect the seeds of each N. Returns N -> (steps, name -> (seeds, M)), in ascending N."""
+    found = {}
+    for n in sorted({n for c in curves for n in c.rollouts}):
+        rows = [(c, c.rollouts.index(n)) for c in curves if n in c.rollouts]
+        first = rows[0][0]
+        found[n] = first.steps, {name: np.stack([c.values[name][k] for c, k in rows]) for name in first.values}
+    return found
+
+
+def write_csv(path: Path, curves: list[Curves]) -> None:
+    """Write a row for each seed, N and kept step. Only every tenth kept step and the last get a row."""
+    with path.open("w", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(["seed", "N", "step", "samples", *curves[0].values])
+        for c in curves:
+            for k, n in enumerate(c.rollouts):
+                for at in sorted({*range(0, len(c.steps), 10), len(c.steps) - 1}):
+                    numbers = [f"{values[k, at]:.6g}" for values in c.values.values()]
+                    writer.writerow([c.seed, n, c.steps[at], n * c.steps[at], *numbers])
+
+
+def table(curves: list[Curves], at: int) -> str:
+    """Format the values of the panels at index `at` of the kept steps: mean over the seeds ± half their range."""
+
+    def cell(x: np.ndarray) -> str:
+        return f"{x.mean():.4g}" + (f" ± {np.ptp(x) / 2:.1g}" if len(x) > 1 else "")
+
+    lines = [f"{'N':>7} {'step':>8} {'samples':>11}" + "".join(f"{name:>22}" for name in PANELS)]
+    for n, (steps, values) in by_rollouts(curves).items():
+        cells = "".join(f"{cell(values[name][:, at]):>22}" for name in PANELS)
+        lines.append(f"{n:>7,} {steps[at]:>8,} {n * steps[at]:>11,}{cells}")
+    return "\n".join(lines)
+
+
+def table_of_theorem_1(curves: list[Curves]) -> str:
+    """Format the numbers of `theorem_1_on_draws`, a column for each N: means over the seeds and the kept steps."""
+    runs = {n: values for n, (_, values) in by_rollouts(curves).items()}
+    rows = {name: [values[name].mean() for values in runs.values()] for name in curves[0].values if name not in PANELS}
+    rows["third term / first term"] = np.divide(rows["unsampled_coupling"], rows["sampled_correct"]).tolist()
+    rows["share of linear_step < 0"] = [(values["linear_step"] < 0).mean() for values in runs.values()]
+    lines = [f"{name:<25}" + "".join(f"{x:>11.2g}" for x in row) for name, row in rows.items()]
+    return "\n".join([f"{'N':<25}" + "".join(f"{n:>11,}" for n in runs), *lines])
+
+
+# ----------------------------------------------------------------------------------------------------- the pictures
+
+
+def plot_figure3(path: Path, curves: list[Curves], about: str, per_sample: bool = False) -> None:
+    """Draw Figure 3, against steps or against samples drawn. Lines are means over the seeds, bands their range."""
+    runs = by_rollouts(curves)
+    colors = colormaps["viridis"](np.linspace(0, 0.9, len(runs)))
+    names = list(PANELS) if per_sample else list(PANELS)[:3]
+    figure = Figure(figsize=(5 * len(names), 4.6), layout="constrained")
+    for axis, name in zip(figure.subplots(1, len(names)), names, strict=True):
+        for color, (n, (steps, values)) in zip(colors, runs.items(), strict=True):
+            x, y = steps * (n if per_sample else 1), values[name]
+            axis.plot(x, y.mean(0), color=color, label=f"N = {n:,}")
+            axis.fill_between(x, y.min(0), y.max(0), color=color, alpha=0.25, linewidth=0)
+        axis.set(title=PANELS[name], xlabel="samples drawn" if per_sample else "step")
+        axis.grid(alpha=0.3)
+        if name == "worst_drop":
+            axis.set_yscale("symlog", linthresh=1e-6)
+    figure.axes[0].legend()
+    figure.suptitle(f"BroRL, section 4.1, simulated: {about}")
+    figure.savefig(path, dpi=110)
+
+
+def plot_figure2(path: Path, p: Tensor, correct: Tensor, sampled: dict[int, Tensor]) -> None:
+    """Draw Figure 2 with numbers: the masses and Theorem 1's three terms of one step, for each N.
+
+    p, correct: (V,). sampled: N -> the tokens that several steps drew, bool, (draws, V).
+    """
+    figure = Figure(figsize=(11, 4.6), layout="constrained")
+    pools, terms = figure.subplots(1, 2)
+    drawn = {n: brorl.masses(p, correct, mask) for n, mask in sampled.items()}
+    for name in ("q_pos", "p_pos", "q_neg", "p_neg"):
+        pools.plot(list(drawn), [getattr(m, name).mean() for m in drawn.values()], "o-", label=name)
+    for name in (*brorl.MassBalance._fields, "total"):
+        x = [getattr(brorl.mass_balance(m, 1.0, n), name).mean() for n, m in drawn.items()]
+        terms.plot(list(drawn), x, "o-", label=name)
+    for axis, title in ((pools, "Probability of all and of the drawn tokens"), (terms, "Theorem 1: ΔQ_pos / η")):
+        axis.set(title=title, xlabel="N", xscale="log")
+        axis.grid(alpha=0.3)
+        axis.legend()
+    figure.savefig(path, dpi=110)
+
+
+# ------------------------------------------------------------------------------------------------- the command line
+
+
+def parse(argv: list[str] | None) -> argparse.Namespace:
+    """Read the flags. Exit with one sentence if a flag is wrong."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    add = parser.add_argument
+    for f in fields(Setting):
+        add(f"--{f.name}", type=type(f.default), default=f.default, help=f.metadata["help"])
+    add("--rollouts", type=int, nargs="+", metavar="N", help=f"a curve per N (default: {FIGURE_3}; --sweep: {SWEEP})")
+    add("--seeds", type=int, default=1, help="number of seeds; paper silent (default: 1)")
+    add("--sweep", action="store_true", help="continue each N to the number of samples of the largest N; ours")
+    add("--mass_balance", action="store_true", help="print Theorem 1 and Corollary 3 on the draws; ours")
+    add("--out", type=Path, default=Path("runs/sim"), help="folder of the picture and the CSV (default: runs/sim)")
+    args = parser.parse_args(argv)
+    args.rollouts = tuple(args.rollouts or (SWEEP if args.sweep else FIGURE_3))
+    try:
+        args.setting = Setting(**{f.name: getattr(args, f.name) for f in fields(Setting)})
+        if min(args.rollouts) < 1 or len(set(args.rollouts)) < len(args.rollouts):
+            raise ValueError(f"--rollouts {args.rollouts}: use values of 1 or more, each once")
+        if args.sweep and any(max(args.rollouts) % n for n in args.rollouts):
+            raise ValueError(f"--rollouts {args.rollouts}: --sweep needs values that divide the largest")
+        if args.seeds < 1:
+            raise ValueError(f"--seeds {args.seeds}: use 1 or more")
+        args.out.mkdir(parents=True, exist_ok=True)
+    except ValueError as error:
+        parser.exit(2, f"sim.py: {error}\n")
+    except OSError as error:
+        parser.exit(2, f"sim.py: --out {args.out}: {error.strerror}; name another folder\n")
+    return args
+
+
+def main(argv: list[str] | None = None) -> None:
+    """Run every N for every seed. Print the tables; write the picture and the CSV."""
+    args, curves, began = parse(argv), [], time.perf_counter()
+    torch.set_num_threads(1)  # a second thread gains little at this size
+    s: Setting = args.setting
+    for seed in range(args.seeds):
+        for n in args.rollouts:
+            # With --sweep a k times smaller N takes k T steps, and every k-th is kept: equal samples at equal indices.
+            k = max(args.rollouts) // n if args.sweep else 1
+            curves.append(simulate(replace(s, steps=k * s.steps), (n,), seed, k, args.mass_balance))
+
+    for at in (s.steps // 64, s.steps // 16, s.steps // 4, s.steps)[0 if args.sweep else 3 :]:
+        print(table(curves, at))
+    if args.mass_balance:
+        print(table_of_theorem_1(curves))
+    picture = args.out / ("sweep.png" if args.sweep else "figure3.png")
+    about = f"d = {s.vocabulary:,}, {s.correct_tokens:,} correct, lr {s.lr:g}, weight decay {s.weight_decay:g}"
+    plot_figure3(picture, curves, f"{about}, {args.seeds} seed(s)", per_sample=args.sweep)
+    write_csv(picture.with_suffix(".csv"), curves)
+    print(f"{time.perf_counter() - began:.0f} s; wrote {picture} and {picture.with_suffix('.csv')}")
 
 
 if __name__ == "__main__":

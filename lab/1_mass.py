@@ -20,8 +20,7 @@ import torch
 import brorl
 import sim
 from lab.notebooks import compare, show
-from simulator.curves import Curves
-from simulator.pictures import plot_figure2, plot_figure3
+from sim import Curves, plot_figure2, plot_figure3
 
 SEED = 0
 OUT = Path("runs/lab")

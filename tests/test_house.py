@@ -10,13 +10,12 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 SIX = ("brorl", "sim", "loss", "rollout", "verify", "train")
-ROOMS = ("simulator", "engines", "sandbox", "kinds", "trainer", "tiny", "evidence", "bench", "lab")
+ROOMS = ("engines", "sandbox", "kinds", "trainer", "tiny", "evidence", "bench", "lab")
 # The modules of the project that each may import. The file of a concept is above its room.
 MAY_IMPORT = {
     "brorl": set(),
     "loss": set(),
-    "simulator": {"brorl"},
-    "sim": {"brorl", "simulator"},
+    "sim": {"brorl"},
     "engines": set(),
     "rollout": {"engines"},
     "sandbox": set(),
@@ -27,7 +26,7 @@ MAY_IMPORT = {
     "tiny": {"brorl", "rollout", "verify", "trainer"},
     "bench": {*SIX, "trainer"},
     "evidence": {"bench"},
-    "lab": {*SIX, "simulator", "trainer", "tiny", "bench", "evidence"},
+    "lab": {*SIX, "trainer", "tiny", "bench", "evidence"},
 }
 FILES = [
     *(ROOT / f"{name}.py" for name in SIX),

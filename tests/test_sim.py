@@ -1,5 +1,6 @@
-"""sim.py, section 4.1: each part against its definition, the whole against the plain loop and the paper's figure."""
+"""sim.py, section 4.1: each function against its definition, the loop against a plain one, and Figure 3."""
 
+import csv
 from dataclasses import replace
 
 import numpy as np
@@ -7,10 +8,11 @@ import pytest
 import scipy.stats
 import torch
 
+import brorl
 import sim
 
 SMALL = sim.Setting(vocabulary=300, correct_tokens=40, steps=60)
-
+ARGUMENTS = ["--vocabulary", "300", "--correct_tokens", "40", "--steps", "23", "--rollouts", "4", "32", "--seeds", "2"]
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -23,11 +25,11 @@ def plain_loss(z, tokens, rewards, temperature=1.0):
     return -sum((r[j] - b) * p[token] for j, token in enumerate(tokens.tolist())) / len(tokens)
 
 
-# --------------------------------------------------------------------------------------- the step's parts
+# ------------------------------------------------------------------------------------- the functions of a step
 
 
 def test_initial_logits_seed_the_correct_mass_of_the_paper():
-    """An anchor outside the correct set, or a wrong seed logit, would start the mass away from 0.63."""
+    """Makes impossible: an anchor outside the correct set, or a wrong start logit: the mass would not start at 0.63."""
     z = sim.initial_logits(sim.Setting())
     assert z[0] == 5 and (z[1:10_000] == 3).all() and (z[10_000:] == 0).all()
     correct = np.exp(5.0) + 9_999 * np.exp(3.0)
@@ -38,7 +40,7 @@ def test_initial_logits_seed_the_correct_mass_of_the_paper():
 
 @pytest.mark.parametrize("temperature", [1.0, 0.7, 2.0])
 def test_gradient_is_autograds(temperature):
-    """A closed form that loses repeated draws, the baseline, 1/N or 1/τ would still look like learning."""
+    """Makes impossible: a closed form without the repeated draws, the baseline, 1/N or 1/τ."""
     torch.manual_seed(0)
     rewards = torch.tensor([1.0, 1, -1, -1, -1, 1], dtype=torch.float64)
     draws = [torch.tensor([0, 0, 0, 2, 3, 3, 5]), torch.tensor([4, 1]), torch.tensor([1, 1, 1]), torch.tensor([2])]
@@ -54,7 +56,7 @@ def test_gradient_is_autograds(temperature):
 
 
 def test_centred_rewards_by_hand():
-    """Counting a token that was drawn twice once, or centring on another mean, would pass unseen otherwise."""
+    """Makes impossible: a token drawn twice that counts once, or rewards centred on another mean."""
     out = torch.zeros(4)
     sim.add_centred_rewards(out, torch.tensor([0, 0, 3, 3, 3]), torch.tensor([1.0, 1, -1, -1]))
     # b = (1 + 1 - 1 - 1 - 1) / 5 = -0.2: twice 1.2 on token 0, three times -0.8 on token 3
@@ -62,7 +64,7 @@ def test_centred_rewards_by_hand():
 
 
 def test_measure_by_hand():
-    """A drop with the wrong sign, or `improved` counting the unchanged tokens, would turn the figure over."""
+    """Makes impossible: a drop with the wrong sign, or unchanged tokens counted as improved."""
     p = torch.tensor([[0.2, 0.1, 0.3, 0.0], [0.2, 0.2, 0.2, 0.2]])
     panels = sim.measure(p, torch.tensor([0.1, 0.2, 0.2, 0.0]))
     torch.testing.assert_close(panels["correct_mass"], torch.tensor([0.6, 0.8]))
@@ -72,7 +74,7 @@ def test_measure_by_hand():
 
 
 def test_measurements_do_not_hold_the_step_they_were_taken_at():
-    """A view into p, kept for every recorded step, would hold 2.5 GB by the end of the default run."""
+    """Makes impossible: a view into p kept for every step, which holds 2.5 GB by the end of Figure 3."""
     p = torch.softmax(torch.zeros(2, 10), -1)
     bytes_held = [x.untyped_storage().nbytes() for x in sim.measure(p[:, :4], p[0, :4]).values()]
     assert max(bytes_held) <= 2 * 8
@@ -83,7 +85,7 @@ def test_measurements_do_not_hold_the_step_they_were_taken_at():
 
 @pytest.mark.parametrize("n", [1, 7, 50_000])
 def test_draws_have_the_distribution_p(n):
-    """Sorted uniforms whose spacings are off, or that miss an end, would bias every curve (chi-square)."""
+    """Makes impossible: sorted uniforms with wrong spacings or without an end, which bias every curve (chi-square)."""
     p = torch.softmax(torch.linspace(-3, 2, 50), -1)
     generator = torch.Generator().manual_seed(n)
     repeats = max(1, 20_000 // n)
@@ -94,19 +96,19 @@ def test_draws_have_the_distribution_p(n):
 
 
 def test_draws_resolve_tokens_of_tiny_probability():
-    """A cdf or uniforms in float32 (steps of 6e-8 below 1) would never draw some rare tokens and overdraw others."""
+    """Makes impossible: a cdf in float32 (steps of 6e-8 below 1), which never draws some rare tokens."""
     rare = 200_000
     p = torch.full((1 + rare,), 4e-8, dtype=torch.float64)
     p[0] = 1 - rare * 4e-8
     tokens = sim.draw(p.float(), 2_000_000, torch.Generator().manual_seed(0))
     counts = torch.bincount(tokens, minlength=len(p))[1:].double()
     pairs, expected = (counts * (counts - 1) / 2).sum().item(), counts.sum().item() ** 2 / (2 * rare)
-    # float32 leaves about two thirds of them within reach: half as many pairs again
+    # float32 could draw about two thirds of the rare tokens only, and 50% more pairs
     assert abs(pairs - expected) < 5 * expected**0.5
 
 
 def test_draws_stay_inside_the_vocabulary(monkeypatch):
-    """An index V, or a token of probability 0, from a uniform at an end of the cdf would crash or mislead."""
+    """Makes impossible: index V, or a token of probability 0, for a uniform at an end of the cdf."""
     p = torch.tensor([0.0, 0.0, 0.4, 0.0, 0.6, 0.0])
     drawn = torch.cat([sim.draw(p, 1 + s % 5, torch.Generator().manual_seed(s)) for s in range(2000)])
     assert set(drawn.tolist()) == {2, 4}
@@ -115,82 +117,165 @@ def test_draws_stay_inside_the_vocabulary(monkeypatch):
     assert sim.draw(p, 2, torch.Generator()).tolist() == [4, 4]
 
 
-# -------------------------------------------------------------------------------------------- the whole
+# ------------------------------------------------------------------------------------------------- the loop
+
+
+@pytest.fixture
+def drawn(monkeypatch) -> list[torch.Tensor]:
+    """A list to which sim.draw adds the tokens of every draw."""
+    found, draw = [], sim.draw
+
+    def remember(p, n, generator):
+        found.append(draw(p, n, generator))
+        return found[-1]
+
+    monkeypatch.setattr(sim, "draw", remember)
+    return found
 
 
 @pytest.mark.parametrize(
-    "setting", [SMALL, replace(SMALL, temperature=0.8, weight_decay=0.3, beta1=0.5, eps=1e-5, lr=0.03)]
+    ("setting", "lr", "weight_decay"),
+    [(SMALL, 1e-3, 0.01), (replace(SMALL, lr=0.03, weight_decay=0.3, steps=20), 0.03, 0.3)],
 )
-def test_curves_are_those_of_the_loop_as_written(setting, monkeypatch):
-    """Rows that leak into each other, a stale gradient, or an AdamW that is not torch's: same draws, same curves."""
-    drawn = remembered(monkeypatch)
-    rollouts = (3, 1, 200)
-    curves = sim.simulate(setting, rollouts, seed=5)
-    for k, n in enumerate(rollouts):
-        again = iter(drawn[n])
-        monkeypatch.setattr(sim, "draw", lambda p, n, generator, again=again: next(again))
-        written = list(sim.as_written(setting, n, torch.Generator()))
-        assert len(written) == setting.steps + 1
-        for name, close in (("correct_mass", {"rel": 2e-6}), ("worst_drop", {"abs": 2e-7}), ("anchor", {"rel": 1e-4})):
-            assert curves.values[name][k] == pytest.approx([x[name].item() for x in written], **close)
-
-
-def remembered(monkeypatch) -> dict[int, list[torch.Tensor]]:
-    """All that sim.draw will draw, by N."""
-    drawn, draw = {}, sim.draw
-
-    def remember(p, n, generator):
-        drawn.setdefault(n, []).append(draw(p, n, generator))
-        return drawn[n][-1]
-
-    monkeypatch.setattr(sim, "draw", remember)
-    return drawn
-
-
-def test_the_loop_as_written_is_the_plain_one(monkeypatch):
-    """An L_sur of another sign, centring or count in both of sim.py's loops: the paper's sum, draw by draw."""
-    setting = replace(SMALL, temperature=0.8, steps=20)
-    drawn = remembered(monkeypatch)
+def test_the_loop_as_written_is_the_plain_one(setting, lr, weight_decay, drawn):
+    """Makes impossible: an L_sur with another sign, centring or count: the loop against the paper's sum."""
     written = list(sim.as_written(setting, 7, torch.Generator().manual_seed(0)))
-    z = sim.initial_logits(setting).requires_grad_()
-    p_start = torch.softmax(z.detach() / setting.temperature, -1)[: setting.correct_tokens]
-    rewards = torch.cat([torch.ones(setting.correct_tokens), -torch.ones(setting.vocabulary - setting.correct_tokens)])
-    adamw = torch.optim.AdamW([z])  # whose defaults are the figure's
+    z = torch.tensor([5.0] + [3.0] * 39 + [0.0] * 260, requires_grad=True)
+    p_start = torch.softmax(z.detach(), -1)[:40]
+    rewards = torch.tensor([1.0] * 40 + [-1.0] * 260)
+    adamw = torch.optim.AdamW([z], lr=lr, weight_decay=weight_decay)  # its other constants are the figure's
     assert len(written) == setting.steps + 1
     for step, got in enumerate(written):
-        p = torch.softmax(z.detach() / setting.temperature, -1)[: setting.correct_tokens]
-        assert got["correct_mass"].item() == pytest.approx(p.sum().item(), rel=2e-6)
-        assert got["worst_drop"].item() == pytest.approx((p - p_start).min().item(), abs=2e-7)
-        if step < setting.steps:
-            adamw.zero_grad()
-            plain_loss(z, drawn[7][step], rewards, setting.temperature).backward()
-            adamw.step()
+        p = torch.softmax(z.detach(), -1)[:40]
+        assert got["correct_mass"].item() == pytest.approx(p.sum().item(), rel=5e-6)
+        assert got["worst_drop"].item() == pytest.approx((p - p_start).min().item(), abs=5e-7)
+        adamw.zero_grad()
+        plain_loss(z, drawn[step], rewards).backward()
+        adamw.step()
 
 
-def test_a_curve_does_not_depend_on_the_others():
-    """One generator for all rows would change N = 16 when N = 8 is left out."""
-    together = sim.simulate(SMALL, (8, 16), seed=1)
-    alone = sim.simulate(SMALL, (16,), seed=1)
-    other_seed = sim.simulate(SMALL, (16,), seed=2)
-    np.testing.assert_array_equal(together.values["correct_mass"][1], alone.values["correct_mass"][0])
-    assert (other_seed.values["correct_mass"][0] != alone.values["correct_mass"][0]).any()
+def test_curves_are_those_of_the_loop():
+    """Makes impossible: curves of the wrong step, N or seed, or a generator that several N or seeds share."""
+    curves = sim.simulate(SMALL, (3, 200), seed=5, every=20)
+    assert curves.steps.tolist() == [0, 20, 40, 60] and (curves.seed, curves.rollouts) == (5, (3, 200))
+    for k, n in enumerate(curves.rollouts):
+        written = list(sim.as_written(SMALL, n, torch.Generator().manual_seed(5_000_015 + n)))[::20]
+        for name, values in curves.values.items():
+            assert values[k].tolist() == [measured[name].item() for measured in written]
+    other_seed = sim.simulate(SMALL, (3, 200), seed=6, every=20)
+    assert (other_seed.values["correct_mass"][:, 1:] != curves.values["correct_mass"][:, 1:]).all()
 
 
-def test_every_row_has_draws_of_its_own(monkeypatch):
-    """Rows that share a generator's seed would draw the same uniforms, and the seeds' band would be too narrow."""
-    seeds = []
-    monkeypatch.setattr(sim, "draw", lambda p, n, generator: seeds.append(generator.initial_seed()) or torch.arange(n))
-    for seed in range(3):
-        sim.simulate(replace(SMALL, steps=1), (4, 5, 16), seed)
-    assert len(set(seeds)) == 9
+def test_theorem_1_along_the_run(monkeypatch, drawn):
+    """Makes impossible: a term of Theorem 1 with the wrong S_R, N or draws: all against autograd."""
+    states, theorem_1 = [], sim.theorem_1_on_draws
+
+    def remember(p, tokens, setting):
+        states.append((p.double() / p.double().sum(), tokens))
+        return theorem_1(*states[-1], setting)
+
+    monkeypatch.setattr(sim, "theorem_1_on_draws", remember)
+    found = sim.simulate(SMALL, (9,), every=6, mass_balance=True).values
+    rewards = torch.tensor([1.0] * 40 + [-1.0] * 260, dtype=torch.float64)
+    assert len(states) == 11 and all((tokens == drawn[6 * at]).all() for at, (_, tokens) in enumerate(states))
+    for at, (p, tokens) in enumerate(states):
+        z = p.log().requires_grad_()
+        (slope,) = torch.autograd.grad(torch.softmax(z, -1)[:40].sum(), z)
+        (gradient,) = torch.autograd.grad(plain_loss(z, tokens, rewards), z)
+        assert found["linear_step"][0, at] == pytest.approx(-(gradient @ slope).item(), rel=1e-9)
+
+        once = tokens.unique()  # Theorem 1 counts a token that is drawn twice once, and its rewards are not centred
+        (gradient,) = torch.autograd.grad(-(rewards[once] * torch.softmax(z, -1)[once]).sum() / 9, z)
+        terms = [found[name][0, at] for name in brorl.MassBalance._fields]
+        assert sum(terms) == pytest.approx(-(gradient @ slope).item(), rel=1e-9)
+        undrawn = torch.ones(300).double().index_fill(0, once, 0)
+        assert terms[2] == pytest.approx(-(undrawn * gradient * slope).sum().item(), rel=1e-9)
+        assert found["s_r"][0, at] == pytest.approx((rewards[once] @ p[once]).item(), rel=1e-9)
+        assert found["unsampled_second_moment"][0, at] == pytest.approx((undrawn * p * p).sum().item(), rel=1e-9)
+        assert found["predicted_second_moment"][0, at] == pytest.approx((p**2 * (1 - p) ** 9).sum().item(), rel=1e-9)
 
 
 @pytest.mark.slow
 def test_the_papers_figure():
-    """A simulator that runs but is not the paper's: the values at step 1,000, one seed (the figure has three)."""
-    values = sim.simulate(sim.Setting(), sim.FIGURE_3, record=np.array([0, 1000])).values
+    """Makes impossible: a simulator that runs but differs from the paper's figure at step 1,000 (one seed)."""
+    values = sim.simulate(sim.Setting(), sim.FIGURE_3, every=1000).values
     np.testing.assert_allclose(values["correct_mass"][:, 0], 0.6301, atol=1e-4)
     np.testing.assert_allclose(values["correct_mass"][:, 1], [0.601, 0.603, 0.607, 0.634, 0.647], atol=0.003)
     np.testing.assert_allclose(values["percent_improved"][:, 1], [11, 22, 32, 63, 100], atol=3)
     assert values["worst_drop"][-1, 1] >= -1e-7
     assert (values["worst_drop"][:-1, 1] < -1e-6).all()
+
+
+# --------------------------------------------------------------------------------------------- the command line
+
+
+def read_csv(path):
+    with path.open() as file:
+        return list(csv.DictReader(file))
+
+
+def test_command_line_writes_the_figure_and_the_same_csv_twice(tmp_path):
+    """Makes impossible: a run that its seed does not repeat, a CSV without the last step or with wrong samples."""
+    for name in ("one", "two"):
+        sim.main([*ARGUMENTS, "--out", str(tmp_path / name)])
+    one, two = tmp_path / "one", tmp_path / "two"
+    assert (one / "figure3.csv").read_bytes() == (two / "figure3.csv").read_bytes()
+    assert (one / "figure3.png").stat().st_size > 10_000
+    rows = read_csv(one / "figure3.csv")
+    assert list(rows[0]) == ["seed", "N", "step", "samples", "correct_mass", "percent_improved", "worst_drop", "anchor"]
+    assert [int(row["step"]) for row in rows[:4]] == [0, 10, 20, 23]
+    assert {(row["seed"], row["N"]) for row in rows} == {(s, n) for s in "01" for n in ("4", "32")}
+    assert all(int(row["samples"]) == int(row["N"]) * int(row["step"]) for row in rows)
+
+
+def test_sweep_draws_equal_samples(tmp_path, capsys):
+    """Makes impossible: an N of the sweep that stops early, or rows of other samples in one table."""
+    sim.main([*ARGUMENTS, "--sweep", "--mass_balance", "--out", str(tmp_path)])
+    rows = read_csv(tmp_path / "sweep.csv")
+    samples = {n: [row["samples"] for row in rows if row["N"] == n and row["seed"] == "0"] for n in ("4", "32")}
+    assert samples["4"] == samples["32"] == ["0", "320", "640", "736"]
+    assert (tmp_path / "sweep.png").stat().st_size > 10_000
+    assert rows[0].keys() > {"linear_step", *brorl.MassBalance._fields}
+    printed = [line.split()[:3] for line in capsys.readouterr().out.splitlines() if line.split()[0] in ("4", "32")]
+    assert printed[2:4] == [["4", "8", "32"], ["32", "1", "32"]]
+
+
+def test_tables_by_hand():
+    """Makes impossible: a table of another step, a half range that is a range, a ratio of the wrong terms."""
+    names = (*sim.PANELS, *brorl.MassBalance._fields, "linear_step")
+    values = {name: np.array([[1.0, 2.0, 4.0 + i]]) for i, name in enumerate(names)}
+    values["linear_step"] = np.array([[1.0, -1.0, 1.0]])
+    higher = {name: x + 0.5 for name, x in values.items()}
+    curves = [sim.Curves(seed, (8,), np.arange(3), x) for seed, x in enumerate((values, higher))]
+    *_, row = sim.table(curves, 1).splitlines()
+    assert row.split() == ["8", "1", "8", *["2.25", "±", "0.2"] * 4]
+    lines = sim.table_of_theorem_1(curves).splitlines()
+    cells = {line[:25].strip(): line[25:].split() for line in lines}
+    # means over the steps 1, 2, 8 and 1, 2, 10, each with 0.25 from the second seed
+    assert cells["sampled_correct"] == ["3.9"] and cells["unsampled_coupling"] == ["4.6"]
+    assert cells["third term / first term"] == ["1.2"] and cells["share of linear_step < 0"] == ["0.33"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        (["--correct_tokens", "300"], "--correct_tokens"),
+        (["--correct_tokens", "0"], "--correct_tokens"),
+        (["--steps", "0"], "--steps"),
+        (["--rollouts", "4", "0"], "--rollouts"),
+        (["--rollouts", "4", "4"], "--rollouts"),
+        (["--rollouts", "4", "6", "--sweep"], "--sweep"),
+        (["--seeds", "0"], "--seeds"),
+        (["--out", "file"], "--out"),
+    ],
+)
+def test_wrong_flags_are_named_before_the_run(arguments, named, tmp_path, monkeypatch, capsys):
+    """Makes impossible: a traceback, a run with nonsense, or a result that cannot be saved, for a wrong flag."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sim, "simulate", lambda *a, **k: pytest.fail("it ran"))
+    (tmp_path / "file").write_text("")
+    with pytest.raises(SystemExit) as exit_:
+        sim.main([*ARGUMENTS, *arguments])
+    error = capsys.readouterr().err
+    assert exit_.value.code == 2 and named in error and error.startswith("sim.py: ") and error.count("\n") == 1
+    assert list(tmp_path.iterdir()) == [tmp_path / "file"]
