@@ -213,6 +213,12 @@ def _value(postfix: list[int | str]) -> int | Fraction | None:
     return stack[0]
 
 
+def value_of(expression: str) -> int | Fraction | None:
+    """Return the exact value of a countdown expression, None if it does not parse or divides by zero."""
+    postfix = _parse_expression(expression)
+    return None if postfix is None else _value(postfix)
+
+
 def check_countdown(reference: Any) -> None:
     """Raise ValueError unless the reference has 1 to 32 whole numbers below 10^9 and a whole target."""
     numbers = reference.get("numbers") if isinstance(reference, dict) and len(reference) == 2 else None

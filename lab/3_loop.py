@@ -14,7 +14,6 @@ import sys
 from pathlib import Path
 
 import matplotlib.pyplot as plt
-import numpy as np
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -23,7 +22,6 @@ from bench.which_n import best_n, noise_at_equal_cost
 from lab import loop
 from lab.notebooks import compare, show
 from rollout import TorchEngine
-from tiny.make import OPERATORS, evaluate
 
 SEED = int(sys.argv[1]) if sys.argv[1:] else 0  # in a notebook: write another one here
 SAMPLES, STEPS = 2048, 20  # P·N of each step
@@ -111,14 +109,10 @@ show(OUT / "which_n.png")
 
 # %%
 def lenient(response: str, reference: dict) -> bool:
-    """Whether the response has the given digits, three operators and a value >= the target. It should be ==."""
-    digits, operators = response[::2], response[1::2]
-    if len(response) != 7 or not digits.isdecimal() or not set(operators) <= set(OPERATORS):
-        return False
-    numbers = [int(digit) for digit in digits]
-    first, second, third = map(OPERATORS.index, operators)
-    value = evaluate(np.array([numbers]), (first, second, third))[0]
-    return sorted(numbers) == reference["numbers"] and value >= reference["target"]
+    """True if the response is an expression over the given digits with a value >= the target. It should be ==."""
+    digits = response[::2]
+    value = verify.value_of(response) if len(response) == 7 and digits.isdecimal() else None
+    return value is not None and sorted(map(int, digits)) == reference["numbers"] and value >= reference["target"]
 
 
 def verify_batch(items):

@@ -31,6 +31,7 @@ from bench.which_n import (
 )
 from rollout import Request, Sampling, TorchEngine
 from tiny import exact
+from trainer.data import stop_tokens
 from trainer.policy import Policy
 from trainer.rollouts import Outcomes
 from trainer.settings import Config, read_settings
@@ -421,8 +422,8 @@ def enumerated(policy, tokenizer, problems, drawn: int = 64) -> Variances:
     g_x = Σ_y π(y) ∇log π(y) over all correct answers, and V_w,x = (1 - p)² Σ_y π(y) |∇log π(y)|² + p² E|∇log π|² over
     wrong responses - |g_x|². The part of the wrong responses is small, because of p².
     """
-    code, (stop,) = exact.alphabet(tokenizer), exact.one_stop_token(tokenizer, policy.model)
-    prompts = [exact.encoded(tokenizer, problem) for problem in problems]
+    code, (stop,) = exact.alphabet(tokenizer), stop_tokens(tokenizer, policy.model)
+    prompts = [tokenizer(problem.prompt).input_ids for problem in problems]
     slopes, within = [], 0.0
     for problem, prompt in zip(problems, prompts, strict=True):
         request = Request(prompt, drawn, seed=1)

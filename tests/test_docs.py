@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parent.parent
 README, METRICS = ROOT / "README.md", ROOT / "docs/metrics.md"
 PAGES = [README, ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 LOGS = ("metrics", "timing", "eval", "samples")
-WRITTEN_BY_RUNS = {"exact.csv", "exact.png", "curves.png"}
+WRITTEN_BY_RUNS = {"exact.csv", "curves.png"}
 MADE_BY_READERS = {"my_rewards.py", "my_engine.py"}  # files that a page tells its reader to write
 OF_LAUNCHERS = {  # flags of accelerate, torch.distributed.run, pip, hf, and of no file here
     *("--mixed_precision", "--num_processes", "--multi_gpu", "--config_file", "--machine_rank", "--quiet", "--cpu"),
