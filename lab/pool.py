@@ -13,7 +13,7 @@ from pathlib import Path
 
 import matplotlib.pyplot as plt
 
-from evidence.statistics import interval, shown
+from evidence.draw import interval, shown
 
 STEPS = 20  # of lab/3_loop.py
 
