@@ -176,6 +176,15 @@ def _value(tree: Any) -> Fraction:
     return _OPERATORS[type(tree.op)](_value(tree.left), _value(tree.right))
 
 
+def value_of(expression: str) -> Fraction | None:
+    """Return the exact value of a countdown expression, None if it does not parse or divides by zero."""
+    tree = _parse_expression(expression)
+    try:
+        return None if tree is None else _value(tree)
+    except ZeroDivisionError:
+        return None
+
+
 def check_countdown(reference: Any) -> None:
     """Raise ValueError unless the reference has 1 to 32 whole numbers below 10^9 and a whole target."""
     if not (
