@@ -31,7 +31,7 @@ The paper leaves four choices open. This file makes them as follows:
 3. The correct tokens are the first 10,000. The anchor z_0 is one of them.
 4. The anchor starts at logit 5 and is trained like any other token.
 
-docs/simulator.md has the measurements beyond Figure 3, and compares this anchor with one that is held at logit 5.
+docs/paper.md has the measurements beyond Figure 3, and compares this anchor with one that is held at logit 5.
 """
 
 import argparse

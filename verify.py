@@ -1,52 +1,56 @@
-r"""BroRL, section 4.2.1: problems, and the rule-based rewards that make them verifiable.
+r"""BroRL, section 4.2.1: problems with verifiable answers, and the rules that reward a response.
 
 Paper: "BroRL: Scaling Reinforcement Learning via Broadened Exploration", arXiv 2510.01180.
-The paper names five families of problems and no rule of their rewards. These rules are ours, and ask no model.
+The paper trains on five families of problems: math, code, science, IFEval and Reasoning Gym. It does not state the
+rules of their rewards. The rules here are ours, and no rule asks a model.
 
-    Problem    a prompt, the kind of its rule, and the reference that its rule compares responses with
-    Verdict    (reward, correct, reason) of one response
-    reward     goes to the advantages: R_c = 1 for a correct response, R_w = 0 for a wrong one, a share for partial
-               credit; any number from a rule of your own
-    correct    goes to dynamic sampling and pass@k
+    name here    meaning
+    Problem      a prompt, the kind of its rule, and the reference that the rule compares a response with
+    Verdict      (reward, correct, reason) of one response
+    reward       R of section 3.1, for the advantages: R_c = 1 for a correct response, R_w = 0 for a wrong one, a share
+                 for partial credit. A rule of your own may return any number
+    correct      True or False, for dynamic sampling and pass@k
 
-    kind        reference                            answer                                judged
-    countdown   {"numbers": [...], "target": n}      the last <answer>, or the response    here
-    math        an answer, LaTeX or plain            the last \boxed{...}                  here if a number, else worker
-    science     with a unit, or an option            the last \boxed{...}                  the same
-    ifeval      {"instruction_id_list", "kwargs"}    the response                          here
-    logic       {"dataset", "entry"}                 the last <answer>...</answer>         alone
-    code        {"inputs", "outputs", ["fn_name"]}   the last ```python block              each test alone
-    your own    any JSON                             the response, with its thinking       alone
+    kind         reference                           answer                               judged in
+    countdown    {"numbers": [...], "target": n}     the last <answer>, or the response   this process
+    math         a number or formula, as LaTeX       the last \boxed{...}                 this process, or a worker
+    science      the same, a unit, or an option      the last \boxed{...}                 a worker
+    ifeval       {"instruction_id_list", "kwargs"}   the response                         this process
+    logic        {"dataset", "entry"}                the last <answer>...</answer>        a fresh worker
+    code         {"inputs", "outputs", "fn_name"}    the last ```python block             a fresh worker for each test
+    your own     any JSON                            the response, with its thinking      a fresh worker
 
-    reason      reward    meaning
-    correct     1         the answer is right
-    wrong       0         the answer was read, and it is another one
-    partial     between   some parts of the answer are right
-    unparsed    0         the answer does not have the form of its kind
-    no_answer   0         nothing is written, or the box or the program is missing
-    timeout     0         judging took too long
-    crashed     0         the judging process died
+    reason       reward     meaning
+    correct      1          the answer is right
+    wrong        0          the answer is another one
+    partial      between    some parts of the answer are right
+    unparsed     0          the answer does not have the form that its kind reads
+    no_answer    0          the response is empty, or has no box, tag or program
+    timeout      0          judging took too long
+    crashed      0          the judging process died
 
-**The rule of a reward.** Text before the last </think> is no answer, and neither is text after an open <think>. A form
-outside the rules of its kind is unparsed: with N = 512 rollouts a policy finds every gap of a lenient rule and trains
+**The rule of a reward.** The answer comes after the last </think>. A response with an open <think> has no answer. The
+rule reads the whole answer or none of it. With N = 512 rollouts a policy finds every gap of a lenient rule and trains
 on it. Numbers are compared exactly, as fractions.
 
-**A kind is one function**, `judge(answer, reference)`, and the place that runs it: `Kind`. A model's text is hostile.
-In this process it meets string methods, patterns that cannot backtrack and numbers of at most 1,000 digits. In a worker
-process of sandbox/ a time limit ends everything else.
+**A kind is one function**, `judge(answer, reference)`, and the process that runs it (`Kind`). A model's text is
+hostile. This process uses only methods of str, patterns that cannot backtrack, and a parser for at most 1,000
+characters. Everything else runs in a worker process of sandbox/, with a time limit.
 
-**Math in three steps** (kinds/maths.py). 1. Find the last box whose braces balance. 2. Read all of it into a form:
-number, expression, equation, interval, tuple, list, matrix, option or words. Every side of an equation, every part of a
-list and every word must be accounted for. A box that cannot be read completely earns 0. 3. Compare it with the gold's
-form: numbers as fractions, expressions by their values at points of both signs, lists part by part in any order, tuples
-and intervals with their brackets, words by their letters. In an equation each side must equal the gold or be a name,
-such as x or f(x): 3 = 5 is wrong for 5. A decimal equals a fraction or a root within 1e-6, relative. A unit may follow,
-but not another one than the gold's.
+**Math has three steps** (kinds/maths.py).
+1. Find the last box whose braces balance.
+2. Read all of it into a form: a value, an equation, an inequality, a tuple or interval, a list or set, or words. A text
+   that cannot be read completely earns 0, unless it is the gold's own text.
+3. Compare the two forms. Numbers are fractions. Expressions are equal if their values at four points are. Tuples and
+   intervals agree part by part and in their brackets, lists in any order, words in their letters. Each side of an
+   equation must equal the gold or name it, as in x = 5 or f(x) = 5: so 3 = 5 is wrong for 5. A decimal may differ from
+   a fraction or a root by 1e-6, relative. A unit may follow a number, but a different unit is wrong.
 
-Countdown is below in full. The other kinds are in kinds/, one file each.
-Simplified: nothing checks that a countdown target can be reached.
+This file has the types, the kind countdown in full, and the functions that judge and load. kinds/ has one file for each
+other kind. Simplified: a countdown problem may have no solution.
 """
 
+import ast
 import importlib
 import json
 import math
@@ -57,20 +61,16 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from sandbox import WeakSandbox
+from sandbox import WeakSandbox as WeakSandbox
 from sandbox.jobs import Call, Program
-
-__all__ = ["BUILT_IN", "KINDS", "REASONS", "JudgeFailed", "Kind", "NotAReward", "Problem", "Response", "Verdict",
-           "WeakSandbox", "failures", "load_data", "load_problems", "load_rewards", "read_spec", "reward_files",
-           "verify", "verify_batch"]  # fmt: skip
 
 REASONS = ("correct", "wrong", "partial", "no_answer", "unparsed", "timeout", "crashed")
 HERE, WORKER, ALONE = "here", "worker", "alone"
-MAX_ANSWER = 1_000  # characters: fewer than the 4,300 digits that Python's int() reads, more than any honest answer
+MAX_ANSWER = 1_000  # characters of an answer that Python's int() or parser reads: more than any honest answer has
 
 
 class Problem(NamedTuple):
-    """A prompt (text, or chat messages), the kind of its rule, and its reference: the tables above."""
+    """A prompt (text, or chat messages), the kind of its rule, and the reference of that rule: the table above."""
 
     prompt: str | list[dict[str, str]]
     kind: str
@@ -78,11 +78,14 @@ class Problem(NamedTuple):
 
 
 class Response(NamedTuple):
-    """A response, with its length and whether the limit cut it, for rewards that depend on them."""
+    """A response, its number of tokens, and whether the length limit cut it."""
 
     text: str
     n_tokens: int = 0
     truncated: bool = False
+
+
+Item = tuple[str, str | Response, Any]  # the kind, the response, the reference
 
 
 class Verdict(NamedTuple):
@@ -93,48 +96,10 @@ class Verdict(NamedTuple):
     reason: str
 
 
-class JudgeFailed(RuntimeError):
-    """A judge met a missing or closed file or module. No answer is to blame, so the run must end."""
-
-
-class NotAReward(ValueError):
-    """A user's function returned something else than a reward."""
-
-
 def after_thinking(response: str) -> str | None:
-    """Return the text after the last </think>; None if a <think> is still open or nothing is written."""
+    """Return the text after the last </think>; None if it is empty, or if a <think> is open in it."""
     text = response.rpartition("</think>")[2].strip()
     return None if "<think>" in text else text or None
-
-
-class Kind(NamedTuple):
-    """A kind of problem.
-
-    judge      (answer, reference) -> a number, which is correct at 1; or (number, correct); or None if it cannot read
-               the answer. A judge that runs here may return a job of sandbox/jobs.py instead, whose value is then used
-    where      HERE in this process; WORKER in a worker process; ALONE in a fresh one, as it may run the model's text
-    answer     response -> the text to judge, None if there is none. Equal texts of a problem are judged once
-    check      raises ValueError if a reference is broken
-    solution   reference -> a response that is right, None if unknown. A problem is broken if its rule refuses this one
-    asks       the fields of `Response` that `judge` takes after the reference: "n_tokens", "truncated"
-    imports    packages that a worker imports before it judges
-    file       the user's file of this kind
-    """
-
-    judge: Callable[..., Any]
-    where: str = HERE
-    answer: Callable[[str], str | None] = after_thinking
-    check: Callable[[Any], Any] = lambda reference: None
-    solution: Callable[[Any], str | None] = lambda reference: None
-    asks: tuple[str, ...] = ()
-    imports: tuple[str, ...] = ()
-    file: str | None = None
-
-
-def shown(value: Any) -> str:
-    """Return the value as an error message shows it, cut to a readable length."""
-    text = repr(value)
-    return text if len(text) <= 200 else text[:200] + "..."
 
 
 def last_tag(response: str) -> str | None:
@@ -144,95 +109,105 @@ def last_tag(response: str) -> str | None:
     return answer.strip() if opened and closed else None
 
 
+class Kind(NamedTuple):
+    """A kind of problem.
+
+    judge      (answer, reference) -> the reward, which is correct at 1; or (reward, correct); or None for an answer
+               that it cannot read. A judge that runs HERE may return a job of sandbox/jobs.py: its result is then used
+    where      the process that runs `judge`: HERE, this one; WORKER, a worker; ALONE, a fresh worker, for a judge that
+               may run the model's text as code
+    answer     response -> the text to judge, or None. Equal answers to one problem are judged once
+    check      raises ValueError for a broken reference
+    solution   reference -> a right response, or None. A problem whose rule refuses this response is broken
+    asks       the fields of `Response` that `judge` takes after the reference
+    file       the user's file of this kind
+    """
+
+    judge: Callable[..., Any]
+    where: str = HERE
+    answer: Callable[[str], str | None] = after_thinking
+    check: Callable[[Any], Any] = lambda reference: None
+    solution: Callable[[Any], str | None] = lambda reference: None
+    asks: tuple[str, ...] = ()
+    file: str | None = None
+
+
 # ---------------------------------------------------------------------------- a kind in full: countdown
 
-_PLAIN_OPERATORS = str.maketrans("×÷−", "*/-")
-_TOKEN = re.compile(r"0|[1-9][0-9]*+|\S")  # "05" is two tokens and does not parse
-_PRECEDENCE = {"(": 0, "+": 1, "-": 1, "*": 2, "/": 2}
-_APPLY = {"+": operator.add, "-": operator.sub, "*": operator.mul, "/": lambda a, b: Fraction(a) / b}
+_SIGNS = str.maketrans("×÷−", "*/-")
+_CHARACTERS = re.compile(r"[0-9+*/() \n-]*")
+_OPERATORS = {ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv}
 
 
 def judge_countdown(answer: str, reference: dict[str, Any]) -> bool | None:
-    """Is the answer one expression over exactly the problem's numbers, each used once, with the target as its value?
+    """Is the answer an expression that uses exactly the problem's numbers, each once, and has the target as its value?
 
-    Form: whole numbers, + - * / (or − × ÷) between two values, parentheses, spaces. No sign before a value, no joined
-    digits, no powers, no equation, no prose. Steps may be negative or fractional. A division by zero has no value.
+    It may have whole numbers, + - * / (or − × ÷) between two values, parentheses and spaces. A sign before a value, a
+    power, an equation or prose makes it unparsed. Values on the way may be negative or fractions. A division by zero
+    has no value.
     """
-    postfix = _parse_expression(answer)
-    if postfix is None:
+    tree = _parse_expression(answer)
+    if tree is None:
         return None
-    # Compare the numbers first: then a value has only the few numbers of the problem.
-    return sorted(item for item in postfix if type(item) is int) == sorted(reference["numbers"]) and (
-        _value(postfix) == reference["target"]
-    )
+    numbers: list[Any] = [node.value for node in ast.walk(tree) if isinstance(node, ast.Constant)]
+    try:
+        # Compare the numbers first: they bound the depth of the tree and the size of its value.
+        return sorted(numbers) == sorted(reference["numbers"]) and _value(tree) == reference["target"]
+    except ZeroDivisionError:
+        return False
 
 
-def _parse_expression(text: str) -> list[int | str] | None:
-    """Return the expression in postfix order (Dijkstra's shunting yard, no recursion), None if it is none."""
-    if len(text) > MAX_ANSWER:
+def _parse_expression(text: str) -> ast.expr | None:
+    """Return the syntax tree of an expression, None if the text is none."""
+    if len(text) > MAX_ANSWER or not _CHARACTERS.fullmatch(text := text.translate(_SIGNS)):
         return None
-    postfix: list[int | str] = []
-    pending: list[str] = []
-    value_next = True
-    for token in _TOKEN.findall(text.translate(_PLAIN_OPERATORS)):
-        if value_next:
-            if token[0] in "0123456789":
-                postfix.append(int(token))
-                value_next = False
-            elif token == "(":
-                pending.append(token)
-            else:
-                return None
-        elif token == ")":
-            while pending and pending[-1] != "(":
-                postfix.append(pending.pop())
-            if not pending:
-                return None
-            pending.pop()
-        elif token in _APPLY:
-            while pending and _PRECEDENCE[pending[-1]] >= _PRECEDENCE[token]:
-                postfix.append(pending.pop())
-            pending.append(token)
-            value_next = True
-        else:
-            return None
-    return None if value_next or "(" in pending else [*postfix, *reversed(pending)]
+    try:
+        tree = ast.parse(text.strip(), mode="eval").body
+    except (SyntaxError, RecursionError, MemoryError):
+        return None
+    nodes = (ast.BinOp, ast.Constant, *_OPERATORS)  # no sign, power, call or tuple
+    return tree if all(isinstance(node, nodes) for node in ast.walk(tree)) else None
 
 
-def _value(postfix: list[int | str]) -> int | Fraction | None:
-    """Return the exact value of a postfix expression, None if it divides by zero."""
-    stack: list[Any] = []
-    for item in postfix:
-        if isinstance(item, int):
-            stack.append(item)
-        else:
-            right, left = stack.pop(), stack.pop()
-            if item == "/" and right == 0:
-                return None
-            stack.append(_APPLY[item](left, right))
-    return stack[0]
+def _value(tree: Any) -> Fraction:
+    """Return the exact value of a syntax tree. Raises ZeroDivisionError."""
+    if not isinstance(tree, ast.BinOp):
+        return Fraction(tree.value)
+    return _OPERATORS[type(tree.op)](_value(tree.left), _value(tree.right))
+
+
+def value_of(expression: str) -> Fraction | None:
+    """Return the exact value of a countdown expression, None if it does not parse or divides by zero."""
+    tree = _parse_expression(expression)
+    try:
+        return None if tree is None else _value(tree)
+    except ZeroDivisionError:
+        return None
 
 
 def check_countdown(reference: Any) -> None:
     """Raise ValueError unless the reference has 1 to 32 whole numbers below 10^9 and a whole target."""
-    numbers = reference.get("numbers") if isinstance(reference, dict) and len(reference) == 2 else None
-    if not isinstance(numbers, list) or not 1 <= len(numbers) <= 32 or type(reference.get("target")) is not int or (
-        not all(type(number) is int and 0 <= number < 10**9 for number in numbers)
-    ):  # fmt: skip
-        raise ValueError(
-            'a countdown reference is {"numbers": [1 to 32 whole numbers from 0 to 999999999], "target": a whole '
-            f"number}}, got {shown(reference)}"
-        )
+    if not (
+        isinstance(reference, dict)
+        and reference.keys() == {"numbers", "target"}
+        and isinstance(reference["numbers"], list)
+        and 1 <= len(reference["numbers"]) <= 32
+        and all(type(number) is int and 0 <= number < 10**9 for number in reference["numbers"])
+        and type(reference["target"]) is int
+    ):
+        form = '{"numbers": [1 to 32 whole numbers from 0 to 999999999], "target": a whole number}'
+        raise ValueError(f"a countdown reference is {form}, got {shown(reference)}")
 
 
 def countdown_answer(response: str) -> str | None:
+    """Return the text in the last <answer>...</answer>; without these tags, the response."""
     tagged = last_tag(response)
     return (after_thinking(response) if tagged is None else tagged) or None
 
 
-# ----------------------------------------------------------------------------------------------- kinds
+# ---------------------------------------------------------------------------------- all kinds, and verdicts
 
-# Name -> the kind, or the module whose KIND it is. The module is imported when a problem has this kind.
+# Name -> the kind, or the module that defines it as KIND and is imported when a problem has this kind.
 KINDS: dict[str, Kind | str] = {
     "countdown": Kind(judge_countdown, HERE, countdown_answer, check_countdown),
     "math": "kinds.maths",
@@ -241,49 +216,6 @@ KINDS: dict[str, Kind | str] = {
     "logic": "kinds.logic",
     "code": "kinds.code",
 }
-BUILT_IN = frozenset(KINDS)
-reward_files: dict[str, list[str]] = {}  # path of each loaded file -> itself and the files that it imports
-failures: dict[str, str] = {}  # kind -> why its first call crashed or took too long
-
-
-def kind_of(name: Any) -> Kind:
-    """Return the kind of this name; ValueError with the known names."""
-    if not isinstance(name, str) or name not in KINDS:
-        raise ValueError(f"unknown kind {shown(name)}: use one of {', '.join(KINDS)}, or name its file by --rewards")
-    kind = KINDS[name]
-    return importlib.import_module(kind).KIND if isinstance(kind, str) else kind
-
-
-def load_rewards(paths: list[str] | list[Path]) -> list[str]:
-    """Add the kinds of these Python files to KINDS. Returns the absolute paths, for other processes and resumed runs.
-
-    A file has functions (response, reference) -> reward, and a line that names them: KINDS = {"my_kind": my_function}.
-    kinds/users.py has the rules. Raises FileNotFoundError, or ValueError for a file that cannot be used.
-    """
-    from kinds import users
-
-    loaded = [str(Path(path).resolve()) for path in paths]
-    for path in loaded:
-        kinds, reward_files[path] = users.load(path)
-        for name in kinds:
-            known = KINDS.get(name)  # a file may be loaded again, changed or not
-            if known is not None and (isinstance(known, str) or known.file != path):
-                raise ValueError(f"{path}: there is a kind {name} already, choose another name than {', '.join(KINDS)}")
-        KINDS.update(kinds)
-    return loaded
-
-
-# ---------------------------------------------------------------------------------------------- verdicts
-
-
-def verdict_of(value: Any) -> Verdict:
-    """Return the verdict for a judge's value; TypeError or ValueError if the value is no reward."""
-    if value is None:
-        return Verdict(0.0, False, "unparsed")
-    reward, correct = value if isinstance(value, tuple | list) and len(value) == 2 else (value, value == 1)
-    if not isinstance(reward, int | float) or not isinstance(correct, bool) or not math.isfinite(reward):
-        raise ValueError(f"a judge returns a number, (number, True or False) or None, got {shown(value)}")
-    return Verdict(float(reward), correct, "correct" if correct else "partial" if reward > 0 else "wrong")
 
 
 def verify(kind: str, response: str | Response, reference: Any, **options: Any) -> Verdict:
@@ -292,36 +224,32 @@ def verify(kind: str, response: str | Response, reference: Any, **options: Any) 
 
 
 def verify_batch(
-    items: Iterable[tuple[str, str | Response, Any]],
-    workers: int | None = None,
-    timeout_s: float = 10.0,
-    *,
-    allow_weak_sandbox: bool = False,
+    items: Iterable[Item], workers: int | None = None, timeout_s: float = 10.0, *, allow_weak_sandbox: bool = False
 ) -> list[Verdict]:
-    """Return the verdicts of many (kind, response, reference), in order. It never raises on a model's text.
+    """Return the verdict of each item, in order. No text of a model makes it raise.
 
-    N rollouts repeat themselves: equal answers to the same reference object are judged once. Jobs go to `workers`
-    processes (None: one per core), each within `timeout_s`. `allow_weak_sandbox` runs model code behind low walls too.
-    Raises ValueError with the position of an item that is broken, JudgeFailed if a judge cannot work on this machine,
-    WeakSandbox if its walls are too low for model code.
+    The N rollouts of a prompt repeat answers: equal answers to the same reference object are judged once. Jobs go to
+    `workers` processes (None: one per core), each within `timeout_s`. `allow_weak_sandbox` also runs model code on a
+    machine without all walls. Raises ValueError with the position of a broken item, JudgeFailed, and WeakSandbox if
+    this machine lacks walls that model code needs.
     """
-    items = list(items)  # keeps every reference alive: the id of a dead object can return
+    items = list(items)  # keeps the references alive: a new object can get the id of a dead one
     checked: set[tuple[str, int]] = set()
     judged: dict[tuple, Verdict] = {}
     jobs: dict[tuple, Call | Program] = {}
     keys = []
     for position, (name, response, reference) in enumerate(items):
+        response = response if isinstance(response, Response) else Response(response)
         try:
             kind = kind_of(name)
             if (name, id(reference)) not in checked:
                 kind.check(reference)
                 checked.add((name, id(reference)))
-            text, *_ = response = response if isinstance(response, Response) else Response(response)
-            if not isinstance(text, str):
-                raise ValueError(f"a response is text, got {shown(text)}: decode its tokens first")
+            if not isinstance(response.text, str):
+                raise ValueError(f"a response is text, got {shown(response.text)}: decode its tokens first")
         except ValueError as error:
             raise ValueError(f"item {position}: {error}") from None
-        answer, asked = kind.answer(text), [getattr(response, field) for field in kind.asks]
+        answer, asked = kind.answer(response.text), [getattr(response, field) for field in kind.asks]
         keys.append(key := (name, id(reference), answer, *asked))
         if answer is None:
             judged[key] = Verdict(0.0, False, "no_answer")
@@ -339,28 +267,36 @@ def verify_batch(
 
 
 def ask(kind: Kind, answer: str, reference: Any, asked: list) -> Any:
-    """Return the judge's value, or the job that will have it."""
+    """Return the judge's value, or the job that computes it in a worker."""
     if kind.where == HERE:
         return kind.judge(answer, reference, *asked)
     function = f"{kind.judge.__module__}:{kind.judge.__name__}"
-    return Call(function, [answer, reference, *asked], kind.imports, evaluates=kind.where == ALONE)
+    return Call(function, [answer, reference, *asked], evaluates=kind.where == ALONE)
 
 
-# ---------------------------------------------------------------------------------------------- problems
+def verdict_of(value: Any) -> Verdict:
+    """Return the verdict for a judge's value; TypeError or ValueError if the value is no reward."""
+    if value is None:
+        return Verdict(0.0, False, "unparsed")
+    reward, correct = value if isinstance(value, tuple | list) and len(value) == 2 else (value, value == 1)
+    if not isinstance(reward, int | float) or not isinstance(correct, bool) or not math.isfinite(reward):
+        raise ValueError(f"a judge returns a number, (number, True or False) or None, got {shown(value)}")
+    return Verdict(float(reward), correct, "correct" if correct else "partial" if reward > 0 else "wrong")
+
+
+# ------------------------------------------------------------------------ problems, and rewards of your own
 
 
 def load_problems(path: str | Path) -> list[Problem]:
-    """Read problems from JSON lines in UTF-8, one {"prompt": ..., "kind": ..., "reference": ...} a line.
+    """Read problems from JSON lines in UTF-8: {"prompt": ..., "kind": ..., "reference": ...} on each line.
 
     A prompt is text, or a list of chat messages {"role": ..., "content": ...}. Every problem is checked.
     Raises FileNotFoundError; ValueError with the path and the line number for a broken line, or if there is no problem.
     """
     if not Path(path).is_file():
-        raise FileNotFoundError(
-            f"no problems at {path}: name a file of JSON lines; its weight follows as FILE.jsonl:0.5"
-        )
+        raise FileNotFoundError(f"no problems at {path}: name a file of JSON lines, with a weight as FILE.jsonl:0.5")
     problems: dict[int, Problem] = {}
-    # Split as bytes: text lines would also end at U+2028, which JSON allows inside a string.
+    # Split bytes: lines of text would also end at U+2028, which JSON allows inside a string.
     for number, line in enumerate(Path(path).read_bytes().split(b"\n"), start=1):
         try:
             if line.strip():
@@ -370,24 +306,70 @@ def load_problems(path: str | Path) -> list[Problem]:
                 problems[number] = Problem(**record)
         except (ValueError, RecursionError) as error:
             raise ValueError(f"{path}, line {number}: {error}. Write one JSON object a line, in UTF-8") from None
-    if not problems:
-        raise ValueError(f"{path} has no problem: write one JSON object a line")
     from kinds.sources import check
 
     for position, sentence in check(list(problems.values())).items():
         raise ValueError(f"{path}, line {list(problems)[position]}: {sentence}")
+    if not problems:
+        raise ValueError(f"{path} has no problem: write one JSON object a line")
     return list(problems.values())
 
 
 def load_data(specs: list[str], seed: int = 0) -> list[Problem]:
     """Return the problems of one epoch over sources, FILE.jsonl, hf:NAME or gym:NAME, each with an optional :WEIGHT.
 
-    Without weights the sources follow each other. With weights each source is shuffled by `seed`, and every stretch of
-    the epoch has the sources in these shares (kinds/sources.py). Use another seed for another epoch.
+    kinds/sources.py has the rules. Another seed gives another order of an epoch with weights.
     """
     from kinds import sources
 
     return sources.load_data(specs, seed)
+
+
+def load_rewards(paths: list[str] | list[Path]) -> list[str]:
+    """Add the kinds of these Python files to KINDS, and return the absolute paths.
+
+    A file has functions (response, reference) -> reward, and a line that names them: KINDS = {"my_kind": my_function}.
+    kinds/users.py has the rules. Raises FileNotFoundError, or ValueError for a file that cannot be used.
+    """
+    from kinds import users
+
+    loaded = [str(Path(path).resolve()) for path in paths]
+    for path in loaded:
+        kinds, reward_files[path] = users.load(path)
+        for name in kinds:
+            known = KINDS.get(name)  # a file may be loaded again, changed or not
+            if known is not None and (isinstance(known, str) or known.file != path):
+                raise ValueError(f"{path}: there is a kind {name} already, choose another name than {', '.join(KINDS)}")
+        KINDS.update(kinds)
+    return loaded
+
+
+# ------------------------------------------------------------------------------------------- names and errors
+
+reward_files: dict[str, list[str]] = {}  # path of each loaded file -> itself and the files that it imports
+failures: dict[str, str] = {}  # kind -> why its first call crashed or took too long
+
+
+class JudgeFailed(RuntimeError):
+    """A judge cannot open a file or module on this machine. The run must end, since no answer is to blame."""
+
+
+class NotAReward(ValueError):
+    """A user's function returned a value that is no reward."""
+
+
+def kind_of(name: Any) -> Kind:
+    """Return the kind of this name. Raises ValueError with the known names."""
+    if not isinstance(name, str) or name not in KINDS:
+        raise ValueError(f"unknown kind {shown(name)}: use one of {', '.join(KINDS)}, or name its file by --rewards")
+    kind = KINDS[name]
+    return importlib.import_module(kind).KIND if isinstance(kind, str) else kind
+
+
+def shown(value: Any) -> str:
+    """Return a value as text for an error message, cut to 200 characters."""
+    text = repr(value)
+    return text if len(text) <= 200 else text[:200] + "..."
 
 
 def read_spec(spec: str) -> tuple[str, float | None]:

@@ -1,1 +1,1 @@
-"""How fast the parts are, each beside the plain way of doing the same: `python -m bench --help`."""
+"""Speed next to the plain way (speed.py), and the N with the least noise (which_n.py)."""

@@ -1,15 +1,16 @@
-"""Section 4.2 before a run: how often are the problems solved, how long does a step take, and which N has least noise?
+"""Section 4.2 before a run: which N, rollouts per prompt, has the least noise in the same time, for a given B?
 
-    python -m bench.which_n                                      the embedded policy, in a minute on 2 cores
-    python -m bench.which_n --model M --data D [--sample_prompts 256]   the other settings of train.py too
+    python -m bench.which_n                                      the embedded policy, half a minute on 2 cores
+    python -m bench.which_n --model M --data D --prompts_per_step 32
     accelerate launch -m bench.which_n --model M --data D        on several processes
+    python -m bench.which_n --log_noise 5 --model M --data D     train, and measure V_w / V_b every 5 steps
 
-Nothing is trained. A sample of prompts gets rollouts by the functions of train.py. The output has five parts: how often
-the prompts are solved and the share that dynamic sampling keeps at each N; some responses; the seconds of each stage at
-several N; the noise of a step by N; and the advice, with the flags to type.
+All settings of train.py work too. Without --log_noise nothing is trained: the program times the stages of a step at
+several N, rolls out a sample of prompts, and takes gradients of its rollouts. It stops within --max_minutes and ends
+with a best guess, the flags for it, and how sure it is.
 
-From N rollouts of a prompt comes an estimate of the gradient of p, the prompt's probability of a correct response. Its
-mean does not depend on N, its noise does. If a step rolls out B prompts N times each, the trace of its covariance is
+N rollouts of a prompt estimate the gradient of p, its probability of a correct response. N changes the noise of this
+estimate, not its mean. If a step rolls out B prompts N times each, the trace of its covariance is
 
     noise(N, B) ≈ (V_b + V_w / (N - 1)) / B
 
@@ -18,23 +19,26 @@ mean does not depend on N, its noise does. If a step rolls out B prompts N times
     mean2       |ḡ|²         squared norm of the mean of g_x over prompts
     between     V_b          E|g_x|² - |ḡ|²: how much prompts differ
     within      V_w          how much the rollouts of a prompt differ: the variance of (R - p) ∇log π(y), mean over x
-    ratio       V_w / V_b    its interval: 2 standard errors of V_b / V_w by the jackknife, inverted
+    ratio       V_w / V_b    measured as V_b / V_w with its standard error (jackknife over prompts)
     cost        c_p / c_r    the cost of a prompt, in rollouts; 0 if only samples are counted
     kept        K_N          P(0 < #correct < N), mean over prompts
-    seconds     t(N)         of one drawn prompt: roll_out(N) + K_N (score(N) + update(N)), linear between measured N
+    seconds     t(N)         of one drawn prompt: roll_out(N) + K_N (score(N) + update(N) + fixed / B), where fixed is
+                             U optimizer steps; a stage is linear in N between the measured N
 
-More rollouts shrink the second part only; more prompts shrink both. At equal cost B (c_p + N c_r) the noise is least at
+At equal cost B (c_p + N c_r) the noise is least at N* = 1 + sqrt((1 + c_p / c_r) V_w / V_b), as in two-stage cluster
+sampling. In the same time a small N takes more steps. The mean of their gradients has the noise
 
-    N* = 1 + sqrt((1 + c_p / c_r) V_w / V_b)            two-stage cluster sampling (Cochran 1977, section 10.6)
+    noise(N, B) x seconds of a step ∝ (V_b + V_w / (N - 1)) t(N)
 
+B decides t(N): B prompts share the optimizer steps, and the stages are timed on B prompts if there is time, because
+few rollouts do not fill a processor.
 Two halves of a group, n rollouts each with their own mean as the baseline, give two independent, unbiased estimates:
 
     h = 1/(n - 1) Σ_i (R_i - R̄_h) ∇log π(y_i),   E[h] = g_x,   E[h_0 · h_1] = |g_x|²,   E|h_0 - h_1|² / 2 = Var(h)
 
-Var(h) = V_w / n + (|g_x|² + p(1-p) E|∇log π|²) / (n (n - 1)), and the law leaves out a share of order 1/N. With rewards
-0 and 1, a group that dynamic sampling drops has h_0 = h_1 = 0 and counts as 0. A half-group takes one backward pass.
-MOST random coordinates of its gradient are kept, scaled to keep the inner products unbiased. The law is about the
-paper's advantages before whitening and clipping, and about the first step: V_w / V_b falls while a policy learns.
+Var(h) = V_w / n + (|g_x|² + p(1-p) E|∇log π|²) / (n (n - 1)), and the law leaves out a share of order 1/N. A group that
+dynamic sampling drops has h_0 = h_1 = 0 and counts as 0. The law is about the advantages before whitening and clipping,
+and about the policy as it is.
 """
 
 from __future__ import annotations
@@ -47,16 +51,12 @@ import json
 import math
 import statistics
 import sys
-import tempfile
 import textwrap
 import time
-from collections.abc import Iterable
 from contextlib import nullcontext, redirect_stdout
 from dataclasses import replace
 from io import StringIO
-from pathlib import Path
 from typing import Any, NamedTuple
-from unittest import mock
 
 import numpy as np
 import torch
@@ -68,24 +68,25 @@ from transformers.utils import logging
 
 import brorl
 import loss as L
-from bench.common import POLICY, ROOT, machine, quiet
-from trainer.policy import fsdp_requested, log_probs, micro_batches, score
+from trainer.policy import allocate_moments, fsdp_requested, log_probs, micro_batches, score
 from trainer.report import short
 from trainer.rollouts import Outcomes, Rollout, roll_out, seed_of
 from trainer.run import Progress, Sums, write
-from trainer.settings import Config, Refusal, read_settings, recipe_of
+from trainer.settings import TINY, Config, Refusal, read_settings
 from verify import REASONS
 
 SIZES = (4, 8, 16, 32, 64, 128, 256, 512)  # N of the table
 TIMED = (4, 16)  # N that are timed, besides the sample's N and the configured N
-TIMED_ROLLOUTS = {"cpu": 512, "cuda": 4096}  # most rollouts of the first timing, for each process
-SWEEPS, QUICK = 6, 5.0  # timings are repeated up to 6 times, until one takes 5 seconds
-ROUND = 16  # prompts of a round of the sample, for each process
+TIMING = 0.4  # share of --max_minutes for timing
+REPEATS, QUICK = 3, 3.0  # a timing is repeated up to 3 times, for 3 seconds
+SAFE = 0.6  # share of the time left that a round may take
+ROUND = 8  # prompts of the first round of the sample, for each process
 HALF = 64  # most rollouts of a half-group: more would cost more and not improve V_b
 MOST = 2**17  # coordinates of the gradient
-ALIKE = 1.02  # within 2% of the least noise
-ENDLESS = 1e12  # stands for V_w / V_b = ∞
 FEW = 8  # V_b is not estimated from fewer informative prompts
+ALIKE, CLOSE = 1.02, 1.25  # times the least noise: no difference; 20% above it
+RATIOS = np.geomspace(1, 1e5, 501)  # V_w / V_b that are considered
+USUAL, SPREAD = 100.0, 5.0  # before a measurement: log-normal, 95% from 4 to 2,500, as in docs/which_n.md
 STAGES = ("roll_out", "score", "update")
 SOLVED = ("never", "up to 25%", "25 to 50%", "50 to 75%", "over 75%", "always")
 
@@ -110,58 +111,55 @@ class Variances(NamedTuple):
     mean2: float  # |ḡ|²
 
 
+def moments(gram: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """h_0 · h_1, the mean of |h_0|² and |h_1|², and Σ_y h̄_x · h̄_y over the other prompts y: (M,) each, by prompt x."""
+    m = len(gram) // 2
+    pairs = gram.double().view(m, 2, m, 2)
+    own = pairs.diagonal(dim1=0, dim2=2)  # (2, 2, M): the four products of a prompt's halves
+    return own[0, 1], (own[0, 0] + own[1, 1]) / 2, (pairs.sum((1, 2, 3)) - own.sum((0, 1))) / 4
+
+
+def variances(g2, squares, across, prompts: float, n: int) -> Tensor:
+    """V_w, V_b and |ḡ|² from sums of `moments` over prompts."""
+    mean2 = across / (prompts * max(prompts - 1, 1))
+    return torch.stack([(n - 1) * (squares - g2) / prompts, g2 / prompts - mean2, mean2])
+
+
 def estimate(gram: Tensor, prompts: float, n: int) -> Variances:
     """Estimate V_w, V_b and |ḡ|² from inner products of half-group gradients.
 
     gram: (2M, 2M), of the half-groups 2x and 2x + 1 of each of M prompts. prompts: M and the dropped prompts.
     n: rollouts of a half-group. The estimates of Var(h), |g_x|² and |ḡ|² are unbiased.
     """
-    m = len(gram) // 2
-    pairs = gram.double().view(m, 2, m, 2)
-    within = pairs.diagonal(dim1=0, dim2=2)  # (2, 2, M): the four products of a prompt's halves
-    g2, squares = within[0, 1], (within[0, 0] + within[1, 1]) / 2
-    across = (pairs.sum((0, 1, 2, 3)) - within.sum()) / 4  # Σ over x != y of the product of their means
-    mean2 = across / (prompts * max(prompts - 1, 1))
-    return Variances(
-        within=float((n - 1) * (squares - g2).sum() / prompts),
-        between=float(g2.sum() / prompts - mean2),
-        mean2=float(mean2),
-    )
+    g2, squares, across = (x.sum() for x in moments(gram))
+    return Variances(*variances(g2, squares, across, prompts, n).tolist())
 
 
 def standard_errors(gram: Tensor, prompts: float, n: int) -> Variances:
     """Estimate the standard errors of `estimate` by the jackknife over all prompts, dropped ones included."""
-    m = len(gram) // 2
-    rows = torch.arange(2 * m).view(m, 2)
-    without = [torch.cat([rows[:i], rows[i + 1 :]]).flatten() for i in range(m)]
-    found = torch.tensor([estimate(gram[i][:, i], prompts - 1, n) for i in without], dtype=torch.float64)
-    dropped = torch.tensor(estimate(gram, prompts - 1, n), dtype=torch.float64)
-    mean = (found.sum(0) + (prompts - m) * dropped) / prompts
-    spread = (found - mean).square().sum(0) + (prompts - m) * (dropped - mean).square()
+    m, (g2, squares, across) = len(gram) // 2, moments(gram)
+    without = g2.sum() - g2, squares.sum() - squares, across.sum() - 2 * across  # all prompts but one: (M,) each
+    found = variances(*without, prompts - 1, n)  # (3, M)
+    dropped = variances(g2.sum(), squares.sum(), across.sum(), prompts - 1, n)
+    mean = (found.sum(1) + (prompts - m) * dropped) / prompts
+    spread = (found - mean[:, None]).square().sum(1) + (prompts - m) * (dropped - mean).square()
     return Variances(*((prompts - 1) / prompts * spread).sqrt().tolist())
 
 
 class Ratio(NamedTuple):
-    """V_w / V_b and its interval. `high` is infinite if V_b may be 0, `value` if the estimate of V_b is below 0."""
+    """The estimate of V_b / V_w, and its standard error."""
 
-    value: float
-    low: float
-    high: float
-
-    @property
-    def used(self) -> float:
-        """The number that the table uses."""
-        return self.value if math.isfinite(self.value) else self.low
+    inverse: float
+    error: float
 
 
 def ratio_of(gram: Tensor, prompts: int, n: int) -> Ratio | None:
-    """Estimate V_w / V_b, with the arguments of `estimate`. Returns None if the estimate of V_w is not positive."""
+    """Estimate V_b / V_w, with the arguments of `estimate`. None if the estimate of V_w is not positive."""
     found, errors = estimate(gram, prompts, n), standard_errors(gram, prompts, n)
     if found.within <= 0:
         return None
     inverse = found.between / found.within
-    half = 2 * math.hypot(errors.between, inverse * errors.within) / found.within
-    return Ratio(*(1 / x if x > 0 else math.inf for x in (inverse, max(inverse, 0) + half, inverse - half)))
+    return Ratio(inverse, max(math.hypot(errors.between, inverse * errors.within) / found.within, 1e-9))
 
 
 class HalfGroups:
@@ -175,11 +173,11 @@ class HalfGroups:
         self.n = min(HALF, rollouts_per_prompt // 2)
         self.share_prompts = accelerator.unwrap_model(policy).share_prompts
         self.every = max(1.0, sum(p.numel() for p in policy.parameters()) / MOST)
-        self.kept: list[tuple[Tensor, float]] = []  # of each weight: coordinates and their scale
+        self.coordinates: list[tuple[Tensor, float]] = []  # of each weight, and the scale of its gradient
         self.gradients: list[Tensor] = []
 
     def add(self, rollouts: list[Rollout], outcomes: Outcomes) -> None:
-        """Add the gradients of both halves of every informative prompt of a round. rollouts: of this process."""
+        """Add the gradients of both halves of every informative prompt. rollouts: of this process."""
         n, reward = self.n, outcomes.reward
         halves = torch.stack([reward[:, : 2 * n : 2], reward[:, 1 : 2 * n : 2]])  # (2, P, n): even and odd rollouts
         weight = ((halves - halves.mean(-1, keepdim=True)) / (n - 1)).tolist()
@@ -199,16 +197,16 @@ class HalfGroups:
                 logp, _ = log_probs(policy, batch, self.config.temperature, accelerator)
                 weight = [torch.full((len(r.response),), r.advantage) for r in batch] or [torch.zeros(0)]
                 loss = (torch.cat(weight).to(logp.device) * logp).sum()
-                (
-                    loss * accelerator.num_processes
-                ).backward()  # the ranks' gradients are averaged, and we want their sum
+                # The ranks' gradients are averaged, and we want their sum
+                (loss * accelerator.num_processes).backward()
         slopes = [local(p.grad).flatten() for p in policy.parameters() if p.grad is not None]
-        self.kept = self.kept or [self.coordinates(i, len(slope), slope.device) for i, slope in enumerate(slopes)]
+        if not self.coordinates:
+            self.coordinates = [self.drawn(i, len(slope), slope.device) for i, slope in enumerate(slopes)]
         policy.zero_grad()
-        return torch.cat([slope[at].float() * scale for slope, (at, scale) in zip(slopes, self.kept, strict=True)])
+        return torch.cat([x[at].float() * scale for x, (at, scale) in zip(slopes, self.coordinates, strict=True)])
 
-    def coordinates(self, number: int, size: int, device) -> tuple[Tensor, float]:
-        """Draw the coordinates of a weight that are kept, and the scale that keeps inner products unbiased."""
+    def drawn(self, number: int, size: int, device) -> tuple[Tensor, float]:
+        """Draw coordinates of weight `number`, and the scale that keeps inner products unbiased."""
         if (count := math.ceil(size / self.every)) >= size:
             return torch.arange(size, device=device), 1.0
         generator = torch.Generator().manual_seed(seed_of(0, number))
@@ -216,6 +214,8 @@ class HalfGroups:
 
     def gram(self) -> Tensor:
         """Inner products of all half-groups, (2M, 2M)."""
+        if not self.gradients:
+            return torch.zeros(0, 0)
         vectors = torch.stack(self.gradients).double()
         gram = vectors @ vectors.T
         return self.accelerator.reduce(gram, "sum").cpu() if fsdp_requested() else gram.cpu()
@@ -231,46 +231,30 @@ def local(x: Tensor) -> Tensor:
 class Kept:
     """K_N from #correct of n rollouts per prompt.
 
-    Up to N = n the estimate is unbiased: 1 - C(c_x, N) / C(n, N) - C(n - c_x, N) / C(n, N). For larger N a distribution
-    of p is fitted: p ~ Beta(a, b), with shares of prompts that have p = 0 and p = 1.
+    Up to N = n the estimate is unbiased: 1 - C(c_x, N) / C(n, N) - C(n - c_x, N) / C(n, N). Beyond, each doubling of N
+    adds the same fraction of what the doubling before it added, as if p had a Beta distribution near 0 and 1.
     """
 
     def __init__(self, correct: list[int], n: int):
-        from scipy.optimize import minimize
-        from scipy.stats import betabinom
-
         self.correct, self.n = correct, n
-        count, times = np.unique(correct, return_counts=True)
-
-        def minus_log_likelihood(x: np.ndarray) -> float:
-            shares = np.exp([0.0, *x[2:]]) / np.exp([0.0, *x[2:]]).sum()
-            chance = shares @ [betabinom.pmf(count, n, *np.exp(x[:2])), count == 0, count == n]
-            return float(-(times * np.log(chance + 1e-300)).sum())
-
-        x = minimize(minus_log_likelihood, [0.0, 0.0, -2.0, -2.0], method="Nelder-Mead", bounds=[(-7, 7)] * 4).x
-        self.a, self.b = map(float, np.exp(x[:2]))
-        self.shares = (np.exp([0.0, *x[2:]]) / np.exp([0.0, *x[2:]]).sum()).tolist()  # of Beta, p = 0, p = 1
 
     def __call__(self, size: int) -> float:
-        return self.counted(size) if size <= self.n else self.fitted(size)
+        if size <= self.n:
+            return self.counted(size)
+        quarter, half, whole = (self.counted(self.n // x) for x in (4, 2, 1))
+        r = min(max((whole - half) / max(half - quarter, 1e-9), 0.0), 0.95)
+        return min(1.0, whole + (whole - half) * r * (1 - r ** math.log2(size / self.n)) / (1 - r))
 
     def counted(self, size: int) -> float:
         n, pass_at = self.n, brorl.pass_at_k_estimate
         return statistics.fmean(pass_at(n, c, size) + pass_at(n, n - c, size) - 1 for c in self.correct)
 
-    def fitted(self, size: int) -> float:
-        """1 - E p^N - E (1 - p)^N over the prompts with 0 < p < 1."""
-        from scipy.special import betaln
-
-        all_right, all_wrong = (betaln(self.a + k, self.b + size - k) - betaln(self.a, self.b) for k in (size, 0))
-        return self.shares[0] * float(1 - np.exp(all_right) - np.exp(all_wrong))
-
 
 class Cost:
-    """Seconds by N. measured: N -> seconds of one prompt with N rollouts, by stage."""
+    """Seconds by N. measured: N -> seconds of one prompt with N rollouts, by stage. kept: K_N. fixed: of a step."""
 
-    def __init__(self, measured: dict[int, dict[str, float]], kept: Kept):
-        self.measured, self.kept = measured, kept
+    def __init__(self, measured: dict[int, dict[str, float]], kept, fixed: float = 0.0, b: int = 1):
+        self.measured, self.kept, self.fixed, self.b = measured, kept, fixed, b
 
     def stages(self, n: int) -> dict[str, float]:
         """Seconds of one prompt with n rollouts by stage: linear between the measured N and beyond the largest."""
@@ -284,44 +268,85 @@ class Cost:
     def seconds(self, n: int) -> float:
         """t(N)"""
         drawn, *of_kept = self.stages(n).values()
-        return drawn + self.kept(n) * sum(of_kept)
+        return drawn + self.kept(n) * (sum(of_kept) + self.fixed / self.b)
 
     def of_a_prompt(self) -> float:
-        """c_p / c_r: where the line through the smallest and the largest measured N meets N = 0."""
+        """c_p / c_r: the line through the smallest and the largest measured N, at N = 0."""
         low, high = min(self.measured), max(self.measured)
-        first, last = (sum(self.measured[n].values()) for n in (low, high))
+        first, last = (sum(self.measured[n][stage] for stage in STAGES) for n in (low, high))
         return max(0.0, first * (high - low) / max(last - first, 1e-9) - low)
 
-    def step(self, config: Config) -> dict[str, float]:
+    def drawn(self, n: int, config: Config) -> int:
+        """Prompts that a training step with N = n draws to keep B: the rule of train.py."""
+        of_run = Progress(tried=1e6, informative=1e6 * max(self.kept(n), 1e-3))
+        return train.prompts_wanted(Outcomes.none(n), of_run, replace(config, rollouts_per_prompt=n))
+
+    def step(self, n: int, config: Config) -> dict[str, float]:
         """Seconds of a training step by stage. All informative prompts are trained on."""
-        n, rate = config.rollouts_per_prompt, max(self.kept(config.rollouts_per_prompt), 1e-3)
-        drawn = train.prompts_wanted(Outcomes.none(n), Progress(tried=1e6, informative=1e6 * rate), config)
-        used = {"roll_out": drawn, "score": drawn * rate, "update": drawn * rate}
-        return {stage: seconds * used[stage] for stage, seconds in self.stages(n).items()}
+        drawn = self.drawn(n, config)
+        prompts = {"roll_out": drawn, "score": drawn * self.kept(n), "update": drawn * self.kept(n)}
+        found = {stage: seconds * prompts[stage] for stage, seconds in self.stages(n).items()}
+        return found | {"update": found["update"] + self.fixed}
 
-    def noise(self, n: int, ratio: float, by: str) -> float:
-        """Noise at equal "samples" or equal "time". Only quotients of two values have a meaning."""
-        return noise_at_equal_cost(n, ratio) * (self.seconds(n) / n if by == "time" else 1)
+    def noise(self, n: int, ratio):
+        """(V_b + V_w / (N - 1)) t(N) in units of V_b: noise in the same time. Only quotients have a meaning."""
+        return (1 + ratio / (n - 1)) * self.seconds(n)
 
-    def best(self, ratio: float) -> int:
-        """N* at equal time, from N = 4 on: for smaller N the law is rough."""
-        some = sorted({round(4 * 1.02**k) for k in range(400)})
-        return some[-1] if math.isinf(ratio) else min(some, key=lambda n: self.noise(n, ratio, "time"))
-
-    def table(self, ratio: Ratio | None, config: Config) -> list[dict[str, float]]:
-        """A row for each N. b: kept prompts of a step as long as the configured one; noise over the least."""
+    def table(self, ratio: float, config: Config) -> list[dict[str, float]]:
+        """A row for each N, at the configured B. Noise is divided by that of the configured N."""
         asked = config.rollouts_per_prompt
-        sizes = sorted({*SIZES, asked})
-        drawn = config.prompts_per_step / max(self.kept(asked), 1e-9)
-        rows: list[dict[str, float]] = [
-            {"n": n, "kept": self.kept(n), "seconds": (t := self.seconds(n)),
-             "b": drawn * self.kept(n) * self.seconds(asked) / t} for n in sizes
-        ]  # fmt: skip
-        for by in ("samples", "time") if ratio else ():
-            least = min(self.noise(n, ratio.used, by) for n in sizes)  # type: ignore[union-attr]
-            for row in rows:
-                row[by] = self.noise(int(row["n"]), ratio.used, by) / least  # type: ignore[union-attr]
+        rows: list[dict[str, float]] = []
+        for n in sorted({*SIZES, asked}):
+            if n * config.prompts_per_step >= config.updates_per_step:
+                drawn = self.drawn(n, config)
+                row = {"n": n, "drawn": drawn, "kept": drawn * self.kept(n)}
+                row |= {"seconds": sum(self.step(n, config).values())}
+                row |= {"noise": self.noise(n, ratio) / self.noise(asked, ratio)}
+                rows.append(row)
         return rows
+
+
+# ---------------------------------------------------------------------------------------------------------- the guess
+
+
+def belief(ratio: Ratio | None) -> np.ndarray:
+    """The probability of each of RATIOS: a log-normal around the usual V_w / V_b, times the measurement's likelihood.
+
+    The measured V_b / V_w is normal around the true one. A sample without a measurement leaves the usual values.
+    """
+    log = -(np.log(RATIOS / USUAL) ** 2) / (2 * math.log(SPREAD) ** 2)
+    if ratio:
+        log = log - ((1 / RATIOS - ratio.inverse) / ratio.error) ** 2 / 2
+    weight = np.exp(log - log.max())
+    return weight / weight.sum()
+
+
+class Guess(NamedTuple):
+    """The best guess, how sure it is, and V_w / V_b with a 95% interval."""
+
+    n: int
+    sure: float  # probability that no other N of the table has over 20% less noise in the same time
+    low: int  # the best N of the table is from low to high, with probability 95%
+    high: int
+    ratio: float
+    ratio_low: float
+    ratio_high: float
+
+
+def guess(cost: Cost, sizes: list[int], ratio: Ratio | None) -> Guess:
+    """Choose the N of `sizes` whose noise is expected to be nearest to the least; of several the smallest.
+
+    N within 2% count as equal: the best N falls while a policy learns.
+    """
+    weight = belief(ratio)
+    noise = np.array([cost.noise(n, RATIOS) for n in sizes])  # (sizes, RATIOS)
+    excess = noise / noise.min(0)
+    mean = excess @ weight
+    chosen = int(np.argmax(mean <= ALIKE * mean.min()))
+    is_best = np.bincount(noise.argmin(0), weight, len(sizes))
+    low, high = (sizes[int(np.argmax(is_best.cumsum() > x))] for x in (0.025, 0.975))
+    ratios = (float(RATIOS[np.argmax(weight.cumsum() > x)]) for x in (0.5, 0.025, 0.975))
+    return Guess(sizes[chosen], float(weight[excess[chosen] <= CLOSE].sum()), low, high, *ratios)
 
 
 # --------------------------------------------------------------------------------------------------------- the sample
@@ -330,15 +355,23 @@ class Cost:
 class Sample:
     """The measurements: seconds at several N, and rollouts and half-group gradients of the sampled prompts."""
 
-    def __init__(self, config: Config, accelerator: Accelerator, setup: train.Setup, prompts: int, rollouts: int):
-        self.config, self.accelerator, self.setup, self.n = config, accelerator, setup, rollouts
+    def __init__(self, config: Config, accelerator: Accelerator, setup: train.Setup, own: argparse.Namespace):
+        self.config, self.accelerator, self.setup, self.n = config, accelerator, setup, own.sample_rollouts
         self.plain = accelerator.unwrap_model(setup.policy)
         for group in setup.optimizer.param_groups:  # type: ignore[union-attr]
             group["lr"] = 0.0  # the updates that are timed change no weight
-        count = min(prompts, len(setup.data.problems))
+        self.ends = own.began + 60 * own.max_minutes
+        count = min(own.sample_prompts, len(setup.data.problems))
         self.problems, self.seeds = setup.progress.next_problems(setup.data.problems, count, config.seed)
-        self.outcomes = Outcomes.none(rollouts)
-        self.halves = HalfGroups(setup.policy, rollouts, config, accelerator)
+        self.outcomes = Outcomes.none(self.n)
+        began = time.perf_counter()
+        allocate_moments(setup.optimizer)  # type: ignore[arg-type]  # an optimizer step with gradients of 0
+        self.optimizer_step = max(gather_object([time.perf_counter() - began]))
+        self.halves = HalfGroups(setup.policy, self.n, config, accelerator)
+
+    def left(self) -> float:
+        """Seconds of --max_minutes that are left, on the slowest process."""
+        return min(gather_object([self.ends - time.perf_counter()]))
 
     def draw(self, problems: list, seeds: list[int], n: int) -> tuple[list[Rollout], Outcomes]:
         """Stages 2 and 3 of train.py."""
@@ -348,14 +381,12 @@ class Sample:
         setup.engine.sleep()
         return drawn
 
-    def seconds(self, n: int, rollouts: int) -> dict[str, float]:
-        """Time one prompt with n rollouts by stage, on the slowest process. Stages 5 to 7 are functions of train.py.
+    def seconds(self, n: int, count: int) -> dict[str, float]:
+        """Time `count` prompts with n rollouts each, by functions of train.py. Returns seconds per prompt by stage.
 
-        One mini-batch is updated, and its time is scaled to all mini-batches.
+        One mini-batch is updated, and its time without the optimizer step is scaled to all. The slowest process counts.
         """
         config, accelerator, setup = self.config, self.accelerator, self.setup
-        step = max(TIMED_ROLLOUTS["cpu"], config.prompts_per_step * config.rollouts_per_prompt)
-        count = max(2, min(rollouts // max(n, 64), step // n))
         problems, seeds = setup.progress.next_problems(setup.data.problems, count, config.seed)
         began = time.perf_counter()
         drawn, outcomes = self.draw(problems, seeds, n)
@@ -370,81 +401,90 @@ class Sample:
         scored = time.perf_counter()
         tokens, sums = int(outcomes.length[number == 0].sum()), Sums(accelerator)
         train.update(setup.policy, setup.optimizer, batches[0], tokens, config, accelerator, sums)
-        updated = (time.perf_counter() - scored) * number.numel() / int((number == 0).sum())
-        seconds = dict(zip(STAGES, (rolled_out - began, scored - rolled_out, updated), strict=True))
-        return {stage: max(gather_object([x])) / count for stage, x in seconds.items()}
+        updated = max(0.0, time.perf_counter() - scored - self.optimizer_step)
+        updated *= number.numel() / int((number == 0).sum())
+        took = rolled_out - began, scored - rolled_out, updated, time.perf_counter() - began
+        return {name: max(gather_object([x])) / count for name, x in zip((*STAGES, "wall"), took, strict=True)}
 
-    def look(self, first: int, count: int) -> None:
-        """Roll out the next prompts of the sample, and add the gradients of their half-groups."""
-        part = slice(first, first + count)
-        rollouts, outcomes = self.draw(self.problems[part], self.seeds[part], self.n)
-        self.halves.add(rollouts, outcomes)
-        if not first:
-            self.setup.run.sample(rollouts, L.informative(outcomes.correct), 0)
-        self.outcomes = self.outcomes.followed_by(outcomes)
+    def growth(self, n: int) -> float:
+        """Tokens of a prompt with n rollouts: the seconds grow about like this."""
+        prompt, response = statistics.fmean(self.setup.data.prompt_lengths), self.config.max_response_tokens
+        return prompt + n * response if self.plain.share_prompts else n * (prompt + response)
 
     def times(self) -> dict[int, dict[str, float]]:
-        """Time several N. A quick timing is repeated with double the prompts, up to the size of a step.
-
-        The smaller time of the last two counts: few prompts do not fill a processor, and other programs may disturb it.
-        """
-        sizes = sorted({*(n for n in TIMED if n < self.n), self.n, max(self.n, self.config.rollouts_per_prompt)})
-        rollouts = TIMED_ROLLOUTS.get(self.accelerator.device.type, 512) * self.accelerator.num_processes
-        self.seconds(sizes[0], rollouts)  # the first call of anything is slow
-        sweeps: list[dict[int, dict[str, float]]] = []
-        began = self.setup.run.seconds()
-        while len(sweeps) < SWEEPS:
-            sweeps.append({n: self.seconds(n, rollouts) for n in sizes})
-            rollouts *= 2
-            ended = self.setup.run.seconds()
-            if ended - began > QUICK:
+        """Time several N, on B prompts if the minutes allow, else on fewer. An N that is too slow is left out."""
+        sizes = sorted({*(n for n in TIMED if n < self.n), self.n, self.config.rollouts_per_prompt})
+        until, last, found = self.left() * (1 - TIMING), sizes[0], dict[int, dict[str, float]]()
+        first = self.seconds(last, 1)
+        if first["wall"] < QUICK:  # the first call of anything is slow
+            first = self.seconds(last, 1)
+        each = first["wall"]
+        for i, n in enumerate(sizes):
+            allowed = (self.left() - until) / (len(sizes) - i)
+            each *= self.growth(n) / self.growth(last)
+            if found and each > allowed:
                 break
-            began = ended
-        return {n: {stage: min(sweep[n][stage] for sweep in sweeps[-2:]) for stage in STAGES} for n in sizes}
-
-    def measure(self, max_minutes: float) -> dict[int, dict[str, float]]:
-        """Time the stages, then look at a first round of prompts, and at more as far as the minutes allow."""
-        run, width = self.setup.run, ROUND * self.accelerator.num_processes
-        found, began = self.times(), run.seconds()
-        while (done := len(self.outcomes)) < len(self.problems) and width:
-            self.look(done, width)
-            each = (run.seconds() - began) / len(self.outcomes)
-            left = 60 * max_minutes - run.seconds()
-            width = min(len(self.problems) - len(self.outcomes), max(0, int(left / each)))
+            count = min(self.config.prompts_per_step, max(1, int(allowed / each)))
+            runs = [] if found or count > 1 else [first]
+            while not runs or (len(runs) < REPEATS and sum(run["wall"] for run in runs) * count < QUICK):
+                runs.append(self.seconds(n, count))
+            found[n] = {name: min(run[name] for run in runs) for name in first}
+            last, each = n, found[n]["wall"]
+        if len(found) == 1:
+            found[0] = {name: x * self.growth(0) / self.growth(last) for name, x in found[last].items()}
         return found
+
+    def measure(self) -> dict[int, dict[str, float]]:
+        """Time the stages, say how long the sample takes, and roll out as many prompts as the minutes allow."""
+        run = self.setup.run
+        run.say("timing the stages of a step ...")
+        measured, wanted = self.times(), len(self.problems)
+        at_n = Cost(measured, None).stages(self.n)
+        each = at_n["roll_out"] + at_n["update"]
+        fits = min(wanted, max(1, int(SAFE * self.left() / each)))
+        fewer = f"; --max_minutes leaves time for {fits}" if fits < wanted else ""
+        run.say(f"rolling out {wanted} prompts, {self.n} times each, takes {each * wanted / 60:.1f} minutes{fewer} ...")
+        count = min(fits, ROUND * self.accelerator.num_processes)
+        while count:
+            began, part = self.left(), slice(len(self.outcomes), len(self.outcomes) + count)
+            rollouts, outcomes = self.draw(self.problems[part], self.seeds[part], self.n)
+            self.halves.add(rollouts, outcomes)
+            if not len(self.outcomes):
+                run.sample(rollouts, L.informative(outcomes.correct), 0)
+            self.outcomes = self.outcomes.followed_by(outcomes)
+            each = max(began - self.left(), 1e-9) / count
+            count = min(wanted - len(self.outcomes), max(0, int(SAFE * self.left() / each)))
+        return measured
 
 
 # ----------------------------------------------------------------------------------------------------------- in words
 
 
-def nothing_seen(found: dict[str, Any]) -> str:
+def not_measured(found: dict[str, Any]) -> str:
     """Say why V_w / V_b cannot be estimated, and what to change; "" if it can."""
     prompts, never, always = found["prompts"], found["solved"]["never"], found["solved"]["always"]
     informative = prompts - never - always
     if always == prompts:
         return "Every response is right: there is nothing to learn from these problems. Take harder ones."
-    if never == prompts and found["reward_max"] > 0:
-        return (
-            f"No response is right, and the largest reward is {found['reward_max']:.3g}. A response is right if its "
-            "reward is 1, and only prompts with right and wrong responses are trained on: give a complete answer 1."
-        )
     if never == prompts:
         return (
-            f"None of {prompts * found['rollouts']:,} responses is right: there is nothing to learn from. Read the "
-            "verdicts and the responses above: is the form of the answer wrong, or are responses cut? If not, take "
-            "easier problems."
+            f"None of {prompts * found['rollouts']:,} responses is right (reward 1; the largest reward is "
+            f"{found['reward_max']:.3g}), so there is nothing to learn from. Read samples.jsonl: is the form of the "
+            "answer wrong, or are responses cut? If not, take easier problems."
         )
-    if informative == 0:
-        return "Every prompt is always or never solved: no prompt has right and wrong responses to learn from."
-    if prompts < FEW:
-        return f"{prompts} prompt(s) are too few to estimate V_b: raise --sample_prompts, or add problems."
     if informative < FEW:
-        more = math.ceil(prompts * FEW / informative)
-        return f"Only {informative} of {prompts} prompts have right and wrong responses: set --sample_prompts {more}."
-    return ""
+        factor = FEW / max(informative, 1)
+        fix = f"--sample_prompts {math.ceil(prompts * factor)}, or add problems"
+        if prompts < found["wanted"]:
+            fix = f"--max_minutes {math.ceil(1.5 * factor * found['minutes'])}"
+        return (
+            f"V_w / V_b was not measured: {informative} of {prompts} prompts have right and wrong responses, and an "
+            f"estimate needs {FEW}. Set {fix}."
+        )
+    return "" if found["ratio"] else "The estimate of V_w is not positive: raise --sample_prompts."
 
 
-def plain(x: float) -> str:
+def digits(x: float) -> str:
     """Write a number with two digits and without a power of ten: 0.25, 2.3, 18, 120, 1,700."""
     return f"{x:.2g}" if x < 99.5 else f"{float(f'{x:.2g}'):,.0f}"
 
@@ -454,140 +494,89 @@ def aligned(rows: list[list]) -> list[str]:
     return ["  " + "  ".join(f"{x!s:>{w}}" for x, w in zip(row, widths, strict=True)) for row in rows]
 
 
-def paragraph(text: str, indent: str = "  ") -> str:
-    return textwrap.fill(text, 110, initial_indent=indent, subsequent_indent=indent, break_on_hyphens=False)
+def paragraph(text: str) -> str:
+    return textwrap.fill(text, 110, initial_indent="  ", subsequent_indent="  ", break_on_hyphens=False)
 
 
-def problems_part(found: dict[str, Any], kept: Kept, config: Config) -> list[str]:
-    n, table = found["rollouts"], found["table"]
-    lines = [paragraph(
-        f"{found['prompts']} prompts got {n} rollouts (sampled responses) each. A prompt is worth training on if some "
-        "of its rollouts are right and some are wrong; dynamic sampling keeps only such prompts. Solved:"
-    )]  # fmt: skip
+def problems_part(found: dict[str, Any], config: Config) -> list[str]:
+    lines = [f"  Prompts by the share of right responses among their {found['rollouts']} rollouts:"]
     for name, count in found["solved"].items():
         lines.append(f"    {name:9} {count:5} {'#' * round(50 * count / found['prompts'])}".rstrip())
-    lines += aligned([["N, rollouts of each prompt", *(row["n"] for row in table)],
-                      ["share of prompts kept", *(f"{row['kept']:.0%}" for row in table)]])  # fmt: skip
-    shares = zip(kept.shares[1:], ("p = 0", "p = 1"), strict=True)
-    fitted = f"p ~ Beta({kept.a:.2g}, {kept.b:.2g})" + "".join(f", {x:.0%} {y}" for x, y in shares if x > 0.005)
-    lines.append(paragraph(
-        f"Up to N = {n} the share is counted: the chance that N of a prompt's {n} rollouts, picked at random, are "
-        f"neither all right nor all wrong. For larger N it follows from a fit: {fitted}, with p the probability of a "
-        "right response."
-    ))  # fmt: skip
-    for name in brorl.RECIPES:
-        recipe = recipe_of(replace(config, recipe=name))
-        size, b = (int(recipe[x][0]) for x in ("rollouts_per_prompt", "prompts_per_step"))
-        drawn = f"about {b / kept(size):,.0f} prompts" if kept(size) > 1e-3 else "more prompts than --refill allows"
-        lines.append(paragraph(f"--recipe {name} (N = {size}): a step draws {drawn} to keep B = {b}."))
-    return lines
-
-
-def responses_part(found: dict[str, Any], samples: list[dict], config: Config) -> list[str]:
-    least, low, middle, high, most = found["tokens"]
     verdicts = ", ".join(f"{count:,} {reason}" for reason, count in found["reasons"].items())
-    lines = [paragraph(
-        f"Tokens: {least:,.0f} to {most:,.0f}; the middle half has {low:,.0f} to {high:,.0f}, median {middle:,.0f}. "
-        f"{found['truncated']:.1%} of the responses reach --max_response_tokens {config.max_response_tokens}. "
-        f"Verdicts: {verdicts}; mean reward {found['reward']:.3g}. Some responses, long ones without their beginning:"
+    least, low, middle, high, most = (f"{x:,.0f}" for x in found["tokens"])
+    return [*lines, paragraph(
+        f"A step trains only on prompts with right and wrong responses. Verdicts: {verdicts}. A response has {least} "
+        f"to {most} tokens, half of them {low} to {high}, median {middle}; {found['truncated']:.1%} reach "
+        f"--max_response_tokens {config.max_response_tokens}."
     )]  # fmt: skip
-    for row in samples:
-        prompt = row["prompt"] if isinstance(row["prompt"], str) else row["prompt"][-1]["content"]
-        for name, text in (("prompt", prompt), (row["reason"], row["response"])):
-            lines.append(paragraph(f"{name}: {' '.join(text.split())[-300:]}", "    "))
-    return lines
 
 
 def time_part(found: dict[str, Any], config: Config) -> list[str]:
-    measured, step = found["seconds"], found["step"]
-    rows = [["seconds of one kept prompt, measured at N =", *measured]]
-    rows += [[stage.replace("_", " "), *(plain(x[stage]) for x in measured.values())] for stage in STAGES]
-    stages = ", ".join(f"{name.replace('_', ' ')} {plain(x)}" for name, x in step.items())
+    n, measured = config.rollouts_per_prompt, {n: x for n, x in found["seconds"].items() if n}
+    rows = [["seconds of one prompt, measured at N =", *measured]]
+    rows += [[stage.replace("_", " "), *(digits(x[stage]) for x in measured.values())] for stage in STAGES]
+    stages = ", ".join(f"{name.replace('_', ' ')} {digits(x)}" for name, x in found["step"].items())
+    beyond = "" if n in measured else f" N = {n} was too slow to time within --max_minutes: this is extrapolated."
     return [*aligned(rows), paragraph(
-        "Roll out draws and judges, score computes log-probs of policy and reference, update is one pass of training "
-        "(here with a learning rate of 0). Between the smallest and the largest of these N, a prompt costs the time of "
-        f"{plain(found['prompt_cost'])} rollouts. A step of N = {config.rollouts_per_prompt} and "
-        f"B = {config.prompts_per_step} takes about {plain(sum(step.values()))} s: {stages}."
+        "Roll out samples and judges the responses, score computes their log-probs, update is the training. A prompt "
+        f"costs as much time as {digits(found['prompt_cost'])} rollouts. A step of N = {n} and B = "
+        f"{config.prompts_per_step} takes about {digits(sum(found['step'].values()))} s: {stages}.{beyond}"
     )]  # fmt: skip
 
 
-def interval(of: Iterable[float]) -> str:
-    """Write N* and its interval: 6 (5 to 9)."""
-    middle, low, high = (f"{x:.0f}" if math.isfinite(x) else "any larger N" for x in of)
-    return f"{middle} ({low} to {high})" if low != high else middle
-
-
-def noise_part(found: dict[str, Any], ratio: Ratio | None, cost: Cost) -> list[str]:
-    lines = [paragraph(
-        "Noise is the squared distance of one step's gradient from the average over many such steps: (V_b + V_w / "
-        "(N - 1)) / (prompts drawn). V_w, within prompts: how much a prompt's gradient changes with new rollouts; more "
-        "rollouts or more prompts reduce its part. V_b, between prompts: how much the exact gradients of prompts "
-        "differ; only more prompts reduce it."
-    )]  # fmt: skip
-    if ratio is None:
-        return [*lines, paragraph("Not seen in this sample; the advice says why.")]
-    samples = interval(best_n(x) for x in (ratio.used, *ratio[1:]))
-    by_time = interval(cost.best(x) if math.isfinite(x) else x for x in (ratio.used, *ratio[1:]))
-    sure = f"(95%, {found['prompts']} prompts)"
-    seen = f"V_w / V_b = {plain(ratio.used)}, between {plain(ratio.low)} and {plain(ratio.high)} {sure}"
-    if math.isinf(ratio.high):
-        taken = "this bound" if math.isinf(ratio.value) else f"the estimate, {plain(ratio.used)}"
-        seen = f"V_w / V_b is at least {plain(ratio.low)} {sure}, and V_b may be 0; the table uses {taken}"
-    lines.append(paragraph(
-        f"{seen}. The least noise at equal samples is at N = 1 + sqrt(V_w / V_b) = {samples}, and at equal time, by "
-        f"the measured seconds, at N = {by_time}."
-    ))  # fmt: skip
-    head: list = ["N", "noise at equal samples", "noise at equal time", "seconds a drawn prompt", "drawn", "kept (B)"]
-    rows = [
-        [x["n"], f"{x['samples']:.2f}", f"{x['time']:.2f}", plain(x["seconds"]),
-         f"{x['b'] / max(x['kept'], 1e-9):,.0f}", f"{x['b']:,.0f}"] for x in found["table"]
-    ]  # fmt: skip
-    return [*lines, *aligned([head, *rows]), paragraph(
-        "Noise is divided by the least of its column (1.00 is best). Equal samples: steps with the same number of "
-        "rollouts. Equal time: steps as long as the configured one; the last columns are the prompts that such a step "
-        "draws and keeps. Drawn prompts are rolled out; kept ones are also scored and trained on. Seconds between the "
-        "measured N are interpolated."
+def noise_part(found: dict[str, Any], best: Guess, config: Config) -> list[str]:
+    n, b = config.rollouts_per_prompt, config.prompts_per_step
+    seen = "was not measured. These are the usual values"
+    if found["ratio"]:
+        inverse, error = found["ratio"].values()
+        seen = (
+            f"comes from this sample (V_b / V_w = {inverse:.2g} ± {error:.2g}, one standard error) and from the usual "
+        )
+        seen += "values, 4 to 2,500"
+    rows: list[list] = [["N", "prompts drawn", "kept", "seconds a step", "noise in the same time"]]
+    for row in found["table"]:
+        kept, noise = f"{row['kept']:,.0f}", f"{row['noise']:.2f}"
+        rows.append([row["n"], f"{row['drawn']:,}", kept, digits(row["seconds"]), noise])
+    return [paragraph(
+        "Noise is the squared distance of a step's gradient from the mean of many such steps. V_w is the part that "
+        "comes from the rollouts of a prompt: more rollouts reduce it. V_b comes from the choice of prompts: only more "
+        f"prompts reduce it. V_w / V_b = {digits(best.ratio)}, between {digits(best.ratio_low)} and "
+        f"{digits(best.ratio_high)} (95%); it {seen}."
+    ), *aligned(rows), paragraph(
+        f"Every row has B = {b}: a step draws prompts until {b} are kept. In the same time a small N takes more steps, "
+        f"and the noise is that of their mean, divided by the noise of N = {n}. Less is better."
     )]  # fmt: skip
 
 
-def advice(found: dict[str, Any], ratio: Ratio, cost: Cost, config: Config, problems: int) -> str:
-    """Name the flags to type, how sure they are, and how the best N changes while the policy learns."""
+def advice(found: dict[str, Any], best: Guess, config: Config, problems: int) -> list[str]:
+    """Name the flags to type, how sure they are, and how to become surer."""
     asked, b = config.rollouts_per_prompt, config.prompts_per_step
-    rows = {row["n"]: round(row["b"]) for row in found["table"] if 1 <= round(row["b"]) <= problems}
-
-    def alike(x: float) -> list[int]:
-        """The N within 2% of the least noise, the smallest first: the best N falls while the policy learns."""
-        noise = {n: cost.noise(n, x, "time") for n in rows}
-        return [n for n in sorted(rows) if noise[n] <= ALIKE * min(noise.values())]
-
-    def less(x: float) -> str:
-        """The noise of N over the noise of the configured N."""
-        return f"{cost.noise(n, x, 'time') / cost.noise(asked, x, 'time'):.2f}"
-
-    n, low, high = alike(ratio.used)[0], alike(ratio.low)[0], alike(min(ratio.high, ENDLESS))[-1]
-    text = f"N = {n} with B = {rows[n]:,} takes as long as N = {asked} with B = {b:,} and has "
-    text += f"{less(ratio.used)} of its noise"
-    if n == asked:
-        text = f"Keep N = {asked} with B = {b:,}: no other N of the table has over 2% less noise in the same time"
-    elif low != high:
-        text += f" ({less(ratio.low)} to {less(min(ratio.high, ENDLESS))} over the interval of V_w / V_b)"
-    text += f": --rollouts_per_prompt {n} --prompts_per_step {rows[n]}."
-    if low != high:
-        half = 1 / ratio.low - 1 / ratio.used  # of the interval of V_b / V_w; 0.6 of it gives N* to a factor of 2
-        more = min(max(2.0, (half * ratio.used / 0.6) ** 2 if math.isfinite(ratio.value) else 4.0), 16.0)
-        more = min(more, problems / found["prompts"])
-        text += f" Any N of the table from {low} to {high} could be best."
-        if more > 1.2:
-            wider = more * found["prompts"]
-            text += (
-                f" --sample_prompts {wider:.0f} would make the intervals about {math.sqrt(more):.1f} times narrower."
-            )
-    return text + (
-        " V_w / V_b usually falls while the policy learns (for the embedded policy to a fifth, docs/which_n.md), and "
-        "the best N with it. This is therefore the smallest N within 2% of the least noise. The best length of a step "
-        "is not measured here. Tune the learning rate again after a change of N or B. Less noise gave more learning in "
-        "small worlds; on a real model seeds differed by more than N did (docs/which_n.md)."
+    rows = {row["n"]: row for row in found["table"]}
+    rate = brorl.scaled_learning_rate(config.learning_rate, best.n * b, asked * b)
+    text = f"Best guess: N = {best.n} with B = {b}."
+    if best.n != asked:
+        text += f" {digits(rows[asked]['seconds'] / rows[best.n]['seconds'])} of its steps take as long as one of "
+        text += f"N = {asked}, and their mean has {rows[best.n]['noise']:.2f} of its noise."
+    why = not_measured(found)
+    word = "quite sure" if best.sure >= 0.9 else "fairly sure" if best.sure >= 0.6 else "not sure"
+    sure = f"How sure: {'not sure, since V_w / V_b was not measured' if why else word}. "
+    sure += "For usual values of V_w / V_b, no" if why else "No"
+    sure += f" other N of the table has over 20% less noise, with probability {min(best.sure, 0.99):.0%}."
+    if best.low != best.high:
+        sure += f" Any N from {best.low} to {best.high} could be the best (95%)."
+    more = min(4 * found["prompts"], problems)
+    if not why and best.sure < 0.9 and more > found["prompts"]:
+        minutes = math.ceil(found["minutes"] * more / found["prompts"])
+        sure += f" To be surer: --sample_prompts {more} --max_minutes {max(10, minutes)}."
+    rest = (
+        "The learning rate follows sqrt(N x B), section 4.2.1: search around it. V_w / V_b usually falls while a "
+        "policy learns, and the best N with it: --log_noise measures it along a run. On a real model seeds differed "
+        "by more than N did (docs/which_n.md)."
     )
+    if b <= 8:
+        rest += f" B = {b} is small: whitening over few prompts favours rarely solved ones, which no noise shows."
+    flags = f"    --rollouts_per_prompt {best.n} --prompts_per_step {b} --learning_rate {rate:.2g}"
+    return [*([paragraph(why)] if why else []), paragraph(text), flags, paragraph(sure), paragraph(rest)]
 
 
 # ---------------------------------------------------------------------------------------------------------- the whole
@@ -595,111 +584,106 @@ def advice(found: dict[str, Any], ratio: Ratio, cost: Cost, config: Config, prob
 
 def report(config: Config, accelerator: Accelerator, setup: train.Setup, own: argparse.Namespace) -> dict[str, Any]:
     """Measure, print and write the run's folder. Returns the numbers of which_n.json."""
-    sample = Sample(config, accelerator, setup, own.sample_prompts, own.sample_rollouts)
-    measured = sample.measure(own.max_minutes)
-    outcomes, run = sample.outcomes, setup.run
+    sample = Sample(config, accelerator, setup, own)
+    measured = sample.measure()
+    outcomes, folder = sample.outcomes, setup.run.folder
     correct = outcomes.correct.sum(-1).tolist()
-    kept = Kept(correct, sample.n)
-    cost, lengths = Cost(measured, kept), outcomes.length.double().flatten()
+    fixed = config.updates_per_step * sample.optimizer_step
+    cost = Cost(measured, Kept(correct, sample.n), fixed, config.prompts_per_step)
     reasons = outcomes.reason.flatten().bincount(minlength=len(REASONS)).tolist()
     quarters = [math.ceil(4 * c / sample.n) + (c == sample.n) for c in correct]
+    gram = sample.halves.gram()
+    ratio = ratio_of(gram, len(correct), sample.halves.n) if len(gram) >= 2 * FEW else None
+    best = guess(cost, [int(row["n"]) for row in cost.table(USUAL, config)], ratio)
     found: dict[str, Any] = {
         "model": short(config.model), "prompts": len(correct), "rollouts": sample.n, "correct": correct,
         "solved": {name: quarters.count(i) for i, name in enumerate(SOLVED)},
-        "fit": {"a": kept.a, "b": kept.b, "shares": kept.shares},
-        "tokens": np.quantile(lengths.numpy(), (0, 0.25, 0.5, 0.75, 1)).tolist(),
-        "truncated": outcomes.truncated.double().mean().item(), "reward": outcomes.reward.mean().item(),
-        "reward_max": outcomes.reward.max().item(),
-        "reasons": {name: count for name, count in sorted(zip(REASONS, reasons, strict=True)) if count},
-        "seconds": measured, "prompt_cost": cost.of_a_prompt(), "step": cost.step(config),
+        "tokens": np.quantile(outcomes.length.flatten().numpy(), (0, 0.25, 0.5, 0.75, 1)).tolist(),
+        "truncated": float(outcomes.truncated.double().mean()), "reward_max": float(outcomes.reward.max()),
+        "reasons": {name: count for name, count in zip(REASONS, reasons, strict=True) if count},
+        "seconds": measured, "prompt_cost": cost.of_a_prompt(), "step": cost.step(config.rollouts_per_prompt, config),
+        "ratio": ratio and ratio._asdict(), "best": best._asdict(), "table": cost.table(best.ratio, config),
+        "minutes": own.max_minutes - sample.left() / 60, "wanted": len(sample.problems),
     }  # fmt: skip
-    found["advice"] = nothing_seen(found)
-    ratio = None if found["advice"] else ratio_of(sample.halves.gram(), len(correct), sample.halves.n)
-    finite = ratio and {name: x if math.isfinite(x) else None for name, x in ratio._asdict().items()}
-    found |= {"ratio": finite, "table": cost.table(ratio, config)}
-    if ratio:
-        found["advice"] = advice(found, ratio, cost, config, len(setup.data.problems))
-    found["advice"] = found["advice"] or "V_w is not positive in this sample: raise --sample_prompts."
-    minutes = run.seconds() / 60
     if accelerator.is_main_process:
-        fewer = f" of {len(sample.problems)}, as --max_minutes allows," * (len(correct) < len(sample.problems))
-        print(f"{found['model']}: {len(correct)} prompts{fewer} in {minutes:.1f} minutes")
-        samples = [json.loads(line) for line in (run.folder / "samples.jsonl").read_text().splitlines()]
         parts = {
-            "Problems": problems_part(found, kept, config),
-            "Responses": responses_part(found, samples, config),
-            "Time, on this machine": time_part(found, config),
-            "Noise: how far one step is from the average step": noise_part(found, ratio, cost),
-            "Advice": [paragraph(found["advice"])],
+            "How often are the problems solved?": problems_part(found, config),
+            "How long does a step take on this machine?": time_part(found, config),
+            f"Which N has the least noise for B = {config.prompts_per_step}?": noise_part(found, best, config),
+            "Advice": advice(found, best, config, len(setup.data.problems)),
         }
+        print(f"\n{found['model']}: {len(correct)} prompts x {sample.n} rollouts, {found['minutes']:.1f} minutes")
         for title, lines in parts.items():
             print("\n".join(["", title, *lines]))
-        write(run.folder / "which_n.json", json.dumps(found, indent=2) + "\n")
-        print(f"\nwrote {run.folder}/: which_n.json (these numbers), samples.jsonl")
+        write(folder / "which_n.json", json.dumps(found, indent=2) + "\n")
+        print(f"\nwrote {folder}/: which_n.json (these numbers), samples.jsonl (some responses)")
     return found
 
 
-def predicted_and_real(args: argparse.Namespace) -> None:
-    """Seconds of a step by stage, as predicted here and of real steps: processor time, the least of several steps."""
-    quiet(args)
-    print(machine())
-    print(f"{'N':>5} {'B':>5}  {'stage':10} {'predicted':>10} {'real':>10}")
-    names = ("tiny/train.jsonl", "tiny/test.jsonl") if args.model == POLICY else ("largest.jsonl", "largest_test.jsonl")
-    problems, held_out = (Path(ROOT if args.model == POLICY else args.model, name) for name in names)
-    short_answers = [] if args.model == POLICY else ["--max_response_tokens=12", "--eval_max_response_tokens=12"]
-    for n, b in zip(args.rollouts, args.prompts, strict=True):
-        with (
-            tempfile.TemporaryDirectory() as folder,
-            redirect_stdout(StringIO()),
-            mock.patch.object(time, "perf_counter", time.process_time),
-        ):
-            few = Path(folder, "few.jsonl")
-            few.write_text("".join(held_out.read_text().splitlines(keepends=True)[:4]))
-            flags = [
-                f"--model={args.model}", f"--data={problems}", f"--eval_data={few}", f"--output_dir={folder}",
-                f"--rollouts_per_prompt={n}", f"--prompts_per_step={b}", "--learning_rate=1e-12", "--refill=20",
-                f"--max_steps={args.steps + 1}", "--eval_every=0", "--eval_samples=1", "--eval_temperature=0",
-                "--max_tokens_per_micro_batch=4096", *short_answers,
-            ]  # fmt: skip
-            step = main([*flags, f"--sample_prompts={args.sample}", "--max_minutes=1000"])["step"]
-            config, sources = read_settings("", [*flags, "--name=run"])
-            accelerator = train.start_accelerator()
-            train.train(config, accelerator, train.set_up(config, accelerator, sources))
-            timing = [json.loads(line) for line in Path(folder, "run/timing.jsonl").read_text().splitlines()][2:]
-        found = {stage: (step[stage], min(row[stage] for row in timing)) for stage in STAGES}
-        found["step"] = tuple(map(sum, zip(*found.values(), strict=True)))  # type: ignore[assignment]
-        for name, (ours, real) in found.items():
-            print(f"{n:5} {b:5}  {name:10} {ours:9.2f}s {real:9.2f}s  {ours / real:.2f}", flush=True)
+class NoiseLog:
+    """A callback of train.train: every few steps a line of noise.jsonl with V_w and V_b before the step's first update.
+
+    After --resume a step can have two lines, and the last one counts.
+    """
+
+    def __init__(self, every: int, config: Config, accelerator: Accelerator, setup: train.Setup):
+        self.every, self.config, self.accelerator, self.setup = every, config, accelerator, setup
+
+    def __call__(self, step: int, rollouts: list[Rollout], outcomes: Outcomes) -> None:
+        """rollouts: all that this process drew in the step; outcomes: of all processes."""
+        if (step - 1) % self.every:
+            return
+        halves = HalfGroups(self.setup.policy, self.config.rollouts_per_prompt, self.config, self.accelerator)
+        halves.add(rollouts, outcomes)
+        gram, prompts = halves.gram(), len(outcomes)
+        row: dict[str, Any] = {"step": step, "prompts": prompts, "informative": len(gram) // 2}
+        if len(gram) >= 4:
+            row |= estimate(gram, prompts, halves.n)._asdict()
+            ratio = ratio_of(gram, prompts, halves.n)
+            row |= ratio._asdict() if ratio else {}
+        self.setup.run.append("noise.jsonl", row)
+        self.setup.run.lap("log_noise")
 
 
-def main(argv: list[str] | None = None) -> dict[str, Any]:
+def main(argv: list[str] | None = None) -> dict[str, Any] | None:
     """Run the program with these arguments. Returns the numbers of which_n.json."""
     parser = argparse.ArgumentParser(
         prog="python -m bench.which_n", description=__doc__, epilog="All settings of train.py work here too.",
         formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False,
     )  # fmt: skip
-    parser.add_argument("--sample_prompts", type=int, default=64, help="prompts of the sample (default: 64)")
+    parser.add_argument("--sample_prompts", type=int, default=256, help="prompts of the sample (default: 256)")
     parser.add_argument("--sample_rollouts", type=int, default=64, help="rollouts of each, at least 4 (default: 64)")
-    parser.add_argument("--max_minutes", type=float, default=20.0, help="after these, no more prompts (default: 20)")
+    parser.add_argument("--max_minutes", type=float, default=10.0, help="minutes of the measurement (default: 10)")
+    parser.add_argument("--log_noise", type=int, help="train instead; V_w / V_b every so many steps, in noise.jsonl")
     own, flags = parser.parse_known_args(sys.argv[1:] if argv is None else argv)
+    own.began = time.perf_counter()
     given = {flag.partition("=")[0] for flag in flags}
-    if "--name" not in given:
-        flags += ["--name", "which_n"]
-    if "--data" in given and "--eval_data" not in given:
-        flags += ["--eval_data", str(ROOT / "tiny/test.jsonl")]  # nothing is evaluated
+    if "--name" not in given and own.log_noise is None:
+        flags += ["--name", f"which_n-{time.strftime('%m%d-%H%M%S')}"]
+    if "--data" in given and "--eval_data" not in given and own.log_noise is None:
+        flags += ["--eval_data", str(TINY / "test.jsonl")]  # nothing is evaluated
     logging.disable_progress_bar()
     try:
         if own.sample_prompts < 1 or own.sample_rollouts < 4 or not own.max_minutes > 0:
             raise Refusal("--sample_prompts must be at least 1, --sample_rollouts at least 4, --max_minutes positive")
         config, sources = read_settings((__doc__ or "").partition("\n")[0], flags)
-        if config.resume or config.eval_only:
-            raise Refusal("--resume and --eval_only belong to train.py: leave them out here")
+        if config.eval_only or (config.resume and own.log_noise is None):
+            raise Refusal("--eval_only and --resume belong to train.py: leave them out here")
+        if own.log_noise is not None and (own.log_noise < 1 or config.rollouts_per_prompt < 4):
+            raise Refusal("--log_noise must be at least 1, and needs --rollouts_per_prompt of at least 4")
         accelerator = train.start_accelerator()
-        with redirect_stdout(StringIO()):  # the introduction of a run speaks about held-out problems
+        if own.log_noise:
             setup = train.set_up(config, accelerator, sources)
+            train.train(config, accelerator, setup, NoiseLog(own.log_noise, config, accelerator, setup))
+            found = None
+        else:
+            if accelerator.is_main_process:
+                print(f"this takes at most {own.max_minutes:g} minutes (--max_minutes); loading the model ...")
+            with redirect_stdout(StringIO()):  # the introduction of a run speaks about training
+                setup = train.set_up(config, accelerator, sources)
+            found = report(config, accelerator, setup, own)
     except Refusal as refusal:
         train.refuse(refusal, 2)
-    found = report(config, accelerator, setup, own)
     accelerator.wait_for_everyone()
     setup.engine.close()
     return found

@@ -1,11 +1,6 @@
-"""The CSVs behind docs/evidence.md, its appendix and docs/which_n.md, and the programs that read them.
+"""The CSVs and pictures of docs/evidence.md and other pages. README.md beside this file describes each CSV.
 
-    python -m evidence.tables         CSVs to tables
-    python -m evidence.draw           CSVs to pictures
-
-    python -m evidence.ttest A B      section 4.2.2's paired t-test of two runs
-    python -m evidence.smollm FOLDER  a real chat model without the Hugging Face hub, and problems for it
-
-The programs that made the runs and the CSVs are in commit 8628101, the last commit that has them. rows.py and
-statistics.py serve the others. figure3.* and sweep.* come from sim.py (`--out evidence`).
+python -m evidence.draw           draws every picture and prints every table, from the CSVs
+python -m evidence.ttest A B      compares two runs: section 4.2.2's paired t-test
+python -m evidence.smollm FOLDER  makes a real chat model without the Hugging Face hub, and problems for it
 """

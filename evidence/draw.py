@@ -1,392 +1,380 @@
-"""Every picture of the pages, from the CSVs in evidence/.
+"""Draw the pictures of the pages and print their tables, from the CSVs beside this file.
 
-    python -m evidence.draw                        all of them
-    python -m evidence.draw --only heat controls   some
+    python -m evidence.draw                      every picture and every table
+    python -m evidence.draw --only law price     some of them
 
-In all pictures the colour is N, the width is prompts a step, the dashes are the learning rate or what is named beside
-them. heat.png and theorem1.png need the CSVs that evidence/tables.py makes. figure3.png and sweep.png are sim.py's,
-curves.png is a run's own. docs/which_n.md says whose length.png and law_simulated.png are.
+A row of a CSV is a checkpoint of a run: its step, its samples and processor seconds so far, its scores. A run is its
+rows in the order of steps. A group is the runs of one arm, one for each seed.
+
+Tables compare arms at the same samples (or time): where the shortest run ends, by linear interpolation. ± is a 95%
+interval over seeds, t s / sqrt(n), with t of n - 1 degrees of freedom. In pictures a line is the mean over seeds, a
+band is their range, and the colour is N. A page can show a table below the line <!-- table: NAME -->: the tests
+compare it with this file.
 """
 
-import itertools
+import argparse
+import csv
+import math
+from collections import defaultdict
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from statistics import fmean
+from typing import Any, NamedTuple
 
-import matplotlib
 import numpy as np
-
-matplotlib.use("Agg")
-import matplotlib.pyplot as plt
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter
+from scipy import stats
 
+import sim
 from bench.which_n import noise_at_equal_cost
-from evidence.rows import ARMS, HELD, WHERE, WORLDS, Group, at, by, load, seeds_of
-from evidence.statistics import between, interval
-from evidence.tables import HELD_AXES, call, measured_ratio, results, scored, shortest
 
-COLOURS = {16: "tab:blue", 64: "tab:cyan", 128: "tab:green", 256: "tab:olive", 512: "tab:orange", 1024: "tab:red",
-           2048: "tab:purple"}  # fmt: skip
-RATES = {1e-4: "-", 3.5e-5: "--", 1e-5: ":"}  # dashes
-PRICED = ("tiny-short", "tiny-long", "smollm-short", "smollm-long")  # worlds of price.csv
-RECIPES = {"prorl": (16, 128), "brorl": (512, 32), "batch": (16, 1024)}  # N and prompts a step of ARMS
+EVIDENCE = Path(__file__).resolve().parent
+COLOURS = {16: "tab:blue", 64: "tab:cyan", 512: "tab:orange"}
+ARMS = {"prorl": "N = 16, B = 128", "brorl": "N = 512, B = 32", "batch": "N = 16, B = 1,024"}
+LOOKS: dict[str, dict[str, Any]] = {
+    "prorl": {"color": "tab:blue"},
+    "brorl": {"color": "tab:orange"},
+    "batch": {"color": "tab:blue", "lw": 3},
+}
+WORLDS = {"compact": "prompts of 9 tokens", "long": "prompts of 128 tokens"}
+PROBLEMS = 128  # held-out problems of real_model.csv
 
-
-def look(n: int, b: int) -> dict:
-    """Colour and width of a line."""
-    return {"color": COLOURS.get(n, "gray"), "lw": 2.4 if b >= 1024 else 1.2}
-
-
-def panels(rows: int, columns: int, width: float, height: float, **more):
-    """A figure, and its axes (rows, columns)."""
-    return plt.subplots(rows, columns, figsize=(width, height), layout="constrained", squeeze=False, **more)
+Row = dict[str, Any]
+Group = list[list[Row]]
 
 
-def finish(axis, title: str, x: str = "samples") -> None:
-    axis.set(title=title, xlabel={"samples": "samples generated", "cpu_seconds": "CPU minutes"}[x])
+# -------------------------------------------------------------------------------------------- rows, runs and groups
+
+
+def load(name: str) -> list[Row]:
+    """Read a CSV. Numbers become int or float."""
+    with (EVIDENCE / f"{name}.csv").open() as file:
+        return [{column: number(x) for column, x in row.items()} for row in csv.DictReader(file)]
+
+
+def number(x: str) -> int | float | str:
+    for kind in (int, float):
+        try:
+            return kind(x)
+        except ValueError:
+            continue
+    return x
+
+
+def by(rows: list[Row], *names: str) -> dict[tuple, list[Row]]:
+    """Collect rows by the values of some columns, in the order of the file."""
+    chosen = defaultdict(list)
+    for row in rows:
+        chosen[tuple(row[name] for name in names)].append(row)
+    return chosen
+
+
+def groups_of(rows: list[Row], *names: str) -> dict[tuple, Group]:
+    """Collect the runs of each arm. `names` are the columns that name an arm."""
+    groups = defaultdict(list)
+    for (*arm, _), run in by(rows, *names, "seed").items():
+        groups[tuple(arm)].append(run)
+    return groups
+
+
+def at(run: list[Row], axis: str, where: float, score: str) -> float:
+    """Return a score where the run had spent `where`, by linear interpolation; nan after its end."""
+    return float(np.interp(where, [r[axis] for r in run], [r[score] for r in run], right=math.nan))
+
+
+def shortest(groups: Iterable[Group], axis: str) -> float:
+    """Return the end of the shortest run."""
+    return min(run[-1][axis] for group in groups for run in group)
+
+
+def interval(x: list[float]) -> tuple[float, float]:
+    """Return the mean and half of its 95% interval, nan for one seed."""
+    n = len(x)
+    half = stats.t.ppf(0.975, n - 1) * np.std(x, ddof=1) / math.sqrt(n) if n > 1 else math.nan
+    return float(np.mean(x)), float(half)
+
+
+def shown(x: list[float], form: str = ".3f") -> str:
+    """Format `interval`; for one seed only its value."""
+    mean, half = interval(x)
+    return f"{mean:{form}}" + (f" ± {half:{form}}" if len(x) > 1 else "")
+
+
+def measured_ratio(rows: list[Row]) -> float:
+    """V_w / V_b over all measurements of all runs of law.csv."""
+    measured = [row for row in rows if row["between"] != ""]
+    return sum(row["within"] for row in measured) / sum(row["between"] for row in measured)
+
+
+def at_best_rates(rows: list[Row]) -> list[Row]:
+    """Keep the runs of price.csv with the best rate of their world and N.
+
+    The best rate has the highest pass@1 at the end with seed 0; if two are level, the evaluation before it decides.
+    """
+    kept = []
+    for own in by(rows, "world", "N").values():
+        rates = by([row for row in own if row["seed"] == 0], "rate")
+        best = max(rates, key=lambda rate: [row["pass@1"] for row in reversed(rates[rate])])
+        kept += [row for row in own if (row["rate"],) == best]
+    return kept
+
+
+# ----------------------------------------------------------------------------------------------------------- tables
+
+
+class Table(NamedTuple):
+    """A table with a row for each arm. Arms with other values in the columns `apart` have another limit."""
+
+    csv: str
+    apart: tuple[str, ...]
+    arm: tuple[str, ...]
+    scores: tuple[str, ...]
+    axis: str = "samples"
+    keep: Callable[[list[Row]], list[Row]] = list
+
+
+def only(column: str, *values: str) -> Callable[[list[Row]], list[Row]]:
+    return lambda rows: [row for row in rows if row[column] in values]
+
+
+TABLES = {
+    "figure1": Table("figure1", ("world",), ("arm",), ("q_pos", "pass@64"), keep=only("arm", *ARMS)),
+    "controls": Table("controls", (), ("arm",), ("q_pos", "pass@64", "fell")),
+    "default_runs": Table("default_runs", ("recipe", "engine", "N"), (), ("pass@1", "pass@4", "pass@16", "pass@64")),
+    "law": Table("law", (), ("N", "B", "rate"), ("q_pos",)),
+    "objective": Table("objective", ("where",), ("advantage", "N"), ("q_pos", "pass@64", "pass@1024", "fell")),
+    "price": Table("price", ("world",), ("N", "rate"), ("pass@1", "pass@16"), "cpu_seconds", at_best_rates),
+    "real_plateau": Table("real_plateau", (), ("arm", "N", "B"), ("pass@1", "right", "wrong"), "cpu_seconds",
+                          only("arm", "batch", "brorl", "brorl_cool", "prorl")),
+    "regimes": Table("regimes", (), ("N", "B", "learning_rate"), ("q_pos", "pass@64", "fell")),
+    "sweep_n": Table("sweep_n", (), ("N", "B"), ("q_pos", "pass@64"), keep=only("held", "sweep")),
+    "sweep_n_steps": Table("sweep_n", (), ("N", "B"), ("q_pos", "pass@64"), "step", only("held", "steps")),
+}  # fmt: skip
+
+
+def table(name: str) -> str:
+    """Make a Markdown table: the arms at the end of the shortest run, mean ± 95% interval over seeds."""
+    t = TABLES[name]
+    heads = [*t.apart, *t.arm, "seeds", f"after {t.axis}", *t.scores]
+    lines = [heads, ["---"] * len(heads)]
+    for world, rows in by(t.keep(load(t.csv)), *t.apart).items():
+        groups = groups_of(rows, *t.arm)
+        limit = shortest(groups.values(), t.axis)
+        for arm, group in sorted(groups.items(), key=lambda x: [(isinstance(name, str), name) for name in x[0]]):
+            cells = [shown([at(run, t.axis, limit, score) for run in group]) for score in t.scores]
+            lines.append([*map(str, (*world, *arm, len(group))), f"{limit:,.0f}", *cells])
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+# --------------------------------------------------------------------------------------------------------- pictures
+
+
+def panels(rows: int, columns: int, width: float, height: float, title: str = "") -> tuple[Figure, np.ndarray]:
+    """Make a figure. Returns it and its axes, (rows, columns)."""
+    figure = Figure(figsize=(width, height), layout="constrained")
+    figure.suptitle(title)
+    return figure, figure.subplots(rows, columns, squeeze=False)
+
+
+def finish(axis: Axes, title: str, x: str = "samples") -> None:
+    axis.set(
+        title=title.replace("q_pos", "Q_pos"),
+        xlabel={"samples": "samples generated", "cpu_seconds": "processor minutes", "q_pos": "Q_pos"}.get(x, x),
+    )
     if x == "samples":
         axis.xaxis.set_major_formatter(EngFormatter(sep=""))
     axis.grid(alpha=0.3)
 
 
-def save(figure: Figure, path: Path, title: str = "") -> None:
-    if title:
-        figure.suptitle(title)
-    figure.savefig(path, dpi=110)
-    plt.close(figure)
-    print(f"wrote {path.name}")
-
-
-def each_seed(axis, group: Group, x: str, y: str, label: str, **style) -> None:
-    for i, run in enumerate(group):
-        axis.plot([r[x] for r in run], [r[y] for r in run], label=None if i else label, **style)
-
-
-def along(group: Group, x: str, y: str, points: int) -> tuple[np.ndarray, np.ndarray]:
-    """Points up to where the shortest seed ends, and each seed's `y` there, (seeds, points)."""
-    grid = np.linspace(0, shortest([group], x), points)
+def along(group: Group, x: str, y: str) -> tuple[np.ndarray, np.ndarray]:
+    """Return 60 points up to the end of the shortest run, and each seed's `y` there, (seeds, points)."""
+    grid = np.linspace(group[0][0][x], shortest([group], x), 60)
     return grid / (60 if x == "cpu_seconds" else 1), np.array(
-        [[at(rows, x, where, y) for where in grid] for rows in group]
+        [[at(run, x, point, y) for point in grid] for run in group]
     )
 
 
-def mean(axis, group: Group, x: str, y: str, label: str, points: int = 60, band: float = 0.2, **style) -> None:
-    """Mean over seeds; a band for their range."""
-    grid, lines = along(group, x, y, points)
-    axis.plot(grid, lines.mean(0), label=label, **style)
-    if band:
-        axis.fill_between(grid, lines.min(0), lines.max(0), color=style["color"], alpha=band)
+def curve(axis: Axes, group: Group, x: str, y: str, label: str, **style) -> None:
+    """Plot the mean over the seeds of an arm, and a band for their range."""
+    grid, seeds = along(group, x, y)
+    (drawn,) = axis.plot(grid, seeds.mean(0), label=f"{label}, {len(group)} seed{'s' * (len(group) > 1)}", **style)
+    axis.fill_between(grid, seeds.min(0), seeds.max(0), color=drawn.get_color(), alpha=0.15, linewidth=0)
 
 
-def three_arms(
-    csvs: Path, path: Path, title: str, shows: list[tuple[str, str, str]], width: float, legend: int, at_50=""
-):
-    """A row of panels for each length of prompt. shows: x, y and title of a panel."""
-    groups = seeds_of([r | {"improved": 100 * r["improved"]} for r in load(csvs / "figure1.csv")], "world", "arm")
-    figure, axes = panels(len(WORLDS), len(shows), width, 4.2 * len(WORLDS))
+def figure1(path: Path) -> None:
+    """Draw the run that saturated the policy with N = 16, and the three arms from its end."""
+    groups = groups_of(load("figure1"), "world", "arm")
+    figure, axes = panels(2, 4, 18, 8, "N = 16 to the plateau, then each recipe by the paper's rule")
     for panes, (world, prompts) in zip(axes, WORLDS.items(), strict=True):
-        for axis, (x, y, name) in zip(panes, shows, strict=True):
-            for arm, (n, b) in RECIPES.items():
-                mean(axis, groups[world, arm], x, y, f"{ARMS[arm]}, {len(groups[world, arm])} seed(s)", **look(n, b))
-            finish(axis, name, x)
-        if at_50:
-            panes[1].axhline(50, color="gray", ls=":", label=at_50)
-        panes[0].set_ylabel(prompts)
-        panes[legend].legend(fontsize=8)
-    save(figure, path, title)
+        for score in ("q_pos", "pass@64"):
+            dashes = "-" if score == "q_pos" else ":"
+            curve(panes[0], groups[world, "saturate"], "samples", score, score, color="black", ls=dashes)
+        shows = (("samples", "q_pos"), ("cpu_seconds", "q_pos"), ("samples", "pass@64"))
+        for axis, (x, score) in zip(panes[1:], shows, strict=True):
+            for arm, name in ARMS.items():
+                curve(axis, groups[world, arm], x, score, name, **LOOKS[arm])
+            finish(axis, f"from the plateau: held-out {score}", x)
+        finish(panes[0], f"{prompts}: N = 16 to the plateau")
+        panes[0].legend()
+        panes[1].legend()
+    figure.savefig(path, dpi=110)
 
 
-def figure1(csvs: Path) -> None:
-    title = "From a policy saturated with N = 16, each recipe by the paper's rule. Mean over seeds, band: their range"
-    q_pos = "held-out Q_pos, exact"
-    shows = [("samples", "q_pos", q_pos), ("cpu_seconds", "q_pos", q_pos), ("samples", "pass@64", "held-out pass@64"),
-             ("samples", "correct", "share correct in training")]  # fmt: skip
-    three_arms(csvs, csvs / "figure1.png", title, shows, 18, 3)
+def figure3(path: Path, name: str = "figure3") -> None:
+    """Draw sim.py's picture from the rows of its CSV."""
+    curves = []
+    for (seed, n), rows in by(load(name), "seed", "N").items():
+        values = {panel: np.array([[row[panel] for row in rows]]) for panel in sim.PANELS}
+        curves.append(sim.Curves(seed, (n,), np.array([row["step"] for row in rows]), values))
+    sim.plot_figure3(path, curves, "three seeds, mean and range", per_sample=name == "sweep")
 
 
-def shrinkage(csvs: Path) -> None:
-    title = "Figure 3's panels on a transformer, summed over all answers of 512 held-out problems"
-    shows = [("samples", "q_pos", "correct mass"), ("samples", "improved", "% of answers above their start"),
-             ("samples", "worst_drop", "worst drop of an answer")]  # fmt: skip
-    three_arms(csvs, csvs / "shrinkage.png", title, shows, 14, 1, "weights moved at random: 47% to 57%")
+def sweep(path: Path) -> None:
+    """Draw five N at equal samples."""
+    figure3(path, "sweep")
 
 
-def plateau(csvs: Path) -> None:
-    """The curve at whose end all arms start, and the arms behind it on the same axes."""
-    groups = seeds_of(load(csvs / "figure1.csv"), "world", "arm")
-    figure, axes = panels(1, len(WORLDS), 7 * len(WORLDS), 4.4)
-    for axis, world in zip(axes[0], WORLDS, strict=True):
-        start = groups[world, "saturate"]
-        for y, name, color in (("q_pos", "Q_pos", "black"), ("pass@64", "pass@64", "gray")):
-            label = f"{name}, N = 16, B = 128, to the plateau"
-            each_seed(axis, start, "samples", y, label, marker=".", ms=5, color=color)
-        for arm, (n, b) in RECIPES.items():
-            behind = [
-                [r | {"samples": start[0][-1]["samples"] + r["samples"]} for r in run] for run in groups[world, arm]
-            ]
-            each_seed(axis, behind, "samples", "q_pos", f"Q_pos, {ARMS[arm]}, {len(behind)} seed(s)", **look(n, b))
-        finish(axis, WORLDS[world])
-        axis.set_ylim(0.1, 1.02)
-        axis.legend(fontsize=8)
-    title = "The plateau: held-out scores of the run that saturated the policy, and the arms that go on from it"
-    save(figure, csvs / "plateau.png", title)
+def controls(path: Path) -> None:
+    """Draw the three arms, and arms with one thing changed."""
+    changes: dict[str, tuple[str, dict]] = {
+        "": ("", {}), "moments": (", old moments", {"ls": "--"}), "warmup": (", warm-up", {"ls": "-."}),
+        "mixed": (", mini-batches and refill of N = 512", {"ls": ":"}),
+        "alike": (", mini-batches and refill of N = 16", {"ls": ":"}),
+        "few": (", but B = 32 and the rate of N = 512", {"color": "black"}),
+    }  # fmt: skip
+    figure, axes = panels(1, 2, 15, 4.8, "Recipes near the plateau, with one thing changed at a time")
+    for (name,), group in groups_of(load("controls"), "arm").items():
+        arm, _, change = name.partition("_")
+        words, style = changes[change]
+        for axis, score in zip(axes[0], ("q_pos", "pass@64"), strict=True):
+            curve(axis, group, "samples", score, ARMS[arm] + words, **LOOKS[arm] | style)
+            finish(axis, f"held-out {score}")
+    axes[0, 1].legend(fontsize=8, loc="center left", bbox_to_anchor=(1, 0.5))
+    figure.savefig(path, dpi=110)
 
 
-CHANGES = {  # of the controls: words, and dashes
-    "": ("", "-"), "mixed": (", mini-batches and refill of N = 512", ":"),
-    "few": (", prompts and rate of N = 512", (0, (1, 3))),
-    "alike": (", mini-batches and refill of N = 16", ":"),
-    "moments": (", old moments", "--"), "warmup": (", warm-up", "-."),
-}  # fmt: skip
-
-
-def controls(csvs: Path) -> None:
-    groups = seeds_of(load(csvs / "controls.csv"), "arm")
-    figure, axes = panels(1, 2, 14, 4.8)
-    for arm, (change, (words, dashes)) in itertools.product(ARMS, CHANGES.items()):
-        group = groups.get((f"{arm}_{change}" if change else arm,), [])
-        for axis, score in zip(axes[0], ("q_pos", "pass@64") if group else (), strict=False):
-            label = f"{ARMS[arm]}{words}, {len(group)} seed(s)"
-            mean(axis, group, "samples", score, label, band=0, ls=dashes, **look(*RECIPES[arm]))
-            finish(axis, "Q_pos, exact" if score == "q_pos" else score)
-    axes[0, 1].legend(fontsize=7, loc="center left", bbox_to_anchor=(1, 0.5))
-    save(figure, csvs / "controls.png", "The arms with one thing changed at a time. Means of seeds")
-
-
-def heat(csvs: Path) -> None:
-    figure, axes = panels(1, 1, 6.5, 4.4)
-    axis = axes[0, 0]
-    for (n,), rows in sorted(by(load(csvs / "heat.csv"), "N").items()):
-        axis.plot([r["heat"] for r in rows], [r["q_pos"] for r in rows], "o", color=COLOURS[n], label=f"N = {n:,}")
-    axis.set(xscale="log", xlabel="η / sqrt(B)", ylabel="held-out Q_pos, mean over the second half")
-    axis.axhline(load(csvs / "regimes.csv")[0]["q_pos"], color="gray", lw=1, ls="--", label="start")
-    axis.grid(alpha=0.3)
-    axis.legend(fontsize=8)
-    save(figure, csvs / "heat.png", "An arm a point: the hotter the step, the lower it ends")
-
-
-def sweep(csvs: Path) -> None:
-    every = seeds_of(load(csvs / "sweep_n.csv"), "held", "N")
-    units = {"samples": "samples", "step": "steps", "cpu_seconds": "CPU seconds"}
-    figure, axes = panels(len(HELD), 2, 11, 4.2 * len(HELD))
-    for panes, (held, title) in zip(axes, HELD.items(), strict=True):
-        groups = dict(sorted((n, group) for (kind, n), group in every.items() if kind == held))
-        for axis, name in zip(panes, ("q_pos", "pass@64"), strict=True):
-            for x in HELD_AXES[held]:
-                limit = shortest(groups.values(), x)
-                points = [interval([at(r, x, limit, name) for r in group]) for group in groups.values()]
-                axis.errorbar(list(groups), *zip(*points, strict=True), marker="o", ms=4, capsize=3,
-                              label=f"after {limit:,.0f} {units[x]}")  # fmt: skip
-            axis.axhline(groups[16][0][0][name], color="gray", ls=":", label="the saturated policy")
-            axis.set_xscale("log", base=2)
-            axis.set_xticks(list(groups), [str(n) for n in groups])
-            axis.set(title="Q_pos, exact" if name == "q_pos" else name, xlabel=f"N, with {title}")
-            axis.grid(alpha=0.3)
-        panes[0].legend(fontsize=8)
-    save(figure, csvs / "sweep_n.png")
-
-
-def hard(csvs: Path) -> None:
-    """Up to what all arms spent; a line a seed."""
-    groups = sorted(seeds_of(load(csvs / "hard.csv"), "N", "B", "learning_rate").items())
-    samples = shortest((group for _, group in groups), "samples")
-    figure, axes = panels(1, 3, 15, 4.4)
-    for (n, b, rate), group in groups:
-        some = [[r for r in run if r["samples"] <= 1.1 * samples] for run in group]
-        for axis, x, y in zip(axes[0], ("samples", "samples", "q_pos"), ("q_pos", "pass@64", "pass@256"), strict=True):
-            each_seed(axis, some, x, y, f"N = {n}, B = {b:,}, η = {rate:.2g}", ls=RATES[rate], **look(n, b))
-    finish(axes[0, 0], "Q_pos, exact")
-    finish(axes[0, 1], "pass@64")
-    axes[0, 2].grid(alpha=0.3)
-    axes[0, 2].set(title="pass@256 at the same Q_pos", xlabel="Q_pos, exact")
-    axes[0, 0].legend(fontsize=8)
-    title = "Trained and scored on problems that the saturated policy solves 0.1% to 5% of the time; a line is a seed"
-    save(figure, csvs / "hard.png", title)
-
-
-def objective(csvs: Path) -> None:
-    """pass@1 and pass@64 over time, and one against the other: a picture for each place to begin."""
-    dashes = {"mean_centred": "-", "group_std": ":", "group_mean": "--"}
-
-    def order(arm) -> tuple:  # by --advantage, then by N, those that grew in waves (16:512) last
-        (kind, n), _ = arm
-        return list(dashes).index(kind), ":" in str(n), int(str(n).rpartition(":")[2])
-
-    for (where,), rows in by(load(csvs / "objective.csv"), "where").items():
-        figure, axes = panels(1, 3, 15, 4.6)
-        for (kind, n), group in sorted(seeds_of(rows, "advantage", "N").items(), key=order):
-            looks = {"color": COLOURS.get(n, "black"), "ls": dashes[kind], "lw": 1.4}
-            for axis, name in zip(axes[0, :2], ("q_pos", "pass@64"), strict=True):
-                mean(axis, group, "cpu_seconds", name, f"{kind}, N = {n}", 40, 0.12, **looks)
-            way = [along(group, "samples", y, 40)[1].mean(0) for y in ("q_pos", "pass@64")]
-            axes[0, 2].plot(*way, **looks, alpha=0.6)
-            axes[0, 2].plot(way[0][-1], way[1][-1], "o", color=looks["color"])
-            if kind == "group_mean":
-                above = 6 if ":" in str(n) else -12
-                place = {"fontsize": 8, "textcoords": "offset points"}
-                axes[0, 2].annotate(f"N = {n}", (way[0][-1], way[1][-1]), (0, above), **place)
-        finish(axes[0, 0], "Q_pos (pass@1), exact", "cpu_seconds")
-        finish(axes[0, 1], "pass@64, exact", "cpu_seconds")
-        axes[0, 2].set(title="both: a line is an arm's way, a point its end", xlabel="Q_pos", ylabel="pass@64")
-        axes[0, 2].grid(alpha=0.3)
-        figure.legend(*axes[0, 0].get_legend_handles_labels(), fontsize=8, loc="outside lower center", ncols=5)
-        name = f"objective{'' if where == 'near' else '_' + where}.png"
-        save(figure, csvs / name, f"{WHERE[where]}, by objective and N. Means over seeds, band: their range")
-
-
-def theorem1(csvs: Path) -> None:
-    ranks = [r for r in load(csvs / "theorem1_null.csv") if r["predicted_by"] == "tree"]
-    groups = by(load(csvs / "theorem1.csv"), "from", "arm")
-    figure, axes = panels(1, len(ranks), 4.2 * len(ranks), 4, sharex=True, sharey=True)
-    for axis, rank in zip(axes[0], ranks, strict=True):
-        where, arm = rank["from"], rank["arm"]
-        rows = groups[where, arm]
-        axis.scatter([r["tree/total"] for r in rows], [r["change"] for r in rows], s=4, alpha=0.4,
-                     color=look(*RECIPES[arm])["color"])  # fmt: skip
-        axis.axhline(0, color="gray", lw=0.8)
-        axis.axvline(0, color="gray", lw=0.8)
-        estimate = between(tuple(rank[f"rank_correlation{end}"] for end in ("", "_low", "_high")))
-        axis.set(
-            title=f"N = {RECIPES[arm][0]}, from the {where}{' policy' * (where == 'saturated')}\n"
-            f"rank correlation {estimate}; of q(1-q): {rank['of_q(1-q)']:.2f}",
-            xlabel="Theorem 1 along the tree (without η/N)",
-            ylabel="ΔQ_pos of the step, exact",
-        )
-        axis.title.set_fontsize(9)
-        axis.set_xscale("symlog", linthresh=1e-4)
-        axis.set_yscale("symlog", linthresh=1e-3)
-        axis.set_xticks([-0.01, -0.001, 0, 0.001, 0.01, 0.1])
-    save(figure, csvs / "theorem1.png")
-
-
-def default_runs(csvs: Path) -> None:
-    groups = seeds_of(load(csvs / "default_runs.csv"), "N", "engine", "recipe")
-    figure, axes = panels(1, 2, 11, 4.2)
-    for (n, engine, recipe), group in sorted(groups.items()):
-        style = {"color": COLOURS[n], "ls": "-" if engine == "torch" else "--", "marker": "o", "ms": 3}
+def default_runs(path: Path) -> None:
+    """Draw the two recipes and the two engines from the embedded policy."""
+    figure, axes = panels(1, 2, 11, 4.2, "Both recipes from the embedded policy, which is not saturated")
+    for (n, engine, recipe), group in groups_of(load("default_runs"), "N", "engine", "recipe").items():
         for axis, score in zip(axes[0], ("pass@1", "pass@64"), strict=True):
-            each_seed(axis, group, "samples", score, f"N = {n} ({recipe}, {engine}), {len(group)} seeds", **style)
+            dashes = "-" if engine == "torch" else "--"
+            curve(axis, group, "samples", score, f"N = {n} ({recipe}, {engine})", color=COLOURS[n], ls=dashes)
             finish(axis, f"held-out {score}")
             axis.legend()
-    title = "The tiny policy from its start, which is not saturated: each line is a run"
-    save(figure, csvs / "default_runs.png", title)
+    figure.savefig(path, dpi=110)
 
 
-def real_model(csvs: Path) -> None:
-    figure, axes = panels(1, 2, 11, 4.2, sharey=True)
-    left, right = axes[0]
-    for (n, b, seed), rows in by(scored(load(csvs / "real_model.csv")), "N", "B", "seed").items():
-        y, errors = ([row[name] for row in rows] for name in ("eval/pass@1", "eval/pass@1_se"))
-        style = {"color": COLOURS[n], "ls": "-" if seed == 0 else "--", "ms": 3, "capsize": 2, "marker": "o"}
-        label = f"N = {n}, {b} prompts a step, seed {seed}"
-        left.errorbar([row["samples"] for row in rows], y, errors, label=label, **style)
-        right.errorbar([row["seconds"] / 60 for row in rows], y, errors, **style)
-    finish(left, "held-out pass@1, ± s.e. over problems")
-    left.set(xlabel="samples drawn", ylim=(0, None))
-    right.set(title="the same over time", xlabel="processor minutes, evaluations not counted")
-    left.legend()
-    right.grid(alpha=0.3)
-    save(figure, csvs / "real_model.png", "SmolLM2-135M-Instruct, the largest of six numbers")
-
-
-def law(csvs: Path) -> None:
-    """Q_pos by N, a line a rate; and the law's noise at equal samples with the V_w / V_b that the runs measured."""
-    rows = load(csvs / "law.csv")
+def law(path: Path) -> None:
+    """Draw Q_pos by N for each rate, and the law's noise at equal samples with the measured V_w / V_b."""
+    rows = load("law")
     ratio, ns = measured_ratio(rows), sorted({row["N"] for row in rows})
     figure, ((left, right),) = panels(1, 2, 11, 4.2)
-    for ((rate,), group), color in zip(sorted(by(rows, "rate").items()), ("gray", "black", "tab:pink"), strict=True):
-        ends = {n: [row["q_pos"] for row in rows_of] for (n,), rows_of in by(group, "N").items()}
-        left.plot(list(ends), [np.mean(x) for x in ends.values()], marker="o", color=color,
-                  label=f"learning rate {rate:g}")  # fmt: skip
+    for ((rate,), own), color in zip(sorted(by(rows, "rate").items()), ("gray", "black", "tab:pink"), strict=True):
+        ends = {n: [row["q_pos"] for row in seeds] for (n,), seeds in sorted(by(own, "N").items())}
+        left.plot(list(ends), [np.mean(x) for x in ends.values()], "o-", color=color, label=f"learning rate {rate:g}")
         low, high = ([end(x) for x in ends.values()] for end in (min, max))
-        left.fill_between(list(ends), low, high, color=color, alpha=0.2)
-    left.set(title="held-out Q_pos after 81,920 samples", xlabel="N", xscale="log")
+        left.fill_between(list(ends), low, high, color=color, alpha=0.15, linewidth=0)
+    left.set(title="held-out Q_pos after 81,920 samples", xlabel="N")
     left.legend()
-    n = np.geomspace(2, 512, 100)
-    right.plot(n, [noise_at_equal_cost(x, ratio) / noise_at_equal_cost(16, ratio) for x in n], color="black")
-    right.set(title=f"the law: noise over that of N = 16, V_w / V_b = {ratio:.2g}", xlabel="N", xscale="log",
-              yscale="log")  # fmt: skip
+    grid = np.geomspace(2, 512, 100)
+    right.plot(grid, [noise_at_equal_cost(n, ratio) / noise_at_equal_cost(16, ratio) for n in grid], color="black")
+    right.set(title=f"the law: noise over that of N = 16, V_w / V_b = {ratio:.2g}", xlabel="N", yscale="log")
     for axis in (left, right):
-        axis.set_xticks(ns, [str(x) for x in ns])
+        axis.set_xscale("log", base=2)
+        axis.set_xticks(ns, [str(n) for n in ns])
         axis.grid(alpha=0.3)
-    save(figure, csvs / "law.png")
+    figure.savefig(path, dpi=110)
 
 
-def price(csvs: Path) -> None:
-    """Noise predicted, over the least of the world; the rise of the score, over the largest of the world."""
-    rows, predicted = load(csvs / "price.csv"), load(csvs / "price_predicted.csv")
-    figure, ((time, samples),) = panels(1, 2, 12, 4.8)
-    styles = zip(PRICED, ("tab:blue", "tab:red", "tab:cyan", "tab:orange"), "osDv", strict=True)
-    for world, color, marker in styles:
-        if not (own := [row for row in rows if row["world"] == world]):
-            continue
-        found, start = results(world, rows, predicted)[0], own[0]["pass@1"]
-        for axis, by_what in ((time, "time"), (samples, "samples")):
-            scores = [getattr(x, f"at_{by_what}") for x in found]
-            most = max(fmean(x) for x in scores) - start
-            noise = [x.predicted[f"noise_{by_what}_along"] for x in found]
-            rise = [[(y - start) / most for y in x] for x in scores]
-            error = [interval(x)[1] if len(x) > 2 else 0.0 for x in rise]
-            label = f"{world} (a prompt costs {found[0].predicted['prompt_cost']:.0f} rollouts)"
-            axis.errorbar(noise, [fmean(x) for x in rise], error, fmt=marker, color=color, label=label, capsize=2)
-            for x, place, y in zip(found, noise, rise, strict=True):
-                axis.annotate(f" {x.n}", (place, fmean(y)), color=color, fontsize=9)
-    countdown(csvs, samples)
-    for axis, by_what in ((time, "time"), (samples, "samples")):
-        axis.set(xscale="log", xlabel="noise of a step, predicted, over the least of the world",
-                 ylabel="rise of pass@1, over the largest of the world", title=f"at equal {by_what}")  # fmt: skip
-        axis.grid(alpha=0.3)
-        axis.legend(fontsize=8)
-    save(figure, csvs / "price.png", "Less noise predicted, more learned? A point is an N, its number beside it")
+def objective(path: Path) -> None:
+    """Draw pass@1 and pass@64 over time, and one against the other, for each --advantage and N."""
+    dashes = {"mean_centred": "-", "group_std": ":", "group_mean": "--"}
+    figure, axes = panels(1, 3, 15, 5, "From a policy near its plateau, by --advantage and N")
+    for (kind, n), group in groups_of(only("where", "near")(load("objective")), "advantage", "N").items():
+        look = {"color": COLOURS.get(n, "black"), "ls": dashes[kind]}
+        for axis, score in zip(axes[0, :2], ("q_pos", "pass@64"), strict=True):
+            curve(axis, group, "cpu_seconds", score, f"{kind}, N = {n}", **look)
+            finish(axis, f"held-out {score}", "cpu_seconds")
+        way = [along(group, "samples", score)[1].mean(0) for score in ("q_pos", "pass@64")]
+        axes[0, 2].plot(*way, **look)
+        axes[0, 2].plot(way[0][-1], way[1][-1], "o", color=look["color"])
+    axes[0, 2].set(ylabel="pass@64")
+    finish(axes[0, 2], "both scores: a dot is the end of an arm", "q_pos")
+    figure.legend(*axes[0, 0].get_legend_handles_labels(), fontsize=8, loc="outside lower center", ncols=5)
+    figure.savefig(path, dpi=110)
 
 
-def countdown(csvs: Path, axis) -> None:
-    """law.csv: the embedded policy, each N at its best rate."""
-    rows = load(csvs / "law.csv")
-    ratio, start = measured_ratio(rows), 0.192
-    best = {n: max(fmean(r["q_pos"] for r in x) for x in by(of_n, "rate").values()) - start
-            for (n,), of_n in by(rows, "N").items()}  # fmt: skip
-    noise = {n: noise_at_equal_cost(n, ratio) for n in best}
-    places = [noise[n] / min(noise.values()) for n in best]
-    rise = [x / max(best.values()) for x in best.values()]
-    axis.plot(places, rise, "k^", label="countdown, the embedded policy")
-    for n, x, y in zip(best, places, rise, strict=True):
-        axis.annotate(f" {n}", (x, y), fontsize=9)
+def price(path: Path) -> None:
+    """Draw pass@1 after equal time against the noise of a step at equal time, predicted with V_w / V_b along a run."""
+    predicted = by(load("price_predicted"), "world", "N")
+    figure, axes = panels(1, 4, 16, 4, "Expensive and cheap prompts: less noise predicted, more learned? 95% intervals")
+    for axis, ((world,), rows) in zip(axes[0], by(at_best_rates(load("price")), "world").items(), strict=True):
+        groups = groups_of(rows, "N")
+        limit = shortest(groups.values(), "cpu_seconds")
+        for (n,), group in groups.items():
+            noise = predicted[world, n][0]["noise_time_along"]
+            score, half = interval([at(run, "cpu_seconds", limit, "pass@1") for run in group])
+            axis.errorbar(noise, score, half, fmt="ko", capsize=2)
+            axis.annotate(f"{n}", (noise, score), (5, 5), textcoords="offset points")
+        axis.set(ylabel="pass@1")
+        finish(axis, f"{world}: {limit:.0f} s, {len(group)} seed(s)", "predicted noise, over that of the best N")
+    figure.savefig(path, dpi=110)
 
 
-def real_plateau(csvs: Path) -> None:
-    """Score against time, and against the length of answers, of the run to the plateau and of the arms behind it."""
-    rows = load(csvs / "real_plateau.csv")
-    figure, ((scores, lengths),) = panels(1, 2, 12, 4.6)
-    way = [row for row in rows if row["arm"] == "saturate"]
-    spent = way[-1]["cpu_seconds"]
-    groups = {arm: list(by(own, "seed").values()) for (arm,), own in by(rows, "arm").items() if arm != "saturate"}
-    styles = {"prorl": "-", "brorl": "-", "brorl_cool": "-.", "batch": "--"}
-    for axis, what in ((scores, "pass@1"), (lengths, "tokens")):
-        minutes = [row["cpu_seconds"] / 60 for row in way]
-        axis.plot(minutes, [row[what] for row in way], "k.-", label="N = 16, to the plateau")
-        for arm, group in groups.items():
-            n, b = group[0][0]["N"], group[0][0]["B"]
-            times = np.linspace(0, min(run[-1]["cpu_seconds"] for run in group), 9)
-            values = np.array([[at(run, "cpu_seconds", x, what) for x in times] for run in group])
-            style = look(n, 0) | {"ls": styles[arm]}
-            label = f"{arm}: N = {n}, B = {b}, {len(group)} seed" + "s" * (len(group) > 1)
-            axis.plot((spent + times) / 60, values.mean(0), label=label, **style)
-            if len(group) > 1:
-                axis.fill_between((spent + times) / 60, values.min(0), values.max(0), color=style["color"], alpha=0.12)
-        axis.set(xlabel="processor minutes", ylabel=f"held-out {what}")
-        axis.grid(alpha=0.3)
-    lengths.set_ylabel("mean tokens of an answer")
-    scores.legend(fontsize=8)
-    save(
-        figure,
-        csvs / "real_plateau.png",
-        "SmolLM2-135M at the plateau of N = 16, and ways to go on. Band: range over seeds",
-    )
+def real_model(path: Path) -> None:
+    """Draw SmolLM2's scores against samples and against time, with 95% intervals over the held-out problems."""
+    figure, axes = panels(1, 2, 11, 4.2, "SmolLM2-135M-Instruct: the largest of six numbers")
+    t = stats.t.ppf(0.975, PROBLEMS - 1)
+    for (n, b, seed), run in by(load("real_model"), "N", "B", "seed").items():
+        minutes = np.cumsum([row["cpu_seconds"] or 0 for row in run]) / 60
+        scored = [i for i, row in enumerate(run) if row["eval/pass@1"] != ""]
+        score, error = ([run[i][name] for i in scored] for name in ("eval/pass@1", "eval/pass@1_se"))
+        for axis, x in zip(axes[0], (np.array([row["samples"] for row in run]), minutes), strict=True):
+            axis.errorbar([x[i] for i in scored], score, t * np.array(error), color=COLOURS[n], capsize=2, marker="o",
+                          ls="--" if seed else "-", label=f"N = {n}, B = {b}, seed {seed}")  # fmt: skip
+    finish(axes[0, 0], "held-out pass@1")
+    finish(axes[0, 1], "held-out pass@1", "cpu_seconds")
+    axes[0, 0].legend()
+    figure.savefig(path, dpi=110)
 
 
-PICTURES = (figure1, shrinkage, plateau, controls, heat, sweep, hard, objective, theorem1, default_runs, real_model,
-            law, price, real_plateau)  # fmt: skip
+def real_plateau(path: Path) -> None:
+    """Draw SmolLM2's score and the length of its answers, to the plateau of N = 16 and in four arms from there."""
+    groups = groups_of(load("real_plateau"), "arm", "N", "B")
+    spent = shortest([groups["saturate", 16, 8]], "cpu_seconds")
+    dashes = {"brorl_cool": "-.", "batch": "--"}
+    figure, axes = panels(1, 2, 12, 4.6, "SmolLM2-135M on arithmetic: N = 16 to its plateau, and four arms from there")
+    for (arm, n, b), group in groups.items():
+        begin = 0 if arm == "saturate" else spent
+        later = [[row | {"cpu_seconds": row["cpu_seconds"] + begin} for row in run] for run in group]
+        color = COLOURS[n] if begin else "black"
+        for axis, score in zip(axes[0], ("pass@1", "tokens"), strict=True):
+            curve(axis, later, "cpu_seconds", score, f"{arm}: N = {n}, B = {b}", color=color, ls=dashes.get(arm, "-"))
+    finish(axes[0, 0], "held-out pass@1", "cpu_seconds")
+    finish(axes[0, 1], "tokens of an answer", "cpu_seconds")
+    axes[0, 0].legend(fontsize=8)
+    figure.savefig(path, dpi=110)
+
+
+PICTURES = (figure1, figure3, sweep, controls, default_runs, law, objective, price, real_model, real_plateau)
+
+
+def main(argv: list[str] | None = None) -> None:
+    pictures = {picture.__name__: picture for picture in PICTURES}
+    names = list(dict.fromkeys([*pictures, *TABLES]))
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", nargs="+", choices=names, default=names, help="some of them (default: all)")
+    parser.add_argument("--out", type=Path, default=EVIDENCE, help="folder of the pictures (default: evidence/)")
+    args = parser.parse_args(argv)
+    for name in args.only:
+        if name in TABLES:
+            print(f"<!-- table: {name} -->\n{table(name)}")
+        if name in pictures:
+            pictures[name](args.out / f"{name}.png")
+            print(f"wrote {args.out / name}.png\n")
+
 
 if __name__ == "__main__":
-    call(__doc__, PICTURES)
+    main()

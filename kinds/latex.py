@@ -1,20 +1,19 @@
 r"""Kind "math": reads a text, LaTeX or plain, completely into a `Form`. From the outside in: lists and unions, \pm,
-relations, brackets, then what has no parts: numbers, units, options, words, expressions.
+relations, brackets, then numbers, units, options, words and expressions.
 
-`_TIDY` rewrites different LaTeX for the same drawing. An answer has at most MAX_ANSWER characters. Some
-patterns here can backtrack: a model's text meets them in a worker, within the time limit.
+`_TIDY` rewrites different LaTeX for the same drawing. An answer has at most MAX_ANSWER characters. Some patterns here
+can backtrack: a model's text meets them in a worker, within the time limit.
 """
 
 import functools
-import math
 import re
+from collections import Counter
 from collections.abc import Iterator
 from fractions import Fraction
 from typing import Any, NamedTuple
 
-from kinds.algebra import LETTERS, TOKEN, read_expression
+from kinds.algebra import LETTER, TOKEN, constant, read_expression
 from kinds.patterns import forward
-from kinds.units import read_unit
 from verify import MAX_ANSWER
 
 MAX_PARTS, MAX_DEPTH, MAX_EXPONENT = 64, 16, 1_000
@@ -24,13 +23,12 @@ class Form(NamedTuple):
     r"""An answer as it was read. `text` is canonical: equal texts are equal answers.
 
     kind         value                   mark
-    number       Fraction, or infinity   its unit
-    expression   Expression              its unit          2\pi, x^2+1
-    words        -                                         Evelyn
-    option       its letter              the option's text (C), (C) 12
-    tuple        (Form, ...)             the brackets      (1,2), [0,1), a matrix and its rows
+    value        Expression              its unit          5, 2\pi, x^2+1
+    words        their letters           -                 Evelyn, (C); none for \infty, \mathbb{Z} and \{\}
+    tuple        (Form, ...)             the brackets      (1,2), [0,1)
     list         (Form, ...)             "" or "{}"        1,2 and {1,2}, x<1 or x>3, unions: any order
     equation     (Form, ...)             the relations     2+3=5: the sides
+    name         Expression              -                 x, f(x): a side of an equation
     relation     (left, right)           its sign          y\ge x
     other        -                                         no form of these: only the same text is equal
     """
@@ -40,51 +38,40 @@ class Form(NamedTuple):
     value: Any = None
     mark: Any = ""
     name: str = ""  # x, of x=5
-    raw: str = ""
 
 
 _DRAWN = str.maketrans({"−": "-", "–": "-", "×": r"\times ", "÷": "/", "·": r"\cdot ", "⋅": r"\cdot ", "π": r"\pi ",
                         "∞": r"\infty ", "√": r"\sqrt ", "±": r"\pm ", "∪": r"\cup ", "∈": r"\in ", "µ": "μ",
-                        "\u00a0": " ", "\u2009": " ", "\u202f": " ", "′": "'", "℃": "°C", "½": r"\frac{1}{2}",
-                        "≤": r"\le ", "≥": r"\ge ", "≠": r"\ne ", "≈": r"\approx ", "∅": r"\emptyset "})  # fmt: skip
+                        "\u00a0": " ", "\u2009": " ", "\u202f": " ", "′": "'", "½": r"\frac{1}{2}", "≤": r"\le ",
+                        "≥": r"\ge ", "≠": r"\ne ", "∅": r"\emptyset "})  # fmt: skip
 _RAISED = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻", "0123456789+-")
 _NAMES = "sin|cos|tan|cot|sec|csc|arcsin|arccos|arctan|ln|log|exp|pi|sqrt"
 _TIDY: list[tuple[re.Pattern[str], Any]] = [(re.compile(pattern), new) for pattern, new in [
     (r"[⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻]+", lambda found: f"^{{{found[0].translate(_RAISED)}}}"),
     (r"\\(?:left|right|[bB]igg?[lr]?|displaystyle|textstyle)(?![A-Za-z])\.?", ""),
     (r"(?<=[0-9])(?:\{,\}|,\\! ?|\\,)(?=[0-9]{3}(?![0-9]))", ""),
-    (r"(?:(?<!\\)\\[,;:!> ]|[\s~]|\\(?:q?quad|enspace|thinspace)(?![A-Za-z]))+", " "),
-    (r"\\\\\[[0-9.]+ ?[a-z]{2}\]", r"\\\\\\\\"),
+    (r"(?:(?<!\\)\\[,;:!> ]|[\s~]|\\q?quad(?![A-Za-z]))+", " "),
     (r"\\[dtc]frac(?![A-Za-z])", r"\\frac"),
     (r"\\var(epsilon|theta|phi|rho)(?![A-Za-z])", r"\\\1"),
-    (r"\\(?:hat|vec|mathbf|boldsymbol|bm)\s*\{\s*(?:\\mathbf\s*\{)?\s*([A-Za-z])\s*\}{1,2}", r"\1_{\\vec}"),
-    (r"\\mathrm\s*\{\s*([ei])\s*\}", r"\1"),
     (r"\\(?:math(?:rm|bf|it|sf)|text(?:bf|it|rm|normal)|mbox|operatorname\*?)(?=\s*\{)", r"\\text"),
-    (r"\\frac\s*\{\s*\\text\s*\{([^{}]*)\}\s*\}\s*\{\s*\\text\s*\{([^{}]*)\}((?:\^\{?[0-9]\}?)?)\s*\}",
-     r"\\text{\1/\2}\3"),
     (rf"\\text\s*\{{\s*({_NAMES})\s*\}}|(?<![A-Za-z\\])({_NAMES})(?![A-Za-z])", r"\\\1\2 "),
-    (r"\{\s*([^{}]+?)\s*\\choose\s*([^{}]+?)\s*\}", r"\\binom{\1}{\2}"),
-    (r"(\\frac|\\binom)\s*([0-9A-Za-z])\s*(?=[0-9A-Za-z{\\])", r"\1{\2}"),
-    (r"(\\(?:frac|binom)\s*\{[^{}]*\})\s*([0-9A-Za-z])", r"\1{\2}"),
-    (r"(?<![0-9.}])([0-9]+)\s*(\\frac\{[0-9]+\}\{[0-9]+\})", r"(\1+\2)"), (r"\\prime(?![A-Za-z])", "'"),
-    (r"\^\s*(?:\{\s*('+)\s*\}|(?='))", r"\1"),
-    (r"\^\s*(?:\{\s*\\circ\s*\}|\\circ(?![A-Za-z]))|\\degrees?(?![A-Za-z])", "°"),
-    (r"\\%|\\text\s*\{\s*(?:\\?%|percent)\s*\}|(?<=[0-9])\s*percent\b", "%"),
+    (r"(\\frac)\s*([0-9A-Za-z])\s*(?=[0-9A-Za-z{\\])", r"\1{\2}"),
+    (r"(\\frac\s*\{[^{}]*\})\s*([0-9A-Za-z])", r"\1{\2}"),
+    (r"(?<![0-9.}])([0-9]+)\s*(\\frac\{[0-9]+\}\{[0-9]+\})", r"(\1+\2)"),
+    (r"\^\s*(?:\{\s*(?:\\prime|')\s*\}|\\prime(?![A-Za-z]))", "'"),
+    (r"\^\s*(?:\{\s*\\circ\s*\}|\\circ(?![A-Za-z]))|\\degrees?(?![A-Za-z])", "°"), (r"\\%", "%"),
     (r",?\s*\\text\s*\{\s*,?\s*(?:and|or)\s*\}|(?<![A-Za-z{ ]),?\s+(?:and|or)\s+(?![^{}]*\})", ","),
-    (r"\\(le|ge|ne)q(?:slant)?(?![A-Za-z])", r"\\\1 "),
-    (r"<=", r"\\le "), (r">=", r"\\ge "), (r"!=", r"\\ne "), (r"\\lt(?![A-Za-z])", "<"), (r"\\gt(?![A-Za-z])", ">"),
-    (r"\\[lr]vert(?![A-Za-z])|\\[lr]?Vert(?![A-Za-z])", "|"), (r"\\mid(?![A-Za-z])", "|"),
-    (r"^(\s*(?:\\text\s*\{)?\s*)([A-J])\)", r"\1(\2)"), (r"\\langle(?![A-Za-z])", "("), (r"\\rangle(?![A-Za-z])", ")"),
-    (r"^\s*(?:\\text\s*\{)?\s*(?:[Tt]here (?:is|are) )?[Nn]o solutions?[\s.]*\}?\s*$", r"\\{\\}"),
-    (r"\\(?:emptyset|varnothing)(?![A-Za-z])", r"\\{\\}"),
-    (r"[\s,]*\(\s*([A-Za-z]\s*\\in\s*\\mathbb\s*\{?\s*[NZQ]\s*\}?)\s*\)\s*$", r",\1"),
-    (r"(?<=\S)\s*\\text\s*\{\s*for all (?:real )?\}\s*[A-Za-z](?:\s*\\in\s*\\mathbb\s*\{?R\}?)?\s*$", ""),
-    (r"(?<![0-9A-Za-z.}])\+\s*\\infty", r"\\infty"),
+    (r"\\(le|ge|ne)q(?:slant)?(?![A-Za-z])", r"\\\1 "), (r"<=", r"\\le "), (r">=", r"\\ge "),
+    (r"\\lt(?![A-Za-z])", "<"), (r"\\gt(?![A-Za-z])", ">"), (r"\\(sin|cos|tan)\s*\^\s*\{\s*-1\s*\}", r"\\arc\1 "),
+    (r"^(\s*(?:\\text\s*\{)?\s*)([A-J])\)", r"\1(\2)"), (r"\\emptyset|\\varnothing", r"\\{\\}"),
+    (r"\\langle(?![A-Za-z])", "("), (r"\\rangle(?![A-Za-z])", ")"), (r"\{[pb]matrix\}", "{matrix}"),
+    (r"^\s*\\mathbb\s*\{?\s*R\s*\}?\s*$", r"(-\\infty,\\infty)"), (r"(?<![0-9A-Za-z.}])\+\s*\\infty", r"\\infty"),
 ]]  # fmt: skip
-_OPENS = frozenset(["(", "[", "{", r"\{", r"\begin", r"\lfloor", r"\lceil"])
-_CLOSES = frozenset([")", "]", "}", r"\}", r"\end", r"\rfloor", r"\rceil"])
+_OPENS = frozenset(["(", "[", "{", r"\{", r"\begin"])
+_CLOSES = frozenset([")", "]", "}", r"\}", r"\end"])
 FLIPPED = {"<": ">", ">": "<", r"\le": r"\ge", r"\ge": r"\le"}
-RELATIONS = frozenset(["=", r"\ne", r"\approx", r"\in", *FLIPPED])
+_RELATIONS = frozenset(["=", r"\ne", r"\in", *FLIPPED])
+_UPRIGHT = re.compile(r"\\text\s*\{((?:[^{}]|\{[^{}]*\})*)\}")
 
 
 @functools.lru_cache(maxsize=4096)  # one gold is read for each of N rollouts
@@ -93,11 +80,8 @@ def read_math(text: str) -> Form | None:
     if len(text) > MAX_ANSWER:
         return None
     text = text.translate(_DRAWN)
-    text = (text if r"\begin" in text else text.replace(r"\\", "\\")).strip()
-    text = re.sub(r"(?<!\\)\$([^$]*)(?<!\\)\$", r" \1 ", text).strip()
-    for opened, closed in ((r"\(", r"\)"), (r"\[", r"\]")):
-        if text.startswith(opened) and text.endswith(closed):
-            text = text[2:-2].strip()
+    text = text if r"\begin" in text else text.replace(r"\\", "\\")
+    text = re.sub(r"(?<!\\)\$([^$]*)(?<!\\)\$|^\\\((.*)\\\)$", r" \1\2 ", text).strip()
     for pattern, new in _TIDY:
         text = pattern.sub(new, text)
     depths = [depth for _, depth in _depths(text)]
@@ -113,33 +97,31 @@ def _depths(text: str) -> Iterator[tuple[re.Match[str], int]]:
         yield match, depth
 
 
+def canonical(text: str) -> str:
+    """Return the tokens without invisible differences, such as spaces and braces around one token."""
+    text = " ".join(TOKEN.findall(_UPRIGHT.sub(r" \1 ", text)))
+    return re.sub(r"\{ ?([^\s{}]+) ?\}", r"\1", text)
+
+
 def _read(text: str) -> Form:
-    text = re.sub(r"^\s*(?:=|\\approx(?![A-Za-z]))(?!\s*[=\\])", "", text).strip()
+    text = text.strip()
     text = text[:-1].strip() if text.endswith(".") and not text.endswith("..") else text
     while (inner := re.sub(r"^\\f?boxed\s*(?=\{)", "", text)).startswith("{") and _spans(inner):
         text = inner[1:-1].strip()
     text = re.sub(r"^\\text\s*\{\s*([-+0-9.][^{}]*)\}$", r"\1", text).strip()
-    form = _read_parts(text) if text else None
-    return (form or Form("other", canonical(text)))._replace(raw=text)
+    return (_read_parts(text) if text else None) or Form("other", canonical(text))
 
 
 def _read_parts(text: str) -> Form | None:
-    if NUMBER.fullmatch(text):
-        value = read_number(text)
-        return value if value is None else Form("number", canonical(text), value)
-    for separators in ({";"}, {","}, {r"\cup"}):
+    for separators in ({",", ";"}, {r"\cup"}):
         parts = split(text, separators)[0]
-        if len(parts) > 1:
-            # Semicolons separate points: p=5,q=2; p=7,q=2.
-            grouped = separators == {";"} and any(len(split(part, {","})[0]) > 1 for part in parts)
-            return _list(text, [f"({part})" for part in parts] if grouped else parts)
-    if _EITHER.search(text):
-        both = (re.sub(r"\\pm", a, re.sub(r"\\mp", b, text)) for a, b in ("+-", "-+"))
-        return _list(text, [one.removeprefix("+") for one in both])
-    sides, signs = split(text, RELATIONS)
-    if signs:
-        return _relation(text, sides, signs)
-    return _bracketed(text) or _leaf(text)
+        if len(parts) > 1 and not NUMBER.fullmatch(text):
+            return _parts("list", text, parts)
+    if re.search(r"\\(?:pm|mp)(?![A-Za-z])", text):
+        both = [text.replace("\\pm", a).replace("\\mp", b).removeprefix("+") for a, b in ("+-", "-+")]
+        return _parts("list", text, both)
+    sides, signs = split(text, _RELATIONS)
+    return _relation(text, sides, signs) if signs else _bracketed(text) or _leaf(text)
 
 
 def split(text: str, separators: Any) -> tuple[list[str], list[str]]:
@@ -154,59 +136,40 @@ def _spans(text: str) -> bool:
     return next((match.end() == len(text) for match, depth in _depths(text) if depth == 0), False)
 
 
-def _all_read(parts: list[str]) -> tuple[Form, ...] | None:
+def _parts(kind: str, text: str, parts: list[str], mark: str = "") -> Form | None:
+    """Read a list or tuple, None if a part is unreadable. A list in a list, such as 1,\\pm 2, gives its parts."""
     forms = tuple(map(_read, parts)) if len(parts) <= MAX_PARTS and all(parts) else ()
-    return forms if forms and all(form.kind != "other" for form in forms) else None
-
-
-def _list(text: str, parts: list[str], mark: str = "") -> Form | None:
-    read = _all_read(parts)
-    if read is None:
+    if not forms or any(form.kind == "other" for form in forms):
         return None
-    forms: list[Form] = []
-    for form in read:
-        forms += form.value if form.kind == "list" and not form.mark else [form]
-    names = [form.name for form in forms]
-    period = len(set(names))
-    if all(names) and 1 < period < len(names) and names == (names[:period] * len(names))[: len(names)]:
-        # x=1,y=2 or x=3,y=4 is two points, (1,2) and (3,4).
-        groups = [sorted(forms[at : at + period], key=lambda form: form.name) for at in range(0, len(forms), period)]
-        forms = [Form("tuple", ",".join(form.text for form in group), tuple(group), "()") for group in groups]
-    return Form("list", canonical(text), tuple(forms), mark)
+    if kind == "list":
+        forms = tuple(
+            one for form in forms for one in (form.value if (form.kind, form.mark) == ("list", "") else [form])
+        )
+    return Form(kind, canonical(text), forms, mark)
 
 
-_EITHER = re.compile(r"\\(?:pm|mp)(?![A-Za-z])")
-_BARE = rf"(?:[A-Za-z]|{'|'.join(re.escape(name) + '(?![A-Za-z])' for name in sorted(LETTERS))})"
-_SUBSCRIPT = r"(?:\s*_\s*(?:\{[^{}]*\}|[A-Za-z0-9]))?'*"
+# A side of an equation that may stand for the answer: x, f(x), \angle ABC, (x,y)
 _NAME = re.compile(
-    rf"{_BARE}{_SUBSCRIPT}|[fghpqFGHPQST]{_SUBSCRIPT}\s*\(\s*[A-Za-z0-9](?:\s*,\s*[A-Za-z0-9])*\s*\)"
-    rf"|(?:\\(?:angle|triangle|overline|widehat)\s*)?\{{?\s*[A-Z]{{1,4}}\s*\}}?|\|[A-Z]{{2}}\||\(\s*[a-z](?:\s*,\s*[a-z])+\s*\)"
-    r"|[a-z](?:\s*\+?\s*[a-z]){1,3}|\\frac\s*\{[A-Z]{2}\}\s*\{[A-Z]{2}\}"
+    rf"{LETTER}|[fghpqFGHPQST](?:_[A-Za-z0-9])?\s*\(\s*[A-Za-z0-9](?:\s*,\s*[A-Za-z0-9])*\s*\)"
+    r"|(?:\\(?:angle|triangle|overline)\s*)?\{?\s*[A-Z]{1,4}\s*\}?|\(\s*[a-z](?:\s*,\s*[a-z])+\s*\)"
 )
-_SUM = re.compile(r"[a-z](?:\s*\+?\s*[a-z])+")  # names a number, but may be half of an equation
-
-
-def _side(text: str) -> Form:
-    r"""Read a side of an equation. A name stands for the answer: x, f(x), S_n, \angle ABC, (x,y), m+n."""
-    if _NAME.fullmatch(text) and text not in ("e", "i"):
-        return Form("name", canonical(text), read_expression(text), raw=text)
-    return _read(text)
 
 
 def _relation(text: str, sides: list[str], signs: list[str]) -> Form | None:
     if not all(sides) or len(sides) > MAX_PARTS:
         return None
-    forms = tuple(map(_side, sides))
-    names = [form for form in forms if form.kind == "name"]
+    named = [_NAME.fullmatch(side) and side not in ("e", "i") for side in sides]
+    forms = tuple(Form("name", canonical(side), read_expression(side)) if name else _read(side)
+                  for side, name in zip(sides, named, strict=True))  # fmt: skip
+    names = [at for at, form in enumerate(forms) if form.kind == "name"]
     if any(form.kind == "other" for form in forms):
         return None
-    if set(signs) <= {"=", r"\approx"} or (signs == [r"\in"] and forms[0].kind == "name"):
-        name = forms[0].text if forms[0].kind == "name" and not _SUM.fullmatch(sides[0]) else ""
-        return Form("equation", canonical(text), forms, tuple(signs), name)
+    if set(signs) == {"="} or (signs == [r"\in"] and names == [0]):
+        return Form("equation", canonical(text), forms, tuple(signs), forms[0].text if names[:1] == [0] else "")
     if len(names) == 1 and all(sign in FLIPPED for sign in signs):
-        interval = _interval(sides, signs, names[0].raw)
+        interval = _interval(sides, signs, sides[names[0]])
         if interval is not None:
-            return interval._replace(name=names[0].text, text=canonical(text))
+            return interval._replace(name=forms[names[0]].text, text=canonical(text))
     return Form("relation", canonical(text), forms, signs[0]) if len(sides) == 2 and signs != [r"\in"] else None
 
 
@@ -222,113 +185,94 @@ def _interval(sides: list[str], signs: list[str], name: str) -> Form | None:
     if len(sides) != 3 or sides[1] != name:
         return None
     brackets = ("[" if signs[0] == r"\le" else "(") + ("]" if signs[1] == r"\le" else ")")
-    return _tuple("", [sides[0], sides[2]], brackets)
-
-
-_MATRIX = re.compile(r"\\begin\{([pb]matrix|array)\}(?:\{[lcr| ]*\})?(.*)\\end\{\1\}", re.DOTALL)
+    return _parts("tuple", "", [sides[0], sides[2]], brackets)
 
 
 def _bracketed(text: str) -> Form | None:
     if text[0] in "([" and text[-1] in ")]" and _spans(text):
         inner, mark = text[1:-1].strip(), text[0] + text[-1]
-        parts = max((split(inner, {sign})[0] for sign in ";,"), key=len)
+        parts = split(inner, {",", ";"})[0]
         if len(parts) > 1:
-            return _tuple(text, parts, mark)
+            return _parts("tuple", text, parts, mark)
         return _read(inner) if mark == "()" and inner and not _OPTION.fullmatch(text) else None
-    if text.startswith(r"\{") and text.endswith(r"\}") and _spans(text):
-        inner = text[2:-2].strip()
-        such = re.fullmatch(r"([A-Za-z])(?:\s*\\in\s*\\mathbb\s*\{?R\}?)?\s*[|:](.*)", inner)
-        if such:
-            condition = _read(such[2])
-            return condition if condition.name == such[1] else None
-        return _list(text, split(inner, {","})[0], "{}") if inner else Form("list", canonical(text), (), "{}")
-    matrix = _MATRIX.fullmatch(text)
-    if matrix and r"\begin" not in matrix[2]:
-        rows = [[cell.strip() for cell in row.split("&")] for row in matrix[2].split(r"\\") if row.strip()]
-        if all(len(row) == 1 for row in rows):
-            return _tuple(text, [row[0] for row in rows], "column")
-        read = [_tuple("", row, "row") for row in rows]
-        return None if None in read else Form("tuple", canonical(text), tuple(read), "matrix")
-    if re.fullmatch(r"\\mathbb\s*\{?\s*R\s*\}?", text):
-        return _tuple(text, [r"-\infty", r"\infty"], "()")
-    return Form("words", canonical(text)) if re.fullmatch(r"\\mathbb\s*\{?\s*[A-Z]\s*\}?", text) else None
+    if text.startswith(r"\{") and text.endswith(r"\}") and _spans(text) and (inner := text[2:-2].strip()):
+        return _parts("list", text, split(inner, {","})[0], "{}")
+    return None
 
 
-def _tuple(text: str, parts: list[str], mark: str) -> Form | None:
-    forms = _all_read(parts)
-    if forms is None:
-        return None
-    return Form("tuple", canonical(text) or mark[0] + ",".join(form.text for form in forms) + mark[-1], forms, mark)
-
-
-# (C), C, C., Option C; (C) 12
-_OPTION = re.compile(r"(?:(?:[Oo]ption |[Cc]hoice )?(?:\(([A-J])\)|([A-J])\.?)|\(?([A-J])[).:]\s+(\S.*))", re.DOTALL)
-_UPRIGHT = re.compile(r"\\text\s*\{((?:[^{}]|\{[^{}]*\})*)\}")
-# \text{ cm}^2, °, or plain: cm^2, m/s, \mu m
-_UNIT = forward(
-    r"(?<=[0-9}\])a-z!%])((?:\s*+(?:(?:\\cdot|/)\s*+)?\\text\s*+\{(?:[^{}]|\{[^{}]*+\})*+\}"
-    r"(?:\s*+\^\s*+(?:\{\s*+-?[0-9]\s*+\}|-?[0-9]))?)++|(?<=[0-9])\s*+°"
-    r"|(?<=[0-9}])\s++(?:\\mu|\\Omega|\\cdot|[A-Za-zμΩÅ°])(?:\\cdot|[A-Za-z0-9μΩÅ°^/*(){} -])*+)$"
-)
-_MILLIONS = {"hundred": 2, "thousand": 3, "million": 6, "billion": 9, "trillion": 12}
-_MAGNITUDE = re.compile(rf"([-+0-9.,]*[0-9])\s*((?:\\text\s*\{{\s*)?)({'|'.join(_MILLIONS)})\b(.*)")
-_MONEY = re.compile(r"(?:\\?\$|[€£¥])\s*(?=[0-9.])")
+_OPTION = re.compile(r"(?:[Oo]ption |[Cc]hoice )?(?:\(([A-J])\)|([A-J])\.?)")  # (C), C, C., Option C
 
 
 def _leaf(text: str) -> Form | None:
-    if text in (r"\infty", r"-\infty"):
-        return Form("number", text, math.inf if text == r"\infty" else -math.inf)
-    plain = _UPRIGHT.sub(r"\1", text).strip()
+    if re.fullmatch(r"-?\\infty|\\mathbb ?\{? ?[A-Z] ?\}?|\\\{ ?\\\}", text):
+        return Form("words", canonical(text))
+    plain = _UPRIGHT.sub(r"\1", text).strip().removesuffix(".")
     option = _OPTION.fullmatch(plain)
     if option:
-        return Form("option", canonical(text), option[1] or option[2] or option[3], canonical(option[4] or ""))
-    ratio = text.split(":")
-    if len(ratio) > 1 and all(NUMBER.fullmatch(part.strip()) for part in ratio):
-        return _read("/".join(ratio)) if len(ratio) == 2 else _tuple(text, ratio, "::")
-    before, unit = _split_unit(_MAGNITUDE.sub(_multiplied, text))
-    value = read_number(before)
-    if value is not None:
-        return Form("number", canonical(text), value, unit)
-    if words_of(text) and (plain != text or re.search(r"[^\W\d_]{4}", plain)):
-        return Form("words", canonical(text))
+        return Form("words", canonical(text), option[1] or option[2])
+    before, unit = _split_unit(text)
+    number = read_number(before)
+    if number is not None:
+        return Form("value", canonical(text), constant(number, "." in before), unit)
+    words = re.findall(r"[^\W_]+(?:['’-][^\W_]+)*|\S", plain)
+    if all(word[0].isalnum() for word in words) and (plain != text or re.search(r"[^\W\d_]{4}", plain)):
+        named = [word for word in words if len(words) == 1 or word.casefold() not in ("a", "an", "the")]
+        return Form("words", canonical(text), "".join(named).casefold())
     expression = read_expression(before)
-    return expression and Form("expression", canonical(text), expression, unit)
+    return expression and Form("value", canonical(text), expression, unit)
 
 
-def _multiplied(found: re.Match[str]) -> str:
-    """Write 5 million dollars as a power of ten with its unit."""
-    number, opened, word, rest = found.groups()
-    rest = rest if not opened else rest[1:] if rest.startswith("}") else opened + rest
-    return f"{number}*10^{{{_MILLIONS[word]}}}{rest}"
+# ------------------------------------------------------------------------------------------------ units
+
+_WITH_PREFIX = "m g s A K mol N J W Pa Hz C V Ω F T Wb H L M eV cal bar"
+_OTHER = (
+    "min h hr hour day week month year second rad atm mmHg Å in inch inches ft feet mi mile lb pound ° celsius mph "
+    "meter kilometer centimeter gram kilogram unit dollar cent way people student point apple ohm"
+)
+_UNITS = {prefix + unit for prefix in ["", *"nμmckMG"] for unit in _WITH_PREFIX.split()} | {*_OTHER.split()}
+_FACTOR = forward(r"[\s*·]*+(/?)[\s(]*+(°|[A-Za-zμΩÅ]++)(?:\s*+\^\s*+\{?\s*+(-?[0-9])\s*+\}?)?[\s)]*+")
+# \text{ cm}^2, °, or plain: cm^2, m/s, \mu m
+_UNIT = forward(
+    r"(?<=[0-9}\])a-z!%])((?:\s*+(?:(?:\\cdot|/)\s*+)?\\text\s*+\{(?:[^{}]|\{[^{}]*+\})*+\}"
+    r"(?:\s*+\^\s*+(?:\{\s*+-?[0-9]\s*+\}|-?[0-9]))?)++|(?<=[0-9])\s*+°\s*+C?"
+    r"|(?<=[0-9}])\s++(?:\\mu|\\Omega|\\cdot(?!s)|[A-Za-zμΩÅ°])(?:\\cdot(?!s)|[A-Za-z0-9μΩÅ°^/*(){} -])*+)$"
+)
+
+
+@functools.lru_cache(maxsize=4096)
+def read_unit(text: str) -> frozenset[tuple[str, int]] | None:
+    """Return the powers of each unit: m/s^2, km h^{-1}, miles per hour, square meters; None for an unknown word.
+
+    Everything after a "/" is below it: J/mol K is J/(mol K).
+    """
+    for pattern, new in ((_UPRIGHT, r" \1 "), (r"\\cdot(?!s)", " "), (r"\\Omega", "Ω"), (r"\\mu\s*", "μ"),
+                         (r"\bper\b", "/"), (r"(?:degrees?|°) ?(?:C\b|[Cc]elsius)", "celsius"), ("degrees?", "°"),
+                         (r"\bsquare ([A-Za-z]+)", r"\1^2"), (r"\bcubic ([A-Za-z]+)", r"\1^3")):  # fmt: skip
+        text = re.sub(pattern, new, text)
+    powers: Counter[str] = Counter()
+    at, sign = 0, 1
+    while match := _FACTOR.match(text, at):
+        over, name, power = match.groups()
+        name = name if name in _UNITS or len(name) < 3 else name.removesuffix("s")
+        if name not in _UNITS or (over and sign < 0):
+            return None
+        at, sign = match.end(), -1 if over else sign
+        powers[name] += sign * int(power or 1)
+    return frozenset(powers.items()) if powers and at == len(text) else None
 
 
 def _split_unit(text: str) -> tuple[str, str]:
-    """Return the text before a unit, and the unit or "". A money sign is a unit; so is a known word after a number."""
-    money, found = _MONEY.match(text), _UNIT.search(text)
-    if money:
-        return text[money.end() :], {"€": "euro", "£": "pound", "¥": "yen"}.get(money[0].strip(), "dollar")
+    r"""Return the text before a unit, and the unit or "": \$5, 5 cm, 2\sqrt{3}\text{ cm}."""
+    if re.match(r"\\?\$\s*[0-9.]", text):
+        return text.lstrip("\\$ "), "dollar"
+    found = _UNIT.search(text)
     if not found or not found.start() or read_unit(found[1]) is None:
         return text, ""
     before, unit = text[: found.start()].strip(), found[1].strip()
-    upright, number = unit.startswith(("\\", "/")), NUMBER.fullmatch(before)
-    # After an expression, plain letters are factors unless they make one unit's name: 2\sqrt{3} cm.
-    return (before, unit) if upright or number or re.fullmatch("[A-Za-z]{2,}", unit) else (text, "")
-
-
-def canonical(text: str) -> str:
-    """Return the tokens without invisible differences, such as spaces and braces around one token."""
-    text = " ".join(TOKEN.findall(_UPRIGHT.sub(r" \1 ", text)))
-    text = re.sub(r"\{ (\S+) \}", r"\1", text)
-    return re.sub(r"\\begin { [pb]matrix }", r"\\begin{matrix}", text)
-
-
-def words_of(text: str) -> str:
-    """Return the words of a text that has only words, without articles and the case; else ""."""
-    plain = _UPRIGHT.sub(r" \1 ", text).strip().removesuffix(".")
-    words = plain.split()
-    if not all(re.fullmatch(r"[^\W_]+(?:['’-][^\W_]+)*", word) for word in words):
-        return ""
-    return " ".join(word for word in words if len(words) == 1 or word not in ("a", "an", "the", "The")).casefold()
+    # Plain letters may be factors, unless they make a unit's longer name: 2\sqrt{3} cm.
+    upright, one_name = unit.startswith(("\\text", "/")), re.fullmatch("[A-Za-z]{2,}", unit)
+    letters = re.fullmatch(r"[A-Za-zμΩ](?: [A-Za-zμΩ])*", unit)
+    return (before, unit) if upright or one_name or (NUMBER.fullmatch(before) and not letters) else (text, "")
 
 
 # ---------------------------------------------------------------------------------------------- numbers
@@ -337,14 +281,11 @@ _GROUPED = r"(?:[1-9][0-9]{0,2}+(?:(?:,[0-9]{3})++|(?:\ [0-9]{3})++)|[0-9]++)"  
 _ARGUMENT = rf"(?:\{{\s*+[+-]?\s*+{_GROUPED}\s*+\}}|[0-9])"  # of \frac: {12}, or one bare digit
 NUMBER = forward(
     rf"""(?P<sign>[+-]?)\s*+
-    (?: (?:(?P<mixed>[0-9]++)\s*+)?\\[dt]?frac\s*+(?P<top>{_ARGUMENT})\s*+(?P<bottom>{_ARGUMENT})
-      | (?:(?P<plain_mixed>[0-9]++)\ ++)?(?P<over>{_GROUPED})\s*+/\s*+(?P<under>{_GROUPED})
-      | (?=\.?[0-9])(?P<whole>{_GROUPED})?
-        (?:\.(?P<decimals>[0-9]*+)(?:\\overline\s*+\{{(?P<again>[0-9]++)\}})?)?
-        (?: [eE](?P<e>[+-]?[0-9]++)
-          | \s*+(?:\*|x|\\times|\\cdot)\s*+10\s*+\^\s*+(?P<power>[+-]?[0-9]++|\{{\s*+[+-]?[0-9]++\s*+\}}) )?
-    )
-    \s*+(?P<percent>\\?%)?""",
+    (?: \\[dt]?frac\s*+(?P<top>{_ARGUMENT})\s*+(?P<bottom>{_ARGUMENT})
+      | (?P<over>{_GROUPED})\s*+/\s*+(?P<under>{_GROUPED})
+      | (?=\.?[0-9])(?P<whole>{_GROUPED})?(?:\.(?P<decimals>[0-9]*+))?
+        (?:[eE](?P<e>[+-]?[0-9]++) | \s*+(?:\*|\\times|\\cdot)\s*+10\s*+\^\s*+(?P<power>[0-9]|\{{[+-]?[0-9]++\}}))?
+    )\s*+(?P<percent>\\?%)?""",
     re.VERBOSE,
 )
 
@@ -355,20 +296,15 @@ def read_number(text: str) -> Fraction | None:
     if match is None:
         return None
     over, under = match["top"] or match["over"], match["bottom"] or match["under"]
+    decimals, exponent = match["decimals"] or "", _integer(match["e"] or match["power"] or "0")
+    # Without the bound, 1e999999999 would be computed to its last digit.
+    if abs(exponent) > MAX_EXPONENT or (under and _integer(under) == 0):
+        return None
     if over:
-        if not (below := _integer(under)):
-            return None
-        value = _integer(match["mixed"] or match["plain_mixed"] or "0") + Fraction(_integer(over), below)
+        value = Fraction(_integer(over), _integer(under))
     else:
-        decimals, again = match["decimals"] or "", match["again"] or ""
-        digits, exponent = (match["whole"] or "") + decimals, _integer(match["e"] or match["power"] or "0")
-        # Without the bound, 1e999999999 would be computed to its last digit.
-        if not digits + again or abs(exponent) > MAX_EXPONENT:
-            return None
-        repeated = Fraction(int(again), 10 ** len(again) - 1) if again else 0
-        value = (_integer(digits or "0") + repeated) * Fraction(10) ** (exponent - len(decimals))
-    value = -value if match["sign"] == "-" else value
-    return value / 100 if match["percent"] else value
+        value = _integer((match["whole"] or "0") + decimals) * Fraction(10) ** (exponent - len(decimals))
+    return (-value if match["sign"] == "-" else value) / (100 if match["percent"] else 1)
 
 
 def _integer(text: str) -> int:

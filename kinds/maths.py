@@ -7,7 +7,6 @@ r"""Kind "math": is the text in the last box the same answer as the gold? (verif
     1,2 and 2,1; {1,2}; 1\pm2 and -1,3                  (1,2) and (2,1); (1,2) and \{1,2\}; [0,1) and [0,1]
     x>5 and (5,\infty); unions in any order             1,2,2 and 1,2
     10 cm, and 10 without a unit                        10 cm and 10 m; 10 cm and 0.1 m
-    \sqrt{2} \approx 1.414 for \sqrt{2}                 1.414; \sqrt{2} \approx 7
     (C), C., C) for \text{(C)}                          (C) 12, two options
     x(x+1) and x^2+x; \sqrt8 and 2\sqrt2                R and r; x' and x; 2\pi x, 2\pi+C and 2\pi
     Letter case, articles and the last full stop        any other word
@@ -15,54 +14,43 @@ r"""Kind "math": is the text in the last box the same answer as the gold? (verif
 Reading order: the kind, the last box, `same`. latex.py reads a text into a form, algebra.py compares expressions.
 The sources of the rules: the answers of AIME, AMC, MATH, Minerva and OlympiadBench; tests/test_kinds_maths.py lists
 where math-verify 0.9.0 decides otherwise, and why.
-Simplified: no units are converted and no inequality is solved. Number bases and clock times are equal only as texts.
+Simplified: nothing is solved, and units are not converted. Equal only as texts: matrices, factorials, binomials, |x|,
+\approx, number bases, clock times, ratios, repeating decimals and unknown units.
 """
 
-import math
-import re
-from fractions import Fraction
+from collections.abc import Sequence
 from typing import Any
 
-from kinds.algebra import TOLERANCE, Expression, equal, minus, near, proportional
-from kinds.latex import FLIPPED, NUMBER, Form, read_math, read_number, words_of
+from kinds.algebra import TOLERANCE, Expression, close, equal
+from kinds.latex import FLIPPED, NUMBER, Form, read_math, read_number, read_unit
 from kinds.patterns import forward
-from kinds.units import read_unit
 from sandbox.jobs import Call
 from verify import MAX_ANSWER, Kind, after_thinking, shown
 
 
 def judge_math(answer: str, reference: str) -> Any:
-    """Is the answer the gold? True or False, None for no form of an answer, or the job that finds out."""
-    return judge_text(answer, unboxed(reference))
+    """Is the answer the gold? True or False, None for no form of an answer, or the job that finds out.
 
-
-def judge_text(answer: str, gold: str, science: bool = False) -> Any:
-    """Judge the gold's own text and two numbers here. A worker reads everything else."""
-    answer, gold = answer.strip(), gold.strip()
+    The gold's own text and two numbers are judged here. A worker reads everything else.
+    """
+    answer, gold = answer.strip(), unboxed(reference).strip()
     if answer == gold:
         return True
     if len(answer) > MAX_ANSWER:
         return None
     if NUMBER.fullmatch(gold) and NUMBER.fullmatch(answer):
-        value = read_number(answer)
-        return None if value is None else same_numbers(read_number(gold), value, gold, answer, science)
-    return Call("kinds.maths:judge_in_worker", [answer, gold, science], ("mpmath",))
+        value, expected = read_number(answer), read_number(gold)
+        share = TOLERANCE * (("." in gold) != ("." in answer))
+        return None if value is None else close(expected, value, share)
+    return Call("kinds.maths:judge_in_worker", [answer, gold], ("mpmath",))
 
 
-def judge_in_worker(answer: str, gold: str, science: bool) -> bool | None:
+def judge_in_worker(answer: str, gold: str) -> bool | None:
     """Read both texts and compare. Text of any length and algebra can take long."""
-    if science and re.match(r"[A-Z]|sp[0-9^]", gold) and _flat(gold) == _flat(answer):
-        return True
     read, form = read_math(gold), read_math(answer)
     if read is None or form is None:
         return None
-    prose = form.kind == "words" and read.kind in ("number", "expression")
-    return same(read, form, science) or (None if form.kind == "other" or prose else False)
-
-
-def _flat(text: str) -> str:
-    """Write a chemical formula in one line: CO2."""
-    return re.sub(r"\\(?:text|mathrm)|[_^{} ]", "", text)
+    return same(read, form) or (None if form.kind == "other" else False)
 
 
 def check_text(kind: str, reference: Any) -> None:
@@ -92,37 +80,26 @@ MAX_BOX_DISTANCE = 1_000_000
 # Escaped braces and LaTeX's line break \\ are skipped, but not a \boxed whose backslash is doubled.
 _BRACE = forward(r"(?P<box>\\(?:boxed|fbox)\s*+\{)|\\[{}]|\\\\(?!boxed)|(?P<open>\{)|(?P<close>\})")
 _PERCENT = forward(r"[\s$]{0,8}+(?:\\?%|percent\b)")
-_JOINED = forward(r"(?:[\s$.]|\\[()\[\],;]|\\q?quad)*+(?:,|;|\\text\s*+\{\s*+,?\s*+(?:and|or)\s*+\}|\b(?:and|or)\b)"
-                  r"(?:[\s$]|\\[()\[\],;]|\\q?quad)*+")  # fmt: skip
 
 
 def last_box(text: str) -> str | None:
     r"""Return the text in the \boxed{...} that closes last, braces balanced; None if there is none.
 
-    Of nested boxes this is the outer one. A box that never closes is no box. A box that a comma, "and" or "or" ties to
-    the box before it is half of a list: both together are no answer, since a list belongs in one box.
+    In nested boxes this is the outer one. A box without its closing brace does not count.
     """
     text = text[-MAX_BOX_DISTANCE:]
     first = text.find("box")
-    opened: list[tuple[int, int] | None] = []
-    boxes: list[tuple[int, int, int]] = []  # start of \boxed, start and end of its text
+    opened: list[int] = []  # the start of the text in each open brace; 0 without \\boxed
+    found: tuple[int, int] | None = None
     for match in _BRACE.finditer(text, max(first - 3, 0)) if first >= 0 else ():
         brace = match.lastgroup
-        if brace == "box":
-            opened.append((match.start(), match.end()))
-        elif brace == "open":
-            opened.append(None)
-        elif brace == "close" and opened and (box := opened.pop()) is not None:
-            while boxes and boxes[-1][0] > box[0]:
-                boxes.pop()
-            boxes.append((*box, match.start()))
-    if not boxes:
+        if brace in ("box", "open"):
+            opened.append(match.end() if brace == "box" else 0)
+        elif brace == "close" and opened and (start := opened.pop()):
+            found = start, match.start()
+    if found is None:
         return None
-    start, inner, end = boxes[-1]
-    # A tie is short, so its pattern never meets a long text.
-    tied = len(boxes) > 1 and start - boxes[-2][2] < 60 and _JOINED.fullmatch(text, boxes[-2][2] + 1, start)
-    answer = f"{text[boxes[-2][1] : boxes[-2][2]]}, {text[inner:end]}" if tied else text[inner:end]
-    return answer + "\\%" if _PERCENT.match(text, end + 1) else answer
+    return text[slice(*found)] + ("\\%" if _PERCENT.match(text, found[1] + 1) else "")
 
 
 def last_box_of(response: str) -> str | None:
@@ -135,136 +112,78 @@ KIND = Kind(judge_math, answer=last_box_of, check=lambda gold: check_text("math"
 # ----------------------------------------------------------------------------------------- in a worker
 
 
-def same(gold: Form, answer: Form, science: bool = False) -> bool:
+def same(gold: Form, answer: Form) -> bool:
     """Are two forms the same answer?"""
+    kinds = {gold.kind, answer.kind}
     if gold.text == answer.text:
         return True
     if gold.kind == "equation":
-        if answer.kind == "equation" and proportional(_difference(gold), _difference(answer), 0):
-            return True
-        return gold.name != "" and same(gold.value[-1]._replace(name=gold.name), answer, science)
+        alike = kinds == {"equation"} and _same_sides(gold, answer)
+        return alike or (gold.name != "" and same(gold.value[-1]._replace(name=gold.name), answer))
     if answer.kind == "equation":
-        return _claims(gold, answer, science)
+        return _claims(gold, answer)
     if gold.name and answer.name and gold.name != answer.name:
         return False
-    if "words" in (gold.kind, answer.kind):
-        return bool(words_of(gold.raw)) and words_of(gold.raw) == words_of(answer.raw)
-    if "option" in (gold.kind, answer.kind):
-        return gold.kind == answer.kind and gold.value == answer.value and answer.mark in ("", gold.mark)
-    if "list" in (gold.kind, answer.kind):
-        return _same_lists(gold, answer, science)
-    if gold.kind == answer.kind == "tuple":
-        # A column and a point are both vectors.
-        alike = gold.mark == answer.mark or {gold.mark, answer.mark} == {"column", "()"}
-        return alike and _same_parts(gold.value, answer.value, science)
-    if gold.kind == answer.kind == "relation":
-        flips = gold.mark != answer.mark
-        signed = gold.mark in FLIPPED and answer.mark == (FLIPPED[gold.mark] if flips else gold.mark)
-        return (signed or not flips) and proportional(_difference(gold), _difference(answer), signed * (1 - 2 * flips))
-    if not (_has_value(gold) and _has_value(answer) and _same_units(gold, answer, science)):
+    if "words" in kinds:
+        a, b = (
+            form.value if form.kind == "words" else form.text.replace(" ", "").casefold() for form in (gold, answer)
+        )
+        return bool(a) and a == b and (kinds == {"words"} or len(a) > 1)  # R is not \text{r}
+    if "list" in kinds:
+        return _same_lists(gold, answer)
+    if kinds == {"tuple"}:
+        return gold.mark == answer.mark and _same_parts(gold.value, answer.value)
+    if kinds == {"relation"}:
+        return _same_sides(gold, answer)
+    if not isinstance(gold.value, Expression) or not isinstance(answer.value, Expression):
         return False
-    if gold.kind == answer.kind == "number":
-        return same_numbers(gold.value, answer.value, gold.raw, answer.raw, science)
-    return equal(_expression(gold), _expression(answer))
+    units = {read_unit(form.mark) for form in (gold, answer) if form.mark}
+    return len(units) <= 1 and equal(gold.value, answer.value)
 
 
-def same_numbers(gold: Any, answer: Any, gold_text: str, text: str, science: bool) -> bool:
-    """Are two numbers equal? One decimal beside another notation may be rounded, to TOLERANCE."""
-    if gold == answer or math.inf in (abs(gold), abs(answer)):
-        return gold == answer
-    if science and "." in gold_text and _rounds_to(answer, gold, gold_text):
+def _same_sides(gold: Form, answer: Form) -> bool:
+    """Have two equations, or two relations, the same sides, in the same or the reversed order?"""
+    if gold.mark == FLIPPED.get(answer.mark, answer.mark) and _same_parts(gold.value, answer.value[::-1]):
         return True
-    one_decimal = ("." in gold_text) != ("." in text)
-    return one_decimal and gold.denominator != 1 and abs(gold - answer) <= TOLERANCE * abs(gold)
+    return gold.mark == answer.mark and _same_parts(gold.value, answer.value)
 
 
-def _rounds_to(value: Fraction, gold: Fraction, text: str) -> bool:
-    """Is the gold this value, rounded to the gold's three or more digits?"""
-    digits = NUMBER.match(text)
-    figures = (digits["whole"] or "") + (digits["decimals"] or "") if digits else ""
-    count = len(figures.replace(",", "").replace(" ", "").lstrip("0"))
-    if count < 3 or not gold:
-        return False
-    exponent = math.floor(math.log10(abs(gold.numerator)) - math.log10(gold.denominator))  # a float ends at 1e308
-    return abs(value - gold) <= Fraction(10) ** (exponent - count + 1) / 2
+def _same_parts(golds: Sequence[Form], answers: Sequence[Form]) -> bool:
+    return len(golds) == len(answers) and all(map(same, golds, answers))
 
 
-def _same_units(gold: Form, answer: Form, science: bool) -> bool:
-    """Have both the same known unit, or one of them none? A lone letter after a number may be a factor."""
-    if gold.mark and answer.mark:
-        return bool(read_unit(answer.mark)) and read_unit(gold.mark) == read_unit(answer.mark)
-    mark = gold.mark or answer.mark
-    factors = not science and re.fullmatch(r"[A-Za-zμΩ](?: [A-Za-zμΩ])*", mark)
-    return not mark or (not factors and (not answer.mark or bool(read_unit(mark))))
-
-
-def _has_value(form: Form) -> bool:
-    return form.kind in ("number", "expression", "name") and form.value is not None
-
-
-def _expression(form: Form) -> Expression:
-    if isinstance(form.value, Expression):
-        return form.value
-    return Expression(lambda point: form.value, frozenset(), "." in form.raw)
-
-
-def _difference(form: Form) -> Expression | None:
-    """Return left - right of an equation or relation with two sides, which it compares with 0; None for others."""
-    sides = [side for side in form.value if _has_value(side)]
-    return (
-        minus(*map(_expression, sides)) if len(sides) == len(form.value) == 2 and form.mark != ("\\approx",) else None
-    )
-
-
-def _same_parts(golds: tuple[Form, ...], answers: tuple[Form, ...], science: bool) -> bool:
-    return len(golds) == len(answers) and all(same(*pair, science) for pair in zip(golds, answers, strict=True))
-
-
-def _same_lists(gold: Form, answer: Form, science: bool) -> bool:
+def _same_lists(gold: Form, answer: Form) -> bool:
     """Is each part of the one list a part of the other, each once? A list without a mark may stand for a point."""
     kinds, marks = {gold.kind, answer.kind}, {gold.mark, answer.mark}
     if kinds == {"list", "tuple"} and marks == {"", "()"}:
-        return _same_parts(gold.value, answer.value, science)
-    if _names_parts(gold) != _names_parts(answer):
-        return kinds == {"list"} and marks == {""} and _same_parts(gold.value, answer.value, science)
+        return _same_parts(gold.value, answer.value)
     golds, answers = ([*form.value] if form.kind == "list" else [form] for form in (gold, answer))
+    names = _names(golds)
+    if {*names} != {*_names(answers)} or len({*names}) < len(names):
+        return marks == {""} and _same_parts(golds, answers)
     for part in golds:
-        found = next((at for at, other in enumerate(answers) if same(part, other, science)), None)
+        found = next((at for at, other in enumerate(answers) if same(part, other)), None)
         if found is None:
             return False
         answers.pop(found)
     return not answers
 
 
-def _names_parts(form: Form) -> bool:
-    """Is it a list like x=1,y=2, whose names order it? x_1=1,x_2=2 are the values of one name."""
-    stems = [part.name.partition(" _")[0] for part in form.value] if form.kind == "list" else []
-    return len(set(stems)) == len(stems) > 1 and all(stems)
+def _names(parts: list[Form]) -> list[str]:
+    """Return the names that order a list, as in x=1,y=2. In x_1=1,x_2=2 both are values of x, in any order."""
+    names = [part.name.partition("_")[0].strip() for part in parts]
+    return names if all(names) and len({*names}) > 1 else []
 
 
-def _claims(gold: Form, answer: Form, science: bool) -> bool:
+def _claims(gold: Form, answer: Form) -> bool:
     """Is every side of the answer's equation the gold, or a name for it?"""
-    stated = False
-    for sign, side in zip(("", *answer.mark), answer.value, strict=True):
-        if side.kind == "name" and _may_name(side, gold):
-            continue
-        if not same(gold._replace(name=""), side, science) and not (sign == "\\approx" and _approximates(gold, side)):
-            return False
-        stated = True
-    return stated
+    sides = [side for side in answer.value if side.kind != "name" or not _may_name(side, gold)]
+    return bool(sides) and all(same(gold._replace(name=""), side) for side in sides)
 
 
 def _may_name(side: Form, gold: Form) -> bool:
-    """Can a name be no other answer than the gold? n can be one for 2n, and x for y."""
-    if gold.name or gold.kind != "expression":
-        return side.text == gold.name or not gold.name
-    names, others = side.value.names if side.value else frozenset(), gold.value.names
-    return "(" in side.text or not (names & others or gold.raw.isalpha() or (others and len(names) > 1))
-
-
-def _approximates(gold: Form, side: Form) -> bool:
-    """Is a decimal with three or more digits the gold's value, rounded?"""
-    found = re.fullmatch(r"-?([0-9]*)\.([0-9]+)", side.raw)
-    if not found or len((found[1] + found[2]).lstrip("0")) < 3 or gold.kind not in ("number", "expression"):
-        return False
-    return near(_expression(gold), side.value, Fraction(1, 10 ** len(found[2])))
+    """Can the name only stand for the gold? Then it is no second answer, as n is for 2n, x for y or A for (C)."""
+    if gold.name or gold.kind == "words":
+        return side.text == gold.name
+    names, others = side.value.names if side.value else frozenset(), gold.value.names if gold.kind == "value" else ()
+    return not others or "(" in side.text or not (names & others or gold.text.isalpha() or len(names) > 1)

@@ -1,7 +1,7 @@
 """The sources of problems (verify.py, `load_data`).
 
 path.jsonl             a file of problems (verify.py, `load_problems`)
-hf:NAME                a row of HUB, read through the package datasets; hf:NAME=FOLDER reads a local copy
+hf:NAME                an entry of HUB, by the package datasets; hf:NAME=FOLDER reads a copy from `save_to_disk`
 gym:NAME, gym:NAME*N   N (1,000) entries of a data set of Reasoning Gym, generated with the run's seed
 SOURCE:WEIGHT          its share of the epoch, relative to the other weights; for all sources or for none
 """
@@ -13,7 +13,6 @@ import random
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from kinds import workers
@@ -22,47 +21,39 @@ from sandbox.jobs import Call, Program
 from verify import Problem, Verdict, ask, kind_of, load_problems, read_spec, shown, verdict_of
 
 LOG = logging.getLogger(__name__)
-MAX_REPEATS = 100
 ANSWER_SUFFIX = "Think it through step by step, and give your final answer between <answer> and </answer>."
 MATH_SUFFIX = "Please reason step by step, and put your final answer within \\boxed{}."
 
 
 def load_data(specs: list[str], seed: int = 0) -> list[Problem]:
     """Return the problems of one epoch over several sources."""
-    sources: list[list[Problem]] = []
-    weights: list[Any] = []
-    for spec in specs:
-        source, weight = read_spec(spec)
-        sources.append(_load_source(source, seed))
-        weights.append(weight)
-    if len({weight is None for weight in weights}) > 1:
-        raise ValueError(f"give a weight to all sources or to none: {' '.join(specs)}")
-    if None in weights:
+    pairs = [read_spec(spec) for spec in specs]
+    sources = [_load_source(source, seed) for source, _ in pairs]
+    weights: list[Any] = [weight for _, weight in pairs]
+    if all(weight is None for weight in weights):
         return [problem for problems in sources for problem in problems]
+    if None in weights:
+        raise ValueError(f"give a weight to all sources or to none: {' '.join(specs)}")
     return _mix(sources, weights, seed)
 
 
 def _load_source(source: str, seed: int) -> list[Problem]:
     start, _, name = source.partition(":")
-    return {"gym": _load_gym, "hf": _load_hub}[start](name, seed) if start in ("gym", "hf") else load_problems(source)
+    if start == "gym":
+        return _load_gym(name, seed)
+    return _load_hub(name) if start == "hf" else load_problems(source)
 
 
 def _mix(sources: list[list[Problem]], weights: list[float], seed: int) -> list[Problem]:
     """Shuffle every source, and draw from them in the shares of their weights in every stretch of the epoch."""
     total, rng = sum(weights), random.Random(seed)
     length = math.ceil(max(len(problems) * total / weight for problems, weight in zip(sources, weights, strict=True)))
-    if length > MAX_REPEATS * sum(map(len, sources)):
-        raise ValueError(
-            f"an epoch with these weights has {length} problems: give more weight to the source that is large for its "
-            "weight, or make it smaller"
-        )
     drawn, epoch = [0] * len(sources), []
     decks: list[list[Problem]] = [[] for _ in sources]
     for position in range(1, length + 1):
         # The source whose share is furthest behind.
         due = max(range(len(sources)), key=lambda i: position * weights[i] / total - drawn[i])
-        if not decks[due]:
-            decks[due] = rng.sample(sources[due], len(sources[due]))
+        decks[due] = decks[due] or rng.sample(sources[due], len(sources[due]))
         epoch.append(decks[due].pop())
         drawn[due] += 1
     return epoch
@@ -85,7 +76,7 @@ def check(problems: list[Problem]) -> dict[int, str]:
         if solution is not None:
             answer, key = kind.answer(solution), (name, position, solution)
             value = None if answer is None else ask(kind, answer, reference, [0 for _ in kind.asks])
-            if isinstance(value, Call):  # no model wrote this text, so it needs no high walls
+            if isinstance(value, Call):  # high walls are for a model's text, and this is the problem's own
                 jobs[key] = replace(value, evaluates=False)
             else:
                 verdicts[key] = verdict_of(value)
@@ -99,14 +90,12 @@ def check(problems: list[Problem]) -> dict[int, str]:
 
 def check_prompt(prompt: Any) -> None:
     """Raise ValueError unless the prompt is text, or a list of chat messages {"role": ..., "content": ...}."""
-    texts = [prompt]
-    if isinstance(prompt, list) and prompt:
-        texts = []
-        for message in prompt:
-            if not isinstance(message, dict) or message.keys() != {"role", "content"}:
-                raise ValueError(f'a chat message is {{"role": text, "content": text}}, got {shown(message)}')
-            texts += message.values()
-    if not all(isinstance(text, str) for text in texts) or not any(text.strip() for text in texts):
+    messages = prompt if isinstance(prompt, list) else [{"role": "user", "content": prompt}]
+    if not all(isinstance(message, dict) and message.keys() == {"role", "content"} for message in messages):
+        raise ValueError(f'a chat message is {{"role": text, "content": text}}, got {shown(prompt)}')
+    texts = [text for message in messages for text in message.values()]
+    contents = [message["content"] for message in messages]
+    if not all(isinstance(text, str) for text in texts) or not any(text.strip() for text in contents):
         raise ValueError(f"`prompt` must be text or a list of chat messages, and not empty; got {shown(prompt)}")
 
 
@@ -117,73 +106,64 @@ def _load_gym(name: str, seed: int) -> list[Problem]:
         raise ValueError(f"gym:{name} needs the package reasoning-gym: pip install reasoning-gym") from None
     name, _, size = name.partition("*")
     if name not in reasoning_gym.factory.DATASETS or not re.fullmatch(r"[1-9][0-9]*|", size):
-        known = ", ".join(sorted(reasoning_gym.factory.DATASETS))
-        raise ValueError(f"gym:{name} is no data set of Reasoning Gym, with an optional *NUMBER. There are {known}")
+        raise ValueError(
+            f"gym:{name} is no data set: use {', '.join(sorted(reasoning_gym.factory.DATASETS))}, or NAME*50"
+        )
     try:
         entries = list(reasoning_gym.create_dataset(name, size=int(size or 1000), seed=seed))
     except Exception as error:
         raise ValueError(f"gym:{name} makes no entries with its default settings: {error}") from None
-    problems = [gym_problem(name, json.loads(json.dumps(entry, default=str))) for entry in entries]
-    broken = check(problems)
-    for position, sentence in broken.items():
-        LOG.warning("left out: gym:%s, entry %d: %s", name, position, sentence)
-    if len(broken) == len(problems):
-        raise ValueError(f"gym:{name}: the data set's scorer accepts no answer of its entries: {broken[0]}")
-    return [problem for position, problem in enumerate(problems) if position not in broken]
+    return map_rows(f"gym:{name}", entries, lambda entry: gym_problem(name, entry), worst=1.0)
 
 
 def gym_problem(dataset: str, entry: dict[str, Any]) -> Problem:
-    return Problem(f"{entry['question']}\n{ANSWER_SUFFIX}", "logic", {"dataset": dataset, "entry": entry})
+    reference = {"dataset": dataset, "entry": json.loads(json.dumps(entry, default=str))}
+    return Problem(f"{entry['question']}\n{ANSWER_SUFFIX}", "logic", reference)
 
 
-def _load_hub(name: str, seed: int) -> list[Problem]:
+def _load_hub(name: str) -> list[Problem]:
     name, _, copy = name.partition("=")
     if name not in HUB:
         raise ValueError(f"unknown data set hf:{name}: use one of {', '.join(HUB)}")
     path, config, split, mapping = HUB[name]
     try:
         import datasets
+
+        rows = datasets.load_from_disk(copy) if copy else datasets.load_dataset(path, config, split=split)
     except ImportError:
         raise ValueError(f"hf:{name} needs the package datasets: pip install datasets") from None
-    if copy and not Path(copy).exists():
-        raise FileNotFoundError(f"no local copy of hf:{name} at {copy}")
-    try:
-        if copy and (Path(copy) / "dataset_info.json").exists():
-            rows = datasets.load_from_disk(copy)
-        elif copy:
-            rows = datasets.load_dataset(copy, split="train")
-        else:
-            rows = datasets.load_dataset(path, config, split=split)
     except Exception as error:
-        where = copy or f"{path}: hf:{name}=PATH reads a local copy, without the network"
-        raise ValueError(f"hf:{name} could not be read from {where} ({type(error).__name__}: {error})") from None
+        raise ValueError(
+            f"hf:{name} could not be read from {copy or path} ({type(error).__name__}: {error}). Without the network, "
+            f"hf:{name}=FOLDER reads a copy that the data set's save_to_disk wrote"
+        ) from None
     return map_rows(f"hf:{name}", rows, mapping)
 
 
-def map_rows(where: str, rows: Iterable[dict], mapping: Callable[[dict], Problem | None]) -> list[Problem]:
+def map_rows(
+    where: str, rows: Iterable[dict], mapping: Callable[[dict], Problem | None], worst: float = 0.1
+) -> list[Problem]:
     """Return the problems of a data set's rows.
 
     Public data sets have broken rows, and golds that the rule of their kind refuses: they are reported and left out.
-    ValueError if this is more than one row in ten, since then the mapping is wrong.
+    ValueError if their share is above `worst`, since then the mapping is wrong, or if none is left.
     """
-    problems, numbers, refused, number = [], [], {}, -1
+    problems, refused, number = {}, {}, -1
     for number, row in enumerate(rows):
         try:
-            problem = mapping(row)
+            if (problem := mapping(row)) is not None:
+                problems[number] = problem
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             refused[number] = f"{type(error).__name__}: {error}"
-            continue
-        if problem is not None:
-            problems.append(problem)
-            numbers.append(number)
-    refused |= {numbers[position]: sentence for position, sentence in check(problems).items()}
+    numbers = list(problems)
+    refused |= {numbers[position]: sentence for position, sentence in check(list(problems.values())).items()}
     sentences = [f"{where}, row {number}: {sentence}" for number, sentence in sorted(refused.items())]
-    problems = [problem for number, problem in zip(numbers, problems, strict=True) if number not in refused]
-    if len(refused) * 10 > number + 1 or not problems:
+    kept = [problem for number, problem in problems.items() if number not in refused]
+    if len(refused) > worst * (number + 1) or not kept:
         raise ValueError(sentences[0] if sentences else f"{where} holds no problem")
     for sentence in sentences:
         LOG.warning("left out: %s", sentence)
-    return problems
+    return kept
 
 
 def _text(row: dict, *names: str) -> str:
@@ -192,13 +172,17 @@ def _text(row: dict, *names: str) -> str:
         value = row.get(name)
         text = ", ".join(map(str, value)) if isinstance(value, list) else "" if value is None else str(value)
         if text.strip():
-            return text
+            return text.strip()
     raise ValueError(f"no {' or '.join(names)} in a row with {', '.join(map(str, row))}")
+
+
+def _messages(chat: list[dict]) -> list[dict[str, str]]:
+    return [{"role": message["role"], "content": message["content"]} for message in chat]
 
 
 def math_row(row: dict) -> Problem:
     """DeepScaleR, AIME, AMC, MATH, Minerva, OlympiadBench: `answer`, or the last box of the `solution`."""
-    gold = _text(row, "answer", "final_answer", "solution").strip()
+    gold = _text(row, "answer", "final_answer", "solution")
     gold = gold[1:-1] if re.fullmatch(r"\$[^$]*\$", gold) else last_box(gold) or gold
     return Problem(f"{_text(row, 'problem', 'question')}\n{MATH_SUFFIX}", "math", gold)
 
@@ -213,10 +197,8 @@ def gsm8k_row(row: dict) -> Problem:
 
 def science_row(row: dict) -> Problem | None:
     """SCP-116K: the last box of `matched_solution`, or all of it if it is short. None for other worked solutions."""
-    solution = _text(row, "answer", "extract_solution", "matched_solution").strip()
-    gold = last_box(solution) or re.sub(
-        r"^(?:the )?(?:final )?answer(?: is)?\s*:?\s*", "", solution, flags=re.IGNORECASE
-    )
+    solution = _text(row, "answer", "extract_solution", "matched_solution")
+    gold = last_box(solution) or re.sub(r"(?i)^(?:the )?(?:final )?answer(?: is)?\s*:?\s*", "", solution)
     if len(gold) > 100 or "\n" in gold:
         return None
     return Problem(f"{_text(row, 'problem')}\n{MATH_SUFFIX}", "science", gold)
@@ -226,8 +208,8 @@ def ifeval_row(row: dict) -> Problem:
     """Llama-Nemotron: its messages in `input`, its instructions in `args`."""
     args = json.loads(row["args"]) if isinstance(row["args"], str) else row["args"]
     kwargs = [json.loads(item) if isinstance(item, str) else item for item in args.get("instruction_kwargs") or []]
-    prompt = [{"role": message["role"], "content": message["content"]} for message in row["input"]]
-    return Problem(prompt, "ifeval", {"instruction_id_list": args.get("instruction_id_list"), "kwargs": kwargs})
+    reference = {"instruction_id_list": args.get("instruction_id_list"), "kwargs": kwargs}
+    return Problem(_messages(row["input"]), "ifeval", reference)
 
 
 def eurus_row(row: dict) -> Problem | None:
@@ -244,13 +226,11 @@ def eurus_row(row: dict) -> Problem | None:
             [json.loads(line) for line in lines.split("\n")] if isinstance(lines, str) else lines
             for lines in reference["inputs"]
         ]
-    messages = [{"role": message["role"], "content": message["content"]} for message in row["prompt"]]
-    return Problem(messages, "code", reference)
+    return Problem(_messages(row["prompt"]), "code", reference)
 
 
-# Name -> (data set on the hub, its configuration, its split, row -> problem, None for a row to
-# skip). gsm8k is for a first run. The next four are ProRL v1's training sets; gym: has the fifth. The rest are the
-# paper's evaluations.
+# Name -> (data set on the hub, its configuration, its split, row -> problem, None for a row to skip). gsm8k is for a
+# first run. The next four are ProRL v1's training sets; gym: has the fifth. The rest are the paper's evaluations.
 HUB: dict[str, tuple[str, str | None, str, Callable[[dict], Problem | None]]] = {
     "gsm8k": ("openai/gsm8k", "main", "train", gsm8k_row),
     "gsm8k_test": ("openai/gsm8k", "main", "test", gsm8k_row),

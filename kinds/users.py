@@ -6,17 +6,10 @@
 The trainer never imports the file: worker processes do, before their walls go up, in the folder /. Each response gets a
 fresh process, a fork of a worker.
 
-    the function ...                     the verdict is
-    returns a number, True or False      correct at 1, partial above 0, else wrong
-    returns (number, True or False)      this reward; correct as stated, else as above
-    returns None                         unparsed
-    returns anything else                none: NotAReward ends the run
-    raises, or ends its process          crashed
-    raises OSError or ImportError        none: JudgeFailed ends the run
-    takes longer than the limit          timeout
-
-A function that names n_tokens or truncated among its parameters gets the response's number of tokens, or whether the
-limit cut it.
+A reward is a number, correct at 1; (number, True or False); or None for a response that it cannot read. Anything else
+raises NotAReward. A function that raises or ends its process gives "crashed", but OSError and ImportError raise
+JudgeFailed. A function that names n_tokens or truncated among its parameters gets the response's number of tokens, or
+whether the limit cut it.
 """
 
 import functools
@@ -38,10 +31,8 @@ def load(path: str) -> tuple[dict[str, Kind], list[str]]:
 
     Raises FileNotFoundError, or ValueError with a sentence if the file cannot be used.
     """
-    if not os.path.isfile(path):
+    if not os.path.isfile(path) or not path.endswith(".py"):
         raise FileNotFoundError(f"no rewards at {path}: it must be a Python file with KINDS = {{name: function}} in it")
-    if not path.endswith(".py"):
-        raise ValueError(f"{path} is no Python file: its name must end with .py")
     restart()
     _refusal.cache_clear()
     try:
@@ -49,9 +40,9 @@ def load(path: str) -> tuple[dict[str, Kind], list[str]]:
     except RuntimeError as error:
         raise ValueError(
             f"{path} cannot be imported by the processes that judge: {str(error).splitlines()[-1]}. They start in the "
-            "folder / and with an environment of their own: read files by their path, as from Path(__file__).parent"
+            "folder / with another environment: read files by their whole path, as from Path(__file__).parent"
         ) from None
-    if outcome.status != "ok" or isinstance(outcome.value, str):
+    if outcome.status != "ok":
         raise ValueError(f"{path}: {outcome.value or outcome.status}")
     kinds = {}
     for name, (checked, asks) in outcome.value["kinds"].items():
@@ -81,30 +72,24 @@ def check_reference(path: str, kind: str, checked: bool, reference: Any) -> None
 @functools.cache
 def _refusal(path: str, kind: str, text: str) -> str:
     """Return why the user's check refuses a reference, or ""."""
-    outcome = _in_worker("refusal_of", path, kind, json.loads(text))
-    if outcome.status == "ok":
-        return outcome.value
-    took = f"took more than {CHECK_S:g} s" if outcome.status == "timeout" else "ended its process"
-    return f"the check of kind {kind} {f'raised {outcome.value}' if outcome.value else took}"
+    outcome = _in_worker("run_check", path, kind, json.loads(text))
+    return "" if outcome.status == "ok" else f"the check of kind {kind}: {outcome.value or outcome.status}"
 
 
 # ------------------------------------------------------------------------------------------- in a worker
 
 
-def contents_of(path: str) -> dict[str, Any] | str:
-    """Return kind -> (has it a check, the parameters that it asks for), and the files; a sentence if unusable."""
+def contents_of(path: str) -> dict[str, Any]:
+    """Return kind -> (has it a check, the parameters that it asks for), and the files that it imports."""
     kinds = getattr(sys.modules[path], "KINDS", None)
     if not isinstance(kinds, dict) or not kinds:
-        return 'it names no kind: end it with a line like KINDS = {"my_kind": my_function}'
+        raise ValueError('it names no kind: end it with a line like KINDS = {"my_kind": my_function}')
     found = {}
     for kind in kinds:
-        if not isinstance(kind, str) or not kind.isidentifier():
-            return f"a kind's name is letters, digits and _, got {shown(kind)}"
         function, check = _functions(path, kind)
-        if not callable(function):
-            return f"the reward of kind {kind} must be a function, got {shown(kinds[kind])}"
-        named = inspect.signature(function).parameters
-        found[kind] = check is not None, [name for name in Response._fields[1:] if name in named]
+        if not isinstance(kind, str) or not kind.isidentifier() or not callable(function):
+            raise ValueError(f"KINDS maps names of letters, digits and _ to functions, got {shown({kind: function})}")
+        found[kind] = check is not None, _asks(function)
     folder = os.path.join(os.path.dirname(path), "")
     files = {name: getattr(module, "__file__", None) or "" for name, module in sys.modules.items()}
     beside = {file for file in files.values() if file.startswith(folder) and not file.startswith(sys.prefix)}
@@ -118,20 +103,19 @@ def _functions(path: str, kind: str) -> tuple[Any, Any]:
     return given if isinstance(given, tuple) and len(given) == 2 else (given, None)
 
 
-def refusal_of(path: str, kind: str, reference: Any) -> str:
-    """Run the user's check for `_refusal`."""
-    try:
-        _functions(path, kind)[1](reference)
-    except ValueError as error:
-        return str(error) or "the check raised ValueError"
-    return ""
+def _asks(function: Any) -> list[str]:
+    """Return the fields of a Response that the function names."""
+    return [name for name in Response._fields[1:] if name in inspect.signature(function).parameters]
+
+
+def run_check(path: str, kind: str, reference: Any) -> None:
+    _functions(path, kind)[1](reference)
 
 
 def judge(path: str, kind: str, response: str, reference: Any, *asked: Any) -> Any:
     """Return the function's reward as JSON can hold it, or the text of another value, which is no reward."""
     function = _functions(path, kind)[0]
-    names = [name for name in Response._fields[1:] if name in inspect.signature(function).parameters]
-    value = function(response, reference, **dict(zip(names, asked, strict=True)))
+    value = function(response, reference, **dict(zip(_asks(function), asked, strict=True)))
     try:
         if isinstance(value, tuple) and len(value) == 2:
             value = float(value[0]), bool(value[1])

@@ -150,5 +150,5 @@ show(OUT / "figure3.png")
 
 # %% [markdown]
 # **Why** does N = 4 lose mass, although Theorem 1's total is positive at N = 4? (Who takes the step here?
-# docs/simulator.md has the measurement.) N = 12,800 draws 3,200 times as many tokens as N = 4: `python sim.py --sweep`
+# docs/paper.md has the measurement.) N = 12,800 draws 3,200 times the tokens of N = 4: `python sim.py --sweep`
 # compares at equal samples.

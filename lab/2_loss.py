@@ -51,7 +51,7 @@ compare("the same, whitened", whitened[0, 0].item(), 2.06, 2.07)
 compare("sum of the hard prompt's advantages", whitened[0].sum().item(), -1e-5, 1e-5)
 
 # %% [markdown]
-# **Why** does a dropped prompt change nothing in the direction of the step, and what does it cost all the same?
+# **Why** does a dropped prompt not change the direction of the step? Which cost remains?
 
 # %% [markdown]
 # ## 2. The loss is 0, and the policy learns

@@ -1,7 +1,7 @@
-"""The bug hunt: eight mistakes that raise no error, each a patch of one line, and the curves that they leave.
+"""The bug hunt: eight mistakes that raise no error, each a patch of one line, and the curves of their runs.
 
     python -m lab.bugs                        what to do
-    python -m lab.bugs C --rollouts 16        train with bug C, as the curves; more flags: those of lab.loop
+    python -m lab.bugs C --rollouts 16        train with bug C and the settings of the curves, or flags of lab.loop
     python -m lab.bugs --curves lab/curves    write A.csv, A.png, ... anew; 11 runs of 35 s of one core
     python -m lab.bugs --answers              for the teacher: the bugs, and the number that tells each
 
@@ -25,9 +25,9 @@ SEEDS = (0, 1, 2)  # of the right loop; a bug runs with the first
 HUNT = """\
 lab/curves/A.png to H.png show eight runs of lab.loop, of 20 steps with 32 prompts and N = 64. Each has one bug (red).
 The grey band is the right loop with three seeds, from the least to the greatest. A.csv to H.csv have the numbers. They
-have the seed of right_0.csv: compare the first two steps line by line. docs/metrics.md explains the metrics, except
-these: pass@1 and pass@16 are of all rollouts of the step, so they jump; kept is how many of the 32 prompts dynamic
-sampling keeps; clipped is clip_high_fraction + clip_low_fraction. Gradients are clipped to a norm of 1.
+have the seed of right_0.csv: compare the first two steps line by line. docs/evaluation.md explains the metrics,
+except these: pass@1 and pass@16 are of all rollouts of the step, so they jump; kept counts the prompts that dynamic
+sampling keeps, of 32; clipped is clip_high_fraction + clip_low_fraction. Gradients are clipped to a norm of 1.
 
 1. For each letter, write down the bug, the number that tells it, and the function of lab/loop.py, loss.py or verify.py
    where you would look first. A peak beyond the band in one step may be luck.
@@ -40,12 +40,12 @@ class Bug(NamedTuple):
     """A patch of one line, and the metric that leaves the band of the right loop."""
 
     module: str
-    right: str  # stands once in the module
+    right: str  # is in the module once
     wrong: str
-    mistake: str
-    metric: str
-    higher: bool | None  # than the right loop; None: no metric shows it
-    why: str
+    mistake: str = ""
+    metric: str = ""
+    higher: bool | None = None  # than the right loop; None: no metric shows it
+    why: str = ""
 
     @property
     def path(self) -> Path:
@@ -78,19 +78,22 @@ BUGS = {
              "advantages = advantages.repeat_interleave(lengths).index_fill(0, lengths.cumsum(0) - 1, 0.0)",
              "The last token of each response, the EOS, is not trained on.", "nll", None,
              "No number tells it: the nll of an EOS is 3e-5. test_loss.py::test_loss_against_a_loop finds it."),
-    "B": Bug("verify", '_value(postfix) == reference["target"]',
-             'abs((_value(postfix) or 0) - reference["target"]) <= 1',
+    "B": Bug("verify", '_value(tree) == reference["target"]',
+             'abs((_value(tree) or 0) - reference["target"]) <= 1',
              "The verifier accepts a value that is off by 1, and the policy trains on such answers.", "pass@1", True,
              "pass@1 is too high in step 1, when the policy is still that of the right loop."),
 }  # fmt: skip
 
 
-def install(bug: Bug) -> None:
-    """From now on `import` finds the module with the patch."""
+LENIENT = Bug("verify", '== reference["target"]', '>= reference["target"]')  # of hour 3
+
+
+def load(bug: Bug) -> types.ModuleType:
+    """The module with the patch. `import` still finds the right one."""
     module = types.ModuleType(bug.module)
     module.__file__ = str(bug.path)
-    sys.modules[bug.module] = module
     exec(compile(bug.patched(), str(bug.path), "exec"), module.__dict__)
+    return module
 
 
 def read(path: Path) -> dict[str, list[float]]:
@@ -167,7 +170,7 @@ def answers() -> str:
 
 def main(argv: list[str]) -> None:
     if argv and argv[0] in BUGS:
-        install(BUGS[argv[0]])
+        sys.modules[BUGS[argv[0]].module] = load(BUGS[argv[0]])  # `import` finds the module with the patch
         importlib.import_module("lab.loop").main([*SETTINGS, *argv[1:]])
         return
     parser = argparse.ArgumentParser(prog="python -m lab.bugs", description=(__doc__ or "").partition("\n")[0])

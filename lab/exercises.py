@@ -1,14 +1,14 @@
 """The exercises, in the paper's order: a function, its points, the tests that grade it, a hint without the formula.
 
 An exercise may call those above it. "Graded with the next" in a hint: its tests call the next one too.
-`python -m lab.blank --hard` leaves the hint as the only docstring, so a hint says what comes in and what goes out.
+`python -m lab.blank --hard` leaves the hint as the only docstring, so a hint names the inputs and the result.
 """
 
 from typing import NamedTuple
 
 
 class Exercise(NamedTuple):
-    """One function of a file of the paper. Its points are for passing all of its tests."""
+    """One function to write. Its points are for passing all of its tests."""
 
     function: str  # "brorl.masses"
     points: int
@@ -26,15 +26,18 @@ class Exercise(NamedTuple):
     @property
     def test_ids(self) -> list[str]:
         """ "test_brorl.py::test_mood_literal", ..., as docs/paper.md and pytest write them."""
-        return [f"test_{self.module}.py::{test}" for test in self.tests.split()]
+        file = MODULES[self.module].removesuffix(".py").replace("/", "_")
+        return [f"test_{file}.py::{test}" for test in self.tests.split()]
 
 
-MODULES = ("brorl", "loss", "sim", "rollout", "verify")  # the files that a student works on
+# The files that a student works on
+MODULES = {name: f"{name}.py" for name in ("brorl", "loss", "sim", "rollout", "verify")} | {"loop": "lab/loop.py"}
+STAGES = ("        # 4:", "        # 8:")  # the student writes the lines of `train` between these comments
 
 EXERCISES = [
     # Section 2: mass balance
     Exercise("brorl.masses", 2, "test_masses_literal",
-             "Eight sums (...) over p or p², split by correct and by drawn. None is above 1, whatever rounding does."),
+             "Eight sums (...) over p or p², by correct and by drawn, each at most 1. `_check_bool` the masks."),
     Exercise("brorl.mood", 1, "test_mood_literal", "The mood S_R (...) from the two drawn masses and the two rewards."),
     Exercise("brorl.token_rewards", 1, "test_token_rewards_literal",
              "A reward for each token (..., V), in p's dtype. `_check_bool` and `_check_rewards` refuse wrong input."),
@@ -45,20 +48,20 @@ EXERCISES = [
     Exercise("brorl.probability_step", 1, "test_one_step_literal test_probability_step_is_the_softmax_jacobian",
              "How p moves to first order when the logits move by dz: the softmax's Jacobian times dz."),
     Exercise("brorl.unsampled_coupling", 2, "test_theorem_1_literal test_each_term_is_the_part_of_its_own_tokens",
-             "Theorem 1's third term: what the step does through the tokens that nobody drew. Graded with the next."),
+             "Theorem 1's third term: the change through the tokens that were not drawn. Graded with the next."),
     Exercise("brorl.mass_balance", 3,
              "test_theorem_1_literal test_theorem_1_is_the_derivative_of_q_pos_along_the_step "
              "test_each_term_is_the_part_of_its_own_tokens",
-             "Theorem 1, term by term, each with η/N in it. Refuse rewards for which the theorem does not hold."),
+             "Theorem 1, term by term, each with η/N in it. `_check_rewards` refuses rewards outside of the theorem."),
     Exercise("brorl.expected_unsampled_second_moment", 2, "test_lemma_2_literal test_corollary_3_at_its_ends",
-             "Lemma 2's expectation for each token. Mind p = 1, and 1e-9 in float32. Graded with the next."),
+             "Lemma 2's expectation for each token. Mind p = 1 with N = 0, and 1e-9 in float32. Graded with the next."),
     Exercise("brorl.total_unsampled_second_moment", 1, "test_lemma_2_by_enumeration_of_all_draws test_lemma_2_literal",
-             "Corollary 3: Lemma 2 summed over the tokens, or over `members` alone."),
+             "Corollary 3: Lemma 2 summed over the tokens, or over `members` alone, which `_check_bool` checks."),
     Exercise("brorl.pass_at_k", 2, "test_pass_at_k_literal test_masses_that_round_above_one_break_nothing",
              "The probability that one of k tries is right. Q_pos = 1e-12 must survive float32."),
     Exercise("brorl.pass_at_k_estimate", 1,
              "test_pass_at_k_estimate_is_the_mean_over_all_subsets test_wrong_use_is_named",
-             "pass@k from n samples with c right ones: the share of k-subsets with one. Refuse what is no count."),
+             "Share of the k-subsets of n samples with a correct one. One test tries all refusals of this file."),
     # Section 3.1: the objective
     Exercise("loss.informative", 1,
              "test_dynamic_sampling_keeps_mixed_groups_only test_dynamic_sampling_counts_verdicts_not_rewards",
@@ -112,4 +115,9 @@ EXERCISES = [
              "One token per rollout: invert the cdf of its row at its uniform."),
     Exercise("verify.judge_countdown", 2, "test_countdown_correct test_countdown_wrong test_countdown_unparsed",
              "A verdict on one expression. `_parse_expression` and `_value` are below; a policy finds every gap."),
+    Exercise("loop.train", 6,
+             "test_the_gradient_is_the_originals test_mini_batches_share_the_rollouts "
+             "test_the_old_policy_and_the_reference_stay test_a_step_without_an_informative_prompt_is_skipped "
+             "test_the_learning_curve_rises",
+             "Stages 4 to 7, about 20 lines. The metrics of each mini-batch go into a list `updates`."),
 ]  # fmt: skip

@@ -46,8 +46,8 @@ def grade(work: Path, exercises: list[Exercise]) -> list[dict]:
 def run_tests(work: Path, tests: list[str]) -> dict[str, list[str] | None]:
     """For each test None if it passes, else what its cases raised.
 
-    A pytest of its own, which finds the modules of `work` before the repository's: both are in PYTHONPATH, in this
-    order, and `-o pythonpath=` takes the repository off pytest's own list, which stands before PYTHONPATH.
+    Runs pytest in a new process, which finds the modules of `work` before the repository's: both are in PYTHONPATH, in
+    this order. `-o pythonpath=` removes the repository from pytest's list, which comes before PYTHONPATH.
     """
     work = work.resolve()
     environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(work), str(ROOT)]), "HF_HUB_OFFLINE": "1"}
@@ -58,7 +58,7 @@ def run_tests(work: Path, tests: list[str]) -> dict[str, list[str] | None]:
         # Files and -k, not FILE::TEST: where a file cannot be imported, pytest runs no test of a list of FILE::TEST.
         command = [sys.executable, "-m", "pytest", *[ROOT / "tests" / file for file in files], "-k", names]
         command += ["-c", ROOT / "pyproject.toml", "--rootdir", ROOT, "-o", "pythonpath=", "-p", "no:cacheprovider"]
-        command += ["--continue-on-collection-errors", "--tb=line", f"--junitxml={report}"]
+        command += ["-m", "slow or not slow", "--continue-on-collection-errors", "--tb=line", f"--junitxml={report}"]
         done = subprocess.run(list(map(str, command)), cwd=work, env=environment, capture_output=True, text=True)
         if not report.exists():
             raise RuntimeError(f"pytest did not run:\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
@@ -77,7 +77,7 @@ def run_tests(work: Path, tests: list[str]) -> dict[str, list[str] | None]:
 
 
 def mistake(test: str) -> str:
-    """What the test makes impossible: the first line of its docstring."""
+    """The mistake that the test finds: the first line of its docstring."""
     file, _, name = test.partition("::")
     functions = ast.parse((ROOT / "tests" / file).read_text(encoding="utf-8")).body
     (function,) = [x for x in functions if isinstance(x, ast.FunctionDef) and x.name == name]

@@ -1,8 +1,8 @@
 """The training loop of section 4.2 in one file and one process: the nine stages of train.py.
 
     python -m lab.loop                          the embedded policy, N = 64, 20 steps; 75 s of one core
-    python -m lab.loop --rollouts 512 --steps 40
-    python -m lab.loop --log run.csv            a line of metrics for each step; docs/metrics.md explains them
+    python -m lab.loop --variant cispo          another objective, or other advantages: lab/variants.py
+    python -m lab.loop --log run.csv            a line of metrics for each step; docs/evaluation.md explains them
 
     name        symbol      meaning
     P, N                    prompts of a step, rollouts per prompt; S = P·N rollouts, T response tokens in all
@@ -11,8 +11,7 @@
     old         log π_old   (T,) of the policy before the step's first update
     ref         log π_ref   (T,) of the policy before the run's first step
 
-train.py also has: refills until B prompts are informative, a reference that is reset, any number of processes,
-micro-batches, gradient checkpointing, checkpoints, --resume. The gradient is the same (tests/test_lab.py).
+train.py adds refills, resets of the reference, processes, micro-batches and checkpoints. Its gradient is the same.
 """
 
 import argparse
@@ -27,11 +26,13 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 import brorl
 import loss as L
+import tiny
+from lab.variants import ADVANTAGES, OBJECTIVES, VARIANTS
 from rollout import Group, Request, Sampling, TorchEngine
 from trainer.policy import token_logprobs
 from verify import Problem, load_problems, verify_batch
 
-TINY = Path(__file__).resolve().parent.parent / "tiny"
+TINY = Path(tiny.__file__).parent
 LOSS: dict[str, Any] = {name: brorl.BRORL[name].value for name in ("clip_low", "clip_high", "tis_cap", "kl", "kl_coef")}
 METRICS = ("clip_high_fraction", "clip_low_fraction", "kl_old", "kl_ref", "engine_difference", "nll")
 
@@ -43,33 +44,36 @@ def train(model, tokenizer, problems: list[Problem], held_out: list[Problem], ar
     generator = torch.Generator().manual_seed(args.seed)
     scores, history = [evaluate(engine, tokenizer, held_out)], []
     for step in range(1, args.steps + 1):
-        # 1-3: problems, rollouts, verdicts
+        # 1-3: problems, rollouts, verdicts (P, N)
         chosen = [problems[i] for i in torch.randperm(len(problems), generator=generator)[: args.prompts]]
         groups, correct = roll_out(engine, tokenizer, chosen, args.rollouts, seed=args.seed + 1_000_003 * step)
-        # 4: dynamic sampling
-        keep = L.informative(correct)
         tokens = sum(len(x) for group in groups for x in group.responses) / correct.numel()
-        row = {"step": step} | scores_of(correct) | {"kept": int(keep.sum()), "response_tokens": tokens}
+        # 4: dynamic sampling; a step without an informative prompt ends here
+        keep = L.informative(correct)  # (P,)
         if not keep.any():
             print(f"step {step}  no prompt is kept: each has only right or only wrong responses", flush=True)
             continue
         groups = [group for group, kept in zip(groups, keep, strict=True) if kept]
         # 5: advantages
         advantages = L.whiten(L.group_advantages(correct.float()), keep)[keep].flatten()  # (S,)
-        # 6: score before the first update
+        if args.variant in ADVANTAGES:
+            advantages = ADVANTAGES[args.variant](correct[keep]).flatten()
+        # 6: log-probs before the first update
         batch = batch_of(groups)
         with torch.no_grad():
             old, ref = log_probs(model, batch), log_probs(reference, batch)
-        # 7: update; each mini-batch is one optimizer step
+        # 7: update; each mini-batch is one optimizer step, with its gradient clipped to a norm of 1
         updates = []
-        for rows in torch.randperm(len(advantages), generator=generator).chunk(args.updates):
-            loss, metrics = loss_of(model, batch, rows, old, ref, advantages)
+        trained = advantages.nonzero().flatten()  # all of them, except for the variant pods
+        for rows in trained[torch.randperm(len(trained), generator=generator)].chunk(args.updates):
+            loss, metrics = loss_of(model, batch, rows, old, ref, advantages, args.variant)
             optimizer.zero_grad()
             loss.backward()
             metrics["grad_norm"] = torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
             optimizer.step()
             updates.append(metrics)
         # 8: nothing to do, since the engine samples with the trained weights. 9: log
+        row = {"step": step} | scores_of(correct) | {"kept": len(groups), "response_tokens": tokens}
         history.append(row | {name: sum(float(x[name]) for x in updates) / len(updates) for name in updates[0]})
         print("  ".join(f"{name} {x:.4g}" for name, x in history[-1].items()), flush=True)
     if args.log and history:
@@ -106,7 +110,7 @@ def batch_of(groups: list[Group]) -> dict[str, Tensor]:
 
 
 def log_probs(model, batch: dict[str, Tensor], temperature: float = 1.0) -> Tensor:
-    """log π of every response token, (T,). A causal model sees nothing to the right, so padding needs no mask."""
+    """log π of every response token, (T,). A causal model does not see padding on the right."""
     column, first = torch.arange(batch["tokens"].shape[1]), batch["prompt_lengths"][:, None] - 1
     at = (column >= first) & (column < first + batch["lengths"][:, None])  # (S, L): the state at i predicts token i + 1
     states = model.base_model(input_ids=batch["tokens"], use_cache=False).last_hidden_state[at]
@@ -114,16 +118,16 @@ def log_probs(model, batch: dict[str, Tensor], temperature: float = 1.0) -> Tens
     return token_logprobs(states, model.get_output_embeddings().weight, targets, temperature)[0]
 
 
-def loss_of(
-    model, batch: dict[str, Tensor], rows: Tensor, old: Tensor, ref: Tensor, advantages: Tensor
-) -> tuple[Tensor, dict[str, Tensor]]:
-    """Section 3.1's loss of these rollouts, and means over their tokens. old, ref: (T,) of all rollouts."""
+def loss_of(model, batch, rows, old, ref, advantages, variant: str = "brorl") -> tuple[Tensor, dict[str, Tensor]]:
+    """Section 3.1's loss of the rollouts `rows`, and means over their tokens. The other tensors are of all rollouts."""
     rows = rows.sort().values
     mine = torch.isin(torch.arange(len(batch["lengths"])), rows).repeat_interleave(batch["lengths"])  # (T,) bool
     part = {name: x[rows] for name, x in batch.items() if name != "engine"}
     logp, engine, lengths = log_probs(model, part), batch["engine"][mine], part["lengths"]
     tokens = int(lengths.sum())
     loss, sums = L.policy_loss(logp, old[mine], engine, ref[mine], advantages[rows], lengths, tokens, **LOSS)
+    if variant in OBJECTIVES:
+        loss = -L.token_mean(OBJECTIVES[variant](logp, old[mine], engine, advantages[rows], lengths), tokens)
     return loss, {name: sums[name] / tokens for name in METRICS}
 
 
@@ -149,6 +153,7 @@ def main(argv: list[str] | None = None) -> list[float]:
     parser.add_argument("--steps", type=int, default=20)
     parser.add_argument("--learning_rate", type=float, default=1e-4)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--variant", default="brorl", choices=VARIANTS, help="of lab/variants.py")
     parser.add_argument("--log", help="a CSV file for the metrics of each step")
     args = parser.parse_args(argv)
     model = AutoModelForCausalLM.from_pretrained(TINY / "policy", dtype=torch.float32)

@@ -1,4 +1,4 @@
-"""The three hours as notebooks, and what they share.
+"""The three hours as notebooks, and the functions that the hours share.
 
 python -m lab.notebooks FOLDER     FOLDER/1_mass.ipynb, ...; needs `pip install jupytext`
 """
@@ -12,12 +12,12 @@ FIRST_CELL = """# %%
 import os, sys
 os.chdir({root!r})  # pictures go to runs/lab/ there
 sys.path.insert(0, "")
-sys.argv[1:] = []  # ["work"]: the functions of your files in work/
+sys.argv[1:] = []  # ["work"]: the functions of your files in work/; in hour 3 ["17", "work"]
 """
 
 
 def compare(name: str, value: float, low: float, high: float) -> None:
-    """Prints a number of this run beside the range that it had with other seeds."""
+    """Prints a number of this run and its range with other seeds."""
     outside = "" if low <= value <= high else "   OUTSIDE"
     print(f"{name:<52} {value:9.4g}   expected {low:.4g} to {high:.4g}{outside}")
 

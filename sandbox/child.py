@@ -53,14 +53,11 @@ def serve_calls() -> int:
                 module, _, function = name.rpartition(":")
                 reply = json.dumps({"value": getattr(sys.modules[module], function)(*args)})
             except BaseException as error:
-                reply = json.dumps({"error": described(error), "environment": of_environment(error)})
+                # A file or module is missing or closed here: then no answer can be judged right.
+                here = isinstance(error, OSError | ImportError) and not isinstance(error, TimeoutError)
+                reply = json.dumps({"error": described(error), "environment": here})
             connection.sendall(reply.encode() + b"\n")
     return 0
-
-
-def of_environment(error: BaseException) -> bool:
-    """Whether a file or a module is missing or closed here: then no answer can be judged right."""
-    return isinstance(error, OSError | ImportError) and not isinstance(error, TimeoutError)
 
 
 def run_program(names: dict[str, Any], called: bool) -> int:
@@ -118,6 +115,4 @@ def _finish() -> int:
 def _find_function(module: types.ModuleType, name: str) -> Callable:
     """Return the function, or the method of a class Solution."""
     function = getattr(module, name, None)
-    if callable(function):
-        return function
-    return getattr(module.Solution(), name)
+    return function if callable(function) else getattr(module.Solution(), name)

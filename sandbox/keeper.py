@@ -41,7 +41,7 @@ class Keeper:
         self.level, self.walls = self.find_level()
 
     def serve(self) -> None:
-        """Obey the trainer's orders until it is gone."""
+        """Obey the trainer's orders until the trainer has ended."""
         self.say(level=self.level, walls=self.walls)
         while True:
             while not select.select([self.control], [], [], 1.0)[0]:
@@ -61,10 +61,8 @@ class Keeper:
                 code = EXIT_BROKEN
                 try:
                     self.become_child(order, fds, keeper)
-                    if order["how"] == "call":
-                        code = serve_calls()
-                    else:
-                        code = run_program(self.names, order["how"] == "function")
+                    called = order["how"] == "function"
+                    code = serve_calls() if order["how"] == "call" else run_program(self.names, called)
                 except BaseException:
                     traceback.print_exc()
                 finally:
@@ -106,7 +104,7 @@ class Keeper:
         self.control.sendall(json.dumps(message).encode())
 
     def find_level(self) -> tuple[int, str]:
-        """Measure the level: a child tries to break out, whatever the kernel promised."""
+        """Return the level of the walls and their names. A child measures it, which tries to break out."""
         readable, theirs = os.pipe()
         pid = os.fork()
         if pid == 0:

@@ -36,7 +36,7 @@ START = "import sys; sys.path.insert(0, sys.argv[1]); from sandbox.keeper import
 
 
 class KeeperDied(Exception):
-    """The keeper is gone, or does not follow its orders."""
+    """The keeper has ended, or does not follow its orders."""
 
 
 class Worker:
@@ -49,10 +49,10 @@ class Worker:
         path = [entry for entry in sys.path if os.path.isabs(entry)]
         arguments = (theirs.fileno(), os.getpid(), path, None if modules is None else sorted(modules))
         command = [sys.executable, "-P", "-s", "-B", "-c", START, PROJECT, *map(json.dumps, arguments)]
-        streams: Any = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE}
-        place: Any = {"env": _environment(), "cwd": "/", "pass_fds": [theirs.fileno()], "start_new_session": True}
+        options: Any = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE,
+                        "env": _environment(), "cwd": "/", "start_new_session": True}  # fmt: skip
         with theirs:
-            self.process = subprocess.Popen(command, **streams, **place)
+            self.process = subprocess.Popen(command, pass_fds=[theirs.fileno()], **options)
         self.stderr: Any = self.process.stderr
         self.level, self.walls = -1, ""  # -1: not started
         self.child: socket.socket | None = None
@@ -67,6 +67,7 @@ class Worker:
                 os.killpg(self.process.pid, signal.SIGKILL)
             words = self.stderr.read()[-2000:].decode(errors="replace").strip()
             if words:
+                self.end()
                 raise RuntimeError(f"no worker process can be started here: {words}") from None
             raise
         self.level, self.walls = int(hello["level"]), str(hello["walls"])
@@ -150,21 +151,12 @@ class Worker:
         named, text = (test, "") if isinstance(test, dict) else ({}, test)
         task = json.dumps({"source": job.source} | named).encode()
         how, stdin = "function" if named else "script", text.encode(errors="surrogatepass")
-        code, output = None, b""
-        for _ in range(2):  # another process can send SIGKILL, which says nothing about the program: once more
-            if (seconds := deadline - time.monotonic()) <= 0:
-                break
-            code, output = self._fork(how, task, stdin, seconds)
-            if code != -signal.SIGKILL:
-                break
-        if code is None:
-            return Result("timeout")
-        if len(output) > MAX_OUTPUT:
-            return Result("output")
-        if code < 0:
-            return Result("crashed")
-        if code == EXIT_UNPARSED:
-            return Result("unparsed")
+        seconds = deadline - time.monotonic()
+        code, output = self._fork(how, task, stdin, seconds) if seconds > 0 else (None, b"")
+        if code is None or len(output) > MAX_OUTPUT:
+            return Result("timeout" if code is None else "output")
+        if code < 0 or code == EXIT_UNPARSED:
+            return Result("crashed" if code < 0 else "unparsed")
         return Result("error" if code else "ok", output.decode(errors="replace"))
 
     def _fork(self, how: str, task: bytes, stdin: bytes, seconds: float) -> tuple[int | None, bytes]:
@@ -255,10 +247,6 @@ class Pool:
                 LOG.warning("sandbox: worker process %s was lost (%s)", worker.process.pid, error)
                 if worker.level < 0 and fresh and not self._given_up:
                     raise RuntimeError(f"no worker process can be started here: {error}") from None
-            except RuntimeError as error:
-                if not isinstance(error, WeakSandbox):
-                    worker.end()
-                raise
             finally:
                 self._active.discard(worker)
         return Outcome("crashed")
@@ -269,24 +257,21 @@ class Pool:
         with self._taking:
             same = [worker for worker in self._idle if (worker.modules is None) == (modules is None)]
             fit = [worker for worker in same if modules is None or modules <= (worker.modules or set())]
-            worker = None
-            if fit and not fresh:
-                worker = fit[0]
-                self._idle.remove(worker)
-            elif same:
-                self._idle.remove(same[0])
-                modules = None if modules is None else modules | (same[0].modules or set())
-                same[0].end()
-            worker = worker or Worker(modules)
-            self._active.add(worker)
-            return worker
+            if old := fit[:1] if fit and not fresh else same[:1]:
+                self._idle.remove(old[0])
+            if fresh or not fit:
+                for worker in old:
+                    modules = None if modules is None else modules | (worker.modules or set())
+                    worker.end()
+                old = [Worker(modules)]
+            self._active.add(old[0])
+            return old[0]
 
 
 def default_workers() -> int:
     """Return one worker per core of this process, shared with the other ranks of the machine; at most 16."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     ranks = os.environ.get("LOCAL_WORLD_SIZE", "1")
-    return max(1, min(16, cores // int(ranks if ranks.isdigit() and int(ranks) else 1)))
+    return max(1, min(16, len(os.sched_getaffinity(0)) // max(1, int(ranks) if ranks.isdigit() else 1)))
 
 
 def _file(data: bytes = b"") -> Any:
@@ -333,7 +318,7 @@ def restart() -> None:
 
 
 def _forget_the_pool() -> None:
-    """Let a fork of this process make its own pool, whatever another thread was doing with this one."""
+    """Let a fork of this process make its own pool: another thread may have held the locks of this one."""
     global _pool
     _pool = None
 

@@ -16,16 +16,9 @@ from dataclasses import dataclass
 
 from sandbox.child import EXIT_BROKEN
 from sandbox.jobs import MiB
-from sandbox.seccomp import (
-    PR_SET_DUMPABLE,
-    PR_SET_NO_NEW_PRIVS,
-    PR_SET_PDEATHSIG,
-    can_filter,
-    libc,
-    prctl,
-    put_up_seccomp,
-)
+from sandbox.seccomp import can_filter, libc, prctl, put_up_seccomp
 
+PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_SET_KEEPCAPS, PR_SET_NO_NEW_PRIVS = 1, 4, 8, 38
 # No distribution gives this range to people or services. Keepers with different users cannot signal each other.
 FIRST_USER, USERS = 61_184, 4_096
 NOBODY = 65_534
@@ -61,20 +54,15 @@ def put_up_outer_walls() -> Outer:
         keep_capabilities(0)
     for fd in folders:
         os.close(fd)
-    return Outer(
-        no_new_privileges=no_new_privileges and (not was_root or uid is not None),
-        user="" if uid is None else f"user {uid}",
-        seccomp=seccomp,
-        landlock=landlock,
-        threads=threads,
-    )
+    user = "" if uid is None else f"user {uid}"
+    return Outer(no_new_privileges and (not was_root or user != ""), user, seccomp, landlock, threads)
 
 
 def put_up_inner_walls(outer: Outer, limits: dict[str, int], keeper: int) -> None:
     """Put up the walls of a child, before any text of the model runs: limits, death with its keeper, seccomp."""
     limits = limits | {"NOFILE": 128, "NPROC": outer.threads, "SIGPENDING": 256, "MEMLOCK": 0, "MSGQUEUE": 0}
     for name, limit in limits.items():
-        with contextlib.suppress(AttributeError, ValueError, OSError):
+        with contextlib.suppress(ValueError, OSError):
             resource.setrlimit(getattr(resource, f"RLIMIT_{name}"), (limit, limit))
     with contextlib.suppress(ValueError, OSError):
         # Honest programs recurse deeply. Linux always leaves 128 MiB below the stack free.
@@ -108,7 +96,7 @@ def become_nobody() -> int | None:
 def _threads_of_user() -> int:
     """Count this user's threads on the machine, as the kernel does for RLIMIT_NPROC."""
     total = 0
-    for entry in os.listdir("/proc") if os.path.isdir("/proc") else []:
+    for entry in os.listdir("/proc"):
         with contextlib.suppress(OSError):
             if entry.isdigit() and os.stat(f"/proc/{entry}").st_uid == os.geteuid():
                 total += len(os.listdir(f"/proc/{entry}/task"))
@@ -124,7 +112,6 @@ def python_folders() -> list[str]:
     return list(dict.fromkeys(os.path.realpath(folder) for folder in folders))
 
 
-PR_SET_KEEPCAPS = 8
 CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH = 1, 2
 
 
@@ -138,9 +125,7 @@ def keep_capabilities(mask: int) -> bool:
 
 LANDLOCK_CREATE_RULESET, LANDLOCK_ADD_RULE, LANDLOCK_RESTRICT_SELF = 444, 445, 446
 LANDLOCK_READ_FILE, LANDLOCK_READ_DIR = 1 << 2, 1 << 3
-# The number of rights over files in each version of Landlock.
-LANDLOCK_FILE_RIGHTS = {1: 13, 2: 14, 3: 15, 4: 15}
-LANDLOCK_FILE_RIGHTS_SINCE_5 = 16
+LANDLOCK_FILE_RIGHTS = {1: 13, 2: 14, 3: 15, 4: 15}  # by version; later versions have 16 or more
 
 SYSTEM_FOLDERS = ["/lib", "/lib64", "/usr/lib", "/usr/lib64", "/usr/local/lib", "/usr/share/zoneinfo"]
 SYSTEM_FILES = ["/etc/ld.so.cache", "/etc/localtime", "/dev/null", "/dev/zero", "/dev/urandom", "/dev/random"]
@@ -151,7 +136,7 @@ def put_up_landlock(folders: list[int]) -> str:
     version = libc.syscall(LANDLOCK_CREATE_RULESET, None, ctypes.c_size_t(0), ctypes.c_uint32(1))
     if version < 1:
         return ""
-    handled = (1 << LANDLOCK_FILE_RIGHTS.get(version, LANDLOCK_FILE_RIGHTS_SINCE_5)) - 1
+    handled = (1 << LANDLOCK_FILE_RIGHTS.get(version, 16)) - 1
     # Network: bind and connect, from version 4. Scope: abstract sockets and signals, from version 6.
     attributes = struct.pack("=QQQ", handled, 3, 3)[: 8 if version < 4 else 16 if version < 6 else 24]
     ruleset = libc.syscall(LANDLOCK_CREATE_RULESET, attributes, ctypes.c_size_t(len(attributes)), ctypes.c_uint32(0))

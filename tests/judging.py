@@ -7,6 +7,7 @@ the package is missing.
 import importlib.util
 import json
 import os
+import re
 
 import pytest
 
@@ -21,8 +22,8 @@ def needs(package):
 
 
 def pairs(table):
-    """(gold, answer) of each answer in a table with lines like: gold  |  answer  |  another answer"""
-    rows = [[cell.strip() for cell in line.split("  |  ")] for line in table.strip().split("\n")]
+    """(gold, answer) of each answer in a table like: gold  |  answer  |  another answer  ;  gold  |  answer"""
+    rows = [[cell.strip() for cell in row.split("  |  ")] for row in re.split(r"  ;  |\n", table.strip())]
     return [(gold, answer) for gold, *answers in rows for answer in answers]
 
 

@@ -25,7 +25,7 @@ MAY_IMPORT = {
     "train": {"brorl", "loss", "rollout", "verify", "trainer"},
     "tiny": {"brorl", "rollout", "verify", "trainer"},
     "bench": {*SIX, "trainer"},
-    "evidence": {"bench"},
+    "evidence": {"bench", "sim"},
     "lab": {*SIX, "trainer", "tiny", "bench", "evidence"},
 }
 FILES = [

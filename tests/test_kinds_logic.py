@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from judging import entry_of, gym, needs
 
-from kinds.logic import EVALUATED, gym_names, judge_logic, score
+from kinds.logic import EVALUATED, judge_logic, score
 from kinds.sources import check, gym_problem
 from verify import verify, verify_batch
 
@@ -16,7 +16,7 @@ from verify import verify, verify_batch
 @needs("reasoning_gym")
 @pytest.mark.parametrize("name", ["number_sorting", "chain_sum", "countdown", "rearc", "spell_backward", "n_queens"])
 def test_logic_accepts_the_entrys_own_answer(name):
-    """Mistake: an entry that went through JSON and is scored as another one: grids of tuples became lists."""
+    """Makes impossible: an entry that went through JSON and is scored as another one: grids of tuples became lists."""
     entry = entry_of(name)
     reference = {"dataset": name, "entry": entry}
     assert score(entry["answer"], reference) == 1.0
@@ -25,7 +25,7 @@ def test_logic_accepts_the_entrys_own_answer(name):
 
 @needs("reasoning_gym")
 def test_logic_through_the_workers():
-    """Mistake: an answer taken from outside of its tags, or a scorer that evaluates it in the trainer."""
+    """Makes impossible: an answer taken from outside of its tags, or a scorer that evaluates it in the trainer."""
     entry = entry_of("chain_sum")
     reference = {"dataset": "chain_sum", "entry": entry}
     responses = [f"<answer> {entry['answer']} </answer>", entry["answer"], "<answer></answer>", "<answer>x</answer>"]
@@ -38,7 +38,7 @@ def test_logic_through_the_workers():
 
 @needs("reasoning_gym")
 def test_logic_binary_or_continuous():
-    """Mistake: half a solution paid in full, or not at all."""
+    """Makes impossible: half a solution paid in full, or not at all."""
     entry = entry_of("game_of_life")
     rows = json.loads(entry["answer"])
     rows[0][0] = 1 - rows[0][0]
@@ -50,43 +50,23 @@ def test_logic_binary_or_continuous():
 
 @needs("reasoning_gym")
 def test_logic_empty_answer_that_is_right():
-    """Mistake: an entry whose answer is empty, because everything cancels, that no response can solve."""
+    """Makes impossible: an entry whose answer is empty, because everything cancels, that no response can solve."""
     entry = next(entry for entry in gym("ab", 60) if not entry["answer"])
     reference = {"dataset": "ab", "entry": entry}
     assert verify("logic", "<answer></answer>", reference, workers=1, timeout_s=30.0) == (1.0, True, "correct")
     assert verify("logic", "nothing", reference, workers=1, timeout_s=30.0) == (0.0, False, "no_answer")
 
 
-@needs("reasoning_gym")
-def test_logic_names_without_the_import():
-    """Mistake: a data set of the package, in this version or a later one, that is taken for unknown."""
-    import reasoning_gym
-
-    assert gym_names() == set(reasoning_gym.factory.DATASETS)
-
-
 SELF_SCORING = [
     """__import__('os').write(3, b'{"value": [1.0, "correct"]}\\n') or __import__('os')._exit(0)""",
-    """exec('import os; os.write(3, b"1")')""",
-    "().__class__.__base__.__subclasses__()",
-    "[c for c in ().__class__.__base__.__subclasses__()]",
-    "(exec)(input())",
-    "sqrt('__import__(1)')",
-    "'\\x5f\\x5fimport'",
-    "ｅxec(1)",
-    "(lambda: 0)()",
-    "__import__(chr(111))",
-    "exec(1)!",
-    "f'{exec(1)}'",
-    "lambdify(x, x)",
-    "sympify(1)",
-    "breakpoint()",
-]
+    "().__class__.__base__.__subclasses__()", "(exec)(input())", "sqrt('__import__(1)')", "'\\x5f\\x5fimport'",
+    "ｅxec(1)", "__import__(chr(111))", "f'{exec(1)}'", "lambdify(x, x)", "2breakpoint()", "x2y(1)",
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("dataset", EVALUATED)
 def test_logic_answer_that_would_score_itself(dataset):
-    """Mistake: an answer that is run where its score is computed, and writes down a score of its own."""
+    """Makes impossible: an answer that is run where its score is computed, and writes down a score of its own."""
     for answer in SELF_SCORING:
         assert judge_logic(answer, {"dataset": dataset, "entry": {"answer": "1"}}) is None, answer
     # Those whose scorers only compare text are not restricted.
@@ -96,7 +76,7 @@ def test_logic_answer_that_would_score_itself(dataset):
 @needs("reasoning_gym")
 @pytest.mark.parametrize("dataset", EVALUATED)
 def test_logic_form_takes_every_honest_answer(dataset):
-    """Mistake: a form so narrow that the data set's own answers are not of it."""
+    """Makes impossible: a form so narrow that the data set's own answers are not of it."""
     import reasoning_gym
 
     for entry in reasoning_gym.create_dataset(dataset, size=30, seed=5):
@@ -107,7 +87,7 @@ def test_logic_form_takes_every_honest_answer(dataset):
 
 @needs("reasoning_gym")
 def test_logic_every_scorer_that_evaluates_is_known():
-    """Mistake: a later version of the package with a tenth scorer that evaluates answers."""
+    """Makes impossible: a later version of the package with a tenth scorer that evaluates answers."""
     import reasoning_gym
 
     folder = Path(reasoning_gym.__file__).parent
@@ -116,56 +96,41 @@ def test_logic_every_scorer_that_evaluates_is_known():
     assert found <= set(EVALUATED), found - set(EVALUATED)
 
 
-@needs("reasoning_gym")
-def test_logic_hostile_answer():
-    """Mistake: a scorer's eval that hangs the run on a tower of powers."""
-    entry = entry_of("countdown")
-    items = [("logic", "<answer>9**9**9**9</answer>", {"dataset": "countdown", "entry": entry})]
-    assert verify_batch(items, workers=1, timeout_s=3.0)[0].reward < 0.5
+ENTRY = {"question": "", "answer": "2", "metadata": {}}
 
 
 @pytest.mark.parametrize(
-    ("reference", "message"),
+    "reference",
     [
-        ({}, "a logic reference is"),
-        ({"dataset": "Chain Sum", "entry": {}}, "data set's name"),
-        ({"dataset": "chain_sum", "entry": {}}, "question, answer and metadata"),
-        (
-            {"dataset": "chain_sum", "entry": {"question": "", "answer": "", "metadata": {"source_dataset": "x"}}},
-            "must be of",
-        ),
-        ({"dataset": "chain_sum", "entry": {"question": "", "answer": 2, "metadata": {}}}, "is text, or null, got 2"),
-        pytest.param(
-            {"dataset": "chain_sums", "entry": {"question": "", "answer": "2", "metadata": {}}},
-            "no data set chain_sums. There are .*chain_sum, ",
-            marks=needs("reasoning_gym"),
-        ),
+        {}, {"dataset": 3, "entry": ENTRY}, {"dataset": "chain_sum", "entry": {}},
+        {"dataset": "chain_sum", "entry": ENTRY | {"metadata": {"source_dataset": "x"}}},
+        {"dataset": "chain_sum", "entry": ENTRY | {"answer": 2}},
     ],
-)
-def test_broken_logic_reference(reference, message):
-    """Mistake: an entry without the metadata that its scorer needs, found out in the middle of a run."""
-    with pytest.raises(ValueError, match=message):
+)  # fmt: skip
+def test_broken_logic_reference(reference):
+    """Makes impossible: an entry without the metadata that its scorer needs, found in the middle of a run."""
+    with pytest.raises(ValueError, match="logic"):
         verify("logic", "<answer>1</answer>", reference)
 
 
 @needs("reasoning_gym")
 @pytest.mark.parametrize("answer", ["nan", "nan+nanj", "-NaN j", "inf-infj", "n a n", "na n+1j", "nani"])
 def test_logic_no_number_is_the_answer(answer):
-    """Mistake: NaN is correct on every entry, as no comparison with it is true."""
+    """Makes impossible: NaN is correct on every entry, as no comparison with it is true."""
     reference = {"dataset": "complex_arithmetic", "entry": entry_of("complex_arithmetic")}
     assert verify("logic", f"<answer>{answer}</answer>", reference, timeout_s=30.0) == (0.0, False, "unparsed")
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -0.1, 1.5, 1j, "1", None])
 def test_logic_a_score_that_is_no_reward_is_wrong(monkeypatch, value):
-    """Mistake: a scorer's NaN, infinity or complex number cut to a reward of 1."""
+    """Makes impossible: a scorer's NaN, infinity or complex number cut to a reward of 1."""
     monkeypatch.setattr("kinds.logic._scorer", lambda dataset: lambda answer, entry: value)
     assert score("x", {"dataset": "chain_sum", "entry": {"answer": "1"}}) == 0.0
 
 
 @pytest.mark.parametrize("error", [FileNotFoundError("words.txt"), PermissionError("a"), ImportError("numpy")])
 def test_logic_an_error_of_the_environment_is_no_verdict(monkeypatch, error):
-    """Mistake: a data file that the worker cannot open, and every answer of the data set called unparsed."""
+    """Makes impossible: a data file that the worker cannot open, and every answer of the data set called unparsed."""
 
     def scorer(answer, entry):
         raise error
@@ -178,7 +143,7 @@ def test_logic_an_error_of_the_environment_is_no_verdict(monkeypatch, error):
 @needs("reasoning_gym")
 @pytest.mark.slow
 def test_logic_every_data_set_accepts_its_own_answers():
-    """Mistake: data sets whose files the workers cannot read: all their answers were unparsed."""
+    """Makes impossible: data sets whose files the workers cannot read: all their answers were unparsed."""
     import reasoning_gym
 
     problems = []

@@ -12,7 +12,6 @@ import pytest
 from kinds import users
 from sandbox import pool as sandbox_pool
 from verify import (
-    BUILT_IN,
     KINDS,
     JudgeFailed,
     NotAReward,
@@ -34,7 +33,7 @@ def file(tmp_path, text, name="my_rewards.py"):
 
 
 def test_what_a_function_may_return(tmp_path):
-    """Mistake: True that is no 1, half a reward that is no "partial", a reward or a correctness lost on the way."""
+    """Makes impossible: True that is no 1, half a reward that is not "partial", or a lost correctness."""
     load_rewards([file(tmp_path, """
         from fractions import Fraction
         import numpy
@@ -57,7 +56,7 @@ def test_what_a_function_may_return(tmp_path):
     "value", ["float('nan')", "'1'", "[1]", "(0.5, 'correct')[1]", "(1,)", "(1, True, 'nice')", "b'1'"]
 )
 def test_no_reward(tmp_path, value):
-    """Mistake: a value that is no reward counted as 0 in silence."""
+    """Makes impossible: a value that is no reward counted as 0 in silence."""
     load_rewards([file(tmp_path, f"KINDS = {{'odd': lambda response, reference: {value} if response else 1}}")])
     with pytest.raises(NotAReward, match=r"kind odd \(.*my_rewards.py\)"):
         verify("odd", "text", "x")
@@ -66,7 +65,7 @@ def test_no_reward(tmp_path, value):
 
 
 def test_a_function_that_asks_for_the_length(tmp_path):
-    """Mistake: a length penalty that gets another response's length, or equal texts of two lengths judged once."""
+    """Makes impossible: a penalty with another response's length, or equal texts of two lengths judged once."""
     load_rewards([file(tmp_path, """
         def long(response, reference, n_tokens):
             return n_tokens / 10, True
@@ -84,33 +83,25 @@ PAGE = (Path(__file__).parent.parent / "docs" / "problems.md").read_text()
 
 
 @pytest.mark.parametrize(
-    ("kind", "response", "reward", "correct"),
+    ("kind", "text", "n_tokens", "reward", "correct"),
     [
-        ("soft_overlong", Response("\\boxed{5}", 100), 1.0, True),
-        ("soft_overlong", Response("\\boxed{5}", 14_336), 0.5, True),
-        ("soft_overlong", Response("\\boxed{5}", 16_384, True), 0.0, True),
-        ("soft_overlong", Response("\\boxed{4}", 14_336), -0.5, False),
-        ("soft_overlong", Response("\\boxed{4}", 20_000, True), -1.0, False),
-        ("cosine_length", Response("\\boxed{5}", 0), 1.0, True),
-        ("cosine_length", Response("\\boxed{5}", 4_096), 0.75, True),
-        ("cosine_length", Response("\\boxed{5}", 8_192), 0.5, True),
-        ("cosine_length", Response("\\boxed{4}", 10), 0.0, False),
-        ("all_or_nothing", "1 + 1 is even", 0.0, False),
-        ("all_or_nothing", "even, it is", 0.0, False),
-        ("all_or_nothing", "even and odd", 1.0, True),
+        ("soft_overlong", "\\boxed{5}", 100, 1.0, True), ("soft_overlong", "\\boxed{5}", 14_336, 0.5, True),
+        ("soft_overlong", "\\boxed{5}", 16_384, 0.0, True), ("soft_overlong", "\\boxed{4}", 14_336, -0.5, False),
+        ("soft_overlong", "\\boxed{4}", 20_000, -1.0, False), ("cosine_length", "\\boxed{5}", 0, 1.0, True),
+        ("cosine_length", "\\boxed{5}", 4_096, 0.75, True), ("cosine_length", "\\boxed{5}", 8_192, 0.5, True),
+        ("cosine_length", "\\boxed{4}", 10, 0.0, False),
     ],
-)
-def test_the_rewards_of_the_page(tmp_path, kind, response, reward, correct):
-    """Mistake: DAPO's overlong punishment or ProRLv2's cosine length penalty shown on a page with another formula."""
+)  # fmt: skip
+def test_the_rewards_of_the_page(tmp_path, kind, text, n_tokens, reward, correct):
+    """Makes impossible: DAPO's overlong punishment or ProRLv2's length penalty with another formula."""
     source = next(block for block in re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL) if f"def {kind}(" in block)
     load_rewards([file(tmp_path, source)])
-    reference = ["even", "odd"] if kind == "all_or_nothing" else "5"
-    verdict = verify(kind, response, reference)
+    verdict = verify(kind, Response(text, n_tokens), "5")
     assert verdict.reward == pytest.approx(reward) and verdict.correct is correct
 
 
 def test_an_error_of_the_environment_ends_the_run(tmp_path):
-    """Mistake: a file or package that is closed to the worker counted as a wrong answer, on every answer of a run."""
+    """Makes impossible: a file or package that the worker cannot open counted as a wrong answer."""
     secret = tmp_path / "words.txt"
     secret.write_text("yes")
     load_rewards([file(tmp_path, f"""
@@ -127,8 +118,7 @@ def test_an_error_of_the_environment_ends_the_run(tmp_path):
 
 
 def test_a_function_that_fails(tmp_path, caplog):
-    """Mistake: a bug, a loop or an exit in a user's function that stops the run, costs the others their time, or is
-    never seen."""
+    """Makes impossible: a bug, a loop or an exit in a user's function that stops the run or is never seen."""
     load_rewards([file(tmp_path, """
         import os, sys
         def judge(response, reference):
@@ -152,21 +142,19 @@ def test_a_function_that_fails(tmp_path, caplog):
         "correct", "crashed", "crashed", "crashed", "timeout", "correct"
     ]  # fmt: skip
     assert verdicts[6:] == verdicts[:6]
-    assert len(caplog.messages) == 1 and "kind failing: the judging of a response " in caplog.text
+    assert len(caplog.messages) == 1 and "kind failing: " in caplog.text
 
 
 def test_the_first_exception_is_shown(tmp_path, caplog):
-    """Mistake: rewards of 0 for hours, and no word on the bug in the function that gives them."""
+    """Makes impossible: rewards of 0 for hours, and no word on the bug in the function that gives them."""
     load_rewards([file(tmp_path, "KINDS = {'raises': lambda response, reference: 1 / 0}")])
     assert verify_batch([("raises", text, None) for text in "ab"]) == [(0.0, False, "crashed")] * 2
-    assert caplog.messages == [
-        "kind raises: the judging of a response raised ZeroDivisionError: division by zero (my_rewards.py, line 1): "
-        "crashed"
-    ]
+    [message] = caplog.messages
+    assert "ZeroDivisionError" in message and "my_rewards.py, line 1" in message
 
 
 def test_nothing_of_one_call_is_left_for_the_next(tmp_path):
-    """Mistake: a response that changes what judges it, and with it the rewards of all responses after it."""
+    """Makes impossible: a response that changes what judges it, and with it the rewards of all responses after it."""
     load_rewards([file(tmp_path, """
         SEEN = []
         KINDS = {"first": lambda response, reference: SEEN.append(response) or SEEN == [response]}
@@ -174,31 +162,25 @@ def test_nothing_of_one_call_is_left_for_the_next(tmp_path):
     assert [verdict.reward for verdict in verify_batch([("first", text, 3) for text in "abc"], workers=1)] == [1.0] * 3
 
 
-def test_a_helper_beside_the_file_is_named(tmp_path):
-    """Mistake: a run that cannot tell that a module beside its rewards was edited."""
-    (tmp_path / "my_helper.py").write_text("GOOD = 1")
-    [path] = load_rewards([file(tmp_path, "import json, my_helper\nKINDS = {'mine': lambda a, b: my_helper.GOOD}")])
-    assert reward_files[path] == [str(tmp_path / "my_helper.py"), path]
-
-
 def test_files_and_neighbours(tmp_path):
-    """Mistake: workers that do not find what the file imports from beside it, or still know what it was before."""
+    """Makes impossible: workers that cannot import from the file's folder, or that keep the file's old functions."""
     (tmp_path / "my_words.py").write_text("GOOD = {'yes'}")
     path = file(tmp_path, "from my_words import GOOD\nKINDS = {'word': lambda response, reference: response in GOOD}")
     other = file(tmp_path, "KINDS = {'other': (lambda a, b: a == b, lambda b: len(b))}", "other.py")
     assert load_rewards([path, str(other)]) == [str(path.resolve()), str(other.resolve())]
+    assert reward_files[str(path)] == sorted([str(tmp_path / "my_words.py"), str(path)])
     assert verify("word", "yes", None) == verify("other", "x", "x") == (1.0, True, "correct")
     path.write_text("KINDS = {'word': lambda response, reference: response == 'no'}")
     load_rewards([path])
     assert [verify("word", word, None).reward for word in ("yes", "no")] == [0.0, 1.0]
-    with pytest.raises(ValueError, match="the check of kind other raised TypeError"):
+    with pytest.raises(ValueError, match=r"the check of kind other.*TypeError"):
         verify("other", "x", 3)
-    with pytest.raises(ValueError, match="a reference of kind word must be what JSON can hold"):
+    with pytest.raises(ValueError, match="kind word"):
         verify("word", "x", {1, 2})
 
 
 def test_a_check_of_references(tmp_path):
-    """Mistake: a broken reference found out by rewards of 0, in the middle of a run."""
+    """Makes impossible: a broken reference found out by rewards of 0, in the middle of a run."""
     load_rewards([file(tmp_path, """
         def check(reference):
             if not isinstance(reference, int):
@@ -207,48 +189,39 @@ def test_a_check_of_references(tmp_path):
     """)])  # fmt: skip
     assert verify("length", "abc", 3).reason == "correct"
     (tmp_path / "p.jsonl").write_text(json.dumps({"prompt": "a", "kind": "length", "reference": "3"}))
-    with pytest.raises(ValueError, match=r"p.jsonl, line 1: a length is a whole number"):
+    with pytest.raises(ValueError, match=r"p.jsonl, line 1: .*a length is a whole number"):
         load_problems(tmp_path / "p.jsonl")
 
 
-@pytest.mark.parametrize(
-    ("check", "message"), [("while True: pass", "took more than"), ("import os; os._exit(0)", "ended its process")]
-)
-def test_a_check_that_hangs_or_exits(tmp_path, monkeypatch, check, message):
-    """Mistake: a check of references that hangs the run, or ends it with rc 0 and no word."""
+@pytest.mark.parametrize("check", ["while True: pass", "import os; os._exit(0)"])
+def test_a_check_that_hangs_or_exits(tmp_path, monkeypatch, check):
+    """Makes impossible: a check of references that hangs the run, or ends it with rc 0 and no word."""
     load_rewards([file(tmp_path, f"def check(reference):\n    {check}\nKINDS = {{'odd': (lambda a, b: 1, check)}}")])
     monkeypatch.setattr(users, "CHECK_S", 0.5)
-    with pytest.raises(ValueError, match=f"the check of kind odd {message}"):
+    with pytest.raises(ValueError, match="the check of kind odd"):
         verify("odd", "x", 3)
 
 
 @pytest.mark.parametrize(
-    ("text", "message"),
+    "text",
     [
-        ("x = 1", r"my_rewards.py: it names no kind: end it with a line like KINDS = "),
-        ("KINDS = {}", "names no kind"),
-        ("KINDS = ['a']", "names no kind"),
-        ("KINDS = {'a b': print}", "a kind's name is letters, digits and _, got 'a b'"),
-        ("KINDS = {'math': lambda a, b: 1}", "there is a kind math already, choose another name than countdown, math"),
-        ("KINDS = {'mine': 1}", "the reward of kind mine must be a function, got 1"),
-        ("\nimport nowhere_to_be_found", r"cannot be imported .*: ModuleNotFoundError: No module .*, line 2\)"),
-        ("def f(:", r"cannot be imported .*: SyntaxError: .*, line 1\)"),
-        ("raise SystemExit(3)", "cannot be imported .*: SystemExit: 3"),
-        ("import os\nos._exit(0)", "cannot be imported"),
-        ("while True: pass", "cannot be imported"),
+        "x = 1", "KINDS = {}", "KINDS = ['a']", "KINDS = {'a b': print}", "KINDS = {'math': lambda a, b: 1}",
+        "KINDS = {'mine': 1}", "\nimport nowhere_to_be_found", "def f(:", "raise SystemExit(3)",
+        "import os\nos._exit(0)", "while True: pass",
     ],
-)
-def test_a_file_that_cannot_be_used(tmp_path, monkeypatch, text, message):
-    """Mistake: a file that ends the run with rc 0, hangs it, or is found out at step 1; or our kind replaced."""
+)  # fmt: skip
+def test_a_file_that_cannot_be_used(tmp_path, monkeypatch, text):
+    """Makes impossible: a broken file that ends the run with rc 0, hangs it or fails at step 1, or replaces a kind."""
+    kinds = set(KINDS)
     if "while" in text:
         monkeypatch.setattr(sandbox_pool, "START_S", 3.0)
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(ValueError, match=r"my_rewards\.py"):
         load_rewards([file(tmp_path, text)])
-    assert set(KINDS) == BUILT_IN
+    assert set(KINDS) == kinds
 
 
 def test_a_file_that_only_the_trainer_can_import(tmp_path, monkeypatch):
-    """Mistake: a path that is right where the run was started, and wrong in the workers, found out at step 1."""
+    """Makes impossible: a path that is right for the trainer and wrong for the workers, found at step 1."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "words.txt").write_text("yes")
     text = "WORDS = open({}).read()\nKINDS = {{'word': lambda response, reference: response in WORDS}}"
@@ -261,10 +234,10 @@ def test_a_file_that_only_the_trainer_can_import(tmp_path, monkeypatch):
 
 
 def test_no_file(tmp_path):
-    """Mistake: a misspelt path that is passed over."""
+    """Makes impossible: a misspelt path that is passed over."""
     with pytest.raises(FileNotFoundError, match=r"no rewards at .*nowhere.py"):
         load_rewards([tmp_path / "nowhere.py"])
-    with pytest.raises(ValueError, match=r"its name must end with \.py"):
+    with pytest.raises(FileNotFoundError, match=r"rewards\.txt"):
         load_rewards([file(tmp_path, "KINDS = {}", "rewards.txt")])
     load_rewards([file(tmp_path, "KINDS = {'mine': lambda a, b: 1}")])
     with pytest.raises(ValueError, match="there is a kind mine already"):

@@ -10,12 +10,11 @@ import pytest
 import torch
 from accelerate import Accelerator
 from rooms import TINY, embedded, judged, sampled
-from test_systems import run_twice
 
 import train
 from lab import loop
 from lab.blank import blanked, write
-from lab.exercises import EXERCISES, MODULES, Exercise
+from lab.exercises import EXERCISES, MODULES
 from lab.grade import grade, main, mistake
 from trainer.policy import Policy, micro_batches
 from trainer.settings import Config
@@ -31,14 +30,12 @@ WRONG = [
     ("brorl.surrogate", " / n", ""),
     ("brorl.logit_step", "(rewards - s_r)", "(rewards + s_r)"),
     ("brorl.probability_step", "dz - (p * dz)", "dz - (dz)"),
-    ("brorl.unsampled_coupling", "m.q_pos * m.u_neg2 - m.q_neg * m.u_pos2",
-     "m.q_neg * m.u_pos2 - m.q_pos * m.u_neg2"),
+    ("brorl.unsampled_coupling", "m.q_pos * m.u_neg2 - ", "m.q_pos * m.u_neg2 + "),
     ("brorl.mass_balance", "(s_r - r_w)", "(r_w - s_r)"),
     ("brorl.pass_at_k_estimate", "math.comb(n - c, k) / math.comb(n, k)", "(1 - c / n) ** k"),
     ("brorl.expected_unsampled_second_moment", "torch.exp(torch.special.xlog1py(n, -p))", "(1 - p) ** n"),
     ("brorl.total_unsampled_second_moment", "moments, 0)", "0, moments)"),
-    ("brorl.pass_at_k", "-torch.expm1(torch.special.xlog1py(k.to(q_pos.dtype).to(q_pos.device), -q_pos))",
-     "q_pos**k"),
+    ("brorl.pass_at_k", "-torch.expm1(", "1 - torch.expm1("),
     ("loss.informative", "(count < correct.shape[-1])", "(count < len(correct))"),
     ("loss.mean_centred", "rewards.mean(-1, keepdim=True)", "rewards.mean()"),
     ("loss.group_std", "correction=0", "correction=1"),
@@ -59,14 +56,13 @@ WRONG = [
     ("sim.as_written", "r - r.mean()", "r"),
     ("rollout.sampling_logprobs", "ordered[:, top_k:]", "ordered[:, top_k + 1 :]"),
     ("rollout.draw", "cdf[row, middle] >= wanted", "cdf[row, middle] > wanted"),
-    ("verify.judge_countdown", "type(item) is int", "type(item) is str"),
+    ("verify.judge_countdown", '== reference["target"]', '>= reference["target"]'),
+    ("loop.train", "log_probs(reference, batch)", "log_probs(model, batch)"),
+    ("loop.train", "            optimizer.zero_grad()\n", ""),
+    ("loop.train", "L.group_advantages(correct.float())", "-L.group_advantages(correct.float())"),
 ]  # fmt: skip
-FAST = [case for case in WRONG if case[0] == "brorl.mood"]
-ORIGINAL = {module: (ROOT / f"{module}.py").read_text(encoding="utf-8") for module in MODULES}
-
-
-def of_function(name: str) -> Exercise:
-    return next(exercise for exercise in EXERCISES if exercise.function == name)
+EXERCISE = {exercise.function: exercise for exercise in EXERCISES}
+ORIGINAL = {module: (ROOT / file).read_text(encoding="utf-8") for module, file in MODULES.items()}
 
 
 def with_originals(folder: Path, **texts: str) -> Path:
@@ -105,6 +101,11 @@ def test_a_blank_has_no_solution_in_it(hard):
         exercises = [exercise for exercise in EXERCISES if exercise.module == module]
         text = blanked(ORIGINAL[module], exercises, hard)
         functions = {x.name: x for x in ast.parse(text).body if isinstance(x, ast.FunctionDef)}
+        if module == "loop":
+            stages = ast.unparse(functions.pop("train"))
+            assert "raise NotImplementedError" in stages and not re.search(r"L\.|backward|log_probs|loss_of", stages)
+            assert ("# 5: advantages" in text) != hard
+            exercises = []
         for exercise in exercises:
             docstring, raises = functions[exercise.name].body
             assert isinstance(raises, ast.Raise)
@@ -122,40 +123,30 @@ def test_a_students_work_is_not_overwritten(tmp_path):
 
 
 @pytest.mark.parametrize(("function", "part", "wrong"), [
-    pytest.param(*case, marks=[] if case in FAST else pytest.mark.slow) for case in WRONG
+    pytest.param(*case, marks=[] if case[0] == "brorl.mood" else pytest.mark.slow) for case in WRONG
 ])  # fmt: skip
 def test_a_wrong_answer_loses_points(tmp_path, function, part, wrong):
     """Makes impossible: points for a wrong answer, or the repository's file tested in place of the student's."""
-    (row,) = grade(with_originals(tmp_path, **changed(function, part, wrong)), [of_function(function)])
+    (row,) = grade(with_originals(tmp_path, **changed(function, part, wrong)), [EXERCISE[function]])
     assert row["points"] == 0 and row["still_possible"] and not row["blank"]
 
 
-def test_the_grade_of_a_half_done_sheet(tmp_path):
-    """Makes impossible: a file that does not import, or a blank, which costs the other functions their points."""
-    blank = blanked(ORIGINAL["brorl"], [of_function("brorl.pass_at_k")])
+def test_the_grade_of_a_half_done_sheet(tmp_path, monkeypatch, capsys):
+    """Makes impossible: a blank or a broken file that costs other functions their points; an exit status of 0."""
+    blank = blanked(ORIGINAL["brorl"], [EXERCISE["brorl.pass_at_k"]])
     folder = with_originals(tmp_path, brorl=blank, sim="def measure(:\n")
-    mood, pass_at_k, measure = grade(folder, [*map(of_function, ("brorl.mood", "brorl.pass_at_k", "sim.measure"))])
-    assert (mood["points"], pass_at_k["points"], measure["points"]) == (1, 0, 0)
+    monkeypatch.setattr("lab.grade.EXERCISES", [*map(EXERCISE.get, ("brorl.mood", "brorl.pass_at_k", "sim.measure"))])
+    with pytest.raises(SystemExit) as status:
+        main([str(folder), "--json"])
+    mood, pass_at_k, measure = json.loads(capsys.readouterr().out)
+    assert (mood["points"], pass_at_k["points"], measure["points"], status.value.code) == (1, 0, 0, True)
     assert pass_at_k["blank"] == ["brorl.pass_at_k"] and measure["errors"] == ["SyntaxError: invalid syntax"]
-
-
-def test_the_grades_for_a_program(tmp_path, monkeypatch, capsys):
-    """Makes impossible: an exit status of 0 with points missing, other text between the JSON."""
-    for points in (0, 1):
-        rows = [{"function": "brorl.mood", "points": points, "of": 1, "still_possible": [], "blank": [], "errors": []}]
-        monkeypatch.setattr("lab.grade.grade", lambda work, exercises, rows=rows: rows)
-        with pytest.raises(SystemExit) as status:
-            main([str(tmp_path), "--json"])
-        assert status.value.code == (points == 0) and json.loads(capsys.readouterr().out) == rows
 
 
 @pytest.mark.slow
 def test_the_originals_have_all_points(tmp_path):
     """Makes impossible: an exercise that its own solution fails."""
     assert all(row["points"] == row["of"] for row in grade(with_originals(tmp_path), EXERCISES))
-
-
-# ------------------------------------------------------------------------------------------------------- the loop
 
 
 def test_the_loops_gradient_is_trains():
@@ -194,56 +185,17 @@ def test_the_loops_gradient_is_trains():
     assert max(((a - b).norm() / b.norm()).item() for a, b in zip(ours, theirs, strict=True)) < 1e-6
 
 
-@pytest.mark.slow
-def test_the_loop_lifts_the_embedded_policy():
-    """Makes impossible: a sign error anywhere between verdict and weights; with it the score falls."""
-    before, after = loop.main(["--rollouts", "32", "--prompts", "32", "--steps", "10", "--learning_rate", "3e-4"])
-    assert after > before + 0.03  # the standard error of each is 0.006
-
-
-# ----------------------------------------------------------------------------------------------------- the pages
-
-
 @pytest.mark.parametrize("page", ["primer.md", "README.md", "answers.md"])
 def test_a_page_names_functions_tests_and_files_that_exist(page):
     """Makes impossible: an equation whose function or test was renamed, a link to no page."""
     text = (ROOT / "lab" / page).read_text(encoding="utf-8")
     for module, function in re.findall(
-        r"`((?:brorl|loss|sim|rollout|verify|bench\.which_n|trainer\.policy)\b)\.(\w+)`", text
+        r"`((?:brorl|loss|sim|rollout|verify|bench\.which_n|trainer\.policy|lab\.variants)\b)\.(\w+)`", text
     ):
         assert function == "py" or hasattr(importlib.import_module(module), function), f"{module}.{function}"
     for file, test in re.findall(r"`(test_\w+\.py)::(test_\w+)`", text):
         assert f"\ndef {test}(" in (ROOT / "tests" / file).read_text(encoding="utf-8"), f"{file}::{test}"
     for link in re.findall(r"\]\(([^)#:]+)\)", text):
         assert (ROOT / "lab" / link).exists(), link
-
-
-def test_the_readme_counts_the_exercises():
-    """Makes impossible: a number of exercises or points that is another one by now."""
-    text = (ROOT / "lab" / "README.md").read_text(encoding="utf-8")
-    assert f"{len(EXERCISES)} functions raise" in text
-    assert f"{sum(exercise.points for exercise in EXERCISES)} points" in text
-
-
-@pytest.mark.slow
-def test_the_lab_runs_without_unix(tmp_path):
-    """Makes impossible: an import of fcntl or resource, anywhere below the lab, that ends a student's evening."""
-    run_twice("""
-        import argparse, shutil
-        sys.path.append(ROOT + "/tests")
-        import conftest, test_brorl, test_loss, test_rollout, test_sim, test_verify  # the grader's
-        import lab.blank, lab.grade, lab.page
-        from lab import loop
-        from transformers import AutoModelForCausalLM, AutoTokenizer
-        from verify import load_problems
-
-        shutil.rmtree("work", ignore_errors=True)
-        lab.blank.main(["work", "--hard"])
-        assert all(map(lab.page.source, lab.page.rows()))
-        model, tokenizer = (x.from_pretrained(loop.TINY / "policy") for x in (AutoModelForCausalLM, AutoTokenizer))
-        problems = load_problems(loop.TINY / "test.jsonl")[:8]
-        args = argparse.Namespace(steps=1, prompts=8, rollouts=16, updates=2, learning_rate=1e-4, seed=0, log=None)
-        before = [p.clone() for p in model.parameters()]
-        loop.train(model, tokenizer, problems, problems, args)
-        assert any((p != q).any() for p, q in zip(before, model.parameters(), strict=True))
-    """, tmp_path)  # fmt: skip
+    if page == "README.md":
+        assert f"{len(EXERCISES)} functions raise" in text and f"{sum(x.points for x in EXERCISES)} points" in text

@@ -1,6 +1,5 @@
 """verify.py: countdown's literal verdicts, random input, hostile text, the caller's mistakes, batches."""
 
-import ast
 import importlib
 import itertools
 import operator
@@ -19,7 +18,7 @@ from test_kinds_ifeval import FOLLOWED
 from kinds.latex import read_math
 from kinds.patterns import FORWARD, forward
 from sandbox.jobs import Call, Program
-from verify import BUILT_IN, KINDS, MAX_ANSWER, Kind, Response, Verdict, ask, kind_of, verify, verify_batch
+from verify import KINDS, MAX_ANSWER, Kind, ask, kind_of, verify, verify_batch
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -31,59 +30,31 @@ COUNTDOWN_CORRECT = [
      "Let me see. <answer>(2+3)*4</answer>", "<answer>1+1</answer> no: <answer> (2+3)*4 </answer> done",
      "<answer>\n(2+3)*4\n</answer>", "<think>2*3*4 = 24, too much</think>(2+3)*4",
      "<think>a</think>b</think> <answer>(2+3)*4</answer>"),
-    ([2, 3, 4], 3, "2+4−3"),
-    ([2, 7, 14], 1, "14÷(7*2)"),
-    ([1, 2, 3, 5], 20, "3*(5+2)-1"),
-    ([7], 7, "7", "(7)"),
-    ([0, 5], 5, "0+5"),
-    ([10, 20], 200, "10*20"),
-    ([2, 3, 4], 14, "2+3*4"),
-    ([2, 3, 4], 10, "2*3+4"),
-    ([2, 3, 10], 5, "10-3-2"),
-    ([2, 3, 10], 9, "10-(3-2)"),
-    ([2, 4, 8], 1, "8/4/2"),
-    ([2, 4, 8], 4, "8/(4/2)", "8/4*2"),
-    ([1, 2, 3, 4, 5], 15, "1+2+3+4+5"),
-    ([1, 3, 4, 6], 24, "6/(1-3/4)"),
-    ([3, 3, 8, 8], 24, "8/(3-8/3)"),
-    ([1, 5, 5, 5], 24, "5*(5-1/5)"),
-    ([1, 2, 9], 8, "1-2+9"),
-    ([1, 2, 3], -4, "1-2-3"),
-    ([5, 5], 25, "5*5"),
-    ([4, 4, 4, 4], 20, "(4/4+4)*4"),
+    ([2, 3, 4], 3, "2+4−3"), ([2, 7, 14], 1, "14÷(7*2)"), ([1, 2, 3, 5], 20, "3*(5+2)-1"), ([7], 7, "7", "(7)"),
+    ([0, 5], 5, "0+5"), ([2, 3, 4], 14, "2+3*4"), ([2, 3, 4], 10, "2*3+4"), ([2, 3, 10], 5, "10-3-2"),
+    ([2, 3, 10], 9, "10-(3-2)"), ([2, 4, 8], 1, "8/4/2"), ([2, 4, 8], 4, "8/(4/2)", "8/4*2"),
+    ([1, 3, 4, 6], 24, "6/(1-3/4)"), ([3, 3, 8, 8], 24, "8/(3-8/3)"), ([1, 2, 3], -4, "1-2-3"), ([5, 5], 25, "5*5"),
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize(("numbers", "target", "response"), [(n, t, r) for n, t, *rs in COUNTDOWN_CORRECT for r in rs])
 def test_countdown_correct(numbers, target, response):
-    """Mistake: a right expression refused, which teaches the policy away from the answer."""
+    """Makes impossible: a right expression refused, which teaches the policy away from the answer."""
     assert reason("countdown", response, {"numbers": numbers, "target": target}) == "correct"
 
 
 COUNTDOWN_WRONG = [
     ([2, 3, 4], 20, "2+3*4", "2*3*4", "(2+3)*4+2", "5*4", "20", "<answer>(2+3)*4</answer><answer>2+3+4</answer>",
      "<answer>(2+3)*4</answer></think>2+3+4"),
-    ([2, 3, 4], 5, "2+3"),
-    ([2, 3, 4], 12, "4*3*2/2"),
-    ([2, 3], 23, "23"),
-    ([2, 3, 3], 5, "2+3"),
-    ([2, 3], 8, "2+3+3"),
-    ([12, 3], 6, "1+2+3"),
-    ([7], 8, "7"),
-    ([1, 3], 0, "1/3"),
-    ([1, 3, 3], 1, "1/3*3+3-3"),
-    ([2, 3], 0, "2/3"),
-    ([1, 0], 0, "1/0"),
-    ([1, 0, 5], 0, "5/(1/0)"),
-    ([1, 1, 0, 4], 4, "4+0/(1-1)"),
-    ([49, 49], 1, "1"),
-    ([1, 3, 3, 3], 1, "1/3+3/3-3"),
+    ([2, 3, 4], 5, "2+3"), ([2, 3, 4], 12, "4*3*2/2"), ([2, 3], 23, "23"), ([2, 3, 3], 5, "2+3"), ([2, 3], 8, "2+3+3"),
+    ([12, 3], 6, "1+2+3"), ([7], 8, "7"), ([1, 3], 0, "1/3"), ([2, 3], 0, "2/3"), ([1, 0], 0, "1/0"),
+    ([1, 0, 5], 0, "5/(1/0)"), ([1, 1, 0, 4], 4, "4+0/(1-1)"), ([49, 49], 1, "1"), ([1, 3, 3, 3], 1, "1/3+3/3-3"),
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize(("numbers", "target", "response"), [(n, t, r) for n, t, *rs in COUNTDOWN_WRONG for r in rs])
 def test_countdown_wrong(numbers, target, response):
-    """Mistake: a reward for another value, another set of numbers, joined digits, or a division by zero."""
+    """Makes impossible: a reward for another value, another set of numbers, joined digits, or a division by zero."""
     assert reason("countdown", response, {"numbers": numbers, "target": target}) == "wrong"
 
 
@@ -103,7 +74,7 @@ UNPARSED = """
     [*filter(None, re.split(r"  \|  |\n", UNPARSED)), "(2+3)*4\n\n(2+3)*4", "\\boxed{(2+3)*4}", "(2+3)*4\x00"],
 )
 def test_countdown_unparsed(response):
-    """Mistake: a lenient reader, whose gaps a policy with many rollouts finds and then lives on."""
+    """Makes impossible: a lenient reader, whose gaps a policy with many rollouts finds and then lives on."""
     assert reason("countdown", response, THREE) == "unparsed"
 
 
@@ -111,57 +82,40 @@ def test_countdown_unparsed(response):
     "response", ["", " \n\t", "<answer></answer>", "<answer> </answer>", "(2+3)*4</think>", "\u00a0"]
 )
 def test_countdown_no_answer(response):
-    """Mistake: an empty answer counted as an attempt, or an answer taken out of the thinking."""
+    """Makes impossible: an empty answer counted as an attempt, or an answer taken out of the thinking."""
     assert reason("countdown", response, THREE) == "no_answer"
 
 
 def test_countdown_length_cap():
-    """Mistake: an answer at the cap refused, or one beyond it parsed."""
-    inner = "(2+3)*4 "
-    side = (MAX_ANSWER - len(inner)) // 2
-    longest = "(" * side + inner + ")" * side
-    assert len(longest) == MAX_ANSWER
-    assert reason("countdown", f"  {longest}\n", THREE) == "correct"
-    assert reason("countdown", longest.replace(" ", "  "), THREE) == "unparsed"
+    """Makes impossible: an answer at the cap refused, or a longer one parsed."""
+    assert reason("countdown", "(2+3)" + " " * (MAX_ANSWER - 7) + "*4", THREE) == "correct"
+    assert reason("countdown", "(2+3)" + " " * (MAX_ANSWER - 6) + "*4", THREE) == "unparsed"
 
 
-OPERATORS = {ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv}
-
-
-def value_by_ast(text):
-    """The referee: Python's own parser, over fractions."""
-
-    def walk(node):
-        if isinstance(node, ast.BinOp):
-            return OPERATORS[type(node.op)](walk(node.left), walk(node.right))
-        return Fraction(node.value)
-
-    return walk(ast.parse(text, mode="eval").body)
+OPERATORS = {"+": operator.add, "-": operator.sub, "*": operator.mul, "/": operator.truediv}
 
 
 def random_expression(rng, numbers):
-    """A random tree over the numbers in order, with parentheses left out at random: the text decides the value."""
+    """(Text, value or None) of a random tree over the numbers in order, with parentheses where the value needs them."""
     if len(numbers) == 1:
-        return str(numbers[0])
+        return str(numbers[0]), Fraction(numbers[0]), "number"
     cut = rng.randrange(1, len(numbers))
-    left, right = random_expression(rng, numbers[:cut]), random_expression(rng, numbers[cut:])
-    space = rng.choice(["", "", " "])
-    text = f"{left}{space}{rng.choice('+-*/')}{space}{right}"
-    return f"({text})" if rng.random() < 0.5 else text
+    (left, a, over), (right, b, under) = random_expression(rng, numbers[:cut]), random_expression(rng, numbers[cut:])
+    sign = rng.choice("+-*/")
+    left = f"({left})" if sign in "*/" and over in ("+", "-") else left
+    right = f"({right})" if under != "number" and (sign != "+" or rng.random() < 0.5) else right
+    value = None if a is None or b is None or (sign == "/" and b == 0) else OPERATORS[sign](a, b)
+    return f"{left}{sign}{right}", value, sign
 
 
-def test_countdown_agrees_with_pythons_parser():
-    """Mistake: a slip in precedence, associativity or exactness that no hand-written case happens to meet."""
+def test_countdown_agrees_with_values_by_construction():
+    """Makes impossible: a slip in exactness or in the order of the operators that no hand-written case shows."""
     rng = random.Random(0)
     seen = {"correct": 0, "wrong": 0}
     for _ in range(5000):
         numbers = [rng.randint(0, 12) for _ in range(rng.randint(1, 6))]
-        text = random_expression(rng, numbers)
+        text, value, _ = random_expression(rng, numbers)
         rng.shuffle(numbers)
-        try:
-            value = value_by_ast(text)
-        except ZeroDivisionError:
-            value = None
         whole = value is not None and value.denominator == 1
         target = int(value) if whole else rng.randint(0, 3)
         expected = "correct" if whole else "wrong"
@@ -172,70 +126,38 @@ def test_countdown_agrees_with_pythons_parser():
     assert min(seen.values()) > 1000
 
 
-@pytest.mark.filterwarnings("ignore::SyntaxWarning")
-def test_countdown_random_strings_against_pythons_parser():
-    """Mistake: a string that is no expression rewarded, or an expression called unparsed."""
-    rng = random.Random(1)
-    allowed = (ast.Expression, ast.BinOp, ast.Constant, ast.Add, ast.Sub, ast.Mult, ast.Div)
-    parsed = 0
-    for _ in range(50_000):
-        text = "".join(rng.choice("1234+-*/()") for _ in range(rng.randint(1, 7)))
-        try:
-            tree = ast.parse(text, mode="eval")
-            # An empty pair of parentheses is a tuple to Python, `1(2)` a call, `//` and a sign are other nodes.
-            is_expression = all(isinstance(node, allowed) for node in ast.walk(tree))
-        except SyntaxError:
-            is_expression = False
-        parsed += is_expression
-        assert (reason("countdown", text, THREE) != "unparsed") == is_expression, text
-    assert parsed > 1000
-
-
 # ----------------------------------------------------------------------------------- hostile responses
 
 HOSTILE = {
     "nul bytes": "\x00" * 10_000_000,
     "digits": "9" * 10_000_000,
-    "spaces": " " * 10_000_000 + "2",
     "parentheses": "(" * 100_000 + "2" + ")" * 100_000,
     "short deep parentheses": "(" * 499 + "2" + ")" * 499,
     "operators": "2+" * 500_000 + "2",
     "tower": "9**9**9**9",
     "braces": "\\boxed" + "{" * 10_000_000,
-    "balanced braces": "\\boxed" + "{" * 100_000 + "}" * 100_000,
     "boxes": "\\boxed{" * 1_500_000,
     "nested boxes": "\\boxed{" * 100_000 + "2" + "}" * 100_000,
-    "spaced boxes": "\\boxed  " * 1_000_000,
     "box, spaces": "\\boxed" + " " * 10_000_000,
     "backslashes": "\\" * 10_000_000 + "boxed{2}}",
     "answers": "<answer>" * 1_000_000 + "</answer>" * 1_000_000,
     "thoughts": "</think>" * 1_000_000,
-    "surrogates": "\ud800" * 1000 + "\\boxed{\udfff}",
     "many boxes": "\\boxed{5}, " * 900_000,
-    "boxed digits": "\\boxed{" + "9" * 5_000 + "}",
     "boxed many digits": "\\boxed{" + "9" * 999_000 + "}",
-    "boxed 999 digits": "\\boxed{" + "9" * 999 + "}",
     "boxed exponent": "\\boxed{1e999999999}",
-    "boxed long exponent": "\\boxed{1e" + "9" * 900 + "}",
     "boxed power": "\\boxed{1 \\times 10^{" + "9" * 900 + "}}",
     "boxed groups": "\\boxed{1" + ",000" * 249 + "x}",
-    "boxed spaces": "\\boxed{1" + " " * 990 + "x}",
     "boxed fraction": "\\boxed{" + "9" * 499 + "/" + "9" * 498 + "1}",
-    "boxed fractions": "\\boxed{" + "\\frac{1}{" * 100 + "2" + "}" * 100 + "}",
     "boxed factorial": "\\boxed{(10^{9})!}",
-    "arabic digits": "\\boxed{" + "٣" * 900 + "}",
     "code": "__import__('os').system('true')",
     "fence": "```" + " " * 10_000_000,
-    "lines before a fence": "\n" * 10_000_000 + "```",
-    "imports": "import\n" * 1_500_000,
-    "long import": "from " + "x." * 5_000_000,
 }
 
 
 @pytest.mark.parametrize("kind", ["countdown", "math", "code"])
 @pytest.mark.parametrize("name", HOSTILE)
 def test_hostile_text_is_judged_in_bounded_time(kind, name):
-    """Mistake: an exception, a quadratic scan or a giant number that one response stops a whole run with."""
+    """Makes impossible: an exception, a quadratic scan or a giant number that one response stops a whole run with."""
     start = time.process_time()
     if kind == "code":
         kind_of(kind).answer(HOSTILE[name])
@@ -254,21 +176,16 @@ TEXTS = r"""
 FRAGMENTS = [*TEXTS.split(), " ", "\n", "\\text{ m}", "\\cup ", " and ", "for all ", "sin ", "12:30 pm"]
 FRAGMENTS += ["```python\n", "def x("]
 REFERENCES = {
-    "countdown": THREE,
-    "math": "\\frac{1}{2}",
-    "science": "9.8 m/s^2",
-    "code": {"inputs": [""], "outputs": ["1"]},
+    "countdown": THREE, "math": "\\frac{1}{2}", "science": "9.8 m/s^2", "code": {"inputs": [""], "outputs": ["1"]},
     "logic": {"dataset": "countdown", "entry": {"answer": "1"}},
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("share", [0.2, pytest.param(1.0, marks=pytest.mark.slow)])
 def test_no_answer_holds_up_the_trainer(share):
-    """Mistake: a pattern that takes 2^n steps for n units behind a number, where no clock can stop it."""
-    followed = {
-        "instruction_id_list": [name for name, *_ in FOLLOWED],
-        "kwargs": [kwargs for _, kwargs, *_ in FOLLOWED],
-    }
+    """Makes impossible: a pattern that takes 2^n steps for n units behind a number, where no clock can stop it."""
+    names, arguments, *_ = zip(*FOLLOWED, strict=True)
+    followed = {"instruction_id_list": [*names], "kwargs": [*arguments]}
     references = [*REFERENCES.items(), ("ifeval", followed)]
     wraps = {"countdown": "{}", "code": "```python\n{}\n```", "logic": "<answer>{}</answer>", "ifeval": "{}"}
     rng, slowest = random.Random(8), 0.0
@@ -286,7 +203,7 @@ def test_no_answer_holds_up_the_trainer(share):
 
 @pytest.mark.parametrize("share", [0.2, pytest.param(1.0, marks=pytest.mark.slow)])
 def test_no_answer_is_slow_to_read(share):
-    """Mistake: an answer that costs a worker its whole time limit, so that a policy that loops stalls a run."""
+    """Makes impossible: an answer that costs a worker its whole time limit."""
     rng, slowest = random.Random(7), 0.0
     for first, second in itertools.product(FRAGMENTS, FRAGMENTS):
         if rng.random() < share:
@@ -298,7 +215,7 @@ def test_no_answer_is_slow_to_read(share):
 
 
 def test_patterns_in_the_trainer_cannot_backtrack():
-    """Mistake: a new pattern for a model's text with a repetition that gives back what it took."""
+    """Makes impossible: a new pattern for a model's text with a repetition that gives back what it took."""
     for kind in ("maths", "science", "code", "ifeval", "logic"):
         for name, value in vars(importlib.import_module(f"kinds.{kind}")).items():
             if isinstance(value, re.Pattern):
@@ -308,22 +225,17 @@ def test_patterns_in_the_trainer_cannot_backtrack():
             forward(pattern)
 
 
-@pytest.mark.parametrize(
-    ("pattern", "text", "read"),
-    [
-        (r"(?:a|bc)*+", "abcab", "abca"),
-        (r"(?:[0-9\s]|\*(?!\s*+\*))*+", "1* *2", "1"),
-        (r"((?:,[0-9]{3})++|x)*+", ",123x,12", ",123x"),
-        (r"[()\])]*+(?:a\((?:a|bc)++\))?", "()]a(abcab)", "()]"),
-    ],
-)
-def test_a_repeated_group_ends_before_a_failed_try(pattern, text, read):
-    """Mistake: a part of an answer taken for read where Python 3.11.2 goes on behind it: `**` in arithmetic."""
-    assert forward(pattern).match(text)[0] == read
+def test_a_repeated_group_ends_before_a_failed_try():
+    """Makes impossible: text that no rule has read: Python 3.11.2 skips a failed repetition, and `**` passes."""
+    for pattern, text, read in (
+        (r"(?:a|bc)*+", "abcab", "abca"), (r"(?:[0-9\s]|\*(?!\s*+\*))*+", "1* *2", "1"),
+        (r"((?:,[0-9]{3})++|x)*+", ",123x,12", ",123x"), (r"[()\])]*+(?:a\((?:a|bc)++\))?", "()]a(abcab)", "()]"),
+    ):  # fmt: skip
+        assert forward(pattern).match(text)[0] == read
 
 
 def test_a_thought_is_no_answer():
-    """Mistake: a reward for the box of a thought that was cut off before its </think>."""
+    """Makes impossible: a reward for the box of a thought that was cut off before its </think>."""
     for kind, response in (
         ("math", "<think> so \\boxed{\\frac12}"),
         ("math", "\\boxed{4}</think> <think> so \\boxed{\\frac12}"),
@@ -336,68 +248,56 @@ def test_a_thought_is_no_answer():
     assert reason("math", "<think> so \\boxed{4} </think> \\boxed{\\frac12}", "\\frac{1}{2}") == "correct"
 
 
-@pytest.mark.parametrize("share", [0.2, pytest.param(1.0, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("kind", ["countdown", "math"])
-def test_never_raises_on_random_text(kind, share):
-    """Mistake: an exception on some odd mix of bytes, digits and markup."""
+def test_never_raises_on_random_text():
+    """Makes impossible: an exception on some odd mix of bytes, digits and markup."""
     rng = random.Random(4)
-    texts = r"\boxed{ \frac { } \ <answer> </answer> </think> $ % , {,} \, e 1 23 0 . / + - * ( ) × 10^ ٣"
-    pieces = [*texts.split(), "9" * 30, " ", "\n", "\x00", "\ud800"]
-    reference = {"countdown": THREE, "math": "23"}[kind]
-    known = {"correct", "wrong", "unparsed", "no_answer"}
-    # What only algebra can tell is sent to a worker, one at a time.
-    for _ in range(int(share * (1_000 if kind == "math" else 20_000))):
+    pieces = [
+        "<answer>",
+        "</answer>",
+        "</think>",
+        *"1230./+-*()×÷٣",
+        "**",
+        "//",
+        "()",
+        "0x",
+        " ",
+        "\n",
+        "\x00",
+        "\ud800",
+    ]
+    for _ in range(5_000):
         mixed = "".join(rng.choices(pieces, k=rng.randint(0, 12)))
-        noise = rng.randbytes(rng.randint(0, 40)).decode("latin-1")
-        for response in (mixed, noise, f"\\boxed{{{mixed}}}", f"\\boxed{{{noise}}}"):
-            assert reason(kind, response, reference) in known
+        for response in (mixed, rng.randbytes(rng.randint(0, 40)).decode("latin-1")):
+            assert reason("countdown", response, THREE) in {"correct", "wrong", "unparsed", "no_answer"}
 
 
 # --------------------------------------------------------------------------------- the caller's mistakes
 
 
-@pytest.mark.parametrize("kind", ["mathematics", "", None, ["math"], 3])
-def test_unknown_kind(kind):
-    """Mistake: a misspelt kind that scores 0 for a whole run, or an error that hides what would be right."""
-    with pytest.raises(ValueError, match=r"unknown kind .*countdown, math.*--rewards"):
-        verify(kind, "\\boxed{2}", "2")
+def test_unknown_kind():
+    """Makes impossible: a misspelt kind that scores 0 for a whole run."""
+    for kind in ("mathematics", "", None, ["math"], 3):
+        with pytest.raises(ValueError, match="--rewards"):
+            verify(kind, "\\boxed{2}", "2")
 
 
-BROKEN_REFERENCES = [
-    ("math", 2, "in quotes"),
-    ("math", None, "the text of one answer"),
-    ("math", "", "the text of one answer"),
-    ("math", "(1", "the text of one answer"),
-    ("math", "1/0", "the text of one answer"),
-    ("math", "1e1001", "the text of one answer"),
-    ("math", "9" * (MAX_ANSWER + 1), "the text of one answer"),
-    ("countdown", "24", "a countdown reference is"),
-    ("countdown", [], "a countdown reference is"),
-    ("countdown", {"numbers": [1]}, "a countdown reference is"),
-    ("countdown", {"numbers": [1], "target": 1, "ops": "+"}, "a countdown reference is"),
-    ("countdown", {"numbers": [], "target": 1}, "a countdown reference is"),
-    ("countdown", {"numbers": [1] * 33, "target": 1}, "a countdown reference is"),
-    ("countdown", {"numbers": "12", "target": 1}, "a countdown reference is"),
-    ("countdown", {"numbers": [1, "2"], "target": 1}, "a countdown reference is"),
-    ("countdown", {"numbers": [1, 2.0], "target": 1}, "a countdown reference is"),
-    ("countdown", {"numbers": [1, True], "target": 1}, "a countdown reference is"),
-    ("countdown", {"numbers": [1, -2], "target": 1}, "a countdown reference is"),
-    ("countdown", {"numbers": [10**9], "target": 1}, "a countdown reference is"),
-    ("countdown", {"numbers": [1], "target": 1.0}, "a countdown reference is"),
-    ("countdown", {"numbers": [1], "target": True}, "a countdown reference is"),
-    ("countdown", {"numbers": [1], "target": None}, "a countdown reference is"),
-]
+BROKEN_REFERENCES = [("math", gold) for gold in (2, None, "", "(1", "1/0", "1e1001", "9" * (MAX_ANSWER + 1))]
+BROKEN_REFERENCES += [("countdown", reference) for reference in ("24", [], {"numbers": [1]},
+                      {"numbers": [1], "target": 1, "ops": "+"})]  # fmt: skip
+BROKEN_REFERENCES += [("countdown", {"numbers": numbers, "target": 1})
+                      for numbers in ([], [1] * 33, "12", [1, "2"], [1, 2.0], [1, True], [1, -2], [10**9])]  # fmt: skip
+BROKEN_REFERENCES += [("countdown", {"numbers": [1], "target": target}) for target in (1.0, True, None)]
 
 
-@pytest.mark.parametrize(("kind", "reference", "message"), BROKEN_REFERENCES)
-def test_broken_reference(kind, reference, message):
-    """Mistake: a gold that does not parse and makes every response right, or every response wrong."""
-    with pytest.raises(ValueError, match=f"item 1: .*{message}"):
+@pytest.mark.parametrize(("kind", "reference"), BROKEN_REFERENCES)
+def test_broken_reference(kind, reference):
+    """Makes impossible: a gold that does not parse and makes every response right, or every response wrong."""
+    with pytest.raises(ValueError, match=f"item 1: .*{kind} reference"):
         verify_batch([("math", "", "2"), (kind, "\\boxed{2}", reference)])
 
 
 def test_response_must_be_text():
-    """Mistake: tokens or bytes handed in and scored 0, instead of an error that says to decode them."""
+    """Makes impossible: tokens or bytes handed in and scored 0, instead of an error that says to decode them."""
     for response in (None, b"\\boxed{2}", [1, 2]):
         with pytest.raises(ValueError, match=r"item 1: .*decode"):
             verify_batch([("math", "", "2"), ("math", response, "2")])
@@ -407,7 +307,7 @@ def test_response_must_be_text():
 
 
 def test_batch_equals_one_by_one_in_order():
-    """Mistake: verdicts in another order, or different from `verify`, once duplicates are removed."""
+    """Makes impossible: verdicts in another order, or different from `verify`, once duplicates are removed."""
     rng = random.Random(5)
     countdown = [{"numbers": [2, 3, 4], "target": target} for target in (20, 14, 24, 9)]
     texts = ["(2+3)*4", "2+3*4", "2*3*4", "2+3+4", "2+3", "", "?", "\\boxed{20}", "\\boxed{14.0}", "\\boxed{x}"]
@@ -426,7 +326,7 @@ def test_batch_equals_one_by_one_in_order():
 
 
 def test_batch_does_not_mix_problems():
-    """Mistake: one problem's verdict given to another, whose response is the same text."""
+    """Makes impossible: one problem's verdict given to another, whose response is the same text."""
     # Each reference is gone from this generator once it is handed out: its id must not return on a later one.
     targets = random.Random(6).choices([20, 21], k=1000)
     items = (("countdown", "(2+3)*4", {"numbers": [2, 3, 4], "target": target}) for target in targets)
@@ -437,19 +337,13 @@ def test_batch_does_not_mix_problems():
 
 
 def test_batch_judges_each_distinct_response_once(monkeypatch):
-    """Mistake: the work done once per rollout, of which there are N = 512, instead of once per distinct rollout."""
+    """Makes impossible: an answer judged once per rollout instead of once per distinct answer."""
     calls, math = [], kind_of("math")
     counting = math._replace(check=lambda reference: calls.append("check") or math.check(reference),
                              judge=lambda *args: calls.append("judge") or math.judge(*args))  # fmt: skip
     monkeypatch.setitem(KINDS, "math", counting)
     verify_batch([("math", response, "5") for response in ["\\boxed{5}", "\\boxed{6}"] * 256])
     assert sorted(calls) == ["check", "judge", "judge"]
-
-
-def test_verdict_is_a_reward_a_correctness_and_a_reason():
-    """Mistake: callers that unpack a verdict get its fields in another order."""
-    assert verify("math", "\\boxed{2}", "2") == Verdict(reward=1.0, correct=True, reason="correct")
-    assert verify("math", Response("\\boxed{2}", 7, True), "2") == (1.0, True, "correct")
 
 
 NEW_KIND = """
@@ -464,7 +358,7 @@ KIND = Kind(judge, WORKER, check=re.compile)
 
 
 def test_a_new_kind_is_a_module_and_its_entry(tmp_path, monkeypatch, forget_kinds):
-    """Mistake: a kind of another module judged "crashed" by every worker, until a second list names that module."""
+    """Makes impossible: a kind of a module that no worker has imported, and every answer "crashed"."""
     assert len(NEW_KIND.splitlines()) <= 15
     (tmp_path / "new_kind.py").write_text(NEW_KIND)
     monkeypatch.syspath_prepend(tmp_path)
@@ -472,12 +366,11 @@ def test_a_new_kind_is_a_module_and_its_entry(tmp_path, monkeypatch, forget_kind
     KINDS["new"] = "new_kind"
     verdicts = verify_batch([("new", "aab", "a*b"), ("new", "b a", "a*b")])
     assert [verdict.reason for verdict in verdicts] == ["correct", "wrong"]
-    assert "new" not in BUILT_IN
 
 
 @pytest.mark.parametrize(("where", "job"), [("here", bool), ("worker", Call), ("alone", Call)])
 def test_where_a_kind_runs(where, job):
-    """Mistake: a function that may run the text of a model called in this process."""
+    """Makes impossible: a function that may run the text of a model called in this process."""
     value = ask(Kind(judge_text_length, where), "abc", 3, [])
     assert isinstance(value, job)
     assert where == "here" or value.evaluates == (where == "alone")
@@ -488,13 +381,13 @@ def judge_text_length(answer, reference):
 
 
 def test_programs_are_jobs():
-    """Mistake: a program of a model run in this process, or its expected outputs sent with it."""
+    """Makes impossible: a program of a model run in this process, or its expected outputs sent with it."""
     job = kind_of("code").judge("print(1)", {"inputs": ["secret input"], "outputs": ["secret output"]})
     assert isinstance(job, Program) and job.tests == ["secret input"]
 
 
 def test_what_judging_countdown_imports():
-    """Mistake: torch, or every kind with its packages, loaded by whoever judges one."""
+    """Makes impossible: torch, or every kind with its packages, loaded by whoever judges one."""
     code = """if True:
         import sys, verify
         assert verify.verify("countdown", "4*5", {"numbers": [4, 5], "target": 20}).reward == 1

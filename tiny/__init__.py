@@ -1,6 +1,6 @@
-"""The embedded default, small enough to know exactly. Call each as `python -m tiny.NAME`.
+"""The embedded policy, small enough to know exactly, and its problems.
 
-make.py      makes policy/, train.jsonl and test.jsonl from nothing
-answers.py   every answer of a countdown problem
-exact.py     Q_pos and Figure 3's panels of a policy, summed over them
+make.py      makes policy/, train.jsonl and test.jsonl from nothing: python -m tiny.make
+answers.py   lists every answer of a countdown problem
+exact.py     sums a policy's probabilities over them, Q_pos without sampling: python -m tiny.exact
 """

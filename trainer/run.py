@@ -1,7 +1,7 @@
 """Stage 9: the folder of a run, its logs and checkpoints, the console, and the run's progress.
 
     config.json      the settings, the launch, digests of problems, tokenizer and reward files
-    metrics.jsonl    one line per step, without a clock: equal runs write equal bytes (docs/metrics.md)
+    metrics.jsonl    one line per step, without a clock: equal runs write equal bytes (docs/evaluation.md)
     timing.jsonl     seconds per stage
     eval.jsonl       one line per evaluation: how many of k responses were correct, problem by problem
     samples.jsonl    some responses of each step and evaluation
@@ -367,7 +367,7 @@ def write(path: Path, text: str) -> None:
 
 
 def step_metrics(progress: Progress, outcomes: Outcomes) -> dict[str, float]:
-    """Metrics over all rollouts that a step generated, informative or not (docs/metrics.md)."""
+    """Metrics over all rollouts that a step generated, informative or not (docs/evaluation.md)."""
     metrics = {
         "step": progress.step,
         "samples": progress.samples,

@@ -1,0 +1,444 @@
+"""Section 4.2: how fast are the parts of a step, each next to the plain way of doing the same?
+
+    python -m bench.speed                             all parts, about 10 minutes on 2 cores
+    python -m bench.speed rollout verify              some parts
+    python -m bench.speed rollout --model FOLDER      another model; also for log_probs and shared_prompt
+
+    part            ours                                               plain
+    log_probs       trainer/policy.py: token_logprobs                  log_softmax of all logits
+    rollout         rollout.py: TorchEngine                            model.generate
+    verify          verify.py: verify_batch                            one answer after the other
+    shared_prompt   trainer/policy.py: after_shared_prompts            every rollout computes its prompt
+    whole_step      train.py                                           TRL's GRPOTrainer
+    ranks           trainer/rollouts.py: requests_of_rank              whole prompts for each rank; simulated
+
+Both ways take turns, so other programs on the machine slow both. Every number is the median over the turns, and the
+ratio is the median of the ratios of the turns. A ratio above 1 is in favour of ours.
+"""
+
+from __future__ import annotations
+
+import train  # first: train.py sets the environment that torch reads
+
+# isort: split
+import argparse
+import importlib.util
+import itertools
+import json
+import os
+import platform
+import random
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import redirect_stdout
+from dataclasses import dataclass
+from io import StringIO
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+import transformers
+from accelerate import Accelerator
+from torch import Tensor
+
+import brorl
+import verify as judge
+from rollout import Request, Sampling, TorchEngine
+from trainer.policy import Policy, micro_batches, score, token_logprobs
+from trainer.rollouts import Rollout, encode, requests_of_rank
+from trainer.run import Sums
+from trainer.settings import TINY, Config, read_settings
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """The work of a turn."""
+
+    turns: int = 3
+    model: str = ""  # a folder; "": the embedded policy, or random weights of Qwen2 0.5B's sizes
+    tokens: int = 1024  # log_probs
+    samples: int = 2048  # rollout, at N = 16 and 512
+    response: int = 8  # tokens of a response, in rollout and whole_step
+    rows: int = 512  # most rollouts that model.generate samples at the same time
+    problems: int = 64  # verify, with 512 answers each
+    programs: int = 16  # verify, with 16 tests each
+    rollouts: int = 128  # shared_prompt: N
+    prompt: int = 256  # shared_prompt: tokens of the prompt; the responses have a quarter
+    step: tuple[int, int, int] = (512, 16, 3)  # whole_step: N, B, steps; the first step is not counted
+
+
+class Row(NamedTuple):
+    """A line of the table."""
+
+    what: str
+    ours: float
+    plain: float
+    unit: str
+    ratio: float
+    plain_way: str  # a sentence
+
+
+def rate(way: Callable[[], int]) -> float:
+    """Call a function that returns how much it did. Returns that per second."""
+    began = time.perf_counter()
+    return way() / (time.perf_counter() - began)
+
+
+def compare(what: str, unit: str, turns: int, ours: Callable[[], int], plain: Callable[[], int], plain_way: str) -> Row:
+    """Let both ways take turns, and compare how much they do per second."""
+    rates = [(rate(ours), rate(plain)) for _ in range(turns)]
+    a, b = (statistics.median(way) for way in zip(*rates, strict=True))
+    return Row(what, a, b, unit, statistics.median(x / y for x, y in rates), plain_way)
+
+
+# ---------------------------------------------------------------------------------------------------- log_probs
+
+
+def peak_memory(work: Callable[[], int]) -> float:
+    """GiB that `work` needs at most above the memory at its start. Linux only: 5 resets the peak."""
+
+    def kibibytes(name: str) -> int:
+        return next(int(x.split()[1]) for x in Path("/proc/self/status").read_text().splitlines() if x.startswith(name))
+
+    Path("/proc/self/clear_refs").write_text("5")
+    before = kibibytes("VmRSS")
+    work()
+    return (kibibytes("VmHWM") - before) / 2**20
+
+
+def plain_log_probs(hidden: Tensor, weight: Tensor, targets: Tensor) -> Tensor:
+    return (hidden @ weight.T).log_softmax(-1).gather(-1, targets[:, None]).squeeze(-1)
+
+
+def log_probs(size: Sizes) -> Iterator[Row]:
+    if size.model:
+        weight = load(size).get_output_embeddings().weight.detach().requires_grad_()
+    else:
+        weight = (torch.randn(151_936, 896) / 896**0.5).requires_grad_()
+    vocabulary, width = weight.shape
+    hidden = torch.randn(size.tokens, width, requires_grad=True)
+    targets = torch.randint(vocabulary, (size.tokens,))
+
+    def backward(logp: Tensor) -> int:
+        logp.sum().backward()
+        hidden.grad = weight.grad = None
+        return size.tokens
+
+    def ours() -> int:
+        return backward(token_logprobs(hidden, weight, targets)[0])
+
+    def plain() -> int:
+        return backward(plain_log_probs(hidden, weight, targets))
+
+    way = f"log_softmax of all logits, {size.tokens:,} tokens x {vocabulary:,}, forward and backward."
+    yield compare("log-probs", "tokens/s", size.turns, ours, plain, f"The plain way is {way}")
+    if sys.platform == "linux":
+        a, b = peak_memory(ours), peak_memory(plain)
+        yield Row("log-probs, memory", a, b, "GiB", b / a, f"The plain way is {way}")
+
+
+# ------------------------------------------------------------------------------------------------------ rollout
+
+
+def load(size: Sizes):
+    return transformers.AutoModelForCausalLM.from_pretrained(size.model or TINY / "policy", dtype=torch.float32).eval()
+
+
+def prompts_of(size: Sizes) -> list[list[int]]:
+    """Prompts in tokens: countdown for the embedded policy, chats about a sum for another model."""
+    tokenizer = transformers.AutoTokenizer.from_pretrained(size.model or TINY / "policy")
+    problems = judge.load_problems(TINY / "train.jsonl")[:256]
+    if tokenizer.chat_template:
+        texts = ["4 + 5 = 9. 2 + 6 = 8. 7 + 1 = 8. " * 8 + f"{i} + 5 = ?" for i in range(256)]
+        problems = [judge.Problem([{"role": "user", "content": text}], "math", "") for text in texts]
+    return [encode(tokenizer, problem) for problem in problems]
+
+
+def rollout(size: Sizes) -> Iterator[Row]:
+    model, prompts = load(size), prompts_of(size)
+    engine, seeds = TorchEngine(model), itertools.count()
+    for n in (16, 512):
+        rows, some = min(n, size.rows), prompts[: max(1, size.samples // n)]
+
+        def ours(n=n, some=some) -> int:
+            requests = [Request(prompt, n, next(seeds)) for prompt in some]
+            return sum(len(group.responses) for _, group in engine.generate(requests, Sampling(size.response)))
+
+        def plain(rows=rows) -> int:
+            prompt = torch.tensor([prompts[next(seeds) % len(prompts)]])
+            model.generate(
+                prompt, attention_mask=torch.ones_like(prompt), do_sample=True, num_return_sequences=rows, top_k=0,
+                top_p=1.0, temperature=1.0, min_new_tokens=size.response, max_new_tokens=size.response, pad_token_id=0,
+            )  # fmt: skip
+            return rows
+
+        yield compare(
+            f"rollout, N = {n}", "samples/s", size.turns, ours, plain,
+            f"The plain way is model.generate of transformers, {rows} rollouts of a prompt of {len(some[0])} tokens at "
+            f"a time; responses have {size.response} tokens.",
+        )  # fmt: skip
+
+
+# ------------------------------------------------------------------------------------------------------- verify
+
+
+def math_answers(problems: int, n: int) -> list[tuple[str, str, str]]:
+    """n answers to each problem, a fraction: half of them right, and 60 wrong ones by Zipf's law."""
+    draw, items = random.Random(0), []
+    for _ in range(problems):
+        a, b = draw.randint(2, 400), draw.choice([3, 5, 7, 11])
+        right = [f"\\frac{{{a}}}{{{b}}}", f"\\dfrac{{{a}}}{{{b}}}", f"{a}/{b}"]
+        wrong = [f"\\frac{{{a + k}}}{{{b}}}" for k in range(1, 61)]
+        for _ in range(n):
+            answer = draw.choice(right + draw.choices(wrong, [1 / k for k in range(1, 61)], k=3))
+            items.append(("math", f"<think>{draw.random()} so we try </think> It is \\boxed{{{answer}}}", right[0]))
+    return items
+
+
+def verify(size: Sizes) -> Iterator[Row]:
+    items = math_answers(size.problems, 512)
+    distinct = len({(gold, text.rpartition("</think>")[2]) for _, text, gold in items})
+    sample = random.Random(0).sample(items, 256)
+    judge.verify_batch(sample)  # starts the workers
+
+    def batch() -> int:
+        return len(judge.verify_batch(items))
+
+    def one_by_one() -> int:
+        return len([judge.verify(*item) for item in sample])
+
+    yield compare(
+        "math answers", "answers/s", size.turns, batch, one_by_one,
+        f"The plain way is verify on one answer after the other; verify_batch judges the {distinct:,} distinct answers "
+        f"among {len(items):,} once.",
+    )  # fmt: skip
+    tests = {"inputs": [f"{k}\n1 2 3\n" for k in range(16)], "outputs": [f"{k + 6}\n" for k in range(16)]}
+    source = "import sys\nk, *xs = map(int, sys.stdin.read().split())\nprint(sum(xs) + k + {})"
+    programs = [source.format(f"{k} * {k % 2}") for k in range(size.programs)]
+
+    def sandboxed() -> int:
+        judge.verify_batch([("code", f"```python\n{program}\n```", tests) for program in programs], timeout_s=60)
+        return len(programs) * 16
+
+    def python() -> int:
+        for text in tests["inputs"]:
+            subprocess.run([sys.executable, "-c", programs[0]], input=text, text=True, capture_output=True)
+        return 16
+
+    yield compare(
+        "tests of programs", "tests/s", size.turns, sandboxed, python,
+        "The plain way is a Python process for each test, without a sandbox.",
+    )  # fmt: skip
+
+
+# ------------------------------------------------------------------------------------------------ shared_prompt
+
+
+def shared_prompt(size: Sizes) -> Iterator[Row]:
+    model, n, length, accelerator = load(size), size.rollouts, max(2, size.prompt // 4), Accelerator(cpu=True)
+    prompt = torch.randint(model.config.vocab_size, (size.prompt,), dtype=torch.int32)
+    responses = torch.randint(model.config.vocab_size, (n, length), dtype=torch.int32)
+    rollouts = [
+        Rollout(judge.Problem("", "math", ""), 0, i, prompt, response, torch.zeros(length), False, advantage=advantage)
+        for i, (response, advantage) in enumerate(zip(responses, torch.randn(n).tolist(), strict=True))
+    ]
+    policy = Policy(model)
+    optimizer = torch.optim.AdamW(policy.parameters(), lr=0.0)
+    config = Config(temperature=1.0, clip_low=0.2, clip_high=0.27, tis_cap=2.0, kl="k2", kl_coef=0.0)
+
+    def step(share_prompts: bool) -> int:
+        policy.share_prompts = share_prompts
+        batches = micro_batches(rollouts, config.max_tokens_per_micro_batch, share_prompts, accelerator)
+        score(policy, batches, "old_logp", 1.0, accelerator)
+        train.update(policy, optimizer, batches, n * length, config, accelerator, Sums(accelerator))
+        return n
+
+    yield compare(
+        "score and update, shared prompt", "samples/s", size.turns, lambda: step(True), lambda: step(False),
+        f"The plain way computes the prompt of {size.prompt} tokens for each of {n} responses of {length} tokens.",
+    )  # fmt: skip
+
+
+# --------------------------------------------------------------------------------------------------- whole_step
+
+
+def ours_step(size: Sizes, folder: Path, number: int) -> float:
+    """Train on countdown. Returns samples/s after the first step."""
+    n, b, steps = size.step
+    flags = [
+        f"--data={folder / 'data.jsonl'}", f"--eval_data={folder / 'few.jsonl'}", f"--output_dir={folder}",
+        f"--name=ours{number}", f"--rollouts_per_prompt={n}", f"--prompts_per_step={b}", "--engine=torch",
+        f"--max_steps={steps}", "--learning_rate=1e-6", "--refill=1", "--kl_coef=1e-4", "--eval_every=0",
+        "--eval_samples=1", "--eval_temperature=0", "--save_every=1000", f"--max_response_tokens={size.response}",
+    ]  # fmt: skip
+    config, sources = read_settings("", flags)
+    accelerator = train.start_accelerator()
+    with redirect_stdout(StringIO()):
+        train.train(config, accelerator, train.set_up(config, accelerator, sources))
+    timing = [json.loads(line) for line in (folder / f"ours{number}/timing.jsonl").read_text().splitlines()]
+    return (steps - 1) * n * b / (timing[-1]["seconds"] - timing[1]["seconds"])  # timing[0]: the first evaluation
+
+
+def trl_step(size: Sizes, folder: Path, number: int) -> float:
+    """The same steps by TRL's GRPOTrainer: same model, prompts, N, B, mini-batches, KL term and reward."""
+    import datasets
+    import trl
+
+    n, b, steps = size.step
+    updates, ends = int(brorl.BRORL["updates_per_step"].value), list[float]()
+    problems = {p.prompt: p for p in judge.load_problems(folder / "data.jsonl")}
+
+    def reward(prompts, completions, **_):
+        asked = [problems[prompt] for prompt in prompts]
+        return [v.reward for v in judge.verify_batch(
+            [(p.kind, text, p.reference) for p, text in zip(asked, completions, strict=True)]
+        )]  # fmt: skip
+
+    class Ends(transformers.TrainerCallback):
+        def on_step_end(self, *_, **__):
+            ends.append(time.perf_counter())
+
+    config = trl.GRPOConfig(
+        output_dir=str(folder / f"trl{number}"), use_cpu=True, bf16=False, num_generations=n, temperature=1.0, top_k=0,
+        max_completion_length=size.response, per_device_train_batch_size=n * b // updates, num_iterations=1,
+        steps_per_generation=updates, beta=1e-4, learning_rate=1e-6, lr_scheduler_type="constant", epsilon_high=0.27,
+        max_steps=steps * updates, report_to="none", save_strategy="no", logging_strategy="no", disable_tqdm=True,
+        gradient_checkpointing=False, model_init_kwargs={"dtype": torch.float32},
+    )  # fmt: skip
+    rows = datasets.Dataset.from_list([{"prompt": prompt} for prompt in problems])
+    trainer = trl.GRPOTrainer(str(TINY / "policy"), reward, config, rows, callbacks=[Ends()])
+    with redirect_stdout(StringIO()):
+        trainer.train()
+    return (steps - 1) * n * b / (ends[-1] - ends[updates - 1])
+
+
+def whole_step(size: Sizes) -> Iterator[Row]:
+    if not importlib.util.find_spec("trl") or not importlib.util.find_spec("datasets"):
+        print("whole_step is left out: it compares with TRL, pip install trl==1.16.0 datasets")
+        return
+    with tempfile.TemporaryDirectory() as name:
+        folder, lines = Path(name), (TINY / "train.jsonl").read_text().splitlines(keepends=True)
+        (folder / "data.jsonl").write_text("".join(lines[:512]))
+        (folder / "few.jsonl").write_text("".join(lines[512:514]))
+        rates = [(ours_step(size, folder, i), trl_step(size, folder, i)) for i in range(size.turns)]
+    a, b = (statistics.median(way) for way in zip(*rates, strict=True))
+    n, prompts, _ = size.step
+    yield Row(
+        f"whole step, N = {n}, B = {prompts}", a, b, "samples/s", statistics.median(x / y for x, y in rates),
+        "The plain way is TRL's GRPOTrainer with the same model, prompts, reward and mini-batches.",
+    )  # fmt: skip
+
+
+# -------------------------------------------------------------------------------------------------------- ranks
+
+# Assumed, not measured. Responses are log-normal around a median that is log-normal over prompts: 6,000 tokens on
+# average, cut at 16,384. The share of informative prompts is that of table 2. A rank's time follows its tokens.
+MEDIAN, SPREAD, LIMIT, RANKS = 4750.0, 0.5, 16384, 64
+
+
+def owners(prompts: int, n: int, world: int) -> Tensor:
+    """The rank of each rollout, (P, N), by the rule of train.py."""
+    owner = torch.empty(prompts, n, dtype=torch.long)
+    for rank in range(world):
+        for p, (_, count, _, first) in requests_of_rank([[0]] * prompts, n, [0] * prompts, rank, world):
+            owner[p, first : first + count] = rank
+    return owner
+
+
+def fullest(tokens: Tensor, owner: Tensor, world: int) -> float:
+    """Tokens of the fullest rank over the mean of the ranks."""
+    of_rank = torch.zeros(world).double().scatter_add_(0, owner.flatten(), tokens.flatten().double())
+    return float(of_rank.max() / of_rank.mean())
+
+
+def simulated(recipe: str, world: int, seed: int) -> tuple[list[float], list[float]]:
+    """`fullest` in stage 2 and in the mini-batches of stage 7: by the rule of train.py, and with whole prompts."""
+    settings, rng = brorl.RECIPES[recipe], torch.Generator().manual_seed(seed)
+    n, b, updates = (int(settings[x].value) for x in ("rollouts_per_prompt", "prompts_per_step", "updates_per_step"))
+    drawn = round(b / brorl.PASS_RATE[recipe])
+    medians = MEDIAN * (SPREAD * torch.randn(drawn, 1, generator=rng)).exp()
+    tokens = (medians * (SPREAD * torch.randn(drawn, n, generator=rng)).exp()).ceil().clamp(max=LIMIT)  # (P, N)
+    kept = torch.randperm(drawn, generator=rng)[:b]
+    number = train.mini_batches(torch.ones(b, n, dtype=torch.bool), updates, seed)
+    whole = (torch.arange(drawn) % world)[:, None].expand(-1, n)
+    roll_out, update = [], []
+    for owner in (owners(drawn, n, world), whole):
+        roll_out.append(fullest(tokens, owner, world))
+        parts = (number == u for u in range(updates))
+        update.append(statistics.fmean(fullest(tokens[kept][part], owner[kept][part], world) for part in parts))
+    return roll_out, update
+
+
+def ranks(size: Sizes) -> Iterator[Row]:
+    for recipe in ("brorl", "prorl"):
+        seeds = [simulated(recipe, RANKS, seed) for seed in range(size.turns)]
+        for stage, values in zip(("roll out", "update"), zip(*seeds, strict=True), strict=True):
+            ours, plain = map(statistics.median, zip(*values, strict=True))
+            yield Row(
+                f"{stage} of {recipe}, {RANKS} ranks", ours, plain, "x the mean", plain / ours,
+                "Simulated: tokens of the fullest rank. The plain way gives whole prompts to the ranks, in turn.",
+            )  # fmt: skip
+
+
+# ------------------------------------------------------------------------------------------------------ the table
+
+PARTS: dict[str, Callable[[Sizes], Iterator[Row]]] = {
+    "log_probs": log_probs, "rollout": rollout, "verify": verify, "shared_prompt": shared_prompt,
+    "whole_step": whole_step, "ranks": ranks,
+}  # fmt: skip
+WITH_MODEL = ("log_probs", "rollout", "shared_prompt")
+
+
+def digits(x: float) -> str:
+    return f"{x:,.0f}" if x >= 100 else f"{x:.3g}"
+
+
+def line(row: Row) -> str:
+    numbers = f"{digits(row.ours):>9} {digits(row.plain):>9} {row.unit:10} {row.ratio:6.2f}"
+    return f"{row.what:38} {numbers}\n    {row.plain_way}"
+
+
+def main(argv: list[str] | None = None) -> list[Row]:
+    """Run the parts and print the table. Returns its rows."""
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.speed", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("parts", nargs="*", metavar="PART", help=f"{', '.join(PARTS)} (default: all)")
+    parser.add_argument("--model", default="", help=f"folder of a model, for {', '.join(WITH_MODEL)}")
+    parser.add_argument("--turns", type=int, default=3, help="turns of both ways (default: 3)")
+    parser.add_argument("--threads", type=int, help="torch threads (default: all cores)")
+    args = parser.parse_args(argv)
+    if unknown := set(args.parts) - set(PARTS):
+        parser.error(f"unknown part {', '.join(sorted(unknown))}: choose from {', '.join(PARTS)}")
+    if args.model and (other := set(args.parts or PARTS) - set(WITH_MODEL)):
+        parser.error(f"--model does not belong to {', '.join(sorted(other))}: name parts of {', '.join(WITH_MODEL)}")
+    if args.model and not Path(args.model, "config.json").exists():
+        parser.error(f"--model {args.model} has no config.json: name the folder of a model")
+    if args.turns < 1:
+        parser.error("--turns must be at least 1")
+    transformers.logging.set_verbosity_error()
+    transformers.logging.disable_progress_bar()
+    torch.set_num_threads(args.threads or len(os.sched_getaffinity(0)))
+    sizes = Sizes(args.turns)
+    if args.model:  # a real model is slower
+        sizes = Sizes(args.turns, args.model, samples=512, rows=32, rollouts=16)
+    versions: dict[str, Any] = {"python": platform.python_version(), "torch": torch.__version__}
+    print(
+        f"{torch.get_num_threads()} torch threads of {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}, {versions}"
+    )
+    print(f"{'':38} {'ours':>9} {'plain':>9} {'unit':10} {'ratio':>6}")
+    rows = []
+    for part in args.parts or PARTS:
+        torch.manual_seed(0)
+        for row in PARTS[part](sizes):
+            print(line(row), flush=True)
+            rows.append(row)
+    return rows
+
+
+if __name__ == "__main__":
+    main()

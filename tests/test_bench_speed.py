@@ -1,0 +1,84 @@
+"""bench/speed.py: ratios by hand, small versions of every part, the table."""
+
+import importlib.util
+import time
+
+import pytest
+import torch
+
+from bench import speed
+from bench.speed import PARTS, Row, Sizes, compare, fullest, owners, plain_log_probs, simulated
+from trainer.policy import token_logprobs
+
+SMALL = Sizes(
+    turns=1, tokens=8, samples=32, response=2, rows=16, problems=1, programs=2, rollouts=6, prompt=8, step=(8, 4, 2)
+)
+
+
+def test_the_ratio_is_the_median_of_turns_by_hand(monkeypatch):
+    """Makes impossible: a ratio of two medians, of times in place of rates, or ways that do not take turns."""
+    clock, order = [0.0], []
+    monkeypatch.setattr(time, "perf_counter", lambda: clock[0])
+
+    def way(name, seconds, done):
+        def work():
+            order.append(name)
+            clock[0] += seconds.pop(0)
+            return done
+
+        return work
+
+    row = compare("x", "things/s", 3, way("ours", [1, 2, 8], 16), way("plain", [2, 8, 8], 8), "It is slow.")
+    # ours 16, 8, 2 things/s; plain 4, 1, 1: ratios 4, 8, 2
+    assert order == ["ours", "plain"] * 3
+    assert row == Row("x", 8, 1, "things/s", 4, "It is slow.")
+
+
+@pytest.mark.parametrize("part", ["rollout", "verify", "shared_prompt", "ranks"])
+def test_a_part_compares_with_the_plain_way(part):
+    """Makes impossible: a part that does not run, or a row without its plain way."""
+    rows = list(PARTS[part](SMALL))
+    assert rows
+    for row in rows:
+        assert row.ours > 0 and row.plain > 0 and row.ratio > 0 and "plain way" in row.plain_way, row
+        assert row.what in speed.line(row) and row.plain_way in speed.line(row)
+
+
+def test_both_ways_have_equal_log_probs():
+    """Makes impossible: a plain way that computes something else."""
+    hidden, weight, targets = torch.randn(8, 4), torch.randn(50, 4), torch.randint(50, (8,))
+    torch.testing.assert_close(token_logprobs(hidden, weight, targets)[0], plain_log_probs(hidden, weight, targets))
+
+
+def test_a_missing_package_is_a_sentence(monkeypatch, capsys):
+    """Makes impossible: a traceback, or a table that ends, if TRL is not installed."""
+    find = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name, *rest: None if name == "trl" else find(name, *rest))
+    assert speed.main(["whole_step", "--turns", "1"]) == []
+    assert "pip install trl" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "wrong", [["nonsense"], ["verify", "--model", "x"], ["rollout", "--model", "no_such_folder"], ["--turns", "0"]]
+)
+def test_wrong_uses_are_refused(wrong, capsys):
+    """Makes impossible: a flag that is silently ignored, or a traceback for a mistake of the user."""
+    with pytest.raises(SystemExit) as stop:
+        speed.main(wrong)
+    assert (
+        stop.value.code == 2 and wrong[-2 if "--model" in wrong or "--turns" in wrong else 0] in capsys.readouterr().err
+    )
+
+
+def test_the_fullest_rank_by_hand():
+    """Makes impossible: a rank's tokens that are counted for another rank."""
+    tokens, owner = torch.tensor([[1.0, 2.0], [3.0, 6.0]]), torch.tensor([[0, 1], [1, 0]])
+    assert fullest(tokens, owner, 2) == pytest.approx(7 / 6)
+    assert fullest(tokens, owner, 3) == pytest.approx(7 / 4)  # the third rank has none
+
+
+def test_a_large_group_makes_the_ranks_even():
+    """Makes impossible: a rule of requests_of_rank that gives one rank many more tokens, or another rank no prompt."""
+    assert torch.bincount(owners(5, 512, 64).flatten()).tolist() == [40] * 64
+    (ours, whole), (update, whole_update) = simulated("brorl", 64, 0)
+    assert ours < 1.06 < 1.5 < whole and update < 1.5 < whole_update
