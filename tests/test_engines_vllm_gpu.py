@@ -1,0 +1,242 @@
+"""rollout.VLLMEngine as it works on a GPU, on vLLM's CPU build: asynchronous steps, sleep, sharded runs in bfloat16.
+
+On a GPU a step of vLLM is in progress while the last one is read, and a sleeping engine has neither weights nor cache.
+The CPU build does neither. `asynchronous` and `sleeping` make it do both. They change vLLM's classes, so each test runs
+in new processes. Needs BRORL_VLLM=1, as tests/test_engines_vllm.py.
+"""
+
+import json
+import os
+import socket
+import sys
+import traceback
+from pathlib import Path
+from unittest import mock
+
+import torch
+from accelerate.state import AcceleratorState
+from helpers import arguments, contents, ended, kill, lines, start, wait_until
+from test_engines_vllm import (
+    EOS,
+    NOTHING,
+    furthest,
+    generate,
+    moved,
+    prompts,
+    real,
+    silent_after,
+    unfinished,
+    uniform,
+)
+
+from rollout import Request, Sampling, VLLMEngine
+
+# vLLM as on a GPU
+
+
+def asynchronous():
+    """Let all engines made from now on step asynchronously."""
+    from vllm.platforms.cpu import CpuPlatform
+
+    check = CpuPlatform.check_and_update_config.__func__
+
+    def check_and_update_config(cls, config):
+        check(cls, config)
+        config.scheduler_config.async_scheduling = True
+
+    CpuPlatform.check_and_update_config = classmethod(check_and_update_config)
+    for name in ("Stream", "Event", "stream", "current_stream"):
+        setattr(torch.cuda, name, mock.MagicMock())
+
+
+def sleeping():
+    """Let all engines sleep: level 2 loses weights and cache, and nothing may use them until they wake.
+
+    The memory that comes back has other contents. Buffers stay, because vLLM saves them. Returns the list of the calls.
+    """
+    from vllm.platforms.cpu import CpuPlatform
+    from vllm.v1.worker.cpu_worker import CPUWorker
+
+    calls, everything = [], {"weights", "kv_cache"}
+
+    def sleep(worker, level):
+        assert level == 2 and not worker.lost
+        calls.append("sleep")
+        worker.lost = everything
+        with torch.no_grad():
+            for p in worker.model_runner.model.parameters():
+                p.fill_(torch.nan)
+            for cache in worker.model_runner.kv_caches:
+                cache.fill_(1e3)  # not NaN: the CPU's kernel multiplies what it masks by 0
+
+    def wake_up(worker, tags):
+        calls.extend(tags or ["all"])
+        worker.lost = worker.lost - set(tags or everything)
+
+    def needs(memory, method):
+        def checked(worker, *args, **kwargs):
+            assert not memory & worker.lost, f"{method.__name__} of an engine that sleeps"
+            return method(worker, *args, **kwargs)
+
+        return checked
+
+    CpuPlatform.is_sleep_mode_available = lambda platform: True
+    CPUWorker.sleep, CPUWorker.wake_up, CPUWorker.lost = sleep, wake_up, set()
+    CPUWorker.reload_weights = needs({"weights"}, CPUWorker.reload_weights)
+    CPUWorker.execute_model = needs(everything, CPUWorker.execute_model)
+    return calls
+
+
+def process(function, *arguments, **environment):
+    """Start a function of this file in a new process."""
+    return start([function.__name__, *map(str, arguments)], train=Path(__file__), HF_HUB_OFFLINE="1", **environment)
+
+
+# Engines
+
+
+def engine_as_on_a_gpu():
+    asynchronous()
+    calls = sleeping()
+    engine = VLLMEngine(uniform(), positions=128, memory_gib=0.25)
+    core = engine.llm.llm_engine.engine_core.engine_core
+    assert "asynchronous" in engine.description and core.batch_queue is not None and engine.can_sleep
+
+    # Whole groups, with the log-probs of the weights; each rollout counts once
+    sampling, counts = Sampling(20, stop_token_ids=(EOS,)), []
+    asked = [Request(p, 128, i) for i, p in enumerate(prompts(4))]
+    whole = dict(engine.generate(asked, sampling, counts.append))
+    assert sum(counts) == 512 and sum(x > 0 for x in counts) > 5 and unfinished(engine) == NOTHING
+    assert furthest(whole.values(), uniform()) < 1e-4
+    assert {r[-1] == EOS or len(r) == 20 for g in whole.values() for r in g.responses} == {True}
+    assert not any(EOS in r[:-1] for g in whole.values() for r in g.responses), "a token after the last one"
+
+    # Groups come as they end
+    engine.sync(silent_after(3))
+    requests, found = [Request([4], 64, 0), Request([3], 64, 1), Request([4, 3], 8, 2)], []
+    for i, group in engine.generate(requests, Sampling(40, stop_token_ids=(EOS,))):
+        found.append(i)
+        assert i == 0 or (core.batch_queue and unfinished(engine)[0]), "the long group decodes"
+        assert i == 0 or group.responses == [[EOS]] * len(group.responses)
+    assert found == [1, 2, 0]
+
+    # An iterator that is left inside a group, then sleep, then other weights
+    for how in ("closed", "raised"):
+        steps = []
+
+        def advance(count, steps=steps, how=how):
+            steps.append(count)
+            if how == "raised" and len(steps) == 6:
+                raise KeyboardInterrupt
+
+        engine.sync(silent_after(3))
+        found = engine.generate(
+            [Request([3], 1, 0), Request([4], 512, 0)], Sampling(120, stop_token_ids=(EOS,)), advance
+        )
+        next(found)
+        assert core.batch_queue and unfinished(engine)[0] > 256, "steps are in progress"
+        try:
+            found.close() if how == "closed" else next(found)
+        except KeyboardInterrupt:
+            assert how == "raised"
+        assert len(steps) <= 6 and unfinished(engine) == NOTHING, unfinished(engine)
+        calls.clear()
+        engine.sleep()
+        engine.sync(moved())
+        assert calls == ["sleep"], "nothing is loaded while the engine sleeps"
+        assert furthest(generate(engine, prompts(4), 32), moved()) < 1e-4
+        assert calls == ["sleep", "weights", "kv_cache"]
+
+    # The same seeds after all of this
+    engine.sync(uniform())
+    again = dict(engine.generate(asked, sampling))
+    assert [again[i].responses for i in range(4)] == [whole[i].responses for i in range(4)]
+
+    # A small cache drops keys and values of rollouts whose next step is in progress
+    cramped = VLLMEngine(uniform(), positions=96, memory_gib=0.003, max_num_seqs=64)
+    scheduler = cramped.llm.llm_engine.engine_core.engine_core.scheduler
+    with mock.patch.object(scheduler, "_preempt_request", wraps=scheduler._preempt_request) as preempt:
+        (group,) = generate(cramped, [[3]], 96, Sampling(90))
+    assert preempt.call_count and unfinished(cramped) == NOTHING
+    assert furthest([group], uniform()) < 1e-4
+    assert group.responses == generate(engine, [[3]], 96, Sampling(90))[0].responses
+
+
+@real
+def test_asynchronous_steps_stream_abort_and_sleep(tmp_path):
+    """Makes impossible: on a GPU, lost or doubled tokens, a group that waits, requests or a step left by an abort."""
+    ended(process(engine_as_on_a_gpu))
+
+
+# Runs
+
+
+def as_on_a_gpu(*commands):
+    """train.py with each of these command lines, one after the other in the same processes."""
+    asynchronous()
+    calls = sleeping()
+    import train
+
+    kept = []  # an engine that is deleted takes vLLM's process groups with it
+    for command in map(json.loads, commands[:-1]):
+        config, sources = train.read_settings("", command)
+        accelerator = train.start_accelerator()
+        kept.append(train.set_up(config, accelerator, sources))
+        train.train(config, accelerator, kept[-1])
+        AcceleratorState._reset_state()
+        calls.clear()
+    sys.argv = ["train.py", *json.loads(commands[-1])]
+    train.main()
+    print("calls:", *calls, flush=True)
+
+
+def two_ranks(*commands):
+    """Start two ranks of a sharded run in bfloat16. Without a launcher, whose ranks survive its kill."""
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        port = str(one.getsockname()[1])
+    group = {"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+    group |= {"ACCELERATE_USE_FSDP": "true", "ACCELERATE_MIXED_PRECISION": "bf16"}
+    commands = [json.dumps([str(x) for x in command]) for command in commands]
+    return [process(as_on_a_gpu, *commands, RANK=r, LOCAL_RANK=r, **group) for r in "01"]
+
+
+SETTINGS = {
+    "engine": "vllm", "engine_memory_gib": 0.25, "learning_rate": 1e-3, "max_steps": 3, "eval_every": 2,
+    "rollouts_per_prompt": 16,
+}  # fmt: skip
+
+
+@real
+def test_a_sharded_run_resumes_after_a_kill(tmp_path):
+    """Makes impossible: rollouts of old weights or of a shard, ranks that wait for ever, an engine awake in an update,
+    a resumed run whose engine has other weights than its trainer.
+    """
+    ranks = two_ranks(*(arguments(tmp_path, name=name, **SETTINGS) for name in ("whole", "part")))
+    checkpoint = tmp_path / "part/checkpoints/step_00000001"
+    wait_until(ranks[0], checkpoint.exists)
+    for rank in ranks:
+        kill(rank)
+    sizes = [path.stat().st_size for path in checkpoint.glob("*.distcp")]
+    assert len(sizes) == 2 and max(sizes) < 1.5 * min(sizes), "each rank wrote its part"
+    assert not (tmp_path / "part/model").exists(), "the kill comes before the end"
+
+    for said in map(ended, two_ranks(["--resume", "--name", "part", "--output_dir", tmp_path])):
+        *pairs, last, closed = said.partition("calls: ")[2].replace("weights kv_cache", "wake").split()
+        assert last == "sleep" and closed == "all" and pairs == ["sleep", "wake"] * (len(pairs) // 2) != []
+    assert contents(tmp_path / "whole") == contents(tmp_path / "part")
+    rows = lines(tmp_path / "part/metrics.jsonl")
+    assert [row["step"] for row in rows] == [0, 1, 2, 3]
+    for row in rows[1:]:
+        assert row["engine_kl"] < 1e-3 < row["kl_old"], "bfloat16 rounds; a step changes the weights much more"
+
+
+if __name__ == "__main__":
+    try:
+        globals()[sys.argv[1]](*sys.argv[2:])
+        sys.stdout.flush()
+        os._exit(0)  # without the destructors
+    except BaseException:
+        traceback.print_exc()
+        sys.stderr.flush()
+        os._exit(1)
