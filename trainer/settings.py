@@ -125,6 +125,7 @@ class Config:
     max_response_tokens: int = setting(None, "longest response while training")
 
     eval_every: int = setting(None, "steps between evaluations; 0: only at the start and at the end")
+    eval_problems: int = setting(None, "held-out problems to score, a random choice that stays the same [all]")
     eval_samples: int = setting(None, "k, responses per held-out problem")
     eval_temperature: float = setting(None, "temperature of an evaluation")
     eval_top_p: float = setting(None, "top-p of an evaluation")
