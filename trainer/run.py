@@ -334,7 +334,9 @@ class Run:
         os.replace(aside, self.folder / "model")
         rows = [json.loads(line) for line in (self.folder / "metrics.jsonl").read_text().splitlines()]
         if not any("loss" in row for row in rows):
-            self.say("nothing was trained: no prompt had both correct and wrong responses (samples.jsonl has some)")
+            masked = any(row.get("prompts") for row in rows)
+            why = "--truncated mask left no response" if masked else "no prompt had both correct and wrong responses"
+            self.say(f"nothing was trained: {why} (samples.jsonl has some)")
         title = f"{self.config.name}: N = {self.config.rollouts_per_prompt}, B = {self.config.prompts_per_step}"
         draw_curves(rows, self.folder / "curves.png", title)
         self.say(f"wrote {self.folder}/: model/, curves.png, checkpoints/, {', '.join(LOGS)}")
@@ -422,15 +424,31 @@ def warnings_of(metrics: dict[str, float], outcomes: Outcomes, config: Config) -
     """Sentences about a step that the user should not overlook."""
     found, count = [], {x: int(metrics.get(f"reason/{x}", 0)) for x in REASONS}
     verdicts = ", ".join(f"{n:,} {x}" for x, n in count.items() if n)
+    failed = sum(count[REASONS[i]] for i in FAILED)
+    cause = "" if failed else what_all_share(outcomes)
     if metrics["prompts"] < config.prompts_per_step:
         found.append(
             f"{metrics['prompts']} of {len(outcomes)} prompts were informative, --prompts_per_step asks for "
-            f"{config.prompts_per_step}; verdicts: {verdicts}"
+            f"{config.prompts_per_step}; verdicts: {verdicts}{cause and f'; {cause}'}"
         )
-    if metrics["truncated"] == 1:
-        found.append("every response reached --max_response_tokens: raise it")
-    if failed := sum(count[REASONS[i]] for i in FAILED):
+    elif cause:
+        found.append(cause)
+    if failed:
         found.append(f"{failed:,} responses could not be judged ({verdicts}): see --verify_timeout")
     if skipped := metrics.get("updates_skipped"):
         found.append(f"{skipped:.0f} of {config.updates_per_step} updates had no finite gradient and were skipped")
     return found
+
+
+def what_all_share(outcomes: Outcomes) -> str:
+    """Say why a step cannot teach anything, if all of its responses are alike; else ""."""
+    reward = outcomes.reward
+    if outcomes.truncated.all():
+        return "every response reached --max_response_tokens: raise it"
+    if not outcomes.correct.any():
+        return "no response was correct: read samples.jsonl; prompts must ask for the form that their kind reads"
+    if outcomes.correct.all():
+        return "every response was correct: choose harder problems for --data"
+    if (reward == reward[0, 0]).all():
+        return f"correct and wrong responses have the same reward, {reward[0, 0]:g}: correct the function of --rewards"
+    return ""

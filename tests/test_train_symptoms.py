@@ -1,0 +1,106 @@
+"""train.py: runs that teach nothing. Each names its mistake in one line, and continues to its last step."""
+
+import json
+from dataclasses import replace
+
+import torch
+from helpers import TINY, drawn, lines, run
+from transformers import AutoTokenizer
+
+from trainer.rollouts import FAILED
+from trainer.run import Progress, step_metrics, warnings_of
+from trainer.settings import Config
+
+PROBLEM = (TINY / "train.jsonl").read_text().splitlines()[0]
+
+
+def said_by(capsys, flag: str) -> list[str]:
+    """The lines with this flag's name that a run printed."""
+    return [line for line in capsys.readouterr().out.splitlines() if flag in line]
+
+
+def nothing_trained(folder) -> bool:
+    """Whether a run reached its end, step 2, without an update."""
+    rows = lines(folder / "run/metrics.jsonl")
+    return [row["step"] for row in rows] == [0, 1, 2] and not any("loss" in row for row in rows)
+
+
+def test_every_response_is_truncated(tmp_path, capsys):
+    """Makes impossible: a limit that is too short for any answer, unnoticed or blamed on the problems."""
+    run(tmp_path, max_response_tokens=3, eval_every=0)
+    warnings = said_by(capsys, "--max_response_tokens")
+    assert len(warnings) == 2 and warnings[0].startswith("step 1") and nothing_trained(tmp_path)
+    assert all(row["truncated"] == 1 for row in lines(tmp_path / "run/metrics.jsonl")[1:])
+
+
+def test_every_response_is_truncated_and_masked(tmp_path, capsys):
+    """Makes impossible: a run that masks all its informative prompts, and then says that no prompt was informative.
+
+    Without the stop token, seven tokens are a whole answer.
+    """
+    run(tmp_path, max_response_tokens=7, truncated="mask", rollouts_per_prompt=32, eval_every=0)
+    said = capsys.readouterr().out.splitlines()
+    assert sum("--max_response_tokens" in line for line in said) == 2
+    assert sum("--truncated mask" in line for line in said) == 1
+    assert nothing_trained(tmp_path) and lines(tmp_path / "run/metrics.jsonl")[1]["prompts"] >= 4
+
+
+def test_every_reward_is_0(tmp_path, capsys):
+    """Makes impossible: a night of steps whose responses are all wrong, and no hint at samples.jsonl."""
+    other = json.loads(PROBLEM) | {"reference": {"numbers": [73, 97], "target": 73 * 97}}
+    (tmp_path / "wrong.jsonl").write_text((json.dumps(other) + "\n") * 16)
+    run(tmp_path, data=tmp_path / "wrong.jsonl", eval_every=0)
+    warnings = said_by(capsys, "--prompts_per_step")
+    assert len(warnings) == 2 and all("samples.jsonl" in line for line in warnings) and nothing_trained(tmp_path)
+    assert all(row["reward"] == 0 for row in lines(tmp_path / "run/metrics.jsonl")[1:])
+
+
+def test_the_cause_is_what_all_responses_share():
+    """Makes impossible: problems that are too easy, unnoticed; a judge that fails, taken for wrong answers."""
+    _, step = drawn(2, 4)
+    all_of_them = torch.ones(2, 4, dtype=torch.bool)
+
+    def said(correct, reason) -> str:
+        changed = replace(step, correct=correct, reward=correct.double(), reason=torch.full((2, 4), reason))
+        return " ".join(warnings_of(step_metrics(Progress(), changed), changed, Config(prompts_per_step=2)))
+
+    right, wrong, failed = (said(*x) for x in ((all_of_them, 0), (~all_of_them, 1), (~all_of_them, FAILED[0])))
+    assert "--data" in right and "samples.jsonl" not in right
+    assert "samples.jsonl" in wrong and "--data" not in wrong
+    assert "--verify_timeout" in failed and "samples.jsonl" not in failed
+    all_of_them[:, 0] = False
+    assert said(all_of_them, 0) == ""
+
+
+def test_right_and_wrong_responses_earn_the_same(tmp_path, capsys, forget_kinds):
+    """Makes impossible: updates without a signal, because a reward function gives correct responses a reward of 0."""
+    function = "lambda response, reference: (0.0, len(set(response)) % 2 == 0)"
+    (tmp_path / "rewards.py").write_text(f"KINDS = {{'mine': {function}}}")
+    (tmp_path / "mine.jsonl").write_text((json.dumps(json.loads(PROBLEM) | {"kind": "mine"}) + "\n") * 16)
+    mine = {"data": tmp_path / "mine.jsonl", "rewards": tmp_path / "rewards.py"}
+    rows = run(tmp_path, **mine, rollouts_per_prompt=32, eval_every=0, kl_coef=0)
+    warnings = [line for line in said_by(capsys, "--rewards") if line.startswith("step")]
+    assert len(warnings) == 2
+    assert all(row["prompts"] >= 4 and row["updates_skipped"] == 0 and row["grad_norm"] == 0 for row in rows[1:])
+
+
+def test_a_chat_model_is_asked_in_plain_text(tmp_path, capsys):
+    """Makes impossible: an Instruct model that answers without its template, unnoticed; a run that refuses to do so."""
+    model = tmp_path / "chat"
+    model.mkdir()
+    for path in (TINY / "policy").iterdir():
+        (model / path.name).symlink_to(path)
+    (model / "tokenizer_config.json").unlink()
+    tokenizer = AutoTokenizer.from_pretrained(TINY / "policy")
+    tokenizer.chat_template = "{% for m in messages %}{{ m['content'] }}{% endfor %}"
+    (model / "tokenizer.json").unlink()
+    tokenizer.save_pretrained(model)
+    rows = run(tmp_path, model=model)
+    assert len(said_by(capsys, "--system_prompt")) == 1 and "loss" in rows[2]
+
+
+def test_all_problems_have_equal_prompts(tmp_path, capsys):
+    """Makes impossible: a file that repeats one prompt and passes for many problems; a run that refuses it."""
+    (tmp_path / "equal.jsonl").write_text((PROBLEM + "\n") * 16)
+    rows = run(tmp_path, data=tmp_path / "equal.jsonl", rollouts_per_prompt=32, eval_every=0)
+    assert len(said_by(capsys, "note: 15 ")) == 1 and "loss" in rows[2]
