@@ -1,0 +1,207 @@
+"""Does a run fit a card? Its memory by part, from the model's config alone, and the flags to type.
+
+    python -m bench.fit                                    the tables of docs/training.md; about two minutes
+    python -m bench.fit --model MODEL --gib 24             a model on one card of 24 GiB
+    python -m bench.fit --model MODEL --gib 80 --ranks 8   on eight such cards with FSDP2
+
+An update of train.py runs on fake tensors, which have shapes and no memory, and every allocation is counted.
+tests/test_bench_fit.py compares the count with the memory of a real process. The count follows the CPU's path, which
+holds the output head once more in float32 than a GPU's. Not counted: `RESERVE_GIB`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import weakref
+from contextlib import nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from unittest import mock
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_map_only
+from transformers import AutoConfig, AutoModelForCausalLM, PretrainedConfig, Qwen2Config
+
+from trainer.policy import MAX_LOGITS, Policy, allocate_moments, token_logprobs
+
+GIB = 2**30
+RESERVE_GIB = 3.0  # CUDA context, NCCL, a sleeping vLLM, fragmentation: an allowance, not measured
+ROW = 1024  # tokens of a row in the count: memory is proportional to the tokens, however long a row is
+CARDS_GIB = {"24 GB": 22.0, "40 GB": 39.5, "80 GB": 79.0}  # what CUDA reports on an RTX 4090 or L4, an A100, an H100
+SIZES = 32768, 16384, 8192, 4096, 2048  # of --max_tokens_per_micro_batch; the first is the default
+LEAST_CACHE_GIB = 1.0  # of vLLM's share, for keys and values
+
+
+def qwen(hidden: int, intermediate: int, layers: int, heads: int, kv_heads: int, vocabulary: int, tied: bool):
+    return Qwen2Config(
+        hidden_size=hidden, intermediate_size=intermediate, num_hidden_layers=layers, num_attention_heads=heads,
+        num_key_value_heads=kv_heads, vocab_size=vocabulary, tie_word_embeddings=tied,
+    )  # fmt: skip
+
+
+QWEN = {  # Qwen2.5-Instruct; the paper's 1.5B model has the architecture of the second
+    "0.5B": qwen(896, 4864, 24, 14, 2, 151_936, True),
+    "1.5B": qwen(1536, 8960, 28, 12, 2, 151_936, True),
+    "7B": qwen(3584, 18_944, 28, 28, 4, 152_064, False),
+}
+
+
+# ------------------------------------------------------------------------------------------------------- the count
+
+
+class Allocations(TorchDispatchMode):
+    """Counts the bytes of all storages that exist, real or fake, and their peak."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.live = self.peak = 0
+        self.seen: set[int] = set()
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        result = func(*args, **(kwargs or {}))
+        tree_map_only(torch.Tensor, self.add, result)
+        return result
+
+    def add(self, tensor: torch.Tensor) -> None:
+        storage = tensor.untyped_storage()
+        address, size = storage._cdata, storage.nbytes()
+        if address not in self.seen:
+            self.seen.add(address)
+            self.live += size
+            self.peak = max(self.peak, self.live)
+            weakref.finalize(storage, self.remove, address, size)
+
+    def remove(self, address: int, size: int) -> None:
+        self.seen.discard(address)
+        self.live -= size
+
+
+@dataclass
+class Count:
+    """Bytes in one process. The reference and the gradients take as much as the weights; `update` has the gradients."""
+
+    weights: int
+    moments: int
+    update: int  # peak of an update beyond these two: gradients, bfloat16 copies of the weights, activations
+
+
+def count_update(
+    config: PretrainedConfig, tokens: int, bfloat16: bool = True, checkpointing: bool = False, fake: bool = True
+) -> Count:
+    """Count an update with one micro-batch of `tokens` tokens. fake=False allocates and computes for real."""
+    counted = Allocations()
+    # transformers searches the position ids for packed rows. It cannot read fake ones, and these rows are not packed.
+    not_packed = mock.patch("transformers.masking_utils.find_packed_sequence_indices", return_value=None)
+    with FakeTensorMode() if fake else nullcontext(), not_packed, counted:
+        model = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
+        weights = sum(p.nbytes for p in model.parameters())
+        policy = Policy(model).train(checkpointing)
+        if checkpointing:
+            model.gradient_checkpointing_enable()
+        before = counted.live
+        optimizer = torch.optim.AdamW(policy.parameters())
+        allocate_moments(optimizer)
+        static = counted.peak = counted.live
+        row = min(ROW, tokens)
+        responses = torch.zeros(tokens // row, row - 1, dtype=torch.long)
+        prompt, length, of = torch.zeros(1, 1).long(), torch.ones(1).long(), torch.zeros(len(responses)).long()
+        with torch.autocast("cpu", torch.bfloat16, enabled=bfloat16):
+            hidden = policy.in_whole_rows(prompt, length, of, responses).flatten(0, 1)
+            head = model.get_output_embeddings()
+            logp, _ = token_logprobs(hidden, head.weight, responses.flatten(), 1.0, getattr(head, "bias", None))
+        logp.sum().backward()
+        optimizer.step()
+    return Count(weights, static - before, counted.peak - static)
+
+
+# --------------------------------------------------------------------------------------------------------- the fit
+
+
+@dataclass
+class Needs:
+    """GiB of a run on each of `ranks` cards: one card, or FSDP2 over several."""
+
+    weights: float
+    gradients: float
+    moments: float
+    reference: float
+    activations: float  # per 1,000 tokens of a micro-batch
+    checkpointed: float  # the same with --gradient_checkpointing
+    engine: float  # vLLM's weights in bfloat16
+    update: dict[tuple[int, bool], float]  # (tokens, checkpointing) -> peak of an update, beyond `held`
+
+    def held(self) -> float:
+        """What stays on the card during the rollouts."""
+        return self.weights + self.moments + self.reference
+
+
+def needs(config: PretrainedConfig) -> dict[int, Needs]:
+    """Count updates of several sizes. Returns ranks -> memory, for one card and for FSDP2 over 8.
+
+    FSDP2 divides weights, gradients, moments and reference. It gathers the embedding, the head and one layer at a time
+    in bfloat16, and sums their gradients in float32; two chunks of logits exist at the same time.
+    """
+    counts = {(tokens, on): count_update(config, tokens, checkpointing=on) for tokens in SIZES for on in (False, True)}
+    largest, half = SIZES[0], SIZES[1]
+    slope = {on: (counts[largest, on].update - counts[half, on].update) / (largest - half) for on in (False, True)}
+    weights, moments = counts[largest, False].weights, counts[largest, False].moments
+    text = config.get_text_config()
+    ends = text.vocab_size * text.hidden_size * (1 if text.tie_word_embeddings else 2)
+    gathered = ends + (weights // 4 - ends) / text.num_hidden_layers
+    found = {}
+    for ranks in (1, 8):
+        shared = weights / ranks + 6 * gathered + 8 * MAX_LOGITS
+        update = {key: x.update if ranks == 1 else shared + slope[key[1]] * key[0] for key, x in counts.items()}
+        found[ranks] = Needs(
+            weights=weights / ranks / GIB, gradients=weights / ranks / GIB, moments=moments / ranks / GIB,
+            reference=weights / ranks / GIB, activations=1000 * slope[False] / GIB,
+            checkpointed=1000 * slope[True] / GIB, engine=weights / 2 / GIB,
+            update={key: x / GIB for key, x in update.items()},
+        )  # fmt: skip
+    return found
+
+
+def flags(n: Needs, card_gib: float, longest: int) -> str:
+    """The flags that make a run fit, or why it does not. longest: tokens of a prompt and its response."""
+    room = card_gib - RESERVE_GIB
+    share = min(0.5, int(20 * (room - n.held()) / card_gib) / 20)
+    if share * card_gib < n.engine + LEAST_CACHE_GIB:
+        return f"no: {n.held():.1f} GiB stay during the rollouts, and vLLM needs {n.engine + LEAST_CACHE_GIB:.1f}"
+    for (tokens, checkpointing), gib in sorted(n.update.items(), key=lambda item: (item[0][1], -item[0][0])):
+        if tokens >= longest and n.held() + gib <= room:
+            found = [f"--gpu_memory_utilization {share:g}"] if share < 0.5 else []
+            found += [f"--max_tokens_per_micro_batch {tokens}"] if tokens != SIZES[0] else []
+            return " ".join([*found, *["--gradient_checkpointing"] * checkpointing]) or "no flag needed"
+    return f"no: an update needs {n.held() + min(n.update.values()):.1f} GiB"
+
+
+def main(argv: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--model", help="a folder or a hub name; only its config is read [three of Qwen2.5]")
+    parser.add_argument("--gib", type=float, help="memory of a card, as CUDA reports it [22, 39.5 and 79]")
+    parser.add_argument(
+        "--ranks", type=int, nargs="+", choices=(1, 8), default=[1, 8], help="one card, or 8 with FSDP2"
+    )
+    parser.add_argument("--longest", type=int, default=2048, help="tokens of a prompt and its response [2048]")
+    args = parser.parse_args(argv)
+    models = {Path(args.model).name: AutoConfig.from_pretrained(args.model)} if args.model else QWEN
+    cards = {f"{args.gib:g} GiB": args.gib} if args.gib else CARDS_GIB
+    found = {(name, w): n for name, config in models.items() for w, n in needs(config).items() if w in args.ranks}
+
+    print("GiB on each card; activations for 1,000 tokens of a micro-batch, in brackets with --gradient_checkpointing")
+    print(f"{'model':>20} cards  weights  gradients  moments  reference   activations  vLLM's weights")
+    for (name, w), n in found.items():
+        print(
+            f"{name[:20]:>20}{w:6}{n.weights:9.1f}{n.gradients:11.1f}{n.moments:9.1f}{n.reference:11.1f}"
+            f"{n.activations:7.2f} ({n.checkpointed:.2f}){n.engine:16.1f}"
+        )
+    print(f"\nFlags for up to {args.longest:,} tokens of prompt and response; {RESERVE_GIB:g} GiB of a card stay free")
+    for (name, w), n in found.items():
+        for card, gib in cards.items():
+            print(f"{name[:20]:>20}{w:6} x {card:7} {flags(n, gib, args.longest)}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,97 @@
+"""bench/fit.py: the count of an update beside the memory of a real process."""
+
+import subprocess
+import sys
+
+import pytest
+from helpers import ON_CPU, ROOT
+from transformers import LlamaConfig, Qwen2Config
+
+from bench.fit import GIB, QWEN, Needs, count_update, flags
+
+SMALL = {
+    "qwen": Qwen2Config(
+        hidden_size=512, intermediate_size=2048, num_hidden_layers=8, num_attention_heads=8, num_key_value_heads=2,
+        vocab_size=32_000,
+    ),
+    "llama": LlamaConfig(
+        hidden_size=384, intermediate_size=1024, num_hidden_layers=12, num_attention_heads=6, num_key_value_heads=6,
+        vocab_size=16_000, tie_word_embeddings=True,
+    ),
+}  # fmt: skip
+# One update of the trainer with AdamW and a reference, in a process of its own. Prints the growth of its memory.
+PROGRAM = """
+import resource, sys, copy
+import torch, trainer
+from accelerate import Accelerator
+from transformers import AutoConfig, AutoModelForCausalLM
+import loss as L
+from trainer.policy import Policy, allocate_moments, log_probs
+from trainer.rollouts import Rollout
+from verify import Problem
+
+def used():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+config, tokens = AutoConfig.from_pretrained(sys.argv[1]), int(sys.argv[2])
+accelerator = Accelerator(cpu=True)
+torch.nn.Linear(64, 64)(torch.ones(64, 64)).sum().backward()
+before = used()
+policy = Policy(AutoModelForCausalLM.from_config(config, dtype=torch.float32)).eval()
+reference = copy.deepcopy(policy).requires_grad_(False)
+optimizer = torch.optim.AdamW(policy.parameters())
+allocate_moments(optimizer)
+n = tokens // 1024
+rollouts = [
+    Rollout(Problem("", "", None), 0, i, torch.zeros(1, dtype=torch.int32),
+            torch.randint(1000, (1023,), dtype=torch.int32), torch.zeros(1023), False)
+    for i in range(n)
+]
+logp, _ = log_probs(policy, rollouts, 1.0, accelerator)
+loss, _ = L.policy_loss(
+    logp, logp.detach(), logp.detach(), logp.detach(), torch.ones(n), torch.full((n,), 1023), 1023 * n, clip_low=0.2,
+    clip_high=0.3, tis_cap=2.0, kl="k2", kl_coef=1e-4,
+)
+loss.backward()
+optimizer.step()
+print(used() - before)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SMALL)
+def test_the_count_is_the_memory_of_a_real_process(name, tmp_path):
+    """Makes impossible: a table of cards that leaves out moments, the reference or the activations."""
+    SMALL[name].save_pretrained(tmp_path)
+    command = [sys.executable, "-c", PROGRAM, str(tmp_path), "4096"]
+    real = int(subprocess.run(command, cwd=ROOT, env=ON_CPU, capture_output=True, text=True, check=True).stdout)
+    count = count_update(SMALL[name], 4096, bfloat16=False)
+    counted = 2 * count.weights + count.moments + count.update
+    print(f"{name}: counted {counted / GIB:.3f} GiB, real {real / GIB:.3f} GiB")
+    assert counted == pytest.approx(real, rel=0.1)
+
+
+def test_fake_tensors_count_as_real_ones():
+    """Makes impossible: another path through the model on fake tensors, as with a mask that real ones do not need."""
+    config = Qwen2Config(
+        hidden_size=64, intermediate_size=128, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2,
+        vocab_size=500,
+    )  # fmt: skip
+    assert count_update(config, 2048) == count_update(config, 2048, fake=False)
+
+
+def test_the_weights_of_qwen_are_the_published_ones():
+    """Makes impossible: a table for other models than it names."""
+    millions = {name: count_update(config, 1024).weights / 4e6 for name, config in QWEN.items() if name != "7B"}
+    assert millions == {"0.5B": pytest.approx(494, abs=1), "1.5B": pytest.approx(1544, abs=1)}
+
+
+@pytest.mark.parametrize(
+    "card, says", [(80, "no flag needed"), (24, "--max_tokens_per_micro_batch 2048"), (14, "no: "), (9, "no: ")]
+)  # fmt: skip
+def test_flags_by_hand(card, says):
+    """Makes impossible: an advice whose parts exceed the card. 8 GiB stay, vLLM needs 2, an update 4, 10 or 20."""
+    n = Needs(2, 2, 4, 2, 0.5, 0.1, 1, {(32768, False): 20, (2048, False): 10, (2048, True): 4})
+    assert flags(n, card, 2048).startswith(says)
+    assert flags(n, 16, 2048).endswith("--gradient_checkpointing")
+    assert flags(n, 80, 40_000).startswith("no: ")  # no micro-batch is as long as a rollout
