@@ -1,20 +1,20 @@
 r"""BroRL, section 4.2.1: problems with verifiable answers, and the rules that reward a response.
 
 Paper: "BroRL: Scaling Reinforcement Learning via Broadened Exploration", arXiv 2510.01180.
-The paper trains on five families of problems: math, code, science, IFEval and Reasoning Gym. It does not state the
-rules of their rewards. The rules here are ours, and no rule asks a model.
+The paper trains on five families of problems: math, code, science, IFEval and Reasoning Gym (`logic` here). It does not
+state the rules of their rewards. The rules here are ours. They are programs; none of them is a model.
 
     name here    meaning
     Problem      a prompt, the kind of its rule, and the reference that the rule compares a response with
     Verdict      (reward, correct, reason) of one response
-    reward       R of section 3.1, for the advantages: R_c = 1 for a correct response, R_w = 0 for a wrong one, a share
-                 for partial credit. A rule of your own may return any number
+    reward       R of section 3.1, for the advantages: 1 for a correct response, 0 for a wrong one, and between them for
+                 partial credit. A rule of your own may return other numbers
     correct      True or False, for dynamic sampling and pass@k
 
     kind         reference                           answer                               judged in
     countdown    {"numbers": [...], "target": n}     the last <answer>, or the response   this process
     math         a number or formula, as LaTeX       the last \boxed{...}                 this process, or a worker
-    science      the same, a unit, or an option      the last \boxed{...}                 a worker
+    science      the same, a unit, or an option      the last \boxed{...}                 this process, or a worker
     ifeval       {"instruction_id_list", "kwargs"}   the response                         this process
     logic        {"dataset", "entry"}                the last <answer>...</answer>        a fresh worker
     code         {"inputs", "outputs", "fn_name"}    the last ```python block             a fresh worker for each test
@@ -24,36 +24,35 @@ rules of their rewards. The rules here are ours, and no rule asks a model.
     correct      1          the answer is right
     wrong        0          the answer is another one
     partial      between    some parts of the answer are right
-    unparsed     0          the answer does not have the form that its kind reads
     no_answer    0          the response is empty, or has no box, tag or program
+    unparsed     0          the answer does not have the form that its kind reads
     timeout      0          judging took too long
-    crashed      0          the judging process died
+    crashed      0          the judge raised an exception, or its process died
 
 **The rule of a reward.** The answer comes after the last </think>. A response with an open <think> has no answer. The
-rule reads the whole answer or none of it. With N = 512 rollouts a policy finds every gap of a lenient rule and trains
-on it. Numbers are compared exactly, as fractions.
+rule reads the whole answer or none of it, and compares numbers as fractions: with N = 512 rollouts a policy soon finds
+a gap in a lenient rule, and trains on it. Only a rule of your own gets the whole response.
 
-**A kind is one function**, `judge(answer, reference)`, and the process that runs it (`Kind`). A model's text is
-hostile. This process uses only methods of str, patterns that cannot backtrack, and a parser for at most 1,000
-characters. Everything else runs in a worker process of sandbox/, with a time limit.
+**A kind is one function**, `judge(answer, reference)`. A model's text is hostile. `judge` runs in this process and uses
+only methods of str, patterns that cannot backtrack, and a parser for at most 1,000 characters. For everything else it
+returns a job, which a worker process of sandbox/ runs within a time limit.
 
 **Math has three steps** (kinds/maths.py).
 1. Find the last box whose braces balance.
 2. Read all of it into a form: a value, an equation, an inequality, a tuple or interval, a list or set, or words. A text
    that cannot be read completely earns 0, unless it is the gold's own text.
 3. Compare the two forms. Numbers are fractions. Expressions are equal if their values at four points are. Tuples and
-   intervals agree part by part and in their brackets, lists in any order, words in their letters. Each side of an
-   equation must equal the gold or name it, as in x = 5 or f(x) = 5: so 3 = 5 is wrong for 5. A decimal may differ from
-   a fraction or a root by 1e-6, relative. A unit may follow a number, but a different unit is wrong.
+   intervals agree part by part and in their brackets, lists in any order, words in their letters. In an equation each
+   side must equal the gold, or be a name for it: for the gold 5, x = 5 and f(x) = 5 are right, and 3 = 5 is wrong. A
+   decimal may differ from a fraction or a root by 1e-6, relative. A unit may follow a number; another unit is wrong.
 
 This file has the types, the kind countdown in full, and the functions that judge and load. kinds/ has one file for each
-other kind. Simplified: a countdown problem may have no solution.
+other kind. Simplified: nothing checks that a countdown problem can be solved.
 """
 
 import ast
 import importlib
 import json
-import math
 import operator
 import re
 from collections.abc import Callable, Iterable
@@ -65,8 +64,8 @@ from sandbox import WeakSandbox as WeakSandbox
 from sandbox.jobs import Call, Program
 
 REASONS = ("correct", "wrong", "partial", "no_answer", "unparsed", "timeout", "crashed")
-HERE, WORKER, ALONE = "here", "worker", "alone"
-MAX_ANSWER = 1_000  # characters of an answer that Python's int() or parser reads: more than any honest answer has
+MAX_ANSWER = 1_000  # characters: Python's int() and parser never get a longer answer
+MAX_REWARD = 1e9
 
 
 class Problem(NamedTuple):
@@ -99,7 +98,7 @@ class Verdict(NamedTuple):
 def after_thinking(response: str) -> str | None:
     """Return the text after the last </think>; None if it is empty, or if a <think> is open in it."""
     text = response.rpartition("</think>")[2].strip()
-    return None if "<think>" in text else text or None
+    return text if text and "<think>" not in text else None
 
 
 def last_tag(response: str) -> str | None:
@@ -112,23 +111,20 @@ def last_tag(response: str) -> str | None:
 class Kind(NamedTuple):
     """A kind of problem.
 
-    judge      (answer, reference) -> the reward, which is correct at 1; or (reward, correct); or None for an answer
-               that it cannot read. A judge that runs HERE may return a job of sandbox/jobs.py: its result is then used
-    where      the process that runs `judge`: HERE, this one; WORKER, a worker; ALONE, a fresh worker, for a judge that
-               may run the model's text as code
+    judge      (answer, reference) -> True, False or a reward, which is correct at 1; (reward, correct); None for an
+               answer that it cannot read; or a job of sandbox/jobs.py, whose result is one of these
     answer     response -> the text to judge, or None. Equal answers to one problem are judged once
     check      raises ValueError for a broken reference
     solution   reference -> a right response, or None. A problem whose rule refuses this response is broken
-    asks       the fields of `Response` that `judge` takes after the reference
+    extra      the fields of `Response` that `judge` takes after the reference
     file       the user's file of this kind
     """
 
     judge: Callable[..., Any]
-    where: str = HERE
     answer: Callable[[str], str | None] = after_thinking
     check: Callable[[Any], Any] = lambda reference: None
     solution: Callable[[Any], str | None] = lambda reference: None
-    asks: tuple[str, ...] = ()
+    extra: tuple[str, ...] = ()
     file: str | None = None
 
 
@@ -209,7 +205,7 @@ def countdown_answer(response: str) -> str | None:
 
 # Name -> the kind, or the module that defines it as KIND and is imported when a problem has this kind.
 KINDS: dict[str, Kind | str] = {
-    "countdown": Kind(judge_countdown, HERE, countdown_answer, check_countdown),
+    "countdown": Kind(judge_countdown, countdown_answer, check_countdown),
     "math": "kinds.maths",
     "science": "kinds.science",
     "ifeval": "kinds.ifeval",
@@ -229,9 +225,9 @@ def verify_batch(
     """Return the verdict of each item, in order. No text of a model makes it raise.
 
     The N rollouts of a prompt repeat answers: equal answers to the same reference object are judged once. Jobs go to
-    `workers` processes (None: one per core), each within `timeout_s`. `allow_weak_sandbox` also runs model code on a
-    machine without all walls. Raises ValueError with the position of a broken item, JudgeFailed, and WeakSandbox if
-    this machine lacks walls that model code needs.
+    `workers` processes (None: one per core); each job may take `timeout_s`. `allow_weak_sandbox` also runs model code
+    on a machine without all walls. Raises ValueError with the position of a broken item, NotAReward for a value of a
+    user's function, JudgeFailed, and WeakSandbox if this machine lacks walls that model code needs.
     """
     items = list(items)  # keeps the references alive: a new object can get the id of a dead one
     checked: set[tuple[str, int]] = set()
@@ -249,12 +245,13 @@ def verify_batch(
                 raise ValueError(f"a response is text, got {shown(response.text)}: decode its tokens first")
         except ValueError as error:
             raise ValueError(f"item {position}: {error}") from None
-        answer, asked = kind.answer(response.text), [getattr(response, field) for field in kind.asks]
-        keys.append(key := (name, id(reference), answer, *asked))
+        answer, extra = kind.answer(response.text), [getattr(response, field) for field in kind.extra]
+        key = (name, id(reference), answer, *extra)
+        keys.append(key)
         if answer is None:
             judged[key] = Verdict(0.0, False, "no_answer")
         elif key not in judged and key not in jobs:
-            value = ask(kind, answer, reference, asked)
+            value = kind.judge(answer, reference, *extra)
             if isinstance(value, Call | Program):
                 jobs[key] = value
             else:
@@ -266,21 +263,14 @@ def verify_batch(
     return [judged[key] for key in keys]
 
 
-def ask(kind: Kind, answer: str, reference: Any, asked: list) -> Any:
-    """Return the judge's value, or the job that computes it in a worker."""
-    if kind.where == HERE:
-        return kind.judge(answer, reference, *asked)
-    function = f"{kind.judge.__module__}:{kind.judge.__name__}"
-    return Call(function, [answer, reference, *asked], evaluates=kind.where == ALONE)
-
-
 def verdict_of(value: Any) -> Verdict:
-    """Return the verdict for a judge's value; TypeError or ValueError if the value is no reward."""
+    """Return the verdict for a judge's value. Raises ValueError if the value is no reward."""
     if value is None:
         return Verdict(0.0, False, "unparsed")
     reward, correct = value if isinstance(value, tuple | list) and len(value) == 2 else (value, value == 1)
-    if not isinstance(reward, int | float) or not isinstance(correct, bool) or not math.isfinite(reward):
-        raise ValueError(f"a judge returns a number, (number, True or False) or None, got {shown(value)}")
+    if not isinstance(reward, int | float) or not isinstance(correct, bool) or not abs(reward) <= MAX_REWARD:
+        form = f"a number of at most {MAX_REWARD:g} in size, (number, True or False) or None"
+        raise ValueError(f"a judge returns {form}, got {shown(value)}")
     return Verdict(float(reward), correct, "correct" if correct else "partial" if reward > 0 else "wrong")
 
 
@@ -308,7 +298,8 @@ def load_problems(path: str | Path) -> list[Problem]:
             raise ValueError(f"{path}, line {number}: {error}. Write one JSON object a line, in UTF-8") from None
     from kinds.sources import check
 
-    for position, sentence in check(list(problems.values())).items():
+    if broken := check(list(problems.values())):
+        position, sentence = next(iter(broken.items()))
         raise ValueError(f"{path}, line {list(problems)[position]}: {sentence}")
     if not problems:
         raise ValueError(f"{path} has no problem: write one JSON object a line")
@@ -318,7 +309,7 @@ def load_problems(path: str | Path) -> list[Problem]:
 def load_data(specs: list[str], seed: int = 0) -> list[Problem]:
     """Return the problems of one epoch over sources, FILE.jsonl, hf:NAME or gym:NAME, each with an optional :WEIGHT.
 
-    kinds/sources.py has the rules. Another seed gives another order of an epoch with weights.
+    kinds/sources.py has the rules. The seed fixes generated problems, and the order of an epoch with weights.
     """
     from kinds import sources
 
@@ -347,11 +338,11 @@ def load_rewards(paths: list[str] | list[Path]) -> list[str]:
 # ------------------------------------------------------------------------------------------- names and errors
 
 reward_files: dict[str, list[str]] = {}  # path of each loaded file -> itself and the files that it imports
-failures: dict[str, str] = {}  # kind -> why its first call crashed or took too long
+failures: dict[str, str] = {}  # kind -> why its first job that failed crashed or took too long
 
 
 class JudgeFailed(RuntimeError):
-    """A judge cannot open a file or module on this machine. The run must end, since no answer is to blame."""
+    """A judge met an OSError or ImportError on this machine. The run must end, since no answer is to blame."""
 
 
 class NotAReward(ValueError):
@@ -373,7 +364,7 @@ def shown(value: Any) -> str:
 
 
 def read_spec(spec: str) -> tuple[str, float | None]:
-    """Return ("SOURCE", weight) of "SOURCE:WEIGHT", and None for a missing weight."""
+    """Return ("SOURCE", weight) of "SOURCE:WEIGHT"; the weight is None if it is missing. Raises ValueError at 0."""
     source, colon, last = spec.rpartition(":")
     if not colon or not re.fullmatch(r"[0-9]*\.?[0-9]+", last):
         return spec, None

@@ -18,7 +18,7 @@ from typing import Any
 from kinds import workers
 from kinds.maths import last_box
 from sandbox.jobs import Call, Program
-from verify import Problem, Verdict, ask, kind_of, load_problems, read_spec, shown, verdict_of
+from verify import Problem, Verdict, kind_of, load_problems, read_spec, shown, verdict_of
 
 LOG = logging.getLogger(__name__)
 ANSWER_SUFFIX = "Think it through step by step, and give your final answer between <answer> and </answer>."
@@ -75,7 +75,7 @@ def check(problems: list[Problem]) -> dict[int, str]:
         solution = kind.solution(reference)
         if solution is not None:
             answer, key = kind.answer(solution), (name, position, solution)
-            value = None if answer is None else ask(kind, answer, reference, [0 for _ in kind.asks])
+            value = None if answer is None else kind.judge(answer, reference, *(0 for _ in kind.extra))
             if isinstance(value, Call):  # high walls are for a model's text, and this is the problem's own
                 jobs[key] = replace(value, evaluates=False)
             else:

@@ -45,14 +45,14 @@ def load(path: str) -> tuple[dict[str, Kind], list[str]]:
     if outcome.status != "ok":
         raise ValueError(f"{path}: {outcome.value or outcome.status}")
     kinds = {}
-    for name, (checked, asks) in outcome.value["kinds"].items():
+    for name, (checked, extra) in outcome.value["kinds"].items():
         judge, check = functools.partial(_job, path, name), functools.partial(check_reference, path, name, checked)
-        kinds[name] = Kind(judge, answer=str, check=check, asks=tuple(asks), file=path)
+        kinds[name] = Kind(judge, answer=str, check=check, extra=tuple(extra), file=path)
     return kinds, outcome.value["files"]
 
 
-def _job(path: str, kind: str, response: str, reference: Any, *asked: Any) -> Call:
-    return Call("kinds.users:judge", [path, kind, response, reference, *asked], alone=True, file=path)
+def _job(path: str, kind: str, response: str, reference: Any, *extra: Any) -> Call:
+    return Call("kinds.users:judge", [path, kind, response, reference, *extra], alone=True, file=path)
 
 
 def _in_worker(function: str, path: str, *args: Any) -> Outcome:
@@ -89,7 +89,7 @@ def contents_of(path: str) -> dict[str, Any]:
         function, check = _functions(path, kind)
         if not isinstance(kind, str) or not kind.isidentifier() or not callable(function):
             raise ValueError(f"KINDS maps names of letters, digits and _ to functions, got {shown({kind: function})}")
-        found[kind] = check is not None, _asks(function)
+        found[kind] = check is not None, _extra(function)
     folder = os.path.join(os.path.dirname(path), "")
     files = {name: getattr(module, "__file__", None) or "" for name, module in sys.modules.items()}
     beside = {file for file in files.values() if file.startswith(folder) and not file.startswith(sys.prefix)}
@@ -103,7 +103,7 @@ def _functions(path: str, kind: str) -> tuple[Any, Any]:
     return given if isinstance(given, tuple) and len(given) == 2 else (given, None)
 
 
-def _asks(function: Any) -> list[str]:
+def _extra(function: Any) -> list[str]:
     """Return the fields of a Response that the function names."""
     return [name for name in Response._fields[1:] if name in inspect.signature(function).parameters]
 
@@ -112,10 +112,10 @@ def run_check(path: str, kind: str, reference: Any) -> None:
     _functions(path, kind)[1](reference)
 
 
-def judge(path: str, kind: str, response: str, reference: Any, *asked: Any) -> Any:
+def judge(path: str, kind: str, response: str, reference: Any, *extra: Any) -> Any:
     """Return the function's reward as JSON can hold it, or the text of another value, which is no reward."""
     function = _functions(path, kind)[0]
-    value = function(response, reference, **dict(zip(_asks(function), asked, strict=True)))
+    value = function(response, reference, **dict(zip(_extra(function), extra, strict=True)))
     try:
         if isinstance(value, tuple) and len(value) == 2:
             value = float(value[0]), bool(value[1])

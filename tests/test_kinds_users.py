@@ -53,7 +53,7 @@ def test_what_a_function_may_return(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "value", ["float('nan')", "'1'", "[1]", "(0.5, 'correct')[1]", "(1,)", "(1, True, 'nice')", "b'1'"]
+    "value", ["float('nan')", "-(10**400)", "'1'", "[1]", "(0.5, 'correct')[1]", "(1,)", "(1, True, 'nice')", "b'1'"]
 )
 def test_no_reward(tmp_path, value):
     """Makes impossible: a value that is no reward counted as 0 in silence."""

@@ -17,8 +17,8 @@ from test_kinds_ifeval import FOLLOWED
 
 from kinds.latex import read_math
 from kinds.patterns import FORWARD, forward
-from sandbox.jobs import Call, Program
-from verify import KINDS, MAX_ANSWER, Kind, ask, kind_of, verify, verify_batch
+from sandbox.jobs import Program
+from verify import KINDS, MAX_ANSWER, kind_of, verify, verify_batch
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -196,7 +196,7 @@ def test_no_answer_holds_up_the_trainer(share):
                 start = time.thread_time()
                 answer = kind_of(kind).answer(response)
                 if answer is not None:
-                    ask(kind_of(kind), answer, reference, [])
+                    kind_of(kind).judge(answer, reference)
                 slowest = max(slowest, time.thread_time() - start)
     assert slowest < 0.5
 
@@ -348,12 +348,16 @@ def test_batch_judges_each_distinct_response_once(monkeypatch):
 
 NEW_KIND = """
 import re
-from verify import WORKER, Kind
+from sandbox.jobs import Call
+from verify import Kind
 
 def judge(answer, reference):
+    return Call("new_kind:matches", [answer, reference])
+
+def matches(answer, reference):
     return bool(re.fullmatch(reference, answer))
 
-KIND = Kind(judge, WORKER, check=re.compile)
+KIND = Kind(judge, check=re.compile)
 """
 
 
@@ -366,18 +370,6 @@ def test_a_new_kind_is_a_module_and_its_entry(tmp_path, monkeypatch, forget_kind
     KINDS["new"] = "new_kind"
     verdicts = verify_batch([("new", "aab", "a*b"), ("new", "b a", "a*b")])
     assert [verdict.reason for verdict in verdicts] == ["correct", "wrong"]
-
-
-@pytest.mark.parametrize(("where", "job"), [("here", bool), ("worker", Call), ("alone", Call)])
-def test_where_a_kind_runs(where, job):
-    """Makes impossible: a function that may run the text of a model called in this process."""
-    value = ask(Kind(judge_text_length, where), "abc", 3, [])
-    assert isinstance(value, job)
-    assert where == "here" or value.evaluates == (where == "alone")
-
-
-def judge_text_length(answer, reference):
-    return len(answer) == reference
 
 
 def test_programs_are_jobs():
