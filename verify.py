@@ -200,9 +200,8 @@ def check_countdown(reference: Any) -> None:
 
 
 def countdown_answer(response: str) -> str | None:
-    """Return the text in the last <answer>...</answer>; without these tags, the response."""
-    tagged = last_tag(response)
-    return (after_thinking(response) if tagged is None else tagged) or None
+    """Return the text in the last <answer>...</answer>, or else the response."""
+    return last_tag(response) or after_thinking(response)
 
 
 # ---------------------------------------------------------------------------------- all kinds, and verdicts
@@ -336,11 +335,10 @@ def load_rewards(paths: list[str] | list[Path]) -> list[str]:
     loaded = [str(Path(path).resolve()) for path in paths]
     for path in loaded:
         kinds, reward_files[path] = users.load(path)
-        for name in kinds:
-            known = KINDS.get(name)  # a file may be loaded again, changed or not
-            if known is not None and (isinstance(known, str) or known.file != path):
-                raise ValueError(f"{path}: there is a kind {name} already, choose another name than {', '.join(KINDS)}")
-        KINDS.update(kinds)
+        others = {name for name, kind in KINDS.items() if isinstance(kind, str) or kind.file != path}
+        if taken := others & kinds.keys():
+            raise ValueError(f"{path}: choose another name for {', '.join(taken)} than {', '.join(KINDS)}")
+        KINDS.update(kinds)  # a file may be loaded again
     return loaded
 
 

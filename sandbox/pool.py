@@ -257,15 +257,17 @@ class Pool:
         with self._taking:
             same = [worker for worker in self._idle if (worker.modules is None) == (modules is None)]
             fit = [worker for worker in same if modules is None or modules <= (worker.modules or set())]
-            if old := fit[:1] if fit and not fresh else same[:1]:
-                self._idle.remove(old[0])
-            if fresh or not fit:
-                for worker in old:
-                    modules = None if modules is None else modules | (worker.modules or set())
-                    worker.end()
-                old = [Worker(modules)]
-            self._active.add(old[0])
-            return old[0]
+            worker = None
+            if fit and not fresh:
+                worker = fit[0]
+                self._idle.remove(worker)
+            elif same:
+                self._idle.remove(same[0])
+                modules = None if modules is None else modules | (same[0].modules or set())
+                same[0].end()
+            worker = worker or Worker(modules)
+            self._active.add(worker)
+            return worker
 
 
 def default_workers() -> int:

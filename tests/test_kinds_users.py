@@ -240,5 +240,5 @@ def test_no_file(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"rewards\.txt"):
         load_rewards([file(tmp_path, "KINDS = {}", "rewards.txt")])
     load_rewards([file(tmp_path, "KINDS = {'mine': lambda a, b: 1}")])
-    with pytest.raises(ValueError, match="there is a kind mine already"):
+    with pytest.raises(ValueError, match="another name for mine"):
         load_rewards([file(tmp_path, "KINDS = {'mine': lambda a, b: 0}", "again.py")])

@@ -65,7 +65,7 @@ UNPARSED = """
 ()  |  2+()3*4  |  ((2+3)*4  |  (2+3)*4)  |  )2+3(*4  |  (2+3]*4  |  [2+3]*4
 02+3*4  |  2.0+3*4  |  2e0+3*4  |  2_0+3  |  0x2+3*4  |  ٢+3*4  |  2٢+3*4
 ２+3*4  |  ²+3*4  |  2+3*4#  |  int('20')  |  <answer>(2+3)*4  |  (2+3)*4</answer>  |  <ANSWER>(2+3)*4</ANSWER>
-<answer>(2+3)*4 = 20</answer>  |  a  |  (
+<answer>(2+3)*4 = 20</answer>  |  <answer></answer>  |  <answer> </answer>  |  a  |  (
 """
 
 
@@ -78,9 +78,7 @@ def test_countdown_unparsed(response):
     assert reason("countdown", response, THREE) == "unparsed"
 
 
-@pytest.mark.parametrize(
-    "response", ["", " \n\t", "<answer></answer>", "<answer> </answer>", "(2+3)*4</think>", "\u00a0"]
-)
+@pytest.mark.parametrize("response", ["", " \n\t", "(2+3)*4</think>", "\u00a0"])
 def test_countdown_no_answer(response):
     """Makes impossible: an empty answer counted as an attempt, or an answer taken out of the thinking."""
     assert reason("countdown", response, THREE) == "no_answer"
