@@ -221,7 +221,7 @@ def token_metrics(
     clip_high: float,
     tis_cap: float,
 ) -> dict[str, Tensor]:
-    """Sums over these tokens (divide by Σ tokens to get the mean), and extremes, named ..._max / ..._min. The inputs are (T,).
+    """Sums over these tokens, to be divided by Σ tokens for the mean, and extremes (..._max, ..._min). Inputs: (T,).
 
     clip_high_fraction   Σ 1[r > 1 + ε_high, A > 0]   the tokens whose gradient the upper clip removed
     clip_low_fraction    Σ 1[r < 1 - ε_low,  A < 0]   and the lower clip
