@@ -36,7 +36,7 @@ def test_the_ratio_is_the_median_of_turns_by_hand(monkeypatch):
 
 @pytest.mark.parametrize("part", ["rollout", "verify", "shared_prompt", "ranks"])
 def test_a_part_compares_with_the_plain_way(part):
-    """Makes impossible: a part that does not run, or a row without its plain way."""
+    """Makes impossible: a part that fails, or a row that hides its plain way."""
     rows = list(PARTS[part](SMALL))
     assert rows
     for row in rows:

@@ -31,7 +31,7 @@ def prompt_case(p, seed):
     g = torch.Generator().manual_seed(seed)
     rest = torch.rand(2, generator=g, dtype=torch.float64)
     pi = torch.cat([torch.tensor([p], dtype=torch.float64), (1 - p) * rest / rest.sum()])
-    scale = torch.rand(3, generator=g, dtype=torch.float64) + 0.5  # weights that not all prompts move alike
+    scale = torch.rand(3, generator=g, dtype=torch.float64) + 0.5  # of each weight, another for each prompt
     score = (torch.eye(3, dtype=torch.float64) - pi) * scale
     return pi, score, pi[0] * score[0]
 
@@ -299,7 +299,7 @@ KINDS = {
 
 @pytest.mark.parametrize(("kind", "references"), [("always", "1"), ("never", "1"), ("by_prompt", "01"), ("one", "1x")])
 def test_a_guess_without_a_measurement(tmp_path, capsys, forget_kinds, kind, references):
-    """Makes impossible: a division by 0, or no guess, if no prompt or few have right and wrong rollouts."""
+    """Makes impossible: a division by 0, or a missing guess, if few prompts have right and wrong rollouts."""
     (tmp_path / "rewards.py").write_text(REWARDS)
     rows = [json.loads(line) for line in (TINY / "train.jsonl").read_text().splitlines()[:16]]
     known = [row | {"kind": kind, "reference": references[i % len(references)]} for i, row in enumerate(rows)]
