@@ -122,6 +122,6 @@ def judge(path: str, kind: str, response: str, reference: Any, *extra: Any) -> A
         elif value is not None and not isinstance(value, str | bytes):
             value = float(value)
         verdict_of(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         return shown(value)
     return value
