@@ -1,8 +1,8 @@
 """rollout.VLLMEngine as it works on a GPU, on vLLM's CPU build: asynchronous steps, sleep, sharded runs in bfloat16.
 
 On a GPU a step of vLLM is in progress while the last one is read, and a sleeping engine has neither weights nor cache.
-The CPU build does neither. `asynchronous` and `sleeping` make it do both. They change vLLM's classes, so each test runs
-in new processes. Needs BRORL_VLLM=1, as tests/test_engines_vllm.py.
+The CPU build does neither, and it has another model runner. `vllm_as_on_a_gpu` changes that, in new processes, because
+it changes vLLM's classes. CUDA graphs and kernels remain untested. Needs BRORL_VLLM=1, as tests/test_engines_vllm.py.
 """
 
 import json
@@ -35,7 +35,6 @@ from test_engines_vllm import (
 from rollout import Request, Sampling, VLLMEngine
 
 # vLLM as on a GPU
-
 
 # vLLM has two model runners; a GPU uses the second one, whose kernels are Triton's. Its interpreter runs them slowly,
 # if the variable is set before Triton is imported.
@@ -126,14 +125,19 @@ def agree(groups, model):
 ANSWER = Sampling(12, stop_token_ids=(EOS,))
 
 
-def whole_groups(engine):
-    """Groups have all of their tokens and none after the last one; each rollout counts once."""
-    counts = []
-    groups = dict(engine.generate([Request(p, 8, i) for i, p in enumerate(prompts(2))], ANSWER, counts.append))
+def whole_groups(engine, parts):
+    """Groups have all of their tokens and none after the last one; each rollout counts once.
+
+    Returns the responses to two prompts, 8 each, which one request or several for a part of them draw.
+    """
+    counts, n = [], 8 // parts
+    requests = [Request(p, n, i, first) for i, p in enumerate(prompts(2)) for first in range(0, 8, n)]
+    groups = dict(engine.generate(requests, ANSWER, counts.append))
     assert sum(counts) == 16 and sum(x > 0 for x in counts) > 2 and unfinished(engine) == NOTHING
     assert agree(groups.values(), uniform())
-    responses = [groups[i].responses for i in range(2)]
-    assert all((r[-1] == EOS or len(r) == 12) and EOS not in r[:-1] for group in responses for r in group)
+    responses = [r for i in range(len(requests)) for r in groups[i].responses]
+    assert all((r[-1] == EOS or len(r) == 12) and EOS not in r[:-1] for r in responses)
+    assert len(set(map(tuple, responses))) > 12, "uniform over 22 tokens: only short responses are equal"
     return responses
 
 
@@ -193,12 +197,12 @@ def engine_as_on_a_gpu():
     core = engine.llm.llm_engine.engine_core.engine_core
     assert "asynchronous" in engine.description and core.batch_queue is not None and engine.can_sleep
     assert engine.llm.llm_engine.vllm_config.use_v2_model_runner
-    responses = whole_groups(engine)
+    responses = whole_groups(engine, parts=1)
     groups_as_they_end(engine, core)
     left_inside_a_group(engine, core, calls, "closed")
     left_inside_a_group(engine, core, calls, "raised")
     engine.sync(uniform())
-    assert whole_groups(engine) == responses, "the same seeds after all of this"
+    assert whole_groups(engine, parts=2) == responses, "a seed and a number fix a rollout"
     a_small_cache()
 
 
