@@ -140,7 +140,7 @@ def mass_balance(m: Masses, eta: float, n: int | Tensor, r_c: float = 1.0, r_w: 
     _check_rewards(r_c, r_w)
     s_r = mood(m, r_c, r_w)
     return MassBalance(
-        # A drawn correct token gains mass and a drawn incorrect token loses it. Both raise Q_pos.
+        # The logits of the drawn correct tokens rise, and those of the drawn incorrect tokens fall. Both raise Q_pos.
         sampled_correct=eta / n * (r_c - s_r) * m.q_neg * m.a2,
         sampled_incorrect=eta / n * (s_r - r_w) * m.q_pos * m.b2,
         # This term can have either sign. The paper draws three conclusions:
@@ -222,7 +222,7 @@ def scaled_learning_rate(eta_0: float, b_new: float, b_0: float) -> float:
 
 
 class Setting(NamedTuple):
-    """A value of a recipe and its source. `paper silent`: the paper does not state it, another source does."""
+    """A value of a recipe and its source. `paper silent`: the paper does not state it; the source after it does."""
 
     value: int | float | str
     source: str
@@ -239,7 +239,7 @@ EVALUATION = {
 PRORL = {
     "rollouts_per_prompt": Setting(16, "section 4.2.1; table 1"),
     "prompts_per_step": Setting(
-        512, "table 1; we infer after dynamic sampling: table 1 has 19.5k samples per step, table 2 keeps 41%"
+        512, "table 1; we infer that it counts kept prompts: 19.5k samples per step x 41% kept (table 2) = 16 x 500"
     ),
     "learning_rate": Setting(1e-6, "paper silent: η_0 of the ProRLv2 scripts (verl, OpenRLHF, NeMo-RL)"),
     "updates_per_step": Setting(8, "paper silent: ProRLv2 scripts, 8 mini-batches, one pass"),
@@ -262,7 +262,7 @@ PRORL = {
 BRORL = PRORL | {
     "rollouts_per_prompt": Setting(512, "section 4.2.1; table 1"),
     "prompts_per_step": Setting(
-        128, "table 1; we infer after dynamic sampling: table 1 has 104.9k samples per step, table 2 keeps 62%"
+        128, "table 1; we infer that it counts kept prompts: 104.9k samples per step x 62% kept (table 2) = 512 x 127"
     ),
     "learning_rate": Setting(
         scaled_learning_rate(1e-6, b_new=128 * 512, b_0=512 * 16),

@@ -76,7 +76,8 @@ def group_mean(rewards: Tensor, eps: float = 1e-8) -> Tensor:
     """(R_τ - mean_group(R)) / mean_group(R) (MaxRL, 2602.02710). w_N = (1 - (1 - p)^(N-1)) / p.
 
     It is the gradient of -Σ_{k=1..N-1} (1 - p)^k / k, the series of log p cut at order N - 1: maximum likelihood of a
-    correct response, truncated at order N - 1. For p = 0.001, w_N is 15 at N = 16 and 400 at N = 512.
+    correct response, truncated at order N - 1. For p = 0.001, w_N is 15 at N = 16 and 400 at N = 512. It needs rewards
+    of 0 or more: with a negative mean it would train towards the lower rewards.
     """
     return mean_centred(rewards) / (rewards.mean(-1, keepdim=True) + eps)
 
@@ -177,11 +178,11 @@ def policy_loss(
 ) -> tuple[Tensor, dict[str, Tensor]]:
     """L = (1/Σ tokens) Σ_t [ -w_t min(r_t A_t, clip(r_t, 1-ε_low, 1+ε_high) A_t) + β KL_t ].
 
-    The clipped objective and w are section 3.1's. That ratio and mean are per token, and that there is a KL term, is
-    from the ProRLv2 scripts (the head of this file). Log-probs are per token, (T,). `advantages` and `lengths` are per
+    The clipped objective and w are from section 3.1. The ratio per token, the mean over tokens and the KL term are from
+    the ProRLv2 scripts (the head of this file). Log-probs are per token, (T,). `advantages` and `lengths` are per
     rollout, (S,). w is the truncated importance weight and multiplies the clipped objective only, not the KL term.
-    Returns the scalar loss and `token_metrics`. At r = 1 without a KL term the loss is minus the token mean of w A: 0
-    over a step whose responses have equal lengths, and its gradient is not 0.
+    Returns the scalar loss and `token_metrics`. At r = 1 without a KL term the loss is minus the token mean of w A. If
+    w = 1 and the responses of a step have equal lengths, this is 0 over the step. The gradient is not 0.
 
     Two rollouts of one prompt, a right one of three tokens and a wrong one of two:
 
@@ -220,7 +221,7 @@ def token_metrics(
     clip_high: float,
     tis_cap: float,
 ) -> dict[str, Tensor]:
-    """Sums over these tokens (divide by Σ tokens to get the mean), and extremes, named ..._max / ..._min. All are (T,).
+    """Sums over these tokens, to be divided by Σ tokens for the mean, and extremes (..._max, ..._min). Inputs: (T,).
 
     clip_high_fraction   Σ 1[r > 1 + ε_high, A > 0]   the tokens whose gradient the upper clip removed
     clip_low_fraction    Σ 1[r < 1 - ε_low,  A < 0]   and the lower clip

@@ -235,7 +235,7 @@ def by_rollouts(curves: list[Curves]) -> dict[int, tuple[np.ndarray, dict[str, n
 
 
 def write_csv(path: Path, curves: list[Curves]) -> None:
-    """Write a row for each seed, N and kept step. Only every tenth kept step and the last get a row."""
+    """Write a row for each seed, each N, and every tenth of the kept steps and the last one."""
     with path.open("w", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(["seed", "N", "step", "samples", *curves[0].values])

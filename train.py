@@ -173,7 +173,7 @@ def prompts_wanted(outcomes: Outcomes, progress: Progress, config: Config) -> in
     A prompt is informative with probability p, measured over the last steps. The number of prompts until k more are
     informative is negative binomial, with mean k / p and variance k (1 - p) / p²; this is its normal approximation. The
     first round of a run draws B prompts. A step draws at most --refill times B prompts, and stops after a round without
-    a verdict.
+    a verdict other than timeouts and crashes.
     """
     informative = int(L.informative(outcomes.correct).sum())
     missing = config.prompts_per_step - informative
@@ -181,7 +181,7 @@ def prompts_wanted(outcomes: Outcomes, progress: Progress, config: Config) -> in
     if missing <= 0 or room <= 0 or not outcomes.judged:
         return 0
     tried = progress.tried + len(outcomes)
-    p = max(progress.informative + informative, 0.5) / tried if tried else 1.0
+    p = max(progress.informative + informative, 0.5) / tried if tried else 1.0  # 0.5: none was informative yet
     wanted = (missing + NormalDist().inv_cdf(CONFIDENCE) * math.sqrt(missing * (1 - p))) / p
     return min(room, max(missing, math.ceil(wanted)))
 
@@ -243,7 +243,7 @@ def update(
 
 
 def loss_of(policy, rollouts: list[Rollout], tokens: int, config: Config, accelerator: Accelerator, sums: Sums):
-    """Section 3.1's loss of a micro-batch: its share of the loss of a mini-batch with so many tokens on all ranks."""
+    """A micro-batch's share of section 3.1's loss. tokens: of the whole mini-batch, on all ranks: the denominator."""
     logp, _ = log_probs(policy, rollouts, config.temperature, accelerator)  # (T,)
     if not rollouts:
         return logp.sum()  # 0, with a gradient of 0: other ranks have one micro-batch more

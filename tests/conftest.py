@@ -1,7 +1,10 @@
 """Fixtures that several test files share. helpers.py has functions."""
 
 import os
+import signal
 
+# A shell starts a background job with SIGINT ignored, which its children inherit. The tests of Ctrl-C need the signal.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 # For the processes of tests too: spinning threads slow their neighbours down.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 

@@ -23,7 +23,7 @@ from rollout import Sampling, TorchEngine
 from trainer.policy import Policy
 from trainer.rollouts import Judge, Outcomes, Rollout, roll_out
 from trainer.settings import Config, read_settings
-from verify import Problem, load_problems
+from verify import REASONS, Problem, load_problems
 
 ROOT = Path(__file__).parent.parent
 TINY = ROOT / "tiny"
@@ -51,10 +51,10 @@ def arguments(folder, **changes) -> list[str]:
     }  # fmt: skip
     found: list[str] = []
     for name, value in (small | changes).items():
-        if value is True:
-            found.append(f"--{name}")
+        if isinstance(value, list):
+            found += [f"--{name}", *map(str, value)]
         elif value is not None and value is not False:
-            found += [f"--{name}", *map(str, value if isinstance(value, list) else [value])]
+            found.append(f"--{name}" if value is True else f"--{name}={value}")
     return found
 
 
@@ -107,6 +107,16 @@ def drawn(count=6, n=8, temperature=3.0, seed=0, limit=12, **changes) -> tuple[l
     return roll_out(TorchEngine(model), problems, n, seeds, sampling, Judge(tokenizer, config), Accelerator(cpu=True))
 
 
+def outcomes(correct, reward=None, kinds=None, judged=True, truncated=False) -> Outcomes:
+    """The outcomes of two rounds with these (P, N) verdicts; the k-th response has k tokens."""
+    table = torch.tensor(correct, dtype=torch.bool)
+    reasons = torch.where(table, REASONS.index("correct"), REASONS.index("wrong"))
+    reward = table.double() if reward is None else torch.tensor(reward)
+    length = torch.arange(table.numel()).view(table.shape)
+    cut = torch.full(table.shape, truncated)
+    return Outcomes(reward, table, reasons, length, cut, kinds or ["math"] * len(table), 2, judged)
+
+
 def random_policy(kind, vocabulary=50, **changes) -> Policy:
     """A random policy, with weights large enough that attention matters."""
     small = {
@@ -147,14 +157,23 @@ def random_rollouts(sizes, longest=9, vocabulary=50, seed=1) -> list[Rollout]:
 ON_CPU = os.environ | {"ACCELERATE_USE_CPU": "true", "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
 
 
-def start(command: list[str], processes: int = 1, train=ROOT / "train.py", cwd=ROOT, **environment) -> subprocess.Popen:
-    """Start train.py with these arguments, in a session of its own, by torch's launcher if there are several ranks."""
+def start(
+    command: list[str], processes: int = 1, train=ROOT / "train.py", cwd=ROOT, config_file=None, **environment
+) -> subprocess.Popen:
+    """Start train.py with these arguments, in a new session, by torch's launcher if there are several ranks.
+
+    config_file: of Accelerate, whose launcher then starts the processes that the file names.
+    """
     python = [sys.executable]
-    if processes > 1:
+    if processes > 1 or config_file:
         with socket.socket() as one:
             one.bind(("127.0.0.1", 0))
             port = one.getsockname()[1]
-        python += ["-m", "torch.distributed.run", "--nproc_per_node", str(processes), "--master_port", str(port)]
+        if config_file:
+            python += ["-m", "accelerate.commands.launch", "--config_file", str(config_file)]
+            python += ["--main_process_port", str(port)]
+        else:
+            python += ["-m", "torch.distributed.run", "--nproc_per_node", str(processes), "--master_port", str(port)]
     return subprocess.Popen(
         [*python, str(train), *command], cwd=cwd, env=ON_CPU | environment, text=True,
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True,

@@ -3,23 +3,14 @@
 import itertools
 from pathlib import Path
 
-import torch
-from transformers import AutoModelForCausalLM, AutoTokenizer
+from helpers import ROOT, TINY, arguments  # noqa: F401
+from helpers import loaded as embedded  # noqa: F401
 
 import train
 from rollout import Request, Sampling, TorchEngine
 from trainer.rollouts import Rollout, rollouts_of
 from trainer.settings import read_settings
 from verify import Problem, Verdict
-
-ROOT = Path(__file__).resolve().parent.parent
-TINY = ROOT / "tiny"
-
-
-def embedded():
-    """The embedded policy and its tokenizer."""
-    model = AutoModelForCausalLM.from_pretrained(TINY / "policy", dtype=torch.float32)
-    return model, AutoTokenizer.from_pretrained(TINY / "policy")
 
 
 def some_problems(path: Path, count: int, of: str = "test") -> str:
@@ -31,12 +22,9 @@ def some_problems(path: Path, count: int, of: str = "test") -> str:
 
 def flags(folder: Path, name: str, **settings) -> list[str]:
     """The command line of a run of two small steps that writes a checkpoint after each."""
-    small = {
-        "data": TINY / "train.jsonl", "eval_data": TINY / "test.jsonl", "output_dir": folder, "name": name,
-        "max_steps": 2, "rollouts_per_prompt": 8, "prompts_per_step": 4, "updates_per_step": 2, "learning_rate": 1e-4,
-        "save_every": 1, "eval_samples": 2, "eval_every": 0,
-    }  # fmt: skip
-    return [f"--{setting}={value}" for setting, value in (small | settings).items()]
+    recipe = {"kl_coef": None, "reference_reset_steps": None}
+    files = {"data": TINY / "train.jsonl", "eval_data": TINY / "test.jsonl"}
+    return arguments(folder, **files | recipe | {"name": name, "eval_samples": 2, "eval_every": 0} | settings)
 
 
 def trained(folder: Path, name: str, **settings) -> Path:

@@ -15,17 +15,9 @@ from transformers import (
 from rollout import sampling_logprobs
 
 SMALL = {
-    "vocab_size": 13,
-    "hidden_size": 32,
-    "intermediate_size": 48,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "max_position_embeddings": 64,
-    "bos_token_id": None,
-    "eos_token_id": 0,
-    "pad_token_id": 0,
-}
+    "vocab_size": 13, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4,
+    "num_key_value_heads": 2, "max_position_embeddings": 64, "bos_token_id": None, "eos_token_id": 0, "pad_token_id": 0,
+}  # fmt: skip
 CONFIGS = {
     "qwen2, grouped heads, tied": Qwen2Config(**SMALL, tie_word_embeddings=True),
     "qwen2, sliding window in one layer": Qwen2Config(

@@ -1,4 +1,4 @@
-"""Random softmaxes and the step on them by autograd: what test_brorl.py and test_trainer_probe.py share."""
+"""Random softmaxes and the step on them by autograd, for test_brorl.py."""
 
 import pytest
 import torch

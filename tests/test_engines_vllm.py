@@ -9,11 +9,8 @@ import copy
 import json
 import os
 import random
-import signal
 import subprocess
 import sys
-import textwrap
-import time
 from itertools import chain
 from pathlib import Path
 from types import SimpleNamespace
@@ -21,15 +18,13 @@ from types import SimpleNamespace
 import numpy
 import pytest
 import torch
-from scipy import stats
+from helpers import ROOT, TINY, ended, start
 from small_models import full_logprobs, make
 from transformers import AutoModelForCausalLM, AutoTokenizer, BloomConfig, LlamaConfig, Olmo2Config, Qwen2Config
 
 from engines.vllm import import_vllm, keep_threads, max_seqs, note, rollouts_that_fit, whole_tensors
 from rollout import Request, Sampling, TorchEngine, VLLMEngine
 
-ROOT = Path(__file__).resolve().parent.parent
-TINY = ROOT / "tiny"
 EOS = 0
 KEPT = []  # vLLM's process groups go with the first engine that is deleted, for all engines of a process
 ANSWER = Sampling(12, stop_token_ids=(EOS,))
@@ -46,21 +41,16 @@ def real(test):
 
 
 def test_the_default_of_max_num_seqs_by_hand():
-    """Makes impossible: 512 rollouts of 16k tokens in a cache for 170, or a share of the cache that is never used.
+    """Makes impossible: 512 rollouts of 16k tokens in a cache for 170; a share of the cache, or a setting, left unused.
 
     Qwen2.5-1.5B in bfloat16: 28 layers, 2 key heads of width 128, so 28,672 bytes a token, and 3.1 GB of weights. Half
     of 80 GB leaves 36.9 GB. A rollout of half of 16,384 tokens takes 0.235 GB: 157 fit.
     """
-    token = 2 * 28 * 2 * 128 * 2
-    assert token == 28_672
-    assert rollouts_that_fit(0.5 * 80e9 - 2 * 1.54e9, token, 16_384, 512) == 157
-    assert rollouts_that_fit(0.5 * 80e9 - 2 * 1.54e9, token, 1_024, 16) == 512, "short responses: as before"
-    assert rollouts_that_fit(0.5 * 80e9 - 2 * 1.54e9, token, 1_024, 1024) == 1024, "a group of more than 512"
+    cache, token = 0.5 * 80e9 - 2 * 1.54e9, 2 * 28 * 2 * 128 * 2
+    assert rollouts_that_fit(cache, token, 16_384, 512) == 157
+    assert rollouts_that_fit(cache, token, 1_024, 16) == 512, "short responses: as before"
+    assert rollouts_that_fit(cache, token, 1_024, 1024) == 1024, "a group of more than 512"
     assert rollouts_that_fit(-1e9, token, 16_384, 512) == 8, "too little memory: vLLM will say so"
-
-
-def test_the_default_of_max_num_seqs_on_a_cpu():
-    """Makes impossible: a default that ignores the settings of the run, or the number of bytes of its precision."""
     config = SimpleNamespace(
         engine_memory_gib=1 / 1024, gpu_memory_utilization=0.5, max_response_tokens=64, rollouts_per_prompt=16
     )
@@ -218,12 +208,23 @@ NOTHING = (0, False, False, 0)
 
 
 @real
+def test_vllm_is_not_imported_before_its_engine_is_made():
+    """Makes impossible: a run with the torch engine that loads vLLM."""
+    code = "import sys; import rollout; sys.exit(not rollout.have_vllm() or 'vllm' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], cwd=ROOT).returncode == 0
+
+
+@real
 def test_greedy_equals_the_torch_engine_token_for_token(engine):
-    """Makes impossible: other weights, positions, masks or stop rules than the torch engine's."""
-    asked, greedy = prompts(64), Sampling(12, temperature=0.0, stop_token_ids=(EOS,))
+    """Makes impossible: other weights, positions, masks or stop rules than the torch engine's; a group under another
+    prompt, of prompts of many lengths.
+    """
+    asked = prompts(32) + [p[:k] for p, k in zip(prompts(40), [1, 3, 8, 2, 5] * 8, strict=True)]
+    greedy = Sampling(12, temperature=0.0, stop_token_ids=(EOS,))
     for a, b in zip(generate(TorchEngine(policy()), asked, 2, greedy), generate(engine, asked, 2, greedy), strict=True):
         assert (a.prompt, a.responses, a.finish_reasons) == (b.prompt, b.responses, b.finish_reasons)
         assert numpy.allclose(list(chain(*a.logprobs)), list(chain(*b.logprobs)), atol=1e-4)
+    assert list(engine.generate([], ANSWER)) == []
 
 
 @real
@@ -241,31 +242,6 @@ def test_a_group_with_more_prompt_tokens_than_one_pass_takes(engine):
     (group,) = generate(engine, [prompts(1)[0] * 11], 512, Sampling(4))
     assert len(group.prompt) * 512 > engine.llm.llm_engine.vllm_config.scheduler_config.max_num_batched_tokens
     assert len(group.responses) == 512 and furthest([group], policy()) < 1e-4
-
-
-@real
-def test_first_tokens_follow_the_softmax(engine):
-    """Makes impossible: a biased sampler, or rollouts that depend on each other. Exact probabilities."""
-    asked = prompts(4)
-    for prompt, group in zip(asked, generate(engine, asked, 512, seed=5), strict=True):
-        with torch.no_grad():
-            p = policy()(input_ids=torch.tensor([prompt])).logits[0, -1].double().softmax(-1).numpy()
-        count = numpy.bincount([r[0] for r in group.responses], minlength=len(p))
-        common = p * 512 >= 5
-        observed, expected = [*count[common], count[~common].sum()], [*p[common] * 512, p[~common].sum() * 512]
-        if expected[-1] < 1:
-            assert observed[-1] <= 8
-            observed, expected = observed[:-1], [x * sum(observed[:-1]) / sum(expected[:-1]) for x in expected[:-1]]
-        assert stats.chisquare(observed, expected).pvalue > 1e-4
-
-
-@real
-def test_prompts_of_many_lengths_keep_their_groups(engine):
-    """Makes impossible: a group under another prompt. Greedy, because then each has one right answer."""
-    asked, greedy = [p[:k] for p, k in zip(prompts(40), [1, 3, 8, 2, 5] * 8, strict=True)], Sampling(12, 0.0)
-    ours = generate(TorchEngine(policy()), asked, 1, greedy)
-    assert [g.responses for g in generate(engine, asked, 1, greedy)] == [g.responses for g in ours]
-    assert list(engine.generate([], ANSWER)) == []
 
 
 # Weights in memory
@@ -344,8 +320,7 @@ class LogitsType:
 
 
 @real
-@pytest.mark.parametrize("tied", [True, False], ids=["tied head", "own head"])
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("dtype, tied", [("float32", False), ("bfloat16", True)])
 def test_logits_are_float32(dtype, tied):
     """Makes impossible: logits rounded to bfloat16, which the trainer does not do; a head that no sync reaches."""
     torch.manual_seed(0)
@@ -357,9 +332,10 @@ def test_logits_are_float32(dtype, tied):
     for p in model.parameters():
         if p.dim() > 1:
             torch.nn.init.normal_(p, std=0.2)
-    for head in ("float32", "model", None):
-        options = {"hf_overrides": {"head_dtype": head}} if head else {}
-        other = VLLMEngine(model, 64, memory_gib=0.1, dtype=dtype, **options)
+    for head in ("model", None):  # as vLLM has it, and as the engine sets it
+        other = VLLMEngine(
+            model, 64, memory_gib=0.1, dtype=dtype, **({"hf_overrides": {"head_dtype": head}} if head else {})
+        )
         KEPT.append(other)
         seen = LogitsType(other)
         groups = generate(other, [[1, 2, 3]], 32, Sampling(20))
@@ -388,18 +364,11 @@ def test_float32_attention_does_not_round_to_tf32(monkeypatch):
 
 
 @real
-def test_the_engines_limits_are_the_given_ones(engine):
-    """Makes impossible: vLLM's default concurrency (256 on a CPU, 1024 on an H100), or its own length limit."""
-    settings = engine.llm.llm_engine.vllm_config
-    assert settings.scheduler_config.max_num_seqs == 512
-    assert settings.model_config.max_model_len == engine.positions == 128
-    assert settings.cache_config.enable_prefix_caching
-    assert engine.precision == "float32" and "512" in engine.description
-
-
-@real
 def test_the_engine_of_a_run(engine):
-    """Makes impossible: a setting of the run that the engine ignores."""
+    """Makes impossible: a setting of the run that the engine ignores; vLLM's own limits; a trainer on one thread."""
+    settings = engine.llm.llm_engine.vllm_config
+    assert settings.model_config.max_model_len == engine.positions == 128 and "512" in engine.description
+    assert settings.scheduler_config.max_num_seqs == 512 and settings.cache_config.enable_prefix_caching
     config = SimpleNamespace(
         engine_memory_gib=0.01, gpu_memory_utilization=0.5, max_num_seqs=None, rollouts_per_prompt=16,
         max_response_tokens=90,
@@ -414,6 +383,10 @@ def test_the_engine_of_a_run(engine):
     made = VLLMEngine.from_config(policy(), 96, "float32", config)
     KEPT.append(made)
     assert made.llm.llm_engine.vllm_config.scheduler_config.max_num_seqs == 24
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)  # vLLM's CPU build takes threads and setter away
+    assert torch.get_num_threads() == 2
+    torch.set_num_threads(before)
 
 
 @real
@@ -451,6 +424,11 @@ def cache_counts(engine):
 # Sleep
 
 
+def weights_of(engine):
+    executor = engine.llm.llm_engine.engine_core.engine_core.model_executor
+    return list(executor.driver_worker.model_runner.model.parameters())
+
+
 @pytest.fixture
 def sleeper(engine, monkeypatch):
     """The engine on a platform with sleep: level 2 loses all weights, a wake-up alone does not bring them back."""
@@ -463,8 +441,7 @@ def sleeper(engine, monkeypatch):
         calls.append((method, *(kwargs or {}).values()))
         if method == "sleep":
             with torch.no_grad():
-                for p in executor.driver_worker.model_runner.model.parameters():
-                    p.fill_(torch.nan)
+                [p.fill_(torch.nan) for p in weights_of(engine)]
         return [None]
 
     monkeypatch.setattr(executor, "collective_rpc", collective_rpc)
@@ -482,6 +459,7 @@ def test_after_sleep_the_weights_are_the_trainers(sleeper):
     engine, calls = sleeper
     engine.sleep()
     engine.sleep()
+    assert any(x.isnan().any() for x in weights_of(engine)), "sleep must lose weights for this to show anything"
     engine.sync(moved())
     assert calls == SLEEP, "nothing is loaded while the engine sleeps"
     engine.wake()
@@ -492,17 +470,6 @@ def test_after_sleep_the_weights_are_the_trainers(sleeper):
     engine.sleep()
     assert furthest(generate(engine, prompts(4), 32), moved()) < 1e-4, "generate wakes the engine"
     assert calls == SLEEP + WAKE
-
-
-@real
-def test_the_stub_of_sleep_loses_the_weights(sleeper):
-    """Makes impossible: the tests of sleep pass although nothing was lost."""
-    engine, _ = sleeper
-    engine.sleep()
-    engine.llm.wake_up()
-    engine.asleep = False
-    assert any(x != x for g in generate(engine, prompts(1), 4) for x in chain(*g.logprobs))
-    engine.sync(policy())
 
 
 @real
@@ -586,17 +553,17 @@ def test_progress_counts_rollouts(engine):
 
 @real
 def test_two_requests_for_halves_equal_one_request(engine):
-    """Makes impossible: rollouts that depend on the number of ranks that share them."""
+    """Makes impossible: rollouts that depend on the number of ranks that share them, or on other requests."""
     engine.sync(uniform())
     asked, sampling = prompts(4), Sampling(20, stop_token_ids=(EOS,))
     whole = generate(engine, asked, 128, sampling)
+    others = [Request(p, 50, 100 + i) for i, p in enumerate(prompts(7))]
     halves = [Request(p, 64, i, 64 * half) for i, p in enumerate(asked) for half in (0, 1)]
-    found = dict(engine.generate(halves, sampling))
+    found = dict(engine.generate([*others[:3], *halves, *others[3:]], sampling))
     for i, group in enumerate(whole):
-        assert group.responses == found[2 * i].responses + found[2 * i + 1].responses
-        assert numpy.allclose(
-            list(chain(*group.logprobs)), list(chain(*found[2 * i].logprobs, *found[2 * i + 1].logprobs)), atol=1e-5
-        )
+        first, second = found[3 + 2 * i], found[4 + 2 * i]
+        assert group.responses == first.responses + second.responses
+        assert numpy.allclose(list(chain(*group.logprobs)), list(chain(*first.logprobs, *second.logprobs)), atol=1e-5)
 
 
 @real
@@ -641,19 +608,6 @@ def test_generate_can_be_left_inside_a_group(engine, how):
 
 
 @real
-def test_a_prompt_draws_the_same_among_other_requests(engine):
-    """Makes impossible: rollouts that depend on the rank or on the other requests."""
-    engine.sync(uniform())
-    first, *others = prompts(8)
-    sampling = Sampling(20, stop_token_ids=(EOS,))
-    ((_, alone),) = engine.generate([Request(first, 256, 7)], sampling)
-    requests = [Request(p, 100, 100 + i) for i, p in enumerate(others)]
-    mixed = dict(engine.generate([*requests[:3], Request(first, 256, 7), *requests[3:]], sampling))[3]
-    assert sum(a == b for a, b in zip(alone.responses, mixed.responses, strict=True)) > 250
-    assert len(set(map(tuple, alone.responses))) > 200, "and each has a seed of its own"
-
-
-@real
 def test_a_seed_repeats_and_another_does_not(engine):
     """Makes impossible: equal rollouts at every step, or rollouts that the trainer's generators change."""
     draws = []
@@ -664,15 +618,6 @@ def test_a_seed_repeats_and_another_does_not(engine):
     assert draws[0] != draws[2]
     largest = list(engine.generate([Request(prompts(1)[0], 4, 2**62)], ANSWER))
     assert len(largest[0][1].responses) == 4
-
-
-@real
-def test_the_trainer_keeps_its_threads(engine):
-    """Makes impossible: a trainer on one thread because vLLM's CPU build took the others away for good."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(2)
-    assert torch.get_num_threads() == 2
-    torch.set_num_threads(before)
 
 
 # Failures
@@ -701,7 +646,6 @@ def test_an_engine_that_cannot_start_says_what_to_change(engine, wrong):
     with pytest.raises(Exception) as error:
         VLLMEngine(policy(), **{"positions": 128} | wrong)
     assert any("--max_num_seqs" in text and "--engine torch" in text for text in error.value.__notes__)
-    assert error.traceback[-1].path.is_relative_to(Path(import_vllm.__globals__["torch"].__file__).parent.parent)
 
 
 @real
@@ -725,29 +669,12 @@ def test_running_out_of_memory_names_the_settings(engine, monkeypatch):
 # Processes of their own
 
 
-def script(text, folder, processes=1, **options):
-    """Start a script with the functions of this file, in a session of its own."""
+def script(text, folder, processes=1):
+    """Run a script with the functions of this file; returns what it printed."""
     path = folder / "script.py"
-    path.write_text("from test_engines_vllm import *\nimport torch.distributed as dist\n" + textwrap.dedent(text))
-    command = [sys.executable, str(path)]
-    if processes > 1:
-        command[1:1] = ["-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={processes}"]
+    path.write_text("from test_engines_vllm import *\nimport torch.distributed as dist\n" + text)
     paths = os.pathsep.join([str(ROOT), str(ROOT / "tests")])
-    environment = os.environ | {"PYTHONPATH": paths, "HF_HUB_OFFLINE": "1", "PYTHONUNBUFFERED": "1"}
-    return subprocess.Popen(
-        command, cwd=ROOT, env=environment, text=True, start_new_session=True, stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT, **options,
-    )  # fmt: skip
-
-
-def finish(process, timeout=600):
-    """Its output and exit status; a process that hangs fails the test and is killed."""
-    try:
-        printed, _ = process.communicate(timeout=timeout)
-    finally:
-        if process.poll() is None:
-            os.killpg(process.pid, signal.SIGKILL)
-    return printed, process.returncode
+    return ended(start([], processes, train=path, PYTHONPATH=paths, HF_HUB_OFFLINE="1", PYTHONUNBUFFERED="1"))
 
 
 ASYNCHRONOUS = """
@@ -784,13 +711,7 @@ assert furthest(generate(engine, prompts(4), 32), moved()) < 1e-4
 engine.sync(uniform())
 again = dict(engine.generate(asked, sampling))
 assert [again[i].responses for i in range(4)] == [whole[i].responses for i in range(4)]
-cramped = VLLMEngine(uniform(), positions=96, memory_gib=0.003, max_num_seqs=64)
-preempted, preempt = [], cramped.llm.llm_engine.engine_core.engine_core.scheduler._preempt_request
-cramped.llm.llm_engine.engine_core.engine_core.scheduler._preempt_request = (
-    lambda *a, **k: (preempted.append(1), preempt(*a, **k))[1])
-(group,) = generate(cramped, [[3]], 256, Sampling(90))
-assert preempted and set(map(len, group.responses)) == {90} and furthest([group], uniform()) < 1e-4
-print("well", len(preempted))
+print("well", flush=True)
 os._exit(0)
 """
 
@@ -798,8 +719,7 @@ os._exit(0)
 @real
 def test_asynchronous_scheduling(tmp_path):
     """Makes impossible: on a GPU, where a step is always in progress, lost tokens, or requests that an abort leaves."""
-    printed, status = finish(script(ASYNCHRONOUS, tmp_path))
-    assert status == 0 and "well" in printed, printed[-4000:]
+    assert "well" in script(ASYNCHRONOUS, tmp_path)
 
 
 TWO_RANKS = """
@@ -834,39 +754,7 @@ os._exit(0)
 @real
 def test_two_processes_with_a_sharded_model(tmp_path):
     """Makes impossible: engines that wait for each other, sample the same rollouts, or hold half of a model."""
-    printed, status = finish(script(TWO_RANKS, tmp_path, processes=2))
-    assert status == 0 and {"well 0", "well 1"} <= set(printed.splitlines()), printed[-4000:]
-
-
-def session(leader):
-    """The processes of a session that still exist, without zombies."""
-    found = []
-    for path in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            state, *fields = path.read_text().rpartition(")")[2].split()
-        except OSError:
-            continue
-        if int(fields[2]) == leader and state != "Z":
-            found.append(path.parent.name)
-    return found
-
-
-@real
-def test_a_killed_process_leaves_nothing(tmp_path):
-    """Makes impossible: an orphan engine that keeps the memory of the next run."""
-    text = 'engine = VLLMEngine(policy(), 128)\nprint("started")\nwhile True:\n    generate(engine, prompts(4), 64)\n'
-    process = script(text, tmp_path)
-    seen, deadline = "", time.monotonic() + 600
-    while "started" not in seen:
-        seen += process.stdout.read(1)
-        assert process.poll() is None and time.monotonic() < deadline, seen
-    process.kill()
-    process.wait()
-    for _ in range(50):
-        if not session(process.pid):
-            break
-        time.sleep(0.1)
-    assert session(process.pid) == []
+    assert {"well 0", "well 1"} <= set(script(TWO_RANKS, tmp_path, processes=2).splitlines())
 
 
 @real

@@ -1,13 +1,10 @@
 """Section 4.2.4: the torch engine against full forward passes, exact enumeration and transformers' own generate.
 
-The first part holds for every engine; vLLM's half of it is in test_engines_vllm.py.
+The first tests hold for every engine; those of vLLM are in test_engines_vllm.py.
 """
 
 import doctest
 import math
-import os
-import subprocess
-import sys
 from itertools import chain
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,63 +13,12 @@ import pytest
 import torch
 from scipy import stats
 from small_models import CONFIGS, PROMPTS, full_logprobs, make
-from transformers import GenerationConfig, GptOssConfig
+from transformers import GptOssConfig
 
 import rollout
-from rollout import ENGINES, Group, Request, Sampling, TorchEngine, check, draw, hashed, sampling_logprobs, uniforms
+from rollout import ENGINES, Request, Sampling, TorchEngine, draw, hashed, sampling_logprobs, uniforms
 
 ROOT = Path(__file__).resolve().parent.parent
-
-
-class GenerateEngine:
-    """A third engine: `model.generate`, a request at a time. Needs Group and `check` from rollout.py, nothing else."""
-
-    precision, needs_whole_model, description = "float32", True, "model.generate"
-
-    def __init__(self, model):
-        self.model = model
-
-    @classmethod
-    def from_config(cls, model, positions, dtype, config):
-        return cls(model)
-
-    @torch.no_grad()
-    def generate(self, requests, sampling, on_progress=None):
-        check(requests, sampling, self.model.config.vocab_size, self.model.config.max_position_embeddings)
-        stop = list(sampling.stop_token_ids)
-        for i, (prompt, n, seed, first) in enumerate(requests):
-            settings = GenerationConfig(
-                do_sample=sampling.temperature > 0, temperature=sampling.temperature or 1.0, top_p=sampling.top_p,
-                top_k=sampling.top_k, max_new_tokens=sampling.max_new_tokens, eos_token_id=stop or -1, pad_token_id=0,
-                output_scores=True, return_dict_in_generate=True,
-            )  # fmt: skip
-            group = Group(list(prompt))
-            for number in range(first, first + n):
-                tokens = torch.tensor([prompt])
-                with torch.random.fork_rng():
-                    torch.manual_seed(int(hashed(hashed(torch.tensor(seed)) + number)))
-                    out = self.model.generate(
-                        tokens, attention_mask=torch.ones_like(tokens), generation_config=settings
-                    )
-                response = out.sequences[0, len(prompt) :].tolist()
-                logp = torch.cat(out.scores).float().log_softmax(-1)
-                logprobs = [float(logp[t, token]) for t, token in enumerate(response)]
-                group.add(response, logprobs, "stop" if response[-1] in stop else "length")
-                if on_progress:
-                    on_progress(1)
-            yield i, group
-
-    def sync(self, model):
-        self.model = model
-
-    def sleep(self):
-        pass
-
-    def wake(self):
-        pass
-
-    def close(self):
-        pass
 
 
 def groups_of(engine, requests, sampling, **more):
@@ -85,48 +31,29 @@ def asked(n, prompts=PROMPTS, seed=0):
     return [Request(prompt, n, seed + i) for i, prompt in enumerate(prompts)]
 
 
-@pytest.fixture(params=["torch", "model.generate"])
-def kind(request, monkeypatch):
-    """The class of an engine, found as the trainer finds it."""
-    monkeypatch.setitem(ENGINES, "model.generate", GenerateEngine)
-    return ENGINES[request.param]
-
-
-# Every engine
-
-
-def test_vllm_is_not_imported_before_its_engine_is_made():
-    """Makes impossible: a run with the torch engine that loads vLLM, or needs it."""
-    code = "import sys; import rollout; rollout.have_vllm(); sys.exit('vllm' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=os.environ).returncode == 0
-
-
-def test_every_engine_has_the_interface(kind):
+def test_every_engine_has_the_interface():
     """Makes impossible: an engine that the trainer cannot make, describe or end."""
-    config = SimpleNamespace(engine_memory_gib=1.0)
-    engine = kind.from_config(make(), 64, "float32", config)
+    engine = TorchEngine.from_config(make(), 64, "float32", SimpleNamespace(engine_memory_gib=1.0))
     assert engine.precision == "float32" and engine.needs_whole_model and engine.description
     engine.wake(), engine.sleep(), engine.close()
-    missing = [
-        name for x in ENGINES.values() for name in dir(rollout.Engine) if name[0] != "_" and not hasattr(x, name)
-    ]
-    assert not missing
+    names = [name for name in dir(rollout.Engine) if name[0] != "_"]
+    assert names and all(hasattr(x, name) for x in ENGINES.values() for name in names)
 
 
-def test_logprobs_are_those_of_the_sampled_distribution(kind):
+def test_logprobs_are_those_of_the_sampled_distribution():
     """Makes impossible: sampling under top-p, top-k and a temperature, and reporting the log-prob without them."""
     model, settings = make(), {"temperature": 0.7, "top_p": 0.8, "top_k": 5}
-    (group,) = groups_of(kind(model), asked(50, [[3, 4]]), Sampling(6, **settings))
+    (group,) = groups_of(TorchEngine(model), asked(50, [[3, 4]]), Sampling(6, **settings))
     for response, logprobs in zip(group.responses, group.logprobs, strict=True):
         assert logprobs == pytest.approx(full_logprobs(model, [3, 4], response, **settings), abs=1e-5)
         assert all(math.isfinite(x) for x in logprobs)
 
 
-def test_greedy_equals_transformers_generate(kind):
+def test_greedy_equals_transformers_generate():
     """Makes impossible: an off-by-one between the prompt and the first decoded token."""
     model = make()
     for prompt, group in zip(
-        PROMPTS, groups_of(kind(model), asked(2), Sampling(10, 0.0, stop_token_ids=(0,))), strict=True
+        PROMPTS, groups_of(TorchEngine(model), asked(2), Sampling(10, 0.0, stop_token_ids=(0,))), strict=True
     ):
         want = model.generate(
             torch.tensor([prompt]), attention_mask=torch.ones(1, len(prompt), dtype=torch.long), do_sample=False,
@@ -135,35 +62,23 @@ def test_greedy_equals_transformers_generate(kind):
         assert group.responses == [want, want] and group.prompt == prompt
 
 
-def test_responses_end_with_their_stop_token_or_at_the_limit(kind):
-    """Makes impossible: a lost stop token, tokens after it, a finish reason that does not fit."""
-    (group,) = groups_of(kind(make()), asked(200, [[3, 4]]), Sampling(7, stop_token_ids=(0, 11)))
-    assert set(group.finish_reasons) == {"stop", "length"}
+@pytest.mark.parametrize("limit, stop", [(7, (0, 11)), (1, (0,)), (9, ())])
+def test_responses_end_with_their_stop_token_or_at_the_limit(limit, stop):
+    """Makes impossible: a lost stop token, tokens after it, a finish reason that does not fit, a stop at the limit that
+    counts as truncated, the model's own EOS as a stop token.
+    """
+    (group,) = groups_of(TorchEngine(make()), asked(200, [[3]]), Sampling(limit, stop_token_ids=stop))
+    assert set(group.finish_reasons) == ({"stop", "length"} if stop else {"length"})
     for response, logprobs, reason in zip(group.responses, group.logprobs, group.finish_reasons, strict=True):
-        assert len(logprobs) == len(response)
-        assert not {0, 11} & set(response[:-1])
-        assert (response[-1] in (0, 11)) == (reason == "stop")
-        assert len(response) == 7 or reason == "stop"
+        assert len(logprobs) == len(response) and not set(stop) & set(response[:-1])
+        assert (response[-1] in stop) == (reason == "stop")
+        assert len(response) == limit or reason == "stop"
+    assert stop or any(0 in response for response in group.responses)
 
 
-def test_a_stop_token_at_the_limit_is_a_stop(kind):
-    """Makes impossible: calling a response truncated that ended at the last position."""
-    (group,) = groups_of(kind(make()), asked(100, [[3]]), Sampling(1, stop_token_ids=(0,)))
-    for response, reason in zip(group.responses, group.finish_reasons, strict=True):
-        assert reason == ("stop" if response == [0] else "length")
-    assert len(set(group.finish_reasons)) == 2
-
-
-def test_only_stop_tokens_end_a_response(kind):
-    """Makes impossible: the model's own EOS ends a response that the caller did not want to end."""
-    (group,) = groups_of(kind(make()), asked(50, [[3]]), Sampling(9))
-    assert {len(r) for r in group.responses} == {9} and set(group.finish_reasons) == {"length"}
-    assert any(0 in r for r in group.responses)
-
-
-def test_a_seed_repeats_and_another_does_not(kind):
+def test_a_seed_repeats_and_another_does_not():
     """Makes impossible: random numbers from the global generator, or the same ones for every call."""
-    engine, sampling = kind(make()), Sampling(6)
+    engine, sampling = TorchEngine(make()), Sampling(6)
     first = groups_of(engine, asked(8, seed=1), sampling)
     torch.manual_seed(99)
     state = torch.get_rng_state()
@@ -172,18 +87,18 @@ def test_a_seed_repeats_and_another_does_not(kind):
     assert groups_of(engine, asked(8, seed=50), sampling) != first
 
 
-def test_two_requests_for_halves_equal_one_request(kind):
+def test_two_requests_for_halves_equal_one_request():
     """Makes impossible: rollouts that depend on the number of ranks that share them."""
-    engine, sampling = kind(make()), Sampling(20, stop_token_ids=(0,))
+    engine, sampling = TorchEngine(make()), Sampling(20, stop_token_ids=(0,))
     (whole,) = groups_of(engine, [Request([3, 4], 9, 7)], sampling)
     parts = groups_of(engine, [Request([3, 4], 4, 7), Request([3, 4], 5, 7, first=4)], sampling)
     assert parts[0].responses + parts[1].responses == whole.responses
     assert list(chain(*parts[0].logprobs + parts[1].logprobs)) == pytest.approx(list(chain(*whole.logprobs)), abs=1e-5)
 
 
-def test_sync_takes_the_new_weights(kind):
+def test_sync_takes_the_new_weights():
     """Makes impossible: an engine that still samples from old weights."""
-    engine, other = kind(make(seed=0)), make(seed=1)
+    engine, other = TorchEngine(make(seed=0)), make(seed=1)
     (before,) = groups_of(engine, asked(4, [[3, 4]]), Sampling(5))
     engine.sleep()
     engine.sync(other)
@@ -200,9 +115,9 @@ def test_sync_takes_the_new_weights(kind):
         Request([], 2, 0), Request([13], 2, 0), Request([-1], 2, 0), Request([3] * 60, 2, 0),
     ],
 )  # fmt: skip
-def test_a_wrong_request_is_refused_before_anything_is_computed(kind, request_):
+def test_a_wrong_request_is_refused_before_anything_is_computed(request_):
     """Makes impossible: a run that dies in the middle of a step for a mistake in its arguments."""
-    engine = kind(model := make())
+    engine = TorchEngine(model := make())
     assert list(engine.generate([], Sampling(3))) == [], "a rank may have no prompts"
     model.register_forward_pre_hook(lambda *a: pytest.fail("the model was called"))
     with pytest.raises(ValueError, match="request 1"):

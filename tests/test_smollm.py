@@ -7,7 +7,6 @@ these tests are skipped; with BRORL_SMOLLM they fail. The engine is torch, or vL
 import json
 import math
 import os
-import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -15,14 +14,14 @@ from pathlib import Path
 import pytest
 import torch
 from accelerate import Accelerator
-from helpers import PATIENCE_S, ROOT, lines
+from helpers import ROOT, ended, lines, start
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from rollout import Request, Sampling, TorchEngine
 from trainer.data import stop_tokens
 from trainer.policy import Policy, score
 from trainer.rollouts import encode, rollouts_of
-from verify import Problem, load_problems
+from verify import load_problems
 
 pytestmark = pytest.mark.slow
 ENGINE = "vllm" if os.environ.get("BRORL_VLLM") else "torch"
@@ -47,7 +46,7 @@ def tokenizer(model):
 
 
 def chat(a: int, b: int) -> list[dict]:
-    """One problem, behind three worked ones."""
+    """A problem after three solved ones."""
     messages = [{"role": "system", "content": "Answer within \\boxed{}."}]
     for x, y in (3, 4), (5, 1), (2, 6):
         messages += [{"role": "user", "content": f"What is {x} + {y}?"}]
@@ -57,7 +56,7 @@ def chat(a: int, b: int) -> list[dict]:
 
 @pytest.fixture(scope="session")
 def data(tmp_path_factory) -> Path:
-    """Sums of which the model gets some right: it likes to say 9, 7 and 11."""
+    """Sums that the model gets right some of the time: it likes to say 9, 7 and 11."""
     path = tmp_path_factory.mktemp("smollm") / "sums.jsonl"
     asked = [(6, 3), (4, 3), (6, 5), (4, 5), (2, 8), (5, 4), (7, 3), (8, 3)]
     rows = [{"prompt": chat(a, b), "kind": "math", "reference": str(a + b)} for a, b in asked]
@@ -65,35 +64,23 @@ def data(tmp_path_factory) -> Path:
     return path
 
 
-def start(folder, model, data, *more) -> subprocess.Popen:
-    """What one types, in a session of its own."""
-    arguments = [
+def trained(folder, model, data, *more) -> str:
+    """Run train.py to its end; returns its output."""
+    command = [
         f"--engine={ENGINE}", f"--model={model}", f"--data={data}", f"--eval_data={data}", f"--output_dir={folder}",
         "--name=run", "--rollouts_per_prompt=16", "--prompts_per_step=2", "--updates_per_step=2",
-        "--learning_rate=1e-5", "--max_response_tokens=12", "--eval_max_response_tokens=12", "--eval_samples=2",
+        "--learning_rate=1e-6", "--max_response_tokens=12", "--eval_max_response_tokens=12", "--eval_samples=2",
         "--eval_every=3", "--engine_memory_gib=1", *more,
     ]  # fmt: skip
-    return subprocess.Popen(
-        [sys.executable, "train.py", *arguments], cwd=ROOT, env=os.environ | {"HF_HUB_OFFLINE": "1"}, text=True,
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True,
-    )  # fmt: skip
-
-
-def ended(process) -> str:
-    try:
-        said, _ = process.communicate(timeout=PATIENCE_S)
-    finally:
-        if process.poll() is None:
-            os.killpg(process.pid, signal.SIGKILL)
-    assert process.returncode == 0, said[-4000:]
-    return said
+    on_cpu = str(not torch.cuda.is_available()).lower()
+    return ended(start(command, HF_HUB_OFFLINE="1", ACCELERATE_USE_CPU=on_cpu))
 
 
 @pytest.fixture(scope="session")
 def straight(tmp_path_factory, model, data) -> tuple[Path, str]:
     """A run of three steps, and what it printed."""
     folder = tmp_path_factory.mktemp("straight")
-    said = ended(start(folder, model, data, "--max_steps=3"))
+    said = trained(folder, model, data, "--max_steps=3")
     return folder / "run", said
 
 
@@ -106,7 +93,7 @@ def test_three_steps(straight, tokenizer, data):
         assert m["prompts"] >= 2 and m["engine_difference"] < 1e-4 and m["engine_difference_max"] < 1e-3
         assert 0 < m["reward"] < 1 and math.isfinite(m["loss"]) and m["grad_norm"] > 0
         assert m["truncated"] < 0.5 and 3 < m["response_tokens"] < 12  # most say \boxed{9} and stop
-    assert metrics[3]["kl_ref"] > 0 and metrics[3]["kl_old"] > 0, "the weights must have moved"
+    assert metrics[3]["kl_ref"] > 0 and metrics[3]["kl_old"] > 0, "the updates moved no weight"
     prompts = [p.prompt for p in load_problems(data)]
     samples = lines(folder / "samples.jsonl")
     assert samples and all(row["prompt"] in prompts for row in samples)
@@ -139,12 +126,12 @@ def test_the_saved_model_is_the_trainers(straight, model, data, tokenizer):
         own, before = (x.gather(-1, r.response.long()[:, None]).squeeze(-1) for x in (logp, before))
         assert (own - r.old_logp).abs().max() < 1e-4 and (own - r.engine_logp).abs().max() < 1e-4
         moved = max(moved, (own - before).abs().max().item())
-    assert moved > 1e-3, "three steps must show for this to show anything"
+    assert moved > 1e-3, "the updates moved no weight"
 
 
 def test_scoring_the_saved_model_repeats_the_last_evaluation(straight, tmp_path, data):
-    """Makes impossible: a model that answers otherwise, once it is loaded again, than at the end of its training."""
-    said = ended(start(tmp_path, straight[0] / "model", data, "--eval_only"))
+    """Makes impossible: a saved model that answers differently from the policy at the end of the training."""
+    said = trained(tmp_path, straight[0] / "model", data, "--eval_only")
     assert "8 held out" in said
     (again,), before = (lines(folder / "eval.jsonl") for folder in (tmp_path / "run", straight[0]))
     names = ("k", "correct", "response_tokens", "truncated", "reward")
@@ -165,7 +152,7 @@ open(sys.argv[3], "w").write(json.dumps([list(x.outputs[0].token_ids) for x in a
 
 @pytest.mark.skipif(ENGINE != "vllm", reason="with BRORL_VLLM=1 only")
 def test_vllm_reads_the_saved_model(straight, tmp_path, tokenizer, data):
-    """Makes impossible: a saved model that serves nowhere else: names, head, stop tokens as vLLM reads them itself."""
+    """Makes impossible: names, an output head or stop tokens that vLLM reads differently."""
     saved = straight[0] / "model"
     prompts = [encode(tokenizer, p) for p in load_problems(data)]
     settings = {"VLLM_CPU_KVCACHE_SPACE": "1", "HF_HUB_OFFLINE": "1"}
@@ -180,32 +167,7 @@ def test_vllm_reads_the_saved_model(straight, tmp_path, tokenizer, data):
     assert any(group.finish_reasons == ["stop"] for group in ours.values())
 
 
-# ------------------------------------------------------------------------------------------------------ the tokenizer
-
-
-def test_text_comes_back_as_it_went_in(tokenizer):
-    """Makes impossible: a decoder that tidies spaces, a BOS that text gets, an answer that is not what was said."""
-    for text in (
-        "\\boxed{ 5}", " a , b . c ' s do n't", "  two  spaces\n\n\ttab", "é ½ \ufb01 中文 한국",
-        "😀 \U0001f937\U0001f3fd\u200d♀️ 𝔽", "a\u2028b\xa0c\ufeff", "<think>\n\n5</think>", "x =  12,345.60\r\n",
-    ):  # fmt: skip
-        tokens = tokenizer(text).input_ids
-        assert tokenizer.decode(tokens) == tokenizer.decode(tokens, skip_special_tokens=True) == text
-        assert encode(tokenizer, Problem(text, "math", "5")) == tokens
-    assert tokenizer.decode([*tokenizer("5").input_ids, 2, 0], skip_special_tokens=True) == "5"
-
-
 def test_digits_stand_alone(tokenizer):
-    """Makes impossible: spaces and blank lines before a digit that the model never saw: what the GGUF file loses."""
+    """Makes impossible: digits that are joined to spaces before them, as the GGUF file has them."""
     for text, tokens in {"\n\n5": ["ĊĊ", "5"], "  12": ["ĠĠ", "1", "2"], "a 5": ["a", "Ġ", "5"]}.items():
         assert tokenizer.convert_ids_to_tokens(tokenizer(text).input_ids) == tokens
-
-
-def test_a_chat_has_one_system_message(tokenizer):
-    """Makes impossible: a default system message beside one's own; a turn that is not the assistant's at the end."""
-    head = "<|im_start|>system\nYou are a helpful AI assistant named SmolLM, trained by Hugging Face<|im_end|>\n"
-    user, system = {"role": "user", "content": "1 + 1?"}, {"role": "system", "content": "Short."}
-    turn = "<|im_start|>user\n1 + 1?<|im_end|>\n<|im_start|>assistant\n"
-    for messages, text in ([user], head + turn), ([system, user], "<|im_start|>system\nShort.<|im_end|>\n" + turn):
-        tokens = encode(tokenizer, Problem(messages, "math", "2"))
-        assert tokenizer.decode(tokens) == text and tokens[-3:] == tokenizer("assistant\n").input_ids[-3:]

@@ -1,17 +1,21 @@
 """trainer/data.py: problems as prompts, held-out sources, digests, and the remarks on them."""
 
 import json
+import os
 import shutil
+from pathlib import Path
 
 import pytest
+import torch
 from helpers import TINY, few_problems, loaded, settings, write_problems
 from transformers import AutoTokenizer
 
+import trainer.data as module
 from trainer.data import load, load_model, source_names, stop_tokens, with_system_prompt
 from trainer.report import remarks
 from trainer.rollouts import encode
 from trainer.settings import Config, Refusal
-from verify import Problem
+from verify import Problem, load_data, load_rewards
 
 CHAT = "{% for m in messages %}{{ m['content'] }}{% endfor %}"
 
@@ -41,12 +45,24 @@ def test_problems_lengths_and_positions(tmp_path):
     assert data.positions == longest + 12
 
 
-def test_a_prompt_without_room_for_its_response_is_refused(tmp_path):
+def test_a_random_choice_of_held_out_problems_stays_the_same(tmp_path):
+    """Makes impossible: evaluations of a run on different problems; the first problems of a sorted file only."""
+    files = [few_problems(), few_problems("train", 64)]
+    every, some, again = (
+        loaded_data(tmp_path, eval_data=files, eval_problems=count, seed=seed)[1]
+        for count, seed in ((None, 0), (20, 0), (20, 1))
+    )
+    assert every.sources == {"test": 16, "train": 64} and sum(some.sources.values()) == len(some.held_out) == 20
+    places = [every.held_out.index(problem) for problem in some.held_out]
+    assert places == sorted(places) and places != [*range(20)]
+    assert some.held_out == again.held_out and some.sources["test"] == sum(place < 16 for place in places)
+
+
+@pytest.mark.parametrize("setting", ["max_response_tokens", "eval_max_response_tokens"])
+def test_a_prompt_without_room_for_its_response_is_refused(tmp_path, setting):
     """Makes impossible: a run that fails at the step that draws its longest prompt."""
-    with pytest.raises(Refusal, match="--max_response_tokens"):
-        loaded_data(tmp_path, max_response_tokens=10**6)
-    with pytest.raises(Refusal, match="--eval_max_response_tokens"):
-        loaded_data(tmp_path, eval_max_response_tokens=10**6)
+    with pytest.raises(Refusal, match=f"--{setting}"):
+        loaded_data(tmp_path, **{setting: 10**6})
 
 
 def test_the_recipes_evaluation_length_is_lowered_to_the_model(tmp_path):
@@ -59,14 +75,27 @@ def test_the_recipes_evaluation_length_is_lowered_to_the_model(tmp_path):
     assert config.eval_max_response_tokens == positions - longest
 
 
-@pytest.mark.parametrize("prompt, named", [
-    ("", "empty"), ("1+1 π", "π"), ([{"role": "user", "content": "1"}], "chat template"),
+CHAT_OF = [{"role": "user", "content": "1"}]
+ONLY_USERS = "{{ raise_exception('only users') if messages[0].role == 'system' }}" + CHAT
+
+
+@pytest.mark.parametrize("prompt, template, system, named", [
+    ("", None, None, "empty"), ("1+1 π", None, None, "π"), (CHAT_OF, None, None, "chat template"),
+    ("12:3=", None, "Be brief.", "--system_prompt"), (CHAT_OF, "{{ '' }}", None, "no tokens"),
+    ("12:3=", ONLY_USERS, "1+1 ", r"problem 1.*only users"),
 ])  # fmt: skip
-def test_prompts_that_the_tokenizer_cannot_write_are_refused(tmp_path, prompt, named):
-    """Makes impossible: a policy that is asked something else than the problem says."""
-    path = write_problems(tmp_path / "one.jsonl", "12:3=", prompt)
+def test_prompts_that_the_tokenizer_cannot_write_are_refused(tmp_path, chat_model, prompt, template, system, named):
+    """Makes impossible: a prompt in other tokens than its text has, or in none; a system prompt that is left out; a
+    traceback of the template's language.
+    """
+    model = chat_model if template else str(TINY / "policy")
+    if template:
+        tokenizer = AutoTokenizer.from_pretrained(model)
+        tokenizer.chat_template = template
+        tokenizer.save_pretrained(model)
+    path = write_problems(tmp_path / "one.jsonl", *["12:3="] * (system is None and not template), *[prompt] * 4)
     with pytest.raises(Refusal, match=named):
-        loaded_data(tmp_path, eval_data=path)
+        loaded_data(tmp_path, model=model, data=path, eval_data=path, system_prompt=system)
 
 
 def test_a_system_prompt_makes_chats(chat_model, tmp_path):
@@ -83,27 +112,16 @@ def test_a_system_prompt_makes_chats(chat_model, tmp_path):
     assert data.tokenizer.decode(tokens).replace(" ", "") == f"1+1{question}"
 
 
-def test_a_system_prompt_needs_a_chat_template(tmp_path):
-    """Makes impossible: a system prompt that is silently left out."""
-    with pytest.raises(Refusal, match="--system_prompt"):
-        loaded_data(tmp_path, system_prompt="Be brief.")
-
-
-def test_remarks_name_what_misleads(chat_model, tmp_path):
-    """Makes impossible: a chat model asked without its template, a problem drawn twice in a step, unnoticed."""
+def test_remarks_name_what_misleads(chat_model, tmp_path, monkeypatch):
+    """Makes impossible: a chat model without its template, a problem twice in a step, a slow engine, unnoticed."""
     config, data = loaded_data(tmp_path, prompts_per_step=4, refill=4)
     assert remarks(config, data) == []
     few = few_problems("train", 8)
-    config, data = loaded_data(tmp_path, model=chat_model, data=few, eval_data=[few], prompts_per_step=4)
-    said = " ".join(remarks(config, data))
+    misled = loaded_data(tmp_path, model=chat_model, data=few, eval_data=[few], prompts_per_step=4)
+    said = " ".join(remarks(*misled))
     assert "chat template" in said and "--refill" in said and "held-out" in said
     twice = write_problems(tmp_path / "twice.jsonl", *["12:3="] * 8)
     assert "repeat" in " ".join(remarks(*loaded_data(tmp_path, data=twice)))
-
-
-def test_torch_on_a_gpu_without_vllm_is_named(tmp_path, monkeypatch):
-    """Makes impossible: a GPU user with the slow engine who does not learn why."""
-    config, data = loaded_data(tmp_path)
     monkeypatch.setattr("torch.cuda.is_available", lambda: True)
     monkeypatch.setattr("trainer.report.have_vllm", lambda: False)
     assert "requirements-gpu.txt" in " ".join(remarks(config, data))
@@ -130,14 +148,21 @@ def test_a_source_named_twice_is_refused():
         source_names(["a/test.jsonl", "a/test.jsonl"])
 
 
-def test_digests_follow_problems_tokenizer_and_rewards(tmp_path, chat_model):
-    """Makes impossible: a resumed run with other problems, another tokenizer or another template."""
-    _, data = loaded_data(tmp_path)
-    same, other = loaded_data(tmp_path)[1], loaded_data(tmp_path, data=few_problems("train", 255))[1]
-    chat = loaded_data(tmp_path, model=chat_model)[1]
-    assert data.digests == same.digests and set(data.digests) == set(other.digests)
-    assert [k for k in data.digests if data.digests[k] != other.digests[k]] == ["the training problems"]
-    assert [k for k in data.digests if data.digests[k] != chat.digests[k]] == ["the tokenizer"]
+def test_digests_follow_problems_their_order_tokenizer_and_rewards(tmp_path, chat_model, forget_kinds):
+    """Makes impossible: a resumed run with other problems, another tokenizer, template or reward file."""
+    mine, words = tmp_path / "mine.py", tmp_path / "words.py"
+    mine.write_text("from words import GOOD\nKINDS = {'mine': lambda response, reference: GOOD}\n")
+
+    def digests(*prompts, good=1, **changes):
+        words.write_text(f"GOOD = {good}\n")
+        load_rewards([str(mine)])
+        problems = write_problems(tmp_path / "x.jsonl", *(prompts or ["12:3=", "21:3="] * 4))
+        return loaded_data(tmp_path, data=problems, rewards=str(mine), **changes)[1].digests
+
+    one = digests()
+    others = [digests(), digests(*["21:3=", "12:3="] * 4), digests(model=chat_model), digests(good=0)]
+    changed = [[Path(name).name for name in one if one[name] != other[name]] for other in others]
+    assert changed == [[], ["the training problems"], ["the tokenizer"], ["words.py"]]
 
 
 @pytest.mark.parametrize("make, named", [
@@ -164,10 +189,22 @@ def test_every_eos_token_ends_a_response():
     assert stop_tokens(tokenizer, model) == (tokenizer.eos_token_id,)
 
 
-def test_a_model_file_that_is_cut_off_is_refused(tmp_path):
-    """Makes impossible: a traceback of safetensors for an interrupted download."""
+@pytest.mark.parametrize("weights", ["model.safetensors", "pytorch_model.bin"])
+def test_weights_that_are_cut_off_are_refused(tmp_path, weights):
+    """Makes impossible: a traceback of safetensors or pickle after a download that broke off."""
     shutil.copytree(TINY / "policy", tmp_path / "model")
-    weights = tmp_path / "model/model.safetensors"
-    weights.write_bytes(weights.read_bytes()[:1000])
+    if weights == "pytorch_model.bin":
+        torch.save(loaded()[0].state_dict(), tmp_path / "model" / weights)
+        (tmp_path / "model/model.safetensors").unlink()
+    os.truncate(tmp_path / "model" / weights, 100_000)
     with pytest.raises(Refusal, match="--model"):
         load_model(str(tmp_path / "model"))
+
+
+def test_generated_held_out_problems_have_seeds_of_their_own(tmp_path, monkeypatch):
+    """Makes impossible: gym:NAME in --data and --eval_data with the same problems; a seed that changes nothing."""
+    asked = []
+    monkeypatch.setattr(module, "load_data", lambda specs, seed: asked.append(seed) or load_data(specs, seed))
+    for seed in (0, 5):
+        loaded_data(tmp_path, seed=seed)
+    assert asked == [0, module.HELD_OUT_SEED, 5, module.HELD_OUT_SEED] and module.HELD_OUT_SEED >= 10**9

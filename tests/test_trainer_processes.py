@@ -1,13 +1,16 @@
-"""Several ranks, FSDP2, kills, refusals: train.py in processes of its own."""
+"""Several ranks, FSDP2, kills, refusals: train.py in separate processes."""
 
 import json
 import os
 import random
+import re
 import signal
+import subprocess
+import sys
 import time
 
 import pytest
-from helpers import ROOT, arguments, contents, ended, kill, lines, start, wait_until
+from helpers import ROOT, arguments, contents, ended, kill, lines, run, start, wait_until
 
 FSDP2 = {"ACCELERATE_USE_FSDP": "true"}
 # A step whose ranks differ: few rollouts, small micro-batches, some ranks without an informative prompt.
@@ -28,29 +31,77 @@ def same(a, b, rel=1e-4) -> None:
 def alone(tmp_path_factory):
     """The uneven run on one rank."""
     folder = tmp_path_factory.mktemp("alone")
-    ended(start(arguments(folder, **UNEVEN)))
+    run(folder, **UNEVEN)
     return folder / "run"
 
 
-@pytest.mark.parametrize("ranks", [2, pytest.param(3, marks=pytest.mark.slow), pytest.param(4, marks=pytest.mark.slow)])
-def test_any_number_of_ranks_gives_the_same_numbers(ranks, alone, tmp_path):
-    """Makes impossible: a loss normalised per rank, an advantage of one rank's rollouts, a draw that depends on ranks.
+# Runs of train.py one after the other in the same processes, since starting them takes longer than the runs.
+SEVERAL_RUNS = """
+import gc, json, os, sys
+from accelerate.state import AcceleratorState
+import train
+for environment, argv in json.loads(sys.argv[1]):
+    os.environ |= environment
+    AcceleratorState._reset_state()
+    config, sources = train.read_settings("", argv)
+    accelerator = train.start_accelerator()
+    train.train(config, accelerator, train.set_up(config, accelerator, sources))
+    gc.collect()  # releases the lock of the folder
+"""
 
-    With N = 2, three and four ranks have prompts without a rollout of theirs.
-    """
+
+@pytest.fixture(scope="module")
+def two_ranks(tmp_path_factory):
+    """A folder with two runs of two ranks: ddp, and fsdp2, which ends after a step and is resumed."""
+    folder = tmp_path_factory.mktemp("two")
+    (folder / "several.py").write_text(SEVERAL_RUNS)
+    runs = [
+        ({}, arguments(folder, name="ddp", **UNEVEN)),
+        (FSDP2, arguments(folder, name="fsdp2", **UNEVEN | {"max_steps": 1})),
+        (FSDP2, ["--resume", "--name", "fsdp2", "--output_dir", str(folder), "--max_steps", "2"]),
+    ]
+    ended(start([json.dumps(runs)], 2, train=folder / "several.py"))
+    return folder
+
+
+def test_two_ranks_give_the_same_numbers(alone, two_ranks):
+    """Makes impossible: a loss normalised per rank, advantages of one rank, a draw that depends on ranks."""
+    same(lines(alone / "metrics.jsonl"), lines(two_ranks / "ddp/metrics.jsonl"))
+    assert lines(alone / "eval.jsonl") == lines(two_ranks / "ddp/eval.jsonl")
+
+
+def test_fsdp2_trains_checkpoints_and_resumes(alone, two_ranks):
+    """Makes impossible: a gradient of half the ranks, whole weights on each rank, shards that a resume mixes up."""
+    for step in (1, 2):
+        shards = two_ranks.glob(f"fsdp2/checkpoints/step_0000000{step}/*.distcp")
+        sizes = [path.stat().st_size for path in shards]
+        assert len(sizes) == 2 and max(sizes) < 1.5 * min(sizes)  # each rank wrote its part
+    assert json.loads((two_ranks / "fsdp2/config.json").read_text())["sharded"] is True
+    same(lines(alone / "metrics.jsonl"), lines(two_ranks / "fsdp2/metrics.jsonl"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("ranks", [3, 4])
+def test_more_ranks_than_rollouts_give_the_same_numbers(ranks, alone, tmp_path):
+    """Makes impossible: a rank that waits for ever, or counts twice, where it has no rollout of a prompt: N = 2."""
     ended(start(arguments(tmp_path, **UNEVEN), ranks))
     same(lines(alone / "metrics.jsonl"), lines(tmp_path / "run/metrics.jsonl"))
     assert lines(alone / "eval.jsonl") == lines(tmp_path / "run/eval.jsonl")
 
 
-def test_fsdp2_trains_checkpoints_and_resumes(alone, tmp_path):
-    """Makes impossible: a gradient of half the ranks, whole weights on each rank, shards that a resume mixes up."""
-    ended(start(arguments(tmp_path, **UNEVEN | {"max_steps": 1}), 2, **FSDP2))
-    checkpoint = tmp_path / "run/checkpoints/step_00000001"
-    sizes = [path.stat().st_size for path in checkpoint.glob("*.distcp")]
-    assert len(sizes) == 2 and max(sizes) < 1.5 * min(sizes)  # each rank wrote its part
+@pytest.mark.slow
+def test_accelerates_config_file_starts_fsdp2(alone, tmp_path):
+    """Makes impossible: the page's command for FSDP2 that fails, or that runs DDP instead."""
+    page = (ROOT / "docs/training.md").read_text()
+    columns = page.partition("# fsdp2.yaml")[2].partition("\n\n")[0].splitlines()[1:]
+    own = "\n".join(re.sub(r"(\S) {2,}\S.*", r"\1", line[4:]) for line in columns)  # the first of two columns
+    assert "fsdp_version: 2" in own and "num_processes: 8" in own
+    own = own.replace("num_processes: 8", "num_processes: 2").replace("bf16", "'no'")
+    config_file = tmp_path / "fsdp2.yaml"
+    config_file.write_text(own + "\nuse_cpu: true\n")
+    ended(start(arguments(tmp_path, **UNEVEN), config_file=config_file))
     assert json.loads((tmp_path / "run/config.json").read_text())["sharded"] is True
-    ended(start(["--resume", "--name", "run", "--output_dir", str(tmp_path), "--max_steps", "2"], 2, **FSDP2))
+    assert len(list((tmp_path / "run/checkpoints/step_00000002").glob("*.distcp"))) == 2
     same(lines(alone / "metrics.jsonl"), lines(tmp_path / "run/metrics.jsonl"))
 
 
@@ -71,70 +122,75 @@ def resumed(folder) -> list[str]:
     return ["--resume", "--name", "run", "--output_dir", str(folder)]
 
 
-def test_a_killed_run_resumes_to_the_same_bytes(tmp_path):
-    """Makes impossible: a step that is lost, doubled or drawn again with other numbers after a kill."""
-    whole = start(arguments(tmp_path / "whole", **KILLED))
-    part = start(arguments(tmp_path / "part", **KILLED))
+def test_an_interrupted_run_resumes_to_the_same_bytes(tmp_path, one_thread):
+    """Makes impossible: a step that is lost, doubled or drawn again after Ctrl-C or a kill; a traceback for Ctrl-C."""
     metrics = tmp_path / "part/run/metrics.jsonl"
-    for count in (5, 9):
-        wait_until(part, lambda n=count: metrics.exists() and metrics.read_bytes().count(b"\n") >= n)
-        kill(part)
-        part = start(resumed(tmp_path / "part"))
-    assert "resuming after step" in ended(part)
-    ended(whole)
+
+    def begun(command, count):
+        process = start(command)
+        wait_until(process, lambda: metrics.exists() and metrics.read_bytes().count(b"\n") >= count)
+        return process
+
+    process = begun(arguments(tmp_path / "part", **KILLED), 5)
+    os.kill(process.pid, signal.SIGINT)
+    said = ended(process, code=130)
+    assert "--resume --name run" in said and "Traceback" not in said
+    kill(begun(resumed(tmp_path / "part"), 9))
+    run(tmp_path / "part", resume=True, **KILLED)
+    run(tmp_path / "whole", **KILLED)
     assert contents(tmp_path / "whole/run") == contents(tmp_path / "part/run")
 
 
 @pytest.mark.slow
 def test_twenty_kills_at_random_moments(tmp_path):
-    """Makes impossible: a moment at which a kill costs more than the steps since the last checkpoint."""
-    settings = KILLED | {"max_steps": 60, "save_every": 3}
-    ended(start(arguments(tmp_path / "whole", **settings)))
-    draws, kills = random.Random(0), 0
-    process = start(arguments(tmp_path / "part", **settings))
-    while kills < 20 and process.poll() is None:
-        time.sleep(draws.uniform(0, 9) ** 1.1)
-        if process.poll() is None:
-            kill(process)
-            kills += 1
-            begun = (tmp_path / "part/run/config.json").exists()
-            process = start(resumed(tmp_path / "part") if begun else arguments(tmp_path / "part", **settings))
-    ended(process)
-    assert contents(tmp_path / "whole/run") == contents(tmp_path / "part/run") and kills >= 5
+    """Makes impossible: a kill that costs more than the steps since the last checkpoint."""
+    settings = KILLED | {"max_steps": 10_000, "eval_every": 5, "save_every": 1}
+    draws, metrics = random.Random(0), tmp_path / "part/run/metrics.jsonl"
+
+    def logged() -> int:
+        return metrics.read_bytes().count(b"\n") if metrics.exists() else 0
+
+    for i in range(20):
+        begun = (tmp_path / "part/run/config.json").exists()
+        process = start(resumed(tmp_path / "part") if begun else arguments(tmp_path / "part", **settings))
+        if i % 4:
+            enough = logged() + draws.randint(1, 3)
+            wait_until(process, lambda n=enough: logged() >= n)
+            time.sleep(draws.uniform(0, 0.3))  # a step takes about as long
+        else:
+            time.sleep(draws.uniform(0, 8))  # about as long as a start
+        assert process.poll() is None
+        kill(process)
+    end = str(logged() + 3)
+    ended(start([*resumed(tmp_path / "part"), "--max_steps", end]))
+    ended(start(arguments(tmp_path / "whole", **settings | {"max_steps": end})))
+    assert contents(tmp_path / "whole/run") == contents(tmp_path / "part/run")
 
 
-def test_a_refusal_is_printed_once():
+@pytest.mark.slow
+def test_a_refusal_of_two_ranks_is_printed_once():
     """Makes impossible: a sentence per rank; a refusal with a traceback; a launcher that waits for the other ranks."""
     said = ended(start(["--clip_low", "5"], 2), code=None)
     assert said.count("--clip_low 5.0") == 1 and "Traceback" not in said.split("--clip_low 5.0")[0]
-    process = start(["--rollouts_per_prompt", "-4"])
-    assert "--rollouts_per_prompt" in ended(process, code=2)
 
 
+@pytest.mark.slow
 def test_a_bug_shows_its_traceback_on_every_rank(tmp_path):
     """Makes impossible: a bug that leaves only a bare sentence about gloo."""
-    folder = tmp_path / "copy"
-    for name in ("train.py", "loss.py", "brorl.py", "rollout.py", "verify.py"):
-        folder.mkdir(exist_ok=True)
-        text = (ROOT / name).read_text()
-        text = text.replace("batch = advantages[kept].double()", "raise ZeroDivisionError('a bug in stage 5')")
-        (folder / name).write_text(text)
-    for name in ("trainer", "engines", "sandbox", "kinds", "tiny"):
-        if (ROOT / name).exists():
-            (folder / name).symlink_to(ROOT / name)
-    process = start(arguments(tmp_path, eval_every=0), 2, train=folder / "train.py", PYTHONPATH=str(folder))
-    said = ended(process, code=None)
-    assert said.count("ZeroDivisionError: a bug in stage 5") == 2 and "Traceback" in said
+    bug = "import train\ndef whiten(*a):\n    raise ZeroDivisionError('in stage 5')\n"
+    (tmp_path / "broken.py").write_text(bug + "train.L.whiten = whiten\ntrain.main()\n")
+    said = ended(start(arguments(tmp_path, eval_every=0), 2, train=tmp_path / "broken.py"), code=None)
+    assert said.count("ZeroDivisionError: in stage 5") == 2 and "Traceback" in said
 
 
-def test_ctrl_c_names_the_way_back(tmp_path):
-    """Makes impossible: a traceback for Ctrl-C, or a user who does not know that nothing is lost."""
-    process = start(arguments(tmp_path, max_steps=500, eval_every=0))
-    metrics = tmp_path / "run/metrics.jsonl"
-    wait_until(process, lambda: metrics.exists() and metrics.read_bytes().count(b"\n") >= 2)
-    os.kill(process.pid, signal.SIGINT)
-    said = ended(process, code=130)
-    assert "--resume --name run" in said and "Traceback" not in said
+@pytest.mark.parametrize("own, seen", [(None, "PASSIVE"), ("ACTIVE", "ACTIVE")])
+def test_waiting_threads_sleep_unless_the_user_says_otherwise(tmp_path, own, seen):
+    """Makes impossible: a run that any other load slows 5 to 15 times, because torch was imported too early."""
+    (tmp_path / "torch.py").write_text("import os; print(os.environ.get('OMP_WAIT_POLICY'), flush=True); os._exit(0)")
+    environment = {k: v for k, v in os.environ.items() if k != "OMP_WAIT_POLICY"} | {"PYTHONPATH": str(tmp_path)}
+    environment |= {"OMP_WAIT_POLICY": own} if own else {}
+    done = subprocess.run([sys.executable, ROOT / "train.py"], capture_output=True, text=True, env=environment)
+    assert done.stdout == f"{seen}\n", done.stderr
 
 
 def test_the_default_command_needs_no_argument(tmp_path):

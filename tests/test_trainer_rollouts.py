@@ -1,23 +1,26 @@
 """trainer/rollouts.py: stages 2 and 3, the share of each rank, verdicts beside decoding."""
 
+import contextlib
 import itertools
+import threading
 import time
 from types import SimpleNamespace
 
 import pytest
 import torch
 from accelerate import Accelerator
-from helpers import drawn, loaded
+from helpers import TINY, drawn, few_problems, loaded
 
+import trainer.rollouts as module
 from rollout import Group, Sampling, TorchEngine
 from trainer.rollouts import Judge, Outcomes, Rollout, hidden_tokens, requests_of_rank, roll_out, rollouts_of, seed_of
-from trainer.settings import Config
+from trainer.settings import Config, Refusal
 from verify import REASONS, Problem, Verdict, load_problems, verify
 
 
 @pytest.mark.parametrize("n, world", [(8, 1), (8, 3), (512, 64), (2, 5), (1, 4), (3, 3)])
 def test_every_rollout_is_drawn_by_exactly_one_rank(n, world):
-    """Makes impossible: a rollout drawn twice or by nobody; a rank without work while others have several prompts."""
+    """Makes impossible: a rollout that two ranks draw, or none; a rank without work while others have much."""
     prompts = [[1], [2, 3], [4], [5], [6]]
     seeds = [10, 20, 30, 40, 50]
     shares = [requests_of_rank(prompts, n, seeds, rank, world) for rank in range(world)]
@@ -34,22 +37,6 @@ def test_the_share_of_a_rank_is_the_documented_one():
     assert (request.first, request.n) == (40, 8)
     by_rank = [[p for p, _ in requests_of_rank([[1]] * 4, 2, [0] * 4, rank, 4)] for rank in range(4)]
     assert by_rank == [[0, 2], [0, 2], [1, 3], [1, 3]]  # N < W: the prompts take turns
-
-
-def test_rollouts_do_not_depend_on_how_a_group_is_split():
-    """Makes impossible: numbers that depend on the number of ranks."""
-    model, tokenizer = loaded()
-    problems = load_problems("tiny/train.jsonl")[:3]
-    engine, sampling = TorchEngine(model), Sampling(12, 2.0, stop_token_ids=(tokenizer.eos_token_id,))
-    prompts = [tokenizer(problem.prompt).input_ids for problem in problems]
-    whole, halves = {}, {}
-    for world, found in ((1, whole), (2, halves)):
-        for rank in range(world):
-            requests = requests_of_rank(prompts, 6, [1, 2, 3], rank, world)
-            for i, group in engine.generate([r for _, r in requests], sampling):
-                p, request = requests[i]
-                found |= {(p, request.first + k): x for k, x in enumerate(group.responses)}
-    assert whole == halves and len(whole) == 18
 
 
 def test_a_group_becomes_rollouts_with_its_own_tokens():
@@ -132,53 +119,46 @@ def test_a_think_tag_that_the_template_opened_belongs_to_the_response():
     assert unfinished.verdict.reason == "no_answer" and finished.verdict.correct
 
 
-class Slow(TorchEngine):
-    """An engine that yields group by group, and records the times."""
+class Waiting(TorchEngine):
+    """An engine whose third group waits until the judge has been called."""
 
-    times: list[float]
+    def __init__(self, model, judged):
+        super().__init__(model)
+        self.judged, self.groups = judged, 0
 
     def generate(self, requests, sampling, on_progress=None):
-        self.times = []
         for i, request in enumerate(requests):
+            if i == 2:
+                assert self.judged.wait(60), "nothing was judged before the last token"
             ((_, group),) = super().generate([request], sampling)
-            time.sleep(0.05)
-            self.times.append(time.perf_counter())
+            time.sleep(0.02)
+            self.groups += 1
             yield i, group
 
 
-def test_groups_are_judged_while_others_decode(monkeypatch):
-    """Makes impossible: a judge that starts after the last token."""
-    import trainer.rollouts as module
+@pytest.mark.parametrize("fails", [False, True])
+def test_groups_are_judged_while_others_decode(fails, monkeypatch):
+    """Makes impossible: a judge that starts after the last token; an exception of its thread that is lost, or reported
+    after hours of decoding.
+    """
+    called, own = threading.Event(), module.verify_batch
 
-    judged, own = [], module.verify_batch
-    monkeypatch.setattr(module, "verify_batch", lambda *a, **k: judged.append(time.perf_counter()) or own(*a, **k))
+    def watched(*arguments, **options):
+        called.set()
+        return own(*arguments, **options) if not fails else 1 / 0
+
+    monkeypatch.setattr(module, "verify_batch", watched)
     model, tokenizer = loaded()
-    engine = Slow(model)
-    problems = load_problems("tiny/train.jsonl")[:6]
-    sampling = Sampling(12, stop_token_ids=(tokenizer.eos_token_id,))
-    roll_out(engine, problems, 4, [*range(6)], sampling, Judge(tokenizer, Config()), Accelerator(cpu=True))
-    assert judged[0] < engine.times[2]
-
-
-def test_a_failing_judge_ends_the_round(monkeypatch):
-    """Makes impossible: an exception of the judging thread that is lost, or reported after hours of decoding."""
-    import trainer.rollouts as module
-
-    def fail(*arguments, **options):
-        raise RuntimeError("no worker")
-
-    monkeypatch.setattr(module, "verify_batch", fail)
-    model, tokenizer = loaded()
-    engine = Slow(model)
-    problems = load_problems("tiny/train.jsonl")[:6]
-    with pytest.raises(RuntimeError, match="no worker"):
-        roll_out(engine, problems, 4, [*range(6)], Sampling(12), Judge(tokenizer, Config()), Accelerator(cpu=True))
-    assert len(engine.times) < 6
+    engine, problems = Waiting(model, called), load_problems(TINY / "train.jsonl")[:50]
+    sampling = Sampling(2, stop_token_ids=(tokenizer.eos_token_id,))
+    with pytest.raises(ZeroDivisionError) if fails else contextlib.nullcontext():
+        roll_out(engine, problems, 4, [*range(50)], sampling, Judge(tokenizer, Config()), Accelerator(cpu=True))
+    assert (engine.groups < 50) == fails
 
 
 @pytest.mark.parametrize("reasons, judged", [(["timeout", "crashed"], False), (["timeout", "wrong"], True)])
 def test_a_round_without_a_verdict_is_known(reasons, judged):
-    """Makes impossible: a step that goes on drawing although no response can be judged."""
+    """Makes impossible: a step that draws again although no response can be judged."""
     problem = Problem("", "countdown", {"numbers": [1, 2], "target": 3})
     rollouts = [rollout_of([1], [1], problem) for _ in reasons]
     for number, (r, reason) in enumerate(zip(rollouts, reasons, strict=True)):
@@ -190,3 +170,12 @@ def test_seeds_differ_and_fit_the_engines():
     """Makes impossible: two prompts, steps or runs with equal random numbers; a seed that vLLM refuses."""
     seeds = {seed_of(*parts) for parts in itertools.product(range(5), range(5), range(40))}
     assert len(seeds) == 1000 and max(seeds) < 2**62 and seed_of(1, 23) != seed_of(12, 3)
+
+
+def test_group_mean_needs_rewards_of_zero_or_more(monkeypatch):
+    """Makes impossible: a run that trains towards the lower rewards, since it divides by a negative mean."""
+    problems = load_problems(few_problems())[:1]
+    monkeypatch.setattr(Judge, "verdicts", lambda self, items: [Verdict(-0.5, False, "wrong")] * len(items))
+    Judge(None, Config()).check(problems)
+    with pytest.raises(Refusal, match="--advantage"):
+        Judge(None, Config(advantage="group_mean")).check(problems)

@@ -1,7 +1,8 @@
-"""trainer/run.py and report.py: progress, the folder of a run, logs, checkpoints, scores, curves."""
+"""trainer/run.py: progress, the folder of a run, logs, checkpoints, trackers."""
 
+import itertools
 import json
-import math
+import os
 import shutil
 import subprocess
 import sys
@@ -9,13 +10,14 @@ from unittest import mock
 
 import pytest
 import torch
-from helpers import ROOT, TINY, lines, loaded, run, set_up, settings
+from accelerate import Accelerator
+from filelock import FileLock
+from helpers import TINY, contents, lines, loaded, outcomes, run, set_up, settings, write_problems
+from torch.distributed.checkpoint.api import CheckpointException
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-import brorl
 import train
-from trainer.report import draw_curves, score_sources, scores_of
-from trainer.rollouts import Outcomes
+import trainer.run as module
 from trainer.run import Progress, step_metrics, warnings_of, write
 from trainer.settings import Config, Refusal
 from verify import REASONS, Problem
@@ -36,7 +38,7 @@ def test_every_problem_comes_once_per_epoch():
     assert whole[:7] != whole[7:14]
     progress = Progress()
     assert [x for count in (3, 1, 9, 8) for x in taken(progress, count)] == whole and progress.position == 21
-    assert taken(Progress(position=5), 4) == whole[5:9] and taken(Progress(), 7, seed=1) != whole[:7]
+    assert taken(Progress(step=3, position=5), 4) == whole[5:9] and taken(Progress(), 7, seed=1) != whole[:7]
 
 
 def test_seeds_follow_from_step_and_position():
@@ -57,15 +59,6 @@ def test_budgets_and_what_is_due():
     assert Progress(seconds=3600).spent(Config(max_hours=1.0)) and not Progress(seconds=3599).spent(
         Config(max_hours=1.0)
     )
-
-
-def outcomes(correct, reward=None, kinds=None, judged=True, truncated=False) -> Outcomes:
-    table = torch.tensor(correct, dtype=torch.bool)
-    reasons = torch.where(table, REASONS.index("correct"), REASONS.index("wrong"))
-    reward = table.double() if reward is None else torch.tensor(reward)
-    length = torch.arange(table.numel()).view(table.shape)
-    cut = torch.full(table.shape, truncated)
-    return Outcomes(reward, table, reasons, length, cut, kinds or ["math"] * len(table), 2, judged)
 
 
 def test_the_end_of_a_step_is_counted():
@@ -92,7 +85,7 @@ def test_the_end_of_a_step_is_counted():
 
 
 def test_metrics_of_a_step_by_hand():
-    """Makes impossible: a metric over the kept prompts alone; a kind's numbers that include another's."""
+    """Makes impossible: a metric over the kept prompts alone; numbers of one kind that include another kind."""
     table = outcomes([[1, 0], [1, 1], [0, 0]], [[1.0, 0.5], [1.0, 1.0], [0.0, 0.0]], ["math", "code", "math"])
     got = step_metrics(Progress(step=4, samples=99), table)
     assert got == {
@@ -118,28 +111,9 @@ def test_a_step_warns_about_what_went_wrong(table, updates, named):
 
 
 def test_a_good_step_has_no_warning():
-    """Makes impossible: a warning in every step, which nobody reads."""
+    """Makes impossible: a warning in every step, so that real warnings are overlooked."""
     table = outcomes([[1, 0]] * 2)
     assert warnings_of(step_metrics(Progress(), table), table, Config(prompts_per_step=2)) == []
-
-
-def test_scores_by_hand():
-    """Makes impossible: a standard error over responses; "any of the first k" in place of the unbiased estimate."""
-    correct = torch.tensor([[1, 1, 0, 0], [0, 0, 0, 0], [1, 1, 1, 1]], dtype=torch.bool)
-    got = scores_of(correct, torch.full((3, 4), 7), torch.zeros(3, 4, dtype=torch.bool))
-    assert got["pass@1"] == pytest.approx(0.5) and got["pass@1_se"] == pytest.approx(0.5 / math.sqrt(3))
-    assert got["pass@4"] == pytest.approx(2 / 3) and "pass@16" not in got and got["response_tokens"] == 7
-    many = torch.rand(5, 64, generator=torch.Generator().manual_seed(0)) < 0.05
-    got = scores_of(many, torch.ones(5, 64), torch.zeros(5, 64))
-    want = [brorl.pass_at_k_estimate(64, int(c), 16) for c in many.sum(-1)]
-    assert got["pass@16"] == pytest.approx(sum(want) / 5)
-
-
-def test_the_mean_of_sources_weighs_them_alike():
-    """Makes impossible: AIME's 30 problems drowned by MATH's 500."""
-    rows = score_sources(outcomes([[1, 1]] + [[0, 0]] * 3), {"a": 1, "b": 3})
-    assert list(rows) == ["a", "b", "mean of 2"] and rows["mean of 2"]["pass@1"] == 0.5
-    assert list(score_sources(outcomes([[1, 0]]), {"a": 1})) == ["a"]
 
 
 # ----------------------------------------------------------------------------------------------- the folder of a run
@@ -201,23 +175,6 @@ def test_a_folder_that_is_in_use_is_refused(finished, tmp_path):
     train.train(config, accelerator, setup)
 
 
-def test_a_run_killed_before_its_settings_were_written_starts_again(tmp_path):
-    """Makes impossible: a folder that can neither be resumed nor used."""
-    (tmp_path / "run").mkdir()
-    for name in ("lock", "config.json.unfinished"):
-        (tmp_path / "run" / name).write_text("")
-    set_up(tmp_path)
-    assert (tmp_path / "run/config.json").is_file()
-
-
-def test_nothing_is_written_before_the_checks(tmp_path, monkeypatch):
-    """Makes impossible: a folder left behind by a refused run, which blocks the next one."""
-    monkeypatch.setattr(train, "check_engine", mock.Mock(side_effect=Refusal("no")))
-    with pytest.raises(Refusal):
-        set_up(tmp_path)
-    assert not (tmp_path / "run").exists()
-
-
 def test_a_file_is_replaced_whole(tmp_path, monkeypatch):
     """Makes impossible: half a file after a full disk."""
     path = tmp_path / "x.json"
@@ -237,46 +194,21 @@ def copied(finished, tmp_path):
 
 
 def test_the_newest_two_checkpoints_stay_with_their_reference(tmp_path):
-    """Makes impossible: a full disk after a week; a reference that is written again although it did not change."""
-    run(tmp_path, max_steps=5, reference_reset_steps=4, eval_every=0)
+    """Makes impossible: a full disk after a week; a reference that is written again although it did not change; an
+    evaluation at the steps of checkpoints.
+    """
+    rows = run(tmp_path, max_steps=5, reference_reset_steps=4, eval_every=2)
     names = sorted(path.name for path in (tmp_path / "run/checkpoints").iterdir())
     assert names == ["reference_00000004", "step_00000004", "step_00000005"]
+    assert [row["step"] for row in rows if "eval/pass@1" in row] == [0, 2, 4, 5]
     run(tmp_path, name="kept", max_steps=3, reference_reset_steps=0, eval_every=0)
     first = tmp_path / "kept/checkpoints/reference_00000000"
     steps = [json.loads((p / "progress.json").read_text())["step"] for p in first.parent.glob("*_*")]
     assert sorted(steps) == [1, 2, 3]  # the reference was written once, with the first checkpoint
 
 
-def test_a_resumed_run_goes_on_to_the_same_bytes(tmp_path, finished):
-    """Makes impossible: moments, reference, problem order or progress that a checkpoint leaves out."""
-    whole = {"max_steps": 5, "reference_reset_steps": 2, "eval_every": 2}
-    run(tmp_path / "whole", **whole)
-    run(tmp_path / "parts", **whole | {"max_steps": 2})
-    run(tmp_path / "parts", **whole | {"max_steps": 3}, resume=True)
-    with (tmp_path / "parts/run/metrics.jsonl").open("a") as log:
-        log.write('{"step": 4, "torn')  # by a kill
-    run(tmp_path / "parts", **whole, resume=True)
-    for name in ("metrics.jsonl", "samples.jsonl"):
-        # evaluations at the ends of the parts, steps 2 and 3: only the one of step 3 is not in the whole run
-        a, b = (lines(tmp_path / x / "run" / name) for x in ("whole", "parts"))
-        strip = [[{k: v for k, v in row.items() if not k.startswith("eval/")} for row in rows] for rows in (a, b)]
-        strip = [[row for row in rows if "evaluation" not in row] for rows in strip]
-        assert strip[0] == strip[1], name
-    a, b = ((tmp_path / x / "run/model/model.safetensors").read_bytes() for x in ("whole", "parts"))
-    assert a == b
-
-
-def test_without_a_checkpoint_a_run_starts_over(tmp_path, finished):
-    """Makes impossible: lines of a lost beginning in the logs; a resumed run that skips its first steps."""
-    folder = copied(finished, tmp_path)
-    shutil.rmtree(folder / "run/checkpoints")
-    run(folder, resume=True)
-    for name in ("metrics.jsonl", "eval.jsonl", "samples.jsonl"):
-        assert (folder / "run" / name).read_bytes() == (finished / "run" / name).read_bytes()
-
-
 def test_a_damaged_checkpoint_is_named(tmp_path, finished):
-    """Makes impossible: a traceback of torch for a torn file; a run that silently starts over."""
+    """Makes impossible: a traceback of torch for a torn file; a step beyond --max_steps with each resume."""
     folder = copied(finished, tmp_path)
     newest = folder / "run/checkpoints/step_00000002"
     for path in newest.glob("*.distcp"):
@@ -284,71 +216,149 @@ def test_a_damaged_checkpoint_is_named(tmp_path, finished):
     with pytest.raises(Refusal, match="step_00000002"):
         set_up(folder, resume=True)
     shutil.rmtree(newest)
-    run(folder, resume=True)
-    assert (folder / "run/metrics.jsonl").read_bytes() == (finished / "run/metrics.jsonl").read_bytes()
+    for _ in range(2):  # after step 1, and after the end
+        run(folder, resume=True)
+        assert contents(folder / "run") == contents(finished / "run")
+    next((folder / "run/checkpoints/reference_00000002").glob("*.distcp")).write_bytes(b"")
+    with pytest.raises(Refusal, match="reference_00000002"):
+        set_up(folder, resume=True)
 
 
-def test_a_checkpoint_is_complete_or_not_there(tmp_path, monkeypatch):
-    """Makes impossible: half a checkpoint that --resume takes."""
-    config, accelerator, setup = set_up(tmp_path, eval_every=0)
-    import trainer.run as module
-
-    own, count = module.dcp.save, []
-
-    def torn(state, **options):
-        own(state, **options)
-        count.append(1)
-        if len(count) == 3:  # the reference, step 1, step 2
-            raise OSError("the disk is full")
-
-    monkeypatch.setattr(module.dcp, "save", torn)
-    with pytest.raises(OSError):
-        train.train(config, accelerator, setup)
-    names = {path.name for path in (tmp_path / "run/checkpoints").iterdir()}
-    assert names == {"reference_00000000", "step_00000001", "unfinished"}
-    monkeypatch.setattr(module.dcp, "save", own)
-    setup.run.lock.release()  # as the end of the process does
-    rows = run(tmp_path, eval_every=0, resume=True)
-    assert [row["step"] for row in rows] == [0, 1, 2]
+def test_a_resumed_run_may_lower_its_learning_rate(tmp_path, finished):
+    """Makes impossible: a run that ends for its learning rate and cannot continue with a lower one; a resumed run whose
+    folder is free for another process, or whose config.json has the old rate.
+    """
+    _, _, setup = set_up(copied(finished, tmp_path), resume=True, learning_rate=1e-7)
+    assert [group["lr"] for group in setup.optimizer.param_groups] == [1e-7]
+    assert setup.run.lock.is_locked
+    assert json.loads((tmp_path / "run/config.json").read_text())["learning_rate"] == 1e-7
 
 
-def test_a_spent_budget_trains_nothing(tmp_path, finished):
-    """Makes impossible: a step beyond --max_steps each time a finished run is resumed."""
+class Killed(BaseException):
+    """Stands for SIGKILL: nothing in a run catches it."""
+
+
+def dying(moment: int, monkeypatch) -> None:
+    """Let the n-th operation on the disk end the run, halfway through its work. Counts the calls from now on."""
+    left = [moment]
+
+    def counted(owner, name, halfway):
+        own = getattr(owner, name)
+
+        def call(*arguments, **options):
+            left[0] -= 1
+            if left[0] == 0:
+                halfway(*arguments)
+                raise Killed
+            return own(*arguments, **options)
+
+        monkeypatch.setattr(owner, name, call)
+
+    def torn_line(self, file, row):
+        with (self.folder / file).open("a") as log:
+            log.write(json.dumps(row)[:20])
+
+    def one_file_less(path, **options):
+        next((x.unlink() for x in sorted(path.rglob("*")) if x.is_file()), None)
+
+    counted(os, "fsync", lambda file: None)
+    counted(os, "replace", lambda old, new: None)
+    counted(module.dcp, "save", lambda state, **options: None)
+    counted(module.shutil, "rmtree", one_file_less)
+    counted(module.Run, "append", torn_line)
+
+
+@pytest.mark.parametrize("stride", [5, pytest.param(1, marks=pytest.mark.slow)])
+def test_a_run_that_dies_at_any_operation_on_the_disk_resumes_to_the_same_bytes(tmp_path, monkeypatch, stride):
+    """Makes impossible: a kill between two writes that loses a line, a checkpoint or the way to resume.
+
+    The run dies at its first operation, is resumed, dies at a later one, and so on until it ends.
+    """
+    small = {"max_steps": 4, "eval_every": 2, "reference_reset_steps": 2, "rollouts_per_prompt": 4, "eval_samples": 1}
+    monkeypatch.setattr(module, "draw_curves", lambda *a: None)
+    run(tmp_path / "whole", **small)
+    deaths = 0
+    for moment in itertools.count(1, stride):
+        begun = (tmp_path / "part/run/config.json").exists()
+        with monkeypatch.context() as patch:
+            dying(moment, patch)
+            config, sources = settings(tmp_path / "part", resume=begun, **small)
+            locks = []
+            patch.setattr(module, "FileLock", lambda path, locks=locks: locks.append(FileLock(path)) or locks[-1])
+            try:
+                accelerator = Accelerator(cpu=True)
+                train.train(config, accelerator, train.set_up(config, accelerator, sources))
+                break
+            except (Killed, CheckpointException):  # torch wraps an exception in its own writes
+                deaths += 1
+            finally:
+                [lock.release() for lock in locks]  # as the end of the process does
+    assert deaths * stride > 25
+    assert contents(tmp_path / "whole/run") == contents(tmp_path / "part/run")
+    assert not list((tmp_path / "part/run").rglob("*unfinished*"))
+
+
+def test_a_resumed_run_with_other_settings_or_files_is_refused(tmp_path, forget_kinds):
+    """Makes impossible: half a run with one setting, file or tokenizer and half with another, in one metrics.jsonl."""
+    problems, mine, policy = (tmp_path / name for name in ("train.jsonl", "mine.py", "policy"))
+    tokenizer = AutoTokenizer.from_pretrained(TINY / "policy")
+    tokenizer.add_tokens(["π"])
+
+    def as_it_began():
+        write_problems(problems, *["12:3="] * 8)
+        mine.write_text("KINDS = {'mine': lambda response, reference: 1}\n")
+        shutil.copytree(TINY / "policy", policy, dirs_exist_ok=True)
+
+    as_it_began()
+    same = {"data": str(problems), "model": str(policy), "rewards": str(mine), "max_steps": 1}
+    run(tmp_path, **same)
+    before = contents(tmp_path / "run")
+    changes = {
+        "training problems": lambda: write_problems(problems, *["12:3="] * 7, "3:12="),
+        r"mine\.py": lambda: mine.write_text("KINDS = {'mine': lambda response, reference: 0}\n"),
+        "tokenizer": lambda: tokenizer.save_pretrained(policy),
+        "tis_cap": lambda: None,
+    }
+    for named, change in changes.items():
+        change()
+        with pytest.raises(Refusal, match=named):
+            set_up(tmp_path, resume=True, **same | {"tis_cap": 3.0} if named == "tis_cap" else same)
+        as_it_began()
+    assert contents(tmp_path / "run") == before
+    run(tmp_path, resume=True, **same)
+
+
+def test_the_hours_before_a_resume_count(tmp_path, finished, monkeypatch):
+    """Makes impossible: --max_hours that starts again with every resume; ranks that disagree about the time."""
     folder = copied(finished, tmp_path)
-    run(folder, resume=True)
-    assert (folder / "run/metrics.jsonl").read_bytes() == (finished / "run/metrics.jsonl").read_bytes()
+    path = folder / "run/checkpoints/step_00000002/progress.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"seconds": 3600.0}))
+    _, _, setup = set_up(folder, resume=True)
+    assert setup.progress.seconds == 3600 and 3600 <= setup.run.seconds() < 3700
+    monkeypatch.setattr(module, "gather_object", lambda mine: [*mine, 9999.0])
+    assert setup.run.seconds() == 9999
 
 
-# ------------------------------------------------------------------------------------------- curves and trackers
+def test_trackers_get_the_metrics_of_every_step(tmp_path, monkeypatch):
+    """Makes impossible: --report_to that is accepted and sends nothing, or sends the wrong step."""
+    sent, started = {}, []
+    monkeypatch.setattr("importlib.util.find_spec", lambda name, *a: name)
+    monkeypatch.setattr(Accelerator, "init_trackers", lambda self, *a: started.append([self.log_with, *a]))
+    monkeypatch.setattr(Accelerator, "log", lambda self, values, step: sent.update({step: values}))
+    rows = run(tmp_path, report_to="tensorboard,wandb")
+    ((trackers, project, config, options),) = started
+    assert len(trackers) == 2 and project == "brorl" and config["rollouts_per_prompt"] == "8"
+    assert options["wandb"]["name"] == "run" and list(sent) == [0, 1, 2]
+    for row in rows:
+        values = sent[row["step"]]
+        assert {k: x for k, x in values.items() if not k.startswith("timing/")} == {
+            k: row[k] for k in row if k != "step"
+        }
+        assert values["timing/seconds"] >= 0
 
 
-def test_curves_are_drawn_from_a_run_without_updates(tmp_path):
-    """Makes impossible: a crash at the end of a run in which no prompt was informative."""
-    rows = [{"step": i, "samples": 8 * i, "reward": 0.0, "pass_rate": 0.0} for i in range(1, 3)]
-    rows = [{"step": 0, "samples": 0, "eval/pass@1": 0.1, "eval/pass@1_se": 0.1}, *rows]
-    draw_curves(rows, tmp_path / "curves.png", "a run")
-    assert (tmp_path / "curves.png").stat().st_size > 10_000
-
-
-def test_trackers_get_the_metrics(tmp_path, monkeypatch):
-    """Makes impossible: --report_to that is accepted and sends nothing."""
-    pytest.importorskip("tensorboard")
-    run(tmp_path, report_to="tensorboard")
-    assert list((tmp_path / "run/tensorboard").rglob("events.*"))
-
-
-def test_an_unknown_tracker_needs_no_run(tmp_path):
+def test_a_tracker_that_is_missing_is_refused(tmp_path, monkeypatch):
     """Makes impossible: a missing package that ends a run after an hour."""
+    monkeypatch.setattr("importlib.util.find_spec", lambda name, *a: None)
     with pytest.raises(Refusal, match="--report_to"):
-        settings(tmp_path, report_to="wandb" if "wandb" not in sys.modules and not has("wandb") else "mlflow")
-
-
-def has(package: str) -> bool:
-    import importlib.util
-
-    return importlib.util.find_spec(package) is not None
-
-
-def test_paths_of_the_repository():
-    """Makes impossible: a default that depends on the folder in which train.py is started."""
-    assert (ROOT / "train.py").is_file() and (TINY / "policy/config.json").is_file()
+        settings(tmp_path, report_to="wandb")

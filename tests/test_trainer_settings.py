@@ -1,11 +1,11 @@
 """trainer/settings.py: the command line, recipes, rules, suggestions, the settings of a resumed run."""
 
+import contextlib
 import json
-import math
 from dataclasses import fields
 
 import pytest
-from helpers import TINY, arguments, settings
+from helpers import TINY, settings
 
 import brorl
 from trainer.settings import FREE, GIVEN, GROUPS, SYNONYMS, Config, Refusal, check_same_run, read_settings, refusing
@@ -132,7 +132,7 @@ def started(folder, **changes):
 
 
 def test_resume_takes_the_settings_of_the_run(tmp_path):
-    """Makes impossible: a resumed run with the defaults in place of its own settings."""
+    """Makes impossible: a resumed run with the defaults in place of the settings that it began with."""
     started(tmp_path, learning_rate=3e-3, clip_high=0.4, max_steps=7)
     config, sources = read("--resume", "--name", "run", "--output_dir", str(tmp_path), "--max_steps", "9")
     assert (config.learning_rate, config.clip_high, config.max_steps) == (3e-3, 0.4, 9)
@@ -164,6 +164,40 @@ def test_an_evaluation_or_a_damaged_file_cannot_be_resumed(tmp_path):
             read("--resume", "--name", "run", "--output_dir", str(tmp_path))
 
 
+def test_settings_that_change_no_number_may_change(tmp_path):
+    """Makes impossible: a run that cannot be continued with another budget, or with less memory per forward pass."""
+    started(tmp_path)
+    argv = ["--resume", "--name", "run", "--output_dir", str(tmp_path), "--max_hours", "3", "--eval_every", "7"]
+    argv += ["--save_every", "5", "--max_tokens_per_micro_batch", "99", "--gradient_checkpointing"]
+    argv += ["--engine_memory_gib", "1.5", "--gpu_memory_utilization", "0.7", "--max_engine_kl", "0.3"]
+    config, _ = read(*argv)
+    assert (config.max_tokens_per_micro_batch, config.save_every, config.max_hours) == (99, 5, 3)
+    check_same_run(config, {"precision": "no", "sharded": False}, {"the problems": "a"})
+
+
+@pytest.mark.parametrize("gpu, package, engine", [
+    (True, True, "vllm"), (True, False, "torch"), (False, True, "torch"), (False, False, "torch"),
+])  # fmt: skip
+def test_the_default_engine_follows_the_machine(monkeypatch, gpu, package, engine):
+    """Makes impossible: a laptop's first command that asks for vLLM, or a GPU that is left to the slow engine."""
+    monkeypatch.setattr("torch.cuda.is_available", lambda: gpu)
+    monkeypatch.setattr("trainer.settings.have_vllm", lambda: package)
+    assert read()[0].engine == engine
+    assert read("--engine", "torch")[0].engine == "torch"
+    with contextlib.nullcontext() if package else pytest.raises(Refusal, match="requirements-gpu"):
+        read("--engine", "vllm", "--max_num_seqs", "8")
+
+
+@pytest.mark.parametrize("argv, name", [
+    (["--seed", "3"], "brorl-seed3"), (["--eval_only"], "eval-policy"), (["--recipe", "prorl"], "prorl-seed0"),
+    (["--model", "org/Qwen-1B"], "brorl-Qwen-1B-seed0"), (["--model", "runs/first/model/"], "brorl-first-seed0"),
+    (["--eval_only", "--model", "runs/first/model"], "eval-first"), (["--name", "mine"], "mine"),
+])  # fmt: skip
+def test_a_run_is_named_after_its_recipe_model_and_seed(argv, name):
+    """Makes impossible: two different commands that want the same folder."""
+    assert read(*argv)[0].name == name
+
+
 def test_refusing_turns_mistakes_into_refusals_and_keeps_their_notes():
     """Makes impossible: a lost note; a bug that is printed as a sentence."""
     mistake = ValueError("no room")
@@ -172,10 +206,3 @@ def test_refusing_turns_mistakes_into_refusals_and_keeps_their_notes():
         raise mistake
     with pytest.raises(KeyError), refusing():
         raise KeyError("a bug")
-
-
-def test_arguments_of_the_tests_are_complete(tmp_path):
-    """Makes impossible: a small run of the tests that silently uses the recipe's size."""
-    config, _ = settings(tmp_path)
-    assert config.rollouts_per_prompt == 8 and math.isclose(config.learning_rate, 1e-4)
-    assert {x.removeprefix("--") for x in arguments(tmp_path) if x.startswith("--")} <= {f.name for f in fields(Config)}

@@ -5,7 +5,9 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import random
 import unicodedata
+from collections import Counter
 from pathlib import Path
 from pickle import UnpicklingError
 from typing import Any, NamedTuple
@@ -28,7 +30,7 @@ class Data(NamedTuple):
 
     tokenizer: PreTrainedTokenizerBase
     problems: list[Problem]  # to train on; none in an evaluation
-    held_out: list[Problem]  # all sources, one after the other
+    held_out: list[Problem]  # all sources, one after the other; with --eval_problems a random choice of them
     sources: dict[str, int]  # name of a held-out source -> number of problems
     prompt_lengths: list[int]  # of `problems`, in tokens
     positions: int  # the most tokens of a prompt and its response
@@ -49,20 +51,22 @@ def load(config: Config, setting_sources: dict[str, str]) -> Data:
             problems = [with_system_prompt(p, config) for p in load_data(config.data, config.seed)]
         if config.prompts_per_step > len(problems):
             raise Refusal(f"--prompts_per_step {config.prompts_per_step} exceeds the {len(problems)} training problems")
-    held_out: list[Problem] = []
-    sources: dict[str, int] = {}
+    named: list[tuple[str, Problem]] = []
     for name, spec in source_names(config.eval_data).items():
         with refusing("--eval_data: "):
-            found = [with_system_prompt(p, config) for p in load_data([spec], HELD_OUT_SEED)]
-        held_out, sources[name] = held_out + found, len(found)
+            named += [(name, with_system_prompt(p, config)) for p in load_data([spec], HELD_OUT_SEED)]
     lengths = [checked_length(tokenizer, p, f"--data, problem {i}") for i, p in enumerate(problems, 1)]
-    held_out_lengths = [checked_length(tokenizer, p, f"--eval_data, problem {i}") for i, p in enumerate(held_out, 1)]
+    held_out_lengths = [checked_length(tokenizer, p, f"--eval_data, problem {i}") for i, (_, p) in enumerate(named, 1)]
     if most and setting_sources["eval_max_response_tokens"] != GIVEN:
         config.eval_max_response_tokens = max(1, min(config.eval_max_response_tokens, most - max(held_out_lengths)))
     longest = max(
         check_room("data", lengths, "max_response_tokens", config, most),
         check_room("eval_data", held_out_lengths, "eval_max_response_tokens", config, most),
     )
+    if config.eval_problems and config.eval_problems < len(named):
+        chosen = random.Random(HELD_OUT_SEED).sample(range(len(named)), config.eval_problems)
+        named = [named[i] for i in sorted(chosen)]
+    held_out, sources = [problem for _, problem in named], Counter(name for name, _ in named)
     return Data(
         tokenizer, problems, held_out, sources, lengths, longest, digests(config, problems, held_out, tokenizer)
     )

@@ -160,6 +160,7 @@ class Judge:
         ranks = int(os.environ.get("LOCAL_WORLD_SIZE", 1))  # of this machine
         self.workers = max(1, (os.cpu_count() or 1) // ranks)
         self.timeout_s, self.allow_weak_sandbox = config.verify_timeout, config.allow_weak_sandbox
+        self.advantage = config.advantage
 
     def start(self) -> None:
         """Start the thread. It judges what `put` gives it until `result` is called."""
@@ -225,6 +226,9 @@ class Judge:
             verdicts = self.verdicts([(problem, nonsense, 1, False) for problem in first.values()])
         except WeakSandbox as weak:
             raise Refusal(f"{weak} (--allow_weak_sandbox)") from weak
+        negative = [kind for kind, verdict in zip(first, verdicts, strict=True) if verdict.reward < 0]
+        if negative and self.advantage == "group_mean":
+            raise Refusal(f"--advantage group_mean divides by the mean reward, and {negative[0]} has rewards below 0")
         failed = [
             kind for kind, verdict in zip(first, verdicts, strict=True) if verdict.reason in ("crashed", "timeout")
         ]

@@ -114,12 +114,12 @@ class Progress:
         if self.unjudged >= MOST_UNJUDGED:
             raise Refusal(
                 f"{self.unjudged} steps in a row had no verdict, only timeouts and crashes of the judge: try the "
-                "reward function on a response of samples.jsonl, or raise --verify_timeout"
+                "reward function on a response of samples.jsonl, or --resume with a higher --verify_timeout"
             )
         if self.skipped >= MOST_SKIPPED:
             raise Refusal(
-                f"{self.skipped} updates in a row had no finite gradient, and none of them changed the weights: resume "
-                "an earlier checkpoint with a lower --learning_rate"
+                f"{self.skipped} updates in a row had no finite gradient, and none of them changed the weights: "
+                "--resume with a lower --learning_rate, after deleting the newest checkpoint if it has such weights"
             )
 
 
@@ -287,19 +287,24 @@ class Run:
         """Load the newest checkpoint and remove later lines from the logs. Without a checkpoint the run starts over."""
         newest = next(reversed(self.checkpoints()), None)
         if newest:
+            read = [newest]
             try:
                 progress.__dict__.update(json.loads((newest / "progress.json").read_text()))
                 model, moments = get_state_dict(policy, optimizer)
                 read_state(newest, {"model": model, "optimizer": moments})
                 set_state_dict(policy, optimizer, model_state_dict=model, optim_state_dict=moments)
+                for group in optimizer.param_groups:
+                    group["lr"] = self.config.learning_rate
                 if reference is not None:
+                    read.append(self.reference_folder(progress))
                     model = get_model_state_dict(reference)
-                    read_state(self.reference_folder(progress), {"model": model})
+                    read_state(read[-1], {"model": model})
                     set_model_state_dict(reference, model)
             except (Exception, CheckpointException) as failure:  # torch, pickle and the disk have many kinds
                 reason = f"{type(failure).__name__}: {' '.join(str(failure).split())[:200]}"
                 raise Refusal(
-                    f"--resume: {newest} cannot be read ({reason}): delete it, and an older one is used"
+                    f"--resume: {read[-1]} cannot be read ({reason}): delete {' and '.join(map(str, read))}, and an "
+                    "older checkpoint is used if there is one"
                 ) from failure
         for path in [self.folder / name for name in LOGS if self.main and (self.folder / name).exists()]:
             lines = [line for line in path.read_text().splitlines(keepends=True) if line.endswith("\n")]

@@ -28,7 +28,8 @@ from rollout import ENGINES, have_vllm
 from verify import read_spec
 
 TINY = Path(__file__).resolve().parent.parent / "tiny"  # the embedded policy and its problems
-FREE = {  # may change on --resume: they change no draw and no gradient, except for the order of float sums
+FREE = {  # may change on --resume: they change no draw and no gradient, except for the order of float sums,
+    "learning_rate", "verify_timeout",  # and what a run that was ended by a refusal may need
     "resume", "output_dir", "max_steps", "max_hours", "eval_every", "save_every", "report_to", "allow_weak_sandbox",
     "engine_memory_gib", "gpu_memory_utilization", "max_num_seqs", "max_engine_kl", "max_tokens_per_micro_batch",
     "gradient_checkpointing",
@@ -124,6 +125,7 @@ class Config:
     max_response_tokens: int = setting(None, "longest response while training")
 
     eval_every: int = setting(None, "steps between evaluations; 0: only at the start and at the end")
+    eval_problems: int = setting(None, "held-out problems to score, a random choice that stays the same [all]")
     eval_samples: int = setting(None, "k, responses per held-out problem")
     eval_temperature: float = setting(None, "temperature of an evaluation")
     eval_top_p: float = setting(None, "top-p of an evaluation")
