@@ -52,6 +52,7 @@ import os
 import sys
 import time
 import traceback
+from collections.abc import Callable
 from contextlib import nullcontext
 from datetime import timedelta
 from statistics import NormalDist
@@ -102,13 +103,17 @@ class Setup(NamedTuple):
     progress: Progress
 
 
-def train(config: Config, accelerator: Accelerator, setup: Setup, look=None) -> None:
-    """Section 4.2: step after step until the budget is spent. look: called with each step, before its updates."""
+def train(config: Config, accelerator: Accelerator, setup: Setup, before_update: Callable | None = None) -> None:
+    """Section 4.2: step after step until the budget is spent.
+
+    before_update(step, rollouts, outcomes) is called between the stages 4 and 5, for a measurement of your own.
+    """
     data, judge, sampling, engine, policy, reference, optimizer, run, progress = setup
     plain = accelerator.unwrap_model(policy)  # without DDP, which waits for the gradients of other ranks
     n, temperature = config.rollouts_per_prompt, config.temperature
     if progress.step == 0:
         run.log({"step": 0, "samples": 0} | evaluate(config, accelerator, setup), progress)
+
     for step in progress.steps(config):
         run.begin_step()
         # 1-4: problems, roll out, verify, select; again until B prompts are informative or the bound is reached
@@ -122,8 +127,9 @@ def train(config: Config, accelerator: Accelerator, setup: Setup, look=None) -> 
         kept = L.informative(outcomes.correct)  # 4: (P,)
         run.sample(rollouts, kept, step)
         run.lap("roll_out")
-        if look:
-            look(step, rollouts, outcomes)
+        if before_update:
+            before_update(step, rollouts, outcomes)
+
         sums = Sums(accelerator)
         if kept.any():
             # 5: advantages over all kept rollouts of all ranks, and the mini-batch of each rollout
