@@ -16,9 +16,9 @@ state the rules of their rewards. The rules here are ours. They are programs; no
     math         a number or formula, as LaTeX       the last \boxed{...}                 this process, or a worker
     science      the same, a unit, or an option      the last \boxed{...}                 this process, or a worker
     ifeval       {"instruction_id_list", "kwargs"}   the response                         this process
-    logic        {"dataset", "entry"}                the last <answer>...</answer>        a fresh worker
-    code         {"inputs", "outputs", "fn_name"}    the last ```python block             a fresh worker for each test
-    your own     any JSON                            the response, with its thinking      a fresh worker
+    logic        {"dataset", "entry"}                the last <answer>...</answer>        a fresh process of a worker
+    code         {"inputs", "outputs", "fn_name"}    the last ```python block             the same, one for each test
+    your own     any JSON                            the response, with its thinking      a fresh process of a worker
 
     reason       reward     meaning
     correct      1          the answer is right
@@ -29,22 +29,24 @@ state the rules of their rewards. The rules here are ours. They are programs; no
     timeout      0          judging took too long
     crashed      0          the judge raised an exception, or its process died
 
+The rewards in this table are those of the kinds here. A kind of your own may pay -0.5 for "wrong".
+
 **The rule of a reward.** The answer comes after the last </think>. A response with an open <think> has no answer. The
-rule reads the whole answer or none of it, and compares numbers as fractions: with N = 512 rollouts a policy soon finds
-a gap in a lenient rule, and trains on it. Only a rule of your own gets the whole response.
+rule reads the whole answer or none of it: with N = 512 rollouts a policy soon finds a gap in a lenient rule, and trains
+on it. Only a rule of your own gets the whole response.
 
 **A kind is one function**, `judge(answer, reference)`. A model's text is hostile. `judge` runs in this process and uses
-only methods of str, patterns that cannot backtrack, and a parser for at most 1,000 characters. For everything else it
-returns a job, which a worker process of sandbox/ runs within a time limit.
+only what a text cannot slow down: methods of str, patterns that cannot backtrack, parsers of a bounded length. For
+everything else it returns a job, which a worker process of sandbox/ runs within a time limit.
 
 **Math has three steps** (kinds/maths.py).
 1. Find the last box whose braces balance.
 2. Read all of it into a form: a value, an equation, an inequality, a tuple or interval, a list or set, or words. A text
    that cannot be read completely earns 0, unless it is the gold's own text.
-3. Compare the two forms. Numbers are fractions. Expressions are equal if their values at four points are. Tuples and
+3. Compare the two forms. Numbers are fractions. Expressions are equal if their values at random points are. Tuples and
    intervals agree part by part and in their brackets, lists in any order, words in their letters. In an equation each
    side must equal the gold, or be a name for it: for the gold 5, x = 5 and f(x) = 5 are right, and 3 = 5 is wrong. A
-   decimal may differ from a fraction or a root by 1e-6, relative. A unit may follow a number; another unit is wrong.
+   decimal may differ from an exact value by 1e-6, relative. A unit may follow a number; another unit is wrong.
 
 This file has the types, the kind countdown in full, and the functions that judge and load. kinds/ has one file for each
 other kind. Simplified: nothing checks that a countdown problem can be solved.
@@ -64,7 +66,7 @@ from sandbox import WeakSandbox as WeakSandbox
 from sandbox.jobs import Call, Program
 
 REASONS = ("correct", "wrong", "partial", "no_answer", "unparsed", "timeout", "crashed")
-MAX_ANSWER = 1_000  # characters: Python's int() and parser never get a longer answer
+MAX_ANSWER = 1_000  # characters: a longer answer is not read as math or as an expression
 MAX_REWARD = 1e9
 
 
@@ -224,9 +226,10 @@ def verify_batch(
     """Return the verdict of each item, in order. No text of a model makes it raise.
 
     The N rollouts of a prompt repeat answers: equal answers to the same reference object are judged once. Jobs go to
-    `workers` processes (None: one per core); each job may take `timeout_s`. `allow_weak_sandbox` also runs model code
-    on a machine without all walls. Raises ValueError with the position of a broken item, NotAReward for a value of a
-    user's function, JudgeFailed, and WeakSandbox if this machine lacks walls that model code needs.
+    `workers` processes (None: by the number of cores); each job may take `timeout_s`. `allow_weak_sandbox` also runs
+    model code on a machine without all walls. Raises ValueError with the position of a broken item, NotAReward for a
+    value of a user's function, JudgeFailed, WeakSandbox if this machine lacks walls that model code needs, and
+    RuntimeError for a job on another system than Linux.
     """
     items = list(items)  # keeps the references alive: a new object can get the id of a dead one
     checked: set[tuple[str, int]] = set()
@@ -336,7 +339,7 @@ def load_rewards(paths: list[str] | list[Path]) -> list[str]:
 # ------------------------------------------------------------------------------------------- names and errors
 
 reward_files: dict[str, list[str]] = {}  # path of each loaded file -> itself and the files that it imports
-failures: dict[str, str] = {}  # kind -> why its first job that failed crashed or took too long
+failures: dict[str, str] = {}  # kind -> the sentence about its first crash or timeout
 
 
 class JudgeFailed(RuntimeError):
