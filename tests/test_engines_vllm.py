@@ -7,6 +7,7 @@ never run.
 
 import copy
 import json
+import math
 import os
 import random
 import subprocess
@@ -188,7 +189,8 @@ def differences(groups, model, **settings):
 
 
 def furthest(groups, model, **settings):
-    return max(differences(groups, model, **settings))
+    found = list(differences(groups, model, **settings))
+    return math.nan if any(map(math.isnan, found)) else max(found)  # max() passes over a NaN
 
 
 def unfinished(engine):
@@ -675,51 +677,6 @@ def script(text, folder, processes=1):
     path.write_text("from test_engines_vllm import *\nimport torch.distributed as dist\n" + text)
     paths = os.pathsep.join([str(ROOT), str(ROOT / "tests")])
     return ended(start([], processes, train=path, PYTHONPATH=paths, HF_HUB_OFFLINE="1", PYTHONUNBUFFERED="1"))
-
-
-ASYNCHRONOUS = """
-from contextlib import nullcontext
-from unittest import mock
-from vllm.platforms.cpu import CpuPlatform
-
-check = CpuPlatform.check_and_update_config.__func__
-
-def asynchronous(cls, config):
-    check(cls, config)
-    config.scheduler_config.async_scheduling = True
-
-CpuPlatform.check_and_update_config = classmethod(asynchronous)
-for name in ("Stream", "Event", "stream", "current_stream"):
-    setattr(torch.cuda, name, mock.MagicMock())
-engine = VLLMEngine(uniform(), positions=128)
-assert "asynchronous" in engine.description, engine.description
-core = engine.llm.llm_engine.engine_core.engine_core
-assert core.batch_queue is not None
-sampling = Sampling(20, stop_token_ids=(EOS,))
-asked, counts = [Request(p, 128, i) for i, p in enumerate(prompts(4))], []
-whole = dict(engine.generate(asked, sampling, counts.append))
-assert sum(counts) == 512 and unfinished(engine) == NOTHING
-assert furthest(whole.values(), uniform()) < 1e-4
-engine.sync(silent_after(3))
-found = engine.generate([Request([3], 1, 0), Request([4], 512, 0)], Sampling(120, stop_token_ids=(EOS,)))
-next(found)
-assert core.batch_queue and unfinished(engine)[0] > 256, "steps are in progress"
-found.close()
-assert unfinished(engine) == NOTHING, unfinished(engine)
-engine.sync(moved())
-assert furthest(generate(engine, prompts(4), 32), moved()) < 1e-4
-engine.sync(uniform())
-again = dict(engine.generate(asked, sampling))
-assert [again[i].responses for i in range(4)] == [whole[i].responses for i in range(4)]
-print("well", flush=True)
-os._exit(0)
-"""
-
-
-@real
-def test_asynchronous_scheduling(tmp_path):
-    """Makes impossible: on a GPU, where a step is always in progress, lost tokens, or requests that an abort leaves."""
-    assert "well" in script(ASYNCHRONOUS, tmp_path)
 
 
 TWO_RANKS = """
