@@ -1,4 +1,4 @@
-"""Draw the pictures of the pages and print their tables, from the CSVs beside this file.
+"""Draw the pictures of the pages and print their tables, from the CSVs in this folder.
 
     python -m evidence.draw                      every picture and every table
     python -m evidence.draw --only law price     some of them

@@ -5,8 +5,8 @@
     python -m evidence.ttest runs/A runs/A --step 0 40         one run, before and after
 
 Reads eval.jsonl and config.json of both folders, which `train.py` writes with and without --eval_only. The problems,
-their order, the responses to each and how these are sampled must be the same; the seeds need not be. The test takes
-instances as independent, and knows nothing of what another seed of training would give.
+their order, the number of responses and the sampling must be the same; the seeds need not be. The test takes
+instances as independent. It does not know how much another seed of training would change.
 """
 
 import argparse
@@ -38,12 +38,12 @@ class PairedTTest(NamedTuple):
 
 
 def paired_t_test(a, b) -> PairedTTest:
-    """Is b better than a on the same n instances?  t = Δ / (s / √n), with n - 1 degrees of freedom (section 4.2.2).
+    """Test if b is better than a on the same n instances: t = Δ / (s / √n), n - 1 degrees of freedom (section 4.2.2).
 
     a, b: (n,) the scores of two models, pass@1 of an instance, in the same order. d = b - a, Δ its mean, s its
-    standard deviation (with n - 1). One-tailed: the chance of such a t or a larger one if b were not better (H1:
-    b > a); two-tailed: of one as far from 0 on either side. If all d are equal, s = 0: t is then infinite, or 0
-    where they are all 0, which is no evidence for anything (p = 1/2 and 1; scipy.stats.ttest_rel says nan).
+    standard deviation (with n - 1). One-tailed: the probability of such a t or a larger one if b is not better (H1:
+    b > a). Two-tailed: the probability of a t as far from 0 on either side. If all d are equal, s = 0 and t is
+    infinite, or 0 if all d are 0 (p = 1/2 and 1).
     The paper, on more than 10,000 instances: Δ = 0.0033, t = 4.84, one-tailed p = 6.5e-7 for BroRL over ProRL.
     """
     a, b = np.asarray(a, dtype=float), np.asarray(b, dtype=float)
@@ -58,7 +58,7 @@ def paired_t_test(a, b) -> PairedTTest:
 
 
 def read(folder: Path, step: int | None) -> dict:
-    """The run's evaluation after `step` (None: its last), and the settings that scores depend on. Raises ValueError."""
+    """Read the evaluation after `step` (None: the last) and the settings of its sampling. Raises ValueError."""
     for name in ("config.json", "eval.jsonl"):
         if not (folder / name).is_file():
             raise ValueError(f"{folder} has no {name}: name the folder of a run, or score a model with --eval_only")
@@ -71,7 +71,7 @@ def read(folder: Path, step: int | None) -> dict:
 
 
 def compare(a: dict, b: dict) -> PairedTTest:
-    """The test of two evaluations as `read` gives them. Raises ValueError if they do not pair."""
+    """Test two evaluations from `read`. Raises ValueError if they do not pair."""
     if a["problems"] != b["problems"]:
         asked = [", ".join(f"{name} ({count})" for name, count in x["sources"].items()) for x in (a, b)]
         raise ValueError(f"the runs were evaluated on different problems, {asked[0]} and {asked[1]}: a paired test "
@@ -85,8 +85,8 @@ def compare(a: dict, b: dict) -> PairedTTest:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("a", type=Path, help="a run's folder")
-    parser.add_argument("b", type=Path, help="that of the run which may be better")
-    parser.add_argument("--step", type=int, nargs="+", help="of both, or one for each (default: the last evaluated)")
+    parser.add_argument("b", type=Path, help="folder of the run that may be better")
+    parser.add_argument("--step", type=int, nargs="+", help="one step, or one for each run (default: the last)")
     args = parser.parse_args()
     steps = args.step or [None]
     try:

@@ -3,7 +3,6 @@
 import json
 import math
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
@@ -11,7 +10,7 @@ import numpy as np
 import pytest
 import scipy.stats
 import torch
-from rooms import ROOT, some_problems, trained
+from rooms import some_problems, trained
 
 from evidence import ttest
 
@@ -66,58 +65,37 @@ def test_differences_that_are_all_the_same():
     assert (down.t, down.p_one_tailed, down.p_two_tailed) == (-math.inf, 1, 0)
 
 
-# ------------------------------------------------------------------------------------------------ of two runs
+@pytest.fixture(scope="module")
+def two_runs(tmp_path_factory) -> tuple[Path, ...]:
+    """Two seeds of a run of two steps, evaluated at each of them on 16 problems, 4 responses each."""
+    folder = tmp_path_factory.mktemp("pair")
+    settings = {"eval_data": some_problems(folder / "test.jsonl", 16), "eval_samples": 4, "eval_every": 1}
+    return tuple(trained(folder, f"seed{seed}", seed=seed, learning_rate=1e-3, **settings) for seed in (0, 1))
 
 
-def main(monkeypatch, capsys, *arguments) -> str:
-    """What the script prints, called in this process."""
-    monkeypatch.setattr(sys, "argv", ["ttest", *map(str, arguments)])
-    ttest.main()
-    return capsys.readouterr().out
-
-
-def call(*arguments, script=("-m", "evidence.ttest")) -> subprocess.CompletedProcess:
-    command = [sys.executable, *script, *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
-
-
-def lines(path) -> list[dict]:
+def rows(path: Path) -> list[dict]:
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
-def run(folder: Path, name: str, **changes) -> Path:
-    """A run of two steps, evaluated at each of them on 16 problems, 4 responses each."""
-    if "eval_data" not in changes:
-        changes["eval_data"] = some_problems(folder / "test.jsonl", 16)
-    return trained(folder, name, **{"eval_samples": 4, "eval_every": 1} | changes)
-
-
-@pytest.fixture(scope="module")
-def two_runs(tmp_path_factory):
-    """A run of two steps, and another seed's."""
-    folder = tmp_path_factory.mktemp("pair")
-    return tuple(run(folder, f"seed{seed}", seed=seed, learning_rate=1e-3) for seed in (0, 1))
+def printed(monkeypatch, capsys, *arguments) -> str:
+    """Call the command in this process. Returns its output."""
+    monkeypatch.setattr(sys, "argv", ["ttest", *map(str, arguments)])
+    ttest.main()
+    return capsys.readouterr().out
 
 
 @pytest.mark.slow
 def test_the_t_test_of_two_runs(two_runs, monkeypatch, capsys):
     """Makes impossible: runs exchanged, another evaluation than the one asked for, a number that is not the test's."""
     a, b = two_runs
-    done = call(a, b)
-    assert done.returncode == 0, done.stderr
-    scores = [torch.tensor(lines(folder / "eval.jsonl")[-1]["correct"]) / 4 for folder in two_runs]
-    test = ttest.paired_t_test(*scores)
-    assert "16 instances, 4 responses each: test" in done.stdout and done.stdout.count("step 2") == 2
-    for name, folder, mean in (("A", a, test.mean_a), ("B", b, test.mean_b)):
-        assert f"{name}: {folder}, step 2        pass@1 {mean:.4f}" in done.stdout
-    for number in (f"{test.delta:+.4f}, standard", f"{test.low:+.4f} to {test.high:+.4f}", f"{test.t:.2f}, 15 degrees",
-                   f"{test.p_one_tailed:.2g}\n", f"{test.p_two_tailed:.2g}\n"):  # fmt: skip
-        assert number in done.stdout
-    before_after = main(monkeypatch, capsys, a, a, "--step", 0, 2)
-    want = [lines(a / "metrics.jsonl")[step]["eval/pass@1"] for step in (0, 2)]
-    assert all(f"step {step}        pass@1 {x:.4f}" in before_after for step, x in zip((0, 2), want, strict=True))
-    same = main(monkeypatch, capsys, a, b, "--step", 0)  # one evaluation's seed, one policy
-    assert "Δ = B - A              +0.0000" in same and "No difference is shown" in same
+    text = printed(monkeypatch, capsys, a, b)
+    test = ttest.paired_t_test(*(torch.tensor(rows(run / "eval.jsonl")[-1]["correct"]) / 4 for run in two_runs))
+    for number in (f"pass@1 {test.mean_a:.4f}", f"pass@1 {test.mean_b:.4f}", f"{test.delta:+.4f}", f"{test.t:.2f}",
+                   f"{test.low:+.4f} to {test.high:+.4f}", f"{test.p_one_tailed:.2g}\n"):  # fmt: skip
+        assert number in text
+    before_after = printed(monkeypatch, capsys, a, a, "--step", 0, 2)
+    assert all(f"pass@1 {rows(a / 'metrics.jsonl')[step]['eval/pass@1']:.4f}" in before_after for step in (0, 2))
+    assert "+0.0000" in printed(monkeypatch, capsys, a, b, "--step", 0)  # one evaluation's seed, one policy
 
 
 @pytest.mark.slow
@@ -125,28 +103,21 @@ def test_what_does_not_pair_is_refused(two_runs, tmp_path, monkeypatch, capsys):
     """Makes impossible: scores of other problems, of other settings or of no evaluation subtracted from each other."""
     a, other = two_runs[0], tmp_path / "other"
 
-    def refused(b, *more):
-        monkeypatch.setattr(sys, "argv", ["ttest", str(a), str(b), *map(str, more)])
+    def refused(b, *more) -> str:
         with pytest.raises(SystemExit) as stop:
-            ttest.main()
-        printed = capsys.readouterr()
-        assert stop.value.code == 2 and not printed.out and printed.err.count("\n") == 1
-        return printed.err
+            printed(monkeypatch, capsys, a, b, *more)
+        assert stop.value.code == 2
+        return capsys.readouterr().err
 
-    def changed(config=None, last=None):
-        """The first run again, with other settings, or with another last evaluation."""
-        shutil.rmtree(other, ignore_errors=True)
-        shutil.copytree(a, other, ignore=shutil.ignore_patterns("checkpoints", "model"))
-        settings = json.loads((a / "config.json").read_text()) | (config or {})
-        (other / "config.json").write_text(json.dumps(settings))
-        *rows, row = lines(a / "eval.jsonl")
-        (other / "eval.jsonl").write_text("".join(json.dumps(x) + "\n" for x in [*rows, row | (last or {})]))
+    def changed(config=None, last=None) -> Path:
+        """Copy the first run with other settings, or with another last evaluation."""
+        shutil.copytree(a, other, ignore=shutil.ignore_patterns("checkpoints", "model"), dirs_exist_ok=True)
+        (other / "config.json").write_text(json.dumps(json.loads((a / "config.json").read_text()) | (config or {})))
+        *before, row = rows(a / "eval.jsonl")
+        (other / "eval.jsonl").write_text("".join(json.dumps(x) + "\n" for x in [*before, row | (last or {})]))
         return other
 
-    assert "config.json" in refused(tmp_path)
-    assert "step 7" in refused(a, "--step", 7)
+    assert "config.json" in refused(tmp_path) and "step 7" in refused(a, "--step", 7)
     assert "--eval_data" in refused(changed(last={"problems": "another digest", "sources": {"large": 12}}))
     for name, value in (("eval_samples", 2), ("eval_temperature", 0.5), ("eval_max_response_tokens", 9)):
         assert f"--{name}: " in refused(changed({name: value}))
-    (changed() / "eval.jsonl").unlink()
-    assert "eval.jsonl" in refused(other)
