@@ -1,6 +1,6 @@
 """BroRL, section 4.2: the training loop.
 
-Read lab/loop.py first: the same nine stages in 160 lines, one process.
+Read lab/loop.py first: the same nine stages in 165 lines, one process.
 
     python train.py                                    the embedded policy on a laptop's CPU, in minutes
     python train.py --recipe prorl                     the N = 16 baseline
