@@ -103,17 +103,13 @@ class Setup(NamedTuple):
     progress: Progress
 
 
-def train(config: Config, accelerator: Accelerator, setup: Setup, before_update: Callable | None = None) -> None:
-    """Section 4.2: step after step until the budget is spent.
-
-    before_update(step, rollouts, outcomes) is called between the stages 4 and 5, for a measurement of your own.
-    """
+def train(config: Config, accelerator: Accelerator, setup: Setup, measure: Callable = lambda *_: None) -> None:
+    """Section 4.2: step after step until the budget is spent. measure(step, rollouts, outcomes) comes after stage 4."""
     data, judge, sampling, engine, policy, reference, optimizer, run, progress = setup
     plain = accelerator.unwrap_model(policy)  # without DDP, which waits for the gradients of other ranks
     n, temperature = config.rollouts_per_prompt, config.temperature
     if progress.step == 0:
         run.log({"step": 0, "samples": 0} | evaluate(config, accelerator, setup), progress)
-
     for step in progress.steps(config):
         run.begin_step()
         # 1-4: problems, roll out, verify, select; again until B prompts are informative or the bound is reached
@@ -127,8 +123,7 @@ def train(config: Config, accelerator: Accelerator, setup: Setup, before_update:
         kept = L.informative(outcomes.correct)  # 4: (P,)
         run.sample(rollouts, kept, step)
         run.lap("roll_out")
-        if before_update:
-            before_update(step, rollouts, outcomes)
+        measure(step, rollouts, outcomes)
 
         sums = Sums(accelerator)
         if kept.any():

@@ -63,7 +63,7 @@ def test_a_kind_that_needs_a_worker_says_so(tmp_path):
     run_twice("""
         from verify import verify
         try:
-            verify("code", "print(6)", {"inputs": ["3"], "outputs": ["6"]}, allow_weak_sandbox=True)
+            verify("code", "```python\\nprint(6)\\n```", {"inputs": ["3"], "outputs": ["6"]}, allow_weak_sandbox=True)
             assert hasattr(os, "fork")
         except RuntimeError as sentence:
             assert not hasattr(os, "fork") and "Linux" in str(sentence)
