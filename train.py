@@ -307,7 +307,7 @@ def main() -> None:
         leave(130, f"\nstopped; --resume --name {config.name} continues the run" if goes_on else "\nstopped")
     except SystemExit:  # --help, and a value that argparse refuses
         raise
-    except BaseException as failure:  # torch's CheckpointException is no Exception
+    except Exception as failure:
         if isinstance(failure, torch.OutOfMemoryError):
             failure.add_note("Lower --max_tokens_per_micro_batch or --gpu_memory_utilization, set "
                              "--gradient_checkpointing, or start the run with FSDP2")  # fmt: skip

@@ -13,7 +13,6 @@ import torch
 from accelerate import Accelerator
 from filelock import FileLock
 from helpers import TINY, contents, lines, loaded, outcomes, run, set_up, settings, write_problems
-from torch.distributed.checkpoint.api import CheckpointException
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 import train
@@ -207,6 +206,20 @@ def test_the_newest_two_checkpoints_stay_with_their_reference(tmp_path):
     assert sorted(steps) == [1, 2, 3]  # the reference was written once, with the first checkpoint
 
 
+@pytest.mark.parametrize("planner, resume", [("DefaultSavePlanner", False), ("DefaultLoadPlanner", True)])
+def test_ctrl_c_while_torch_writes_or_reads_a_checkpoint(tmp_path, finished, monkeypatch, planner, resume):
+    """Makes impossible: a traceback of torch for Ctrl-C, or the advice to delete the checkpoint that it interrupted."""
+    from torch.distributed.checkpoint import default_planner
+
+    def interrupted(self):
+        raise KeyboardInterrupt
+
+    folder = copied(finished, tmp_path) if resume else tmp_path
+    monkeypatch.setattr(getattr(default_planner, planner), "create_local_plan", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        run(folder, resume=resume)
+
+
 def test_a_damaged_checkpoint_is_named(tmp_path, finished):
     """Makes impossible: a traceback of torch for a torn file; a step beyond --max_steps with each resume."""
     folder = copied(finished, tmp_path)
@@ -289,7 +302,7 @@ def test_a_run_that_dies_at_any_operation_on_the_disk_resumes_to_the_same_bytes(
                 accelerator = Accelerator(cpu=True)
                 train.train(config, accelerator, train.set_up(config, accelerator, sources))
                 break
-            except (Killed, CheckpointException):  # torch wraps an exception in its own writes
+            except Killed:
                 deaths += 1
             finally:
                 [lock.release() for lock in locks]  # as the end of the process does

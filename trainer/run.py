@@ -21,6 +21,8 @@ import shutil
 import time
 import warnings
 from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -32,7 +34,7 @@ import torch.distributed.checkpoint as dcp
 from accelerate import Accelerator
 from accelerate.utils import gather_object
 from filelock import FileLock, Timeout
-from torch.distributed.checkpoint.api import CheckpointException  # a BaseException
+from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.state_dict import (
     get_model_state_dict,
     get_state_dict,
@@ -277,7 +279,8 @@ class Run:
         if self.main:
             shutil.rmtree(aside, ignore_errors=True)
         self.accelerator.wait_for_everyone()
-        dcp.save(state, checkpoint_id=aside, no_dist=not dist.is_initialized())
+        with unwrapped():
+            dcp.save(state, checkpoint_id=aside, no_dist=not dist.is_initialized())
         self.accelerator.wait_for_everyone()
         if self.main:
             write(aside / "progress.json", json.dumps(asdict(progress)))
@@ -300,7 +303,7 @@ class Run:
                     model = get_model_state_dict(reference)
                     read_state(read[-1], {"model": model})
                     set_model_state_dict(reference, model)
-            except (Exception, CheckpointException) as failure:  # torch, pickle and the disk have many kinds
+            except Exception as failure:  # torch, pickle and the disk have many kinds
                 reason = f"{type(failure).__name__}: {' '.join(str(failure).split())[:200]}"
                 raise Refusal(
                     f"--resume: {read[-1]} cannot be read ({reason}): delete {' and '.join(map(str, read))}, and an "
@@ -344,7 +347,18 @@ class Run:
 
 def read_state(folder: Path, state: dict[str, Any]) -> None:
     """Fill the tensors of `state` from a checkpoint."""
-    dcp.load(state, checkpoint_id=folder, no_dist=not dist.is_initialized())
+    with unwrapped():
+        dcp.load(state, checkpoint_id=folder, no_dist=not dist.is_initialized())
+
+
+@contextmanager
+def unwrapped() -> Iterator[None]:
+    """Raise the exception that torch wraps into its CheckpointException: Ctrl-C is a KeyboardInterrupt again."""
+    try:
+        yield
+    except CheckpointException as failure:
+        cause, _ = next(iter(failure.failures.values()))
+        raise cause from failure
 
 
 def reward_of(r: Rollout) -> float:
