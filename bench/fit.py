@@ -4,9 +4,10 @@
     python -m bench.fit --model MODEL --gib 24             a model on one card of 24 GiB
     python -m bench.fit --model MODEL --gib 80 --ranks 8   on eight such cards with FSDP2
 
-An update of train.py runs on fake tensors, which have shapes and no memory, and every allocation is counted.
-tests/test_bench_fit.py compares the count with the memory of a real process. The count follows the CPU's path, which
-holds the output head once more in float32 than a GPU's. Not counted: `RESERVE_GIB`.
+An update of train.py runs on fake tensors, which have shapes and no memory. Every allocation is counted; each response
+is computed with its prompt. tests/test_bench_fit.py compares the count with the memory of a real process, in float32.
+A CPU makes a float32 copy of the output head, which a GPU does not need; the count has it. `RESERVE_GIB` is added for
+what is not counted. The figures for FSDP2 follow from a formula (`needs`) and were not measured.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ report.py      first lines, scores and curves of a run
 import os
 
 # torch reads these when it is imported, and train.py imports this package first.
-# Waiting OpenMP threads sleep. If they spin, any other load slows a run down several times (docs/training.md).
+# Waiting OpenMP threads sleep. If they spin, any other load slows a run down several times.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 # GPU memory in segments that can grow: micro-batches of many widths leave gaps between fixed ones.
 if os.path.exists("/dev/nvidiactl"):

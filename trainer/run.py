@@ -121,7 +121,7 @@ class Progress:
         if self.skipped >= MOST_SKIPPED:
             raise Refusal(
                 f"{self.skipped} updates in a row had no finite gradient, and none of them changed the weights: "
-                "--resume with a lower --learning_rate, after deleting the newest checkpoint if it has such weights"
+                "--resume with a lower --learning_rate, and if it ends again, delete the newest checkpoint first"
             )
 
 

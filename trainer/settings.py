@@ -28,11 +28,12 @@ from rollout import ENGINES, have_vllm
 from verify import read_spec
 
 TINY = Path(__file__).resolve().parent.parent / "tiny"  # the embedded policy and its problems
-FREE = {  # may change on --resume: they change no draw and no gradient, except for the order of float sums,
-    "learning_rate", "verify_timeout",  # and what a run that was ended by a refusal may need
+FREE = {  # may change on --resume: they change no draw and no gradient, except for the order of float sums
     "resume", "output_dir", "max_steps", "max_hours", "eval_every", "save_every", "report_to", "allow_weak_sandbox",
     "engine_memory_gib", "gpu_memory_utilization", "max_num_seqs", "max_engine_kl", "max_tokens_per_micro_batch",
     "gradient_checkpointing",
+    # These two change the steps that follow: a refusal may have ended the run with the advice to change them.
+    "learning_rate", "verify_timeout",
 }  # fmt: skip
 # Names that other libraries use for the same thing. --help suggests nothing else beyond the nearest name.
 SYNONYMS = {
