@@ -23,7 +23,7 @@ def test_paired_t_test_by_hand():
     d = (0, 1, 2): Δ = 1, s = 1, t = √3. With ν = 2, P(T > t) = 1/2 - t / (2 √(2 + t²)).
     """
     test = ttest.paired_t_test(torch.tensor([1.0, 1.0, 1.0]), torch.tensor([1.0, 2.0, 3.0]))
-    assert (test.instances, test.mean_a, test.mean_b, test.delta, test.degrees_of_freedom) == (3, 1.0, 2.0, 1.0, 2)
+    assert (test.instances, test.delta) == (3, 1.0)
     assert test.standard_error == pytest.approx(1 / 3**0.5) and test.t == pytest.approx(3**0.5)
     tail = 0.5 - 3**0.5 / (2 * 5**0.5)
     assert test.p_one_tailed == pytest.approx(tail) and test.p_two_tailed == pytest.approx(2 * tail)
@@ -40,7 +40,7 @@ def test_scipy_agrees(n, shift):
     ours = ttest.paired_t_test(a, b)
     one = scipy.stats.ttest_rel(b.numpy(), a.double().numpy(), alternative="greater")
     two = scipy.stats.ttest_rel(b.numpy(), a.double().numpy())
-    assert ours.t == pytest.approx(one.statistic, rel=1e-9) and ours.degrees_of_freedom == one.df
+    assert ours.t == pytest.approx(one.statistic, rel=1e-9)
     assert ours.p_one_tailed == pytest.approx(one.pvalue, rel=1e-8, abs=1e-300)
     assert ours.p_two_tailed == pytest.approx(two.pvalue, rel=1e-8, abs=1e-300)
     assert (ours.low, ours.high) == pytest.approx((*two.confidence_interval(0.95),), rel=1e-9)
@@ -90,7 +90,8 @@ def test_the_t_test_of_two_runs(two_runs, monkeypatch, capsys):
     a, b = two_runs
     text = printed(monkeypatch, capsys, a, b)
     test = ttest.paired_t_test(*(torch.tensor(rows(run / "eval.jsonl")[-1]["correct"]) / 4 for run in two_runs))
-    for number in (f"pass@1 {test.mean_a:.4f}", f"pass@1 {test.mean_b:.4f}", f"{test.delta:+.4f}", f"{test.t:.2f}",
+    means = [sum(rows(run / "eval.jsonl")[-1]["correct"]) / 16 / 4 for run in two_runs]
+    for number in (f"pass@1 {means[0]:.4f}", f"pass@1 {means[1]:.4f}", f"{test.delta:+.4f}", f"{test.t:.2f}",
                    f"{test.low:+.4f} to {test.high:+.4f}", f"{test.p_one_tailed:.2g}\n"):  # fmt: skip
         assert number in text
     before_after = printed(monkeypatch, capsys, a, a, "--step", 0, 2)
