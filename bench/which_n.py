@@ -428,7 +428,7 @@ Which N has the least noise for B = {b} on this machine?
 {aligned(table)}
   A step draws prompts until {b} are kept. Roll out samples and judges the responses, score computes their log-probs,
   update is the training; timed at N = {", ".join(str(n) for n in found["seconds"] if n)}. A prompt costs the time of \
-{digits(found["prompt_cost"])} rollouts.
+{"over 1,000" if found["prompt_cost"] > 1000 else digits(found["prompt_cost"])} rollouts.
   In the same time a small N takes more steps, and noise is that of their mean, divided by the noise of N = {asked}.
 
 Advice
