@@ -101,7 +101,7 @@ def whiten(advantages: Tensor, kept: Tensor, eps: float = 1e-8) -> Tensor:
     """(A_τ - mean_batch(A)) / (std_batch(A) + eps) (section 3.1, second half). (P, N) -> (P, N).
 
     kept: (P,) bool, the prompts that dynamic sampling keeps; the batch is their rollouts. After `group_advantages` the
-    mean is 0 already; it stands here because the paper has it.
+    mean is 0 already; it is here because the paper has it.
     """
     batch = advantages[kept].double()
     whitened = (advantages.double() - batch.mean()) / (batch.std(correction=0) + eps)

@@ -46,7 +46,7 @@ print(f"S_R {s_r:.2f}   Δz {dz.numpy().round(4)}   Δp {dp.numpy().round(4)}")
 compare("1,000 x the change of Q_pos", 1000 * dp[correct].sum().item(), -0.401, -0.399)
 
 # %% [markdown]
-# **Why** does the probability of c rise, although nobody drew it and its logit falls?
+# **Why** does the probability of c rise, although it was not drawn and its logit falls?
 
 # %% [markdown]
 # ## 2. Theorem 1
@@ -87,7 +87,7 @@ for n in (1, 4, 16):
     compare(f"N = {n}: U measured / {corollary_3:.4f} of Corollary 3", measured / corollary_3, 0.97, 1.03)
 
 # %% [markdown]
-# **Why** do a and c, which are small beside b at N = 1, make up nearly all of the sum at N = 16?
+# **Why** do a and c, which are small compared with b at N = 1, make up nearly all of the sum at N = 16?
 
 # %% [markdown]
 # ## 3. Figure 2 with numbers

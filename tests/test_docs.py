@@ -74,8 +74,17 @@ def test_the_commands_of_a_page_exist(page):
 def test_the_readme_is_short_and_links_every_page():
     """Makes impossible: a README that grows back into a manual, a page that no reader finds."""
     text = README.read_text()
-    assert len(text.splitlines()) <= 130
+    assert len(text.splitlines()) <= 110 and len(text.split()) <= 900
     assert not [page.name for page in DOCS if f"](docs/{page.name})" not in text]
+
+
+def test_the_readmes_line_counts_are_right():
+    """Makes impossible: a map of files that have grown or shrunk by more than 10 lines since."""
+    counts = re.findall(r"^    (\w+\.py) .* (\d+) lines ", README.read_text(), re.M)
+    counts += re.findall(r"\((lab/loop\.py)\), (\d+) lines", README.read_text())
+    assert len(counts) == 7
+    for name, count in counts:
+        assert abs(len((ROOT / name).read_text().splitlines()) - int(count)) <= 10, name
 
 
 def test_every_equation_has_a_function_and_a_test():

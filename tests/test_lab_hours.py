@@ -35,7 +35,7 @@ def test_an_hour_gives_what_it_expects(name, numbers, least, tmp_path, monkeypat
 
 @pytest.mark.parametrize(("name", "first"), [("1_mass", "brorl.masses"), ("2_loss", "loss.informative")])
 def test_an_hour_stops_at_the_students_first_blank(name, first, tmp_path):
-    """Makes impossible: an hour that runs the originals while a student believes that his functions are right."""
+    """Makes impossible: an hour that runs the originals while a student believes that their functions are right."""
     write(tmp_path / "work")
     command = [sys.executable, "-m", f"lab.{name}", str(tmp_path / "work")]
     run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
