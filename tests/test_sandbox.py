@@ -437,30 +437,19 @@ def test_a_killed_trainer_leaves_no_orphan():
 
 @pytest.mark.usefixtures("pool")
 def test_a_fork_in_the_middle_of_a_batch():
-    """Makes impossible: a fork that waits forever for a lock, which a thread held when it was forked."""
-    item = "code", "```python\nwhile True: pass\n```", {"inputs": [""], "outputs": ["1"]}
-    thread = threading.Thread(target=verify.verify_batch, args=([item],), kwargs={"workers": 2, "timeout_s": 2})
-    thread.start()
-    while sandbox_pool._pool is None or not sandbox_pool._pool._lock.locked():
-        assert thread.is_alive()
-        time.sleep(0.01)
-    pid = os.fork()
-    if pid == 0:
-        code = 1
-        try:
-            good = "code", "```python\nprint(1)\n```", {"inputs": [""], "outputs": ["1"]}
-            code = 0 if verify.verify_batch([good], workers=1) == [(1.0, True, "correct")] else 2
-            sandbox_pool._pool.close()
-        finally:
-            os._exit(code)
-    deadline = time.monotonic() + 30
-    while (ended := os.waitpid(pid, os.WNOHANG)) == (0, 0) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    if ended == (0, 0):
-        os.kill(pid, signal.SIGKILL)
-        os.waitpid(pid, 0)
-    thread.join()
-    assert ended == (pid, 0)
+    """Makes impossible: a fork that waits forever for the lock of a batch, which was held when it was forked."""
+    item = "code", "```python\nprint(1)\n```", {"inputs": [""], "outputs": ["1"]}
+    verify.verify_batch([item])
+    with sandbox_pool._pool._lock:
+        if (pid := os.fork()) == 0:
+            signal.alarm(30)  # ends the fork if it waits
+            code = 1
+            try:
+                code = 0 if verify.verify_batch([item]) == [(1.0, True, "correct")] else 2
+                sandbox_pool._pool.close()
+            finally:
+                os._exit(code)
+        assert os.waitpid(pid, 0) == (pid, 0)
 
 
 def test_weak_walls_are_refused(pool, monkeypatch):
@@ -473,58 +462,45 @@ def test_weak_walls_are_refused(pool, monkeypatch):
     assert run(pool, INNOCENT, allow_weak=True) == [INNOCENT_VERDICT]
 
 
-def crippled(tmp_path, old, new):
-    """The sandbox with one wall left out."""
-    shutil.copytree(ROOT / "sandbox", tmp_path / "sandbox")
-    [file] = [file for file in (tmp_path / "sandbox").glob("*.py") if old in file.read_text()]
-    assert file.read_text().count(old) == 1
-    file.write_text(file.read_text().replace(old, new))
-    return tmp_path
+LEVEL = """
+    import sys
+    sys.path.insert(0, sys.argv[1])
+    from sandbox.jobs import Program
+    from sandbox.pool import Pool
+    pool = Pool()
+    [(_, outcome)] = pool.run([Program("import os; print(os.getuid())", [""])], 10, allow_weak=True)
+    print(pool._idle[0].level, outcome.value[0].value)
+"""
+WITHOUT = [
+    ("seccomp.py", "def can_filter() -> bool:\n", "    return False\n", 1),
+    ("walls.py", "    version = libc.syscall(LANDLOCK_CREATE_RULESET, None", '    return ""\n', 2),
+]
 
 
-WITHOUT = {
-    "seccomp": ("def can_filter() -> bool:\n", "def can_filter() -> bool:\n    return False\n", 1),
-    "Landlock": ("    if version < 1:\n", "    if True:\n", 2),
-}
-
-
-@pytest.mark.parametrize("wall", WITHOUT)
-def test_the_level_is_found_by_trying(pool, tmp_path, wall):
+@pytest.mark.parametrize(("name", "line", "added", "level"), WITHOUT)
+def test_the_level_is_found_by_trying(pool, tmp_path, name, line, added, level):
     """Makes impossible: a level that says what was asked of the kernel, and not what holds."""
-    old, new, level = WITHOUT[wall]
-    script = """
-        from sandbox.jobs import Program
-        from sandbox.pool import Pool
-        pool = Pool()
-        [(_, outcome)] = pool.run([Program("print(2)", [""])], 10, allow_weak=True)
-        print(pool._idle[0].level, outcome.value[0].value)
-    """
-    with started(script, cwd=crippled(tmp_path, old, new)) as process:
+    shutil.copytree(ROOT / "sandbox", tmp_path / "sandbox")
+    file = tmp_path / "sandbox" / name
+    before, found, after = file.read_text().partition(line)
+    assert found
+    file.write_text(before + line + added + after if line.endswith("\n") else before + added + line + after)
+    with started(LEVEL, tmp_path, cwd=tmp_path) as process:
         printed, errors = process.communicate(timeout=600)
-    assert printed.split() == [str(level), "2"], errors
+    assert printed.split()[:1] == [str(level)], errors
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
 def test_as_another_user(pool):
     """Makes impossible: walls that stand only because root built them."""
-    nobody = 65534
+    nobody = {"user": 65534, "group": 65534, "cwd": "/"}
     try:
-        subprocess.run([sys.executable, "-c", "import encodings"], user=nobody, group=nobody, cwd="/", check=True)
+        subprocess.run([sys.executable, "-c", "import encodings"], check=True, **nobody)
     except (OSError, subprocess.CalledProcessError):
         pytest.skip("another user cannot reach this Python")
-    script = f"""
-        import sys
-        sys.path.insert(0, {str(ROOT)!r})
-        from sandbox.jobs import Program
-        from sandbox.pool import Pool
-        pool = Pool()
-        [(_, outcome)] = pool.run([Program("import os\\nprint(os.getuid())", [""])], 10)
-        print(pool._idle[0].level, pool._idle[0].walls, outcome.value[0].value)
-    """
-    with started(script, user=nobody, group=nobody, cwd="/") as process:
+    with started(LEVEL, ROOT, **nobody) as process:
         printed, errors = process.communicate(timeout=600)
-    assert printed.startswith("3 seccomp, Landlock"), printed + errors
-    assert "65534" in printed
+    assert printed.split() == ["3", "65534"], errors
 
 
 PACKAGE = """
