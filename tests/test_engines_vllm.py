@@ -11,7 +11,6 @@ import math
 import os
 import random
 from itertools import chain
-from pathlib import Path
 from types import SimpleNamespace
 
 import numpy
@@ -19,7 +18,7 @@ import pytest
 import torch
 from helpers import TINY
 from small_models import full_logprobs, make
-from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig, Olmo2Config, Qwen2Config
+from transformers import AutoModelForCausalLM, AutoTokenizer, Olmo2Config, Qwen2Config
 
 from engines.vllm import import_vllm, keep_threads, max_seqs, note, rollouts_that_fit, whole_tensors
 from rollout import Request, Sampling, TorchEngine, VLLMEngine
@@ -262,39 +261,19 @@ def test_sync_takes_the_new_weights_from(engine, wrap):
         assert furthest(generate(engine, prompts(4), 32, seed=1), new) < 1e-4
 
 
-ARCHITECTURES = {
-    # A head that is not tied, biases, one key head.
-    "llama": LlamaConfig(
-        vocab_size=40, hidden_size=96, intermediate_size=80, num_hidden_layers=3, num_attention_heads=3,
-        num_key_value_heads=1, head_dim=32, attention_bias=True, mlp_bias=True, max_position_embeddings=64,
-        tie_word_embeddings=False, rope_parameters={"rope_type": "linear", "factor": 2.0, "rope_theta": 500.0},
-    ),
-    # vLLM runs transformers' class and changes it.
-    "olmo2": Olmo2Config(
+@real
+def test_a_model_of_which_vllm_has_no_class(engine):
+    """Makes impossible: an engine that breaks the trainer's model, whose class vLLM changes, or another engine."""
+    torch.manual_seed(0)
+    config = Olmo2Config(
         vocab_size=40, hidden_size=64, intermediate_size=80, num_hidden_layers=2, num_attention_heads=2,
         num_key_value_heads=2, max_position_embeddings=64, eos_token_id=0, pad_token_id=0, bos_token_id=None,
-    ),
-}  # fmt: skip
-
-
-@real
-@pytest.mark.parametrize("name", ARCHITECTURES)
-def test_other_architectures(engine, name):
-    """Makes impossible: an engine that knows the embedded policy only, or breaks the trainer's model or an engine."""
-    torch.manual_seed(0)
-    model = AutoModelForCausalLM.from_config(ARCHITECTURES[name], dtype=torch.float32).eval()
-    if name == "llama":
-        for p in model.parameters():
-            torch.nn.init.normal_(p, std=0.2)
+    )  # fmt: skip
+    model = AutoModelForCausalLM.from_config(config, dtype=torch.float32).eval()
     other = VLLMEngine(model, positions=64, memory_gib=0.25)
     KEPT.append(other)
-    for _ in range(2):
-        groups = generate(other, [[1, 2, 3], [9] * 20], 16, Sampling(40, 1.5, stop_token_ids=(0,)))
-        assert furthest(groups, model, temperature=1.5) < 1e-4
-        with torch.no_grad():
-            for p in model.parameters():
-                p += 0.05 * torch.randn(p.shape)
-        other.sync(model)
+    groups = generate(other, [[1, 2, 3], [9] * 20], 16, Sampling(40, 1.5, stop_token_ids=(0,)))
+    assert furthest(groups, model, temperature=1.5) < 1e-4
     copy.deepcopy(model)(input_ids=torch.tensor([[1, 2, 3]])).logits.sum().backward()
     assert furthest(generate(engine, prompts(1), 8), policy()) < 1e-4, "the first engine still works"
 
@@ -342,7 +321,7 @@ def test_float32_attention_does_not_round_to_tf32(monkeypatch):
 
 @real
 def test_the_engine_of_a_run(engine):
-    """Makes impossible: a setting of the run that the engine ignores; vLLM's own limits; a trainer on one thread."""
+    """Makes impossible: a setting of the run that the engine ignores; vLLM's own limits."""
     settings = engine.llm.llm_engine.vllm_config
     assert settings.model_config.max_model_len == engine.positions == 128 and "512" in engine.description
     assert settings.scheduler_config.max_num_seqs == 512 and settings.cache_config.enable_prefix_caching
@@ -360,10 +339,6 @@ def test_the_engine_of_a_run(engine):
     made = VLLMEngine.from_config(policy(), 96, "float32", config)
     KEPT.append(made)
     assert made.llm.llm_engine.vllm_config.scheduler_config.max_num_seqs == 24
-    before = torch.get_num_threads()
-    torch.set_num_threads(2)  # vLLM's CPU build takes threads and setter away
-    assert torch.get_num_threads() == 2
-    torch.set_num_threads(before)
 
 
 @real
@@ -438,14 +413,10 @@ def test_only_stop_tokens_end_a_response(engine):
 @real
 def test_progress_counts_rollouts(engine):
     """Makes impossible: a bar that counts prompts, counts twice, or waits for a whole group."""
-    for temperature in (1.0, 0.0):
+    for temperature, steps in ((1.0, 3), (0.0, 1)):
         counts = []
         generate(engine, prompts(3), 16, Sampling(12, temperature, stop_token_ids=(EOS,)), on_progress=counts.append)
-        assert sum(counts) == 48
-    engine.sync(uniform())
-    counts = []
-    generate(engine, [[3]], 64, Sampling(20, stop_token_ids=(EOS,)), on_progress=counts.append)
-    assert sum(counts) == 64 and sum(x > 0 for x in counts) > 5, "uniform over 22 tokens: they end one after the other"
+        assert sum(counts) == 48 and sum(x > 0 for x in counts) >= steps
 
 
 # Requests
@@ -508,15 +479,3 @@ def test_running_out_of_memory_names_the_settings(engine, monkeypatch):
         generate(engine, prompts(2), 64)
     assert any("--max_num_seqs" in text for text in error.value.__notes__)
     assert unfinished(engine) == NOTHING
-
-
-@real
-def test_equal_configs_share_a_folder():
-    """Makes impossible: kernels compiled again at every start or by every rank; one folder for two models."""
-    from engines.vllm import config_folder
-
-    first, again, other = map(config_folder, (policy(), policy(), make()))
-    assert first == again != other
-    assert os.listdir(first) == ["config.json"]
-    found = json.loads(Path(first, "config.json").read_text())
-    assert found["architectures"] == [type(policy()).__name__]

@@ -1,10 +1,8 @@
 r"""kinds/science.py, and the units of latex.py: answers with units, formulas and options."""
 
-import pytest
 from judging import judged, pairs
 
 from kinds.latex import read_unit
-from verify import verify
 
 SCIENCE_SAME = pairs(r"""
 9.8 m/s^2  |  9.8 \, \text{m/s}^2  ;  8.31 J/(mol K)  |  8.314 \text{ J mol}^{-1}\text{K}^{-1}  ;  5 km  |  5
@@ -43,17 +41,11 @@ def test_units():
         assert read_unit(text) is None, text
 
 
-@pytest.mark.parametrize(
-    ("kind", "reference", "right", "wrong"),
-    [
-        ("math", r"So the answer is $\boxed{\frac{1}{2}}$.", "0.5", "2"),
-        ("science", r"\boxed{9.8\ \text{m/s}^2}", "9.8 m/s^2", "9.8 m/s"),
-    ],
-)
-def test_a_gold_in_a_box_is_what_the_box_holds(kind, reference, right, wrong):
+def test_a_gold_in_a_box_is_what_the_box_holds():
     """Makes impossible: a data set whose golds are boxed refused, or a sentence around the box taken for the answer."""
-    assert verify(kind, rf"\boxed{{{right}}}", reference).reason == "correct"
-    assert verify(kind, rf"\boxed{{{wrong}}}", reference).reason == "wrong"
+    half, gravity = r"So the answer is $\boxed{\frac{1}{2}}$.", r"\boxed{9.8\ \text{m/s}^2}"
+    assert judged("math", [(half, "0.5"), (half, "2")]) == ["correct", "wrong"]
+    assert judged("science", [(gravity, "9.8 m/s^2"), (gravity, "9.8 m/s")]) == ["correct", "wrong"]
 
 
 def test_golds_beyond_floats():

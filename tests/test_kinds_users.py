@@ -167,15 +167,13 @@ def test_files_and_neighbours(tmp_path):
         verify("word", "x", {1, 2})
 
 
-@pytest.mark.parametrize(
-    "broken", ["raise ValueError('a length is a whole number')", "import os; os._exit(0)", "while True: pass"]
-)
-def test_a_check_of_references(tmp_path, monkeypatch, broken):
-    """Makes impossible: a broken reference found out by rewards of 0; a check that hangs the run, or ends it silently."""
+@pytest.mark.parametrize("refuse", ["raise ValueError('no number')", "import os; os._exit(0)", "while True: pass"])
+def test_a_check_of_references(tmp_path, monkeypatch, refuse):
+    """Makes impossible: a broken reference found out by rewards of 0; a check that hangs the run, or ends it."""
     load_rewards([file(tmp_path, f"""
         def check(reference):
             if not isinstance(reference, int):
-                {broken}
+                {refuse}
         KINDS = {{"length": (lambda response, reference: len(response) == reference, check)}}
     """)])  # fmt: skip
     assert verify("length", "abc", 3).reason == "correct"

@@ -222,15 +222,6 @@ def test_a_thought_is_no_answer():
     assert reason("math", "<think> so \\boxed{4} </think> \\boxed{\\frac12}", "\\frac{1}{2}") == "correct"
 
 
-def test_never_raises_on_random_text():
-    """Makes impossible: an exception on some odd mix of bytes, digits and markup."""
-    rng = random.Random(4)
-    pieces = ["<answer>", "</answer>", "</think>", *"1230./+-*()×÷٣", "**", "//", "()", "0x", " ", "\x00", "\ud800"]
-    for _ in range(3_000):
-        response = "".join(rng.choices(pieces, k=rng.randint(0, 12)))
-        assert reason("countdown", response, THREE) in {"correct", "wrong", "unparsed", "no_answer"}
-
-
 # --------------------------------------------------------------------------------- the caller's mistakes
 
 
