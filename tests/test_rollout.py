@@ -156,7 +156,6 @@ def test_models_whose_attention_cannot_be_replaced_are_refused():
 def test_bfloat16_computes_in_bfloat16():
     """Makes impossible: an engine that reports a precision and computes in another, or leaves autocast on."""
     model = make()
-    exact = groups_of(TorchEngine(model), asked(20), Sampling(6))
     engine = TorchEngine(model, dtype="bfloat16")
     assert engine.precision == "bfloat16"
     groups = groups_of(engine, asked(20), Sampling(6))
@@ -167,7 +166,7 @@ def test_bfloat16_computes_in_bfloat16():
         for a, b in zip(logprobs, full_logprobs(model, prompt, response), strict=True)
     ]
     assert 1e-4 < sum(off) / len(off) < 3e-2
-    assert groups_of(TorchEngine(model), asked(20), Sampling(6)) == exact and not torch.is_autocast_enabled("cpu")
+    assert not torch.is_autocast_enabled("cpu")
 
 
 def test_sampling_logprobs_by_hand():

@@ -225,32 +225,20 @@ def test_a_thought_is_no_answer():
 # --------------------------------------------------------------------------------- the caller's mistakes
 
 
-def test_unknown_kind():
-    """Makes impossible: a misspelt kind that scores 0 for a whole run."""
-    for kind in ("mathematics", "", None, ["math"], 3):
-        with pytest.raises(ValueError, match="--rewards"):
-            verify(kind, "\\boxed{2}", "2")
+BROKEN = [("math", "\\boxed{2}", gold) for gold in (2, None, "", "(1", "1/0", "1e1001", "9" * (MAX_ANSWER + 1))]
+BROKEN += [("countdown", "1", reference) for reference in ("24", [], {"numbers": [1]}, THREE | {"ops": "+"})]
+BROKEN += [("countdown", "1", {"numbers": numbers, "target": 1})
+           for numbers in ([], [1] * 33, "12", [1, 2.0], [1, True], [1, -2], [10**9])]  # fmt: skip
+BROKEN += [("countdown", "1", THREE | {"target": target}) for target in (1.0, True, None)]
+BROKEN += [(kind, "\\boxed{2}", "2") for kind in ("mathematics", "", None, ["math"])]
+BROKEN += [("math", response, "2") for response in (None, b"\\boxed{2}", [1, 2])]
 
 
-BROKEN_REFERENCES = [("math", gold) for gold in (2, None, "", "(1", "1/0", "1e1001", "9" * (MAX_ANSWER + 1))]
-BROKEN_REFERENCES += [("countdown", reference) for reference in ("24", [], {"numbers": [1]}, THREE | {"ops": "+"})]
-BROKEN_REFERENCES += [("countdown", {"numbers": numbers, "target": 1})
-                      for numbers in ([], [1] * 33, "12", [1, 2.0], [1, True], [1, -2], [10**9])]  # fmt: skip
-BROKEN_REFERENCES += [("countdown", THREE | {"target": target}) for target in (1.0, True, None)]
-
-
-@pytest.mark.parametrize(("kind", "reference"), BROKEN_REFERENCES)
-def test_broken_reference(kind, reference):
-    """Makes impossible: a gold that does not parse and makes every response right, or every response wrong."""
+@pytest.mark.parametrize("item", BROKEN)
+def test_a_broken_item_is_named(item):
+    """Makes impossible: a misspelt kind, a gold that does not parse, or tokens, that score 0 or 1 for a whole run."""
     with pytest.raises(ValueError, match="item 1"):
-        verify_batch([("math", "", "2"), (kind, "\\boxed{2}", reference)])
-
-
-def test_response_must_be_text():
-    """Makes impossible: tokens or bytes handed in and scored 0, instead of an error that says to decode them."""
-    for response in (None, b"\\boxed{2}", [1, 2]):
-        with pytest.raises(ValueError, match="item 1"):
-            verify_batch([("math", "", "2"), ("math", response, "2")])
+        verify_batch([("math", "", "2"), item])
 
 
 # ------------------------------------------------------------------------------------------ batches
