@@ -413,7 +413,8 @@ def test_only_stop_tokens_end_a_response(engine):
 @real
 def test_progress_counts_rollouts(engine):
     """Makes impossible: a bar that counts prompts, counts twice, or waits for a whole group."""
-    for temperature, steps in ((1.0, 3), (0.0, 1)):
+    engine.sync(uniform())  # over 22 tokens: the rollouts end one after the other
+    for temperature, steps in ((1.0, 6), (0.0, 1)):
         counts = []
         generate(engine, prompts(3), 16, Sampling(12, temperature, stop_token_ids=(EOS,)), on_progress=counts.append)
         assert sum(counts) == 48 and sum(x > 0 for x in counts) >= steps

@@ -1,10 +1,9 @@
-"""sandbox/: hostile programs and calls, each beside innocent ones; then what must hold after all of them.
+"""sandbox/: hostile programs and calls, each beside innocent ones.
 
-tests/attacks has the programs. One that finds a way out prints "reached". It must end in a way that its second line
-lists, within its limit and a second, and the innocent jobs that run before, beside and after it must not notice.
+tests/attacks has the programs. A program that breaks out prints "reached". It must end in a way that its second line
+lists, within its limit and a second. The innocent jobs that run before, beside and after it must not notice.
 
-Needs no root, but finds out more as root: then children have a user of their own. What needs root, Linux or one
-machine type says so in its skip.
+Needs no root, but shows more as root: then every child has its own user.
 """
 
 import contextlib
@@ -168,7 +167,7 @@ ATTACKS = {path.stem: path for path in sorted((ROOT / "tests" / "attacks").glob(
 
 @pytest.fixture(scope="module")
 def names():
-    """What programs are told: also a file that every user of the machine may read, and nobody should touch."""
+    """The names that programs get, with the path of a file that every user may read and no program may touch."""
     folder = tempfile.mkdtemp()
     os.chmod(folder, 0o755)
     victim = Path(folder) / "diary.txt"
@@ -189,7 +188,7 @@ def names():
 
 @pytest.mark.parametrize("name", ATTACKS)
 def test_attack(pool, names, name):
-    """Makes impossible: what the first line of the program says; and that anybody else pays for it."""
+    """Makes impossible: the attack in the program's first line, or harm to other jobs."""
     source = ATTACKS[name].read_text()
     ends, x86, _ = source.split("\n")[1].removeprefix("# ends: ").partition(", on x86_64")
     if x86 and platform.machine() != "x86_64":
@@ -228,7 +227,7 @@ HOSTILE_CALLS = {
 @pytest.mark.parametrize("alone", [True, False])
 @pytest.mark.parametrize("name", HOSTILE_CALLS)
 def test_hostile_call(pool, name, alone):
-    """Makes impossible: a call that ends, hangs or fools its process at the cost of the calls after it."""
+    """Makes impossible: a call that ends, hangs or fools its process, and harms the calls after it."""
     text, status = HOSTILE_CALLS[name]
     hostile = Call(EXECUTE, [text], evaluates=alone)
     limit_s = 10.0 if status in ("ok", "crashed") else ENDLESS_S
@@ -286,7 +285,7 @@ def test_the_trainer_goes_first(pool):
 
 
 def test_total_limit(pool):
-    """Makes impossible: a limit per test that lets a program with many tests run for hours."""
+    """Makes impossible: a program with many tests that runs for hours, since only each test has a limit."""
     start = time.monotonic()
     [outcome] = run(pool, Program("while True: pass", [""] * 50, test_s=0.4), timeout_s=LIMIT_S)
     assert time.monotonic() - start < LIMIT_S + SLACK_S
@@ -441,7 +440,8 @@ def test_a_fork_in_the_middle_of_a_batch():
     item = "code", "```python\nprint(1)\n```", {"inputs": [""], "outputs": ["1"]}
     verify.verify_batch([item])
     with sandbox_pool._pool._lock:
-        if (pid := os.fork()) == 0:
+        pid = os.fork()
+        if pid == 0:
             signal.alarm(30)  # ends the fork if it waits
             code = 1
             try:
@@ -472,19 +472,18 @@ LEVEL = """
     print(pool._idle[0].level, outcome.value[0].value)
 """
 WITHOUT = [
-    ("seccomp.py", "def can_filter() -> bool:\n", "    return False\n", 1),
-    ("walls.py", "    version = libc.syscall(LANDLOCK_CREATE_RULESET, None", '    return ""\n', 2),
+    ("seccomp.py", "return platform.machine() in AUDIT_ARCH", "return False and platform.machine() in AUDIT_ARCH", 1),
+    ("walls.py", "    if version < 1:\n", "    if True:\n", 2),
 ]
 
 
-@pytest.mark.parametrize(("name", "line", "added", "level"), WITHOUT)
-def test_the_level_is_found_by_trying(pool, tmp_path, name, line, added, level):
-    """Makes impossible: a level that says what was asked of the kernel, and not what holds."""
+@pytest.mark.parametrize(("name", "old", "new", "level"), WITHOUT)
+def test_the_level_is_found_by_trying(pool, tmp_path, name, old, new, level):
+    """Makes impossible: a level that only repeats the request to the kernel, although a wall is missing."""
     shutil.copytree(ROOT / "sandbox", tmp_path / "sandbox")
     file = tmp_path / "sandbox" / name
-    before, found, after = file.read_text().partition(line)
-    assert found
-    file.write_text(before + line + added + after if line.endswith("\n") else before + added + line + after)
+    assert old in file.read_text()
+    file.write_text(file.read_text().replace(old, new))
     with started(LEVEL, tmp_path, cwd=tmp_path) as process:
         printed, errors = process.communicate(timeout=600)
     assert printed.split()[:1] == [str(level)], errors
