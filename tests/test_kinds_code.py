@@ -60,6 +60,7 @@ READ = "a, b = map(int, input().split())\n"
     ("source", "reference", "reward", "reason"),
     [
         (READ + "print(a + b)", SUM, 1.0, "correct"), (READ + "print(abs(a) + abs(b))", SUM, 0.75, "partial"),
+        (READ + "import os\nif a == 1: os.abort()\nprint(a + b)", SUM, 0.75, "partial"),
         (READ + "print(a * b)", SUM, 0.0, "wrong"), (READ + "print(3)", SUM, 0.25, "partial"),
         ("print(", SUM, 0.0, "unparsed"), ("1 / 0", SUM, 0.0, "wrong"), ("import os; os.abort()", SUM, 0.0, "crashed"),
         (READ + "print(a + b); 1 / 0", SUM, 0.0, "wrong"), ("def add(a, b): return a + b", ADD, 1.0, "correct"),
@@ -82,10 +83,7 @@ def test_time_limits():
     verdicts = verify_batch([("code", answer(loop), SUM)], timeout_s=30.0)
     assert verdicts == [(0.75, False, "partial")]
     assert time.monotonic() - start < 8 + 2 * SLACK_S
-    start = time.monotonic()
     assert judged("while True: pass", SUM) == (0.0, False, "timeout")
-    assert judged("def add(a, b):\n    while True: pass", ADD) == (0.0, False, "timeout")
-    assert time.monotonic() - start < 3 * (LIMIT_S + SLACK_S)
 
 
 # ----------------------------------------------------------------------------- which text is the program
@@ -216,13 +214,12 @@ def test_no_expected_value_reaches_the_answer(monkeypatch):
     assert not any(str(secret).encode() in data for data in sent)
 
 
-# What is no matter of comparing has its program in tests/attacks.
+# Attacks on the comparison. tests/attacks has the other ones.
 HOSTILE_ANSWERS = {
     "always equal": "class A:\n    def __eq__(self, o): return True\n    __lt__ = __gt__ = __le__ = __ge__ = __eq__\n"
     "    def __sub__(self, o): return 0\ndef add(a, b): return A()\nprint(A())",
     "reads the test": "import inspect, sys\ndef add(a, b): return inspect.getsource(sys._getframe(1))\n"
     "print(open('/proc/self/cmdline').read())",
-    "surrogates": "print('\ud800\udfff')",
     "megabytes": "#" * 10_000_000,
 }
 
