@@ -1,4 +1,4 @@
-"""engines/prefix.py: what its attention refuses, the check at the start, precision and memory.
+"""engines/prefix.py: models that it refuses, the check at the start, precision and memory.
 
 test_rollout.py compares the log-probs of whole responses with plain forward passes, on every kind of attention.
 """

@@ -262,7 +262,7 @@ def test_sync_takes_the_new_weights_from(engine, wrap):
 
 
 @real
-def test_a_model_of_which_vllm_has_no_class(engine):
+def test_a_model_that_vllm_runs_with_the_class_of_transformers(engine):
     """Makes impossible: an engine that breaks the trainer's model, whose class vLLM changes, or another engine."""
     torch.manual_seed(0)
     config = Olmo2Config(
