@@ -105,6 +105,7 @@ BROKEN = [
     {}, {"instruction_id_list": [], "kwargs": []}, {"instruction_id_list": ["punctuation:no_comma"], "kwargs": []},
     instruction("punctuation:no_commas", {}), instruction("punctuation:no_comma", {"keyword": "a"}),
     instruction("punctuation:no_comma", []), instruction("keywords:existence", {"keywords": "apple"}),
+    instruction("keywords:frequency", {"keyword": "a"}), instruction("keywords:existence", {"keywords": []}),
     instruction("keywords:frequency", {"keyword": "a", "frequency": 2, "relation": "at most"}),
     instruction("keywords:frequency", {"keyword": "a", "frequency": -1, "relation": "at least"}),
     instruction("keywords:letter_frequency", {"letter": "ab", "let_frequency": 1, "let_relation": "at least"}),
@@ -123,8 +124,8 @@ def test_broken_ifeval_reference(reference):
 @pytest.mark.parametrize(
     ("text", "count"),
     [
-        ("One.", 1), ("One. Two.", 2), ("One", 1), ("Wait... what?", 1), ('He said "Go." She went.', 2),
-        ("It is 3.5 cm. Yes!", 2), ("At 5 p.m. we left.", 1), ("J. R. R. Tolkien wrote.", 1),
+        ("One. Two.", 2), ("One", 1), ("Mr. Smith met Dr. No.", 1), ("Wait... what?", 1),
+        ('He said "Go." She went.', 2), ("It is 3.5 cm. Yes!", 2), ("At 5 p.m. we left.", 1), ("J. R. R. Tolkien wrote.", 1),
         ("See www.a.com now. Bye", 2), ("1. One.\n2. Two.", 4), ("What?! No!", 2), ("*One. Two.*", 2), ("a\n\nb", 1),
     ],
 )  # fmt: skip

@@ -173,13 +173,8 @@ def names():
     victim = Path(folder) / "diary.txt"
     victim.write_text("mine")
     victim.chmod(0o644)
-    values = {
-        "project": str(ROOT),
-        "home": str(Path.home()),
-        "victim": str(victim),
-        "trainer": os.getpid(),
-        "mark": MARK,
-    }
+    values = {"project": str(ROOT), "home": str(Path.home()), "victim": str(victim)}
+    values |= {"trainer": os.getpid(), "mark": MARK}
     yield "".join(f"{name} = {value!r}\n" for name, value in values.items())
     assert victim.read_text() == "mine"
     assert victim.stat().st_mode & 0o777 == 0o644
@@ -297,6 +292,7 @@ def test_limits_of_jobs():
     slow = Call(EXECUTE, ["import time; time.sleep(0.3)"])
     with closing(Pool()) as fresh:
         assert run(fresh, slow, slow, slow, timeout_s=0.3 + SLACK_S / 2, workers=1) == [CHECK_VERDICT] * 3
+        assert run(fresh, INNOCENT) == [INNOCENT_VERDICT]  # fails, where the other tests skip, if a wall is broken
 
 
 def test_what_is_kept(pool):
