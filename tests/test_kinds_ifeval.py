@@ -124,9 +124,9 @@ def test_broken_ifeval_reference(reference):
 @pytest.mark.parametrize(
     ("text", "count"),
     [
-        ("One. Two.", 2), ("One", 1), ("Mr. Smith met Dr. No.", 1), ("Wait... what?", 1),
-        ('He said "Go." She went.', 2), ("It is 3.5 cm. Yes!", 2), ("At 5 p.m. we left.", 1), ("J. R. R. Tolkien wrote.", 1),
-        ("See www.a.com now. Bye", 2), ("1. One.\n2. Two.", 4), ("What?! No!", 2), ("*One. Two.*", 2), ("a\n\nb", 1),
+        ("One. Two.", 2), ("One", 1), ("Mr. Smith met Dr. No.", 1), ("Wait... what?", 1), ("It is 3.5 cm. Yes!", 2),
+        ('He said "Go." She went.', 2), ("At 5 p.m. we left.", 1), ("J. R. R. Tolkien wrote.", 1), ("What?! No!", 2),
+        ("See www.a.com now. Bye", 2), ("1. One.\n2. Two.", 4), ("*One. Two.*", 2), ("a\n\nb", 1),
     ],
 )  # fmt: skip
 def test_sentences(text, count):
