@@ -226,7 +226,7 @@ def test_math_gold_accepts_itself():
 def test_no_wrong_answer_is_paid():
     """Makes impossible: an answer that hedges, or has unread text, rewarded because it contains the right answer."""
     items = wrong_answers()
-    assert len(golds()) > 240 and len(items) > 30_000
+    assert len(golds()) > 300 and len(items) > 40_000
     paid = []
     for gold, how, answer in items[:: 1 if os.environ.get("BRORL_REFEREES") == "1" else 9]:
         box = last_box(f"\\boxed{{{answer}}}")

@@ -13,31 +13,49 @@ GOLDS = r"""
 \frac{1}{1024}  |  \frac49  |  \frac34  |  3/4  |  25/36  |  -3/8  |  \frac{4}{33}  |  3\frac{1}{2}  |  5\frac{3}{4}
 50\%  |  28\%  |  12.5\%  |  0.\overline{36}  |  0.\overline{3}  |  6.02e23  |  6.02\times10^{23}  |  3 \times 10^{8}
 1.6 \times 10^{-19}  |  4.5e33  |  10^{23}  |  2^{2018}  |  3^{100}  |  2^{99}-1  |  2016!  |  \frac{1}{2004!}  |  5!
+\frac{1}{2^{98}}  |  \frac{1}{2^{99}}  |  10^{-40}  |  \binom{10}{5}  |  \binom{2n}{n}  |  \frac{10!}{3!4!}
 2^{1009}+3  |  \sqrt{5}  |  \sqrt{13}  |  2\sqrt{3}  |  5\sqrt{2}  |  \frac{\sqrt{3}}{2}  |  \frac{\sqrt{2}}{2}
+3+2\sqrt{2}  |  \frac{1+\sqrt{5}}{2}  |  \frac{3-\sqrt{17}}{4}  |  \sqrt[3]{3}  |  \sqrt[3]{25}  |  3^{1/3}
+-\sqrt{6}  |  \sqrt{2}+\sqrt{3}  |  \sqrt{\frac{2}{3}}  |  \sqrt{5+2\sqrt{6}}  |  2\sqrt[4]{8}  |  4\sqrt{3}-5
 \frac{2\sqrt{5}}{5}  |  10\sqrt{10}  |  8\sqrt3  |  \pi  |  2\pi  |  \frac{\pi}{2}  |  \frac{9}{4}\pi  |  36\pi
 \frac{4}{3}\pi  |  \pi^2  |  8-2\pi  |  \frac{\pi^2}{6}  |  16\pi-8\sqrt{3}  |  e  |  e^{2}  |  e^{300}
 \frac{1}{e}  |  e-2  |  \ln 2  |  \ln 3  |  \log_2 3  |  \frac{\ln 2}{3}  |  3+4i  |  3-4i  |  -2i  |  5i
 \frac{1}{2}+\frac{\sqrt{3}}{2}i  |  e^{i\pi/3}  |  6-5i  |  \sin 15^\circ  |  \cos 40^\circ  |  \arctan 2
+\tan^2(y)+5  |  \cos(2x)  |  \sin^2 x  |  2\cos a\sin b  |  \frac{\sin x}{x}  |  \sec x  |  \arcsin\frac{1}{3}
 x^2+2x+5  |  (x+3)^2  |  n^2+n  |  n(n+3)  |  2n+5  |  \frac{n(n+5)}{2}  |  2^{n+5}  |  3\cdot 2^n  |  2^n-5  |  n!
+\frac{x+2}{9}  |  \frac{5}{x}  |  \frac{x^2-5}{x+3}  |  -x^3+4x  |  x^4-3x^2+9  |  (a+5)(b+2)  |  ab+bc+ca  |  a^2-b^2
 11z^{19}(5+11z^{19})  |  6x^2-13x+5  |  9r^5  |  t^2-49  |  -5y^2+3y  |  (2x-3)(3x+5)  |  \frac{3y-5}{4}  |  4x^3y^5
 \sqrt{x^2+3}  |  |x-3|  |  2|x|  |  \lfloor n/3\rfloor  |  \lceil \frac{n}{3} \rceil  |  e^{-x^2}  |  x e^{x}
+C e^{3x}  |  \ln x  |  \ln(x+3)  |  \frac{x^3}{3}  |  x\ln x-x  |  \frac{n!}{k!(n-k)!}  |  (n-3)!  |  F_{n+3}  |  a_n
 k+3  |  p-5  |  \frac{q_0}{\sqrt{2LC}}  |  \frac{GMm}{r^2}  |  \frac{1}{2} m v^2  |  mg\sin\theta  |  A e^{-E_a/RT}
+\frac{Q}{4\pi\epsilon_0 R^2}  |  \sqrt{\frac{2GM}{r}}  |  \frac{m_1 m_2}{m_1+m_2}  |  \hbar\omega
+\frac{\mu_0 I}{2\pi r}  |  v_0 t-\frac{1}{2}gt^2  |  \alpha+\beta  |  E_0 \cos(\omega t)
+\frac{\omega}{s^2+\omega^2}  |  R^2-r^2  |  \rho g h  |  \frac{t}{m}  |  \frac{a}{b+c}  |  \theta  |  2\theta  |  x=5
 x=-3  |  y=\frac{3}{4}  |  n=12  |  f(x)=x^2  |  f(x)=3x-5  |  f(n)=n+3  |  S_n=n^2+3  |  a_n=2^n+5  |  P(x)=x^2-5
 y=2x+3  |  y=-\frac{1}{2}x+5  |  2x+3y=6  |  x-2y+z-5=0  |  x^2+y^2=25  |  (x-3)^2+y^2=9  |  y^2=4x  |  xy=9  |  x=3y
 \frac{x^2}{9}+\frac{y^2}{4}=3  |  x' + \frac{r}{V}x - rc = 0  |  \frac{dx}{dt} = kx - a  |  E=mc^2  |  a+b=c
+x^2-5x+6=0  |  (1,2)  |  (3,-4)  |  (-2,5)  |  (0,3,5)  |  (\frac{1}{2},-3)  |  (2\sqrt{3},5)  |  (5, \frac{\pi}{4})
 (a,b)  |  (2a,3b)  |  (1,2),(3,4)  |  (3,5),(5,3)  |  (0,0),(4,8)  |  (-3,2),(3,2)  |  (2,3,5),(3,2,5)
 (x,y)=(3,-4)  |  (a,b,c)=(3,4,5)  |  (0,1)  |  [0,1]  |  [0,1)  |  (5,\infty)  |  (-\infty,3]  |  [-2,9]  |  (-793,10)
+(\frac{1}{3},4]  |  [-\sqrt{3},\sqrt{3}]  |  (-\infty,1)\cup(3,\infty)  |  (-\infty,-3]\cup[3,\infty)
+(-5,-3)\cup(3,5)  |  \{-3\}\cup[0,9)  |  [3,5]\cup\{9\}  |  (0,\infty)  |  x>5  |  x<-3  |  x\ge 9
 x \le \frac{3}{4}  |  -2 \le x \le 9  |  -793<a<10  |  0<x<3  |  3\leq k<9  |  k \geq 3  |  a>-5
+x<3 \text{ or } x>9  |  x\le -3 \text{ or } x\ge 5  |  y\ge x  |  x+y<9  |  x \ne 5  |  x \neq 3,5  |  a<b<c
 ab\le 9  |  \{3,5\}  |  \{3,5,9\}  |  \{-3,0,5\}  |  \{3\}  |  \{2,3,5,9\}  |  \{\frac{1}{2},3\}  |  \{\sqrt{3},5\}
 \{0,5\}  |  3,5  |  3,5,9  |  -3,5  |  5,\frac{1}{3}  |  2\sqrt{3},5  |  3,4,5,6  |  -5,0,5
+\frac{1}{2},\frac{5}{3}  |  9, 13, 33  |  3\text{ or }5  |  \frac{3}{2}\text{ or }\frac{5}{2}  |  3 \text{ and } 5
 x=3,y=5  |  x=3, y=5, z=9  |  x=3 \text{ or } x=5  |  a=4,-8,-10  |  x_1=3, x_2=5  |  x=3,y=4 \text{ or } x=4,y=3
 \pm 3  |  \pm\sqrt{5}  |  3\pm\sqrt{5}  |  5 \pm \sqrt{19}  |  \pm 3i  |  \frac{3\pm\sqrt{5}}{2}  |  x=\pm 5
 k\pi, k \in \mathbb{Z}  |  x = k\pi, k \in \mathbb{Z}  |  p \equiv 3 \pmod 4  |  3k+5, k\in\mathbb{N}
 \begin{pmatrix}3 & 5 \\ 9 & 4\end{pmatrix}  |  \begin{pmatrix} 3 \\ 5 \end{pmatrix}
+\begin{bmatrix}3 & -5\end{bmatrix}  |  \begin{pmatrix} 3 & 0 \\ 0 & 3 \end{pmatrix}
+\begin{pmatrix} 3 \\ 5 \\ 9 \end{pmatrix}  |  \begin{pmatrix} a & b \\ c & d \end{pmatrix}  |  \text{Evelyn}
 Evelyn  |  \text{even}  |  \text{odd}  |  \text{Yes}  |  \text{No}  |  \text{increasing}  |  \text{June 20}
+\text{circle}  |  \text{Friday}  |  \text{neither}  |  \text{the blue team}  |  \text{not increasing}
 \text{ellipse}  |  \text{A and B}  |  \text{hyperbola}  |  \text{(C)}  |  \text{(A)}  |  C  |  (B)  |  \textbf{(D)}
 \textbf{(C)}\ 12  |  A,C,D  |  \text{B}  |  \text{E}  |  90^\circ  |  45^\circ  |  60^{\circ}  |  15\mbox{ cm}^2
 15 \text{ cm}  |  9.8 \text{ m/s}^2  |  40 \text{ miles}  |  58 \text{ square units}  |  \$5.50  |  \$32{,}348
+12 \text{ hours}  |  3 \text{ dollars}  |  120 \text{ degrees}  |  5\pi \text{ cm}  |  9.81 m/s^2  |  2 \text{ apples}
 \infty  |  -\infty  |  \emptyset  |  \text{no solution}  |  \mathbb{R}  |  7:32  |  3:5  |  204_5  |  2B_{16}
 \text{5 million}  |  5:9
 """
@@ -69,6 +87,7 @@ EQUAL: dict[str, set[str]] = {
     r"\pi": {r"tail =\pi", r"head \pi="},
     "x-2y+z-5=0": _OF_ZERO,
     r"x' + \frac{r}{V}x - rc = 0": _OF_ZERO,
+    "x^2-5x+6=0": _OF_ZERO,
     "0<x<3": {"head -", r"head \sqrt ", r"head 2\cdot ", r"head \sin "},
     r"\pm 3i": {"tail ^{-1}"},
     r"\frac{3\pm\sqrt{5}}{2}": {"tail ^{-1}", "head 1/"},
