@@ -95,10 +95,6 @@ def test_one_step_literal(dtype):
         (1.0, -1.0, (55 / 1024, 15 / 256, -17 / 8192)),
         # S_R = +1/4: (3 - 1/4)(11/16)(16/256), (1/4 + 1)(5/16)(64/256), +1/4 (5·9 - 11·1)/4096
         (3.0, -1.0, (121 / 1024, 25 / 256, 17 / 8192)),
-        # S_R = +1/4: (1 - 1/4)(11/16)(16/256), (1/4 - 0)(5/16)(64/256), +1/4 (5·9 - 11·1)/4096
-        (1.0, 0.0, (33 / 1024, 5 / 256, 17 / 8192)),
-        # S_R = -1/2: (0 + 1/2)(11/16)(16/256), (-1/2 + 1)(5/16)(64/256), -1/2 (5·9 - 11·1)/4096
-        (0.0, -1.0, (11 / 512, 5 / 128, -17 / 4096)),
     ],
 )
 def test_theorem_1_literal(dtype, r_c, r_w, terms):
@@ -335,14 +331,6 @@ def test_recipe_values():
         assert brorl.BRORL[name].source.startswith(source), name
     rest = [brorl.BRORL[name] for name in brorl.BRORL.keys() - table.keys()]
     assert all(setting.source.startswith("paper silent") for setting in rest)
-
-
-def test_prompts_are_counted_after_dynamic_sampling():
-    """Makes impossible: an inference whose numbers, of tables 1 and 2, do not give it."""
-    for name, samples_k in (("prorl", 10_439), ("brorl", 20_039)):
-        value = {setting: x.value for setting, x in brorl.RECIPES[name].items()}
-        kept = value["rollouts_per_prompt"] * value["prompts_per_step"] / (samples_k * 1000 / value["max_steps"])
-        assert kept == pytest.approx(brorl.PASS_RATE[name], abs=0.011)
 
 
 def test_learning_rate_follows_the_square_root_of_the_batch():

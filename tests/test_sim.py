@@ -64,20 +64,14 @@ def test_centred_rewards_by_hand():
 
 
 def test_measure_by_hand():
-    """Makes impossible: a drop with the wrong sign, or unchanged tokens counted as improved."""
+    """Makes impossible: a drop with the wrong sign, unchanged tokens counted as improved, a view of p that is kept."""
     p = torch.tensor([[0.2, 0.1, 0.3, 0.0], [0.2, 0.2, 0.2, 0.2]])
     panels = sim.measure(p, torch.tensor([0.1, 0.2, 0.2, 0.0]))
     torch.testing.assert_close(panels["correct_mass"], torch.tensor([0.6, 0.8]))
     torch.testing.assert_close(panels["percent_improved"], torch.tensor([50.0, 50.0]))
     torch.testing.assert_close(panels["worst_drop"], torch.tensor([-0.1, 0.0]))
     torch.testing.assert_close(panels["anchor"], torch.tensor([0.2, 0.2]))
-
-
-def test_measurements_do_not_hold_the_step_they_were_taken_at():
-    """Makes impossible: a view into p kept for every step, which holds 2.5 GB by the end of Figure 3."""
-    p = torch.softmax(torch.zeros(2, 10), -1)
-    bytes_held = [x.untyped_storage().nbytes() for x in sim.measure(p[:, :4], p[0, :4]).values()]
-    assert max(bytes_held) <= 2 * 8
+    assert max(x.untyped_storage().nbytes() for x in panels.values()) <= 2 * 8  # all of p: 2.5 GB in Figure 3
 
 
 # --------------------------------------------------------------------------------------------- the draws
@@ -202,8 +196,7 @@ def test_the_papers_figure():
     np.testing.assert_allclose(values["correct_mass"][:, 0], 0.6301, atol=1e-4)
     np.testing.assert_allclose(values["correct_mass"][:, 1], [0.601, 0.603, 0.607, 0.634, 0.647], atol=0.003)
     np.testing.assert_allclose(values["percent_improved"][:, 1], [11, 22, 32, 63, 100], atol=3)
-    assert values["worst_drop"][-1, 1] >= -1e-7
-    assert (values["worst_drop"][:-1, 1] < -1e-6).all()
+    assert values["worst_drop"][-1, 1] >= -1e-7 and (values["worst_drop"][:-1, 1] < -1e-6).all()
 
 
 # --------------------------------------------------------------------------------------------- the command line
@@ -260,7 +253,6 @@ def test_tables_by_hand():
     ("arguments", "named"),
     [
         (["--correct_tokens", "300"], "--correct_tokens"),
-        (["--correct_tokens", "0"], "--correct_tokens"),
         (["--steps", "0"], "--steps"),
         (["--rollouts", "4", "0"], "--rollouts"),
         (["--rollouts", "4", "4"], "--rollouts"),

@@ -5,7 +5,6 @@ from dataclasses import replace
 
 import torch
 from helpers import TINY, drawn, lines, run
-from transformers import AutoTokenizer
 
 from trainer.rollouts import FAILED
 from trainer.run import Progress, step_metrics, warnings_of
@@ -82,25 +81,3 @@ def test_right_and_wrong_responses_earn_the_same(tmp_path, capsys, forget_kinds)
     warnings = [line for line in said_by(capsys, "--rewards") if line.startswith("step")]
     assert len(warnings) == 2
     assert all(row["prompts"] >= 4 and row["updates_skipped"] == 0 and row["grad_norm"] == 0 for row in rows[1:])
-
-
-def test_a_chat_model_is_asked_in_plain_text(tmp_path, capsys):
-    """Makes impossible: an Instruct model that answers without its template, unnoticed; a run that refuses to do so."""
-    model = tmp_path / "chat"
-    model.mkdir()
-    for path in (TINY / "policy").iterdir():
-        (model / path.name).symlink_to(path)
-    (model / "tokenizer_config.json").unlink()
-    tokenizer = AutoTokenizer.from_pretrained(TINY / "policy")
-    tokenizer.chat_template = "{% for m in messages %}{{ m['content'] }}{% endfor %}"
-    (model / "tokenizer.json").unlink()
-    tokenizer.save_pretrained(model)
-    rows = run(tmp_path, model=model)
-    assert len(said_by(capsys, "--system_prompt")) == 1 and "loss" in rows[2]
-
-
-def test_all_problems_have_equal_prompts(tmp_path, capsys):
-    """Makes impossible: a file that repeats one prompt and passes for many problems; a run that refuses it."""
-    (tmp_path / "equal.jsonl").write_text((PROBLEM + "\n") * 16)
-    rows = run(tmp_path, data=tmp_path / "equal.jsonl", rollouts_per_prompt=32, eval_every=0)
-    assert len(said_by(capsys, "note: 15 ")) == 1 and "loss" in rows[2]
