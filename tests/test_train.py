@@ -283,7 +283,7 @@ def test_a_first_update_starts_from_engine_and_reference(tmp_path):
 
     With one mini-batch the policy is still the engine's, the old and the reference policy.
     """
-    one = {"max_steps": 1, "temperature": 1.3, "updates_per_step": 1, "eval_every": 0}
+    one = {"max_steps": 1, "temperature": 1.3, "updates_per_step": 1, "eval_samples": 1}
     rows = [run(tmp_path, name=kind, advantage=kind, **one)[1] for kind in L.ADVANTAGES]
     assert len({row["reward"] for row in rows}) == 1 and len({row["grad_norm"] for row in rows}) == 3
     for row in rows:
