@@ -103,7 +103,7 @@ def test_draws_resolve_tokens_of_tiny_probability():
 
 def test_draws_stay_inside_the_vocabulary(monkeypatch):
     """Makes impossible: index V, or a token of probability 0, for a uniform at an end of the cdf."""
-    p = torch.tensor([0.0, 0.0, 0.4, 0.0, 0.6, 0.0])
+    p = torch.tensor([0.0, 0.0, 0.4, 0.0, 0.5, 0.0])  # rounding moves the sum of a softmax away from 1, too
     drawn = torch.cat([sim.draw(p, 1 + s % 5, torch.Generator().manual_seed(s)) for s in range(2000)])
     assert set(drawn.tolist()) == {2, 4}
     last_gap_is_zero = torch.tensor([0.3, 0.3, 0.0], dtype=torch.float64)

@@ -211,7 +211,7 @@ def test_all_informative_groups_of_all_rounds_are_trained_on(tmp_path, monkeypat
         assert len(rollouts) == number.numel() == row["samples"] - drawn_before
         assert advantages[kept].std(correction=0) == pytest.approx(1, abs=1e-5)
         of_update = [(u, r) for u, batch in enumerate(batches) for rows_ in batch for r in rows_]
-        assert len(of_update) == 8 * int(kept.sum())
+        assert len(of_update) == 8 * int(kept.sum()) and row["tokens"] == sum(len(r.response) for _, r in of_update)
         for u, r in of_update:
             at = r.prompt_index, r.number
             assert number[at] == u and r.advantage == pytest.approx(float(advantages[at]))
