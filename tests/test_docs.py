@@ -11,8 +11,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from rooms import some_problems, trained
+from helpers import few_problems
+from rooms import trained
 
+from lab.exercises import EXERCISES
 from trainer.settings import Config
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -24,6 +26,8 @@ OF_LAUNCHERS = {  # flags of accelerate, torch.distributed.run, pip, hf and dock
     *("--standalone", "--nproc_per_node", "--shutdown-timeout", "--revision", "--local-dir", "--help", "--check"),
     *("--index-url", "--ipc"),
 }
+
+LAB = sorted((ROOT / "lab").glob("*.md"))
 
 every_page = pytest.mark.parametrize("page", [README, ROOT / "CONTRIBUTING.md", *DOCS], ids=lambda page: page.name)
 
@@ -83,14 +87,27 @@ def test_every_equation_has_a_function_and_a_test():
     lines = (ROOT / "docs/paper.md").read_text().splitlines()
     equations = [cells for line in lines if len(cells := line.strip("|").split("|")) == 3 and "`test_" in cells[2]]
     assert len(equations) > 25
-    for _, functions, tests in equations:
-        for name in re.findall(r"`([\w.]+)`", functions):
-            module, _, function = name.rpartition(".")
-            assert hasattr(importlib.import_module(module), function), name
-        for file, test in re.findall(r"`(test_\w+\.py)(?:::(test_\w+))?`", tests):
-            assert not test or f"\ndef {test}(" in (ROOT / "tests" / file).read_text(), f"{file}::{test}"
+    names = [name for _, functions, _ in equations for name in re.findall(r"`([\w.]+)`", functions)]
+    pages = "".join(page.read_text() for page in [ROOT / "docs/paper.md", *LAB])
+    names += re.findall(
+        r"`((?:brorl|loss|sim|rollout|verify|bench\.which_n|trainer\.policy|lab\.variants)\.\w+)`", pages
+    )
+    for module, _, function in (name.rpartition(".") for name in names):
+        assert function == "py" or hasattr(importlib.import_module(module), function), f"{module}.{function}"
+    for file, test in re.findall(r"`(test_\w+\.py)(?:::(test_\w+))?`", pages):
+        assert not test or f"\ndef {test}(" in (ROOT / "tests" / file).read_text(), f"{file}::{test}"
 
 
+def test_the_course_has_its_files_and_points():
+    """Makes impossible: a link to no page, a number of functions or points that the course does not have."""
+    for page in LAB:
+        for link in re.findall(r"\]\(([^)#:]+)\)", page.read_text()):
+            assert (page.parent / link).exists(), link
+    text = (ROOT / "lab/README.md").read_text()
+    assert f"{len(EXERCISES)} functions raise" in text and f"{sum(x.points for x in EXERCISES)} points" in text
+
+
+@pytest.mark.slow
 def test_the_reward_example_of_the_readme_runs(tmp_path):
     """Makes impossible: an example that fails as it is printed, or that teaches nothing."""
     [block] = re.findall(r"```sh\n(.*?)```", README.read_text(), re.S)
@@ -105,9 +122,10 @@ def test_the_reward_example_of_the_readme_runs(tmp_path):
 
 @pytest.fixture(scope="module")
 def written(tmp_path_factory) -> dict[str, set[str]]:
-    """The keys that a run of two steps writes, by log."""
+    """The keys that a run of a step writes, by log."""
     folder = tmp_path_factory.mktemp("keys")
-    run = trained(folder, "run", eval_data=some_problems(folder / "test.jsonl", 2), eval_samples=1024)
+    one = {"max_steps": 1, "data": few_problems("train", 256), "eval_data": few_problems("test", 1)}
+    run = trained(folder, "run", eval_samples=1024, **one)
     rows = {log: map(json.loads, (run / f"{log}.jsonl").read_text().splitlines()) for log in LOGS}
     return {log: {key for row in rows[log] for key in row} for log in LOGS}
 
