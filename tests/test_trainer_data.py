@@ -6,7 +6,6 @@ import shutil
 from pathlib import Path
 
 import pytest
-import torch
 from helpers import TINY, few_problems, loaded, settings, write_problems
 from transformers import AutoTokenizer
 
@@ -81,7 +80,7 @@ ONLY_USERS = "{{ raise_exception('only users') if messages[0].role == 'system' }
 @pytest.mark.parametrize("prompt, template, system, named", [
     ("", None, None, "empty"), ("1+1 π", None, None, "π"), (CHAT_OF, None, None, "chat template"),
     ("12:3=", None, "Be brief.", "--system_prompt"), (CHAT_OF, "{{ '' }}", None, "no tokens"),
-    ("12:3=", ONLY_USERS, "1+1 ", r"problem 1.*only users"),
+    ("12:3=", ONLY_USERS, "1+1 ", "only users"),
 ])  # fmt: skip
 def test_prompts_that_the_tokenizer_cannot_write_are_refused(tmp_path, chat_model, prompt, template, system, named):
     """Makes impossible: a prompt in other tokens than its text has, or in none; a system prompt that is left out; a
@@ -92,7 +91,7 @@ def test_prompts_that_the_tokenizer_cannot_write_are_refused(tmp_path, chat_mode
         tokenizer = AutoTokenizer.from_pretrained(model)
         tokenizer.chat_template = template
         tokenizer.save_pretrained(model)
-    path = write_problems(tmp_path / "one.jsonl", *["12:3="] * (system is None and not template), *[prompt] * 4)
+    path = write_problems(tmp_path / "one.jsonl", *[prompt] * 4)
     with pytest.raises(Refusal, match=named):
         loaded_data(tmp_path, model=model, data=path, eval_data=path, system_prompt=system)
 
@@ -172,20 +171,15 @@ def test_folders_that_are_no_model_are_refused(tmp_path, make, named):
 def test_every_eos_token_ends_a_response():
     """Makes impossible: a chat model that runs on after its end-of-turn token."""
     model, tokenizer = loaded()
-    model.generation_config.eos_token_id = [0, 7]
-    assert stop_tokens(tokenizer, model) == tuple(sorted({tokenizer.eos_token_id, 0, 7}))
-    model.generation_config.eos_token_id = None
-    assert stop_tokens(tokenizer, model) == (tokenizer.eos_token_id,)
+    for eos, others in (([0, 7], {0, 7}), (None, set())):
+        model.generation_config.eos_token_id = eos
+        assert stop_tokens(tokenizer, model) == tuple(sorted({tokenizer.eos_token_id} | others))
 
 
-@pytest.mark.parametrize("weights", ["model.safetensors", "pytorch_model.bin"])
-def test_weights_that_are_cut_off_are_refused(tmp_path, weights):
-    """Makes impossible: a traceback of safetensors or pickle after a download that broke off."""
+def test_weights_that_are_cut_off_are_refused(tmp_path):
+    """Makes impossible: a traceback of safetensors after a download that broke off."""
     shutil.copytree(TINY / "policy", tmp_path / "model")
-    if weights == "pytorch_model.bin":
-        torch.save(loaded()[0].state_dict(), tmp_path / "model" / weights)
-        (tmp_path / "model/model.safetensors").unlink()
-    os.truncate(tmp_path / "model" / weights, 100_000)
+    os.truncate(tmp_path / "model/model.safetensors", 100_000)
     with pytest.raises(Refusal, match="--model"):
         load_model(str(tmp_path / "model"))
 

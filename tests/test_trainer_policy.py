@@ -165,8 +165,8 @@ def test_a_model_that_changes_its_logits_is_found():
 
 def test_prompts_are_shared_where_it_pays_and_works(monkeypatch):
     """Makes impossible: a mask of a gigabyte for long responses; sharing in a model that fails with a cache."""
-    policy = random_policy(LlamaConfig)
-    assert shares_prompts(policy, [8, 8], Config(max_response_tokens=12))
+    policy, short = random_policy(LlamaConfig), Config(max_response_tokens=12)
+    assert shares_prompts(policy, [8, 8], short)
     assert not shares_prompts(policy, [8, 8], Config(max_response_tokens=100))
     assert not shares_prompts(policy, [2000, 2000], Config(max_response_tokens=4096))
     assert not shares_prompts(policy, [8, 8], Config(max_response_tokens=12, gradient_checkpointing=True))
@@ -176,7 +176,7 @@ def test_prompts_are_shared_where_it_pays_and_works(monkeypatch):
         return forward(past_key_values=past_key_values and DynamicCache(), **kwargs)
 
     monkeypatch.setattr(policy.model.base_model, "forward", without_cache)
-    assert not shares_prompts(policy, [8, 8], Config(max_response_tokens=12)) and not policy.share_prompts
+    assert not shares_prompts(policy, [8, 8], short) and not policy.share_prompts
 
 
 # ------------------------------------------------------------------------------- log-probs without [T, V] logits

@@ -134,13 +134,6 @@ def test_an_interrupted_run_resumes_to_the_same_bytes(tmp_path, one_thread):
     assert contents(tmp_path / "whole/run") == contents(tmp_path / "part/run")
 
 
-@pytest.mark.slow
-def test_a_refusal_of_two_ranks_is_printed_once():
-    """Makes impossible: a sentence per rank; a refusal with a traceback; a launcher that waits for the other ranks."""
-    said = ended(start(["--clip_low", "5"], 2), code=None)
-    assert said.count("--clip_low 5.0") == 1 and "Traceback" not in said.split("--clip_low 5.0")[0]
-
-
 def test_waiting_threads_sleep(tmp_path):
     """Makes impossible: a run that any other load slows 5 to 15 times, because torch was imported too early."""
     (tmp_path / "torch.py").write_text("import os; print(os.environ.get('OMP_WAIT_POLICY'), flush=True); os._exit(0)")
