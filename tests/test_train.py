@@ -162,21 +162,6 @@ def test_bfloat16_computes_and_float32_remembers(bf16):
     assert all((a != b).float().mean() > 0.5 for a, b in zip(before, policy.parameters(), strict=True))
 
 
-def test_sums_of_ranks_become_means(monkeypatch):
-    """Makes impossible: a mean of means, a metric of rank 0 alone, an extreme that is averaged."""
-    ranks = [
-        {"loss": 1.0, "nll": 30.0, "ratio_max": 2.0, "grad_norm": 6.0, "updates_skipped": 1.0},
-        {"loss": 3.0, "nll": 10.0, "ratio_max": 5.0, "grad_norm": 6.0, "updates_skipped": 1.0},
-        {"grad_norm": 6.0, "updates_skipped": 1.0},
-    ]
-    monkeypatch.setattr("trainer.run.gather_object", lambda mine: ranks)
-    sums = Sums(Accelerator(cpu=True))
-    sums.updates, sums.tokens = 4, 20
-    assert sums.result() == {
-        "tokens": 20, "loss": 1.0, "nll": 2.0, "ratio_max": 5.0, "grad_norm": 2.0, "updates_skipped": 1.0,
-    }  # fmt: skip
-
-
 # ---------------------------------------------------------------------------------------------------- whole runs
 
 

@@ -100,30 +100,23 @@ def test_an_empty_micro_batch_has_a_gradient_of_zero(share):
 
 @pytest.mark.parametrize("share", [False, True])
 def test_the_ratio_before_the_first_update_is_exactly_one_in_bfloat16(bf16, share):
-    """Makes impossible: two attention paths, or other chunks, for the old and the new log-probs."""
+    """Makes impossible: two attention paths, or other chunks, for the old and the new log-probs; reference log-probs in
+    place of the old ones, a gradient kept, an entropy of padding.
+    """
     policy = Policy(loaded()[0])
     policy.share_prompts = share
     rollouts, _ = drawn(6, 8)
     batches = micro_batches(rollouts, 150, share, bf16)
     assert len(batches) > 2
-    score(policy, batches, "old_logp", 1.0, bf16)
+    total = score(policy, batches, "old_logp", 1.0, bf16)
     for batch in batches:
         logp, _ = log_probs(policy, batch, 1.0, bf16)
         assert torch.equal(logp, torch.cat([r.old_logp for r in batch]))
-    exact, _ = plain(policy, rollouts, 1.0)
+    assert all(r.ref_logp is None and not r.old_logp.requires_grad for r in rollouts)
+    exact, entropy = plain(policy, rollouts, 1.0)
     ours = torch.cat([r.old_logp for r in rollouts])
     assert 0 < (ours - exact).abs().max() < 0.5  # bfloat16 was used
-
-
-def test_score_writes_the_named_field_and_adds_up_entropies():
-    """Makes impossible: reference log-probs in place of the old ones, a gradient kept, an entropy of padding."""
-    policy, accelerator = random_policy(LlamaConfig), Accelerator(cpu=True)
-    rollouts = random_rollouts(SIZES)
-    total = score(policy, micro_batches(rollouts, 60, False, accelerator), "ref_logp", 1.0, accelerator)
-    assert all(r.old_logp is None and not r.ref_logp.requires_grad for r in rollouts)
-    logp, entropy = plain(policy, rollouts, 1.0)
-    torch.testing.assert_close(torch.cat([r.ref_logp for r in rollouts]), logp.detach(), rtol=1e-4, atol=1e-4)
-    assert total == pytest.approx(float(entropy.detach().sum()), rel=1e-4)
+    assert total == pytest.approx(float(entropy.detach().sum()), rel=1e-2)
 
 
 @pytest.mark.parametrize("share", [False, True])

@@ -31,14 +31,6 @@ def test_every_rollout_is_drawn_by_exactly_one_rank(n, world):
     assert max(counts) - min(counts) <= (1 if n < world else 5)
 
 
-def test_the_share_of_a_rank_is_the_documented_one():
-    """Makes impossible: another split than r·N/W to (r+1)·N/W, on which resumed runs and pages rely."""
-    ((_, request),) = requests_of_rank([[7]], 512, [3], 5, 64)
-    assert (request.first, request.n) == (40, 8)
-    by_rank = [[p for p, _ in requests_of_rank([[1]] * 4, 2, [0] * 4, rank, 4)] for rank in range(4)]
-    assert by_rank == [[0, 2], [0, 2], [1, 3], [1, 3]]  # N < W: the prompts take turns
-
-
 def test_a_group_becomes_rollouts_with_its_own_tokens():
     """Makes impossible: a response with the log-probs, the number or the end of another one."""
     responses, logprobs = [[1], [2, 3], [4, 4, 4]], [[-0.1], [-0.2, -0.3], [-0.4, -0.5, -0.6]]
