@@ -12,7 +12,7 @@ import pytest
 import torch
 from accelerate import Accelerator
 from filelock import FileLock
-from helpers import contents, lines, loaded, outcomes, run, set_up, settings
+from helpers import TINY, contents, lines, loaded, outcomes, run, set_up, settings
 from torch.distributed.checkpoint.default_planner import DefaultSavePlanner
 from transformers import AutoModelForCausalLM
 
@@ -90,16 +90,36 @@ def test_metrics_of_a_step_by_hand():
     }  # fmt: skip
 
 
-@pytest.mark.parametrize("table, updates, named", [
-    (outcomes([[1, 0]] * 2), {}, None), (outcomes([[1, 0], [1, 1]]), {}, "--prompts_per_step"),
-    (outcomes([[1, 0]] * 2, truncated=True), {}, "--max_response_tokens"),
-    (outcomes([[1, 0]] * 2), {"updates_skipped": 2.0}, "gradient"),
+MIXED, TIMED_OUT = [[1, 0]] * 2, outcomes([[0, 0]] * 2)
+TIMED_OUT.reason[:] = REASONS.index("timeout")
+CAUSES = "--max_response_tokens", "samples.jsonl", "--data", "--rewards", "--verify_timeout", "gradient"
+
+
+@pytest.mark.parametrize("table, updates, sentences, cause", [
+    (outcomes(MIXED), {}, 0, []), (outcomes([[1, 0], [1, 1]]), {}, 1, []),
+    (outcomes(MIXED), {"updates_skipped": 2.0}, 1, ["gradient"]),
+    (outcomes(MIXED, truncated=True), {}, 1, ["--max_response_tokens"]), (outcomes([[1, 1]] * 2), {}, 1, ["--data"]),
+    (outcomes([[0, 0]] * 2), {}, 1, ["samples.jsonl"]), (TIMED_OUT, {}, 2, ["--verify_timeout"]),
+    (outcomes(MIXED, [[0.0, 0.0]] * 2), {}, 1, ["--rewards"]),
 ])  # fmt: skip
-def test_a_step_warns_about_what_went_wrong(table, updates, named):
-    """Makes impossible: a run that learns nothing, silently; a warning in every step, which hides the real ones."""
+def test_a_step_warns_about_what_went_wrong(table, updates, sentences, cause):
+    """Makes impossible: a run that learns nothing, silently, or for another cause than it says; a warning in every
+    step, which hides the real ones.
+    """
     metrics = step_metrics(Progress(), table) | updates
     found = warnings_of(metrics, table, Config(prompts_per_step=2, updates_per_step=8))
-    assert len(found) == (named is not None) and all(named in sentence for sentence in found)
+    assert len(found) == sentences and [name for name in CAUSES if name in " ".join(found)] == cause
+
+
+def test_a_run_that_learns_nothing_says_so_and_continues(tmp_path, capsys):
+    """Makes impossible: a night of steps whose responses are all wrong, and no hint at samples.jsonl."""
+    problems = [json.loads(line) for line in (TINY / "train.jsonl").read_text().splitlines()[:16]]
+    wrong = [row | {"reference": {"numbers": [73, 97], "target": 73 * 97}} for row in problems]
+    (tmp_path / "wrong.jsonl").write_text("".join(json.dumps(row) + "\n" for row in wrong))
+    rows = run(tmp_path, data=tmp_path / "wrong.jsonl", eval_samples=1)
+    said = [line for line in capsys.readouterr().out.splitlines() if "samples.jsonl" in line]
+    assert [line[:6] for line in said] == ["step 1", "step 2", "nothin", "wrote "]
+    assert [row["step"] for row in rows] == [0, 1, 2] and not any("loss" in row for row in rows)
 
 
 # ----------------------------------------------------------------------------------------------- the folder of a run
