@@ -112,13 +112,13 @@ def test_theorem_1_literal(dtype, r_c, r_w, terms):
 # ------------------------------------------------------------------------------ batches, dtype, device
 
 
-def everything(p, correct, sampled):
-    """What the functions of section 2 return: those of shape (..., V), and those of shape (...)."""
+def everything(p, correct, sampled) -> list[torch.Tensor]:
+    """What the functions of section 2 return."""
     m = brorl.masses(p, correct, sampled)
     r = brorl.token_rewards(p, correct, sampled, 2.0, -0.5)
     dz = brorl.logit_step(p, r, 0.3, 5)
-    per_token = [r, dz, brorl.probability_step(p, dz), brorl.expected_unsampled_second_moment(p, 5)]
-    per_row = [
+    return [
+        *(r, dz, brorl.probability_step(p, dz), brorl.expected_unsampled_second_moment(p, 5)),  # (..., V)
         *m,
         *brorl.mass_balance(m, 0.3, 5, 2.0, -0.5),
         brorl.mood(m, 2.0, -0.5),
@@ -127,32 +127,27 @@ def everything(p, correct, sampled):
         brorl.total_unsampled_second_moment(p, 5, correct),
         brorl.pass_at_k(m.q_pos, 4),
     ]
-    return per_token, per_row
 
 
 @dtypes
 @shapes
 def test_a_batch_is_a_loop_over_its_rows(shape, dtype):
     """Makes impossible: a sum over a batch dimension, a wrong output shape, or a silent change of dtype."""
-    vocab = 7
-    _, p, correct, sampled = random_case(shape, vocab, n=5, seed=3, dtype=dtype)
-    per_token, per_row = everything(p, correct, sampled)
-    assert all(x.shape == (*shape, vocab) and x.dtype == dtype for x in per_token)
-    assert all(x.shape == shape and x.dtype == dtype for x in per_row)
-    tol = 1e-6 if dtype == torch.float32 else 1e-14
+    _, p, correct, sampled = random_case(shape, 7, n=5, seed=3, dtype=dtype)
+    batch, tol = everything(p, correct, sampled), 1e-6 if dtype == torch.float32 else 1e-14
+    assert all(x.shape in ((*shape, 7), shape) and x.dtype == dtype for x in batch)
     for index in itertools.product(*map(range, shape)):
-        row_token, row = everything(p[index], correct[index], sampled[index])
-        for got, want in zip([*per_token, *per_row], [*row_token, *row], strict=True):
+        for got, want in zip(batch, everything(p[index], correct[index], sampled[index]), strict=True):
             torch.testing.assert_close(got[index], want, rtol=tol, atol=tol)
 
 
 def test_every_function_stays_on_the_device_of_p():
     """Makes impossible: a tensor made on the CPU inside a function, which fails on any other device."""
     p, mask = torch.empty(3, 4, device="meta"), torch.empty(3, 4, dtype=torch.bool, device="meta")
-    per_token, per_row = everything(p, mask[0], mask[:, :1])  # masks broadcast
     draws = torch.tensor([1, 2, 3])
-    per_row += [brorl.total_unsampled_second_moment(p, draws[:, None]), brorl.pass_at_k(p[:, 0], draws)]
-    assert all(x.device.type == "meta" for x in per_token + per_row) and {x.shape for x in per_row} == {(3,)}
+    found = everything(p, mask[0], mask[:, :1])  # masks broadcast
+    found += [brorl.total_unsampled_second_moment(p, draws[:, None]), brorl.pass_at_k(p[:, 0], draws)]
+    assert all(x.device.type == "meta" for x in found)
 
 
 # ------------------------------------------------------------------------------------------- autograd

@@ -42,13 +42,10 @@ def test_a_round_follows_the_measured_share():
     assert wanted([MIXED] * 7 + [ALL] * 20, prompts_per_step=8, refill=3.5) == 1  # 28 prompts are the bound
 
 
-@pytest.mark.parametrize("correct, judged, changes", [
-    ([MIXED] * 8, True, {}), ([MIXED] * 9 + [NONE], True, {}), ([NONE] * 32, True, {}), ([NONE] * 8, False, {}),
-    ([NONE] * 8, True, {"refill": 1.0}),
-])  # fmt: skip
-def test_no_round_follows(correct, judged, changes):
+def test_no_round_follows():
     """Makes impossible: draws beyond B, beyond the bound in prompts, or after a round without a verdict."""
-    assert wanted(correct, None, judged, **changes) == 0
+    assert wanted([MIXED] * 8) == wanted([MIXED] * 9 + [NONE]) == wanted([NONE] * 32) == 0
+    assert wanted([NONE] * 8, judged=False) == wanted([NONE] * 8, refill=1.0) == 0
 
 
 def test_mini_batches_split_what_is_trained_evenly():
