@@ -14,7 +14,7 @@ import train
 from lab import loop
 from lab.blank import blanked, write
 from lab.exercises import EXERCISES, MODULES
-from lab.grade import grade, main, mistake
+from lab.grade import grade, main
 from trainer.policy import Policy, micro_batches
 from trainer.settings import Config
 from verify import load_problems
@@ -76,7 +76,7 @@ def changed(function: str, part: str, wrong: str) -> dict[str, str]:
     module, _, name = function.partition(".")
     (node,) = [x for x in ast.parse(ORIGINAL[module]).body if isinstance(x, ast.FunctionDef) and x.name == name]
     lines = ORIGINAL[module].splitlines(keepends=True)
-    start = node.body[0].end_lineno  # behind the docstring
+    start = node.body[0].end_lineno  # after the docstring
     body = "".join(lines[start : node.end_lineno])
     assert part in body, f"{function} has no {part!r} any more: change this list"
     return {module: "".join(lines[:start]) + body.replace(part, wrong) + "".join(lines[node.end_lineno :])}
@@ -88,14 +88,15 @@ def test_every_exercise_has_a_function_tests_and_a_wrong_answer():
         body = ast.parse(ORIGINAL[exercise.module]).body
         (node,) = [x for x in body if isinstance(x, ast.FunctionDef) and x.name == exercise.name]
         assert ast.get_docstring(node), exercise.function
-        assert all(mistake(test) for test in exercise.test_ids)
+        for file, _, test in (test_id.partition("::") for test_id in exercise.test_ids):
+            assert f"\ndef {test}(" in (ROOT / "tests" / file).read_text(encoding="utf-8"), test
     assert {function for function, _, _ in WRONG} == {exercise.function for exercise in EXERCISES}
     assert all(changed(*wrong) for wrong in WRONG)
 
 
 @pytest.mark.parametrize("hard", [False, True])
 def test_a_blank_has_no_solution_in_it(hard):
-    """Makes impossible: a body, or with --hard a formula, that stays in what the student is given."""
+    """Makes impossible: a body, or with --hard a formula, that stays in the student's file."""
     for module in MODULES:
         exercises = [exercise for exercise in EXERCISES if exercise.module == module]
         text = blanked(ORIGINAL[module], exercises, hard)
