@@ -8,7 +8,7 @@
 Each command prints tables and writes a picture and a CSV to runs/sim/ (--out names another folder).
 
 The policy is one softmax over d tokens. Each step draws N tokens i.i.d., centres their rewards on the batch mean b, and
-takes one AdamW step on L_sur = -(1/N) Σ_j (R_j - b) p_j, a sum over the draws j. `as_written` is this loop.
+takes one AdamW step on L_sur = -(1/N) Σ_j (R_j - b) p_j, a sum over the draws j. `loop` is this loop.
 
     name here          paper   meaning
     z                  z       logits, (V,), with V = d
@@ -66,7 +66,7 @@ def option(default, text: str):
 
 
 @dataclass(frozen=True)
-class Setting:
+class Constants:
     """The constants of section 4.1. `python sim.py --help` prints the texts."""
 
     vocabulary: int = option(128_000, "d, the number of tokens: section 4.1")
@@ -87,25 +87,25 @@ class Setting:
 # ------------------------------------------------------------------------------------------- section 4.1: the loop
 
 
-def as_written(
-    setting: Setting, n: int, generator: torch.Generator, every: int = 1, mass_balance: bool = False
+def loop(
+    constants: Constants, n: int, generator: torch.Generator, every: int = 1, mass_balance: bool = False
 ) -> Iterator[dict[str, Tensor]]:
     """Run section 4.1 for one N. Yield `measure` at the steps 0 to T, before the update of the step.
 
     L_sur = -(1/N) Σ_j (R_j - b) p_j over the N draws j, with the batch mean b = (1/N) Σ_j R_j.
     every: yield at every `every`-th step only. mass_balance: yield `theorem_1_on_draws` too.
     """
-    z = initial_logits(setting).requires_grad_()  # (V,)
-    rewards = rewards_of(setting)  # (V,)
-    p_start = torch.softmax(z.detach(), -1)[: setting.correct_tokens]  # (C,)
-    adamw = torch.optim.AdamW([z], setting.lr, weight_decay=setting.weight_decay, fused=True)
+    z = initial_logits(constants).requires_grad_()  # (V,)
+    rewards = rewards_of(constants)  # (V,)
+    p_start = torch.softmax(z.detach(), -1)[: constants.correct_tokens]  # (C,)
+    adamw = torch.optim.AdamW([z], constants.lr, weight_decay=constants.weight_decay, fused=True)
 
-    for step in range(setting.steps + 1):
+    for step in range(constants.steps + 1):
         p = torch.softmax(z, -1)  # (V,)
         tokens = draw(p, n, generator)  # (N,)
         if step % every == 0:
-            measured = measure(p[: setting.correct_tokens], p_start)
-            yield measured | (theorem_1_on_draws(p, tokens, setting) if mass_balance else {})
+            measured = measure(p[: constants.correct_tokens], p_start)
+            yield measured | (theorem_1_on_draws(p, tokens, constants) if mass_balance else {})
 
         r = rewards[tokens]  # (N,)
         L_sur = brorl.surrogate(p[tokens], r - r.mean(), n)  # -(1/N) Σ_j (R_j - b) p_j
@@ -114,18 +114,18 @@ def as_written(
         adamw.step()
 
 
-def initial_logits(setting: Setting) -> Tensor:
+def initial_logits(constants: Constants) -> Tensor:
     """Return the logits at step 0, (V,): 5 for the anchor z_0, 3 for the other correct tokens, 0 for the incorrect."""
-    z = torch.zeros(setting.vocabulary)
-    z[: setting.correct_tokens] = setting.correct_logit
-    z[0] = setting.anchor_logit
+    z = torch.zeros(constants.vocabulary)
+    z[: constants.correct_tokens] = constants.correct_logit
+    z[0] = constants.anchor_logit
     return z
 
 
-def rewards_of(setting: Setting) -> Tensor:
+def rewards_of(constants: Constants) -> Tensor:
     """Return R of every token, (V,): +1 for the correct tokens, which come first, and -1 for the others."""
-    rewards = torch.full((setting.vocabulary,), -1.0)
-    rewards[: setting.correct_tokens] = 1.0
+    rewards = torch.full((constants.vocabulary,), -1.0)
+    rewards[: constants.correct_tokens] = 1.0
     return rewards
 
 
@@ -174,13 +174,13 @@ def surrogate_gradient(p: Tensor, centred: Tensor, n: int, temperature: float = 
 
 
 @torch.no_grad()
-def theorem_1_on_draws(p: Tensor, tokens: Tensor, setting: Setting) -> dict[str, Tensor]:
+def theorem_1_on_draws(p: Tensor, tokens: Tensor, constants: Constants) -> dict[str, Tensor]:
     """Return Theorem 1 and Corollary 3 on the draws of one step, divided by η. τ = 1. p: (V,); tokens: (N,).
 
     s_r and the three terms are the paper's: a token drawn twice counts once, and rewards are not centred.
     linear_step is the change of Q_pos in a plain gradient step on L_sur, with centred rewards of every draw.
     """
-    n, rewards = len(tokens), rewards_of(setting).to(p.dtype)
+    n, rewards = len(tokens), rewards_of(constants).to(p.dtype)
     correct, sampled = rewards > 0, torch.zeros_like(p, dtype=torch.bool)
     sampled[tokens] = True
     m = brorl.masses(p, correct, sampled)
@@ -209,19 +209,21 @@ class Curves(NamedTuple):
 
 
 def simulate(
-    setting: Setting, rollouts: tuple[int, ...], seed: int = 0, every: int = 1, mass_balance: bool = False
+    constants: Constants, rollouts: tuple[int, ...], seed: int = 0, every: int = 1, mass_balance: bool = False
 ) -> Curves:
-    """Run `as_written` for each N of `rollouts` and collect the measurements of every `every`-th step.
+    """Run `loop` for each N of `rollouts` and collect the measurements of every `every`-th step.
 
     Each N has its own generator, seeded by (seed, N), so its curve does not depend on the other N.
     """
     rows = []
     for n in rollouts:
         generator = torch.Generator().manual_seed(1_000_003 * seed + n)
-        loop = as_written(setting, n, generator, every, mass_balance)
-        rows.append(list(tqdm(loop, f"seed {seed}, N = {n:,}", setting.steps // every + 1, leave=False, disable=None)))
+        steps = loop(constants, n, generator, every, mass_balance)
+        rows.append(
+            list(tqdm(steps, f"seed {seed}, N = {n:,}", constants.steps // every + 1, leave=False, disable=None))
+        )
     values = {name: np.array([[measured[name].item() for measured in row] for row in rows]) for name in rows[0][0]}
-    return Curves(seed, tuple(rollouts), np.arange(0, setting.steps + 1, every), values)
+    return Curves(seed, tuple(rollouts), np.arange(0, constants.steps + 1, every), values)
 
 
 def by_rollouts(curves: list[Curves]) -> dict[int, tuple[np.ndarray, dict[str, np.ndarray]]]:
@@ -319,7 +321,7 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
     """Read the flags. Exit with one sentence if a flag is wrong."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     add = parser.add_argument
-    for f in fields(Setting):
+    for f in fields(Constants):
         add(f"--{f.name}", type=type(f.default), default=f.default, help=f.metadata["help"])
     add("--rollouts", type=int, nargs="+", metavar="N", help=f"a curve per N (default: {FIGURE_3}; --sweep: {SWEEP})")
     add("--seeds", type=int, default=1, help="number of seeds; paper silent (default: 1)")
@@ -329,7 +331,7 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
     args = parser.parse_args(argv)
     args.rollouts = tuple(args.rollouts or (SWEEP if args.sweep else FIGURE_3))
     try:
-        args.setting = Setting(**{f.name: getattr(args, f.name) for f in fields(Setting)})
+        args.constants = Constants(**{f.name: getattr(args, f.name) for f in fields(Constants)})
         if min(args.rollouts) < 1 or len(set(args.rollouts)) < len(args.rollouts):
             raise ValueError(f"--rollouts {args.rollouts}: use values of 1 or more, each once")
         if args.sweep and any(max(args.rollouts) % n for n in args.rollouts):
@@ -348,7 +350,7 @@ def main(argv: list[str] | None = None) -> None:
     """Run every N for every seed. Print the tables; write the picture and the CSV."""
     args, curves, began = parse(argv), [], time.perf_counter()
     torch.set_num_threads(1)  # a second thread gains little at this size
-    s: Setting = args.setting
+    s: Constants = args.constants
     for seed in range(args.seeds):
         for n in args.rollouts:
             # With --sweep a k times smaller N takes k T steps, and every k-th is kept: equal samples at equal indices.
