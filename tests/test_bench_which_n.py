@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 import torch
 from accelerate import Accelerator
-from rooms import ROOT, TINY, embedded, flags, judged, sampled, some_problems, trained
 from scipy import stats
+from small_runs import ROOT, TINY, embedded, flags, judged, sampled, some_problems, trained
 
 import train
 from bench import which_n

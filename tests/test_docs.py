@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from helpers import few_problems
-from rooms import trained
+from small_runs import trained
 
 from lab.exercises import EXERCISES
 from trainer.settings import Config

@@ -4,8 +4,8 @@ import math
 import re
 
 import pytest
-from rooms import ROOT
 from scipy import stats
+from small_runs import ROOT
 
 from evidence import draw, smollm
 from trainer.settings import read_settings

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 from accelerate import Accelerator
-from rooms import TINY, embedded, judged, sampled
+from small_runs import TINY, embedded, judged, sampled
 
 import train
 from lab import loop

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from rooms import TINY, some_problems, trained
+from small_runs import TINY, some_problems, trained
 from transformers import AutoModelForCausalLM
 
 from tiny import exact

@@ -4,7 +4,7 @@ import subprocess
 import sys
 
 import pytest
-from rooms import ROOT, TINY, embedded
+from small_runs import ROOT, TINY, embedded
 from transformers import AutoModelForCausalLM
 
 from tiny.answers import answers_of

@@ -1,4 +1,4 @@
-"""The rule of the house: six short files, rooms below them, and imports that point down."""
+"""The structure: six short files, folders below them, and imports that point down."""
 
 import ast
 from graphlib import TopologicalSorter
@@ -8,8 +8,8 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 SIX = ("brorl", "sim", "loss", "rollout", "verify", "train")
-ROOMS = ("engines", "sandbox", "kinds", "trainer", "tiny", "evidence", "bench", "lab")
-# The modules of the project that each may import. The file of a concept is above its room.
+FOLDERS = ("engines", "sandbox", "kinds", "trainer", "tiny", "evidence", "bench", "lab")
+# The modules of the project that each may import. The file of a concept is above its folder.
 MAY_IMPORT = {
     "brorl": set(),
     "loss": set(),
@@ -28,7 +28,7 @@ MAY_IMPORT = {
 }
 FILES = [
     *(ROOT / f"{name}.py" for name in SIX),
-    *(path for room in ROOMS for path in sorted((ROOT / room).glob("*.py"))),
+    *(path for folder in FOLDERS for path in sorted((ROOT / folder).glob("*.py"))),
 ]
 
 
@@ -43,15 +43,15 @@ def imports(path: Path) -> set[str]:
     return {name for name in found if name.partition(".")[0] in MAY_IMPORT}
 
 
-def room_of(path: Path) -> str:
+def folder_of(path: Path) -> str:
     return path.stem if path.parent == ROOT else path.parent.name
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_arrows_point_down(path):
-    """Makes impossible: a file that imports a room above it."""
-    room = room_of(path)
-    assert {name.partition(".")[0] for name in imports(path)} <= MAY_IMPORT[room] | {room}
+    """Makes impossible: a file that imports a module above it."""
+    folder = folder_of(path)
+    assert {name.partition(".")[0] for name in imports(path)} <= MAY_IMPORT[folder] | {folder}
 
 
 def test_no_circle():
