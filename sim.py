@@ -3,7 +3,7 @@
     python sim.py                  Figure 3: N = 4, 8, 16, 512, 51,200 for 1,000 steps; about 10 seconds on one core
     python sim.py --seeds 3        the same for three seeds: lines are means, bands show the range
     python sim.py --mass_balance   also a table of Theorem 1 and Corollary 3 on the draws
-    python sim.py --sweep          five other N, each with 2,048,000 samples; about 3 minutes on one core
+    python sim.py --sweep          N = 16 to 2,048, each with 2,048,000 samples; about 3 minutes on one core
 
 Each command prints tables and writes a picture and a CSV to runs/sim/ (--out names another folder).
 
@@ -22,14 +22,14 @@ takes one AdamW step on L_sur = -(1/N) Σ_j (R_j - b) p_j, a sum over the draws 
     worst_drop                 smallest change of a correct token's probability since the start; negative for a loss
     anchor                     probability of the anchor token
 
-The paper leaves four choices open. This file makes them as follows:
+The paper leaves these choices open, wholly or in part:
 
 1. AdamW's weight decay and its other constants are PyTorch's defaults. With weight decay 0.01 the correct mass ends at
    0.602 to 0.647, as in the paper's figure. With weight decay 0 it ends at 0.609 to 0.654.
 2. The correct tokens start at logit 3, which the paper calls optional. Their mass is then 0.63 at step 0, as in the
    figure. With logit 0 it would be 0.08.
 3. The correct tokens are the first 10,000. The anchor z_0 is one of them.
-4. The anchor starts at logit 5 and is trained like any other token.
+4. The anchor, at logit 5 as in the paper, is trained like any other token.
 
 docs/paper.md has the measurements beyond Figure 3, and compares this anchor with one that is held at logit 5.
 """
@@ -133,8 +133,8 @@ def rewards_of(constants: Constants) -> Tensor:
 def draw(p: Tensor, n: int, generator: torch.Generator) -> Tensor:
     """Draw n i.i.d. tokens from p, (V,): invert the cdf at n sorted uniforms. Returns (n,), in ascending order.
 
-    n arrival times of a Poisson process, divided by the next arrival time, are distributed as n sorted uniforms.
-    The cdf is in float64: a float32 has 24 bits, and an incorrect token's p is about 50 x 2^-24.
+    The first n arrival times of a Poisson process, divided by arrival n + 1, are distributed as n sorted uniforms.
+    The cdf is in float64: in float32 it would change the p of an incorrect token, 3e-6, by up to 2%.
     """
     cdf = p.cumsum(-1, dtype=torch.float64)
     uniform = torch.rand(n + 1, dtype=torch.float64, generator=generator)
@@ -160,13 +160,14 @@ def measure(p: Tensor, p_start: Tensor) -> dict[str, Tensor]:
 
 
 def add_centred_rewards(out: Tensor, tokens: Tensor, rewards: Tensor) -> None:
-    """Add R_j - b to out[j] for every draw j. A token drawn twice counts twice; b is the mean over the draws."""
+    """Add the centred reward R_j - b of each draw to the entry of its token. A token drawn twice counts twice."""
     r = rewards[tokens]
     out.index_add_(0, tokens, r - r.mean())
 
 
 def surrogate_gradient(p: Tensor, centred: Tensor, n: int, temperature: float = 1.0) -> Tensor:
-    """Return ∂L_sur/∂z_j = -(1/(Nτ)) p_j (R'_j - S_R), with the centred rewards R' and S_R = Σ_i R'_i p_i.
+    """Return ∂L_sur/∂z_j = -(1/(Nτ)) p_j (R'_j - S_R), with R'_j the sum of token j's centred
+    rewards over its draws, and S_R = Σ_i R'_i p_i.
 
     This is minus the gradient step of section 2 with η = 1/τ, because p = softmax(z/τ). p, centred: (..., V).
     """
@@ -178,7 +179,7 @@ def theorem_1_on_draws(p: Tensor, tokens: Tensor, constants: Constants) -> dict[
     """Return Theorem 1 and Corollary 3 on the draws of one step, divided by η. τ = 1. p: (V,); tokens: (N,).
 
     s_r and the three terms are the paper's: a token drawn twice counts once, and rewards are not centred.
-    linear_step is the change of Q_pos in a plain gradient step on L_sur, with centred rewards of every draw.
+    linear_step is the change of Q_pos in a plain gradient step on L_sur, to first order; repeated draws count.
     """
     n, rewards = len(tokens), rewards_of(constants).to(p.dtype)
     correct, sampled = rewards > 0, torch.zeros_like(p, dtype=torch.bool)
@@ -237,7 +238,7 @@ def by_rollouts(curves: list[Curves]) -> dict[int, tuple[np.ndarray, dict[str, n
 
 
 def write_csv(path: Path, curves: list[Curves]) -> None:
-    """Write a row for each seed, each N, and every tenth of the kept steps and the last one."""
+    """Write a row for each seed, N and tenth measured step, and for the last step."""
     with path.open("w", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(["seed", "N", "step", "samples", *curves[0].values])
@@ -325,7 +326,7 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
         add(f"--{f.name}", type=type(f.default), default=f.default, help=f.metadata["help"])
     add("--rollouts", type=int, nargs="+", metavar="N", help=f"a curve per N (default: {FIGURE_3}; --sweep: {SWEEP})")
     add("--seeds", type=int, default=1, help="number of seeds; paper silent (default: 1)")
-    add("--sweep", action="store_true", help="continue each N to the number of samples of the largest N; ours")
+    add("--sweep", action="store_true", help="run a smaller N longer, so that all N draw equally many samples; ours")
     add("--mass_balance", action="store_true", help="print Theorem 1 and Corollary 3 on the draws; ours")
     add("--out", type=Path, default=Path("runs/sim"), help="folder of the picture and the CSV (default: runs/sim)")
     args = parser.parse_args(argv)
@@ -353,7 +354,8 @@ def main(argv: list[str] | None = None) -> None:
     s: Constants = args.constants
     for seed in range(args.seeds):
         for n in args.rollouts:
-            # With --sweep a k times smaller N takes k T steps, and every k-th is kept: equal samples at equal indices.
+            # With --sweep an N that is k times smaller takes k T steps and keeps every k-th, so equal indices mean equal
+            # samples.
             k = max(args.rollouts) // n if args.sweep else 1
             curves.append(simulate(replace(s, steps=k * s.steps), (n,), seed, k, args.mass_balance))
 
