@@ -354,8 +354,7 @@ def main(argv: list[str] | None = None) -> None:
     s: Constants = args.constants
     for seed in range(args.seeds):
         for n in args.rollouts:
-            # With --sweep an N that is k times smaller takes k T steps and keeps every k-th, so equal indices mean equal
-            # samples.
+            # With --sweep an N that is k times smaller takes k T steps and keeps every k-th: equal samples at an index.
             k = max(args.rollouts) // n if args.sweep else 1
             curves.append(simulate(replace(s, steps=k * s.steps), (n,), seed, k, args.mass_balance))
 
