@@ -70,7 +70,10 @@ def mean_centred(rewards: Tensor) -> Tensor:
 
 
 def group_std(rewards: Tensor, eps: float = 1e-8) -> Tensor:
-    """(R_τ - mean_group(R)) / std_group(R) (GRPO, 2402.03300). w_N = E[sqrt(R̄ (1 - R̄))] / (p (1 - p))."""
+    """(R_τ - mean_group(R)) / std_group(R), with N and not N - 1 (GRPO, 2402.03300).
+
+    w_N = E[sqrt(R̄ (1 - R̄))] / (p (1 - p)).
+    """
     return mean_centred(rewards) / (rewards.std(-1, correction=0, keepdim=True) + eps)
 
 
@@ -102,8 +105,8 @@ def group_advantages(rewards: Tensor, kind: str = "mean_centred") -> Tensor:
 def whiten(advantages: Tensor, kept: Tensor, eps: float = 1e-8) -> Tensor:
     """(A_τ - mean_batch(A)) / (std_batch(A) + eps) (section 3.1, second half). (P, N) -> (P, N).
 
-    kept: (P,) bool, the prompts that dynamic sampling keeps; the batch is their rollouts. After `group_advantages` the
-    mean is 0 already; it is here because the paper has it.
+    kept: (P,) bool, the prompts that dynamic sampling keeps; the batch is their rollouts. The rows of other prompts
+    are not used. After `group_advantages` the mean is 0 already; it is here because the paper has it.
     """
     batch = advantages[kept].double()
     whitened = (advantages.double() - batch.mean()) / (batch.std(correction=0) + eps)

@@ -178,6 +178,7 @@ def judged_by(kind: str, problems: list[verify.Problem]) -> list[verify.Problem]
 
 
 def by_broken(model) -> float:
+    print("by the broken verifier, ", end="")
     return loop.evaluate(TorchEngine(model), tokenizer, judged_by("lenient", held_out))
 
 

@@ -52,6 +52,7 @@ def write(work: Path, hard: bool = False, only: str | None = None) -> None:
             raise FileExistsError(f"{path} exists: name another folder, or move it away")
     for module in modules:
         text = (ROOT / MODULES[module]).read_text(encoding="utf-8")
+        text = text.replace("choices=VARIANTS", 'choices=["brorl"]')  # the student's loop has no variants
         exercises = [x for x in EXERCISES if x.module == module]
         (work / f"{module}.py").write_text(blanked(text, exercises, hard), encoding="utf-8")
 

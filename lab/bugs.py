@@ -72,7 +72,7 @@ BUGS = {
              "Gradients are never set to zero: each update adds to the sum of all before.", "grad_norm", True,
              "It is above 1 from step 1: the old sum, which clipping cuts to 1, and the new gradient."),
     "D": Bug("loss", "ratio = importance_ratio(logp, old_logp)", "ratio = importance_ratio(logp, logp.detach())",
-             "The old log-probs are those of each update, not of the step's start.", "clipped", False,
+             "The ratio divides by the current policy; the logged old log-probs are right.", "clipped", False,
              "The ratio is always 1, so the clip never acts, and kl_old grows."),
     "G": Bug("loss", "advantages = advantages.repeat_interleave(lengths)  # (T,)",
              "advantages = advantages.repeat_interleave(lengths).index_fill(0, lengths.cumsum(0) - 1, 0.0)",

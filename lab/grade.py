@@ -4,7 +4,7 @@
     python -m lab.grade WORK --only brorl.masses      one exercise, or one file's: --only brorl
     python -m lab.grade WORK --json                   the same for a program
 
-A failure names the mistake that is still possible, by the first line of the test's docstring. Its test is in tests/.
+A failure names the exception that the student's file raised; else the mistakes that its tests find. See tests/.
 Exit status 0: all points; 1: some are missing.
 """
 
@@ -26,21 +26,33 @@ ROOT = Path(__file__).resolve().parent.parent
 
 def grade(work: Path, exercises: list[Exercise]) -> list[dict]:
     """A dict for each exercise: function, points, of; the mistakes that are still possible; blank functions that its
-    tests call; errors of Python that a look at the file would find."""
+    tests call; exceptions, with the line of the student's file."""
     failures = run_tests(work, sorted({test for exercise in exercises for test in exercise.test_ids}))
     graded = []
     for exercise in exercises:
         failed = [test for test in exercise.test_ids if failures[test] is not None]
-        raised = "\n".join(text for test in failed for text in failures[test] or [])
+        raised = [text for test in failed for text in failures[test] or []]
         graded.append({
             "function": exercise.function,
             "points": 0 if failed else exercise.points,
             "of": exercise.points,
             "still_possible": [f"{mistake(test)} ({test})" for test in failed],
-            "blank": sorted({*re.findall(r"NotImplementedError: (\w+\.\w+): ", raised)}),
-            "errors": sorted({*re.findall(r"\b((?:SyntaxError|IndentationError|NameError|ImportError): .*)", raised)}),
+            "blank": sorted({*re.findall(r"NotImplementedError: (\w+\.\w+): ", "\n".join(raised))}),
+            "errors": errors_in(raised, work),
         })  # fmt: skip
     return graded
+
+
+def errors_in(raised: list[str], work: Path) -> list[str]:
+    """Exceptions in pytest's texts, with file and line in `work`, except for failed assertions and blanks."""
+    found = set()
+    for text in raised:
+        error = re.search(r"\b(?!AssertionError|NotImplementedError)(\w*(?:Error|Exception): .*)", text)
+        frames = re.findall(r"^(\S+\.py):(\d+): in ", text, re.M)  # relative to `work`, where pytest runs
+        lines = [f"{file}, line {line}: " for file, line in frames if (work / file).is_file() and "/" not in file]
+        if error and (lines or error[1].startswith(("SyntaxError", "IndentationError", "ImportError"))):
+            found.add("".join(lines[-1:]) + error[1])
+    return sorted(found)
 
 
 def run_tests(work: Path, tests: list[str]) -> dict[str, list[str] | None]:
@@ -58,7 +70,7 @@ def run_tests(work: Path, tests: list[str]) -> dict[str, list[str] | None]:
         # Files and -k, not FILE::TEST: where a file cannot be imported, pytest runs no test of a list of FILE::TEST.
         command = [sys.executable, "-m", "pytest", *[ROOT / "tests" / file for file in files], "-k", names]
         command += ["-c", ROOT / "pyproject.toml", "--rootdir", ROOT, "-o", "pythonpath=", "-p", "no:cacheprovider"]
-        command += ["-m", "slow or not slow", "--continue-on-collection-errors", "--tb=line", f"--junitxml={report}"]
+        command += ["-m", "slow or not slow", "--continue-on-collection-errors", "--tb=short", f"--junitxml={report}"]
         done = subprocess.run(list(map(str, command)), cwd=work, env=environment, capture_output=True, text=True)
         if not report.exists():
             raise RuntimeError(f"pytest did not run:\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
@@ -77,11 +89,11 @@ def run_tests(work: Path, tests: list[str]) -> dict[str, list[str] | None]:
 
 
 def mistake(test: str) -> str:
-    """The mistake that the test finds: the first line of its docstring."""
+    """The mistake that the test finds: the first paragraph of its docstring."""
     file, _, name = test.partition("::")
     functions = ast.parse((ROOT / "tests" / file).read_text(encoding="utf-8")).body
     (function,) = [x for x in functions if isinstance(x, ast.FunctionDef) and x.name == name]
-    first = (ast.get_docstring(function) or name).partition("\n")[0]
+    first = " ".join((ast.get_docstring(function) or name).partition("\n\n")[0].split())
     return first.removeprefix("Makes impossible: ").removeprefix("Mistake: ")
 
 

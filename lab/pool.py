@@ -46,8 +46,8 @@ def pooled(paths: list[Path]) -> dict[tuple[int, float], list[float]]:
 
 
 def half_interval(x: list[float]) -> float:
-    """Half of the 95% t-interval of the mean; nan from one seed."""
-    return stats.t.ppf(0.975, len(x) - 1) * statistics.stdev(x) / math.sqrt(len(x)) if len(x) > 1 else math.nan
+    """Half of the 95% t-interval of the mean of two seeds or more."""
+    return stats.t.ppf(0.975, len(x) - 1) * statistics.stdev(x) / math.sqrt(len(x))
 
 
 def main(argv: list[str] | None = None) -> None:
@@ -59,8 +59,8 @@ def main(argv: list[str] | None = None) -> None:
         raise SystemExit("no file can be used: hand in runs/lab/seedX.csv, which python -m lab.3_loop X writes")
     print("    N     rate  seeds  pass@1: mean, 95% interval of the mean, least and greatest")
     for (n, rate), x in scores.items():
-        mean = statistics.mean(x)
-        print(f"{n:5} {rate:8g} {len(x):6}  {mean:.3f} ± {half_interval(x):.3f}  {min(x):.3f} to {max(x):.3f}")
+        spread = f"± {half_interval(x):.3f}" if len(x) > 1 else "one seed"
+        print(f"{n:5} {rate:8g} {len(x):6}  {statistics.mean(x):.3f} {spread}  {min(x):.3f} to {max(x):.3f}")
 
 
 if __name__ == "__main__":

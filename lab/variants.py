@@ -19,6 +19,7 @@ advantages, (P, N). A function in OBJECTIVES replaces the objective in stage 7, 
     lengths             tokens of each response, (S,)
 
 and returns the objective of each token, (T,), which the loop averages over tokens and maximises. These have no KL term.
+The loop leaves out rollouts with A = 0, also in its metrics.
 The metrics that the loop prints, clip fractions and KL, are those of the recipe's objective.
 To add a variant, write its function and its line in one of the two dicts. tests/test_lab_variants.py has each formula
 with numbers worked out by hand.

@@ -134,16 +134,21 @@ def test_the_grade_of_a_half_done_sheet(tmp_path, monkeypatch, capsys):
     """Makes impossible: points for a wrong answer; a blank or a broken file that costs other functions their points; an
     exit status of 0.
     """
-    chosen = [EXERCISE[name] for name in ("brorl.token_rewards", "brorl.mood", "brorl.pass_at_k", "sim.measure")]
+    names = "brorl.token_rewards", "brorl.mood", "brorl.pass_at_k", "sim.measure", "loss.mean_centred"
+    chosen = [EXERCISE[name] for name in names]
     (mood,) = [case for case in WRONG if case[0] == "brorl.mood"]
-    folder = with_originals(tmp_path, brorl=blanked(changed(*mood)["brorl"], chosen[2:3]), sim="def measure(:\n")
+    raises = changed("loss.mean_centred", "keepdim=True", "keep=True")
+    brorl = blanked(changed(*mood)["brorl"], chosen[2:3])
+    folder = with_originals(tmp_path, brorl=brorl, sim="def measure(:\n", **raises)
     monkeypatch.setattr("lab.grade.EXERCISES", chosen)
     with pytest.raises(SystemExit) as status:
         main([str(folder), "--json"])
-    right, wrong, blank, broken = json.loads(capsys.readouterr().out)
-    assert [row["points"] for row in (right, wrong, blank, broken)] == [1, 0, 0, 0] and status.value.code is True
+    right, wrong, blank, broken, failing = json.loads(capsys.readouterr().out)
+    points = [row["points"] for row in (right, wrong, blank, broken, failing)]
+    assert points == [1, 0, 0, 0, 0] and status.value.code is True
     assert wrong["still_possible"] and not wrong["blank"]
     assert blank["blank"] == ["brorl.pass_at_k"] and broken["errors"] == ["SyntaxError: invalid syntax"]
+    assert len(failing["errors"]) == 1 and re.match(r"loss.py, line \d+: TypeError", failing["errors"][0])
 
 
 @pytest.mark.slow
