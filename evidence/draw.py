@@ -178,7 +178,7 @@ def table(name: str) -> str:
 
 HARD = {"16": {"color": "tab:blue"}, "64": {"color": "tab:cyan"}, "512": {"color": "tab:orange"},
         "512:64": {"color": "tab:red", "ls": "--"}}  # fmt: skip
-TARGETS = (0.01, 0.05)
+TARGETS, SECONDS = (0.01, 0.05), (2, 5, 10, 20, 50, 100)
 SCORES = {"q_pos": "Q_pos of held-out hard problems", "q_pos_ordinary": "Q_pos of ordinary held-out problems"}
 
 
@@ -399,22 +399,30 @@ def real_plateau(path: Path) -> None:
     figure.savefig(path, dpi=110)
 
 
+def steps(run: list[Row], grid: np.ndarray, score: str) -> np.ndarray:
+    """Return a score at these processor seconds: that of the last evaluation, as rollouts change no weights."""
+    before = np.searchsorted([row["cpu_seconds"] for row in run], grid, side="right") - 1
+    return np.array([row[score] for row in run])[before]
+
+
 def hard(path: Path) -> None:
     """Draw Q_pos of the hard and of the ordinary held-out problems over processor time, each arm at its best rate."""
     rows = [row for row in load("hard") if not row["tuning"]]
     sizes = list(dict.fromkeys(row["B"] for row in rows))
-    title = "Hard problems with 128-token prompts: mean over seeds and their range"
+    title = "Hard problems with 128-token prompts: mean over seeds and range. A run that has ended keeps its last score"
     figure, axes = panels(len(sizes), 2, 12, 4.6 * len(sizes), title)
     for (b, arm), group in groups_of(rows, "B", "arm").items():
         look = HARD[str(arm)]
         ordinary = [[row for row in run if row["q_pos_ordinary"] != ""] for run in group]
         for axis, runs, score in zip(axes[sizes.index(b)], (group, ordinary), SCORES, strict=True):
-            grid = np.geomspace(0.3, shortest([runs], "cpu_seconds"), 80)
-            seeds = np.array([[at(run, "cpu_seconds", x, score) for x in grid] for run in runs])
-            axis.plot(grid, seeds.mean(0), label=f"N = {arm}, {len(runs)} seeds", **look)
+            grid = np.geomspace(SECONDS[0], max(run[-1]["cpu_seconds"] for run in runs), 200)
+            seeds = np.array([steps(run, grid, score) for run in runs])
+            axis.plot(grid, seeds.mean(0), label=f"N = {arm}".replace(":", ", trained on "), **look)
             axis.fill_between(grid, seeds.min(0), seeds.max(0), color=look["color"], alpha=0.15, linewidth=0)
     for axis, score, b in zip(axes.flat, [*SCORES] * len(sizes), np.repeat(sizes, 2), strict=True):
         axis.set(xscale="log", yscale="log" if score == "q_pos" else "linear")
+        axis.set_xticks(SECONDS, [str(x) for x in SECONDS])
+        axis.minorticks_off()
         finish(axis, f"B = {b}: {SCORES[score]}", "processor seconds")
         for q in TARGETS if score == "q_pos" else ():
             axis.axhline(q, color="gray", lw=0.8)
