@@ -1,4 +1,4 @@
-"""BroRL, sections 2 and 4.2.1: why wider exploration grows the correct mass, and the two recipes.
+"""BroRL, sections 2 and 4.2.1: when one step grows the correct mass, and the two recipes.
 
 Paper: "BroRL: Scaling Reinforcement Learning via Broadened Exploration", arXiv 2510.01180.
 Setting of section 2: one softmax over V tokens, p = softmax(z). N tokens are drawn i.i.d.; a drawn
@@ -77,8 +77,8 @@ def masses(p: Tensor, correct: Tensor, sampled: Tensor) -> Masses:
 def mood(m: Masses, r_c: float = 1.0, r_w: float = -1.0) -> Tensor:
     """Return S_R = R_c P_pos + R_w P_neg, in [R_w, R_c] (section 2).
 
-    If S_R is positive, the drawn correct tokens carry more rewarded mass than the drawn incorrect tokens. S_R is not
-    divided by the drawn mass, so it is near 0 if the drawn tokens have little mass.
+    S_R > 0 means R_c P_pos > |R_w| P_neg. S_R is not divided by the drawn mass, so it is near 0 if the drawn tokens
+    have little mass.
     """
     return r_c * m.p_pos + r_w * m.p_neg
 
@@ -157,7 +157,7 @@ def unsampled_coupling(m: Masses, s_r: Tensor, eta: float, n: int | Tensor) -> T
     It is the change of Q_pos through the undrawn tokens. Their logits change by Δz_j = -(η/N) p_j S_R:
     S_R > 0: their logits fall, which lowers Q_pos if Q_neg U_pos2 > Q_pos U_neg2;
     S_R < 0: their logits rise, which lowers Q_pos if Q_neg U_pos2 < Q_pos U_neg2.
-    The term is exact for any rewards on the drawn tokens if S_R = Σ_i R_i p_i, summed over the drawn tokens.
+    This holds for any rewards of the drawn tokens, with S_R = Σ_i R_i p_i over the drawn tokens.
     """
     return eta / n * s_r * (m.q_pos * m.u_neg2 - m.q_neg * m.u_pos2)
 
@@ -174,7 +174,8 @@ def expected_unsampled_second_moment(p: Tensor, n: int | Tensor) -> Tensor:
 def total_unsampled_second_moment(p: Tensor, n: int | Tensor, members: Tensor | None = None) -> Tensor:
     """Return Corollary 3: Σ_i p_i² (1-p_i)^N, (...), which never increases with N.
 
-    members: sum over these tokens only; bool, broadcastable to p. `correct` predicts U_pos2, `~correct` U_neg2.
+    members: sum over these tokens only; bool, broadcastable to p. With `correct` it is the expected U_pos2, with
+    `~correct` the expected U_neg2.
     """
     moments = expected_unsampled_second_moment(p, n)
     if members is None:
@@ -213,8 +214,8 @@ def pass_at_k_estimate(n: int, c: int, k: int) -> float:
 def scaled_learning_rate(eta_0: float, b_new: float, b_0: float) -> float:
     """Return η_new = η_0 sqrt(B_new / B_0) (section 4.2.1).
 
-    B is the batch size in samples here, N times prompts_per_step: 65,536 / 8,192 = 8. This is our reading of the paper.
-    Elsewhere in this project B is prompts_per_step, 128 for BroRL and 512 for ProRL.
+    B_new and B_0 count samples, N times prompts_per_step: 65,536 / 8,192 = 8. This is our reading of the paper.
+    Everywhere else B counts prompts: 128 for BroRL and 512 for ProRL.
     """
     if b_new <= 0 or b_0 <= 0:
         raise ValueError(f"the batch sizes must be positive, got B_new={b_new}, B_0={b_0}")
@@ -222,7 +223,7 @@ def scaled_learning_rate(eta_0: float, b_new: float, b_0: float) -> float:
 
 
 class Setting(NamedTuple):
-    """A value of a recipe and its source. `paper silent`: the paper does not state it; the source after it does."""
+    """A value of a recipe and its source. `paper silent: X`: the paper gives no value, and ours is from X."""
 
     value: int | float | str
     source: str
@@ -250,8 +251,8 @@ PRORL = {
     "tis_cap": Setting(2.0, "section 3.1 (truncated IS); paper silent on C: Yao et al. 2025"),
     "temperature": Setting(1.0, "paper silent: ProRLv2 scripts (ProRL v1: 1.2)"),
     "top_p": Setting(1.0, "paper silent: ProRLv2 scripts; training samples the policy without a cut"),
-    # The paper gives no period; ProRLv2's scripts have 200 to 500. BroRL's 191 steps reach no reset. ProRL's 535 steps
-    # reach two resets with a period of 200, one with 500. We take 500: the two recipes then differ least.
+    # The paper gives no period; ProRLv2's scripts have 200 to 500. In 191 steps BroRL has no reset with 200 or 500. In
+    # 535 steps ProRL has two resets with 200 and one with 500. We take 500: the two recipes then differ least.
     "reference_reset_steps": Setting(500, "section 3.1 (periodic reset); paper silent on the period: ProRLv2, 200-500"),
     "max_response_tokens": Setting(16384, "section 4.2.1, for the context; here for the response alone"),
     "max_steps": Setting(535, "table 1"),

@@ -1,10 +1,11 @@
 """BroRL, section 3.1: dynamic sampling, decoupled advantages, and the clipped objective.
 
-Pure functions over tensors; nothing here knows a model, an engine or a process group. Two layouts:
+Pure functions over tensors; nothing here knows a model, an engine or a process group. Three layouts:
 
-    (P, N)   one number per rollout: P prompts, N rollouts each; S = P·N sequences
-    (T,)     one number per response token, the sequences laid end to end. Without padding there is no padding
-             mask: the lengths say which tokens count, and an EOS that equals PAD is trained on
+    (P, N)   one number per rollout of a step: P prompts, N rollouts each
+    (S,)     one number per rollout of a micro-batch
+    (T,)     one number per response token of a micro-batch, the rollouts laid end to end. There is no padding and
+             so no padding mask: an EOS token that equals PAD is trained on
 
     name here        paper / field            meaning
     correct          #correct                 bool, (P, N): the verifier's verdict
@@ -13,15 +14,16 @@ Pure functions over tensors; nothing here knows a model, an engine or a process 
     (not computed)   p                        probability that a rollout of the prompt is correct
     (not computed)   w_N                      weight of ∇p in a prompt's expected gradient, for rewards 0 and 1:
                                               E[(1/N) Σ_τ A_τ ∇log π(τ)] = w_N(p) ∇p, over its N rollouts
-    advantages       A                        (P, N); (S,) where sequences lie end to end
-    lengths          T_τ                      (S,) tokens of each sequence: where one ends and the next begins
+    advantages       A                        (P, N); in a micro-batch (S,)
+    lengths          T_τ                      (S,) response tokens of each rollout
     logp             log π_θ                  (T,) under the policy being updated
     old_logp         log π_old                (T,) under the trainer before the step's first update
     engine_logp      log π_engine             (T,) under the inference engine that sampled the token
     ref_logp         log π_ref                (T,) under the reference policy
     ratio            r = π_θ / π_old          (T,)
     clip_low, high   ε_low, ε_high            the clip range is [1 - ε_low, 1 + ε_high]
-    tis_cap          C                        cap of the truncated importance weight
+    weight           min(ρ, C)                (T,) truncated importance weight, with ρ = π_old / π_engine
+    tis_cap          C                        its cap
     denominator      ΣT                       tokens of the whole optimizer step, over all processes
 
 τ is a trajectory, as in the paper: a rollout. The sampling temperature is written out.
@@ -30,15 +32,15 @@ The paper's formula is E_τ[ min( r_θ(τ) A_τ, clip(r_θ(τ), 1 - ε_low, 1 + 
   * the ratio is per token, π_θ / π_old, and each token is clipped separately. The paper writes r_θ(τ), one ratio per
     trajectory. The ProRLv2 scripts are per token too: a product over thousands of tokens leaves the clip range after
     one update;
-  * the sum is divided by the tokens of the optimizer step, ΣT (DAPO), where the paper's E_τ divides by its S
-    trajectories. At r = 1 that changes the gradient's length and not its direction: (1/S) Σ_τ A_τ ∇log π(τ) there,
-    (1/ΣT) Σ_τ A_τ ∇log π(τ) here, as ∇log π(τ) is a sum over the tokens of τ. Each token has the weight A in both.
-    GRPO's mean for each response, (1/S) Σ_τ A_τ ∇log π(τ) / T_τ, has another direction;
+  * the sum is divided by the tokens of the optimizer step, ΣT (DAPO). The paper's E_τ divides by the number of
+    trajectories, n. At r = 1 only the length of the gradient differs: (1/n) Σ_τ A_τ ∇log π(τ) there,
+    (1/ΣT) Σ_τ A_τ ∇log π(τ) here. GRPO's mean over each response, (1/n) Σ_τ A_τ ∇log π(τ) / T_τ, has another
+    direction;
   * a term β KL(π_θ || π_ref) is added. The paper's formula has no such term, but the paper resets a reference policy.
     The term, its estimator and β come from the ProRLv2 scripts; kl_coef = 0 removes it;
   * the objective is multiplied by the truncated importance weight, which the paper names next to the formula;
-  * mean_batch and std_batch are over the rollouts that dynamic sampling keeps. The paper's batch can also be read as
-    all rollouts drawn: then A is larger by 1 / sqrt(share of prompts kept), for rewards 0 and 1;
+  * mean_batch and std_batch are over the rollouts that dynamic sampling keeps. If the paper means all
+    rollouts that were drawn, its A is larger by 1 / sqrt(share of prompts kept), for rewards 0 and 1;
   * the variance of the advantages divides by the count, not count - 1: at 65,536 trajectories they agree to 1e-5.
 Advantages are whitened over trajectories, as in the paper; the scripts whiten over tokens.
 Every rank has the advantages of the whole step, (P, N), and whitens them. train.py passes the denominator, a sum over
@@ -63,7 +65,7 @@ def informative(correct: Tensor) -> Tensor:
 
 
 def mean_centred(rewards: Tensor) -> Tensor:
-    """R_τ - mean_group(R) (section 3.1). w_N = 1 - 1/N: at every N the gradient of p itself."""
+    """R_τ - mean_group(R) (section 3.1). w_N = 1 - 1/N: every prompt has the same weight."""
     return rewards - rewards.mean(-1, keepdim=True)
 
 
@@ -75,24 +77,24 @@ def group_std(rewards: Tensor, eps: float = 1e-8) -> Tensor:
 def group_mean(rewards: Tensor, eps: float = 1e-8) -> Tensor:
     """(R_τ - mean_group(R)) / mean_group(R) (MaxRL, 2602.02710). w_N = (1 - (1 - p)^(N-1)) / p.
 
-    It is the gradient of -Σ_{k=1..N-1} (1 - p)^k / k, the series of log p cut at order N - 1: maximum likelihood of a
-    correct response, truncated at order N - 1. For p = 0.001, w_N is 15 at N = 16 and 400 at N = 512. It needs rewards
-    of 0 or more: with a negative mean it would train towards the lower rewards.
+    w_N ∇p is the gradient of -Σ_{k=1..N-1} (1 - p)^k / k, the first N - 1 terms of the series of log p. So this
+    approximates maximum likelihood of a correct response. For p = 0.001, w_N is 15 at N = 16 and 400 at N = 512. It
+    needs rewards of 0 or more: with a negative mean it would train towards the lower rewards.
     """
     return mean_centred(rewards) / (rewards.mean(-1, keepdim=True) + eps)
 
 
 ADVANTAGES = {"mean_centred": mean_centred, "group_std": group_std, "group_mean": group_mean}
-# The paper's kind and its equivalents: A_τ = c (R_τ - R̄) with one c for all groups, which `whiten` cancels.
-# A leave-one-out baseline, c = N / (N - 1), gives the numbers of mean_centred. So do rewards -1 and 1, for 0 and 1.
+# The kinds that `whiten` makes equal to the paper's: A_τ = c (R_τ - R̄) with one c for all groups. A leave-one-out
+# baseline has c = N / (N - 1); rewards of -1 and 1 in place of 0 and 1 have c = 2.
 SAME_WHEN_WHITENED = {"mean_centred"}
 
 
 def group_advantages(rewards: Tensor, kind: str = "mean_centred") -> Tensor:
     """A_τ from a group's rewards alone (section 3.1, first half; the paper's kind is mean_centred). (P, N) -> (P, N).
 
-    How much a prompt counts in the step depends on the kind, by its w_N. The expectation in w_N is over all groups that
-    may be drawn, informative or not: a group whose rewards are equal has A = 0 and adds nothing, kept or dropped.
+    The kind decides a prompt's weight w_N in the step. w_N is a mean over all groups, kept or dropped: a group of equal
+    rewards has A = 0 and adds nothing.
     """
     return ADVANTAGES[kind](rewards)
 
@@ -101,7 +103,7 @@ def whiten(advantages: Tensor, kept: Tensor, eps: float = 1e-8) -> Tensor:
     """(A_τ - mean_batch(A)) / (std_batch(A) + eps) (section 3.1, second half). (P, N) -> (P, N).
 
     kept: (P,) bool, the prompts that dynamic sampling keeps; the batch is their rollouts. After `group_advantages` the
-    mean is 0 already; it stands here because the paper has it.
+    mean is 0 already; it is here because the paper has it.
     """
     batch = advantages[kept].double()
     whitened = (advantages.double() - batch.mean()) / (batch.std(correction=0) + eps)
@@ -133,13 +135,13 @@ def truncated_importance_weight(old_logp: Tensor, engine_logp: Tensor, cap: floa
 def kl_k1(logp: Tensor, ref_logp: Tensor) -> Tensor:
     """k1 = δ, δ = log π_θ - log π_ref, per token: unbiased for KL(π_θ || π_ref) on samples of π_θ.
 
-    As a loss it does nothing on average: the mean of its gradient is 0.
+    As a loss it has no effect on average: its expected gradient is 0.
     """
     return logp - ref_logp
 
 
 def kl_k2(logp: Tensor, ref_logp: Tensor) -> Tensor:
-    """k2 = ½ δ², per token. On samples of π_θ its gradient is the gradient of KL(π_θ || π_ref)."""
+    """k2 = ½ δ², per token. Its expected gradient on samples of π_θ is the gradient of the token's KL(π_θ || π_ref)."""
     return 0.5 * (logp - ref_logp).square()
 
 
@@ -155,8 +157,8 @@ KL = {"k1": kl_k1, "k2": kl_k2, "k3": kl_k3}
 def token_mean(per_token: Tensor, denominator: float | Tensor) -> Tensor:
     """Σ per_token / denominator: a micro-batch's share of the token-level mean (DAPO).
 
-    `denominator` counts the tokens of the optimizer step over all processes and micro-batches. Dividing
-    by one's own tokens instead would weigh a token by how many others happened to share its micro-batch.
+    `denominator` counts the tokens of the optimizer step over all processes and micro-batches. If each
+    micro-batch divided by its own tokens, a token's weight would depend on the other tokens of its micro-batch.
     """
     return per_token.sum() / denominator
 
@@ -176,13 +178,13 @@ def policy_loss(
     kl: str = "k2",
     kl_coef: float = 0.0,
 ) -> tuple[Tensor, dict[str, Tensor]]:
-    """L = (1/Σ tokens) Σ_t [ -w_t min(r_t A_t, clip(r_t, 1-ε_low, 1+ε_high) A_t) + β KL_t ].
+    """L = (1/ΣT) Σ_t [ -min(ρ_t, C) min(r_t A_t, clip(r_t, 1-ε_low, 1+ε_high) A_t) + β KL_t ].
 
-    The clipped objective and w are from section 3.1. The ratio per token, the mean over tokens and the KL term are from
-    the ProRLv2 scripts (the head of this file). Log-probs are per token, (T,). `advantages` and `lengths` are per
-    rollout, (S,). w is the truncated importance weight and multiplies the clipped objective only, not the KL term.
-    Returns the scalar loss and `token_metrics`. At r = 1 without a KL term the loss is minus the token mean of w A. If
-    w = 1 and the responses of a step have equal lengths, this is 0 over the step. The gradient is not 0.
+    The clipped objective and the weight min(ρ, C) are from section 3.1. The ratio per token, the mean over tokens and
+    the KL term are from the ProRLv2 scripts (the head of this file). Log-probs are per token, (T,). `advantages` and
+    `lengths` are per rollout, (S,). The weight multiplies the clipped objective only, not the KL term. Returns the
+    scalar loss and `token_metrics`. At r = 1 without a KL term the loss is minus the token mean of min(ρ, C) A. If
+    ρ = 1 and all responses are equally long, the losses of a step add up to 0. The gradient is not 0.
 
     Two rollouts of one prompt, a right one of three tokens and a wrong one of two:
 
@@ -221,7 +223,7 @@ def token_metrics(
     clip_high: float,
     tis_cap: float,
 ) -> dict[str, Tensor]:
-    """Sums over these tokens, to be divided by Σ tokens for the mean, and extremes (..._max, ..._min). Inputs: (T,).
+    """Sums over these tokens, and extremes (..._max, ..._min). The trainer divides the sums by ΣT. Inputs: (T,).
 
     clip_high_fraction   Σ 1[r > 1 + ε_high, A > 0]   the tokens whose gradient the upper clip removed
     clip_low_fraction    Σ 1[r < 1 - ε_low,  A < 0]   and the lower clip

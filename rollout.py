@@ -4,17 +4,18 @@ The paper's throughput argument: many rollouts of one prompt turn memory-bound d
 has 36.5 samples/s at N = 16 and 72.4 at N = 512. Two engines do this behind one interface, `Engine`:
 
     TorchEngine   plain torch, with the trained weights themselves; for a CPU and for reading
-    VLLMEngine    vLLM in the same process; one request with n = N per prompt; for models that need a GPU
+    VLLMEngine    vLLM in the same process; one request per prompt with n = N, or this rank's share of N; for GPUs
 
 Both sample from the distribution π(· | temperature, top-k, top-p) and report its log-probs. The random numbers of a
 rollout depend only on its seed, its number and the token's position. So one request for 512 rollouts and two requests
-for 256 give the same rollouts, on any number of ranks; vLLM rounds by the batch, so some of its rollouts may differ.
+for 256 give the same rollouts, on any number of ranks. Exceptions are rare: logits can round differently in another
+batch, and then a rollout can differ.
 
     name           meaning
     P, N           requests (prompts), rollouts per request
     R              rollouts that are decoding
     U              rows: the distinct prefixes of these rollouts; U <= R
-    T, V           response tokens, vocabulary
+    V              vocabulary
 
 engines/prefix.py has the attention of many rows to one prompt. engines/vllm.py starts vLLM and loads its weights.
 A third engine is a class with the methods of `Engine` and an entry in `ENGINES`.
@@ -80,7 +81,7 @@ Progress = Callable[[int], object]  # is called with the number of rollouts that
 
 
 class Engine(Protocol):
-    """The methods that the trainer calls. An engine defines all of them except `sleep`, `wake` and `close`."""
+    """The methods that the trainer calls. An engine must define all of them but `sleep`, `wake` and `close`."""
 
     precision: str  # "float32" or "bfloat16"
     needs_whole_model: bool  # True: under FSDP2 the trainer passes an unsharded copy of the model
@@ -103,7 +104,7 @@ class Engine(Protocol):
     ) -> Iterator[tuple[int, Group]]:
         """Yield (index of a request, its group) as groups end. Closing the iterator stops the work.
 
-        A request that cannot work raises ValueError, when the caller asks for the first group.
+        Raises ValueError for an invalid request, when the caller asks for the first group.
         """
         ...
 
@@ -163,8 +164,9 @@ def sampling_logprobs(logits: Tensor, temperature: float = 1.0, top_p: float = 1
 def draw(logp: Tensor, row: Tensor, uniform: Tensor) -> Tensor:
     """Sample one token per rollout, (R,): rollout r samples from row[r] of logp (U, V).
 
-    uniform: (R,) in (0, 1]. The token is the first whose cdf, in float64, reaches uniform[r] times the row's total.
-    A token of probability 1e-7 keeps its share; a token of probability 0 is never drawn. Bisection copies no row.
+    uniform: (R,) in (0, 1]. The token is the first with cdf >= uniform[r] times the row's total. The cdf is in float64:
+    a token of probability 1e-7 keeps its share, and a token of probability 0 is never drawn. Bisection does not copy a
+    row for each rollout.
     """
     cdf = logp.exp().cumsum(-1, dtype=torch.float64)
     wanted, low, high = uniform * cdf[row, -1], torch.zeros_like(row), torch.full_like(row, logp.shape[1] - 1)
@@ -181,7 +183,7 @@ def uniforms(stream: Tensor, t: int) -> Tensor:
 
 
 def hashed(x: Tensor) -> Tensor:
-    """Apply one step of SplitMix64 to int64. Products wrap around; the masks clear the sign bits that >> copies."""
+    """Apply one step of SplitMix64 to int64. Products wrap around; the masks make >> an unsigned shift."""
     x = x + (0x9E3779B97F4A7C15 - 2**64)
     x = (x ^ (x >> 30 & (2**34 - 1))) * (0xBF58476D1CE4E5B9 - 2**64)
     x = (x ^ (x >> 27 & (2**37 - 1))) * (0x94D049BB133111EB - 2**64)
@@ -224,7 +226,7 @@ class TorchEngine(Engine):
     def generate(
         self, requests: list[Request], sampling: Sampling, on_progress: Progress | None = None
     ) -> Iterator[tuple[int, Group]]:
-        """Yield as `Engine.generate`, short prompts first; the groups of a batch end together."""
+        """Yield groups as in `Engine.generate`, short prompts first; the groups of a batch end together."""
         config = self.model.config.get_text_config()
         check(requests, sampling, config.vocab_size, getattr(config, "max_position_embeddings", None))
         groups = [Group(list(request.prompt)) for request in requests]
@@ -239,11 +241,11 @@ class TorchEngine(Engine):
                     yield i, groups[i]
 
     def batch_size(self, requests: list[Request], sampling: Sampling) -> int:
-        """Return the size of equal batches, as large as `memory_gib` and a CPU's caches (4,096 rollouts) allow.
+        """Return the largest size of equal batches for `memory_gib`; on a CPU at most 4,096 rollouts fit its caches.
 
-        A batch is judged while the next one decodes, so 4,096 rollouts or more get at least two batches. Smaller
-        batches are slow on a CPU: with the embedded policy on a Xeon a token costs 13% more at 2,048 rollouts, and 60%
-        more at 1,024.
+        From 4,096 rollouts on there are two batches or more, so that one is judged while the next one decodes. Small
+        batches are slow on a CPU: compared with 4,096 rollouts a token costs 13% more at 2,048 and 60% more at 1,024
+        (embedded policy, Xeon).
         """
         total, n = sum(request.n for request in requests), min((request.n for request in requests), default=1)
         longest = max((len(request.prompt) for request in requests), default=0)
@@ -301,8 +303,8 @@ class VLLMEngine(Engine):
     positions: most tokens of prompt and response. max_num_seqs: rollouts that decode at a time. memory_gib: key-value
     cache on a CPU. gpu_memory_utilization: share of a GPU for weights and cache. options: arguments of vllm.LLM.
 
-    vLLM computes a prompt once per group, except its last block of 16 tokens (32 on a CPU). With several processes
-    (torch.distributed) each one makes its engine, at the same time.
+    vLLM computes a prompt once per group; only its last block, 16 tokens (32 on a CPU), is computed for each rollout.
+    With several processes (torch.distributed) each one makes its engine, at the same time.
     """
 
     needs_whole_model = False
@@ -339,10 +341,10 @@ class VLLMEngine(Engine):
     def generate(
         self, requests: list[Request], sampling: Sampling, on_progress: Progress | None = None
     ) -> Iterator[tuple[int, Group]]:
-        """Yield as `Engine.generate`. vLLM starts rollouts in the order of the requests, max_num_seqs at a time.
+        """Yield groups as in `Engine.generate`. vLLM starts the requests in order, max_num_seqs rollouts at a time.
 
-        A request becomes one request to vLLM, which gives rollout i the seed `seed + i`. Hashing keeps the seeds of two
-        requests apart. Kernels may round differently in another batch, so in rare cases a rollout differs.
+        A request becomes one request to vLLM, which gives rollout i the seed h + i. h is a hash of the request's seed:
+        it keeps the seeds of two requests apart.
         """
         check(requests, sampling, self.vocabulary, self.positions)
         seeds = [(int(hashed(torch.tensor(request.seed))) & (2**62 - 1)) + request.first for request in requests]

@@ -3,12 +3,12 @@
     python sim.py                  Figure 3: N = 4, 8, 16, 512, 51,200 for 1,000 steps; about 10 seconds on one core
     python sim.py --seeds 3        the same for three seeds: lines are means, bands show the range
     python sim.py --mass_balance   also a table of Theorem 1 and Corollary 3 on the draws
-    python sim.py --sweep          five other N, each with 2,048,000 samples; about 3 minutes on one core
+    python sim.py --sweep          N = 16 to 2,048, each with 2,048,000 samples; about 3 minutes on one core
 
 Each command prints tables and writes a picture and a CSV to runs/sim/ (--out names another folder).
 
 The policy is one softmax over d tokens. Each step draws N tokens i.i.d., centres their rewards on the batch mean b, and
-takes one AdamW step on L_sur = -(1/N) Σ_j (R_j - b) p_j, a sum over the draws j. `as_written` is this loop.
+takes one AdamW step on L_sur = -(1/N) Σ_j (R_j - b) p_j, a sum over the draws j. `loop` is this loop.
 
     name here          paper   meaning
     z                  z       logits, (V,), with V = d
@@ -22,14 +22,14 @@ takes one AdamW step on L_sur = -(1/N) Σ_j (R_j - b) p_j, a sum over the draws 
     worst_drop                 smallest change of a correct token's probability since the start; negative for a loss
     anchor                     probability of the anchor token
 
-The paper leaves four choices open. This file makes them as follows:
+The paper leaves these choices open, wholly or in part:
 
 1. AdamW's weight decay and its other constants are PyTorch's defaults. With weight decay 0.01 the correct mass ends at
    0.602 to 0.647, as in the paper's figure. With weight decay 0 it ends at 0.609 to 0.654.
 2. The correct tokens start at logit 3, which the paper calls optional. Their mass is then 0.63 at step 0, as in the
    figure. With logit 0 it would be 0.08.
 3. The correct tokens are the first 10,000. The anchor z_0 is one of them.
-4. The anchor starts at logit 5 and is trained like any other token.
+4. The anchor, at logit 5 as in the paper, is trained like any other token.
 
 docs/paper.md has the measurements beyond Figure 3, and compares this anchor with one that is held at logit 5.
 """
@@ -66,7 +66,7 @@ def option(default, text: str):
 
 
 @dataclass(frozen=True)
-class Setting:
+class Constants:
     """The constants of section 4.1. `python sim.py --help` prints the texts."""
 
     vocabulary: int = option(128_000, "d, the number of tokens: section 4.1")
@@ -87,25 +87,25 @@ class Setting:
 # ------------------------------------------------------------------------------------------- section 4.1: the loop
 
 
-def as_written(
-    setting: Setting, n: int, generator: torch.Generator, every: int = 1, mass_balance: bool = False
+def loop(
+    constants: Constants, n: int, generator: torch.Generator, every: int = 1, mass_balance: bool = False
 ) -> Iterator[dict[str, Tensor]]:
     """Run section 4.1 for one N. Yield `measure` at the steps 0 to T, before the update of the step.
 
     L_sur = -(1/N) Σ_j (R_j - b) p_j over the N draws j, with the batch mean b = (1/N) Σ_j R_j.
     every: yield at every `every`-th step only. mass_balance: yield `theorem_1_on_draws` too.
     """
-    z = initial_logits(setting).requires_grad_()  # (V,)
-    rewards = rewards_of(setting)  # (V,)
-    p_start = torch.softmax(z.detach(), -1)[: setting.correct_tokens]  # (C,)
-    adamw = torch.optim.AdamW([z], setting.lr, weight_decay=setting.weight_decay, fused=True)
+    z = initial_logits(constants).requires_grad_()  # (V,)
+    rewards = rewards_of(constants)  # (V,)
+    p_start = torch.softmax(z.detach(), -1)[: constants.correct_tokens]  # (C,)
+    adamw = torch.optim.AdamW([z], constants.lr, weight_decay=constants.weight_decay, fused=True)
 
-    for step in range(setting.steps + 1):
+    for step in range(constants.steps + 1):
         p = torch.softmax(z, -1)  # (V,)
         tokens = draw(p, n, generator)  # (N,)
         if step % every == 0:
-            measured = measure(p[: setting.correct_tokens], p_start)
-            yield measured | (theorem_1_on_draws(p, tokens, setting) if mass_balance else {})
+            measured = measure(p[: constants.correct_tokens], p_start)
+            yield measured | (theorem_1_on_draws(p, tokens, constants) if mass_balance else {})
 
         r = rewards[tokens]  # (N,)
         L_sur = brorl.surrogate(p[tokens], r - r.mean(), n)  # -(1/N) Σ_j (R_j - b) p_j
@@ -114,18 +114,18 @@ def as_written(
         adamw.step()
 
 
-def initial_logits(setting: Setting) -> Tensor:
+def initial_logits(constants: Constants) -> Tensor:
     """Return the logits at step 0, (V,): 5 for the anchor z_0, 3 for the other correct tokens, 0 for the incorrect."""
-    z = torch.zeros(setting.vocabulary)
-    z[: setting.correct_tokens] = setting.correct_logit
-    z[0] = setting.anchor_logit
+    z = torch.zeros(constants.vocabulary)
+    z[: constants.correct_tokens] = constants.correct_logit
+    z[0] = constants.anchor_logit
     return z
 
 
-def rewards_of(setting: Setting) -> Tensor:
+def rewards_of(constants: Constants) -> Tensor:
     """Return R of every token, (V,): +1 for the correct tokens, which come first, and -1 for the others."""
-    rewards = torch.full((setting.vocabulary,), -1.0)
-    rewards[: setting.correct_tokens] = 1.0
+    rewards = torch.full((constants.vocabulary,), -1.0)
+    rewards[: constants.correct_tokens] = 1.0
     return rewards
 
 
@@ -133,8 +133,8 @@ def rewards_of(setting: Setting) -> Tensor:
 def draw(p: Tensor, n: int, generator: torch.Generator) -> Tensor:
     """Draw n i.i.d. tokens from p, (V,): invert the cdf at n sorted uniforms. Returns (n,), in ascending order.
 
-    n arrival times of a Poisson process, divided by the next arrival time, are distributed as n sorted uniforms.
-    The cdf is in float64: a float32 has 24 bits, and an incorrect token's p is about 50 x 2^-24.
+    The first n arrival times of a Poisson process, divided by arrival n + 1, are distributed as n sorted uniforms.
+    The cdf is in float64: in float32 it would change the p of an incorrect token, 3e-6, by up to 2%.
     """
     cdf = p.cumsum(-1, dtype=torch.float64)
     uniform = torch.rand(n + 1, dtype=torch.float64, generator=generator)
@@ -160,13 +160,14 @@ def measure(p: Tensor, p_start: Tensor) -> dict[str, Tensor]:
 
 
 def add_centred_rewards(out: Tensor, tokens: Tensor, rewards: Tensor) -> None:
-    """Add R_j - b to out[j] for every draw j. A token drawn twice counts twice; b is the mean over the draws."""
+    """Add the centred reward R_j - b of each draw to the entry of its token. A token drawn twice counts twice."""
     r = rewards[tokens]
     out.index_add_(0, tokens, r - r.mean())
 
 
 def surrogate_gradient(p: Tensor, centred: Tensor, n: int, temperature: float = 1.0) -> Tensor:
-    """Return ∂L_sur/∂z_j = -(1/(Nτ)) p_j (R'_j - S_R), with the centred rewards R' and S_R = Σ_i R'_i p_i.
+    """Return ∂L_sur/∂z_j = -(1/(Nτ)) p_j (R'_j - S_R), with R'_j the sum of token j's centred
+    rewards over its draws, and S_R = Σ_i R'_i p_i.
 
     This is minus the gradient step of section 2 with η = 1/τ, because p = softmax(z/τ). p, centred: (..., V).
     """
@@ -174,13 +175,13 @@ def surrogate_gradient(p: Tensor, centred: Tensor, n: int, temperature: float = 
 
 
 @torch.no_grad()
-def theorem_1_on_draws(p: Tensor, tokens: Tensor, setting: Setting) -> dict[str, Tensor]:
+def theorem_1_on_draws(p: Tensor, tokens: Tensor, constants: Constants) -> dict[str, Tensor]:
     """Return Theorem 1 and Corollary 3 on the draws of one step, divided by η. τ = 1. p: (V,); tokens: (N,).
 
     s_r and the three terms are the paper's: a token drawn twice counts once, and rewards are not centred.
-    linear_step is the change of Q_pos in a plain gradient step on L_sur, with centred rewards of every draw.
+    linear_step is the change of Q_pos in a plain gradient step on L_sur, to first order; repeated draws count.
     """
-    n, rewards = len(tokens), rewards_of(setting).to(p.dtype)
+    n, rewards = len(tokens), rewards_of(constants).to(p.dtype)
     correct, sampled = rewards > 0, torch.zeros_like(p, dtype=torch.bool)
     sampled[tokens] = True
     m = brorl.masses(p, correct, sampled)
@@ -209,19 +210,21 @@ class Curves(NamedTuple):
 
 
 def simulate(
-    setting: Setting, rollouts: tuple[int, ...], seed: int = 0, every: int = 1, mass_balance: bool = False
+    constants: Constants, rollouts: tuple[int, ...], seed: int = 0, every: int = 1, mass_balance: bool = False
 ) -> Curves:
-    """Run `as_written` for each N of `rollouts` and collect the measurements of every `every`-th step.
+    """Run `loop` for each N of `rollouts` and collect the measurements of every `every`-th step.
 
     Each N has its own generator, seeded by (seed, N), so its curve does not depend on the other N.
     """
     rows = []
     for n in rollouts:
         generator = torch.Generator().manual_seed(1_000_003 * seed + n)
-        loop = as_written(setting, n, generator, every, mass_balance)
-        rows.append(list(tqdm(loop, f"seed {seed}, N = {n:,}", setting.steps // every + 1, leave=False, disable=None)))
+        steps = loop(constants, n, generator, every, mass_balance)
+        rows.append(
+            list(tqdm(steps, f"seed {seed}, N = {n:,}", constants.steps // every + 1, leave=False, disable=None))
+        )
     values = {name: np.array([[measured[name].item() for measured in row] for row in rows]) for name in rows[0][0]}
-    return Curves(seed, tuple(rollouts), np.arange(0, setting.steps + 1, every), values)
+    return Curves(seed, tuple(rollouts), np.arange(0, constants.steps + 1, every), values)
 
 
 def by_rollouts(curves: list[Curves]) -> dict[int, tuple[np.ndarray, dict[str, np.ndarray]]]:
@@ -235,7 +238,7 @@ def by_rollouts(curves: list[Curves]) -> dict[int, tuple[np.ndarray, dict[str, n
 
 
 def write_csv(path: Path, curves: list[Curves]) -> None:
-    """Write a row for each seed, each N, and every tenth of the kept steps and the last one."""
+    """Write a row for each seed, N and tenth measured step, and for the last step."""
     with path.open("w", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(["seed", "N", "step", "samples", *curves[0].values])
@@ -319,17 +322,17 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
     """Read the flags. Exit with one sentence if a flag is wrong."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     add = parser.add_argument
-    for f in fields(Setting):
+    for f in fields(Constants):
         add(f"--{f.name}", type=type(f.default), default=f.default, help=f.metadata["help"])
     add("--rollouts", type=int, nargs="+", metavar="N", help=f"a curve per N (default: {FIGURE_3}; --sweep: {SWEEP})")
     add("--seeds", type=int, default=1, help="number of seeds; paper silent (default: 1)")
-    add("--sweep", action="store_true", help="continue each N to the number of samples of the largest N; ours")
+    add("--sweep", action="store_true", help="run a smaller N longer, so that all N draw equally many samples; ours")
     add("--mass_balance", action="store_true", help="print Theorem 1 and Corollary 3 on the draws; ours")
     add("--out", type=Path, default=Path("runs/sim"), help="folder of the picture and the CSV (default: runs/sim)")
     args = parser.parse_args(argv)
     args.rollouts = tuple(args.rollouts or (SWEEP if args.sweep else FIGURE_3))
     try:
-        args.setting = Setting(**{f.name: getattr(args, f.name) for f in fields(Setting)})
+        args.constants = Constants(**{f.name: getattr(args, f.name) for f in fields(Constants)})
         if min(args.rollouts) < 1 or len(set(args.rollouts)) < len(args.rollouts):
             raise ValueError(f"--rollouts {args.rollouts}: use values of 1 or more, each once")
         if args.sweep and any(max(args.rollouts) % n for n in args.rollouts):
@@ -348,10 +351,10 @@ def main(argv: list[str] | None = None) -> None:
     """Run every N for every seed. Print the tables; write the picture and the CSV."""
     args, curves, began = parse(argv), [], time.perf_counter()
     torch.set_num_threads(1)  # a second thread gains little at this size
-    s: Setting = args.setting
+    s: Constants = args.constants
     for seed in range(args.seeds):
         for n in args.rollouts:
-            # With --sweep a k times smaller N takes k T steps, and every k-th is kept: equal samples at equal indices.
+            # With --sweep an N that is k times smaller takes k T steps and keeps every k-th: equal samples at an index.
             k = max(args.rollouts) // n if args.sweep else 1
             curves.append(simulate(replace(s, steps=k * s.steps), (n,), seed, k, args.mass_balance))
 

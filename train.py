@@ -8,7 +8,7 @@ Read lab/loop.py first: the same nine stages in 165 lines, one process.
     python train.py --eval_only --model M              score a model, train nothing
     python train.py --resume --name NAME               continue a run that was killed
     accelerate launch train.py                         the same on several processes (docs/training.md)
-    python train.py --help                             every setting, its default and its source
+    python train.py --help                             every setting and its default
 
 A step has nine stages, and `train` is these nine in order:
 
@@ -16,7 +16,7 @@ A step has nine stages, and `train` is these nine in order:
     2  roll out      N responses per prompt, split over the ranks        trainer/rollouts.py: roll_out; rollout.py
     3  verify        reward, correctness and reason of each response     trainer/rollouts.py: Judge; verify.py
     4  select        keep prompts with 0 < #correct < N; draw more       loss.py: informative; `prompts_wanted`
-                     until B are kept
+                     until B are kept, at most --refill times B
     5  advantages    minus the group's mean, then whitened               loss.py: group_advantages, whiten
     6  score         log π_old and log π_ref under the trainer           trainer/policy.py: score
     7  update        U mini-batches, one optimizer step each             `update`, `loss_of`; loss.py: policy_loss
@@ -25,8 +25,8 @@ A step has nine stages, and `train` is these nine in order:
 
     name        symbol      meaning
     P           P           prompts that the step drew
-    n, B        N, B        rollouts per prompt; informative prompts that a step asks for (--prompts_per_step)
-    U                       mini-batches of a step (--updates_per_step); this rank's part is cut into micro-batches
+    n, B        N, B        rollouts per prompt; target number of informative prompts (--prompts_per_step)
+    U                       mini-batches of a step (--updates_per_step), u = 0 ... U - 1; each is cut into micro-batches
     kept                    (P,) bool: the informative prompts. All of them are trained on, even if they exceed B
     policy      π_θ         the model that is trained, as DDP or FSDP2 wraps it
     reference   π_ref       the model of the KL term
@@ -36,13 +36,13 @@ A response is one `Rollout` from stage 2 to stage 7; each stage fills in its res
 ranks as (P, N) tensors, equal on every rank.
 
 The paper leaves open, and this file decides: a truncated response is judged like any other (--truncated mask leaves it
-out of the loss, as DAPO does); B counts informative prompts, and a step with more of them keeps the learning rate of B;
+out of the loss, as DAPO does); B counts informative prompts, and informative prompts beyond B do not change the rate;
 a group's rollouts are spread over the mini-batches at random; a run has no warm-up. trainer/ has the plumbing.
 """
 
 from __future__ import annotations
 
-import trainer  # noqa: F401  # first: torch reads the environment when it is imported
+import trainer  # noqa: F401  # before torch: it sets environment variables that torch reads at import
 
 # isort: split
 import copy
@@ -106,7 +106,7 @@ class Setup(NamedTuple):
 def train(config: Config, accelerator: Accelerator, setup: Setup, measure: Callable = lambda *_: None) -> None:
     """Section 4.2: step after step until the budget is spent. measure(step, rollouts, outcomes) comes after stage 4."""
     data, judge, sampling, engine, policy, reference, optimizer, run, progress = setup
-    plain = accelerator.unwrap_model(policy)  # without DDP, which waits for the gradients of other ranks
+    plain = accelerator.unwrap_model(policy)  # without DDP: scoring needs no synchronisation of gradients
     n, temperature = config.rollouts_per_prompt, config.temperature
     if progress.step == 0:
         run.log({"step": 0, "samples": 0} | evaluate(config, accelerator, setup), progress)
@@ -146,7 +146,7 @@ def train(config: Config, accelerator: Accelerator, setup: Setup, measure: Calla
                 update(policy, optimizer, batch, tokens, config, accelerator, sums)
             run.lap("update")
 
-            # 8: sync; the torch engine has these weights already, vLLM loads them when it wakes
+            # 8: sync; the torch engine shares the policy's weights, vLLM loads them (asleep: when it wakes)
             engine.sync(plain.model)
 
         # 9: reset the reference; log, evaluate, checkpoint
@@ -169,12 +169,12 @@ def train(config: Config, accelerator: Accelerator, setup: Setup, measure: Calla
 
 
 def prompts_wanted(outcomes: Outcomes, progress: Progress, config: Config) -> int:
-    """How many prompts the next round draws: enough for B informative ones with probability 0.9. 0: no more rounds.
+    """Return how many prompts the next round draws, for B informative ones with probability 0.9. 0: no more rounds.
 
     A prompt is informative with probability p, measured over the last steps. The number of prompts until k more are
-    informative is negative binomial, with mean k / p and variance k (1 - p) / p²; this is its normal approximation. The
-    first round of a run draws B prompts. A step draws at most --refill times B prompts, and stops after a round without
-    a verdict other than timeouts and crashes.
+    informative is negative binomial, with mean k / p and variance k (1 - p) / p²; `wanted` is its 0.9 quantile, by the
+    normal approximation. The first round of a run draws B prompts. A step draws at most --refill times B prompts, and
+    stops after a round in which every judgment timed out or crashed.
     """
     informative = int(L.informative(outcomes.correct).sum())
     missing = config.prompts_per_step - informative
@@ -222,7 +222,7 @@ def with_advantages(
 def update(
     policy, optimizer, batch: list[list[Rollout]], tokens: int, config: Config, accelerator: Accelerator, sums: Sums
 ) -> None:
-    """One optimizer step on a mini-batch: this rank's micro-batches, and the mini-batch's tokens over all ranks."""
+    """Make one optimizer step. batch: this rank's micro-batches. tokens: of the mini-batch, over all ranks."""
     if not tokens:  # fewer rollouts than mini-batches
         return
     policy.train(config.gradient_checkpointing)  # transformers recomputes in train mode only; there is no dropout
@@ -244,7 +244,7 @@ def update(
 
 
 def loss_of(policy, rollouts: list[Rollout], tokens: int, config: Config, accelerator: Accelerator, sums: Sums):
-    """A micro-batch's share of section 3.1's loss. tokens: of the whole mini-batch, on all ranks: the denominator."""
+    """Return a micro-batch's share of section 3.1's loss. tokens: ΣT, of the whole mini-batch on all ranks."""
     logp, _ = log_probs(policy, rollouts, config.temperature, accelerator)  # (T,)
     if not rollouts:
         return logp.sum()  # 0, with a gradient of 0: other ranks have one micro-batch more
@@ -318,7 +318,7 @@ def main() -> None:
 
 
 def refuse(refusal: Exception, code: int) -> NoReturn:
-    """Print a refusal once. The other ranks wait, since they refuse the same; a launcher ends them meanwhile."""
+    """Print a refusal on rank 0. The other ranks wait 5 seconds, so that a launcher ends them before they repeat it."""
     if rank := int(os.environ.get("RANK", 0)):
         time.sleep(5)
     leave(code, f"process {rank}: {refusal}" if rank else str(refusal))
@@ -332,7 +332,7 @@ def leave(code: int, text: str) -> NoReturn:
 
 
 def start_accelerator() -> Accelerator:
-    """The processes. A collective waits for up to 3 hours: a rank may generate or write a checkpoint that long."""
+    """Start Accelerate. Collectives time out after 3 hours: a rank may generate or write a checkpoint that long."""
     with refusing("Accelerate cannot start: "):
         accelerator = Accelerator(kwargs_handlers=[InitProcessGroupKwargs(timeout=timedelta(hours=3))])
     if accelerator.distributed_type.value not in ("NO", "MULTI_CPU", "MULTI_GPU", "FSDP"):
@@ -359,7 +359,7 @@ def set_up(config: Config, accelerator: Accelerator, sources: dict[str, str]) ->
         config.max_response_tokens, config.temperature, stop_token_ids=stop_tokens(data.tokenizer, model)
     )
 
-    # First everything that the trainer holds, so that the engine takes its share of the memory that is left.
+    # The trainer allocates its memory first, and the engine takes its share of the rest.
     fsdp, kind = fsdp_requested(), ENGINES[config.engine]
     engine_model = copy.deepcopy(model) if fsdp and kind.needs_whole_model else model
     policy, reference, optimizer = Policy(model), None, None

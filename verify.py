@@ -23,7 +23,7 @@ state the rules of their rewards. The rules here are ours. They are programs; no
     reason       reward     meaning
     correct      1          the answer is right
     wrong        0          the answer is another one
-    partial      between    some parts of the answer are right
+    partial      between    some parts of the answer are right (your own kind: a reward other than 0 and 1)
     no_answer    0          the response is empty, or has no box, tag or program
     unparsed     0          the answer does not have the form that its kind reads
     timeout      0          judging took too long
@@ -35,18 +35,18 @@ The rewards in this table are those of the kinds here. A kind of your own may pa
 rule reads the whole answer or none of it: with N = 512 rollouts a policy soon finds a gap in a lenient rule, and trains
 on it. Only a rule of your own gets the whole response.
 
-**A kind is one function**, `judge(answer, reference)`. A model's text is hostile. `judge` runs in this process and uses
-only what a text cannot slow down: methods of str, patterns that cannot backtrack, parsers of a bounded length. For
-everything else it returns a job, which a worker process of sandbox/ runs within a time limit.
+**The core of a kind is one function**, `judge(answer, reference)`. A model's text is hostile. `judge` runs in this
+process, so it must end quickly for any text: it uses methods of str, patterns that cannot backtrack, and parsers of
+bounded length. For everything else it returns a job, which a worker of sandbox/ runs within a time limit.
 
 **Math has three steps** (kinds/maths.py).
 1. Find the last box whose braces balance.
 2. Read all of it into a form: a value, an equation, an inequality, a tuple or interval, a list or set, or words. A text
-   that cannot be read completely earns 0, unless it is the gold's own text.
+   that cannot be read completely earns 0, unless it equals the reference letter by letter.
 3. Compare the two forms. Numbers are fractions. Expressions are equal if their values at random points are. Tuples and
-   intervals agree part by part and in their brackets, lists in any order, words in their letters. In an equation each
-   side must equal the gold, or be a name for it: for the gold 5, x = 5 and f(x) = 5 are right, and 3 = 5 is wrong. A
-   decimal may differ from an exact value by 1e-6, relative. A unit may follow a number; another unit is wrong.
+   intervals need equal parts and brackets, lists equal parts in any order, words equal letters. In an equation each
+   side must equal the reference, or be a variable or f(x): for 5, x = 5 and f(x) = 5 are right, and 3 = 5 is wrong.
+   A decimal may differ from an exact value by 1e-6, relative. A unit may follow a number; another unit is wrong.
 
 This file has the types, the kind countdown in full, and the functions that judge and load. kinds/ has one file for each
 other kind. Simplified: nothing checks that a countdown problem can be solved.
@@ -113,11 +113,12 @@ def last_tag(response: str) -> str | None:
 class Kind(NamedTuple):
     """A kind of problem.
 
-    judge      (answer, reference) -> True, False or a reward, which is correct at 1; (reward, correct); None for an
-               answer that it cannot read; or a job of sandbox/jobs.py, whose result is one of these
+    judge      (answer, reference) -> one of:
+               True or False; a number, the reward, correct if it is 1; (reward, correct);
+               None: the answer cannot be read; a job of sandbox/jobs.py, whose result is one of the above
     answer     response -> the text to judge, or None. Equal answers to one problem are judged once
     check      raises ValueError for a broken reference
-    solution   reference -> a right response, or None. A problem whose rule refuses this response is broken
+    solution   reference -> a right response, or None. If the judge rejects it, the problem is broken
     extra      the fields of `Response` that `judge` takes after the reference
     file       the user's file of this kind
     """
@@ -140,9 +141,9 @@ _OPERATORS = {ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.m
 def judge_countdown(answer: str, reference: dict[str, Any]) -> bool | None:
     """Is the answer an expression that uses exactly the problem's numbers, each once, and has the target as its value?
 
-    It may have whole numbers, + - * / (or − × ÷) between two values, parentheses and spaces. A sign before a value, a
-    power, an equation or prose makes it unparsed. Values on the way may be negative or fractions. A division by zero
-    has no value.
+    It may have whole numbers, + - * / (or − × ÷) between two values, parentheses and spaces. An answer with a
+    sign before a value, a power, an equation or prose is unparsed. Intermediate values may be negative or fractions. A
+    division by zero is wrong.
     """
     tree = _parse_expression(answer)
     if tree is None:
@@ -156,7 +157,7 @@ def judge_countdown(answer: str, reference: dict[str, Any]) -> bool | None:
 
 
 def _parse_expression(text: str) -> ast.expr | None:
-    """Return the syntax tree of an expression, None if the text is none."""
+    """Return the syntax tree of an expression, None if the text is not an expression."""
     if len(text) > MAX_ANSWER or not _CHARACTERS.fullmatch(text := text.translate(_SIGNS)):
         return None
     try:
@@ -204,7 +205,7 @@ def countdown_answer(response: str) -> str | None:
 
 # ---------------------------------------------------------------------------------- all kinds, and verdicts
 
-# Name -> the kind, or the module that defines it as KIND and is imported when a problem has this kind.
+# Name -> the kind, or its module. A module defines KIND, and is imported when the first problem has this kind.
 KINDS: dict[str, Kind | str] = {
     "countdown": Kind(judge_countdown, countdown_answer, check_countdown),
     "math": "kinds.maths",
@@ -227,9 +228,12 @@ def verify_batch(
 
     The N rollouts of a prompt repeat answers: equal answers to the same reference object are judged once. Jobs go to
     `workers` processes (None: by the number of cores); each job may take `timeout_s`. `allow_weak_sandbox` also runs
-    model code on a machine without all walls. Raises ValueError with the position of a broken item, NotAReward for a
-    value of a user's function, JudgeFailed, WeakSandbox if this machine lacks walls that model code needs, and
-    RuntimeError for a job on another system than Linux.
+    model code on a machine that cannot isolate it completely. Raises
+        ValueError     for a broken item, with its position
+        NotAReward     if a user's function returns something else than a reward
+        JudgeFailed    if a judge lacks a file or a package
+        WeakSandbox    if this machine cannot isolate model code
+        RuntimeError   for a job on another system than Linux
     """
     items = list(items)  # keeps the references alive: a new object can get the id of a dead one
     checked: set[tuple[str, int]] = set()
@@ -286,7 +290,9 @@ def load_problems(path: str | Path) -> list[Problem]:
     Raises FileNotFoundError; ValueError with the path and the line number for a broken line, or if there is no problem.
     """
     if not Path(path).is_file():
-        raise FileNotFoundError(f"no problems at {path}: name a file of JSON lines, with a weight as FILE.jsonl:0.5")
+        raise FileNotFoundError(
+            f"no problems at {path}: name a file of JSON lines; a weight follows a colon, FILE.jsonl:0.5"
+        )
     problems: dict[int, Problem] = {}
     # Split bytes: lines of text would also end at U+2028, which JSON allows inside a string.
     for number, line in enumerate(Path(path).read_bytes().split(b"\n"), start=1):
@@ -309,9 +315,9 @@ def load_problems(path: str | Path) -> list[Problem]:
 
 
 def load_data(specs: list[str], seed: int = 0) -> list[Problem]:
-    """Return the problems of one epoch over sources, FILE.jsonl, hf:NAME or gym:NAME, each with an optional :WEIGHT.
+    """Return the problems of one epoch. A source is FILE.jsonl, hf:NAME or gym:NAME, each with an optional :WEIGHT.
 
-    kinds/sources.py has the rules. The seed fixes generated problems, and the order of an epoch with weights.
+    kinds/sources.py has the rules. The seed decides generated problems, and the order of problems if there are weights.
     """
     from kinds import sources
 

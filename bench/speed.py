@@ -2,7 +2,6 @@
 
     python -m bench.speed                             all parts, about 10 minutes on 2 cores
     python -m bench.speed rollout verify              some parts
-    python -m bench.speed rollout --model FOLDER      another model; also for log_probs and shared_prompt
 
     part            ours                                               plain
     log_probs       trainer/policy.py: token_logprobs                  log_softmax of all logits
@@ -29,7 +28,6 @@ import os
 import platform
 import random
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
@@ -38,7 +36,7 @@ from contextlib import redirect_stdout
 from dataclasses import dataclass
 from io import StringIO
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 import transformers
@@ -59,13 +57,11 @@ class Sizes:
     """The work of a turn."""
 
     turns: int = 3
-    model: str = ""  # a folder; "": the embedded policy, or random weights of Qwen2 0.5B's sizes
-    tokens: int = 1024  # log_probs
+    tokens: int = 1024  # log_probs, with random weights of Qwen2 0.5B's sizes
     samples: int = 2048  # rollout, at N = 16 and 512
     response: int = 8  # tokens of a response, in rollout and whole_step
     rows: int = 512  # most rollouts that model.generate samples at the same time
     problems: int = 64  # verify, with 512 answers each
-    programs: int = 16  # verify, with 16 tests each
     rollouts: int = 128  # shared_prompt: N
     prompt: int = 256  # shared_prompt: tokens of the prompt; the responses have a quarter
     step: tuple[int, int, int] = (512, 16, 3)  # whole_step: N, B, steps; the first step is not counted
@@ -115,10 +111,7 @@ def plain_log_probs(hidden: Tensor, weight: Tensor, targets: Tensor) -> Tensor:
 
 
 def log_probs(size: Sizes) -> Iterator[Row]:
-    if size.model:
-        weight = load(size).get_output_embeddings().weight.detach().requires_grad_()
-    else:
-        weight = (torch.randn(151_936, 896) / 896**0.5).requires_grad_()
+    weight = (torch.randn(151_936, 896) / 896**0.5).requires_grad_()
     vocabulary, width = weight.shape
     hidden = torch.randn(size.tokens, width, requires_grad=True)
     targets = torch.randint(vocabulary, (size.tokens,))
@@ -144,22 +137,13 @@ def log_probs(size: Sizes) -> Iterator[Row]:
 # ------------------------------------------------------------------------------------------------------ rollout
 
 
-def load(size: Sizes):
-    return transformers.AutoModelForCausalLM.from_pretrained(size.model or TINY / "policy", dtype=torch.float32).eval()
-
-
-def prompts_of(size: Sizes) -> list[list[int]]:
-    """Prompts in tokens: countdown for the embedded policy, chats about a sum for another model."""
-    tokenizer = transformers.AutoTokenizer.from_pretrained(size.model or TINY / "policy")
-    problems = judge.load_problems(TINY / "train.jsonl")[:256]
-    if tokenizer.chat_template:
-        texts = ["4 + 5 = 9. 2 + 6 = 8. 7 + 1 = 8. " * 8 + f"{i} + 5 = ?" for i in range(256)]
-        problems = [judge.Problem([{"role": "user", "content": text}], "math", "") for text in texts]
-    return [encode(tokenizer, problem) for problem in problems]
+def embedded():
+    return transformers.AutoModelForCausalLM.from_pretrained(TINY / "policy", dtype=torch.float32).eval()
 
 
 def rollout(size: Sizes) -> Iterator[Row]:
-    model, prompts = load(size), prompts_of(size)
+    model, tokenizer = embedded(), transformers.AutoTokenizer.from_pretrained(TINY / "policy")
+    prompts = [encode(tokenizer, problem) for problem in judge.load_problems(TINY / "train.jsonl")[:256]]
     engine, seeds = TorchEngine(model), itertools.count()
     for n in (16, 512):
         rows, some = min(n, size.rows), prompts[: max(1, size.samples // n)]
@@ -216,30 +200,13 @@ def verify(size: Sizes) -> Iterator[Row]:
         f"The plain way is verify on one answer after the other; verify_batch judges the {distinct:,} distinct answers "
         f"among {len(items):,} once.",
     )  # fmt: skip
-    tests = {"inputs": [f"{k}\n1 2 3\n" for k in range(16)], "outputs": [f"{k + 6}\n" for k in range(16)]}
-    source = "import sys\nk, *xs = map(int, sys.stdin.read().split())\nprint(sum(xs) + k + {})"
-    programs = [source.format(f"{k} * {k % 2}") for k in range(size.programs)]
-
-    def sandboxed() -> int:
-        judge.verify_batch([("code", f"```python\n{program}\n```", tests) for program in programs], timeout_s=60)
-        return len(programs) * 16
-
-    def python() -> int:
-        for text in tests["inputs"]:
-            subprocess.run([sys.executable, "-c", programs[0]], input=text, text=True, capture_output=True)
-        return 16
-
-    yield compare(
-        "tests of programs", "tests/s", size.turns, sandboxed, python,
-        "The plain way is a Python process for each test, without a sandbox.",
-    )  # fmt: skip
 
 
 # ------------------------------------------------------------------------------------------------ shared_prompt
 
 
 def shared_prompt(size: Sizes) -> Iterator[Row]:
-    model, n, length, accelerator = load(size), size.rollouts, max(2, size.prompt // 4), Accelerator(cpu=True)
+    model, n, length, accelerator = embedded(), size.rollouts, max(2, size.prompt // 4), Accelerator(cpu=True)
     prompt = torch.randint(model.config.vocab_size, (size.prompt,), dtype=torch.int32)
     responses = torch.randint(model.config.vocab_size, (n, length), dtype=torch.int32)
     rollouts = [
@@ -355,33 +322,25 @@ def fullest(tokens: Tensor, owner: Tensor, world: int) -> float:
     return float(of_rank.max() / of_rank.mean())
 
 
-def simulated(recipe: str, world: int, seed: int) -> tuple[list[float], list[float]]:
-    """`fullest` in stage 2 and in the mini-batches of stage 7: by the rule of train.py, and with whole prompts."""
+def simulated(recipe: str, world: int, seed: int) -> tuple[float, float]:
+    """`fullest` of a step's rollouts: by the rule of train.py, and with whole prompts for each rank, in turn."""
     settings, rng = brorl.RECIPES[recipe], torch.Generator().manual_seed(seed)
-    n, b, updates = (int(settings[x].value) for x in ("rollouts_per_prompt", "prompts_per_step", "updates_per_step"))
+    n, b = (int(settings[name].value) for name in ("rollouts_per_prompt", "prompts_per_step"))
     drawn = round(b / brorl.PASS_RATE[recipe])
     medians = MEDIAN * (SPREAD * torch.randn(drawn, 1, generator=rng)).exp()
     tokens = (medians * (SPREAD * torch.randn(drawn, n, generator=rng)).exp()).ceil().clamp(max=LIMIT)  # (P, N)
-    kept = torch.randperm(drawn, generator=rng)[:b]
-    number = train.mini_batches(torch.ones(b, n, dtype=torch.bool), updates, seed)
     whole = (torch.arange(drawn) % world)[:, None].expand(-1, n)
-    roll_out, update = [], []
-    for owner in (owners(drawn, n, world), whole):
-        roll_out.append(fullest(tokens, owner, world))
-        parts = (number == u for u in range(updates))
-        update.append(statistics.fmean(fullest(tokens[kept][part], owner[kept][part], world) for part in parts))
-    return roll_out, update
+    return fullest(tokens, owners(drawn, n, world), world), fullest(tokens, whole, world)
 
 
 def ranks(size: Sizes) -> Iterator[Row]:
     for recipe in ("brorl", "prorl"):
-        seeds = [simulated(recipe, RANKS, seed) for seed in range(size.turns)]
-        for stage, values in zip(("roll out", "update"), zip(*seeds, strict=True), strict=True):
-            ours, plain = map(statistics.median, zip(*values, strict=True))
-            yield Row(
-                f"{stage} of {recipe}, {RANKS} ranks", ours, plain, "x the mean", plain / ours,
-                "Simulated: tokens of the fullest rank. The plain way gives whole prompts to the ranks, in turn.",
-            )  # fmt: skip
+        pairs = [simulated(recipe, RANKS, seed) for seed in range(size.turns)]
+        ours, plain = map(statistics.median, zip(*pairs, strict=True))
+        yield Row(
+            f"rollouts of {recipe}, {RANKS} ranks", ours, plain, "x the mean", plain / ours,
+            "Simulated: tokens of the fullest rank. The plain way gives whole prompts to the ranks, in turn.",
+        )  # fmt: skip
 
 
 # ------------------------------------------------------------------------------------------------------ the table
@@ -390,7 +349,6 @@ PARTS: dict[str, Callable[[Sizes], Iterator[Row]]] = {
     "log_probs": log_probs, "rollout": rollout, "verify": verify, "shared_prompt": shared_prompt,
     "whole_step": whole_step, "ranks": ranks,
 }  # fmt: skip
-WITH_MODEL = ("log_probs", "rollout", "shared_prompt")
 
 
 def digits(x: float) -> str:
@@ -408,33 +366,21 @@ def main(argv: list[str] | None = None) -> list[Row]:
         prog="python -m bench.speed", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("parts", nargs="*", metavar="PART", help=f"{', '.join(PARTS)} (default: all)")
-    parser.add_argument("--model", default="", help=f"folder of a model, for {', '.join(WITH_MODEL)}")
     parser.add_argument("--turns", type=int, default=3, help="turns of both ways (default: 3)")
-    parser.add_argument("--threads", type=int, help="torch threads (default: all cores)")
     args = parser.parse_args(argv)
     if unknown := set(args.parts) - set(PARTS):
         parser.error(f"unknown part {', '.join(sorted(unknown))}: choose from {', '.join(PARTS)}")
-    if args.model and (other := set(args.parts or PARTS) - set(WITH_MODEL)):
-        parser.error(f"--model does not belong to {', '.join(sorted(other))}: name parts of {', '.join(WITH_MODEL)}")
-    if args.model and not Path(args.model, "config.json").exists():
-        parser.error(f"--model {args.model} has no config.json: name the folder of a model")
     if args.turns < 1:
         parser.error("--turns must be at least 1")
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
-    torch.set_num_threads(args.threads or len(os.sched_getaffinity(0)))
-    sizes = Sizes(args.turns)
-    if args.model:  # a real model is slower
-        sizes = Sizes(args.turns, args.model, samples=512, rows=32, rollouts=16)
-    versions: dict[str, Any] = {"python": platform.python_version(), "torch": torch.__version__}
-    print(
-        f"{torch.get_num_threads()} torch threads of {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}, {versions}"
-    )
+    print(f"{torch.get_num_threads()} threads, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}, "
+          f"Python {platform.python_version()}, torch {torch.__version__}")  # fmt: skip
     print(f"{'':38} {'ours':>9} {'plain':>9} {'unit':10} {'ratio':>6}")
     rows = []
     for part in args.parts or PARTS:
         torch.manual_seed(0)
-        for row in PARTS[part](sizes):
+        for row in PARTS[part](Sizes(args.turns)):
             print(line(row), flush=True)
             rows.append(row)
     return rows

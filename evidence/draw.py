@@ -31,11 +31,10 @@ from bench.which_n import noise_at_equal_cost
 
 EVIDENCE = Path(__file__).resolve().parent
 COLOURS = {16: "tab:blue", 64: "tab:cyan", 512: "tab:orange"}
-ARMS = {"prorl": "N = 16, B = 128", "brorl": "N = 512, B = 32", "batch": "N = 16, B = 1,024"}
-LOOKS: dict[str, dict[str, Any]] = {
-    "prorl": {"color": "tab:blue"},
-    "brorl": {"color": "tab:orange"},
-    "batch": {"color": "tab:blue", "lw": 3},
+ARMS: dict[str, dict[str, Any]] = {
+    "prorl": {"label": "N = 16, B = 128", "color": "tab:blue"},
+    "brorl": {"label": "N = 512, B = 32", "color": "tab:orange"},
+    "batch": {"label": "N = 16, B = 1,024", "color": "tab:blue", "lw": 3},
 }
 WORLDS = {"compact": "prompts of 9 tokens", "long": "prompts of 128 tokens"}
 PROBLEMS = 128  # held-out problems of real_model.csv
@@ -253,8 +252,8 @@ def figure1(path: Path) -> None:
             curve(panes[0], groups[world, "saturate"], "samples", score, score, color="black", ls=dashes)
         shows = (("samples", "q_pos"), ("cpu_seconds", "q_pos"), ("samples", "pass@64"))
         for axis, (x, score) in zip(panes[1:], shows, strict=True):
-            for arm, name in ARMS.items():
-                curve(axis, groups[world, arm], x, score, name, **LOOKS[arm])
+            for arm, look in ARMS.items():
+                curve(axis, groups[world, arm], x, score, **look)
             finish(axis, f"from the plateau: held-out {score}", x)
         finish(panes[0], f"{prompts}: N = 16 to the plateau")
         panes[0].legend()
@@ -262,37 +261,13 @@ def figure1(path: Path) -> None:
     figure.savefig(path, dpi=110)
 
 
-def figure3(path: Path, name: str = "figure3") -> None:
+def figure3(path: Path) -> None:
     """Draw sim.py's picture from the rows of its CSV."""
     curves = []
-    for (seed, n), rows in by(load(name), "seed", "N").items():
+    for (seed, n), rows in by(load("figure3"), "seed", "N").items():
         values = {panel: np.array([[row[panel] for row in rows]]) for panel in sim.PANELS}
         curves.append(sim.Curves(seed, (n,), np.array([row["step"] for row in rows]), values))
-    sim.plot_figure3(path, curves, "three seeds, mean and range", per_sample=name == "sweep")
-
-
-def sweep(path: Path) -> None:
-    """Draw five N at equal samples."""
-    figure3(path, "sweep")
-
-
-def controls(path: Path) -> None:
-    """Draw the three arms, and arms with one thing changed."""
-    changes: dict[str, tuple[str, dict]] = {
-        "": ("", {}), "moments": (", old moments", {"ls": "--"}), "warmup": (", warm-up", {"ls": "-."}),
-        "mixed": (", mini-batches and refill of N = 512", {"ls": ":"}),
-        "alike": (", mini-batches and refill of N = 16", {"ls": ":"}),
-        "few": (", but B = 32 and the rate of N = 512", {"color": "black"}),
-    }  # fmt: skip
-    figure, axes = panels(1, 2, 15, 4.8, "Recipes near the plateau, with one thing changed at a time")
-    for (name,), group in groups_of(load("controls"), "arm").items():
-        arm, _, change = name.partition("_")
-        words, style = changes[change]
-        for axis, score in zip(axes[0], ("q_pos", "pass@64"), strict=True):
-            curve(axis, group, "samples", score, ARMS[arm] + words, **LOOKS[arm] | style)
-            finish(axis, f"held-out {score}")
-    axes[0, 1].legend(fontsize=8, loc="center left", bbox_to_anchor=(1, 0.5))
-    figure.savefig(path, dpi=110)
+    sim.plot_figure3(path, curves, "three seeds, mean and range")
 
 
 def default_runs(path: Path) -> None:
@@ -430,7 +405,7 @@ def hard(path: Path) -> None:
     figure.savefig(path, dpi=110)
 
 
-PICTURES = (figure1, figure3, sweep, controls, default_runs, law, objective, price, real_model, real_plateau, hard)
+PICTURES = (figure1, figure3, default_runs, law, objective, price, real_model, real_plateau, hard)
 
 
 def main(argv: list[str] | None = None) -> None:
@@ -438,14 +413,13 @@ def main(argv: list[str] | None = None) -> None:
     names = list(dict.fromkeys([*pictures, *TABLES]))
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", nargs="+", choices=names, default=names, help="some of them (default: all)")
-    parser.add_argument("--out", type=Path, default=EVIDENCE, help="folder of the pictures (default: evidence/)")
     args = parser.parse_args(argv)
     for name in args.only:
         if name in TABLES:
             print(f"<!-- table: {name} -->\n{table(name)}")
         if name in pictures:
-            pictures[name](args.out / f"{name}.png")
-            print(f"wrote {args.out / name}.png\n")
+            pictures[name](EVIDENCE / f"{name}.png")
+            print(f"wrote {EVIDENCE / name}.png\n")
 
 
 if __name__ == "__main__":

@@ -46,7 +46,7 @@ print(f"S_R {s_r:.2f}   Δz {dz.numpy().round(4)}   Δp {dp.numpy().round(4)}")
 compare("1,000 x the change of Q_pos", 1000 * dp[correct].sum().item(), -0.401, -0.399)
 
 # %% [markdown]
-# **Why** does the probability of c rise, although nobody drew it and its logit falls?
+# **Why** does the probability of c rise, although it was not drawn and its logit falls?
 
 # %% [markdown]
 # ## 2. Theorem 1
@@ -87,7 +87,7 @@ for n in (1, 4, 16):
     compare(f"N = {n}: U measured / {corollary_3:.4f} of Corollary 3", measured / corollary_3, 0.97, 1.03)
 
 # %% [markdown]
-# **Why** do a and c, which are small beside b at N = 1, make up nearly all of the sum at N = 16?
+# **Why** do a and c, which are small compared with b at N = 1, make up nearly all of the sum at N = 16?
 
 # %% [markdown]
 # ## 3. Figure 2 with numbers
@@ -99,9 +99,9 @@ for n in (1, 4, 16):
 # is it gone? Does the total grow with N?
 
 # %%
-setting = sim.Setting()
-p = torch.softmax(sim.initial_logits(setting).double(), -1)
-correct = torch.arange(setting.vocabulary) < setting.correct_tokens
+constants = sim.Constants()
+p = torch.softmax(sim.initial_logits(constants).double(), -1)
+correct = torch.arange(constants.vocabulary) < constants.correct_tokens
 sampled = {n: torch.zeros(16, len(p), dtype=torch.bool) for n in (4, 32, 256, 2048, 16_384, 51_200)}
 for n, masks in sampled.items():
     for mask in masks:
@@ -131,7 +131,7 @@ compare("total at N = 51,200 / total at N = 2,048", (all_but_few.total.mean() / 
 # which N does every correct token end above its start?
 
 # %%
-small = sim.Setting(vocabulary=32_000, correct_tokens=2_500, steps=500)
+small = sim.Constants(vocabulary=32_000, correct_tokens=2_500, steps=500)
 expected = {  # correct_mass, percent_improved, worst_drop
     4: [(0.579, 0.586), (18, 21), (-5e-4, -2e-5)],
     16: [(0.608, 0.611), (45, 49), (-6e-5, -4e-5)],
@@ -140,7 +140,7 @@ expected = {  # correct_mass, percent_improved, worst_drop
 }
 curves = []
 for n, ranges in expected.items():
-    steps = list(sim.as_written(small, n, torch.Generator().manual_seed(SEED)))
+    steps = list(sim.loop(small, n, torch.Generator().manual_seed(SEED)))
     values = {name: np.array([[step[name].item() for step in steps]]) for name in steps[0]}
     curves.append(Curves(SEED, (n,), np.arange(len(steps)), values))
     for name, (low, high) in zip(("correct_mass", "percent_improved", "worst_drop"), ranges, strict=True):

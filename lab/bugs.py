@@ -3,7 +3,7 @@
     python -m lab.bugs                        what to do
     python -m lab.bugs C --rollouts 16        train with bug C and the settings of the curves, or flags of lab.loop
     python -m lab.bugs --curves lab/curves    write A.csv, A.png, ... anew; 11 runs of 35 s of one core
-    python -m lab.bugs --answers              for the teacher: the bugs, and the number that tells each
+    python -m lab.bugs --answers              for the teacher: the bugs, and the metric that reveals each
 
 No file is changed: Python gets the module with the patch in memory, under the name of the right module.
 """
@@ -24,13 +24,13 @@ SEEDS = (0, 1, 2)  # of the right loop; a bug runs with the first
 
 HUNT = """\
 lab/curves/A.png to H.png show eight runs of lab.loop, of 20 steps with 32 prompts and N = 64. Each has one bug (red).
-The grey band is the right loop with three seeds, from the least to the greatest. A.csv to H.csv have the numbers. They
+The grey band is the range of the right loop over three seeds. A.csv to H.csv have the numbers. They
 have the seed of right_0.csv: compare the first two steps line by line. docs/evaluation.md explains the metrics,
-except these: pass@1 and pass@16 are of all rollouts of the step, so they jump; kept counts the prompts that dynamic
-sampling keeps, of 32; clipped is clip_high_fraction + clip_low_fraction. Gradients are clipped to a norm of 1.
+except these: pass@1 and pass@16 are over all rollouts of the step, so they jump; kept counts the prompts that dynamic
+sampling keeps, out of 32; clipped is clip_high_fraction + clip_low_fraction. Gradients are clipped to a norm of 1.
 
-1. For each letter, write down the bug, the number that tells it, and the function of lab/loop.py, loss.py or verify.py
-   where you would look first. A peak beyond the band in one step may be luck.
+1. For each letter, write down the bug, the metric that reveals it, and the function of lab/loop.py, loss.py or
+   verify.py where you would look first. A peak outside the band in one step may be chance.
 2. Find a setting that makes the bug harmless, or worse. Try it: `python -m lab.bugs D --updates 1`.
 3. One letter looks healthy. Which bugs do these curves not show? What would show them?
 """
@@ -77,7 +77,7 @@ BUGS = {
     "G": Bug("loss", "advantages = advantages.repeat_interleave(lengths)  # (T,)",
              "advantages = advantages.repeat_interleave(lengths).index_fill(0, lengths.cumsum(0) - 1, 0.0)",
              "The last token of each response, the EOS, is not trained on.", "nll", None,
-             "No number tells it: the nll of an EOS is 3e-5. test_loss.py::test_loss_against_a_loop finds it."),
+             "No metric reveals it: the nll of an EOS is 3e-5. test_loss.py::test_loss_against_a_loop finds it."),
     "B": Bug("verify", '_value(tree) == reference["target"]',
              'abs((_value(tree) or 0) - reference["target"]) <= 1',
              "The verifier accepts a value that is off by 1, and the policy trains on such answers.", "pass@1", True,
@@ -152,7 +152,7 @@ def last(run: dict[str, list[float]], metric: str) -> float:
 
 
 def numbers(letter: str) -> tuple[float, float, float]:
-    """The metric that tells the bug: of the run with the bug, and the least and the greatest of the right loop."""
+    """Return the revealing metric of the run with the bug, and its range over the right loop's seeds."""
     metric = BUGS[letter].metric
     right = [last(read(CURVES / f"right_{seed}.csv"), metric) for seed in SEEDS]
     return last(read(CURVES / f"{letter}.csv"), metric), min(right), max(right)

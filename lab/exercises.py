@@ -64,7 +64,7 @@ EXERCISES = [
              "Share of the k-subsets of n samples with a correct one. One test tries all refusals of this file."),
     # Section 3.1: the objective
     Exercise("loss.informative", 1,
-             "test_dynamic_sampling_keeps_mixed_groups_only test_dynamic_sampling_counts_verdicts_not_rewards",
+             "test_dynamic_sampling_keeps_mixed_groups_only",
              "Which prompts (P,) dynamic sampling keeps, from verdicts (P, N). Refuse other dtypes than bool."),
     Exercise("loss.mean_centred", 1,
              "test_group_advantage_by_hand",
@@ -93,19 +93,19 @@ EXERCISES = [
              "The share of these tokens in the mean over the optimizer step. Graded with the next."),
     Exercise("loss.policy_loss", 4,
              "test_loss_against_a_loop test_loss_is_zero_on_policy_but_its_gradient_is_not "
-             "test_a_token_mean_has_the_direction_of_the_trajectory_mean test_missing_reference_is_named "
+             "test_a_token_mean_has_the_direction_of_the_trajectory_mean "
              "test_the_loss_reports_the_metrics_of_its_own_tokens",
              "All of it, from advantages to `token_metrics`. Refuse a kl_coef without reference log-probs."),
     # Section 4.1: the simulator
     Exercise("sim.initial_logits", 1, "test_initial_logits_seed_the_correct_mass_of_the_paper",
              "Section 4.1's start (V,): the correct tokens come first, the anchor is token 0."),
-    Exercise("sim.measure", 1, "test_measure_by_hand test_measurements_do_not_hold_the_step_they_were_taken_at",
+    Exercise("sim.measure", 1, "test_measure_by_hand",
              "Figure 3's panels and the anchor, as numbers that hold no view of p."),
     Exercise("sim.add_centred_rewards", 1, "test_centred_rewards_by_hand",
              "Adds each draw's reward, minus the mean over the draws, to its token in `out`."),
     Exercise("sim.surrogate_gradient", 2, "test_gradient_is_autograds",
              "The gradient of the surrogate by the logits (..., V), in closed form, temperature included."),
-    Exercise("sim.as_written", 3, "test_the_loop_as_written_is_the_plain_one",
+    Exercise("sim.loop", 3, "test_the_loop_as_written_is_the_plain_one",
              "Section 4.1's loop with autograd: yield `measure` before each update and after the last."),
     # Section 4.2: rollouts and rewards
     Exercise("rollout.sampling_logprobs", 2, "test_sampling_logprobs_by_hand",

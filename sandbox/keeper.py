@@ -23,7 +23,7 @@ from sandbox.walls import put_up_inner_walls, put_up_outer_walls
 
 
 class Keeper:
-    """Take an order, fork, wait for the child or its deadline, report its end. The keeper reads no byte of any job."""
+    """Take a request, fork, wait for the child or its deadline, report its end. The keeper reads no byte of any job."""
 
     def __init__(self, control: socket.socket, parent: int, path: list[str], modules: list[str] | None) -> None:
         self.control, self.parent, self.child = control, parent, 0
@@ -41,7 +41,7 @@ class Keeper:
         self.level, self.walls = self.find_level()
 
     def serve(self) -> None:
-        """Obey the trainer's orders until the trainer has ended."""
+        """Carry out the trainer's requests until the trainer has ended."""
         self.say(level=self.level, walls=self.walls)
         while True:
             while not select.select([self.control], [], [], 1.0)[0]:
@@ -50,8 +50,8 @@ class Keeper:
             data, fds, _, _ = socket.recv_fds(self.control, MAX_MESSAGE, 8)
             if not data:
                 return
-            order = json.loads(data)
-            if "kill" in order:
+            request = json.loads(data)
+            if "kill" in request:
                 os.kill(self.child, signal.SIGKILL)
                 os.waitpid(self.child, 0)
                 self.say(exit=None)
@@ -60,19 +60,19 @@ class Keeper:
             if child == 0:
                 code = EXIT_BROKEN
                 try:
-                    self.become_child(order, fds, keeper)
-                    called = order["how"] == "function"
-                    code = serve_calls() if order["how"] == "call" else run_program(self.names, called)
+                    self.become_child(request, fds, keeper)
+                    called = request["how"] == "function"
+                    code = serve_calls() if request["how"] == "call" else run_program(self.names, called)
                 except BaseException:
                     traceback.print_exc()
                 finally:
                     os._exit(code)
             for fd in fds:
                 os.close(fd)
-            if order["how"] == "call":  # this child answers the trainer, which later orders its end
+            if request["how"] == "call":  # this child answers the trainer, which later asks the keeper to kill it
                 self.child = child
             else:
-                self.say(exit=self.wait(child, order["seconds"]))
+                self.say(exit=self.wait(child, request["seconds"]))
 
     def wait(self, child: int, seconds: float) -> int | None:
         """Return the child's exit status, None if it was killed at its deadline."""
@@ -89,16 +89,16 @@ class Keeper:
         finally:
             os.close(ended)
 
-    def become_child(self, order: dict, fds: list[int], keeper: int) -> None:
+    def become_child(self, request: dict, fds: list[int], keeper: int) -> None:
         """Leave only these files open: 0 to 2 the standard files, 3 the job, 4 the value of a function."""
-        script = order["how"] == "script"
+        script = request["how"] == "script"
         plan = [fds[1] if script else self.null, fds[2] if script else self.null, self.null, fds[0]]
-        plan += [fds[2]] if order["how"] == "function" else []
+        plan += [fds[2]] if request["how"] == "function" else []
         high = [fcntl.fcntl(fd, fcntl.F_DUPFD, 100) for fd in plan]
-        for place, fd in enumerate(high):
-            os.dup2(fd, place, inheritable=True)
+        for number, fd in enumerate(high):
+            os.dup2(fd, number, inheritable=True)
         os.closerange(len(plan), 256)
-        put_up_inner_walls(self.outer, order["limits"], keeper)
+        put_up_inner_walls(self.outer, request["limits"], keeper)
 
     def say(self, **message: Any) -> None:
         self.control.sendall(json.dumps(message).encode())

@@ -36,7 +36,7 @@ START = "import sys; sys.path.insert(0, sys.argv[1]); from sandbox.keeper import
 
 
 class KeeperDied(Exception):
-    """The keeper has ended, or does not follow its orders."""
+    """The keeper has ended, or does not answer as it should."""
 
 
 class Worker:
@@ -93,8 +93,8 @@ class Worker:
             if self.child is None:
                 self.child, theirs = socket.socketpair()
                 with theirs:
-                    order = {"how": "call", "limits": {"AS": 4096 * MiB, "FSIZE": 0}}
-                    self._send(order, [theirs.fileno()] * 3)
+                    request = {"how": "call", "limits": {"AS": 4096 * MiB, "FSIZE": 0}}
+                    self._send(request, [theirs.fileno()] * 3)
             self.calls += 1
             reply = self._ask(self.child, json.dumps([job.function, job.args]).encode() + b"\n", deadline)
             if alone or reply is None or reply.status != "ok":
@@ -168,9 +168,9 @@ class Worker:
             code = self._hear(seconds + GRACE_S)["exit"]
             return code, os.pread(fds[2], MAX_OUTPUT + 1, 0)
 
-    def _send(self, order: dict, fds: list[int]) -> None:
+    def _send(self, request: dict, fds: list[int]) -> None:
         try:
-            socket.send_fds(self.control, [json.dumps(order).encode()], fds)
+            socket.send_fds(self.control, [json.dumps(request).encode()], fds)
         except OSError as error:
             raise KeeperDied(str(error)) from None
 

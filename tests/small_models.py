@@ -20,9 +20,6 @@ SMALL = {
 }  # fmt: skip
 CONFIGS = {
     "qwen2, grouped heads, tied": Qwen2Config(**SMALL, tie_word_embeddings=True),
-    "qwen2, sliding window in one layer": Qwen2Config(
-        **SMALL, use_sliding_window=True, sliding_window=4, max_window_layers=1
-    ),
     "qwen3, head width of its own": Qwen3Config(**SMALL, head_dim=12),
     "llama, one key head": LlamaConfig(**SMALL | {"num_key_value_heads": 1}),
     "mistral, sliding window of 5": MistralConfig(**SMALL, sliding_window=5, head_dim=8),

@@ -10,9 +10,7 @@ from bench import speed
 from bench.speed import PARTS, Row, Sizes, compare, fullest, owners, plain_log_probs, simulated
 from trainer.policy import token_logprobs
 
-SMALL = Sizes(
-    turns=1, tokens=8, samples=32, response=2, rows=16, problems=1, programs=2, rollouts=6, prompt=8, step=(8, 4, 2)
-)
+SMALL = Sizes(turns=1, tokens=8, samples=32, response=2, rows=16, problems=1, rollouts=6, prompt=8, step=(8, 4, 2))
 
 
 def test_the_ratio_is_the_median_of_turns_by_hand(monkeypatch):
@@ -58,16 +56,12 @@ def test_a_missing_package_is_a_sentence(monkeypatch, capsys):
     assert "pip install trl" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize(
-    "wrong", [["nonsense"], ["verify", "--model", "x"], ["rollout", "--model", "no_such_folder"], ["--turns", "0"]]
-)
-def test_wrong_uses_are_refused(wrong, capsys):
-    """Makes impossible: a flag that is silently ignored, or a traceback for a mistake of the user."""
+@pytest.mark.parametrize(("wrong", "named"), [(["nonsense"], "nonsense"), (["--turns", "0"], "--turns")])
+def test_wrong_uses_are_refused(wrong, named, capsys):
+    """Makes impossible: a part that is silently ignored, or a traceback for a mistake of the user."""
     with pytest.raises(SystemExit) as stop:
         speed.main(wrong)
-    assert (
-        stop.value.code == 2 and wrong[-2 if "--model" in wrong or "--turns" in wrong else 0] in capsys.readouterr().err
-    )
+    assert stop.value.code == 2 and named in capsys.readouterr().err
 
 
 def test_the_fullest_rank_by_hand():
@@ -80,5 +74,5 @@ def test_the_fullest_rank_by_hand():
 def test_a_large_group_makes_the_ranks_even():
     """Makes impossible: a rule of requests_of_rank that gives one rank many more tokens, or another rank no prompt."""
     assert torch.bincount(owners(5, 512, 64).flatten()).tolist() == [40] * 64
-    (ours, whole), (update, whole_update) = simulated("brorl", 64, 0)
-    assert ours < 1.06 < 1.5 < whole and update < 1.5 < whole_update
+    ours, whole = simulated("brorl", 64, 0)
+    assert ours < 1.06 < 1.5 < whole

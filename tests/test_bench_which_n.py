@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 import torch
 from accelerate import Accelerator
-from rooms import ROOT, TINY, embedded, flags, judged, sampled, some_problems, trained
 from scipy import stats
+from small_runs import ROOT, TINY, embedded, flags, judged, sampled, some_problems, trained
 
 import train
 from bench import which_n
-from bench.which_n import Cost, HalfGroups, Kept, Ratio, best_n, estimate, guess, noise_at_equal_cost, ratio_of
+from bench.which_n import Cost, HalfGroups, Ratio, best_n, estimate, guess, kept_share, noise_at_equal_cost, ratio_of
 from trainer.policy import Policy
 from trainer.rollouts import Outcomes
 from trainer.settings import Config
@@ -80,13 +80,12 @@ def test_within_is_the_variance_of_a_rollout():
 
 
 def test_dropped_groups_count_as_zero():
-    """Makes impossible: means over kept prompts only, since a small N keeps few."""
-    gram = expected_gram(CASES, 3)
-    padded = torch.zeros(10, 10, dtype=torch.float64)
-    padded[:6, :6] = gram
-    for f in (estimate, which_n.standard_errors):
-        for got, want in zip(f(gram, 5, 3), f(padded, 5, 3), strict=True):
-            assert got == pytest.approx(want, rel=1e-9)
+    """Makes impossible: means or a jackknife over kept prompts only, since a small N keeps few."""
+    gram = simulated_groups(20, 10, 8, 0)
+    padded = torch.zeros(30, 30, dtype=torch.float64)
+    padded[:20, :20] = gram
+    for f in (estimate, ratio_of):
+        assert f(gram, 15, 8) == pytest.approx(f(padded, 15, 8), rel=1e-9)
 
 
 @pytest.mark.parametrize(("ratio", "cost"), [(20, 0), (20, 16), (0.5, 3), (6000, 0)])
@@ -125,11 +124,9 @@ def test_without_a_measurement_the_usual_ratios_remain():
     usual = guess(cost, sizes, None)
     assert usual.ratio == pytest.approx(100, rel=0.05)
     assert usual.ratio_low == pytest.approx(4.3, rel=0.1) and usual.ratio_high == pytest.approx(2300, rel=0.1)
-    assert usual.low < usual.n < usual.high and usual.sure < 0.95
-    assert (
-        guess(cost, sizes, Ratio(-0.001, 0.002)).ratio_low > 150
-    )  # V_b may be 0: a bound of 333, and the usual values
-    assert ratio_of(torch.ones(20, 20, dtype=torch.float64), 10, 8) is None  # halves that are equal: no V_w
+    assert 4 < usual.n < 512 and usual.sure < 0.95
+    assert guess(cost, sizes, Ratio(-0.001, 0.002)).ratio_low > 150  # V_b may be 0: a bound of 333 and usual values
+    assert ratio_of(torch.ones(20, 20, dtype=torch.float64), 10, 8) is None  # equal halves: no V_w
 
 
 @pytest.mark.parametrize(("ratio", "price"), [(20.0, 10.0), (700.0, 0.0), (900.0, 40.0)])
@@ -202,38 +199,33 @@ def test_some_coordinates_give_the_ratio_of_all():
 
 
 @pytest.mark.parametrize(("never", "always"), [(0.0, 0.0), (0.3, 0.0), (0.2, 0.2), (0.0, 1.0)])
-def test_the_share_beyond_the_sample_is_near_the_truth(never, always):
+def test_the_share_of_kept_prompts_is_near_the_truth(never, always):
     """Makes impossible: prompts that are never solved taken for rarely solved ones, or the reverse."""
     p = torch.tensor(stats.beta.rvs(0.8, 5, size=400, random_state=0))
     p[: int(400 * never)] = 0
     p[400 - int(400 * always) :] = 1
     correct = torch.binomial(torch.full_like(p, 64), p, generator=torch.Generator().manual_seed(0))
-    kept = Kept(correct.long().tolist(), 64)
-    for size in (128, 300, 512):
-        assert kept(size) == pytest.approx(float((1 - p**size - (1 - p) ** size).mean()), abs=0.05)
+    for size in (16, 64, 128, 300, 512):
+        assert kept_share(correct.long().tolist(), 64, size) == pytest.approx(
+            float((1 - p**size - (1 - p) ** size).mean()), abs=0.05
+        )
 
 
 def test_seconds_by_hand():
-    """Makes impossible: a time that includes the update of dropped prompts, or optimizer steps for every prompt."""
+    """Makes impossible: a time that includes scores and updates of dropped prompts, or another line."""
     measured = {n: {"roll_out": 1.0 + n / 4, "score": 2.0, "update": n / 4} for n in (4, 16)}
-    cost = Cost(measured, lambda n: 0.5, fixed=24.0, b=8)
+    cost = Cost(measured, lambda n: 0.5)
     assert cost.of_a_prompt() == pytest.approx(6)  # 3 + n / 2
-    assert cost.stages(32) == pytest.approx({"roll_out": 9.0, "score": 2.0, "update": 8.0})
-    assert cost.seconds(32) == pytest.approx(9 + 0.5 * (10 + 24 / 8))
-    config = Config(rollouts_per_prompt=16, prompts_per_step=8, refill=1.5, updates_per_step=64)
-    step = cost.step(16, config)  # 12 drawn, the most that --refill allows
-    assert step == pytest.approx({"roll_out": 12 * 5, "score": 6 * 2, "update": 6 * 4 + 24})
-    table = cost.table(20.0, config)
-    assert [row["n"] for row in table] == [8, 16, 32, 64, 128, 256, 512]  # 4 x 8 rollouts are fewer than 64 updates
-    assert {row["n"]: row["noise"] for row in table}[16] == 1 and table[1]["seconds"] == pytest.approx(60 + 12 + 48)
+    assert cost.stages(10) == pytest.approx([3.5, 2.0, 2.5]) and cost.stages(32) == pytest.approx([9.0, 2.0, 8.0])
+    assert cost.drawn(32) == pytest.approx([9.0, 1.0, 4.0])
+    assert cost.noise(32, 62.0) == pytest.approx((1 + 2) * 14)
 
 
 # ------------------------------------------------------------------------------------------------------- whole reports
 
 
-def look(folder, name="look", prompts=12, rollouts=16, **settings):
+def look(folder, name="look", prompts=12, more=(), **settings):
     """The report on the embedded policy, in this process. It must not change a weight."""
-    own = [f"--sample_prompts={prompts}", f"--sample_rollouts={rollouts}"]
     models, set_up = [], train.set_up
 
     def remember(*arguments):
@@ -242,8 +234,9 @@ def look(folder, name="look", prompts=12, rollouts=16, **settings):
         return models[-1]
 
     before: list = []
-    with mock.patch.multiple(which_n, REPEATS=1, ROUND=5), mock.patch.object(train, "set_up", remember):
-        found = which_n.main([*flags(folder, name, **settings), *own])
+    small = {"REPEATS": 1, "FEW": 5, "TIMED": (4, 16), "SAMPLED": (16, 4)}
+    with mock.patch.multiple(which_n, **small), mock.patch.object(train, "set_up", remember):
+        found = which_n.main([*flags(folder, name, **settings), f"--sample_prompts={prompts}", *more])
     assert all(torch.equal(x, y) for x, y in zip(before, models[-1].policy.parameters(), strict=True))
     return found
 
@@ -256,14 +249,18 @@ def test_a_report_keeps_the_weights_and_names_flags(tmp_path, capsys):
     assert found["prompts"] == 12 and sum(found["solved"].values()) == 12 and "--max_minutes" in said
     rate = 1e-4 * math.sqrt(found["best"]["n"] / 8)  # N of the configuration is 8
     assert f"--rollouts_per_prompt {found['best']['n']} --prompts_per_step 4 --learning_rate {rate:.2g}" in said
-    assert [row["n"] for row in found["table"]] == [4, 8, 16, 32, 64, 128, 256, 512]
-    assert sum(found["correct"]) == found["reasons"]["correct"] and max(found["correct"]) <= 16
+    assert [*found["table"]] == [4, 8, 16, 32, 64, 128, 256, 512]
+    assert sum(found["correct"]) == found["reasons"]["correct"] and found["ratio"]["error"] > 0
+    correct = found["correct"]
+    for n, row in found["table"].items():  # B = 4 prompts are kept
+        assert row["drawn"] == pytest.approx(4 / which_n.kept_share(correct, 16, n))
+    assert found["table"][8]["noise"] == 1
     written = json.loads((tmp_path / "look/which_n.json").read_text())
     again = look(tmp_path, "again")
     assert written["correct"] == found["correct"] == again["correct"] and again["ratio"] == found["ratio"]
 
 
-WRONG = "--sample_prompts=0", "--sample_rollouts=2", "--max_minutes=0", "--eval_only", "--bogus", "--log_noise=0"
+WRONG = "--sample_prompts=0", "--max_minutes=0", "--eval_only", "--bogus", "--log_noise=0"
 
 
 @pytest.mark.parametrize("wrong", WRONG)
@@ -278,13 +275,11 @@ def test_wrong_uses_are_refused(tmp_path, wrong):
     assert wrong.partition("=")[0] in str(stop.value) and not (tmp_path / "look").exists()
 
 
-def test_a_short_time_gives_few_prompts_and_still_a_guess(tmp_path, capsys):
+def test_a_slow_machine_gives_few_rollouts_and_still_a_guess(tmp_path, capsys):
     """Makes impossible: --max_minutes that is ignored, or that ends without a guess."""
-    clock = itertools.count()
-    with mock.patch.object(which_n.Sample, "left", lambda self: -next(clock)):
-        found = look(tmp_path)
-    assert found["prompts"] == 1 and [*found["seconds"]] == [4, 0] and found["ratio"] is None
-    assert "--max_minutes" in capsys.readouterr().out.partition("Advice")[2] and found["best"]["n"] >= 4
+    found = look(tmp_path, more=["--max_minutes=0.001"])
+    assert (found["prompts"], found["rollouts"], found["ratio"], [*found["seconds"]]) == (1, 4, None, [0, 4])
+    assert "--max_minutes" in capsys.readouterr().out.partition("Advice")[0] and found["best"]["n"] >= 4
 
 
 REWARDS = """
@@ -306,7 +301,7 @@ def test_a_guess_without_a_measurement(tmp_path, capsys, forget_kinds, kind, ref
     (tmp_path / "data.jsonl").write_text("".join(json.dumps(row) + "\n" for row in known))
     found = look(tmp_path, data=tmp_path / "data.jsonl", rewards=tmp_path / "rewards.py")
     assert found["ratio"] is None and found["best"]["ratio"] == pytest.approx(100, rel=0.05)
-    assert which_n.not_measured(found) and "--rollouts_per_prompt" in capsys.readouterr().out
+    assert "--rollouts_per_prompt" in capsys.readouterr().out
 
 
 def test_noise_is_logged_along_a_run(tmp_path):
@@ -327,7 +322,7 @@ def test_two_processes_find_the_numbers_of_one(tmp_path):
     for count in (1, 2):
         command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={count}", "-m"]
         command += ["bench.which_n", *flags(tmp_path, f"on{count}", data=data, rollouts_per_prompt=32)]
-        command += ["--sample_prompts=16", "--sample_rollouts=32"]
+        command += ["--sample_prompts=16"]
         environment = os.environ | {"ACCELERATE_USE_CPU": "true", "OMP_NUM_THREADS": "1"}
         done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
         assert done.returncode == 0, done.stderr[-3000:]

@@ -11,21 +11,27 @@ import sys
 from pathlib import Path
 
 import pytest
-from rooms import some_problems, trained
+from helpers import few_problems
+from small_runs import trained
 
+from lab.exercises import EXERCISES
 from trainer.settings import Config
 
 ROOT = Path(__file__).resolve().parent.parent
 README, DOCS = ROOT / "README.md", sorted((ROOT / "docs").glob("*.md"))
 LOGS = ("metrics", "timing", "eval", "samples")
-ELSEWHERE = {"my_rewards.py", "my_engine.py", "exact.csv", "exact.png", "curves.png"}  # made by readers and by runs
+# made by readers and by runs
+ELSEWHERE = {"my_rewards.py", "my_engine.py", "exact.csv", "exact.png", "curves.png", "seedX.csv"}
 OF_LAUNCHERS = {  # flags of accelerate, torch.distributed.run, pip, hf and docker
     *("--mixed_precision", "--num_processes", "--multi_gpu", "--config_file", "--machine_rank", "--quiet", "--cpu"),
     *("--standalone", "--nproc_per_node", "--shutdown-timeout", "--revision", "--local-dir", "--help", "--check"),
-    *("--index-url", "--ipc"),
+    *("--index-url", "--ipc", "--version"),
 }
 
-every_page = pytest.mark.parametrize("page", [README, ROOT / "CONTRIBUTING.md", *DOCS], ids=lambda page: page.name)
+LAB = sorted((ROOT / "lab").glob("*.md"))
+PAGES = [README, ROOT / "CONTRIBUTING.md", *DOCS, *LAB]
+
+every_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: f"{page.parent.name}/{page.name}")
 
 
 def tracked() -> set[str]:
@@ -58,7 +64,7 @@ def test_the_commands_of_a_page_exist(page):
     text, there = page.read_text(), tracked()
     for script in re.findall(r"\bpython (\w[\w/]*\.py)", text):
         assert script in there, script
-    for module in re.findall(r"\bpython -m ([\w.]+)", text):
+    for module in re.findall(r"\bpython -m (?!work)([\w.]+)", text):  # work/ is a student's folder
         assert importlib.util.find_spec(module), module
     settings = {f"--{field.name}" for field in dataclasses.fields(Config)}
     ours = "".join((ROOT / name).read_text() for name in there if name.endswith(".py") and "/test_" not in name)
@@ -74,8 +80,17 @@ def test_the_commands_of_a_page_exist(page):
 def test_the_readme_is_short_and_links_every_page():
     """Makes impossible: a README that grows back into a manual, a page that no reader finds."""
     text = README.read_text()
-    assert len(text.splitlines()) <= 130
+    assert len(text.splitlines()) <= 110 and len(text.split()) <= 900
     assert not [page.name for page in DOCS if f"](docs/{page.name})" not in text]
+
+
+def test_the_readmes_line_counts_are_right():
+    """Makes impossible: a map of files that have grown or shrunk by more than 10 lines since."""
+    counts = re.findall(r"^    (\w+\.py) .* (\d+) lines ", README.read_text(), re.M)
+    counts += re.findall(r"\((lab/loop\.py)\), (\d+) lines", README.read_text())
+    assert len(counts) == 7
+    for name, count in counts:
+        assert abs(len((ROOT / name).read_text().splitlines()) - int(count)) <= 10, name
 
 
 def test_every_equation_has_a_function_and_a_test():
@@ -83,14 +98,24 @@ def test_every_equation_has_a_function_and_a_test():
     lines = (ROOT / "docs/paper.md").read_text().splitlines()
     equations = [cells for line in lines if len(cells := line.strip("|").split("|")) == 3 and "`test_" in cells[2]]
     assert len(equations) > 25
-    for _, functions, tests in equations:
-        for name in re.findall(r"`([\w.]+)`", functions):
-            module, _, function = name.rpartition(".")
-            assert hasattr(importlib.import_module(module), function), name
-        for file, test in re.findall(r"`(test_\w+\.py)(?:::(test_\w+))?`", tests):
-            assert not test or f"\ndef {test}(" in (ROOT / "tests" / file).read_text(), f"{file}::{test}"
+    names = [name for _, functions, _ in equations for name in re.findall(r"`([\w.]+)`", functions)]
+    pages = "".join(page.read_text() for page in [ROOT / "docs/paper.md", *LAB])
+    names += re.findall(
+        r"`((?:brorl|loss|sim|rollout|verify|bench\.which_n|trainer\.policy|lab\.variants)\.\w+)`", pages
+    )
+    for module, _, function in (name.rpartition(".") for name in names):
+        assert function == "py" or hasattr(importlib.import_module(module), function), f"{module}.{function}"
+    for file, test in re.findall(r"`(test_\w+\.py)(?:::(test_\w+))?`", pages):
+        assert not test or f"\ndef {test}(" in (ROOT / "tests" / file).read_text(), f"{file}::{test}"
 
 
+def test_the_course_has_its_points():
+    """Makes impossible: a number of functions or points that the course does not have."""
+    text = (ROOT / "lab/README.md").read_text()
+    assert f"{len(EXERCISES)} functions raise" in text and f"{sum(x.points for x in EXERCISES)} points" in text
+
+
+@pytest.mark.slow
 def test_the_reward_example_of_the_readme_runs(tmp_path):
     """Makes impossible: an example that fails as it is printed, or that teaches nothing."""
     [block] = re.findall(r"```sh\n(.*?)```", README.read_text(), re.S)
@@ -105,9 +130,10 @@ def test_the_reward_example_of_the_readme_runs(tmp_path):
 
 @pytest.fixture(scope="module")
 def written(tmp_path_factory) -> dict[str, set[str]]:
-    """The keys that a run of two steps writes, by log."""
+    """The keys that a run of a step writes, by log."""
     folder = tmp_path_factory.mktemp("keys")
-    run = trained(folder, "run", eval_data=some_problems(folder / "test.jsonl", 2), eval_samples=1024)
+    one = {"max_steps": 1, "data": few_problems("train", 256), "eval_data": few_problems("test", 1)}
+    run = trained(folder, "run", eval_samples=1024, **one)
     rows = {log: map(json.loads, (run / f"{log}.jsonl").read_text().splitlines()) for log in LOGS}
     return {log: {key for row in rows[log] for key in row} for log in LOGS}
 

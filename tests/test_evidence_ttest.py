@@ -2,7 +2,6 @@
 
 import json
 import math
-import shutil
 import sys
 from pathlib import Path
 
@@ -10,7 +9,7 @@ import numpy as np
 import pytest
 import scipy.stats
 import torch
-from rooms import some_problems, trained
+from helpers import lines
 
 from evidence import ttest
 
@@ -23,15 +22,15 @@ def test_paired_t_test_by_hand():
     d = (0, 1, 2): Δ = 1, s = 1, t = √3. With ν = 2, P(T > t) = 1/2 - t / (2 √(2 + t²)).
     """
     test = ttest.paired_t_test(torch.tensor([1.0, 1.0, 1.0]), torch.tensor([1.0, 2.0, 3.0]))
-    assert (test.instances, test.mean_a, test.mean_b, test.delta, test.degrees_of_freedom) == (3, 1.0, 2.0, 1.0, 2)
+    assert (test.instances, test.delta) == (3, 1.0)
     assert test.standard_error == pytest.approx(1 / 3**0.5) and test.t == pytest.approx(3**0.5)
     tail = 0.5 - 3**0.5 / (2 * 5**0.5)
     assert test.p_one_tailed == pytest.approx(tail) and test.p_two_tailed == pytest.approx(2 * tail)
     assert (test.low, test.high) == pytest.approx((1 - 4.302653 / 3**0.5, 1 + 4.302653 / 3**0.5), abs=1e-6)
 
 
-@pytest.mark.parametrize("n", [2, 3, 5, 30, 1000, 10_000])
-@pytest.mark.parametrize("shift", [0.0, 1e-9, 0.003, -0.05, 0.2, 3.0])
+@pytest.mark.parametrize("n", [2, 30, 10_000])
+@pytest.mark.parametrize("shift", [0.0, 0.003, -0.05, 3.0])
 def test_scipy_agrees(n, shift):
     """Makes impossible: a p-value that is wrong for few instances, for many, far out in the tail, or below 0."""
     dice = torch.Generator().manual_seed(n)
@@ -40,7 +39,7 @@ def test_scipy_agrees(n, shift):
     ours = ttest.paired_t_test(a, b)
     one = scipy.stats.ttest_rel(b.numpy(), a.double().numpy(), alternative="greater")
     two = scipy.stats.ttest_rel(b.numpy(), a.double().numpy())
-    assert ours.t == pytest.approx(one.statistic, rel=1e-9) and ours.degrees_of_freedom == one.df
+    assert ours.t == pytest.approx(one.statistic, rel=1e-9)
     assert ours.p_one_tailed == pytest.approx(one.pvalue, rel=1e-8, abs=1e-300)
     assert ours.p_two_tailed == pytest.approx(two.pvalue, rel=1e-8, abs=1e-300)
     assert (ours.low, ours.high) == pytest.approx((*two.confidence_interval(0.95),), rel=1e-9)
@@ -65,18 +64,6 @@ def test_differences_that_are_all_the_same():
     assert (down.t, down.p_one_tailed, down.p_two_tailed) == (-math.inf, 1, 0)
 
 
-@pytest.fixture(scope="module")
-def two_runs(tmp_path_factory) -> tuple[Path, ...]:
-    """Two seeds of a run of two steps, evaluated at each of them on 16 problems, 4 responses each."""
-    folder = tmp_path_factory.mktemp("pair")
-    settings = {"eval_data": some_problems(folder / "test.jsonl", 16), "eval_samples": 4, "eval_every": 1}
-    return tuple(trained(folder, f"seed{seed}", seed=seed, learning_rate=1e-3, **settings) for seed in (0, 1))
-
-
-def rows(path: Path) -> list[dict]:
-    return [json.loads(line) for line in path.read_text().splitlines()]
-
-
 def printed(monkeypatch, capsys, *arguments) -> str:
     """Call the command in this process. Returns its output."""
     monkeypatch.setattr(sys, "argv", ["ttest", *map(str, arguments)])
@@ -84,40 +71,39 @@ def printed(monkeypatch, capsys, *arguments) -> str:
     return capsys.readouterr().out
 
 
-@pytest.mark.slow
-def test_the_t_test_of_two_runs(two_runs, monkeypatch, capsys):
+def changed(run: Path, folder: Path, config=None, last=None) -> Path:
+    """Copy a run's settings and evaluations, with other settings or with another last evaluation."""
+    folder.mkdir(exist_ok=True)
+    settings = json.loads((run / "config.json").read_text()) | (config or {})
+    (folder / "config.json").write_text(json.dumps(settings))
+    *before, row = lines(run / "eval.jsonl")
+    (folder / "eval.jsonl").write_text("".join(json.dumps(x) + "\n" for x in [*before, row | (last or {})]))
+    return folder
+
+
+def test_the_t_test_of_two_runs(finished, tmp_path, monkeypatch, capsys):
     """Makes impossible: runs exchanged, another evaluation than the one asked for, a number that is not the test's."""
-    a, b = two_runs
+    a, higher = finished / "run", [4, 3] * 8
+    b = changed(a, tmp_path / "b", last={"correct": higher})
     text = printed(monkeypatch, capsys, a, b)
-    test = ttest.paired_t_test(*(torch.tensor(rows(run / "eval.jsonl")[-1]["correct"]) / 4 for run in two_runs))
-    for number in (f"pass@1 {test.mean_a:.4f}", f"pass@1 {test.mean_b:.4f}", f"{test.delta:+.4f}", f"{test.t:.2f}",
+    correct = torch.tensor([lines(a / "eval.jsonl")[-1]["correct"], higher])
+    test = ttest.paired_t_test(*correct / 4)
+    means = (correct / 4).mean(1).tolist()
+    for number in (f"pass@1 {means[0]:.4f}", f"pass@1 {means[1]:.4f}", f"{test.delta:+.4f}", f"{test.t:.2f}",
                    f"{test.low:+.4f} to {test.high:+.4f}", f"{test.p_one_tailed:.2g}\n"):  # fmt: skip
         assert number in text
     before_after = printed(monkeypatch, capsys, a, a, "--step", 0, 2)
-    assert all(f"pass@1 {rows(a / 'metrics.jsonl')[step]['eval/pass@1']:.4f}" in before_after for step in (0, 2))
-    assert "+0.0000" in printed(monkeypatch, capsys, a, b, "--step", 0)  # one evaluation's seed, one policy
+    assert all(f"pass@1 {lines(a / 'metrics.jsonl')[step]['eval/pass@1']:.4f}" in before_after for step in (0, 2))
 
 
-@pytest.mark.slow
-def test_what_does_not_pair_is_refused(two_runs, tmp_path, monkeypatch, capsys):
+@pytest.mark.parametrize("config, last, arguments, named", [
+    ({}, {"problems": "another digest", "sources": {"large": 12}}, [], "--eval_data"),
+    ({"eval_samples": 2}, {}, [], "--eval_samples"), ({"eval_temperature": 0.5}, {}, [], "--eval_temperature"),
+    ({}, {}, ["--step", "7"], "step 7"), (None, {}, [], "config.json"),
+])  # fmt: skip
+def test_what_does_not_pair_is_refused(config, last, arguments, named, finished, tmp_path, monkeypatch, capsys):
     """Makes impossible: scores of other problems, of other settings or of no evaluation subtracted from each other."""
-    a, other = two_runs[0], tmp_path / "other"
-
-    def refused(b, *more) -> str:
-        with pytest.raises(SystemExit) as stop:
-            printed(monkeypatch, capsys, a, b, *more)
-        assert stop.value.code == 2
-        return capsys.readouterr().err
-
-    def changed(config=None, last=None) -> Path:
-        """Copy the first run with other settings, or with another last evaluation."""
-        shutil.copytree(a, other, ignore=shutil.ignore_patterns("checkpoints", "model"), dirs_exist_ok=True)
-        (other / "config.json").write_text(json.dumps(json.loads((a / "config.json").read_text()) | (config or {})))
-        *before, row = rows(a / "eval.jsonl")
-        (other / "eval.jsonl").write_text("".join(json.dumps(x) + "\n" for x in [*before, row | (last or {})]))
-        return other
-
-    assert "config.json" in refused(tmp_path) and "step 7" in refused(a, "--step", 7)
-    assert "--eval_data" in refused(changed(last={"problems": "another digest", "sources": {"large": 12}}))
-    for name, value in (("eval_samples", 2), ("eval_temperature", 0.5), ("eval_max_response_tokens", 9)):
-        assert f"--{name}: " in refused(changed({name: value}))
+    other = tmp_path if config is None else changed(finished / "run", tmp_path / "other", config, last)
+    with pytest.raises(SystemExit) as stop:
+        printed(monkeypatch, capsys, finished / "run", other, *arguments)
+    assert stop.value.code == 2 and named in capsys.readouterr().err

@@ -30,7 +30,7 @@ import pytest
 from judging import judged, pairs, reason
 from wrong_answers import golds, wrong_answers
 
-from kinds.latex import read_math, read_number
+from kinds.latex import read_number
 from kinds.maths import MAX_BOX_DISTANCE, judge_in_worker, judge_math, last_box
 from kinds.science import judge_science
 from verify import verify
@@ -58,6 +58,7 @@ def test_math_correct(gold, answer):
 
 OTHER_NUMBER = pairs("""
 1e-7  |  2e-7  |  0  ;  1e-1000  |  0  ;  50  |  50%  ;  50%  |  50  ;  1/3  |  0.33333  ;  0.1  |  0.100001
+5  |  5 or 6  |  5;6  |  1,00  |  1+1  |  (6)  |  \\{6\\}  |  5^2  |  10^{9^9}  |  five
 9007199254740993  |  9007199254740992  ;  1e23  |  99999999999999991611392  ;  5  |  -5  |  5e1  ;  1/2  |  2/1  |  12
 12  |  1/2  ;  1000  |  1.000  ;  10  |  1e10  ;  6.02e23  |  6.02e22
 123456789012345678901234567890  |  123456789012345678901234567891
@@ -83,12 +84,6 @@ NO_ANSWERS = [*filter(None, re.split(r"  \|  |\n", NO_ANSWERS)), "", " ", "5\x00
 def test_math_unparsed(answer):
     """Makes impossible: a box that is no answer rescued by a number inside it or before it."""
     assert reason("math", f"The answer is 5. \\boxed{{5}}. Rather, \\boxed{{{answer}}} = 5", "5") == "unparsed"
-
-
-@pytest.mark.parametrize("answer", ["5 or 6", "5;6", "1,00", "1+1", "(6)", "\\{6\\}", "5^2", "10^{9^9}", "five"])
-def test_math_another_answer(answer):
-    """Makes impossible: another answer called unparsed, or rewarded because one of its terms is right."""
-    assert reason("math", f"\\boxed{{{answer}}}", "5") == "wrong"
 
 
 BOXES = {  # with the gold 5
@@ -308,10 +303,3 @@ def test_math_and_science_never_raise(texts):
         judge_science(answer, gold)
         last_box(answer)
     assert seen == {None, True, False}
-
-
-@pytest.mark.parametrize("depth", [1, 30, 200])
-def test_math_reads_nested_text(depth):
-    """Makes impossible: a recursion that ends the worker, instead of an unparsed answer."""
-    for opened, closed in (("(", ")"), ("{", "}"), ("\\frac{1}{", "}"), ("\\sqrt{", "}"), ("\\{", "\\}")):
-        read_math((opened * depth + "2" + closed * depth)[:1000])

@@ -3,6 +3,7 @@
 import importlib.util
 import json
 import logging
+import sys
 
 import pytest
 from judging import THREE, instruction, needs
@@ -15,34 +16,31 @@ GOOD = {"prompt": "What is 1 + 1?", "kind": "math", "reference": "2"}
 
 def write_lines(path, *lines):
     path.write_bytes(b"\n".join(line if isinstance(line, bytes) else line.encode() for line in lines))
-    return path
+    return str(path)
 
 
 def test_load_problems(tmp_path):
     """Makes impossible: a field lost or changed on the way from the file, or a line cut where JSON does not end."""
     chat = [{"role": "system", "content": ""}, {"role": "user", "content": "Make 20 of 2, 3 and 4.\u2028Go."}]
-    records = [
-        GOOD,
-        {"prompt": chat, "kind": "countdown", "reference": THREE},
-        {"prompt": "¿½?", "kind": "math", "reference": "\\frac12"},
-    ]
+    countdown = {"prompt": chat, "kind": "countdown", "reference": THREE}
+    records = [GOOD, countdown, {"prompt": "¿½?", "kind": "math", "reference": "\\frac12"}]
     lines = [json.dumps(record, ensure_ascii=False) for record in records]
     path = write_lines(tmp_path / "p.jsonl", lines[0] + "\r", "", lines[1], "  ", lines[2], "", "")
     problems = load_problems(path)
-    assert problems == [Problem(**record) for record in records] == load_problems(str(path))
+    assert problems == [Problem(**record) for record in records]
     assert verify(problems[1].kind, "(2+3)*4", problems[1].reference).reason == "correct"
 
 
 @pytest.mark.parametrize(
     "line",
     [
-        "{", json.dumps(GOOD) + json.dumps(GOOD), "[" * 100_000, "[]", "{}", '{"prompt": "a", "kind": "math"}',
+        "{", json.dumps(GOOD) * 2, "[" * 100_000, "[]", '{"prompt": "a", "kind": "math"}',
         '{"prompt": "a", "kind": "math", "reference": ' + "9" * 5000 + "}",
         b'{"prompt": "\xff", "kind": "math", "reference": "2"}',
         *(json.dumps(GOOD | changed) for changed in (
             {"answer": 2}, {"kind": "maths"}, {"prompt": ""}, {"prompt": []}, {"reference": 2},
-            {"prompt": {"role": "user", "content": "a"}}, {"prompt": [{"role": "user", "content": None}]},
-            {"prompt": [{"role": "user", "content": ""}]}, {"prompt": [{"role": "user", "content": "a", "name": "b"}]},
+            {"prompt": [{"role": "user", "content": None}]}, {"prompt": [{"role": "user", "content": ""}]},
+            {"prompt": [{"role": "user", "content": "a", "name": "b"}]},
         )),
     ],
 )  # fmt: skip
@@ -56,14 +54,14 @@ def test_broken_line_is_named(tmp_path, line):
 
 
 def test_no_problems(tmp_path):
-    """Makes impossible: a run that starts on nothing, because its file is empty or not there."""
-    for content in (b"", b"\n \n"):
-        with pytest.raises(ValueError, match="has no problem"):
-            load_problems(write_lines(tmp_path / "p.jsonl", content))
-    with pytest.raises(FileNotFoundError, match=r"no problems at .*nowhere\.jsonl"):
-        load_problems(tmp_path / "nowhere.jsonl")
-    with pytest.raises(FileNotFoundError, match="no problems at"):
-        load_problems(tmp_path)
+    """Makes impossible: a run that starts on nothing: an empty file, a misspelt path or a misspelt data set."""
+    with pytest.raises(ValueError):
+        load_problems(write_lines(tmp_path / "p.jsonl", " ", ""))
+    for path in (tmp_path / "nowhere.jsonl", tmp_path):
+        with pytest.raises(FileNotFoundError):
+            load_data([str(path)])
+    with pytest.raises(ValueError, match="hf:aime"):
+        load_data(["hf:aime"])
 
 
 STDIN_TESTS = {"inputs": ["1\n"], "outputs": ["2\n"]}
@@ -141,51 +139,36 @@ def test_refused_rows_are_reported(caplog):
 
 def test_a_file_with_a_gold_that_refuses_itself(tmp_path, monkeypatch):
     """Makes impossible: a gold answer in a file that no response could give, found out by a reward that never comes."""
-    path = tmp_path / "p.jsonl"
-    path.write_text(json.dumps({"prompt": "a", "kind": "math", "reference": "12"}))
+    path = write_lines(tmp_path / "p.jsonl", json.dumps(GOOD))
     assert len(load_problems(path)) == 1
     strict = kind_of("math")._replace(judge=lambda answer, gold: False)
     monkeypatch.setitem(KINDS, "math", strict)
-    with pytest.raises(ValueError, match=r"line 1: .* wrong: .*12"):
+    with pytest.raises(ValueError, match="line 1: "):
         load_problems(path)
 
 
 def test_specs():
     """Makes impossible: a path cut at a colon, or a weight taken for a part of it."""
-    for source, weight in (("a.jsonl", None), ("a.jsonl", 0.4), ("hf:aime24", None), ("hf:aime24=saved/x", 2.0),
+    for source, weight in (("a.jsonl", None), ("a.jsonl", 0.4), ("hf:aime24=saved/x", 2.0),
                            ("gym:chain_sum*50", 0.1), ("dir:with:colons", None)):  # fmt: skip
         assert read_spec(source if weight is None else f"{source}:{weight}") == (source, weight)
 
 
-def write(path, name, count):
-    lines = [json.dumps({"prompt": f"{name}{i}", "kind": "math", "reference": str(i)}) for i in range(count)]
-    path.write_text("\n".join(lines))
-    return str(path)
-
-
 def test_an_epoch_keeps_the_weights(tmp_path):
     """Makes impossible: weights that hold only on average, a source that ends early, or a lost problem."""
-    a, b = write(tmp_path / "a.jsonl", "a", 90), write(tmp_path / "b.jsonl", "b", 10)
-    assert [problem.prompt for problem in load_data([a, b])] == [f"a{i}" for i in range(90)] + [
-        f"b{i}" for i in range(10)
-    ]
+    a, b = (
+        write_lines(tmp_path / name, *(json.dumps(GOOD | {"prompt": f"{name}{i}"}) for i in range(count)))
+        for name, count in (("a.jsonl", 90), ("b.jsonl", 10))
+    )
+    assert load_data([a, b]) == load_problems(a) + load_problems(b)
     epoch = load_data([f"{a}:0.75", f"{b}:0.25"], seed=1)
     assert len(epoch) == 120 and len({problem.prompt for problem in epoch}) == 100
     for start in range(0, 120, 8):
         assert 1 <= sum(problem.prompt[0] == "b" for problem in epoch[start : start + 8]) <= 3
     assert epoch == load_data([f"{a}:3", f"{b}:1"], seed=1) != load_data([f"{a}:3", f"{b}:1"], seed=2)
-    with pytest.raises(ValueError, match="to all sources or to none"):
-        load_data([a, f"{b}:1"])
-    with pytest.raises(ValueError, match="above 0"):
-        load_data([f"{a}:0"])
-
-
-def test_unknown_sources(tmp_path):
-    """Makes impossible: a misspelt name that is looked for on the network, or as a file."""
-    with pytest.raises(ValueError, match=r"hf:aime.*deepscaler"):
-        load_data(["hf:aime"])
-    with pytest.raises(FileNotFoundError, match="no problems at"):
-        load_data([str(tmp_path / "nowhere.jsonl")])
+    for wrong in ([a, f"{b}:1"], [f"{a}:0"]):
+        with pytest.raises(ValueError, match="weight"):
+            load_data(wrong)
 
 
 @needs("datasets")
@@ -210,40 +193,26 @@ def test_a_local_copy_of_a_data_set(tmp_path, monkeypatch):
 @needs("reasoning_gym")
 def test_generated_entries(tmp_path):
     """Makes impossible: entries that change between runs with one seed, or that no file can hold."""
-    problems = load_data(["gym:chain_sum*5"], seed=1)
-    assert len(problems) == 5 and problems == load_data(["gym:chain_sum*5"], seed=1) != load_data(
-        ["gym:chain_sum*5"], seed=2
-    )
-    assert "<answer>" in problems[0].prompt and problems[0].kind == "logic"
-    path = tmp_path / "p.jsonl"
-    path.write_text("\n".join(json.dumps(problem._asdict()) for problem in problems))
-    assert load_problems(path) == problems
-    with pytest.raises(ValueError, match="is no data set"):
-        load_data(["gym:chain_sums"])
-    with pytest.raises(ValueError, match="gym:composite makes no entries with its default settings"):
-        load_data(["gym:composite*3"])
+    first, again, other = (load_data(["gym:chain_sum*5"], seed=seed) for seed in (1, 1, 2))
+    assert len(first) == 5 and first == again != other
+    assert "<answer>" in first[0].prompt and first[0].kind == "logic"
+    assert load_problems(write_lines(tmp_path / "p.jsonl", *(json.dumps(p._asdict()) for p in first))) == first
+    for wrong in ("gym:chain_sums", "gym:composite*3"):
+        with pytest.raises(ValueError, match=wrong.partition("*")[0]):
+            load_data([wrong])
 
 
-@needs("reasoning_gym")
-def test_generated_entries_without_a_form_are_left_out(caplog):
-    """Makes impossible: a question whose only known answer is the question itself."""
-    with caplog.at_level(logging.WARNING):
-        problems = load_data(["gym:intermediate_integration*12"], seed=7)
-    assert 0 < len(problems) < 12 and "gym:intermediate_integration, row" in caplog.text
-    assert not any("Integral" in problem.reference["entry"]["answer"] for problem in problems)
-
-
-def test_optional_packages_are_named(monkeypatch, tmp_path):
+def test_optional_packages_are_named(monkeypatch):
     """Makes impossible: an ImportError from the depths, or a missing package found out at step 1."""
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     for name in ("datasets", "reasoning_gym", "langdetect"):
-        monkeypatch.setitem(__import__("sys").modules, name, None)
+        monkeypatch.setitem(sys.modules, name, None)
     entry = {"question": "1+1", "answer": "2", "metadata": {}}
-    with pytest.raises(ValueError, match="pip install reasoning-gym"):
-        verify("logic", "a", {"dataset": "chain_sum", "entry": entry})
-    with pytest.raises(ValueError, match="pip install langdetect"):
-        verify("ifeval", "a", instruction("change_case:english_capital", {}))
-    with pytest.raises(ValueError, match="pip install datasets"):
-        load_data(["hf:aime24"])
-    with pytest.raises(ValueError, match="pip install reasoning-gym"):
-        load_data(["gym:chain_sum"])
+    for package, load in (
+        ("reasoning-gym", lambda: verify("logic", "a", {"dataset": "chain_sum", "entry": entry})),
+        ("langdetect", lambda: verify("ifeval", "a", instruction("change_case:english_capital", {}))),
+        ("datasets", lambda: load_data(["hf:aime24"])),
+        ("reasoning-gym", lambda: load_data(["gym:chain_sum"])),
+    ):
+        with pytest.raises(ValueError, match=package):
+            load()

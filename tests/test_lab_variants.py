@@ -59,8 +59,14 @@ def test_pods_by_hand():
     assert torch.allclose(got, expected, atol=1e-5)
 
 
+@pytest.fixture(scope="module")
+def plain() -> torch.Tensor:
+    """The gradients of the recipe's objective."""
+    return torch.cat(gradients(loop.train, updates=2, learning_rate=3e-3))
+
+
 @pytest.mark.parametrize("name", VARIANTS)
-def test_a_variant_trains(name):
+def test_a_variant_trains(name, plain):
     """Makes impossible: a --variant that the loop does not reach. icepop differs where engine and trainer do."""
-    got, plain = (torch.cat(gradients(loop.train, updates=2, learning_rate=3e-3, variant=x)) for x in (name, "brorl"))
+    got = torch.cat(gradients(loop.train, updates=2, learning_rate=3e-3, variant=name))
     assert got.isfinite().all() and (error(got, plain) > 1e-3) == (name not in ("brorl", "icepop"))

@@ -4,7 +4,6 @@ The first tests hold for every engine; those of vLLM are in test_engines_vllm.py
 """
 
 import doctest
-import math
 from itertools import chain
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,7 +12,6 @@ import pytest
 import torch
 from scipy import stats
 from small_models import CONFIGS, PROMPTS, full_logprobs, make
-from transformers import GptOssConfig
 
 import rollout
 from rollout import ENGINES, Request, Sampling, TorchEngine, draw, hashed, sampling_logprobs, uniforms
@@ -38,15 +36,6 @@ def test_every_engine_has_the_interface():
     engine.wake(), engine.sleep(), engine.close()
     names = [name for name in dir(rollout.Engine) if name[0] != "_"]
     assert names and all(hasattr(x, name) for x in ENGINES.values() for name in names)
-
-
-def test_logprobs_are_those_of_the_sampled_distribution():
-    """Makes impossible: sampling under top-p, top-k and a temperature, and reporting the log-prob without them."""
-    model, settings = make(), {"temperature": 0.7, "top_p": 0.8, "top_k": 5}
-    (group,) = groups_of(TorchEngine(model), asked(50, [[3, 4]]), Sampling(6, **settings))
-    for response, logprobs in zip(group.responses, group.logprobs, strict=True):
-        assert logprobs == pytest.approx(full_logprobs(model, [3, 4], response, **settings), abs=1e-5)
-        assert all(math.isfinite(x) for x in logprobs)
 
 
 def test_greedy_equals_transformers_generate():
@@ -140,47 +129,33 @@ def test_wrong_sampling_is_refused(wrong):
 
 @pytest.mark.parametrize("name", [name for name in CONFIGS if "bloom" not in name])
 def test_logprobs_equal_a_full_forward_pass(name):
-    """Makes impossible: a wrong mask, position, window, scale, head or row while rollouts end one after the other.
+    """Makes impossible: a wrong mask, position, window, scale, head or row while rollouts end one after the other;
+    log-probs before the temperature or the cut.
 
     Prompts of four lengths in one batch; two stop tokens end rollouts at every step.
     """
-    model = make(name)
-    groups = groups_of(TorchEngine(model), asked(40), Sampling(12, 1.3, stop_token_ids=(0, 1)))
+    model, settings = make(name), {"temperature": 1.3, "top_p": 0.95, "top_k": 9}
+    groups = groups_of(TorchEngine(model), asked(40), Sampling(12, **settings, stop_token_ids=(0, 1)))
     lengths = [len(r) for g in groups for r in g.responses]
     assert len(set(lengths)) > 4 and max(lengths) == 12
     for prompt, group in zip(PROMPTS, groups, strict=True):
         assert group.prompt == prompt and len(group.responses) == len(group.logprobs) == 40
         for response, logprobs in list(zip(group.responses, group.logprobs, strict=True))[:12]:
-            assert logprobs == pytest.approx(full_logprobs(model, prompt, response, temperature=1.3), abs=1e-5)
+            assert logprobs == pytest.approx(full_logprobs(model, prompt, response, **settings), abs=1e-5)
 
 
 def test_models_whose_attention_cannot_be_replaced_are_refused():
-    """Makes impossible: attention sinks or position biases left out in silence; a refusal that names no way out."""
-    small = {"num_local_experts": 2, "num_experts_per_tok": 1, "head_dim": 8, "layer_types": ["full_attention"] * 2}
-    sinks = make_of(GptOssConfig(
-        vocab_size=13, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4,
-        num_key_value_heads=2, eos_token_id=0, pad_token_id=0, **small,
-    ))  # fmt: skip
-    for model in (make("bloom, ALiBi"), sinks):
-        mode, own = model.training, model.config._attn_implementation
-        with pytest.raises(ValueError, match="--engine vllm") as refusal:
-            TorchEngine(model)
-        assert "\n" not in str(refusal.value)
-        assert (model.training, model.config._attn_implementation) == (mode, own)
-
-
-def make_of(config):
-    """A random model of another config."""
-    from transformers import AutoModelForCausalLM
-
-    torch.manual_seed(0)
-    return AutoModelForCausalLM.from_config(config, dtype=torch.float32, attn_implementation="eager").eval()
+    """Makes impossible: position biases left out in silence; a refusal that names no way out."""
+    model = make("bloom, ALiBi")
+    own = model.config._attn_implementation
+    with pytest.raises(ValueError, match="--engine vllm"):
+        TorchEngine(model)
+    assert not model.training and model.config._attn_implementation == own
 
 
 def test_bfloat16_computes_in_bfloat16():
     """Makes impossible: an engine that reports a precision and computes in another, or leaves autocast on."""
     model = make()
-    exact = groups_of(TorchEngine(model), asked(20), Sampling(6))
     engine = TorchEngine(model, dtype="bfloat16")
     assert engine.precision == "bfloat16"
     groups = groups_of(engine, asked(20), Sampling(6))
@@ -191,7 +166,7 @@ def test_bfloat16_computes_in_bfloat16():
         for a, b in zip(logprobs, full_logprobs(model, prompt, response), strict=True)
     ]
     assert 1e-4 < sum(off) / len(off) < 3e-2
-    assert groups_of(TorchEngine(model), asked(20), Sampling(6)) == exact and not torch.is_autocast_enabled("cpu")
+    assert not torch.is_autocast_enabled("cpu")
 
 
 def test_sampling_logprobs_by_hand():
@@ -244,22 +219,13 @@ def test_a_rollout_draws_from_its_own_row():
     assert draw(logp, row, uniform).tolist() == [0, 1, 1, 0]
 
 
-def splitmix64(state):
-    """The next output of the published generator, in Python's integers."""
-    x = (state + 0x9E3779B97F4A7C15) % 2**64
-    x = (x ^ x >> 30) * 0xBF58476D1CE4E5B9 % 2**64
-    x = (x ^ x >> 27) * 0x94D049BB133111EB % 2**64
-    return x ^ x >> 31
-
-
 def test_the_hash_is_splitmix64():
     """Makes impossible: a shift that copies the sign bit, which would leave some of the numbers out."""
-    assert splitmix64(0) == 0xE220A8397B1DCDAF and splitmix64(1234567) == 6457827717110365317, "published values"
-    for x in (0, 1, 1234567, 2**62, 2**63 - 1):
-        assert int(hashed(torch.tensor(x))) % 2**64 == splitmix64(x)
-    x, number, t = 12345, 511, 7
-    word = splitmix64((splitmix64((splitmix64(x) + number) % 2**64) + t) % 2**64)
-    assert float(uniforms(hashed(hashed(torch.tensor([x])) + number), t)) == ((word >> 11) + 1) / 2**53
+    published = [6457827717110365317, 3203168211198807973, 9817491932198370423, 4593380528125082431]  # seed 1234567
+    for i, word in enumerate(published):
+        state = (1234567 + i * 0x9E3779B97F4A7C15 + 2**63) % 2**64 - 2**63
+        assert int(hashed(torch.tensor(state))) % 2**64 == word
+        assert float(uniforms(torch.tensor([state - 7]), 7)) == ((word >> 11) + 1) / 2**53
 
 
 def test_uniforms_are_uniform_and_unrelated():
@@ -289,24 +255,14 @@ def exact_distribution(model, prompt, **sampling):
     return found
 
 
-@pytest.mark.parametrize(
-    "settings",
-    [
-        {},
-        {"temperature": 0.6, "top_p": 0.7},
-        *(
-            pytest.param(settings, marks=pytest.mark.slow)
-            for settings in ({"temperature": 0.6}, {"top_p": 0.7}, {"top_k": 3, "temperature": 1.5})
-        ),
-    ],
-)
+@pytest.mark.parametrize("settings", [{}, {"temperature": 0.6, "top_p": 0.7}, {"temperature": 1.5, "top_k": 3}])
 def test_samples_follow_the_exact_distribution(settings):
     """Makes impossible: rollouts that share their noise, a biased draw, a stop token drawn too often or ignored.
 
     Every response of up to three tokens (0 ends it) is enumerated with its exact probability, for two prompts of
-    different lengths; 20,000 rollouts of each are compared by chi-square, cells below 5 expected pooled.
+    different lengths; 10,000 rollouts of each are compared by chi-square, cells below 5 expected pooled.
     """
-    model, n, prompts = make(), 20_000, [[3, 4, 5, 6], [7]]
+    model, n, prompts = make(), 10_000, [[3, 4, 5, 6], [7]]
     groups = groups_of(TorchEngine(model), asked(n, prompts, seed=5), Sampling(3, **settings, stop_token_ids=(0,)))
     for prompt, group in zip(prompts, groups, strict=True):
         cells = {r: n * p for r, p in exact_distribution(model, prompt, **settings).items()}
@@ -392,12 +348,8 @@ def test_groups_come_before_later_batches_decode():
 def test_progress_counts_rollouts_as_they_end():
     """Makes impossible: progress of one group only, or when all have ended; small groups decoded one by one."""
     ended_now = []
-    groups = groups_of(
-        TorchEngine(make()),
-        asked(40, [[3], [4, 5], [6]]),
-        Sampling(3, stop_token_ids=(0,)),
-        on_progress=ended_now.append,
-    )
+    requests, sampling = asked(40, [[3], [4, 5], [6]]), Sampling(3, stop_token_ids=(0,))
+    groups = groups_of(TorchEngine(make()), requests, sampling, on_progress=ended_now.append)
     ended = [len(r) for g in groups for r in g.responses]
     assert ended_now == [ended.count(1), ended.count(2), ended.count(3)] and min(ended_now) > 0
 

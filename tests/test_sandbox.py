@@ -1,10 +1,9 @@
-"""sandbox/: hostile programs and calls, each beside innocent ones; then what must hold after all of them.
+"""sandbox/: hostile programs and calls, each beside innocent ones.
 
-tests/attacks has the programs. One that finds a way out prints "reached". It must end in a way that its second line
-lists, within its limit and a second, and the innocent jobs that run before, beside and after it must not notice.
+tests/attacks has the programs. A program that breaks out prints "reached". It must end in a way that its second line
+lists, within its limit and a second. The innocent jobs that run before, beside and after it must not notice.
 
-Needs no root, but finds out more as root: then children have a user of their own. What needs root, Linux or one
-machine type says so in its skip.
+Needs no root, but shows more as root: then every child has its own user.
 """
 
 import contextlib
@@ -83,10 +82,7 @@ def test_a_program_reads_and_prints(pool):
     """Makes impossible: walls so high, or a harness so odd, that honest programs fail."""
     honest = {
         "print(input()[::-1])": "cba\n",
-        "import sys; sys.stdout.write(sys.stdin.read())": "abc\ndef",
         "import sys; print(sys.stdin.buffer.read())": "b'abc\\ndef'\n",
-        "import os; print(os.read(0, 2))": "b'ab'\n",
-        "print(open(0).readline())": "abc\n\n",
         "import sys; sys.exit(print(1))": "1\n",
         "if __name__ == '__main__': print(2)": "2\n",
         "import atexit; atexit.register(lambda: print('end'))": "end\n",
@@ -98,13 +94,10 @@ def test_a_program_reads_and_prints(pool):
         "import asyncio\nasync def f(): return 3\nprint(asyncio.run(f()))": "3\n",
         "import json, decimal, sqlite3, unittest, dataclasses, zoneinfo, tempfile, xml.dom.minidom; print(4)": "4\n",
         "from dataclasses import dataclass\n@dataclass\nclass A: x: int\nprint(A(1))": "A(x=1)\n",
-        "import datetime; print(datetime.datetime(2000, 1, 1).strftime('%A'))": "Saturday\n",
         "print(heappop([1, 2]), Counter('aa'), inf, List[int])": "1 Counter({'a': 2}) inf typing.List[int]\n",
         "print(len(str(10**6000)))": "6001\n",
-        "import signal, os; signal.raise_signal(signal.SIGUSR1) if 0 else os.kill(os.getpid(), 0); print(5)": "5\n",
         "print('\\u00e9\\U0001f600')": "é😀\n",
         "import multiprocessing, concurrent.futures, subprocess, socket; print(6)": "6\n",
-        "from concurrent.futures import ThreadPoolExecutor as T\nprint(sum(T(8).map(abs, range(5))))": "10\n",
     }
     outcomes = run(pool, *(Program(source, ["abc\ndef"]) for source in honest))
     assert dict(zip(honest, (outcome.value[0] for outcome in outcomes), strict=True)) == {
@@ -155,12 +148,16 @@ def test_how_a_program_ends(pool, source, tested):
         ("import sys\nsys.exit(0)\ndef f(x): return x", Result("error", "")),
         ("def f(x): print('1' * 100); return x", Result("ok", "1")),
         ("def f(x): return object()", Result("ok", '{"foreign": "object"}')),
+        ("def f(x):\n    for _ in range(100_000): x = [x]\n    return x", Result("error", "RecursionError")),
+        ("def f(x): return 'x' * 20_000_000", Result("output")),
+        ("import os\ndef f(x):\n    os.write(4, b'[1'); os._exit(0)", Result("ok", "[1")),
+        ("import os\ndef f(x): os._exit(0)", Result("ok", "")),
     ],
 )  # fmt: skip
 def test_how_a_function_ends(pool, source, tested):
-    """Makes impossible: printed text or an exit taken for the returned value."""
-    [outcome] = run(pool, Program(source, [{"fn_name": "f", "args": [1]}]))
-    assert outcome.value == [tested]
+    """Makes impossible: printed text or an exit taken for the returned value; a value that breaks its reader."""
+    program = Program(source, [{"fn_name": "f", "args": [1]}])
+    assert run(pool, program, INNOCENT) == [Outcome("ok", [tested]), INNOCENT_VERDICT]
 
 
 # ----------------------------------------------------------------------------------- hostile programs
@@ -170,19 +167,14 @@ ATTACKS = {path.stem: path for path in sorted((ROOT / "tests" / "attacks").glob(
 
 @pytest.fixture(scope="module")
 def names():
-    """What programs are told: also a file that every user of the machine may read, and nobody should touch."""
+    """The names that programs get, with the path of a file that every user may read and no program may touch."""
     folder = tempfile.mkdtemp()
     os.chmod(folder, 0o755)
     victim = Path(folder) / "diary.txt"
     victim.write_text("mine")
     victim.chmod(0o644)
-    values = {
-        "project": str(ROOT),
-        "home": str(Path.home()),
-        "victim": str(victim),
-        "trainer": os.getpid(),
-        "mark": MARK,
-    }
+    values = {"project": str(ROOT), "home": str(Path.home()), "victim": str(victim)}
+    values |= {"trainer": os.getpid(), "mark": MARK}
     yield "".join(f"{name} = {value!r}\n" for name, value in values.items())
     assert victim.read_text() == "mine"
     assert victim.stat().st_mode & 0o777 == 0o644
@@ -191,7 +183,7 @@ def names():
 
 @pytest.mark.parametrize("name", ATTACKS)
 def test_attack(pool, names, name):
-    """Makes impossible: what the first line of the program says; and that anybody else pays for it."""
+    """Makes impossible: the attack in the program's first line, or harm to other jobs."""
     source = ATTACKS[name].read_text()
     ends, x86, _ = source.split("\n")[1].removeprefix("# ends: ").partition(", on x86_64")
     if x86 and platform.machine() != "x86_64":
@@ -210,60 +202,29 @@ def test_attack(pool, names, name):
     assert run(pool, INNOCENT, CHECK) == [INNOCENT_VERDICT, CHECK_VERDICT]
 
 
-# ------------------------------------------------------------------------- hostile functions and calls
-
-HOSTILE_VALUES = {
-    "always equal": (
-        "class A:\n    def __eq__(self, other): return True\n    __hash__ = None\n"
-        "    def __bool__(self): return True\ndef f(x): return A()",
-        Result("ok", '{"foreign": "A"}'),
-    ),
-    "deep": ("def f(x):\n    for _ in range(100_000): x = [x]\n    return x", Result("error", "RecursionError")),
-    "circular": ("def f(x):\n    x = []; x.append(x)\n    return x", Result("error", "RecursionError")),
-    "long": ("def f(x): return 'x' * 20_000_000", Result("output")),
-    "forged": ("import os\ndef f(x):\n    os.write(4, b'[1'); os._exit(0)", Result("ok", "[1")),
-    "forged deep": ("import os\ndef f(x):\n    os.write(4, b'[' * 60_000); os._exit(0)", Result("ok", "[" * 60_000)),
-    "nothing": ("import os\ndef f(x): os._exit(0)", Result("ok", "")),
-}
-
-
-@pytest.mark.parametrize("name", HOSTILE_VALUES)
-def test_hostile_value(pool, name):
-    """Makes impossible: a returned object that takes part in its own comparison, or breaks the reader of it."""
-    source, expected = HOSTILE_VALUES[name]
-    start = time.monotonic()
-    got, innocent = run(pool, Program(source, [{"fn_name": "f", "args": [1]}], test_s=LIMIT_S), INNOCENT)
-    assert time.monotonic() - start < LIMIT_S + SLACK_S
-    assert innocent == INNOCENT_VERDICT
-    assert expected is None or got == Outcome("ok", [expected])
-
+# --------------------------------------------------------------------------------------- hostile calls
 
 HOSTILE_CALLS = {
     "exit": ("__import__('os')._exit(0)", "crashed"),
-    "system exit": ("raise SystemExit", "ok"),
     "endless": ("while True: pass", "timeout"),
-    "arithmetic": ("9**9**9**9", "timeout"),
     "memory": ("x = []\nwhile True: x.append(bytearray(2**26))", None),
     "crash": ("import ctypes; ctypes.string_at(0)", "crashed"),
-    "fork": ("__import__('os').fork()", "ok"),
     "killer": ("import os\nos.kill(os.getppid(), 9)", "ok"),
     "closed": ("import os; os.closerange(0, 99)", "crashed"),
     "forged reply": ('import os; os.write(3, b\'{"value": "forged"}\\n\'); os._exit(0)', "ok"),
     "forged nonsense": ("import os; os.write(3, b'\\xff\\n'); os._exit(0)", "crashed"),
-    "forged array": ("import os; os.write(3, b'[]\\n'); os._exit(0)", "crashed"),
     "forged depth": ("import os; os.write(3, b'[' * 90000 + b'\\n'); os._exit(0)", "crashed"),
     "forged length": ("import os\nwhile True: os.write(3, b'x' * 65536)", "crashed"),
     "silence": ("import os; os.close(3)\nwhile True: pass", "crashed"),
-    "patches": ("import sys, json; json.dumps = None; 1 / 0", "ok"),
 }
 
 
-@pytest.mark.parametrize("how", ["evaluates", "alone", "shared"])
+@pytest.mark.parametrize("alone", [True, False])
 @pytest.mark.parametrize("name", HOSTILE_CALLS)
-def test_hostile_call(pool, name, how):
-    """Makes impossible: a call that ends, hangs or fools its process at the cost of the calls after it."""
+def test_hostile_call(pool, name, alone):
+    """Makes impossible: a call that ends, hangs or fools its process, and harms the calls after it."""
     text, status = HOSTILE_CALLS[name]
-    hostile = Call(EXECUTE, [text], evaluates=how == "evaluates", alone=how == "alone")
+    hostile = Call(EXECUTE, [text], evaluates=alone)
     limit_s = 10.0 if status in ("ok", "crashed") else ENDLESS_S
     start = time.monotonic()
     [got] = run(pool, hostile, timeout_s=limit_s)
@@ -281,29 +242,21 @@ def test_a_call_that_left_a_bomb(pool):
     assert run(pool, slow, slow, CHECK, CHECK) == [CHECK_VERDICT] * 4
 
 
-def test_a_call_that_raises(pool):
-    """Makes impossible: an exception in a worker that ends the batch, counts as a verdict, or that nobody can read."""
-    for call, said in ((Call(EXECUTE, []), "TypeError: execute() missing 1"), (Call("json:f", []), "AttributeError")):
-        raised, beside = run(pool, call, CHECK)
-        assert raised.status == "crashed" and raised.value.startswith(said)
-        assert beside == CHECK_VERDICT
-
-
-def test_a_module_that_is_not_there(pool):
-    """Makes impossible: a missing module that ends the workers of other calls too."""
-    with pytest.raises(RuntimeError, match="nowhere"):
-        run(pool, Call(EXECUTE, CHECK.args, packages=("nowhere",)))
-    assert run(pool, CHECK) == [CHECK_VERDICT]
-
-
-@pytest.mark.parametrize("error", ["PermissionError(1, 'closed')", "ImportError('no module')"])
-def test_an_error_of_the_environment(pool, error):
-    """Makes impossible: a file that is closed to the worker, or a missing package, blamed on an answer."""
-    for how in ("alone", "shared"):
-        [outcome] = run(pool, Call("builtins:exec", [f"raise {error}"], alone=how == "alone"))
-        assert outcome.status == "environment" and error.partition("(")[0] in outcome.value
-    [outcome] = run(pool, Call("builtins:exec", ["raise TimeoutError"]))
-    assert outcome.status == "crashed"
+@pytest.mark.parametrize(
+    ("call", "status", "error"),
+    [
+        (Call(EXECUTE, []), "crashed", "TypeError"),
+        (Call("json:f", []), "crashed", "AttributeError"),
+        (Call("builtins:exec", ["raise TimeoutError"]), "crashed", "TimeoutError"),
+        (Call("builtins:exec", ["raise PermissionError(1, 'closed')"]), "environment", "PermissionError"),
+        (Call("builtins:exec", ["raise ImportError"], alone=True), "environment", "ImportError"),
+    ],
+)
+def test_a_call_that_raises(pool, call, status, error):
+    """Makes impossible: an exception that ends the batch or counts as a verdict; a closed file blamed on an answer."""
+    raised, beside = run(pool, call, CHECK)
+    assert raised.status == status and raised.value.startswith(error)
+    assert beside == CHECK_VERDICT
 
 
 def test_long_arguments(pool):
@@ -327,7 +280,7 @@ def test_the_trainer_goes_first(pool):
 
 
 def test_total_limit(pool):
-    """Makes impossible: a limit per test that lets a program with many tests run for hours."""
+    """Makes impossible: a program with many tests that runs for hours, since only each test has a limit."""
     start = time.monotonic()
     [outcome] = run(pool, Program("while True: pass", [""] * 50, test_s=0.4), timeout_s=LIMIT_S)
     assert time.monotonic() - start < LIMIT_S + SLACK_S
@@ -339,6 +292,7 @@ def test_limits_of_jobs():
     slow = Call(EXECUTE, ["import time; time.sleep(0.3)"])
     with closing(Pool()) as fresh:
         assert run(fresh, slow, slow, slow, timeout_s=0.3 + SLACK_S / 2, workers=1) == [CHECK_VERDICT] * 3
+        assert run(fresh, INNOCENT) == [INNOCENT_VERDICT]  # fails, where the other tests skip, if a wall is broken
 
 
 def test_what_is_kept(pool):
@@ -359,20 +313,18 @@ def test_a_batch_that_is_given_up(pool):
     assert run(pool, INNOCENT, CHECK) == [INNOCENT_VERDICT, CHECK_VERDICT]
 
 
-def test_any_thread_may_use_it():
+def test_any_thread_may_use_it(pool):
     """Makes impossible: workers that die with the thread that started them, or answers for the wrong thread."""
     got = []
-    with closing(Pool()) as pool:
-        for _ in range(2):
-            threads = [threading.Thread(target=lambda: got.append(run(pool, INNOCENT, CHECK))) for _ in range(2)]
-            for thread in threads:
-                thread.start()
-            for thread in threads:
-                thread.join()
-            pids = {worker.process.pid for worker in pool._idle}
-        got.append(run(pool, INNOCENT, CHECK))
-        assert {worker.process.pid for worker in pool._idle} == pids
-    assert got == [[INNOCENT_VERDICT, CHECK_VERDICT]] * 5
+    threads = [threading.Thread(target=lambda: got.append(run(pool, INNOCENT, CHECK))) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    used = sorted(keepers(pool))
+    got.append(run(pool, INNOCENT, CHECK))
+    assert sorted(keepers(pool)) == used
+    assert got == [[INNOCENT_VERDICT, CHECK_VERDICT]] * 4
 
 
 def keepers(pool):
@@ -408,17 +360,13 @@ def test_a_lost_keeper(pool, how):
     lost = keepers(pool)
     for pid in lost:
         os.kill(pid, how)
-    if how == signal.SIGKILL:
-        # Two answers at most can meet a dead keeper; the third attempt of none is needed.
-        assert run(pool, INNOCENT, INNOCENT, CHECK, CHECK) == [INNOCENT_VERDICT] * 2 + [CHECK_VERDICT] * 2
-        assert gone(lost)
-    else:
+    if how == signal.SIGSTOP:
         start = time.monotonic()
-        run(pool, Program("while True: pass", [""], test_s=LIMIT_S), timeout_s=LIMIT_S)
-        assert time.monotonic() - start < 2 * (LIMIT_S + SLACK_S)
+        run(pool, Program("while True: pass", [""], test_s=ENDLESS_S), timeout_s=ENDLESS_S)
+        assert time.monotonic() - start < 2 * (ENDLESS_S + SLACK_S)
         pool.close()
-        assert gone(lost)
-        assert run(pool, INNOCENT, CHECK) == [INNOCENT_VERDICT, CHECK_VERDICT]
+    assert run(pool, INNOCENT, INNOCENT, CHECK, CHECK) == [INNOCENT_VERDICT] * 2 + [CHECK_VERDICT] * 2
+    assert gone(lost)
 
 
 def test_a_child_dies_with_its_keeper(pool):
@@ -435,19 +383,6 @@ def test_a_child_dies_with_its_keeper(pool):
         os.kill(keeper, signal.SIGKILL)
         assert gone([keeper], 2.0)
     assert run(pool, INNOCENT, CHECK) == [INNOCENT_VERDICT, CHECK_VERDICT]
-
-
-def test_a_keeper_lost_in_the_middle(pool):
-    """Makes impossible: a batch that ends with its worker, or waits for it forever."""
-    slow = Program("import time; time.sleep(0.4); print(1)", [""])
-    killed = False
-    for _, outcome in pool.run([INNOCENT, slow, slow, INNOCENT], 10, 2):
-        if not killed:
-            killed = True
-            for worker in pool._active:
-                os.kill(worker.process.pid, signal.SIGKILL)
-        assert outcome.status == "ok"
-        assert all(tested.status == "ok" for tested in outcome.value)
 
 
 @contextlib.contextmanager
@@ -497,30 +432,20 @@ def test_a_killed_trainer_leaves_no_orphan():
 
 @pytest.mark.usefixtures("pool")
 def test_a_fork_in_the_middle_of_a_batch():
-    """Makes impossible: a fork that waits forever for a lock, which a thread held when it was forked."""
-    item = "code", "```python\nwhile True: pass\n```", {"inputs": [""], "outputs": ["1"]}
-    thread = threading.Thread(target=verify.verify_batch, args=([item],), kwargs={"workers": 2, "timeout_s": 2})
-    thread.start()
-    while sandbox_pool._pool is None or not sandbox_pool._pool._lock.locked():
-        assert thread.is_alive()
-        time.sleep(0.01)
-    pid = os.fork()
-    if pid == 0:
-        code = 1
-        try:
-            good = "code", "```python\nprint(1)\n```", {"inputs": [""], "outputs": ["1"]}
-            code = 0 if verify.verify_batch([good], workers=1) == [(1.0, True, "correct")] else 2
-            sandbox_pool._pool.close()
-        finally:
-            os._exit(code)
-    deadline = time.monotonic() + 30
-    while (ended := os.waitpid(pid, os.WNOHANG)) == (0, 0) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    if ended == (0, 0):
-        os.kill(pid, signal.SIGKILL)
-        os.waitpid(pid, 0)
-    thread.join()
-    assert ended == (pid, 0)
+    """Makes impossible: a fork that waits forever for the lock of a batch, which was held when it was forked."""
+    item = "code", "```python\nprint(1)\n```", {"inputs": [""], "outputs": ["1"]}
+    verify.verify_batch([item])
+    with sandbox_pool._pool._lock:
+        pid = os.fork()
+        if pid == 0:
+            signal.alarm(30)  # ends the fork if it waits
+            code = 1
+            try:
+                code = 0 if verify.verify_batch([item]) == [(1.0, True, "correct")] else 2
+                sandbox_pool._pool.close()
+            finally:
+                os._exit(code)
+        assert os.waitpid(pid, 0) == (pid, 0)
 
 
 def test_weak_walls_are_refused(pool, monkeypatch):
@@ -533,58 +458,44 @@ def test_weak_walls_are_refused(pool, monkeypatch):
     assert run(pool, INNOCENT, allow_weak=True) == [INNOCENT_VERDICT]
 
 
-def crippled(tmp_path, old, new):
-    """The sandbox with one wall left out."""
+LEVEL = """
+    import sys
+    sys.path.insert(0, sys.argv[1])
+    from sandbox.jobs import Program
+    from sandbox.pool import Pool
+    pool = Pool()
+    [(_, outcome)] = pool.run([Program("import os; print(os.getuid())", [""])], 10, allow_weak=True)
+    print(pool._idle[0].level, outcome.value[0].value)
+"""
+WITHOUT = [
+    ("seccomp.py", "return platform.machine() in AUDIT_ARCH", "return False and platform.machine() in AUDIT_ARCH", 1),
+    ("walls.py", "    if version < 1:\n", "    if True:\n", 2),
+]
+
+
+@pytest.mark.parametrize(("name", "old", "new", "level"), WITHOUT)
+def test_the_level_is_found_by_trying(pool, tmp_path, name, old, new, level):
+    """Makes impossible: a level that only repeats the request to the kernel, although a wall is missing."""
     shutil.copytree(ROOT / "sandbox", tmp_path / "sandbox")
-    [file] = [file for file in (tmp_path / "sandbox").glob("*.py") if old in file.read_text()]
-    assert file.read_text().count(old) == 1
+    file = tmp_path / "sandbox" / name
+    assert old in file.read_text()
     file.write_text(file.read_text().replace(old, new))
-    return tmp_path
-
-
-WITHOUT = {
-    "seccomp": ("def can_filter() -> bool:\n", "def can_filter() -> bool:\n    return False\n", 1),
-    "Landlock": ("    if version < 1:\n", "    if True:\n", 2),
-}
-
-
-@pytest.mark.parametrize("wall", WITHOUT)
-def test_the_level_is_found_by_trying(pool, tmp_path, wall):
-    """Makes impossible: a level that says what was asked of the kernel, and not what holds."""
-    old, new, level = WITHOUT[wall]
-    script = """
-        from sandbox.jobs import Program
-        from sandbox.pool import Pool
-        pool = Pool()
-        [(_, outcome)] = pool.run([Program("print(2)", [""])], 10, allow_weak=True)
-        print(pool._idle[0].level, outcome.value[0].value)
-    """
-    with started(script, cwd=crippled(tmp_path, old, new)) as process:
+    with started(LEVEL, tmp_path, cwd=tmp_path) as process:
         printed, errors = process.communicate(timeout=600)
-    assert printed.split() == [str(level), "2"], errors
+    assert printed.split()[:1] == [str(level)], errors
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
 def test_as_another_user(pool):
     """Makes impossible: walls that stand only because root built them."""
-    nobody = 65534
+    nobody = {"user": 65534, "group": 65534, "cwd": "/"}
     try:
-        subprocess.run([sys.executable, "-c", "import encodings"], user=nobody, group=nobody, cwd="/", check=True)
+        subprocess.run([sys.executable, "-c", "import encodings"], check=True, **nobody)
     except (OSError, subprocess.CalledProcessError):
         pytest.skip("another user cannot reach this Python")
-    script = f"""
-        import sys
-        sys.path.insert(0, {str(ROOT)!r})
-        from sandbox.jobs import Program
-        from sandbox.pool import Pool
-        pool = Pool()
-        [(_, outcome)] = pool.run([Program("import os\\nprint(os.getuid())", [""])], 10)
-        print(pool._idle[0].level, pool._idle[0].walls, outcome.value[0].value)
-    """
-    with started(script, user=nobody, group=nobody, cwd="/") as process:
+    with started(LEVEL, ROOT, **nobody) as process:
         printed, errors = process.communicate(timeout=600)
-    assert printed.startswith("3 seccomp, Landlock"), printed + errors
-    assert "65534" in printed
+    assert printed.split() == ["3", "65534"], errors
 
 
 PACKAGE = """
@@ -618,9 +529,8 @@ def test_every_worker_has_a_user_of_its_own():
         users = {outcome.value[0].value for outcome in run(pool, Program(source, [""]), Program(source, [""]))}
     assert len(users) == 2
     for user in users:
-        numbers = {int(number) for number in re.findall("[0-9]+", user)}
-        assert len(numbers) == 1
-        assert min(numbers) >= walls.FIRST_USER
+        [number] = set(re.findall("[0-9]+", user))
+        assert int(number) >= walls.FIRST_USER
 
 
 # --------------------------------------------------------------------------------------- the filter

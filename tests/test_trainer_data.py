@@ -1,17 +1,15 @@
 """trainer/data.py: problems as prompts, held-out sources, digests, and the remarks on them."""
 
 import json
-import os
 import shutil
 from pathlib import Path
 
 import pytest
-import torch
 from helpers import TINY, few_problems, loaded, settings, write_problems
 from transformers import AutoTokenizer
 
 import trainer.data as module
-from trainer.data import load, load_model, source_names, stop_tokens, with_system_prompt
+from trainer.data import load, source_names, stop_tokens, with_system_prompt
 from trainer.report import remarks
 from trainer.rollouts import encode
 from trainer.settings import Config, Refusal
@@ -39,10 +37,8 @@ def test_problems_lengths_and_positions(tmp_path):
     """Makes impossible: an engine with too few positions for the longest prompt and its response."""
     _, data = loaded_data(tmp_path)
     assert len(data.problems) == 256 and len(data.held_out) == 16 and data.sources == {"test": 16}
-    lengths = [len(data.tokenizer(p.prompt).input_ids) for p in data.problems]
-    assert data.prompt_lengths == lengths
-    longest = max(len(data.tokenizer(p.prompt).input_ids) for p in data.problems + data.held_out)
-    assert data.positions == longest + 12
+    lengths = [len(data.tokenizer(p.prompt).input_ids) for p in data.problems + data.held_out]
+    assert data.prompt_lengths == lengths[:256] and data.positions == max(lengths) + 12
 
 
 def test_a_random_choice_of_held_out_problems_stays_the_same(tmp_path):
@@ -58,17 +54,18 @@ def test_a_random_choice_of_held_out_problems_stays_the_same(tmp_path):
     assert some.held_out == again.held_out and some.sources["test"] == sum(place < 16 for place in places)
 
 
-@pytest.mark.parametrize("setting", ["max_response_tokens", "eval_max_response_tokens"])
-def test_a_prompt_without_room_for_its_response_is_refused(tmp_path, setting):
-    """Makes impossible: a run that fails at the step that draws its longest prompt."""
-    with pytest.raises(Refusal, match=f"--{setting}"):
-        loaded_data(tmp_path, **{setting: 10**6})
+@pytest.mark.parametrize("name, value", [
+    ("max_response_tokens", 10**6), ("eval_max_response_tokens", 10**6), ("prompts_per_step", 257),
+])  # fmt: skip
+def test_what_does_not_fit_the_problems_is_refused(tmp_path, name, value):
+    """Makes impossible: a run that fails at the step that draws its longest prompt; a step that can never be filled."""
+    with pytest.raises(Refusal, match=f"--{name}"):
+        loaded_data(tmp_path, **{name: value})
 
 
 def test_the_recipes_evaluation_length_is_lowered_to_the_model(tmp_path):
     """Makes impossible: a default evaluation that a model with fewer than 32k positions refuses."""
-    shutil.copytree(TINY / "policy", tmp_path / "model")
-    (tmp_path / "model/recipe.json").unlink()
+    shutil.copytree(TINY / "policy", tmp_path / "model", ignore=shutil.ignore_patterns("recipe.json"))
     config, data = loaded_data(tmp_path, model=str(tmp_path / "model"), max_response_tokens=12)
     positions = json.loads((tmp_path / "model/config.json").read_text())["max_position_embeddings"]
     longest = max(len(data.tokenizer(p.prompt).input_ids) for p in data.held_out)
@@ -82,7 +79,7 @@ ONLY_USERS = "{{ raise_exception('only users') if messages[0].role == 'system' }
 @pytest.mark.parametrize("prompt, template, system, named", [
     ("", None, None, "empty"), ("1+1 π", None, None, "π"), (CHAT_OF, None, None, "chat template"),
     ("12:3=", None, "Be brief.", "--system_prompt"), (CHAT_OF, "{{ '' }}", None, "no tokens"),
-    ("12:3=", ONLY_USERS, "1+1 ", r"problem 1.*only users"),
+    ("12:3=", ONLY_USERS, "1+1 ", "only users"),
 ])  # fmt: skip
 def test_prompts_that_the_tokenizer_cannot_write_are_refused(tmp_path, chat_model, prompt, template, system, named):
     """Makes impossible: a prompt in other tokens than its text has, or in none; a system prompt that is left out; a
@@ -93,7 +90,7 @@ def test_prompts_that_the_tokenizer_cannot_write_are_refused(tmp_path, chat_mode
         tokenizer = AutoTokenizer.from_pretrained(model)
         tokenizer.chat_template = template
         tokenizer.save_pretrained(model)
-    path = write_problems(tmp_path / "one.jsonl", *["12:3="] * (system is None and not template), *[prompt] * 4)
+    path = write_problems(tmp_path / "one.jsonl", *[prompt] * 4)
     with pytest.raises(Refusal, match=named):
         loaded_data(tmp_path, model=model, data=path, eval_data=path, system_prompt=system)
 
@@ -101,51 +98,39 @@ def test_prompts_that_the_tokenizer_cannot_write_are_refused(tmp_path, chat_mode
 def test_a_system_prompt_makes_chats(chat_model, tmp_path):
     """Makes impossible: a system message that some prompts lack, or that replaces a chat's own."""
     config, data = loaded_data(tmp_path, model=chat_model, system_prompt="1+1 ")
-    first = data.problems[0]
-    assert [m["role"] for m in first.prompt] == ["system", "user"] and first.prompt[0]["content"] == "1+1 "
-    plain = with_system_prompt(Problem("12:3=", "countdown", None), Config())
-    assert plain.prompt == "12:3="
+    chat, question = data.problems[0], json.loads((TINY / "train.jsonl").read_text().splitlines()[0])["prompt"]
+    assert chat.prompt == [{"role": "system", "content": "1+1 "}, {"role": "user", "content": question}]
+    assert data.tokenizer.decode(encode(data.tokenizer, chat)).replace(" ", "") == f"1+1{question}"
+    assert with_system_prompt(Problem("12:3=", "countdown", None), Config()).prompt == "12:3="
     own = [{"role": "system", "content": "9"}, {"role": "user", "content": "8"}]
     assert with_system_prompt(Problem(own, "math", "1"), config).prompt == own
-    question = json.loads((TINY / "train.jsonl").read_text().splitlines()[0])["prompt"]
-    tokens = encode(data.tokenizer, first)
-    assert data.tokenizer.decode(tokens).replace(" ", "") == f"1+1{question}"
 
 
 def test_remarks_name_what_misleads(chat_model, tmp_path, monkeypatch):
     """Makes impossible: a chat model without its template, a problem twice in a step, a slow engine, unnoticed."""
     config, data = loaded_data(tmp_path, prompts_per_step=4, refill=4)
     assert remarks(config, data) == []
-    few = few_problems("train", 8)
-    misled = loaded_data(tmp_path, model=chat_model, data=few, eval_data=[few], prompts_per_step=4)
-    said = " ".join(remarks(*misled))
-    assert "chat template" in said and "--refill" in said and "held-out" in said
-    twice = write_problems(tmp_path / "twice.jsonl", *["12:3="] * 8)
-    assert "repeat" in " ".join(remarks(*loaded_data(tmp_path, data=twice)))
+    repeated = write_problems(tmp_path / "few.jsonl", *["12:3="] * 8)
+    found = remarks(*loaded_data(tmp_path, model=chat_model, data=repeated, eval_data=[repeated], prompts_per_step=4))
+    for named, said in zip(("chat template", "--refill", "repeat", "held-out"), found, strict=True):
+        assert named in said
     monkeypatch.setattr("torch.cuda.is_available", lambda: True)
     monkeypatch.setattr("trainer.report.have_vllm", lambda: False)
     assert "requirements-gpu.txt" in " ".join(remarks(config, data))
 
 
-def test_too_few_problems_are_refused(tmp_path):
-    """Makes impossible: a step that can never be filled."""
-    with pytest.raises(Refusal, match="--prompts_per_step"):
-        loaded_data(tmp_path, data=few_problems("train", 3))
-
-
 @pytest.mark.parametrize("specs, names", [
-    (["hf:aime24", "hf:aime25"], ["hf:aime24", "hf:aime25"]), (["a/test.jsonl", "b/math.jsonl"], ["test", "math"]),
-    (["a/test.jsonl", "b/test.jsonl"], ["a/test.jsonl", "b/test.jsonl"]), (["gym:chain_sum*5"], ["gym:chain_sum*5"]),
+    (["hf:aime24", "gym:chain_sum*5"], ["hf:aime24", "gym:chain_sum*5"]),
+    (["a/test.jsonl", "b/math.jsonl"], ["test", "math"]),
+    (["a/test.jsonl", "b/test.jsonl"], ["a/test.jsonl", "b/test.jsonl"]), (["a/test.jsonl"] * 2, None),
 ])  # fmt: skip
 def test_sources_have_different_names(specs, names):
-    """Makes impossible: two benchmarks in one row."""
-    assert source_names(specs) == dict(zip(names, specs, strict=True))
-
-
-def test_a_source_named_twice_is_refused():
-    """Makes impossible: problems that count twice."""
-    with pytest.raises(Refusal, match="--eval_data"):
-        source_names(["a/test.jsonl", "a/test.jsonl"])
+    """Makes impossible: two benchmarks in one row; problems that count twice."""
+    if names:
+        assert source_names(specs) == dict(zip(names, specs, strict=True))
+    else:
+        with pytest.raises(Refusal, match="--eval_data"):
+            source_names(specs)
 
 
 def test_digests_follow_problems_their_order_tokenizer_and_rewards(tmp_path, chat_model, forget_kinds):
@@ -183,22 +168,9 @@ def test_folders_that_are_no_model_are_refused(tmp_path, make, named):
 def test_every_eos_token_ends_a_response():
     """Makes impossible: a chat model that runs on after its end-of-turn token."""
     model, tokenizer = loaded()
-    model.generation_config.eos_token_id = [0, 7]
-    assert stop_tokens(tokenizer, model) == tuple(sorted({tokenizer.eos_token_id, 0, 7}))
-    model.generation_config.eos_token_id = None
-    assert stop_tokens(tokenizer, model) == (tokenizer.eos_token_id,)
-
-
-@pytest.mark.parametrize("weights", ["model.safetensors", "pytorch_model.bin"])
-def test_weights_that_are_cut_off_are_refused(tmp_path, weights):
-    """Makes impossible: a traceback of safetensors or pickle after a download that broke off."""
-    shutil.copytree(TINY / "policy", tmp_path / "model")
-    if weights == "pytorch_model.bin":
-        torch.save(loaded()[0].state_dict(), tmp_path / "model" / weights)
-        (tmp_path / "model/model.safetensors").unlink()
-    os.truncate(tmp_path / "model" / weights, 100_000)
-    with pytest.raises(Refusal, match="--model"):
-        load_model(str(tmp_path / "model"))
+    for eos, others in (([0, 7], {0, 7}), (None, set())):
+        model.generation_config.eos_token_id = eos
+        assert stop_tokens(tokenizer, model) == tuple(sorted({tokenizer.eos_token_id} | others))
 
 
 def test_generated_held_out_problems_have_seeds_of_their_own(tmp_path, monkeypatch):

@@ -100,30 +100,23 @@ def test_an_empty_micro_batch_has_a_gradient_of_zero(share):
 
 @pytest.mark.parametrize("share", [False, True])
 def test_the_ratio_before_the_first_update_is_exactly_one_in_bfloat16(bf16, share):
-    """Makes impossible: two attention paths, or other chunks, for the old and the new log-probs."""
+    """Makes impossible: two attention paths, or other chunks, for the old and the new log-probs; reference log-probs in
+    place of the old ones, a gradient kept, an entropy of padding.
+    """
     policy = Policy(loaded()[0])
     policy.share_prompts = share
     rollouts, _ = drawn(6, 8)
     batches = micro_batches(rollouts, 150, share, bf16)
     assert len(batches) > 2
-    score(policy, batches, "old_logp", 1.0, bf16)
+    total = score(policy, batches, "old_logp", 1.0, bf16)
     for batch in batches:
         logp, _ = log_probs(policy, batch, 1.0, bf16)
         assert torch.equal(logp, torch.cat([r.old_logp for r in batch]))
-    exact, _ = plain(policy, rollouts, 1.0)
+    assert all(r.ref_logp is None and not r.old_logp.requires_grad for r in rollouts)
+    exact, entropy = plain(policy, rollouts, 1.0)
     ours = torch.cat([r.old_logp for r in rollouts])
     assert 0 < (ours - exact).abs().max() < 0.5  # bfloat16 was used
-
-
-def test_score_writes_the_named_field_and_adds_up_entropies():
-    """Makes impossible: reference log-probs in place of the old ones, a gradient kept, an entropy of padding."""
-    policy, accelerator = random_policy(LlamaConfig), Accelerator(cpu=True)
-    rollouts = random_rollouts(SIZES)
-    total = score(policy, micro_batches(rollouts, 60, False, accelerator), "ref_logp", 1.0, accelerator)
-    assert all(r.old_logp is None and not r.ref_logp.requires_grad for r in rollouts)
-    logp, entropy = plain(policy, rollouts, 1.0)
-    torch.testing.assert_close(torch.cat([r.ref_logp for r in rollouts]), logp.detach(), rtol=1e-4, atol=1e-4)
-    assert total == pytest.approx(float(entropy.detach().sum()), rel=1e-4)
+    assert total == pytest.approx(float(entropy.detach().sum()), rel=1e-2)
 
 
 @pytest.mark.parametrize("share", [False, True])
@@ -156,7 +149,7 @@ def test_dropout_is_off():
 def test_a_model_that_changes_its_logits_is_found():
     """Makes impossible: training on log-probs that are not the model's."""
     assert agrees_with_logits(Policy(loaded()[0])) and agrees_with_logits(Policy(loaded()[0]), share_prompts=True)
-    capped = random_policy(Gemma2Config, head_dim=8, final_logit_softcapping=30.0)
+    capped = random_policy(Gemma2Config, head_dim=8, final_logit_softcapping=1e6)  # its logits are too small to tell
     assert not agrees_with_logits(capped)
     scaled = Policy(loaded()[0])  # by no setting that has a name
     scaled.model.register_forward_hook(lambda module, inputs, out: setattr(out, "logits", 2 * out.logits))
@@ -165,8 +158,8 @@ def test_a_model_that_changes_its_logits_is_found():
 
 def test_prompts_are_shared_where_it_pays_and_works(monkeypatch):
     """Makes impossible: a mask of a gigabyte for long responses; sharing in a model that fails with a cache."""
-    policy = random_policy(LlamaConfig)
-    assert shares_prompts(policy, [8, 8], Config(max_response_tokens=12))
+    policy, short = random_policy(LlamaConfig), Config(max_response_tokens=12)
+    assert shares_prompts(policy, [8, 8], short)
     assert not shares_prompts(policy, [8, 8], Config(max_response_tokens=100))
     assert not shares_prompts(policy, [2000, 2000], Config(max_response_tokens=4096))
     assert not shares_prompts(policy, [8, 8], Config(max_response_tokens=12, gradient_checkpointing=True))
@@ -176,7 +169,7 @@ def test_prompts_are_shared_where_it_pays_and_works(monkeypatch):
         return forward(past_key_values=past_key_values and DynamicCache(), **kwargs)
 
     monkeypatch.setattr(policy.model.base_model, "forward", without_cache)
-    assert not shares_prompts(policy, [8, 8], Config(max_response_tokens=12)) and not policy.share_prompts
+    assert not shares_prompts(policy, [8, 8], short) and not policy.share_prompts
 
 
 # ------------------------------------------------------------------------------- log-probs without [T, V] logits
@@ -229,73 +222,47 @@ def test_logits_never_exist_at_once(tokens, max_logits, most):
     assert largest.numel == most
 
 
-@pytest.mark.parametrize("hidden, weight, targets, temperature, named", [
-    ((2, 3, 4), (9, 4), (2,), 1.0, "hidden"), ((3, 4), (1, 9, 4), (3,), 1.0, "weight"),
-    ((3, 4), (9, 4), (4,), 1.0, "targets"), ((3, 4), (9, 4), (3, 1), 1.0, "targets"),
-    ((3, 4), (9, 4), (3,), 0.0, "temperature"), ((3, 4), (9, 4), (3,), -1.0, "temperature"),
+@pytest.mark.parametrize("hidden, targets, temperature, named", [
+    ((2, 3, 4), (2,), 1.0, "hidden"), ((3, 4), (3, 1), 1.0, "targets"), ((3, 4), (3,), 0.0, "temperature"),
 ])  # fmt: skip
-def test_wrong_shapes_and_temperatures_are_named(hidden, weight, targets, temperature, named):
+def test_wrong_shapes_and_temperatures_are_named(hidden, targets, temperature, named):
     """Makes impossible: a broadcast that scores the wrong tokens, targets without states, a division by zero."""
     with pytest.raises(ValueError, match=named):
-        token_logprobs(torch.zeros(hidden), torch.zeros(weight), torch.zeros(targets, dtype=torch.long), temperature)
+        token_logprobs(torch.zeros(hidden), torch.zeros(9, 4), torch.zeros(targets, dtype=torch.long), temperature)
 
 
 @pytest.mark.parametrize("max_logits", [1, 2**26])
 def test_large_logits_do_not_overflow(max_logits):
     """Makes impossible: exp without the row's peak (inf), or with another row's (0, whose log is -inf)."""
-    h = torch.tensor([[300.0], [-300.0], [1.0], [0.0]], requires_grad=True)
+    h, y = torch.tensor([[300.0], [-300.0], [1.0], [0.0]], requires_grad=True), torch.tensor([0, 2, 0, 0])
     w = torch.tensor([[1.0], [1.0], [0.0]])
-    logp, entropy = token_logprobs(h, w, torch.tensor([0, 2, 0, 0]), max_logits=max_logits)
+    logp, entropy = token_logprobs(h, w, y, max_logits=max_logits)
     want = (h @ w.T).log_softmax(-1)
-    torch.testing.assert_close(logp, want[torch.arange(4), torch.tensor([0, 2, 0, 0])])
+    torch.testing.assert_close(logp, want[torch.arange(4), y])
     torch.testing.assert_close(entropy, -(want.exp() * want).sum(-1), rtol=1e-5, atol=1e-6)
-    assert logp.isfinite().all() and entropy.isfinite().all()
     logp.sum().backward()
     assert h.grad.isfinite().all()
 
 
-@pytest.mark.parametrize(("states", "head"), [("bfloat16",) * 2, ("bfloat16", "float32"), ("float32", "bfloat16")])
-@pytest.mark.parametrize("frozen", ["", "hidden", "weight", "bias"])
-def test_token_logprobs_gradients_in_bfloat16_and_with_a_frozen_part(states, head, frozen):
-    """Makes impossible: a backward that fails, or is off, in half or mixed precision, or with a frozen part."""
-    parts = {
-        "hidden": torch.randn(20, 32).to(getattr(torch, states)),
-        "weight": torch.randn(100, 32).to(getattr(torch, head)),
-        "bias": torch.randn(100).to(getattr(torch, head)),
-    }
-    for name, x in parts.items():
-        x.requires_grad_(name != frozen)
-    y = torch.randint(100, (20,))
-    logp, _ = token_logprobs(parts["hidden"], parts["weight"], y, 0.7, parts["bias"], max_logits=700)
-    logp.sum().backward()
-    exact = {name: x.detach().double().requires_grad_(name != frozen) for name, x in parts.items()}
-    z = (exact["hidden"] @ exact["weight"].T + exact["bias"]) / 0.7
-    want = z.log_softmax(-1).gather(-1, y[:, None]).squeeze(-1)
-    want.sum().backward()
-    if states == "bfloat16":  # the products are exact, and logits in half precision would be off by 0.1
-        torch.testing.assert_close(logp.double(), want, rtol=1e-5, atol=1e-4)
-    for name, x in parts.items():
-        if name == frozen:
-            assert x.grad is None
-        else:
-            assert x.grad.dtype == x.dtype
-            error = (x.grad.double() - exact[name].grad).norm() / exact[name].grad.norm()
-            assert error < 0.05, (name, error)
-
-
-def test_bfloat16_gradients_point_where_float32s_do():
-    """Makes impossible: a head that loses its gradient, or sums it over chunks in bfloat16."""
+@pytest.mark.parametrize("states, head, autocast", [
+    ("float32", "float32", True), ("float32", "bfloat16", False), ("bfloat16", "bfloat16", False),
+    ("bfloat16", "float32", False),
+])  # fmt: skip
+def test_bfloat16_gradients_point_where_float32s_do(states, head, autocast):
+    """Makes impossible: a head that loses its gradient, or sums it over chunks in bfloat16; log-probs in bfloat16."""
     torch.manual_seed(0)
-    hidden, weight = torch.randn(2048, 32), torch.randn(50, 32) / 6
-    targets, upstream, found = torch.randint(50, (2048,)), torch.randn(2048), []
-    for dtype, autocast in ((torch.float32, False), (torch.float32, True), (torch.bfloat16, False)):
-        h, w = hidden.clone().requires_grad_(), weight.to(dtype, copy=True).requires_grad_()
+    exact = torch.randn(2048, 32), torch.randn(50, 32) / 6, torch.randn(50)
+    targets, upstream = torch.randint(50, (2048,)), torch.randn(2048)
+
+    def computed(h, w, b, autocast=False) -> list[torch.Tensor]:
+        leaves = [x.requires_grad_() for x in (h, w, b)]
         with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
-            logp, entropy = token_logprobs(h, w, targets, 1.0, max_logits=50 * 4)
+            logp, entropy = token_logprobs(h, w, targets, 0.7, b, max_logits=50 * 4)
         logp.backward(upstream)
-        assert logp.dtype == entropy.dtype == h.grad.dtype == torch.float32 and w.grad.dtype == dtype
-        found.append((logp.detach(), h.grad, w.grad.float()))
-    exact, *others = found
-    for ours in others:
-        for a, b in zip(exact, ours, strict=True):
-            assert (a - b).norm() < 0.01 * a.norm() and not torch.equal(a, b)
+        assert logp.dtype == entropy.dtype == torch.float32 and all(x.grad.dtype == x.dtype for x in leaves)
+        return [logp.detach(), *(x.grad.float() for x in leaves)]
+
+    dtypes = [getattr(torch, name) for name in (states, head, head)]
+    ours = computed(*(x.to(dtype, copy=True) for x, dtype in zip(exact, dtypes, strict=True)), autocast)
+    for name, a, b in zip(("logp", "hidden", "weight", "bias"), computed(*exact), ours, strict=True):
+        assert 0 < (a - b).norm() < 0.02 * a.norm(), name

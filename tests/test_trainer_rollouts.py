@@ -31,33 +31,21 @@ def test_every_rollout_is_drawn_by_exactly_one_rank(n, world):
     assert max(counts) - min(counts) <= (1 if n < world else 5)
 
 
-def test_the_share_of_a_rank_is_the_documented_one():
-    """Makes impossible: another split than r·N/W to (r+1)·N/W, on which resumed runs and pages rely."""
-    ((_, request),) = requests_of_rank([[7]], 512, [3], 5, 64)
-    assert (request.first, request.n) == (40, 8)
-    by_rank = [[p for p, _ in requests_of_rank([[1]] * 4, 2, [0] * 4, rank, 4)] for rank in range(4)]
-    assert by_rank == [[0, 2], [0, 2], [1, 3], [1, 3]]  # N < W: the prompts take turns
-
-
 def test_a_group_becomes_rollouts_with_its_own_tokens():
     """Makes impossible: a response with the log-probs, the number or the end of another one."""
-    group = Group(
-        [5, 6], [[1], [2, 3], [4, 4, 4]], [[-0.1], [-0.2, -0.3], [-0.4, -0.5, -0.6]], ["stop", "stop", "length"]
-    )
+    responses, logprobs = [[1], [2, 3], [4, 4, 4]], [[-0.1], [-0.2, -0.3], [-0.4, -0.5, -0.6]]
+    group = Group([5, 6], responses, logprobs, ["stop", "stop", "length"])
     made = list(rollouts_of(group, Problem("?", "math", "1"), prompt_index=7, first=4))
-    assert [r.number for r in made] == [4, 5, 6] and {r.prompt_index for r in made} == {7}
-    assert [r.response.tolist() for r in made] == group.responses and [r.truncated for r in made] == [
-        False,
-        False,
-        True,
-    ]
-    for r, logp in zip(made, group.logprobs, strict=True):
-        assert r.engine_logp.tolist() == pytest.approx(logp) and r.prompt.tolist() == [5, 6]
-        assert r.total_tokens == 2 + len(r.response)
+    assert [(r.prompt_index, r.number, r.truncated) for r in made] == [(7, 4, False), (7, 5, False), (7, 6, True)]
+    for r, tokens, logp in zip(made, responses, logprobs, strict=True):
+        assert r.prompt.tolist() == [5, 6] and r.response.tolist() == tokens
+        assert r.engine_logp.tolist() == pytest.approx(logp) and r.total_tokens == 2 + len(tokens)
 
 
 def test_outcomes_hold_every_rollout_at_its_place():
-    """Makes impossible: a reward at another prompt or number; a wrong correct flag, reason or length."""
+    """Makes impossible: a reward at another prompt or number; a wrong correct flag, reason or length; a second round
+    that overwrites the first.
+    """
     rollouts, outcomes = drawn(4, 6, limit=8)
     assert outcomes.reward.shape == (4, 6) and outcomes.rounds == 1 and outcomes.kinds == ["countdown"] * 4
     for r in rollouts:
@@ -67,22 +55,16 @@ def test_outcomes_hold_every_rollout_at_its_place():
         assert outcomes.length[at] == len(r.response) and outcomes.truncated[at] == r.truncated
         assert r.verdict == verify(r.problem.kind, r.text, r.problem.reference)
     assert outcomes.truncated.any() and not outcomes.truncated.all()
+    _, more = drawn(2, 6, seed=1)
+    both = Outcomes.none(6).followed_by(outcomes).followed_by(more)
+    assert len(both) == len(both.kinds) == 6 and both.rounds == 2
+    assert torch.equal(both.reward, torch.cat([outcomes.reward, more.reward]))
 
 
-def test_rounds_follow_one_another():
-    """Makes impossible: a second round that overwrites the first, or whose prompts are counted from 0 again."""
-    _, first = drawn(2, 4)
-    _, second = drawn(3, 4, seed=1)
-    both = Outcomes.none(4).followed_by(first).followed_by(second)
-    assert len(both) == 5 and both.rounds == 2 and len(both.kinds) == 5
-    assert torch.equal(both.reward, torch.cat([first.reward, second.reward]))
-    assert len(Outcomes.none(4)) == 0 and Outcomes.none(4).judged
-
-
-def rollout_of(text_tokens, prompt, problem=None, truncated=False) -> Rollout:
-    tokens = torch.tensor(text_tokens, dtype=torch.int32)
-    problem = problem or Problem("", "countdown", {"numbers": [1, 2], "target": 3})
-    return Rollout(problem, 0, 0, torch.tensor(prompt, dtype=torch.int32), tokens, torch.zeros(len(tokens)), truncated)
+def rollout_of(response, prompt) -> Rollout:
+    tokens = torch.tensor(response, dtype=torch.int32)
+    problem = Problem("", "countdown", {"numbers": [1, 2], "target": 3})
+    return Rollout(problem, 0, 0, torch.tensor(prompt, dtype=torch.int32), tokens, torch.zeros(len(tokens)), False)
 
 
 WORDS = "<pad>", "<eos>", "<think>", "</think>", "1+2", "3", "user:"
@@ -101,22 +83,17 @@ class Thinking:
         return [self.decode(row) for row in rows]
 
 
-def test_think_tags_stay_and_other_special_tokens_go():
-    """Makes impossible: an answer of the thinking that counts; an end token inside an answer."""
+@pytest.mark.parametrize("prompt, response, reason", [
+    ([6], [2, 4, 1], "no_answer"), ([6], [2, 5, 3, 4, 1], "correct"),
+    ([6, 2], [4, 1], "no_answer"), ([6, 2], [5, 3, 4, 1], "correct"),  # the chat template opened the tag
+])  # fmt: skip
+def test_think_tags_stay_and_other_special_tokens_go(prompt, response, reason):
+    """Makes impossible: an answer of the thinking that counts; an end token inside an answer; unfinished thinking that
+    is read as an answer because the prompt has the opening tag.
+    """
     judge = Judge(Thinking(), Config())
-    assert hidden_tokens(judge.tokenizer) == {0, 1}
-    inside, after = rollout_of([2, 4, 1], [6]), rollout_of([2, 5, 3, 4, 1], [6])
-    judge.judge([inside, after])
-    assert inside.text == "<think> 1+2" and inside.verdict.reason == "no_answer"
-    assert after.text == "<think> 3 </think> 1+2" and after.verdict == Verdict(1.0, True, "correct")
-
-
-def test_a_think_tag_that_the_template_opened_belongs_to_the_response():
-    """Makes impossible: unfinished thinking that is read as an answer because the prompt has the opening tag."""
-    judge = Judge(Thinking(), Config())
-    unfinished, finished = rollout_of([4, 1], [6, 2]), rollout_of([5, 3, 4, 1], [6, 2])
-    judge.judge([unfinished, finished])
-    assert unfinished.verdict.reason == "no_answer" and finished.verdict.correct
+    judge.judge([r := rollout_of(response, prompt)])
+    assert hidden_tokens(judge.tokenizer) == {0, 1} and r.verdict.reason == reason
 
 
 class Waiting(TorchEngine):
@@ -159,11 +136,10 @@ def test_groups_are_judged_while_others_decode(fails, monkeypatch):
 @pytest.mark.parametrize("reasons, judged", [(["timeout", "crashed"], False), (["timeout", "wrong"], True)])
 def test_a_round_without_a_verdict_is_known(reasons, judged):
     """Makes impossible: a step that draws again although no response can be judged."""
-    problem = Problem("", "countdown", {"numbers": [1, 2], "target": 3})
-    rollouts = [rollout_of([1], [1], problem) for _ in reasons]
+    rollouts = [rollout_of([1], [1]) for _ in reasons]
     for number, (r, reason) in enumerate(zip(rollouts, reasons, strict=True)):
         r.number, r.verdict = number, Verdict(0.0, False, reason)
-    assert Outcomes.of(rollouts, 0, [problem], 2, Accelerator(cpu=True)).judged == judged
+    assert Outcomes.of(rollouts, 0, [rollouts[0].problem], 2, Accelerator(cpu=True)).judged == judged
 
 
 def test_seeds_differ_and_fit_the_engines():

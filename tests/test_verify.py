@@ -2,7 +2,6 @@
 
 import importlib
 import itertools
-import operator
 import random
 import re
 import subprocess
@@ -17,7 +16,6 @@ from test_kinds_ifeval import FOLLOWED
 
 from kinds.latex import read_math
 from kinds.patterns import FORWARD, forward
-from sandbox.jobs import Program
 from verify import KINDS, MAX_ANSWER, kind_of, verify, verify_batch
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -30,10 +28,8 @@ COUNTDOWN_CORRECT = [
      "Let me see. <answer>(2+3)*4</answer>", "<answer>1+1</answer> no: <answer> (2+3)*4 </answer> done",
      "<answer>\n(2+3)*4\n</answer>", "<think>2*3*4 = 24, too much</think>(2+3)*4",
      "<think>a</think>b</think> <answer>(2+3)*4</answer>"),
-    ([2, 3, 4], 3, "2+4−3"), ([2, 7, 14], 1, "14÷(7*2)"), ([1, 2, 3, 5], 20, "3*(5+2)-1"), ([7], 7, "7", "(7)"),
-    ([0, 5], 5, "0+5"), ([2, 3, 4], 14, "2+3*4"), ([2, 3, 4], 10, "2*3+4"), ([2, 3, 10], 5, "10-3-2"),
-    ([2, 3, 10], 9, "10-(3-2)"), ([2, 4, 8], 1, "8/4/2"), ([2, 4, 8], 4, "8/(4/2)", "8/4*2"),
-    ([1, 3, 4, 6], 24, "6/(1-3/4)"), ([3, 3, 8, 8], 24, "8/(3-8/3)"), ([1, 2, 3], -4, "1-2-3"), ([5, 5], 25, "5*5"),
+    ([2, 3, 4], 3, "2+4−3"), ([2, 7, 14], 1, "14÷(7*2)"), ([7], 7, "7", "(7)"), ([2, 4, 8], 4, "8/(4/2)"),
+    ([3, 3, 8, 8], 24, "8/(3-8/3)"), ([1, 2, 3], -4, "1-2-3"),
 ]  # fmt: skip
 
 
@@ -46,9 +42,9 @@ def test_countdown_correct(numbers, target, response):
 COUNTDOWN_WRONG = [
     ([2, 3, 4], 20, "2+3*4", "2*3*4", "(2+3)*4+2", "5*4", "20", "<answer>(2+3)*4</answer><answer>2+3+4</answer>",
      "<answer>(2+3)*4</answer></think>2+3+4"),
-    ([2, 3, 4], 5, "2+3"), ([2, 3, 4], 12, "4*3*2/2"), ([2, 3], 23, "23"), ([2, 3, 3], 5, "2+3"), ([2, 3], 8, "2+3+3"),
-    ([12, 3], 6, "1+2+3"), ([7], 8, "7"), ([1, 3], 0, "1/3"), ([2, 3], 0, "2/3"), ([1, 0], 0, "1/0"),
-    ([1, 0, 5], 0, "5/(1/0)"), ([1, 1, 0, 4], 4, "4+0/(1-1)"), ([49, 49], 1, "1"), ([1, 3, 3, 3], 1, "1/3+3/3-3"),
+    ([2, 3, 4], 5, "2+3"), ([2, 3], 23, "23"), ([2, 3, 3], 5, "2+3"), ([2, 3], 8, "2+3+3"), ([2, 3], 5, "1+4"),
+    ([2, 2, 3], 8, "2+3+3"), ([12, 3], 6, "1+2+3"), ([7], 8, "7"), ([1, 3], 0, "1/3"), ([1, 0], 0, "1/0"),
+    ([1, 0, 5], 0, "5/(1/0)"), ([49, 49], 1, "1"), ([1, 3, 3, 3], 1, "1/3+3/3-3"),
 ]  # fmt: skip
 
 
@@ -59,20 +55,14 @@ def test_countdown_wrong(numbers, target, response):
 
 
 UNPARSED = """
-(2+3)*4 = 20  |  (2+3)*4=20  |  20=(2+3)*4  |  The answer is (2+3)*4  |  (2+3)*4.  |  (2+3)*4 or 2*3*4  |  $(2+3)*4$
--2+3*4  |  +2+3*4  |  4*-(2-3)  |  2--3*4  |  (2+3)**4  |  (2+3)^4  |  (2+3)//4
-(2+3)%4  |  (2+3)4  |  4(2+3)  |  (2+3)(4)  |  2 3 4  |  2+  |  *4
-()  |  2+()3*4  |  ((2+3)*4  |  (2+3)*4)  |  )2+3(*4  |  (2+3]*4  |  [2+3]*4
-02+3*4  |  2.0+3*4  |  2e0+3*4  |  2_0+3  |  0x2+3*4  |  ٢+3*4  |  2٢+3*4
-２+3*4  |  ²+3*4  |  2+3*4#  |  int('20')  |  <answer>(2+3)*4  |  (2+3)*4</answer>  |  <ANSWER>(2+3)*4</ANSWER>
-<answer>(2+3)*4 = 20</answer>  |  <answer></answer>  |  <answer> </answer>  |  a  |  (
+(2+3)*4 = 20  |  The answer is (2+3)*4  |  (2+3)*4.  |  (2+3)*4 or 2*3*4  |  $(2+3)*4$  |  -2+3*4  |  4*-(2-3)
+2--3*4  |  (2+3)**4  |  (2+3)^4  |  (2+3)//4  |  (2+3)%4  |  (2+3)4  |  4(2+3)  |  2 3 4  |  2+  |  ()  |  ((2+3)*4
+(2+3]*4  |  [2+3]*4  |  02+3*4  |  2.0+3*4  |  2e0+3*4  |  2_0+3  |  0x2+3*4  |  ٢+3*4  |  ２+3*4  |  ²+3*4
+2+3*4#  |  int('20')  |  <answer>(2+3)*4  |  (2+3)*4</answer>  |  <answer></answer>  |  \\boxed{(2+3)*4}  |  2+3*4\x00
 """
 
 
-@pytest.mark.parametrize(
-    "response",
-    [*filter(None, re.split(r"  \|  |\n", UNPARSED)), "(2+3)*4\n\n(2+3)*4", "\\boxed{(2+3)*4}", "(2+3)*4\x00"],
-)
+@pytest.mark.parametrize("response", [*filter(None, re.split(r"  \|  |\n", UNPARSED)), "(2+3)*4\n\n(2+3)*4"])
 def test_countdown_unparsed(response):
     """Makes impossible: a lenient reader, whose gaps a policy with many rollouts finds and then lives on."""
     assert reason("countdown", response, THREE) == "unparsed"
@@ -90,29 +80,32 @@ def test_countdown_length_cap():
     assert reason("countdown", "(2+3)" + " " * (MAX_ANSWER - 6) + "*4", THREE) == "unparsed"
 
 
-OPERATORS = {"+": operator.add, "-": operator.sub, "*": operator.mul, "/": operator.truediv}
-
-
 def random_expression(rng, numbers):
-    """(Text, value or None) of a random tree over the numbers in order, with parentheses where the value needs them."""
+    """A random tree over the numbers in order, with some parentheses."""
     if len(numbers) == 1:
-        return str(numbers[0]), Fraction(numbers[0]), "number"
+        return str(numbers[0])
     cut = rng.randrange(1, len(numbers))
-    (left, a, over), (right, b, under) = random_expression(rng, numbers[:cut]), random_expression(rng, numbers[cut:])
-    sign = rng.choice("+-*/")
-    left = f"({left})" if sign in "*/" and over in ("+", "-") else left
-    right = f"({right})" if under != "number" and (sign != "+" or rng.random() < 0.5) else right
-    value = None if a is None or b is None or (sign == "/" and b == 0) else OPERATORS[sign](a, b)
-    return f"{left}{sign}{right}", value, sign
+    left, right = random_expression(rng, numbers[:cut]), random_expression(rng, numbers[cut:])
+    text = f"{left}{rng.choice('+-*/')}{right}"
+    return f"({text})" if rng.random() < 0.5 else text
 
 
-def test_countdown_agrees_with_values_by_construction():
+def value_by_python(text):
+    """The value by Python's own parser and precedence, over fractions; None if it divides by zero."""
+    try:
+        return eval(re.sub("[0-9]+", r"Fraction(\g<0>)", text), {"Fraction": Fraction})
+    except ZeroDivisionError:
+        return None
+
+
+def test_countdown_agrees_with_python():
     """Makes impossible: a slip in exactness or in the order of the operators that no hand-written case shows."""
     rng = random.Random(0)
     seen = {"correct": 0, "wrong": 0}
-    for _ in range(5000):
+    for _ in range(2000):
         numbers = [rng.randint(0, 12) for _ in range(rng.randint(1, 6))]
-        text, value, _ = random_expression(rng, numbers)
+        text = random_expression(rng, numbers)
+        value = value_by_python(text)
         rng.shuffle(numbers)
         whole = value is not None and value.denominator == 1
         target = int(value) if whole else rng.randint(0, 3)
@@ -121,33 +114,25 @@ def test_countdown_agrees_with_values_by_construction():
         assert reason("countdown", text, {"numbers": numbers, "target": target}) == expected, text
         assert reason("countdown", text, {"numbers": numbers, "target": target + 1}) == "wrong", text
         assert reason("countdown", text, {"numbers": [*numbers, 1], "target": target}) == "wrong", text
-    assert min(seen.values()) > 1000
+    assert min(seen.values()) > 300
 
 
 # ----------------------------------------------------------------------------------- hostile responses
 
 HOSTILE = {
-    "nul bytes": "\x00" * 10_000_000,
     "digits": "9" * 10_000_000,
     "parentheses": "(" * 100_000 + "2" + ")" * 100_000,
     "short deep parentheses": "(" * 499 + "2" + ")" * 499,
     "operators": "2+" * 500_000 + "2",
-    "tower": "9**9**9**9",
     "braces": "\\boxed" + "{" * 10_000_000,
     "boxes": "\\boxed{" * 1_500_000,
     "nested boxes": "\\boxed{" * 100_000 + "2" + "}" * 100_000,
-    "box, spaces": "\\boxed" + " " * 10_000_000,
     "backslashes": "\\" * 10_000_000 + "boxed{2}}",
     "answers": "<answer>" * 1_000_000 + "</answer>" * 1_000_000,
     "thoughts": "</think>" * 1_000_000,
-    "many boxes": "\\boxed{5}, " * 900_000,
-    "boxed many digits": "\\boxed{" + "9" * 999_000 + "}",
     "boxed exponent": "\\boxed{1e999999999}",
-    "boxed power": "\\boxed{1 \\times 10^{" + "9" * 900 + "}}",
     "boxed groups": "\\boxed{1" + ",000" * 249 + "x}",
     "boxed fraction": "\\boxed{" + "9" * 499 + "/" + "9" * 498 + "1}",
-    "boxed factorial": "\\boxed{(10^{9})!}",
-    "code": "__import__('os').system('true')",
     "fence": "```" + " " * 10_000_000,
 }
 
@@ -179,7 +164,7 @@ REFERENCES = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("share", [0.2, pytest.param(1.0, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("share", [0.1, pytest.param(1.0, marks=pytest.mark.slow)])
 def test_no_answer_holds_up_the_trainer(share):
     """Makes impossible: a pattern that takes 2^n steps for n units behind a number, where no clock can stop it."""
     names, arguments, *_ = zip(*FOLLOWED, strict=True)
@@ -199,7 +184,7 @@ def test_no_answer_holds_up_the_trainer(share):
     assert slowest < 0.5
 
 
-@pytest.mark.parametrize("share", [0.2, pytest.param(1.0, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("share", [0.1, pytest.param(1.0, marks=pytest.mark.slow)])
 def test_no_answer_is_slow_to_read(share):
     """Makes impossible: an answer that costs a worker its whole time limit."""
     rng, slowest = random.Random(7), 0.0
@@ -223,15 +208,6 @@ def test_patterns_in_the_trainer_cannot_backtrack():
             forward(pattern)
 
 
-def test_a_repeated_group_ends_before_a_failed_try():
-    """Makes impossible: text that no rule has read: Python 3.11.2 skips a failed repetition, and `**` passes."""
-    for pattern, text, read in (
-        (r"(?:a|bc)*+", "abcab", "abca"), (r"(?:[0-9\s]|\*(?!\s*+\*))*+", "1* *2", "1"),
-        (r"((?:,[0-9]{3})++|x)*+", ",123x,12", ",123x"), (r"[()\])]*+(?:a\((?:a|bc)++\))?", "()]a(abcab)", "()]"),
-    ):  # fmt: skip
-        assert forward(pattern).match(text)[0] == read
-
-
 def test_a_thought_is_no_answer():
     """Makes impossible: a reward for the box of a thought that was cut off before its </think>."""
     for kind, response in (
@@ -246,59 +222,23 @@ def test_a_thought_is_no_answer():
     assert reason("math", "<think> so \\boxed{4} </think> \\boxed{\\frac12}", "\\frac{1}{2}") == "correct"
 
 
-def test_never_raises_on_random_text():
-    """Makes impossible: an exception on some odd mix of bytes, digits and markup."""
-    rng = random.Random(4)
-    pieces = [
-        "<answer>",
-        "</answer>",
-        "</think>",
-        *"1230./+-*()×÷٣",
-        "**",
-        "//",
-        "()",
-        "0x",
-        " ",
-        "\n",
-        "\x00",
-        "\ud800",
-    ]
-    for _ in range(5_000):
-        mixed = "".join(rng.choices(pieces, k=rng.randint(0, 12)))
-        for response in (mixed, rng.randbytes(rng.randint(0, 40)).decode("latin-1")):
-            assert reason("countdown", response, THREE) in {"correct", "wrong", "unparsed", "no_answer"}
-
-
 # --------------------------------------------------------------------------------- the caller's mistakes
 
 
-def test_unknown_kind():
-    """Makes impossible: a misspelt kind that scores 0 for a whole run."""
-    for kind in ("mathematics", "", None, ["math"], 3):
-        with pytest.raises(ValueError, match="--rewards"):
-            verify(kind, "\\boxed{2}", "2")
+BROKEN = [("math", "\\boxed{2}", gold) for gold in (2, None, "", "(1", "1/0", "1e1001", "9" * (MAX_ANSWER + 1))]
+BROKEN += [("countdown", "1", reference) for reference in ("24", [], {"numbers": [1]}, THREE | {"ops": "+"})]
+BROKEN += [("countdown", "1", {"numbers": numbers, "target": 1})
+           for numbers in ([], [1] * 33, "12", [1, 2.0], [1, True], [1, -2], [10**9])]  # fmt: skip
+BROKEN += [("countdown", "1", THREE | {"target": target}) for target in (1.0, True, None)]
+BROKEN += [(kind, "\\boxed{2}", "2") for kind in ("mathematics", "", None, ["math"])]
+BROKEN += [("math", response, "2") for response in (None, b"\\boxed{2}", [1, 2])]
 
 
-BROKEN_REFERENCES = [("math", gold) for gold in (2, None, "", "(1", "1/0", "1e1001", "9" * (MAX_ANSWER + 1))]
-BROKEN_REFERENCES += [("countdown", reference) for reference in ("24", [], {"numbers": [1]},
-                      {"numbers": [1], "target": 1, "ops": "+"})]  # fmt: skip
-BROKEN_REFERENCES += [("countdown", {"numbers": numbers, "target": 1})
-                      for numbers in ([], [1] * 33, "12", [1, "2"], [1, 2.0], [1, True], [1, -2], [10**9])]  # fmt: skip
-BROKEN_REFERENCES += [("countdown", {"numbers": [1], "target": target}) for target in (1.0, True, None)]
-
-
-@pytest.mark.parametrize(("kind", "reference"), BROKEN_REFERENCES)
-def test_broken_reference(kind, reference):
-    """Makes impossible: a gold that does not parse and makes every response right, or every response wrong."""
-    with pytest.raises(ValueError, match=f"item 1: .*{kind} reference"):
-        verify_batch([("math", "", "2"), (kind, "\\boxed{2}", reference)])
-
-
-def test_response_must_be_text():
-    """Makes impossible: tokens or bytes handed in and scored 0, instead of an error that says to decode them."""
-    for response in (None, b"\\boxed{2}", [1, 2]):
-        with pytest.raises(ValueError, match=r"item 1: .*decode"):
-            verify_batch([("math", "", "2"), ("math", response, "2")])
+@pytest.mark.parametrize("item", BROKEN)
+def test_a_broken_item_is_named(item):
+    """Makes impossible: a misspelt kind, a gold that does not parse, or tokens, that score 0 or 1 for a whole run."""
+    with pytest.raises(ValueError, match="item 1"):
+        verify_batch([("math", "", "2"), item])
 
 
 # ------------------------------------------------------------------------------------------ batches
@@ -313,13 +253,12 @@ def test_batch_equals_one_by_one_in_order():
         ("countdown", rng.choice(texts), rng.choice(countdown))
         if rng.random() < 0.5
         else ("math", rng.choice(texts), rng.choice(["20", "14"]))
-        for _ in range(2000)
+        for _ in range(500)
     ]
     verdicts = verify_batch(items)
     assert verdicts == [verify(*item) for item in items]
     assert {verdict.reason for verdict in verdicts} == {"correct", "wrong", "unparsed", "no_answer"}
     assert verify_batch(iter(items)) == verdicts
-    assert verify_batch(items, workers=2, timeout_s=1.0) == verdicts
     assert verify_batch([]) == []
 
 
@@ -344,36 +283,12 @@ def test_batch_judges_each_distinct_response_once(monkeypatch):
     assert sorted(calls) == ["check", "judge", "judge"]
 
 
-NEW_KIND = """
-import re
-from sandbox.jobs import Call
-from verify import Kind
-
-def judge(answer, reference):
-    return Call("new_kind:matches", [answer, reference])
-
-def matches(answer, reference):
-    return bool(re.fullmatch(reference, answer))
-
-KIND = Kind(judge, check=re.compile)
-"""
-
-
-def test_a_new_kind_is_a_module_and_its_entry(tmp_path, monkeypatch, forget_kinds):
-    """Makes impossible: a kind of a module that no worker has imported, and every answer "crashed"."""
-    assert len(NEW_KIND.splitlines()) <= 15
-    (tmp_path / "new_kind.py").write_text(NEW_KIND)
-    monkeypatch.syspath_prepend(tmp_path)
-    verify_batch([("math", "\\boxed{y+x}", "x+y")])  # a worker that has not imported it
-    KINDS["new"] = "new_kind"
-    verdicts = verify_batch([("new", "aab", "a*b"), ("new", "b a", "a*b")])
-    assert [verdict.reason for verdict in verdicts] == ["correct", "wrong"]
-
-
-def test_programs_are_jobs():
-    """Makes impossible: a program of a model run in this process, or its expected outputs sent with it."""
-    job = kind_of("code").judge("print(1)", {"inputs": ["secret input"], "outputs": ["secret output"]})
-    assert isinstance(job, Program) and job.tests == ["secret input"]
+def test_another_system_than_linux(monkeypatch):
+    """Makes impossible: a traceback about fork, where no worker can start; countdown refused with the rest."""
+    monkeypatch.setattr(sys, "platform", "win32")
+    assert reason("countdown", "(2+3)*4", THREE) == "correct"
+    with pytest.raises(RuntimeError, match="Linux"):
+        verify("code", "```python\nprint(1)\n```", REFERENCES["code"], allow_weak_sandbox=True)
 
 
 def test_what_judging_countdown_imports():

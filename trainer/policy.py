@@ -293,7 +293,7 @@ class TokenLogprobs(torch.autograd.Function):
         need_hidden, need_weight, need_bias = ctx.needs_input_grad[:3]
         grad_hidden = torch.empty_like(hidden) if need_hidden else None
         grad_weight = torch.zeros_like(weight, dtype=wide(weight)) if need_weight else None
-        grad_bias = torch.zeros_like(bias) if need_bias else None
+        grad_bias = torch.zeros_like(bias, dtype=wide(bias)) if need_bias else None
         for rows, z in logits(hidden, w, bias, ctx.temperature, ctx.chunk):
             z.sub_(lse[rows, None]).exp_().mul_(-grad[rows, None])  # -g π
             z.scatter_add_(-1, targets[rows, None], grad[rows, None])

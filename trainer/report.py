@@ -111,16 +111,16 @@ def draw_curves(rows: list[dict], path: Path, title: str) -> None:
     from matplotlib.ticker import EngFormatter
 
     scores = [key for key in rows[0] if key.startswith("eval/pass@") and not key.endswith("_se")]
-    panels = {
-        "held-out pass@k (band: 2 standard errors)": scores,
-        "reward; pass rate of dynamic sampling": ["reward", "pass_rate"],
-        "entropy (nats per token)": ["entropy"],
-        "KL (nats per token)": ["kl_ref", "engine_kl"],
-        "share of tokens clipped": ["clip_high_fraction", "clip_low_fraction"],
-        "gradient norm before clipping": ["grad_norm"],
+    panels = {  # title -> what is normal, and the metrics
+        "held-out pass@k": ("band: 2 standard errors", scores),
+        "reward; pass rate of dynamic sampling": ("reward rises; pass rate stays above 0", ["reward", "pass_rate"]),
+        "entropy (nats per token)": ("falls slowly; near 0 the policy has stopped exploring", ["entropy"]),
+        "KL (nats per token)": ("kl_ref grows until a reset; engine_kl stays near 0", ["kl_ref", "engine_kl"]),
+        "share of tokens clipped": ("a few percent at most", ["clip_high_fraction", "clip_low_fraction"]),
+        "gradient norm before clipping": ("no jumps by a factor of 10", ["grad_norm"]),
     }
-    figure, axes = plt.subplots(2, 3, figsize=(13, 6.5), layout="constrained")
-    for axis, (name, keys) in zip(axes.flat, panels.items(), strict=True):
+    figure, axes = plt.subplots(2, 3, figsize=(13, 7), layout="constrained")
+    for axis, (panel, (normal, keys)) in zip(axes.flat, panels.items(), strict=True):
         for key in keys:
             points = [(row["samples"], row[key], row.get(f"{key}_se", 0)) for row in rows if key in row]
             if points:
@@ -128,7 +128,8 @@ def draw_curves(rows: list[dict], path: Path, title: str) -> None:
                 axis.plot(x, y, lw=1.5, label=key.removeprefix("eval/"))
                 low, high = ([a + sign * s for a, s in zip(y, se, strict=True)] for sign in (-2, 2))
                 axis.fill_between(x, low, high, alpha=0.2)
-        axis.set(title=name, xlabel="samples generated")
+        axis.set_title(f"{panel}\n{normal}", fontsize=10)
+        axis.set_xlabel("samples generated")
         axis.xaxis.set_major_formatter(EngFormatter(sep=""))
         axis.grid(alpha=0.3)
         if len(axis.lines) > 1:

@@ -53,16 +53,16 @@ from trainer.settings import Config, Refusal, check_same_run, refusing, trackers
 from verify import REASONS, Problem
 
 warnings.filterwarnings("ignore", "torch.distributed is disabled")  # a checkpoint of one process is meant
-BEFORE_CONFIG = {"lock", "config.json.unfinished"}  # all that a run leaves if it is killed before it has a config.json
+BEFORE_CONFIG = {"lock", "config.json.unfinished"}  # all files of a run killed before it wrote config.json
 LOGS = "metrics.jsonl", "timing.jsonl", "eval.jsonl", "samples.jsonl"
 KEEP_CHECKPOINTS = 2
-DECAY = 0.8  # per step, of the counts behind the share of informative prompts
-MOST_UNJUDGED, MOST_SKIPPED = 3, 16  # steps without a verdict, updates without a finite gradient: then the run ends
+DECAY = 0.8  # per step, of the counts that estimate the share of informative prompts
+MOST_UNJUDGED, MOST_SKIPPED = 3, 16  # limits in a row: steps without a verdict, non-finite gradients
 
 
 @dataclass
 class Progress:
-    """The state of a run besides weights and moments. A checkpoint has all of it."""
+    """The state of a run, apart from weights and moments. A checkpoint has all of it."""
 
     step: int = 0
     position: int = 0  # of the next problem, in an endless order of problems
@@ -86,11 +86,11 @@ class Progress:
         return self.step >= (config.max_steps or math.inf) or self.seconds >= 3600 * hours
 
     def due(self, every: int, config: Config) -> bool:
-        """Whether something that happens every `every` steps, and at the end of the run, is due."""
+        """Return True if an action is due that happens every `every` steps and at the end of the run."""
         return self.spent(config) or (every > 0 and self.step % every == 0)
 
     def next_problems(self, problems: list[Problem], count: int, seed: int) -> tuple[list[Problem], list[int]]:
-        """The next `count` problems and the seeds of their rollouts.
+        """Return the next `count` problems and the seeds of their rollouts.
 
         The order is one permutation of the problems after another, fixed by the seed. It only moves forward.
         """
@@ -120,7 +120,7 @@ class Progress:
             )
         if self.skipped >= MOST_SKIPPED:
             raise Refusal(
-                f"{self.skipped} updates in a row had no finite gradient, and none of them changed the weights: "
+                f"{self.skipped} updates in a row had a gradient that is not finite, so the weights did not change: "
                 "--resume with a lower --learning_rate, and if it ends again, delete the newest checkpoint first"
             )
 
@@ -200,7 +200,7 @@ class Run:
         self.laps = {}
 
     def seconds(self) -> float:
-        """Seconds of the run, with its time before a resume: of the slowest rank, so that all ranks agree."""
+        """Return the run's seconds, with the time before a resume. All ranks get the value of the slowest rank."""
         return max(gather_object([time.perf_counter() - self.started]))
 
     def lap(self, stage: str) -> None:
@@ -455,7 +455,7 @@ def warnings_of(metrics: dict[str, float], outcomes: Outcomes, config: Config) -
 
 
 def what_all_share(outcomes: Outcomes) -> str:
-    """Say why a step cannot teach anything, if all of its responses are alike; else ""."""
+    """Say why a step cannot teach anything if one reason holds for all of its responses; else return ""."""
     reward = outcomes.reward
     if outcomes.truncated.all():
         return "every response reached --max_response_tokens: raise it"

@@ -1,7 +1,7 @@
 """The settings of a run: one flat dataclass. A field's help is its documentation (`python train.py --help`).
 
 A value comes from the command line, else from recipe.json in the model's folder, else from brorl.RECIPES[recipe].
-`read_settings` fills in the values; `check` refuses what cannot work, before any data is read.
+`read_settings` fills in the values; `check` refuses impossible settings before any data is read.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from rollout import ENGINES, have_vllm
 from verify import read_spec
 
 TINY = Path(__file__).resolve().parent.parent / "tiny"  # the embedded policy and its problems
-FREE = {  # may change on --resume: they change no draw and no gradient, except for the order of float sums
+FREE = {  # may change on --resume: draws and gradients stay the same, except for the order of float sums
     "resume", "output_dir", "max_steps", "max_hours", "eval_every", "save_every", "report_to", "allow_weak_sandbox",
     "engine_memory_gib", "gpu_memory_utilization", "max_num_seqs", "max_engine_kl", "max_tokens_per_micro_batch",
     "gradient_checkpointing",
-    # These two change the steps that follow: a refusal may have ended the run with the advice to change them.
+    # These two change later steps. A refusal that ended the run may have advised a change of them.
     "learning_rate", "verify_timeout",
 }  # fmt: skip
-# Names that other libraries use for the same thing. --help suggests nothing else beyond the nearest name.
+# Names of the same settings in other libraries. For any other name the error suggests the nearest setting.
 SYNONYMS = {
     "beta": "kl_coef", "kl_beta": "kl_coef", "lr": "learning_rate", "N": "rollouts_per_prompt",
     "n": "rollouts_per_prompt", "num_generations": "rollouts_per_prompt", "group_size": "rollouts_per_prompt",
@@ -59,7 +59,7 @@ class Refusal(ValueError):
 
 @contextmanager
 def refusing(prefix: str = "") -> Iterator[None]:
-    """Turn a ValueError or OSError about a file, a model or a problem of the user into a Refusal."""
+    """Turn a ValueError or OSError about a user's file, model or problem into a Refusal."""
     try:
         yield
     except Refusal:
@@ -72,7 +72,7 @@ def refusing(prefix: str = "") -> Iterator[None]:
 
 
 def setting(default: Any, help: str) -> Any:
-    """A field. default None: the recipe's value, which --help shows, or the value in brackets at the end of `help`."""
+    """Declare a field. default None: --help shows the recipe's value, or the value in brackets at the end of `help`."""
     return field(default=default, metadata={"help": help})
 
 
@@ -118,9 +118,9 @@ class Config:
     truncated: str = setting("judge", "judge truncated responses, or mask them: no loss on them (DAPO)")
 
     engine: str = setting(None, "torch or vllm [vllm if it and a GPU are present]")
-    engine_memory_gib: float = setting(2.0, "memory for decoding beside the weights; vLLM: only on a CPU")
+    engine_memory_gib: float = setting(2.0, "memory for decoding, without the weights; vLLM: only on a CPU")
     gpu_memory_utilization: float = setting(0.5, "vLLM: share of a GPU's memory during rollouts (default of verl)")
-    max_num_seqs: int = setting(None, "vLLM: rollouts decoded at the same time [as many as its cache holds]")
+    max_num_seqs: int = setting(None, "vLLM: rollouts decoded at the same time [limited by its cache]")
     max_engine_kl: float = setting(None, "largest KL(engine, trainer) at the start [1e-4, or 0.05 in bfloat16]")
     temperature: float = setting(None, "while training; log-probs use the same temperature")
     max_response_tokens: int = setting(None, "longest response while training")
@@ -144,7 +144,7 @@ class Config:
 
 
 class Help(argparse.HelpFormatter):
-    """Help with one name per setting and the default of the recipes."""
+    """Format --help with one name per setting and the defaults of the recipes."""
 
     def __init__(self, prog: str):
         super().__init__(prog, max_help_position=30, width=120)
@@ -160,7 +160,7 @@ class Help(argparse.HelpFormatter):
 
 
 class Parser(HfArgumentParser):
-    """The settings under the titles of their groups."""
+    """Group the settings under titles in --help."""
 
     @staticmethod
     def _parse_dataclass_field(parser: argparse.ArgumentParser, declared: Field) -> None:
@@ -174,7 +174,7 @@ def shown(value: Any) -> str:
 
 
 def read_settings(about: str, argv: list[str] | None = None) -> tuple[Config, dict[str, str]]:
-    """The settings with every value filled in, and the source of each recipe value. Raises Refusal."""
+    """Return the settings with every value filled in, and the source of each recipe value. Raises Refusal."""
     argv = sys.argv[1:] if argv is None else argv
     usage = "python train.py [--SETTING VALUE ...]"
     parser = Parser(Config, usage=usage, description=about, allow_abbrev=False, formatter_class=Help)  # type: ignore[arg-type]
@@ -188,7 +188,7 @@ def read_settings(about: str, argv: list[str] | None = None) -> tuple[Config, di
 
 
 def unknown_setting(unknown: list[str]) -> str:
-    """Name the setting that was probably meant: a synonym of the field, else the nearest name."""
+    """Say which setting was probably meant: the one with this synonym, else the nearest name."""
     flag = next((x for x in unknown if x.startswith("-")), unknown[0])
     word, names = flag.lstrip("-").split("=")[0].replace("-", "_"), [f.name for f in fields(Config)]
     near = [SYNONYMS[word]] if word in SYNONYMS else difflib.get_close_matches(word, names, 1)
@@ -197,9 +197,9 @@ def unknown_setting(unknown: list[str]) -> str:
 
 
 def resolve(config: Config, given: set[str]) -> dict[str, str]:
-    """Fill in what the command line left open. Returns the source of each value that a recipe names.
+    """Fill in the settings without a value. Returns the source of each value that a recipe has.
 
-    On --resume a setting that is not `given` has the value that the run began with.
+    On --resume a setting that is not `given` keeps its value from the start of the run.
     """
     if config.resume and config.eval_only:
         raise Refusal("--eval_only does not resume a run: score its model with --model runs/NAME/model")
@@ -222,7 +222,7 @@ def resolve(config: Config, given: set[str]) -> dict[str, str]:
 
 
 def default_name(config: Config) -> str:
-    """RECIPE-seedSEED for the embedded policy, RECIPE-MODEL-seedSEED for another model, eval-MODEL for a score."""
+    """Return RECIPE-seedSEED for the embedded policy, RECIPE-MODEL-seedSEED for a model, eval-MODEL for --eval_only."""
     path = Path(os.path.abspath(config.model or TINY / "policy"))
     model = path.parent.name if path.name == "model" else path.name
     return (
@@ -233,7 +233,7 @@ def default_name(config: Config) -> str:
 def fill_from_recipe(config: Config) -> dict[str, str]:
     """Fill in the recipe's values. A learning rate belongs to a batch: if N or B is given, the rate is scaled."""
     defaults = recipe_of(config)
-    open_ = [name for name in defaults if getattr(config, name, 0) is None]  # a recipe's top_p is no setting
+    open_ = [name for name in defaults if getattr(config, name, 0) is None]  # top_p is in a recipe and is not a setting
     if config.max_hours is not None:
         open_.remove("max_steps") if "max_steps" in open_ else None
     for name in open_:
@@ -250,7 +250,7 @@ def fill_from_recipe(config: Config) -> dict[str, str]:
 
 
 def recipe_of(config: Config) -> dict[str, tuple[Any, str]]:
-    """name -> (value, source): the recipe's settings, overridden by recipe.json in the model's folder."""
+    """Return name -> (value, source): the recipe's settings, overridden by recipe.json in the model's folder."""
     recipe = {name: (x.value, f"{config.recipe}: {x.source}") for name, x in brorl.RECIPES[config.recipe].items()}
     path = Path(config.model) / "recipe.json"
     if path.is_file():
@@ -305,7 +305,7 @@ def check(c: Config) -> None:
     if wrong:  # first the settings, then the files that they name
         raise Refusal("\n".join(wrong))
     weighted = [spec for spec in c.eval_data if read_spec(spec)[1] is not None]
-    wrong += [f"--eval_data {spec}: held-out problems have no :WEIGHT, each is asked once" for spec in weighted]
+    wrong += [f"--eval_data {spec}: held-out problems have no :WEIGHT, because each is used once" for spec in weighted]
     sources = [read_spec(spec)[0] for spec in [*c.data, *c.eval_data]] + c.rewards
     files = [source for source in sources if not source.startswith(("hf:", "gym:"))]
     wrong += [f"{file}: there is no such file" for file in files if not os.path.isfile(file)]
@@ -318,7 +318,7 @@ def trackers(config: Config) -> list[str]:
 
 
 def settings_at_start(config: Config) -> dict[str, Any]:
-    """The config.json of the run to resume. Raises Refusal if there is none."""
+    """Read the config.json of the run to resume. Raises Refusal if there is none."""
     path = Path(config.output_dir) / config.name / "config.json"
     if not path.is_file():
         raise Refusal(f"--resume: there is no run at {path.parent}; leave --resume out, or set --name and --output_dir")

@@ -1,3 +1,0 @@
-# the same in one piece
-# ends: error
-x = bytearray(10**13)

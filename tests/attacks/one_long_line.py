@@ -1,3 +1,0 @@
-# the same in one write
-# ends: output
-sys.stdout.write('x' * 9_000_000)
