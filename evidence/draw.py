@@ -100,6 +100,11 @@ def shown(x: list[float], form: str = ".3f") -> str:
     return f"{mean:{form}}" + (f" ± {half:{form}}" if len(x) > 1 else "")
 
 
+def time_to(run: list[Row], target: float) -> float:
+    """Return the seconds of the first evaluation with this Q_pos, or of the last evaluation if no other has it."""
+    return next((row["cpu_seconds"] for row in run if row["q_pos"] >= target), run[-1]["cpu_seconds"])
+
+
 def measured_ratio(rows: list[Row]) -> float:
     """V_w / V_b over all measurements of all runs of law.csv."""
     measured = [row for row in rows if row["between"] != ""]
@@ -154,6 +159,10 @@ TABLES = {
 
 def table(name: str) -> str:
     """Make a Markdown table: the arms at the end of the shortest run, mean ± 95% interval over seeds."""
+    if name == "hard":
+        lines = hard_times(load("hard"))
+        lines.insert(1, ["---"] * len(lines[0]))
+        return "".join(f"| {' | '.join(line)} |\n" for line in lines)
     t = TABLES[name]
     heads = [*t.apart, *t.arm, "seeds", f"after {t.axis}", *t.scores]
     lines = [heads, ["---"] * len(heads)]
@@ -164,6 +173,38 @@ def table(name: str) -> str:
             cells = [shown([at(run, t.axis, limit, score) for run in group]) for score in t.scores]
             lines.append([*map(str, (*world, *arm, len(group))), f"{limit:,.0f}", *cells])
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+HARD = {"16": {"color": "tab:blue"}, "64": {"color": "tab:cyan"}, "512": {"color": "tab:orange"},
+        "512:64": {"color": "tab:red", "ls": "--"}}  # fmt: skip
+TARGETS, SECONDS = (0.01, 0.05), (2, 5, 10, 20, 50, 100)
+SCORES = {"q_pos": "Q_pos of held-out hard problems", "q_pos_ordinary": "Q_pos of ordinary held-out problems"}
+
+
+def hard_times(rows: list[Row]) -> list[list[str]]:
+    """Make the lines of the table `hard`: seconds to each target, and the ratio to those of N = 512, seed by seed.
+
+    Both are geometric means over seeds, with a 95% t-interval of the logarithm.
+    """
+    lines = [["B", "arm", "rate", "seeds", *(f"seconds to {q:g}, over those of 512" for q in TARGETS)]]
+    for (b,), own in by([row for row in rows if not row["tuning"]], "B").items():
+        runs = by(own, "arm", "seed")
+        for (arm,), its in by(own, "arm").items():
+            cells = []
+            for q in TARGETS:
+                logs = {seed: math.log(time_to(run, q)) for (name, seed), run in runs.items() if name == arm}
+                wide = {seed: math.log(time_to(run, q)) for (name, seed), run in runs.items() if name == 512}
+                both = [logs[seed] - wide[seed] for seed in logs.keys() & wide.keys()]
+                cells.append(around(list(logs.values())) + (f", {around(both, '.2f')}" if both and arm != 512 else ""))
+            lines.append([str(b), str(arm), f"{its[0]['rate']:g}", str(len(logs)), *cells])
+    return lines
+
+
+def around(logs: list[float], form: str = ".1f") -> str:
+    """Format a geometric mean and its 95% interval."""
+    mean, half = interval(logs)
+    ends = f" ({math.exp(mean - half):{form}} to {math.exp(mean + half):{form}})" if len(logs) > 1 else ""
+    return f"{math.exp(mean):{form}}{ends}"
 
 
 # --------------------------------------------------------------------------------------------------------- pictures
@@ -333,7 +374,38 @@ def real_plateau(path: Path) -> None:
     figure.savefig(path, dpi=110)
 
 
-PICTURES = (figure1, figure3, default_runs, law, objective, price, real_model, real_plateau)
+def steps(run: list[Row], grid: np.ndarray, score: str) -> np.ndarray:
+    """Return a score at these processor seconds: that of the last evaluation, as rollouts change no weights."""
+    before = np.searchsorted([row["cpu_seconds"] for row in run], grid, side="right") - 1
+    return np.array([row[score] for row in run])[before]
+
+
+def hard(path: Path) -> None:
+    """Draw Q_pos of the hard and of the ordinary held-out problems over processor time, each arm at its best rate."""
+    rows = [row for row in load("hard") if not row["tuning"]]
+    sizes = list(dict.fromkeys(row["B"] for row in rows))
+    title = "Hard problems with 128-token prompts: mean over seeds and range. A run that has ended keeps its last score"
+    figure, axes = panels(len(sizes), 2, 12, 4.6 * len(sizes), title)
+    for (b, arm), group in groups_of(rows, "B", "arm").items():
+        look = HARD[str(arm)]
+        ordinary = [[row for row in run if row["q_pos_ordinary"] != ""] for run in group]
+        for axis, runs, score in zip(axes[sizes.index(b)], (group, ordinary), SCORES, strict=True):
+            grid = np.geomspace(SECONDS[0], max(run[-1]["cpu_seconds"] for run in runs), 200)
+            seeds = np.array([steps(run, grid, score) for run in runs])
+            axis.plot(grid, seeds.mean(0), label=f"N = {arm}".replace(":", ", trained on "), **look)
+            axis.fill_between(grid, seeds.min(0), seeds.max(0), color=look["color"], alpha=0.15, linewidth=0)
+    for axis, score, b in zip(axes.flat, [*SCORES] * len(sizes), np.repeat(sizes, 2), strict=True):
+        axis.set(xscale="log", yscale="log" if score == "q_pos" else "linear")
+        axis.set_xticks(SECONDS, [str(x) for x in SECONDS])
+        axis.minorticks_off()
+        finish(axis, f"B = {b}: {SCORES[score]}", "processor seconds")
+        for q in TARGETS if score == "q_pos" else ():
+            axis.axhline(q, color="gray", lw=0.8)
+    axes[0, 0].legend()
+    figure.savefig(path, dpi=110)
+
+
+PICTURES = (figure1, figure3, default_runs, law, objective, price, real_model, real_plateau, hard)
 
 
 def main(argv: list[str] | None = None) -> None:
