@@ -8,7 +8,7 @@
 Each command prints tables and writes a picture and a CSV to runs/sim/ (--out names another folder).
 
 The policy is one softmax over d tokens. Each step draws N tokens i.i.d., centres their rewards on the batch mean b, and
-takes one AdamW step on L_sur = -(1/N) Σ_j (R_j - b) p_j, a sum over the draws j. `loop` is this loop.
+takes one AdamW step on L_sur = -(1/N) Σ_j (R_j - b) p_j, a sum over the draws j: see `loop`.
 
     name here          paper   meaning
     z                  z       logits, (V,), with V = d

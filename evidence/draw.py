@@ -384,7 +384,7 @@ def hard(path: Path) -> None:
     """Draw Q_pos of the hard and of the ordinary held-out problems over processor time, each arm at its best rate."""
     rows = [row for row in load("hard") if not row["tuning"]]
     sizes = list(dict.fromkeys(row["B"] for row in rows))
-    title = "Hard problems with 128-token prompts: mean over seeds and range. A run that has ended keeps its last score"
+    title = "Hard problems, prompts of 124 tokens: mean over seeds and range. A run that has ended keeps its last score"
     figure, axes = panels(len(sizes), 2, 12, 4.6 * len(sizes), title)
     for (b, arm), group in groups_of(rows, "B", "arm").items():
         look = HARD[str(arm)]

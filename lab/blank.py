@@ -21,6 +21,7 @@ def blanked(text: str, exercises: list[Exercise], hard: bool = False) -> str:
     In the loop only stages 4 to 7 are blank, and their comments stay. hard: the module's docstring keeps its first
     line, a function's docstring is the hint, and the comments of the loop's stages go.
     """
+    text = text.replace("choices=VARIANTS", 'choices=["brorl"]')  # the student's loop has no variants
     lines, module = text.splitlines(), ast.parse(text)
     functions = {x.name: x for x in module.body if isinstance(x, ast.FunctionDef)}
     # From the last function to the first: line numbers above stay right.
@@ -52,7 +53,6 @@ def write(work: Path, hard: bool = False, only: str | None = None) -> None:
             raise FileExistsError(f"{path} exists: name another folder, or move it away")
     for module in modules:
         text = (ROOT / MODULES[module]).read_text(encoding="utf-8")
-        text = text.replace("choices=VARIANTS", 'choices=["brorl"]')  # the student's loop has no variants
         exercises = [x for x in EXERCISES if x.module == module]
         (work / f"{module}.py").write_text(blanked(text, exercises, hard), encoding="utf-8")
 

@@ -105,6 +105,7 @@ def test_a_blank_has_no_solution_in_it(hard):
             stages = ast.unparse(functions.pop("train"))
             assert "raise NotImplementedError" in stages and not re.search(r"L\.|backward|log_probs|loss_of", stages)
             assert ("# 5: advantages" in text) != hard
+            assert 'choices=["brorl"]' in text and "choices=VARIANTS" not in text
             exercises = []
         for exercise in exercises:
             docstring, raises = functions[exercise.name].body
