@@ -538,6 +538,7 @@ def main(argv: list[str] | None = None) -> dict[str, Any] | None:
         train.refuse(refusal, 2)
     accelerator.wait_for_everyone()
     setup.engine.close()
+    accelerator.end_training()
     return found
 
 
