@@ -1,21 +1,29 @@
 """BroRL, section 4.2.4: N rollouts of one prompt as one cheap operation.
 
-The paper's throughput argument: many rollouts of one prompt turn memory-bound decoding into compute-bound work; table 2
-has 36.5 samples/s at N = 16 and 72.4 at N = 512. Two engines do this behind one interface, `Engine`:
+A rollout is a response y to a prompt x. An engine draws it token by token from the sampling distribution, and returns
+the log-prob of each drawn token. loss.py needs them for its importance weight ρ = π_old / π_engine:
+
+    y_t ~ π_engine(· | x, y_<t)                  softmax(logits / temperature), cut by top-k and top-p
+    log π_engine(y_t | x, y_<t)                  one number per token, the stop token included
+
+Decoding is memory-bound: for one more token a step reads all weights, and the keys and values of every prefix. N
+rollouts of one prompt share the prompt's part. At token t, after a prompt of L tokens:
+
+                                        N prompts, one rollout each    one prompt, N rollouts
+    tokens of prompts to compute        N L                            L
+    keys and values to hold and read    N (L + t)                      L + N t
+
+The paper reports 36.5 samples/s at N = 16 and 72.4 at N = 512 (table 2). Two engines do this behind one interface:
 
     TorchEngine   plain torch, with the trained weights themselves; for a CPU and for reading
     VLLMEngine    vLLM in the same process; one request per prompt with n = N, or this rank's share of N; for GPUs
 
-Both sample from the distribution π(· | temperature, top-k, top-p) and report its log-probs. The random numbers of a
-rollout depend only on its seed, its number and the token's position. So one request for 512 rollouts and two requests
-for 256 give the same rollouts, on any number of ranks. Exceptions are rare: logits can round differently in another
-batch, and then a rollout can differ.
+The random numbers of a rollout depend only on its seed, its number and the token's position. So one request for 512
+rollouts and two requests for 256 give the same rollouts, on any number of ranks. Exceptions are rare: logits can round
+differently in another batch, and then a rollout can differ.
 
-    name           meaning
-    P, N           requests (prompts), rollouts per request
-    R              rollouts that are decoding
-    U              rows: the distinct prefixes of these rollouts; U <= R
-    V              vocabulary
+Shapes: V is the vocabulary. TorchEngine computes one row for each distinct prefix, so rollouts whose tokens are equal
+share a row until they differ: (rows, V) are logits of all rows, (rollouts,) has one number for each rollout.
 
 engines/prefix.py has the attention of many rows to one prompt. engines/vllm.py starts vLLM and loads its weights.
 A third engine is a class with the methods of `Engine` and an entry in `ENGINES`.
@@ -146,8 +154,8 @@ def check(requests: list[Request], sampling: Sampling, vocabulary: int, position
 def sampling_logprobs(logits: Tensor, temperature: float = 1.0, top_p: float = 1.0, top_k: int = 0) -> Tensor:
     """Compute log π of the sampled distribution: logits / temperature, then top-k, then top-p, renormalised.
 
-    logits: (U, V) in any float type; returns (U, V) float32, -inf for removed tokens. top_p keeps the smallest set of
-    tokens with a mass of at least top_p. temperature = 0: the log-probs at temperature 1; the caller takes the argmax.
+    logits: (rows, V) in any float type. Returns (rows, V) float32, -inf for removed tokens. top_p keeps the smallest
+    set of tokens with a mass of at least top_p. temperature 0: log-probs at temperature 1; the caller takes the argmax.
     """
     logp = torch.log_softmax(logits.float() / (temperature or 1.0), dim=-1)
     if temperature == 0 or (top_p == 1.0 and not 0 < top_k < logp.shape[-1]):
@@ -162,11 +170,11 @@ def sampling_logprobs(logits: Tensor, temperature: float = 1.0, top_p: float = 1
 
 
 def draw(logp: Tensor, row: Tensor, uniform: Tensor) -> Tensor:
-    """Sample one token per rollout, (R,): rollout r samples from row[r] of logp (U, V).
+    """Sample one token per rollout, (rollouts,): rollout i samples from row[i] of logp (rows, V).
 
-    uniform: (R,) in (0, 1]. The token is the first with cdf >= uniform[r] times the row's total. The cdf is in float64:
-    a token of probability 1e-7 keeps its share, and a token of probability 0 is never drawn. Bisection does not copy a
-    row for each rollout.
+    uniform: (rollouts,) in (0, 1]. The token is the first with cdf >= uniform[i] times the row's total. The cdf is in
+    float64: a token of probability 1e-7 keeps its share, and one of probability 0 is never drawn. Bisection copies no
+    row for a rollout.
     """
     cdf = logp.exp().cumsum(-1, dtype=torch.float64)
     wanted, low, high = uniform * cdf[row, -1], torch.zeros_like(row), torch.full_like(row, logp.shape[1] - 1)
@@ -178,7 +186,7 @@ def draw(logp: Tensor, row: Tensor, uniform: Tensor) -> Tensor:
 
 
 def uniforms(stream: Tensor, t: int) -> Tensor:
-    """Return (R,) float64 in (0, 1] for token t. stream: (R,) int64, a hash of each rollout's seed and number."""
+    """Return float64 in (0, 1] for token t, (rollouts,). stream: int64, a hash of each rollout's seed and number."""
     return (((hashed(stream + t) >> 11) & (2**53 - 1)) + 1).double() * 2.0**-53
 
 
@@ -261,26 +269,31 @@ class TorchEngine(Engine):
 
         batch: (index of a request, rollout number). The rollouts of a prompt start as one row, which splits later.
         """
-        device, size = self.model.device, (len(batch), sampling.max_new_tokens)
-        prompt_row = {i: row for row, i in enumerate(dict.fromkeys(i for i, _ in batch))}
-        row = torch.tensor([prompt_row[i] for i, _ in batch], device=device)  # (R,) each rollout's row
-        seed, number = torch.tensor([(requests[i].seed, k) for i, k in batch], device=device).T
-        stream = hashed(hashed(seed) + number)  # (R,) one stream of random numbers per rollout
-        active = torch.arange(len(batch), device=device)  # (R,) the rollouts that still decode
-        tokens, logprobs = torch.zeros(size, dtype=torch.long, device=device), torch.zeros(size, device=device)
-        length, greedy = torch.zeros_like(active), sampling.temperature == 0
+        device, limit = self.model.device, sampling.max_new_tokens
         stop = torch.tensor(sampling.stop_token_ids, dtype=torch.long, device=device)
+        tokens = torch.zeros(len(batch), limit, dtype=torch.long, device=device)  # (rollouts, limit)
+        logprobs = torch.zeros(len(batch), limit, device=device)  # (rollouts, limit)
+        length = torch.zeros(len(batch), dtype=torch.long, device=device)  # (rollouts,)
+        seed, number = torch.tensor([(requests[i].seed, k) for i, k in batch], device=device).T
+        stream = hashed(hashed(seed) + number)  # (rollouts,) a stream of random numbers for each
+        row_of = {i: row for row, i in enumerate(dict.fromkeys(i for i, _ in batch))}  # at first a row is a prompt
+        row = torch.tensor([row_of[i] for i, _ in batch], device=device)  # (active,) of each rollout
+        active = torch.arange(len(batch), device=device)  # (active,) the rollouts that have not ended
         with inference(self.model, self.precision):
-            decoder = PrefixDecoder(self.model, [requests[i].prompt for i in prompt_row], sampling.max_new_tokens)
-            logits = decoder.logits  # (U, V), one row per prompt
-            for t in range(sampling.max_new_tokens):
-                logp = sampling_logprobs(logits, sampling.temperature, sampling.top_p, sampling.top_k)  # (U, V)
-                token = logp.argmax(-1)[row] if greedy else draw(logp, row, uniforms(stream[active], t))
-                tokens[active, t], logprobs[active, t], length[active] = token, logp[row, token], t + 1
-                unfinished = ~torch.isin(token, stop) & (t + 1 < sampling.max_new_tokens)
+            decoder = PrefixDecoder(self.model, [requests[i].prompt for i in row_of], limit)
+            logits = decoder.logits  # (rows, V)
+            for t in range(limit):
+                logp = sampling_logprobs(logits, sampling.temperature, sampling.top_p, sampling.top_k)  # (rows, V)
+                if sampling.temperature == 0:
+                    token = logp.argmax(-1)[row]  # (active,)
+                else:
+                    token = draw(logp, row, uniforms(stream[active], t))  # (active,)
+                tokens[active, t], logprobs[active, t] = token, logp[row, token]
+                length[active] = t + 1
+                ended = torch.isin(token, stop) | (t + 1 == limit)  # (active,)
                 if on_progress:
-                    on_progress(int((~unfinished).sum()))
-                active, row, token = active[unfinished], row[unfinished], token[unfinished]
+                    on_progress(int(ended.sum()))
+                active, row, token = active[~ended], row[~ended], token[~ended]
                 if not len(active):
                     break
                 row, logits = decoder.advance(row, token)

@@ -1,15 +1,12 @@
-r"""BroRL, section 4.2.1: problems with verifiable answers, and the rules that reward a response.
+r"""BroRL, section 4.2.1: the reward R_τ of a response τ to a problem x, by a rule.
 
-Paper: "BroRL: Scaling Reinforcement Learning via Broadened Exploration", arXiv 2510.01180.
+    R_τ = judge(answer(τ), reference_x)    1: the answer is right; 0: it is wrong; between them: partial credit
+    correct_τ                              R_τ = 1, unless a rule of your own says otherwise
+
+The advantages of section 3.1 use R_τ. Dynamic sampling (section 3.1) and pass@k (section 2) count correct_τ.
+
 The paper trains on five families of problems: math, code, science, IFEval and Reasoning Gym (`logic` here). It does not
 state the rules of their rewards. The rules here are ours. They are programs; none of them is a model.
-
-    name here    meaning
-    Problem      a prompt, the kind of its rule, and the reference that the rule compares a response with
-    Verdict      (reward, correct, reason) of one response
-    reward       R of section 3.1, for the advantages: 1 for a correct response, 0 for a wrong one, and between them for
-                 partial credit. A rule of your own may return other numbers
-    correct      True or False, for dynamic sampling and pass@k
 
     kind         reference                           answer                               judged in
     countdown    {"numbers": [...], "target": n}     the last <answer>, or the response   this process
@@ -20,33 +17,24 @@ state the rules of their rewards. The rules here are ours. They are programs; no
     code         {"inputs", "outputs", "fn_name"}    the last ```python block             the same, one for each test
     your own     any JSON                            the response, with its thinking      a fresh process of a worker
 
-    reason       reward     meaning
+    reason       R_τ        meaning
     correct      1          the answer is right
     wrong        0          the answer is another one
-    partial      between    some parts of the answer are right (your own kind: a reward other than 0 and 1)
+    partial      between    some parts of the answer are right (your own kind: any positive reward other than 1)
     no_answer    0          the response is empty, or has no box, tag or program
     unparsed     0          the answer does not have the form that its kind reads
     timeout      0          judging took too long
     crashed      0          the judge raised an exception, or its process died
 
-The rewards in this table are those of the kinds here. A kind of your own may pay -0.5 for "wrong".
+A kind of your own may pay other numbers, such as -0.5 for "wrong".
 
-**The rule of a reward.** The answer comes after the last </think>. A response with an open <think> has no answer. The
-rule reads the whole answer or none of it: with N = 512 rollouts a policy soon finds a gap in a lenient rule, and trains
-on it. Only a rule of your own gets the whole response.
+**No lenient rule.** The answer comes after the last </think>, and a response with an open <think> has none. A rule
+reads the whole answer or none of it: with N = 512 rollouts a policy soon finds a gap in a lenient rule, and trains on
+it.
 
-**The core of a kind is one function**, `judge(answer, reference)`. A model's text is hostile. `judge` runs in this
-process, so it must end quickly for any text: it uses methods of str, patterns that cannot backtrack, and parsers of
-bounded length. For everything else it returns a job, which a worker of sandbox/ runs within a time limit.
-
-**Math has three steps** (kinds/maths.py).
-1. Find the last box whose braces balance.
-2. Read all of it into a form: a value, an equation, an inequality, a tuple or interval, a list or set, or words. A text
-   that cannot be read completely earns 0, unless it equals the reference letter by letter.
-3. Compare the two forms. Numbers are fractions. Expressions are equal if their values at random points are. Tuples and
-   intervals need equal parts and brackets, lists equal parts in any order, words equal letters. In an equation each
-   side must equal the reference, or be a variable or f(x): for 5, x = 5 and f(x) = 5 are right, and 3 = 5 is wrong.
-   A decimal may differ from an exact value by 1e-6, relative. A unit may follow a number; another unit is wrong.
+**A model's text is hostile.** `judge` runs in this process, so it must end quickly for any text: it uses methods of
+str, patterns that cannot backtrack, and parsers of bounded length. For everything else it returns a job, which a worker
+of sandbox/ runs within a time limit.
 
 This file has the types, the kind countdown in full, and the functions that judge and load. kinds/ has one file for each
 other kind. Simplified: nothing checks that a countdown problem can be solved.
@@ -303,7 +291,8 @@ def load_problems(path: str | Path) -> list[Problem]:
                     raise ValueError(f"a problem is an object with {', '.join(Problem._fields)}, got {shown(record)}")
                 problems[number] = Problem(**record)
         except (ValueError, RecursionError) as error:
-            raise ValueError(f"{path}, line {number}: {error}. Write one JSON object a line, in UTF-8") from None
+            form = "Write one JSON object a line, in UTF-8, and every backslash twice"
+            raise ValueError(f"{path}, line {number}: {error}. {form}") from None
     from kinds.sources import check
 
     if broken := check(list(problems.values())):
