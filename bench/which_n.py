@@ -398,7 +398,7 @@ def in_words(found: dict[str, Any], best: Guess, config: Config) -> str:
     return f"""
 {found["model"]}: {prompts} prompts x {found["rollouts"]} rollouts, {found["minutes"]:.1f} minutes
 
-{found["never"]} prompts were never solved and {found["always"]} always. A step trains on the others.
+Prompts that were never solved: {found["never"]}; always solved: {found["always"]}. A step trains on the others.
 
 Which N has the least noise for B = {b} on this machine?
   Noise is the squared distance of a step's gradient from the mean of many such steps. More rollouts reduce V_w,

@@ -166,8 +166,6 @@ def compared(t: Table) -> list[list[str]]:
     return lines
 
 
-HARD = {"16": {"color": "tab:blue"}, "64": {"color": "tab:cyan"}, "512": {"color": "tab:orange"},
-        "512:64": {"color": "tab:red", "ls": "--"}}  # fmt: skip
 TARGETS, SECONDS = (0.01, 0.05), (2, 5, 10, 20, 50, 100)
 
 
@@ -200,7 +198,7 @@ def around(logs: list[float], form: str = ".1f") -> str:
 # --------------------------------------------------------------------------------------------------------- pictures
 
 
-def panels(rows: int, columns: int, width: float, height: float, title: str = "") -> tuple[Figure, np.ndarray]:
+def panels(rows: int, columns: int, width: float, height: float, title: str) -> tuple[Figure, np.ndarray]:
     """Make a figure. Returns it and its axes, (rows, columns)."""
     figure = Figure(figsize=(width, height), layout="constrained")
     figure.suptitle(title)
@@ -282,10 +280,10 @@ def hard(path: Path) -> None:
     figure, (axes,) = panels(1, 2, 12, 4.8, title)
     for axis, ((b,), own) in zip(axes, by(rows, "B").items(), strict=True):
         for (arm,), group in groups_of(own, "arm").items():
-            look = HARD[str(arm)]
+            look = {"color": COLOURS.get(arm, "tab:red"), "ls": "-" if arm in COLOURS else "--"}
             grid = np.geomspace(SECONDS[0], max(run[-1]["cpu_seconds"] for run in group), 200)
-            last = [np.searchsorted([row["cpu_seconds"] for row in run], grid, side="right") - 1 for run in group]
-            seeds = np.array([[run[i]["q_pos"] for i in at] for run, at in zip(group, last, strict=True)])
+            before = [np.searchsorted([row["cpu_seconds"] for row in run], grid, side="right") - 1 for run in group]
+            seeds = np.array([[run[i]["q_pos"] for i in which] for run, which in zip(group, before, strict=True)])
             axis.plot(grid, seeds.mean(0), label=f"N = {arm}".replace(":", ", trained on "), **look)
             axis.fill_between(grid, seeds.min(0), seeds.max(0), color=look["color"], alpha=0.15, linewidth=0)
         axis.set(xscale="log", yscale="log")
