@@ -20,8 +20,8 @@ HOURS = ["1_mass", *(pytest.param(name, marks=pytest.mark.slow) for name in ("2_
 
 @pytest.mark.parametrize("name", HOURS)
 def test_an_hour_asks_and_gives_the_expected_numbers(name, tmp_path, monkeypatch, capsys):
-    """Makes impossible: a number outside its range, results before the questions, a lost picture, a seedX.csv that pool
-    refuses. Hour 3 takes 5 minutes of one core.
+    """Makes impossible: a number outside its range that is not marked, results before the questions, a lost picture, a
+    seedX.csv that pool refuses. Hour 3 takes 5 minutes of one core.
     """
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "argv", [name])
@@ -31,6 +31,8 @@ def test_an_hour_asks_and_gives_the_expected_numbers(name, tmp_path, monkeypatch
     printed, script = capsys.readouterr().out, (ROOT / f"lab/{name}.py").read_text()
     ranges = (ROOT / "lab/expected.csv").read_text().count(f"\n{name[0]},")
     assert printed.count("   expected ") == ranges > 10 and "OUTSIDE" not in printed
+    notebooks.compare("sets that lower Q_pos", 2)
+    assert "OUTSIDE" in capsys.readouterr().out
     head, *parts = printed.split("ENTER\n")
     assert "expected" not in head and all("**W" in part for part in [head, *parts[:-1]]) and not parts[-1]
     assert printed.count("**W") == script.count("**W") - 1  # one is in the head of the script
@@ -38,12 +40,6 @@ def test_an_hour_asks_and_gives_the_expected_numbers(name, tmp_path, monkeypatch
     if name == "3_loop":
         seed, scores = pool.read(tmp_path / "runs/lab/seed0.csv")
         assert seed == "0" and len(scores) == 5
-
-
-def test_a_number_outside_its_range_is_marked(capsys):
-    """Makes impossible: a wrong number that a student takes for a right one."""
-    notebooks.compare("sets that lower Q_pos", 2)
-    assert "OUTSIDE" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(("name", "first"), [("1_mass", "brorl.masses"), ("2_loss", "loss.informative")])
@@ -67,19 +63,17 @@ def test_an_hour_as_a_notebook(tmp_path):
     assert run.stdout.strip() == str(ROOT / "brorl.py")
 
 
-def test_a_folder_without_a_file_of_hour_3_is_named(tmp_path):
-    """Makes impossible: a traceback, or an empty table, for a teacher who names the wrong folder."""
-    with pytest.raises(SystemExit, match=r"seedX\.csv"):
-        pool.main([str(tmp_path)])
-
-
 def hand_in(path: Path, seed: int, scores: dict[int, float], steps: int = 20) -> None:
     rows = [f"{seed},{n},0.001,{steps},0.191,{score}\n" for n, score in scores.items()]
     path.write_text("seed,n,rate,steps,before,after\n" + "".join(rows))
 
 
 def test_a_class_in_one_table(tmp_path, capsys):
-    """Makes impossible: a seed that counts twice, a short run in the mean, an interval from the wrong t."""
+    """Makes impossible: a seed that counts twice, a short run in the mean, an interval from the wrong t, an empty table
+    for a wrong folder.
+    """
+    with pytest.raises(SystemExit, match=r"seedX\.csv"):
+        pool.main([str(tmp_path)])
     for seed, score in enumerate((0.20, 0.22, 0.27)):
         hand_in(tmp_path / f"a{seed}.csv", seed, {4: 0.3, 512: score})
     hand_in(tmp_path / "again.csv", 2, {4: 0.9})
