@@ -51,7 +51,7 @@ ask()
 # **Why** does a dropped prompt not change the direction of the step? Which cost remains?
 
 # %% [markdown]
-# ## 2. The loss is 0, and the policy learns
+# ## 2. The loss and its gradient
 #
 # The embedded policy draws 64 rollouts of each of 32 problems. They form one mini-batch, and no update came before.
 #

@@ -157,8 +157,8 @@ show(OUT / "which_n.png")
 ask()
 
 # %% [markdown]
-# **Why** is a comparison of N at one learning rate unfair? Which N suffers? One seed does not order N = 4 and N = 16:
-# `python -m lab.pool FOLDER` does it with the files of the whole class.
+# **Why** is a comparison of N at one learning rate unfair? Which N suffers? One seed does not show whether N = 4 or
+# N = 16 is better: `python -m lab.pool FOLDER` compares them over the whole class.
 #
 # ## 3. A broken verifier
 #

@@ -5,9 +5,8 @@
     python -m lab.bugs --draw lab/curves      draw A.png, ... from A.csv, ... and right_0.csv, ...
     python -m lab.bugs --answers              for the teacher: the bugs, and the metric that reveals each
 
-No file is changed: Python gets the module with the patch in memory, under the name of the right module. The flag
-`--log lab/curves/C.csv` writes the numbers of a curve; right_0.csv to right_2.csv are runs of lab.loop with SETTINGS
-and the seeds 0 to 2.
+No file is changed: Python gets the module with the patch in memory, under the name of the right module. C.csv was
+written by the second command with --log, right_0.csv to right_2.csv by lab.loop with SETTINGS and the seeds 0 to 2.
 """
 
 import argparse
