@@ -145,7 +145,7 @@ with (OUT / f"seed{SEED}.csv").open("w", newline="", encoding="utf-8") as file:
     writer.writeheader()
     writer.writerows(rows)
 figure, axis = plt.subplots(figsize=(5, 3.2), layout="tight")
-axis.plot(after.keys(), after.values(), "o-", label="learning rate 1e-3")
+axis.plot(list(after), list(after.values()), "o-", label="learning rate 1e-3")
 axis.plot([512], [after_small], "s", label="learning rate 3e-4")
 axis.axhline(rows[0]["before"], color="grey", linestyle=":", label="start")
 axis.set(title=f"pass@1 after {STEPS} steps, seed {SEED}", xlabel="N", xscale="log")

@@ -61,7 +61,7 @@ EXERCISES = [
              "The probability that one of k tries is right. Q_pos = 1e-12 must survive float32."),
     Exercise("brorl.pass_at_k_estimate", 1,
              "test_pass_at_k_estimate_is_the_mean_over_all_subsets test_wrong_use_is_named",
-             "The share of k-subsets of n samples that contain a correct one. One test tries all refusals of this file."),
+             "Share of k-subsets of n samples that contain a correct one. One test tries all refusals of this file."),
     # Section 3.1: the objective
     Exercise("loss.informative", 1, "test_dynamic_sampling_keeps_mixed_groups_only",
              "Which prompts (P,) dynamic sampling keeps, from verdicts (P, N). Refuse other dtypes than bool."),
