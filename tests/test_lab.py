@@ -47,7 +47,7 @@ WRONG = [
     ("sim.add_centred_rewards", "out.index_add_(0, tokens, r - r.mean())", "out[tokens] = r - r.mean()"),
     ("sim.surrogate_gradient", ".neg_()", ""),
     ("sim.loop", "r - r.mean()", "r"),
-    ("rollout.sampling_logprobs", "ordered[:, top_k:]", "ordered[:, top_k + 1 :]"),
+    ("rollout.sampling_logprobs", "ordered[:, k:]", "ordered[:, k + 1 :]"),
     ("rollout.draw", "cdf[row, middle] >= wanted", "cdf[row, middle] > wanted"),
     ("verify.judge_countdown", '== reference["target"]', '>= reference["target"]'),
     ("loop.train", "log_probs(reference, batch)", "log_probs(model, batch)"),
