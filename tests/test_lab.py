@@ -47,8 +47,8 @@ WRONG = [
     ("sim.add_centred_rewards", "out.index_add_(0, tokens, r - r.mean())", "out[tokens] = r - r.mean()"),
     ("sim.surrogate_gradient", ".neg_()", ""),
     ("sim.loop", "r - r.mean()", "r"),
-    ("rollout.sampling_logprobs", "ordered[:, k:]", "ordered[:, k + 1 :]"),
-    ("rollout.draw", "cdf[row, middle] >= wanted", "cdf[row, middle] > wanted"),
+    ("rollout.sampling_logprobs", "k:] = -torch.inf", "k + 1 :] = -torch.inf"),
+    ("rollout.draw", "middle] >= ", "middle] > "),
     ("verify.judge_countdown", '== reference["target"]', '>= reference["target"]'),
     ("loop.train", "log_probs(reference, batch)", "log_probs(model, batch)"),
 ]  # fmt: skip
