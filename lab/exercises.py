@@ -52,7 +52,7 @@ EXERCISES = [
     Exercise("brorl.mass_balance", 3,
              "test_theorem_1_literal test_theorem_1_is_the_derivative_of_q_pos_along_the_step "
              "test_each_term_is_the_part_of_its_own_tokens",
-             "Theorem 1, term by term, each with η/N in it. `_check_rewards` refuses rewards outside of the theorem."),
+             "The three terms of Theorem 1, each multiplied by η/N. First check r_c and r_w with `_check_rewards`."),
     Exercise("brorl.expected_unsampled_second_moment", 2, "test_lemma_2_literal test_corollary_3_at_its_ends",
              "Lemma 2's expectation for each token. Mind p = 1 with N = 0, and 1e-9 in float32. Graded with the next."),
     Exercise("brorl.total_unsampled_second_moment", 1, "test_lemma_2_by_enumeration_of_all_draws test_lemma_2_literal",
@@ -61,14 +61,11 @@ EXERCISES = [
              "The probability that one of k tries is right. Q_pos = 1e-12 must survive float32."),
     Exercise("brorl.pass_at_k_estimate", 1,
              "test_pass_at_k_estimate_is_the_mean_over_all_subsets test_wrong_use_is_named",
-             "Share of the k-subsets of n samples with a correct one. One test tries all refusals of this file."),
+             "Share of k-subsets of n samples that contain a correct one. One test tries all refusals of this file."),
     # Section 3.1: the objective
-    Exercise("loss.informative", 1,
-             "test_dynamic_sampling_keeps_mixed_groups_only",
+    Exercise("loss.informative", 1, "test_dynamic_sampling_keeps_mixed_groups_only",
              "Which prompts (P,) dynamic sampling keeps, from verdicts (P, N). Refuse other dtypes than bool."),
-    Exercise("loss.mean_centred", 1,
-             "test_group_advantage_by_hand",
-             "The paper's group baseline, (P, N)."),
+    Exercise("loss.mean_centred", 1, "test_group_advantage_by_hand", "The paper's group baseline, (P, N)."),
     Exercise("loss.group_std", 1, "test_other_advantages_by_hand test_what_a_prompt_weighs_by_enumeration",
              "GRPO's advantage, (P, N); eps keeps a group of equal rewards finite. Graded with the next."),
     Exercise("loss.group_mean", 1, "test_other_advantages_by_hand test_what_a_prompt_weighs_by_enumeration",
@@ -119,5 +116,5 @@ EXERCISES = [
              "test_the_gradient_is_the_originals test_mini_batches_share_the_rollouts "
              "test_the_old_policy_and_the_reference_stay test_a_step_without_an_informative_prompt_is_skipped "
              "test_the_learning_curve_rises",
-             "Stages 4 to 7, about 20 lines. The metrics of each mini-batch go into a list `updates`."),
+             "Stages 4 to 7, about 20 lines. Append the metrics of each mini-batch, with `grad_norm`, to `updates`."),
 ]  # fmt: skip
