@@ -20,7 +20,7 @@ from helpers import TINY
 from small_models import full_logprobs, make
 from transformers import AutoModelForCausalLM, AutoTokenizer, Olmo2Config, Qwen2Config
 
-from engines.vllm import import_vllm, keep_threads, max_seqs, note, rollouts_that_fit, whole_tensors
+from engines.vllm import import_vllm, keep_threads, max_seqs, whole_tensors
 from rollout import Request, Sampling, TorchEngine, VLLMEngine
 
 EOS = 0
@@ -38,23 +38,23 @@ def real(test):
 # Without vLLM
 
 
-def test_the_default_of_max_num_seqs_by_hand():
-    """Makes impossible: 512 rollouts of 16k tokens in a cache for 170; a share of the cache, or a setting, left unused.
+@pytest.mark.parametrize(
+    ("dtype", "gib", "tokens", "n", "rollouts"),
+    [
+        ("float32", 1 / 1024, 64, 16, 128),  # 1 MiB holds 128 rollouts of 32 tokens
+        ("bfloat16", 1 / 1024, 64, 16, 256),
+        ("float32", 1 / 1024, 8, 16, 512),  # short responses
+        ("float32", 1 / 1024, 8, 1000, 1000),  # a group of more than 512
+        ("float32", 1e-9, 64, 16, 8),  # too little memory: vLLM will say so
+    ],
+)
+def test_the_default_of_max_num_seqs_by_hand(dtype, gib, tokens, n, rollouts):
+    """Makes impossible: 512 rollouts of 16k tokens in a cache for 170; a setting that has no effect.
 
-    Qwen2.5-1.5B in bfloat16: 28 layers, 2 key heads of width 128, so 28,672 bytes a token, and 3.1 GB of weights. Half
-    of 80 GB leaves 36.9 GB. A rollout of half of 16,384 tokens takes 0.235 GB: 157 fit.
+    A token of `make()` takes 256 bytes: keys and values, two layers, two key heads of width 8, float32.
     """
-    cache, token = 0.5 * 80e9 - 2 * 1.54e9, 2 * 28 * 2 * 128 * 2
-    assert rollouts_that_fit(cache, token, 16_384, 512) == 157
-    assert rollouts_that_fit(cache, token, 1_024, 16) == 512, "short responses: as before"
-    assert rollouts_that_fit(cache, token, 1_024, 1024) == 1024, "a group of more than 512"
-    assert rollouts_that_fit(-1e9, token, 16_384, 512) == 8, "too little memory: vLLM will say so"
-    config = SimpleNamespace(
-        engine_memory_gib=1 / 1024, gpu_memory_utilization=0.5, max_response_tokens=64, rollouts_per_prompt=16
-    )
-    token = 2 * 2 * 2 * 8 * 4  # of `make()`: keys and values, layers, key heads, width, bytes
-    assert max_seqs(make(), "float32", config) == 2**20 // (token * 32) == 128
-    assert max_seqs(make(), "bfloat16", config) == 256
+    config = SimpleNamespace(engine_memory_gib=gib, max_response_tokens=tokens, rollouts_per_prompt=n)
+    assert max_seqs(make(), dtype, config) == rollouts
 
 
 def test_tensors_to_sync_come_once_under_their_names():
@@ -97,13 +97,6 @@ def test_only_whole_groups_are_taken():
     for broken in (answer("abort"), answer(None), answer(count=3)):
         with pytest.raises(RuntimeError):
             VLLMEngine.group(request, broken)
-
-
-def test_a_note_keeps_the_error():
-    """Makes impossible: an error of vLLM without its type or traceback, or without the settings to change."""
-    with pytest.raises(torch.OutOfMemoryError) as error, note("--max_num_seqs"):
-        raise torch.OutOfMemoryError("no 3 GiB left")
-    assert error.value.__notes__ == ["--max_num_seqs"] and str(error.value) == "no 3 GiB left"
 
 
 def test_without_vllm_the_refusal_says_how_to_install_it(monkeypatch):
@@ -186,7 +179,8 @@ def differences(groups, model, **settings):
 
 
 def furthest(groups, model, **settings):
-    found = list(differences(groups, model, **settings))
+    """The largest difference, NaN if there is one."""
+    found = differences(groups, model, **settings)
     return math.nan if any(map(math.isnan, found)) else max(found)  # max() passes over a NaN
 
 
@@ -213,9 +207,11 @@ def test_greedy_equals_the_torch_engine_token_for_token(engine):
     """
     asked = prompts(32) + [p[:k] for p, k in zip(prompts(40), [1, 3, 8, 2, 5] * 8, strict=True)]
     greedy = Sampling(12, temperature=0.0, stop_token_ids=(EOS,))
-    for a, b in zip(generate(TorchEngine(policy()), asked, 2, greedy), generate(engine, asked, 2, greedy), strict=True):
+    ours, ended = generate(TorchEngine(policy()), asked, 2, greedy), []
+    for a, b in zip(ours, generate(engine, asked, 2, greedy, on_progress=ended.append), strict=True):
         assert (a.prompt, a.responses, a.finish_reasons) == (b.prompt, b.responses, b.finish_reasons)
         assert numpy.allclose(list(chain(*a.logprobs)), list(chain(*b.logprobs)), atol=1e-4)
+    assert sum(ended) == 2 * len(asked)
     assert list(engine.generate([], ANSWER)) == []
 
 
@@ -380,9 +376,13 @@ def test_sleep_frees_the_gpu():
 
 @real
 def test_a_group_of_512(engine):
-    """Makes impossible: rollouts that repeat one seed; lengths, log-probs and reasons of different rollouts."""
-    engine.sync(uniform())
-    groups = generate(engine, prompts(3), 512, Sampling(20, stop_token_ids=(EOS,)))
+    """Makes impossible: rollouts that repeat one seed; lengths, log-probs and reasons of different rollouts; a bar that
+    counts prompts, counts twice, or waits for a whole group.
+    """
+    engine.sync(uniform())  # over 22 tokens: the rollouts end one after the other
+    ended = []
+    groups = generate(engine, prompts(3), 512, Sampling(20, stop_token_ids=(EOS,)), on_progress=ended.append)
+    assert sum(ended) == 3 * 512 and sum(x > 0 for x in ended) > 6
     assert [g.prompt for g in groups] == prompts(3)
     long = [tuple(r) for group in groups for r in group.responses if len(r) > 10]
     assert len(set(long)) == len(long) > 600, "uniform over 22 tokens: no two long ones are equal, with seeds 0, 1, 2"
@@ -408,16 +408,6 @@ def test_only_stop_tokens_end_a_response(engine):
     (short,) = generate(engine, prompts(1), 64, Sampling(8, stop_token_ids=(EOS,)))
     ends = {(len(r), f) for r, f in zip(short.responses, short.finish_reasons, strict=True) if r[-1] == EOS}
     assert ends >= {(8, "stop")} and {f for _, f in ends} == {"stop"}, "a stop token at the limit is a stop"
-
-
-@real
-def test_progress_counts_rollouts(engine):
-    """Makes impossible: a bar that counts prompts, counts twice, or waits for a whole group."""
-    engine.sync(uniform())  # over 22 tokens: the rollouts end one after the other
-    for temperature, steps in ((1.0, 6), (0.0, 1)):
-        counts = []
-        generate(engine, prompts(3), 16, Sampling(12, temperature, stop_token_ids=(EOS,)), on_progress=counts.append)
-        assert sum(counts) == 48 and sum(x > 0 for x in counts) >= steps
 
 
 # Requests

@@ -7,7 +7,7 @@ from pathlib import Path
 from unittest.mock import Mock
 
 import pytest
-from judging import entry_of, gym, needs
+from judging import gym, needs
 
 from kinds.logic import EVALUATED, judge_logic, score
 from kinds.sources import check, gym_problem
@@ -18,7 +18,7 @@ from verify import verify, verify_batch
 @pytest.mark.parametrize("name", ["chain_sum", "rearc", "n_queens"])
 def test_logic_accepts_the_entrys_own_answer(name):
     """Makes impossible: an entry that went through JSON and is scored as another one: grids of tuples became lists."""
-    entry = entry_of(name)
+    [entry] = gym(name, 1)
     reference = {"dataset": name, "entry": entry}
     assert score(entry["answer"], reference) == 1.0
     assert (score("nonsense", reference) or 0.0) < 1
@@ -27,7 +27,7 @@ def test_logic_accepts_the_entrys_own_answer(name):
 @needs("reasoning_gym")
 def test_logic_through_the_workers():
     """Makes impossible: an answer taken from outside of its tags, or a scorer that evaluates it in the trainer."""
-    entry = entry_of("chain_sum")
+    [entry] = gym("chain_sum", 1)
     reference = {"dataset": "chain_sum", "entry": entry}
     responses = [f"<answer> {entry['answer']} </answer>", entry["answer"], "<answer></answer>", "<answer>x</answer>"]
     responses += [f"<answer>{entry['answer']}</answer></think>", "<answer>" + "9" * 100_001 + "</answer>"]
@@ -40,7 +40,7 @@ def test_logic_through_the_workers():
 @needs("reasoning_gym")
 def test_logic_binary_or_continuous():
     """Makes impossible: half a solution paid in full, or not at all."""
-    entry = entry_of("game_of_life")
+    [entry] = gym("game_of_life", 1)
     rows = json.loads(entry["answer"])
     rows[0][0] = 1 - rows[0][0]
     reference = {"dataset": "game_of_life", "entry": entry}

@@ -69,13 +69,3 @@ def test_one_sitting_one_screen(name):
     assert len(text.splitlines()) <= 450
     functions = [x for x in ast.walk(ast.parse(text)) if isinstance(x, ast.FunctionDef)]
     assert {x.name: x.end_lineno - x.lineno + 1 for x in functions if x.end_lineno - x.lineno >= 60} == {}
-
-
-def test_vllm_is_imported_where_it_is_used():
-    """Makes impossible: a loop or a torch engine that needs vLLM to be installed."""
-    for path in FILES:
-        body = ast.parse(path.read_text()).body
-        top = [x for x in body if isinstance(x, (ast.Import, ast.ImportFrom))]
-        names = {alias.name for x in top if isinstance(x, ast.Import) for alias in x.names}
-        names |= {x.module for x in top if isinstance(x, ast.ImportFrom) and x.module}
-        assert not {name for name in names if name.partition(".")[0] == "vllm"}, path

@@ -116,7 +116,7 @@ def test_a_wrong_use_ends_in_a_sentence(arguments, tmp_path, monkeypatch):
     assert stop.value.code not in (0, None)
 
 
-def test_a_policy_whose_answers_cannot_be_listed_is_refused(tiny):
+def test_a_policy_whose_answers_cannot_be_listed_is_refused(tiny, monkeypatch):
     """Makes impossible: a sum that misses the other spellings, or the other ends, of an answer."""
     policy, _, problems = tiny
     tokenizer = make_tokenizer()
@@ -124,10 +124,6 @@ def test_a_policy_whose_answers_cannot_be_listed_is_refused(tiny):
     with pytest.raises(ValueError, match="'12'"):
         log_probs(policy, tokenizer, problems[:1])
     settings = policy.model.generation_config
-    own = settings.eos_token_id
-    settings.eos_token_id = [own, own + 3]
-    try:
-        with pytest.raises(ValueError, match="eos_token_id"):
-            log_probs(policy, make_tokenizer(), problems[:1])
-    finally:
-        settings.eos_token_id = own
+    monkeypatch.setattr(settings, "eos_token_id", [settings.eos_token_id, settings.eos_token_id + 3])
+    with pytest.raises(ValueError, match="eos_token_id"):
+        log_probs(policy, make_tokenizer(), problems[:1])
