@@ -59,9 +59,6 @@ def worked(dtype: torch.dtype = torch.float64):
     return p, correct, sampled
 
 
-# ------------------------------------------------------------------------------------------ literals
-
-
 @dtypes
 def test_masses_literal(dtype):
     """Makes impossible: a mass summed over the wrong one of the four sets, or over p where p² is meant."""
@@ -134,9 +131,6 @@ def test_theorem_1_literal(dtype, r_c, r_w, terms):
     assert balance.total.dtype == dtype
 
 
-# ------------------------------------------------------------------------------ batches, dtype, device
-
-
 def everything(p, correct, sampled) -> list[torch.Tensor]:
     """What the functions of section 2 return."""
     m = brorl.masses(p, correct, sampled)
@@ -175,9 +169,6 @@ def test_every_function_stays_on_the_device_of_p():
     assert all(x.device.type == "meta" for x in found)
 
 
-# ------------------------------------------------------------------------------------------- autograd
-
-
 @shapes
 @rewards_pairs
 def test_logit_step_is_the_gradient_of_the_surrogate(shape, r_c, r_w):
@@ -210,9 +201,6 @@ def test_theorem_1_is_the_derivative_of_q_pos_along_the_step(r_c, r_w):
     (slope,) = torch.autograd.grad((torch.softmax(z, -1) * correct).sum(), z)
     balance = brorl.mass_balance(brorl.masses(p, correct, sampled), 0.7, 6, r_c, r_w)
     torch.testing.assert_close(balance.total, (slope * dz).sum(-1), rtol=0, atol=1e-14)
-
-
-# --------------------------------------------------------------------------------------- random cases
 
 
 @rewards_pairs
@@ -259,9 +247,6 @@ def test_masses_that_round_above_one_break_nothing(dtype):
     assert (m.q_neg == p[:, -1]).all(), "a small Q_neg is not 1 - Q_pos, which is 0 here"
 
 
-# ------------------------------------------------------------------------------ Lemma 2, Corollary 3
-
-
 def test_lemma_2_by_enumeration_of_all_draws():
     """Makes impossible: an expectation other than that of U_pos2 and U_neg2 over all V^N sequences of draws."""
     p, correct, _ = worked()
@@ -287,9 +272,6 @@ def test_corollary_3_at_its_ends(dtype):
     assert all((b < a).all() for a, b in itertools.pairwise(sums))
 
 
-# ------------------------------------------------------------------------------------------- pass@k
-
-
 @dtypes
 def test_pass_at_k_literal(dtype):
     """Makes impossible: Q^k for 1 - (1-Q)^k, and a wrong end: Q = 0 is never passed, Q = 1 always."""
@@ -309,9 +291,6 @@ def test_pass_at_k_estimate_is_the_mean_over_all_subsets():
             solved = [any(i < c for i in subset) for subset in itertools.combinations(range(n), k)]
             want = Fraction(sum(solved), len(solved))
             assert brorl.pass_at_k_estimate(n, c, k) == pytest.approx(float(want), abs=1e-15), (n, c, k)
-
-
-# ------------------------------------------------------------------------------------------ the recipes
 
 
 def test_recipe_values():
@@ -342,9 +321,6 @@ def test_learning_rate_follows_the_square_root_of_the_batch():
     batch, narrow = (r["rollouts_per_prompt"].value * r["prompts_per_step"].value for r in (brorl.BRORL, brorl.PRORL))
     assert (batch, narrow) == (65_536, 8_192)
     assert brorl.BRORL["learning_rate"].value == pytest.approx(1e-6 * (batch / narrow) ** 0.5, rel=1e-14)
-
-
-# -------------------------------------------------------------------------------------------- wrong use
 
 
 P, CORRECT, SAMPLED = worked()

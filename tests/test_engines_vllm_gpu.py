@@ -19,19 +19,7 @@ import pytest
 import torch
 from accelerate.state import AcceleratorState
 from helpers import arguments, contents, ended, kill, lines, start, wait_until
-from test_engines_vllm import (
-    ANSWER,
-    EOS,
-    NOTHING,
-    furthest,
-    generate,
-    moved,
-    prompts,
-    real,
-    silent_after,
-    unfinished,
-    uniform,
-)
+from test_engines_vllm import ANSWER, EOS, furthest, generate, moved, prompts, real, silent_after, unfinished, uniform
 
 from rollout import Request, Sampling, VLLMEngine
 
@@ -110,9 +98,6 @@ def process(function, *arguments, **environment):
     return start([function.__name__, *map(str, arguments)], train=Path(__file__), HF_HUB_OFFLINE="1", **environment)
 
 
-# Engines
-
-
 def whole_groups(engine, parts):
     """Groups have all of their tokens and none after the last one; each rollout counts once.
 
@@ -121,7 +106,7 @@ def whole_groups(engine, parts):
     counts, n = [], 8 // parts
     requests = [Request(p, n, i, first) for i, p in enumerate(prompts(2)) for first in range(0, 8, n)]
     groups = dict(engine.generate(requests, ANSWER, counts.append))
-    assert sum(counts) == 16 and sum(x > 0 for x in counts) > 2 and unfinished(engine) == NOTHING
+    assert sum(counts) == 16 and sum(x > 0 for x in counts) > 2 and not any(unfinished(engine))
     assert furthest(groups.values(), uniform()) < 1e-4
     responses = [r for i in range(len(requests)) for r in groups[i].responses]
     assert all((r[-1] == EOS or len(r) == 12) and EOS not in r[:-1] for r in responses)
@@ -133,7 +118,7 @@ def groups_as_they_end(engine, core):
     """A group comes while a longer one decodes."""
     engine.sync(silent_after(3))
     requests, found = [Request([4], 8, 0), Request([3], 8, 1), Request([4, 3], 4, 2)], []
-    for i, group in engine.generate(requests, Sampling(12, stop_token_ids=(EOS,))):
+    for i, group in engine.generate(requests, ANSWER):
         found.append(i)
         if i > 0:
             assert group.responses == [[EOS]] * len(group.responses)
@@ -157,7 +142,7 @@ def left_inside_a_group(engine, core, calls):
     assert core.batch_queue and unfinished(engine)[0] > 16, "steps are in progress"
     with pytest.raises(KeyboardInterrupt):
         next(found)
-    assert unfinished(engine) == NOTHING
+    assert not any(unfinished(engine))
     calls.clear()
     engine.sleep()
     engine.sync(moved())
@@ -172,7 +157,7 @@ def a_small_cache():
     scheduler = cramped.llm.llm_engine.engine_core.engine_core.scheduler
     with mock.patch.object(scheduler, "_preempt_request", wraps=scheduler._preempt_request) as preempt:
         (group,) = generate(cramped, [[3]], 8, Sampling(40))
-    assert preempt.call_count and unfinished(cramped) == NOTHING
+    assert preempt.call_count and not any(unfinished(cramped))
     assert furthest([group], moved()) < 1e-4 and set(map(len, group.responses)) == {40}
 
 
@@ -194,9 +179,6 @@ def engine_as_on_a_gpu():
 def test_asynchronous_steps_stream_abort_and_sleep(tmp_path):
     """Makes impossible: on a GPU, lost or doubled tokens, a group that waits, requests or a step left by an abort."""
     ended(process(engine_as_on_a_gpu, **SECOND_RUNNER))
-
-
-# Runs
 
 
 def as_on_a_gpu(*commands):

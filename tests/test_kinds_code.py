@@ -90,9 +90,6 @@ def test_time_limits():
     assert judged("while True: pass", SUM) == (0.0, False, "timeout")
 
 
-# ----------------------------------------------------------------------------- which text is the program
-
-
 PROGRAMS = [
     ("```python\nx\n```", "x\n"), ("```py\nx\n```", "x\n"), ("```Python3 \nx\n```", "x\n"),
     ("```python\r\nx\r\n```", "x\r\n"), ("```python\nx\n```\nthen\n```python\ny\n```", "y\n"),
@@ -120,9 +117,6 @@ def test_long_output_in_bounded_time(output):
     start = time.process_time()
     assert not module._same_output(output, module._token_lines("1 2\n3\n"))
     assert time.process_time() - start < 2
-
-
-# --------------------------------------------------------------------------------------- what passes
 
 
 PRINTED_RIGHT = [
@@ -218,9 +212,6 @@ def test_hostile_answer(name):
     assert time.monotonic() - start < 3 * (LIMIT_S + SLACK_S)
     assert verdicts[0] == verdicts[-1] == (1.0, True, "correct")
     assert all(verdict.reward == 0.0 for verdict in verdicts[1:-1])
-
-
-# --------------------------------------------------------------------------------------- references
 
 
 @pytest.mark.parametrize(

@@ -30,8 +30,6 @@ def random_tokens(t=60, seed=0):
 
 CLIP = {"clip_low": 0.2, "clip_high": 0.27, "tis_cap": 2.0}
 
-# ----------------------------------------------------------------------- dynamic sampling, advantages
-
 
 def test_dynamic_sampling_keeps_mixed_groups_only():
     """Makes impossible: a group without signal that is kept, N and P confused, rewards in place of verdicts."""
@@ -112,9 +110,6 @@ def test_whitening_by_hand():
     torch.testing.assert_close(L.whiten(unit, ALL, eps=1.0), tensor([0.5], [-0.5]))
     rounded = L.whiten(torch.tensor([[2.0**24], [2.0**24 + 2]]), ALL)  # the mean 2²⁴ + 1 is not a float32
     assert rounded.dtype == torch.float32 and rounded.flatten().tolist() == [-1, 1]
-
-
-# ------------------------------------------------------------------------------ the clipped objective
 
 
 @pytest.mark.parametrize(

@@ -20,9 +20,8 @@ import struct
 import subprocess
 import sys
 import tempfile
-import textwrap
-import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 
@@ -67,8 +66,6 @@ INNOCENT = Program("print(int(input()) + 1)", ["41", "1"])
 INNOCENT_VERDICT = Outcome("ok", [Result("ok", "42\n"), Result("ok", "2\n")])
 CHECK = Call(EXECUTE, ["assert 1 + 1 == 2"])
 CHECK_VERDICT = Outcome("ok", "done")
-
-# ------------------------------------------------------------------------------------ honest programs
 
 
 PRINTED = {  # programs that end well on this input, "abc" and "def", and their output
@@ -147,8 +144,6 @@ def test_how_a_function_ends(pool, source, tested):
     assert run(pool, program, INNOCENT) == [Outcome("ok", [tested]), INNOCENT_VERDICT]
 
 
-# ----------------------------------------------------------------------------------- hostile programs
-
 ATTACKS = {path.stem: path for path in sorted((ROOT / "tests" / "attacks").glob("[a-z]*.py")) if path.stem != "call"}
 
 
@@ -188,8 +183,6 @@ def test_attack(pool, names, name):
     assert (before, beside, call) == (INNOCENT_VERDICT, INNOCENT_VERDICT, CHECK_VERDICT)
     assert run(pool, INNOCENT, CHECK) == [INNOCENT_VERDICT, CHECK_VERDICT]
 
-
-# --------------------------------------------------------------------------------------- hostile calls
 
 HOSTILE_CALLS = {
     "exit": ("__import__('os')._exit(0)", "crashed"),
@@ -255,9 +248,6 @@ def test_long_arguments(pool):
     assert time.monotonic() - start < LIMIT_S + SLACK_S
 
 
-# ------------------------------------------------------------------------------ the pool as a whole
-
-
 def test_the_trainer_goes_first(pool):
     """Makes impossible: busy workers that slow the trainer, or that the kernel spares when the memory is full."""
     priority = Program("import os; print(os.getpriority(os.PRIO_PROCESS, 0))", [""])
@@ -303,12 +293,8 @@ def test_a_batch_that_is_given_up(pool):
 
 def test_any_thread_may_use_it(pool):
     """Makes impossible: workers that die with the thread that started them, or answers for the wrong thread."""
-    got = []
-    threads = [threading.Thread(target=lambda: got.append(run(pool, INNOCENT, CHECK))) for _ in range(3)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(3) as threads:
+        got = list(threads.map(lambda _: run(pool, INNOCENT, CHECK), range(3)))
     used = sorted(keepers(pool))
     got.append(run(pool, INNOCENT, CHECK))
     assert sorted(keepers(pool)) == used
@@ -332,13 +318,16 @@ def processes_of_session(session):
     return [pid for pid, of, _ in processes() if of == session]
 
 
-def gone(sessions, within_s=5.0):
+def in_time(condition, within_s):
+    """Wait until the condition holds, at most this long. Returns whether it does."""
     deadline = time.monotonic() + within_s
-    while time.monotonic() < deadline:
-        if not any(processes_of_session(session) for session in sessions):
-            return True
+    while not (holds := condition()) and time.monotonic() < deadline:
         time.sleep(0.02)
-    return False
+    return holds
+
+
+def gone(sessions, within_s=5.0):
+    return in_time(lambda: not any(map(processes_of_session, sessions)), within_s)
 
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP])
@@ -364,58 +353,44 @@ def test_a_child_dies_with_its_keeper(pool):
     with closing(pool.run([INNOCENT, Program("while True: pass", [""])], 10, 2)) as batch:
         next(batch)
         [keeper] = [worker.process.pid for worker in pool._active]
-        deadline = time.monotonic() + 60
-        while len(processes_of_session(keeper)) < 2:
-            assert time.monotonic() < deadline
+        assert in_time(lambda: len(processes_of_session(keeper)) == 2, 60.0)
         time.sleep(0.3)
         os.kill(keeper, signal.SIGKILL)
         assert gone([keeper], 2.0)
     assert run(pool, INNOCENT, CHECK) == [INNOCENT_VERDICT, CHECK_VERDICT]
 
 
-@contextlib.contextmanager
-def started(script, *arguments, **options):
-    """Another process of this project, killed at the end with all its forks."""
-    command = [sys.executable, "-c", textwrap.dedent(script), *arguments]
-    process = subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
-        **{"cwd": ROOT} | options,
-    )  # fmt: skip
-    with process:
-        try:
-            yield process
-        finally:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
+ENDLESS = """
+import os, sys, threading, time
+from sandbox.jobs import *
+from sandbox.pool import Pool
+pool = Pool()
+loop = Program("while True: pass", [""], test_s=1e3)
+jobs = [loop, Call(sys.argv[1], ["while True: pass"])]
+def report():
+    time.sleep(1.0)
+    print(*[worker.process.pid for worker in pool._active], flush=True)
+    if os.fork() == 0:
+        time.sleep(30)
+threading.Thread(target=report).start()
+list(pool.run(jobs, 1e3, 2))
+"""
 
 
 def test_a_killed_trainer_leaves_no_orphan():
     """Makes impossible: endless jobs that survive a killed trainer, while a fork of it holds the pipes."""
-    script = """
-        import os, sys, threading, time
-        from sandbox.jobs import *
-        from sandbox.pool import Pool
-        pool = Pool()
-        loop = Program("while True: pass", [""], test_s=1e3)
-        jobs = [loop, Call(sys.argv[1], ["while True: pass"])]
-        def report():
-            time.sleep(1.0)
-            print(*[worker.process.pid for worker in pool._active], flush=True)
-            if os.fork() == 0:
-                time.sleep(30)
-        threading.Thread(target=report).start()
-        list(pool.run(jobs, 1e3, 2))
-    """
-    with started(script, EXECUTE) as trainer:
+    command = [sys.executable, "-c", ENDLESS, EXECUTE]
+    trainer = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, start_new_session=True)
+    try:
         sessions = [int(word) for word in trainer.stdout.readline().split()]
         assert len(sessions) == 2
-        deadline = time.monotonic() + 20
-        while not all(len(processes_of_session(session)) == 2 for session in sessions):
-            assert time.monotonic() < deadline
+        assert in_time(lambda: all(len(processes_of_session(session)) == 2 for session in sessions), 20.0)
         time.sleep(0.2)  # for the fork
         trainer.kill()
         trainer.wait()
         assert gone(sessions)
+    finally:
+        os.killpg(trainer.pid, signal.SIGKILL)  # the fork too
 
 
 @pytest.mark.usefixtures("pool")
@@ -447,29 +422,34 @@ def test_weak_walls_are_refused(pool, monkeypatch):
 
 
 LEVEL = """
-    import sys
-    sys.path.insert(0, sys.argv[1])
-    from sandbox.jobs import Program
-    from sandbox.pool import Pool
-    pool = Pool()
-    [(_, outcome)] = pool.run([Program("import os; print(os.getuid())", [""])], 10, allow_weak=True)
-    print(pool._idle[0].level, outcome.value[0].value)
+from sandbox.jobs import Program
+from sandbox.pool import Pool
+pool = Pool()
+[(_, outcome)] = pool.run([Program("import os; print(os.getuid())", [""])], 10, allow_weak=True)
+print(pool._idle[0].level, outcome.value[0].value)
 """
 
 
+def level(project, **options):
+    """The level that the sandbox of this folder reaches, and the user of its programs."""
+    environment = os.environ | {"PYTHONPATH": str(project)}
+    command = [sys.executable, "-c", LEVEL]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600, **options)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.split()
+
+
 @pytest.mark.parametrize(
-    ("name", "old", "new", "level"),
+    ("name", "old", "new", "reached"),
     [("seccomp.py", "return platform", "return False and platform", 1), ("walls.py", "if version < 1:", "if True:", 2)],
 )
-def test_the_level_is_found_by_trying(pool, tmp_path, name, old, new, level):
+def test_the_level_is_found_by_trying(pool, tmp_path, name, old, new, reached):
     """Makes impossible: a level that only repeats the request to the kernel, although a wall is missing."""
     shutil.copytree(ROOT / "sandbox", tmp_path / "sandbox")
     file = tmp_path / "sandbox" / name
     assert old in file.read_text()
     file.write_text(file.read_text().replace(old, new))
-    with started(LEVEL, tmp_path, cwd=tmp_path) as process:
-        printed, errors = process.communicate(timeout=600)
-    assert printed.split()[:1] == [str(level)], errors
+    assert level(tmp_path, cwd=tmp_path)[0] == str(reached)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
@@ -480,32 +460,22 @@ def test_as_another_user(pool):
         subprocess.run([sys.executable, "-c", "import encodings"], check=True, **nobody)
     except (OSError, subprocess.CalledProcessError):
         pytest.skip("another user cannot reach this Python")
-    with started(LEVEL, ROOT, **nobody) as process:
-        printed, errors = process.communicate(timeout=600)
-    assert printed.split() == ["3", "65534"], errors
+    assert level(ROOT, **nobody) == ["3", "65534"]
 
 
-PACKAGE = """
-from pathlib import Path
-def read(name): return Path(__file__).with_name(name).read_text()
-def read_outside(path): return open(path).read()
-"""
-
-
-def test_python_below_a_closed_folder(pool, monkeypatch):
+def test_python_below_a_closed_folder(pool, tmp_path, monkeypatch):
     """Makes impossible: root's own Python, whose data files no worker may open, and every answer fails."""
-    with tempfile.TemporaryDirectory() as folder:  # mode 700
-        package = Path(folder) / "site-packages" / "packed"
-        package.mkdir(parents=True)
-        (package / "__init__.py").write_text(PACKAGE)
-        (package / "data.txt").write_text("words")
-        (secret := Path(folder) / "secret.txt").write_text(SECRET)
-        monkeypatch.syspath_prepend(package.parent)
-        with closing(Pool()) as fresh:
-            calls = [Call("packed:read", ["data.txt"]), Call("packed:read_outside", [str(secret)])]
-            read, outside = run(fresh, *calls)
-            assert read == Outcome("ok", "words")
-            assert outside.status == "environment" and "PermissionError" in outside.value
+    tmp_path.chmod(0o700)
+    package = tmp_path / "site-packages" / "packed"
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text("def read(path): return open(path).read()")
+    for file in (inside := package / "data.txt", outside := tmp_path / "secret.txt"):
+        file.write_text("words")
+    monkeypatch.syspath_prepend(package.parent)
+    with closing(Pool()) as fresh:
+        read, closed = run(fresh, *(Call("packed:read", [str(path)]) for path in (inside, outside)))
+    assert read == Outcome("ok", "words")
+    assert closed.status == "environment" and "PermissionError" in closed.value
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root has users to give away")
@@ -518,9 +488,6 @@ def test_every_worker_has_a_user_of_its_own():
     for user in users:
         [number] = set(re.findall("[0-9]+", user))
         assert int(number) >= walls.FIRST_USER
-
-
-# --------------------------------------------------------------------------------------- the filter
 
 
 def verdict_of_filter(machine, number, *arguments, arch=None):
@@ -607,9 +574,6 @@ def test_the_numbers_are_the_kernels(machine):
             assert found[name] == numbers[column], name
         elif machine == "aarch64":
             assert name not in found, name
-
-
-# ----------------------------------------------------------------------------------------- after all
 
 
 @pytest.mark.slow
