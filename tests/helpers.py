@@ -29,8 +29,6 @@ ROOT = Path(__file__).parent.parent
 TINY = ROOT / "tiny"
 PATIENCE_S = 300  # a busy machine can be ten times slower
 
-# --------------------------------------------------------------------------------------------- runs in this process
-
 
 @functools.cache
 def few_problems(name: str = "test", count: int = 16) -> str:
@@ -86,9 +84,6 @@ def write_problems(path: Path, *prompts) -> str:
     rows = [{"prompt": prompt, "kind": "countdown", "reference": reference} for prompt in prompts]
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     return str(path)
-
-
-# ------------------------------------------------------------------------------------------ policies and rollouts
 
 
 def loaded():
@@ -152,9 +147,13 @@ def random_rollouts(sizes, longest=9, vocabulary=50, seed=1) -> list[Rollout]:
     return made
 
 
-# --------------------------------------------------------------------------------------------------- processes
-
 ON_CPU = os.environ | {"ACCELERATE_USE_CPU": "true", "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
+
+
+def free_port() -> str:
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return str(one.getsockname()[1])
 
 
 def start(
@@ -165,15 +164,11 @@ def start(
     config_file: of Accelerate, whose launcher then starts the processes that the file names.
     """
     python = [sys.executable]
-    if processes > 1 or config_file:
-        with socket.socket() as one:
-            one.bind(("127.0.0.1", 0))
-            port = one.getsockname()[1]
-        if config_file:
-            python += ["-m", "accelerate.commands.launch", "--config_file", str(config_file)]
-            python += ["--main_process_port", str(port)]
-        else:
-            python += ["-m", "torch.distributed.run", "--nproc_per_node", str(processes), "--master_port", str(port)]
+    if config_file:
+        python += ["-m", "accelerate.commands.launch", "--config_file", str(config_file)]
+        python += ["--main_process_port", free_port()]
+    elif processes > 1:
+        python += ["-m", "torch.distributed.run", "--nproc_per_node", str(processes), "--master_port", free_port()]
     return subprocess.Popen(
         [*python, str(train), *command], cwd=cwd, env=ON_CPU | environment, text=True,
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True,

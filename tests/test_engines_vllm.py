@@ -141,6 +141,14 @@ def silent_after(token):
     return model
 
 
+def random_model(kind, **changes):
+    """A model of a size that vLLM's kernels take, with random weights."""
+    torch.manual_seed(0)
+    small = {"hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2, "num_attention_heads": 2}
+    small |= {"max_position_embeddings": 64, "bos_token_id": None, "eos_token_id": 0, "pad_token_id": 0}
+    return AutoModelForCausalLM.from_config(kind(**small | changes), dtype=torch.float32).eval()
+
+
 @pytest.fixture(scope="module")
 def engine():
     """One engine for most tests, because a start takes seconds. Each test begins with the policy's weights."""
@@ -246,12 +254,7 @@ def test_sync_takes_the_new_weights_from(engine, wrap):
 @real
 def test_a_model_that_vllm_runs_with_the_class_of_transformers(engine):
     """Makes impossible: an engine that breaks the trainer's model, whose class vLLM changes, or another engine."""
-    torch.manual_seed(0)
-    config = Olmo2Config(
-        vocab_size=40, hidden_size=64, intermediate_size=80, num_hidden_layers=2, num_attention_heads=2,
-        num_key_value_heads=2, max_position_embeddings=64, eos_token_id=0, pad_token_id=0, bos_token_id=None,
-    )  # fmt: skip
-    model = AutoModelForCausalLM.from_config(config, dtype=torch.float32).eval()
+    model = random_model(Olmo2Config, vocab_size=40)
     other = VLLMEngine(model, positions=64, memory_gib=0.25)
     KEPT.append(other)
     groups = generate(other, [[1, 2, 3], [9] * 20], 16, Sampling(40, 1.5, stop_token_ids=(0,)))
@@ -264,12 +267,7 @@ def test_a_model_that_vllm_runs_with_the_class_of_transformers(engine):
 @pytest.mark.parametrize("dtype, tied", [("float32", False), ("bfloat16", True)])
 def test_logits_are_float32(dtype, tied):
     """Makes impossible: logits rounded to bfloat16, which the trainer does not do; a head that no sync reaches."""
-    torch.manual_seed(0)
-    config = Qwen2Config(
-        vocab_size=3000, hidden_size=64, intermediate_size=96, num_hidden_layers=2, num_attention_heads=2,
-        num_key_value_heads=1, max_position_embeddings=64, eos_token_id=0, tie_word_embeddings=tied,
-    )  # fmt: skip
-    model = AutoModelForCausalLM.from_config(config, dtype=torch.float32).eval()
+    model = random_model(Qwen2Config, vocab_size=3000, num_key_value_heads=1, tie_word_embeddings=tied)
     for p in model.parameters():
         if p.dim() > 1:
             torch.nn.init.normal_(p, std=0.2)

@@ -8,7 +8,6 @@ it changes vLLM's classes. CUDA graphs and kernels remain untested. Needs BRORL_
 import json
 import os
 import re
-import socket
 import sys
 import traceback
 from pathlib import Path
@@ -18,7 +17,7 @@ from unittest import mock
 import pytest
 import torch
 from accelerate.state import AcceleratorState
-from helpers import arguments, contents, ended, kill, lines, start, wait_until
+from helpers import arguments, contents, ended, free_port, kill, lines, start, wait_until
 from test_engines_vllm import ANSWER, EOS, furthest, generate, moved, prompts, real, silent_after, unfinished, uniform
 
 from rollout import Request, Sampling, VLLMEngine
@@ -201,10 +200,7 @@ def as_on_a_gpu(*commands):
 
 def two_ranks(*commands):
     """Start two ranks of a sharded run in bfloat16. Without a launcher, whose ranks survive its kill."""
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        port = str(one.getsockname()[1])
-    group = {"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+    group = {"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": free_port()}
     group |= {"ACCELERATE_USE_FSDP": "true", "ACCELERATE_MIXED_PRECISION": "bf16"}
     commands = [json.dumps([str(x) for x in command]) for command in commands]
     return [process(as_on_a_gpu, *commands, RANK=r, LOCAL_RANK=r, **group) for r in "01"]

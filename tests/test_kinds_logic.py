@@ -16,27 +16,26 @@ from verify import verify, verify_batch
 
 @needs("reasoning_gym")
 def test_logic_through_the_workers():
-    """Makes impossible: an answer taken from outside of its tags, or a scorer that evaluates it in the trainer."""
-    [entry] = gym("chain_sum", 1)
-    reference = {"dataset": "chain_sum", "entry": entry}
-    responses = [f"<answer> {entry['answer']} </answer>", entry["answer"], "<answer></answer>", "<answer>x</answer>"]
-    responses += [f"<answer>{entry['answer']}</answer></think>", "<answer>" + "9" * 100_001 + "</answer>"]
-    verdicts = verify_batch([("logic", response, reference) for response in responses], workers=1, timeout_s=30.0)
-    assert [verdict.reason for verdict in verdicts[:3]] == ["correct", "no_answer", "unparsed"]
-    assert verdicts[3].reward < 0.5
-    assert [verdict.reason for verdict in verdicts[4:]] == ["no_answer", "unparsed"]
-
-
-@needs("reasoning_gym")
-def test_logic_binary_or_continuous():
-    """Makes impossible: half a solution paid in full, or not at all."""
-    [entry] = gym("game_of_life", 1)
-    rows = json.loads(entry["answer"])
+    """Makes impossible: an answer taken from outside of its tags, or a scorer that evaluates it in the trainer; half a
+    solution paid in full, or not at all.
+    """
+    [chain], [life] = gym("chain_sum", 1), gym("game_of_life", 1)
+    rows = json.loads(life["answer"])
     rows[0][0] = 1 - rows[0][0]
-    reference = {"dataset": "game_of_life", "entry": entry}
-    items = [("logic", f"<answer>{answer}</answer>", reference) for answer in (entry["answer"], json.dumps(rows))]
-    right, near = verify_batch(items, workers=1, timeout_s=30.0)
-    assert right == (1.0, True, "correct") and near.reason == "partial" and 0 < near.reward < 1
+    cases = [
+        ("chain_sum", f"<answer> {chain['answer']} </answer>", "correct"),
+        ("chain_sum", chain["answer"], "no_answer"),
+        ("chain_sum", "<answer></answer>", "unparsed"),
+        ("chain_sum", f"<answer>{chain['answer']}</answer></think>", "no_answer"),
+        ("chain_sum", "<answer>" + "9" * 100_001 + "</answer>", "unparsed"),
+        ("game_of_life", f"<answer>{life['answer']}</answer>", "correct"),
+        ("game_of_life", f"<answer>{json.dumps(rows)}</answer>", "partial"),
+    ]
+    entries = {"chain_sum": chain, "game_of_life": life}
+    items = [("logic", response, {"dataset": name, "entry": entries[name]}) for name, response, _ in cases]
+    verdicts = verify_batch(items, workers=1, timeout_s=30.0)
+    assert [verdict.reason for verdict in verdicts] == [reason for *_, reason in cases]
+    assert verdicts[-2].reward == 1 and 0 < verdicts[-1].reward < 1
 
 
 def test_logic_empty_answer_that_is_right():
