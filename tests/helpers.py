@@ -139,11 +139,8 @@ def random_rollouts(sizes, longest=9, vocabulary=50, seed=1) -> list[Rollout]:
         for number in range(n):
             size = int(torch.randint(1, longest + 1, (1,), generator=generator))
             responses.append(responses[-1] if number % 4 == 3 else tokens(size))
-            made.append(
-                Rollout(
-                    Problem("", "", None), index, number, prompt, responses[-1], -torch.rand(len(responses[-1])), False
-                )
-            )
+            problem, logp = Problem("", "", None), -torch.rand(len(responses[-1]))
+            made.append(Rollout(problem, index, number, prompt, responses[-1], logp, False))
     return made
 
 

@@ -13,16 +13,13 @@ from engines.prefix import PrefixDecoder, bytes_per_row, bytes_per_token, check_
 from rollout import Request, Sampling, TorchEngine
 
 
-@pytest.mark.parametrize("wrong", ["larger", "other prompt"])
-def test_the_check_sees_a_wrong_decoder(wrong, monkeypatch):
-    """Makes impossible: an attention that is wrong on some model and used there."""
+def test_the_check_sees_a_wrong_decoder(monkeypatch):
+    """Makes impossible: an attention that is wrong on some model and used there; a little, or with two prompts only."""
     right = prefix.prefix_attention
 
-    def attention(*args, decoder=None, **kwargs):
-        if wrong == "other prompt":
-            decoder.prompt_keys = [x.flip(0) for x in decoder.prompt_keys]
-        out, weights = right(*args, decoder=decoder, **kwargs)
-        return out * (1.05 if wrong == "larger" else 1), weights
+    def attention(*args, decoder, **kwargs):
+        decoder.prompt_keys = [x.lerp(x.flip(0), 0.02) for x in decoder.prompt_keys]  # of the other prompt
+        return right(*args, decoder=decoder, **kwargs)
 
     monkeypatch.setitem(prefix.ALL_ATTENTION_FUNCTIONS._global_mapping, "prefix", attention)
     with pytest.raises(ValueError, match="--engine vllm"):

@@ -238,9 +238,7 @@ def test_sync_takes_the_new_weights_from(engine, wrap):
     from torch.nn.parallel import DistributedDataParallel
 
     new, handed = moved(), moved()
-    assert furthest(generate(engine, prompts(1), 32), new) > 0.1, (
-        "the new weights must differ for this to show anything"
-    )
+    assert furthest(generate(engine, prompts(1), 32), new) > 0.1, "the weights must differ for this to show anything"
     if wrap == "DDP":
         handed = DistributedDataParallel(handed)
     if wrap == "FSDP2":

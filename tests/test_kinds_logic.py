@@ -38,11 +38,6 @@ def test_logic_through_the_workers():
     assert verdicts[-2].reward == 1 and 0 < verdicts[-1].reward < 1
 
 
-def test_logic_empty_answer_that_is_right():
-    """Makes impossible: an entry whose answer is empty, because everything cancels, that no response can solve."""
-    assert judge_logic("", {"dataset": "ab", "entry": {"answer": ""}}) is not None
-
-
 SELF_SCORING = [
     """__import__('os').write(3, b'{"value": [1.0, "correct"]}\\n') or __import__('os')._exit(0)""",
     "().__class__.__base__.__subclasses__()", "(exec)(input())", "sqrt('__import__(1)')", "'\\x5f\\x5fimport'",
@@ -102,8 +97,9 @@ def test_broken_logic_reference(reference):
 @pytest.mark.parametrize("dataset", ["complex_arithmetic", "chain_sum"])
 @pytest.mark.parametrize("answer", ["nan", "nan+nanj", "-NaN j", "inf-infj"])
 def test_logic_no_number_is_the_answer(dataset, answer):
-    """Makes impossible: NaN is correct on every entry, as no comparison with it is true."""
+    """Makes impossible: NaN is right on every entry, as no comparison with it is true; a gold of "" is never solved."""
     assert judge_logic(answer, {"dataset": dataset, "entry": {"answer": "1"}}) is None
+    assert judge_logic("", {"dataset": "ab", "entry": {"answer": ""}}) is not None
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -0.1, 1.5, 1j, "1", None])

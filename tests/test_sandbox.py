@@ -67,7 +67,6 @@ INNOCENT_VERDICT = Outcome("ok", [Result("ok", "42\n"), Result("ok", "2\n")])
 CHECK = Call(EXECUTE, ["assert 1 + 1 == 2"])
 CHECK_VERDICT = Outcome("ok", "done")
 
-
 PRINTED = {  # programs that end well on this input, "abc" and "def", and their output
     "print(input()[::-1])": "cba\n",
     "import sys; print(sys.stdin.buffer.read())": "b'abc\\ndef'\n",
