@@ -1,4 +1,4 @@
-"""Shared by the tests of the trainer: small runs, rollouts of the embedded policy, random policies, real processes."""
+"""Shared by the tests: small runs, rollouts of the embedded policy, random policies, real processes."""
 
 import atexit
 import functools
@@ -19,11 +19,11 @@ from accelerate import Accelerator
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 import train
-from rollout import Sampling, TorchEngine
+from rollout import Request, Sampling, TorchEngine
 from trainer.policy import Policy
-from trainer.rollouts import Judge, Outcomes, Rollout, roll_out
+from trainer.rollouts import Judge, Outcomes, Rollout, roll_out, rollouts_of
 from trainer.settings import Config, read_settings
-from verify import REASONS, Problem, load_problems
+from verify import REASONS, Problem, Verdict, load_problems
 
 ROOT = Path(__file__).parent.parent
 TINY = ROOT / "tiny"
@@ -72,6 +72,21 @@ def run(folder, **changes) -> list[dict]:
     with mock.patch("trainer.run.draw_curves"):
         train.train(*set_up(folder, **changes))
     return lines(Path(folder) / changes.get("name", "run") / "metrics.jsonl")
+
+
+def flags(folder: Path, name: str, **settings) -> list[str]:
+    """The command line of a run of two small steps that writes a checkpoint after each."""
+    recipe = {"kl_coef": None, "reference_reset_steps": None}
+    files = {"data": TINY / "train.jsonl", "eval_data": TINY / "test.jsonl"}
+    return arguments(folder, **files | recipe | {"name": name, "eval_samples": 2, "eval_every": 0} | settings)
+
+
+def trained(folder: Path, name: str, **settings) -> Path:
+    """Run train.py in this process. Returns the folder of the run."""
+    config, sources = read_settings("", flags(folder, name, **settings))
+    accelerator = train.start_accelerator()
+    train.train(config, accelerator, train.set_up(config, accelerator, sources))
+    return folder / name
 
 
 def lines(path) -> list[dict]:
@@ -142,6 +157,24 @@ def random_rollouts(sizes, longest=9, vocabulary=50, seed=1) -> list[Rollout]:
             problem, logp = Problem("", "", None), -torch.rand(len(responses[-1]))
             made.append(Rollout(problem, index, number, prompt, responses[-1], logp, False))
     return made
+
+
+def sampled(model, prompts: list[list[int]], n: int, temperature: float = 1.0, seed: int = 0) -> list:
+    """N responses to each prompt, as groups in the order of the prompts."""
+    requests = [Request(prompt, n, seed + i) for i, prompt in enumerate(prompts)]
+    drawn = dict(TorchEngine(model).generate(requests, Sampling(12, temperature, stop_token_ids=(0,))))
+    return [drawn[i] for i in range(len(prompts))]
+
+
+def judged(groups: list, problems: list[Problem], right) -> list[Rollout]:
+    """The groups as rollouts. right: (prompt index, response) -> whether the response counts as correct."""
+    found = []
+    for p, (group, problem) in enumerate(zip(groups, problems, strict=True)):
+        for r, response in zip(rollouts_of(group, problem, p, 0), group.responses, strict=True):
+            correct = bool(right(p, response))
+            r.verdict = Verdict(float(correct), correct, "correct" if correct else "wrong")
+            found.append(r)
+    return found
 
 
 ON_CPU = os.environ | {"ACCELERATE_USE_CPU": "true", "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}

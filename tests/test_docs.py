@@ -11,8 +11,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from helpers import few_problems
-from small_runs import trained
+from helpers import few_problems, trained
 
 from lab.exercises import EXERCISES
 from trainer.settings import Config

@@ -187,14 +187,10 @@ def furthest(groups, model, **settings):
 
 
 def unfinished(engine):
-    """The requests that any part of vLLM still knows."""
-    core = engine.llm.llm_engine.engine_core.engine_core
-    return (
-        engine.llm.llm_engine.get_num_unfinished_requests(),
-        core.scheduler.has_requests(),
-        bool(core.batch_queue),
-        len(core.scheduler.requests),
-    )
+    """The number of rollouts that decode, and what other parts of vLLM still know."""
+    llm, core = engine.llm.llm_engine, engine.llm.llm_engine.engine_core.engine_core
+    others = core.scheduler.has_requests(), bool(core.batch_queue), len(core.scheduler.requests)
+    return llm.get_num_unfinished_requests(), *others
 
 
 @real

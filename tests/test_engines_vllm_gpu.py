@@ -29,8 +29,12 @@ from rollout import Request, Sampling, VLLMEngine
 SECOND_RUNNER = {"VLLM_USE_V2_MODEL_RUNNER": "1", "TRITON_INTERPRET": "1"}
 
 
-def asynchronous():
-    """Let all engines step asynchronously."""
+def vllm_as_on_a_gpu():
+    """Let all engines of this process step asynchronously and sleep. Returns the list of the calls of `sleeping`."""
+    if os.environ.get("TRITON_INTERPRET"):  # before vLLM's import: let it believe that Triton has a CPU backend
+        from triton.backends import backends
+
+        backends["cpu"] = SimpleNamespace(driver=SimpleNamespace(is_active=lambda: True), compiler=None)
     from vllm.platforms.cpu import CpuPlatform
 
     check = CpuPlatform.check_and_update_config.__func__
@@ -42,6 +46,7 @@ def asynchronous():
     CpuPlatform.check_and_update_config = classmethod(check_and_update_config)
     for name in ("Stream", "Event", "stream", "current_stream"):
         setattr(torch.cuda, name, mock.MagicMock())
+    return sleeping()
 
 
 def sleeping():
@@ -80,16 +85,6 @@ def sleeping():
     CPUWorker.reload_weights = needs({"weights"}, CPUWorker.reload_weights)
     CPUWorker.execute_model = needs(everything, CPUWorker.execute_model)
     return calls
-
-
-def vllm_as_on_a_gpu():
-    """Change vLLM for this process. Returns the list of the calls of sleep and wake-up."""
-    if os.environ.get("TRITON_INTERPRET"):  # before vLLM's import: let it believe that Triton has a CPU backend
-        from triton.backends import backends
-
-        backends["cpu"] = SimpleNamespace(driver=SimpleNamespace(is_active=lambda: True), compiler=None)
-    asynchronous()
-    return sleeping()
 
 
 def process(function, *arguments, **environment):

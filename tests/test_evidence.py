@@ -5,8 +5,8 @@ import re
 from itertools import pairwise
 
 import pytest
+from helpers import ROOT
 from scipy import stats
-from small_runs import ROOT
 
 from evidence import draw, smollm
 from trainer.settings import read_settings

@@ -36,7 +36,6 @@ from sandbox.seccomp import ABSENT, AUDIT_ARCH, REFUSED, seccomp_filter
 
 ROOT = Path(verify.__file__).resolve().parent
 EXECUTE = f"{ROOT / 'tests' / 'attacks' / 'call.py'}:execute"  # of any text, as far as text can get where calls run
-SECRET = "the-expected-output-73914"
 LIMIT_S = 1.0
 ENDLESS_S = 0.5  # for what never ends: there are many of them
 # Beyond the limit; longer where other work keeps this machine's cores busy.
@@ -47,7 +46,7 @@ MARK = f"hostile-{os.getpid()}"
 
 @pytest.fixture(scope="module")
 def pool():
-    os.environ["SECRET_TOKEN"] = SECRET
+    os.environ["SECRET_TOKEN"] = "the-trainers"
     with closing(Pool()) as pool:
         run(pool, INNOCENT, allow_weak=True)
         [worker] = pool._idle
@@ -74,6 +73,7 @@ PRINTED = {  # programs that end well on this input, "abc" and "def", and their 
     "import sys; sys.exit(print(1))": "1\n",
     "import os; print(1); os._exit(0)": "",
     "if __name__ == '__main__': print(2)": "2\n",
+    "x = 5\nimport __main__\nprint(__main__.x)": "5\n",
     "import atexit; atexit.register(lambda: print('end'))": "end\n",
     "import threading; threading.Thread(target=lambda: print(input())).start()": "abc\n",
     "import threading, sys; sys.setrecursionlimit(10**6); threading.stack_size(2**26)\n"
@@ -440,8 +440,13 @@ def level(project, **options):
 
 @pytest.mark.parametrize(
     ("name", "old", "new", "reached"),
-    [("seccomp.py", "return platform", "return False and platform", 1), ("walls.py", "if version < 1:", "if True:", 2)],
-)
+    [
+        ("seccomp.py", "return platform", "return False and platform", 1), ("walls.py", "if version < 1:", "if True:", 2),
+        # The kernel does nothing, and nobody notices.
+        ("seccomp.py", "if prctl(PR_SET_SECCOMP", "if False and prctl(PR_SET_SECCOMP", 1),
+        ("walls.py", "libc.syscall(LANDLOCK_RESTRICT_SELF, ruleset, ctypes.c_uint32(0)) == 0", "True", 2),
+    ],
+)  # fmt: skip
 def test_the_level_is_found_by_trying(pool, tmp_path, name, old, new, reached):
     """Makes impossible: a level that only repeats the request to the kernel, although a wall is missing."""
     shutil.copytree(ROOT / "sandbox", tmp_path / "sandbox")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from small_runs import TINY, some_problems, trained
+from helpers import TINY, few_problems, trained
 from transformers import AutoModelForCausalLM
 
 from tiny import exact
@@ -66,9 +66,8 @@ def test_metrics_by_hand():
 @pytest.fixture(scope="module")
 def run(tmp_path_factory) -> Path:
     """Two steps of train.py, and a checkpoint after each."""
-    folder = tmp_path_factory.mktemp("exact")
-    held_out = some_problems(folder / "test.jsonl", 24)
-    return trained(folder, "run", eval_data=held_out, rollouts_per_prompt=16, prompts_per_step=8, learning_rate=3e-4)
+    changes = {"rollouts_per_prompt": 16, "prompts_per_step": 8, "learning_rate": 3e-4}
+    return trained(tmp_path_factory.mktemp("exact"), "run", eval_data=few_problems("test", 24), **changes)
 
 
 def rows_of(run: Path) -> list[dict]:
