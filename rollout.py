@@ -1,29 +1,32 @@
 """BroRL, section 4.2.4: N rollouts τ_1 ... τ_N of one prompt x as one cheap operation.
 
-An engine draws a rollout token by token, and returns the log-prob of each drawn token: loss.py needs it for the
-importance weight ρ = π_old / π_engine.
+The paper: a larger N shifts generation from memory-bound to compute-bound, and nearly doubles its speed, from 36.5
+samples/s at N = 16 to 72.4 at N = 512 (abstract, table 2). How to draw the rollouts is ours.
+
+An engine draws a rollout token by token and returns the log-prob of each drawn token. loss.py needs it for truncated
+importance sampling (section 3.1), ρ = π_old / π_engine:
 
     τ_t ~ π_engine(· | x, τ_<t)              softmax(logits / temperature), cut by top-k and top-p
     log π_engine(τ_t | x, τ_<t)              one number per token, the stop token included
 
-The rollouts of a prompt share its keys and values. With a prompt of L tokens, one rollout costs
+Training samples without a cut, evaluations with temperature 0.6 and top-p 0.95 (appendix D). There are two engines:
+
+    TorchEngine   plain torch, with the trained weights themselves; for a CPU and for reading
+    VLLMEngine    vLLM in the same process, one request for the rollouts of a prompt; for GPUs
+
+TorchEngine holds one copy of a prompt's keys and values. With a prompt of L tokens, one rollout costs
 
                                              shared        not shared
     tokens of the prompt to compute          L / N         L
     keys and values to read at token t       L / N + t     L + t
 
-so a larger N saves much for long prompts and little for long responses. Reported (table 2): 36.5 samples/s at N = 16,
-72.4 at N = 512. There are two engines:
+so a larger N saves much for long prompts, and little for long responses. Rollouts with equal tokens also share a row
+until they differ: logits have the shape (rows, V), V the vocabulary. (rollouts,) is one number for each rollout,
+(active,) for each one that has not ended.
 
-    TorchEngine   plain torch, with the trained weights themselves; for a CPU and for reading
-    VLLMEngine    vLLM in the same process, one request for the rollouts of a prompt; for GPUs
-
-The random numbers of a rollout depend on its request's seed, its number and the token's position. So a request for 512
-rollouts gives the same ones as two requests for 256, the second with first=256, on one rank or on two. This holds up to
-rounding: logits can round differently in another batch, and after its first different token a rollout is another one.
-
-V is the size of the vocabulary. In TorchEngine rollouts with equal tokens share a row until they differ, so logits have
-the shape (rows, V). (rollouts,) is one number for each rollout, (active,) for each rollout that has not ended.
+The random numbers of a rollout depend on its request's seed, its number and the token's position. So one request for
+512 rollouts draws the tokens of two requests with its seed for 256, the second with first=256, on any ranks. Logits can
+round differently in another batch. If this changes one token, the rest of its rollout changes too.
 
 engines/prefix.py has the attention of many rows to one prompt. engines/vllm.py starts vLLM and loads its weights.
 A third engine is a class with the methods of `Engine` and an entry in `ENGINES`.
@@ -76,7 +79,7 @@ class Group:
 
     prompt: list[int]
     responses: list[list[int]] = field(default_factory=list)
-    logprobs: list[list[float]] = field(default_factory=list)  # one per token, of the sampled distribution
+    logprobs: list[list[float]] = field(default_factory=list)  # log π_engine, one per token
     finish_reasons: list[str] = field(default_factory=list)  # "stop" or "length"
 
     def add(self, response: list[int], logprobs: list[float], finish_reason: str) -> None:
@@ -118,6 +121,7 @@ class Engine(Protocol):
 
     def sync(self, model: torch.nn.Module) -> None:
         """Sample from the weights of `model` (plain, DDP or FSDP2) from now on."""
+        ...
 
     def sleep(self) -> None:
         """Free memory for the trainer."""
@@ -155,7 +159,7 @@ def sampling_logprobs(logits: Tensor, temperature: float = 1.0, top_p: float = 1
     """Compute log π of the sampled distribution: logits / temperature, then top-k, then top-p, renormalised.
 
     logits: (rows, V) in any float type. Returns (rows, V) float32, -inf for removed tokens. top_p keeps the smallest
-    set of tokens with a mass of at least top_p. temperature 0: log-probs at temperature 1; the caller takes the argmax.
+    set of tokens with a mass of at least top_p. temperature 0 (the caller takes the argmax): log π at 1, without a cut.
     """
     logp = torch.log_softmax(logits.float() / (temperature or 1.0), dim=-1)
     vocabulary = logp.shape[-1]
@@ -175,16 +179,16 @@ def draw(logp: Tensor, row: Tensor, uniform: Tensor) -> Tensor:
     """Sample one token per rollout, (rollouts,): rollout i samples from row[i] of logp (rows, V).
 
     uniform: (rollouts,) in (0, 1]. The token is the first with cdf >= uniform[i] times the row's total. uniform is
-    above 0, so a token of probability 0 is never drawn. The cdf is in float64, so one of probability 1e-7 keeps its
-    share. Bisection reads log2(V) numbers of the cdf per rollout; torch.searchsorted would copy its row of V.
+    above 0, so a token of probability 0 is never drawn. In a float32 cdf a token of probability 1e-7 could lose its
+    share. Bisection reads log2(V) numbers per rollout; torch.searchsorted would copy a row of V for each.
     """
     cdf = logp.exp().cumsum(-1, dtype=torch.float64)
-    wanted = uniform * cdf[row, -1]
+    threshold = uniform * cdf[row, -1]
     low = torch.zeros_like(row)
     high = torch.full_like(row, logp.shape[1] - 1)
     for _ in range(logp.shape[1].bit_length()):  # low <= token <= high
         middle = (low + high) // 2
-        reached = cdf[row, middle] >= wanted
+        reached = cdf[row, middle] >= threshold
         low = torch.where(reached, low, middle + 1)
         high = torch.where(reached, middle, high)
     return low
@@ -244,35 +248,34 @@ class TorchEngine(Engine):
     def generate(
         self, requests: list[Request], sampling: Sampling, on_progress: Progress | None = None
     ) -> Iterator[tuple[int, Group]]:
-        """Yield groups as in `Engine.generate`, short prompts first, after each batch the groups that it completes."""
-        config = self.model.config.get_text_config()
-        check(requests, sampling, config.vocab_size, getattr(config, "max_position_embeddings", None))
+        """Draw as `Engine.generate` says, short prompts first. After each batch, yield the groups that are complete."""
+        text_config = self.model.config.get_text_config()
+        check(requests, sampling, text_config.vocab_size, getattr(text_config, "max_position_embeddings", None))
         groups = [Group(list(request.prompt)) for request in requests]
         by_length = sorted(range(len(requests)), key=lambda i: len(requests[i].prompt))  # little padding in a batch
-        wanted = [(i, requests[i].first + k) for i in by_length for k in range(requests[i].n)]
+        numbered = [(i, requests[i].first + k) for i in by_length for k in range(requests[i].n)]
         size = self.batch_size(requests, sampling)
-        for start in range(0, len(wanted), size):
-            batch = wanted[start : start + size]
+        for start in range(0, len(numbered), size):
+            batch = numbered[start : start + size]
             for (i, _), rollout in zip(batch, self.decode(requests, batch, sampling, on_progress), strict=True):
                 groups[i].add(*rollout)
                 if len(groups[i].responses) == requests[i].n:
                     yield i, groups[i]
 
     def batch_size(self, requests: list[Request], sampling: Sampling) -> int:
-        """Return how many rollouts decode at a time: equal batches that fit memory_gib (on a CPU at most 4,096).
+        """Return how many rollouts decode at a time: as many as memory_gib holds, on a CPU at most 4,096.
 
-        From 4,096 rollouts on there are at least two batches, so that the caller can judge one while the next decodes.
-        On a CPU small batches are slow: compared with 4,096 rollouts a token costs 13% more at 2,048 and 60% more at
-        1,024 (embedded policy, Xeon).
+        From 4,096 rollouts on there are two batches or more, so that the caller judges one while the next decodes. A
+        token then costs 13% more time at 4,096; in batches of 1,024 it would cost 60% more (tiny/policy, Xeon).
         """
         total = sum(request.n for request in requests)
         if not total:
             return 1
         fewest, longest = min(request.n for request in requests), max(len(request.prompt) for request in requests)
-        row = bytes_per_row(self.model, fewest, longest, sampling.max_new_tokens)
-        fit = max(1, int(self.memory_gib * 2**30 / row))
+        row_bytes = bytes_per_row(self.model, fewest, longest, sampling.max_new_tokens)
+        fit = max(1, int(self.memory_gib * 2**30 / row_bytes))
         if self.model.device.type == "cpu":
-            fit = min(fit, 4096)  # its caches
+            fit = min(fit, 4096)  # larger batches leave the processor's caches
         batches = math.ceil(total / fit)
         if total >= 4096:
             batches = max(batches, 2)
@@ -316,8 +319,8 @@ class TorchEngine(Engine):
                     break
                 row, logits = decoder.advance(row, token)
         return [
-            (response[:end], numbers[:end], "stop" if response[end - 1] in sampling.stop_token_ids else "length")
-            for response, numbers, end in zip(tokens.tolist(), logprobs.tolist(), length.tolist(), strict=True)
+            (response[:end], drawn[:end], "stop" if response[end - 1] in sampling.stop_token_ids else "length")
+            for response, drawn, end in zip(tokens.tolist(), logprobs.tolist(), length.tolist(), strict=True)
         ]
 
     def sync(self, model: torch.nn.Module) -> None:
@@ -334,8 +337,8 @@ class VLLMEngine(Engine):
     positions: most tokens of prompt and response. max_num_seqs: rollouts that decode at a time. memory_gib: key-value
     cache on a CPU. gpu_memory_utilization: share of a GPU for weights and cache. options: arguments of vllm.LLM.
 
-    vLLM computes a prompt once for a request, except its last block of 16 tokens (32 on a CPU), once for each rollout.
-    With several processes (torch.distributed) each one makes its engine, at the same time.
+    For one request vLLM computes the full blocks of a prompt once (16 tokens each, 32 on a CPU), and its last block N
+    times. With several processes (torch.distributed) all of them make their engines at the same time.
     """
 
     needs_whole_model = False
@@ -387,21 +390,20 @@ class VLLMEngine(Engine):
                 engine.add_request(str(i), {"type": "token", "prompt_token_ids": list(request.prompt)}, settings[i])
             while unfinished := engine.get_num_unfinished_requests():  # vLLM counts rollouts
                 outputs = {int(output.request_id): output for output in step(self.llm)}
-                if on_progress and sampling.temperature == 0:  # vLLM draws one rollout for the n of a greedy request
+                if on_progress and sampling.temperature == 0:  # vLLM counts one rollout for a greedy request
                     on_progress(sum(requests[i].n for i in outputs))
                 elif on_progress:
                     on_progress(unfinished - engine.get_num_unfinished_requests())
                 for i, output in outputs.items():
-                    yield i, self.group(requests[i], output)
+                    yield i, self.group(requests[i], output, greedy=sampling.temperature == 0)
         finally:
             abort(self.llm)
 
     @staticmethod
-    def group(request: Request, output: Any) -> Group:
+    def group(request: Request, output: Any, greedy: bool) -> Group:
         """Translate vLLM's output of a request. Raises RuntimeError if rollouts are missing or were aborted."""
         group = Group(list(request.prompt))
-        copies = request.n // max(1, len(output.outputs))  # a greedy request has one output for its n rollouts
-        for completion in output.outputs * copies:
+        for completion in output.outputs * (request.n if greedy else 1):  # vLLM draws one rollout for a greedy request
             group.add(list(completion.token_ids), list(completion.logprobs.logprobs), completion.finish_reason)
         if len(group.responses) != request.n or not {"stop", "length"}.issuperset(group.finish_reasons):
             ends = set(group.finish_reasons)
@@ -430,7 +432,7 @@ class VLLMEngine(Engine):
             self.asleep = False
 
     def close(self) -> None:
-        """End vLLM, and with it torch.distributed. A sleeping engine wakes first: it would free its memory twice."""
+        """End vLLM, and with it torch.distributed. Wakes first: vLLM would free sleeping memory twice."""
         if self.asleep:
             self.llm.wake_up()
         self.llm.llm_engine.engine_core.shutdown()

@@ -1,12 +1,14 @@
 r"""BroRL, section 4.2.1: the reward R_τ of a response τ to a problem x, by a rule.
 
     R_τ = judge(answer(τ), reference_x)    1: the answer is right; 0: it is wrong; between them: partial credit
-    correct_τ                              R_τ = 1, unless a rule of your own says otherwise
+    correct_τ                              R_τ = 1; a kind of your own may define it
 
-The advantages of section 3.1 use R_τ. Dynamic sampling (section 3.1) and pass@k (section 2) count correct_τ.
+In the symbols of section 2, R_c = 1 and R_w = 0. The advantages of section 3.1 use R_τ; its dynamic sampling counts
+correct_τ, and brorl.py estimates pass@k (section 2) from the same count.
 
 The paper trains on five families of problems: math, code, science, IFEval and Reasoning Gym (`logic` here). It does not
-state the rules of their rewards. The rules here are ours. They are programs; none of them is a model.
+state the rules of their rewards. The rules here are ours. They are programs; none of them is a model. countdown, a task
+of figure 4, is a kind of its own.
 
     kind         reference                           answer                               judged in
     countdown    {"numbers": [...], "target": n}     the last <answer>, or the response   this process
@@ -22,19 +24,20 @@ state the rules of their rewards. The rules here are ours. They are programs; no
     wrong        0           the answer was read, and is not right. Your own kind may pay less than 0
     partial      above 0     the answer is right in part
     no_answer    0           the response is empty, or has no box, tag or program
-    unparsed     0           the answer does not have the form that its kind reads
+    unparsed     0           the kind cannot read the answer
     timeout      0           judging took too long
     crashed      0           the judging process raised an exception, or died
 
-A kind of your own that pays -0.5 for a wrong answer should pay the same for one that it cannot read: None earns 0.
+A timeout, a crash and None earn 0. So a kind of your own that pays less than 0 for a wrong answer must also pay that
+for text that it cannot read, and must judge any text in time.
 
 **No lenient rule.** For the kinds of the table the answer comes after the last </think>, and a response with an open
-<think> has none. A rule reads the whole answer or none of it: with N = 512 rollouts a policy soon finds a gap in a
-lenient rule, and trains on it.
+<think> has none. If the prompt opened it, put <think> before the response, as trainer/rollouts.py does. A rule reads
+the whole answer or none of it: with N = 512 rollouts a policy soon finds a gap in a lenient rule, and trains on it.
 
-**A model's text is hostile.** `judge` runs in this process, so it must end quickly for any text: it uses methods of
-str, patterns that cannot backtrack, and parsers that read at most MAX_ANSWER characters. For everything else it returns
-a job, which a worker of sandbox/ runs within a time limit.
+**A model's text is hostile.** `judge` runs in the trainer's process, so it must end quickly for any text. It may use
+methods of str, the patterns of kinds/patterns.py, which cannot backtrack, and parsers of at most MAX_ANSWER characters.
+For everything else it returns a job, which a worker of sandbox/ runs within a time limit.
 
 This file has the types, the kind countdown in full, and the functions that judge and load. kinds/ has one file for each
 other kind. Simplified: nothing checks that a countdown problem can be solved.
@@ -107,9 +110,13 @@ def last_tag(response: str) -> str | None:
 class Kind(NamedTuple):
     """A kind of problem.
 
-    judge      (answer, reference) -> True or False; a reward, correct if it is 1; (reward, correct); None, if the
-               answer cannot be read; or a job of sandbox/jobs.py that returns one of these
-    answer     response -> the text to judge, or None. Equal answers to one problem are judged once
+    judge      (answer, reference, *extra) -> one of
+                   True or False        reward 1 or 0
+                   a reward             correct if it is 1
+                   (reward, correct)
+                   None                 the answer cannot be read
+                   a job                of sandbox/jobs.py: a worker finds one of the above
+    answer     response -> the text to judge, or None
     check      raises ValueError for a broken reference
     solution   reference -> a right response, or None. If the judge rejects it, the problem is broken
     extra      the fields of `Response` that `judge` takes after the reference
@@ -127,15 +134,15 @@ class Kind(NamedTuple):
 # ---------------------------------------------------------------------------- a kind in full: countdown
 
 _SIGNS = str.maketrans("×÷−", "*/-")
-_CHARACTERS = re.compile(r"[0-9+*/() \n-]*")
+_CHARACTERS = re.compile(r"[0-9+*/() \n-]*+")
 _OPERATORS = {ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv}
 
 
 def judge_countdown(answer: str, reference: dict[str, Any]) -> bool | None:
     """Return True if the answer uses each of the problem's numbers exactly once and equals the target.
 
-    False if it does not, or divides by zero. None if it is no expression of whole numbers, + - * / (or − × ÷) between
-    two values, parentheses and spaces. Values on the way may be negative or fractions.
+    False if it does not, or divides by zero. None if the text is more than whole numbers joined by + - * / (or − × ÷),
+    parentheses and spaces. Values on the way may be negative or fractions.
     """
     tree = _parse_expression(answer)
     if tree is None:
@@ -235,11 +242,11 @@ def verify(kind: str, response: str | Response, reference: Any, **options: Any) 
 def verify_batch(
     items: Iterable[Item], workers: int | None = None, timeout_s: float = 10.0, *, allow_weak_sandbox: bool = False
 ) -> list[Verdict]:
-    """Return the verdict of each item, in order. No text of a model makes it raise.
+    """Return the verdict of each item, in order. No text of a model makes a kind of the table above raise.
 
-    The N rollouts of a prompt repeat answers: equal answers to the same reference object are judged once. Jobs go to
-    `workers` processes (None: by the number of cores); each job may take `timeout_s`. With `allow_weak_sandbox` model
-    code runs even where this machine cannot isolate it completely. Raises
+    The N rollouts of a prompt repeat answers: equal answers are judged once if their references are the same object.
+    Jobs go to `workers` processes (None: by the number of cores); each job may take `timeout_s`. With
+    `allow_weak_sandbox` model code runs even where this machine cannot isolate it completely. Raises
         ValueError     for a broken item, with its position
         NotAReward     if a user's function returns something else than a reward
         JudgeFailed    if a judge lacks a file or a package
@@ -288,7 +295,7 @@ def verdict_of(value: Any) -> Verdict:
     if value is None:
         return Verdict(0.0, False, "unparsed")
     pair = isinstance(value, tuple | list) and len(value) == 2
-    reward, correct = value if pair else (value, value == 1)
+    reward, correct = value if pair else (value, value == 1)  # True == 1
     if not isinstance(reward, int | float) or not isinstance(correct, bool) or not abs(reward) <= MAX_REWARD:
         form = f"a number of at most {MAX_REWARD:g} in size, (number, True or False) or None"
         raise ValueError(f"a judge returns {form}, got {shown(value)}")
@@ -340,7 +347,7 @@ def _problem(record: Any) -> Problem:
 def load_data(specs: list[str], seed: int = 0) -> list[Problem]:
     """Return the problems of one epoch. A source is FILE.jsonl, hf:NAME or gym:NAME, each with an optional :WEIGHT.
 
-    kinds/sources.py has the rules. The seed decides generated problems, and the order of problems if there are weights.
+    kinds/sources.py has the rules. The seed fixes the generated problems (gym:) and, with weights, the order of all.
     """
     from kinds import sources
 
