@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 import torch
 from accelerate import Accelerator
+from helpers import ROOT, TINY, few_problems, flags, judged, loaded, sampled, trained
 from scipy import stats
-from small_runs import ROOT, TINY, embedded, flags, judged, sampled, some_problems, trained
 
 import train
 from bench import which_n
@@ -135,7 +135,7 @@ def test_a_known_ratio_gives_the_n_of_the_formula(ratio, price):
 
 def kept_groups(m=3, n=13):
     """Rollouts of the embedded policy with verdicts of both kinds, and the policy."""
-    model, tokenizer = embedded()
+    model, tokenizer = loaded()
     problems = load_problems(TINY / "train.jsonl")[:m]
     groups = sampled(model, [tokenizer(p.prompt).input_ids for p in problems], n)
     middle = [sorted(group.responses)[n // 2] for group in groups]  # an arbitrary rule
@@ -284,7 +284,7 @@ def test_noise_is_logged_along_a_run(tmp_path):
 @pytest.mark.slow
 def test_two_processes_find_the_numbers_of_one(tmp_path):
     """Makes impossible: a process that counts its own rollouts only, or gradients that are added up twice."""
-    data = some_problems(tmp_path / "some.jsonl", 64, "train")
+    data = few_problems("train", 64)
     found = []
     for count in (1, 2):
         command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={count}", "-m"]

@@ -4,7 +4,7 @@ import math
 import re
 
 import pytest
-from small_runs import ROOT
+from helpers import ROOT
 
 from evidence import draw, smollm
 from trainer.settings import read_settings
