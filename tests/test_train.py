@@ -237,7 +237,7 @@ def test_the_reference_is_reset_when_due(tmp_path, monkeypatch):
 
     monkeypatch.setattr(Progress, "check", lambda self: distances.append(distance()))
     trained(config, accelerator, setup)
-    assert distances[0] > 0 and distances[1] == 0 and distances[2] > 0 and setup.progress.reference_step == 2
+    assert distances[0] > 0 and distances[1] == 0 and distances[2] > 0
     assert not any(p.requires_grad for p in setup.reference.parameters())
 
 

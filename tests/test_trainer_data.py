@@ -77,13 +77,12 @@ ONLY_USERS = "{{ raise_exception('only users') if messages[0].role == 'system' }
 
 
 @pytest.mark.parametrize("prompt, template, system, named", [
-    ("", None, None, "empty"), ("1+1 π", None, None, "π"), (CHAT_OF, None, None, "chat template"),
-    ("12:3=", None, "Be brief.", "--system_prompt"), (CHAT_OF, "{{ '' }}", None, "no tokens"),
+    ("1+1 π", None, None, "π"), ("12:3=", None, "Be brief.", "--system_prompt"),
     ("12:3=", ONLY_USERS, "1+1 ", "only users"),
 ])  # fmt: skip
 def test_prompts_that_the_tokenizer_cannot_write_are_refused(tmp_path, chat_model, prompt, template, system, named):
-    """Makes impossible: a prompt in other tokens than its text has, or in none; a system prompt that is left out; a
-    traceback of the template's language.
+    """Makes impossible: a prompt in other tokens than its text has; a system prompt that is left out; a traceback of
+    the template's language.
     """
     model = chat_model if template else str(TINY / "policy")
     if template:
@@ -107,12 +106,12 @@ def test_a_system_prompt_makes_chats(chat_model, tmp_path):
 
 
 def test_remarks_name_what_misleads(chat_model, tmp_path, monkeypatch):
-    """Makes impossible: a chat model without its template, a problem twice in a step, a slow engine, unnoticed."""
-    config, data = loaded_data(tmp_path, prompts_per_step=4, refill=4)
+    """Makes impossible: a chat model without its template, training on the test, a slow engine, unnoticed."""
+    config, data = loaded_data(tmp_path)
     assert remarks(config, data) == []
-    repeated = write_problems(tmp_path / "few.jsonl", *["12:3="] * 8)
-    found = remarks(*loaded_data(tmp_path, model=chat_model, data=repeated, eval_data=[repeated], prompts_per_step=4))
-    for named, said in zip(("chat template", "--refill", "repeat", "held-out"), found, strict=True):
+    problems = write_problems(tmp_path / "few.jsonl", *["12:3="] * 8)
+    found = remarks(*loaded_data(tmp_path, model=chat_model, data=problems, eval_data=[problems]))
+    for named, said in zip(("chat template", "held-out"), found, strict=True):
         assert named in said
     monkeypatch.setattr("torch.cuda.is_available", lambda: True)
     monkeypatch.setattr("trainer.report.have_vllm", lambda: False)
@@ -151,7 +150,8 @@ def test_digests_follow_problems_their_order_tokenizer_and_rewards(tmp_path, cha
 
 
 @pytest.mark.parametrize("make, named", [
-    (lambda f: (f / "metrics.jsonl").write_text(""), "is a run"), (lambda f: None, "config.json"),
+    (lambda f: f.rmdir(), "no such folder"), (lambda f: None, "config.json"),
+    (lambda f: (f / "metrics.jsonl").write_text(""), "is a run"),
     (lambda f: shutil.copy(TINY / "policy/config.json", f), "tokenizer"),
     (lambda f: [(f / "config.json").write_text('{"model_type": "nonsense"}'), (f / "tokenizer.json").write_text("{}")],
      "--model"),

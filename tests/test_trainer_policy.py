@@ -222,15 +222,6 @@ def test_logits_never_exist_at_once(tokens, max_logits, most):
     assert largest.numel == most
 
 
-@pytest.mark.parametrize("hidden, targets, temperature, named", [
-    ((2, 3, 4), (2,), 1.0, "hidden"), ((3, 4), (3, 1), 1.0, "targets"), ((3, 4), (3,), 0.0, "temperature"),
-])  # fmt: skip
-def test_wrong_shapes_and_temperatures_are_named(hidden, targets, temperature, named):
-    """Makes impossible: a broadcast that scores the wrong tokens, targets without states, a division by zero."""
-    with pytest.raises(ValueError, match=named):
-        token_logprobs(torch.zeros(hidden), torch.zeros(9, 4), torch.zeros(targets, dtype=torch.long), temperature)
-
-
 @pytest.mark.parametrize("max_logits", [1, 2**26])
 def test_large_logits_do_not_overflow(max_logits):
     """Makes impossible: exp without the row's peak (inf), or with another row's (0, whose log is -inf)."""

@@ -15,7 +15,7 @@ def test_the_introduction_names_every_setting_of_the_recipe(tmp_path, capsys):
     """Makes impossible: a setting whose value or source a user cannot see."""
     config, _, _ = set_up(tmp_path)
     said = capsys.readouterr().out
-    assert "4 prompts x N = 8" in said and "256 to train on, 16 held out" in said
+    assert "B x N = 4 x 8" in said and "256 to train on, 16 held out" in said
     rows = {line.split()[0]: line.split(maxsplit=2) for line in said.splitlines() if line.startswith("    ")}
     assert rows.keys() == {name for name in brorl.BRORL if getattr(config, name, None) is not None}
     assert rows["rollouts_per_prompt"][1:] == ["8", GIVEN] and rows["clip_high"][2].startswith("brorl:")

@@ -116,7 +116,7 @@ def log_probs(policy: torch.nn.Module, rollouts: list[Rollout], temperature: flo
     with accelerator.autocast():
         logp, entropy = policy(*(x.to(accelerator.device) for x in tensors), temperature)
     tokens = torch.arange(sum(lengths)).split(lengths)  # of each distinct response
-    which = end_to_end([tokens[row[key]] for key in keys] or [tokens[0]], accelerator.device)
+    which = torch.cat([tokens[row[key]] for key in keys] or [tokens[0]]).to(accelerator.device)
     return tuple(embedding(which, x[:, None]).squeeze(-1) for x in (logp, entropy))  # x[which], with fast gradients
 
 
@@ -136,11 +136,6 @@ def score(
     return float(total)
 
 
-def end_to_end(tensors: list[Tensor], device) -> Tensor:
-    """The tensors of a micro-batch's rollouts, (R,) each, laid end to end: (T,)."""
-    return torch.cat(tensors).to(device)
-
-
 def micro_batches(
     rollouts: list[Rollout], budget: int, share_prompts: bool, accelerator: Accelerator
 ) -> list[list[Rollout]]:
@@ -149,11 +144,14 @@ def micro_batches(
     The longest come first, so padding is rare. With shared prompts the rollouts of a prompt stay together, and a
     micro-batch counts each of its prompts once.
     """
-
     batches: list[list[Rollout]] = [[]]
     prompts: set[int] = set()  # of the last micro-batch
     longest_prompt = longest_response = 0
-    for r in sorted(rollouts, key=lambda r: (r.prompt_index if share_prompts else 0, -r.total_tokens, r.number)):
+
+    def order(r: Rollout) -> tuple[int, int, int]:
+        return r.prompt_index if share_prompts else 0, -len(r.prompt) - len(r.response), r.number
+
+    for r in sorted(rollouts, key=order):
         longest_prompt, longest_response = max(longest_prompt, len(r.prompt)), max(longest_response, len(r.response))
         rows, groups = len(batches[-1]) + 1, len(prompts) + (r.prompt_index not in prompts)
         size = (groups if share_prompts else rows) * longest_prompt + rows * longest_response
@@ -187,18 +185,11 @@ def sharded(policy: Policy, accelerator: Accelerator):
 
 
 def allocate_moments(optimizer: torch.optim.Optimizer) -> None:
-    """Let AdamW allocate its moments now, as zeros, by a step with rate 0: later the engine has the memory."""
-    rates = [group["lr"] for group in optimizer.param_groups]
+    """Give AdamW its moments now, as zeros: later the engine has the memory."""
     for group in optimizer.param_groups:
-        group["lr"] = 0.0
         for p in group["params"]:
-            p.grad = torch.zeros_like(p)
-    optimizer.step()
-    optimizer.zero_grad()
-    for group, rate in zip(optimizer.param_groups, rates, strict=True):
-        group["lr"] = rate
-    for state in optimizer.state.values():
-        state["step"].zero_()
+            moments = {"exp_avg": torch.zeros_like(p), "exp_avg_sq": torch.zeros_like(p)}
+            optimizer.state[p] = {"step": torch.tensor(0.0), **moments}
 
 
 def shares_prompts(policy: Policy, prompt_lengths: list[int], config: Config) -> bool:
@@ -252,13 +243,6 @@ def token_logprobs(
     logits exist at the same time; the backward pass computes them again. The entropy is a metric without a gradient.
     Under autocast h and W have the autocast dtype, and the sum over H, the softmax and the gradient of W are float32.
     """
-    if hidden.dim() != 2 or weight.dim() != 2 or targets.shape != hidden.shape[:1]:
-        raise ValueError(
-            f"token_logprobs takes hidden (T, H), weight (V, H), targets (T,); got {tuple(hidden.shape)}, "
-            f"{tuple(weight.shape)}, {tuple(targets.shape)}"
-        )
-    if temperature <= 0:
-        raise ValueError(f"temperature={temperature}: log-probs need a positive one")
     chunk, device = max(1, max_logits // len(weight)), hidden.device.type
     dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else weight.dtype
     return TokenLogprobs.apply(hidden, weight, bias, targets, temperature, chunk, dtype)
