@@ -150,7 +150,7 @@ def train(config: Config, accelerator: Accelerator, setup: Setup, measure: Calla
             engine.sync(plain.model)
 
         # 9: reset the reference; log, evaluate, checkpoint
-        progress.end_step(outcomes, sums.values["updates_skipped"], run.seconds())
+        progress.end_step(outcomes, run.seconds())
         metrics = step_metrics(progress, outcomes) | sums.result()
         if reference is not None and config.reference_reset_steps and step % config.reference_reset_steps == 0:
             reference.load_state_dict(plain.state_dict())

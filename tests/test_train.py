@@ -303,22 +303,14 @@ def test_max_hours_ends_with_an_evaluation_and_a_checkpoint(tmp_path, monkeypatc
     assert (tmp_path / "run/checkpoints/step_00000002").is_dir() and (tmp_path / "run/model").is_dir()
 
 
-@pytest.mark.parametrize("fault, flag, last", [("judge", "--verify_timeout", 3), ("loss", "--learning_rate", 2)])
-def test_three_steps_without_a_verdict_or_sixteen_updates_without_a_gradient_end_the_run(
-    fault, flag, last, tmp_path, monkeypatch
-):
-    """Makes impossible: a night of rollouts whose reward function hangs, or of weights that do not change any more."""
-    config, accelerator, setup = set_up(tmp_path, max_steps=9, updates_per_step=8, eval_every=0, eval_samples=1)
-    if fault == "judge":
-        monkeypatch.setattr(setup.judge, "verdicts", lambda items: [Verdict(0.0, False, "timeout")] * len(items))
-    else:
-        own = train.loss_of
-        monkeypatch.setattr(train, "loss_of", lambda *a: own(*a) * float("nan"))
-    with pytest.raises(Refusal, match=flag):
+def test_three_steps_without_a_verdict_end_the_run(tmp_path, monkeypatch):
+    """Makes impossible: a night of rollouts whose reward function hangs."""
+    config, accelerator, setup = set_up(tmp_path, max_steps=9, eval_every=0, eval_samples=1)
+    monkeypatch.setattr(setup.judge, "verdicts", lambda items: [Verdict(0.0, False, "timeout")] * len(items))
+    with pytest.raises(Refusal, match="--verify_timeout"):
         train.train(config, accelerator, setup)
     rows = lines(tmp_path / "run/metrics.jsonl")
-    assert [row["step"] for row in rows] == [*range(last + 1)]
-    assert fault == "loss" or all(row["rounds"] == 1 for row in rows[1:])
+    assert [row["step"] for row in rows] == [0, 1, 2, 3] and all(row["rounds"] == 1 for row in rows[1:])
 
 
 def test_eval_only_has_a_row_per_source(tmp_path, capsys):

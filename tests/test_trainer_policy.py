@@ -149,11 +149,7 @@ def test_dropout_is_off():
 def test_a_model_that_changes_its_logits_is_found():
     """Makes impossible: training on log-probs that are not the model's."""
     assert agrees_with_logits(Policy(loaded()[0])) and agrees_with_logits(Policy(loaded()[0]), share_prompts=True)
-    capped = random_policy(Gemma2Config, head_dim=8, final_logit_softcapping=1e6)  # its logits are too small to tell
-    assert not agrees_with_logits(capped)
-    scaled = Policy(loaded()[0])  # by no setting that has a name
-    scaled.model.register_forward_hook(lambda module, inputs, out: setattr(out, "logits", 2 * out.logits))
-    assert not agrees_with_logits(scaled)
+    assert not agrees_with_logits(random_policy(Gemma2Config, head_dim=8, final_logit_softcapping=30.0))
 
 
 def test_prompts_are_shared_where_it_pays_and_works(monkeypatch):

@@ -46,8 +46,7 @@ def load(config: Config, setting_sources: dict[str, str]) -> Data:
         with refusing("--data: "):
             problems = [with_system_prompt(p, config) for p in load_data(config.data, config.seed)]
         if config.prompts_per_step > len(problems):
-            there = f"{len(problems)} training problem{'s' * (len(problems) > 1)}"
-            raise Refusal(f"--prompts_per_step {config.prompts_per_step} is too large: --data has {there}")
+            raise Refusal(f"--prompts_per_step {config.prompts_per_step} exceeds the size of --data, {len(problems)}")
     named: list[tuple[str, Problem]] = []
     for name, spec in source_names(config.eval_data).items():
         with refusing("--eval_data: "):
@@ -56,16 +55,18 @@ def load(config: Config, setting_sources: dict[str, str]) -> Data:
     held_out_lengths = [checked_length(tokenizer, p, f"--eval_data, problem {i}") for i, (_, p) in enumerate(named, 1)]
     if most and setting_sources["eval_max_response_tokens"] != GIVEN:
         config.eval_max_response_tokens = max(1, min(config.eval_max_response_tokens, most - max(held_out_lengths)))
-    longest = max(
-        check_room("data", lengths, "max_response_tokens", config, most),
-        check_room("eval_data", held_out_lengths, "eval_max_response_tokens", config, most),
-    )
+    positions = 0
+    for limit, prompts in {"max_response_tokens": lengths, "eval_max_response_tokens": held_out_lengths}.items():
+        needed = max(prompts) + getattr(config, limit) if prompts else 0
+        if most and needed > most:
+            raise Refusal(f"--{limit} and the longest prompt, {needed} tokens, exceed the model's {most} positions")
+        positions = max(positions, needed)
     if config.eval_problems and config.eval_problems < len(named):
         chosen = random.Random(HELD_OUT_SEED).sample(range(len(named)), config.eval_problems)
         named = [named[i] for i in sorted(chosen)]
     held_out, sources = [problem for _, problem in named], Counter(name for name, _ in named)
     return Data(
-        tokenizer, problems, held_out, sources, lengths, longest, digests(config, problems, held_out, tokenizer)
+        tokenizer, problems, held_out, sources, lengths, positions, digests(config, problems, held_out, tokenizer)
     )
 
 
@@ -96,18 +97,12 @@ def stop_tokens(tokenizer, model) -> tuple[int, ...]:
     return tuple(sorted({tokenizer.eos_token_id, *(eos if isinstance(eos, list) else [eos])} - {None}))
 
 
-# ----------------------------------------------------------------------------------------------------- prompts
-
-
 def with_system_prompt(problem: Problem, config: Config) -> Problem:
-    """--system_prompt before the prompt, which becomes a chat. A chat with a system message keeps its own."""
-    if config.system_prompt is None:
+    """With --system_prompt, make a chat of a prompt that is text. A prompt that is a chat stays as it is."""
+    if config.system_prompt is None or not isinstance(problem.prompt, str):
         return problem
-    chat = problem.prompt
-    chat = [{"role": "user", "content": chat}] if isinstance(chat, str) else chat
-    if config.system_prompt and chat[0]["role"] != "system":
-        chat = [{"role": "system", "content": config.system_prompt}, *chat]
-    return problem._replace(prompt=chat)
+    system = [{"role": "system", "content": config.system_prompt}] if config.system_prompt else []
+    return problem._replace(prompt=[*system, {"role": "user", "content": problem.prompt}])
 
 
 def checked_length(tokenizer, problem: Problem, where: str) -> int:
@@ -126,28 +121,11 @@ def checked_length(tokenizer, problem: Problem, where: str) -> int:
     return len(tokens)
 
 
-def check_room(source: str, lengths: list[int], limit: str, config: Config, positions: int | None) -> int:
-    """The most tokens of a prompt and its response. Raises Refusal if the model has fewer positions."""
-    if not lengths:
-        return 0
-    longest, response = max(lengths), getattr(config, limit)
-    if positions and longest + response > positions:
-        raise Refusal(
-            f"--{source}, problem {lengths.index(longest) + 1}: {longest} prompt tokens and --{limit} {response} "
-            f"exceed the {positions} positions of the model: shorten one of them"
-        )
-    return longest + response
-
-
-# ------------------------------------------------------------------------------------------ sources and digests
-
-
 def source_names(specs: list[str]) -> dict[str, str]:
-    """Name -> source: a file's name without its folder if that is unique, else the source as it was given."""
+    """Name -> source. A file's name is without its folder and ending. Raises Refusal for two sources with one name."""
     names = {spec if spec.startswith(("hf:", "gym:")) else Path(spec).stem: spec for spec in specs}
-    names = names if len(names) == len(specs) else {spec: spec for spec in specs}
     if len(names) < len(specs):
-        raise Refusal("--eval_data names a source twice: its problems would count twice")
+        raise Refusal("--eval_data names two sources alike: rename a file, or name it once")
     return names
 
 

@@ -1,10 +1,5 @@
 """Stages 2 and 3: N rollouts of each prompt, judged while others decode.
 
-Two types carry a rollout from the prompt to the gradient:
-
-    Rollout    one response; each stage fills in its result. A rank holds the rollouts that it drew
-    Outcomes   the verdicts on all P x N rollouts of all ranks, (P, N) tensors; the same on every rank
-
 Rank r of W draws the rollouts r·N/W to (r+1)·N/W of every prompt. With N < W it draws one rollout of every W/N-th
 prompt. Prompt seed and rollout number fix the tokens, so a step is the same on any number of ranks.
 """
@@ -13,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import itertools
-import os
 from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -36,7 +30,7 @@ FAILED = [REASONS.index("timeout"), REASONS.index("crashed")]  # the judge faile
 
 @dataclass(slots=True)
 class Rollout:
-    """One response to one prompt. Tensors are on the CPU; R response tokens, the stop token included."""
+    """One response to one prompt, on the rank that drew it. On the CPU; R response tokens, with the stop token."""
 
     problem: Problem
     prompt_index: int  # of its prompt among the P prompts of the step
@@ -112,9 +106,7 @@ def roll_out(
         [encode(judge.tokenizer, problem) for problem in problems], n, seeds, accelerator.process_index,
         accelerator.num_processes,
     )  # fmt: skip
-    total = sum(request.n for _, request in requests)
-    judge.start()
-    with tqdm(total=total, desc="rollouts", leave=False, delay=5, disable=None) as progress:
+    with tqdm(total=sum(r.n for _, r in requests), desc="rollouts", leave=False, delay=5, disable=None) as progress:
         for i, group in engine.generate([request for _, request in requests], sampling, progress.update):
             p, request = requests[i]
             judge.put(list(rollouts_of(group, problems[p], first + p, request.first)))
@@ -151,13 +143,8 @@ class Judge:
 
     def __init__(self, tokenizer, config: Config):
         self.tokenizer = tokenizer
-        ranks = int(os.environ.get("LOCAL_WORLD_SIZE", 1))  # of this machine
-        self.workers = max(1, (os.cpu_count() or 1) // ranks)
         self.timeout_s, self.allow_weak_sandbox = config.verify_timeout, config.allow_weak_sandbox
         self.thread = ThreadPoolExecutor(1)
-
-    def start(self) -> None:
-        """Forget the rollouts of an earlier call of `roll_out`."""
         self.waiting: deque[list[Rollout]] = deque()
         self.calls: list[Future[list[Rollout]]] = []
 
@@ -174,13 +161,14 @@ class Judge:
         rollouts: list[Rollout] = []
         while self.waiting:
             rollouts += self.waiting.popleft()
-        if rollouts:  # an earlier call took this call's group otherwise
+        if rollouts:  # none if an earlier call took them
             self.judge(rollouts)
         return rollouts
 
     def result(self) -> list[Rollout]:
         """Wait for the last verdict and return all rollouts. Raises the exception of the thread, if there was one."""
-        return [r for call in self.calls for r in call.result()]
+        calls, self.calls = self.calls, []
+        return [r for call in calls for r in call.result()]
 
     def judge(self, rollouts: list[Rollout]) -> None:
         """Fill in text and verdict. A <think> that the chat template opened belongs to the response."""
@@ -198,7 +186,7 @@ class Judge:
         """The verdicts on (problem, text of the response, its tokens, whether it was truncated)."""
         return verify_batch(
             [(p.kind, Response(text, tokens, truncated), p.reference) for p, text, tokens, truncated in items],
-            self.workers, self.timeout_s, allow_weak_sandbox=self.allow_weak_sandbox,
+            timeout_s=self.timeout_s, allow_weak_sandbox=self.allow_weak_sandbox,
         )  # fmt: skip
 
     def check(self, problems: list[Problem]) -> None:
@@ -211,8 +199,7 @@ class Judge:
             raise Refusal(f"{weak} (--allow_weak_sandbox)") from weak
         for kind, verdict in zip(first, verdicts, strict=True):
             if verdict.reason in ("crashed", "timeout"):
-                why = failures.get(kind, kind)
-                raise Refusal(f"a reward function must judge any text, and a nonsense response fails: {why}")
+                raise Refusal(f"a judge must answer to any text, and nonsense fails: {failures.get(kind, kind)}")
 
 
 def encode(tokenizer, problem: Problem) -> list[int]:

@@ -25,7 +25,6 @@ from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -57,7 +56,7 @@ warnings.filterwarnings("ignore", "torch.distributed is disabled")  # a checkpoi
 LOGS = "metrics.jsonl", "timing.jsonl", "eval.jsonl", "samples.jsonl"
 KEEP_CHECKPOINTS = 2
 DECAY = 0.8  # per step, of the counts that estimate the share of informative prompts
-MOST_UNJUDGED, MOST_SKIPPED = 3, 16  # limits in a row: steps without a verdict, non-finite gradients
+MOST_UNJUDGED = 3  # steps in a row without a verdict
 
 
 @dataclass
@@ -71,7 +70,6 @@ class Progress:
     tried: float = 0.0  # prompts of the last steps, decayed
     informative: float = 0.0  # informative ones among them, decayed
     unjudged: int = 0  # steps in a row without a verdict
-    skipped: int = 0  # updates in a row without a finite gradient
 
     def steps(self, config: Config):
         """Count the steps until the budget is spent."""
@@ -93,41 +91,28 @@ class Progress:
 
         The order is one permutation of the problems after another, fixed by the seed. It only moves forward.
         """
-        positions = range(self.position, self.position + count)
+        positions, size = range(self.position, self.position + count), len(problems)
         self.position += count
-        chosen = (divmod(i, len(problems)) for i in positions)
-        order = [problems[permutation(len(problems), f"{seed}/{epoch}")[i]] for epoch, i in chosen]
-        return order, [seed_of(seed, self.step, i) for i in positions]
+        epochs = {epoch: list(problems) for epoch in {i // size for i in positions}}
+        for epoch, order in epochs.items():
+            random.Random(f"{seed}/{epoch}").shuffle(order)
+        return [epochs[i // size][i % size] for i in positions], [seed_of(seed, self.step, i) for i in positions]
 
-    def end_step(self, outcomes: Outcomes, skipped: list[bool], seconds: float) -> None:
-        """Count the step's rollouts and its updates without a finite gradient. seconds: of the run."""
+    def end_step(self, outcomes: Outcomes, seconds: float) -> None:
+        """Count the step's rollouts. seconds: of the run."""
         self.samples += outcomes.reward.numel()
         self.tried = DECAY * self.tried + len(outcomes)
         self.informative = DECAY * self.informative + int(L.informative(outcomes.correct).sum())
         self.unjudged = self.unjudged + 1 if outcomes.unjudged else 0
-        for one in skipped:
-            self.skipped = self.skipped + 1 if one else 0
         self.seconds = seconds
 
     def check(self) -> None:
         """Raise Refusal if the run cannot learn any more."""
         if self.unjudged >= MOST_UNJUDGED:
             raise Refusal(
-                f"{self.unjudged} steps in a row had no verdict, only timeouts and crashes of the judge: try the "
-                "reward function on a response of samples.jsonl, or --resume with a higher --verify_timeout"
+                f"{self.unjudged} steps in a row had no verdict: try the reward function on a response of "
+                "samples.jsonl, or --resume with a higher --verify_timeout"
             )
-        if self.skipped >= MOST_SKIPPED:
-            raise Refusal(
-                f"{self.skipped} updates in a row had a gradient that is not finite, so the weights did not change: "
-                "--resume with a lower --learning_rate, and if it ends again, delete the newest checkpoint first"
-            )
-
-
-@lru_cache(maxsize=2)
-def permutation(size: int, seed: str) -> list[int]:
-    order = list(range(size))
-    random.Random(seed).shuffle(order)
-    return order
 
 
 class Run:
@@ -158,14 +143,7 @@ class Run:
                 raise Refusal(f"{self.folder} is in use by another process: choose another --name") from None
             settings = asdict(self.config) | self.launch | {"processes": self.accelerator.num_processes}
             write(self.folder / "config.json", json.dumps(settings | {"digests": self.data.digests}, indent=2) + "\n")
-        if self.config.report_to:
-            self.accelerator.project_configuration.set_directories(str(self.folder / "tensorboard"))
-            self.accelerator.log_with = self.config.report_to  # type: ignore[assignment]
-            names = {"wandb": {"name": self.config.name, "dir": str(self.folder)}}
-            self.accelerator.init_trackers("brorl", {k: str(v) for k, v in asdict(self.config).items()}, names)
         self.accelerator.wait_for_everyone()
-
-    # --- console
 
     def say(self, text: str) -> None:
         if self.main:
@@ -192,8 +170,6 @@ class Run:
         for sentence in warnings_of(metrics, outcomes, self.config):
             self.say(f"step {metrics['step']}: {sentence}")
 
-    # --- logs
-
     def begin_step(self) -> None:
         self.began = self.lapped = time.perf_counter()
         self.laps = {}
@@ -214,14 +190,11 @@ class Run:
                 log.write(json.dumps(row) + "\n")
 
     def log(self, metrics: dict[str, float], progress: Progress) -> None:
-        """The line of a step in metrics.jsonl and in timing.jsonl, and in the trackers."""
+        """The line of a step in metrics.jsonl and in timing.jsonl."""
         rate = metrics["samples"] / progress.seconds if progress.seconds else 0.0
-        timing = {"seconds": progress.seconds, "samples_per_second": rate} | self.laps
         self.append("metrics.jsonl", metrics)
-        self.append("timing.jsonl", {"step": metrics["step"]} | timing)
-        if self.config.report_to:
-            values = metrics | {f"timing/{name}": x for name, x in timing.items()}
-            self.accelerator.log({k: v for k, v in values.items() if k != "step"}, step=int(metrics["step"]))
+        timing = {"step": metrics["step"], "seconds": progress.seconds, "samples_per_second": rate}
+        self.append("timing.jsonl", timing | self.laps)
 
     def sample(self, rollouts: list[Rollout], kept: torch.Tensor, step: int) -> None:
         """Two responses each to the first prompt that is kept and to the first that is dropped: the best, the worst."""
@@ -249,8 +222,6 @@ class Run:
             self.say(f"wrote {self.folder}/: eval.jsonl, samples.jsonl, config.json")
         return {f"eval/{key}": value for key, value in scores.items()}
 
-    # --- checkpoints
-
     def checkpoints(self) -> list[Path]:
         return sorted((self.folder / "checkpoints").glob("step_" + "[0-9]" * 8))
 
@@ -276,8 +247,7 @@ class Run:
         for newest in self.checkpoints()[-1:]:
             progress = Progress(**json.loads((newest / "progress.json").read_text()))
             if (newest / "complete").exists() and progress.spent(self.config):
-                limits = "--max_hours" if self.config.max_hours else "--max_steps"
-                self.say(f"{self.folder} is complete at step {progress.step}: a higher {limits} continues it")
+                self.say(f"{self.folder} is complete at step {progress.step}: a higher --max_steps continues it")
                 sys.exit()
 
     def restore(self, progress: Progress, policy, optimizer, reference) -> None:
@@ -289,11 +259,7 @@ class Run:
                 state = state_of(policy, optimizer, reference)
                 read_state(newest, state)
             except Exception as failure:  # torch, pickle and the disk have many kinds
-                reason = f"{type(failure).__name__}: {' '.join(str(failure).split())[:200]}"
-                raise Refusal(
-                    f"--resume: {newest} cannot be read ({reason}): delete it, and an older checkpoint is used if "
-                    "there is one"
-                ) from failure
+                raise Refusal(f"--resume: {newest} cannot be read, delete it ({failure!r:.200})") from failure
             set_state_dict(policy, optimizer, model_state_dict=state["model"], optim_state_dict=state["optimizer"])
             if reference is not None:
                 set_model_state_dict(reference, state["reference"])
@@ -304,8 +270,6 @@ class Run:
             write(path, "".join(line for line in lines if newest and json.loads(line)["step"] <= progress.step))
         self.started = time.perf_counter() - progress.seconds
         self.say(f"resuming after step {progress.step}" if newest else "no checkpoint yet: starting over")
-
-    # --- the end
 
     def finish(self, model, tokenizer) -> None:
         """Write model/ and curves.png, and mark the run as complete. All ranks call it: a sharded model is gathered."""
@@ -386,13 +350,11 @@ def step_metrics(progress: Progress, outcomes: Outcomes) -> dict[str, float]:
         "response_tokens": float(outcomes.length.double().mean()),
         "truncated": float(outcomes.truncated.double().mean()),
     }
-    for kind in ["", *sorted(set(outcomes.kinds))]:  # all kinds together, then each kind
-        rows = torch.tensor([kind in ("", x) for x in outcomes.kinds])
-        counts = outcomes.reason[rows].flatten().bincount(minlength=len(REASONS)).tolist()
-        prefix = f"{kind}/" if kind else ""
-        metrics |= {f"reason/{prefix}{x}": n for x, n in zip(REASONS, counts, strict=True) if n}
-        if kind:
-            metrics |= {f"reward/{kind}": float(outcomes.reward[rows].mean()), f"rollouts/{kind}": sum(counts)}
+    counts = outcomes.reason.flatten().bincount(minlength=len(REASONS)).tolist()
+    metrics |= {f"reason/{x}": n for x, n in zip(REASONS, counts, strict=True) if n}
+    for kind in sorted(set(outcomes.kinds)):
+        rewards = outcomes.reward[[x == kind for x in outcomes.kinds]]
+        metrics |= {f"reward/{kind}": float(rewards.mean()), f"rollouts/{kind}": rewards.numel()}
     return metrics
 
 
@@ -434,9 +396,9 @@ def warnings_of(metrics: dict[str, float], outcomes: Outcomes, config: Config) -
     if metrics["prompts"] < config.prompts_per_step:
         found.append(
             f"informative prompts: {metrics['prompts']} of {len(outcomes)}, --prompts_per_step asks for "
-            f"{config.prompts_per_step}; verdicts: {verdicts}{cause and f'; {cause}'}"
+            f"{config.prompts_per_step}; verdicts: {verdicts}"
         )
-    elif cause:
+    if cause:
         found.append(cause)
     if failed:
         found.append(f"responses that could not be judged: {failed:,} ({verdicts}); see --verify_timeout")

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import difflib
-import importlib.util
 import json
 import math
 import os
@@ -17,6 +16,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import Field, asdict, dataclass, field, fields
+from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -29,26 +29,24 @@ from rollout import ENGINES, have_vllm
 from verify import read_spec
 
 TINY = Path(__file__).resolve().parent.parent / "tiny"  # the embedded policy and its problems
+GIVEN = "command line"  # the source of a setting that the user set
 FREE = {  # may change on --resume: draws and gradients stay the same, except for the order of float sums
-    "resume", "output_dir", "max_steps", "max_hours", "eval_every", "save_every", "report_to", "allow_weak_sandbox",
+    "resume", "output_dir", "max_steps", "max_hours", "eval_every", "save_every", "allow_weak_sandbox",
     "engine_memory_gib", "gpu_memory_utilization", "max_num_seqs", "max_engine_kl", "max_tokens_per_micro_batch",
     "gradient_checkpointing",
-    # These two change later steps. A refusal that ended the run may have advised a change of them.
+    # These two change later steps: a run that diverges, or whose judge takes too long, can continue with others.
     "learning_rate", "verify_timeout",
 }  # fmt: skip
 # Names of the same settings in other libraries. For any other name the error suggests the nearest setting.
 SYNONYMS = {
     "N": "rollouts_per_prompt", "n": "rollouts_per_prompt", "num_generations": "rollouts_per_prompt",
     "group_size": "rollouts_per_prompt", "B": "prompts_per_step", "batch_size": "prompts_per_step",
-    "per_device_train_batch_size": "prompts_per_step", "num_train_epochs": "max_steps", "epochs": "max_steps",
-    "max_tokens": "max_response_tokens", "max_new_tokens": "max_response_tokens",
-    "max_completion_length": "max_response_tokens", "lr": "learning_rate", "beta": "kl_coef", "kl_beta": "kl_coef",
-    "epsilon": "clip_low", "epsilon_high": "clip_high", "use_vllm": "engine", "reward_funcs": "rewards",
+    "max_tokens": "max_response_tokens", "max_completion_length": "max_response_tokens", "lr": "learning_rate",
+    "beta": "kl_coef", "epsilon": "clip_low", "epsilon_high": "clip_high", "use_vllm": "engine", "epochs": "max_steps",
 }  # fmt: skip
-GIVEN = "command line"  # the source of a setting that the user set
 
 
-class Refusal(ValueError):
+class Refusal(Exception):
     """A mistake of the user: the message is a sentence with the fix. Any other exception shows its traceback."""
 
 
@@ -57,8 +55,6 @@ def refusing(prefix: str = "") -> Iterator[None]:
     """Turn a ValueError or OSError about a user's file, model or problem into a Refusal."""
     try:
         yield
-    except Refusal:
-        raise
     except (ValueError, OSError) as mistake:
         raise Refusal(" ".join([f"{prefix}{mistake}", *getattr(mistake, "__notes__", [])])) from mistake
 
@@ -67,10 +63,7 @@ def refusing(prefix: str = "") -> Iterator[None]:
 
 
 def setting(default: Any, help: str, **options: Any) -> Any:
-    """Declare a field. default None: --help shows the recipe's value, or the value in brackets at the end of `help`.
-
-    options: of argparse.
-    """
+    """Declare a field. default None: --help shows the recipe's value, or the value in brackets at the end of `help`."""
     return field(default=default, metadata={"help": help} | options)
 
 
@@ -87,7 +80,7 @@ GROUPS = {  # the first setting of a group -> the group's title in --help
 class Config:
     model: str = setting(None, "folder or hub name to start from [tiny/policy]")
     data: list[str] = setting(None, "training problems: FILE.jsonl, hf:NAME or gym:NAME, each with an optional :WEIGHT")
-    eval_data: list[str] = setting(None, "held-out problems, in the same forms, no :WEIGHT")
+    eval_data: list[str] = setting(None, "held-out problems, in the same forms")
     rewards: list[str] = setting(None, "Python files with kinds of problems of your own")
     system_prompt: str = setting(None, "system message; makes a chat of a text prompt")
     recipe: str = setting("brorl", "brorl (N = 512) or prorl (N = 16) [brorl]", choices=[*brorl.RECIPES])
@@ -137,7 +130,6 @@ class Config:
     max_tokens_per_micro_batch: int = setting(32768, "tokens of one forward pass, with padding")
     gradient_checkpointing: bool = setting(False, "save memory: compute activations twice")
     save_every: int = setting(10, "steps between checkpoints")
-    report_to: list[str] = setting(None, "also log to tensorboard, wandb or both", choices=["tensorboard", "wandb"])
 
 
 # ---------------------------------------------------------------------------------------------- the command line
@@ -145,9 +137,6 @@ class Config:
 
 class Help(argparse.HelpFormatter):
     """Format --help with one name per setting and the defaults of the recipes."""
-
-    def __init__(self, prog: str):
-        super().__init__(prog, max_help_position=28, width=80)
 
     def _format_action_invocation(self, action: argparse.Action) -> str:
         return action.option_strings[-1]
@@ -180,9 +169,13 @@ def shown(value: Any) -> str:
 def read_settings(about: str, argv: list[str] | None = None) -> tuple[Config, dict[str, str]]:
     """Return the settings with every value filled in, and the source of each recipe value. Raises Refusal."""
     argv = sys.argv[1:] if argv is None else argv
-    usage = "python train.py [--SETTING VALUE ...]"
-    about += " In brackets: the default; if there are two, brorl's and prorl's."
-    parser = Parser(Config, usage=usage, description=about, allow_abbrev=False, formatter_class=Help)  # type: ignore[arg-type]
+    parser = Parser(
+        Config,  # type: ignore[arg-type]
+        usage="python train.py [--SETTING VALUE ...]",
+        description=f"{about} In brackets: the default; if there are two, brorl's and prorl's.",
+        allow_abbrev=False,
+        formatter_class=partial(Help, max_help_position=28, width=80),
+    )
     parser._negative_number_matcher = re.compile(r"-[\d.]")  # argparse takes -1e-5 for the name of a setting
     config, unknown = parser.parse_args_into_dataclasses(argv, return_remaining_strings=True)
     if unknown:
@@ -289,39 +282,30 @@ def check(c: Config) -> None:
             wrong.append(f"--{name} {x} must be at most 1")
     if c.engine == "vllm" and not have_vllm():
         wrong.append("--engine vllm needs vLLM: pip install -r requirements-gpu.txt")
-    for tracker in c.report_to or []:
-        if importlib.util.find_spec(tracker) is None:
-            wrong.append(f"--report_to {tracker}: pip install {tracker}")
     for flag, specs in {"data": c.data, "eval_data": c.eval_data, "rewards": c.rewards}.items():
         for spec in specs:
             with refusing(f"--{flag}: "):
-                source, weight = read_spec(spec)
-            if flag == "eval_data" and weight is not None:
-                wrong.append(f"--eval_data {spec}: held-out problems have no :WEIGHT, because each is used once")
-            elif not source.startswith(("hf:", "gym:")) and not os.path.isfile(source):
-                hint = "; separate files by spaces" if "," in source else ""
-                wrong.append(f"--{flag} {source}: there is no such file{hint}")
+                source, _ = read_spec(spec)
+            if not source.startswith(("hf:", "gym:")) and not os.path.isfile(source):
+                wrong.append(f"--{flag} {source}: there is no such file; a space separates two files")
     if wrong:
         raise Refusal("\n".join(wrong))
 
 
 def settings_at_start(config: Config) -> dict[str, Any]:
     """Read the config.json of the run to resume. Raises Refusal if there is none."""
-    path = Path(config.output_dir) / config.name / "config.json"
-    if not path.is_file():
-        raise Refusal(f"--resume: there is no run at {path.parent}; leave --resume out, or set --name and --output_dir")
-    with suppress(ValueError, TypeError, KeyError):
-        began = dict(json.loads(path.read_text()))
+    folder = Path(config.output_dir) / config.name
+    with suppress(OSError, ValueError, TypeError, KeyError):
+        began = dict(json.loads((folder / "config.json").read_text()))
         if began["digests"] and not began["eval_only"]:
             return began
-    raise Refusal(f"--resume: {path} is not the config.json of a training run")
+    raise Refusal(f"--resume: {folder} has no config.json of a training run; set --name and --output_dir")
 
 
 def check_same_run(config: Config, launch: dict[str, Any], digests: dict[str, str]) -> None:
     """Refuse a --resume with other settings, precision, sharding, problems, tokenizer or reward files."""
     began, now = settings_at_start(config), asdict(config) | launch
-    fixed = now.keys() - FREE
-    changed = [f"{name} was {began.get(name)}, is {now[name]}" for name in fixed if began.get(name) != now[name]]
+    changed = [f"{k} was {began.get(k)}, is {now[k]}" for k in now.keys() - FREE if began.get(k) != now[k]]
     changed += [
         name for name in digests.keys() | began["digests"].keys() if began["digests"].get(name) != digests.get(name)
     ]
