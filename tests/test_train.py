@@ -9,11 +9,11 @@ from unittest import mock
 import pytest
 import torch
 from accelerate import Accelerator
-from helpers import TINY, drawn, few_problems, lines, loaded, outcomes, run, set_up, write_problems
+from helpers import drawn, few_problems, lines, loaded, outcomes, run, set_up, write_problems
 
 import loss as L
 import train
-from trainer.policy import Policy, micro_batches, score
+from trainer.policy import Policy, micro_batches
 from trainer.rollouts import Outcomes
 from trainer.run import Progress, Sums
 from trainer.settings import Config, Refusal
@@ -143,22 +143,6 @@ def test_the_gradient_norm_is_clipped():
     assert float((before - after).norm()) == pytest.approx(0.01, rel=1e-2) and norm > 0.02
 
 
-def test_bfloat16_computes_and_float32_remembers(bf16):
-    """Makes impossible: weights, moments or log-probs in bfloat16, where a weight of 1 would not move by 1e-4."""
-    config, policy, rollouts = prepared()
-    seen = []
-    policy.model.base_model.layers[0].mlp.up_proj.register_forward_hook(lambda m, x, y: seen.append(y.dtype))
-    optimizer = torch.optim.AdamW(policy.parameters(), lr=1e-4)
-    before = [p.detach().clone() for p in policy.parameters()]
-    score(policy, [rollouts], "old_logp", config.temperature, bf16)
-    train.update(policy, optimizer, [rollouts], 100, config, bf16, sums := Sums(bf16))
-    assert set(seen) == {torch.bfloat16} and rollouts[0].old_logp.dtype == torch.float32
-    assert sums.values["ratio_max"] == sums.values["ratio_min"] == [1]
-    state = [x for p in optimizer.state.values() for x in (p["exp_avg"], p["exp_avg_sq"])]
-    assert all(x.dtype == torch.float32 for x in [*policy.parameters(), *state])
-    assert all((a != b).float().mean() > 0.5 for a, b in zip(before, policy.parameters(), strict=True))
-
-
 # ---------------------------------------------------------------------------------------------------- whole runs
 
 
@@ -201,14 +185,6 @@ def test_all_informative_groups_of_all_rounds_are_trained_on(tmp_path, monkeypat
         drawn_before, dropped = row["samples"], dropped + int((~kept).sum())
     assert dropped and max(row["prompts"] for row in rows) > 3
     assert setup.progress.position == rows[-1]["samples"] / 8
-
-
-@pytest.mark.slow
-def test_the_policy_learns(tmp_path):
-    """Makes impossible: a sign error anywhere between verdict and weights. 15 steps raise the training reward."""
-    many = {"data": str(TINY / "train.jsonl"), "rollouts_per_prompt": 64, "prompts_per_step": 16}
-    rewards = [row["reward"] for row in run(tmp_path, max_steps=15, learning_rate=3e-4, eval_every=0, **many)[1:]]
-    assert sum(rewards[-3:]) / 3 > sum(rewards[:3]) / 3 + 0.03
 
 
 def test_truncated_responses_can_be_masked(tmp_path, monkeypatch):

@@ -1,4 +1,4 @@
-"""trainer/run.py: progress, the folder of a run, logs, checkpoints, trackers."""
+"""trainer/run.py: progress, the folder of a run, logs, checkpoints."""
 
 import itertools
 import json
@@ -47,16 +47,6 @@ def test_seeds_follow_from_step_and_position():
     first = one.next_problems(PROBLEMS, 4, 0)[1] + one.next_problems(PROBLEMS, 3, 0)[1]
     assert first == other.next_problems(PROBLEMS, 7, 0)[1] and len(set(first)) == 7
     assert not set(first) & set(other.next_problems(PROBLEMS, 7, 0)[1])
-
-
-def test_budgets_and_what_is_due():
-    """Makes impossible: a step after the budget; a missing evaluation or checkpoint at the end."""
-    config, hour = Config(max_steps=5), Config(max_hours=1.0)
-    progress = Progress()
-    assert list(progress.steps(config)) == [1, 2, 3, 4, 5] and progress.spent(config)
-    assert [Progress(step=step).due(2, config) for step in (3, 4, 5)] == [False, True, True]
-    assert [Progress(step=step).due(0, config) for step in (4, 5)] == [False, True]
-    assert Progress(seconds=3600).spent(hour) and not Progress(seconds=3599).spent(hour)
 
 
 def test_the_end_of_a_step_is_counted():

@@ -74,8 +74,7 @@ def load_tokenizer(model: str) -> tuple[PreTrainedTokenizerBase, int | None]:
     """A model's tokenizer and its number of positions, without its weights. Raises Refusal."""
     if os.path.isfile(os.path.join(model, "metrics.jsonl")):
         raise Refusal(f"--model {model} is a run: its policy is {os.path.join(model, 'model')}")
-    is_path = model.startswith((".", "/", "~")) or model.count("/") > 1  # a name on the hub has at most one slash
-    if is_path and not os.path.isdir(model):
+    if not os.path.isdir(model) and (model.startswith((".", "/", "~")) or model.count("/") > 1):  # no name of the hub
         raise Refusal(f"--model {model}: there is no such folder")
     hub_logging.set_verbosity_error()  # without a network the hub writes two lines for each of its retries
     try:

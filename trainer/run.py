@@ -110,8 +110,7 @@ class Progress:
         """Raise Refusal if the run cannot learn any more."""
         if self.unjudged >= MOST_UNJUDGED:
             raise Refusal(
-                f"{self.unjudged} steps in a row had no verdict: try the reward function on a response of "
-                "samples.jsonl, or --resume with a higher --verify_timeout"
+                f"{self.unjudged} steps had no verdict: test --rewards, or --resume with more --verify_timeout"
             )
 
 

@@ -46,7 +46,7 @@ SYNONYMS = {
 }  # fmt: skip
 
 
-class Refusal(Exception):
+class Refusal(ValueError):
     """A mistake of the user: the message is a sentence with the fix. Any other exception shows its traceback."""
 
 
@@ -55,6 +55,8 @@ def refusing(prefix: str = "") -> Iterator[None]:
     """Turn a ValueError or OSError about a user's file, model or problem into a Refusal."""
     try:
         yield
+    except Refusal:
+        raise
     except (ValueError, OSError) as mistake:
         raise Refusal(" ".join([f"{prefix}{mistake}", *getattr(mistake, "__notes__", [])])) from mistake
 
