@@ -1,21 +1,32 @@
-"""BroRL, section 4.2.4: N rollouts of one prompt as one cheap operation.
+"""BroRL, section 4.2.4: N rollouts τ_1 ... τ_N of one prompt x as one cheap operation.
 
-The paper's throughput argument: many rollouts of one prompt turn memory-bound decoding into compute-bound work; table 2
-has 36.5 samples/s at N = 16 and 72.4 at N = 512. Two engines do this behind one interface, `Engine`:
+The paper: a larger N shifts generation from memory-bound to compute-bound, and nearly doubles its speed, from 36.5
+samples/s at N = 16 to 72.4 at N = 512 (abstract, table 2). How to draw the rollouts is ours.
+
+An engine draws a rollout token by token and returns the log-prob of each drawn token. loss.py needs it for truncated
+importance sampling (section 3.1), ρ = π_old / π_engine:
+
+    τ_t ~ π_engine(· | x, τ_<t)              softmax(logits / temperature), cut by top-k and top-p
+    log π_engine(τ_t | x, τ_<t)              one number per token, the stop token included
+
+Training samples without a cut, evaluations with temperature 0.6 and top-p 0.95 (appendix D). There are two engines:
 
     TorchEngine   plain torch, with the trained weights themselves; for a CPU and for reading
-    VLLMEngine    vLLM in the same process; one request per prompt with n = N, or this rank's share of N; for GPUs
+    VLLMEngine    vLLM in the same process, one request for the rollouts of a prompt; for GPUs
 
-Both sample from the distribution π(· | temperature, top-k, top-p) and report its log-probs. The random numbers of a
-rollout depend only on its seed, its number and the token's position. So one request for 512 rollouts and two requests
-for 256 give the same rollouts, on any number of ranks. Exceptions are rare: logits can round differently in another
-batch, and then a rollout can differ.
+TorchEngine holds one copy of a prompt's keys and values. With a prompt of L tokens, one rollout costs
 
-    name           meaning
-    P, N           requests (prompts), rollouts per request
-    R              rollouts that are decoding
-    U              rows: the distinct prefixes of these rollouts; U <= R
-    V              vocabulary
+                                             shared        not shared
+    tokens of the prompt to compute          L / N         L
+    keys and values to read at token t       L / N + t     L + t
+
+so a larger N saves much for long prompts, and little for long responses. Rollouts with equal tokens also share a row
+until they differ: logits have the shape (rows, V), V the vocabulary. (rollouts,) is one number for each rollout,
+(active,) for each one that has not ended.
+
+The random numbers of a rollout depend on its request's seed, its number and the token's position. So one request for
+512 rollouts draws the tokens of two requests with its seed for 256, the second with first=256, on any ranks. Logits can
+round differently in another batch. If this changes one token, the rest of its rollout changes too.
 
 engines/prefix.py has the attention of many rows to one prompt. engines/vllm.py starts vLLM and loads its weights.
 A third engine is a class with the methods of `Engine` and an entry in `ENGINES`.
@@ -54,7 +65,7 @@ class Sampling:
 
 
 class Request(NamedTuple):
-    """Rollouts `first` to `first + n - 1` of a prompt. The seed and a rollout's number fix its tokens."""
+    """Rollouts `first` to `first + n - 1` of a prompt. The seed and a rollout's number fix its random numbers."""
 
     prompt: list[int]
     n: int
@@ -64,11 +75,11 @@ class Request(NamedTuple):
 
 @dataclass
 class Group:
-    """The rollouts of a request. A response includes its stop token: it was sampled, so it is trained on."""
+    """The rollouts of a request: a prompt's N, or a rank's share of them. A response includes its stop token."""
 
     prompt: list[int]
     responses: list[list[int]] = field(default_factory=list)
-    logprobs: list[list[float]] = field(default_factory=list)  # one per token, of the sampled distribution
+    logprobs: list[list[float]] = field(default_factory=list)  # log π_engine, one per token
     finish_reasons: list[str] = field(default_factory=list)  # "stop" or "length"
 
     def add(self, response: list[int], logprobs: list[float], finish_reason: str) -> None:
@@ -81,7 +92,7 @@ Progress = Callable[[int], object]  # is called with the number of rollouts that
 
 
 class Engine(Protocol):
-    """The methods that the trainer calls. An engine must define all of them but `sleep`, `wake` and `close`."""
+    """The methods that the trainer calls. An engine may leave out `sleep`, `wake` and `close`."""
 
     precision: str  # "float32" or "bfloat16"
     needs_whole_model: bool  # True: under FSDP2 the trainer passes an unsharded copy of the model
@@ -110,6 +121,7 @@ class Engine(Protocol):
 
     def sync(self, model: torch.nn.Module) -> None:
         """Sample from the weights of `model` (plain, DDP or FSDP2) from now on."""
+        ...
 
     def sleep(self) -> None:
         """Free memory for the trainer."""
@@ -146,48 +158,58 @@ def check(requests: list[Request], sampling: Sampling, vocabulary: int, position
 def sampling_logprobs(logits: Tensor, temperature: float = 1.0, top_p: float = 1.0, top_k: int = 0) -> Tensor:
     """Compute log π of the sampled distribution: logits / temperature, then top-k, then top-p, renormalised.
 
-    logits: (U, V) in any float type; returns (U, V) float32, -inf for removed tokens. top_p keeps the smallest set of
-    tokens with a mass of at least top_p. temperature = 0: the log-probs at temperature 1; the caller takes the argmax.
+    logits: (rows, V) in any float type. Returns (rows, V) float32, -inf for removed tokens. top_p keeps the smallest
+    set of tokens with a mass of at least top_p. temperature 0 (the caller takes the argmax): log π at 1, without a cut.
     """
     logp = torch.log_softmax(logits.float() / (temperature or 1.0), dim=-1)
-    if temperature == 0 or (top_p == 1.0 and not 0 < top_k < logp.shape[-1]):
+    vocabulary = logp.shape[-1]
+    k = min(top_k or vocabulary, vocabulary)
+    if temperature == 0 or (k == vocabulary and top_p == 1):
         return logp
     ordered, index = logp.sort(dim=-1, descending=True)
-    if top_k:
-        ordered[:, top_k:] = -torch.inf
-    mass_before = ordered.exp().cumsum(-1) - ordered.exp()
+    ordered[:, k:] = -torch.inf
     if top_p < 1:  # at 1, rounding errors would remove the last few tokens
-        ordered = ordered.masked_fill(mass_before >= top_p * ordered.exp().sum(-1, keepdim=True), -torch.inf)
+        p = ordered.exp()
+        mass_before = p.cumsum(-1) - p
+        ordered[mass_before >= top_p * p.sum(-1, keepdim=True)] = -torch.inf
     return torch.log_softmax(torch.full_like(logp, -torch.inf).scatter(-1, index, ordered), dim=-1)
 
 
 def draw(logp: Tensor, row: Tensor, uniform: Tensor) -> Tensor:
-    """Sample one token per rollout, (R,): rollout r samples from row[r] of logp (U, V).
+    """Sample one token per rollout, (rollouts,): rollout i samples from row[i] of logp (rows, V).
 
-    uniform: (R,) in (0, 1]. The token is the first with cdf >= uniform[r] times the row's total. The cdf is in float64:
-    a token of probability 1e-7 keeps its share, and a token of probability 0 is never drawn. Bisection does not copy a
-    row for each rollout.
+    uniform: (rollouts,) in (0, 1]. The token is the first with cdf >= uniform[i] times the row's total. uniform is
+    above 0, so a token of probability 0 is never drawn. In a float32 cdf a token of probability 1e-7 could lose its
+    share. Bisection reads log2(V) numbers per rollout; torch.searchsorted would copy a row of V for each.
     """
     cdf = logp.exp().cumsum(-1, dtype=torch.float64)
-    wanted, low, high = uniform * cdf[row, -1], torch.zeros_like(row), torch.full_like(row, logp.shape[1] - 1)
+    threshold = uniform * cdf[row, -1]
+    low = torch.zeros_like(row)
+    high = torch.full_like(row, logp.shape[1] - 1)
     for _ in range(logp.shape[1].bit_length()):  # low <= token <= high
         middle = (low + high) // 2
-        reached = cdf[row, middle] >= wanted
-        low, high = torch.where(reached, low, middle + 1), torch.where(reached, middle, high)
+        reached = cdf[row, middle] >= threshold
+        low = torch.where(reached, low, middle + 1)
+        high = torch.where(reached, middle, high)
     return low
 
 
 def uniforms(stream: Tensor, t: int) -> Tensor:
-    """Return (R,) float64 in (0, 1] for token t. stream: (R,) int64, a hash of each rollout's seed and number."""
-    return (((hashed(stream + t) >> 11) & (2**53 - 1)) + 1).double() * 2.0**-53
+    """Return float64 in (0, 1] for token t, (rollouts,). stream: int64, a hash of each rollout's seed and number."""
+    return (shift_right(splitmix64(stream + t), 11) + 1).double() * 2.0**-53
 
 
-def hashed(x: Tensor) -> Tensor:
-    """Apply one step of SplitMix64 to int64. Products wrap around; the masks make >> an unsigned shift."""
+def splitmix64(x: Tensor) -> Tensor:
+    """Apply one step of the generator SplitMix64. int64 stands for uint64: products and constants wrap around."""
     x = x + (0x9E3779B97F4A7C15 - 2**64)
-    x = (x ^ (x >> 30 & (2**34 - 1))) * (0xBF58476D1CE4E5B9 - 2**64)
-    x = (x ^ (x >> 27 & (2**37 - 1))) * (0x94D049BB133111EB - 2**64)
-    return x ^ (x >> 31 & (2**33 - 1))
+    x = (x ^ shift_right(x, 30)) * (0xBF58476D1CE4E5B9 - 2**64)
+    x = (x ^ shift_right(x, 27)) * (0x94D049BB133111EB - 2**64)
+    return x ^ shift_right(x, 31)
+
+
+def shift_right(x: Tensor, bits: int) -> Tensor:
+    """Shift int64 as if it were uint64: the mask clears the copies of the sign bit."""
+    return (x >> bits) & (2 ** (64 - bits) - 1)
 
 
 class TorchEngine(Engine):
@@ -195,7 +217,7 @@ class TorchEngine(Engine):
 
     model       the policy itself, not a copy
     memory_gib  memory for decoding, in addition to the weights; it limits the rollouts of a batch
-    dtype       "bfloat16" decodes a float32 model under autocast; None: the model's dtype
+    dtype       "bfloat16" decodes under autocast; otherwise the model's own type
 
     >>> from transformers import AutoModelForCausalLM, AutoTokenizer
     >>> tokenizer = AutoTokenizer.from_pretrained("tiny/policy")
@@ -226,67 +248,79 @@ class TorchEngine(Engine):
     def generate(
         self, requests: list[Request], sampling: Sampling, on_progress: Progress | None = None
     ) -> Iterator[tuple[int, Group]]:
-        """Yield groups as in `Engine.generate`, short prompts first; the groups of a batch end together."""
-        config = self.model.config.get_text_config()
-        check(requests, sampling, config.vocab_size, getattr(config, "max_position_embeddings", None))
+        """Draw as `Engine.generate` says, short prompts first. After each batch, yield the groups that are complete."""
+        text_config = self.model.config.get_text_config()
+        check(requests, sampling, text_config.vocab_size, getattr(text_config, "max_position_embeddings", None))
         groups = [Group(list(request.prompt)) for request in requests]
         by_length = sorted(range(len(requests)), key=lambda i: len(requests[i].prompt))  # little padding in a batch
-        rollouts = [(i, requests[i].first + k) for i in by_length for k in range(requests[i].n)]
+        numbered = [(i, requests[i].first + k) for i in by_length for k in range(requests[i].n)]
         size = self.batch_size(requests, sampling)
-        for start in range(0, len(rollouts), size):
-            batch = rollouts[start : start + size]
-            for (i, _), response in zip(batch, self.decode(requests, batch, sampling, on_progress), strict=True):
-                groups[i].add(*response)
+        for start in range(0, len(numbered), size):
+            batch = numbered[start : start + size]
+            for (i, _), rollout in zip(batch, self.decode(requests, batch, sampling, on_progress), strict=True):
+                groups[i].add(*rollout)
                 if len(groups[i].responses) == requests[i].n:
                     yield i, groups[i]
 
     def batch_size(self, requests: list[Request], sampling: Sampling) -> int:
-        """Return the largest size of equal batches for `memory_gib`; on a CPU at most 4,096 rollouts fit its caches.
+        """Return how many rollouts decode at a time: as many as memory_gib holds, on a CPU at most 4,096.
 
-        From 4,096 rollouts on there are two batches or more, so that one is judged while the next one decodes. Small
-        batches are slow on a CPU: compared with 4,096 rollouts a token costs 13% more at 2,048 and 60% more at 1,024
-        (embedded policy, Xeon).
+        From 4,096 rollouts on there are two batches or more, so that the caller judges one while the next decodes. A
+        token then costs 13% more time at 4,096; in batches of 1,024 it would cost 60% more (tiny/policy, Xeon).
         """
-        total, n = sum(request.n for request in requests), min((request.n for request in requests), default=1)
-        longest = max((len(request.prompt) for request in requests), default=0)
-        most = int(self.memory_gib * 2**30 / bytes_per_row(self.model, n, longest, sampling.max_new_tokens))
-        most = max(1, min(most, 4096) if self.model.device.type == "cpu" else most)
-        batches = max(math.ceil(total / most), 2 if total >= 4096 else 1)
-        return math.ceil(total / batches) or 1
+        total = sum(request.n for request in requests)
+        if not total:
+            return 1
+        fewest, longest = min(request.n for request in requests), max(len(request.prompt) for request in requests)
+        row_bytes = bytes_per_row(self.model, fewest, longest, sampling.max_new_tokens)
+        fit = max(1, int(self.memory_gib * 2**30 / row_bytes))
+        if self.model.device.type == "cpu":
+            fit = min(fit, 4096)  # larger batches leave the processor's caches
+        batches = math.ceil(total / fit)
+        if total >= 4096:
+            batches = max(batches, 2)
+        return math.ceil(total / batches)
 
     def decode(
         self, requests: list[Request], batch: list[tuple[int, int]], sampling: Sampling, on_progress: Progress | None
     ) -> list[tuple[list[int], list[float], str]]:
-        """Sample a batch; return (response, log-probs, finish reason) of each rollout.
+        """Draw a batch of rollouts; return (response, log-probs, finish reason) of each.
 
         batch: (index of a request, rollout number). The rollouts of a prompt start as one row, which splits later.
         """
-        device, size = self.model.device, (len(batch), sampling.max_new_tokens)
-        prompt_row = {i: row for row, i in enumerate(dict.fromkeys(i for i, _ in batch))}
-        row = torch.tensor([prompt_row[i] for i, _ in batch], device=device)  # (R,) each rollout's row
-        seed, number = torch.tensor([(requests[i].seed, k) for i, k in batch], device=device).T
-        stream = hashed(hashed(seed) + number)  # (R,) one stream of random numbers per rollout
-        active = torch.arange(len(batch), device=device)  # (R,) the rollouts that still decode
-        tokens, logprobs = torch.zeros(size, dtype=torch.long, device=device), torch.zeros(size, device=device)
-        length, greedy = torch.zeros_like(active), sampling.temperature == 0
+        device, limit = self.model.device, sampling.max_new_tokens
         stop = torch.tensor(sampling.stop_token_ids, dtype=torch.long, device=device)
+        tokens = torch.zeros(len(batch), limit, dtype=torch.long, device=device)  # (rollouts, limit)
+        logprobs = torch.zeros(len(batch), limit, device=device)  # (rollouts, limit)
+        length = torch.zeros(len(batch), dtype=torch.long, device=device)  # (rollouts,)
+        seed, number = torch.tensor([(requests[i].seed, k) for i, k in batch], device=device).T
+        stream = splitmix64(splitmix64(seed) + number)  # (rollouts,) names each one's stream of random numbers
+        asked = list(dict.fromkeys(i for i, _ in batch))  # the requests of the batch; at first each has one row
+        row_of = {i: row for row, i in enumerate(asked)}
+        row = torch.tensor([row_of[i] for i, _ in batch], device=device)  # (active,)
+        active = torch.arange(len(batch), device=device)  # (active,) positions in the batch
         with inference(self.model, self.precision):
-            decoder = PrefixDecoder(self.model, [requests[i].prompt for i in prompt_row], sampling.max_new_tokens)
-            logits = decoder.logits  # (U, V), one row per prompt
-            for t in range(sampling.max_new_tokens):
-                logp = sampling_logprobs(logits, sampling.temperature, sampling.top_p, sampling.top_k)  # (U, V)
-                token = logp.argmax(-1)[row] if greedy else draw(logp, row, uniforms(stream[active], t))
-                tokens[active, t], logprobs[active, t], length[active] = token, logp[row, token], t + 1
-                unfinished = ~torch.isin(token, stop) & (t + 1 < sampling.max_new_tokens)
+            decoder = PrefixDecoder(self.model, [requests[i].prompt for i in asked], limit)
+            logits = decoder.logits  # (rows, V)
+            for t in range(limit):
+                # log π_engine(· | x, τ_<t), (rows, V)
+                logp = sampling_logprobs(logits, sampling.temperature, sampling.top_p, sampling.top_k)
+                if sampling.temperature == 0:
+                    token = logp.argmax(-1)[row]  # (active,)
+                else:
+                    token = draw(logp, row, uniforms(stream[active], t))  # (active,)
+                tokens[active, t], logprobs[active, t] = token, logp[row, token]
+                length[active] = t + 1
+                ended = torch.isin(token, stop) | (t + 1 == limit)  # (active,)
                 if on_progress:
-                    on_progress(int((~unfinished).sum()))
-                active, row, token = active[unfinished], row[unfinished], token[unfinished]
+                    on_progress(int(ended.sum()))
+                active, row, token = active[~ended], row[~ended], token[~ended]
                 if not len(active):
                     break
                 row, logits = decoder.advance(row, token)
         return [
-            (response[:end], logp[:end], "stop" if response[end - 1] in sampling.stop_token_ids else "length")
-            for response, logp, end in zip(tokens.tolist(), logprobs.tolist(), length.tolist(), strict=True)
+            (response[:end], drawn[:end], "stop" if response[end - 1] in sampling.stop_token_ids else "length")
+            for response, drawn, end in zip(tokens.tolist(), logprobs.tolist(), length.tolist(), strict=True)
         ]
 
     def sync(self, model: torch.nn.Module) -> None:
@@ -303,8 +337,8 @@ class VLLMEngine(Engine):
     positions: most tokens of prompt and response. max_num_seqs: rollouts that decode at a time. memory_gib: key-value
     cache on a CPU. gpu_memory_utilization: share of a GPU for weights and cache. options: arguments of vllm.LLM.
 
-    vLLM computes a prompt once per group; only its last block, 16 tokens (32 on a CPU), is computed for each rollout.
-    With several processes (torch.distributed) each one makes its engine, at the same time.
+    For one request vLLM computes the full blocks of a prompt once (16 tokens each, 32 on a CPU), and its last block N
+    times. With several processes (torch.distributed) all of them make their engines at the same time.
     """
 
     needs_whole_model = False
@@ -324,7 +358,8 @@ class VLLMEngine(Engine):
         self.llm = start_llm(model, self.precision, memory_gib, gpu_memory_utilization, options)
         config = self.llm.llm_engine.vllm_config.model_config
         self.positions, self.can_sleep = config.max_model_len, config.enable_sleep_mode
-        self.vocabulary, self.asleep = model.config.get_text_config().vocab_size, False
+        self.vocabulary = model.config.get_text_config().vocab_size
+        self.asleep = False
         self.sync(model)
 
     @classmethod
@@ -343,11 +378,10 @@ class VLLMEngine(Engine):
     ) -> Iterator[tuple[int, Group]]:
         """Yield groups as in `Engine.generate`. vLLM starts the requests in order, max_num_seqs rollouts at a time.
 
-        A request becomes one request to vLLM, which gives rollout i the seed h + i. h is a hash of the request's seed:
-        it keeps the seeds of two requests apart.
+        vLLM gives rollout k the seed h + k. h is a hash of the request's seed, which keeps two requests apart.
         """
         check(requests, sampling, self.vocabulary, self.positions)
-        seeds = [(int(hashed(torch.tensor(request.seed))) & (2**62 - 1)) + request.first for request in requests]
+        seeds = [(int(splitmix64(torch.tensor(request.seed))) & (2**62 - 1)) + request.first for request in requests]
         settings = [sampling_params(request.n, seed, sampling) for request, seed in zip(requests, seeds, strict=True)]
         self.wake()
         engine = self.llm.llm_engine
@@ -356,22 +390,24 @@ class VLLMEngine(Engine):
                 engine.add_request(str(i), {"type": "token", "prompt_token_ids": list(request.prompt)}, settings[i])
             while unfinished := engine.get_num_unfinished_requests():  # vLLM counts rollouts
                 outputs = {int(output.request_id): output for output in step(self.llm)}
-                if on_progress:  # a greedy rollout stands for n
-                    more = sum(requests[i].n - len(output.outputs) for i, output in outputs.items())
-                    on_progress(unfinished - engine.get_num_unfinished_requests() + more)
+                if on_progress and sampling.temperature == 0:  # vLLM counts one rollout for a greedy request
+                    on_progress(sum(requests[i].n for i in outputs))
+                elif on_progress:
+                    on_progress(unfinished - engine.get_num_unfinished_requests())
                 for i, output in outputs.items():
-                    yield i, self.group(requests[i], output)
+                    yield i, self.group(requests[i], output, greedy=sampling.temperature == 0)
         finally:
             abort(self.llm)
 
     @staticmethod
-    def group(request: Request, output: Any) -> Group:
+    def group(request: Request, output: Any, greedy: bool) -> Group:
         """Translate vLLM's output of a request. Raises RuntimeError if rollouts are missing or were aborted."""
         group = Group(list(request.prompt))
-        for o in output.outputs * (request.n // len(output.outputs)):  # a greedy rollout stands for n
-            group.add(list(o.token_ids), list(o.logprobs.logprobs), o.finish_reason)
+        for completion in output.outputs * (request.n if greedy else 1):  # vLLM draws one rollout for a greedy request
+            group.add(list(completion.token_ids), list(completion.logprobs.logprobs), completion.finish_reason)
         if len(group.responses) != request.n or not {"stop", "length"}.issuperset(group.finish_reasons):
-            raise RuntimeError(f"vLLM returned {len(group.responses)} of {request.n}: {set(group.finish_reasons)}")
+            ends = set(group.finish_reasons)
+            raise RuntimeError(f"vLLM returned {len(group.responses)} of {request.n} rollouts, which ended by {ends}")
         return group
 
     def sync(self, model: torch.nn.Module) -> None:
@@ -396,10 +432,10 @@ class VLLMEngine(Engine):
             self.asleep = False
 
     def close(self) -> None:
-        """End vLLM, which also ends torch.distributed. A sleeping engine wakes first, or it frees its memory twice."""
+        """End vLLM, and with it torch.distributed. Wakes first: vLLM would free sleeping memory twice."""
         if self.asleep:
             self.llm.wake_up()
         self.llm.llm_engine.engine_core.shutdown()
 
 
-ENGINES: dict[str, type[TorchEngine] | type[VLLMEngine]] = {"torch": TorchEngine, "vllm": VLLMEngine}  # --engine
+ENGINES: dict[str, type[Engine]] = {"torch": TorchEngine, "vllm": VLLMEngine}  # --engine

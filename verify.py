@@ -1,52 +1,43 @@
-r"""BroRL, section 4.2.1: problems with verifiable answers, and the rules that reward a response.
+r"""BroRL, section 4.2.1: the reward R_τ of a response τ to a problem x, by a rule.
 
-Paper: "BroRL: Scaling Reinforcement Learning via Broadened Exploration", arXiv 2510.01180.
+    R_τ = judge(answer(τ), reference_x)    1: the answer is right; 0: it is wrong; between them: partial credit
+    correct_τ                              R_τ = 1; a kind of your own may define it
+
+In the symbols of section 2, R_c = 1 and R_w = 0. The advantages of section 3.1 use R_τ; its dynamic sampling counts
+correct_τ, and brorl.py estimates pass@k (section 2) from the same count.
+
 The paper trains on five families of problems: math, code, science, IFEval and Reasoning Gym (`logic` here). It does not
-state the rules of their rewards. The rules here are ours. They are programs; none of them is a model.
-
-    name here    meaning
-    Problem      a prompt, the kind of its rule, and the reference that the rule compares a response with
-    Verdict      (reward, correct, reason) of one response
-    reward       R of section 3.1, for the advantages: 1 for a correct response, 0 for a wrong one, and between them for
-                 partial credit. A rule of your own may return other numbers
-    correct      True or False, for dynamic sampling and pass@k
+state the rules of their rewards. The rules here are ours. They are programs; none of them is a model. countdown, a task
+of figure 4, is a kind of its own.
 
     kind         reference                           answer                               judged in
     countdown    {"numbers": [...], "target": n}     the last <answer>, or the response   this process
     math         a number or formula, as LaTeX       the last \boxed{...}                 this process, or a worker
-    science      the same, a unit, or an option      the last \boxed{...}                 this process, or a worker
+    science      as math, with a unit; an option     the last \boxed{...}                 this process, or a worker
     ifeval       {"instruction_id_list", "kwargs"}   the response                         this process
     logic        {"dataset", "entry"}                the last <answer>...</answer>        a fresh process of a worker
-    code         {"inputs", "outputs", "fn_name"}    the last ```python block             the same, one for each test
+    code         {"inputs", "outputs", "fn_name"}    the last ```python block             a fresh process for each test
     your own     any JSON                            the response, with its thinking      a fresh process of a worker
 
-    reason       reward     meaning
-    correct      1          the answer is right
-    wrong        0          the answer is another one
-    partial      between    some parts of the answer are right (your own kind: a reward other than 0 and 1)
-    no_answer    0          the response is empty, or has no box, tag or program
-    unparsed     0          the answer does not have the form that its kind reads
-    timeout      0          judging took too long
-    crashed      0          the judge raised an exception, or its process died
+    reason       R_τ         meaning
+    correct      1           the answer is right. Your own kind may call another reward correct
+    wrong        0           the answer was read, and is not right. Your own kind may pay less than 0
+    partial      above 0     the answer is right in part
+    no_answer    0           the response is empty, or has no box, tag or program
+    unparsed     0           the kind cannot read the answer
+    timeout      0           judging took too long
+    crashed      0           the judging process raised an exception, or died
 
-The rewards in this table are those of the kinds here. A kind of your own may pay -0.5 for "wrong".
+A timeout, a crash and None earn 0. So a kind of your own that pays less than 0 for a wrong answer must also pay that
+for text that it cannot read, and must judge any text in time.
 
-**The rule of a reward.** The answer comes after the last </think>. A response with an open <think> has no answer. The
-rule reads the whole answer or none of it: with N = 512 rollouts a policy soon finds a gap in a lenient rule, and trains
-on it. Only a rule of your own gets the whole response.
+**No lenient rule.** For the kinds of the table the answer comes after the last </think>, and a response with an open
+<think> has none. If the prompt opened it, put <think> before the response, as trainer/rollouts.py does. A rule reads
+the whole answer or none of it: with N = 512 rollouts a policy soon finds a gap in a lenient rule, and trains on it.
 
-**The core of a kind is one function**, `judge(answer, reference)`. A model's text is hostile. `judge` runs in this
-process, so it must end quickly for any text: it uses methods of str, patterns that cannot backtrack, and parsers of
-bounded length. For everything else it returns a job, which a worker of sandbox/ runs within a time limit.
-
-**Math has three steps** (kinds/maths.py).
-1. Find the last box whose braces balance.
-2. Read all of it into a form: a value, an equation, an inequality, a tuple or interval, a list or set, or words. A text
-   that cannot be read completely earns 0, unless it equals the reference letter by letter.
-3. Compare the two forms. Numbers are fractions. Expressions are equal if their values at random points are. Tuples and
-   intervals need equal parts and brackets, lists equal parts in any order, words equal letters. In an equation each
-   side must equal the reference, or be a variable or f(x): for 5, x = 5 and f(x) = 5 are right, and 3 = 5 is wrong.
-   A decimal may differ from an exact value by 1e-6, relative. A unit may follow a number; another unit is wrong.
+**A model's text is hostile.** `judge` runs in the trainer's process, so it must end quickly for any text. It may use
+methods of str, the patterns of kinds/patterns.py, which cannot backtrack, and parsers of at most MAX_ANSWER characters.
+For everything else it returns a job, which a worker of sandbox/ runs within a time limit.
 
 This file has the types, the kind countdown in full, and the functions that judge and load. kinds/ has one file for each
 other kind. Simplified: nothing checks that a countdown problem can be solved.
@@ -97,6 +88,12 @@ class Verdict(NamedTuple):
     reason: str
 
 
+def shown(value: Any) -> str:
+    """Return a value as text for an error message, cut to 200 characters."""
+    text = repr(value)
+    return text if len(text) <= 200 else text[:200] + "..."
+
+
 def after_thinking(response: str) -> str | None:
     """Return the text after the last </think>; None if it is empty, or if a <think> is open in it."""
     text = response.rpartition("</think>")[2].strip()
@@ -113,10 +110,13 @@ def last_tag(response: str) -> str | None:
 class Kind(NamedTuple):
     """A kind of problem.
 
-    judge      (answer, reference) -> one of:
-               True or False; a number, the reward, correct if it is 1; (reward, correct);
-               None: the answer cannot be read; a job of sandbox/jobs.py, whose result is one of the above
-    answer     response -> the text to judge, or None. Equal answers to one problem are judged once
+    judge      (answer, reference, *extra) -> one of
+                   True or False        reward 1 or 0
+                   a reward             correct if it is 1
+                   (reward, correct)
+                   None                 the answer cannot be read
+                   a job                of sandbox/jobs.py: a worker finds one of the above
+    answer     response -> the text to judge, or None
     check      raises ValueError for a broken reference
     solution   reference -> a right response, or None. If the judge rejects it, the problem is broken
     extra      the fields of `Response` that `judge` takes after the reference
@@ -134,16 +134,15 @@ class Kind(NamedTuple):
 # ---------------------------------------------------------------------------- a kind in full: countdown
 
 _SIGNS = str.maketrans("×÷−", "*/-")
-_CHARACTERS = re.compile(r"[0-9+*/() \n-]*")
+_CHARACTERS = re.compile(r"[0-9+*/() \n-]*+")
 _OPERATORS = {ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv}
 
 
 def judge_countdown(answer: str, reference: dict[str, Any]) -> bool | None:
-    """Is the answer an expression that uses exactly the problem's numbers, each once, and has the target as its value?
+    """Return True if the answer uses each of the problem's numbers exactly once and equals the target.
 
-    It may have whole numbers, + - * / (or − × ÷) between two values, parentheses and spaces. An answer with a
-    sign before a value, a power, an equation or prose is unparsed. Intermediate values may be negative or fractions. A
-    division by zero is wrong.
+    False if it does not, or divides by zero. None if the text is more than whole numbers joined by + - * / (or − × ÷),
+    parentheses and spaces. Values on the way may be negative or fractions.
     """
     tree = _parse_expression(answer)
     if tree is None:
@@ -164,7 +163,7 @@ def _parse_expression(text: str) -> ast.expr | None:
         tree = ast.parse(text.strip(), mode="eval").body
     except (SyntaxError, RecursionError, MemoryError):
         return None
-    nodes = (ast.BinOp, ast.Constant, *_OPERATORS)  # no sign, power, call or tuple
+    nodes = (ast.BinOp, ast.Constant, *_OPERATORS.keys())  # no sign, power, call or tuple
     return tree if all(isinstance(node, nodes) for node in ast.walk(tree)) else None
 
 
@@ -205,7 +204,7 @@ def countdown_answer(response: str) -> str | None:
 
 # ---------------------------------------------------------------------------------- all kinds, and verdicts
 
-# Name -> the kind, or its module. A module defines KIND, and is imported when the first problem has this kind.
+# Name -> the kind, or its module. A module defines KIND, and is imported at the first problem of its kind.
 KINDS: dict[str, Kind | str] = {
     "countdown": Kind(judge_countdown, countdown_answer, check_countdown),
     "math": "kinds.maths",
@@ -216,6 +215,25 @@ KINDS: dict[str, Kind | str] = {
 }
 
 
+def kind_of(name: Any) -> Kind:
+    """Return the kind of this name. Raises ValueError with the known names."""
+    if not isinstance(name, str) or name not in KINDS:
+        raise ValueError(f"unknown kind {shown(name)}: use one of {', '.join(KINDS)}, or name its file by --rewards")
+    kind = KINDS[name]
+    return importlib.import_module(kind).KIND if isinstance(kind, str) else kind
+
+
+class JudgeFailed(RuntimeError):
+    """A judge raised OSError or ImportError: this machine is at fault, not the answer, so the run must end."""
+
+
+class NotAReward(ValueError):
+    """A user's function returned a value that is no reward."""
+
+
+failures: dict[str, str] = {}  # kind -> the sentence about its first crash or timeout
+
+
 def verify(kind: str, response: str | Response, reference: Any, **options: Any) -> Verdict:
     """Return the verdict on one response: a batch of one, with the options of `verify_batch`."""
     return verify_batch([(kind, response, reference)], **options)[0]
@@ -224,11 +242,11 @@ def verify(kind: str, response: str | Response, reference: Any, **options: Any) 
 def verify_batch(
     items: Iterable[Item], workers: int | None = None, timeout_s: float = 10.0, *, allow_weak_sandbox: bool = False
 ) -> list[Verdict]:
-    """Return the verdict of each item, in order. No text of a model makes it raise.
+    """Return the verdict of each item, in order. No text of a model makes a kind of the table above raise.
 
-    The N rollouts of a prompt repeat answers: equal answers to the same reference object are judged once. Jobs go to
-    `workers` processes (None: by the number of cores); each job may take `timeout_s`. `allow_weak_sandbox` also runs
-    model code on a machine that cannot isolate it completely. Raises
+    The N rollouts of a prompt repeat answers: equal answers are judged once if their references are the same object.
+    Jobs go to `workers` processes (None: by the number of cores); each job may take `timeout_s`. With
+    `allow_weak_sandbox` model code runs even where this machine cannot isolate it completely. Raises
         ValueError     for a broken item, with its position
         NotAReward     if a user's function returns something else than a reward
         JudgeFailed    if a judge lacks a file or a package
@@ -236,8 +254,8 @@ def verify_batch(
         RuntimeError   for a job on another system than Linux
     """
     items = list(items)  # keeps the references alive: a new object can get the id of a dead one
-    checked: set[tuple[str, int]] = set()
-    judged: dict[tuple, Verdict] = {}
+    checked: set[tuple[str, int]] = set()  # references, as (kind, id)
+    verdicts: dict[tuple, Verdict] = {}
     jobs: dict[tuple, Call | Program] = {}
     keys = []
     for position, (name, response, reference) in enumerate(items):
@@ -251,33 +269,39 @@ def verify_batch(
                 raise ValueError(f"a response is text, got {shown(response.text)}: decode its tokens first")
         except ValueError as error:
             raise ValueError(f"item {position}: {error}") from None
-        answer, extra = kind.answer(response.text), [getattr(response, field) for field in kind.extra]
+        answer = kind.answer(response.text)
+        extra = [getattr(response, field) for field in kind.extra]
         key = (name, id(reference), answer, *extra)
         keys.append(key)
+        if key in verdicts or key in jobs:
+            continue
         if answer is None:
-            judged[key] = Verdict(0.0, False, "no_answer")
-        elif key not in judged and key not in jobs:
-            value = kind.judge(answer, reference, *extra)
-            if isinstance(value, Call | Program):
-                jobs[key] = value
-            else:
-                judged[key] = verdict_of(value)
+            verdicts[key] = Verdict(0.0, False, "no_answer")
+            continue
+        value = kind.judge(answer, reference, *extra)
+        if isinstance(value, Call | Program):
+            jobs[key] = value
+        else:
+            verdicts[key] = verdict_of(value)
     if jobs:
-        from kinds.workers import run
+        from kinds.workers import run  # it imports this file
 
-        judged |= run(jobs, workers, timeout_s, allow_weak_sandbox)
-    return [judged[key] for key in keys]
+        verdicts |= run(jobs, workers, timeout_s, allow_weak_sandbox)
+    return [verdicts[key] for key in keys]
 
 
 def verdict_of(value: Any) -> Verdict:
     """Return the verdict for a judge's value. Raises ValueError if the value is no reward."""
     if value is None:
         return Verdict(0.0, False, "unparsed")
-    reward, correct = value if isinstance(value, tuple | list) and len(value) == 2 else (value, value == 1)
+    pair = isinstance(value, tuple | list) and len(value) == 2
+    reward, correct = value if pair else (value, value == 1)  # True == 1
     if not isinstance(reward, int | float) or not isinstance(correct, bool) or not abs(reward) <= MAX_REWARD:
         form = f"a number of at most {MAX_REWARD:g} in size, (number, True or False) or None"
         raise ValueError(f"a judge returns {form}, got {shown(value)}")
-    return Verdict(float(reward), correct, "correct" if correct else "partial" if reward > 0 else "wrong")
+    if correct:
+        return Verdict(float(reward), True, "correct")
+    return Verdict(float(reward), False, "partial" if reward > 0 else "wrong")
 
 
 # ------------------------------------------------------------------------ problems, and rewards of your own
@@ -286,46 +310,55 @@ def verdict_of(value: Any) -> Verdict:
 def load_problems(path: str | Path) -> list[Problem]:
     """Read problems from JSON lines in UTF-8: {"prompt": ..., "kind": ..., "reference": ...} on each line.
 
-    A prompt is text, or a list of chat messages {"role": ..., "content": ...}. Every problem is checked.
-    Raises FileNotFoundError; ValueError with the path and the line number for a broken line, or if there is no problem.
+    A prompt is text, or a list of chat messages {"role": ..., "content": ...}. Every problem is checked, and where its
+    kind knows a right response, that response is judged. Raises FileNotFoundError; ValueError with the path and the
+    line number for a broken line, or if there is no problem.
     """
     if not Path(path).is_file():
         raise FileNotFoundError(
             f"no problems at {path}: name a file of JSON lines; a weight follows a colon, FILE.jsonl:0.5"
         )
-    problems: dict[int, Problem] = {}
+    problems, numbers = [], []
     # Split bytes: lines of text would also end at U+2028, which JSON allows inside a string.
     for number, line in enumerate(Path(path).read_bytes().split(b"\n"), start=1):
         try:
             if line.strip():
-                record = json.loads(line.decode("utf-8"))
-                if not isinstance(record, dict) or record.keys() != set(Problem._fields):
-                    raise ValueError(f"a problem is an object with {', '.join(Problem._fields)}, got {shown(record)}")
-                problems[number] = Problem(**record)
+                problems.append(_problem(json.loads(line.decode("utf-8"))))
+                numbers.append(number)
         except (ValueError, RecursionError) as error:
-            raise ValueError(f"{path}, line {number}: {error}. Write one JSON object a line, in UTF-8") from None
-    from kinds.sources import check
-
-    if broken := check(list(problems.values())):
-        position, sentence = next(iter(broken.items()))
-        raise ValueError(f"{path}, line {list(problems)[position]}: {sentence}")
+            form = "Write one JSON object a line, in UTF-8, and every backslash twice"
+            raise ValueError(f"{path}, line {number}: {error}. {form}") from None
     if not problems:
         raise ValueError(f"{path} has no problem: write one JSON object a line")
-    return list(problems.values())
+    from kinds.sources import check  # it imports this file
+
+    if broken := check(problems):
+        position, sentence = next(iter(broken.items()))
+        raise ValueError(f"{path}, line {numbers[position]}: {sentence}")
+    return problems
+
+
+def _problem(record: Any) -> Problem:
+    if not isinstance(record, dict) or record.keys() != set(Problem._fields):
+        raise ValueError(f"a problem is an object with {', '.join(Problem._fields)}, got {shown(record)}")
+    return Problem(**record)
 
 
 def load_data(specs: list[str], seed: int = 0) -> list[Problem]:
     """Return the problems of one epoch. A source is FILE.jsonl, hf:NAME or gym:NAME, each with an optional :WEIGHT.
 
-    kinds/sources.py has the rules. The seed decides generated problems, and the order of problems if there are weights.
+    kinds/sources.py has the rules. The seed fixes the generated problems (gym:) and, with weights, the order of all.
     """
     from kinds import sources
 
     return sources.load_data(specs, seed)
 
 
+reward_files: dict[str, list[str]] = {}  # path of each loaded file -> itself and the files that it imports
+
+
 def load_rewards(paths: list[str] | list[Path]) -> list[str]:
-    """Add the kinds of these Python files to KINDS, and return the absolute paths.
+    """Add the kinds that these Python files define to verify.KINDS, and return the absolute paths.
 
     A file has functions (response, reference) -> reward, and a line that names them: KINDS = {"my_kind": my_function}.
     kinds/users.py has the rules. Raises FileNotFoundError, or ValueError for a file that cannot be used.
@@ -334,40 +367,13 @@ def load_rewards(paths: list[str] | list[Path]) -> list[str]:
 
     loaded = [str(Path(path).resolve()) for path in paths]
     for path in loaded:
-        kinds, reward_files[path] = users.load(path)
+        kinds, files = users.load(path)
         others = {name for name, kind in KINDS.items() if isinstance(kind, str) or kind.file != path}
         if taken := others & kinds.keys():
             raise ValueError(f"{path}: choose another name for {', '.join(taken)} than {', '.join(KINDS)}")
         KINDS.update(kinds)  # a file may be loaded again
+        reward_files[path] = files
     return loaded
-
-
-# ------------------------------------------------------------------------------------------- names and errors
-
-reward_files: dict[str, list[str]] = {}  # path of each loaded file -> itself and the files that it imports
-failures: dict[str, str] = {}  # kind -> the sentence about its first crash or timeout
-
-
-class JudgeFailed(RuntimeError):
-    """A judge met an OSError or ImportError on this machine. The run must end, since no answer is to blame."""
-
-
-class NotAReward(ValueError):
-    """A user's function returned a value that is no reward."""
-
-
-def kind_of(name: Any) -> Kind:
-    """Return the kind of this name. Raises ValueError with the known names."""
-    if not isinstance(name, str) or name not in KINDS:
-        raise ValueError(f"unknown kind {shown(name)}: use one of {', '.join(KINDS)}, or name its file by --rewards")
-    kind = KINDS[name]
-    return importlib.import_module(kind).KIND if isinstance(kind, str) else kind
-
-
-def shown(value: Any) -> str:
-    """Return a value as text for an error message, cut to 200 characters."""
-    text = repr(value)
-    return text if len(text) <= 200 else text[:200] + "..."
 
 
 def read_spec(spec: str) -> tuple[str, float | None]:

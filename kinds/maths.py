@@ -27,6 +27,10 @@ from kinds.patterns import forward
 from sandbox.jobs import Call
 from verify import MAX_ANSWER, Kind, after_thinking, shown
 
+# JSON reads the first two characters of \frac, \boxed, \theta, \right and \neq as one control character.
+_LOST_BACKSLASH = forward(r"[\x00-\x09\x0b-\x1f]|\n(?:eq|u|abla)\b")
+_EMPTY_BOX = forward(r"\\(?:boxed|fbox)\s*+\{\s*+\}")
+
 
 def judge_math(answer: str, reference: str) -> Any:
     """Is the answer the gold? True or False, None for no form of an answer, or the job that finds out.
@@ -55,11 +59,17 @@ def judge_in_worker(answer: str, gold: str) -> bool | None:
 
 def check_text(kind: str, reference: Any) -> None:
     """Raise ValueError unless the reference is the text of one answer whose brackets balance."""
-    text = unboxed(reference) if isinstance(reference, str) else ""
-    if read_math(text) is None or (NUMBER.fullmatch(text.strip()) and read_number(text.strip()) is None):
+    text = unboxed(reference).rstrip() if isinstance(reference, str) else ""
+    if found := _LOST_BACKSLASH.search(text):
         raise ValueError(
-            f'a {kind} reference is the text of one answer in quotes, such as "12", "\\frac{{1}}{{2}}", "(1,2]", '
-            f'"9.8 m/s^2" or "\\text{{(C)}}", of at most {MAX_ANSWER} characters; got {shown(reference)}'
+            f"JSON has read a backslash of a {kind} reference as {found[0][0]!r}: write every backslash twice, as in "
+            rf'"\\frac{{1}}{{2}}"; got {shown(reference)}'
+        )
+    number = NUMBER.fullmatch(text.strip())
+    if read_math(text) is None or _EMPTY_BOX.search(text) or (number and read_number(number[0]) is None):
+        raise ValueError(
+            rf'a {kind} reference is the text of one answer in quotes, such as "12", "\\frac{{1}}{{2}}", "(1,2]", '
+            rf'"9.8 m/s^2" or "\\text{{(C)}}" in JSON, of at most {MAX_ANSWER} characters; got {shown(reference)}'
         )
 
 

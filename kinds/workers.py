@@ -36,6 +36,6 @@ def _read(outcome: Outcome, name: str, timeout_s: float) -> Verdict:
     if name not in failures:
         why = f"raised {outcome.value}" if outcome.value else "ended its process"
         why = f"took more than {timeout_s:g} s (--verify_timeout)" if outcome.status == "timeout" else why
-        failures[name] = f"kind {name}: the judging of a response {why}"
-        LOG.warning("%s: %s", failures[name], outcome.status)
+        failures[name] = f"kind {name}: judging a response {why}"
+        LOG.warning(failures[name])
     return Verdict(0.0, False, outcome.status)

@@ -90,13 +90,13 @@ def test_only_whole_groups_are_taken():
         return SimpleNamespace(outputs=[one] * count)
 
     request = Request([3], 4, 0)
-    for greedy in (1, 4):  # one greedy rollout stands for n
-        group = VLLMEngine.group(request, answer(count=greedy))
+    for count, greedy in ((1, True), (4, False)):  # one greedy rollout stands for n
+        group = VLLMEngine.group(request, answer(count=count), greedy)
         assert group.responses == [[5, 0]] * 4 and group.logprobs == [[-1.0, -2.0]] * 4
         assert group.prompt == [3] and group.finish_reasons == ["stop"] * 4
-    for broken in (answer("abort"), answer(None), answer(count=3)):
+    for broken in (answer("abort", 4), answer(None, 4), answer(count=3), answer(count=2), answer(count=0)):
         with pytest.raises(RuntimeError):
-            VLLMEngine.group(request, broken)
+            VLLMEngine.group(request, broken, greedy=False)
 
 
 def test_a_note_keeps_the_error():

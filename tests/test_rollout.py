@@ -14,7 +14,7 @@ from scipy import stats
 from small_models import CONFIGS, PROMPTS, full_logprobs, make
 
 import rollout
-from rollout import ENGINES, Request, Sampling, TorchEngine, draw, hashed, sampling_logprobs, uniforms
+from rollout import ENGINES, Request, Sampling, TorchEngine, draw, sampling_logprobs, splitmix64, uniforms
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -224,14 +224,14 @@ def test_the_hash_is_splitmix64():
     published = [6457827717110365317, 3203168211198807973, 9817491932198370423, 4593380528125082431]  # seed 1234567
     for i, word in enumerate(published):
         state = (1234567 + i * 0x9E3779B97F4A7C15 + 2**63) % 2**64 - 2**63
-        assert int(hashed(torch.tensor(state))) % 2**64 == word
+        assert int(splitmix64(torch.tensor(state))) % 2**64 == word
         assert float(uniforms(torch.tensor([state - 7]), 7)) == ((word >> 11) + 1) / 2**53
 
 
 def test_uniforms_are_uniform_and_unrelated():
     """Makes impossible: equal numbers for neighbouring seeds, rollouts or tokens, and a number of 0."""
     seed, number = torch.arange(20).repeat_interleave(500), torch.arange(500).repeat(20)
-    x = torch.stack([uniforms(hashed(hashed(seed) + number), t) for t in range(20)], 1)  # (10000, 20)
+    x = torch.stack([uniforms(splitmix64(splitmix64(seed) + number), t) for t in range(20)], 1)  # (10000, 20)
     assert x.min() > 0 and x.max() <= 1 and len(x.unique()) == x.numel()
     assert stats.kstest(x.flatten().numpy(), "uniform").pvalue > 1e-3
     for a, b in ((x[:, 1:], x[:, :-1]), (x[1:], x[:-1]), (x[500:], x[:-500])):  # tokens, rollouts, seeds

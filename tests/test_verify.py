@@ -226,6 +226,8 @@ def test_a_thought_is_no_answer():
 
 
 BROKEN = [("math", "\\boxed{2}", gold) for gold in (2, None, "", "(1", "1/0", "1e1001", "9" * (MAX_ANSWER + 1))]
+# JSON turns \frac, \theta, \boxed and \neq into control characters if they have one backslash.
+BROKEN += [("math", "1", gold) for gold in ("\frac{1}{2}", "\theta", "\boxed{5}", "x\neq 5", "\\boxed{}")]
 BROKEN += [("countdown", "1", reference) for reference in ("24", [], {"numbers": [1]}, THREE | {"ops": "+"})]
 BROKEN += [("countdown", "1", {"numbers": numbers, "target": 1})
            for numbers in ([], [1] * 33, "12", [1, 2.0], [1, True], [1, -2], [10**9])]  # fmt: skip
