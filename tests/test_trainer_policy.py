@@ -95,7 +95,7 @@ def test_the_ratio_before_the_first_update_is_exactly_one_in_bfloat16(bf16, shar
     assert all(r.ref_logp is None and not r.old_logp.requires_grad for r in rollouts)
     exact, entropy = plain(policy, rollouts, 1.0)
     ours = torch.cat([r.old_logp for r in rollouts])
-    assert 0 < (ours - exact).abs().max() < 0.5  # bfloat16 was used
+    assert 1e-4 < (ours - exact).abs().max() < 0.5  # bfloat16 was used
     assert total == pytest.approx(float(entropy.detach().sum()), rel=1e-2)
 
 
