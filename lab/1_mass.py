@@ -19,7 +19,7 @@ import torch
 import brorl
 import sim
 from lab.notebooks import ask, compare, show
-from sim import Curves, plot_figure2, plot_figure3
+from sim import Curves, plot_figure3
 
 SEED = 0
 OUT = Path("runs/lab")
@@ -110,8 +110,11 @@ sampled = {n: torch.zeros(16, len(p), dtype=torch.bool) for n in (4, 32, 256, 20
 for n, masks in sampled.items():
     for mask in masks:
         mask[sim.draw(p, n, generator)] = True
-plot_figure2(OUT / "figure2.png", p, correct, sampled)
-show(OUT / "figure2.png")
+print("      N    P_pos    P_neg    first   second    third    total   (means of 16 draws)")
+for n, masks in sampled.items():
+    m = brorl.masses(p, correct, masks)
+    terms = brorl.mass_balance(m, 1.0, n)
+    print(f"{n:7,}" + "".join(f"{x.mean().item():9.2g}" for x in (m.p_pos, m.p_neg, *terms, terms.total)))
 
 drawn_share = brorl.masses(p, correct, sampled[16_384]).p_pos.mean() / p[correct].sum()
 few, all_but_few = (brorl.mass_balance(brorl.masses(p, correct, sampled[n]), 1.0, n) for n in (2048, 51_200))

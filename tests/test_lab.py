@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 from accelerate import Accelerator
-from small_runs import TINY, embedded, judged, sampled
+from helpers import TINY, judged, loaded, sampled
 
 import train
 from lab import loop
@@ -150,7 +150,7 @@ def test_the_loops_gradient_is_trains():
 
     A mini-batch of half the rollouts; train.py cuts it into micro-batches and computes prompts once.
     """
-    model, tokenizer = embedded()
+    model, tokenizer = loaded()
     model = model.double()
     problems = load_problems(TINY / "train.jsonl")[:4]
     prompts = [tokenizer(problem.prompt).input_ids for problem in problems]
