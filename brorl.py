@@ -223,7 +223,7 @@ def scaled_learning_rate(eta_0: float, b_new: float, b_0: float) -> float:
 
 
 class Setting(NamedTuple):
-    """A value of a recipe and its source. `paper silent: X`: the paper gives no value, and ours is from X."""
+    """A value of a recipe and its source. `not in the paper: X`: ours is from X."""
 
     value: int | float | str
     source: str
@@ -242,22 +242,22 @@ PRORL = {
     "prompts_per_step": Setting(
         512, "table 1; we infer that it counts kept prompts: 19.5k samples per step x 41% kept (table 2) = 16 x 500"
     ),
-    "learning_rate": Setting(1e-6, "paper silent: η_0 of the ProRLv2 scripts (verl, OpenRLHF, NeMo-RL)"),
-    "updates_per_step": Setting(8, "paper silent: ProRLv2 scripts, 8 mini-batches, one pass"),
-    "clip_low": Setting(0.2, "paper silent: ProRL v1 and ProRLv2 scripts"),
-    "clip_high": Setting(0.27, "section 3.1 (ε_high > ε_low); paper silent on the value: OpenRLHF, NeMo-RL"),
-    "kl": Setting("k2", "paper silent: ProRLv2 scripts"),
-    "kl_coef": Setting(1e-4, "paper silent: OpenRLHF, NeMo-RL (verl script: 5e-4)"),
-    "tis_cap": Setting(2.0, "section 3.1 (truncated IS); paper silent on C: Yao et al. 2025"),
-    "temperature": Setting(1.0, "paper silent: ProRLv2 scripts (ProRL v1: 1.2)"),
-    "top_p": Setting(1.0, "paper silent: ProRLv2 scripts; training samples the policy without a cut"),
+    "learning_rate": Setting(1e-6, "not in the paper: η_0 of the ProRLv2 scripts (verl, OpenRLHF, NeMo-RL)"),
+    "updates_per_step": Setting(8, "not in the paper: ProRLv2 scripts, 8 mini-batches, one pass"),
+    "clip_low": Setting(0.2, "not in the paper: ProRL v1 and ProRLv2 scripts"),
+    "clip_high": Setting(0.27, "section 3.1 (ε_high > ε_low); value not in the paper: OpenRLHF, NeMo-RL"),
+    "kl": Setting("k2", "not in the paper: ProRLv2 scripts"),
+    "kl_coef": Setting(1e-4, "not in the paper: OpenRLHF, NeMo-RL (verl script: 5e-4)"),
+    "tis_cap": Setting(2.0, "section 3.1 (truncated IS); C not in the paper: Yao et al. 2025"),
+    "temperature": Setting(1.0, "not in the paper: ProRLv2 scripts (ProRL v1: 1.2)"),
+    "top_p": Setting(1.0, "not in the paper: ProRLv2 scripts; training samples the policy without a cut"),
     # The paper gives no period; ProRLv2's scripts have 200 to 500. In 191 steps BroRL has no reset with 200 or 500. In
     # 535 steps ProRL has two resets with 200 and one with 500. We take 500: the two recipes then differ least.
-    "reference_reset_steps": Setting(500, "section 3.1 (periodic reset); paper silent on the period: ProRLv2, 200-500"),
+    "reference_reset_steps": Setting(500, "section 3.1 (periodic reset); period not in the paper: ProRLv2, 200-500"),
     "max_response_tokens": Setting(16384, "section 4.2.1, for the context; here for the response alone"),
     "max_steps": Setting(535, "table 1"),
     **EVALUATION,
-    "eval_every": Setting(10, "paper silent: ours"),
+    "eval_every": Setting(10, "not in the paper: our choice"),
 }
 
 BRORL = PRORL | {
@@ -269,7 +269,7 @@ BRORL = PRORL | {
         scaled_learning_rate(1e-6, b_new=128 * 512, b_0=512 * 16),
         "section 4.2.1: η_0 sqrt(B_new / B_0), with table 1's N x prompts 65,536 / 8,192: 2.83 η_0",
     ),
-    "updates_per_step": Setting(8, "section 4.2.1: unchanged from ProRL; paper silent on the number: ProRLv2 scripts"),
+    "updates_per_step": Setting(8, "section 4.2.1: unchanged from ProRL; number not in the paper: ProRLv2 scripts"),
     "max_steps": Setting(191, "table 1"),
 }
 

@@ -42,13 +42,14 @@ a group's rollouts are spread over the mini-batches at random; a run has no warm
 
 from __future__ import annotations
 
-import trainer  # noqa: F401  # before torch: it sets environment variables that torch reads at import
+import trainer  # before torch: it sets environment variables that torch reads at import
 
 # isort: split
 import copy
 import dataclasses
 import math
 import os
+import signal
 import sys
 import time
 import traceback
@@ -71,7 +72,6 @@ from trainer.policy import (
     Policy,
     agrees_with_logits,
     allocate_moments,
-    end_to_end,
     fsdp_requested,
     log_probs,
     micro_batches,
@@ -150,11 +150,10 @@ def train(config: Config, accelerator: Accelerator, setup: Setup, measure: Calla
             engine.sync(plain.model)
 
         # 9: reset the reference; log, evaluate, checkpoint
-        progress.end_step(outcomes, sums.values["updates_skipped"], run.seconds())
+        progress.end_step(outcomes, run.seconds())
         metrics = step_metrics(progress, outcomes) | sums.result()
         if reference is not None and config.reference_reset_steps and step % config.reference_reset_steps == 0:
             reference.load_state_dict(plain.state_dict())
-            progress.reference_step = step
         run.say_step(metrics, outcomes)
         if progress.due(config.eval_every, config):
             metrics |= evaluate(config, accelerator, setup)
@@ -174,12 +173,12 @@ def prompts_wanted(outcomes: Outcomes, progress: Progress, config: Config) -> in
     A prompt is informative with probability p, measured over the last steps. The number of prompts until k more are
     informative is negative binomial, with mean k / p and variance k (1 - p) / p²; `wanted` is its 0.9 quantile, by the
     normal approximation. The first round of a run draws B prompts. A step draws at most --refill times B prompts, and
-    stops after a round in which every judgment timed out or crashed.
+    draws no more if all judgments timed out or crashed.
     """
     informative = int(L.informative(outcomes.correct).sum())
     missing = config.prompts_per_step - informative
     room = int(config.refill * config.prompts_per_step) - len(outcomes)
-    if missing <= 0 or room <= 0 or not outcomes.judged:
+    if missing <= 0 or room <= 0 or outcomes.unjudged:
         return 0
     tried = progress.tried + len(outcomes)
     p = max(progress.informative + informative, 0.5) / tried if tried else 1.0  # 0.5: none was informative yet
@@ -251,9 +250,9 @@ def loss_of(policy, rollouts: list[Rollout], tokens: int, config: Config, accele
     device = accelerator.device
     loss, metrics = L.policy_loss(
         logp,
-        end_to_end([r.old_logp for r in rollouts], device),  # type: ignore[misc]
-        end_to_end([r.engine_logp for r in rollouts], device),
-        end_to_end([r.ref_logp for r in rollouts], device) if config.kl_coef else None,  # type: ignore[misc]
+        torch.cat([r.old_logp for r in rollouts]).to(device),  # type: ignore[misc]
+        torch.cat([r.engine_logp for r in rollouts]).to(device),
+        torch.cat([r.ref_logp for r in rollouts]).to(device) if config.kl_coef else None,  # type: ignore[misc]
         torch.tensor([r.advantage for r in rollouts], device=device),
         torch.tensor([len(r.response) for r in rollouts], device=device),
         tokens,
@@ -291,6 +290,8 @@ def main() -> None:
     config: Any = None
     setup: Any = None
     try:
+        if signal.getsignal(signal.SIGINT) is trainer.stop:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
         logging.disable_progress_bar()  # bars of reading and writing weights
         about = (__doc__ or "").partition("\n")[0]
         config, sources = read_settings(about)
@@ -305,8 +306,6 @@ def main() -> None:
     except KeyboardInterrupt:
         goes_on = config and setup and not config.eval_only
         leave(130, f"\nstopped; --resume --name {config.name} continues the run" if goes_on else "\nstopped")
-    except SystemExit:  # --help, and a value that argparse refuses
-        raise
     except Exception as failure:
         if isinstance(failure, torch.OutOfMemoryError):
             failure.add_note("Lower --max_tokens_per_micro_batch or --gpu_memory_utilization, set "

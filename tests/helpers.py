@@ -120,11 +120,11 @@ def drawn(count=6, n=8, temperature=3.0, seed=0, limit=12, **changes) -> tuple[l
 def outcomes(correct, reward=None, kinds=None, judged=True, truncated=False) -> Outcomes:
     """The outcomes of two rounds with these (P, N) verdicts; the k-th response has k tokens."""
     table = torch.tensor(correct, dtype=torch.bool)
-    reasons = torch.where(table, REASONS.index("correct"), REASONS.index("wrong"))
+    reasons = torch.where(table, REASONS.index("correct"), REASONS.index("wrong" if judged else "timeout"))
     reward = table.double() if reward is None else torch.tensor(reward)
     length = torch.arange(table.numel()).view(table.shape)
     cut = torch.full(table.shape, truncated)
-    return Outcomes(reward, table, reasons, length, cut, kinds or ["math"] * len(table), 2, judged)
+    return Outcomes(reward, table, reasons, length, cut, kinds or ["math"] * len(table), 2)
 
 
 def random_policy(kind, vocabulary=50, **changes) -> Policy:

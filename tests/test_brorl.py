@@ -309,7 +309,7 @@ def test_recipe_values():
         assert (brorl.BRORL[name].value, brorl.PRORL[name].value) == (wide, narrow), name
         assert brorl.BRORL[name].source.startswith(source), name
     rest = [brorl.BRORL[name] for name in brorl.BRORL.keys() - table.keys()]
-    assert all(setting.source.startswith("paper silent") for setting in rest)
+    assert all(setting.source.startswith("not in the paper") for setting in rest)
 
 
 def test_learning_rate_follows_the_square_root_of_the_batch():

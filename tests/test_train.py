@@ -9,11 +9,11 @@ from unittest import mock
 import pytest
 import torch
 from accelerate import Accelerator
-from helpers import TINY, drawn, few_problems, lines, loaded, outcomes, run, set_up, write_problems
+from helpers import drawn, few_problems, lines, loaded, outcomes, run, set_up, write_problems
 
 import loss as L
 import train
-from trainer.policy import Policy, micro_batches, score
+from trainer.policy import Policy, micro_batches
 from trainer.rollouts import Outcomes
 from trainer.run import Progress, Sums
 from trainer.settings import Config, Refusal
@@ -143,22 +143,6 @@ def test_the_gradient_norm_is_clipped():
     assert float((before - after).norm()) == pytest.approx(0.01, rel=1e-2) and norm > 0.02
 
 
-def test_bfloat16_computes_and_float32_remembers(bf16):
-    """Makes impossible: weights, moments or log-probs in bfloat16, where a weight of 1 would not move by 1e-4."""
-    config, policy, rollouts = prepared()
-    seen = []
-    policy.model.base_model.layers[0].mlp.up_proj.register_forward_hook(lambda m, x, y: seen.append(y.dtype))
-    optimizer = torch.optim.AdamW(policy.parameters(), lr=1e-4)
-    before = [p.detach().clone() for p in policy.parameters()]
-    score(policy, [rollouts], "old_logp", config.temperature, bf16)
-    train.update(policy, optimizer, [rollouts], 100, config, bf16, sums := Sums(bf16))
-    assert set(seen) == {torch.bfloat16} and rollouts[0].old_logp.dtype == torch.float32
-    assert sums.values["ratio_max"] == sums.values["ratio_min"] == [1]
-    state = [x for p in optimizer.state.values() for x in (p["exp_avg"], p["exp_avg_sq"])]
-    assert all(x.dtype == torch.float32 for x in [*policy.parameters(), *state])
-    assert all((a != b).float().mean() > 0.5 for a, b in zip(before, policy.parameters(), strict=True))
-
-
 # ---------------------------------------------------------------------------------------------------- whole runs
 
 
@@ -203,14 +187,6 @@ def test_all_informative_groups_of_all_rounds_are_trained_on(tmp_path, monkeypat
     assert setup.progress.position == rows[-1]["samples"] / 8
 
 
-@pytest.mark.slow
-def test_the_policy_learns(tmp_path):
-    """Makes impossible: a sign error anywhere between verdict and weights. 15 steps raise the training reward."""
-    many = {"data": str(TINY / "train.jsonl"), "rollouts_per_prompt": 64, "prompts_per_step": 16}
-    rewards = [row["reward"] for row in run(tmp_path, max_steps=15, learning_rate=3e-4, eval_every=0, **many)[1:]]
-    assert sum(rewards[-3:]) / 3 > sum(rewards[:3]) / 3 + 0.03
-
-
 def test_truncated_responses_can_be_masked(tmp_path, monkeypatch):
     """Makes impossible: --truncated mask that drops whole groups, or that trains on a truncated response."""
     seen, own = [], train.with_advantages
@@ -237,7 +213,7 @@ def test_the_reference_is_reset_when_due(tmp_path, monkeypatch):
 
     monkeypatch.setattr(Progress, "check", lambda self: distances.append(distance()))
     trained(config, accelerator, setup)
-    assert distances[0] > 0 and distances[1] == 0 and distances[2] > 0 and setup.progress.reference_step == 2
+    assert distances[0] > 0 and distances[1] == 0 and distances[2] > 0
     assert not any(p.requires_grad for p in setup.reference.parameters())
 
 
@@ -303,22 +279,14 @@ def test_max_hours_ends_with_an_evaluation_and_a_checkpoint(tmp_path, monkeypatc
     assert (tmp_path / "run/checkpoints/step_00000002").is_dir() and (tmp_path / "run/model").is_dir()
 
 
-@pytest.mark.parametrize("fault, flag, last", [("judge", "--verify_timeout", 3), ("loss", "--learning_rate", 2)])
-def test_three_steps_without_a_verdict_or_sixteen_updates_without_a_gradient_end_the_run(
-    fault, flag, last, tmp_path, monkeypatch
-):
-    """Makes impossible: a night of rollouts whose reward function hangs, or of weights that do not change any more."""
-    config, accelerator, setup = set_up(tmp_path, max_steps=9, updates_per_step=8, eval_every=0, eval_samples=1)
-    if fault == "judge":
-        monkeypatch.setattr(setup.judge, "verdicts", lambda items: [Verdict(0.0, False, "timeout")] * len(items))
-    else:
-        own = train.loss_of
-        monkeypatch.setattr(train, "loss_of", lambda *a: own(*a) * float("nan"))
-    with pytest.raises(Refusal, match=flag):
+def test_three_steps_without_a_verdict_end_the_run(tmp_path, monkeypatch):
+    """Makes impossible: a night of rollouts whose reward function hangs."""
+    config, accelerator, setup = set_up(tmp_path, max_steps=9, eval_every=0, eval_samples=1)
+    monkeypatch.setattr(setup.judge, "verdicts", lambda items: [Verdict(0.0, False, "timeout")] * len(items))
+    with pytest.raises(Refusal, match="--verify_timeout"):
         train.train(config, accelerator, setup)
     rows = lines(tmp_path / "run/metrics.jsonl")
-    assert [row["step"] for row in rows] == [*range(last + 1)]
-    assert fault == "loss" or all(row["rounds"] == 1 for row in rows[1:])
+    assert [row["step"] for row in rows] == [0, 1, 2, 3] and all(row["rounds"] == 1 for row in rows[1:])
 
 
 def test_eval_only_has_a_row_per_source(tmp_path, capsys):

@@ -1,6 +1,7 @@
 """trainer/data.py: problems as prompts, held-out sources, digests, and the remarks on them."""
 
 import json
+import logging
 import shutil
 from pathlib import Path
 
@@ -77,13 +78,12 @@ ONLY_USERS = "{{ raise_exception('only users') if messages[0].role == 'system' }
 
 
 @pytest.mark.parametrize("prompt, template, system, named", [
-    ("", None, None, "empty"), ("1+1 π", None, None, "π"), (CHAT_OF, None, None, "chat template"),
-    ("12:3=", None, "Be brief.", "--system_prompt"), (CHAT_OF, "{{ '' }}", None, "no tokens"),
+    ("1+1 π", None, None, "π"), ("12:3=", None, "Be brief.", "--system_prompt"),
     ("12:3=", ONLY_USERS, "1+1 ", "only users"),
 ])  # fmt: skip
 def test_prompts_that_the_tokenizer_cannot_write_are_refused(tmp_path, chat_model, prompt, template, system, named):
-    """Makes impossible: a prompt in other tokens than its text has, or in none; a system prompt that is left out; a
-    traceback of the template's language.
+    """Makes impossible: a prompt in other tokens than its text has; a system prompt that is left out; a traceback of
+    the template's language.
     """
     model = chat_model if template else str(TINY / "policy")
     if template:
@@ -96,41 +96,30 @@ def test_prompts_that_the_tokenizer_cannot_write_are_refused(tmp_path, chat_mode
 
 
 def test_a_system_prompt_makes_chats(chat_model, tmp_path):
-    """Makes impossible: a system message that some prompts lack, or that replaces a chat's own."""
+    """Makes impossible: a system message that some text prompts lack, or that changes a chat."""
     config, data = loaded_data(tmp_path, model=chat_model, system_prompt="1+1 ")
     chat, question = data.problems[0], json.loads((TINY / "train.jsonl").read_text().splitlines()[0])["prompt"]
     assert chat.prompt == [{"role": "system", "content": "1+1 "}, {"role": "user", "content": question}]
     assert data.tokenizer.decode(encode(data.tokenizer, chat)).replace(" ", "") == f"1+1{question}"
     assert with_system_prompt(Problem("12:3=", "countdown", None), Config()).prompt == "12:3="
-    own = [{"role": "system", "content": "9"}, {"role": "user", "content": "8"}]
-    assert with_system_prompt(Problem(own, "math", "1"), config).prompt == own
+    assert with_system_prompt(Problem(CHAT_OF, "math", "1"), config).prompt == CHAT_OF
 
 
-def test_remarks_name_what_misleads(chat_model, tmp_path, monkeypatch):
-    """Makes impossible: a chat model without its template, a problem twice in a step, a slow engine, unnoticed."""
-    config, data = loaded_data(tmp_path, prompts_per_step=4, refill=4)
-    assert remarks(config, data) == []
-    repeated = write_problems(tmp_path / "few.jsonl", *["12:3="] * 8)
-    found = remarks(*loaded_data(tmp_path, model=chat_model, data=repeated, eval_data=[repeated], prompts_per_step=4))
-    for named, said in zip(("chat template", "--refill", "repeat", "held-out"), found, strict=True):
+def test_remarks_name_what_misleads(chat_model, tmp_path):
+    """Makes impossible: a chat model without its template, training on held-out problems, unnoticed."""
+    assert remarks(loaded_data(tmp_path)[1]) == []
+    problems = write_problems(tmp_path / "few.jsonl", *["12:3="] * 8)
+    _, data = loaded_data(tmp_path, model=chat_model, data=problems, eval_data=problems)
+    for named, said in zip(("chat template", "held-out"), remarks(data), strict=True):
         assert named in said
-    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
-    monkeypatch.setattr("trainer.report.have_vllm", lambda: False)
-    assert "requirements-gpu.txt" in " ".join(remarks(config, data))
 
 
-@pytest.mark.parametrize("specs, names", [
-    (["hf:aime24", "gym:chain_sum*5"], ["hf:aime24", "gym:chain_sum*5"]),
-    (["a/test.jsonl", "b/math.jsonl"], ["test", "math"]),
-    (["a/test.jsonl", "b/test.jsonl"], ["a/test.jsonl", "b/test.jsonl"]), (["a/test.jsonl"] * 2, None),
-])  # fmt: skip
-def test_sources_have_different_names(specs, names):
+def test_sources_have_different_names():
     """Makes impossible: two benchmarks in one row; problems that count twice."""
-    if names:
-        assert source_names(specs) == dict(zip(names, specs, strict=True))
-    else:
-        with pytest.raises(Refusal, match="--eval_data"):
-            source_names(specs)
+    names = {"hf:aime24": "hf:aime24", "gym:chain_sum*5": "gym:chain_sum*5", "test": "a/test.jsonl"}
+    assert source_names(list(names.values())) == names
+    with pytest.raises(Refusal, match="--eval_data"):
+        source_names(["a/test.jsonl", "b/test.jsonl"])
 
 
 def test_digests_follow_problems_their_order_tokenizer_and_rewards(tmp_path, chat_model, forget_kinds):
@@ -151,7 +140,8 @@ def test_digests_follow_problems_their_order_tokenizer_and_rewards(tmp_path, cha
 
 
 @pytest.mark.parametrize("make, named", [
-    (lambda f: (f / "metrics.jsonl").write_text(""), "is a run"), (lambda f: None, "config.json"),
+    (lambda f: f.rmdir(), "no such folder"), (lambda f: None, "config.json"),
+    (lambda f: (f / "metrics.jsonl").write_text(""), "is a run"),
     (lambda f: shutil.copy(TINY / "policy/config.json", f), "tokenizer"),
     (lambda f: [(f / "config.json").write_text('{"model_type": "nonsense"}'), (f / "tokenizer.json").write_text("{}")],
      "--model"),
@@ -163,6 +153,7 @@ def test_folders_that_are_no_model_are_refused(tmp_path, make, named):
     make(folder)
     with pytest.raises(Refusal, match=named):
         loaded_data(tmp_path, model=str(folder))
+    assert not logging.getLogger("huggingface_hub").isEnabledFor(logging.WARNING)  # it warns before each of its retries
 
 
 def test_every_eos_token_ends_a_response():

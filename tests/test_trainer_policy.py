@@ -16,16 +16,7 @@ from transformers import (
     Qwen3Config,
 )
 
-from trainer.policy import (
-    EMPTY,
-    Policy,
-    agrees_with_logits,
-    log_probs,
-    micro_batches,
-    score,
-    shares_prompts,
-    token_logprobs,
-)
+from trainer.policy import Policy, agrees_with_logits, log_probs, micro_batches, score, shares_prompts, token_logprobs
 from trainer.settings import Config
 
 torch.manual_seed(0)
@@ -88,17 +79,6 @@ def test_equal_responses_to_a_prompt_are_computed_once(share, monkeypatch):
 
 
 @pytest.mark.parametrize("share", [False, True])
-def test_an_empty_micro_batch_has_a_gradient_of_zero(share):
-    """Makes impossible: a rank without work whose missing gradient stops the other ranks, or which adds something."""
-    policy = random_policy(LlamaConfig)
-    policy.share_prompts = share
-    logp, entropy = log_probs(policy, [], 1.0, Accelerator(cpu=True))
-    assert logp.shape == entropy.shape == (0,) and len(EMPTY.response) == 0
-    found = gradients(policy, logp.sum())
-    assert len(found) == len(list(policy.parameters())) and all(not x.any() for x in found)
-
-
-@pytest.mark.parametrize("share", [False, True])
 def test_the_ratio_before_the_first_update_is_exactly_one_in_bfloat16(bf16, share):
     """Makes impossible: two attention paths, or other chunks, for the old and the new log-probs; reference log-probs in
     place of the old ones, a gradient kept, an entropy of padding.
@@ -115,7 +95,7 @@ def test_the_ratio_before_the_first_update_is_exactly_one_in_bfloat16(bf16, shar
     assert all(r.ref_logp is None and not r.old_logp.requires_grad for r in rollouts)
     exact, entropy = plain(policy, rollouts, 1.0)
     ours = torch.cat([r.old_logp for r in rollouts])
-    assert 0 < (ours - exact).abs().max() < 0.5  # bfloat16 was used
+    assert 1e-4 < (ours - exact).abs().max() < 0.5  # bfloat16 was used
     assert total == pytest.approx(float(entropy.detach().sum()), rel=1e-2)
 
 
@@ -149,11 +129,7 @@ def test_dropout_is_off():
 def test_a_model_that_changes_its_logits_is_found():
     """Makes impossible: training on log-probs that are not the model's."""
     assert agrees_with_logits(Policy(loaded()[0])) and agrees_with_logits(Policy(loaded()[0]), share_prompts=True)
-    capped = random_policy(Gemma2Config, head_dim=8, final_logit_softcapping=1e6)  # its logits are too small to tell
-    assert not agrees_with_logits(capped)
-    scaled = Policy(loaded()[0])  # by no setting that has a name
-    scaled.model.register_forward_hook(lambda module, inputs, out: setattr(out, "logits", 2 * out.logits))
-    assert not agrees_with_logits(scaled)
+    assert not agrees_with_logits(random_policy(Gemma2Config, head_dim=8, final_logit_softcapping=30.0))
 
 
 def test_prompts_are_shared_where_it_pays_and_works(monkeypatch):
@@ -220,15 +196,6 @@ def test_logits_never_exist_at_once(tokens, max_logits, most):
     with Largest() as largest:
         token_logprobs(h, w, torch.randint(1000, (tokens,)), max_logits=max_logits)[0].sum().backward()
     assert largest.numel == most
-
-
-@pytest.mark.parametrize("hidden, targets, temperature, named", [
-    ((2, 3, 4), (2,), 1.0, "hidden"), ((3, 4), (3, 1), 1.0, "targets"), ((3, 4), (3,), 0.0, "temperature"),
-])  # fmt: skip
-def test_wrong_shapes_and_temperatures_are_named(hidden, targets, temperature, named):
-    """Makes impossible: a broadcast that scores the wrong tokens, targets without states, a division by zero."""
-    with pytest.raises(ValueError, match=named):
-        token_logprobs(torch.zeros(hidden), torch.zeros(9, 4), torch.zeros(targets, dtype=torch.long), temperature)
 
 
 @pytest.mark.parametrize("max_logits", [1, 2**26])

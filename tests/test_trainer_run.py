@@ -1,4 +1,4 @@
-"""trainer/run.py: progress, the folder of a run, logs, checkpoints, trackers."""
+"""trainer/run.py: progress, the folder of a run, logs, checkpoints."""
 
 import itertools
 import json
@@ -20,7 +20,7 @@ import train
 import trainer.run as module
 from trainer.run import Progress, step_metrics, warnings_of, write
 from trainer.settings import Config, Refusal
-from verify import REASONS, Problem
+from verify import Problem
 
 # ------------------------------------------------------------------------------------------------------ progress
 
@@ -49,29 +49,17 @@ def test_seeds_follow_from_step_and_position():
     assert not set(first) & set(other.next_problems(PROBLEMS, 7, 0)[1])
 
 
-def test_budgets_and_what_is_due():
-    """Makes impossible: a step after the budget; a missing evaluation or checkpoint at the end."""
-    config, hour = Config(max_steps=5), Config(max_hours=1.0)
-    progress = Progress()
-    assert list(progress.steps(config)) == [1, 2, 3, 4, 5] and progress.spent(config)
-    assert [Progress(step=step).due(2, config) for step in (3, 4, 5)] == [False, True, True]
-    assert [Progress(step=step).due(0, config) for step in (4, 5)] == [False, True]
-    assert Progress(seconds=3600).spent(hour) and not Progress(seconds=3599).spent(hour)
-
-
 def test_the_end_of_a_step_is_counted():
     """Makes impossible: samples that leave out dropped prompts; a streak that survives a good step."""
-    progress = Progress(tried=10.0, informative=5.0, unjudged=2, skipped=3)
-    progress.end_step(outcomes([[1, 0], [1, 1], [0, 0]]), [False, True, True], 12.5)
+    progress = Progress(tried=10.0, informative=5.0, unjudged=2)
+    progress.end_step(outcomes([[1, 0], [1, 1], [0, 0]]), 12.5)
     assert (progress.samples, progress.tried, progress.informative) == (6, 11.0, 5.0)
-    assert (progress.unjudged, progress.skipped, progress.seconds) == (0, 2, 12.5)
-    good, failed = outcomes([[1, 0]]), outcomes([[0, 0]], judged=False)
-    failed.reason[:] = REASONS.index("timeout")
-    progress.end_step(good.followed_by(failed), [], 12.8)  # a last round of one slow prompt
-    assert progress.unjudged == 0 and not good.followed_by(failed).judged
-    progress.end_step(failed, [], 13.0)
-    assert (progress.unjudged, progress.skipped) == (1, 2)
-    progress.check()
+    assert (progress.unjudged, progress.seconds) == (0, 12.5)
+    failed = outcomes([[0, 0]], judged=False)
+    progress.end_step(outcomes([[1, 0]]).followed_by(failed), 12.8)  # a last round of one slow prompt
+    assert progress.unjudged == 0
+    progress.end_step(failed, 13.0)
+    assert progress.unjudged == 1
 
 
 # ------------------------------------------------------------------------------------------------------- metrics
@@ -84,22 +72,20 @@ def test_metrics_of_a_step_by_hand():
     assert got == {
         "step": 4, "samples": 99, "prompts": 1, "pass_rate": pytest.approx(1 / 3), "rounds": 2,
         "reward": pytest.approx(3.5 / 6), "correct": pytest.approx(0.5), "response_tokens": 2.5, "truncated": 0.0,
-        "reason/correct": 3, "reason/wrong": 3, "reason/code/correct": 2, "reason/math/correct": 1,
-        "reason/math/wrong": 3, "reward/code": 1.0, "rollouts/code": 2, "reward/math": pytest.approx(1.5 / 4),
-        "rollouts/math": 4,
+        "reason/correct": 3, "reason/wrong": 3, "reward/code": 1.0, "rollouts/code": 2,
+        "reward/math": pytest.approx(1.5 / 4), "rollouts/math": 4,
     }  # fmt: skip
 
 
-MIXED, TIMED_OUT = [[1, 0]] * 2, outcomes([[0, 0]] * 2)
-TIMED_OUT.reason[:] = REASONS.index("timeout")
+MIXED, TIMED_OUT = [[1, 0]] * 2, outcomes([[0, 0]] * 2, judged=False)
 CAUSES = "--max_response_tokens", "samples.jsonl", "--data", "--rewards", "--verify_timeout", "gradient"
 
 
 @pytest.mark.parametrize("table, updates, sentences, cause", [
     (outcomes(MIXED), {}, 0, []), (outcomes([[1, 0], [1, 1]]), {}, 1, []),
     (outcomes(MIXED), {"updates_skipped": 2.0}, 1, ["gradient"]),
-    (outcomes(MIXED, truncated=True), {}, 1, ["--max_response_tokens"]), (outcomes([[1, 1]] * 2), {}, 1, ["--data"]),
-    (outcomes([[0, 0]] * 2), {}, 1, ["samples.jsonl"]), (TIMED_OUT, {}, 2, ["--verify_timeout"]),
+    (outcomes(MIXED, truncated=True), {}, 1, ["--max_response_tokens"]), (outcomes([[1, 1]] * 2), {}, 2, ["--data"]),
+    (outcomes([[0, 0]] * 2), {}, 2, ["samples.jsonl"]), (TIMED_OUT, {}, 2, ["--verify_timeout"]),
     (outcomes(MIXED, [[0.0, 0.0]] * 2), {}, 1, ["--rewards"]),
 ])  # fmt: skip
 def test_a_step_warns_about_what_went_wrong(table, updates, sentences, cause):
@@ -194,18 +180,12 @@ def copied(finished, tmp_path):
     return tmp_path
 
 
-def test_the_newest_two_checkpoints_stay_with_their_reference(tmp_path):
-    """Makes impossible: a full disk after a week; a reference that is written again although it did not change; an
-    evaluation at the steps of checkpoints.
-    """
-    rows = run(tmp_path, max_steps=5, reference_reset_steps=4, eval_every=2, **FEW)
+def test_the_newest_two_checkpoints_stay(tmp_path):
+    """Makes impossible: a full disk after a week; an evaluation at the steps of checkpoints."""
+    rows = run(tmp_path, max_steps=5, eval_every=2, **FEW)
     names = sorted(path.name for path in (tmp_path / "run/checkpoints").iterdir())
-    assert names == ["reference_00000004", "step_00000004", "step_00000005"]
+    assert names == ["step_00000004", "step_00000005"]
     assert [row["step"] for row in rows if "eval/pass@1" in row] == [0, 2, 4, 5]
-    run(tmp_path, name="kept", max_steps=3, reference_reset_steps=0, eval_every=0, **FEW)
-    first = tmp_path / "kept/checkpoints/reference_00000000"
-    steps = [json.loads((p / "progress.json").read_text())["step"] for p in first.parent.glob("*_*")]
-    assert sorted(steps) == [1, 2, 3]  # the reference was written once, with the first checkpoint
 
 
 def test_ctrl_c_while_torch_writes_a_checkpoint(tmp_path, monkeypatch):
@@ -216,20 +196,32 @@ def test_ctrl_c_while_torch_writes_a_checkpoint(tmp_path, monkeypatch):
 
 
 def test_a_damaged_checkpoint_is_named(tmp_path, finished):
-    """Makes impossible: a traceback of torch for a torn file; a step beyond --max_steps with each resume."""
+    """Makes impossible: a traceback of torch for a torn file, or an older checkpoint that cannot take its place."""
     folder = copied(finished, tmp_path)
     newest = folder / "run/checkpoints/step_00000002"
     for path in newest.glob("*.distcp"):
         path.write_bytes(path.read_bytes()[:100])
     with pytest.raises(Refusal, match="step_00000002"):
-        set_up(folder, resume=True)
+        set_up(folder, resume=True, max_steps=3)
     shutil.rmtree(newest)
-    for _ in range(2):  # after step 1, and after the end
+    run(folder, resume=True)
+    assert contents(folder / "run") == contents(finished / "run")
+
+
+def test_a_complete_run_is_left_as_it_is(tmp_path, finished, capsys):
+    """Makes impossible: a finished run whose --resume writes its files again; one that ended before it wrote its model,
+    and is never completed.
+    """
+    folder = copied(finished, tmp_path)
+    before = {path: path.stat().st_mtime_ns for path in (folder / "run").rglob("*")}
+    with pytest.raises(SystemExit) as end:
         run(folder, resume=True)
-        assert contents(folder / "run") == contents(finished / "run")
-    next((folder / "run/checkpoints/reference_00000002").glob("*.distcp")).write_bytes(b"")
-    with pytest.raises(Refusal, match="reference_00000002"):
-        set_up(folder, resume=True)
+    assert not end.value.code and "--max_steps" in capsys.readouterr().out
+    assert {path: path.stat().st_mtime_ns for path in (folder / "run").rglob("*")} == before
+    (folder / "run/checkpoints/step_00000002/complete").unlink()
+    shutil.rmtree(folder / "run/model")
+    run(folder, resume=True)
+    assert contents(folder / "run") == contents(finished / "run")
 
 
 def test_a_resumed_run_has_the_settings_of_now_or_is_refused(tmp_path, finished):
@@ -238,9 +230,9 @@ def test_a_resumed_run_has_the_settings_of_now_or_is_refused(tmp_path, finished)
     """
     folder = copied(finished, tmp_path)
     with pytest.raises(Refusal, match="tis_cap"):
-        set_up(folder, resume=True, tis_cap=3.0)
+        set_up(folder, resume=True, tis_cap=3.0, max_steps=3)
     assert contents(folder / "run") == contents(finished / "run")
-    _, _, setup = set_up(folder, resume=True, learning_rate=1e-7)
+    _, _, setup = set_up(folder, resume=True, max_steps=3, learning_rate=1e-7)
     assert [group["lr"] for group in setup.optimizer.param_groups] == [1e-7]
     assert setup.run.lock.is_locked
     assert json.loads((folder / "run/config.json").read_text())["learning_rate"] == 1e-7
@@ -315,22 +307,7 @@ def test_the_hours_before_a_resume_count(tmp_path, finished, monkeypatch):
     folder = copied(finished, tmp_path)
     path = folder / "run/checkpoints/step_00000002/progress.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {"seconds": 3600.0}))
-    _, _, setup = set_up(folder, resume=True)
+    _, _, setup = set_up(folder, resume=True, max_steps=3)
     assert setup.progress.seconds == 3600 and 3600 <= setup.run.seconds() < 3700
     monkeypatch.setattr(module, "gather_object", lambda mine: [*mine, 9999.0])
     assert setup.run.seconds() == 9999
-
-
-def test_trackers_get_the_metrics_of_every_step(tmp_path, monkeypatch):
-    """Makes impossible: --report_to that is accepted and sends nothing, or sends the wrong step."""
-    sent, started = {}, []
-    monkeypatch.setattr("importlib.util.find_spec", lambda name, *a: name)
-    monkeypatch.setattr(Accelerator, "init_trackers", lambda self, *a: started.append([self.log_with, *a]))
-    monkeypatch.setattr(Accelerator, "log", lambda self, values, step: sent.update({step: values}))
-    rows = run(tmp_path, report_to="tensorboard,wandb", max_steps=1)
-    ((trackers, project, config, options),) = started
-    assert len(trackers) == 2 and project == "brorl" and config["rollouts_per_prompt"] == "8"
-    assert options["wandb"]["name"] == "run" and list(sent) == [0, 1]
-    for step, row in enumerate(rows):
-        values = {name: x for name, x in sent[step].items() if not name.startswith("timing/")}
-        assert values == {name: x for name, x in row.items() if name != "step"} and sent[step]["timing/seconds"] >= 0

@@ -9,19 +9,17 @@ import random
 import unicodedata
 from collections import Counter
 from pathlib import Path
-from pickle import UnpicklingError
 from typing import Any, NamedTuple
 
 import torch
+from huggingface_hub.utils import logging as hub_logging
 from jinja2 import TemplateError
-from safetensors import SafetensorError
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerBase
 
 from trainer.rollouts import encode
 from trainer.settings import GIVEN, Config, Refusal, refusing
 from verify import Problem, load_data, reward_files
 
-TOKENIZER_FILES = ("token", "vocab", "merges", ".model", "tekken")  # every tokenizer file has one of these in its name
 HELD_OUT_SEED = 10**9  # of generated held-out problems: entry i comes from seed + i, so training's are others
 
 
@@ -43,14 +41,12 @@ def load(config: Config, setting_sources: dict[str, str]) -> Data:
     An --eval_max_response_tokens that the user did not set is lowered to the model's positions.
     """
     tokenizer, most = load_tokenizer(config.model)
-    if config.system_prompt is not None and tokenizer.chat_template is None:
-        raise Refusal(f"--system_prompt makes chats, and the tokenizer of {config.model} has no chat template")
     problems: list[Problem] = []
     if not config.eval_only:
         with refusing("--data: "):
             problems = [with_system_prompt(p, config) for p in load_data(config.data, config.seed)]
         if config.prompts_per_step > len(problems):
-            raise Refusal(f"--prompts_per_step {config.prompts_per_step} exceeds the {len(problems)} training problems")
+            raise Refusal(f"--prompts_per_step {config.prompts_per_step} exceeds the size of --data, {len(problems)}")
     named: list[tuple[str, Problem]] = []
     for name, spec in source_names(config.eval_data).items():
         with refusing("--eval_data: "):
@@ -59,46 +55,39 @@ def load(config: Config, setting_sources: dict[str, str]) -> Data:
     held_out_lengths = [checked_length(tokenizer, p, f"--eval_data, problem {i}") for i, (_, p) in enumerate(named, 1)]
     if most and setting_sources["eval_max_response_tokens"] != GIVEN:
         config.eval_max_response_tokens = max(1, min(config.eval_max_response_tokens, most - max(held_out_lengths)))
-    longest = max(
-        check_room("data", lengths, "max_response_tokens", config, most),
-        check_room("eval_data", held_out_lengths, "eval_max_response_tokens", config, most),
-    )
+    positions = 0
+    for limit, prompts in {"max_response_tokens": lengths, "eval_max_response_tokens": held_out_lengths}.items():
+        needed = max(prompts) + getattr(config, limit) if prompts else 0
+        if most and needed > most:
+            raise Refusal(f"--{limit} and the longest prompt, {needed} tokens, exceed the model's {most} positions")
+        positions = max(positions, needed)
     if config.eval_problems and config.eval_problems < len(named):
         chosen = random.Random(HELD_OUT_SEED).sample(range(len(named)), config.eval_problems)
         named = [named[i] for i in sorted(chosen)]
     held_out, sources = [problem for _, problem in named], Counter(name for name, _ in named)
     return Data(
-        tokenizer, problems, held_out, sources, lengths, longest, digests(config, problems, held_out, tokenizer)
+        tokenizer, problems, held_out, sources, lengths, positions, digests(config, problems, held_out, tokenizer)
     )
 
 
 def load_tokenizer(model: str) -> tuple[PreTrainedTokenizerBase, int | None]:
     """A model's tokenizer and its number of positions, without its weights. Raises Refusal."""
-    if os.path.isdir(model):
-        files = os.listdir(model)
-        if "metrics.jsonl" in files:
-            raise Refusal(f"--model {model} is a run: its policy is {os.path.join(model, 'model')}")
-        if "config.json" not in files:
-            raise Refusal(f"--model {model} has no config.json: name a folder that save_pretrained wrote")
-        if not any(part in name for name in files for part in TOKENIZER_FILES):
-            raise Refusal(f"--model {model} has no tokenizer, such as tokenizer.json: copy the base model's into it")
+    if os.path.isfile(os.path.join(model, "metrics.jsonl")):
+        raise Refusal(f"--model {model} is a run: its policy is {os.path.join(model, 'model')}")
+    if not os.path.isdir(model) and (model.startswith((".", "/", "~")) or model.count("/") > 1):  # no name of the hub
+        raise Refusal(f"--model {model}: there is no such folder")
+    hub_logging.set_verbosity_error()  # without a network the hub writes two lines for each of its retries
     try:
         positions = getattr(AutoConfig.from_pretrained(model).get_text_config(), "max_position_embeddings", None)
         return AutoTokenizer.from_pretrained(model), positions
     except (ValueError, OSError) as failure:
-        reason = str(failure).strip().splitlines()[0]
-        raise Refusal(f"--model {model} is no folder here and cannot be loaded from the hub: {reason}") from failure
+        raise Refusal(f"--model {model} cannot be loaded: {str(failure).strip().splitlines()[0]}") from failure
 
 
 def load_model(model: str):
     """A model with its weights in float32. Raises Refusal."""
     with refusing(f"--model {model}: "):
-        try:
-            return AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32)
-        except (SafetensorError, UnpicklingError, RuntimeError, EOFError) as failure:
-            raise Refusal(
-                f"--model {model}: its weights cannot be read ({failure}): a file may be cut off, copy it again"
-            ) from failure
+        return AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32)
 
 
 def stop_tokens(tokenizer, model) -> tuple[int, ...]:
@@ -107,31 +96,23 @@ def stop_tokens(tokenizer, model) -> tuple[int, ...]:
     return tuple(sorted({tokenizer.eos_token_id, *(eos if isinstance(eos, list) else [eos])} - {None}))
 
 
-# ----------------------------------------------------------------------------------------------------- prompts
-
-
 def with_system_prompt(problem: Problem, config: Config) -> Problem:
-    """--system_prompt before the prompt, which becomes a chat. A chat with a system message keeps its own."""
-    if config.system_prompt is None:
+    """With --system_prompt, make a chat of a prompt that is text. A prompt that is a chat stays as it is."""
+    if config.system_prompt is None or not isinstance(problem.prompt, str):
         return problem
-    chat = problem.prompt
-    chat = [{"role": "user", "content": chat}] if isinstance(chat, str) else chat
-    if config.system_prompt and chat[0]["role"] != "system":
-        chat = [{"role": "system", "content": config.system_prompt}, *chat]
-    return problem._replace(prompt=chat)
+    system = [{"role": "system", "content": config.system_prompt}] if config.system_prompt else []
+    return problem._replace(prompt=[*system, {"role": "user", "content": problem.prompt}])
 
 
 def checked_length(tokenizer, problem: Problem, where: str) -> int:
     """The tokens of a prompt. Raises Refusal for a prompt that the tokenizer would shorten or cannot write."""
     prompt = problem.prompt
     if not isinstance(prompt, str) and tokenizer.chat_template is None:
-        raise Refusal(f"{where} is a chat, and this tokenizer has no chat template: write the prompt as text")
+        raise Refusal(f"{where} is a chat, and the tokenizer has no chat template: use text, and no --system_prompt")
     try:
         tokens = encode(tokenizer, problem)
     except TemplateError as refusal:
         raise Refusal(f"{where}: the chat template of the model refuses the prompt: {refusal}") from refusal
-    if not tokens:
-        raise Refusal(f"{where} has no tokens: a model needs at least one to start from")
     text = prompt if isinstance(prompt, str) else "".join(message["content"] for message in prompt)
     want, have = ({*unicodedata.normalize("NFKC", x)} for x in (text, tokenizer.decode(tokens)))
     if lost := sorted(c for c in want - have if not c.isspace()):
@@ -139,28 +120,11 @@ def checked_length(tokenizer, problem: Problem, where: str) -> int:
     return len(tokens)
 
 
-def check_room(source: str, lengths: list[int], limit: str, config: Config, positions: int | None) -> int:
-    """The most tokens of a prompt and its response. Raises Refusal if the model has fewer positions."""
-    if not lengths:
-        return 0
-    longest, response = max(lengths), getattr(config, limit)
-    if positions and longest + response > positions:
-        raise Refusal(
-            f"--{source}, problem {lengths.index(longest) + 1}: {longest} prompt tokens and --{limit} {response} "
-            f"exceed the {positions} positions of the model: shorten one of them"
-        )
-    return longest + response
-
-
-# ------------------------------------------------------------------------------------------ sources and digests
-
-
 def source_names(specs: list[str]) -> dict[str, str]:
-    """Name -> source: a file's name without its folder if that is unique, else the source as it was given."""
+    """Name -> source. A file's name is without its folder and ending. Raises Refusal for two sources with one name."""
     names = {spec if spec.startswith(("hf:", "gym:")) else Path(spec).stem: spec for spec in specs}
-    names = names if len(names) == len(specs) else {spec: spec for spec in specs}
     if len(names) < len(specs):
-        raise Refusal("--eval_data names a source twice: its problems would count twice")
+        raise Refusal("--eval_data names two sources alike: rename a file, or name it once")
     return names
 
 

@@ -32,7 +32,6 @@ from verify import Problem
 MAX_LOGITS = 2**26  # logits that exist at the same time
 # Shared prompts need a mask of [S, R, L + R], and attention without a mask is faster: they pay for short responses.
 SHARE_UP_TO_RATIO, SHARE_UP_TO_TOKENS = 4, 2048  # longest response: times the mean prompt, and in tokens
-LOGIT_SETTINGS = "final_logit_softcapping", "logit_scale", "logits_scaling"  # of Gemma 2, Cohere, Granite
 NOTHING = torch.zeros(0, dtype=torch.int32)
 EMPTY = Rollout(Problem("", "", None), 0, 0, torch.zeros(1, dtype=torch.int32), NOTHING, NOTHING, False)
 
@@ -116,7 +115,7 @@ def log_probs(policy: torch.nn.Module, rollouts: list[Rollout], temperature: flo
     with accelerator.autocast():
         logp, entropy = policy(*(x.to(accelerator.device) for x in tensors), temperature)
     tokens = torch.arange(sum(lengths)).split(lengths)  # of each distinct response
-    which = end_to_end([tokens[row[key]] for key in keys] or [tokens[0]], accelerator.device)
+    which = torch.cat([tokens[row[key]] for key in keys] or [tokens[0]]).to(accelerator.device)
     return tuple(embedding(which, x[:, None]).squeeze(-1) for x in (logp, entropy))  # x[which], with fast gradients
 
 
@@ -136,11 +135,6 @@ def score(
     return float(total)
 
 
-def end_to_end(tensors: list[Tensor], device) -> Tensor:
-    """The tensors of a micro-batch's rollouts, (R,) each, laid end to end: (T,)."""
-    return torch.cat(tensors).to(device)
-
-
 def micro_batches(
     rollouts: list[Rollout], budget: int, share_prompts: bool, accelerator: Accelerator
 ) -> list[list[Rollout]]:
@@ -149,11 +143,14 @@ def micro_batches(
     The longest come first, so padding is rare. With shared prompts the rollouts of a prompt stay together, and a
     micro-batch counts each of its prompts once.
     """
-
     batches: list[list[Rollout]] = [[]]
     prompts: set[int] = set()  # of the last micro-batch
     longest_prompt = longest_response = 0
-    for r in sorted(rollouts, key=lambda r: (r.prompt_index if share_prompts else 0, -r.total_tokens, r.number)):
+
+    def order(r: Rollout) -> tuple[int, int, int]:
+        return r.prompt_index if share_prompts else 0, -len(r.prompt) - len(r.response), r.number
+
+    for r in sorted(rollouts, key=order):
         longest_prompt, longest_response = max(longest_prompt, len(r.prompt)), max(longest_response, len(r.response))
         rows, groups = len(batches[-1]) + 1, len(prompts) + (r.prompt_index not in prompts)
         size = (groups if share_prompts else rows) * longest_prompt + rows * longest_response
@@ -187,18 +184,11 @@ def sharded(policy: Policy, accelerator: Accelerator):
 
 
 def allocate_moments(optimizer: torch.optim.Optimizer) -> None:
-    """Let AdamW allocate its moments now, as zeros, by a step with rate 0: later the engine has the memory."""
-    rates = [group["lr"] for group in optimizer.param_groups]
+    """Give AdamW its moments now, as zeros: later the engine has the memory."""
     for group in optimizer.param_groups:
-        group["lr"] = 0.0
         for p in group["params"]:
-            p.grad = torch.zeros_like(p)
-    optimizer.step()
-    optimizer.zero_grad()
-    for group, rate in zip(optimizer.param_groups, rates, strict=True):
-        group["lr"] = rate
-    for state in optimizer.state.values():
-        state["step"].zero_()
+            moments = {"exp_avg": torch.zeros_like(p), "exp_avg_sq": torch.zeros_like(p)}
+            optimizer.state[p] = {"step": torch.tensor(0.0), **moments}
 
 
 def shares_prompts(policy: Policy, prompt_lengths: list[int], config: Config) -> bool:
@@ -217,11 +207,9 @@ def agrees_with_logits(policy: Policy, share_prompts: bool = False) -> bool:
 
     They differ if the model scales or caps its logits after the head, which `token_logprobs` does not see.
     """
-    model, settings = policy.model, policy.model.config.get_text_config()
-    if any(getattr(settings, name, None) not in (None, 1) for name in LOGIT_SETTINGS):  # small logits hide a cap
-        return False
-    random = torch.Generator().manual_seed(0)
-    prompts, responses = (torch.randint(settings.vocab_size, shape, generator=random) for shape in ((2, 5), (3, 4)))
+    model, random = policy.model, torch.Generator().manual_seed(0)
+    vocabulary = model.config.get_text_config().vocab_size
+    prompts, responses = (torch.randint(vocabulary, shape, generator=random) for shape in ((2, 5), (3, 4)))
     prompt_lengths, prompt_of, response_lengths = [3, 5], [0, 1, 1], [4, 2, 4]
     want = []
     for response, g, n in zip(responses, prompt_of, response_lengths, strict=True):
@@ -252,13 +240,6 @@ def token_logprobs(
     logits exist at the same time; the backward pass computes them again. The entropy is a metric without a gradient.
     Under autocast h and W have the autocast dtype, and the sum over H, the softmax and the gradient of W are float32.
     """
-    if hidden.dim() != 2 or weight.dim() != 2 or targets.shape != hidden.shape[:1]:
-        raise ValueError(
-            f"token_logprobs takes hidden (T, H), weight (V, H), targets (T,); got {tuple(hidden.shape)}, "
-            f"{tuple(weight.shape)}, {tuple(targets.shape)}"
-        )
-    if temperature <= 0:
-        raise ValueError(f"temperature={temperature}: log-probs need a positive one")
     chunk, device = max(1, max_logits // len(weight)), hidden.device.type
     dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else weight.dtype
     return TokenLogprobs.apply(hidden, weight, bias, targets, temperature, chunk, dtype)
@@ -290,21 +271,18 @@ class TokenLogprobs(torch.autograd.Function):
     def backward(ctx, grad, _):
         hidden, weight, bias, targets, lse = ctx.saved_tensors
         grad, w = grad / ctx.temperature, weight.to(ctx.dtype)
-        need_hidden, need_weight, need_bias = ctx.needs_input_grad[:3]
-        grad_hidden = torch.empty_like(hidden) if need_hidden else None
-        grad_weight = torch.zeros_like(weight, dtype=wide(weight)) if need_weight else None
-        grad_bias = torch.zeros_like(bias, dtype=wide(bias)) if need_bias else None
+        grad_hidden, grad_weight = torch.empty_like(hidden), torch.zeros_like(weight, dtype=wide(weight))
+        grad_bias = None if bias is None else torch.zeros_like(bias, dtype=wide(bias))
         for rows, z in logits(hidden, w, bias, ctx.temperature, ctx.chunk):
             z.sub_(lse[rows, None]).exp_().mul_(-grad[rows, None])  # -g π
             z.scatter_add_(-1, targets[rows, None], grad[rows, None])
-            if need_bias:
+            if bias is not None:
                 grad_bias += z.sum(0)
             z = z.to(w.dtype)
-            if need_hidden:
-                grad_hidden[rows] = z @ w
-            if need_weight and grad_weight.dtype == z.dtype:
+            grad_hidden[rows] = z @ w
+            if grad_weight.dtype == z.dtype:
                 grad_weight.addmm_(z.T, hidden[rows].to(z.dtype))
-            elif need_weight:  # products in bfloat16, their sum over the chunks in float32
+            else:  # products in bfloat16, their sum over the chunks in float32
                 grad_weight += z.T @ hidden[rows].to(z.dtype)
         return grad_hidden, grad_weight, grad_bias, None, None, None, None
 

@@ -12,7 +12,6 @@ import torch
 from accelerate import Accelerator
 
 import brorl
-from rollout import have_vllm
 from trainer.data import Data
 from trainer.rollouts import Outcomes
 from trainer.settings import Config, shown
@@ -28,19 +27,18 @@ def introduction(config: Config, sources: dict[str, str], data: Data, policy, en
     limits = {"steps": config.max_steps, "hours": config.max_hours}
     facts = {
         "model": f"{short(config.model)}, {size:,.2f}M parameters",
-        "machine": f"{accelerator.num_processes} process(es) on {accelerator.device.type}, {precision}",
+        "processes": f"{accelerator.num_processes} on {accelerator.device.type}, {precision}",
         "problems": f"{len(data.problems):,} to train on, {len(data.held_out):,} held out",
-        "a step": f"{b} prompts x N = {n}, responses of up to {config.max_response_tokens:,} tokens, {u} updates",
+        "a step": f"B x N = {b} x {n}, responses of up to {config.max_response_tokens:,} tokens, U = {u}",
         "budget": ", ".join(f"{limit:g} {name}" for name, limit in limits.items() if limit),
         "engine": engine.description,
-        "log-probs": "each prompt computed " + ("once per micro-batch" if policy.share_prompts else "per response"),
     }
-    hidden = ("a step", "budget", "log-probs") if config.eval_only else ()
+    hidden = ("a step", "budget") if config.eval_only else ()
     lines = [f"BroRL, recipe {config.recipe}, run {config.name}"]
     lines += [f"  {name:11} {text}" for name, text in facts.items() if name not in hidden]
     values = {name: getattr(config, name) for name in sources if not config.eval_only or name.startswith("eval_")}
     lines += [f"    {name:24} {shown(x):>9}  {sources[name]}" for name, x in values.items() if x is not None]
-    return "\n".join([*lines, *(f"  note: {remark}" for remark in remarks(config, data))])
+    return "\n".join([*lines, *(f"  note: {remark}" for remark in remarks(data))])
 
 
 def short(path: str) -> str:
@@ -48,7 +46,7 @@ def short(path: str) -> str:
     return min(path, os.path.relpath(path), key=len) if os.path.exists(path) else path
 
 
-def remarks(config: Config, data: Data) -> list[str]:
+def remarks(data: Data) -> list[str]:
     """Sentences for the start of a run about its problems, if there is something that the user should know."""
     found = []
     plain = any(isinstance(problem.prompt, str) for problem in [*data.problems, *data.held_out])
@@ -57,31 +55,17 @@ def remarks(config: Config, data: Data) -> list[str]:
             "the model has a chat template, which is not applied to prompts that are text: for chats, write prompts as "
             "messages, or set --system_prompt"
         )
-    most = math.ceil(config.refill * config.prompts_per_step)
-    if data.problems and len(data.problems) < most:
-        found.append(
-            f"a step draws up to {most} prompts (--refill x --prompts_per_step) and there are {len(data.problems)} "
-            "problems: a step can draw a problem twice"
-        )
-    if config.engine == "torch" and torch.cuda.is_available() and not have_vllm():
-        found.append(
-            "the torch engine runs because vLLM is missing: pip install -r requirements-gpu.txt is much faster"
-        )
-    prompts = [json.dumps(problem.prompt) for problem in data.problems]
-    if repeated := len(prompts) - len(set(prompts)):
-        found.append(f"{repeated:,} of the training problems repeat the prompt of another one")
-    if seen := len({json.dumps(problem.prompt) for problem in data.held_out} & set(prompts)):
-        found.append(f"{seen:,} held-out prompts are training prompts too: their score is not a held-out score")
+    prompts = {json.dumps(problem.prompt) for problem in data.problems}
+    if seen := sum(json.dumps(problem.prompt) in prompts for problem in data.held_out):
+        found.append(f"held-out prompts that are training prompts too: {seen:,}; their score is not a held-out score")
     return found
 
 
 def score_sources(outcomes: Outcomes, sources: dict[str, int]) -> dict[str, dict[str, float]]:
     """Scores per source. With several, their mean comes last: every source counts the same, as in table 1."""
-    rows, start = {}, 0
-    for name, count in sources.items():
-        part = slice(start, start + count)
-        rows[name] = scores_of(outcomes.correct[part], outcomes.length[part], outcomes.truncated[part])
-        start += count
+    counts = list(sources.values())
+    tables = [x.split(counts) for x in (outcomes.correct, outcomes.length, outcomes.truncated)]
+    rows = {name: scores_of(*part) for name, *part in zip(sources, *tables, strict=True)}
     if len(rows) > 1:
         mean = {key: statistics.fmean(row[key] for row in rows.values()) for key in next(iter(rows.values()))}
         mean["pass@1_se"] = math.hypot(*(row["pass@1_se"] for row in rows.values())) / len(rows)
@@ -128,7 +112,9 @@ def draw_curves(rows: list[dict], path: Path, title: str) -> None:
                 axis.plot(x, y, lw=1.5, label=key.removeprefix("eval/"))
                 low, high = ([a + sign * s for a, s in zip(y, se, strict=True)] for sign in (-2, 2))
                 axis.fill_between(x, low, high, alpha=0.2)
-        axis.set_title(f"{panel}\n{normal}", fontsize=10)
+        axis.set_title(f"{panel}\n{normal if axis.lines else 'no data'}", fontsize=10)
+        if not axis.lines:
+            axis.set_axis_off()
         axis.set_xlabel("samples generated")
         axis.xaxis.set_major_formatter(EngFormatter(sep=""))
         axis.grid(alpha=0.3)

@@ -1,10 +1,5 @@
 """Stages 2 and 3: N rollouts of each prompt, judged while others decode.
 
-Two types carry a rollout from the prompt to the gradient:
-
-    Rollout    one response; each stage fills in its result. A rank holds the rollouts that it drew
-    Outcomes   the verdicts on all P x N rollouts of all ranks, (P, N) tensors; the same on every rank
-
 Rank r of W draws the rollouts r·N/W to (r+1)·N/W of every prompt. With N < W it draws one rollout of every W/N-th
 prompt. Prompt seed and rollout number fix the tokens, so a step is the same on any number of ranks.
 """
@@ -13,13 +8,14 @@ from __future__ import annotations
 
 import hashlib
 import itertools
-import os
+from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
 from functools import lru_cache
-from queue import SimpleQueue
-from threading import Thread
+from typing import Any
 
+import numpy as np
 import torch
 from accelerate import Accelerator
 from torch import Tensor
@@ -34,7 +30,7 @@ FAILED = [REASONS.index("timeout"), REASONS.index("crashed")]  # the judge faile
 
 @dataclass(slots=True)
 class Rollout:
-    """One response to one prompt. Tensors are on the CPU; R response tokens, the stop token included."""
+    """One response to one prompt, on the rank that drew it. On the CPU; R response tokens, with the stop token."""
 
     problem: Problem
     prompt_index: int  # of its prompt among the P prompts of the step
@@ -49,11 +45,6 @@ class Rollout:
     old_logp: Tensor | None = None  # (R,) stage 6: log π_old
     ref_logp: Tensor | None = None  # (R,) stage 6: log π_ref
 
-    @property
-    def total_tokens(self) -> int:
-        """Tokens of prompt and response."""
-        return len(self.prompt) + len(self.response)
-
 
 @dataclass
 class Outcomes:
@@ -66,11 +57,15 @@ class Outcomes:
     truncated: Tensor  # bool
     kinds: list[str]  # (P,) kinds of the problems
     rounds: int = 0  # rounds of generation
-    judged: bool = True  # the last round has a verdict that is neither a timeout nor a crash
 
     def __len__(self) -> int:
         """P."""
         return len(self.reward)
+
+    @property
+    def unjudged(self) -> bool:
+        """Whether there are responses, and the judge timed out or crashed on each."""
+        return len(self) > 0 and bool(torch.isin(self.reason, torch.tensor(FAILED)).all())
 
     @classmethod
     def none(cls, n: int) -> Outcomes:
@@ -82,25 +77,21 @@ class Outcomes:
         cls, rollouts: list[Rollout], first: int, problems: list[Problem], n: int, accelerator: Accelerator
     ) -> Outcomes:
         """The outcomes of all ranks: each rank fills in its rollouts, and the sum is the complete table."""
-        table = torch.zeros(5, len(problems), n, dtype=torch.float64)
-        verdicts: list[Verdict] = [r.verdict for r in rollouts]  # type: ignore[misc]
-        rows = [
-            (v.reward, v.correct, REASONS.index(v.reason), len(r.response), r.truncated)
-            for r, v in zip(rollouts, verdicts, strict=True)
-        ]
-        p, number = torch.tensor([(r.prompt_index - first, r.number) for r in rollouts], dtype=torch.long).view(-1, 2).T
-        table[:, p, number] = torch.tensor(rows, dtype=torch.float64).view(-1, 5).T
-        reward, correct, reason, length, truncated = accelerator.reduce(table.to(accelerator.device), "sum").cpu()
-        judged = bool((~torch.isin(reason, torch.tensor(FAILED))).any())
+        table = np.zeros((5, len(problems), n))
+        for r in rollouts:
+            v: Any = r.verdict
+            row = v.reward, v.correct, REASONS.index(v.reason), len(r.response), r.truncated
+            table[:, r.prompt_index - first, r.number] = row
+        whole = accelerator.reduce(torch.from_numpy(table).to(accelerator.device), "sum")
+        reward, correct, reason, length, truncated = whole.cpu()
         kinds = [problem.kind for problem in problems]
-        return cls(reward, correct.bool(), reason.long(), length.long(), truncated.bool(), kinds, 1, judged)
+        return cls(reward, correct.bool(), reason.long(), length.long(), truncated.bool(), kinds, 1)
 
     def followed_by(self, more: Outcomes) -> Outcomes:
         """The outcomes of one more round."""
         names = "reward", "correct", "reason", "length", "truncated"
         tables = {name: torch.cat([getattr(self, name), getattr(more, name)]) for name in names}
-        kinds, rounds = self.kinds + more.kinds, self.rounds + more.rounds
-        return replace(more, **tables, kinds=kinds, rounds=rounds)  # type: ignore[arg-type]
+        return Outcomes(**tables, kinds=self.kinds + more.kinds, rounds=self.rounds + more.rounds)
 
 
 def roll_out(
@@ -115,9 +106,7 @@ def roll_out(
         [encode(judge.tokenizer, problem) for problem in problems], n, seeds, accelerator.process_index,
         accelerator.num_processes,
     )  # fmt: skip
-    total = sum(request.n for _, request in requests)
-    judge.start()
-    with tqdm(total=total, desc="rollouts", leave=False, delay=5, disable=None) as progress:
+    with tqdm(total=sum(r.n for _, r in requests), desc="rollouts", leave=False, delay=5, disable=None) as progress:
         for i, group in engine.generate([request for _, request in requests], sampling, progress.update):
             p, request = requests[i]
             judge.put(list(rollouts_of(group, problems[p], first + p, request.first)))
@@ -150,54 +139,36 @@ def rollouts_of(group: Group, problem: Problem, prompt_index: int, first: int) -
 
 
 class Judge:
-    """Stage 3 during stage 2: a thread turns responses into text and fills in their verdicts.
-
-    The thread takes all waiting groups together, so that slow answers of several groups share the workers.
-    """
+    """Stage 3 during stage 2: a thread turns responses into text and fills in their verdicts."""
 
     def __init__(self, tokenizer, config: Config):
         self.tokenizer = tokenizer
-        ranks = int(os.environ.get("LOCAL_WORLD_SIZE", 1))  # of this machine
-        self.workers = max(1, (os.cpu_count() or 1) // ranks)
         self.timeout_s, self.allow_weak_sandbox = config.verify_timeout, config.allow_weak_sandbox
-        self.advantage = config.advantage
-
-    def start(self) -> None:
-        """Start the thread. It judges what `put` gives it until `result` is called."""
-        self.judged: list[Rollout] = []
-        self.failure: BaseException | None = None
-        self.queue: SimpleQueue[list[Rollout] | None] = SimpleQueue()
-        self.thread = Thread(target=self.work, daemon=True)  # a failing run does not wait for it
-        self.thread.start()
+        self.thread = ThreadPoolExecutor(1)
+        self.waiting: deque[list[Rollout]] = deque()
+        self.calls: list[Future[list[Rollout]]] = []
 
     def put(self, rollouts: list[Rollout]) -> None:
-        """Judge these rollouts. Raises the exception of the thread if it failed on earlier ones."""
-        if self.failure:
-            raise self.failure
-        self.queue.put(rollouts)
+        """Judge these rollouts in the thread. Raises its exception if it failed on earlier ones."""
+        for call in self.calls:
+            if call.done():
+                call.result()
+        self.waiting.append(rollouts)
+        self.calls.append(self.thread.submit(self.judge_waiting))
 
-    def work(self) -> None:
-        try:
-            more = True
-            while more:
-                waiting = [self.queue.get()]
-                while not self.queue.empty():
-                    waiting.append(self.queue.get())
-                more = None not in waiting
-                rollouts = [r for group in waiting if group for r in group]
-                if rollouts:
-                    self.judge(rollouts)
-                self.judged += rollouts
-        except BaseException as failure:
-            self.failure = failure
+    def judge_waiting(self) -> list[Rollout]:
+        """Judge all waiting groups together, so that slow answers of several groups share the workers."""
+        rollouts: list[Rollout] = []
+        while self.waiting:
+            rollouts += self.waiting.popleft()
+        if rollouts:  # none if an earlier call took them
+            self.judge(rollouts)
+        return rollouts
 
     def result(self) -> list[Rollout]:
         """Wait for the last verdict and return all rollouts. Raises the exception of the thread, if there was one."""
-        self.queue.put(None)  # no more
-        self.thread.join()
-        if self.failure:
-            raise self.failure
-        return self.judged
+        calls, self.calls = self.calls, []
+        return [r for call in calls for r in call.result()]
 
     def judge(self, rollouts: list[Rollout]) -> None:
         """Fill in text and verdict. A <think> that the chat template opened belongs to the response."""
@@ -215,7 +186,7 @@ class Judge:
         """The verdicts on (problem, text of the response, its tokens, whether it was truncated)."""
         return verify_batch(
             [(p.kind, Response(text, tokens, truncated), p.reference) for p, text, tokens, truncated in items],
-            self.workers, self.timeout_s, allow_weak_sandbox=self.allow_weak_sandbox,
+            timeout_s=self.timeout_s, allow_weak_sandbox=self.allow_weak_sandbox,
         )  # fmt: skip
 
     def check(self, problems: list[Problem]) -> None:
@@ -226,15 +197,9 @@ class Judge:
             verdicts = self.verdicts([(problem, nonsense, 1, False) for problem in first.values()])
         except WeakSandbox as weak:
             raise Refusal(f"{weak} (--allow_weak_sandbox)") from weak
-        negative = [kind for kind, verdict in zip(first, verdicts, strict=True) if verdict.reward < 0]
-        if negative and self.advantage == "group_mean":
-            raise Refusal(f"--advantage group_mean divides by the mean reward, and {negative[0]} has rewards below 0")
-        failed = [
-            kind for kind, verdict in zip(first, verdicts, strict=True) if verdict.reason in ("crashed", "timeout")
-        ]
-        if failed:
-            why = "; ".join(failures.get(kind, kind) for kind in failed)
-            raise Refusal(f"a reward function must judge any text, and a nonsense response fails: {why}")
+        for kind, verdict in zip(first, verdicts, strict=True):
+            if verdict.reason in ("crashed", "timeout"):
+                raise Refusal(f"a judge must answer to any text, and nonsense fails: {failures.get(kind, kind)}")
 
 
 def encode(tokenizer, problem: Problem) -> list[int]:

@@ -5,7 +5,7 @@
     timing.jsonl     seconds per stage
     eval.jsonl       one line per evaluation: how many of k responses were correct, problem by problem
     samples.jsonl    some responses of each step and evaluation
-    checkpoints/     step_00000010: weights, AdamW's moments, progress; reference_00000000: the reference
+    checkpoints/     step_00000010: weights, AdamW's moments, the reference, progress
     model/           the policy at the end, for transformers and vLLM, with recipe.json; curves.png
 
 A checkpoint needs no random state: every draw derives from the seed and a position.
@@ -18,13 +18,13 @@ import math
 import os
 import random
 import shutil
+import sys
 import time
 import warnings
 from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -49,15 +49,14 @@ from trainer.data import Data
 from trainer.policy import fsdp_requested
 from trainer.report import draw_curves, score_sources
 from trainer.rollouts import FAILED, Outcomes, Rollout, seed_of
-from trainer.settings import Config, Refusal, check_same_run, refusing, trackers
+from trainer.settings import Config, Refusal, check_same_run, refusing
 from verify import REASONS, Problem
 
 warnings.filterwarnings("ignore", "torch.distributed is disabled")  # a checkpoint of one process is meant
-BEFORE_CONFIG = {"lock", "config.json.unfinished"}  # all files of a run killed before it wrote config.json
 LOGS = "metrics.jsonl", "timing.jsonl", "eval.jsonl", "samples.jsonl"
 KEEP_CHECKPOINTS = 2
 DECAY = 0.8  # per step, of the counts that estimate the share of informative prompts
-MOST_UNJUDGED, MOST_SKIPPED = 3, 16  # limits in a row: steps without a verdict, non-finite gradients
+MOST_UNJUDGED = 3  # steps in a row without a verdict
 
 
 @dataclass
@@ -71,8 +70,6 @@ class Progress:
     tried: float = 0.0  # prompts of the last steps, decayed
     informative: float = 0.0  # informative ones among them, decayed
     unjudged: int = 0  # steps in a row without a verdict
-    skipped: int = 0  # updates in a row without a finite gradient
-    reference_step: int = 0  # the step whose policy is the reference
 
     def steps(self, config: Config):
         """Count the steps until the budget is spent."""
@@ -94,42 +91,27 @@ class Progress:
 
         The order is one permutation of the problems after another, fixed by the seed. It only moves forward.
         """
-        positions = range(self.position, self.position + count)
+        positions, size = range(self.position, self.position + count), len(problems)
         self.position += count
-        chosen = (divmod(i, len(problems)) for i in positions)
-        order = [problems[permutation(len(problems), f"{seed}/{epoch}")[i]] for epoch, i in chosen]
-        return order, [seed_of(seed, self.step, i) for i in positions]
+        epochs = {epoch: list(problems) for epoch in {i // size for i in positions}}
+        for epoch, order in epochs.items():
+            random.Random(f"{seed}/{epoch}").shuffle(order)
+        return [epochs[i // size][i % size] for i in positions], [seed_of(seed, self.step, i) for i in positions]
 
-    def end_step(self, outcomes: Outcomes, skipped: list[bool], seconds: float) -> None:
-        """Count the step's rollouts and its updates without a finite gradient. seconds: of the run."""
+    def end_step(self, outcomes: Outcomes, seconds: float) -> None:
+        """Count the step's rollouts. seconds: of the run."""
         self.samples += outcomes.reward.numel()
         self.tried = DECAY * self.tried + len(outcomes)
         self.informative = DECAY * self.informative + int(L.informative(outcomes.correct).sum())
-        judged = bool((~torch.isin(outcomes.reason, torch.tensor(FAILED))).any())  # in any round of the step
-        self.unjudged = 0 if judged else self.unjudged + 1
-        for one in skipped:
-            self.skipped = self.skipped + 1 if one else 0
+        self.unjudged = self.unjudged + 1 if outcomes.unjudged else 0
         self.seconds = seconds
 
     def check(self) -> None:
         """Raise Refusal if the run cannot learn any more."""
         if self.unjudged >= MOST_UNJUDGED:
             raise Refusal(
-                f"{self.unjudged} steps in a row had no verdict, only timeouts and crashes of the judge: try the "
-                "reward function on a response of samples.jsonl, or --resume with a higher --verify_timeout"
+                f"{self.unjudged} steps had no verdict: test --rewards, or raise --verify_timeout and --resume"
             )
-        if self.skipped >= MOST_SKIPPED:
-            raise Refusal(
-                f"{self.skipped} updates in a row had a gradient that is not finite, so the weights did not change: "
-                "--resume with a lower --learning_rate, and if it ends again, delete the newest checkpoint first"
-            )
-
-
-@lru_cache(maxsize=2)
-def permutation(size: int, seed: str) -> list[int]:
-    order = list(range(size))
-    random.Random(seed).shuffle(order)
-    return order
 
 
 class Run:
@@ -142,7 +124,8 @@ class Run:
         self.launch = {"precision": accelerator.mixed_precision, "sharded": fsdp_requested()}
         if config.resume:
             check_same_run(config, self.launch, data.digests)
-        elif self.folder.exists() and {path.name for path in self.folder.iterdir()} - BEFORE_CONFIG:
+            self.end_if_complete()
+        elif (self.folder / "config.json").exists():
             raise Refusal(f"{self.folder} exists: choose another --name, delete the folder, or --resume the run")
         self.started = self.began = self.lapped = time.perf_counter()
         self.laps: dict[str, float] = {}
@@ -159,14 +142,7 @@ class Run:
                 raise Refusal(f"{self.folder} is in use by another process: choose another --name") from None
             settings = asdict(self.config) | self.launch | {"processes": self.accelerator.num_processes}
             write(self.folder / "config.json", json.dumps(settings | {"digests": self.data.digests}, indent=2) + "\n")
-        if self.config.report_to:
-            self.accelerator.project_configuration.set_directories(str(self.folder / "tensorboard"))
-            self.accelerator.log_with = trackers(self.config)  # type: ignore[assignment]
-            names = {"wandb": {"name": self.config.name, "dir": str(self.folder)}}
-            self.accelerator.init_trackers("brorl", {k: str(v) for k, v in asdict(self.config).items()}, names)
         self.accelerator.wait_for_everyone()
-
-    # --- console
 
     def say(self, text: str) -> None:
         if self.main:
@@ -176,11 +152,11 @@ class Run:
         """A row of scores, below the head of the table for the first one."""
         ks = [k for k in scores if k.startswith("pass@") and k not in ("pass@1", "pass@1_se")]
         if not self.headed:
-            self.say(f"{'':14}pass@1 ± s.e.  " + "".join(f"{k:>9}" for k in ks) + "   tokens truncated")
+            self.say(f"{'':14}pass@1 ± standard error" + "".join(f"{k:>9}" for k in ks) + "   tokens truncated")
             self.headed = True
         others = "".join(f"{scores[k]:9.3f}" for k in ks)
         self.say(
-            f"{name:14}{scores['pass@1']:.3f} ± {scores['pass@1_se']:.3f}  {others}"
+            f"{name:14}{scores['pass@1']:.3f} ± {scores['pass@1_se']:.3f}          {others}"
             f"{scores['response_tokens']:9.1f}{scores['truncated']:10.1%}"
         )
 
@@ -192,8 +168,6 @@ class Run:
         self.say(f"step {metrics['step']}{of}  {facts}  {time.perf_counter() - self.began:.1f} s")
         for sentence in warnings_of(metrics, outcomes, self.config):
             self.say(f"step {metrics['step']}: {sentence}")
-
-    # --- logs
 
     def begin_step(self) -> None:
         self.began = self.lapped = time.perf_counter()
@@ -215,27 +189,24 @@ class Run:
                 log.write(json.dumps(row) + "\n")
 
     def log(self, metrics: dict[str, float], progress: Progress) -> None:
-        """The line of a step in metrics.jsonl and in timing.jsonl, and in the trackers."""
+        """The line of a step in metrics.jsonl and in timing.jsonl."""
         rate = metrics["samples"] / progress.seconds if progress.seconds else 0.0
-        timing = {"seconds": progress.seconds, "samples_per_second": rate} | self.laps
         self.append("metrics.jsonl", metrics)
-        self.append("timing.jsonl", {"step": metrics["step"]} | timing)
-        if self.config.report_to:
-            values = metrics | {f"timing/{name}": x for name, x in timing.items()}
-            self.accelerator.log({k: v for k, v in values.items() if k != "step"}, step=int(metrics["step"]))
+        timing = {"step": metrics["step"], "seconds": progress.seconds, "samples_per_second": rate}
+        self.append("timing.jsonl", timing | self.laps)
 
     def sample(self, rollouts: list[Rollout], kept: torch.Tensor, step: int) -> None:
         """Two responses each to the first prompt that is kept and to the first that is dropped: the best, the worst."""
         for is_kept in (True, False):
             first = next((r.prompt_index for r in rollouts if bool(kept[r.prompt_index]) == is_kept), None)
-            group = sorted((r for r in rollouts if r.prompt_index == first), key=reward_of, reverse=True)
+            group = [r for r in rollouts if r.prompt_index == first]
+            group.sort(key=lambda r: r.verdict.reward, reverse=True)  # type: ignore[union-attr]
             for r in group[:1] + group[1:][-1:]:
                 self.append("samples.jsonl", {"step": step, "kept": is_kept} | described(r))
 
     def evaluated(self, outcomes: Outcomes, rollouts: list[Rollout], progress: Progress) -> dict[str, float]:
         """Log an evaluation and print it, with a row per source if there are several. Returns the scores."""
-        rows = score_sources(outcomes, self.data.sources)
-        name, scores = list(rows.items())[-1]
+        *sources, (name, scores) = score_sources(outcomes, self.data.sources).items()
         row: dict[str, Any] = {"step": progress.step, "samples": progress.samples, "k": outcomes.reward.shape[1]}
         row |= {"problems": self.data.digests["the held-out problems"], "sources": self.data.sources}
         row |= {name: getattr(outcomes, name).sum(-1).tolist() for name in ("correct", "truncated")}  # counts of k
@@ -243,82 +214,64 @@ class Run:
         self.append("eval.jsonl", row | {"reward": outcomes.reward.mean(-1).tolist()})
         for r in [r for r in rollouts if r.number == 0][:4]:
             self.append("samples.jsonl", {"step": progress.step, "evaluation": True} | described(r))
-        for source, part in list(rows.items())[:-1] if len(rows) > 1 else []:
+        for source, part in sources:
             self.say_scores(source[-13:], part)
         self.say_scores(name[-13:] if self.config.eval_only else f"step {progress.step}", scores)
         if self.config.eval_only:
             self.say(f"wrote {self.folder}/: eval.jsonl, samples.jsonl, config.json")
         return {f"eval/{key}": value for key, value in scores.items()}
 
-    # --- checkpoints
-
     def checkpoints(self) -> list[Path]:
         return sorted((self.folder / "checkpoints").glob("step_" + "[0-9]" * 8))
 
-    def reference_folder(self, progress: Progress) -> Path:
-        return self.folder / "checkpoints" / f"reference_{progress.reference_step:08d}"
-
     def save(self, progress: Progress, policy, optimizer, reference) -> None:
-        """Write a checkpoint, and the reference if it has changed. Keep the newest two. Shards stay sharded."""
-        model, moments = get_state_dict(policy, optimizer)
-        if reference is not None and not self.reference_folder(progress).exists():
-            self.write_state(self.reference_folder(progress), {"model": get_model_state_dict(reference)}, progress)
+        """Write a checkpoint aside, then rename it: it is complete, or not there. Keep the newest two."""
         folder = self.folder / "checkpoints" / f"step_{progress.step:08d}"
-        self.write_state(folder, {"model": model, "optimizer": moments}, progress)
-        if self.main:
-            kept = self.checkpoints()[-KEEP_CHECKPOINTS:]
-            used = {json.loads((path / "progress.json").read_text())["reference_step"] for path in kept}
-            kept += [folder.with_name(f"reference_{step:08d}") for step in used]
-            for path in {*self.checkpoints(), *folder.parent.glob("reference_" + "[0-9]" * 8)} - set(kept):
-                shutil.rmtree(path)
-        self.accelerator.wait_for_everyone()
-
-    def write_state(self, folder: Path, state: dict[str, Any], progress: Progress) -> None:
-        """Write aside, then rename: the folder is complete, or it is not there."""
         aside = folder.with_name("unfinished")
         if self.main:
             shutil.rmtree(aside, ignore_errors=True)
         self.accelerator.wait_for_everyone()
         with unwrapped():
-            dcp.save(state, checkpoint_id=aside, no_dist=not dist.is_initialized())
+            dcp.save(state_of(policy, optimizer, reference), checkpoint_id=aside, no_dist=not dist.is_initialized())
         self.accelerator.wait_for_everyone()
         if self.main:
             write(aside / "progress.json", json.dumps(asdict(progress)))
             os.replace(aside, folder)
+            for old in self.checkpoints()[:-KEEP_CHECKPOINTS]:
+                shutil.rmtree(old)
+        self.accelerator.wait_for_everyone()
+
+    def end_if_complete(self) -> None:
+        """End the process if the run has spent its budget and has written its model."""
+        for newest in self.checkpoints()[-1:]:
+            progress = Progress(**json.loads((newest / "progress.json").read_text()))
+            if (newest / "complete").exists() and progress.spent(self.config):
+                self.say(f"{self.folder} is complete at step {progress.step}: a higher --max_steps continues it")
+                sys.exit()
 
     def restore(self, progress: Progress, policy, optimizer, reference) -> None:
         """Load the newest checkpoint and remove later lines from the logs. Without a checkpoint the run starts over."""
         newest = next(reversed(self.checkpoints()), None)
         if newest:
-            read = [newest]
             try:
                 progress.__dict__.update(json.loads((newest / "progress.json").read_text()))
-                model, moments = get_state_dict(policy, optimizer)
-                read_state(newest, {"model": model, "optimizer": moments})
-                set_state_dict(policy, optimizer, model_state_dict=model, optim_state_dict=moments)
-                for group in optimizer.param_groups:
-                    group["lr"] = self.config.learning_rate
-                if reference is not None:
-                    read.append(self.reference_folder(progress))
-                    model = get_model_state_dict(reference)
-                    read_state(read[-1], {"model": model})
-                    set_model_state_dict(reference, model)
+                state = state_of(policy, optimizer, reference)
+                read_state(newest, state)
             except Exception as failure:  # torch, pickle and the disk have many kinds
-                reason = f"{type(failure).__name__}: {' '.join(str(failure).split())[:200]}"
-                raise Refusal(
-                    f"--resume: {read[-1]} cannot be read ({reason}): delete {' and '.join(map(str, read))}, and an "
-                    "older checkpoint is used if there is one"
-                ) from failure
+                raise Refusal(f"--resume: {newest} cannot be read, delete it ({failure!r:.200})") from failure
+            set_state_dict(policy, optimizer, model_state_dict=state["model"], optim_state_dict=state["optimizer"])
+            if reference is not None:
+                set_model_state_dict(reference, state["reference"])
+            for group in optimizer.param_groups:
+                group["lr"] = self.config.learning_rate
         for path in [self.folder / name for name in LOGS if self.main and (self.folder / name).exists()]:
             lines = [line for line in path.read_text().splitlines(keepends=True) if line.endswith("\n")]
             write(path, "".join(line for line in lines if newest and json.loads(line)["step"] <= progress.step))
         self.started = time.perf_counter() - progress.seconds
         self.say(f"resuming after step {progress.step}" if newest else "no checkpoint yet: starting over")
 
-    # --- the end
-
     def finish(self, model, tokenizer) -> None:
-        """Write model/ and curves.png. All ranks call it: a sharded model is gathered."""
+        """Write model/ and curves.png, and mark the run as complete. All ranks call it: a sharded model is gathered."""
         weights = {name: tensor.cpu() for name, tensor in whole_tensors(model) if self.main}
         if not self.main:
             return
@@ -326,23 +279,28 @@ class Run:
         shutil.rmtree(aside, ignore_errors=True)
         model.save_pretrained(aside, state_dict=weights)
         tokenizer.save_pretrained(aside)
-        recipes: dict[str, Any] = {}  # its settings under its own recipe, its evaluation under each
-        for recipe, settings in brorl.RECIPES.items():
-            names = settings if recipe == self.config.recipe else brorl.EVALUATION
-            values = {name: x for name in names if (x := getattr(self.config, name, None)) is not None}
-            source = f"as in the run {self.config.name}"
-            recipes[recipe] = {name: {"value": x, "source": source} for name, x in values.items()}
+        source = f"as in the run {self.config.name}"
+        values = {name: getattr(self.config, name, None) for name in brorl.RECIPES[self.config.recipe]}
+        settings = {name: {"value": x, "source": source} for name, x in values.items() if x is not None}
+        recipes = {recipe: {name: settings[name] for name in brorl.EVALUATION} for recipe in brorl.RECIPES}
+        recipes[self.config.recipe] = settings
         write(aside / "recipe.json", json.dumps(recipes, indent=2) + "\n")
         shutil.rmtree(self.folder / "model", ignore_errors=True)
         os.replace(aside, self.folder / "model")
         rows = [json.loads(line) for line in (self.folder / "metrics.jsonl").read_text().splitlines()]
         if not any("loss" in row for row in rows):
-            masked = any(row.get("prompts") for row in rows)
-            why = "--truncated mask left no response" if masked else "no prompt had both correct and wrong responses"
-            self.say(f"nothing was trained: {why} (samples.jsonl has some)")
+            self.say("nothing was trained: no update had a response to train on; samples.jsonl has some responses")
         title = f"{self.config.name}: N = {self.config.rollouts_per_prompt}, B = {self.config.prompts_per_step}"
         draw_curves(rows, self.folder / "curves.png", title)
+        write(self.checkpoints()[-1] / "complete", "")
         self.say(f"wrote {self.folder}/: model/, curves.png, checkpoints/, {', '.join(LOGS)}")
+
+
+def state_of(policy, optimizer, reference) -> dict[str, Any]:
+    """Return the tensors of a checkpoint. Sharded ones stay sharded."""
+    model, moments = get_state_dict(policy, optimizer)
+    state: dict[str, Any] = {"model": model, "optimizer": moments}
+    return state if reference is None else state | {"reference": get_model_state_dict(reference)}
 
 
 def read_state(folder: Path, state: dict[str, Any]) -> None:
@@ -359,10 +317,6 @@ def unwrapped() -> Iterator[None]:
     except CheckpointException as failure:
         cause, _ = next(iter(failure.failures.values()))
         raise cause from failure
-
-
-def reward_of(r: Rollout) -> float:
-    return r.verdict.reward if r.verdict else 0.0
 
 
 def described(r: Rollout) -> dict[str, Any]:
@@ -395,13 +349,11 @@ def step_metrics(progress: Progress, outcomes: Outcomes) -> dict[str, float]:
         "response_tokens": float(outcomes.length.double().mean()),
         "truncated": float(outcomes.truncated.double().mean()),
     }
-    for kind in ["", *sorted(set(outcomes.kinds))]:  # all kinds together, then each kind
-        rows = torch.tensor([kind in ("", x) for x in outcomes.kinds])
-        counts = outcomes.reason[rows].flatten().bincount(minlength=len(REASONS)).tolist()
-        prefix = f"{kind}/" if kind else ""
-        metrics |= {f"reason/{prefix}{x}": n for x, n in zip(REASONS, counts, strict=True) if n}
-        if kind:
-            metrics |= {f"reward/{kind}": float(outcomes.reward[rows].mean()), f"rollouts/{kind}": sum(counts)}
+    counts = outcomes.reason.flatten().bincount(minlength=len(REASONS)).tolist()
+    metrics |= {f"reason/{x}": n for x, n in zip(REASONS, counts, strict=True) if n}
+    for kind in sorted(set(outcomes.kinds)):
+        rewards = outcomes.reward[[x == kind for x in outcomes.kinds]]
+        metrics |= {f"reward/{kind}": float(rewards.mean()), f"rollouts/{kind}": rewards.numel()}
     return metrics
 
 
@@ -442,15 +394,15 @@ def warnings_of(metrics: dict[str, float], outcomes: Outcomes, config: Config) -
     cause = "" if failed else what_all_share(outcomes)
     if metrics["prompts"] < config.prompts_per_step:
         found.append(
-            f"{metrics['prompts']} of {len(outcomes)} prompts were informative, --prompts_per_step asks for "
-            f"{config.prompts_per_step}; verdicts: {verdicts}{cause and f'; {cause}'}"
+            f"informative prompts: {metrics['prompts']} of {len(outcomes)}, --prompts_per_step asks for "
+            f"{config.prompts_per_step}; verdicts: {verdicts}"
         )
-    elif cause:
+    if cause:
         found.append(cause)
     if failed:
-        found.append(f"{failed:,} responses could not be judged ({verdicts}): see --verify_timeout")
+        found.append(f"responses that could not be judged: {failed:,} ({verdicts}); see --verify_timeout")
     if skipped := metrics.get("updates_skipped"):
-        found.append(f"{skipped:.0f} of {config.updates_per_step} updates had no finite gradient and were skipped")
+        found.append(f"updates skipped for a gradient that is not finite: {skipped:.0f} of {config.updates_per_step}")
     return found
 
 

@@ -8,16 +8,17 @@ from __future__ import annotations
 
 import argparse
 import difflib
-import importlib.util
 import json
 import math
 import os
+import re
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import Field, asdict, dataclass, field, fields
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from transformers import HfArgumentParser
@@ -28,29 +29,21 @@ from rollout import ENGINES, have_vllm
 from verify import read_spec
 
 TINY = Path(__file__).resolve().parent.parent / "tiny"  # the embedded policy and its problems
+GIVEN = "command line"  # the source of a setting that the user set
 FREE = {  # may change on --resume: draws and gradients stay the same, except for the order of float sums
-    "resume", "output_dir", "max_steps", "max_hours", "eval_every", "save_every", "report_to", "allow_weak_sandbox",
+    "resume", "output_dir", "max_steps", "max_hours", "eval_every", "save_every", "allow_weak_sandbox",
     "engine_memory_gib", "gpu_memory_utilization", "max_num_seqs", "max_engine_kl", "max_tokens_per_micro_batch",
     "gradient_checkpointing",
-    # These two change later steps. A refusal that ended the run may have advised a change of them.
+    # These two change later steps: a run that diverges, or whose judge takes too long, can continue with others.
     "learning_rate", "verify_timeout",
 }  # fmt: skip
 # Names of the same settings in other libraries. For any other name the error suggests the nearest setting.
 SYNONYMS = {
-    "beta": "kl_coef", "kl_beta": "kl_coef", "lr": "learning_rate", "N": "rollouts_per_prompt",
-    "n": "rollouts_per_prompt", "num_generations": "rollouts_per_prompt", "group_size": "rollouts_per_prompt",
-    "B": "prompts_per_step", "batch_size": "prompts_per_step", "train_batch_size": "prompts_per_step",
-    "per_device_train_batch_size": "prompts_per_step", "mini_batches": "updates_per_step", "steps": "max_steps",
-    "num_train_epochs": "max_steps", "epochs": "max_steps", "max_tokens": "max_response_tokens",
-    "max_new_tokens": "max_response_tokens", "max_completion_length": "max_response_tokens",
-    "model_name_or_path": "model", "model_name": "model", "dataset": "data", "dataset_name": "data",
-    "train_data": "data", "test_data": "eval_data", "epsilon": "clip_low", "epsilon_high": "clip_high",
-    "use_vllm": "engine", "micro_batch_size": "max_tokens_per_micro_batch", "save_steps": "save_every",
-    "eval_steps": "eval_every", "reward_funcs": "rewards", "run_name": "name", "temp": "temperature",
+    "N": "rollouts_per_prompt", "n": "rollouts_per_prompt", "num_generations": "rollouts_per_prompt",
+    "group_size": "rollouts_per_prompt", "B": "prompts_per_step", "batch_size": "prompts_per_step",
+    "max_tokens": "max_response_tokens", "max_completion_length": "max_response_tokens", "lr": "learning_rate",
+    "beta": "kl_coef", "epsilon": "clip_low", "epsilon_high": "clip_high", "use_vllm": "engine", "epochs": "max_steps",
 }  # fmt: skip
-
-
-GIVEN = "command line"  # the source of a setting that the user set
 
 
 class Refusal(ValueError):
@@ -71,9 +64,9 @@ def refusing(prefix: str = "") -> Iterator[None]:
 # ------------------------------------------------------------------------------------------------ the dataclass
 
 
-def setting(default: Any, help: str) -> Any:
+def setting(default: Any, help: str, **options: Any) -> Any:
     """Declare a field. default None: --help shows the recipe's value, or the value in brackets at the end of `help`."""
-    return field(default=default, metadata={"help": help})
+    return field(default=default, metadata={"help": help} | options)
 
 
 GROUPS = {  # the first setting of a group -> the group's title in --help
@@ -87,57 +80,58 @@ GROUPS = {  # the first setting of a group -> the group's title in --help
 
 @dataclass
 class Config:
-    model: str = setting(None, "policy to start from: a folder or a hub name [tiny/policy]")
+    model: str = setting(None, "folder or hub name to start from [tiny/policy]")
     data: list[str] = setting(None, "training problems: FILE.jsonl, hf:NAME or gym:NAME, each with an optional :WEIGHT")
-    eval_data: list[str] = setting(None, "held-out problems, in the same forms without :WEIGHT")
-    rewards: list[str] = setting(None, "Python files with kinds of problems and rewards of your own")
-    system_prompt: str = setting(None, "system message before every prompt; a text prompt becomes a chat then")
-    recipe: str = setting("brorl", "brorl (N = 512) or prorl (N = 16)")
-    name: str = setting(None, "folder of the run in --output_dir [RECIPE-MODEL-seedSEED, or eval-MODEL]")
+    eval_data: list[str] = setting(None, "held-out problems, in the same forms")
+    rewards: list[str] = setting(None, "Python files with kinds of problems of your own")
+    system_prompt: str = setting(None, "system message; makes a chat of a text prompt")
+    recipe: str = setting("brorl", "brorl (N = 512) or prorl (N = 16) [brorl]", choices=[*brorl.RECIPES])
+    name: str = setting(None, "folder of the run [by recipe, model and seed]")
     output_dir: str = setting("runs", "folder of all runs [runs]")
-    resume: bool = setting(False, "continue the run of this name after its newest checkpoint")
-    eval_only: bool = setting(False, "score the model on --eval_data, a row per source, and stop")
-    seed: int = setting(0, "seed of the problem order, the sampling and the mini-batches")
+    resume: bool = setting(False, "continue the run of this name")
+    eval_only: bool = setting(False, "score the model on --eval_data, train nothing")
+    seed: int = setting(0, "of problem order, sampling and mini-batches")
     max_steps: int = setting(None, "steps of the run")
-    max_hours: float = setting(None, "stop after this many hours, with a last evaluation")
+    max_hours: float = setting(None, "stop after these hours, with a last evaluation")
 
     rollouts_per_prompt: int = setting(None, "N")
-    prompts_per_step: int = setting(None, "B, informative prompts that a step asks for")
-    refill: float = setting(4.0, "a step draws at most this many times B prompts (ours)")
-    learning_rate: float = setting(None, "of AdamW; follows sqrt(N x B) if only N or B is set")
-    updates_per_step: int = setting(None, "U, mini-batches of a step, one optimizer step each")
-    advantage: str = setting("mean_centred", "mean_centred (the paper), group_std (GRPO) or group_mean (MaxRL)")
+    prompts_per_step: int = setting(None, "B, informative prompts of a step")
+    refill: float = setting(4.0, "a step draws up to this many times B; our choice")
+    learning_rate: float = setting(None, "of AdamW; scaled if N or B is set")
+    updates_per_step: int = setting(None, "U, mini-batches and optimizer steps of a step")
+    advantage: str = setting(
+        "mean_centred", "mean_centred, group_std (GRPO), group_mean (MaxRL)", choices=[*L.ADVANTAGES]
+    )
     clip_low: float = setting(None, "ε_low")
     clip_high: float = setting(None, "ε_high")
-    kl: str = setting(None, "estimator of the KL term: k1, k2 or k3")
-    kl_coef: float = setting(None, "β, weight of the KL term; 0: no reference model")
+    kl: str = setting(None, "estimator of the KL term: k1, k2 or k3", choices=[*L.KL])
+    kl_coef: float = setting(None, "β, weight of the KL term; 0: no reference")
     tis_cap: float = setting(None, "C, cap of the truncated importance weight")
-    reference_reset_steps: int = setting(None, "steps between resets of the reference; 0: never")
-    weight_decay: float = setting(0.01, "of AdamW (paper silent: default of torch and verl)")
-    max_grad_norm: float = setting(1.0, "gradient clipping (paper silent: default of verl)")
-    truncated: str = setting("judge", "judge truncated responses, or mask them: no loss on them (DAPO)")
+    reference_reset_steps: int = setting(None, "steps between resets; 0: never")
+    weight_decay: float = setting(0.01, "of AdamW; not in the paper: torch's default")
+    max_grad_norm: float = setting(1.0, "of clipping; not in the paper: verl's default")
+    truncated: str = setting("judge", "judge truncated responses, or mask: no loss (DAPO)", choices=["judge", "mask"])
 
-    engine: str = setting(None, "torch or vllm [vllm if it and a GPU are present]")
-    engine_memory_gib: float = setting(2.0, "memory for decoding, without the weights; vLLM: only on a CPU")
-    gpu_memory_utilization: float = setting(0.5, "vLLM: share of a GPU's memory during rollouts (default of verl)")
-    max_num_seqs: int = setting(None, "vLLM: rollouts decoded at the same time [limited by its cache]")
-    max_engine_kl: float = setting(None, "largest KL(engine, trainer) at the start [1e-4, or 0.05 in bfloat16]")
-    temperature: float = setting(None, "while training; log-probs use the same temperature")
+    engine: str = setting(None, "torch or vllm [vllm if it and a GPU are present]", choices=[*ENGINES])
+    engine_memory_gib: float = setting(2.0, "for decoding, without weights; vLLM: on a CPU")
+    gpu_memory_utilization: float = setting(0.5, "vLLM: share of a GPU while rolling out")
+    max_num_seqs: int = setting(None, "vLLM: rollouts at the same time [by its cache]")
+    max_engine_kl: float = setting(None, "most KL(engine, trainer) [1e-4; 0.05 in bfloat16]")
+    temperature: float = setting(None, "while training; log-probs have the same")
     max_response_tokens: int = setting(None, "longest response while training")
 
-    eval_every: int = setting(None, "steps between evaluations; 0: only at the start and at the end")
-    eval_problems: int = setting(None, "held-out problems to score, a random choice that stays the same [all]")
+    eval_every: int = setting(None, "steps between evaluations; 0: first and last")
+    eval_problems: int = setting(None, "held-out problems to score, a fixed choice [all]")
     eval_samples: int = setting(None, "k, responses per held-out problem")
     eval_temperature: float = setting(None, "temperature of an evaluation")
     eval_top_p: float = setting(None, "top-p of an evaluation")
     eval_max_response_tokens: int = setting(None, "longest response of an evaluation")
 
-    verify_timeout: float = setting(10.0, "seconds for judging one answer, all tests of a program together")
-    allow_weak_sandbox: bool = setting(False, "run model code on machines that cannot isolate it")
+    verify_timeout: float = setting(10.0, "seconds for judging one answer, all its tests")
+    allow_weak_sandbox: bool = setting(False, "run model code without complete isolation")
     max_tokens_per_micro_batch: int = setting(32768, "tokens of one forward pass, with padding")
-    gradient_checkpointing: bool = setting(False, "recompute activations in the backward pass, to save memory")
+    gradient_checkpointing: bool = setting(False, "save memory: compute activations twice")
     save_every: int = setting(10, "steps between checkpoints")
-    report_to: str = setting(None, "also log to tensorboard or wandb, or both: tensorboard,wandb")
 
 
 # ---------------------------------------------------------------------------------------------- the command line
@@ -146,11 +140,8 @@ class Config:
 class Help(argparse.HelpFormatter):
     """Format --help with one name per setting and the defaults of the recipes."""
 
-    def __init__(self, prog: str):
-        super().__init__(prog, max_help_position=30, width=120)
-
     def _format_action_invocation(self, action: argparse.Action) -> str:
-        return action.option_strings[-1] if action.option_strings[0] == "-h" else action.option_strings[0]
+        return action.option_strings[-1]
 
     def _get_help_string(self, action: argparse.Action) -> str:
         values = [recipe[action.dest].value for recipe in brorl.RECIPES.values() if action.dest in recipe]
@@ -160,13 +151,17 @@ class Help(argparse.HelpFormatter):
 
 
 class Parser(HfArgumentParser):
-    """Group the settings under titles in --help."""
+    """Group the settings under titles in --help, and refuse what argparse cannot read."""
 
     @staticmethod
     def _parse_dataclass_field(parser: argparse.ArgumentParser, declared: Field) -> None:
         if declared.name in GROUPS:
             parser.add_argument_group(GROUPS[declared.name])
         HfArgumentParser._parse_dataclass_field(parser._action_groups[-1], declared)  # type: ignore[arg-type]
+        parser._actions[-1].option_strings = [f"--{declared.name}"]  # messages leave the name with dashes out
+
+    def error(self, message: str) -> NoReturn:
+        raise Refusal(message.removeprefix("argument "))
 
 
 def shown(value: Any) -> str:
@@ -176,8 +171,14 @@ def shown(value: Any) -> str:
 def read_settings(about: str, argv: list[str] | None = None) -> tuple[Config, dict[str, str]]:
     """Return the settings with every value filled in, and the source of each recipe value. Raises Refusal."""
     argv = sys.argv[1:] if argv is None else argv
-    usage = "python train.py [--SETTING VALUE ...]"
-    parser = Parser(Config, usage=usage, description=about, allow_abbrev=False, formatter_class=Help)  # type: ignore[arg-type]
+    parser = Parser(
+        Config,  # type: ignore[arg-type]
+        usage="python train.py [--SETTING VALUE ...]",
+        description=f"{about} In brackets: the default; if there are two, brorl's and prorl's.",
+        allow_abbrev=False,
+        formatter_class=partial(Help, max_help_position=28, width=80),
+    )
+    parser._negative_number_matcher = re.compile(r"-[\d.]")  # argparse takes -1e-5 for the name of a setting
     config, unknown = parser.parse_args_into_dataclasses(argv, return_remaining_strings=True)
     if unknown:
         raise Refusal(unknown_setting(unknown))
@@ -188,10 +189,15 @@ def read_settings(about: str, argv: list[str] | None = None) -> tuple[Config, di
 
 
 def unknown_setting(unknown: list[str]) -> str:
-    """Say which setting was probably meant: the one with this synonym, else the nearest name."""
+    """Say which setting was probably meant: one with this synonym, this beginning or a similar name."""
     flag = next((x for x in unknown if x.startswith("-")), unknown[0])
     word, names = flag.lstrip("-").split("=")[0].replace("-", "_"), [f.name for f in fields(Config)]
-    near = [SYNONYMS[word]] if word in SYNONYMS else difflib.get_close_matches(word, names, 1)
+    near = [
+        *(name for synonym, name in SYNONYMS.items() if synonym == word),
+        *(name for name in names if name.startswith(word)),
+        *difflib.get_close_matches(word, names, 1),
+        *(name for name in names if word.startswith(name)),
+    ]
     hint = f"did you mean --{near[0]}?" if near else "python train.py --help lists the settings"
     return f"unknown setting {' '.join(unknown)}: {hint}"
 
@@ -215,8 +221,6 @@ def resolve(config: Config, given: set[str]) -> dict[str, str]:
     config.eval_data = config.eval_data or [str(TINY / "test.jsonl")]
     config.rewards = config.rewards or []
     config.engine = config.engine or ("vllm" if torch.cuda.is_available() and have_vllm() else "torch")
-    if config.recipe not in brorl.RECIPES:
-        raise Refusal(f"--recipe {config.recipe}: choose {' or '.join(brorl.RECIPES)}")
     sources = dict.fromkeys(brorl.BRORL, "as the run began") if config.resume else fill_from_recipe(config)
     return {f.name: sources.get(f.name, GIVEN) for f in fields(config) if f.name in brorl.BRORL}
 
@@ -234,8 +238,8 @@ def fill_from_recipe(config: Config) -> dict[str, str]:
     """Fill in the recipe's values. A learning rate belongs to a batch: if N or B is given, the rate is scaled."""
     defaults = recipe_of(config)
     open_ = [name for name in defaults if getattr(config, name, 0) is None]  # top_p is in a recipe and is not a setting
-    if config.max_hours is not None:
-        open_.remove("max_steps") if "max_steps" in open_ else None
+    if config.max_hours is not None and config.max_steps is None:
+        open_.remove("max_steps")
     for name in open_:
         setattr(config, name, defaults[name][0])
     sources = {name: defaults[name][1] for name in open_}
@@ -256,15 +260,10 @@ def recipe_of(config: Config) -> dict[str, tuple[Any, str]]:
     if path.is_file():
         form = '{"brorl": {"learning_rate": {"value": 1e-6, "source": "..."}}}'
         try:
-            measured = json.loads(path.read_text()).get(config.recipe, {})
-            mine = {name: (x["value"], f"recipe.json: {x['source']}") for name, x in measured.items()}
+            for name, x in json.loads(path.read_text()).get(config.recipe, {}).items():
+                recipe[name] = type(recipe[name][0])(x["value"]), f"recipe.json: {x['source']}"
         except (ValueError, KeyError, TypeError, AttributeError) as mistake:
             raise Refusal(f"{path} does not have the form {form}: {mistake!r}") from None
-        if wrong := [
-            k for k in mine if k not in recipe or isinstance(mine[k][0], str) != isinstance(recipe[k][0], str)
-        ]:
-            raise Refusal(f"{path}: {', '.join(wrong)} is no setting of a recipe, or has a value of the wrong type")
-        recipe |= mine
     return recipe
 
 
@@ -273,70 +272,42 @@ def recipe_of(config: Config) -> dict[str, tuple[Any, str]]:
 
 def check(c: Config) -> None:
     """Refuse settings that cannot work, before any file is read. Raises Refusal with a sentence for each mistake."""
-    choices: dict[str, Any] = {"advantage": L.ADVANTAGES, "kl": L.KL, "engine": ENGINES, "truncated": ["judge", "mask"]}
     lowest = {
         "rollouts_per_prompt": 2, "refill": 1, "tis_cap": 1, "seed": 0, "kl_coef": 0, "weight_decay": 0,
         "reference_reset_steps": 0, "eval_every": 0, "eval_temperature": 0,
     }  # fmt: skip
     wrong = []
     for name, x in asdict(c).items():
-        if name in choices and x not in choices[name]:
-            wrong.append(f"--{name} {x}: choose {', '.join(choices[name])}")
-        elif type(x) in (int, float) and not (math.isfinite(x) and (x >= lowest[name] if name in lowest else x > 0)):
+        if type(x) in (int, float) and not (math.isfinite(x) and (x >= lowest[name] if name in lowest else x > 0)):
             wrong.append(f"--{name} {x} must be {f'at least {lowest[name]}' if name in lowest else 'positive'}")
         elif name in ("clip_low", "gpu_memory_utilization", "eval_top_p") and x > 1:
             wrong.append(f"--{name} {x} must be at most 1")
-    n, b, u = c.rollouts_per_prompt, c.prompts_per_step, c.updates_per_step
-    if not wrong and n * b < u:
-        wrong.append(f"--updates_per_step {u} exceeds the {n * b} rollouts of a step: lower it")
-    if c.eval_temperature == 0 and c.eval_samples > 1:
-        wrong.append("--eval_temperature 0 gives equal responses: set --eval_samples 1")
     if c.engine == "vllm" and not have_vllm():
         wrong.append("--engine vllm needs vLLM: pip install -r requirements-gpu.txt")
-    if c.engine != "vllm" and c.max_num_seqs is not None:
-        wrong.append("--max_num_seqs belongs to --engine vllm")
-    if Path(c.name).name != c.name or c.name == "..":
-        wrong.append(f"--name {c.name} must be the name of a folder; --output_dir says where it is")
-    for tracker in trackers(c):
-        if tracker not in ("tensorboard", "wandb"):
-            wrong.append(f"--report_to {tracker}: choose tensorboard, wandb or both")
-        elif importlib.util.find_spec(tracker) is None:
-            wrong.append(f"--report_to {tracker}: pip install {tracker}")
-    if wrong:  # first the settings, then the files that they name
-        raise Refusal("\n".join(wrong))
-    weighted = [spec for spec in c.eval_data if read_spec(spec)[1] is not None]
-    wrong += [f"--eval_data {spec}: held-out problems have no :WEIGHT, because each is used once" for spec in weighted]
-    sources = [read_spec(spec)[0] for spec in [*c.data, *c.eval_data]] + c.rewards
-    files = [source for source in sources if not source.startswith(("hf:", "gym:"))]
-    wrong += [f"{file}: there is no such file" for file in files if not os.path.isfile(file)]
+    for flag, specs in {"data": c.data, "eval_data": c.eval_data, "rewards": c.rewards}.items():
+        for spec in specs:
+            with refusing(f"--{flag}: "):
+                source, _ = read_spec(spec)
+            if not source.startswith(("hf:", "gym:")) and not os.path.isfile(source):
+                wrong.append(f"--{flag} {source}: there is no such file; a space separates two files")
     if wrong:
         raise Refusal("\n".join(wrong))
 
 
-def trackers(config: Config) -> list[str]:
-    return [name.strip() for name in (config.report_to or "").split(",") if name.strip()]
-
-
 def settings_at_start(config: Config) -> dict[str, Any]:
     """Read the config.json of the run to resume. Raises Refusal if there is none."""
-    path = Path(config.output_dir) / config.name / "config.json"
-    if not path.is_file():
-        raise Refusal(f"--resume: there is no run at {path.parent}; leave --resume out, or set --name and --output_dir")
-    try:
-        began = dict(json.loads(path.read_text()))
-        began["rollouts_per_prompt"], began["digests"]
-    except (ValueError, TypeError, KeyError):
-        raise Refusal(f"--resume: {path} is not the config.json of a training run") from None
-    if began["eval_only"]:
-        raise Refusal(f"--resume: {path.parent} is an evaluation, there is nothing to resume")
-    return began
+    folder = Path(config.output_dir) / config.name
+    with suppress(OSError, ValueError, TypeError, KeyError):
+        began = dict(json.loads((folder / "config.json").read_text()))
+        if began["digests"] and not began["eval_only"]:
+            return began
+    raise Refusal(f"--resume: {folder} has no config.json of a training run; set --name and --output_dir")
 
 
 def check_same_run(config: Config, launch: dict[str, Any], digests: dict[str, str]) -> None:
     """Refuse a --resume with other settings, precision, sharding, problems, tokenizer or reward files."""
     began, now = settings_at_start(config), asdict(config) | launch
-    fixed = now.keys() - FREE
-    changed = [f"{name} was {began.get(name)}, is {now[name]}" for name in fixed if began.get(name) != now[name]]
+    changed = [f"{k} was {began.get(k)}, is {now[k]}" for k in now.keys() - FREE if began.get(k) != now[k]]
     changed += [
         name for name in digests.keys() | began["digests"].keys() if began["digests"].get(name) != digests.get(name)
     ]
