@@ -5,8 +5,8 @@
     accelerate launch -m bench.which_n --model M --data D        on several processes
     python -m bench.which_n --log_noise 5 --model M --data D     train, and measure V_w / V_b every 5 steps
 
-All settings of train.py work too. Without --log_noise nothing is trained: the program times steps at several N,
-computes gradients of sampled rollouts, and ends with a best guess and how sure it is.
+All settings of train.py work too. Without --log_noise nothing is trained: the program times the stages of a step
+at several N, computes gradients of sampled rollouts, and ends with a best guess and how sure it is.
 
 N rollouts of a prompt estimate the gradient of p, its probability of a correct response. N changes the noise of this
 estimate, not its mean. If a step rolls out B prompts N times each, the trace of its covariance is
@@ -19,7 +19,7 @@ estimate, not its mean. If a step rolls out B prompts N times each, the trace of
     within      V_w          how much the rollouts of a prompt differ: the variance of (R - p) ∇log π(y), mean over x
     ratio       V_w / V_b    measured as V_b / V_w with its standard error (jackknife over prompts)
     kept        K_N          P(0 < #correct < N), mean over prompts
-    seconds     t(N)         of one drawn prompt: roll_out(N) + K_N train(N)
+    seconds     t(N)         of one drawn prompt: roll_out(N) + K_N (score(N) + update(N))
 
 In the same time a small N takes more steps. The mean of their gradients has the noise
 
@@ -67,6 +67,7 @@ from trainer.report import short
 from trainer.rollouts import Outcomes, Rollout, roll_out, seed_of
 from trainer.run import Sums, write
 from trainer.settings import TINY, Config, Refusal, read_settings
+from verify import REASONS
 
 SIZES = (4, 8, 16, 32, 64, 128, 256, 512)  # N of the table
 TIMED = (4, 16, 64)  # N that are timed, besides the configured N
@@ -81,7 +82,8 @@ FEW = 8  # V_b is not estimated from fewer informative prompts; the first round 
 CLOSE = 1.25  # times the least noise: another N has at most 20% less
 RATIOS = np.geomspace(1, 1e5, 501)  # V_w / V_b that are considered
 USUAL, SPREAD = 100.0, 5.0  # before a measurement: log-normal, 95% from 4 to 2,500, as in docs/which_n.md
-PARTS = ("roll_out", "train")  # of a step: stages 2 and 3 of train.py; the log-probs and the updates
+STAGES = ("roll_out", "score", "update")  # of train.py: 2 and 3; 6; 7
+SOLVED = ("never", "up to 25%", "25 to 50%", "50 to 75%", "over 75%", "always")
 
 # ------------------------------------------------------------------------------------------------------------ the law
 
@@ -226,26 +228,26 @@ def kept_share(correct: list[int], n: int, size: int) -> float:
 
 
 class Cost:
-    """Seconds by N. measured: N -> seconds of one prompt with N rollouts, by part. kept: N -> K_N."""
+    """Seconds by N. measured: N -> seconds of one prompt with N rollouts, by stage. kept: N -> K_N."""
 
     def __init__(self, measured: dict[int, dict[str, float]], kept: Callable[[int], float]):
         self.measured, self.kept = measured, kept
 
-    def parts(self, n: int) -> list[float]:
-        """Seconds of one prompt with n rollouts by part: linear between the measured N and beyond the largest."""
+    def stages(self, n: int) -> list[float]:
+        """Seconds of one prompt with n rollouts by stage: linear between the measured N and beyond the largest."""
         *_, before, last = sizes = sorted(self.measured)
         beyond = max(0, n - last) / (last - before)
-        columns = ([self.measured[size][part] for size in sizes] for part in PARTS)
+        columns = ([self.measured[size][stage] for size in sizes] for stage in STAGES)
         return [float(np.interp(n, sizes, y)) + beyond * max(0, y[-1] - y[-2]) for y in columns]
 
-    def drawn(self, n: int) -> float:
-        """t(N): a prompt that is not kept has no second part."""
-        roll_out, training = self.parts(n)
-        return roll_out + self.kept(n) * training
+    def drawn(self, n: int) -> np.ndarray:
+        """t(N) by stage. A prompt that is not kept is neither scored nor trained on."""
+        roll_out, score, update = self.stages(n)
+        return np.array([roll_out, self.kept(n) * score, self.kept(n) * update])
 
     def noise(self, n: int, ratio):
         """(V_b + V_w / (N - 1)) t(N) in units of V_b: noise in the same time. Only quotients have a meaning."""
-        return (1 + ratio / (n - 1)) * self.drawn(n)
+        return (1 + ratio / (n - 1)) * self.drawn(n).sum()
 
 
 def belief(ratio: Ratio | None) -> np.ndarray:
@@ -294,7 +296,7 @@ class Sample:
         self.problems, self.seeds = setup.progress.next_problems(setup.data.problems, self.wanted, config.seed)
         for group in setup.optimizer.param_groups:  # type: ignore[union-attr]
             group["lr"] = 0.0  # the updates that are timed change no weight
-        setup.run.say("timing steps ...")
+        setup.run.say("timing the stages of a step ...")
         self.measured = self.times()
         self.draw_sample()
 
@@ -333,14 +335,15 @@ class Sample:
             score(self.plain, batch, "old_logp", temperature, accelerator)
             if setup.reference is not None:
                 score(setup.reference, batch, "ref_logp", temperature, accelerator)  # type: ignore[arg-type]
+        clock.append(time.perf_counter())
         for u, batch in enumerate(batches):
             tokens = int(outcomes.length[number == u].sum())
             train.update(setup.policy, setup.optimizer, batch, tokens, config, accelerator, Sums(accelerator))
         clock.append(time.perf_counter())
-        return {name: self.slowest(x) / count for name, x in zip(PARTS, np.diff(clock).tolist(), strict=True)}
+        return {name: self.slowest(x) / count for name, x in zip(STAGES, np.diff(clock).tolist(), strict=True)}
 
     def times(self) -> dict[int, dict[str, float]]:
-        """Time several N on B prompts or fewer. Leaves out an N that is too slow.
+        """Time several N: on B prompts or fewer, or on one prompt once. Leaves out an N that is too slow for that.
 
         The plan takes a rollout of a larger N to be as slow as one of the N before. It is faster.
         """
@@ -349,13 +352,18 @@ class Sample:
         rollout, until = sum(first.values()) / sizes[0], self.left() * (1 - TIMING)
         found = dict[int, dict[str, float]]()
         for i, n in enumerate(sizes):
-            allowed = (self.left() - until) / (len(sizes) - i) / REPEATS
-            count = min(self.config.prompts_per_step, max(1, ENOUGH // n), int(allowed / (n * rollout)))
+            spare, prompt = self.left() - until, n * rollout
+            count = min(self.config.prompts_per_step, max(1, ENOUGH // n))
+            count = min(count, int(spare / (len(sizes) - i) / REPEATS / prompt))
             if count > 0:
                 runs = [self.seconds(n, count) for _ in range(REPEATS)]
-                found[n] = {part: min(run[part] for run in runs) for part in PARTS}
-                rollout = sum(found[n].values()) / n
-        if len(found) < 2:  # then seconds are proportional to N
+            elif prompt <= spare:
+                runs = [self.seconds(n, 1)]
+            else:
+                break
+            found[n] = {stage: min(run[stage] for run in runs) for stage in STAGES}
+            rollout = sum(found[n].values()) / n
+        if len(found) < 2:  # then seconds are taken to be proportional to N
             found = {0: dict.fromkeys(first, 0.0), sizes[0]: first} | found
         return found
 
@@ -363,10 +371,11 @@ class Sample:
         """Say how long the sample takes, and roll out prompts until there are enough or the minutes are over."""
         setup, wanted, spare = self.setup, self.wanted, SAFE * self.left()
         cost = Cost(self.measured, lambda n: 1.0)
-        each = {n: sum(cost.parts(n)) for n in SAMPLED}  # a little too much: nothing is scored
+        each = {n: sum(cost.stages(n)) for n in SAMPLED}  # a little too much: nothing is scored
         self.n = n = next((n for n in SAMPLED if FEW * each[n] < spare), SAMPLED[-1])
         self.outcomes, self.halves = Outcomes.none(n), HalfGroups(setup.policy, n, self.config, self.accelerator)
-        setup.run.say(f"rolling out up to {wanted} prompts, {n} times each: {each[n] * wanted / 60:.1f} minutes ...")
+        possible = min(wanted, max(1, int(self.left() / each[n])))
+        setup.run.say(f"rolling out about {possible} prompts, {n} times each ...")
         count = min(wanted, FEW * self.accelerator.num_processes, max(1, int(spare / each[n])))
         while count:
             began, part = self.left(), slice(len(self.outcomes), len(self.outcomes) + count)
@@ -384,12 +393,24 @@ def digits(x: float) -> str:
     return f"{x:.2g}" if x < 99.5 else f"{float(f'{x:.2g}'):,.0f}"
 
 
+def aligned(rows: list[list]) -> str:
+    widths = [max(len(str(x)) for x in column) for column in zip(*rows, strict=True)]
+    return "\n".join("  " + "  ".join(f"{x!s:>{w}}" for x, w in zip(row, widths, strict=True)) for row in rows)
+
+
 def in_words(found: dict[str, Any], best: Guess, config: Config) -> str:
     """Write the report, from the numbers of which_n.json."""
     asked, b, prompts, rows = config.rollouts_per_prompt, config.prompts_per_step, found["prompts"], found["table"]
-    lines = ["     N   prompts drawn   seconds a step    noise"]
-    lines += [f"{n:6}{x['drawn']:16,.0f}{digits(x['seconds']):>17}{x['noise']:9.2f}" for n, x in rows.items()]
-    table = "\n".join(lines)
+    table: list[list] = [["N", "prompts drawn", "roll out", "score", "update", "seconds a step", "noise"]]
+    for n, x in rows.items():
+        table.append([n, f"{x['drawn']:,.0f}", *map(digits, [*x["stages"], x["seconds"]]), f"{x['noise']:.2f}"])
+    timed = [n for n in found["seconds"] if n]
+    if len(timed) > 1:
+        sure = f"no other N of the table has over 20% less noise, with probability {min(best.sure, 0.99):.0%}. This"
+        sure += "\n  takes the seconds as exact. To be surer, measure on an idle machine and raise --sample_prompts."
+    else:
+        sure = f"not at all. Only N = {timed[0]} could be timed, and seconds proportional to N favour a small N: raise"
+        sure += "\n  --max_minutes."
     source = f"These are usual values: too few prompts, under {FEW}, have right\n  and wrong responses. "
     source += "Read samples.jsonl, take other problems, or raise --sample_prompts and --max_minutes."
     if found["ratio"]:
@@ -398,22 +419,26 @@ def in_words(found: dict[str, Any], best: Guess, config: Config) -> str:
     return f"""
 {found["model"]}: {prompts} prompts x {found["rollouts"]} rollouts, {found["minutes"]:.1f} minutes
 
-Prompts that were never solved: {found["never"]}; always solved: {found["always"]}. A step trains on the others.
+How often are the problems solved? Prompts by the share of right responses (a step trains on the middle four columns):
+{aligned([[*found["solved"]], [*found["solved"].values()]])}
+  Verdicts: {", ".join(f"{count:,} {reason}" for reason, count in found["reasons"].items())}.
+  Tokens of a response: median {found["tokens_median"]:,}, longest {found["tokens_max"]:,}. \
+{found["truncated"]:.1%} reach --max_response_tokens {config.max_response_tokens}.
 
 Which N has the least noise for B = {b} on this machine?
   Noise is the squared distance of a step's gradient from the mean of many such steps. More rollouts reduce V_w,
   which comes from the rollouts of a prompt. Only more prompts reduce V_b, which comes from the choice of prompts.
   V_w / V_b = {digits(best.ratio)}, between {digits(best.ratio_low)} and {digits(best.ratio_high)} (95%). {source}
-{table}
-  A step draws prompts until {b} are kept. Steps were timed at N = {", ".join(str(n) for n in found["seconds"] if n)}.
+{aligned(table)}
+  A step draws prompts until {b} are kept. Roll out samples and judges the responses, score computes their log-probs,
+  update is the training. Timed at N = {", ".join(map(str, timed))}.
   In the same time a small N takes more steps, and noise is that of their mean, divided by the noise of N = {asked}.
 
 Advice
   Best guess: N = {best.n} with B = {b}. {digits(rows[asked]["seconds"] / rows[best.n]["seconds"])} of its steps take \
 as long as one of N = {asked}, and their mean has {rows[best.n]["noise"]:.2f} of its noise.
     --rollouts_per_prompt {best.n} --prompts_per_step {b} --learning_rate {rate:.2g}
-  How sure: no other N of the table has over 20% less noise, with probability {min(best.sure, 0.99):.0%}. This takes the
-  seconds as exact. To be surer, measure on an idle machine and raise --sample_prompts.
+  How sure: {sure}
   The learning rate follows sqrt(N x B), section 4.2.1: search around it. V_w / V_b usually falls while a policy
   learns: --log_noise measures it along a run. On a real model seeds differed by more than N did (docs/which_n.md)."""
 
@@ -423,6 +448,8 @@ def report(config: Config, accelerator: Accelerator, setup: train.Setup, own: ar
     sample = Sample(config, accelerator, setup, own)
     outcomes, n, asked, folder = sample.outcomes, sample.n, config.rollouts_per_prompt, setup.run.folder
     correct, prompts = outcomes.correct.sum(-1).tolist(), len(outcomes)
+    reasons = outcomes.reason.flatten().bincount(minlength=len(REASONS)).tolist()
+    quarters = [math.ceil(4 * c / n) + (c == n) for c in correct]
     cost = Cost(sample.measured, partial(kept_share, correct, n))
     ratio = ratio_of(sample.halves.gram(), prompts, sample.halves.n)
     sizes = [n for n in sorted({*SIZES, asked}) if n * config.prompts_per_step >= config.updates_per_step]
@@ -430,12 +457,16 @@ def report(config: Config, accelerator: Accelerator, setup: train.Setup, own: ar
 
     def row(n: int) -> dict[str, Any]:
         drawn, noise = config.prompts_per_step / max(cost.kept(n), 1e-3), cost.noise(n, best.ratio)
-        return {"drawn": drawn, "seconds": drawn * cost.drawn(n), "noise": noise / cost.noise(asked, best.ratio)}
+        step = (drawn * cost.drawn(n)).tolist()
+        return {"drawn": drawn, "stages": step, "seconds": sum(step), "noise": noise / cost.noise(asked, best.ratio)}
 
     found: dict[str, Any] = {
         "model": short(config.model), "prompts": prompts, "rollouts": n, "correct": correct,
         "minutes": own.max_minutes - sample.left() / 60,
-        "never": correct.count(0), "always": correct.count(n), "seconds": sample.measured,
+        "solved": {name: quarters.count(i) for i, name in enumerate(SOLVED)},
+        "reasons": {name: count for name, count in zip(REASONS, reasons, strict=True) if count},
+        "tokens_median": outcomes.length.median().item(), "tokens_max": outcomes.length.max().item(),
+        "truncated": outcomes.truncated.double().mean().item(), "seconds": sample.measured,
         "ratio": ratio and ratio._asdict(), "best": best._asdict(), "table": {n: row(n) for n in sizes},
     }  # fmt: skip
     if accelerator.is_main_process:

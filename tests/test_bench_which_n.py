@@ -101,7 +101,7 @@ def simulated_groups(ratio, prompts, n, seed):
 @pytest.mark.parametrize("ratio", [5.0, 200.0])
 def test_the_interval_holds_the_known_ratio(ratio):
     """Makes impossible: an interval that is too narrow, or wider than twice and half: 100 simulated samples."""
-    price = Cost({n: {"roll_out": float(n), "train": 0.0} for n in (4, 512)}, lambda n: 1.0)
+    price = Cost({n: {"roll_out": float(n), "score": 0.0, "update": 0.0} for n in (4, 512)}, lambda n: 1.0)
     found = [guess(price, [4, 512], ratio_of(simulated_groups(ratio, 300, 32, seed), 300, 32)) for seed in range(100)]
     # V_w is (n - 1) / n of the simulated variance
     assert sum(x.ratio_low <= ratio * 31 / 32 <= x.ratio_high for x in found) >= 88
@@ -110,7 +110,7 @@ def test_the_interval_holds_the_known_ratio(ratio):
 
 def test_without_a_measurement_the_usual_ratios_remain():
     """Makes impossible: certainty without a measurement; a bound of V_b that is taken for an estimate."""
-    cost = Cost({n: {"roll_out": 9.0 + n, "train": 0.0} for n in (4, 512)}, lambda n: 1.0)
+    cost = Cost({n: {"roll_out": 9.0 + n, "score": 0.0, "update": 0.0} for n in (4, 512)}, lambda n: 1.0)
     sizes = [4, 8, 16, 32, 64, 128, 256, 512]
     usual = guess(cost, sizes, None)
     assert usual.ratio == pytest.approx(100, rel=0.05)
@@ -124,7 +124,7 @@ def test_without_a_measurement_the_usual_ratios_remain():
 @pytest.mark.parametrize(("ratio", "price"), [(20.0, 10.0), (700.0, 0.0), (900.0, 40.0)])
 def test_a_known_ratio_gives_the_n_of_the_formula(ratio, price):
     """Makes impossible: another law at equal time than `best_n`, when the price of a prompt is one number."""
-    cost = Cost({n: {"roll_out": 0.01 * (price + n), "train": 0.0} for n in (2, 512)}, lambda n: 1.0)
+    cost = Cost({n: {"roll_out": 0.01 * (price + n), "score": 0.0, "update": 0.0} for n in (2, 512)}, lambda n: 1.0)
     found = guess(cost, [round(4 * 1.02**k) for k in range(300)], Ratio(1 / ratio, 0.001 / ratio))
     assert found.n == pytest.approx(best_n(ratio, price), rel=0.05)
     assert found.sure > 0.99 and found.ratio == pytest.approx(ratio, rel=0.03)
@@ -202,9 +202,9 @@ def test_the_share_of_kept_prompts_is_near_the_truth(never, always):
 
 def test_seconds_by_hand():
     """Makes impossible: a time that includes scores and updates of dropped prompts, or another line."""
-    cost = Cost({n: {"roll_out": 1.0 + n / 4, "train": 2.0 + n / 4} for n in (4, 16)}, lambda n: 0.5)
-    assert cost.parts(10) == pytest.approx([3.5, 4.5]) and cost.parts(32) == pytest.approx([9.0, 10.0])
-    assert cost.drawn(32) == pytest.approx(14)
+    cost = Cost({n: {"roll_out": 1.0 + n / 4, "score": 2.0, "update": n / 4} for n in (4, 16)}, lambda n: 0.5)
+    assert cost.stages(10) == pytest.approx([3.5, 2.0, 2.5]) and cost.stages(32) == pytest.approx([9.0, 2.0, 8.0])
+    assert cost.drawn(32) == pytest.approx([9.0, 1.0, 4.0])
     assert cost.noise(32, 62.0) == pytest.approx((1 + 2) * 14)
 
 
@@ -228,17 +228,32 @@ def look(folder, name="look", prompts=12, more=(), **settings):
     return found
 
 
+def test_expensive_prompts_are_timed_at_several_n():
+    """Makes impossible: one timed N, so that a small N looks cheap where the prompt is expensive."""
+    sample, clock = which_n.Sample.__new__(which_n.Sample), [0.0]
+    sample.config = Config(prompts_per_step=8, rollouts_per_prompt=512)
+
+    def seconds(n, count):
+        each = 9 + n / 5  # of a prompt, of a rollout
+        clock[0] += count * each
+        return dict.fromkeys(which_n.STAGES, each / 3)
+
+    sample.left, sample.seconds = lambda: 600 - clock[0], seconds
+    assert [*sample.times()] == [4, 16, 64] and clock[0] < 0.4 * 600
+
+
 def test_a_report_keeps_the_weights_and_names_flags(tmp_path, capsys):
     """Makes impossible: a report that trains, that writes a checkpoint, or that changes from run to run; another B."""
     found = look(tmp_path)
     assert {x.name for x in (tmp_path / "look").iterdir()} == {"config.json", "lock", "which_n.json", "samples.jsonl"}
     said = capsys.readouterr().out
-    assert found["prompts"] == 12 and "--max_minutes" in said
+    assert found["prompts"] == 12 and sum(found["solved"].values()) == 12 and "--max_minutes" in said
     rate = 1e-4 * math.sqrt(found["best"]["n"] / 8)  # N of the configuration is 8
     assert f"--rollouts_per_prompt {found['best']['n']} --prompts_per_step 4 --learning_rate {rate:.2g}" in said
     assert [*found["table"]] == [4, 8, 16, 32, 64, 128, 256, 512]
     correct = found["correct"]
-    assert (found["never"], found["always"]) == (correct.count(0), correct.count(16)) and found["ratio"]["error"] > 0
+    assert (found["solved"]["never"], found["solved"]["always"]) == (correct.count(0), correct.count(16))
+    assert sum(correct) == found["reasons"]["correct"] and found["ratio"]["error"] > 0
     for n, row in found["table"].items():  # B = 4 prompts are kept
         assert row["drawn"] == pytest.approx(4 / which_n.kept_share(correct, 16, n))
     assert found["table"][8]["noise"] == 1
@@ -266,7 +281,7 @@ def test_a_slow_machine_and_unsolved_problems_still_give_a_guess(tmp_path, capsy
     (tmp_path / "data.jsonl").write_text("".join(never))
     found = look(tmp_path, data=tmp_path / "data.jsonl", more=["--max_minutes=0.001"])
     assert (found["prompts"], found["rollouts"], found["ratio"], [*found["seconds"]]) == (1, 4, None, [0, 4])
-    assert found["never"] == 1 and found["best"]["ratio"] == pytest.approx(100, rel=0.05)
+    assert found["solved"]["never"] == 1 and found["best"]["ratio"] == pytest.approx(100, rel=0.05)
     said, _, advice = capsys.readouterr().out.partition("Advice")
     assert "--max_minutes" in said and "--rollouts_per_prompt" in advice
 
@@ -295,6 +310,7 @@ def test_two_processes_find_the_numbers_of_one(tmp_path):
         assert done.returncode == 0, done.stderr[-3000:]
         found.append(json.loads((tmp_path / f"on{count}/which_n.json").read_text()))
     alone, together = found
-    assert alone["correct"] == together["correct"]
+    for name in ("correct", "solved", "tokens_median", "reasons"):
+        assert alone[name] == together[name], name
     for name, x in alone["ratio"].items():
         assert together["ratio"][name] == pytest.approx(x, rel=1e-3), name
