@@ -52,8 +52,7 @@ def remarks(data: Data) -> list[str]:
     plain = any(isinstance(problem.prompt, str) for problem in [*data.problems, *data.held_out])
     if plain and data.tokenizer.chat_template is not None:
         found.append(
-            "the model has a chat template, which is not applied to prompts that are text: for chats, write prompts as "
-            "messages, or set --system_prompt"
+            "the chat template is not applied to prompts that are text: write messages, or set --system_prompt"
         )
     prompts = {json.dumps(problem.prompt) for problem in data.problems}
     if seen := sum(json.dumps(problem.prompt) in prompts for problem in data.held_out):
