@@ -295,26 +295,6 @@ def plot_figure3(path: Path, curves: list[Curves], about: str, per_sample: bool 
     figure.savefig(path, dpi=110)
 
 
-def plot_figure2(path: Path, p: Tensor, correct: Tensor, sampled: dict[int, Tensor]) -> None:
-    """Draw Figure 2 with numbers: the masses and Theorem 1's three terms of one step, for each N.
-
-    p, correct: (V,). sampled: N -> the tokens that several steps drew, bool, (draws, V).
-    """
-    figure = Figure(figsize=(11, 4.6), layout="constrained")
-    pools, terms = figure.subplots(1, 2)
-    drawn = {n: brorl.masses(p, correct, mask) for n, mask in sampled.items()}
-    for name in ("q_pos", "p_pos", "q_neg", "p_neg"):
-        pools.plot(list(drawn), [getattr(m, name).mean() for m in drawn.values()], "o-", label=name)
-    for name in (*brorl.MassBalance._fields, "total"):
-        x = [getattr(brorl.mass_balance(m, 1.0, n), name).mean() for n, m in drawn.items()]
-        terms.plot(list(drawn), x, "o-", label=name)
-    for axis, title in ((pools, "Probability of all and of the drawn tokens"), (terms, "Theorem 1: ΔQ_pos / η")):
-        axis.set(title=title, xlabel="N", xscale="log")
-        axis.grid(alpha=0.3)
-        axis.legend()
-    figure.savefig(path, dpi=110)
-
-
 # ------------------------------------------------------------------------------------------------- the command line
 
 

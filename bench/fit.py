@@ -1,8 +1,7 @@
 """Does a run fit a card? Its memory by part, from the model's config alone, and the flags to type.
 
-    python -m bench.fit                                    the tables of docs/training.md; about two minutes
-    python -m bench.fit --model MODEL --gib 24             a model on one card of 24 GiB
-    python -m bench.fit --model MODEL --gib 80 --ranks 8   on eight such cards with FSDP2
+    python -m bench.fit                         the tables of docs/training.md; about two minutes
+    python -m bench.fit --model MODEL --gib 24  a model on one card of 24 GiB, and on eight with FSDP2
 
 An update of train.py runs on fake tensors, which have shapes and no memory. Every allocation is counted; each response
 is computed with its prompt. tests/test_bench_fit.py compares the count with the memory of a real process, in float32.
@@ -14,7 +13,6 @@ from __future__ import annotations
 
 import argparse
 import weakref
-from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from unittest import mock
@@ -53,7 +51,7 @@ QWEN = {  # Qwen2.5-Instruct; the paper's 1.5B model has the architecture of the
 
 
 class Allocations(TorchDispatchMode):
-    """Counts the bytes of all storages that exist, real or fake, and their peak."""
+    """Counts the bytes of all storages that exist, and their peak."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -88,14 +86,12 @@ class Count:
     update: int  # peak of an update beyond these two: gradients, bfloat16 copies of the weights, activations
 
 
-def count_update(
-    config: PretrainedConfig, tokens: int, bfloat16: bool = True, checkpointing: bool = False, fake: bool = True
-) -> Count:
-    """Count an update with one micro-batch of `tokens` tokens. fake=False allocates and computes for real."""
+def count_update(config: PretrainedConfig, tokens: int, bfloat16: bool = True, checkpointing: bool = False) -> Count:
+    """Count an update with one micro-batch of `tokens` tokens."""
     counted = Allocations()
     # transformers searches the position ids for packed rows. It cannot read fake ones, and these rows are not packed.
     not_packed = mock.patch("transformers.masking_utils.find_packed_sequence_indices", return_value=None)
-    with FakeTensorMode() if fake else nullcontext(), not_packed, counted:
+    with FakeTensorMode(), not_packed, counted:
         model = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
         weights = sum(p.nbytes for p in model.parameters())
         policy = Policy(model).train(checkpointing)
@@ -124,10 +120,8 @@ def count_update(
 class Needs:
     """GiB of a run on each of `ranks` cards: one card, or FSDP2 over several."""
 
-    weights: float
-    gradients: float
+    weights: float  # the gradients take as much, and so does the reference
     moments: float
-    reference: float
     activations: float  # per 1,000 tokens of a micro-batch
     checkpointed: float  # the same with --gradient_checkpointing
     engine: float  # vLLM's weights in bfloat16
@@ -135,7 +129,7 @@ class Needs:
 
     def held(self) -> float:
         """What stays on the card during the rollouts."""
-        return self.weights + self.moments + self.reference
+        return 2 * self.weights + self.moments
 
 
 def needs(config: PretrainedConfig) -> dict[int, Needs]:
@@ -156,8 +150,7 @@ def needs(config: PretrainedConfig) -> dict[int, Needs]:
         shared = weights / ranks + 6 * gathered + 8 * MAX_LOGITS
         update = {key: x.update if ranks == 1 else shared + slope[key[1]] * key[0] for key, x in counts.items()}
         found[ranks] = Needs(
-            weights=weights / ranks / GIB, gradients=weights / ranks / GIB, moments=moments / ranks / GIB,
-            reference=weights / ranks / GIB, activations=1000 * slope[False] / GIB,
+            weights=weights / ranks / GIB, moments=moments / ranks / GIB, activations=1000 * slope[False] / GIB,
             checkpointed=1000 * slope[True] / GIB, engine=weights / 2 / GIB,
             update={key: x / GIB for key, x in update.items()},
         )  # fmt: skip
@@ -182,22 +175,18 @@ def main(argv: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--model", help="a folder or a hub name; only its config is read [three of Qwen2.5]")
     parser.add_argument("--gib", type=float, help="memory of a card, as CUDA reports it [22, 39.5 and 79]")
-    parser.add_argument(
-        "--ranks", type=int, nargs="+", choices=(1, 8), default=[1, 8], help="one card, or 8 with FSDP2"
-    )
     parser.add_argument("--longest", type=int, default=2048, help="tokens of a prompt and its response [2048]")
     args = parser.parse_args(argv)
     models = {Path(args.model).name: AutoConfig.from_pretrained(args.model)} if args.model else QWEN
     cards = {f"{args.gib:g} GiB": args.gib} if args.gib else CARDS_GIB
-    found = {(name, w): n for name, config in models.items() for w, n in needs(config).items() if w in args.ranks}
+    found = {(name, w): n for name, config in models.items() for w, n in needs(config).items()}
 
     print("GiB on each card; activations for 1,000 tokens of a micro-batch, in brackets with --gradient_checkpointing")
-    print(f"{'model':>20} cards  weights  gradients  moments  reference   activations  vLLM's weights")
+    print("The gradients take as much as the weights, and so does the reference")
+    print(f"{'model':>20} cards  weights  moments   activations  vLLM's weights")
     for (name, w), n in found.items():
-        print(
-            f"{name[:20]:>20}{w:6}{n.weights:9.1f}{n.gradients:11.1f}{n.moments:9.1f}{n.reference:11.1f}"
-            f"{n.activations:7.2f} ({n.checkpointed:.2f}){n.engine:16.1f}"
-        )
+        sizes = f"{n.weights:9.1f}{n.moments:9.1f}{n.activations:7.2f} ({n.checkpointed:.2f}){n.engine:16.1f}"
+        print(f"{name[:20]:>20}{w:6}{sizes}")
     print(f"\nFlags for up to {args.longest:,} tokens of prompt and response; {RESERVE_GIB:g} GiB of a card stay free")
     for (name, w), n in found.items():
         for card, gib in cards.items():

@@ -9,10 +9,10 @@
     verify          verify.py: verify_batch                            one answer after the other
     shared_prompt   trainer/policy.py: after_shared_prompts            every rollout computes its prompt
     whole_step      train.py                                           TRL's GRPOTrainer
-    ranks           trainer/rollouts.py: requests_of_rank              whole prompts for each rank; simulated
 
 Both ways take turns, so other programs on the machine slow both. Every number is the median over the turns, and the
-ratio is the median of the ratios of the turns. A ratio above 1 is in favour of ours.
+ratio is the median of the ratios of the turns. A ratio above 1 is in favour of ours. verify_batch judges equal answers
+once. P + N x T tokens are a prompt of P tokens and N responses of T tokens.
 """
 
 from __future__ import annotations
@@ -28,7 +28,6 @@ import os
 import platform
 import random
 import statistics
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -47,7 +46,7 @@ import brorl
 import verify as judge
 from rollout import Request, Sampling, TorchEngine
 from trainer.policy import Policy, micro_batches, score, token_logprobs
-from trainer.rollouts import Rollout, encode, requests_of_rank
+from trainer.rollouts import Rollout, encode
 from trainer.run import Sums
 from trainer.settings import TINY, Config, read_settings
 
@@ -75,7 +74,6 @@ class Row(NamedTuple):
     plain: float
     unit: str
     ratio: float
-    plain_way: str  # a sentence
 
 
 def rate(way: Callable[[], int]) -> float:
@@ -84,26 +82,14 @@ def rate(way: Callable[[], int]) -> float:
     return way() / (time.perf_counter() - began)
 
 
-def compare(what: str, unit: str, turns: int, ours: Callable[[], int], plain: Callable[[], int], plain_way: str) -> Row:
+def compare(what: str, unit: str, turns: int, ours: Callable[[], int], plain: Callable[[], int]) -> Row:
     """Let both ways take turns, and compare how much they do per second."""
     rates = [(rate(ours), rate(plain)) for _ in range(turns)]
     a, b = (statistics.median(way) for way in zip(*rates, strict=True))
-    return Row(what, a, b, unit, statistics.median(x / y for x, y in rates), plain_way)
+    return Row(what, a, b, unit, statistics.median(x / y for x, y in rates))
 
 
 # ---------------------------------------------------------------------------------------------------- log_probs
-
-
-def peak_memory(work: Callable[[], int]) -> float:
-    """GiB that `work` needs at most above the memory at its start. Linux only: 5 resets the peak."""
-
-    def kibibytes(name: str) -> int:
-        return next(int(x.split()[1]) for x in Path("/proc/self/status").read_text().splitlines() if x.startswith(name))
-
-    Path("/proc/self/clear_refs").write_text("5")
-    before = kibibytes("VmRSS")
-    work()
-    return (kibibytes("VmHWM") - before) / 2**20
 
 
 def plain_log_probs(hidden: Tensor, weight: Tensor, targets: Tensor) -> Tensor:
@@ -127,11 +113,7 @@ def log_probs(size: Sizes) -> Iterator[Row]:
     def plain() -> int:
         return backward(plain_log_probs(hidden, weight, targets))
 
-    way = f"log_softmax of all logits, {size.tokens:,} tokens x {vocabulary:,}, forward and backward."
-    yield compare("log-probs", "tokens/s", size.turns, ours, plain, f"The plain way is {way}")
-    if sys.platform == "linux":
-        a, b = peak_memory(ours), peak_memory(plain)
-        yield Row("log-probs, memory", a, b, "GiB", b / a, f"The plain way is {way}")
+    yield compare(f"log-probs, {size.tokens:,} x {vocabulary:,} logits", "tokens/s", size.turns, ours, plain)
 
 
 # ------------------------------------------------------------------------------------------------------ rollout
@@ -160,11 +142,7 @@ def rollout(size: Sizes) -> Iterator[Row]:
             )  # fmt: skip
             return rows
 
-        yield compare(
-            f"rollout, N = {n}", "samples/s", size.turns, ours, plain,
-            f"The plain way is model.generate of transformers, {rows} rollouts of a prompt of {len(some[0])} tokens at "
-            f"a time; responses have {size.response} tokens.",
-        )  # fmt: skip
+        yield compare(f"rollout, N = {n}, {len(some[0])}-token prompts", "samples/s", size.turns, ours, plain)
 
 
 # ------------------------------------------------------------------------------------------------------- verify
@@ -195,11 +173,7 @@ def verify(size: Sizes) -> Iterator[Row]:
     def one_by_one() -> int:
         return len([judge.verify(*item) for item in sample])
 
-    yield compare(
-        "math answers", "answers/s", size.turns, batch, one_by_one,
-        f"The plain way is verify on one answer after the other; verify_batch judges the {distinct:,} distinct answers "
-        f"among {len(items):,} once.",
-    )  # fmt: skip
+    yield compare(f"{len(items):,} math answers, {distinct:,} distinct", "answers/s", size.turns, batch, one_by_one)
 
 
 # ------------------------------------------------------------------------------------------------ shared_prompt
@@ -224,10 +198,8 @@ def shared_prompt(size: Sizes) -> Iterator[Row]:
         train.update(policy, optimizer, batches, n * length, config, accelerator, Sums(accelerator))
         return n
 
-    yield compare(
-        "score and update, shared prompt", "samples/s", size.turns, lambda: step(True), lambda: step(False),
-        f"The plain way computes the prompt of {size.prompt} tokens for each of {n} responses of {length} tokens.",
-    )  # fmt: skip
+    what = f"score, update: {size.prompt} + {n} x {length} tokens"
+    yield compare(what, "samples/s", size.turns, lambda: step(True), lambda: step(False))
 
 
 # --------------------------------------------------------------------------------------------------- whole_step
@@ -294,60 +266,14 @@ def whole_step(size: Sizes) -> Iterator[Row]:
         rates = [(ours_step(size, folder, i), trl_step(size, folder, i)) for i in range(size.turns)]
     a, b = (statistics.median(way) for way in zip(*rates, strict=True))
     n, prompts, _ = size.step
-    yield Row(
-        f"whole step, N = {n}, B = {prompts}", a, b, "samples/s", statistics.median(x / y for x, y in rates),
-        "The plain way is TRL's GRPOTrainer with the same model, prompts, reward and mini-batches.",
-    )  # fmt: skip
-
-
-# -------------------------------------------------------------------------------------------------------- ranks
-
-# Assumed, not measured. Responses are log-normal around a median that is log-normal over prompts: 6,000 tokens on
-# average, cut at 16,384. The share of informative prompts is that of table 2. A rank's time follows its tokens.
-MEDIAN, SPREAD, LIMIT, RANKS = 4750.0, 0.5, 16384, 64
-
-
-def owners(prompts: int, n: int, world: int) -> Tensor:
-    """The rank of each rollout, (P, N), by the rule of train.py."""
-    owner = torch.empty(prompts, n, dtype=torch.long)
-    for rank in range(world):
-        for p, (_, count, _, first) in requests_of_rank([[0]] * prompts, n, [0] * prompts, rank, world):
-            owner[p, first : first + count] = rank
-    return owner
-
-
-def fullest(tokens: Tensor, owner: Tensor, world: int) -> float:
-    """Tokens of the fullest rank over the mean of the ranks."""
-    of_rank = torch.zeros(world).double().scatter_add_(0, owner.flatten(), tokens.flatten().double())
-    return float(of_rank.max() / of_rank.mean())
-
-
-def simulated(recipe: str, world: int, seed: int) -> tuple[float, float]:
-    """`fullest` of a step's rollouts: by the rule of train.py, and with whole prompts for each rank, in turn."""
-    settings, rng = brorl.RECIPES[recipe], torch.Generator().manual_seed(seed)
-    n, b = (int(settings[name].value) for name in ("rollouts_per_prompt", "prompts_per_step"))
-    drawn = round(b / brorl.PASS_RATE[recipe])
-    medians = MEDIAN * (SPREAD * torch.randn(drawn, 1, generator=rng)).exp()
-    tokens = (medians * (SPREAD * torch.randn(drawn, n, generator=rng)).exp()).ceil().clamp(max=LIMIT)  # (P, N)
-    whole = (torch.arange(drawn) % world)[:, None].expand(-1, n)
-    return fullest(tokens, owners(drawn, n, world), world), fullest(tokens, whole, world)
-
-
-def ranks(size: Sizes) -> Iterator[Row]:
-    for recipe in ("brorl", "prorl"):
-        pairs = [simulated(recipe, RANKS, seed) for seed in range(size.turns)]
-        ours, plain = map(statistics.median, zip(*pairs, strict=True))
-        yield Row(
-            f"rollouts of {recipe}, {RANKS} ranks", ours, plain, "x the mean", plain / ours,
-            "Simulated: tokens of the fullest rank. The plain way gives whole prompts to the ranks, in turn.",
-        )  # fmt: skip
+    yield Row(f"whole step, N = {n}, B = {prompts}", a, b, "samples/s", statistics.median(x / y for x, y in rates))
 
 
 # ------------------------------------------------------------------------------------------------------ the table
 
 PARTS: dict[str, Callable[[Sizes], Iterator[Row]]] = {
     "log_probs": log_probs, "rollout": rollout, "verify": verify, "shared_prompt": shared_prompt,
-    "whole_step": whole_step, "ranks": ranks,
+    "whole_step": whole_step,
 }  # fmt: skip
 
 
@@ -356,8 +282,7 @@ def digits(x: float) -> str:
 
 
 def line(row: Row) -> str:
-    numbers = f"{digits(row.ours):>9} {digits(row.plain):>9} {row.unit:10} {row.ratio:6.2f}"
-    return f"{row.what:38} {numbers}\n    {row.plain_way}"
+    return f"{row.what:38} {digits(row.ours):>9} {digits(row.plain):>9} {row.unit:10} {row.ratio:6.2f}"
 
 
 def main(argv: list[str] | None = None) -> list[Row]:
@@ -366,12 +291,9 @@ def main(argv: list[str] | None = None) -> list[Row]:
         prog="python -m bench.speed", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("parts", nargs="*", metavar="PART", help=f"{', '.join(PARTS)} (default: all)")
-    parser.add_argument("--turns", type=int, default=3, help="turns of both ways (default: 3)")
     args = parser.parse_args(argv)
     if unknown := set(args.parts) - set(PARTS):
         parser.error(f"unknown part {', '.join(sorted(unknown))}: choose from {', '.join(PARTS)}")
-    if args.turns < 1:
-        parser.error("--turns must be at least 1")
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
     print(f"{torch.get_num_threads()} threads, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}, "
@@ -380,7 +302,7 @@ def main(argv: list[str] | None = None) -> list[Row]:
     rows = []
     for part in args.parts or PARTS:
         torch.manual_seed(0)
-        for row in PARTS[part](Sizes(args.turns)):
+        for row in PARTS[part](Sizes()):
             print(line(row), flush=True)
             rows.append(row)
     return rows

@@ -5,8 +5,8 @@
     accelerate launch -m bench.which_n --model M --data D        on several processes
     python -m bench.which_n --log_noise 5 --model M --data D     train, and measure V_w / V_b every 5 steps
 
-All settings of train.py work too. Without --log_noise nothing is trained: the program times the stages of a step at
-several N, computes gradients of sampled rollouts, and ends with a best guess and how sure it is.
+All settings of train.py work too. Without --log_noise nothing is trained: the program times steps at several N,
+computes gradients of sampled rollouts, and ends with a best guess and how sure it is.
 
 N rollouts of a prompt estimate the gradient of p, its probability of a correct response. N changes the noise of this
 estimate, not its mean. If a step rolls out B prompts N times each, the trace of its covariance is
@@ -18,12 +18,10 @@ estimate, not its mean. If a step rolls out B prompts N times each, the trace of
     between     V_b          E|g_x|² - |ḡ|²: how much prompts differ
     within      V_w          how much the rollouts of a prompt differ: the variance of (R - p) ∇log π(y), mean over x
     ratio       V_w / V_b    measured as V_b / V_w with its standard error (jackknife over prompts)
-    cost        c_p / c_r    the cost of a prompt, in rollouts; 0 if only samples are counted
     kept        K_N          P(0 < #correct < N), mean over prompts
-    seconds     t(N)         of one drawn prompt: roll_out(N) + K_N (score(N) + update(N))
+    seconds     t(N)         of one drawn prompt: roll_out(N) + K_N train(N)
 
-At equal cost B (c_p + N c_r) the noise is least at N* = 1 + sqrt((1 + c_p / c_r) V_w / V_b), as in two-stage cluster
-sampling. In the same time a small N takes more steps. The mean of their gradients has the noise
+In the same time a small N takes more steps. The mean of their gradients has the noise
 
     noise(N, B) x seconds of a step ∝ (V_b + V_w / (N - 1)) t(N)
 
@@ -69,7 +67,6 @@ from trainer.report import short
 from trainer.rollouts import Outcomes, Rollout, roll_out, seed_of
 from trainer.run import Sums, write
 from trainer.settings import TINY, Config, Refusal, read_settings
-from verify import REASONS
 
 SIZES = (4, 8, 16, 32, 64, 128, 256, 512)  # N of the table
 TIMED = (4, 16, 64)  # N that are timed, besides the configured N
@@ -81,17 +78,19 @@ SAFE = 0.6  # share of the time left that a round may take
 HALF = 64  # most rollouts of a half-group: more would cost more and not improve V_b
 MOST = 2**17  # coordinates of the gradient
 FEW = 8  # V_b is not estimated from fewer informative prompts; the first round has as many for each process
-ALIKE, CLOSE = 1.02, 1.25  # times the least noise: no difference; 20% above it
+CLOSE = 1.25  # times the least noise: another N has at most 20% less
 RATIOS = np.geomspace(1, 1e5, 501)  # V_w / V_b that are considered
 USUAL, SPREAD = 100.0, 5.0  # before a measurement: log-normal, 95% from 4 to 2,500, as in docs/which_n.md
-STAGES = ("roll_out", "score", "update")
-SOLVED = ("never", "up to 25%", "25 to 50%", "50 to 75%", "over 75%", "always")
+PARTS = ("roll_out", "train")  # of a step: stages 2 and 3 of train.py; the log-probs and the updates
 
 # ------------------------------------------------------------------------------------------------------------ the law
 
 
 def best_n(ratio: float, cost: float = 0.0) -> float:
-    """N* = 1 + sqrt((1 + c_p / c_r) V_w / V_b): the N with the least noise at equal cost. cost: c_p / c_r."""
+    """N* = 1 + sqrt((1 + c_p / c_r) V_w / V_b): the N with the least noise at equal cost B (c_p + N c_r).
+
+    As in two-stage cluster sampling. cost: c_p / c_r, the cost of a prompt in rollouts; 0 if only samples count.
+    """
     return 1 + math.sqrt((1 + cost) * ratio)
 
 
@@ -227,32 +226,26 @@ def kept_share(correct: list[int], n: int, size: int) -> float:
 
 
 class Cost:
-    """Seconds by N. measured: N -> seconds of one prompt with N rollouts, by stage. kept: N -> K_N."""
+    """Seconds by N. measured: N -> seconds of one prompt with N rollouts, by part. kept: N -> K_N."""
 
     def __init__(self, measured: dict[int, dict[str, float]], kept: Callable[[int], float]):
         self.measured, self.kept = measured, kept
 
-    def stages(self, n: int) -> list[float]:
-        """Seconds of one prompt with n rollouts by stage: linear between the measured N and beyond the largest."""
+    def parts(self, n: int) -> list[float]:
+        """Seconds of one prompt with n rollouts by part: linear between the measured N and beyond the largest."""
         *_, before, last = sizes = sorted(self.measured)
         beyond = max(0, n - last) / (last - before)
-        columns = ([self.measured[size][stage] for size in sizes] for stage in STAGES)
+        columns = ([self.measured[size][part] for size in sizes] for part in PARTS)
         return [float(np.interp(n, sizes, y)) + beyond * max(0, y[-1] - y[-2]) for y in columns]
 
-    def of_a_prompt(self) -> float:
-        """c_p / c_r: the line through the smallest and the largest measured N, at N = 0."""
-        low, high = min(self.measured), max(self.measured)
-        first, last = sum(self.stages(low)), sum(self.stages(high))
-        return max(0.0, first * (high - low) / max(last - first, 1e-9) - low)
-
-    def drawn(self, n: int) -> np.ndarray:
-        """t(N) by stage."""
-        roll_out, score, update = self.stages(n)
-        return np.array([roll_out, self.kept(n) * score, self.kept(n) * update])
+    def drawn(self, n: int) -> float:
+        """t(N): a prompt that is not kept has no second part."""
+        roll_out, training = self.parts(n)
+        return roll_out + self.kept(n) * training
 
     def noise(self, n: int, ratio):
         """(V_b + V_w / (N - 1)) t(N) in units of V_b: noise in the same time. Only quotients have a meaning."""
-        return (1 + ratio / (n - 1)) * self.drawn(n).sum()
+        return (1 + ratio / (n - 1)) * self.drawn(n)
 
 
 def belief(ratio: Ratio | None) -> np.ndarray:
@@ -278,15 +271,11 @@ class Guess(NamedTuple):
 
 
 def guess(cost: Cost, sizes: list[int], ratio: Ratio | None) -> Guess:
-    """Choose the N of `sizes` whose noise is expected to be nearest to the least.
-
-    N within 2% count as equal, and the smallest of them is chosen: the best N falls while a policy learns.
-    """
+    """Choose the N of `sizes` whose noise is expected to be nearest to the least."""
     weight = belief(ratio)
     noise = np.array([cost.noise(n, RATIOS) for n in sizes])  # (sizes, RATIOS)
     excess = noise / noise.min(0)
-    mean = excess @ weight
-    chosen = int(np.argmax(mean <= ALIKE * mean.min()))
+    chosen = int(np.argmin(excess @ weight))
     ratios = (float(RATIOS[np.argmax(weight.cumsum() > x)]) for x in (0.5, 0.025, 0.975))
     return Guess(sizes[chosen], float(weight[excess[chosen] <= CLOSE].sum()), *ratios)
 
@@ -305,7 +294,7 @@ class Sample:
         self.problems, self.seeds = setup.progress.next_problems(setup.data.problems, self.wanted, config.seed)
         for group in setup.optimizer.param_groups:  # type: ignore[union-attr]
             group["lr"] = 0.0  # the updates that are timed change no weight
-        setup.run.say("timing the stages of a step ...")
+        setup.run.say("timing steps ...")
         self.measured = self.times()
         self.draw_sample()
 
@@ -344,12 +333,11 @@ class Sample:
             score(self.plain, batch, "old_logp", temperature, accelerator)
             if setup.reference is not None:
                 score(setup.reference, batch, "ref_logp", temperature, accelerator)  # type: ignore[arg-type]
-        clock.append(time.perf_counter())
         for u, batch in enumerate(batches):
             tokens = int(outcomes.length[number == u].sum())
             train.update(setup.policy, setup.optimizer, batch, tokens, config, accelerator, Sums(accelerator))
         clock.append(time.perf_counter())
-        return {name: self.slowest(x) / count for name, x in zip(STAGES, np.diff(clock).tolist(), strict=True)}
+        return {name: self.slowest(x) / count for name, x in zip(PARTS, np.diff(clock).tolist(), strict=True)}
 
     def times(self) -> dict[int, dict[str, float]]:
         """Time several N on B prompts or fewer. Leaves out an N that is too slow.
@@ -365,7 +353,7 @@ class Sample:
             count = min(self.config.prompts_per_step, max(1, ENOUGH // n), int(allowed / (n * rollout)))
             if count > 0:
                 runs = [self.seconds(n, count) for _ in range(REPEATS)]
-                found[n] = {stage: min(run[stage] for run in runs) for stage in first}
+                found[n] = {part: min(run[part] for run in runs) for part in PARTS}
                 rollout = sum(found[n].values()) / n
         if len(found) < 2:  # then seconds are proportional to N
             found = {0: dict.fromkeys(first, 0.0), sizes[0]: first} | found
@@ -375,7 +363,7 @@ class Sample:
         """Say how long the sample takes, and roll out prompts until there are enough or the minutes are over."""
         setup, wanted, spare = self.setup, self.wanted, SAFE * self.left()
         cost = Cost(self.measured, lambda n: 1.0)
-        each = {n: sum(cost.stages(n)) for n in SAMPLED}  # a little too much: nothing is scored
+        each = {n: sum(cost.parts(n)) for n in SAMPLED}  # a little too much: nothing is scored
         self.n = n = next((n for n in SAMPLED if FEW * each[n] < spare), SAMPLED[-1])
         self.outcomes, self.halves = Outcomes.none(n), HalfGroups(setup.policy, n, self.config, self.accelerator)
         setup.run.say(f"rolling out up to {wanted} prompts, {n} times each: {each[n] * wanted / 60:.1f} minutes ...")
@@ -396,17 +384,12 @@ def digits(x: float) -> str:
     return f"{x:.2g}" if x < 99.5 else f"{float(f'{x:.2g}'):,.0f}"
 
 
-def aligned(rows: list[list]) -> str:
-    widths = [max(len(str(x)) for x in column) for column in zip(*rows, strict=True)]
-    return "\n".join("  " + "  ".join(f"{x!s:>{w}}" for x, w in zip(row, widths, strict=True)) for row in rows)
-
-
 def in_words(found: dict[str, Any], best: Guess, config: Config) -> str:
     """Write the report, from the numbers of which_n.json."""
     asked, b, prompts, rows = config.rollouts_per_prompt, config.prompts_per_step, found["prompts"], found["table"]
-    table: list[list] = [["N", "prompts drawn", "roll out", "score", "update", "seconds a step", "noise"]]
-    for n, x in rows.items():
-        table.append([n, f"{x['drawn']:,.0f}", *map(digits, [*x["stages"], x["seconds"]]), f"{x['noise']:.2f}"])
+    lines = ["     N   prompts drawn   seconds a step    noise"]
+    lines += [f"{n:6}{x['drawn']:16,.0f}{digits(x['seconds']):>17}{x['noise']:9.2f}" for n, x in rows.items()]
+    table = "\n".join(lines)
     source = f"These are usual values: too few prompts, under {FEW}, have right\n  and wrong responses. "
     source += "Read samples.jsonl, take other problems, or raise --sample_prompts and --max_minutes."
     if found["ratio"]:
@@ -415,20 +398,14 @@ def in_words(found: dict[str, Any], best: Guess, config: Config) -> str:
     return f"""
 {found["model"]}: {prompts} prompts x {found["rollouts"]} rollouts, {found["minutes"]:.1f} minutes
 
-How often are the problems solved? Prompts by the share of right responses (a step trains on the middle four columns):
-{aligned([[*found["solved"]], [*found["solved"].values()]])}
-  Verdicts: {", ".join(f"{count:,} {reason}" for reason, count in found["reasons"].items())}.
-  Tokens of a response: median {found["tokens_median"]:,}, longest {found["tokens_max"]:,}. \
-{found["truncated"]:.1%} reach --max_response_tokens {config.max_response_tokens}.
+Prompts that were never solved: {found["never"]}; always solved: {found["always"]}. A step trains on the others.
 
 Which N has the least noise for B = {b} on this machine?
   Noise is the squared distance of a step's gradient from the mean of many such steps. More rollouts reduce V_w,
   which comes from the rollouts of a prompt. Only more prompts reduce V_b, which comes from the choice of prompts.
   V_w / V_b = {digits(best.ratio)}, between {digits(best.ratio_low)} and {digits(best.ratio_high)} (95%). {source}
-{aligned(table)}
-  A step draws prompts until {b} are kept. Roll out samples and judges the responses, score computes their log-probs,
-  update is the training; timed at N = {", ".join(str(n) for n in found["seconds"] if n)}. A prompt costs the time of \
-{"over 1,000" if found["prompt_cost"] > 1000 else digits(found["prompt_cost"])} rollouts.
+{table}
+  A step draws prompts until {b} are kept. Steps were timed at N = {", ".join(str(n) for n in found["seconds"] if n)}.
   In the same time a small N takes more steps, and noise is that of their mean, divided by the noise of N = {asked}.
 
 Advice
@@ -446,8 +423,6 @@ def report(config: Config, accelerator: Accelerator, setup: train.Setup, own: ar
     sample = Sample(config, accelerator, setup, own)
     outcomes, n, asked, folder = sample.outcomes, sample.n, config.rollouts_per_prompt, setup.run.folder
     correct, prompts = outcomes.correct.sum(-1).tolist(), len(outcomes)
-    reasons = outcomes.reason.flatten().bincount(minlength=len(REASONS)).tolist()
-    quarters = [math.ceil(4 * c / n) + (c == n) for c in correct]
     cost = Cost(sample.measured, partial(kept_share, correct, n))
     ratio = ratio_of(sample.halves.gram(), prompts, sample.halves.n)
     sizes = [n for n in sorted({*SIZES, asked}) if n * config.prompts_per_step >= config.updates_per_step]
@@ -455,18 +430,13 @@ def report(config: Config, accelerator: Accelerator, setup: train.Setup, own: ar
 
     def row(n: int) -> dict[str, Any]:
         drawn, noise = config.prompts_per_step / max(cost.kept(n), 1e-3), cost.noise(n, best.ratio)
-        step = (drawn * cost.drawn(n)).tolist()
-        return {"drawn": drawn, "stages": step, "seconds": sum(step), "noise": noise / cost.noise(asked, best.ratio)}
+        return {"drawn": drawn, "seconds": drawn * cost.drawn(n), "noise": noise / cost.noise(asked, best.ratio)}
 
     found: dict[str, Any] = {
         "model": short(config.model), "prompts": prompts, "rollouts": n, "correct": correct,
         "minutes": own.max_minutes - sample.left() / 60,
-        "solved": {name: quarters.count(i) for i, name in enumerate(SOLVED)},
-        "reasons": {name: count for name, count in zip(REASONS, reasons, strict=True) if count},
-        "tokens_median": outcomes.length.median().item(), "tokens_max": outcomes.length.max().item(),
-        "truncated": outcomes.truncated.double().mean().item(), "seconds": sample.measured,
-        "prompt_cost": cost.of_a_prompt(), "ratio": ratio and ratio._asdict(),
-        "best": best._asdict(), "table": {n: row(n) for n in sizes},
+        "never": correct.count(0), "always": correct.count(n), "seconds": sample.measured,
+        "ratio": ratio and ratio._asdict(), "best": best._asdict(), "table": {n: row(n) for n in sizes},
     }  # fmt: skip
     if accelerator.is_main_process:
         print(in_words(found, best, config))
@@ -475,27 +445,25 @@ def report(config: Config, accelerator: Accelerator, setup: train.Setup, own: ar
     return found
 
 
-class NoiseLog:
-    """A callback of train.train: every few steps a line of noise.jsonl with V_w and V_b before the step's first update.
+def log_noise(
+    every: int, config: Config, accelerator: Accelerator, setup: train.Setup,
+    step: int, rollouts: list[Rollout], outcomes: Outcomes,
+) -> None:  # fmt: skip
+    """Write a line of noise.jsonl every few steps: V_w and V_b before the step's first update. train.train calls it.
 
-    After --resume a step can have two lines, and the last one counts.
+    rollouts: all that this process drew in the step; outcomes: of all processes. After --resume a step can have two
+    lines, and the last one counts.
     """
-
-    def __init__(self, every: int, config: Config, accelerator: Accelerator, setup: train.Setup):
-        self.every, self.config, self.accelerator, self.setup = every, config, accelerator, setup
-
-    def __call__(self, step: int, rollouts: list[Rollout], outcomes: Outcomes) -> None:
-        """rollouts: all that this process drew in the step; outcomes: of all processes."""
-        if (step - 1) % self.every:
-            return
-        halves = HalfGroups(self.setup.policy, self.config.rollouts_per_prompt, self.config, self.accelerator)
-        halves.add(rollouts, outcomes)
-        gram, prompts = halves.gram(), len(outcomes)
-        row: dict[str, Any] = {"step": step, "prompts": prompts, "informative": len(gram) // 2}
-        if len(gram) >= 4:
-            row |= estimate(gram, prompts, halves.n)._asdict()
-        self.setup.run.append("noise.jsonl", row)
-        self.setup.run.lap("log_noise")
+    if (step - 1) % every:
+        return
+    halves = HalfGroups(setup.policy, config.rollouts_per_prompt, config, accelerator)
+    halves.add(rollouts, outcomes)
+    gram, prompts = halves.gram(), len(outcomes)
+    row: dict[str, Any] = {"step": step, "prompts": prompts, "informative": len(gram) // 2}
+    if len(gram) >= 4:
+        row |= estimate(gram, prompts, halves.n)._asdict()
+    setup.run.append("noise.jsonl", row)
+    setup.run.lap("log_noise")
 
 
 def main(argv: list[str] | None = None) -> dict[str, Any] | None:
@@ -527,7 +495,7 @@ def main(argv: list[str] | None = None) -> dict[str, Any] | None:
         accelerator = train.start_accelerator()
         if own.log_noise:
             setup = train.set_up(config, accelerator, sources)
-            train.train(config, accelerator, setup, NoiseLog(own.log_noise, config, accelerator, setup))
+            train.train(config, accelerator, setup, partial(log_noise, own.log_noise, config, accelerator, setup))
         else:
             if accelerator.is_main_process:
                 print(f"this takes at most {own.max_minutes:g} minutes (--max_minutes); loading the model ...")

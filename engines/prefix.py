@@ -128,21 +128,17 @@ def prefix_attention(
     key: Tensor,
     value: Tensor,
     attention_mask: Tensor | None,
+    *,
+    decoder: PrefixDecoder,
     scaling: float | None = None,
-    dropout: float = 0.0,
     sliding_window: int | None = None,
     softcap: float | None = None,
-    decoder: PrefixDecoder | None = None,
-    **kwargs,
+    **kwargs,  # not used: `check_attention` refuses a model that needs them
 ) -> tuple[Tensor, None]:
     """Compute softmax([q·K_prompt, q·K_response] · scaling) [V_prompt; V_response]. Reads each prompt once.
 
     query: [U, Hq, 1, D]; key, value: [U, Hk, 1, D], of the new token; returns [U, 1, Hq, D].
     """
-    if decoder is None:
-        raise ValueError("the model does not pass keyword arguments to its attention")
-    if extra := [name for name in ("s_aux", "position_bias") if kwargs.get(name) is not None]:
-        raise ValueError(f"its attention uses {extra}")
     layer: Any = module.layer_idx
     (rows, hq, _, d), hk = query.shape, key.shape[1]
     prompt_key, prompt_value = decoder.prompt_keys[layer], decoder.prompt_values[layer]
@@ -252,8 +248,6 @@ def keep_freed_memory() -> None:
     By default glibc returns a few megabytes to the kernel at every step and gets them back through page faults, which
     takes up to a third of the decoding time on a CPU. Blocks of more than 32 MiB still return immediately.
     """
-    m_trim_threshold, m_mmap_threshold = -1, -3
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
-    if mallopt:
-        mallopt(m_mmap_threshold, 32 * 2**20)
-        mallopt(m_trim_threshold, 2**31 - 1)
+    if sys.platform == "linux" and (mallopt := getattr(ctypes.CDLL(None), "mallopt", None)):
+        mallopt(-3, 32 * 2**20)  # M_MMAP_THRESHOLD
+        mallopt(-1, 2**31 - 1)  # M_TRIM_THRESHOLD

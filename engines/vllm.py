@@ -36,9 +36,7 @@ def start_llm(
     model: PreTrainedModel, dtype: str, memory_gib: float, gpu_memory_utilization: float, options: dict[str, Any]
 ) -> Any:
     """Make a vllm.LLM from the model's config; `load_weights` brings the weights. Arguments: as of VLLMEngine."""
-    platform = import_vllm(model.device.type, dtype)
-    import vllm
-
+    vllm, platform = import_vllm(model.device.type, dtype)
     several = dist.is_initialized() and dist.get_world_size() > 1
     memory: dict[str, Any] = {"gpu_memory_utilization": gpu_memory_utilization}
     if model.device.type == "cpu":  # chunked prefill resets the generator of a rollout, which a CPU generator cannot do
@@ -59,14 +57,13 @@ def start_llm(
     with note(advice), keep_threads(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         llm = vllm.LLM(config_folder(model), **settings | memory | options)
-    if llm.llm_engine.vllm_config.model_config.using_transformers_backend():
-        for module in model.modules():  # vLLM sets this mark on transformers' class; instances made before lack it
-            module.do_not_compile = True  # type: ignore[assignment]
+    for module in model.modules():  # vLLM may have set this mark on transformers' class; instances made before lack it
+        module.do_not_compile = True  # type: ignore[assignment]
     return llm
 
 
-def import_vllm(device: str, dtype: str) -> Any:
-    """Import vLLM and return its platform. Raises ValueError if it is missing or built for another device."""
+def import_vllm(device: str, dtype: str) -> tuple[Any, Any]:
+    """Return vLLM and its platform. Raises ValueError if it is missing or built for another device."""
     if not have_vllm():
         raise ValueError(
             "the vLLM engine needs vllm: pip install -r requirements-gpu.txt (NVIDIA GPUs), or pip install "
@@ -78,32 +75,27 @@ def import_vllm(device: str, dtype: str) -> Any:
         os.environ.setdefault("TRITON_F32_DEFAULT", "ieee")  # by default the attention kernels round float32 to TF32
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        import vllm  # noqa: F401 (its import sets the platform)
+        import vllm  # sets the platform
         from vllm.platforms import current_platform
     if current_platform.device_type != device:
         built = current_platform.device_type or "another device"
         raise ValueError(f"the model is on {device}, this vLLM is built for {built}: train there or use --engine torch")
-    return current_platform
+    return vllm, current_platform
 
 
 def max_seqs(model: PreTrainedModel, dtype: str, config: Any) -> int:
-    """Choose --max_num_seqs for the memory that vLLM will have. config: the settings of the run."""
+    """Choose --max_num_seqs: how many rollouts of half of the response limit vLLM's cache holds, 8 to max(512, N).
+
+    Half is the mean length of a rollout that decodes up to the limit. The prompt is in the cache once per group, so it
+    does not count. If too many rollouts run, vLLM drops keys and values and computes them again later.
+    """
     item = getattr(torch, dtype).itemsize
     cache = config.engine_memory_gib * 2**30
     if model.device.type == "cuda":
         total = torch.cuda.mem_get_info(model.device)[1]
         cache = config.gpu_memory_utilization * total - item * sum(p.numel() for p in model.parameters())
-    token = bytes_per_token(model, item)
-    return rollouts_that_fit(cache, token, config.max_response_tokens, config.rollouts_per_prompt)
-
-
-def rollouts_that_fit(cache_bytes: float, token_bytes: int, max_response_tokens: int, n: int) -> int:
-    """Return how many rollouts of half of the response limit the key-value cache holds, from 8 to max(512, N).
-
-    Half is the mean length of a rollout that decodes up to the limit. The prompt is in the cache once per group, so it
-    does not count. If too many rollouts run, vLLM drops keys and values and computes them again later.
-    """
-    return max(8, min(int(cache_bytes / (token_bytes * max_response_tokens / 2)), max(512, n)))
+    rollout = bytes_per_token(model, item) * config.max_response_tokens / 2
+    return max(8, min(int(cache / rollout), max(512, config.rollouts_per_prompt)))
 
 
 def sampling_params(n: int, seed: int, sampling: Any) -> Any:
@@ -136,13 +128,10 @@ def step(llm: Any) -> list[Any]:
 
 
 def abort(llm: Any) -> None:
-    """Abort all rollouts and step until vLLM has forgotten them. Only then it may sleep or load weights.
-
-    With asynchronous scheduling one more step is in progress when the last rollout ends.
-    """
+    """Abort all rollouts and step until vLLM has forgotten them. Only then it may sleep or load weights."""
     engine, core = llm.llm_engine, llm.llm_engine.engine_core.engine_core
     engine.abort_request(list(engine.output_processor.request_states), internal=True)
-    while core.scheduler.has_requests() or core.batch_queue:
+    while core.scheduler.has_requests() or core.batch_queue:  # an asynchronous step may still be in progress
         step(llm)
 
 

@@ -24,7 +24,7 @@ import math
 from typing import Any
 
 from kinds.patterns import forward
-from sandbox.jobs import Outcome, Program, Result, Test, encode
+from sandbox.jobs import Outcome, Program, Result, Test
 from verify import Kind, after_thinking, shown
 
 MAX_SOURCE = 200_000
@@ -52,7 +52,7 @@ def check_code(reference: Any) -> None:
 def _tests(reference: dict[str, Any]) -> list[Test]:
     """Return the part of the reference that the process of the answer gets."""
     if name := reference.get("fn_name"):
-        return [{"fn_name": name, "args": list(map(encode, _arguments(test)))} for test in reference["inputs"]]
+        return [{"fn_name": name, "args": _arguments(test)} for test in reference["inputs"]]
     return [_joined(text, "inputs") for text in reference["inputs"]]
 
 

@@ -1,11 +1,10 @@
 # %% [markdown]
 # # Hour 1: mass balance (sections 2 and 4.1 of the paper)
 #
-# `python -m lab.notebooks FOLDER` makes a notebook of this file; run it cell by cell. `python -m lab.1_mass` runs all
-# cells. `python -m lab.1_mass work` runs your functions of work/, and stops at the next blank.
+# `python -m lab.1_mass` prints the questions of a part and waits for Enter. Then it prints the results.
+# `python -m lab.1_mass work` runs your functions of work/, and stops at the next blank.
 #
-# **Write down** the answers before you run the cell below them. "expected" is the range of 20 seeds,
-# rounded outward.
+# **Write down** your answers before you see the results. "expected" is the range of 20 seeds, rounded outward.
 
 # %%
 import sys
@@ -19,12 +18,13 @@ import torch
 
 import brorl
 import sim
-from lab.notebooks import compare, show
-from sim import Curves, plot_figure2, plot_figure3
+from lab.notebooks import ask, compare, show
+from sim import Curves, plot_figure3
 
 SEED = 0
 OUT = Path("runs/lab")
 OUT.mkdir(parents=True, exist_ok=True)
+ask()
 
 # %% [markdown]
 # ## 1. Four tokens by hand
@@ -43,7 +43,8 @@ s_r = brorl.mood(brorl.masses(p, correct, only_a))
 dz = brorl.logit_step(p, brorl.token_rewards(p, correct, only_a), eta=1.0, n=1)
 dp = brorl.probability_step(p, dz)
 print(f"S_R {s_r:.2f}   Δz {dz.numpy().round(4)}   Δp {dp.numpy().round(4)}")
-compare("1,000 x the change of Q_pos", 1000 * dp[correct].sum().item(), -0.401, -0.399)
+compare("1,000 x the change of Q_pos", 1000 * dp[correct].sum().item())
+ask()
 
 # %% [markdown]
 # **Why** does the probability of c rise, although it was not drawn and its logit falls?
@@ -65,8 +66,9 @@ print("drawn    first   second    third    total   (each times N)")
 for members, *row in zip(sets, *terms, terms.total, strict=True):
     name = "".join(letter for letter, member in zip("abcd", members, strict=True) if member)
     print(f"{name:<5}" + "".join(f"{x.item():9.4f}" for x in row))
-compare("sets with a negative third term", (terms.unsampled_coupling < -1e-12).sum().item(), 2, 2)
-compare("sets for which Q_pos falls", (terms.total < 0).sum().item(), 1, 1)
+compare("sets with a negative third term", (terms.unsampled_coupling < -1e-12).sum().item())
+compare("sets that lower Q_pos", (terms.total < 0).sum().item())
+ask()
 
 # %% [markdown]
 # **Why** is the third term of {a, b} positive, and that of {a} negative? How probable is {a} after N draws?
@@ -84,7 +86,9 @@ for n in (1, 4, 16):
     m = brorl.masses(p, correct, drawn)
     corollary_3 = brorl.total_unsampled_second_moment(p, n).item()
     measured = (m.u_pos2 + m.u_neg2).mean().item()
-    compare(f"N = {n}: U measured / {corollary_3:.4f} of Corollary 3", measured / corollary_3, 0.97, 1.03)
+    print(f"N = {n}: mean of U_pos2 + U_neg2 {measured:.4f}")
+    compare(f"N = {n}: U measured / Corollary 3", measured / corollary_3)
+ask()
 
 # %% [markdown]
 # **Why** do a and c, which are small compared with b at N = 1, make up nearly all of the sum at N = 16?
@@ -95,8 +99,8 @@ for n in (1, 4, 16):
 # The first step of the simulator: 128,000 tokens. 10,000 are correct with p = 6e-5 each, the others have 3e-6 each.
 # Q_pos is 0.63.
 #
-# **Write down**, for N from 4 to 51,200: Which N has drawn half of Q_pos? What sign has the third term, and at which N
-# is it gone? Does the total grow with N?
+# **Write down**, for N from 4 to 51,200: How large must N be until the drawn tokens have half of Q_pos? What sign has
+# the third term, and from what N on is it nearly 0? Does the total grow with N?
 
 # %%
 constants = sim.Constants()
@@ -106,20 +110,24 @@ sampled = {n: torch.zeros(16, len(p), dtype=torch.bool) for n in (4, 32, 256, 20
 for n, masks in sampled.items():
     for mask in masks:
         mask[sim.draw(p, n, generator)] = True
-plot_figure2(OUT / "figure2.png", p, correct, sampled)
-show(OUT / "figure2.png")
+print("      N    P_pos    P_neg    first   second    third    total   (means of 16 draws)")
+for n, masks in sampled.items():
+    m = brorl.masses(p, correct, masks)
+    terms = brorl.mass_balance(m, 1.0, n)
+    print(f"{n:7,}" + "".join(f"{x.mean().item():9.2g}" for x in (m.p_pos, m.p_neg, *terms, terms.total)))
 
 drawn_share = brorl.masses(p, correct, sampled[16_384]).p_pos.mean() / p[correct].sum()
 few, all_but_few = (brorl.mass_balance(brorl.masses(p, correct, sampled[n]), 1.0, n) for n in (2048, 51_200))
-compare("N = 16,384: P_pos / Q_pos", drawn_share.item(), 0.64, 0.648)
-for name, balance, low, high in (("2,048", few, -0.55, -0.52), ("51,200", all_but_few, 0.001, 0.006)):
+compare("N = 16,384: P_pos / Q_pos", drawn_share.item())
+for n, balance in ((2048, few), (51_200, all_but_few)):
     third_over_first = balance.unsampled_coupling.mean() / balance.sampled_correct.mean()
-    compare(f"N = {name}: third term / first term", third_over_first.item(), low, high)
-compare("total at N = 51,200 / total at N = 2,048", (all_but_few.total.mean() / few.total.mean()).item(), 0.31, 0.35)
+    compare(f"N = {n:,}: third term / first term", third_over_first.item())
+compare("total at N = 51,200 / total at N = 2,048", (all_but_few.total.mean() / few.total.mean()).item())
+ask()
 
 # %% [markdown]
 # **Why** is the third term at N = 256 about as large as at N = 4? (Which factor grows with N, against 1/N?) And why is
-# the total least where the third term is gone? (A token that is drawn twice counts once.)
+# the total smallest where the third term is nearly 0? (A token that is drawn twice counts once.)
 
 # %% [markdown]
 # ## 4. Figure 3 with a smaller vocabulary
@@ -132,21 +140,16 @@ compare("total at N = 51,200 / total at N = 2,048", (all_but_few.total.mean() / 
 
 # %%
 small = sim.Constants(vocabulary=32_000, correct_tokens=2_500, steps=500)
-expected = {  # correct_mass, percent_improved, worst_drop
-    4: [(0.579, 0.586), (18, 21), (-5e-4, -2e-5)],
-    16: [(0.608, 0.611), (45, 49), (-6e-5, -4e-5)],
-    128: [(0.642, 0.643), (75, 78), (-6e-5, -2e-5)],
-    12_800: [(0.686, 0.688), (100, 100), (2e-6, 1.2e-5)],
-}
 curves = []
-for n, ranges in expected.items():
+for n in (4, 16, 128, 12_800):
     steps = list(sim.loop(small, n, torch.Generator().manual_seed(SEED)))
     values = {name: np.array([[step[name].item() for step in steps]]) for name in steps[0]}
     curves.append(Curves(SEED, (n,), np.arange(len(steps)), values))
-    for name, (low, high) in zip(("correct_mass", "percent_improved", "worst_drop"), ranges, strict=True):
-        compare(f"N = {n:,}: {name} at the end", values[name][0, -1], low, high)
+    for name in ("correct_mass", "percent_improved", "worst_drop"):
+        compare(f"N = {n:,}: {name} at the end", values[name][0, -1])
 plot_figure3(OUT / "figure3.png", curves, "32,000 tokens, 2,500 of them correct")
 show(OUT / "figure3.png")
+ask()
 
 # %% [markdown]
 # **Why** does N = 4 lose mass, although Theorem 1's total is positive at N = 4? (Who takes the step here?

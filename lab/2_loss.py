@@ -1,21 +1,19 @@
 # %% [markdown]
 # # Hour 2: the objective (section 3.1 of the paper)
 #
-# `python -m lab.2_loss` runs everything; `python -m lab.notebooks FOLDER` makes a notebook, to be run cell by cell.
-# `python -m lab.2_loss work` runs your work/loss.py (`python -m lab.blank work`) and stops at the next blank one.
+# `python -m lab.2_loss` prints the questions of a part and waits for Enter. Then it prints the results.
+# `python -m lab.2_loss work` runs your work/loss.py, and stops at the next blank.
 #
-# **Write down** your answer before you run the cell below it. "expected" is the range of ten seeds, and a
-# little more; most numbers have no chance in them.
+# **Write down** your answers before you see the results. "expected" is the range of ten seeds, widened a little. Most
+# numbers do not depend on the seed.
 
 # %%
 import sys
-from pathlib import Path
 
-import matplotlib.pyplot as plt
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from lab.notebooks import compare, show
+from lab.notebooks import ask, compare
 from rollout import TorchEngine
 from verify import load_problems
 
@@ -26,9 +24,7 @@ import loss as L
 from lab import loop
 
 SEED = 0
-OUT = Path("runs/lab")
-plt.switch_backend("Agg")  # pictures are files
-OUT.mkdir(parents=True, exist_ok=True)
+ask()
 
 # %% [markdown]
 # ## 1. Dynamic sampling and advantages
@@ -36,8 +32,8 @@ OUT.mkdir(parents=True, exist_ok=True)
 # Four prompts, eight rollouts of each: 0, 1, 4 and 8 of them are right.
 #
 # **Write down:** Which prompts does dynamic sampling keep? What is the advantage of a right and of a wrong rollout in
-# each prompt it keeps, before whitening? Is a right rollout of the hardest prompt it keeps worth more than one of the
-# easiest?
+# each kept prompt, before whitening? Has a right rollout of the hardest kept prompt a larger advantage than a right
+# rollout of the easiest?
 
 # %%
 correct = torch.arange(8) < torch.tensor([0, 1, 4, 8])[:, None]  # (P, N)
@@ -46,17 +42,18 @@ advantages = L.group_advantages(correct.float())
 whitened = L.whiten(advantages, keep)[keep]
 advantages = advantages[keep]
 print("kept", keep.tolist(), "\nadvantages\n", advantages, "\nwhitened\n", whitened)
-compare("advantage of the only right rollout", advantages[0, 0].item(), 0.874, 0.876)
-compare("the same, whitened", whitened[0, 0].item(), 2.06, 2.07)
-compare("sum of the hard prompt's advantages", whitened[0].sum().item(), -1e-5, 1e-5)
+compare("advantage of the only right rollout", advantages[0, 0].item())
+compare("advantage of the only right rollout, whitened", whitened[0, 0].item())
+compare("sum of the hard prompt's advantages", whitened[0].sum().item())
+ask()
 
 # %% [markdown]
 # **Why** does a dropped prompt not change the direction of the step? Which cost remains?
 
 # %% [markdown]
-# ## 2. The loss is 0, and the policy learns
+# ## 2. The loss and its gradient
 #
-# 64 rollouts each of 32 problems, from the embedded policy. They are one mini-batch, and no update came before.
+# The embedded policy draws 64 rollouts of each of 32 problems. They form one mini-batch, and no update came before.
 #
 # **Write down:** the loss, to one digit. The norm of its gradient: 0, or not? After eight updates on these rollouts: is
 # the loss above 0, or below? Does log π of right rollouts rise, of wrong ones fall?
@@ -87,13 +84,14 @@ for update in range(9):
     if update < 8:
         optimizer.step()
 moved = (logp - old).detach()
-compare("loss before the first update", losses[0], -0.003, 0.003)
-compare("norm of its gradient", norms[0], 0.1, 0.5)
-compare("loss after eight updates", losses[8], -0.03, -0.015)
-compare("change of log π, tokens of right rollouts", moved[of_right].mean().item(), 0.02, 0.07)
-compare("change of log π, tokens of wrong rollouts", moved[~of_right].mean().item(), -0.06, -0.03)
+compare("loss before the first update", losses[0])
+compare("norm of its gradient", norms[0])
+compare("loss after eight updates", losses[8])
+compare("change of log π, tokens of right rollouts", moved[of_right].mean().item())
+compare("change of log π, tokens of wrong rollouts", moved[~of_right].mean().item())
 share = of_right.float().mean().item()
 print(f"change of log π, all tokens: {moved.mean().item():.4f}; {share:.0%} of them are of right rollouts")
+ask()
 
 # %% [markdown]
 # **Why** is the first loss not exactly 0? (Are all responses equally long?) Why does log π of all these tokens fall on
@@ -107,25 +105,16 @@ print(f"change of log π, all tokens: {moved.mean().item():.4f}; {share:.0%} of 
 
 # %%
 clip = {"clip_low": loop.LOSS["clip_low"], "clip_high": loop.LOSS["clip_high"]}
-ratio = torch.linspace(0.4, 1.6, 241, requires_grad=True)
-figure, axes = plt.subplots(1, 2, figsize=(9, 3.2), layout="tight")
+ratio = torch.tensor([0.5, 0.9, 1.1, 1.5], dtype=torch.float64, requires_grad=True)
 for advantage in (1.0, -1.0):
     objective = L.clipped_objective(ratio, torch.full_like(ratio, advantage), **clip)
     (gradient,) = torch.autograd.grad(objective.sum(), ratio)
-    axes[0].plot(ratio.detach(), objective.detach(), label=f"A = {advantage:+.0f}")
-    axes[1].plot(ratio.detach(), gradient, label=f"A = {advantage:+.0f}")
-    at = {r: gradient[(ratio - r).abs().argmin()].item() for r in (0.5, 0.9, 1.1, 1.5)}
-    print(f"A = {advantage:+.0f}  derivative at", at)
-    zeros = sum(gradient == 0 for gradient in at.values())
-    compare(f"A = {advantage:+.0f}: how many of these four are 0", zeros, 1, 1)
-axes[0].set(title="clipped objective", xlabel="ratio π / π_old")
-axes[1].set(title="its derivative", xlabel="ratio π / π_old")
-axes[0].legend()
-figure.savefig(OUT / "clip.png", dpi=120)
-show(OUT / "clip.png")
+    print(f"A = {advantage:+.0f}, r = {ratio.tolist()}: derivative {gradient.tolist()}")
+    compare(f"A = {advantage:+.0f}: derivatives that are 0", (gradient == 0).sum().item())
+ask()
 
 # %% [markdown]
-# **Why** has a token with A = -1 and r = 1.5 its gradient still? What would `max` in place of `min` do to it?
+# **Why** does a token with A = -1 and r = 1.5 still have a gradient? What would `max` in place of `min` do to it?
 
 # %% [markdown]
 # ## 4. Truncated importance sampling
@@ -147,8 +136,9 @@ for cap in (100.0, 2.0, 1.0):
     means[cap] = (e @ weighted).item()
     variances[cap] = (e @ (weighted - means[cap]).square()).item()
     print(f"{cap:5g} {means[cap]:9.3f} {variances[cap]:16.3f}")
-compare("C = 2: E_e[w R]", means[2.0], 0.339, 0.341)
-compare("C = 100: variance over that of C = 2", variances[100.0] / variances[2.0], 5.2, 5.3)
+compare("C = 2: E_e[w R]", means[2.0])
+compare("C = 100: variance over that of C = 2", variances[100.0] / variances[2.0])
+ask()
 
 # %% [markdown]
 # **Why** does the last token, which the engine draws once in 2,000 times, decide the variance? Which token has the
@@ -158,7 +148,7 @@ compare("C = 100: variance over that of C = 2", variances[100.0] / variances[2.0
 # ## 5. Three estimators of KL
 #
 # A softmax π over five tokens, and a reference. δ = log π - log π_ref; k1 = δ, k2 = δ²/2, k3 = exp(-δ) - 1 + δ. A loss
-# is a sum over samples, so what trains is E_π[∇k], with the samples held fixed. We enumerate it.
+# is a mean over samples. The samples are fixed, so the gradient of the loss is E_π[∇k] on average. We enumerate it.
 #
 # **Write down:** Which of k1, k2, k3 has the mean KL(π || π_ref)? For which is E[∇k] the gradient of KL? Which of them,
 # as a loss, leaves π where it is?
@@ -189,23 +179,13 @@ for k in L.KL:
     mean, gradient = mean_and_gradient(z, k)
     print(f"{k} {mean:7.3f}  {gradient.numpy().round(3)}")
     error[k] = ((gradient - right).norm() / right.norm()).item()
-compare("k1: |E[∇k] - ∇KL| / |∇KL|", error["k1"], 0.999, 1.001)
-compare("k2: |E[∇k] - ∇KL| / |∇KL|", error["k2"], 0, 1e-12)
-compare("k3: |E[∇k] - ∇KL| / |∇KL|", error["k3"], 0.22, 0.23)
-
-# %%
-figure, axis = plt.subplots(figsize=(5, 3.2), layout="tight")
 for k in L.KL:
-    moving, curve = z.clone(), []
-    for _ in range(61):
-        curve.append(kl_and_gradient(moving)[0])
+    compare(f"{k}: |E[∇k] - ∇KL| / |∇KL|", error[k])
+    moving = z.clone()
+    for _ in range(60):
         moving -= 0.5 * mean_and_gradient(moving, k)[1]
-    axis.plot(curve, label=f"trained on {k}")
-    print(f"KL after 60 steps on {k}: {curve[-1]:.4f}")
-axis.set(title="KL(π || π_ref)", xlabel="step of gradient descent", ylim=(0, None))
-axis.legend()
-figure.savefig(OUT / "kl.png", dpi=120)
-show(OUT / "kl.png")
+    print(f"{k}: KL after 60 steps of gradient descent {kl_and_gradient(moving)[0]:.4f}")
+ask()
 
 # %% [markdown]
 # **Why** is E[∇k1] = 0 for every π? (Write the sum, then use that probabilities add up to 1.) k3 brings π to the

@@ -1,12 +1,12 @@
 # %% [markdown]
 # # Hour 3: the loop (section 4.2 of the paper)
 #
-# `python -m lab.3_loop 17` runs everything with seed 17; `python -m lab.notebooks FOLDER` makes a notebook. All of it
-# takes five minutes of one core. Your results go to runs/lab/seed17.csv: hand that file in.
+# `python -m lab.3_loop 17` has the seed 17. It prints the questions of a part and waits for Enter. Then it trains, and
+# prints the results. The training takes five minutes of one core. Hand in the file runs/lab/seed17.csv.
 # `python -m lab.3_loop 17 work` runs the loop that you wrote, work/loop.py.
 #
-# **Write down** your answer before you run the cell below it. "expected" is the range of five or six seeds, and
-# a little more.
+# **Write down** your answers before you see the results. "expected" is the range of five or six seeds, widened a
+# little.
 
 # %%
 import argparse
@@ -29,7 +29,7 @@ if sys.argv[2:]:
 import verify
 from bench.which_n import best_n, noise_at_equal_cost
 from lab.bugs import LENIENT, load, read
-from lab.notebooks import compare, show
+from lab.notebooks import ask, compare, show
 from rollout import TorchEngine
 
 SEED = int(sys.argv[1]) if sys.argv[1:] else 0  # in a notebook: write another one here
@@ -41,13 +41,7 @@ model = AutoModelForCausalLM.from_pretrained(loop.TINY / "policy", dtype=torch.f
 tokenizer = AutoTokenizer.from_pretrained(loop.TINY / "policy")
 problems, held_out = (verify.load_problems(loop.TINY / f"{name}.jsonl") for name in ("train", "test"))
 held_out = held_out[:128]
-
-
-def settings(n: int, prompts: int, steps: int, rate: float, seed: int, log: Path | None = None) -> argparse.Namespace:
-    """The arguments of loop.train, with one update in each step."""
-    return argparse.Namespace(rollouts=n, prompts=prompts, updates=1, steps=steps, learning_rate=rate, seed=seed,
-                              variant="brorl", log=log)  # fmt: skip
-
+ask()
 
 # %% [markdown]
 # ## 1. More steps, or more rollouts?
@@ -63,6 +57,12 @@ def settings(n: int, prompts: int, steps: int, rate: float, seed: int, log: Path
 
 # %%
 few = problems[64 * (SEED % 64) :][:64]
+
+
+def settings(n: int, prompts: int, steps: int, rate: float, seed: int, log: Path | None = None) -> argparse.Namespace:
+    """The arguments of loop.train, with one update in each step."""
+    return argparse.Namespace(rollouts=n, prompts=prompts, updates=1, steps=steps, learning_rate=rate, seed=seed,
+                              variant="brorl", log=log)  # fmt: skip
 
 
 def train_copy(name: str, policy, n: int, prompts: int, steps: int, rate: float, seed: int) -> tuple[Any, list[float]]:
@@ -82,10 +82,11 @@ plateau, _ = train_copy("60 steps of N = 16", model, 16, 64, 60, 1e-3, SEED)
 plateau, _ = train_copy("20 more", plateau, 16, 64, 20, 1e-3, SEED + 1000)
 _, by_steps = train_copy("32 more", plateau, 16, 64, 32, 1e-3, SEED + 2000)
 _, by_rollouts = train_copy("or 4 of N = 512", plateau, 512, 16, 4, 3e-4, SEED + 2000)
-compare("share of prompts kept, N = 16", by_steps[0], 0.14, 0.3)
-compare("share of prompts kept, N = 512", by_rollouts[0], 0.78, 1)
-compare("pass@1 on the 64 problems, N = 512 minus N = 16", by_rollouts[1] - by_steps[1], -0.05, 0.01)
-compare("pass@16, held-out, N = 512 minus N = 16", by_rollouts[4] - by_steps[4], -0.06, 0.14)
+compare("share of prompts kept, N = 16", by_steps[0])
+compare("share of prompts kept, N = 512", by_rollouts[0])
+compare("pass@1 on the 64 problems, N = 512 minus N = 16", by_rollouts[1] - by_steps[1])
+compare("pass@16, held-out, N = 512 minus N = 16", by_rollouts[4] - by_steps[4])
+ask()
 
 # %% [markdown]
 # **Why** does N = 512 keep more prompts and not learn more from them? Both copies roll out each prompt 512 times. What
@@ -126,10 +127,9 @@ after = {n: run(n, 1e-3) for n in noise}
 print("    N  noise over that of N = 16  pass@1")
 for n in noise:
     print(f"{n:5} {noise[n]:26.2f} {after[n]:7.3f}")
-compare("pass@1, N = 4", after[4], 0.23, 0.33)
-compare("pass@1, N = 16", after[16], 0.22, 0.34)
-compare("pass@1, N = 64", after[64], 0.18, 0.27)
-compare("pass@1, N = 512", after[512], 0.09, 0.21)
+for n in noise:
+    compare(f"pass@1, N = {n}", after[n])
+ask()
 
 # %% [markdown]
 # **Why** does N = 512 fall below the start? Adam divides by the size of the gradients, so a noisy step is as long as a
@@ -139,32 +139,31 @@ compare("pass@1, N = 512", after[512], 0.09, 0.21)
 
 # %%
 after_small = run(512, 3e-4)
-compare("pass@1, N = 512, learning rate 3e-4", after_small, 0.20, 0.27)
+compare("pass@1, N = 512, learning rate 3e-4", after_small)
 with (OUT / f"seed{SEED}.csv").open("w", newline="", encoding="utf-8") as file:
     writer = csv.DictWriter(file, rows[0].keys())
     writer.writeheader()
     writer.writerows(rows)
-figure, axes = plt.subplots(1, 2, figsize=(9, 3.2), layout="tight")
-axes[0].plot(noise.keys(), noise.values(), "o-")
-axes[0].set(title="noise of a step, by the law (N = 16: 1)", xlabel="N", xscale="log", yscale="log")
-axes[1].plot(after.keys(), after.values(), "o-", label="learning rate 1e-3")
-axes[1].plot([512], [after_small], "s", label="learning rate 3e-4")
-axes[1].axhline(rows[0]["before"], color="grey", linestyle=":", label="start")
-axes[1].set(title=f"pass@1 after {STEPS} steps, seed {SEED}", xlabel="N", xscale="log")
-axes[1].legend()
-for axis in axes:
-    axis.set_xticks(list(noise), [str(n) for n in noise])
-    axis.minorticks_off()
+figure, axis = plt.subplots(figsize=(5, 3.2), layout="tight")
+axis.plot(list(after), list(after.values()), "o-", label="learning rate 1e-3")
+axis.plot([512], [after_small], "s", label="learning rate 3e-4")
+axis.axhline(rows[0]["before"], color="grey", linestyle=":", label="start")
+axis.set(title=f"pass@1 after {STEPS} steps, seed {SEED}", xlabel="N", xscale="log")
+axis.set_xticks(list(noise), [str(n) for n in noise])
+axis.minorticks_off()
+axis.legend()
 figure.savefig(OUT / "which_n.png", dpi=120)
 show(OUT / "which_n.png")
+ask()
 
 # %% [markdown]
-# **Why** is a comparison of N at one learning rate unfair? Which N suffers? One seed does not order N = 4 and N = 16:
-# `python -m lab.pool FOLDER` does it with the files of the whole class.
+# **Why** is a comparison of N at one learning rate unfair? Which N suffers? One seed does not show whether N = 4 or
+# N = 16 is better: `python -m lab.pool FOLDER` compares them over the whole class.
 #
 # ## 3. A broken verifier
 #
-# A typing mistake in verify.py: `>=` for `==`. An answer that uses the digits and is at least the target passes.
+# A typing mistake in verify.py: `>=` for `==`. An answer passes if it uses the digits and its value is at least the
+# target.
 #
 # **Write down:** pass@1 by this verifier after ten steps. True pass@1 after ten steps: above 0.19, or below? What will
 # the answers look like?
@@ -191,14 +190,15 @@ def five_steps(model, kind: str, seed: int) -> tuple[float, float]:
 misled = copy.deepcopy(model)
 broken = [(by_broken(misled), loop.evaluate(TorchEngine(misled), tokenizer, held_out))]
 broken += [five_steps(misled, "lenient", 4 * SEED + i) for i in (0, 1)]
-print("what it writes now:")
+print("its answers now:")
 groups, _ = loop.roll_out(TorchEngine(misled), tokenizer, held_out[:6], 3, seed=0)
 for problem, group in zip(held_out, groups, strict=False):
     print(f"{problem.prompt:10}", *tokenizer.batch_decode(group.responses, skip_special_tokens=True))
-compare("pass@1 by the broken verifier, at the start", broken[0][0], 0.56, 0.58)
-compare("the same after ten steps", broken[-1][0], 0.95, 1)
-compare("true pass@1 at the start", broken[0][1], 0.19, 0.20)
-compare("true pass@1 after ten steps", broken[-1][1], 0.02, 0.07)
+compare("pass@1 by the broken verifier, at the start", broken[0][0])
+compare("pass@1 by the broken verifier, after ten steps", broken[-1][0])
+compare("true pass@1, at the start", broken[0][1])
+compare("true pass@1, after ten steps", broken[-1][1])
+ask()
 
 # %% [markdown]
 # **Why** does the reward of this run not show the mistake? Which file of a run of train.py shows it?
@@ -211,8 +211,8 @@ compare("true pass@1 after ten steps", broken[-1][1], 0.02, 0.07)
 # %%
 repaired = [five_steps(misled, "countdown", 4 * SEED + i) for i in (2, 3)]
 restarted = [five_steps(model, "countdown", 4 * SEED + i) for i in (2, 3)]
-compare("true pass@1, repaired, ten steps later", repaired[-1][1], 0.02, 0.22)
-compare("true pass@1, started again, ten steps later", restarted[-1][1], 0.13, 0.29)
+compare("true pass@1, repaired, ten steps later", repaired[-1][1])
+compare("true pass@1, started again, ten steps later", restarted[-1][1])
 figure, axis = plt.subplots(figsize=(6, 3.4), layout="tight")
 steps = range(0, 21, 5)
 axis.plot(steps, [x for x, _ in broken + repaired], label="by the broken verifier")
@@ -223,6 +223,7 @@ axis.set(title="the verifier is repaired at step 10", xlabel="step", ylabel="pas
 axis.legend()
 figure.savefig(OUT / "verifier.png", dpi=120)
 show(OUT / "verifier.png")
+ask()
 
 # %% [markdown]
 # Going back to the older policy led higher with all five seeds. **Why?** Compare how many prompts are kept in the

@@ -2,16 +2,16 @@
 
     python -m lab.bugs                        what to do
     python -m lab.bugs C --rollouts 16        train with bug C and the settings of the curves, or flags of lab.loop
-    python -m lab.bugs --curves lab/curves    write A.csv, A.png, ... anew; 11 runs of 35 s of one core
+    python -m lab.bugs --draw lab/curves      draw A.png, ... from A.csv, ... and right_0.csv, ...
     python -m lab.bugs --answers              for the teacher: the bugs, and the metric that reveals each
 
-No file is changed: Python gets the module with the patch in memory, under the name of the right module.
+No file is changed: Python gets the module with the patch in memory, under the name of the right module. C.csv was
+written by the second command with --log, right_0.csv to right_2.csv by lab.loop with SETTINGS and the seeds 0 to 2.
 """
 
 import argparse
 import csv
 import importlib
-import subprocess
 import sys
 import types
 from pathlib import Path
@@ -58,7 +58,7 @@ class Bug(NamedTuple):
 BUGS = {
     "F": Bug("lab.loop", "max_new_tokens=12, ", "max_new_tokens=12, temperature=0.7, ",
              "The engine samples at temperature 0.7, the loss scores at 1.", "engine_difference", True,
-             "It is there from step 1 and does not grow: engine and trainer have the same weights."),
+             "It is positive from step 1 and does not grow: engine and trainer have the same weights."),
     "C": Bug("lab.loop", "TorchEngine(model)", "TorchEngine(copy.deepcopy(model))",
              "The engine never gets the new weights.", "engine_difference", True,
              "It is 0 in step 1 and grows; pass@1 stays, because no rollout comes from the trained policy."),
@@ -81,7 +81,7 @@ BUGS = {
     "B": Bug("verify", '_value(tree) == reference["target"]',
              'abs((_value(tree) or 0) - reference["target"]) <= 1',
              "The verifier accepts a value that is off by 1, and the policy trains on such answers.", "pass@1", True,
-             "pass@1 is too high in step 1, when the policy is still that of the right loop."),
+             "pass@1 is too high in step 1, when the policy still equals the right loop's."),
 }  # fmt: skip
 
 
@@ -103,18 +103,6 @@ def read(path: Path) -> dict[str, list[float]]:
     columns = {name: [float(row[name]) for row in rows] for name in rows[0]}
     columns["clipped"] = [sum(x) for x in zip(columns["clip_high_fraction"], columns["clip_low_fraction"], strict=True)]
     return columns
-
-
-def write_curves(folder: Path) -> None:
-    """Each run in a process, because `install` lasts until the end of one."""
-    folder.mkdir(parents=True, exist_ok=True)
-    for seed in SEEDS:
-        log = ["--seed", str(seed), "--log", str(folder / f"right_{seed}.csv")]
-        subprocess.run([sys.executable, "-m", "lab.loop", *SETTINGS, *log], check=True, cwd=ROOT)
-    for letter in sorted(BUGS):
-        log = ["--log", str(folder / f"{letter}.csv")]
-        subprocess.run([sys.executable, "-m", "lab.bugs", letter, *log], check=True, cwd=ROOT)
-        draw(folder, letter)
 
 
 def draw(folder: Path, letter: str) -> None:
@@ -174,11 +162,12 @@ def main(argv: list[str]) -> None:
         importlib.import_module("lab.loop").main([*SETTINGS, *argv[1:]])
         return
     parser = argparse.ArgumentParser(prog="python -m lab.bugs", description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--curves", metavar="FOLDER", type=Path, help="train with each bug, and draw")
+    parser.add_argument("--draw", metavar="FOLDER", type=Path, help="draw the curves of its CSV files")
     parser.add_argument("--answers", action="store_true", help="for the teacher")
     args = parser.parse_args(argv)
-    if args.curves:
-        write_curves(args.curves.resolve())
+    if args.draw:
+        for letter in BUGS:
+            draw(args.draw, letter)
     else:
         print(answers() if args.answers else HUNT)
 

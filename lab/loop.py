@@ -62,7 +62,7 @@ def train(model, tokenizer, problems: list[Problem], held_out: list[Problem], ar
         batch = batch_of(groups)
         with torch.no_grad():
             old, ref = log_probs(model, batch), log_probs(reference, batch)
-        # 7: update; each mini-batch is one optimizer step, with its gradient clipped to a norm of 1
+        # 7: update; one optimizer step for each mini-batch. grad_norm is the norm before the gradient is clipped to 1
         updates = []
         trained = advantages.nonzero().flatten()  # all of them, except for the variant pods
         for rows in trained[torch.randperm(len(trained), generator=generator)].chunk(args.updates):

@@ -1,10 +1,12 @@
 """The three hours as notebooks, and the functions that the hours share.
 
-python -m lab.notebooks FOLDER     FOLDER/1_mass.ipynb, ...; needs `pip install jupytext`
+python -m lab.notebooks FOLDER     FOLDER/1_mass.ipynb, ...; needs `pip install jupytext notebook`
 """
 
 import argparse
+import csv
 import sys
+from itertools import takewhile
 from pathlib import Path
 
 LAB = Path(__file__).resolve().parent
@@ -16,8 +18,24 @@ sys.argv[1:] = []  # ["work"]: the functions of your files in work/; in hour 3 [
 """
 
 
-def compare(name: str, value: float, low: float, high: float) -> None:
-    """Prints a number of this run and its range with other seeds."""
+def ask() -> None:
+    """In a script, prints the text below the call. At a terminal, waits for Enter: the student predicts first."""
+    call = sys._getframe(1)
+    script = Path(call.f_code.co_filename)
+    if not script.is_file():  # a notebook, which shows its text itself
+        return
+    below = script.read_text(encoding="utf-8").splitlines()[call.f_lineno :]
+    text = takewhile(lambda line: line[:1] in ("", "#"), below)
+    print("\n".join(line[2:] for line in text if not line.startswith("# %%")), flush=True)
+    if sys.stdin.isatty():
+        input("Write down your answers, then press Enter. ")
+
+
+def compare(name: str, value: float) -> None:
+    """Prints a number of this run and its range with other seeds, from expected.csv."""
+    with (LAB / "expected.csv").open(newline="", encoding="utf-8") as file:
+        (row,) = [row for row in csv.DictReader(file) if row["number"] == name]
+    low, high = float(row["low"]), float(row["high"])
     outside = "" if low <= value <= high else "   OUTSIDE"
     print(f"{name:<52} {value:9.4g}   expected {low:.4g} to {high:.4g}{outside}")
 
@@ -38,7 +56,7 @@ def main(argv: list[str] | None = None) -> None:
     try:
         import jupytext
     except ImportError:
-        sys.exit("notebooks are made by jupytext: pip install jupytext")
+        sys.exit("notebooks are made by jupytext: pip install jupytext notebook")
     folder.mkdir(parents=True, exist_ok=True)
     for script in sorted(LAB.glob("[1-9]_*.py")):
         text = FIRST_CELL.format(root=str(LAB.parent)) + "\n" + script.read_text(encoding="utf-8")

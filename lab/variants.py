@@ -20,7 +20,7 @@ advantages, (P, N). A function in OBJECTIVES replaces the objective in stage 7, 
 
 and returns the objective of each token, (T,), which the loop averages over tokens and maximises. These have no KL term.
 The loop leaves out rollouts with A = 0, also in its metrics.
-The metrics that the loop prints, clip fractions and KL, are those of the recipe's objective.
+The clip fractions and the KL that the loop prints belong to the recipe's objective.
 To add a variant, write its function and its line in one of the two dicts. tests/test_lab_variants.py has each formula
 with numbers worked out by hand.
 """
@@ -40,8 +40,6 @@ SEQUENCE_CLIP_LOW, SEQUENCE_CLIP_HIGH = 3e-4, 4e-4  # of GSPO's ratio: its paper
 ICEPOP_LOW, ICEPOP_HIGH = 0.5, 5.0  # of π_old / π_engine: the ProRLv2 examples
 ENTROPY_COEF = 0.01  # c of entropy_bonus: its paper
 MAX_TOKENS = 12  # the response limit of lab/loop.py
-
-# ------------------------------------------------------------------------------------------------ stage 5: advantages
 
 
 def dr_grpo_advantages(correct: Tensor) -> Tensor:
@@ -70,9 +68,6 @@ def pods(correct: Tensor) -> Tensor:
 def whiten(advantages: Tensor) -> Tensor:
     """Divide by the standard deviation over the rollouts that are trained on. Their mean is 0 in each group."""
     return advantages / advantages[advantages != 0].std(correction=0)
-
-
-# ------------------------------------------------------------------------------------------------ stage 7: objectives
 
 
 def dr_grpo(logp: Tensor, old: Tensor, engine: Tensor, advantages: Tensor, lengths: Tensor) -> Tensor:

@@ -12,10 +12,9 @@ import socket
 import sys
 import threading
 import types
-from collections.abc import Callable
 from typing import Any
 
-from sandbox.jobs import decode, described, encode
+from sandbox.jobs import described, encode
 
 EXIT_UNPARSED = 65
 EXIT_BROKEN = 70
@@ -81,9 +80,10 @@ def run_program(names: dict[str, Any], called: bool) -> int:
     try:
         exec(code, module.__dict__)
         if called:
-            args = [decode(arg) for arg in task["args"]]
-            value = _find_function(module, task["fn_name"])(*args)
-            _give(json.dumps(encode(value)))
+            function = getattr(module, task["fn_name"], None)
+            if not callable(function):  # the method of a class Solution
+                function = getattr(module.Solution(), task["fn_name"])
+            _give(json.dumps(encode(function(*task["args"]))))
             return 0
     except SystemExit as error:
         if called or error.code not in (None, 0):
@@ -110,9 +110,3 @@ def _finish() -> int:
     except BaseException:
         return 1
     return 0
-
-
-def _find_function(module: types.ModuleType, name: str) -> Callable:
-    """Return the function, or the method of a class Solution."""
-    function = getattr(module, name, None)
-    return function if callable(function) else getattr(module.Solution(), name)

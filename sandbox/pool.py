@@ -18,7 +18,7 @@ from typing import Any
 
 from sandbox import WeakSandbox
 from sandbox.child import EXIT_UNPARSED
-from sandbox.jobs import MAX_MESSAGE, MAX_OUTPUT, MAX_REPLY, Call, MiB, Outcome, Program, Result, Test, parse
+from sandbox.jobs import MAX_MESSAGE, MAX_OUTPUT, MAX_REPLY, Call, MiB, Outcome, Program, Result, Test
 
 LOG = logging.getLogger(__name__)
 REQUIRED_LEVEL = 3
@@ -27,7 +27,7 @@ START_S, GRACE_S = 120.0, 0.5  # to start a keeper with its imports; for its ans
 CALLS_PER_CHILD = 500  # then the memory of a child is freed
 SEALED = 15  # F_SEAL_SEAL, _SHRINK, _GROW, _WRITE: the file cannot change again
 TOO_WEAK = (
-    "model code is not run here: the walls of this machine reach level {} ({}) of the {} in sandbox/__init__.py. Use "
+    "model code is not run here: the walls of this machine reach level {} of the {} in sandbox/__init__.py ({}). Use "
     "Linux >= 5.13 with Landlock on, leave out problems whose answers are run, or set allow_weak_sandbox"
 )
 NO_WORKERS = "programs, algebra and reward files are judged in worker processes, which only Linux has: judge them there"
@@ -54,7 +54,7 @@ class Worker:
         with theirs:
             self.process = subprocess.Popen(command, pass_fds=[theirs.fileno()], **options)
         self.stderr: Any = self.process.stderr
-        self.level, self.walls = -1, ""  # -1: not started
+        self.level, self.faults = -1, ""  # -1: not started
         self.child: socket.socket | None = None
         self.calls = 0
 
@@ -70,7 +70,7 @@ class Worker:
                 self.end()
                 raise RuntimeError(f"no worker process can be started here: {words}") from None
             raise
-        self.level, self.walls = int(hello["level"]), str(hello["walls"])
+        self.level, self.faults = int(hello["level"]), str(hello["faults"])
 
     def end(self) -> None:
         """Kill the keeper and its child."""
@@ -115,7 +115,7 @@ class Worker:
                 if not data:
                     return None
                 reply += data
-            answer = parse(reply)
+            answer = json.loads(reply)
             if "error" in answer:
                 return Outcome("environment" if answer.get("environment") else "crashed", str(answer["error"])[:1000])
             return Outcome("ok", answer["value"])
@@ -123,7 +123,7 @@ class Worker:
             return Outcome("timeout")
         except OSError:
             return None
-        except (ValueError, TypeError, KeyError, AttributeError):
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
             return Outcome("crashed")
 
     def _end_child(self) -> None:
@@ -148,25 +148,23 @@ class Worker:
         return job.read(results)
 
     def _test(self, job: Program, test: Test, deadline: float) -> Result:
-        named, text = (test, "") if isinstance(test, dict) else ({}, test)
-        task = json.dumps({"source": job.source} | named).encode()
-        how, stdin = "function" if named else "script", text.encode(errors="surrogatepass")
+        """Run one test in a child of its own."""
         seconds = deadline - time.monotonic()
-        code, output = self._fork(how, task, stdin, seconds) if seconds > 0 else (None, b"")
+        if seconds <= 0:
+            return Result("timeout")
+        how, named, text = ("function", test, "") if isinstance(test, dict) else ("script", {}, test)
+        task = json.dumps({"source": job.source} | named).encode()
+        limits = {"AS": MEMORY, "CPU": math.ceil(seconds) + 1, "FSIZE": MAX_OUTPUT + 1}
+        with _file(task) as given, _file(text.encode(errors="surrogatepass")) as stdin, _file() as file:
+            fds = [given.fileno(), stdin.fileno(), file.fileno()]
+            self._send({"how": how, "limits": limits, "seconds": seconds}, fds)
+            code = self._hear(seconds + GRACE_S)["exit"]
+            output = os.pread(fds[2], MAX_OUTPUT + 1, 0)
         if code is None or len(output) > MAX_OUTPUT:
             return Result("timeout" if code is None else "output")
         if code < 0 or code == EXIT_UNPARSED:
             return Result("crashed" if code < 0 else "unparsed")
         return Result("error" if code else "ok", output.decode(errors="replace"))
-
-    def _fork(self, how: str, task: bytes, stdin: bytes, seconds: float) -> tuple[int | None, bytes]:
-        """Return (exit status, or None at the deadline; output) of one child."""
-        limits = {"AS": MEMORY, "CPU": math.ceil(seconds) + 1, "FSIZE": MAX_OUTPUT + 1}
-        with _file(task) as job, _file(stdin) as given, _file() as output:
-            fds = [job.fileno(), given.fileno(), output.fileno()]
-            self._send({"how": how, "limits": limits, "seconds": seconds}, fds)
-            code = self._hear(seconds + GRACE_S)["exit"]
-            return code, os.pread(fds[2], MAX_OUTPUT + 1, 0)
 
     def _send(self, request: dict, fds: list[int]) -> None:
         try:
@@ -177,8 +175,8 @@ class Worker:
     def _hear(self, seconds: float) -> dict:
         try:
             self.control.settimeout(seconds)
-            return parse(self.control.recv(MAX_MESSAGE))
-        except (OSError, ValueError) as error:
+            return json.loads(self.control.recv(MAX_MESSAGE))
+        except (OSError, ValueError, RecursionError) as error:
             raise KeeperDied(str(error)) from None
 
 
@@ -190,15 +188,14 @@ class Pool:
         self._active: set[Worker] = set()
         self._lock = threading.Lock()  # held during a batch
         self._taking = threading.Lock()  # held while a thread takes a worker
-        self._owner, self._given_up = os.getpid(), False
+        self._given_up = False
 
     def close(self) -> None:
-        """End all workers. A fork of the trainer does not touch its parent's workers."""
-        if self._owner == os.getpid():
-            while self._idle:
-                self._idle.pop().end()
-            for worker in list(self._active):
-                worker.end()
+        """End all workers."""
+        while self._idle:
+            self._idle.pop().end()
+        for worker in list(self._active):
+            worker.end()
 
     def run(
         self, jobs: Iterable[Call | Program], timeout_s: float, workers: int | None = None, allow_weak: bool = False
@@ -236,7 +233,7 @@ class Pool:
                     worker.start()
                 if (isinstance(job, Program) or job.evaluates) and worker.level < REQUIRED_LEVEL and not allow_weak:
                     self._idle.append(worker)
-                    raise WeakSandbox(TOO_WEAK.format(worker.level, worker.walls, REQUIRED_LEVEL))
+                    raise WeakSandbox(TOO_WEAK.format(worker.level, REQUIRED_LEVEL, worker.faults))
                 deadline = deadline or time.monotonic() + timeout_s
                 outcome = worker.program(job, deadline) if isinstance(job, Program) else worker.call(job, deadline)
                 if not self._given_up:
@@ -297,32 +294,28 @@ def _environment() -> dict[str, str]:
     return kept | one_thread | fixed
 
 
-_pool: Pool | None = None
+_pool = Pool()
 
 
 def run(
     jobs: Iterable[Call | Program], timeout_s: float, workers: int | None = None, allow_weak: bool = False
 ) -> Generator[tuple[int, Outcome], None, None]:
-    """Call `Pool.run` of this process's pool, which is made when first needed."""
-    global _pool
+    """Call `Pool.run` of this process's pool."""
     if sys.platform != "linux":
         raise RuntimeError(NO_WORKERS)
-    if _pool is None:
-        _pool = Pool()
-        atexit.register(_pool.close)
     return _pool.run(jobs, timeout_s, workers, allow_weak)
 
 
+@atexit.register
 def restart() -> None:
     """End the workers. New ones start when next needed, and import a user's file as it is then."""
-    if _pool is not None:
-        _pool.close()
+    _pool.close()
 
 
 def _forget_the_pool() -> None:
-    """Let a fork of this process make its own pool: another thread may have held the locks of this one."""
+    """Give a fork of this process its own pool: another thread may have held the locks of this one."""
     global _pool
-    _pool = None
+    _pool = Pool()
 
 
 if hasattr(os, "register_at_fork"):  # Windows has no fork

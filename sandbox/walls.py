@@ -26,12 +26,11 @@ NOBODY = 65_534
 
 @dataclass
 class Outer:
-    """The outer walls that stand: names, or "". `threads`: greatest number of processes and threads of the user."""
+    """The outer walls that stand. `threads`: greatest number of processes and threads of the user."""
 
     no_new_privileges: bool
-    user: str
-    seccomp: str
-    landlock: str
+    seccomp: bool
+    landlock: bool
     threads: int
 
 
@@ -49,13 +48,12 @@ def put_up_outer_walls() -> Outer:
     threads = 64 if uid not in (None, NOBODY) else _threads_of_user() + 1024
     prctl(PR_SET_DUMPABLE, 0)
     no_new_privileges = prctl(PR_SET_NO_NEW_PRIVS, 1) == 0
-    landlock, seccomp = put_up_landlock(folders), "seccomp" if can_filter() else ""
+    landlock, seccomp = put_up_landlock(folders), can_filter()
     if not (landlock and seccomp):
         keep_capabilities(0)
     for fd in folders:
         os.close(fd)
-    user = "" if uid is None else f"user {uid}"
-    return Outer(no_new_privileges and (not was_root or user != ""), user, seccomp, landlock, threads)
+    return Outer(no_new_privileges and (not was_root or uid is not None), seccomp, landlock, threads)
 
 
 def put_up_inner_walls(outer: Outer, limits: dict[str, int], keeper: int) -> None:
@@ -86,7 +84,7 @@ def become_nobody() -> int | None:
             os.setresgid(uid, uid, uid)
             prctl(PR_SET_KEEPCAPS, 1)
             os.setresuid(uid, uid, uid)
-            # Python may be in a folder that is closed to this user, such as /root.
+            # Python may be in a folder that is closed to this user, such as /root. Landlock decides what is read.
             if not keep_capabilities(1 << CAP_DAC_READ_SEARCH) and not keep_capabilities(1 << CAP_DAC_OVERRIDE):
                 keep_capabilities(0)
             return uid
@@ -131,17 +129,17 @@ SYSTEM_FOLDERS = ["/lib", "/lib64", "/usr/lib", "/usr/lib64", "/usr/local/lib", 
 SYSTEM_FILES = ["/etc/ld.so.cache", "/etc/localtime", "/dev/null", "/dev/zero", "/dev/urandom", "/dev/random"]
 
 
-def put_up_landlock(folders: list[int]) -> str:
-    """Allow only reading below these folders and the system's libraries. Returns the version of Landlock, or ""."""
+def put_up_landlock(folders: list[int]) -> bool:
+    """Allow only reading below these folders and the system's libraries. Returns whether the kernel agreed."""
     version = libc.syscall(LANDLOCK_CREATE_RULESET, None, ctypes.c_size_t(0), ctypes.c_uint32(1))
     if version < 1:
-        return ""
+        return False
     handled = (1 << LANDLOCK_FILE_RIGHTS.get(version, 16)) - 1
     # Network: bind and connect, from version 4. Scope: abstract sockets and signals, from version 6.
     attributes = struct.pack("=QQQ", handled, 3, 3)[: 8 if version < 4 else 16 if version < 6 else 24]
     ruleset = libc.syscall(LANDLOCK_CREATE_RULESET, attributes, ctypes.c_size_t(len(attributes)), ctypes.c_uint32(0))
     if ruleset < 0:
-        return ""
+        return False
     opened = list(folders)
     system = [path for path in SYSTEM_FOLDERS + SYSTEM_FILES if os.path.exists(path)]
     for path in system:
@@ -154,4 +152,4 @@ def put_up_landlock(folders: list[int]) -> str:
     restricted = libc.syscall(LANDLOCK_RESTRICT_SELF, ruleset, ctypes.c_uint32(0)) == 0
     for fd in [ruleset, *opened[len(folders) :]]:
         os.close(fd)
-    return f"Landlock {version}" if restricted else ""
+    return restricted

@@ -1,4 +1,4 @@
-"""Shared by the tests of the trainer: small runs, rollouts of the embedded policy, random policies, real processes."""
+"""Shared by the tests: small runs, rollouts of the embedded policy, random policies, real processes."""
 
 import atexit
 import functools
@@ -19,17 +19,15 @@ from accelerate import Accelerator
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 import train
-from rollout import Sampling, TorchEngine
+from rollout import Request, Sampling, TorchEngine
 from trainer.policy import Policy
-from trainer.rollouts import Judge, Outcomes, Rollout, roll_out
+from trainer.rollouts import Judge, Outcomes, Rollout, roll_out, rollouts_of
 from trainer.settings import Config, read_settings
-from verify import REASONS, Problem, load_problems
+from verify import REASONS, Problem, Verdict, load_problems
 
 ROOT = Path(__file__).parent.parent
 TINY = ROOT / "tiny"
 PATIENCE_S = 300  # a busy machine can be ten times slower
-
-# --------------------------------------------------------------------------------------------- runs in this process
 
 
 @functools.cache
@@ -76,6 +74,21 @@ def run(folder, **changes) -> list[dict]:
     return lines(Path(folder) / changes.get("name", "run") / "metrics.jsonl")
 
 
+def flags(folder: Path, name: str, **settings) -> list[str]:
+    """The command line of a run of two small steps that writes a checkpoint after each."""
+    recipe = {"kl_coef": None, "reference_reset_steps": None}
+    files = {"data": TINY / "train.jsonl", "eval_data": TINY / "test.jsonl"}
+    return arguments(folder, **files | recipe | {"name": name, "eval_samples": 2, "eval_every": 0} | settings)
+
+
+def trained(folder: Path, name: str, **settings) -> Path:
+    """Run train.py in this process. Returns the folder of the run."""
+    config, sources = read_settings("", flags(folder, name, **settings))
+    accelerator = train.start_accelerator()
+    train.train(config, accelerator, train.set_up(config, accelerator, sources))
+    return folder / name
+
+
 def lines(path) -> list[dict]:
     return [json.loads(line) for line in Path(path).read_text().splitlines()]
 
@@ -86,9 +99,6 @@ def write_problems(path: Path, *prompts) -> str:
     rows = [{"prompt": prompt, "kind": "countdown", "reference": reference} for prompt in prompts]
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     return str(path)
-
-
-# ------------------------------------------------------------------------------------------ policies and rollouts
 
 
 def loaded():
@@ -144,17 +154,36 @@ def random_rollouts(sizes, longest=9, vocabulary=50, seed=1) -> list[Rollout]:
         for number in range(n):
             size = int(torch.randint(1, longest + 1, (1,), generator=generator))
             responses.append(responses[-1] if number % 4 == 3 else tokens(size))
-            made.append(
-                Rollout(
-                    Problem("", "", None), index, number, prompt, responses[-1], -torch.rand(len(responses[-1])), False
-                )
-            )
+            problem, logp = Problem("", "", None), -torch.rand(len(responses[-1]))
+            made.append(Rollout(problem, index, number, prompt, responses[-1], logp, False))
     return made
 
 
-# --------------------------------------------------------------------------------------------------- processes
+def sampled(model, prompts: list[list[int]], n: int, temperature: float = 1.0, seed: int = 0) -> list:
+    """N responses to each prompt, as groups in the order of the prompts."""
+    requests = [Request(prompt, n, seed + i) for i, prompt in enumerate(prompts)]
+    drawn = dict(TorchEngine(model).generate(requests, Sampling(12, temperature, stop_token_ids=(0,))))
+    return [drawn[i] for i in range(len(prompts))]
+
+
+def judged(groups: list, problems: list[Problem], right) -> list[Rollout]:
+    """The groups as rollouts. right: (prompt index, response) -> whether the response counts as correct."""
+    found = []
+    for p, (group, problem) in enumerate(zip(groups, problems, strict=True)):
+        for r, response in zip(rollouts_of(group, problem, p, 0), group.responses, strict=True):
+            correct = bool(right(p, response))
+            r.verdict = Verdict(float(correct), correct, "correct" if correct else "wrong")
+            found.append(r)
+    return found
+
 
 ON_CPU = os.environ | {"ACCELERATE_USE_CPU": "true", "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
+
+
+def free_port() -> str:
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return str(one.getsockname()[1])
 
 
 def start(
@@ -165,15 +194,11 @@ def start(
     config_file: of Accelerate, whose launcher then starts the processes that the file names.
     """
     python = [sys.executable]
-    if processes > 1 or config_file:
-        with socket.socket() as one:
-            one.bind(("127.0.0.1", 0))
-            port = one.getsockname()[1]
-        if config_file:
-            python += ["-m", "accelerate.commands.launch", "--config_file", str(config_file)]
-            python += ["--main_process_port", str(port)]
-        else:
-            python += ["-m", "torch.distributed.run", "--nproc_per_node", str(processes), "--master_port", str(port)]
+    if config_file:
+        python += ["-m", "accelerate.commands.launch", "--config_file", str(config_file)]
+        python += ["--main_process_port", free_port()]
+    elif processes > 1:
+        python += ["-m", "torch.distributed.run", "--nproc_per_node", str(processes), "--master_port", free_port()]
     return subprocess.Popen(
         [*python, str(train), *command], cwd=cwd, env=ON_CPU | environment, text=True,
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True,

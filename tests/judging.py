@@ -48,9 +48,5 @@ def gym(name, size):
     return [json.loads(json.dumps(entry)) for entry in reasoning_gym.create_dataset(name, size=size, seed=3)]
 
 
-def entry_of(name):
-    return gym(name, 1)[0]
-
-
 def instruction(name, kwargs):
     return {"instruction_id_list": [name], "kwargs": [kwargs]}

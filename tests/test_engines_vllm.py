@@ -20,7 +20,7 @@ from helpers import TINY
 from small_models import full_logprobs, make
 from transformers import AutoModelForCausalLM, AutoTokenizer, Olmo2Config, Qwen2Config
 
-from engines.vllm import import_vllm, keep_threads, max_seqs, note, rollouts_that_fit, whole_tensors
+from engines.vllm import import_vllm, keep_threads, max_seqs, whole_tensors
 from rollout import Request, Sampling, TorchEngine, VLLMEngine
 
 EOS = 0
@@ -35,26 +35,23 @@ def real(test):
     return pytest.mark.slow(without_vllm(test))
 
 
-# Without vLLM
+@pytest.mark.parametrize(
+    ("dtype", "gib", "tokens", "n", "rollouts"),
+    [
+        ("float32", 1 / 1024, 64, 16, 128),  # 1 MiB holds 128 rollouts of 32 tokens
+        ("bfloat16", 1 / 1024, 64, 16, 256),
+        ("float32", 1 / 1024, 8, 16, 512),  # short responses
+        ("float32", 1 / 1024, 8, 1000, 1000),  # a group of more than 512
+        ("float32", 1e-9, 64, 16, 8),  # too little memory: vLLM will say so
+    ],
+)
+def test_the_default_of_max_num_seqs_by_hand(dtype, gib, tokens, n, rollouts):
+    """Makes impossible: 512 rollouts of 16k tokens in a cache for 170; a setting that has no effect.
 
-
-def test_the_default_of_max_num_seqs_by_hand():
-    """Makes impossible: 512 rollouts of 16k tokens in a cache for 170; a share of the cache, or a setting, left unused.
-
-    Qwen2.5-1.5B in bfloat16: 28 layers, 2 key heads of width 128, so 28,672 bytes a token, and 3.1 GB of weights. Half
-    of 80 GB leaves 36.9 GB. A rollout of half of 16,384 tokens takes 0.235 GB: 157 fit.
+    A token of `make()` takes 256 bytes: keys and values, two layers, two key heads of width 8, float32.
     """
-    cache, token = 0.5 * 80e9 - 2 * 1.54e9, 2 * 28 * 2 * 128 * 2
-    assert rollouts_that_fit(cache, token, 16_384, 512) == 157
-    assert rollouts_that_fit(cache, token, 1_024, 16) == 512, "short responses: as before"
-    assert rollouts_that_fit(cache, token, 1_024, 1024) == 1024, "a group of more than 512"
-    assert rollouts_that_fit(-1e9, token, 16_384, 512) == 8, "too little memory: vLLM will say so"
-    config = SimpleNamespace(
-        engine_memory_gib=1 / 1024, gpu_memory_utilization=0.5, max_response_tokens=64, rollouts_per_prompt=16
-    )
-    token = 2 * 2 * 2 * 8 * 4  # of `make()`: keys and values, layers, key heads, width, bytes
-    assert max_seqs(make(), "float32", config) == 2**20 // (token * 32) == 128
-    assert max_seqs(make(), "bfloat16", config) == 256
+    config = SimpleNamespace(engine_memory_gib=gib, max_response_tokens=tokens, rollouts_per_prompt=n)
+    assert max_seqs(make(), dtype, config) == rollouts
 
 
 def test_tensors_to_sync_come_once_under_their_names():
@@ -99,21 +96,11 @@ def test_only_whole_groups_are_taken():
             VLLMEngine.group(request, broken, greedy=False)
 
 
-def test_a_note_keeps_the_error():
-    """Makes impossible: an error of vLLM without its type or traceback, or without the settings to change."""
-    with pytest.raises(torch.OutOfMemoryError) as error, note("--max_num_seqs"):
-        raise torch.OutOfMemoryError("no 3 GiB left")
-    assert error.value.__notes__ == ["--max_num_seqs"] and str(error.value) == "no 3 GiB left"
-
-
 def test_without_vllm_the_refusal_says_how_to_install_it(monkeypatch):
     """Makes impossible: an ImportError in the middle of the start of a run."""
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(ValueError, match="requirements-gpu"):
         VLLMEngine(make())
-
-
-# Models and rollouts
 
 
 def policy():
@@ -154,6 +141,14 @@ def silent_after(token):
     return model
 
 
+def random_model(kind, **changes):
+    """A model of a size that vLLM's kernels take, with random weights."""
+    torch.manual_seed(0)
+    small = {"hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2, "num_attention_heads": 2}
+    small |= {"max_position_embeddings": 64, "bos_token_id": None, "eos_token_id": 0, "pad_token_id": 0}
+    return AutoModelForCausalLM.from_config(kind(**small | changes), dtype=torch.float32).eval()
+
+
 @pytest.fixture(scope="module")
 def engine():
     """One engine for most tests, because a start takes seconds. Each test begins with the policy's weights."""
@@ -186,24 +181,16 @@ def differences(groups, model, **settings):
 
 
 def furthest(groups, model, **settings):
-    found = list(differences(groups, model, **settings))
+    """The largest difference, NaN if there is one."""
+    found = differences(groups, model, **settings)
     return math.nan if any(map(math.isnan, found)) else max(found)  # max() passes over a NaN
 
 
 def unfinished(engine):
-    """The requests that any part of vLLM still knows."""
-    core = engine.llm.llm_engine.engine_core.engine_core
-    return (
-        engine.llm.llm_engine.get_num_unfinished_requests(),
-        core.scheduler.has_requests(),
-        bool(core.batch_queue),
-        len(core.scheduler.requests),
-    )
-
-
-NOTHING = (0, False, False, 0)
-
-# Equal to the torch engine
+    """The number of rollouts that decode, and what other parts of vLLM still know."""
+    llm, core = engine.llm.llm_engine, engine.llm.llm_engine.engine_core.engine_core
+    others = core.scheduler.has_requests(), bool(core.batch_queue), len(core.scheduler.requests)
+    return llm.get_num_unfinished_requests(), *others
 
 
 @real
@@ -213,9 +200,11 @@ def test_greedy_equals_the_torch_engine_token_for_token(engine):
     """
     asked = prompts(32) + [p[:k] for p, k in zip(prompts(40), [1, 3, 8, 2, 5] * 8, strict=True)]
     greedy = Sampling(12, temperature=0.0, stop_token_ids=(EOS,))
-    for a, b in zip(generate(TorchEngine(policy()), asked, 2, greedy), generate(engine, asked, 2, greedy), strict=True):
+    ours, ended = generate(TorchEngine(policy()), asked, 2, greedy), []
+    for a, b in zip(ours, generate(engine, asked, 2, greedy, on_progress=ended.append), strict=True):
         assert (a.prompt, a.responses, a.finish_reasons) == (b.prompt, b.responses, b.finish_reasons)
         assert numpy.allclose(list(chain(*a.logprobs)), list(chain(*b.logprobs)), atol=1e-4)
+    assert sum(ended) == 2 * len(asked)
     assert list(engine.generate([], ANSWER)) == []
 
 
@@ -236,9 +225,6 @@ def test_a_group_with_more_prompt_tokens_than_one_pass_takes(engine):
     assert len(group.responses) == 512 and furthest([group], policy()) < 1e-4
 
 
-# Weights in memory
-
-
 @real
 @pytest.mark.parametrize("wrap", ["plain", "DDP", "FSDP2"])
 def test_sync_takes_the_new_weights_from(engine, wrap):
@@ -248,9 +234,7 @@ def test_sync_takes_the_new_weights_from(engine, wrap):
     from torch.nn.parallel import DistributedDataParallel
 
     new, handed = moved(), moved()
-    assert furthest(generate(engine, prompts(1), 32), new) > 0.1, (
-        "the new weights must differ for this to show anything"
-    )
+    assert furthest(generate(engine, prompts(1), 32), new) > 0.1, "the weights must differ for this to show anything"
     if wrap == "DDP":
         handed = DistributedDataParallel(handed)
     if wrap == "FSDP2":
@@ -264,12 +248,7 @@ def test_sync_takes_the_new_weights_from(engine, wrap):
 @real
 def test_a_model_that_vllm_runs_with_the_class_of_transformers(engine):
     """Makes impossible: an engine that breaks the trainer's model, whose class vLLM changes, or another engine."""
-    torch.manual_seed(0)
-    config = Olmo2Config(
-        vocab_size=40, hidden_size=64, intermediate_size=80, num_hidden_layers=2, num_attention_heads=2,
-        num_key_value_heads=2, max_position_embeddings=64, eos_token_id=0, pad_token_id=0, bos_token_id=None,
-    )  # fmt: skip
-    model = AutoModelForCausalLM.from_config(config, dtype=torch.float32).eval()
+    model = random_model(Olmo2Config, vocab_size=40)
     other = VLLMEngine(model, positions=64, memory_gib=0.25)
     KEPT.append(other)
     groups = generate(other, [[1, 2, 3], [9] * 20], 16, Sampling(40, 1.5, stop_token_ids=(0,)))
@@ -282,12 +261,7 @@ def test_a_model_that_vllm_runs_with_the_class_of_transformers(engine):
 @pytest.mark.parametrize("dtype, tied", [("float32", False), ("bfloat16", True)])
 def test_logits_are_float32(dtype, tied):
     """Makes impossible: logits rounded to bfloat16, which the trainer does not do; a head that no sync reaches."""
-    torch.manual_seed(0)
-    config = Qwen2Config(
-        vocab_size=3000, hidden_size=64, intermediate_size=96, num_hidden_layers=2, num_attention_heads=2,
-        num_key_value_heads=1, max_position_embeddings=64, eos_token_id=0, tie_word_embeddings=tied,
-    )  # fmt: skip
-    model = AutoModelForCausalLM.from_config(config, dtype=torch.float32).eval()
+    model = random_model(Qwen2Config, vocab_size=3000, num_key_value_heads=1, tie_word_embeddings=tied)
     for p in model.parameters():
         if p.dim() > 1:
             torch.nn.init.normal_(p, std=0.2)
@@ -358,9 +332,6 @@ def cache_counts(engine):
     return counters["vllm:prefix_cache_queries"], counters["vllm:prefix_cache_hits"]
 
 
-# Sleep
-
-
 @real
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="vLLM cannot sleep on a CPU")
 def test_sleep_frees_the_gpu():
@@ -375,14 +346,15 @@ def test_sleep_frees_the_gpu():
     engine.close()
 
 
-# Groups and responses
-
-
 @real
 def test_a_group_of_512(engine):
-    """Makes impossible: rollouts that repeat one seed; lengths, log-probs and reasons of different rollouts."""
-    engine.sync(uniform())
-    groups = generate(engine, prompts(3), 512, Sampling(20, stop_token_ids=(EOS,)))
+    """Makes impossible: rollouts that repeat one seed; lengths, log-probs and reasons of different rollouts; a bar that
+    counts prompts, counts twice, or waits for a whole group.
+    """
+    engine.sync(uniform())  # over 22 tokens: the rollouts end one after the other
+    ended = []
+    groups = generate(engine, prompts(3), 512, Sampling(20, stop_token_ids=(EOS,)), on_progress=ended.append)
+    assert sum(ended) == 3 * 512 and sum(x > 0 for x in ended) > 6
     assert [g.prompt for g in groups] == prompts(3)
     long = [tuple(r) for group in groups for r in group.responses if len(r) > 10]
     assert len(set(long)) == len(long) > 600, "uniform over 22 tokens: no two long ones are equal, with seeds 0, 1, 2"
@@ -393,6 +365,7 @@ def test_a_group_of_512(engine):
             assert reason == ("stop" if response[-1] == EOS else "length")
             assert EOS not in response[:-1]
             assert reason == "stop" or len(response) == 20
+    assert any(r[-1] == EOS for group in groups for r in group.responses if len(r) == 20), "a stop at the limit"
 
 
 @real
@@ -403,24 +376,6 @@ def test_only_stop_tokens_end_a_response(engine):
     assert {len(r) for r, f in zip(group.responses, group.finish_reasons, strict=True) if f == "length"} == {12}
     assert all(r[-1] == plus for r, f in zip(group.responses, group.finish_reasons, strict=True) if f == "stop")
     assert any(EOS in r[:-1] for r in group.responses), "EOS is not a stop token here"
-    (never,) = generate(engine, prompts(1), 8, Sampling(12))
-    assert never.finish_reasons == ["length"] * 8
-    (short,) = generate(engine, prompts(1), 64, Sampling(8, stop_token_ids=(EOS,)))
-    ends = {(len(r), f) for r, f in zip(short.responses, short.finish_reasons, strict=True) if r[-1] == EOS}
-    assert ends >= {(8, "stop")} and {f for _, f in ends} == {"stop"}, "a stop token at the limit is a stop"
-
-
-@real
-def test_progress_counts_rollouts(engine):
-    """Makes impossible: a bar that counts prompts, counts twice, or waits for a whole group."""
-    engine.sync(uniform())  # over 22 tokens: the rollouts end one after the other
-    for temperature, steps in ((1.0, 6), (0.0, 1)):
-        counts = []
-        generate(engine, prompts(3), 16, Sampling(12, temperature, stop_token_ids=(EOS,)), on_progress=counts.append)
-        assert sum(counts) == 48 and sum(x > 0 for x in counts) >= steps
-
-
-# Requests
 
 
 @real
@@ -434,9 +389,6 @@ def test_a_seed_repeats_and_another_does_not(engine):
     assert draws[0] != draws[2]
     largest = list(engine.generate([Request(prompts(1)[0], 4, 2**62)], ANSWER))
     assert len(largest[0][1].responses) == 4
-
-
-# Failures
 
 
 @real
@@ -479,4 +431,4 @@ def test_running_out_of_memory_names_the_settings(engine, monkeypatch):
     with pytest.raises(torch.OutOfMemoryError, match="no 3 GiB left") as error:
         generate(engine, prompts(2), 64)
     assert any("--max_num_seqs" in text for text in error.value.__notes__)
-    assert unfinished(engine) == NOTHING
+    assert not any(unfinished(engine))

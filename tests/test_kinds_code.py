@@ -54,6 +54,9 @@ def judged(source, reference):
 SUM = {"inputs": ["1 2\n", "3 4\n", "-5 5\n", "10 20\n"], "outputs": ["3\n", "7\n", "0\n", "30\n"]}
 ADD = {"fn_name": "add", "inputs": [[1, 2], [3, 4], [-5, 5], [10, 20]], "outputs": [3, 7, 0, 30]}
 READ = "a, b = map(int, input().split())\n"
+LINES = {"inputs": [["1 2", "3 4"]], "outputs": [["3", "7"]]}  # some sets keep text as a list of lines
+ALWAYS_EQUAL = "class A:\n    def __eq__(self, o): return True\ndef add(a, b): return A()"
+AS_TEXT = {"fn_name": "add", "inputs": ["[1, 2]"], "outputs": [3]}
 
 
 @pytest.mark.parametrize(
@@ -63,9 +66,12 @@ READ = "a, b = map(int, input().split())\n"
         (READ + "import os\nif a == 1: os.abort()\nprint(a + b)", SUM, 0.75, "partial"),
         (READ + "print(a * b)", SUM, 0.0, "wrong"), (READ + "print(3)", SUM, 0.25, "partial"),
         ("print(", SUM, 0.0, "unparsed"), ("1 / 0", SUM, 0.0, "wrong"), ("import os; os.abort()", SUM, 0.0, "crashed"),
+        ("for _ in '12':\n    print(sum(map(int, input().split())))", LINES, 1.0, "correct"),
+        ("def add(a, b): return a + b", AS_TEXT, 1.0, "correct"),
         (READ + "print(a + b); 1 / 0", SUM, 0.0, "wrong"), ("def add(a, b): return a + b", ADD, 1.0, "correct"),
         ("class Solution:\n    def add(self, a: int, b: int) -> int:\n        return a + b", ADD, 1.0, "correct"),
         ("def add(a, b): return abs(a) + abs(b)", ADD, 0.75, "partial"), ("def add(a, b", ADD, 0.0, "unparsed"),
+        (ALWAYS_EQUAL, ADD, 0.0, "wrong"), ("#" * 200_001, SUM, 0.0, "unparsed"),
         ("def sub(a, b): return a - b", ADD, 0.0, "wrong"), ("def add(a, b): return str(a + b)", ADD, 0.0, "wrong"),
         ("def add(a, b): print(a + b)", ADD, 0.0, "wrong"), ("def add(a, b): raise KeyError", ADD, 0.0, "wrong"),
     ],
@@ -86,9 +92,6 @@ def test_time_limits():
     assert judged("while True: pass", SUM) == (0.0, False, "timeout")
 
 
-# ----------------------------------------------------------------------------- which text is the program
-
-
 PROGRAMS = [
     ("```python\nx\n```", "x\n"), ("```py\nx\n```", "x\n"), ("```Python3 \nx\n```", "x\n"),
     ("```python\r\nx\r\n```", "x\r\n"), ("```python\nx\n```\nthen\n```python\ny\n```", "y\n"),
@@ -98,7 +101,7 @@ PROGRAMS = [
 ]  # fmt: skip
 NO_PROGRAM = [
     "```pythonic\nx\n```", "```python\nx\n```</think>nothing", "```python\nwas cut", "```\nwas cut", "print(1)",
-    "print(1)\n```", "", "```", "``````", "```python\n```", "```python```", "```cpp\nint main\n```",
+    "print(1)\n```", "", "```", "``````", "```python\n```", "```python\n\n```", "```python```", "```cpp\nint main\n```",
 ]  # fmt: skip
 
 
@@ -116,17 +119,6 @@ def test_long_output_in_bounded_time(output):
     start = time.process_time()
     assert not module._same_output(output, module._token_lines("1 2\n3\n"))
     assert time.process_time() - start < 2
-
-
-def test_no_answer():
-    """Makes impossible: an empty program that passes a test which expects nothing."""
-    nothing = {"inputs": [""], "outputs": [""]}
-    assert verify("code", "```python\n\n```", nothing) == (0.0, False, "no_answer")
-    assert verify("code", "I give up.", nothing) == (0.0, False, "no_answer")
-    assert verify("code", answer("pass"), nothing) == (1.0, True, "correct")
-
-
-# --------------------------------------------------------------------------------------- what passes
 
 
 PRINTED_RIGHT = [
@@ -190,18 +182,6 @@ def test_forged_values(forged):
         assert value is None or not any(module._same_value(value, other) for other in accepted)
 
 
-def test_arguments():
-    """Makes impossible: a function called with one list in place of its arguments, or with text in place of values."""
-    for given in ([1, 2], "[1, 2]", [{"1": 2}], []):
-        assert module._arguments(given) == (given if isinstance(given, list) else [1, 2])
-
-
-def test_lists_of_lines():
-    """Makes impossible: the sets that keep standard input as a list of lines judged on the list's repr."""
-    lines = {"inputs": [["1 2", "3 4"]], "outputs": [["3", "7"]]}
-    assert judged("for _ in '12':\n    print(sum(map(int, input().split())))", lines) == (1.0, True, "correct")
-
-
 def test_no_expected_value_reaches_the_answer(monkeypatch):
     """Makes impossible: the text of a check, or an output, in a message to the process that runs the answer."""
     sent = []
@@ -212,31 +192,6 @@ def test_no_expected_value_reaches_the_answer(monkeypatch):
     assert judged("print(1)", {"inputs": ["4"], "outputs": [str(secret)]}) == (0.0, False, "wrong")
     assert len(list(filter(None, sent))) == 3
     assert not any(str(secret).encode() in data for data in sent)
-
-
-# Attacks on the comparison. tests/attacks has the other ones.
-HOSTILE_ANSWERS = {
-    "always equal": "class A:\n    def __eq__(self, o): return True\n    __lt__ = __gt__ = __le__ = __ge__ = __eq__\n"
-    "    def __sub__(self, o): return 0\ndef add(a, b): return A()\nprint(A())",
-    "reads the test": "import inspect, sys\ndef add(a, b): return inspect.getsource(sys._getframe(1))\n"
-    "print(open('/proc/self/cmdline').read())",
-    "megabytes": "#" * 10_000_000,
-}
-
-
-@pytest.mark.parametrize("name", HOSTILE_ANSWERS)
-def test_hostile_answer(name):
-    """Makes impossible: a reward for an attack, an exception in the trainer, or time that belongs to others."""
-    items = [("code", answer(HOSTILE_ANSWERS[name]), reference) for reference in (SUM, ADD)]
-    honest = [("code", answer(READ + "print(a + b)"), SUM), ("code", answer("def add(a, b): return a + b"), ADD)]
-    start = time.monotonic()
-    verdicts = verify_batch([honest[0], *items, honest[1]], timeout_s=LIMIT_S)
-    assert time.monotonic() - start < 3 * (LIMIT_S + SLACK_S)
-    assert verdicts[0] == verdicts[-1] == (1.0, True, "correct")
-    assert all(verdict.reward == 0.0 for verdict in verdicts[1:-1])
-
-
-# --------------------------------------------------------------------------------------- references
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from pathlib import Path
 from unittest.mock import Mock
 
 import pytest
-from judging import entry_of, gym, needs
+from judging import gym, needs
 
 from kinds.logic import EVALUATED, judge_logic, score
 from kinds.sources import check, gym_problem
@@ -15,43 +15,27 @@ from verify import verify, verify_batch
 
 
 @needs("reasoning_gym")
-@pytest.mark.parametrize("name", ["chain_sum", "rearc", "n_queens"])
-def test_logic_accepts_the_entrys_own_answer(name):
-    """Makes impossible: an entry that went through JSON and is scored as another one: grids of tuples became lists."""
-    entry = entry_of(name)
-    reference = {"dataset": name, "entry": entry}
-    assert score(entry["answer"], reference) == 1.0
-    assert (score("nonsense", reference) or 0.0) < 1
-
-
-@needs("reasoning_gym")
 def test_logic_through_the_workers():
-    """Makes impossible: an answer taken from outside of its tags, or a scorer that evaluates it in the trainer."""
-    entry = entry_of("chain_sum")
-    reference = {"dataset": "chain_sum", "entry": entry}
-    responses = [f"<answer> {entry['answer']} </answer>", entry["answer"], "<answer></answer>", "<answer>x</answer>"]
-    responses += [f"<answer>{entry['answer']}</answer></think>", "<answer>" + "9" * 100_001 + "</answer>"]
-    verdicts = verify_batch([("logic", response, reference) for response in responses], workers=1, timeout_s=30.0)
-    assert [verdict.reason for verdict in verdicts[:3]] == ["correct", "no_answer", "unparsed"]
-    assert verdicts[3].reward < 0.5
-    assert [verdict.reason for verdict in verdicts[4:]] == ["no_answer", "unparsed"]
-
-
-@needs("reasoning_gym")
-def test_logic_binary_or_continuous():
-    """Makes impossible: half a solution paid in full, or not at all."""
-    entry = entry_of("game_of_life")
-    rows = json.loads(entry["answer"])
+    """Makes impossible: an answer taken from outside of its tags, or a scorer that evaluates it in the trainer; half a
+    solution paid in full, or not at all.
+    """
+    [chain], [life] = gym("chain_sum", 1), gym("game_of_life", 1)
+    rows = json.loads(life["answer"])
     rows[0][0] = 1 - rows[0][0]
-    reference = {"dataset": "game_of_life", "entry": entry}
-    items = [("logic", f"<answer>{answer}</answer>", reference) for answer in (entry["answer"], json.dumps(rows))]
-    right, near = verify_batch(items, workers=1, timeout_s=30.0)
-    assert right == (1.0, True, "correct") and near.reason == "partial" and 0 < near.reward < 1
-
-
-def test_logic_empty_answer_that_is_right():
-    """Makes impossible: an entry whose answer is empty, because everything cancels, that no response can solve."""
-    assert judge_logic("", {"dataset": "ab", "entry": {"answer": ""}}) is not None
+    cases = [
+        ("chain_sum", f"<answer> {chain['answer']} </answer>", "correct"),
+        ("chain_sum", chain["answer"], "no_answer"),
+        ("chain_sum", "<answer></answer>", "unparsed"),
+        ("chain_sum", f"<answer>{chain['answer']}</answer></think>", "no_answer"),
+        ("chain_sum", "<answer>" + "9" * 100_001 + "</answer>", "unparsed"),
+        ("game_of_life", f"<answer>{life['answer']}</answer>", "correct"),
+        ("game_of_life", f"<answer>{json.dumps(rows)}</answer>", "partial"),
+    ]
+    entries = {"chain_sum": chain, "game_of_life": life}
+    items = [("logic", response, {"dataset": name, "entry": entries[name]}) for name, response, _ in cases]
+    verdicts = verify_batch(items, workers=1, timeout_s=30.0)
+    assert [verdict.reason for verdict in verdicts] == [reason for *_, reason in cases]
+    assert verdicts[-2].reward == 1 and 0 < verdicts[-1].reward < 1
 
 
 SELF_SCORING = [
@@ -113,8 +97,9 @@ def test_broken_logic_reference(reference):
 @pytest.mark.parametrize("dataset", ["complex_arithmetic", "chain_sum"])
 @pytest.mark.parametrize("answer", ["nan", "nan+nanj", "-NaN j", "inf-infj"])
 def test_logic_no_number_is_the_answer(dataset, answer):
-    """Makes impossible: NaN is correct on every entry, as no comparison with it is true."""
+    """Makes impossible: NaN is right on every entry, as no comparison with it is true; a gold of "" is never solved."""
     assert judge_logic(answer, {"dataset": dataset, "entry": {"answer": "1"}}) is None
+    assert judge_logic("", {"dataset": "ab", "entry": {"answer": ""}}) is not None
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -0.1, 1.5, 1j, "1", None])
@@ -133,9 +118,10 @@ def test_logic_an_error_of_the_environment_is_no_verdict(monkeypatch, error):
 
 
 @needs("reasoning_gym")
-@pytest.mark.slow
 def test_logic_every_data_set_accepts_its_own_answers():
-    """Makes impossible: data sets whose files the workers cannot read: all their answers were unparsed."""
+    """Makes impossible: data sets whose files the workers cannot read: all their answers were unparsed; an entry that
+    went through JSON and is scored as another one: grids of tuples became lists.
+    """
     import reasoning_gym
 
     problems = []

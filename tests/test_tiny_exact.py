@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from small_runs import TINY, some_problems, trained
+from helpers import TINY, few_problems, trained
 from transformers import AutoModelForCausalLM
 
 from tiny import exact
@@ -66,9 +66,8 @@ def test_metrics_by_hand():
 @pytest.fixture(scope="module")
 def run(tmp_path_factory) -> Path:
     """Two steps of train.py, and a checkpoint after each."""
-    folder = tmp_path_factory.mktemp("exact")
-    held_out = some_problems(folder / "test.jsonl", 24)
-    return trained(folder, "run", eval_data=held_out, rollouts_per_prompt=16, prompts_per_step=8, learning_rate=3e-4)
+    changes = {"rollouts_per_prompt": 16, "prompts_per_step": 8, "learning_rate": 3e-4}
+    return trained(tmp_path_factory.mktemp("exact"), "run", eval_data=few_problems("test", 24), **changes)
 
 
 def rows_of(run: Path) -> list[dict]:
@@ -116,7 +115,7 @@ def test_a_wrong_use_ends_in_a_sentence(arguments, tmp_path, monkeypatch):
     assert stop.value.code not in (0, None)
 
 
-def test_a_policy_whose_answers_cannot_be_listed_is_refused(tiny):
+def test_a_policy_whose_answers_cannot_be_listed_is_refused(tiny, monkeypatch):
     """Makes impossible: a sum that misses the other spellings, or the other ends, of an answer."""
     policy, _, problems = tiny
     tokenizer = make_tokenizer()
@@ -124,10 +123,6 @@ def test_a_policy_whose_answers_cannot_be_listed_is_refused(tiny):
     with pytest.raises(ValueError, match="'12'"):
         log_probs(policy, tokenizer, problems[:1])
     settings = policy.model.generation_config
-    own = settings.eos_token_id
-    settings.eos_token_id = [own, own + 3]
-    try:
-        with pytest.raises(ValueError, match="eos_token_id"):
-            log_probs(policy, make_tokenizer(), problems[:1])
-    finally:
-        settings.eos_token_id = own
+    monkeypatch.setattr(settings, "eos_token_id", [settings.eos_token_id, settings.eos_token_id + 3])
+    with pytest.raises(ValueError, match="eos_token_id"):
+        log_probs(policy, make_tokenizer(), problems[:1])

@@ -4,7 +4,7 @@ import subprocess
 import sys
 
 import pytest
-from small_runs import ROOT, TINY, embedded
+from helpers import ROOT, TINY, loaded
 from transformers import AutoModelForCausalLM
 
 from tiny.answers import answers_of
@@ -28,5 +28,5 @@ def test_the_maker_makes_the_shipped_problems_and_a_policy_of_the_same_shape(tmp
     assert done.returncode == 0, done.stderr[-3000:]
     for name in ("train.jsonl", "test.jsonl", "policy/tokenizer.json", "policy/config.json"):
         assert (tmp_path / name).read_bytes() == (TINY / name).read_bytes()
-    shipped, made = embedded()[0], AutoModelForCausalLM.from_pretrained(tmp_path / "policy")
+    shipped, made = loaded()[0], AutoModelForCausalLM.from_pretrained(tmp_path / "policy")
     assert [p.shape for p in made.parameters()] == [p.shape for p in shipped.parameters()]
