@@ -5,8 +5,7 @@
 # prints the results. The training takes five minutes of one core. Hand in the file runs/lab/seed17.csv.
 # `python -m lab.3_loop 17 work` runs the loop that you wrote, work/loop.py.
 #
-# **Write down** your answers before you see the results. "expected" is the range of five or six seeds, widened a
-# little.
+# **Write down** your answers before you see the results. "expected" is the range of five or six seeds, widened.
 
 # %%
 import argparse

@@ -96,21 +96,27 @@ def test_prompts_that_the_tokenizer_cannot_write_are_refused(tmp_path, chat_mode
 
 
 def test_a_system_prompt_makes_chats(chat_model, tmp_path):
-    """Makes impossible: a system message that some text prompts lack, or that changes a chat."""
+    """Makes impossible: a system message that some prompts lack, or that replaces a chat's own."""
     config, data = loaded_data(tmp_path, model=chat_model, system_prompt="1+1 ")
     chat, question = data.problems[0], json.loads((TINY / "train.jsonl").read_text().splitlines()[0])["prompt"]
     assert chat.prompt == [{"role": "system", "content": "1+1 "}, {"role": "user", "content": question}]
     assert data.tokenizer.decode(encode(data.tokenizer, chat)).replace(" ", "") == f"1+1{question}"
     assert with_system_prompt(Problem("12:3=", "countdown", None), Config()).prompt == "12:3="
-    assert with_system_prompt(Problem(CHAT_OF, "math", "1"), config).prompt == CHAT_OF
+    assert with_system_prompt(Problem(CHAT_OF, "math", "1"), config).prompt[1:] == CHAT_OF
+    own = [{"role": "system", "content": "9"}, *CHAT_OF]
+    assert with_system_prompt(Problem(own, "math", "1"), config).prompt == own
 
 
-def test_remarks_name_what_misleads(chat_model, tmp_path):
-    """Makes impossible: a chat model without its template, training on held-out problems, unnoticed."""
-    assert remarks(loaded_data(tmp_path)[1]) == []
+def test_remarks_name_what_misleads(chat_model, tmp_path, monkeypatch):
+    """Makes impossible: a chat model without its template, equal problems, a slow engine, unnoticed."""
+    config, data = loaded_data(tmp_path)
+    assert remarks(config, data) == []
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    assert "requirements-gpu.txt" in remarks(config, data)[0]
+    monkeypatch.undo()
     problems = write_problems(tmp_path / "few.jsonl", *["12:3="] * 8)
-    _, data = loaded_data(tmp_path, model=chat_model, data=problems, eval_data=problems)
-    for named, said in zip(("chat template", "held-out"), remarks(data), strict=True):
+    found = remarks(*loaded_data(tmp_path, model=chat_model, data=problems, eval_data=problems))
+    for named, said in zip(("chat template", "repeat", "held-out"), found, strict=True):
         assert named in said
 
 

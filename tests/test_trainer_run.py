@@ -311,3 +311,18 @@ def test_the_hours_before_a_resume_count(tmp_path, finished, monkeypatch):
     assert setup.progress.seconds == 3600 and 3600 <= setup.run.seconds() < 3700
     monkeypatch.setattr(module, "gather_object", lambda mine: [*mine, 9999.0])
     assert setup.run.seconds() == 9999
+
+
+def test_a_tracker_gets_the_metrics_of_every_step(tmp_path, monkeypatch):
+    """Makes impossible: --report_to that is accepted and sends nothing, or sends the wrong step."""
+    sent, started = {}, []
+    monkeypatch.setattr("importlib.util.find_spec", lambda name, *a: name)
+    monkeypatch.setattr(Accelerator, "init_trackers", lambda self, *a: started.append([self.log_with, *a]))
+    monkeypatch.setattr(Accelerator, "log", lambda self, values, step: sent.update({step: values}))
+    rows = run(tmp_path, report_to="wandb", max_steps=1)
+    ((_, project, config, options),) = started
+    assert project == "brorl" and config["rollouts_per_prompt"] == "8" and options["wandb"]["name"] == "run"
+    assert list(sent) == [0, 1]
+    for step, row in enumerate(rows):
+        values = {name: x for name, x in sent[step].items() if not name.startswith("seconds/")}
+        assert values == {name: x for name, x in row.items() if name != "step"} and len(sent[step]) > len(values)

@@ -86,8 +86,10 @@ def load_tokenizer(model: str) -> tuple[PreTrainedTokenizerBase, int | None]:
 
 def load_model(model: str):
     """A model with its weights in float32. Raises Refusal."""
-    with refusing(f"--model {model}: "):
+    try:
         return AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32)
+    except Exception as failure:  # a file that is cut off raises exceptions of torch, pickle or safetensors
+        raise Refusal(f"--model {model}: its weights cannot be read, copy them again ({failure!r:.200})") from failure
 
 
 def stop_tokens(tokenizer, model) -> tuple[int, ...]:
@@ -97,11 +99,14 @@ def stop_tokens(tokenizer, model) -> tuple[int, ...]:
 
 
 def with_system_prompt(problem: Problem, config: Config) -> Problem:
-    """With --system_prompt, make a chat of a prompt that is text. A prompt that is a chat stays as it is."""
-    if config.system_prompt is None or not isinstance(problem.prompt, str):
+    """--system_prompt before the prompt, which becomes a chat. A chat with a system message keeps its own."""
+    if config.system_prompt is None:
         return problem
-    system = [{"role": "system", "content": config.system_prompt}] if config.system_prompt else []
-    return problem._replace(prompt=[*system, {"role": "user", "content": problem.prompt}])
+    chat = problem.prompt
+    chat = [{"role": "user", "content": chat}] if isinstance(chat, str) else chat
+    if config.system_prompt and chat[0]["role"] != "system":
+        chat = [{"role": "system", "content": config.system_prompt}, *chat]
+    return problem._replace(prompt=chat)
 
 
 def checked_length(tokenizer, problem: Problem, where: str) -> int:

@@ -38,7 +38,7 @@ def introduction(config: Config, sources: dict[str, str], data: Data, policy, en
     lines += [f"  {name:11} {text}" for name, text in facts.items() if name not in hidden]
     values = {name: getattr(config, name) for name in sources if not config.eval_only or name.startswith("eval_")}
     lines += [f"    {name:24} {shown(x):>9}  {sources[name]}" for name, x in values.items() if x is not None]
-    return "\n".join([*lines, *(f"  note: {remark}" for remark in remarks(data))])
+    return "\n".join([*lines, *(f"  note: {remark}" for remark in remarks(config, data))])
 
 
 def short(path: str) -> str:
@@ -46,7 +46,7 @@ def short(path: str) -> str:
     return min(path, os.path.relpath(path), key=len) if os.path.exists(path) else path
 
 
-def remarks(data: Data) -> list[str]:
+def remarks(config: Config, data: Data) -> list[str]:
     """Sentences for the start of a run about its problems, if there is something that the user should know."""
     found = []
     plain = any(isinstance(problem.prompt, str) for problem in [*data.problems, *data.held_out])
@@ -54,7 +54,11 @@ def remarks(data: Data) -> list[str]:
         found.append(
             "the chat template is not applied to prompts that are text: write messages, or set --system_prompt"
         )
+    if config.engine == "torch" and torch.cuda.is_available():
+        found.append("on a GPU vLLM is much faster than the torch engine: pip install -r requirements-gpu.txt")
     prompts = {json.dumps(problem.prompt) for problem in data.problems}
+    if repeated := len(data.problems) - len(prompts):
+        found.append(f"training problems that repeat the prompt of another one: {repeated:,}")
     if seen := sum(json.dumps(problem.prompt) in prompts for problem in data.held_out):
         found.append(f"held-out prompts that are training prompts too: {seen:,}; their score is not a held-out score")
     return found

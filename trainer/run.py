@@ -142,6 +142,11 @@ class Run:
                 raise Refusal(f"{self.folder} is in use by another process: choose another --name") from None
             settings = asdict(self.config) | self.launch | {"processes": self.accelerator.num_processes}
             write(self.folder / "config.json", json.dumps(settings | {"digests": self.data.digests}, indent=2) + "\n")
+        if self.config.report_to:
+            self.accelerator.project_configuration.set_directories(str(self.folder / "tensorboard"))
+            self.accelerator.log_with = [self.config.report_to]  # type: ignore[list-item]
+            names = {"wandb": {"name": self.config.name, "dir": str(self.folder)}}
+            self.accelerator.init_trackers("brorl", {k: str(v) for k, v in asdict(self.config).items()}, names)
         self.accelerator.wait_for_everyone()
 
     def say(self, text: str) -> None:
@@ -189,11 +194,15 @@ class Run:
                 log.write(json.dumps(row) + "\n")
 
     def log(self, metrics: dict[str, float], progress: Progress) -> None:
-        """The line of a step in metrics.jsonl and in timing.jsonl."""
+        """The line of a step in metrics.jsonl and in timing.jsonl, and in the tracker."""
         rate = metrics["samples"] / progress.seconds if progress.seconds else 0.0
         self.append("metrics.jsonl", metrics)
         timing = {"step": metrics["step"], "seconds": progress.seconds, "samples_per_second": rate}
         self.append("timing.jsonl", timing | self.laps)
+        if self.config.report_to:
+            values = {name: x for name, x in metrics.items() if name != "step"}
+            seconds = {f"seconds/{stage}": x for stage, x in self.laps.items()}
+            self.accelerator.log(values | seconds, step=int(metrics["step"]))
 
     def sample(self, rollouts: list[Rollout], kept: torch.Tensor, step: int) -> None:
         """Two responses each to the first prompt that is kept and to the first that is dropped: the best, the worst."""
@@ -247,6 +256,7 @@ class Run:
             progress = Progress(**json.loads((newest / "progress.json").read_text()))
             if (newest / "complete").exists() and progress.spent(self.config):
                 self.say(f"{self.folder} is complete at step {progress.step}: a higher --max_steps continues it")
+                self.accelerator.end_training()
                 sys.exit()
 
     def restore(self, progress: Progress, policy, optimizer, reference) -> None:

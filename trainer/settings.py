@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import difflib
+import importlib.util
 import json
 import math
 import os
@@ -31,7 +32,7 @@ from verify import read_spec
 TINY = Path(__file__).resolve().parent.parent / "tiny"  # the embedded policy and its problems
 GIVEN = "command line"  # the source of a setting that the user set
 FREE = {  # may change on --resume: draws and gradients stay the same, except for the order of float sums
-    "resume", "output_dir", "max_steps", "max_hours", "eval_every", "save_every", "allow_weak_sandbox",
+    "resume", "output_dir", "max_steps", "max_hours", "eval_every", "save_every", "report_to", "allow_weak_sandbox",
     "engine_memory_gib", "gpu_memory_utilization", "max_num_seqs", "max_engine_kl", "max_tokens_per_micro_batch",
     "gradient_checkpointing",
     # These two change later steps: a run that diverges, or whose judge takes too long, can continue with others.
@@ -132,6 +133,7 @@ class Config:
     max_tokens_per_micro_batch: int = setting(32768, "tokens of one forward pass, with padding")
     gradient_checkpointing: bool = setting(False, "save memory: compute activations twice")
     save_every: int = setting(10, "steps between checkpoints")
+    report_to: str = setting(None, "tensorboard or wandb, in addition", choices=["tensorboard", "wandb"])
 
 
 # ---------------------------------------------------------------------------------------------- the command line
@@ -284,6 +286,8 @@ def check(c: Config) -> None:
             wrong.append(f"--{name} {x} must be at most 1")
     if c.engine == "vllm" and not have_vllm():
         wrong.append("--engine vllm needs vLLM: pip install -r requirements-gpu.txt")
+    if c.report_to and importlib.util.find_spec(c.report_to) is None:
+        wrong.append(f"--report_to {c.report_to}: pip install {c.report_to}")
     for flag, specs in {"data": c.data, "eval_data": c.eval_data, "rewards": c.rewards}.items():
         for spec in specs:
             with refusing(f"--{flag}: "):
