@@ -110,7 +110,7 @@ class Progress:
         """Raise Refusal if the run cannot learn any more."""
         if self.unjudged >= MOST_UNJUDGED:
             raise Refusal(
-                f"{self.unjudged} steps had no verdict: test --rewards, or raise --verify_timeout and --resume"
+                f"{self.unjudged} steps had no verdict: test --rewards, or raise --verify_timeout to --resume"
             )
 
 
