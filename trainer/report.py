@@ -51,10 +51,7 @@ def remarks(config: Config, data: Data) -> list[str]:
     found = []
     plain = any(isinstance(problem.prompt, str) for problem in [*data.problems, *data.held_out])
     if plain and data.tokenizer.chat_template is not None:
-        found.append(
-            "the model has a chat template, which is not applied to prompts that are text: for chats, write prompts as "
-            "messages, or set --system_prompt"
-        )
+        found.append("the chat template is not used for prompts that are text: write messages or set --system_prompt")
     if config.engine == "torch" and torch.cuda.is_available():
         found.append("on a GPU vLLM is much faster than the torch engine: pip install -r requirements-gpu.txt")
     prompts = {json.dumps(problem.prompt) for problem in data.problems}

@@ -144,6 +144,7 @@ class Judge:
     def __init__(self, tokenizer, config: Config):
         self.tokenizer = tokenizer
         self.timeout_s, self.allow_weak_sandbox = config.verify_timeout, config.allow_weak_sandbox
+        self.advantage = config.advantage
         self.thread = ThreadPoolExecutor(1)
         self.waiting: deque[list[Rollout]] = deque()
         self.calls: list[Future[list[Rollout]]] = []
@@ -200,6 +201,8 @@ class Judge:
         for kind, verdict in zip(first, verdicts, strict=True):
             if verdict.reason in ("crashed", "timeout"):
                 raise Refusal(f"a judge must answer to any text, and nonsense fails: {failures.get(kind, kind)}")
+            if verdict.reward < 0 and self.advantage == "group_mean":
+                raise Refusal(f"--advantage group_mean divides by the mean reward, and kind {kind} pays less than 0")
 
 
 def encode(tokenizer, problem: Problem) -> list[int]:

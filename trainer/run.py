@@ -109,9 +109,7 @@ class Progress:
     def check(self) -> None:
         """Raise Refusal if the run cannot learn any more."""
         if self.unjudged >= MOST_UNJUDGED:
-            raise Refusal(
-                f"{self.unjudged} steps had no verdict: test --rewards, or raise --verify_timeout and --resume"
-            )
+            raise Refusal(f"{self.unjudged} steps had no verdict: test --rewards, or raise --verify_timeout (--resume)")
 
 
 class Run:
