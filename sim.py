@@ -57,7 +57,7 @@ PANELS = {
     "correct_mass": "Total correct mass Q_pos",
     "percent_improved": "% of correct tokens above their start",
     "worst_drop": "Worst drop among correct tokens",
-    "anchor": "Probability of the anchor (ours)",
+    "anchor": "Probability of the anchor (not in the paper)",
 }
 
 
@@ -75,7 +75,7 @@ class Constants:
     anchor_logit: float = option(5.0, "logit of the anchor, token 0, at step 0: section 4.1")
     steps: int = option(1000, "T, the number of steps: section 4.1")
     lr: float = option(1e-3, "AdamW's learning rate: section 4.1")
-    weight_decay: float = option(0.01, "AdamW's weight decay; paper silent: PyTorch's default")
+    weight_decay: float = option(0.01, "AdamW's weight decay; not in the paper: PyTorch's default")
 
     def __post_init__(self):
         if not 1 <= self.correct_tokens < self.vocabulary:
@@ -305,9 +305,13 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
     for f in fields(Constants):
         add(f"--{f.name}", type=type(f.default), default=f.default, help=f.metadata["help"])
     add("--rollouts", type=int, nargs="+", metavar="N", help=f"a curve per N (default: {FIGURE_3}; --sweep: {SWEEP})")
-    add("--seeds", type=int, default=1, help="number of seeds; paper silent (default: 1)")
-    add("--sweep", action="store_true", help="run a smaller N longer, so that all N draw equally many samples; ours")
-    add("--mass_balance", action="store_true", help="print Theorem 1 and Corollary 3 on the draws; ours")
+    add("--seeds", type=int, default=1, help="number of seeds; not in the paper (default: 1)")
+    add(
+        "--sweep",
+        action="store_true",
+        help="run a smaller N longer: all N draw equal samples; not in the paper",
+    )
+    add("--mass_balance", action="store_true", help="print Theorem 1 and Corollary 3 on the draws; not in the paper")
     add("--out", type=Path, default=Path("runs/sim"), help="folder of the picture and the CSV (default: runs/sim)")
     args = parser.parse_args(argv)
     args.rollouts = tuple(args.rollouts or (SWEEP if args.sweep else FIGURE_3))

@@ -9,6 +9,7 @@
     verify          verify.py: verify_batch                            one answer after the other
     shared_prompt   trainer/policy.py: after_shared_prompts            every rollout computes its prompt
     whole_step      train.py                                           TRL's GRPOTrainer
+    ranks           trainer/rollouts.py: requests_of_rank              whole prompts for each rank; simulated
 
 Both ways take turns, so other programs on the machine slow both. Every number is the median over the turns, and the
 ratio is the median of the ratios of the turns. A ratio above 1 is in favour of ours. verify_batch judges equal answers
@@ -46,7 +47,7 @@ import brorl
 import verify as judge
 from rollout import Request, Sampling, TorchEngine
 from trainer.policy import Policy, micro_batches, score, token_logprobs
-from trainer.rollouts import Rollout, encode
+from trainer.rollouts import Rollout, encode, requests_of_rank
 from trainer.run import Sums
 from trainer.settings import TINY, Config, read_settings
 
@@ -269,11 +270,46 @@ def whole_step(size: Sizes) -> Iterator[Row]:
     yield Row(f"whole step, N = {n}, B = {prompts}", a, b, "samples/s", statistics.median(x / y for x, y in rates))
 
 
+# -------------------------------------------------------------------------------------------------------- ranks
+
+# Assumed, not measured. Responses are log-normal around a median that is log-normal over prompts: 6,000 tokens on
+# average, cut at 16,384. The share of informative prompts is that of table 2. A rank's time follows its tokens.
+MEDIAN, SPREAD, LIMIT, RANKS = 4750.0, 0.5, 16384, 64
+
+
+def owners(prompts: int, n: int, world: int) -> Tensor:
+    """The rank of each rollout, (P, N), by the rule of train.py."""
+    owner = torch.empty(prompts, n, dtype=torch.long)
+    for rank in range(world):
+        for p, (_, count, _, first) in requests_of_rank([[0]] * prompts, n, [0] * prompts, rank, world):
+            owner[p, first : first + count] = rank
+    return owner
+
+
+def busiest(tokens: Tensor, owner: Tensor, world: int) -> float:
+    """Tokens of the busiest rank over the mean of the ranks."""
+    of_rank = torch.zeros(world).double().scatter_add_(0, owner.flatten(), tokens.flatten().double())
+    return float(of_rank.max() / of_rank.mean())
+
+
+def ranks(size: Sizes) -> Iterator[Row]:
+    n, b = (int(brorl.BRORL[name].value) for name in ("rollouts_per_prompt", "prompts_per_step"))
+    drawn = round(b / brorl.PASS_RATE["brorl"])
+    whole = (torch.arange(drawn) % RANKS)[:, None].expand(-1, n)  # the ranks take prompts in turn
+    pairs = []
+    for _ in range(size.turns):
+        medians = MEDIAN * (SPREAD * torch.randn(drawn, 1)).exp()
+        tokens = (medians * (SPREAD * torch.randn(drawn, n)).exp()).ceil().clamp(max=LIMIT)  # (P, N)
+        pairs.append((busiest(tokens, owners(drawn, n, RANKS), RANKS), busiest(tokens, whole, RANKS)))
+    a, b = map(statistics.median, zip(*pairs, strict=True))
+    yield Row(f"busiest of {RANKS} ranks", a, b, "x the mean", b / a)
+
+
 # ------------------------------------------------------------------------------------------------------ the table
 
 PARTS: dict[str, Callable[[Sizes], Iterator[Row]]] = {
     "log_probs": log_probs, "rollout": rollout, "verify": verify, "shared_prompt": shared_prompt,
-    "whole_step": whole_step,
+    "whole_step": whole_step, "ranks": ranks,
 }  # fmt: skip
 
 

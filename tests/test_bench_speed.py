@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from bench import speed
-from bench.speed import PARTS, Row, Sizes, compare, plain_log_probs
+from bench.speed import PARTS, Row, Sizes, busiest, compare, owners, plain_log_probs
 from trainer.policy import token_logprobs
 
 SMALL = Sizes(turns=1, tokens=8, samples=32, response=2, rows=16, problems=1, rollouts=6, prompt=8, step=(8, 4, 2))
@@ -32,7 +32,7 @@ def test_the_ratio_is_the_median_of_turns_by_hand(monkeypatch):
     assert row == Row("x", 8, 1, "things/s", 4)
 
 
-@pytest.mark.parametrize("part", ["rollout", "verify", "shared_prompt"])
+@pytest.mark.parametrize("part", ["rollout", "verify", "shared_prompt", "ranks"])
 def test_a_part_compares_with_the_plain_way(part):
     """Makes impossible: a part that fails, or a row without one of its ways."""
     rows = list(PARTS[part](SMALL))
@@ -60,3 +60,13 @@ def test_an_unknown_part_is_refused(capsys):
     with pytest.raises(SystemExit) as stop:
         speed.main(["nonsense"])
     assert stop.value.code == 2 and "nonsense" in capsys.readouterr().err
+
+
+def test_the_busiest_rank_by_hand():
+    """Makes impossible: a rank's tokens that are counted for another rank; a rank with more prompts than another."""
+    tokens, owner = torch.tensor([[1.0, 2.0], [3.0, 6.0]]), torch.tensor([[0, 1], [1, 0]])
+    assert busiest(tokens, owner, 2) == pytest.approx(7 / 6)
+    assert busiest(tokens, owner, 3) == pytest.approx(7 / 4)  # the third rank has none
+    assert torch.bincount(owners(5, 512, 64).flatten()).tolist() == [40] * 64
+    (row,) = PARTS["ranks"](Sizes(turns=1))
+    assert row.ours < 1.06 < 1.5 < row.plain
