@@ -306,11 +306,7 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
         add(f"--{f.name}", type=type(f.default), default=f.default, help=f.metadata["help"])
     add("--rollouts", type=int, nargs="+", metavar="N", help=f"a curve per N (default: {FIGURE_3}; --sweep: {SWEEP})")
     add("--seeds", type=int, default=1, help="number of seeds; not in the paper (default: 1)")
-    add(
-        "--sweep",
-        action="store_true",
-        help="run a smaller N longer: all N draw equal samples; not in the paper",
-    )
+    add("--sweep", action="store_true", help="run a smaller N longer: all N draw equal samples; not in the paper")
     add("--mass_balance", action="store_true", help="print Theorem 1 and Corollary 3 on the draws; not in the paper")
     add("--out", type=Path, default=Path("runs/sim"), help="folder of the picture and the CSV (default: runs/sim)")
     args = parser.parse_args(argv)
