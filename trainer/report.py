@@ -97,7 +97,7 @@ def draw_curves(rows: list[dict], path: Path, title: str) -> None:
 
     scores = [key for key in rows[0] if key.startswith("eval/pass@") and not key.endswith("_se")]
     panels = {  # title -> what is normal, and the metrics
-        "held-out pass@k": ("band: 2 standard errors", scores),
+        "held-out pass@k, band: 2 standard errors": ("pass@1 rises", scores),
         "reward; pass rate of dynamic sampling": ("reward rises; pass rate stays above 0", ["reward", "pass_rate"]),
         "entropy (nats per token)": ("falls slowly; near 0 the policy has stopped exploring", ["entropy"]),
         "KL (nats per token)": ("kl_ref grows until a reset; engine_kl stays near 0", ["kl_ref", "engine_kl"]),
@@ -113,14 +113,16 @@ def draw_curves(rows: list[dict], path: Path, title: str) -> None:
                 axis.plot(x, y, lw=1.5, label=key.removeprefix("eval/"))
                 low, high = ([a + sign * s for a, s in zip(y, se, strict=True)] for sign in (-2, 2))
                 axis.fill_between(x, low, high, alpha=0.2)
-        axis.set_title(f"{panel}\n{normal if axis.lines else 'no data'}", fontsize=10)
+        axis.set_title(f"{panel}\n{f'normal: {normal}' if axis.lines else 'no data'}", fontsize=10)
         if not axis.lines:
             axis.set_axis_off()
         axis.set_xlabel("samples generated")
         axis.xaxis.set_major_formatter(EngFormatter(sep=""))
         axis.grid(alpha=0.3)
         if len(axis.lines) > 1:
-            axis.legend(fontsize=8)
+            low, high = axis.get_ylim()
+            axis.set_ylim(low, high + 0.2 * (high - low))  # room for the legend above the curves
+            axis.legend(fontsize=8, loc="upper center", ncols=len(axis.lines))
     figure.suptitle(title)
     figure.savefig(path, dpi=110)
     plt.close(figure)
