@@ -7,7 +7,8 @@ token has reward R_c if it is correct and R_w if not, with R_c >= 0 >= R_w. An u
     name here           paper         meaning
     p                   p             probabilities, (..., V)
     correct             P             which tokens are correct, bool, (..., V)
-    sampled             A and B       which tokens were drawn at least once, bool, (..., V)
+    sampled             A, B          which tokens were drawn at least once, bool, (..., V): A the correct ones, B the
+                                      incorrect ones; U the undrawn tokens
     n                   N             number of draws
     p_pos, p_neg        P_pos, P_neg  probability of the drawn correct / drawn incorrect tokens
     q_pos, q_neg        Q_pos, Q_neg  probability of all correct / all incorrect tokens
@@ -134,8 +135,10 @@ def mass_balance(m: Masses, eta: float, n: int | Tensor, r_c: float = 1.0, r_w: 
     ΔQ_pos = (η/N) [ (R_c - S_R) Q_neg A_2  +  (S_R - R_w) Q_pos B_2
                      + S_R (Q_pos U_neg2 - Q_neg U_pos2) ]
 
-    The first two terms are never negative, because S_R lies in [R_w, R_c]. Raises ValueError unless R_c >= 0 >= R_w,
-    which the theorem requires.
+    The first two terms are never negative, because S_R lies in [R_w, R_c]. The third can have either sign. It is
+    expected to vanish as N grows (Corollary 3), and then ΔQ_pos >= 0. At a small N it is small if S_R is near 0, or if
+    little mass is undrawn. The paper concludes that a larger N raises Q_pos, and with it pass@k. The theorem alone does
+    not say so: a positive third term vanishes too, and η/N falls. Raises ValueError unless R_c >= 0 >= R_w.
     """
     _check_rewards(r_c, r_w)
     s_r = mood(m, r_c, r_w)
@@ -143,10 +146,6 @@ def mass_balance(m: Masses, eta: float, n: int | Tensor, r_c: float = 1.0, r_w: 
         # The logits of the drawn correct tokens rise, and those of the drawn incorrect tokens fall. Both raise Q_pos.
         sampled_correct=eta / n * (r_c - s_r) * m.q_neg * m.a2,
         sampled_incorrect=eta / n * (s_r - r_w) * m.q_pos * m.b2,
-        # This term can have either sign. The paper draws three conclusions:
-        # (i)   as N grows, U_pos2 and U_neg2 vanish (Corollary 3). The term vanishes with them, and ΔQ_pos >= 0;
-        # (ii)  at a small N the term is small if S_R is near 0, as in a balanced batch, or if little mass is undrawn;
-        # (iii) a larger N therefore raises Q_pos, and with it pass@k (`pass_at_k`).
         unsampled_coupling=unsampled_coupling(m, s_r, eta, n),
     )
 
@@ -214,8 +213,8 @@ def pass_at_k_estimate(n: int, c: int, k: int) -> float:
 def scaled_learning_rate(eta_0: float, b_new: float, b_0: float) -> float:
     """Return η_new = η_0 sqrt(B_new / B_0) (section 4.2.1).
 
-    B_new and B_0 count samples, N times prompts_per_step: 65,536 / 8,192 = 8. This is our reading of the paper.
-    Everywhere else B counts prompts: 128 for BroRL and 512 for ProRL.
+    B_new and B_0 count samples, N times prompts_per_step: 65,536 / 8,192 = 8. This is our reading of the paper. This B
+    is not the set B of section 2; in train.py B is prompts_per_step, 128 for BroRL and 512 for ProRL.
     """
     if b_new <= 0 or b_0 <= 0:
         raise ValueError(f"the batch sizes must be positive, got B_new={b_new}, B_0={b_0}")

@@ -33,9 +33,9 @@ The paper's formula is E_τ[ min( r_θ(τ) A_τ, clip(r_θ(τ), 1 - ε_low, 1 + 
     trajectory. The ProRLv2 scripts are per token too: a product over thousands of tokens leaves the clip range after
     one update;
   * the sum is divided by the tokens of the optimizer step, ΣT (DAPO). The paper's E_τ divides by the number of
-    trajectories, n. At r = 1 only the length of the gradient differs: (1/n) Σ_τ A_τ ∇log π(τ) there,
-    (1/ΣT) Σ_τ A_τ ∇log π(τ) here. GRPO's mean over each response, (1/n) Σ_τ A_τ ∇log π(τ) / T_τ, has another
-    direction;
+    trajectories, #τ. Before the first update, r = 1, the two gradients have the same direction:
+        paper (1/#τ) Σ_τ A_τ ∇log π(τ)        here (1/ΣT) Σ_τ A_τ ∇log π(τ)
+    GRPO's mean over each response has another direction: (1/#τ) Σ_τ A_τ ∇log π(τ) / T_τ;
   * a term β KL(π_θ || π_ref) is added. The paper's formula has no such term, but the paper resets a reference policy.
     The term, its estimator and β come from the ProRLv2 scripts; kl_coef = 0 removes it;
   * the objective is multiplied by the truncated importance weight, which the paper names next to the formula;
@@ -186,8 +186,9 @@ def policy_loss(
     The clipped objective and the weight min(ρ, C) are from section 3.1. The ratio per token, the mean over tokens and
     the KL term are from the ProRLv2 scripts (the head of this file). Log-probs are per token, (T,). `advantages` and
     `lengths` are per rollout, (S,). The weight multiplies the clipped objective only, not the KL term. Returns the
-    scalar loss and `token_metrics`. At r = 1 without a KL term the loss is minus the token mean of min(ρ, C) A. If
-    ρ = 1 and all responses are equally long, the losses of a step add up to 0. The gradient is not 0.
+    scalar loss and `token_metrics`. If r = 1 and there is no KL term, the loss is minus the token mean of min(ρ, C) A.
+    If also ρ = 1 and all responses are equally long, the losses of a step add up to 0, because whitened advantages do.
+    The gradient is not 0.
 
     Two rollouts of one prompt, a right one of three tokens and a wrong one of two:
 
@@ -226,7 +227,9 @@ def token_metrics(
     clip_high: float,
     tis_cap: float,
 ) -> dict[str, Tensor]:
-    """Sums over these tokens, and extremes (..._max, ..._min). The trainer divides the sums by ΣT. Inputs: (T,).
+    """Return sums over these tokens, and extremes (names with _max or _min). Inputs: (T,).
+
+    trainer/run.py, `Sums.result`, divides the sums by ΣT, so that fractions are fractions in metrics.jsonl.
 
     clip_high_fraction   Σ 1[r > 1 + ε_high, A > 0]   the tokens whose gradient the upper clip removed
     clip_low_fraction    Σ 1[r < 1 - ε_low,  A < 0]   and the lower clip

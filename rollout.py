@@ -24,12 +24,13 @@ so a larger N saves much for long prompts, and little for long responses. Rollou
 until they differ: logits have the shape (rows, V), V the vocabulary. (rollouts,) is one number for each rollout,
 (active,) for each one that has not ended.
 
-The random numbers of a rollout depend on its request's seed, its number and the token's position. So one request for
-512 rollouts draws the tokens of two requests with its seed for 256, the second with first=256, on any ranks. Logits can
-round differently in another batch. If this changes one token, the rest of its rollout changes too.
+Three numbers fix the random number of a token: the request's seed, the rollout's number and the token's position. So a
+group can be split: a request for rollouts 0 to 511 draws the same tokens as two requests with its seed, for 0 to 255
+and for 256 to 511, on any ranks. Logits can round differently in another batch. If that changes a token, it changes the
+rest of its rollout.
 
 engines/prefix.py has the attention of many rows to one prompt. engines/vllm.py starts vLLM and loads its weights.
-A third engine is a class with the methods of `Engine` and an entry in `ENGINES`.
+A third engine is a subclass of `Engine` and an entry in `ENGINES`.
 """
 
 from __future__ import annotations
@@ -92,7 +93,7 @@ Progress = Callable[[int], object]  # is called with the number of rollouts that
 
 
 class Engine(Protocol):
-    """The methods that the trainer calls. An engine may leave out `sleep`, `wake` and `close`."""
+    """The methods that the trainer calls. A subclass inherits `sleep`, `wake` and `close`, which do nothing."""
 
     precision: str  # "float32" or "bfloat16"
     needs_whole_model: bool  # True: under FSDP2 the trainer passes an unsharded copy of the model
@@ -265,8 +266,8 @@ class TorchEngine(Engine):
     def batch_size(self, requests: list[Request], sampling: Sampling) -> int:
         """Return how many rollouts decode at a time: as many as memory_gib holds, on a CPU at most 4,096.
 
-        From 4,096 rollouts on there are two batches or more, so that the caller judges one while the next decodes. A
-        token then costs 13% more time at 4,096; in batches of 1,024 it would cost 60% more (tiny/policy, Xeon).
+        A call for 4,096 rollouts or more has at least two batches: the caller judges one while the next decodes. For
+        4,096 rollouts a token costs 13% more time in two batches than in one, in four 60% more (tiny/policy, Xeon).
         """
         total = sum(request.n for request in requests)
         if not total:

@@ -176,10 +176,12 @@ def surrogate_gradient(p: Tensor, centred: Tensor, n: int, temperature: float = 
 
 @torch.no_grad()
 def theorem_1_on_draws(p: Tensor, tokens: Tensor, constants: Constants) -> dict[str, Tensor]:
-    """Return Theorem 1 and Corollary 3 on the draws of one step, divided by η. τ = 1. p: (V,); tokens: (N,).
+    """Return Theorem 1 and Corollary 3 on the draws of one step. τ = 1. p: (V,); tokens: (N,).
 
-    s_r and the three terms are the paper's: a token drawn twice counts once, and rewards are not centred.
-    linear_step is the change of Q_pos in a plain gradient step on L_sur, to first order; repeated draws count.
+    The theorem is about a plain gradient step, and the simulator moves by AdamW: the numbers say what a plain step
+    would do. s_r and the three terms are the paper's: a token drawn twice counts once, and rewards are not centred.
+    linear_step is the change of Q_pos along -∇L_sur, to first order; repeated draws count. The terms and linear_step
+    are divided by η.
     """
     n, rewards = len(tokens), rewards_of(constants).to(p.dtype)
     correct, sampled = rewards > 0, torch.zeros_like(p, dtype=torch.bool)

@@ -36,8 +36,9 @@ A response is one `Rollout` from stage 2 to stage 7; each stage fills in its res
 ranks as (P, N) tensors, equal on every rank.
 
 The paper leaves open, and this file decides: a truncated response is judged like any other (--truncated mask leaves it
-out of the loss, as DAPO does); B counts informative prompts, and informative prompts beyond B do not change the rate;
-a group's rollouts are spread over the mini-batches at random; a run has no warm-up. trainer/ has the plumbing.
+out of the loss, as DAPO does); B counts informative prompts, and the learning rate stays the same if a step has more
+than B; a group's rollouts are spread over the mini-batches at random; a run has no warm-up; AdamW's moments outlive a
+reset of the reference; an update whose gradient is not finite is skipped. trainer/ has the plumbing.
 """
 
 from __future__ import annotations
@@ -170,10 +171,13 @@ def train(config: Config, accelerator: Accelerator, setup: Setup, measure: Calla
 def prompts_wanted(outcomes: Outcomes, progress: Progress, config: Config) -> int:
     """Return how many prompts the next round draws, for B informative ones with probability 0.9. 0: no more rounds.
 
-    A prompt is informative with probability p, measured over the last steps. The number of prompts until k more are
-    informative is negative binomial, with mean k / p and variance k (1 - p) / p²; `wanted` is its 0.9 quantile, by the
-    normal approximation. The first round of a run draws B prompts. A step draws at most --refill times B prompts, and
-    draws no more if all judgments timed out or crashed.
+    A prompt is informative with probability p, measured over the last steps. k more informative prompts need about
+
+        (k + z sqrt(k (1 - p))) / p    prompts, z = 1.28
+
+    This is the 0.9 quantile of the negative binomial (mean k / p, variance k (1 - p) / p²) by the normal approximation.
+    A run's first round draws B prompts. A step draws at most --refill times B, and stops if the judge timed out or
+    crashed on every response.
     """
     informative = int(L.informative(outcomes.correct).sum())
     missing = config.prompts_per_step - informative
@@ -186,14 +190,14 @@ def prompts_wanted(outcomes: Outcomes, progress: Progress, config: Config) -> in
     return min(room, max(missing, math.ceil(wanted)))
 
 
-def mini_batches(trained: Tensor, u: int, seed: int) -> Tensor:
-    """(P, N): the mini-batch of each rollout that is trained on, 0 ... U - 1 at random; -1 elsewhere.
+def mini_batches(trained: Tensor, updates: int, seed: int) -> Tensor:
+    """Return each rollout's mini-batch u, (P, N): 0 ... U - 1 at random; -1 if it is not trained on.
 
-    Sizes differ by at most one. The assignment does not depend on the rank.
+    Sizes differ by at most one. Every rank computes the same assignment.
     """
     mini_batch = torch.full(trained.shape, -1)
     count = int(trained.sum())
-    mini_batch[trained] = torch.randperm(count, generator=torch.Generator().manual_seed(seed)) % u
+    mini_batch[trained] = torch.randperm(count, generator=torch.Generator().manual_seed(seed)) % updates
     return mini_batch
 
 

@@ -28,8 +28,8 @@ of figure 4, is a kind of its own.
     timeout      0           judging took too long
     crashed      0           the judging process raised an exception, or died
 
-A timeout, a crash and None earn 0. So a kind of your own that pays less than 0 for a wrong answer must also pay that
-for text that it cannot read, and must judge any text in time.
+A timeout, a crash and None earn 0. If your own kind pays less than 0 for a wrong answer, the policy can gain by text
+that cannot be read. Let your function pay the low reward for such text too, and make it end in time for any text.
 
 **No lenient rule.** For the kinds of the table the answer comes after the last </think>, and a response with an open
 <think> has none. If the prompt opened it, put <think> before the response, as trainer/rollouts.py does. A rule reads
@@ -112,8 +112,8 @@ class Kind(NamedTuple):
 
     judge      (answer, reference, *extra) -> one of
                    True or False        reward 1 or 0
-                   a reward             correct if it is 1
-                   (reward, correct)
+                   a number             the reward; correct only if it is exactly 1, so 2 is "partial"
+                   (reward, correct)    for any other reward of a right answer: (2, True)
                    None                 the answer cannot be read
                    a job                of sandbox/jobs.py: a worker finds one of the above
     answer     response -> the text to judge, or None
