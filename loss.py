@@ -186,9 +186,8 @@ def policy_loss(
     The clipped objective and the weight min(ρ, C) are from section 3.1. The ratio per token, the mean over tokens and
     the KL term are from the ProRLv2 scripts (the head of this file). Log-probs are per token, (T,). `advantages` and
     `lengths` are per rollout, (S,). The weight multiplies the clipped objective only, not the KL term. Returns the
-    scalar loss and `token_metrics`. If r = 1 and there is no KL term, the loss is minus the token mean of min(ρ, C) A.
-    If also ρ = 1 and all responses are equally long, the losses of a step add up to 0, because whitened advantages do.
-    The gradient is not 0.
+    scalar loss and `token_metrics`. At r = 1 without a KL term the loss is minus the token mean of min(ρ, C) A. It can
+    be 0 while its gradient is not.
 
     Two rollouts of one prompt, a right one of three tokens and a wrong one of two:
 

@@ -266,8 +266,8 @@ class TorchEngine(Engine):
     def batch_size(self, requests: list[Request], sampling: Sampling) -> int:
         """Return how many rollouts decode at a time: as many as memory_gib holds, on a CPU at most 4,096.
 
-        A call for 4,096 rollouts or more has at least two batches: the caller judges one while the next decodes. For
-        4,096 rollouts a token costs 13% more time in two batches than in one, in four 60% more (tiny/policy, Xeon).
+        A call for 4,096 rollouts or more has at least two batches: the caller judges one while the next decodes.
+        Smaller batches are slower on a CPU.
         """
         total = sum(request.n for request in requests)
         if not total:

@@ -106,7 +106,8 @@ def loop(
         if step % every == 0:
             measured = measure(p[: constants.correct_tokens], p_start)
             yield measured | (theorem_1_on_draws(p, tokens, constants) if mass_balance else {})
-
+        if step == constants.steps:
+            return  # T updates are done
         r = rewards[tokens]  # (N,)
         L_sur = brorl.surrogate(p[tokens], r - r.mean(), n)  # -(1/N) Σ_j (R_j - b) p_j
         adamw.zero_grad()

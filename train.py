@@ -169,7 +169,7 @@ def train(config: Config, accelerator: Accelerator, setup: Setup, measure: Calla
 
 
 def prompts_wanted(outcomes: Outcomes, progress: Progress, config: Config) -> int:
-    """Return how many prompts the next round draws, for B informative ones with probability 0.9. 0: no more rounds.
+    """Return how many prompts the next round draws, so that B are informative with probability 0.9. 0: no more rounds.
 
     A prompt is informative with probability p, measured over the last steps. k more informative prompts need about
 
@@ -225,7 +225,10 @@ def with_advantages(
 def update(
     policy, optimizer, batch: list[list[Rollout]], tokens: int, config: Config, accelerator: Accelerator, sums: Sums
 ) -> None:
-    """Make one optimizer step. batch: this rank's micro-batches. tokens: of the mini-batch, over all ranks."""
+    """Make one optimizer step, or skip it if the gradient is not finite or no rollout is left.
+
+    batch: this rank's micro-batches. tokens: ΣT of the mini-batch, over all ranks.
+    """
     if not tokens:  # fewer rollouts than mini-batches
         return
     policy.train(config.gradient_checkpointing)  # transformers recomputes in train mode only; there is no dropout

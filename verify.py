@@ -377,7 +377,7 @@ def load_rewards(paths: list[str] | list[Path]) -> list[str]:
 
 
 def read_spec(spec: str) -> tuple[str, float | None]:
-    """Return ("SOURCE", weight) of "SOURCE:WEIGHT"; the weight is None if it is missing. Raises ValueError at 0."""
+    """Split "SOURCE:WEIGHT" into ("SOURCE", weight), without a weight (spec, None). ValueError for a weight of 0."""
     source, colon, last = spec.rpartition(":")
     if not colon or not re.fullmatch(r"[0-9]*\.?[0-9]+", last):
         return spec, None
