@@ -293,7 +293,8 @@ def check(c: Config) -> None:
             with refusing(f"--{flag}: "):
                 source, _ = read_spec(spec)
             if not source.startswith(("hf:", "gym:")) and not os.path.isfile(source):
-                wrong.append(f"--{flag} {source}: there is no such file; a space separates two files")
+                commas = "; separate files by spaces" if "," in source else ""
+                wrong.append(f"--{flag} {source}: there is no such file{commas}")
     if wrong:
         raise Refusal("\n".join(wrong))
 
