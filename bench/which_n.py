@@ -297,6 +297,7 @@ class Sample:
         for group in setup.optimizer.param_groups:  # type: ignore[union-attr]
             group["lr"] = 0.0  # the updates that are timed change no weight
         setup.run.say("timing the stages of a step ...")
+        self.step_seconds = min(self.time_optimizer_step() for _ in range(REPEATS))
         self.measured = self.times()
         self.draw_sample()
 
@@ -319,10 +320,11 @@ class Sample:
     def seconds(self, n: int, count: int) -> dict[str, float]:
         """Time a step of `count` prompts with n rollouts each, by functions of train.py. Returns seconds per prompt.
 
-        The step has so many mini-batches that a prompt's share of the optimizer steps is U / B.
+        The step has U mini-batches, since a prompt is computed once in each of them. A prompt's share of the optimizer
+        steps is U / B; the others are subtracted.
         """
         accelerator, setup, temperature = self.accelerator, self.setup, self.config.temperature
-        updates = math.ceil(self.config.updates_per_step * count / self.config.prompts_per_step)
+        updates = min(self.config.updates_per_step, n * count)
         config = replace(self.config, updates_per_step=updates)
         problems, seeds = setup.progress.next_problems(setup.data.problems, count, config.seed)
         clock = [time.perf_counter()]
@@ -339,8 +341,19 @@ class Sample:
         for u, batch in enumerate(batches):
             tokens = int(outcomes.length[number == u].sum())
             train.update(setup.policy, setup.optimizer, batch, tokens, config, accelerator, Sums(accelerator))
-        clock.append(time.perf_counter())
+        clock.append(time.perf_counter() - updates * (1 - count / self.config.prompts_per_step) * self.step_seconds)
         return {name: self.slowest(x) / count for name, x in zip(STAGES, np.diff(clock).tolist(), strict=True)}
+
+    def time_optimizer_step(self) -> float:
+        """Time one optimizer step without its gradient: clipping and AdamW."""
+        policy, optimizer = self.setup.policy, self.setup.optimizer
+        for p in policy.parameters():
+            p.grad = torch.zeros_like(p)
+        began = time.perf_counter()
+        torch.nn.utils.clip_grad_norm_(policy.parameters(), self.config.max_grad_norm)
+        optimizer.step()
+        optimizer.zero_grad()
+        return time.perf_counter() - began
 
     def times(self) -> dict[int, dict[str, float]]:
         """Time several N: on B prompts or fewer, or on one prompt once. Leaves out an N that is too slow for that.
