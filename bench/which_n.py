@@ -356,7 +356,7 @@ class Sample:
         return time.perf_counter() - began
 
     def times(self) -> dict[int, dict[str, float]]:
-        """Time several N: on B prompts or fewer, or on one prompt once. Leaves out an N that is too slow for that.
+        """Time several N: each once on one prompt, then on up to B prompts if there is time. Leaves out a slow N.
 
         The plan takes a rollout of a larger N to be as slow as one of the N before. It is faster.
         """
@@ -364,18 +364,17 @@ class Sample:
         first = self.seconds(sizes[0], 1)  # slow, because everything happens for the first time
         rollout, until = sum(first.values()) / sizes[0], self.left() * (1 - TIMING)
         found = dict[int, dict[str, float]]()
-        for i, n in enumerate(sizes):
-            spare, prompt = self.left() - until, n * rollout
-            count = min(self.config.prompts_per_step, max(1, ENOUGH // n))
-            count = min(count, int(spare / (len(sizes) - i) / REPEATS / prompt))
+        for n in sizes:
+            if n * rollout > self.left() - until:
+                break
+            found[n] = self.seconds(n, 1)
+            rollout = sum(found[n].values()) / n
+        for i, n in enumerate(found):
+            each = (self.left() - until) / (len(found) - i) / REPEATS
+            count = min(self.config.prompts_per_step, max(1, ENOUGH // n), int(each / sum(found[n].values())))
             if count > 0:
                 runs = [self.seconds(n, count) for _ in range(REPEATS)]
-            elif prompt <= spare:
-                runs = [self.seconds(n, 1)]
-            else:
-                break
-            found[n] = {stage: min(run[stage] for run in runs) for stage in STAGES}
-            rollout = sum(found[n].values()) / n
+                found[n] = {stage: min(run[stage] for run in runs) for stage in STAGES}
         if len(found) < 2:  # then seconds are taken to be proportional to N
             found = {0: dict.fromkeys(first, 0.0), sizes[0]: first} | found
         return found
