@@ -443,7 +443,8 @@ Which N has the least noise for B = {b} on this machine?
   V_w / V_b = {digits(best.ratio)}, between {digits(best.ratio_low)} and {digits(best.ratio_high)} (95%). {source}
 {aligned(table)}
   A step draws prompts until {b} are kept. Roll out samples and judges the responses, score computes their log-probs,
-  update is the training. Timed at N = {", ".join(map(str, timed))}.
+  update is the training. Timed at N = {", ".join(map(str, timed))}. The seconds of larger N are extrapolated, and can
+  be several times too high where prompts are expensive: raise --max_minutes to time them.
   In the same time a small N takes more steps, and noise is that of their mean, divided by the noise of N = {asked}.
 
 Advice
