@@ -342,7 +342,8 @@ class Sample:
             tokens = int(outcomes.length[number == u].sum())
             train.update(setup.policy, setup.optimizer, batch, tokens, config, accelerator, Sums(accelerator))
         clock.append(time.perf_counter() - updates * (1 - count / self.config.prompts_per_step) * self.step_seconds)
-        return {name: self.slowest(x) / count for name, x in zip(STAGES, np.diff(clock).tolist(), strict=True)}
+        spent = np.diff(clock).clip(min=0).tolist()
+        return {name: self.slowest(x) / count for name, x in zip(STAGES, spent, strict=True)}
 
     def time_optimizer_step(self) -> float:
         """Time one optimizer step without its gradient: clipping and AdamW."""
@@ -417,6 +418,10 @@ def in_words(found: dict[str, Any], best: Guess, config: Config) -> str:
     for n, x in rows.items():
         table.append([n, f"{x['drawn']:,.0f}", *map(digits, [*x["stages"], x["seconds"]]), f"{x['noise']:.2f}"])
     timed = [n for n in found["seconds"] if n]
+    beyond = ""
+    if max(timed) < max(rows):
+        beyond = " The seconds of larger N are extrapolated, and can\n  be several times too high where prompts are "
+        beyond += "expensive: raise --max_minutes to time them."
     if len(timed) > 1:
         sure = f"no other N of the table has over 20% less noise, with probability {min(best.sure, 0.99):.0%}. This"
         sure += "\n  takes the seconds as exact. To be surer, measure on an idle machine and raise --sample_prompts."
@@ -443,8 +448,7 @@ Which N has the least noise for B = {b} on this machine?
   V_w / V_b = {digits(best.ratio)}, between {digits(best.ratio_low)} and {digits(best.ratio_high)} (95%). {source}
 {aligned(table)}
   A step draws prompts until {b} are kept. Roll out samples and judges the responses, score computes their log-probs,
-  update is the training. Timed at N = {", ".join(map(str, timed))}. The seconds of larger N are extrapolated, and can
-  be several times too high where prompts are expensive: raise --max_minutes to time them.
+  update is the training. Timed at N = {", ".join(map(str, timed))}.{beyond}
   In the same time a small N takes more steps, and noise is that of their mean, divided by the noise of N = {asked}.
 
 Advice

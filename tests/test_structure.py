@@ -22,8 +22,8 @@ MAY_IMPORT = {
     "train": {"brorl", "loss", "rollout", "verify", "trainer"},
     "tiny": {"brorl", "rollout", "verify", "trainer"},
     "bench": {*SIX, "trainer"},
-    "evidence": {"bench", "sim"},
-    "lab": {*SIX, "trainer", "tiny", "bench", "evidence"},
+    "evidence": {"sim"},
+    "lab": {*SIX, "trainer", "tiny", "bench"},
 }
 FILES = [
     *(ROOT / f"{name}.py" for name in SIX),

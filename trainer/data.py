@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import os
 import random
 import unicodedata
@@ -12,7 +13,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-from huggingface_hub.utils import logging as hub_logging
 from jinja2 import TemplateError
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerBase
 
@@ -76,7 +76,8 @@ def load_tokenizer(model: str) -> tuple[PreTrainedTokenizerBase, int | None]:
         raise Refusal(f"--model {model} is a run: its policy is {os.path.join(model, 'model')}")
     if not os.path.isdir(model) and (model.startswith((".", "/", "~")) or model.count("/") > 1):  # no name of the hub
         raise Refusal(f"--model {model}: there is no such folder")
-    hub_logging.set_verbosity_error()  # without a network the hub writes two lines for each of its retries
+    # Without a network the hub writes two lines for each of its retries.
+    logging.getLogger("huggingface_hub").setLevel(logging.ERROR)
     try:
         positions = getattr(AutoConfig.from_pretrained(model).get_text_config(), "max_position_embeddings", None)
         return AutoTokenizer.from_pretrained(model), positions

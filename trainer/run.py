@@ -250,9 +250,10 @@ class Run:
 
     def end_if_complete(self) -> None:
         """End the process if the run has spent its budget and has written its model."""
-        for newest in self.checkpoints()[-1:]:
+        newest = next(reversed(self.checkpoints()), None)
+        if newest and (newest / "complete").exists():
             progress = Progress(**json.loads((newest / "progress.json").read_text()))
-            if (newest / "complete").exists() and progress.spent(self.config):
+            if progress.spent(self.config):
                 self.say(f"{self.folder} is complete at step {progress.step}: a higher --max_steps continues it")
                 self.accelerator.end_training()
                 sys.exit()

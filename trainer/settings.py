@@ -85,7 +85,7 @@ class Config:
     data: list[str] = setting(None, "training problems: FILE.jsonl, hf:NAME or gym:NAME, each with an optional :WEIGHT")
     eval_data: list[str] = setting(None, "held-out problems, in the same forms")
     rewards: list[str] = setting(None, "Python files with kinds of problems of your own")
-    system_prompt: str = setting(None, "system message; makes a chat of a text prompt")
+    system_prompt: str = setting(None, "system message; a text prompt becomes a chat")
     recipe: str = setting("brorl", "brorl (N = 512) or prorl (N = 16) [brorl]", choices=[*brorl.RECIPES])
     name: str = setting(None, "folder of the run [by recipe, model and seed]")
     output_dir: str = setting("runs", "folder of all runs [runs]")
@@ -110,7 +110,7 @@ class Config:
     tis_cap: float = setting(None, "C, cap of the truncated importance weight")
     reference_reset_steps: int = setting(None, "steps between resets; 0: never")
     weight_decay: float = setting(0.01, "of AdamW; not in the paper: torch's default")
-    max_grad_norm: float = setting(1.0, "of clipping; not in the paper: verl's default")
+    max_grad_norm: float = setting(1.0, "gradient clipping; not in the paper: verl's")
     truncated: str = setting("judge", "judge truncated responses, or mask: no loss (DAPO)", choices=["judge", "mask"])
 
     engine: str = setting(None, "torch or vllm [vllm if it and a GPU are present]", choices=[*ENGINES])
@@ -118,7 +118,7 @@ class Config:
     gpu_memory_utilization: float = setting(0.5, "vLLM: share of a GPU while rolling out")
     max_num_seqs: int = setting(None, "vLLM: rollouts at the same time [by its cache]")
     max_engine_kl: float = setting(None, "most KL(engine, trainer) [1e-4; 0.05 in bfloat16]")
-    temperature: float = setting(None, "while training; log-probs have the same")
+    temperature: float = setting(None, "while training, also of the log-probs")
     max_response_tokens: int = setting(None, "longest response while training")
 
     eval_every: int = setting(None, "steps between evaluations; 0: first and last")
@@ -133,7 +133,7 @@ class Config:
     max_tokens_per_micro_batch: int = setting(32768, "tokens of one forward pass, with padding")
     gradient_checkpointing: bool = setting(False, "save memory: compute activations twice")
     save_every: int = setting(10, "steps between checkpoints")
-    report_to: str = setting(None, "tensorboard or wandb, in addition", choices=["tensorboard", "wandb"])
+    report_to: str = setting(None, "also log to tensorboard or wandb", choices=["tensorboard", "wandb"])
 
 
 # ---------------------------------------------------------------------------------------------- the command line
