@@ -11,12 +11,9 @@ Pure functions over tensors; nothing here knows a model, an engine or a process 
     correct          #correct                 bool, (P, N): the verifier's verdict
     rewards          R_τ                      (P, N), may be shaped or continuous
     (the row's mean) R̄ = mean_group(R)        mean reward of a prompt's N rollouts
-    (not computed)   p                        probability that a rollout of the prompt is correct
-    (not computed)   w_N                      weight of ∇p in a prompt's expected gradient, for rewards 0 and 1:
-                                              E[(1/N) Σ_τ A_τ ∇log π(τ)] = w_N(p) ∇p, over its N rollouts
     advantages       A                        (P, N); in a micro-batch (S,)
     lengths          T_τ                      (S,) response tokens of each rollout
-    logp             log π_θ                  (T,) under the policy being updated
+    logp             log π_θ                  (T,) under the policy being updated: `token_logprobs`
     old_logp         log π_old                (T,) under the trainer before the step's first update
     engine_logp      log π_engine             (T,) under the inference engine that sampled the token
     ref_logp         log π_ref                (T,) under the reference policy
@@ -65,24 +62,19 @@ def informative(correct: Tensor) -> Tensor:
 
 
 def mean_centred(rewards: Tensor) -> Tensor:
-    """R_τ - mean_group(R) (section 3.1). w_N = 1 - 1/N: every prompt has the same weight."""
+    """R_τ - mean_group(R) (section 3.1)."""
     return rewards - rewards.mean(-1, keepdim=True)
 
 
 def group_std(rewards: Tensor, eps: float = 1e-8) -> Tensor:
-    """(R_τ - mean_group(R)) / std_group(R), with N and not N - 1 (GRPO, 2402.03300).
-
-    w_N = E[sqrt(R̄ (1 - R̄))] / (p (1 - p)).
-    """
+    """(R_τ - mean_group(R)) / std_group(R), with N and not N - 1 (GRPO, 2402.03300)."""
     return mean_centred(rewards) / (rewards.std(-1, correction=0, keepdim=True) + eps)
 
 
 def group_mean(rewards: Tensor, eps: float = 1e-8) -> Tensor:
-    """(R_τ - mean_group(R)) / mean_group(R) (MaxRL, 2602.02710). w_N = (1 - (1 - p)^(N-1)) / p.
+    """(R_τ - mean_group(R)) / mean_group(R) (MaxRL, 2602.02710).
 
-    w_N ∇p is the gradient of -Σ_{k=1..N-1} (1 - p)^k / k, the first N - 1 terms of the series of log p. So this
-    approximates maximum likelihood of a correct response. For p = 0.001, w_N is 15 at N = 16 and 400 at N = 512. It
-    needs rewards of 0 or more: with a negative mean it would train towards the lower rewards.
+    It needs rewards of 0 or more: with a negative mean it would train towards the lower rewards.
     """
     return mean_centred(rewards) / (rewards.mean(-1, keepdim=True) + eps)
 
@@ -96,8 +88,7 @@ SAME_WHEN_WHITENED = {"mean_centred"}
 def group_advantages(rewards: Tensor, kind: str = "mean_centred") -> Tensor:
     """A_τ from a group's rewards alone (section 3.1, first half; the paper's kind is mean_centred). (P, N) -> (P, N).
 
-    The kind decides a prompt's weight w_N in the step. w_N is a mean over all groups, kept or dropped: a group of equal
-    rewards has A = 0 and adds nothing.
+    The kind decides how much weight a prompt has in a step; docs/which_n.md derives that weight, w_N(p).
     """
     return ADVANTAGES[kind](rewards)
 
@@ -114,6 +105,17 @@ def whiten(advantages: Tensor, kept: Tensor, eps: float = 1e-8) -> Tensor:
 
 
 # ----------------------------------------------------------------------------------- the clipped objective
+
+
+def token_logprobs(logits: Tensor, tokens: Tensor, temperature: float) -> Tensor:
+    """log π_θ(τ_t | x, τ_<t) of each token: log softmax(logits / temperature) at the token. (T, V), (T,) -> (T,).
+
+    In float32 or wider. train.py computes the same numbers and the same gradient without holding the logits of all
+    tokens: `chunked_logprobs` in trainer/policy.py.
+    """
+    wide = torch.promote_types(logits.dtype, torch.float32)
+    logp = torch.log_softmax(logits.to(wide) / temperature, dim=-1)  # (T, V)
+    return logp.gather(-1, tokens[:, None]).squeeze(-1)
 
 
 def importance_ratio(logp: Tensor, old_logp: Tensor) -> Tensor:
@@ -228,7 +230,7 @@ def token_metrics(
 ) -> dict[str, Tensor]:
     """Return sums over these tokens, and extremes (names with _max or _min). Inputs: (T,).
 
-    trainer/run.py, `Sums.result`, divides the sums by ΣT, so that fractions are fractions in metrics.jsonl.
+    trainer/metrics.py, `Sums.result`, divides the sums by ΣT, so that fractions are fractions in metrics.jsonl.
 
     clip_high_fraction   Σ 1[r > 1 + ε_high, A > 0]   the tokens whose gradient the upper clip removed
     clip_low_fraction    Σ 1[r < 1 - ε_low,  A < 0]   and the lower clip
@@ -240,7 +242,7 @@ def token_metrics(
     tis_capped_fraction  Σ 1[ρ > C]
     kl_ref               Σ k3(log π_θ, log π_ref)     KL(π_θ || π_ref), if there is a reference
     nll                  -Σ log π_θ                   of the sampled tokens. It is not the entropy, which sums over the
-                                                      vocabulary (trainer/policy.py: token_logprobs)
+                                                      vocabulary (trainer/policy.py: chunked_logprobs)
     """
     engine_ratio = torch.exp(old_logp - engine_logp)
     metrics = {

@@ -17,6 +17,7 @@ train.py adds refills, resets of the reference, processes, micro-batches and che
 import argparse
 import copy
 import csv
+import json
 from pathlib import Path
 from typing import Any
 
@@ -26,15 +27,18 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 import brorl
 import loss as L
-import tiny
 from lab.variants import ADVANTAGES, OBJECTIVES, VARIANTS
 from rollout import Group, Request, Sampling, TorchEngine
-from trainer.policy import token_logprobs
-from verify import Problem, load_problems, verify_batch
+from verify import Problem, verify_batch
 
-TINY = Path(tiny.__file__).parent
+TINY = Path(__file__).resolve().parent.parent / "tiny"  # the embedded policy and its problems
 LOSS: dict[str, Any] = {name: brorl.BRORL[name].value for name in ("clip_low", "clip_high", "tis_cap", "kl", "kl_coef")}
 METRICS = ("clip_high_fraction", "clip_low_fraction", "kl_old", "kl_ref", "engine_difference", "nll")
+
+
+def read_problems(name: str) -> list[Problem]:
+    """The problems of tiny/train.jsonl or tiny/test.jsonl: {"prompt", "kind", "reference"} on each line."""
+    return [Problem(**json.loads(line)) for line in (TINY / f"{name}.jsonl").read_text().splitlines()]
 
 
 def train(model, tokenizer, problems: list[Problem], held_out: list[Problem], args) -> list[float]:
@@ -115,7 +119,7 @@ def log_probs(model, batch: dict[str, Tensor], temperature: float = 1.0) -> Tens
     at = (column >= first) & (column < first + batch["lengths"][:, None])  # (S, L): the state at i predicts token i + 1
     states = model.base_model(input_ids=batch["tokens"], use_cache=False).last_hidden_state[at]
     targets = batch["tokens"].roll(-1, dims=1)[at]
-    return token_logprobs(states, model.get_output_embeddings().weight, targets, temperature)[0]
+    return L.token_logprobs(model.get_output_embeddings()(states), targets, temperature)
 
 
 def loss_of(model, batch, rows, old, ref, advantages, variant: str = "brorl") -> tuple[Tensor, dict[str, Tensor]]:
@@ -158,7 +162,7 @@ def main(argv: list[str] | None = None) -> list[float]:
     args = parser.parse_args(argv)
     model = AutoModelForCausalLM.from_pretrained(TINY / "policy", dtype=torch.float32)
     tokenizer = AutoTokenizer.from_pretrained(TINY / "policy")
-    return train(model, tokenizer, load_problems(TINY / "train.jsonl"), load_problems(TINY / "test.jsonl"), args)
+    return train(model, tokenizer, read_problems("train"), read_problems("test"), args)
 
 
 if __name__ == "__main__":

@@ -21,9 +21,10 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 import train
 from rollout import Request, Sampling, TorchEngine
 from trainer.policy import Policy
+from trainer.problems import load_problems
 from trainer.rollouts import Judge, Outcomes, Rollout, roll_out, rollouts_of
 from trainer.settings import Config, read_settings
-from verify import REASONS, Problem, Verdict, load_problems
+from verify import REASONS, Problem, Verdict
 
 ROOT = Path(__file__).parent.parent
 TINY = ROOT / "tiny"

@@ -10,7 +10,7 @@ import pytest
 from judging import gym, needs
 
 from kinds.logic import EVALUATED, judge_logic, score
-from kinds.sources import check, gym_problem
+from trainer.problems import check, gym_problem
 from verify import verify, verify_batch
 
 

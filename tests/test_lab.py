@@ -15,9 +15,10 @@ from lab import loop
 from lab.blank import blanked, write
 from lab.exercises import EXERCISES, MODULES
 from lab.grade import grade, main
+from trainer.metrics import Sums
 from trainer.policy import Policy, micro_batches
+from trainer.problems import load_problems
 from trainer.settings import Config
-from verify import load_problems
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -172,7 +173,7 @@ def test_the_loops_gradient_is_trains():
     optimizer = torch.optim.SGD(policy.parameters(), lr=0.0)
     optimizer.zero_grad = lambda: None  # the test compares the gradient
     half = [rollouts[i] for i in rows.tolist()]
-    batches, sums = micro_batches(half, 60, True, accelerator), train.Sums(accelerator)
+    batches, sums = micro_batches(half, 60, True, accelerator), Sums(accelerator)
     config = Config(temperature=1.0, max_grad_norm=1e9, **loop.LOSS)
     train.update(policy, optimizer, batches, sum(len(r.response) for r in half), config, accelerator, sums)
     metrics = sums.result()

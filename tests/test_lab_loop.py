@@ -11,10 +11,9 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from lab import loop as original
 from lab.bugs import read
-from verify import load_problems
 
 loop = importlib.import_module("loop" if importlib.util.find_spec("loop") else "lab.loop")
-PROBLEMS = load_problems(original.TINY / "train.jsonl")
+PROBLEMS = original.read_problems("train")
 
 
 def gradients(train, problems=None, tested: int = 2, **settings) -> list[torch.Tensor]:

@@ -1,4 +1,4 @@
-"""trainer/policy.py: log-probs of response tokens, micro-batches, shared prompts, and `token_logprobs`."""
+"""trainer/policy.py: log-probs of response tokens, micro-batches, shared prompts, and `chunked_logprobs`."""
 
 import pytest
 import torch
@@ -16,7 +16,7 @@ from transformers import (
     Qwen3Config,
 )
 
-from trainer.policy import Policy, agrees_with_logits, log_probs, micro_batches, score, shares_prompts, token_logprobs
+from trainer.policy import Policy, agrees_with_logits, chunked_logprobs, log_probs, micro_batches, score, shares_prompts
 from trainer.settings import Config
 
 torch.manual_seed(0)
@@ -170,13 +170,13 @@ class Largest(TorchDispatchMode):
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
 @pytest.mark.parametrize("with_bias", [True, False])
 @pytest.mark.parametrize("max_logits", [1, 50 * 8, 50 * 37, 2**26])
-def test_token_logprobs_against_the_plain_way(dtype, with_bias, max_logits):
+def test_chunked_logprobs_against_the_plain_way(dtype, with_bias, max_logits):
     """Makes impossible: a wrong sign or scale in the hand-written backward, at any chunk, temperature included."""
     h = torch.randn(37, 16, dtype=dtype, requires_grad=True)
     w = torch.randn(50, 16, dtype=dtype, requires_grad=True)
     b = torch.randn(50, dtype=dtype, requires_grad=True) if with_bias else None
     y, g, leaves = torch.randint(50, (37,)), torch.randn(37, dtype=dtype), [h, w] + [b] * with_bias
-    logp, entropy = token_logprobs(h, w, y, 0.7, b, max_logits=max_logits)
+    logp, entropy = chunked_logprobs(h, w, y, 0.7, b, max_logits=max_logits)
     ours = torch.autograd.grad((logp * g).sum(), leaves)
     z = ((h @ w.T) + (b if with_bias else 0)) / 0.7
     plain = z.log_softmax(-1)
@@ -194,7 +194,7 @@ def test_logits_never_exist_at_once(tokens, max_logits, most):
     """Makes impossible: a [T, V] tensor in either pass, a chunk rounded up, a full buffer for three tokens."""
     h, w = torch.randn(tokens, 2, requires_grad=True), torch.randn(1000, 2, requires_grad=True)
     with Largest() as largest:
-        token_logprobs(h, w, torch.randint(1000, (tokens,)), max_logits=max_logits)[0].sum().backward()
+        chunked_logprobs(h, w, torch.randint(1000, (tokens,)), max_logits=max_logits)[0].sum().backward()
     assert largest.numel == most
 
 
@@ -203,7 +203,7 @@ def test_large_logits_do_not_overflow(max_logits):
     """Makes impossible: exp without the row's peak (inf), or with another row's (0, whose log is -inf)."""
     h, y = torch.tensor([[300.0], [-300.0], [1.0], [0.0]], requires_grad=True), torch.tensor([0, 2, 0, 0])
     w = torch.tensor([[1.0], [1.0], [0.0]])
-    logp, entropy = token_logprobs(h, w, y, max_logits=max_logits)
+    logp, entropy = chunked_logprobs(h, w, y, max_logits=max_logits)
     want = (h @ w.T).log_softmax(-1)
     torch.testing.assert_close(logp, want[torch.arange(4), y])
     torch.testing.assert_close(entropy, -(want.exp() * want).sum(-1), rtol=1e-5, atol=1e-6)
@@ -224,7 +224,7 @@ def test_bfloat16_gradients_point_where_float32s_do(states, head, autocast):
     def computed(h, w, b, autocast=False) -> list[torch.Tensor]:
         leaves = [x.requires_grad_() for x in (h, w, b)]
         with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
-            logp, entropy = token_logprobs(h, w, targets, 0.7, b, max_logits=50 * 4)
+            logp, entropy = chunked_logprobs(h, w, targets, 0.7, b, max_logits=50 * 4)
         logp.backward(upstream)
         assert logp.dtype == entropy.dtype == torch.float32 and all(x.grad.dtype == x.dtype for x in leaves)
         return [logp.detach(), *(x.grad.float() for x in leaves)]

@@ -7,7 +7,8 @@ import torch
 from helpers import set_up
 
 import brorl
-from trainer.report import draw_curves, scores_of
+from trainer.metrics import scores_of
+from trainer.report import draw_curves
 from trainer.settings import GIVEN
 
 

@@ -13,9 +13,10 @@ from helpers import TINY, drawn, few_problems, loaded
 
 import trainer.rollouts as module
 from rollout import Group, Sampling, TorchEngine
+from trainer.problems import load_problems
 from trainer.rollouts import Judge, Outcomes, Rollout, hidden_tokens, requests_of_rank, roll_out, rollouts_of, seed_of
 from trainer.settings import Config, Refusal
-from verify import REASONS, Problem, Verdict, load_problems, verify
+from verify import REASONS, Problem, Verdict, verify
 
 
 @pytest.mark.parametrize("n, world", [(8, 1), (8, 3), (512, 64), (2, 5), (1, 4), (3, 3)])

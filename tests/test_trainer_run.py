@@ -18,7 +18,9 @@ from transformers import AutoModelForCausalLM
 
 import train
 import trainer.run as module
-from trainer.run import Progress, step_metrics, warnings_of, write
+from trainer.metrics import step_metrics, warnings_of
+from trainer.progress import Progress
+from trainer.run import write
 from trainer.settings import Config, Refusal
 from verify import Problem
 

@@ -16,9 +16,10 @@ import torch
 from jinja2 import TemplateError
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerBase
 
+from trainer.problems import load_data, reward_files
 from trainer.rollouts import encode
 from trainer.settings import GIVEN, Config, Refusal, refusing
-from verify import Problem, load_data, reward_files
+from verify import Problem
 
 HELD_OUT_SEED = 10**9  # of generated held-out problems: entry i comes from seed + i, so training's are others
 

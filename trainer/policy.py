@@ -9,7 +9,7 @@
     logp, entropy      (T,)      one number per response token, the responses laid end to end (layout of loss.py)
 
 Stage 6 (no gradient) and stage 7 call the same `log_probs` on the same micro-batches, so the ratio of the first update
-is exactly 1 in any precision. No [T, V] logits are held: `token_logprobs` computes a chunk of tokens at a time.
+is exactly 1 in any precision. No [T, V] logits are held: `chunked_logprobs` computes a chunk of tokens at a time.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from torch.nn.functional import embedding, pad
 from torch.nn.utils.rnn import pad_sequence
 from transformers import DynamicCache
 
-from trainer.rollouts import Rollout
+from trainer.rollouts import MicroBatch, Rollout
 from trainer.settings import Config
 from verify import Problem
 
@@ -57,7 +57,7 @@ class Policy(torch.nn.Module):
         states = self.after_shared_prompts if self.share_prompts else self.in_whole_rows
         hidden = states(prompts, prompt_lengths, prompt_of, responses)[inside]  # (T, H)
         head = self.model.get_output_embeddings()
-        return token_logprobs(hidden, head.weight, responses[inside], temperature, getattr(head, "bias", None))
+        return chunked_logprobs(hidden, head.weight, responses[inside], temperature, getattr(head, "bias", None))
 
     def in_whole_rows(self, prompts: Tensor, prompt_lengths: Tensor, prompt_of: Tensor, responses: Tensor) -> Tensor:
         """The hidden states that predict the responses, (S, R, H); every row computes its own prompt.
@@ -79,7 +79,7 @@ class Policy(torch.nn.Module):
             input_ids=prompts, attention_mask=real.long(), position_ids=(real.cumsum(-1) - 1).clamp(min=0),
             past_key_values=DynamicCache(), use_cache=True,
         )  # fmt: skip
-        first = out.last_hidden_state[:, -1:][prompt_of]  # (S, 1, H)
+        after_prompt = out.last_hidden_state[:, -1:][prompt_of]  # (S, 1, H), predicts the first token
         before = responses[:, :-1]  # the last token predicts nothing
         out.past_key_values.batch_select_indices(prompt_of)
         position = prompt_lengths[prompt_of][:, None] + torch.arange(before.shape[1], device=before.device)
@@ -87,10 +87,10 @@ class Policy(torch.nn.Module):
             input_ids=before, attention_mask=torch.cat([real[prompt_of].long(), torch.ones_like(before)], dim=1),
             position_ids=position, past_key_values=out.past_key_values, use_cache=True,
         )  # fmt: skip
-        return torch.cat([first, later.last_hidden_state], dim=1)
+        return torch.cat([after_prompt, later.last_hidden_state], dim=1)
 
 
-def log_probs(policy: torch.nn.Module, rollouts: list[Rollout], temperature: float, accelerator: Accelerator):
+def log_probs(policy: torch.nn.Module, rollouts: MicroBatch, temperature: float, accelerator: Accelerator):
     """log π and the entropy of every response token of a micro-batch, (T,) each, on the accelerator's device.
 
     Equal responses to one prompt are computed once: 512 short answers have many. An empty micro-batch, which a rank has
@@ -121,7 +121,7 @@ def log_probs(policy: torch.nn.Module, rollouts: list[Rollout], temperature: flo
 
 @torch.no_grad()
 def score(
-    policy: torch.nn.Module, micro_batches: list[list[Rollout]], name: str, temperature: float, accelerator
+    policy: torch.nn.Module, micro_batches: list[MicroBatch], name: str, temperature: float, accelerator
 ) -> float:
     """Stage 6: write log π of each rollout's tokens into its field `name`. Returns this rank's sum of entropies."""
     total = torch.zeros((), dtype=torch.float64, device=accelerator.device)
@@ -137,13 +137,13 @@ def score(
 
 def micro_batches(
     rollouts: list[Rollout], budget: int, share_prompts: bool, accelerator: Accelerator
-) -> list[list[Rollout]]:
+) -> list[MicroBatch]:
     """Cut rollouts into micro-batches of at most `budget` tokens with padding. Every rank gets as many; some are empty.
 
     The longest come first, so padding is rare. With shared prompts the rollouts of a prompt stay together, and a
     micro-batch counts each of its prompts once.
     """
-    batches: list[list[Rollout]] = [[]]
+    batches: list[MicroBatch] = [[]]
     prompts: set[int] = set()  # of the last micro-batch
     longest_prompt = longest_response = 0
 
@@ -205,7 +205,7 @@ def shares_prompts(policy: Policy, prompt_lengths: list[int], config: Config) ->
 def agrees_with_logits(policy: Policy, share_prompts: bool = False) -> bool:
     """Whether log-probs equal those from the model's own logits, on three rollouts of two prompts of random tokens.
 
-    They differ if the model scales or caps its logits after the head, which `token_logprobs` does not see.
+    They differ if the model scales or caps its logits after the head, which `chunked_logprobs` does not see.
     """
     model, random = policy.model, torch.Generator().manual_seed(0)
     vocabulary = model.config.get_text_config().vocab_size
@@ -230,11 +230,13 @@ def agrees_with_logits(policy: Policy, share_prompts: bool = False) -> bool:
 # -------------------------------------------------------------------------------------- log-probs without [T, V]
 
 
-def token_logprobs(
+def chunked_logprobs(
     hidden: Tensor, weight: Tensor, targets: Tensor, temperature: float = 1.0, bias: Tensor | None = None,
     max_logits: int = MAX_LOGITS,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
-    """log π(target) = z_target - logsumexp(z) and the entropy -Σ_v π_v log π_v, with z = (h Wᵀ + b) / temperature.
+    """log π_θ of each target as `loss.token_logprobs` defines it, and the entropy, without the logits of all tokens.
+
+        log π(target) = z_target - logsumexp(z)      entropy = -Σ_v π_v log π_v      z = (h Wᵀ + b) / temperature
 
     hidden: (T, H); weight: (V, H); targets: (T,) int64. Returns (T,) each, in float32 or wider. At most `max_logits`
     logits exist at the same time; the backward pass computes them again. The entropy is a metric without a gradient.
@@ -242,10 +244,10 @@ def token_logprobs(
     """
     chunk, device = max(1, max_logits // len(weight)), hidden.device.type
     dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else weight.dtype
-    return TokenLogprobs.apply(hidden, weight, bias, targets, temperature, chunk, dtype)
+    return ChunkedLogprobs.apply(hidden, weight, bias, targets, temperature, chunk, dtype)
 
 
-class TokenLogprobs(torch.autograd.Function):
+class ChunkedLogprobs(torch.autograd.Function):
     """∂ log π(y) / ∂z_v = (1[v = y] - π_v) / temperature: the backward pass needs the logits again."""
 
     @staticmethod

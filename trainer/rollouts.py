@@ -22,8 +22,9 @@ from torch import Tensor
 from tqdm import tqdm
 
 from rollout import Engine, Group, Request, Sampling
+from sandbox import WeakSandbox
 from trainer.settings import Config, Refusal
-from verify import REASONS, Problem, Response, Verdict, WeakSandbox, failures, verify_batch
+from verify import REASONS, Problem, Response, Verdict, failures, verify_batch
 
 FAILED = [REASONS.index("timeout"), REASONS.index("crashed")]  # the judge failed, not the answer
 
@@ -44,6 +45,9 @@ class Rollout:
     advantage: float = 0.0  # stage 5
     old_logp: Tensor | None = None  # (R,) stage 6: log π_old
     ref_logp: Tensor | None = None  # (R,) stage 6: log π_ref
+
+
+MicroBatch = list[Rollout]  # the rollouts of one forward pass
 
 
 @dataclass
@@ -74,14 +78,14 @@ class Outcomes:
 
     @classmethod
     def of(
-        cls, rollouts: list[Rollout], first: int, problems: list[Problem], n: int, accelerator: Accelerator
+        cls, rollouts: list[Rollout], prompts_before: int, problems: list[Problem], n: int, accelerator: Accelerator
     ) -> Outcomes:
         """The outcomes of all ranks: each rank fills in its rollouts, and the sum is the complete table."""
         table = np.zeros((5, len(problems), n))
         for r in rollouts:
             v: Any = r.verdict
             row = v.reward, v.correct, REASONS.index(v.reason), len(r.response), r.truncated
-            table[:, r.prompt_index - first, r.number] = row
+            table[:, r.prompt_index - prompts_before, r.number] = row
         whole = accelerator.reduce(torch.from_numpy(table).to(accelerator.device), "sum")
         reward, correct, reason, length, truncated = whole.cpu()
         kinds = [problem.kind for problem in problems]
@@ -96,23 +100,23 @@ class Outcomes:
 
 def roll_out(
     engine: Engine, problems: list[Problem], n: int, seeds: list[int], sampling: Sampling, judge: Judge,
-    accelerator: Accelerator, first: int = 0,
+    accelerator: Accelerator, prompts_before: int = 0,
 ) -> tuple[list[Rollout], Outcomes]:  # fmt: skip
     """Draw N rollouts of each of P problems and judge them. Returns this rank's rollouts and the outcomes of all ranks.
 
-    first: index of the first problem in its step.
+    prompts_before: number of prompts that earlier rounds of the step drew.
     """
     requests = requests_of_rank(
         [encode(judge.tokenizer, problem) for problem in problems], n, seeds, accelerator.process_index,
         accelerator.num_processes,
     )  # fmt: skip
-    with tqdm(total=sum(r.n for _, r in requests), desc="rollouts", leave=False, delay=5, disable=None) as progress:
-        for i, group in engine.generate([request for _, request in requests], sampling, progress.update):
+    with tqdm(total=sum(r.n for _, r in requests), desc="rollouts", leave=False, delay=5, disable=None) as bar:
+        for i, group in engine.generate([request for _, request in requests], sampling, bar.update):
             p, request = requests[i]
-            judge.put(list(rollouts_of(group, problems[p], first + p, request.first)))
+            judge.put(list(rollouts_of(group, problems[p], prompts_before + p, request.first)))
         rollouts = judge.result()
     rollouts.sort(key=lambda r: (r.prompt_index, r.number))
-    return rollouts, Outcomes.of(rollouts, first, problems, n, accelerator)
+    return rollouts, Outcomes.of(rollouts, prompts_before, problems, n, accelerator)
 
 
 def requests_of_rank(
@@ -192,13 +196,13 @@ class Judge:
 
     def check(self, problems: list[Problem]) -> None:
         """Judge a nonsense response of each kind: a broken reward function is refused now, not at the first step."""
-        first = {problem.kind: problem for problem in reversed(problems)}
+        example = {problem.kind: problem for problem in reversed(problems)}
         nonsense = "```python\npass\n```\n<answer>0</answer> \\boxed{x + y^2}"
         try:
-            verdicts = self.verdicts([(problem, nonsense, 1, False) for problem in first.values()])
+            verdicts = self.verdicts([(problem, nonsense, 1, False) for problem in example.values()])
         except WeakSandbox as weak:
             raise Refusal(f"{weak} (--allow_weak_sandbox)") from weak
-        for kind, verdict in zip(first, verdicts, strict=True):
+        for kind, verdict in zip(example, verdicts, strict=True):
             if verdict.reason in ("crashed", "timeout"):
                 raise Refusal(f"a judge must answer to any text, and nonsense fails: {failures.get(kind, kind)}")
             if verdict.reward < 0 and self.advantage == "group_mean":

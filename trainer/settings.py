@@ -6,7 +6,6 @@ A value comes from the command line, else from recipe.json in the model's folder
 
 from __future__ import annotations
 
-import argparse
 import difflib
 import importlib.util
 import json
@@ -14,10 +13,10 @@ import math
 import os
 import re
 import sys
+import textwrap
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import Field, asdict, dataclass, field, fields
-from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -27,7 +26,7 @@ from transformers import HfArgumentParser
 import brorl
 import loss as L
 from rollout import ENGINES, have_vllm
-from verify import read_spec
+from trainer.problems import read_spec
 
 TINY = Path(__file__).resolve().parent.parent / "tiny"  # the embedded policy and its problems
 GIVEN = "command line"  # the source of a setting that the user set
@@ -139,55 +138,64 @@ class Config:
 # ---------------------------------------------------------------------------------------------- the command line
 
 
-class Help(argparse.HelpFormatter):
-    """Format --help with one name per setting and the defaults of the recipes."""
-
-    def _format_action_invocation(self, action: argparse.Action) -> str:
-        return action.option_strings[-1]
-
-    def _get_help_string(self, action: argparse.Action) -> str:
-        values = [recipe[action.dest].value for recipe in brorl.RECIPES.values() if action.dest in recipe]
-        if values and action.default is None:
-            return f"{action.help} [{', '.join(dict.fromkeys(map(shown, values)))}]"
-        return f"{action.help} [{shown(action.default)}]" if type(action.default) in (int, float) else action.help or ""
-
-
 class Parser(HfArgumentParser):
-    """Group the settings under titles in --help, and refuse what argparse cannot read."""
-
-    @staticmethod
-    def _parse_dataclass_field(parser: argparse.ArgumentParser, declared: Field) -> None:
-        if declared.name in GROUPS:
-            parser.add_argument_group(GROUPS[declared.name])
-        HfArgumentParser._parse_dataclass_field(parser._action_groups[-1], declared)  # type: ignore[arg-type]
-        parser._actions[-1].option_strings = [f"--{declared.name}"]  # messages leave the name with dashes out
+    """Raise a Refusal with the name of the setting where argparse would print its usage and exit."""
 
     def error(self, message: str) -> NoReturn:
-        raise Refusal(message.removeprefix("argument "))
-
-
-def shown(value: Any) -> str:
-    return f"{value:.3g}" if isinstance(value, float) else str(value)
+        # argparse writes "argument --max_steps/--max-steps: ...": one name is enough
+        raise Refusal(re.sub(r"/--[\w-]+", "", message.removeprefix("argument ")))
 
 
 def read_settings(about: str, argv: list[str] | None = None) -> tuple[Config, dict[str, str]]:
     """Return the settings with every value filled in, and the source of each recipe value. Raises Refusal."""
     argv = sys.argv[1:] if argv is None else argv
-    parser = Parser(
-        Config,  # type: ignore[arg-type]
-        usage="python train.py [--SETTING VALUE ...]",
-        description=f"{about} In brackets: the default; if there are two, brorl's and prorl's.",
-        allow_abbrev=False,
-        formatter_class=partial(Help, max_help_position=28, width=80),
-    )
-    parser._negative_number_matcher = re.compile(r"-[\d.]")  # argparse takes -1e-5 for the name of a setting
-    config, unknown = parser.parse_args_into_dataclasses(argv, return_remaining_strings=True)
+    if "--help" in argv or "-h" in argv:
+        print(help_text(about))
+        sys.exit()
+    parser = Parser(Config, allow_abbrev=False, add_help=False)  # type: ignore[arg-type]
+    config, unknown = parser.parse_args_into_dataclasses(join_negative_numbers(argv), return_remaining_strings=True)
     if unknown:
         raise Refusal(unknown_setting(unknown))
     given = {flag.split("=")[0].removeprefix("--").replace("-", "_") for flag in argv if flag.startswith("--")}
     sources = resolve(config, given)
     check(config)
     return config, sources
+
+
+def join_negative_numbers(argv: list[str]) -> list[str]:
+    """Turn ["--kl_coef", "-1e-5"] into ["--kl_coef=-1e-5"]: argparse would take -1e-5 for the name of a setting."""
+    joined: list[str] = []
+    for word in argv:
+        if joined and joined[-1].startswith("--") and re.fullmatch(r"-[\d.].*", word):
+            joined[-1] += f"={word}"
+        else:
+            joined.append(word)
+    return joined
+
+
+def help_text(about: str) -> str:
+    """Return the text of --help: a line for each setting, with its default or the defaults of the two recipes."""
+    intro = f"{about} In brackets: the default; if there are two, brorl's and prorl's."
+    lines = ["usage: python train.py [--SETTING VALUE ...]", "", *textwrap.wrap(intro, 80)]
+    for f in fields(Config):
+        if f.name in GROUPS:
+            lines += ["", f"{GROUPS[f.name]}:"]
+        left = f"  --{f.name}".ljust(28)
+        lines += textwrap.wrap(f.metadata["help"] + default_of(f), 80, initial_indent=left, subsequent_indent=" " * 28)
+    return "\n".join(lines)
+
+
+def default_of(setting: Field) -> str:
+    """Return a setting's default in brackets. "" for a setting whose help text names it, or that has none."""
+    values = [recipe[setting.name].value for recipe in brorl.RECIPES.values() if setting.name in recipe]
+    if setting.default is None:
+        return f" [{', '.join(dict.fromkeys(map(formatted, values)))}]" if values else ""
+    return f" [{formatted(setting.default)}]" if type(setting.default) in (int, float) else ""
+
+
+def formatted(value: Any) -> str:
+    """Return a value for the console; a number with three digits."""
+    return f"{value:.3g}" if isinstance(value, float) else str(value)
 
 
 def unknown_setting(unknown: list[str]) -> str:
