@@ -99,8 +99,8 @@ def whiten(advantages: Tensor, kept: Tensor, eps: float = 1e-8) -> Tensor:
     kept: (P,) bool, the prompts that dynamic sampling keeps; the batch is their rollouts. The rows of other prompts
     are not used. After `group_advantages` the mean is 0 already; it is here because the paper has it.
     """
-    batch = advantages[kept].double()
-    whitened = (advantages.double() - batch.mean()) / (batch.std(correction=0) + eps)
+    of_kept = advantages[kept].double()  # mean_batch and std_batch are over these
+    whitened = (advantages.double() - of_kept.mean()) / (of_kept.std(correction=0) + eps)
     return whitened.to(advantages.dtype)
 
 

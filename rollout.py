@@ -26,8 +26,8 @@ until they differ: logits have the shape (rows, V), V the vocabulary. (rollouts,
 
 Three numbers fix the random number of a token: the request's seed, the rollout's number and the token's position. So a
 group can be split: a request for rollouts 0 to 511 draws the same tokens as two requests with its seed, for 0 to 255
-and for 256 to 511, on any ranks. Logits can round differently in another batch. If that changes a token, it changes the
-rest of its rollout.
+and for 256 to 511, on any ranks. A rollout's logits can round differently if other rollouts decode together with it. If
+that changes a token, it changes the rest of the rollout.
 
 engines/prefix.py has the attention of many rows to one prompt. engines/vllm.py starts vLLM and loads its weights.
 A third engine is a subclass of `Engine` and an entry in `ENGINES`.

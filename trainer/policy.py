@@ -143,7 +143,7 @@ def micro_batches(
     The longest come first, so padding is rare. With shared prompts the rollouts of a prompt stay together, and a
     micro-batch counts each of its prompts once.
     """
-    batches: list[MicroBatch] = [[]]
+    cut: list[MicroBatch] = [[]]
     prompts: set[int] = set()  # of the last micro-batch
     longest_prompt = longest_response = 0
 
@@ -152,15 +152,15 @@ def micro_batches(
 
     for r in sorted(rollouts, key=order):
         longest_prompt, longest_response = max(longest_prompt, len(r.prompt)), max(longest_response, len(r.response))
-        rows, groups = len(batches[-1]) + 1, len(prompts) + (r.prompt_index not in prompts)
+        rows, groups = len(cut[-1]) + 1, len(prompts) + (r.prompt_index not in prompts)
         size = (groups if share_prompts else rows) * longest_prompt + rows * longest_response
-        if size > budget and batches[-1]:
-            batches.append([])
+        if size > budget and cut[-1]:
+            cut.append([])
             prompts, longest_prompt, longest_response = set(), len(r.prompt), len(r.response)
-        batches[-1].append(r)
+        cut[-1].append(r)
         prompts.add(r.prompt_index)
-    most = int(accelerator.gather(torch.tensor([len(batches)], device=accelerator.device)).max())
-    return batches + [[] for _ in range(most - len(batches))]
+    most = int(accelerator.gather(torch.tensor([len(cut)], device=accelerator.device)).max())
+    return cut + [[] for _ in range(most - len(cut))]
 
 
 # -------------------------------------------------------------------------------------------- decided once per run
@@ -216,10 +216,10 @@ def agrees_with_logits(policy: Policy, share_prompts: bool = False) -> bool:
         row = torch.cat([prompts[g, 5 - prompt_lengths[g] :], response[:n]]).to(model.device)
         logp = model(input_ids=row[None]).logits[0].float().log_softmax(-1)
         want.append(logp[-n - 1 : -1].gather(-1, row[-n:, None]).squeeze(-1))
-    batch = prompts, prompt_lengths, prompt_of, responses, response_lengths
+    arguments = prompts, prompt_lengths, prompt_of, responses, response_lengths
     try:
         policy.share_prompts = share_prompts
-        logp, _ = policy(*(torch.as_tensor(x, device=model.device) for x in batch), 1.0)
+        logp, _ = policy(*(torch.as_tensor(x, device=model.device) for x in arguments), 1.0)
     except Exception:  # a foreign model may fail in any way if it is given a key-value cache
         return False
     finally:

@@ -245,7 +245,7 @@ def default_name(config: Config) -> str:
 
 
 def fill_from_recipe(config: Config) -> dict[str, str]:
-    """Fill in the recipe's values. A learning rate belongs to a batch: if N or B is given, the rate is scaled."""
+    """Fill in the recipe's values. A learning rate belongs to N x B: if N or B is given, it is scaled."""
     defaults = recipe_of(config)
     open_ = [name for name in defaults if getattr(config, name, 0) is None]  # top_p is in a recipe and is not a setting
     if config.max_hours is not None and config.max_steps is None:
@@ -254,11 +254,11 @@ def fill_from_recipe(config: Config) -> dict[str, str]:
         setattr(config, name, defaults[name][0])
     sources = {name: defaults[name][1] for name in open_}
     usual = defaults["rollouts_per_prompt"][0] * defaults["prompts_per_step"][0]
-    batch = config.rollouts_per_prompt * config.prompts_per_step
-    if "learning_rate" in sources and batch != usual and batch > 0:
-        config.learning_rate = brorl.scaled_learning_rate(config.learning_rate, batch, usual)
+    samples = config.rollouts_per_prompt * config.prompts_per_step
+    if "learning_rate" in sources and samples != usual and samples > 0:
+        config.learning_rate = brorl.scaled_learning_rate(config.learning_rate, samples, usual)
         sources["learning_rate"] = (
-            f"sqrt({batch:,} / {usual:,} samples), section 4.2.1, times {sources['learning_rate']}"
+            f"sqrt({samples:,} / {usual:,} samples), section 4.2.1, times {sources['learning_rate']}"
         )
     return sources
 
