@@ -31,18 +31,25 @@ A step has nine stages, and `train` is these nine in order:
     in_mini_batch             (P, N) the u of the mini-batch that each rollout is in; -1: it is not trained on
     mini_batches              this rank's rollouts of each mini-batch, as a list of micro-batches
     policy        π_θ         the `Policy` that is trained; policy.model is its transformers model
-    ddp_policy    π_θ         the same weights as DDP wraps them, so that gradients are averaged. Only stage 7 uses it
+    wrapped       π_θ         the same weights as DDP or FSDP2 wraps them, to average gradients. Only stage 7 uses it
     reference     π_ref       the `Policy` of the KL term
     old_logp      log π_old   log-probs of the policy before the step's first update
 
 A response is one `Rollout` from stage 2 to stage 7; each stage fills in its result. `Outcomes` has the verdicts of all
 ranks as (P, N) tensors, equal on every rank.
 
-The paper leaves open, and this file decides: a truncated response is judged like any other (--truncated mask leaves it
-out of the loss, as DAPO does); B counts informative prompts, and the learning rate stays the same if a step has more
-than B; a group's rollouts are spread over the mini-batches at random; a run has no warm-up; AdamW's moments outlive a
-reset of the reference; an update whose gradient is not finite is skipped. trainer/ has the plumbing: start.py builds
-what a run works with, run.py has its folder.
+The paper leaves open, and this file decides:
+
+  * a truncated response is judged like any other. --truncated mask leaves it out of the loss, as DAPO does, and out of
+    every mean of stages 4 and 5;
+  * B counts informative prompts. A step with more than B, or with fewer, trains on all of them at the same learning
+    rate. AdamW moves the weights about as far with few prompts as with many, along a noisier gradient: a warning says
+    so below B / 4;
+  * a group's rollouts are dealt to the mini-batches at random;
+  * a run has no warm-up, and AdamW's moments outlive a reset of the reference;
+  * an update whose gradient is not finite is skipped.
+
+trainer/ has the plumbing: start.py builds the objects of a run (`Setup`), run.py has its folder.
 """
 
 from __future__ import annotations
@@ -73,12 +80,12 @@ from trainer.settings import Config, read_settings
 from trainer.start import Setup, explained, set_up, start_accelerator
 
 CONFIDENCE = 0.9  # probability that one more round of generation yields enough informative prompts
-EVAL_SEED = 1234
 
 
 def train(config: Config, accelerator: Accelerator, setup: Setup, measure: Callable = lambda *_: None) -> None:
     """Section 4.2: step after step until the budget is spent. measure(step, rollouts, outcomes) comes after stage 4."""
-    data, judge, sampling, engine, policy, ddp_policy, reference, optimizer, run, progress = setup
+    policy, reference, engine = setup.policy, setup.reference, setup.engine
+    problems, run, progress = setup.data.problems, setup.run, setup.progress
     n, temperature = config.rollouts_per_prompt, config.temperature
     if progress.step == 0:
         run.log({"step": 0, "samples": 0} | evaluate(config, accelerator, setup), progress)
@@ -87,27 +94,31 @@ def train(config: Config, accelerator: Accelerator, setup: Setup, measure: Calla
         # 1-4: problems, roll out, verify, select; again until B prompts are informative or the bound is reached
         engine.wake()
         rollouts, outcomes = list[Rollout](), Outcomes.none(n)
-        while (count := prompts_wanted(outcomes, progress, config)) > 0:
-            chosen, seeds = progress.next_problems(data.problems, count, config.seed)  # 1
-            drawn, found = roll_out(engine, chosen, n, seeds, sampling, judge, accelerator, len(outcomes))  # 2, 3
-            rollouts, outcomes = rollouts + drawn, outcomes.followed_by(found)
+        while (count := prompts_wanted(outcomes, progress, len(problems), config)) > 0:
+            chosen, seeds = progress.next_problems(problems, count, config.seed)  # 1
+            more, found = roll_out(  # 2, 3
+                engine, chosen, n, seeds, setup.sampling, setup.judge, accelerator, len(outcomes)
+            )
+            rollouts, outcomes = rollouts + more, outcomes.followed_by(found)
         engine.sleep()
-        kept = L.informative(outcomes.correct)  # 4: (P,)
-        run.sample(rollouts, kept, step)
+        kept = L.informative(outcomes.correct, outcomes.counted)  # 4: (P,)
+        run.sample(rollouts, outcomes, kept, step)
         run.lap("roll_out")
         measure(step, rollouts, outcomes)
 
         sums = Sums(accelerator)
         if kept.any():
             # 5: advantages over all kept rollouts of all ranks, and the mini-batch of each rollout
-            advantages = L.whiten(L.group_advantages(outcomes.reward, config.advantage), kept)  # (P, N)
-            trained = kept[:, None] & ~(outcomes.truncated & (config.truncated == "mask"))  # (P, N)
-            in_mini_batch = deal(trained, config.updates_per_step, seed_of(config.seed, step))  # (P, N)
+            trained = kept[:, None] & outcomes.counted  # (P, N)
+            advantages = L.group_advantages(outcomes.reward, config.advantage, outcomes.counted)  # (P, N)
+            advantages = L.whiten(advantages, trained)
+            in_mini_batch = deal(trained, config.updates_per_step, seed_of("mini-batches", config.seed, step))
             mini_batches = split(rollouts, advantages, in_mini_batch, config, policy.share_prompts, accelerator)
 
             # 6: log-probs under the trainer before the first update
             for mini_batch in mini_batches:
-                sums.add({"entropy": score(policy, mini_batch, "old_logp", temperature, accelerator)})
+                entropy = score(policy, mini_batch, "old_logp", temperature, accelerator)  # writes r.old_logp
+                sums.add({"entropy": entropy})
                 if reference is not None:
                     score(reference, mini_batch, "ref_logp", temperature, accelerator)
             run.lap("score")
@@ -115,15 +126,15 @@ def train(config: Config, accelerator: Accelerator, setup: Setup, measure: Calla
             # 7: one optimizer step per mini-batch; the denominator counts tokens over all ranks
             for u, mini_batch in enumerate(mini_batches):
                 tokens = int(outcomes.length[in_mini_batch == u].sum())
-                update(ddp_policy, optimizer, mini_batch, tokens, config, accelerator, sums)
+                update(setup.wrapped, setup.optimizer, mini_batch, tokens, config, accelerator, sums)
             run.lap("update")
 
             # 8: sync; the torch engine shares the policy's weights, vLLM loads them (asleep: when it wakes)
             engine.sync(policy.model)
 
         # 9: reset the reference; log, evaluate, checkpoint
-        progress.end_step(outcomes, run.seconds())
-        metrics = step_metrics(progress, outcomes) | sums.result()
+        progress.end_step(outcomes, kept, run.seconds())
+        metrics = step_metrics(progress, outcomes, kept) | sums.result()
         if reference is not None and config.reference_reset_steps and step % config.reference_reset_steps == 0:
             reference.load_state_dict(policy.state_dict())
         run.say_step(metrics, outcomes)
@@ -131,15 +142,15 @@ def train(config: Config, accelerator: Accelerator, setup: Setup, measure: Calla
             metrics |= evaluate(config, accelerator, setup)
         run.log(metrics, progress)
         if progress.due(config.save_every, config):
-            run.save(progress, policy, optimizer, reference)
+            run.save(progress, policy, setup.optimizer, reference)
         progress.check()
-    run.finish(policy.model, data.tokenizer)
+    run.finish(policy.model, setup.data.tokenizer)
 
 
 # ------------------------------------------------------------------------------------------------- stages 1 to 5
 
 
-def prompts_wanted(outcomes: Outcomes, progress: Progress, config: Config) -> int:
+def prompts_wanted(outcomes: Outcomes, progress: Progress, problems: int, config: Config) -> int:
     """Return how many prompts the next round draws, so that B are informative with probability 0.9. 0: no more rounds.
 
     A prompt is informative with probability p, measured over the last steps. k more informative prompts need about
@@ -147,12 +158,12 @@ def prompts_wanted(outcomes: Outcomes, progress: Progress, config: Config) -> in
         (k + z sqrt(k (1 - p))) / p    prompts, z = 1.28
 
     This is the 0.9 quantile of the negative binomial (mean k / p, variance k (1 - p) / p²) by the normal approximation.
-    A run's first round draws B prompts. A step draws at most --refill times B, and stops if the judge timed out or
-    crashed on every response.
+    A run's first round draws B prompts. A step draws at most --refill times B, at most each of the `problems` once, and
+    stops if the judge timed out or crashed on every response.
     """
-    informative = int(L.informative(outcomes.correct).sum())
+    informative = int(L.informative(outcomes.correct, outcomes.counted).sum())
     missing = config.prompts_per_step - informative
-    room = int(config.refill * config.prompts_per_step) - len(outcomes)
+    room = min(int(config.refill * config.prompts_per_step), problems) - len(outcomes)
     if missing <= 0 or room <= 0 or outcomes.unjudged:
         return 0
     tried = progress.tried + len(outcomes)
@@ -180,10 +191,10 @@ def split(
 
     advantages, in_mini_batch: (P, N). Stages 6 and 7 use the same micro-batches.
     """
-    a, number = advantages.tolist(), in_mini_batch.tolist()
+    a, u_of = advantages.tolist(), in_mini_batch.tolist()
     mini_batches: list[list[Rollout]] = [[] for _ in range(config.updates_per_step)]
     for r in rollouts:
-        r.advantage, u = a[r.prompt_index][r.number], number[r.prompt_index][r.number]
+        r.advantage, u = a[r.prompt_index][r.number], u_of[r.prompt_index][r.number]
         if u >= 0:
             mini_batches[u].append(r)
     budget = config.max_tokens_per_micro_batch
@@ -194,7 +205,7 @@ def split(
 
 
 def update(
-    ddp_policy, optimizer, mini_batch: list[MicroBatch], tokens: int, config: Config, accelerator: Accelerator,
+    wrapped, optimizer, mini_batch: list[MicroBatch], tokens: int, config: Config, accelerator: Accelerator,
     sums: Sums,
 ) -> None:  # fmt: skip
     """Make one optimizer step, or skip it if the gradient is not finite or no rollout is left.
@@ -203,16 +214,16 @@ def update(
     """
     if not tokens:  # fewer rollouts than mini-batches
         return
-    ddp_policy.train(config.gradient_checkpointing)  # transformers recomputes in train mode only; there is no dropout
+    wrapped.train(config.gradient_checkpointing)  # transformers recomputes in train mode only; there is no dropout
     fsdp = fsdp_requested()
     for i, micro_batch in enumerate(mini_batch):
         last = i + 1 == len(mini_batch)
         # DDP adds up the gradients of all ranks after the last micro-batch, FSDP2 after each
-        with nullcontext() if last or fsdp else accelerator.no_sync(ddp_policy):
-            loss = loss_of(ddp_policy, micro_batch, tokens, config, accelerator, sums)
+        with nullcontext() if last or fsdp else accelerator.no_sync(wrapped):
+            loss = loss_of(wrapped, micro_batch, tokens, config, accelerator, sums)
             (loss * accelerator.num_processes).backward()  # the ranks' gradients are averaged, and we want their sum
     sums.updates, sums.tokens = sums.updates + 1, sums.tokens + tokens
-    norm: Any = torch.nn.utils.clip_grad_norm_(ddp_policy.parameters(), config.max_grad_norm)
+    norm: Any = torch.nn.utils.clip_grad_norm_(wrapped.parameters(), config.max_grad_norm)
     norm = float(norm.full_tensor() if fsdp else norm)
     finite = math.isfinite(norm)
     if finite:
@@ -221,20 +232,20 @@ def update(
     sums.add({"updates_skipped": not finite} | ({"grad_norm": norm, "grad_norm_max": norm} if finite else {}))
 
 
-def loss_of(ddp_policy, rollouts: MicroBatch, tokens: int, config: Config, accelerator: Accelerator, sums: Sums):
+def loss_of(wrapped, micro_batch: MicroBatch, tokens: int, config: Config, accelerator: Accelerator, sums: Sums):
     """Return a micro-batch's share of section 3.1's loss. tokens: ΣT, of the whole mini-batch on all ranks."""
-    logp, _ = log_probs(ddp_policy, rollouts, config.temperature, accelerator)  # (T,)
-    if not rollouts:
-        return logp.sum()  # 0, with a gradient of 0: other ranks have one micro-batch more
+    logp, _ = log_probs(wrapped, micro_batch, config.temperature, accelerator)  # (T,)
+    if not micro_batch:  # another rank has one micro-batch more
+        return logp.sum()  # 0, with a gradient of 0
     device = accelerator.device
     loss, metrics = L.policy_loss(
         logp,
-        torch.cat([r.old_logp for r in rollouts]).to(device),  # type: ignore[misc]
-        torch.cat([r.engine_logp for r in rollouts]).to(device),
-        torch.cat([r.ref_logp for r in rollouts]).to(device) if config.kl_coef else None,  # type: ignore[misc]
-        torch.tensor([r.advantage for r in rollouts], device=device),
-        torch.tensor([len(r.response) for r in rollouts], device=device),
-        tokens,
+        torch.cat([r.old_logp for r in micro_batch]).to(device),  # type: ignore[misc]
+        torch.cat([r.engine_logp for r in micro_batch]).to(device),
+        torch.cat([r.ref_logp for r in micro_batch]).to(device) if config.kl_coef else None,  # type: ignore[misc]
+        torch.tensor([r.advantage for r in micro_batch], device=device),
+        torch.tensor([len(r.response) for r in micro_batch], device=device),
+        denominator=tokens,
         clip_low=config.clip_low, clip_high=config.clip_high, tis_cap=config.tis_cap, kl=config.kl,
         kl_coef=config.kl_coef,
     )  # fmt: skip
@@ -252,14 +263,14 @@ def evaluate(config: Config, accelerator: Accelerator, setup: Setup) -> dict[str
         setup.sampling, max_new_tokens=config.eval_max_response_tokens, temperature=config.eval_temperature,
         top_p=config.eval_top_p,
     )  # fmt: skip
-    seeds = [seed_of(EVAL_SEED, i) for i in range(len(held_out))]
+    seeds = [seed_of("evaluation", i) for i in range(len(held_out))]
     setup.engine.wake()
     rollouts, outcomes = roll_out(
         setup.engine, held_out, config.eval_samples, seeds, sampling, setup.judge, accelerator
     )
     setup.engine.sleep()
     setup.run.laps["evaluate"] = time.perf_counter() - began
-    return setup.run.evaluated(outcomes, rollouts, setup.progress)
+    return setup.run.evaluated(rollouts, outcomes, setup.progress)
 
 
 # ------------------------------------------------------------------------------------------------------ the start

@@ -125,7 +125,7 @@ def outcomes(correct, reward=None, kinds=None, judged=True, truncated=False) -> 
     reward = table.double() if reward is None else torch.tensor(reward)
     length = torch.arange(table.numel()).view(table.shape)
     cut = torch.full(table.shape, truncated)
-    return Outcomes(reward, table, reasons, length, cut, kinds or ["math"] * len(table), 2)
+    return Outcomes(reward, table, reasons, length, cut, torch.ones_like(table), kinds or ["math"] * len(table), 2)
 
 
 def random_policy(kind, vocabulary=50, **changes) -> Policy:

@@ -118,7 +118,7 @@ def test_the_reward_example_of_the_readme_runs(tmp_path):
 
 def test_every_number_of_a_run_is_explained(tmp_path):
     """Makes impossible: a number in a log that docs/evaluation.md does not explain, or one there that no log has."""
-    one = {"max_steps": 1, "data": few_problems("train", 256), "eval_data": few_problems("test", 1)}
+    one = {"max_steps": 1, "data": few_problems("train", 256), "eval_data": few_problems("test", 2)}
     run = trained(tmp_path, "run", eval_samples=1024, **one)
     sections = (ROOT / "docs/evaluation.md").read_text().split("\n## ")
     for log in ("metrics", "timing", "eval", "samples"):

@@ -31,7 +31,7 @@ MIXED, ALL, NONE = [1, 0], [1, 1], [0, 0]
 def wanted(correct, progress=None, judged=True, **changes) -> int:
     config = Config(**{"prompts_per_step": 8, "refill": 4.0} | changes)
     so_far = outcomes(correct, judged=judged) if correct else Outcomes.none(2)
-    return train.prompts_wanted(so_far, progress or Progress(), config)
+    return train.prompts_wanted(so_far, progress or Progress(), 1000, config)
 
 
 def test_a_round_follows_the_measured_share():
@@ -283,7 +283,7 @@ def test_max_hours_ends_with_an_evaluation_and_a_checkpoint(tmp_path, monkeypatc
     """Makes impossible: a run that ends on time without its last score, or that loses its last steps."""
     config, accelerator, setup = set_up(tmp_path, max_steps=None, max_hours=1.0, eval_every=0, save_every=100)
     assert config.max_steps is None
-    clock = iter([1200.0, 4000.0])
+    clock = iter([1200.0, 4000.0, 4100.0])  # after the two steps, and at the checkpoint
     monkeypatch.setattr(setup.run, "seconds", lambda: next(clock))
     rows = trained(config, accelerator, setup)
     assert [row["step"] for row in rows] == [0, 1, 2] and "eval/pass@1" in rows[2]
@@ -360,7 +360,7 @@ def test_the_engine_is_compared_with_the_trainer(factor, limit, refused, tmp_pat
 def test_a_judge_or_a_model_that_cannot_work_is_refused_at_the_start(fault, named, tmp_path, monkeypatch):
     """Makes impossible: a reward that fails at the first step of a long run; log-probs that are not the model's."""
     if fault == "logits":
-        monkeypatch.setattr(start, "agrees_with_logits", lambda policy: False)
+        monkeypatch.setattr(start, "difference_from_logits", lambda policy: "its logits differ")
     else:
         crashed = [Verdict(0.0, False, "crashed")]
         answer = {"side_effect": WeakSandbox("no isolation here")} if fault == "weak" else {"return_value": crashed}

@@ -6,7 +6,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from helpers import TINY, few_problems, loaded, settings, write_problems
+from helpers import TINY, few_problems, loaded, set_up, settings, write_problems
 from transformers import AutoTokenizer
 
 import trainer.data as module
@@ -53,7 +53,15 @@ def test_a_random_choice_of_held_out_problems_stays_the_same(tmp_path):
     assert every.sources == {"test": 16, "train": 64} and sum(some.sources.values()) == len(some.held_out) == 20
     places = [every.held_out.index(problem) for problem in some.held_out]
     assert places == sorted(places) and places != [*range(20)]
-    assert some.held_out == again.held_out and some.sources["test"] == sum(place < 16 for place in places)
+    assert some.held_out == again.held_out and some.sources == {"test": 4, "train": 16} and some.available == 80
+
+
+def test_every_source_keeps_a_held_out_problem(tmp_path, capsys):
+    """Makes impossible: a source of 1 problem beside one of 511 that vanishes from the scores without a word."""
+    files = [write_problems(tmp_path / "one.jsonl", "12:3="), str(TINY / "test.jsonl")]
+    _, _, setup = set_up(tmp_path, eval_data=files, eval_problems=8, eval_only=True, data=None)
+    assert setup.data.sources == {"one": 1, "test": 8}
+    assert "9 of 513 (one 1, test 8) held out" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("name, value", [

@@ -7,16 +7,28 @@ from helpers import drawn, loaded, random_policy, random_rollouts
 from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import (
     AutoModelForCausalLM,
+    BloomConfig,
     DynamicCache,
     Gemma2Config,
     GPT2Config,
     LlamaConfig,
     MistralConfig,
+    OPTConfig,
     Qwen2Config,
     Qwen3Config,
+    XGLMConfig,
 )
 
-from trainer.policy import Policy, agrees_with_logits, chunked_logprobs, log_probs, micro_batches, score, shares_prompts
+from trainer.policy import (
+    Policy,
+    agrees_with_logits,
+    chunked_logprobs,
+    difference_from_logits,
+    log_probs,
+    micro_batches,
+    score,
+    shares_prompts,
+)
 from trainer.settings import Config
 
 torch.manual_seed(0)
@@ -129,7 +141,50 @@ def test_dropout_is_off():
 def test_a_model_that_changes_its_logits_is_found():
     """Makes impossible: training on log-probs that are not the model's."""
     assert agrees_with_logits(Policy(loaded()[0])) and agrees_with_logits(Policy(loaded()[0]), share_prompts=True)
-    assert not agrees_with_logits(random_policy(Gemma2Config, head_dim=8, final_logit_softcapping=30.0))
+    capped = random_policy(Gemma2Config, head_dim=8, final_logit_softcapping=30.0)
+    assert "final_logit_softcapping 30.0" in difference_from_logits(capped)
+
+
+@pytest.mark.parametrize("fault, said", [
+    ("tiny weights", "final_logit_softcapping"), ("scaled", "after the head"), ("nan", "not finite"),
+    ("raises", "ZeroDivisionError"), ("dropout", "train mode"),
+])  # fmt: skip
+def test_the_reason_is_the_one_that_was_found(fault, said):
+    """Makes impossible: a NaN weight or an exception that is reported as "scales its logits"; small logits whose cap no
+    number shows; a dropout that survives where gradient checkpointing trains in train mode.
+    """
+    if fault == "tiny weights":
+        policy = random_policy(Gemma2Config, head_dim=8, final_logit_softcapping=30.0)
+        for p in policy.parameters():
+            torch.nn.init.normal_(p, std=1e-3)
+    else:
+        policy = random_policy(LlamaConfig)
+    head = policy.model.get_output_embeddings()
+    if fault == "scaled":
+        head.register_forward_hook(lambda module, inputs, output: 2 * output)
+    if fault == "nan":
+        torch.nn.init.constant_(head.weight, float("nan"))
+    if fault == "raises":
+        policy.model.get_input_embeddings().register_forward_hook(lambda *_: 1 // 0)
+    if fault == "dropout":
+        norm = policy.model.base_model.norm
+        norm.register_forward_hook(lambda module, inputs, output: output * (2 if module.training else 1))
+    assert said in difference_from_logits(policy) and not policy.training
+
+
+@pytest.mark.parametrize("kind", [OPTConfig, XGLMConfig, BloomConfig])
+def test_dropout_that_is_a_plain_number_is_switched_off(kind):
+    """Makes impossible: a ratio other than 1 before the first update, from dropout in float attributes of modules."""
+    sizes = {"vocab_size": 50, "hidden_size": 32, "num_attention_heads": 4, "bos_token_id": 0, "eos_token_id": 0}
+    sizes |= {"ffn_dim": 48, "d_model": 32, "num_layers": 2, "num_hidden_layers": 2, "n_layer": 2, "n_head": 4}
+    sizes |= {"attention_heads": 4, "word_embed_proj_dim": 32, "max_position_embeddings": 64, "pad_token_id": 1}
+    rates = {"dropout": 0.5, "attention_dropout": 0.5, "activation_dropout": 0.5, "hidden_dropout": 0.5}
+    torch.manual_seed(0)
+    policy = Policy(AutoModelForCausalLM.from_config(kind(**sizes, **rates), dtype=torch.float32))
+    assert not difference_from_logits(policy)
+    rollouts = random_rollouts([(4, 6)])
+    calls = [log_probs(policy.train(mode), rollouts, 1.0, Accelerator(cpu=True))[0] for mode in (True, False)]
+    assert torch.equal(*calls)
 
 
 def test_prompts_are_shared_where_it_pays_and_works(monkeypatch):

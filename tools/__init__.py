@@ -1,1 +1,1 @@
-"""Speed next to the plain way (speed.py), and the N with the least noise (which_n.py)."""
+"""Commands beside train.py: which_n, speed, fit (memory of a card), ttest, smollm (a chat model), draw (pictures)."""

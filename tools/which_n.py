@@ -162,9 +162,9 @@ class HalfGroups:
     """Gradients of the half-groups of informative prompts, over the rollouts of all processes."""
 
     def __init__(
-        self, policy: Policy, ddp_policy, rollouts_per_prompt: int, config: Config, accelerator: Accelerator
+        self, policy: Policy, wrapped, rollouts_per_prompt: int, config: Config, accelerator: Accelerator
     ):  # fmt: skip
-        self.ddp_policy, self.config, self.accelerator = ddp_policy, config, accelerator
+        self.wrapped, self.config, self.accelerator = wrapped, config, accelerator
         self.n, self.share_prompts = min(HALF, rollouts_per_prompt // 2), policy.share_prompts
         self.every = max(1.0, sum(p.numel() for p in policy.parameters()) / MOST)
         self.gradients: list[Tensor] = []
@@ -174,8 +174,8 @@ class HalfGroups:
         n, reward = self.n, outcomes.reward
         halves = torch.stack([reward[:, : 2 * n : 2], reward[:, 1 : 2 * n : 2]])  # (2, P, n): even and odd rollouts
         weight = ((halves - halves.mean(-1, keepdim=True)) / (n - 1)).tolist()
-        self.ddp_policy.train(self.config.gradient_checkpointing)
-        for p in L.informative(outcomes.correct).nonzero().flatten().tolist():
+        self.wrapped.train(self.config.gradient_checkpointing)
+        for p in L.informative(outcomes.correct, outcomes.counted).nonzero().flatten().tolist():
             group = [r for r in rollouts if r.prompt_index == p and r.number < 2 * n]
             for r in group:
                 r.advantage = weight[r.number % 2][p][r.number // 2]
@@ -183,7 +183,7 @@ class HalfGroups:
 
     def gradient(self, rollouts: list[Rollout]) -> Tensor:
         """Compute Σ_i A_i ∇log π(y_i) over a half-group on all processes. rollouts: of this process."""
-        policy, accelerator = self.ddp_policy, self.accelerator
+        policy, accelerator = self.wrapped, self.accelerator
         some = micro_batches(rollouts, self.config.max_tokens_per_micro_batch, self.share_prompts, accelerator)
         for i, micro_batch in enumerate(some):
             with nullcontext() if i + 1 == len(some) else accelerator.no_sync(policy):
@@ -202,7 +202,7 @@ class HalfGroups:
         size, count = len(slope), math.ceil(len(slope) / self.every)
         if count == size:
             return slope
-        generator = torch.Generator().manual_seed(seed_of(0, number))
+        generator = torch.Generator().manual_seed(seed_of("coordinates", number))
         return slope[torch.randint(size, (count,), generator=generator).to(slope.device)] * math.sqrt(size / count)
 
     def gram(self) -> Tensor:
@@ -330,6 +330,7 @@ class Sample:
         accelerator, setup, temperature = self.accelerator, self.setup, self.config.temperature
         updates = min(self.config.updates_per_step, n * count)
         config = replace(self.config, updates_per_step=updates)
+        setup.progress.begin_step()
         problems, seeds = setup.progress.next_problems(setup.data.problems, count, config.seed)
         clock = [time.perf_counter()]
         rollouts, outcomes = self.draw(problems, seeds, n)
@@ -344,7 +345,7 @@ class Sample:
         clock.append(time.perf_counter())
         for u, mini_batch in enumerate(mini_batches):
             tokens, sums = int(outcomes.length[in_mini_batch == u].sum()), Sums(accelerator)
-            train.update(setup.ddp_policy, setup.optimizer, mini_batch, tokens, config, accelerator, sums)
+            train.update(setup.wrapped, setup.optimizer, mini_batch, tokens, config, accelerator, sums)
         clock.append(time.perf_counter() - updates * (1 - count / self.config.prompts_per_step) * self.step_seconds)
         spent = np.diff(clock).clip(min=0).tolist()
         return {name: self.slowest(x) / count for name, x in zip(STAGES, spent, strict=True)}
@@ -392,7 +393,7 @@ class Sample:
         self.n = n = next((n for n in SAMPLED if FEW * each[n] < spare), SAMPLED[-1])
         self.outcomes, self.halves = (
             Outcomes.none(n),
-            HalfGroups(setup.policy, setup.ddp_policy, n, self.config, self.accelerator),
+            HalfGroups(setup.policy, setup.wrapped, n, self.config, self.accelerator),
         )
         possible = min(wanted, max(1, int(self.left() / each[n])))
         setup.run.console.say(f"rolling out about {possible} prompts, {n} times each ...")
@@ -402,7 +403,7 @@ class Sample:
             rollouts, outcomes = self.draw(self.problems[part], self.seeds[part], n)
             self.halves.add(rollouts, outcomes)
             if not len(self.outcomes):
-                setup.run.sample(rollouts, L.informative(outcomes.correct), 0)
+                setup.run.sample(rollouts, outcomes, L.informative(outcomes.correct), 0)
             self.outcomes = self.outcomes.followed_by(outcomes)
             took = max(began - self.left(), 1e-9) / count
             count = min(wanted - len(self.outcomes), max(0, int(SAFE * self.left() / took)))
@@ -511,7 +512,7 @@ def log_noise(
     """
     if (step - 1) % every:
         return
-    halves = HalfGroups(setup.policy, setup.ddp_policy, config.rollouts_per_prompt, config, accelerator)
+    halves = HalfGroups(setup.policy, setup.wrapped, config.rollouts_per_prompt, config, accelerator)
     halves.add(rollouts, outcomes)
     gram, prompts = halves.gram(), len(outcomes)
     row: dict[str, Any] = {"step": step, "prompts": prompts, "informative": len(gram) // 2}

@@ -1,12 +1,12 @@
 """The plumbing of train.py, in the order of a run.
 
 settings.py    the settings, their rules, the command line
+start.py       builds the objects of a run, and turns an exception into a sentence
 problems.py    reads problems from files, data sets and generators; loads a user's files of rewards
-data.py        the problems of a run as tokens, checked; the held-out problems by source
-start.py       builds all that a run works with, and turns an exception into a sentence
+data.py        the problems of a run, checked against the model; the held-out problems by source
+progress.py    stage 1: the order of the problems; the counts of a run, which a checkpoint keeps
 rollouts.py    stages 2 and 3: Rollout, Outcomes, roll_out; the thread that judges
 policy.py      stages 6 and 7: log-probs of response tokens, micro-batches, sharding
-progress.py    the state of a run that a checkpoint has besides weights and moments
 run.py         stage 9: the folder of a run, logs, checkpoints, resume
 metrics.py     the numbers of a step and of an evaluation, and warnings about them
 report.py      the console, and curves.png

@@ -12,7 +12,6 @@ from accelerate import Accelerator
 from accelerate.utils import gather_object
 
 import brorl
-import loss as L
 from trainer.progress import Progress
 from trainer.rollouts import FAILED, Outcomes
 from trainer.settings import Config
@@ -24,13 +23,13 @@ PASS_AT = 4, 16, 64, 256, 1024  # k of the reported pass@k, as far as an evaluat
 # --------------------------------------------------------------------------------------------------------- a step
 
 
-def step_metrics(progress: Progress, outcomes: Outcomes) -> dict[str, float]:
-    """Metrics over all rollouts that a step generated, informative or not (docs/evaluation.md)."""
+def step_metrics(progress: Progress, outcomes: Outcomes, kept: torch.Tensor) -> dict[str, float]:
+    """Metrics over all rollouts that a step generated, informative or not (docs/evaluation.md). kept: (P,) bool."""
     metrics = {
         "step": progress.step,
         "samples": progress.samples,
-        "prompts": int(L.informative(outcomes.correct).sum()),
-        "pass_rate": float(L.informative(outcomes.correct).double().mean()),
+        "prompts": int(kept.sum()),
+        "pass_rate": float(kept.double().mean()),
         "rounds": outcomes.rounds,
         "reward": float(outcomes.reward.mean()),
         "correct": float(outcomes.correct.double().mean()),
@@ -80,10 +79,12 @@ def warnings_of(metrics: dict[str, float], outcomes: Outcomes, config: Config) -
     verdicts = ", ".join(f"{n:,} {x}" for x, n in count.items() if n)
     failed = sum(count[REASONS[i]] for i in FAILED)
     cause = "" if failed else what_all_share(outcomes)
+    few = 0 < metrics["prompts"] < config.prompts_per_step / 4
     if metrics["prompts"] < config.prompts_per_step:
         found.append(
             f"informative prompts: {metrics['prompts']} of {len(outcomes)}, --prompts_per_step asks for "
             f"{config.prompts_per_step}; verdicts: {verdicts}"
+            + ("; a step with so few is as long and much noisier (docs/symptoms.md)" if few else "")
         )
     if cause:
         found.append(cause)
@@ -112,13 +113,18 @@ def what_all_share(outcomes: Outcomes) -> str:
 
 
 def score_sources(outcomes: Outcomes, sources: dict[str, int]) -> dict[str, dict[str, float]]:
-    """Scores per source. With several, their mean comes last: every source counts the same, as in table 1."""
+    """Scores per source. With several, their mean comes last: every source counts the same, as in table 1.
+
+    A source with one problem has no standard error, and neither has a mean over such a source.
+    """
     counts = list(sources.values())
     tables = [x.split(counts) for x in (outcomes.correct, outcomes.length, outcomes.truncated)]
     rows = {name: scores_of(*part) for name, *part in zip(sources, *tables, strict=True)}
     if len(rows) > 1:
-        mean = {key: statistics.fmean(row[key] for row in rows.values()) for key in next(iter(rows.values()))}
-        mean["pass@1_se"] = math.hypot(*(row["pass@1_se"] for row in rows.values())) / len(rows)
+        shared = [key for key in next(iter(rows.values())) if all(key in row for row in rows.values())]
+        mean = {key: statistics.fmean(row[key] for row in rows.values()) for key in shared}
+        if "pass@1_se" in mean:
+            mean["pass@1_se"] = math.hypot(*(row["pass@1_se"] for row in rows.values())) / len(rows)
         rows[f"mean of {len(rows)}"] = mean
     return rows
 
@@ -129,7 +135,7 @@ def scores_of(correct: torch.Tensor, length: torch.Tensor, truncated: torch.Tens
     counts = correct.sum(-1).tolist()
     return {
         "pass@1": float(solved.mean()),
-        "pass@1_se": float(solved.std() / len(solved) ** 0.5) if len(solved) > 1 else 0.0,
+        **({"pass@1_se": float(solved.std() / len(solved) ** 0.5)} if len(solved) > 1 else {}),
         **{f"pass@{m}": statistics.fmean(brorl.pass_at_k_estimate(k, c, m) for c in counts) for m in PASS_AT if m <= k},
         "response_tokens": float(length.double().mean()),
         "truncated": float(truncated.double().mean()),

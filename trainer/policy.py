@@ -32,6 +32,10 @@ from verify import Problem
 MAX_LOGITS = 2**26  # logits that exist at the same time
 # Shared prompts need a mask of [S, R, L + R], and attention without a mask is faster: they pay for short responses.
 SHARE_UP_TO_RATIO, SHARE_UP_TO_TOKENS = 4, 2048  # longest response: times the mean prompt, and in tokens
+# Settings of transformers' models whose logits are not h Wᵀ + b, unless the value is None or 1.
+LOGIT_SETTINGS = (
+    "final_logit_softcapping", "logit_scale", "logits_scaling", "logits_soft_cap", "lm_head_multiplier",
+)  # fmt: skip
 NOTHING = torch.zeros(0, dtype=torch.int32)
 EMPTY = Rollout(Problem("", "", None), 0, 0, torch.zeros(1, dtype=torch.int32), NOTHING, NOTHING, False)
 
@@ -42,11 +46,7 @@ class Policy(torch.nn.Module):
     def __init__(self, model):
         super().__init__()
         self.model, self.share_prompts = model, False
-        for module in model.modules():  # without dropout the old, the new and the engine's log-probs are one function
-            if isinstance(module, torch.nn.Dropout):
-                module.p = 0.0
-            if isinstance(getattr(module, "attention_dropout", None), float):
-                module.attention_dropout = 0.0
+        switch_off_dropout(model)
 
     def forward(
         self, prompts: Tensor, prompt_lengths: Tensor, prompt_of: Tensor, responses: Tensor, response_lengths: Tensor,
@@ -88,6 +88,17 @@ class Policy(torch.nn.Module):
             position_ids=position, past_key_values=out.past_key_values, use_cache=True,
         )  # fmt: skip
         return torch.cat([after_prompt, later.last_hidden_state], dim=1)
+
+
+def switch_off_dropout(model: torch.nn.Module) -> None:
+    """Set every dropout rate to 0: without dropout the old, the new and the engine's log-probs are one function.
+
+    A rate is the `p` of a Dropout module, or a float attribute of another module: dropout, attn_dropout, layerdrop ...
+    """
+    for module in model.modules():
+        for name, value in [*vars(module).items()]:
+            if isinstance(value, float) and ("drop" in name or (name == "p" and "Dropout" in type(module).__name__)):
+                setattr(module, name, 0.0)
 
 
 def log_probs(policy: torch.nn.Module, rollouts: MicroBatch, temperature: float, accelerator: Accelerator):
@@ -201,30 +212,52 @@ def shares_prompts(policy: Policy, prompt_lengths: list[int], config: Config) ->
     return short and not config.gradient_checkpointing and agrees_with_logits(policy, share_prompts=True)
 
 
-@torch.no_grad()
 def agrees_with_logits(policy: Policy, share_prompts: bool = False) -> bool:
-    """Whether log-probs equal those from the model's own logits, on three rollouts of two prompts of random tokens.
+    """Whether the policy's log-probs are those of the model's own logits."""
+    return not difference_from_logits(policy, share_prompts)
 
-    They differ if the model scales or caps its logits after the head, which `chunked_logprobs` does not see.
+
+@torch.no_grad()
+def difference_from_logits(policy: Policy, share_prompts: bool = False) -> str:
+    """Say why the policy's log-probs are not those of the model's own logits; "" if they are.
+
+    Compares them on three rollouts of two prompts of random tokens. They differ if the model scales or caps its logits
+    after the head, which `chunked_logprobs` does not see, or if train mode, which gradient checkpointing needs, is not
+    the same function as eval mode.
     """
     model, random = policy.model, torch.Generator().manual_seed(0)
-    vocabulary = model.config.get_text_config().vocab_size
-    prompts, responses = (torch.randint(vocabulary, shape, generator=random) for shape in ((2, 5), (3, 4)))
+    text_config = model.config.get_text_config()
+    policy.eval()
+    for name in LOGIT_SETTINGS:
+        if (value := getattr(text_config, name, None)) not in (None, 1):
+            return f"it scales or caps its logits after the head ({name} {value})"
+    prompts, responses = (torch.randint(text_config.vocab_size, shape, generator=random) for shape in ((2, 5), (3, 4)))
     prompt_lengths, prompt_of, response_lengths = [3, 5], [0, 1, 1], [4, 2, 4]
-    want = []
-    for response, g, n in zip(responses, prompt_of, response_lengths, strict=True):
-        row = torch.cat([prompts[g, 5 - prompt_lengths[g] :], response[:n]]).to(model.device)
-        logp = model(input_ids=row[None]).logits[0].float().log_softmax(-1)
-        want.append(logp[-n - 1 : -1].gather(-1, row[-n:, None]).squeeze(-1))
     arguments = prompts, prompt_lengths, prompt_of, responses, response_lengths
+    found, want = {}, []
     try:
+        for response, g, n in zip(responses, prompt_of, response_lengths, strict=True):
+            row = torch.cat([prompts[g, 5 - prompt_lengths[g] :], response[:n]]).to(model.device)
+            logp = model(input_ids=row[None]).logits[0].float().log_softmax(-1)
+            want.append(logp[-n - 1 : -1].gather(-1, row[-n:, None]).squeeze(-1))
         policy.share_prompts = share_prompts
-        logp, _ = policy(*(torch.as_tensor(x, device=model.device) for x in arguments), 1.0)
-    except Exception:  # a foreign model may fail in any way if it is given a key-value cache
-        return False
+        for mode in (False, True):
+            policy.train(mode)
+            found[mode], _ = policy(*(torch.as_tensor(x, device=model.device) for x in arguments), 1.0)
+    except torch.OutOfMemoryError:
+        raise
+    except Exception as failure:  # a model of another author can fail in any way
+        return f"it cannot compute three short rollouts ({type(failure).__name__}: {failure})"[:300]
     finally:
         policy.share_prompts = False
-    return bool((logp - torch.cat(want)).abs().max() < 1e-3)
+        policy.eval()
+    if not torch.cat([*want, found[False]]).isfinite().all():
+        return "its log-probs are not finite: a weight is NaN or too large"
+    if not (found[False] - torch.cat(want)).abs().max() < 1e-3:
+        return "it scales or caps its logits after the head"
+    if not (found[True] - found[False]).abs().max() < 1e-3:
+        return "its log-probs in train mode are not those in eval mode: it may keep a dropout that cannot be set to 0"
+    return ""
 
 
 # -------------------------------------------------------------------------------------- log-probs without [T, V]

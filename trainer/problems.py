@@ -1,4 +1,4 @@
-"""Stage 1: reads problems from files, data sets and generators, and the files of a user's rewards.
+"""Before a run: reads problems from files, data sets and generators, and the files of a user's rewards.
 
 path.jsonl             a file of problems (`load_problems`)
 hf:NAME                an entry of HUB, by the package datasets; hf:NAME=FOLDER reads a copy from `save_to_disk`

@@ -10,7 +10,8 @@ import random
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-import loss as L
+from torch import Tensor
+
 from trainer.rollouts import Outcomes, seed_of
 from trainer.settings import Config, Refusal
 from verify import Problem
@@ -25,6 +26,7 @@ class Progress:
 
     step: int = 0
     position: int = 0  # of the next problem, in an endless order of problems
+    position_of_step: int = 0  # `position` when the step began
     samples: int = 0  # rollouts generated
     seconds: float = 0.0  # of the slowest rank
     tried: float = 0.0  # prompts of the last steps, decayed
@@ -35,7 +37,12 @@ class Progress:
         """Count the steps until the budget is spent."""
         while not self.spent(config):
             self.step += 1
+            self.begin_step()
             yield self.step
+
+    def begin_step(self) -> None:
+        """Remember where the step begins in the order of the problems: a step draws no problem twice."""
+        self.position_of_step = self.position
 
     def spent(self, config: Config) -> bool:
         """Whether --max_steps or --max_hours is reached. `seconds` is equal on all ranks, so they agree."""
@@ -49,20 +56,36 @@ class Progress:
     def next_problems(self, problems: list[Problem], count: int, seed: int) -> tuple[list[Problem], list[int]]:
         """Return the next `count` problems and the seeds of their rollouts.
 
-        The order is one permutation of the problems after another, fixed by the seed. It only moves forward.
+        The order is one permutation of the problems after another, fixed by the seed. It only moves forward, and skips
+        a problem that the step has drawn already, in the permutation before. The copies of a problem that a weighted
+        source has in an epoch count as different problems, or the source could not have its share of a step.
         """
-        positions, size = range(self.position, self.position + count), len(problems)
-        self.position += count
-        epochs = {epoch: list(problems) for epoch in {i // size for i in positions}}
-        for epoch, order in epochs.items():
-            random.Random(f"{seed}/{epoch}").shuffle(order)
-        return [epochs[i // size][i % size] for i in positions], [seed_of(seed, self.step, i) for i in positions]
+        size, orders = len(problems), dict[int, list[int]]()
 
-    def end_step(self, outcomes: Outcomes, seconds: float) -> None:
-        """Count the step's rollouts. seconds: of the run."""
+        def problem_at(position: int) -> int:
+            epoch, i = divmod(position, size)
+            if epoch not in orders:
+                orders[epoch] = list(range(size))
+                random.Random(f"{seed}/{epoch}").shuffle(orders[epoch])
+            return orders[epoch][i]
+
+        drawn = {problem_at(i) for i in range(self.position_of_step, self.position)}
+        if count > size - len(drawn):
+            raise ValueError(f"a step asks for {count} more of {size} problems after it has drawn {len(drawn)} of them")
+        chosen: dict[int, int] = {}  # position -> index of the problem
+        while len(chosen) < count:
+            if (index := problem_at(self.position)) not in drawn:
+                drawn.add(index)
+                chosen[self.position] = index
+            self.position += 1
+        seeds = [seed_of("rollouts", seed, self.step, position) for position in chosen]
+        return [problems[index] for index in chosen.values()], seeds
+
+    def end_step(self, outcomes: Outcomes, kept: Tensor, seconds: float) -> None:
+        """Count the step's rollouts. kept: (P,) the informative prompts. seconds: of the run."""
         self.samples += outcomes.reward.numel()
         self.tried = DECAY * self.tried + len(outcomes)
-        self.informative = DECAY * self.informative + int(L.informative(outcomes.correct).sum())
+        self.informative = DECAY * self.informative + int(kept.sum())
         self.unjudged = self.unjudged + 1 if outcomes.unjudged else 0
         self.seconds = seconds
 

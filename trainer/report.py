@@ -22,7 +22,7 @@ def introduction(config: Config, sources: dict[str, str], data: Data, policy, en
     facts = {
         "model": f"{short(config.model)}, {size:,.2f}M parameters",
         "processes": f"{accelerator.num_processes} on {accelerator.device.type}, {precision}",
-        "problems": f"{len(data.problems):,} to train on, {len(data.held_out):,} held out",
+        "problems": f"{len(data.problems):,} to train on, {held_out(data)} held out",
         "a step": f"B x N = {b} x {n}, responses of up to {config.max_response_tokens:,} tokens, U = {u}",
         "budget": ", ".join(f"{limit:g} {name}" for name, limit in limits.items() if limit),
         "engine": engine.description,
@@ -33,6 +33,15 @@ def introduction(config: Config, sources: dict[str, str], data: Data, policy, en
     values = {name: getattr(config, name) for name in sources if not config.eval_only or name.startswith("eval_")}
     lines += [f"    {name:24} {formatted(x):>9}  {sources[name]}" for name, x in values.items() if x is not None]
     return "\n".join([*lines, *(f"  note: {remark}" for remark in remarks(config, data))])
+
+
+def held_out(data: Data) -> str:
+    """The number of held-out problems, and of each source if --eval_problems has chosen some of them."""
+    count = f"{len(data.held_out):,}"
+    if len(data.held_out) == data.available:
+        return count
+    each = ", ".join(f"{name} {n:,}" for name, n in data.sources.items())
+    return f"{count} of {data.available:,}" + (f" ({each})" if len(data.sources) > 1 else "")
 
 
 def short(path: str) -> str:
@@ -70,12 +79,13 @@ class Console:
     def say_scores(self, name: str, scores: dict[str, float]) -> None:
         """Print a row of scores. The first row has the header of the table above it."""
         ks = [k for k in scores if k.startswith("pass@") and k not in ("pass@1", "pass@1_se")]
+        error = f"± {scores['pass@1_se']:.3f}" if "pass@1_se" in scores else "one problem"
         if not self.has_header:
             self.say(f"{'':14}pass@1 ± standard error" + "".join(f"{k:>9}" for k in ks) + "   tokens truncated")
             self.has_header = True
         others = "".join(f"{scores[k]:9.3f}" for k in ks)
         self.say(
-            f"{name:14}{scores['pass@1']:.3f} ± {scores['pass@1_se']:.3f}          {others}"
+            f"{name:14}{scores['pass@1']:.3f} {error:17}{others}"
             f"{scores['response_tokens']:9.1f}{scores['truncated']:10.1%}"
         )
 

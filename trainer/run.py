@@ -123,16 +123,21 @@ class Run:
             seconds = {f"seconds/{stage}": x for stage, x in self.laps.items()}
             self.accelerator.log(values | seconds, step=int(metrics["step"]))
 
-    def sample(self, rollouts: list[Rollout], kept: torch.Tensor, step: int) -> None:
-        """Two responses each to the first prompt that is kept and to the first that is dropped: the best, the worst."""
-        for is_kept in (True, False):
-            index = next((r.prompt_index for r in rollouts if bool(kept[r.prompt_index]) == is_kept), None)
-            group = [r for r in rollouts if r.prompt_index == index]
-            group.sort(key=lambda r: r.verdict.reward, reverse=True)  # type: ignore[union-attr]
-            for r in group[:1] + group[1:][-1:]:
-                self.append("samples.jsonl", {"step": step, "kept": is_kept} | described(r))
+    def sample(self, rollouts: list[Rollout], outcomes: Outcomes, kept: torch.Tensor, step: int) -> None:
+        """Log the best and the worst of the N responses to the first kept prompt, and to the first dropped prompt.
 
-    def evaluated(self, outcomes: Outcomes, rollouts: list[Rollout], progress: Progress) -> dict[str, float]:
+        rollouts: of this rank. Every rank calls it: the two responses can be on different ranks.
+        """
+        for is_kept in (True, False):
+            for p in (kept == is_kept).nonzero().flatten().tolist()[:1]:
+                order = outcomes.reward[p].sort(descending=True, stable=True).indices.tolist()
+                own = {r.number: described(r) for r in rollouts if r.prompt_index == p}
+                best_and_worst = [order[0], order[-1]]
+                found = dict(gather_object([(k, own[k]) for k in best_and_worst if k in own]))
+                for k in best_and_worst:
+                    self.append("samples.jsonl", {"step": step, "kept": is_kept} | found[k])
+
+    def evaluated(self, rollouts: list[Rollout], outcomes: Outcomes, progress: Progress) -> dict[str, float]:
         """Log an evaluation and print it, with a row per source if there are several. Returns the scores."""
         *sources, (name, scores) = score_sources(outcomes, self.data.sources).items()
         row: dict[str, Any] = {"step": progress.step, "samples": progress.samples, "k": outcomes.reward.shape[1]}
@@ -161,9 +166,9 @@ class Run:
         self.accelerator.wait_for_everyone()
         with unwrapped():
             dcp.save(state_of(policy, optimizer, reference), checkpoint_id=aside, no_dist=not dist.is_initialized())
-        self.accelerator.wait_for_everyone()
+        seconds = self.seconds()  # with the evaluation and the checkpoint after the step
         if self.main:
-            write(aside / "progress.json", json.dumps(asdict(progress)))
+            write(aside / "progress.json", json.dumps(asdict(progress) | {"seconds": seconds}))
             os.replace(aside, folder)
             for old in self.checkpoints()[:-KEEP_CHECKPOINTS]:
                 shutil.rmtree(old)
@@ -199,7 +204,7 @@ class Run:
         for path in [self.folder / name for name in LOGS if self.main and (self.folder / name).exists()]:
             lines = [line for line in path.read_text().splitlines(keepends=True) if line.endswith("\n")]
             write(path, "".join(line for line in lines if newest and json.loads(line)["step"] <= progress.step))
-        self.started = time.perf_counter() - progress.seconds
+        self.started -= progress.seconds
         self.console.say(f"resuming after step {progress.step}" if newest else "no checkpoint yet: starting over")
 
     def finish(self, model, tokenizer) -> None:

@@ -28,8 +28,8 @@ from rollout import ENGINES, Engine, Sampling
 from trainer.data import Data, load, load_model, stop_tokens
 from trainer.policy import (
     Policy,
-    agrees_with_logits,
     allocate_moments,
+    difference_from_logits,
     fsdp_requested,
     micro_batches,
     score,
@@ -53,7 +53,7 @@ class Setup(NamedTuple):
     sampling: Sampling
     engine: Engine
     policy: Policy
-    ddp_policy: torch.nn.Module  # the policy as DDP wraps it; without DDP the policy itself
+    wrapped: torch.nn.Module  # the policy as DDP or FSDP2 wraps it; on one process the policy itself
     reference: Policy | None
     optimizer: torch.optim.Optimizer
     run: Run
@@ -99,8 +99,8 @@ def set_up(config: Config, accelerator: Accelerator, sources: dict[str, str]) ->
     fsdp, engine_class = fsdp_requested(), ENGINES[config.engine]
     engine_model = copy.deepcopy(model) if fsdp and engine_class.needs_whole_model else model
     policy, reference, optimizer = Policy(model), None, None
-    if not agrees_with_logits(policy):
-        raise Refusal(f"{type(model).__name__} scales or caps its logits after the head: it cannot be trained here")
+    if fault := difference_from_logits(policy):
+        raise Refusal(f"--model {config.model}: {type(model).__name__} cannot be trained here: {fault}")
     if not config.eval_only:
         policy.share_prompts = shares_prompts(policy, data.prompt_lengths, config)
         if config.gradient_checkpointing:
@@ -123,8 +123,12 @@ def set_up(config: Config, accelerator: Accelerator, sources: dict[str, str]) ->
     run.console.say(f"  agreement   {agreement}\n")
     if not config.resume:
         run.open()
-    ddp_policy = policy if fsdp else accelerator.prepare(policy)
-    return Setup(data, judge, sampling, engine, policy, ddp_policy, reference, optimizer, run, progress)  # type: ignore[arg-type]
+    return Setup(
+        data=data, judge=judge, sampling=sampling, engine=engine,
+        policy=policy, wrapped=policy if fsdp else accelerator.prepare(policy),
+        reference=reference, optimizer=optimizer,  # type: ignore[arg-type]
+        run=run, progress=progress,
+    )  # fmt: skip
 
 
 def check_engine(
