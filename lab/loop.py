@@ -11,8 +11,8 @@
     old         log π_old   (T,) of the policy before the step's first update
     ref         log π_ref   (T,) of the policy before the run's first step
 
-train.py adds refills, resets of the reference, processes, micro-batches and checkpoints. The gradient of a mini-batch is
-the same. AdamW has no weight decay here, and 0.01 there.
+train.py adds refills, resets of the reference, processes, micro-batches and checkpoints. The gradient of a mini-batch
+is the same. AdamW has no weight decay here, and 0.01 there.
 """
 
 import argparse
