@@ -4,7 +4,7 @@ Read lab/loop.py first: the same nine stages in one short file and one process.
 
     python train.py                                    the embedded policy on a laptop's CPU, in minutes
     python train.py --recipe prorl                     the N = 16 baseline
-    python train.py --model M --data D.jsonl --eval_data E.jsonl
+    python train.py --model M --data D.jsonl --eval_data E.jsonl       your model; asks for the size of a step
     python train.py --eval_only --model M              score a model, train nothing
     python train.py --resume --name NAME               continue a run that was killed
     accelerate launch train.py                         the same on several processes (docs/training.md)

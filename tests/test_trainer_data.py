@@ -167,7 +167,7 @@ def test_folders_that_are_no_model_are_refused(tmp_path, make, named):
     folder.mkdir()
     make(folder)
     with pytest.raises(Refusal, match=named):
-        loaded_data(tmp_path, model=str(folder))
+        loaded_data(tmp_path, model=str(folder), max_response_tokens=12)
     assert not logging.getLogger("huggingface_hub").isEnabledFor(logging.WARNING)  # it warns before each of its retries
 
 

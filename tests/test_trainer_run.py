@@ -99,6 +99,17 @@ def test_a_file_is_replaced_whole(tmp_path, monkeypatch):
 # ---------------------------------------------------------------------------------------------------- checkpoints
 
 
+def test_a_full_disk_is_named(tmp_path, monkeypatch):
+    """Makes impossible: "unexpected pos 704 vs 598" as the end of a night's run; another failure called a full disk."""
+    config, accelerator, setup = set_up(tmp_path, max_steps=1, eval_every=0, eval_samples=1)
+    monkeypatch.setattr(module.dcp, "save", mock.Mock(side_effect=RuntimeError("unexpected pos 704 vs 598")))
+    with pytest.raises(RuntimeError, match="unexpected pos"):
+        setup.run.save(setup.progress, setup.policy, setup.optimizer, setup.reference)
+    monkeypatch.setattr(module.shutil, "disk_usage", lambda folder: mock.Mock(free=2**20))
+    with pytest.raises(Refusal, match="1 MiB left: make room, then --resume --name run"):
+        train.train(config, accelerator, setup)
+
+
 FEW = {"rollouts_per_prompt": 4, "eval_samples": 1}
 
 

@@ -3,7 +3,7 @@
     python -m tools.which_n                                      the embedded policy, half a minute on 2 cores
     python -m tools.which_n --model M --data D --prompts_per_step 32
     accelerate launch -m tools.which_n --model M --data D        on several processes
-    python -m tools.which_n --log_noise 5 --model M --data D     train, and measure V_w / V_b every 5 steps
+    python -m tools.which_n --log_noise 5 [settings of a run]    train, and measure V_w / V_b every 5 steps
 
 All settings of train.py work too. Without --log_noise nothing is trained: the program times the stages of a step
 at several N, computes gradients of sampled rollouts, and ends with a best guess and how sure it is.
@@ -539,7 +539,7 @@ def main(argv: list[str] | None = None) -> dict[str, Any] | None:
     with explained(code=2):
         if own.sample_prompts < 1 or not own.max_minutes > 0:
             raise Refusal("--sample_prompts must be at least 1, and --max_minutes positive")
-        config, sources = read_settings((__doc__ or "").partition("\n")[0], flags)
+        config, sources = read_settings((__doc__ or "").partition("\n")[0], flags, any_size=own.log_noise is None)
         if config.eval_only or (config.resume and own.log_noise is None):
             raise Refusal("--eval_only and --resume belong to train.py: leave them out here")
         if own.log_noise is not None and (own.log_noise < 1 or config.rollouts_per_prompt < 4):

@@ -24,6 +24,9 @@ def prepare() -> None:
 
     A program calls it before it imports torch. A variable that the user has set stays as it is.
     """
+    for stream in (sys.stdout, sys.stderr):  # a terminal that cannot show ± or π shows ? in its place
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="replace")
     # Waiting OpenMP threads sleep. If they spin, any other load slows a run down several times.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     # GPU memory in segments that can grow: micro-batches of many widths leave gaps between fixed ones.

@@ -181,6 +181,10 @@ def _load_hub(name: str) -> list[Problem]:
         import datasets
 
         rows = datasets.load_from_disk(copy) if copy else datasets.load_dataset(path, config, split=split)
+        if isinstance(rows, dict):  # a saved DatasetDict: take the split that is read from the hub
+            if split not in rows:
+                raise ValueError(f"it has no split {split}, only {', '.join(rows)}")
+            rows = rows[split]
     except ImportError:
         raise ValueError(f"hf:{name} needs the package datasets: pip install datasets") from None
     except Exception as error:

@@ -47,9 +47,9 @@ from trainer.report import Console, draw_curves
 from trainer.rollouts import Outcomes, Rollout
 from trainer.settings import Config, Refusal, check_same_run, refusing
 
-warnings.filterwarnings("ignore", "torch.distributed is disabled")  # a checkpoint of one process is meant
 LOGS = "metrics.jsonl", "timing.jsonl", "eval.jsonl", "samples.jsonl"
 KEEP_CHECKPOINTS = 2
+FULL = 64 * 2**20  # free bytes of a disk that counts as full
 
 
 class Run:
@@ -164,8 +164,17 @@ class Run:
         if self.main:
             shutil.rmtree(aside, ignore_errors=True)
         self.accelerator.wait_for_everyone()
-        with unwrapped():
-            dcp.save(state_of(policy, optimizer, reference), checkpoint_id=aside, no_dist=not dist.is_initialized())
+        try:
+            with unwrapped():
+                dcp.save(state_of(policy, optimizer, reference), checkpoint_id=aside, no_dist=not dist.is_initialized())
+        except (OSError, RuntimeError) as failure:  # on a full disk torch says "unexpected pos 704 vs 598"
+            free = shutil.disk_usage(self.folder).free
+            if free > FULL:
+                raise
+            raise Refusal(
+                f"the checkpoint of step {progress.step} does not fit the disk of {self.folder}, which has "
+                f"{free / 2**20:.0f} MiB left: make room, then --resume --name {self.config.name}"
+            ) from failure
         seconds = self.seconds()  # with the evaluation and the checkpoint after the step
         if self.main:
             write(aside / "progress.json", json.dumps(asdict(progress) | {"seconds": seconds}))
@@ -250,9 +259,14 @@ def read_state(folder: Path, state: dict[str, Any]) -> None:
 
 @contextmanager
 def unwrapped() -> Iterator[None]:
-    """Raise the exception that torch wraps into its CheckpointException: Ctrl-C is a KeyboardInterrupt again."""
+    """Raise the exception that torch wraps into its CheckpointException: Ctrl-C is a KeyboardInterrupt again.
+
+    Without torch.distributed torch warns that it writes a checkpoint of one process, which is meant.
+    """
     try:
-        yield
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "torch.distributed is disabled")
+            yield
     except CheckpointException as failure:
         cause, _ = next(iter(failure.failures.values()))
         raise cause from failure

@@ -146,8 +146,13 @@ class Parser(HfArgumentParser):
         raise Refusal(re.sub(r"/--[\w-]+", "", message.removeprefix("argument ")))
 
 
-def read_settings(about: str, argv: list[str] | None = None) -> tuple[Config, dict[str, str]]:
-    """Return the settings with every value filled in, and the source of each recipe value. Raises Refusal."""
+def read_settings(
+    about: str, argv: list[str] | None = None, any_size: bool = False
+) -> tuple[Config, dict[str, str]]:  # fmt: skip
+    """Return the settings with every value filled in, and the source of each recipe value. Raises Refusal.
+
+    any_size: for programs that train nothing. Others must name the size of a step of their own model.
+    """
     argv = sys.argv[1:] if argv is None else argv
     if "--help" in argv or "-h" in argv:
         print(help_text(about))
@@ -158,6 +163,8 @@ def read_settings(about: str, argv: list[str] | None = None) -> tuple[Config, di
         raise Refusal(unknown_setting(unknown))
     given = {flag.split("=")[0].removeprefix("--").replace("-", "_") for flag in argv if flag.startswith("--")}
     sources = resolve(config, given)
+    if not (any_size or config.eval_only or config.resume):
+        check_size(config, given)
     check(config)
     return config, sources
 
@@ -233,6 +240,31 @@ def resolve(config: Config, given: set[str]) -> dict[str, str]:
     config.engine = config.engine or ("vllm" if torch.cuda.is_available() and have_vllm() else "torch")
     sources = dict.fromkeys(brorl.BRORL, "as the run began") if config.resume else fill_from_recipe(config)
     return {f.name: sources.get(f.name, GIVEN) for f in fields(config) if f.name in brorl.BRORL}
+
+
+SIZE = ("rollouts_per_prompt", "prompts_per_step", "max_response_tokens")
+
+
+def check_size(config: Config, given: set[str]) -> None:
+    """Refuse to start the paper's step, 65,536 responses of up to 16,384 tokens, because nobody named another size.
+
+    The embedded policy and the model of an earlier run have a recipe.json with a size.
+    """
+    missing = [name for name in SIZE if name not in given]
+    if not missing or "recipe" in given or (Path(config.model) / "recipe.json").is_file():
+        return
+    memory_gib = torch.cuda.get_device_properties(0).total_memory / 2**30 if torch.cuda.is_available() else 0
+    machine, n, b, tokens = ("this CPU", 16, 8, 128)
+    if memory_gib:
+        machine, n, b, tokens = f"this GPU of {memory_gib:.0f} GiB", 64 if memory_gib > 60 else 32, 32, 1024
+    example = dict(zip(SIZE, (n, b, tokens), strict=True))
+    flags = " ".join(f"--{name} {example[name]}" for name in missing)
+    values = {name: getattr(config, name) for name in SIZE}
+    raise Refusal(
+        f"--model {config.model}: name the size of a step, for {machine} for example {flags}. The recipe's is "
+        f"{values['prompts_per_step']} x {values['rollouts_per_prompt']} responses of up to "
+        f"{values['max_response_tokens']:,} tokens: say --recipe {config.recipe} if you want that"
+    )
 
 
 def default_name(config: Config) -> str:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import errno
 import os
 import signal
 import sys
@@ -19,7 +20,7 @@ from typing import NamedTuple, NoReturn
 
 import torch
 from accelerate import Accelerator
-from accelerate.utils import InitProcessGroupKwargs
+from accelerate.utils import InitProcessGroupKwargs, gather_object
 from transformers.utils import logging
 
 import loss as L
@@ -39,7 +40,7 @@ from trainer.policy import (
 from trainer.problems import load_rewards
 from trainer.progress import Progress
 from trainer.report import introduction
-from trainer.rollouts import Judge, roll_out
+from trainer.rollouts import Judge, Rollout, roll_out
 from trainer.run import Run
 from trainer.settings import Config, Refusal, refusing
 from verify import JudgeFailed, NotAReward
@@ -119,8 +120,11 @@ def set_up(config: Config, accelerator: Accelerator, sources: dict[str, str]) ->
         run.open()
         run.restore(progress, policy, optimizer, reference)
         engine.sync(policy.model)
-    agreement = check_engine(engine, policy, data, sampling, judge, config, accelerator)
-    run.console.say(f"  agreement   {agreement}\n")
+    check = Check(engine, policy, data, sampling, judge, config, accelerator)
+    run.console.say(f"  agreement   {check.agreement()}")
+    if not config.eval_only:
+        run.console.say(f"  step time   {check.seconds_of_a_step()}")
+    run.console.say("")
     if not config.resume:
         run.open()
     return Setup(
@@ -131,39 +135,83 @@ def set_up(config: Config, accelerator: Accelerator, sources: dict[str, str]) ->
     )  # fmt: skip
 
 
-def check_engine(
-    engine: Engine, policy: Policy, data: Data, sampling: Sampling, judge: Judge, config: Config,
-    accelerator: Accelerator,
-) -> str:  # fmt: skip
-    """Compare the log-probs of engine and trainer on a few rollouts. Returns a sentence; raises Refusal.
+class Check:
+    """Stages 2, 3 and 6 on a few responses, before the first step: does the engine sample the policy, and how fast?"""
 
-    Small differences (bfloat16, other kernels) are what the truncated importance weight is for. Large ones mean that
-    weights did not reach the engine, or that the two compute the architecture differently.
-    """
-    problems = (data.problems or data.held_out)[:4]
-    longest = config.eval_max_response_tokens if config.eval_only else config.max_response_tokens
-    short = dataclasses.replace(sampling, max_new_tokens=min(256, longest))
-    engine.wake()
-    rollouts, _ = roll_out(
-        engine, problems, max(8, accelerator.num_processes), [*range(len(problems))], short, judge, accelerator
-    )
-    engine.sleep()
-    some = micro_batches(rollouts, config.max_tokens_per_micro_batch, policy.share_prompts, accelerator)
-    score(policy, some, "old_logp", config.temperature, accelerator)
-    old, sampled = (torch.cat([getattr(r, name) for r in rollouts]) for name in ("old_logp", "engine_logp"))
-    sums = torch.tensor([len(old), (old - sampled).abs().sum(), L.kl_k3(sampled, old).double().sum()])
-    tokens, difference, kl = accelerator.reduce(sums.to(accelerator.device), "sum").tolist()
-    exact = accelerator.mixed_precision == "no" and engine.precision == "float32"
-    limit = config.max_engine_kl or (1e-4 if exact else 0.05)
-    sentence = (
-        f"|log π_trainer - log π_engine| {difference / tokens:.1e}, KL {kl / tokens:.1e}, over {tokens:.0f} tokens"
-    )
-    if not kl / tokens <= limit:
-        raise Refusal(
-            f"the engine does not sample the model that is trained: {sentence}; the limit of the KL is {limit:g}. Use "
-            "--engine torch, or raise --max_engine_kl if this much is expected"
+    LONGEST = 256  # tokens of a response
+    ENOUGH_S = 1.0  # seconds of the responses that a step's time is extrapolated from
+
+    def __init__(
+        self, engine: Engine, policy: Policy, data: Data, sampling: Sampling, judge: Judge, config: Config,
+        accelerator: Accelerator,
+    ):  # fmt: skip
+        longest = config.eval_max_response_tokens if config.eval_only else config.max_response_tokens
+        self.sampling = dataclasses.replace(sampling, max_new_tokens=min(self.LONGEST, longest))
+        self.engine, self.policy, self.judge, self.config = engine, policy, judge, config
+        self.accelerator, self.problems = accelerator, data.problems or data.held_out
+
+    def run(self, problems: int, n: int) -> tuple[list[Rollout], float, float]:
+        """Roll out, judge and score n responses to each problem. Returns them, and the seconds of a whole step's stages
+        for as many: of the engine and the judge, and of the trainer.
+        """
+        chosen, began = self.problems[:problems], time.perf_counter()
+        self.engine.wake()
+        rollouts, _ = roll_out(
+            self.engine, chosen, n, [*range(len(chosen))], self.sampling, self.judge, self.accelerator
         )
-    return sentence
+        self.engine.sleep()
+        rolled_out = time.perf_counter()
+        budget, share = self.config.max_tokens_per_micro_batch, self.policy.share_prompts
+        cut = micro_batches(rollouts, budget, share, self.accelerator)
+        score(self.policy, cut, "old_logp", self.config.temperature, self.accelerator)
+        scored = time.perf_counter() - rolled_out
+        passes = 4 + bool(self.config.kl_coef)  # score by the policy and the reference; an update is about 3 passes
+        return rollouts, *(max(gather_object([x])) for x in (rolled_out - began, passes * scored))
+
+    def agreement(self) -> str:
+        """Compare the log-probs of engine and trainer. Returns a sentence; raises Refusal.
+
+        Small differences (bfloat16, other kernels) are what the truncated importance weight is for. Large ones mean
+        that weights did not reach the engine, or that the two compute the architecture differently.
+        """
+        config, accelerator = self.config, self.accelerator
+        rollouts, *_ = self.run(4, max(8, accelerator.num_processes))
+        old, sampled = (torch.cat([getattr(r, name) for r in rollouts]) for name in ("old_logp", "engine_logp"))
+        sums = torch.tensor([len(old), (old - sampled).abs().sum(), L.kl_k3(sampled, old).double().sum()])
+        tokens, difference, kl = accelerator.reduce(sums.to(accelerator.device), "sum").tolist()
+        exact = accelerator.mixed_precision == "no" and self.engine.precision == "float32"
+        limit = config.max_engine_kl or (1e-4 if exact else 0.05)
+        sentence = (
+            f"|log π_trainer - log π_engine| {difference / tokens:.1e}, KL {kl / tokens:.1e}, over {tokens:.0f} tokens"
+        )
+        if not kl / tokens <= limit:
+            raise Refusal(
+                f"the engine does not sample the model that is trained: {sentence}; the limit of the KL is {limit:g}. "
+                "Use --engine torch, or raise --max_engine_kl if this much is expected"
+            )
+        return sentence
+
+    def seconds_of_a_step(self) -> str:
+        """Say about how long a step takes, by four times as many responses until they take a second."""
+        b, n = self.config.prompts_per_step, self.config.rollouts_per_prompt
+        problems, each, spent, count = min(b, 4), min(n, 8), 0.0, 0
+        while count < b * n and spent < self.ENOUGH_S:
+            _, engine_s, trainer_s = self.run(problems, each)
+            spent, count = engine_s + trainer_s, problems * each
+            each, problems = min(n, 4 * each), min(b, problems if each < n else 4 * problems)
+        longer = self.config.max_response_tokens > self.LONGEST
+        return (
+            f"about {duration(spent * b * n / count)}, as {count:,} responses take {spent:.1f} s"
+            + f"; longer if responses exceed {self.LONGEST} tokens" * longer
+        )
+
+
+def duration(seconds: float) -> str:
+    """Write seconds as a person would: 0.5 s, 12 s, 3 min, 7 h, 40 days."""
+    for size, unit in ((86400, "days"), (3600, "h"), (60, "min")):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{seconds:.0f} s" if seconds >= 9.5 else f"{seconds:.1f} s"
 
 
 # ---------------------------------------------------------------------------------------- the end by an exception
@@ -184,6 +232,8 @@ def explained(code: int, after_interrupt: str = "") -> Iterator[None]:
     except KeyboardInterrupt:
         leave(130, f"\nstopped{after_interrupt and f'; {after_interrupt}'}")
     except Exception as failure:
+        if isinstance(failure, OSError) and failure.errno == errno.ENOSPC:
+            leave(1, f"the disk is full: make room{after_interrupt and f'; {after_interrupt}'} ({failure})")
         if isinstance(failure, torch.OutOfMemoryError):
             failure.add_note("Lower --max_tokens_per_micro_batch or --gpu_memory_utilization, set "
                              "--gradient_checkpointing, or start the run with FSDP2")  # fmt: skip
