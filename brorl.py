@@ -250,7 +250,6 @@ PRORL = {
     "kl_coef": Setting(1e-4, "not in the paper: OpenRLHF, NeMo-RL (verl script: 5e-4)"),
     "tis_cap": Setting(2.0, "section 3.1 (truncated IS); C not in the paper: Yao et al. 2025"),
     "temperature": Setting(1.0, "not in the paper: ProRLv2 scripts (ProRL v1: 1.2)"),
-    "top_p": Setting(1.0, "not in the paper: ProRLv2 scripts; training samples the policy without a cut"),
     # The paper gives no period; ProRLv2's scripts have 200 to 500. In 191 steps BroRL has no reset with 200 or 500. In
     # 535 steps ProRL has two resets with 200 and one with 500. We take 500: the two recipes then differ least.
     "reference_reset_steps": Setting(500, "section 3.1 (periodic reset); period not in the paper: ProRLv2, 200-500"),

@@ -152,7 +152,7 @@ def judge_countdown(answer: str, reference: dict[str, Any]) -> bool | None:
     numbers: list[Any] = [node.value for node in ast.walk(tree) if isinstance(node, ast.Constant)]
     try:
         # Compare the numbers first: they bound the depth of the tree and the size of its value.
-        return sorted(numbers) == sorted(reference["numbers"]) and _value(tree) == reference["target"]
+        return sorted(numbers) == sorted(reference["numbers"]) and _evaluate(tree) == reference["target"]
     except ZeroDivisionError:
         return False
 
@@ -169,18 +169,18 @@ def _parse_expression(text: str) -> ast.expr | None:
     return tree if all(isinstance(node, nodes) for node in ast.walk(tree)) else None
 
 
-def _value(tree: Any) -> Fraction:
+def _evaluate(tree: Any) -> Fraction:
     """Return the exact value of a syntax tree. Raises ZeroDivisionError."""
     if not isinstance(tree, ast.BinOp):
         return Fraction(tree.value)
-    return _OPERATORS[type(tree.op)](_value(tree.left), _value(tree.right))
+    return _OPERATORS[type(tree.op)](_evaluate(tree.left), _evaluate(tree.right))
 
 
 def value_of(expression: str) -> Fraction | None:
     """Return the exact value of a countdown expression, None if it does not parse or divides by zero."""
     tree = _parse_expression(expression)
     try:
-        return None if tree is None else _value(tree)
+        return None if tree is None else _evaluate(tree)
     except ZeroDivisionError:
         return None
 

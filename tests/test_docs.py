@@ -14,6 +14,7 @@ import pytest
 from helpers import few_problems, trained
 
 from lab.exercises import EXERCISES
+from trainer.problems import HUB
 from trainer.settings import Config
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -71,6 +72,8 @@ def test_the_commands_of_a_page_exist(page):
             assert flag in settings or flag == "--help", f"train.py {flag}"
     for flag in re.findall(r"(?<![\w-])--[a-z][\w-]*", text):
         assert flag in settings | OF_LAUNCHERS or f'"{flag}"' in ours or f'"{flag[2:]}":' in ours, flag
+    for name in re.findall(r"\bhf:([a-z]\w*)", text):
+        assert name in HUB, f"hf:{name}"
     for module, name in re.findall(r"`(brorl|sim|loss|rollout|verify|train)\.(\w+)", text):
         assert name in ("py", "jsonl") or hasattr(importlib.import_module(module), name), f"{module}.{name}"
 

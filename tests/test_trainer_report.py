@@ -14,7 +14,15 @@ def test_the_introduction_names_every_setting_of_the_recipe(tmp_path, capsys):
     assert "B x N = 4 x 8" in said and "256 to train on, 16 held out" in said
     rows = {line.split()[0]: line.split(maxsplit=2) for line in said.splitlines() if line.startswith("    ")}
     assert rows.keys() == {name for name in brorl.BRORL if getattr(config, name, None) is not None}
+    assert "advantage" not in rows
     assert rows["rollouts_per_prompt"][1:] == ["8", GIVEN] and rows["clip_high"][2].startswith("brorl:")
+
+
+def test_a_change_of_the_algorithm_is_printed(tmp_path, capsys):
+    """Makes impossible: a run under the name of the paper's recipe with another objective, and no line that says so."""
+    set_up(tmp_path, advantage="group_mean", truncated="mask")
+    said = capsys.readouterr().out
+    assert f"group_mean  {GIVEN}" in said and f"mask  {GIVEN}" in said
 
 
 def test_curves_are_drawn_from_a_run_without_updates(tmp_path, monkeypatch):

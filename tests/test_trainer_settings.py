@@ -41,7 +41,7 @@ def test_a_recipe_sets_what_the_command_line_leaves_open(recipe, tmp_path):
     model = tmp_path / "mine"
     model.mkdir()
     config, sources = read("--recipe", recipe, "--model", str(model), "--clip_high", "0.5")
-    want = {name: x.value for name, x in brorl.RECIPES[recipe].items() if name != "top_p"} | {"clip_high": 0.5}
+    want = {name: x.value for name, x in brorl.RECIPES[recipe].items()} | {"clip_high": 0.5}
     assert {name: getattr(config, name) for name in want} == want
     assert sources["clip_high"] == GIVEN and sources["clip_low"].startswith(recipe)
     assert config.name == f"{recipe}-mine-seed0"

@@ -55,8 +55,10 @@ def load(config: Config, setting_sources: dict[str, str]) -> Data:
             named += [(name, with_system_prompt(p, config)) for p in load_data([spec], HELD_OUT_SEED)]
     lengths = [checked_length(tokenizer, p, f"--data, problem {i}") for i, p in enumerate(problems, 1)]
     held_out_lengths = [checked_length(tokenizer, p, f"--eval_data, problem {i}") for i, (_, p) in enumerate(named, 1)]
-    if most and setting_sources["eval_max_response_tokens"] != GIVEN:
-        config.eval_max_response_tokens = max(1, min(config.eval_max_response_tokens, most - max(held_out_lengths)))
+    possible = most - max(held_out_lengths) if most else config.eval_max_response_tokens
+    if possible < config.eval_max_response_tokens and setting_sources["eval_max_response_tokens"] != GIVEN:
+        config.eval_max_response_tokens = max(1, possible)
+        setting_sources["eval_max_response_tokens"] = f"lowered to the {most:,} positions of the model"
     positions = 0
     for limit, prompts in {"max_response_tokens": lengths, "eval_max_response_tokens": held_out_lengths}.items():
         needed = max(prompts) + getattr(config, limit) if prompts else 0

@@ -236,7 +236,7 @@ def _messages(chat: list[dict]) -> list[dict[str, str]]:
 
 
 def math_row(row: dict) -> Problem:
-    """DeepScaleR, AIME, AMC, MATH, Minerva, OlympiadBench: `answer`, or the last box of the `solution`."""
+    """DeepScaleR, AIME, MATH, Minerva, OlympiadBench: `answer`, or the last box of the `solution`."""
     gold = _text(row, "answer", "final_answer", "solution")
     gold = gold[1:-1] if re.fullmatch(r"\$[^$]*\$", gold) else last_box(gold) or gold
     return Problem(f"{_text(row, 'problem', 'question')}\n{MATH_SUFFIX}", "math", gold)

@@ -37,6 +37,8 @@ FREE = {  # may change on --resume: draws and gradients stay the same, except fo
     # These two change later steps: a run that diverges, or whose judge takes too long, can continue with others.
     "learning_rate", "verify_timeout",
 }  # fmt: skip
+# Settings without a value in the recipes that change the algorithm: the first lines of a run show those that are given.
+CHANGES_THE_ALGORITHM = {"advantage", "truncated", "refill", "weight_decay", "max_grad_norm"}
 # Names of the same settings in other libraries. For any other name the error suggests the nearest setting.
 SYNONYMS = {
     "N": "rollouts_per_prompt", "n": "rollouts_per_prompt", "num_generations": "rollouts_per_prompt",
@@ -220,7 +222,7 @@ def unknown_setting(unknown: list[str]) -> str:
 
 
 def resolve(config: Config, given: set[str]) -> dict[str, str]:
-    """Fill in the settings without a value. Returns the source of each value that a recipe has.
+    """Fill in the settings without a value. Returns the source of each value that the first lines of a run show.
 
     On --resume a setting that is not `given` keeps its value from the start of the run.
     """
@@ -239,7 +241,8 @@ def resolve(config: Config, given: set[str]) -> dict[str, str]:
     config.rewards = config.rewards or []
     config.engine = config.engine or ("vllm" if torch.cuda.is_available() and have_vllm() else "torch")
     sources = dict.fromkeys(brorl.BRORL, "as the run began") if config.resume else fill_from_recipe(config)
-    return {f.name: sources.get(f.name, GIVEN) for f in fields(config) if f.name in brorl.BRORL}
+    shown_first = brorl.BRORL.keys() | (given & CHANGES_THE_ALGORITHM)
+    return {f.name: sources.get(f.name, GIVEN) for f in fields(config) if f.name in shown_first}
 
 
 SIZE = ("rollouts_per_prompt", "prompts_per_step", "max_response_tokens")
@@ -279,7 +282,7 @@ def default_name(config: Config) -> str:
 def fill_from_recipe(config: Config) -> dict[str, str]:
     """Fill in the recipe's values. A learning rate belongs to N x B: if N or B is given, it is scaled."""
     defaults = recipe_of(config)
-    open_ = [name for name in defaults if getattr(config, name, 0) is None]  # top_p is in a recipe and is not a setting
+    open_ = [name for name in defaults if getattr(config, name) is None]
     if config.max_hours is not None and config.max_steps is None:
         open_.remove("max_steps")
     for name in open_:
