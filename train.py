@@ -84,7 +84,7 @@ from trainer.report import introduction
 from trainer.rollouts import Judge, Outcomes, Rollout, roll_out, seed_of
 from trainer.run import Progress, Run, Sums, step_metrics
 from trainer.settings import Config, Refusal, read_settings, refusing
-from verify import JudgeFailed, NotAReward, load_rewards
+from verify import JudgeFailed, NotAReward, load_rewards, printable
 
 CONFIDENCE = 0.9  # probability that one more round of generation yields enough informative prompts
 EVAL_SEED = 1234
@@ -333,7 +333,8 @@ def refuse(refusal: Exception, code: int) -> NoReturn:
 def leave(code: int, text: str) -> NoReturn:
     """End this process without the destructors of an engine, which may wait for other ranks."""
     sys.stdout.flush()
-    print(text, file=sys.stderr, flush=True)
+    # The text may quote a model, a data set or an exception.
+    print("\n".join(map(printable, text.split("\n"))), file=sys.stderr, flush=True)
     os._exit(code)
 
 

@@ -55,6 +55,7 @@ from typing import Any, NamedTuple
 
 from sandbox import WeakSandbox as WeakSandbox
 from sandbox.jobs import Call, Program
+from sandbox.jobs import printable as printable
 
 REASONS = ("correct", "wrong", "partial", "no_answer", "unparsed", "timeout", "crashed")
 MAX_ANSWER = 1_000  # characters: a longer answer is not read as math or as an expression
@@ -89,8 +90,8 @@ class Verdict(NamedTuple):
 
 
 def shown(value: Any) -> str:
-    """Return a value as text for an error message, cut to 200 characters."""
-    text = repr(value)
+    """Return a value as text for an error message, cut to 200 characters and without control characters."""
+    text = printable(repr(value))
     return text if len(text) <= 200 else text[:200] + "..."
 
 
