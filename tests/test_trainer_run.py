@@ -208,6 +208,22 @@ def test_a_damaged_checkpoint_is_named(tmp_path, finished):
     assert contents(folder / "run") == contents(finished / "run")
 
 
+@pytest.mark.parametrize("text", [
+    "", "{", "[]", "null", '{"step": "2"}', '{"step": 2.5}', '{"step": -1}', '{"seconds": NaN}', '{"steps": 2}',
+    '{"position": null}', "[" * 100_000, "\xff",
+])  # fmt: skip
+def test_a_broken_progress_file_is_named(tmp_path, finished, text):
+    """Makes impossible: a traceback for a progress.json that is torn or edited, of a complete run and of another."""
+    folder = copied(finished, tmp_path)
+    newest = folder / "run/checkpoints/step_00000002"
+    (newest / "progress.json").write_bytes(text.encode("latin-1"))
+    with pytest.raises(Refusal, match=r"^--resume: .*step_00000002 cannot be read, delete it \(progress.json: "):
+        set_up(folder, resume=True)
+    (newest / "complete").unlink()
+    with pytest.raises(Refusal, match=r"^--resume: .*step_00000002 cannot be read, delete it \(progress.json: "):
+        module.Run.restore(mock.Mock(checkpoints=lambda: [newest]), Progress(), None, None, None)
+
+
 def test_a_complete_run_is_left_as_it_is(tmp_path, finished, capsys):
     """Makes impossible: a finished run whose --resume writes its files again; one that ended before it wrote its model,
     and is never completed.

@@ -71,6 +71,18 @@ class Progress:
     informative: float = 0.0  # informative ones among them, decayed
     unjudged: int = 0  # steps in a row without a verdict
 
+    @classmethod
+    def read(cls, checkpoint: Path) -> Progress:
+        """Read the progress of a checkpoint. Raises Refusal if the file is damaged."""
+        try:
+            progress = cls(**json.loads((checkpoint / "progress.json").read_text()))
+            for name, value in asdict(progress).items():
+                if type(value) not in (int, type(getattr(cls, name))) or not 0 <= value < math.inf:
+                    raise ValueError(f"{name} is {value!r}")
+        except (OSError, ValueError, TypeError, RecursionError) as failure:
+            raise Refusal(f"--resume: {checkpoint} cannot be read, delete it (progress.json: {failure})") from failure
+        return progress
+
     def steps(self, config: Config):
         """Count the steps until the budget is spent."""
         while not self.spent(config):
@@ -252,7 +264,7 @@ class Run:
         """End the process if the run has spent its budget and has written its model."""
         newest = next(reversed(self.checkpoints()), None)
         if newest and (newest / "complete").exists():
-            progress = Progress(**json.loads((newest / "progress.json").read_text()))
+            progress = Progress.read(newest)
             if progress.spent(self.config):
                 self.say(f"{self.folder} is complete at step {progress.step}: a higher --max_steps continues it")
                 self.accelerator.end_training()
@@ -262,8 +274,8 @@ class Run:
         """Load the newest checkpoint and remove later lines from the logs. Without a checkpoint the run starts over."""
         newest = next(reversed(self.checkpoints()), None)
         if newest:
+            progress.__dict__.update(Progress.read(newest).__dict__)
             try:
-                progress.__dict__.update(json.loads((newest / "progress.json").read_text()))
                 state = state_of(policy, optimizer, reference)
                 read_state(newest, state)
             except Exception as failure:  # torch, pickle and the disk have many kinds
