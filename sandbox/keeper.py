@@ -161,7 +161,7 @@ def give_way_to_the_trainer() -> None:
     group, and each group has a nice value too. A keeper starts a session, so it is a group of its own.
     """
     os.nice(NICENESS)
-    deadline = time.monotonic() + 5.0
+    deadline = time.monotonic() + 30.0  # many keepers may start together
     while time.monotonic() < deadline:
         try:
             with open("/proc/self/autogroup", "w") as file:
