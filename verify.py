@@ -54,7 +54,7 @@ from fractions import Fraction
 from typing import Any, NamedTuple
 
 from sandbox import pool
-from sandbox.jobs import Call, Outcome, Program
+from sandbox.jobs import Call, Outcome, Program, printable
 
 LOG = logging.getLogger(__name__)
 
@@ -91,8 +91,8 @@ class Verdict(NamedTuple):
 
 
 def shown(value: Any) -> str:
-    """Return a value as text for an error message, cut to 200 characters."""
-    text = repr(value)
+    """Return a value as text for an error message, cut to 200 characters and without control characters."""
+    text = printable(repr(value))
     return text if len(text) <= 200 else text[:200] + "..."
 
 

@@ -39,7 +39,7 @@ def load(path: str) -> tuple[dict[str, Kind], list[str]]:
         outcome = _in_worker("contents_of", path)
     except RuntimeError as error:
         raise ValueError(
-            f"{path} cannot be imported by the processes that judge: {str(error).splitlines()[-1]}. They start in the "
+            f"{path} cannot be imported by the processes that judge: {error}. They start in the "
             "folder / with another environment: read files by their whole path, as from Path(__file__).parent"
         ) from None
     if outcome.status != "ok":
@@ -118,10 +118,25 @@ def judge(path: str, kind: str, response: str, reference: Any, *extra: Any) -> A
     value = function(response, reference, **dict(zip(_extra(function), extra, strict=True)))
     try:
         if isinstance(value, tuple) and len(value) == 2:
-            value = float(value[0]), bool(value[1])
-        elif value is not None and not isinstance(value, str | bytes):
-            value = float(value)
+            value = _number(value[0]), _truth(value[1])
+        elif value is not None:
+            value = _number(value)
         verdict_of(value)
     except (TypeError, ValueError, OverflowError):
         return shown(value)
+    return value
+
+
+def _number(value: Any) -> float:
+    """Return a number of any library as a float. Raises TypeError for text, which float() would read."""
+    if not hasattr(value, "__float__"):
+        raise TypeError("not a number")
+    return float(value)
+
+
+def _truth(value: Any) -> bool:
+    """Return True or False, also from numpy's or torch's. Raises TypeError for a value that is only true or false."""
+    value = value.item() if hasattr(value, "item") else value
+    if not isinstance(value, bool):
+        raise TypeError("not True or False")
     return value

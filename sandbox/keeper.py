@@ -21,6 +21,7 @@ from sandbox.child import EXIT_BROKEN, prelude, run_program, serve_calls
 from sandbox.jobs import MAX_MESSAGE, MiB, described
 from sandbox.walls import put_up_inner_walls, put_up_outer_walls
 
+NICENESS = 10  # a program beside a busy trainer gets about a tenth of the trainer's share of a core
 # What keeps the walls at level 0, 1 and 2: a wall that is missing, or something that a child could still reach.
 FAULTS = {"no_new_privileges"}, {"seccomp", "unknown", "network", "process", "signal"}, {"landlock", "read", "secrets"}
 
@@ -153,11 +154,29 @@ def try_to_break_out(project_file: str, trainer: int) -> list[str]:
     return reached
 
 
+def give_way_to_the_trainer() -> None:
+    """Lower the priority of this process and its children: the trainer shares the processors with them.
+
+    Where the kernel groups processes by session ("autogroup"), the nice value of a process counts only within its
+    group, and each group has a nice value too. A keeper starts a session, so it is a group of its own.
+    """
+    os.nice(NICENESS)
+    deadline = time.monotonic() + 30.0  # many keepers may start together
+    while time.monotonic() < deadline:
+        try:
+            with open("/proc/self/autogroup", "w") as file:
+                file.write(str(NICENESS))
+            return
+        except BlockingIOError:  # for all users but root together, the kernel allows one change in 0.1 s
+            time.sleep(0.05)
+        except OSError:  # this kernel has no such groups
+            return
+
+
 def main() -> None:
     """Run the worker process, as pool.py starts it."""
     control, parent, path, modules = map(json.loads, sys.argv[2:])
-    # The trainer, which shares the processors, goes first.
-    os.nice(10)
+    give_way_to_the_trainer()
     # The thread that started this process may have blocked signals.
     signal.pthread_sigmask(signal.SIG_SETMASK, [])
     keeper = Keeper(socket.socket(fileno=control), parent, path, modules)

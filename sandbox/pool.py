@@ -10,6 +10,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Generator, Iterable
@@ -18,7 +19,7 @@ from typing import Any
 
 from sandbox import WeakSandbox
 from sandbox.child import EXIT_UNPARSED
-from sandbox.jobs import MAX_MESSAGE, MAX_OUTPUT, MAX_REPLY, Call, MiB, Outcome, Program, Result, Test
+from sandbox.jobs import MAX_MESSAGE, MAX_OUTPUT, MAX_REPLY, Call, MiB, Outcome, Program, Result, Test, printable
 
 LOG = logging.getLogger(__name__)
 REQUIRED_LEVEL = 3
@@ -49,28 +50,39 @@ class Worker:
         path = [entry for entry in sys.path if os.path.isabs(entry)]
         arguments = (theirs.fileno(), os.getpid(), path, None if modules is None else sorted(modules))
         command = [sys.executable, "-P", "-s", "-B", "-c", START, PROJECT, *map(json.dumps, arguments)]
-        options: Any = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE,
+        # A file and not a pipe: a keeper whose imports print a lot would wait until somebody reads the pipe.
+        self.stderr: Any = tempfile.TemporaryFile()  # noqa: SIM115
+        options: Any = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": self.stderr,
                         "env": _environment(), "cwd": "/", "start_new_session": True}  # fmt: skip
         with theirs:
             self.process = subprocess.Popen(command, pass_fds=[theirs.fileno()], **options)
-        self.stderr: Any = self.process.stderr
         self.level, self.faults = -1, ""  # -1: not started
         self.child: socket.socket | None = None
         self.calls = 0
 
     def start(self) -> None:
         """Wait until the walls are up. RuntimeError with the keeper's last words if it cannot start."""
+        began = time.monotonic()
         try:
             hello = self._hear(START_S)
         except KeeperDied:
             with contextlib.suppress(OSError):
                 os.killpg(self.process.pid, signal.SIGKILL)
-            words = self.stderr.read()[-2000:].decode(errors="replace").strip()
+            words = self._last_words()
+            if time.monotonic() - began >= START_S:
+                printed = f"; the last line that they printed: {words}" if words else ""
+                raise KeeperDied(f"its imports took more than {START_S:g} s{printed}") from None
             if words:
                 self.end()
                 raise RuntimeError(f"no worker process can be started here: {words}") from None
             raise
         self.level, self.faults = int(hello["level"]), str(hello["faults"])
+
+    def _last_words(self) -> str:
+        """Return the last line that the keeper wrote to its standard error, or ""."""
+        size = os.fstat(self.stderr.fileno()).st_size
+        words = os.pread(self.stderr.fileno(), 2000, max(0, size - 2000)).decode(errors="replace").strip()
+        return printable(words.splitlines()[-1]) if words else ""
 
     def end(self) -> None:
         """Kill the keeper and its child."""
@@ -117,7 +129,8 @@ class Worker:
                 reply += data
             answer = json.loads(reply)
             if "error" in answer:
-                return Outcome("environment" if answer.get("environment") else "crashed", str(answer["error"])[:1000])
+                status = "environment" if answer.get("environment") else "crashed"
+                return Outcome(status, printable(str(answer["error"])[:1000]))
             return Outcome("ok", answer["value"])
         except TimeoutError:
             return Outcome("timeout")

@@ -1,6 +1,7 @@
 """The walls of a process.
 
-outer    of the keeper, inherited by its children: another user than root, no new privileges, Landlock
+outer    of the keeper, inherited by its children: another user than root, or a user namespace, no new privileges,
+         Landlock
 inner    of a child: resource limits, death with the keeper, seccomp
 """
 
@@ -18,6 +19,7 @@ from sandbox.child import EXIT_BROKEN
 from sandbox.jobs import MiB
 from sandbox.seccomp import can_filter, libc, prctl, put_up_seccomp
 
+CLONE_NEWUSER = 0x10000000
 PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_SET_KEEPCAPS, PR_SET_NO_NEW_PRIVS = 1, 4, 8, 38
 # No distribution gives this range to people or services. Keepers with different users cannot signal each other.
 FIRST_USER, USERS = 61_184, 4_096
@@ -26,7 +28,7 @@ NOBODY = 65_534
 
 @dataclass
 class Outer:
-    """The outer walls that stand. `threads`: greatest number of processes and threads of the user."""
+    """The outer walls that stand. `threads`: the limit on processes and threads, as the kernel counts them (below)."""
 
     no_new_privileges: bool
     seccomp: bool
@@ -35,7 +37,12 @@ class Outer:
 
 
 def put_up_outer_walls() -> Outer:
-    """Put up the walls of the keeper, which its children inherit: another user, no new privileges, Landlock."""
+    """Put up the walls of the keeper, which its children inherit: another user, no new privileges, Landlock.
+
+    The kernel counts threads by user, for all processes of the user together. So each keeper gets its own count: as
+    root by a user of its own, otherwise by a user namespace. Where neither is allowed, programs of different workers
+    share one count, and one that starts threads without end can take them from the others.
+    """
     os.umask(0o077)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     # If the machine runs out of memory, the kernel should end a child and not the trainer.
@@ -45,7 +52,9 @@ def put_up_outer_walls() -> Outer:
     folders = [os.open(path, os.O_RDONLY) for path in python_folders() if os.path.isdir(path)]
     was_root = os.geteuid() == 0
     uid = become_nobody() if was_root else None
-    threads = 64 if uid not in (None, NOBODY) else _threads_of_user() + 1024
+    shared = _threads_of_user() + 1024  # counted now: inside a user namespace all users look the same
+    has_own_count = uid not in (None, NOBODY) if was_root else enter_user_namespace()
+    threads = 64 if has_own_count else shared
     prctl(PR_SET_DUMPABLE, 0)
     no_new_privileges = prctl(PR_SET_NO_NEW_PRIVS, 1) == 0
     landlock, seccomp = put_up_landlock(folders), can_filter()
@@ -89,6 +98,29 @@ def become_nobody() -> int | None:
                 keep_capabilities(0)
             return uid
     return None
+
+
+def enter_user_namespace() -> bool:
+    """Enter a user namespace without rights. Returns whether the kernel counts its threads apart from the user's.
+
+    Files and signals are as before: the user stays the same. Containers often refuse user namespaces.
+    """
+    if libc.unshare(CLONE_NEWUSER) != 0:
+        return False
+    if not keep_capabilities(0):  # a new namespace starts with all of them, over what belongs to the namespace
+        raise OSError(ctypes.get_errno(), "the kernel did not take the capabilities of a user namespace away")
+    # Linux before 5.14 still counts all threads of the user: at least two of the trainer, this process and its child.
+    before = resource.getrlimit(resource.RLIMIT_NPROC)
+    resource.setrlimit(resource.RLIMIT_NPROC, (2, before[1]))
+    try:
+        if (child := os.fork()) == 0:
+            os._exit(0)
+        os.waitpid(child, 0)
+        return True
+    except OSError:
+        return False
+    finally:
+        resource.setrlimit(resource.RLIMIT_NPROC, before)
 
 
 def _threads_of_user() -> int:

@@ -1,5 +1,6 @@
 """kinds/users.py, trainer.problems.load_rewards: a user's file of rewards, right, broken and hostile."""
 
+import contextlib
 import json
 import re
 import textwrap
@@ -41,7 +42,10 @@ def test_what_a_function_may_return(tmp_path):
     assert verify_batch([("lookup", name, None) for name in expected]) == list(expected.values())
 
 
-@pytest.mark.parametrize("value", ["float('nan')", "-(10**400)", "'1'", "[1]", "(1,)", "(1, True, 'nice')", "b'1'"])
+@pytest.mark.parametrize("value", [
+    "float('nan')", "-(10**400)", "'1'", "[1]", "(1,)", "(1, True, 'nice')", "b'1'",
+    "(0.5, 'no')", "(0.5, float('nan'))", "(0.5, 1)", "(0.5, None)", "(0.5, [])", "('0.5', True)", "(None, True)",
+])  # fmt: skip
 def test_no_reward(tmp_path, value):
     """Makes impossible: a value that is no reward counted as 0 in silence."""
     load_rewards([file(tmp_path, f"KINDS = {{'odd': lambda response, reference: {value} if response else 1}}")])
@@ -203,6 +207,52 @@ def test_a_file_that_only_the_trainer_can_import(tmp_path, monkeypatch):
     assert verify("math", r"\boxed{y+x}", "x+y") == (1.0, True, "correct")
     load_rewards([file(tmp_path, text.format(f"{str(tmp_path / 'words.txt')!r}"))])
     assert verify("word", "yes", None) == (1.0, True, "correct")
+
+
+def test_a_file_that_prints_a_lot(tmp_path, monkeypatch):
+    """Makes impossible: a start that hangs, or blames something else, because a file prints when it is imported."""
+    loud = "import sys, warnings\nsys.stderr.write('progress\\n' * 100_000)\nwarnings.warn('old')\n"
+    load_rewards([file(tmp_path, loud + "KINDS = {'loud': lambda response, reference: 0.5}")])
+    assert verify("loud", "text", None) == (0.5, False, "partial")
+    with pytest.raises(
+        ValueError, match=r"my_rewards\.py cannot be imported .*: KeyError: 'key' \(my_rewards.py, line 4\)"
+    ):
+        load_rewards([file(tmp_path, loud + "{}['key']")])
+    monkeypatch.setattr(sandbox_pool, "START_S", 3.0)
+    with pytest.raises(ValueError, match=r"its imports took more than 3 s"):
+        load_rewards([file(tmp_path, loud + "while True: pass")])
+
+
+TERMINAL = "\x1b]0;owned\x07\x1b[2J\x9b31m\rstep 9: all is well\nstep 10\u202e"
+
+
+def test_no_text_reaches_the_terminal_as_a_command(tmp_path, caplog):
+    """Makes impossible: a response that clears the screen or forges a line of the log by an exception's text."""
+    load_rewards([file(tmp_path, """
+        class Odd:
+            def __init__(self, text):
+                self.text = text
+            def __repr__(self):
+                return self.text
+        def raises(response, reference):
+            raise RuntimeError(response)
+        def imports(response, reference):
+            raise ImportError(response)
+        def check(reference):
+            raise ValueError(reference)
+        KINDS = {"raises": raises, "imports": imports, "odd": lambda response, reference: Odd(response),
+                 "checks": (raises, check)}
+    """)])  # fmt: skip
+    said = []
+    for kind, exception in (("raises", None), ("imports", JudgeFailed), ("odd", NotAReward), ("checks", ValueError)):
+        with pytest.raises(exception) if exception else contextlib.nullcontext() as caught:
+            assert verify(kind, TERMINAL, TERMINAL).reason == "crashed"
+        said.append(str(caught.value) if caught else "")
+    with pytest.raises(ValueError) as caught:
+        load_rewards([file(tmp_path, f"raise RuntimeError({TERMINAL!r})", "at_import.py")])
+    [logged] = caplog.messages
+    for text in (logged, *said[1:], str(caught.value)):
+        assert text.isprintable() and "all is well" in text and "x1b" in text
 
 
 def test_no_file(tmp_path):

@@ -183,6 +183,23 @@ def test_attack(pool, names, name):
     assert run(pool, INNOCENT, CHECK) == [INNOCENT_VERDICT, CHECK_VERDICT]
 
 
+METADATA = """
+import os
+print(os.stat(victim).st_size, os.readlink("/proc/self/exe") != "")
+for path in (victim, os.path.dirname(victim)):
+    try:
+        os.listdir(path) if os.path.isdir(path) else open(path)
+        print("reached")
+    except PermissionError:
+        pass
+"""
+
+
+def test_metadata_is_visible_and_contents_are_not(pool, names):
+    """Makes impossible: a page on the sandbox that promises to hide metadata, or walls that show more than that."""
+    assert run(pool, Program(names + METADATA, [""])) == [Outcome("ok", [Result("ok", "4 True\n")])]
+
+
 HOSTILE_CALLS = {
     "exit": ("__import__('os')._exit(0)", "crashed"),
     "endless": ("while True: pass", "timeout"),
@@ -247,11 +264,55 @@ def test_long_arguments(pool):
     assert time.monotonic() - start < LIMIT_S + SLACK_S
 
 
-def test_the_trainer_goes_first(pool):
-    """Makes impossible: busy workers that slow the trainer, or that the kernel spares when the memory is full."""
-    priority = Program("import os; print(os.getpriority(os.PRIO_PROCESS, 0))", [""])
-    [outcome, _] = run(pool, priority, CHECK)
-    assert int(outcome.value[0].value) >= 10
+SHARE = """
+import os, threading, time
+from pathlib import Path
+from sandbox.jobs import Program
+from sandbox.pool import Pool
+os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
+pool = Pool()
+jobs = [Program("while True: pass", [""], test_s=1e3)] * 2
+threading.Thread(target=lambda: list(pool.run(jobs, 1e3, 2, True)), daemon=True).start()
+
+def seconds_of_programs():
+    found, keepers = [], {worker.process.pid for worker in pool._active}
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            state, parent, *fields = path.read_text().rpartition(")")[2].split()
+        except OSError:
+            continue
+        if int(parent) in keepers:
+            found.append((int(fields[9]) + int(fields[10])) / os.sysconf("SC_CLK_TCK"))
+    return found
+
+while sum(seconds > 0.1 for seconds in seconds_of_programs()) < 2:
+    time.sleep(0.05)
+ours, theirs = time.process_time(), sum(seconds_of_programs())
+while time.process_time() < ours + 1.0:
+    pass
+ours, theirs = time.process_time() - ours, sum(seconds_of_programs()) - theirs
+print(ours / (ours + theirs), flush=True)
+pool.close()
+os._exit(0)
+"""
+
+
+def test_the_trainer_keeps_its_core():
+    """Makes impossible: endless programs that take a busy trainer's core, because their nice values do not count.
+
+    All three share one core. The trainer has a session of its own, as a shell or a launcher gives it one.
+    """
+    command = [sys.executable, "-c", SHARE]
+    options = {"cwd": ROOT, "capture_output": True, "text": True, "start_new_session": True, "timeout": 600}
+    done = subprocess.run(command, **options)
+    assert done.returncode == 0, done.stderr
+    # 1/3 if all are equal. A nice value of 10 means a weight of 110 instead of 1,024: 1,024 / (1,024 + 2 x 110) = 0.82.
+    assert float(done.stdout) > 0.6
+
+
+def test_the_kernel_ends_workers_first(pool):
+    """Makes impossible: a worker that the kernel spares when the memory is full, and a trainer that it ends."""
+    run(pool, INNOCENT, CHECK)
     for keeper in keepers(pool):
         assert Path(f"/proc/{keeper}/oom_score_adj").read_text() == "1000\n"
 
@@ -406,6 +467,89 @@ def test_weak_walls_are_refused(pool, monkeypatch):
     assert run(pool, INNOCENT, allow_weak=True) == [INNOCENT_VERDICT]
 
 
+@pytest.fixture
+def another_user():
+    """(Python, options of subprocess.run) for a process that is not root. As root, this needs a Python to run there."""
+    if os.geteuid() != 0:
+        return sys.executable, {"cwd": ROOT}
+    nobody = {"user": 65534, "group": 65534, "extra_groups": [], "cwd": "/"}
+    for python in (sys.executable, shutil.which("python3", path="/usr/bin:/usr/local/bin")):
+        with contextlib.suppress(OSError, TypeError, subprocess.CalledProcessError):
+            enough = "import sys, encodings; sys.exit(sys.version_info < (3, 11))"
+            subprocess.run([python, "-c", enough], check=True, capture_output=True, **nobody)
+            subprocess.run(["ls", ROOT / "sandbox"], check=True, capture_output=True, **nobody)
+            return python, nobody
+    pytest.skip("another user cannot reach a Python or this folder")
+
+
+NEIGHBOURS = """
+import ctypes, os, sys, threading, time
+from pathlib import Path
+from sandbox.jobs import Program
+from sandbox.pool import Pool
+if os.fork() == 0:
+    os._exit(ctypes.CDLL(None).unshare(0x10000000) != 0)
+if os.wait()[1]:
+    sys.exit("no user namespaces")
+hog, honest = sys.argv[1:]
+pool = Pool()
+list(pool.run([Program("import time; time.sleep(1)", [""])] * 3, 60, 3, True))  # starts the workers
+
+def threads():
+    keepers, found = {str(worker.process.pid) for worker in pool._active}, 0
+    for path in Path("/proc").glob("[0-9]*/status"):
+        try:
+            fields = dict(line.split(":\t", 1) for line in path.read_text().splitlines())
+        except OSError:
+            continue
+        found += int(fields["Threads"]) * (fields["PPid"] in keepers)
+    return found
+
+def jobs():
+    yield from [Program(hog, [""], test_s=60)] * 2
+    last, now = -1, 0
+    while now < 20 or now != last:  # until they can start no more
+        time.sleep(0.5)
+        last, now = now, threads()
+    yield from [Program(honest, [""], test_s=30)] * 4
+
+for index, outcome in pool.run(jobs(), 100, 3, True):
+    print(outcome.value[0].status, end=" ", flush=True)
+    if index == 5:
+        pool.close()
+        os._exit(0)
+"""
+HOG = """
+import threading, time
+threading.stack_size(32768)
+try:
+    while True: threading.Thread(target=time.sleep, args=(1e6,), daemon=True).start()
+except (RuntimeError, MemoryError):
+    time.sleep(1e6)
+"""
+HONEST = """
+import threading
+together = threading.Barrier(20)
+threads = [threading.Thread(target=together.wait) for _ in range(20)]
+for thread in threads: thread.start()
+for thread in threads: thread.join()
+"""
+
+
+def test_neighbours_that_start_threads_without_end(another_user):
+    """Makes impossible: right programs that fail, where the trainer is not root, by threads of other programs."""
+    python, options = another_user
+    if [int(number) for number in re.findall("[0-9]+", platform.release())[:2]] < [5, 14]:
+        pytest.skip("this kernel does not count the threads of a user namespace apart")
+    command = [python, "-c", NEIGHBOURS, HOG, HONEST]
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600, **options)
+    if "no user namespaces" in done.stderr:
+        pytest.skip("this machine refuses user namespaces")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == ["ok"] * 4
+
+
 LEVEL = """
 from sandbox.jobs import Program
 from sandbox.pool import Pool
@@ -415,10 +559,10 @@ print(pool._idle[0].level, outcome.value[0].value)
 """
 
 
-def level(project, **options):
+def level(project, python=sys.executable, **options):
     """The level that the sandbox of this folder reaches, and the user of its programs."""
     environment = os.environ | {"PYTHONPATH": str(project)}
-    command = [sys.executable, "-c", LEVEL]
+    command = [python, "-c", LEVEL]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600, **options)
     assert done.returncode == 0, done.stderr
     return done.stdout.split()
@@ -443,15 +587,11 @@ def test_the_level_is_found_by_trying(pool, tmp_path, name, old, new, reached):
     assert level(tmp_path, cwd=tmp_path)[0] == str(reached)
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
-def test_as_another_user(pool):
+def test_as_another_user(another_user):
     """Makes impossible: walls that stand only because root built them."""
-    nobody = {"user": 65534, "group": 65534, "cwd": "/"}
-    try:
-        subprocess.run([sys.executable, "-c", "import encodings"], check=True, **nobody)
-    except (OSError, subprocess.CalledProcessError):
-        pytest.skip("another user cannot reach this Python")
-    assert level(ROOT, **nobody) == ["3", "65534"]
+    python, options = another_user
+    reached, user = level(ROOT, python, **options)
+    assert reached == "3" and user != "0"
 
 
 def test_python_below_a_closed_folder(pool, tmp_path, monkeypatch):

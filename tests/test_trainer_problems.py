@@ -40,7 +40,8 @@ def test_load_problems(tmp_path):
         *(json.dumps(GOOD | changed) for changed in (
             {"answer": 2}, {"kind": "maths"}, {"prompt": ""}, {"prompt": []}, {"reference": 2},
             {"prompt": [{"role": "user", "content": None}]}, {"prompt": [{"role": "user", "content": ""}]},
-            {"prompt": [{"role": "user", "content": "a", "name": "b"}]},
+            {"prompt": [{"role": "user", "content": "a", "name": "b"}]}, {"prompt": "half \ud800"},
+            {"prompt": [{"role": "user", "content": "\udcff"}]},
         )),
     ],
 )  # fmt: skip

@@ -20,6 +20,7 @@ from transformers import AutoModelForCausalLM
 import loss as L
 import train
 import trainer.run as module
+from trainer.progress import Progress
 from trainer.run import write
 from trainer.settings import Refusal
 from verify import Verdict
@@ -144,6 +145,22 @@ def test_a_damaged_checkpoint_is_named(tmp_path, finished):
     shutil.rmtree(newest)
     run(folder, resume=True)
     assert contents(folder / "run") == contents(finished / "run")
+
+
+@pytest.mark.parametrize("text", [
+    "", "{", "[]", "null", '{"step": "2"}', '{"step": 2.5}', '{"step": -1}', '{"seconds": NaN}', '{"steps": 2}',
+    '{"position": null}', "[" * 100_000, "\xff",
+])  # fmt: skip
+def test_a_broken_progress_file_is_named(tmp_path, finished, text):
+    """Makes impossible: a traceback for a progress.json that is torn or edited, of a complete run and of another."""
+    folder = copied(finished, tmp_path)
+    newest = folder / "run/checkpoints/step_00000002"
+    (newest / "progress.json").write_bytes(text.encode("latin-1"))
+    with pytest.raises(Refusal, match=r"^--resume: .*step_00000002 cannot be read, delete it \(progress.json: "):
+        set_up(folder, resume=True)
+    (newest / "complete").unlink()
+    with pytest.raises(Refusal, match=r"^--resume: .*step_00000002 cannot be read, delete it \(progress.json: "):
+        module.Run.restore(mock.Mock(checkpoints=lambda: [newest]), Progress(), None, None, None)
 
 
 def test_a_complete_run_is_left_as_it_is(tmp_path, finished, capsys):

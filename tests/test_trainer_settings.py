@@ -78,12 +78,23 @@ def test_a_broken_recipe_file_is_refused(tmp_path, broken):
     (["--data", "x.jsonl"], "--eval_data"), (["--eval_only", "--resume"], "--eval_only"),
     (["--data", "x.jsonl", "--eval_data", "y.jsonl"], "--data x.jsonl.*\n--eval_data y.jsonl"),
     (["--rewards", "a.py,b.py"], "--rewards a.py,b.py"), (["--eval_data", "x.jsonl:0", "--data", "x"], "--eval_data"),
-    (["--resume", "--name", "nothing"], "--resume"),
+    (["--resume", "--name", "nothing"], "--resume"), (["--system_prompt", "\udcff"], "--system_prompt"),
 ], ids=lambda x: " ".join(x) if isinstance(x, list) else "")  # fmt: skip
 def test_what_cannot_work_is_refused(argv, named):
     """Makes impossible: a run that dies later, or misleads, for a reason that the command line shows."""
     with pytest.raises(Refusal, match=named):
         read(*argv)
+
+
+@pytest.mark.parametrize("name", ["../../x", "/tmp/x", "a/b", "..", ".", "a\\b", "a/", "a\nb", "\x1b[2J", "a\udcff"])
+def test_a_name_is_one_folder(tmp_path, name):
+    """Makes impossible: a run that writes outside --output_dir, or reads the settings of a run there."""
+    inside = tmp_path / "runs"
+    for resume in ([], ["--resume"]):
+        with pytest.raises(Refusal, match=r"^--name .*--output_dir") as refusal:
+            read("--output_dir", str(inside), "--name", name, *resume)
+        assert str(refusal.value).isprintable()
+    assert read("--name", "héllo 2.0")[0].name == "héllo 2.0"
 
 
 @pytest.mark.parametrize("flag, meant", [

@@ -71,6 +71,14 @@ def test_how_a_process_ends(failure, rank, want, said, monkeypatch):
     assert bool(waited) == (want == 2 and rank == 1)
 
 
+def test_the_last_words_are_no_commands_for_the_terminal(capsys, monkeypatch):
+    """Makes impossible: a quoted response, in a refusal or a traceback, that changes the user's terminal."""
+    monkeypatch.setattr(start.os, "_exit", sys.exit)
+    with pytest.raises(SystemExit):
+        start.leave(1, "Traceback:\n  é \x1b[2J\rall is well")
+    assert capsys.readouterr().err == "Traceback:\n  é \\x1b[2J\\rall is well\n"
+
+
 def test_moments_that_are_allocated_at_the_start_change_nothing(tmp_path):
     """Makes impossible: moments that the first update allocates, where the engine has the memory; a first update with
     the bias correction of the second.

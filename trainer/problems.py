@@ -18,7 +18,7 @@ from typing import Any
 
 from kinds import users
 from kinds.maths import last_box
-from sandbox.jobs import Call, Program
+from sandbox.jobs import Call, Program, printable
 from verify import KINDS, Problem, Verdict, kind_of, run_jobs, shown, verdict_of
 
 LOG = logging.getLogger(__name__)
@@ -145,6 +145,8 @@ def check_prompt(prompt: Any) -> None:
     contents = [message["content"] for message in messages]
     if not all(isinstance(text, str) for text in texts) or not any(text.strip() for text in contents):
         raise ValueError(f"`prompt` must be text or a list of chat messages, and not empty; got {shown(prompt)}")
+    if lone := re.search("[\ud800-\udfff]", "".join(texts)):
+        raise ValueError(f"`prompt` has {shown(lone[0])}, half of a surrogate pair, which no tokenizer can read")
 
 
 # --------------------------------------------------------------------------------- generators and public data sets
@@ -217,7 +219,7 @@ def map_rows(
     if len(refused) > worst * (number + 1) or not kept:
         raise ValueError(sentences[0] if sentences else f"{where} holds no problem")
     for sentence in sentences:
-        LOG.warning("left out: %s", sentence)
+        LOG.warning("left out: %s", printable(sentence))
     return kept
 
 

@@ -5,10 +5,12 @@ A run needs no random state: every draw derives from the seed, the step and a po
 
 from __future__ import annotations
 
+import json
 import math
 import random
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from pathlib import Path
 
 from torch import Tensor
 
@@ -32,6 +34,18 @@ class Progress:
     tried: float = 0.0  # prompts of the last steps, decayed
     informative: float = 0.0  # informative ones among them, decayed
     unjudged: int = 0  # steps in a row without a verdict
+
+    @classmethod
+    def read(cls, checkpoint: Path) -> Progress:
+        """Read the progress of a checkpoint. Raises Refusal if the file is damaged."""
+        try:
+            progress = cls(**json.loads((checkpoint / "progress.json").read_text()))
+            for name, value in asdict(progress).items():
+                if type(value) not in (int, type(getattr(cls, name))) or not 0 <= value < math.inf:
+                    raise ValueError(f"{name} is {value!r}")
+        except (OSError, ValueError, TypeError, RecursionError) as failure:
+            raise Refusal(f"--resume: {checkpoint} cannot be read, delete it (progress.json: {failure})") from failure
+        return progress
 
     def steps(self, config: Config) -> Iterator[int]:
         """Count the steps until the budget is spent."""

@@ -187,7 +187,7 @@ class Run:
         """End the process if the run has spent its budget and has written its model."""
         newest = next(reversed(self.checkpoints()), None)
         if newest and (newest / "complete").exists():
-            progress = Progress(**json.loads((newest / "progress.json").read_text()))
+            progress = Progress.read(newest)
             if progress.spent(self.config):
                 self.console.say(
                     f"{self.folder} is complete at step {progress.step}: a higher --max_steps continues it"
@@ -199,8 +199,8 @@ class Run:
         """Load the newest checkpoint and remove later lines from the logs. Without a checkpoint the run starts over."""
         newest = next(reversed(self.checkpoints()), None)
         if newest:
+            progress.__dict__.update(Progress.read(newest).__dict__)
             try:
-                progress.__dict__.update(json.loads((newest / "progress.json").read_text()))
                 state = state_of(policy, optimizer, reference)
                 read_state(newest, state)
             except Exception as failure:  # torch, pickle and the disk have many kinds

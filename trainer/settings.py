@@ -26,6 +26,7 @@ from transformers import HfArgumentParser
 import brorl
 import loss as L
 from rollout import ENGINES, have_vllm
+from sandbox.jobs import printable
 from trainer.problems import read_spec
 
 TINY = Path(__file__).resolve().parent.parent / "tiny"  # the embedded policy and its problems
@@ -229,6 +230,11 @@ def resolve(config: Config, given: set[str]) -> dict[str, str]:
     if config.resume and config.eval_only:
         raise Refusal("--eval_only does not resume a run: score its model with --model runs/NAME/model")
     config.name = config.name or default_name(config)
+    if config.name in (".", "..") or not re.fullmatch(r"[^/\\]+", config.name) or not config.name.isprintable():
+        raise Refusal(
+            f"--name {printable(config.name)} must be the name of one folder, without / or \\: the run is written to "
+            "that folder of --output_dir, which sets the path"
+        )
     if config.resume:
         began = settings_at_start(config)
         for name in began.keys() & {f.name for f in fields(config)} - given - {"resume", "output_dir", "name"}:
@@ -327,6 +333,8 @@ def check(c: Config) -> None:
             wrong.append(f"--{name} {x} must be {f'at least {lowest[name]}' if name in lowest else 'positive'}")
         elif name in ("clip_low", "gpu_memory_utilization", "eval_top_p") and x > 1:
             wrong.append(f"--{name} {x} must be at most 1")
+    if re.search("[\ud800-\udfff]", c.system_prompt or ""):
+        wrong.append("--system_prompt has bytes that are not UTF-8: no tokenizer can read them")
     if c.engine == "vllm" and not have_vllm():
         wrong.append("--engine vllm needs vLLM: pip install -r requirements-gpu.txt")
     if c.report_to and importlib.util.find_spec(c.report_to) is None:

@@ -26,6 +26,7 @@ from transformers.utils import logging
 import loss as L
 import trainer
 from rollout import ENGINES, Engine, Sampling
+from sandbox.jobs import printable
 from trainer.data import Data, load, load_model, stop_tokens
 from trainer.policy import (
     Policy,
@@ -250,5 +251,6 @@ def refuse(refusal: Exception, code: int) -> NoReturn:
 def leave(code: int, text: str) -> NoReturn:
     """End this process without the destructors of an engine, which may wait for other ranks."""
     sys.stdout.flush()
-    print(text, file=sys.stderr, flush=True)
+    # The text may quote a model, a data set or an exception.
+    print("\n".join(map(printable, text.split("\n"))), file=sys.stderr, flush=True)
     os._exit(code)
