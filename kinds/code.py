@@ -24,10 +24,11 @@ import math
 from typing import Any
 
 from kinds.patterns import forward
-from sandbox.jobs import Outcome, Program, Result, Test
+from sandbox.jobs import Outcome, Program, Result, Test, decode, deeper_than
 from verify import Kind, after_thinking, shown
 
 MAX_SOURCE = 200_000
+MAX_DEPTH = 60  # of lists and objects in the values of a reference; `decode` reads deeper ones than these
 
 _FLOAT = forward(r"[+-]?(?:[0-9]++\.[0-9]*+|\.[0-9]++|[0-9]++(?=[eE]))(?:[eE][+-]?[0-9]++)?")
 _NUMERAL = forward(r"[+-]?(?:[0-9]++(?:\.[0-9]*+)?|\.[0-9]++)(?:[eE][+-]?[0-9]++)?")
@@ -46,7 +47,8 @@ def check_code(reference: Any) -> None:
         raise ValueError("a code reference has two lists of one length above 0, `inputs` and `outputs`")
     if name and (not isinstance(name, str) or not name.isidentifier()):
         raise ValueError(f"`fn_name` must be a function's name, got {shown(name)}")
-    _tests(reference), _accepted(reference)
+    if deeper_than([_tests(reference), _accepted(reference)], MAX_DEPTH + 4):  # four hold the values
+        raise ValueError(f"the values of a code reference may be nested {MAX_DEPTH} lists deep, and these are deeper")
 
 
 def _tests(reference: dict[str, Any]) -> list[Test]:
@@ -134,7 +136,10 @@ def _passes(tested: Result, accepted: list, function: bool) -> bool:
         return False
     if not function:
         return _same_output(tested.value, accepted)
-    value = _json_or_none(tested.value)
+    try:
+        value = decode(tested.value)
+    except ValueError:
+        return False
     return any(_same_value(value, one) for one in accepted)
 
 
@@ -191,6 +196,8 @@ def _same_items(pairs: Any, expected: dict[str, Any]) -> bool:
     if not isinstance(pairs, list) or len(pairs) != len(expected):
         return False
     if not all(isinstance(pair, list) and len(pair) == 2 for pair in pairs):
+        return False
+    if any(isinstance(key, list | dict) for key, _ in pairs):  # a tuple, which is no key in JSON
         return False
     named = {key if isinstance(key, str) else json.dumps(key): item for key, item in pairs}
     return named.keys() == expected.keys() and all(_same_value(named[key], expected[key]) for key in expected)

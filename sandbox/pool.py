@@ -18,7 +18,7 @@ from typing import Any
 
 from sandbox import WeakSandbox
 from sandbox.child import EXIT_UNPARSED
-from sandbox.jobs import MAX_MESSAGE, MAX_OUTPUT, MAX_REPLY, Call, MiB, Outcome, Program, Result, Test
+from sandbox.jobs import MAX_MESSAGE, MAX_OUTPUT, MAX_REPLY, Call, MiB, Outcome, Program, Result, Test, decode
 
 LOG = logging.getLogger(__name__)
 REQUIRED_LEVEL = 3
@@ -115,7 +115,7 @@ class Worker:
                 if not data:
                     return None
                 reply += data
-            answer = json.loads(reply)
+            answer = decode(reply)
             if "error" in answer:
                 return Outcome("environment" if answer.get("environment") else "crashed", str(answer["error"])[:1000])
             return Outcome("ok", answer["value"])
@@ -123,7 +123,7 @@ class Worker:
             return Outcome("timeout")
         except OSError:
             return None
-        except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        except (ValueError, TypeError, KeyError, AttributeError):
             return Outcome("crashed")
 
     def _end_child(self) -> None:

@@ -15,6 +15,7 @@ Where code differs from the judges of LiveCodeBench, APPS (and verl's prime_code
 
 import json
 import os
+import random
 import time
 
 import pytest
@@ -23,7 +24,7 @@ from kinds import code as module
 from kinds.code import find_code
 from sandbox import WeakSandbox
 from sandbox import pool as sandbox_pool
-from sandbox.jobs import encode
+from sandbox.jobs import Result, encode
 from verify import verify, verify_batch
 
 LIMIT_S = 3.0
@@ -167,8 +168,15 @@ def test_returned(returned, output, same):
     assert any(module._same_value(value, other) for other in accepted) is same
 
 
+def nested(depth, before="[", after="]", inner=""):
+    """The text of a value nested so deep."""
+    return before * depth + inner + after * depth
+
+
 FORGED = [
-    "[", "[" * 100_000, "{}", '{"dict": 3}', '{"dict": [3]}', '{"dict": [[[], 1]]}', '{"dict": [["a", 1], ["a", 1]]}',
+    "[", "[" * 100_000, nested(400), nested(900), nested(980), nested(400, '{"tuple": [', "]}"),
+    f'{{"dict": [[{nested(980)}, 1]]}}', '{"dict": [[{"tuple": [1]}, 1]]}', '{"dict": [[{}, 1]]}', "{}",
+    '{"dict": 3}', '{"dict": [3]}', '{"dict": [[[], 1]]}', '{"dict": [["a", 1], ["a", 1]]}',
     '{"tuple": "ab"}', '{"tuple": {"tuple": 1}}', '{"a": 1, "b": 2}', "9" * 5000, "\x00",
 ]  # fmt: skip
 
@@ -177,9 +185,53 @@ FORGED = [
 def test_forged_values(forged):
     """Makes impossible: text that no honest program sends, and that raises where it is compared."""
     for output in (3, [1], {"a": 1}, "x", 1.5, [[1], {"a": []}], None):
-        value = module._json_or_none(forged)
-        accepted = module._accepted_values(output)
-        assert value is None or not any(module._same_value(value, other) for other in accepted)
+        assert not module._passes(Result("ok", forged), module._accepted_values(output), function=True)
+
+
+def test_no_reply_of_a_function_raises():
+    """Makes impossible: a reply that no hand-written case has, and that ends the run where it is read or compared."""
+    rng = random.Random(11)
+    words = (
+        '[ ] { } , : "dict" "tuple" "foreign" "a" 1 -0.5 1e999 NaN true null "\\ud800" \x00 {"dict":[[ ]]} {"tuple":['
+    )
+    pieces = [*words.split(" "), "9" * 5000, "[" * 300, '{"tuple":[' * 120]
+    wanted = [3, 1.5, True, None, "a", [1, [2]], {"a": 1, "b": [1]}, {}, [], [[[]]], nested(50), {"1": {"a": None}}]
+    accepted = [module._accepted_values(output) for output in wanted]
+
+    def value(depth):
+        make = rng.choice([int, float, str, list, dict, tuple] if depth else [int, float, str])
+        if make in (int, float, str):
+            return make(rng.randint(-2, 2))
+        parts = [value(depth - 1) for _ in range(rng.randint(0, 3))]
+        return dict.fromkeys(map(repr, parts), 1) if make is dict else make(parts)
+
+    for _ in range(4_000):
+        text = json.dumps(encode(value(4)))
+        if rng.random() < 0.7:
+            at = rng.randint(0, len(text))
+            text = text[:at] + "".join(rng.choices(pieces, k=rng.randint(1, 12))) + text[at + rng.randint(0, 3) :]
+        assert module._passes(Result("ok", text), rng.choice(accepted), function=True) in (True, False)
+
+
+def test_a_value_that_is_nested_deeply_is_wrong():
+    """Makes impossible: one response that ends the run, and again after each --resume."""
+    key = "def add(a, b):\n    k = ()\n    for _ in range(400): k = (k,)\n    return {k: 1}"
+    text = f'{{"dict": [[{nested(983)}, 1]]}}'
+    forged = f"import os\ndef add(a, b):\n    os.write(4, {text.encode()})\n    os._exit(0)"
+    wanted = {"fn_name": "add", "inputs": [[1, 2]], "outputs": [{"a": 1}]}
+    assert [judged(source, wanted).correct for source in (key, forged)] == [False, False]
+
+
+def test_how_deep_values_may_be():
+    """Makes impossible: a reference so deep that no reply can equal it, or that the run cannot compare."""
+    source = "def add(depth):\n    value = 1\n    for _ in range(depth): value = {'x': value}\n    return value"
+
+    def reference(depth):
+        return {"fn_name": "add", "inputs": [[depth]], "outputs": [json.loads(nested(depth, '{"x":', "}", "1"))]}
+
+    assert judged(source, reference(module.MAX_DEPTH)).correct
+    with pytest.raises(ValueError, match="nested"):
+        judged(source, reference(module.MAX_DEPTH + 4))
 
 
 def test_no_expected_value_reaches_the_answer(monkeypatch):
