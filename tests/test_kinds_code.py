@@ -5,7 +5,9 @@ The walls themselves are in test_sandbox.py.
 Where code differs from the judges of LiveCodeBench, APPS (and verl's prime_code, which is APPS' taken on) on purpose:
 
     expected       printed or returned   here     there          because
-    3              3.0, 03               wrong    right          a tolerance only where a float is expected
+    3              3.0, 03               wrong    right          a tolerance only where a decimal is expected
+    1e-07, 12e5    0.0000001, 1200000    wrong    right          without a point it may be a hash: text decides
+    1              True (returned)       wrong    right          a bool is not a number
     0.3333333333   0.333333333           right    right (APPS)   and there to 1e-6. LiveCodeBench takes equal decimals
     a b            a  b                  right    right (APPS)   only words and their lines count, not what is between
     1 / 2          1 / empty line / 2    right    right (APPS)   the same
@@ -97,19 +99,64 @@ PROGRAMS = [
     ("```python\nx\n```", "x\n"), ("```py\nx\n```", "x\n"), ("```Python3 \nx\n```", "x\n"),
     ("```python\r\nx\r\n```", "x\r\n"), ("```python\nx\n```\nthen\n```python\ny\n```", "y\n"),
     ("```python\nx\n```\n```\noutput\n```", "x\n"), ("```\nx\n```\nand\n```\ny\n```\n", "y\n"),
-    ("The code:```python\nx\n```", "x\n"), ("```python\nx```", "x"),
+    # ``` inside a sentence
+    ("Put it in ``` fences.\n```python\nx\n```", "x\n"), ("```python\nx\n```\nThe ```y``` is not used.", "x\n"),
+    ("Write ```python and:\n\n```python\nx\n```\nno ``` more", "x\n"), ("```x``` is:\n```python\nx\n```", "x\n"),
+    # list items
+    ("1. Code:\n   ```python\n   if x:\n       y\n   ```", "if x:\n    y\n"), ("- ```python\n  x\n  ```", "x\n"),
+    ("10. Code:\n\n    ```python\n    x\n\n    y\n    ```\nEnd.", "x\n\ny\n"),
+    ("* a\n\t```py\n\tx\n\t\ty\n\t```", "x\n    y\n"), ("1. a\n   ```python\n   x\n```", "x\n"),
+    ("1. a\n   - b\n\n     ```python\n     x\n     ```\n2. c", "x\n"),
+    ("1) a\n\n     ```python\n     x\ny\n     ```", "x\ny\n"), ("1. a\nb:\n    ```python\n    x\n    ```", "x\n"),
+    # indentation, length and character of fences
+    ("  ```python\n  x\n    y\n ```", "x\n  y\n"), ("   ```python\nx\n   ```\n", "x\n"), ("~~~python\nx\n~~~", "x\n"),
+    ("```python\nx\n    ```\n```", "x\n    ```\n"), ("```python\nx\n\t```\n```", "x\n\t```\n"),
+    ("````python\n'\n```\nx\n```\n'\n````", "'\n```\nx\n```\n'\n"), ("```python\nx\n`````", "x\n"),
+    ("```python\nx\n~~~\n```", "x\n~~~\n"), ("~~~py\n```python\nx\n```\n~~~", "```python\nx\n```\n"),
+    ("```python\ns = '```'\n```", "s = '```'\n"), ("```python\n# ```python\n```", "# ```python\n"),
+    ("```python solution.py\nx\n```", "x\n"), ("``` python\nx\n``` \t", "x\n"), ("</think>```python\nx\n```", "x\n"),
+    ("```python\nx\n```\n````markdown\n```python\ny\n```\n````", "x\n"),
+    ("```python\nx\n```\n\n    ```python\n    y\n    ```", "x\n"),
     ("```python\nx\n```\n```python\nwas cut", "x\n"), ("<think>```python\nx\n```</think>```python\ny\n```", "y\n"),
 ]  # fmt: skip
 NO_PROGRAM = [
     "```pythonic\nx\n```", "```python\nx\n```</think>nothing", "```python\nwas cut", "```\nwas cut", "print(1)",
     "print(1)\n```", "", "```", "``````", "```python\n```", "```python\n\n```", "```python```", "```cpp\nint main\n```",
+    "The code:```python\nx\n```", "```python\nx```", "    ```python\n    x\n    ```\n", "a\n\n\t```python\n\tx\n\t```",
+    "````python\nx\n```", "~~~python\nx\n```", "```python\nx\n~~~", "```python\nx\n``` end", "``python\nx\n``",
+    "> ```python\n> x\n> ```", "- a\n\nb\n\n    ```python\n    x\n    ```", "```python\nx\n- ```",
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize(("response", "found"), PROGRAMS + [(text, None) for text in NO_PROGRAM])
 def test_find_code(response, found):
-    """Makes impossible: a thought, an example's output or a cut-off attempt run in place of the answer."""
+    """Makes impossible: a thought, an example's output or a cut-off attempt run in place of the answer; a program lost
+    because the text around it, or a docstring in it, has ```.
+    """
     assert find_code(response) == found
+
+
+LINES_OF_BLOCKS = [
+    "\n",
+    "```\n",
+    "```python\n",
+    "1. ",
+    "\t" * 9 + "```\n",
+    "`" * 99,
+    "~~~ `\n",
+    " ",
+    "- ```\n",
+    "- " * 9,
+]
+
+
+@pytest.mark.parametrize("piece", LINES_OF_BLOCKS)
+@pytest.mark.parametrize("start", ["", "```python\n", "- a\n\t\t```\n"])
+def test_blocks_are_found_in_linear_time(start, piece):
+    """Makes impossible: a response whose blocks take the square of its length, in the trainer's process."""
+    response, begin = start + piece * (1_000_000 // len(piece)), time.process_time()
+    find_code(response + "x")
+    assert time.process_time() - begin < 5
 
 
 @pytest.mark.parametrize(
@@ -125,13 +172,17 @@ def test_long_output_in_bounded_time(output):
 PRINTED_RIGHT = [
     ("1 2 3", "1 2 3\n"), ("1 2 3  \n\n", "1 2 3"), ("  1\t2   3\n", "1 2 3"), ("1\n\n2\n", "1\n2"),
     ("1\r\n2\r\n", "1\n2\n"), ("", ""), ("0.5", "0.50000"), ("0.5000001", "0.5"), ("5e-1", "0.5"),
-    ("1000000.4", "1000000.0"), ("3", "3.0"), ("1000", "1e3"), ("000.5", "0.5"), ("1e400", "1e400"),
+    ("1000000.4", "1000000.0"), ("3", "3.0"), ("1000", "1000."), ("000.5", "0.5"), ("1e400", "1e400"),
+    ("-.5", "-0.5"), ("0e71", "0e71"), ("1e-07", "1e-07"), ("True", "True"), ("+0.5", "0.5"), ("1e3", "1000.0"),
     ("9" * 5000, "9" * 5000), ("é", "é"),
 ]  # fmt: skip
 PRINTED_WRONG = [
     ("1\n2\n3", "1 2 3"), ("1 2 3", "1\n2\n3"), ("1 2", "1 2 3"), ("1 2 3 4", "1 2 3"), ("", "1"), ("1", ""),
     ("YES", "yes"), ("0.50001", "0.5"), ("1000002", "1000000.0"), ("3.0", "3"), ("1e3", "1000"), ("nan", "0.5"),
     ("inf", "1e999"), ("0_5.0", "5.0"), ("٣.0", "3.0"), ("9" * 5000, "0.5"), ("007", "7"),
+    ("0", "0e71"), ("0e72", "0e71"), ("1200000", "12e5"), ("1200000.0", "12e5"), ("7e999", "5e999"), ("1000", "1e3"),
+    ("True", "1"), ("1", "True"), ("True", "1.0"), ("1e999", "9" * 400 + ".0"), ("0.5", ".5.0"), ("0", "1e-07"),
+    ("-0.5", "0.5"), ("0x1p-1", "0.5"), ("0.5f", "0.5"), ("1/2", "0.5"),
 ]  # fmt: skip
 
 
@@ -153,7 +204,9 @@ RETURNED_RIGHT = [
 RETURNED_WRONG = [
     ([[3]], [3]), (3, 4), ("3", 3), (None, 0), (True, "True"), (False, None), ([1, 2], [1, 2, 3]), ([1, 2], [1]),
     ({1, 2}, [1, 2]), ({"a": 1}, {"a": 2}), ({"a": 1}, {"b": 1}), (0.31, 0.3), (10**400, 1.5), (float("inf"), 1.5),
-    (object(), 3), ([object()], [[]]), (b"a", "a"),
+    (object(), 3), ([object()], [[]]), (b"a", "a"), (True, 1), (1, True), (False, 0), (0, False), (True, 1.0),
+    (1.0, True), ([True], [1]), ([1, 0], [True, False]), ({"a": True}, {"a": 1}), ({True: 1}, {"1": 1}), (True, [1]),
+    (None, False), (1, "true"), ({(1, 2): 1}, {"[1, 2]": 1}),
 ]  # fmt: skip
 
 
