@@ -93,12 +93,11 @@ FORMS = EVALUATED | {
         "rubiks_cube": rf"{_TURN}(?:\s++{_TURN})*+",  # U B' R2
         "rush_hour": r"[A-Z][+-][0-9](?:\s++[A-Z][+-][0-9])*+",  # F+1 K+1
         "sokoban": r"[LURD]++",  # LDURRUDL
-        "survo": r"[0-9\s-]*+",  # numbers on each line
         "time_intervals": rf"{_TIME}|[0-9]++(?: days?(?:, {_TIME})?)?",  # 03:22:03 or 67 days, 01:04:00
         "tower_of_hanoi": rf"{_MOVE}(?:\s++{_MOVE})*+",
     }.items()
 }
-# Data set -> the mark to count. Their scorers take one of two answers to the same part, or skip what is after the last.
+# Data set -> the mark to count. Their scorers skip a second list, or take the last of two values for one name.
 SAME_COUNT = {"advanced_geometry": ",", "cryptarithm": "=", "knights_knaves": " is "}
 # Every comparison with NaN is false, so a scorer that looks for an error finds none: min(1.0, nan) is 1.0.
 _NOT_FINITE = forward(r"(?<![a-z])(?:nan|inf|infinity)j?(?![a-z])", re.IGNORECASE)
@@ -146,10 +145,10 @@ def score(answer: str, reference: dict[str, Any]) -> float | None:
     # NaN is in no interval; a complex number cannot be compared.
     if not isinstance(value, int | float) or not 0 <= value <= 1:
         return 0.0
-    lists_candidates = (
-        gold and gold.lower() in answer.lower() and name != "shortest_path"
-    )  # a longer path may earn a part
-    return 0.0 if value < 1 and lists_candidates else float(value)
+    # A longer path that is valid may have the shortest one in it.
+    if value < 1 and gold and gold.lower() in answer.lower() and name != "shortest_path":
+        return 0.0
+    return float(value)
 
 
 # Their scorers pay in full for some texts with more, or other, than the answer.

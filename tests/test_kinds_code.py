@@ -21,6 +21,7 @@ import random
 import time
 
 import pytest
+from judging import needs
 
 from kinds import code as module
 from kinds.code import find_code
@@ -110,7 +111,8 @@ PROGRAMS = [
     ("1) a\n\n     ```python\n     x\ny\n     ```", "x\ny\n"), ("1. a\nb:\n    ```python\n    x\n    ```", "x\n"),
     # indentation, length and character of fences
     ("  ```python\n  x\n    y\n ```", "x\n  y\n"), ("   ```python\nx\n   ```\n", "x\n"), ("~~~python\nx\n~~~", "x\n"),
-    ("```python\nx\n    ```\n```", "x\n    ```\n"), ("```python\nx\n\t```\n```", "x\n\t```\n"),
+    ("  ```python\n  x\n    ```\n  ```", "x\n  ```\n"), ("```python\nx\n    ```\n```", "x\n    ```\n"),
+    ("```python\nx\n\t```\n```", "x\n\t```\n"),
     ("````python\n'\n```\nx\n```\n'\n````", "'\n```\nx\n```\n'\n"), ("```python\nx\n`````", "x\n"),
     ("```python\nx\n~~~\n```", "x\n~~~\n"), ("~~~py\n```python\nx\n```\n~~~", "```python\nx\n```\n"),
     ("```python\ns = '```'\n```", "s = '```'\n"), ("```python\n# ```python\n```", "# ```python\n"),
@@ -134,6 +136,33 @@ def test_find_code(response, found):
     because the text around it, or a docstring in it, has ```.
     """
     assert find_code(response) == found
+
+
+def blocks_of_commonmark(text):
+    """The mark and the content of each closed block, by another parser of CommonMark."""
+    from markdown_it import MarkdownIt
+
+    found = []
+    for token in MarkdownIt("commonmark").parse(text):
+        if token.type == "fence" and token.content[-1:] in ("", "\n"):  # a text that ends in a block has no last \n
+            lines = token.map[1] - token.map[0]
+            if token.content.count("\n") == lines - 2:  # without both fences; an open block has only the first
+                found.append(("".join(token.info.split()[:1]), token.content))
+    return found
+
+
+@needs("markdown_it")  # which reasoning-gym installs
+def test_blocks_are_those_of_commonmark():
+    """Makes impossible: a fence where CommonMark has none, or none where it has one. Without lists: in these the
+    reader here is more lenient, as models often indent a list's block too little or too much.
+    """
+    fences = ["```", "```python", "~~~", "~~~py", "````", "````python", "`````", "``` end", "``", "`", "```x``` is"]
+    rng = random.Random(3)
+    for _ in range(5_000):
+        indents = rng.choices(["", "", " ", "  ", "   ", "    ", "\t"], k=rng.randint(1, 9))
+        lines = [indent + rng.choice([*fences, "x", "y = 2", "", "a ``` b"]) for indent in indents]
+        text = "\n".join(lines)
+        assert list(module._closed_blocks(text)) == blocks_of_commonmark(text), text
 
 
 LINES_OF_BLOCKS = [
