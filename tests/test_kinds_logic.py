@@ -3,6 +3,7 @@
 import json
 import math
 import re
+import time
 from pathlib import Path
 from unittest.mock import Mock
 
@@ -196,6 +197,19 @@ def test_logic_checks_of_our_own(dataset):
         for answer in answers:
             job = judge_logic(answer, reference)
             assert (job is not None and score(answer, reference) == 1) == right, answer
+
+
+PIECES = ["1", "1,", "1 ", "A=1,", "x is a y, and ", "Move disk 1 from Peg 1 to Peg 1\n", "U ", "A+1 ", " ", "A → ",
+          "1:11:", "\\frac{1}", "LR", "1.", "(", "x", "1e1", ",", "is a "]  # fmt: skip
+
+
+def test_logic_forms_are_read_in_linear_time():
+    """Makes impossible: a form that takes the square of an answer's length, in the trainer's process."""
+    start = time.process_time()
+    for dataset in [*FORMS, *SAME_COUNT]:
+        for piece in PIECES:
+            judge_logic(piece * (99_000 // len(piece)) + "?", {"dataset": dataset, "entry": {"answer": "1"}})
+    assert time.process_time() - start < 20
 
 
 def test_logic_a_polynomial_without_a_solution():
