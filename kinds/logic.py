@@ -12,7 +12,7 @@ Other scorers pay for wrong answers: they read the first number of a text, or sk
 many rollouts finds this. So for these data sets
 
     FORMS        the whole answer must have the form that the question asks for
-    SAME_COUNT   and as many parts as the entry's answer
+    SAME_COUNT   the answer must have as many parts as the entry's answer
     ONLY_GOLD    is correct only if it is the entry's answer, apart from space and capital letters
     CHECKS       our check replaces the scorer
     REFUSED      no check can tell right from wrong: ValueError when the problems are loaded
@@ -79,11 +79,7 @@ _TURN = r"[A-Za-z]w?[0-9]?'?"
 FORMS = EVALUATED | {
     name: forward(pattern, re.ASCII)
     for name, pattern in {
-        "advanced_geometry": rf"\(?\s*+{_NUMBER}\s*+(?:,\s*+{_NUMBER}\s*+)?\)?°?",  # (7.765, 7.882) or 16.91°
-        "coin_flip": rf"{_NUMBER}(?:/{_NUMBER})?",  # 0.234375 or 15/64
-        "cryptarithm": r"[A-Z]=[0-9](?:\s*+,\s*+[A-Z]=[0-9])*+",  # F=4,J=9
         "fraction_simplification": r"\$?(?:\\d?frac\{[0-9]++\}\{[0-9]++\}|[0-9]++/[0-9]++)\$?",  # $\frac{2}{3}$ or 2/3
-        "gsm_symbolic": _NUMBER,  # 20
         "kakurasu": r"[01\s]*+",  # 1 1 0 0 on each line
         "knights_knaves": rf"{_ROLE}(?:(?:,|\.|\s|and(?=\s))++{_ROLE})*+\.?",  # Joe is an angel, and Zoe is a devil
         "number_format": rf"{_NUMBER}|[+-]?[0-9]{{1,3}}+(?:,[0-9]{{3}})++(?:\.[0-9]++)?",  # 592,641,317.986 or 5.9e+08
@@ -97,7 +93,7 @@ FORMS = EVALUATED | {
         "tower_of_hanoi": rf"{_MOVE}(?:\s++{_MOVE})*+",
     }.items()
 }
-# Data set -> the mark to count. Their scorers skip a second list, or take the last of two values for one name.
+# Data set -> the mark to count. Their scorers skip a second pair, or take the last of two values for one name.
 SAME_COUNT = {"advanced_geometry": ",", "cryptarithm": "=", "knights_knaves": " is "}
 # Every comparison with NaN is false, so a scorer that looks for an error finds none: min(1.0, nan) is 1.0.
 _NOT_FINITE = forward(r"(?<![a-z])(?:nan|inf|infinity)j?(?![a-z])", re.IGNORECASE)

@@ -87,7 +87,7 @@ yes  |  no  |  True  |  False  |  None  |  hello  |  infeasible  |  I do not kno
 """
 AROUND = """
 {}, other  |  other, {}  |  {} other  |  other {}  |  The answer is {}.  |  {} or 0  |  {}, 7  |  7, {}  |  {}, {}
--{}  |  !{}  |  ¬{}  |  not {}  |  {}!  |  1{}  |  {} {}  |  {}#7
+{},7  |  -{}  |  !{}  |  ¬{}  |  not {}  |  {}!  |  1{}  |  {} {}  |  {}#7
 """
 
 
@@ -110,8 +110,6 @@ def right_otherwise(dataset, answer, entry):
         return answer in metadata["valid_answers"]
     if dataset in ("simple_integration", "intermediate_integration"):  # plus a constant
         return re.fullmatch(r"[17] ?-.*", answer)
-    if dataset in ("chain_sum", "products", "number_format"):  # commas between digits are left out
-        return answer.replace(",", "") == gold
     return equal(answer, gold)
 
 
@@ -197,6 +195,31 @@ def test_logic_checks_of_our_own(dataset):
         for answer in answers:
             job = judge_logic(answer, reference)
             assert (job is not None and score(answer, reference) == 1) == right, answer
+
+
+CRAFTED = {  # an entry whose scorer has a gap that no generated entry shows: its answer, its metadata
+    "countdown": (None, {"numbers": [1, 98, 99, 999], "target": 999}),
+    "figlet_font": ("abcdefghij", {}),
+    "game_of_life": ("[[1,0],[0,1]]", {}),
+    "rush_hour": (None, {"board_config": "o" * 12 + "oAAooo" + "o" * 18}),
+}
+
+
+@needs("reasoning_gym")
+@pytest.mark.parametrize(
+    ("dataset", "right", "wrong"),
+    [
+        ("countdown", "999 * (99 - 98) * 1", "999 + 1/98/99"), ("countdown", "999*(99-98)/1", "999*(99-98)//1"),
+        ("figlet_font", "ABCDEFGHIJ", "abcdefghijk"), ("game_of_life", "[[1, 0], [0, 1]]", "[[1,0],[0,1],[1,1]]"),
+        ("rush_hour", "A+3", "A+3 and then B+1"), ("rush_hour", "A+3", "Move A+3"),
+    ],
+)  # fmt: skip
+def test_logic_gaps_that_no_generated_entry_shows(dataset, right, wrong):
+    """Makes impossible: a value near the target, or an answer with more behind it, paid on a rare entry."""
+    gold, metadata = CRAFTED[dataset]
+    reference = {"dataset": dataset, "entry": {"question": "", "answer": gold, "metadata": metadata}}
+    assert judge_logic(right, reference) is not None and score(right, reference) == 1
+    assert judge_logic(wrong, reference) is None or score(wrong, reference) == 0
 
 
 PIECES = ["1", "1,", "1 ", "A=1,", "x is a y, and ", "Move disk 1 from Peg 1 to Peg 1\n", "U ", "A+1 ", " ", "A → ",
