@@ -254,7 +254,9 @@ PRORL = {
     # The paper gives no period; ProRLv2's scripts have 200 to 500. In 191 steps BroRL has no reset with 200 or 500. In
     # 535 steps ProRL has two resets with 200 and one with 500. We take 500: the two recipes then differ least.
     "reference_reset_steps": Setting(500, "section 3.1 (periodic reset); period not in the paper: ProRLv2, 200-500"),
-    "max_response_tokens": Setting(16384, "section 4.2.1, for the context; here for the response alone"),
+    "max_response_tokens": Setting(
+        16384, "not in the paper for N = 16: BroRL's 16,384 (section 4.2.1), so that the recipes differ less"
+    ),
     "max_steps": Setting(535, "table 1, the longest run: 133.8 hours"),
     **EVALUATION,
     "eval_every": Setting(10, "not in the paper: our choice"),
@@ -269,6 +271,7 @@ BRORL = PRORL | {
         scaled_learning_rate(1e-6, b_new=128 * 512, b_0=512 * 16),
         "section 4.2.1: η_0 sqrt(B_new / B_0), with table 1's N x prompts 65,536 / 8,192: 2.83 η_0",
     ),
+    "max_response_tokens": Setting(16384, "section 4.2.1, for the context; here for the response alone"),
     "updates_per_step": Setting(8, "section 4.2.1: unchanged from ProRL; number not in the paper: ProRLv2 scripts"),
     "max_steps": Setting(191, "table 1, the longest run: 173.8 hours; 134 steps take 122.8"),
 }

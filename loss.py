@@ -11,12 +11,9 @@ Pure functions over tensors; nothing here knows a model, an engine or a process 
     correct          #correct                 bool, (P, N): the verifier's verdict
     rewards          R_τ                      (P, N), may be shaped or continuous
     (the row's mean) R̄ = mean_group(R)        mean reward of a prompt's N rollouts
-    (not computed)   p                        probability that a rollout of the prompt is correct
-    (not computed)   w_N                      weight of ∇p in a prompt's expected gradient, for rewards 0 and 1:
-                                              E[(1/N) Σ_τ A_τ ∇log π(τ)] = w_N(p) ∇p, over its N rollouts
     advantages       A                        (P, N); in a micro-batch (S,)
     lengths          T_τ                      (S,) response tokens of each rollout
-    logp             log π_θ                  (T,) under the policy being updated
+    logp             log π_θ                  (T,) under the policy being updated: `token_logprobs`
     old_logp         log π_old                (T,) under the trainer before the step's first update
     engine_logp      log π_engine             (T,) under the inference engine that sampled the token
     ref_logp         log π_ref                (T,) under the reference policy
@@ -39,6 +36,7 @@ The paper's formula is E_τ[ min( r_θ(τ) A_τ, clip(r_θ(τ), 1 - ε_low, 1 + 
   * a term β KL(π_θ || π_ref) is added. The paper's formula has no such term, but the paper resets a reference policy.
     The term, its estimator and β come from the ProRLv2 scripts; kl_coef = 0 removes it;
   * the objective is multiplied by the truncated importance weight, which the paper names next to the formula;
+  * after a step's first update the KL term is an average over samples of π_old, not of π_θ, without a weight;
   * mean_batch and std_batch are over the rollouts that dynamic sampling keeps. If the paper means all
     rollouts that were drawn, its A is larger by 1 / sqrt(share of prompts kept), for rewards 0 and 1;
   * the variance of the advantages divides by the count, not count - 1: at 65,536 trajectories they agree to 1e-5.
@@ -53,38 +51,40 @@ from torch import Tensor
 # ------------------------------------------------------------------------ dynamic sampling, advantages
 
 
-def informative(correct: Tensor) -> Tensor:
+def informative(correct: Tensor, counted: Tensor | None = None) -> Tensor:
     """Dynamic sampling keeps a prompt only if 0 < #correct < N (section 3.1). (P, N) bool -> (P,) bool.
 
-    Uses verdicts, not rewards: an all-correct group is dropped even if its rewards differ.
+    Uses verdicts, not rewards: an all-correct group is dropped even if its rewards differ. counted: (P, N) bool, the
+    rollouts that may be trained on (None: all). #correct and N are numbers of counted rollouts.
     """
     if correct.dtype != torch.bool:
         raise ValueError(f"dynamic sampling counts verdicts: `correct` must be bool, got {correct.dtype}")
-    count = correct.sum(-1)
-    return (count > 0) & (count < correct.shape[-1])
+    counted = torch.ones_like(correct) if counted is None else counted
+    number_correct, n = (correct & counted).sum(-1), counted.sum(-1)
+    return (number_correct > 0) & (number_correct < n)
+
+
+# The three advantages take means over a row's rewards that are not NaN: `group_advantages` writes NaN for a rollout
+# that is not counted.
 
 
 def mean_centred(rewards: Tensor) -> Tensor:
-    """R_τ - mean_group(R) (section 3.1). w_N = 1 - 1/N: every prompt has the same weight."""
-    return rewards - rewards.mean(-1, keepdim=True)
+    """R_τ - mean_group(R) (section 3.1)."""
+    return rewards - rewards.nanmean(-1, keepdim=True)
 
 
 def group_std(rewards: Tensor, eps: float = 1e-8) -> Tensor:
-    """(R_τ - mean_group(R)) / std_group(R), with N and not N - 1 (GRPO, 2402.03300).
-
-    w_N = E[sqrt(R̄ (1 - R̄))] / (p (1 - p)).
-    """
-    return mean_centred(rewards) / (rewards.std(-1, correction=0, keepdim=True) + eps)
+    """(R_τ - mean_group(R)) / std_group(R), with N and not N - 1 (GRPO, 2402.03300)."""
+    centred = mean_centred(rewards)
+    return centred / (centred.square().nanmean(-1, keepdim=True).sqrt() + eps)
 
 
 def group_mean(rewards: Tensor, eps: float = 1e-8) -> Tensor:
-    """(R_τ - mean_group(R)) / mean_group(R) (MaxRL, 2602.02710). w_N = (1 - (1 - p)^(N-1)) / p.
+    """(R_τ - mean_group(R)) / mean_group(R) (MaxRL, 2602.02710).
 
-    w_N ∇p is the gradient of -Σ_{k=1..N-1} (1 - p)^k / k, the first N - 1 terms of the series of log p. So this
-    approximates maximum likelihood of a correct response. For p = 0.001, w_N is 15 at N = 16 and 400 at N = 512. It
-    needs rewards of 0 or more: with a negative mean it would train towards the lower rewards.
+    It needs rewards of 0 or more: with a negative mean it would train towards the lower rewards.
     """
-    return mean_centred(rewards) / (rewards.mean(-1, keepdim=True) + eps)
+    return mean_centred(rewards) / (rewards.nanmean(-1, keepdim=True) + eps)
 
 
 ADVANTAGES = {"mean_centred": mean_centred, "group_std": group_std, "group_mean": group_mean}
@@ -93,27 +93,40 @@ ADVANTAGES = {"mean_centred": mean_centred, "group_std": group_std, "group_mean"
 SAME_WHEN_WHITENED = {"mean_centred"}
 
 
-def group_advantages(rewards: Tensor, kind: str = "mean_centred") -> Tensor:
+def group_advantages(rewards: Tensor, kind: str = "mean_centred", counted: Tensor | None = None) -> Tensor:
     """A_τ from a group's rewards alone (section 3.1, first half; the paper's kind is mean_centred). (P, N) -> (P, N).
 
-    The kind decides a prompt's weight w_N in the step. w_N is a mean over all groups, kept or dropped: a group of equal
-    rewards has A = 0 and adds nothing.
+    counted: (P, N) bool, as in `informative`. A rollout that is not counted is in no mean, and its advantage is NaN.
+
+    The kind decides how much weight a prompt has in a step; docs/which_n.md derives that weight, w_N(p).
     """
-    return ADVANTAGES[kind](rewards)
+    return ADVANTAGES[kind](rewards if counted is None else rewards.masked_fill(~counted, float("nan")))
 
 
-def whiten(advantages: Tensor, kept: Tensor, eps: float = 1e-8) -> Tensor:
+def whiten(advantages: Tensor, trained: Tensor, eps: float = 1e-8) -> Tensor:
     """(A_τ - mean_batch(A)) / (std_batch(A) + eps) (section 3.1, second half). (P, N) -> (P, N).
 
-    kept: (P,) bool, the prompts that dynamic sampling keeps; the batch is their rollouts. The rows of other prompts
-    are not used. After `group_advantages` the mean is 0 already; it is here because the paper has it.
+    trained: (P, N) bool, the batch: the counted rollouts of the prompts that dynamic sampling keeps; or (P,) bool, the
+    kept prompts. Other rollouts are not used. After `group_advantages` the mean is 0 already; it is here because the
+    paper has it.
     """
-    batch = advantages[kept].double()
+    batch = advantages[trained].double()
     whitened = (advantages.double() - batch.mean()) / (batch.std(correction=0) + eps)
     return whitened.to(advantages.dtype)
 
 
 # ----------------------------------------------------------------------------------- the clipped objective
+
+
+def token_logprobs(logits: Tensor, tokens: Tensor, temperature: float) -> Tensor:
+    """log π_θ(τ_t | x, τ_<t) of each token: log softmax(logits / temperature) at the token. (T, V), (T,) -> (T,).
+
+    In float32 or wider. train.py computes the same numbers and the same gradient without holding the logits of all
+    tokens: `chunked_logprobs` in trainer/policy.py.
+    """
+    wide = torch.promote_types(logits.dtype, torch.float32)
+    logp = torch.log_softmax(logits.to(wide) / temperature, dim=-1)  # (T, V)
+    return logp.gather(-1, tokens[:, None]).squeeze(-1)
 
 
 def importance_ratio(logp: Tensor, old_logp: Tensor) -> Tensor:
@@ -196,7 +209,7 @@ def policy_loss(
         logp = old.clone().requires_grad_()  # log π_θ: a policy that has not moved yet
         a, lengths = loss.group_advantages(torch.tensor([[1.0, 0.0]]))[0], torch.tensor([3, 2])  # a is ½ and -½
         clip = {"clip_low": 0.2, "clip_high": 0.27, "tis_cap": 2.0}
-        value, metrics = loss.policy_loss(logp, old, old, None, a, lengths, 5, **clip)
+        value, metrics = loss.policy_loss(logp, old, old, None, a, lengths, denominator=5, **clip)
         value.backward()  # a token's gradient is -a / 5: the right rollout becomes likelier, the wrong one rarer
     """
     advantages = advantages.repeat_interleave(lengths)  # (T,)
@@ -228,7 +241,7 @@ def token_metrics(
 ) -> dict[str, Tensor]:
     """Return sums over these tokens, and extremes (names with _max or _min). Inputs: (T,).
 
-    trainer/run.py, `Sums.result`, divides the sums by ΣT, so that fractions are fractions in metrics.jsonl.
+    trainer/metrics.py, `Sums.result`, divides the sums by ΣT, so that fractions are fractions in metrics.jsonl.
 
     clip_high_fraction   Σ 1[r > 1 + ε_high, A > 0]   the tokens whose gradient the upper clip removed
     clip_low_fraction    Σ 1[r < 1 - ε_low,  A < 0]   and the lower clip
@@ -240,7 +253,7 @@ def token_metrics(
     tis_capped_fraction  Σ 1[ρ > C]
     kl_ref               Σ k3(log π_θ, log π_ref)     KL(π_θ || π_ref), if there is a reference
     nll                  -Σ log π_θ                   of the sampled tokens. It is not the entropy, which sums over the
-                                                      vocabulary (trainer/policy.py: token_logprobs)
+                                                      vocabulary (trainer/policy.py: chunked_logprobs)
     """
     engine_ratio = torch.exp(old_logp - engine_logp)
     metrics = {

@@ -26,8 +26,8 @@ until they differ: logits have the shape (rows, V), V the vocabulary. (rollouts,
 
 Three numbers fix the random number of a token: the request's seed, the rollout's number and the token's position. So a
 group can be split: a request for rollouts 0 to 511 draws the same tokens as two requests with its seed, for 0 to 255
-and for 256 to 511, on any ranks. Logits can round differently in another batch. If that changes a token, it changes the
-rest of its rollout.
+and for 256 to 511, on any ranks. A rollout's logits can round differently if other rollouts decode together with it. If
+that changes a token, it changes the rest of the rollout.
 
 engines/prefix.py has the attention of many rows to one prompt. engines/vllm.py starts vLLM and loads its weights.
 A third engine is a subclass of `Engine` and an entry in `ENGINES`.
@@ -89,7 +89,7 @@ class Group:
         self.finish_reasons.append(finish_reason)
 
 
-Progress = Callable[[int], object]  # is called with the number of rollouts that ended since its last call
+OnProgress = Callable[[int], object]  # called with the number of rollouts that ended since its last call
 
 
 class Engine(Protocol):
@@ -112,7 +112,7 @@ class Engine(Protocol):
         ...
 
     def generate(
-        self, requests: list[Request], sampling: Sampling, on_progress: Progress | None = None
+        self, requests: list[Request], sampling: Sampling, on_progress: OnProgress | None = None
     ) -> Iterator[tuple[int, Group]]:
         """Yield (index of a request, its group) as groups end. Closing the iterator stops the work.
 
@@ -217,7 +217,7 @@ class TorchEngine(Engine):
     """N rollouts per prompt in plain torch, for the models of transformers whose attention can be replaced.
 
     model       the policy itself, not a copy
-    memory_gib  memory for decoding, in addition to the weights; it limits the rollouts of a batch
+    memory_gib  memory for decoding, in addition to the weights; it limits the rollouts that decode together
     dtype       "bfloat16" decodes under autocast; otherwise the model's own type
 
     >>> from transformers import AutoModelForCausalLM, AutoTokenizer
@@ -247,27 +247,27 @@ class TorchEngine(Engine):
         return f"torch, {self.precision}, one copy of each prompt for all of its rollouts"
 
     def generate(
-        self, requests: list[Request], sampling: Sampling, on_progress: Progress | None = None
+        self, requests: list[Request], sampling: Sampling, on_progress: OnProgress | None = None
     ) -> Iterator[tuple[int, Group]]:
-        """Draw as `Engine.generate` says, short prompts first. After each batch, yield the groups that are complete."""
+        """Draw as `Engine.generate` says, short prompts first. After each chunk, yield the groups that are complete."""
         text_config = self.model.config.get_text_config()
         check(requests, sampling, text_config.vocab_size, getattr(text_config, "max_position_embeddings", None))
         groups = [Group(list(request.prompt)) for request in requests]
-        by_length = sorted(range(len(requests)), key=lambda i: len(requests[i].prompt))  # little padding in a batch
+        by_length = sorted(range(len(requests)), key=lambda i: len(requests[i].prompt))  # little padding in a chunk
         numbered = [(i, requests[i].first + k) for i in by_length for k in range(requests[i].n)]
-        size = self.batch_size(requests, sampling)
+        size = self.chunk_size(requests, sampling)
         for start in range(0, len(numbered), size):
-            batch = numbered[start : start + size]
-            for (i, _), rollout in zip(batch, self.decode(requests, batch, sampling, on_progress), strict=True):
+            chunk = numbered[start : start + size]
+            for (i, _), rollout in zip(chunk, self.decode(requests, chunk, sampling, on_progress), strict=True):
                 groups[i].add(*rollout)
                 if len(groups[i].responses) == requests[i].n:
                     yield i, groups[i]
 
-    def batch_size(self, requests: list[Request], sampling: Sampling) -> int:
+    def chunk_size(self, requests: list[Request], sampling: Sampling) -> int:
         """Return how many rollouts decode at a time: as many as memory_gib holds, on a CPU at most 4,096.
 
-        A call for 4,096 rollouts or more has at least two batches: the caller judges one while the next decodes.
-        Smaller batches are slower on a CPU.
+        A call for 4,096 rollouts or more has at least two chunks: the caller judges one while the next decodes.
+        Smaller chunks are slower on a CPU.
         """
         total = sum(request.n for request in requests)
         if not total:
@@ -276,30 +276,31 @@ class TorchEngine(Engine):
         row_bytes = bytes_per_row(self.model, fewest, longest, sampling.max_new_tokens)
         fit = max(1, int(self.memory_gib * 2**30 / row_bytes))
         if self.model.device.type == "cpu":
-            fit = min(fit, 4096)  # larger batches leave the processor's caches
-        batches = math.ceil(total / fit)
+            fit = min(fit, 4096)  # larger chunks no longer fit the caches of a processor
+        chunks = math.ceil(total / fit)
         if total >= 4096:
-            batches = max(batches, 2)
-        return math.ceil(total / batches)
+            chunks = max(chunks, 2)
+        return math.ceil(total / chunks)
 
     def decode(
-        self, requests: list[Request], batch: list[tuple[int, int]], sampling: Sampling, on_progress: Progress | None
+        self, requests: list[Request], chunk: list[tuple[int, int]], sampling: Sampling, on_progress: OnProgress | None
     ) -> list[tuple[list[int], list[float], str]]:
-        """Draw a batch of rollouts; return (response, log-probs, finish reason) of each.
+        """Draw a chunk, the rollouts that decode together. Returns (response, log-probs, finish reason) of each.
 
-        batch: (index of a request, rollout number). The rollouts of a prompt start as one row, which splits later.
+        chunk: a pair (index of a request, rollout number) for each rollout. The rollouts of a prompt start as one row,
+        which splits later.
         """
         device, limit = self.model.device, sampling.max_new_tokens
         stop = torch.tensor(sampling.stop_token_ids, dtype=torch.long, device=device)
-        tokens = torch.zeros(len(batch), limit, dtype=torch.long, device=device)  # (rollouts, limit)
-        logprobs = torch.zeros(len(batch), limit, device=device)  # (rollouts, limit)
-        length = torch.zeros(len(batch), dtype=torch.long, device=device)  # (rollouts,)
-        seed, number = torch.tensor([(requests[i].seed, k) for i, k in batch], device=device).T
+        tokens = torch.zeros(len(chunk), limit, dtype=torch.long, device=device)  # (rollouts, limit)
+        logprobs = torch.zeros(len(chunk), limit, device=device)  # (rollouts, limit)
+        length = torch.zeros(len(chunk), dtype=torch.long, device=device)  # (rollouts,)
+        seed, number = torch.tensor([(requests[i].seed, k) for i, k in chunk], device=device).T
         stream = splitmix64(splitmix64(seed) + number)  # (rollouts,) names each one's stream of random numbers
-        asked = list(dict.fromkeys(i for i, _ in batch))  # the requests of the batch; at first each has one row
+        asked = list(dict.fromkeys(i for i, _ in chunk))  # the requests of the chunk; at first each has one row
         row_of = {i: row for row, i in enumerate(asked)}
-        row = torch.tensor([row_of[i] for i, _ in batch], device=device)  # (active,)
-        active = torch.arange(len(batch), device=device)  # (active,) positions in the batch
+        row = torch.tensor([row_of[i] for i, _ in chunk], device=device)  # (active,)
+        active = torch.arange(len(chunk), device=device)  # (active,) positions in the chunk
         with inference(self.model, self.precision):
             decoder = PrefixDecoder(self.model, [requests[i].prompt for i in asked], limit)
             logits = decoder.logits  # (rows, V)
@@ -375,7 +376,7 @@ class VLLMEngine(Engine):
         return f"vLLM, {self.precision}, {config.scheduler_config.max_num_seqs} rollouts at a time, {scheduling}"
 
     def generate(
-        self, requests: list[Request], sampling: Sampling, on_progress: Progress | None = None
+        self, requests: list[Request], sampling: Sampling, on_progress: OnProgress | None = None
     ) -> Iterator[tuple[int, Group]]:
         """Yield groups as in `Engine.generate`. vLLM starts the requests in order, max_num_seqs rollouts at a time.
 

@@ -39,22 +39,24 @@ the whole answer or none of it: with N = 512 rollouts a policy soon finds a gap 
 methods of str, the patterns of kinds/patterns.py, which cannot backtrack, and parsers of at most MAX_ANSWER characters.
 For everything else it returns a job, which a worker of sandbox/ runs within a time limit.
 
-This file has the types, the kind countdown in full, and the functions that judge and load. kinds/ has one file for each
-other kind. Simplified: nothing checks that a countdown problem can be solved.
+This file has the types, the kind countdown in full, and the functions that judge. kinds/ has one file for each other
+kind; trainer/problems.py reads problems. Simplified: nothing checks that a countdown problem can be solved.
 """
 
 import ast
 import importlib
-import json
+import logging
 import operator
 import re
 from collections.abc import Callable, Iterable
+from contextlib import closing
 from fractions import Fraction
-from pathlib import Path
 from typing import Any, NamedTuple
 
-from sandbox import WeakSandbox as WeakSandbox
-from sandbox.jobs import Call, Program
+from sandbox import pool
+from sandbox.jobs import Call, Outcome, Program
+
+LOG = logging.getLogger(__name__)
 
 REASONS = ("correct", "wrong", "partial", "no_answer", "unparsed", "timeout", "crashed")
 MAX_ANSWER = 1_000  # characters: a longer answer is not read as math or as an expression
@@ -286,10 +288,7 @@ def verify_batch(
             jobs[key] = value
         else:
             verdicts[key] = verdict_of(value)
-    if jobs:
-        from kinds.workers import run  # it imports this file
-
-        verdicts |= run(jobs, workers, timeout_s, allow_weak_sandbox)
+    verdicts |= run_jobs(jobs, workers, timeout_s, allow_weak_sandbox)
     return [verdicts[key] for key in keys]
 
 
@@ -307,83 +306,40 @@ def verdict_of(value: Any) -> Verdict:
     return Verdict(float(reward), False, "partial" if reward > 0 else "wrong")
 
 
-# ------------------------------------------------------------------------ problems, and rewards of your own
+# ------------------------------------------------------------------------------- jobs in worker processes
 
 
-def load_problems(path: str | Path) -> list[Problem]:
-    """Read problems from JSON lines in UTF-8: {"prompt": ..., "kind": ..., "reference": ...} on each line.
+def run_jobs(
+    jobs: dict[tuple, Call | Program], workers: int | None, timeout_s: float, allow_weak_sandbox: bool
+) -> dict[tuple, Verdict]:
+    """Run jobs in the workers of sandbox/, and return the verdict of each. A key starts with the name of its kind."""
+    keys, verdicts = list(jobs), {}
+    if not jobs:
+        return {}
+    # `closing` frees the pool if `verdict_of_outcome` raises.
+    with closing(pool.run(jobs.values(), timeout_s, workers, allow_weak_sandbox)) as outcomes:
+        for index, outcome in outcomes:
+            verdicts[keys[index]] = verdict_of_outcome(outcome, keys[index][0], timeout_s)
+    return verdicts
 
-    A prompt is text, or a list of chat messages {"role": ..., "content": ...}. Every problem is checked, and where its
-    kind knows a right response, that response is judged. Raises FileNotFoundError; ValueError with the path and the
-    line number for a broken line, or if there is no problem.
-    """
-    if not Path(path).is_file():
-        raise FileNotFoundError(
-            f"no problems at {path}: name a file of JSON lines; a weight follows a colon, FILE.jsonl:0.5"
+
+def verdict_of_outcome(outcome: Outcome, name: str, timeout_s: float) -> Verdict:
+    """Return the verdict for a job's outcome. The process that ran it read a model's text, and may send anything."""
+    if outcome.status == "environment":
+        raise JudgeFailed(
+            f"kind {name} cannot be judged on this machine: {outcome.value}. A judge reads only Python's packages, "
+            "and may not use the network"
         )
-    problems, numbers = [], []
-    # Split bytes: lines of text would also end at U+2028, which JSON allows inside a string.
-    for number, line in enumerate(Path(path).read_bytes().split(b"\n"), start=1):
+    if outcome.status == "ok":
         try:
-            if line.strip():
-                problems.append(_problem(json.loads(line.decode("utf-8"))))
-                numbers.append(number)
-        except (ValueError, RecursionError) as error:
-            form = "Write one JSON object a line, in UTF-8, and every backslash twice"
-            raise ValueError(f"{path}, line {number}: {error}. {form}") from None
-    if not problems:
-        raise ValueError(f"{path} has no problem: write one JSON object a line")
-    from kinds.sources import check  # it imports this file
-
-    if broken := check(problems):
-        position, sentence = next(iter(broken.items()))
-        raise ValueError(f"{path}, line {numbers[position]}: {sentence}")
-    return problems
-
-
-def _problem(record: Any) -> Problem:
-    if not isinstance(record, dict) or record.keys() != set(Problem._fields):
-        raise ValueError(f"a problem is an object with {', '.join(Problem._fields)}, got {shown(record)}")
-    return Problem(**record)
-
-
-def load_data(specs: list[str], seed: int = 0) -> list[Problem]:
-    """Return the problems of one epoch. A source is FILE.jsonl, hf:NAME or gym:NAME, each with an optional :WEIGHT.
-
-    kinds/sources.py has the rules. The seed fixes the generated problems (gym:) and, with weights, the order of all.
-    """
-    from kinds import sources
-
-    return sources.load_data(specs, seed)
-
-
-reward_files: dict[str, list[str]] = {}  # path of each loaded file -> itself and the files that it imports
-
-
-def load_rewards(paths: list[str] | list[Path]) -> list[str]:
-    """Add the kinds that these Python files define to verify.KINDS, and return the absolute paths.
-
-    A file has functions (response, reference) -> reward, and a line that names them: KINDS = {"my_kind": my_function}.
-    kinds/users.py has the rules. Raises FileNotFoundError, or ValueError for a file that cannot be used.
-    """
-    from kinds import users
-
-    loaded = [str(Path(path).resolve()) for path in paths]
-    for path in loaded:
-        kinds, files = users.load(path)
-        others = {name for name, kind in KINDS.items() if isinstance(kind, str) or kind.file != path}
-        if taken := others & kinds.keys():
-            raise ValueError(f"{path}: choose another name for {', '.join(taken)} than {', '.join(KINDS)}")
-        KINDS.update(kinds)  # a file may be loaded again
-        reward_files[path] = files
-    return loaded
-
-
-def read_spec(spec: str) -> tuple[str, float | None]:
-    """Split "SOURCE:WEIGHT" into ("SOURCE", weight), without a weight (spec, None). ValueError for a weight of 0."""
-    source, colon, last = spec.rpartition(":")
-    if not colon or not re.fullmatch(r"[0-9]*\.?[0-9]+", last):
-        return spec, None
-    if float(last) <= 0:
-        raise ValueError(f"the weight in {spec} must be above 0")
-    return source, float(last)
+            return verdict_of(outcome.value)
+        except (TypeError, ValueError) as error:
+            if file := kind_of(name).file:
+                raise NotAReward(f"the reward of kind {name} ({file}): {error}") from None
+            return Verdict(0.0, False, "crashed")
+    if name not in failures:
+        why = f"raised {outcome.value}" if outcome.value else "ended its process"
+        why = f"took more than {timeout_s:g} s (--verify_timeout)" if outcome.status == "timeout" else why
+        failures[name] = f"kind {name}: judging a response {why}"
+        LOG.warning(failures[name])
+    return Verdict(0.0, False, outcome.status)

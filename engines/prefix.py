@@ -7,8 +7,8 @@ again. One softmax runs over prompt and response together, so the result is exac
 Rollouts whose tokens are equal share one row until they differ: each distinct prefix is computed once.
 
     name         meaning
-    G            prompts in the batch
-    U            rows: the distinct prefixes that are decoding
+    G            prompts whose rollouts decode together
+    K            rows: the distinct prefixes that are decoding
     M            largest number of rows of one prompt
     L, T         prompt tokens (the longest prompt; shorter ones are padded on the left), response tokens
     Hq, Hk, D    query heads, key heads, head width
@@ -29,12 +29,12 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 
 class PrefixDecoder:
-    """The keys and values of U rows, and one decoding step for all of them.
+    """The keys and values of K rows, and one decoding step for all of them.
 
     prompt_keys, prompt_values   [G, Hk, L, D] per layer, one copy per prompt
-    keys, values                 [U, Hk, max_new_tokens, D] per layer; the first T columns are filled
-    prompt                       (U,) the prompt of each row, ascending
-    slot                         (U,) the position of each row among the G·M positions of a grouped product
+    keys, values                 [K, Hk, max_new_tokens, D] per layer; the first T columns are filled
+    prompt                       (K,) the prompt of each row, ascending
+    slot                         (K,) the position of each row among the G·M positions of a grouped product
     """
 
     def __init__(self, model: PreTrainedModel, prompts: list[list[int]], max_new_tokens: int):
@@ -63,7 +63,7 @@ class PrefixDecoder:
         """Append a token to every rollout. row: (R,) the row of each rollout; token: (R,) its new token.
 
         A row splits if its rollouts have different tokens, and is dropped if it has none. Returns the new row of each
-        rollout, (R,), and the next logits (U, V).
+        rollout, (R,), and the next logits (K, V).
         """
         vocabulary = self.logits.shape[-1]
         distinct, row = torch.unique(row * vocabulary + token, return_inverse=True)  # ascending by row, then by token
@@ -73,7 +73,7 @@ class PrefixDecoder:
         return row, self._step(distinct % vocabulary)
 
     def _step(self, token: Tensor) -> Tensor:
-        """Return the logits (U, V) after the tokens (U,)."""
+        """Return the logits (K, V) after the tokens (K,)."""
         position = self.lengths[self.prompt] + self.t
         self.t += 1
         with attention(self.model, "prefix"):
@@ -102,7 +102,7 @@ class PrefixDecoder:
         self.slot = prompt * self.m + torch.arange(len(prompt), device=prompt.device) - earlier[prompt]
 
     def append(self, layer: int, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
-        """Store a new key and value [U, Hk, 1, D] of a layer; return all of the responses, [U, Hk, T, D]."""
+        """Store a new key and value [K, Hk, 1, D] of a layer; return all of the responses, [K, Hk, T, D]."""
         for cache, new in ((self.keys, key), (self.values, value)):
             if layer not in cache:
                 rows, heads, _, width = new.shape
@@ -111,13 +111,13 @@ class PrefixDecoder:
         return self.keys[layer][:, :, : self.t], self.values[layer][:, :, : self.t]
 
     def by_prompt(self, x: Tensor) -> Tensor:
-        """Reorder [U, Hk, g, X] to [G, Hk, M·g, X]: one matrix per prompt. Empty slots hold 0."""
+        """Reorder [K, Hk, g, X] to [G, Hk, M·g, X]: one matrix per prompt. Empty slots hold 0."""
         _, heads, g, width = x.shape
         x = x.new_zeros(len(self.lengths) * self.m, heads, g, width).index_copy_(0, self.slot, x)
         return x.view(-1, self.m, heads, g, width).transpose(1, 2).reshape(-1, heads, self.m * g, width)
 
     def by_row(self, x: Tensor, g: int) -> Tensor:
-        """Reorder [G, Hk, M·g, X] to [U, Hk, g, X], the inverse of `by_prompt`."""
+        """Reorder [G, Hk, M·g, X] to [K, Hk, g, X], the inverse of `by_prompt`."""
         _, heads, _, width = x.shape
         return x.view(-1, heads, self.m, g, width).transpose(1, 2).reshape(-1, heads, g, width)[self.slot]
 
@@ -137,7 +137,7 @@ def prefix_attention(
 ) -> tuple[Tensor, None]:
     """Compute softmax([q·K_prompt, q·K_response] · scaling) [V_prompt; V_response]. Reads each prompt once.
 
-    query: [U, Hq, 1, D]; key, value: [U, Hk, 1, D], of the new token; returns [U, 1, Hq, D].
+    query: [K, Hq, 1, D]; key, value: [K, Hk, 1, D], of the new token; returns [K, 1, Hq, D].
     """
     layer: Any = module.layer_idx
     (rows, hq, _, d), hk = query.shape, key.shape[1]
@@ -147,7 +147,7 @@ def prefix_attention(
     query = query.reshape(rows, hk, g, d) * (scaling if scaling is not None else d**-0.5)
 
     to_prompt = decoder.by_prompt(query) @ prompt_key.transpose(-1, -2)  # [G, Hk, M·g, L]
-    to_response = query @ key.transpose(-1, -2)  # [U, Hk, g, T]
+    to_response = query @ key.transpose(-1, -2)  # [K, Hk, g, T]
     if softcap is not None:
         to_prompt, to_response = (softcap * torch.tanh(x / softcap) for x in (to_prompt, to_response))
 
@@ -161,7 +161,7 @@ def prefix_attention(
 
     scores = torch.cat([to_prompt, decoder.by_prompt(to_response)], dim=-1)  # [G, Hk, M·g, L + T]
     weights = torch.softmax(scores, dim=-1, dtype=torch.float32).to(value.dtype)
-    from_prompt = decoder.by_row(weights[..., :length] @ prompt_value, g)  # [U, Hk, g, D]
+    from_prompt = decoder.by_row(weights[..., :length] @ prompt_value, g)  # [K, Hk, g, D]
     from_response = decoder.by_row(weights[..., length:], g) @ value
     return (from_prompt + from_response).reshape(rows, 1, hq, -1), None
 

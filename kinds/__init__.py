@@ -1,4 +1,4 @@
-"""The kinds of problems behind verify.py (section 4.2.1), and the sources of problems.
+"""The kinds of problems behind verify.py (section 4.2.1).
 
 maths.py     kind "math", with latex.py (reads a text into a form) and algebra.py (compares expressions)
 science.py   kind "science": math with units, formulas and options
@@ -6,7 +6,5 @@ code.py      kind "code": programs and functions, by their outputs
 ifeval.py    kind "ifeval": the 25 instructions of IFEval
 logic.py     kind "logic": Reasoning Gym's scorers
 users.py     a user's file of rewards
-workers.py   jobs in worker processes, and the verdicts for their outcomes
-sources.py   problems from files, data sets and generators, mixed by weight
 patterns.py  regular expressions that cannot backtrack
 """

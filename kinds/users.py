@@ -1,4 +1,4 @@
-"""A user's file of rewards (verify.py, `load_rewards`).
+"""A user's file of rewards (trainer/problems.py, `load_rewards`).
 
     KINDS = {"kind": function}             function(response, reference) -> reward
     KINDS = {"kind": (function, check)}    check(reference) raises ValueError if a problem's reference is broken

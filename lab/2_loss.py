@@ -15,7 +15,6 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from lab.notebooks import ask, compare
 from rollout import TorchEngine
-from verify import load_problems
 
 if sys.argv[1:]:
     sys.path.insert(0, sys.argv[1])  # from here on: loss.py is yours
@@ -61,7 +60,7 @@ ask()
 # %%
 model = AutoModelForCausalLM.from_pretrained(loop.TINY / "policy", dtype=torch.float32)
 tokenizer = AutoTokenizer.from_pretrained(loop.TINY / "policy")
-problems = load_problems(loop.TINY / "train.jsonl")[SEED * 32 : SEED * 32 + 32]
+problems = loop.read_problems("train")[SEED * 32 : SEED * 32 + 32]
 groups, correct = loop.roll_out(TorchEngine(model), tokenizer, problems, 64, seed=SEED)
 keep = L.informative(correct)
 groups = [group for group, kept in zip(groups, keep, strict=True) if kept]

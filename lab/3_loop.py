@@ -26,10 +26,10 @@ if sys.argv[2:]:
     sys.path.insert(0, sys.argv[2])  # from here on: loop.py and the files that it imports are yours
 
 import verify
-from bench.which_n import best_n, noise_at_equal_cost
 from lab.bugs import LENIENT, load, read
 from lab.notebooks import ask, compare, show
 from rollout import TorchEngine
+from tools.which_n import best_n, noise_at_equal_cost
 
 SEED = int(sys.argv[1]) if sys.argv[1:] else 0  # in a notebook: write another one here
 loop = importlib.import_module("loop" if sys.argv[2:] else "lab.loop")
@@ -38,7 +38,7 @@ plt.switch_backend("Agg")  # pictures are files
 OUT.mkdir(parents=True, exist_ok=True)
 model = AutoModelForCausalLM.from_pretrained(loop.TINY / "policy", dtype=torch.float32)
 tokenizer = AutoTokenizer.from_pretrained(loop.TINY / "policy")
-problems, held_out = (verify.load_problems(loop.TINY / f"{name}.jsonl") for name in ("train", "test"))
+problems, held_out = (loop.read_problems(name) for name in ("train", "test"))
 held_out = held_out[:128]
 ask()
 
@@ -97,7 +97,7 @@ ask()
 # and 4. A step is one update with the learning rate 1e-3. pass@1 is 0.193 at the start.
 #
 # Before whitening and clipping, N changes the noise of a step and not its direction. V_w / V_b of this policy is 24, by
-# enumeration (`python -m bench.which_n` estimates it). So the noise of a step at equal samples is proportional to
+# enumeration (`python -m tools.which_n` estimates it). So the noise of a step at equal samples is proportional to
 # N (1 + 24 / (N - 1)).
 #
 # **Write down:** the N with the least noise, from a derivative. The four N in the order of pass@1 at the end. A number

@@ -11,12 +11,15 @@
     old         log π_old   (T,) of the policy before the step's first update
     ref         log π_ref   (T,) of the policy before the run's first step
 
-train.py adds refills, resets of the reference, processes, micro-batches and checkpoints. Its gradient is the same.
+train.py adds refills, resets of the reference, processes, micro-batches and checkpoints. The gradient of a mini-batch
+is the same. AdamW has no weight decay here, and 0.01 there.
 """
 
 import argparse
 import copy
 import csv
+import json
+import random
 from pathlib import Path
 from typing import Any
 
@@ -26,15 +29,23 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 import brorl
 import loss as L
-import tiny
 from lab.variants import ADVANTAGES, OBJECTIVES, VARIANTS
 from rollout import Group, Request, Sampling, TorchEngine
-from trainer.policy import token_logprobs
-from verify import Problem, load_problems, verify_batch
+from verify import Problem, verify_batch
 
-TINY = Path(tiny.__file__).parent
+TINY = Path(__file__).resolve().parent.parent / "tiny"  # the embedded policy and its problems
 LOSS: dict[str, Any] = {name: brorl.BRORL[name].value for name in ("clip_low", "clip_high", "tis_cap", "kl", "kl_coef")}
 METRICS = ("clip_high_fraction", "clip_low_fraction", "kl_old", "kl_ref", "engine_difference", "nll")
+
+
+def read_problems(name: str) -> list[Problem]:
+    """The problems of tiny/train.jsonl or tiny/test.jsonl: {"prompt", "kind", "reference"} on each line."""
+    return [Problem(**json.loads(line)) for line in (TINY / f"{name}.jsonl").read_text().splitlines()]
+
+
+def seed_of(use: str, *parts: int) -> int:
+    """A seed of 62 bits that differs for every use and every combination of its parts."""
+    return random.Random(repr((use, *parts))).getrandbits(62)
 
 
 def train(model, tokenizer, problems: list[Problem], held_out: list[Problem], args) -> list[float]:
@@ -46,7 +57,7 @@ def train(model, tokenizer, problems: list[Problem], held_out: list[Problem], ar
     for step in range(1, args.steps + 1):
         # 1-3: problems, rollouts, verdicts (P, N)
         chosen = [problems[i] for i in torch.randperm(len(problems), generator=generator)[: args.prompts]]
-        groups, correct = roll_out(engine, tokenizer, chosen, args.rollouts, seed=args.seed + 1_000_003 * step)
+        groups, correct = roll_out(engine, tokenizer, chosen, args.rollouts, seed_of("rollouts", args.seed, step))
         tokens = sum(len(x) for group in groups for x in group.responses) / correct.numel()
         # 4: dynamic sampling; a step without an informative prompt ends here
         keep = L.informative(correct)  # (P,)
@@ -86,7 +97,7 @@ def train(model, tokenizer, problems: list[Problem], held_out: list[Problem], ar
 
 def roll_out(engine, tokenizer, problems: list[Problem], n: int, seed: int) -> tuple[list[Group], Tensor]:
     """N responses to each problem, and which are correct: bool, (P, N)."""
-    requests = [Request(tokenizer(problem.prompt).input_ids, n, seed + i) for i, problem in enumerate(problems)]
+    requests = [Request(tokenizer(x.prompt).input_ids, n, seed_of("problem", seed, i)) for i, x in enumerate(problems)]
     sampling = Sampling(max_new_tokens=12, stop_token_ids=(tokenizer.eos_token_id,))
     groups = [group for _, group in sorted(engine.generate(requests, sampling))]  # in the order of the problems
     items = [
@@ -115,7 +126,7 @@ def log_probs(model, batch: dict[str, Tensor], temperature: float = 1.0) -> Tens
     at = (column >= first) & (column < first + batch["lengths"][:, None])  # (S, L): the state at i predicts token i + 1
     states = model.base_model(input_ids=batch["tokens"], use_cache=False).last_hidden_state[at]
     targets = batch["tokens"].roll(-1, dims=1)[at]
-    return token_logprobs(states, model.get_output_embeddings().weight, targets, temperature)[0]
+    return L.token_logprobs(model.get_output_embeddings()(states), targets, temperature)
 
 
 def loss_of(model, batch, rows, old, ref, advantages, variant: str = "brorl") -> tuple[Tensor, dict[str, Tensor]]:
@@ -133,7 +144,7 @@ def loss_of(model, batch, rows, old, ref, advantages, variant: str = "brorl") ->
 
 def evaluate(engine, tokenizer, problems: list[Problem], k: int = 16) -> float:
     """pass@1 over the held-out problems, from k responses to each. Prints it, and pass@k."""
-    _, correct = roll_out(engine, tokenizer, problems, k, seed=1234)
+    _, correct = roll_out(engine, tokenizer, problems, k, seed_of("evaluation"))  # the same at every evaluation
     scores = scores_of(correct)
     print("held out: " + ", ".join(f"{name} {x:.3f}" for name, x in scores.items()), flush=True)
     return scores["pass@1"]
@@ -158,7 +169,7 @@ def main(argv: list[str] | None = None) -> list[float]:
     args = parser.parse_args(argv)
     model = AutoModelForCausalLM.from_pretrained(TINY / "policy", dtype=torch.float32)
     tokenizer = AutoTokenizer.from_pretrained(TINY / "policy")
-    return train(model, tokenizer, load_problems(TINY / "train.jsonl"), load_problems(TINY / "test.jsonl"), args)
+    return train(model, tokenizer, read_problems("train"), read_problems("test"), args)
 
 
 if __name__ == "__main__":

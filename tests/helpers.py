@@ -21,9 +21,10 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 import train
 from rollout import Request, Sampling, TorchEngine
 from trainer.policy import Policy
+from trainer.problems import load_problems
 from trainer.rollouts import Judge, Outcomes, Rollout, roll_out, rollouts_of
 from trainer.settings import Config, read_settings
-from verify import REASONS, Problem, Verdict, load_problems
+from verify import REASONS, Problem, Verdict
 
 ROOT = Path(__file__).parent.parent
 TINY = ROOT / "tiny"
@@ -124,7 +125,7 @@ def outcomes(correct, reward=None, kinds=None, judged=True, truncated=False) -> 
     reward = table.double() if reward is None else torch.tensor(reward)
     length = torch.arange(table.numel()).view(table.shape)
     cut = torch.full(table.shape, truncated)
-    return Outcomes(reward, table, reasons, length, cut, kinds or ["math"] * len(table), 2)
+    return Outcomes(reward, table, reasons, length, cut, torch.ones_like(table), kinds or ["math"] * len(table), 2)
 
 
 def random_policy(kind, vocabulary=50, **changes) -> Policy:

@@ -75,20 +75,10 @@ def test_the_commands_of_a_page_exist(page):
         assert name in ("py", "jsonl") or hasattr(importlib.import_module(module), name), f"{module}.{name}"
 
 
-def test_the_readme_is_short_and_links_every_page():
-    """Makes impossible: a README that grows back into a manual, a page that no reader finds."""
+def test_the_readme_links_every_page():
+    """Makes impossible: a page that no reader finds."""
     text = README.read_text()
-    assert len(text.splitlines()) <= 110 and len(text.split()) <= 900
     assert not [page.name for page in DOCS if f"](docs/{page.name})" not in text]
-
-
-def test_the_readmes_line_counts_are_right():
-    """Makes impossible: a map of files that have grown or shrunk by more than 10 lines since."""
-    counts = re.findall(r"^    (\w+\.py) .* (\d+) lines ", README.read_text(), re.M)
-    counts += re.findall(r"\((lab/loop\.py)\), (\d+) lines", README.read_text())
-    assert len(counts) == 7
-    for name, count in counts:
-        assert abs(len((ROOT / name).read_text().splitlines()) - int(count)) <= 10, name
 
 
 def test_every_equation_has_a_function_and_a_test():
@@ -99,7 +89,7 @@ def test_every_equation_has_a_function_and_a_test():
     names = [name for _, functions, _ in equations for name in re.findall(r"`([\w.]+)`", functions)]
     pages = "".join(page.read_text() for page in [ROOT / "docs/paper.md", *LAB])
     names += re.findall(
-        r"`((?:brorl|loss|sim|rollout|verify|bench\.which_n|trainer\.policy|lab\.variants)\.\w+)`", pages
+        r"`((?:brorl|loss|sim|rollout|verify|tools\.which_n|trainer\.policy|lab\.variants)\.\w+)`", pages
     )
     for module, _, function in (name.rpartition(".") for name in names):
         assert function == "py" or hasattr(importlib.import_module(module), function), f"{module}.{function}"
@@ -128,7 +118,7 @@ def test_the_reward_example_of_the_readme_runs(tmp_path):
 
 def test_every_number_of_a_run_is_explained(tmp_path):
     """Makes impossible: a number in a log that docs/evaluation.md does not explain, or one there that no log has."""
-    one = {"max_steps": 1, "data": few_problems("train", 256), "eval_data": few_problems("test", 1)}
+    one = {"max_steps": 1, "data": few_problems("train", 256), "eval_data": few_problems("test", 2)}
     run = trained(tmp_path, "run", eval_samples=1024, **one)
     sections = (ROOT / "docs/evaluation.md").read_text().split("\n## ")
     for log in ("metrics", "timing", "eval", "samples"):

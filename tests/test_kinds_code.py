@@ -151,7 +151,7 @@ def blocks_of_commonmark(text):
     return found
 
 
-@needs("markdown_it")  # which reasoning-gym installs
+@needs("markdown_it")
 def test_blocks_are_those_of_commonmark():
     """Makes impossible: a fence where CommonMark has none, or none where it has one. Without lists: in these the
     reader here is more lenient, as models often indent a list's block too little or too much.

@@ -11,7 +11,7 @@ import pytest
 from judging import gym, needs
 
 from kinds.logic import CHECKS, EVALUATED, FORMS, ONLY_GOLD, REFUSED, SAME_COUNT, judge_logic, score
-from kinds.sources import check, gym_problem
+from trainer.problems import check, gym_problem
 from verify import verify, verify_batch
 
 

@@ -1,4 +1,4 @@
-"""kinds/users.py, verify.load_rewards: a user's file of rewards, right, broken and hostile."""
+"""kinds/users.py, trainer.problems.load_rewards: a user's file of rewards, right, broken and hostile."""
 
 import json
 import re
@@ -9,17 +9,8 @@ import pytest
 
 from kinds import users
 from sandbox import pool as sandbox_pool
-from verify import (
-    KINDS,
-    JudgeFailed,
-    NotAReward,
-    Response,
-    load_problems,
-    load_rewards,
-    reward_files,
-    verify,
-    verify_batch,
-)
+from trainer.problems import load_problems, load_rewards, reward_files
+from verify import KINDS, JudgeFailed, NotAReward, Response, verify, verify_batch
 
 pytestmark = pytest.mark.usefixtures("forget_kinds")  # every test starts with our own kinds only
 

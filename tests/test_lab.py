@@ -15,9 +15,10 @@ from lab import loop
 from lab.blank import blanked, write
 from lab.exercises import EXERCISES, MODULES
 from lab.grade import grade, main
+from trainer.metrics import Sums
 from trainer.policy import Policy, micro_batches
+from trainer.problems import load_problems
 from trainer.settings import Config
-from verify import load_problems
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -33,9 +34,9 @@ WRONG = [
     ("brorl.expected_unsampled_second_moment", "torch.exp(torch.special.xlog1py(n, -p))", "(1 - p) ** n"),
     ("brorl.total_unsampled_second_moment", "moments, 0)", "0, moments)"),
     ("brorl.pass_at_k", "-torch.expm1(", "1 - torch.expm1("),
-    ("loss.informative", "(count < correct.shape[-1])", "(count < len(correct))"),
-    ("loss.mean_centred", "rewards.mean(-1, keepdim=True)", "rewards.mean()"),
-    ("loss.group_mean", "rewards.mean(-1, keepdim=True)", "rewards.mean()"),
+    ("loss.informative", "(number_correct < n)", "(number_correct < len(correct))"),
+    ("loss.mean_centred", "rewards.nanmean(-1, keepdim=True)", "rewards.nanmean()"),
+    ("loss.group_mean", "rewards.nanmean(-1, keepdim=True)", "rewards.nanmean()"),
     ("loss.whiten", "correction=0", "correction=1"),
     ("loss.clipped_objective", "torch.minimum", "torch.maximum"),
     ("loss.truncated_importance_weight", ".detach()", ""),
@@ -172,7 +173,7 @@ def test_the_loops_gradient_is_trains():
     optimizer = torch.optim.SGD(policy.parameters(), lr=0.0)
     optimizer.zero_grad = lambda: None  # the test compares the gradient
     half = [rollouts[i] for i in rows.tolist()]
-    batches, sums = micro_batches(half, 60, True, accelerator), train.Sums(accelerator)
+    batches, sums = micro_batches(half, 60, True, accelerator), Sums(accelerator)
     config = Config(temperature=1.0, max_grad_norm=1e9, **loop.LOSS)
     train.update(policy, optimizer, batches, sum(len(r.response) for r in half), config, accelerator, sums)
     metrics = sums.result()

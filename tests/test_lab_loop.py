@@ -11,10 +11,9 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from lab import loop as original
 from lab.bugs import read
-from verify import load_problems
 
 loop = importlib.import_module("loop" if importlib.util.find_spec("loop") else "lab.loop")
-PROBLEMS = load_problems(original.TINY / "train.jsonl")
+PROBLEMS = original.read_problems("train")
 
 
 def gradients(train, problems=None, tested: int = 2, **settings) -> list[torch.Tensor]:
@@ -46,8 +45,10 @@ def test_the_gradient_is_the_originals():
 
 def test_mini_batches_share_the_rollouts():
     """Makes impossible: a gradient added to the last one, a rollout in two mini-batches or in none."""
-    ours, (whole,) = gradients(loop.train, updates=4), gradients(original.train)
-    assert len(ours) == 4 and error(torch.stack(ours).mean(0), whole) < 0.02
+    draws = {"prompts": 24, "seed": 3}  # whose gradients are too small to be clipped
+    ours, (whole,) = gradients(loop.train, updates=4, **draws), gradients(original.train, **draws)
+    assert len(ours) == 4 and max(gradient.norm() for gradient in ours) < 0.9
+    assert error(torch.stack(ours).mean(0), whole) < 0.02
     assert all(error(gradient, whole) > 0.1 for gradient in ours)
 
 

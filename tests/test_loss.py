@@ -93,6 +93,43 @@ def test_what_a_prompt_weighs_by_enumeration(p, n):
 ALL = torch.ones(2, dtype=torch.bool)
 
 
+def test_masked_rollouts_are_in_no_mean():
+    """Makes impossible: a baseline, a spread or a verdict of rollouts that are not trained on (--truncated mask).
+
+    By hand: the first group counts rewards 1 and 0, mean ½; the second 1, 0, 0, mean ⅓; the third only right ones.
+    """
+    correct = torch.tensor([[1, 0, 0, 0], [1, 0, 0, 0], [1, 1, 0, 0]], dtype=torch.bool)
+    counted = torch.tensor([[1, 1, 0, 0], [1, 1, 1, 0], [1, 1, 0, 0]], dtype=torch.bool)
+    assert L.informative(correct, counted).tolist() == [True, True, False]
+    assert L.informative(correct).tolist() == [True, True, True]
+    rewards, nan = correct.double(), float("nan")
+    half, third = [0.5, -0.5, nan, nan], [2 / 3, -1 / 3, -1 / 3, nan]
+    got = {kind: L.group_advantages(rewards, kind, counted)[:2] for kind in L.ADVANTAGES}
+    want = torch.tensor([half, third], dtype=torch.float64)
+    torch.testing.assert_close(got["mean_centred"], want, equal_nan=True)
+    torch.testing.assert_close(
+        got["group_mean"], want / torch.tensor([[1 / 2], [1 / 3]]), equal_nan=True, rtol=1e-6, atol=0
+    )
+    torch.testing.assert_close(
+        got["group_std"], want / torch.tensor([[1 / 2], [2**0.5 / 3]]), equal_nan=True, rtol=1e-6, atol=0
+    )
+    trained = L.informative(correct, counted)[:, None] & counted
+    whitened = L.whiten(L.group_advantages(rewards, "mean_centred", counted), trained)[trained]
+    assert whitened.mean().item() == pytest.approx(0, abs=1e-12)
+    assert whitened.std(correction=0).item() == pytest.approx(1, abs=1e-7)
+
+
+def test_log_pi_of_a_token_by_hand():
+    """Makes impossible: a token's log-prob at another temperature, of another token, or with the wrong sign.
+
+    Logits log 1, log 2, log 5 at temperature 1: probabilities 1/8, 2/8, 5/8. At ½ they are squared: 1, 4, 25 of 30.
+    """
+    logits, tokens = torch.tensor([[1.0, 2.0, 5.0]] * 2, dtype=torch.float64).log(), torch.tensor([1, 2])
+    assert L.token_logprobs(logits, tokens, 1.0).exp().tolist() == pytest.approx([2 / 8, 5 / 8])
+    assert L.token_logprobs(logits, tokens, 0.5).exp().tolist() == pytest.approx([4 / 30, 25 / 30])
+    assert L.token_logprobs(logits.bfloat16(), tokens, 1.0).dtype == torch.float32
+
+
 def test_whitening_by_hand():
     """Makes impossible: another ddof, a missing mean, std in place of variance, dropped groups in the batch, a float32
     mean.

@@ -328,12 +328,12 @@ def test_a_rollout_does_not_depend_on_its_batch(rows):
 def test_batches_are_equal_and_leave_work_for_the_judge():
     """Makes impossible: one batch for a whole step, batches beyond a CPU's caches or memory, an empty batch."""
     engine, sampling = TorchEngine(make(), memory_gib=64), Sampling(5)
-    sizes = {total: engine.batch_size(asked(total, [[3]]), sampling) for total in (1, 512, 4095, 4096, 8192, 9000)}
+    sizes = {total: engine.chunk_size(asked(total, [[3]]), sampling) for total in (1, 512, 4095, 4096, 8192, 9000)}
     assert sizes == {1: 1, 512: 512, 4095: 4095, 4096: 2048, 8192: 4096, 9000: 3000}
-    assert engine.batch_size(asked(512, [[3]] * 16), sampling) == 4096
+    assert engine.chunk_size(asked(512, [[3]] * 16), sampling) == 4096
     engine.memory_gib = 2**-30
-    assert engine.batch_size(asked(512), sampling) == 1
-    assert engine.batch_size([], sampling) == 1
+    assert engine.chunk_size(asked(512), sampling) == 1
+    assert engine.chunk_size([], sampling) == 1
 
 
 def test_groups_come_before_later_batches_decode():

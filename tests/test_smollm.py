@@ -1,4 +1,4 @@
-"""A real chat model through train.py as a user would run it: SmolLM2-135M-Instruct (evidence/smollm.py).
+"""A real chat model through train.py as a user would run it: SmolLM2-135M-Instruct (tools/smollm.py).
 
 Its folder is BRORL_SMOLLM, or brorl/smollm in the user's cache, and is made there if it is not. Where it cannot be made
 these tests are skipped; with BRORL_SMOLLM they fail. The engine is torch, or vLLM with BRORL_VLLM=1.
@@ -20,8 +20,8 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from rollout import Request, Sampling, TorchEngine
 from trainer.data import stop_tokens
 from trainer.policy import Policy, score
+from trainer.problems import load_problems
 from trainer.rollouts import encode, rollouts_of
-from verify import load_problems
 
 pytestmark = pytest.mark.slow
 ENGINE = "vllm" if os.environ.get("BRORL_VLLM") else "torch"
@@ -33,7 +33,7 @@ def model() -> Path:
     cache = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache"))
     folder = Path(given) if given else cache / "brorl" / "smollm"
     if not folder.exists():
-        command = [sys.executable, "-m", "evidence.smollm", str(folder)]
+        command = [sys.executable, "-m", "tools.smollm", str(folder)]
         made = subprocess.run(command, cwd=ROOT, stderr=subprocess.PIPE, text=True)
         if made.returncode:
             (pytest.fail if given else pytest.skip)(made.stderr.strip().rpartition("\n")[2])

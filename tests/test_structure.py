@@ -1,6 +1,8 @@
-"""The structure: six short files, folders below them, and imports that point down."""
+"""The structure: six files, folders below them, imports that point down, and no circle."""
 
 import ast
+import subprocess
+import sys
 from graphlib import TopologicalSorter
 from pathlib import Path
 
@@ -8,7 +10,8 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 SIX = ("brorl", "sim", "loss", "rollout", "verify", "train")
-# The modules of the project that each may import. The file of a concept is above its folder.
+# The modules of the project that each may import. The file of a concept is above its folder, except for verify.py: the
+# kinds import its types, and verify.py names their modules as strings.
 MAY_IMPORT = {
     "brorl": set(),
     "loss": set(),
@@ -16,19 +19,19 @@ MAY_IMPORT = {
     "engines": set(),
     "rollout": {"engines"},
     "sandbox": set(),
+    "verify": {"sandbox"},
     "kinds": {"sandbox", "verify"},
-    "verify": {"kinds", "sandbox"},
-    "trainer": {"brorl", "loss", "rollout", "verify"},
-    "train": {"brorl", "loss", "rollout", "verify", "trainer"},
+    "trainer": {"brorl", "loss", "rollout", "verify", "kinds", "sandbox"},
+    "train": {"loss", "trainer"},
     "tiny": {"brorl", "rollout", "verify", "trainer"},
-    "bench": {*SIX, "trainer"},
-    "evidence": {"sim"},
-    "lab": {*SIX, "trainer", "tiny", "bench"},
+    "tools": {*SIX, "trainer"},
+    "lab": {*SIX, "trainer", "tiny", "tools"},
 }
 FILES = [
     *(ROOT / f"{name}.py" for name in SIX),
     *(path for folder in MAY_IMPORT if folder not in SIX for path in sorted((ROOT / folder).glob("*.py"))),
 ]
+NAMES = {(path.stem if path.parent == ROOT else f"{path.parent.name}.{path.stem}"): path for path in FILES}
 
 
 def imports(path: Path) -> set[str]:
@@ -51,16 +54,74 @@ def test_arrows_point_down(path):
 
 def test_no_circle():
     """Makes impossible: modules that import each other, directly or not. TopologicalSorter raises CycleError."""
-    names = {(path.stem if path.parent == ROOT else f"{path.parent.name}.{path.stem}"): path for path in FILES}
-    graph = {name: imports(path) & names.keys() - {name} for name, path in names.items()}
-    graph["verify"] = {name for name in graph["verify"] if not name.startswith("kinds.")}  # imported when first needed
-    assert len(list(TopologicalSorter(graph).static_order())) == len(names)
+    graph = {name: imports(path) & NAMES.keys() - {name} for name, path in NAMES.items()}
+    assert len(list(TopologicalSorter(graph).static_order())) == len(NAMES)
 
 
-@pytest.mark.parametrize("name", SIX)
-def test_one_sitting_one_screen(name):
-    """Makes impossible: a file of the top level over 450 lines, a function that does not fit a screen."""
-    text = (ROOT / f"{name}.py").read_text()
-    assert len(text.splitlines()) <= 450
-    functions = [x for x in ast.walk(ast.parse(text)) if isinstance(x, ast.FunctionDef)]
-    assert {x.name: x.end_lineno - x.lineno + 1 for x in functions if x.end_lineno - x.lineno >= 60} == {}
+def test_the_loop_of_the_course_needs_the_six_files_only():
+    """Makes impossible: a first reading of lab/loop.py that leads into the folders."""
+    assert {name.partition(".")[0] for name in imports(ROOT / "lab/loop.py")} <= {*SIX, "lab"}
+    assert {name for name in imports(ROOT / "lab/loop.py") if name.startswith("lab.")} - {"lab.variants"} == {
+        f"lab.variants.{name}" for name in ("ADVANTAGES", "OBJECTIVES", "VARIANTS")
+    }
+
+
+PROBE = """
+import os, signal, sys
+before = dict(os.environ), signal.getsignal(signal.SIGINT)
+import trainer
+assert (dict(os.environ), signal.getsignal(signal.SIGINT)) == before and "torch" not in sys.modules
+trainer.prepare()
+assert os.environ["OMP_WAIT_POLICY"] == "PASSIVE" and signal.getsignal(signal.SIGINT) is trainer.stop
+assert "torch" not in sys.modules
+"""
+
+
+def test_importing_the_trainer_has_no_effect_and_prepare_has():
+    """Makes impossible: an import that changes the process, a `prepare` that torch comes before."""
+    subprocess.run(
+        [sys.executable, "-c", "import os; os.environ.pop('OMP_WAIT_POLICY', None)" + PROBE], cwd=ROOT, check=True
+    )
+
+
+PROGRAMS = [ROOT / "train.py", *sorted((ROOT / "tools").glob("*.py"))]
+
+
+@pytest.mark.parametrize("path", PROGRAMS, ids=lambda path: path.name)
+def test_a_program_prepares_before_it_imports_torch(path):
+    """Makes impossible: a tool that works only after `import train`, a setting that torch reads too late."""
+    tree = ast.parse(path.read_text())
+    loads_torch = [x.lineno for x in tree.body if isinstance(x, ast.Import | ast.ImportFrom) and any(
+        (name or "").split(".")[0] in ("torch", "transformers", "accelerate", "loss", "rollout", "train")
+        for name in ([x.module] if isinstance(x, ast.ImportFrom) else [alias.name for alias in x.names])
+    )]  # fmt: skip
+    prepared = [x.lineno for x in ast.walk(tree) if isinstance(x, ast.Attribute) and x.attr == "prepare"]
+    assert not loads_torch or (prepared and min(prepared) < min(loads_torch))
+
+
+# Package -> its name in pip. Each serves one optional part, whose error message or page has the command to install it.
+OPTIONAL = {
+    "datasets": "datasets", "gguf": "gguf", "IPython": "ipython", "jupytext": "jupytext", "langdetect": "langdetect",
+    "markdown_it": "markdown-it-py", "reasoning_gym": "reasoning-gym", "triton": "triton", "trl": "trl",
+}  # fmt: skip
+PIP_NAMES = {"PIL": "pillow"}
+
+
+def test_every_imported_package_is_declared():
+    """Makes impossible: an ImportError after `pip install -r requirements.txt`, because another package left."""
+    declared = {
+        line.split("#")[0].strip().split("[")[0].split("=")[0].split(">")[0].split("<")[0]
+        for path in ROOT.glob("requirements*.txt")
+        for line in path.read_text().splitlines()
+    }
+    ours = {path.stem for path in ROOT.glob("*.py")} | {path.name for path in ROOT.iterdir()}
+    ours |= {path.stem for path in (ROOT / "tests").glob("*.py")}
+    imported = set()
+    for path in [*ROOT.glob("*.py"), *ROOT.glob("[a-z]*/*.py")]:
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Import):
+                imported |= {alias.name.split(".")[0] for alias in node.names}
+            elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+                imported.add(node.module.split(".")[0])
+    packages = imported - ours - sys.stdlib_module_names
+    assert {PIP_NAMES.get(name, name) for name in packages - OPTIONAL.keys()} <= declared

@@ -14,7 +14,8 @@ from tiny import exact
 from tiny.answers import answers_of
 from tiny.exact import Knowledge, log_probs
 from tiny.make import make_tokenizer
-from verify import Problem, load_problems
+from trainer.problems import load_problems
+from verify import Problem
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -8,7 +8,7 @@ from helpers import ROOT, TINY, loaded
 from transformers import AutoModelForCausalLM
 
 from tiny.answers import answers_of
-from verify import load_problems
+from trainer.problems import load_problems
 
 
 def test_the_problems_are_held_out_and_solvable():

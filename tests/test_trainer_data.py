@@ -6,16 +6,17 @@ import shutil
 from pathlib import Path
 
 import pytest
-from helpers import TINY, few_problems, loaded, settings, write_problems
+from helpers import TINY, few_problems, loaded, set_up, settings, write_problems
 from tokenizers.processors import TemplateProcessing
 from transformers import AutoTokenizer
 
 import trainer.data as module
 from trainer.data import load, source_names, stop_tokens, with_system_prompt
+from trainer.problems import load_data, load_rewards
 from trainer.report import remarks
 from trainer.rollouts import encode
 from trainer.settings import Config, Refusal
-from verify import Problem, load_data, load_rewards
+from verify import Problem
 
 CHAT = "{% for m in messages %}{{ m['content'] }}{% endfor %}"
 
@@ -53,7 +54,15 @@ def test_a_random_choice_of_held_out_problems_stays_the_same(tmp_path):
     assert every.sources == {"test": 16, "train": 64} and sum(some.sources.values()) == len(some.held_out) == 20
     places = [every.held_out.index(problem) for problem in some.held_out]
     assert places == sorted(places) and places != [*range(20)]
-    assert some.held_out == again.held_out and some.sources["test"] == sum(place < 16 for place in places)
+    assert some.held_out == again.held_out and some.sources == {"test": 4, "train": 16} and some.available == 80
+
+
+def test_every_source_keeps_a_held_out_problem(tmp_path, capsys):
+    """Makes impossible: a source of 1 problem beside one of 511 that vanishes from the scores without a word."""
+    files = [write_problems(tmp_path / "one.jsonl", "12:3="), str(TINY / "test.jsonl")]
+    _, _, setup = set_up(tmp_path, eval_data=files, eval_problems=8, eval_only=True, data=None)
+    assert setup.data.sources == {"one": 1, "test": 8}
+    assert "9 of 513 (one 1, test 8) held out" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("name, value", [
@@ -193,7 +202,7 @@ def test_folders_that_are_no_model_are_refused(tmp_path, make, named):
     folder.mkdir()
     make(folder)
     with pytest.raises(Refusal, match=named):
-        loaded_data(tmp_path, model=str(folder))
+        loaded_data(tmp_path, model=str(folder), max_response_tokens=12)
     assert not logging.getLogger("huggingface_hub").isEnabledFor(logging.WARNING)  # it warns before each of its retries
 
 

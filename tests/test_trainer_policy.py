@@ -1,4 +1,4 @@
-"""trainer/policy.py: log-probs of response tokens, micro-batches, shared prompts, and `token_logprobs`."""
+"""trainer/policy.py: log-probs of response tokens, micro-batches, shared prompts, and `chunked_logprobs`."""
 
 import pytest
 import torch
@@ -7,16 +7,28 @@ from helpers import drawn, loaded, random_policy, random_rollouts
 from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import (
     AutoModelForCausalLM,
+    BloomConfig,
     DynamicCache,
     Gemma2Config,
     GPT2Config,
     LlamaConfig,
     MistralConfig,
+    OPTConfig,
     Qwen2Config,
     Qwen3Config,
+    XGLMConfig,
 )
 
-from trainer.policy import Policy, agrees_with_logits, log_probs, micro_batches, score, shares_prompts, token_logprobs
+from trainer.policy import (
+    Policy,
+    agrees_with_logits,
+    chunked_logprobs,
+    difference_from_logits,
+    log_probs,
+    micro_batches,
+    score,
+    shares_prompts,
+)
 from trainer.settings import Config
 
 torch.manual_seed(0)
@@ -129,7 +141,50 @@ def test_dropout_is_off():
 def test_a_model_that_changes_its_logits_is_found():
     """Makes impossible: training on log-probs that are not the model's."""
     assert agrees_with_logits(Policy(loaded()[0])) and agrees_with_logits(Policy(loaded()[0]), share_prompts=True)
-    assert not agrees_with_logits(random_policy(Gemma2Config, head_dim=8, final_logit_softcapping=30.0))
+    capped = random_policy(Gemma2Config, head_dim=8, final_logit_softcapping=30.0)
+    assert "final_logit_softcapping 30.0" in difference_from_logits(capped)
+
+
+@pytest.mark.parametrize("fault, said", [
+    ("tiny weights", "final_logit_softcapping"), ("scaled", "after the head"), ("nan", "not finite"),
+    ("raises", "ZeroDivisionError"), ("dropout", "train mode"),
+])  # fmt: skip
+def test_the_reason_is_the_one_that_was_found(fault, said):
+    """Makes impossible: a NaN weight or an exception that is reported as "scales its logits"; small logits whose cap no
+    number shows; a dropout that survives where gradient checkpointing trains in train mode.
+    """
+    if fault == "tiny weights":
+        policy = random_policy(Gemma2Config, head_dim=8, final_logit_softcapping=30.0)
+        for p in policy.parameters():
+            torch.nn.init.normal_(p, std=1e-3)
+    else:
+        policy = random_policy(LlamaConfig)
+    head = policy.model.get_output_embeddings()
+    if fault == "scaled":
+        head.register_forward_hook(lambda module, inputs, output: 2 * output)
+    if fault == "nan":
+        torch.nn.init.constant_(head.weight, float("nan"))
+    if fault == "raises":
+        policy.model.get_input_embeddings().register_forward_hook(lambda *_: 1 // 0)
+    if fault == "dropout":
+        norm = policy.model.base_model.norm
+        norm.register_forward_hook(lambda module, inputs, output: output * (2 if module.training else 1))
+    assert said in difference_from_logits(policy) and not policy.training
+
+
+@pytest.mark.parametrize("kind", [OPTConfig, XGLMConfig, BloomConfig])
+def test_dropout_that_is_a_plain_number_is_switched_off(kind):
+    """Makes impossible: a ratio other than 1 before the first update, from dropout in float attributes of modules."""
+    sizes = {"vocab_size": 50, "hidden_size": 32, "num_attention_heads": 4, "bos_token_id": 0, "eos_token_id": 0}
+    sizes |= {"ffn_dim": 48, "d_model": 32, "num_layers": 2, "num_hidden_layers": 2, "n_layer": 2, "n_head": 4}
+    sizes |= {"attention_heads": 4, "word_embed_proj_dim": 32, "max_position_embeddings": 64, "pad_token_id": 1}
+    rates = {"dropout": 0.5, "attention_dropout": 0.5, "activation_dropout": 0.5, "hidden_dropout": 0.5}
+    torch.manual_seed(0)
+    policy = Policy(AutoModelForCausalLM.from_config(kind(**sizes, **rates), dtype=torch.float32))
+    assert not difference_from_logits(policy)
+    rollouts = random_rollouts([(4, 6)])
+    calls = [log_probs(policy.train(mode), rollouts, 1.0, Accelerator(cpu=True))[0] for mode in (True, False)]
+    assert torch.equal(*calls)
 
 
 def test_prompts_are_shared_where_it_pays_and_works(monkeypatch):
@@ -170,13 +225,13 @@ class Largest(TorchDispatchMode):
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
 @pytest.mark.parametrize("with_bias", [True, False])
 @pytest.mark.parametrize("max_logits", [1, 50 * 8, 50 * 37, 2**26])
-def test_token_logprobs_against_the_plain_way(dtype, with_bias, max_logits):
+def test_chunked_logprobs_against_the_plain_way(dtype, with_bias, max_logits):
     """Makes impossible: a wrong sign or scale in the hand-written backward, at any chunk, temperature included."""
     h = torch.randn(37, 16, dtype=dtype, requires_grad=True)
     w = torch.randn(50, 16, dtype=dtype, requires_grad=True)
     b = torch.randn(50, dtype=dtype, requires_grad=True) if with_bias else None
     y, g, leaves = torch.randint(50, (37,)), torch.randn(37, dtype=dtype), [h, w] + [b] * with_bias
-    logp, entropy = token_logprobs(h, w, y, 0.7, b, max_logits=max_logits)
+    logp, entropy = chunked_logprobs(h, w, y, 0.7, b, max_logits=max_logits)
     ours = torch.autograd.grad((logp * g).sum(), leaves)
     z = ((h @ w.T) + (b if with_bias else 0)) / 0.7
     plain = z.log_softmax(-1)
@@ -194,7 +249,7 @@ def test_logits_never_exist_at_once(tokens, max_logits, most):
     """Makes impossible: a [T, V] tensor in either pass, a chunk rounded up, a full buffer for three tokens."""
     h, w = torch.randn(tokens, 2, requires_grad=True), torch.randn(1000, 2, requires_grad=True)
     with Largest() as largest:
-        token_logprobs(h, w, torch.randint(1000, (tokens,)), max_logits=max_logits)[0].sum().backward()
+        chunked_logprobs(h, w, torch.randint(1000, (tokens,)), max_logits=max_logits)[0].sum().backward()
     assert largest.numel == most
 
 
@@ -203,7 +258,7 @@ def test_large_logits_do_not_overflow(max_logits):
     """Makes impossible: exp without the row's peak (inf), or with another row's (0, whose log is -inf)."""
     h, y = torch.tensor([[300.0], [-300.0], [1.0], [0.0]], requires_grad=True), torch.tensor([0, 2, 0, 0])
     w = torch.tensor([[1.0], [1.0], [0.0]])
-    logp, entropy = token_logprobs(h, w, y, max_logits=max_logits)
+    logp, entropy = chunked_logprobs(h, w, y, max_logits=max_logits)
     want = (h @ w.T).log_softmax(-1)
     torch.testing.assert_close(logp, want[torch.arange(4), y])
     torch.testing.assert_close(entropy, -(want.exp() * want).sum(-1), rtol=1e-5, atol=1e-6)
@@ -224,7 +279,7 @@ def test_bfloat16_gradients_point_where_float32s_do(states, head, autocast):
     def computed(h, w, b, autocast=False) -> list[torch.Tensor]:
         leaves = [x.requires_grad_() for x in (h, w, b)]
         with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
-            logp, entropy = token_logprobs(h, w, targets, 0.7, b, max_logits=50 * 4)
+            logp, entropy = chunked_logprobs(h, w, targets, 0.7, b, max_logits=50 * 4)
         logp.backward(upstream)
         assert logp.dtype == entropy.dtype == torch.float32 and all(x.grad.dtype == x.dtype for x in leaves)
         return [logp.detach(), *(x.grad.float() for x in leaves)]

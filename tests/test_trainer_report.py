@@ -1,13 +1,9 @@
-"""trainer/report.py: the first lines of a run, scores, curves."""
+"""trainer/report.py: the first lines of a run, a row of scores, curves."""
 
-import math
-
-import pytest
-import torch
 from helpers import set_up
 
 import brorl
-from trainer.report import draw_curves, scores_of
+from trainer.report import Console, draw_curves
 from trainer.settings import GIVEN
 
 
@@ -21,18 +17,6 @@ def test_the_introduction_names_every_setting_of_the_recipe(tmp_path, capsys):
     assert rows["rollouts_per_prompt"][1:] == ["8", GIVEN] and rows["clip_high"][2].startswith("brorl:")
 
 
-def test_scores_by_hand():
-    """Makes impossible: a standard error over responses; "any of the first k" in place of the unbiased estimate."""
-    correct = torch.tensor([[1, 1, 0, 0], [0, 0, 0, 0], [1, 1, 1, 1]], dtype=torch.bool)
-    got = scores_of(correct, torch.full((3, 4), 7), torch.zeros(3, 4, dtype=torch.bool))
-    assert got["pass@1"] == pytest.approx(0.5) and got["pass@1_se"] == pytest.approx(0.5 / math.sqrt(3))
-    assert got["pass@4"] == pytest.approx(2 / 3) and "pass@16" not in got and got["response_tokens"] == 7
-    many = torch.rand(5, 64, generator=torch.Generator().manual_seed(0)) < 0.05
-    got = scores_of(many, torch.ones(5, 64), torch.zeros(5, 64))
-    want = [brorl.pass_at_k_estimate(64, int(c), 16) for c in many.sum(-1)]
-    assert got["pass@16"] == pytest.approx(sum(want) / 5)
-
-
 def test_curves_are_drawn_from_a_run_without_updates(tmp_path, monkeypatch):
     """Makes impossible: a crash at the end of a run that had no informative prompt; axes around nothing."""
     monkeypatch.setattr("matplotlib.pyplot.close", lambda figure: drawn.extend(axis.axison for axis in figure.axes))
@@ -41,3 +25,13 @@ def test_curves_are_drawn_from_a_run_without_updates(tmp_path, monkeypatch):
     rows = [{"step": 0, "samples": 0, "eval/pass@1": 0.1, "eval/pass@1_se": 0.1}, *rows]
     draw_curves(rows, tmp_path / "curves.png", "a run")
     assert (tmp_path / "curves.png").stat().st_size > 10_000 and drawn == [True] * 2 + [False] * 4
+
+
+def test_a_source_with_one_problem_has_no_standard_error(capsys):
+    """Makes impossible: "± 0.000" for one problem, as if its score were exact."""
+    scores = {"pass@1": 0.5, "pass@4": 0.75, "response_tokens": 7.0, "truncated": 0.0}
+    console = Console(True)
+    console.say_scores("one", scores)
+    console.say_scores("many", scores | {"pass@1_se": 0.1})
+    _, one, many = capsys.readouterr().out.splitlines()
+    assert "0.500 one problem " in one and "0.500 ± 0.100 " in many and len(one) == len(many)

@@ -13,9 +13,10 @@ from helpers import TINY, drawn, few_problems, loaded
 
 import trainer.rollouts as module
 from rollout import Group, Sampling, TorchEngine
+from trainer.problems import load_problems
 from trainer.rollouts import Judge, Outcomes, Rollout, hidden_tokens, requests_of_rank, roll_out, rollouts_of, seed_of
 from trainer.settings import Config, Refusal
-from verify import REASONS, Problem, Verdict, load_problems, verify
+from verify import REASONS, Problem, Verdict, verify
 
 
 @pytest.mark.parametrize("n, world", [(8, 1), (8, 3), (512, 64), (2, 5), (1, 4), (3, 3)])
@@ -175,10 +176,21 @@ def test_groups_are_judged_while_others_decode(fails, monkeypatch):
     assert (engine.groups < 50) == fails
 
 
+@pytest.mark.parametrize("fault", ["missing", "twice"])
+def test_a_rollout_that_is_missing_or_comes_twice_ends_the_run(fault):
+    """Makes impossible: a missing rollout that counts as correct with reward 0, because 0 is the first reason."""
+    rollouts, _ = drawn(2, 4)
+    problems = [rollouts[0].problem, rollouts[-1].problem]
+    rollouts = rollouts[:5] + rollouts[6:] if fault == "missing" else [*rollouts, rollouts[5]]
+    with pytest.raises(Refusal, match=rf"rollout 1 of prompt 1 {0 if fault == 'missing' else 2} times.*1 of 8"):
+        Outcomes.of(rollouts, 0, problems, 4, Accelerator(cpu=True))
+
+
 def test_seeds_differ_and_fit_the_engines():
     """Makes impossible: two prompts, steps or runs with equal random numbers; a seed that vLLM refuses."""
-    seeds = {seed_of(*parts) for parts in itertools.product(range(5), range(5), range(40))}
-    assert len(seeds) == 1000 and max(seeds) < 2**62 and seed_of(1, 23) != seed_of(12, 3)
+    seeds = {seed_of("rollouts", *parts) for parts in itertools.product(range(5), range(5), range(40))}
+    assert len(seeds) == 1000 and max(seeds) < 2**62 and seed_of("rollouts", 1, 23) != seed_of("rollouts", 12, 3)
+    assert seed_of("evaluation", 1234, 5) != seed_of("mini-batches", 1234, 5)  # two uses with the same numbers
 
 
 def test_group_mean_needs_rewards_of_zero_or_more(monkeypatch):

@@ -1,4 +1,4 @@
-"""trainer/run.py: progress, the folder of a run, logs, checkpoints."""
+"""trainer/run.py: the folder of a run, its logs, its checkpoints."""
 
 import itertools
 import json
@@ -6,95 +6,25 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 from unittest import mock
 
 import pytest
 import torch
 from accelerate import Accelerator
 from filelock import FileLock
-from helpers import TINY, contents, lines, loaded, outcomes, run, set_up, settings
+from helpers import TINY, contents, drawn, lines, loaded, outcomes, run, set_up, settings
 from torch.distributed.checkpoint.default_planner import DefaultSavePlanner
 from transformers import AutoModelForCausalLM
 
+import loss as L
 import train
 import trainer.run as module
-from trainer.run import Progress, step_metrics, warnings_of, write
-from trainer.settings import Config, Refusal
-from verify import Problem
+from trainer.run import write
+from trainer.settings import Refusal
+from verify import Verdict
 
-# ------------------------------------------------------------------------------------------------------ progress
-
-PROBLEMS = [Problem(str(i), "math", "1") for i in range(7)]
-
-
-def taken(progress, count, seed=0):
-    return [problem.prompt for problem in progress.next_problems(PROBLEMS, count, seed)[0]]
-
-
-def test_every_problem_comes_once_per_epoch():
-    """Makes impossible: a problem that is skipped or comes twice in an epoch; an order that depends on the rounds."""
-    whole = taken(Progress(), 21)
-    assert all(sorted(whole[i : i + 7]) == sorted(x.prompt for x in PROBLEMS) for i in (0, 7, 14))
-    assert whole[:7] != whole[7:14]
-    progress = Progress()
-    assert [x for count in (3, 1, 9, 8) for x in taken(progress, count)] == whole and progress.position == 21
-    assert taken(Progress(step=3, position=5), 4) == whole[5:9] and taken(Progress(), 7, seed=1) != whole[:7]
-
-
-def test_seeds_follow_from_step_and_position():
-    """Makes impossible: equal rollouts of a prompt in two epochs, or seeds that depend on the rounds of a step."""
-    one, other = Progress(step=3), Progress(step=3)
-    first = one.next_problems(PROBLEMS, 4, 0)[1] + one.next_problems(PROBLEMS, 3, 0)[1]
-    assert first == other.next_problems(PROBLEMS, 7, 0)[1] and len(set(first)) == 7
-    assert not set(first) & set(other.next_problems(PROBLEMS, 7, 0)[1])
-
-
-def test_the_end_of_a_step_is_counted():
-    """Makes impossible: samples that leave out dropped prompts; a streak that survives a good step."""
-    progress = Progress(tried=10.0, informative=5.0, unjudged=2)
-    progress.end_step(outcomes([[1, 0], [1, 1], [0, 0]]), 12.5)
-    assert (progress.samples, progress.tried, progress.informative) == (6, 11.0, 5.0)
-    assert (progress.unjudged, progress.seconds) == (0, 12.5)
-    failed = outcomes([[0, 0]], judged=False)
-    progress.end_step(outcomes([[1, 0]]).followed_by(failed), 12.8)  # a last round of one slow prompt
-    assert progress.unjudged == 0
-    progress.end_step(failed, 13.0)
-    assert progress.unjudged == 1
-
-
-# ------------------------------------------------------------------------------------------------------- metrics
-
-
-def test_metrics_of_a_step_by_hand():
-    """Makes impossible: a metric over the kept prompts alone; numbers of one kind that include another kind."""
-    table = outcomes([[1, 0], [1, 1], [0, 0]], [[1.0, 0.5], [1.0, 1.0], [0.0, 0.0]], ["math", "code", "math"])
-    got = step_metrics(Progress(step=4, samples=99), table)
-    assert got == {
-        "step": 4, "samples": 99, "prompts": 1, "pass_rate": pytest.approx(1 / 3), "rounds": 2,
-        "reward": pytest.approx(3.5 / 6), "correct": pytest.approx(0.5), "response_tokens": 2.5, "truncated": 0.0,
-        "reason/correct": 3, "reason/wrong": 3, "reward/code": 1.0, "rollouts/code": 2,
-        "reward/math": pytest.approx(1.5 / 4), "rollouts/math": 4,
-    }  # fmt: skip
-
-
-MIXED, TIMED_OUT = [[1, 0]] * 2, outcomes([[0, 0]] * 2, judged=False)
-CAUSES = "--max_response_tokens", "samples.jsonl", "--data", "--rewards", "--verify_timeout", "gradient"
-
-
-@pytest.mark.parametrize("table, updates, sentences, cause", [
-    (outcomes(MIXED), {}, 0, []), (outcomes([[1, 0], [1, 1]]), {}, 1, []),
-    (outcomes(MIXED), {"updates_skipped": 2.0}, 1, ["gradient"]),
-    (outcomes(MIXED, truncated=True), {}, 1, ["--max_response_tokens"]), (outcomes([[1, 1]] * 2), {}, 2, ["--data"]),
-    (outcomes([[0, 0]] * 2), {}, 2, ["samples.jsonl"]), (TIMED_OUT, {}, 2, ["--verify_timeout"]),
-    (outcomes(MIXED, [[0.0, 0.0]] * 2), {}, 1, ["--rewards"]),
-])  # fmt: skip
-def test_a_step_warns_about_what_went_wrong(table, updates, sentences, cause):
-    """Makes impossible: a run that learns nothing, silently, or for another cause than it says; a warning in every
-    step, which hides the real ones.
-    """
-    metrics = step_metrics(Progress(), table) | updates
-    found = warnings_of(metrics, table, Config(prompts_per_step=2, updates_per_step=8))
-    assert len(found) == sentences and [name for name in CAUSES if name in " ".join(found)] == cause
+# ----------------------------------------------------------------------------------------------- the folder of a run
 
 
 def test_a_run_that_learns_nothing_says_so_and_continues(tmp_path, capsys):
@@ -106,9 +36,6 @@ def test_a_run_that_learns_nothing_says_so_and_continues(tmp_path, capsys):
     said = [line for line in capsys.readouterr().out.splitlines() if "samples.jsonl" in line]
     assert [line[:6] for line in said] == ["step 1", "step 2", "nothin", "wrote "]
     assert [row["step"] for row in rows] == [0, 1, 2] and not any("loss" in row for row in rows)
-
-
-# ----------------------------------------------------------------------------------------------- the folder of a run
 
 
 def test_the_files_of_a_run(finished):
@@ -170,6 +97,17 @@ def test_a_file_is_replaced_whole(tmp_path, monkeypatch):
 
 
 # ---------------------------------------------------------------------------------------------------- checkpoints
+
+
+def test_a_full_disk_is_named(tmp_path, monkeypatch):
+    """Makes impossible: "unexpected pos 704 vs 598" as the end of a night's run; another failure called a full disk."""
+    config, accelerator, setup = set_up(tmp_path, max_steps=1, eval_every=0, eval_samples=1)
+    monkeypatch.setattr(module.dcp, "save", mock.Mock(side_effect=RuntimeError("unexpected pos 704 vs 598")))
+    with pytest.raises(RuntimeError, match="unexpected pos"):
+        setup.run.save(setup.progress, setup.policy, setup.optimizer, setup.reference)
+    monkeypatch.setattr(module.shutil, "disk_usage", lambda folder: mock.Mock(free=2**20))
+    with pytest.raises(Refusal, match="1 MiB left: make room, then --resume --name run"):
+        train.train(config, accelerator, setup)
 
 
 FEW = {"rollouts_per_prompt": 4, "eval_samples": 1}
@@ -311,6 +249,31 @@ def test_the_hours_before_a_resume_count(tmp_path, finished, monkeypatch):
     assert setup.progress.seconds == 3600 and 3600 <= setup.run.seconds() < 3700
     monkeypatch.setattr(module, "gather_object", lambda mine: [*mine, 9999.0])
     assert setup.run.seconds() == 9999
+
+
+def test_the_hours_of_a_checkpoint_have_its_evaluation_and_its_writing(tmp_path, monkeypatch):
+    """Makes impossible: a run in several legs that counts fewer hours than one leg, and overshoots --max_hours."""
+    config, accelerator, setup = set_up(tmp_path, max_steps=1, eval_every=1, save_every=1)
+    own_save, own_evaluate = module.dcp.save, train.evaluate
+    monkeypatch.setattr(module.dcp, "save", lambda *a, **k: (own_save(*a, **k), time.sleep(0.5)))
+    monkeypatch.setattr(train, "evaluate", lambda *a: (time.sleep(0.5), own_evaluate(*a))[1])
+    train.train(config, accelerator, setup)
+    stored = json.loads((tmp_path / "run/checkpoints/step_00000001/progress.json").read_text())["seconds"]
+    assert stored >= setup.progress.seconds + 1.0
+
+
+def test_the_best_and_the_worst_response_of_all_ranks_are_logged(tmp_path, monkeypatch):
+    """Makes impossible: samples.jsonl with the best of one rank's share, while another rank has the only right one."""
+    _, _, setup = set_up(tmp_path)
+    setup.run.open()
+    table = outcomes([[0, 0, 0, 1]], [[0.5, 0.25, 0.0, 1.0]])
+    rollouts, _ = drawn(1, 4)
+    for r, reward in zip(rollouts, table.reward[0].tolist(), strict=True):
+        r.verdict = Verdict(reward, reward == 1, "x")
+    others = [(3, module.described(rollouts[3]))]  # of the other rank
+    monkeypatch.setattr(module, "gather_object", lambda mine: mine + others)
+    setup.run.sample(rollouts[:3], table, L.informative(table.correct), 1)
+    assert [row["reward"] for row in lines(tmp_path / "run/samples.jsonl")] == [1.0, 0.0]
 
 
 def test_a_tracker_gets_the_metrics_of_every_step(tmp_path, monkeypatch):

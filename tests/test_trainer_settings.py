@@ -8,7 +8,18 @@ import pytest
 from helpers import TINY, settings
 
 import brorl
-from trainer.settings import FREE, GIVEN, GROUPS, SYNONYMS, Config, Refusal, check_same_run, read_settings, refusing
+from trainer.settings import (
+    FREE,
+    GIVEN,
+    GROUPS,
+    SIZE,
+    SYNONYMS,
+    Config,
+    Refusal,
+    check_same_run,
+    read_settings,
+    refusing,
+)
 
 
 def read(*argv: str):
@@ -98,6 +109,23 @@ def test_help_has_a_line_for_every_setting(capsys):
     assert set(SYNONYMS.values()) <= names and not names & set(SYNONYMS) and set(GROUPS) <= names and names >= FREE
 
 
+@pytest.mark.parametrize("given", [[], ["rollouts_per_prompt"], ["prompts_per_step", "max_response_tokens"]])
+def test_a_model_of_ones_own_names_the_size_of_a_step(tmp_path, given):
+    """Makes impossible: a newcomer's first command that starts 65,536 responses of 16,384 tokens on a laptop."""
+    data = str(TINY / "train.jsonl")
+    base = ["--model", str(tmp_path), "--data", data, "--eval_data", data]
+    flags = [word for name in given for word in (f"--{name}", "8")]
+    with pytest.raises(Refusal, match=r"16,384|up to 8 tokens") as refusal:
+        read(*base, *flags)
+    assert all((f"--{name} " in str(refusal.value)) == (name not in given) for name in SIZE)
+    words = str(refusal.value).partition("for example ")[2].partition(". ")[0].split()
+    assert read(*base, *flags, *words)[0].rollouts_per_prompt in (8, 16)  # the example can be typed
+    assert read(*base, "--recipe", "brorl")[0].rollouts_per_prompt == 512
+    assert read(*base, "--eval_only") and read_settings("", base, any_size=True)
+    (tmp_path / "recipe.json").write_text("{}")
+    assert read(*base)
+
+
 LAUNCH, DIGESTS = {"precision": "no", "sharded": False}, {"the problems": "a"}
 
 
@@ -157,7 +185,8 @@ def test_the_default_engine_follows_the_machine(monkeypatch, gpu, package):
 
 @pytest.mark.parametrize("argv, name", [
     (["--seed", "3"], "brorl-seed3"), (["--eval_only"], "eval-policy"), (["--recipe", "prorl"], "prorl-seed0"),
-    (["--model", "org/Qwen-1B"], "brorl-Qwen-1B-seed0"), (["--model", "runs/first/model/"], "brorl-first-seed0"),
+    (["--model", "org/Qwen-1B", "--recipe=brorl"], "brorl-Qwen-1B-seed0"),
+    (["--model", "runs/first/model/", "--recipe=brorl"], "brorl-first-seed0"),
     (["--eval_only", "--model", "runs/first/model"], "eval-first"), (["--name", "mine"], "mine"),
 ])  # fmt: skip
 def test_a_run_is_named_after_its_recipe_model_and_seed(argv, name):

@@ -39,10 +39,11 @@ import brorl
 from tiny.answers import OPERATORS, answers_of
 from trainer.data import load_tokenizer, stop_tokens
 from trainer.policy import Policy, agrees_with_logits
+from trainer.problems import load_data
 from trainer.report import short
 from trainer.run import read_state, write
 from trainer.settings import TINY
-from verify import Problem, load_data
+from verify import Problem
 
 CHARACTERS = "0123456789" + OPERATORS
 KS = [2**i for i in range(1, 11)]

@@ -1,30 +1,42 @@
-"""The plumbing of train.py.
+"""The plumbing of train.py, in the order of a run.
 
 settings.py    the settings, their rules, the command line
-data.py        the problems, checked before a run; the held-out problems by source
+start.py       builds the objects of a run, and turns an exception into a sentence
+problems.py    reads problems from files, data sets and generators; loads a user's files of rewards
+data.py        the problems of a run, checked against the model; the held-out problems by source
+progress.py    stage 1: the order of the problems; the counts of a run, which a checkpoint keeps
 rollouts.py    stages 2 and 3: Rollout, Outcomes, roll_out; the thread that judges
 policy.py      stages 6 and 7: log-probs of response tokens, micro-batches, sharding
-run.py         stage 9: the folder of a run, logs, metrics, checkpoints; the progress of a run
-report.py      first lines, scores and curves of a run
+run.py         stage 9: the folder of a run, logs, checkpoints, resume
+metrics.py     the numbers of a step and of an evaluation, and warnings about them
+report.py      the console, and curves.png
+
+Importing this package has no effect on the process; `prepare` has.
 """
 
 import os
 import signal
 import sys
 
-# torch reads these when it is imported, and train.py imports this package first.
-# Waiting OpenMP threads sleep. If they spin, any other load slows a run down several times.
-os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-# GPU memory in segments that can grow: micro-batches of many widths leave gaps between fixed ones.
-if os.path.exists("/dev/nvidiactl"):
-    os.environ.setdefault("PYTORCH_ALLOC_CONF", os.getenv("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True"))
+
+def prepare() -> None:
+    """Set the environment variables that torch reads when it is imported, and answer Ctrl-C until the imports end.
+
+    A program calls it before it imports torch. A variable that the user has set stays as it is.
+    """
+    for stream in (sys.stdout, sys.stderr):  # a terminal that cannot show ± or π shows ? in its place
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="replace")
+    # Waiting OpenMP threads sleep. If they spin, any other load slows a run down several times.
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    # GPU memory in segments that can grow: micro-batches of many widths leave gaps between fixed ones.
+    if os.path.exists("/dev/nvidiactl"):
+        os.environ.setdefault("PYTORCH_ALLOC_CONF", os.getenv("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True"))
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, stop)  # until trainer.start.explained() begins
 
 
 def stop(*_) -> None:
     """Answer Ctrl-C during the seconds of the imports. An exception there would print a traceback, or get lost."""
     print("\nstopped", file=sys.stderr, flush=True)
     os._exit(130)
-
-
-if sys.argv[0].endswith("train.py") and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-    signal.signal(signal.SIGINT, stop)  # until main() begins

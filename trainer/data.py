@@ -1,4 +1,4 @@
-"""Stage 1: the problems, checked before a run: prompts that fit the model, held-out problems by source, digests."""
+"""Before a run: the problems, checked: prompts that fit the model, held-out problems by source, digests."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ import torch
 from jinja2 import TemplateError
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerBase
 
+from trainer.problems import load_data, reward_files
 from trainer.rollouts import encode
 from trainer.settings import GIVEN, Config, Refusal, refusing
-from verify import Problem, load_data, reward_files
+from verify import Problem
 
 HELD_OUT_SEED = 10**9  # of generated held-out problems: entry i comes from seed + i, so training's are others
 
@@ -28,8 +29,9 @@ class Data(NamedTuple):
 
     tokenizer: PreTrainedTokenizerBase
     problems: list[Problem]  # to train on; none in an evaluation
-    held_out: list[Problem]  # all sources, one after the other; with --eval_problems a random choice of them
-    sources: dict[str, int]  # name of a held-out source -> number of problems
+    held_out: list[Problem]  # all sources, one after the other; with --eval_problems a random choice of each
+    sources: dict[str, int]  # name of a held-out source -> number of problems in `held_out`
+    available: int  # held-out problems before the choice
     prompt_lengths: list[int]  # of `problems`, in tokens
     positions: int  # the most tokens of a prompt and its response
     digests: dict[str, str]  # of problems, tokenizer and reward files, for --resume
@@ -61,13 +63,25 @@ def load(config: Config, setting_sources: dict[str, str]) -> Data:
         if most and needed > most:
             raise Refusal(f"--{limit} and the longest prompt, {needed} tokens, exceed the model's {most} positions")
         positions = max(positions, needed)
-    if config.eval_problems and config.eval_problems < len(named):
-        chosen = random.Random(HELD_OUT_SEED).sample(range(len(named)), config.eval_problems)
-        named = [named[i] for i in sorted(chosen)]
+    available, named = len(named), choose_held_out(named, config.eval_problems)
     held_out, sources = [problem for _, problem in named], Counter(name for name, _ in named)
-    return Data(
-        tokenizer, problems, held_out, sources, lengths, positions, digests(config, problems, held_out, tokenizer)
-    )
+    found = digests(config, problems, held_out, tokenizer)
+    return Data(tokenizer, problems, held_out, sources, available, lengths, positions, found)
+
+
+def choose_held_out(named: list[tuple[str, Problem]], wanted: int | None) -> list[tuple[str, Problem]]:
+    """Choose --eval_problems of the held-out problems at random: from each source its share, at least one.
+
+    named: (name of the source, problem) for all sources. The choice does not depend on --seed.
+    """
+    if not wanted or wanted >= len(named):
+        return named
+    chosen: list[int] = []
+    for source in dict.fromkeys(name for name, _ in named):
+        own = [i for i, (name, _) in enumerate(named) if name == source]
+        share = max(1, round(wanted * len(own) / len(named)))
+        chosen += random.Random(f"{HELD_OUT_SEED}/{source}").sample(own, share)
+    return [named[i] for i in sorted(chosen)]
 
 
 def load_tokenizer(model: str) -> tuple[PreTrainedTokenizerBase, int | None]:

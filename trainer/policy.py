@@ -9,7 +9,7 @@
     logp, entropy      (T,)      one number per response token, the responses laid end to end (layout of loss.py)
 
 Stage 6 (no gradient) and stage 7 call the same `log_probs` on the same micro-batches, so the ratio of the first update
-is exactly 1 in any precision. No [T, V] logits are held: `token_logprobs` computes a chunk of tokens at a time.
+is exactly 1 in any precision. No [T, V] logits are held: `chunked_logprobs` computes a chunk of tokens at a time.
 """
 
 from __future__ import annotations
@@ -25,13 +25,17 @@ from torch.nn.functional import embedding, pad
 from torch.nn.utils.rnn import pad_sequence
 from transformers import DynamicCache
 
-from trainer.rollouts import Rollout
+from trainer.rollouts import MicroBatch, Rollout
 from trainer.settings import Config
 from verify import Problem
 
 MAX_LOGITS = 2**26  # logits that exist at the same time
 # Shared prompts need a mask of [S, R, L + R], and attention without a mask is faster: they pay for short responses.
 SHARE_UP_TO_RATIO, SHARE_UP_TO_TOKENS = 4, 2048  # longest response: times the mean prompt, and in tokens
+# Settings of transformers' models whose logits are not h Wᵀ + b, unless the value is None or 1.
+LOGIT_SETTINGS = (
+    "final_logit_softcapping", "logit_scale", "logits_scaling", "logits_soft_cap", "lm_head_multiplier",
+)  # fmt: skip
 NOTHING = torch.zeros(0, dtype=torch.int32)
 EMPTY = Rollout(Problem("", "", None), 0, 0, torch.zeros(1, dtype=torch.int32), NOTHING, NOTHING, False)
 
@@ -42,11 +46,7 @@ class Policy(torch.nn.Module):
     def __init__(self, model):
         super().__init__()
         self.model, self.share_prompts = model, False
-        for module in model.modules():  # without dropout the old, the new and the engine's log-probs are one function
-            if isinstance(module, torch.nn.Dropout):
-                module.p = 0.0
-            if isinstance(getattr(module, "attention_dropout", None), float):
-                module.attention_dropout = 0.0
+        switch_off_dropout(model)
 
     def forward(
         self, prompts: Tensor, prompt_lengths: Tensor, prompt_of: Tensor, responses: Tensor, response_lengths: Tensor,
@@ -57,7 +57,7 @@ class Policy(torch.nn.Module):
         states = self.after_shared_prompts if self.share_prompts else self.in_whole_rows
         hidden = states(prompts, prompt_lengths, prompt_of, responses)[inside]  # (T, H)
         head = self.model.get_output_embeddings()
-        return token_logprobs(hidden, head.weight, responses[inside], temperature, getattr(head, "bias", None))
+        return chunked_logprobs(hidden, head.weight, responses[inside], temperature, getattr(head, "bias", None))
 
     def in_whole_rows(self, prompts: Tensor, prompt_lengths: Tensor, prompt_of: Tensor, responses: Tensor) -> Tensor:
         """The hidden states that predict the responses, (S, R, H); every row computes its own prompt.
@@ -79,7 +79,7 @@ class Policy(torch.nn.Module):
             input_ids=prompts, attention_mask=real.long(), position_ids=(real.cumsum(-1) - 1).clamp(min=0),
             past_key_values=DynamicCache(), use_cache=True,
         )  # fmt: skip
-        first = out.last_hidden_state[:, -1:][prompt_of]  # (S, 1, H)
+        after_prompt = out.last_hidden_state[:, -1:][prompt_of]  # (S, 1, H), predicts the first token
         before = responses[:, :-1]  # the last token predicts nothing
         out.past_key_values.batch_select_indices(prompt_of)
         position = prompt_lengths[prompt_of][:, None] + torch.arange(before.shape[1], device=before.device)
@@ -87,10 +87,21 @@ class Policy(torch.nn.Module):
             input_ids=before, attention_mask=torch.cat([real[prompt_of].long(), torch.ones_like(before)], dim=1),
             position_ids=position, past_key_values=out.past_key_values, use_cache=True,
         )  # fmt: skip
-        return torch.cat([first, later.last_hidden_state], dim=1)
+        return torch.cat([after_prompt, later.last_hidden_state], dim=1)
 
 
-def log_probs(policy: torch.nn.Module, rollouts: list[Rollout], temperature: float, accelerator: Accelerator):
+def switch_off_dropout(model: torch.nn.Module) -> None:
+    """Set every dropout rate to 0: without dropout the old, the new and the engine's log-probs are one function.
+
+    A rate is the `p` of a Dropout module, or a float attribute of another module: dropout, attn_dropout, layerdrop ...
+    """
+    for module in model.modules():
+        for name, value in [*vars(module).items()]:
+            if isinstance(value, float) and ("drop" in name or (name == "p" and "Dropout" in type(module).__name__)):
+                setattr(module, name, 0.0)
+
+
+def log_probs(policy: torch.nn.Module, rollouts: MicroBatch, temperature: float, accelerator: Accelerator):
     """log π and the entropy of every response token of a micro-batch, (T,) each, on the accelerator's device.
 
     Equal responses to one prompt are computed once: 512 short answers have many. An empty micro-batch, which a rank has
@@ -121,7 +132,7 @@ def log_probs(policy: torch.nn.Module, rollouts: list[Rollout], temperature: flo
 
 @torch.no_grad()
 def score(
-    policy: torch.nn.Module, micro_batches: list[list[Rollout]], name: str, temperature: float, accelerator
+    policy: torch.nn.Module, micro_batches: list[MicroBatch], name: str, temperature: float, accelerator
 ) -> float:
     """Stage 6: write log π of each rollout's tokens into its field `name`. Returns this rank's sum of entropies."""
     total = torch.zeros((), dtype=torch.float64, device=accelerator.device)
@@ -137,13 +148,13 @@ def score(
 
 def micro_batches(
     rollouts: list[Rollout], budget: int, share_prompts: bool, accelerator: Accelerator
-) -> list[list[Rollout]]:
+) -> list[MicroBatch]:
     """Cut rollouts into micro-batches of at most `budget` tokens with padding. Every rank gets as many; some are empty.
 
     The longest come first, so padding is rare. With shared prompts the rollouts of a prompt stay together, and a
     micro-batch counts each of its prompts once.
     """
-    batches: list[list[Rollout]] = [[]]
+    cut: list[MicroBatch] = [[]]
     prompts: set[int] = set()  # of the last micro-batch
     longest_prompt = longest_response = 0
 
@@ -152,15 +163,15 @@ def micro_batches(
 
     for r in sorted(rollouts, key=order):
         longest_prompt, longest_response = max(longest_prompt, len(r.prompt)), max(longest_response, len(r.response))
-        rows, groups = len(batches[-1]) + 1, len(prompts) + (r.prompt_index not in prompts)
+        rows, groups = len(cut[-1]) + 1, len(prompts) + (r.prompt_index not in prompts)
         size = (groups if share_prompts else rows) * longest_prompt + rows * longest_response
-        if size > budget and batches[-1]:
-            batches.append([])
+        if size > budget and cut[-1]:
+            cut.append([])
             prompts, longest_prompt, longest_response = set(), len(r.prompt), len(r.response)
-        batches[-1].append(r)
+        cut[-1].append(r)
         prompts.add(r.prompt_index)
-    most = int(accelerator.gather(torch.tensor([len(batches)], device=accelerator.device)).max())
-    return batches + [[] for _ in range(most - len(batches))]
+    most = int(accelerator.gather(torch.tensor([len(cut)], device=accelerator.device)).max())
+    return cut + [[] for _ in range(most - len(cut))]
 
 
 # -------------------------------------------------------------------------------------------- decided once per run
@@ -201,40 +212,64 @@ def shares_prompts(policy: Policy, prompt_lengths: list[int], config: Config) ->
     return short and not config.gradient_checkpointing and agrees_with_logits(policy, share_prompts=True)
 
 
-@torch.no_grad()
 def agrees_with_logits(policy: Policy, share_prompts: bool = False) -> bool:
-    """Whether log-probs equal those from the model's own logits, on three rollouts of two prompts of random tokens.
+    """Whether the policy's log-probs are those of the model's own logits."""
+    return not difference_from_logits(policy, share_prompts)
 
-    They differ if the model scales or caps its logits after the head, which `token_logprobs` does not see.
+
+@torch.no_grad()
+def difference_from_logits(policy: Policy, share_prompts: bool = False) -> str:
+    """Say why the policy's log-probs are not those of the model's own logits; "" if they are.
+
+    Compares them on three rollouts of two prompts of random tokens. They differ if the model scales or caps its logits
+    after the head, which `chunked_logprobs` does not see, or if train mode, which gradient checkpointing needs, is not
+    the same function as eval mode.
     """
     model, random = policy.model, torch.Generator().manual_seed(0)
-    vocabulary = model.config.get_text_config().vocab_size
-    prompts, responses = (torch.randint(vocabulary, shape, generator=random) for shape in ((2, 5), (3, 4)))
+    text_config = model.config.get_text_config()
+    policy.eval()
+    for name in LOGIT_SETTINGS:
+        if (value := getattr(text_config, name, None)) not in (None, 1):
+            return f"it scales or caps its logits after the head ({name} {value})"
+    prompts, responses = (torch.randint(text_config.vocab_size, shape, generator=random) for shape in ((2, 5), (3, 4)))
     prompt_lengths, prompt_of, response_lengths = [3, 5], [0, 1, 1], [4, 2, 4]
-    want = []
-    for response, g, n in zip(responses, prompt_of, response_lengths, strict=True):
-        row = torch.cat([prompts[g, 5 - prompt_lengths[g] :], response[:n]]).to(model.device)
-        logp = model(input_ids=row[None]).logits[0].float().log_softmax(-1)
-        want.append(logp[-n - 1 : -1].gather(-1, row[-n:, None]).squeeze(-1))
-    batch = prompts, prompt_lengths, prompt_of, responses, response_lengths
+    arguments = prompts, prompt_lengths, prompt_of, responses, response_lengths
+    found, want = {}, []
     try:
+        for response, g, n in zip(responses, prompt_of, response_lengths, strict=True):
+            row = torch.cat([prompts[g, 5 - prompt_lengths[g] :], response[:n]]).to(model.device)
+            logp = model(input_ids=row[None]).logits[0].float().log_softmax(-1)
+            want.append(logp[-n - 1 : -1].gather(-1, row[-n:, None]).squeeze(-1))
         policy.share_prompts = share_prompts
-        logp, _ = policy(*(torch.as_tensor(x, device=model.device) for x in batch), 1.0)
-    except Exception:  # a foreign model may fail in any way if it is given a key-value cache
-        return False
+        for mode in (False, True):
+            policy.train(mode)
+            found[mode], _ = policy(*(torch.as_tensor(x, device=model.device) for x in arguments), 1.0)
+    except torch.OutOfMemoryError:
+        raise
+    except Exception as failure:  # a model of another author can fail in any way
+        return f"it cannot compute three short rollouts ({type(failure).__name__}: {failure})"[:300]
     finally:
         policy.share_prompts = False
-    return bool((logp - torch.cat(want)).abs().max() < 1e-3)
+        policy.eval()
+    if not torch.cat([*want, found[False]]).isfinite().all():
+        return "its log-probs are not finite: a weight is NaN or too large"
+    if not (found[False] - torch.cat(want)).abs().max() < 1e-3:
+        return "it scales or caps its logits after the head"
+    if not (found[True] - found[False]).abs().max() < 1e-3:
+        return "its log-probs in train mode are not those in eval mode: it may keep a dropout that cannot be set to 0"
+    return ""
 
 
 # -------------------------------------------------------------------------------------- log-probs without [T, V]
 
 
-def token_logprobs(
+def chunked_logprobs(
     hidden: Tensor, weight: Tensor, targets: Tensor, temperature: float = 1.0, bias: Tensor | None = None,
     max_logits: int = MAX_LOGITS,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
-    """log π(target) = z_target - logsumexp(z) and the entropy -Σ_v π_v log π_v, with z = (h Wᵀ + b) / temperature.
+    """log π_θ of each target as `loss.token_logprobs` defines it, and the entropy, without the logits of all tokens.
+
+        log π(target) = z_target - logsumexp(z)      entropy = -Σ_v π_v log π_v      z = (h Wᵀ + b) / temperature
 
     hidden: (T, H); weight: (V, H); targets: (T,) int64. Returns (T,) each, in float32 or wider. At most `max_logits`
     logits exist at the same time; the backward pass computes them again. The entropy is a metric without a gradient.
@@ -242,10 +277,10 @@ def token_logprobs(
     """
     chunk, device = max(1, max_logits // len(weight)), hidden.device.type
     dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else weight.dtype
-    return TokenLogprobs.apply(hidden, weight, bias, targets, temperature, chunk, dtype)
+    return ChunkedLogprobs.apply(hidden, weight, bias, targets, temperature, chunk, dtype)
 
 
-class TokenLogprobs(torch.autograd.Function):
+class ChunkedLogprobs(torch.autograd.Function):
     """∂ log π(y) / ∂z_v = (1[v = y] - π_v) / temperature: the backward pass needs the logits again."""
 
     @staticmethod

@@ -1,22 +1,17 @@
-"""The first lines of a run, its scores, and curves.png."""
+"""The console of a run, and curves.png."""
 
 from __future__ import annotations
 
 import json
-import math
 import os
-import statistics
 from pathlib import Path
 
 import torch
 from accelerate import Accelerator
 
-import brorl
 from trainer.data import Data
-from trainer.rollouts import Outcomes, starts_with_two_bos
-from trainer.settings import Config, shown
-
-PASS_AT = 4, 16, 64, 256, 1024  # k of the reported pass@k, as far as an evaluation has samples
+from trainer.rollouts import starts_with_two_bos
+from trainer.settings import Config, formatted
 
 
 def introduction(config: Config, sources: dict[str, str], data: Data, policy, engine, accelerator: Accelerator) -> str:
@@ -28,7 +23,7 @@ def introduction(config: Config, sources: dict[str, str], data: Data, policy, en
     facts = {
         "model": f"{short(config.model)}, {size:,.2f}M parameters",
         "processes": f"{accelerator.num_processes} on {accelerator.device.type}, {precision}",
-        "problems": f"{len(data.problems):,} to train on, {len(data.held_out):,} held out",
+        "problems": f"{len(data.problems):,} to train on, {held_out(data)} held out",
         "a step": f"B x N = {b} x {n}, responses of up to {config.max_response_tokens:,} tokens, U = {u}",
         "budget": ", ".join(f"{limit:g} {name}" for name, limit in limits.items() if limit),
         "engine": engine.description,
@@ -37,8 +32,17 @@ def introduction(config: Config, sources: dict[str, str], data: Data, policy, en
     lines = [f"BroRL, recipe {config.recipe}, run {config.name}"]
     lines += [f"  {name:11} {text}" for name, text in facts.items() if name not in hidden]
     values = {name: getattr(config, name) for name in sources if not config.eval_only or name.startswith("eval_")}
-    lines += [f"    {name:24} {shown(x):>9}  {sources[name]}" for name, x in values.items() if x is not None]
+    lines += [f"    {name:24} {formatted(x):>9}  {sources[name]}" for name, x in values.items() if x is not None]
     return "\n".join([*lines, *(f"  note: {remark}" for remark in remarks(config, data))])
+
+
+def held_out(data: Data) -> str:
+    """The number of held-out problems, and of each source if --eval_problems has chosen some of them."""
+    count = f"{len(data.held_out):,}"
+    if len(data.held_out) == data.available:
+        return count
+    each = ", ".join(f"{name} {n:,}" for name, n in data.sources.items())
+    return f"{count} of {data.available:,}" + (f" ({each})" if len(data.sources) > 1 else "")
 
 
 def short(path: str) -> str:
@@ -66,29 +70,38 @@ def remarks(config: Config, data: Data) -> list[str]:
     return found
 
 
-def score_sources(outcomes: Outcomes, sources: dict[str, int]) -> dict[str, dict[str, float]]:
-    """Scores per source. With several, their mean comes last: every source counts the same, as in table 1."""
-    counts = list(sources.values())
-    tables = [x.split(counts) for x in (outcomes.correct, outcomes.length, outcomes.truncated)]
-    rows = {name: scores_of(*part) for name, *part in zip(sources, *tables, strict=True)}
-    if len(rows) > 1:
-        mean = {key: statistics.fmean(row[key] for row in rows.values()) for key in next(iter(rows.values()))}
-        mean["pass@1_se"] = math.hypot(*(row["pass@1_se"] for row in rows.values())) / len(rows)
-        rows[f"mean of {len(rows)}"] = mean
-    return rows
+class Console:
+    """The output of a run on the terminal. Only the main process writes."""
 
+    def __init__(self, main: bool):
+        self.main, self.has_header = main, False
 
-def scores_of(correct: torch.Tensor, length: torch.Tensor, truncated: torch.Tensor) -> dict[str, float]:
-    """Appendix D: pass@1 over k responses with its standard error over problems, and the unbiased pass@k. (P, k)."""
-    solved, k = correct.double().mean(-1), correct.shape[1]
-    counts = correct.sum(-1).tolist()
-    return {
-        "pass@1": float(solved.mean()),
-        "pass@1_se": float(solved.std() / len(solved) ** 0.5) if len(solved) > 1 else 0.0,
-        **{f"pass@{m}": statistics.fmean(brorl.pass_at_k_estimate(k, c, m) for c in counts) for m in PASS_AT if m <= k},
-        "response_tokens": float(length.double().mean()),
-        "truncated": float(truncated.double().mean()),
-    }
+    def say(self, text: str) -> None:
+        """Print text."""
+        if self.main:
+            print(text, flush=True)
+
+    def say_scores(self, name: str, scores: dict[str, float]) -> None:
+        """Print a row of scores. The first row has the header of the table above it."""
+        ks = [k for k in scores if k.startswith("pass@") and k not in ("pass@1", "pass@1_se")]
+        error = f"± {scores['pass@1_se']:.3f}" if "pass@1_se" in scores else "one problem"
+        if not self.has_header:
+            self.say(f"{'':14}pass@1 ± standard error" + "".join(f"{k:>9}" for k in ks) + "   tokens truncated")
+            self.has_header = True
+        others = "".join(f"{scores[k]:9.3f}" for k in ks)
+        self.say(
+            f"{name:14}{scores['pass@1']:.3f} {error:17}{others}"
+            f"{scores['response_tokens']:9.1f}{scores['truncated']:10.1%}"
+        )
+
+    def say_step(self, metrics: dict[str, float], seconds: float, warnings: list[str], config: Config) -> None:
+        """Print the line of a step, and its warnings."""
+        of = f"/{config.max_steps}" if config.max_steps else ""
+        names = ("reward", "pass_rate", "entropy", "kl_ref", "grad_norm", "response_tokens")
+        facts = "  ".join(f"{name} {metrics[name]:.3g}" for name in names if name in metrics)
+        self.say(f"step {metrics['step']}{of}  {facts}  {seconds:.1f} s")
+        for sentence in warnings:
+            self.say(f"step {metrics['step']}: {sentence}")
 
 
 def draw_curves(rows: list[dict], path: Path, title: str) -> None:

@@ -22,8 +22,9 @@ from torch import Tensor
 from tqdm import tqdm
 
 from rollout import Engine, Group, Request, Sampling
+from sandbox import WeakSandbox
 from trainer.settings import Config, Refusal
-from verify import REASONS, Problem, Response, Verdict, WeakSandbox, failures, verify_batch
+from verify import REASONS, Problem, Response, Verdict, failures, verify_batch
 
 FAILED = [REASONS.index("timeout"), REASONS.index("crashed")]  # the judge failed, not the answer
 
@@ -46,6 +47,9 @@ class Rollout:
     ref_logp: Tensor | None = None  # (R,) stage 6: log π_ref
 
 
+MicroBatch = list[Rollout]  # the rollouts of one forward pass
+
+
 @dataclass
 class Outcomes:
     """Verdicts and lengths of the N rollouts of P prompts, (P, N) each. Every rank has all of them."""
@@ -55,6 +59,7 @@ class Outcomes:
     reason: Tensor  # int64, index into verify.REASONS
     length: Tensor  # int64, response tokens
     truncated: Tensor  # bool
+    counted: Tensor  # bool: may be trained on. All of them, or with --truncated mask those that are not truncated
     kinds: list[str]  # (P,) kinds of the problems
     rounds: int = 0  # rounds of generation
 
@@ -70,49 +75,61 @@ class Outcomes:
     @classmethod
     def none(cls, n: int) -> Outcomes:
         empty = torch.zeros(0, n)
-        return cls(empty.double(), empty.bool(), empty.long(), empty.long(), empty.bool(), [])
+        return cls(empty.double(), empty.bool(), empty.long(), empty.long(), empty.bool(), empty.bool(), [])
 
     @classmethod
     def of(
-        cls, rollouts: list[Rollout], first: int, problems: list[Problem], n: int, accelerator: Accelerator
-    ) -> Outcomes:
-        """The outcomes of all ranks: each rank fills in its rollouts, and the sum is the complete table."""
-        table = np.zeros((5, len(problems), n))
+        cls, rollouts: list[Rollout], prompts_before: int, problems: list[Problem], n: int, accelerator: Accelerator,
+        mask_truncated: bool = False,
+    ) -> Outcomes:  # fmt: skip
+        """The outcomes of all ranks: each rank fills in its rollouts, and the sum is the complete table.
+
+        Raises Refusal if a rollout is missing, or if two have one number: the engine has failed.
+        """
+        table = np.zeros((6, len(problems), n))
         for r in rollouts:
             v: Any = r.verdict
-            row = v.reward, v.correct, REASONS.index(v.reason), len(r.response), r.truncated
-            table[:, r.prompt_index - first, r.number] = row
+            row = v.reward, v.correct, REASONS.index(v.reason), len(r.response), r.truncated, 1
+            table[:, r.prompt_index - prompts_before, r.number] += row
         whole = accelerator.reduce(torch.from_numpy(table).to(accelerator.device), "sum")
-        reward, correct, reason, length, truncated = whole.cpu()
+        reward, correct, reason, length, truncated, number = whole.cpu()
+        if (number != 1).any():
+            p, k = (number != 1).nonzero()[0].tolist()
+            raise Refusal(
+                f"the engine returned rollout {k} of prompt {p} {number[p, k]:.0f} times instead of once, and "
+                f"{int((number != 1).sum())} of {number.numel()} rollouts in all: this is a fault of the engine"
+            )
+        truncated = truncated.bool()
+        counted = ~truncated if mask_truncated else torch.ones_like(truncated)
         kinds = [problem.kind for problem in problems]
-        return cls(reward, correct.bool(), reason.long(), length.long(), truncated.bool(), kinds, 1)
+        return cls(reward, correct.bool(), reason.long(), length.long(), truncated, counted, kinds, 1)
 
     def followed_by(self, more: Outcomes) -> Outcomes:
         """The outcomes of one more round."""
-        names = "reward", "correct", "reason", "length", "truncated"
+        names = "reward", "correct", "reason", "length", "truncated", "counted"
         tables = {name: torch.cat([getattr(self, name), getattr(more, name)]) for name in names}
         return Outcomes(**tables, kinds=self.kinds + more.kinds, rounds=self.rounds + more.rounds)
 
 
 def roll_out(
     engine: Engine, problems: list[Problem], n: int, seeds: list[int], sampling: Sampling, judge: Judge,
-    accelerator: Accelerator, first: int = 0,
+    accelerator: Accelerator, prompts_before: int = 0,
 ) -> tuple[list[Rollout], Outcomes]:  # fmt: skip
     """Draw N rollouts of each of P problems and judge them. Returns this rank's rollouts and the outcomes of all ranks.
 
-    first: index of the first problem in its step.
+    prompts_before: number of prompts that earlier rounds of the step drew.
     """
     requests = requests_of_rank(
         [encode(judge.tokenizer, problem) for problem in problems], n, seeds, accelerator.process_index,
         accelerator.num_processes,
     )  # fmt: skip
-    with tqdm(total=sum(r.n for _, r in requests), desc="rollouts", leave=False, delay=5, disable=None) as progress:
-        for i, group in engine.generate([request for _, request in requests], sampling, progress.update):
+    with tqdm(total=sum(r.n for _, r in requests), desc="rollouts", leave=False, delay=5, disable=None) as bar:
+        for i, group in engine.generate([request for _, request in requests], sampling, bar.update):
             p, request = requests[i]
-            judge.put(list(rollouts_of(group, problems[p], first + p, request.first)))
+            judge.put(list(rollouts_of(group, problems[p], prompts_before + p, request.first)))
         rollouts = judge.result()
     rollouts.sort(key=lambda r: (r.prompt_index, r.number))
-    return rollouts, Outcomes.of(rollouts, first, problems, n, accelerator)
+    return rollouts, Outcomes.of(rollouts, prompts_before, problems, n, accelerator, judge.mask_truncated)
 
 
 def requests_of_rank(
@@ -144,7 +161,7 @@ class Judge:
     def __init__(self, tokenizer, config: Config):
         self.tokenizer = tokenizer
         self.timeout_s, self.allow_weak_sandbox = config.verify_timeout, config.allow_weak_sandbox
-        self.advantage = config.advantage
+        self.advantage, self.mask_truncated = config.advantage, config.truncated == "mask"
         self.thread = ThreadPoolExecutor(1)
         self.waiting: deque[list[Rollout]] = deque()
         self.calls: list[Future[list[Rollout]]] = []
@@ -200,13 +217,13 @@ class Judge:
 
     def check(self, problems: list[Problem]) -> None:
         """Judge a nonsense response of each kind: a broken reward function is refused now, not at the first step."""
-        first = {problem.kind: problem for problem in reversed(problems)}
+        example = {problem.kind: problem for problem in reversed(problems)}
         nonsense = "```python\npass\n```\n<answer>0</answer> \\boxed{x + y^2}"
         try:
-            verdicts = self.verdicts([(problem, nonsense, 1, False) for problem in first.values()])
+            verdicts = self.verdicts([(problem, nonsense, 1, False) for problem in example.values()])
         except WeakSandbox as weak:
             raise Refusal(f"{weak} (--allow_weak_sandbox)") from weak
-        for kind, verdict in zip(first, verdicts, strict=True):
+        for kind, verdict in zip(example, verdicts, strict=True):
             if verdict.reason in ("crashed", "timeout"):
                 raise Refusal(f"a judge must answer to any text, and nonsense fails: {failures.get(kind, kind)}")
             if verdict.reward < 0 and self.advantage == "group_mean":
@@ -249,6 +266,6 @@ def hidden_tokens(tokenizer) -> frozenset[int]:
     return frozenset({tokenizer.bos_token_id, tokenizer.eos_token_id, tokenizer.pad_token_id, *marks} - {None})
 
 
-def seed_of(*parts: int) -> int:
-    """A 62-bit seed that differs for every combination of its parts."""
-    return int.from_bytes(hashlib.sha256(repr(parts).encode()).digest()[:8], "big") >> 2
+def seed_of(use: str, *parts: int) -> int:
+    """A 62-bit seed that differs for every use and every combination of its parts."""
+    return int.from_bytes(hashlib.sha256(repr((use, *parts)).encode()).digest()[:8], "big") >> 2

@@ -1,30 +1,25 @@
-"""Stage 9: the folder of a run, its logs and checkpoints, the console, and the run's progress.
+"""Stage 9: the folder of a run: its logs, its checkpoints, and how a killed run continues.
 
-    config.json      the settings, the launch, digests of problems, tokenizer and reward files
-    metrics.jsonl    one line per step, without a clock: equal runs write equal bytes (docs/evaluation.md)
-    timing.jsonl     seconds per stage
-    eval.jsonl       one line per evaluation: how many of k responses were correct, problem by problem
-    samples.jsonl    some responses of each step and evaluation
-    checkpoints/     step_00000010: weights, AdamW's moments, the reference, progress
-    model/           the policy at the end, for transformers and vLLM, with recipe.json; curves.png
-
-A checkpoint needs no random state: every draw derives from the seed and a position.
+config.json      the settings, the launch, digests of problems, tokenizer and reward files
+metrics.jsonl    one line per step, without a clock: equal runs write equal bytes (docs/evaluation.md)
+timing.jsonl     seconds per stage
+eval.jsonl       one line per evaluation: how many of k responses were correct, problem by problem
+samples.jsonl    some responses of each step and evaluation
+checkpoints/     step_00000010: weights, AdamW's moments, the reference, progress
+model/           the policy at the end, for transformers and vLLM, with recipe.json; curves.png
 """
 
 from __future__ import annotations
 
 import json
-import math
 import os
-import random
 import shutil
 import sys
 import time
 import warnings
-from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -43,82 +38,28 @@ from torch.distributed.checkpoint.state_dict import (
 )
 
 import brorl
-import loss as L
 from rollout import whole_tensors
 from trainer.data import Data
+from trainer.metrics import score_sources, warnings_of
 from trainer.policy import fsdp_requested
-from trainer.report import draw_curves, score_sources
-from trainer.rollouts import FAILED, Outcomes, Rollout, seed_of
+from trainer.progress import Progress
+from trainer.report import Console, draw_curves
+from trainer.rollouts import Outcomes, Rollout
 from trainer.settings import Config, Refusal, check_same_run, refusing
-from verify import REASONS, Problem
 
-warnings.filterwarnings("ignore", "torch.distributed is disabled")  # a checkpoint of one process is meant
 LOGS = "metrics.jsonl", "timing.jsonl", "eval.jsonl", "samples.jsonl"
 KEEP_CHECKPOINTS = 2
-DECAY = 0.8  # per step, of the counts that estimate the share of informative prompts
-MOST_UNJUDGED = 3  # steps in a row without a verdict
-
-
-@dataclass
-class Progress:
-    """The state of a run, apart from weights and moments. A checkpoint has all of it."""
-
-    step: int = 0
-    position: int = 0  # of the next problem, in an endless order of problems
-    samples: int = 0  # rollouts generated
-    seconds: float = 0.0  # of the slowest rank
-    tried: float = 0.0  # prompts of the last steps, decayed
-    informative: float = 0.0  # informative ones among them, decayed
-    unjudged: int = 0  # steps in a row without a verdict
-
-    def steps(self, config: Config):
-        """Count the steps until the budget is spent."""
-        while not self.spent(config):
-            self.step += 1
-            yield self.step
-
-    def spent(self, config: Config) -> bool:
-        """Whether --max_steps or --max_hours is reached. `seconds` is equal on all ranks, so they agree."""
-        hours = config.max_hours or math.inf
-        return self.step >= (config.max_steps or math.inf) or self.seconds >= 3600 * hours
-
-    def due(self, every: int, config: Config) -> bool:
-        """Return True if an action is due that happens every `every` steps and at the end of the run."""
-        return self.spent(config) or (every > 0 and self.step % every == 0)
-
-    def next_problems(self, problems: list[Problem], count: int, seed: int) -> tuple[list[Problem], list[int]]:
-        """Return the next `count` problems and the seeds of their rollouts.
-
-        The order is one permutation of the problems after another, fixed by the seed. It only moves forward.
-        """
-        positions, size = range(self.position, self.position + count), len(problems)
-        self.position += count
-        epochs = {epoch: list(problems) for epoch in {i // size for i in positions}}
-        for epoch, order in epochs.items():
-            random.Random(f"{seed}/{epoch}").shuffle(order)
-        return [epochs[i // size][i % size] for i in positions], [seed_of(seed, self.step, i) for i in positions]
-
-    def end_step(self, outcomes: Outcomes, seconds: float) -> None:
-        """Count the step's rollouts. seconds: of the run."""
-        self.samples += outcomes.reward.numel()
-        self.tried = DECAY * self.tried + len(outcomes)
-        self.informative = DECAY * self.informative + int(L.informative(outcomes.correct).sum())
-        self.unjudged = self.unjudged + 1 if outcomes.unjudged else 0
-        self.seconds = seconds
-
-    def check(self) -> None:
-        """Raise Refusal if the run cannot learn any more."""
-        if self.unjudged >= MOST_UNJUDGED:
-            raise Refusal(f"{self.unjudged} steps had no verdict: test --rewards, or raise --verify_timeout (--resume)")
+FULL = 64 * 2**20  # free bytes of a disk that counts as full
 
 
 class Run:
-    """The folder and the console of a run. Only the main process writes, except for sharded checkpoints."""
+    """The folder of a run, its clock and its console. Only the main process writes, except for sharded checkpoints."""
 
     def __init__(self, config: Config, accelerator: Accelerator, data: Data):
         """Check that the folder is free, or the same run's on --resume. Raises Refusal."""
         self.config, self.accelerator, self.main = config, accelerator, accelerator.is_main_process
-        self.folder, self.data, self.headed = Path(config.output_dir) / config.name, data, False
+        self.folder, self.data = Path(config.output_dir) / config.name, data
+        self.console = Console(self.main)
         self.launch = {"precision": accelerator.mixed_precision, "sharded": fsdp_requested()}
         if config.resume:
             check_same_run(config, self.launch, data.digests)
@@ -147,30 +88,10 @@ class Run:
             self.accelerator.init_trackers("brorl", {k: str(v) for k, v in asdict(self.config).items()}, names)
         self.accelerator.wait_for_everyone()
 
-    def say(self, text: str) -> None:
-        if self.main:
-            print(text, flush=True)
-
-    def say_scores(self, name: str, scores: dict[str, float]) -> None:
-        """A row of scores, below the head of the table for the first one."""
-        ks = [k for k in scores if k.startswith("pass@") and k not in ("pass@1", "pass@1_se")]
-        if not self.headed:
-            self.say(f"{'':14}pass@1 ± standard error" + "".join(f"{k:>9}" for k in ks) + "   tokens truncated")
-            self.headed = True
-        others = "".join(f"{scores[k]:9.3f}" for k in ks)
-        self.say(
-            f"{name:14}{scores['pass@1']:.3f} ± {scores['pass@1_se']:.3f}          {others}"
-            f"{scores['response_tokens']:9.1f}{scores['truncated']:10.1%}"
-        )
-
     def say_step(self, metrics: dict[str, float], outcomes: Outcomes) -> None:
-        """The line of a step, and warnings."""
-        of = f"/{self.config.max_steps}" if self.config.max_steps else ""
-        names = ("reward", "pass_rate", "entropy", "kl_ref", "grad_norm", "response_tokens")
-        facts = "  ".join(f"{name} {metrics[name]:.3g}" for name in names if name in metrics)
-        self.say(f"step {metrics['step']}{of}  {facts}  {time.perf_counter() - self.began:.1f} s")
-        for sentence in warnings_of(metrics, outcomes, self.config):
-            self.say(f"step {metrics['step']}: {sentence}")
+        """Print the line of a step, and warnings."""
+        seconds = time.perf_counter() - self.began
+        self.console.say_step(metrics, seconds, warnings_of(metrics, outcomes, self.config), self.config)
 
     def begin_step(self) -> None:
         self.began = self.lapped = time.perf_counter()
@@ -202,16 +123,21 @@ class Run:
             seconds = {f"seconds/{stage}": x for stage, x in self.laps.items()}
             self.accelerator.log(values | seconds, step=int(metrics["step"]))
 
-    def sample(self, rollouts: list[Rollout], kept: torch.Tensor, step: int) -> None:
-        """Two responses each to the first prompt that is kept and to the first that is dropped: the best, the worst."""
-        for is_kept in (True, False):
-            first = next((r.prompt_index for r in rollouts if bool(kept[r.prompt_index]) == is_kept), None)
-            group = [r for r in rollouts if r.prompt_index == first]
-            group.sort(key=lambda r: r.verdict.reward, reverse=True)  # type: ignore[union-attr]
-            for r in group[:1] + group[1:][-1:]:
-                self.append("samples.jsonl", {"step": step, "kept": is_kept} | described(r))
+    def sample(self, rollouts: list[Rollout], outcomes: Outcomes, kept: torch.Tensor, step: int) -> None:
+        """Log the best and the worst of the N responses to the first kept prompt, and to the first dropped prompt.
 
-    def evaluated(self, outcomes: Outcomes, rollouts: list[Rollout], progress: Progress) -> dict[str, float]:
+        rollouts: of this rank. Every rank calls it: the two responses can be on different ranks.
+        """
+        for is_kept in (True, False):
+            for p in (kept == is_kept).nonzero().flatten().tolist()[:1]:
+                order = outcomes.reward[p].sort(descending=True, stable=True).indices.tolist()
+                own = {r.number: described(r) for r in rollouts if r.prompt_index == p}
+                best_and_worst = [order[0], order[-1]]
+                found = dict(gather_object([(k, own[k]) for k in best_and_worst if k in own]))
+                for k in best_and_worst:
+                    self.append("samples.jsonl", {"step": step, "kept": is_kept} | found[k])
+
+    def evaluated(self, rollouts: list[Rollout], outcomes: Outcomes, progress: Progress) -> dict[str, float]:
         """Log an evaluation and print it, with a row per source if there are several. Returns the scores."""
         *sources, (name, scores) = score_sources(outcomes, self.data.sources).items()
         row: dict[str, Any] = {"step": progress.step, "samples": progress.samples, "k": outcomes.reward.shape[1]}
@@ -222,10 +148,10 @@ class Run:
         for r in [r for r in rollouts if r.number == 0][:4]:
             self.append("samples.jsonl", {"step": progress.step, "evaluation": True} | described(r))
         for source, part in sources:
-            self.say_scores(source[-13:], part)
-        self.say_scores(name[-13:] if self.config.eval_only else f"step {progress.step}", scores)
+            self.console.say_scores(source[-13:], part)
+        self.console.say_scores(name[-13:] if self.config.eval_only else f"step {progress.step}", scores)
         if self.config.eval_only:
-            self.say(f"wrote {self.folder}/: eval.jsonl, samples.jsonl, config.json")
+            self.console.say(f"wrote {self.folder}/: eval.jsonl, samples.jsonl, config.json")
         return {f"eval/{key}": value for key, value in scores.items()}
 
     def checkpoints(self) -> list[Path]:
@@ -238,11 +164,20 @@ class Run:
         if self.main:
             shutil.rmtree(aside, ignore_errors=True)
         self.accelerator.wait_for_everyone()
-        with unwrapped():
-            dcp.save(state_of(policy, optimizer, reference), checkpoint_id=aside, no_dist=not dist.is_initialized())
-        self.accelerator.wait_for_everyone()
+        try:
+            with unwrapped():
+                dcp.save(state_of(policy, optimizer, reference), checkpoint_id=aside, no_dist=not dist.is_initialized())
+        except (OSError, RuntimeError) as failure:  # on a full disk torch says "unexpected pos 704 vs 598"
+            free = shutil.disk_usage(self.folder).free
+            if free > FULL:
+                raise
+            raise Refusal(
+                f"the checkpoint of step {progress.step} does not fit the disk of {self.folder}, which has "
+                f"{free / 2**20:.0f} MiB left: make room, then --resume --name {self.config.name}"
+            ) from failure
+        seconds = self.seconds()  # with the evaluation and the checkpoint after the step
         if self.main:
-            write(aside / "progress.json", json.dumps(asdict(progress)))
+            write(aside / "progress.json", json.dumps(asdict(progress) | {"seconds": seconds}))
             os.replace(aside, folder)
             for old in self.checkpoints()[:-KEEP_CHECKPOINTS]:
                 shutil.rmtree(old)
@@ -254,7 +189,9 @@ class Run:
         if newest and (newest / "complete").exists():
             progress = Progress(**json.loads((newest / "progress.json").read_text()))
             if progress.spent(self.config):
-                self.say(f"{self.folder} is complete at step {progress.step}: a higher --max_steps continues it")
+                self.console.say(
+                    f"{self.folder} is complete at step {progress.step}: a higher --max_steps continues it"
+                )
                 self.accelerator.end_training()
                 sys.exit()
 
@@ -276,8 +213,8 @@ class Run:
         for path in [self.folder / name for name in LOGS if self.main and (self.folder / name).exists()]:
             lines = [line for line in path.read_text().splitlines(keepends=True) if line.endswith("\n")]
             write(path, "".join(line for line in lines if newest and json.loads(line)["step"] <= progress.step))
-        self.started = time.perf_counter() - progress.seconds
-        self.say(f"resuming after step {progress.step}" if newest else "no checkpoint yet: starting over")
+        self.started -= progress.seconds
+        self.console.say(f"resuming after step {progress.step}" if newest else "no checkpoint yet: starting over")
 
     def finish(self, model, tokenizer) -> None:
         """Write model/ and curves.png, and mark the run as complete. All ranks call it: a sharded model is gathered."""
@@ -298,11 +235,13 @@ class Run:
         os.replace(aside, self.folder / "model")
         rows = [json.loads(line) for line in (self.folder / "metrics.jsonl").read_text().splitlines()]
         if not any("loss" in row for row in rows):
-            self.say("nothing was trained: no update had a response to train on; samples.jsonl has some responses")
+            self.console.say(
+                "nothing was trained: no update had a response to train on; samples.jsonl has some responses"
+            )
         title = f"{self.config.name}: N = {self.config.rollouts_per_prompt}, B = {self.config.prompts_per_step}"
         draw_curves(rows, self.folder / "curves.png", title)
         write(self.checkpoints()[-1] / "complete", "")
-        self.say(f"wrote {self.folder}/: model/, curves.png, checkpoints/, {', '.join(LOGS)}")
+        self.console.say(f"wrote {self.folder}/: model/, curves.png, checkpoints/, {', '.join(LOGS)}")
 
 
 def state_of(policy, optimizer, reference) -> dict[str, Any]:
@@ -320,9 +259,14 @@ def read_state(folder: Path, state: dict[str, Any]) -> None:
 
 @contextmanager
 def unwrapped() -> Iterator[None]:
-    """Raise the exception that torch wraps into its CheckpointException: Ctrl-C is a KeyboardInterrupt again."""
+    """Raise the exception that torch wraps into its CheckpointException: Ctrl-C is a KeyboardInterrupt again.
+
+    Without torch.distributed torch warns that it writes a checkpoint of one process, which is meant.
+    """
     try:
-        yield
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "torch.distributed is disabled")
+            yield
     except CheckpointException as failure:
         cause, _ = next(iter(failure.failures.values()))
         raise cause from failure
@@ -340,90 +284,3 @@ def write(path: Path, text: str) -> None:
         file.flush()
         os.fsync(file.fileno())
     os.replace(aside, path)
-
-
-# ------------------------------------------------------------------------------------------------------- metrics
-
-
-def step_metrics(progress: Progress, outcomes: Outcomes) -> dict[str, float]:
-    """Metrics over all rollouts that a step generated, informative or not (docs/evaluation.md)."""
-    metrics = {
-        "step": progress.step,
-        "samples": progress.samples,
-        "prompts": int(L.informative(outcomes.correct).sum()),
-        "pass_rate": float(L.informative(outcomes.correct).double().mean()),
-        "rounds": outcomes.rounds,
-        "reward": float(outcomes.reward.mean()),
-        "correct": float(outcomes.correct.double().mean()),
-        "response_tokens": float(outcomes.length.double().mean()),
-        "truncated": float(outcomes.truncated.double().mean()),
-    }
-    counts = outcomes.reason.flatten().bincount(minlength=len(REASONS)).tolist()
-    metrics |= {f"reason/{x}": n for x, n in zip(REASONS, counts, strict=True) if n}
-    for kind in sorted(set(outcomes.kinds)):
-        rewards = outcomes.reward[[x == kind for x in outcomes.kinds]]
-        metrics |= {f"reward/{kind}": float(rewards.mean()), f"rollouts/{kind}": rewards.numel()}
-    return metrics
-
-
-class Sums:
-    """Metrics of a step's updates: sums over the tokens of all ranks, and extremes (names with _max or _min)."""
-
-    def __init__(self, accelerator: Accelerator):
-        self.accelerator = accelerator
-        self.values: defaultdict[str, list[Any]] = defaultdict(list)
-        self.updates = self.tokens = 0  # of all ranks
-
-    def add(self, metrics: dict[str, Any]) -> None:
-        for name, x in metrics.items():
-            self.values[name].append(x)
-
-    def result(self) -> dict[str, float]:
-        """Means over the step's tokens; over its updates for loss and grad_norm; counts and extremes unchanged."""
-        pick = {"max": max, "min": min}
-        ranks = gather_object([{k: pick.get(k[-3:], math.fsum)(map(float, xs)) for k, xs in self.values.items()}])
-        if not self.updates:
-            return {}
-        world, skipped = len(ranks), ranks[0]["updates_skipped"]
-        # Ranks share the loss and the sums over tokens; each of them counts every update.
-        divisor = {"loss": self.updates, "grad_norm": world * (self.updates - skipped or 1), "updates_skipped": world}
-        result: dict[str, float] = {"tokens": self.tokens}
-        for name in sorted(set().union(*ranks)):
-            values = [rank[name] for rank in ranks if name in rank]
-            extreme = pick.get(name[-3:])
-            result[name] = extreme(values) if extreme else math.fsum(values) / divisor.get(name, self.tokens)
-        return result
-
-
-def warnings_of(metrics: dict[str, float], outcomes: Outcomes, config: Config) -> list[str]:
-    """Sentences about a step that the user should not overlook."""
-    found, count = [], {x: int(metrics.get(f"reason/{x}", 0)) for x in REASONS}
-    verdicts = ", ".join(f"{n:,} {x}" for x, n in count.items() if n)
-    failed = sum(count[REASONS[i]] for i in FAILED)
-    cause = "" if failed else what_all_share(outcomes)
-    if metrics["prompts"] < config.prompts_per_step:
-        found.append(
-            f"informative prompts: {metrics['prompts']} of {len(outcomes)}, --prompts_per_step asks for "
-            f"{config.prompts_per_step}; verdicts: {verdicts}"
-        )
-    if cause:
-        found.append(cause)
-    if failed:
-        found.append(f"responses that could not be judged: {failed:,} ({verdicts}); see --verify_timeout")
-    if skipped := metrics.get("updates_skipped"):
-        found.append(f"updates skipped for a gradient that is not finite: {skipped:.0f} of {config.updates_per_step}")
-    return found
-
-
-def what_all_share(outcomes: Outcomes) -> str:
-    """Say why a step cannot teach anything if one reason holds for all of its responses; else return ""."""
-    reward = outcomes.reward
-    if outcomes.truncated.all():
-        return "every response reached --max_response_tokens: raise it"
-    if not outcomes.correct.any():
-        return "no response was correct: read samples.jsonl; prompts must ask for the form that their kind reads"
-    if outcomes.correct.all():
-        return "every response was correct: choose harder problems for --data"
-    if (reward == reward[0, 0]).all():
-        return f"correct and wrong responses have the same reward, {reward[0, 0]:g}: correct the function of --rewards"
-    return ""

@@ -6,7 +6,6 @@ A value comes from the command line, else from recipe.json in the model's folder
 
 from __future__ import annotations
 
-import argparse
 import difflib
 import importlib.util
 import json
@@ -14,10 +13,10 @@ import math
 import os
 import re
 import sys
+import textwrap
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import Field, asdict, dataclass, field, fields
-from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -27,7 +26,7 @@ from transformers import HfArgumentParser
 import brorl
 import loss as L
 from rollout import ENGINES, have_vllm
-from verify import read_spec
+from trainer.problems import read_spec
 
 TINY = Path(__file__).resolve().parent.parent / "tiny"  # the embedded policy and its problems
 GIVEN = "command line"  # the source of a setting that the user set
@@ -139,55 +138,71 @@ class Config:
 # ---------------------------------------------------------------------------------------------- the command line
 
 
-class Help(argparse.HelpFormatter):
-    """Format --help with one name per setting and the defaults of the recipes."""
-
-    def _format_action_invocation(self, action: argparse.Action) -> str:
-        return action.option_strings[-1]
-
-    def _get_help_string(self, action: argparse.Action) -> str:
-        values = [recipe[action.dest].value for recipe in brorl.RECIPES.values() if action.dest in recipe]
-        if values and action.default is None:
-            return f"{action.help} [{', '.join(dict.fromkeys(map(shown, values)))}]"
-        return f"{action.help} [{shown(action.default)}]" if type(action.default) in (int, float) else action.help or ""
-
-
 class Parser(HfArgumentParser):
-    """Group the settings under titles in --help, and refuse what argparse cannot read."""
-
-    @staticmethod
-    def _parse_dataclass_field(parser: argparse.ArgumentParser, declared: Field) -> None:
-        if declared.name in GROUPS:
-            parser.add_argument_group(GROUPS[declared.name])
-        HfArgumentParser._parse_dataclass_field(parser._action_groups[-1], declared)  # type: ignore[arg-type]
-        parser._actions[-1].option_strings = [f"--{declared.name}"]  # messages leave the name with dashes out
+    """Raise a Refusal with the name of the setting where argparse would print its usage and exit."""
 
     def error(self, message: str) -> NoReturn:
-        raise Refusal(message.removeprefix("argument "))
+        # argparse writes "argument --max_steps/--max-steps: ...": one name is enough
+        raise Refusal(re.sub(r"/--[\w-]+", "", message.removeprefix("argument ")))
 
 
-def shown(value: Any) -> str:
-    return f"{value:.3g}" if isinstance(value, float) else str(value)
+def read_settings(
+    about: str, argv: list[str] | None = None, any_size: bool = False
+) -> tuple[Config, dict[str, str]]:  # fmt: skip
+    """Return the settings with every value filled in, and the source of each recipe value. Raises Refusal.
 
-
-def read_settings(about: str, argv: list[str] | None = None) -> tuple[Config, dict[str, str]]:
-    """Return the settings with every value filled in, and the source of each recipe value. Raises Refusal."""
+    any_size: for programs that train nothing. Others must name the size of a step of their own model.
+    """
     argv = sys.argv[1:] if argv is None else argv
-    parser = Parser(
-        Config,  # type: ignore[arg-type]
-        usage="python train.py [--SETTING VALUE ...]",
-        description=f"{about} In brackets: the default; if there are two, brorl's and prorl's.",
-        allow_abbrev=False,
-        formatter_class=partial(Help, max_help_position=28, width=80),
-    )
-    parser._negative_number_matcher = re.compile(r"-[\d.]")  # argparse takes -1e-5 for the name of a setting
-    config, unknown = parser.parse_args_into_dataclasses(argv, return_remaining_strings=True)
+    if "--help" in argv or "-h" in argv:
+        print(help_text(about))
+        sys.exit()
+    parser = Parser(Config, allow_abbrev=False, add_help=False)  # type: ignore[arg-type]
+    config, unknown = parser.parse_args_into_dataclasses(join_negative_numbers(argv), return_remaining_strings=True)
     if unknown:
         raise Refusal(unknown_setting(unknown))
     given = {flag.split("=")[0].removeprefix("--").replace("-", "_") for flag in argv if flag.startswith("--")}
     sources = resolve(config, given)
+    if not (any_size or config.eval_only or config.resume):
+        check_size(config, given)
     check(config)
     return config, sources
+
+
+def join_negative_numbers(argv: list[str]) -> list[str]:
+    """Turn ["--kl_coef", "-1e-5"] into ["--kl_coef=-1e-5"]: argparse would take -1e-5 for the name of a setting."""
+    joined: list[str] = []
+    for word in argv:
+        if joined and joined[-1].startswith("--") and re.fullmatch(r"-[\d.].*", word):
+            joined[-1] += f"={word}"
+        else:
+            joined.append(word)
+    return joined
+
+
+def help_text(about: str) -> str:
+    """Return the text of --help: a line for each setting, with its default or the defaults of the two recipes."""
+    intro = f"{about} In brackets: the default; if there are two, brorl's and prorl's."
+    lines = ["usage: python train.py [--SETTING VALUE ...]", "", *textwrap.wrap(intro, 80)]
+    for f in fields(Config):
+        if f.name in GROUPS:
+            lines += ["", f"{GROUPS[f.name]}:"]
+        left = f"  --{f.name}".ljust(28)
+        lines += textwrap.wrap(f.metadata["help"] + default_of(f), 80, initial_indent=left, subsequent_indent=" " * 28)
+    return "\n".join(lines)
+
+
+def default_of(setting: Field) -> str:
+    """Return a setting's default in brackets. "" for a setting whose help text names it, or that has none."""
+    values = [recipe[setting.name].value for recipe in brorl.RECIPES.values() if setting.name in recipe]
+    if setting.default is None:
+        return f" [{', '.join(dict.fromkeys(map(formatted, values)))}]" if values else ""
+    return f" [{formatted(setting.default)}]" if type(setting.default) in (int, float) else ""
+
+
+def formatted(value: Any) -> str:
+    """Return a value for the console; a number with three digits."""
+    return f"{value:.3g}" if isinstance(value, float) else str(value)
 
 
 def unknown_setting(unknown: list[str]) -> str:
@@ -227,6 +242,31 @@ def resolve(config: Config, given: set[str]) -> dict[str, str]:
     return {f.name: sources.get(f.name, GIVEN) for f in fields(config) if f.name in brorl.BRORL}
 
 
+SIZE = ("rollouts_per_prompt", "prompts_per_step", "max_response_tokens")
+
+
+def check_size(config: Config, given: set[str]) -> None:
+    """Refuse to start the paper's step, 65,536 responses of up to 16,384 tokens, because nobody named another size.
+
+    The embedded policy and the model of an earlier run have a recipe.json with a size.
+    """
+    missing = [name for name in SIZE if name not in given]
+    if not missing or "recipe" in given or (Path(config.model) / "recipe.json").is_file():
+        return
+    memory_gib = torch.cuda.get_device_properties(0).total_memory / 2**30 if torch.cuda.is_available() else 0
+    machine, n, b, tokens = ("this CPU", 16, 8, 128)
+    if memory_gib:
+        machine, n, b, tokens = f"this GPU of {memory_gib:.0f} GiB", 64 if memory_gib > 60 else 32, 32, 1024
+    example = dict(zip(SIZE, (n, b, tokens), strict=True))
+    flags = " ".join(f"--{name} {example[name]}" for name in missing)
+    values = {name: getattr(config, name) for name in SIZE}
+    raise Refusal(
+        f"--model {config.model}: name the size of a step, for {machine} for example {flags}. The recipe's is "
+        f"{values['prompts_per_step']} x {values['rollouts_per_prompt']} responses of up to "
+        f"{values['max_response_tokens']:,} tokens: say --recipe {config.recipe} if you want that"
+    )
+
+
 def default_name(config: Config) -> str:
     """Return RECIPE-seedSEED for the embedded policy, RECIPE-MODEL-seedSEED for a model, eval-MODEL for --eval_only."""
     path = Path(os.path.abspath(config.model or TINY / "policy"))
@@ -237,7 +277,7 @@ def default_name(config: Config) -> str:
 
 
 def fill_from_recipe(config: Config) -> dict[str, str]:
-    """Fill in the recipe's values. A learning rate belongs to a batch: if N or B is given, the rate is scaled."""
+    """Fill in the recipe's values. A learning rate belongs to N x B: if N or B is given, it is scaled."""
     defaults = recipe_of(config)
     open_ = [name for name in defaults if getattr(config, name, 0) is None]  # top_p is in a recipe and is not a setting
     if config.max_hours is not None and config.max_steps is None:
@@ -246,11 +286,11 @@ def fill_from_recipe(config: Config) -> dict[str, str]:
         setattr(config, name, defaults[name][0])
     sources = {name: defaults[name][1] for name in open_}
     usual = defaults["rollouts_per_prompt"][0] * defaults["prompts_per_step"][0]
-    batch = config.rollouts_per_prompt * config.prompts_per_step
-    if "learning_rate" in sources and batch != usual and batch > 0:
-        config.learning_rate = brorl.scaled_learning_rate(config.learning_rate, batch, usual)
+    samples = config.rollouts_per_prompt * config.prompts_per_step
+    if "learning_rate" in sources and samples != usual and samples > 0:
+        config.learning_rate = brorl.scaled_learning_rate(config.learning_rate, samples, usual)
         sources["learning_rate"] = (
-            f"sqrt({batch:,} / {usual:,} samples), section 4.2.1, times {sources['learning_rate']}"
+            f"sqrt({samples:,} / {usual:,} samples), section 4.2.1, times {sources['learning_rate']}"
         )
     return sources
 

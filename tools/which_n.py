@@ -1,9 +1,9 @@
 """Section 4.2 before a run: which N, rollouts per prompt, has the least noise in the same time, for a given B?
 
-    python -m bench.which_n                                      the embedded policy, half a minute on 2 cores
-    python -m bench.which_n --model M --data D --prompts_per_step 32
-    accelerate launch -m bench.which_n --model M --data D        on several processes
-    python -m bench.which_n --log_noise 5 --model M --data D     train, and measure V_w / V_b every 5 steps
+    python -m tools.which_n                                      the embedded policy, half a minute on 2 cores
+    python -m tools.which_n --model M --data D --prompts_per_step 32
+    accelerate launch -m tools.which_n --model M --data D        on several processes
+    python -m tools.which_n --log_noise 5 [settings of a run]    train, and measure V_w / V_b every 5 steps
 
 All settings of train.py work too. Without --log_noise nothing is trained: the program times the stages of a step
 at several N, computes gradients of sampled rollouts, and ends with a best guess and how sure it is.
@@ -37,9 +37,11 @@ and about the policy as it is.
 
 from __future__ import annotations
 
-import train  # first: train.py sets the environment that torch reads
+import trainer
 
-# isort: split
+if __name__ == "__main__":
+    trainer.prepare()  # sets environment variables that torch reads when it is imported
+
 import argparse
 import json
 import math
@@ -58,15 +60,17 @@ import torch
 from accelerate import Accelerator
 from accelerate.utils import gather_object
 from torch import Tensor
-from transformers.utils import logging
 
 import brorl
 import loss as L
-from trainer.policy import fsdp_requested, log_probs, micro_batches, score
+import train
+from trainer.metrics import Sums
+from trainer.policy import Policy, fsdp_requested, log_probs, micro_batches, score
 from trainer.report import short
 from trainer.rollouts import Outcomes, Rollout, roll_out, seed_of
-from trainer.run import Sums, write
+from trainer.run import write
 from trainer.settings import TINY, Config, Refusal, read_settings
+from trainer.start import Setup, explained, set_up, start_accelerator
 from verify import REASONS
 
 SIZES = (4, 8, 16, 32, 64, 128, 256, 512)  # N of the table
@@ -157,10 +161,11 @@ def ratio_of(gram: Tensor, prompts: int, n: int) -> Ratio | None:
 class HalfGroups:
     """Gradients of the half-groups of informative prompts, over the rollouts of all processes."""
 
-    def __init__(self, policy, rollouts_per_prompt: int, config: Config, accelerator: Accelerator):
-        self.policy, self.config, self.accelerator = policy, config, accelerator
-        self.n = min(HALF, rollouts_per_prompt // 2)
-        self.share_prompts = accelerator.unwrap_model(policy).share_prompts
+    def __init__(
+        self, policy: Policy, wrapped, rollouts_per_prompt: int, config: Config, accelerator: Accelerator
+    ):  # fmt: skip
+        self.wrapped, self.config, self.accelerator = wrapped, config, accelerator
+        self.n, self.share_prompts = min(HALF, rollouts_per_prompt // 2), policy.share_prompts
         self.every = max(1.0, sum(p.numel() for p in policy.parameters()) / MOST)
         self.gradients: list[Tensor] = []
 
@@ -169,8 +174,8 @@ class HalfGroups:
         n, reward = self.n, outcomes.reward
         halves = torch.stack([reward[:, : 2 * n : 2], reward[:, 1 : 2 * n : 2]])  # (2, P, n): even and odd rollouts
         weight = ((halves - halves.mean(-1, keepdim=True)) / (n - 1)).tolist()
-        self.policy.train(self.config.gradient_checkpointing)
-        for p in L.informative(outcomes.correct).nonzero().flatten().tolist():
+        self.wrapped.train(self.config.gradient_checkpointing)
+        for p in L.informative(outcomes.correct, outcomes.counted).nonzero().flatten().tolist():
             group = [r for r in rollouts if r.prompt_index == p and r.number < 2 * n]
             for r in group:
                 r.advantage = weight[r.number % 2][p][r.number // 2]
@@ -178,12 +183,12 @@ class HalfGroups:
 
     def gradient(self, rollouts: list[Rollout]) -> Tensor:
         """Compute Σ_i A_i ∇log π(y_i) over a half-group on all processes. rollouts: of this process."""
-        policy, accelerator = self.policy, self.accelerator
-        batches = micro_batches(rollouts, self.config.max_tokens_per_micro_batch, self.share_prompts, accelerator)
-        for i, batch in enumerate(batches):
-            with nullcontext() if i + 1 == len(batches) else accelerator.no_sync(policy):
-                logp, _ = log_probs(policy, batch, self.config.temperature, accelerator)
-                weight = [torch.full((len(r.response),), r.advantage) for r in batch] or [torch.zeros(0)]
+        policy, accelerator = self.wrapped, self.accelerator
+        some = micro_batches(rollouts, self.config.max_tokens_per_micro_batch, self.share_prompts, accelerator)
+        for i, micro_batch in enumerate(some):
+            with nullcontext() if i + 1 == len(some) else accelerator.no_sync(policy):
+                logp, _ = log_probs(policy, micro_batch, self.config.temperature, accelerator)
+                weight = [torch.full((len(r.response),), r.advantage) for r in micro_batch] or [torch.zeros(0)]
                 loss = (torch.cat(weight).to(logp.device) * logp).sum()
                 # The ranks' gradients are averaged, and we want their sum
                 (loss * accelerator.num_processes).backward()
@@ -197,7 +202,7 @@ class HalfGroups:
         size, count = len(slope), math.ceil(len(slope) / self.every)
         if count == size:
             return slope
-        generator = torch.Generator().manual_seed(seed_of(0, number))
+        generator = torch.Generator().manual_seed(seed_of("coordinates", number))
         return slope[torch.randint(size, (count,), generator=generator).to(slope.device)] * math.sqrt(size / count)
 
     def gram(self) -> Tensor:
@@ -288,15 +293,14 @@ def guess(cost: Cost, sizes: list[int], ratio: Ratio | None) -> Guess:
 class Sample:
     """The measurements: seconds at several N, and rollouts and half-group gradients of the sampled prompts."""
 
-    def __init__(self, config: Config, accelerator: Accelerator, setup: train.Setup, own: argparse.Namespace):
+    def __init__(self, config: Config, accelerator: Accelerator, setup: Setup, own: argparse.Namespace):
         self.config, self.accelerator, self.setup = config, accelerator, setup
         self.ends = own.began + 60 * own.max_minutes
-        self.plain = accelerator.unwrap_model(setup.policy)
         self.wanted = min(own.sample_prompts, len(setup.data.problems))
         self.problems, self.seeds = setup.progress.next_problems(setup.data.problems, self.wanted, config.seed)
         for group in setup.optimizer.param_groups:  # type: ignore[union-attr]
             group["lr"] = 0.0  # the updates that are timed change no weight
-        setup.run.say("timing the stages of a step ...")
+        setup.run.console.say("timing the stages of a step ...")
         self.step_seconds = min(self.time_optimizer_step() for _ in range(REPEATS))
         self.measured = self.times()
         self.draw_sample()
@@ -326,21 +330,22 @@ class Sample:
         accelerator, setup, temperature = self.accelerator, self.setup, self.config.temperature
         updates = min(self.config.updates_per_step, n * count)
         config = replace(self.config, updates_per_step=updates)
+        setup.progress.begin_step()
         problems, seeds = setup.progress.next_problems(setup.data.problems, count, config.seed)
         clock = [time.perf_counter()]
         rollouts, outcomes = self.draw(problems, seeds, n)
         clock.append(time.perf_counter())
-        number = train.mini_batches(torch.ones_like(outcomes.correct), updates, seed=0)
-        advantages, share_prompts = L.group_advantages(outcomes.reward), self.plain.share_prompts
-        batches = train.with_advantages(rollouts, advantages, number, config, share_prompts, accelerator)
-        for batch in batches:
-            score(self.plain, batch, "old_logp", temperature, accelerator)
+        in_mini_batch = train.deal(torch.ones_like(outcomes.correct), updates, seed=0)
+        advantages, share_prompts = L.group_advantages(outcomes.reward), setup.policy.share_prompts
+        mini_batches = train.split(rollouts, advantages, in_mini_batch, config, share_prompts, accelerator)
+        for mini_batch in mini_batches:
+            score(setup.policy, mini_batch, "old_logp", temperature, accelerator)
             if setup.reference is not None:
-                score(setup.reference, batch, "ref_logp", temperature, accelerator)  # type: ignore[arg-type]
+                score(setup.reference, mini_batch, "ref_logp", temperature, accelerator)
         clock.append(time.perf_counter())
-        for u, batch in enumerate(batches):
-            tokens = int(outcomes.length[number == u].sum())
-            train.update(setup.policy, setup.optimizer, batch, tokens, config, accelerator, Sums(accelerator))
+        for u, mini_batch in enumerate(mini_batches):
+            tokens, sums = int(outcomes.length[in_mini_batch == u].sum()), Sums(accelerator)
+            train.update(setup.wrapped, setup.optimizer, mini_batch, tokens, config, accelerator, sums)
         clock.append(time.perf_counter() - updates * (1 - count / self.config.prompts_per_step) * self.step_seconds)
         spent = np.diff(clock).clip(min=0).tolist()
         return {name: self.slowest(x) / count for name, x in zip(STAGES, spent, strict=True)}
@@ -386,16 +391,19 @@ class Sample:
         cost = Cost(self.measured, lambda n: 1.0)
         each = {n: sum(cost.stages(n)) for n in SAMPLED}  # a little too much: nothing is scored
         self.n = n = next((n for n in SAMPLED if FEW * each[n] < spare), SAMPLED[-1])
-        self.outcomes, self.halves = Outcomes.none(n), HalfGroups(setup.policy, n, self.config, self.accelerator)
+        self.outcomes, self.halves = (
+            Outcomes.none(n),
+            HalfGroups(setup.policy, setup.wrapped, n, self.config, self.accelerator),
+        )
         possible = min(wanted, max(1, int(self.left() / each[n])))
-        setup.run.say(f"rolling out about {possible} prompts, {n} times each ...")
+        setup.run.console.say(f"rolling out about {possible} prompts, {n} times each ...")
         count = min(wanted, FEW * self.accelerator.num_processes, max(1, int(spare / each[n])))
         while count:
             began, part = self.left(), slice(len(self.outcomes), len(self.outcomes) + count)
             rollouts, outcomes = self.draw(self.problems[part], self.seeds[part], n)
             self.halves.add(rollouts, outcomes)
             if not len(self.outcomes):
-                setup.run.sample(rollouts, L.informative(outcomes.correct), 0)
+                setup.run.sample(rollouts, outcomes, L.informative(outcomes.correct), 0)
             self.outcomes = self.outcomes.followed_by(outcomes)
             took = max(began - self.left(), 1e-9) / count
             count = min(wanted - len(self.outcomes), max(0, int(SAFE * self.left() / took)))
@@ -460,7 +468,7 @@ as long as one of N = {asked}, and their mean has {rows[best.n]["noise"]:.2f} of
   learns: --log_noise measures it along a run. On a real model seeds differed by more than N did (docs/which_n.md)."""
 
 
-def report(config: Config, accelerator: Accelerator, setup: train.Setup, own: argparse.Namespace) -> dict[str, Any]:
+def report(config: Config, accelerator: Accelerator, setup: Setup, own: argparse.Namespace) -> dict[str, Any]:
     """Measure, print and write the run's folder. Returns the numbers of which_n.json."""
     sample = Sample(config, accelerator, setup, own)
     outcomes, n, asked, folder = sample.outcomes, sample.n, config.rollouts_per_prompt, setup.run.folder
@@ -494,7 +502,7 @@ def report(config: Config, accelerator: Accelerator, setup: train.Setup, own: ar
 
 
 def log_noise(
-    every: int, config: Config, accelerator: Accelerator, setup: train.Setup,
+    every: int, config: Config, accelerator: Accelerator, setup: Setup,
     step: int, rollouts: list[Rollout], outcomes: Outcomes,
 ) -> None:  # fmt: skip
     """Write a line of noise.jsonl every few steps: V_w and V_b before the step's first update. train.train calls it.
@@ -504,7 +512,7 @@ def log_noise(
     """
     if (step - 1) % every:
         return
-    halves = HalfGroups(setup.policy, config.rollouts_per_prompt, config, accelerator)
+    halves = HalfGroups(setup.policy, setup.wrapped, config.rollouts_per_prompt, config, accelerator)
     halves.add(rollouts, outcomes)
     gram, prompts = halves.gram(), len(outcomes)
     row: dict[str, Any] = {"step": step, "prompts": prompts, "informative": len(gram) // 2}
@@ -516,7 +524,7 @@ def log_noise(
 
 def main(argv: list[str] | None = None) -> dict[str, Any] | None:
     """Run the program with these arguments. Returns the numbers of which_n.json."""
-    parser = argparse.ArgumentParser("python -m bench.which_n", description=__doc__, allow_abbrev=False)
+    parser = argparse.ArgumentParser("python -m tools.which_n", description=__doc__, allow_abbrev=False)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("--sample_prompts", type=int, default=256, help="prompts of the sample (default: 256)")
     parser.add_argument("--max_minutes", type=float, default=10.0, help="minutes of the measurement (default: 10)")
@@ -528,34 +536,29 @@ def main(argv: list[str] | None = None) -> dict[str, Any] | None:
         flags += ["--name", f"which_n-{time.strftime('%m%d-%H%M%S')}"]
     if "--data" in given and "--eval_data" not in given and own.log_noise is None:
         flags += ["--eval_data", str(TINY / "test.jsonl")]  # nothing is evaluated
-    logging.disable_progress_bar()
-    found = None
-    try:
+    with explained(code=2):
         if own.sample_prompts < 1 or not own.max_minutes > 0:
             raise Refusal("--sample_prompts must be at least 1, and --max_minutes positive")
-        config, sources = read_settings((__doc__ or "").partition("\n")[0], flags)
+        config, sources = read_settings((__doc__ or "").partition("\n")[0], flags, any_size=own.log_noise is None)
         if config.eval_only or (config.resume and own.log_noise is None):
             raise Refusal("--eval_only and --resume belong to train.py: leave them out here")
         if own.log_noise is not None and (own.log_noise < 1 or config.rollouts_per_prompt < 4):
             raise Refusal("--log_noise must be at least 1, and needs --rollouts_per_prompt of at least 4")
         if fsdp_requested():
             raise Refusal("which_n needs complete weights on every process: start it without FSDP2")
-        accelerator = train.start_accelerator()
+        accelerator = start_accelerator()
         if own.log_noise:
-            setup = train.set_up(config, accelerator, sources)
+            setup = set_up(config, accelerator, sources)
             train.train(config, accelerator, setup, partial(log_noise, own.log_noise, config, accelerator, setup))
-        else:
-            if accelerator.is_main_process:
-                print(f"this takes at most {own.max_minutes:g} minutes (--max_minutes); loading the model ...")
-            with redirect_stdout(StringIO()):  # the introduction of a run speaks about training
-                setup = train.set_up(config, accelerator, sources)
-            found = report(config, accelerator, setup, own)
-    except Refusal as refusal:
-        train.refuse(refusal, 2)
-    accelerator.wait_for_everyone()
-    setup.engine.close()
-    accelerator.end_training()
-    return found
+            setup.close(accelerator)
+            return None
+        if accelerator.is_main_process:
+            print(f"this takes at most {own.max_minutes:g} minutes (--max_minutes); loading the model ...")
+        with redirect_stdout(StringIO()):  # the introduction of a run speaks about training
+            setup = set_up(config, accelerator, sources)
+        found = report(config, accelerator, setup, own)
+        setup.close(accelerator)
+        return found
 
 
 if __name__ == "__main__":

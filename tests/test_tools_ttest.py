@@ -1,4 +1,4 @@
-"""evidence/ttest.py, section 4.2.2: against numbers worked by hand and SciPy's test, and what it refuses to pair."""
+"""tools/ttest.py, section 4.2.2: against numbers worked by hand and SciPy's test, and what it refuses to pair."""
 
 import json
 import math
@@ -11,7 +11,7 @@ import scipy.stats
 import torch
 from helpers import lines
 
-from evidence import ttest
+from tools import ttest
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

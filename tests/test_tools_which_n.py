@@ -1,4 +1,4 @@
-"""bench/which_n.py: estimators by enumeration, gradients by a loop, guesses by hand, whole reports."""
+"""tools/which_n.py: estimators by enumeration, gradients by a loop, guesses by hand, whole reports."""
 
 import itertools
 import json
@@ -15,13 +15,13 @@ from accelerate import Accelerator
 from helpers import ROOT, TINY, few_problems, flags, judged, loaded, sampled, trained
 from scipy import stats
 
-import train
-from bench import which_n
-from bench.which_n import Cost, HalfGroups, Ratio, best_n, estimate, guess, kept_share, noise_at_equal_cost, ratio_of
+from tools import which_n
+from tools.which_n import Cost, HalfGroups, Ratio, best_n, estimate, guess, kept_share, noise_at_equal_cost, ratio_of
+from trainer import start
 from trainer.policy import Policy
+from trainer.problems import load_problems
 from trainer.rollouts import Outcomes
 from trainer.settings import Config
-from verify import load_problems
 
 RIGHT = torch.tensor([1.0, 0, 0], dtype=torch.float64)
 
@@ -149,7 +149,9 @@ def test_gradients_of_half_groups_are_those_of_a_loop(budget, share_prompts):
     """Makes impossible: a rollout in the wrong half, a lost one, an odd one that counts, a lost temperature."""
     policy, rollouts, outcomes = kept_groups()
     policy.share_prompts = share_prompts
-    halves = HalfGroups(policy, 13, Config(temperature=1.3, max_tokens_per_micro_batch=budget), Accelerator(cpu=True))
+    halves = HalfGroups(
+        policy, policy, 13, Config(temperature=1.3, max_tokens_per_micro_batch=budget), Accelerator(cpu=True)
+    )
     halves.add(rollouts, outcomes)
     want = []
     for p, half in itertools.product(range(3), (0, 1)):
@@ -176,7 +178,7 @@ def test_some_coordinates_give_the_ratio_of_all():
     found = []
     for most in (which_n.MOST, 2**14):
         with mock.patch.object(which_n, "MOST", most):
-            halves = HalfGroups(policy, 64, Config(temperature=1.0), Accelerator(cpu=True))
+            halves = HalfGroups(policy, policy, 64, Config(temperature=1.0), Accelerator(cpu=True))
         halves.add(rollouts, outcomes)
         found.append(estimate(halves.gram(), 8, 32))
     assert len(halves.gradients[0]) < 0.15 * sum(p.numel() for p in policy.parameters())
@@ -213,7 +215,7 @@ def test_seconds_by_hand():
 
 def look(folder, name="look", prompts=12, more=(), **settings):
     """The report on the embedded policy, in this process. It must not change a weight."""
-    models, set_up = [], train.set_up
+    models, set_up = [], start.set_up
 
     def remember(*arguments):
         models.append(set_up(*arguments))
@@ -222,7 +224,7 @@ def look(folder, name="look", prompts=12, more=(), **settings):
 
     before: list = []
     small = {"REPEATS": 1, "FEW": 5, "TIMED": (4, 16), "SAMPLED": (16, 4)}
-    with mock.patch.multiple(which_n, **small), mock.patch.object(train, "set_up", remember):
+    with mock.patch.multiple(which_n, **small), mock.patch.object(which_n, "set_up", remember):
         found = which_n.main([*flags(folder, name, **settings), f"--sample_prompts={prompts}", *more])
     assert all(torch.equal(x, y) for x, y in zip(before, models[-1].policy.parameters(), strict=True))
     return found
@@ -269,7 +271,7 @@ def test_wrong_uses_are_refused(tmp_path, wrong):
     def refuse(refusal, code):
         raise SystemExit(str(refusal))
 
-    with mock.patch.object(train, "refuse", refuse), pytest.raises(SystemExit) as stop:
+    with mock.patch.object(start, "refuse", refuse), pytest.raises(SystemExit) as stop:
         which_n.main([*flags(tmp_path, "look"), wrong])
     assert wrong.partition("=")[0] in str(stop.value) and not (tmp_path / "look").exists()
 
@@ -303,7 +305,7 @@ def test_two_processes_find_the_numbers_of_one(tmp_path):
     found = []
     for count in (1, 2):
         command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={count}", "-m"]
-        command += ["bench.which_n", *flags(tmp_path, f"on{count}", data=data, rollouts_per_prompt=32)]
+        command += ["tools.which_n", *flags(tmp_path, f"on{count}", data=data, rollouts_per_prompt=32)]
         command += ["--sample_prompts=16"]
         environment = os.environ | {"ACCELERATE_USE_CPU": "true", "OMP_NUM_THREADS": "1"}
         done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)

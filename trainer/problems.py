@@ -1,6 +1,6 @@
-"""The sources of problems (verify.py, `load_data`).
+"""Before a run: reads problems from files, data sets and generators, and the files of a user's rewards.
 
-path.jsonl             a file of problems (verify.py, `load_problems`)
+path.jsonl             a file of problems (`load_problems`)
 hf:NAME                an entry of HUB, by the package datasets; hf:NAME=FOLDER reads a copy from `save_to_disk`
 gym:NAME, gym:NAME*N   N (1,000) entries of a data set of Reasoning Gym, generated with the run's seed
 SOURCE:WEIGHT          its share of the epoch, relative to the other weights; for all sources or for none
@@ -13,12 +13,13 @@ import random
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
-from kinds import workers
+from kinds import users
 from kinds.maths import last_box
 from sandbox.jobs import Call, Program
-from verify import Problem, Verdict, kind_of, load_problems, read_spec, shown, verdict_of
+from verify import KINDS, Problem, Verdict, kind_of, run_jobs, shown, verdict_of
 
 LOG = logging.getLogger(__name__)
 ANSWER_SUFFIX = "Think it through step by step, and give your final answer between <answer> and </answer>."
@@ -26,7 +27,10 @@ MATH_SUFFIX = "Please reason step by step, and put your final answer within \\bo
 
 
 def load_data(specs: list[str], seed: int = 0) -> list[Problem]:
-    """Return the problems of one epoch over several sources."""
+    """Return the problems of one epoch. A source is FILE.jsonl, hf:NAME or gym:NAME, each with an optional :WEIGHT.
+
+    The seed fixes the generated problems (gym:) and, with weights, the order of all.
+    """
     pairs = [read_spec(spec) for spec in specs]
     sources = [_load_source(source, seed) for source, _ in pairs]
     weights: list[Any] = [weight for _, weight in pairs]
@@ -35,6 +39,16 @@ def load_data(specs: list[str], seed: int = 0) -> list[Problem]:
     if None in weights:
         raise ValueError(f"give a weight to all sources or to none: {' '.join(specs)}")
     return _mix(sources, weights, seed)
+
+
+def read_spec(spec: str) -> tuple[str, float | None]:
+    """Split "SOURCE:WEIGHT" into ("SOURCE", weight), without a weight (spec, None). ValueError for a weight of 0."""
+    source, colon, last = spec.rpartition(":")
+    if not colon or not re.fullmatch(r"[0-9]*\.?[0-9]+", last):
+        return spec, None
+    if float(last) <= 0:
+        raise ValueError(f"the weight in {spec} must be above 0")
+    return source, float(last)
 
 
 def _load_source(source: str, seed: int) -> list[Problem]:
@@ -59,6 +73,41 @@ def _mix(sources: list[list[Problem]], weights: list[float], seed: int) -> list[
     return epoch
 
 
+def load_problems(path: str | Path) -> list[Problem]:
+    """Read problems from JSON lines in UTF-8: {"prompt": ..., "kind": ..., "reference": ...} on each line.
+
+    A prompt is text, or a list of chat messages {"role": ..., "content": ...}. Every problem is checked, and where its
+    kind knows a right response, that response is judged. Raises FileNotFoundError; ValueError with the path and the
+    line number for a broken line, or if there is no problem.
+    """
+    if not Path(path).is_file():
+        raise FileNotFoundError(
+            f"no problems at {path}: name a file of JSON lines; a weight follows a colon, FILE.jsonl:0.5"
+        )
+    problems, numbers = [], []
+    # Split bytes: lines of text would also end at U+2028, which JSON allows inside a string.
+    for number, line in enumerate(Path(path).read_bytes().split(b"\n"), start=1):
+        try:
+            if line.strip():
+                problems.append(_problem(json.loads(line.decode("utf-8"))))
+                numbers.append(number)
+        except (ValueError, RecursionError) as error:
+            form = "Write one JSON object a line, in UTF-8, and every backslash twice"
+            raise ValueError(f"{path}, line {number}: {error}. {form}") from None
+    if not problems:
+        raise ValueError(f"{path} has no problem: write one JSON object a line")
+    if broken := check(problems):
+        position, sentence = next(iter(broken.items()))
+        raise ValueError(f"{path}, line {numbers[position]}: {sentence}")
+    return problems
+
+
+def _problem(record: Any) -> Problem:
+    if not isinstance(record, dict) or record.keys() != set(Problem._fields):
+        raise ValueError(f"a problem is an object with {', '.join(Problem._fields)}, got {shown(record)}")
+    return Problem(**record)
+
+
 def check(problems: list[Problem]) -> dict[int, str]:
     """Return position -> a sentence for each problem that is broken, or whose rule refuses its own answer."""
     broken: dict[int, str] = {}
@@ -80,8 +129,7 @@ def check(problems: list[Problem]) -> dict[int, str]:
                 jobs[key] = replace(value, evaluates=False)
             else:
                 verdicts[key] = verdict_of(value)
-    if jobs:
-        verdicts |= workers.run(jobs, None, 60.0, False)
+    verdicts |= run_jobs(jobs, workers=None, timeout_s=60.0, allow_weak_sandbox=False)
     for (_, position, solution), verdict in verdicts.items():
         if not verdict.correct:
             broken[position] = f"its rule calls its own answer {verdict.reason}: {shown(solution)}"
@@ -97,6 +145,9 @@ def check_prompt(prompt: Any) -> None:
     contents = [message["content"] for message in messages]
     if not all(isinstance(text, str) for text in texts) or not any(text.strip() for text in contents):
         raise ValueError(f"`prompt` must be text or a list of chat messages, and not empty; got {shown(prompt)}")
+
+
+# --------------------------------------------------------------------------------- generators and public data sets
 
 
 def _load_gym(name: str, seed: int) -> list[Problem]:
@@ -130,6 +181,10 @@ def _load_hub(name: str) -> list[Problem]:
         import datasets
 
         rows = datasets.load_from_disk(copy) if copy else datasets.load_dataset(path, config, split=split)
+        if isinstance(rows, dict):  # a saved DatasetDict: take the split that is read from the hub
+            if split not in rows:
+                raise ValueError(f"it has no split {split}, only {', '.join(rows)}")
+            rows = rows[split]
     except ImportError:
         raise ValueError(f"hf:{name} needs the package datasets: pip install datasets") from None
     except Exception as error:
@@ -244,3 +299,25 @@ HUB: dict[str, tuple[str, str | None, str, Callable[[dict], Problem | None]]] = 
     "minerva": ("math-ai/minervamath", None, "test", math_row),
     "olympiadbench": ("math-ai/olympiadbench", None, "test", math_row),
 }
+
+
+# ------------------------------------------------------------------------------------------ rewards of your own
+
+reward_files: dict[str, list[str]] = {}  # path of each loaded file -> itself and the files that it imports
+
+
+def load_rewards(paths: list[str] | list[Path]) -> list[str]:
+    """Add the kinds that these Python files define to verify.KINDS, and return the absolute paths.
+
+    A file has functions (response, reference) -> reward, and a line that names them: KINDS = {"my_kind": my_function}.
+    kinds/users.py has the rules. Raises FileNotFoundError, or ValueError for a file that cannot be used.
+    """
+    loaded = [str(Path(path).resolve()) for path in paths]
+    for path in loaded:
+        kinds, files = users.load(path)
+        others = {name for name, kind in KINDS.items() if isinstance(kind, str) or kind.file != path}
+        if taken := others & kinds.keys():
+            raise ValueError(f"{path}: choose another name for {', '.join(taken)} than {', '.join(KINDS)}")
+        KINDS.update(kinds)  # a file may be loaded again
+        reward_files[path] = files
+    return loaded

@@ -1,4 +1,4 @@
-"""bench/speed.py: ratios by hand, small versions of every part, the table."""
+"""tools/speed.py: ratios by hand, small versions of every part, the table."""
 
 import importlib.util
 import time
@@ -6,9 +6,9 @@ import time
 import pytest
 import torch
 
-from bench import speed
-from bench.speed import PARTS, Row, Sizes, busiest, compare, owners, plain_log_probs
-from trainer.policy import token_logprobs
+from tools import speed
+from tools.speed import PARTS, Row, Sizes, busiest, compare, owners, plain_log_probs
+from trainer.policy import chunked_logprobs
 
 SMALL = Sizes(turns=1, tokens=8, samples=32, response=2, rows=16, problems=1, rollouts=6, prompt=8, step=(8, 4, 2))
 
@@ -44,7 +44,7 @@ def test_a_part_compares_with_the_plain_way(part):
 def test_both_ways_have_equal_log_probs():
     """Makes impossible: a plain way that computes something else."""
     hidden, weight, targets = torch.randn(8, 4), torch.randn(50, 4), torch.randint(50, (8,))
-    torch.testing.assert_close(token_logprobs(hidden, weight, targets)[0], plain_log_probs(hidden, weight, targets))
+    torch.testing.assert_close(chunked_logprobs(hidden, weight, targets)[0], plain_log_probs(hidden, weight, targets))
 
 
 def test_a_missing_package_is_a_sentence(monkeypatch, capsys):

@@ -1,6 +1,6 @@
-"""Draw the pictures of the pages and print their tables, from the CSVs in this folder.
+"""Draw the pictures of the pages and print their tables, from the CSVs in docs/evidence/.
 
-    python -m evidence.draw
+    python -m tools.draw
 
 A row of a CSV is a checkpoint of a run: its step, its samples and processor seconds so far, its scores. A run is its
 rows in the order of steps. A group is the runs of one arm, one for each seed.
@@ -27,7 +27,7 @@ from scipy import stats
 
 import sim
 
-EVIDENCE = Path(__file__).resolve().parent
+EVIDENCE = Path(__file__).resolve().parent.parent / "docs" / "evidence"
 COLOURS = {16: "tab:blue", 64: "tab:cyan", 512: "tab:orange"}
 ARMS: dict[str, dict[str, Any]] = {
     "prorl": {"label": "N = 16, B = 128", "color": "tab:blue"},
@@ -91,7 +91,7 @@ def interval(x: list[float]) -> tuple[float, float]:
     return float(np.mean(x)), float(half)
 
 
-def shown(x: list[float], form: str = ".3f") -> str:
+def with_interval(x: list[float], form: str = ".3f") -> str:
     """Format `interval`; for one seed only its value."""
     mean, half = interval(x)
     return f"{mean:{form}}" + (f" ± {half:{form}}" if len(x) > 1 else "")
@@ -103,7 +103,7 @@ def time_to(run: list[Row], target: float) -> float:
 
 
 def at_best_rates(rows: list[Row]) -> list[Row]:
-    """Keep the runs of price.csv with the best rate of their world and N.
+    """Keep the runs of prompt_cost.csv with the best rate of their world and N.
 
     The best rate has the highest pass@1 at the end with seed 0; if two are level, the evaluation before it decides.
     """
@@ -134,23 +134,23 @@ def only(column: str, *values: str) -> Callable[[list[Row]], list[Row]]:
 
 
 TABLES = {
-    "figure1": Table("figure1", ("world",), ("arm",), ("q_pos", "pass@64"), keep=only("arm", *ARMS)),
-    "controls": Table("controls", (), ("arm",), ("q_pos", "pass@64", "fell")),
+    "plateau": Table("plateau", ("world",), ("arm",), ("q_pos", "pass@64"), keep=only("arm", *ARMS)),
+    "one_setting_changed": Table("one_setting_changed", (), ("arm",), ("q_pos", "pass@64", "fell")),
     "default_runs": Table("default_runs", ("recipe", "engine", "N"), (), ("pass@1", "pass@4", "pass@16", "pass@64")),
-    "law": Table("law", (), ("N", "B", "rate"), ("q_pos",)),
-    "objective": Table("objective", ("where",), ("advantage", "N"), ("q_pos", "pass@64", "pass@1024", "fell")),
-    "price": Table("price", ("world",), ("N", "rate"), ("pass@1", "pass@16"), "cpu_seconds", at_best_rates),
-    "real_plateau": Table("real_plateau", (), ("arm", "N", "B"), ("pass@1", "right", "wrong"), "cpu_seconds",
+    "noise_law_runs": Table("noise_law_runs", (), ("N", "B", "rate"), ("q_pos",)),
+    "advantages": Table("advantages", ("where",), ("advantage", "N"), ("q_pos", "pass@64", "pass@1024", "fell")),
+    "prompt_cost": Table("prompt_cost", ("world",), ("N", "rate"), ("pass@1", "pass@16"), "cpu_seconds", at_best_rates),
+    "smollm_plateau": Table("smollm_plateau", (), ("arm", "N", "B"), ("pass@1", "right", "wrong"), "cpu_seconds",
                           only("arm", "batch", "brorl", "brorl_cool", "prorl")),
-    "regimes": Table("regimes", (), ("N", "B", "learning_rate"), ("q_pos", "pass@64", "fell")),
-    "sweep_n": Table("sweep_n", (), ("N", "B"), ("q_pos", "pass@64"), keep=only("held", "sweep")),
-    "sweep_n_steps": Table("sweep_n", (), ("N", "B"), ("q_pos", "pass@64"), "step", only("held", "steps")),
+    "rate_and_batch": Table("rate_and_batch", (), ("N", "B", "learning_rate"), ("q_pos", "pass@64", "fell")),
+    "n_16_to_2048": Table("n_16_to_2048", (), ("N", "B"), ("q_pos", "pass@64"), keep=only("held", "sweep")),
+    "n_16_to_2048_steps": Table("n_16_to_2048", (), ("N", "B"), ("q_pos", "pass@64"), "step", only("held", "steps")),
 }  # fmt: skip
 
 
 def table(name: str) -> str:
     """Make a Markdown table."""
-    heads, *lines = hard_times(load("hard")) if name == "hard" else compared(TABLES[name])
+    heads, *lines = hard_times(load("hard_prompts")) if name == "hard_prompts" else compared(TABLES[name])
     return "".join(f"| {' | '.join(line)} |\n" for line in [heads, ["---"] * len(heads), *lines])
 
 
@@ -161,7 +161,7 @@ def compared(t: Table) -> list[list[str]]:
         groups = groups_of(rows, *t.arm)
         limit = shortest(groups.values(), t.axis)
         for arm, group in sorted(groups.items(), key=lambda x: [(isinstance(name, str), name) for name in x[0]]):
-            cells = [shown([at(run, t.axis, limit, score) for run in group]) for score in t.scores]
+            cells = [with_interval([at(run, t.axis, limit, score) for run in group]) for score in t.scores]
             lines.append([*map(str, (*world, *arm, len(group))), f"{limit:,.0f}", *cells])
     return lines
 
@@ -170,8 +170,9 @@ TARGETS, SECONDS = (0.01, 0.05), (2, 5, 10, 20, 50, 100)
 
 
 def hard_times(rows: list[Row]) -> list[list[str]]:
-    """Make the lines of the table `hard`: seconds to each target, and the ratio to those of N = 512, seed by seed.
+    """Make the lines of the table `hard_prompts`: seconds to each target, and their ratio to the seconds of N = 512.
 
+    The ratio is taken seed by seed.
     Both are geometric means over seeds, with a 95% t-interval of the logarithm.
     """
     lines = [["B", "arm", "rate", "seeds", *(f"seconds to {q:g}, over those of 512" for q in TARGETS)]]
@@ -224,9 +225,9 @@ def curve(axis: Axes, group: Group, x: str, y: str, label: str, **style) -> None
     axis.fill_between(points, seeds.min(0), seeds.max(0), color=drawn.get_color(), alpha=0.15, linewidth=0)
 
 
-def figure1(path: Path) -> None:
+def plateau(path: Path) -> None:
     """Draw the run that saturated the policy with N = 16, and the three arms from its end."""
-    groups = groups_of(load("figure1"), "world", "arm")
+    groups = groups_of(load("plateau"), "world", "arm")
     figure, axes = panels(2, 4, 18, 8, "N = 16 to the plateau, then each recipe by the paper's rule")
     for panes, (world, prompts) in zip(axes, WORLDS.items(), strict=True):
         for score in ("q_pos", "pass@64"):
@@ -252,9 +253,9 @@ def figure3(path: Path) -> None:
     sim.plot_figure3(path, curves, "three seeds, mean and range")
 
 
-def real_plateau(path: Path) -> None:
+def smollm_plateau(path: Path) -> None:
     """Draw SmolLM2's score and the length of its answers, to the plateau of N = 16 and in four arms from there."""
-    groups = groups_of(load("real_plateau"), "arm", "N", "B")
+    groups = groups_of(load("smollm_plateau"), "arm", "N", "B")
     spent = shortest([groups["saturate", 16, 8]], "cpu_seconds")
     dashes = {"brorl_cool": "-.", "batch": "--"}
     figure, axes = panels(1, 2, 12, 4.6, "SmolLM2-135M on arithmetic: N = 16 to its plateau, and four arms from there")
@@ -270,12 +271,12 @@ def real_plateau(path: Path) -> None:
     figure.savefig(path, dpi=110)
 
 
-def hard(path: Path) -> None:
+def hard_prompts(path: Path) -> None:
     """Draw Q_pos of the hard held-out problems over processor time, for each B, each arm at its best rate.
 
     Between two evaluations the curve has the score of the earlier one, because rollouts change no weights.
     """
-    rows = [row for row in load("hard") if not row["tuning"]]
+    rows = [row for row in load("hard_prompts") if not row["tuning"]]
     title = "Hard problems, prompts of 124 tokens: mean over seeds and range. A run that has ended keeps its last score"
     figure, (axes,) = panels(1, 2, 12, 4.8, title)
     for axis, ((b,), own) in zip(axes, by(rows, "B").items(), strict=True):
@@ -296,12 +297,12 @@ def hard(path: Path) -> None:
     figure.savefig(path, dpi=110)
 
 
-PICTURES = (figure1, figure3, real_plateau, hard)
+PICTURES = (plateau, figure3, smollm_plateau, hard_prompts)
 
 
 def main() -> None:
     argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
-    for name in (*TABLES, "hard"):
+    for name in (*TABLES, "hard_prompts"):
         print(f"<!-- table: {name} -->\n{table(name)}")
     for picture in PICTURES:
         path = EVIDENCE / f"{picture.__name__}.png"

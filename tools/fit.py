@@ -1,15 +1,20 @@
 """Does a run fit a card? Its memory by part, from the model's config alone, and the flags to type.
 
-    python -m bench.fit                         the tables of docs/training.md; about two minutes
-    python -m bench.fit --model MODEL --gib 24  a model on one card of 24 GiB, and on eight with FSDP2
+    python -m tools.fit                         the tables of docs/training.md; about two minutes
+    python -m tools.fit --model MODEL --gib 24  a model on one card of 24 GiB, and on eight with FSDP2
 
 An update of train.py runs on fake tensors, which have shapes and no memory. Every allocation is counted; each response
-is computed with its prompt. tests/test_bench_fit.py compares the count with the memory of a real process, in float32.
+is computed with its prompt. tests/test_tools_fit.py compares the count with the memory of a real process, in float32.
 A CPU makes a float32 copy of the output head, which a GPU does not need; the count has it. `RESERVE_GIB` is added for
 what is not counted. The figures for FSDP2 follow from a formula (`needs`) and were not measured.
 """
 
 from __future__ import annotations
+
+import trainer
+
+if __name__ == "__main__":
+    trainer.prepare()  # sets environment variables that torch reads when it is imported
 
 import argparse
 import weakref
@@ -23,7 +28,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map_only
 from transformers import AutoConfig, AutoModelForCausalLM, PretrainedConfig, Qwen2Config
 
-from trainer.policy import MAX_LOGITS, Policy, allocate_moments, token_logprobs
+from trainer.policy import MAX_LOGITS, Policy, allocate_moments, chunked_logprobs
+from trainer.start import explained
 
 GIB = 2**30
 RESERVE_GIB = 3.0  # CUDA context, NCCL, a sleeping vLLM, fragmentation: an allowance, not measured
@@ -107,7 +113,7 @@ def count_update(config: PretrainedConfig, tokens: int, bfloat16: bool = True, c
         with torch.autocast("cpu", torch.bfloat16, enabled=bfloat16):
             hidden = policy.in_whole_rows(prompt, length, of, responses).flatten(0, 1)
             head = model.get_output_embeddings()
-            logp, _ = token_logprobs(hidden, head.weight, responses.flatten(), 1.0, getattr(head, "bias", None))
+            logp, _ = chunked_logprobs(hidden, head.weight, responses.flatten(), 1.0, getattr(head, "bias", None))
         logp.sum().backward()
         optimizer.step()
     return Count(weights, static - before, counted.peak - static)
@@ -194,4 +200,5 @@ def main(argv: list[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    with explained(code=2):
+        main()

@@ -1,10 +1,10 @@
 """Section 4.2: how fast are the parts of a step, each next to the plain way of doing the same?
 
-    python -m bench.speed                             all parts, about 10 minutes on 2 cores
-    python -m bench.speed rollout verify              some parts
+    python -m tools.speed                             all parts, about 10 minutes on 2 cores
+    python -m tools.speed rollout verify              some parts
 
     part            ours                                               plain
-    log_probs       trainer/policy.py: token_logprobs                  log_softmax of all logits
+    log_probs       trainer/policy.py: chunked_logprobs                log_softmax of all logits
     rollout         rollout.py: TorchEngine                            model.generate
     verify          verify.py: verify_batch                            one answer after the other
     shared_prompt   trainer/policy.py: after_shared_prompts            every rollout computes its prompt
@@ -18,9 +18,11 @@ once. P + N x T tokens are a prompt of P tokens and N responses of T tokens.
 
 from __future__ import annotations
 
-import train  # first: train.py sets the environment that torch reads
+import trainer
 
-# isort: split
+if __name__ == "__main__":
+    trainer.prepare()  # sets environment variables that torch reads when it is imported
+
 import argparse
 import importlib.util
 import itertools
@@ -44,12 +46,15 @@ from accelerate import Accelerator
 from torch import Tensor
 
 import brorl
+import train
 import verify as judge
 from rollout import Request, Sampling, TorchEngine
-from trainer.policy import Policy, micro_batches, score, token_logprobs
+from trainer.metrics import Sums
+from trainer.policy import Policy, chunked_logprobs, micro_batches, score
+from trainer.problems import load_problems
 from trainer.rollouts import Rollout, encode, requests_of_rank
-from trainer.run import Sums
 from trainer.settings import TINY, Config, read_settings
+from trainer.start import explained, set_up, start_accelerator
 
 
 @dataclass(frozen=True)
@@ -109,7 +114,7 @@ def log_probs(size: Sizes) -> Iterator[Row]:
         return size.tokens
 
     def ours() -> int:
-        return backward(token_logprobs(hidden, weight, targets)[0])
+        return backward(chunked_logprobs(hidden, weight, targets)[0])
 
     def plain() -> int:
         return backward(plain_log_probs(hidden, weight, targets))
@@ -126,7 +131,7 @@ def embedded():
 
 def rollout(size: Sizes) -> Iterator[Row]:
     model, tokenizer = embedded(), transformers.AutoTokenizer.from_pretrained(TINY / "policy")
-    prompts = [encode(tokenizer, problem) for problem in judge.load_problems(TINY / "train.jsonl")[:256]]
+    prompts = [encode(tokenizer, problem) for problem in load_problems(TINY / "train.jsonl")[:256]]
     engine, seeds = TorchEngine(model), itertools.count()
     for n in (16, 512):
         rows, some = min(n, size.rows), prompts[: max(1, size.samples // n)]
@@ -194,9 +199,9 @@ def shared_prompt(size: Sizes) -> Iterator[Row]:
 
     def step(share_prompts: bool) -> int:
         policy.share_prompts = share_prompts
-        batches = micro_batches(rollouts, config.max_tokens_per_micro_batch, share_prompts, accelerator)
-        score(policy, batches, "old_logp", 1.0, accelerator)
-        train.update(policy, optimizer, batches, n * length, config, accelerator, Sums(accelerator))
+        mini_batch = micro_batches(rollouts, config.max_tokens_per_micro_batch, share_prompts, accelerator)
+        score(policy, mini_batch, "old_logp", 1.0, accelerator)
+        train.update(policy, optimizer, mini_batch, n * length, config, accelerator, Sums(accelerator))
         return n
 
     what = f"score, update: {size.prompt} + {n} x {length} tokens"
@@ -216,9 +221,9 @@ def ours_step(size: Sizes, folder: Path, number: int) -> float:
         "--eval_samples=1", "--eval_temperature=0", "--save_every=1000", f"--max_response_tokens={size.response}",
     ]  # fmt: skip
     config, sources = read_settings("", flags)
-    accelerator = train.start_accelerator()
+    accelerator = start_accelerator()
     with redirect_stdout(StringIO()):
-        train.train(config, accelerator, train.set_up(config, accelerator, sources))
+        train.train(config, accelerator, set_up(config, accelerator, sources))
     timing = [json.loads(line) for line in (folder / f"ours{number}/timing.jsonl").read_text().splitlines()]
     return (steps - 1) * n * b / (timing[-1]["seconds"] - timing[1]["seconds"])  # timing[0]: the first evaluation
 
@@ -230,7 +235,7 @@ def trl_step(size: Sizes, folder: Path, number: int) -> float:
 
     n, b, steps = size.step
     updates, ends = int(brorl.BRORL["updates_per_step"].value), list[float]()
-    problems = {p.prompt: p for p in judge.load_problems(folder / "data.jsonl")}
+    problems = {p.prompt: p for p in load_problems(folder / "data.jsonl")}
 
     def reward(prompts, completions, **_):
         asked = [problems[prompt] for prompt in prompts]
@@ -324,7 +329,7 @@ def line(row: Row) -> str:
 def main(argv: list[str] | None = None) -> list[Row]:
     """Run the parts and print the table. Returns its rows."""
     parser = argparse.ArgumentParser(
-        prog="python -m bench.speed", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog="python -m tools.speed", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("parts", nargs="*", metavar="PART", help=f"{', '.join(PARTS)} (default: all)")
     args = parser.parse_args(argv)
@@ -345,4 +350,5 @@ def main(argv: list[str] | None = None) -> list[Row]:
 
 
 if __name__ == "__main__":
-    main()
+    with explained(code=2):
+        main()

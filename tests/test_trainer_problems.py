@@ -1,4 +1,4 @@
-"""kinds/sources.py: files, rows of public data sets, generated entries, weights."""
+"""trainer/problems.py: files, rows of public data sets, generated entries, weights."""
 
 import importlib.util
 import json
@@ -8,8 +8,8 @@ import sys
 import pytest
 from judging import THREE, instruction, needs
 
-from kinds.sources import HUB, map_rows
-from verify import KINDS, Problem, kind_of, load_data, load_problems, read_spec, verify
+from trainer.problems import HUB, load_data, load_problems, map_rows, read_spec
+from verify import KINDS, Problem, kind_of, verify
 
 GOOD = {"prompt": "What is 1 + 1?", "kind": "math", "reference": "2"}
 

@@ -1,8 +1,8 @@
 """Section 4.2.2: is the second of two runs better than the first, on the same held-out problems? A paired t-test.
 
-    python -m evidence.ttest runs/A runs/B                     the last evaluation of each
-    python -m evidence.ttest runs/A runs/B --step 100          that of a step
-    python -m evidence.ttest runs/A runs/A --step 0 40         one run, before and after
+    python -m tools.ttest runs/A runs/B                     the last evaluation of each
+    python -m tools.ttest runs/A runs/B --step 100          that of a step
+    python -m tools.ttest runs/A runs/A --step 0 40         one run, before and after
 
 Reads eval.jsonl and config.json of both folders, which `train.py` writes with and without --eval_only. The problems,
 their order, the number of responses and the sampling must be the same; the seeds need not be. The test takes

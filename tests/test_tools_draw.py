@@ -1,4 +1,4 @@
-"""evidence/: statistics by hand, pictures and tables of the pages against the CSVs, the files beside the real model."""
+"""tools/draw.py: statistics by hand, pictures and tables against docs/evidence/; tools/smollm.py: its files."""
 
 import math
 import re
@@ -6,13 +6,13 @@ import re
 import pytest
 from helpers import ROOT
 
-from evidence import draw, smollm
+from tools import draw, smollm
+from trainer.problems import load_problems
 from trainer.settings import read_settings
-from verify import load_problems
 
-PAGES = [ROOT / "README.md", ROOT / "evidence/README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", ROOT / "docs/evidence/README.md", *sorted((ROOT / "docs").glob("*.md"))]
 TEXT = "".join(page.read_text() for page in PAGES)
-OF_A_RUN = {"curves"}  # runs/NAME/curves.png of the README's run
+OF_A_RUN = {"default_run"}  # runs/NAME/curves.png of the README's run
 
 
 def test_a_table_compares_arms_at_their_best_rate_where_all_have_spent_as_much(monkeypatch):
@@ -26,7 +26,7 @@ def test_a_table_compares_arms_at_their_best_rate_where_all_have_spent_as_much(m
         for x, y in ((0, 0.1), end)
     ]
     monkeypatch.setattr(draw, "load", lambda name: rows)
-    _, _, few, many = draw.table("price").splitlines()
+    _, _, few, many = draw.table("prompt_cost").splitlines()
     first, half = draw.interval([0.1 + 0.4 * 8 / 10, 0.7])
     assert few.startswith(f"| w | 4 | 0.01 | 2 | 8 | {first:.3f} ± {half:.3f} |")
     assert many.startswith("| w | 16 | 0.001 | 1 | 8 | 0.500 |")
@@ -35,7 +35,7 @@ def test_a_table_compares_arms_at_their_best_rate_where_all_have_spent_as_much(m
 def test_the_runs_on_hard_problems_are_the_registered_ones():
     """Makes impossible: a run that ended early, a rate that tuning did not choose, a seed that also tuned."""
     _, second = draw.TARGETS
-    for own in draw.by(draw.load("hard"), "B", "arm").values():
+    for own in draw.by(draw.load("hard_prompts"), "B", "arm").values():
         tuned, rates, seeds = {}, set(), []
         for (tuning, seed, rate), run in draw.by(own, "tuning", "seed", "rate").items():
             if tuning:
@@ -57,10 +57,10 @@ def test_a_marked_table_is_that_of_its_csv(page):
 
 def test_each_picture_of_a_page_has_a_function_and_each_csv_a_description():
     """Makes impossible: a picture of old numbers that nothing draws, a picture or CSV that no page knows."""
-    files = {kind: {path.stem for path in (ROOT / "evidence").glob(f"*.{kind}")} for kind in ("png", "csv")}
+    files = {kind: {path.stem for path in (ROOT / "docs/evidence").glob(f"*.{kind}")} for kind in ("png", "csv")}
     assert set(re.findall(r"evidence/(\w+)\.png", TEXT)) <= files["png"]
     assert files["png"] == {picture.__name__ for picture in draw.PICTURES} | OF_A_RUN
-    assert set(re.findall(r"\]\((\w+)\.csv\)", (ROOT / "evidence/README.md").read_text())) == files["csv"]
+    assert set(re.findall(r"\]\((\w+)\.csv\)", (ROOT / "docs/evidence/README.md").read_text())) == files["csv"]
 
 
 def test_the_problems_and_recipes_of_the_real_model(tmp_path):

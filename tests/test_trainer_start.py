@@ -1,0 +1,119 @@
+"""trainer/start.py: the objects of a run, the checks before it begins, the end by an exception."""
+
+import errno
+import sys
+from contextlib import nullcontext
+from datetime import timedelta
+from unittest import mock
+
+import pytest
+import torch
+from helpers import loaded, set_up
+
+import train
+from sandbox import WeakSandbox
+from trainer import start
+from trainer.policy import Policy
+from trainer.settings import Refusal
+from verify import Verdict
+
+
+@pytest.mark.parametrize(
+    "factor, limit, refused", [(1.05, None, True), (float("nan"), 100.0, True), (1.05, 100.0, False)]
+)
+def test_the_engine_is_compared_with_the_trainer(factor, limit, refused, tmp_path, monkeypatch):
+    """Makes impossible: a run on rollouts of other weights than the trained ones, or with a difference of NaN."""
+    own = start.score
+
+    def other(policy, *a):  # the trainer's log-probs are not those of the engine
+        with torch.no_grad():
+            policy.model.get_output_embeddings().weight.mul_(factor)
+        return own(policy, *a)
+
+    monkeypatch.setattr(start, "score", other)
+    with pytest.raises(Refusal, match="--max_engine_kl") if refused else nullcontext():
+        set_up(tmp_path, max_engine_kl=limit)
+    assert (tmp_path / "run").exists() == (not refused)
+
+
+@pytest.mark.parametrize("fault, named", [
+    ("crashed", "countdown"), ("weak", "--allow_weak_sandbox"), ("logits", "logits"),
+])  # fmt: skip
+def test_a_judge_or_a_model_that_cannot_work_is_refused_at_the_start(fault, named, tmp_path, monkeypatch):
+    """Makes impossible: a reward that fails at the first step of a long run; log-probs that are not the model's."""
+    if fault == "logits":
+        monkeypatch.setattr(start, "difference_from_logits", lambda policy: "its logits differ")
+    else:
+        crashed = [Verdict(0.0, False, "crashed")]
+        answer = {"side_effect": WeakSandbox("no isolation here")} if fault == "weak" else {"return_value": crashed}
+        monkeypatch.setattr(start.Judge, "verdicts", mock.Mock(**answer))
+    with pytest.raises(Refusal, match=named):
+        set_up(tmp_path)
+
+
+@pytest.mark.parametrize("failure, rank, want, said", [
+    (Refusal("--clip_low 5"), 0, 2, "--clip_low 5"), (Refusal("--clip_low 5"), 1, 2, "process 1: --clip_low 5"),
+    (ZeroDivisionError("a bug"), 1, 1, "ZeroDivisionError: a bug"), (KeyboardInterrupt(), 0, 130, "stopped"),
+    (torch.OutOfMemoryError("no 3 GiB left"), 0, 1, "--max_tokens_per_micro_batch"),
+    (OSError(errno.ENOSPC, "No space left on device"), 0, 1, "the disk is full: make room"),
+])  # fmt: skip
+def test_how_a_process_ends(failure, rank, want, said, monkeypatch):
+    """Makes impossible: a refusal with a traceback, or of every rank at once; a bug without its traceback on each."""
+    ends, waited = [], []
+    monkeypatch.setattr(train, "read_settings", mock.Mock(side_effect=failure))
+    monkeypatch.setattr(start, "leave", lambda code, text: ends.append((code, text)) or sys.exit(code))
+    monkeypatch.setattr(start.time, "sleep", waited.append)
+    monkeypatch.setenv("RANK", str(rank))
+    with pytest.raises(SystemExit):
+        train.main()
+    ((code, text),) = ends
+    assert code == want and said in text and ("Traceback" in text) == (want == 1 and "disk" not in text)
+    assert bool(waited) == (want == 2 and rank == 1)
+
+
+def test_moments_that_are_allocated_at_the_start_change_nothing(tmp_path):
+    """Makes impossible: moments that the first update allocates, where the engine has the memory; a first update with
+    the bias correction of the second.
+    """
+    _, _, setup = set_up(tmp_path, learning_rate=1e-3, weight_decay=0.1)
+    assert len(setup.optimizer.state) == len(list(setup.policy.parameters()))
+    policy = Policy(loaded()[0])
+    fresh = torch.optim.AdamW(policy.parameters(), lr=1e-3, weight_decay=0.1)
+    for optimizer, model in ((setup.optimizer, setup.policy), (fresh, policy)):
+        for p in model.parameters():
+            p.grad = torch.ones_like(p)
+        optimizer.step()
+    assert all(torch.equal(a, b) for a, b in zip(setup.policy.parameters(), policy.parameters(), strict=True))
+
+
+@pytest.mark.parametrize("kind, precision, steps, named", [
+    ("DEEPSPEED", "no", 1, "DEEPSPEED"), ("NO", "fp16", 1, "mixed_precision"), ("NO", "no", 4, "accumulation"),
+    ("MULTI_GPU", "no", 1, None),
+])  # fmt: skip
+def test_launches_that_cannot_work_are_refused(kind, precision, steps, named, monkeypatch):
+    """Makes impossible: a launcher's setting that is ignored; a rank that may not generate for as long as it needs."""
+    launched = mock.Mock(mixed_precision=precision, gradient_accumulation_steps=steps)
+    launched.distributed_type.value = kind
+    monkeypatch.setattr(start, "Accelerator", accelerator := mock.Mock(return_value=launched))
+    with pytest.raises(Refusal, match=named) if named else nullcontext():
+        start.start_accelerator()
+    (handler,) = accelerator.call_args.kwargs["kwargs_handlers"]
+    assert handler.timeout >= timedelta(hours=3)
+
+
+def test_the_seconds_of_a_step_are_extrapolated_from_enough_responses(tmp_path, monkeypatch):
+    """Makes impossible: a step of 40 days that starts without a word; an estimate from a few cold responses; a start
+    that takes as long as a step.
+    """
+    config, accelerator, setup = set_up(tmp_path)
+    config.prompts_per_step, config.rollouts_per_prompt, config.max_response_tokens = 64, 64, 1000
+    check = start.Check(setup.engine, setup.policy, setup.data, setup.sampling, setup.judge, config, accelerator)
+    asked = []
+    monkeypatch.setattr(check, "run", lambda p, n: asked.append((p, n)) or ([], 0.1 + p * n / 500, p * n / 500))
+    assert check.seconds_of_a_step() == "about 18 s, as 256 responses take 1.1 s; longer if responses exceed 256 tokens"
+    assert asked == [(4, 8), (4, 32), (4, 64)]
+
+
+def test_how_long_a_duration_is():
+    """Makes impossible: 345,600 s, which nobody reads as four days."""
+    assert [start.duration(x) for x in (0.26, 9.6, 150, 9000, 4 * 86400)] == ["0.3 s", "10 s", "2 min", "2 h", "4 days"]

@@ -1,0 +1,95 @@
+"""The state of a run that a checkpoint has besides weights and moments: its budget, and its position in the problems.
+
+A run needs no random state: every draw derives from the seed, the step and a position.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from trainer.rollouts import Outcomes, seed_of
+from trainer.settings import Config, Refusal
+from verify import Problem
+
+DECAY = 0.8  # per step, of the counts that estimate the share of informative prompts
+MOST_UNJUDGED = 3  # steps in a row without a verdict
+
+
+@dataclass
+class Progress:
+    """Counts of a run. Equal on every rank. A checkpoint stores all of them in progress.json."""
+
+    step: int = 0
+    position: int = 0  # of the next problem, in an endless order of problems
+    position_of_step: int = 0  # `position` when the step began
+    samples: int = 0  # rollouts generated
+    seconds: float = 0.0  # of the slowest rank
+    tried: float = 0.0  # prompts of the last steps, decayed
+    informative: float = 0.0  # informative ones among them, decayed
+    unjudged: int = 0  # steps in a row without a verdict
+
+    def steps(self, config: Config) -> Iterator[int]:
+        """Count the steps until the budget is spent."""
+        while not self.spent(config):
+            self.step += 1
+            self.begin_step()
+            yield self.step
+
+    def begin_step(self) -> None:
+        """Remember where the step begins in the order of the problems: a step draws no problem twice."""
+        self.position_of_step = self.position
+
+    def spent(self, config: Config) -> bool:
+        """Whether --max_steps or --max_hours is reached. `seconds` is equal on all ranks, so they agree."""
+        hours = config.max_hours or math.inf
+        return self.step >= (config.max_steps or math.inf) or self.seconds >= 3600 * hours
+
+    def due(self, every: int, config: Config) -> bool:
+        """Return True if an action is due that happens every `every` steps and at the end of the run."""
+        return self.spent(config) or (every > 0 and self.step % every == 0)
+
+    def next_problems(self, problems: list[Problem], count: int, seed: int) -> tuple[list[Problem], list[int]]:
+        """Return the next `count` problems and the seeds of their rollouts.
+
+        The order is one permutation of the problems after another, fixed by the seed. It only moves forward, and skips
+        a problem that the step has drawn already, in the permutation before. The copies of a problem that a weighted
+        source has in an epoch count as different problems, or the source could not have its share of a step.
+        """
+        size, orders = len(problems), dict[int, list[int]]()
+
+        def problem_at(position: int) -> int:
+            epoch, i = divmod(position, size)
+            if epoch not in orders:
+                orders[epoch] = list(range(size))
+                random.Random(f"{seed}/{epoch}").shuffle(orders[epoch])
+            return orders[epoch][i]
+
+        drawn = {problem_at(i) for i in range(self.position_of_step, self.position)}
+        if count > size - len(drawn):
+            raise ValueError(f"a step asks for {count} more of {size} problems after it has drawn {len(drawn)} of them")
+        chosen: dict[int, int] = {}  # position -> index of the problem
+        while len(chosen) < count:
+            if (index := problem_at(self.position)) not in drawn:
+                drawn.add(index)
+                chosen[self.position] = index
+            self.position += 1
+        seeds = [seed_of("rollouts", seed, self.step, position) for position in chosen]
+        return [problems[index] for index in chosen.values()], seeds
+
+    def end_step(self, outcomes: Outcomes, kept: Tensor, seconds: float) -> None:
+        """Count the step's rollouts. kept: (P,) the informative prompts. seconds: of the run."""
+        self.samples += outcomes.reward.numel()
+        self.tried = DECAY * self.tried + len(outcomes)
+        self.informative = DECAY * self.informative + int(kept.sum())
+        self.unjudged = self.unjudged + 1 if outcomes.unjudged else 0
+        self.seconds = seconds
+
+    def check(self) -> None:
+        """Raise Refusal if the run cannot learn any more."""
+        if self.unjudged >= MOST_UNJUDGED:
+            raise Refusal(f"{self.unjudged} steps had no verdict: test --rewards, or raise --verify_timeout (--resume)")

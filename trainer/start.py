@@ -1,0 +1,254 @@
+"""The start of a run, and its end by an exception: for train.py's `main` and the programs in tools/.
+
+`set_up` builds all that a run works with. `explained` turns an exception into a sentence and an exit code.
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import errno
+import os
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import NamedTuple, NoReturn
+
+import torch
+from accelerate import Accelerator
+from accelerate.utils import InitProcessGroupKwargs, gather_object
+from transformers.utils import logging
+
+import loss as L
+import trainer
+from rollout import ENGINES, Engine, Sampling
+from trainer.data import Data, load, load_model, stop_tokens
+from trainer.policy import (
+    Policy,
+    allocate_moments,
+    difference_from_logits,
+    fsdp_requested,
+    micro_batches,
+    score,
+    sharded,
+    shares_prompts,
+)
+from trainer.problems import load_rewards
+from trainer.progress import Progress
+from trainer.report import introduction
+from trainer.rollouts import Judge, Rollout, roll_out
+from trainer.run import Run
+from trainer.settings import Config, Refusal, refusing
+from verify import JudgeFailed, NotAReward
+
+
+class Setup(NamedTuple):
+    """Everything that a run works with. --eval_only has no optimizer and no reference."""
+
+    data: Data
+    judge: Judge
+    sampling: Sampling
+    engine: Engine
+    policy: Policy
+    wrapped: torch.nn.Module  # the policy as DDP or FSDP2 wraps it; on one process the policy itself
+    reference: Policy | None
+    optimizer: torch.optim.Optimizer
+    run: Run
+    progress: Progress
+
+    def close(self, accelerator: Accelerator) -> None:
+        """End the engine and the process group, after the last collective operation."""
+        accelerator.wait_for_everyone()
+        self.engine.close()
+        accelerator.end_training()
+
+
+def start_accelerator() -> Accelerator:
+    """Start Accelerate. Collectives time out after 3 hours: a rank may generate or write a checkpoint that long."""
+    with refusing("Accelerate cannot start: "):
+        accelerator = Accelerator(kwargs_handlers=[InitProcessGroupKwargs(timeout=timedelta(hours=3))])
+    if accelerator.distributed_type.value not in ("NO", "MULTI_CPU", "MULTI_GPU", "FSDP"):
+        raise Refusal(f"Accelerate is set to {accelerator.distributed_type.value}: use one process, DDP or FSDP2")
+    if accelerator.mixed_precision not in ("no", "bf16"):
+        raise Refusal(f"--mixed_precision {accelerator.mixed_precision}: this loop needs bf16 or no")
+    if accelerator.gradient_accumulation_steps != 1:
+        raise Refusal(
+            "gradient accumulation is set in Accelerate: set it to 1, --max_tokens_per_micro_batch replaces it"
+        )
+    return accelerator
+
+
+def set_up(config: Config, accelerator: Accelerator, sources: dict[str, str]) -> Setup:
+    """Build data, models, engine and folder, in this order. Raises Refusal; a new folder is made last."""
+    logging.disable_progress_bar()  # bars of reading and writing weights
+    with refusing("--rewards: "):
+        load_rewards(config.rewards)
+    data = load(config, sources)
+    run, progress = Run(config, accelerator, data), Progress()
+    judge = Judge(data.tokenizer, config)
+    judge.check([*data.problems, *data.held_out])
+    model = load_model(config.model).to(accelerator.device)
+    sampling = Sampling(
+        config.max_response_tokens, config.temperature, stop_token_ids=stop_tokens(data.tokenizer, model)
+    )
+
+    # The trainer allocates its memory first, and the engine takes its share of the rest.
+    fsdp, engine_class = fsdp_requested(), ENGINES[config.engine]
+    engine_model = copy.deepcopy(model) if fsdp and engine_class.needs_whole_model else model
+    policy, reference, optimizer = Policy(model), None, None
+    if fault := difference_from_logits(policy):
+        raise Refusal(f"--model {config.model}: {type(model).__name__} cannot be trained here: {fault}")
+    if not config.eval_only:
+        policy.share_prompts = shares_prompts(policy, data.prompt_lengths, config)
+        if config.gradient_checkpointing:
+            model.gradient_checkpointing_enable()
+        reference = copy.deepcopy(policy).requires_grad_(False) if config.kl_coef else None
+        if fsdp:
+            policy, reference = sharded(policy, accelerator), reference and sharded(reference, accelerator)
+        optimizer = torch.optim.AdamW(policy.parameters(), lr=config.learning_rate, weight_decay=config.weight_decay)
+        allocate_moments(optimizer)
+    precision = "bfloat16" if accelerator.mixed_precision == "bf16" else "float32"
+    with refusing():
+        engine = engine_class.from_config(engine_model, data.positions, precision, config)
+    run.console.say(introduction(config, sources, data, policy, engine, accelerator))
+
+    if config.resume:
+        run.open()
+        run.restore(progress, policy, optimizer, reference)
+        engine.sync(policy.model)
+    check = Check(engine, policy, data, sampling, judge, config, accelerator)
+    run.console.say(f"  agreement   {check.agreement()}")
+    if not config.eval_only:
+        run.console.say(f"  step time   {check.seconds_of_a_step()}")
+    run.console.say("")
+    if not config.resume:
+        run.open()
+    return Setup(
+        data=data, judge=judge, sampling=sampling, engine=engine,
+        policy=policy, wrapped=policy if fsdp else accelerator.prepare(policy),
+        reference=reference, optimizer=optimizer,  # type: ignore[arg-type]
+        run=run, progress=progress,
+    )  # fmt: skip
+
+
+class Check:
+    """Stages 2, 3 and 6 on a few responses, before the first step: does the engine sample the policy, and how fast?"""
+
+    LONGEST = 256  # tokens of a response
+    ENOUGH_S = 1.0  # seconds of the responses that a step's time is extrapolated from
+
+    def __init__(
+        self, engine: Engine, policy: Policy, data: Data, sampling: Sampling, judge: Judge, config: Config,
+        accelerator: Accelerator,
+    ):  # fmt: skip
+        longest = config.eval_max_response_tokens if config.eval_only else config.max_response_tokens
+        self.sampling = dataclasses.replace(sampling, max_new_tokens=min(self.LONGEST, longest))
+        self.engine, self.policy, self.judge, self.config = engine, policy, judge, config
+        self.accelerator, self.problems = accelerator, data.problems or data.held_out
+
+    def run(self, problems: int, n: int) -> tuple[list[Rollout], float, float]:
+        """Roll out, judge and score n responses to each problem. Returns them, and the seconds of a whole step's stages
+        for as many: of the engine and the judge, and of the trainer.
+        """
+        chosen, began = self.problems[:problems], time.perf_counter()
+        self.engine.wake()
+        rollouts, _ = roll_out(
+            self.engine, chosen, n, [*range(len(chosen))], self.sampling, self.judge, self.accelerator
+        )
+        self.engine.sleep()
+        rolled_out = time.perf_counter()
+        budget, share = self.config.max_tokens_per_micro_batch, self.policy.share_prompts
+        cut = micro_batches(rollouts, budget, share, self.accelerator)
+        score(self.policy, cut, "old_logp", self.config.temperature, self.accelerator)
+        scored = time.perf_counter() - rolled_out
+        passes = 4 + bool(self.config.kl_coef)  # score by the policy and the reference; an update is about 3 passes
+        return rollouts, *(max(gather_object([x])) for x in (rolled_out - began, passes * scored))
+
+    def agreement(self) -> str:
+        """Compare the log-probs of engine and trainer. Returns a sentence; raises Refusal.
+
+        Small differences (bfloat16, other kernels) are what the truncated importance weight is for. Large ones mean
+        that weights did not reach the engine, or that the two compute the architecture differently.
+        """
+        config, accelerator = self.config, self.accelerator
+        rollouts, *_ = self.run(4, max(8, accelerator.num_processes))
+        old, sampled = (torch.cat([getattr(r, name) for r in rollouts]) for name in ("old_logp", "engine_logp"))
+        sums = torch.tensor([len(old), (old - sampled).abs().sum(), L.kl_k3(sampled, old).double().sum()])
+        tokens, difference, kl = accelerator.reduce(sums.to(accelerator.device), "sum").tolist()
+        exact = accelerator.mixed_precision == "no" and self.engine.precision == "float32"
+        limit = config.max_engine_kl or (1e-4 if exact else 0.05)
+        sentence = (
+            f"|log π_trainer - log π_engine| {difference / tokens:.1e}, KL {kl / tokens:.1e}, over {tokens:.0f} tokens"
+        )
+        if not kl / tokens <= limit:
+            raise Refusal(
+                f"the engine does not sample the model that is trained: {sentence}; the limit of the KL is {limit:g}. "
+                "Use --engine torch, or raise --max_engine_kl if this much is expected"
+            )
+        return sentence
+
+    def seconds_of_a_step(self) -> str:
+        """Say about how long a step takes, by four times as many responses until they take a second."""
+        b, n = self.config.prompts_per_step, self.config.rollouts_per_prompt
+        problems, each, spent, count = min(b, 4), min(n, 8), 0.0, 0
+        while count < b * n and spent < self.ENOUGH_S:
+            _, engine_s, trainer_s = self.run(problems, each)
+            spent, count = engine_s + trainer_s, problems * each
+            each, problems = min(n, 4 * each), min(b, problems if each < n else 4 * problems)
+        longer = self.config.max_response_tokens > self.LONGEST
+        return (
+            f"about {duration(spent * b * n / count)}, as {count:,} responses take {spent:.1f} s"
+            + f"; longer if responses exceed {self.LONGEST} tokens" * longer
+        )
+
+
+def duration(seconds: float) -> str:
+    """Write seconds as a person would: 0.5 s, 12 s, 3 min, 7 h, 40 days."""
+    for size, unit in ((86400, "days"), (3600, "h"), (60, "min")):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{seconds:.0f} s" if seconds >= 9.5 else f"{seconds:.1f} s"
+
+
+# ---------------------------------------------------------------------------------------- the end by an exception
+
+
+@contextmanager
+def explained(code: int, after_interrupt: str = "") -> Iterator[None]:
+    """Print a refusal, or that the user stopped the program, without a traceback. Ends the process.
+
+    code: exit code of a refusal: 2 before a run has begun, 1 later. Ctrl-C ends with 130, any other exception with 1.
+    """
+    if signal.getsignal(signal.SIGINT) is trainer.stop:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        yield
+    except (Refusal, JudgeFailed, NotAReward) as refusal:
+        refuse(refusal, code)
+    except KeyboardInterrupt:
+        leave(130, f"\nstopped{after_interrupt and f'; {after_interrupt}'}")
+    except Exception as failure:
+        if isinstance(failure, OSError) and failure.errno == errno.ENOSPC:
+            leave(1, f"the disk is full: make room{after_interrupt and f'; {after_interrupt}'} ({failure})")
+        if isinstance(failure, torch.OutOfMemoryError):
+            failure.add_note("Lower --max_tokens_per_micro_batch or --gpu_memory_utilization, set "
+                             "--gradient_checkpointing, or start the run with FSDP2")  # fmt: skip
+        leave(1, traceback.format_exc())  # on every rank
+
+
+def refuse(refusal: Exception, code: int) -> NoReturn:
+    """Print a refusal on rank 0. The other ranks wait 5 seconds, so that a launcher ends them before they repeat it."""
+    if rank := int(os.environ.get("RANK", 0)):
+        time.sleep(5)
+    leave(code, f"process {rank}: {refusal}" if rank else str(refusal))
+
+
+def leave(code: int, text: str) -> NoReturn:
+    """End this process without the destructors of an engine, which may wait for other ranks."""
+    sys.stdout.flush()
+    print(text, file=sys.stderr, flush=True)
+    os._exit(code)
