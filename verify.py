@@ -91,8 +91,11 @@ class Verdict(NamedTuple):
 
 
 def shown(value: Any) -> str:
-    """Return a value as text for an error message, cut to 200 characters and without control characters."""
-    text = printable(repr(value))
+    """Return a value as text for an error message: at most 200 characters, none of them a control. Never raises."""
+    try:
+        text = printable(repr(value))
+    except (RecursionError, ValueError):  # nested too deeply; a whole number of more than 4,300 digits
+        text = f"a {type(value).__name__} that Python cannot print"
     return text if len(text) <= 200 else text[:200] + "..."
 
 

@@ -1,11 +1,12 @@
 """Kind "code": programs and functions, by their outputs. (verify.py, section 4.2.1)
 
-    the answer   the last closed ```python block, or else the last closed block that has no mark
+    the answer   the last closed ```python block, or else the last closed block that has no mark. Blocks are those of
+                 CommonMark
     a program    passes a test by its output for the test's input, if it ends without an error: words and their lines
                  count, the space between them does not
     a function   passes by its value, as JSON has it (a tuple is a list); also as a method of a class Solution
-    numbers      if a float is expected, within FLOAT_TOLERANCE. A program prints 3 for 3, not 3.0; a function may
-                 return 3.0
+    numbers      if a program should print a plain decimal (0.5), or a function return a float, within FLOAT_TOLERANCE.
+                 A program prints 3 for 3, not 3.0; a function may return 3.0, but not True for 1
     reward       the share of tests passed
 
     unparsed     the source does not compile, or is longer than MAX_SOURCE
@@ -21,15 +22,18 @@ files; arguments and results are plain data, not trees or linked lists.
 import io
 import json
 import math
+from collections.abc import Iterator
 from typing import Any
 
 from kinds.patterns import forward
-from sandbox.jobs import Outcome, Program, Result, Test
+from sandbox.jobs import Outcome, Program, Result, Test, decode, deeper_than
 from verify import Kind, after_thinking, shown
 
 MAX_SOURCE = 200_000
+MAX_DEPTH = 60  # of lists and objects in the values of a reference; `decode` reads deeper ones than these
 
-_FLOAT = forward(r"[+-]?(?:[0-9]++\.[0-9]*+|\.[0-9]++|[0-9]++(?=[eE]))(?:[eE][+-]?[0-9]++)?")
+# Words such as 0e71 and 12e5 can be hashes: without a point, an exponent makes no number.
+_DECIMAL = forward(r"[+-]?(?:[0-9]++\.[0-9]*+|\.[0-9]++)")
 _NUMERAL = forward(r"[+-]?(?:[0-9]++(?:\.[0-9]*+)?|\.[0-9]++)(?:[eE][+-]?[0-9]++)?")
 FLOAT_TOLERANCE = 1e-6
 
@@ -46,7 +50,8 @@ def check_code(reference: Any) -> None:
         raise ValueError("a code reference has two lists of one length above 0, `inputs` and `outputs`")
     if name and (not isinstance(name, str) or not name.isidentifier()):
         raise ValueError(f"`fn_name` must be a function's name, got {shown(name)}")
-    _tests(reference), _accepted(reference)
+    if deeper_than([_tests(reference), _accepted(reference)], MAX_DEPTH + 4):  # four hold the values
+        raise ValueError(f"the values of a code reference may be nested {MAX_DEPTH} lists deep, and these are deeper")
 
 
 def _tests(reference: dict[str, Any]) -> list[Test]:
@@ -96,15 +101,62 @@ def _json_or_none(text: str) -> Any:
         return None
 
 
+# A line that may be a fence: marks of list items, indentation, the fence, and the rest of the line.
+_FENCE = forward(r"((?:[ \t]*+(?:[-*+]|[0-9]{1,9}+[.)])[ \t]++)*+)([ \t]*+)(`{3,}+|~{3,}+)(.*+)")
+_LIST_ITEM = forward(r"[ \t]*+(?:[-*+]|[0-9]{1,9}+[.)])(?:[ \t]|$)")
+
+
 def find_code(response: str) -> str | None:
     """Return the program: the last closed ```python block, or else the last one that has no mark."""
-    pieces = (after_thinking(response) or "").split("```")
+    if after_thinking(response) is None:
+        return None
     found = {}
-    for block in pieces[1:-1:2]:  # opening and closing fences take turns; a last open block is left out
-        mark, _, source = block.partition("\n")
-        found["python" if mark.strip().lower() in ("python", "python3", "py") else mark.strip()] = source
+    for mark, source in _closed_blocks(response.rpartition("</think>")[2]):
+        found["python" if mark.lower() in ("python", "python3", "py") else mark] = source
     source = found.get("python", found.get("", ""))
     return source if source.strip() else None
+
+
+def _closed_blocks(text: str) -> Iterator[tuple[str, str]]:
+    """Yield the mark and the content of each closed block, as CommonMark reads them.
+
+    A block opens with a line of at least three ` or ~ after at most three spaces, in a list item after any number. It
+    closes with a line of the same character, at least as many, that is indented by at most three spaces, in a list item
+    by at most three more than the opening. So ``` inside a sentence is no fence, and neither is an indented ``` in a
+    docstring of the block. Each line of the content loses as many spaces as stand before the opening.
+    """
+    fence, mark, width, deepest = "", "", 0, 0  # of the open block; no block is open while `fence` is empty
+    lines: list[str] = []
+    in_list, after_blank = False, False
+    for line in text.split("\n"):
+        items, indent, marks, rest = match.groups() if (match := _FENCE.match(line)) else ("", "", "", "")
+        if fence:
+            if not items and marks.startswith(fence) and not rest.strip() and _columns(indent) <= deepest:
+                yield mark, "".join(lines)
+                fence = ""
+            else:
+                lines.append(_outdented(line, width) + "\n")
+            continue
+        if _LIST_ITEM.match(line):
+            in_list = True
+        elif after_blank and line[:1].strip():  # text at the margin after an empty line ends a list
+            in_list = False
+        after_blank = not line.strip()
+        # A rest with ` is inline code: ```x```.
+        if marks and (in_list or _columns(indent) <= 3) and not (marks[0] == "`" and "`" in rest):
+            fence, mark, width, lines = marks, "".join(rest.split()[:1]), _columns(items + indent), []
+            deepest = width + 3 if in_list else 3
+
+
+def _columns(text: str) -> int:
+    """Return the width of a text in which a tab ends at the next multiple of four."""
+    return len(text.expandtabs(4))
+
+
+def _outdented(line: str, width: int) -> str:
+    """Return a line without its first `width` columns, as far as they are spaces or tabs."""
+    content = line.lstrip(" \t")
+    return line[: len(line) - len(content)].expandtabs(4)[width:] + content if width else line
 
 
 def judge_code(source: str, reference: dict[str, Any]) -> Program | None:
@@ -134,7 +186,10 @@ def _passes(tested: Result, accepted: list, function: bool) -> bool:
         return False
     if not function:
         return _same_output(tested.value, accepted)
-    value = _json_or_none(tested.value)
+    try:
+        value = decode(tested.value)
+    except ValueError:
+        return False
     return any(_same_value(value, one) for one in accepted)
 
 
@@ -154,12 +209,12 @@ def _same_output(output: str, expected: list[list[str]]) -> bool:
 
 
 def _same_word(word: str, expected: str) -> bool:
-    """Is it the same text or, if a float is expected, a numeral of about the same value?"""
+    """Is it the same text or, if a plain decimal is expected, a numeral of about the same value?"""
     if word == expected:
         return True
-    if not _FLOAT.fullmatch(expected) or not _NUMERAL.fullmatch(word):
+    if not _DECIMAL.fullmatch(expected) or not _NUMERAL.fullmatch(word):
         return False
-    return _close(float(word), float(expected))
+    return math.isfinite(float(expected)) and _close(float(word), float(expected))
 
 
 def _close(value: float, expected: float) -> bool:
@@ -180,8 +235,8 @@ def _same_value(value: Any, expected: Any) -> bool:
         return alike and all(map(_same_value, content, expected))
     if isinstance(expected, dict):
         return tag == "dict" and _same_items(content, expected)
-    if tag or isinstance(content, list | dict):
-        return False
+    if tag or isinstance(content, list | dict) or isinstance(content, bool) != isinstance(expected, bool):
+        return False  # in Python True == 1
     if isinstance(expected, float) and isinstance(content, int | float):
         return _close(content, expected) or (content != content and expected != expected)
     return content == expected
@@ -191,6 +246,8 @@ def _same_items(pairs: Any, expected: dict[str, Any]) -> bool:
     if not isinstance(pairs, list) or len(pairs) != len(expected):
         return False
     if not all(isinstance(pair, list) and len(pair) == 2 for pair in pairs):
+        return False
+    if any(isinstance(key, list | dict) for key, _ in pairs):  # a tuple, which is no key in JSON
         return False
     named = {key if isinstance(key, str) else json.dumps(key): item for key, item in pairs}
     return named.keys() == expected.keys() and all(_same_value(named[key], expected[key]) for key in expected)

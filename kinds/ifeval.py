@@ -140,13 +140,12 @@ _WORD_END = forward(r"[.,?!'\"]")
 
 
 def _has_first_word(text: str, num_paragraphs: int, nth_paragraph: int, first_word: str) -> bool:
-    paragraphs = text.split("\n\n")
-    filled = sum(1 for paragraph in paragraphs if paragraph.strip())
-    words = paragraphs[nth_paragraph - 1].split(maxsplit=1) if nth_paragraph <= filled else []
-    if not words:
+    paragraphs = [paragraph for paragraph in text.split("\n\n") if paragraph.strip()]
+    if len(paragraphs) != num_paragraphs or nth_paragraph > num_paragraphs:
         return False
-    first = _WORD_END.split(words[0].lstrip("'").lstrip('"'), maxsplit=1)[0]
-    return filled == num_paragraphs and first.lower() == first_word.lower()
+    word = paragraphs[nth_paragraph - 1].split(maxsplit=1)[0]
+    first = _WORD_END.split(word.lstrip("'").lstrip('"'), maxsplit=1)[0]
+    return first.lower() == first_word.lower()
 
 
 def _has_placeholders(text: str, num_placeholders: int) -> bool:

@@ -3,23 +3,39 @@
     the answer   the text in the last <answer>...</answer>
     reward       the scorer's: correct at 1, wrong at 0, partial between. A score that is no number in [0, 1] is wrong
     unparsed     the scorer fails on it; it is empty, or longer than MAX_SOLUTION; it has a nan or inf that the entry's
-                 answer has not; or it lacks the form of EVALUATED for a scorer that would evaluate it
+                 answer has not; or it lacks the form of its data set in FORMS
 
 Some scorers hand the answer to `eval`, or to sympy, which does the same. So a fresh process scores each answer, and for
-these scorers the answer must have a form that reaches no function of Python's. The source: reasoning-gym 0.1.25.
+these scorers the answer must have a form that reaches no function of Python's (EVALUATED).
+
+Other scorers pay for wrong answers: they read the first number of a text, or skip what they cannot read. A policy with
+many rollouts finds this. So for these data sets
+
+    FORMS        the whole answer must have the form that the question asks for
+    SAME_COUNT   the answer must have as many parts as the entry's answer
+    ONLY_GOLD    is correct only if it is the entry's answer, apart from space and capital letters
+    CHECKS       our check replaces the scorer
+    REFUSED      no check can tell right from wrong: ValueError when the problems are loaded
+
+And for every data set: a partial score is 0 if the answer has the entry's answer inside it. Many scorers pay the share
+of the right characters, so an answer that lists all candidates would earn a part on every problem.
+
+The source: reasoning-gym 0.1.25. tests/test_kinds_logic.py attacks every data set of it.
 """
 
 import functools
 import importlib.util
+import json
 import re
 from collections.abc import Callable
 from typing import Any
 
 from kinds.patterns import forward
 from sandbox.jobs import Call
-from verify import Kind, last_tag, shown
+from verify import Kind, last_tag, shown, value_of
 
 MAX_SOLUTION = 100_000
+REFUSED = {"propositional_logic": "its scorer accepts a premise that is repeated, such as (P ∨ P), as the conclusion"}
 
 
 def check_logic(reference: Any) -> None:
@@ -27,6 +43,8 @@ def check_logic(reference: Any) -> None:
     name, entry = (reference.get(key) for key in ("dataset", "entry")) if isinstance(reference, dict) else (None, None)
     if not isinstance(name, str) or not isinstance(entry, dict) or len(reference) != 2:
         raise ValueError(f'a logic reference is {{"dataset": name, "entry": {{...}}}}, got {shown(reference)}')
+    if name in REFUSED:
+        raise ValueError(f"the logic data set {name} cannot be trained on: {REFUSED[name]}")
     metadata = entry.get("metadata")
     if not {"question", "answer"} <= entry.keys() or not isinstance(metadata, dict):
         raise ValueError(f"logic's `entry` has question, answer and metadata, got {shown(entry)}")
@@ -53,14 +71,40 @@ EVALUATED = {
     **dict.fromkeys(("string_insertion", "spiral_matrix", "binary_matrix", "n_queens"), _LISTS),
     **dict.fromkeys(("simple_integration", "intermediate_integration", "polynomial_multiplication"), _ALGEBRA),
 }
+_NUMBER = r"[+-]?(?:[0-9]++(?:\.[0-9]*+)?|\.[0-9]++)(?:[eE][+-]?[0-9]++)?"
+_TIME = r"[0-9]++:[0-9]{2}(?::[0-9]{2}(?:\.[0-9]++)?)?"
+_ROLE = r"[A-Za-z]++ is an? [A-Za-z]++"
+_MOVE = r"Move disk [0-9]++ from Peg [0-9]++ to Peg [0-9]++"
+_TURN = r"[A-Za-z]w?[0-9]?'?"
+FORMS = EVALUATED | {
+    name: forward(pattern, re.ASCII)
+    for name, pattern in {
+        "fraction_simplification": r"\$?(?:\\d?frac\{[0-9]++\}\{[0-9]++\}|[0-9]++/[0-9]++)\$?",  # $\frac{2}{3}$ or 2/3
+        "kakurasu": r"[01\s]*+",  # 1 1 0 0 on each line
+        "knights_knaves": rf"{_ROLE}(?:(?:,|\.|\s|and(?=\s))++{_ROLE})*+\.?",  # Joe is an angel, and Zoe is a devil
+        "number_format": rf"{_NUMBER}|[+-]?[0-9]{{1,3}}+(?:,[0-9]{{3}})++(?:\.[0-9]++)?",  # 592,641,317.986 or 5.9e+08
+        "polynomial_equations": rf'(?:{_NUMBER}(?:\s*+,\s*+{_NUMBER})*+)?|""',  # -0.04, 0.0; "" if there is no solution
+        "pool_matrix": r"[0-9\s.-]*+",  # numbers on each line
+        "quantum_lock": r"[A-Ca-c](?:(?:\s|,|→|->)++[A-Ca-c])*+",  # A → B → C
+        "rubiks_cube": rf"{_TURN}(?:\s++{_TURN})*+",  # U B' R2
+        "rush_hour": r"[A-Z][+-][0-9](?:\s++[A-Z][+-][0-9])*+",  # F+1 K+1
+        "sokoban": r"[LURD]++",  # LDURRUDL
+        "time_intervals": rf"{_TIME}|[0-9]++(?: days?(?:, {_TIME})?)?",  # 03:22:03 or 67 days, 01:04:00
+        "tower_of_hanoi": rf"{_MOVE}(?:\s++{_MOVE})*+",
+    }.items()
+}
+# Data set -> the mark to count. Their scorers skip a second pair, or take the last of two values for one name.
+SAME_COUNT = {"advanced_geometry": ",", "cryptarithm": "=", "knights_knaves": " is "}
 # Every comparison with NaN is false, so a scorer that looks for an error finds none: min(1.0, nan) is 1.0.
 _NOT_FINITE = forward(r"(?<![a-z])(?:nan|inf|infinity)j?(?![a-z])", re.IGNORECASE)
 
 
 def judge_logic(answer: str, reference: dict[str, Any]) -> Call | None:
     """Return the job that scores the answer, unless no scorer may see it."""
-    gold, form = reference["entry"]["answer"] or "", EVALUATED.get(reference["dataset"])
-    if (gold and not answer) or len(answer) > MAX_SOLUTION or (form and not form.fullmatch(answer)):
+    gold, name = reference["entry"]["answer"] or "", reference["dataset"]
+    if (gold and not answer) or len(answer) > MAX_SOLUTION or (name in FORMS and not FORMS[name].fullmatch(answer)):
+        return None
+    if name in SAME_COUNT and answer.count(SAME_COUNT[name]) != gold.count(SAME_COUNT[name]):
         return None
     if _NOT_FINITE.search(answer) and not _NOT_FINITE.search(gold):
         return None
@@ -80,20 +124,74 @@ KIND = Kind(judge_logic, answer=last_tag, check=check_logic, solution=solution_l
 
 
 def score(answer: str, reference: dict[str, Any]) -> float | None:
-    """Return the score of the data set's own scorer, None if it fails on the answer."""
-    entry = reference["entry"]
-    if reference["dataset"] in ("arc_agi", "rearc"):
+    """Return the score of our check or of the data set's own scorer, None if it fails on the answer."""
+    name, entry = reference["dataset"], reference["entry"]
+    if name in ("arc_agi", "rearc"):
         # These two compare with grids made of tuples, which JSON made lists.
         entry = entry | {"metadata": {key: _as_tuples(value) for key, value in entry["metadata"].items()}}
-    scorer = _scorer(reference["dataset"])
     try:
-        value = scorer(answer=answer, entry=entry)
+        value = CHECKS[name](answer, entry) if name in CHECKS else _scorer(name)(answer=answer, entry=entry)
     except (OSError, ImportError):
         raise  # this machine is to blame
     except Exception:
         return None
+    gold = (entry["answer"] or "").strip()
+    if name in ONLY_GOLD and value == 1 and _squeezed(answer) != _squeezed(gold):
+        return 0.0
     # NaN is in no interval; a complex number cannot be compared.
-    return float(value) if isinstance(value, int | float) and 0 <= value <= 1 else 0.0
+    if not isinstance(value, int | float) or not 0 <= value <= 1:
+        return 0.0
+    # A longer path that is valid may have the shortest one in it.
+    if value < 1 and gold and gold.lower() in answer.lower() and name != "shortest_path":
+        return 0.0
+    return float(value)
+
+
+# Their scorers pay in full for some texts with more, or other, than the answer.
+ONLY_GOLD = ("figlet_font", "game_of_life", "game_of_life_halting", "letter_jumble", "survo", "word_sorting")
+
+
+def _squeezed(text: str) -> str:
+    return "".join(text.lower().split())
+
+
+def _is_probability(answer: str, entry: dict[str, Any]) -> bool:
+    """coin_flip: within 0.1%. Its scorer takes 0 for 0.234375, of which 0 is a prefix, and for 0.00003."""
+    value, *divisors = [float(part) for part in answer.split("/")]
+    for divisor in divisors:
+        value /= divisor
+    return abs(value - float(entry["answer"])) <= float(entry["answer"]) / 1000
+
+
+def _is_number(answer: str, entry: dict[str, Any]) -> bool:
+    """gsm_symbolic: the same number. Its scorer reads the first digits of a text, without a sign."""
+    return float(answer) == float(entry["answer"])
+
+
+def _is_sorted(answer: str, entry: dict[str, Any]) -> bool:
+    """number_sorting: the question's numbers in order. Its scorer takes numbers that differ by up to 1."""
+    return [float(x) for x in json.loads(answer.replace("'", '"'))] == [
+        float(x) for x in entry["metadata"]["sorted_numbers"]
+    ]
+
+
+def _reaches_target(answer: str, entry: dict[str, Any]) -> bool:
+    """countdown, puzzle24: each number of the question once, and exactly the target.
+
+    The scorer of countdown rounds. The one of puzzle24 cuts 24.7 to 24, and takes any four numbers.
+    """
+    numbers, target = entry["metadata"]["numbers"], entry["metadata"].get("target", 24)
+    written = re.sub(r"(^|\()\s*-", r"\1 0 -", answer)  # value_of reads no sign before a term
+    return sorted(map(int, re.findall("[0-9]+", answer))) == sorted(numbers) and value_of(written) == target
+
+
+CHECKS: dict[str, Callable[[str, dict[str, Any]], bool]] = {
+    "coin_flip": _is_probability,
+    "countdown": _reaches_target,
+    "gsm_symbolic": _is_number,
+    "number_sorting": _is_sorted,
+    "puzzle24": _reaches_target,
+}
 
 
 @functools.cache

@@ -19,7 +19,19 @@ from typing import Any
 
 from sandbox import WeakSandbox
 from sandbox.child import EXIT_UNPARSED
-from sandbox.jobs import MAX_MESSAGE, MAX_OUTPUT, MAX_REPLY, Call, MiB, Outcome, Program, Result, Test, printable
+from sandbox.jobs import (
+    MAX_MESSAGE,
+    MAX_OUTPUT,
+    MAX_REPLY,
+    Call,
+    MiB,
+    Outcome,
+    Program,
+    Result,
+    Test,
+    decode,
+    printable,
+)
 
 LOG = logging.getLogger(__name__)
 REQUIRED_LEVEL = 3
@@ -127,7 +139,7 @@ class Worker:
                 if not data:
                     return None
                 reply += data
-            answer = json.loads(reply)
+            answer = decode(reply)
             if "error" in answer:
                 status = "environment" if answer.get("environment") else "crashed"
                 return Outcome(status, printable(str(answer["error"])[:1000]))
@@ -136,7 +148,7 @@ class Worker:
             return Outcome("timeout")
         except OSError:
             return None
-        except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        except (ValueError, TypeError, KeyError, AttributeError):
             return Outcome("crashed")
 
     def _end_child(self) -> None:

@@ -5,7 +5,9 @@ The walls themselves are in test_sandbox.py.
 Where code differs from the judges of LiveCodeBench, APPS (and verl's prime_code, which is APPS' taken on) on purpose:
 
     expected       printed or returned   here     there          because
-    3              3.0, 03               wrong    right          a tolerance only where a float is expected
+    3              3.0, 03               wrong    right          a tolerance only where a decimal is expected
+    1e-07, 12e5    0.0000001, 1200000    wrong    right          without a point it may be a hash: text decides
+    1              True (returned)       wrong    right          a bool is not a number
     0.3333333333   0.333333333           right    right (APPS)   and there to 1e-6. LiveCodeBench takes equal decimals
     a b            a  b                  right    right (APPS)   only words and their lines count, not what is between
     1 / 2          1 / empty line / 2    right    right (APPS)   the same
@@ -15,15 +17,17 @@ Where code differs from the judges of LiveCodeBench, APPS (and verl's prime_code
 
 import json
 import os
+import random
 import time
 
 import pytest
+from judging import needs
 
 from kinds import code as module
 from kinds.code import find_code
 from sandbox import WeakSandbox
 from sandbox import pool as sandbox_pool
-from sandbox.jobs import encode
+from sandbox.jobs import Result, encode
 from verify import verify, verify_batch
 
 LIMIT_S = 3.0
@@ -96,19 +100,92 @@ PROGRAMS = [
     ("```python\nx\n```", "x\n"), ("```py\nx\n```", "x\n"), ("```Python3 \nx\n```", "x\n"),
     ("```python\r\nx\r\n```", "x\r\n"), ("```python\nx\n```\nthen\n```python\ny\n```", "y\n"),
     ("```python\nx\n```\n```\noutput\n```", "x\n"), ("```\nx\n```\nand\n```\ny\n```\n", "y\n"),
-    ("The code:```python\nx\n```", "x\n"), ("```python\nx```", "x"),
+    # ``` inside a sentence
+    ("Put it in ``` fences.\n```python\nx\n```", "x\n"), ("```python\nx\n```\nThe ```y``` is not used.", "x\n"),
+    ("Write ```python and:\n\n```python\nx\n```\nno ``` more", "x\n"), ("```x``` is:\n```python\nx\n```", "x\n"),
+    # list items
+    ("1. Code:\n   ```python\n   if x:\n       y\n   ```", "if x:\n    y\n"), ("- ```python\n  x\n  ```", "x\n"),
+    ("10. Code:\n\n    ```python\n    x\n\n    y\n    ```\nEnd.", "x\n\ny\n"),
+    ("* a\n\t```py\n\tx\n\t\ty\n\t```", "x\n    y\n"), ("1. a\n   ```python\n   x\n```", "x\n"),
+    ("1. a\n   - b\n\n     ```python\n     x\n     ```\n2. c", "x\n"),
+    ("1) a\n\n     ```python\n     x\ny\n     ```", "x\ny\n"), ("1. a\nb:\n    ```python\n    x\n    ```", "x\n"),
+    # indentation, length and character of fences
+    ("  ```python\n  x\n    y\n ```", "x\n  y\n"), ("   ```python\nx\n   ```\n", "x\n"), ("~~~python\nx\n~~~", "x\n"),
+    ("  ```python\n  x\n    ```\n  ```", "x\n  ```\n"), ("```python\nx\n    ```\n```", "x\n    ```\n"),
+    ("```python\nx\n\t```\n```", "x\n\t```\n"),
+    ("````python\n'\n```\nx\n```\n'\n````", "'\n```\nx\n```\n'\n"), ("```python\nx\n`````", "x\n"),
+    ("```python\nx\n~~~\n```", "x\n~~~\n"), ("~~~py\n```python\nx\n```\n~~~", "```python\nx\n```\n"),
+    ("```python\ns = '```'\n```", "s = '```'\n"), ("```python\n# ```python\n```", "# ```python\n"),
+    ("```python solution.py\nx\n```", "x\n"), ("``` python\nx\n``` \t", "x\n"), ("</think>```python\nx\n```", "x\n"),
+    ("```python\nx\n```\n````markdown\n```python\ny\n```\n````", "x\n"),
+    ("```python\nx\n```\n\n    ```python\n    y\n    ```", "x\n"),
     ("```python\nx\n```\n```python\nwas cut", "x\n"), ("<think>```python\nx\n```</think>```python\ny\n```", "y\n"),
 ]  # fmt: skip
 NO_PROGRAM = [
     "```pythonic\nx\n```", "```python\nx\n```</think>nothing", "```python\nwas cut", "```\nwas cut", "print(1)",
     "print(1)\n```", "", "```", "``````", "```python\n```", "```python\n\n```", "```python```", "```cpp\nint main\n```",
+    "The code:```python\nx\n```", "```python\nx```", "    ```python\n    x\n    ```\n", "a\n\n\t```python\n\tx\n\t```",
+    "````python\nx\n```", "~~~python\nx\n```", "```python\nx\n~~~", "```python\nx\n``` end", "``python\nx\n``",
+    "> ```python\n> x\n> ```", "- a\n\nb\n\n    ```python\n    x\n    ```", "```python\nx\n- ```",
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize(("response", "found"), PROGRAMS + [(text, None) for text in NO_PROGRAM])
 def test_find_code(response, found):
-    """Makes impossible: a thought, an example's output or a cut-off attempt run in place of the answer."""
+    """Makes impossible: a thought, an example's output or a cut-off attempt run in place of the answer; a program lost
+    because the text around it, or a docstring in it, has ```.
+    """
     assert find_code(response) == found
+
+
+def blocks_of_commonmark(text):
+    """The mark and the content of each closed block, by another parser of CommonMark."""
+    from markdown_it import MarkdownIt
+
+    found = []
+    for token in MarkdownIt("commonmark").parse(text):
+        if token.type == "fence" and token.content[-1:] in ("", "\n"):  # a text that ends in a block has no last \n
+            lines = token.map[1] - token.map[0]
+            if token.content.count("\n") == lines - 2:  # without both fences; an open block has only the first
+                found.append(("".join(token.info.split()[:1]), token.content))
+    return found
+
+
+@needs("markdown_it")
+def test_blocks_are_those_of_commonmark():
+    """Makes impossible: a fence where CommonMark has none, or none where it has one. Without lists: in these the
+    reader here is more lenient, as models often indent a list's block too little or too much.
+    """
+    fences = ["```", "```python", "~~~", "~~~py", "````", "````python", "`````", "``` end", "``", "`", "```x``` is"]
+    rng = random.Random(3)
+    for _ in range(5_000):
+        indents = rng.choices(["", "", " ", "  ", "   ", "    ", "\t"], k=rng.randint(1, 9))
+        lines = [indent + rng.choice([*fences, "x", "y = 2", "", "a ``` b"]) for indent in indents]
+        text = "\n".join(lines)
+        assert list(module._closed_blocks(text)) == blocks_of_commonmark(text), text
+
+
+LINES_OF_BLOCKS = [
+    "\n",
+    "```\n",
+    "```python\n",
+    "1. ",
+    "\t" * 9 + "```\n",
+    "`" * 99,
+    "~~~ `\n",
+    " ",
+    "- ```\n",
+    "- " * 9,
+]
+
+
+@pytest.mark.parametrize("piece", LINES_OF_BLOCKS)
+@pytest.mark.parametrize("start", ["", "```python\n", "- a\n\t\t```\n"])
+def test_blocks_are_found_in_linear_time(start, piece):
+    """Makes impossible: a response whose blocks take the square of its length, in the trainer's process."""
+    response, begin = start + piece * (1_000_000 // len(piece)), time.process_time()
+    find_code(response + "x")
+    assert time.process_time() - begin < 5
 
 
 @pytest.mark.parametrize(
@@ -124,13 +201,17 @@ def test_long_output_in_bounded_time(output):
 PRINTED_RIGHT = [
     ("1 2 3", "1 2 3\n"), ("1 2 3  \n\n", "1 2 3"), ("  1\t2   3\n", "1 2 3"), ("1\n\n2\n", "1\n2"),
     ("1\r\n2\r\n", "1\n2\n"), ("", ""), ("0.5", "0.50000"), ("0.5000001", "0.5"), ("5e-1", "0.5"),
-    ("1000000.4", "1000000.0"), ("3", "3.0"), ("1000", "1e3"), ("000.5", "0.5"), ("1e400", "1e400"),
+    ("1000000.4", "1000000.0"), ("3", "3.0"), ("1000", "1000."), ("000.5", "0.5"), ("1e400", "1e400"),
+    ("-.5", "-0.5"), ("0e71", "0e71"), ("1e-07", "1e-07"), ("True", "True"), ("+0.5", "0.5"), ("1e3", "1000.0"),
     ("9" * 5000, "9" * 5000), ("é", "é"),
 ]  # fmt: skip
 PRINTED_WRONG = [
     ("1\n2\n3", "1 2 3"), ("1 2 3", "1\n2\n3"), ("1 2", "1 2 3"), ("1 2 3 4", "1 2 3"), ("", "1"), ("1", ""),
     ("YES", "yes"), ("0.50001", "0.5"), ("1000002", "1000000.0"), ("3.0", "3"), ("1e3", "1000"), ("nan", "0.5"),
     ("inf", "1e999"), ("0_5.0", "5.0"), ("٣.0", "3.0"), ("9" * 5000, "0.5"), ("007", "7"),
+    ("0", "0e71"), ("0e72", "0e71"), ("1200000", "12e5"), ("1200000.0", "12e5"), ("7e999", "5e999"), ("1000", "1e3"),
+    ("True", "1"), ("1", "True"), ("True", "1.0"), ("1e999", "9" * 400 + ".0"), ("0.5", ".5.0"), ("0", "1e-07"),
+    ("-0.5", "0.5"), ("0x1p-1", "0.5"), ("0.5f", "0.5"), ("1/2", "0.5"),
 ]  # fmt: skip
 
 
@@ -152,7 +233,9 @@ RETURNED_RIGHT = [
 RETURNED_WRONG = [
     ([[3]], [3]), (3, 4), ("3", 3), (None, 0), (True, "True"), (False, None), ([1, 2], [1, 2, 3]), ([1, 2], [1]),
     ({1, 2}, [1, 2]), ({"a": 1}, {"a": 2}), ({"a": 1}, {"b": 1}), (0.31, 0.3), (10**400, 1.5), (float("inf"), 1.5),
-    (object(), 3), ([object()], [[]]), (b"a", "a"),
+    (object(), 3), ([object()], [[]]), (b"a", "a"), (True, 1), (1, True), (False, 0), (0, False), (True, 1.0),
+    (1.0, True), ([True], [1]), ([1, 0], [True, False]), ({"a": True}, {"a": 1}), ({True: 1}, {"1": 1}), (True, [1]),
+    (None, False), (1, "true"), ({(1, 2): 1}, {"[1, 2]": 1}),
 ]  # fmt: skip
 
 
@@ -167,8 +250,15 @@ def test_returned(returned, output, same):
     assert any(module._same_value(value, other) for other in accepted) is same
 
 
+def nested(depth, before="[", after="]", inner=""):
+    """The text of a value nested so deep."""
+    return before * depth + inner + after * depth
+
+
 FORGED = [
-    "[", "[" * 100_000, "{}", '{"dict": 3}', '{"dict": [3]}', '{"dict": [[[], 1]]}', '{"dict": [["a", 1], ["a", 1]]}',
+    "[", "[" * 100_000, nested(400), nested(900), nested(980), nested(400, '{"tuple": [', "]}"),
+    f'{{"dict": [[{nested(980)}, 1]]}}', '{"dict": [[{"tuple": [1]}, 1]]}', '{"dict": [[{}, 1]]}', "{}",
+    '{"dict": 3}', '{"dict": [3]}', '{"dict": [[[], 1]]}', '{"dict": [["a", 1], ["a", 1]]}',
     '{"tuple": "ab"}', '{"tuple": {"tuple": 1}}', '{"a": 1, "b": 2}', "9" * 5000, "\x00",
 ]  # fmt: skip
 
@@ -177,9 +267,53 @@ FORGED = [
 def test_forged_values(forged):
     """Makes impossible: text that no honest program sends, and that raises where it is compared."""
     for output in (3, [1], {"a": 1}, "x", 1.5, [[1], {"a": []}], None):
-        value = module._json_or_none(forged)
-        accepted = module._accepted_values(output)
-        assert value is None or not any(module._same_value(value, other) for other in accepted)
+        assert not module._passes(Result("ok", forged), module._accepted_values(output), function=True)
+
+
+def test_no_reply_of_a_function_raises():
+    """Makes impossible: a reply that no hand-written case has, and that ends the run where it is read or compared."""
+    rng = random.Random(11)
+    words = (
+        '[ ] { } , : "dict" "tuple" "foreign" "a" 1 -0.5 1e999 NaN true null "\\ud800" \x00 {"dict":[[ ]]} {"tuple":['
+    )
+    pieces = [*words.split(" "), "9" * 5000, "[" * 300, '{"tuple":[' * 120]
+    wanted = [3, 1.5, True, None, "a", [1, [2]], {"a": 1, "b": [1]}, {}, [], [[[]]], nested(50), {"1": {"a": None}}]
+    accepted = [module._accepted_values(output) for output in wanted]
+
+    def value(depth):
+        make = rng.choice([int, float, str, list, dict, tuple] if depth else [int, float, str])
+        if make in (int, float, str):
+            return make(rng.randint(-2, 2))
+        parts = [value(depth - 1) for _ in range(rng.randint(0, 3))]
+        return dict.fromkeys(map(repr, parts), 1) if make is dict else make(parts)
+
+    for _ in range(4_000):
+        text = json.dumps(encode(value(4)))
+        if rng.random() < 0.7:
+            at = rng.randint(0, len(text))
+            text = text[:at] + "".join(rng.choices(pieces, k=rng.randint(1, 12))) + text[at + rng.randint(0, 3) :]
+        assert module._passes(Result("ok", text), rng.choice(accepted), function=True) in (True, False)
+
+
+def test_a_value_that_is_nested_deeply_is_wrong():
+    """Makes impossible: one response that ends the run, and again after each --resume."""
+    key = "def add(a, b):\n    k = ()\n    for _ in range(400): k = (k,)\n    return {k: 1}"
+    text = f'{{"dict": [[{nested(983)}, 1]]}}'
+    forged = f"import os\ndef add(a, b):\n    os.write(4, {text.encode()})\n    os._exit(0)"
+    wanted = {"fn_name": "add", "inputs": [[1, 2]], "outputs": [{"a": 1}]}
+    assert [judged(source, wanted).correct for source in (key, forged)] == [False, False]
+
+
+def test_how_deep_values_may_be():
+    """Makes impossible: a reference so deep that no reply can equal it, or that the run cannot compare."""
+    source = "def add(depth):\n    value = 1\n    for _ in range(depth): value = {'x': value}\n    return value"
+
+    def reference(depth):
+        return {"fn_name": "add", "inputs": [[depth]], "outputs": [json.loads(nested(depth, '{"x":', "}", "1"))]}
+
+    assert judged(source, reference(module.MAX_DEPTH)).correct
+    with pytest.raises(ValueError, match="nested"):
+        judged(source, reference(module.MAX_DEPTH + 4))
 
 
 def test_no_expected_value_reaches_the_answer(monkeypatch):

@@ -9,11 +9,16 @@ Where ifeval differs from google-research's instruction_following_eval on purpos
     number_words                    \w+, as there up to nltk 3.9
     number_sentences                white space, marks and a list of abbreviations, where punkt has a trained table
     capital_word_frequency          words of letters and digits, joined by - ' or . : DON'T is one word here
+    nth_paragraph_first_word        the nth of the paragraphs that are not empty; there these are counted, but the nth
+                                    is taken from all of them: "a", two empty lines, "so b" has no second paragraph
     length                          beyond a million characters nothing is followed
 """
 
+import json
 import random
+import re
 import time
+from pathlib import Path
 
 import pytest
 from judging import instruction, needs
@@ -36,6 +41,10 @@ FOLLOWED = [
     ("length_constraints:number_words", {"num_words": 3, "relation": "at least"}, "it's me", "it is"),
     ("length_constraints:nth_paragraph_first_word", {"num_paragraphs": 2, "nth_paragraph": 2, "first_word": "so"},
      'a\n\n"So, b', "a\n\nb so"),
+    ("length_constraints:nth_paragraph_first_word", {"num_paragraphs": 3, "nth_paragraph": 2, "first_word": "so"},
+     "a\n\n \n\nso b\n\nc", "a\n\n \n\nb\n\nso c"),
+    ("length_constraints:nth_paragraph_first_word", {"num_paragraphs": 2, "nth_paragraph": 2, "first_word": "so"},
+     "a\n\n\n\nso b", "\n\nso a\n\nb"),
     ("detectable_content:number_placeholders", {"num_placeholders": 2}, "[a] [b]", "[a] [b\n]"),
     ("detectable_content:postscript", {"postscript_marker": "P.S."}, "Bye.\np. s. me", "PS me"),
     ("detectable_content:postscript", {"postscript_marker": "P.P.S"}, "P.P.S me", "P.S. me"),
@@ -99,6 +108,16 @@ def test_ifeval_reward_is_the_mean_over_instructions():
     assert verify("ifeval", '"a b"', reference) == (1.0, True, "correct")
     assert verify("ifeval", '<think>a, b</think>\n\n"a b"', reference) == (1.0, True, "correct")
     assert verify("ifeval", "<think>a b</think>\n ", reference) == (0.0, False, "no_answer")
+
+
+def test_the_pages_list_of_texts_that_say_nothing():
+    """Makes impossible: a row of the page that does not hold; an instruction that the page leaves out."""
+    page = (Path(__file__).parent.parent / "docs/problems.md").read_text()
+    rows = re.findall(r"^\| `(\w+:\w+)` \| `(\{.*\})` \| `(.*)` \|$", page, re.M)
+    for name, arguments, text in rows:
+        text = text.replace("\\n", "\n")
+        assert verify("ifeval", text, instruction(name, json.loads(arguments))).reason == "correct", name
+    assert {name for name, *_ in rows} == set(INSTRUCTIONS) - {name for name, *_ in IN_LANGUAGES}
 
 
 BROKEN = [

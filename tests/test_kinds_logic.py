@@ -3,13 +3,14 @@
 import json
 import math
 import re
+import time
 from pathlib import Path
 from unittest.mock import Mock
 
 import pytest
 from judging import gym, needs
 
-from kinds.logic import EVALUATED, judge_logic, score
+from kinds.logic import CHECKS, EVALUATED, FORMS, ONLY_GOLD, REFUSED, SAME_COUNT, judge_logic, score
 from trainer.problems import check, gym_problem
 from verify import verify, verify_batch
 
@@ -55,15 +56,17 @@ def test_logic_answer_that_would_score_itself(dataset):
 
 
 @needs("reasoning_gym")
-@pytest.mark.parametrize("dataset", EVALUATED)
+@pytest.mark.parametrize("dataset", [*FORMS, *SAME_COUNT, *ONLY_GOLD, *CHECKS])
 def test_logic_form_takes_every_honest_answer(dataset):
     """Makes impossible: a form so narrow that the data set's own answers are not of it."""
     import reasoning_gym
 
-    for entry in reasoning_gym.create_dataset(dataset, size=10, seed=5):
-        job = judge_logic(entry["answer"], {"dataset": dataset, "entry": entry})
-        # Where sympy found no answer, the set has the question for one.
-        assert (job is None) == ("Integral" in entry["answer"]), entry["answer"]
+    for entry in reasoning_gym.create_dataset(dataset, size=20, seed=5):
+        gold, reference = entry["answer"], {"dataset": dataset, "entry": entry}
+        if gold is not None:
+            # Where sympy found no answer, the set has the question for one.
+            assert (judge_logic(gold.strip(), reference) is None) == ("Integral" in gold), gold
+            assert dataset in EVALUATED or score(gold.strip(), reference) == 1, gold
 
 
 @needs("reasoning_gym")
@@ -75,6 +78,175 @@ def test_logic_every_scorer_that_evaluates_is_known():
     calls = re.compile(r"(?<![\w.])(?:eval|exec)\(\s*answer|parse_expr\(\s*answer|sympify\(\s*answer")
     found = {path.stem for path in folder.rglob("*.py") if calls.search(path.read_text())}
     assert found <= set(EVALUATED), found - set(EVALUATED)
+
+
+CONSTANTS = """
+0  |  1  |  -1  |  2  |  3  |  24  |  0.5  |  1/2  |  1e9  |  0, 0  |  0 0  |  1 2 3  |  -  |  *  |  the  |  A  |  x
+yes  |  no  |  True  |  False  |  None  |  hello  |  infeasible  |  I do not know.  |  []  |  {}  |  [[]]  |  [[0]]
+""  |  ()  |  (P ∨ ¬P)
+"""
+AROUND = """
+{}, other  |  other, {}  |  {} other  |  other {}  |  The answer is {}.  |  {} or 0  |  {}, 7  |  7, {}  |  {}, {}
+{},7  |  -{}  |  !{}  |  ¬{}  |  not {}  |  {}!  |  1{}  |  {} {}  |  {}#7
+"""
+
+
+def cells(table):
+    return [cell for row in table.strip().split("\n") for cell in row.split("  |  ")]
+
+
+def equal(answer, gold):
+    """The same text, or the same number: "0" and "0.0", "yes" and "Yes"."""
+    try:
+        return answer.lower() == gold.lower() or float(answer) == float(gold)
+    except ValueError:
+        return False
+
+
+def right_otherwise(dataset, answer, entry):
+    """An answer that differs from the entry's, and is right."""
+    gold, metadata = entry["answer"].strip(), entry["metadata"]
+    if dataset == "n_queens":  # a board with several solutions
+        return answer in metadata["valid_answers"]
+    if dataset in ("simple_integration", "intermediate_integration"):  # plus a constant
+        return re.fullmatch(r"[17] ?-.*", answer)
+    return equal(answer, gold)
+
+
+@needs("reasoning_gym")
+def test_logic_no_data_set_pays_for_anything():
+    """Makes impossible: a scorer that pays a constant, a text around the answer, the negated answer, a list with the
+    answer in it, a premise, or the answer of another entry: a policy would learn that, and not to reason.
+    """
+    import reasoning_gym
+
+    paid = []
+    for name in sorted({*reasoning_gym.factory.DATASETS} - {"composite", *REFUSED}):
+        entries = gym(name, 4)
+        for entry, other in zip(entries, entries[1:] + entries[:1], strict=True):
+            gold = (entry["answer"] or "").strip()
+            # Entries without an answer have an example, and some of these say so in another way.
+            gold = gold or str(entry["metadata"].get("example_correct_answer") or "")
+            entry["answer"] = entry["answer"] and gold
+            around = [form.replace("{}", gold) for form in cells(AROUND)] + [f"{gold}\nother", f"other\n{gold}"]
+            lines = [line.strip() for line in entry["question"].split("\n") if len(line) < 200]
+            lines = [*lines, *(line.partition(". ")[2] for line in lines)]  # a premise has a number before it
+            for answer in [*cells(CONSTANTS), *around, *lines, entry["question"], other["answer"] or ""]:
+                reference = {"dataset": name, "entry": entry}
+                if answer and judge_logic(answer, reference) is not None:
+                    reward = score(answer, reference) or 0.0
+                    correct = reward == 1 and not (entry["answer"] and right_otherwise(name, answer, entry))
+                    if correct or (0.1 < reward < 1 and answer in around and gold in answer):
+                        paid.append((name, answer, gold, reward))
+    assert paid == []
+
+
+RIGHT = {
+    "advanced_geometry": ["(7.765, 7.882)", "7.765, 7.882", "( 7.765,7.882 )"],
+    "coin_flip": ["0.234375", "15/64", "0.2344"],
+    "countdown": ["82 + 20 + 67 - 50", "(82+20)+(67-50)", "-50 + 82 + 20 + 67", "(-50 + 82) + 20 + 67"],
+    "fraction_simplification": ["$244/607$", "244/607", "\\frac{244}{607}", "$\\dfrac{244}{607}$"],
+    "game_of_life_halting": ["False", "false"],
+    "gsm_symbolic": ["20", "20.0", "20."],
+    "kakurasu": ["1 1 0 0\n0 1 0 1\n0 0 1 0\n1 0 0 0", "1100\n0101\n0010\n1000"],
+    "knights_knaves": [
+        "Joseph is an angel, and Zoey is an angel.", "Joseph is a angel and Zoey is a angel",
+        "Zoey is an angel. Joseph is an angel.",
+    ],
+    "number_format": ["592641326.305", "592,641,326.305", "5.926413263049999e+08"],
+    "number_sorting": ["['-87.0', '-48.0', '-26.01', '-5.19', '19.0', '81.8']", "[-87, -48, -26.01, -5.19, 19, 81.8]"],
+    "polynomial_equations": ["-0.7757, 0.0, 1.9717", "1.9717,-0.7757,0"],
+    "puzzle24": ["4*8 - 6 - 2", "(4)*8-(6+2)", "8*6/(4-2)"],
+    "quantum_lock": ["C → A → C → A → C → A", "C -> A -> C -> A -> C -> A", "C, A, C, A, C, A", "C A C A C A"],
+    "time_intervals": ["03:22:03", "3:22:03"],
+    "word_sorting": ["strength, state, one, array, PUNITIVE, Again", "strength,state,one,array,PUNITIVE,Again"],
+}  # fmt: skip
+WRONG = {
+    "advanced_geometry": ["(7.765, 7.882), (1, 2)", "(7.882, 7.765)", "x = 7.765, y = 7.882"],
+    "coin_flip": ["0", "0.2", "0.23", "0.234375, 0.5", "15/64 or 1/2", "-15/64", "1/0", "1e999/1e999", "23.4375"],
+    "countdown": ["82 + 20 + 67 - 50.0004", "82 + 20 + 67", "119", "82 + 20 + 67 - 50 + 0", "82 + 20 + 67 - 50, 1"],
+    "fraction_simplification": ["$244/607$ or 1/2", "17080/42490", "\\frac{244}{607} \\frac{1}{2}", "-244/607"],
+    "game_of_life_halting": ["True", "0", "anything", "False True", "not False", ""],
+    "gsm_symbolic": ["-20", "20, 21", "20 or 21", "20 21", "x20", "2", "200"],
+    "kakurasu": ["1 1 0 0\n0 1 0 1\n0 0 1 0\n1 0 0 0 or not", "x"],
+    "knights_knaves": [
+        "Joseph is an angel, and Zoey is a devil, and Zoey is an angel.",
+        "Joseph is not an angel, and Zoey is an angel.", "I think that Joseph is an angel, and Zoey is an angel.",
+    ],
+    "number_format": ["592641326.305, 1", "5926413,26.305", "592641313"],
+    "number_sorting": ["[-87, -48, -26, -5, 19, 82]", "[0, 0, 0, 0, 0, 0]"],
+    "polynomial_equations": ["-0.7757, 0.0, 1.9717, x", "none", "", "0"],
+    "puzzle24": ["4*7-10/3", "6*4", "6*4*1*1", "4*8-6-2+0", "8*6/2", "4*8 - 6 - 2.5", "24"],
+    "quantum_lock": ["C → A → C → A → C → A or B", "press C A C A C A", "C"],
+    "time_intervals": ["03:22:03 or 1", "03:22:03, 04:00:00", "-03:22:03"],
+    "word_sorting": ["strength, state, one, array, PUNITIVE, Again, more", "Again, PUNITIVE, array, one, strength"],
+}  # fmt: skip
+
+
+@needs("reasoning_gym")
+@pytest.mark.parametrize("dataset", RIGHT)
+def test_logic_checks_of_our_own(dataset):
+    """Makes impossible: a right answer in another form refused by a stricter check; a wrong one paid."""
+    [entry] = gym(dataset, 1)
+    reference = {"dataset": dataset, "entry": entry}
+    if dataset == "advanced_geometry":
+        assert entry["answer"] == RIGHT[dataset][0]
+    for answers, right in ((RIGHT[dataset], True), (WRONG[dataset], False)):
+        for answer in answers:
+            job = judge_logic(answer, reference)
+            assert (job is not None and score(answer, reference) == 1) == right, answer
+
+
+CRAFTED = {  # an entry whose scorer has a gap that no generated entry shows: its answer, its metadata
+    "countdown": (None, {"numbers": [1, 98, 99, 999], "target": 999}),
+    "figlet_font": ("abcdefghij", {}),
+    "game_of_life": ("[[1,0],[0,1]]", {}),
+    "rush_hour": (None, {"board_config": "o" * 12 + "oAAooo" + "o" * 18}),
+}
+
+
+@needs("reasoning_gym")
+@pytest.mark.parametrize(
+    ("dataset", "right", "wrong"),
+    [
+        ("countdown", "999 * (99 - 98) * 1", "999 + 1/98/99"), ("countdown", "999*(99-98)/1", "999*(99-98)//1"),
+        ("figlet_font", "ABCDEFGHIJ", "abcdefghijk"), ("game_of_life", "[[1, 0], [0, 1]]", "[[1,0],[0,1],[1,1]]"),
+        ("rush_hour", "A+3", "A+3 and then B+1"), ("rush_hour", "A+3", "Move A+3"),
+    ],
+)  # fmt: skip
+def test_logic_gaps_that_no_generated_entry_shows(dataset, right, wrong):
+    """Makes impossible: a value near the target, or an answer with more behind it, paid on a rare entry."""
+    gold, metadata = CRAFTED[dataset]
+    reference = {"dataset": dataset, "entry": {"question": "", "answer": gold, "metadata": metadata}}
+    assert judge_logic(right, reference) is not None and score(right, reference) == 1
+    assert judge_logic(wrong, reference) is None or score(wrong, reference) == 0
+
+
+PIECES = ["1", "1,", "1 ", "A=1,", "x is a y, and ", "Move disk 1 from Peg 1 to Peg 1\n", "U ", "A+1 ", " ", "A → ",
+          "1:11:", "\\frac{1}", "LR", "1.", "(", "x", "1e1", ",", "is a "]  # fmt: skip
+
+
+def test_logic_forms_are_read_in_linear_time():
+    """Makes impossible: a form that takes the square of an answer's length, in the trainer's process."""
+    start = time.process_time()
+    for dataset in [*FORMS, *SAME_COUNT]:
+        for piece in PIECES:
+            judge_logic(piece * (99_000 // len(piece)) + "?", {"dataset": dataset, "entry": {"answer": "1"}})
+    assert time.process_time() - start < 20
+
+
+def test_logic_a_polynomial_without_a_solution():
+    """Makes impossible: any text that holds no number paid where the right answer is that there is none."""
+    reference = {"dataset": "polynomial_equations", "entry": {"question": "", "answer": "", "metadata": {}}}
+    paid = [x for x in ("", '""', "x", "none", "()", "0") if judge_logic(x, reference) is not None]
+    assert paid == ["", '""', "0"]
+
+
+def test_logic_a_data_set_that_no_check_can_judge_is_refused():
+    """Makes impossible: a run on problems that a repeated premise solves."""
+    for name in REFUSED:
+        with pytest.raises(ValueError, match=name):
+            verify("logic", "<answer>P</answer>", {"dataset": name, "entry": ENTRY})
 
 
 ENTRY = {"question": "", "answer": "2", "metadata": {}}
@@ -132,4 +304,4 @@ def test_logic_every_data_set_accepts_its_own_answers():
             assert name in ("composite",), (name, error)
     assert len({problem.reference["dataset"] for problem in problems}) >= 100
     refused = {problems[at].reference["dataset"]: why for at, why in check(problems).items()}
-    assert refused.keys() <= {"intermediate_integration"}, refused
+    assert refused.keys() <= {"intermediate_integration", *REFUSED}, refused

@@ -102,7 +102,7 @@ def test_a_program_prepares_before_it_imports_torch(path):
 # Package -> its name in pip. Each serves one optional part, whose error message or page has the command to install it.
 OPTIONAL = {
     "datasets": "datasets", "gguf": "gguf", "IPython": "ipython", "jupytext": "jupytext", "langdetect": "langdetect",
-    "reasoning_gym": "reasoning-gym", "triton": "triton", "trl": "trl",
+    "markdown_it": "markdown-it-py", "reasoning_gym": "reasoning-gym", "triton": "triton", "trl": "trl",
 }  # fmt: skip
 PIP_NAMES = {"PIL": "pillow"}
 

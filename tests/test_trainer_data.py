@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from helpers import TINY, few_problems, loaded, set_up, settings, write_problems
+from tokenizers.processors import TemplateProcessing
 from transformers import AutoTokenizer
 
 import trainer.data as module
@@ -114,6 +115,40 @@ def test_a_system_prompt_makes_chats(chat_model, tmp_path):
     assert with_system_prompt(Problem(CHAT_OF, "math", "1"), config).prompt[1:] == CHAT_OF
     own = [{"role": "system", "content": "9"}, *CHAT_OF]
     assert with_system_prompt(Problem(own, "math", "1"), config).prompt == own
+
+
+TURNS = "{% for m in messages %}({{ m['content'] }}){% endfor %}{% if add_generation_prompt %}({% endif %}"
+
+
+def test_a_chat_that_ends_with_an_assistant_message_is_continued(chat_model, tmp_path):
+    """Makes impossible: a start of the response that is closed as a turn of its own, with a second turn after it."""
+    tokenizer = AutoTokenizer.from_pretrained(chat_model)
+    tokenizer.chat_template = TURNS
+    for start, rendered in (("1+", "(12:3=)(1+"), (None, "(12:3=)(")):
+        chat = [{"role": "user", "content": "12:3="}]
+        chat += [{"role": "assistant", "content": start}] if start else []
+        assert tokenizer.decode(encode(tokenizer, Problem(chat, "math", "1"))) == rendered
+    tokenizer.chat_template = "{{ messages[0].content }}"
+    tokenizer.save_pretrained(chat_model)
+    chat = [{"role": "user", "content": "12:3="}, {"role": "assistant", "content": "1+"}]
+    path = write_problems(tmp_path / "one.jsonl", *[chat] * 4)
+    with pytest.raises(Refusal, match="chat template"):
+        loaded_data(tmp_path, model=chat_model, data=path, eval_data=path)
+
+
+def test_a_rendered_prompt_has_one_bos(tmp_path):
+    """Makes impossible: a model that starts with two BOS tokens, which it never saw in training."""
+    shutil.copytree(TINY / "policy", tmp_path / "bos")
+    tokenizer = AutoTokenizer.from_pretrained(TINY / "policy")
+    tokenizer.bos_token = "<unk>"
+    tokenizer._tokenizer.post_processor = TemplateProcessing(single="<unk> $A", special_tokens=[("<unk>", 1)])
+    tokenizer.save_pretrained(tmp_path / "bos")
+    path = write_problems(tmp_path / "some.jsonl", *["<unk>12:3="] * 4, "12:3=")
+    config, data = loaded_data(tmp_path, model=str(tmp_path / "bos"), data=path)
+    starts = [encode(data.tokenizer, problem)[:3] for problem in data.problems]
+    one, two = data.tokenizer.convert_tokens_to_ids(["1", "2"])
+    assert starts == [[1, one, two]] * 5
+    assert any("<unk>" in remark for remark in remarks(config, data))
 
 
 def test_remarks_name_what_misleads(chat_model, tmp_path, monkeypatch):

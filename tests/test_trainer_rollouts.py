@@ -68,14 +68,31 @@ def rollout_of(response, prompt) -> Rollout:
     return Rollout(problem, 0, 0, torch.tensor(prompt, dtype=torch.int32), tokens, torch.zeros(len(tokens)), False)
 
 
-WORDS = "<pad>", "<eos>", "<think>", "</think>", "1+2", "3", "user:"
+WORDS = [
+    "<pad>",
+    "<eos>",
+    "<think>",
+    "</think>",
+    "1+2",
+    "3",
+    "user:",
+    "<bos>",
+    "<answer>",
+    "</answer>",
+    "<|user|>",
+    "=",
+]
 
 
-class Thinking:
-    """A tokenizer of words; the first four are special tokens."""
+class Words:
+    """A tokenizer of words. All are special tokens except for 1+2, 3, user: and =."""
+
+    bos_token_id, eos_token_id, pad_token_id = 7, 1, 0
+    chat_template = "<|user|>{{ messages[0].content }}<|assistant|><think>"
 
     def __init__(self):
-        self.added_tokens_decoder = {i: SimpleNamespace(content=w, special=True) for i, w in enumerate(WORDS[:4])}
+        special = {i: w for i, w in enumerate(WORDS) if w[0] == "<"}
+        self.added_tokens_decoder = {i: SimpleNamespace(content=w, special=True) for i, w in special.items()}
 
     def decode(self, tokens):
         return " ".join(WORDS[int(i)] for i in tokens)
@@ -84,17 +101,42 @@ class Thinking:
         return [self.decode(row) for row in rows]
 
 
-@pytest.mark.parametrize("prompt, response, reason", [
-    ([6], [2, 4, 1], "no_answer"), ([6], [2, 5, 3, 4, 1], "correct"),
-    ([6, 2], [4, 1], "no_answer"), ([6, 2], [5, 3, 4, 1], "correct"),  # the chat template opened the tag
+@pytest.mark.parametrize("prompt, response, text, reason", [
+    ("user:", "<think> 1+2 <eos>", "<think> 1+2", "no_answer"),
+    ("user:", "<think> 3 </think> 1+2 <eos>", "<think> 3 </think> 1+2", "correct"),
+    ("user: <think>", "1+2 <eos>", "<think>1+2", "no_answer"),  # the chat template opened the tag
+    ("user: <think>", "3 </think> 1+2 <eos>", "<think>3 </think> 1+2", "correct"),
+    ("user:", "<answer> 1+2 </answer> = 3 <eos>", "<answer> 1+2 </answer> = 3", "correct"),
+    ("user:", "<bos> <pad> <|user|> 1+2 <eos>", "1+2", "correct"),
+    ("user:", "1+2 3", "1+2", "correct"),  # 3 is the stop token that the model's generation config names
 ])  # fmt: skip
-def test_think_tags_stay_and_other_special_tokens_go(prompt, response, reason):
-    """Makes impossible: an answer of the thinking that counts; an end token inside an answer; unfinished thinking that
-    is read as an answer because the prompt has the opening tag.
+def test_the_text_that_a_judge_sees(prompt, response, text, reason):
+    """Makes impossible: an <answer> that vanishes because it is a special token; a box of the thinking that counts; an
+    end token inside an answer; unfinished thinking read as an answer because the prompt has the opening tag.
     """
-    judge = Judge(Thinking(), Config())
-    judge.judge([r := rollout_of(response, prompt)])
-    assert hidden_tokens(judge.tokenizer) == {0, 1} and r.verdict.reason == reason
+    tokens = [WORDS.index(word) for word in response.split()]
+    Judge(Words(), Config()).judge([r := rollout_of(tokens, [WORDS.index(word) for word in prompt.split()])])
+    assert r.text == text and r.verdict.reason == reason
+
+
+def test_a_cut_response_keeps_its_last_token():
+    """Makes impossible: the last word of a truncated response taken for its stop token."""
+    (r := rollout_of([4], [6])).truncated = True
+    Judge(Words(), Config()).judge([r])
+    assert r.text == "1+2" and hidden_tokens(Words()) == frozenset({0, 1, 7, 10})
+
+
+@pytest.mark.parametrize("start, response, reason", [
+    ("<think>", "3 <eos>", "no_answer"), ("<think>", "3 </think> 1+2 <eos>", "correct"), ("1+", "3 <eos>", "wrong"),
+    ("1+2", "<eos>", "correct"),
+])  # fmt: skip
+def test_the_start_of_a_response_in_the_prompt_is_judged(start, response, reason):
+    """Makes impossible: an answer that begins in the prompt, and is judged without its first half."""
+    r = rollout_of([WORDS.index(word) for word in response.split()], [6])
+    chat = [{"role": "user", "content": "?"}, {"role": "assistant", "content": start}]
+    r.problem = r.problem._replace(prompt=chat)
+    Judge(Words(), Config()).judge([r])
+    assert r.text.startswith(start) and r.verdict.reason == reason
 
 
 class Waiting(TorchEngine):

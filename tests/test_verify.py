@@ -4,9 +4,11 @@ import importlib
 import itertools
 import random
 import re
+import socket
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from fractions import Fraction
 from pathlib import Path
 
@@ -16,7 +18,10 @@ from test_kinds_ifeval import FOLLOWED
 
 from kinds.latex import read_math
 from kinds.patterns import FORWARD, forward
-from verify import KINDS, MAX_ANSWER, kind_of, verify, verify_batch
+from sandbox import pool
+from sandbox.jobs import Outcome
+from sandbox.pool import Worker
+from verify import KINDS, MAX_ANSWER, REASONS, kind_of, shown, verify, verify_batch
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -164,6 +169,9 @@ REFERENCES = {
 }  # fmt: skip
 
 
+LOGIC = {"dataset": "chain_sum", "entry": {"question": "", "answer": "1", "metadata": {}}}
+
+
 @pytest.mark.parametrize("share", [0.1, pytest.param(1.0, marks=pytest.mark.slow)])
 def test_no_answer_holds_up_the_trainer(share):
     """Makes impossible: a pattern that takes 2^n steps for n units behind a number, where no clock can stop it."""
@@ -222,6 +230,45 @@ def test_a_thought_is_no_answer():
     assert reason("math", "<think> so \\boxed{4} </think> \\boxed{\\frac12}", "\\frac{1}{2}") == "correct"
 
 
+REPLY_WORDS = '[ ] { } , : "value" "error" "environment" 1 0.5 -1 1e999 NaN true null "x" "\\ud800" \x00 \xff'
+REPLIES = [
+    b"[" * 100_000,
+    b'{"value": ' + b"9" * 5000 + b"}",
+    b'{"error": ' + b"[" * 980 + b"]" * 980 + b"}",
+    b"3",
+    b"[]",
+]
+REPLIES += [b'{"value": ' + b"[" * n + b"]" * n + b"}" for n in (1, 2, 400, 900, 950, 980)]
+REPLIES += [b'{"value": ' + b'{"a":' * n + b"1" + b"}" * n + b"}" for n in (1, 400, 980)]
+
+
+def test_no_reply_of_a_worker_raises(monkeypatch):
+    """Makes impossible: a reply that a model's text forged, and that ends the run where the trainer reads it."""
+    rng = random.Random(4)
+    words = [word.encode("latin-1") for word in REPLY_WORDS.split(" ")]
+    forged = [b'{"value": ' + b"".join(rng.choices(words, k=rng.randint(1, 6))) + b"}" for _ in range(1_000)]
+    forged += [b"".join(rng.choices(words, k=rng.randint(0, 8))) for _ in range(1_000)]
+
+    def outcomes(jobs, *_):
+        for index, _ in enumerate(jobs):
+            worker = Worker.__new__(Worker)  # no keeper: only the reading of a reply
+            here, there = socket.socketpair()
+            with here, there:
+                there.sendall(reply + b"\n")
+                # A thread reads it, as in the pool: its stack is short, so it can read deeper values than this one.
+                read = threads.submit(worker._ask, here, b"", time.monotonic() + 5)
+                yield index, read.result() or Outcome("crashed")
+
+    threads = ThreadPoolExecutor(1)
+    monkeypatch.setattr(pool, "run", outcomes)
+    rewards = set()
+    for reply in REPLIES + forged:  # noqa: B007, `outcomes` sends it
+        verdict = verify("logic", "<answer>1</answer>", LOGIC)
+        rewards.add(verdict.reason)
+        assert verdict.reason in REASONS and verdict.correct == (verdict.reason == "correct")
+    assert rewards >= {"correct", "partial", "wrong", "unparsed", "crashed"}
+
+
 # --------------------------------------------------------------------------------- the caller's mistakes
 
 
@@ -241,6 +288,15 @@ def test_a_broken_item_is_named(item):
     """Makes impossible: a misspelt kind, a gold that does not parse, or tokens, that score 0 or 1 for a whole run."""
     with pytest.raises(ValueError, match="item 1"):
         verify_batch([("math", "", "2"), item])
+
+
+def test_any_value_is_shown():
+    """Makes impossible: a message about a broken value that raises another exception."""
+    deep: list = []
+    for _ in range(100_000):
+        deep = [deep]
+    for value in (deep, {"a": deep}, 10**5000, "\ud800\x1b", float("nan")):
+        assert len(shown(value)) <= 203 and shown(value).isascii() and "\x1b" not in shown(value)
 
 
 # ------------------------------------------------------------------------------------------ batches

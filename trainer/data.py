@@ -133,8 +133,8 @@ def checked_length(tokenizer, problem: Problem, where: str) -> int:
         raise Refusal(f"{where} is a chat, and the tokenizer has no chat template: use text, and no --system_prompt")
     try:
         tokens = encode(tokenizer, problem)
-    except TemplateError as refusal:
-        raise Refusal(f"{where}: the chat template of the model refuses the prompt: {refusal}") from refusal
+    except (TemplateError, ValueError) as refusal:  # ValueError: it leaves out the start of the response
+        raise Refusal(f"{where}: the chat template of the model refuses the prompt: {refusal!s:.200}") from refusal
     text = prompt if isinstance(prompt, str) else "".join(message["content"] for message in prompt)
     want, have = ({*unicodedata.normalize("NFKC", x)} for x in (text, tokenizer.decode(tokens)))
     if lost := sorted(c for c in want - have if not c.isspace()):

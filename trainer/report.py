@@ -10,6 +10,7 @@ import torch
 from accelerate import Accelerator
 
 from trainer.data import Data
+from trainer.rollouts import starts_with_two_bos
 from trainer.settings import Config, formatted
 
 
@@ -52,9 +53,13 @@ def short(path: str) -> str:
 def remarks(config: Config, data: Data) -> list[str]:
     """Sentences for the start of a run about its problems, if there is something that the user should know."""
     found = []
-    plain = any(isinstance(problem.prompt, str) for problem in [*data.problems, *data.held_out])
-    if plain and data.tokenizer.chat_template is not None:
+    texts = {p.prompt for p in [*data.problems, *data.held_out] if isinstance(p.prompt, str)}
+    if texts and data.tokenizer.chat_template is not None:
         found.append("the chat template is not used for prompts that are text: write messages or set --system_prompt")
+    bos = data.tokenizer.bos_token
+    rendered = [text for text in texts if bos and text.startswith(bos)]
+    if any(starts_with_two_bos(data.tokenizer, data.tokenizer(text).input_ids) for text in rendered):
+        found.append(f"text prompts start with {bos}, and the tokenizer adds another one: the model sees one of them")
     if config.engine == "torch" and torch.cuda.is_available():
         found.append("on a GPU vLLM is much faster than the torch engine: pip install -r requirements-gpu.txt")
     prompts = {json.dumps(problem.prompt) for problem in data.problems}

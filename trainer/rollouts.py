@@ -189,16 +189,24 @@ class Judge:
         return [r for call in calls for r in call.result()]
 
     def judge(self, rollouts: list[Rollout]) -> None:
-        """Fill in text and verdict. A <think> that the chat template opened belongs to the response."""
+        """Fill in text and verdict. What the prompt has written of the response belongs to the response."""
         hidden = hidden_tokens(self.tokenizer)
-        visible = [[token for token in r.response.tolist() if token not in hidden] for r in rollouts]
-        prompts = {r.prompt_index: r.prompt for r in rollouts}
-        thinks = {i: self.tokenizer.decode(x).rstrip().endswith("<think>") for i, x in prompts.items()}
+        starts = {r.prompt_index: (r.problem, r.prompt) for r in rollouts}
+        written = {index: self.written_by_the_prompt(*start) for index, start in starts.items()}
+        # A response that was not cut ends with its stop token.
+        tokens = [r.response[: None if r.truncated else -1].tolist() for r in rollouts]
+        visible = [[token for token in row if token not in hidden] for row in tokens]
         for r, text in zip(rollouts, self.tokenizer.batch_decode(visible), strict=True):
-            r.text = "<think>" * thinks[r.prompt_index] + text
+            r.text = written[r.prompt_index] + text
         items = [(r.problem, r.text, len(r.response), r.truncated) for r in rollouts]
         for r, verdict in zip(rollouts, self.verdicts(items), strict=True):
             r.verdict = verdict
+
+    def written_by_the_prompt(self, problem: Problem, prompt: Tensor) -> str:
+        """The start of the response that is in the prompt: an assistant message, or a <think> of the chat template."""
+        if ends_with_assistant(problem):
+            return problem.prompt[-1]["content"]  # type: ignore[index]
+        return "<think>" if self.tokenizer.decode(prompt).rstrip().endswith("<think>") else ""
 
     def verdicts(self, items: list[tuple[Problem, str, int, bool]]) -> list[Verdict]:
         """The verdicts on (problem, text of the response, its tokens, whether it was truncated)."""
@@ -223,17 +231,39 @@ class Judge:
 
 
 def encode(tokenizer, problem: Problem) -> list[int]:
-    """A prompt in tokens: text as it is, a chat by the model's chat template."""
+    """A prompt in tokens: text as it is, a chat by the model's chat template.
+
+    A chat that ends with an assistant message is continued: the response starts in this message. A text that starts
+    with the BOS token of a tokenizer that adds one has one BOS token, not two.
+    """
     if isinstance(problem.prompt, str):
-        return tokenizer(problem.prompt).input_ids
-    return tokenizer.apply_chat_template(problem.prompt, add_generation_prompt=True, return_dict=False)
+        tokens = tokenizer(problem.prompt).input_ids
+        return tokens[1:] if starts_with_two_bos(tokenizer, tokens) else tokens
+    started = ends_with_assistant(problem)
+    return tokenizer.apply_chat_template(
+        problem.prompt, add_generation_prompt=not started, continue_final_message=started, return_dict=False
+    )
+
+
+def ends_with_assistant(problem: Problem) -> bool:
+    """Whether the prompt is a chat that has written the start of the response, such as "<think>"."""
+    return not isinstance(problem.prompt, str) and problem.prompt[-1]["role"] == "assistant"
+
+
+def starts_with_two_bos(tokenizer, tokens: list[int]) -> bool:
+    return tokenizer.bos_token_id is not None and tokens[:2] == [tokenizer.bos_token_id] * 2
 
 
 @lru_cache(maxsize=2)
 def hidden_tokens(tokenizer) -> frozenset[int]:
-    """The special tokens that are left out of a response's text: all of them except <think> and </think>."""
-    added = tokenizer.added_tokens_decoder.items()
-    return frozenset(i for i, token in added if token.special and token.content not in ("<think>", "</think>"))
+    """The tokens that are left out of a response's text: BOS, EOS, PAD, and the marks of turns in the chat template.
+
+    Other special tokens carry meaning and stay. So do tags such as <think> and </think>, even those of the template.
+    """
+    special = {token.content: i for i, token in tokenizer.added_tokens_decoder.items() if token.special}
+    tags = {tag for x in special if x.startswith("</") for tag in (x, f"<{x[2:]}")}
+    marks = {i for x, i in special.items() if x in str(tokenizer.chat_template or "") and x not in tags}
+    return frozenset({tokenizer.bos_token_id, tokenizer.eos_token_id, tokenizer.pad_token_id, *marks} - {None})
 
 
 def seed_of(use: str, *parts: int) -> int:
