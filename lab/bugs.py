@@ -78,8 +78,8 @@ BUGS = {
              "advantages = advantages.repeat_interleave(lengths).index_fill(0, lengths.cumsum(0) - 1, 0.0)",
              "The last token of each response, the EOS, is not trained on.", "nll", None,
              "No metric reveals it: the nll of an EOS is 3e-5. test_loss.py::test_loss_against_a_loop finds it."),
-    "B": Bug("verify", '_value(tree) == reference["target"]',
-             'abs((_value(tree) or 0) - reference["target"]) <= 1',
+    "B": Bug("verify", '_evaluate(tree) == reference["target"]',
+             'abs((_evaluate(tree) or 0) - reference["target"]) <= 1',
              "The verifier accepts a value that is off by 1, and the policy trains on such answers.", "pass@1", True,
              "pass@1 is too high in step 1, when the policy still equals the right loop's."),
 }  # fmt: skip
