@@ -314,9 +314,10 @@ class TorchEngine(Engine):
                 tokens[active, t], logprobs[active, t] = token, logp[row, token]
                 length[active] = t + 1
                 ended = torch.isin(token, stop) | (t + 1 == limit)  # (active,)
+                going_on = (~ended).nonzero().squeeze(-1)  # waits for a GPU once, a bool index in each of its uses
                 if on_progress:
-                    on_progress(int(ended.sum()))
-                active, row, token = active[~ended], row[~ended], token[~ended]
+                    on_progress(len(active) - len(going_on))
+                active, row, token = active[going_on], row[going_on], token[going_on]
                 if not len(active):
                     break
                 row, logits = decoder.advance(row, token)

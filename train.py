@@ -66,9 +66,9 @@ from torch import Tensor
 
 import loss as L
 from trainer.metrics import Sums, step_metrics
-from trainer.policy import fsdp_requested, log_probs, micro_batches, score
+from trainer.policy import MicroBatch, fsdp_requested, log_probs, micro_batches, score
 from trainer.progress import Progress
-from trainer.rollouts import MicroBatch, Outcomes, Rollout, roll_out, seed_of
+from trainer.rollouts import Outcomes, Rollout, roll_out, seed_of
 from trainer.settings import Config, read_settings
 from trainer.start import Setup, explained, set_up, start_accelerator
 
@@ -218,27 +218,23 @@ def update(
     if finite:
         optimizer.step()
     optimizer.zero_grad()
-    sums.add({"updates_skipped": not finite} | ({"grad_norm": norm, "grad_norm_max": norm} if finite else {}))
+    sums.add({"updates_skipped": not finite})
+    if finite:
+        sums.add({"grad_norm": norm, "grad_norm_max": norm}, maxima={"grad_norm_max"})
 
 
-def loss_of(ddp_policy, rollouts: MicroBatch, tokens: int, config: Config, accelerator: Accelerator, sums: Sums):
+def loss_of(ddp_policy, batch: MicroBatch, tokens: int, config: Config, accelerator: Accelerator, sums: Sums):
     """Return a micro-batch's share of section 3.1's loss. tokens: ΣT, of the whole mini-batch on all ranks."""
-    logp, _ = log_probs(ddp_policy, rollouts, config.temperature, accelerator)  # (T,)
-    if not rollouts:
+    logp, _ = log_probs(ddp_policy, batch, config.temperature, accelerator)  # (T,)
+    if not batch.rollouts:
         return logp.sum()  # 0, with a gradient of 0: other ranks have one micro-batch more
-    device = accelerator.device
+    assert batch.old_logp is not None, "stage 6 comes first"
     loss, metrics = L.policy_loss(
-        logp,
-        torch.cat([r.old_logp for r in rollouts]).to(device),  # type: ignore[misc]
-        torch.cat([r.engine_logp for r in rollouts]).to(device),
-        torch.cat([r.ref_logp for r in rollouts]).to(device) if config.kl_coef else None,  # type: ignore[misc]
-        torch.tensor([r.advantage for r in rollouts], device=device),
-        torch.tensor([len(r.response) for r in rollouts], device=device),
-        tokens,
+        logp, batch.old_logp, batch.engine_logp, batch.ref_logp, batch.advantages, batch.lengths, tokens,
         clip_low=config.clip_low, clip_high=config.clip_high, tis_cap=config.tis_cap, kl=config.kl,
         kl_coef=config.kl_coef,
     )  # fmt: skip
-    sums.add({"loss": loss.detach()} | metrics)
+    sums.add({"loss": loss.detach()} | metrics, L.MAXIMA, L.MINIMA)
     return loss
 
 

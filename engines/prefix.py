@@ -96,7 +96,7 @@ class PrefixDecoder:
 
     def _assign_slots(self, prompt: Tensor) -> None:
         """Set `prompt`, M and `slot`: the rows of prompt i get the slots i·M, i·M + 1, ..."""
-        counts = torch.bincount(prompt, minlength=len(self.lengths))
+        counts = torch.zeros_like(self.lengths).scatter_add_(0, prompt, torch.ones_like(prompt))  # rows of each prompt
         self.prompt, self.m = prompt, int(counts.max())
         earlier = counts.cumsum(0) - counts  # rows of earlier prompts
         self.slot = prompt * self.m + torch.arange(len(prompt), device=prompt.device) - earlier[prompt]

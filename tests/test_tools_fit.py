@@ -26,7 +26,7 @@ import torch, trainer
 from accelerate import Accelerator
 from transformers import AutoConfig, AutoModelForCausalLM
 import loss as L
-from trainer.policy import Policy, allocate_moments, log_probs
+from trainer.policy import MicroBatch, Policy, allocate_moments, log_probs
 from trainer.rollouts import Rollout
 from verify import Problem
 
@@ -44,7 +44,7 @@ def update(config, n):
                 torch.randint(1000, (1023,), dtype=torch.int32), torch.zeros(1023), False)
         for i in range(n)
     ]
-    logp, _ = log_probs(policy, rollouts, 1.0, Accelerator(cpu=True))
+    logp, _ = log_probs(policy, MicroBatch.of(rollouts, torch.device("cpu")), 1.0, Accelerator(cpu=True))
     loss, _ = L.policy_loss(
         logp, logp.detach(), logp.detach(), logp.detach(), torch.ones(n), torch.full((n,), 1023), 1023 * n,
         clip_low=0.2, clip_high=0.3, tis_cap=2.0, kl="k2", kl_coef=1e-4,

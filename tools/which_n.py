@@ -188,8 +188,7 @@ class HalfGroups:
         for i, micro_batch in enumerate(some):
             with nullcontext() if i + 1 == len(some) else accelerator.no_sync(policy):
                 logp, _ = log_probs(policy, micro_batch, self.config.temperature, accelerator)
-                weight = [torch.full((len(r.response),), r.advantage) for r in micro_batch] or [torch.zeros(0)]
-                loss = (torch.cat(weight).to(logp.device) * logp).sum()
+                loss = (micro_batch.advantages.repeat_interleave(micro_batch.lengths) * logp).sum()
                 # The ranks' gradients are averaged, and we want their sum
                 (loss * accelerator.num_processes).backward()
         found = torch.cat([self.some(i, p.grad) for i, p in enumerate(policy.parameters()) if p.grad is not None])

@@ -146,9 +146,9 @@ def check_engine(
     engine.sleep()
     some = micro_batches(rollouts, config.max_tokens_per_micro_batch, policy.share_prompts, accelerator)
     score(policy, some, "old_logp", config.temperature, accelerator)
-    old, sampled = (torch.cat([getattr(r, name) for r in rollouts]) for name in ("old_logp", "engine_logp"))
-    sums = torch.tensor([len(old), (old - sampled).abs().sum(), L.kl_k3(sampled, old).double().sum()])
-    tokens, difference, kl = accelerator.reduce(sums.to(accelerator.device), "sum").tolist()
+    old, sampled = (torch.cat([getattr(batch, name) for batch in some]) for name in ("old_logp", "engine_logp"))
+    sums = torch.stack([torch.ones_like(old).sum(), (old - sampled).abs().sum(), L.kl_k3(sampled, old).double().sum()])
+    tokens, difference, kl = accelerator.reduce(sums, "sum").tolist()
     exact = accelerator.mixed_precision == "no" and engine.precision == "float32"
     limit = config.max_engine_kl or (1e-4 if exact else 0.05)
     sentence = (
