@@ -265,7 +265,7 @@ def main() -> None:
     """Start a run from the command line: train, or only evaluate."""
     with explained(code=2):
         config, sources = read_settings((__doc__ or "").partition("\n")[0])
-        accelerator = start_accelerator()
+        accelerator = start_accelerator(config)
         setup = set_up(config, accelerator, sources)
     hint = "" if config.eval_only else f"--resume --name {config.name} continues the run"
     with explained(code=1, after_interrupt=hint):

@@ -85,7 +85,7 @@ def flags(folder: Path, name: str, **settings) -> list[str]:
 def trained(folder: Path, name: str, **settings) -> Path:
     """Run train.py in this process. Returns the folder of the run."""
     config, sources = read_settings("", flags(folder, name, **settings))
-    accelerator = train.start_accelerator()
+    accelerator = train.start_accelerator(config)
     train.train(config, accelerator, train.set_up(config, accelerator, sources))
     return folder / name
 

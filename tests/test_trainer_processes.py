@@ -42,7 +42,7 @@ for environment, argv in json.loads(sys.argv[1]):
     os.environ |= environment
     AcceleratorState._reset_state()
     config, sources = train.read_settings("", argv)
-    accelerator = train.start_accelerator()
+    accelerator = train.start_accelerator(config)
     train.train(config, accelerator, train.set_up(config, accelerator, sources))
     gc.collect()  # releases the lock of the folder
 """

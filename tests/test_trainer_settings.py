@@ -98,7 +98,7 @@ def test_help_has_a_line_for_every_setting(capsys):
     assert set(SYNONYMS.values()) <= names and not names & set(SYNONYMS) and set(GROUPS) <= names and names >= FREE
 
 
-LAUNCH, DIGESTS = {"precision": "no", "sharded": False}, {"the problems": "a"}
+LAUNCH, DIGESTS = {"precision": "float32", "sharded": False}, {"the problems": "a"}
 
 
 def started(folder, **changes):
@@ -123,7 +123,7 @@ def test_resume_takes_the_settings_of_the_run(tmp_path):
 
 
 @pytest.mark.parametrize("argv, launch, digests, named", [
-    (["--clip_high", "0.3"], {}, {}, "clip_high"), ([], {"precision": "bf16"}, {}, "precision"),
+    (["--clip_high", "0.3"], {}, {}, "clip_high"), ([], {"precision": "bfloat16"}, {}, "precision"),
     ([], {}, {"the problems": "b"}, "the problems"), ([], {}, {"reward.py": "c"}, "reward.py"),
 ])  # fmt: skip
 def test_resume_refuses_another_run(tmp_path, argv, launch, digests, named):

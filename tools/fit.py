@@ -104,7 +104,7 @@ def count_update(config: PretrainedConfig, tokens: int, bfloat16: bool = True, c
         if checkpointing:
             model.gradient_checkpointing_enable()
         before = counted.live
-        optimizer = torch.optim.AdamW(policy.parameters())
+        optimizer = torch.optim.AdamW(policy.parameters(), foreach=False)
         allocate_moments(optimizer)
         static = counted.peak = counted.live
         row = min(ROW, tokens)

@@ -544,7 +544,7 @@ def main(argv: list[str] | None = None) -> dict[str, Any] | None:
             raise Refusal("--log_noise must be at least 1, and needs --rollouts_per_prompt of at least 4")
         if fsdp_requested():
             raise Refusal("which_n needs complete weights on every process: start it without FSDP2")
-        accelerator = start_accelerator()
+        accelerator = start_accelerator(config)
         if own.log_noise:
             setup = set_up(config, accelerator, sources)
             train.train(config, accelerator, setup, partial(log_noise, own.log_noise, config, accelerator, setup))

@@ -17,6 +17,7 @@ micro-batch's tensors go to the device once, and its log-probs stay there.
 
 from __future__ import annotations
 
+import copy
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -26,6 +27,7 @@ from accelerate import Accelerator
 from torch import Tensor
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+from torch.distributed.tensor import DTensor
 from torch.nn.functional import embedding, pad
 from torch.nn.utils.rnn import pad_sequence
 from transformers import DynamicCache
@@ -202,15 +204,51 @@ def fsdp_requested() -> bool:
     return os.environ.get("ACCELERATE_USE_FSDP", "").lower() in ("1", "true")
 
 
+def precision_of(accelerator: Accelerator) -> str:
+    """The precision of forward passes: "bfloat16" or "float32"."""
+    return "bfloat16" if accelerator.mixed_precision == "bf16" else "float32"
+
+
+def sharing_weights(module: torch.nn.Module):
+    """Copy a module, but not its tensors."""
+    tensors = [*module.parameters(), *module.buffers()]
+    return copy.deepcopy(module, {id(x): x for x in tensors})
+
+
+def bring(module: torch.nn.Module, device: torch.device) -> None:
+    """Replace a module's tensors by copies of rank 0's on this rank's device. Sharded tensors stay as they are.
+
+    Rank 0 has them on the CPU; other ranks have them on meta, that is, their shapes only.
+    """
+    copies: dict[Tensor, Tensor] = {}  # a tied weight stays one tensor
+    for part in module.modules():
+        for tensors in (part._parameters, part._buffers):
+            for name, old in tensors.items():
+                if old is None or isinstance(old, DTensor):
+                    continue
+                if old not in copies:
+                    new = torch.empty_like(old, device=device) if old.is_meta else old.detach().to(device, copy=True)
+                    torch.distributed.broadcast(new, src=0)
+                    is_weight = isinstance(old, torch.nn.Parameter)
+                    copies[old] = torch.nn.Parameter(new, old.requires_grad) if is_weight else new
+                tensors[name] = copies[old]  # type: ignore[assignment]
+
+
 def sharded(policy: Policy, accelerator: Accelerator):
-    """FSDP2: each rank holds a part of every weight, and gathers one layer at a time. Sums stay in float32."""
-    dtype = torch.bfloat16 if accelerator.mixed_precision == "bf16" else None
+    """FSDP2: each rank holds a part of every weight, and gathers one layer at a time. Sums stay in float32.
+
+    `bring` and sharding go layer by layer too, so a card never holds more than its part and one layer, or the embedding
+    and the head.
+    """
+    dtype = torch.bfloat16 if precision_of(accelerator) == "bfloat16" else None
     mesh = init_device_mesh(accelerator.device.type, (accelerator.num_processes,))
     precision = MixedPrecisionPolicy(param_dtype=dtype, reduce_dtype=torch.float32)
     layers = policy.model._no_split_modules or []
     for module in policy.model.modules():
         if type(module).__name__ in layers:
+            bring(module, accelerator.device)
             fully_shard(module, mesh=mesh, mp_policy=precision)
+    bring(policy, accelerator.device)
     return fully_shard(policy, mesh=mesh, mp_policy=precision)
 
 

@@ -10,6 +10,7 @@ import torch
 from accelerate import Accelerator
 
 from trainer.data import Data
+from trainer.policy import precision_of
 from trainer.settings import Config, formatted
 
 
@@ -17,7 +18,7 @@ def introduction(config: Config, sources: dict[str, str], data: Data, policy, en
     """The first lines of a run: what it will do, each setting of the recipe with its source, and remarks."""
     n, b, u = config.rollouts_per_prompt, config.prompts_per_step, config.updates_per_step
     size = sum(p.numel() for p in policy.model.parameters()) / 1e6
-    precision = {"no": "float32", "bf16": "bfloat16, weights in float32"}[accelerator.mixed_precision]
+    precision = precision_of(accelerator).replace("bfloat16", "bfloat16, weights in float32")
     limits = {"steps": config.max_steps, "hours": config.max_hours}
     facts = {
         "model": f"{short(config.model)}, {size:,.2f}M parameters",

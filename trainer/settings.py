@@ -43,6 +43,7 @@ SYNONYMS = {
     "group_size": "rollouts_per_prompt", "B": "prompts_per_step", "batch_size": "prompts_per_step",
     "max_tokens": "max_response_tokens", "max_completion_length": "max_response_tokens", "lr": "learning_rate",
     "beta": "kl_coef", "epsilon": "clip_low", "epsilon_high": "clip_high", "use_vllm": "engine", "epochs": "max_steps",
+    "bf16": "precision", "mixed_precision": "precision", "dtype": "precision",
 }  # fmt: skip
 
 
@@ -129,6 +130,11 @@ class Config:
 
     verify_timeout: float = setting(10.0, "seconds for judging one answer, all its tests")
     allow_weak_sandbox: bool = setting(False, "run model code without complete isolation")
+    precision: str = setting(
+        None,
+        "of forward passes; weights stay in float32 [bfloat16 if a GPU has it natively, else float32]",
+        choices=["bfloat16", "float32"],
+    )
     max_tokens_per_micro_batch: int = setting(32768, "tokens of one forward pass, with padding")
     gradient_checkpointing: bool = setting(False, "save memory: compute activations twice")
     save_every: int = setting(10, "steps between checkpoints")
