@@ -224,6 +224,14 @@ def check_attention(model: PreTrainedModel) -> None:
         raise ValueError(f"{refusal}: its logits differ from a plain forward pass by {error:.0e} of their size")
 
 
+def default_memory_gib(device: torch.device) -> float:
+    """The default of --engine_memory_gib: 2 on a CPU, half of the free memory on a GPU.
+
+    The other half is for activations, and for what the estimate of `bytes_per_row` leaves out.
+    """
+    return torch.cuda.mem_get_info(device)[0] / 2 / 2**30 if device.type == "cuda" else 2.0
+
+
 def bytes_per_token(model: PreTrainedModel, itemsize: int) -> int:
     """Return the size of one token's keys and values in all layers."""
     c = model.config.get_text_config()

@@ -201,7 +201,7 @@ def start(
     elif processes > 1:
         python += ["-m", "torch.distributed.run", "--nproc_per_node", str(processes), "--master_port", free_port()]
     return subprocess.Popen(
-        [*python, str(train), *command], cwd=cwd, env=ON_CPU | environment, text=True,
+        [*python, str(train), *map(str, command)], cwd=cwd, env=ON_CPU | environment, text=True,
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True,
     )  # fmt: skip
 

@@ -8,7 +8,8 @@ import sys
 import textwrap
 
 import pytest
-from helpers import ROOT, arguments, contents, ended, kill, lines, run, start, wait_until
+from helpers import ROOT, arguments, contents, ended, kill, lines, random_policy, run, start, wait_until
+from transformers import LlamaConfig
 
 FSDP2 = {"ACCELERATE_USE_FSDP": "true"}
 # A step whose ranks differ: few rollouts, small micro-batches, some ranks without an informative prompt.
@@ -76,6 +77,48 @@ def test_fsdp2_trains_checkpoints_and_resumes(alone, two_ranks):
         assert len(sizes) == 2 and max(sizes) < 1.5 * min(sizes)  # each rank wrote its part
     assert json.loads((two_ranks / "fsdp2/config.json").read_text())["sharded"] is True
     same(lines(alone / "metrics.jsonl"), lines(two_ranks / "fsdp2/metrics.jsonl"))
+
+
+# Writes two shares of the whole policy: peak of the tensors that exist while the models are built, and what stays.
+START = """
+import json, sys
+from pathlib import Path
+from types import SimpleNamespace
+from accelerate import Accelerator
+from torch.distributed.tensor import DTensor
+from tools.fit import Allocations
+from trainer.settings import Config
+from trainer.start import build_models
+
+class Memory(Allocations):
+    def add(self, tensor):
+        if not isinstance(tensor, DTensor) and not tensor.is_meta:  # the part of a DTensor is a tensor of its own
+            super().add(tensor)
+
+config, accelerator = Config(model=sys.argv[1], engine="vllm", kl_coef=1e-3, max_response_tokens=12), Accelerator()
+with Memory() as memory:
+    policy, *_ = build_models(config, accelerator, SimpleNamespace(prompt_lengths=[8]))
+    whole = 4 * sum(p.numel() for p in policy.parameters())
+found = json.dumps([memory.peak / whole, memory.live / whole])
+Path(f"{sys.argv[1]}/rank{accelerator.process_index}").write_text(found)
+accelerator.end_training()
+"""
+
+
+def test_fsdp2_starts_layer_by_layer(tmp_path):
+    """Makes impossible: the whole float32 policy on a card, or in the host memory of a rank other than the first.
+
+    Two ranks: half of the policy and half of the reference stay, and one layer of eight is whole at a time. `Needs` in
+    tools/fit.py has the same formula.
+    """
+    wide = {"hidden_size": 128, "intermediate_size": 512, "num_hidden_layers": 8}
+    random_policy(LlamaConfig, **wide).model.save_pretrained(tmp_path / "model")
+    (tmp_path / "start.py").write_text(START)
+    ended(start([tmp_path / "model"], 2, train=tmp_path / "start.py", **FSDP2))
+    (peak_0, stays_0), (peak_1, stays_1) = (json.loads((tmp_path / f"model/rank{i}").read_text()) for i in (0, 1))
+    assert stays_0 == pytest.approx(1, rel=0.01) and stays_1 == pytest.approx(1, rel=0.01)
+    assert peak_1 == pytest.approx(1 + 1 / 8, rel=0.03)
+    assert peak_0 < 2  # its card is host memory here, where it reads the weights
 
 
 @pytest.mark.slow

@@ -48,7 +48,10 @@ def remarks(config: Config, data: Data) -> list[str]:
     if plain and data.tokenizer.chat_template is not None:
         found.append("the chat template is not used for prompts that are text: write messages or set --system_prompt")
     if config.engine == "torch" and torch.cuda.is_available():
-        found.append("on a GPU vLLM is much faster than the torch engine: pip install -r requirements-gpu.txt")
+        found.append(
+            "the torch engine on a GPU is for checks and for models that vLLM does not support: vLLM is much faster "
+            "(pip install -r requirements-gpu.txt)"
+        )
     prompts = {json.dumps(problem.prompt) for problem in data.problems}
     if repeated := len(data.problems) - len(prompts):
         found.append(f"training problems that repeat the prompt of another one: {repeated:,}")

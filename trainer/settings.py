@@ -114,7 +114,9 @@ class Config:
     truncated: str = setting("judge", "judge truncated responses, or mask: no loss (DAPO)", choices=["judge", "mask"])
 
     engine: str = setting(None, "torch or vllm [vllm if it and a GPU are present]", choices=[*ENGINES])
-    engine_memory_gib: float = setting(2.0, "for decoding, without weights; vLLM: on a CPU")
+    engine_memory_gib: float = setting(
+        None, "for decoding, without weights; vLLM: on a CPU [2; torch engine on a GPU: half of the free memory]"
+    )
     gpu_memory_utilization: float = setting(0.5, "vLLM: share of a GPU while rolling out")
     max_num_seqs: int = setting(None, "vLLM: rollouts at the same time [by its cache]")
     max_engine_kl: float = setting(None, "most KL(engine, trainer) [1e-4; 0.05 in bfloat16]")
