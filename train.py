@@ -35,8 +35,9 @@ A step has nine stages, and `train` is these nine in order:
     reference     π_ref       the `Policy` of the KL term
     old_logp      log π_old   log-probs of the policy before the step's first update
 
-A response is one `Rollout` from stage 2 to stage 7; each stage fills in its result. `Outcomes` has the verdicts of all
-ranks as (P, N) tensors, equal on every rank.
+A response is one `Rollout` from stage 2 to stage 5; each stage fills in its result. Stages 6 and 7 work on a
+`MicroBatch`, which has the tokens and log-probs of some rollouts end to end. `Outcomes` has the verdicts of all ranks
+as (P, N) tensors, equal on every rank.
 
 The paper leaves open, and this file decides: a truncated response is judged like any other (--truncated mask leaves it
 out of the loss, as DAPO does); B counts informative prompts, and the learning rate stays the same if a step has more

@@ -190,13 +190,13 @@ def build_models(config: Config, accelerator: Accelerator, data: Data) -> tuple[
     if not fsdp:
         model.to(device)
     policy = Policy(model)
-    if has_weights and not agrees_with_logits(policy):
+    agrees = has_weights and agrees_with_logits(policy)
+    share = agrees and not config.eval_only and shares_prompts(policy, data.prompt_lengths, config)
+    agrees, policy.share_prompts = broadcast_object_list([agrees, share])  # rank 0's answers
+    if not agrees:
         raise Refusal(f"{type(model).__name__} scales or caps its logits after the head: it cannot be trained here")
-    if not config.eval_only:
-        share = has_weights and shares_prompts(policy, data.prompt_lengths, config)
-        policy.share_prompts = broadcast_object_list([share])[0]  # rank 0 decides
-        if config.gradient_checkpointing:
-            model.gradient_checkpointing_enable()
+    if config.gradient_checkpointing and not config.eval_only:
+        model.gradient_checkpointing_enable()
     engine_model = sharing_weights(model) if fsdp and ENGINES[config.engine].needs_whole_model else model
     reference = None
     if config.kl_coef and not config.eval_only:
