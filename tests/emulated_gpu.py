@@ -232,11 +232,11 @@ def emulated_gpu():
 
 
 def count(module, name: str, unit: str, phase: str = "") -> None:
-    """Count the calls of a function as units, and give its events the name of a phase."""
+    """Count the calls of a function as units. With a phase, its events get that name."""
     function = getattr(module, name)
 
     def counted(*args, **kwargs):
-        units[unit] += len(phases) > 1 or bool(phase)
+        units[unit] += 1
         phases.append(phase or phases[-1])
         try:
             return function(*args, **kwargs)

@@ -9,7 +9,7 @@ from unittest import mock
 import pytest
 import torch
 from accelerate import Accelerator
-from helpers import TINY, drawn, few_problems, lines, loaded, outcomes, run, set_up, write_problems
+from helpers import TINY, drawn, few_problems, lines, loaded, outcomes, run, set_up, settings, write_problems
 
 import loss as L
 import train
@@ -395,6 +395,22 @@ def test_a_judge_or_a_model_that_cannot_work_is_refused_at_the_start(fault, name
         monkeypatch.setattr(start.Judge, "verdicts", mock.Mock(**answer))
     with pytest.raises(Refusal, match=named):
         set_up(tmp_path)
+
+
+@pytest.mark.parametrize("engine, loading, last", [
+    ("torch", "load_model", "starting run on 1 x cpu in float32: reading the problems and the model"),
+    ("vllm", "ENGINES", "waiting for vLLM"),
+])  # fmt: skip
+def test_a_start_says_what_it_waits_for(engine, loading, last, tmp_path, monkeypatch, capsys):
+    """Makes impossible: minutes of silence while the model is read or vLLM compiles."""
+    config, sources = settings(tmp_path)
+    config.engine = engine
+    monkeypatch.setattr(
+        start, loading, mock.MagicMock(side_effect=KeyError, __getitem__=mock.Mock(side_effect=KeyError))
+    )
+    with pytest.raises(KeyError):
+        start.set_up(config, Accelerator(cpu=True), sources)
+    assert capsys.readouterr().out.splitlines()[-1].startswith(last)
 
 
 @pytest.mark.parametrize("failure, rank, want, said", [
