@@ -405,9 +405,9 @@ def test_a_start_says_what_it_waits_for(engine, loading, last, tmp_path, monkeyp
     """Makes impossible: minutes of silence while the model is read or vLLM compiles."""
     config, sources = settings(tmp_path)
     config.engine = engine
-    monkeypatch.setattr(
-        start, loading, mock.MagicMock(side_effect=KeyError, __getitem__=mock.Mock(side_effect=KeyError))
-    )
+    slow = mock.MagicMock(side_effect=KeyError)
+    slow.__getitem__.side_effect = KeyError
+    monkeypatch.setattr(start, loading, slow)
     with pytest.raises(KeyError):
         start.set_up(config, Accelerator(cpu=True), sources)
     assert capsys.readouterr().out.splitlines()[-1].startswith(last)
