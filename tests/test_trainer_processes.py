@@ -79,7 +79,8 @@ def test_fsdp2_trains_checkpoints_and_resumes(alone, two_ranks):
     same(lines(alone / "metrics.jsonl"), lines(two_ranks / "fsdp2/metrics.jsonl"))
 
 
-# Writes two shares of the whole policy: peak of the tensors that exist while the models are built, and what stays.
+# Writes shares of the whole policy: the peak of the tensors that exist while the models are built, and what stays.
+# First without a reference, then with one.
 START = """
 import json, sys
 from pathlib import Path
@@ -95,12 +96,14 @@ class Memory(Allocations):
         if not isinstance(tensor, DTensor) and not tensor.is_meta:  # the part of a DTensor is a tensor of its own
             super().add(tensor)
 
-config, accelerator = Config(model=sys.argv[1], engine="vllm", kl_coef=1e-3, max_response_tokens=12), Accelerator()
-with Memory() as memory:
-    policy, *_ = build_models(config, accelerator, SimpleNamespace(prompt_lengths=[8]))
-    whole = 4 * sum(p.numel() for p in policy.parameters())
-found = json.dumps([memory.peak / whole, memory.live / whole])
-Path(f"{sys.argv[1]}/rank{accelerator.process_index}").write_text(found)
+accelerator, found = Accelerator(), []
+for kl_coef in (0.0, 1e-3):
+    config = Config(model=sys.argv[1], engine="vllm", kl_coef=kl_coef, max_response_tokens=12)
+    with Memory() as memory:
+        policy, reference, model = build_models(config, accelerator, SimpleNamespace(prompt_lengths=[8]))
+        whole = 4 * sum(p.numel() for p in policy.parameters())
+    found += [memory.peak / whole, memory.live / whole]
+Path(f"{sys.argv[1]}/rank{accelerator.process_index}").write_text(json.dumps(found))
 accelerator.end_training()
 """
 
@@ -115,10 +118,10 @@ def test_fsdp2_starts_layer_by_layer(tmp_path):
     random_policy(LlamaConfig, **wide).model.save_pretrained(tmp_path / "model")
     (tmp_path / "start.py").write_text(START)
     ended(start([tmp_path / "model"], 2, train=tmp_path / "start.py", **FSDP2))
-    (peak_0, stays_0), (peak_1, stays_1) = (json.loads((tmp_path / f"model/rank{i}").read_text()) for i in (0, 1))
-    assert stays_0 == pytest.approx(1, rel=0.01) and stays_1 == pytest.approx(1, rel=0.01)
-    assert peak_1 == pytest.approx(1 + 1 / 8, rel=0.03)
-    assert peak_0 < 2  # its card is host memory here, where it reads the weights
+    first, second = (json.loads((tmp_path / f"model/rank{i}").read_text()) for i in (0, 1))
+    assert second == pytest.approx([0.5 + 1 / 8, 0.5, 1 + 1 / 8, 1], rel=0.03)
+    assert first[1::2] == pytest.approx([0.5, 1], rel=0.03)
+    assert first[2] < 2  # the card of rank 0 is its host memory here, where it reads the weights
 
 
 @pytest.mark.slow

@@ -117,7 +117,10 @@ class MicroBatch:
 
     @classmethod
     def of(cls, rollouts: Sequence[Rollout], device: torch.device) -> MicroBatch:
-        """An empty micro-batch, which a rank has while other ranks still compute, is a prompt without a response."""
+        """Build the tensors on the device.
+
+        A rank has an empty micro-batch while other ranks still compute: it becomes a prompt without a response.
+        """
         keys = [(r.prompt_index, r.response.numpy().tobytes()) for r in rollouts]
         distinct = list(dict(zip(keys, rollouts, strict=True)).values()) or [EMPTY]
         row = {key: i for i, key in enumerate(dict.fromkeys(keys))}  # row in `responses`
