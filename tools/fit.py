@@ -35,8 +35,8 @@ from trainer.start import explained
 
 GIB = 2**30
 RESERVE_GIB = 3.0  # CUDA context, NCCL, fragmentation: an allowance, not measured
-# CUDA graphs, which vLLM keeps while it sleeps: an allowance, not measured here. vLLM's developers report 0.9 GiB in use
-# on a GPU of 80 GB while a model of 2.3 GiB sleeps, with the CUDA context.
+# CUDA graphs, which vLLM keeps while it sleeps: an allowance, not measured here. vLLM's developers report 0.9 GiB in
+# use on a GPU of 80 GB while a model of 2.3 GiB sleeps, with the CUDA context.
 GRAPHS_GIB = 1.0
 ROW = 1024  # tokens of a row in the count: memory is proportional to the tokens, however long a row is
 CARDS_GIB = {"24 GB": 22.0, "40 GB": 39.5, "80 GB": 79.0}  # what CUDA reports on an RTX 4090 or L4, an A100, an H100
