@@ -212,7 +212,8 @@ def policy_loss(
         value, metrics = loss.policy_loss(logp, old, old, None, a, lengths, denominator=5, **clip)
         value.backward()  # a token's gradient is -a / 5: the right rollout becomes likelier, the wrong one rarer
     """
-    advantages = advantages.repeat_interleave(lengths)  # (T,)
+    # output_size is T: without it, torch would wait for a GPU to compute the sum of the lengths.
+    advantages = advantages.repeat_interleave(lengths, output_size=len(logp))  # (T,)
     ratio = importance_ratio(logp, old_logp)
     weight = truncated_importance_weight(old_logp, engine_logp, tis_cap)
     per_token = -weight * clipped_objective(ratio, advantages, clip_low, clip_high)
@@ -227,6 +228,9 @@ def policy_loss(
 
 # ------------------------------------------------------------------------------------------- metrics
 
+MAXIMA = {"ratio_max", "engine_ratio_max", "engine_difference_max"}  # of `token_metrics`; all others are sums
+MINIMA = {"ratio_min", "engine_ratio_min"}
+
 
 def token_metrics(
     ratio: Tensor,
@@ -239,7 +243,7 @@ def token_metrics(
     clip_high: float,
     tis_cap: float,
 ) -> dict[str, Tensor]:
-    """Return sums over these tokens, and extremes (names with _max or _min). Inputs: (T,).
+    """Return sums over these tokens, and the extremes named in MAXIMA and MINIMA. Inputs: (T,).
 
     trainer/metrics.py, `Sums.result`, divides the sums by ΣT, so that fractions are fractions in metrics.jsonl.
 

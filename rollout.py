@@ -44,7 +44,14 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from engines.prefix import PrefixDecoder, bytes_per_row, check_attention, inference, keep_freed_memory
+from engines.prefix import (
+    PrefixDecoder,
+    bytes_per_row,
+    check_attention,
+    default_memory_gib,
+    inference,
+    keep_freed_memory,
+)
 from engines.vllm import abort, have_vllm, load_weights, max_seqs, note, sampling_params, start_llm, step, whole_tensors
 
 __all__ = ["ENGINES", "Engine", "Group", "Request", "Sampling", "have_vllm", "sampling_logprobs", "whole_tensors"]
@@ -217,7 +224,8 @@ class TorchEngine(Engine):
     """N rollouts per prompt in plain torch, for the models of transformers whose attention can be replaced.
 
     model       the policy itself, not a copy
-    memory_gib  memory for decoding, in addition to the weights; it limits the rollouts that decode together
+    memory_gib  memory for decoding, in addition to the weights; it limits the rollouts that decode together.
+                Default: 2 on a CPU, half of the free memory on a GPU
     dtype       "bfloat16" decodes under autocast; otherwise the model's own type
 
     >>> from transformers import AutoModelForCausalLM, AutoTokenizer
@@ -231,8 +239,8 @@ class TorchEngine(Engine):
 
     needs_whole_model = True
 
-    def __init__(self, model: PreTrainedModel, memory_gib: float = 2.0, dtype: str | None = None):
-        self.model, self.memory_gib = model, memory_gib
+    def __init__(self, model: PreTrainedModel, memory_gib: float | None = None, dtype: str | None = None):
+        self.model, self.memory_gib = model, memory_gib or default_memory_gib(model.device)
         self.precision = dtype if dtype == "bfloat16" else str(model.dtype).removeprefix("torch.")
         if model.device.type == "cpu":
             keep_freed_memory()
@@ -314,9 +322,10 @@ class TorchEngine(Engine):
                 tokens[active, t], logprobs[active, t] = token, logp[row, token]
                 length[active] = t + 1
                 ended = torch.isin(token, stop) | (t + 1 == limit)  # (active,)
+                going_on = (~ended).nonzero().squeeze(-1)  # waits for a GPU once, a bool index in each of its uses
                 if on_progress:
-                    on_progress(int(ended.sum()))
-                active, row, token = active[~ended], row[~ended], token[~ended]
+                    on_progress(len(active) - len(going_on))
+                active, row, token = active[going_on], row[going_on], token[going_on]
                 if not len(active):
                     break
                 row, logits = decoder.advance(row, token)
@@ -367,7 +376,8 @@ class VLLMEngine(Engine):
     @classmethod
     def from_config(cls, model: PreTrainedModel, positions: int, dtype: str, config: Any) -> VLLMEngine:
         max_num_seqs = config.max_num_seqs or max_seqs(model, dtype, config)
-        return cls(model, positions, max_num_seqs, config.engine_memory_gib, config.gpu_memory_utilization, dtype)
+        memory_gib = config.engine_memory_gib or default_memory_gib(model.device)
+        return cls(model, positions, max_num_seqs, memory_gib, config.gpu_memory_utilization, dtype)
 
     @property
     def description(self) -> str:

@@ -35,8 +35,9 @@ A step has nine stages, and `train` is these nine in order:
     reference     π_ref       the `Policy` of the KL term
     old_logp      log π_old   log-probs of the policy before the step's first update
 
-A response is one `Rollout` from stage 2 to stage 7; each stage fills in its result. `Outcomes` has the verdicts of all
-ranks as (P, N) tensors, equal on every rank.
+A response is one `Rollout` from stage 2 to stage 5; each stage fills in its result. Stages 6 and 7 work on a
+`MicroBatch`, which has the tokens and log-probs of some rollouts end to end. `Outcomes` has the verdicts of all ranks
+as (P, N) tensors, equal on every rank.
 
 The paper leaves open, and this file decides:
 
@@ -73,9 +74,9 @@ from torch import Tensor
 
 import loss as L
 from trainer.metrics import Sums, step_metrics
-from trainer.policy import fsdp_requested, log_probs, micro_batches, score
+from trainer.policy import MicroBatch, fsdp_requested, log_probs, micro_batches, score
 from trainer.progress import Progress
-from trainer.rollouts import MicroBatch, Outcomes, Rollout, roll_out, seed_of
+from trainer.rollouts import Outcomes, Rollout, roll_out, seed_of
 from trainer.settings import Config, read_settings
 from trainer.start import Setup, explained, set_up, start_accelerator
 
@@ -117,7 +118,7 @@ def train(config: Config, accelerator: Accelerator, setup: Setup, measure: Calla
 
             # 6: log-probs under the trainer before the first update
             for mini_batch in mini_batches:
-                entropy = score(policy, mini_batch, "old_logp", temperature, accelerator)  # writes r.old_logp
+                entropy = score(policy, mini_batch, "old_logp", temperature, accelerator)  # writes old_logp
                 sums.add({"entropy": entropy})
                 if reference is not None:
                     score(reference, mini_batch, "ref_logp", temperature, accelerator)
@@ -229,27 +230,24 @@ def update(
     if finite:
         optimizer.step()
     optimizer.zero_grad()
-    sums.add({"updates_skipped": not finite} | ({"grad_norm": norm, "grad_norm_max": norm} if finite else {}))
+    sums.add({"updates_skipped": not finite})
+    if finite:
+        sums.add({"grad_norm": norm, "grad_norm_max": norm}, maxima={"grad_norm_max"})
 
 
 def loss_of(wrapped, micro_batch: MicroBatch, tokens: int, config: Config, accelerator: Accelerator, sums: Sums):
     """Return a micro-batch's share of section 3.1's loss. tokens: ΣT, of the whole mini-batch on all ranks."""
     logp, _ = log_probs(wrapped, micro_batch, config.temperature, accelerator)  # (T,)
-    if not micro_batch:  # another rank has one micro-batch more
+    if not micro_batch.rollouts:  # another rank has one micro-batch more
         return logp.sum()  # 0, with a gradient of 0
-    device = accelerator.device
+    assert micro_batch.old_logp is not None, "stage 6 comes first"
     loss, metrics = L.policy_loss(
-        logp,
-        torch.cat([r.old_logp for r in micro_batch]).to(device),  # type: ignore[misc]
-        torch.cat([r.engine_logp for r in micro_batch]).to(device),
-        torch.cat([r.ref_logp for r in micro_batch]).to(device) if config.kl_coef else None,  # type: ignore[misc]
-        torch.tensor([r.advantage for r in micro_batch], device=device),
-        torch.tensor([len(r.response) for r in micro_batch], device=device),
-        denominator=tokens,
+        logp, micro_batch.old_logp, micro_batch.engine_logp, micro_batch.ref_logp, micro_batch.advantages,
+        micro_batch.lengths, denominator=tokens,
         clip_low=config.clip_low, clip_high=config.clip_high, tis_cap=config.tis_cap, kl=config.kl,
         kl_coef=config.kl_coef,
     )  # fmt: skip
-    sums.add({"loss": loss.detach()} | metrics)
+    sums.add({"loss": loss.detach()} | metrics, L.MAXIMA, L.MINIMA)
     return loss
 
 
@@ -280,7 +278,7 @@ def main() -> None:
     """Start a run from the command line: train, or only evaluate."""
     with explained(code=2):
         config, sources = read_settings((__doc__ or "").partition("\n")[0])
-        accelerator = start_accelerator()
+        accelerator = start_accelerator(config)
         setup = set_up(config, accelerator, sources)
     hint = "" if config.eval_only else f"--resume --name {config.name} continues the run"
     with explained(code=1, after_interrupt=hint):

@@ -96,7 +96,7 @@ class PrefixDecoder:
 
     def _assign_slots(self, prompt: Tensor) -> None:
         """Set `prompt`, M and `slot`: the rows of prompt i get the slots i·M, i·M + 1, ..."""
-        counts = torch.bincount(prompt, minlength=len(self.lengths))
+        counts = torch.zeros_like(self.lengths).scatter_add_(0, prompt, torch.ones_like(prompt))  # rows of each prompt
         self.prompt, self.m = prompt, int(counts.max())
         earlier = counts.cumsum(0) - counts  # rows of earlier prompts
         self.slot = prompt * self.m + torch.arange(len(prompt), device=prompt.device) - earlier[prompt]
@@ -222,6 +222,14 @@ def check_attention(model: PreTrainedModel) -> None:
     error = float((torch.stack(logits) - want).abs().max() / want.abs().max())
     if not error < (1e-3 if model.dtype == torch.float32 else 5e-2):
         raise ValueError(f"{refusal}: its logits differ from a plain forward pass by {error:.0e} of their size")
+
+
+def default_memory_gib(device: torch.device) -> float:
+    """The default of --engine_memory_gib: 2 on a CPU, half of the free memory on a GPU.
+
+    The other half is for activations, and for what the estimate of `bytes_per_row` leaves out.
+    """
+    return torch.cuda.mem_get_info(device)[0] / 2 / 2**30 if device.type == "cuda" else 2.0
 
 
 def bytes_per_token(model: PreTrainedModel, itemsize: int) -> int:

@@ -24,7 +24,7 @@ import torch.distributed as dist
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from engines.prefix import bytes_per_token
+from engines.prefix import bytes_per_token, default_memory_gib
 
 
 def have_vllm() -> bool:
@@ -90,7 +90,7 @@ def max_seqs(model: PreTrainedModel, dtype: str, config: Any) -> int:
     does not count. If too many rollouts run, vLLM drops keys and values and computes them again later.
     """
     item = getattr(torch, dtype).itemsize
-    cache = config.engine_memory_gib * 2**30
+    cache = (config.engine_memory_gib or default_memory_gib(torch.device("cpu"))) * 2**30
     if model.device.type == "cuda":
         total = torch.cuda.mem_get_info(model.device)[1]
         cache = config.gpu_memory_utilization * total - item * sum(p.numel() for p in model.parameters())

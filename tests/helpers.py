@@ -85,7 +85,7 @@ def flags(folder: Path, name: str, **settings) -> list[str]:
 def trained(folder: Path, name: str, **settings) -> Path:
     """Run train.py in this process. Returns the folder of the run."""
     config, sources = read_settings("", flags(folder, name, **settings))
-    accelerator = train.start_accelerator()
+    accelerator = train.start_accelerator(config)
     train.train(config, accelerator, train.set_up(config, accelerator, sources))
     return folder / name
 
@@ -201,7 +201,7 @@ def start(
     elif processes > 1:
         python += ["-m", "torch.distributed.run", "--nproc_per_node", str(processes), "--master_port", free_port()]
     return subprocess.Popen(
-        [*python, str(train), *command], cwd=cwd, env=ON_CPU | environment, text=True,
+        [*python, str(train), *map(str, command)], cwd=cwd, env=ON_CPU | environment, text=True,
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True,
     )  # fmt: skip
 

@@ -161,9 +161,10 @@ def test_the_loops_gradient_is_trains():
     generator = torch.Generator().manual_seed(0)
     advantages, rows = torch.randn(24, generator=generator), torch.randperm(24, generator=generator)[:12]
     for r, advantage in zip(rollouts, advantages.tolist(), strict=True):
-        noise = [0.3 * torch.randn(len(r.response), generator=generator) for _ in range(2)]
-        r.advantage, r.old_logp, r.ref_logp = advantage, r.engine_logp + noise[0], r.engine_logp + noise[1]
-    old, ref = (torch.cat([getattr(r, name) for r in rollouts]) for name in ("old_logp", "ref_logp"))
+        r.advantage = advantage
+    noise = [0.3 * torch.randn(2, len(r.response), generator=generator) for r in rollouts]
+    old_and_ref = {id(r): r.engine_logp + x for r, x in zip(rollouts, noise, strict=True)}
+    old, ref = torch.cat([*old_and_ref.values()], dim=1)
     loop.loss_of(model, loop.batch_of(groups), rows, old, ref, advantages)[0].backward()
     ours = [p.grad.clone() for p in model.parameters()]
 
@@ -174,6 +175,8 @@ def test_the_loops_gradient_is_trains():
     optimizer.zero_grad = lambda: None  # the test compares the gradient
     half = [rollouts[i] for i in rows.tolist()]
     batches, sums = micro_batches(half, 60, True, accelerator), Sums(accelerator)
+    for batch in batches:
+        batch.old_logp, batch.ref_logp = torch.cat([old_and_ref[id(r)] for r in batch.rollouts], dim=1)
     config = Config(temperature=1.0, max_grad_norm=1e9, **loop.LOSS)
     train.update(policy, optimizer, batches, sum(len(r.response) for r in half), config, accelerator, sums)
     metrics = sums.result()

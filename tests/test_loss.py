@@ -346,6 +346,7 @@ def test_metrics_by_hand():
     m = L.token_metrics(ratio, logp, old, old - engine_ratio.log(), logp + 1, adv, 0.2, 0.27, 2.0)
     assert (m["clip_high_fraction"], m["clip_low_fraction"], m["tis_capped_fraction"]) == (1, 2, 1)
     assert m["ratio"].item() == pytest.approx(8.72) and m["engine_ratio"].item() == pytest.approx(10.5)
+    assert m.keys() > L.MAXIMA | L.MINIMA and not L.MAXIMA & L.MINIMA
     assert (m["ratio_max"].item(), m["ratio_min"].item()) == pytest.approx((1.5, 0.4))
     assert (m["engine_ratio_max"].item(), m["engine_ratio_min"].item()) == pytest.approx((3.0, 0.5))
     assert m["engine_difference"].item() == pytest.approx(math.log(3) + math.log(2))  # |log 0.5| counts up

@@ -14,6 +14,7 @@ from scipy import stats
 from small_models import CONFIGS, PROMPTS, full_logprobs, make
 
 import rollout
+from engines.prefix import default_memory_gib
 from rollout import ENGINES, Request, Sampling, TorchEngine, draw, sampling_logprobs, splitmix64, uniforms
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -334,6 +335,13 @@ def test_batches_are_equal_and_leave_work_for_the_judge():
     engine.memory_gib = 2**-30
     assert engine.chunk_size(asked(512), sampling) == 1
     assert engine.chunk_size([], sampling) == 1
+
+
+def test_the_default_memory_of_a_gpu_is_half_of_what_is_free(monkeypatch):
+    """Makes impossible: 33 rows of a 1.5B model at a time on a GPU that has 50 GiB free."""
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (50 * 2**30, 80 * 2**30))
+    assert default_memory_gib(torch.device("cuda")) == 25
+    assert default_memory_gib(torch.device("cpu")) == TorchEngine(make()).memory_gib == 2
 
 
 def test_groups_come_before_later_batches_decode():

@@ -19,7 +19,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from rollout import Request, Sampling, TorchEngine
 from trainer.data import stop_tokens
-from trainer.policy import Policy, score
+from trainer.policy import MicroBatch, Policy, score
 from trainer.problems import load_problems
 from trainer.rollouts import encode, rollouts_of
 
@@ -111,14 +111,15 @@ def test_the_saved_model_is_the_trainers(straight, model, data, tokenizer):
     rollouts = [r for i in (0, 1) for r in rollouts_of(groups[i], problems[i], i, 0)]
     policy = Policy(plain)
     policy.share_prompts = True
-    score(policy, [rollouts], "old_logp", 1.0, Accelerator(cpu=True))
+    batch = MicroBatch.of(rollouts, torch.device("cpu"))
+    score(policy, [batch], "old_logp", 1.0, Accelerator(cpu=True))
     start, moved = AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32), 0.0
-    for r in rollouts:
+    for r, old_logp in zip(rollouts, batch.old_logp.split([len(r.response) for r in rollouts]), strict=True):
         ids, n = torch.cat([r.prompt, r.response]).long()[None], len(r.response)
         with torch.no_grad():
             logp, before = (m(ids).logits[0, -n - 1 : -1].log_softmax(-1) for m in (plain, start))
         own, before = (x.gather(-1, r.response.long()[:, None]).squeeze(-1) for x in (logp, before))
-        assert (own - r.old_logp).abs().max() < 1e-4 and (own - r.engine_logp).abs().max() < 1e-4
+        assert (own - old_logp).abs().max() < 1e-4 and (own - r.engine_logp).abs().max() < 1e-4
         moved = max(moved, (own - before).abs().max().item())
     assert moved > 1e-3, "the updates moved no weight"
 

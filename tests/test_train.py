@@ -64,7 +64,7 @@ LOSS = {"clip_low": 0.1, "clip_high": 0.33, "kl": "k3", "kl_coef": 0.2, "tis_cap
 
 
 def prepared(share=False, **changes):
-    """(config, policy, rollouts) with advantages and with old and reference log-probs that differ from the policy's."""
+    """(config, policy, rollouts) with random advantages."""
     config = Config(**LOSS | {"temperature": 1.5, "max_grad_norm": 1e9} | changes)
     policy = Policy(loaded()[0])
     policy.share_prompts = share
@@ -72,9 +72,21 @@ def prepared(share=False, **changes):
     generator = torch.Generator().manual_seed(0)
     for r in rollouts:
         r.advantage = float(torch.randn((), generator=generator))
-        noise = torch.randn(3, len(r.response), generator=generator) * 0.3
-        r.old_logp, r.ref_logp, r.engine_logp = (r.engine_logp + x for x in noise)
     return config, policy, rollouts
+
+
+def old_and_ref(r) -> torch.Tensor:
+    """Old and reference log-probs of a rollout, (2, R), that differ from the policy's."""
+    generator = torch.Generator().manual_seed(100 * r.prompt_index + r.number)
+    return r.engine_logp + 0.3 * torch.randn(2, len(r.response), generator=generator)
+
+
+def scored(rollouts, budget=10**6, share=False) -> list:
+    """The micro-batches of these rollouts, as if stage 6 had found these log-probs."""
+    batches = micro_batches(rollouts, budget, share, Accelerator(cpu=True))
+    for batch in batches:
+        batch.old_logp, batch.ref_logp = torch.cat([old_and_ref(r) for r in batch.rollouts], dim=1)
+    return batches
 
 
 def updated(policy, batch, tokens, config) -> Sums:
@@ -93,13 +105,14 @@ def loss_by_loop(policy, rollouts, config) -> torch.Tensor:
     for r in rollouts:
         row = torch.cat([r.prompt, r.response]).long()
         logits = policy.model(input_ids=row[None]).logits[0] / config.temperature
+        old, ref = old_and_ref(r)
         for i, token in enumerate(r.response.tolist()):
             z = logits[len(r.prompt) + i - 1]
             logp = z[token] - z.logsumexp(-1)
-            ratio = torch.exp(logp - r.old_logp[i])
+            ratio = torch.exp(logp - old[i])
             clipped = ratio.clamp(1 - config.clip_low, 1 + config.clip_high)
-            weight = min(math.exp(r.old_logp[i] - r.engine_logp[i]), config.tis_cap)
-            kl = torch.exp(r.ref_logp[i] - logp) - 1 + logp - r.ref_logp[i]
+            weight = min(math.exp(old[i] - r.engine_logp[i]), config.tis_cap)
+            kl = torch.exp(ref[i] - logp) - 1 + logp - ref[i]
             total = total - weight * torch.minimum(ratio * r.advantage, clipped * r.advantage) + config.kl_coef * kl
     return total / tokens
 
@@ -110,7 +123,7 @@ def test_an_update_follows_the_gradient_of_section_3_1(share, budget):
     config, policy, rollouts = prepared(share)
     before = {name: p.detach().clone() for name, p in policy.named_parameters()}
     want = torch.autograd.grad(loss_by_loop(policy, rollouts, config), list(policy.parameters()))
-    batch = micro_batches(rollouts, budget, share, Accelerator(cpu=True))
+    batch = scored(rollouts, budget, share)
     tokens = sum(len(r.response) for r in rollouts)
     assert (len(batch) > 1) == (budget == 60)
     metrics = updated(policy, batch, tokens, config).result()
@@ -125,9 +138,10 @@ def test_an_update_follows_the_gradient_of_section_3_1(share, budget):
 def test_an_update_without_a_finite_gradient_or_without_tokens_is_skipped(tokens):
     """Makes impossible: weights of NaN after one bad micro-batch, a bad update without a count, a step on no data."""
     config, policy, rollouts = prepared()
-    rollouts[0].old_logp[0] = float("nan")
+    batches = scored(rollouts)
+    batches[0].old_logp[0] = float("nan")
     before = [p.detach().clone() for p in policy.parameters()]
-    sums = updated(policy, [rollouts], tokens, config)
+    sums = updated(policy, batches, tokens, config)
     assert all(torch.equal(a, b) for a, b in zip(before, policy.parameters(), strict=True))
     assert sums.result() == {} if not tokens else sums.result()["updates_skipped"] == 1 and sums.updates == 1
 
@@ -136,9 +150,23 @@ def test_the_gradient_norm_is_clipped():
     """Makes impossible: --max_grad_norm without effect, or a logged norm after the clipping."""
     config, policy, rollouts = prepared(max_grad_norm=0.01)
     before = torch.nn.utils.parameters_to_vector(policy.parameters()).detach().clone()
-    norm = updated(policy, [rollouts], 100, config).result()["grad_norm"]
+    norm = updated(policy, scored(rollouts), 100, config).result()["grad_norm"]
     after = torch.nn.utils.parameters_to_vector(policy.parameters()).detach()
     assert float((before - after).norm()) == pytest.approx(0.01, rel=1e-2) and norm > 0.02
+
+
+def test_sums_and_extremes():
+    """Makes impossible: a sum that is taken for an extreme because of its name, an extreme that is added up, the mean
+    over another number of updates or tokens.
+    """
+    sums = Sums(Accelerator(cpu=True))
+    for x in (1.0, 3.0, 2.0):
+        values = {"loss": x, "mean_max": torch.tensor(x), "largest": x, "smallest": torch.tensor(int(x))}
+        sums.add(values, maxima={"largest"}, minima={"smallest"})
+    sums.add({"updates_skipped": False})
+    sums.updates, sums.tokens = 3, 4
+    want = {"loss": 2, "mean_max": 1.5, "largest": 3, "smallest": 1, "updates_skipped": 0, "tokens": 4}
+    assert sums.result() == want
 
 
 # ---------------------------------------------------------------------------------------------------- whole runs
@@ -174,7 +202,7 @@ def test_all_informative_groups_of_all_rounds_are_trained_on(tmp_path, monkeypat
         assert int(kept.sum()) == row["prompts"] and torch.equal(number >= 0, kept[:, None].expand(number.shape))
         assert len(rollouts) == number.numel() == row["samples"] - drawn_before
         assert advantages[kept].std(correction=0) == pytest.approx(1, abs=1e-5)
-        of_update = [(u, r) for u, batch in enumerate(batches) for rows_ in batch for r in rows_]
+        of_update = [(u, r) for u, batch in enumerate(batches) for part in batch for r in part.rollouts]
         assert len(of_update) == 8 * int(kept.sum()) and row["tokens"] == sum(len(r.response) for _, r in of_update)
         for u, r in of_update:
             at = r.prompt_index, r.number

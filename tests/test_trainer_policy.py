@@ -20,6 +20,7 @@ from transformers import (
 )
 
 from trainer.policy import (
+    MicroBatch,
     Policy,
     agrees_with_logits,
     chunked_logprobs,
@@ -62,7 +63,7 @@ def test_log_probs_and_gradients_equal_the_models_own(kind, changes, share):
     policy, accelerator = random_policy(kind, **changes), Accelerator(cpu=True)
     policy.share_prompts = share
     rollouts = random_rollouts(SIZES)
-    logp, entropy = log_probs(policy, rollouts, 0.7, accelerator)
+    logp, entropy = log_probs(policy, MicroBatch.of(rollouts, accelerator.device), 0.7, accelerator)
     want, want_entropy = plain(policy, rollouts, 0.7)
     torch.testing.assert_close(logp, want, rtol=1e-4, atol=1e-4)
     torch.testing.assert_close(entropy, want_entropy.detach(), rtol=1e-4, atol=1e-4)
@@ -85,7 +86,7 @@ def test_equal_responses_to_a_prompt_are_computed_once(share, monkeypatch):
         r.response = torch.tensor([1, 2], dtype=torch.int32)
     seen, forward = [], policy.forward
     monkeypatch.setattr(policy, "forward", lambda *a: seen.append([x.shape for x in a[:4]]) or forward(*a))
-    logp, _ = log_probs(policy, rollouts, 1.0, Accelerator(cpu=True))
+    logp, _ = log_probs(policy, MicroBatch.of(rollouts, torch.device("cpu")), 1.0, Accelerator(cpu=True))
     assert [shape[0] for shape in seen[0]] == [2, 2, 2, 2]  # two prompts, two distinct rows
     assert torch.equal(logp[:2], logp[2:4]) and not torch.equal(logp[:2], logp[6:8])
 
@@ -103,10 +104,10 @@ def test_the_ratio_before_the_first_update_is_exactly_one_in_bfloat16(bf16, shar
     total = score(policy, batches, "old_logp", 1.0, bf16)
     for batch in batches:
         logp, _ = log_probs(policy, batch, 1.0, bf16)
-        assert torch.equal(logp, torch.cat([r.old_logp for r in batch]))
-    assert all(r.ref_logp is None and not r.old_logp.requires_grad for r in rollouts)
-    exact, entropy = plain(policy, rollouts, 1.0)
-    ours = torch.cat([r.old_logp for r in rollouts])
+        assert torch.equal(logp, batch.old_logp)
+    assert all(batch.ref_logp is None and not batch.old_logp.requires_grad for batch in batches)
+    exact, entropy = plain(policy, [r for batch in batches for r in batch.rollouts], 1.0)
+    ours = torch.cat([batch.old_logp for batch in batches])
     assert 1e-4 < (ours - exact).abs().max() < 0.5  # bfloat16 was used
     assert total == pytest.approx(float(entropy.detach().sum()), rel=1e-2)
 
@@ -116,7 +117,7 @@ def test_the_ratio_before_the_first_update_is_exactly_one_in_bfloat16(bf16, shar
 def test_micro_batches_stay_within_the_budget(budget, share):
     """Makes impossible: a forward pass above the budget, a rollout lost or trained on twice, a split prompt."""
     rollouts = random_rollouts(SIZES)
-    batches = micro_batches(rollouts, budget, share, Accelerator(cpu=True))
+    batches = [batch.rollouts for batch in micro_batches(rollouts, budget, share, Accelerator(cpu=True))]
     assert sorted(map(id, (r for batch in batches for r in batch))) == sorted(map(id, rollouts))
     for batch in batches:
         prompt, response = max(len(r.prompt) for r in batch), max(len(r.response) for r in batch)
@@ -125,16 +126,17 @@ def test_micro_batches_stay_within_the_budget(budget, share):
     if share:  # the rollouts of a prompt are neighbours
         indices = [r.prompt_index for batch in batches for r in batch]
         assert indices == sorted(indices)
-    assert micro_batches([], budget, share, Accelerator(cpu=True)) == [[]]
+    (empty,) = micro_batches([], budget, share, Accelerator(cpu=True))
+    assert not empty.rollouts
 
 
 def test_dropout_is_off():
     """Makes impossible: old, new and engine log-probs of differently thinned networks."""
     gpt2 = AutoModelForCausalLM.from_config(GPT2Config(vocab_size=50, n_embd=32, n_layer=1, n_head=4, n_positions=32))
     llama = random_policy(LlamaConfig, attention_dropout=0.5).model
-    rollouts = random_rollouts([(4, 6)])
+    batch = MicroBatch.of(random_rollouts([(4, 6)]), torch.device("cpu"))
     for policy in (Policy(gpt2).train(), Policy(llama).train()):
-        first, second = (log_probs(policy, rollouts, 1.0, Accelerator(cpu=True))[0] for _ in range(2))
+        first, second = (log_probs(policy, batch, 1.0, Accelerator(cpu=True))[0] for _ in range(2))
         assert torch.equal(first, second)
 
 
@@ -182,8 +184,8 @@ def test_dropout_that_is_a_plain_number_is_switched_off(kind):
     torch.manual_seed(0)
     policy = Policy(AutoModelForCausalLM.from_config(kind(**sizes, **rates), dtype=torch.float32))
     assert not difference_from_logits(policy)
-    rollouts = random_rollouts([(4, 6)])
-    calls = [log_probs(policy.train(mode), rollouts, 1.0, Accelerator(cpu=True))[0] for mode in (True, False)]
+    micro_batch = MicroBatch.of(random_rollouts([(4, 6)]), torch.device("cpu"))
+    calls = [log_probs(policy.train(mode), micro_batch, 1.0, Accelerator(cpu=True))[0] for mode in (True, False)]
     assert torch.equal(*calls)
 
 

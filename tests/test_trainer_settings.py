@@ -137,7 +137,7 @@ def test_a_model_of_ones_own_names_the_size_of_a_step(tmp_path, given):
     assert read(*base)
 
 
-LAUNCH, DIGESTS = {"precision": "no", "sharded": False}, {"the problems": "a"}
+LAUNCH, DIGESTS = {"precision": "float32", "sharded": False}, {"the problems": "a"}
 
 
 def started(folder, **changes):
@@ -162,7 +162,7 @@ def test_resume_takes_the_settings_of_the_run(tmp_path):
 
 
 @pytest.mark.parametrize("argv, launch, digests, named", [
-    (["--clip_high", "0.3"], {}, {}, "clip_high"), ([], {"precision": "bf16"}, {}, "precision"),
+    (["--clip_high", "0.3"], {}, {}, "clip_high"), ([], {"precision": "bfloat16"}, {}, "precision"),
     ([], {}, {"the problems": "b"}, "the problems"), ([], {}, {"reward.py": "c"}, "reward.py"),
 ])  # fmt: skip
 def test_resume_refuses_another_run(tmp_path, argv, launch, digests, named):

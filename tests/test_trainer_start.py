@@ -8,13 +8,14 @@ from unittest import mock
 
 import pytest
 import torch
-from helpers import loaded, set_up
+from accelerate import Accelerator
+from helpers import loaded, set_up, settings
 
 import train
 from sandbox import WeakSandbox
 from trainer import start
 from trainer.policy import Policy
-from trainer.settings import Refusal
+from trainer.settings import Config, Refusal
 from verify import Verdict
 
 
@@ -94,19 +95,24 @@ def test_moments_that_are_allocated_at_the_start_change_nothing(tmp_path):
     assert all(torch.equal(a, b) for a, b in zip(setup.policy.parameters(), policy.parameters(), strict=True))
 
 
-@pytest.mark.parametrize("kind, precision, steps, named", [
+@pytest.mark.parametrize("kind, asked, steps, named", [
     ("DEEPSPEED", "no", 1, "DEEPSPEED"), ("NO", "fp16", 1, "mixed_precision"), ("NO", "no", 4, "accumulation"),
     ("MULTI_GPU", "no", 1, None),
 ])  # fmt: skip
-def test_launches_that_cannot_work_are_refused(kind, precision, steps, named, monkeypatch):
-    """Makes impossible: a launcher's setting that is ignored; a rank that may not generate for as long as it needs."""
-    launched = mock.Mock(mixed_precision=precision, gradient_accumulation_steps=steps)
+def test_launches_that_cannot_work_are_refused(kind, asked, steps, named, monkeypatch):
+    """Makes impossible: a launcher's setting that is ignored; a rank that may not generate for as long as it needs;
+    gradients that DDP holds twice; attention that depends on whether vLLM is installed.
+    """
+    launched = mock.Mock(gradient_accumulation_steps=steps)
     launched.distributed_type.value = kind
     monkeypatch.setattr(start, "Accelerator", accelerator := mock.Mock(return_value=launched))
+    monkeypatch.setenv("ACCELERATE_MIXED_PRECISION", asked)
     with pytest.raises(Refusal, match=named) if named else nullcontext():
-        start.start_accelerator()
-    (handler,) = accelerator.call_args.kwargs["kwargs_handlers"]
-    assert handler.timeout >= timedelta(hours=3)
+        start.start_accelerator(Config())
+    if named is None:
+        group, ddp = accelerator.call_args.kwargs["kwargs_handlers"]
+        assert group.timeout >= timedelta(hours=3) and ddp.gradient_as_bucket_view
+        assert not torch.backends.cuda.cudnn_sdp_enabled()
 
 
 def test_the_seconds_of_a_step_are_extrapolated_from_enough_responses(tmp_path, monkeypatch):
@@ -125,3 +131,53 @@ def test_the_seconds_of_a_step_are_extrapolated_from_enough_responses(tmp_path, 
 def test_how_long_a_duration_is():
     """Makes impossible: 345,600 s, which nobody reads as four days."""
     assert [start.duration(x) for x in (0.26, 9.6, 150, 9000, 4 * 86400)] == ["0.3 s", "10 s", "2 min", "2 h", "4 days"]
+
+
+@pytest.mark.parametrize("engine, loading, last", [
+    ("torch", "load_model", "starting run on 1 x cpu in float32: reading the problems and the model"),
+    ("vllm", "ENGINES", "waiting for vLLM"),
+])  # fmt: skip
+def test_a_start_says_what_it_waits_for(engine, loading, last, tmp_path, monkeypatch, capsys):
+    """Makes impossible: minutes of silence while the model is read or vLLM compiles."""
+    config, sources = settings(tmp_path)
+    config.engine = engine
+    slow = mock.MagicMock(side_effect=KeyError)
+    slow.__getitem__.side_effect = KeyError
+    monkeypatch.setattr(start, loading, slow)
+    with pytest.raises(KeyError):
+        start.set_up(config, Accelerator(cpu=True), sources)
+    assert capsys.readouterr().out.splitlines()[-1].startswith(last)
+
+
+@pytest.mark.parametrize("given, asked, native, want", [
+    (None, "no", False, "float32"), (None, "no", True, "bfloat16"), (None, "bf16", False, "bfloat16"),
+    ("float32", "no", True, "float32"), ("bfloat16", "no", False, "bfloat16"), ("float32", "bf16", True, None),
+])  # fmt: skip
+def test_the_precision_of_a_run(given, asked, native, want, monkeypatch):
+    """Makes impossible: a GPU that trains in float32 because `accelerate launch` always sets "no", bfloat16 that an old
+    GPU emulates, a --precision that Accelerate overrides in silence.
+    """
+    monkeypatch.setenv("ACCELERATE_MIXED_PRECISION", asked)
+    monkeypatch.delenv("ACCELERATE_USE_CPU", raising=False)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation: native or including_emulation)
+    with pytest.raises(Refusal, match="--precision float32") if want is None else nullcontext():
+        assert start.precision(Config(precision=given)) == want
+
+
+def test_a_gpu_without_a_compiler_is_refused_before_anything_loads(monkeypatch, tmp_path):
+    """Makes impossible: minutes of loading before Triton finds no C compiler or no header of Python."""
+    monkeypatch.delenv("CC", raising=False)
+    monkeypatch.setattr(start.shutil, "which", lambda name: name == "gcc")
+    monkeypatch.setattr(start.sysconfig, "get_paths", lambda: {"include": str(tmp_path)})
+    with pytest.raises(Refusal, match="needs Python's headers"):
+        start.check_compiler()
+    (tmp_path / "Python.h").touch()
+    start.check_compiler()
+    monkeypatch.setenv("CC", "nowhere")
+    with pytest.raises(Refusal, match=r"a C compiler \(nowhere\): apt-get install gcc"):
+        start.check_compiler()
+    monkeypatch.setattr(start, "load", mock.Mock(side_effect=AssertionError("too late")))
+    card = mock.Mock(device=torch.device("cuda"), is_main_process=True, num_processes=1)
+    with pytest.raises(Refusal, match="compiler"):
+        start.set_up(Config(engine="vllm", name="run", model="M"), card, {})

@@ -1,12 +1,14 @@
 """Does a run fit a card? Its memory by part, from the model's config alone, and the flags to type.
 
     python -m tools.fit                         the tables of docs/training.md; about two minutes
-    python -m tools.fit --model MODEL --gib 24  a model on one card of 24 GiB, and on eight with FSDP2
+    python -m tools.fit --model MODEL --gib 24  a model on one card of 24 GiB, and on eight with DDP and with FSDP2
 
 An update of train.py runs on fake tensors, which have shapes and no memory. Every allocation is counted; each response
 is computed with its prompt. tests/test_tools_fit.py compares the count with the memory of a real process, in float32.
-A CPU makes a float32 copy of the output head, which a GPU does not need; the count has it. `RESERVE_GIB` is added for
-what is not counted. The figures for FSDP2 follow from a formula (`needs`) and were not measured.
+A CPU makes a float32 copy of the output head, which a GPU does not need; the count has it. The optimizer takes one
+weight at a time on a GPU too (trainer/start.py). `RESERVE_GIB` and `GRAPHS_GIB` are added for what is not counted. The
+figures for DDP and FSDP2 follow from formulas (`needs`) and were not measured on GPUs; a test counts the start of
+FSDP2 on two processes.
 """
 
 from __future__ import annotations
@@ -32,7 +34,10 @@ from trainer.policy import MAX_LOGITS, Policy, allocate_moments, chunked_logprob
 from trainer.start import explained
 
 GIB = 2**30
-RESERVE_GIB = 3.0  # CUDA context, NCCL, a sleeping vLLM, fragmentation: an allowance, not measured
+RESERVE_GIB = 3.0  # CUDA context, NCCL, fragmentation: an allowance, not measured
+# CUDA graphs, which vLLM keeps while it sleeps: an allowance, not measured here. vLLM's developers report 0.9 GiB in
+# use on a GPU of 80 GB while a model of 2.3 GiB sleeps, with the CUDA context.
+GRAPHS_GIB = 1.0
 ROW = 1024  # tokens of a row in the count: memory is proportional to the tokens, however long a row is
 CARDS_GIB = {"24 GB": 22.0, "40 GB": 39.5, "80 GB": 79.0}  # what CUDA reports on an RTX 4090 or L4, an A100, an H100
 SIZES = 32768, 16384, 8192, 4096, 2048  # of --max_tokens_per_micro_batch; the first is the default
@@ -104,7 +109,7 @@ def count_update(config: PretrainedConfig, tokens: int, bfloat16: bool = True, c
         if checkpointing:
             model.gradient_checkpointing_enable()
         before = counted.live
-        optimizer = torch.optim.AdamW(policy.parameters())
+        optimizer = torch.optim.AdamW(policy.parameters(), foreach=False)
         allocate_moments(optimizer)
         static = counted.peak = counted.live
         row = min(ROW, tokens)
@@ -124,25 +129,35 @@ def count_update(config: PretrainedConfig, tokens: int, bfloat16: bool = True, c
 
 @dataclass
 class Needs:
-    """GiB of a run on each of `ranks` cards: one card, or FSDP2 over several."""
+    """GiB of a run on each card: on one card, with DDP, or with FSDP2."""
 
     weights: float  # the gradients take as much, and so does the reference
     moments: float
+    start: float  # peak before the moments are allocated: weights, reference, and with FSDP2 a module that is whole
     activations: float  # per 1,000 tokens of a micro-batch
     checkpointed: float  # the same with --gradient_checkpointing
     engine: float  # vLLM's weights in bfloat16
-    update: dict[tuple[int, bool], float]  # (tokens, checkpointing) -> peak of an update, beyond `held`
+    update: dict[tuple[int, bool], float]  # (tokens, checkpointing) -> peak of an update, with the gradients
+    keeps_gradients: bool = False  # DDP's buckets are the gradients, and stay
 
     def held(self) -> float:
         """What stays on the card during the rollouts."""
-        return 2 * self.weights + self.moments
+        return (3 if self.keeps_gradients else 2) * self.weights + self.moments
+
+    def peak(self, tokens: int, checkpointing: bool) -> float:
+        """The most that the trainer takes, while it updates."""
+        return 2 * self.weights + self.moments + self.update[tokens, checkpointing]
 
 
-def needs(config: PretrainedConfig) -> dict[int, Needs]:
-    """Count updates of several sizes. Returns ranks -> memory, for one card and for FSDP2 over 8.
+ONE, DDP, FSDP2 = "1", "8, DDP", "8, FSDP2"  # cards
+
+
+def needs(config: PretrainedConfig) -> dict[str, Needs]:
+    """Count updates of several sizes. Returns cards -> memory.
 
     FSDP2 divides weights, gradients, moments and reference. It gathers the embedding, the head and one layer at a time
-    in bfloat16, and sums their gradients in float32; two chunks of logits exist at the same time.
+    in bfloat16, and sums their gradients in float32; two chunks of logits exist at the same time. At the start, the
+    embedding and the head, or one layer, are whole in float32 beside the parts.
     """
     counts = {(tokens, on): count_update(config, tokens, checkpointing=on) for tokens in SIZES for on in (False, True)}
     largest, half = SIZES[0], SIZES[1]
@@ -150,31 +165,34 @@ def needs(config: PretrainedConfig) -> dict[int, Needs]:
     weights, moments = counts[largest, False].weights, counts[largest, False].moments
     text = config.get_text_config()
     ends = text.vocab_size * text.hidden_size * (1 if text.tie_word_embeddings else 2)
-    gathered = ends + (weights // 4 - ends) / text.num_hidden_layers
+    layer = (weights // 4 - ends) / text.num_hidden_layers
     found = {}
-    for ranks in (1, 8):
-        shared = weights / ranks + 6 * gathered + 8 * MAX_LOGITS
+    for cards, ranks in ((ONE, 1), (DDP, 1), (FSDP2, 8)):  # ranks that share the weights
+        shared = weights / ranks + 6 * (ends + layer) + 8 * MAX_LOGITS
         update = {key: x.update if ranks == 1 else shared + slope[key[1]] * key[0] for key, x in counts.items()}
-        found[ranks] = Needs(
-            weights=weights / ranks / GIB, moments=moments / ranks / GIB, activations=1000 * slope[False] / GIB,
-            checkpointed=1000 * slope[True] / GIB, engine=weights / 2 / GIB,
-            update={key: x / GIB for key, x in update.items()},
+        whole = 4 * max(ends, layer) if cards == FSDP2 else 0
+        found[cards] = Needs(
+            weights=weights / ranks / GIB, moments=moments / ranks / GIB, start=(2 * weights / ranks + whole) / GIB,
+            activations=1000 * slope[False] / GIB, checkpointed=1000 * slope[True] / GIB, engine=weights / 2 / GIB,
+            update={key: x / GIB for key, x in update.items()}, keeps_gradients=cards == DDP,
         )  # fmt: skip
     return found
 
 
 def flags(n: Needs, card_gib: float, longest: int) -> str:
     """The flags that make a run fit, or why it does not. longest: tokens of a prompt and its response."""
-    room = card_gib - RESERVE_GIB
+    room = card_gib - RESERVE_GIB - GRAPHS_GIB
+    if n.start > room:
+        return f"no: the start needs {n.start:.1f} GiB"
     share = min(0.5, int(20 * (room - n.held()) / card_gib) / 20)
     if share * card_gib < n.engine + LEAST_CACHE_GIB:
         return f"no: {n.held():.1f} GiB stay during the rollouts, and vLLM needs {n.engine + LEAST_CACHE_GIB:.1f}"
-    for (tokens, checkpointing), gib in sorted(n.update.items(), key=lambda item: (item[0][1], -item[0][0])):
-        if tokens >= longest and n.held() + gib <= room:
+    for tokens, checkpointing in sorted(n.update, key=lambda key: (key[1], -key[0])):
+        if tokens >= longest and n.peak(tokens, checkpointing) <= room:
             found = [f"--gpu_memory_utilization {share:g}"] if share < 0.5 else []
             found += [f"--max_tokens_per_micro_batch {tokens}"] if tokens != SIZES[0] else []
             return " ".join([*found, *["--gradient_checkpointing"] * checkpointing]) or "no flag needed"
-    return f"no: an update needs {n.held() + min(n.update.values()):.1f} GiB"
+    return f"no: an update needs {min(n.peak(*key) for key in n.update):.1f} GiB"
 
 
 def main(argv: list[str] | None = None) -> None:
@@ -189,14 +207,15 @@ def main(argv: list[str] | None = None) -> None:
 
     print("GiB on each card; activations for 1,000 tokens of a micro-batch, in brackets with --gradient_checkpointing")
     print("The gradients take as much as the weights, and so does the reference")
-    print(f"{'model':>20} cards  weights  moments   activations  vLLM's weights")
+    print(f"{'model':>20}    cards  weights  moments    start   activations  vLLM's weights")
     for (name, w), n in found.items():
-        sizes = f"{n.weights:9.1f}{n.moments:9.1f}{n.activations:7.2f} ({n.checkpointed:.2f}){n.engine:16.1f}"
-        print(f"{name[:20]:>20}{w:6}{sizes}")
-    print(f"\nFlags for up to {args.longest:,} tokens of prompt and response; {RESERVE_GIB:g} GiB of a card stay free")
+        sizes = f"{n.weights:9.1f}{n.moments:9.1f}{n.start:9.1f}{n.activations:7.2f} ({n.checkpointed:.2f})"
+        print(f"{name[:20]:>20}{w:>9}{sizes}{n.engine:16.1f}")
+    print(f"\nFlags for up to {args.longest:,} tokens of prompt and response. {RESERVE_GIB:g} GiB of a card stay free,")
+    print(f"and {GRAPHS_GIB:g} GiB for the CUDA graphs of a sleeping vLLM")
     for (name, w), n in found.items():
         for card, gib in cards.items():
-            print(f"{name[:20]:>20}{w:6} x {card:7} {flags(n, gib, args.longest)}")
+            print(f"{name[:20]:>20}{w:>9} x {card:7} {flags(n, gib, args.longest)}")
 
 
 if __name__ == "__main__":

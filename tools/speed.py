@@ -194,7 +194,7 @@ def shared_prompt(size: Sizes) -> Iterator[Row]:
         for i, (response, advantage) in enumerate(zip(responses, torch.randn(n).tolist(), strict=True))
     ]
     policy = Policy(model)
-    optimizer = torch.optim.AdamW(policy.parameters(), lr=0.0)
+    optimizer = torch.optim.AdamW(policy.parameters(), lr=0.0, foreach=False)
     config = Config(temperature=1.0, clip_low=0.2, clip_high=0.27, tis_cap=2.0, kl="k2", kl_coef=0.0)
 
     def step(share_prompts: bool) -> int:
@@ -221,7 +221,7 @@ def ours_step(size: Sizes, folder: Path, number: int) -> float:
         "--eval_samples=1", "--eval_temperature=0", "--save_every=1000", f"--max_response_tokens={size.response}",
     ]  # fmt: skip
     config, sources = read_settings("", flags)
-    accelerator = start_accelerator()
+    accelerator = start_accelerator(config)
     with redirect_stdout(StringIO()):
         train.train(config, accelerator, set_up(config, accelerator, sources))
     timing = [json.loads(line) for line in (folder / f"ours{number}/timing.jsonl").read_text().splitlines()]

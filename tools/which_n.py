@@ -188,8 +188,7 @@ class HalfGroups:
         for i, micro_batch in enumerate(some):
             with nullcontext() if i + 1 == len(some) else accelerator.no_sync(policy):
                 logp, _ = log_probs(policy, micro_batch, self.config.temperature, accelerator)
-                weight = [torch.full((len(r.response),), r.advantage) for r in micro_batch] or [torch.zeros(0)]
-                loss = (torch.cat(weight).to(logp.device) * logp).sum()
+                loss = (micro_batch.advantages.repeat_interleave(micro_batch.lengths) * logp).sum()
                 # The ranks' gradients are averaged, and we want their sum
                 (loss * accelerator.num_processes).backward()
         found = torch.cat([self.some(i, p.grad) for i, p in enumerate(policy.parameters()) if p.grad is not None])
@@ -546,7 +545,7 @@ def main(argv: list[str] | None = None) -> dict[str, Any] | None:
             raise Refusal("--log_noise must be at least 1, and needs --rollouts_per_prompt of at least 4")
         if fsdp_requested():
             raise Refusal("which_n needs complete weights on every process: start it without FSDP2")
-        accelerator = start_accelerator()
+        accelerator = start_accelerator(config)
         if own.log_noise:
             setup = set_up(config, accelerator, sources)
             train.train(config, accelerator, setup, partial(log_noise, own.log_noise, config, accelerator, setup))

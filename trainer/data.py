@@ -101,10 +101,11 @@ def load_tokenizer(model: str) -> tuple[PreTrainedTokenizerBase, int | None]:
         raise Refusal(f"--model {model} cannot be loaded: {str(failure).strip().splitlines()[0]}") from failure
 
 
-def load_model(model: str):
-    """A model with its weights in float32. Raises Refusal."""
+def load_model(model: str, without_weights: bool = False):
+    """A model with its weights in float32, or with their shapes only (torch's device "meta"). Raises Refusal."""
+    device_map = "meta" if without_weights else None
     try:
-        return AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32)
+        return AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32, device_map=device_map)
     except Exception as failure:  # a file that is cut off raises exceptions of torch, pickle or safetensors
         raise Refusal(f"--model {model}: its weights cannot be read, copy them again ({failure!r:.200})") from failure
 

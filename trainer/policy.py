@@ -10,22 +10,29 @@
 
 Stage 6 (no gradient) and stage 7 call the same `log_probs` on the same micro-batches, so the ratio of the first update
 is exactly 1 in any precision. No [T, V] logits are held: `chunked_logprobs` computes a chunk of tokens at a time.
+
+A GPU works while Python queues its next operations, unless Python waits for a number or copies a tensor. So a
+micro-batch's tensors go to the device once, and its log-probs stay there.
 """
 
 from __future__ import annotations
 
+import copy
 import os
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import torch
 from accelerate import Accelerator
 from torch import Tensor
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+from torch.distributed.tensor import DTensor
 from torch.nn.functional import embedding, pad
 from torch.nn.utils.rnn import pad_sequence
 from transformers import DynamicCache
 
-from trainer.rollouts import MicroBatch, Rollout
+from trainer.rollouts import Rollout
 from trainer.settings import Config
 from verify import Problem
 
@@ -54,10 +61,12 @@ class Policy(torch.nn.Module):
     ) -> tuple[Tensor, Tensor]:  # fmt: skip
         """log π and the entropy of every response token, (T,) each. The shapes of the arguments are in the head."""
         inside = torch.arange(responses.shape[1], device=responses.device) < response_lengths[:, None]  # (S, R)
+        at = inside.flatten().nonzero().squeeze(-1)  # (T,) places of the tokens; the only wait for the device here
         states = self.after_shared_prompts if self.share_prompts else self.in_whole_rows
-        hidden = states(prompts, prompt_lengths, prompt_of, responses)[inside]  # (T, H)
+        hidden = states(prompts, prompt_lengths, prompt_of, responses).flatten(0, 1)[at]  # (T, H)
         head = self.model.get_output_embeddings()
-        return chunked_logprobs(hidden, head.weight, responses[inside], temperature, getattr(head, "bias", None))
+        targets = responses.flatten()[at]
+        return chunked_logprobs(hidden, head.weight, targets, temperature, getattr(head, "bias", None))
 
     def in_whole_rows(self, prompts: Tensor, prompt_lengths: Tensor, prompt_of: Tensor, responses: Tensor) -> Tensor:
         """The hidden states that predict the responses, (S, R, H); every row computes its own prompt.
@@ -101,49 +110,75 @@ def switch_off_dropout(model: torch.nn.Module) -> None:
                 setattr(module, name, 0.0)
 
 
-def log_probs(policy: torch.nn.Module, rollouts: MicroBatch, temperature: float, accelerator: Accelerator):
-    """log π and the entropy of every response token of a micro-batch, (T,) each, on the accelerator's device.
+@dataclass
+class MicroBatch:
+    """The rollouts of one forward pass, and their tensors on the accelerator's device; T tokens, laid end to end.
 
-    Equal responses to one prompt are computed once: 512 short answers have many. An empty micro-batch, which a rank has
-    while other ranks still compute, becomes a prompt of one token without a response.
+    Equal responses to one prompt are computed once: 512 short answers have many.
     """
-    keys = [(r.prompt_index, r.response.numpy().tobytes()) for r in rollouts]
-    distinct = list(dict(zip(keys, rollouts, strict=True)).values()) or [EMPTY]
-    row = {key: i for i, key in enumerate(dict.fromkeys(keys))}  # row in `responses`
-    prompts = {r.prompt_index: r.prompt for r in distinct}
-    prompt_row = {index: g for g, index in enumerate(prompts)}
-    lengths = [len(r.response) for r in distinct]
-    responses = pad_sequence([r.response for r in distinct], batch_first=True).long()
-    # At least two columns, so that `after_shared_prompts` runs the model twice on every rank: FSDP2 gathers each time.
-    responses = pad(responses, (0, max(0, 2 - responses.shape[1])))
-    tensors = (
-        pad_sequence(list(prompts.values()), batch_first=True, padding_side="left").long(),
-        torch.tensor([len(prompt) for prompt in prompts.values()]),
-        torch.tensor([prompt_row[r.prompt_index] for r in distinct]),
-        responses,
-        torch.tensor(lengths),
-    )
+
+    rollouts: list[Rollout]
+    inputs: tuple[Tensor, ...]  # of Policy.forward: distinct prompts and responses
+    computed: Tensor  # (T,) which token of the distinct responses each token is
+    engine_logp: Tensor  # (T,) log π_engine
+    advantages: Tensor  # (S,) stage 5, one for each rollout
+    lengths: Tensor  # (S,) response tokens of each rollout
+    old_logp: Tensor | None = None  # (T,) stage 6: log π_old
+    ref_logp: Tensor | None = None  # (T,) stage 6: log π_ref
+
+    @classmethod
+    def of(cls, rollouts: Sequence[Rollout], device: torch.device) -> MicroBatch:
+        """Build the tensors on the device.
+
+        A rank has an empty micro-batch while other ranks still compute: it becomes a prompt without a response.
+        """
+        keys = [(r.prompt_index, r.response.numpy().tobytes()) for r in rollouts]
+        distinct = list(dict(zip(keys, rollouts, strict=True)).values()) or [EMPTY]
+        row = {key: i for i, key in enumerate(dict.fromkeys(keys))}  # row in `responses`
+        prompts = {r.prompt_index: r.prompt for r in distinct}
+        prompt_row = {index: g for g, index in enumerate(prompts)}
+        lengths = [len(r.response) for r in distinct]
+        responses = pad_sequence([r.response for r in distinct], batch_first=True).long()
+        # At least two columns: then `after_shared_prompts` runs the model twice on every rank, and FSDP2 gathers twice.
+        responses = pad(responses, (0, max(0, 2 - responses.shape[1])))
+        inputs = (
+            pad_sequence(list(prompts.values()), batch_first=True, padding_side="left").long(),
+            torch.tensor([len(prompt) for prompt in prompts.values()]),
+            torch.tensor([prompt_row[r.prompt_index] for r in distinct]),
+            responses,
+            torch.tensor(lengths),
+        )
+        tokens = torch.arange(sum(lengths)).split(lengths)  # of each distinct response
+        return cls(
+            list(rollouts),
+            tuple(x.to(device) for x in inputs),
+            torch.cat([tokens[row[key]] for key in keys] or [tokens[0]]).to(device),
+            torch.cat([r.engine_logp for r in rollouts] or [NOTHING]).to(device),
+            torch.tensor([r.advantage for r in rollouts], dtype=torch.float32, device=device),
+            torch.tensor([len(r.response) for r in rollouts], dtype=torch.long, device=device),
+        )
+
+
+def log_probs(policy: torch.nn.Module, micro_batch: MicroBatch, temperature: float, accelerator: Accelerator):
+    """log π and the entropy of every response token of a micro-batch, (T,) each, on the accelerator's device."""
     with accelerator.autocast():
-        logp, entropy = policy(*(x.to(accelerator.device) for x in tensors), temperature)
-    tokens = torch.arange(sum(lengths)).split(lengths)  # of each distinct response
-    which = torch.cat([tokens[row[key]] for key in keys] or [tokens[0]]).to(accelerator.device)
-    return tuple(embedding(which, x[:, None]).squeeze(-1) for x in (logp, entropy))  # x[which], with fast gradients
+        found = policy(*micro_batch.inputs, temperature)
+    return tuple(embedding(micro_batch.computed, x[:, None]).squeeze(-1) for x in found)  # x[...], with fast gradients
 
 
 @torch.no_grad()
 def score(
     policy: torch.nn.Module, micro_batches: list[MicroBatch], name: str, temperature: float, accelerator
-) -> float:
-    """Stage 6: write log π of each rollout's tokens into its field `name`. Returns this rank's sum of entropies."""
+) -> Tensor:
+    """Stage 6: write log π of each micro-batch's tokens into its field `name`. Returns this rank's sum of entropies."""
     total = torch.zeros((), dtype=torch.float64, device=accelerator.device)
-    for rollouts in micro_batches:
-        logp, entropy = log_probs(policy, rollouts, temperature, accelerator)
+    for micro_batch in micro_batches:
+        logp, entropy = log_probs(policy, micro_batch, temperature, accelerator)
         total += entropy.double().sum()
-        for r, x in zip(rollouts, logp.float().cpu().split([len(r.response) for r in rollouts]), strict=False):
-            setattr(r, name, x)
+        setattr(micro_batch, name, logp.float())
     if hasattr(policy, "reshard"):  # FSDP2 keeps the weights of a forward pass until its backward pass
         policy.reshard()  # type: ignore[operator]
-    return float(total)
+    return total
 
 
 def micro_batches(
@@ -154,7 +189,7 @@ def micro_batches(
     The longest come first, so padding is rare. With shared prompts the rollouts of a prompt stay together, and a
     micro-batch counts each of its prompts once.
     """
-    cut: list[MicroBatch] = [[]]
+    cut: list[list[Rollout]] = [[]]
     prompts: set[int] = set()  # of the last micro-batch
     longest_prompt = longest_response = 0
 
@@ -171,7 +206,8 @@ def micro_batches(
         cut[-1].append(r)
         prompts.add(r.prompt_index)
     most = int(accelerator.gather(torch.tensor([len(cut)], device=accelerator.device)).max())
-    return cut + [[] for _ in range(most - len(cut))]
+    cut += [[] for _ in range(most - len(cut))]
+    return [MicroBatch.of(rollouts, accelerator.device) for rollouts in cut]
 
 
 # -------------------------------------------------------------------------------------------- decided once per run
@@ -182,15 +218,51 @@ def fsdp_requested() -> bool:
     return os.environ.get("ACCELERATE_USE_FSDP", "").lower() in ("1", "true")
 
 
+def precision_of(accelerator: Accelerator) -> str:
+    """The precision of forward passes: "bfloat16" or "float32"."""
+    return "bfloat16" if accelerator.mixed_precision == "bf16" else "float32"
+
+
+def sharing_weights(module: torch.nn.Module):
+    """Copy a module, but not its tensors."""
+    tensors = [*module.parameters(), *module.buffers()]
+    return copy.deepcopy(module, {id(x): x for x in tensors})
+
+
+def bring(module: torch.nn.Module, device: torch.device) -> None:
+    """Replace a module's tensors by copies of rank 0's on this rank's device. Sharded tensors stay as they are.
+
+    Rank 0 has them on the CPU; other ranks have them on meta, that is, their shapes only.
+    """
+    copies: dict[Tensor, Tensor] = {}  # a tied weight stays one tensor
+    for part in module.modules():
+        for tensors in (part._parameters, part._buffers):
+            for name, old in tensors.items():
+                if old is None or isinstance(old, DTensor):
+                    continue
+                if old not in copies:
+                    new = torch.empty_like(old, device=device) if old.is_meta else old.detach().to(device, copy=True)
+                    torch.distributed.broadcast(new, src=0)
+                    is_weight = isinstance(old, torch.nn.Parameter)
+                    copies[old] = torch.nn.Parameter(new, old.requires_grad) if is_weight else new
+                tensors[name] = copies[old]  # type: ignore[assignment]
+
+
 def sharded(policy: Policy, accelerator: Accelerator):
-    """FSDP2: each rank holds a part of every weight, and gathers one layer at a time. Sums stay in float32."""
-    dtype = torch.bfloat16 if accelerator.mixed_precision == "bf16" else None
+    """FSDP2: each rank holds a part of every weight, and gathers one layer at a time. Sums stay in float32.
+
+    `bring` and sharding go layer by layer too, so a card never holds more than its part and one layer, or the embedding
+    and the head.
+    """
+    dtype = torch.bfloat16 if precision_of(accelerator) == "bfloat16" else None
     mesh = init_device_mesh(accelerator.device.type, (accelerator.num_processes,))
     precision = MixedPrecisionPolicy(param_dtype=dtype, reduce_dtype=torch.float32)
     layers = policy.model._no_split_modules or []
     for module in policy.model.modules():
         if type(module).__name__ in layers:
+            bring(module, accelerator.device)
             fully_shard(module, mesh=mesh, mp_policy=precision)
+    bring(policy, accelerator.device)
     return fully_shard(policy, mesh=mesh, mp_policy=precision)
 
 

@@ -10,6 +10,7 @@ import torch
 from accelerate import Accelerator
 
 from trainer.data import Data
+from trainer.policy import precision_of
 from trainer.rollouts import starts_with_two_bos
 from trainer.settings import Config, formatted
 
@@ -18,7 +19,7 @@ def introduction(config: Config, sources: dict[str, str], data: Data, policy, en
     """The first lines of a run: what it will do, each setting of the recipe with its source, and remarks."""
     n, b, u = config.rollouts_per_prompt, config.prompts_per_step, config.updates_per_step
     size = sum(p.numel() for p in policy.model.parameters()) / 1e6
-    precision = {"no": "float32", "bf16": "bfloat16, weights in float32"}[accelerator.mixed_precision]
+    precision = precision_of(accelerator).replace("bfloat16", "bfloat16, weights in float32")
     limits = {"steps": config.max_steps, "hours": config.max_hours}
     facts = {
         "model": f"{short(config.model)}, {size:,.2f}M parameters",
@@ -61,7 +62,10 @@ def remarks(config: Config, data: Data) -> list[str]:
     if any(starts_with_two_bos(data.tokenizer, data.tokenizer(text).input_ids) for text in rendered):
         found.append(f"text prompts start with {bos}, and the tokenizer adds another one: the model sees one of them")
     if config.engine == "torch" and torch.cuda.is_available():
-        found.append("on a GPU vLLM is much faster than the torch engine: pip install -r requirements-gpu.txt")
+        found.append(
+            "the torch engine on a GPU is for checks and for models that vLLM does not support: vLLM is much faster "
+            "(pip install -r requirements-gpu.txt)"
+        )
     prompts = {json.dumps(problem.prompt) for problem in data.problems}
     if repeated := len(data.problems) - len(prompts):
         found.append(f"training problems that repeat the prompt of another one: {repeated:,}")

@@ -43,11 +43,6 @@ class Rollout:
     text: str = ""  # stage 3
     verdict: Verdict | None = None  # stage 3
     advantage: float = 0.0  # stage 5
-    old_logp: Tensor | None = None  # (R,) stage 6: log π_old
-    ref_logp: Tensor | None = None  # (R,) stage 6: log π_ref
-
-
-MicroBatch = list[Rollout]  # the rollouts of one forward pass
 
 
 @dataclass

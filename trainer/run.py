@@ -41,7 +41,7 @@ import brorl
 from rollout import whole_tensors
 from trainer.data import Data
 from trainer.metrics import score_sources, warnings_of
-from trainer.policy import fsdp_requested
+from trainer.policy import fsdp_requested, precision_of
 from trainer.progress import Progress
 from trainer.report import Console, draw_curves
 from trainer.rollouts import Outcomes, Rollout
@@ -60,7 +60,7 @@ class Run:
         self.config, self.accelerator, self.main = config, accelerator, accelerator.is_main_process
         self.folder, self.data = Path(config.output_dir) / config.name, data
         self.console = Console(self.main)
-        self.launch = {"precision": accelerator.mixed_precision, "sharded": fsdp_requested()}
+        self.launch = {"precision": precision_of(accelerator), "sharded": fsdp_requested()}
         if config.resume:
             check_same_run(config, self.launch, data.digests)
             self.end_if_complete()

@@ -46,6 +46,7 @@ SYNONYMS = {
     "group_size": "rollouts_per_prompt", "B": "prompts_per_step", "batch_size": "prompts_per_step",
     "max_tokens": "max_response_tokens", "max_completion_length": "max_response_tokens", "lr": "learning_rate",
     "beta": "kl_coef", "epsilon": "clip_low", "epsilon_high": "clip_high", "use_vllm": "engine", "epochs": "max_steps",
+    "bf16": "precision", "mixed_precision": "precision", "dtype": "precision",
 }  # fmt: skip
 
 
@@ -116,7 +117,9 @@ class Config:
     truncated: str = setting("judge", "judge truncated responses, or mask: no loss (DAPO)", choices=["judge", "mask"])
 
     engine: str = setting(None, "torch or vllm [vllm if it and a GPU are present]", choices=[*ENGINES])
-    engine_memory_gib: float = setting(2.0, "for decoding, without weights; vLLM: on a CPU")
+    engine_memory_gib: float = setting(
+        None, "for decoding, without weights; vLLM: on a CPU [2; torch engine on a GPU: half of the free memory]"
+    )
     gpu_memory_utilization: float = setting(0.5, "vLLM: share of a GPU while rolling out")
     max_num_seqs: int = setting(None, "vLLM: rollouts at the same time [by its cache]")
     max_engine_kl: float = setting(None, "most KL(engine, trainer) [1e-4; 0.05 in bfloat16]")
@@ -132,6 +135,11 @@ class Config:
 
     verify_timeout: float = setting(10.0, "seconds for judging one answer, all its tests")
     allow_weak_sandbox: bool = setting(False, "run model code without complete isolation")
+    precision: str = setting(
+        None,
+        "of forward passes; weights stay in float32 [bfloat16 if a GPU has it natively, else float32]",
+        choices=["bfloat16", "float32"],
+    )
     max_tokens_per_micro_batch: int = setting(32768, "tokens of one forward pass, with padding")
     gradient_checkpointing: bool = setting(False, "save memory: compute activations twice")
     save_every: int = setting(10, "steps between checkpoints")

@@ -9,18 +9,26 @@ import copy
 import dataclasses
 import errno
 import os
+import shutil
 import signal
 import sys
+import sysconfig
 import time
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
-from typing import NamedTuple, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 import torch
 from accelerate import Accelerator
-from accelerate.utils import InitProcessGroupKwargs, gather_object
+from accelerate.utils import (
+    DistributedDataParallelKwargs,
+    InitProcessGroupKwargs,
+    broadcast_object_list,
+    gather_object,
+    parse_flag_from_env,
+)
 from transformers.utils import logging
 
 import loss as L
@@ -29,19 +37,23 @@ from rollout import ENGINES, Engine, Sampling
 from sandbox.jobs import printable
 from trainer.data import Data, load, load_model, stop_tokens
 from trainer.policy import (
+    MicroBatch,
     Policy,
     allocate_moments,
+    bring,
     difference_from_logits,
     fsdp_requested,
     micro_batches,
+    precision_of,
     score,
     sharded,
     shares_prompts,
+    sharing_weights,
 )
 from trainer.problems import load_rewards
 from trainer.progress import Progress
-from trainer.report import introduction
-from trainer.rollouts import Judge, Rollout, roll_out
+from trainer.report import Console, introduction, short
+from trainer.rollouts import Judge, roll_out
 from trainer.run import Run
 from trainer.settings import Config, Refusal, refusing
 from verify import JudgeFailed, NotAReward
@@ -68,54 +80,95 @@ class Setup(NamedTuple):
         accelerator.end_training()
 
 
-def start_accelerator() -> Accelerator:
-    """Start Accelerate. Collectives time out after 3 hours: a rank may generate or write a checkpoint that long."""
+def start_accelerator(config: Config) -> Accelerator:
+    """Start Accelerate in the run's precision, and fill in --precision.
+
+    Collectives time out after 3 hours: a rank may generate or write a checkpoint that long.
+    """
+    config.precision = precision(config)
+    options: list[Any] = [
+        InitProcessGroupKwargs(timeout=timedelta(hours=3)),
+        DistributedDataParallelKwargs(gradient_as_bucket_view=True),  # else DDP holds the gradients twice
+    ]
+    mixed_precision = "bf16" if config.precision == "bfloat16" else "no"
     with refusing("Accelerate cannot start: "):
-        accelerator = Accelerator(kwargs_handlers=[InitProcessGroupKwargs(timeout=timedelta(hours=3))])
+        accelerator = Accelerator(mixed_precision=mixed_precision, kwargs_handlers=options)
     if accelerator.distributed_type.value not in ("NO", "MULTI_CPU", "MULTI_GPU", "FSDP"):
         raise Refusal(f"Accelerate is set to {accelerator.distributed_type.value}: use one process, DDP or FSDP2")
-    if accelerator.mixed_precision not in ("no", "bf16"):
-        raise Refusal(f"--mixed_precision {accelerator.mixed_precision}: this loop needs bf16 or no")
     if accelerator.gradient_accumulation_steps != 1:
         raise Refusal(
             "gradient accumulation is set in Accelerate: set it to 1, --max_tokens_per_micro_batch replaces it"
         )
+    # vLLM does this when it is imported. Without it, the attention of a run would depend on whether vLLM is installed.
+    torch.backends.cuda.enable_cudnn_sdp(False)
     return accelerator
+
+
+def precision(config: Config) -> str:
+    """--precision; else bfloat16 if Accelerate asks for it or a GPU has it natively, float32 elsewhere.
+
+    Accelerate's "no" asks for nothing: `accelerate launch` sets it unless the user named a --mixed_precision.
+    """
+    asked = os.environ.get("ACCELERATE_MIXED_PRECISION", "no").lower()
+    if asked not in ("no", "bf16"):
+        raise Refusal(f"--mixed_precision {asked}: this loop needs bf16 or no")
+    if asked == "bf16" and config.precision == "float32":
+        raise Refusal("Accelerate is set to --mixed_precision bf16, and the run to --precision float32: change one")
+    on_a_gpu = torch.cuda.is_available() and not parse_flag_from_env("ACCELERATE_USE_CPU")
+    native = on_a_gpu and torch.cuda.is_bf16_supported(including_emulation=False)
+    return config.precision or ("bfloat16" if asked == "bf16" or native else "float32")
+
+
+def check_compiler() -> None:
+    """Refuse a machine on which Triton cannot compile, before anything loads. vLLM needs Triton on a GPU.
+
+    Triton takes $CC, gcc or clang, and Python's headers.
+    """
+    compilers = [os.environ["CC"]] if "CC" in os.environ else ["gcc", "clang"]
+    header = os.path.join(sysconfig.get_paths()["include"], "Python.h")
+    missing = [] if any(map(shutil.which, compilers)) else [f"a C compiler ({' or '.join(compilers)})"]
+    missing += [] if os.path.exists(header) else [f"Python's headers ({header})"]
+    if missing:
+        version = f"python{sys.version_info.major}.{sys.version_info.minor}-dev"
+        raise Refusal(
+            f"vLLM on a GPU compiles kernels during a run and needs {' and '.join(missing)}: apt-get install gcc "
+            f"{version}, or use --engine torch"
+        )
 
 
 def set_up(config: Config, accelerator: Accelerator, sources: dict[str, str]) -> Setup:
     """Build data, models, engine and folder, in this order. Raises Refusal; a new folder is made last."""
     logging.disable_progress_bar()  # bars of reading and writing weights
+    say = Console(accelerator.is_main_process).say
+    where = f"{accelerator.num_processes} x {accelerator.device.type} in {precision_of(accelerator)}"
+    say(f"starting {config.name} on {where}: reading the problems and the model {short(config.model)} ...")
+    if accelerator.device.type == "cuda" and config.engine == "vllm":
+        check_compiler()
     with refusing("--rewards: "):
         load_rewards(config.rewards)
     data = load(config, sources)
     run, progress = Run(config, accelerator, data), Progress()
     judge = Judge(data.tokenizer, config)
     judge.check([*data.problems, *data.held_out])
-    model = load_model(config.model).to(accelerator.device)
-    sampling = Sampling(
-        config.max_response_tokens, config.temperature, stop_token_ids=stop_tokens(data.tokenizer, model)
-    )
 
     # The trainer allocates its memory first, and the engine takes its share of the rest.
-    fsdp, engine_class = fsdp_requested(), ENGINES[config.engine]
-    engine_model = copy.deepcopy(model) if fsdp and engine_class.needs_whole_model else model
-    policy, reference, optimizer = Policy(model), None, None
-    if fault := difference_from_logits(policy):
-        raise Refusal(f"--model {config.model}: {type(model).__name__} cannot be trained here: {fault}")
+    policy, reference, engine_model = build_models(config, accelerator, data)
+    sampling = Sampling(
+        config.max_response_tokens, config.temperature, stop_token_ids=stop_tokens(data.tokenizer, policy.model)
+    )
+    optimizer = None
     if not config.eval_only:
-        policy.share_prompts = shares_prompts(policy, data.prompt_lengths, config)
-        if config.gradient_checkpointing:
-            model.gradient_checkpointing_enable()
-        reference = copy.deepcopy(policy).requires_grad_(False) if config.kl_coef else None
-        if fsdp:
-            policy, reference = sharded(policy, accelerator), reference and sharded(reference, accelerator)
-        optimizer = torch.optim.AdamW(policy.parameters(), lr=config.learning_rate, weight_decay=config.weight_decay)
+        # One weight at a time, which costs milliseconds. torch's default on a GPU holds one more copy of all weights.
+        optimizer = torch.optim.AdamW(
+            policy.parameters(), lr=config.learning_rate, weight_decay=config.weight_decay, foreach=False
+        )
         allocate_moments(optimizer)
-    precision = "bfloat16" if accelerator.mixed_precision == "bf16" else "float32"
+    if config.engine == "vllm":
+        say("waiting for vLLM: on a GPU its first start compiles and captures kernels, which takes minutes ...")
     with refusing():
-        engine = engine_class.from_config(engine_model, data.positions, precision, config)
-    run.console.say(introduction(config, sources, data, policy, engine, accelerator))
+        precision = precision_of(accelerator)
+        engine = ENGINES[config.engine].from_config(engine_model, data.positions, precision, config)
+    say(introduction(config, sources, data, policy, engine, accelerator))
 
     if config.resume:
         run.open()
@@ -130,10 +183,41 @@ def set_up(config: Config, accelerator: Accelerator, sources: dict[str, str]) ->
         run.open()
     return Setup(
         data=data, judge=judge, sampling=sampling, engine=engine,
-        policy=policy, wrapped=policy if fsdp else accelerator.prepare(policy),
+        policy=policy, wrapped=policy if fsdp_requested() else accelerator.prepare(policy),
         reference=reference, optimizer=optimizer,  # type: ignore[arg-type]
         run=run, progress=progress,
     )  # fmt: skip
+
+
+def build_models(config: Config, accelerator: Accelerator, data: Data) -> tuple[Policy, Policy | None, Any]:
+    """Return policy, reference and the model of the engine, on this rank's device. Raises Refusal.
+
+    With FSDP2 only rank 0 reads the weights, into its host memory, and `sharded` gives every rank its part. The engine
+    gets a whole copy then, if it needs one.
+    """
+    fsdp, device = fsdp_requested(), accelerator.device
+    has_weights = not fsdp or accelerator.is_main_process
+    model = load_model(config.model, without_weights=not has_weights)
+    if not fsdp:
+        model.to(device)
+    policy = Policy(model)
+    fault = difference_from_logits(policy) if has_weights else ""
+    share = has_weights and not fault and not config.eval_only and shares_prompts(policy, data.prompt_lengths, config)
+    fault, policy.share_prompts = broadcast_object_list([fault, share])  # rank 0's answers
+    if fault:
+        raise Refusal(f"--model {config.model}: {type(model).__name__} cannot be trained here: {fault}")
+    if config.gradient_checkpointing and not config.eval_only:
+        model.gradient_checkpointing_enable()
+    engine_model = sharing_weights(model) if fsdp and ENGINES[config.engine].needs_whole_model else model
+    reference = None
+    if config.kl_coef and not config.eval_only:
+        reference = sharing_weights(policy) if fsdp else copy.deepcopy(policy)
+    if fsdp:
+        policy = sharded(policy, accelerator)
+        reference = sharded(reference, accelerator) if reference else None
+        if engine_model is not model:
+            bring(engine_model, device)
+    return policy, reference.requires_grad_(False) if reference else None, engine_model
 
 
 class Check:
@@ -151,9 +235,11 @@ class Check:
         self.engine, self.policy, self.judge, self.config = engine, policy, judge, config
         self.accelerator, self.problems = accelerator, data.problems or data.held_out
 
-    def run(self, problems: int, n: int) -> tuple[list[Rollout], float, float]:
-        """Roll out, judge and score n responses to each problem. Returns them, and the seconds of a whole step's stages
-        for as many: of the engine and the judge, and of the trainer.
+    def run(self, problems: int, n: int) -> tuple[list[MicroBatch], float, float]:
+        """Roll out, judge and score n responses to each problem.
+
+        Returns this rank's micro-batches, and the seconds that a step takes for as many responses: of the engine and
+        the judge, and of the trainer.
         """
         chosen, began = self.problems[:problems], time.perf_counter()
         self.engine.wake()
@@ -167,7 +253,7 @@ class Check:
         score(self.policy, cut, "old_logp", self.config.temperature, self.accelerator)
         scored = time.perf_counter() - rolled_out
         passes = 4 + bool(self.config.kl_coef)  # score by the policy and the reference; an update is about 3 passes
-        return rollouts, *(max(gather_object([x])) for x in (rolled_out - began, passes * scored))
+        return cut, *(max(gather_object([x])) for x in (rolled_out - began, passes * scored))
 
     def agreement(self) -> str:
         """Compare the log-probs of engine and trainer. Returns a sentence; raises Refusal.
@@ -176,11 +262,11 @@ class Check:
         that weights did not reach the engine, or that the two compute the architecture differently.
         """
         config, accelerator = self.config, self.accelerator
-        rollouts, *_ = self.run(4, max(8, accelerator.num_processes))
-        old, sampled = (torch.cat([getattr(r, name) for r in rollouts]) for name in ("old_logp", "engine_logp"))
-        sums = torch.tensor([len(old), (old - sampled).abs().sum(), L.kl_k3(sampled, old).double().sum()])
-        tokens, difference, kl = accelerator.reduce(sums.to(accelerator.device), "sum").tolist()
-        exact = accelerator.mixed_precision == "no" and self.engine.precision == "float32"
+        cut, *_ = self.run(4, max(8, accelerator.num_processes))
+        old, sampled = (torch.cat([getattr(x, name) for x in cut]) for name in ("old_logp", "engine_logp"))
+        total = torch.ones_like(old).sum(), (old - sampled).abs().sum(), L.kl_k3(sampled, old).double().sum()
+        tokens, difference, kl = accelerator.reduce(torch.stack(total), "sum").tolist()
+        exact = precision_of(accelerator) == self.engine.precision == "float32"
         limit = config.max_engine_kl or (1e-4 if exact else 0.05)
         sentence = (
             f"|log π_trainer - log π_engine| {difference / tokens:.1e}, KL {kl / tokens:.1e}, over {tokens:.0f} tokens"
