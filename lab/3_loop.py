@@ -94,7 +94,7 @@ ask()
 # ## 2. Which N learns most from equal samples?
 #
 # Now four runs from the start, with N = 4, 16, 64 and 512. Each takes 20 steps of 2,048 rollouts, so P = 512, 128, 32
-# and 4. A step is one update with the learning rate 1e-3. pass@1 is 0.193 at the start.
+# and 4. A step is one update with the learning rate 1e-3. pass@1 is 0.192 at the start.
 #
 # Before whitening and clipping, N changes the noise of a step and not its direction. V_w / V_b of this policy is 24, by
 # enumeration (`python -m tools.which_n` estimates it). So the noise of a step at equal samples is proportional to
