@@ -14,8 +14,8 @@ import pytest
 from judging import THREE, instruction, reason
 from test_kinds_ifeval import FOLLOWED
 
-from kinds.latex import read_math
 from kinds.patterns import FORWARD, forward
+from kinds.reader import read
 from verify import KINDS, MAX_ANSWER, kind_of, verify, verify_batch
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -192,7 +192,7 @@ def test_no_answer_is_slow_to_read(share):
         if rng.random() < share:
             for answer in ("3" + (first + second) * 40 + " 1", first * 999 + second):
                 start = time.thread_time()
-                read_math(answer[:1000])
+                read(answer[:1000])
                 slowest = max(slowest, time.thread_time() - start)
     assert slowest < 1
 
