@@ -90,9 +90,10 @@ def rational(node: Node) -> Fraction | None:
     if len(values) > 3 or len(values) < len(node.parts) or (node.value == "^" and abs(values[1]) > 1_000):
         return None
     try:
-        return value_at(node, {})
+        value = value_at(node, {})
     except ArithmeticError:
         return None
+    return value if isinstance(value, Fraction) else None  # 2^{1/2}
 
 
 def value_at(node: Node, point: dict[str, Value]) -> Value:

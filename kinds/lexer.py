@@ -23,6 +23,8 @@ from typing import NamedTuple
 
 from kinds.patterns import forward
 
+MAX_WRAPS = 8  # braces around a whole answer
+
 
 class Unreadable(ValueError):
     """No rule of the grammar reads this text. It may still be the gold's own text."""
@@ -41,8 +43,8 @@ class Token(NamedTuple):
 
 
 # fmt: off
-FUNCTIONS = ("sin", "cos", "tan", "cot", "sec", "csc", "arcsin", "arccos", "arctan", "sinh", "cosh", "tanh",
-             "ln", "log", "lg", "exp")
+TRIGONOMETRIC = ("sin", "cos", "tan", "cot", "sec", "csc", "arcsin", "arccos", "arctan")
+FUNCTIONS = (*TRIGONOMETRIC, "sinh", "cosh", "tanh", "ln", "log", "lg", "exp")
 # These are commands without their backslash too: sin x, sqrt(2), 2pi. "sec" is missing, since it is also a second.
 _COMMANDS = {*FUNCTIONS, "pi", "sqrt", "frac", "infty", "infinity", "theta"} - {"sec"}
 
@@ -51,9 +53,10 @@ SPELLINGS = {
     r"\frac": r"\dfrac \tfrac \cfrac", r"\binom": r"\dbinom \tbinom", r"\infty": r"\infinity",
     r"\le": r"\leq \leqslant <=", r"\ge": r"\geq \geqslant >=", r"\ne": r"\neq !=", "<": r"\lt", ">": r"\gt",
     r"\{": r"\lbrace", r"\}": r"\rbrace", "(": r"\langle \lparen", ")": r"\rangle \rparen", "[": r"\lbrack",
-    "]": r"\rbrack", "|": r"\lvert \rvert \vert", "*": r"\times \cdot \ast \bullet", "/": r"\div \slash",
-    "^": "**", "%": r"\%", r"\$": r"\textdollar \mathdollar \dollar", ":": r"\colon", "'": r"\prime",
-    "or": r"\lor \vee", "and": r"\land \wedge", r"\cup": r"\bigcup", r"\setminus": r"\smallsetminus \backslash",
+    "]": r"\rbrack", "|": r"\lvert \rvert \vert \| \lVert \rVert \Vert", "*": r"\times \cdot \ast \bullet",
+    "/": r"\div \slash", "^": "**", "%": r"\%", r"\$": r"\textdollar \mathdollar \dollar", ":": r"\colon {:}",
+    "'": r"\prime", "or": r"\lor \vee", "and": r"\land \wedge", r"\cup": r"\bigcup",
+    r"\setminus": r"\smallsetminus \backslash",
     r"\emptyset": r"\varnothing", r"\overline": r"\bar", r"\mathbbR": r"\R", r"\epsilon": r"\varepsilon",
     r"\phi": r"\varphi", r"\theta": r"\vartheta", r"\rho": r"\varrho", "Å": r"\AA \angstrom",
 }
@@ -83,7 +86,7 @@ DECORATION = forward(
 _GROUPED = r"[1-9][0-9]{0,2}+(?:(?:,\\!\ ?|\{,\}|\\[,!:;]|\\?\ |,|~)[0-9]{3}(?![0-9]))++(?!,[0-9])"
 _EXPONENT = r"(?:[eE][+-]?[0-9]++)?"
 _LETTER = rf"[^\W\d_{_RAISED}{_LOWERED}]"  # of any script
-_LETTERS = rf"[A-Za-z](?:\.[A-Za-z](?![A-Za-z]))++\.?|{_LETTER}++"
+_LETTERS = rf"[A-Za-z](?:\.[A-Za-z](?![A-Za-z]))++\.?|{_LETTER}{{3,}}+'s(?!{_LETTER})|{_LETTER}++"
 _PIECES = {
     # 1,234   1{,}234   1\,234   12   0.5   1.5e3   .5
     "number": rf"(?:(?<![0-9],){_GROUPED}|[0-9]++)(?:\.[0-9]++|\.(?=[eE][+-]?[0-9]))?{_EXPONENT}|\.[0-9]++{_EXPONENT}",
@@ -96,11 +99,11 @@ _PIECES = {
     "set": r"\\mathbb\s*+(?:\{\s*+[A-Z]\s*+\}|[A-Z])",
     # \begin{pmatrix}   \begin{array}{cc}
     "matrix": r"\\(?:begin|end)\s*+\{[a-zA-Z]++\}(?:(?<=begin\{array\})\s*+\{[^{}]*+\})?",
-    "command": r"\\[A-Za-z]++|\\.|\*\*|<=|>=|!=",
-    "letters": _LETTERS,  # x   cm   p.m.
+    "command": r"\\[A-Za-z]++|\\.|\*\*|<=|>=|!=|\{:\}",
+    "letters": _LETTERS,  # x   cm   p.m.   Evelyn's
     "sign": r"\S",
 }
-_IN_TEXT = _PIECES | {"letters": rf"(?:{_LETTERS})(?:['-]{_LETTER}++)*+"}  # Evelyn's   non-zero
+_IN_TEXT = _PIECES | {"letters": rf"(?:{_LETTERS})(?:'{_LETTER}|-{_LETTER}{{2,}}+)*+"}  # Evelyn's   non-zero
 TOKEN, TOKEN_IN_TEXT = (
     forward("|".join(f"(?P<{name}>{pattern})" for name, pattern in pieces.items())) for pieces in (_PIECES, _IN_TEXT)
 )
@@ -135,15 +138,38 @@ def tokens(text: str) -> list[Token]:
             found += _tokens_of(kind, piece, upright, spaced)
     if len(opened) > 1:
         raise Broken("{")
-    last = [token.text for token in found[-2:]]
-    return found[:-1] if last[-1:] == ["."] and last != [".", "."] else found  # without the full stop
+    return _trimmed(found)
+
+
+def _trimmed(found: list[Token]) -> list[Token]:
+    r"""Drop the last full stop, and braces around everything: {5}, \boxed{5.}."""
+    for _ in range(MAX_WRAPS):
+        last = [token.text for token in found[-2:]]
+        if last[-1:] == ["."] and last != [".", "."]:
+            found = found[:-1]
+        start = 1 if found and found[0].text in (r"\boxed", r"\fbox") else 0
+        if not _spans(found[start:]):
+            break
+        found = found[start + 1 : -1]
+    return found
+
+
+def _spans(found: list[Token]) -> bool:
+    """Does the brace that opens first close last?"""
+    depth = 0
+    for number, token in enumerate(found):
+        depth += (token.text == "{") - (token.text == "}")
+        if depth == 0:
+            return number > 0 and number == len(found) - 1
+    return False
 
 
 def _plain(text: str) -> str:
     r"""Write characters in LaTeX, digits of every script as 0 to 9, and \\frac as \frac. Remove Markdown's **bold**."""
     text = "".join(str(unicodedata.decimal(c)) if c.isdecimal() else c for c in text.translate(_CHARACTER)).strip()
     text = text if r"\begin" in text else text.replace(r"\\", "\\")  # all backslashes are doubled, as in JSON
-    return text[2:-2] if text[:2] == text[-2:] == "**" else text
+    bold = text.startswith("**") and text.rstrip(". ").endswith("**")
+    return text.rstrip(". ")[2:-2] if bold else text
 
 
 def _skip_decoration(text: str, at: int) -> int:
@@ -164,7 +190,9 @@ def _tokens_of(kind: str, piece: str, upright: bool, spaced: bool) -> list[Token
     if kind == "letters" and piece in _COMMANDS:
         return [Token("sign", _SIGN.get("\\" + piece, "\\" + piece), spaced)]
     if kind == "letters" and piece not in ("and", "or"):
-        return [Token("word" if upright else "run", piece.replace(".", ""), spaced)]
+        word = upright or piece in ("pH", "pOH")
+        letters = piece.replace(".", "").upper() if "." in piece else piece  # p.m. is PM
+        return [Token("word" if word else "run", letters, spaced)]
     text = {"degrees": "°", "set": r"\mathbb" + piece.strip("{} ")[-1]}.get(kind, piece)
     text = re.sub(r"\s|(?<=\})\{.*", "", text)  # \begin{array}{c} is \begin{array}
     return [Token("sign", _SIGN.get(text, text), spaced)]

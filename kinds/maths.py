@@ -25,11 +25,12 @@ Simplified: nothing is solved, and units are not converted. Sums, integrals, con
 reader.py cannot read is equal only as text.
 """
 
+import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from kinds.algebra import equal, names, proportional, rational
-from kinds.lexer import FUNCTIONS
+from kinds.lexer import TRIGONOMETRIC
 from kinds.patterns import forward
 from kinds.reader import INFINITY, OPERATORS, Node, call, number, read
 from kinds.units import Unit, same_unit
@@ -97,7 +98,7 @@ def _is_plain(node: Node) -> bool:
 
 
 def check_text(kind: str, reference: Any) -> None:
-    """Raise ValueError unless the reference is the text of an answer with balanced brackets, or a list of such texts."""
+    """Raise ValueError unless the reference is the text of one answer whose brackets balance, or a list of such."""
     if isinstance(reference, list) and reference:
         for gold in reference:
             if isinstance(gold, list):
@@ -198,7 +199,7 @@ def same(gold: Node, answer: Node, name: Node = _NO_NAME) -> bool:
     if kinds == {"chain"}:
         return _same_sides(gold, answer)
     if kinds == {"ratio"}:
-        times = [number(0) in node.parts for node in (gold, answer)]  # 12:00 is no 12:0x
+        times = [number(0) in [measured(part)[1] for part in node.parts] for node in (gold, answer)]  # 12:00
         return times[0] == times[1] and _same_parts(gold.parts, answer.parts)
     (gold_unit, gold), (answer_unit, answer) = measured(gold), measured(answer)
     return agree(gold_unit, answer_unit) and (gold == answer or equal(gold, answer))
@@ -211,38 +212,41 @@ def agree(gold: Unit | None, answer: Unit | None) -> bool:
 
 def _is_equation(node: Node) -> bool:
     r"""x=5, 2+3=5, x \in [0,1)."""
-    return node.kind == "chain" and (set(node.value) == {"="} or (node.value == (r"\in",) and _is_name(node.parts[0])))
+    return node.kind == "chain" and (set(node.value) == {"="} or (node.value == (r"\in",) and _owns(node.parts[0])))
 
 
 def _is_name(side: Node) -> bool:
-    r"""Can a side of an equation stand for a quantity? x, f(2), (x,y), a+b+c, \cos A; not 2x or x+1."""
+    r"""Can a side of an equation only be a name for the other side? An expression cannot: 2x, x^2, xy, \sqrt{x}.
+
+    x    f(2)    P(A)    \cos A    |AB|    AB    \Delta H    m\angle A    dy/dx    m+n    (x,y)    a:b
+    """
     if side.kind == "letter":
         return side.value not in ("e", "i", "π", "∞")
-    if side.kind in ("tuple", "ratio"):
-        return all(part.kind == "letter" for part in side.parts)
-    if side.kind != "call":
+    if side.kind in ("tuple", "ratio") or side.value in ("+", "/", "abs", *TRIGONOMETRIC):
+        return all(map(_is_name, side.parts))
+    return side.value == "*" and (_is_function(side.parts) or _is_one_symbol(side.parts))
+
+
+def _is_function(factors: Sequence[Node]) -> bool:
+    r"""f(x), P(2), F(x,y), \gcd(12,18)."""
+    name = factors[0].value if factors[0].kind == "letter" and len(factors) == 2 else ""
+    return name in (*"fghpqACDEFGHLMNPQRSTVW", *OPERATORS) or (len(name) > 1 and name.isalpha())
+
+
+def _is_one_symbol(factors: Sequence[Node]) -> bool:
+    r"""Do several letters write one symbol: AB of a segment, \Delta H, dx, m\angle A?"""
+    if any(factor.kind != "letter" for factor in factors):
         return False
-    if side.value in FUNCTIONS[:9]:
-        return side.parts[0].kind == "letter"
-    return _is_function(side) or (side.value != "neg" and len(names(side)) > 1 and not _has_number(side))
+    first, *rest = (factor.value for factor in factors)
+    segment = all(re.fullmatch("[A-Z](?:_.*)?'*", letter) for letter in (first, *rest))
+    return segment or (
+        len(rest) == 1 and (first in ("d", r"\Delta", r"\delta") or (first == "m" and r"\angle" in rest[0]))
+    )
 
 
 def _owns(side: Node) -> bool:
-    r"""Is this side the name of a gold? x=5 has 5, AB=5 too, but xy=9 and a^2+b=0 are equations."""
-    capitals = side.value != "+" and all(name[0].isupper() for name in names(side))
-    return _is_name(side) and (side.kind != "call" or _is_function(side) or capitals)
-
-
-def _is_function(side: Node) -> bool:
-    r"""f(x), P(2), F(x,y), \gcd(12,18)."""
-    return side.value == "*" and len(side.parts) == 2 and side.parts[0].value in (*"fghpqACDEFGHLMNPQRSTVW", *OPERATORS)
-
-
-def _has_number(node: Node) -> bool:
-    """Has an expression a number? m+n has none, and may be what was asked for. x^2+y^2 has one, and is an equation."""
-    return node.kind in ("number", "decimal") or any(
-        map(_has_number, node.parts[: 1 if node.value == "root" else None])
-    )
+    r"""Is this side the name of an unknown, as in x=5, f(x)=x^2 and x \in [0,1)? In xy=9 and a+b=0 it is not."""
+    return _is_name(side) and side.value not in ("+", "/", "abs", *TRIGONOMETRIC)
 
 
 def _claims(gold: Node, answer: Node, name: Node) -> bool:
@@ -255,17 +259,17 @@ def _may_name(side: Node, gold: Node, name: Node) -> bool:
     """Can the side only stand for the gold? Then it is no second answer, as n is for 2n, x for y or A for (C)."""
     if name != _NO_NAME or gold.kind in ("words", "letter"):
         return side == name
+    if not _is_name(side) or (side.kind == "tuple" and gold.kind not in ("tuple", "list", "matrix")):
+        return False
     variables = names(measured(gold)[1])
-    return (
-        _is_name(side)
-        and (side.kind != "tuple" or gold.kind in ("tuple", "list", "matrix"))
-        and (not variables or _is_function(side) or (side.kind == "letter" and not variables & names(side)))
-    )
+    if side.kind == "letter":
+        return not variables & names(side)
+    return not variables or (side.value == "*" and _is_function(side.parts))
 
 
 def _interval(node: Node) -> tuple[Node, Node]:
     r"""Return x and (5,\infty) of x>5 and 5<x, x and (1,2] of 1<x\le 2; no name and the node of other nodes."""
-    named = [at for at, side in enumerate(node.parts) if _is_name(side)]
+    named = [at for at, side in enumerate(node.parts) if _owns(side)]
     sides, signs = node.parts, node.value
     if node.kind != "chain" or len(named) != 1 or not set(signs) <= {*FLIPPED}:
         return _NO_NAME, node
@@ -332,11 +336,11 @@ def _same_options(gold: Node, answer: Node) -> bool:
 
 
 def _split(node: Node, other: Node) -> Node:
-    """Read 100,200 as a list if the other answer is a list of as many items."""
-    pair = (
+    """Read 100,200 as two numbers if the other answer has two. 10,200 is always one, and so is 100,000."""
+    two = (
         node.kind == "number" and node.parts and other.kind in ("list", "tuple") and len(node.parts) == len(other.parts)
     )
-    return Node("list", "", node.parts) if pair else node
+    return Node("list", "", node.parts) if two and all(part.value >= 100 for part in node.parts) else node
 
 
 def _labels(parts: list[Node]) -> list[str]:

@@ -43,7 +43,7 @@ The tree has nodes of these kinds. Equal trees are equal answers; maths.py and a
 In a formula of kind math a lone letter is a variable: 5 m is 5 times m. In kind science it is a unit where it follows a
 number. In both kinds an upright letter (\text{ m}) is a unit, and so is a longer name after a space (5 cm).
 
-The time is linear in the text. No rule goes back, except that a label puts its words back if no "=" or ":" follows them.
+The time is linear in the text. No rule goes back, except that a label puts its words back if no "=" or ":" follows.
 A unit is looked for at most MAX_TAIL tokens ahead.
 """
 
@@ -55,7 +55,18 @@ from typing import Any, NamedTuple
 
 from kinds.lexer import FUNCTIONS, Broken, Token, Unreadable, canonical, tokens
 from kinds.patterns import forward
-from kinds.units import CURRENCIES, PERCENT, SCALES, SYMBOLS, changes_value, noun_of, symbol_of, unit_around, unit_of
+from kinds.units import (
+    CURRENCIES,
+    DOUBTS,
+    PERCENT,
+    SCALES,
+    SYMBOLS,
+    changes_value,
+    noun_of,
+    symbol_of,
+    unit_around,
+    unit_of,
+)
 from verify import MAX_ANSWER
 
 MAX_ITEMS, MAX_DEPTH, MAX_EXPONENT, MAX_TAIL = 64, 16, 1_000, 24
@@ -118,7 +129,8 @@ BASES = {"two": 2, "three": 3, "four": 4, "five": 5, "six": 6, "seven": 7, "eigh
 
 _STARTS_FACTOR = ("(", "[", "{", r"\lfloor", r"\lceil", r"\frac", r"\sqrt", r"\binom", "√", *MARKED,
                   *("\\" + name for name in FUNCTIONS))  # fmt: skip
-_ENDS_CLAUSE = {",", ";", ":", "and", "or", "}", r"\}", "&", r"\\", r"\mid", r"\cup", r"\setminus", *RELATIONS,
+_ENDS_CLAUSE = {",", ";", ":", "and", "or", "}", r"\}", "&", r"\\", r"\mid", r"\cup", r"\setminus", r"\choose",
+                *RELATIONS,
                 *(closing for closings, _ in BRACKETS.values() for closing in closings)}  # fmt: skip
 _IN_UNITS = {"/", "*", "^", "°", "-", ".", "(", ")", "{", "}", r"\frac", r"\mu", r"\Omega", "Å", r"\$", "€", "£", "¥"}
 ORDINALS = ("th", "st", "nd", "rd")
@@ -136,6 +148,10 @@ class Parser:
     def __init__(self, found: list[Token], science: bool = False) -> None:
         self.tokens, self.at, self.depth = [*found, _END], 0, 0
         self.science = science
+        # 1! and 2! hide 1 and 2, but not beside another factorial.
+        self.has_factorial = any(
+            sign.text == "!" and base.text not in ("0", "1", "2") for base, sign in pairwise(self.tokens)
+        )
         self.bar_closes = False  # in |x| and {x | x > 1}, the next bar opens nothing
         self.currency = ""  # of the quantity that is being read: \$ stands before the number
 
@@ -192,7 +208,11 @@ class Parser:
             return Node("letter", letter)
         words = self.tokens[self.at : -1]
         text = self.clause()
-        if text.kind in ("letter", "list") or any(map(_changes_value, words)):
+        doubt = any(token.text in DOUBTS for token in words)
+        another = text.kind in ("words", "call") and any(
+            re.fullmatch("[A-J]", token.text) and before.kind in ("run", "word") for before, token in pairwise(words)
+        )
+        if doubt or another or text.kind in ("letter", "list"):
             raise Unreadable("B. C.    B. not C")
         return Node("option", letter, (text,))
 
@@ -242,7 +262,7 @@ class Parser:
     def ends_clause(self, at: int) -> bool:
         kind, text, _ = self.tokens[at]
         sign = kind == "sign" and (text in _ENDS_CLAUSE or text.startswith(r"\end"))
-        return kind == "end" or sign or self.starts_condition(at)
+        return kind == "end" or sign or self.starts_condition(at) or self.starts_to(at)
 
     def union(self) -> Node:
         r"""[0,1) \cup \{5\}    \mathbb{R} \setminus \{2\}."""
@@ -256,9 +276,19 @@ class Parser:
     def ratio(self) -> Node:
         r"""3:5    7:32    3 \text{ to } 5."""
         parts = [self.quantity()]
-        while not self.bar_closes and self.takes(":"):
+        while not self.bar_closes and (self.takes(":") or self.takes_to()):
             parts.append(self.quantity())
+        if len(parts) > 1 and parts[-1].value == unit_of([Token("word", "pm")]):  # 3:00 pm has no picometers
+            parts[-1] = Node("quantity", "pm", parts[-1].parts)
         return Node("ratio", "", tuple(parts)) if len(parts) > 1 else parts[0]
+
+    def takes_to(self) -> bool:
+        found = self.starts_to(self.at)
+        self.at += found
+        return found
+
+    def starts_to(self, at: int) -> bool:
+        return self.tokens[at].text == "to" and self.tokens[at - 1].kind == self.tokens[at + 1].kind == "number"
 
     # ---- a number with its unit
 
@@ -267,13 +297,17 @@ class Parser:
         self.at += self.now.text in ("Option", "option", "Choice", "choice") and self.ahead(1) != _END
         if words := self.words():
             return words
-        self.currency = ""
+        outer, self.currency = self.currency, ""
         self.take_currency()
         value = self.sum()
+        if self.takes(r"\choose"):  # {5 \choose 2}
+            value = call("binom", value, self.sum())
         while self.now.text in SCALES:
             value = call("*", value, number(10 ** SCALES[self.take()]))
         if self.now.text in PERCENT or (self.now.text == "per" and self.ahead(1).text == "cent"):
             self.at += 1 + (self.now.text == "per")
+            if value.value == "+":
+                raise Unreadable("7 + 50%")
             value = call("/", value, number(100))
         value, degrees = _without_degrees(value)
         after = self.tail()
@@ -281,6 +315,7 @@ class Parser:
             raise Unreadable(self.now.text)
         self.at += len(after)
         unit = unit_around("°" if degrees else self.currency, after)
+        self.currency = outer
         return Node("quantity", unit, (value,)) if unit else value
 
     def take_currency(self) -> None:
@@ -298,7 +333,10 @@ class Parser:
         found = self.tokens[self.at : end]
         long = any(len(token.text) > {"word": 1, "run": 3}.get(token.kind, 99) for token in found)
         short = len(found) == 1 and found[0].text.casefold() in ("yes", "no", "odd")
-        if not self.ends_clause(end) or not (long or short) or found[0].kind == "number":
+        first = found[0] if found else _END
+        if not self.ends_clause(end) or not (long or short) or first.kind == "number":
+            return None
+        if SYMBOLS.get(first.text) in CURRENCIES and found[1:2] and found[1].kind == "number":  # USD 5
             return None
         self.at = end
         texts = [token.text.casefold().removesuffix("'s") for token in found]
@@ -328,7 +366,7 @@ class Parser:
         if not (kind in ("run", "word") or (numeric and self.sees(r"\frac", r"\Omega", r"\mu", "Å", "("))):
             return False
         tail = self.tail()
-        if not tail:
+        if not tail or (not numeric and self.ahead(len(tail)).text in RELATIONS):  # \mathrm{\Delta H} =
             return False
         unit, upright = unit_of(tail), all(token.kind != "run" for token in tail)
         if upright:  # \text{m}   \Omega   \frac{\text{m}}{\text{s}}
@@ -338,11 +376,11 @@ class Parser:
             return False
         if text in PERCENT or text in SCALES or text == "per":
             return True
-        lone = all(re.fullmatch("[A-Za-z]", token.text) for token in tail)  # 5 m   2 x y
-        if unit is not None and not (lone and not self.science):
-            short = any(token.kind == "run" and len(token.text) == 1 for token in tail)
-            return numeric or not short
-        return kind == "run" and (len(text) > 3 or text in _UNSPACED) and noun_of(tail) != ""
+        short = any(token.kind == "run" and re.fullmatch("[A-Za-z]", token.text) for token in tail)
+        if unit is not None and (not short or (numeric and (self.science or any(token.text == "/" for token in tail)))):
+            return True
+        longest = max(len(token.text) for token in tail if token.kind == "run")
+        return (longest > 3 or text in _UNSPACED) and noun_of(tail) != ""
 
     # ---- an expression
 
@@ -388,12 +426,13 @@ class Parser:
     def factor(self) -> Node:
         r"""x^2    n!    204_5    30^\circ. 0x, 1^2 and 1! are unreadable: they would hide 0 and 1."""
         self.take_currency()
-        first, base = self.now.text, self.base()
-        if (first == "0" and self.starts_factor(True)) or (first in ("0", "1") and self.sees("^")):
+        base = self.base()
+        hides = base in (number(0), number(1), number(2))
+        if (base == number(0) and self.starts_factor(True)) or (hides and base != number(2) and self.sees("^")):
             raise Unreadable("0x, 1^2")
-        if base.kind == "number" and self.takes("_"):
-            base = _in_base(base, self.name())
-        if first not in ("0", "1", "2") and self.takes("!"):
+        if base.kind == "number" and (name := self.base_name()):
+            base = _in_base(base, name)
+        if (not hides or self.has_factorial) and self.takes("!"):
             base = call("!", base)
         self.ordinal()
         if self.takes("^"):
@@ -404,6 +443,19 @@ class Parser:
         if self.sees("^", "!", "_", "'") or (base.value == "°" and self.sees("°")):
             raise Unreadable("2^3^4, 5!!")
         return base
+
+    def base_name(self) -> str:
+        r"""204_5    204 \text{ base } 5    204 (base 5). Nothing if no base follows."""
+        if self.takes("_"):
+            return self.name()
+        bracketed = self.sees("(")
+        if self.ahead(bracketed).text != "base" or self.ahead(bracketed + 1) == _END:
+            return ""
+        self.at += bracketed + 1
+        name = self.take()
+        if bracketed:
+            self.take(")")
+        return name
 
     def ordinal(self) -> None:
         r"""5^{\text{th}}: the th says nothing."""
@@ -421,6 +473,8 @@ class Parser:
             return self.numeral()
         if self.at_letter():
             return self.letter()
+        if self.now.kind == "word" and self.ahead(1).text == "(" and not changes_value(self.now.text.casefold()):
+            return Node("letter", self.take())  # \text{Var}(X)
         self.depth += 1
         if self.depth > MAX_DEPTH:
             raise Broken("too deep")
@@ -446,13 +500,16 @@ class Parser:
         if not text.isdecimal():
             groups = [] if "." in text or ",0" in text else text.split(",")
             return Node("decimal" if "." in text else "number", value, tuple(map(number, groups[1:] and groups)))
-        following = [self.ahead(distance) for distance in range(7)]
-        if self.sees(r"\frac") and _TWO_INTEGERS.match("".join(token.text for token in following[1:])):
-            return call("+", number(value), self.base())
-        above, slash, below = following[:3]
+        ahead = [self.ahead(distance) for distance in range(7)]
+        if self.sees(r"\frac") and _TWO_INTEGERS.match("".join(token.text for token in ahead[1:])):
+            above, below = self.base().parts
+            return number(value + above.value / below.value)
+        above, slash, below = ahead[:3]
         if above.spaced and above.text.isdecimal() and slash.text == "/" and below.text.isdecimal():
             self.at += 3
-            return call("+", number(value), _quotient(number(above.text), number(below.text)))
+            if int(below.text) == 0:
+                raise Broken("1/0")
+            return number(value + Fraction(int(above.text), int(below.text)))
         return number(value)
 
     def letter(self) -> Node:
@@ -657,10 +714,6 @@ def _power(base: Node, exponent: Node) -> Node:
     if base == number(10) and size.kind == "number" and size.value > MAX_EXPONENT:
         raise Broken("too large")
     return call("^", base, exponent)
-
-
-def _changes_value(token: Token) -> bool:
-    return token.kind in ("run", "word") and changes_value(token.text.casefold())
 
 
 def _is_numeric(node: Node) -> bool:

@@ -22,13 +22,10 @@ from typing import Any
 from kinds import maths
 from kinds.algebra import rational
 from kinds.patterns import forward
-from kinds.reader import Node, read
+from kinds.reader import Form, Node, read
 
-_SUBSCRIPTS = str.maketrans("₀₁₂₃₄₅₆₇₈₉", "0123456789")
-_LOWER_OPTION = forward(r"\(?[a-e][).]?")
-_OPTION = forward(r"\(?[A-J][).]?")
-_CHEMISTRY = forward(r"\\(?:ce|text|mathrm)\b|[_^{} ]")  # says nothing in a chemical formula
-_FORMULA = forward(r"[A-Z]|sp[0-9]")
+_FORMULA = forward(r"[A-Z][A-Za-z0-9()\[\]+*-]*+|sp[0-9d]*+")
+_CHARGE = re.compile(r"\^(?=[0-9]?[+-])")
 _DECIMAL = forward(r"[^0-9]{0,4}+([0-9,]*+\.[0-9]++)")
 
 
@@ -37,29 +34,48 @@ def judge_science(answer: str, reference: str | list[str]) -> Any:
     return maths.judge(answer, reference, compare, "kinds.science:judge_in_worker")
 
 
-def judge_in_worker(answer: str, golds: list[str]) -> bool | None:
+def judge_in_worker(answer: str, golds: str | list[str]) -> bool | None:
     """Compare an answer with each gold, with algebra."""
-    return maths.best(compare(answer, gold) for gold in golds)
+    return maths.best(compare(answer, gold) for gold in maths.golds_of(golds))
 
 
 def compare(answer: str, gold: str, algebra: bool = True) -> Any:
     """Compare formulas by their letters, options without case, numbers to the gold's digits, the rest as math does."""
-    if _OPTION.fullmatch(gold) or _LOWER_OPTION.fullmatch(gold):
-        answer, gold = (text.upper() if _LOWER_OPTION.fullmatch(text) else text for text in (answer, gold))
-    formulas = [_CHEMISTRY.sub("", text.translate(_SUBSCRIPTS)) for text in (answer, gold)]
-    if _FORMULA.match(formulas[1]) and formulas[0] == formulas[1]:
-        return True
-    form, expected = read(answer, True), read(gold, True)
-    if form and form.tree and expected and expected.tree and _rounds(expected.tree, form.tree, gold):
-        return True
+    form, expected = read(answer, science=True), read(gold, science=True)
+    if form and expected:
+        formula = _formula(expected)
+        if formula and formula == _formula(form):
+            return True
+        if form.tree and expected.tree:
+            if (option := _option(expected.tree)) and option == _option(form.tree):
+                return maths.same(_capital(expected.tree), _capital(form.tree))
+            if _rounds(expected.tree, form.tree, gold):
+                return True
     return maths.best(maths.compare(answer, gold, algebra, science) for science in (True, False))
+
+
+def _formula(form: Form) -> str:
+    r"""Return a chemical formula on one line, "" for other text: Fe3+ for \text{Fe}^{3+}, sp3 for sp^3."""
+    line = "".join(piece for piece in form.text.split() if piece not in ("{", "}", "_", r"\ce"))
+    line = line.replace("^", "") if line.startswith("sp") else _CHARGE.sub("", line)
+    return line if _FORMULA.fullmatch(line) else ""
+
+
+def _option(node: Node) -> str:
+    """Return the letter of an option: B for b, (B) and B. 12 m/s."""
+    known = node.kind == "option" or (node.kind == "letter" and re.fullmatch("[A-Ja-e]", node.value))
+    return node.value.upper() if known else ""
+
+
+def _capital(node: Node) -> Node:
+    return node._replace(value=node.value.upper())
 
 
 def _rounds(gold: Node, answer: Node, text: str) -> bool:
     """Does the gold, with three digits or more, round the answer's number, and are their units the same?"""
     (gold_unit, gold), (unit, answer) = maths.measured(gold), maths.measured(answer)
     expected, value, decimal = rational(gold), rational(answer), _DECIMAL.match(text)
-    if value is None or not expected or not decimal or not maths.agree(gold_unit, unit):
+    if value is None or answer.value == "+" or not expected or not decimal or not maths.agree(gold_unit, unit):
         return False
     digits = re.sub(r"[.,]", "", decimal[1]).lstrip("0")
     last_digit = abs(expected) / int(digits or 1)

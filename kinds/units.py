@@ -36,7 +36,7 @@ OTHER = {
     "year": "yr", "°": "degree deg", "celsius": "", "fahrenheit": "", "rad": "radian", "sr": "steradian",
     "rev": "revolution", "atm": "atmosphere", "mmHg": "", "torr": "", "Å": "angstrom", "u": "amu", "D": "debye",
     "dB": "decibel", "G": "gauss", "ppm": "", "ppb": "", "knot": "kn", "unit": "", "dollar": r"USD \$", "cent": "¢",
-    "euro": "EUR €", "GBP": "£", "yuan": "元 RMB CNY", "yen": "¥ JPY", "rupee": "₹ INR",
+    "euro": "EUR €", "kΩ": "kilohm", "MΩ": "megohm", "GBP": "£", "yuan": "元 RMB CNY", "yen": "¥ JPY", "rupee": "₹ INR",
 }  # fmt: skip
 # Names of a product of other units.
 COMPOUND = {"mph": "mi/h", "kph": "km/h", "kmh": "km/h", "kmph": "km/h", "kWh": "kW h", "Wh": "W h", "rpm": "rev/min",
@@ -47,18 +47,20 @@ CURRENCIES = {"dollar", "cent", "euro", "GBP", "yuan", "yen", "rupee"}
 PERCENT = ("%", "percent", "pct", "percentage")
 SCALES = {"hundred": 2, "thousand": 3, "million": 6, "billion": 9, "trillion": 12}  # 5 million is 5 times 10^6
 
-# Words that change a value, doubt it or give a second one. A counted noun has none of them.
+# Words that doubt an answer, and words that change a value or give a second one. A counted noun has none of them.
+DOUBTS = {"maybe", "perhaps", "possibly", "probably", "wait", "otherwise", "instead", "wrong", "false", "incorrect",
+          "guess", "either", "neither", "nor"}  # fmt: skip
 CHANGING = """
-    not non no never neither nor about approximately approx around nearly almost roughly circa maybe perhaps possibly
-    probably wait otherwise instead either both all any but then versus vs is are was be equal equals if unless when
+    not non no never about approximately approx around nearly almost roughly circa both all any but then versus vs is
+    are was be equal equals if unless when
     where whereas while because since so for only plus minus negative positive more less least most greater fewer than
     over under above below between from to through except excluding without hundreds thousands millions dozen dozens
     score pair pairs couple half halves third thirds fourth fourths fifth fifths sixth eighth tenth tenths hundredth
     hundredths thousandth thousandths quarter quarters ones tens twice thrice double triple times-as squared cubed
     square cubic root factorial choose point mod modulo remainder base power kilo mega zero one two three four five six
     seven eight nine ten eleven twelve twenty thirty forty fifty sixty seventy eighty ninety reciprocal inverse opposite
-    multiplied divided raised wrong false incorrect invalid guess unknown the this that lakh crore mil x k e i"""
-_CHANGES = {*CHANGING.split(), *PERCENT, *SCALES}
+    multiplied divided raised invalid unknown the this that lakh crore mil x k e i"""
+_CHANGES = {*DOUBTS, *CHANGING.split(), *PERCENT, *SCALES}
 _CHANGING_ENDS = ("teen", "illion", "illions", "illionth", "illionths", "fold", *"十百千万萬亿億半")
 MAX_WORDS = 6  # of a counted noun
 
@@ -95,7 +97,9 @@ def unit_of(found: list[Token]) -> Unit | None:
         powers = reader.unit()
     except Unreadable:
         return None
-    return None if reader.rest else frozenset((name, power) for name, power in powers.items() if power) or None
+    if reader.rest or any(abs(powers[name]) > 1 for name in CURRENCIES):  # no dollars squared
+        return None
+    return frozenset((name, power) for name, power in powers.items() if power) or None
 
 
 class _UnitReader:
@@ -117,17 +121,19 @@ class _UnitReader:
 
     def unit(self) -> Counter[str]:
         """N m    m/s^2    miles per hour. Everything after a slash is below it."""
-        powers, sign = self.factor(), 1
+        powers, sign = self.factor(first=True), 1
         while self.rest and not self.sees(")", "}"):
+            if self.sees("per") and [token.text for token in self.rest[1:2]] == ["cent"]:
+                raise Unreadable("per cent")
             if self.takes("/", "per"):
                 sign = -1
             else:
                 self.takes("*")
-            for name, power in self.factor().items():
+            for name, power in self.factor(first=False).items():
                 powers[name] += sign * power
         return powers
 
-    def factor(self) -> Counter[str]:
+    def factor(self, first: bool) -> Counter[str]:
         r"""m    square meters    cm^2    s^{-1}    (mol K)    \frac{m}{s^2}."""
         times = 2 if self.takes("square", "sq") else 3 if self.takes("cubic", "cu") else 1
         if self.takes(r"\frac"):
@@ -135,7 +141,7 @@ class _UnitReader:
             powers.subtract(self.group())
         else:
             powers = self.group() if self.sees("(", "{") else self.name()
-        times *= self.power()
+        times *= self.power(first)
         return Counter({name: times * power for name, power in powers.items()})
 
     def group(self) -> Counter[str]:
@@ -156,20 +162,27 @@ class _UnitReader:
             raise Unreadable(text)
         return Counter({symbol: 1})
 
-    def power(self) -> int:
-        """^2    ^{-1}    squared    -1, if no space stands before it: s-1. No power is 1."""
+    def power(self, first: bool) -> int:
+        """^2    ^{-1}    squared    cm2    m s-1, but not s-1 alone, which may be a difference. No power is 1."""
         if self.takes("squared"):
             return 2
         if self.takes("cubed"):
             return 3
-        raised = self.takes("^")
-        if not raised and not (self.rest and not self.rest[0].spaced and re.fullmatch("[0-9-]", self.rest[0].text)):
-            return 1
-        braces = raised and self.takes("{")
-        sign = -1 if self.takes("-") else 1
-        digit = self.take()
-        if not re.fullmatch("[1-9]", digit) or (braces and not self.takes("}")):
-            raise Unreadable("no power")
+        if not self.takes("^"):
+            on_the_line = (
+                self.rest and not self.rest[0].spaced and (self.sees("2", "3") or (self.sees("-") and not first))
+            )
+            return self.integer() if on_the_line else 1
+        braces = self.takes("{")
+        power = self.integer()
+        if braces and not self.takes("}"):
+            raise Unreadable("no closing brace")
+        return power
+
+    def integer(self) -> int:
+        sign, digit = -1 if self.takes("-") else 1, self.take()
+        if not re.fullmatch("[1-9]", digit):
+            raise Unreadable(digit)
         return sign * int(digit)
 
 
@@ -208,13 +221,15 @@ def symbol_of(name: str) -> str | None:
 def noun_of(found: list[Token]) -> str:
     """Return the words of a counted noun in the singular: eggs, cups of tea. "" if a word may change a value."""
     words = []
+    found = found[1:-1] if [token.text for token in (*found[:1], *found[-1:])] == ["(", ")"] else found
     for token, before in zip(found, [Token("end", ""), *found], strict=False):
         word = token.text.casefold()
         letters = token.kind in ("run", "word") and (len(word) > 1 or word == "a" or not word.isascii())
         if not _is_stop(token, before) and (not letters or changes_value(word)):
             return ""
         words += [word.removesuffix("s").removesuffix("e")] if letters else []
-    return "".join(words) if len(words) <= MAX_WORDS else ""
+    noun = "".join(words)
+    return noun if len(words) <= MAX_WORDS and "percent" not in noun else ""
 
 
 def changes_value(word: str) -> bool:

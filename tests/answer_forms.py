@@ -1,0 +1,535 @@
+r"""Two generators of answers: right ones in the forms that models write, and wrong ones made from right ones.
+
+Each yields (kind, gold, answer). They draw from the shapes of GSM8K, MATH, AIME and SCP-116K with a fixed seed.
+"""
+
+import random
+from fractions import Fraction
+
+# The same text inside of what only changes its look or gives it a name.
+LOOKS = [
+    "{}", "{}", "{}", " {} ", "{}.", "${}$", r"\({}\)", r"\displaystyle {}", r"\ {}\ ", r"\mathbf{{{}}}", r"{{{}}}",
+    r"\boldsymbol{{{}}}", r"\boxed{{{}}}", r"\textcolor{{blue}}{{{}}}", r"{{\color{{red}} {}}}", r"\large {}", r"\,{}\,",
+    r"\mathrm{{{}}}", "\n{}\n", r"$${}$$", r"\quad {}", r"\underline{{{}}}", r"\bf {}",
+]  # fmt: skip
+NAMES = ["x = {}", "{} = n", r"\text{{Total}} = {}", r"\text{{Answer: }} {}", "f(3) = {}", r"\text{{Total cost}} = {}",
+         "AB = {}", "S_{{10}} = {}", "m+n = {}", r"\angle ABC = {}", r"P(A) = {}", "Area = {}", "a_5={}"]  # fmt: skip
+NOUNS = ["eggs", "apples", "people", "students", "years old", "cups of tea", "ways", "red marbles", "pages", "trips",
+         "children", "books", "minutes", "miles", "square units", "cents", "weeks", "pieces of candy"]  # fmt: skip
+# One unit under several names. The first is the gold's.
+UNITS = [
+    [r"\text{ inches}", r"\text{ in}", r"\text{ inch}", r"\text{ in.}", " inches", r"\mathrm{~in}", r"\,\text{in}"],
+    [r"\text{ feet}", r"\text{ ft}", r"\text{ foot}", " ft", " feet", r"\,\mathrm{ft}"],
+    [r"\text{ cm}^2", r"\text{ square centimeters}", r"\text{ sq cm}", r"\text{ cm}^{2}", " cm^2", r"\ \mathrm{cm}^2",
+     r"\text{ cm²}", r"\text{ square cm}"],
+    [r"\mbox{ inches}^2", r"\text{ in}^2", r"\text{ square inches}", r"\text{ sq. in.}", " square inches"],
+    [r"\text{ square units}", r"\text{ units}^2", r"\text{ sq units}", " square units"],
+    [r"\text{ hours}", r"\text{ hr}", r"\text{ h}", r"\text{ hrs}", " hours"],
+    [r"\text{ minutes}", r"\text{ min}", r"\text{ mins}", " minutes"],
+    [r"\text{ mph}", r"\text{ miles per hour}", r"\text{ mi/h}", " mph", r"\text{ miles/hour}", r"\ \text{mi/hr}"],
+    [r"\text{ km/h}", r"\text{ km per hour}", r"\frac{\text{km}}{\text{h}}", r"\text{ kilometers per hour}", " km/h",
+     r"\text{ kph}"],
+    [r"\text{ meters}", r"\text{ m}", r"\,\mathrm{m}", r"\text{ metres}", " meters"],
+    [r"\text{ pounds}", r"\text{ lb}", r"\text{ lbs}", " pounds"],
+    [r"\text{ dollars}", r"\text{ USD}", " dollars", r"\text{ dollar}"],
+    [r"^\circ", r"^{\circ}", "°", r"\text{ degrees}", r"\degree", " degrees", r"^\circ "],
+    [r"\text{ m/s}", r"\text{ meters per second}", r"\frac{\text{m}}{\text{s}}", " m/s", r"\mathrm{~m/s}"],
+    [r"\text{ cubic feet}", r"\text{ ft}^3", r"\text{ cu ft}", r"\text{ feet}^3", " cubic feet"],
+    [r"\text{ grams}", r"\text{ g}", r"\,\mathrm{g}", " grams"],
+    [r"\text{ liters}", r"\text{ L}", r"\text{ litres}", " liters"],
+]  # fmt: skip
+SCIENCE_UNITS = [
+    ["m/s^2", r"\text{ m/s}^2", r"\frac{m}{s^2}", r"\text{ m s}^{-2}", r"\,\mathrm{m\,s^{-2}}", "m s^-2", "m/s²",
+     r"\frac{\text{m}}{\text{s}^2}", "meters per second squared", r"\mathrm{m}/\mathrm{s}^2", "m·s⁻²",
+     r"\text{m}\cdot\text{s}^{-2}", "m/s/s", "m/s**2"],
+    ["ohms", r"\Omega", "Ω", r"\text{ ohm}", r"\text{ }\Omega", r"\,\Omega", r"\text{Ω}", r"\mathrm{\Omega}"],
+    ["V", "volts", r"\text{ V}", r"\mathrm{V}", "volt", r"\,\text{volts}"],
+    ["kg", "kilograms", r"\text{ kg}", r"\mathrm{~kg}", "kilogram"],
+    ["J/(mol K)", r"\text{ J mol}^{-1}\text{ K}^{-1}", r"\frac{J}{mol \cdot K}", "J/mol/K", "J mol^{-1} K^{-1}",
+     r"\mathrm{J\cdot mol^{-1}\cdot K^{-1}}", "J/(mol·K)", r"\text{ J/(mol}\cdot\text{K)}"],
+    ["kJ/mol", r"\text{ kJ/mol}", r"\text{ kJ mol}^{-1}", "kJ mol⁻¹", "kilojoules per mole", r"\frac{\text{kJ}}{\text{mol}}"],
+    ["mol/L", "M", r"\text{ M}", r"\text{ mol L}^{-1}", "mol·L⁻¹", r"\,\mathrm{mol/L}", "moles per liter"],
+    ["nm", r"\text{ nm}", "nanometers", r"\mathrm{nm}", "nanometres"],
+    [r"\mu\text{m}", "μm", "µm", r"\mu m", "micrometers", r"\,\mu\mathrm{m}", "um", r"\text{ μm}"],
+    ["N", r"\text{ N}", "newtons", r"\,\mathrm{N}", "Newtons"],
+    ["N/C", r"\text{ N/C}", r"\frac{N}{C}", "N C^{-1}", "newtons per coulomb", r"\mathrm{N\,C^{-1}}"],
+    ["°C", r"^\circ C", r"^\circ\text{C}", "degrees Celsius", r"\,^{\circ}\mathrm{C}", "celsius"],
+    ["g/cm^3", r"\text{ g/cm}^3", "g cm^{-3}", r"\frac{g}{cm^3}", "g/cm³", "grams per cubic centimeter"],
+    ["MeV", r"\text{ MeV}", r"\,\mathrm{MeV}"],
+    ["Hz", r"\text{ Hz}", "hertz", r"\mathrm{Hz}"],
+    ["W/m^2", r"\text{ W/m}^2", "W m^{-2}", r"\frac{W}{m^2}", r"\mathrm{W\,m^{-2}}", "W·m⁻²", "watts per square meter"],
+    ["kg m/s", r"\text{ kg}\cdot\text{m/s}", "kg·m/s", r"\mathrm{kg\cdot m\cdot s^{-1}}", r"\frac{kg\cdot m}{s}"],
+    ["T", r"\text{ T}", "tesla", r"\mathrm{T}"], ["A", r"\text{ A}", "amperes", "amps", r"\,\mathrm{A}"],
+    ["s", r"\text{ s}", "seconds", r"\text{ sec}", r"\mathrm{s}"], ["K", r"\text{ K}", "kelvin", r"\mathrm{K}"],
+    ["atm", r"\text{ atm}", "atmospheres"], ["mL", r"\text{ mL}", "ml", "milliliters", r"\mathrm{mL}"],
+    ["eV", r"\text{ eV}", r"\mathrm{eV}"], ["k\\Omega", "kΩ", r"\text{ k}\Omega", "kilohms"],
+    ["rad/s", r"\text{ rad/s}", "rad s^{-1}", "radians per second", r"\frac{rad}{s}"],
+]  # fmt: skip
+CHEMISTRY = ["H_2SO_4", "CO_2", "NH_4^+", "Fe^{3+}", "Ca(OH)_2", "CH_3COOH", "SO_4^{2-}", "C_6H_{12}O_6"]
+
+
+def grouped(rng: random.Random, value: int) -> str:
+    text = f"{value:,}"
+    return rng.choice([str(value), text, text.replace(",", "{,}"), text.replace(",", r"\,"), text.replace(",", r",\!"),
+                       text.replace(",", r"\ "), text.replace(",", "~"), text.replace(",", " ")])  # fmt: skip
+
+
+def look(rng: random.Random, text: str) -> str:
+    return rng.choice([form for form in LOOKS if form != "{}." or not text.rstrip("} ").endswith(".")]).format(text)
+
+
+def fraction(rng: random.Random, value: Fraction) -> str:
+    a, b = abs(value.numerator), value.denominator
+    forms = [rf"\frac{{{a}}}{{{b}}}", rf"\dfrac{{{a}}}{{{b}}}", rf"\tfrac{{{a}}}{{{b}}}", f"{a}/{b}", rf"\frac {{{a}}} {{{b}}}",
+             rf"\cfrac{{{a}}}{{{b}}}", rf"\left(\frac{{{a}}}{{{b}}}\right)", f"({a})/({b})", f"{{{a}}}/{{{b}}}",
+             rf"\frac{{{2 * a}}}{{{2 * b}}}", f"{a} / {b}", rf"{a} \div {b}", rf"\frac{{\text{{{a}}}}}{{\text{{{b}}}}}"]  # fmt: skip
+    if max(a, b) < 10:
+        forms += [rf"\frac{a}{b}", rf"\frac{a}{{{b}}}", rf"\tfrac{a}{b}"]
+    if a > b > 1:
+        forms += [rf"{a // b}\frac{{{a % b}}}{{{b}}}", f"{a // b} {a % b}/{b}", rf"{a // b} \tfrac{{{a % b}}}{{{b}}}"]
+    text = rng.choice(forms)
+    if value < 0:
+        text = "-" + text if not text[0].isdigit() or "frac" not in text else rf"-\frac{{{a}}}{{{b}}}"
+        text = rng.choice([text, rf"\frac{{-{a}}}{{{b}}}", rf"-\frac{{{a}}}{{{b}}}", rf"\frac{{{a}}}{{-{b}}}", f"-{a}/{b}"])
+    return text
+
+
+def terms(rng: random.Random, parts: list[str]) -> str:
+    """A sum of signed terms, in any order."""
+    parts = rng.sample(parts, len(parts))
+    text = (rng.choice(["", " "])).join(part if part[0] == "-" else "+" + part for part in parts).strip()
+    return text.removeprefix("+")
+
+
+def integers(rng):
+    value = rng.choice([rng.randint(2, 99), rng.randint(100, 999), rng.randint(1000, 99999), rng.randint(10**5, 10**7)])
+    text = grouped(rng, value)
+    noun, money = rng.choice(NOUNS), f"{value:,}"
+    forms = [
+        text, text, rf"\${text}", rf"\${text}.00", rf"{text} \text{{ dollars}}", f"{text} dollars", f"${money}", f"USD {money}",
+        rf"\text{{\${money}}}", rf"{text} \text{{ {noun}}}", rf"{text} \text{{{noun}}}", f"{value} {noun}", f"{value}.0",
+        rf"\text{{{money} {noun}}}", rf"\text{{{money}}}", rf"{text}\ \mathrm{{{noun.replace(' ', '~')}}}", f"+{value}",
+        rng.choice(NAMES).format(text), rng.choice(NAMES).format(rf"\${text}"), f"{value - 7} + 7 = {text}", rf"{value}_{{10}}",
+        rf"{value - 1} + 1", rf"{text} \, \text{{{noun}}}", rf"\${text} \text{{ per week}}",
+        rf"\${text}\text{{ profit}}", rf"{text}\$", "".join(chr(ord(c) + 0xFEE0) for c in str(value)), f"€{money}",
+        rf"\$ {text}", rf"\mathdollar {text}", rf"{text}\text{{ units}}", rf"{text}^{{\text{{th}}}}", f"{value}th",
+        rf"{value} \text{{ ({noun})}}", rf"{value} \, ({noun})",
+    ]  # fmt: skip
+    gold = rng.choice([str(value), money, rf"\${money}", rf"\${value}"])
+    answer = rng.choice(forms)
+    if gold[0] == "\\":  # a gold in dollars
+        answer = rng.choice([text, rf"\${text}", rf"\${text}.00", rf"{text} \text{{ dollars}}", f"{text} dollars", f"${money}",
+                             rng.choice(NAMES).format(rf"\${text}"), rf"\text{{\${money}}}", f"USD {money}",
+                             rf"\${text} \text{{ dollars}}"])  # fmt: skip
+    return gold, answer
+
+
+def decimals(rng):
+    value = rng.choice([f"{rng.randint(0, 99)}.{rng.randint(1, 99):02}", f"{rng.randint(1000, 99999)}.{rng.randint(1, 99):02}"])
+    exact = Fraction(value)
+    whole, _, part = value.partition(".")
+    forms = [value, f"{int(whole):,}.{part}", value + "0", rf"\${value}", fraction(rng, exact), rng.choice(NAMES).format(value),
+             rf"{value} \text{{ dollars}}", rf"{float(value) * 100:.0f}\%", value.removeprefix("0"), rf"{value}\text{{ kg}}"]  # fmt: skip
+    return value, rng.choice(forms)
+
+
+def units(rng):
+    names = rng.choice(UNITS)
+    value = rng.choice([str(rng.randint(2, 999)), f"{rng.randint(1000, 99999):,}", rf"{rng.randint(2, 9)}\sqrt{{{rng.choice([2, 3, 5])}}}",
+                        rf"{rng.randint(2, 99)}\pi", f"{rng.randint(1, 99)}.5", r"\frac{7}{3}"])  # fmt: skip
+    unit = rng.choice(names)
+    if not value[-1].isdigit():
+        unit = rng.choice([name for name in names if name[0] == "\\" or len(name.split()[0]) > 1] or names)
+    answer = value + unit
+    answer = rng.choice([answer, answer, value, rng.choice(NAMES).format(answer)])
+    return value + names[0], answer
+
+
+def percents(rng):
+    value = rng.choice([str(rng.randint(1, 300)), f"{rng.randint(1, 99)}.5"])
+    forms = [rf"{value}\%", f"{value}%", f"{value} percent", rf"{value} \text{{ percent}}", rf"\text{{{value} percent}}", rf"{value} \%",
+             str(float(Fraction(value) / 100)), rf"{value}\text{{\%}}", f"{value} per cent", rf"{value}\,\%", rf"x = {value}\%",
+             rf"\frac{{{value}}}{{100}}", rf"{value}\% \text{{ of students}}"]  # fmt: skip
+    return rf"{value}\%", rng.choice(forms)
+
+
+def fractions(rng):
+    value = Fraction(rng.choice([-1, 1, 1]) * rng.randint(1, 60), rng.randint(2, 40))
+    if value.denominator == 1:
+        value += Fraction(1, 2)
+    a, b = value.numerator, value.denominator
+    gold = rng.choice([rf"\frac{{{a}}}{{{b}}}", rf"\dfrac{{{a}}}{{{b}}}", f"{a}/{b}"])
+    forms = [fraction(rng, value)] * 3 + [rng.choice(NAMES).format(fraction(rng, value))]
+    if b in (2, 4, 5, 8, 10, 20, 25, 40):
+        forms += [str(float(value))]
+    return gold, rng.choice(forms)
+
+
+def roots(rng):
+    a, b, c = rng.randint(2, 12), rng.choice([2, 3, 5, 6, 7]), rng.choice([1, 1, 2, 3, 5])
+    forms = [rf"{a}\sqrt{{{b}}}", rf"{a}\sqrt{b}", rf"{a} \sqrt{{{b}}}", rf"{a}\cdot\sqrt{{{b}}}", f"{a}*sqrt({b})", f"{a}√{b}",
+             rf"\sqrt{{{a * a * b}}}", rf"\sqrt{{{b}}}\cdot {a}", f"{a} sqrt({b})", rf"{a}({b})^{{1/2}}", rf"{a}\times\sqrt{{{b}}}",
+             rf"{a}\,\sqrt{{\,{b}\,}}", rf"\sqrt{b} \times {a}"]  # fmt: skip
+    if c == 1:
+        return rf"{a}\sqrt{{{b}}}", rng.choice([*forms, rng.choice(NAMES).format(forms[0])])
+    text = rng.choice(forms[:6])
+    forms = [rf"\frac{{{text}}}{{{c}}}", rf"\frac{{{a}}}{{{c}}}\sqrt{{{b}}}", rf"\frac{{{a}}}{{{c}}} \cdot \sqrt{{{b}}}", rf"({text})/{c}",
+             rf"\dfrac{{{a}\sqrt{{{b}}}}}{{{c}}}", rf"{a}\sqrt{{{b}}}/{c}"]  # fmt: skip
+    return rf"\frac{{{a}\sqrt{{{b}}}}}{{{c}}}", rng.choice(forms)
+
+
+def multiples_of_pi(rng):
+    a, b = rng.randint(2, 50), rng.choice([1, 1, 2, 3, 4, 6])
+    if b == 1:
+        forms = [rf"{a}\pi", rf"{a} \pi", f"{a}π", f"{a}pi", rf"{a} \cdot \pi", rf"{a}\times\pi", rf"\pi \cdot {a}", rf"{a}*\pi",
+                 rf"{a}\pi\text{{ cm}}^2", rf"A = {a}\pi", rf"{a}\pi \text{{ square units}}", rf"{a}{{\pi}}", rf"\pi({a})"]  # fmt: skip
+        return rf"{a}\pi", rng.choice(forms)
+    forms = [rf"\frac{{{a}\pi}}{{{b}}}", rf"\frac{{{a}}}{{{b}}}\pi", rf"{a}\pi/{b}", rf"\dfrac{{{a} \pi}}{{{b}}}", f"{a}π/{b}",
+             rf"\frac{{{a}}}{{{b}}} \cdot \pi", rf"\theta = \frac{{{a}\pi}}{{{b}}}"]  # fmt: skip
+    return rf"\frac{{{a}\pi}}{{{b}}}", rng.choice(forms)
+
+
+def items(rng, count):
+    return [rng.choice([str(rng.randint(-20, 99)), str(rng.randint(-9, 9)), rf"\frac{{{rng.randint(1, 9)}}}{{{rng.choice([2, 4, 7])}}}",
+                        rf"{rng.randint(2, 9)}\sqrt{{3}}", rf"\frac{{\pi}}{{{rng.randint(2, 9)}}}"]) for _ in range(count)]  # fmt: skip
+
+
+def distinct(rng, count):
+    found = items(rng, count)
+    return found if len({*found}) == count else distinct(rng, count)
+
+
+def points(rng):
+    parts = items(rng, rng.choice([2, 2, 3]))
+    inner, spaced = ",".join(parts), ", ".join(parts)
+    letters, column, wide = ",".join("xyz"[: len(parts)]), r" \\ ".join(parts), r",\ ".join(parts)
+    forms = [f"({inner})", f"({spaced})", rf"\left({spaced}\right)", rf"({letters}) = ({spaced})", rf"\big({inner}\big)",
+             rf"\left( {inner} \right)", f"({wide})", rf"({inner.replace('frac', 'dfrac')})", f"（{inner}）",
+             ", ".join(f"{name}={part}" for name, part in zip("xyz", parts, strict=False)), rf"(\,{inner}\,)", rf"\{{({inner})\}}",
+             rf"\langle {inner} \rangle", rf"\begin{{pmatrix}} {column} \end{{pmatrix}}", f"P({inner})",
+             rf"x={parts[0]}, y={parts[1]}" if len(parts) == 2 else f"({spaced})", rf"({letters})=({inner})"]  # fmt: skip
+    return f"({inner})", rng.choice(forms)
+
+
+def sets(rng):
+    parts = distinct(rng, rng.choice([2, 3, 4]))
+    mixed = rng.sample(parts, len(parts))
+    comma, last = ", ".join(mixed), ", ".join(mixed[:-1])
+    forms = [comma, ",".join(mixed), rf"\{{{comma}\}}", rf"\left\{{{comma}\right\}}", rf"{last}, \text{{ and }} {mixed[-1]}",
+             rf"{last} \text{{ and }} {mixed[-1]}", rf"{last} and {mixed[-1]}", rf"{last} \text{{ or }} {mixed[-1]}", rf"x = {comma}",
+             r" \text{ or } ".join(f"x = {part}" for part in mixed), ", ".join(f"x_{i}={part}" for i, part in enumerate(mixed, 1)),
+             rf"x \in \{{{comma}\}}", "; ".join(mixed), rf"{last},\, {mixed[-1]}", rf"\lbrace {comma} \rbrace", ", ".join(f"${p}$" for p in mixed),
+             r" \quad \text{or} \quad ".join(f"x={part}" for part in mixed)]  # fmt: skip
+    return rng.choice([",".join(parts), ", ".join(parts), rf"\{{{','.join(parts)}\}}"]), rng.choice(forms)
+
+
+def intervals(rng):
+    a, b = sorted(rng.sample(range(-30, 60), 2))
+    left, right = rng.choice("(["), rng.choice(")]")
+    below, above = {"(": "<", "[": r"\le"}[left], {")": "<", "]": r"\le"}[right]
+    shape = rng.random()
+    if shape < 0.3:
+        signs = {"<": "<", r"\le": rng.choice([r"\leq", "≤", r"\leqslant", "<="])}
+        gold = rng.choice([f"{left}{a},{b}{right}", rf"{a} {below} x {above} {b}"])
+        forms = [f"{left}{a}, {b}{right}", rf"\left{left}{a},{b}\right{right}", f"{a} {signs[below]} x {signs[above]} {b}",
+                 rf"x \in {left}{a},{b}{right}", rf"\{{x \mid {a} {below} x {above} {b}\}}", rf"\{{ x : {a} {below} x {above} {b} \}}",
+                 rf"\{{x \in \mathbb{{R}} \mid {a} {below} x {above} {b}\}}"]  # fmt: skip
+        return gold, rng.choice(forms)
+    if shape < 0.6:
+        more = {"(": ">", "[": r"\ge"}[left]
+        gold = rng.choice([rf"{left}{a},\infty)", f"x {more} {a}"])
+        forms = [rf"{left}{a}, \infty)", rf"{left}{a},+\infty)", rf"x {more} {a}", f"{a} {below} x", rf"x \in {left}{a}, \infty)",
+                 rf"\left{left}{a}, \infty\right)", f"{left}{a}, ∞)", rf"\{{x \mid x {more} {a}\}}"]  # fmt: skip
+        return gold, rng.choice(forms)
+    close, start = {"<": ")", r"\le": "]"}[above], {"<": "(", r"\le": "["}[below]
+    if a == b - 0:
+        b += 1
+    gold = rng.choice([rf"(-\infty,{a}{close}\cup{start}{b},\infty)", rf"x {above} {a} \text{{ or }} x {_more(below)} {b}"])
+    forms = [rf"(-\infty, {a}{close} \cup {start}{b}, \infty)", rf"{start}{b},\infty)\cup(-\infty,{a}{close}", f"x {above} {a} or x {_more(below)} {b}",
+             rf"x \in (-\infty,{a}{close} \cup {start}{b},\infty)", rf"\left(-\infty,{a}\right{close} \cup \left{start}{b},\infty\right)",
+             rf"x {above} {a} \text{{ or }} x {_more(below)} {b}", rf"x \in (-\infty, {a}{close} ∪ {start}{b}, +\infty)"]  # fmt: skip
+    return gold, rng.choice(forms)
+
+
+def _more(sign):
+    return {"<": ">", r"\le": r"\ge"}[sign]
+
+
+def polynomials(rng):
+    name = rng.choice("xtnyz")
+    a, b, c = rng.choice([1, 2, 3, 5, -1, -4]), rng.choice([1, 2, -3, 7, -1]), rng.randint(1, 20) * rng.choice([1, -1])
+    power = rng.choice([2, 3, 4])
+
+    def term(k, letters):
+        return {1: letters, -1: "-" + letters}.get(k, f"{k}{letters}")
+
+    gold = terms(random.Random(0), [term(a, f"{name}^{power}"), term(b, name), str(c)])
+    parts = [rng.choice([term(a, f"{name}^{power}"), term(a, f"{name}^{{{power}}}")]), term(b, name), str(c)]
+    text = terms(rng, parts)
+    other = "y" if name != "y" else "w"
+    forms = [text, text, f"f({name}) = {text}", f"{other} = {text}", f"({text})", rf"\left({text}\right)", text.replace("^", "**"),
+             f"p({name})={text}", text.replace(name, f" {name}"), rf"-({terms(rng, [term(-a, f'{name}^{power}'), term(-b, name), str(-c)])})"]  # fmt: skip
+    return gold, rng.choice(forms)
+
+
+def products(rng):
+    name = rng.choice("xab")
+    a, b = rng.sample([n for n in range(-9, 10) if n], 2)
+    one, two = (f"({name}{n:+})" for n in (a, b))
+    s, p = a + b, a * b
+    middle = "" if s == 0 else f"{'+' if s > 0 else '-'}{abs(s) if abs(s) > 1 else ''}{name}"
+    expanded = f"{name}^2{middle}{p:+}"
+    forms = [one + two, two + one, f"{one} {two}", rf"{one}\cdot {two}", f"{one}*{two}", expanded, rf"\left({one[1:-1]}\right)\left({two[1:-1]}\right)",
+             expanded.replace("^2", "^{2}")]  # fmt: skip
+    return rng.choice([one + two, expanded]), rng.choice(forms)
+
+
+def complexes(rng):
+    a, b = rng.randint(1, 20) * rng.choice([1, -1]), rng.randint(2, 20) * rng.choice([1, -1])
+    forms = [f"{a}{b:+}i", f"{b}i{a:+}", f"{a} {'+' if b > 0 else '-'} {abs(b)}i", f"{a}{b:+} i", rf"{a}{b:+}\mathrm{{i}}", rf"z = {a}{b:+}i",
+             rf"({a}{b:+}i)", rf"{a}{b:+}\cdot i", f"{a}.0{b:+}.0i", rf"{a}{b:+}\,i", rf"{a}{'+' if b > 0 else '-'}i\cdot {abs(b)}"]  # fmt: skip
+    return f"{a}{b:+}i", rng.choice(forms)
+
+
+def matrices(rng):
+    rows = [[rng.choice([str(rng.randint(-9, 9)), "1/2", r"\frac{2}{3}", "x"]) for _ in range(2)] for _ in range(2)]
+    if rng.random() < 0.5:
+        rows = [[row[0]] for row in rows] + [["5"]]
+
+    def write(name, cell=lambda text: text, end="", line=r" \\ ", after=""):
+        return rf"\begin{{{name}}}{after}" + line.join(" & ".join(map(cell, row)) for row in rows) + end + rf"\end{{{name}}}"
+
+    forms = [write("pmatrix"), write("bmatrix"), write("pmatrix", end=r" \\ "), write("pmatrix", line=r"\\"), r"\left(" + write("matrix") + r"\right)",
+             r"\left[" + write("array", after="{" + "c" * len(rows[0]) + "}") + r"\right]", write("bmatrix", line="\\\\\n"), "A = " + write("pmatrix"),
+             write("pmatrix", lambda text: {"1/2": r"\frac12", r"\frac{2}{3}": "2/3"}.get(text, text)),
+             r"\mathbf{v} = " + write("pmatrix", lambda text: {"1/2": "0.5"}.get(text, text)), write("pmatrix", lambda text: f"{{{text}}}")]  # fmt: skip
+    return write("pmatrix", end=rng.choice([" ", ""])), rng.choice(forms)
+
+
+def bases(rng):
+    base = rng.choice([2, 3, 5, 8])
+    digits = str(rng.randint(1, base - 1)) + "".join(str(rng.randint(0, base - 1)) for _ in range(3))
+    word = {2: "two", 3: "three", 5: "five", 8: "eight"}[base]
+    forms = [f"{digits}_{base}", f"{digits}_{{{base}}}", f"({digits})_{base}", rf"{digits}_{{\text{{{word}}}}}", f"{digits}_{{{word}}}",
+             f"{digits}_{{({base})}}", rf"{digits}_\text{{{word}}}", rf"({digits})_{{{base}}}", f"x = {digits}_{base}",
+             rf"{digits}_{{\text{{{base}}}}}", rf"{digits}_{{\mathrm{{{word}}}}}", f"{digits}{'₀₁₂₃₄₅₆₇₈'[base]}", rf"{digits} \text{{ base }} {base}",
+             rf"{digits} \text{{ (base {base})}}"]  # fmt: skip
+    return rng.choice([f"{digits}_{base}", f"{digits}_{{{base}}}"]), rng.choice(forms)
+
+
+def scientific(rng):
+    m, e = f"{rng.randint(1, 9)}.{rng.randint(1, 99)}", rng.choice([3, 5, 8, 12, 23, -3, -6, -19])
+    raised = "".join(dict(zip("0123456789-", "⁰¹²³⁴⁵⁶⁷⁸⁹⁻", strict=True))[c] for c in str(e))
+    forms = [rf"{m} \times 10^{{{e}}}", rf"{m}\times10^{{{e}}}", f"{m}e{e}", f"{m}E{e}", rf"{m} \cdot 10^{{{e}}}", f"{m} × 10{raised}", f"{m}*10^{e}" if e > 0 else f"{m}*10^({e})",
+             f"{m} x 10^{{{e}}}", rf"{m}0 \times 10^{{{e}}}", f"{m}×10^{e}" if e > 0 else f"{m}×10^{{{e}}}", f"{m} * 10**{e}", rf"{m} \ast 10^{{{e}}}",
+             f"{m} x 10^{e}", rf"x \approx {m}" if False else f"{m} · 10^{{{e}}}"]  # fmt: skip
+    if 0 < e < 9:
+        forms += [f"{float(m) * 10**e:,.0f}"] if (Fraction(m) * 10**e).denominator == 1 else []
+    return rng.choice(forms[:3]), rng.choice(forms)
+
+
+def plus_minus(rng):
+    a, b = rng.randint(1, 20), rng.choice([2, 3, 5, 7])
+    forms = [rf"{a} \pm \sqrt{{{b}}}", rf"{a}\pm\sqrt{b}", rf"{a}+\sqrt{{{b}}}, {a}-\sqrt{{{b}}}", rf"{a}-\sqrt{b} \text{{ and }} {a}+\sqrt{b}", f"{a} ± √{b}",
+             rf"x = {a} \pm \sqrt{{{b}}}", rf"x = {a} + \sqrt{{{b}}} \text{{ or }} x = {a} - \sqrt{{{b}}}", rf"\{{{a}-\sqrt{{{b}}}, {a}+\sqrt{{{b}}}\}}"]  # fmt: skip
+    return rng.choice([forms[0], forms[2]]), rng.choice(forms)
+
+
+def words(rng):
+    word = rng.choice(["Evelyn", "even", "odd", "ellipse", "Friday", "Yes", "No", "hyperbola", "increasing", "blue team", "none of the above"])
+    forms = [word, rf"\text{{{word}}}", rf"\text{{{word.lower()}}}", rf"\textbf{{{word}}}", rf"\mathrm{{{word}}}", rf"\text{{ {word} }}", 
+             word.upper(), rf"\text{{\textbf{{{word}}}}}", rf"\textit{{{word}}}", rf"\text{{the {word}}}", rf"\mathbf{{\text{{{word}}}}}", f"$\\text{{{word}}}$"]  # fmt: skip
+    return rf"\text{{{word}}}", rng.choice(forms)
+
+
+def options(rng):
+    letter = rng.choice("ABCDE")
+    forms = [letter, f"({letter})", rf"\text{{({letter})}}", rf"\textbf{{({letter})}}", rf"\textbf{{({letter}) }}", rf"\mathrm{{{letter}}}", f"{letter})", f"{letter})",
+             rf"\text{{{letter}}}", rf"\textbf{{{letter}}}", f"Option {letter}", rf"\text{{Option {letter}}}", f"[{letter}]", rf"\text{{Answer: {letter}}}",
+             rf"\mathbf{{({letter})}}", rf"\text{{ ({letter}) }}", rf"\boxed{{{letter}}}", rf"\text{{Choice ({letter})}}"]  # fmt: skip
+    return rng.choice([letter, rf"\text{{({letter})}}", rf"({letter})", rf"\textbf{{({letter})}}"]), rng.choice(forms)
+
+
+def times_and_ratios(rng):
+    if rng.random() < 0.5:
+        a, b = rng.randint(1, 12), rng.choice([0, 5, 15, 30, 45])
+        gold = f"{a}:{b:02}" + rng.choice(["", r"\text{ p.m.}", r" \text{ PM}"])
+        after = "" if gold[-1].isdigit() else rng.choice(["", r"\text{ p.m.}", r" \text{ pm}", " PM", r"\text{ PM}", " p.m."])
+        return gold, rng.choice([f"{a}:{b:02}{after}", f"{a}{{:}}{b:02}{after}", rf"\text{{{a}:{b:02}}}" if not after else f"{a}:{b:02}{after}"])
+    a, b = rng.sample(range(2, 40), 2)
+    forms = [f"{a}:{b}", f"{a} : {b}", rf"{a}\colon {b}", rf"{a} \text{{ to }} {b}", f"{a}：{b}", rf"a:b = {a}:{b}", rf"\text{{boys : girls}} = {a}:{b}"]
+    return f"{a}:{b}", rng.choice(forms)
+
+
+def lines(rng):
+    m, c = rng.choice([2, 3, -2, 5]), rng.choice([1, -4, 7])
+    forms = [f"y={m}x{c:+}", f"y = {m}x {c:+}", f"{m}x - y {c:+} = 0", f"y = {c}{m:+}x", f"{m}x{c:+}", f"y - {m}x = {c}" if m > 0 else f"y {-m:+}x = {c}",
+             rf"\text{{y = {m}x {c:+}}}", f"{m}x{c:+}=y"]  # fmt: skip
+    return f"y={m}x{c:+}", rng.choice(forms)
+
+
+def powers_and_logs(rng):
+    a, b = rng.choice([2, 3, 5]), rng.randint(2, 9)
+    return rng.choice([
+        (rf"{a}^{{{b}}}", rng.choice([str(a**b), f"{a}^{b}", f"{a}**{b}", rf"{a}^{{{b}}}", rf"{a} ^ {{{b}}}", f"{a**b:,}"])),
+        (rf"\log_{{{a}}} {b}", rng.choice([rf"\log_{a}({b})", rf"\log_{a}{{{b}}}", rf"\frac{{\ln {b}}}{{\ln {a}}}", rf"\frac{{\log {b}}}{{\log {a}}}"])),
+        (rf"\ln {b}", rng.choice([rf"\ln({b})", rf"\ln{{{b}}}", rf"\log_e {b}", rf"\ln\left({b}\right)", f"ln({b})", f"ln {b}"])),
+        (rf"e^{{{b}}}", rng.choice([f"e^{b}", rf"\exp({b})", rf"\mathrm{{e}}^{{{b}}}", rf"{{e}}^{{{b}}}", f"e**{b}"])),
+        (rf"\binom{{{b + 3}}}{{{a}}}", rng.choice([rf"\dbinom{{{b + 3}}}{{{a}}}", rf"\tbinom{{{b + 3}}}{{{a}}}", rf"{{{b + 3} \choose {a}}}",
+                                                   rf"\frac{{{b + 3}!}}{{{a}!\cdot {b + 3 - a}!}}"])),
+        (rf"{b}!", rng.choice([f"{b}!", rf"{b} !"])),
+    ])  # fmt: skip
+
+
+MATH = [integers, integers, integers, decimals, units, units, percents, fractions, fractions, roots, multiples_of_pi, points, points, sets, sets, intervals,
+        polynomials, products, complexes, matrices, bases, scientific, plus_minus, words, options, times_and_ratios, lines, powers_and_logs]  # fmt: skip
+
+
+def quantities(rng):
+    names = rng.choice(SCIENCE_UNITS)
+    value = rng.choice([f"{rng.randint(1, 999)}", f"{rng.randint(1, 99)}.{rng.randint(1, 99)}", f"{rng.randint(1000, 99999):,}"])
+    m, e = f"{rng.randint(1, 9)}.{rng.randint(1, 99):02}", rng.choice([-6, -3, 4, 8])
+    if rng.random() < 0.4:
+        raised = "".join(dict(zip("0123456789-", "⁰¹²³⁴⁵⁶⁷⁸⁹⁻", strict=True))[c] for c in str(e))
+        written = [rf"{m} \times 10^{{{e}}}", f"{m}e{e}", f"{m} × 10{raised}", rf"{m}\cdot 10^{{{e}}}", f"{m} x 10^{e}", f"{m}E{e}", rf"{m}\times10^{{{e}}}"]
+    else:
+        written = [value, value.replace(",", ""), value.replace(",", "{,}"), value.replace(",", r"\,"), f"-{value}" if False else value]
+    gold_unit, unit = names[0], rng.choice(names)
+    space = rng.choice([" ", " ", r"\ ", r"\,", "~"])
+    names_of = [r"v = {}", r"\Delta H = {}", r"E = {}", r"{}", r"{}", r"{}", r"{}", r"\text{{Force}} = {}", r"T_1 = {}", r"\lambda={}", r"x = {}"]
+    answer = rng.choice(names_of).format(rng.choice(written) + space + unit)
+    if rng.random() < 0.1:
+        answer = rng.choice(written)
+    return written[0] + rng.choice([" ", r"\ "]) + gold_unit, answer
+
+
+def bare_science(rng):
+    value = rng.choice([f"{rng.randint(1, 14)}", f"{rng.randint(1, 14)}.{rng.randint(1, 99)}"])
+    unit = rng.choice(rng.choice(SCIENCE_UNITS))
+    return value, rng.choice([f"pH = {value}", rf"\text{{pH}} = {value}", rf"\mathrm{{pH}} = {value}", f"n = {value}", f"{value} {unit}", rf"\text{{{value}}}", f"${value}$",
+                              rf"\gamma = {value}", rf"K_{{eq}} = {value}", f"{value}0" if "." in value else value, rf"\text{{pH }} = {value}", f"pH: {value}"])  # fmt: skip
+
+
+def chemistry(rng):
+    gold = rng.choice(CHEMISTRY)
+    plain = gold.replace("_", "").replace("{", "").replace("}", "")
+    forms = [gold, rf"\ce{{{plain}}}", rf"\text{{{gold}}}", rf"\mathrm{{{gold}}}", plain.replace("^", "") if "^" not in gold else gold,
+             gold.replace("_2", "_{2}").replace("_3", "_{3}").replace("_4", "_{4}"), gold.replace("_2", "₂") if "_" in gold and "^" not in gold else gold, f"${gold}$"]  # fmt: skip
+    return gold, rng.choice(forms)
+
+
+def science_options(rng):
+    gold, answer = options(rng)
+    letter = next(c for c in gold if c in "ABCDE" and gold[gold.index(c) - 1 : gold.index(c)] != "\\")
+    text = rng.choice(["5 m/s", "nitrogen", r"12\ \Omega", r"\text{the mitochondria}", "3.5 \\times 10^{4} J", "Newton's third law", r"x^2+1", "increases"])
+    longer = [f"{letter}. {text}", f"({letter}) {text}", f"{letter}) {text}", f"{letter}: {text}", rf"\text{{{letter}. }}{text}", rf"\textbf{{({letter})}} {text}"]
+    return gold, rng.choice([answer, letter.lower(), f"({letter.lower()})", *longer])
+
+
+SCIENCE = [quantities, quantities, quantities, quantities, bare_science, chemistry, science_options, scientific, roots, fractions]
+
+
+def right_answers(seed=0, count=2_500):
+    """(kind, gold, answer), of math and science by turns; the answer is right."""
+    rng = random.Random(seed)
+    for number in range(count):
+        kind, shapes = (("science", SCIENCE), ("math", MATH), ("math", MATH))[number % 3]
+        gold, answer = rng.choice(shapes)(rng)
+        yield kind, gold, look(rng, answer)
+
+
+# What makes a wrong answer of a right one: text after it, text before it.
+AFTER = [", 7", " or 7", "=7", r"\approx 7", "x", "^2", "!", r"\pm 1", "+C", "i", r" \text{ or } 7", " and 7", "; 7", "/7", r"\to 7", r"\ 7", "(7)",
+         r"\ne 7", "<7", r"\cup\{7\}", r"\text{ dozen}", r"\text{ thousand}", " or so", r"\text{ or more}", "'", "_1", r"\cdot 2", "^{-1}",
+         r"\text{, maybe}", "-7", "+7i", r"\text{ (or 7)}", r"\sqrt{2}", r"\pi", "...", r"\ldots", r"\text{ squared}", "*2", r"\text{ for } 7",
+         r" \text{ if } x > 7", r"\text{ hundred}", r"\text{ million}", r"\text{ and a half}", r"\text{ halves}", r"\text{ times } 2",
+         r"\text{ not}", r"\text{ pairs}", r"\text{ percent}", r"\%", r"\text{ thirds}", r" \text{ minus } 7", " 7/8", r"\text{ tens}",
+         r"\text{ out of } 7", r"\text{ per cent}", r"\text{ million dollars}", " dozen eggs"]  # fmt: skip
+BEFORE = ["7, ", "7=", r"\pm ", r"\text{not }", "1/", r"\ln ", "7 or ", "-", "7+", "2", r"\sqrt ", r"\text{about }", "x=7=", r"7\approx ", "7; ", r"\ne ", r"\neg ",
+          "<", r"\le ", r"\text{more than }", r"2\cdot ", "i", "x", r"\text{7 or }", "7<", r"\sin ", r"\text{All except }", r"y=7 \text{ or } ",
+          "x+", r"x^2 = 7 = ", r"\text{approximately }", r"\text{at least }", r"\frac{1}{2}", r"\text{half of }", r"\text{twice }", "x^2="]  # fmt: skip
+
+
+def other_digit(rng, text):
+    """Change the first digit that is in no subscript and no name before "=", and not 0. None where that may not matter."""
+    start = max(text.rfind("="), 0)
+    places = [place for place in range(start, len(text)) if "1" <= text[place] <= "9" and "_" not in text[max(place - 3, 0) : place]]
+    if not places or "binom" in text or "choose" in text:
+        return None
+    return text[: places[0]] + str((int(text[places[0]]) + rng.choice([1, 4])) % 10) + text[places[0] + 1 :]
+
+
+def other_sign(rng, text):
+    places = [place for place, letter in enumerate(text) if letter in "+-" and place > text.rfind("=") and text[place - 1].isalnum()]
+    if not places:
+        return None
+    place = rng.choice(places)
+    return text[:place] + {"+": "-", "-": "+"}[text[place]] + text[place + 1 :]
+
+
+def twin(rng, kind):
+    """A gold, and an answer that a lenient reader takes for it."""
+    n, big, k = rng.randint(2, 99), rng.randint(1001, 99998), rng.randint(2, 9)
+    comma = f"{big:,}"
+    one, two = rng.sample(range(len(SCIENCE_UNITS if kind == "science" else UNITS)), 2)
+    names, others = ((SCIENCE_UNITS if kind == "science" else UNITS)[at] for at in (one, two))
+    unit = ({"science": " "}.get(kind, "")) + rng.choice(names)
+    other = ({"science": " "}.get(kind, "")) + rng.choice(others)
+    a, b = rng.sample(range(2, 40), 2)
+    parts = distinct(rng, 3)
+    cases = [
+        (f"{n}{unit}", f"{n}{other}"), (f"{n}{unit}", f"{n + k}{unit}"), (f"{n}{unit}", f"{n}000{unit}"), (f"{n}{unit}", f"0.{n}{unit}"),
+        (comma, comma.replace(",", ", ")), (comma, ", ".join(comma.split(",")[::-1])), (rf"\${comma}", ", ".join(comma.split(",")[::-1])),
+        (comma, comma.replace(",", ".")), (comma, str(big + 1)), (rf"x={comma}", comma.replace(",", ", ")), (rf"{n}\%", str(n)), (str(n), rf"{n}\%"),
+        (rf"{n}\%", rf"0.{n}\%"), (rf"{n}\%", rf"{n} \text{{ dollars}}"), (rf"\${n}", rf"{n} \text{{ cents}}"), (rf"{n}\text{{ cents}}", rf"\${n}"),
+        (rf"\${n}", rf"{n} \text{{ euros}}"), (str(n), rf"{n} \text{{ thousand}}"), (str(n), rf"{n} \text{{ dozen}}"), (str(n), rf"\text{{about }} {n}"),
+        (str(n), rf"{n} \text{{ or }} {n + k}"), (str(n), rf"\frac{{1}}{{{n}}}"), (str(n), f"{n}x"), (str(n), rf"{n}^\circ {k}'"), (str(n), f"{n}:{10 + k}"),
+        (f"({a},{b})", f"({b},{a})"), (f"({a},{b})", rf"\{{{a},{b}\}}"), (f"({a},{b})", f"[{a},{b}]"), (f"[{a},{a + b})", f"({a},{a + b})"),
+        (f"[{a},{a + b})", rf"{a} < x < {a + b}"), (f"x > {a}", rf"x \ge {a}"), (f"({a},{b},{n})", f"({a},{b})"), (f"{a}:{b}", f"{b}:{a}"),
+        (f"{a}, {b}", f"{a}"), (f"{a}, {b}", f"{a}, {b}, {a + b}"), (rf"\{{{a},{b}\}}", rf"\{{{a}\}}"), (rf"{a}, {b}", rf"{a}, {a}"),
+        (",".join(parts), ",".join(parts[:2])), (rf"{a} \pm \sqrt{{3}}", rf"{a} + \sqrt{{3}}"), (rf"{a}\sqrt{{{k}}}", rf"{a}\sqrt{{{k + 1}}}"),
+        (rf"{a}\sqrt{{3}}", rf"\sqrt{{{3 * a}}}"), (rf"{a}\pi", f"{3.14 * a:.2f}"), (rf"{a}\pi", f"{a}"), (r"\frac{1}{3}", "0.33"), (r"\frac{2}{3}", "0.667"),
+        (f"{a}_5".replace("5", "6"), f"{a}_7"), (f"{a}_8", f"{a}"), (f"x={a}", f"y={a}"), (f"x={a}, y={b}", f"x={b}, y={a}"), (f"{a}", f"x^2 = {a}"),
+        (f"{a}", f"x^2+y^2={a}"), (f"{a}", f"{b} = {a}"), (f"{a}", rf"2x = {a}"), (f"{a}+{b}i", f"{b}+{a}i"), (f"{a}+{b}i", f"{a}-{b}i"),
+        (rf"\begin{{pmatrix}} {a} \\ {b} \end{{pmatrix}}", rf"\begin{{pmatrix}} {b} \\ {a} \end{{pmatrix}}"),
+        (rf"\begin{{pmatrix}} {a} \\ {b} \end{{pmatrix}}", rf"\begin{{pmatrix}} {a} & {b} \end{{pmatrix}}"),
+        (rf"\begin{{pmatrix}} {a} & {b} \\ 1 & 2 \end{{pmatrix}}", rf"\begin{{pmatrix}} {a} & 1 \\ {b} & 2 \end{{pmatrix}}"),
+        (rf"{k}.5 \times 10^{{{k}}}", rf"{k}.5 \times 10^{{{k + 1}}}"), (f"{k}.5e-{k}", f"{k}.5e{k}"), (r"\text{Evelyn}", r"\text{not Evelyn}"),
+        (r"\text{Evelyn}", "Carla"), (r"\text{(B)}", "(C)"), (r"\text{(B)}", r"\text{(B) or (C)}"), ("B", "A, B"), ("B", r"\text{B and C}"), (f"x^2+{a}", f"x^2-{a}"),
+        (f"x^2+{a}x", f"x^2+{a}"), (f"y=2x+{a}", f"y=2x-{a}"), (f"{a}", rf"{a} \text{{ feet }} {b} \text{{ inches}}"), (f"{a}", rf"{a} \frac{{1}}{{2}}"),
+        (f"{a}", rf"\text{{not }} {a}"), (f"{a}", rf"{a} \approx {b}"), (f"{a}", rf"{a} \pm {k}"), (f"{a}", rf"{a}!" if a > 2 else "7"), (f"{a}", rf"-{a}"),
+    ]  # fmt: skip
+    if kind == "science":
+        cases = cases[:4] * 3 + cases[-20:] + [
+            (f"{n} J", f"{n} kJ"), (f"{n} kJ", f"{n}000 J"), (f"{n} °C", f"{n} K"), (f"{n} °C", rf"{n}^\circ\text{{F}}"), (f"{n} m/s", f"{n} m/s^2"), (f"{n} N", f"{n} N m"),
+            (f"{n} mol", f"{n} mmol"), (f"{n}.25 V", f"{n}.26 V"), ("CO_2", "CO"), ("Fe^{3+}", "Fe^{2+}"), ("B", "C. 5 m/s"), ("B", "b or c"), ("B", r"\text{not B}"), (f"{n} m", f"{n} s"),
+            (f"{n} MW", f"{n} mW"), (f"{n} J/mol", f"{n} J mol"), (f"{n} m s^{{-1}}", f"{n} m s"), ("SO_4^{2-}", "SO_3^{2-}"), (f"pH = {k}", f"pH = {k + 1}"), (f"{n} eV", f"{n} MeV"),
+        ]  # fmt: skip
+    return rng.choice(cases)
+
+
+def wrong_answers_of_forms(seed=0, count=4_000):
+    """(kind, gold, answer); the answer is a right one with a change that makes it wrong."""
+    rng, made = random.Random(seed), 0
+    for kind, gold, answer in right_answers(seed + 1, 10 * count):
+        if made == count:
+            return
+        if gold.strip("(){}\\textbf") in [*"ABCDE"]:
+            how = rng.random() * 0.1 + 0.9  # the text of an option is not compared
+        else:
+            how = rng.random()
+        if how < 0.3:
+            tails = [text for text in AFTER if not (answer[-1:].isalpha() and text in ("i", "x", "'", "^{-1}", r"\text{ squared}", "^2"))]
+            changed = answer.strip(" .\n") + rng.choice(tails)
+        elif how < 0.5:
+            name = "=" in answer  # \\sin x = 5 and x+y = 5 may answer 5
+            changed = rng.choice([text for text in BEFORE if not (name and text in (r"\sin ", "x+"))]) + answer.strip()
+        elif how < 0.65:
+            changed = other_digit(rng, answer)
+        elif how < 0.7:
+            changed = other_sign(rng, answer)
+        else:
+            gold, changed = twin(rng, kind)
+        if changed and changed != answer:
+            made += 1
+            yield kind, gold, changed
