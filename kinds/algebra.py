@@ -6,6 +6,7 @@ Rational values are exact, others have DIGITS digits. e, i and \pi are constants
 Values have bounds, since 9^{9^{9^9}} would never end: BITS of a fraction, SIZE of any other number.
 """
 
+import functools
 import math
 import operator
 from collections.abc import Callable
@@ -81,19 +82,20 @@ def rounded(node: Node) -> bool:
 
 
 def rational(node: Node) -> Fraction | None:
-    """Return the exact value of a plain number: 5, -0.5, 1/2, 50%, 6\\times10^{23}; None for anything else."""
+    r"""Return the value of a plain number: 5, -0.5, 1/2, 50%, 6\times10^{23}; None for anything else.
+
+    It takes little time for any node, so it may run in the trainer's process.
+    """
     if node.kind in ("number", "decimal"):
         return node.value
-    if node.kind != "call" or node.value not in ("neg", "/", "*", "^", "+"):
+    if node.kind != "call" or node.value not in ("neg", "/", "*", "^", "+") or len(node.parts) > 3:
         return None
     values = [value for value in map(rational, node.parts) if value is not None]
-    if len(values) > 3 or len(values) < len(node.parts) or (node.value == "^" and abs(values[1]) > 1_000):
-        return None
+    whole = node.value != "^" or (values[1:] and values[1].denominator == 1 and abs(values[1]) <= 1_000)
     try:
-        value = value_at(node, {})
+        return evaluate(node.value, values) if len(values) == len(node.parts) and whole else None
     except ArithmeticError:
         return None
-    return value if isinstance(value, Fraction) else None  # 2^{1/2}
 
 
 def value_at(node: Node, point: dict[str, Value]) -> Value:
@@ -106,16 +108,17 @@ def value_at(node: Node, point: dict[str, Value]) -> Value:
         return point[node.value]
     if node.kind != "call":
         raise ValueError(f"a {node.kind} has no value")
-    values = [value_at(part, point) for part in node.parts]
-    if node.value in ("+", "*"):
-        total = values[0]
-        for value in values[1:]:
-            total = _apply(_EXACT[node.value], total, value)
-        return total
-    exact = node.value in _EXACT and (node.value not in _REAL or all(isinstance(v, Fraction) for v in values))
-    function = (_EXACT if exact else _REAL).get(node.value)
+    return evaluate(node.value, [value_at(part, point) for part in node.parts])
+
+
+def evaluate(operation: str, values: list[Value]) -> Value:
+    """Apply an operation of a `call`."""
+    if operation in ("+", "*"):
+        return functools.reduce(functools.partial(_apply, _EXACT[operation]), values)
+    exact = operation in _EXACT and (operation not in _REAL or all(isinstance(v, Fraction) for v in values))
+    function = (_EXACT if exact else _REAL).get(operation)
     if function is None:
-        raise ValueError(f"{node.value} has no value")
+        raise ValueError(f"{operation} has no value")
     return _apply(function, *values, real=not exact)
 
 

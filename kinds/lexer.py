@@ -17,8 +17,10 @@ To add another spelling of a sign, add it to SPELLINGS. To add a command that on
 DECORATION. The time is linear in the text: each character is looked at a bounded number of times.
 """
 
+import functools
 import re
 import unicodedata
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from kinds.patterns import forward
@@ -59,6 +61,7 @@ SPELLINGS = {
     r"\setminus": r"\smallsetminus \backslash",
     r"\emptyset": r"\varnothing", r"\overline": r"\bar", r"\mathbbR": r"\R", r"\epsilon": r"\varepsilon",
     r"\phi": r"\varphi", r"\theta": r"\vartheta", r"\rho": r"\varrho", "Å": r"\AA \angstrom",
+    r"\to": r"\rightarrow \longrightarrow ->",
 }
 _SIGN = {other: sign for sign, others in SPELLINGS.items() for other in others.split()}
 
@@ -67,8 +70,8 @@ _CHARACTERS = {
     "−–‐‑": "-", "×": r"\times ", "÷∕": "/", "·⋅•∙": r"\cdot ", "π": r"\pi ", "∞": r"\infty ", "±": r"\pm ",
     "∪": r"\cup ", "∈": r"\in ", "µ": "μ", "′’": "'", "½": r"\frac{1}{2}", "¼": r"\frac{1}{4}", "¾": r"\frac{3}{4}",
     "⅓": r"\frac{1}{3}", "⅔": r"\frac{2}{3}", "≤": r"\le ", "≥": r"\ge ", "≠": r"\ne ", "∅": r"\emptyset ",
-    "≈": r"\approx ", "θ": r"\theta ", "λ": r"\lambda ", "Δ": r"\Delta ", "、": ",", "。": ".", "ℝ": r"\R ",
-    "º": "°", "℃": "°C", "Ω": "Ω", "\u00a0\u2009\u202f\u3000": " ", "\u200b\u2060\ufeff": "",
+    "≈": r"\approx ", "→": r"\to ", "θ": r"\theta ", "λ": r"\lambda ", "Δ": r"\Delta ", "ℝ": r"\R ",
+    "、": ",", "。": ".", "º": "°", "℃": "°C", "Ω": "Ω", "\u00a0\u2009\u202f\u3000": " ", "\u200b\u2060\ufeff": "",
 }
 # fmt: on
 _CHARACTER: dict[int, str | int] = {ord(one): latex for ones, latex in _CHARACTERS.items() for one in ones}
@@ -99,7 +102,8 @@ _PIECES = {
     "set": r"\\mathbb\s*+(?:\{\s*+[A-Z]\s*+\}|[A-Z])",
     # \begin{pmatrix}   \begin{array}{cc}
     "matrix": r"\\(?:begin|end)\s*+\{[a-zA-Z]++\}(?:(?<=begin\{array\})\s*+\{[^{}]*+\})?",
-    "command": r"\\[A-Za-z]++|\\.|\*\*|<=|>=|!=|\{:\}",
+    "row": r"\\\\(?:\[[0-9.]++[a-z]{2}\])?",  # \\ and \\[2pt]
+    "command": r"\\[A-Za-z]++|\\.|\*\*|<=|>=|!=|->|\{:\}",
     "letters": _LETTERS,  # x   cm   p.m.   Evelyn's
     "sign": r"\S",
 }
@@ -111,7 +115,8 @@ _SEPARATOR = re.compile(r",\\! ?|\{,\}|\\.|[ ~]")  # between the groups of a num
 _SPACES = frozenset(" \t\n~$!,;:")  # the last character of a space, such as \, and \quad in front of a token
 
 
-def tokens(text: str) -> list[Token]:
+@functools.lru_cache(maxsize=256)  # the rules of science read a text more than once
+def tokens(text: str) -> tuple[Token, ...]:
     """Cut a text into tokens. Broken if its braces do not balance."""
     text = _plain(text)
     found: list[Token] = []
@@ -138,7 +143,7 @@ def tokens(text: str) -> list[Token]:
             found += _tokens_of(kind, piece, upright, spaced)
     if len(opened) > 1:
         raise Broken("{")
-    return _trimmed(found)
+    return tuple(_trimmed(found))
 
 
 def _trimmed(found: list[Token]) -> list[Token]:
@@ -193,12 +198,13 @@ def _tokens_of(kind: str, piece: str, upright: bool, spaced: bool) -> list[Token
         word = upright or piece in ("pH", "pOH")
         letters = piece.replace(".", "").upper() if "." in piece else piece  # p.m. is PM
         return [Token("word" if word else "run", letters, spaced)]
-    text = {"degrees": "°", "set": r"\mathbb" + piece.strip("{} ")[-1]}.get(kind, piece)
-    text = re.sub(r"\s|(?<=\})\{.*", "", text)  # \begin{array}{c} is \begin{array}
+    text = {"degrees": "°", "row": r"\\", "set": r"\mathbb" + piece.strip("{} ")[-1]}.get(kind, piece)
+    if kind == "matrix":  # \begin {array}{c} is \begin{array}
+        text = "".join(piece.partition("}")[:2]).replace(" ", "")
     return [Token("sign", _SIGN.get(text, text), spaced)]
 
 
-def canonical(found: list[Token]) -> str:
+def canonical(found: Sequence[Token]) -> str:
     """Return the tokens as text, without braces around one token. Two unreadable answers are equal if these texts are.
 
     Letter case counts in short words only: R is not r.

@@ -168,6 +168,7 @@ KIND = Kind(judge_math, answer=last_box_of, check=lambda gold: check_text("math"
 # ------------------------------------------------------------------------------------------- two trees
 
 FLIPPED = {"<": ">", ">": "<", r"\le": r"\ge", r"\ge": r"\le"}
+DEGREES = frozenset([("°", 1)])
 _NO_NAME = Node("")
 
 
@@ -201,8 +202,22 @@ def same(gold: Node, answer: Node, name: Node = _NO_NAME) -> bool:
     if kinds == {"ratio"}:
         times = [number(0) in [measured(part)[1] for part in node.parts] for node in (gold, answer)]  # 12:00
         return times[0] == times[1] and _same_parts(gold.parts, answer.parts)
-    (gold_unit, gold), (answer_unit, answer) = measured(gold), measured(answer)
-    return agree(gold_unit, answer_unit) and (gold == answer or equal(gold, answer))
+    (gold_unit, value), (answer_unit, other) = measured(gold), measured(answer)
+    if not agree(gold_unit, answer_unit):
+        return False
+    return value == other or equal(value, other) or _same_angle(gold, answer)
+
+
+def _same_angle(gold: Node, answer: Node) -> bool:
+    r"""Is one answer in degrees and the other a multiple of \pi: 90^\circ and \pi/2?"""
+    values = {unit: value for unit, value in (measured(gold), measured(answer))}
+    if values.keys() != {DEGREES, None}:
+        return False
+    return _has_pi(values[None]) and equal(call("°", values[DEGREES]), values[None])
+
+
+def _has_pi(node: Node) -> bool:
+    return node == Node("letter", "π") or any(map(_has_pi, node.parts))
 
 
 def agree(gold: Unit | None, answer: Unit | None) -> bool:

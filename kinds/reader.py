@@ -49,24 +49,14 @@ A unit is looked for at most MAX_TAIL tokens ahead.
 
 import functools
 import re
+from collections.abc import Sequence
 from fractions import Fraction
 from itertools import pairwise
 from typing import Any, NamedTuple
 
 from kinds.lexer import FUNCTIONS, Broken, Token, Unreadable, canonical, tokens
 from kinds.patterns import forward
-from kinds.units import (
-    CURRENCIES,
-    DOUBTS,
-    PERCENT,
-    SCALES,
-    SYMBOLS,
-    changes_value,
-    noun_of,
-    symbol_of,
-    unit_around,
-    unit_of,
-)
+from kinds.units import CURRENCIES, DOUBTS, PERCENT, SCALES, SYMBOLS, noun_of, symbol_of, unit_around, unit_of
 from verify import MAX_ANSWER
 
 MAX_ITEMS, MAX_DEPTH, MAX_EXPONENT, MAX_TAIL = 64, 16, 1_000, 24
@@ -91,7 +81,7 @@ class Form(NamedTuple):
 def read(text: str, science: bool = False) -> Form | None:
     """Read a text; None if it is empty, too long or too deep, or if it can be no answer."""
     try:
-        found = tokens(text) if len(text) <= MAX_ANSWER else []
+        found = tokens(text) if len(text) <= MAX_ANSWER else ()
         tree = Parser(found, science).whole() if found else None
     except Broken:
         return None
@@ -111,7 +101,11 @@ BRACKETS = {
     r"\lfloor": ((r"\rfloor",), "floor"), r"\lceil": ((r"\rceil",), "ceil"),
 }  # fmt: skip
 MATRICES = ("pmatrix", "bmatrix", "matrix", "smallmatrix", "array", "vmatrix")
-MARKED = (
+GREEK = r"""\alpha \beta \gamma \delta \epsilon \zeta \eta \theta \iota \kappa \lambda \mu \nu \xi \rho \sigma \tau \phi
+    \chi \psi \omega \Gamma \Delta \Theta \Lambda \Xi \Pi \Sigma \Phi \Psi \Omega \hbar \ell"""
+OPERATORS = (r"\gcd", r"\lcm", r"\max", r"\min", r"\det", r"\dim", r"\Pr")  # only as a name: \gcd(12,18) = 6
+LETTERS = (*GREEK.split(), *OPERATORS, r"\pi", r"\infty", r"\mathbbZ", r"\mathbbN", r"\mathbbQ", r"\mathbbC")
+MARKED = [
     r"\overline",
     r"\angle",
     r"\triangle",
@@ -120,20 +114,18 @@ MARKED = (
     r"\widehat",
     r"\overrightarrow",
     r"\tilde",
-)  # \vec{a}
-GREEK = (r"\alpha \beta \gamma \delta \epsilon \zeta \eta \theta \iota \kappa \lambda \mu \nu \xi \rho \sigma \tau "
-         r"\phi \chi \psi \omega \Gamma \Delta \Theta \Lambda \Xi \Pi \Sigma \Phi \Psi \Omega \hbar \ell")  # fmt: skip
-OPERATORS = (r"\gcd", r"\lcm", r"\max", r"\min", r"\det", r"\dim", r"\Pr")  # only as a name: \gcd(12,18) = 6
-LETTERS = (*GREEK.split(), *OPERATORS, r"\pi", r"\infty", r"\mathbbZ", r"\mathbbN", r"\mathbbQ", r"\mathbbC")
+]  # \vec{a} is one letter
 BASES = {"two": 2, "three": 3, "four": 4, "five": 5, "six": 6, "seven": 7, "eight": 8, "nine": 9, "ten": 10}
+ARTICLES = ("a", "an", "the")
+ORDINALS = ("th", "st", "nd", "rd")
 
 _STARTS_FACTOR = ("(", "[", "{", r"\lfloor", r"\lceil", r"\frac", r"\sqrt", r"\binom", "√", *MARKED,
                   *("\\" + name for name in FUNCTIONS))  # fmt: skip
-_ENDS_CLAUSE = {",", ";", ":", "and", "or", "}", r"\}", "&", r"\\", r"\mid", r"\cup", r"\setminus", r"\choose",
-                *RELATIONS,
+_ENDS_CLAUSE = {",", ";", ":", "and", "or", "&", r"\\", r"\}", r"\mid", r"\cup", r"\setminus", r"\choose", *RELATIONS,
                 *(closing for closings, _ in BRACKETS.values() for closing in closings)}  # fmt: skip
 _IN_UNITS = {"/", "*", "^", "°", "-", ".", "(", ")", "{", "}", r"\frac", r"\mu", r"\Omega", "Å", r"\$", "€", "£", "¥"}
-ORDINALS = ("th", "st", "nd", "rd")
+_STARTS_UNIT = (r"\frac", r"\Omega", r"\mu", "Å", "(")  # besides letters
+_AFTER_NUMBER = (*PERCENT, *SCALES, "per")
 _UNSPACED = ("cm", "mm", "km", "kg", "ft", "mph", *ORDINALS)  # 5cm and 5th; 2mg may be a product
 _TWO_INTEGERS = forward(r"(?:\{[0-9]++\}|[0-9]){2}(?![0-9])")  # after \frac, in 3\frac{1}{2}
 _END = Token("end", "")
@@ -145,7 +137,7 @@ _END = Token("end", "")
 class Parser:
     """Reads tokens from left to right. Each rule takes its own tokens, or raises Unreadable."""
 
-    def __init__(self, found: list[Token], science: bool = False) -> None:
+    def __init__(self, found: Sequence[Token], science: bool = False) -> None:
         self.tokens, self.at, self.depth = [*found, _END], 0, 0
         self.science = science
         # 1! and 2! hide 1 and 2, but not beside another factorial.
@@ -182,7 +174,7 @@ class Parser:
 
     def whole(self) -> Node:
         """One answer, and nothing after it."""
-        tree = self.option() if self.starts_option() else _list(self.answer())
+        tree = self.option() if self.starts_option() else _list(_both_signs(self.answer()))
         if self.sees(")", "]", r"\}"):
             raise Broken(self.now.text)
         if self.now != _END:
@@ -228,16 +220,16 @@ class Parser:
         return tuple(clauses)
 
     def clause(self) -> Node:
-        r"""x=5    1 < x \le 2. Outside of brackets, \pm makes two clauses of one."""
+        r"""x=5    1 < x \le 2."""
         self.label()
-        start, sides, relations = self.at, [self.union()], []
+        sides, relations = [self.union()], []
         while self.sees(*RELATIONS):
             relations.append(self.take())
             sides.append(self.union())
+            if len(sides) > MAX_ITEMS:
+                raise Unreadable("too many sides")
         self.condition()
-        clause = Node("chain", tuple(relations), tuple(sides)) if relations else sides[0]
-        double = any(token.text in (r"\pm", r"\mp") for token in self.tokens[start : self.at])
-        return _list((_choose(clause, 0), _choose(clause, 1))) if double and not self.depth else clause
+        return Node("chain", tuple(relations), tuple(sides)) if relations else sides[0]
 
     def label(self) -> None:
         r"""\text{Area} =    Answer:    say nothing, unless a word can change a value, as in \text{not } x = 5."""
@@ -245,7 +237,7 @@ class Parser:
         while start != self.at:  # boys : girls = 3:4
             start = self.at
             self.words()
-            found = self.tokens[start : self.at]
+            found = [token for token in self.tokens[start : self.at] if token.text.casefold() not in ARTICLES]
             plain = all(token.kind == "word" or token.text.istitle() for token in found)  # Area, not abcd
             if not (plain and noun_of(found) and self.takes("=", ":")):
                 self.at = start
@@ -340,7 +332,7 @@ class Parser:
             return None
         self.at = end
         texts = [token.text.casefold().removesuffix("'s") for token in found]
-        return Node("words", "".join(text for text in texts if len(texts) == 1 or text not in ("a", "an", "the")))
+        return Node("words", "".join(text for text in texts if len(texts) == 1 or text not in ARTICLES))
 
     def tail(self) -> list[Token] | None:
         """The rest of the clause, if it has only words and the signs of units: cm^2, m/(s K), cups of tea; or None."""
@@ -356,31 +348,31 @@ class Parser:
         return None
 
     def starts_unit(self, numeric: bool) -> bool:
-        r"""Does a unit or a counted noun follow? `numeric`: no variable stands before it in this term.
+        r"""Does a unit or a counted noun follow a value? `numeric`: the value has no variable.
 
-        5 cm, 5\text{ m}, 8 eggs and 9.8 m/s^2 have one; 5x and 2 x y are products. 5 m has one in science.
+        upright     5\text{ m}    8\text{ eggs}    5\ \Omega    9.8 \frac{\text{m}}{\text{s}^2}
+        long        5 cm    8 eggs after a space    5cm, 5th. But 5 xyz is a product
+        a letter    5 m/s^2, and in science also 5 m. But 5x, 2 x y and x m are products
         """
         kind, text, spaced = self.now
-        if kind == "word" and len(text) > 1:
+        if text in _AFTER_NUMBER or (kind == "word" and len(text) > 1):
             return True
-        if not (kind in ("run", "word") or (numeric and self.sees(r"\frac", r"\Omega", r"\mu", "Å", "("))):
+        after_number = self.tokens[self.at - 1].kind == "number"
+        apart = spaced or text in _UNSPACED or (self.science and (after_number or kind == "sign"))
+        if text in ("e", "i") or (kind == "run" and not (apart and (numeric or len(text) > 1))):
             return False
         tail = self.tail()
-        if not tail or (not numeric and self.ahead(len(tail)).text in RELATIONS):  # \mathrm{\Delta H} =
+        if not tail or (not numeric and self.ahead(len(tail)).text in RELATIONS):  # \mathrm{\Delta H} = 5
             return False
-        unit, upright = unit_of(tail), all(token.kind != "run" for token in tail)
-        if upright:  # \text{m}   \Omega   \frac{\text{m}}{\text{s}}
-            return (unit is not None or noun_of(tail) != "") if text not in ("e", "i") else False
-        after_number = self.tokens[self.at - 1].kind == "number"
-        if not (spaced or text in _UNSPACED or (self.science and (after_number or kind == "sign"))):
+        is_unit, is_noun = unit_of(tail) is not None, noun_of(tail) != ""
+        runs = [token.text for token in tail if token.kind == "run"]
+        if not runs:
+            return is_unit or is_noun
+        if not apart:
             return False
-        if text in PERCENT or text in SCALES or text == "per":
-            return True
-        short = any(token.kind == "run" and re.fullmatch("[A-Za-z]", token.text) for token in tail)
-        if unit is not None and (not short or (numeric and (self.science or any(token.text == "/" for token in tail)))):
-            return True
-        longest = max(len(token.text) for token in tail if token.kind == "run")
-        return (longest > 3 or text in _UNSPACED) and noun_of(tail) != ""
+        if is_unit and any(re.fullmatch("[A-Za-z]", run) for run in runs):
+            return numeric and (self.science or any(token.text == "/" for token in tail))
+        return is_unit or (is_noun and (max(map(len, runs)) > 3 or text in ORDINALS))
 
     # ---- an expression
 
@@ -419,8 +411,10 @@ class Parser:
     def starts_factor(self, numeric: bool) -> bool:
         if self.now.kind == "number":
             return self.tokens[self.at - 1].text == "!"  # 3!4!
-        if self.at_letter() or self.sees(*_STARTS_FACTOR):
+        if self.at_letter() or (numeric and self.sees(*_STARTS_UNIT)):
             return not self.starts_unit(numeric)
+        if self.sees(*_STARTS_FACTOR):
+            return True
         return self.sees("|") and not self.bar_closes
 
     def factor(self) -> Node:
@@ -473,7 +467,7 @@ class Parser:
             return self.numeral()
         if self.at_letter():
             return self.letter()
-        if self.now.kind == "word" and self.ahead(1).text == "(" and not changes_value(self.now.text.casefold()):
+        if self.now.kind == "word" and self.ahead(1).text == "(" and noun_of([self.now]):
             return Node("letter", self.take())  # \text{Var}(X)
         self.depth += 1
         if self.depth > MAX_DEPTH:
@@ -568,7 +562,7 @@ class Parser:
             return NOTHING
         items, closing = self.inside((r"\}", "|", r"\mid", ":"), True)
         if closing == r"\}":
-            return Node("list", "{}", _groups(items))
+            return Node("list", "{}", _list(_both_signs(_groups(items)), keep=True).parts)
         (condition, *more), _ = self.inside((r"\}",), True)
         named = len(items) == 1 and (items[0].kind == "letter" or items[0].parts[1:] == (REALS,))  # x, x \in \mathbb{R}
         if not named or more or condition.kind != "chain":
@@ -655,10 +649,19 @@ INFINITY = Node("letter", "∞")
 REALS = Node("tuple", "()", (call("neg", INFINITY), INFINITY))
 
 
-def _list(parts: tuple[Node, ...]) -> Node:
-    r"""One part is itself; a list in a list, such as 1,\pm 2, gives its parts."""
+def _list(parts: tuple[Node, ...], keep: bool = False) -> Node:
+    r"""A list of the parts. A list in it gives its parts: 1,\pm 2. One part alone is no list, unless it is kept."""
     flat = (one for part in parts for one in (part.parts if (part.kind, part.value) == ("list", "") else (part,)))
-    return parts[0] if len(parts) == 1 else Node("list", "", tuple(flat))
+    return parts[0] if len(parts) == 1 and not keep else Node("list", "", tuple(flat))
+
+
+def _both_signs(parts: tuple[Node, ...]) -> tuple[Node, ...]:
+    r"""Write each part with \pm as a list of two: first with the upper signs, then with the lower ones."""
+    return tuple(_list((_choose(part, 0), _choose(part, 1))) if _has_two_signs(part) else part for part in parts)
+
+
+def _has_two_signs(node: Node) -> bool:
+    return node.value in (r"\pm", r"\mp") or any(map(_has_two_signs, node.parts))
 
 
 def _groups(items: tuple[Node, ...]) -> tuple[Node, ...]:

@@ -21,10 +21,11 @@ from typing import Any
 
 from kinds import maths
 from kinds.algebra import rational
+from kinds.lexer import tokens
 from kinds.patterns import forward
-from kinds.reader import Form, Node, read
+from kinds.reader import Node, read
 
-_FORMULA = forward(r"[A-Z][A-Za-z0-9()\[\]+*-]*+|sp[0-9d]*+")
+_FORMULA = forward(r"\[?[A-Z][A-Za-z0-9()\[\]+*-]*+|sp[0-9d]*+")
 _CHARGE = re.compile(r"\^(?=[0-9]?[+-])")
 _DECIMAL = forward(r"[^0-9]{0,4}+([0-9,]*+\.[0-9]++)")
 
@@ -43,8 +44,8 @@ def compare(answer: str, gold: str, algebra: bool = True) -> Any:
     """Compare formulas by their letters, options without case, numbers to the gold's digits, the rest as math does."""
     form, expected = read(answer, science=True), read(gold, science=True)
     if form and expected:
-        formula = _formula(expected)
-        if formula and formula == _formula(form):
+        formula = _formula(gold)
+        if formula and formula == _formula(answer):
             return True
         if form.tree and expected.tree:
             if (option := _option(expected.tree)) and option == _option(form.tree):
@@ -54,9 +55,9 @@ def compare(answer: str, gold: str, algebra: bool = True) -> Any:
     return maths.best(maths.compare(answer, gold, algebra, science) for science in (True, False))
 
 
-def _formula(form: Form) -> str:
+def _formula(text: str) -> str:
     r"""Return a chemical formula on one line, "" for other text: Fe3+ for \text{Fe}^{3+}, sp3 for sp^3."""
-    line = "".join(piece for piece in form.text.split() if piece not in ("{", "}", "_", r"\ce"))
+    line = "".join(token.text for token in tokens(text) if token.text not in ("{", "}", "_", r"\ce"))
     line = line.replace("^", "") if line.startswith("sp") else _CHARGE.sub("", line)
     return line if _FORMULA.fullmatch(line) else ""
 

@@ -14,6 +14,7 @@ plural's s. To add a word that changes a value, add it to CHANGING.
 
 import re
 from collections import Counter
+from collections.abc import Sequence
 
 from kinds.lexer import Token, Unreadable, tokens
 
@@ -34,14 +35,18 @@ OTHER = {
     "oz": "ounce", "ton": "", "t": "tonne", "gal": "gallon", "qt": "quart", "pt": "pint", "cup": "", "tsp": "teaspoon",
     "tbsp": "tablespoon", "min": "minute", "h": "hr hour", "s": "sec", "day": "d", "week": "wk", "month": "mo",
     "year": "yr", "°": "degree deg", "celsius": "", "fahrenheit": "", "rad": "radian", "sr": "steradian",
-    "rev": "revolution", "atm": "atmosphere", "mmHg": "", "torr": "", "Å": "angstrom", "u": "amu", "D": "debye",
-    "dB": "decibel", "G": "gauss", "ppm": "", "ppb": "", "knot": "kn", "unit": "", "dollar": r"USD \$", "cent": "¢",
-    "euro": "EUR €", "kΩ": "kilohm", "MΩ": "megohm", "GBP": "£", "yuan": "元 RMB CNY", "yen": "¥ JPY", "rupee": "₹ INR",
+    "rev": "revolution", "kΩ": "kilohm", "MΩ": "megohm", "atm": "atmosphere", "mmHg": "", "torr": "", "ly": "",
+    "Å": "angstrom", "u": "amu", "D": "debye", "dB": "decibel", "G": "gauss", "ppm": "", "ppb": "", "knot": "kn",
+    "unit": "", "dollar": r"USD \$", "cent": "¢", "euro": "EUR €", "GBP": "£", "yuan": "元 RMB CNY", "yen": "¥ JPY",
+    "rupee": "₹ INR",
 }  # fmt: skip
 # Names of a product of other units.
 COMPOUND = {"mph": "mi/h", "kph": "km/h", "kmh": "km/h", "kmph": "km/h", "kWh": "kW h", "Wh": "W h", "rpm": "rev/min",
-            "psi": "lb/in^2", "cc": "cm^3"}  # fmt: skip
+            "psi": "lb/in^2", "cc": "cm^3", "molar": "mol/L"}  # fmt: skip
 COMPOUND |= {prefix + "M": f"{prefix}mol/L" for prefix in ("", "m", "μ", "n")}  # 0.1 M
+
+# Names of two words.
+JOINED = {"mm Hg": "mmHg", "light years": "ly", "light year": "ly", "US dollars": "dollar", "US dollar": "dollar"}
 
 CURRENCIES = {"dollar", "cent", "euro", "GBP", "yuan", "yen", "rupee"}
 PERCENT = ("%", "percent", "pct", "percentage")
@@ -90,7 +95,7 @@ def read_unit(text: str) -> Unit | None:
         return None
 
 
-def unit_of(found: list[Token]) -> Unit | None:
+def unit_of(found: Sequence[Token]) -> Unit | None:
     """Return the unit that these tokens write, None if they write none."""
     reader = _UnitReader(found)
     try:
@@ -105,7 +110,7 @@ def unit_of(found: list[Token]) -> Unit | None:
 class _UnitReader:
     """Reads the grammar above by recursive descent. `rest` has the tokens that are not read yet."""
 
-    def __init__(self, found: list[Token]) -> None:
+    def __init__(self, found: Sequence[Token]) -> None:
         self.rest = _merged(found)
 
     def sees(self, *texts: str) -> bool:
@@ -186,16 +191,19 @@ class _UnitReader:
         return sign * int(digit)
 
 
-def _merged(found: list[Token]) -> list[Token]:
+def _merged(found: Sequence[Token]) -> list[Token]:
     r"""Join the names that have several tokens: \mu m, k\Omega, ° C. Drop the full stop of sq. ft."""
     merged: list[Token] = []
     for token, before in zip(found, [Token("end", ""), *found], strict=False):
         text = {r"\mu": "μ", r"\Omega": "Ω"}.get(token.text, token.text)
         last = merged[-1].text if merged else ""
+        name = JOINED.get(f"{last} {text}")
         if last == "μ" or (text == "Ω" and last in PREFIXES and last):
-            merged[-1] = Token("word", last + text, merged[-1].spaced)
-        elif text.casefold() in _SCALES_OF_HEAT and symbol_of(last) == "°":
-            merged[-1] = Token("word", _SCALES_OF_HEAT[text.casefold()], merged[-1].spaced)
+            name = last + text
+        elif symbol_of(last) == "°" and text.casefold() in _SCALES_OF_HEAT:
+            name = _SCALES_OF_HEAT[text.casefold()]
+        if name:
+            merged[-1] = Token("word", name, merged[-1].spaced)
         elif not _is_stop(token, before):
             merged.append(token._replace(text=text))
     return merged
@@ -218,7 +226,7 @@ def symbol_of(name: str) -> str | None:
     return None
 
 
-def noun_of(found: list[Token]) -> str:
+def noun_of(found: Sequence[Token]) -> str:
     """Return the words of a counted noun in the singular: eggs, cups of tea. "" if a word may change a value."""
     words = []
     found = found[1:-1] if [token.text for token in (*found[:1], *found[-1:])] == ["(", ")"] else found
@@ -237,7 +245,7 @@ def changes_value(word: str) -> bool:
     return bool(_CHANGES & {word, *word.split("-")}) or word.endswith(_CHANGING_ENDS) or word[0] in _CHANGING_ENDS
 
 
-def unit_around(before: str, after: list[Token]) -> Unit | None:
+def unit_around(before: str, after: Sequence[Token]) -> Unit | None:
     r"""Return the unit of a value from its sign before it, "" or $ or °, and the tokens after it; None if it has none.
 
     \$29    \$29 per hour    \$29 dollars    \$70,000 profit    5 cm    8 eggs. Unreadable for any other words.
