@@ -18,7 +18,6 @@ DECORATION. The time is linear in the text: each character is looked at a bounde
 """
 
 import functools
-import re
 import unicodedata
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -111,7 +110,7 @@ _IN_TEXT = _PIECES | {"letters": rf"(?:{_LETTERS})(?:'{_LETTER}|-{_LETTER}{{2,}}
 TOKEN, TOKEN_IN_TEXT = (
     forward("|".join(f"(?P<{name}>{pattern})" for name, pattern in pieces.items())) for pieces in (_PIECES, _IN_TEXT)
 )
-_SEPARATOR = re.compile(r",\\! ?|\{,\}|\\.|[ ~]")  # between the groups of a number; a plain comma stays
+_SEPARATOR = forward(r",\\! ?|\{,\}|\\.|[ ~]")  # between the groups of a number; a plain comma stays
 _SPACES = frozenset(" \t\n~$!,;:")  # the last character of a space, such as \, and \quad in front of a token
 
 
@@ -204,10 +203,13 @@ def _tokens_of(kind: str, piece: str, upright: bool, spaced: bool) -> list[Token
     return [Token("sign", _SIGN.get(text, text), spaced)]
 
 
+_LONE_BRACES = forward(r"\{ ([^\s{}]++) \}")
+
+
 def canonical(found: Sequence[Token]) -> str:
     """Return the tokens as text, without braces around one token. Two unreadable answers are equal if these texts are.
 
     Letter case counts in short words only: R is not r.
     """
     text = " ".join(t.text.casefold() if t.kind in ("run", "word") and len(t.text) > 3 else t.text for t in found)
-    return re.sub(r"\{ ([^\s{}]+) \}", r"\1", text)
+    return _LONE_BRACES.sub(r"\1", text)

@@ -25,7 +25,6 @@ Simplified: nothing is solved, and units are not converted. Sums, integrals, con
 reader.py cannot read is equal only as text.
 """
 
-import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -253,7 +252,7 @@ def _is_one_symbol(factors: Sequence[Node]) -> bool:
     if any(factor.kind != "letter" for factor in factors):
         return False
     first, *rest = (factor.value for factor in factors)
-    segment = all(re.fullmatch("[A-Z](?:_.*)?'*", letter) for letter in (first, *rest))
+    segment = all("A" <= letter[0] <= "Z" for letter in (first, *rest))
     return segment or (
         len(rest) == 1 and (first in ("d", r"\Delta", r"\delta") or (first == "m" and r"\angle" in rest[0]))
     )

@@ -43,6 +43,9 @@ The tree has nodes of these kinds. Equal trees are equal answers; maths.py and a
 In a formula of kind math a lone letter is a variable: 5 m is 5 times m. In kind science it is a unit where it follows a
 number. In both kinds an upright letter (\text{ m}) is a unit, and so is a longer name after a space (5 cm).
 
+To add a bracket, a relation or a letter, add it to a table below. To add a function, add its name to FUNCTIONS in
+lexer.py and its value to algebra.py. To add a rule, write its line above and its method.
+
 The time is linear in the text. No rule goes back, except that a label puts its words back if no "=" or ":" follows.
 A unit is looked for at most MAX_TAIL tokens ahead.
 """
@@ -56,7 +59,7 @@ from typing import Any, NamedTuple
 
 from kinds.lexer import FUNCTIONS, Broken, Token, Unreadable, canonical, tokens
 from kinds.patterns import forward
-from kinds.units import CURRENCIES, DOUBTS, PERCENT, SCALES, SYMBOLS, noun_of, symbol_of, unit_around, unit_of
+from kinds.units import CURRENCIES, DOUBTS, PERCENT, SCALES, SCALES_OF_HEAT, SYMBOLS, noun_of, unit_around, unit_of
 from verify import MAX_ANSWER
 
 MAX_ITEMS, MAX_DEPTH, MAX_EXPONENT, MAX_TAIL = 64, 16, 1_000, 24
@@ -140,7 +143,7 @@ class Parser:
     def __init__(self, found: Sequence[Token], science: bool = False) -> None:
         self.tokens, self.at, self.depth = [*found, _END], 0, 0
         self.science = science
-        # 1! and 2! hide 1 and 2, but not beside another factorial.
+        # 1! and 2! hide 1 and 2, so they are read only together with another factorial: \frac{5!}{2!3!}.
         self.has_factorial = any(
             sign.text == "!" and base.text not in ("0", "1", "2") for base, sign in pairwise(self.tokens)
         )
@@ -370,7 +373,7 @@ class Parser:
             return is_unit or is_noun
         if not apart:
             return False
-        if is_unit and any(re.fullmatch("[A-Za-z]", run) for run in runs):
+        if is_unit and any(len(run) == 1 and run.isascii() for run in runs):
             return numeric and (self.science or any(token.text == "/" for token in tail))
         return is_unit or (is_noun and (max(map(len, runs)) > 3 or text in ORDINALS))
 
@@ -418,24 +421,25 @@ class Parser:
         return self.sees("|") and not self.bar_closes
 
     def factor(self) -> Node:
-        r"""x^2    n!    204_5    30^\circ. 0x, 1^2 and 1! are unreadable: they would hide 0 and 1."""
+        r"""x^2    n!    204_5    30^\circ."""
         self.take_currency()
         base = self.base()
-        hides = base in (number(0), number(1), number(2))
-        if (base == number(0) and self.starts_factor(True)) or (hides and base != number(2) and self.sees("^")):
-            raise Unreadable("0x, 1^2")
+        zero, one, two = (base == number(value) for value in range(3))
+        if (zero and self.starts_factor(True)) or ((zero or one) and self.sees("^")):
+            raise Unreadable("0x, 1^2: they hide 0 and 1")
         if base.kind == "number" and (name := self.base_name()):
             base = _in_base(base, name)
-        if (not hides or self.has_factorial) and self.takes("!"):
+        if self.sees("!") and (self.has_factorial or not (zero or one or two)):
+            self.take()
             base = call("!", base)
         self.ordinal()
         if self.takes("^"):
             base = _power(base, self.exponent())
-        if self.sees("°") and symbol_of(self.ahead(1).text) not in ("C", "F", "celsius", "fahrenheit"):
+        if self.sees("°") and self.ahead(1).text.casefold() not in SCALES_OF_HEAT:
             self.take()
             base = call("°", base)
-        if self.sees("^", "!", "_", "'") or (base.value == "°" and self.sees("°")):
-            raise Unreadable("2^3^4, 5!!")
+        elif self.sees("^", "!", "_", "'"):
+            raise Unreadable("2^3^4, 5!!, 1!")
         return base
 
     def base_name(self) -> str:
@@ -494,17 +498,21 @@ class Parser:
         if not text.isdecimal():
             groups = [] if "." in text or ",0" in text else text.split(",")
             return Node("decimal" if "." in text else "number", value, tuple(map(number, groups[1:] and groups)))
+        return number(value + self.mixed())
+
+    def mixed(self) -> Fraction:
+        r"""The \frac{1}{2} of 3\frac{1}{2} and the 1/2 of 3 1/2, after a whole number; else 0."""
         ahead = [self.ahead(distance) for distance in range(7)]
         if self.sees(r"\frac") and _TWO_INTEGERS.match("".join(token.text for token in ahead[1:])):
-            above, below = self.base().parts
-            return number(value + above.value / below.value)
+            above, below = (part.value for part in self.command(self.take()).parts)
+            return above / below
         above, slash, below = ahead[:3]
         if above.spaced and above.text.isdecimal() and slash.text == "/" and below.text.isdecimal():
             self.at += 3
             if int(below.text) == 0:
                 raise Broken("1/0")
-            return number(value + Fraction(int(above.text), int(below.text)))
-        return number(value)
+            return Fraction(int(above.text), int(below.text))
+        return Fraction(0)
 
     def letter(self) -> Node:
         r"""x    x_1    F_{n-1}    \alpha'. A run gives its first letter: xy^2 is x times y^2."""
@@ -734,7 +742,7 @@ def _in_base(digits: Node, name: str) -> Node:
 
 def _repeating(before: str, again: str) -> Node:
     r"""0.1\overline{6} is 1/6."""
-    if not again.isdecimal() or len(again) > 50 or not re.fullmatch(r"[0-9]+\.[0-9]*", before):
+    if not again.isdecimal() or len(again) > 50 or not before.replace(".", "", 1).isdecimal():
         raise Unreadable(again)
     scale = 10 ** len(before.partition(".")[2])
     return number(Fraction(before + "0") + Fraction(int(again), scale * (10 ** len(again) - 1)))

@@ -26,7 +26,7 @@ from kinds.patterns import forward
 from kinds.reader import Node, read
 
 _FORMULA = forward(r"\[?[A-Z][A-Za-z0-9()\[\]+*-]*+|sp[0-9d]*+")
-_CHARGE = re.compile(r"\^(?=[0-9]?[+-])")
+_CHARGE = forward(r"\^(?=[0-9]?[+-])")
 _DECIMAL = forward(r"[^0-9]{0,4}+([0-9,]*+\.[0-9]++)")
 
 
@@ -78,7 +78,7 @@ def _rounds(gold: Node, answer: Node, text: str) -> bool:
     expected, value, decimal = rational(gold), rational(answer), _DECIMAL.match(text)
     if value is None or answer.value == "+" or not expected or not decimal or not maths.agree(gold_unit, unit):
         return False
-    digits = re.sub(r"[.,]", "", decimal[1]).lstrip("0")
+    digits = decimal[1].replace(".", "").replace(",", "").lstrip("0")
     last_digit = abs(expected) / int(digits or 1)
     return len(digits) >= 3 and abs(value - expected) <= last_digit / Fraction(2)
 

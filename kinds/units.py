@@ -45,7 +45,8 @@ COMPOUND = {"mph": "mi/h", "kph": "km/h", "kmh": "km/h", "kmph": "km/h", "kWh": 
             "psi": "lb/in^2", "cc": "cm^3", "molar": "mol/L"}  # fmt: skip
 COMPOUND |= {prefix + "M": f"{prefix}mol/L" for prefix in ("", "m", "μ", "n")}  # 0.1 M
 
-# Names of two words.
+# Names of two tokens.
+SCALES_OF_HEAT = {"c": "celsius", "celsius": "celsius", "f": "fahrenheit", "fahrenheit": "fahrenheit"}  # after °
 JOINED = {"mm Hg": "mmHg", "light years": "ly", "light year": "ly", "US dollars": "dollar", "US dollar": "dollar"}
 
 CURRENCIES = {"dollar", "cent", "euro", "GBP", "yuan", "yen", "rupee"}
@@ -200,8 +201,8 @@ def _merged(found: Sequence[Token]) -> list[Token]:
         name = JOINED.get(f"{last} {text}")
         if last == "μ" or (text == "Ω" and last in PREFIXES and last):
             name = last + text
-        elif symbol_of(last) == "°" and text.casefold() in _SCALES_OF_HEAT:
-            name = _SCALES_OF_HEAT[text.casefold()]
+        elif symbol_of(last) == "°" and text.casefold() in SCALES_OF_HEAT:
+            name = SCALES_OF_HEAT[text.casefold()]
         if name:
             merged[-1] = Token("word", name, merged[-1].spaced)
         elif not _is_stop(token, before):
@@ -212,9 +213,6 @@ def _merged(found: Sequence[Token]) -> list[Token]:
 def _is_stop(token: Token, before: Token) -> bool:
     """Is it the full stop of an abbreviation?"""
     return token.text == "." and before.kind in ("run", "word")
-
-
-_SCALES_OF_HEAT = {"c": "celsius", "celsius": "celsius", "f": "fahrenheit", "fahrenheit": "fahrenheit"}
 
 
 def symbol_of(name: str) -> str | None:
