@@ -145,7 +145,8 @@ class Parser:
         self.science = science
         # 1! and 2! hide 1 and 2, so they are read only together with another factorial: \frac{5!}{2!3!}.
         self.has_factorial = any(
-            sign.text == "!" and base.text not in ("0", "1", "2") for base, sign in pairwise(self.tokens)
+            sign.text == "!" and base.kind in ("number", "run") and base.text not in ("0", "1", "2")
+            for base, sign in pairwise(self.tokens)
         )
         self.bar_closes = False  # in |x| and {x | x > 1}, the next bar opens nothing
         self.currency = ""  # of the quantity that is being read: \$ stands before the number

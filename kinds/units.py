@@ -65,7 +65,7 @@ CHANGING = """
     hundredths thousandth thousandths quarter quarters ones tens twice thrice double triple times-as squared cubed
     square cubic root factorial choose point mod modulo remainder base power kilo mega zero one two three four five six
     seven eight nine ten eleven twelve twenty thirty forty fifty sixty seventy eighty ninety reciprocal inverse opposite
-    multiplied divided raised invalid unknown the this that lakh crore mil x k e i"""
+    multiplied divided doubled tripled halved raised invalid unknown the this that lakh crore mil x k e i"""
 _CHANGES = {*DOUBTS, *CHANGING.split(), *PERCENT, *SCALES}
 _CHANGING_ENDS = ("teen", "illion", "illions", "illionth", "illionths", "fold", *"十百千万萬亿億半")
 MAX_WORDS = 6  # of a counted noun

@@ -1,10 +1,14 @@
-r"""Two generators of answers: right ones in the forms that models write, and wrong ones made from right ones.
+r"""Right answers in the forms that models write, and wrong ones made from right ones: two generators, and tables.
 
-Each yields (kind, gold, answer). They draw from the shapes of GSM8K, MATH, AIME and SCP-116K with a fixed seed.
+The generators yield (kind, gold, answer). They draw from the shapes of GSM8K, MATH, AIME and SCP-116K, with a seed. The
+tables at the end were written by hand.
 """
 
 import random
+import re
 from fractions import Fraction
+
+from judging import pairs
 
 # The same text inside of what only changes its look or gives it a name.
 LOOKS = [
@@ -90,7 +94,9 @@ def fraction(rng: random.Random, value: Fraction) -> str:
     text = rng.choice(forms)
     if value < 0:
         text = "-" + text if not text[0].isdigit() or "frac" not in text else rf"-\frac{{{a}}}{{{b}}}"
-        text = rng.choice([text, rf"\frac{{-{a}}}{{{b}}}", rf"-\frac{{{a}}}{{{b}}}", rf"\frac{{{a}}}{{-{b}}}", f"-{a}/{b}"])
+        text = rng.choice(
+            [text, rf"\frac{{-{a}}}{{{b}}}", rf"-\frac{{{a}}}{{{b}}}", rf"\frac{{{a}}}{{-{b}}}", f"-{a}/{b}"]
+        )
     return text
 
 
@@ -125,7 +131,9 @@ def integers(rng):
 
 
 def decimals(rng):
-    value = rng.choice([f"{rng.randint(0, 99)}.{rng.randint(1, 99):02}", f"{rng.randint(1000, 99999)}.{rng.randint(1, 99):02}"])
+    value = rng.choice(
+        [f"{rng.randint(0, 99)}.{rng.randint(1, 99):02}", f"{rng.randint(1000, 99999)}.{rng.randint(1, 99):02}"]
+    )
     exact = Fraction(value)
     whole, _, part = value.partition(".")
     forms = [value, f"{int(whole):,}.{part}", value + "0", rf"\${value}", fraction(rng, exact), rng.choice(NAMES).format(value),
@@ -166,7 +174,7 @@ def fractions(rng):
 
 
 def roots(rng):
-    a, b, c = rng.randint(2, 12), rng.choice([2, 3, 5, 6, 7]), rng.choice([1, 1, 2, 3, 5])
+    a, b, c = rng.randint(2, 12), rng.choice([2, 3, 5, 6, 7]), rng.choice([1, 1, 13, 17])
     forms = [rf"{a}\sqrt{{{b}}}", rf"{a}\sqrt{b}", rf"{a} \sqrt{{{b}}}", rf"{a}\cdot\sqrt{{{b}}}", f"{a}*sqrt({b})", f"{a}√{b}",
              rf"\sqrt{{{a * a * b}}}", rf"\sqrt{{{b}}}\cdot {a}", f"{a} sqrt({b})", rf"{a}({b})^{{1/2}}", rf"{a}\times\sqrt{{{b}}}",
              rf"{a}\,\sqrt{{\,{b}\,}}", rf"\sqrt{b} \times {a}"]  # fmt: skip
@@ -190,7 +198,7 @@ def multiples_of_pi(rng):
 
 
 def items(rng, count):
-    return [rng.choice([str(rng.randint(-20, 99)), str(rng.randint(-9, 9)), rf"\frac{{{rng.randint(1, 9)}}}{{{rng.choice([2, 4, 7])}}}",
+    return [rng.choice([str(rng.randint(2, 99)), str(rng.randint(-20, -2)), rf"\frac{{{rng.randint(1, 9)}}}{{{rng.choice([2, 4, 7])}}}",
                         rf"{rng.randint(2, 9)}\sqrt{{3}}", rf"\frac{{\pi}}{{{rng.randint(2, 9)}}}"]) for _ in range(count)]  # fmt: skip
 
 
@@ -244,7 +252,9 @@ def intervals(rng):
     close, start = {"<": ")", r"\le": "]"}[above], {"<": "(", r"\le": "["}[below]
     if a == b - 0:
         b += 1
-    gold = rng.choice([rf"(-\infty,{a}{close}\cup{start}{b},\infty)", rf"x {above} {a} \text{{ or }} x {_more(below)} {b}"])
+    gold = rng.choice(
+        [rf"(-\infty,{a}{close}\cup{start}{b},\infty)", rf"x {above} {a} \text{{ or }} x {_more(below)} {b}"]
+    )
     forms = [rf"(-\infty, {a}{close} \cup {start}{b}, \infty)", rf"{start}{b},\infty)\cup(-\infty,{a}{close}", f"x {above} {a} or x {_more(below)} {b}",
              rf"x \in (-\infty,{a}{close} \cup {start}{b},\infty)", rf"\left(-\infty,{a}\right{close} \cup \left{start}{b},\infty\right)",
              rf"x {above} {a} \text{{ or }} x {_more(below)} {b}", rf"x \in (-\infty, {a}{close} ∪ {start}{b}, +\infty)"]  # fmt: skip
@@ -297,7 +307,12 @@ def matrices(rng):
         rows = [[row[0]] for row in rows] + [["5"]]
 
     def write(name, cell=lambda text: text, end="", line=r" \\ ", after=""):
-        return rf"\begin{{{name}}}{after}" + line.join(" & ".join(map(cell, row)) for row in rows) + end + rf"\end{{{name}}}"
+        return (
+            rf"\begin{{{name}}}{after}"
+            + line.join(" & ".join(map(cell, row)) for row in rows)
+            + end
+            + rf"\end{{{name}}}"
+        )
 
     forms = [write("pmatrix"), write("bmatrix"), write("pmatrix", end=r" \\ "), write("pmatrix", line=r"\\"), r"\left(" + write("matrix") + r"\right)",
              r"\left[" + write("array", after="{" + "c" * len(rows[0]) + "}") + r"\right]", write("bmatrix", line="\\\\\n"), "A = " + write("pmatrix"),
@@ -336,7 +351,21 @@ def plus_minus(rng):
 
 
 def words(rng):
-    word = rng.choice(["Evelyn", "even", "odd", "ellipse", "Friday", "Yes", "No", "hyperbola", "increasing", "blue team", "none of the above"])
+    word = rng.choice(
+        [
+            "Evelyn",
+            "even",
+            "odd",
+            "ellipse",
+            "Friday",
+            "Yes",
+            "No",
+            "hyperbola",
+            "increasing",
+            "blue team",
+            "none of the above",
+        ]
+    )
     forms = [word, rf"\text{{{word}}}", rf"\text{{{word.lower()}}}", rf"\textbf{{{word}}}", rf"\mathrm{{{word}}}", rf"\text{{ {word} }}", 
              word.upper(), rf"\text{{\textbf{{{word}}}}}", rf"\textit{{{word}}}", rf"\text{{the {word}}}", rf"\mathbf{{\text{{{word}}}}}", f"$\\text{{{word}}}$"]  # fmt: skip
     return rf"\text{{{word}}}", rng.choice(forms)
@@ -354,10 +383,28 @@ def times_and_ratios(rng):
     if rng.random() < 0.5:
         a, b = rng.randint(1, 12), rng.choice([0, 5, 15, 30, 45])
         gold = f"{a}:{b:02}" + rng.choice(["", r"\text{ p.m.}", r" \text{ PM}"])
-        after = "" if gold[-1].isdigit() else rng.choice(["", r"\text{ p.m.}", r" \text{ pm}", " PM", r"\text{ PM}", " p.m."])
-        return gold, rng.choice([f"{a}:{b:02}{after}", f"{a}{{:}}{b:02}{after}", rf"\text{{{a}:{b:02}}}" if not after else f"{a}:{b:02}{after}"])
+        after = (
+            ""
+            if gold[-1].isdigit()
+            else rng.choice(["", r"\text{ p.m.}", r" \text{ pm}", " PM", r"\text{ PM}", " p.m."])
+        )
+        return gold, rng.choice(
+            [
+                f"{a}:{b:02}{after}",
+                f"{a}{{:}}{b:02}{after}",
+                rf"\text{{{a}:{b:02}}}" if not after else f"{a}:{b:02}{after}",
+            ]
+        )
     a, b = rng.sample(range(2, 40), 2)
-    forms = [f"{a}:{b}", f"{a} : {b}", rf"{a}\colon {b}", rf"{a} \text{{ to }} {b}", f"{a}：{b}", rf"a:b = {a}:{b}", rf"\text{{boys : girls}} = {a}:{b}"]
+    forms = [
+        f"{a}:{b}",
+        f"{a} : {b}",
+        rf"{a}\colon {b}",
+        rf"{a} \text{{ to }} {b}",
+        f"{a}：{b}",
+        rf"a:b = {a}:{b}",
+        rf"\text{{boys : girls}} = {a}:{b}",
+    ]
     return f"{a}:{b}", rng.choice(forms)
 
 
@@ -369,7 +416,7 @@ def lines(rng):
 
 
 def powers_and_logs(rng):
-    a, b = rng.choice([2, 3, 5]), rng.randint(2, 9)
+    a, b = rng.choice([2, 3, 5]), rng.randint(6, 9)
     return rng.choice([
         (rf"{a}^{{{b}}}", rng.choice([str(a**b), f"{a}^{b}", f"{a}**{b}", rf"{a}^{{{b}}}", rf"{a} ^ {{{b}}}", f"{a**b:,}"])),
         (rf"\log_{{{a}}} {b}", rng.choice([rf"\log_{a}({b})", rf"\log_{a}{{{b}}}", rf"\frac{{\ln {b}}}{{\ln {a}}}", rf"\frac{{\log {b}}}{{\log {a}}}"])),
@@ -387,16 +434,44 @@ MATH = [integers, integers, integers, decimals, units, units, percents, fraction
 
 def quantities(rng):
     names = rng.choice(SCIENCE_UNITS)
-    value = rng.choice([f"{rng.randint(1, 999)}", f"{rng.randint(1, 99)}.{rng.randint(1, 99)}", f"{rng.randint(1000, 99999):,}"])
+    value = rng.choice(
+        [f"{rng.randint(1, 999)}", f"{rng.randint(1, 99)}.{rng.randint(1, 99)}", f"{rng.randint(1000, 99999):,}"]
+    )
     m, e = f"{rng.randint(1, 9)}.{rng.randint(1, 99):02}", rng.choice([-6, -3, 4, 8])
     if rng.random() < 0.4:
         raised = "".join(dict(zip("0123456789-", "⁰¹²³⁴⁵⁶⁷⁸⁹⁻", strict=True))[c] for c in str(e))
-        written = [rf"{m} \times 10^{{{e}}}", f"{m}e{e}", f"{m} × 10{raised}", rf"{m}\cdot 10^{{{e}}}", f"{m} x 10^{e}", f"{m}E{e}", rf"{m}\times10^{{{e}}}"]
+        written = [
+            rf"{m} \times 10^{{{e}}}",
+            f"{m}e{e}",
+            f"{m} × 10{raised}",
+            rf"{m}\cdot 10^{{{e}}}",
+            f"{m} x 10^{e}",
+            f"{m}E{e}",
+            rf"{m}\times10^{{{e}}}",
+        ]
     else:
-        written = [value, value.replace(",", ""), value.replace(",", "{,}"), value.replace(",", r"\,"), f"-{value}" if False else value]
+        written = [
+            value,
+            value.replace(",", ""),
+            value.replace(",", "{,}"),
+            value.replace(",", r"\,"),
+            f"-{value}" if False else value,
+        ]
     gold_unit, unit = names[0], rng.choice(names)
     space = rng.choice([" ", " ", r"\ ", r"\,", "~"])
-    names_of = [r"v = {}", r"\Delta H = {}", r"E = {}", r"{}", r"{}", r"{}", r"{}", r"\text{{Force}} = {}", r"T_1 = {}", r"\lambda={}", r"x = {}"]
+    names_of = [
+        r"v = {}",
+        r"\Delta H = {}",
+        r"E = {}",
+        r"{}",
+        r"{}",
+        r"{}",
+        r"{}",
+        r"\text{{Force}} = {}",
+        r"T_1 = {}",
+        r"\lambda={}",
+        r"x = {}",
+    ]
     answer = rng.choice(names_of).format(rng.choice(written) + space + unit)
     if rng.random() < 0.1:
         answer = rng.choice(written)
@@ -421,21 +496,50 @@ def chemistry(rng):
 def science_options(rng):
     gold, answer = options(rng)
     letter = next(c for c in gold if c in "ABCDE" and gold[gold.index(c) - 1 : gold.index(c)] != "\\")
-    text = rng.choice(["5 m/s", "nitrogen", r"12\ \Omega", r"\text{the mitochondria}", "3.5 \\times 10^{4} J", "Newton's third law", r"x^2+1", "increases"])
-    longer = [f"{letter}. {text}", f"({letter}) {text}", f"{letter}) {text}", f"{letter}: {text}", rf"\text{{{letter}. }}{text}", rf"\textbf{{({letter})}} {text}"]
+    text = rng.choice(
+        [
+            "5 m/s",
+            "nitrogen",
+            r"12\ \Omega",
+            r"\text{the mitochondria}",
+            "3.5 \\times 10^{4} J",
+            "Newton's third law",
+            r"x^2+1",
+            "increases",
+        ]
+    )
+    longer = [
+        f"{letter}. {text}",
+        f"({letter}) {text}",
+        f"{letter}) {text}",
+        f"{letter}: {text}",
+        rf"\text{{{letter}. }}{text}",
+        rf"\textbf{{({letter})}} {text}",
+    ]
     return gold, rng.choice([answer, letter.lower(), f"({letter.lower()})", *longer])
 
 
-SCIENCE = [quantities, quantities, quantities, quantities, bare_science, chemistry, science_options, scientific, roots, fractions]
+SCIENCE = [
+    quantities,
+    quantities,
+    quantities,
+    quantities,
+    bare_science,
+    chemistry,
+    science_options,
+    scientific,
+    roots,
+    fractions,
+]
 
 
-def right_answers(seed=0, count=2_500):
-    """(kind, gold, answer), of math and science by turns; the answer is right."""
+def right_answers(seed=0, count=2_500, looks=True):
+    """(kind, gold, answer): two of math, then one of science. The answer is right."""
     rng = random.Random(seed)
     for number in range(count):
         kind, shapes = (("science", SCIENCE), ("math", MATH), ("math", MATH))[number % 3]
         gold, answer = rng.choice(shapes)(rng)
-        yield kind, gold, look(rng, answer)
+        yield kind, gold, look(rng, answer) if looks else answer
 
 
 # What makes a wrong answer of a right one: text after it, text before it.
@@ -453,14 +557,22 @@ BEFORE = ["7, ", "7=", r"\pm ", r"\text{not }", "1/", r"\ln ", "7 or ", "-", "7+
 def other_digit(rng, text):
     """Change the first digit that is in no subscript and no name before "=", and not 0. None where that may not matter."""
     start = max(text.rfind("="), 0)
-    places = [place for place in range(start, len(text)) if "1" <= text[place] <= "9" and "_" not in text[max(place - 3, 0) : place]]
+    places = [
+        place
+        for place in range(start, len(text))
+        if "1" <= text[place] <= "9" and "_" not in text[max(place - 3, 0) : place]
+    ]
     if not places or "binom" in text or "choose" in text:
         return None
     return text[: places[0]] + str((int(text[places[0]]) + rng.choice([1, 4])) % 10) + text[places[0] + 1 :]
 
 
 def other_sign(rng, text):
-    places = [place for place, letter in enumerate(text) if letter in "+-" and place > text.rfind("=") and text[place - 1].isalnum()]
+    places = [
+        place
+        for place, letter in enumerate(text)
+        if letter in "+-" and place > text.rfind("=") and text[place - 1].isalnum()
+    ]
     if not places:
         return None
     place = rng.choice(places)
@@ -508,28 +620,183 @@ def twin(rng, kind):
     return rng.choice(cases)
 
 
-def wrong_answers_of_forms(seed=0, count=4_000):
-    """(kind, gold, answer); the answer is a right one with a change that makes it wrong."""
+# After a unit these are a power of it, and a gold without a unit accepts any.
+_POWERS = ("^2", "^{-1}", r"\text{ squared}")
+
+
+def wrong_forms(seed=0, count=2_500):
+    """(kind, gold, answer): a right answer with a change that makes it wrong, or a twin."""
     rng, made = random.Random(seed), 0
-    for kind, gold, answer in right_answers(seed + 1, 10 * count):
+    for kind, gold, answer in right_answers(seed + 1, 10 * count, looks=False):
         if made == count:
             return
-        if gold.strip("(){}\\textbf") in [*"ABCDE"]:
-            how = rng.random() * 0.1 + 0.9  # the text of an option is not compared
-        else:
-            how = rng.random()
-        if how < 0.3:
-            tails = [text for text in AFTER if not (answer[-1:].isalpha() and text in ("i", "x", "'", "^{-1}", r"\text{ squared}", "^2"))]
-            changed = answer.strip(" .\n") + rng.choice(tails)
-        elif how < 0.5:
-            name = "=" in answer  # \\sin x = 5 and x+y = 5 may answer 5
-            changed = rng.choice([text for text in BEFORE if not (name and text in (r"\sin ", "x+"))]) + answer.strip()
-        elif how < 0.65:
-            changed = other_digit(rng, answer)
-        elif how < 0.7:
-            changed = other_sign(rng, answer)
-        else:
+        how = rng.random()
+        option = re.fullmatch(r"(?:\\text(?:bf)?\{)?\(?[A-E]\)?\}?", gold)  # nothing compares the text of an option
+        if how > 0.7 or option or answer.endswith("= 0") or ":" in answer:  # 0 times 7 is 0
             gold, changed = twin(rng, kind)
-        if changed and changed != answer:
+        elif how > 0.4:
+            changed = answer + rng.choice(
+                [tail for tail in AFTER if answer[-1].isdigit() or tail not in ("i", "x", "'", "_1", *_POWERS)]
+            )
+        elif how > 0.2:
+            # \sin x = 5 and x+y = 5 may answer 5.
+            changed = (
+                rng.choice([head for head in BEFORE if "=" not in answer or head not in (r"\sin ", "x+")]) + answer
+            )
+        else:
+            changed = other_digit(rng, answer) if how > 0.05 else other_sign(rng, answer)
+        if changed:
             made += 1
-            yield kind, gold, changed
+            yield kind, gold, look(rng, changed) if rng.random() < 0.3 else changed
+
+
+# Answers that people and models write. gold  |  answer  |  another answer
+RIGHT_MATH = pairs(r"""
+\frac{3}{4}  |  0.75  |  .75  |  \frac{3}{4}\text{ cup}  |  \frac34\text{ of a mile}  |  \dfrac{3}{4}\, \text{cups}
+12  |  12\text{ cm}^2  |  \textbf{12}  |  12\, \text{units}  |  \text{12 units}  |  \mathbf{12}  |  \fbox{12}  |  $12$.  |  12 \text{.}
+12  |  12\text{ cm}^{2}.  |  \left(12\right)  |  12 \text{ sq. units}  |  \text{Answer} = 12  |  \text{The answer: } 12  |  12 \text{ per day}  |  12\text{ gallons of water}  |  12\,\text{m}^3
+12  |  12 hours  |  x \, = \, 12  |  n=12 \text{ students}  |  12 \text{ days}  |  12\text{ nickels}  |  \text{12}  |  \mathtt{12}  |  \textit{12}
+12  |  \bm{12}  |  \mathrm{12\,cm}  |  \mathrm{12cm}  |  12 \mathrm{cm}  |  12 \text{ \(cm\)}  |  {12}\text{ cm}  |  \$12/\text{hour}  |  \$ 12 \text{ each}
+12  |  12 \text{ cents/ounce}
+2\sqrt{2}  |  \sqrt 8  |  \sqrt{8}  |  2^{3/2}  |  2^{1.5}  |  \sqrt[2]{8}  |  2 \sqrt{2} \text{ units}  |  \frac{4}{\sqrt{2}}  |  2.8284271247
+\frac{\sqrt{3}}{3}  |  \frac{1}{\sqrt{3}}  |  \sqrt{3}/3  |  \tan 30^\circ  |  1/\sqrt3  |  \frac{\sqrt 3}3
+(-\infty,3)  |  x<3  |  (-∞,3)  |  \left(-\infty,3\right)  |  x \in (-\infty, 3)  |  3 > x  |  \{x \mid x < 3\}  |  \{x: x<3\}  |  (-\infty, 3.0)
+\{1\pm\sqrt{5},-2\}  |  \{-2, 1+\sqrt5, 1-\sqrt5\}  |  -2, 1 \pm \sqrt{5}  |  x = -2, 1+\sqrt{5}, 1-\sqrt{5}
+\begin{pmatrix} 1 \\ 2 \end{pmatrix}  |  \begin{pmatrix} 1 \\[2pt] 2 \end{pmatrix}  |  \begin{bmatrix}1\\2\end{bmatrix}  |  \left[\begin{array}{r}1\\2\end{array}\right]  |  \left( \begin{matrix} 1 \\ 2 \end{matrix} \right)  |  \langle 1, 2\rangle
+90^\circ  |  90  |  \frac{\pi}{2}  |  90 \text{ degrees}  |  m\angle A = 90^\circ  |  90°  |  \angle ABC = 90^{\circ}  |  \theta = 90^\circ
+\frac{\pi}{6}  |  30^\circ  |  \pi/6  |  \theta = \frac{\pi}{6}  |  \frac{\pi}{6} \text{ radians}  |  \frac{\pi}{6}\text{ rad}
+x^2-1  |  (x-1)(x+1)  |  f(x) = x^2-1  |  -1 + x^2  |  y = x^2 - 1  |  (x+1)(x-1)  |  x^{2} - 1
+5  |  \text{5 apples}  |  5\text{ apples}  |  5 apples  |  \text{Number of apples} = 5  |  N = 5  |  \mathbf{5} \text{ apples}  |  5\;\text{apples}
+\text{(C)}  |  C  |  (C)  |  \textbf{(C)}  |  \mathrm{(C)}  |  \text{C}  |  \textbf{C}  |  C)  |  \text{(C) }
+\text{(C)}  |  \mathbf{C}  |  (\text{C})  |  (\mathbf{C})  |  \boxed{\text{C}}  |  \text{Choice C}  |  \text{option C}
+3\frac{1}{2}  |  3.5  |  \frac{7}{2}  |  7/2  |  3 \frac12  |  3\tfrac{1}{2}  |  3 1/2  |  3 + \frac{1}{2}
+1,000,000  |  1000000  |  10^6  |  1 \text{ million}  |  1{,}000{,}000  |  1\,000\,000  |  1.0 \times 10^6
+3:00  |  3:00 \text{ PM}  |  \text{3:00}  |  3{:}00
+4:3  |  4 : 3  |  4 \text{ to } 3
+-2,3  |  3,-2  |  x=-2 \text{ or } x=3  |  x = -2, 3  |  \{-2,3\}  |  x=-2, x=3  |  x = 3 \text{ and } x = -2  |  x_1=-2, \ x_2=3  |  -2 \text{ and } 3
+-2,3  |  x \in \{-2, 3\}  |  x=-2,\; 3  |  \boxed{-2}, \boxed{3}  |  -2 and 3  |  -2\text{ or }3
+\frac{3}{5} + \frac{4}{5}i  |  \frac{3+4i}{5}  |  0.6+0.8i  |  \frac{3}{5}+\frac{4i}{5}  |  \frac15(3+4i)
+2^{10}  |  1024  |  1,024
+\log_2 3  |  \frac{\ln 3}{\ln 2}  |  \log_{2}(3)  |  \frac{\log 3}{\log 2}  |  \frac{1}{\log_3 2}
+2\pi r  |  2 \pi r  |  2r\pi  |  2\cdot\pi\cdot r  |  C = 2\pi r  |  r \cdot 2\pi
+y=\frac{1}{2}x+3  |  y = 0.5x+3  |  y = \frac{x}{2} + 3  |  x - 2y + 6 = 0  |  2y = x+6  |  y-3 = \frac{1}{2}x
+x^2+y^2=25  |  y^2 + x^2 = 25  |  x^2+y^2-25=0  |  25=x^2+y^2
+\frac{1}{2}  |  50\%  |  0.5
+6  |  3!  |  |{-6}|  |  \lfloor 6.5 \rfloor  |  2 \times 3 = 6  |  |-6|  |  \sqrt{36}  |  6.0  |  6.00
+6  |  \binom{4}{2}
+(2,3)  |  x=2, y=3  |  (x,y)=(2,3)  |  \left(2,3\right)  |  \{(2,3)\}  |  x=2 \text{ and } y=3  |  (2;3)  |  2, 3  |  A(2,3)
+(2,3)  |  A = (2,3)
+50\%  |  50 \text{ percent}  |  0.5  |  50\text{\%}  |  \frac12  |  50 \%
+-\frac{7}{4}  |  \frac{-7}{4}  |  -1.75  |  -\dfrac{7}{4}  |  -1\frac{3}{4}  |  - \frac 74  |  \left(-\frac{7}{4}\right)  |  \frac{7}{-4}
+2 + 3\sqrt{2}  |  3\sqrt{2}+2  |  2+\sqrt{18}  |  2+3\sqrt2
+f(x) = 2x  |  2x  |  f(x)=2x
+0  |  0.0  |  -0  |  0 \text{ people}
+\text{June 20}  |  June 20  |  \text{june 20}
+\text{Tuesday}  |  Tuesday  |  \textbf{Tuesday}
+18  |  18^\circ  |  \$18  |  \$18.00  |  18\text{ dollars per day}  |  \$18 \text{ every day}
+10x + 5  |  5(2x+1)  |  5 + 10x  |  10 x+5  |  10\cdot x + 5
+\frac{a}{b}  |  a/b  |  a \div b
+n(n+1)  |  n^2+n  |  (n+1)n  |  n(1+n)  |  n\cdot(n+1)
+[2,5)  |  2\le x<5  |  [2, 5)  |  x\in[2,5)  |  2\leqslant x < 5
+""")
+RIGHT_SCIENCE = pairs(r"""
+5 m/s  |  5 \frac{m}{s}  |  5\ \text{m}\,\text{s}^{-1}  |  5 m s^{-1}  |  5 meters/second  |  5 m/sec  |  v = 5\ \mathrm{m/s}  |  5.0 m/s  |  5 m\cdot s^{-1}
+5 m/s  |  5\,\mathrm{m\cdot s^{-1}}  |  5 metres per second  |  5
+5.0 \times 10^{14} Hz  |  5.0e14 Hz  |  5 × 10^14 Hz  |  5.0\cdot10^{14}\ \text{Hz}  |  f = 5.0 \times 10^{14}\,\mathrm{Hz}  |  5.0*10^{14} hertz
+4.18 J/(g °C)  |  4.18 J/g°C  |  4.18 \text{ J/(g} \cdot {}^\circ\text{C)}  |  4.18\ \text{J g}^{-1}\,^\circ\text{C}^{-1}  |  4.18 J/(g·°C)
+760 mmHg  |  760 mm Hg  |  760\text{ mmHg}
+NaCl  |  \text{NaCl}  |  \ce{NaCl}  |  \mathrm{NaCl}
+[Fe(CN)_6]^{4-}  |  \ce{[Fe(CN)6]^{4-}}  |  \text{[Fe(CN)}_6]^{4-}
+2H_2 + O_2 \rightarrow 2H_2O  |  2H_2+O_2 \to 2H_2O  |  2 H_2 + O_2 → 2 H_2O
+10\ \Omega  |  10 ohms  |  10 Ω  |  10\,\Omega  |  R = 10\ \Omega  |  10 ohm  |  10\text{ }\Omega
+2.5 \times 10^{-6} C  |  2.5e-6 C  |  2.5\times10^{-6}\,\text{C}
+-13.6 eV  |  -13.6\text{ eV}  |  E_1 = -13.6\,eV  |  −13.6 eV
+0.05  |  5\%  |  5.0 \times 10^{-2}  |  0.050
+300 K  |  300 kelvin  |  300\,\mathrm{K}  |  T = 300 K  |  300K
+12 V  |  12V  |  12 volts  |  V = 12\text{ V}  |  12\ \mathrm{V}
+9.8 N/kg  |  9.8 \text{ N/kg}  |  9.8\ \frac{\text{N}}{\text{kg}}  |  9.8 N kg⁻¹
+6.63 \times 10^{-34} J s  |  6.63e-34 J·s  |  6.626 \times 10^{-34}\ \text{J}\cdot\text{s}  |  6.63\times10^{-34}\,\mathrm{J\,s}  |  6.63 × 10⁻³⁴ J s
+3  |  \text{3 moles}  |  3 mol  |  n = 3  |  pH = 3  |  \text{pH} = 3.0  |  3.0
+sp^2  |  \text{sp}^2  |  sp2  |  sp^{2}  |  \mathrm{sp^2}
+B  |  B. 12 m/s  |  (B) 12 m/s  |  \textbf{B}  |  b  |  \text{(b)}  |  \text{Option B}  |  B: 12  |  \text{B) } 12
+B  |  B.
+increases  |  \text{increases}  |  Increases  |  \text{Increases.}
+1.2 kJ/mol  |  1.2\ \text{kJ}\cdot\text{mol}^{-1}  |  1.2 kJ mol-1  |  1.2 kJ mol^{-1}  |  1.2 kilojoules per mole
+0.25 M  |  0.25 mol/L  |  0.25\text{ M}  |  0.25\ \mathrm{mol\,L^{-1}}  |  0.25 molar
+\frac{1}{2}mv^2  |  0.5 m v^2  |  \frac{mv^2}{2}  |  \frac{1}{2} m v^2  |  E = \frac12 mv^2
+\sqrt{2gh}  |  \sqrt{2 g h}  |  (2gh)^{1/2}  |  v = \sqrt{2gh}
+45°  |  45^\circ  |  45 degrees  |  45
+120 V  |  120 volts  |  120\,V
+1,200 kg  |  1200 kg  |  1.2 \times 10^3 kg
+22.4 L  |  22.4 liters  |  22.4\text{ L}  |  22.4 l  |  V = 22.4 L
+5 cm  |  5 centimeters  |  5\,cm  |  5cm  |  5.0 cm
+25 kg m^2/s  |  25\ \text{kg}\cdot\text{m}^2/\text{s}  |  25 kg·m²/s  |  25 \frac{kg \cdot m^2}{s}  |  25\,\mathrm{kg\,m^2\,s^{-1}}
+""")
+WRONG_MATH = pairs(r"""
+5  |  5 \text{ hundred}  |  5 dozen  |  5 \text{ and a half}  |  5\frac{1}{2}  |  5 \text{ squared}  |  5^\circ 7'  |  5, 7  |  5 \text{ or } 7
+5  |  5 \approx 7  |  7=5  |  \text{not } 5  |  5 \pm 1  |  5x  |  5!  |  5:7  |  5\%
+5  |  5 \text{ percent}  |  5 \text{ million}  |  5K  |  5M  |  5k  |  5 \text{ k}  |  5e  |  5i
+5  |  5j  |  5\pi  |  5 + C  |  5x^0  |  5, \ldots  |  5...  |  5?  |  \sim 5
+5  |  <5  |  >5  |  \le 5  |  x \le 5  |  \ne 5  |  5_6  |  5'  |  5''
+5  |  5 \text{ feet } 7 \text{ inches}  |  5 \text{ ft } 7 \text{ in}  |  5 hours 30 minutes  |  5 \text{ hours and } 30 \text{ minutes}  |  5 \text{ (or 7)}  |  5\ (7)  |  5 \text{ to } 7  |  5-7
+5  |  5–7  |  5 \text{ out of } 7  |  5 \text{ of } 7  |  \text{between 5 and 7}  |  5 \text{ fewer than } 7  |  5 \text{ plus } 7  |  5 \text{ tenths}  |  5\text{ thirds}
+5  |  -5  |  +-5  |  5\cdot 1 0  |  \frac{5}{1}0  |  \frac{1}{5}  |  5/7  |  5^{-1}  |  5^2
+5  |  \sqrt5  |  \log 5  |  \text{five or six}  |  (5,5)  |  5,5  |  [5,5]  |  \{5,7\}  |  \text{at least } 5
+5  |  \text{at most 5}  |  \text{more than 5}  |  5 \text{ or more}  |  5+  |  \text{5+}  |  \ge 5  |  x^2 = 5  |  2x = 5
+5  |  2x=10  |  x+1=6  |  x^2=25  |  x^2+y^2=5  |  -x=5  |  xy = 5  |  x = 5, y = 7  |  x=5 \text{ or } x=7
+5  |  x = 5 = 6  |  4=5  |  5 \to 7  |  5 \Rightarrow 7  |  5 \equiv 1 \pmod 2  |  5 \pmod{7}  |  5 \bmod 7  |  \overline{5}
+5  |  \bar 5  |  \underbrace{5}_{7}  |  \cancel{5} 7  |  \text{5 and 7}  |  5 \text{ each, or } 10  |  5 \text{ if } x=7  |  5 \text{ times } 2  |  5 \text{ doubled}
+5  |  \text{twice } 5  |  \text{half of } 5  |  5\text{ less } 1  |  5 \text{ score}  |  5 \text{ lakh}  |  5 万  |  5 \text{ trillion}  |  0.5
+5  |  50  |  05.5  |  5.5  |  5\,000  |  5 000  |  5,000  |  5\\7  |  \begin{pmatrix}5\\5\end{pmatrix}
+5  |  \begin{pmatrix} 5 & 7 \end{pmatrix}  |  |5-7|  |  \lfloor 5.5 \rfloor + 1  |  P(5)  |  f(5)  |  f(x)=5x  |  \angle 5  |  \text{Evelyn: 5, Carla: 7}
+5  |  5 \text{ eggs, } 7 \text{ apples}  |  5 \text{ eggs and } 7  |  5;7  |  5 \mid 7  |  5|7  |  5\cup 7  |  5 \in \{5,7\}  |  x \in \{5,7\}
+5  |  x \in \{5\} \cup \{7\}  |  5 \setminus \{7\}  |  \mathbb{R} \setminus \{5\}  |  \emptyset
+\$5  |  5 \text{ cents}  |  500 \text{ cents}  |  \text{¢}5  |  €5  |  5 \text{ euros}  |  5\%  |  \$5 \text{ million}  |  \$5 \text{ or } \$7
+\$5  |  \$5, \$7  |  -\$5  |  \$0.05  |  £5  |  5 \text{ pounds}
+28\%  |  28  |  \$28  |  0.28\%  |  28 \text{ cm}  |  2800\%  |  28 \text{ permille}
+8\text{ inches}  |  8 \text{ feet}  |  8 \text{ inches}^2  |  8 \text{ square inches}  |  8 cm  |  8\%  |  8 \text{ in}^3  |  \$8
+60\text{ mph}  |  60 \text{ km/h}  |  60 \text{ miles}  |  60 \text{ hours}  |  60 \text{ m/s}  |  60 \text{ mi/s}
+(1,2)  |  (2,1)  |  [1,2]  |  (1,2]  |  \{1,2\}  |  1  |  (1,2,3)  |  (1,3)  |  x=2, y=1
+(1,2)  |  (1,2),(2,1)
+[0,1)  |  (0,1)  |  [0,1]  |  (0,1]  |  0<x<1  |  0 \le x \le 1  |  [0,1) \cup \{2\}  |  [0,2)  |  x \ge 0
+1,2  |  1  |  2  |  1,2,3  |  1,1  |  1,3  |  12  |  \{1\}  |  1 < x < 2
+1,2  |  1.2  |  1:2  |  1/2
+x=5  |  y=5  |  x=-5  |  x \ne 5  |  x>5  |  x = 5 \text{ or } 6  |  x^2 = 5
+\frac{1}{3}  |  0.33  |  0.333  |  0.3  |  33\%  |  33.3\%  |  3  |  1/4  |  1:3
+3\sqrt{2}  |  2\sqrt{3}  |  \sqrt{6}  |  4.24  |  4.243  |  3\sqrt{2}i  |  3+\sqrt2  |  \sqrt{3}\cdot 2
+\text{(C)}  |  (D)  |  \text{(C) or (D)}  |  C, D  |  \text{not C}  |  c  |  (CD)  |  \text{neither}  |  C+1
+\text{(C)}  |  2C  |  C = D
+12,600  |  12, 600  |  12.600  |  600, 12  |  12600.5  |  126,00  |  1260
+1,234  |  1, 234  |  (1,234)  |  \{1,234\}  |  1.234  |  1{,}23
+x^2+1  |  x^2-1  |  y^2+1  |  x^2+1=0  |  x^2  |  x+1  |  (x+1)^2  |  x^2+1+C  |  X^2+1
+204_5  |  204  |  204_6  |  54  |  204_{10}  |  54_{10}  |  402_5
+\text{Evelyn}  |  \text{Evelyn and Carla}  |  \text{not Evelyn}  |  \text{Evelyn or Carla}  |  Carla  |  \text{Evelyn?}  |  \text{Ev}  |  \text{Evelyn, Carla}
+3+4i  |  4+3i  |  3-4i  |  7i  |  3+4  |  3+4i+1  |  5
+\begin{pmatrix} 1 & 2 \\ 3 & 4\end{pmatrix}  |  \begin{pmatrix} 1 & 3 \\ 2 & 4\end{pmatrix}  |  \begin{vmatrix} 1 & 2 \\ 3 & 4\end{vmatrix}  |  1,2,3,4  |  (1,2,3,4)  |  \begin{pmatrix} 1 & 2 & 3 & 4\end{pmatrix}  |  \begin{pmatrix} 1 & 2 \\ 3 & 5\end{pmatrix}
+2x+3y=6  |  2x+3y=7  |  2x+3y  |  6  |  3x+2y=6  |  x=6
+12:30  |  1:30  |  12:31  |  30:12  |  12.30  |  12/30  |  12:30 \text{ or } 1:30
+3:00 \text{ p.m.}  |  3:00 \text{ a.m.}  |  3:00 AM  |  4:00 PM
+\pi  |  3.14  |  \frac{22}{7}  |  3.1416  |  180^\circ 1  |  180
+90^\circ  |  \pi  |  90 \pi  |  90\%  |  90^\circ \text{C}  |  91^\circ
+\frac{\pi}{2}  |  90  |  90\text{ cm}
+""")
+WRONG_SCIENCE = pairs(r"""
+5 m/s  |  5 m  |  5 m/s^2  |  5 km/s  |  5 s/m  |  5 m s  |  5 mm/s  |  6 m/s  |  50 m/s
+5 m/s  |  5 m/s or 6 m/s  |  5 mph
+120 V  |  120 A  |  120 kV  |  12 V  |  120 mV  |  120 W  |  120 V/m
+B  |  C  |  A. 5 m/s  |  (C) 5  |  BC  |  B or C  |  \text{not B}  |  B, C  |  B. or C.
+B  |  5 m/s  |  B. Actually C  |  b, c
+10 \Omega  |  10 k\Omega  |  10 V  |  100 \Omega  |  10 \Omega m  |  1 \Omega
+8.31  |  8.3  |  8.32  |  8.4  |  83.1  |  8.31\%  |  8.31 \times 10^2
+0.5  |  0.5\%  |  5  |  50  |  0.05
+H_2O  |  H_2O_2  |  HO  |  H2 O 3  |  h2o  |  D_2O
+Fe^{3+}  |  Fe^{2+}  |  Fe  |  Fe^{3-}  |  Fe_3
+Co  |  CO
+7  |  pH = 8  |  pH 7 or 8  |  pOH = 7, pH=8
+1.5e3  |  1.5e2  |  15000  |  1.5e-3  |  1.5
+25 °C  |  25 K  |  25 °F  |  298 K  |  26 °C
+5 mW  |  5 MW  |  5 W
+5 kJ  |  5000 J  |  5 J  |  5 kJ/mol  |  5 kj/s
+50 N m  |  50 N  |  50 N/m  |  50 J
+3  |  -3  |  3.5  |  3 or 4  |  3 \times 10^2  |  30
+""")

@@ -27,9 +27,11 @@ import time
 from fractions import Fraction
 
 import pytest
+from answer_forms import RIGHT_MATH, RIGHT_SCIENCE, WRONG_MATH, WRONG_SCIENCE, right_answers, wrong_forms
 from judging import judged, pairs, reason
 from wrong_answers import golds, wrong_answers
 
+from kinds import maths, science
 from kinds.algebra import rational
 from kinds.maths import MAX_BOX_DISTANCE, judge_in_worker, judge_math, last_box
 from kinds.reader import read
@@ -238,6 +240,62 @@ def test_math_forms():
     """Makes impossible: a right answer refused for the form in which models write it, or a wrong one paid for it."""
     assert [case for case, reason in zip(FORMS, judged("math", FORMS), strict=True) if reason != "correct"] == []
     assert [case for case, reason in zip(NO_FORMS, judged("math", NO_FORMS), strict=True) if reason == "correct"] == []
+
+
+def paid(kind, gold, answer):
+    """Would this box be paid? Judged in this process, as a worker does it."""
+    box = last_box(f"So the answer is \\boxed{{{answer}}}.")
+    judge = {"math": maths, "science": science}[kind].judge_in_worker
+    return box is not None and (box.strip() == gold or judge(box, gold) is True)
+
+
+RIGHT = [("math", *case) for case in RIGHT_MATH] + [("science", *case) for case in RIGHT_SCIENCE]
+WRONG = [("math", *case) for case in WRONG_MATH] + [("science", *case) for case in WRONG_SCIENCE]
+
+
+def test_tables_of_forms():
+    """Makes impossible: one of 700 forms, written by hand, that changes its verdict unseen."""
+    assert [case for case in RIGHT if not paid(*case)] == []
+    assert [case for case in WRONG if paid(*case)] == []
+    assert len(RIGHT) > 300 and len(WRONG) > 350
+
+
+@pytest.mark.parametrize("seed", [0, pytest.param(4, marks=pytest.mark.slow)])
+def test_right_answers_in_other_forms(seed):
+    """Makes impossible: a policy that must learn the notation of the judge, since right answers are refused."""
+    cases = list(right_answers(seed))
+    assert len(cases) >= 2_500 and [case for case in cases if not paid(*case)] == []
+
+
+@pytest.mark.parametrize("seed", [0, pytest.param(4, marks=pytest.mark.slow)])
+def test_wrong_answers_in_those_forms(seed):
+    """Makes impossible: a form read so leniently that another value, a hedge or another unit is paid with it."""
+    cases = list(wrong_forms(seed))
+    assert len(cases) >= 2_500 and [case for case in cases if paid(*case)] == []
+
+
+def test_a_list_of_golds():
+    """Makes impossible: a second right gold refused, or a wrong answer paid because there are two."""
+    golds = ["40", "40\\%", "\\sqrt{1600}"]
+    for answer, expected in (("40", "correct"), ("40 percent", "correct"), ("2\\cdot 20", "correct"), ("4", "wrong"),
+                             ("40, 40\\%", "wrong"), ("(40", "unparsed"), ("\\sqrt{1601}", "wrong")):  # fmt: skip
+        assert reason("math", f"\\boxed{{{answer}}}", golds) == expected
+        assert maths.judge_in_worker(answer, golds) is {"correct": True, "wrong": False, "unparsed": None}[expected]
+    assert verify("math", maths.solution(golds), golds).correct
+    for broken in ([], ["40", 40], ["40", ""], [["40"]]):
+        with pytest.raises(ValueError, match="math"):
+            maths.KIND.check(broken)
+
+
+def test_only_algebra_needs_a_worker():
+    """Makes impossible: a batch of plain numbers that waits for processes."""
+    for gold, answer in pairs(r"""
+    70000  |  \$70,000  |  70,000 \text{ miles}  |  7  |  1/2  |  x = 70,000  |  7 \times 10^4  |  Evelyn
+    \text{(C)}  |  C  |  (D)  ;  1,2  |  2, 1  |  x=1 \text{ or } x=2  ;  5\text{ cm}  |  5 cm  |  5 \text{ m}  |  5.0
+    \begin{pmatrix} 1/2 \\ 0 \end{pmatrix}  |  \begin{pmatrix} 0.5 \\ 0 \end{pmatrix}  ;  3:5  |  3 : 5
+    """):
+        assert judge_math(answer, gold) in (True, False)
+        assert judge_science(answer, gold) in (True, False)
 
 
 def test_math_answers_that_are_the_gold():
