@@ -170,7 +170,10 @@ def _spans(found: list[Token]) -> bool:
 
 def _plain(text: str) -> str:
     r"""Write characters in LaTeX, digits of every script as 0 to 9, and \\frac as \frac. Remove Markdown's **bold**."""
-    text = "".join(str(unicodedata.decimal(c)) if c.isdecimal() else c for c in text.translate(_CHARACTER)).strip()
+    if not text.isascii():
+        text = text.translate(_CHARACTER)
+        text = "".join(str(unicodedata.decimal(letter)) if letter.isdecimal() else letter for letter in text)
+    text = text.strip()
     text = text if r"\begin" in text else text.replace(r"\\", "\\")  # all backslashes are doubled, as in JSON
     bold = text.startswith("**") and text.rstrip(". ").endswith("**")
     return text.rstrip(". ")[2:-2] if bold else text

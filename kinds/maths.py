@@ -70,9 +70,13 @@ def golds_of(reference: str | list[str]) -> list[str]:
 
 
 def best(verdicts: Iterable[Any]) -> Any:
-    """Return the first of True, ALGEBRA and False that is among the verdicts, else None."""
-    found = [*verdicts]
-    return next((verdict for verdict in (True, ALGEBRA, False) if verdict in found), None)
+    """Return the first of True, ALGEBRA and False that is among the verdicts, else None. Stop at True."""
+    found = set()
+    for verdict in verdicts:
+        if verdict is True:
+            return True
+        found.add(verdict)
+    return ALGEBRA if ALGEBRA in found else False if False in found else None
 
 
 def compare(answer: str, gold: str, algebra: bool = True, science: bool = False) -> Any:
@@ -283,11 +287,13 @@ def _may_name(side: Node, gold: Node, name: Node) -> bool:
 
 def _interval(node: Node) -> tuple[Node, Node]:
     r"""Return x and (5,\infty) of x>5 and 5<x, x and (1,2] of 1<x\le 2; no name and the node of other nodes."""
-    named = [at for at, side in enumerate(node.parts) if _owns(side)]
-    sides, signs = node.parts, node.value
-    if node.kind != "chain" or len(named) != 1 or not set(signs) <= {*FLIPPED}:
+    if node.kind != "chain" or not set(node.value) <= {*FLIPPED}:
         return _NO_NAME, node
-    name = sides[named[0]]
+    sides, signs = node.parts, node.value
+    named = [side for side in sides if _owns(side)]
+    if len(named) != 1:
+        return _NO_NAME, node
+    [name] = named
     if signs[0] in (">", r"\ge"):
         sides, signs = sides[::-1], tuple(FLIPPED[sign] for sign in signs[::-1])
     if len(sides) == 2 and sides[0] == name:

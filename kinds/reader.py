@@ -156,10 +156,12 @@ class Parser:
         return self.tokens[self.at]
 
     def ahead(self, distance: int) -> Token:
-        return self.tokens[min(self.at + distance, len(self.tokens) - 1)]
+        place = self.at + distance
+        return self.tokens[place] if place < len(self.tokens) else _END
 
     def sees(self, *signs: str) -> bool:
-        return self.now.kind == "sign" and self.now.text in signs
+        token = self.tokens[self.at]
+        return token.text in signs and token.kind == "sign"
 
     def take(self, *signs: str) -> str:
         """Take one token; with signs, one of these."""
@@ -238,7 +240,7 @@ class Parser:
     def label(self) -> None:
         r"""\text{Area} =    Answer:    say nothing, unless a word can change a value, as in \text{not } x = 5."""
         start = -1
-        while start != self.at:  # boys : girls = 3:4
+        while start != self.at and self.now.kind in ("run", "word"):  # boys : girls = 3:4
             start = self.at
             self.words()
             found = [token for token in self.tokens[start : self.at] if token.text.casefold() not in ARTICLES]
@@ -323,16 +325,16 @@ class Parser:
 
     def words(self) -> Node | None:
         r"""\text{June 20}    Evelyn: nothing but words up to the end of the clause. xy is a product of letters."""
+        if self.now.kind not in ("run", "word"):
+            return None
         end = self.at
         while not self.ends_clause(end) and self.tokens[end].kind in ("run", "word", "number"):
             end += 1
         found = self.tokens[self.at : end]
         long = any(len(token.text) > {"word": 1, "run": 3}.get(token.kind, 99) for token in found)
         short = len(found) == 1 and found[0].text.casefold() in ("yes", "no", "odd")
-        first = found[0] if found else _END
-        if not self.ends_clause(end) or not (long or short) or first.kind == "number":
-            return None
-        if SYMBOLS.get(first.text) in CURRENCIES and found[1:2] and found[1].kind == "number":  # USD 5
+        price = SYMBOLS.get(self.now.text) in CURRENCIES and self.ahead(1).kind == "number"  # USD 5
+        if not self.ends_clause(end) or not (long or short) or price:
             return None
         self.at = end
         texts = [token.text.casefold().removesuffix("'s") for token in found]
@@ -425,12 +427,12 @@ class Parser:
         r"""x^2    n!    204_5    30^\circ."""
         self.take_currency()
         base = self.base()
-        zero, one, two = (base == number(value) for value in range(3))
-        if (zero and self.starts_factor(True)) or ((zero or one) and self.sees("^")):
+        plain = base.kind == "number" and not base.parts
+        if plain and ((base.value == 0 and self.starts_factor(True)) or (self.sees("^") and base.value in (0, 1))):
             raise Unreadable("0x, 1^2: they hide 0 and 1")
         if base.kind == "number" and (name := self.base_name()):
             base = _in_base(base, name)
-        if self.sees("!") and (self.has_factorial or not (zero or one or two)):
+        if self.sees("!") and (self.has_factorial or not (plain and base.value in (0, 1, 2))):
             self.take()
             base = call("!", base)
         self.ordinal()
@@ -495,14 +497,16 @@ class Parser:
             return _repeating(text, self.name())
         if abs(int(text.lower().partition("e")[2] or 0)) > MAX_EXPONENT:  # 1e999999999 would be computed
             raise Broken("too large")
+        if text.isdecimal():
+            return number(int(text) + self.mixed())
         value = Fraction(text.replace(",", ""))
-        if not text.isdecimal():
-            groups = [] if "." in text or ",0" in text else text.split(",")
-            return Node("decimal" if "." in text else "number", value, tuple(map(number, groups[1:] and groups)))
-        return number(value + self.mixed())
+        groups = [] if "." in text or ",0" in text else text.split(",")
+        return Node("decimal" if "." in text else "number", value, tuple(map(number, groups[1:] and groups)))
 
-    def mixed(self) -> Fraction:
+    def mixed(self) -> Fraction | int:
         r"""The \frac{1}{2} of 3\frac{1}{2} and the 1/2 of 3 1/2, after a whole number; else 0."""
+        if not self.sees(r"\frac") and self.now.kind != "number":
+            return 0
         ahead = [self.ahead(distance) for distance in range(7)]
         if self.sees(r"\frac") and _TWO_INTEGERS.match("".join(token.text for token in ahead[1:])):
             above, below = (part.value for part in self.command(self.take()).parts)
@@ -513,7 +517,7 @@ class Parser:
             if int(below.text) == 0:
                 raise Broken("1/0")
             return Fraction(int(above.text), int(below.text))
-        return Fraction(0)
+        return 0
 
     def letter(self) -> Node:
         r"""x    x_1    F_{n-1}    \alpha'. A run gives its first letter: xy^2 is x times y^2."""
@@ -670,7 +674,7 @@ def _both_signs(parts: tuple[Node, ...]) -> tuple[Node, ...]:
 
 
 def _has_two_signs(node: Node) -> bool:
-    return node.value in (r"\pm", r"\mp") or any(map(_has_two_signs, node.parts))
+    return (node.kind == "call" and node.value in (r"\pm", r"\mp")) or any(map(_has_two_signs, node.parts))
 
 
 def _groups(items: tuple[Node, ...]) -> tuple[Node, ...]:
