@@ -39,8 +39,6 @@ from verify import MAX_ANSWER, Kind, after_thinking, shown
 # JSON reads the first two characters of \frac, \boxed, \theta, \right and \neq as one control character.
 _LOST_BACKSLASH = forward(r"[\x00-\x09\x0b-\x1f]|\n(?:eq|u|abla)\b")
 _EMPTY_BOX = forward(r"\\(?:boxed|fbox)\s*+\{\s*+\}")
-
-
 ALGEBRA = "algebra"  # the verdict on two texts that only a worker may compare
 
 
@@ -114,7 +112,7 @@ def check_text(kind: str, reference: Any) -> None:
             f"JSON has read a backslash of a {kind} reference as {found[0][0]!r}: write every backslash twice, as in "
             rf'"\\frac{{1}}{{2}}"; got {shown(reference)}'
         )
-    if read(text) is None or _EMPTY_BOX.search(text):
+    if read(text, False) is None or _EMPTY_BOX.search(text):
         raise ValueError(
             rf'a {kind} reference is the text of one answer in quotes, such as "12", "\\frac{{1}}{{2}}", "(1,2]", '
             rf'"9.8 m/s^2" or "\\text{{(C)}}" in JSON, of at most {MAX_ANSWER} characters, or a list of such texts of '

@@ -292,7 +292,8 @@ class Parser:
 
     def quantity(self) -> Node:
         r"""Evelyn    5 cm    \$5    50\%    8 eggs    5 million dollars."""
-        self.at += self.now.text in ("Option", "option", "Choice", "choice") and self.ahead(1) != _END
+        if self.now.text in ("Option", "option", "Choice", "choice") and self.ahead(1) != _END:
+            self.take()
         if words := self.words():
             return words
         outer, self.currency = self.currency, ""
@@ -372,11 +373,11 @@ class Parser:
             return False
         is_unit, is_noun = unit_of(tail) is not None, noun_of(tail) != ""
         runs = [token.text for token in tail if token.kind == "run"]
-        if not runs:
+        if not runs:  # all letters are upright
             return is_unit or is_noun
         if not apart:
             return False
-        if is_unit and any(len(run) == 1 and run.isascii() for run in runs):
+        if is_unit and any(len(run) == 1 and run.isascii() for run in runs):  # a lone letter
             return numeric and (self.science or any(token.text == "/" for token in tail))
         return is_unit or (is_noun and (max(map(len, runs)) > 3 or text in ORDINALS))
 

@@ -42,7 +42,7 @@ def judge_in_worker(answer: str, golds: str | list[str]) -> bool | None:
 
 def compare(answer: str, gold: str, algebra: bool = True) -> Any:
     """Compare formulas by their letters, options without case, numbers to the gold's digits, the rest as math does."""
-    form, expected = read(answer, science=True), read(gold, science=True)
+    form, expected = read(answer, True), read(gold, True)
     if form and expected:
         formula = _formula(gold)
         if formula and formula == _formula(answer):

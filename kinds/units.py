@@ -18,7 +18,8 @@ from collections.abc import Sequence
 
 from kinds.lexer import Token, Unreadable, tokens
 
-Unit = frozenset[tuple[str, int]] | str  # a string is a counted noun
+Powers = frozenset[tuple[str, int]]
+Unit = Powers | str  # a text is a counted noun
 
 PREFIXES = {"": "", "f": "femto", "p": "pico", "n": "nano", "μ": "micro", "m": "milli", "c": "centi", "d": "deci",
             "h": "hecto", "k": "kilo", "M": "mega", "G": "giga", "T": "tera"}  # fmt: skip
@@ -58,14 +59,14 @@ DOUBTS = {"maybe", "perhaps", "possibly", "probably", "wait", "otherwise", "inst
           "guess", "either", "neither", "nor"}  # fmt: skip
 CHANGING = """
     not non no never about approximately approx around nearly almost roughly circa both all any but then versus vs is
-    are was be equal equals if unless when
-    where whereas while because since so for only plus minus negative positive more less least most greater fewer than
-    over under above below between from to through except excluding without hundreds thousands millions dozen dozens
-    score pair pairs couple half halves third thirds fourth fourths fifth fifths sixth eighth tenth tenths hundredth
-    hundredths thousandth thousandths quarter quarters ones tens twice thrice double triple times-as squared cubed
-    square cubic root factorial choose point mod modulo remainder base power kilo mega zero one two three four five six
-    seven eight nine ten eleven twelve twenty thirty forty fifty sixty seventy eighty ninety reciprocal inverse opposite
-    multiplied divided doubled tripled halved raised invalid unknown the this that lakh crore mil x k e i"""
+    are was be equal equals if unless when where whereas while because since so for only plus minus negative positive
+    more less least most greater fewer than over under above below between from to through except excluding without
+    hundreds thousands millions dozen dozens score pair pairs couple half halves third thirds fourth fourths fifth
+    fifths sixth eighth tenth tenths hundredth hundredths thousandth thousandths quarter quarters ones tens twice
+    thrice double triple squared cubed square cubic root factorial choose point mod modulo remainder base power kilo
+    mega zero one two three four five six seven eight nine ten eleven twelve twenty thirty forty fifty sixty seventy
+    eighty ninety reciprocal inverse opposite multiplied divided doubled tripled halved raised invalid unknown the
+    this that lakh crore mil x k e i"""
 _CHANGES = {*DOUBTS, *CHANGING.split(), *PERCENT, *SCALES}
 _CHANGING_ENDS = ("teen", "illion", "illions", "illionth", "illionths", "fold", *"十百千万萬亿億半")
 MAX_WORDS = 6  # of a counted noun
@@ -88,7 +89,7 @@ def _symbols() -> dict[str, str]:
 SYMBOLS = _symbols()
 
 
-def read_unit(text: str) -> Unit | None:
+def read_unit(text: str) -> Powers | None:
     """Read the text of a unit: m/s^2, km h^{-1}, miles per hour, square meters; None for an unknown word."""
     try:
         return unit_of(tokens(text))
@@ -96,7 +97,7 @@ def read_unit(text: str) -> Unit | None:
         return None
 
 
-def unit_of(found: Sequence[Token]) -> Unit | None:
+def unit_of(found: Sequence[Token]) -> Powers | None:
     """Return the unit that these tokens write, None if they write none."""
     reader = _UnitReader(found)
     try:
@@ -169,21 +170,19 @@ class _UnitReader:
         return Counter({symbol: 1})
 
     def power(self, first: bool) -> int:
-        """^2    ^{-1}    squared    cm2    m s-1, but not s-1 alone, which may be a difference. No power is 1."""
+        """^2    ^{-1}    squared    cm2    m s-1. Nothing is the power 1. s-1 alone may be a difference."""
         if self.takes("squared"):
             return 2
         if self.takes("cubed"):
             return 3
-        if not self.takes("^"):
-            on_the_line = (
-                self.rest and not self.rest[0].spaced and (self.sees("2", "3") or (self.sees("-") and not first))
-            )
-            return self.integer() if on_the_line else 1
-        braces = self.takes("{")
-        power = self.integer()
-        if braces and not self.takes("}"):
-            raise Unreadable("no closing brace")
-        return power
+        if self.takes("^"):
+            braces = self.takes("{")
+            power = self.integer()
+            if braces and not self.takes("}"):
+                raise Unreadable("no closing brace")
+            return power
+        written = "".join("" if token.spaced else token.text for token in self.rest[:2])
+        return self.integer() if written[:1] in ("2", "3") or (written in ("-1", "-2", "-3") and not first) else 1
 
     def integer(self) -> int:
         sign, digit = -1 if self.takes("-") else 1, self.take()
@@ -251,17 +250,26 @@ def unit_around(before: str, after: Sequence[Token]) -> Unit | None:
     alone = frozenset([(before, 1)]) if before else None
     if not after:
         return alone
-    if alone and after[0].text in ("/", "per"):
-        unit = unit_of([Token("word", before), *after])
-    else:
-        unit = unit_of(after)
-        if alone and unit not in (None, alone):
+    joined = alone and after[0].text in ("/", "per")
+    unit = unit_of([Token("word", before), *after] if joined else after)
+    if unit is not None:
+        if alone and not joined and unit != alone:
             raise Unreadable("two units")
-    if unit is None and before != "°" and (noun := noun_of(after)):
-        unit = alone or noun
-    if unit is None:
+        return unit
+    noun = noun_of(after)
+    if not noun or before == "°":
         raise Unreadable(after[0].text)
-    return unit
+    return alone or _unit_with_noun(after) or noun
+
+
+def _unit_with_noun(found: Sequence[Token]) -> Powers | None:
+    """Return the unit before a noun: cm of cm long, lb of pounds of apples, but none of miles per trip."""
+    for end in range(len(found) - 1, 0, -1):
+        unit = unit_of(found[:end])
+        if unit is not None:
+            price = {name for name, _ in unit} <= CURRENCIES
+            return unit if price or found[end].text != "per" else None
+    return None
 
 
 def same_unit(gold: Unit, answer: Unit) -> bool:
