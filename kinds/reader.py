@@ -3,21 +3,25 @@ r"""Kind "math" and "science", part 3 of 4: the reader makes a tree of the token
 Recursive descent: each rule of the grammar is one method of `Parser`, in the order below, with examples. {x} is any
 number of x, [x] is x or nothing, words in quotes are tokens.
 
-    answer    = clause {("," | ";" | "and" | "or") clause}     1, 2    x=1 or x=2
-    clause    = {label} union {relation union} [condition]     x=5     1 < x \le 2     Total = 5
-    label     = words ("=" | ":")                              \text{Area} =     Answer:
-    union     = ratio {("\cup" | "\setminus") ratio}           [0,1) \cup \{5\}
-    ratio     = quantity {":" quantity}                        3:5     7:32
-    quantity  = words | [currency] sum [scale] [percent] [unit]    Evelyn  5 cm  \$5  50\%  8 eggs  5 million dollars
-    sum       = [sign] term {sign term}                        1 - x   -2 \pm \sqrt{3}
-    term      = factor {["*" | "/"] factor}                    2x\sqrt{3}/5
-    factor    = base ["_" name] ["!"] ["^" exponent] ["°"]     x^2   n!   204_5   30^\circ
-    base      = number | letter | bracket | set | function | command | matrix
-    bracket   = "(" answer ")" | "[" answer ")" | "|" answer "|" | ...      see BRACKETS
-    set       = "\{" answer "\}" | "\{" letter ":" clause "\}"
-    function  = "\sin" ["^" exponent] (bracket | factor {factor})
-    command   = "\frac" argument argument | "\sqrt" ["[" answer "]"] argument | ...
-    matrix    = "\begin" clause {("&" | "\\") clause} "\end"
+    whole     = answer | option
+    option    = letter ("." | ":" | ")") clause                    C. 5 m/s     only in science
+    answer    = clause {("," | ";" | "and" | "or") clause}         1, 2     x=1 or x=2
+    clause    = {label} union {relation union} [condition]         x=5     1 < x \le 2     Total = 5
+    label     = words ("=" | ":")                                  \text{Area} =     Answer:
+    condition = "for" "all" words                                  2x \text{ for all real } x
+    union     = ratio {"\cup" ratio} ["\setminus" ratio]           [0,1) \cup \{5\}     \mathbb{R} \setminus \{2\}
+    ratio     = quantity {(":" | "to") quantity}                   3:5     7:32     3 \text{ to } 5
+    quantity  = words | [currency] sum ["\choose" sum] [scale] [percent] [unit]
+                                                                   Evelyn   5 cm   \$5   50\%   8 eggs   5 million
+    sum       = [sign] term {sign term}                            1 - x     -2 \pm \sqrt{3}
+    term      = factor {["*" | "/"] factor}                        2x\sqrt{3}/5
+    factor    = base ["_" name] ["!"] ["^" exponent] ["°"]         x^2     n!     204_5     30^\circ
+    base      = numeral | letter | bracket | set | command
+    bracket   = "(" answer ")" | "[" answer ")" | "|" answer "|" | ...    see BRACKETS
+    set       = "\{" answer "\}" | "\{" letter ":" clause "\}"     \{1,2\}     \{x : x > 1\}
+    command   = function | "\frac" argument argument | "\sqrt" ["[" answer "]"] argument | matrix | ...
+    function  = "\sin" ["^" exponent] (bracket | factor {factor})  \sin x     \sin^2 (x+1)     \log_2 8
+    matrix    = "\begin" clause {("&" | "\\") clause} "\end"       \begin{pmatrix} 1 \\ 2 \end{pmatrix}
 
 units.py has the grammar of units. Where no rule reads the next token the answer is unreadable (`Form.tree` is None). So
 no token is skipped, and no second answer hides behind the first. An unreadable answer is right only as the gold's own
@@ -583,24 +587,6 @@ class Parser:
             raise Unreadable("no condition")
         return condition
 
-    def function(self, name: str) -> Node:
-        r"""\sin x    \sin^2 x    \log_2 8. \sin 2x\cos y is a product of two; \sin x/2 is unreadable."""
-        base = self.argument() if name == "log" and self.takes("_") else number(10)
-        power = self.exponent() if self.takes("^") else None
-        if power == call("neg", number(1)):
-            name, power = "arc" + name, None
-        if self.sees("(", "[", "{", "|"):
-            inside = self.bracket()
-        else:
-            factors = [self.factor()]
-            while self.starts_factor(False) and not self.sees("(", "[", "{") and self.now.text[1:] not in FUNCTIONS:
-                factors.append(self.factor())
-            inside = _product(factors)
-            if self.sees("/"):
-                raise Unreadable(r"\sin x/2")
-        result = call("log", inside, base) if name in ("log", "lg") else call(name, inside)
-        return call("^", result, power) if power else result
-
     def command(self, name: str) -> Node:
         r"""\frac{1}{2}    \sqrt[3]{x}    \binom{n}{k}    \angle ABC    \begin{pmatrix} ..."""
         if name[1:] in FUNCTIONS:
@@ -633,6 +619,24 @@ class Parser:
             self.tokens[self.at] = Token(kind, text[1:])
             return number(text[0])
         return number(self.take()) if kind == "number" and text.isdecimal() else self.base()
+
+    def function(self, name: str) -> Node:
+        r"""\sin x    \sin^2 x    \log_2 8. \sin 2x\cos y is a product of two; \sin x/2 is unreadable."""
+        base = self.argument() if name == "log" and self.takes("_") else number(10)
+        power = self.exponent() if self.takes("^") else None
+        if power == call("neg", number(1)):
+            name, power = "arc" + name, None
+        if self.sees("(", "[", "{", "|"):
+            inside = self.bracket()
+        else:
+            factors = [self.factor()]
+            while self.starts_factor(False) and not self.sees("(", "[", "{") and self.now.text[1:] not in FUNCTIONS:
+                factors.append(self.factor())
+            inside = _product(factors)
+            if self.sees("/"):
+                raise Unreadable(r"\sin x/2")
+        result = call("log", inside, base) if name in ("log", "lg") else call(name, inside)
+        return call("^", result, power) if power else result
 
     def matrix(self, name: str) -> Node:
         r"""a & b \\ c & d \end{pmatrix}. The rows; a last \\ ends no row."""
