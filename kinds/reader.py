@@ -63,7 +63,18 @@ from typing import Any, NamedTuple
 
 from kinds.lexer import FUNCTIONS, Broken, Token, Unreadable, canonical, tokens
 from kinds.patterns import forward
-from kinds.units import CURRENCIES, DOUBTS, PERCENT, SCALES, SCALES_OF_HEAT, SYMBOLS, noun_of, unit_around, unit_of
+from kinds.units import (
+    CURRENCIES,
+    DOUBTS,
+    PERCENT,
+    SCALES,
+    SCALES_OF_HEAT,
+    SYMBOLS,
+    noun_of,
+    symbol_of,
+    unit_around,
+    unit_of,
+)
 from verify import MAX_ANSWER
 
 MAX_ITEMS, MAX_DEPTH, MAX_EXPONENT, MAX_TAIL = 64, 16, 1_000, 24
@@ -126,10 +137,10 @@ BASES = {"two": 2, "three": 3, "four": 4, "five": 5, "six": 6, "seven": 7, "eigh
 ARTICLES = ("a", "an", "the")
 ORDINALS = ("th", "st", "nd", "rd")
 
-_STARTS_FACTOR = ("(", "[", "{", r"\lfloor", r"\lceil", r"\frac", r"\sqrt", r"\binom", "√", *MARKED,
-                  *("\\" + name for name in FUNCTIONS))  # fmt: skip
-_ENDS_CLAUSE = {",", ";", ":", "and", "or", "&", r"\\", r"\}", r"\mid", r"\cup", r"\setminus", r"\choose", *RELATIONS,
-                *(closing for closings, _ in BRACKETS.values() for closing in closings)}  # fmt: skip
+_STARTS_FACTOR = (r"\frac", r"\sqrt", r"\binom", "√", *MARKED, *("\\" + name for name in FUNCTIONS),
+                  *(opening for opening in BRACKETS if opening != "|"))  # fmt: skip
+_ENDS_CLAUSE = {",", ";", ":", "and", "or", "&", r"\\", r"\}", r"\mid", r"\cup", r"\setminus", r"\choose", r"\over",
+                *RELATIONS, *(closing for closings, _ in BRACKETS.values() for closing in closings)}  # fmt: skip
 _IN_UNITS = {"/", "*", "^", "°", "-", ".", "(", ")", "{", "}", r"\frac", r"\mu", r"\Omega", "Å", r"\$", "€", "£", "¥"}
 _STARTS_UNIT = (r"\frac", r"\Omega", r"\mu", "Å", "(")  # besides letters
 _AFTER_NUMBER = (*PERCENT, *SCALES, "per")
@@ -184,6 +195,7 @@ class Parser:
 
     def whole(self) -> Node:
         """One answer, and nothing after it."""
+        self.heading()
         tree = self.option() if self.starts_option() else _list(_both_signs(self.answer()))
         if self.sees(")", "]", r"\}"):
             raise Broken(self.now.text)
@@ -232,6 +244,7 @@ class Parser:
     def clause(self) -> Node:
         r"""x=5    1 < x \le 2."""
         self.label()
+        self.heading()
         sides, relations = [self.union()], []
         while self.sees(*RELATIONS):
             relations.append(self.take())
@@ -251,6 +264,12 @@ class Parser:
             plain = all(token.kind == "word" or token.text.istitle() for token in found)  # Area, not abcd
             if not (plain and noun_of(found) and self.takes("=", ":")):
                 self.at = start
+
+    def heading(self) -> None:
+        """Option B    pH 7: say nothing."""
+        option = self.now.text in ("Option", "option", "Choice", "choice") and self.ahead(1) != _END
+        if option or (self.now.text in ("pH", "pOH") and self.ahead(1).kind == "number"):
+            self.take()
 
     def condition(self) -> None:
         r"""f(x)=2x \text{ for all real } x: says nothing, if it has only words and letters."""
@@ -296,8 +315,6 @@ class Parser:
 
     def quantity(self) -> Node:
         r"""Evelyn    5 cm    \$5    50\%    8 eggs    5 million dollars."""
-        if self.now.text in ("Option", "option", "Choice", "choice") and self.ahead(1) != _END:
-            self.take()
         if words := self.words():
             return words
         outer, self.currency = self.currency, ""
@@ -305,6 +322,8 @@ class Parser:
         value = self.sum()
         if self.takes(r"\choose"):  # {5 \choose 2}
             value = call("binom", value, self.sum())
+        elif self.takes(r"\over"):  # {1 \over 2}
+            value = _quotient(value, self.sum())
         while self.now.text in SCALES:
             value = call("*", value, number(10 ** SCALES[self.take()]))
         if self.now.text in PERCENT or (self.now.text == "per" and self.ahead(1).text == "cent"):
@@ -405,7 +424,7 @@ class Parser:
             if self.sees("*") or cross:  # 3 x 10^8
                 self.take()
                 factors.append(self.factor())
-            elif not divided and self.sees("/") and self.ahead(1).kind != "word":
+            elif not divided and self.sees("/") and not self.starts_price():
                 self.take()
                 letter, below, divided = self.at_letter(), [self.factor()], True
                 while letter and self.starts_factor(False):
@@ -415,6 +434,11 @@ class Parser:
                 factors.append(self.factor())
             else:
                 return _product(factors)
+
+    def starts_price(self) -> bool:
+        r"""Does a unit follow the slash: \$5/\text{hour}, \$5/month? \$5/x is a quotient."""
+        kind, text, _ = self.ahead(1)
+        return kind == "word" or (self.currency != "" and len(text) > 1 and symbol_of(text) is not None)
 
     def at_letter(self) -> bool:
         return self.now.kind == "run" or (self.now.kind == "word" and len(self.now.text) == 1) or self.sees(*LETTERS)
@@ -451,13 +475,14 @@ class Parser:
         return base
 
     def base_name(self) -> str:
-        r"""204_5    204 \text{ base } 5    204 (base 5). Nothing if no base follows."""
+        r"""204_5    204 \text{ base } 5    204 in base 5    204 (base 5). Nothing if no base follows."""
         if self.takes("_"):
             return self.name()
         bracketed = self.sees("(")
-        if self.ahead(bracketed).text != "base" or self.ahead(bracketed + 1) == _END:
+        place = bracketed + (self.ahead(bracketed).text == "in")
+        if self.ahead(place).text != "base" or self.ahead(place + 1) == _END:
             return ""
-        self.at += bracketed + 1
+        self.at += place + 1
         name = self.take()
         if bracketed:
             self.take(")")
@@ -537,6 +562,8 @@ class Parser:
             name += "_" + self.name()
         while self.takes("'"):
             name += "'"
+        if self.science and name.isupper() and self.takes("°"):  # \Delta H^\circ
+            name += "°"
         return Node("letter", name)
 
     def name(self) -> str:

@@ -48,7 +48,8 @@ COMPOUND |= {prefix + "M": f"{prefix}mol/L" for prefix in ("", "m", "μ", "n")} 
 
 # Names of two tokens.
 SCALES_OF_HEAT = {"c": "celsius", "celsius": "celsius", "f": "fahrenheit", "fahrenheit": "fahrenheit"}  # after °
-JOINED = {"mm Hg": "mmHg", "light years": "ly", "light year": "ly", "US dollars": "dollar", "US dollar": "dollar"}
+JOINED = {"mm Hg": "mmHg", "light years": "ly", "light year": "ly", "US dollars": "dollar", "US dollar": "dollar",
+          "electron volts": "eV", "electron volt": "eV"}  # fmt: skip
 
 CURRENCIES = {"dollar", "cent", "euro", "GBP", "yuan", "yen", "rupee"}
 PERCENT = ("%", "percent", "pct", "percentage")
@@ -65,7 +66,7 @@ CHANGING = """
     fifths sixth eighth tenth tenths hundredth hundredths thousandth thousandths quarter quarters ones tens twice
     thrice double triple squared cubed square cubic root factorial choose point mod modulo remainder base power kilo
     mega zero one two three four five six seven eight nine ten eleven twelve twenty thirty forty fifty sixty seventy
-    eighty ninety reciprocal inverse opposite multiplied divided doubled tripled halved raised invalid unknown the
+    eighty ninety reciprocal inverse opposite multiplied divided doubled tripled halved raised invalid unknown
     this that lakh crore mil x k e i"""
 _CHANGES = {*DOUBTS, *CHANGING.split(), *PERCENT, *SCALES}
 _CHANGING_ENDS = ("teen", "illion", "illions", "illionth", "illionths", "fold", *"十百千万萬亿億半")
@@ -225,16 +226,18 @@ def symbol_of(name: str) -> str | None:
 
 def noun_of(found: Sequence[Token]) -> str:
     """Return the words of a counted noun in the singular: eggs, cups of tea. "" if a word may change a value."""
-    words = []
+    words: list[str] = []
     found = found[1:-1] if [token.text for token in (*found[:1], *found[-1:])] == ["(", ")"] else found
     for token, before in zip(found, [Token("end", ""), *found], strict=False):
-        word = token.text.casefold()
+        word = "per" if token.text == "/" and words else token.text.casefold()
         letters = token.kind in ("run", "word") and (len(word) > 1 or word == "a" or not word.isascii())
-        if not _is_stop(token, before) and (not letters or changes_value(word)):
-            return ""
-        words += [word.removesuffix("s").removesuffix("e")] if letters else []
+        if not _is_stop(token, before):
+            if not (letters or word == "per") or changes_value(word):
+                return ""
+            words.append(word.removesuffix("s").removesuffix("e"))
     noun = "".join(words)
-    return noun if len(words) <= MAX_WORDS and "percent" not in noun else ""
+    starts = found[0].text.casefold() != "the" if found else False  # 5 of the eggs, but not 5 the second
+    return noun if starts and len(words) <= MAX_WORDS and "percent" not in noun else ""
 
 
 def changes_value(word: str) -> bool:

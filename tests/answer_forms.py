@@ -636,7 +636,7 @@ def wrong_forms(seed=0, count=2_500):
             gold, changed = twin(rng, kind)
         elif how > 0.4:
             changed = answer + rng.choice(
-                [tail for tail in AFTER if answer[-1].isdigit() or tail not in ("i", "x", "'", "_1", *_POWERS)]
+                [tail for tail in AFTER if answer[-1].isdigit() or tail not in ("i", "x", "'", "_1", "+C", *_POWERS)]
             )
         elif how > 0.2:
             # \sin x = 5 and x+y = 5 may answer 5.
