@@ -23,6 +23,12 @@ number of x, [x] is x or nothing, words in quotes are tokens.
     function  = "\sin" ["^" exponent] (bracket | factor {factor})  \sin x     \sin^2 (x+1)     \log_2 8
     matrix    = "\begin" clause {("&" | "\\") clause} "\end"       \begin{pmatrix} 1 \\ 2 \end{pmatrix}
 
+An example:
+
+    text      x = 2\sqrt{3}\text{ cm}
+    tokens    x   =   2   \sqrt   {   3   }   cm, a word
+    tree      chain = (letter x, quantity {(cm, 1)} (call * (number 2, call root (number 3, number 2))))
+
 units.py has the grammar of units. Where no rule reads the next token the answer is unreadable (`Form.tree` is None). So
 no token is skipped, and no second answer hides behind the first. An unreadable answer is right only as the gold's own
 text. Ambiguous text is unreadable too: 1/2x, 1/2/3, --5, 2^3^4. So are 0x and 1^2, which hide 0 and 1.
@@ -61,20 +67,9 @@ from fractions import Fraction
 from itertools import pairwise
 from typing import Any, NamedTuple
 
+from kinds import units
 from kinds.lexer import FUNCTIONS, Broken, Token, Unreadable, canonical, tokens
 from kinds.patterns import forward
-from kinds.units import (
-    CURRENCIES,
-    DOUBTS,
-    PERCENT,
-    SCALES,
-    SCALES_OF_HEAT,
-    SYMBOLS,
-    noun_of,
-    symbol_of,
-    unit_around,
-    unit_of,
-)
 from verify import MAX_ANSWER
 
 MAX_ITEMS, MAX_DEPTH, MAX_EXPONENT, MAX_TAIL = 64, 16, 1_000, 24
@@ -123,16 +118,8 @@ GREEK = r"""\alpha \beta \gamma \delta \epsilon \zeta \eta \theta \iota \kappa \
     \chi \psi \omega \Gamma \Delta \Theta \Lambda \Xi \Pi \Sigma \Phi \Psi \Omega \hbar \ell"""
 OPERATORS = (r"\gcd", r"\lcm", r"\max", r"\min", r"\det", r"\dim", r"\Pr")  # only as a name: \gcd(12,18) = 6
 LETTERS = (*GREEK.split(), *OPERATORS, r"\pi", r"\infty", r"\mathbbZ", r"\mathbbN", r"\mathbbQ", r"\mathbbC")
-MARKED = [
-    r"\overline",
-    r"\angle",
-    r"\triangle",
-    r"\vec",
-    r"\hat",
-    r"\widehat",
-    r"\overrightarrow",
-    r"\tilde",
-]  # \vec{a} is one letter
+# A letter with a mark is one letter: \vec{a}, \angle ABC.
+MARKED = (r"\overline", r"\angle", r"\triangle", r"\vec", r"\hat", r"\widehat", r"\overrightarrow", r"\tilde")
 BASES = {"two": 2, "three": 3, "four": 4, "five": 5, "six": 6, "seven": 7, "eight": 8, "nine": 9, "ten": 10}
 ARTICLES = ("a", "an", "the")
 ORDINALS = ("th", "st", "nd", "rd")
@@ -141,9 +128,10 @@ _STARTS_FACTOR = (r"\frac", r"\sqrt", r"\binom", "√", *MARKED, *("\\" + name f
                   *(opening for opening in BRACKETS if opening != "|"))  # fmt: skip
 _ENDS_CLAUSE = {",", ";", ":", "and", "or", "&", r"\\", r"\}", r"\mid", r"\cup", r"\setminus", r"\choose", r"\over",
                 *RELATIONS, *(closing for closings, _ in BRACKETS.values() for closing in closings)}  # fmt: skip
+# Signs that may stand in a unit, and those of them that may start one.
 _IN_UNITS = {"/", "*", "^", "°", "-", ".", "(", ")", "{", "}", r"\frac", r"\mu", r"\Omega", "Å", r"\$", "€", "£", "¥"}
-_STARTS_UNIT = (r"\frac", r"\Omega", r"\mu", "Å", "(")  # besides letters
-_AFTER_NUMBER = (*PERCENT, *SCALES, "per")
+_STARTS_UNIT = (r"\frac", r"\Omega", r"\mu", "Å", "(")
+_AFTER_NUMBER = (*units.PERCENT, *units.SCALES, "per")
 _UNSPACED = ("cm", "mm", "km", "kg", "ft", "mph", *ORDINALS)  # 5cm and 5th; 2mg may be a product
 _TWO_INTEGERS = forward(r"(?:\{[0-9]++\}|[0-9]){2}(?![0-9])")  # after \frac, in 3\frac{1}{2}
 _END = Token("end", "")
@@ -222,7 +210,7 @@ class Parser:
             return Node("letter", letter)
         words = self.tokens[self.at : -1]
         text = self.clause()
-        doubt = any(token.text in DOUBTS for token in words)
+        doubt = any(token.text in units.DOUBTS for token in words)
         another = text.kind in ("words", "call") and any(
             re.fullmatch("[A-J]", token.text) and before.kind in ("run", "word") for before, token in pairwise(words)
         )
@@ -262,7 +250,7 @@ class Parser:
             self.words()
             found = [token for token in self.tokens[start : self.at] if token.text.casefold() not in ARTICLES]
             plain = all(token.kind == "word" or token.text.istitle() for token in found)  # Area, not abcd
-            if not (plain and noun_of(found) and self.takes("=", ":")):
+            if not (plain and units.noun_of(found) and self.takes("=", ":")):
                 self.at = start
 
     def heading(self) -> None:
@@ -299,7 +287,7 @@ class Parser:
         parts = [self.quantity()]
         while not self.bar_closes and (self.takes(":") or self.takes_to()):
             parts.append(self.quantity())
-        if len(parts) > 1 and parts[-1].value == unit_of([Token("word", "pm")]):  # 3:00 pm has no picometers
+        if len(parts) > 1 and parts[-1].value == units.unit_of([Token("word", "pm")]):  # 3:00 pm has no picometers
             parts[-1] = Node("quantity", "pm", parts[-1].parts)
         return Node("ratio", "", tuple(parts)) if len(parts) > 1 else parts[0]
 
@@ -324,9 +312,9 @@ class Parser:
             value = call("binom", value, self.sum())
         elif self.takes(r"\over"):  # {1 \over 2}
             value = _quotient(value, self.sum())
-        while self.now.text in SCALES:
-            value = call("*", value, number(10 ** SCALES[self.take()]))
-        if self.now.text in PERCENT or (self.now.text == "per" and self.ahead(1).text == "cent"):
+        while self.now.text in units.SCALES:
+            value = call("*", value, number(10 ** units.SCALES[self.take()]))
+        if self.now.text in units.PERCENT or (self.now.text == "per" and self.ahead(1).text == "cent"):
             self.at += 1 + (self.now.text == "per")
             if value.value == "+":
                 raise Unreadable("7 + 50%")
@@ -336,14 +324,18 @@ class Parser:
         if after is None or (degrees and self.currency):
             raise Unreadable(self.now.text)
         self.at += len(after)
-        unit = unit_around("°" if degrees else self.currency, after)
+        unit = units.unit_around("°" if degrees else self.currency, after)
         self.currency = outer
         return Node("quantity", unit, (value,)) if unit else value
 
     def take_currency(self) -> None:
         r"""\$5    USD 5    \$130 - \$60, with one currency."""
-        currency = SYMBOLS.get(self.now.text, "")
-        if currency in CURRENCIES and self.ahead(1).kind in ("number", "sign") and self.currency in ("", currency):
+        currency = units.SYMBOLS.get(self.now.text, "")
+        if (
+            currency in units.CURRENCIES
+            and self.ahead(1).kind in ("number", "sign")
+            and self.currency in ("", currency)
+        ):
             self.currency = currency
             self.take()
 
@@ -357,7 +349,7 @@ class Parser:
         found = self.tokens[self.at : end]
         long = any(len(token.text) > {"word": 1, "run": 3}.get(token.kind, 99) for token in found)
         short = len(found) == 1 and found[0].text.casefold() in ("yes", "no", "odd")
-        price = SYMBOLS.get(self.now.text) in CURRENCIES and self.ahead(1).kind == "number"  # USD 5
+        price = units.SYMBOLS.get(self.now.text) in units.CURRENCIES and self.ahead(1).kind == "number"  # USD 5
         if not self.ends_clause(end) or not (long or short) or price:
             return None
         self.at = end
@@ -394,7 +386,7 @@ class Parser:
         tail = self.tail()
         if not tail or (not numeric and self.ahead(len(tail)).text in RELATIONS):  # \mathrm{\Delta H} = 5
             return False
-        is_unit, is_noun = unit_of(tail) is not None, noun_of(tail) != ""
+        is_unit, is_noun = units.unit_of(tail) is not None, units.noun_of(tail) != ""
         runs = [token.text for token in tail if token.kind == "run"]
         if not runs:  # all letters are upright
             return is_unit or is_noun
@@ -438,7 +430,7 @@ class Parser:
     def starts_price(self) -> bool:
         r"""Does a unit follow the slash: \$5/\text{hour}, \$5/month? \$5/x is a quotient."""
         kind, text, _ = self.ahead(1)
-        return kind == "word" or (self.currency != "" and len(text) > 1 and symbol_of(text) is not None)
+        return kind == "word" or (self.currency != "" and len(text) > 1 and units.symbol_of(text) is not None)
 
     def at_letter(self) -> bool:
         return self.now.kind == "run" or (self.now.kind == "word" and len(self.now.text) == 1) or self.sees(*LETTERS)
@@ -467,7 +459,7 @@ class Parser:
         self.ordinal()
         if self.takes("^"):
             base = _power(base, self.exponent())
-        if self.sees("°") and self.ahead(1).text.casefold() not in SCALES_OF_HEAT:
+        if self.sees("°") and self.ahead(1).text.casefold() not in units.SCALES_OF_HEAT:
             self.take()
             base = call("°", base)
         elif self.sees("^", "!", "_", "'"):
@@ -504,7 +496,7 @@ class Parser:
             return self.numeral()
         if self.at_letter():
             return self.letter()
-        if self.now.kind == "word" and self.ahead(1).text == "(" and noun_of([self.now]):
+        if self.now.kind == "word" and self.ahead(1).text == "(" and units.noun_of([self.now]):
             return Node("letter", self.take())  # \text{Var}(X)
         self.depth += 1
         if self.depth > MAX_DEPTH:
