@@ -177,20 +177,20 @@ def same(gold: Node, answer: Node, name: Node = _NO_NAME) -> bool:
     """Are two trees the same answer? The gold may have a name: x, if it is the 5 of x=5."""
     if gold == answer:
         return True
-    if _is_equation(gold):
+    if _is_equation(gold):  # The answer is the same equation, or 5 for the gold x=5.
         own = gold.parts[0] if _owns(gold.parts[0]) else None
         alike = _is_equation(answer) and (_same_sides(gold, answer) or _same_curve(gold, answer))
         return alike or (own is not None and same(gold.parts[-1], answer, own))
     if _is_equation(answer):
         return _claims(gold, answer, name)
     (gold_name, gold), (answer_name, answer) = _interval(gold), _interval(answer)
-    if len({name, gold_name, answer_name} - {_NO_NAME}) > 1:
+    if len({name, gold_name, answer_name} - {_NO_NAME}) > 1:  # x>5 is not y>5
         return False
     kinds = {gold.kind, answer.kind}
-    if "option" in kinds:
-        return _same_options(gold, answer)
     if kinds == {"list", "tuple"} and {gold_name, answer_name} != {_NO_NAME}:  # 1<x<2 is not 1,2
         return False
+    if "option" in kinds:
+        return _same_options(gold, answer)
     if "words" in kinds:
         a, b = _letters(gold), _letters(answer)
         return a == b and len(a) > 1  # R is not \text{r}
@@ -198,15 +198,20 @@ def same(gold: Node, answer: Node, name: Node = _NO_NAME) -> bool:
         return _same_matrices(gold, answer)
     if kinds & {"list", "tuple"}:
         return _same_items(gold, answer)
-    if kinds == {"chain"}:
+    if kinds == {"chain"}:  # x+y<9 and 9>x+y
         return _same_sides(gold, answer)
     if kinds == {"ratio"}:
-        times = [number(0) in [measured(part)[1] for part in node.parts] for node in (gold, answer)]  # 12:00
-        return times[0] == times[1] and _same_parts(gold.parts, answer.parts)
-    (gold_unit, value), (answer_unit, other) = measured(gold), measured(answer)
+        zeros = [[measured(part)[1] == number(0) for part in node.parts] for node in (gold, answer)]
+        return zeros[0] == zeros[1] and _same_parts(gold.parts, answer.parts)
+    return _same_quantities(gold, answer)
+
+
+def _same_quantities(gold: Node, answer: Node) -> bool:
+    """Compare the values and the units of two expressions."""
+    (gold_unit, gold_value), (answer_unit, value) = measured(gold), measured(answer)
     if not agree(gold_unit, answer_unit):
         return False
-    return value == other or equal(value, other) or _same_angle(gold, answer)
+    return gold_value == value or equal(gold_value, value) or _same_angle(gold, answer)
 
 
 def _same_angle(gold: Node, answer: Node) -> bool:
