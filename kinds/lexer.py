@@ -82,7 +82,7 @@ DECORATION = forward(
     r"(?:\s|~|\\[,;:!>()\[\] ]|\\\Z|\$|\{\}|\\(?:left|right)(?![A-Za-z])\s*+\.?"
     r"|\\(?:[bB]igg?[lr]?|displaystyle|textstyle|scriptstyle|limits|q?quad|tiny|small|normalsize|[lL]arge|[hH]uge"
     r"|LARGE|bf|rm|it|tt|sf|mathbf|mathit|mathsf|mathtt|mathcal|boldsymbol|bm|pmb|underline|mathstrut)(?![A-Za-z])"
-    r"|\\(?:color|textcolor|[hv]?phantom|[hv]space)\*?\s*+\{[^{}]*+\})*+"
+    r"|\\(?:color|textcolor|colorbox|[hv]?phantom|[hv]space)\*?\s*+\{[^{}]*+\})*+"
 )
 # The kinds of pieces, tried in this order. Each is a group of one pattern.
 _GROUPED = r"[1-9][0-9]{0,2}+(?:(?:,\\!\ ?|\{,\}|\\[,!:;]|\\?\ |,|~)[0-9]{3}(?![0-9]))++(?!,[0-9])"

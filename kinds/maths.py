@@ -168,7 +168,8 @@ KIND = Kind(judge_math, answer=last_box_of, check=lambda gold: check_text("math"
 
 # ------------------------------------------------------------------------------------------- two trees
 
-FLIPPED = {"<": ">", ">": "<", r"\le": r"\ge", r"\ge": r"\le"}
+FLIPPED = {"<": ">", ">": "<", r"\le": r"\ge", r"\ge": r"\le"}  # inequalities, read from the right
+_TURNED = FLIPPED | {"=": "=", r"\ne": r"\ne"}  # other relations, such as \in, cannot be turned
 DEGREES = frozenset([("°", 1)])
 _NO_NAME = Node("")
 
@@ -271,7 +272,9 @@ def _owns(side: Node) -> bool:
 
 
 def _claims(gold: Node, answer: Node, name: Node) -> bool:
-    """Is every side of the answer's equation the gold, or a name for it?"""
+    r"""Is every side of the answer's equation the gold, or a name for it? In x \in A only x may be the name."""
+    if answer.value == (r"\in",):
+        return _may_name(answer.parts[0], gold, name) and same(gold, answer.parts[1])
     sides = [side for side in answer.parts if not _may_name(side, gold, name)]
     return bool(sides) and all(same(gold, side) for side in sides)
 
@@ -311,7 +314,7 @@ def _interval(node: Node) -> tuple[Node, Node]:
 
 def _same_sides(gold: Node, answer: Node) -> bool:
     """Have two equations, or two relations, the same sides, in the same or the reversed order?"""
-    turned = tuple(FLIPPED.get(sign, sign) for sign in answer.value[::-1])
+    turned = tuple(_TURNED.get(sign) for sign in answer.value[::-1])
     if gold.value == turned and _same_parts(gold.parts, answer.parts[::-1]):
         return True
     return gold.value == answer.value and _same_parts(gold.parts, answer.parts)
@@ -319,7 +322,7 @@ def _same_sides(gold: Node, answer: Node) -> bool:
 
 def _same_curve(gold: Node, answer: Node) -> bool:
     """Is one equation of several variables a multiple of the other: 2x+4y=6 and y=(3-x)/2?"""
-    if len(gold.parts) != 2 or len(answer.parts) != 2:
+    if not gold.value == answer.value == ("=",):
         return False
     a, b = (call("+", left, call("neg", right)) for left, right in (gold.parts, answer.parts))
     return proportional(a, b)

@@ -438,6 +438,8 @@ class Parser:
     def starts_factor(self, numeric: bool) -> bool:
         if self.now.kind == "number":
             return self.tokens[self.at - 1].text == "!"  # 3!4!
+        if self.starts_to(self.at):
+            return False
         if self.at_letter() or (numeric and self.sees(*_STARTS_UNIT)):
             return not self.starts_unit(numeric)
         if self.sees(*_STARTS_FACTOR):

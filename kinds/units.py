@@ -3,10 +3,10 @@ r"""Kind "math" and "science", part 2 of 4: units, currencies and counted nouns.
 A unit is the set of its factors with their powers: m/s^2, m s^{-2}, \frac{m}{s^2} and meters per second squared are
 {(m, 1), (s, -2)}. Two units are equal if these sets are. A counted noun is its words: eggs, years old, cups of tea.
 
-    unit    = factor {["*" | "/" | "per"] factor}     N m   m/s^2   miles per hour   J/mol K, which is J/(mol K)
+    unit    = factor {["*" | "/" | "per" | "a"] factor}               N m   m/s^2   J/mol K is J/(mol K)
     factor  = [square] (name | "(" unit ")" | \frac{unit}{unit}) [power]
-    square  = "square" | "sq" | "cubic" | "cu"        square meters   sq. ft.   cubic cm
-    power   = "^" integer | integer | "squared" | "cubed"             cm^2   s^{-1}   s-1   seconds squared
+    square  = "square" | "sq" | "cubic" | "cu"                        square meters   sq. ft.   cubic cm
+    power   = ["^"] integer | "squared" | "cubed"                     cm^2   s^{-1}   cm2   seconds squared
 
 To add a unit, add one entry to SI (it takes prefixes), OTHER or COMPOUND: its symbol, and its other names without the
 plural's s. To add a word that changes a value, add it to CHANGING.
@@ -133,7 +133,7 @@ class _UnitReader:
         while self.rest and not self.sees(")", "}"):
             if self.sees("per") and [token.text for token in self.rest[1:2]] == ["cent"]:
                 raise Unreadable("per cent")
-            if self.takes("/", "per"):
+            if self.takes("/", "per", "a", "an"):
                 sign = -1
             else:
                 self.takes("*")

@@ -698,6 +698,83 @@ f(x) = 2x  |  2x  |  f(x)=2x
 \frac{a}{b}  |  a/b  |  a \div b
 n(n+1)  |  n^2+n  |  (n+1)n  |  n(1+n)  |  n\cdot(n+1)
 [2,5)  |  2\le x<5  |  [2, 5)  |  x\in[2,5)  |  2\leqslant x < 5
+72  |  72\text{ clips}  |  \textbf{72 clips}  |  72 \; \text{clips altogether}
+10  |  \$10  |  \$10.00  |  \mathbf{\$10}  |  10\text{ USD}  |  \text{\$}10.00  |  \textdollar10  |  10\,\$  |  \text{10 dollars}
+10  |  \text{\$ 10}
+624  |  624 \text{ pages/year}  |  624 \text{ pages per year}  |  624 pages
+35  |  35 \text{ purple flowers}  |  35\text{ flowers}  |  35 yellow flowers
+48  |  48 \text{ slices}  |  8+40=48  |  48.  |  x=48  |  48\text{ pieces of pizza}
+16  |  16 \text{ lbs}  |  16 \text{ pounds}  |  16 lbs  |  16\text{ lb.}
+41  |  41 \text{ years}  |  41 \text{ years old}
+990  |  \$990  |  \$ 990  |  990 \text{ dollars per month}  |  \$990\text{ per month}  |  \$990/month  |  \$990 \text{ a month}
+27  |  27 \text{ apples left}  |  27 \text{ remaining apples}  |  27 \text{ apples remaining}
+5  |  5 \text{ days}  |  5 \text{ times}  |  \text{5 times}  |  5\text{ zeros}
+18  |  \boxed{18}  |  \boxed{\$18}  |  \text{Total: } 18  |  \text{Total: } \$18  |  Total: 18  |  \textbf{Total: }18  |  \text{Cost: \$18}  |  \text{Cost} = \$18
+\frac{1}{4}  |  1/4  |  0.25  |  25\%  |  \frac{1}{4}\text{ of the cake}  |  \text{1/4}  |  {1 \over 4}  |  \frac{25}{100}  |  1 / 4
+3.14  |  \$3.14  |  3.140
+1/2  |  \frac{1}{2}  |  \text{½}  |  ½  |  .5
+-3  |  −3  |  {-3}  |  -\,3  |  (-3)  |  \text{-3}  |  - 3  |  x = -3  |  \left(-3\right)
+2,3,5  |  2, 3, 5  |  \{2,3,5\}  |  2, 3 \text{ and } 5  |  5,3,2  |  (2,3,5)  |  [2,3,5]  |  2 \text{, } 3 \text{, } 5  |  \text{2, 3, and 5}
+2,3,5  |  2,3,\text{and }5  |  2;3;5  |  x=2,3,5
+x \in [-2,7]  |  [-2,7]  |  -2 \leq x \leq 7  |  [-2, 7]
+(0,9)\cup(9,36)  |  (0,9) \cup (9,36)  |  x \in (0,9) \cup (9,36)  |  0<x<9 \text{ or } 9<x<36  |  (9,36) \cup (0,9)
+x<-1 \text{ or } x>3  |  (-\infty,-1)\cup(3,\infty)  |  x<-1 or x>3  |  x < -1, x > 3  |  x \in (-\infty,-1) \cup (3,\infty)
+y=-\frac{1}{3}x+2  |  y=2-\frac{x}{3}  |  y = -\frac13 x + 2  |  x+3y=6  |  x + 3y - 6 = 0  |  y=\frac{-x+6}{3}
+\frac{x^2}{4}+\frac{y^2}{9}=1  |  9x^2+4y^2=36  |  \frac{y^2}{9}+\frac{x^2}{4}=1
+3\sqrt{13}  |  \sqrt{117}  |  3 \sqrt{13}  |  3\sqrt {13}  |  3\sqrt{13}\text{ units}  |  10.8166538
+p - q  |  -q+p  |  p-q  |  p + (-q)  |  -(q-p)
+3/2, -1/2  |  -\frac12, \frac32  |  x=\frac32 \text{ or } x=-\frac12
+2516_8  |  2516_{8}  |  (2516)_8  |  2516 \text{ in base } 8
+\text{infinitely many}  |  \text{Infinitely many}  |  infinitely many
+(3, \frac{\pi}{2})  |  (3, \pi/2)  |  \left( 3, \frac{\pi}{2} \right)  |  (3,90^\circ)  |  r=3, \theta=\frac{\pi}{2}
+6+9i  |  9i+6  |  6 + 9i  |  z=6+9i  |  6+9 i
+\frac{3+\sqrt{5}}{2}  |  \frac{3}{2}+\frac{\sqrt5}{2}  |  (3+\sqrt{5})/2  |  \frac12(3+\sqrt5)  |  \frac{\sqrt{5}+3}{2}  |  2.6180339887
+2^{2019}-1  |  2^{2019} - 1  |  -1+2^{2019}
+\sin^2 x  |  (\sin x)^2  |  \sin^{2}(x)  |  1-\cos^2 x  |  \sin^2{x}  |  \sin(x)^2
+\cot x  |  \frac{\cos x}{\sin x}  |  \frac{1}{\tan x}  |  \cot(x)  |  \cot{x}
+8\%  |  8 \%  |  0.08  |  8 \text{ percent}  |  \frac{8}{100}  |  8.0\%
+\$1.50  |  1.50  |  1.5  |  \$1.5  |  1.50 \text{ dollars}  |  \$ 1.50  |  1\frac12\text{ dollars}
+5:3  |  5 : 3  |  5 \text{ to } 3  |  \text{5:3}  |  5{:}3  |  5\text{:}3
+120^\circ  |  120  |  120°  |  120^{\circ}  |  120\degree  |  120\text{°}  |  \angle A = 120^\circ  |  120 \text{ deg}
+-\infty  |  -∞  |  - \infty
+1000  |  10^3  |  1{,}000  |  1\,000  |  1 000  |  1e3  |  1000.0  |  1,000.00
+n=3k+1  |  3k+1  |  n = 3k + 1  |  n=1+3k
+a^2+b^2  |  b^2+a^2  |  a^{2} + b^{2}
+e^{-2}  |  \frac{1}{e^2}  |  \exp(-2)
+\ln 2  |  \ln(2)  |  \log_e 2  |  \ln{2}  |  0.69314718056
+50  |  50 \text{ km/h}  |  50 km/h  |  50\text{ kph}  |  50 \frac{\text{km}}{\text{h}}  |  50\text{ miles}/\text{hour}  |  50\ \mathrm{mi}
+12\pi  |  12\pi \text{ cm}  |  12 \pi  |  37.69911184  |  12\pi\text{ cubic inches}
+\begin{pmatrix} 1 & 0 \\ 0 & 1 \end{pmatrix}  |  \begin{bmatrix} 1 & 0 \\ 0 & 1 \end{bmatrix}  |  \left[\begin{array}{cc} 1 & 0 \\ 0 & 1 \end{array}\right]  |  \begin{pmatrix}1&0\\0&1\end{pmatrix}  |  \left(\begin{smallmatrix}1&0\\0&1\end{smallmatrix}\right)  |  \begin{pmatrix} 1 & 0 \\[4pt] 0 & 1 \end{pmatrix}
+57  |  57\\  |  \[57\]  |  \(57\)  |  57\;  |  \text{$57}  |  57 \hspace{1mm} \text{cm}  |  \boldsymbol{57}
+57  |  ５７  |  \text{57}  |  \mbox{57}  |  \rm{57}  |  {\bf 57}  |  \mathsf{57}  |  {\large 57}  |  \colorbox{yellow}{57}
+57  |  \text{\textbf{57}}  |  57\text{ in total}  |  57 total  |  \underline{\underline{57}}  |  \fbox{57}  |  \boxed{\boxed{57}}  |  57~\text{cm}  |  +57
+57  |  57\phantom{0}  |  57 \quad
+(1,2),(3,4)  |  (1,2), (3,4)  |  \{(1,2),(3,4)\}  |  (1,2) \text{ and } (3,4)  |  (3,4),(1,2)  |  (x,y)=(1,2),(3,4)  |  (x,y) = (1,2) \text{ or } (3,4)  |  (x, y) \in \{(1,2),(3,4)\}
+3\text{ cm}, 4\text{ cm}  |  3, 4  |  3 \text{ cm and } 4 \text{ cm}  |  4\text{ cm}, 3\text{ cm}
+\frac{1}{2}, 2  |  2, \frac12  |  0.5, 2  |  x = 2, \frac{1}{2}  |  \left\{\frac12, 2\right\}  |  2 \text{ and } \frac{1}{2}
+1 < x < 3  |  (1,3)  |  3>x>1  |  x \in (1,3)
+\frac{n(n+1)}{2}  |  n(n+1)/2  |  \frac{n^2+n}{2}  |  \frac12 n(n+1)
+x^3-3x+2  |  x^3 - 3x + 2  |  2-3x+x^3  |  (x-1)^2(x+2)  |  x^3-3 x+2  |  x**3 - 3*x + 2  |  x^{3}-3x+2
+\frac{2x+1}{x-3}  |  \frac{1+2x}{x-3}  |  (2x+1)/(x-3)  |  \dfrac{2x+1}{x-3}  |  -\frac{2x+1}{3-x}
+A=\frac{1}{2}bh  |  \frac{1}{2}bh  |  \frac{bh}{2}  |  A = 0.5bh
+100\%  |  1  |  100 \%  |  100\text{ percent}
+0.75  |  3/4  |  75\%  |  .75  |  0.750  |  \frac34
+\sqrt[3]{2}  |  2^{1/3}  |  2^{\frac13}  |  \sqrt[3]2  |  \sqrt[3] {2}
+\{x \mid x > 3\}  |  x>3  |  (3,\infty)  |  \{x : x>3\}  |  \{x|x>3\}
+|x-3|  |  |3-x|  |  \left|x-3\right|  |  \lvert x-3 \rvert
+4x^3  |  4x^{3}  |  4 x^3  |  4 \cdot x^3  |  4\times x^3
+11:30 \text{ a.m.}  |  11:30  |  11:30 AM  |  11:30\text{ am}  |  11:30 a.m.
+2^3 \cdot 5  |  40  |  2^3\cdot5  |  2^3 \times 5  |  2 \cdot 2 \cdot 2 \cdot 5
+10!  |  3628800  |  3,628,800
+\frac{\pi}{4} + \frac{\sqrt{3}}{2}  |  \frac{\pi + 2\sqrt3}{4}  |  \frac{\sqrt{3}}{2}+\frac{\pi}{4}  |  \pi/4+\sqrt{3}/2
+\text{Alice}  |  Alice  |  \textbf{Alice}  |  \mathrm{Alice}  |  \text{Alice.}  |  alice
+(-3,\infty)  |  x>-3  |  (-3, +\infty)  |  (-3, \infty)
+i  |  \mathrm{i}  |  0+1i  |  0+i  |  \sqrt{-1}
+5\sqrt{2}\text{ cm}  |  5\sqrt{2}  |  \sqrt{50}\text{ cm}  |  5\sqrt2 \ \mathrm{cm}  |  5 \sqrt{2} cm  |  7.0710678119 cm
+15\text{ mph}  |  15 mph  |  15 miles per hour  |  15 \text{ mi/hr}  |  15 \text{ mi/h}  |  15\text{ miles}/\text{hour}  |  15\text{ miles an hour}
+9\text{ sq ft}  |  9 \text{ ft}^2  |  9 square feet  |  9 \text{ square foot}  |  9 ft^2  |  9 sq. ft.  |  9 \text{ sq. feet}
+120\text{ lbs}  |  120 pounds  |  120 \text{ lb}  |  120 lb
+\$1{,}200  |  1200  |  \$1200  |  1,200 dollars  |  \$1,200.00  |  1.2 \text{ thousand dollars}
 """)
 RIGHT_SCIENCE = pairs(r"""
 5 m/s  |  5 \frac{m}{s}  |  5\ \text{m}\,\text{s}^{-1}  |  5 m s^{-1}  |  5 meters/second  |  5 m/sec  |  v = 5\ \mathrm{m/s}  |  5.0 m/s  |  5 m\cdot s^{-1}
@@ -731,6 +808,46 @@ increases  |  \text{increases}  |  Increases  |  \text{Increases.}
 22.4 L  |  22.4 liters  |  22.4\text{ L}  |  22.4 l  |  V = 22.4 L
 5 cm  |  5 centimeters  |  5\,cm  |  5cm  |  5.0 cm
 25 kg m^2/s  |  25\ \text{kg}\cdot\text{m}^2/\text{s}  |  25 kg·m²/s  |  25 \frac{kg \cdot m^2}{s}  |  25\,\mathrm{kg\,m^2\,s^{-1}}
+3.0 \times 10^8 m/s  |  3.0e8 m/s  |  3.00 \times 10^{8}\,\text{m/s}  |  3 × 10^8 m/s  |  c = 3.0 \times 10^{8}\ \mathrm{m\,s^{-1}}  |  3.0 x 10^8 m/s  |  300000000 m/s  |  3.0·10⁸ m/s  |  (3.0 \times 10^8) m/s
+3.0 \times 10^8 m/s  |  3.0 \times 10^8\ \mathrm{m}/\mathrm{s}
+0.0821 L atm/(mol K)  |  0.0821 \text{ L·atm/(mol·K)}  |  0.0821\ \text{L atm mol}^{-1}\text{K}^{-1}  |  0.0821 \frac{L \cdot atm}{mol \cdot K}  |  0.08206 L·atm/mol·K
+4.5 g  |  4.5 grams  |  4.5\,\text{g}  |  4.50 g  |  m = 4.5 g  |  4.5 g NaCl  |  4.5\text{ g of NaCl}
+101.3 kPa  |  101.3\ \text{kPa}  |  101.3 kilopascals  |  P = 101.3\,kPa
+96485 C/mol  |  96,485 C/mol  |  96485\ \text{C mol}^{-1}  |  9.6485 \times 10^4 C/mol
+2 s  |  2 seconds  |  2.0 s  |  t = 2\text{ s}  |  2\,\mathrm{s}  |  2 sec  |  2s
+50 N/m  |  50 \text{ N/m}  |  k = 50\ \mathrm{N\,m^{-1}}  |  50 newtons per meter
+1.0 atm  |  1.0\text{ atm}  |  1 atm  |  1.0 atmosphere
+35 %  |  35\%  |  35 percent  |  0.35
+-285.8 kJ/mol  |  -285.8\ \text{kJ/mol}  |  \Delta H = -285.8 kJ/mol  |  −285.8 kJ·mol⁻¹  |  \Delta H^\circ = -285.8\ \mathrm{kJ\,mol^{-1}}
+2.0 \times 10^{-3} mol  |  2.0e-3 mol  |  0.0020 mol  |  0.002 moles  |  2.0 \times 10^{-3}\ \text{mol}
+13.6 eV  |  13.6\,\mathrm{eV}  |  13.6 electronvolts  |  13.6 electron volts
+1.6 \times 10^{-19} J  |  1.6e-19 J  |  1.60 \times 10^{-19}\text{ J}  |  1.6×10^{-19} J
+25 cm^3  |  25\text{ cm}^3  |  25 cubic centimeters  |  25 cm³  |  25 cc  |  V = 25\ \mathrm{cm^3}
+Mg(OH)_2  |  \text{Mg(OH)}_2  |  \ce{Mg(OH)2}  |  Mg(OH)2  |  \mathrm{Mg(OH)_2}
+C  |  (C)  |  c  |  C.  |  C. 5 m/s  |  \text{C}  |  \text{(C) 5 m/s}  |  \textbf{C. 5 m/s}  |  C) 5 m/s
+C  |  Option C  |  C: 5 m/s  |  \text{Option C: 5 m/s}
+7  |  pH = 7  |  pH=7  |  7.0  |  \text{pH}=7  |  \mathrm{pH} = 7.0  |  pH 7  |  \text{pH } 7
+\frac{kQ}{r^2}  |  kQ/r^2  |  k\frac{Q}{r^2}  |  E = \frac{kQ}{r^{2}}
+mg\sin\theta  |  m g \sin\theta  |  mg \sin(\theta)  |  F = mg\sin\theta
+10 m  |  10\text{ m}  |  10 meters  |  10m  |  10.0 m  |  d = 10 m  |  10 metres  |  10\ m
+1.38 \times 10^{-23} J/K  |  1.38e-23 J/K  |  1.38 \times 10^{-23}\ \text{J K}^{-1}  |  1.38×10⁻²³ J·K⁻¹  |  k_B = 1.38 \times 10^{-23}\,\mathrm{J/K}
+8.99 × 10^9 N m^2/C^2  |  8.99 \times 10^9\ \text{N}\cdot\text{m}^2/\text{C}^2  |  8.99e9 N·m²/C²  |  8.99 \times 10^{9} \frac{N \cdot m^2}{C^2}  |  8.99 \times 10^9\,\mathrm{N\,m^2\,C^{-2}}
+5.0 × 10^{-3} M/s  |  5.0e-3 M/s  |  5.0 \times 10^{-3}\ \text{mol L}^{-1}\text{ s}^{-1}  |  5.0 \times 10^{-3}\ \mathrm{mol\cdot L^{-1}\cdot s^{-1}}  |  0.0050 M s^{-1}
+-40 °C  |  -40^\circ\text{C}  |  -40 degrees Celsius  |  −40 °C  |  T = -40\,^\circ\mathrm{C}
+440 Hz  |  440\ \text{Hz}  |  440 hertz  |  f = 440 Hz
+6 \times 10^{24} kg  |  6e24 kg  |  6 × 10²⁴ kg  |  6\times10^{24}\,\text{kg}  |  M = 6 \times 10^{24}\ \mathrm{kg}
+0.5 mol/L  |  0.5 M  |  0.50 mol/L  |  0.5\ \text{mol}/\text{L}  |  0.5 mol L^-1  |  0.5 mol·L⁻¹  |  0.5 moles per liter  |  [A] = 0.5 M
+30 degrees  |  30^\circ  |  30°  |  30  |  \theta = 30^\circ
+2.2 kΩ  |  2.2 k\Omega  |  2.2\ \text{k}\Omega  |  2.2 kiloohms  |  2.2 kilohms  |  2.2\,\mathrm{k\Omega}
+1.5 A  |  1.5 amps  |  1.5 amperes  |  I = 1.5\ \text{A}  |  1.5A
+75 W  |  75 watts  |  75\,\mathrm{W}  |  P = 75 W
+4.0 × 10^{-7} m  |  4.0e-7 m  |  4.0 \times 10^{-7}\text{ m}  |  400 \times 10^{-9} m  |  \lambda = 4.0 \times 10^{-7}\ \mathrm{m}
+ethanol  |  Ethanol  |  \text{ethanol}  |  \text{Ethanol}
+3:1  |  3 : 1  |  3 to 1  |  \text{3:1}
+n = 3  |  3  |  n=3
+2.0  |  2  |  2.00  |  x = 2.0
+x = v_0 t + \frac{1}{2}at^2  |  v_0 t + \frac{1}{2} a t^2  |  x = v_0t+0.5at^2
+A  |  a  |  (A)  |  \text{A}  |  A)  |  (a)  |  A: it increases  |  (A) It increases  |  A. It increases because T rises
 """)
 WRONG_MATH = pairs(r"""
 5  |  5 \text{ hundred}  |  5 dozen  |  5 \text{ and a half}  |  5\frac{1}{2}  |  5 \text{ squared}  |  5^\circ 7'  |  5, 7  |  5 \text{ or } 7
@@ -779,6 +896,7 @@ x^2+1  |  x^2-1  |  y^2+1  |  x^2+1=0  |  x^2  |  x+1  |  (x+1)^2  |  x^2+1+C  |
 \pi  |  3.14  |  \frac{22}{7}  |  3.1416  |  180^\circ 1  |  180
 90^\circ  |  \pi  |  90 \pi  |  90\%  |  90^\circ \text{C}  |  91^\circ
 \frac{\pi}{2}  |  90  |  90\text{ cm}
+A \in B  |  B \in A  ;  a<b<c  |  c<b<a  |  a<c<b
 """)
 WRONG_SCIENCE = pairs(r"""
 5 m/s  |  5 m  |  5 m/s^2  |  5 km/s  |  5 s/m  |  5 m s  |  5 mm/s  |  6 m/s  |  50 m/s
