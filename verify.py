@@ -12,7 +12,7 @@ of figure 4, is a kind of its own.
 
     kind         reference                           answer                               judged in
     countdown    {"numbers": [...], "target": n}     the last <answer>, or the response   this process
-    math         a number or formula, as LaTeX       the last \boxed{...}                 this process, or a worker
+    math         a gold as LaTeX, or a list of them  the last \boxed{...}                 this process, or a worker
     science      as math, with a unit; an option     the last \boxed{...}                 this process, or a worker
     ifeval       {"instruction_id_list", "kwargs"}   the response                         this process
     logic        {"dataset", "entry"}                the last <answer>...</answer>        a fresh process of a worker

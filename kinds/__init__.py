@@ -1,6 +1,7 @@
 """The kinds of problems behind verify.py (section 4.2.1).
 
-maths.py     kind "math", with latex.py (reads a text into a form) and algebra.py (compares expressions)
+maths.py     kind "math": compares two answers, with lexer.py (text to tokens), units.py (the table of units), reader.py
+             (tokens to a tree, by a grammar) and algebra.py (the values of expressions)
 science.py   kind "science": math with units, formulas and options
 code.py      kind "code": programs and functions, by their outputs
 ifeval.py    kind "ifeval": the 25 instructions of IFEval

@@ -2,74 +2,121 @@ r"""Kind "math": is the text in the last box the same answer as the gold? (verif
 
     accepted as the same                                not the same
     \frac12, 1/2, 0.5, 50%                              50 for 50%; 0.33333 for 1/3 (relative 1e-6)
-    1,000 and 1000; 6.02e23 and 6.02\times10^{23}       1e-7 and 2e-7
-    x=5, f(x)=5, 2+3=5 for 5                            3=5 for 5; y=5 for x=5; n=2n for 2n
+    1,000 and 1000; 6.02e23 and 6.02\times10^{23}       1, 000 and 1000; 1e-7 and 2e-7
+    x=5, f(x)=5, Total = 5, 2+3=5 for 5                 3=5 and x^2=5 for 5; y=5 for x=5; n=2n for 2n
     1,2 and 2,1; {1,2}; 1\pm2 and -1,3                  (1,2) and (2,1); (1,2) and \{1,2\}; [0,1) and [0,1]
     x>5 and (5,\infty); unions in any order             1,2,2 and 1,2
-    10 cm, and 10 without a unit                        10 cm and 10 m; 10 cm and 0.1 m
+    10 cm, 10 centimeters, and 10 without a unit        10 cm and 10 m; 10 cm and 0.1 m
+    \$8, 8 dollars, 8 eggs, 8 cm for 8                  8 dozen, about 8, 8 or 9; 8 cents for \$8
+    28\%, 28 percent                                    28 for 28\%
     (C), C., C) for \text{(C)}                          (C) 12, two options
     x(x+1) and x^2+x; \sqrt8 and 2\sqrt2                R and r; x' and x; 2\pi x, 2\pi+C and 2\pi
+    y=2x+3 and 2x-y+3=0                                 204 and 54 for 204_5
+    Matrices and vectors, entry by entry                a row and a column
     Letter case, articles and the last full stop        any other word
 
-Reading order: the kind, the last box, `same`. latex.py reads a text into a form, algebra.py compares expressions.
+A reference may be a list of golds. An answer is right if it is the same as one of them.
+
+Reading order: the kind, the last box, `same`. lexer.py, units.py and reader.py read a text into a tree; algebra.py
+compares the values of two expressions.
 The sources of the rules: the answers of AIME, AMC, MATH, Minerva and OlympiadBench; tests/test_kinds_maths.py lists
 where math-verify 0.9.0 decides otherwise, and why.
-Simplified: nothing is solved, and units are not converted. Equal only as texts: matrices, factorials, binomials, |x|,
-\approx, number bases, clock times, ratios, repeating decimals and unknown units.
+Simplified: nothing is solved, and units are not converted. Sums, integrals, congruences and everything else that
+reader.py cannot read is equal only as text.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from kinds.algebra import TOLERANCE, Expression, close, equal
-from kinds.latex import FLIPPED, NUMBER, Form, read_math, read_number, read_unit
+from kinds.algebra import equal, names, proportional, rational
+from kinds.lexer import TRIGONOMETRIC
 from kinds.patterns import forward
+from kinds.reader import INFINITY, OPERATORS, Node, call, number, read
+from kinds.units import Unit, same_unit
 from sandbox.jobs import Call
 from verify import MAX_ANSWER, Kind, after_thinking, shown
 
 # JSON reads the first two characters of \frac, \boxed, \theta, \right and \neq as one control character.
 _LOST_BACKSLASH = forward(r"[\x00-\x09\x0b-\x1f]|\n(?:eq|u|abla)\b")
 _EMPTY_BOX = forward(r"\\(?:boxed|fbox)\s*+\{\s*+\}")
+ALGEBRA = "algebra"  # the verdict on two texts that only a worker may compare
 
 
-def judge_math(answer: str, reference: str) -> Any:
-    """Is the answer the gold? True or False, None for no form of an answer, or the job that finds out.
+def judge_math(answer: str, reference: str | list[str]) -> Any:
+    """Is the answer a gold? True or False, None for no form of an answer, or the job that finds out.
 
-    The gold's own text and two numbers are judged here. A worker reads everything else.
+    Only algebra needs a worker, since its time has no small bound. Everything else is compared here.
     """
-    answer, gold = answer.strip(), unboxed(reference).strip()
+    return judge(answer, reference, compare, "kinds.maths:judge_in_worker")
+
+
+def judge(answer: str, reference: str | list[str], compare: Callable[..., Any], job: str) -> Any:
+    """Compare an answer with each gold, in this process as far as no algebra is needed."""
+    golds = [unboxed(gold).strip() for gold in golds_of(reference)]
+    verdict = best(compare(answer.strip(), gold, algebra=False) for gold in golds)
+    return Call(job, [answer.strip(), golds], ("mpmath",)) if verdict == ALGEBRA else verdict
+
+
+def judge_in_worker(answer: str, golds: str | list[str]) -> bool | None:
+    """Compare an answer with each gold, with algebra."""
+    return best(compare(answer, gold) for gold in golds_of(golds))
+
+
+def golds_of(reference: str | list[str]) -> list[str]:
+    """Return the golds of a reference, any of which is right."""
+    return reference if isinstance(reference, list) else [reference]
+
+
+def best(verdicts: Iterable[Any]) -> Any:
+    """Return the first of True, ALGEBRA and False that is among the verdicts, else None. Stop at True."""
+    found = set()
+    for verdict in verdicts:
+        if verdict is True:
+            return True
+        found.add(verdict)
+    return ALGEBRA if ALGEBRA in found else False if False in found else None
+
+
+def compare(answer: str, gold: str, algebra: bool = True, science: bool = False) -> Any:
+    """Are two texts the same answer? None if the answer cannot be read; ALGEBRA if that is needed and not allowed."""
     if answer == gold:
         return True
-    if len(answer) > MAX_ANSWER:
+    form, expected = read(answer, science), read(gold, science)
+    if form is None or expected is None:
         return None
-    if NUMBER.fullmatch(gold) and NUMBER.fullmatch(answer):
-        value, expected = read_number(answer), read_number(gold)
-        share = TOLERANCE * (("." in gold) != ("." in answer))
-        return None if value is None else close(expected, value, share)
-    return Call("kinds.maths:judge_in_worker", [answer, gold], ("mpmath",))
+    if form.text == expected.text:
+        return True
+    if form.tree is None or expected.tree is None:
+        return None if form.tree is None else False
+    if not algebra and not (_is_plain(form.tree) and _is_plain(expected.tree)):
+        return ALGEBRA
+    return same(expected.tree, form.tree)
 
 
-def judge_in_worker(answer: str, gold: str) -> bool | None:
-    """Read both texts and compare. Text of any length and algebra can take long."""
-    read, form = read_math(gold), read_math(answer)
-    if read is None or form is None:
-        return None
-    return same(read, form) or (None if form.kind == "other" else False)
+def _is_plain(node: Node) -> bool:
+    """Can this tree be compared without algebra? Then its expressions are single letters or rational numbers."""
+    return rational(node) is not None if node.kind == "call" else all(map(_is_plain, node.parts))
 
 
 def check_text(kind: str, reference: Any) -> None:
-    """Raise ValueError unless the reference is the text of one answer whose brackets balance."""
+    """Raise ValueError unless the reference is the text of one answer whose brackets balance, or a list of such."""
+    if isinstance(reference, list) and reference:
+        for gold in reference:
+            if isinstance(gold, list):
+                raise ValueError(f"a list of golds of kind {kind} has only texts, got a list in it: {shown(reference)}")
+            check_text(kind, gold)
+        return
     text = unboxed(reference).rstrip() if isinstance(reference, str) else ""
     if found := _LOST_BACKSLASH.search(text):
         raise ValueError(
             f"JSON has read a backslash of a {kind} reference as {found[0][0]!r}: write every backslash twice, as in "
             rf'"\\frac{{1}}{{2}}"; got {shown(reference)}'
         )
-    number = NUMBER.fullmatch(text.strip())
-    if read_math(text) is None or _EMPTY_BOX.search(text) or (number and read_number(number[0]) is None):
+    if read(text, False) is None or _EMPTY_BOX.search(text):
         raise ValueError(
             rf'a {kind} reference is the text of one answer in quotes, such as "12", "\\frac{{1}}{{2}}", "(1,2]", '
-            rf'"9.8 m/s^2" or "\\text{{(C)}}" in JSON, of at most {MAX_ANSWER} characters; got {shown(reference)}'
+            rf'"9.8 m/s^2" or "\\text{{(C)}}" in JSON, of at most {MAX_ANSWER} characters, or a list of such texts of '
+            f"which any is right; got {shown(reference)}"
         )
 
 
@@ -78,9 +125,9 @@ def unboxed(reference: str) -> str:
     return last_box(reference) or reference
 
 
-def solution(reference: str) -> str:
-    """Return a response that is right."""
-    return f"\\boxed{{{unboxed(reference)}}}"
+def solution(reference: str | list[str]) -> str:
+    """Return a response that is right: the first gold in a box."""
+    return f"\\boxed{{{unboxed(golds_of(reference)[0])}}}"
 
 
 # --------------------------------------------------------------------------------------------- the box
@@ -119,57 +166,185 @@ def last_box_of(response: str) -> str | None:
 KIND = Kind(judge_math, answer=last_box_of, check=lambda gold: check_text("math", gold), solution=solution)
 
 
-# ----------------------------------------------------------------------------------------- in a worker
+# ------------------------------------------------------------------------------------------- two trees
+
+FLIPPED = {"<": ">", ">": "<", r"\le": r"\ge", r"\ge": r"\le"}  # inequalities, read from the right
+_TURNED = FLIPPED | {"=": "=", r"\ne": r"\ne"}  # other relations, such as \in, cannot be turned
+DEGREES = frozenset([("°", 1)])
+_NO_NAME = Node("")
 
 
-def same(gold: Form, answer: Form) -> bool:
-    """Are two forms the same answer?"""
+def same(gold: Node, answer: Node, name: Node = _NO_NAME) -> bool:
+    """Are two trees the same answer? The gold may have a name: x, if it is the 5 of x=5."""
+    if gold == answer:
+        return True
+    if _is_equation(gold):  # The answer is the same equation, or 5 for the gold x=5.
+        own = gold.parts[0] if _owns(gold.parts[0]) else None
+        alike = _is_equation(answer) and (_same_sides(gold, answer) or _same_curve(gold, answer))
+        return alike or (own is not None and same(gold.parts[-1], answer, own))
+    if _is_equation(answer):
+        return _claims(gold, answer, name)
+    (gold_name, gold), (answer_name, answer) = _interval(gold), _interval(answer)
+    if len({name, gold_name, answer_name} - {_NO_NAME}) > 1:  # x>5 is not y>5
+        return False
     kinds = {gold.kind, answer.kind}
-    if gold.text == answer.text:
-        return True
-    if gold.kind == "equation":
-        alike = kinds == {"equation"} and _same_sides(gold, answer)
-        return alike or (gold.name != "" and same(gold.value[-1]._replace(name=gold.name), answer))
-    if answer.kind == "equation":
-        return _claims(gold, answer)
-    if gold.name and answer.name and gold.name != answer.name:
+    if kinds == {"list", "tuple"} and {gold_name, answer_name} != {_NO_NAME}:  # 1<x<2 is not 1,2
         return False
+    if "option" in kinds:
+        return _same_options(gold, answer)
     if "words" in kinds:
-        a, b = (
-            form.value if form.kind == "words" else form.text.replace(" ", "").casefold() for form in (gold, answer)
-        )
-        return bool(a) and a == b and (kinds == {"words"} or len(a) > 1)  # R is not \text{r}
-    if "list" in kinds:
-        return _same_lists(gold, answer)
-    if kinds == {"tuple"}:
-        return gold.mark == answer.mark and _same_parts(gold.value, answer.value)
-    if kinds == {"relation"}:
+        a, b = _letters(gold), _letters(answer)
+        return a == b and len(a) > 1  # R is not \text{r}
+    if "matrix" in kinds:
+        return _same_matrices(gold, answer)
+    if kinds & {"list", "tuple"}:
+        return _same_items(gold, answer)
+    if kinds == {"chain"}:  # x+y<9 and 9>x+y
         return _same_sides(gold, answer)
-    if not isinstance(gold.value, Expression) or not isinstance(answer.value, Expression):
+    if kinds == {"ratio"}:
+        zeros = [[measured(part)[1] == number(0) for part in node.parts] for node in (gold, answer)]
+        return zeros[0] == zeros[1] and _same_parts(gold.parts, answer.parts)
+    return _same_quantities(gold, answer)
+
+
+def _same_quantities(gold: Node, answer: Node) -> bool:
+    """Compare the values and the units of two expressions."""
+    (gold_unit, gold_value), (answer_unit, value) = measured(gold), measured(answer)
+    if not agree(gold_unit, answer_unit):
         return False
-    units = {read_unit(form.mark) for form in (gold, answer) if form.mark}
-    return len(units) <= 1 and equal(gold.value, answer.value)
+    return gold_value == value or equal(gold_value, value) or _same_angle(gold, answer)
 
 
-def _same_sides(gold: Form, answer: Form) -> bool:
+def _same_angle(gold: Node, answer: Node) -> bool:
+    r"""Is one answer in degrees and the other a multiple of \pi: 90^\circ and \pi/2?"""
+    values = {unit: value for unit, value in (measured(gold), measured(answer))}
+    if values.keys() != {DEGREES, None}:
+        return False
+    return _has_pi(values[None]) and equal(call("°", values[DEGREES]), values[None])
+
+
+def _has_pi(node: Node) -> bool:
+    return node == Node("letter", "π") or any(map(_has_pi, node.parts))
+
+
+def agree(gold: Unit | None, answer: Unit | None) -> bool:
+    """May two answers have these units? One of them may be missing."""
+    return gold is None or answer is None or same_unit(gold, answer)
+
+
+def _is_equation(node: Node) -> bool:
+    r"""x=5, 2+3=5, x \in [0,1)."""
+    return node.kind == "chain" and (set(node.value) == {"="} or (node.value == (r"\in",) and _owns(node.parts[0])))
+
+
+def _is_name(side: Node) -> bool:
+    r"""Can a side of an equation only be a name for the other side? An expression cannot: 2x, x^2, xy, \sqrt{x}.
+
+    x    f(2)    P(A)    \cos A    |AB|    AB    \Delta H    m\angle A    dy/dx    m+n    (x,y)    a:b
+    """
+    if side.kind == "letter":
+        return side.value not in ("e", "i", "π", "∞")
+    if side.kind in ("tuple", "ratio") or side.value in ("+", "/", "abs", *TRIGONOMETRIC):
+        return all(map(_is_name, side.parts))
+    return side.value == "*" and (_is_function(side.parts) or _is_one_symbol(side.parts))
+
+
+def _is_function(factors: Sequence[Node]) -> bool:
+    r"""f(x), P(2), F(x,y), \gcd(12,18)."""
+    name = factors[0].value if factors[0].kind == "letter" and len(factors) == 2 else ""
+    return name in (*"fghpqACDEFGHLMNPQRSTVW", *OPERATORS) or (len(name) > 1 and name.isalpha())
+
+
+def _is_one_symbol(factors: Sequence[Node]) -> bool:
+    r"""Do several letters write one symbol: AB of a segment, \Delta H, dx, m\angle A?"""
+    if any(factor.kind != "letter" for factor in factors):
+        return False
+    first, *rest = (factor.value for factor in factors)
+    segment = all("A" <= letter[0] <= "Z" for letter in (first, *rest))
+    return segment or (
+        len(rest) == 1 and (first in ("d", r"\Delta", r"\delta") or (first == "m" and r"\angle" in rest[0]))
+    )
+
+
+def _owns(side: Node) -> bool:
+    r"""Is this side the name of an unknown, as in x=5, f(x)=x^2 and x \in [0,1)? In xy=9 and a+b=0 it is not."""
+    return _is_name(side) and side.value not in ("+", "/", "abs", *TRIGONOMETRIC)
+
+
+def _claims(gold: Node, answer: Node, name: Node) -> bool:
+    r"""Is every side of the answer's equation the gold, or a name for it? In x \in A only x may be the name."""
+    if answer.value == (r"\in",):
+        return _may_name(answer.parts[0], gold, name) and same(gold, answer.parts[1])
+    sides = [side for side in answer.parts if not _may_name(side, gold, name)]
+    return bool(sides) and all(same(gold, side) for side in sides)
+
+
+def _may_name(side: Node, gold: Node, name: Node) -> bool:
+    """Can the side only stand for the gold? Then it is no second answer, as n is for 2n, x for y or A for (C)."""
+    if name != _NO_NAME or gold.kind in ("words", "letter"):
+        return side == name
+    if not _is_name(side) or (side.kind == "tuple" and gold.kind not in ("tuple", "list", "matrix")):
+        return False
+    variables = names(measured(gold)[1])
+    if side.kind == "letter":
+        return not variables & names(side)
+    return not variables or (side.value == "*" and _is_function(side.parts))
+
+
+def _interval(node: Node) -> tuple[Node, Node]:
+    r"""Return x and (5,\infty) of x>5 and 5<x, x and (1,2] of 1<x\le 2; no name and the node of other nodes."""
+    if node.kind != "chain" or not set(node.value) <= {*FLIPPED}:
+        return _NO_NAME, node
+    sides, signs = node.parts, node.value
+    named = [side for side in sides if _owns(side)]
+    if len(named) != 1:
+        return _NO_NAME, node
+    [name] = named
+    if signs[0] in (">", r"\ge"):
+        sides, signs = sides[::-1], tuple(FLIPPED[sign] for sign in signs[::-1])
+    if len(sides) == 2 and sides[0] == name:
+        sides, signs = (call("neg", INFINITY), *sides), ("<", *signs)
+    elif len(sides) == 2:
+        sides, signs = (*sides, INFINITY), (*signs, "<")
+    if len(sides) != 3 or sides[1] != name or not set(signs) <= {"<", r"\le"}:
+        return _NO_NAME, node
+    brackets = ("[" if signs[0] == r"\le" else "(") + ("]" if signs[1] == r"\le" else ")")
+    return name, Node("tuple", brackets, (sides[0], sides[2]))
+
+
+def _same_sides(gold: Node, answer: Node) -> bool:
     """Have two equations, or two relations, the same sides, in the same or the reversed order?"""
-    if gold.mark == FLIPPED.get(answer.mark, answer.mark) and _same_parts(gold.value, answer.value[::-1]):
+    turned = tuple(_TURNED.get(sign) for sign in answer.value[::-1])
+    if gold.value == turned and _same_parts(gold.parts, answer.parts[::-1]):
         return True
-    return gold.mark == answer.mark and _same_parts(gold.value, answer.value)
+    return gold.value == answer.value and _same_parts(gold.parts, answer.parts)
 
 
-def _same_parts(golds: Sequence[Form], answers: Sequence[Form]) -> bool:
+def _same_curve(gold: Node, answer: Node) -> bool:
+    """Is one equation of several variables a multiple of the other: 2x+4y=6 and y=(3-x)/2?"""
+    if not gold.value == answer.value == ("=",):
+        return False
+    a, b = (call("+", left, call("neg", right)) for left, right in (gold.parts, answer.parts))
+    return proportional(a, b)
+
+
+def _same_parts(golds: Sequence[Node], answers: Sequence[Node]) -> bool:
     return len(golds) == len(answers) and all(map(same, golds, answers))
 
 
-def _same_lists(gold: Form, answer: Form) -> bool:
-    """Is each part of the one list a part of the other, each once? A list without a mark may stand for a point."""
-    kinds, marks = {gold.kind, answer.kind}, {gold.mark, answer.mark}
-    if kinds == {"list", "tuple"} and marks == {"", "()"}:
-        return _same_parts(gold.value, answer.value)
-    golds, answers = ([*form.value] if form.kind == "list" else [form] for form in (gold, answer))
-    names = _names(golds)
-    if {*names} != {*_names(answers)} or len({*names}) < len(names):
+def _same_items(gold: Node, answer: Node) -> bool:
+    """Compare tuples in order, lists in any order. A list without braces may stand for a point."""
+    gold, answer = _split(gold, answer), _split(answer, gold)
+    kinds, marks = {gold.kind, answer.kind}, {gold.value, answer.value}
+    if kinds == {"tuple"} or (kinds == {"list", "tuple"} and marks == {"", "()"}):
+        return (len(marks) == 1 or "" in marks) and _same_parts(gold.parts, answer.parts)
+    if marks == {"", "[]"} and len(gold.parts) > 2:  # a list in brackets, since an interval has two ends
+        return _same_parts(gold.parts, answer.parts)
+    if "list" not in kinds:
+        return False
+    golds, answers = ([*node.parts] if node.kind == "list" else [node] for node in (gold, answer))
+    names = _labels(golds)
+    if {*names} != {*_labels(answers)} or len({*names}) < len(names):
         return marks == {""} and _same_parts(golds, answers)
     for part in golds:
         found = next((at for at, other in enumerate(answers) if same(part, other)), None)
@@ -179,21 +354,53 @@ def _same_lists(gold: Form, answer: Form) -> bool:
     return not answers
 
 
-def _names(parts: list[Form]) -> list[str]:
+def _same_options(gold: Node, answer: Node) -> bool:
+    """Compare the letters of C. 5 m/s and C, and the texts too if both have one."""
+    letters = [node.value if node.kind in ("option", "letter") else None for node in (gold, answer)]
+    texts = gold.parts and answer.parts
+    return letters[0] == letters[1] and (not texts or same(gold.parts[0], answer.parts[0]))
+
+
+def _split(node: Node, other: Node) -> Node:
+    """Read 100,200 as two numbers if the other answer has two. 10,200 is always one, and so is 100,000."""
+    two = (
+        node.kind == "number" and node.parts and other.kind in ("list", "tuple") and len(node.parts) == len(other.parts)
+    )
+    return Node("list", "", node.parts) if two and all(part.value >= 100 for part in node.parts) else node
+
+
+def _labels(parts: list[Node]) -> list[str]:
     """Return the names that order a list, as in x=1,y=2. In x_1=1,x_2=2 both are values of x, in any order."""
-    names = [part.name.partition("_")[0].strip() for part in parts]
-    return names if all(names) and len({*names}) > 1 else []
+    sides = [part.parts[0] if _is_equation(part) else _interval(part)[0] for part in parts]
+    labels = [str(side.value).partition("_")[0] if side.kind == "letter" else "" for side in sides]
+    return labels if all(labels) and len({*labels}) > 1 else []
 
 
-def _claims(gold: Form, answer: Form) -> bool:
-    """Is every side of the answer's equation the gold, or a name for it?"""
-    sides = [side for side in answer.value if side.kind != "name" or not _may_name(side, gold)]
-    return bool(sides) and all(same(gold._replace(name=""), side) for side in sides)
+def _same_matrices(gold: Node, answer: Node) -> bool:
+    """Compare the rows; a matrix of one row or column may be written as a tuple."""
+    if gold.kind == answer.kind:
+        return gold.value == answer.value and _same_parts(gold.parts, answer.parts)
+    a, b = (_as_tuple(node) for node in (gold, answer))
+    return a.kind == b.kind == "tuple" and _same_parts(a.parts, b.parts)
 
 
-def _may_name(side: Form, gold: Form) -> bool:
-    """Can the name only stand for the gold? Then it is no second answer, as n is for 2n, x for y or A for (C)."""
-    if gold.name or gold.kind == "words":
-        return side.text == gold.name
-    names, others = side.value.names if side.value else frozenset(), gold.value.names if gold.kind == "value" else ()
-    return not others or "(" in side.text or not (names & others or gold.text.isalpha() or len(names) > 1)
+def _as_tuple(node: Node) -> Node:
+    if node.kind == "call" and node.value == "binom":
+        return Node("tuple", "()", node.parts)
+    if node.kind != "matrix" or node.value:
+        return node
+    entries = tuple(entry for row in node.parts for entry in row.parts)
+    return Node("tuple", "()", entries) if len(entries) == max(len(node.parts), len(node.parts[0].parts)) else node
+
+
+def _letters(node: Node) -> str:
+    """Return the letters of words, or of a product of letters: odd is o times d times d."""
+    if node.kind == "words":
+        return str(node.value)
+    parts = node.parts if node.kind == "call" and node.value == "*" else (node,)
+    return "".join(part.value for part in parts).casefold() if all(part.kind == "letter" for part in parts) else ""
+
+
+def measured(node: Node) -> tuple[Any, Node]:
+    """Return the unit and the value."""
+    return (node.value, node.parts[0]) if node.kind == "quantity" else (None, node)

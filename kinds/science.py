@@ -2,64 +2,89 @@ r"""Kind "science": a short answer with its unit, a formula, or an option. (veri
 
     accepted as the same                                 not the same
     all that math accepts
-    9.8 m/s^2 and 9.8 \text{ m s}^{-2}; 9.8              9.8 m and 9.8 s; 1 kJ and 1000 J; 20 °C and 68 °F
+    9.8 m/s^2, 9.8 \frac{m}{s^2}, 9.8 \text{ m s}^{-2}   9.8 m and 9.8 s; 1 kJ and 1000 J; 20 °C and 68 °F
+    120 V and 120 volts; 10 \Omega and 10 ohms; 10       100 V for 120 V
     8.314 for the gold 8.31 (three digits or more)       8.32 or 8.3 for it
-    b, (b), B for the option B                           another option
+    b, (b), B, B. 12 m/s for the option B                another option; B or C
     CO_2, \ce{CO2}, \text{CO}_2, CO2                     Fe^{3+} and Fe^{2+}
+    pH = 7 for 7; 1.5e3 and 1.5 × 10³
+
+reader.py reads a lone letter after a number as a unit here: 5 m. A right answer may be a formula with such a letter, so
+an answer is also right if it is right as math: 2mg and 2gm.
 
 The sources of the rules: the answers of SCP-116K and GPQA.
 """
 
 import re
+from fractions import Fraction
 from typing import Any
 
 from kinds import maths
-from kinds.latex import NUMBER, read_number
+from kinds.algebra import rational
+from kinds.lexer import tokens
 from kinds.patterns import forward
-from sandbox.jobs import Call
-from verify import MAX_ANSWER
+from kinds.reader import Node, read
 
-_INDICES = str.maketrans("₀₁₂₃₄₅₆₇₈₉", "0123456789")
-_LOWER_OPTION = forward(r"\(?[a-e][).]?")
-_CHEMISTRY = forward(r"\\(?:ce|text|mathrm)\b|[_^{} ]")
-_LETTER_UNIT = forward(r"(?<=[0-9]) ([A-Za-zμΩ](?: [A-Za-zμΩ])*+)$")
+_FORMULA = forward(r"\[?[A-Z][A-Za-z0-9()\[\]+*-]*+|sp[0-9d]*+")
+_CHARGE = forward(r"\^(?=[0-9]?[+-])")
+_DECIMAL = forward(r"[^0-9]{0,4}+([0-9,]*+\.[0-9]++)")
 
 
-def judge_science(answer: str, reference: str) -> Any:
+def judge_science(answer: str, reference: str | list[str]) -> Any:
     """Judge as math does, with the rules above."""
-    answer, gold = _plain(answer), _plain(maths.unboxed(reference))
-    if answer == gold:
-        return True
-    if len(answer) > MAX_ANSWER:
-        return None
-    return Call("kinds.science:judge_in_worker", [answer, gold], ("mpmath",))
+    return maths.judge(answer, reference, compare, "kinds.science:judge_in_worker")
 
 
-def _plain(text: str) -> str:
-    """Write an option in capitals, and lone letters after a number upright: 5 N is no product here."""
-    text = text.strip().translate(_INDICES)
-    if len(text) > MAX_ANSWER:
-        return text
-    return text.upper() if _LOWER_OPTION.fullmatch(text) else _LETTER_UNIT.sub(r"\\text{ \1}", text)
+def judge_in_worker(answer: str, golds: str | list[str]) -> bool | None:
+    """Compare an answer with each gold, with algebra."""
+    return maths.best(compare(answer, gold) for gold in maths.golds_of(golds))
 
 
-def judge_in_worker(answer: str, gold: str) -> bool | None:
-    """Compare two formulas by their letters, and other answers as math does."""
-    formulas = [_CHEMISTRY.sub("", text) for text in (answer, gold)]
-    if re.match(r"[A-Z]|sp[0-9]", formulas[1]) and formulas[0] == formulas[1]:
-        return True
-    return maths.judge_in_worker(_rounded(answer, gold), gold)
+def compare(answer: str, gold: str, algebra: bool = True) -> Any:
+    """Compare formulas by their letters, options without case, numbers to the gold's digits, the rest as math does."""
+    form, expected = read(answer, True), read(gold, True)
+    if form and expected:
+        formula = _formula(gold)
+        if formula and formula == _formula(answer):
+            return True
+        if form.tree and expected.tree:
+            if (option := _option(expected.tree)) and option == _option(form.tree):
+                return maths.same(_capital(expected.tree), _capital(form.tree))
+            if _rounds(expected.tree, form.tree, gold):
+                return True
+    # The readings of both kinds are one where every letter is upright, as in 5\text{ m}.
+    alike = form and expected and not any(token.kind == "run" for text in (answer, gold) for token in tokens(text))
+    return maths.best(
+        maths.compare(answer, gold, algebra, science) for science in ((True,) if alike else (True, False))
+    )
 
 
-def _rounded(answer: str, gold: str) -> str:
-    """Put the gold's number into the answer, if the gold rounds the answer's number to three digits or more."""
-    number, exact = NUMBER.match(answer), NUMBER.match(gold)
-    value, expected = (read_number(match[0]) if match else None for match in (number, exact))
-    if not number or not exact or not exact["decimals"] or value is None or not expected:
-        return answer
-    digits = ((exact["whole"] or "") + exact["decimals"]).replace(",", "").lstrip("0")
-    step = abs(expected) / int(digits)  # of the gold's last digit
-    return exact[0] + answer[number.end() :] if len(digits) >= 3 and abs(value - expected) <= step / 2 else answer
+def _formula(text: str) -> str:
+    r"""Return a chemical formula on one line, "" for other text: Fe3+ for \text{Fe}^{3+}, sp3 for sp^3."""
+    line = "".join(token.text for token in tokens(text) if token.text not in ("{", "}", "_", r"\ce"))
+    line = line.replace("^", "") if line.startswith("sp") else _CHARGE.sub("", line)
+    return line if _FORMULA.fullmatch(line) else ""
+
+
+def _option(node: Node) -> str:
+    """Return the letter of an option: B for b, (B) and B. 12 m/s."""
+    known = node.kind == "option" or (node.kind == "letter" and re.fullmatch("[A-Ja-e]", node.value))
+    return node.value.upper() if known else ""
+
+
+def _capital(node: Node) -> Node:
+    return node._replace(value=node.value.upper())
+
+
+def _rounds(gold: Node, answer: Node, text: str) -> bool:
+    """Does the gold, with three digits or more, round the answer's number, and are their units the same?"""
+    (gold_unit, gold), (unit, answer) = maths.measured(gold), maths.measured(answer)
+    expected, value, decimal = rational(gold), rational(answer), _DECIMAL.match(text)
+    if value is None or answer.value == "+" or not expected or not decimal or not maths.agree(gold_unit, unit):
+        return False
+    digits = decimal[1].replace(".", "").replace(",", "").lstrip("0")
+    last_digit = abs(expected) / int(digits or 1)
+    return len(digits) >= 3 and abs(value - expected) <= last_digit / Fraction(2)
 
 
 KIND = maths.KIND._replace(judge=judge_science, check=lambda gold: maths.check_text("science", gold))

@@ -1,8 +1,8 @@
-r"""kinds/science.py, and the units of latex.py: answers with units, formulas and options."""
+r"""kinds/science.py, and the units of units.py: answers with units, formulas and options."""
 
 from judging import judged, pairs
 
-from kinds.latex import read_unit
+from kinds.units import read_unit
 
 SCIENCE_SAME = pairs(r"""
 9.8 m/s^2  |  9.8 \, \text{m/s}^2  ;  8.31 J/(mol K)  |  8.314 \text{ J mol}^{-1}\text{K}^{-1}  ;  5 km  |  5
@@ -13,14 +13,17 @@ H_2O  |  H₂O  ;  Fe^{3+}  |  \text{Fe}^{3+}  ;  sp^3  |  sp^{3}
 \frac{1}{2} m v^2  |  0.5mv^2  ;  E = mc^2  |  E=mc^{2}  ;  the mitochondria  |  mitochondria
 5 kg m/s  |  5 kg·m/s  ;  (b)  |  B  ;  5.6 \times 10^{-3} mol/L  |  5.6 \times 10^{-3} \, \mathrm{mol\,L^{-1}}
 10⁻³  |  0.001  ;  CH3COOH  |  \text{CH}_3\text{COOH}  ;  Na+  |  \text{Na}^+
+B  |  B. Nitrogen  |  (B) 12 m/s  |  \text{B. }12 m/s  |  B: 12 m/s
 2-methylpropane  |  \text{2-Methylpropane}  ;  \frac{GMm}{r^2}  |  G\frac{m M}{r^{2}}
 """)
 
 SCIENCE_DIFFERENT = pairs(r"""
 9.8 \text{ m/s}^2  |  9.81 m/s^2  ;  8.31  |  8.32  |  8.3  ;  5 km  |  5000  |  5000 m  ;  1 kJ  |  1000 J
-B  |  B. Nitrogen  ;  25 °C  |  298.15 K  ;  B  |  C  |  12  ;  CO2  |  CO  ;  1.67 \times 10^{-27} kg  |  1.67e-26 kg
+25 °C  |  298.15 K  ;  B  |  C  |  12  ;  CO2  |  CO  ;  1.67 \times 10^{-27} kg  |  1.67e-26 kg
 50 N  |  50 \text{ N}\cdot\text{m}  ;  72\%  |  72  ;  5 \text{ mol}  |  5 \text{ mmol}  ;  A  |  A and B
-water  |  heavy water  ;  2-methylpropane  |  3-methylpropane  ;  Fe^{3+}  |  Fe^{2+}
+water  |  heavy water
+B  |  B. C.  |  B or C  |  B. not C  |  B, C  |  A. 12 m/s  |  B. 12 or 13  |  B, 12
+2-methylpropane  |  3-methylpropane  ;  Fe^{3+}  |  Fe^{2+}
 """)
 
 

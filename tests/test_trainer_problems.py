@@ -117,6 +117,23 @@ def test_golds_of_the_mappings():
         map_rows("hf:gsm8k", [{"question": "1+1?", "answer": "2"}], HUB["gsm8k"][3])
 
 
+def test_gsm8k_percentages():
+    """Makes impossible: 40% refused where the question asks for a percentage, or paid where it asks for a number."""
+    for question, answer, golds in (
+        ("5 of 20 are absent. What percentage of them is that?", "25", ["25", "25\\%"]),
+        ("It rose from 5 to 6. By what percent did it rise?", "20", ["20", "20\\%"]),
+        ("It rose from 5 to 6. What is the percent increase?", "20%", "20%"),
+        ("40 percent of the 20 students are girls. How many boys are there?", "12", "12"),
+        ("What percentage is known? How many dollars is 20 percent of 50?", "10", "10"),
+    ):
+        row = {"question": question, "answer": f"So.\n#### {answer}"}
+        [problem] = map_rows("x", [row], HUB["gsm8k"][3])
+        assert problem.reference == golds
+        number = answer.removesuffix("%")
+        assert verify("math", f"\\boxed{{{number}}}", problem.reference).correct == ("%" not in answer)
+        assert verify("math", f"\\boxed{{{number}\\%}}", problem.reference).correct == ("%" in str(golds))
+
+
 def test_arguments_of_eurus():
     """Makes impossible: a function of one list called with its elements."""
     tests = {"fn_name": "f", "inputs": ["[1, 2]", '[3]\n"a"', [[4], 5]], "outputs": ["3", "[3]", 9]}

@@ -16,8 +16,8 @@ import pytest
 from judging import THREE, instruction, reason
 from test_kinds_ifeval import FOLLOWED
 
-from kinds.latex import read_math
 from kinds.patterns import FORWARD, forward
+from kinds.reader import read
 from sandbox import pool
 from sandbox.jobs import Outcome
 from sandbox.pool import Worker
@@ -200,14 +200,14 @@ def test_no_answer_is_slow_to_read(share):
         if rng.random() < share:
             for answer in ("3" + (first + second) * 40 + " 1", first * 999 + second):
                 start = time.thread_time()
-                read_math(answer[:1000])
+                read(answer[:1000])
                 slowest = max(slowest, time.thread_time() - start)
     assert slowest < 1
 
 
 def test_patterns_in_the_trainer_cannot_backtrack():
     """Makes impossible: a new pattern for a model's text with a repetition that gives back what it took."""
-    for kind in ("maths", "science", "code", "ifeval", "logic"):
+    for kind in ("maths", "lexer", "units", "reader", "algebra", "science", "code", "ifeval", "logic"):
         for name, value in vars(importlib.import_module(f"kinds.{kind}")).items():
             if isinstance(value, re.Pattern):
                 assert value in FORWARD, f"{kind}.{name}"
@@ -273,6 +273,7 @@ def test_no_reply_of_a_worker_raises(monkeypatch):
 
 
 BROKEN = [("math", "\\boxed{2}", gold) for gold in (2, None, "", "(1", "1/0", "1e1001", "9" * (MAX_ANSWER + 1))]
+BROKEN += [("math", "\\boxed{2}", golds) for golds in ([], ["2", 2], ["2", "1/0"], ["2", ["3"]], ["2", "\frac12"])]
 # JSON turns \frac, \theta, \boxed and \neq into control characters if they have one backslash.
 BROKEN += [("math", "1", gold) for gold in ("\frac{1}{2}", "\theta", "\boxed{5}", "x\neq 5", "\\boxed{}")]
 BROKEN += [("countdown", "1", reference) for reference in ("24", [], {"numbers": [1]}, THREE | {"ops": "+"})]

@@ -244,12 +244,23 @@ def math_row(row: dict) -> Problem:
     return Problem(f"{_text(row, 'problem', 'question')}\n{MATH_SUFFIX}", "math", gold)
 
 
+# In the last sentence of a question: "What percentage of", "by what percent", "the percent increase".
+_ASKS_PERCENT = re.compile(r"(?i)\bpercentage\b|\b(?:what|which|how many|the|as a|in)\s+(?:[a-z]+\s+){0,2}percent\b")
+
+
 def gsm8k_row(row: dict) -> Problem:
-    """GSM8K: the number after the #### that ends `answer`, without the commas between its thousands."""
+    """GSM8K: the number after the #### that ends `answer`, without the commas between its thousands.
+
+    Where the question asks for a percentage, the gold 40 means 40%, so the row has both as golds.
+    """
+    question = _text(row, "question").strip()
     _, mark, gold = _text(row, "answer").rpartition("####")
     if not mark:
         raise ValueError("no #### with the result in `answer`")
-    return Problem(f"{_text(row, 'question')}\n{MATH_SUFFIX}", "math", gold.strip().replace(",", ""))
+    gold = gold.strip().replace(",", "")
+    asks_percent = _ASKS_PERCENT.search(re.split(r"(?<=[.?!])\s+", question)[-1])
+    golds = [gold, gold + r"\%"] if asks_percent and "%" not in gold else gold
+    return Problem(f"{question}\n{MATH_SUFFIX}", "math", golds)
 
 
 def science_row(row: dict) -> Problem | None:

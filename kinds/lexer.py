@@ -1,0 +1,218 @@
+r"""Kind "math" and "science", part 1 of 4: the lexer cuts the text of an answer into tokens for reader.py.
+
+One pattern, TOKEN, finds the next token, and DECORATION skips what changes only the look: spaces, fonts,
+sizes, colours, \left, \displaystyle, $. So every later rule sees one spelling of each sign.
+
+    text                                         tokens
+    \left( \tfrac12,\ 5\text{ cm} \right)        (   \frac   12   ,   5   cm (a word)   )
+    \mathbf{5}   \textcolor{red}{5}   ５         {   5   }   (the braces of a font are a group)
+    1,234   1{,}234   1\,234   1 234             one number: every group has three digits, no space after a comma
+    1, 234   1,23   1,234,5                      several numbers with commas between them
+    xy   \text{xy}   \sin x   sin x              a run xy   a word xy   \sin and a run x   \sin and a run x
+
+A `run` has the letters that stand together in a formula: xy is x times y. A `word` is upright, as in \text{cm}: it is a
+unit, a name or prose. This difference is all that the lexer knows about meaning.
+
+To add another spelling of a sign, add it to SPELLINGS. To add a command that only changes the look, add it to
+DECORATION. The time is linear in the text: each character is looked at a bounded number of times.
+"""
+
+import functools
+import unicodedata
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from kinds.patterns import forward
+
+MAX_WRAPS = 8  # braces around a whole answer
+
+
+class Unreadable(ValueError):
+    """No rule of the grammar reads this text. It may still be the gold's own text."""
+
+
+class Broken(Unreadable):
+    """The text cannot be an answer: a bracket is not closed, or a number has no value, such as 1/0 or 1e999999999."""
+
+
+class Token(NamedTuple):
+    r"""A `number`, a `run` of letters (xy), an upright `word` (\text{cm}), a `sign` (+, \frac), or the `end`."""
+
+    kind: str
+    text: str
+    spaced: bool = False  # does a space stand before it?
+
+
+# fmt: off
+TRIGONOMETRIC = ("sin", "cos", "tan", "cot", "sec", "csc", "arcsin", "arccos", "arctan")
+FUNCTIONS = (*TRIGONOMETRIC, "sinh", "cosh", "tanh", "ln", "log", "lg", "exp")
+# These are commands without their backslash too: sin x, sqrt(2), 2pi. "sec" is missing, since it is also a second.
+_COMMANDS = {*FUNCTIONS, "pi", "sqrt", "frac", "infty", "infinity", "theta"} - {"sec"}
+
+# Other spellings of a sign.
+SPELLINGS = {
+    r"\frac": r"\dfrac \tfrac \cfrac", r"\binom": r"\dbinom \tbinom", r"\infty": r"\infinity",
+    r"\le": r"\leq \leqslant <=", r"\ge": r"\geq \geqslant >=", r"\ne": r"\neq !=", "<": r"\lt", ">": r"\gt",
+    r"\{": r"\lbrace", r"\}": r"\rbrace", "(": r"\langle \lparen", ")": r"\rangle \rparen", "[": r"\lbrack",
+    "]": r"\rbrack", "|": r"\lvert \rvert \vert \| \lVert \rVert \Vert", "*": r"\times \cdot \ast \bullet",
+    "/": r"\div \slash", "^": "**", "%": r"\%", r"\$": r"\textdollar \mathdollar \dollar", ":": r"\colon {:}",
+    "'": r"\prime", "or": r"\lor \vee", "and": r"\land \wedge", r"\cup": r"\bigcup",
+    r"\setminus": r"\smallsetminus \backslash",
+    r"\emptyset": r"\varnothing", r"\overline": r"\bar", r"\mathbbR": r"\R", r"\epsilon": r"\varepsilon",
+    r"\phi": r"\varphi", r"\theta": r"\vartheta", r"\rho": r"\varrho", "Å": r"\AA \angstrom",
+    r"\to": r"\rightarrow \longrightarrow ->",
+}
+_SIGN = {other: sign for sign, others in SPELLINGS.items() for other in others.split()}
+
+# Characters, with the LaTeX for each.
+_CHARACTERS = {
+    "−–‐‑": "-", "×": r"\times ", "÷∕": "/", "·⋅•∙": r"\cdot ", "π": r"\pi ", "∞": r"\infty ", "±": r"\pm ",
+    "∪": r"\cup ", "∈": r"\in ", "µ": "μ", "′’": "'", "½": r"\frac{1}{2}", "¼": r"\frac{1}{4}", "¾": r"\frac{3}{4}",
+    "⅓": r"\frac{1}{3}", "⅔": r"\frac{2}{3}", "≤": r"\le ", "≥": r"\ge ", "≠": r"\ne ", "∅": r"\emptyset ",
+    "≈": r"\approx ", "→": r"\to ", "θ": r"\theta ", "λ": r"\lambda ", "Δ": r"\Delta ", "ℝ": r"\R ",
+    "、": ",", "。": ".", "º": "°", "℃": "°C", "Ω": "Ω", "\u00a0\u2009\u202f\u3000": " ", "\u200b\u2060\ufeff": "",
+}
+# fmt: on
+_CHARACTER: dict[int, str | int] = {ord(one): latex for ones, latex in _CHARACTERS.items() for one in ones}
+_CHARACTER |= {code: code - 0xFEE0 for code in range(0xFF01, 0xFF5F)}  # full-width letters, digits and signs
+_RAISED, _LOWERED = "⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻", "₀₁₂₃₄₅₆₇₈₉"
+_ON_THE_LINE = str.maketrans(_RAISED + _LOWERED, "0123456789+-0123456789")
+
+DECORATION = forward(
+    r"(?:\s|~|\\[,;:!>()\[\] ]|\\\Z|\$|\{\}|\\(?:left|right)(?![A-Za-z])\s*+\.?"
+    r"|\\(?:[bB]igg?[lr]?|displaystyle|textstyle|scriptstyle|limits|q?quad|tiny|small|normalsize|[lL]arge|[hH]uge"
+    r"|LARGE|bf|rm|it|tt|sf|mathbf|mathit|mathsf|mathtt|mathcal|boldsymbol|bm|pmb|underline|mathstrut)(?![A-Za-z])"
+    r"|\\(?:color|textcolor|colorbox|[hv]?phantom|[hv]space)\*?\s*+\{[^{}]*+\})*+"
+)
+# The kinds of pieces, tried in this order. Each is a group of one pattern.
+_GROUPED = r"[1-9][0-9]{0,2}+(?:(?:,\\!\ ?|\{,\}|\\[,!:;]|\\?\ |,|~)[0-9]{3}(?![0-9]))++(?!,[0-9])"
+_EXPONENT = r"(?:[eE][+-]?[0-9]++)?"
+_LETTER = rf"[^\W\d_{_RAISED}{_LOWERED}]"  # of any script
+_LETTERS = rf"[A-Za-z](?:\.[A-Za-z](?![A-Za-z]))++\.?|{_LETTER}{{3,}}+'s(?!{_LETTER})|{_LETTER}++"
+_PIECES = {
+    # 1,234   1{,}234   1\,234   12   0.5   1.5e3   .5
+    "number": rf"(?:(?<![0-9],){_GROUPED}|[0-9]++)(?:\.[0-9]++|\.(?=[eE][+-]?[0-9]))?{_EXPONENT}|\.[0-9]++{_EXPONENT}",
+    # \text{ and \mathrm{: the letters up to the closing brace are upright
+    "upright": r"\\(?:text(?:bf|it|rm|normal|sf|tt|up|md)?|mbox|mathrm|operatorname\*?|emph)\s*+\{",
+    "degrees": r"\^\s*+(?:\{\s*+\\circ\s*+\}|\\circ(?![A-Za-z]))|\\deg(?:rees?)?(?![A-Za-z])",
+    "primes": r"\^\s*+(?:\{\s*+(?:\\prime|'|\s)++\}|\\prime(?![A-Za-z]))",
+    "raised": r"[⁺⁻]?[⁰¹²³⁴⁵⁶⁷⁸⁹]++",
+    "lowered": r"[₀₁₂₃₄₅₆₇₈₉]++",
+    "set": r"\\mathbb\s*+(?:\{\s*+[A-Z]\s*+\}|[A-Z])",
+    # \begin{pmatrix}   \begin{array}{cc}
+    "matrix": r"\\(?:begin|end)\s*+\{[a-zA-Z]++\}(?:(?<=begin\{array\})\s*+\{[^{}]*+\})?",
+    "row": r"\\\\(?:\[[0-9.]++[a-z]{2}\])?",  # \\ and \\[2pt]
+    "command": r"\\[A-Za-z]++|\\.|\*\*|<=|>=|!=|->|\{:\}",
+    "letters": _LETTERS,  # x   cm   p.m.   Evelyn's
+    "sign": r"\S",
+}
+_IN_TEXT = _PIECES | {"letters": rf"(?:{_LETTERS})(?:'{_LETTER}|-{_LETTER}{{2,}}+)*+"}  # Evelyn's   non-zero
+TOKEN, TOKEN_IN_TEXT = (
+    forward("|".join(f"(?P<{name}>{pattern})" for name, pattern in pieces.items())) for pieces in (_PIECES, _IN_TEXT)
+)
+_SEPARATOR = forward(r",\\! ?|\{,\}|\\.|[ ~]")  # between the groups of a number; a plain comma stays
+_SPACES = frozenset(" \t\n~$!,;:")  # the last character of a space, such as \, and \quad in front of a token
+
+
+@functools.lru_cache(maxsize=256)  # the rules of science read a text more than once
+def tokens(text: str) -> tuple[Token, ...]:
+    """Cut a text into tokens. Broken if its braces do not balance."""
+    text = _plain(text)
+    found: list[Token] = []
+    opened = [(False, "")]  # of each open brace: are its letters upright, and the token of its closing brace
+    at = _skip_decoration(text, 0)
+    while at < len(text):
+        upright = opened[-1][0]
+        match = (TOKEN_IN_TEXT if upright else TOKEN).match(text, at)
+        if match is None:
+            raise Broken(text[at:])
+        kind, piece, spaced = str(match.lastgroup), match[0], at > 0 and text[at - 1] in _SPACES
+        at = _skip_decoration(text, match.end())
+        if kind == "upright":
+            opened.append((True, ""))
+        elif piece == "{":
+            opened.append((upright, "}"))
+            found.append(Token("sign", "{", spaced))
+        elif piece == "}":
+            _, closing = opened.pop()
+            if not opened:
+                raise Broken("}")
+            found += [Token("sign", closing)] if closing else []
+        else:
+            found += _tokens_of(kind, piece, upright, spaced)
+    if len(opened) > 1:
+        raise Broken("{")
+    return tuple(_trimmed(found))
+
+
+def _trimmed(found: list[Token]) -> list[Token]:
+    r"""Drop the last full stop, and braces around everything: {5}, \boxed{5.}."""
+    for _ in range(MAX_WRAPS):
+        last = [token.text for token in found[-2:]]
+        if last[-1:] == ["."] and last != [".", "."]:
+            found = found[:-1]
+        start = 1 if found and found[0].text in (r"\boxed", r"\fbox") else 0
+        if not _spans(found[start:]):
+            break
+        found = found[start + 1 : -1]
+    return found
+
+
+def _spans(found: list[Token]) -> bool:
+    """Does the brace that opens first close last?"""
+    depth = 0
+    for number, token in enumerate(found):
+        depth += (token.text == "{") - (token.text == "}")
+        if depth == 0:
+            return number > 0 and number == len(found) - 1
+    return False
+
+
+def _plain(text: str) -> str:
+    r"""Write characters in LaTeX, digits of every script as 0 to 9, and \\frac as \frac. Remove Markdown's **bold**."""
+    if not text.isascii():
+        text = text.translate(_CHARACTER)
+        text = "".join(str(unicodedata.decimal(letter)) if letter.isdecimal() else letter for letter in text)
+    text = text.strip()
+    text = text if r"\begin" in text else text.replace(r"\\", "\\")  # all backslashes are doubled, as in JSON
+    bold = text.startswith("**") and text.rstrip(". ").endswith("**")
+    return text.rstrip(". ")[2:-2] if bold else text
+
+
+def _skip_decoration(text: str, at: int) -> int:
+    match = DECORATION.match(text, at)
+    return match.end() if match else at
+
+
+def _tokens_of(kind: str, piece: str, upright: bool, spaced: bool) -> list[Token]:
+    """Return the tokens of one piece of text. `kind` is the name of its group in TOKEN."""
+    if kind == "number":
+        return [Token("number", _SEPARATOR.sub("", piece), spaced)]
+    if kind in ("raised", "lowered"):  # 10⁻³ is 10^-3, x₁ is x_1
+        written = piece.translate(_ON_THE_LINE)
+        signs = ["^" if kind == "raised" else "_", *written.rstrip("0123456789")]
+        return [*(Token("sign", sign) for sign in signs), Token("number", written.lstrip("+-"))]
+    if kind == "primes":
+        return [Token("sign", "'")] * max(piece.count("prime"), piece.count("'"), 1)
+    if kind == "letters" and piece in _COMMANDS:
+        return [Token("sign", _SIGN.get("\\" + piece, "\\" + piece), spaced)]
+    if kind == "letters" and piece not in ("and", "or"):
+        word = upright or piece in ("pH", "pOH")
+        letters = piece.replace(".", "").upper() if "." in piece else piece  # p.m. is PM
+        return [Token("word" if word else "run", letters, spaced)]
+    text = {"degrees": "°", "row": r"\\", "set": r"\mathbb" + piece.strip("{} ")[-1]}.get(kind, piece)
+    if kind == "matrix":  # \begin {array}{c} is \begin{array}
+        text = "".join(piece.partition("}")[:2]).replace(" ", "")
+    return [Token("sign", _SIGN.get(text, text), spaced)]
+
+
+_LONE_BRACES = forward(r"\{ ([^\s{}]++) \}")
+
+
+def canonical(found: Sequence[Token]) -> str:
+    """Return the tokens as text, without braces around one token. Two unreadable answers are equal if these texts are.
+
+    Letter case counts in short words only: R is not r.
+    """
+    text = " ".join(t.text.casefold() if t.kind in ("run", "word") and len(t.text) > 3 else t.text for t in found)
+    return _LONE_BRACES.sub(r"\1", text)

@@ -1,0 +1,283 @@
+r"""Kind "math" and "science", part 2 of 4: units, currencies and counted nouns. No unit is converted into another.
+
+A unit is the set of its factors with their powers: m/s^2, m s^{-2}, \frac{m}{s^2} and meters per second squared are
+{(m, 1), (s, -2)}. Two units are equal if these sets are. A counted noun is its words: eggs, years old, cups of tea.
+
+    unit    = factor {["*" | "/" | "per" | "a"] factor}               N m   m/s^2   J/mol K is J/(mol K)
+    factor  = [square] (name | "(" unit ")" | \frac{unit}{unit}) [power]
+    square  = "square" | "sq" | "cubic" | "cu"                        square meters   sq. ft.   cubic cm
+    power   = ["^"] integer | "squared" | "cubed"                     cm^2   s^{-1}   cm2   seconds squared
+
+To add a unit, add one entry to SI (it takes prefixes), OTHER or COMPOUND: its symbol, and its other names without the
+plural's s. To add a word that changes a value, add it to CHANGING.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+
+from kinds.lexer import Token, Unreadable, tokens
+
+Powers = frozenset[tuple[str, int]]
+Unit = Powers | str  # a text is a counted noun
+
+PREFIXES = {"": "", "f": "femto", "p": "pico", "n": "nano", "μ": "micro", "m": "milli", "c": "centi", "d": "deci",
+            "h": "hecto", "k": "kilo", "M": "mega", "G": "giga", "T": "tera"}  # fmt: skip
+# Symbol -> its other names. A symbol is case-sensitive (mW, MW), a longer name is not.
+SI = {
+    "m": "meter metre", "g": "gram gramme gm", "s": "second", "A": "ampere amp", "K": "kelvin", "mol": "mole",
+    "cd": "candela", "N": "newton", "J": "joule", "W": "watt", "Pa": "pascal", "Hz": "hertz", "C": "coulomb",
+    "V": "volt", "Ω": "ohm", "F": "farad", "T": "tesla", "Wb": "weber", "H": "henry", "S": "siemens", "Bq": "becquerel",
+    "Gy": "gray", "Sv": "sievert", "lm": "lumen", "lx": "lux", "L": "l liter litre", "eV": "electronvolt",
+    "cal": "calorie", "bar": "", "B": "byte", "bit": "",
+}  # fmt: skip
+OTHER = {
+    "in": "inch inches", "ft": "foot feet", "yd": "yard", "mi": "mile", "acre": "", "ha": "hectare", "lb": "pound",
+    "oz": "ounce", "ton": "", "t": "tonne", "gal": "gallon", "qt": "quart", "pt": "pint", "cup": "", "tsp": "teaspoon",
+    "tbsp": "tablespoon", "min": "minute", "h": "hr hour", "s": "sec", "day": "d", "week": "wk", "month": "mo",
+    "year": "yr", "°": "degree deg", "celsius": "", "fahrenheit": "", "rad": "radian", "sr": "steradian",
+    "rev": "revolution", "kΩ": "kilohm", "MΩ": "megohm", "atm": "atmosphere", "mmHg": "", "torr": "", "ly": "",
+    "Å": "angstrom", "u": "amu", "D": "debye", "dB": "decibel", "G": "gauss", "ppm": "", "ppb": "", "knot": "kn",
+    "unit": "", "dollar": r"USD \$", "cent": "¢", "euro": "EUR €", "GBP": "£", "yuan": "元 RMB CNY", "yen": "¥ JPY",
+    "rupee": "₹ INR",
+}  # fmt: skip
+# Names of a product of other units.
+COMPOUND = {"mph": "mi/h", "kph": "km/h", "kmh": "km/h", "kmph": "km/h", "kWh": "kW h", "Wh": "W h", "rpm": "rev/min",
+            "psi": "lb/in^2", "cc": "cm^3", "molar": "mol/L"}  # fmt: skip
+COMPOUND |= {prefix + "M": f"{prefix}mol/L" for prefix in ("", "m", "μ", "n")}  # 0.1 M
+
+# Names of two tokens.
+SCALES_OF_HEAT = {"c": "celsius", "celsius": "celsius", "f": "fahrenheit", "fahrenheit": "fahrenheit"}  # after °
+JOINED = {"mm Hg": "mmHg", "light years": "ly", "light year": "ly", "US dollars": "dollar", "US dollar": "dollar",
+          "electron volts": "eV", "electron volt": "eV"}  # fmt: skip
+
+CURRENCIES = {"dollar", "cent", "euro", "GBP", "yuan", "yen", "rupee"}
+PERCENT = ("%", "percent", "pct", "percentage")
+SCALES = {"hundred": 2, "thousand": 3, "million": 6, "billion": 9, "trillion": 12}  # 5 million is 5 times 10^6
+
+# Words that doubt an answer, and words that change a value or give a second one. A counted noun has none of them.
+DOUBTS = {"maybe", "perhaps", "possibly", "probably", "wait", "otherwise", "instead", "wrong", "false", "incorrect",
+          "guess", "either", "neither", "nor"}  # fmt: skip
+CHANGING = """
+    not non no never about approximately approx around nearly almost roughly circa both all any but then versus vs is
+    are was be equal equals if unless when where whereas while because since so for only plus minus negative positive
+    more less least most greater fewer than over under above below between from to through except excluding without
+    hundreds thousands millions dozen dozens score pair pairs couple half halves third thirds fourth fourths fifth
+    fifths sixth eighth tenth tenths hundredth hundredths thousandth thousandths quarter quarters ones tens twice
+    thrice double triple squared cubed square cubic root factorial choose point mod modulo remainder base power kilo
+    mega zero one two three four five six seven eight nine ten eleven twelve twenty thirty forty fifty sixty seventy
+    eighty ninety reciprocal inverse opposite multiplied divided doubled tripled halved raised invalid unknown
+    this that lakh crore mil x k e i"""
+_CHANGES = {*DOUBTS, *CHANGING.split(), *PERCENT, *SCALES}
+_CHANGING_ENDS = ("teen", "illion", "illions", "illionth", "illionths", "fold", *"十百千万萬亿億半")
+MAX_WORDS = 6  # of a counted noun
+
+
+def _symbols() -> dict[str, str]:
+    """Return name -> symbol: km and kilometer -> km, ft and foot and feet -> ft. Names have no plural's s."""
+    found: dict[str, str] = {}
+    for symbol, names in SI.items():
+        for prefix, long_prefix in PREFIXES.items():
+            shorts = [prefix + name for name in (symbol, *names.split()) if len(name) < 3]
+            longs = [long_prefix + name for name in names.split() if len(name) > 2]
+            micro = ["u" + symbol] if prefix == "μ" else []  # uF
+            found |= dict.fromkeys([prefix + symbol, *shorts, *longs, *micro], prefix + symbol)
+    for symbol, names in OTHER.items():  # after SI: a dB is no tenth of a byte
+        found |= dict.fromkeys([symbol, *names.split()], symbol)
+    return found
+
+
+SYMBOLS = _symbols()
+
+
+def read_unit(text: str) -> Powers | None:
+    """Read the text of a unit: m/s^2, km h^{-1}, miles per hour, square meters; None for an unknown word."""
+    try:
+        return unit_of(tokens(text))
+    except Unreadable:
+        return None
+
+
+def unit_of(found: Sequence[Token]) -> Powers | None:
+    """Return the unit that these tokens write, None if they write none."""
+    reader = _UnitReader(found)
+    try:
+        powers = reader.unit()
+    except Unreadable:
+        return None
+    if reader.rest or any(abs(powers[name]) > 1 for name in CURRENCIES):  # no dollars squared
+        return None
+    return frozenset((name, power) for name, power in powers.items() if power) or None
+
+
+class _UnitReader:
+    """Reads the grammar above by recursive descent. `rest` has the tokens that are not read yet."""
+
+    def __init__(self, found: Sequence[Token]) -> None:
+        self.rest = _merged(found)
+
+    def sees(self, *texts: str) -> bool:
+        return bool(self.rest) and self.rest[0].text in texts
+
+    def take(self) -> str:
+        if not self.rest:
+            raise Unreadable("the unit ends too early")
+        return self.rest.pop(0).text
+
+    def takes(self, *texts: str) -> bool:
+        return self.sees(*texts) and bool(self.take())
+
+    def unit(self) -> Counter[str]:
+        """N m    m/s^2    miles per hour. Everything after a slash is below it."""
+        powers, sign = self.factor(first=True), 1
+        while self.rest and not self.sees(")", "}"):
+            if self.sees("per") and [token.text for token in self.rest[1:2]] == ["cent"]:
+                raise Unreadable("per cent")
+            if self.takes("/", "per", "a", "an"):
+                sign = -1
+            else:
+                self.takes("*")
+            for name, power in self.factor(first=False).items():
+                powers[name] += sign * power
+        return powers
+
+    def factor(self, first: bool) -> Counter[str]:
+        r"""m    square meters    cm^2    s^{-1}    (mol K)    \frac{m}{s^2}."""
+        times = 2 if self.takes("square", "sq") else 3 if self.takes("cubic", "cu") else 1
+        if self.takes(r"\frac"):
+            powers = self.group()
+            powers.subtract(self.group())
+        else:
+            powers = self.group() if self.sees("(", "{") else self.name()
+        times *= self.power(first)
+        return Counter({name: times * power for name, power in powers.items()})
+
+    def group(self) -> Counter[str]:
+        """(mol K)    {mol K}."""
+        closing = {"(": ")", "{": "}"}.get(self.take())
+        powers = self.unit()
+        if closing is None or not self.takes(closing):
+            raise Unreadable("no group")
+        return powers
+
+    def name(self) -> Counter[str]:
+        """feet, which is ft    mph, which is mi/h."""
+        text = self.take()
+        if text in COMPOUND:
+            return _UnitReader(tokens(COMPOUND[text])).unit()
+        symbol = symbol_of(text)
+        if symbol is None:
+            raise Unreadable(text)
+        return Counter({symbol: 1})
+
+    def power(self, first: bool) -> int:
+        """^2    ^{-1}    squared    cm2    m s-1. Nothing is the power 1. s-1 alone may be a difference."""
+        if self.takes("squared"):
+            return 2
+        if self.takes("cubed"):
+            return 3
+        if self.takes("^"):
+            braces = self.takes("{")
+            power = self.integer()
+            if braces and not self.takes("}"):
+                raise Unreadable("no closing brace")
+            return power
+        written = "".join("" if token.spaced else token.text for token in self.rest[:2])
+        return self.integer() if written[:1] in ("2", "3") or (written in ("-1", "-2", "-3") and not first) else 1
+
+    def integer(self) -> int:
+        sign, digit = -1 if self.takes("-") else 1, self.take()
+        if not re.fullmatch("[1-9]", digit):
+            raise Unreadable(digit)
+        return sign * int(digit)
+
+
+def _merged(found: Sequence[Token]) -> list[Token]:
+    r"""Join the names that have several tokens: \mu m, k\Omega, ° C. Drop the full stop of sq. ft."""
+    merged: list[Token] = []
+    for token, before in zip(found, [Token("end", ""), *found], strict=False):
+        text = {r"\mu": "μ", r"\Omega": "Ω"}.get(token.text, token.text)
+        last = merged[-1].text if merged else ""
+        name = JOINED.get(f"{last} {text}")
+        if last == "μ" or (text == "Ω" and last in PREFIXES and last):
+            name = last + text
+        elif symbol_of(last) == "°" and text.casefold() in SCALES_OF_HEAT:
+            name = SCALES_OF_HEAT[text.casefold()]
+        if name:
+            merged[-1] = Token("word", name, merged[-1].spaced)
+        elif not _is_stop(token, before):
+            merged.append(token._replace(text=text))
+    return merged
+
+
+def _is_stop(token: Token, before: Token) -> bool:
+    """Is it the full stop of an abbreviation?"""
+    return token.text == "." and before.kind in ("run", "word")
+
+
+def symbol_of(name: str) -> str | None:
+    """Return the symbol of a unit's name, or of its plural: ft for feet; None for an unknown word."""
+    for spelling in (name, name.lower() if len(name) > 2 else name):
+        for singular in (spelling, spelling.removesuffix("s") if len(spelling) > 2 else spelling):
+            if singular in SYMBOLS:
+                return SYMBOLS[singular]
+    return None
+
+
+def noun_of(found: Sequence[Token]) -> str:
+    """Return the words of a counted noun in the singular: eggs, cups of tea. "" if a word may change a value."""
+    words: list[str] = []
+    found = found[1:-1] if [token.text for token in (*found[:1], *found[-1:])] == ["(", ")"] else found
+    for token, before in zip(found, [Token("end", ""), *found], strict=False):
+        word = "per" if token.text == "/" and words else token.text.casefold()
+        letters = token.kind in ("run", "word") and (len(word) > 1 or word == "a" or not word.isascii())
+        if not _is_stop(token, before):
+            if not (letters or word == "per") or changes_value(word):
+                return ""
+            words.append(word.removesuffix("s").removesuffix("e"))
+    noun = "".join(words)
+    starts = found[0].text.casefold() != "the" if found else False  # 5 of the eggs, but not 5 the second
+    return noun if starts and len(words) <= MAX_WORDS and "percent" not in noun else ""
+
+
+def changes_value(word: str) -> bool:
+    """Can this word change a value? dozen, non-zero, eighteen, 5 万."""
+    return bool(_CHANGES & {word, *word.split("-")}) or word.endswith(_CHANGING_ENDS) or word[0] in _CHANGING_ENDS
+
+
+def unit_around(before: str, after: Sequence[Token]) -> Unit | None:
+    r"""Return the unit of a value from its sign before it, "" or $ or °, and the tokens after it; None if it has none.
+
+    \$29    \$29 per hour    \$29 dollars    \$70,000 profit    5 cm    8 eggs. Unreadable for any other words.
+    """
+    alone = frozenset([(before, 1)]) if before else None
+    if not after:
+        return alone
+    joined = alone and after[0].text in ("/", "per")
+    unit = unit_of([Token("word", before), *after] if joined else after)
+    if unit is not None:
+        if alone and not joined and unit != alone:
+            raise Unreadable("two units")
+        return unit
+    noun = noun_of(after)
+    if not noun or before == "°":
+        raise Unreadable(after[0].text)
+    return alone or _unit_with_noun(after) or noun
+
+
+def _unit_with_noun(found: Sequence[Token]) -> Powers | None:
+    """Return the unit before a noun: cm of cm long, lb of pounds of apples, but none of miles per trip."""
+    for end in range(len(found) - 1, 0, -1):
+        unit = unit_of(found[:end])
+        if unit is not None:
+            price = {name for name, _ in unit} <= CURRENCIES
+            return unit if price or found[end].text != "per" else None
+    return None
+
+
+def same_unit(gold: Unit, answer: Unit) -> bool:
+    """Are two units the same? A price may say per what: 5 cents per ounce and 5 cents."""
+    if gold == answer or isinstance(gold, str) or isinstance(answer, str):
+        return gold == answer
+    more, less = (gold, answer) if len(gold) > len(answer) else (answer, gold)
+    return less < more and {name for name, _ in less} <= CURRENCIES and all(power < 0 for _, power in more - less)

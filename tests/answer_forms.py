@@ -1,0 +1,920 @@
+r"""Right answers in the forms that models write, and wrong ones made from right ones: two generators, and tables.
+
+The generators yield (kind, gold, answer). They draw from the shapes of GSM8K, MATH, AIME and SCP-116K, with a seed. The
+tables at the end were written by hand.
+"""
+
+import random
+import re
+from fractions import Fraction
+
+from judging import pairs
+
+# The same text inside of what only changes its look or gives it a name.
+LOOKS = [
+    "{}", "{}", "{}", " {} ", "{}.", "${}$", r"\({}\)", r"\displaystyle {}", r"\ {}\ ", r"\mathbf{{{}}}", r"{{{}}}",
+    r"\boldsymbol{{{}}}", r"\boxed{{{}}}", r"\textcolor{{blue}}{{{}}}", r"{{\color{{red}} {}}}", r"\large {}", r"\,{}\,",
+    r"\mathrm{{{}}}", "\n{}\n", r"$${}$$", r"\quad {}", r"\underline{{{}}}", r"\bf {}",
+]  # fmt: skip
+NAMES = ["x = {}", "{} = n", r"\text{{Total}} = {}", r"\text{{Answer: }} {}", "f(3) = {}", r"\text{{Total cost}} = {}",
+         "AB = {}", "S_{{10}} = {}", "m+n = {}", r"\angle ABC = {}", r"P(A) = {}", "Area = {}", "a_5={}"]  # fmt: skip
+NOUNS = ["eggs", "apples", "people", "students", "years old", "cups of tea", "ways", "red marbles", "pages", "trips",
+         "children", "books", "minutes", "miles", "square units", "cents", "weeks", "pieces of candy"]  # fmt: skip
+# One unit under several names. The first is the gold's.
+UNITS = [
+    [r"\text{ inches}", r"\text{ in}", r"\text{ inch}", r"\text{ in.}", " inches", r"\mathrm{~in}", r"\,\text{in}"],
+    [r"\text{ feet}", r"\text{ ft}", r"\text{ foot}", " ft", " feet", r"\,\mathrm{ft}"],
+    [r"\text{ cm}^2", r"\text{ square centimeters}", r"\text{ sq cm}", r"\text{ cm}^{2}", " cm^2", r"\ \mathrm{cm}^2",
+     r"\text{ cm²}", r"\text{ square cm}"],
+    [r"\mbox{ inches}^2", r"\text{ in}^2", r"\text{ square inches}", r"\text{ sq. in.}", " square inches"],
+    [r"\text{ square units}", r"\text{ units}^2", r"\text{ sq units}", " square units"],
+    [r"\text{ hours}", r"\text{ hr}", r"\text{ h}", r"\text{ hrs}", " hours"],
+    [r"\text{ minutes}", r"\text{ min}", r"\text{ mins}", " minutes"],
+    [r"\text{ mph}", r"\text{ miles per hour}", r"\text{ mi/h}", " mph", r"\text{ miles/hour}", r"\ \text{mi/hr}"],
+    [r"\text{ km/h}", r"\text{ km per hour}", r"\frac{\text{km}}{\text{h}}", r"\text{ kilometers per hour}", " km/h",
+     r"\text{ kph}"],
+    [r"\text{ meters}", r"\text{ m}", r"\,\mathrm{m}", r"\text{ metres}", " meters"],
+    [r"\text{ pounds}", r"\text{ lb}", r"\text{ lbs}", " pounds"],
+    [r"\text{ dollars}", r"\text{ USD}", " dollars", r"\text{ dollar}"],
+    [r"^\circ", r"^{\circ}", "°", r"\text{ degrees}", r"\degree", " degrees", r"^\circ "],
+    [r"\text{ m/s}", r"\text{ meters per second}", r"\frac{\text{m}}{\text{s}}", " m/s", r"\mathrm{~m/s}"],
+    [r"\text{ cubic feet}", r"\text{ ft}^3", r"\text{ cu ft}", r"\text{ feet}^3", " cubic feet"],
+    [r"\text{ grams}", r"\text{ g}", r"\,\mathrm{g}", " grams"],
+    [r"\text{ liters}", r"\text{ L}", r"\text{ litres}", " liters"],
+]  # fmt: skip
+SCIENCE_UNITS = [
+    ["m/s^2", r"\text{ m/s}^2", r"\frac{m}{s^2}", r"\text{ m s}^{-2}", r"\,\mathrm{m\,s^{-2}}", "m s^-2", "m/s²",
+     r"\frac{\text{m}}{\text{s}^2}", "meters per second squared", r"\mathrm{m}/\mathrm{s}^2", "m·s⁻²",
+     r"\text{m}\cdot\text{s}^{-2}", "m/s/s", "m/s**2"],
+    ["ohms", r"\Omega", "Ω", r"\text{ ohm}", r"\text{ }\Omega", r"\,\Omega", r"\text{Ω}", r"\mathrm{\Omega}"],
+    ["V", "volts", r"\text{ V}", r"\mathrm{V}", "volt", r"\,\text{volts}"],
+    ["kg", "kilograms", r"\text{ kg}", r"\mathrm{~kg}", "kilogram"],
+    ["J/(mol K)", r"\text{ J mol}^{-1}\text{ K}^{-1}", r"\frac{J}{mol \cdot K}", "J/mol/K", "J mol^{-1} K^{-1}",
+     r"\mathrm{J\cdot mol^{-1}\cdot K^{-1}}", "J/(mol·K)", r"\text{ J/(mol}\cdot\text{K)}"],
+    ["kJ/mol", r"\text{ kJ/mol}", r"\text{ kJ mol}^{-1}", "kJ mol⁻¹", "kilojoules per mole", r"\frac{\text{kJ}}{\text{mol}}"],
+    ["mol/L", "M", r"\text{ M}", r"\text{ mol L}^{-1}", "mol·L⁻¹", r"\,\mathrm{mol/L}", "moles per liter"],
+    ["nm", r"\text{ nm}", "nanometers", r"\mathrm{nm}", "nanometres"],
+    [r"\mu\text{m}", "μm", "µm", r"\mu m", "micrometers", r"\,\mu\mathrm{m}", "um", r"\text{ μm}"],
+    ["N", r"\text{ N}", "newtons", r"\,\mathrm{N}", "Newtons"],
+    ["N/C", r"\text{ N/C}", r"\frac{N}{C}", "N C^{-1}", "newtons per coulomb", r"\mathrm{N\,C^{-1}}"],
+    ["°C", r"^\circ C", r"^\circ\text{C}", "degrees Celsius", r"\,^{\circ}\mathrm{C}", "celsius"],
+    ["g/cm^3", r"\text{ g/cm}^3", "g cm^{-3}", r"\frac{g}{cm^3}", "g/cm³", "grams per cubic centimeter"],
+    ["MeV", r"\text{ MeV}", r"\,\mathrm{MeV}"],
+    ["Hz", r"\text{ Hz}", "hertz", r"\mathrm{Hz}"],
+    ["W/m^2", r"\text{ W/m}^2", "W m^{-2}", r"\frac{W}{m^2}", r"\mathrm{W\,m^{-2}}", "W·m⁻²", "watts per square meter"],
+    ["kg m/s", r"\text{ kg}\cdot\text{m/s}", "kg·m/s", r"\mathrm{kg\cdot m\cdot s^{-1}}", r"\frac{kg\cdot m}{s}"],
+    ["T", r"\text{ T}", "tesla", r"\mathrm{T}"], ["A", r"\text{ A}", "amperes", "amps", r"\,\mathrm{A}"],
+    ["s", r"\text{ s}", "seconds", r"\text{ sec}", r"\mathrm{s}"], ["K", r"\text{ K}", "kelvin", r"\mathrm{K}"],
+    ["atm", r"\text{ atm}", "atmospheres"], ["mL", r"\text{ mL}", "ml", "milliliters", r"\mathrm{mL}"],
+    ["eV", r"\text{ eV}", r"\mathrm{eV}"], ["k\\Omega", "kΩ", r"\text{ k}\Omega", "kilohms"],
+    ["rad/s", r"\text{ rad/s}", "rad s^{-1}", "radians per second", r"\frac{rad}{s}"],
+]  # fmt: skip
+CHEMISTRY = ["H_2SO_4", "CO_2", "NH_4^+", "Fe^{3+}", "Ca(OH)_2", "CH_3COOH", "SO_4^{2-}", "C_6H_{12}O_6"]
+
+
+def grouped(rng: random.Random, value: int) -> str:
+    text = f"{value:,}"
+    return rng.choice([str(value), text, text.replace(",", "{,}"), text.replace(",", r"\,"), text.replace(",", r",\!"),
+                       text.replace(",", r"\ "), text.replace(",", "~"), text.replace(",", " ")])  # fmt: skip
+
+
+def look(rng: random.Random, text: str) -> str:
+    return rng.choice([form for form in LOOKS if form != "{}." or not text.rstrip("} ").endswith(".")]).format(text)
+
+
+def fraction(rng: random.Random, value: Fraction) -> str:
+    a, b = abs(value.numerator), value.denominator
+    forms = [rf"\frac{{{a}}}{{{b}}}", rf"\dfrac{{{a}}}{{{b}}}", rf"\tfrac{{{a}}}{{{b}}}", f"{a}/{b}", rf"\frac {{{a}}} {{{b}}}",
+             rf"\cfrac{{{a}}}{{{b}}}", rf"\left(\frac{{{a}}}{{{b}}}\right)", f"({a})/({b})", f"{{{a}}}/{{{b}}}",
+             rf"\frac{{{2 * a}}}{{{2 * b}}}", f"{a} / {b}", rf"{a} \div {b}", rf"\frac{{\text{{{a}}}}}{{\text{{{b}}}}}"]  # fmt: skip
+    if max(a, b) < 10:
+        forms += [rf"\frac{a}{b}", rf"\frac{a}{{{b}}}", rf"\tfrac{a}{b}"]
+    if a > b > 1:
+        forms += [rf"{a // b}\frac{{{a % b}}}{{{b}}}", f"{a // b} {a % b}/{b}", rf"{a // b} \tfrac{{{a % b}}}{{{b}}}"]
+    text = rng.choice(forms)
+    if value < 0:
+        text = "-" + text if not text[0].isdigit() or "frac" not in text else rf"-\frac{{{a}}}{{{b}}}"
+        text = rng.choice(
+            [text, rf"\frac{{-{a}}}{{{b}}}", rf"-\frac{{{a}}}{{{b}}}", rf"\frac{{{a}}}{{-{b}}}", f"-{a}/{b}"]
+        )
+    return text
+
+
+def terms(rng: random.Random, parts: list[str]) -> str:
+    """A sum of signed terms, in any order."""
+    parts = rng.sample(parts, len(parts))
+    text = (rng.choice(["", " "])).join(part if part[0] == "-" else "+" + part for part in parts).strip()
+    return text.removeprefix("+")
+
+
+def integers(rng):
+    value = rng.choice([rng.randint(2, 99), rng.randint(100, 999), rng.randint(1000, 99999), rng.randint(10**5, 10**7)])
+    text = grouped(rng, value)
+    noun, money = rng.choice(NOUNS), f"{value:,}"
+    forms = [
+        text, text, rf"\${text}", rf"\${text}.00", rf"{text} \text{{ dollars}}", f"{text} dollars", f"${money}", f"USD {money}",
+        rf"\text{{\${money}}}", rf"{text} \text{{ {noun}}}", rf"{text} \text{{{noun}}}", f"{value} {noun}", f"{value}.0",
+        rf"\text{{{money} {noun}}}", rf"\text{{{money}}}", rf"{text}\ \mathrm{{{noun.replace(' ', '~')}}}", f"+{value}",
+        rng.choice(NAMES).format(text), rng.choice(NAMES).format(rf"\${text}"), f"{value - 7} + 7 = {text}", rf"{value}_{{10}}",
+        rf"{value - 1} + 1", rf"{text} \, \text{{{noun}}}", rf"\${text} \text{{ per week}}",
+        rf"\${text}\text{{ profit}}", rf"{text}\$", "".join(chr(ord(c) + 0xFEE0) for c in str(value)), f"€{money}",
+        rf"\$ {text}", rf"\mathdollar {text}", rf"{text}\text{{ units}}", rf"{text}^{{\text{{th}}}}", f"{value}th",
+        rf"{value} \text{{ ({noun})}}", rf"{value} \, ({noun})",
+    ]  # fmt: skip
+    gold = rng.choice([str(value), money, rf"\${money}", rf"\${value}"])
+    answer = rng.choice(forms)
+    if gold[0] == "\\":  # a gold in dollars
+        answer = rng.choice([text, rf"\${text}", rf"\${text}.00", rf"{text} \text{{ dollars}}", f"{text} dollars", f"${money}",
+                             rng.choice(NAMES).format(rf"\${text}"), rf"\text{{\${money}}}", f"USD {money}",
+                             rf"\${text} \text{{ dollars}}"])  # fmt: skip
+    return gold, answer
+
+
+def decimals(rng):
+    value = rng.choice(
+        [f"{rng.randint(0, 99)}.{rng.randint(1, 99):02}", f"{rng.randint(1000, 99999)}.{rng.randint(1, 99):02}"]
+    )
+    exact = Fraction(value)
+    whole, _, part = value.partition(".")
+    forms = [value, f"{int(whole):,}.{part}", value + "0", rf"\${value}", fraction(rng, exact), rng.choice(NAMES).format(value),
+             rf"{value} \text{{ dollars}}", rf"{float(value) * 100:.0f}\%", value.removeprefix("0"), rf"{value}\text{{ kg}}"]  # fmt: skip
+    return value, rng.choice(forms)
+
+
+def units(rng):
+    names = rng.choice(UNITS)
+    value = rng.choice([str(rng.randint(2, 999)), f"{rng.randint(1000, 99999):,}", rf"{rng.randint(2, 9)}\sqrt{{{rng.choice([2, 3, 5])}}}",
+                        rf"{rng.randint(2, 99)}\pi", f"{rng.randint(1, 99)}.5", r"\frac{7}{3}"])  # fmt: skip
+    unit = rng.choice(names)
+    if not value[-1].isdigit():
+        unit = rng.choice([name for name in names if name[0] == "\\" or len(name.split()[0]) > 1] or names)
+    answer = value + unit
+    answer = rng.choice([answer, answer, value, rng.choice(NAMES).format(answer)])
+    return value + names[0], answer
+
+
+def percents(rng):
+    value = rng.choice([str(rng.randint(1, 300)), f"{rng.randint(1, 99)}.5"])
+    forms = [rf"{value}\%", f"{value}%", f"{value} percent", rf"{value} \text{{ percent}}", rf"\text{{{value} percent}}", rf"{value} \%",
+             str(float(Fraction(value) / 100)), rf"{value}\text{{\%}}", f"{value} per cent", rf"{value}\,\%", rf"x = {value}\%",
+             rf"\frac{{{value}}}{{100}}", rf"{value}\% \text{{ of students}}"]  # fmt: skip
+    return rf"{value}\%", rng.choice(forms)
+
+
+def fractions(rng):
+    value = Fraction(rng.choice([-1, 1, 1]) * rng.randint(1, 60), rng.randint(2, 40))
+    if value.denominator == 1:
+        value += Fraction(1, 2)
+    a, b = value.numerator, value.denominator
+    gold = rng.choice([rf"\frac{{{a}}}{{{b}}}", rf"\dfrac{{{a}}}{{{b}}}", f"{a}/{b}"])
+    forms = [fraction(rng, value)] * 3 + [rng.choice(NAMES).format(fraction(rng, value))]
+    if b in (2, 4, 5, 8, 10, 20, 25, 40):
+        forms += [str(float(value))]
+    return gold, rng.choice(forms)
+
+
+def roots(rng):
+    a, b, c = rng.randint(2, 12), rng.choice([2, 3, 5, 6, 7]), rng.choice([1, 1, 13, 17])
+    forms = [rf"{a}\sqrt{{{b}}}", rf"{a}\sqrt{b}", rf"{a} \sqrt{{{b}}}", rf"{a}\cdot\sqrt{{{b}}}", f"{a}*sqrt({b})", f"{a}√{b}",
+             rf"\sqrt{{{a * a * b}}}", rf"\sqrt{{{b}}}\cdot {a}", f"{a} sqrt({b})", rf"{a}({b})^{{1/2}}", rf"{a}\times\sqrt{{{b}}}",
+             rf"{a}\,\sqrt{{\,{b}\,}}", rf"\sqrt{b} \times {a}"]  # fmt: skip
+    if c == 1:
+        return rf"{a}\sqrt{{{b}}}", rng.choice([*forms, rng.choice(NAMES).format(forms[0])])
+    text = rng.choice(forms[:6])
+    forms = [rf"\frac{{{text}}}{{{c}}}", rf"\frac{{{a}}}{{{c}}}\sqrt{{{b}}}", rf"\frac{{{a}}}{{{c}}} \cdot \sqrt{{{b}}}", rf"({text})/{c}",
+             rf"\dfrac{{{a}\sqrt{{{b}}}}}{{{c}}}", rf"{a}\sqrt{{{b}}}/{c}"]  # fmt: skip
+    return rf"\frac{{{a}\sqrt{{{b}}}}}{{{c}}}", rng.choice(forms)
+
+
+def multiples_of_pi(rng):
+    a, b = rng.randint(2, 50), rng.choice([1, 1, 2, 3, 4, 6])
+    if b == 1:
+        forms = [rf"{a}\pi", rf"{a} \pi", f"{a}π", f"{a}pi", rf"{a} \cdot \pi", rf"{a}\times\pi", rf"\pi \cdot {a}", rf"{a}*\pi",
+                 rf"{a}\pi\text{{ cm}}^2", rf"A = {a}\pi", rf"{a}\pi \text{{ square units}}", rf"{a}{{\pi}}", rf"\pi({a})"]  # fmt: skip
+        return rf"{a}\pi", rng.choice(forms)
+    forms = [rf"\frac{{{a}\pi}}{{{b}}}", rf"\frac{{{a}}}{{{b}}}\pi", rf"{a}\pi/{b}", rf"\dfrac{{{a} \pi}}{{{b}}}", f"{a}π/{b}",
+             rf"\frac{{{a}}}{{{b}}} \cdot \pi", rf"\theta = \frac{{{a}\pi}}{{{b}}}"]  # fmt: skip
+    return rf"\frac{{{a}\pi}}{{{b}}}", rng.choice(forms)
+
+
+def items(rng, count):
+    return [rng.choice([str(rng.randint(2, 99)), str(rng.randint(-20, -2)), rf"\frac{{{rng.randint(1, 9)}}}{{{rng.choice([2, 4, 7])}}}",
+                        rf"{rng.randint(2, 9)}\sqrt{{3}}", rf"\frac{{\pi}}{{{rng.randint(2, 9)}}}"]) for _ in range(count)]  # fmt: skip
+
+
+def distinct(rng, count):
+    found = items(rng, count)
+    return found if len({*found}) == count else distinct(rng, count)
+
+
+def points(rng):
+    parts = items(rng, rng.choice([2, 2, 3]))
+    inner, spaced = ",".join(parts), ", ".join(parts)
+    letters, column, wide = ",".join("xyz"[: len(parts)]), r" \\ ".join(parts), r",\ ".join(parts)
+    forms = [f"({inner})", f"({spaced})", rf"\left({spaced}\right)", rf"({letters}) = ({spaced})", rf"\big({inner}\big)",
+             rf"\left( {inner} \right)", f"({wide})", rf"({inner.replace('frac', 'dfrac')})", f"（{inner}）",
+             ", ".join(f"{name}={part}" for name, part in zip("xyz", parts, strict=False)), rf"(\,{inner}\,)", rf"\{{({inner})\}}",
+             rf"\langle {inner} \rangle", rf"\begin{{pmatrix}} {column} \end{{pmatrix}}", f"P({inner})",
+             rf"x={parts[0]}, y={parts[1]}" if len(parts) == 2 else f"({spaced})", rf"({letters})=({inner})"]  # fmt: skip
+    return f"({inner})", rng.choice(forms)
+
+
+def sets(rng):
+    parts = distinct(rng, rng.choice([2, 3, 4]))
+    mixed = rng.sample(parts, len(parts))
+    comma, last = ", ".join(mixed), ", ".join(mixed[:-1])
+    forms = [comma, ",".join(mixed), rf"\{{{comma}\}}", rf"\left\{{{comma}\right\}}", rf"{last}, \text{{ and }} {mixed[-1]}",
+             rf"{last} \text{{ and }} {mixed[-1]}", rf"{last} and {mixed[-1]}", rf"{last} \text{{ or }} {mixed[-1]}", rf"x = {comma}",
+             r" \text{ or } ".join(f"x = {part}" for part in mixed), ", ".join(f"x_{i}={part}" for i, part in enumerate(mixed, 1)),
+             rf"x \in \{{{comma}\}}", "; ".join(mixed), rf"{last},\, {mixed[-1]}", rf"\lbrace {comma} \rbrace", ", ".join(f"${p}$" for p in mixed),
+             r" \quad \text{or} \quad ".join(f"x={part}" for part in mixed)]  # fmt: skip
+    return rng.choice([",".join(parts), ", ".join(parts), rf"\{{{','.join(parts)}\}}"]), rng.choice(forms)
+
+
+def intervals(rng):
+    a, b = sorted(rng.sample(range(-30, 60), 2))
+    left, right = rng.choice("(["), rng.choice(")]")
+    below, above = {"(": "<", "[": r"\le"}[left], {")": "<", "]": r"\le"}[right]
+    shape = rng.random()
+    if shape < 0.3:
+        signs = {"<": "<", r"\le": rng.choice([r"\leq", "≤", r"\leqslant", "<="])}
+        gold = rng.choice([f"{left}{a},{b}{right}", rf"{a} {below} x {above} {b}"])
+        forms = [f"{left}{a}, {b}{right}", rf"\left{left}{a},{b}\right{right}", f"{a} {signs[below]} x {signs[above]} {b}",
+                 rf"x \in {left}{a},{b}{right}", rf"\{{x \mid {a} {below} x {above} {b}\}}", rf"\{{ x : {a} {below} x {above} {b} \}}",
+                 rf"\{{x \in \mathbb{{R}} \mid {a} {below} x {above} {b}\}}"]  # fmt: skip
+        return gold, rng.choice(forms)
+    if shape < 0.6:
+        more = {"(": ">", "[": r"\ge"}[left]
+        gold = rng.choice([rf"{left}{a},\infty)", f"x {more} {a}"])
+        forms = [rf"{left}{a}, \infty)", rf"{left}{a},+\infty)", rf"x {more} {a}", f"{a} {below} x", rf"x \in {left}{a}, \infty)",
+                 rf"\left{left}{a}, \infty\right)", f"{left}{a}, ∞)", rf"\{{x \mid x {more} {a}\}}"]  # fmt: skip
+        return gold, rng.choice(forms)
+    close, start = {"<": ")", r"\le": "]"}[above], {"<": "(", r"\le": "["}[below]
+    if a == b - 0:
+        b += 1
+    gold = rng.choice(
+        [rf"(-\infty,{a}{close}\cup{start}{b},\infty)", rf"x {above} {a} \text{{ or }} x {_more(below)} {b}"]
+    )
+    forms = [rf"(-\infty, {a}{close} \cup {start}{b}, \infty)", rf"{start}{b},\infty)\cup(-\infty,{a}{close}", f"x {above} {a} or x {_more(below)} {b}",
+             rf"x \in (-\infty,{a}{close} \cup {start}{b},\infty)", rf"\left(-\infty,{a}\right{close} \cup \left{start}{b},\infty\right)",
+             rf"x {above} {a} \text{{ or }} x {_more(below)} {b}", rf"x \in (-\infty, {a}{close} ∪ {start}{b}, +\infty)"]  # fmt: skip
+    return gold, rng.choice(forms)
+
+
+def _more(sign):
+    return {"<": ">", r"\le": r"\ge"}[sign]
+
+
+def polynomials(rng):
+    name = rng.choice("xtnyz")
+    a, b, c = rng.choice([1, 2, 3, 5, -1, -4]), rng.choice([1, 2, -3, 7, -1]), rng.randint(1, 20) * rng.choice([1, -1])
+    power = rng.choice([2, 3, 4])
+
+    def term(k, letters):
+        return {1: letters, -1: "-" + letters}.get(k, f"{k}{letters}")
+
+    gold = terms(random.Random(0), [term(a, f"{name}^{power}"), term(b, name), str(c)])
+    parts = [rng.choice([term(a, f"{name}^{power}"), term(a, f"{name}^{{{power}}}")]), term(b, name), str(c)]
+    text = terms(rng, parts)
+    other = "y" if name != "y" else "w"
+    forms = [text, text, f"f({name}) = {text}", f"{other} = {text}", f"({text})", rf"\left({text}\right)", text.replace("^", "**"),
+             f"p({name})={text}", text.replace(name, f" {name}"), rf"-({terms(rng, [term(-a, f'{name}^{power}'), term(-b, name), str(-c)])})"]  # fmt: skip
+    return gold, rng.choice(forms)
+
+
+def products(rng):
+    name = rng.choice("xab")
+    a, b = rng.sample([n for n in range(-9, 10) if n], 2)
+    one, two = (f"({name}{n:+})" for n in (a, b))
+    s, p = a + b, a * b
+    middle = "" if s == 0 else f"{'+' if s > 0 else '-'}{abs(s) if abs(s) > 1 else ''}{name}"
+    expanded = f"{name}^2{middle}{p:+}"
+    forms = [one + two, two + one, f"{one} {two}", rf"{one}\cdot {two}", f"{one}*{two}", expanded, rf"\left({one[1:-1]}\right)\left({two[1:-1]}\right)",
+             expanded.replace("^2", "^{2}")]  # fmt: skip
+    return rng.choice([one + two, expanded]), rng.choice(forms)
+
+
+def complexes(rng):
+    a, b = rng.randint(1, 20) * rng.choice([1, -1]), rng.randint(2, 20) * rng.choice([1, -1])
+    forms = [f"{a}{b:+}i", f"{b}i{a:+}", f"{a} {'+' if b > 0 else '-'} {abs(b)}i", f"{a}{b:+} i", rf"{a}{b:+}\mathrm{{i}}", rf"z = {a}{b:+}i",
+             rf"({a}{b:+}i)", rf"{a}{b:+}\cdot i", f"{a}.0{b:+}.0i", rf"{a}{b:+}\,i", rf"{a}{'+' if b > 0 else '-'}i\cdot {abs(b)}"]  # fmt: skip
+    return f"{a}{b:+}i", rng.choice(forms)
+
+
+def matrices(rng):
+    rows = [[rng.choice([str(rng.randint(-9, 9)), "1/2", r"\frac{2}{3}", "x"]) for _ in range(2)] for _ in range(2)]
+    if rng.random() < 0.5:
+        rows = [[row[0]] for row in rows] + [["5"]]
+
+    def write(name, cell=lambda text: text, end="", line=r" \\ ", after=""):
+        return (
+            rf"\begin{{{name}}}{after}"
+            + line.join(" & ".join(map(cell, row)) for row in rows)
+            + end
+            + rf"\end{{{name}}}"
+        )
+
+    forms = [write("pmatrix"), write("bmatrix"), write("pmatrix", end=r" \\ "), write("pmatrix", line=r"\\"), r"\left(" + write("matrix") + r"\right)",
+             r"\left[" + write("array", after="{" + "c" * len(rows[0]) + "}") + r"\right]", write("bmatrix", line="\\\\\n"), "A = " + write("pmatrix"),
+             write("pmatrix", lambda text: {"1/2": r"\frac12", r"\frac{2}{3}": "2/3"}.get(text, text)),
+             r"\mathbf{v} = " + write("pmatrix", lambda text: {"1/2": "0.5"}.get(text, text)), write("pmatrix", lambda text: f"{{{text}}}")]  # fmt: skip
+    return write("pmatrix", end=rng.choice([" ", ""])), rng.choice(forms)
+
+
+def bases(rng):
+    base = rng.choice([2, 3, 5, 8])
+    digits = str(rng.randint(1, base - 1)) + "".join(str(rng.randint(0, base - 1)) for _ in range(3))
+    word = {2: "two", 3: "three", 5: "five", 8: "eight"}[base]
+    forms = [f"{digits}_{base}", f"{digits}_{{{base}}}", f"({digits})_{base}", rf"{digits}_{{\text{{{word}}}}}", f"{digits}_{{{word}}}",
+             f"{digits}_{{({base})}}", rf"{digits}_\text{{{word}}}", rf"({digits})_{{{base}}}", f"x = {digits}_{base}",
+             rf"{digits}_{{\text{{{base}}}}}", rf"{digits}_{{\mathrm{{{word}}}}}", f"{digits}{'₀₁₂₃₄₅₆₇₈'[base]}", rf"{digits} \text{{ base }} {base}",
+             rf"{digits} \text{{ (base {base})}}"]  # fmt: skip
+    return rng.choice([f"{digits}_{base}", f"{digits}_{{{base}}}"]), rng.choice(forms)
+
+
+def scientific(rng):
+    m, e = f"{rng.randint(1, 9)}.{rng.randint(1, 99)}", rng.choice([3, 5, 8, 12, 23, -3, -6, -19])
+    raised = "".join(dict(zip("0123456789-", "⁰¹²³⁴⁵⁶⁷⁸⁹⁻", strict=True))[c] for c in str(e))
+    forms = [rf"{m} \times 10^{{{e}}}", rf"{m}\times10^{{{e}}}", f"{m}e{e}", f"{m}E{e}", rf"{m} \cdot 10^{{{e}}}", f"{m} × 10{raised}", f"{m}*10^{e}" if e > 0 else f"{m}*10^({e})",
+             f"{m} x 10^{{{e}}}", rf"{m}0 \times 10^{{{e}}}", f"{m}×10^{e}" if e > 0 else f"{m}×10^{{{e}}}", f"{m} * 10**{e}", rf"{m} \ast 10^{{{e}}}",
+             f"{m} x 10^{e}", rf"x \approx {m}" if False else f"{m} · 10^{{{e}}}"]  # fmt: skip
+    if 0 < e < 9:
+        forms += [f"{float(m) * 10**e:,.0f}"] if (Fraction(m) * 10**e).denominator == 1 else []
+    return rng.choice(forms[:3]), rng.choice(forms)
+
+
+def plus_minus(rng):
+    a, b = rng.randint(1, 20), rng.choice([2, 3, 5, 7])
+    forms = [rf"{a} \pm \sqrt{{{b}}}", rf"{a}\pm\sqrt{b}", rf"{a}+\sqrt{{{b}}}, {a}-\sqrt{{{b}}}", rf"{a}-\sqrt{b} \text{{ and }} {a}+\sqrt{b}", f"{a} ± √{b}",
+             rf"x = {a} \pm \sqrt{{{b}}}", rf"x = {a} + \sqrt{{{b}}} \text{{ or }} x = {a} - \sqrt{{{b}}}", rf"\{{{a}-\sqrt{{{b}}}, {a}+\sqrt{{{b}}}\}}"]  # fmt: skip
+    return rng.choice([forms[0], forms[2]]), rng.choice(forms)
+
+
+def words(rng):
+    word = rng.choice(
+        [
+            "Evelyn",
+            "even",
+            "odd",
+            "ellipse",
+            "Friday",
+            "Yes",
+            "No",
+            "hyperbola",
+            "increasing",
+            "blue team",
+            "none of the above",
+        ]
+    )
+    forms = [word, rf"\text{{{word}}}", rf"\text{{{word.lower()}}}", rf"\textbf{{{word}}}", rf"\mathrm{{{word}}}", rf"\text{{ {word} }}", 
+             word.upper(), rf"\text{{\textbf{{{word}}}}}", rf"\textit{{{word}}}", rf"\text{{the {word}}}", rf"\mathbf{{\text{{{word}}}}}", f"$\\text{{{word}}}$"]  # fmt: skip
+    return rf"\text{{{word}}}", rng.choice(forms)
+
+
+def options(rng):
+    letter = rng.choice("ABCDE")
+    forms = [letter, f"({letter})", rf"\text{{({letter})}}", rf"\textbf{{({letter})}}", rf"\textbf{{({letter}) }}", rf"\mathrm{{{letter}}}", f"{letter})", f"{letter})",
+             rf"\text{{{letter}}}", rf"\textbf{{{letter}}}", f"Option {letter}", rf"\text{{Option {letter}}}", f"[{letter}]", rf"\text{{Answer: {letter}}}",
+             rf"\mathbf{{({letter})}}", rf"\text{{ ({letter}) }}", rf"\boxed{{{letter}}}", rf"\text{{Choice ({letter})}}"]  # fmt: skip
+    return rng.choice([letter, rf"\text{{({letter})}}", rf"({letter})", rf"\textbf{{({letter})}}"]), rng.choice(forms)
+
+
+def times_and_ratios(rng):
+    if rng.random() < 0.5:
+        a, b = rng.randint(1, 12), rng.choice([0, 5, 15, 30, 45])
+        gold = f"{a}:{b:02}" + rng.choice(["", r"\text{ p.m.}", r" \text{ PM}"])
+        after = (
+            ""
+            if gold[-1].isdigit()
+            else rng.choice(["", r"\text{ p.m.}", r" \text{ pm}", " PM", r"\text{ PM}", " p.m."])
+        )
+        return gold, rng.choice(
+            [
+                f"{a}:{b:02}{after}",
+                f"{a}{{:}}{b:02}{after}",
+                rf"\text{{{a}:{b:02}}}" if not after else f"{a}:{b:02}{after}",
+            ]
+        )
+    a, b = rng.sample(range(2, 40), 2)
+    forms = [
+        f"{a}:{b}",
+        f"{a} : {b}",
+        rf"{a}\colon {b}",
+        rf"{a} \text{{ to }} {b}",
+        f"{a}：{b}",
+        rf"a:b = {a}:{b}",
+        rf"\text{{boys : girls}} = {a}:{b}",
+    ]
+    return f"{a}:{b}", rng.choice(forms)
+
+
+def lines(rng):
+    m, c = rng.choice([2, 3, -2, 5]), rng.choice([1, -4, 7])
+    forms = [f"y={m}x{c:+}", f"y = {m}x {c:+}", f"{m}x - y {c:+} = 0", f"y = {c}{m:+}x", f"{m}x{c:+}", f"y - {m}x = {c}" if m > 0 else f"y {-m:+}x = {c}",
+             rf"\text{{y = {m}x {c:+}}}", f"{m}x{c:+}=y"]  # fmt: skip
+    return f"y={m}x{c:+}", rng.choice(forms)
+
+
+def powers_and_logs(rng):
+    a, b = rng.choice([2, 3, 5]), rng.randint(6, 9)
+    return rng.choice([
+        (rf"{a}^{{{b}}}", rng.choice([str(a**b), f"{a}^{b}", f"{a}**{b}", rf"{a}^{{{b}}}", rf"{a} ^ {{{b}}}", f"{a**b:,}"])),
+        (rf"\log_{{{a}}} {b}", rng.choice([rf"\log_{a}({b})", rf"\log_{a}{{{b}}}", rf"\frac{{\ln {b}}}{{\ln {a}}}", rf"\frac{{\log {b}}}{{\log {a}}}"])),
+        (rf"\ln {b}", rng.choice([rf"\ln({b})", rf"\ln{{{b}}}", rf"\log_e {b}", rf"\ln\left({b}\right)", f"ln({b})", f"ln {b}"])),
+        (rf"e^{{{b}}}", rng.choice([f"e^{b}", rf"\exp({b})", rf"\mathrm{{e}}^{{{b}}}", rf"{{e}}^{{{b}}}", f"e**{b}"])),
+        (rf"\binom{{{b + 3}}}{{{a}}}", rng.choice([rf"\dbinom{{{b + 3}}}{{{a}}}", rf"\tbinom{{{b + 3}}}{{{a}}}", rf"{{{b + 3} \choose {a}}}",
+                                                   rf"\frac{{{b + 3}!}}{{{a}!\cdot {b + 3 - a}!}}"])),
+        (rf"{b}!", rng.choice([f"{b}!", rf"{b} !"])),
+    ])  # fmt: skip
+
+
+MATH = [integers, integers, integers, decimals, units, units, percents, fractions, fractions, roots, multiples_of_pi, points, points, sets, sets, intervals,
+        polynomials, products, complexes, matrices, bases, scientific, plus_minus, words, options, times_and_ratios, lines, powers_and_logs]  # fmt: skip
+
+
+def quantities(rng):
+    names = rng.choice(SCIENCE_UNITS)
+    value = rng.choice(
+        [f"{rng.randint(1, 999)}", f"{rng.randint(1, 99)}.{rng.randint(1, 99)}", f"{rng.randint(1000, 99999):,}"]
+    )
+    m, e = f"{rng.randint(1, 9)}.{rng.randint(1, 99):02}", rng.choice([-6, -3, 4, 8])
+    if rng.random() < 0.4:
+        raised = "".join(dict(zip("0123456789-", "⁰¹²³⁴⁵⁶⁷⁸⁹⁻", strict=True))[c] for c in str(e))
+        written = [
+            rf"{m} \times 10^{{{e}}}",
+            f"{m}e{e}",
+            f"{m} × 10{raised}",
+            rf"{m}\cdot 10^{{{e}}}",
+            f"{m} x 10^{e}",
+            f"{m}E{e}",
+            rf"{m}\times10^{{{e}}}",
+        ]
+    else:
+        written = [
+            value,
+            value.replace(",", ""),
+            value.replace(",", "{,}"),
+            value.replace(",", r"\,"),
+            f"-{value}" if False else value,
+        ]
+    gold_unit, unit = names[0], rng.choice(names)
+    space = rng.choice([" ", " ", r"\ ", r"\,", "~"])
+    names_of = [
+        r"v = {}",
+        r"\Delta H = {}",
+        r"E = {}",
+        r"{}",
+        r"{}",
+        r"{}",
+        r"{}",
+        r"\text{{Force}} = {}",
+        r"T_1 = {}",
+        r"\lambda={}",
+        r"x = {}",
+    ]
+    answer = rng.choice(names_of).format(rng.choice(written) + space + unit)
+    if rng.random() < 0.1:
+        answer = rng.choice(written)
+    return written[0] + rng.choice([" ", r"\ "]) + gold_unit, answer
+
+
+def bare_science(rng):
+    value = rng.choice([f"{rng.randint(1, 14)}", f"{rng.randint(1, 14)}.{rng.randint(1, 99)}"])
+    unit = rng.choice(rng.choice(SCIENCE_UNITS))
+    return value, rng.choice([f"pH = {value}", rf"\text{{pH}} = {value}", rf"\mathrm{{pH}} = {value}", f"n = {value}", f"{value} {unit}", rf"\text{{{value}}}", f"${value}$",
+                              rf"\gamma = {value}", rf"K_{{eq}} = {value}", f"{value}0" if "." in value else value, rf"\text{{pH }} = {value}", f"pH: {value}"])  # fmt: skip
+
+
+def chemistry(rng):
+    gold = rng.choice(CHEMISTRY)
+    plain = gold.replace("_", "").replace("{", "").replace("}", "")
+    forms = [gold, rf"\ce{{{plain}}}", rf"\text{{{gold}}}", rf"\mathrm{{{gold}}}", plain.replace("^", "") if "^" not in gold else gold,
+             gold.replace("_2", "_{2}").replace("_3", "_{3}").replace("_4", "_{4}"), gold.replace("_2", "₂") if "_" in gold and "^" not in gold else gold, f"${gold}$"]  # fmt: skip
+    return gold, rng.choice(forms)
+
+
+def science_options(rng):
+    gold, answer = options(rng)
+    letter = next(c for c in gold if c in "ABCDE" and gold[gold.index(c) - 1 : gold.index(c)] != "\\")
+    text = rng.choice(
+        [
+            "5 m/s",
+            "nitrogen",
+            r"12\ \Omega",
+            r"\text{the mitochondria}",
+            "3.5 \\times 10^{4} J",
+            "Newton's third law",
+            r"x^2+1",
+            "increases",
+        ]
+    )
+    longer = [
+        f"{letter}. {text}",
+        f"({letter}) {text}",
+        f"{letter}) {text}",
+        f"{letter}: {text}",
+        rf"\text{{{letter}. }}{text}",
+        rf"\textbf{{({letter})}} {text}",
+    ]
+    return gold, rng.choice([answer, letter.lower(), f"({letter.lower()})", *longer])
+
+
+SCIENCE = [
+    quantities,
+    quantities,
+    quantities,
+    quantities,
+    bare_science,
+    chemistry,
+    science_options,
+    scientific,
+    roots,
+    fractions,
+]
+
+
+def right_answers(seed=0, count=2_500, looks=True):
+    """(kind, gold, answer): two of math, then one of science. The answer is right."""
+    rng = random.Random(seed)
+    for number in range(count):
+        kind, shapes = (("science", SCIENCE), ("math", MATH), ("math", MATH))[number % 3]
+        gold, answer = rng.choice(shapes)(rng)
+        yield kind, gold, look(rng, answer) if looks else answer
+
+
+# What makes a wrong answer of a right one: text after it, text before it.
+AFTER = [", 7", " or 7", "=7", r"\approx 7", "x", "^2", "!", r"\pm 1", "+C", "i", r" \text{ or } 7", " and 7", "; 7", "/7", r"\to 7", r"\ 7", "(7)",
+         r"\ne 7", "<7", r"\cup\{7\}", r"\text{ dozen}", r"\text{ thousand}", " or so", r"\text{ or more}", "'", "_1", r"\cdot 2", "^{-1}",
+         r"\text{, maybe}", "-7", "+7i", r"\text{ (or 7)}", r"\sqrt{2}", r"\pi", "...", r"\ldots", r"\text{ squared}", "*2", r"\text{ for } 7",
+         r" \text{ if } x > 7", r"\text{ hundred}", r"\text{ million}", r"\text{ and a half}", r"\text{ halves}", r"\text{ times } 2",
+         r"\text{ not}", r"\text{ pairs}", r"\text{ percent}", r"\%", r"\text{ thirds}", r" \text{ minus } 7", " 7/8", r"\text{ tens}",
+         r"\text{ out of } 7", r"\text{ per cent}", r"\text{ million dollars}", " dozen eggs"]  # fmt: skip
+BEFORE = ["7, ", "7=", r"\pm ", r"\text{not }", "1/", r"\ln ", "7 or ", "-", "7+", "2", r"\sqrt ", r"\text{about }", "x=7=", r"7\approx ", "7; ", r"\ne ", r"\neg ",
+          "<", r"\le ", r"\text{more than }", r"2\cdot ", "i", "x", r"\text{7 or }", "7<", r"\sin ", r"\text{All except }", r"y=7 \text{ or } ",
+          "x+", r"x^2 = 7 = ", r"\text{approximately }", r"\text{at least }", r"\frac{1}{2}", r"\text{half of }", r"\text{twice }", "x^2="]  # fmt: skip
+
+
+def other_digit(rng, text):
+    """Change the first digit that is in no subscript and no name before "=", and not 0. None where that may not matter."""
+    start = max(text.rfind("="), 0)
+    places = [
+        place
+        for place in range(start, len(text))
+        if "1" <= text[place] <= "9" and "_" not in text[max(place - 3, 0) : place]
+    ]
+    if not places or "binom" in text or "choose" in text:
+        return None
+    return text[: places[0]] + str((int(text[places[0]]) + rng.choice([1, 4])) % 10) + text[places[0] + 1 :]
+
+
+def other_sign(rng, text):
+    places = [
+        place
+        for place, letter in enumerate(text)
+        if letter in "+-" and place > text.rfind("=") and text[place - 1].isalnum()
+    ]
+    if not places:
+        return None
+    place = rng.choice(places)
+    return text[:place] + {"+": "-", "-": "+"}[text[place]] + text[place + 1 :]
+
+
+def twin(rng, kind):
+    """A gold, and an answer that a lenient reader takes for it."""
+    n, big, k = rng.randint(2, 99), rng.randint(1001, 99998), rng.randint(2, 9)
+    comma = f"{big:,}"
+    one, two = rng.sample(range(len(SCIENCE_UNITS if kind == "science" else UNITS)), 2)
+    names, others = ((SCIENCE_UNITS if kind == "science" else UNITS)[at] for at in (one, two))
+    unit = ({"science": " "}.get(kind, "")) + rng.choice(names)
+    other = ({"science": " "}.get(kind, "")) + rng.choice(others)
+    a, b = rng.sample(range(2, 40), 2)
+    parts = distinct(rng, 3)
+    cases = [
+        (f"{n}{unit}", f"{n}{other}"), (f"{n}{unit}", f"{n + k}{unit}"), (f"{n}{unit}", f"{n}000{unit}"), (f"{n}{unit}", f"0.{n}{unit}"),
+        (comma, comma.replace(",", ", ")), (comma, ", ".join(comma.split(",")[::-1])), (rf"\${comma}", ", ".join(comma.split(",")[::-1])),
+        (comma, comma.replace(",", ".")), (comma, str(big + 1)), (rf"x={comma}", comma.replace(",", ", ")), (rf"{n}\%", str(n)), (str(n), rf"{n}\%"),
+        (rf"{n}\%", rf"0.{n}\%"), (rf"{n}\%", rf"{n} \text{{ dollars}}"), (rf"\${n}", rf"{n} \text{{ cents}}"), (rf"{n}\text{{ cents}}", rf"\${n}"),
+        (rf"\${n}", rf"{n} \text{{ euros}}"), (str(n), rf"{n} \text{{ thousand}}"), (str(n), rf"{n} \text{{ dozen}}"), (str(n), rf"\text{{about }} {n}"),
+        (str(n), rf"{n} \text{{ or }} {n + k}"), (str(n), rf"\frac{{1}}{{{n}}}"), (str(n), f"{n}x"), (str(n), rf"{n}^\circ {k}'"), (str(n), f"{n}:{10 + k}"),
+        (f"({a},{b})", f"({b},{a})"), (f"({a},{b})", rf"\{{{a},{b}\}}"), (f"({a},{b})", f"[{a},{b}]"), (f"[{a},{a + b})", f"({a},{a + b})"),
+        (f"[{a},{a + b})", rf"{a} < x < {a + b}"), (f"x > {a}", rf"x \ge {a}"), (f"({a},{b},{n})", f"({a},{b})"), (f"{a}:{b}", f"{b}:{a}"),
+        (f"{a}, {b}", f"{a}"), (f"{a}, {b}", f"{a}, {b}, {a + b}"), (rf"\{{{a},{b}\}}", rf"\{{{a}\}}"), (rf"{a}, {b}", rf"{a}, {a}"),
+        (",".join(parts), ",".join(parts[:2])), (rf"{a} \pm \sqrt{{3}}", rf"{a} + \sqrt{{3}}"), (rf"{a}\sqrt{{{k}}}", rf"{a}\sqrt{{{k + 1}}}"),
+        (rf"{a}\sqrt{{3}}", rf"\sqrt{{{3 * a}}}"), (rf"{a}\pi", f"{3.14 * a:.2f}"), (rf"{a}\pi", f"{a}"), (r"\frac{1}{3}", "0.33"), (r"\frac{2}{3}", "0.667"),
+        (f"{a}_5".replace("5", "6"), f"{a}_7"), (f"{a}_8", f"{a}"), (f"x={a}", f"y={a}"), (f"x={a}, y={b}", f"x={b}, y={a}"), (f"{a}", f"x^2 = {a}"),
+        (f"{a}", f"x^2+y^2={a}"), (f"{a}", f"{b} = {a}"), (f"{a}", rf"2x = {a}"), (f"{a}+{b}i", f"{b}+{a}i"), (f"{a}+{b}i", f"{a}-{b}i"),
+        (rf"\begin{{pmatrix}} {a} \\ {b} \end{{pmatrix}}", rf"\begin{{pmatrix}} {b} \\ {a} \end{{pmatrix}}"),
+        (rf"\begin{{pmatrix}} {a} \\ {b} \end{{pmatrix}}", rf"\begin{{pmatrix}} {a} & {b} \end{{pmatrix}}"),
+        (rf"\begin{{pmatrix}} {a} & {b} \\ 1 & 2 \end{{pmatrix}}", rf"\begin{{pmatrix}} {a} & 1 \\ {b} & 2 \end{{pmatrix}}"),
+        (rf"{k}.5 \times 10^{{{k}}}", rf"{k}.5 \times 10^{{{k + 1}}}"), (f"{k}.5e-{k}", f"{k}.5e{k}"), (r"\text{Evelyn}", r"\text{not Evelyn}"),
+        (r"\text{Evelyn}", "Carla"), (r"\text{(B)}", "(C)"), (r"\text{(B)}", r"\text{(B) or (C)}"), ("B", "A, B"), ("B", r"\text{B and C}"), (f"x^2+{a}", f"x^2-{a}"),
+        (f"x^2+{a}x", f"x^2+{a}"), (f"y=2x+{a}", f"y=2x-{a}"), (f"{a}", rf"{a} \text{{ feet }} {b} \text{{ inches}}"), (f"{a}", rf"{a} \frac{{1}}{{2}}"),
+        (f"{a}", rf"\text{{not }} {a}"), (f"{a}", rf"{a} \approx {b}"), (f"{a}", rf"{a} \pm {k}"), (f"{a}", rf"{a}!" if a > 2 else "7"), (f"{a}", rf"-{a}"),
+    ]  # fmt: skip
+    if kind == "science":
+        cases = cases[:4] * 3 + cases[-20:] + [
+            (f"{n} J", f"{n} kJ"), (f"{n} kJ", f"{n}000 J"), (f"{n} °C", f"{n} K"), (f"{n} °C", rf"{n}^\circ\text{{F}}"), (f"{n} m/s", f"{n} m/s^2"), (f"{n} N", f"{n} N m"),
+            (f"{n} mol", f"{n} mmol"), (f"{n}.25 V", f"{n}.26 V"), ("CO_2", "CO"), ("Fe^{3+}", "Fe^{2+}"), ("B", "C. 5 m/s"), ("B", "b or c"), ("B", r"\text{not B}"), (f"{n} m", f"{n} s"),
+            (f"{n} MW", f"{n} mW"), (f"{n} J/mol", f"{n} J mol"), (f"{n} m s^{{-1}}", f"{n} m s"), ("SO_4^{2-}", "SO_3^{2-}"), (f"pH = {k}", f"pH = {k + 1}"), (f"{n} eV", f"{n} MeV"),
+        ]  # fmt: skip
+    return rng.choice(cases)
+
+
+# After a unit these are a power of it, and a gold without a unit accepts any.
+_POWERS = ("^2", "^{-1}", r"\text{ squared}")
+
+
+def wrong_forms(seed=0, count=2_500):
+    """(kind, gold, answer): a right answer with a change that makes it wrong, or a twin."""
+    rng, made = random.Random(seed), 0
+    for kind, gold, answer in right_answers(seed + 1, 10 * count, looks=False):
+        if made == count:
+            return
+        how = rng.random()
+        option = re.fullmatch(r"(?:\\text(?:bf)?\{)?\(?[A-E]\)?\}?", gold)  # nothing compares the text of an option
+        if how > 0.7 or option or answer.endswith("= 0") or ":" in answer:  # 0 times 7 is 0
+            gold, changed = twin(rng, kind)
+        elif how > 0.4:
+            changed = answer + rng.choice(
+                [tail for tail in AFTER if answer[-1].isdigit() or tail not in ("i", "x", "'", "_1", "+C", *_POWERS)]
+            )
+        elif how > 0.2:
+            # \sin x = 5 and x+y = 5 may answer 5.
+            changed = (
+                rng.choice([head for head in BEFORE if "=" not in answer or head not in (r"\sin ", "x+")]) + answer
+            )
+        else:
+            changed = other_digit(rng, answer) if how > 0.05 else other_sign(rng, answer)
+        if changed:
+            made += 1
+            yield kind, gold, look(rng, changed) if rng.random() < 0.3 else changed
+
+
+# Answers that people and models write. gold  |  answer  |  another answer
+RIGHT_MATH = pairs(r"""
+\frac{3}{4}  |  0.75  |  .75  |  \frac{3}{4}\text{ cup}  |  \frac34\text{ of a mile}  |  \dfrac{3}{4}\, \text{cups}
+12  |  12\text{ cm}^2  |  \textbf{12}  |  12\, \text{units}  |  \text{12 units}  |  \mathbf{12}  |  \fbox{12}  |  $12$.  |  12 \text{.}
+12  |  12\text{ cm}^{2}.  |  \left(12\right)  |  12 \text{ sq. units}  |  \text{Answer} = 12  |  \text{The answer: } 12  |  12 \text{ per day}  |  12\text{ gallons of water}  |  12\,\text{m}^3
+12  |  12 hours  |  x \, = \, 12  |  n=12 \text{ students}  |  12 \text{ days}  |  12\text{ nickels}  |  \text{12}  |  \mathtt{12}  |  \textit{12}
+12  |  \bm{12}  |  \mathrm{12\,cm}  |  \mathrm{12cm}  |  12 \mathrm{cm}  |  12 \text{ \(cm\)}  |  {12}\text{ cm}  |  \$12/\text{hour}  |  \$ 12 \text{ each}
+12  |  12 \text{ cents/ounce}
+2\sqrt{2}  |  \sqrt 8  |  \sqrt{8}  |  2^{3/2}  |  2^{1.5}  |  \sqrt[2]{8}  |  2 \sqrt{2} \text{ units}  |  \frac{4}{\sqrt{2}}  |  2.8284271247
+\frac{\sqrt{3}}{3}  |  \frac{1}{\sqrt{3}}  |  \sqrt{3}/3  |  \tan 30^\circ  |  1/\sqrt3  |  \frac{\sqrt 3}3
+(-\infty,3)  |  x<3  |  (-∞,3)  |  \left(-\infty,3\right)  |  x \in (-\infty, 3)  |  3 > x  |  \{x \mid x < 3\}  |  \{x: x<3\}  |  (-\infty, 3.0)
+\{1\pm\sqrt{5},-2\}  |  \{-2, 1+\sqrt5, 1-\sqrt5\}  |  -2, 1 \pm \sqrt{5}  |  x = -2, 1+\sqrt{5}, 1-\sqrt{5}
+\begin{pmatrix} 1 \\ 2 \end{pmatrix}  |  \begin{pmatrix} 1 \\[2pt] 2 \end{pmatrix}  |  \begin{bmatrix}1\\2\end{bmatrix}  |  \left[\begin{array}{r}1\\2\end{array}\right]  |  \left( \begin{matrix} 1 \\ 2 \end{matrix} \right)  |  \langle 1, 2\rangle
+90^\circ  |  90  |  \frac{\pi}{2}  |  90 \text{ degrees}  |  m\angle A = 90^\circ  |  90°  |  \angle ABC = 90^{\circ}  |  \theta = 90^\circ
+\frac{\pi}{6}  |  30^\circ  |  \pi/6  |  \theta = \frac{\pi}{6}  |  \frac{\pi}{6} \text{ radians}  |  \frac{\pi}{6}\text{ rad}
+x^2-1  |  (x-1)(x+1)  |  f(x) = x^2-1  |  -1 + x^2  |  y = x^2 - 1  |  (x+1)(x-1)  |  x^{2} - 1
+5  |  \text{5 apples}  |  5\text{ apples}  |  5 apples  |  \text{Number of apples} = 5  |  N = 5  |  \mathbf{5} \text{ apples}  |  5\;\text{apples}
+\text{(C)}  |  C  |  (C)  |  \textbf{(C)}  |  \mathrm{(C)}  |  \text{C}  |  \textbf{C}  |  C)  |  \text{(C) }
+\text{(C)}  |  \mathbf{C}  |  (\text{C})  |  (\mathbf{C})  |  \boxed{\text{C}}  |  \text{Choice C}  |  \text{option C}
+3\frac{1}{2}  |  3.5  |  \frac{7}{2}  |  7/2  |  3 \frac12  |  3\tfrac{1}{2}  |  3 1/2  |  3 + \frac{1}{2}
+1,000,000  |  1000000  |  10^6  |  1 \text{ million}  |  1{,}000{,}000  |  1\,000\,000  |  1.0 \times 10^6
+3:00  |  3:00 \text{ PM}  |  \text{3:00}  |  3{:}00
+4:3  |  4 : 3  |  4 \text{ to } 3
+-2,3  |  3,-2  |  x=-2 \text{ or } x=3  |  x = -2, 3  |  \{-2,3\}  |  x=-2, x=3  |  x = 3 \text{ and } x = -2  |  x_1=-2, \ x_2=3  |  -2 \text{ and } 3
+-2,3  |  x \in \{-2, 3\}  |  x=-2,\; 3  |  \boxed{-2}, \boxed{3}  |  -2 and 3  |  -2\text{ or }3
+\frac{3}{5} + \frac{4}{5}i  |  \frac{3+4i}{5}  |  0.6+0.8i  |  \frac{3}{5}+\frac{4i}{5}  |  \frac15(3+4i)
+2^{10}  |  1024  |  1,024
+\log_2 3  |  \frac{\ln 3}{\ln 2}  |  \log_{2}(3)  |  \frac{\log 3}{\log 2}  |  \frac{1}{\log_3 2}
+2\pi r  |  2 \pi r  |  2r\pi  |  2\cdot\pi\cdot r  |  C = 2\pi r  |  r \cdot 2\pi
+y=\frac{1}{2}x+3  |  y = 0.5x+3  |  y = \frac{x}{2} + 3  |  x - 2y + 6 = 0  |  2y = x+6  |  y-3 = \frac{1}{2}x
+x^2+y^2=25  |  y^2 + x^2 = 25  |  x^2+y^2-25=0  |  25=x^2+y^2
+\frac{1}{2}  |  50\%  |  0.5
+6  |  3!  |  |{-6}|  |  \lfloor 6.5 \rfloor  |  2 \times 3 = 6  |  |-6|  |  \sqrt{36}  |  6.0  |  6.00
+6  |  \binom{4}{2}
+(2,3)  |  x=2, y=3  |  (x,y)=(2,3)  |  \left(2,3\right)  |  \{(2,3)\}  |  x=2 \text{ and } y=3  |  (2;3)  |  2, 3  |  A(2,3)
+(2,3)  |  A = (2,3)
+50\%  |  50 \text{ percent}  |  0.5  |  50\text{\%}  |  \frac12  |  50 \%
+-\frac{7}{4}  |  \frac{-7}{4}  |  -1.75  |  -\dfrac{7}{4}  |  -1\frac{3}{4}  |  - \frac 74  |  \left(-\frac{7}{4}\right)  |  \frac{7}{-4}
+2 + 3\sqrt{2}  |  3\sqrt{2}+2  |  2+\sqrt{18}  |  2+3\sqrt2
+f(x) = 2x  |  2x  |  f(x)=2x
+0  |  0.0  |  -0  |  0 \text{ people}
+\text{June 20}  |  June 20  |  \text{june 20}
+\text{Tuesday}  |  Tuesday  |  \textbf{Tuesday}
+18  |  18^\circ  |  \$18  |  \$18.00  |  18\text{ dollars per day}  |  \$18 \text{ every day}
+10x + 5  |  5(2x+1)  |  5 + 10x  |  10 x+5  |  10\cdot x + 5
+\frac{a}{b}  |  a/b  |  a \div b
+n(n+1)  |  n^2+n  |  (n+1)n  |  n(1+n)  |  n\cdot(n+1)
+[2,5)  |  2\le x<5  |  [2, 5)  |  x\in[2,5)  |  2\leqslant x < 5
+72  |  72\text{ clips}  |  \textbf{72 clips}  |  72 \; \text{clips altogether}
+10  |  \$10  |  \$10.00  |  \mathbf{\$10}  |  10\text{ USD}  |  \text{\$}10.00  |  \textdollar10  |  10\,\$  |  \text{10 dollars}
+10  |  \text{\$ 10}
+624  |  624 \text{ pages/year}  |  624 \text{ pages per year}  |  624 pages
+35  |  35 \text{ purple flowers}  |  35\text{ flowers}  |  35 yellow flowers
+48  |  48 \text{ slices}  |  8+40=48  |  48.  |  x=48  |  48\text{ pieces of pizza}
+16  |  16 \text{ lbs}  |  16 \text{ pounds}  |  16 lbs  |  16\text{ lb.}
+41  |  41 \text{ years}  |  41 \text{ years old}
+990  |  \$990  |  \$ 990  |  990 \text{ dollars per month}  |  \$990\text{ per month}  |  \$990/month  |  \$990 \text{ a month}
+27  |  27 \text{ apples left}  |  27 \text{ remaining apples}  |  27 \text{ apples remaining}
+5  |  5 \text{ days}  |  5 \text{ times}  |  \text{5 times}  |  5\text{ zeros}
+18  |  \boxed{18}  |  \boxed{\$18}  |  \text{Total: } 18  |  \text{Total: } \$18  |  Total: 18  |  \textbf{Total: }18  |  \text{Cost: \$18}  |  \text{Cost} = \$18
+\frac{1}{4}  |  1/4  |  0.25  |  25\%  |  \frac{1}{4}\text{ of the cake}  |  \text{1/4}  |  {1 \over 4}  |  \frac{25}{100}  |  1 / 4
+3.14  |  \$3.14  |  3.140
+1/2  |  \frac{1}{2}  |  \text{½}  |  ½  |  .5
+-3  |  −3  |  {-3}  |  -\,3  |  (-3)  |  \text{-3}  |  - 3  |  x = -3  |  \left(-3\right)
+2,3,5  |  2, 3, 5  |  \{2,3,5\}  |  2, 3 \text{ and } 5  |  5,3,2  |  (2,3,5)  |  [2,3,5]  |  2 \text{, } 3 \text{, } 5  |  \text{2, 3, and 5}
+2,3,5  |  2,3,\text{and }5  |  2;3;5  |  x=2,3,5
+x \in [-2,7]  |  [-2,7]  |  -2 \leq x \leq 7  |  [-2, 7]
+(0,9)\cup(9,36)  |  (0,9) \cup (9,36)  |  x \in (0,9) \cup (9,36)  |  0<x<9 \text{ or } 9<x<36  |  (9,36) \cup (0,9)
+x<-1 \text{ or } x>3  |  (-\infty,-1)\cup(3,\infty)  |  x<-1 or x>3  |  x < -1, x > 3  |  x \in (-\infty,-1) \cup (3,\infty)
+y=-\frac{1}{3}x+2  |  y=2-\frac{x}{3}  |  y = -\frac13 x + 2  |  x+3y=6  |  x + 3y - 6 = 0  |  y=\frac{-x+6}{3}
+\frac{x^2}{4}+\frac{y^2}{9}=1  |  9x^2+4y^2=36  |  \frac{y^2}{9}+\frac{x^2}{4}=1
+3\sqrt{13}  |  \sqrt{117}  |  3 \sqrt{13}  |  3\sqrt {13}  |  3\sqrt{13}\text{ units}  |  10.8166538
+p - q  |  -q+p  |  p-q  |  p + (-q)  |  -(q-p)
+3/2, -1/2  |  -\frac12, \frac32  |  x=\frac32 \text{ or } x=-\frac12
+2516_8  |  2516_{8}  |  (2516)_8  |  2516 \text{ in base } 8
+\text{infinitely many}  |  \text{Infinitely many}  |  infinitely many
+(3, \frac{\pi}{2})  |  (3, \pi/2)  |  \left( 3, \frac{\pi}{2} \right)  |  (3,90^\circ)  |  r=3, \theta=\frac{\pi}{2}
+6+9i  |  9i+6  |  6 + 9i  |  z=6+9i  |  6+9 i
+\frac{3+\sqrt{5}}{2}  |  \frac{3}{2}+\frac{\sqrt5}{2}  |  (3+\sqrt{5})/2  |  \frac12(3+\sqrt5)  |  \frac{\sqrt{5}+3}{2}  |  2.6180339887
+2^{2019}-1  |  2^{2019} - 1  |  -1+2^{2019}
+\sin^2 x  |  (\sin x)^2  |  \sin^{2}(x)  |  1-\cos^2 x  |  \sin^2{x}  |  \sin(x)^2
+\cot x  |  \frac{\cos x}{\sin x}  |  \frac{1}{\tan x}  |  \cot(x)  |  \cot{x}
+8\%  |  8 \%  |  0.08  |  8 \text{ percent}  |  \frac{8}{100}  |  8.0\%
+\$1.50  |  1.50  |  1.5  |  \$1.5  |  1.50 \text{ dollars}  |  \$ 1.50  |  1\frac12\text{ dollars}
+5:3  |  5 : 3  |  5 \text{ to } 3  |  \text{5:3}  |  5{:}3  |  5\text{:}3
+120^\circ  |  120  |  120°  |  120^{\circ}  |  120\degree  |  120\text{°}  |  \angle A = 120^\circ  |  120 \text{ deg}
+-\infty  |  -∞  |  - \infty
+1000  |  10^3  |  1{,}000  |  1\,000  |  1 000  |  1e3  |  1000.0  |  1,000.00
+n=3k+1  |  3k+1  |  n = 3k + 1  |  n=1+3k
+a^2+b^2  |  b^2+a^2  |  a^{2} + b^{2}
+e^{-2}  |  \frac{1}{e^2}  |  \exp(-2)
+\ln 2  |  \ln(2)  |  \log_e 2  |  \ln{2}  |  0.69314718056
+50  |  50 \text{ km/h}  |  50 km/h  |  50\text{ kph}  |  50 \frac{\text{km}}{\text{h}}  |  50\text{ miles}/\text{hour}  |  50\ \mathrm{mi}
+12\pi  |  12\pi \text{ cm}  |  12 \pi  |  37.69911184  |  12\pi\text{ cubic inches}
+\begin{pmatrix} 1 & 0 \\ 0 & 1 \end{pmatrix}  |  \begin{bmatrix} 1 & 0 \\ 0 & 1 \end{bmatrix}  |  \left[\begin{array}{cc} 1 & 0 \\ 0 & 1 \end{array}\right]  |  \begin{pmatrix}1&0\\0&1\end{pmatrix}  |  \left(\begin{smallmatrix}1&0\\0&1\end{smallmatrix}\right)  |  \begin{pmatrix} 1 & 0 \\[4pt] 0 & 1 \end{pmatrix}
+57  |  57\\  |  \[57\]  |  \(57\)  |  57\;  |  \text{$57}  |  57 \hspace{1mm} \text{cm}  |  \boldsymbol{57}
+57  |  ５７  |  \text{57}  |  \mbox{57}  |  \rm{57}  |  {\bf 57}  |  \mathsf{57}  |  {\large 57}  |  \colorbox{yellow}{57}
+57  |  \text{\textbf{57}}  |  57\text{ in total}  |  57 total  |  \underline{\underline{57}}  |  \fbox{57}  |  \boxed{\boxed{57}}  |  57~\text{cm}  |  +57
+57  |  57\phantom{0}  |  57 \quad
+(1,2),(3,4)  |  (1,2), (3,4)  |  \{(1,2),(3,4)\}  |  (1,2) \text{ and } (3,4)  |  (3,4),(1,2)  |  (x,y)=(1,2),(3,4)  |  (x,y) = (1,2) \text{ or } (3,4)  |  (x, y) \in \{(1,2),(3,4)\}
+3\text{ cm}, 4\text{ cm}  |  3, 4  |  3 \text{ cm and } 4 \text{ cm}  |  4\text{ cm}, 3\text{ cm}
+\frac{1}{2}, 2  |  2, \frac12  |  0.5, 2  |  x = 2, \frac{1}{2}  |  \left\{\frac12, 2\right\}  |  2 \text{ and } \frac{1}{2}
+1 < x < 3  |  (1,3)  |  3>x>1  |  x \in (1,3)
+\frac{n(n+1)}{2}  |  n(n+1)/2  |  \frac{n^2+n}{2}  |  \frac12 n(n+1)
+x^3-3x+2  |  x^3 - 3x + 2  |  2-3x+x^3  |  (x-1)^2(x+2)  |  x^3-3 x+2  |  x**3 - 3*x + 2  |  x^{3}-3x+2
+\frac{2x+1}{x-3}  |  \frac{1+2x}{x-3}  |  (2x+1)/(x-3)  |  \dfrac{2x+1}{x-3}  |  -\frac{2x+1}{3-x}
+A=\frac{1}{2}bh  |  \frac{1}{2}bh  |  \frac{bh}{2}  |  A = 0.5bh
+100\%  |  1  |  100 \%  |  100\text{ percent}
+0.75  |  3/4  |  75\%  |  .75  |  0.750  |  \frac34
+\sqrt[3]{2}  |  2^{1/3}  |  2^{\frac13}  |  \sqrt[3]2  |  \sqrt[3] {2}
+\{x \mid x > 3\}  |  x>3  |  (3,\infty)  |  \{x : x>3\}  |  \{x|x>3\}
+|x-3|  |  |3-x|  |  \left|x-3\right|  |  \lvert x-3 \rvert
+4x^3  |  4x^{3}  |  4 x^3  |  4 \cdot x^3  |  4\times x^3
+11:30 \text{ a.m.}  |  11:30  |  11:30 AM  |  11:30\text{ am}  |  11:30 a.m.
+2^3 \cdot 5  |  40  |  2^3\cdot5  |  2^3 \times 5  |  2 \cdot 2 \cdot 2 \cdot 5
+10!  |  3628800  |  3,628,800
+\frac{\pi}{4} + \frac{\sqrt{3}}{2}  |  \frac{\pi + 2\sqrt3}{4}  |  \frac{\sqrt{3}}{2}+\frac{\pi}{4}  |  \pi/4+\sqrt{3}/2
+\text{Alice}  |  Alice  |  \textbf{Alice}  |  \mathrm{Alice}  |  \text{Alice.}  |  alice
+(-3,\infty)  |  x>-3  |  (-3, +\infty)  |  (-3, \infty)
+i  |  \mathrm{i}  |  0+1i  |  0+i  |  \sqrt{-1}
+5\sqrt{2}\text{ cm}  |  5\sqrt{2}  |  \sqrt{50}\text{ cm}  |  5\sqrt2 \ \mathrm{cm}  |  5 \sqrt{2} cm  |  7.0710678119 cm
+15\text{ mph}  |  15 mph  |  15 miles per hour  |  15 \text{ mi/hr}  |  15 \text{ mi/h}  |  15\text{ miles}/\text{hour}  |  15\text{ miles an hour}
+9\text{ sq ft}  |  9 \text{ ft}^2  |  9 square feet  |  9 \text{ square foot}  |  9 ft^2  |  9 sq. ft.  |  9 \text{ sq. feet}
+120\text{ lbs}  |  120 pounds  |  120 \text{ lb}  |  120 lb
+\$1{,}200  |  1200  |  \$1200  |  1,200 dollars  |  \$1,200.00  |  1.2 \text{ thousand dollars}
+""")
+RIGHT_SCIENCE = pairs(r"""
+5 m/s  |  5 \frac{m}{s}  |  5\ \text{m}\,\text{s}^{-1}  |  5 m s^{-1}  |  5 meters/second  |  5 m/sec  |  v = 5\ \mathrm{m/s}  |  5.0 m/s  |  5 m\cdot s^{-1}
+5 m/s  |  5\,\mathrm{m\cdot s^{-1}}  |  5 metres per second  |  5
+5.0 \times 10^{14} Hz  |  5.0e14 Hz  |  5 × 10^14 Hz  |  5.0\cdot10^{14}\ \text{Hz}  |  f = 5.0 \times 10^{14}\,\mathrm{Hz}  |  5.0*10^{14} hertz
+4.18 J/(g °C)  |  4.18 J/g°C  |  4.18 \text{ J/(g} \cdot {}^\circ\text{C)}  |  4.18\ \text{J g}^{-1}\,^\circ\text{C}^{-1}  |  4.18 J/(g·°C)
+760 mmHg  |  760 mm Hg  |  760\text{ mmHg}
+NaCl  |  \text{NaCl}  |  \ce{NaCl}  |  \mathrm{NaCl}
+[Fe(CN)_6]^{4-}  |  \ce{[Fe(CN)6]^{4-}}  |  \text{[Fe(CN)}_6]^{4-}
+2H_2 + O_2 \rightarrow 2H_2O  |  2H_2+O_2 \to 2H_2O  |  2 H_2 + O_2 → 2 H_2O
+10\ \Omega  |  10 ohms  |  10 Ω  |  10\,\Omega  |  R = 10\ \Omega  |  10 ohm  |  10\text{ }\Omega
+2.5 \times 10^{-6} C  |  2.5e-6 C  |  2.5\times10^{-6}\,\text{C}
+-13.6 eV  |  -13.6\text{ eV}  |  E_1 = -13.6\,eV  |  −13.6 eV
+0.05  |  5\%  |  5.0 \times 10^{-2}  |  0.050
+300 K  |  300 kelvin  |  300\,\mathrm{K}  |  T = 300 K  |  300K
+12 V  |  12V  |  12 volts  |  V = 12\text{ V}  |  12\ \mathrm{V}
+9.8 N/kg  |  9.8 \text{ N/kg}  |  9.8\ \frac{\text{N}}{\text{kg}}  |  9.8 N kg⁻¹
+6.63 \times 10^{-34} J s  |  6.63e-34 J·s  |  6.626 \times 10^{-34}\ \text{J}\cdot\text{s}  |  6.63\times10^{-34}\,\mathrm{J\,s}  |  6.63 × 10⁻³⁴ J s
+3  |  \text{3 moles}  |  3 mol  |  n = 3  |  pH = 3  |  \text{pH} = 3.0  |  3.0
+sp^2  |  \text{sp}^2  |  sp2  |  sp^{2}  |  \mathrm{sp^2}
+B  |  B. 12 m/s  |  (B) 12 m/s  |  \textbf{B}  |  b  |  \text{(b)}  |  \text{Option B}  |  B: 12  |  \text{B) } 12
+B  |  B.
+increases  |  \text{increases}  |  Increases  |  \text{Increases.}
+1.2 kJ/mol  |  1.2\ \text{kJ}\cdot\text{mol}^{-1}  |  1.2 kJ mol-1  |  1.2 kJ mol^{-1}  |  1.2 kilojoules per mole
+0.25 M  |  0.25 mol/L  |  0.25\text{ M}  |  0.25\ \mathrm{mol\,L^{-1}}  |  0.25 molar
+\frac{1}{2}mv^2  |  0.5 m v^2  |  \frac{mv^2}{2}  |  \frac{1}{2} m v^2  |  E = \frac12 mv^2
+\sqrt{2gh}  |  \sqrt{2 g h}  |  (2gh)^{1/2}  |  v = \sqrt{2gh}
+45°  |  45^\circ  |  45 degrees  |  45
+120 V  |  120 volts  |  120\,V
+1,200 kg  |  1200 kg  |  1.2 \times 10^3 kg
+22.4 L  |  22.4 liters  |  22.4\text{ L}  |  22.4 l  |  V = 22.4 L
+5 cm  |  5 centimeters  |  5\,cm  |  5cm  |  5.0 cm
+25 kg m^2/s  |  25\ \text{kg}\cdot\text{m}^2/\text{s}  |  25 kg·m²/s  |  25 \frac{kg \cdot m^2}{s}  |  25\,\mathrm{kg\,m^2\,s^{-1}}
+3.0 \times 10^8 m/s  |  3.0e8 m/s  |  3.00 \times 10^{8}\,\text{m/s}  |  3 × 10^8 m/s  |  c = 3.0 \times 10^{8}\ \mathrm{m\,s^{-1}}  |  3.0 x 10^8 m/s  |  300000000 m/s  |  3.0·10⁸ m/s  |  (3.0 \times 10^8) m/s
+3.0 \times 10^8 m/s  |  3.0 \times 10^8\ \mathrm{m}/\mathrm{s}
+0.0821 L atm/(mol K)  |  0.0821 \text{ L·atm/(mol·K)}  |  0.0821\ \text{L atm mol}^{-1}\text{K}^{-1}  |  0.0821 \frac{L \cdot atm}{mol \cdot K}  |  0.08206 L·atm/mol·K
+4.5 g  |  4.5 grams  |  4.5\,\text{g}  |  4.50 g  |  m = 4.5 g  |  4.5 g NaCl  |  4.5\text{ g of NaCl}
+101.3 kPa  |  101.3\ \text{kPa}  |  101.3 kilopascals  |  P = 101.3\,kPa
+96485 C/mol  |  96,485 C/mol  |  96485\ \text{C mol}^{-1}  |  9.6485 \times 10^4 C/mol
+2 s  |  2 seconds  |  2.0 s  |  t = 2\text{ s}  |  2\,\mathrm{s}  |  2 sec  |  2s
+50 N/m  |  50 \text{ N/m}  |  k = 50\ \mathrm{N\,m^{-1}}  |  50 newtons per meter
+1.0 atm  |  1.0\text{ atm}  |  1 atm  |  1.0 atmosphere
+35 %  |  35\%  |  35 percent  |  0.35
+-285.8 kJ/mol  |  -285.8\ \text{kJ/mol}  |  \Delta H = -285.8 kJ/mol  |  −285.8 kJ·mol⁻¹  |  \Delta H^\circ = -285.8\ \mathrm{kJ\,mol^{-1}}
+2.0 \times 10^{-3} mol  |  2.0e-3 mol  |  0.0020 mol  |  0.002 moles  |  2.0 \times 10^{-3}\ \text{mol}
+13.6 eV  |  13.6\,\mathrm{eV}  |  13.6 electronvolts  |  13.6 electron volts
+1.6 \times 10^{-19} J  |  1.6e-19 J  |  1.60 \times 10^{-19}\text{ J}  |  1.6×10^{-19} J
+25 cm^3  |  25\text{ cm}^3  |  25 cubic centimeters  |  25 cm³  |  25 cc  |  V = 25\ \mathrm{cm^3}
+Mg(OH)_2  |  \text{Mg(OH)}_2  |  \ce{Mg(OH)2}  |  Mg(OH)2  |  \mathrm{Mg(OH)_2}
+C  |  (C)  |  c  |  C.  |  C. 5 m/s  |  \text{C}  |  \text{(C) 5 m/s}  |  \textbf{C. 5 m/s}  |  C) 5 m/s
+C  |  Option C  |  C: 5 m/s  |  \text{Option C: 5 m/s}
+7  |  pH = 7  |  pH=7  |  7.0  |  \text{pH}=7  |  \mathrm{pH} = 7.0  |  pH 7  |  \text{pH } 7
+\frac{kQ}{r^2}  |  kQ/r^2  |  k\frac{Q}{r^2}  |  E = \frac{kQ}{r^{2}}
+mg\sin\theta  |  m g \sin\theta  |  mg \sin(\theta)  |  F = mg\sin\theta
+10 m  |  10\text{ m}  |  10 meters  |  10m  |  10.0 m  |  d = 10 m  |  10 metres  |  10\ m
+1.38 \times 10^{-23} J/K  |  1.38e-23 J/K  |  1.38 \times 10^{-23}\ \text{J K}^{-1}  |  1.38×10⁻²³ J·K⁻¹  |  k_B = 1.38 \times 10^{-23}\,\mathrm{J/K}
+8.99 × 10^9 N m^2/C^2  |  8.99 \times 10^9\ \text{N}\cdot\text{m}^2/\text{C}^2  |  8.99e9 N·m²/C²  |  8.99 \times 10^{9} \frac{N \cdot m^2}{C^2}  |  8.99 \times 10^9\,\mathrm{N\,m^2\,C^{-2}}
+5.0 × 10^{-3} M/s  |  5.0e-3 M/s  |  5.0 \times 10^{-3}\ \text{mol L}^{-1}\text{ s}^{-1}  |  5.0 \times 10^{-3}\ \mathrm{mol\cdot L^{-1}\cdot s^{-1}}  |  0.0050 M s^{-1}
+-40 °C  |  -40^\circ\text{C}  |  -40 degrees Celsius  |  −40 °C  |  T = -40\,^\circ\mathrm{C}
+440 Hz  |  440\ \text{Hz}  |  440 hertz  |  f = 440 Hz
+6 \times 10^{24} kg  |  6e24 kg  |  6 × 10²⁴ kg  |  6\times10^{24}\,\text{kg}  |  M = 6 \times 10^{24}\ \mathrm{kg}
+0.5 mol/L  |  0.5 M  |  0.50 mol/L  |  0.5\ \text{mol}/\text{L}  |  0.5 mol L^-1  |  0.5 mol·L⁻¹  |  0.5 moles per liter  |  [A] = 0.5 M
+30 degrees  |  30^\circ  |  30°  |  30  |  \theta = 30^\circ
+2.2 kΩ  |  2.2 k\Omega  |  2.2\ \text{k}\Omega  |  2.2 kiloohms  |  2.2 kilohms  |  2.2\,\mathrm{k\Omega}
+1.5 A  |  1.5 amps  |  1.5 amperes  |  I = 1.5\ \text{A}  |  1.5A
+75 W  |  75 watts  |  75\,\mathrm{W}  |  P = 75 W
+4.0 × 10^{-7} m  |  4.0e-7 m  |  4.0 \times 10^{-7}\text{ m}  |  400 \times 10^{-9} m  |  \lambda = 4.0 \times 10^{-7}\ \mathrm{m}
+ethanol  |  Ethanol  |  \text{ethanol}  |  \text{Ethanol}
+3:1  |  3 : 1  |  3 to 1  |  \text{3:1}
+n = 3  |  3  |  n=3
+2.0  |  2  |  2.00  |  x = 2.0
+x = v_0 t + \frac{1}{2}at^2  |  v_0 t + \frac{1}{2} a t^2  |  x = v_0t+0.5at^2
+A  |  a  |  (A)  |  \text{A}  |  A)  |  (a)  |  A: it increases  |  (A) It increases  |  A. It increases because T rises
+""")
+WRONG_MATH = pairs(r"""
+5  |  5 \text{ hundred}  |  5 dozen  |  5 \text{ and a half}  |  5\frac{1}{2}  |  5 \text{ squared}  |  5^\circ 7'  |  5, 7  |  5 \text{ or } 7
+5  |  5 \approx 7  |  7=5  |  \text{not } 5  |  5 \pm 1  |  5x  |  5!  |  5:7  |  5\%
+5  |  5 \text{ percent}  |  5 \text{ million}  |  5K  |  5M  |  5k  |  5 \text{ k}  |  5e  |  5i
+5  |  5j  |  5\pi  |  5 + C  |  5x^0  |  5, \ldots  |  5...  |  5?  |  \sim 5
+5  |  <5  |  >5  |  \le 5  |  x \le 5  |  \ne 5  |  5_6  |  5'  |  5''
+5  |  5 \text{ feet } 7 \text{ inches}  |  5 \text{ ft } 7 \text{ in}  |  5 hours 30 minutes  |  5 \text{ hours and } 30 \text{ minutes}  |  5 \text{ (or 7)}  |  5\ (7)  |  5 \text{ to } 7  |  5-7
+5  |  5–7  |  5 \text{ out of } 7  |  5 \text{ of } 7  |  \text{between 5 and 7}  |  5 \text{ fewer than } 7  |  5 \text{ plus } 7  |  5 \text{ tenths}  |  5\text{ thirds}
+5  |  -5  |  +-5  |  5\cdot 1 0  |  \frac{5}{1}0  |  \frac{1}{5}  |  5/7  |  5^{-1}  |  5^2
+5  |  \sqrt5  |  \log 5  |  \text{five or six}  |  (5,5)  |  5,5  |  [5,5]  |  \{5,7\}  |  \text{at least } 5
+5  |  \text{at most 5}  |  \text{more than 5}  |  5 \text{ or more}  |  5+  |  \text{5+}  |  \ge 5  |  x^2 = 5  |  2x = 5
+5  |  2x=10  |  x+1=6  |  x^2=25  |  x^2+y^2=5  |  -x=5  |  xy = 5  |  x = 5, y = 7  |  x=5 \text{ or } x=7
+5  |  x = 5 = 6  |  4=5  |  5 \to 7  |  5 \Rightarrow 7  |  5 \equiv 1 \pmod 2  |  5 \pmod{7}  |  5 \bmod 7  |  \overline{5}
+5  |  \bar 5  |  \underbrace{5}_{7}  |  \cancel{5} 7  |  \text{5 and 7}  |  5 \text{ each, or } 10  |  5 \text{ if } x=7  |  5 \text{ times } 2  |  5 \text{ doubled}
+5  |  \text{twice } 5  |  \text{half of } 5  |  5\text{ less } 1  |  5 \text{ score}  |  5 \text{ lakh}  |  5 万  |  5 \text{ trillion}  |  0.5
+5  |  50  |  05.5  |  5.5  |  5\,000  |  5 000  |  5,000  |  5\\7  |  \begin{pmatrix}5\\5\end{pmatrix}
+5  |  \begin{pmatrix} 5 & 7 \end{pmatrix}  |  |5-7|  |  \lfloor 5.5 \rfloor + 1  |  P(5)  |  f(5)  |  f(x)=5x  |  \angle 5  |  \text{Evelyn: 5, Carla: 7}
+5  |  5 \text{ eggs, } 7 \text{ apples}  |  5 \text{ eggs and } 7  |  5;7  |  5 \mid 7  |  5|7  |  5\cup 7  |  5 \in \{5,7\}  |  x \in \{5,7\}
+5  |  x \in \{5\} \cup \{7\}  |  5 \setminus \{7\}  |  \mathbb{R} \setminus \{5\}  |  \emptyset
+\$5  |  5 \text{ cents}  |  500 \text{ cents}  |  \text{¢}5  |  €5  |  5 \text{ euros}  |  5\%  |  \$5 \text{ million}  |  \$5 \text{ or } \$7
+\$5  |  \$5, \$7  |  -\$5  |  \$0.05  |  £5  |  5 \text{ pounds}
+28\%  |  28  |  \$28  |  0.28\%  |  28 \text{ cm}  |  2800\%  |  28 \text{ permille}
+8\text{ inches}  |  8 \text{ feet}  |  8 \text{ inches}^2  |  8 \text{ square inches}  |  8 cm  |  8\%  |  8 \text{ in}^3  |  \$8
+60\text{ mph}  |  60 \text{ km/h}  |  60 \text{ miles}  |  60 \text{ hours}  |  60 \text{ m/s}  |  60 \text{ mi/s}
+(1,2)  |  (2,1)  |  [1,2]  |  (1,2]  |  \{1,2\}  |  1  |  (1,2,3)  |  (1,3)  |  x=2, y=1
+(1,2)  |  (1,2),(2,1)
+[0,1)  |  (0,1)  |  [0,1]  |  (0,1]  |  0<x<1  |  0 \le x \le 1  |  [0,1) \cup \{2\}  |  [0,2)  |  x \ge 0
+1,2  |  1  |  2  |  1,2,3  |  1,1  |  1,3  |  12  |  \{1\}  |  1 < x < 2
+1,2  |  1.2  |  1:2  |  1/2
+x=5  |  y=5  |  x=-5  |  x \ne 5  |  x>5  |  x = 5 \text{ or } 6  |  x^2 = 5
+\frac{1}{3}  |  0.33  |  0.333  |  0.3  |  33\%  |  33.3\%  |  3  |  1/4  |  1:3
+3\sqrt{2}  |  2\sqrt{3}  |  \sqrt{6}  |  4.24  |  4.243  |  3\sqrt{2}i  |  3+\sqrt2  |  \sqrt{3}\cdot 2
+\text{(C)}  |  (D)  |  \text{(C) or (D)}  |  C, D  |  \text{not C}  |  c  |  (CD)  |  \text{neither}  |  C+1
+\text{(C)}  |  2C  |  C = D
+12,600  |  12, 600  |  12.600  |  600, 12  |  12600.5  |  126,00  |  1260
+1,234  |  1, 234  |  (1,234)  |  \{1,234\}  |  1.234  |  1{,}23
+x^2+1  |  x^2-1  |  y^2+1  |  x^2+1=0  |  x^2  |  x+1  |  (x+1)^2  |  x^2+1+C  |  X^2+1
+204_5  |  204  |  204_6  |  54  |  204_{10}  |  54_{10}  |  402_5
+\text{Evelyn}  |  \text{Evelyn and Carla}  |  \text{not Evelyn}  |  \text{Evelyn or Carla}  |  Carla  |  \text{Evelyn?}  |  \text{Ev}  |  \text{Evelyn, Carla}
+3+4i  |  4+3i  |  3-4i  |  7i  |  3+4  |  3+4i+1  |  5
+\begin{pmatrix} 1 & 2 \\ 3 & 4\end{pmatrix}  |  \begin{pmatrix} 1 & 3 \\ 2 & 4\end{pmatrix}  |  \begin{vmatrix} 1 & 2 \\ 3 & 4\end{vmatrix}  |  1,2,3,4  |  (1,2,3,4)  |  \begin{pmatrix} 1 & 2 & 3 & 4\end{pmatrix}  |  \begin{pmatrix} 1 & 2 \\ 3 & 5\end{pmatrix}
+2x+3y=6  |  2x+3y=7  |  2x+3y  |  6  |  3x+2y=6  |  x=6
+12:30  |  1:30  |  12:31  |  30:12  |  12.30  |  12/30  |  12:30 \text{ or } 1:30
+3:00 \text{ p.m.}  |  3:00 \text{ a.m.}  |  3:00 AM  |  4:00 PM
+\pi  |  3.14  |  \frac{22}{7}  |  3.1416  |  180^\circ 1  |  180
+90^\circ  |  \pi  |  90 \pi  |  90\%  |  90^\circ \text{C}  |  91^\circ
+\frac{\pi}{2}  |  90  |  90\text{ cm}
+A \in B  |  B \in A  ;  a<b<c  |  c<b<a  |  a<c<b
+""")
+WRONG_SCIENCE = pairs(r"""
+5 m/s  |  5 m  |  5 m/s^2  |  5 km/s  |  5 s/m  |  5 m s  |  5 mm/s  |  6 m/s  |  50 m/s
+5 m/s  |  5 m/s or 6 m/s  |  5 mph
+120 V  |  120 A  |  120 kV  |  12 V  |  120 mV  |  120 W  |  120 V/m
+B  |  C  |  A. 5 m/s  |  (C) 5  |  BC  |  B or C  |  \text{not B}  |  B, C  |  B. or C.
+B  |  5 m/s  |  B. Actually C  |  b, c
+10 \Omega  |  10 k\Omega  |  10 V  |  100 \Omega  |  10 \Omega m  |  1 \Omega
+8.31  |  8.3  |  8.32  |  8.4  |  83.1  |  8.31\%  |  8.31 \times 10^2
+0.5  |  0.5\%  |  5  |  50  |  0.05
+H_2O  |  H_2O_2  |  HO  |  H2 O 3  |  h2o  |  D_2O
+Fe^{3+}  |  Fe^{2+}  |  Fe  |  Fe^{3-}  |  Fe_3
+Co  |  CO
+7  |  pH = 8  |  pH 7 or 8  |  pOH = 7, pH=8
+1.5e3  |  1.5e2  |  15000  |  1.5e-3  |  1.5
+25 °C  |  25 K  |  25 °F  |  298 K  |  26 °C
+5 mW  |  5 MW  |  5 W
+5 kJ  |  5000 J  |  5 J  |  5 kJ/mol  |  5 kj/s
+50 N m  |  50 N  |  50 N/m  |  50 J
+3  |  -3  |  3.5  |  3 or 4  |  3 \times 10^2  |  30
+""")
