@@ -123,9 +123,16 @@ def test_the_seconds_of_a_step_are_extrapolated_from_enough_responses(tmp_path, 
     config.prompts_per_step, config.rollouts_per_prompt, config.max_response_tokens = 64, 64, 1000
     check = start.Check(setup.engine, setup.policy, setup.data, setup.sampling, setup.judge, config, accelerator)
     asked = []
-    monkeypatch.setattr(check, "run", lambda p, n: asked.append((p, n)) or ([], 0.1 + p * n / 500, p * n / 500))
+
+    def run(problems, n):
+        asked.append((problems, n))
+        check.count, check.spent = problems * n, 0.1 + problems * n / 250
+
+    monkeypatch.setattr(check, "run", run)
     assert check.seconds_of_a_step() == "about 18 s, as 256 responses take 1.1 s; longer if responses exceed 256 tokens"
-    assert asked == [(4, 8), (4, 32), (4, 64)]
+    assert asked == [(4, 32), (4, 64)]
+    check.count, check.spent = 32, 5.0  # of `agreement`, slow enough
+    assert check.seconds_of_a_step().startswith("about 11 min, as 32 responses take 5.0 s") and len(asked) == 2
 
 
 def test_how_long_a_duration_is():

@@ -234,12 +234,12 @@ class Check:
         self.sampling = dataclasses.replace(sampling, max_new_tokens=min(self.LONGEST, longest))
         self.engine, self.policy, self.judge, self.config = engine, policy, judge, config
         self.accelerator, self.problems = accelerator, data.problems or data.held_out
+        self.count, self.spent = 0, 0.0
 
-    def run(self, problems: int, n: int) -> tuple[list[MicroBatch], float, float]:
-        """Roll out, judge and score n responses to each problem.
+    def run(self, problems: int, n: int) -> list[MicroBatch]:
+        """Roll out, judge and score n responses to each problem. Returns this rank's micro-batches.
 
-        Returns this rank's micro-batches, and the seconds that a step takes for as many responses: of the engine and
-        the judge, and of the trainer.
+        `count` and `spent` are then the number of responses, and the seconds that a step takes for as many.
         """
         chosen, began = self.problems[:problems], time.perf_counter()
         self.engine.wake()
@@ -253,7 +253,8 @@ class Check:
         score(self.policy, cut, "old_logp", self.config.temperature, self.accelerator)
         scored = time.perf_counter() - rolled_out
         passes = 4 + bool(self.config.kl_coef)  # score by the policy and the reference; an update is about 3 passes
-        return cut, *(max(gather_object([x])) for x in (rolled_out - began, passes * scored))
+        self.count, self.spent = len(chosen) * n, max(gather_object([rolled_out - began + passes * scored]))
+        return cut
 
     def agreement(self) -> str:
         """Compare the log-probs of engine and trainer. Returns a sentence; raises Refusal.
@@ -262,7 +263,7 @@ class Check:
         that weights did not reach the engine, or that the two compute the architecture differently.
         """
         config, accelerator = self.config, self.accelerator
-        cut, *_ = self.run(4, max(8, accelerator.num_processes))
+        cut = self.run(4, max(8, accelerator.num_processes))
         old, sampled = (torch.cat([getattr(x, name) for x in cut]) for name in ("old_logp", "engine_logp"))
         total = torch.ones_like(old).sum(), (old - sampled).abs().sum(), L.kl_k3(sampled, old).double().sum()
         tokens, difference, kl = accelerator.reduce(torch.stack(total), "sum").tolist()
@@ -279,16 +280,15 @@ class Check:
         return sentence
 
     def seconds_of_a_step(self) -> str:
-        """Say about how long a step takes, by four times as many responses until they take a second."""
+        """Say about how long a step takes, after `agreement`: by more responses, if those took less than a second."""
         b, n = self.config.prompts_per_step, self.config.rollouts_per_prompt
-        problems, each, spent, count = min(b, 4), min(n, 8), 0.0, 0
-        while count < b * n and spent < self.ENOUGH_S:
-            _, engine_s, trainer_s = self.run(problems, each)
-            spent, count = engine_s + trainer_s, problems * each
+        problems, each = min(b, 4), min(n, 32)
+        while self.count < b * n and self.spent < self.ENOUGH_S:
+            self.run(problems, each)
             each, problems = min(n, 4 * each), min(b, problems if each < n else 4 * problems)
         longer = self.config.max_response_tokens > self.LONGEST
         return (
-            f"about {duration(spent * b * n / count)}, as {count:,} responses take {spent:.1f} s"
+            f"about {duration(self.spent * b * n / self.count)}, as {self.count:,} responses take {self.spent:.1f} s"
             + f"; longer if responses exceed {self.LONGEST} tokens" * longer
         )
 
