@@ -1,6 +1,6 @@
 """Kind "code": programs and functions, by their outputs. (verify.py, section 4.2.1)
 
-    the answer   the last closed ```python block, or else the last closed block that has no mark. Blocks are those of
+    the answer   the last closed ```python block, or else the last closed block that has no mark. Blocks are read as in
                  CommonMark
     a program    passes a test by its output for the test's input, if it ends without an error: words and their lines
                  count, the space between them does not

@@ -21,7 +21,7 @@ from sandbox.child import EXIT_BROKEN, prelude, run_program, serve_calls
 from sandbox.jobs import MAX_MESSAGE, MiB, described
 from sandbox.walls import put_up_inner_walls, put_up_outer_walls
 
-NICENESS = 10  # a program beside a busy trainer gets about a tenth of the trainer's share of a core
+NICENESS = 10  # with a busy trainer on its core, a program gets about a tenth of the trainer's share of a core
 # What keeps the walls at level 0, 1 and 2: a wall that is missing, or something that a child could still reach.
 FAULTS = {"no_new_privileges"}, {"seccomp", "unknown", "network", "process", "signal"}, {"landlock", "read", "secrets"}
 

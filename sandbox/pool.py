@@ -62,7 +62,7 @@ class Worker:
         path = [entry for entry in sys.path if os.path.isabs(entry)]
         arguments = (theirs.fileno(), os.getpid(), path, None if modules is None else sorted(modules))
         command = [sys.executable, "-P", "-s", "-B", "-c", START, PROJECT, *map(json.dumps, arguments)]
-        # A file and not a pipe: a keeper whose imports print a lot would wait until somebody reads the pipe.
+        # A file and not a pipe: a keeper whose imports print a lot would wait until the pipe is read.
         self.stderr: Any = tempfile.TemporaryFile()  # noqa: SIM115
         options: Any = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": self.stderr,
                         "env": _environment(), "cwd": "/", "start_new_session": True}  # fmt: skip

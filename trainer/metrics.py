@@ -55,7 +55,7 @@ class Sums:
     def __init__(self, accelerator: Accelerator):
         self.accelerator = accelerator
         self.names: list[str] = []
-        self.values: list[Tensor] = []  # float64, those of one call of `add` together
+        self.values: list[Tensor] = []  # float64; one tensor per call of `add`
         self.pick: dict[str, Callable[[Iterable[float]], float]] = {}  # max or min; the others are added up
         self.updates = self.tokens = 0  # of all ranks
 
@@ -127,7 +127,7 @@ def what_all_share(outcomes: Outcomes) -> str:
 def score_sources(outcomes: Outcomes, sources: dict[str, int]) -> dict[str, dict[str, float]]:
     """Scores per source. With several, their mean comes last: every source counts the same, as in table 1.
 
-    A source with one problem has no standard error, and neither has a mean over such a source.
+    A source with one problem has no standard error. A mean over sources has one only if each of them has.
     """
     counts = list(sources.values())
     tables = [x.split(counts) for x in (outcomes.correct, outcomes.length, outcomes.truncated)]

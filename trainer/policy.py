@@ -285,13 +285,13 @@ def shares_prompts(policy: Policy, prompt_lengths: list[int], config: Config) ->
 
 
 def agrees_with_logits(policy: Policy, share_prompts: bool = False) -> bool:
-    """Whether the policy's log-probs are those of the model's own logits."""
+    """Whether the policy's log-probs agree with the model's own logits."""
     return not difference_from_logits(policy, share_prompts)
 
 
 @torch.no_grad()
 def difference_from_logits(policy: Policy, share_prompts: bool = False) -> str:
-    """Say why the policy's log-probs are not those of the model's own logits; "" if they are.
+    """Say why the policy's log-probs do not agree with the model's own logits; "" if they agree.
 
     Compares them on three rollouts of two prompts of random tokens. They differ if the model scales or caps its logits
     after the head, which `chunked_logprobs` does not see, or if train mode, which gradient checkpointing needs, is not

@@ -54,7 +54,7 @@ class Outcomes:
     reason: Tensor  # int64, index into verify.REASONS
     length: Tensor  # int64, response tokens
     truncated: Tensor  # bool
-    counted: Tensor  # bool: may be trained on. All of them, or with --truncated mask those that are not truncated
+    counted: Tensor  # bool: may be trained on. All; with --truncated mask only complete responses
     kinds: list[str]  # (P,) kinds of the problems
     rounds: int = 0  # rounds of generation
 
@@ -184,7 +184,7 @@ class Judge:
         return [r for call in calls for r in call.result()]
 
     def judge(self, rollouts: list[Rollout]) -> None:
-        """Fill in text and verdict. What the prompt has written of the response belongs to the response."""
+        """Fill in text and verdict. A start of the response that the prompt has written belongs to the response."""
         hidden = hidden_tokens(self.tokenizer)
         starts = {r.prompt_index: (r.problem, r.prompt) for r in rollouts}
         written = {index: self.written_by_the_prompt(*start) for index, start in starts.items()}
@@ -253,7 +253,7 @@ def starts_with_two_bos(tokenizer, tokens: list[int]) -> bool:
 def hidden_tokens(tokenizer) -> frozenset[int]:
     """The tokens that are left out of a response's text: BOS, EOS, PAD, and the marks of turns in the chat template.
 
-    Other special tokens carry meaning and stay. So do tags such as <think> and </think>, even those of the template.
+    Other special tokens carry meaning and stay. So do tags such as <think> and </think>, also in the template.
     """
     special = {token.content: i for i, token in tokenizer.added_tokens_decoder.items() if token.special}
     tags = {tag for x in special if x.startswith("</") for tag in (x, f"<{x[2:]}")}

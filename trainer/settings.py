@@ -38,7 +38,7 @@ FREE = {  # may change on --resume: draws and gradients stay the same, except fo
     # These two change later steps: a run that diverges, or whose judge takes too long, can continue with others.
     "learning_rate", "verify_timeout",
 }  # fmt: skip
-# Settings without a value in the recipes that change the algorithm: the first lines of a run show those that are given.
+# They change the algorithm and have no value in the recipes: the first lines of a run show each that the user set.
 CHANGES_THE_ALGORITHM = {"advantage", "truncated", "refill", "weight_decay", "max_grad_norm"}
 # Names of the same settings in other libraries. For any other name the error suggests the nearest setting.
 SYNONYMS = {
@@ -263,7 +263,7 @@ SIZE = ("rollouts_per_prompt", "prompts_per_step", "max_response_tokens")
 
 
 def check_size(config: Config, given: set[str]) -> None:
-    """Refuse to start the paper's step, 65,536 responses of up to 16,384 tokens, because nobody named another size.
+    """Refuse to start the paper's step, 65,536 responses of up to 16,384 tokens, unless the user asks for it.
 
     The embedded policy and the model of an earlier run have a recipe.json with a size.
     """
