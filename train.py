@@ -8,7 +8,7 @@ Read lab/loop.py first: the same nine stages in one short file and one process.
     python train.py --eval_only --model M              score a model, train nothing
     python train.py --resume --name NAME               continue a run that was killed
     accelerate launch train.py                         the same on several processes (docs/training.md)
-    python train.py --help                             every setting and its default
+    python train.py --help                             every setting, and the values of the recipes
 
 A step has nine stages, and `train` is these nine in order:
 
@@ -36,8 +36,8 @@ A step has nine stages, and `train` is these nine in order:
     old_logp      log π_old   log-probs of the policy before the step's first update
 
 A response is one `Rollout` from stage 2 to stage 5; each stage fills in its result. Stages 6 and 7 work on a
-`MicroBatch`, which has the tokens and log-probs of some rollouts end to end. `Outcomes` has the verdicts of all ranks
-as (P, N) tensors, equal on every rank.
+`MicroBatch`, which has the distinct prompts and responses of some rollouts, and their log-probs end to end. `Outcomes`
+has the verdicts of all ranks as (P, N) tensors, equal on every rank.
 
 The paper leaves open, and this file decides:
 
@@ -219,7 +219,7 @@ def update(
     fsdp = fsdp_requested()
     for i, micro_batch in enumerate(mini_batch):
         last = i + 1 == len(mini_batch)
-        # DDP adds up the gradients of all ranks after the last micro-batch, FSDP2 after each
+        # DDP averages the gradients of all ranks after the last micro-batch, FSDP2 after each
         with nullcontext() if last or fsdp else accelerator.no_sync(wrapped):
             loss = loss_of(wrapped, micro_batch, tokens, config, accelerator, sums)
             (loss * accelerator.num_processes).backward()  # the ranks' gradients are averaged, and we want their sum

@@ -35,6 +35,7 @@ from sandbox.jobs import (
 
 LOG = logging.getLogger(__name__)
 REQUIRED_LEVEL = 3
+TEST_SHARE = 0.6  # of a program's time: one endless test leaves time for others
 MEMORY = 1536 * MiB  # of a program
 START_S, GRACE_S = 120.0, 0.5  # to start a keeper with its imports; for its answer after a deadline
 CALLS_PER_CHILD = 500  # then the memory of a child is freed
@@ -160,10 +161,11 @@ class Worker:
             self._hear(GRACE_S)
 
     def program(self, job: Program, deadline: float) -> Outcome:
-        """Run all tests of a program, each within its own limit and all before the deadline."""
+        """Run all tests of a program before the deadline, each within TEST_SHARE of the program's time."""
         results, kept = [], 0
+        test_s = job.test_s or TEST_SHARE * (deadline - time.monotonic())
         for index, test in enumerate(job.tests):
-            result = self._test(job, test, min(time.monotonic() + job.test_s, deadline))
+            result = self._test(job, test, min(time.monotonic() + test_s, deadline))
             unparsed = result.status == "unparsed"
             result = job.keep(index, result)
             kept += len(result.value) if isinstance(result.value, str) else 0

@@ -28,7 +28,7 @@ from kinds.code import find_code
 from sandbox import WeakSandbox
 from sandbox import pool as sandbox_pool
 from sandbox.jobs import Result, encode
-from verify import verify, verify_batch
+from verify import Verdict, verify, verify_batch
 
 LIMIT_S = 3.0
 # Beyond the limit; longer where other work keeps this machine's cores busy.
@@ -342,3 +342,10 @@ def test_broken_reference(reference):
     """Makes impossible: a reference that cannot be run as it says, and fails or passes every answer."""
     with pytest.raises(ValueError):
         verify("code", answer("print(1)"), reference)
+
+
+def test_an_endless_test_leaves_time_for_the_others():
+    """Makes impossible: a limit of a test that does not follow --verify_timeout; one endless test that takes it all."""
+    program = "```python\nwhile input() == 'loop':\n    while True:\n        pass\nprint('done')\n```"
+    reference = {"inputs": ["loop\nx\n", "x\n"], "outputs": ["done", "done"]}
+    assert verify("code", program, reference, timeout_s=3.0) == Verdict(0.5, False, "partial")

@@ -1,7 +1,7 @@
 """The plumbing of train.py, in the order of a run.
 
 settings.py    the settings, their rules, the command line
-start.py       builds the objects of a run, and turns an exception into a sentence
+start.py       builds the objects of a run, compares engine and trainer, turns an exception into a sentence
 problems.py    reads problems from files, data sets and generators; loads a user's files of rewards
 data.py        the problems of a run, checked against the model; the held-out problems by source
 progress.py    stage 1: the order of the problems; the counts of a run, which a checkpoint keeps

@@ -1,4 +1,4 @@
-"""Before a run: the problems, checked: prompts that fit the model, held-out problems by source, digests."""
+"""Before a run: model and tokenizer, and the problems: prompts that fit the model, held-out problems by source."""
 
 from __future__ import annotations
 

@@ -120,7 +120,7 @@ def draw_curves(rows: list[dict], path: Path, title: str) -> None:
     panels = {  # title -> what is normal, and the metrics
         "held-out pass@k, band: 2 standard errors": ("pass@1 rises", scores),
         "reward; pass rate of dynamic sampling": ("reward rises; pass rate stays above 0", ["reward", "pass_rate"]),
-        "entropy (nats per token)": ("falls slowly; near 0 the policy has stopped exploring", ["entropy"]),
+        "entropy (nats per token)": ("falls slowly, stays above 0", ["entropy"]),
         "KL (nats per token)": ("kl_ref grows until a reset; engine_kl stays near 0", ["kl_ref", "engine_kl"]),
         "share of tokens clipped": ("a few percent at most", ["clip_high_fraction", "clip_low_fraction"]),
         "gradient norm before clipping": ("no jumps by a factor of 10", ["grad_norm"]),
@@ -142,8 +142,8 @@ def draw_curves(rows: list[dict], path: Path, title: str) -> None:
         axis.grid(alpha=0.3)
         if len(axis.lines) > 1:
             low, high = axis.get_ylim()
-            axis.set_ylim(low, high + 0.2 * (high - low))  # room for the legend above the curves
-            axis.legend(fontsize=8, loc="upper center", ncols=len(axis.lines))
+            axis.set_ylim(low, high + 0.25 * (high - low))  # room for the legend above the curves
+            axis.legend(fontsize=8, loc="upper center", ncols=2)
     figure.suptitle(title)
     figure.savefig(path, dpi=110)
     plt.close(figure)

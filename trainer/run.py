@@ -6,7 +6,8 @@ timing.jsonl     seconds per stage
 eval.jsonl       one line per evaluation: how many of k responses were correct, problem by problem
 samples.jsonl    some responses of each step and evaluation
 checkpoints/     step_00000010: weights, AdamW's moments, the reference, progress
-model/           the policy at the end, for transformers and vLLM, with recipe.json; curves.png
+model/           the policy at the end, for transformers and vLLM, with recipe.json
+curves.png       at the end
 """
 
 from __future__ import annotations

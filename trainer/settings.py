@@ -198,7 +198,7 @@ def help_text(about: str) -> str:
     for f in fields(Config):
         if f.name in GROUPS:
             lines += ["", f"{GROUPS[f.name]}:"]
-        left = f"  --{f.name}".ljust(28)
+        left = f"  --{f.name} ".ljust(28)
         lines += textwrap.wrap(f.metadata["help"] + default_of(f), 80, initial_indent=left, subsequent_indent=" " * 28)
     return "\n".join(lines)
 

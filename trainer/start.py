@@ -252,7 +252,7 @@ class Check:
         cut = micro_batches(rollouts, budget, share, self.accelerator)
         score(self.policy, cut, "old_logp", self.config.temperature, self.accelerator)
         scored = time.perf_counter() - rolled_out
-        passes = 4 + bool(self.config.kl_coef)  # score by the policy and the reference; an update is about 3 passes
+        passes = 4 + bool(self.config.kl_coef)  # 1 of stage 6 and about 3 of an update; 1 of the reference
         self.count, self.spent = len(chosen) * n, max(gather_object([rolled_out - began + passes * scored]))
         return cut
 
