@@ -78,7 +78,8 @@ def test_a_broken_recipe_file_is_refused(tmp_path, broken):
     (["--data", "x.jsonl"], "--eval_data"), (["--eval_only", "--resume"], "--eval_only"),
     (["--data", "x.jsonl", "--eval_data", "y.jsonl"], "--data x.jsonl.*\n--eval_data y.jsonl"),
     (["--rewards", "a.py,b.py"], "--rewards a.py,b.py"), (["--eval_data", "x.jsonl:0", "--data", "x"], "--eval_data"),
-    (["--resume", "--name", "nothing"], "--resume"), (["--system_prompt", "\udcff"], "--system_prompt"),
+    (["--resume", "--name", "nothing"], "--resume"), (["--resume", "mine"], "--resume --name mine"),
+    (["--eval_only", "mine"], "--eval_only takes no value"), (["--system_prompt", "\udcff"], "--system_prompt"),
 ], ids=lambda x: " ".join(x) if isinstance(x, list) else "")  # fmt: skip
 def test_what_cannot_work_is_refused(argv, named):
     """Makes impossible: a run that dies later, or misleads, for a reason that the command line shows."""

@@ -19,9 +19,9 @@ from test_kinds_ifeval import FOLLOWED
 from kinds.patterns import FORWARD, forward
 from kinds.reader import read
 from sandbox import pool
-from sandbox.jobs import Outcome
+from sandbox.jobs import Call, Outcome
 from sandbox.pool import Worker
-from verify import KINDS, MAX_ANSWER, REASONS, kind_of, shown, verify, verify_batch
+from verify import KINDS, MAX_ANSWER, REASONS, Kind, kind_of, shown, verify, verify_batch
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -169,7 +169,6 @@ REFERENCES = {
 }  # fmt: skip
 
 
-LOGIC = {"dataset": "chain_sum", "entry": {"question": "", "answer": "1", "metadata": {}}}
 
 
 @pytest.mark.parametrize("share", [0.1, pytest.param(1.0, marks=pytest.mark.slow)])
@@ -261,9 +260,10 @@ def test_no_reply_of_a_worker_raises(monkeypatch):
 
     threads = ThreadPoolExecutor(1)
     monkeypatch.setattr(pool, "run", outcomes)
+    monkeypatch.setitem(KINDS, "probe", Kind(lambda answer, reference: Call("nowhere:judge", [])))
     rewards = set()
     for reply in REPLIES + forged:  # noqa: B007, `outcomes` sends it
-        verdict = verify("logic", "<answer>1</answer>", LOGIC)
+        verdict = verify("probe", "x", None)
         rewards.add(verdict.reason)
         assert verdict.reason in REASONS and verdict.correct == (verdict.reason == "correct")
     assert rewards >= {"correct", "partial", "wrong", "unparsed", "crashed"}

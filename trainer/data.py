@@ -18,7 +18,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTra
 
 from trainer.problems import load_data, reward_files
 from trainer.rollouts import encode
-from trainer.settings import GIVEN, Config, Refusal, refusing
+from trainer.settings import GIVEN, Config, Refusal, is_missing_folder, refusing
 from verify import Problem
 
 HELD_OUT_SEED = 10**9  # of generated held-out problems: entry i comes from seed + i, so training's are others
@@ -90,7 +90,7 @@ def load_tokenizer(model: str) -> tuple[PreTrainedTokenizerBase, int | None]:
     """A model's tokenizer and its number of positions, without its weights. Raises Refusal."""
     if os.path.isfile(os.path.join(model, "metrics.jsonl")):
         raise Refusal(f"--model {model} is a run: its policy is {os.path.join(model, 'model')}")
-    if not os.path.isdir(model) and (model.startswith((".", "/", "~")) or model.count("/") > 1):  # no name of the hub
+    if is_missing_folder(model):
         raise Refusal(f"--model {model}: there is no such folder")
     # Without a network the hub writes two lines for each of its retries.
     logging.getLogger("huggingface_hub").setLevel(logging.ERROR)

@@ -154,7 +154,11 @@ class Parser(HfArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         # argparse writes "argument --max_steps/--max-steps: ...": one name is enough
-        raise Refusal(re.sub(r"/--[\w-]+", "", message.removeprefix("argument ")))
+        message = re.sub(r"/--[\w-]+", "", message.removeprefix("argument "))
+        if switch := re.match(r"(--\w+): Truthy value expected: got (.*) but", message):
+            name = f": --resume --name {switch[2]}" if switch[1] == "--resume" else ""
+            message = f"{switch[1]} takes no value, and got {switch[2]}{name}"
+        raise Refusal(message)
 
 
 def read_settings(
@@ -268,7 +272,8 @@ def check_size(config: Config, given: set[str]) -> None:
     The embedded policy and the model of an earlier run have a recipe.json with a size.
     """
     missing = [name for name in SIZE if name not in given]
-    if not missing or "recipe" in given or (Path(config.model) / "recipe.json").is_file():
+    has_size = "recipe" in given or (Path(config.model) / "recipe.json").is_file()
+    if not missing or has_size or is_missing_folder(config.model):
         return
     memory_gib = torch.cuda.get_device_properties(0).total_memory / 2**30 if torch.cuda.is_available() else 0
     machine, n, b, tokens = ("this CPU", 16, 8, 128)
@@ -282,6 +287,11 @@ def check_size(config: Config, given: set[str]) -> None:
         f"{values['prompts_per_step']} x {values['rollouts_per_prompt']} responses of up to "
         f"{values['max_response_tokens']:,} tokens: say --recipe {config.recipe} if you want that"
     )
+
+
+def is_missing_folder(model: str) -> bool:
+    """Return True if this is the path of a folder that is not there, and no name of the hub."""
+    return not os.path.isdir(model) and (model.startswith((".", "/", "~")) or model.count("/") > 1)
 
 
 def default_name(config: Config) -> str:
