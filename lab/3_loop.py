@@ -5,7 +5,7 @@
 # prints the results. The training takes five minutes of one core. Hand in the file runs/lab/seed17.csv.
 # `python -m lab.3_loop 17 work` runs the loop that you wrote, work/loop.py.
 #
-# **Write down** your answers before you see the results. "expected" is the range of five or six seeds, widened.
+# **Write down** your answers before you see the results. "expected" is the range of six seeds, widened.
 
 # %%
 import argparse
@@ -225,5 +225,5 @@ show(OUT / "verifier.png")
 ask()
 
 # %% [markdown]
-# Going back to the older policy led higher with all five seeds. **Why?** Compare how many prompts are kept in the
+# Going back to the older policy led higher with all six seeds. **Why?** Compare how many prompts are kept in the
 # first steps of both.

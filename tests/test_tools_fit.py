@@ -3,6 +3,7 @@
 import subprocess
 import sys
 from dataclasses import replace
+from functools import partial
 
 import pytest
 from helpers import ON_CPU, ROOT
@@ -69,7 +70,9 @@ def test_the_count_is_the_memory_of_a_real_process(name, tmp_path):
     SMALL[name].save_pretrained(tmp_path)
     command = [sys.executable, "-c", PROGRAM, str(tmp_path), "4096"]
     unfragmented = ON_CPU | {"MALLOC_MMAP_THRESHOLD_": "65536"}  # freed tensors go back to the system
-    real = int(subprocess.run(command, cwd=ROOT, env=unfragmented, capture_output=True, text=True, check=True).stdout)
+    # The larger of two runs: a busy system can take pages away before the peak.
+    run = partial(subprocess.run, command, cwd=ROOT, env=unfragmented, capture_output=True, text=True, check=True)
+    real = max(int(run().stdout) for _ in range(2))
     count = count_update(SMALL[name], 4096, bfloat16=False)
     counted = 2 * count.weights + count.moments + count.update
     print(f"{name}: counted {counted / GIB:.3f} GiB, real {real / GIB:.3f} GiB")
