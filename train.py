@@ -87,6 +87,7 @@ def train(config: Config, accelerator: Accelerator, setup: Setup, measure: Calla
     """Section 4.2: step after step until the budget is spent. measure(step, rollouts, outcomes) comes after stage 4."""
     policy, reference, engine = setup.policy, setup.reference, setup.engine
     problems, run, progress = setup.data.problems, setup.run, setup.progress
+    sampling, judge = setup.sampling, setup.judge
     n, temperature = config.rollouts_per_prompt, config.temperature
     if progress.step == 0:
         run.log({"step": 0, "samples": 0} | evaluate(config, accelerator, setup), progress)
@@ -97,9 +98,7 @@ def train(config: Config, accelerator: Accelerator, setup: Setup, measure: Calla
         rollouts, outcomes = list[Rollout](), Outcomes.none(n)
         while (count := prompts_wanted(outcomes, progress, len(problems), config)) > 0:
             chosen, seeds = progress.next_problems(problems, count, config.seed)  # 1
-            more, found = roll_out(  # 2, 3
-                engine, chosen, n, seeds, setup.sampling, setup.judge, accelerator, len(outcomes)
-            )
+            more, found = roll_out(engine, chosen, n, seeds, sampling, judge, accelerator, len(outcomes))  # 2, 3
             rollouts, outcomes = rollouts + more, outcomes.followed_by(found)
         engine.sleep()
         kept = L.informative(outcomes.correct, outcomes.counted)  # 4: (P,)

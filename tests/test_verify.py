@@ -169,8 +169,6 @@ REFERENCES = {
 }  # fmt: skip
 
 
-
-
 @pytest.mark.parametrize("share", [0.1, pytest.param(1.0, marks=pytest.mark.slow)])
 def test_no_answer_holds_up_the_trainer(share):
     """Makes impossible: a pattern that takes 2^n steps for n units behind a number, where no clock can stop it."""
