@@ -25,13 +25,14 @@ Simplified: nothing is solved, and units are not converted. Sums, integrals, con
 reader.py cannot read is equal only as text.
 """
 
+import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from kinds.algebra import equal, names, proportional, rational
 from kinds.lexer import TRIGONOMETRIC
 from kinds.patterns import forward
-from kinds.reader import INFINITY, OPERATORS, Node, call, number, read
+from kinds.reader import BASES, INFINITY, OPERATORS, Node, call, number, read
 from kinds.units import Unit, same_unit
 from sandbox.jobs import Call
 from verify import MAX_ANSWER, Kind, after_thinking, shown
@@ -170,6 +171,7 @@ KIND = Kind(judge_math, answer=last_box_of, check=lambda gold: check_text("math"
 
 FLIPPED = {"<": ">", ">": "<", r"\le": r"\ge", r"\ge": r"\le"}  # inequalities, read from the right
 _TURNED = FLIPPED | {"=": "=", r"\ne": r"\ne"}  # other relations, such as \in, cannot be turned
+NUMBER_WORDS = {"zero": 0, "one": 1, **BASES}
 DEGREES = frozenset([("°", 1)])
 _NO_NAME = Node("")
 
@@ -184,6 +186,10 @@ def same(gold: Node, answer: Node, name: Node = _NO_NAME) -> bool:
         return alike or (own is not None and same(gold.parts[-1], answer, own))
     if _is_equation(answer):
         return _claims(gold, answer, name)
+    if gold.kind == "number" and (word := _letters(answer)) in NUMBER_WORDS:
+        return gold.value == NUMBER_WORDS[word]
+    if "spelled" in (gold.kind, answer.kind):
+        return _same_spelling(gold, answer)
     (gold_name, gold), (answer_name, answer) = _interval(gold), _interval(answer)
     if len({name, gold_name, answer_name} - {_NO_NAME}) > 1:  # x>5 is not y>5
         return False
@@ -207,12 +213,37 @@ def same(gold: Node, answer: Node, name: Node = _NO_NAME) -> bool:
     return _same_quantities(gold, answer)
 
 
+def _same_spelling(gold: Node, answer: Node) -> bool:
+    """Compare texts of letters in their order, such as HCN. Letter case counts, except in a word: red and Red."""
+    a, b = gold.value if gold.kind == "spelled" else "", _spelling(answer)
+    if a and b:
+        word = a.islower() and re.search("[aeiou]", a if len(a) > 2 else a[0])
+        yes = a.casefold() in ("yes", "no", "odd") and a != "NO"
+        return a == b or (yes and a.casefold() == b.casefold()) or bool(word and b in (a.upper(), a.title()))
+    products = (Node("call", "*", node.parts) if node.kind == "spelled" else node for node in (gold, answer))
+    return same(*products)
+
+
 def _same_quantities(gold: Node, answer: Node) -> bool:
-    """Compare the values and the units of two expressions."""
+    """Compare the values, the units and the directions of two expressions."""
     (gold_unit, gold_value), (answer_unit, value) = measured(gold), measured(answer)
-    if not agree(gold_unit, answer_unit):
+    aims = [node.parts[1] for node in (gold, answer) if node.kind == "quantity" and len(node.parts) > 1]
+    if not agree(gold_unit, answer_unit) or (len(aims) > 1 and aims[0] != aims[1]):
         return False
+    if DEGREES in (gold_unit, answer_unit) and gold_unit != answer_unit and _has_pi(gold_value):
+        return _same_angle(gold, answer)  # \frac{\pi}{6} is no number of degrees
+    value = _with_constant(gold_value, value)
     return gold_value == value or equal(gold_value, value) or _same_angle(gold, answer)
+
+
+def _with_constant(gold: Node, answer: Node) -> Node:
+    """Write x^2 + c and x^2 + K as x^2 + C, if the gold ends so and has no other such letter."""
+    last, constant = answer.parts[-1:], Node("letter", "C")
+    ends = gold.value == answer.value == "+" and gold.parts[-1] == constant and last[0].value in ("c", "K", "k")
+    if not ends or last[0].value in names(gold) or "C" in names(answer):
+        return answer
+    rest = answer._replace(parts=answer.parts[:-1])
+    return answer if names(last[0]) & names(rest) else answer._replace(parts=(*rest.parts, constant))
 
 
 def _same_angle(gold: Node, answer: Node) -> bool:
@@ -245,14 +276,23 @@ def _is_name(side: Node) -> bool:
     if side.kind == "letter":
         return side.value not in ("e", "i", "π", "∞")
     if side.kind in ("tuple", "ratio") or side.value in ("+", "/", "abs", *TRIGONOMETRIC):
-        return all(map(_is_name, side.parts))
+        parts = [*side.parts[:1], *(_without_minus(part) for part in side.parts[1:])]  # x-y, but not -x
+        return all(map(_is_name, parts))
     return side.value == "*" and (_is_function(side.parts) or _is_one_symbol(side.parts))
 
 
 def _is_function(factors: Sequence[Node]) -> bool:
     r"""f(x), P(2), F(x,y), \gcd(12,18)."""
-    name = factors[0].value if factors[0].kind == "letter" and len(factors) == 2 else ""
+    first = factors[0]
+    if first.value == "^" and first.parts[1] == call("neg", number(1)):  # f^{-1}(x)
+        first = first.parts[0]
+    name = first.value if first.kind == "letter" and len(factors) == 2 else ""
+    name = re.sub(r"_[0-9]$|\^[0-9]$|∘[a-zA-Z]$|'+$", "", name)  # f_2(x)    f^{(3)}(0)    (f\circ g)(x)    f''(0)
     return name in (*"fghpqACDEFGHLMNPQRSTVW", *OPERATORS) or (len(name) > 1 and name.isalpha())
+
+
+def _without_minus(node: Node) -> Node:
+    return node.parts[0] if node.value == "neg" else node
 
 
 def _is_one_symbol(factors: Sequence[Node]) -> bool:
@@ -261,9 +301,9 @@ def _is_one_symbol(factors: Sequence[Node]) -> bool:
         return False
     first, *rest = (factor.value for factor in factors)
     segment = all("A" <= letter[0] <= "Z" for letter in (first, *rest))
-    return segment or (
-        len(rest) == 1 and (first in ("d", r"\Delta", r"\delta") or (first == "m" and r"\angle" in rest[0]))
-    )
+    change = first.partition("_")[0] in ("d", r"\Delta", r"\delta")  # \Delta_f H
+    acid = first == "p" and rest[0].startswith("K")  # pK_a
+    return segment or (len(rest) == 1 and (change or acid or (first == "m" and r"\angle" in rest[0])))
 
 
 def _owns(side: Node) -> bool:
@@ -282,13 +322,21 @@ def _claims(gold: Node, answer: Node, name: Node) -> bool:
 def _may_name(side: Node, gold: Node, name: Node) -> bool:
     """Can the side only stand for the gold? Then it is no second answer, as n is for 2n, x for y or A for (C)."""
     if name != _NO_NAME or gold.kind in ("words", "letter"):
-        return side == name
+        return side == name or (name.kind == side.kind == "letter" and _function(name) == _function(side))
     if not _is_name(side) or (side.kind == "tuple" and gold.kind not in ("tuple", "list", "matrix")):
         return False
-    variables = names(measured(gold)[1])
+    variables = names(Node("call", "*", gold.parts) if gold.kind == "spelled" else measured(gold)[1])
     if side.kind == "letter":
         return not variables & names(side)
-    return not variables or (side.value == "*" and _is_function(side.parts))
+    if not variables or (side.value == "*" and _is_function(side.parts)):
+        return True
+    symbol = side.value in ("*", "abs", *TRIGONOMETRIC) or (side.value == "/" and side.parts[0].value == "*")
+    return symbol and not variables & names(side)  # |F|    dv/dt    \Delta E
+
+
+def _function(name: Node) -> str:
+    """Return v for v(t)."""
+    return re.sub(r"\([a-z]\)$", "", name.value)
 
 
 def _interval(node: Node) -> tuple[Node, Node]:
@@ -397,8 +445,13 @@ def _letters(node: Node) -> str:
     """Return the letters of words, or of a product of letters: odd is o times d times d."""
     if node.kind == "words":
         return str(node.value)
-    parts = node.parts if node.kind == "call" and node.value == "*" else (node,)
-    return "".join(part.value for part in parts).casefold() if all(part.kind == "letter" for part in parts) else ""
+    return _spelling(node).casefold()
+
+
+def _spelling(node: Node) -> str:
+    """Return the letters of a product of letters, "" for another node."""
+    parts = node.parts if node.kind == "spelled" or (node.kind == "call" and node.value == "*") else (node,)
+    return "".join(part.value for part in parts) if all(part.kind == "letter" for part in parts) else ""
 
 
 def measured(node: Node) -> tuple[Any, Node]:

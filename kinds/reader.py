@@ -41,8 +41,9 @@ The tree has nodes of these kinds. Equal trees are equal answers; maths.py and a
     letter    its name                      -                                            x, F_{n-1}, \alpha', e, π, ∞
     call      + * / ^ neg root ! abs sin    the arguments                                x+1, \sqrt{2}
     base      the base of its digits        the digits as one number                     204_5
-    quantity  its unit: see units.py        the number of units                          5 cm, 8 eggs
+    quantity  its unit: see units.py        the number of units, and its direction       5 cm, 8 eggs, 6 m/s east
     words     their letters                 -                                            Evelyn, June 20
+    spelled   its letters                   the letters as a product                     HCN, red, mgh, but xy is a call
     option    its letter                    its text                                     C. 5 m/s, in science
     ratio     -                             the terms                                    3:5
     tuple     its brackets                  the items                                    (1,2), [0,1)
@@ -119,18 +120,54 @@ GREEK = r"""\alpha \beta \gamma \delta \epsilon \zeta \eta \theta \iota \kappa \
 OPERATORS = (r"\gcd", r"\lcm", r"\max", r"\min", r"\det", r"\dim", r"\Pr")  # only as a name: \gcd(12,18) = 6
 LETTERS = (*GREEK.split(), *OPERATORS, r"\pi", r"\infty", r"\mathbbZ", r"\mathbbN", r"\mathbbQ", r"\mathbbC")
 # A letter with a mark is one letter: \vec{a}, \angle ABC.
-MARKED = (r"\overline", r"\angle", r"\triangle", r"\vec", r"\hat", r"\widehat", r"\overrightarrow", r"\tilde")
-BASES = {"two": 2, "three": 3, "four": 4, "five": 5, "six": 6, "seven": 7, "eight": 8, "nine": 9, "ten": 10}
+MARKED = (
+    r"\overline",
+    r"\angle",
+    r"\triangle",
+    r"\vec",
+    r"\hat",
+    r"\widehat",
+    r"\overrightarrow",
+    r"\tilde",
+    r"\dot",
+    r"\ddot",
+)
+BASES = {"two": 2, "three": 3, "four": 4, "five": 5, "six": 6, "seven": 7, "eight": 8, "nine": 9, "ten": 10,
+         "twelve": 12, "sixteen": 16}  # fmt: skip
 ARTICLES = ("a", "an", "the")
+_LIMITS = (r"\lim", r"\sum", r"\prod", r"\int")  # they start a name: \lim_{x\to 2} f(x) = 5
+# v of v(t), but f(x) is a product for the reader, and maths.py knows that f is a function.
+_OF_LETTERS = (*"nvxyrsuBIUJEK", r"\rho", r"\psi", r"\phi", r"\tau", r"\sigma")
+_NAMES = r"P\([A-Z'\\a-z ]*(?:\\cap|\\cup|\||\\mid)[A-Z'\\a-z ]*\)|(?:[a-zA-Z]|\\[a-z]+)\((?:[a-zA-Z]|[0-9]+)\)"
 ORDINALS = ("th", "st", "nd", "rd")
 
-_STARTS_FACTOR = (r"\frac", r"\sqrt", r"\binom", "√", *MARKED, *("\\" + name for name in FUNCTIONS),
+_STARTS_FACTOR = (r"\frac", r"\sqrt", r"\root", r"\binom", "√", *MARKED, *("\\" + name for name in FUNCTIONS),
                   *(opening for opening in BRACKETS if opening != "|"))  # fmt: skip
 _ENDS_CLAUSE = {",", ";", ":", "and", "or", "&", r"\\", r"\}", r"\mid", r"\cup", r"\setminus", r"\choose", r"\over",
                 *RELATIONS, *(closing for closings, _ in BRACKETS.values() for closing in closings)}  # fmt: skip
 # Signs that may stand in a unit, and those of them that may start one.
-_IN_UNITS = {"/", "*", "^", "°", "-", ".", "(", ")", "{", "}", r"\frac", r"\mu", r"\Omega", "Å", r"\$", "€", "£", "¥"}
-_STARTS_UNIT = (r"\frac", r"\Omega", r"\mu", "Å", "(")
+_IN_UNITS = {
+    "/",
+    "*",
+    "^",
+    "°",
+    "-",
+    ".",
+    "(",
+    ")",
+    "{",
+    "}",
+    r"\frac",
+    r"\mu",
+    r"\Omega",
+    "Å",
+    r"\$",
+    "€",
+    "£",
+    "¥",
+    "¢",
+}
+_STARTS_UNIT = (r"\frac", r"\Omega", r"\mu", "Å", "¢", "(")
 _AFTER_NUMBER = (*units.PERCENT, *units.SCALES, "per")
 _UNSPACED = ("cm", "mm", "km", "kg", "ft", "mph", *ORDINALS)  # 5cm and 5th; 2mg may be a product
 _TWO_INTEGERS = forward(r"(?:\{[0-9]++\}|[0-9]){2}(?![0-9])")  # after \frac, in 3\frac{1}{2}
@@ -184,7 +221,13 @@ class Parser:
     def whole(self) -> Node:
         """One answer, and nothing after it."""
         self.heading()
-        tree = self.option() if self.starts_option() else _list(_both_signs(self.answer()))
+        if not self.starts_option():
+            spelled = all(token.kind in ("run", "word") for token in self.tokens[:-1])
+            tree = _list(_both_signs(self.answer()))
+            if spelled and tree.kind == "call" and tree.value == "*" and not _is_product(tree):
+                tree = Node("spelled", "".join(part.value for part in tree.parts), tree.parts)
+        else:
+            tree = self.option()
         if self.sees(")", "]", r"\}"):
             raise Broken(self.now.text)
         if self.now != _END:
@@ -195,10 +238,13 @@ class Parser:
         """A)    and in science also C. 5 m/s    C: nitrogen    (C) 5 m/s."""
         bracketed = self.sees("(")
         letter, mark, text = (self.ahead(bracketed + distance) for distance in range(3))
-        if not re.fullmatch("[A-J]", letter.text):
+        small = self.science and mark.text == ")"  # b)
+        if not re.fullmatch("[A-Ja-e]" if small else "[A-J]", letter.text):
             return False
         if text == _END:
             return mark.text == ")" and not bracketed
+        if mark.text in ("-", "(") and text.kind in ("run", "word") and len(text.text) > 3:  # B - increases
+            return self.science and not bracketed
         return self.science and mark.text in ((")",) if bracketed else (")", ".", ":"))
 
     def option(self) -> Node:
@@ -208,15 +254,23 @@ class Parser:
         self.take()
         if self.now == _END:
             return Node("letter", letter)
-        words = self.tokens[self.at : -1]
-        text = self.clause()
-        doubt = any(token.text in units.DOUBTS for token in words)
-        another = text.kind in ("words", "call") and any(
-            re.fullmatch("[A-J]", token.text) and before.kind in ("run", "word") for before, token in pairwise(words)
-        )
-        if doubt or another or text.kind in ("letter", "list"):
+        if _names_another(self.tokens[self.at : -1]):
             raise Unreadable("B. C.    B. not C")
-        return Node("option", letter, (text,))
+        return Node("option", letter, (self.option_text(),))
+
+    def option_text(self) -> Node:
+        """A clause, or else the tokens up to the end as words."""
+        words = Node("words", canonical(self.tokens[self.at : -1]))
+        try:
+            text = self.clause()
+        except Broken:
+            raise
+        except Unreadable:
+            text = NOTHING
+        if self.now == _END and text != NOTHING:
+            return text
+        self.at = len(self.tokens) - 1
+        return words
 
     def answer(self) -> tuple[Node, ...]:
         """1, 2    19, 46, and 82    x=1 or x=2."""
@@ -233,14 +287,31 @@ class Parser:
         r"""x=5    1 < x \le 2."""
         self.label()
         self.heading()
-        sides, relations = [self.union()], []
+        sides, relations = [self.named() or self.union()], []
         while self.sees(*RELATIONS):
             relations.append(self.take())
-            sides.append(self.union())
+            sides.append(self.named() or self.union())
             if len(sides) > MAX_ITEMS:
                 raise Unreadable("too many sides")
         self.condition()
         return Node("chain", tuple(relations), tuple(sides)) if relations else sides[0]
+
+    def named(self) -> Node | None:
+        r"""v(t) =    P(A\cap B) =    [H^+] =    \lim_{x\to 2} f(x) =: a name that is no product, up to the next "="."""
+        text, following = self.now.text, self.ahead(1).text
+        if not (text in _LIMITS or text in ("[", "|") or (following == "(" and (text in _OF_LETTERS or text == "P"))):
+            return None
+        end, nested = self.at, 0
+        while end < min(self.at + MAX_TAIL, len(self.tokens) - 1) and (nested or self.tokens[end].text != "="):
+            nested += (self.tokens[end].text in ("{", "(", "[")) - (self.tokens[end].text in ("}", ")", "]"))
+            end += 1
+        found = [token.text for token in self.tokens[self.at : end]]
+        name = "".join(part for part in found if part not in ("{", "}", r"\ce"))
+        pattern = {"[": r"\[[A-Z][A-Za-z0-9_]*(\^?[0-9]?[+-])?\]", "|": r"\|[A-Z](\\c[au]p[A-Z])+\|"}.get(text, _NAMES)
+        if self.tokens[end].text != "=" or not (text in _LIMITS or re.fullmatch(pattern, name)):
+            return None
+        self.at = end
+        return Node("letter", name)
 
     def label(self) -> None:
         r"""\text{Area} =    Answer:    say nothing, unless a word can change a value, as in \text{not } x = 5."""
@@ -252,6 +323,18 @@ class Parser:
             plain = all(token.kind == "word" or token.text.istitle() for token in found)  # Area, not abcd
             if not (plain and units.noun_of(found) and self.takes("=", ":")):
                 self.at = start
+        self.sentence()
+
+    def sentence(self) -> None:
+        r"""\text{The answer is } 5    \text{Tom has } 5 \text{ eggs}: the words up to the verb are a label."""
+        end = self.at
+        while self.tokens[end].kind == "word" and end < self.at + units.MAX_WORDS + 2:
+            end += 1
+            verb = self.tokens[end - 1].text in ("is", "are", "has")
+            if verb and self.tokens[end].kind in ("number", "sign") and self.tokens[end].text not in ("=", ":"):
+                words = [token for token in self.tokens[self.at : end - 1] if token.text.casefold() not in ARTICLES]
+                self.at = end if units.noun_of(words) else self.at
+                return
 
     def heading(self) -> None:
         """Option B    pH 7: say nothing."""
@@ -324,9 +407,13 @@ class Parser:
         if after is None or (degrees and self.currency):
             raise Unreadable(self.now.text)
         self.at += len(after)
+        after, direction = units.without_direction(after, degrees)
+        if after and ((after[0].text in ORDINALS and after[0].spaced) or (not self.science and after[0].text == "M")):
+            raise Unreadable("5 th    5 M, which may be millions")
         unit = units.unit_around("°" if degrees else self.currency, after)
         self.currency = outer
-        return Node("quantity", unit, (value,)) if unit else value
+        aimed = (Node("words", direction),) if direction else ()
+        return Node("quantity", unit, (value, *aimed)) if unit else value
 
     def take_currency(self) -> None:
         r"""\$5    USD 5    \$130 - \$60, with one currency."""
@@ -349,6 +436,8 @@ class Parser:
         found = self.tokens[self.at : end]
         long = any(len(token.text) > {"word": 1, "run": 3}.get(token.kind, 99) for token in found)
         short = len(found) == 1 and found[0].text.casefold() in ("yes", "no", "odd")
+        if short and found[0].kind == "run" and not found[0].text.islower() and len(self.tokens) == 2:
+            return None  # NO and No: maths.py compares their letters
         price = units.SYMBOLS.get(self.now.text) in units.CURRENCIES and self.ahead(1).kind == "number"  # USD 5
         if not self.ends_clause(end) or not (long or short) or price:
             return None
@@ -381,11 +470,14 @@ class Parser:
             return True
         after_number = self.tokens[self.at - 1].kind == "number"
         apart = spaced or text in _UNSPACED or (self.science and (after_number or kind == "sign"))
+        if text == "mg" and kind == "run" and not numeric:  # \mu mg has a weight, no milligram
+            return False
         if text in ("e", "i") or (kind == "run" and not (apart and (numeric or len(text) > 1))):
             return False
         tail = self.tail()
         if not tail or (not numeric and self.ahead(len(tail)).text in RELATIONS):  # \mathrm{\Delta H} = 5
             return False
+        tail, _ = units.without_direction(tail, False)
         is_unit, is_noun = units.unit_of(tail) is not None, units.noun_of(tail) != ""
         runs = [token.text for token in tail if token.kind == "run"]
         if not runs:  # all letters are upright
@@ -459,6 +551,9 @@ class Parser:
             self.take()
             base = call("!", base)
         self.ordinal()
+        if base.kind == "tuple" and self.sees("^") and self.ahead(1).text == "T":  # (1,2)^T is a column
+            self.at += 2
+            return Node("matrix", "", tuple(Node("tuple", "", (part,)) for part in base.parts))
         if self.takes("^"):
             base = _power(base, self.exponent())
         if self.sees("°") and self.ahead(1).text.casefold() not in units.SCALES_OF_HEAT:
@@ -515,9 +610,9 @@ class Parser:
     def numeral(self) -> Node:
         r"""12    1,234    0.5    6.02e23    3\frac{1}{2}    3 1/2    0.1\overline{6}."""
         text = self.take()
-        if self.ahead(1).text == r"\overline" and self.takes("."):
+        if self.ahead(1).text in (r"\overline", r"\dot") and self.takes("."):
             text += "."
-        if "." in text and self.takes(r"\overline"):
+        if "." in text and self.takes(r"\overline", r"\dot"):
             return _repeating(text, self.name())
         if abs(int(text.lower().partition("e")[2] or 0)) > MAX_EXPONENT:  # 1e999999999 would be computed
             raise Broken("too large")
@@ -553,12 +648,36 @@ class Parser:
             self.tokens[self.at] = Token(kind, text[1:])
         name = {r"\pi": "π", r"\infty": "∞"}.get(name, name)
         if self.takes("_"):
-            name += "_" + self.name()
+            name += "_" + self.subscript()
         while self.takes("'"):
             name += "'"
-        if self.science and name.isupper() and self.takes("°"):  # \Delta H^\circ
+        if self.science and name[0].isupper() and self.takes("°"):  # \Delta H^\circ    E^\circ_{cell}
             name += "°"
-        return Node("letter", name)
+            name += "_" + self.subscript() if self.takes("_") else ""
+        return Node("letter", name + self.derivative(name) + self.composition(name))
+
+    def derivative(self, name: str) -> str:
+        """The (3) of f^{(3)}."""
+        mark = [self.ahead(distance).text for distance in (0, 1, 2, 4, 5)] == ["^", "{", "(", ")", "}"]
+        if not mark or name not in ("f", "g", "h", "y"):
+            return ""
+        self.at += 6
+        return "^" + self.tokens[self.at - 3].text
+
+    def composition(self, name: str) -> str:
+        r"""The \circ g of f\circ g."""
+        if not (self.sees(r"\circ") and name.isalpha() and re.fullmatch("[a-zA-Z]", self.ahead(1).text)):
+            return ""
+        self.take()
+        return "∘" + self.take()
+
+    def subscript(self) -> str:
+        """1    n    {n-1}    max. k_BT is k_B times T, and so v_max is read as v_{max} for its vowel."""
+        kind, text, _ = self.now
+        if kind != "run" or len(text) == 1 or (len(text) > 2 and text.islower() and re.search("[aeiou]", text)):
+            return self.name()
+        self.tokens[self.at] = Token(kind, text[1:])
+        return text[0]
 
     def name(self) -> str:
         """The text of a subscript: 1    n    {n-1}    (2)."""
@@ -617,6 +736,9 @@ class Parser:
         if name == r"\sqrt":
             degree = self.bracket() if self.sees("[") else number(2)
             return call("root", self.argument(digit=False), degree)
+        if name == r"\root":  # \root 3\of 4
+            degree, _ = self.argument(), self.take(r"\of")
+            return call("root", self.argument(digit=False), degree)
         if name == "√":  # √12 is no \sqrt12
             return call("root", self.base(), number(2))
         if name == r"\binom":
@@ -656,6 +778,8 @@ class Parser:
             inside = _product(factors)
             if self.sees("/"):
                 raise Unreadable(r"\sin x/2")
+        if inside.kind == "quantity" and inside.value == units.unit_of([Token("word", "°")]):  # \sin(40^\circ)
+            inside = call("°", *inside.parts)
         result = call("log", inside, base) if name in ("log", "lg") else call(name, inside)
         return call("^", result, power) if power else result
 
@@ -670,6 +794,29 @@ class Parser:
             elif not self.sees(end):
                 rows.append([self.clause()])
         return Node("matrix", "|" * (name == "vmatrix"), tuple(Node("tuple", "", tuple(row)) for row in rows))
+
+
+def _names_another(text: Sequence[Token]) -> bool:
+    """Does the text of an option name a second one, or doubt the first? B. C.    B. 5 (C)    B. 5 D    B. 12 or 13."""
+    if any(token.text in ("or", r"\boxed") or token.text.casefold() in units.DOUBTS for token in text):
+        return True
+    letters = [token.text for token in text if token.kind in ("run", "word")]
+    if len(letters) == 1 and re.fullmatch("[a-e]", letters[0]) and len(text) <= 3:
+        return True
+    padded = [_END, _END, *text, _END]
+    return any(
+        re.fullmatch("[A-HJ]", token.text) and not _is_in_formula(*padded[at - 2 : at + 2])
+        for at, token in enumerate(padded)
+    )
+
+
+def _is_in_formula(first: Token, before: Token, letter: Token, after: Token) -> bool:
+    """Is the letter a unit or a variable: 5 A    E = mc^2    x/A    P(A)? B and D are no units after a number."""
+    if before.kind == "number":
+        return letter.text not in ("B", "D", "E") and after.text not in (")", ".", ":")
+    called = before.text == "(" and not letter.spaced and (first.kind == "run" or first.text.startswith("\\"))
+    operator = before.text in ("+", "-", "*", "/", "^", "_", "=", "<", ">", "{", "}") and first != _END
+    return called or operator or (before == _END and after.text in ("=", "_", "^", "(", "<", ">"))
 
 
 # ------------------------------------------------------------------------------------------ building nodes
@@ -710,10 +857,16 @@ def _groups(items: tuple[Node, ...]) -> tuple[Node, ...]:
 
 def _without(node: Node, points: Node) -> Node:
     r"""\mathbb{R} \setminus \{2\} is (-\infty,2) \cup (2,\infty)."""
-    if node != REALS or (points.kind, points.value) != ("list", "{}"):
+    interval = node == REALS or (node.kind == "tuple" and node.value in ("()", "[]", "(]", "[)"))
+    if not interval or len(node.parts) != 2 or (points.kind, points.value) != ("list", "{}"):
         raise Unreadable(r"\setminus")
-    ends = [REALS.parts[0], *sorted(points.parts, key=_literal), INFINITY]
-    return Node("list", "", tuple(Node("tuple", "()", pair) for pair in pairwise(ends)))
+    inside = sorted(points.parts, key=_literal)
+    first, last = node.parts
+    if node != REALS and not _literal(first) < _literal(inside[0]) <= _literal(inside[-1]) < _literal(last):
+        raise Unreadable("a point outside")
+    ends = pairwise((first, *inside, last))
+    marks = [node.value[0] + ")", *["()"] * (len(inside) - 1), "(" + node.value[1]]
+    return Node("list", "", tuple(Node("tuple", mark, pair) for mark, pair in zip(marks, ends, strict=True)))
 
 
 def _literal(node: Node) -> Fraction:
@@ -740,9 +893,15 @@ def _signed(sign: str, value: Node) -> Node:
 
 def _product(factors: list[Node]) -> Node:
     """Several factors are a product. P(1,2) is the point (1,2) with its name."""
-    if [factor.kind for factor in factors] == ["letter", "tuple"] and factors[0].value.isupper():
+    if [factor.kind for factor in factors] == ["letter", "tuple"] and re.fullmatch("[A-Z](_.+)?'*", factors[0].value):
         return factors[1]
     return factors[0] if len(factors) == 1 else call("*", *factors)
+
+
+def _is_product(node: Node) -> bool:
+    """Is a text of letters a product, which may have another order: ab, xyz, mn? Then it is no word and no formula."""
+    letters = "".join(part.value for part in node.parts)
+    return re.fullmatch("[abc]{2,3}|[xyz]{2,3}|[bckmnrtxz]{2,3}", letters) is not None
 
 
 def _quotient(above: Node, below: Node) -> Node:
@@ -765,7 +924,8 @@ def _is_numeric(node: Node) -> bool:
 
 def _in_base(digits: Node, name: str) -> Node:
     """204_5, 52_{eight}. Base ten is left out."""
-    base = BASES.get(name.casefold()) or (int(name) if name.isdecimal() and len(name) < 4 else 0)
+    name = name.casefold().removeprefix("base")
+    base = BASES.get(name) or (int(name) if name.isdecimal() and len(name) < 4 else 0)
     if base < 2 or digits.parts:
         raise Unreadable(name)
     return digits if base == 10 else Node("base", base, (digits,))

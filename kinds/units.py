@@ -28,7 +28,8 @@ SI = {
     "m": "meter metre", "g": "gram gramme gm", "s": "second", "A": "ampere amp", "K": "kelvin", "mol": "mole",
     "cd": "candela", "N": "newton", "J": "joule", "W": "watt", "Pa": "pascal", "Hz": "hertz", "C": "coulomb",
     "V": "volt", "Ω": "ohm", "F": "farad", "T": "tesla", "Wb": "weber", "H": "henry", "S": "siemens", "Bq": "becquerel",
-    "Gy": "gray", "Sv": "sievert", "lm": "lumen", "lx": "lux", "L": "l liter litre", "eV": "electronvolt",
+    "Gy": "gray", "Sv": "sievert", "lm": "lumen", "lx": "lux", "L": "l liter litre",
+    "eV": "electronvolt electron-volt",
     "cal": "calorie", "bar": "", "B": "byte", "bit": "",
 }  # fmt: skip
 OTHER = {
@@ -39,11 +40,11 @@ OTHER = {
     "rev": "revolution", "kΩ": "kilohm", "MΩ": "megohm", "atm": "atmosphere", "mmHg": "", "torr": "", "ly": "",
     "Å": "angstrom", "u": "amu", "D": "debye", "dB": "decibel", "G": "gauss", "ppm": "", "ppb": "", "knot": "kn",
     "unit": "", "dollar": r"USD \$", "cent": "¢", "euro": "EUR €", "GBP": "£", "yuan": "元 RMB CNY", "yen": "¥ JPY",
-    "rupee": "₹ INR",
+    "rupee": "₹ INR", "μm": "micron",
 }  # fmt: skip
 # Names of a product of other units.
 COMPOUND = {"mph": "mi/h", "kph": "km/h", "kmh": "km/h", "kmph": "km/h", "kWh": "kW h", "Wh": "W h", "rpm": "rev/min",
-            "psi": "lb/in^2", "cc": "cm^3", "molar": "mol/L"}  # fmt: skip
+            "psi": "lb/in^2", "cc": "cm^3", "molar": "mol/L", "Nm": "N m", "kNm": "kN m", "Ns": "N s"}  # fmt: skip
 COMPOUND |= {prefix + "M": f"{prefix}mol/L" for prefix in ("", "m", "μ", "n")}  # 0.1 M
 
 # Names of two tokens.
@@ -59,6 +60,8 @@ SCALES = {"hundred": 2, "thousand": 3, "million": 6, "billion": 9, "trillion": 1
 DOUBTS = {"maybe", "perhaps", "possibly", "probably", "wait", "otherwise", "instead", "wrong", "false", "incorrect",
           "guess", "either", "neither", "nor"}  # fmt: skip
 CHANGING = """
+    lakhs crores sixths seventh sevenths eighths ninth ninths itself negated reversed complement conjugate transpose
+    quadruple quadrupled exponent est etc others onward onwards higher lower undefined nan nope infinite null
     not non no never about approximately approx around nearly almost roughly circa both all any but then versus vs is
     are was be equal equals if unless when where whereas while because since so for only plus minus negative positive
     more less least most greater fewer than over under above below between from to through except excluding without
@@ -70,6 +73,10 @@ CHANGING = """
     this that lakh crore mil x k e i"""
 _CHANGES = {*DOUBTS, *CHANGING.split(), *PERCENT, *SCALES}
 _CHANGING_ENDS = ("teen", "illion", "illions", "illionth", "illionths", "fold", *"十百千万萬亿億半")
+# A direction after a unit has one of the first words, and the others between them.
+_AIMS = {"right", "left", "east", "west", "north", "south", "horizontal", "vertical", "upward", "downward", "upwards",
+         "downwards", "northeast", "northwest", "southeast", "southwest"}  # fmt: skip
+_AIMING = {"to", "the", "of", "above", "below", "due"}
 MAX_WORDS = 6  # of a counted noun
 
 
@@ -135,6 +142,8 @@ class _UnitReader:
                 raise Unreadable("per cent")
             if self.takes("/", "per", "a", "an"):
                 sign = -1
+            elif self.sees("-") and [token.kind for token in self.rest[1:2]] == ["word"]:  # N-m
+                self.take()
             else:
                 self.takes("*")
             for name, power in self.factor(first=False).items():
@@ -166,6 +175,8 @@ class _UnitReader:
         if text in COMPOUND:
             return _UnitReader(tokens(COMPOUND[text])).unit()
         symbol = symbol_of(text)
+        if symbol is None and "-" in text:  # newton-meters
+            return _UnitReader(tokens(text.replace("-", " "))).unit()
         if symbol is None:
             raise Unreadable(text)
         return Counter({symbol: 1})
@@ -263,6 +274,15 @@ def unit_around(before: str, after: Sequence[Token]) -> Unit | None:
     if not noun or before == "°":
         raise Unreadable(after[0].text)
     return alone or _unit_with_noun(after) or noun
+
+
+def without_direction(found: list[Token], degrees: bool) -> tuple[list[Token], str]:
+    """Cut off the direction of a quantity: m/s to the right, m/s east, ° above the horizontal."""
+    start = len(found)
+    while start and found[start - 1].text.casefold() in {*_AIMS, *_AIMING}:
+        start -= 1
+    aims = [token.text.casefold() for token in found[start:]]
+    return (found[:start], " ".join(aims)) if (start or degrees) and {*aims} & _AIMS else (found, "")
 
 
 def _unit_with_noun(found: Sequence[Token]) -> Powers | None:
