@@ -198,7 +198,7 @@ def same(gold: Node, answer: Node, name: Node = _NO_NAME) -> bool:
     if "matrix" in kinds:
         return _same_matrices(gold, answer)
     if kinds & {"list", "tuple"}:
-        return _same_items(gold, answer)
+        return _same_items(gold, answer, name)
     if kinds == {"chain"}:  # x+y<9 and 9>x+y
         return _same_sides(gold, answer)
     if kinds == {"ratio"}:
@@ -292,14 +292,21 @@ def _may_name(side: Node, gold: Node, name: Node) -> bool:
 
 
 def _interval(node: Node) -> tuple[Node, Node]:
-    r"""Return x and (5,\infty) of x>5 and 5<x, x and (1,2] of 1<x\le 2; no name and the node of other nodes."""
-    if node.kind != "chain" or not set(node.value) <= {*FLIPPED}:
+    r"""Return x and (5,\infty) of x>5 and 5<x, x and (1,2] of 1<x\le 2; no name and the node of other nodes.
+
+    x\ne 2 is x and (-\infty,2) \cup (2,\infty).
+    """
+    if node.kind != "chain" or not (set(node.value) <= {*FLIPPED} or node.value == (r"\ne",)):
         return _NO_NAME, node
     sides, signs = node.parts, node.value
     named = [side for side in sides if _owns(side)]
     if len(named) != 1:
         return _NO_NAME, node
     [name] = named
+    if signs == (r"\ne",):
+        point = sides[sides[0] == name]
+        below, above = (Node("tuple", "()", ends) for ends in ((call("neg", INFINITY), point), (point, INFINITY)))
+        return name, Node("list", "", (below, above))
     if signs[0] in (">", r"\ge"):
         sides, signs = sides[::-1], tuple(FLIPPED[sign] for sign in signs[::-1])
     if len(sides) == 2 and sides[0] == name:
@@ -332,10 +339,13 @@ def _same_parts(golds: Sequence[Node], answers: Sequence[Node]) -> bool:
     return len(golds) == len(answers) and all(map(same, golds, answers))
 
 
-def _same_items(gold: Node, answer: Node) -> bool:
-    """Compare tuples in order, lists in any order. A list without braces may stand for a point."""
+def _same_items(gold: Node, answer: Node, name: Node = _NO_NAME) -> bool:
+    """Compare tuples in order, lists in any order. A list with commas, or x=1 and y=2, may stand for a point."""
     gold, answer = _split(gold, answer), _split(answer, gold)
-    kinds, marks = {gold.kind, answer.kind}, {gold.value, answer.value}
+    kinds = {gold.kind, answer.kind}
+    if kinds == {"list", "tuple"}:
+        gold, answer = _as_point(gold, name), _as_point(answer, name)
+    marks = {gold.value, answer.value}
     if kinds == {"tuple"} or (kinds == {"list", "tuple"} and marks == {"", "()"}):
         return (len(marks) == 1 or "" in marks) and _same_parts(gold.parts, answer.parts)
     if marks == {"", "[]"} and len(gold.parts) > 2:  # a list in brackets, since an interval has two ends
@@ -343,15 +353,29 @@ def _same_items(gold: Node, answer: Node) -> bool:
     if "list" not in kinds:
         return False
     golds, answers = ([*node.parts] if node.kind == "list" else [node] for node in (gold, answer))
-    names = _labels(golds)
-    if {*names} != {*_labels(answers)} or len({*names}) < len(names):
-        return marks == {""} and _same_parts(golds, answers)
+    names, answer_names = _labels(golds), _labels(answers)
+    if {*names} != {*answer_names} or len({*names}) < len(names):
+        loose = marks <= {"", "and", "or"} and (names or gold.value == "") and (answer_names or answer.value == "")
+        return bool(loose) and _same_parts(golds, answers)
     for part in golds:
         found = next((at for at, other in enumerate(answers) if same(part, other)), None)
         if found is None:
             return False
         answers.pop(found)
     return not answers
+
+
+def _as_point(node: Node, name: Node) -> Node:
+    """Order y=2,x=1 and "y=2 and x=1" as the name (x,y) says, or as x,y,z. Other lists keep their order."""
+    unknowns = _labels([*node.parts]) if node.kind == "list" and node.value in ("", "and") else []
+    if not unknowns:
+        return node
+    order = [part.value for part in name.parts] if name.kind == "tuple" else ["x", "y", "z"]
+    if len({*unknowns}) == len(unknowns) and {*unknowns} <= {*order}:
+        parts = [part for _, part in sorted(zip(map(order.index, unknowns), node.parts, strict=True))]
+    else:
+        parts = [*node.parts]
+    return Node("list", "", tuple(parts))
 
 
 def _same_options(gold: Node, answer: Node) -> bool:

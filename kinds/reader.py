@@ -46,7 +46,7 @@ The tree has nodes of these kinds. Equal trees are equal answers; maths.py and a
     option    its letter                    its text                                     C. 5 m/s, in science
     ratio     -                             the terms                                    3:5
     tuple     its brackets                  the items                                    (1,2), [0,1)
-    list      "" or "{}"                    the items                                    1,2 and unions; \{1,2\}
+    list      "", "and", "or" or "{}"       the items                                    1,2 and unions; 1 or 2; \{1,2\}
     chain     its relations                 the sides                                    x=5, 1<x<2
     matrix    "", or "|" of a determinant   the rows, as tuples                          \begin{pmatrix}1\\2 ...
 
@@ -219,15 +219,16 @@ class Parser:
         return Node("option", letter, (text,))
 
     def answer(self) -> tuple[Node, ...]:
-        """1, 2    19, 46, and 82    x=1 or x=2."""
-        clauses = [self.clause()]
+        """1, 2    19, 46, and 82    x=1 or x=2. A list with a word is one item, and no point."""
+        clauses, word = [self.clause()], ""
         while self.sees(",", ";", "and", "or"):
-            if self.take() in (",", ";"):
-                self.takes("and", "or")
+            self.takes(",", ";")
+            word = self.take() if self.sees("or") or (self.sees("and") and word != "or") else word
+            self.takes("and", "or")
             clauses.append(self.clause())
             if len(clauses) > MAX_ITEMS:
                 raise Unreadable("too many items")
-        return tuple(clauses)
+        return (Node("list", word, _list(_both_signs(tuple(clauses))).parts),) if word else tuple(clauses)
 
     def clause(self) -> Node:
         r"""x=5    1 < x \le 2."""
@@ -250,7 +251,7 @@ class Parser:
             self.words()
             found = [token for token in self.tokens[start : self.at] if token.text.casefold() not in ARTICLES]
             plain = all(token.kind == "word" or token.text.istitle() for token in found)  # Area, not abcd
-            if not (plain and units.noun_of(found) and self.takes("=", ":")):
+            if not (plain and units.noun_of(found, label=True) and self.takes("=", ":")):
                 self.at = start
 
     def heading(self) -> None:
@@ -260,10 +261,13 @@ class Parser:
             self.take()
 
     def condition(self) -> None:
-        r"""f(x)=2x \text{ for all real } x: says nothing, if it has only words and letters."""
+        r"""f(x)=2x \text{ for all real } x: says nothing. But "for all but one x" says something."""
         if self.starts_condition(self.at):
+            self.at += 2
             while self.now.kind in ("run", "word"):
-                self.take()
+                word = self.take().casefold()
+                if len(word) > 1 and word != "positive" and units.changes_value(word):
+                    raise Unreadable(word)
 
     def starts_condition(self, at: int) -> bool:
         return self.tokens[at].text == "for" and self.tokens[at + 1].text in ("all", "any", "every", "each")
@@ -519,6 +523,9 @@ class Parser:
             text += "."
         if "." in text and self.takes(r"\overline"):
             return _repeating(text, self.name())
+        if self.now.text in ("repeating", "recurring") and re.fullmatch(r"[0-9]*\.[0-9]", text):  # one digit
+            self.take()
+            return _repeating(text[:-1], text[-1])
         if abs(int(text.lower().partition("e")[2] or 0)) > MAX_EXPONENT:  # 1e999999999 would be computed
             raise Broken("too large")
         if text.isdecimal():
@@ -577,6 +584,8 @@ class Parser:
         items, closing = self.inside(closings, opening == "|")
         if function and len(items) == 1:
             return call(function, *items)
+        if function:
+            raise Unreadable("|1,2|")
         if opening in ("(", "["):
             items = _groups(items)
             if len(items) > 1:
@@ -690,13 +699,21 @@ REALS = Node("tuple", "()", (call("neg", INFINITY), INFINITY))
 
 def _list(parts: tuple[Node, ...], keep: bool = False) -> Node:
     r"""A list of the parts. A list in it gives its parts: 1,\pm 2. One part alone is no list, unless it is kept."""
-    flat = (one for part in parts for one in (part.parts if (part.kind, part.value) == ("list", "") else (part,)))
+    flat = (one for part in parts for one in (part.parts if _is_loose(part) else (part,)))
     return parts[0] if len(parts) == 1 and not keep else Node("list", "", tuple(flat))
+
+
+def _is_loose(node: Node) -> bool:
+    """Is it a list without braces?"""
+    return node.kind == "list" and node.value != "{}"
 
 
 def _both_signs(parts: tuple[Node, ...]) -> tuple[Node, ...]:
     r"""Write each part with \pm as a list of two: first with the upper signs, then with the lower ones."""
-    return tuple(_list((_choose(part, 0), _choose(part, 1))) if _has_two_signs(part) else part for part in parts)
+    return tuple(
+        Node("list", "or", _list((_choose(part, 0), _choose(part, 1))).parts) if _has_two_signs(part) else part
+        for part in parts
+    )
 
 
 def _has_two_signs(node: Node) -> bool:

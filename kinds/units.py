@@ -39,7 +39,7 @@ OTHER = {
     "rev": "revolution", "kΩ": "kilohm", "MΩ": "megohm", "atm": "atmosphere", "mmHg": "", "torr": "", "ly": "",
     "Å": "angstrom", "u": "amu", "D": "debye", "dB": "decibel", "G": "gauss", "ppm": "", "ppb": "", "knot": "kn",
     "unit": "", "dollar": r"USD \$", "cent": "¢", "euro": "EUR €", "GBP": "£", "yuan": "元 RMB CNY", "yen": "¥ JPY",
-    "rupee": "₹ INR",
+    "rupee": "₹ INR", "hp": "horsepower HP Hp",
 }  # fmt: skip
 # Names of a product of other units.
 COMPOUND = {"mph": "mi/h", "kph": "km/h", "kmh": "km/h", "kmph": "km/h", "kWh": "kW h", "Wh": "W h", "rpm": "rev/min",
@@ -52,6 +52,8 @@ JOINED = {"mm Hg": "mmHg", "light years": "ly", "light year": "ly", "US dollars"
           "electron volts": "eV", "electron volt": "eV"}  # fmt: skip
 
 CURRENCIES = {"dollar", "cent", "euro", "GBP", "yuan", "yen", "rupee"}
+NO_POWERS = {*CURRENCIES, "acre", "ha", "lb", "oz", "ton", "gal", "qt", "pt", "cup", "tsp", "tbsp", "knot", "dB", "hp",
+             "ppm", "ppb"}  # fmt: skip
 PERCENT = ("%", "percent", "pct", "percentage")
 SCALES = {"hundred": 2, "thousand": 3, "million": 6, "billion": 9, "trillion": 12}  # 5 million is 5 times 10^6
 
@@ -67,9 +69,12 @@ CHANGING = """
     thrice double triple squared cubed square cubic root factorial choose point mod modulo remainder base power kilo
     mega zero one two three four five six seven eight nine ten eleven twelve twenty thirty forty fifty sixty seventy
     eighty ninety reciprocal inverse opposite multiplied divided doubled tripled halved raised invalid unknown
-    this that lakh crore mil x k e i"""
+    this that lakh crore mil x k e i cannot unlikely repeating recurring binary octal hex hexadecimal upwards bn mn
+    myriad myriads mille permille ish estimated"""
+# They change a value that they follow: 5 minimum. In a label they only say which value it is: Minimum = 5.
+BOUNDS = {"minimum", "maximum", "min", "max", "gross"}
 _CHANGES = {*DOUBTS, *CHANGING.split(), *PERCENT, *SCALES}
-_CHANGING_ENDS = ("teen", "illion", "illions", "illionth", "illionths", "fold", *"十百千万萬亿億半")
+_CHANGING_ENDS = ("teen", "illion", "illions", "illionth", "illionths", "fold", "n't", *"十百千万萬亿億半")
 MAX_WORDS = 6  # of a counted noun
 
 
@@ -82,6 +87,7 @@ def _symbols() -> dict[str, str]:
             longs = [long_prefix + name for name in names.split() if len(name) > 2]
             micro = ["u" + symbol] if prefix == "μ" else []  # uF
             found |= dict.fromkeys([prefix + symbol, *shorts, *longs, *micro], prefix + symbol)
+    found |= {"Kg": "kg", "KG": "kg", "Km": "km"}  # no other unit has these symbols
     for symbol, names in OTHER.items():  # after SI: a dB is no tenth of a byte
         found |= dict.fromkeys([symbol, *names.split()], symbol)
     return found
@@ -105,7 +111,7 @@ def unit_of(found: Sequence[Token]) -> Powers | None:
         powers = reader.unit()
     except Unreadable:
         return None
-    if reader.rest or any(abs(powers[name]) > 1 for name in CURRENCIES):  # no dollars squared
+    if reader.rest or any(abs(powers[name]) > 1 for name in NO_POWERS):  # no dollars squared, no gallons squared
         return None
     return frozenset((name, power) for name, power in powers.items() if power) or None
 
@@ -224,15 +230,18 @@ def symbol_of(name: str) -> str | None:
     return None
 
 
-def noun_of(found: Sequence[Token]) -> str:
-    """Return the words of a counted noun in the singular: eggs, cups of tea. "" if a word may change a value."""
+def noun_of(found: Sequence[Token], label: bool = False) -> str:
+    """Return the words of a counted noun, or of a label, in the singular. "" if a word may change a value.
+
+    eggs    cups of tea    Minimum value, which is only a label
+    """
     words: list[str] = []
     found = found[1:-1] if [token.text for token in (*found[:1], *found[-1:])] == ["(", ")"] else found
     for token, before in zip(found, [Token("end", ""), *found], strict=False):
         word = "per" if token.text == "/" and words else token.text.casefold()
         letters = token.kind in ("run", "word") and (len(word) > 1 or word == "a" or not word.isascii())
         if not _is_stop(token, before):
-            if not (letters or word == "per") or changes_value(word):
+            if not (letters or word == "per") or changes_value(word) or (word in BOUNDS and not label):
                 return ""
             words.append(word.removesuffix("s").removesuffix("e"))
     noun = "".join(words)

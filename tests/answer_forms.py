@@ -652,6 +652,14 @@ def wrong_forms(seed=0, count=2_500):
 
 # Answers that people and models write. gold  |  answer  |  another answer
 RIGHT_MATH = pairs(r"""
+2x  |  2x \text{ for all real } x  |  2x \text{ for all positive integers } x  |  2x \text{ for every } x
+5  |  \text{Minimum} = 5  |  \text{Maximum value: } 5  |  |-5|
+(x,y)=(2,3)  |  y=3, x=2  |  x=2, y=3  |  x=2 \text{ and } y=3  |  y=3 \text{ and } x=2  |  2, 3  |  (2,3)
+(2,3)  |  y=3, x=2  |  x=2 \text{ and } y=3  |  2, 3  ;  (b,a)=(2,3)  |  a=3, b=2  |  b=2, a=3
+x \neq 2  |  (-\infty,2)\cup(2,\infty)  |  \mathbb{R}\setminus\{2\}  |  2 \ne x  |  \{x \mid x \ne 2\}
+(-\infty,2)\cup(2,\infty)  |  x \neq 2  |  2 \ne x
+5 \text{ hp}  |  5\text{ HP}  |  5 \text{ horsepower}  ;  5 \text{ kg}  |  5\text{ Kg}  |  5 \text{ KG}
+\frac{1}{3}  |  0.3\text{ repeating}  |  0.\overline{3}  ;  \frac{1}{6}  |  0.1\overline{6}
 \frac{3}{4}  |  0.75  |  .75  |  \frac{3}{4}\text{ cup}  |  \frac34\text{ of a mile}  |  \dfrac{3}{4}\, \text{cups}
 12  |  12\text{ cm}^2  |  \textbf{12}  |  12\, \text{units}  |  \text{12 units}  |  \mathbf{12}  |  \fbox{12}  |  $12$.  |  12 \text{.}
 12  |  12\text{ cm}^{2}.  |  \left(12\right)  |  12 \text{ sq. units}  |  \text{Answer} = 12  |  \text{The answer: } 12  |  12 \text{ per day}  |  12\text{ gallons of water}  |  12\,\text{m}^3
@@ -850,6 +858,18 @@ x = v_0 t + \frac{1}{2}at^2  |  v_0 t + \frac{1}{2} a t^2  |  x = v_0t+0.5at^2
 A  |  a  |  (A)  |  \text{A}  |  A)  |  (a)  |  A: it increases  |  (A) It increases  |  A. It increases because T rises
 """)
 WRONG_MATH = pairs(r"""
+1,2  |  |2,1|  |  \lfloor 1,2 \rfloor  ;  -1,2  |  |-1,2|
+5  |  5 \text{ for all but one } x  |  5 \text{ for all but finitely many } n  |  5 \text{ for any wrong } x  |  |5,5|
+5  |  5 \text{ isn't}  |  5 \text{ wasn't right}  |  5 \text{ cannot}  |  5 \text{ unlikely}  |  5 \text{ repeating}
+5  |  5 \text{ recurring}  |  5 \text{ binary}  |  5 \text{ octal}  |  5 \text{ hex}  |  5 \text{ hexadecimal}  |  5 \text{ minimum}
+5  |  5 \text{ maximum}  |  5 \text{ upwards}  |  5 \text{ gross}  |  5 \text{ bn}  |  5 \text{ mn}  |  5 \text{ myriad}  |  5 \text{ myriads}
+5  |  5 \text{ per mille}  |  5 \text{ permille}  |  5 \text{ (approx)}  |  5 \text{ (approx.)}  |  5 \text{ (about)}  |  5 \text{ (max)}
+5  |  5 \text{ gallon squared}  |  5 \text{ gal}^2  |  5 \text{ square acres}  |  5 \text{ cups cubed}  |  5 \text{ dollars squared}
+x>5  |  x>5 \text{ for all negative } x
+(1,2)  |  1 \text{ or } 2  |  1 \text{ and } 2  |  x=1 \text{ or } y=2  |  (1 \text{ or } 2)  |  y=1, x=2  |  y=1 \text{ and } x=2
+x=1,y=2  |  1 \text{ or } 2  |  1 \text{ and } 2  ;  (2,-2)  |  \pm 2  ;  (1,2,3)  |  1, 2 \text{ and } 3  |  1, 2, \text{ or } 3
+(x,y)=(2,3)  |  y=2, x=3  |  x=3, y=2  ;  x \ne 2  |  2  |  x \ne 3  |  (-\infty,2)  |  y \ne 2  |  (-\infty,2]\cup(2,\infty)
+\frac{1}{3}  |  0.3  |  0.33 \text{ repeating} x  |  3 \text{ repeating}  ;  5 \text{ kg}  |  5 \text{ mg}  |  5 \text{ HP}
 5  |  5 \text{ hundred}  |  5 dozen  |  5 \text{ and a half}  |  5\frac{1}{2}  |  5 \text{ squared}  |  5^\circ 7'  |  5, 7  |  5 \text{ or } 7
 5  |  5 \approx 7  |  7=5  |  \text{not } 5  |  5 \pm 1  |  5x  |  5!  |  5:7  |  5\%
 5  |  5 \text{ percent}  |  5 \text{ million}  |  5K  |  5M  |  5k  |  5 \text{ k}  |  5e  |  5i
