@@ -55,7 +55,7 @@ SPELLINGS = {
     r"\le": r"\leq \leqslant <=", r"\ge": r"\geq \geqslant >=", r"\ne": r"\neq !=", "<": r"\lt", ">": r"\gt",
     r"\{": r"\lbrace", r"\}": r"\rbrace", "(": r"\langle \lparen", ")": r"\rangle \rparen", "[": r"\lbrack",
     "]": r"\rbrack", "|": r"\lvert \rvert \vert \| \lVert \rVert \Vert", "*": r"\times \cdot \ast \bullet",
-    "/": r"\div \slash", "^": "**", "%": r"\%", r"\$": r"\textdollar \mathdollar \dollar", ":": r"\colon {:}",
+    "/": r"\div \slash", "^": "**", "%": r"\%", "£": r"\pounds", "€": r"\euro", r"\$": r"\textdollar \mathdollar \dollar", ":": r"\colon {:}",
     "'": r"\prime", "or": r"\lor \vee", "and": r"\land \wedge", r"\cup": r"\bigcup",
     r"\setminus": r"\smallsetminus \backslash",
     r"\emptyset": r"\varnothing", r"\overline": r"\bar", r"\mathbbR": r"\R", r"\epsilon": r"\varepsilon",

@@ -172,6 +172,7 @@ FLIPPED = {"<": ">", ">": "<", r"\le": r"\ge", r"\ge": r"\le"}  # inequalities, 
 _TURNED = FLIPPED | {"=": "=", r"\ne": r"\ne"}  # other relations, such as \in, cannot be turned
 DEGREES = frozenset([("°", 1)])
 _NO_NAME = Node("")
+_FUNCTION_LETTERS = (r"\phi", r"\psi", r"\tau", r"\sigma", r"\rho")
 
 
 def same(gold: Node, answer: Node, name: Node = _NO_NAME) -> bool:
@@ -212,7 +213,9 @@ def _same_quantities(gold: Node, answer: Node) -> bool:
     (gold_unit, gold_value), (answer_unit, value) = measured(gold), measured(answer)
     if not agree(gold_unit, answer_unit):
         return False
-    return gold_value == value or equal(gold_value, value) or _same_angle(gold, answer)
+    if {gold_unit, answer_unit} == {DEGREES, None} and _has_pi(value if gold_unit else gold_value):
+        return _same_angle(gold, answer)  # \pi/6 is no number of degrees
+    return gold_value == value or equal(gold_value, value)
 
 
 def _same_angle(gold: Node, answer: Node) -> bool:
@@ -250,9 +253,12 @@ def _is_name(side: Node) -> bool:
 
 
 def _is_function(factors: Sequence[Node]) -> bool:
-    r"""f(x), P(2), F(x,y), \gcd(12,18)."""
-    name = factors[0].value if factors[0].kind == "letter" and len(factors) == 2 else ""
-    return name in (*"fghpqACDEFGHLMNPQRSTVW", *OPERATORS) or (len(name) > 1 and name.isalpha())
+    r"""f(x), P(2), F(x,y), f'(0), f^{-1}(2), \phi(10), \gcd(12,18)."""
+    first = factors[0]
+    if first.value == "^" and first.parts[1] == call("neg", number(1)):
+        first = first.parts[0]
+    name = str(first.value).rstrip("'") if first.kind == "letter" and len(factors) == 2 else ""
+    return name in (*"fghpquvABCDEFGHLMNPQRSTVW", *OPERATORS, *_FUNCTION_LETTERS) or (len(name) > 1 and name.isalpha())
 
 
 def _is_one_symbol(factors: Sequence[Node]) -> bool:
@@ -352,6 +358,8 @@ def _same_items(gold: Node, answer: Node, name: Node = _NO_NAME) -> bool:
         return _same_parts(gold.parts, answer.parts)
     if "list" not in kinds:
         return False
+    if "and" in marks and len(marks) > 1 and any(_interval(part)[0] != _NO_NAME for part in gold.parts + answer.parts):
+        return False  # x<1 and x>3 is no union
     golds, answers = ([*node.parts] if node.kind == "list" else [node] for node in (gold, answer))
     names, answer_names = _labels(golds), _labels(answers)
     if {*names} != {*answer_names} or len({*names}) < len(names):
@@ -369,7 +377,8 @@ def _as_point(node: Node, name: Node) -> Node:
     """Order y=2,x=1 and "y=2 and x=1" as the name (x,y) says, or as x,y,z. Other lists keep their order."""
     unknowns = _labels([*node.parts]) if node.kind == "list" and node.value in ("", "and") else []
     if not unknowns:
-        return node
+        names_given = [part.parts[0] for part in node.parts if node.kind == "list" and _is_equation(part)]
+        return node._replace(value="or") if len({*names_given}) < len(names_given) else node  # x=1, x=2 is no point
     order = [part.value for part in name.parts] if name.kind == "tuple" else ["x", "y", "z"]
     if len({*unknowns}) == len(unknowns) and {*unknowns} <= {*order}:
         parts = [part for _, part in sorted(zip(map(order.index, unknowns), node.parts, strict=True))]

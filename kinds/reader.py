@@ -129,7 +129,27 @@ _STARTS_FACTOR = (r"\frac", r"\sqrt", r"\binom", "√", *MARKED, *("\\" + name f
 _ENDS_CLAUSE = {",", ";", ":", "and", "or", "&", r"\\", r"\}", r"\mid", r"\cup", r"\setminus", r"\choose", r"\over",
                 *RELATIONS, *(closing for closings, _ in BRACKETS.values() for closing in closings)}  # fmt: skip
 # Signs that may stand in a unit, and those of them that may start one.
-_IN_UNITS = {"/", "*", "^", "°", "-", ".", "(", ")", "{", "}", r"\frac", r"\mu", r"\Omega", "Å", r"\$", "€", "£", "¥"}
+_IN_UNITS = {
+    "/",
+    "*",
+    "^",
+    "°",
+    "-",
+    ".",
+    "(",
+    ")",
+    "{",
+    "}",
+    r"\frac",
+    r"\mu",
+    r"\Omega",
+    "Å",
+    r"\$",
+    "€",
+    "£",
+    "¥",
+    "¢",
+}
 _STARTS_UNIT = (r"\frac", r"\Omega", r"\mu", "Å", "(")
 _AFTER_NUMBER = (*units.PERCENT, *units.SCALES, "per")
 _UNSPACED = ("cm", "mm", "km", "kg", "ft", "mph", *ORDINALS)  # 5cm and 5th; 2mg may be a product
@@ -658,6 +678,8 @@ class Parser:
             name, power = "arc" + name, None
         if self.sees("(", "[", "{", "|"):
             inside = self.bracket()
+            if inside.kind == "quantity" and inside.value == frozenset([("°", 1)]):
+                inside = call("°", *inside.parts)
         else:
             factors = [self.factor()]
             while self.starts_factor(False) and not self.sees("(", "[", "{") and self.now.text[1:] not in FUNCTIONS:

@@ -652,6 +652,10 @@ def wrong_forms(seed=0, count=2_500):
 
 # Answers that people and models write. gold  |  answer  |  another answer
 RIGHT_MATH = pairs(r"""
+(1,1)  |  1,1  |  x=1, y=1
+4  |  f^{-1}(5)=4  |  f'(2)=4  |  f''(0) = 4  |  \varphi(n) = 4  |  v(2) = 4  |  \pounds 4  |  \euro 4
+\frac{x-3}{2}  |  f^{-1}(x)=\frac{x-3}{2}  |  f'(x)=\frac{x-3}{2}  ;  10\text{ cents}  |  10¢  |  10\text{¢}
+\sin 40^\circ  |  \sin(40^\circ)  |  \sin{40^\circ}  |  \sin\left(40^\circ\right)  |  \cos(50^\circ)
 2x  |  2x \text{ for all real } x  |  2x \text{ for all positive integers } x  |  2x \text{ for every } x
 5  |  \text{Minimum} = 5  |  \text{Maximum value: } 5  |  |-5|
 (x,y)=(2,3)  |  y=3, x=2  |  x=2, y=3  |  x=2 \text{ and } y=3  |  y=3 \text{ and } x=2  |  2, 3  |  (2,3)
@@ -858,6 +862,8 @@ x = v_0 t + \frac{1}{2}at^2  |  v_0 t + \frac{1}{2} a t^2  |  x = v_0t+0.5at^2
 A  |  a  |  (A)  |  \text{A}  |  A)  |  (a)  |  A: it increases  |  (A) It increases  |  A. It increases because T rises
 """)
 WRONG_MATH = pairs(r"""
+\frac{\pi}{6}  |  \frac{\pi}{6}^\circ  |  \frac{\pi}{6} \text{ degrees}  ;  (3,7)  |  x=3, x=7  |  x=3 \text{ and } x=7
+(-\infty,-2)\cup(3,\infty)  |  x<-2 \text{ and } x>3  ;  4  |  f^{2}(5)=4  |  x'(2)=4
 1,2  |  |2,1|  |  \lfloor 1,2 \rfloor  ;  -1,2  |  |-1,2|
 5  |  5 \text{ for all but one } x  |  5 \text{ for all but finitely many } n  |  5 \text{ for any wrong } x  |  |5,5|
 5  |  5 \text{ isn't}  |  5 \text{ wasn't right}  |  5 \text{ cannot}  |  5 \text{ unlikely}  |  5 \text{ repeating}
