@@ -55,12 +55,12 @@ SPELLINGS = {
     r"\le": r"\leq \leqslant <=", r"\ge": r"\geq \geqslant >=", r"\ne": r"\neq !=", "<": r"\lt", ">": r"\gt",
     r"\{": r"\lbrace", r"\}": r"\rbrace", "(": r"\langle \lparen", ")": r"\rangle \rparen", "[": r"\lbrack",
     "]": r"\rbrack", "|": r"\lvert \rvert \vert \| \lVert \rVert \Vert", "*": r"\times \cdot \ast \bullet",
-    "/": r"\div \slash", "^": "**", "%": r"\%", "£": r"\pounds", "€": r"\euro", r"\$": r"\textdollar \mathdollar \dollar", ":": r"\colon {:}",
+    "/": r"\div \slash", "^": "**", "%": r"\%", r"\$": r"\textdollar \mathdollar \dollar", ":": r"\colon {:}",
     "'": r"\prime", "or": r"\lor \vee", "and": r"\land \wedge", r"\cup": r"\bigcup",
     r"\setminus": r"\smallsetminus \backslash",
     r"\emptyset": r"\varnothing", r"\overline": r"\bar", r"\mathbbR": r"\R", r"\epsilon": r"\varepsilon",
     r"\phi": r"\varphi", r"\theta": r"\vartheta", r"\rho": r"\varrho", "Å": r"\AA \angstrom",
-    r"\to": r"\rightarrow \longrightarrow ->",
+    "£": r"\pounds", "€": r"\euro", r"\to": r"\rightarrow \longrightarrow ->",
 }
 _SIGN = {other: sign for sign, others in SPELLINGS.items() for other in others.split()}
 
@@ -85,6 +85,8 @@ DECORATION = forward(
     r"|\\(?:color|textcolor|colorbox|[hv]?phantom|[hv]space)\*?\s*+\{[^{}]*+\})*+"
 )
 # The kinds of pieces, tried in this order. Each is a group of one pattern.
+# Groups of three digits with , {,} \, or a space between them. A comma with one digit more behind it, as in 1,234,5,
+# shows a list.
 _GROUPED = r"[1-9][0-9]{0,2}+(?:(?:,\\!\ ?|\{,\}|\\[,!:;]|\\?\ |,|~)[0-9]{3}(?![0-9]))++(?!,[0-9])"
 _EXPONENT = r"(?:[eE][+-]?[0-9]++)?"
 _LETTER = rf"[^\W\d_{_RAISED}{_LOWERED}]"  # of any script
@@ -119,7 +121,7 @@ def tokens(text: str) -> tuple[Token, ...]:
     """Cut a text into tokens. Broken if its braces do not balance."""
     text = _plain(text)
     found: list[Token] = []
-    opened = [(False, "")]  # of each open brace: are its letters upright, and the token of its closing brace
+    opened = [(False, "")]  # one pair for each open brace: (its letters are upright, the token of its closing brace)
     at = _skip_decoration(text, 0)
     while at < len(text):
         upright = opened[-1][0]
@@ -161,10 +163,10 @@ def _trimmed(found: list[Token]) -> list[Token]:
 def _spans(found: list[Token]) -> bool:
     """Does the brace that opens first close last?"""
     depth = 0
-    for number, token in enumerate(found):
+    for at, token in enumerate(found):
         depth += (token.text == "{") - (token.text == "}")
         if depth == 0:
-            return number > 0 and number == len(found) - 1
+            return at > 0 and at == len(found) - 1
     return False
 
 

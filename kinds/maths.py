@@ -31,7 +31,7 @@ from typing import Any
 from kinds.algebra import equal, names, proportional, rational
 from kinds.lexer import TRIGONOMETRIC
 from kinds.patterns import forward
-from kinds.reader import INFINITY, OPERATORS, Node, call, number, read
+from kinds.reader import INFINITY, OPERATORS, RELATIONS, Node, call, number, read
 from kinds.units import Unit, same_unit
 from sandbox.jobs import Call
 from verify import MAX_ANSWER, Kind, after_thinking, shown
@@ -142,7 +142,8 @@ _PERCENT = forward(r"[\s$]{0,8}+(?:\\?%|percent\b)")
 def last_box(text: str) -> str | None:
     r"""Return the text in the \boxed{...} that closes last, braces balanced; None if there is none.
 
-    In nested boxes this is the outer one. A box without its closing brace does not count.
+    In nested boxes this is the outer one. A box without its closing brace does not count. A percent sign right behind
+    the box is added to its text.
     """
     text = text[-MAX_BOX_DISTANCE:]
     first = text.find("box")
@@ -168,8 +169,7 @@ KIND = Kind(judge_math, answer=last_box_of, check=lambda gold: check_text("math"
 
 # ------------------------------------------------------------------------------------------- two trees
 
-FLIPPED = {"<": ">", ">": "<", r"\le": r"\ge", r"\ge": r"\le"}  # inequalities, read from the right
-_TURNED = FLIPPED | {"=": "=", r"\ne": r"\ne"}  # other relations, such as \in, cannot be turned
+INEQUALITIES = ("<", ">", r"\le", r"\ge")
 DEGREES = frozenset([("°", 1)])
 _NO_NAME = Node("")
 _FUNCTION_LETTERS = (r"\phi", r"\psi", r"\tau", r"\sigma", r"\rho")
@@ -188,21 +188,21 @@ def same(gold: Node, answer: Node, name: Node = _NO_NAME) -> bool:
     (gold_name, gold), (answer_name, answer) = _interval(gold), _interval(answer)
     if len({name, gold_name, answer_name} - {_NO_NAME}) > 1:  # x>5 is not y>5
         return False
-    kinds = {gold.kind, answer.kind}
-    if kinds == {"list", "tuple"} and {gold_name, answer_name} != {_NO_NAME}:  # 1<x<2 is not 1,2
+    node_kinds = {gold.kind, answer.kind}
+    if node_kinds == {"list", "tuple"} and {gold_name, answer_name} != {_NO_NAME}:  # 1<x<2 is not 1,2
         return False
-    if "option" in kinds:
+    if "option" in node_kinds:
         return _same_options(gold, answer)
-    if "words" in kinds:
+    if "words" in node_kinds:
         a, b = _letters(gold), _letters(answer)
         return a == b and len(a) > 1  # R is not \text{r}
-    if "matrix" in kinds:
+    if "matrix" in node_kinds:
         return _same_matrices(gold, answer)
-    if kinds & {"list", "tuple"}:
+    if node_kinds & {"list", "tuple"}:
         return _same_items(gold, answer, name)
-    if kinds == {"chain"}:  # x+y<9 and 9>x+y
+    if node_kinds == {"chain"}:  # x+y<9 and 9>x+y
         return _same_sides(gold, answer)
-    if kinds == {"ratio"}:
+    if node_kinds == {"ratio"}:
         zeros = [[measured(part)[1] == number(0) for part in node.parts] for node in (gold, answer)]
         return zeros[0] == zeros[1] and _same_parts(gold.parts, answer.parts)
     return _same_quantities(gold, answer)
@@ -241,7 +241,7 @@ def _is_equation(node: Node) -> bool:
 
 
 def _is_name(side: Node) -> bool:
-    r"""Can a side of an equation only be a name for the other side? An expression cannot: 2x, x^2, xy, \sqrt{x}.
+    r"""Is a side of an equation a name, not a value of its own? These are names; 2x, x^2, xy and \sqrt{x} are not.
 
     x    f(2)    P(A)    \cos A    |AB|    AB    \Delta H    m\angle A    dy/dx    m+n    (x,y)    a:b
     """
@@ -286,7 +286,10 @@ def _claims(gold: Node, answer: Node, name: Node) -> bool:
 
 
 def _may_name(side: Node, gold: Node, name: Node) -> bool:
-    """Can the side only stand for the gold? Then it is no second answer, as n is for 2n, x for y or A for (C)."""
+    """May this side of the answer's equation be a name for the gold? x may, of 5 and of 2n. A second answer may not.
+
+    In n=2n, where the gold is 2n, in x=y and in A=(C) both sides are answers.
+    """
     if name != _NO_NAME or gold.kind in ("words", "letter"):
         return side == name
     if not _is_name(side) or (side.kind == "tuple" and gold.kind not in ("tuple", "list", "matrix")):
@@ -302,7 +305,7 @@ def _interval(node: Node) -> tuple[Node, Node]:
 
     x\ne 2 is x and (-\infty,2) \cup (2,\infty).
     """
-    if node.kind != "chain" or not (set(node.value) <= {*FLIPPED} or node.value == (r"\ne",)):
+    if node.kind != "chain" or not (set(node.value) <= {*INEQUALITIES} or node.value == (r"\ne",)):
         return _NO_NAME, node
     sides, signs = node.parts, node.value
     named = [side for side in sides if _owns(side)]
@@ -314,7 +317,7 @@ def _interval(node: Node) -> tuple[Node, Node]:
         below, above = (Node("tuple", "()", ends) for ends in ((call("neg", INFINITY), point), (point, INFINITY)))
         return name, Node("list", "", (below, above))
     if signs[0] in (">", r"\ge"):
-        sides, signs = sides[::-1], tuple(FLIPPED[sign] for sign in signs[::-1])
+        sides, signs = sides[::-1], tuple(RELATIONS[sign] for sign in signs[::-1])
     if len(sides) == 2 and sides[0] == name:
         sides, signs = (call("neg", INFINITY), *sides), ("<", *signs)
     elif len(sides) == 2:
@@ -327,7 +330,7 @@ def _interval(node: Node) -> tuple[Node, Node]:
 
 def _same_sides(gold: Node, answer: Node) -> bool:
     """Have two equations, or two relations, the same sides, in the same or the reversed order?"""
-    turned = tuple(_TURNED.get(sign) for sign in answer.value[::-1])
+    turned = tuple(RELATIONS[sign] for sign in answer.value[::-1])
     if gold.value == turned and _same_parts(gold.parts, answer.parts[::-1]):
         return True
     return gold.value == answer.value and _same_parts(gold.parts, answer.parts)
@@ -348,34 +351,34 @@ def _same_parts(golds: Sequence[Node], answers: Sequence[Node]) -> bool:
 def _same_items(gold: Node, answer: Node, name: Node = _NO_NAME) -> bool:
     """Compare tuples in order, lists in any order. A list with commas, or x=1 and y=2, may stand for a point."""
     gold, answer = _split(gold, answer), _split(answer, gold)
-    kinds = {gold.kind, answer.kind}
-    if kinds == {"list", "tuple"}:
+    node_kinds = {gold.kind, answer.kind}
+    if node_kinds == {"list", "tuple"}:
         gold, answer = _as_point(gold, name), _as_point(answer, name)
     marks = {gold.value, answer.value}
-    if kinds == {"tuple"} or (kinds == {"list", "tuple"} and marks == {"", "()"}):
+    if node_kinds == {"tuple"} or (node_kinds == {"list", "tuple"} and marks == {"", "()"}):
         return (len(marks) == 1 or "" in marks) and _same_parts(gold.parts, answer.parts)
     if marks == {"", "[]"} and len(gold.parts) > 2:  # a list in brackets, since an interval has two ends
         return _same_parts(gold.parts, answer.parts)
-    if "list" not in kinds:
+    if "list" not in node_kinds:
         return False
     if "and" in marks and len(marks) > 1 and any(_interval(part)[0] != _NO_NAME for part in gold.parts + answer.parts):
         return False  # x<1 and x>3 is no union
     golds, answers = ([*node.parts] if node.kind == "list" else [node] for node in (gold, answer))
-    names, answer_names = _labels(golds), _labels(answers)
+    names, answer_names = _unknowns(golds), _unknowns(answers)
     if {*names} != {*answer_names} or len({*names}) < len(names):
         loose = marks <= {"", "and", "or"} and (names or gold.value == "") and (answer_names or answer.value == "")
         return bool(loose) and _same_parts(golds, answers)
     for part in golds:
-        found = next((at for at, other in enumerate(answers) if same(part, other)), None)
-        if found is None:
+        match = next((at for at, other in enumerate(answers) if same(part, other)), None)
+        if match is None:
             return False
-        answers.pop(found)
+        answers.pop(match)
     return not answers
 
 
 def _as_point(node: Node, name: Node) -> Node:
     """Order y=2,x=1 and "y=2 and x=1" as the name (x,y) says, or as x,y,z. Other lists keep their order."""
-    unknowns = _labels([*node.parts]) if node.kind == "list" and node.value in ("", "and") else []
+    unknowns = _unknowns([*node.parts]) if node.kind == "list" and node.value in ("", "and") else []
     if not unknowns:
         names_given = [part.parts[0] for part in node.parts if node.kind == "list" and _is_equation(part)]
         return node._replace(value="or") if len({*names_given}) < len(names_given) else node  # x=1, x=2 is no point
@@ -402,11 +405,11 @@ def _split(node: Node, other: Node) -> Node:
     return Node("list", "", node.parts) if two and all(part.value >= 100 for part in node.parts) else node
 
 
-def _labels(parts: list[Node]) -> list[str]:
+def _unknowns(parts: list[Node]) -> list[str]:
     """Return the names that order a list, as in x=1,y=2. In x_1=1,x_2=2 both are values of x, in any order."""
     sides = [part.parts[0] if _is_equation(part) else _interval(part)[0] for part in parts]
-    labels = [str(side.value).partition("_")[0] if side.kind == "letter" else "" for side in sides]
-    return labels if all(labels) and len({*labels}) > 1 else []
+    unknowns = [str(side.value).partition("_")[0] if side.kind == "letter" else "" for side in sides]
+    return unknowns if all(unknowns) and len({*unknowns}) > 1 else []
 
 
 def _same_matrices(gold: Node, answer: Node) -> bool:

@@ -25,7 +25,7 @@ PREFIXES = {"": "", "f": "femto", "p": "pico", "n": "nano", "μ": "micro", "m": 
             "h": "hecto", "k": "kilo", "M": "mega", "G": "giga", "T": "tera"}  # fmt: skip
 # Symbol -> its other names. A symbol is case-sensitive (mW, MW), a longer name is not.
 SI = {
-    "m": "meter metre", "g": "gram gramme gm", "s": "second", "A": "ampere amp", "K": "kelvin", "mol": "mole",
+    "m": "meter metre", "g": "gram gramme gm", "s": "second sec", "A": "ampere amp", "K": "kelvin", "mol": "mole",
     "cd": "candela", "N": "newton", "J": "joule", "W": "watt", "Pa": "pascal", "Hz": "hertz", "C": "coulomb",
     "V": "volt", "Ω": "ohm", "F": "farad", "T": "tesla", "Wb": "weber", "H": "henry", "S": "siemens", "Bq": "becquerel",
     "Gy": "gray", "Sv": "sievert", "lm": "lumen", "lx": "lux", "L": "l liter litre", "eV": "electronvolt",
@@ -34,7 +34,7 @@ SI = {
 OTHER = {
     "in": "inch inches", "ft": "foot feet", "yd": "yard", "mi": "mile", "acre": "", "ha": "hectare", "lb": "pound",
     "oz": "ounce", "ton": "", "t": "tonne", "gal": "gallon", "qt": "quart", "pt": "pint", "cup": "", "tsp": "teaspoon",
-    "tbsp": "tablespoon", "min": "minute", "h": "hr hour", "s": "sec", "day": "d", "week": "wk", "month": "mo",
+    "tbsp": "tablespoon", "min": "minute", "h": "hr hour", "day": "d", "week": "wk", "month": "mo",
     "year": "yr", "°": "degree deg", "celsius": "", "fahrenheit": "", "rad": "radian", "sr": "steradian",
     "rev": "revolution", "kΩ": "kilohm", "MΩ": "megohm", "atm": "atmosphere", "mmHg": "", "torr": "", "ly": "",
     "Å": "angstrom", "u": "amu", "D": "debye", "dB": "decibel", "G": "gauss", "ppm": "", "ppb": "", "knot": "kn",
@@ -55,7 +55,7 @@ CURRENCIES = {"dollar", "cent", "euro", "GBP", "yuan", "yen", "rupee"}
 NO_POWERS = {*CURRENCIES, "acre", "ha", "lb", "oz", "ton", "gal", "qt", "pt", "cup", "tsp", "tbsp", "knot", "dB", "hp",
              "ppm", "ppb"}  # fmt: skip
 PERCENT = ("%", "percent", "pct", "percentage")
-SCALES = {"hundred": 2, "thousand": 3, "million": 6, "billion": 9, "trillion": 12}  # 5 million is 5 times 10^6
+NUMBER_WORDS = {"hundred": 2, "thousand": 3, "million": 6, "billion": 9, "trillion": 12}  # 5 million is 5 times 10^6
 
 # Words that doubt an answer, and words that change a value or give a second one. A counted noun has none of them.
 DOUBTS = {"maybe", "perhaps", "possibly", "probably", "wait", "otherwise", "instead", "wrong", "false", "incorrect",
@@ -73,7 +73,7 @@ CHANGING = """
     myriad myriads mille permille ish estimated"""
 # They change a value that they follow: 5 minimum. In a label they only say which value it is: Minimum = 5.
 BOUNDS = {"minimum", "maximum", "min", "max", "gross"}
-_CHANGES = {*DOUBTS, *CHANGING.split(), *PERCENT, *SCALES}
+_CHANGES = {*DOUBTS, *CHANGING.split(), *PERCENT, *NUMBER_WORDS}
 _CHANGING_ENDS = ("teen", "illion", "illions", "illionth", "illionths", "fold", "n't", *"十百千万萬亿億半")
 MAX_WORDS = 6  # of a counted noun
 
@@ -255,7 +255,7 @@ def changes_value(word: str) -> bool:
 
 
 def unit_around(before: str, after: Sequence[Token]) -> Unit | None:
-    r"""Return the unit of a value from its sign before it, "" or $ or °, and the tokens after it; None if it has none.
+    r"""Return the unit of a value, None if it has none. `before` is a currency, ° or "", `after` its words.
 
     \$29    \$29 per hour    \$29 dollars    \$70,000 profit    5 cm    8 eggs. Unreadable for any other words.
     """
