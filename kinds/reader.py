@@ -271,8 +271,6 @@ class Parser:
         while self.sees(*RELATIONS):
             relations.append(self.take())
             sides.append(self.union())
-            if len(sides) > MAX_ITEMS:
-                raise Unreadable("too many sides")
         self.condition()
         return Node("chain", tuple(relations), tuple(sides)) if relations else sides[0]
 
@@ -385,7 +383,7 @@ class Parser:
             end += 1
         found = self.tokens[self.at : end]
         long = any(len(token.text) > {"word": 1, "run": 3}.get(token.kind, 99) for token in found)
-        short = len(found) == 1 and found[0].text.casefold() in ("yes", "no", "odd")
+        short = len(found) == 1 and found[0].text.casefold() in ("yes", "no", "odd")  # Yes is yes
         price = units.SYMBOLS.get(self.now.text) in units.CURRENCIES and self.ahead(1).kind == "number"  # USD 5
         if not self.ends_clause(end) or not (long or short) or price:
             return None

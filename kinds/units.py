@@ -137,8 +137,6 @@ class _UnitReader:
         """N m    m/s^2    miles per hour. Everything after a slash is below it."""
         powers, sign = self.factor(first=True), 1
         while self.rest and not self.sees(")", "}"):
-            if self.sees("per") and [token.text for token in self.rest[1:2]] == ["cent"]:
-                raise Unreadable("per cent")
             if self.takes("/", "per", "a", "an"):
                 sign = -1
             else:
@@ -246,7 +244,7 @@ def noun_of(found: Sequence[Token], label: bool = False) -> str:
             words.append(word.removesuffix("s").removesuffix("e"))
     noun = "".join(words)
     starts = found[0].text.casefold() != "the" if found else False  # 5 of the eggs, but not 5 the second
-    return noun if starts and len(words) <= MAX_WORDS and "percent" not in noun else ""
+    return noun if starts and len(words) <= MAX_WORDS else ""
 
 
 def changes_value(word: str) -> bool:
