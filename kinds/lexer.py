@@ -71,7 +71,8 @@ _CHARACTERS = {
     "∪": r"\cup ", "∈": r"\in ", "µ": "μ", "′’": "'", "½": r"\frac{1}{2}", "¼": r"\frac{1}{4}", "¾": r"\frac{3}{4}",
     "⅓": r"\frac{1}{3}", "⅔": r"\frac{2}{3}", "≤": r"\le ", "≥": r"\ge ", "≠": r"\ne ", "∅": r"\emptyset ",
     "≈": r"\approx ", "→": r"\to ", "θ": r"\theta ", "λ": r"\lambda ", "Δ": r"\Delta ", "ℝ": r"\R ",
-    "“”": '"', "、": ",", "。": ".", "º": "°", "℃": "°C", "Ω": "Ω", "\u00a0\u2009\u202f\u3000": " ", "\u200b\u2060\ufeff": "",
+    "“”": '"', "、": ",", "。": ".", "º": "°", "℃": "°C", "Ω": "Ω",
+    "\u00a0\u2009\u202f\u3000": " ", "\u200b\u2060\ufeff": "",
 }
 # fmt: on
 _CHARACTER: dict[int, str | int] = {ord(one): latex for ones, latex in _CHARACTERS.items() for one in ones}
@@ -86,7 +87,10 @@ DECORATION = forward(
     r"|\\mathrm\s++(?=[A-Za-z])|\\(?:color|textcolor|colorbox|[hv]?phantom|[hv]space)\*?\s*+\{[^{}]*+\})*+"
 )
 # The kinds of pieces, tried in this order. Each is a group of one pattern.
-_GROUPED = r"[1-9][0-9]{0,2}+(?:(?:,\\!\ ?|\{,\}|\{\\,\}|\\text\{,\}|\\[,!:;]|\\?\ |,|~)[0-9]{3}(?![0-9]))++(?!,[0-9])"
+# Groups of three digits with , {,} \, or a space between them. A comma with one digit more behind it, as in 1,234,5,
+# shows a list.
+_BETWEEN = r",\\!\ ?|\{,\}|\{\\,\}|\\text\{,\}|\\[,!:;]|\\?\ |,|~"
+_GROUPED = rf"[1-9][0-9]{{0,2}}+(?:(?:{_BETWEEN})[0-9]{{3}}(?![0-9]))++(?!,[0-9])"
 _EXPONENT = r"(?:[eE][+-]?[0-9]++)?"
 _LETTER = rf"[^\W\d_{_RAISED}{_LOWERED}]"  # of any script
 _LETTERS = rf"[A-Za-z](?:\.[A-Za-z](?![A-Za-z]))++\.?|{_LETTER}{{3,}}+'s(?!{_LETTER})|{_LETTER}++"
@@ -122,7 +126,7 @@ def tokens(text: str) -> tuple[Token, ...]:
     """Cut a text into tokens. Broken if its braces do not balance."""
     text = _plain(text)
     found: list[Token] = []
-    opened = [(False, "")]  # of each open brace: are its letters upright, and the token of its closing brace
+    opened = [(False, "")]  # one pair for each open brace: (its letters are upright, the token of its closing brace)
     at = _skip_decoration(text, 0)
     while at < len(text):
         upright = opened[-1][0]
@@ -164,10 +168,10 @@ def _trimmed(found: list[Token]) -> list[Token]:
 def _spans(found: list[Token]) -> bool:
     """Does the brace that opens first close last?"""
     depth = 0
-    for number, token in enumerate(found):
+    for at, token in enumerate(found):
         depth += (token.text == "{") - (token.text == "}")
         if depth == 0:
-            return number > 0 and number == len(found) - 1
+            return at > 0 and at == len(found) - 1
     return False
 
 
@@ -219,7 +223,8 @@ def _tokens_of(kind: str, piece: str, upright: bool, spaced: bool) -> list[Token
     return [Token("sign", _SIGN.get(text, text), spaced)]
 
 
-_LONE_BRACES = forward(r"\{ ([^\s{}]++) \}")
+# Not those of a_{nb}, since a_nb is a_n times b.
+_LONE_BRACES = forward(r"(?<!_ )\{ ([^\s{}]++) \}|\{ ([0-9]++|[^\s{}]) \}")
 
 
 def canonical(found: Sequence[Token]) -> str:
@@ -228,4 +233,4 @@ def canonical(found: Sequence[Token]) -> str:
     Letter case counts in short words only: R is not r.
     """
     text = " ".join(t.text.casefold() if t.kind in ("run", "word") and len(t.text) > 3 else t.text for t in found)
-    return _LONE_BRACES.sub(r"\1", text)
+    return _LONE_BRACES.sub(r"\1\2", text)

@@ -1,23 +1,26 @@
 r"""Kind "math" and "science", part 3 of 4: the reader makes a tree of the tokens of an answer.
 
-Recursive descent: each rule of the grammar is one method of `Parser`, in the order below, with examples. {x} is any
-number of x, [x] is x or nothing, words in quotes are tokens.
+Recursive descent: each rule of the grammar is one method of `Parser`, in the order below, with examples. `term` reads
+products and divisors. heading, words, exponent, subscript, numeral, letter and argument have docstrings, but no line
+here. {x} is any number of x, [x] is x or nothing, words in quotes are tokens.
 
     whole     = answer | option
     option    = letter ("." | ":" | ")") clause                    C. 5 m/s     only in science
     answer    = clause {("," | ";" | "and" | "or") clause}         1, 2     x=1 or x=2
     clause    = {label} union {relation union} [condition]         x=5     1 < x \le 2     Total = 5
     label     = words ("=" | ":")                                  \text{Area} =     Answer:
-    condition = "for" "all" words                                  2x \text{ for all real } x
+    condition = "for" ("all" | "any" | "every" | "each") words     2x \text{ for all real } x
     union     = ratio {"\cup" ratio} ["\setminus" ratio]           [0,1) \cup \{5\}     \mathbb{R} \setminus \{2\}
     ratio     = quantity {(":" | "to") quantity}                   3:5     7:32     3 \text{ to } 5
     quantity  = words | [currency] sum ["\choose" sum] [scale] [percent] [unit]
                                                                    Evelyn   5 cm   \$5   50\%   8 eggs   5 million
     sum       = [sign] term {sign term}                            1 - x     -2 \pm \sqrt{3}
-    term      = factor {["*" | "/"] factor}                        2x\sqrt{3}/5
-    factor    = base ["_" name] ["!"] ["^" exponent] ["°"]         x^2     n!     204_5     30^\circ
+    term      = product ["/" divisor {"*" factor}]                 2x\sqrt{3}/5     3/4 * 10^5     no 1/2/3, no 1/2x
+    product   = factor {["*"] factor}                              2x\sqrt{3}     2 * 3
+    divisor   = factor | letter {factor}                           the bc of a/bc
+    factor    = base ["_" subscript] ["!"] ["^" exponent] ["°"]    x^2     n!     204_5     30^\circ
     base      = numeral | letter | bracket | set | command
-    bracket   = "(" answer ")" | "[" answer ")" | "|" answer "|" | ...    see BRACKETS
+    bracket   = opening answer closing                             (x+1)     [0,1)     |x|     BRACKETS has the pairs
     set       = "\{" answer "\}" | "\{" letter ":" clause "\}"     \{1,2\}     \{x : x > 1\}
     command   = function | "\frac" argument argument | "\sqrt" ["[" answer "]"] argument | matrix | ...
     function  = "\sin" ["^" exponent] (bracket | factor {factor})  \sin x     \sin^2 (x+1)     \log_2 8
@@ -29,9 +32,12 @@ An example:
     tokens    x   =   2   \sqrt   {   3   }   cm, a word
     tree      chain = (letter x, quantity {(cm, 1)} (call * (number 2, call root (number 3, number 2))))
 
-units.py has the grammar of units. Where no rule reads the next token the answer is unreadable (`Form.tree` is None). So
-no token is skipped, and no second answer hides behind the first. An unreadable answer is right only as the gold's own
-text. Ambiguous text is unreadable too: 1/2x, 1/2/3, --5, 2^3^4. So are 0x and 1^2, which hide 0 and 1.
+units.py has the grammar of units. Rules read every token, or the answer is unreadable (`Form.tree` is None): no second
+answer hides behind the first. Labels, headings, conditions and the th of 5th are read too, but the tree has nothing of
+them; words that could change the value are unreadable there. An unreadable answer is right only as the gold's own text.
+
+Ambiguous text is unreadable too: 1/2x, 1/2/3, --5, 2^3^4. So are 0x, 1^2, 1! and 2!. They are 0, 1, 1 and 2, but nobody
+writes these numbers so: the text behind the number is a slip, or an attempt to be paid for any tail.
 
 The tree has nodes of these kinds. Equal trees are equal answers; maths.py and algebra.py find the other equal ones.
 
@@ -47,15 +53,21 @@ The tree has nodes of these kinds. Equal trees are equal answers; maths.py and a
     option    its letter                    its text                                     C. 5 m/s, in science
     ratio     -                             the terms                                    3:5
     tuple     its brackets                  the items                                    (1,2), [0,1)
-    list      "" or "{}"                    the items                                    1,2 and unions; \{1,2\}
+    list      "", "and", "or" or "{}"       the items                                    1,2 and unions; 1 or 2; \{1,2\}
     chain     its relations                 the sides                                    x=5, 1<x<2
     matrix    "", or "|" of a determinant   the rows, as tuples                          \begin{pmatrix}1\\2 ...
 
-In a formula of kind math a lone letter is a variable: 5 m is 5 times m. In kind science it is a unit where it follows a
-number. In both kinds an upright letter (\text{ m}) is a unit, and so is a longer name after a space (5 cm).
+A lone letter of a formula, as in 5 m, is a variable in kind math and a unit in kind science. In both kinds it is a unit
+if it is upright (5\text{ m}) or has a slash (5 m/s). A longer name after a space is a unit too (5 cm).
 
-To add a bracket, a relation or a letter, add it to a table below. To add a function, add its name to FUNCTIONS in
-lexer.py and its value to algebra.py. To add a rule, write its line above and its method.
+To add                        add
+a bracket                     its pair to BRACKETS; a pair with a function also needs the function, see below
+a relation                    it to RELATIONS
+a letter such as \alpha       it to GREEK; if it marks the next letter, as \vec does, to MARKED
+a function such as \sin       its name to FUNCTIONS in lexer.py, and its value to _EXACT or _REAL in algebra.py
+a Unicode character           its LaTeX to _CHARACTERS in lexer.py
+another spelling of a sign    it to SPELLINGS in lexer.py
+a rule                        its line to the grammar above, and its method
 
 The time is linear in the text. No rule goes back, except that a label puts its words back if no "=" or ":" follows.
 A unit is looked for at most MAX_TAIL tokens ahead.
@@ -106,10 +118,11 @@ def read(text: str, science: bool = False) -> Form | None:
 
 # ------------------------------------------------------------------------------- the tables of the grammar
 
-RELATIONS = ("=", r"\ne", r"\in", "<", ">", r"\le", r"\ge")
+# Relation -> the same relation read from the right, "" if it cannot be turned: A \in B is not B \in A.
+RELATIONS = {"=": "=", r"\ne": r"\ne", r"\in": "", "<": ">", ">": "<", r"\le": r"\ge", r"\ge": r"\le"}
 SIGNS = ("+", "-", r"\pm", r"\mp")
-# Opening bracket -> its closing brackets, and the function of algebra.py that the pair writes. The first closing
-# bracket is the usual one. With another one, as in [0,1), only a tuple may stand inside.
+# Opening bracket -> its closing brackets and its function. The first closing bracket belongs to it: (5). The others may
+# only close an interval: (0,5]. The function is a name of algebra.py, as |x| is abs(x), or "" for brackets that group.
 BRACKETS = {
     "(": ((")", "]"), ""), "[": (("]", ")"), ""), "{": (("}",), ""), "|": (("|",), "abs"),
     r"\lfloor": ((r"\rfloor",), "floor"), r"\lceil": ((r"\rceil",), "ceil"),
@@ -168,7 +181,7 @@ _IN_UNITS = {
     "¢",
 }
 _STARTS_UNIT = (r"\frac", r"\Omega", r"\mu", "Å", "¢", "(")
-_AFTER_NUMBER = (*units.PERCENT, *units.SCALES, "per")
+_AFTER_NUMBER = (*units.PERCENT, *units.NUMBER_WORDS, "per")
 _UNSPACED = ("cm", "mm", "km", "kg", "ft", "mph", *ORDINALS)  # 5cm and 5th; 2mg may be a product
 _TWO_INTEGERS = forward(r"(?:\{[0-9]++\}|[0-9]){2}(?![0-9])")  # after \frac, in 3\frac{1}{2}
 _END = Token("end", "")
@@ -183,12 +196,12 @@ class Parser:
     def __init__(self, found: Sequence[Token], science: bool = False) -> None:
         self.tokens, self.at, self.depth = [*found, _END], 0, 0
         self.science = science
-        # 1! and 2! hide 1 and 2, so they are read only together with another factorial: \frac{5!}{2!3!}.
+        # A lone 1! or 2! is unreadable, see the top. With another factorial it is a usual factor: \frac{5!}{2!3!}.
         self.has_factorial = any(
             sign.text == "!" and base.kind in ("number", "run") and base.text not in ("0", "1", "2")
             for base, sign in pairwise(self.tokens)
         )
-        self.bar_closes = False  # in |x| and {x | x > 1}, the next bar opens nothing
+        self.no_bar_or_ratio = False  # in |x| and {x | x > 1}, the next bar opens nothing
         self.currency = ""  # of the quantity that is being read: \$ stands before the number
 
     @property
@@ -273,28 +286,40 @@ class Parser:
         return words
 
     def answer(self) -> tuple[Node, ...]:
-        """1, 2    19, 46, and 82    x=1 or x=2."""
-        clauses = [self.clause()]
+        """1, 2    19, 46, and 82    x=1 or x=2. A list with a word is one item, and no point."""
+        clauses, word, groups = [self.clause()], "", [0]
         while self.sees(",", ";", "and", "or"):
-            if self.take() in (",", ";"):
-                self.takes("and", "or")
+            comma = self.takes(",", ";")
+            word = self.take() if self.sees("or") or (self.sees("and") and word != "or") else word
+            if not comma and word == "or":
+                groups.append(len(clauses))
+            self.takes("and", "or")
             clauses.append(self.clause())
             if len(clauses) > MAX_ITEMS:
                 raise Unreadable("too many items")
-        return tuple(clauses)
+        clauses = _points(clauses, groups)
+        return (Node("list", word, _list(_both_signs(tuple(clauses))).parts),) if word else tuple(clauses)
 
     def clause(self) -> Node:
         r"""x=5    1 < x \le 2."""
+        if self.takes(r"\begin{cases}"):
+            return self.cases()
         self.label()
         self.heading()
         sides, relations = [self.named() or self.union()], []
         while self.sees(*RELATIONS):
             relations.append(self.take())
             sides.append(self.named() or self.union())
-            if len(sides) > MAX_ITEMS:
-                raise Unreadable("too many sides")
         self.condition()
         return Node("chain", tuple(relations), tuple(sides)) if relations else sides[0]
+
+    def cases(self) -> Node:
+        r"""x=3 \\ y=7 \end{cases}, which is x=3 and y=7."""
+        clauses = [self.clause()]
+        while not self.takes(r"\end{cases}"):
+            self.take(r"\\", ",")
+            clauses.append(self.clause())
+        return Node("list", "and", tuple(clauses))
 
     def named(self) -> Node | None:
         r"""v(t) =    P(A\cap B) =    [H^+] =    \lim_{x\to 2} f(x) =: a name that is no product, up to the next "="."""
@@ -321,7 +346,7 @@ class Parser:
             self.words()
             found = [token for token in self.tokens[start : self.at] if token.text.casefold() not in ARTICLES]
             plain = all(token.kind == "word" or token.text.istitle() for token in found)  # Area, not abcd
-            if not (plain and units.noun_of(found) and self.takes("=", ":")):
+            if not (plain and units.noun_of(found, label=True) and self.takes("=", ":")):
                 self.at = start
         self.sentence()
 
@@ -333,7 +358,7 @@ class Parser:
             verb = self.tokens[end - 1].text in ("is", "are", "has")
             if verb and self.tokens[end].kind in ("number", "sign") and self.tokens[end].text not in ("=", ":"):
                 words = [token for token in self.tokens[self.at : end - 1] if token.text.casefold() not in ARTICLES]
-                self.at = end if units.noun_of(words) else self.at
+                self.at = end if units.noun_of(words, label=True) else self.at
                 return
 
     def heading(self) -> None:
@@ -343,10 +368,13 @@ class Parser:
             self.take()
 
     def condition(self) -> None:
-        r"""f(x)=2x \text{ for all real } x: says nothing, if it has only words and letters."""
+        r"""f(x)=2x \text{ for all real } x: says nothing. But "for all but one x" says something."""
         if self.starts_condition(self.at):
+            self.at += 2
             while self.now.kind in ("run", "word"):
-                self.take()
+                word = self.take().casefold()
+                if len(word) > 1 and word != "positive" and units.changes_value(word):
+                    raise Unreadable(word)
 
     def starts_condition(self, at: int) -> bool:
         return self.tokens[at].text == "for" and self.tokens[at + 1].text in ("all", "any", "every", "each")
@@ -368,7 +396,7 @@ class Parser:
     def ratio(self) -> Node:
         r"""3:5    7:32    3 \text{ to } 5."""
         parts = [self.quantity()]
-        while not self.bar_closes and (self.takes(":") or self.takes_to()):
+        while not self.no_bar_or_ratio and (self.takes(":") or self.takes_to()):
             parts.append(self.quantity())
         if len(parts) > 1 and parts[-1].value == units.unit_of([Token("word", "pm")]):  # 3:00 pm has no picometers
             parts[-1] = Node("quantity", "pm", parts[-1].parts)
@@ -395,8 +423,8 @@ class Parser:
             value = call("binom", value, self.sum())
         elif self.takes(r"\over"):  # {1 \over 2}
             value = _quotient(value, self.sum())
-        while self.now.text in units.SCALES:
-            value = call("*", value, number(10 ** units.SCALES[self.take()]))
+        while self.now.text in units.NUMBER_WORDS:
+            value = call("*", value, number(10 ** units.NUMBER_WORDS[self.take()]))
         if self.now.text in units.PERCENT or (self.now.text == "per" and self.ahead(1).text == "cent"):
             self.at += 1 + (self.now.text == "per")
             if value.value == "+":
@@ -435,7 +463,7 @@ class Parser:
             end += 1
         found = self.tokens[self.at : end]
         long = any(len(token.text) > {"word": 1, "run": 3}.get(token.kind, 99) for token in found)
-        short = len(found) == 1 and found[0].text.casefold() in ("yes", "no", "odd")
+        short = len(found) == 1 and found[0].text.casefold() in ("yes", "no", "odd")  # Yes is yes
         if short and found[0].kind == "run" and not found[0].text.islower() and len(self.tokens) == 2:
             return None  # NO and No: maths.py compares their letters
         price = units.SYMBOLS.get(self.now.text) in units.CURRENCIES and self.ahead(1).kind == "number"  # USD 5
@@ -536,7 +564,7 @@ class Parser:
             return not self.starts_unit(numeric)
         if self.sees(*_STARTS_FACTOR):
             return True
-        return self.sees("|") and not self.bar_closes
+        return self.sees("|") and not self.no_bar_or_ratio
 
     def factor(self) -> Node:
         r"""x^2    n!    204_5    30^\circ."""
@@ -544,8 +572,8 @@ class Parser:
         base = self.base()
         plain = base.kind == "number" and not base.parts
         if plain and ((base.value == 0 and self.starts_factor(True)) or (self.sees("^") and base.value in (0, 1))):
-            raise Unreadable("0x, 1^2: they hide 0 and 1")
-        if base.kind == "number" and (name := self.base_name()):
+            raise Unreadable("0x, 1^2: see the top of this file")
+        if base.kind == "number" and (name := self.numeral_base()):
             base = _in_base(base, name)
         if self.sees("!") and (self.has_factorial or not (plain and base.value in (0, 1, 2))):
             self.take()
@@ -563,10 +591,10 @@ class Parser:
             raise Unreadable("2^3^4, 5!!, 1!")
         return base
 
-    def base_name(self) -> str:
+    def numeral_base(self) -> str:
         r"""204_5    204 \text{ base } 5    204 in base 5    204 (base 5). Nothing if no base follows."""
         if self.takes("_"):
-            return self.name()
+            return self.subscript()
         bracketed = self.sees("(")
         place = bracketed + (self.ahead(bracketed).text == "in")
         if self.ahead(place).text != "base" or self.ahead(place + 1) == _END:
@@ -613,7 +641,10 @@ class Parser:
         if self.ahead(1).text in (r"\overline", r"\dot") and self.takes("."):
             text += "."
         if "." in text and self.takes(r"\overline", r"\dot"):
-            return _repeating(text, self.name())
+            return _repeating(text, self.subscript())
+        if self.now.text in ("repeating", "recurring") and re.fullmatch(r"[0-9]*\.[0-9]", text):  # one digit
+            self.take()
+            return _repeating(text[:-1], text[-1])
         if abs(int(text.lower().partition("e")[2] or 0)) > MAX_EXPONENT:  # 1e999999999 would be computed
             raise Broken("too large")
         if text.isdecimal():
@@ -648,12 +679,12 @@ class Parser:
             self.tokens[self.at] = Token(kind, text[1:])
         name = {r"\pi": "π", r"\infty": "∞"}.get(name, name)
         if self.takes("_"):
-            name += "_" + self.subscript()
+            name += "_" + self.index()
         while self.takes("'"):
             name += "'"
         if self.science and name[0].isupper() and self.takes("°"):  # \Delta H^\circ    E^\circ_{cell}
             name += "°"
-            name += "_" + self.subscript() if self.takes("_") else ""
+            name += "_" + self.index() if self.takes("_") else ""
         return Node("letter", name + self.derivative(name) + self.composition(name))
 
     def derivative(self, name: str) -> str:
@@ -671,15 +702,15 @@ class Parser:
         self.take()
         return "∘" + self.take()
 
-    def subscript(self) -> str:
+    def index(self) -> str:
         """1    n    {n-1}    max. k_BT is k_B times T, and so v_max is read as v_{max} for its vowel."""
         kind, text, _ = self.now
         if kind != "run" or len(text) == 1 or (len(text) > 2 and text.islower() and re.search("[aeiou]", text)):
-            return self.name()
+            return self.subscript()
         self.tokens[self.at] = Token(kind, text[1:])
         return text[0]
 
-    def name(self) -> str:
+    def subscript(self) -> str:
         """The text of a subscript: 1    n    {n-1}    (2)."""
         if not self.sees("{", "("):
             return self.take()
@@ -696,7 +727,9 @@ class Parser:
         items, closing = self.inside(closings, opening == "|")
         if function and len(items) == 1:
             return call(function, *items)
-        if opening in ("(", "["):
+        if function:
+            raise Unreadable("|1,2|")
+        if opening != "{":
             items = _groups(items)
             if len(items) > 1:
                 return Node("tuple", opening + closing, items)
@@ -704,11 +737,11 @@ class Parser:
                 raise Unreadable("(5]")
         return _list(items)
 
-    def inside(self, closings: tuple[str, ...], bar_closes: bool) -> tuple[tuple[Node, ...], str]:
+    def inside(self, closings: tuple[str, ...], no_bar_or_ratio: bool) -> tuple[tuple[Node, ...], str]:
         """The answer up to a closing bracket, and that bracket."""
-        outer, self.bar_closes = self.bar_closes, bar_closes
+        outer, self.no_bar_or_ratio = self.no_bar_or_ratio, no_bar_or_ratio
         items = self.answer()
-        self.bar_closes = outer
+        self.no_bar_or_ratio = outer
         if self.now == _END:
             raise Broken(f"no {closings[0]}")
         return items, self.take(*closings)
@@ -723,7 +756,13 @@ class Parser:
             return Node("list", "{}", _list(_both_signs(_groups(items)), keep=True).parts)
         (condition, *more), _ = self.inside((r"\}",), True)
         named = len(items) == 1 and (items[0].kind == "letter" or items[0].parts[1:] == (REALS,))  # x, x \in \mathbb{R}
-        if not named or more or condition.kind != "chain":
+        chains = [condition] if condition.kind == "chain" else condition.parts
+        if (
+            not named
+            or more
+            or any(chain.kind != "chain" for chain in chains)
+            or condition.kind not in ("chain", "list")
+        ):
             raise Unreadable("no condition")
         return condition
 
@@ -747,7 +786,7 @@ class Parser:
             return self.matrix(name[7:-1])
         if name in (r"\boxed", r"\fbox") and self.sees("{"):
             return self.bracket()
-        if name in MARKED and (letters := self.name()).isalpha():
+        if name in MARKED and (letters := self.subscript()).isalpha():
             return Node("letter", f"{name} {letters}")
         if name in (r"\emptyset", r"\mathbbR"):
             return NOTHING if name == r"\emptyset" else REALS
@@ -771,6 +810,8 @@ class Parser:
             name, power = "arc" + name, None
         if self.sees("(", "[", "{", "|"):
             inside = self.bracket()
+            if inside.kind == "quantity" and inside.value == frozenset([("°", 1)]):
+                inside = call("°", *inside.parts)
         else:
             factors = [self.factor()]
             while self.starts_factor(False) and not self.sees("(", "[", "{") and self.now.text[1:] not in FUNCTIONS:
@@ -837,13 +878,33 @@ REALS = Node("tuple", "()", (call("neg", INFINITY), INFINITY))
 
 def _list(parts: tuple[Node, ...], keep: bool = False) -> Node:
     r"""A list of the parts. A list in it gives its parts: 1,\pm 2. One part alone is no list, unless it is kept."""
-    flat = (one for part in parts for one in (part.parts if (part.kind, part.value) == ("list", "") else (part,)))
+    flat = (one for part in parts for one in (part.parts if _is_loose(part) else (part,)))
     return parts[0] if len(parts) == 1 and not keep else Node("list", "", tuple(flat))
+
+
+def _is_loose(node: Node) -> bool:
+    """Is it a list without braces?"""
+    return node.kind == "list" and node.value != "{}"
+
+
+def _points(clauses: list[Node], starts: list[int]) -> list[Node]:
+    """Make points of x=1,y=2 or x=3,y=4: of the clauses between two words "or", if they name the same unknowns."""
+    groups = [clauses[start:end] for start, end in pairwise([*starts, len(clauses)])]
+    names = [[str(part.parts[0].value) for part in group if part.kind == "chain"] for group in groups]
+    same = all(
+        len({*one}) == len(group) > 1 and {*one} == {*names[0]} for one, group in zip(names, groups, strict=True)
+    )
+    if len(groups) < 2 or not same:
+        return clauses
+    return [Node("tuple", "()", tuple(sorted(group, key=lambda part: str(part.parts[0].value)))) for group in groups]
 
 
 def _both_signs(parts: tuple[Node, ...]) -> tuple[Node, ...]:
     r"""Write each part with \pm as a list of two: first with the upper signs, then with the lower ones."""
-    return tuple(_list((_choose(part, 0), _choose(part, 1))) if _has_two_signs(part) else part for part in parts)
+    return tuple(
+        Node("list", "or", _list((_with_sign(part, 0), _with_sign(part, 1))).parts) if _has_two_signs(part) else part
+        for part in parts
+    )
 
 
 def _has_two_signs(node: Node) -> bool:
@@ -880,11 +941,11 @@ def _literal(node: Node) -> Fraction:
     raise Unreadable("no plain number")
 
 
-def _choose(node: Node, which: int) -> Node:
+def _with_sign(node: Node, which: int) -> Node:
     r"""Return the node with the upper (0) or the lower (1) sign of each \pm and \mp."""
     if node.kind == "call" and node.value in (r"\pm", r"\mp"):
-        return _signed("+-+"[which + (node.value == r"\mp")], _choose(node.parts[0], which))
-    return node._replace(parts=tuple(_choose(part, which) for part in node.parts))
+        return _signed("+-+"[which + (node.value == r"\mp")], _with_sign(node.parts[0], which))
+    return node._replace(parts=tuple(_with_sign(part, which) for part in node.parts))
 
 
 def _signed(sign: str, value: Node) -> Node:

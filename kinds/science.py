@@ -55,9 +55,9 @@ def compare(answer: str, gold: str, algebra: bool = True) -> Any:
         if form.tree and expected.tree:
             if (option := _option(expected.tree)) and option == _option(form.tree):
                 return maths.same(_capital(expected.tree), _capital(form.tree))
-            if _rounds(expected.tree, form.tree, gold):
+            if _rounds_to(expected.tree, form.tree, gold):
                 return True
-    # The readings of both kinds are one where every letter is upright, as in 5\text{ m}.
+    # The two kinds differ only in how they read runs of letters. Without runs, as in 5\text{ m}, one reading is enough.
     alike = form and expected and not any(token.kind == "run" for text in (answer, gold) for token in tokens(text))
     return maths.best(
         maths.compare(answer, gold, algebra, science) for science in ((True,) if alike else (True, False))
@@ -78,7 +78,7 @@ def _formula(text: str) -> str:
 
 
 def _option(node: Node) -> str:
-    """Return the letter of an option: B for b, (B) and B. 12 m/s."""
+    """Return the letter of an option: B for b, (B) and B. 12 m/s. A small f, g, h or i is a symbol of physics."""
     known = node.kind == "option" or (node.kind == "letter" and re.fullmatch("[A-Ja-e]", node.value))
     return node.value.upper() if known else ""
 
@@ -87,7 +87,7 @@ def _capital(node: Node) -> Node:
     return node._replace(value=node.value.upper())
 
 
-def _rounds(gold: Node, answer: Node, text: str) -> bool:
+def _rounds_to(gold: Node, answer: Node, text: str) -> bool:
     """Does the gold, with three digits or more, round the answer's number, and are their units the same?"""
     (gold_unit, gold), (unit, answer) = maths.measured(gold), maths.measured(answer)
     expected, value, decimal = rational(gold), rational(answer), _DECIMAL.match(text)
