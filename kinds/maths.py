@@ -323,19 +323,21 @@ def _claims(gold: Node, answer: Node, name: Node) -> bool:
 
 
 def _alphabetic(unknowns: list[str]) -> list[str]:
-    r"""Return unknowns in the order of a point: a,b    x,y. With a Greek letter, as in r,\theta, they stay as they are."""
+    r"""Return unknowns in the order of a point: a,b    x,y. Those with a Greek letter, as r,\theta, stay as they are."""
     return unknowns if any(name.startswith("\\") for name in unknowns) else sorted(unknowns)
 
 
 def _sorted_names(answer: Node, name: Node) -> Node:
     """Write (y,x)=(7,3) as (x,y)=(3,7): in the order of the gold's name, or by the alphabet."""
-    unknowns = [part.value for part in answer.parts[0].parts] if answer.parts[0].kind == "tuple" else []
+    unknowns = [part.value for part in answer.parts[0].parts if part.kind == "letter"]
+    if answer.parts[0].kind != "tuple" or len({*unknowns}) < len(answer.parts[0].parts):
+        return answer
     order = [part.value for part in name.parts] if name.kind == "tuple" else _alphabetic(unknowns)
     if not all(len(side.parts) == len({*unknowns}) for side in answer.parts) or not {*unknowns} <= {*order}:
         return answer
     places = sorted(range(len(unknowns)), key=lambda at: order.index(unknowns[at]))
     sides = (side._replace(parts=tuple(side.parts[at] for at in places)) for side in answer.parts)
-    return answer._replace(parts=tuple(sides)) if unknowns else answer
+    return answer._replace(parts=tuple(sides))
 
 
 def _may_name(side: Node, gold: Node, name: Node) -> bool:
