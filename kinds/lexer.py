@@ -87,7 +87,9 @@ DECORATION = forward(
 # The kinds of pieces, tried in this order. Each is a group of one pattern.
 # Groups of three digits with , {,} \, or a space between them. A comma with one digit more behind it, as in 1,234,5,
 # shows a list.
-_GROUPED = r"[1-9][0-9]{0,2}+(?:(?:,\\!\ ?|\{,\}|\\[,!:;]|\\?\ |,|~)[0-9]{3}(?![0-9]))++(?!,[0-9])"
+_GROUPED = (
+    r"[1-9][0-9]{0,2}+(?:(?:,\\!\ ?|\{,\}|\{\\[,!:;]\}|\\text\{,\}|\\[,!:;]|\\?\ |,|~)[0-9]{3}(?![0-9]))++(?!,[0-9])"
+)
 _EXPONENT = r"(?:[eE][+-]?[0-9]++)?"
 _LETTER = rf"[^\W\d_{_RAISED}{_LOWERED}]"  # of any script
 _LETTERS = rf"[A-Za-z](?:\.[A-Za-z](?![A-Za-z]))++\.?|{_LETTER}{{3,}}+'s(?!{_LETTER})|{_LETTER}++"
@@ -112,7 +114,9 @@ _IN_TEXT = _PIECES | {"letters": rf"(?:{_LETTERS})(?:'{_LETTER}|-{_LETTER}{{2,}}
 TOKEN, TOKEN_IN_TEXT = (
     forward("|".join(f"(?P<{name}>{pattern})" for name, pattern in pieces.items())) for pieces in (_PIECES, _IN_TEXT)
 )
-_SEPARATOR = forward(r",\\! ?|\{,\}|\\.|[ ~]")  # between the groups of a number; a plain comma stays
+_SEPARATOR = forward(
+    r",\\! ?|\{,\}|\{\\.\}|\\text\{,\}|\\.|[ ~]"
+)  # between the groups of a number; a plain comma stays
 _SPACES = frozenset(" \t\n~$!,;:")  # the last character of a space, such as \, and \quad in front of a token
 
 

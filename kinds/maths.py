@@ -179,18 +179,28 @@ def same(gold: Node, answer: Node, name: Node = _NO_NAME) -> bool:
     """Are two trees the same answer? The gold may have a name: x, if it is the 5 of x=5."""
     if gold == answer:
         return True
-    if _is_equation(gold):  # The answer is the same equation, or 5 for the gold x=5.
-        own = gold.parts[0] if _owns(gold.parts[0]) else None
-        alike = _is_equation(answer) and (_same_sides(gold, answer) or _same_curve(gold, answer))
-        return alike or (own is not None and same(gold.parts[-1], answer, own))
+    if _is_equation(gold):
+        return _same_as_equation(gold, answer)
     if _is_equation(answer):
         return _claims(gold, answer, name)
     (gold_name, gold), (answer_name, answer) = _interval(gold), _interval(answer)
     if len({name, gold_name, answer_name} - {_NO_NAME}) > 1:  # x>5 is not y>5
         return False
-    node_kinds = {gold.kind, answer.kind}
-    if node_kinds == {"list", "tuple"} and {gold_name, answer_name} != {_NO_NAME}:  # 1<x<2 is not 1,2
+    if {gold.kind, answer.kind} == {"list", "tuple"} and {gold_name, answer_name} != {_NO_NAME}:  # 1<x<2 is not 1,2
         return False
+    return _same_kind(gold, answer, name)
+
+
+def _same_as_equation(gold: Node, answer: Node) -> bool:
+    """Is the answer the same equation, or 5 for the gold x=5?"""
+    own = gold.parts[0] if _owns(gold.parts[0]) else None
+    alike = _is_equation(answer) and (_same_sides(gold, answer) or _same_curve(gold, answer))
+    return alike or (own is not None and same(gold.parts[-1], answer, own))
+
+
+def _same_kind(gold: Node, answer: Node, name: Node) -> bool:
+    """Compare two nodes that are no equations by the rule for their kinds."""
+    node_kinds = {gold.kind, answer.kind}
     if "option" in node_kinds:
         return _same_options(gold, answer)
     if "words" in node_kinds:

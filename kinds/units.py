@@ -244,7 +244,7 @@ def noun_of(found: Sequence[Token], label: bool = False) -> str:
             words.append(word.removesuffix("s").removesuffix("e"))
     noun = "".join(words)
     starts = found[0].text.casefold() != "the" if found else False  # 5 of the eggs, but not 5 the second
-    return noun if starts and len(words) <= MAX_WORDS else ""
+    return noun if starts and len(words) <= MAX_WORDS and "percent" not in noun else ""  # 48% per cent
 
 
 def changes_value(word: str) -> bool:

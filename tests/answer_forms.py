@@ -652,6 +652,7 @@ def wrong_forms(seed=0, count=2_500):
 
 # Answers that people and models write. gold  |  answer  |  another answer
 RIGHT_MATH = pairs(r"""
+5  |  \text{The answer is } 5  |  \text{The answer is 5}  ;  70000  |  70{\,}000  |  US\$70,000  |  70\text{,}000
 (1,1)  |  1,1  |  x=1, y=1
 4  |  f^{-1}(5)=4  |  f'(2)=4  |  f''(0) = 4  |  \varphi(n) = 4  |  v(2) = 4  |  \pounds 4  |  \euro 4
 \frac{x-3}{2}  |  f^{-1}(x)=\frac{x-3}{2}  |  f'(x)=\frac{x-3}{2}  ;  10\text{ cents}  |  10¢  |  10\text{¢}
@@ -862,6 +863,7 @@ x = v_0 t + \frac{1}{2}at^2  |  v_0 t + \frac{1}{2} a t^2  |  x = v_0t+0.5at^2
 A  |  a  |  (A)  |  \text{A}  |  A)  |  (a)  |  A: it increases  |  (A) It increases  |  A. It increases because T rises
 """)
 WRONG_MATH = pairs(r"""
+5  |  \text{The answer is not } 5  |  \text{The answer is } 6  |  \text{The answer is 5 or 6}  ;  70000  |  70{\,}00  |  70{\,}0000
 \frac{\pi}{6}  |  \frac{\pi}{6}^\circ  |  \frac{\pi}{6} \text{ degrees}  ;  (3,7)  |  x=3, x=7  |  x=3 \text{ and } x=7
 (-\infty,-2)\cup(3,\infty)  |  x<-2 \text{ and } x>3  ;  4  |  f^{2}(5)=4  |  x'(2)=4
 1,2  |  |2,1|  |  \lfloor 1,2 \rfloor  ;  -1,2  |  |-1,2|
