@@ -51,7 +51,7 @@ _COMMANDS = {*FUNCTIONS, "pi", "sqrt", "frac", "infty", "infinity", "theta"} - {
 
 # Other spellings of a sign.
 SPELLINGS = {
-    r"\frac": r"\dfrac \tfrac \cfrac", r"\binom": r"\dbinom \tbinom", r"\infty": r"\infinity",
+    r"\frac": r"\dfrac \tfrac \cfrac \nicefrac \sfrac", r"\binom": r"\dbinom \tbinom", r"\infty": r"\infinity",
     r"\le": r"\leq \leqslant <=", r"\ge": r"\geq \geqslant >=", r"\ne": r"\neq !=", "<": r"\lt", ">": r"\gt",
     r"\{": r"\lbrace", r"\}": r"\rbrace", "(": r"\langle \lparen", ")": r"\rangle \rparen", "[": r"\lbrack",
     "]": r"\rbrack", "|": r"\lvert \rvert \vert \| \lVert \rVert \Vert", "*": r"\times \cdot \ast \bullet",
@@ -60,13 +60,13 @@ SPELLINGS = {
     r"\setminus": r"\smallsetminus \backslash",
     r"\emptyset": r"\varnothing", r"\overline": r"\bar", r"\mathbbR": r"\R", r"\epsilon": r"\varepsilon",
     r"\phi": r"\varphi", r"\theta": r"\vartheta", r"\rho": r"\varrho", "Å": r"\AA \angstrom",
-    "£": r"\pounds", "€": r"\euro", r"\to": r"\rightarrow \longrightarrow ->",
+    "£": r"\pounds", "€": r"\euro", r"\angle": r"\measuredangle", r"\to": r"\rightarrow \longrightarrow ->",
 }
 _SIGN = {other: sign for sign, others in SPELLINGS.items() for other in others.split()}
 
 # Characters, with the LaTeX for each.
 _CHARACTERS = {
-    "−–‐‑": "-", "×": r"\times ", "÷∕": "/", "·⋅•∙": r"\cdot ", "π": r"\pi ", "∞": r"\infty ", "±": r"\pm ",
+    "−–‐‑": "-", "×": r"\times ", "÷∕⁄": "/", "∶": ":", "·⋅•∙": r"\cdot ", "π": r"\pi ", "∞": r"\infty ", "±": r"\pm ",
     "∪": r"\cup ", "∈": r"\in ", "µ": "μ", "′’": "'", "½": r"\frac{1}{2}", "¼": r"\frac{1}{4}", "¾": r"\frac{3}{4}",
     "⅓": r"\frac{1}{3}", "⅔": r"\frac{2}{3}", "≤": r"\le ", "≥": r"\ge ", "≠": r"\ne ", "∅": r"\emptyset ",
     "≈": r"\approx ", "→": r"\to ", "θ": r"\theta ", "λ": r"\lambda ", "Δ": r"\Delta ", "ℝ": r"\R ",
@@ -98,7 +98,7 @@ _PIECES = {
     "number": rf"(?:(?<![0-9],){_GROUPED}|[0-9]++)(?:\.[0-9]++|\.(?=[eE][+-]?[0-9]))?{_EXPONENT}|\.[0-9]++{_EXPONENT}",
     # \text{ and \mathrm{: the letters up to the closing brace are upright
     "upright": r"\\(?:text(?:bf|it|rm|normal|sf|tt|up|md)?|mbox|mathrm|operatorname\*?|emph)\s*+\{",
-    "degrees": r"\^\s*+(?:\{\s*+\\circ\s*+\}|\\circ(?![A-Za-z]))|\\deg(?:rees?)?(?![A-Za-z])",
+    "degrees": r"\^\s*+(?:\{\s*+\\circ\s*+\}|\\circ(?![A-Za-z]))|\\(?:deg(?:rees?)?|textdegree)(?![A-Za-z])",
     "primes": r"\^\s*+(?:\{\s*+(?:\\prime|'|\s)++\}|\\prime(?![A-Za-z]))",
     "raised": r"[⁺⁻]?[⁰¹²³⁴⁵⁶⁷⁸⁹]++",
     "lowered": r"[₀₁₂₃₄₅₆₇₈₉]++",

@@ -391,7 +391,8 @@ def _as_point(node: Node, name: Node) -> Node:
     unknowns = _unknowns([*node.parts]) if node.kind == "list" and node.value in ("", "and") else []
     if not unknowns:
         names_given = [part.parts[0] for part in node.parts if node.kind == "list" and _is_equation(part)]
-        return node._replace(value="or") if len({*names_given}) < len(names_given) else node  # x=1, x=2 is no point
+        point = not names_given or len({*names_given}) == len(node.parts)  # x=1, x=2 and x=1,2 are none
+        return node if point else node._replace(value="or")
     order = [part.value for part in name.parts] if name.kind == "tuple" else ["x", "y", "z"]
     if len({*unknowns}) == len(unknowns) and {*unknowns} <= {*order}:
         parts = [part for _, part in sorted(zip(map(order.index, unknowns), node.parts, strict=True))]

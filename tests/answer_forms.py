@@ -652,6 +652,8 @@ def wrong_forms(seed=0, count=2_500):
 
 # Answers that people and models write. gold  |  answer  |  another answer
 RIGHT_MATH = pairs(r"""
+3:4  |  3∶4  ;  \frac{1}{2}  |  1⁄2  |  \nicefrac{1}{2}  |  \sfrac{1}{2}
+72^\circ  |  72\textdegree  |  \measuredangle A = 72^\circ
 5  |  \text{The answer is } 5  |  \text{The answer is 5}  ;  70000  |  70{\,}000  |  US\$70,000  |  70\text{,}000
 (1,1)  |  1,1  |  x=1, y=1
 4  |  f^{-1}(5)=4  |  f'(2)=4  |  f''(0) = 4  |  \varphi(n) = 4  |  v(2) = 4  |  \pounds 4  |  \euro 4
@@ -863,6 +865,7 @@ x = v_0 t + \frac{1}{2}at^2  |  v_0 t + \frac{1}{2} a t^2  |  x = v_0t+0.5at^2
 A  |  a  |  (A)  |  \text{A}  |  A)  |  (a)  |  A: it increases  |  (A) It increases  |  A. It increases because T rises
 """)
 WRONG_MATH = pairs(r"""
+(-2,3)  |  x=-2,3  ;  3:4  |  4∶3  ;  \frac{1}{2}  |  2⁄1  |  \nicefrac{2}{1}  ;  72^\circ  |  71\textdegree
 5  |  \text{The answer is not } 5  |  \text{The answer is } 6  |  \text{The answer is 5 or 6}  ;  70000  |  70{\,}00  |  70{\,}0000
 \frac{\pi}{6}  |  \frac{\pi}{6}^\circ  |  \frac{\pi}{6} \text{ degrees}  ;  (3,7)  |  x=3, x=7  |  x=3 \text{ and } x=7
 (-\infty,-2)\cup(3,\infty)  |  x<-2 \text{ and } x>3  ;  4  |  f^{2}(5)=4  |  x'(2)=4
