@@ -69,12 +69,12 @@ def golds_of(reference: str | list[str]) -> list[str]:
 
 def best(verdicts: Iterable[Any]) -> Any:
     """Return the first of True, ALGEBRA and False that is among the verdicts, else None. Stop at True."""
-    found = set()
+    others = set()
     for verdict in verdicts:
         if verdict is True:
             return True
-        found.add(verdict)
-    return ALGEBRA if ALGEBRA in found else False if False in found else None
+        others.add(verdict)
+    return ALGEBRA if ALGEBRA in others else False if False in others else None
 
 
 def compare(answer: str, gold: str, algebra: bool = True, science: bool = False) -> Any:
@@ -107,9 +107,9 @@ def check_text(kind: str, reference: Any) -> None:
             check_text(kind, gold)
         return
     text = unboxed(reference).rstrip() if isinstance(reference, str) else ""
-    if found := _LOST_BACKSLASH.search(text):
+    if lost := _LOST_BACKSLASH.search(text):
         raise ValueError(
-            f"JSON has read a backslash of a {kind} reference as {found[0][0]!r}: write every backslash twice, as in "
+            f"JSON has read a backslash of a {kind} reference as {lost[0][0]!r}: write every backslash twice, as in "
             rf'"\\frac{{1}}{{2}}"; got {shown(reference)}'
         )
     if read(text, False) is None or _EMPTY_BOX.search(text):
@@ -148,16 +148,16 @@ def last_box(text: str) -> str | None:
     text = text[-MAX_BOX_DISTANCE:]
     first = text.find("box")
     opened: list[int] = []  # the start of the text in each open brace; 0 without \\boxed
-    found: tuple[int, int] | None = None
+    last: tuple[int, int] | None = None  # where the text of the box that closed last starts and ends
     for match in _BRACE.finditer(text, max(first - 3, 0)) if first >= 0 else ():
         brace = match.lastgroup
         if brace in ("box", "open"):
             opened.append(match.end() if brace == "box" else 0)
         elif brace == "close" and opened and (start := opened.pop()):
-            found = start, match.start()
-    if found is None:
+            last = start, match.start()
+    if last is None:
         return None
-    return text[slice(*found)] + ("\\%" if _PERCENT.match(text, found[1] + 1) else "")
+    return text[slice(*last)] + ("\\%" if _PERCENT.match(text, last[1] + 1) else "")
 
 
 def last_box_of(response: str) -> str | None:

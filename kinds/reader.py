@@ -208,9 +208,9 @@ class Parser:
 
     def takes(self, *signs: str) -> bool:
         """Take one of these signs, if it comes next."""
-        found = self.sees(*signs)
-        self.at += found
-        return found
+        is_next = self.sees(*signs)
+        self.at += is_next
+        return is_next
 
     # ---- an answer, from the outside in
 
@@ -334,9 +334,9 @@ class Parser:
         return Node("ratio", "", tuple(parts)) if len(parts) > 1 else parts[0]
 
     def takes_to(self) -> bool:
-        found = self.starts_to(self.at)
-        self.at += found
-        return found
+        is_next = self.starts_to(self.at)
+        self.at += is_next
+        return is_next
 
     def starts_to(self, at: int) -> bool:
         return self.tokens[at].text == "to" and self.tokens[at - 1].kind == self.tokens[at + 1].kind == "number"
