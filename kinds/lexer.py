@@ -60,14 +60,14 @@ SPELLINGS = {
     r"\setminus": r"\smallsetminus \backslash",
     r"\emptyset": r"\varnothing", r"\overline": r"\bar", r"\mathbbR": r"\R", r"\epsilon": r"\varepsilon",
     r"\phi": r"\varphi", r"\theta": r"\vartheta", r"\rho": r"\varrho", "Å": r"\AA \angstrom",
-    r"\to": r"\rightarrow \longrightarrow ->", r"\\": r"\cr", "√": r"\surd", "£": r"\pounds \textsterling",
-    "€": r"\euro \texteuro",
+    r"\angle": r"\measuredangle", r"\to": r"\rightarrow \longrightarrow ->", r"\\": r"\cr", "√": r"\surd",
+    "£": r"\pounds \textsterling", "€": r"\euro \texteuro",
 }
 _SIGN = {other: sign for sign, others in SPELLINGS.items() for other in others.split()}
 
 # Characters, with the LaTeX for each.
 _CHARACTERS = {
-    "−–‐‑": "-", "×": r"\times ", "÷∕⁄": "/", "·⋅•∙": r"\cdot ", "π": r"\pi ", "∞": r"\infty ", "±": r"\pm ",
+    "−–‐‑": "-", "×": r"\times ", "÷∕⁄": "/", "∶": ":", "·⋅•∙": r"\cdot ", "π": r"\pi ", "∞": r"\infty ", "±": r"\pm ",
     "∪": r"\cup ", "∈": r"\in ", "µ": "μ", "′’": "'", "½": r"\frac{1}{2}", "¼": r"\frac{1}{4}", "¾": r"\frac{3}{4}",
     "⅓": r"\frac{1}{3}", "⅔": r"\frac{2}{3}", "≤": r"\le ", "≥": r"\ge ", "≠": r"\ne ", "∅": r"\emptyset ",
     "≈": r"\approx ", "→": r"\to ", "θ": r"\theta ", "λ": r"\lambda ", "Δ": r"\Delta ", "ℝ": r"\R ",
@@ -89,7 +89,7 @@ DECORATION = forward(
 # The kinds of pieces, tried in this order. Each is a group of one pattern.
 # Groups of three digits with , {,} \, or a space between them. A comma with one digit more behind it, as in 1,234,5,
 # shows a list.
-_BETWEEN = r",\\!\ ?|\{,\}|\{\\,\}|\\text\{,\}|\\[,!:;]|\\?\ |,|~"
+_BETWEEN = r",\\!\ ?|\{,\}|\{\\[,!:;]\}|\\text\{,\}|\\[,!:;]|\\?\ |,|~"
 _GROUPED = rf"[1-9][0-9]{{0,2}}+(?:(?:{_BETWEEN})[0-9]{{3}}(?![0-9]))++(?!,[0-9])"
 _EXPONENT = r"(?:[eE][+-]?[0-9]++)?"
 _LETTER = rf"[^\W\d_{_RAISED}{_LOWERED}]"  # of any script
@@ -99,7 +99,7 @@ _PIECES = {
     "number": rf"(?:(?<![0-9],){_GROUPED}|[0-9]++)(?:\.[0-9]++|\.(?=[eE][+-]?[0-9]))?{_EXPONENT}|\.[0-9]++{_EXPONENT}",
     # \text{ and \mathrm{: the letters up to the closing brace are upright
     "upright": r"\\(?:text(?:bf|it|rm|normal|sf|tt|up|md)?|mbox|mathrm|operatorname\*?|emph)\s*+\{",
-    "degrees": r"\^\s*+(?:\{\s*+\\circ\s*+\}|\\circ(?![A-Za-z]))|\\(?:text)?deg(?:rees?)?(?![A-Za-z])",
+    "degrees": r"\^\s*+(?:\{\s*+\\circ\s*+\}|\\circ(?![A-Za-z]))|\\(?:deg(?:rees?)?|textdegree)(?![A-Za-z])",
     "primes": r"\^\s*+(?:\{\s*+(?:\\prime|'|\s)++\}|\\prime(?![A-Za-z]))",
     "raised": r"[⁺⁻]?[⁰¹²³⁴⁵⁶⁷⁸⁹]++[⁺⁻]?|[⁺⁻]",
     "lowered": r"[₀₁₂₃₄₅₆₇₈₉]++",
@@ -116,7 +116,7 @@ TOKEN, TOKEN_IN_TEXT = (
     forward("|".join(f"(?P<{name}>{pattern})" for name, pattern in pieces.items())) for pieces in (_PIECES, _IN_TEXT)
 )
 _SEPARATOR = forward(
-    r",\\! ?|\{,\}|\{\\,\}|\\text\{,\}|\\.|[ ~]"
+    r",\\! ?|\{,\}|\{\\.\}|\\text\{,\}|\\.|[ ~]"
 )  # between the groups of a number; a plain comma stays
 _SPACES = frozenset(" \t\n~$!,;:")  # the last character of a space, such as \, and \quad in front of a token
 

@@ -70,12 +70,12 @@ def golds_of(reference: str | list[str]) -> list[str]:
 
 def best(verdicts: Iterable[Any]) -> Any:
     """Return the first of True, ALGEBRA and False that is among the verdicts, else None. Stop at True."""
-    found = set()
+    others = set()
     for verdict in verdicts:
         if verdict is True:
             return True
-        found.add(verdict)
-    return ALGEBRA if ALGEBRA in found else False if False in found else None
+        others.add(verdict)
+    return ALGEBRA if ALGEBRA in others else False if False in others else None
 
 
 def compare(answer: str, gold: str, algebra: bool = True, science: bool = False) -> Any:
@@ -108,9 +108,9 @@ def check_text(kind: str, reference: Any) -> None:
             check_text(kind, gold)
         return
     text = unboxed(reference).rstrip() if isinstance(reference, str) else ""
-    if found := _LOST_BACKSLASH.search(text):
+    if lost := _LOST_BACKSLASH.search(text):
         raise ValueError(
-            f"JSON has read a backslash of a {kind} reference as {found[0][0]!r}: write every backslash twice, as in "
+            f"JSON has read a backslash of a {kind} reference as {lost[0][0]!r}: write every backslash twice, as in "
             rf'"\\frac{{1}}{{2}}"; got {shown(reference)}'
         )
     if read(text, False) is None or _EMPTY_BOX.search(text):
@@ -149,16 +149,16 @@ def last_box(text: str) -> str | None:
     text = text[-MAX_BOX_DISTANCE:]
     first = text.find("box")
     opened: list[int] = []  # the start of the text in each open brace; 0 without \\boxed
-    found: tuple[int, int] | None = None
+    last: tuple[int, int] | None = None  # where the text of the box that closed last starts and ends
     for match in _BRACE.finditer(text, max(first - 3, 0)) if first >= 0 else ():
         brace = match.lastgroup
         if brace in ("box", "open"):
             opened.append(match.end() if brace == "box" else 0)
         elif brace == "close" and opened and (start := opened.pop()):
-            found = start, match.start()
-    if found is None:
+            last = start, match.start()
+    if last is None:
         return None
-    return text[slice(*found)] + ("\\%" if _PERCENT.match(text, found[1] + 1) else "")
+    return text[slice(*last)] + ("\\%" if _PERCENT.match(text, last[1] + 1) else "")
 
 
 def last_box_of(response: str) -> str | None:
@@ -181,10 +181,8 @@ def same(gold: Node, answer: Node, name: Node = _NO_NAME) -> bool:
     """Are two trees the same answer? The gold may have a name: x, if it is the 5 of x=5."""
     if gold == answer:
         return True
-    if _is_equation(gold):  # The answer is the same equation, or 5 for the gold x=5.
-        own = gold.parts[0] if _owns(gold.parts[0]) else None
-        alike = _is_equation(answer) and (_same_sides(gold, answer) or _same_curve(gold, answer))
-        return alike or (own is not None and same(gold.parts[-1], answer, own))
+    if _is_equation(gold):
+        return _same_as_equation(gold, answer)
     if _is_equation(answer):
         return _claims(gold, answer, name)
     if gold.kind == "number" and (word := _letters(answer)) in _SPELLED:
@@ -194,9 +192,21 @@ def same(gold: Node, answer: Node, name: Node = _NO_NAME) -> bool:
     (gold_name, gold), (answer_name, answer) = _interval(gold), _interval(answer)
     if len({name, gold_name, answer_name} - {_NO_NAME}) > 1:  # x>5 is not y>5
         return False
-    node_kinds = {gold.kind, answer.kind}
-    if node_kinds == {"list", "tuple"} and {gold_name, answer_name} != {_NO_NAME}:  # 1<x<2 is not 1,2
+    if {gold.kind, answer.kind} == {"list", "tuple"} and {gold_name, answer_name} != {_NO_NAME}:  # 1<x<2 is not 1,2
         return False
+    return _same_kind(gold, answer, name)
+
+
+def _same_as_equation(gold: Node, answer: Node) -> bool:
+    """Is the answer the same equation, or 5 for the gold x=5?"""
+    own = gold.parts[0] if _owns(gold.parts[0]) else None
+    alike = _is_equation(answer) and (_same_sides(gold, answer) or _same_curve(gold, answer))
+    return alike or (own is not None and same(gold.parts[-1], answer, own))
+
+
+def _same_kind(gold: Node, answer: Node, name: Node) -> bool:
+    """Compare two nodes that are no equations by the rule for their kinds."""
+    node_kinds = {gold.kind, answer.kind}
     if "option" in node_kinds:
         return _same_options(gold, answer)
     if "words" in node_kinds:
@@ -323,7 +333,7 @@ def _claims(gold: Node, answer: Node, name: Node) -> bool:
 
 
 def _alphabetic(unknowns: list[str]) -> list[str]:
-    r"""Return unknowns in the order of a point: a,b    x,y. Those with a Greek letter, as r,\theta, stay as they are."""
+    r"""Return unknowns in the order of a point: a,b    x,y. With a Greek letter, as in r,\theta, they stay."""
     return unknowns if any(name.startswith("\\") for name in unknowns) else sorted(unknowns)
 
 
@@ -458,7 +468,8 @@ def _as_point(node: Node, name: Node) -> Node:
     unknowns = _unknowns([*node.parts]) if node.kind == "list" and node.value in ("", "and") else []
     if not unknowns:
         names_given = [part.parts[0] for part in node.parts if node.kind == "list" and _is_equation(part)]
-        return node._replace(value="or") if len({*names_given}) < len(names_given) else node  # x=1, x=2 is no point
+        point = not names_given or len({*names_given}) == len(node.parts)  # x=1, x=2 and x=1,2 are none
+        return node if point else node._replace(value="or")
     order = [part.value for part in name.parts] if name.kind == "tuple" else _alphabetic(unknowns)
     if len({*unknowns}) == len(unknowns) and {*unknowns} <= {*order}:
         parts = [part for _, part in sorted(zip(map(order.index, unknowns), node.parts, strict=True))]

@@ -225,9 +225,9 @@ class Parser:
 
     def takes(self, *signs: str) -> bool:
         """Take one of these signs, if it comes next."""
-        found = self.sees(*signs)
-        self.at += found
-        return found
+        is_next = self.sees(*signs)
+        self.at += is_next
+        return is_next
 
     # ---- an answer, from the outside in
 
@@ -340,15 +340,20 @@ class Parser:
 
     def label(self) -> None:
         r"""\text{Area} =    Answer:    say nothing, unless a word can change a value, as in \text{not } x = 5."""
-        start = -1
-        while start != self.at and self.now.kind in ("run", "word"):  # boys : girls = 3:4
-            start = self.at
-            self.words()
-            found = [token for token in self.tokens[start : self.at] if token.text.casefold() not in ARTICLES]
-            plain = all(token.kind == "word" or token.text.istitle() for token in found)  # Area, not abcd
-            if not (plain and units.noun_of(found, label=True) and self.takes("=", ":")):
-                self.at = start
+        while self.takes_label():  # boys : girls = 3:4
+            pass
         self.sentence()
+
+    def takes_label(self) -> bool:
+        """Take one label. Without it, put the words back."""
+        start = self.at
+        if self.words() is None:
+            return False
+        found = [token for token in self.tokens[start : self.at] if token.text.casefold() not in ARTICLES]
+        plain = all(token.kind == "word" or token.text.istitle() for token in found)  # Area, not abcd
+        taken = plain and units.noun_of(found, label=True) != "" and self.takes("=", ":")
+        self.at = self.at if taken else start
+        return taken
 
     def sentence(self) -> None:
         r"""\text{The answer is } 5    \text{Tom has } 5 \text{ eggs}: the words up to the verb are a label."""
@@ -362,7 +367,9 @@ class Parser:
                 return
 
     def heading(self) -> None:
-        """Option B    pH 7: say nothing."""
+        """The answer is 5    Option B    pH 7: say nothing."""
+        if [self.ahead(distance).text.casefold() for distance in range(3)] == ["the", "answer", "is"]:
+            self.at += 3
         option = self.now.text in ("Option", "option", "Choice", "choice") and self.ahead(1) != _END
         if option or (self.now.text in ("pH", "pOH") and self.ahead(1).kind == "number"):
             self.take()
@@ -403,9 +410,9 @@ class Parser:
         return Node("ratio", "", tuple(parts)) if len(parts) > 1 else parts[0]
 
     def takes_to(self) -> bool:
-        found = self.starts_to(self.at)
-        self.at += found
-        return found
+        is_next = self.starts_to(self.at)
+        self.at += is_next
+        return is_next
 
     def starts_to(self, at: int) -> bool:
         return self.tokens[at].text == "to" and self.tokens[at - 1].kind == self.tokens[at + 1].kind == "number"
@@ -418,19 +425,7 @@ class Parser:
             return words
         outer, self.currency = self.currency, ""
         self.take_currency()
-        value = self.sum()
-        if self.takes(r"\choose"):  # {5 \choose 2}
-            value = call("binom", value, self.sum())
-        elif self.takes(r"\over"):  # {1 \over 2}
-            value = _quotient(value, self.sum())
-        while self.now.text in units.NUMBER_WORDS:
-            value = call("*", value, number(10 ** units.NUMBER_WORDS[self.take()]))
-        if self.now.text in units.PERCENT or (self.now.text == "per" and self.ahead(1).text == "cent"):
-            self.at += 1 + (self.now.text == "per")
-            if value.value == "+":
-                raise Unreadable("7 + 50%")
-            value = call("/", value, number(100))
-        value, degrees = _without_degrees(value)
+        value, degrees = _without_degrees(self.percent(self.scaled(self.stacked())))
         after = self.tail()
         if after is None or (degrees and self.currency):
             raise Unreadable(self.now.text)
@@ -443,8 +438,30 @@ class Parser:
         aimed = (Node("words", direction),) if direction else ()
         return Node("quantity", unit, (value, *aimed)) if unit else value
 
+    def stacked(self) -> Node:
+        r"""A sum    {5 \choose 2}    {1 \over 2}."""
+        value = self.sum()
+        if self.takes(r"\choose"):
+            return call("binom", value, self.sum())
+        return _quotient(value, self.sum()) if self.takes(r"\over") else value
+
+    def scaled(self, value: Node) -> Node:
+        """The million of 5 million."""
+        while self.now.text in units.NUMBER_WORDS:
+            value = call("*", value, number(10 ** units.NUMBER_WORDS[self.take()]))
+        return value
+
+    def percent(self, value: Node) -> Node:
+        """The % of 50%, percent or per cent. 7 + 50% is unreadable."""
+        words = 1 if self.now.text in units.PERCENT else 2 * (self.now.text == "per" and self.ahead(1).text == "cent")
+        if words and value.value == "+":
+            raise Unreadable("7 + 50%")
+        self.at += words
+        return call("/", value, number(100)) if words else value
+
     def take_currency(self) -> None:
         r"""\$5    USD 5    \$130 - \$60, with one currency."""
+        self.at += self.now.text == "US" and self.ahead(1).text == r"\$"  # US\$5
         currency = units.SYMBOLS.get(self.now.text, "")
         if (
             currency in units.CURRENCIES
@@ -506,15 +523,17 @@ class Parser:
         if not tail or (not numeric and self.ahead(len(tail)).text in RELATIONS):  # \mathrm{\Delta H} = 5
             return False
         tail, _ = units.without_direction(tail, False)
-        is_unit, is_noun = units.unit_of(tail) is not None, units.noun_of(tail) != ""
         runs = [token.text for token in tail if token.kind == "run"]
         if not runs:  # all letters are upright
-            return is_unit or is_noun
-        if not apart:
-            return False
+            return units.unit_of(tail) is not None or units.noun_of(tail) != ""
+        return apart and self.is_unit_of_runs(tail, runs, numeric)
+
+    def is_unit_of_runs(self, tail: list[Token], runs: list[str], numeric: bool) -> bool:
+        """Are the letters of a formula a unit or a noun: m/s, cm, eggs? `runs` has the runs of the tail."""
+        is_unit, is_noun = units.unit_of(tail) is not None, units.noun_of(tail) != ""
         if is_unit and any(len(run) == 1 and run.isascii() for run in runs):  # a lone letter
             return numeric and (self.science or any(token.text == "/" for token in tail))
-        return is_unit or (is_noun and (max(map(len, runs)) > 3 or text in ORDINALS))
+        return is_unit or (is_noun and (max(map(len, runs)) > 3 or tail[0].text in ORDINALS))
 
     # ---- an expression
 
@@ -670,7 +689,7 @@ class Parser:
         return 0
 
     def letter(self) -> Node:
-        r"""x    x_1    F_{n-1}    \alpha'. A run gives its first letter: xy^2 is x times y^2."""
+        r"""x    x_1    F_{n-1}    \alpha'. It cuts the first letter off a run: xy^2 is x times y^2."""
         kind, text, _ = self.now
         name = text if kind == "sign" else text[0]
         if name == text:
@@ -793,7 +812,7 @@ class Parser:
         raise Unreadable(name)
 
     def argument(self, digit: bool = True) -> Node:
-        r"""Of \frac, \sqrt and \log_: a bracket, a letter or a digit. \frac12 is 1/2, but \sqrt12 is unreadable."""
+        r"""Of \frac, \sqrt and \log_: a bracket, a letter or a digit. \frac12 cuts 12 in two; \sqrt12 is unreadable."""
         kind, text, _ = self.now
         if kind == "number" and len(text) > 1:
             if not digit or not text.isdecimal():

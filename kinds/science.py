@@ -48,15 +48,13 @@ def judge_in_worker(answer: str, golds: str | list[str]) -> bool | None:
 def compare(answer: str, gold: str, algebra: bool = True) -> Any:
     """Compare formulas by their letters, options without case, numbers to the gold's digits, the rest as math does."""
     form, expected = read(answer, True), read(gold, True)
-    if form and expected:
-        formula = _formula(gold)
-        if formula and formula == _formula(answer):
-            return True
-        if form.tree and expected.tree:
-            if (option := _option(expected.tree)) and option == _option(form.tree):
-                return maths.same(_capital(expected.tree), _capital(form.tree))
-            if _rounds_to(expected.tree, form.tree, gold):
-                return True
+    if form and expected and _formula(gold) and _formula(gold) == _formula(answer):
+        return True
+    trees = (expected.tree, form.tree) if form and expected and form.tree and expected.tree else None
+    if trees and _option(trees[0]) and _option(trees[0]) == _option(trees[1]):
+        return maths.same(_capital(trees[0]), _capital(trees[1]))
+    if trees and _rounds_to(*trees, gold):
+        return True
     # The two kinds differ only in how they read runs of letters. Without runs, as in 5\text{ m}, one reading is enough.
     alike = form and expected and not any(token.kind == "run" for text in (answer, gold) for token in tokens(text))
     return maths.best(

@@ -77,7 +77,7 @@ CHANGING = """
 # They change a value that they follow: 5 minimum. In a label they only say which value it is: Minimum = 5.
 BOUNDS = {"minimum", "maximum", "min", "max", "gross", "remainder", "higher", "lower", "exponent", "complement",
           "conjugate", "transpose"}  # fmt: skip
-_KINDS_OF_NUMBERS = ("percent", "percentage")  # Percentage = 28\% in a label, but 28 percent is 0.28
+NUMBERS = {*BOUNDS, "percent", "percentage"}  # words of a label that say which number it is: Percentage = 28\%
 _CHANGES = {*DOUBTS, *CHANGING.split(), *PERCENT, *NUMBER_WORDS}
 _CHANGING_ENDS = ("teen", "illion", "illions", "illionth", "illionths", "fold", "n't", *"十百千万萬亿億半")
 # A direction after a unit has one of the first words, and the others between them.
@@ -252,13 +252,13 @@ def noun_of(found: Sequence[Token], label: bool = False) -> str:
         word = "per" if token.text == "/" and words else token.text.casefold()
         letters = token.kind in ("run", "word") and (len(word) > 1 or word == "a" or not word.isascii())
         if not _is_stop(token, before):
-            changing = word not in _KINDS_OF_NUMBERS if label and changes_value(word) else changes_value(word)
-            if not (letters or word == "per") or changing or (word in BOUNDS and not label):
+            changing = word in BOUNDS or changes_value(word)
+            if not (letters or word == "per") or (changing and not (label and word in NUMBERS)):
                 return ""
             words.append(word.removesuffix("s").removesuffix("e"))
     noun = "".join(words)
     starts = found[0].text.casefold() != "the" if found else False  # 5 of the eggs, but not 5 the second
-    return noun if starts and len(words) <= MAX_WORDS else ""
+    return noun if starts and len(words) <= MAX_WORDS and (label or "percent" not in noun) else ""  # 48% per cent
 
 
 def changes_value(word: str) -> bool:

@@ -672,6 +672,9 @@ x^2+1  |  f^{-1}(x)=x^2+1  |  f'(x)=x^2+1  |  f_2(x)=x^2+1  |  (f\circ g)(x)=x^2
 70,000  |  70{\,}000  |  70\text{,}000  |  US\$70,000  ;  0.5  |  0{.}5  |  \nicefrac12  |  \sfrac12  |  1⁄2  ;  \frac13  |  0.\dot3  |  0.\dot{3}
 72^\circ  |  72\textdegree  ;  Evelyn  |  \text{"Evelyn"}  |  “Evelyn”  ;  2\sqrt2  |  2\surd2  ;  \sqrt[3]{4}  |  \root 3\of 4
 a_nb  |  a_n b  |  ba_n  ;  v_{max}  |  v_max
+3:4  |  3∶4  ;  \frac{1}{2}  |  1⁄2  |  \nicefrac{1}{2}  |  \sfrac{1}{2}
+72^\circ  |  72\textdegree  |  \measuredangle A = 72^\circ
+5  |  \text{The answer is } 5  |  \text{The answer is 5}  ;  70000  |  70{\,}000  |  US\$70,000  |  70\text{,}000
 (1,1)  |  1,1  |  x=1, y=1
 4  |  f^{-1}(5)=4  |  f'(2)=4  |  f''(0) = 4  |  \varphi(n) = 4  |  v(2) = 4  |  \pounds 4  |  \euro 4
 \frac{x-3}{2}  |  f^{-1}(x)=\frac{x-3}{2}  |  f'(x)=\frac{x-3}{2}  ;  10\text{ cents}  |  10¢  |  10\text{¢}
@@ -910,6 +913,8 @@ Tom  |  moT  ;  Ben  |  neB  ;  one  |  eon  ;  ABC  |  ACB  ;  red  |  der  ;  
 \begin{pmatrix}3\\-7\end{pmatrix}  |  (-7,3)^T  ;  10\text{ cents}  |  11¢  |  10€
 204_5  |  204_{\text{base 6}}  ;  a_nb  |  a_{nb}  |  a_b n  ;  (0,9)\cup(9,36)  |  (0,36)\setminus\{8\}  |  [0,36)\setminus\{9\}  |  (0,36)\setminus\{40\}
 0.5  |  0{.}6  ;  70,000  |  70\text{, }000
+(-2,3)  |  x=-2,3  ;  3:4  |  4∶3  ;  \frac{1}{2}  |  2⁄1  |  \nicefrac{2}{1}  ;  72^\circ  |  71\textdegree
+5  |  \text{The answer is not } 5  |  \text{The answer is } 6  |  \text{The answer is 5 or 6}  ;  70000  |  70{\,}00  |  70{\,}0000
 \frac{\pi}{6}  |  \frac{\pi}{6}^\circ  |  \frac{\pi}{6} \text{ degrees}  ;  (3,7)  |  x=3, x=7  |  x=3 \text{ and } x=7
 (-\infty,-2)\cup(3,\infty)  |  x<-2 \text{ and } x>3  ;  4  |  f^{2}(5)=4  |  x'(2)=4
 1,2  |  |2,1|  |  \lfloor 1,2 \rfloor  ;  -1,2  |  |-1,2|

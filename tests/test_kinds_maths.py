@@ -234,7 +234,7 @@ NO_FORMS = pairs(r"""
 5  |  \text{yes } 5  |  USD 6  ;  \text{no}  |  on  |  yes  ;  5  |  (x,y)=5  |  x^2=5  |  -x=5  |  5\text{ feet } 7 \text{ inches}  |  5:30  |  \{x \mid 5\}  |  5^\circ 30'  |  5 \text{ millionths}  |  2mg
 12,600 \text{ cm}  |  12, 600  ;  \$32,348  |  348, 32  ;  x=1,000  |  1, 0  ;  1,500 \text{ people}  |  1, 500  |  1,501
 8\text{ dollars}  |  8 \text{ cents}  ;  1,2  |  1<x<2  ;  8  |  8 万  |  8万元  ;  8 \text{ cm}^2  |  8 \text{ cm}  |  8 \text{ cubic cm}  ;  28\%  |  28  |  28 \text{ dollars}
-12:00  |  1:00  |  12:05  |  12:00\%  |  12:00 \text{ thousand}  ;  7.5  |  7 + 50\%  |  7+50\text{ per cent}  ;  1:2:3  |  1:4:9  ;  204_5  |  204_6  ;  xy=9  |  9  ;  2x+4y-3=0  |  2x+4y-3  |  2x+4y+3=0
+12:00  |  1:00  |  12:05  |  12:00\%  |  12:00 \text{ thousand}  ;  48\%  |  48\%\text{ per cent}  ;  7.5  |  7 + 50\%  |  7+50\text{ per cent}  ;  1:2:3  |  1:4:9  ;  204_5  |  204_6  ;  xy=9  |  9  ;  2x+4y-3=0  |  2x+4y-3  |  2x+4y+3=0
 """)
 
 
