@@ -176,6 +176,9 @@ def _spans(found: list[Token]) -> bool:
 
 
 _POINT = forward(r"(?<=[0-9])\{\.\}(?=[0-9])")  # 0{.}5
+# (1A3)_{16}    1A3_{\text{sixteen}}: two spellings of 1A3_{16}, which is compared as text.
+_SIXTEEN = r"_\{\s*+(?:16|\(16\)|\\text\{\s*+(?:sixteen|hex)\s*+\})\s*+\}"
+_BASE_16 = forward(rf"(?:\(([0-9A-F]++)\)|(?<![0-9A-F])([0-9A-F]++)){_SIXTEEN}")
 _QUOTED = forward(r'"([^"]*+)"')  # \text{"Evelyn"}, but not the inches of 12"
 _WITH_UNIT = forward(r"\\(?:SI|qty)\s*+\{([^{}]*+)\}\s*+\{")  # \SI{6.0}{m/s}
 
@@ -188,6 +191,7 @@ def _plain(text: str) -> str:
     text = text.strip()
     text = text if r"\begin" in text else text.replace(r"\\", "\\")  # all backslashes are doubled, as in JSON
     text = _POINT.sub(".", text.replace(r"US\$", r"\$"))
+    text = _BASE_16.sub(r"\1\2_{16}", text)
     text = _QUOTED.sub(r"\1", _WITH_UNIT.sub(r"\1\\text{ ", text))
     bold = text.startswith("**") and text.rstrip(". ").endswith("**")
     return text.rstrip(". ")[2:-2] if bold else text

@@ -174,6 +174,7 @@ INEQUALITIES = ("<", ">", r"\le", r"\ge")
 _SPELLED = {"zero": 0, "one": 1, **BASES}
 DEGREES = frozenset([("°", 1)])
 _NO_NAME = Node("")
+_OF_X = frozenset([*"rstuvxyz", r"\theta"])  # the variable of an antiderivative
 _FUNCTION_LETTERS = (r"\phi", r"\psi", r"\tau", r"\sigma", r"\rho")
 
 
@@ -249,10 +250,11 @@ def _same_quantities(gold: Node, answer: Node) -> bool:
 
 
 def _with_constant(gold: Node, answer: Node) -> Node:
-    """Write x^2 + c and x^2 + K as x^2 + C, if the gold ends so and has no other such letter."""
+    """Write x^2 + c and x^2 + K as x^2 + C, if the gold ends so and has one variable."""
     last, constant = answer.parts[-1:], Node("letter", "C")
     ends = gold.value == answer.value == "+" and gold.parts[-1] == constant and last[0].value in ("c", "K", "k")
-    if not ends or last[0].value in names(gold) or "C" in names(answer):
+    others = names(gold) - {"C"}
+    if not ends or last[0].value in names(gold) or "C" in names(answer) or not (len(others) == 1 and others < _OF_X):
         return answer
     rest = answer._replace(parts=answer.parts[:-1])
     return answer if names(last[0]) & names(rest) else answer._replace(parts=(*rest.parts, constant))

@@ -5,10 +5,12 @@ products and divisors. heading, words, exponent, subscript, numeral, letter and 
 here. {x} is any number of x, [x] is x or nothing, words in quotes are tokens.
 
     whole     = answer | option
-    option    = letter ("." | ":" | ")") clause                    C. 5 m/s     only in science
+    option    = letter ("." | ":" | ")" | "-") (clause | any)      C. 5 m/s     only in science; no second option
     answer    = clause {("," | ";" | "and" | "or") clause}         1, 2     x=1 or x=2
-    clause    = {label} union {relation union} [condition]         x=5     1 < x \le 2     Total = 5
-    label     = words ("=" | ":")                                  \text{Area} =     Answer:
+    clause    = {label} side {relation side} [condition]           x=5     1 < x \le 2     Total = 5
+              | "\begin{cases}" clause {"\\" clause} "\end{cases}"
+    side      = name | union                                       P(A\cap B) =     [H^+] =     \lim_{x\to 2} f(x) =
+    label     = words ("=" | ":") | words "is"                     \text{Area} =     Answer:     \text{The area is } 5
     condition = "for" ("all" | "any" | "every" | "each") words     2x \text{ for all real } x
     union     = ratio {"\cup" ratio} ["\setminus" ratio]           [0,1) \cup \{5\}     \mathbb{R} \setminus \{2\}
     ratio     = quantity {(":" | "to") quantity}                   3:5     7:32     3 \text{ to } 5
@@ -858,25 +860,28 @@ class Parser:
 
 def _names_another(text: Sequence[Token]) -> bool:
     """Does the text of an option name a second one, or doubt the first? B. C.    B. 5 (C)    B. 5 D    B. 12 or 13."""
-    if any(token.text in ("or", r"\boxed") or token.text.casefold() in units.DOUBTS for token in text):
-        return True
-    letters = [token.text for token in text if token.kind in ("run", "word")]
-    if len(letters) == 1 and re.fullmatch("[a-e]", letters[0]) and len(text) <= 3:
-        return True
+    doubts = any(token.text in ("or", r"\boxed") or token.text.casefold() in units.DOUBTS for token in text)
     padded = [_END, _END, *text, _END]
-    return any(
-        re.fullmatch("[A-HJ]", token.text) and not _is_in_formula(*padded[at - 2 : at + 2])
-        for at, token in enumerate(padded)
-    )
+    return doubts or any(_is_option(*padded[at - 2 : at + 2]) for at in range(2, len(padded) - 1))
 
 
-def _is_in_formula(first: Token, before: Token, letter: Token, after: Token) -> bool:
-    """Is the letter a unit or a variable: 5 A    E = mc^2    x/A    P(A)? B and D are no units after a number."""
-    if before.kind == "number":
-        return letter.text not in ("B", "D", "E") and after.text not in (")", ".", ":")
-    called = before.text == "(" and not letter.spaced and (first.kind == "run" or first.text.startswith("\\"))
-    operator = before.text in ("+", "-", "*", "/", "^", "_", "=", "<", ">", "{", "}") and first != _END
-    return called or operator or (before == _END and after.text in ("=", "_", "^", "(", "<", ">"))
+def _is_option(first: Token, before: Token, letter: Token, after: Token) -> bool:
+    """Is a letter in the text of an option another option? It may be a unit or a variable: 5 A    E = mc^2    P(A)."""
+    alone = before.kind in ("end", "word") or len(before.text) > 1 or (before.text == "(" and first.kind != "run")
+    if re.fullmatch("[b-e]", letter.text):
+        return alone and before.kind != "number" and not before.text.startswith("\\") and after.text in ("", ")")
+    if not re.fullmatch("[A-HJ]", letter.text):
+        return False
+    if before.kind == "number":  # 5 A, but B and D are no units
+        return letter.text in ("B", "D", "E") or after.text in (")", ".", ":")
+    if before.text == "(":  # P(A)
+        return letter.spaced or not (first.kind == "run" or first.text.startswith("\\"))
+    if before.text == "{":  # \frac{A}{2}
+        return not (first.text.startswith("\\") or first.text in ("^", "_", "}"))
+    if before == _END:  # E = mc^2
+        return after.text not in ("=", "_", "^", "(", "<", ">")
+    operator = before.text in ("+", "-", "*", "/", "^", "_", "=", "<", ">") and first != _END
+    return not operator or (len(first.text) > 3 and first.text.isalpha())  # Answer = B
 
 
 # ------------------------------------------------------------------------------------------ building nodes

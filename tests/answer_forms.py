@@ -652,6 +652,8 @@ def wrong_forms(seed=0, count=2_500):
 
 # Answers that people and models write. gold  |  answer  |  another answer
 RIGHT_MATH = pairs(r"""
+|A\cup B|=5  |  5  ;  5  |  |A\cap B|=5
+1A3_{16}  |  (1A3)_{16}  |  1A3_{\text{sixteen}}  |  (1A3)_{\text{sixteen}}  |  1A3_{(16)}
 Tom  |  tom  |  Tom  |  \text{Tom}  ;  red  |  Red  |  RED  ;  xy  |  yx  |  x \cdot y  ;  ab  |  ba  ;  abc  |  cab  ;  ABC  |  ABC
 (3,7)  |  y=7, x=3  |  (y,x)=(7,3)  |  (a,b)=(3,7)  |  a=3,b=7  |  b=7,a=3  |  \begin{cases}x=3\\y=7\end{cases}  |  x=3 \text{ and } y=7
 (x,y)=(3,7)  |  (y,x)=(7,3)  |  y=7,x=3
@@ -812,6 +814,7 @@ i  |  \mathrm{i}  |  0+1i  |  0+i  |  \sqrt{-1}
 \$1{,}200  |  1200  |  \$1200  |  1,200 dollars  |  \$1,200.00  |  1.2 \text{ thousand dollars}
 """)
 RIGHT_SCIENCE = pairs(r"""
+A  |  A. P(A)  |  A. \frac{B}{2}  |  A. 5 C  |  A. F = BIL  |  A. a b c  |  A. \text{a red ball}  |  A. e^{-x}  |  A. C_2H_6  |  A. \text{ATP and NADPH}  |  A: it increases  |  A. 5 d
 k_BT  |  k_B T  |  k_{B}T  |  k_{\text{B}}T  |  Tk_B  |  k_{\mathrm B}T  ;  m_ec^2  |  m_e c^2  |  m_{e}c^2  ;  \mu_kmg  |  \mu_k mg  |  \mu_k m g
 1.10 \text{ V}  |  E^\circ_{\text{cell}}=1.10 \text{ V}  |  E_{\text{cell}}^\circ=1.10\text{ V}  ;  -285.8 \text{ kJ/mol}  |  \Delta H^\circ_f=-285.8 kJ/mol  |  \Delta G^{\circ}_{\text{rxn}}=-285.8\text{ kJ/mol}  |  \Delta_f H^\circ=-285.8
 5.0 \times 10^{-3}  |  [H^+]=5.0\times10^{-3}  |  [\ce{H+}]=0.005 \text{ M}  |  [\text{OH}^-]=5.0\times10^{-3}
@@ -898,6 +901,8 @@ x = v_0 t + \frac{1}{2}at^2  |  v_0 t + \frac{1}{2} a t^2  |  x = v_0t+0.5at^2
 A  |  a  |  (A)  |  \text{A}  |  A)  |  (a)  |  A: it increases  |  (A) It increases  |  A. It increases because T rises
 """)
 WRONG_MATH = pairs(r"""
+A+B+C  |  A+B+c  ;  x+C  |  x+b  ;  12  |  \text{Twice it is }12  |  \text{Bob has }12, \text{Tom has }13  |  \text{The sum is not }12
+1A3_{16}  |  1A3_{\text{six}}  |  (1A4)_{16}  |  1A3  |  (1A3_{16}  |  A31_{16}
 Tom  |  moT  ;  Ben  |  neB  ;  one  |  eon  ;  ABC  |  ACB  ;  red  |  der  ;  AB  |  BA  ;  No  |  on
 (3,7)  |  y=3, x=7  |  (b,a)=(3,7)  |  x=3\text{ or }y=7  |  x=3,x=7  |  (y,x)=(3,7)  |  \begin{cases}x=7\\y=3\end{cases}
 (-\infty,-2)\cup(3,\infty)  |  x<-2\text{ and }x>3  |  \{x\mid x<-2\text{ and }x>3\}
@@ -978,6 +983,7 @@ x^2+1  |  x^2-1  |  y^2+1  |  x^2+1=0  |  x^2  |  x+1  |  (x+1)^2  |  x^2+1+C  |
 A \in B  |  B \in A  ;  a<b<c  |  c<b<a  |  a<c<b
 """)
 WRONG_SCIENCE = pairs(r"""
+A  |  A. 5 {B}  |  A. 5 (b)  |  A. \text{Answer} = B  |  A. answer is b  |  A. \text{Actually, C}  |  A. \mathbf{B}  |  A. \text{m} (B)  |  A. (b)  |  A. b  |  A. Answer: B  |  A. 5, B  |  A. 5; (D)
 HCN  |  HNC  |  CHN  ;  NO  |  No  |  ON  ;  Co  |  oC  |  CO  ;  Cs  |  sC  ;  AB  |  BA  ;  red  |  der  ;  gas  |  sag  ;  up  |  pu  ;  DNA  |  AND
 A  |  A. 5 B  |  A. 5 \quad \text{Answer: B}  |  A. 5 (C)  |  A. (B) 5  |  A. [B]  |  A. \{B\}  |  A. b  |  A. \to B  |  A. = B  |  A. +B  |  A. \text{5 (C)}  |  A. \text{C)}  |  A. (C)  |  (A) 5, (C) 6
 A  |  A. 5 or 6  |  A. I and B  |  B. I and II  |  A. \ce{H2O} (B)  |  b)  |  A - B  |  A. H2O, B. CO2  |  A. not I, but B
