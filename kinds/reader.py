@@ -872,7 +872,7 @@ def _is_option(first: Token, before: Token, letter: Token, after: Token) -> bool
         return alone and before.kind != "number" and not before.text.startswith("\\") and after.text in ("", ")")
     if not re.fullmatch("[A-HJ]", letter.text):
         return False
-    if before.kind == "number":  # 5 A, but B and D are no units
+    if before.kind == "number" or (before.text == "}" and first.kind == "number"):  # 5 A, but B and D are no units
         return letter.text in ("B", "D", "E") or after.text in (")", ".", ":")
     if before.text == "(":  # P(A)
         return letter.spaced or not (first.kind == "run" or first.text.startswith("\\"))
