@@ -175,12 +175,16 @@ def _spans(found: list[Token]) -> bool:
     return False
 
 
-_POINT = forward(r"(?<=[0-9])\{\.\}(?=[0-9])")  # 0{.}5
-# (1A3)_{16}    1A3_{\text{sixteen}}: two spellings of 1A3_{16}, which is compared as text.
-_SIXTEEN = r"_\{\s*+(?:16|\(16\)|\\text\{\s*+(?:sixteen|hex)\s*+\})\s*+\}"
-_BASE_16 = forward(rf"(?:\(([0-9A-F]++)\)|(?<![0-9A-F])([0-9A-F]++)){_SIXTEEN}")
-_QUOTED = forward(r'"([^"]*+)"')  # \text{"Evelyn"}, but not the inches of 12"
-_WITH_UNIT = forward(r"\\(?:SI|qty)\s*+\{([^{}]*+)\}\s*+\{")  # \SI{6.0}{m/s}
+# Other spellings of a longer text: a part of it, which is quick to look for, the pattern, and what stands for it.
+_REWRITES = (
+    ("{.}", forward(r"(?<=[0-9])\{\.\}(?=[0-9])"), "."),  # 0{.}5
+    ('"', forward(r'"([^"]*+)"'), r"\1"),  # \text{"Evelyn"}, but not the inches of 12"
+    (r"\SI", forward(r"\\SI\s*+\{([^{}]*+)\}\s*+\{"), r"\1\\text{ "),  # \SI{6.0}{m/s}
+    (r"\qty", forward(r"\\qty\s*+\{([^{}]*+)\}\s*+\{"), r"\1\\text{ "),
+    # (1A3)_{16}    1A3_{\text{sixteen}}: 1A3_{16}, which is compared as text.
+    (")_{", forward(r"\(([0-9A-F]++)\)(?=_\{\s*+(?:16|\(16\)|\\text\{\s*+(?:sixteen|hex)\s*+\})\s*+\})"), r"\1"),
+    ("_{", forward(r"(?<=[0-9A-F])_\{\s*+(?:\(16\)|\\text\{\s*+(?:sixteen|hex)\s*+\})\s*+\}"), "_{16}"),
+)
 
 
 def _plain(text: str) -> str:
@@ -190,9 +194,8 @@ def _plain(text: str) -> str:
         text = "".join(str(unicodedata.decimal(letter)) if letter.isdecimal() else letter for letter in text)
     text = text.strip()
     text = text if r"\begin" in text else text.replace(r"\\", "\\")  # all backslashes are doubled, as in JSON
-    text = _POINT.sub(".", text.replace(r"US\$", r"\$"))
-    text = _BASE_16.sub(r"\1\2_{16}", text)
-    text = _QUOTED.sub(r"\1", _WITH_UNIT.sub(r"\1\\text{ ", text))
+    for part, pattern, written in _REWRITES:
+        text = pattern.sub(written, text) if part in text else text
     bold = text.startswith("**") and text.rstrip(". ").endswith("**")
     return text.rstrip(". ")[2:-2] if bold else text
 

@@ -362,7 +362,7 @@ class Parser:
         end = self.at
         while self.tokens[end].kind == "word" and end < self.at + units.MAX_WORDS + 2:
             end += 1
-            verb = self.tokens[end - 1].text in ("is", "are", "has")
+            verb = self.tokens[end - 1].text in ("is", "are", "has", "equals", "pays", "costs", "needs", "gets")
             if verb and self.tokens[end].kind in ("number", "sign") and self.tokens[end].text not in ("=", ":"):
                 words = [token for token in self.tokens[self.at : end - 1] if token.text.casefold() not in ARTICLES]
                 self.at = end if units.noun_of(words, label=True) else self.at

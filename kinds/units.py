@@ -80,10 +80,10 @@ BOUNDS = {"minimum", "maximum", "min", "max", "gross", "remainder", "higher", "l
 NUMBERS = {*BOUNDS, "percent", "percentage"}  # words of a label that say which number it is: Percentage = 28\%
 _CHANGES = {*DOUBTS, *CHANGING.split(), *PERCENT, *NUMBER_WORDS}
 _CHANGING_ENDS = ("teen", "illion", "illions", "illionth", "illionths", "fold", "n't", *"十百千万萬亿億半")
-# A direction after a unit has one of the first words, and the others between them.
+# A direction after a unit has one of the first words, and the others of _AIMING between them.
 _AIMS = {"right", "left", "east", "west", "north", "south", "horizontal", "vertical", "upward", "downward", "upwards",
          "downwards", "northeast", "northwest", "southeast", "southwest"}  # fmt: skip
-_AIMING = {"to", "the", "of", "above", "below", "due"}
+_AIMING = {*_AIMS, "to", "the", "of", "above", "below", "due"}
 MAX_WORDS = 6  # of a counted noun
 
 
@@ -289,7 +289,7 @@ def unit_around(before: str, after: Sequence[Token]) -> Unit | None:
 def without_direction(found: list[Token], degrees: bool) -> tuple[list[Token], str]:
     """Cut off the direction of a quantity: m/s to the right, m/s east, ° above the horizontal."""
     start = len(found)
-    while start and found[start - 1].text.casefold() in {*_AIMS, *_AIMING}:
+    while start and found[start - 1].text.casefold() in _AIMING:
         start -= 1
     aims = [token.text.casefold() for token in found[start:]]
     return (found[:start], " ".join(aims)) if (start or degrees) and {*aims} & _AIMS else (found, "")
