@@ -244,7 +244,8 @@ def _same_quantities(gold: Node, answer: Node) -> bool:
     if not agree(gold_unit, answer_unit) or (len(aims) > 1 and aims[0] != aims[1]):
         return False
     if {gold_unit, answer_unit} == {DEGREES, None} and _has_pi(value if gold_unit else gold_value):
-        return _same_angle(gold, answer)  # \pi/6 is no number of degrees
+        # \pi/6 is no number of degrees, but a gold of 36\pi degrees may be answered without them
+        return _same_angle(gold, answer) or (gold_unit == DEGREES and equal(gold_value, value))
     value = _with_constant(gold_value, value)
     return gold_value == value or equal(gold_value, value)
 

@@ -299,7 +299,7 @@ class Parser:
             clauses.append(self.clause())
             if len(clauses) > MAX_ITEMS:
                 raise Unreadable("too many items")
-        clauses = _points(clauses, groups)
+        clauses = _points(clauses, groups) if len(groups) > 1 else clauses
         return (Node("list", word, _list(_both_signs(tuple(clauses))).parts),) if word else tuple(clauses)
 
     def clause(self) -> Node:
@@ -918,7 +918,7 @@ def _points(clauses: list[Node], starts: list[int]) -> list[Node]:
     same = all(
         len({*one}) == len(group) > 1 and {*one} == {*names[0]} for one, group in zip(names, groups, strict=True)
     )
-    if len(groups) < 2 or not same:
+    if not same:
         return clauses
     return [Node("tuple", "()", tuple(sorted(group, key=lambda part: str(part.parts[0].value)))) for group in groups]
 
