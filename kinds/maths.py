@@ -13,7 +13,8 @@ r"""Kind "math": is the text in the last box the same answer as the gold? (verif
     x(x+1) and x^2+x; \sqrt8 and 2\sqrt2                R and r; x' and x; 2\pi x, 2\pi+C and 2\pi
     y=2x+3 and 2x-y+3=0                                 204 and 54 for 204_5
     Matrices and vectors, entry by entry                a row and a column
-    Letter case, articles and the last full stop        any other word
+    Letter case, articles and the last full stop        any other word; moT for Tom, ACB for ABC
+    y=2,x=1 and x=1 and y=2 for (1,2)                   y=1,x=2; x=1 or y=2
 
 A reference may be a list of golds. An answer is right if it is the same as one of them.
 
