@@ -22,7 +22,7 @@ SIZE = 1_000  # bits of another number, before or after the point
 DIGITS = 400  # of another number: enough to tell 2^SIZE from 2^SIZE + 1
 LARGEST = 2_000  # of a factorial or binomial
 # The scales of the points. Near 0 a term such as +0.5 counts, far from 0 a term such as x^9 does.
-SCALES = [Fraction(4), Fraction(1, 9), Fraction(-1), Fraction(-3)]
+POINT_SCALES = [Fraction(4), Fraction(1, 9), Fraction(-1), Fraction(-3)]
 TOLERANCE = Fraction(1, 10**6)  # relative, between a decimal and a number in another notation
 
 Value = Any  # Fraction, or a number of mpmath
@@ -39,7 +39,7 @@ def _whole(function: Callable[..., int]) -> Callable[..., Value]:
     return of_values
 
 
-def _rounded(function: Callable[[Fraction], int]) -> Callable[[Value], Value]:
+def _rounding(function: Callable[[Fraction], int]) -> Callable[[Value], Value]:
     def of_value(value: Value) -> Value:
         return Fraction(function(value)) if isinstance(value, Fraction) else function(value)
 
@@ -54,11 +54,12 @@ def _power(base: Value, exponent: Value) -> Value:
     return mp.power(_real(base), _real(exponent))
 
 
-# Of fractions if all arguments are fractions; the others are of numbers of mpmath.
+# The functions of a `call`. Those of _EXACT give a fraction if all arguments are fractions, else a number of mpmath.
+# Those that only _REAL has always give a number of mpmath.
 _EXACT: dict[str, Callable[..., Value]] = {
     "+": operator.add, "*": operator.mul, "/": operator.truediv, "neg": operator.neg, "abs": abs, "^": _power,
     "root": lambda value, degree: _power(value, 1 / degree), "!": _whole(math.factorial), "binom": _whole(math.comb),
-    "floor": _rounded(math.floor), "ceil": _rounded(math.ceil),
+    "floor": _rounding(math.floor), "ceil": _rounding(math.ceil),
 }  # fmt: skip
 _REAL: dict[str, Callable[..., Value]] = {
     "sin": mp.sin, "cos": mp.cos, "tan": mp.tan, "cot": mp.cot, "sec": mp.sec, "csc": mp.csc, "arcsin": mp.asin,
@@ -76,9 +77,9 @@ def names(node: Node) -> frozenset[str]:
     return frozenset().union(*map(names, node.parts)) if node.kind == "call" else frozenset()
 
 
-def rounded(node: Node) -> bool:
+def has_decimal(node: Node) -> bool:
     """Has an expression a decimal?"""
-    return node.kind == "decimal" or (node.kind == "call" and any(map(rounded, node.parts)))
+    return node.kind == "decimal" or (node.kind == "call" and any(map(has_decimal, node.parts)))
 
 
 def rational(node: Node) -> Fraction | None:
@@ -149,19 +150,19 @@ def _bounded(value: Value) -> Value:
 def equal(gold: Node, answer: Node) -> bool:
     """Have two expressions the same values? Within TOLERANCE if one has a decimal and the other has none.
 
-    They are compared where one has a value. With variables this must be so at two points or more.
+    At a point where only one of them has a value they differ. If they have variables, both need values at two points.
     """
     if names(gold) != names(answer):
         return False
-    share, found = TOLERANCE * (rounded(gold) != rounded(answer)), 0
+    share, compared = TOLERANCE * (has_decimal(gold) != has_decimal(answer)), 0
     with mp.workdps(DIGITS):
         points = _points(names(gold))
         for point in points:
             a, b = _value(gold, point), _value(answer, point)
             if (a is None) != (b is None) or (a is not None and not close(a, b, share)):
                 return False
-            found += a is not None
-        return found >= min(2, len(points))
+            compared += a is not None
+        return compared >= min(2, len(points))
 
 
 def proportional(gold: Node, answer: Node) -> bool:
@@ -180,9 +181,9 @@ def proportional(gold: Node, answer: Node) -> bool:
 
 def _points(variables: frozenset[str]) -> list[dict[str, Value]]:
     """Return points whose coordinates are not whole, and different for each variable."""
-    return [{name: scale * Fraction(2 * ((79 * number + 47 * at) % 97) + 5, 22)
-             for number, name in enumerate(sorted(variables), 1)}
-            for at, scale in enumerate(SCALES if variables else SCALES[:1])]  # fmt: skip
+    return [{name: scale * Fraction(2 * ((79 * place + 47 * row) % 97) + 5, 22)
+             for place, name in enumerate(sorted(variables), 1)}
+            for row, scale in enumerate(POINT_SCALES if variables else POINT_SCALES[:1])]  # fmt: skip
 
 
 def close(a: Value, b: Value, share: Fraction = Fraction(0)) -> bool:

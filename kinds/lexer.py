@@ -51,7 +51,7 @@ _COMMANDS = {*FUNCTIONS, "pi", "sqrt", "frac", "infty", "infinity", "theta"} - {
 
 # Other spellings of a sign.
 SPELLINGS = {
-    r"\frac": r"\dfrac \tfrac \cfrac", r"\binom": r"\dbinom \tbinom", r"\infty": r"\infinity",
+    r"\frac": r"\dfrac \tfrac \cfrac \nicefrac \sfrac", r"\binom": r"\dbinom \tbinom", r"\infty": r"\infinity",
     r"\le": r"\leq \leqslant <=", r"\ge": r"\geq \geqslant >=", r"\ne": r"\neq !=", "<": r"\lt", ">": r"\gt",
     r"\{": r"\lbrace", r"\}": r"\rbrace", "(": r"\langle \lparen", ")": r"\rangle \rparen", "[": r"\lbrack",
     "]": r"\rbrack", "|": r"\lvert \rvert \vert \| \lVert \rVert \Vert", "*": r"\times \cdot \ast \bullet",
@@ -60,17 +60,19 @@ SPELLINGS = {
     r"\setminus": r"\smallsetminus \backslash",
     r"\emptyset": r"\varnothing", r"\overline": r"\bar", r"\mathbbR": r"\R", r"\epsilon": r"\varepsilon",
     r"\phi": r"\varphi", r"\theta": r"\vartheta", r"\rho": r"\varrho", "Å": r"\AA \angstrom",
-    r"\to": r"\rightarrow \longrightarrow ->",
+    r"\angle": r"\measuredangle", r"\to": r"\rightarrow \longrightarrow ->", r"\\": r"\cr", "√": r"\surd",
+    "£": r"\pounds \textsterling", "€": r"\euro \texteuro",
 }
 _SIGN = {other: sign for sign, others in SPELLINGS.items() for other in others.split()}
 
 # Characters, with the LaTeX for each.
 _CHARACTERS = {
-    "−–‐‑": "-", "×": r"\times ", "÷∕": "/", "·⋅•∙": r"\cdot ", "π": r"\pi ", "∞": r"\infty ", "±": r"\pm ",
+    "−–‐‑": "-", "×": r"\times ", "÷∕⁄": "/", "∶": ":", "·⋅•∙": r"\cdot ", "π": r"\pi ", "∞": r"\infty ", "±": r"\pm ",
     "∪": r"\cup ", "∈": r"\in ", "µ": "μ", "′’": "'", "½": r"\frac{1}{2}", "¼": r"\frac{1}{4}", "¾": r"\frac{3}{4}",
     "⅓": r"\frac{1}{3}", "⅔": r"\frac{2}{3}", "≤": r"\le ", "≥": r"\ge ", "≠": r"\ne ", "∅": r"\emptyset ",
     "≈": r"\approx ", "→": r"\to ", "θ": r"\theta ", "λ": r"\lambda ", "Δ": r"\Delta ", "ℝ": r"\R ",
-    "、": ",", "。": ".", "º": "°", "℃": "°C", "Ω": "Ω", "\u00a0\u2009\u202f\u3000": " ", "\u200b\u2060\ufeff": "",
+    "“”": '"', "、": ",", "。": ".", "º": "°", "℃": "°C", "Ω": "Ω",
+    "\u00a0\u2009\u202f\u3000": " ", "\u200b\u2060\ufeff": "",
 }
 # fmt: on
 _CHARACTER: dict[int, str | int] = {ord(one): latex for ones, latex in _CHARACTERS.items() for one in ones}
@@ -82,10 +84,13 @@ DECORATION = forward(
     r"(?:\s|~|\\[,;:!>()\[\] ]|\\\Z|\$|\{\}|\\(?:left|right)(?![A-Za-z])\s*+\.?"
     r"|\\(?:[bB]igg?[lr]?|displaystyle|textstyle|scriptstyle|limits|q?quad|tiny|small|normalsize|[lL]arge|[hH]uge"
     r"|LARGE|bf|rm|it|tt|sf|mathbf|mathit|mathsf|mathtt|mathcal|boldsymbol|bm|pmb|underline|mathstrut)(?![A-Za-z])"
-    r"|\\(?:color|textcolor|colorbox|[hv]?phantom|[hv]space)\*?\s*+\{[^{}]*+\})*+"
+    r"|\\mathrm\s++(?=[A-Za-z])|\\(?:color|textcolor|colorbox|[hv]?phantom|[hv]space)\*?\s*+\{[^{}]*+\})*+"
 )
 # The kinds of pieces, tried in this order. Each is a group of one pattern.
-_GROUPED = r"[1-9][0-9]{0,2}+(?:(?:,\\!\ ?|\{,\}|\\[,!:;]|\\?\ |,|~)[0-9]{3}(?![0-9]))++(?!,[0-9])"
+# Groups of three digits with , {,} \, or a space between them. A comma with one digit more behind it, as in 1,234,5,
+# shows a list.
+_BETWEEN = r",\\!\ ?|\{,\}|\{\\[,!:;]\}|\\text\{,\}|\\[,!:;]|\\?\ |,|~"
+_GROUPED = rf"[1-9][0-9]{{0,2}}+(?:(?:{_BETWEEN})[0-9]{{3}}(?![0-9]))++(?!,[0-9])"
 _EXPONENT = r"(?:[eE][+-]?[0-9]++)?"
 _LETTER = rf"[^\W\d_{_RAISED}{_LOWERED}]"  # of any script
 _LETTERS = rf"[A-Za-z](?:\.[A-Za-z](?![A-Za-z]))++\.?|{_LETTER}{{3,}}+'s(?!{_LETTER})|{_LETTER}++"
@@ -94,9 +99,9 @@ _PIECES = {
     "number": rf"(?:(?<![0-9],){_GROUPED}|[0-9]++)(?:\.[0-9]++|\.(?=[eE][+-]?[0-9]))?{_EXPONENT}|\.[0-9]++{_EXPONENT}",
     # \text{ and \mathrm{: the letters up to the closing brace are upright
     "upright": r"\\(?:text(?:bf|it|rm|normal|sf|tt|up|md)?|mbox|mathrm|operatorname\*?|emph)\s*+\{",
-    "degrees": r"\^\s*+(?:\{\s*+\\circ\s*+\}|\\circ(?![A-Za-z]))|\\deg(?:rees?)?(?![A-Za-z])",
+    "degrees": r"\^\s*+(?:\{\s*+\\circ\s*+\}|\\circ(?![A-Za-z]))|\\(?:deg(?:rees?)?|textdegree)(?![A-Za-z])",
     "primes": r"\^\s*+(?:\{\s*+(?:\\prime|'|\s)++\}|\\prime(?![A-Za-z]))",
-    "raised": r"[⁺⁻]?[⁰¹²³⁴⁵⁶⁷⁸⁹]++",
+    "raised": r"[⁺⁻]?[⁰¹²³⁴⁵⁶⁷⁸⁹]++[⁺⁻]?|[⁺⁻]",
     "lowered": r"[₀₁₂₃₄₅₆₇₈₉]++",
     "set": r"\\mathbb\s*+(?:\{\s*+[A-Z]\s*+\}|[A-Z])",
     # \begin{pmatrix}   \begin{array}{cc}
@@ -110,7 +115,9 @@ _IN_TEXT = _PIECES | {"letters": rf"(?:{_LETTERS})(?:'{_LETTER}|-{_LETTER}{{2,}}
 TOKEN, TOKEN_IN_TEXT = (
     forward("|".join(f"(?P<{name}>{pattern})" for name, pattern in pieces.items())) for pieces in (_PIECES, _IN_TEXT)
 )
-_SEPARATOR = forward(r",\\! ?|\{,\}|\\.|[ ~]")  # between the groups of a number; a plain comma stays
+_SEPARATOR = forward(
+    r",\\! ?|\{,\}|\{\\.\}|\\text\{,\}|\\.|[ ~]"
+)  # between the groups of a number; a plain comma stays
 _SPACES = frozenset(" \t\n~$!,;:")  # the last character of a space, such as \, and \quad in front of a token
 
 
@@ -119,7 +126,7 @@ def tokens(text: str) -> tuple[Token, ...]:
     """Cut a text into tokens. Broken if its braces do not balance."""
     text = _plain(text)
     found: list[Token] = []
-    opened = [(False, "")]  # of each open brace: are its letters upright, and the token of its closing brace
+    opened = [(False, "")]  # one pair for each open brace: (its letters are upright, the token of its closing brace)
     at = _skip_decoration(text, 0)
     while at < len(text):
         upright = opened[-1][0]
@@ -161,11 +168,23 @@ def _trimmed(found: list[Token]) -> list[Token]:
 def _spans(found: list[Token]) -> bool:
     """Does the brace that opens first close last?"""
     depth = 0
-    for number, token in enumerate(found):
+    for at, token in enumerate(found):
         depth += (token.text == "{") - (token.text == "}")
         if depth == 0:
-            return number > 0 and number == len(found) - 1
+            return at > 0 and at == len(found) - 1
     return False
+
+
+# Other spellings of a longer text: a part of it, which is quick to look for, the pattern, and what stands for it.
+_REWRITES = (
+    ("{.}", forward(r"(?<=[0-9])\{\.\}(?=[0-9])"), "."),  # 0{.}5
+    ('"', forward(r'"([^"]*+)"'), r"\1"),  # \text{"Evelyn"}, but not the inches of 12"
+    (r"\SI", forward(r"\\SI\s*+\{([^{}]*+)\}\s*+\{"), r"\1\\text{ "),  # \SI{6.0}{m/s}
+    (r"\qty", forward(r"\\qty\s*+\{([^{}]*+)\}\s*+\{"), r"\1\\text{ "),
+    # (1A3)_{16}    1A3_{\text{sixteen}}: 1A3_{16}, which is compared as text.
+    (")_{", forward(r"\(([0-9A-F]++)\)(?=_\{\s*+(?:16|\(16\)|\\text\{\s*+(?:sixteen|hex)\s*+\})\s*+\})"), r"\1"),
+    ("_{", forward(r"(?<=[0-9A-F])_\{\s*+(?:\(16\)|\\text\{\s*+(?:sixteen|hex)\s*+\})\s*+\}"), "_{16}"),
+)
 
 
 def _plain(text: str) -> str:
@@ -175,6 +194,8 @@ def _plain(text: str) -> str:
         text = "".join(str(unicodedata.decimal(letter)) if letter.isdecimal() else letter for letter in text)
     text = text.strip()
     text = text if r"\begin" in text else text.replace(r"\\", "\\")  # all backslashes are doubled, as in JSON
+    for part, pattern, written in _REWRITES:
+        text = pattern.sub(written, text) if part in text else text
     bold = text.startswith("**") and text.rstrip(". ").endswith("**")
     return text.rstrip(". ")[2:-2] if bold else text
 
@@ -190,6 +211,9 @@ def _tokens_of(kind: str, piece: str, upright: bool, spaced: bool) -> list[Token
         return [Token("number", _SEPARATOR.sub("", piece), spaced)]
     if kind in ("raised", "lowered"):  # 10⁻³ is 10^-3, x₁ is x_1
         written = piece.translate(_ON_THE_LINE)
+        if written[-1] in "+-":  # the charge of SO₄²⁻
+            digits = [Token("number", written[:-1])] if written[:-1].isdecimal() else []
+            return [Token("sign", "^"), Token("sign", "{"), *digits, Token("sign", written[-1]), Token("sign", "}")]
         signs = ["^" if kind == "raised" else "_", *written.rstrip("0123456789")]
         return [*(Token("sign", sign) for sign in signs), Token("number", written.lstrip("+-"))]
     if kind == "primes":
@@ -197,7 +221,7 @@ def _tokens_of(kind: str, piece: str, upright: bool, spaced: bool) -> list[Token
     if kind == "letters" and piece in _COMMANDS:
         return [Token("sign", _SIGN.get("\\" + piece, "\\" + piece), spaced)]
     if kind == "letters" and piece not in ("and", "or"):
-        word = upright or piece in ("pH", "pOH")
+        word = upright or piece in ("pH", "pOH", "pKa", "pKb", "pKw")
         letters = piece.replace(".", "").upper() if "." in piece else piece  # p.m. is PM
         return [Token("word" if word else "run", letters, spaced)]
     text = {"degrees": "°", "row": r"\\", "set": r"\mathbb" + piece.strip("{} ")[-1]}.get(kind, piece)
@@ -206,7 +230,8 @@ def _tokens_of(kind: str, piece: str, upright: bool, spaced: bool) -> list[Token
     return [Token("sign", _SIGN.get(text, text), spaced)]
 
 
-_LONE_BRACES = forward(r"\{ ([^\s{}]++) \}")
+# Not those of a_{nb}, since a_nb is a_n times b.
+_LONE_BRACES = forward(r"(?<!_ )\{ ([^\s{}]++) \}|\{ ([0-9]++|[^\s{}]) \}")
 
 
 def canonical(found: Sequence[Token]) -> str:
@@ -215,4 +240,4 @@ def canonical(found: Sequence[Token]) -> str:
     Letter case counts in short words only: R is not r.
     """
     text = " ".join(t.text.casefold() if t.kind in ("run", "word") and len(t.text) > 3 else t.text for t in found)
-    return _LONE_BRACES.sub(r"\1", text)
+    return _LONE_BRACES.sub(r"\1\2", text)

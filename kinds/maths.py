@@ -13,7 +13,8 @@ r"""Kind "math": is the text in the last box the same answer as the gold? (verif
     x(x+1) and x^2+x; \sqrt8 and 2\sqrt2                R and r; x' and x; 2\pi x, 2\pi+C and 2\pi
     y=2x+3 and 2x-y+3=0                                 204 and 54 for 204_5
     Matrices and vectors, entry by entry                a row and a column
-    Letter case, articles and the last full stop        any other word
+    Letter case, articles and the last full stop        any other word; moT for Tom, ACB for ABC
+    y=2,x=1 and x=1 and y=2 for (1,2)                   y=1,x=2; x=1 or y=2
 
 A reference may be a list of golds. An answer is right if it is the same as one of them.
 
@@ -25,13 +26,14 @@ Simplified: nothing is solved, and units are not converted. Sums, integrals, con
 reader.py cannot read is equal only as text.
 """
 
+import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from kinds.algebra import equal, names, proportional, rational
 from kinds.lexer import TRIGONOMETRIC
 from kinds.patterns import forward
-from kinds.reader import INFINITY, OPERATORS, Node, call, number, read
+from kinds.reader import BASES, INFINITY, OPERATORS, RELATIONS, Node, call, number, read
 from kinds.units import Unit, same_unit
 from sandbox.jobs import Call
 from verify import MAX_ANSWER, Kind, after_thinking, shown
@@ -69,12 +71,12 @@ def golds_of(reference: str | list[str]) -> list[str]:
 
 def best(verdicts: Iterable[Any]) -> Any:
     """Return the first of True, ALGEBRA and False that is among the verdicts, else None. Stop at True."""
-    found = set()
+    others = set()
     for verdict in verdicts:
         if verdict is True:
             return True
-        found.add(verdict)
-    return ALGEBRA if ALGEBRA in found else False if False in found else None
+        others.add(verdict)
+    return ALGEBRA if ALGEBRA in others else False if False in others else None
 
 
 def compare(answer: str, gold: str, algebra: bool = True, science: bool = False) -> Any:
@@ -107,9 +109,9 @@ def check_text(kind: str, reference: Any) -> None:
             check_text(kind, gold)
         return
     text = unboxed(reference).rstrip() if isinstance(reference, str) else ""
-    if found := _LOST_BACKSLASH.search(text):
+    if lost := _LOST_BACKSLASH.search(text):
         raise ValueError(
-            f"JSON has read a backslash of a {kind} reference as {found[0][0]!r}: write every backslash twice, as in "
+            f"JSON has read a backslash of a {kind} reference as {lost[0][0]!r}: write every backslash twice, as in "
             rf'"\\frac{{1}}{{2}}"; got {shown(reference)}'
         )
     if read(text, False) is None or _EMPTY_BOX.search(text):
@@ -142,21 +144,22 @@ _PERCENT = forward(r"[\s$]{0,8}+(?:\\?%|percent\b)")
 def last_box(text: str) -> str | None:
     r"""Return the text in the \boxed{...} that closes last, braces balanced; None if there is none.
 
-    In nested boxes this is the outer one. A box without its closing brace does not count.
+    In nested boxes this is the outer one. A box without its closing brace does not count. A percent sign right behind
+    the box is added to its text.
     """
     text = text[-MAX_BOX_DISTANCE:]
     first = text.find("box")
     opened: list[int] = []  # the start of the text in each open brace; 0 without \\boxed
-    found: tuple[int, int] | None = None
+    last: tuple[int, int] | None = None  # where the text of the box that closed last starts and ends
     for match in _BRACE.finditer(text, max(first - 3, 0)) if first >= 0 else ():
         brace = match.lastgroup
         if brace in ("box", "open"):
             opened.append(match.end() if brace == "box" else 0)
         elif brace == "close" and opened and (start := opened.pop()):
-            found = start, match.start()
-    if found is None:
+            last = start, match.start()
+    if last is None:
         return None
-    return text[slice(*found)] + ("\\%" if _PERCENT.match(text, found[1] + 1) else "")
+    return text[slice(*last)] + ("\\%" if _PERCENT.match(text, last[1] + 1) else "")
 
 
 def last_box_of(response: str) -> str | None:
@@ -168,51 +171,95 @@ KIND = Kind(judge_math, answer=last_box_of, check=lambda gold: check_text("math"
 
 # ------------------------------------------------------------------------------------------- two trees
 
-FLIPPED = {"<": ">", ">": "<", r"\le": r"\ge", r"\ge": r"\le"}  # inequalities, read from the right
-_TURNED = FLIPPED | {"=": "=", r"\ne": r"\ne"}  # other relations, such as \in, cannot be turned
+INEQUALITIES = ("<", ">", r"\le", r"\ge")
+_SPELLED = {"zero": 0, "one": 1, **BASES}
 DEGREES = frozenset([("°", 1)])
 _NO_NAME = Node("")
+_OF_X = frozenset([*"rstuvxyz", r"\theta"])  # the variable of an antiderivative
+_FUNCTION_LETTERS = (r"\phi", r"\psi", r"\tau", r"\sigma", r"\rho")
 
 
 def same(gold: Node, answer: Node, name: Node = _NO_NAME) -> bool:
     """Are two trees the same answer? The gold may have a name: x, if it is the 5 of x=5."""
     if gold == answer:
         return True
-    if _is_equation(gold):  # The answer is the same equation, or 5 for the gold x=5.
-        own = gold.parts[0] if _owns(gold.parts[0]) else None
-        alike = _is_equation(answer) and (_same_sides(gold, answer) or _same_curve(gold, answer))
-        return alike or (own is not None and same(gold.parts[-1], answer, own))
+    if _is_equation(gold):
+        return _same_as_equation(gold, answer)
     if _is_equation(answer):
         return _claims(gold, answer, name)
+    if gold.kind == "number" and (word := _letters(answer)) in _SPELLED:
+        return gold.value == _SPELLED[word]
+    if "spelled" in (gold.kind, answer.kind):
+        return _same_spelling(gold, answer)
     (gold_name, gold), (answer_name, answer) = _interval(gold), _interval(answer)
     if len({name, gold_name, answer_name} - {_NO_NAME}) > 1:  # x>5 is not y>5
         return False
-    kinds = {gold.kind, answer.kind}
-    if kinds == {"list", "tuple"} and {gold_name, answer_name} != {_NO_NAME}:  # 1<x<2 is not 1,2
+    if {gold.kind, answer.kind} == {"list", "tuple"} and {gold_name, answer_name} != {_NO_NAME}:  # 1<x<2 is not 1,2
         return False
-    if "option" in kinds:
+    return _same_kind(gold, answer, name)
+
+
+def _same_as_equation(gold: Node, answer: Node) -> bool:
+    """Is the answer the same equation, or 5 for the gold x=5?"""
+    own = gold.parts[0] if _owns(gold.parts[0]) else None
+    alike = _is_equation(answer) and (_same_sides(gold, answer) or _same_curve(gold, answer))
+    return alike or (own is not None and same(gold.parts[-1], answer, own))
+
+
+def _same_kind(gold: Node, answer: Node, name: Node) -> bool:
+    """Compare two nodes that are no equations by the rule for their kinds."""
+    node_kinds = {gold.kind, answer.kind}
+    if "option" in node_kinds:
         return _same_options(gold, answer)
-    if "words" in kinds:
+    if "words" in node_kinds:
         a, b = _letters(gold), _letters(answer)
         return a == b and len(a) > 1  # R is not \text{r}
-    if "matrix" in kinds:
+    if "matrix" in node_kinds:
         return _same_matrices(gold, answer)
-    if kinds & {"list", "tuple"}:
-        return _same_items(gold, answer)
-    if kinds == {"chain"}:  # x+y<9 and 9>x+y
+    if node_kinds & {"list", "tuple"}:
+        return _same_items(gold, answer, name)
+    if node_kinds == {"chain"}:  # x+y<9 and 9>x+y
         return _same_sides(gold, answer)
-    if kinds == {"ratio"}:
+    if node_kinds == {"ratio"}:
         zeros = [[measured(part)[1] == number(0) for part in node.parts] for node in (gold, answer)]
         return zeros[0] == zeros[1] and _same_parts(gold.parts, answer.parts)
     return _same_quantities(gold, answer)
 
 
+def _same_spelling(gold: Node, answer: Node) -> bool:
+    """Compare texts of letters in their order, such as HCN. Letter case counts, except in a word: red and Red."""
+    a, b = gold.value if gold.kind == "spelled" else "", _spelling(answer)
+    if a and b:
+        word = (a.islower() or (a.istitle() and len(a) > 2)) and re.search("[aeiou]", a.lower() if len(a) > 2 else a[0])
+        yes = a.casefold() in ("yes", "no", "odd") and a != "NO"
+        cases = (a.lower(), a.upper(), a.title())
+        return a == b or (yes and a.casefold() == b.casefold()) or bool(word and b in cases)
+    products = (Node("call", "*", node.parts) if node.kind == "spelled" else node for node in (gold, answer))
+    return same(*products)
+
+
 def _same_quantities(gold: Node, answer: Node) -> bool:
-    """Compare the values and the units of two expressions."""
+    """Compare the values, the units and the directions of two expressions."""
     (gold_unit, gold_value), (answer_unit, value) = measured(gold), measured(answer)
-    if not agree(gold_unit, answer_unit):
+    aims = [node.parts[1] for node in (gold, answer) if node.kind == "quantity" and len(node.parts) > 1]
+    if not agree(gold_unit, answer_unit) or (len(aims) > 1 and aims[0] != aims[1]):
         return False
-    return gold_value == value or equal(gold_value, value) or _same_angle(gold, answer)
+    if {gold_unit, answer_unit} == {DEGREES, None} and _has_pi(value if gold_unit else gold_value):
+        # \pi/6 is no number of degrees, but a gold of 36\pi degrees may be answered without them
+        return _same_angle(gold, answer) or (gold_unit == DEGREES and equal(gold_value, value))
+    value = _with_constant(gold_value, value)
+    return gold_value == value or equal(gold_value, value)
+
+
+def _with_constant(gold: Node, answer: Node) -> Node:
+    """Write x^2 + c and x^2 + K as x^2 + C, if the gold ends so and has one variable."""
+    last, constant = answer.parts[-1:], Node("letter", "C")
+    ends = gold.value == answer.value == "+" and gold.parts[-1] == constant and last[0].value in ("c", "K", "k")
+    others = names(gold) - {"C"}
+    if not ends or last[0].value in names(gold) or "C" in names(answer) or not (len(others) == 1 and others < _OF_X):
+        return answer
+    rest = answer._replace(parts=answer.parts[:-1])
+    return answer if names(last[0]) & names(rest) else answer._replace(parts=(*rest.parts, constant))
 
 
 def _same_angle(gold: Node, answer: Node) -> bool:
@@ -238,21 +285,30 @@ def _is_equation(node: Node) -> bool:
 
 
 def _is_name(side: Node) -> bool:
-    r"""Can a side of an equation only be a name for the other side? An expression cannot: 2x, x^2, xy, \sqrt{x}.
+    r"""Is a side of an equation a name, not a value of its own? These are names; 2x, x^2, xy and \sqrt{x} are not.
 
     x    f(2)    P(A)    \cos A    |AB|    AB    \Delta H    m\angle A    dy/dx    m+n    (x,y)    a:b
     """
     if side.kind == "letter":
         return side.value not in ("e", "i", "π", "∞")
     if side.kind in ("tuple", "ratio") or side.value in ("+", "/", "abs", *TRIGONOMETRIC):
-        return all(map(_is_name, side.parts))
+        parts = [*side.parts[:1], *(_without_minus(part) for part in side.parts[1:])]  # x-y, but not -x
+        return all(map(_is_name, parts))
     return side.value == "*" and (_is_function(side.parts) or _is_one_symbol(side.parts))
 
 
 def _is_function(factors: Sequence[Node]) -> bool:
-    r"""f(x), P(2), F(x,y), \gcd(12,18)."""
-    name = factors[0].value if factors[0].kind == "letter" and len(factors) == 2 else ""
-    return name in (*"fghpqACDEFGHLMNPQRSTVW", *OPERATORS) or (len(name) > 1 and name.isalpha())
+    r"""f(x), P(2), F(x,y), f'(0), f^{-1}(2), f_2(x), f^{(3)}(0), (f\circ g)(x), \phi(10), \gcd(12,18)."""
+    first = factors[0]
+    if first.value == "^" and first.parts[1] == call("neg", number(1)):
+        first = first.parts[0]
+    name = str(first.value) if first.kind == "letter" and len(factors) == 2 else ""
+    name = re.sub(r"_[0-9]$|\^[0-9]$|∘[a-zA-Z]$|'+$", "", name)
+    return name in (*"fghpquvABCDEFGHLMNPQRSTVW", *OPERATORS, *_FUNCTION_LETTERS) or (len(name) > 1 and name.isalpha())
+
+
+def _without_minus(node: Node) -> Node:
+    return node.parts[0] if node.value == "neg" else node
 
 
 def _is_one_symbol(factors: Sequence[Node]) -> bool:
@@ -261,9 +317,9 @@ def _is_one_symbol(factors: Sequence[Node]) -> bool:
         return False
     first, *rest = (factor.value for factor in factors)
     segment = all("A" <= letter[0] <= "Z" for letter in (first, *rest))
-    return segment or (
-        len(rest) == 1 and (first in ("d", r"\Delta", r"\delta") or (first == "m" and r"\angle" in rest[0]))
-    )
+    change = first.partition("_")[0] in ("d", r"\Delta", r"\delta")  # \Delta_f H
+    acid = first == "p" and rest[0].startswith("K")  # pK_a
+    return segment or (len(rest) == 1 and (change or acid or (first == "m" and r"\angle" in rest[0])))
 
 
 def _owns(side: Node) -> bool:
@@ -273,35 +329,74 @@ def _owns(side: Node) -> bool:
 
 def _claims(gold: Node, answer: Node, name: Node) -> bool:
     r"""Is every side of the answer's equation the gold, or a name for it? In x \in A only x may be the name."""
+    answer = _sorted_names(answer, name)
     if answer.value == (r"\in",):
         return _may_name(answer.parts[0], gold, name) and same(gold, answer.parts[1])
     sides = [side for side in answer.parts if not _may_name(side, gold, name)]
     return bool(sides) and all(same(gold, side) for side in sides)
 
 
+def _alphabetic(unknowns: list[str]) -> list[str]:
+    r"""Return unknowns in the order of a point: a,b    x,y. With a Greek letter, as in r,\theta, they stay."""
+    return unknowns if any(name.startswith("\\") for name in unknowns) else sorted(unknowns)
+
+
+def _sorted_names(answer: Node, name: Node) -> Node:
+    """Write (y,x)=(7,3) as (x,y)=(3,7): in the order of the gold's name, or by the alphabet."""
+    unknowns = [part.value for part in answer.parts[0].parts if part.kind == "letter"]
+    if answer.parts[0].kind != "tuple" or len({*unknowns}) < len(answer.parts[0].parts):
+        return answer
+    order = [part.value for part in name.parts] if name.kind == "tuple" else _alphabetic(unknowns)
+    if not all(len(side.parts) == len({*unknowns}) for side in answer.parts) or not {*unknowns} <= {*order}:
+        return answer
+    places = sorted(range(len(unknowns)), key=lambda at: order.index(unknowns[at]))
+    sides = (side._replace(parts=tuple(side.parts[at] for at in places)) for side in answer.parts)
+    return answer._replace(parts=tuple(sides))
+
+
 def _may_name(side: Node, gold: Node, name: Node) -> bool:
-    """Can the side only stand for the gold? Then it is no second answer, as n is for 2n, x for y or A for (C)."""
+    """May this side of the answer's equation be a name for the gold? x may, of 5 and of 2n. A second answer may not.
+
+    In n=2n, where the gold is 2n, in x=y and in A=(C) both sides are answers.
+    """
     if name != _NO_NAME or gold.kind in ("words", "letter"):
-        return side == name
+        return side == name or (name.kind == side.kind == "letter" and _function(name) == _function(side))
     if not _is_name(side) or (side.kind == "tuple" and gold.kind not in ("tuple", "list", "matrix")):
         return False
-    variables = names(measured(gold)[1])
+    variables = names(Node("call", "*", gold.parts) if gold.kind == "spelled" else measured(gold)[1])
     if side.kind == "letter":
         return not variables & names(side)
-    return not variables or (side.value == "*" and _is_function(side.parts))
+    if not variables or (side.value == "*" and _is_function(side.parts)):
+        return True
+    symbol = side.value in ("*", "abs", *TRIGONOMETRIC) or (side.value == "/" and side.parts[0].value == "*")
+    return symbol and not variables & names(side)  # |F|    dv/dt    \Delta E
+
+
+def _function(name: Node) -> str:
+    """Return v for v(t)."""
+    return re.sub(r"\([a-z]\)$", "", name.value)
 
 
 def _interval(node: Node) -> tuple[Node, Node]:
-    r"""Return x and (5,\infty) of x>5 and 5<x, x and (1,2] of 1<x\le 2; no name and the node of other nodes."""
-    if node.kind != "chain" or not set(node.value) <= {*FLIPPED}:
+    r"""Return x and (5,\infty) of x>5 and 5<x, x and (1,2] of 1<x\le 2; no name and the node of other nodes.
+
+    x\ne 2 is x and (-\infty,2) \cup (2,\infty).
+    """
+    if node.kind == "list" and node.value == "and" and len(node.parts) == 2:
+        return _both(*map(_interval, node.parts)) or (_NO_NAME, node)
+    if node.kind != "chain" or not (set(node.value) <= {*INEQUALITIES} or node.value == (r"\ne",)):
         return _NO_NAME, node
     sides, signs = node.parts, node.value
     named = [side for side in sides if _owns(side)]
     if len(named) != 1:
         return _NO_NAME, node
     [name] = named
+    if signs == (r"\ne",):
+        point = sides[sides[0] == name]
+        below, above = (Node("tuple", "()", ends) for ends in ((call("neg", INFINITY), point), (point, INFINITY)))
+        return name, Node("list", "", (below, above))
     if signs[0] in (">", r"\ge"):
-        sides, signs = sides[::-1], tuple(FLIPPED[sign] for sign in signs[::-1])
+        sides, signs = sides[::-1], tuple(RELATIONS[sign] for sign in signs[::-1])
     if len(sides) == 2 and sides[0] == name:
         sides, signs = (call("neg", INFINITY), *sides), ("<", *signs)
     elif len(sides) == 2:
@@ -312,9 +407,21 @@ def _interval(node: Node) -> tuple[Node, Node]:
     return name, Node("tuple", brackets, (sides[0], sides[2]))
 
 
+def _both(first: tuple[Node, Node], second: tuple[Node, Node]) -> tuple[Node, Node] | None:
+    """Return x and (-2,3) of x>-2 and x<3. Of x<-2 and x>3 it is (3,-2), which is nobody's gold."""
+    (name, below), (other, above) = first, second
+    if name == _NO_NAME or name != other or not below.kind == above.kind == "tuple":
+        return None
+    if below.parts[1] == INFINITY:
+        below, above = above, below
+    if below.parts[0] != call("neg", INFINITY) or above.parts[1] != INFINITY:
+        return None
+    return name, Node("tuple", above.value[0] + below.value[1], (above.parts[0], below.parts[1]))
+
+
 def _same_sides(gold: Node, answer: Node) -> bool:
     """Have two equations, or two relations, the same sides, in the same or the reversed order?"""
-    turned = tuple(_TURNED.get(sign) for sign in answer.value[::-1])
+    turned = tuple(RELATIONS[sign] for sign in answer.value[::-1])
     if gold.value == turned and _same_parts(gold.parts, answer.parts[::-1]):
         return True
     return gold.value == answer.value and _same_parts(gold.parts, answer.parts)
@@ -332,26 +439,47 @@ def _same_parts(golds: Sequence[Node], answers: Sequence[Node]) -> bool:
     return len(golds) == len(answers) and all(map(same, golds, answers))
 
 
-def _same_items(gold: Node, answer: Node) -> bool:
-    """Compare tuples in order, lists in any order. A list without braces may stand for a point."""
+def _same_items(gold: Node, answer: Node, name: Node = _NO_NAME) -> bool:
+    """Compare tuples in order, lists in any order. A list with commas, or x=1 and y=2, may stand for a point."""
     gold, answer = _split(gold, answer), _split(answer, gold)
-    kinds, marks = {gold.kind, answer.kind}, {gold.value, answer.value}
-    if kinds == {"tuple"} or (kinds == {"list", "tuple"} and marks == {"", "()"}):
+    node_kinds = {gold.kind, answer.kind}
+    if node_kinds == {"list", "tuple"}:
+        gold, answer = _as_point(gold, name), _as_point(answer, name)
+    marks = {gold.value, answer.value}
+    if node_kinds == {"tuple"} or (node_kinds == {"list", "tuple"} and marks == {"", "()"}):
         return (len(marks) == 1 or "" in marks) and _same_parts(gold.parts, answer.parts)
     if marks == {"", "[]"} and len(gold.parts) > 2:  # a list in brackets, since an interval has two ends
         return _same_parts(gold.parts, answer.parts)
-    if "list" not in kinds:
+    if "list" not in node_kinds:
         return False
+    if "and" in marks and len(marks) > 1 and any(_interval(part)[0] != _NO_NAME for part in gold.parts + answer.parts):
+        return False  # x<1 and x>3 is no union
     golds, answers = ([*node.parts] if node.kind == "list" else [node] for node in (gold, answer))
-    names = _labels(golds)
-    if {*names} != {*_labels(answers)} or len({*names}) < len(names):
-        return marks == {""} and _same_parts(golds, answers)
+    names, answer_names = _unknowns(golds), _unknowns(answers)
+    if {*names} != {*answer_names} or len({*names}) < len(names):
+        loose = marks <= {"", "and", "or"} and (names or gold.value == "") and (answer_names or answer.value == "")
+        return bool(loose) and _same_parts(golds, answers)
     for part in golds:
-        found = next((at for at, other in enumerate(answers) if same(part, other)), None)
-        if found is None:
+        match = next((at for at, other in enumerate(answers) if same(part, other)), None)
+        if match is None:
             return False
-        answers.pop(found)
+        answers.pop(match)
     return not answers
+
+
+def _as_point(node: Node, name: Node) -> Node:
+    """Order y=2,x=1 and "y=2 and x=1" as the name (x,y) says, or by the alphabet. Other lists keep their order."""
+    unknowns = _unknowns([*node.parts]) if node.kind == "list" and node.value in ("", "and") else []
+    if not unknowns:
+        names_given = [part.parts[0] for part in node.parts if node.kind == "list" and _is_equation(part)]
+        point = not names_given or len({*names_given}) == len(node.parts)  # x=1, x=2 and x=1,2 are none
+        return node if point else node._replace(value="or")
+    order = [part.value for part in name.parts] if name.kind == "tuple" else _alphabetic(unknowns)
+    if len({*unknowns}) == len(unknowns) and {*unknowns} <= {*order}:
+        parts = [part for _, part in sorted(zip(map(order.index, unknowns), node.parts, strict=True))]
+    else:
+        parts = [*node.parts]
+    return Node("list", "", tuple(parts))
 
 
 def _same_options(gold: Node, answer: Node) -> bool:
@@ -369,11 +497,11 @@ def _split(node: Node, other: Node) -> Node:
     return Node("list", "", node.parts) if two and all(part.value >= 100 for part in node.parts) else node
 
 
-def _labels(parts: list[Node]) -> list[str]:
+def _unknowns(parts: list[Node]) -> list[str]:
     """Return the names that order a list, as in x=1,y=2. In x_1=1,x_2=2 both are values of x, in any order."""
     sides = [part.parts[0] if _is_equation(part) else _interval(part)[0] for part in parts]
-    labels = [str(side.value).partition("_")[0] if side.kind == "letter" else "" for side in sides]
-    return labels if all(labels) and len({*labels}) > 1 else []
+    unknowns = [str(side.value).partition("_")[0] if side.kind == "letter" else "" for side in sides]
+    return unknowns if all(unknowns) and len({*unknowns}) > 1 else []
 
 
 def _same_matrices(gold: Node, answer: Node) -> bool:
@@ -397,8 +525,13 @@ def _letters(node: Node) -> str:
     """Return the letters of words, or of a product of letters: odd is o times d times d."""
     if node.kind == "words":
         return str(node.value)
-    parts = node.parts if node.kind == "call" and node.value == "*" else (node,)
-    return "".join(part.value for part in parts).casefold() if all(part.kind == "letter" for part in parts) else ""
+    return _spelling(node).casefold()
+
+
+def _spelling(node: Node) -> str:
+    """Return the letters of a product of letters, "" for another node."""
+    parts = node.parts if node.kind == "spelled" or (node.kind == "call" and node.value == "*") else (node,)
+    return "".join(part.value for part in parts) if all(part.kind == "letter" for part in parts) else ""
 
 
 def measured(node: Node) -> tuple[Any, Node]:

@@ -25,25 +25,26 @@ PREFIXES = {"": "", "f": "femto", "p": "pico", "n": "nano", "μ": "micro", "m": 
             "h": "hecto", "k": "kilo", "M": "mega", "G": "giga", "T": "tera"}  # fmt: skip
 # Symbol -> its other names. A symbol is case-sensitive (mW, MW), a longer name is not.
 SI = {
-    "m": "meter metre", "g": "gram gramme gm", "s": "second", "A": "ampere amp", "K": "kelvin", "mol": "mole",
+    "m": "meter metre", "g": "gram gramme gm", "s": "second sec", "A": "ampere amp", "K": "kelvin", "mol": "mole",
     "cd": "candela", "N": "newton", "J": "joule", "W": "watt", "Pa": "pascal", "Hz": "hertz", "C": "coulomb",
     "V": "volt", "Ω": "ohm", "F": "farad", "T": "tesla", "Wb": "weber", "H": "henry", "S": "siemens", "Bq": "becquerel",
-    "Gy": "gray", "Sv": "sievert", "lm": "lumen", "lx": "lux", "L": "l liter litre", "eV": "electronvolt",
+    "Gy": "gray", "Sv": "sievert", "lm": "lumen", "lx": "lux", "L": "l liter litre",
+    "eV": "electronvolt electron-volt",
     "cal": "calorie", "bar": "", "B": "byte", "bit": "",
 }  # fmt: skip
 OTHER = {
     "in": "inch inches", "ft": "foot feet", "yd": "yard", "mi": "mile", "acre": "", "ha": "hectare", "lb": "pound",
     "oz": "ounce", "ton": "", "t": "tonne", "gal": "gallon", "qt": "quart", "pt": "pint", "cup": "", "tsp": "teaspoon",
-    "tbsp": "tablespoon", "min": "minute", "h": "hr hour", "s": "sec", "day": "d", "week": "wk", "month": "mo",
+    "tbsp": "tablespoon", "min": "minute", "h": "hr hour", "day": "d", "week": "wk", "month": "mo",
     "year": "yr", "°": "degree deg", "celsius": "", "fahrenheit": "", "rad": "radian", "sr": "steradian",
     "rev": "revolution", "kΩ": "kilohm", "MΩ": "megohm", "atm": "atmosphere", "mmHg": "", "torr": "", "ly": "",
     "Å": "angstrom", "u": "amu", "D": "debye", "dB": "decibel", "G": "gauss", "ppm": "", "ppb": "", "knot": "kn",
     "unit": "", "dollar": r"USD \$", "cent": "¢", "euro": "EUR €", "GBP": "£", "yuan": "元 RMB CNY", "yen": "¥ JPY",
-    "rupee": "₹ INR",
+    "rupee": "₹ INR", "hp": "horsepower HP Hp", "μm": "micron",
 }  # fmt: skip
 # Names of a product of other units.
 COMPOUND = {"mph": "mi/h", "kph": "km/h", "kmh": "km/h", "kmph": "km/h", "kWh": "kW h", "Wh": "W h", "rpm": "rev/min",
-            "psi": "lb/in^2", "cc": "cm^3", "molar": "mol/L"}  # fmt: skip
+            "psi": "lb/in^2", "cc": "cm^3", "molar": "mol/L", "Nm": "N m", "kNm": "kN m", "Ns": "N s"}  # fmt: skip
 COMPOUND |= {prefix + "M": f"{prefix}mol/L" for prefix in ("", "m", "μ", "n")}  # 0.1 M
 
 # Names of two tokens.
@@ -52,24 +53,37 @@ JOINED = {"mm Hg": "mmHg", "light years": "ly", "light year": "ly", "US dollars"
           "electron volts": "eV", "electron volt": "eV"}  # fmt: skip
 
 CURRENCIES = {"dollar", "cent", "euro", "GBP", "yuan", "yen", "rupee"}
+NO_POWERS = {*CURRENCIES, "acre", "ha", "lb", "oz", "ton", "gal", "qt", "pt", "cup", "tsp", "tbsp", "knot", "dB", "hp",
+             "ppm", "ppb"}  # fmt: skip
 PERCENT = ("%", "percent", "pct", "percentage")
-SCALES = {"hundred": 2, "thousand": 3, "million": 6, "billion": 9, "trillion": 12}  # 5 million is 5 times 10^6
+NUMBER_WORDS = {"hundred": 2, "thousand": 3, "million": 6, "billion": 9, "trillion": 12}  # 5 million is 5 times 10^6
 
 # Words that doubt an answer, and words that change a value or give a second one. A counted noun has none of them.
 DOUBTS = {"maybe", "perhaps", "possibly", "probably", "wait", "otherwise", "instead", "wrong", "false", "incorrect",
           "guess", "either", "neither", "nor"}  # fmt: skip
 CHANGING = """
+    lakhs crores sixths seventh sevenths eighths ninth ninths itself negated reversed quadruple quadrupled est etc
+    others onward onwards undefined nan nope infinite null
     not non no never about approximately approx around nearly almost roughly circa both all any but then versus vs is
     are was be equal equals if unless when where whereas while because since so for only plus minus negative positive
     more less least most greater fewer than over under above below between from to through except excluding without
     hundreds thousands millions dozen dozens score pair pairs couple half halves third thirds fourth fourths fifth
     fifths sixth eighth tenth tenths hundredth hundredths thousandth thousandths quarter quarters ones tens twice
-    thrice double triple squared cubed square cubic root factorial choose point mod modulo remainder base power kilo
+    thrice double triple squared cubed square cubic root factorial choose point mod modulo base power kilo
     mega zero one two three four five six seven eight nine ten eleven twelve twenty thirty forty fifty sixty seventy
     eighty ninety reciprocal inverse opposite multiplied divided doubled tripled halved raised invalid unknown
-    this that lakh crore mil x k e i"""
-_CHANGES = {*DOUBTS, *CHANGING.split(), *PERCENT, *SCALES}
-_CHANGING_ENDS = ("teen", "illion", "illions", "illionth", "illionths", "fold", *"十百千万萬亿億半")
+    this that lakh crore mil x k e i cannot unlikely repeating recurring binary octal hex hexadecimal upwards bn mn
+    myriad myriads mille permille ish estimated"""
+# They change a value that they follow: 5 minimum. In a label they only say which value it is: Minimum = 5.
+BOUNDS = {"minimum", "maximum", "min", "max", "gross", "remainder", "higher", "lower", "exponent", "complement",
+          "conjugate", "transpose"}  # fmt: skip
+NUMBERS = {*BOUNDS, "percent", "percentage"}  # words of a label that say which number it is: Percentage = 28\%
+_CHANGES = {*DOUBTS, *CHANGING.split(), *PERCENT, *NUMBER_WORDS}
+_CHANGING_ENDS = ("teen", "illion", "illions", "illionth", "illionths", "fold", "n't", *"十百千万萬亿億半")
+# A direction after a unit has one of the first words, and the others of _AIMING between them.
+_AIMS = {"right", "left", "east", "west", "north", "south", "horizontal", "vertical", "upward", "downward", "upwards",
+         "downwards", "northeast", "northwest", "southeast", "southwest"}  # fmt: skip
+_AIMING = {*_AIMS, "to", "the", "of", "above", "below", "due"}
 MAX_WORDS = 6  # of a counted noun
 
 
@@ -82,6 +96,7 @@ def _symbols() -> dict[str, str]:
             longs = [long_prefix + name for name in names.split() if len(name) > 2]
             micro = ["u" + symbol] if prefix == "μ" else []  # uF
             found |= dict.fromkeys([prefix + symbol, *shorts, *longs, *micro], prefix + symbol)
+    found |= {"Kg": "kg", "KG": "kg", "Km": "km"}  # no other unit has these symbols
     for symbol, names in OTHER.items():  # after SI: a dB is no tenth of a byte
         found |= dict.fromkeys([symbol, *names.split()], symbol)
     return found
@@ -105,7 +120,7 @@ def unit_of(found: Sequence[Token]) -> Powers | None:
         powers = reader.unit()
     except Unreadable:
         return None
-    if reader.rest or any(abs(powers[name]) > 1 for name in CURRENCIES):  # no dollars squared
+    if reader.rest or any(abs(powers[name]) > 1 for name in NO_POWERS):  # no dollars squared, no gallons squared
         return None
     return frozenset((name, power) for name, power in powers.items() if power) or None
 
@@ -131,10 +146,10 @@ class _UnitReader:
         """N m    m/s^2    miles per hour. Everything after a slash is below it."""
         powers, sign = self.factor(first=True), 1
         while self.rest and not self.sees(")", "}"):
-            if self.sees("per") and [token.text for token in self.rest[1:2]] == ["cent"]:
-                raise Unreadable("per cent")
             if self.takes("/", "per", "a", "an"):
                 sign = -1
+            elif self.sees("-") and [token.kind for token in self.rest[1:2]] == ["word"]:  # N-m
+                self.take()
             else:
                 self.takes("*")
             for name, power in self.factor(first=False).items():
@@ -166,6 +181,8 @@ class _UnitReader:
         if text in COMPOUND:
             return _UnitReader(tokens(COMPOUND[text])).unit()
         symbol = symbol_of(text)
+        if symbol is None and "-" in text:  # newton-meters
+            return _UnitReader(tokens(text.replace("-", " "))).unit()
         if symbol is None:
             raise Unreadable(text)
         return Counter({symbol: 1})
@@ -224,20 +241,24 @@ def symbol_of(name: str) -> str | None:
     return None
 
 
-def noun_of(found: Sequence[Token]) -> str:
-    """Return the words of a counted noun in the singular: eggs, cups of tea. "" if a word may change a value."""
+def noun_of(found: Sequence[Token], label: bool = False) -> str:
+    """Return the words of a counted noun, or of a label, in the singular. "" if a word may change a value.
+
+    eggs    cups of tea    Minimum value, which is only a label
+    """
     words: list[str] = []
     found = found[1:-1] if [token.text for token in (*found[:1], *found[-1:])] == ["(", ")"] else found
     for token, before in zip(found, [Token("end", ""), *found], strict=False):
         word = "per" if token.text == "/" and words else token.text.casefold()
         letters = token.kind in ("run", "word") and (len(word) > 1 or word == "a" or not word.isascii())
         if not _is_stop(token, before):
-            if not (letters or word == "per") or changes_value(word):
+            changing = word in BOUNDS or changes_value(word)
+            if not (letters or word == "per") or (changing and not (label and word in NUMBERS)):
                 return ""
             words.append(word.removesuffix("s").removesuffix("e"))
     noun = "".join(words)
     starts = found[0].text.casefold() != "the" if found else False  # 5 of the eggs, but not 5 the second
-    return noun if starts and len(words) <= MAX_WORDS and "percent" not in noun else ""
+    return noun if starts and len(words) <= MAX_WORDS and (label or "percent" not in noun) else ""  # 48% per cent
 
 
 def changes_value(word: str) -> bool:
@@ -246,7 +267,7 @@ def changes_value(word: str) -> bool:
 
 
 def unit_around(before: str, after: Sequence[Token]) -> Unit | None:
-    r"""Return the unit of a value from its sign before it, "" or $ or °, and the tokens after it; None if it has none.
+    r"""Return the unit of a value, None if it has none. `before` is a currency, ° or "", `after` its words.
 
     \$29    \$29 per hour    \$29 dollars    \$70,000 profit    5 cm    8 eggs. Unreadable for any other words.
     """
@@ -263,6 +284,15 @@ def unit_around(before: str, after: Sequence[Token]) -> Unit | None:
     if not noun or before == "°":
         raise Unreadable(after[0].text)
     return alone or _unit_with_noun(after) or noun
+
+
+def without_direction(found: list[Token], degrees: bool) -> tuple[list[Token], str]:
+    """Cut off the direction of a quantity: m/s to the right, m/s east, ° above the horizontal."""
+    start = len(found)
+    while start and found[start - 1].text.casefold() in _AIMING:
+        start -= 1
+    aims = [token.text.casefold() for token in found[start:]]
+    return (found[:start], " ".join(aims)) if (start or degrees) and {*aims} & _AIMS else (found, "")
 
 
 def _unit_with_noun(found: Sequence[Token]) -> Powers | None:

@@ -652,6 +652,43 @@ def wrong_forms(seed=0, count=2_500):
 
 # Answers that people and models write. gold  |  answer  |  another answer
 RIGHT_MATH = pairs(r"""
+|A\cup B|=5  |  5  ;  5  |  |A\cap B|=5
+1A3_{16}  |  (1A3)_{16}  |  1A3_{\text{sixteen}}  |  (1A3)_{\text{sixteen}}  |  1A3_{(16)}
+Tom  |  tom  |  Tom  |  \text{Tom}  ;  red  |  Red  |  RED  ;  xy  |  yx  |  x \cdot y  ;  ab  |  ba  ;  abc  |  cab  ;  ABC  |  ABC
+(3,7)  |  y=7, x=3  |  (y,x)=(7,3)  |  (a,b)=(3,7)  |  a=3,b=7  |  b=7,a=3  |  \begin{cases}x=3\\y=7\end{cases}  |  x=3 \text{ and } y=7
+(x,y)=(3,7)  |  (y,x)=(7,3)  |  y=7,x=3
+(-2,3)  |  x>-2\text{ and }x<3  |  -2<x\land x<3  |  x<3 \text{ and } x>-2
+(-\infty,-2)\cup(3,\infty)  |  \{x\mid x<-2\text{ or }x>3\}  |  x<-2 \text{ or } x>3
+(0,9)\cup(9,36)  |  (0,36)\setminus\{9\}
+12  |  12^{\text{th}}  |  \text{twelve}  |  \pounds12  |  \euro12  |  \text{The answer is }12  |  \text{Tom has 12 apples}  |  \text{Minimum value is }12  |  \text{Remainder}=12  |  \text{GCD}(24,36)=12
+12  |  f^{-1}(3)=12  |  f'(2)=12  |  f''(0)=12  |  f_2(1)=12  |  f^{(3)}(0)=12  |  (f\circ g)(2)=12  |  |x-y|=12  |  m-n=12  |  P(A\cap B)=12  |  \lim_{x\to2}f(x)=12  |  \sum_{k=1}^n a_k=12  |  \int_0^1 f(x)\,dx=12
+28\%  |  \text{Percentage}=28\%
+x^2+1  |  f^{-1}(x)=x^2+1  |  f'(x)=x^2+1  |  f_2(x)=x^2+1  |  (f\circ g)(x)=x^2+1
+7  |  \text{seven}  |  seven
+\sin 40^\circ  |  \sin(40^\circ)  |  \sin{40^\circ}  |  \sin\left(40^\circ\right)  ;  \frac{\sqrt3}{2}  |  \sin(60^\circ)
+10\text{ cents}  |  10¢  |  10\text{¢}
+(1,2),(3,-4)  |  x=1,y=2 \text{ or } x=3,y=-4  |  x=3,y=-4 \text{ or } y=2,x=1
+204_5  |  204_{\text{base 5}}  |  (204)_{\text{base }5}
+\frac{x^2}{2}+C  |  \frac{x^2}{2}+c  |  \frac{x^2}{2}+K
+\begin{pmatrix}3\\-7\end{pmatrix}  |  (3,-7)^T  |  \begin{pmatrix}3\cr-7\end{pmatrix}
+70,000  |  70{\,}000  |  70\text{,}000  |  US\$70,000  ;  0.5  |  0{.}5  |  \nicefrac12  |  \sfrac12  |  1⁄2  ;  \frac13  |  0.\dot3  |  0.\dot{3}
+72^\circ  |  72\textdegree  ;  Evelyn  |  \text{"Evelyn"}  |  “Evelyn”  ;  2\sqrt2  |  2\surd2  ;  \sqrt[3]{4}  |  \root 3\of 4
+a_nb  |  a_n b  |  ba_n  ;  v_{max}  |  v_max
+3:4  |  3∶4  ;  \frac{1}{2}  |  1⁄2  |  \nicefrac{1}{2}  |  \sfrac{1}{2}
+72^\circ  |  72\textdegree  |  \measuredangle A = 72^\circ
+5  |  \text{The answer is } 5  |  \text{The answer is 5}  ;  70000  |  70{\,}000  |  US\$70,000  |  70\text{,}000
+(1,1)  |  1,1  |  x=1, y=1
+4  |  f^{-1}(5)=4  |  f'(2)=4  |  f''(0) = 4  |  \varphi(n) = 4  |  v(2) = 4  |  \pounds 4  |  \euro 4
+\frac{x-3}{2}  |  f^{-1}(x)=\frac{x-3}{2}  |  f'(x)=\frac{x-3}{2}  ;  10\text{ cents}  |  10¢  |  10\text{¢}
+\sin 40^\circ  |  \sin(40^\circ)  |  \sin{40^\circ}  |  \sin\left(40^\circ\right)  |  \cos(50^\circ)
+2x  |  2x \text{ for all real } x  |  2x \text{ for all positive integers } x  |  2x \text{ for every } x
+5  |  \text{Minimum} = 5  |  \text{Maximum value: } 5  |  |-5|
+(x,y)=(2,3)  |  y=3, x=2  |  x=2, y=3  |  x=2 \text{ and } y=3  |  y=3 \text{ and } x=2  |  2, 3  |  (2,3)
+(2,3)  |  y=3, x=2  |  x=2 \text{ and } y=3  |  2, 3  ;  (b,a)=(2,3)  |  a=3, b=2  |  b=2, a=3
+x \neq 2  |  (-\infty,2)\cup(2,\infty)  |  \mathbb{R}\setminus\{2\}  |  2 \ne x  |  \{x \mid x \ne 2\}
+(-\infty,2)\cup(2,\infty)  |  x \neq 2  |  2 \ne x
+5 \text{ hp}  |  5\text{ HP}  |  5 \text{ horsepower}  ;  5 \text{ kg}  |  5\text{ Kg}  |  5 \text{ KG}
+\frac{1}{3}  |  0.3\text{ repeating}  |  0.\overline{3}  ;  \frac{1}{6}  |  0.1\overline{6}
 \frac{3}{4}  |  0.75  |  .75  |  \frac{3}{4}\text{ cup}  |  \frac34\text{ of a mile}  |  \dfrac{3}{4}\, \text{cups}
 12  |  12\text{ cm}^2  |  \textbf{12}  |  12\, \text{units}  |  \text{12 units}  |  \mathbf{12}  |  \fbox{12}  |  $12$.  |  12 \text{.}
 12  |  12\text{ cm}^{2}.  |  \left(12\right)  |  12 \text{ sq. units}  |  \text{Answer} = 12  |  \text{The answer: } 12  |  12 \text{ per day}  |  12\text{ gallons of water}  |  12\,\text{m}^3
@@ -777,6 +814,20 @@ i  |  \mathrm{i}  |  0+1i  |  0+i  |  \sqrt{-1}
 \$1{,}200  |  1200  |  \$1200  |  1,200 dollars  |  \$1,200.00  |  1.2 \text{ thousand dollars}
 """)
 RIGHT_SCIENCE = pairs(r"""
+A  |  A. P(A)  |  A. \frac{B}{2}  |  A. 5 C  |  A. F = BIL  |  A. a b c  |  A. \text{a red ball}  |  A. e^{-x}  |  A. C_2H_6  |  A. \text{ATP and NADPH}  |  A: it increases  |  A. 5 d
+k_BT  |  k_B T  |  k_{B}T  |  k_{\text{B}}T  |  Tk_B  |  k_{\mathrm B}T  ;  m_ec^2  |  m_e c^2  |  m_{e}c^2  ;  \mu_kmg  |  \mu_k mg  |  \mu_k m g
+1.10 \text{ V}  |  E^\circ_{\text{cell}}=1.10 \text{ V}  |  E_{\text{cell}}^\circ=1.10\text{ V}  ;  -285.8 \text{ kJ/mol}  |  \Delta H^\circ_f=-285.8 kJ/mol  |  \Delta G^{\circ}_{\text{rxn}}=-285.8\text{ kJ/mol}  |  \Delta_f H^\circ=-285.8
+5.0 \times 10^{-3}  |  [H^+]=5.0\times10^{-3}  |  [\ce{H+}]=0.005 \text{ M}  |  [\text{OH}^-]=5.0\times10^{-3}
+3t+1  |  v(t)=3t+1  |  x(t)=3t+1  |  \rho(r)=3t+1  |  \Delta E=3t+1  |  |B|=3t+1  |  |\vec F|=3t+1  |  \dot x=3t+1  ;  3kx  |  \frac{dv}{dt}=3kx
+4.76  |  pKa=4.76  |  pK_a=4.76
+A  |  A. \ce{H2O}  |  A. I and II  |  \text{A. I and II only}  |  A. 5 and 6  |  A. 1, 2, 3  |  A. Na^+  |  A. \text{sp}^3  |  \text{(A) I, II and III}  |  A - increases  |  A \text{ (increases)}  |  a)  |  A. 5 A  |  A. E = mc^2
+SO_4^{2-}  |  SO₄²⁻  |  \ce{SO4^2-}  ;  Na^+  |  Na⁺  |  Na^{1+}  ;  Fe^{3+}  |  Fe^{+3}  |  Fe³⁺  ;  ^{14}_{6}C  |  \ce{^{14}_{6}C}  |  {}_6^{14}\mathrm{C}
+2H_2+O_2\rightarrow2H_2O  |  \ce{2H2 + O2 -> 2H2O}  |  2H_2(g)+O_2(g)\to2H_2O(l)
+20 \text{ N}\cdot\text{m}  |  20 Nm  |  20\text{ N-m}  |  20\text{ newton-meters}  ;  5 \mu\text{m}  |  5 \text{ microns}  ;  5 \text{ eV}  |  5 \text{ electron-volts}
+6.0\text{ m/s}  |  6.0\text{ m/s to the right}  |  6.0\text{ m/s east}  |  \SI{6.0}{m/s}  |  \qty{6.0}{m/s}  ;  30^\circ  |  30^\circ\text{ above the horizontal}
+red  |  Red  |  RED  ;  ice  |  Ice  ;  ma  |  F = ma  ;  NO  |  NO  |  \ce{NO}  ;  No  |  no  |  NO
+6.0\text{ m/s east}  |  6.0 m/s  |  6.0\text{ m/s east}
+v=3t  |  v(t)=3t  |  3t
 5 m/s  |  5 \frac{m}{s}  |  5\ \text{m}\,\text{s}^{-1}  |  5 m s^{-1}  |  5 meters/second  |  5 m/sec  |  v = 5\ \mathrm{m/s}  |  5.0 m/s  |  5 m\cdot s^{-1}
 5 m/s  |  5\,\mathrm{m\cdot s^{-1}}  |  5 metres per second  |  5
 5.0 \times 10^{14} Hz  |  5.0e14 Hz  |  5 × 10^14 Hz  |  5.0\cdot10^{14}\ \text{Hz}  |  f = 5.0 \times 10^{14}\,\mathrm{Hz}  |  5.0*10^{14} hertz
@@ -850,6 +901,39 @@ x = v_0 t + \frac{1}{2}at^2  |  v_0 t + \frac{1}{2} a t^2  |  x = v_0t+0.5at^2
 A  |  a  |  (A)  |  \text{A}  |  A)  |  (a)  |  A: it increases  |  (A) It increases  |  A. It increases because T rises
 """)
 WRONG_MATH = pairs(r"""
+A+B+C  |  A+B+c  ;  x+C  |  x+b  ;  12  |  \text{Twice it is }12  |  \text{Bob has }12, \text{Tom has }13  |  \text{The sum is not }12
+1A3_{16}  |  1A3_{\text{six}}  |  (1A4)_{16}  |  1A3  |  (1A3_{16}  |  A31_{16}
+Tom  |  moT  ;  Ben  |  neB  ;  one  |  eon  ;  ABC  |  ACB  ;  red  |  der  ;  AB  |  BA  ;  No  |  on
+(3,7)  |  y=3, x=7  |  (b,a)=(3,7)  |  x=3\text{ or }y=7  |  x=3,x=7  |  (y,x)=(3,7)  |  \begin{cases}x=7\\y=3\end{cases}
+(-\infty,-2)\cup(3,\infty)  |  x<-2\text{ and }x>3  |  \{x\mid x<-2\text{ and }x>3\}
+(-2,3)  |  x>-2 \text{ or } x<3  |  x<-2 \text{ and } x>3  |  x>-2 \text{ and } y<3
+\frac{\pi}{6}  |  \frac{\pi}{6}^\circ  |  \frac{\pi}{6}\text{ degrees}
+12  |  12 \text{ lakhs}  |  12 \text{ crores}  |  12 \text{ mn}  |  12 \text{ bn}  |  12 \text{ M}  |  12 \text{ myriad}  |  12 \text{ sevenths}  |  12 \text{ itself}  |  12 \text{ negated}  |  12 \text{ reversed}
+12  |  12 \text{ complement}  |  12 \text{ conjugate}  |  12 \text{ transpose}  |  12 \text{ quadruple}  |  12 \text{ exponent}  |  12 \text{ est.}  |  12 \text{ estimated}  |  12 \text{ ish}  |  12 \text{ etc.}  |  12 \text{ others}
+12  |  12 \text{ onwards}  |  12 \text{ higher}  |  12 \text{ lower}  |  12 \text{ undefined}  |  12 \text{ NaN}  |  12 \text{ nope}  |  12 \text{ infinite}  |  12 \text{ th}  |  12 \text{ st}  |  12 \text{ remainder}
+12  |  \text{The answer is not }12  |  \text{The answer is about 12}  |  \text{The answer is }13  |  \text{Tom has 12 apples or 13}  |  (f\circ g)(2)=13  |  f^2=12  |  \text{twenty}
+12  |  -f(x)=12  |  \int_0^1 x\,dx=12=13  |  \text{half}=12  |  \sin(12^\circ)
+(1,2),(3,-4)  |  x=1,y=2 \text{ or } x=3,y=4  |  x=2,y=1 \text{ or } x=3,y=-4  |  x=1 \text{ or } y=2 \text{ or } x=3 \text{ or } y=-4
+\frac{x^2}{2}+C  |  \frac{x^2}{2}  |  \frac{x^2}{2}+x  |  \frac{x^2}{2}-c  ;  cx+C  |  cx+c
+\begin{pmatrix}3\\-7\end{pmatrix}  |  (-7,3)^T  ;  10\text{ cents}  |  11¢  |  10€
+204_5  |  204_{\text{base 6}}  ;  a_nb  |  a_{nb}  |  a_b n  ;  (0,9)\cup(9,36)  |  (0,36)\setminus\{8\}  |  [0,36)\setminus\{9\}  |  (0,36)\setminus\{40\}
+0.5  |  0{.}6  ;  70,000  |  70\text{, }000
+(-2,3)  |  x=-2,3  ;  3:4  |  4∶3  ;  \frac{1}{2}  |  2⁄1  |  \nicefrac{2}{1}  ;  72^\circ  |  71\textdegree
+5  |  \text{The answer is not } 5  |  \text{The answer is } 6  |  \text{The answer is 5 or 6}  ;  70000  |  70{\,}00  |  70{\,}0000
+\frac{\pi}{6}  |  \frac{\pi}{6}^\circ  |  \frac{\pi}{6} \text{ degrees}  ;  (3,7)  |  x=3, x=7  |  x=3 \text{ and } x=7
+(-\infty,-2)\cup(3,\infty)  |  x<-2 \text{ and } x>3  ;  4  |  f^{2}(5)=4  |  x'(2)=4
+1,2  |  |2,1|  |  \lfloor 1,2 \rfloor  ;  -1,2  |  |-1,2|
+5  |  5 \text{ for all but one } x  |  5 \text{ for all but finitely many } n  |  5 \text{ for any wrong } x  |  |5,5|
+5  |  5 \text{ isn't}  |  5 \text{ wasn't right}  |  5 \text{ cannot}  |  5 \text{ unlikely}  |  5 \text{ repeating}
+5  |  5 \text{ recurring}  |  5 \text{ binary}  |  5 \text{ octal}  |  5 \text{ hex}  |  5 \text{ hexadecimal}  |  5 \text{ minimum}
+5  |  5 \text{ maximum}  |  5 \text{ upwards}  |  5 \text{ gross}  |  5 \text{ bn}  |  5 \text{ mn}  |  5 \text{ myriad}  |  5 \text{ myriads}
+5  |  5 \text{ per mille}  |  5 \text{ permille}  |  5 \text{ (approx)}  |  5 \text{ (approx.)}  |  5 \text{ (about)}  |  5 \text{ (max)}
+5  |  5 \text{ gallon squared}  |  5 \text{ gal}^2  |  5 \text{ square acres}  |  5 \text{ cups cubed}  |  5 \text{ dollars squared}
+x>5  |  x>5 \text{ for all negative } x
+(1,2)  |  1 \text{ or } 2  |  1 \text{ and } 2  |  x=1 \text{ or } y=2  |  (1 \text{ or } 2)  |  y=1, x=2  |  y=1 \text{ and } x=2
+x=1,y=2  |  1 \text{ or } 2  |  1 \text{ and } 2  ;  (2,-2)  |  \pm 2  ;  (1,2,3)  |  1, 2 \text{ and } 3  |  1, 2, \text{ or } 3
+(x,y)=(2,3)  |  y=2, x=3  |  x=3, y=2  ;  x \ne 2  |  2  |  x \ne 3  |  (-\infty,2)  |  y \ne 2  |  (-\infty,2]\cup(2,\infty)
+\frac{1}{3}  |  0.3  |  0.33 \text{ repeating} x  |  3 \text{ repeating}  ;  5 \text{ kg}  |  5 \text{ mg}  |  5 \text{ HP}
 5  |  5 \text{ hundred}  |  5 dozen  |  5 \text{ and a half}  |  5\frac{1}{2}  |  5 \text{ squared}  |  5^\circ 7'  |  5, 7  |  5 \text{ or } 7
 5  |  5 \approx 7  |  7=5  |  \text{not } 5  |  5 \pm 1  |  5x  |  5!  |  5:7  |  5\%
 5  |  5 \text{ percent}  |  5 \text{ million}  |  5K  |  5M  |  5k  |  5 \text{ k}  |  5e  |  5i
@@ -899,6 +983,16 @@ x^2+1  |  x^2-1  |  y^2+1  |  x^2+1=0  |  x^2  |  x+1  |  (x+1)^2  |  x^2+1+C  |
 A \in B  |  B \in A  ;  a<b<c  |  c<b<a  |  a<c<b
 """)
 WRONG_SCIENCE = pairs(r"""
+A  |  A. 5 {B}  |  A. 5 (b)  |  A. \text{Answer} = B  |  A. answer is b  |  A. \text{Actually, C}  |  A. \mathbf{B}  |  A. \text{m} (B)  |  A. (b)  |  A. b  |  A. Answer: B  |  A. 5, B  |  A. 5; (D)
+HCN  |  HNC  |  CHN  ;  NO  |  No  |  ON  ;  Co  |  oC  |  CO  ;  Cs  |  sC  ;  AB  |  BA  ;  red  |  der  ;  gas  |  sag  ;  up  |  pu  ;  DNA  |  AND
+A  |  A. 5 B  |  A. 5 \quad \text{Answer: B}  |  A. 5 (C)  |  A. (B) 5  |  A. [B]  |  A. \{B\}  |  A. b  |  A. \to B  |  A. = B  |  A. +B  |  A. \text{5 (C)}  |  A. \text{C)}  |  A. (C)  |  (A) 5, (C) 6
+A  |  A. 5 or 6  |  A. I and B  |  B. I and II  |  A. \ce{H2O} (B)  |  b)  |  A - B  |  A. H2O, B. CO2  |  A. not I, but B
+k_BT  |  k_{BT}  |  k_T B  ;  Fe^{3+}  |  Fe^{+2}  |  Fe^{-3}  ;  SO_4^{2-}  |  SO₄²⁺  |  SO₃²⁻  ;  ^{14}_{6}C  |  ^{14}_{7}C  |  ^{13}_{6}C  |  ^{6}_{14}C
+2H_2+O_2\rightarrow2H_2O  |  \ce{2H2 + O2 -> H2O}  |  2H_2O\to2H_2+O_2
+20 \text{ N}\cdot\text{m}  |  20 nm  |  20 N  ;  6.0\text{ m/s east}  |  6.0\text{ m/s west}  ;  6.0\text{ m/s}  |  \SI{6.0}{m}  |  6.0\text{ m to the right}
+30^\circ\text{ above the horizontal}  |  30^\circ\text{ below the horizontal}
+5  |  [H^+]=6  |  xt=5  |  v(t)=6  ;  [H^+]=5  |  [OH^-]=5  ;  v=3t  |  x(t)=3t  |  w=3t
+5 \text{ microns}  |  5 \text{ nm}  ;  3kx  |  \frac{dv}{dt}=4kx
 5 m/s  |  5 m  |  5 m/s^2  |  5 km/s  |  5 s/m  |  5 m s  |  5 mm/s  |  6 m/s  |  50 m/s
 5 m/s  |  5 m/s or 6 m/s  |  5 mph
 120 V  |  120 A  |  120 kV  |  12 V  |  120 mV  |  120 W  |  120 V/m

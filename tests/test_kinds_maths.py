@@ -62,7 +62,7 @@ def test_math_correct(gold, answer):
 
 OTHER_NUMBER = pairs("""
 1e-7  |  2e-7  |  0  ;  1e-1000  |  0  ;  50  |  50%  ;  50%  |  50  ;  1/3  |  0.33333  ;  0.1  |  0.100001
-5  |  5 or 6  |  5;6  |  1,00  |  1+1  |  (6)  |  \\{6\\}  |  5^2  |  10^{9^9}  |  five
+5  |  5 or 6  |  5;6  |  1,00  |  1+1  |  (6)  |  \\{6\\}  |  5^2  |  10^{9^9}
 9007199254740993  |  9007199254740992  ;  1e23  |  99999999999999991611392  ;  5  |  -5  |  5e1  ;  1/2  |  2/1  |  12
 12  |  1/2  ;  1000  |  1.000  ;  10  |  1e10  ;  6.02e23  |  6.02e22
 123456789012345678901234567890  |  123456789012345678901234567891
@@ -223,17 +223,18 @@ FORMS = pairs(r"""
 28\%  |  28 percent  |  \text{28 percent}  |  28 pct  |  28 per cent  |  28％  ;  \$5 \text{ million}  |  5 \text{ million dollars}  |  5000000
 \frac{270}7\text{ degrees}  |  \frac{270}{7}^\circ  |  \left(\frac{270}{7}\right)^\circ  |  38\frac{4}{7}^\circ  ;  2.5  |  2 1/2
 204_5  |  204_{five}  |  (204)_5  |  204_{(5)}  ;  \frac{10!}{3!4!}  |  25200  ;  \frac13  |  0.\overline{3}  ;  120  |  5!  |  \binom{10}{3}
-3\times 10^8  |  3 x 10^8  |  3*10**8  ;  14-i  |  14.0 + -1.0i  ;  2x  |  f(x)=2x \text{ for all real } x
+3\times 10^8  |  3 x 10^8  |  3*10**8  ;  14-i  |  14.0 + -1.0i  ;  Yes  |  yes  ;  No  |  no  ;  Odd  |  odd  ;  5  |  \text{USD 5}  ;  2x  |  f(x)=2x \text{ for all real } x
 100,200  |  200, 100  |  100200  ;  (10,100)  |  (10, 100)  ;  12,600  |  12600  ;  15,000, 20,000  |  15000, 20000
 \begin{pmatrix} 1/2 \\ 3 \end{pmatrix}  |  \begin{bmatrix} 0.5 \\ 3 \\ \end{bmatrix}  |  (\frac12,3)  |  \left(\begin{array}{c} \frac12 \\ 3 \end{array}\right)
 2x+4y-3=0  |  y=-\frac{1}{2}x+\frac{3}{4}  |  4x+8y-6=0  ;  [1,\infty)  |  \{x \mid x \ge 1\}  ;  (2,3)  |  P(2,3)
 """)
 NO_FORMS = pairs(r"""
 5  |  \text{not } x = 5  |  \text{more than } x = 5  |  \text{base 7: } 5  |  5 \text{ eggs or } 7  |  5 thirty  |  \$5 \text{ K}  |  5 \text{ x}  |  5 per cent
-5  |  (x,y)=5  |  x^2=5  |  -x=5  |  5\text{ feet } 7 \text{ inches}  |  5:30  |  \{x \mid 5\}  |  5^\circ 30'  |  5 \text{ millionths}  |  2mg
+5  |  5 \text{ dollars squared}  |  5 \text{ USD}^2  |  5 \text{ square dollars}
+5  |  \text{yes } 5  |  USD 6  ;  \text{no}  |  on  |  yes  ;  5  |  (x,y)=5  |  x^2=5  |  -x=5  |  5\text{ feet } 7 \text{ inches}  |  5:30  |  \{x \mid 5\}  |  5^\circ 30'  |  5 \text{ millionths}  |  2mg
 12,600 \text{ cm}  |  12, 600  ;  \$32,348  |  348, 32  ;  x=1,000  |  1, 0  ;  1,500 \text{ people}  |  1, 500  |  1,501
 8\text{ dollars}  |  8 \text{ cents}  ;  1,2  |  1<x<2  ;  8  |  8 万  |  8万元  ;  8 \text{ cm}^2  |  8 \text{ cm}  |  8 \text{ cubic cm}  ;  28\%  |  28  |  28 \text{ dollars}
-12:00  |  1:00  |  12:05  ;  1:2:3  |  1:4:9  ;  204_5  |  204_6  ;  xy=9  |  9  ;  2x+4y-3=0  |  2x+4y-3  |  2x+4y+3=0
+12:00  |  1:00  |  12:05  |  12:00\%  |  12:00 \text{ thousand}  ;  48\%  |  48\%\text{ per cent}  ;  7.5  |  7 + 50\%  |  7+50\text{ per cent}  ;  1:2:3  |  1:4:9  ;  204_5  |  204_6  ;  xy=9  |  9  ;  2x+4y-3=0  |  2x+4y-3  |  2x+4y+3=0
 """)
 
 
