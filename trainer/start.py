@@ -74,10 +74,18 @@ class Setup(NamedTuple):
     progress: Progress
 
     def close(self, accelerator: Accelerator) -> None:
-        """End the engine and the process group, after the last collective operation."""
+        """End the engine and the process group, after the last collective operation.
+
+        The objects of the run stay until the process ends. If they were freed right after a barrier, the destructor of
+        gloo's process group, which DDP holds, could wait for ever: it joins a thread that waits for Python's lock.
+        """
         accelerator.wait_for_everyone()
         self.engine.close()
         accelerator.end_training()
+        KEPT.append(self)
+
+
+KEPT: list[Setup] = []  # of the runs that have ended: see Setup.close
 
 
 def start_accelerator(config: Config) -> Accelerator:
