@@ -19,6 +19,7 @@ from transformers import (
     XGLMConfig,
 )
 
+import loss as L
 from trainer.policy import (
     MicroBatch,
     Policy,
@@ -235,11 +236,11 @@ def test_chunked_logprobs_against_the_plain_way(dtype, with_bias, max_logits):
     y, g, leaves = torch.randint(50, (37,)), torch.randn(37, dtype=dtype), [h, w] + [b] * with_bias
     logp, entropy = chunked_logprobs(h, w, y, 0.7, b, max_logits=max_logits)
     ours = torch.autograd.grad((logp * g).sum(), leaves)
-    z = ((h @ w.T) + (b if with_bias else 0)) / 0.7
-    plain = z.log_softmax(-1)
-    theirs = torch.autograd.grad((plain.gather(-1, y[:, None]).squeeze(-1) * g).sum(), leaves)
+    logits = (h @ w.T) + (b if with_bias else 0)
+    plain, of_target = (logits / 0.7).log_softmax(-1), L.token_logprobs(logits, y, 0.7)
+    theirs = torch.autograd.grad((of_target * g).sum(), leaves)
     tight = {"rtol": 1e-12, "atol": 1e-12} if dtype == torch.float64 else {"rtol": 1e-5, "atol": 1e-5}
-    torch.testing.assert_close(logp, plain.gather(-1, y[:, None]).squeeze(-1), **tight)
+    torch.testing.assert_close(logp, of_target, **tight)
     torch.testing.assert_close(entropy, -(plain.exp() * plain).sum(-1), **tight)
     assert not entropy.requires_grad
     for a, c in zip(ours, theirs, strict=True):
