@@ -73,7 +73,7 @@ def test_the_count_is_the_memory_of_a_real_process(name, tmp_path):
     count = count_update(SMALL[name], 4096, bfloat16=False)
     counted = 2 * count.weights + count.moments + count.update
     print(f"{name}: counted {counted / GIB:.3f} GiB, real {real / GIB:.3f} GiB")
-    # A busy system takes cold pages away before the peak, so a slow process shows up to 10% less than an idle one.
+    # Beside a busy second process the peak was up to 10% lower than alone: 2.15 against 2.31 GiB. Cause not checked.
     assert 0.83 < real / counted < 1.1
 
 
