@@ -63,7 +63,7 @@ class Policy(torch.nn.Module):
         inside = torch.arange(responses.shape[1], device=responses.device) < response_lengths[:, None]  # (S, R)
         at = inside.flatten().nonzero().squeeze(-1)  # (T,) places of the tokens; the only wait for the device here
         states = self.after_shared_prompts if self.share_prompts else self.in_whole_rows
-        hidden = states(prompts, prompt_lengths, prompt_of, responses).flatten(0, 1)[at]  # (T, H)
+        hidden = embedding(at, states(prompts, prompt_lengths, prompt_of, responses).flatten(0, 1))  # (T, H), x[at]
         head = self.model.get_output_embeddings()
         targets = responses.flatten()[at]
         return chunked_logprobs(hidden, head.weight, targets, temperature, getattr(head, "bias", None))
@@ -88,9 +88,10 @@ class Policy(torch.nn.Module):
             input_ids=prompts, attention_mask=real.long(), position_ids=(real.cumsum(-1) - 1).clamp(min=0),
             past_key_values=DynamicCache(), use_cache=True,
         )  # fmt: skip
-        after_prompt = out.last_hidden_state[:, -1:][prompt_of]  # (S, 1, H), predicts the first token
+        after_prompt = out.last_hidden_state[:, -1:].index_select(0, prompt_of)  # (S, 1, H), predicts the first token
         before = responses[:, :-1]  # the last token predicts nothing
-        out.past_key_values.batch_select_indices(prompt_of)
+        for layer in out.past_key_values.layers:
+            layer.keys, layer.values = (x.index_select(0, prompt_of) for x in (layer.keys, layer.values))
         position = prompt_lengths[prompt_of][:, None] + torch.arange(before.shape[1], device=before.device)
         later = self.model.base_model(
             input_ids=before, attention_mask=torch.cat([real[prompt_of].long(), torch.ones_like(before)], dim=1),

@@ -1,7 +1,7 @@
 """Stage 9: the folder of a run: its logs, its checkpoints, and how a killed run continues.
 
 config.json      the settings, the launch, digests of problems, tokenizer and reward files
-metrics.jsonl    one line per step, without a clock: equal runs on one thread write equal bytes
+metrics.jsonl    one line per step, without a clock: equal runs on one CPU machine write equal bytes
 timing.jsonl     seconds per stage
 eval.jsonl       one line per evaluation: how many of k responses were correct, problem by problem
 samples.jsonl    some responses of each step and evaluation
