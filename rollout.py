@@ -52,9 +52,13 @@ from engines.prefix import (
     inference,
     keep_freed_memory,
 )
+from engines.rounding import dither_under_autocast, dithered
 from engines.vllm import abort, have_vllm, load_weights, max_seqs, note, sampling_params, start_llm, step, whole_tensors
 
-__all__ = ["ENGINES", "Engine", "Group", "Request", "Sampling", "have_vllm", "sampling_logprobs", "whole_tensors"]
+__all__ = [
+    "ENGINES", "Engine", "Group", "Request", "Sampling", "dither_under_autocast", "dithered", "have_vllm",
+    "sampling_logprobs", "whole_tensors",
+]  # fmt: skip
 
 
 @dataclass(frozen=True)

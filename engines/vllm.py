@@ -25,6 +25,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from engines.prefix import bytes_per_token, default_memory_gib
+from engines.rounding import dithered
 
 
 def have_vllm() -> bool:
@@ -136,23 +137,30 @@ def abort(llm: Any) -> None:
 
 
 def load_weights(llm: Any, model: torch.nn.Module) -> None:
-    """Copy every weight, one tensor at a time, under its name in a checkpoint; then clear the prefix cache."""
+    """Copy every weight, one tensor at a time, under its name in a checkpoint; then clear the prefix cache.
+
+    An engine in bfloat16 gets weights that are rounded by `dithered`.
+    """
+    weights = whole_tensors(model, llm.llm_engine.vllm_config.model_config.dtype)
     with note("vLLM did not take the weights of this model: try --engine torch"):
-        llm.collective_rpc("reload_weights", kwargs={"weights_iterator": whole_tensors(model)})
+        llm.collective_rpc("reload_weights", kwargs={"weights_iterator": weights})
         llm.apply_model(repack_tied_head)
     if not llm.reset_prefix_cache():
         raise RuntimeError("vLLM kept keys and values of the old weights: requests are still running")
 
 
-def whole_tensors(model: torch.nn.Module) -> Iterator[tuple[str, Tensor]]:
-    """Yield (name, tensor) under the names of `state_dict`. Gathers one FSDP2 shard at a time.
+def whole_tensors(model: torch.nn.Module, dtype: torch.dtype | None = None) -> Iterator[tuple[str, Tensor]]:
+    """Yield (name, tensor) under the names of `state_dict`. Gathers the FSDP2 shards of one tensor at a time.
 
-    Yields tied weights once, under the embedding's name: some models of vLLM have no head of their own.
+    Yields tied weights once, under the embedding's name: some models of vLLM have no head of their own. With dtype
+    bfloat16 the parameters are rounded by `dithered`, each shard on its rank; buffers stay as they are.
     """
     model = getattr(model, "module", model)  # DDP
-    once = {name for name, _ in model.named_parameters()} | {name for name, _ in model.named_buffers()}
+    parameters, buffers = ({name for name, _ in x} for x in (model.named_parameters(), model.named_buffers()))
     for name, tensor in model.state_dict().items():
-        if name in once:
+        if name in parameters and dtype == torch.bfloat16:
+            tensor = dithered(tensor, name)
+        if name in parameters | buffers:
             yield name, tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor
 
 

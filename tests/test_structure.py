@@ -24,7 +24,7 @@ MAY_IMPORT = {
     "trainer": {"brorl", "loss", "rollout", "verify", "kinds", "sandbox"},
     "train": {"loss", "trainer"},
     "tiny": {"brorl", "rollout", "verify", "trainer"},
-    "tools": {*SIX, "trainer"},
+    "tools": {*SIX, "trainer", "engines"},
     "lab": {*SIX, "trainer", "tiny", "tools"},
 }
 FILES = [

@@ -26,12 +26,13 @@ import torch
 from accelerate import Accelerator
 from torch import Tensor
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor
 from torch.nn.functional import embedding, pad
 from torch.nn.utils.rnn import pad_sequence
 from transformers import DynamicCache
 
+from rollout import dithered
 from trainer.rollouts import Rollout
 from trainer.settings import Config
 from verify import Problem
@@ -65,8 +66,8 @@ class Policy(torch.nn.Module):
         states = self.after_shared_prompts if self.share_prompts else self.in_whole_rows
         hidden = embedding(at, states(prompts, prompt_lengths, prompt_of, responses).flatten(0, 1))  # (T, H), x[at]
         head = self.model.get_output_embeddings()
-        targets = responses.flatten()[at]
-        return chunked_logprobs(hidden, head.weight, targets, temperature, getattr(head, "bias", None))
+        targets, name = responses.flatten()[at], getattr(head, "dithered_names", {}).get("weight")
+        return chunked_logprobs(hidden, head.weight, targets, temperature, getattr(head, "bias", None), name=name)
 
     def in_whole_rows(self, prompts: Tensor, prompt_lengths: Tensor, prompt_of: Tensor, responses: Tensor) -> Tensor:
         """The hidden states that predict the responses, (S, R, H); every row computes its own prompt.
@@ -250,21 +251,20 @@ def bring(module: torch.nn.Module, device: torch.device) -> None:
 
 
 def sharded(policy: Policy, accelerator: Accelerator):
-    """FSDP2: each rank holds a part of every weight, and gathers one layer at a time. Sums stay in float32.
+    """FSDP2: each rank holds a part of every weight, and gathers one layer at a time.
 
-    `bring` and sharding go layer by layer too, so a card never holds more than its part and one layer, or the embedding
-    and the head.
+    It gathers float32, twice the bytes of bfloat16: FSDP2 itself would round to the nearest, where
+    `dither_under_autocast` rounds otherwise. `bring` and sharding go layer by layer too, so a card never holds more
+    than its part and one layer, or the embedding and the head.
     """
-    dtype = torch.bfloat16 if precision_of(accelerator) == "bfloat16" else None
     mesh = init_device_mesh(accelerator.device.type, (accelerator.num_processes,))
-    precision = MixedPrecisionPolicy(param_dtype=dtype, reduce_dtype=torch.float32)
     layers = policy.model._no_split_modules or []
     for module in policy.model.modules():
         if type(module).__name__ in layers:
             bring(module, accelerator.device)
-            fully_shard(module, mesh=mesh, mp_policy=precision)
+            fully_shard(module, mesh=mesh)
     bring(policy, accelerator.device)
-    return fully_shard(policy, mesh=mesh, mp_policy=precision)
+    return fully_shard(policy, mesh=mesh)
 
 
 def allocate_moments(optimizer: torch.optim.Optimizer) -> None:
@@ -338,7 +338,7 @@ def difference_from_logits(policy: Policy, share_prompts: bool = False) -> str:
 
 def chunked_logprobs(
     hidden: Tensor, weight: Tensor, targets: Tensor, temperature: float = 1.0, bias: Tensor | None = None,
-    max_logits: int = MAX_LOGITS,
+    max_logits: int = MAX_LOGITS, name: str | None = None,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     """log π_θ of each target as `loss.token_logprobs` defines it, and the entropy, without the logits of all tokens.
 
@@ -347,20 +347,21 @@ def chunked_logprobs(
     hidden: (T, H); weight: (V, H); targets: (T,) int64. Returns (T,) each, in float32 or wider. At most `max_logits`
     logits exist at the same time; the backward pass computes them again. The entropy is a metric without a gradient.
     Under autocast h and W have the autocast dtype, and the sum over H, the softmax and the gradient of W are float32.
+    W is then rounded by `dithered` as the weight of this name; without a name to the nearest.
     """
     chunk, device = max(1, max_logits // len(weight)), hidden.device.type
     dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else weight.dtype
-    return ChunkedLogprobs.apply(hidden, weight, bias, targets, temperature, chunk, dtype)
+    return ChunkedLogprobs.apply(hidden, weight, bias, targets, temperature, chunk, dtype, name)
 
 
 class ChunkedLogprobs(torch.autograd.Function):
     """∂ log π(y) / ∂z_v = (1[v = y] - π_v) / temperature: the backward pass needs the logits again."""
 
     @staticmethod
-    def forward(ctx, hidden, weight, bias, targets, temperature, chunk, dtype):
+    def forward(ctx, hidden, weight, bias, targets, temperature, chunk, dtype, name):
         logp = torch.empty(len(hidden), dtype=wide(weight), device=hidden.device)
         lse, entropy = torch.empty_like(logp), torch.empty_like(logp)
-        for rows, z in logits(hidden, weight.to(dtype), bias, temperature, chunk):
+        for rows, z in logits(hidden, rounded(weight, dtype, name), bias, temperature, chunk):
             target = z.gather(-1, targets[rows, None]).squeeze(-1)
             peak = z.amax(-1, keepdim=True)
             z -= peak
@@ -371,14 +372,14 @@ class ChunkedLogprobs(torch.autograd.Function):
             entropy[rows] = total.log() - e.mul_(z).sum(-1) / total
             del e  # before the next chunk makes its own
         ctx.save_for_backward(hidden, weight, bias, targets, lse)
-        ctx.temperature, ctx.chunk, ctx.dtype = temperature, chunk, dtype
+        ctx.temperature, ctx.chunk, ctx.dtype, ctx.weight_name = temperature, chunk, dtype, name
         ctx.mark_non_differentiable(entropy)
         return logp, entropy
 
     @staticmethod
     def backward(ctx, grad, _):
         hidden, weight, bias, targets, lse = ctx.saved_tensors
-        grad, w = grad / ctx.temperature, weight.to(ctx.dtype)
+        grad, w = grad / ctx.temperature, rounded(weight, ctx.dtype, ctx.weight_name)
         grad_hidden, grad_weight = torch.empty_like(hidden), torch.zeros_like(weight, dtype=wide(weight))
         grad_bias = None if bias is None else torch.zeros_like(bias, dtype=wide(bias))
         for rows, z in logits(hidden, w, bias, ctx.temperature, ctx.chunk):
@@ -392,7 +393,12 @@ class ChunkedLogprobs(torch.autograd.Function):
                 grad_weight.addmm_(z.T, hidden[rows].to(z.dtype))
             else:  # products in bfloat16, their sum over the chunks in float32
                 grad_weight += z.T @ hidden[rows].to(z.dtype)
-        return grad_hidden, grad_weight, grad_bias, None, None, None, None
+        return grad_hidden, grad_weight, grad_bias, None, None, None, None, None
+
+
+def rounded(weight: Tensor, dtype: torch.dtype, name: str | None) -> Tensor:
+    """The weight in this type: rounded to bfloat16 by `dithered` if it has a name, else to the nearest."""
+    return dithered(weight, name) if name and dtype == torch.bfloat16 else weight.to(dtype)
 
 
 def logits(hidden: Tensor, weight: Tensor, bias: Tensor | None, temperature: float, chunk: int):

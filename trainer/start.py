@@ -33,7 +33,7 @@ from transformers.utils import logging
 
 import loss as L
 import trainer
-from rollout import ENGINES, Engine, Sampling
+from rollout import ENGINES, Engine, Sampling, dither_under_autocast
 from sandbox.jobs import printable
 from trainer.data import Data, load, load_model, stop_tokens
 from trainer.policy import (
@@ -216,6 +216,8 @@ def build_models(config: Config, accelerator: Accelerator, data: Data) -> tuple[
         raise Refusal(f"--model {config.model}: {type(model).__name__} cannot be trained here: {fault}")
     if config.gradient_checkpointing and not config.eval_only:
         model.gradient_checkpointing_enable()
+    if precision_of(accelerator) == "bfloat16":
+        dither_under_autocast(model)
     engine_model = sharing_weights(model) if fsdp and ENGINES[config.engine].needs_whole_model else model
     reference = None
     if config.kl_coef and not config.eval_only:
