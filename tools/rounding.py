@@ -1,6 +1,6 @@
 """What does an engine in bfloat16 see of the policy's steps? Three ways to round the weights, compared in whole runs.
 
-    python -m tools.rounding runs.csv smollm                    all runs; continues where it was stopped
+    python -m tools.rounding runs.csv smollm                    all runs, two at a time; continues after a stop
     python -m tools.rounding --one dithered 1e-6 0 smollm       one run, its rows on standard output
 
     arm           trainer's forward pass          engine's weights
@@ -12,7 +12,8 @@
 SmolLM2 (a folder of `python -m tools.smollm`) on the task of docs/real_model.md with vLLM, N = 64, B = 2, U = 2, 6
 steps, 64 held-out problems with 8 responses each. A row is a step. share_seen compares the weights before the step
 with those at the start: s = Σ (w' - w_0)(w - w_0) / Σ (w - w_0)², where w is the policy's weight and w' the engine's.
-It is 1 if the engine has moved as the policy has, 0 if it has not moved.
+It is 1 if the engine has moved as the policy has, 0 if it has not moved. The model is first rounded to bfloat16, as a
+published checkpoint is: weights between the bfloat16 numbers would dither themselves.
 """
 
 import trainer
@@ -23,15 +24,19 @@ if __name__ == "__main__":
 import argparse
 import csv
 import json
+import os
+import shutil
 import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import torch
 from torch import Tensor
 from tqdm import tqdm
+from transformers import AutoModelForCausalLM
 
 import engines.rounding
 import engines.vllm
@@ -42,7 +47,8 @@ from trainer.settings import read_settings
 from trainer.start import set_up, start_accelerator
 
 RATES, SEEDS = (1e-6, 2.83e-6, 5.7e-6), (0, 1, 2)  # ProRL's, docs/real_model.md's and BroRL's of N = 512
-ALL_RATES, ONE_RATE = ("nearest", "dithered"), ("engine_only", "float32")  # the second pair at docs/real_model.md's
+ALL_RATES, ONE_RATE = ("nearest", "dithered"), ("engine_only", "float32")  # the second pair at the highest rate
+JOBS = 2  # runs at the same time
 LOGGED = ("reward", "engine_kl", "tis_capped_fraction", "kl_ref", "entropy", "eval/pass@1", "eval/pass@1_se")
 COLUMNS = ("arm", "rate", "seed", "step", "share_seen", *LOGGED)
 
@@ -77,11 +83,14 @@ def run(arm: str, rate: float, seed: int, model: str) -> list[dict]:
     rounding = None if arm == "float32" else round_as(arm)
     shares = []
     with tempfile.TemporaryDirectory() as folder:
+        published = f"{folder}/smollm"
+        shutil.copytree(model, published)
+        AutoModelForCausalLM.from_pretrained(model, dtype=torch.bfloat16).save_pretrained(published)
         settings = {
-            "model": model, "data": f"{model}/largest.jsonl", "eval_data": f"{model}/largest_test.jsonl",
+            "model": published, "data": f"{model}/largest.jsonl", "eval_data": f"{model}/largest_test.jsonl",
             "eval_problems": 64, "engine": "vllm", "precision": "float32" if arm == "float32" else "bfloat16",
             "rollouts_per_prompt": 64, "prompts_per_step": 2, "updates_per_step": 2, "learning_rate": rate,
-            "max_steps": 6, "eval_every": 3, "save_every": 100, "max_tokens_per_micro_batch": 4096, "seed": seed,
+            "max_steps": 6, "eval_every": 6, "save_every": 100, "max_tokens_per_micro_batch": 4096, "seed": seed,
             "output_dir": folder, "name": "run",
         }  # fmt: skip
         sys.argv[1:] = [word for name, value in settings.items() for word in (f"--{name}", str(value))]
@@ -101,24 +110,31 @@ def run(arm: str, rate: float, seed: int, model: str) -> list[dict]:
     ]
 
 
+def run_elsewhere(arm: str, rate: float, seed: int, model: str) -> list[dict]:
+    """`run` in a process of its own, with its share of the processor. Returns its rows."""
+    threads = {"OMP_NUM_THREADS": str(max(1, (os.cpu_count() or 1) // JOBS)), "VLLM_CPU_OMP_THREADS_BIND": "nobind"}
+    command = [sys.executable, "-m", "tools.rounding", "--one", arm, str(rate), str(seed), model]
+    printed = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, env=os.environ | threads).stdout
+    return [json.loads(line) for line in printed.splitlines() if line.startswith('{"step"')]
+
+
 def run_all(out: Path, model: str) -> None:
     """Append the rows of every run that `out` does not have, seed by seed."""
     done = set()
     if out.exists():
         with out.open(newline="") as file:
             done = {(row["arm"], float(row["rate"]), int(row["seed"])) for row in csv.DictReader(file)}
-    arms = [(arm, rate) for rate in RATES for arm in ALL_RATES] + [(arm, RATES[1]) for arm in ONE_RATE]
+    arms = [(arm, rate) for rate in RATES for arm in ALL_RATES] + [(arm, RATES[-1]) for arm in ONE_RATE]
     planned = [(arm, rate, seed) for seed in SEEDS for arm, rate in arms]
-    for arm, rate, seed in tqdm([x for x in planned if x not in done], unit="run"):
-        command = [sys.executable, "-m", "tools.rounding", "--one", arm, str(rate), str(seed), model]
-        found = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout.splitlines()
-        rows = [json.loads(line) for line in found if line.startswith('{"step"')]
-        new = not out.exists()
-        with out.open("a", newline="") as file:
-            writer = csv.DictWriter(file, COLUMNS)
-            if new:
-                writer.writeheader()
-            writer.writerows(rows)
+    missing = [x for x in planned if x not in done]
+    with ThreadPoolExecutor(JOBS) as pool:
+        for rows in tqdm(pool.map(lambda x: run_elsewhere(*x, model), missing), total=len(missing), unit="run"):
+            new = not out.exists()
+            with out.open("a", newline="") as file:
+                writer = csv.DictWriter(file, COLUMNS)
+                if new:
+                    writer.writeheader()
+                writer.writerows(rows)
 
 
 def main() -> None:
