@@ -20,6 +20,7 @@ from helpers import TINY
 from small_models import full_logprobs, make
 from transformers import AutoModelForCausalLM, AutoTokenizer, Olmo2Config, Qwen2Config
 
+from engines.rounding import dithered
 from engines.vllm import import_vllm, keep_threads, max_seqs, whole_tensors
 from rollout import Request, Sampling, TorchEngine, VLLMEngine
 
@@ -255,6 +256,31 @@ def test_a_model_that_vllm_runs_with_the_class_of_transformers(engine):
     assert furthest(groups, model, temperature=1.5) < 1e-4
     copy.deepcopy(model)(input_ids=torch.tensor([[1, 2, 3]])).logits.sum().backward()
     assert furthest(generate(engine, prompts(1), 8), policy()) < 1e-4, "the first engine still works"
+
+
+@real
+def test_a_bfloat16_engine_sees_a_step_that_rounding_to_the_nearest_hides():
+    """Makes impossible: an engine that samples from the weights of the start, although the policy has moved."""
+    model = random_model(Qwen2Config, vocab_size=3000, num_key_value_heads=1)
+    with torch.no_grad():
+        for p in model.parameters():
+            p.copy_(p.bfloat16().float())
+    start = copy.deepcopy(model)
+    other = VLLMEngine(model, 64, memory_gib=0.1, dtype="bfloat16")
+    KEPT.append(other)
+
+    def embedding():
+        return other.llm.apply_model(lambda theirs: theirs.model.embed_tokens.weight.detach()[:3000].clone())[0]
+
+    own = model.model.embed_tokens.weight
+    assert torch.equal(embedding().float(), own)
+    with torch.no_grad():
+        for p in model.parameters():
+            p.mul_(1 + 2**-11)  # 1/16 to 1/8 of the distance to the next bfloat16 number
+    assert torch.equal(own.bfloat16().float(), start.model.embed_tokens.weight)
+    other.sync(model)
+    assert torch.equal(embedding(), dithered(own, "model.embed_tokens.weight"))
+    assert 1 / 16 < (embedding() != own.bfloat16()).float().mean() < 1 / 8
 
 
 @real

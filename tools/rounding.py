@@ -128,7 +128,8 @@ def run_all(out: Path, model: str) -> None:
     planned = [(arm, rate, seed) for seed in SEEDS for arm, rate in arms]
     missing = [x for x in planned if x not in done]
     with ThreadPoolExecutor(JOBS) as pool:
-        for rows in tqdm(pool.map(lambda x: run_elsewhere(*x, model), missing), total=len(missing), unit="run"):
+        runs = pool.map(lambda x: run_elsewhere(x[0], x[1], x[2], model), missing)
+        for rows in tqdm(runs, total=len(missing), unit="run"):
             new = not out.exists()
             with out.open("a", newline="") as file:
                 writer = csv.DictWriter(file, COLUMNS)
