@@ -25,6 +25,7 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.distributed.tensor import DTensor
+from torch.nn.functional import linear
 
 PERIOD = 2**20  # u repeats after so many positions
 
@@ -46,14 +47,14 @@ def dithered(weight: Tensor, name: str) -> Tensor:
     if isinstance(weight, DTensor):
         part, parts = weight.device_mesh.get_local_rank(), weight.device_mesh.size()
         first = part * math.ceil(len(weight) / parts) * weight[:1].numel() if len(weight) else 0
-        local = _dithered(weight.to_local(), name, first)
+        local = round_part(weight.to_local(), name, first)
         return DTensor.from_local(
             local, weight.device_mesh, weight.placements, run_check=False, shape=weight.shape, stride=weight.stride()
         )
-    return _dithered(weight, name, 0)
+    return round_part(weight, name, 0)
 
 
-def _dithered(weight: Tensor, name: str, first: int) -> Tensor:
+def round_part(weight: Tensor, name: str, first: int) -> Tensor:
     """Round a weight, or the part of it whose first element is at position `first` of the whole weight."""
     bits = weight.float().reshape(-1).view(torch.int32)
     rounded = torch.empty(weight.shape, dtype=torch.bfloat16, device=weight.device)
@@ -62,18 +63,6 @@ def _dithered(weight: Tensor, name: str, first: int) -> Tensor:
     for part, out in zip(bits.split(PERIOD), rounded.view(-1).split(PERIOD), strict=True):
         out.copy_((part + u[: len(part)]).view(torch.bfloat16)[1::2])  # the upper halves: numbers are little-endian
     return rounded
-
-
-class Dithered(torch.autograd.Function):
-    """`dithered` with the gradient of a cast: ∂L/∂w = ∂L/∂dithered(w)."""
-
-    @staticmethod
-    def forward(ctx, weight, name):
-        return dithered(weight, name)
-
-    @staticmethod
-    def backward(ctx, grad):
-        return grad.float(), None
 
 
 def matrices_of(model: torch.nn.Module) -> Iterator[tuple[torch.nn.Module, dict[str, str]]]:
@@ -89,16 +78,65 @@ def matrices_of(model: torch.nn.Module) -> Iterator[tuple[torch.nn.Module, dict[
             yield module, {key: names[p] for key, p in own.items()}
 
 
+class Dithered(torch.autograd.Function):
+    """`dithered` with the gradient of a cast: ∂L/∂w = ∂L/∂dithered(w)."""
+
+    @staticmethod
+    def forward(ctx, weight, name):
+        return dithered(weight, name)
+
+    @staticmethod
+    def backward(ctx, grad):
+        return grad.float(), None
+
+
+class DitheredProduct(torch.autograd.Function):
+    """y = x Wᵀ + b in bfloat16 with dithered W and b. x: (..., in); W: (out, in); b: (out,) or None.
+
+        ∂L/∂x = g W        ∂L/∂W = gᵀ x        ∂L/∂b = Σ g        g = ∂L/∂y
+
+    The backward pass rounds W again. So no rounded copy of the weights waits for it, and FSDP2 can free W in between.
+    """
+
+    @staticmethod
+    def forward(ctx, x, weight, bias, names):
+        ctx.save_for_backward(x.bfloat16(), weight)
+        ctx.names, ctx.dtype, ctx.has_bias = names, x.dtype, bias is not None
+        b = None if bias is None else dithered(bias, names["bias"])
+        return linear(x.bfloat16(), dithered(weight, names["weight"]), b)
+
+    @staticmethod
+    def backward(ctx, grad):
+        x, weight = ctx.saved_tensors
+        grad_x = (grad @ dithered(weight, ctx.names["weight"])).to(ctx.dtype)
+        grad, x = grad.flatten(0, -2), x.flatten(0, -2)
+        return grad_x, (grad.T @ x).float(), grad.sum(0, dtype=torch.float32) if ctx.has_bias else None, None
+
+
+class DitheredLinear(torch.nn.Linear):
+    """A linear layer that uses `dithered` weights under autocast, and its own otherwise."""
+
+    dithered_names: dict[str, str]
+
+    def forward(self, x: Tensor) -> Tensor:
+        if torch.is_autocast_enabled(x.device.type) and self.weight.dtype == torch.float32:
+            return DitheredProduct.apply(x, self.weight, self.bias, self.dithered_names)
+        return super().forward(x)
+
+
 def dither_under_autocast(model: torch.nn.Module) -> None:
     """Let the forward pass under autocast use `dithered` weights; autocast alone rounds them to the nearest.
 
-    Each module rounds its weights when it is called: with FSDP2 and with gradient checkpointing, only then they are
-    there.
+    Linear layers get another class. Other modules with matrices (GPT-2's Conv1D, the experts of a mixture) get rounded
+    weights for each of their forward passes, and their rounded copies wait for the backward pass, as autocast's do.
     """
     for module, names in matrices_of(model):
         module.dithered_names = names  # type: ignore[assignment]
-        module.register_forward_pre_hook(use_dithered)
-        module.register_forward_hook(use_own, always_call=True)
+        if type(module) is torch.nn.Linear:
+            module.__class__ = DitheredLinear
+        else:
+            module.register_forward_pre_hook(use_dithered)
+            module.register_forward_hook(use_own, always_call=True)
 
 
 def use_dithered(module: Any, _: tuple) -> None:

@@ -30,6 +30,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map_only
 from transformers import AutoConfig, AutoModelForCausalLM, PretrainedConfig, Qwen2Config
 
+from engines.rounding import dither_under_autocast
 from trainer.policy import MAX_LOGITS, Policy, allocate_moments, chunked_logprobs
 from trainer.start import explained
 
@@ -94,7 +95,7 @@ class Count:
 
     weights: int
     moments: int
-    update: int  # peak of an update beyond these two: gradients, bfloat16 copies of the weights, activations
+    update: int  # peak of an update beyond these two: gradients, activations, rounded weights
 
 
 def count_update(config: PretrainedConfig, tokens: int, bfloat16: bool = True, checkpointing: bool = False) -> Count:
@@ -102,10 +103,14 @@ def count_update(config: PretrainedConfig, tokens: int, bfloat16: bool = True, c
     counted = Allocations()
     # transformers searches the position ids for packed rows. It cannot read fake ones, and these rows are not packed.
     not_packed = mock.patch("transformers.masking_utils.find_packed_sequence_indices", return_value=None)
-    with FakeTensorMode(), not_packed, counted:
+    # `dithered` works on pieces of 4 MiB, thousands for a large model, and leaves one tensor of this size.
+    in_one_piece = mock.patch("engines.rounding.round_part", lambda weight, name, first: weight.bfloat16())
+    with FakeTensorMode(), not_packed, in_one_piece, counted:
         model = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
         weights = sum(p.nbytes for p in model.parameters())
         policy = Policy(model).train(checkpointing)
+        if bfloat16:
+            dither_under_autocast(model)
         if checkpointing:
             model.gradient_checkpointing_enable()
         before = counted.live
@@ -118,7 +123,8 @@ def count_update(config: PretrainedConfig, tokens: int, bfloat16: bool = True, c
         with torch.autocast("cpu", torch.bfloat16, enabled=bfloat16):
             hidden = policy.in_whole_rows(prompt, length, of, responses).flatten(0, 1)
             head = model.get_output_embeddings()
-            logp, _ = chunked_logprobs(hidden, head.weight, responses.flatten(), 1.0, getattr(head, "bias", None))
+            bias, name = getattr(head, "bias", None), getattr(head, "dithered_names", {}).get("weight")
+            logp, _ = chunked_logprobs(hidden, head.weight, responses.flatten(), 1.0, bias, name=name)
         logp.sum().backward()
         optimizer.step()
     return Count(weights, static - before, counted.peak - static)
@@ -155,9 +161,9 @@ ONE, DDP, FSDP2 = "1", "8, DDP", "8, FSDP2"  # cards
 def needs(config: PretrainedConfig) -> dict[str, Needs]:
     """Count updates of several sizes. Returns cards -> memory.
 
-    FSDP2 divides weights, gradients, moments and reference. It gathers the embedding, the head and one layer at a time
-    in bfloat16, and sums their gradients in float32; two chunks of logits exist at the same time. At the start, the
-    embedding and the head, or one layer, are whole in float32 beside the parts.
+    FSDP2 divides weights, gradients, moments and reference. It gathers the embedding, the head and one layer at a time,
+    and their gradients, in float32; one of them is rounded to bfloat16, and two chunks of logits exist at the same
+    time. At the start, the embedding and the head, or one layer, are whole beside the parts.
     """
     counts = {(tokens, on): count_update(config, tokens, checkpointing=on) for tokens in SIZES for on in (False, True)}
     largest, half = SIZES[0], SIZES[1]
@@ -168,7 +174,8 @@ def needs(config: PretrainedConfig) -> dict[str, Needs]:
     layer = (weights // 4 - ends) / text.num_hidden_layers
     found = {}
     for cards, ranks in ((ONE, 1), (DDP, 1), (FSDP2, 8)):  # ranks that share the weights
-        shared = weights / ranks + 6 * (ends + layer) + 8 * MAX_LOGITS
+        head = text.vocab_size * text.hidden_size
+        shared = weights / ranks + 8 * (ends + layer) + 2 * max(head, layer) + 8 * MAX_LOGITS
         update = {key: x.update if ranks == 1 else shared + slope[key[1]] * key[0] for key, x in counts.items()}
         whole = 4 * max(ends, layer) if cards == FSDP2 else 0
         found[cards] = Needs(
