@@ -150,7 +150,7 @@ TABLES = {
 
 def table(name: str) -> str:
     """Make a Markdown table."""
-    heads, *lines = hard_times(load("hard_prompts")) if name == "hard_prompts" else compared(TABLES[name])
+    heads, *lines = SPECIAL[name](load(name)) if name in SPECIAL else compared(TABLES[name])
     return "".join(f"| {' | '.join(line)} |\n" for line in [heads, ["---"] * len(heads), *lines])
 
 
@@ -189,11 +189,36 @@ def hard_times(rows: list[Row]) -> list[list[str]]:
     return lines
 
 
+ROUNDING = {  # the arms of rounding.csv
+    "nearest": {"color": "tab:gray", "marker": "o"}, "engine_only": {"color": "tab:purple", "marker": "s"},
+    "dithered": {"color": "tab:green", "marker": "^"}, "float32": {"color": "black", "marker": "d"},
+}  # fmt: skip
+
+
+def rounded(rows: list[Row]) -> list[list[str]]:
+    """Make the lines of the table `rounding`: the last step of each arm, and its pass@1 less the start's.
+
+    Mean over seeds with a 95% t-interval.
+    """
+    scores = {"share_seen": ".3f", "engine_kl": ".1e", "tis_capped_fraction": ".4f", "kl_ref": ".4f"}
+    lines = [["learning rate", "arm", "seeds", *scores, "pass@1", "gain"]]
+    for (rate,), own in sorted(by(rows, "rate").items()):
+        for (arm,), runs in sorted(groups_of(own, "arm").items(), key=lambda x: list(ROUNDING).index(x[0][0])):
+            cells = [with_interval([run[-1][score] for run in runs], form) for score, form in scores.items()]
+            last = [run[-1]["eval/pass@1"] for run in runs]
+            gain = [run[-1]["eval/pass@1"] - run[0]["eval/pass@1"] for run in runs]
+            lines.append([f"{rate:g}", arm, str(len(runs)), *cells, with_interval(last), with_interval(gain)])
+    return lines
+
+
 def around(logs: list[float], form: str = ".1f") -> str:
     """Format a geometric mean and its 95% interval."""
     mean, half = interval(logs)
     ends = f" ({math.exp(mean - half):{form}} to {math.exp(mean + half):{form}})" if len(logs) > 1 else ""
     return f"{math.exp(mean):{form}}{ends}"
+
+
+SPECIAL: dict[str, Callable[[list[Row]], list[list[str]]]] = {"hard_prompts": hard_times, "rounding": rounded}
 
 
 # --------------------------------------------------------------------------------------------------------- pictures
@@ -297,12 +322,37 @@ def hard_prompts(path: Path) -> None:
     figure.savefig(path, dpi=110)
 
 
-PICTURES = (plateau, figure3, smollm_plateau, hard_prompts)
+def rounding(path: Path) -> None:
+    """Draw how much of the policy's movement the engine's weights show, engine_kl, and pass@1 after the last step."""
+    groups = groups_of(load("rounding"), "arm", "rate")
+    rates = sorted({rate for _, rate in groups})
+    title = "SmolLM2 in bfloat16, weights rounded to the nearest or with a fixed dither: points are seeds"
+    figure, (axes,) = panels(1, 3, 14, 4.4, title)
+    for (arm, rate), runs in groups.items():
+        look = ROUNDING[arm] | {"ls": "none"}
+        beside = rate * 1.06 ** (list(ROUNDING).index(arm) - 1.5)  # arms of one rate stand side by side
+        label = arm if rate == rates[-1] else None
+        for axis, score in zip(axes, ("share_seen", "engine_kl", "eval/pass@1"), strict=True):
+            axis.plot([beside] * len(runs), [run[-1][score] for run in runs], label=label, alpha=0.7, **look)
+    start = float(np.mean([run[0]["eval/pass@1"] for runs in groups.values() for run in runs]))
+    axes[2].axhline(start, color="tab:gray", lw=0.8, ls="--", label="before the first step")
+    axes[1].set(yscale="log")
+    titles = ("share of the movement in the engine's weights", "engine_kl", "held-out pass@1")
+    for axis, name in zip(axes, titles, strict=True):
+        axis.set(xscale="log")
+        axis.set_xticks(rates, [f"{rate:g}" for rate in rates])
+        axis.minorticks_off()
+        finish(axis, f"{name}, step 6", "learning rate")
+    axes[2].legend(fontsize=8)
+    figure.savefig(path, dpi=110)
+
+
+PICTURES = (plateau, figure3, smollm_plateau, hard_prompts, rounding)
 
 
 def main() -> None:
     argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
-    for name in (*TABLES, "hard_prompts"):
+    for name in (*TABLES, *SPECIAL):
         print(f"<!-- table: {name} -->\n{table(name)}")
     for picture in PICTURES:
         path = EVIDENCE / f"{picture.__name__}.png"

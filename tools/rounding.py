@@ -132,7 +132,7 @@ def run_all(out: Path, model: str) -> None:
         for rows in tqdm(runs, total=len(missing), unit="run"):
             new = not out.exists()
             with out.open("a", newline="") as file:
-                writer = csv.DictWriter(file, COLUMNS)
+                writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
                 if new:
                     writer.writeheader()
                 writer.writerows(rows)
