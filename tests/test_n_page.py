@@ -279,6 +279,8 @@ def test_a_link_in_the_page_changes_one_setting_and_back_returns(visit):
     assert page.input_value("#typed-p") == "0.01"
     page.go_back()
     page.wait_for_function("document.querySelector('#typed-N').value === '16'")
+    page.click("[data-jump]")
+    assert page.evaluate("document.activeElement.id") == "data" and "q=0.5" in page.evaluate("location.hash")
 
 
 EXTREMES = {
@@ -357,7 +359,11 @@ def test_the_page_is_readable(visit, scheme, width):
     assert [x for x in texts if x["contrast"] < 4.5] == []
     assert [x for x in texts if x["size"] < 10] == []
     assert page.evaluate("document.documentElement.scrollWidth") <= width
-    assert page.evaluate("all('main *').filter(x => x.getBoundingClientRect().right > innerWidth + 1).length") == 0
+    overflows = "all('main *').filter(x => x.getBoundingClientRect().right > innerWidth + 1).length"
+    assert page.evaluate(overflows) == 0
+    page.set_viewport_size({"width": 420, "height": 900})
+    page.wait_for_function("all('svg').every(svg => svg.viewBox.baseVal.width === 380)")  # pictures follow the window
+    assert page.evaluate(overflows) == 0
 
 
 @pytest.mark.slow
