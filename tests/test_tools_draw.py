@@ -3,6 +3,7 @@
 import math
 import re
 
+import numpy as np
 import pytest
 from helpers import ROOT
 
@@ -46,6 +47,17 @@ def test_the_runs_on_hard_problems_are_the_registered_ones():
                 rates, seeds = rates | {rate}, [*seeds, seed]
         assert rates <= {min(tuned, key=lambda rate: tuned[rate])}
         assert seeds == [1, 2, 3, 4, 5][: len(seeds)]
+
+
+def test_the_share_of_a_data_set_is_the_mean_over_its_pass_rates():
+    """Makes impossible: a drawn share with a factor, an end or a distribution that is wrong."""
+    p = np.linspace(0, 1, 20_001)
+    for n in (2, 16):
+        assert draw.informative(np.array(0.5), n) == 1 - 2 * 0.5**n
+        uniform = np.trapezoid(draw.informative(p, n), p)
+        assert draw.informative_share(1, 1, np.array(n)) == pytest.approx(uniform, abs=1e-6)
+    product = math.prod((0.3 + i) / (3.3 + i) for i in range(16)) + math.prod((3 + i) / (3.3 + i) for i in range(16))
+    assert draw.informative_share(0.3, 3, np.array(16)) == pytest.approx(1 - product, rel=1e-12)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: f"{page.parent.name}/{page.name}")

@@ -23,7 +23,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter
-from scipy import stats
+from scipy import special, stats
 
 import sim
 
@@ -347,7 +347,47 @@ def rounding(path: Path) -> None:
     figure.savefig(path, dpi=110)
 
 
-PICTURES = (plateau, figure3, smollm_plateau, hard_prompts, rounding)
+def informative(p: np.ndarray, n: float) -> np.ndarray:
+    """Return 1 - p^N - (1-p)^N, the probability that dynamic sampling keeps a group: 0 < #correct < N."""
+    return 1 - p**n - (1 - p) ** n
+
+
+def informative_share(a: float, b: float, n: np.ndarray) -> np.ndarray:
+    """Return the mean of `informative` over a Beta(a, b) distribution of p."""
+
+    def moment(a: float, b: float) -> np.ndarray:  # E[p^N]
+        return np.exp(special.betaln(a + n, b) - special.betaln(a, b))
+
+    return 1 - moment(a, b) - moment(b, a)
+
+
+def what_n_reaches(path: Path) -> None:
+    """Draw panel 2 of docs/n.html without its slider: which groups are informative, and which share of a data set."""
+    title = "Computed: which groups of N rollouts have right and wrong ones, 1 - p^N - (1 - p)^N?"
+    figure, (axes,) = panels(1, 2, 12, 4.4, title)
+    p, sizes = special.expit(np.linspace(-8, 8, 321)), np.geomspace(2, 1024, 100)
+    for n, colour in ({2: "tab:gray"} | COLOURS).items():
+        axes[0].plot(p, informative(p, n), label=f"N = {n}", color=colour)
+    ticks = (0.001, 0.01, 0.1, 0.5, 0.9, 0.99, 0.999)
+    axes[0].set_xscale("logit")
+    axes[0].set_xticks(ticks, [str(x) for x in ticks])
+    axes[0].minorticks_off()
+    axes[0].legend(loc="upper center", bbox_to_anchor=(0.5, 0.92))
+    finish(axes[0], "probability that a group is informative", "pass rate p of the prompt")
+    for name, (a, b), dashes in (
+        ("uniform pass rates", (1, 1), "-"),
+        ("hard: Beta(0.3, 3), mean 0.09", (0.3, 3), "--"),
+    ):
+        axes[1].plot(sizes, informative_share(a, b, sizes), label=name, color="black", ls=dashes)
+    axes[1].set(xscale="log", ylim=(0, 1.03))
+    axes[1].set_xticks((2, 4, 16, 64, 256, 1024), ("2", "4", "16", "64", "256", "1024"))
+    axes[1].minorticks_off()
+    axes[1].legend(loc="lower right")
+    finish(axes[1], "share of the prompts of a data set that are informative", "rollouts per prompt N")
+    figure.savefig(path, dpi=110)
+
+
+PICTURES = (plateau, figure3, smollm_plateau, hard_prompts, rounding, what_n_reaches)
 
 
 def main() -> None:

@@ -1,0 +1,393 @@
+"""docs/n.html: its formulas against brorl.py, loss.py and tools/which_n.py, its figures, and a visit in a browser."""
+
+import itertools
+import json
+import math
+import re
+import shutil
+import statistics
+
+import pytest
+import torch
+from helpers import ROOT
+
+import brorl
+import loss as L
+from tools import draw, which_n
+
+PAGE = ROOT / "docs/n.html"
+TEXT = PAGE.read_text()
+START_ADDRESS = PAGE.as_uri()
+PANELS = ("group", "reach", "equation", "spend", "yours")
+INSTALL = "pip install playwright && apt-get install -y --no-install-recommends chromium fonts-dejavu-core"
+
+# -------------------------------------------------------------------------------------------- without a browser
+
+
+def measured() -> dict[str, str]:
+    """The figures of the page that were measured, from docs/evidence/."""
+    plateau = draw.by(draw.load("plateau"), "world", "arm")
+    rates = draw.by(draw.load("rate_and_batch"), "N", "B", "learning_rate")
+    limit = draw.shortest(draw.groups_of(draw.load("rate_and_batch"), "N", "B", "learning_rate").values(), "samples")
+    kept = draw.groups_of(draw.load("informative_share"), "world", "arm")
+
+    def end(*arm) -> str:
+        runs = draw.by(rates[arm], "seed").values()
+        return draw.with_interval([draw.at(run, "samples", limit, "q_pos") for run in runs])
+
+    def first_share(arm) -> str:
+        return f"{statistics.fmean(run[0]['pass_rate'] for run in kept['compact', arm]):.0%}"
+
+    return {
+        "plateau_start": f"{plateau['compact', 'prorl'][0]['q_pos']:.3f}", "plateau_samples": f"{limit / 1e6:.1f}",
+        "plateau_batch": end(16, 1024, 0.0001), "plateau_brorl": end(512, 32, 0.0001),
+        "plateau_wide": end(512, 128, 3.5e-5), "kept_16": first_share("prorl"), "kept_512": first_share("brorl"),
+    }  # fmt: skip
+
+
+def test_measured_figures_are_those_of_the_csvs():
+    """Makes impossible: a measured number in the page that docs/evidence/ does not give."""
+    assert dict(re.findall(r'data-measured="(\w+)">([^<]*)<', TEXT)) == measured()
+
+
+def test_the_advice_is_that_of_the_page_about_n():
+    """Makes impossible: another N for long responses than docs/which_n.md advises, another usual range of V_w / V_b."""
+    advice = (ROOT / "docs/which_n.md").read_text()
+    longest, n = re.search(r"LONGEST_MEASURED = (\d+), UNMEASURED_N = (\d+)", TEXT).groups()
+    assert f"start at N = {n} and measure" in advice and f"answers longer than {longest} tokens" in advice
+    usual, spread = re.search(r"USUAL = (\d+), SPREAD = (\d+);", TEXT).groups()
+    assert (float(usual), float(spread)) == (which_n.USUAL, which_n.SPREAD)
+    low, high = (which_n.USUAL * which_n.SPREAD**x for x in (-2, 2))
+    assert "95% of the usual values" in TEXT and f"{low:,.0f} to {high:,.0f}" in TEXT
+
+
+def test_the_page_is_one_file_whose_links_lead_somewhere():
+    """Makes impossible: a library, font or picture from elsewhere, a link to a page that left."""
+    for link in re.findall(r'(?:href|src)="([^"]*)"', TEXT):
+        assert link in ("#", "data:,", "https://arxiv.org/abs/2510.01180") or (PAGE.parent / link).is_file(), link
+    assert not re.search(r"@import|url\(|<link(?! rel=\"icon\")|<script |fetch\(|XMLHttpRequest|localStorage", TEXT)
+    for page in ("README.md", "docs/paper.md", "docs/which_n.md", "lab/primer.md"):
+        assert "n.html)" in (ROOT / page).read_text(), page
+
+
+def brightness(colour: str) -> list[float]:
+    """Linear red, green and blue of a CSS colour, #rgb or #rrggbb."""
+    digits = colour[1:] if len(colour) == 7 else "".join(2 * x for x in colour[1:])
+    values = (int(digits[i : i + 2], 16) / 255 for i in (0, 2, 4))
+    return [x / 12.92 if x <= 0.04045 else ((x + 0.055) / 1.055) ** 2.4 for x in values]
+
+
+# As colour-blind people see linear red, green, blue: Machado, Oliveira and Fernandes 2009, severity 1
+BLINDNESS = {
+    "protanopia": [[0.152286, 1.052583, -0.204868], [0.114503, 0.786281, 0.099216], [-0.003882, -0.048116, 1.051998]],
+    "deuteranopia": [[0.367322, 0.860646, -0.227968], [0.280085, 0.672501, 0.047413], [-0.01182, 0.04294, 0.968881]],
+    "tritanopia": [[1.255528, -0.076749, -0.178779], [-0.078411, 0.930809, 0.147602], [0.004733, 0.691367, 0.3039]],
+}
+TO_XYZ = [[0.4124, 0.3576, 0.1805], [0.2126, 0.7152, 0.0722], [0.0193, 0.1192, 0.9505]]
+
+
+def lab(rgb: list[float]) -> list[float]:
+    """CIE L*, a*, b* of linear red, green, blue."""
+    xyz = [sum(a * max(x, 0) for a, x in zip(row, rgb, strict=True)) for row in TO_XYZ]
+    white = (0.9505, 1.0, 1.089)
+    x, y, z = (
+        (v / w) ** (1 / 3) if v / w > 0.008856 else 7.787 * v / w + 16 / 116 for v, w in zip(xyz, white, strict=True)
+    )
+    return [116 * y - 16, 500 * (x - y), 200 * (y - z)]
+
+
+@pytest.mark.parametrize("mode", [0, 1], ids=["light", "dark"])
+@pytest.mark.parametrize("kind", BLINDNESS)
+def test_the_colour_blind_tell_the_colours_apart(mode, kind):
+    """Makes impossible: two terms or marks of a picture in colours that look the same to a colour-blind reader."""
+    colours = {name: re.findall(rf"--{name}: (#\w+)", TEXT)[mode] for name in ("right", "wrong", "third", "ink")}
+    seen = {
+        name: lab([sum(a * x for a, x in zip(row, brightness(colour), strict=True)) for row in BLINDNESS[kind]])
+        for name, colour in colours.items()
+    }
+    for one, other in itertools.combinations(seen, 2):
+        assert math.dist(seen[one], seen[other]) > 20, (one, other)
+
+
+# ----------------------------------------------------------------------------------------------- in a real browser
+
+
+@pytest.fixture(scope="module")
+def browser():
+    """A headless Chromium."""
+    playwright = pytest.importorskip("playwright.sync_api", reason=f"needs a browser: {INSTALL}")
+    chromium = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    if not chromium:
+        pytest.skip(f"needs a browser: {INSTALL}")
+    with playwright.sync_playwright() as running:
+        started = running.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+        yield started
+        started.close()
+
+
+@pytest.fixture
+def visit(browser):
+    """Open the page at an address, and check at the end that it reported no error and asked for nothing."""
+    pages, complaints = [], []
+
+    def listen(page):
+        page.on("console", lambda message: complaints.append(message.text))
+        page.on("pageerror", lambda error: complaints.append(str(error)))
+        page.on(
+            "request",
+            lambda request: request.url.startswith((START_ADDRESS, "data:")) or complaints.append(request.url),
+        )
+
+    def visit(address="", width=1280, scheme="light"):
+        page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
+        pages.append(page)
+        listen(page)
+        page.goto(START_ADDRESS + address)
+        return page
+
+    yield visit
+    for page in pages:
+        page.close()
+    assert not complaints
+
+
+def sentence(page, panel: str) -> str:
+    return " ".join(page.inner_text(f"#{panel} .sentence").split())
+
+
+def wait_for_address(page, part: str):
+    """The page writes its address a moment after the last change."""
+    page.wait_for_function("part => location.hash.includes(part)", arg=part)
+
+
+def tensor(values) -> torch.Tensor:
+    return torch.tensor(values, dtype=torch.float64)
+
+
+class PagesCost(which_n.Cost):
+    """The page's cost of a token as the measurement of the tool, at exactly the N that the guess compares."""
+
+    def __init__(self, inputs):
+        cost, prompt, response = inputs["cost"], inputs["prompt"], inputs["response"]
+        measured = {}
+        for n in inputs["sizes"]:
+            trained = min(n, cost["mini_batches"]) * prompt + n * response
+            roll_out = cost["read"] * prompt + cost["write"] * n * response
+            measured[n] = {"roll_out": roll_out, "score": cost["score"] * trained, "update": cost["update"] * trained}
+        super().__init__(measured, lambda n: 1 - inputs["p"] ** n - (1 - inputs["p"]) ** n)
+
+
+def in_python(name: str, given: dict):
+    """The value of a row of the page's selfTest(), by the Python function of this name."""
+    match name:
+        case "masses" | "mood" | "mass_balance":
+            m = brorl.masses(tensor(given["p"]), torch.tensor(given["correct"]), torch.tensor(given["sampled"]))
+            if name == "masses":
+                return {key: x.item() for key, x in m._asdict().items()}
+            if name == "mood":
+                return brorl.mood(m, given["r_c"], given["r_w"]).item()
+            found = brorl.mass_balance(m, given["eta"], given["n"], given["r_c"], given["r_w"])
+            return {key: x.item() for key, x in found._asdict().items()} | {"total": found.total.item()}
+        case "expected_unsampled_second_moment" | "total_unsampled_second_moment":
+            return getattr(brorl, name)(tensor(given["p"]), given["n"]).tolist()
+        case "pass_at_k":
+            return brorl.pass_at_k(tensor(given["q_pos"]), given["k"]).item()
+        case "informative":
+            return 1 - given["p"] ** given["n"] - (1 - given["p"]) ** given["n"]
+        case "mean_centred":
+            correct, n = given["correct"], given["n"]
+            found = L.mean_centred(tensor([[1.0] * correct + [0.0] * (n - correct)]))[0]
+            return {"right": found[0].item() if correct else 1.0, "wrong": found[-1].item() if correct < n else -1.0}
+        case "beta":  # E p^n is a product for a Beta distribution
+            a, b = {"uniform": (1, 1), "hard": (0.3, 3), "easy": (3, 0.3)}[given["name"]]
+            moment = [math.prod((x + i) / (a + b + i) for i in range(given["n"])) for x in (a, b)]
+            return 1 - sum(moment)
+        case "guess":
+            return which_n.guess(PagesCost(given), given["sizes"], None)._asdict()
+        case "pass_at_k_estimate" | "scaled_learning_rate":
+            return getattr(brorl, name)(**given)
+        case "best_n" | "noise_at_equal_cost" | "kept_share":
+            return getattr(which_n, name)(**given)
+    raise AssertionError(f"no Python function for {name}")
+
+
+@pytest.mark.slow
+def test_the_formulas_are_those_of_python(visit):
+    """Makes impossible: a sign, factor, mask, law or choice of N in the page that differs from the Python files."""
+    rows, names = visit().evaluate("selfTest()"), set()
+    for row in rows:
+        expected, found = in_python(row["name"], row["inputs"]), row["value"]
+        if isinstance(expected, dict):
+            found = {key: found[key] for key in expected}
+        assert found == pytest.approx(expected, rel=1e-12, abs=1e-12), (row["name"], row["inputs"])
+        names.add(row["name"])
+    assert len(rows) > 200 and len(names) == 15
+    for name in names - {"informative", "beta", "guess"}:  # the page calls it by the same name
+        assert re.search(rf"(?:function|const) {name}\b", TEXT)
+
+
+@pytest.mark.slow
+def test_the_keyboard_moves_n_and_the_address_keeps_it(visit):
+    """Makes impossible: a slider without keys, a sentence of the old N, a link that shows another setting."""
+    page = visit()
+    before = {panel: sentence(page, panel) for panel in PANELS}
+    assert "groups of 16 rollouts" in before["group"]
+    page.focus("#N")
+    for _ in range(40):
+        page.keyboard.press("ArrowRight")
+    n = page.input_value("#typed-N")
+    assert int(n) > 100 and f"groups of {n} rollouts" in sentence(page, "group")
+    share = 1 - 0.1 ** int(n) - 0.9 ** int(n)
+    assert f"{share:.0%}" in sentence(page, "group") or "over 99.9%" in sentence(page, "group")
+    assert all(sentence(page, panel) != before[panel] for panel in PANELS[:4])
+    wait_for_address(page, f"N={n}")
+    again = visit(page.evaluate("location.hash"))
+    assert [sentence(again, panel) for panel in PANELS] == [sentence(page, panel) for panel in PANELS]
+
+
+@pytest.mark.slow
+def test_values_can_be_typed_and_pasted(visit):
+    """Makes impossible: a typed value that is lost or out of range, counts that are read as rates."""
+    page = visit()
+    page.fill("#typed-p", "0.25")
+    page.press("#typed-p", "Enter")
+    assert "p = 0.25" in sentence(page, "group")
+    for typed, taken in (("5000", "1024"), ("nothing", "1024"), ("1", "2")):
+        page.fill("#typed-N", typed)
+        page.press("#typed-N", "Enter")
+        assert page.input_value("#typed-N") == taken
+    page.select_option("#data", "pasted")
+    assert "Paste pass rates" in sentence(page, "reach") and "NaN" not in page.inner_text("main")
+    page.fill("#rates", "0.5, 8/16\n0/16; 1, 17/16 30")
+    assert page.inner_text("#data-note").startswith("4 prompts. 2 numbers ignored")
+    share = (0.5 + which_n.kept_share([8, 0], 16, 2) * 2) / 4  # N = 2; p = 1 is never informative
+    assert f"In this data set {share:.0%} of the prompts" in sentence(page, "reach")
+    wait_for_address(page, "rates=")
+    again = visit(page.evaluate("location.hash"))
+    assert sentence(again, "reach") == sentence(page, "reach")
+
+
+@pytest.mark.slow
+def test_a_link_in_the_page_changes_one_setting_and_back_returns(visit):
+    """Makes impossible: a link that forgets the reader's other settings, a back button that does nothing."""
+    page = visit("#q=0.5")
+    page.click("text=Draw again >> nth=0")
+    page.wait_for_function("location.hash.includes('seed=6')")
+    assert page.input_value("#typed-q") == "0.5"
+    page.click("#group .note a >> nth=1")
+    page.wait_for_function("document.querySelector('#typed-N').value === '512'")
+    assert page.input_value("#typed-p") == "0.01"
+    page.go_back()
+    page.wait_for_function("document.querySelector('#typed-N').value === '16'")
+    page.click("[data-jump]")
+    assert page.evaluate("document.activeElement.id") == "data" and "q=0.5" in page.evaluate("location.hash")
+
+
+EXTREMES = {
+    "N": (2, 1024), "p": (0.001, 0.999), "q": (0.02, 0.98), "ratio": (1, 10000), "cost": (0, 500),
+    "prompt": (10, 32000), "response": (1, 32000),
+    "data": ("uniform", "hard", "easy", "plateau", "pasted&rates=0/16 16/16", "pasted&rates=0 1", "pasted&rates=2/3"),
+}  # fmt: skip
+BROKEN = "N=x&p=&data=constructor&seed=-1&cost=1e999&other=1"
+
+
+@pytest.mark.slow
+def test_every_setting_draws(visit):
+    """Makes impossible: NaN or an empty picture at an end of a slider, in a data set, or at a broken address."""
+    page = visit()
+    addresses = [f"{key}={value}" for key, values in EXTREMES.items() for value in values] + [BROKEN]
+    addresses += ["N=2&p=0.001&q=0.98&ratio=10000&cost=500", "N=1024&p=0.999&q=0.02&ratio=1&prompt=32000&response=1"]
+    for address in addresses:
+        page.evaluate("address => { location.hash = address; take_address(); draw(); }", address)
+        assert not re.search(r"NaN|Infinity|undefined|null|\$\{", page.inner_text("main")), address
+        drawn = page.evaluate("all('svg').map(svg => [svg.childElementCount, svg.outerHTML.includes('NaN')])")
+        assert all(count > 1 and not broken for count, broken in drawn) and len(drawn) == len(PANELS), address
+    page.evaluate("address => { location.hash = address; take_address(); draw(); }", BROKEN)
+    assert page.input_value("#typed-N") == "16" and page.input_value("#data") == "hard"
+
+
+WITHOUT_LABEL = """all("input, select, textarea, button, pre[tabindex]").filter(x => !(x.labels?.length || x.ariaLabel
+    || x.textContent.trim() && x.tagName === "BUTTON" || $(x.getAttribute("aria-labelledby")))).map(x => x.outerHTML)"""
+
+
+@pytest.mark.slow
+def test_every_control_has_a_label_and_every_picture_a_description(visit):
+    """Makes impossible: a slider or picture that a screen reader cannot name, a sentence that it does not read."""
+    page = visit("#data=pasted")
+    assert page.evaluate(WITHOUT_LABEL) == []
+    assert all(len(text) > 40 for text in page.evaluate("all('svg').map(svg => svg.ariaLabel || '')"))
+    assert page.evaluate("all('[aria-live=polite]').length") == 1
+    tabs = []  # every control is reached by the Tab key
+    for _ in range(60):
+        page.keyboard.press("Tab")
+        tabs.append(page.evaluate("document.activeElement.id"))
+    assert {"N", "typed-N", "p", "data", "rates", "q", "ratio", "cost", "prompt", "response", "copy"} <= {*tabs}
+
+
+CONTRAST = """() => {
+  const linear = x => (x /= 255) <= 0.03928 ? x / 12.92 : ((x + 0.055) / 1.055) ** 2.4;
+  const channels = colour => colour.match(/[\\d.]+/g).map(Number);
+  const luminance = ([r, g, b]) => 0.2126 * linear(r) + 0.7152 * linear(g) + 0.0722 * linear(b);
+  const background = element => {
+    for (let x = element; x; x = x.parentElement) {
+      const found = channels(getComputedStyle(x).backgroundColor);
+      if (found.length === 3 || found[3] === 1) return found;
+    }
+  };
+  const found = [];
+  const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+  while (walker.nextNode()) {
+    const element = walker.currentNode.parentElement;
+    if (!walker.currentNode.textContent.trim() || !element.getClientRects().length) continue;
+    const style = getComputedStyle(element), svg = element.closest("svg");
+    const one = luminance(channels(svg ? style.fill : style.color)), other = luminance(background(element));
+    found.push({ text: walker.currentNode.textContent.trim(), size: parseFloat(style.fontSize),
+      contrast: (Math.max(one, other) + 0.05) / (Math.min(one, other) + 0.05) });
+  }
+  return found;
+}"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [1280, 360])
+def test_the_page_is_readable(visit, scheme, width):
+    """Makes impossible: text with a contrast below 4.5:1 or below 10 px, a page that scrolls sideways on a phone."""
+    page = visit("#data=pasted&rates=0.1 3/16", width, scheme)
+    texts = page.evaluate(CONTRAST)
+    assert len(texts) > 150
+    assert [x for x in texts if x["contrast"] < 4.5] == []
+    assert [x for x in texts if x["size"] < 10] == []
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    overflows = "all('main *').filter(x => x.getBoundingClientRect().right > innerWidth + 1).length"
+    assert page.evaluate(overflows) == 0
+    page.set_viewport_size({"width": 420, "height": 900})
+    page.wait_for_function("all('svg').every(svg => svg.viewBox.baseVal.width === 380)")  # pictures follow the window
+    assert page.evaluate(overflows) == 0
+
+
+@pytest.mark.slow
+def test_the_commands_of_the_page_can_be_typed(visit):
+    """Makes impossible: a command of a tool that left, with a flag or a value that it refuses."""
+    from trainer.settings import read_settings
+
+    page = visit("#prompt=4000&response=20")
+    tool, run = page.inner_text("#command").replace("\\\n", " ").strip().split("\npython ")
+    assert tool.split()[:3] == ["python", "-m", "tools.which_n"] and run.split()[0] == "train.py"
+    model_and_data = ["--model", "M", "--data", "D.jsonl"]
+    for given in (tool.split()[3:], run.split()[1:]):
+        assert given[:4] == model_and_data
+        config, _ = read_settings("", given[4:], any_size=True)
+    best = re.search(r"Start with N = (\d+)", sentence(page, "yours").replace("\N{NO-BREAK SPACE}", " "))[1]
+    assert config.rollouts_per_prompt == int(best) and config.prompts_per_step == 32
+    rate = brorl.scaled_learning_rate(1e-6, int(best) * 32, 8192)
+    assert config.learning_rate == pytest.approx(rate, rel=0.05)
+
+
+@pytest.mark.slow
+def test_the_page_prints_without_its_controls(visit):
+    """Makes impossible: a printed page with sliders in place of their values."""
+    page = visit()
+    page.emulate_media(media="print")
+    assert not page.is_visible("#N") and not page.is_visible("#copy") and page.is_visible("#typed-N")
+    assert json.loads(page.evaluate("JSON.stringify(all('svg').map(svg => svg.clientHeight > 0))")) == [True] * 5
