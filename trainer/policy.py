@@ -33,6 +33,7 @@ from torch.nn.utils.rnn import pad_sequence
 from transformers import DynamicCache
 
 from rollout import dithered
+from trainer.offload import OffloadedAdamW, zeros_in_host_memory
 from trainer.rollouts import Rollout
 from trainer.settings import Config
 from verify import Problem
@@ -268,11 +269,11 @@ def sharded(policy: Policy, accelerator: Accelerator):
 
 
 def allocate_moments(optimizer: torch.optim.Optimizer) -> None:
-    """Give AdamW its moments now, as zeros: later the engine has the memory."""
+    """Give AdamW its moments now, as zeros: later the engine has the memory. With --offload they are on the host."""
+    zeros = zeros_in_host_memory if isinstance(optimizer, OffloadedAdamW) else torch.zeros_like
     for group in optimizer.param_groups:
         for p in group["params"]:
-            moments = {"exp_avg": torch.zeros_like(p), "exp_avg_sq": torch.zeros_like(p)}
-            optimizer.state[p] = {"step": torch.tensor(0.0), **moments}
+            optimizer.state[p] = {"step": torch.tensor(0.0), "exp_avg": zeros(p), "exp_avg_sq": zeros(p)}
 
 
 def shares_prompts(policy: Policy, prompt_lengths: list[int], config: Config) -> bool:

@@ -31,12 +31,7 @@ from accelerate import Accelerator
 from accelerate.utils import gather_object
 from filelock import FileLock, Timeout
 from torch.distributed.checkpoint.api import CheckpointException
-from torch.distributed.checkpoint.state_dict import (
-    get_model_state_dict,
-    get_state_dict,
-    set_model_state_dict,
-    set_state_dict,
-)
+from torch.distributed.checkpoint.state_dict import get_model_state_dict, get_state_dict
 
 import brorl
 from rollout import whole_tensors
@@ -202,13 +197,9 @@ class Run:
         if newest:
             progress.__dict__.update(Progress.read(newest).__dict__)
             try:
-                state = state_of(policy, optimizer, reference)
-                read_state(newest, state)
+                read_state(newest, state_of(policy, optimizer, reference))
             except Exception as failure:  # torch, pickle and the disk have many kinds
                 raise Refusal(f"--resume: {newest} cannot be read, delete it ({failure!r:.200})") from failure
-            set_state_dict(policy, optimizer, model_state_dict=state["model"], optim_state_dict=state["optimizer"])
-            if reference is not None:
-                set_model_state_dict(reference, state["reference"])
             for group in optimizer.param_groups:
                 group["lr"] = self.config.learning_rate
         for path in [self.folder / name for name in LOGS if self.main and (self.folder / name).exists()]:
@@ -246,14 +237,14 @@ class Run:
 
 
 def state_of(policy, optimizer, reference) -> dict[str, Any]:
-    """Return the tensors of a checkpoint. Sharded ones stay sharded."""
+    """Return the tensors of a checkpoint: the run's own, not copies. Sharded ones stay sharded."""
     model, moments = get_state_dict(policy, optimizer)
     state: dict[str, Any] = {"model": model, "optimizer": moments}
     return state if reference is None else state | {"reference": get_model_state_dict(reference)}
 
 
 def read_state(folder: Path, state: dict[str, Any]) -> None:
-    """Fill the tensors of `state` from a checkpoint."""
+    """Fill the tensors of `state` from a checkpoint, each on its own device."""
     with unwrapped():
         dcp.load(state, checkpoint_id=folder, no_dist=not dist.is_initialized())
 

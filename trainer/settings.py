@@ -34,7 +34,7 @@ GIVEN = "command line"  # the source of a setting that the user set
 FREE = {  # may change on --resume: draws and gradients stay the same, except for the order of float sums
     "resume", "output_dir", "max_steps", "max_hours", "eval_every", "save_every", "report_to", "allow_weak_sandbox",
     "engine_memory_gib", "gpu_memory_utilization", "max_num_seqs", "max_engine_kl", "max_tokens_per_micro_batch",
-    "gradient_checkpointing",
+    "gradient_checkpointing", "offload",
     # These two change later steps: a run that diverges, or whose judge takes too long, can continue with others.
     "learning_rate", "verify_timeout",
 }  # fmt: skip
@@ -142,6 +142,7 @@ class Config:
     )
     max_tokens_per_micro_batch: int = setting(32768, "tokens of one forward pass, with padding")
     gradient_checkpointing: bool = setting(False, "save memory: compute activations twice")
+    offload: bool = setting(False, "save memory: moments and reference in host memory")
     save_every: int = setting(10, "steps between checkpoints")
     report_to: str = setting(None, "also log to tensorboard or wandb", choices=["tensorboard", "wandb"])
 

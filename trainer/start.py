@@ -36,6 +36,7 @@ import trainer
 from rollout import ENGINES, Engine, Sampling, dither_under_autocast
 from sandbox.jobs import printable
 from trainer.data import Data, load, load_model, stop_tokens
+from trainer.offload import OffloadedAdamW, to_host
 from trainer.policy import (
     MicroBatch,
     Policy,
@@ -152,6 +153,8 @@ def set_up(config: Config, accelerator: Accelerator, sources: dict[str, str]) ->
     say(f"starting {config.name} on {where}: reading the problems and the model {short(config.model)} ...")
     if accelerator.device.type == "cuda" and config.engine == "vllm":
         check_compiler()
+    if config.offload and fsdp_requested():
+        raise Refusal("--offload is for one GPU or DDP, and FSDP2 divides moments and reference anyway: leave it out")
     with refusing("--rewards: "):
         load_rewards(config.rewards)
     data = load(config, sources)
@@ -167,9 +170,8 @@ def set_up(config: Config, accelerator: Accelerator, sources: dict[str, str]) ->
     optimizer = None
     if not config.eval_only:
         # One weight at a time, which costs milliseconds. torch's default on a GPU holds one more copy of all weights.
-        optimizer = torch.optim.AdamW(
-            policy.parameters(), lr=config.learning_rate, weight_decay=config.weight_decay, foreach=False
-        )
+        adamw = OffloadedAdamW if config.offload else torch.optim.AdamW
+        optimizer = adamw(policy.parameters(), lr=config.learning_rate, weight_decay=config.weight_decay, foreach=False)
         allocate_moments(optimizer)
     if config.engine == "vllm":
         say("waiting for vLLM: on a GPU its first start compiles and captures kernels, which takes minutes ...")
@@ -227,6 +229,8 @@ def build_models(config: Config, accelerator: Accelerator, data: Data) -> tuple[
         reference = sharded(reference, accelerator) if reference else None
         if engine_model is not model:
             bring(engine_model, device)
+    if reference and config.offload:
+        to_host(reference)
     return policy, reference.requires_grad_(False) if reference else None, engine_model
 
 
