@@ -381,15 +381,20 @@ class ChunkedLogprobs(torch.autograd.Function):
     def backward(ctx, grad, _):
         hidden, weight, bias, targets, lse = ctx.saved_tensors
         grad, w = grad / ctx.temperature, rounded(weight, ctx.dtype, ctx.weight_name)
-        grad_hidden, grad_weight = torch.empty_like(hidden), torch.zeros_like(weight, dtype=wide(weight))
-        grad_bias = None if bias is None else torch.zeros_like(bias, dtype=wide(bias))
+        grad_hidden, grad_weight, grad_bias = torch.empty_like(hidden), None, None
+        if ctx.needs_input_grad[1]:  # with --lora_rank the head is frozen
+            grad_weight = torch.zeros_like(weight, dtype=wide(weight))
+        if bias is not None and ctx.needs_input_grad[2]:
+            grad_bias = torch.zeros_like(bias, dtype=wide(bias))
         for rows, z in logits(hidden, w, bias, ctx.temperature, ctx.chunk):
             z.sub_(lse[rows, None]).exp_().mul_(-grad[rows, None])  # -g π
             z.scatter_add_(-1, targets[rows, None], grad[rows, None])
-            if bias is not None:
+            if grad_bias is not None:
                 grad_bias += z.sum(0)
             z = z.to(w.dtype)
             grad_hidden[rows] = z @ w
+            if grad_weight is None:
+                continue
             if grad_weight.dtype == z.dtype:
                 grad_weight.addmm_(z.T, hidden[rows].to(z.dtype))
             else:  # products in bfloat16, their sum over the chunks in float32
