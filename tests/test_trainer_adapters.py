@@ -1,6 +1,7 @@
 """trainer/adapters.py: low-rank adapters in the trainer, the engine, a checkpoint and the saved model."""
 
 import json
+from types import SimpleNamespace
 from unittest import mock
 
 import pytest
@@ -33,6 +34,7 @@ from trainer.adapters import trained as trained_parameters
 from trainer.policy import MicroBatch, Policy, agrees_with_logits, log_probs, micro_batches, score
 from trainer.report import remarks_on_rate
 from trainer.settings import Refusal, read_settings
+from trainer.start import build_models
 
 LORA = {"lora_rank": 4, "learning_rate": 1e-3}
 CPU = torch.device("cpu")
@@ -229,6 +231,21 @@ def test_a_bfloat16_engine_gets_updates_that_are_smaller_than_its_rounding():
     with inference(policy.model, "bfloat16"):
         assert torch.equal(layer.engine_weight, sent[name])
     assert layer.engine_weight is None
+    other = adapted(dtype=torch.bfloat16)
+    TorchEngine(other.model, dtype="bfloat16").sync(policy.model)  # with FSDP2 it has a copy of its own
+    assert torch.equal(other.model.model.layers[1].mlp.up_proj.weight, sent[name])
+
+
+def test_the_models_of_a_run_are_checked_before_they_are_rounded(tmp_path, bf16):
+    """Makes impossible: a bfloat16 model that fails the check of its log-probs, or that silently computes each prompt
+    once per response; a reference with weights of its own.
+    """
+    config, _ = settings(tmp_path, **LORA)
+    policy, reference, model = build_models(config, bf16, SimpleNamespace(prompt_lengths=[8]))
+    assert policy.share_prompts and reference.share_prompts and model is policy.model
+    frozen = {p.data_ptr() for p in policy.parameters() if p.dtype == torch.bfloat16}
+    assert frozen == {p.data_ptr() for p in reference.parameters() if p.dtype == torch.bfloat16}
+    assert len([*trained_parameters(policy)]) == 2 * 7 * 2 and not [*trained_parameters(reference)]
 
 
 @pytest.mark.parametrize("kind, rank, changes, named", [

@@ -60,13 +60,14 @@ def test_the_reference_visits_the_device(monkeypatch):
     """Makes impossible: a copy of the reference that stays on the device; weights that are lost if scoring fails."""
     module = random_policy(LlamaConfig, tie_word_embeddings=True)
     to_host(module)
-    before = [p.data_ptr() for p in module.parameters()]
-    monkeypatch.setattr(torch.Tensor, "to", lambda x, *a, **k: x.clone())  # a CPU has no other device to copy to
+    before, own = [p.data_ptr() for p in module.parameters()], [*module.parameters()]
+    monkeypatch.setattr(torch.Tensor, "to", lambda x, *a, **k: x.detach().clone())  # a CPU has no other device
     with pytest.raises(ZeroDivisionError), on_device(module, torch.device("cpu")):
         assert not {p.data_ptr() for p in module.parameters()} & {*before}
         assert module.model.lm_head.weight is module.model.get_input_embeddings().weight
         raise ZeroDivisionError
     assert [p.data_ptr() for p in module.parameters()] == before
+    assert all(p is q for p, q in zip(own, module.parameters(), strict=True))
     with on_device(None, torch.device("cpu")):
         pass
 
@@ -88,6 +89,21 @@ def test_a_run_and_its_resumes_write_the_same_bytes(tmp_path, one_thread):
     want = contents(tmp_path / "off/run")
     assert all(contents(tmp_path / name / "run") == want for name in ("on", "on_off", "off_on"))
     assert any(row.get("grad_norm", 0) > 0.1 for row in metrics) and len(metrics) == 21
+
+
+def test_a_resume_fills_the_tensors_that_are_there(tmp_path, monkeypatch):
+    """Makes impossible: a resumed run whose moments are on the device, where torch's own loading puts them."""
+    places = []
+
+    def recorded(optimizer):
+        allocate_moments(optimizer)
+        places.extend(x.data_ptr() for state in optimizer.state.values() for x in state.values())
+
+    run(tmp_path, max_steps=1, offload=True)
+    monkeypatch.setattr("trainer.start.allocate_moments", recorded)
+    _, _, setup = set_up(tmp_path, resume=True, max_steps=2, offload=True)
+    moments = [x for state in setup.optimizer.state.values() for x in state.values()]
+    assert [x.data_ptr() for x in moments] == places and all(x.abs().sum() > 0 for x in moments)
 
 
 def test_a_run_uses_offloaded_moments_and_reference(tmp_path, monkeypatch):

@@ -1,10 +1,10 @@
 """--offload: AdamW's moments and the reference stay in host memory, and visit the device when a stage uses them.
 
-    bytes per parameter       on the device        on the device with --offload        over the bus with --offload
-    weights                   4                    4
-    gradients (stage 7)       4                    4
-    two moments               8                    8 for one parameter at a time       16 per optimizer step
-    reference                 4                    4 in stage 6, before the gradients  4 per step
+    bytes per parameter    on the device    on the device with --offload     over the bus with --offload
+    weights                4                4                                0
+    gradients              4                4, in stage 7; with DDP always   0
+    two moments            8                8, for one matrix at a time      16 per optimizer step
+    reference              4                4, in stage 6                    4 per step
 
 The optimizer step of a parameter needs no other parameter, so the parameters take turns: their moments travel to the
 device and back. Stage 6 only reads the reference, so its weights travel to the device and not back. The numbers are
@@ -13,8 +13,9 @@ those of a run without --offload, bit for bit: the same operations run on the sa
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -45,28 +46,39 @@ def visitor(x: Tensor, p: Tensor) -> Tensor:
     return x.to(p.device if x.dim() else "cpu", non_blocking=True, copy=True)
 
 
+def in_host_memory(x: Tensor, pinned: bool) -> Tensor:
+    """x in host memory. Pinned memory, for a GPU, travels at the full speed of the bus."""
+    return x.cpu().pin_memory() if pinned else x.cpu()
+
+
 def zeros_in_host_memory(p: Tensor) -> Tensor:
-    """Zeros of the parameter's shape and type. Pinned memory, for a GPU, travels at the full speed of the bus."""
-    return torch.zeros_like(p, device="cpu", pin_memory=p.is_cuda, requires_grad=False)
+    """Zeros of the parameter's shape and type."""
+    return in_host_memory(torch.zeros(p.shape, dtype=p.dtype), pinned=p.is_cuda)
 
 
 def to_host(module: torch.nn.Module) -> None:
-    """Move a module's weights to host memory, pinned if they come from a GPU."""
-    for p in module.parameters():
-        p.data = p.data.cpu().pin_memory() if p.is_cuda else p.data
+    """Move a module's weights to host memory."""
+    replace(module, lambda p: in_host_memory(p.detach(), pinned=p.is_cuda))
 
 
 @contextmanager
 def on_device(module: torch.nn.Module | None, device: torch.device) -> Iterator[None]:
-    """Bring a module's weights to the device, and give the module its own tensors again afterwards.
+    """Give a module copies of its weights on the device, and its own weights again afterwards.
 
     The weights must not be changed in between. Does nothing for weights that are on the device, and for None.
     """
-    own = {p: p.data for p in (module.parameters() if module is not None else ())}
-    for p in own:
-        p.data = p.data.to(device, non_blocking=True)
+    own = replace(module, lambda p: p.to(device, non_blocking=True)) if module is not None else []
     try:
         yield
     finally:
-        for p, data in own.items():
-            p.data = data
+        for part, name, p in own:
+            part._parameters[name] = p
+
+
+def replace(module: torch.nn.Module, change: Callable[[Tensor], Tensor]) -> list[tuple[Any, str, Any]]:
+    """Replace each weight by `change` of it; a tied weight stays one. Returns (module, name, weight) as they were."""
+    own = [(part, name, p) for part in module.modules() for name, p in part._parameters.items() if p is not None]
+    changed = {p: torch.nn.Parameter(change(p), requires_grad=p.requires_grad) for _, _, p in own}
+    for part, name, p in own:
+        part._parameters[name] = changed[p]
+    return own
