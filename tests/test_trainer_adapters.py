@@ -31,7 +31,7 @@ from engines.rounding import dither_under_autocast, dithered
 from rollout import TorchEngine, whole_tensors
 from trainer.adapters import Adapted, add_adapters, shared_copy
 from trainer.adapters import trained as trained_parameters
-from trainer.policy import MicroBatch, Policy, agrees_with_logits, log_probs, micro_batches, score
+from trainer.policy import MicroBatch, Policy, agrees_with_logits, chunked_logprobs, log_probs, micro_batches, score
 from trainer.report import remarks_on_rate
 from trainer.settings import Refusal, read_settings
 from trainer.start import build_models
@@ -126,6 +126,18 @@ def test_gradients_are_those_of_all_weights_times_the_adapters(checkpointing):
             g = 8 * weights[f"{name}.weight"].grad  # α / R
             torch.testing.assert_close(layer.A.grad, layer.B.detach().T @ g, rtol=1e-3, atol=1e-3)
             torch.testing.assert_close(layer.B.grad, g @ layer.A.detach().T, rtol=1e-3, atol=1e-3)
+
+
+def test_a_frozen_head_gets_no_gradient():
+    """Makes impossible: a tensor of V x H numbers in each backward pass that nobody reads."""
+    hidden, weight = torch.randn(5, 8, requires_grad=True), torch.randn(11, 8)
+    targets = torch.tensor([1, 2, 3, 4, 5])
+    chunked_logprobs(hidden, weight.clone().requires_grad_(), targets)[0].sum().backward()
+    want, hidden.grad = hidden.grad, None
+    logp, _ = chunked_logprobs(hidden, weight, targets)
+    with mock.patch.object(torch, "zeros_like", side_effect=AssertionError("the head's gradient")):
+        logp.sum().backward()
+    assert torch.equal(hidden.grad, want)
 
 
 def in_bfloat16(kind=LlamaConfig, move=0.0, **changes) -> Policy:

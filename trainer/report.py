@@ -21,7 +21,7 @@ def introduction(config: Config, sources: dict[str, str], data: Data, policy, en
     n, b, u = config.rollouts_per_prompt, config.prompts_per_step, config.updates_per_step
     size = sum(p.numel() for p in policy.model.parameters()) / 1e6
     lora = config.lora_rank and not config.eval_only
-    weights = "frozen weights too, adapters in float32" if lora else "weights in float32"
+    weights = "also the frozen weights; adapters in float32" if lora else "weights in float32"
     precision = precision_of(accelerator).replace("bfloat16", f"bfloat16, {weights}")
     adapters = sum(p.numel() for p in trained(policy)) / 1e6
     share = f"; adapters of rank {config.lora_rank} are {adapters:,.2f}M of them" if lora else ""
