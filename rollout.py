@@ -339,10 +339,10 @@ class TorchEngine(Engine):
         ]
 
     def sync(self, model: torch.nn.Module) -> None:
-        """Copy the weights, unless `model` is the engine's own."""
+        """Copy the weights, unless `model` is the engine's own. Frozen weights in bfloat16 get merged ones, rounded."""
         if model is not self.model:
             weights = self.model.state_dict()
-            for name, tensor in whole_tensors(model):
+            for name, tensor in whole_tensors(model, self.model.dtype):
                 weights[name].copy_(tensor)
 
 

@@ -74,6 +74,7 @@ from torch import Tensor
 
 import loss as L
 from trainer.metrics import Sums, step_metrics
+from trainer.offload import on_device
 from trainer.policy import MicroBatch, fsdp_requested, log_probs, micro_batches, score
 from trainer.progress import Progress
 from trainer.rollouts import Outcomes, Rollout, roll_out, seed_of
@@ -116,11 +117,12 @@ def train(config: Config, accelerator: Accelerator, setup: Setup, measure: Calla
             mini_batches = split(rollouts, advantages, in_mini_batch, config, policy.share_prompts, accelerator)
 
             # 6: log-probs under the trainer before the first update
-            for mini_batch in mini_batches:
-                entropy = score(policy, mini_batch, "old_logp", temperature, accelerator)  # writes old_logp
-                sums.add({"entropy": entropy})
-                if reference is not None:
-                    score(reference, mini_batch, "ref_logp", temperature, accelerator)
+            with on_device(reference, accelerator.device):  # with --offload it is in host memory
+                for mini_batch in mini_batches:
+                    entropy = score(policy, mini_batch, "old_logp", temperature, accelerator)  # writes old_logp
+                    sums.add({"entropy": entropy})
+                    if reference is not None:
+                        score(reference, mini_batch, "ref_logp", temperature, accelerator)
             run.lap("score")
 
             # 7: one optimizer step per mini-batch; the denominator counts tokens over all ranks

@@ -187,11 +187,11 @@ def attention(model: PreTrainedModel, name: str) -> Iterator[None]:
 def inference(model: PreTrainedModel, precision: str) -> Iterator[None]:
     """Compute without gradients, in evaluation mode and in this precision; restore the model afterwards.
 
-    "bfloat16" runs a float32 model under autocast, with weights that are rounded once by `dithered`. Its output head
-    computes in float32: the trainer has logits in float32 too.
+    "bfloat16" runs the model under autocast, with weights that are rounded once by `dithered`. Its output head computes
+    in float32: the trainer has logits in float32 too.
     """
     was_training, device, head = model.training, model.device.type, model.get_output_embeddings()
-    autocast = precision == "bfloat16" and model.dtype == torch.float32
+    autocast = precision == "bfloat16"
     if autocast:
         head.forward = torch.autocast(device, enabled=False)(
             lambda x: linear(x.float(), head.weight.float(), head.bias if head.bias is None else head.bias.float())

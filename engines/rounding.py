@@ -42,8 +42,11 @@ def dithered(weight: Tensor, name: str) -> Tensor:
     """Round a weight to bfloat16 without bias; u depends on the weight's name and on the position in it.
 
     A float32 number has 32 bits, and its upper 16 are the bfloat16 number below it in magnitude. To add u · ulp is to
-    add u · 65,536 to the lower 16 bits. A part of an FSDP2 weight is rounded as this part of the whole weight.
+    add u · 65,536 to the lower 16 bits. A part of an FSDP2 weight is rounded as this part of the whole weight. A
+    weight in bfloat16 is returned as it is.
     """
+    if weight.dtype == torch.bfloat16:
+        return weight
     if isinstance(weight, DTensor):
         part, parts = weight.device_mesh.get_local_rank(), weight.device_mesh.size()
         first = part * math.ceil(len(weight) / parts) * weight[:1].numel() if len(weight) else 0
@@ -69,12 +72,13 @@ def matrices_of(model: torch.nn.Module) -> Iterator[tuple[torch.nn.Module, dict[
     """Yield each module with a matrix that autocast rounds, and the names of its weights in the model.
 
     Under autocast embeddings and norms compute in float32. A tied output head has the name of the embedding, as in an
-    engine.
+    engine. A layer with an adapter (trainer/adapters.py) rounds its merged weight itself.
     """
     names = {p: name for name, p in model.named_parameters()}
     for module in model.modules():
         own = {key: p for key, p in module._parameters.items() if p is not None}
-        if any(p.dim() > 1 for p in own.values()) and not isinstance(module, torch.nn.Embedding):
+        left_out = isinstance(module, torch.nn.Embedding) or hasattr(module, "merged")
+        if any(p.dim() > 1 for p in own.values()) and not left_out:
             yield module, {key: names[p] for key, p in own.items()}
 
 
@@ -156,14 +160,22 @@ def use_own(module: Any, *_: Any) -> None:
 
 @contextmanager
 def dithered_weights(model: torch.nn.Module) -> Iterator[None]:
-    """Round the model's matrices once for many forward passes without gradients: 2 bytes per parameter more."""
+    """Round the model's matrices once for many forward passes without gradients: 2 bytes per parameter more.
+
+    A layer with an adapter gets its merged weight, rounded.
+    """
     own: list[tuple[Any, dict[str, Tensor], dict[str, str]]] = []
     for module, names in matrices_of(model):
         own.append((module, {key: getattr(module, key) for key in names}, names))
+    adapted: list[Any] = [module for module in model.modules() if hasattr(module, "merged")]
     try:
+        for module in adapted:
+            module.engine_weight = dithered(module.merged(), module.name)
         for module, weights, names in own:
             module._parameters.update({key: dithered(weights[key], name) for key, name in names.items()})
         yield
     finally:
+        for module in adapted:
+            module.engine_weight = None
         for module, weights, _ in own:
             module._parameters.update(weights)

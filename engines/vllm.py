@@ -153,11 +153,18 @@ def whole_tensors(model: torch.nn.Module, dtype: torch.dtype | None = None) -> I
     """Yield (name, tensor) under the names of `state_dict`. Gathers the FSDP2 shards of one tensor at a time.
 
     Yields tied weights once, under the embedding's name: some models of vLLM have no head of their own. With dtype
-    bfloat16 the parameters are rounded by `dithered`, each shard on its rank; buffers stay as they are.
+    bfloat16 the parameters are rounded by `dithered`, each shard on its rank; buffers stay as they are. A layer with an
+    adapter (trainer/adapters.py) yields its merged weight, which is computed when its turn comes.
     """
     model = getattr(model, "module", model)  # DDP
     parameters, buffers = ({name for name, _ in x} for x in (model.named_parameters(), model.named_buffers()))
+    adapted: dict[str, Any] = {name: x for name, x in model.named_modules() if hasattr(x, "merged")}
     for name, tensor in model.state_dict().items():
+        layer, _, key = name.rpartition(".")
+        if layer in adapted and key in ("A", "B"):
+            continue
+        if layer in adapted and key == "weight":
+            tensor = adapted[layer].merged()
         if name in parameters and dtype == torch.bfloat16:
             tensor = dithered(tensor, name)
         if name in parameters | buffers:

@@ -193,6 +193,8 @@ class Calls(TorchFunctionMode):
         device = kwargs.get("device")
         if function in (torch.tensor, torch.as_tensor) and device == CARD and not isinstance(args[0], torch.Tensor):
             return function(*args, **kwargs | {"device": None}).to(CARD)
+        if function is torch.Tensor.pin_memory:  # needs a real GPU
+            return args[0]
         if function is torch.Tensor.tolist and isinstance(args[0], Emulated):
             return args[0].cpu().tolist()
         if function is torch.Tensor.numpy and isinstance(args[0], Emulated):

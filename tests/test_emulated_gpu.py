@@ -50,6 +50,16 @@ def test_a_run_on_a_gpu_mixes_no_devices_and_resumes(tmp_path):
         assert waits(found, phase) <= most[name], (name, found["waits"])
 
 
+@pytest.mark.parametrize(
+    "changes", [{"offload": True}, {"lora_rank": 4, "learning_rate": 1e-3}], ids=["offload", "lora"]
+)
+def test_offload_and_adapters_mix_no_devices_and_resume(changes, tmp_path):
+    """Makes impossible: moments, a reference, an adapter or a checkpoint on the wrong device."""
+    on_gpu(tmp_path, max_steps=1, **changes)
+    on_gpu(tmp_path, max_steps=2, resume=True, **changes)
+    assert [row["step"] for row in lines(tmp_path / "run/metrics.jsonl")] == [0, 1, 2]
+
+
 def test_a_gpu_computes_what_a_cpu_computes(tmp_path):
     """Makes impossible: weights that an update on a GPU does not reach. In float32, in whole rows, with checkpointing,
     a mask and top-p.

@@ -3,12 +3,15 @@
 import subprocess
 import sys
 from dataclasses import replace
+from unittest import mock
 
 import pytest
+import torch
 from helpers import ON_CPU, ROOT
-from transformers import LlamaConfig, Qwen2Config
+from transformers import AutoModelForCausalLM, LlamaConfig, Qwen2Config
 
-from tools.fit import GIB, QWEN, Needs, count_update, flags
+from engines.rounding import dithered
+from tools.fit import GIB, QWEN, Needs, count_update, flags, needs
 
 SMALL = {
     "qwen": Qwen2Config(
@@ -90,9 +93,31 @@ def test_flags_by_hand(card, says):
     """Makes impossible: an advice whose parts exceed the card. 8 GiB stay, vLLM needs 2, an update 3, 9 or 19; 3 GiB
     are free and CUDA graphs take 1.
     """
-    n = Needs(2, 4, 5, 0.5, 0.1, 1, {(32768, False): 19, (2048, False): 9, (2048, True): 3})
+    n = Needs(2, 2, 4, 2, 5, 0.5, 0.1, 1, {(32768, False): 19, (2048, False): 9, (2048, True): 3})
     assert flags(n, card, 2048).startswith(says)
     assert flags(n, 16, 2048).endswith("--gradient_checkpointing")
     assert flags(n, 80, 40_000).startswith("no: ")  # no micro-batch is as long as a rollout
     assert flags(replace(n, start=100), card, 2048) == "no: the start needs 100.0 GiB"
     assert replace(n, keeps_gradients=True).held() == n.held() + 2  # DDP
+
+
+def test_adapters_and_offload_need_what_the_page_says():
+    """Makes impossible: a count with gradients, moments or a reference of frozen weights, or with tensors in host
+    memory; a dither table of fake numbers that a later run would use.
+    """
+    config = SMALL["qwen"]
+    every = sum(p.numel() for p in AutoModelForCausalLM.from_config(config).parameters())
+    pairs = 8 * ((512 + 512) * 2 + (512 + 128) * 2 + (512 + 2048) * 3)  # in + out of q, o; k, v; gate, up, down
+    count = count_update(config, 2048, lora_rank=16)
+    assert count.trained == 4 * 16 * pairs and count.weights == 2 * every + count.trained
+    assert count.moments == pytest.approx(2 * count.trained, rel=0.01)
+    full = count_update(config, 2048)
+    assert full.weights == full.trained == 4 * every and count.update < full.update
+    with mock.patch("tools.fit.SIZES", (4096, 2048)):
+        offload, alone = needs(config, offload=True), needs(config)
+    assert offload.keys() == {"1", "8, DDP"} and alone.keys() == {"1", "8, DDP", "8, FSDP2"}
+    assert offload["1"].held() == pytest.approx(4 * every / GIB) and alone["1"].held() > 3.9 * offload["1"].held()
+    assert offload["8, DDP"].held() == 2 * offload["1"].held()
+    saved = alone["1"].peak(2048, False) - offload["1"].peak(2048, False)
+    assert saved == pytest.approx(12 * every / GIB, rel=0.01)  # the update of this size hides the visits
+    assert type(dithered(torch.ones(3), "w")) is torch.Tensor

@@ -7,7 +7,7 @@
 Section 4.1 watches three numbers on one softmax: the correct mass, the share of correct tokens whose probability rose,
 and the worst drop of one. A countdown problem has few answers, so the same three numbers exist for a policy. A run
 keeps only its newest two checkpoints: call the command again while the run continues. It computes only the steps that
-exact.csv does not have.
+exact.csv does not have. A run with --lora_rank has rows for its start and its end only.
 
     name here        symbol                        meaning
     answers          the correct set P             expressions `a.b.c.d` with the target as value, a dot is + - * or /
@@ -141,6 +141,8 @@ def follow(run: Path) -> list[dict[str, float]]:
     logged = map(json.loads, (run / "metrics.jsonl").read_text().splitlines())
     samples = {0: 0} | {row["step"]: row["samples"] for row in logged}  # a step is logged before it is saved
     folders = {int(x.name.removeprefix("step_")): x for x in (run / "checkpoints").glob("step_" + "[0-9]" * 8)}
+    if settings.get("lora_rank"):  # its checkpoints have no frozen weights
+        folders = {}
     if not folders and (run / "model").is_dir():
         folders = {max(samples): run / "model"}
     todo = sorted({0: run} | folders)

@@ -7,6 +7,8 @@ data.py        the problems of a run, checked against the model; the held-out pr
 progress.py    stage 1: the order of the problems; the counts of a run, which a checkpoint keeps
 rollouts.py    stages 2 and 3: Rollout, Outcomes, roll_out; the thread that judges
 policy.py      stages 6 and 7: log-probs of response tokens, micro-batches, sharding
+adapters.py    low-rank adapters beside frozen weights: --lora_rank
+offload.py     moments and reference in host memory: --offload
 run.py         stage 9: the folder of a run, logs, checkpoints, resume
 metrics.py     the numbers of a step and of an evaluation, and warnings about them
 report.py      the console, and curves.png

@@ -33,6 +33,7 @@ from torch.nn.utils.rnn import pad_sequence
 from transformers import DynamicCache
 
 from rollout import dithered
+from trainer.offload import OffloadedAdamW, zeros_in_host_memory
 from trainer.rollouts import Rollout
 from trainer.settings import Config
 from verify import Problem
@@ -268,11 +269,11 @@ def sharded(policy: Policy, accelerator: Accelerator):
 
 
 def allocate_moments(optimizer: torch.optim.Optimizer) -> None:
-    """Give AdamW its moments now, as zeros: later the engine has the memory."""
+    """Give AdamW its moments now, as zeros: later the engine has the memory. With --offload they are on the host."""
+    zeros = zeros_in_host_memory if isinstance(optimizer, OffloadedAdamW) else torch.zeros_like
     for group in optimizer.param_groups:
         for p in group["params"]:
-            moments = {"exp_avg": torch.zeros_like(p), "exp_avg_sq": torch.zeros_like(p)}
-            optimizer.state[p] = {"step": torch.tensor(0.0), **moments}
+            optimizer.state[p] = {"step": torch.tensor(0.0), "exp_avg": zeros(p), "exp_avg_sq": zeros(p)}
 
 
 def shares_prompts(policy: Policy, prompt_lengths: list[int], config: Config) -> bool:
@@ -380,15 +381,20 @@ class ChunkedLogprobs(torch.autograd.Function):
     def backward(ctx, grad, _):
         hidden, weight, bias, targets, lse = ctx.saved_tensors
         grad, w = grad / ctx.temperature, rounded(weight, ctx.dtype, ctx.weight_name)
-        grad_hidden, grad_weight = torch.empty_like(hidden), torch.zeros_like(weight, dtype=wide(weight))
-        grad_bias = None if bias is None else torch.zeros_like(bias, dtype=wide(bias))
+        grad_hidden, grad_weight, grad_bias = torch.empty_like(hidden), None, None
+        if ctx.needs_input_grad[1]:  # with --lora_rank the head is frozen
+            grad_weight = torch.zeros_like(weight, dtype=wide(weight))
+        if bias is not None and ctx.needs_input_grad[2]:
+            grad_bias = torch.zeros_like(bias, dtype=wide(bias))
         for rows, z in logits(hidden, w, bias, ctx.temperature, ctx.chunk):
             z.sub_(lse[rows, None]).exp_().mul_(-grad[rows, None])  # -g π
             z.scatter_add_(-1, targets[rows, None], grad[rows, None])
-            if bias is not None:
+            if grad_bias is not None:
                 grad_bias += z.sum(0)
             z = z.to(w.dtype)
             grad_hidden[rows] = z @ w
+            if grad_weight is None:
+                continue
             if grad_weight.dtype == z.dtype:
                 grad_weight.addmm_(z.T, hidden[rows].to(z.dtype))
             else:  # products in bfloat16, their sum over the chunks in float32

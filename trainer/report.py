@@ -9,20 +9,25 @@ from pathlib import Path
 import torch
 from accelerate import Accelerator
 
+from trainer.adapters import trained
 from trainer.data import Data
 from trainer.policy import precision_of
 from trainer.rollouts import starts_with_two_bos
-from trainer.settings import Config, formatted
+from trainer.settings import GIVEN, Config, formatted
 
 
 def introduction(config: Config, sources: dict[str, str], data: Data, policy, engine, accelerator: Accelerator) -> str:
     """The first lines of a run: what it will do, each setting of the recipe with its source, and remarks."""
     n, b, u = config.rollouts_per_prompt, config.prompts_per_step, config.updates_per_step
     size = sum(p.numel() for p in policy.model.parameters()) / 1e6
-    precision = precision_of(accelerator).replace("bfloat16", "bfloat16, weights in float32")
+    lora = config.lora_rank and not config.eval_only
+    weights = "also the frozen weights; adapters in float32" if lora else "weights in float32"
+    precision = precision_of(accelerator).replace("bfloat16", f"bfloat16, {weights}")
+    adapters = sum(p.numel() for p in trained(policy)) / 1e6
+    share = f"; adapters of rank {config.lora_rank} are {adapters:,.2f}M of them" if lora else ""
     limits = {"steps": config.max_steps, "hours": config.max_hours}
     facts = {
-        "model": f"{short(config.model)}, {size:,.2f}M parameters",
+        "model": f"{short(config.model)}, {size:,.2f}M parameters{share}",
         "processes": f"{accelerator.num_processes} on {accelerator.device.type}, {precision}",
         "problems": f"{len(data.problems):,} to train on, {held_out(data)} held out",
         "a step": f"B x N = {b} x {n}, responses of up to {config.max_response_tokens:,} tokens, U = {u}",
@@ -34,7 +39,8 @@ def introduction(config: Config, sources: dict[str, str], data: Data, policy, en
     lines += [f"  {name:11} {text}" for name, text in facts.items() if name not in hidden]
     values = {name: getattr(config, name) for name in sources if not config.eval_only or name.startswith("eval_")}
     lines += [f"    {name:24} {formatted(x):>9}  {sources[name]}" for name, x in values.items() if x is not None]
-    return "\n".join([*lines, *(f"  note: {remark}" for remark in remarks(config, data))])
+    notes = [*remarks_on_rate(config, sources), *remarks(config, data)]
+    return "\n".join([*lines, *(f"  note: {remark}" for remark in notes)])
 
 
 def held_out(data: Data) -> str:
@@ -49,6 +55,15 @@ def held_out(data: Data) -> str:
 def short(path: str) -> str:
     """A path as a user would type it here; a hub name stays."""
     return min(path, os.path.relpath(path), key=len) if os.path.exists(path) else path
+
+
+def remarks_on_rate(config: Config, sources: dict[str, str]) -> list[str]:
+    """A sentence if --lora_rank trains with the learning rate of a recipe, which is for all weights."""
+    if not config.lora_rank or config.eval_only or config.resume or sources["learning_rate"] == GIVEN:
+        return []
+    now, higher = (formatted(factor * config.learning_rate) for factor in (1, 10))
+    return [f"the learning rate {now} is one for all weights, and adapters usually need about ten times as much: try "
+            f"--learning_rate {higher} (docs/training.md)"]  # fmt: skip
 
 
 def remarks(config: Config, data: Data) -> list[str]:

@@ -5,7 +5,7 @@ metrics.jsonl    one line per step, without a clock: equal runs on one CPU machi
 timing.jsonl     seconds per stage
 eval.jsonl       one line per evaluation: how many of k responses were correct, problem by problem
 samples.jsonl    some responses of each step and evaluation
-checkpoints/     step_00000010: weights, AdamW's moments, the reference, progress
+checkpoints/     step_00000010: trained weights, AdamW's moments, the reference, progress
 model/           the policy at the end, for transformers and vLLM, with recipe.json
 curves.png       at the end
 """
@@ -31,12 +31,7 @@ from accelerate import Accelerator
 from accelerate.utils import gather_object
 from filelock import FileLock, Timeout
 from torch.distributed.checkpoint.api import CheckpointException
-from torch.distributed.checkpoint.state_dict import (
-    get_model_state_dict,
-    get_state_dict,
-    set_model_state_dict,
-    set_state_dict,
-)
+from torch.distributed.checkpoint.state_dict import get_model_state_dict, get_state_dict
 
 import brorl
 from rollout import whole_tensors
@@ -202,13 +197,9 @@ class Run:
         if newest:
             progress.__dict__.update(Progress.read(newest).__dict__)
             try:
-                state = state_of(policy, optimizer, reference)
-                read_state(newest, state)
+                read_state(newest, state_of(policy, optimizer, reference))
             except Exception as failure:  # torch, pickle and the disk have many kinds
                 raise Refusal(f"--resume: {newest} cannot be read, delete it ({failure!r:.200})") from failure
-            set_state_dict(policy, optimizer, model_state_dict=state["model"], optim_state_dict=state["optimizer"])
-            if reference is not None:
-                set_model_state_dict(reference, state["reference"])
             for group in optimizer.param_groups:
                 group["lr"] = self.config.learning_rate
         for path in [self.folder / name for name in LOGS if self.main and (self.folder / name).exists()]:
@@ -219,15 +210,19 @@ class Run:
 
     def finish(self, model, tokenizer) -> None:
         """Write model/ and curves.png, and mark the run as complete. All ranks call it: a sharded model is gathered."""
-        weights = {name: tensor.cpu() for name, tensor in whole_tensors(model) if self.main}
+        weights = {name: in_float32(tensor.cpu()) for name, tensor in whole_tensors(model) if self.main}
         if not self.main:
             return
         aside = self.folder / "model.unfinished"
         shutil.rmtree(aside, ignore_errors=True)
         model.save_pretrained(aside, state_dict=weights)
+        model.config.dtype = torch.float32  # save_pretrained writes the type of the frozen weights of --lora_rank
+        model.config.save_pretrained(aside)
         tokenizer.save_pretrained(aside)
         source = f"as in the run {self.config.name}"
         values = {name: getattr(self.config, name, None) for name in brorl.RECIPES[self.config.recipe]}
+        if self.config.lora_rank:
+            values["learning_rate"] = None  # a recipe's rate is for all weights
         settings = {name: {"value": x, "source": source} for name, x in values.items() if x is not None}
         recipes = {recipe: {name: settings[name] for name in brorl.EVALUATION} for recipe in brorl.RECIPES}
         recipes[self.config.recipe] = settings
@@ -246,14 +241,25 @@ class Run:
 
 
 def state_of(policy, optimizer, reference) -> dict[str, Any]:
-    """Return the tensors of a checkpoint. Sharded ones stay sharded."""
+    """Return the tensors of a checkpoint: the run's own, not copies. Sharded ones stay sharded.
+
+    The frozen weights of --lora_rank are left out: a resumed run reads them from --model again.
+    """
     model, moments = get_state_dict(policy, optimizer)
-    state: dict[str, Any] = {"model": model, "optimizer": moments}
-    return state if reference is None else state | {"reference": get_model_state_dict(reference)}
+    named = policy.named_parameters(remove_duplicate=False)  # a tied head has two names
+    frozen = {name for name, p in named if not p.requires_grad}
+    parts = {"model": model} | ({} if reference is None else {"reference": get_model_state_dict(reference)})
+    kept = {part: {name: x for name, x in state.items() if name not in frozen} for part, state in parts.items()}
+    return kept | {"optimizer": moments}
+
+
+def in_float32(tensor: torch.Tensor) -> torch.Tensor:
+    """Cast a bfloat16 weight, frozen by --lora_rank; other tensors stay as they are."""
+    return tensor.float() if tensor.dtype == torch.bfloat16 else tensor
 
 
 def read_state(folder: Path, state: dict[str, Any]) -> None:
-    """Fill the tensors of `state` from a checkpoint."""
+    """Fill the tensors of `state` from a checkpoint, each on its own device."""
     with unwrapped():
         dcp.load(state, checkpoint_id=folder, no_dist=not dist.is_initialized())
 

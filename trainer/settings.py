@@ -34,12 +34,14 @@ GIVEN = "command line"  # the source of a setting that the user set
 FREE = {  # may change on --resume: draws and gradients stay the same, except for the order of float sums
     "resume", "output_dir", "max_steps", "max_hours", "eval_every", "save_every", "report_to", "allow_weak_sandbox",
     "engine_memory_gib", "gpu_memory_utilization", "max_num_seqs", "max_engine_kl", "max_tokens_per_micro_batch",
-    "gradient_checkpointing",
+    "gradient_checkpointing", "offload",
     # These two change later steps: a run that diverges, or whose judge takes too long, can continue with others.
     "learning_rate", "verify_timeout",
 }  # fmt: skip
 # They change the algorithm and have no value in the recipes: the first lines of a run show each that the user set.
-CHANGES_THE_ALGORITHM = {"advantage", "truncated", "refill", "weight_decay", "max_grad_norm"}
+CHANGES_THE_ALGORITHM = {
+    "advantage", "truncated", "refill", "weight_decay", "max_grad_norm", "lora_rank", "lora_alpha",
+}  # fmt: skip
 # Names of the same settings in other libraries. For any other name the error suggests the nearest setting.
 SYNONYMS = {
     "N": "rollouts_per_prompt", "n": "rollouts_per_prompt", "num_generations": "rollouts_per_prompt",
@@ -114,6 +116,8 @@ class Config:
     reference_reset_steps: int = setting(None, "steps between resets; 0: never")
     weight_decay: float = setting(0.01, "of AdamW; not in the paper: torch's default")
     max_grad_norm: float = setting(1.0, "gradient clipping; not in the paper: verl's")
+    lora_rank: int = setting(0, "R: train low-rank adapters only (LoRA); 0: train all weights")
+    lora_alpha: float = setting(32.0, "α: the adapters count α / R times")
     truncated: str = setting("judge", "judge truncated responses, or mask: no loss (DAPO)", choices=["judge", "mask"])
 
     engine: str = setting(None, "torch or vllm [vllm if it and a GPU are present]", choices=[*ENGINES])
@@ -142,6 +146,7 @@ class Config:
     )
     max_tokens_per_micro_batch: int = setting(32768, "tokens of one forward pass, with padding")
     gradient_checkpointing: bool = setting(False, "save memory: compute activations twice")
+    offload: bool = setting(False, "save memory: moments and reference in host memory")
     save_every: int = setting(10, "steps between checkpoints")
     report_to: str = setting(None, "also log to tensorboard or wandb", choices=["tensorboard", "wandb"])
 
@@ -343,7 +348,7 @@ def check(c: Config) -> None:
     """Refuse settings that cannot work, before any file is read. Raises Refusal with a sentence for each mistake."""
     lowest = {
         "rollouts_per_prompt": 2, "refill": 1, "tis_cap": 1, "seed": 0, "kl_coef": 0, "weight_decay": 0,
-        "reference_reset_steps": 0, "eval_every": 0, "eval_temperature": 0,
+        "reference_reset_steps": 0, "eval_every": 0, "eval_temperature": 0, "lora_rank": 0,
     }  # fmt: skip
     wrong = []
     for name, x in asdict(c).items():
@@ -353,6 +358,10 @@ def check(c: Config) -> None:
             wrong.append(f"--{name} {x} must be at most 1")
     if re.search("[\ud800-\udfff]", c.system_prompt or ""):
         wrong.append("--system_prompt has bytes that are not UTF-8: no tokenizer can read them")
+    if c.lora_alpha != Config.lora_alpha and not c.lora_rank:
+        wrong.append("--lora_alpha scales adapters, and --lora_rank is 0: set --lora_rank, or leave it out")
+    if c.offload and c.lora_rank:
+        wrong.append("--offload saves nothing with --lora_rank, whose moments and reference are small: leave it out")
     if c.engine == "vllm" and not have_vllm():
         wrong.append("--engine vllm needs vLLM: pip install -r requirements-gpu.txt")
     if c.report_to and importlib.util.find_spec(c.report_to) is None:

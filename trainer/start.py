@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import copy
 import dataclasses
 import errno
 import os
@@ -35,7 +34,9 @@ import loss as L
 import trainer
 from rollout import ENGINES, Engine, Sampling, dither_under_autocast
 from sandbox.jobs import printable
+from trainer.adapters import add_adapters, shared_copy, trained
 from trainer.data import Data, load, load_model, stop_tokens
+from trainer.offload import OffloadedAdamW, to_host
 from trainer.policy import (
     MicroBatch,
     Policy,
@@ -152,6 +153,8 @@ def set_up(config: Config, accelerator: Accelerator, sources: dict[str, str]) ->
     say(f"starting {config.name} on {where}: reading the problems and the model {short(config.model)} ...")
     if accelerator.device.type == "cuda" and config.engine == "vllm":
         check_compiler()
+    if config.offload and fsdp_requested():
+        raise Refusal("--offload is for one GPU or DDP, and FSDP2 divides moments and reference anyway: leave it out")
     with refusing("--rewards: "):
         load_rewards(config.rewards)
     data = load(config, sources)
@@ -167,9 +170,8 @@ def set_up(config: Config, accelerator: Accelerator, sources: dict[str, str]) ->
     optimizer = None
     if not config.eval_only:
         # One weight at a time, which costs milliseconds. torch's default on a GPU holds one more copy of all weights.
-        optimizer = torch.optim.AdamW(
-            policy.parameters(), lr=config.learning_rate, weight_decay=config.weight_decay, foreach=False
-        )
+        adamw = OffloadedAdamW if config.offload else torch.optim.AdamW
+        optimizer = adamw(trained(policy), lr=config.learning_rate, weight_decay=config.weight_decay, foreach=False)
         allocate_moments(optimizer)
     if config.engine == "vllm":
         say("waiting for vLLM: on a GPU its first start compiles and captures kernels, which takes minutes ...")
@@ -201,12 +203,13 @@ def build_models(config: Config, accelerator: Accelerator, data: Data) -> tuple[
     """Return policy, reference and the model of the engine, on this rank's device. Raises Refusal.
 
     With FSDP2 only rank 0 reads the weights, into its host memory, and `sharded` gives every rank its part. The engine
-    gets a whole copy then, if it needs one.
+    gets a whole copy then, if it needs one. With --lora_rank the checks run on the host, in float32: the weights go to
+    the device when they are frozen in the run's precision.
     """
-    fsdp, device = fsdp_requested(), accelerator.device
+    fsdp, device, lora = fsdp_requested(), accelerator.device, config.lora_rank > 0 and not config.eval_only
     has_weights = not fsdp or accelerator.is_main_process
     model = load_model(config.model, without_weights=not has_weights)
-    if not fsdp:
+    if not fsdp and not lora:
         model.to(device)
     policy = Policy(model)
     fault = difference_from_logits(policy) if has_weights else ""
@@ -216,17 +219,23 @@ def build_models(config: Config, accelerator: Accelerator, data: Data) -> tuple[
         raise Refusal(f"--model {config.model}: {type(model).__name__} cannot be trained here: {fault}")
     if config.gradient_checkpointing and not config.eval_only:
         model.gradient_checkpointing_enable()
+    if lora:
+        add_adapters(model, config.lora_rank, config.lora_alpha, getattr(torch, precision_of(accelerator)))
+    if lora and not fsdp:
+        model.to(device)
     if precision_of(accelerator) == "bfloat16":
         dither_under_autocast(model)
     engine_model = sharing_weights(model) if fsdp and ENGINES[config.engine].needs_whole_model else model
     reference = None
     if config.kl_coef and not config.eval_only:
-        reference = sharing_weights(policy) if fsdp else copy.deepcopy(policy)
+        reference = sharing_weights(policy) if fsdp else shared_copy(policy)
     if fsdp:
         policy = sharded(policy, accelerator)
         reference = sharded(reference, accelerator) if reference else None
         if engine_model is not model:
             bring(engine_model, device)
+    if reference and config.offload:
+        to_host(reference)
     return policy, reference.requires_grad_(False) if reference else None, engine_model
 
 
@@ -333,7 +342,7 @@ def explained(code: int, after_interrupt: str = "") -> Iterator[None]:
             leave(1, f"the disk is full: make room{after_interrupt and f'; {after_interrupt}'} ({failure})")
         if isinstance(failure, torch.OutOfMemoryError):
             failure.add_note("Lower --max_tokens_per_micro_batch or --gpu_memory_utilization, set "
-                             "--gradient_checkpointing, or start the run with FSDP2")  # fmt: skip
+                             "--gradient_checkpointing, --offload or --lora_rank, or start with FSDP2")  # fmt: skip
         leave(1, traceback.format_exc())  # on every rank
 
 

@@ -1,0 +1,390 @@
+"""trainer/adapters.py: low-rank adapters in the trainer, the engine, a checkpoint and the saved model."""
+
+import json
+from types import SimpleNamespace
+from unittest import mock
+
+import pytest
+import torch
+from accelerate import Accelerator
+from helpers import (
+    TINY,
+    contents,
+    drawn,
+    ended,
+    lines,
+    loaded,
+    random_policy,
+    random_rollouts,
+    run,
+    set_up,
+    settings,
+    start,
+    trained,
+)
+from test_trainer_processes import FSDP2, SEVERAL_RUNS, UNEVEN, arguments, same
+from torch.distributed.checkpoint import FileSystemReader
+from transformers import AutoModelForCausalLM, GPT2Config, LlamaConfig, Qwen2Config, Qwen3MoeConfig
+
+from engines.prefix import inference
+from engines.rounding import dither_under_autocast, dithered
+from rollout import TorchEngine, whole_tensors
+from trainer.adapters import Adapted, add_adapters, shared_copy
+from trainer.adapters import trained as trained_parameters
+from trainer.policy import MicroBatch, Policy, agrees_with_logits, chunked_logprobs, log_probs, micro_batches, score
+from trainer.report import remarks_on_rate
+from trainer.settings import Refusal, read_settings
+from trainer.start import build_models
+
+LORA = {"lora_rank": 4, "learning_rate": 1e-3}
+CPU = torch.device("cpu")
+
+
+@torch.no_grad()
+def moved(policy, size: float):
+    """Give the B of all adapters random numbers of this size."""
+    generator = torch.Generator().manual_seed(5)
+    for layer in policy.modules():
+        if isinstance(layer, Adapted):
+            layer.B += size * torch.randn(layer.B.shape, generator=generator)
+    return policy
+
+
+def adapted(kind=LlamaConfig, dtype=torch.float32, move=0.0, **changes) -> Policy:
+    """A random policy with adapters of rank 4, and α / R = 8."""
+    policy = random_policy(kind, **changes)
+    add_adapters(policy.model, 4, 32.0, dtype)
+    return moved(policy, move)
+
+
+def scores(policy, rollouts, accelerator=None) -> torch.Tensor:
+    return log_probs(policy, MicroBatch.of(rollouts, CPU), 1.0, accelerator or Accelerator(cpu=True))[0].detach()
+
+
+KINDS = pytest.mark.parametrize("kind, changes", [
+    (LlamaConfig, {}), (Qwen2Config, {"tie_word_embeddings": True}), (Qwen2Config, {}),
+], ids=["llama", "tied", "qwen2"])  # fmt: skip
+
+
+@KINDS
+def test_a_new_policy_is_the_model_and_a_merged_one_is_the_trained_policy(kind, changes):
+    """Makes impossible: adapters that change the start; an engine or a model/ without them, with them twice, under
+    other names, or with a head that is no longer the embedding.
+    """
+    rollouts = random_rollouts([(5, 6), (3, 5)])
+    plain, policy = random_policy(kind, **changes), adapted(kind, **changes)
+    names = [name for name, _ in whole_tensors(plain.model)]
+    assert torch.equal(scores(policy, rollouts), scores(plain, rollouts))
+    assert len([x for x in policy.modules() if isinstance(x, Adapted)]) == 7 * 3
+    moved(policy, 0.1)
+    before = scores(plain, rollouts)
+    TorchEngine(plain.model).sync(policy.model)
+    assert [name for name, _ in whole_tensors(policy.model)] == names
+    torch.testing.assert_close(scores(plain, rollouts), scores(policy, rollouts), rtol=1e-5, atol=1e-5)
+    assert (scores(plain, rollouts) - before).abs().max() > 0.1
+    tied = policy.model.get_output_embeddings().weight is policy.model.get_input_embeddings().weight
+    assert tied == changes.get("tie_word_embeddings", False)
+    assert agrees_with_logits(policy) and agrees_with_logits(policy, share_prompts=True)
+
+
+def test_the_reference_is_the_base_and_shares_its_weights():
+    """Makes impossible: a second copy of the weights; a reference that moves with the policy, or that a reset does not
+    copy.
+    """
+    rollouts = random_rollouts([(5, 6)])
+    policy = adapted()
+    base, reference = scores(policy, rollouts), shared_copy(policy)
+    addresses = [{p.data_ptr() for p in x.parameters()} for x in (policy, reference)]
+    own = addresses[1] - addresses[0]
+    assert len(own) == 2 * 7 * 3 == len([*trained_parameters(policy)])
+    moved(policy, 0.1)
+    assert torch.equal(scores(reference, rollouts), base) and not torch.equal(scores(policy, rollouts), base)
+    reference.load_state_dict(policy.state_dict())
+    assert torch.equal(scores(reference, rollouts), scores(policy, rollouts))
+    moved(policy, 0.1)
+    assert not torch.equal(scores(reference, rollouts), scores(policy, rollouts))
+    full = random_policy(LlamaConfig)
+    assert {p.data_ptr() for p in full.parameters()}.isdisjoint(p.data_ptr() for p in shared_copy(full).parameters())
+
+
+@pytest.mark.parametrize("checkpointing", [False, True])
+def test_gradients_are_those_of_all_weights_times_the_adapters(checkpointing):
+    """Makes impossible: a gradient of A or B that is wrong, or lost where activations are recomputed and no input has
+    a gradient; a gradient of V x H numbers for a frozen head.
+    """
+    batch = MicroBatch.of(random_rollouts([(5, 6)]), CPU)
+    policy, plain = adapted(move=0.1), random_policy(LlamaConfig)
+    TorchEngine(plain.model).sync(policy.model)
+    if checkpointing:
+        policy.model.gradient_checkpointing_enable()
+    for x in (policy.train(checkpointing), plain):
+        log_probs(x, batch, 1.0, Accelerator(cpu=True))[0].sum().backward()
+    assert all((p.grad is not None) == p.requires_grad for p in policy.parameters())
+    weights = dict(plain.model.named_parameters())
+    for name, layer in policy.model.named_modules():
+        if isinstance(layer, Adapted):
+            g = 8 * weights[f"{name}.weight"].grad  # α / R
+            torch.testing.assert_close(layer.A.grad, layer.B.detach().T @ g, rtol=1e-3, atol=1e-3)
+            torch.testing.assert_close(layer.B.grad, g @ layer.A.detach().T, rtol=1e-3, atol=1e-3)
+
+
+def test_a_frozen_head_gets_no_gradient():
+    """Makes impossible: a tensor of V x H numbers in each backward pass that nobody reads."""
+    hidden, weight = torch.randn(5, 8, requires_grad=True), torch.randn(11, 8)
+    targets = torch.tensor([1, 2, 3, 4, 5])
+    chunked_logprobs(hidden, weight.clone().requires_grad_(), targets)[0].sum().backward()
+    want, hidden.grad = hidden.grad, None
+    logp, _ = chunked_logprobs(hidden, weight, targets)
+    with mock.patch.object(torch, "zeros_like", side_effect=AssertionError("the head's gradient")):
+        logp.sum().backward()
+    assert torch.equal(hidden.grad, want)
+
+
+def in_bfloat16(kind=LlamaConfig, move=0.0, **changes) -> Policy:
+    policy = adapted(kind, torch.bfloat16, move, **changes)
+    dither_under_autocast(policy.model)
+    return policy
+
+
+@pytest.mark.parametrize("checkpointing", [False, True])
+@KINDS
+def test_trainer_and_engine_compute_with_the_same_matrices_in_bfloat16(kind, changes, checkpointing, bf16):
+    """Makes impossible: a trainer that does not see an update which its engine sees. The forward pass is that of a
+    model with the engine's weights, bit for bit; an update of a tenth of an ulp changes it; gradients are those of W'.
+    """
+    batch = MicroBatch.of(random_rollouts([(4, 3), (4, 3)], longest=3), CPU)
+    start, policy, copy = (
+        in_bfloat16(kind, **changes),
+        in_bfloat16(kind, 3e-5, **changes),
+        random_policy(kind, **changes),
+    )
+    copy.model.to(torch.bfloat16)
+    copy.model.model.rotary_emb.inv_freq = policy.model.model.rotary_emb.inv_freq
+    own = copy.model.state_dict()
+    for name, weight in whole_tensors(policy.model, torch.bfloat16):
+        own[name].copy_(weight)
+    if checkpointing:
+        policy.model.gradient_checkpointing_enable()
+        policy.train()
+    found, want, old = (log_probs(x, batch, 1.0, bf16)[0] for x in (policy, copy, start))
+    assert torch.equal(found, want) and not torch.equal(found, old)
+    found.sum().backward()
+    want.sum().backward()
+    weights = dict(copy.model.named_parameters())
+    for name, layer in policy.model.named_modules():
+        if isinstance(layer, Adapted):
+            g = 8 * weights[f"{name}.weight"].grad.float()
+            for found, want in ((layer.A.grad, layer.B.T @ g), (layer.B.grad, g @ layer.A.T)):
+                assert found.dtype == torch.float32
+                assert (found - want).norm() <= 0.03 * want.norm(), name
+
+
+@torch.no_grad()
+def test_a_sum_of_two_products_would_lose_an_update_in_bfloat16(bf16):
+    """Makes impossible: a forward pass that adds the product of the adapter to that of W.
+
+    The update moves the outputs by 2e-4 of their size. A sum in bfloat16 keeps 13% of it, even of a float32 product.
+    """
+    generator = torch.Generator().manual_seed(0)
+    plain = torch.nn.Linear(256, 256, bias=False)
+    plain.weight.data = (torch.rand(256, 256, generator=generator) / 8 - 1 / 16).bfloat16()
+    x = torch.randn(4096, 256, generator=generator).bfloat16()
+    layer = Adapted(plain, "w", 4, 4.0, generator)
+    layer.B.normal_(std=1e-4, generator=generator)
+    update = (x.float() @ layer.A.T) @ layer.B.T
+    with bf16.autocast():
+        y, found = plain(x).float(), layer(x).float()
+        sum_of_products = plain(x) + (x @ layer.A.T) @ layer.B.T
+
+    def kept(z):
+        return float(((z.float() - y) * update).sum() / update.square().sum())
+
+    assert 1e-4 < update.norm() / y.norm() < 3e-4
+    assert kept(found) == pytest.approx(1, abs=0.05)
+    assert kept(sum_of_products) < 0.2 and kept((y + update).bfloat16()) < 0.2
+
+
+@pytest.mark.parametrize("share", [False, True])
+def test_the_ratio_before_the_first_update_is_exactly_one_in_bfloat16(bf16, share):
+    """Makes impossible: other numbers in stage 7 than in stage 6; frozen weights in float32; rounded frequencies."""
+    model = loaded()[0]
+    frequencies = model.model.rotary_emb.inv_freq.clone()
+    policy = Policy(model)
+    add_adapters(model, 4, 32.0, torch.bfloat16)
+    moved(policy, 0.01)
+    assert {p.dtype for p in policy.parameters() if not p.requires_grad} == {torch.bfloat16}
+    assert {p.dtype for p in trained_parameters(policy)} == {torch.float32}
+    assert torch.equal(model.model.rotary_emb.inv_freq, frequencies)
+    policy.share_prompts = share
+    rollouts, _ = drawn(6, 8)
+    batches = micro_batches(rollouts, 150, share, bf16)
+    score(policy, batches, "old_logp", 1.0, bf16)
+    for batch in batches:
+        logp, _ = log_probs(policy.train(), batch, 1.0, bf16)
+        assert logp.requires_grad and torch.equal(logp, batch.old_logp)
+
+
+def test_a_bfloat16_engine_gets_updates_that_are_smaller_than_its_rounding():
+    """Makes impossible: an engine that samples from the policy of some updates before; other weights after a resume;
+    an adapter that the torch engine merges for ever.
+    """
+    policy = adapted(dtype=torch.bfloat16, move=3e-5)
+    exact, old = (dict(whole_tensors(x.model)) for x in (policy, adapted(dtype=torch.bfloat16)))
+    name = "model.layers.1.mlp.up_proj.weight"
+    update, nearest = exact[name] - old[name], exact[name].bfloat16().float() - old[name]
+    sent, again = (dict(whole_tensors(policy.model, torch.bfloat16)) for _ in range(2))
+    dither = sent[name].float() - old[name]
+    assert sent[name].dtype == torch.bfloat16 and torch.equal(sent[name], again[name])
+    assert torch.equal(sent[name], dithered(exact[name], name))
+    kept = [float((x * update).sum() / update.square().sum()) for x in (nearest, dither)]
+    assert kept[0] < 0.3 and kept[1] == pytest.approx(1, abs=0.5)
+    assert torch.equal(sent["model.norm.weight"], old["model.norm.weight"])
+    layer = policy.model.model.layers[1].mlp.up_proj
+    with inference(policy.model, "bfloat16"):
+        assert torch.equal(layer.engine_weight, sent[name])
+    assert layer.engine_weight is None
+    other = adapted(dtype=torch.bfloat16)
+    TorchEngine(other.model, dtype="bfloat16").sync(policy.model)  # with FSDP2 it has a copy of its own
+    assert torch.equal(other.model.model.layers[1].mlp.up_proj.weight, sent[name])
+
+
+def test_the_models_of_a_run_are_checked_before_they_are_rounded(tmp_path, bf16):
+    """Makes impossible: a bfloat16 model that fails the check of its log-probs, or that silently computes each prompt
+    once per response; a reference with weights of its own.
+    """
+    config, _ = settings(tmp_path, **LORA)
+    policy, reference, model = build_models(config, bf16, SimpleNamespace(prompt_lengths=[8]))
+    assert policy.share_prompts and reference.share_prompts and model is policy.model
+    frozen = {p.data_ptr() for p in policy.parameters() if p.dtype == torch.bfloat16}
+    assert frozen == {p.data_ptr() for p in reference.parameters() if p.dtype == torch.bfloat16}
+    assert len([*trained_parameters(policy)]) == 2 * 7 * 2 and not [*trained_parameters(reference)]
+
+
+@pytest.mark.parametrize("kind, rank, changes, named", [
+    (GPT2Config, 4, {"n_embd": 32, "n_head": 4}, "transformer.h.0.attn.c_attn.weight"),
+    (Qwen3MoeConfig, 4, {"head_dim": 8, "moe_intermediate_size": 32, "num_experts": 4}, "experts"),
+    (LlamaConfig, 17, {}, "--lora_rank 17 .*, 16"),
+])  # fmt: skip
+def test_a_model_or_a_rank_that_does_not_fit_is_refused(kind, rank, changes, named):
+    """Makes impossible: a run that leaves most of its model untrained; an adapter larger than its weight."""
+    with pytest.raises(Refusal, match=named):
+        add_adapters(random_policy(kind, **changes).model, rank, 32.0, torch.float32)
+
+
+@pytest.mark.parametrize("argv, named", [
+    (["--lora_rank=-1"], "--lora_rank -1 must be at least 0"), (["--lora_rank=4", "--lora_alpha=0"], "--lora_alpha 0"),
+    (["--lora_alpha=16"], "set --lora_rank"), (["--lora_rank=4", "--offload"], "--offload saves nothing"),
+])  # fmt: skip
+def test_settings_that_cannot_work_are_refused(argv, named):
+    """Makes impossible: a setting that is accepted and has no effect."""
+    with pytest.raises(Refusal, match=named):
+        read_settings("", argv)
+
+
+def test_a_run_with_the_rate_of_all_weights_says_so(tmp_path):
+    """Makes impossible: adapters that hardly learn without a word; a warning about a rate that the user chose."""
+    [said] = remarks_on_rate(*settings(tmp_path, lora_rank=4, learning_rate=None))
+    rate = settings(tmp_path, learning_rate=None)[0].learning_rate
+    assert f"--learning_rate {10 * rate:.3g}" in said and f"rate {rate:.3g} is" in said
+    assert not remarks_on_rate(*settings(tmp_path, **LORA)) and not remarks_on_rate(*settings(tmp_path))
+
+
+# -------------------------------------------------------------------------------------------------------- whole runs
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """A run of four steps with a reset of the reference after the second."""
+    folder = tmp_path_factory.mktemp("lora")
+    torch.set_num_threads(1)
+    run(folder, max_steps=4, eval_every=2, **LORA)
+    return folder
+
+
+def test_a_run_learns_and_its_reference_is_reset(whole):
+    """Makes impossible: adapters that are not trained; an engine that samples from the base; a reset that changes the
+    policy or does nothing.
+    """
+    metrics = lines(whole / "run/metrics.jsonl")
+    assert all(row["engine_difference_max"] < 1e-4 for row in metrics[1:])
+    assert metrics[3]["kl_ref"] < metrics[2]["kl_ref"]  # the reset is after step 2
+    assert metrics[2]["kl_ref"] > 0 and metrics[1]["grad_norm"] > 0
+
+
+def test_the_ratio_is_exactly_one_with_one_mini_batch(tmp_path):
+    """Makes impossible: an update whose ratio differs from 1 because stage 7 computes other numbers than stage 6."""
+    for row in run(tmp_path, updates_per_step=1, **LORA)[1:]:
+        assert row["ratio_max"] == row["ratio_min"] == 1
+
+
+def test_a_resumed_run_writes_the_same_bytes_from_a_small_checkpoint(whole, tmp_path):
+    """Makes impossible: a checkpoint with the frozen weights, or without the adapters of the reference."""
+    run(tmp_path, max_steps=3, eval_every=2, **LORA)
+    run(tmp_path, max_steps=4, eval_every=2, resume=True, **LORA)
+    metrics = [lines(x / "run/metrics.jsonl") for x in (whole, tmp_path)]
+    assert metrics[0][-1] == metrics[1][-1]
+    assert contents(whole / "run")["model/model.safetensors"] == contents(tmp_path / "run")["model/model.safetensors"]
+    saved = FileSystemReader(whole / "run/checkpoints/step_00000004").read_metadata().state_dict_metadata
+    tensors = [name for name, x in saved.items() if hasattr(x, "size")]
+    assert len(tensors) == 2 * 7 * 2 * (1 + 1 + 3)  # A and B of 14 layers: policy, reference, moments and their step
+    assert all(name.rpartition(".")[2] in "AB" or "optimizer" in name for name in tensors)
+    with pytest.raises(Refusal, match="lora_rank"):
+        set_up(tmp_path, resume=True, max_steps=5, eval_every=2, **LORA | {"lora_rank": 8})
+
+
+def test_the_saved_model_is_merged(whole, tmp_path):
+    """Makes impossible: a model/ that only this project can load, or that is the base; the adapters' rate in its
+    recipe; other scores under --eval_only.
+    """
+    path = whole / "run/model"
+    model, info = AutoModelForCausalLM.from_pretrained(path, output_loading_info=True)
+    assert model.dtype == torch.float32
+    assert not any(info[key] for key in ("missing_keys", "unexpected_keys", "mismatched_keys"))
+    _, _, setup = set_up(whole, resume=True, max_steps=5, eval_every=2, **LORA)
+    rollouts, _ = drawn(4, 4)
+    torch.testing.assert_close(scores(Policy(model), rollouts), scores(setup.policy, rollouts), rtol=1e-5, atol=1e-5)
+    assert (scores(Policy(model), rollouts) - scores(Policy(loaded()[0]), rollouts)).abs().max() > 1e-2
+    assert "learning_rate" not in json.loads((path / "recipe.json").read_text())["brorl"]
+    config, accelerator, setup = set_up(tmp_path, name="scored", model=path, eval_only=True)
+    import train
+
+    setup.run.open()
+    train.evaluate(config, accelerator, setup)
+    last, again = lines(whole / "run/eval.jsonl")[-1], lines(tmp_path / "scored/eval.jsonl")[-1]
+    assert {**again, "step": 4, "samples": last["samples"]} == last
+
+
+def test_a_run_in_bfloat16_saves_a_float32_model(tmp_path, monkeypatch):
+    """Makes impossible: a bfloat16 run that fails, whose engine is not its policy, or whose model/ loses the updates
+    to rounding when it is loaded.
+    """
+    from accelerate.state import AcceleratorState
+
+    AcceleratorState._reset_state(True)
+    with mock.patch("trainer.run.draw_curves"):
+        folder = trained(tmp_path, "run", precision="bfloat16", **LORA)
+    AcceleratorState._reset_state(True)
+    assert json.loads((folder / "model/config.json").read_text())["dtype"] == "float32"
+    assert all(row["engine_kl"] < 1e-3 for row in lines(folder / "metrics.jsonl")[1:])
+    model = AutoModelForCausalLM.from_pretrained(folder / "model")
+    base = AutoModelForCausalLM.from_pretrained(TINY / "policy")
+    weights, old = (x.model.layers[0].mlp.up_proj.weight for x in (model, base))
+    assert not torch.equal(weights, weights.bfloat16().float()) and (weights - old).abs().max() > 1e-4
+
+
+def test_two_ranks_give_the_same_numbers_with_ddp_and_fsdp2(tmp_path):
+    """Makes impossible: adapters that differ between ranks; shards of frozen weights that the engine does not get."""
+    run(tmp_path, name="alone", **UNEVEN | LORA)
+    (tmp_path / "several.py").write_text(SEVERAL_RUNS)
+    runs = [
+        ({}, arguments(tmp_path, name="ddp", **UNEVEN | LORA)),
+        (FSDP2, arguments(tmp_path, name="fsdp2", **UNEVEN | LORA | {"max_steps": 1})),
+        (FSDP2, arguments(tmp_path, name="fsdp2", **UNEVEN | LORA, resume=True)),
+        (FSDP2, arguments(tmp_path, name="bf16", **UNEVEN | LORA, precision="bfloat16")),
+    ]
+    ended(start([json.dumps(runs)], 2, train=tmp_path / "several.py"))
+    for name in ("ddp", "fsdp2"):
+        same(lines(tmp_path / "alone/metrics.jsonl"), lines(tmp_path / name / "metrics.jsonl"), rel=1e-3)
+        assert lines(tmp_path / "alone/eval.jsonl") == lines(tmp_path / name / "eval.jsonl")
+    rows = lines(tmp_path / "bf16/metrics.jsonl")
+    assert len(rows) == 3 and all(row["engine_kl"] < 1e-3 for row in rows[1:])

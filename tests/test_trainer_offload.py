@@ -1,0 +1,133 @@
+"""trainer/offload.py: the same numbers with moments and reference in host memory."""
+
+import copy
+import json
+
+import pytest
+import torch
+from helpers import contents, ended, random_policy, run, set_up, start
+from test_trainer_processes import FSDP2, SEVERAL_RUNS, UNEVEN, arguments
+from transformers import LlamaConfig
+
+from trainer.offload import OffloadedAdamW, on_device, to_host
+from trainer.policy import allocate_moments
+from trainer.settings import Refusal
+
+
+def test_an_optimizer_step_is_adamws_bit_for_bit():
+    """Makes impossible: a moment that is not written back, a count of steps that runs ahead, a parameter left out;
+    moments that stay on the device.
+    """
+    torch.manual_seed(0)
+    policies = [random_policy(LlamaConfig)]
+    policies.append(copy.deepcopy(policies[0]))
+    kinds = torch.optim.AdamW, OffloadedAdamW
+    optimizers = [
+        kind(x.parameters(), lr=1e-2, weight_decay=0.1, foreach=False) for kind, x in zip(kinds, policies, strict=True)
+    ]
+    for optimizer in optimizers:
+        allocate_moments(optimizer)
+    places = [x.data_ptr() for state in optimizers[1].state.values() for x in state.values()]
+    for step in range(3):
+        for i, (p, q) in enumerate(zip(*(x.parameters() for x in policies), strict=True)):
+            p.grad = torch.randn_like(p) if i != step else None
+            q.grad = None if p.grad is None else p.grad.clone()
+        for optimizer, policy in zip(optimizers, policies, strict=True):
+            torch.nn.utils.clip_grad_norm_(policy.parameters(), 0.5)
+            optimizer.step()
+    for p, q in zip(*(x.parameters() for x in policies), strict=True):
+        assert torch.equal(p, q)
+        states = [optimizer.state[x] for optimizer, x in zip(optimizers, (p, q), strict=True)]
+        assert all(torch.equal(states[0][name], states[1][name]) for name in ("step", "exp_avg", "exp_avg_sq"))
+    assert places == [x.data_ptr() for state in optimizers[1].state.values() for x in state.values()]
+    assert len(optimizers[1].param_groups[0]["params"]) == len(places) // 3
+
+
+def test_a_failed_optimizer_step_keeps_the_parameters(monkeypatch):
+    """Makes impossible: an optimizer that updates one parameter only after an exception, such as Ctrl-C."""
+    policy = random_policy(LlamaConfig)
+    optimizer = OffloadedAdamW(policy.parameters(), lr=1e-2, foreach=False)
+    allocate_moments(optimizer)
+    for p in policy.parameters():
+        p.grad = torch.ones_like(p)
+    monkeypatch.setattr("trainer.offload.visitor", lambda x, p: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        optimizer.step()
+    assert len(optimizer.param_groups[0]["params"]) == len([*policy.parameters()])
+
+
+def test_the_reference_visits_the_device(monkeypatch):
+    """Makes impossible: a copy of the reference that stays on the device; weights that are lost if scoring fails."""
+    module = random_policy(LlamaConfig, tie_word_embeddings=True)
+    to_host(module)
+    before, own = [p.data_ptr() for p in module.parameters()], [*module.parameters()]
+    monkeypatch.setattr(torch.Tensor, "to", lambda x, *a, **k: x.detach().clone())  # a CPU has no other device
+    with pytest.raises(ZeroDivisionError), on_device(module, torch.device("cpu")):
+        assert not {p.data_ptr() for p in module.parameters()} & {*before}
+        assert module.model.lm_head.weight is module.model.get_input_embeddings().weight
+        raise ZeroDivisionError
+    assert [p.data_ptr() for p in module.parameters()] == before
+    assert all(p is q for p, q in zip(own, module.parameters(), strict=True))
+    with on_device(None, torch.device("cpu")):
+        pass
+
+
+def test_a_run_and_its_resumes_write_the_same_bytes(tmp_path, one_thread):
+    """Makes impossible: other numbers with --offload; a checkpoint that only a run with the same setting can read.
+
+    20 steps with clipped gradients and resets of the reference. Two of the four runs stop after 10 steps and continue
+    with the other setting.
+    """
+    settings = {"max_grad_norm": 0.1, "reference_reset_steps": 6, "eval_every": 10, "save_every": 10}
+    half, whole = settings | {"max_steps": 10}, settings | {"max_steps": 20}
+    metrics = run(tmp_path / "off", **whole)
+    run(tmp_path / "on", offload=True, **whole)
+    run(tmp_path / "on_off", offload=True, **half)
+    run(tmp_path / "on_off", resume=True, offload="False", **whole)
+    run(tmp_path / "off_on", **half)
+    run(tmp_path / "off_on", resume=True, offload=True, **whole)
+    want = contents(tmp_path / "off/run")
+    assert all(contents(tmp_path / name / "run") == want for name in ("on", "on_off", "off_on"))
+    assert any(row.get("grad_norm", 0) > 0.1 for row in metrics) and len(metrics) == 21
+
+
+def test_a_resume_fills_the_tensors_that_are_there(tmp_path, monkeypatch):
+    """Makes impossible: a resumed run whose moments are on the device, where torch's own loading puts them."""
+    places = []
+
+    def recorded(optimizer):
+        allocate_moments(optimizer)
+        places.extend(x.data_ptr() for state in optimizer.state.values() for x in state.values())
+
+    run(tmp_path, max_steps=1, offload=True)
+    monkeypatch.setattr("trainer.start.allocate_moments", recorded)
+    _, _, setup = set_up(tmp_path, resume=True, max_steps=2, offload=True)
+    moments = [x for state in setup.optimizer.state.values() for x in state.values()]
+    assert [x.data_ptr() for x in moments] == places and all(x.abs().sum() > 0 for x in moments)
+
+
+def test_a_run_uses_offloaded_moments_and_reference(tmp_path, monkeypatch):
+    """Makes impossible: a flag that is accepted and moves nothing."""
+    moved, visits = [], []
+    monkeypatch.setattr("trainer.start.to_host", moved.append)
+    monkeypatch.setattr("train.on_device", lambda *a: visits.append(a) or on_device(*a))
+    _, _, setup = set_up(tmp_path, offload=True)
+    assert moved == [setup.reference] and isinstance(setup.optimizer, OffloadedAdamW)
+    run(tmp_path, name="other", offload=True, max_steps=1)
+    assert len(visits) == 1 and visits[0][0] is moved[1]
+
+
+def test_two_ranks_write_the_same_bytes(tmp_path):
+    """Makes impossible: ranks whose moments drift apart."""
+    (tmp_path / "several.py").write_text(SEVERAL_RUNS)
+    runs = [({}, arguments(tmp_path, name=name, **UNEVEN, offload=name == "b")) for name in "ab"]
+    ended(start([json.dumps(runs)], 2, train=tmp_path / "several.py"))
+    assert contents(tmp_path / "a") == contents(tmp_path / "b")
+
+
+def test_fsdp2_refuses_it(tmp_path, monkeypatch):
+    """Makes impossible: copies between pinned memory and shards, which no test covers."""
+    for name, value in FSDP2.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(Refusal, match="FSDP2"):
+        set_up(tmp_path, offload=True)
