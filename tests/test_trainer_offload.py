@@ -62,14 +62,14 @@ def test_the_reference_visits_the_device(monkeypatch):
     to_host(module)
     before, own = [p.data_ptr() for p in module.parameters()], [*module.parameters()]
     monkeypatch.setattr(torch.Tensor, "to", lambda x, *a, **k: x.detach().clone())  # a CPU has no other device
-    with pytest.raises(ZeroDivisionError), on_device(module, torch.device("cpu")):
+    with pytest.raises(ZeroDivisionError), on_device(module, torch.device("cuda")):
         assert not {p.data_ptr() for p in module.parameters()} & {*before}
         assert module.model.lm_head.weight is module.model.get_input_embeddings().weight
         raise ZeroDivisionError
     assert [p.data_ptr() for p in module.parameters()] == before
     assert all(p is q for p, q in zip(own, module.parameters(), strict=True))
-    with on_device(None, torch.device("cpu")):
-        pass
+    with on_device(None, torch.device("cuda")), on_device(module, torch.device("cpu")):
+        assert all(p is q for p, q in zip(own, module.parameters(), strict=True))
 
 
 def test_a_run_and_its_resumes_write_the_same_bytes(tmp_path, one_thread):

@@ -65,9 +65,11 @@ def to_host(module: torch.nn.Module) -> None:
 def on_device(module: torch.nn.Module | None, device: torch.device) -> Iterator[None]:
     """Give a module copies of its weights on the device, and its own weights again afterwards.
 
-    The weights must not be changed in between. Does nothing for weights that are on the device, and for None.
+    The weights must not be changed in between. Does nothing if all of them are on the device, and for None.
     """
-    own = replace(module, lambda p: p.to(device, non_blocking=True)) if module is not None else []
+    own = []
+    if module is not None and any(p.device != device for p in module.parameters()):
+        own = replace(module, lambda p: p.to(device, non_blocking=True))
     try:
         yield
     finally:
