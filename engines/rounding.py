@@ -32,9 +32,9 @@ PERIOD = 2**20  # u repeats after so many positions
 
 @functools.cache
 def fractions(device: torch.device) -> Tensor:
-    """The fractions u of PERIOD positions in units of 1 / 65,536, int32. Each of the 65,536 values occurs 16 times."""
+    """The fractions u of two periods in units of 1 / 65,536, int32. A period has each of the 65,536 values 16 times."""
     order = torch.randperm(PERIOD, generator=torch.Generator().manual_seed(0))
-    return (order * 2**16 // PERIOD).int().to(device)
+    return (order * 2**16 // PERIOD).int().repeat(2).to(device)
 
 
 @torch.no_grad()
@@ -62,7 +62,7 @@ def round_part(weight: Tensor, name: str, first: int) -> Tensor:
     bits = weight.float().reshape(-1).view(torch.int32)
     rounded = torch.empty(weight.shape, dtype=torch.bfloat16, device=weight.device)
     start = (zlib.crc32(name.encode()) + first) % PERIOD
-    u = fractions(weight.device).roll(-start)
+    u = fractions(weight.device)[start : start + PERIOD]
     for part, out in zip(bits.split(PERIOD), rounded.view(-1).split(PERIOD), strict=True):
         out.copy_((part + u[: len(part)]).view(torch.bfloat16)[1::2])  # the upper halves: numbers are little-endian
     return rounded
