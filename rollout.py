@@ -230,7 +230,7 @@ class TorchEngine(Engine):
     model       the policy itself, not a copy
     memory_gib  memory for decoding, in addition to the weights; it limits the rollouts that decode together.
                 Default: 2 on a CPU, half of the free memory on a GPU
-    dtype       "bfloat16" decodes under autocast; otherwise the model's own type
+    dtype       "bfloat16" decodes under autocast, with weights rounded by `dithered`; otherwise the model's own type
 
     >>> from transformers import AutoModelForCausalLM, AutoTokenizer
     >>> tokenizer = AutoTokenizer.from_pretrained("tiny/policy")
@@ -339,7 +339,10 @@ class TorchEngine(Engine):
         ]
 
     def sync(self, model: torch.nn.Module) -> None:
-        """Copy the weights, unless `model` is the engine's own. Frozen weights in bfloat16 get merged ones, rounded."""
+        """Copy the weights, unless `model` is the engine's own.
+
+        With --lora_rank the copies are merged weights, rounded by `dithered` if the model has bfloat16 weights.
+        """
         if model is not self.model:
             weights = self.model.state_dict()
             for name, tensor in whole_tensors(model, self.model.dtype):

@@ -1,4 +1,4 @@
-"""What does an engine in bfloat16 see of the policy's steps? Three ways to round the weights, compared in whole runs.
+"""What does an engine in bfloat16 see of the policy's steps? Four ways to round the weights, compared in whole runs.
 
     python -m tools.rounding runs.csv smollm                    all runs, two at a time; continues after a stop
     python -m tools.rounding --one dithered 1e-6 0 smollm       one run, its rows on standard output
@@ -54,8 +54,8 @@ COLUMNS = ("arm", "rate", "seed", "step", "share_seen", *LOGGED)
 
 
 def nearest(weight: Tensor, name: str) -> Tensor:
-    """What `dithered` replaces: round to the nearest bfloat16 number."""
-    return (weight.full_tensor() if hasattr(weight, "full_tensor") else weight).bfloat16()
+    """Round to the nearest bfloat16 number, in place of `dithered`. The name is not used."""
+    return weight.bfloat16()
 
 
 def round_as(arm: str) -> Callable[[Tensor, str], Tensor]:
