@@ -29,7 +29,7 @@ import verify
 from lab.bugs import LENIENT, load, read
 from lab.notebooks import ask, compare, show
 from rollout import TorchEngine
-from tools.which_n import best_n, noise_at_equal_cost
+from tools.noise_law import best_n, noise_at_equal_cost
 
 SEED = int(sys.argv[1]) if sys.argv[1:] else 0  # in a notebook: write another one here
 loop = importlib.import_module("loop" if sys.argv[2:] else "lab.loop")

@@ -18,6 +18,7 @@ import os
 import subprocess
 import sys
 import tempfile
+from functools import partial
 from pathlib import Path
 
 from tools.runs import ENVIRONMENT, make_missing, rows_of
@@ -34,7 +35,7 @@ LOGGED = ("samples", "reward", "kl_ref", "entropy", "grad_norm", "eval/pass@1", 
 COLUMNS = ("arm", "rate", "seed", "step", *LOGGED, "update_seconds")
 
 
-def make(arm: str, rate: float, seed: int, model: str) -> list[dict]:
+def make(model: str, arm: str, rate: float, seed: int) -> list[dict]:
     """Train one run in a process of its own. Returns a row per step."""
     flags, _ = ARMS[arm]
     with tempfile.TemporaryDirectory() as folder:
@@ -76,11 +77,10 @@ def main() -> None:
     given = parser.parse_args()
     model = str(Path(given.model).resolve())
     first = [(arm, rate, 0) for i in range(3) for arm, (_, rates) in ARMS.items() for rate in [rates[i]]]
-    make_missing(given.csv, first, COLUMNS, lambda *run: make(*run, model))
+    make_missing(given.csv, first, COLUMNS, partial(make, model))
     chosen = {arm: best_rate(rows_of(given.csv), arm) for arm in ARMS}
-    make_missing(
-        given.csv, [(arm, chosen[arm], seed) for seed in SEEDS for arm in ARMS], COLUMNS, lambda *run: make(*run, model)
-    )
+    second = [(arm, chosen[arm], seed) for seed in SEEDS for arm in ARMS]
+    make_missing(given.csv, second, COLUMNS, partial(make, model))
 
 
 if __name__ == "__main__":

@@ -19,8 +19,9 @@ from __future__ import annotations
 
 import copy
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from accelerate import Accelerator
@@ -184,33 +185,38 @@ def score(
     return total
 
 
-def micro_batches(
-    rollouts: list[Rollout], budget: int, share_prompts: bool, accelerator: Accelerator
-) -> list[MicroBatch]:
-    """Cut rollouts into micro-batches of at most `budget` tokens with padding. Every rank gets as many; some are empty.
+def cut(rollouts: Iterable[Any], budget: int, share_prompts: bool) -> list[list]:
+    """Cut rollouts into lists of at most `budget` tokens with padding: the longest first, so padding is rare.
 
-    The longest come first, so padding is rare. With shared prompts the rollouts of a prompt stay together, and a
-    micro-batch counts each of its prompts once.
+    With shared prompts the rollouts of a prompt stay together, and a list counts each of its prompts once.
     """
-    cut: list[list[Rollout]] = [[]]
-    prompts: set[int] = set()  # of the last micro-batch
+    lists: list[list] = [[]]
+    prompts: set[int] = set()  # of the last list
     longest_prompt = longest_response = 0
 
-    def order(r: Rollout) -> tuple[int, int, int]:
+    def order(r) -> tuple[int, int, int]:
         return r.prompt_index if share_prompts else 0, -len(r.prompt) - len(r.response), r.number
 
     for r in sorted(rollouts, key=order):
         longest_prompt, longest_response = max(longest_prompt, len(r.prompt)), max(longest_response, len(r.response))
-        rows, groups = len(cut[-1]) + 1, len(prompts) + (r.prompt_index not in prompts)
+        rows, groups = len(lists[-1]) + 1, len(prompts) + (r.prompt_index not in prompts)
         size = (groups if share_prompts else rows) * longest_prompt + rows * longest_response
-        if size > budget and cut[-1]:
-            cut.append([])
+        if size > budget and lists[-1]:
+            lists.append([])
             prompts, longest_prompt, longest_response = set(), len(r.prompt), len(r.response)
-        cut[-1].append(r)
+        lists[-1].append(r)
         prompts.add(r.prompt_index)
-    most = int(accelerator.gather(torch.tensor([len(cut)], device=accelerator.device)).max())
-    cut += [[] for _ in range(most - len(cut))]
-    return [MicroBatch.of(rollouts, accelerator.device) for rollouts in cut]
+    return lists
+
+
+def micro_batches(
+    rollouts: list[Rollout], budget: int, share_prompts: bool, accelerator: Accelerator
+) -> list[MicroBatch]:
+    """The micro-batches of this rank's rollouts, as `cut` makes them. Every rank gets as many; some are empty."""
+    lists = cut(rollouts, budget, share_prompts)
+    most = int(accelerator.gather(torch.tensor([len(lists)], device=accelerator.device)).max())
+    lists += [[] for _ in range(most - len(lists))]
+    return [MicroBatch.of(rollouts, accelerator.device) for rollouts in lists]
 
 
 # -------------------------------------------------------------------------------------------- decided once per run
