@@ -13,7 +13,7 @@ from helpers import ROOT
 
 import brorl
 import loss as L
-from tools import draw, which_n
+from tools import draw, noise_law
 
 PAGE = ROOT / "docs/n.html"
 TEXT = PAGE.read_text()
@@ -56,8 +56,8 @@ def test_the_advice_is_that_of_the_page_about_n():
     longest, n = re.search(r"LONGEST_MEASURED = (\d+), UNMEASURED_N = (\d+)", TEXT).groups()
     assert f"start at N = {n} and measure" in advice and f"answers longer than {longest} tokens" in advice
     usual, spread = re.search(r"USUAL = (\d+), SPREAD = (\d+);", TEXT).groups()
-    assert (float(usual), float(spread)) == (which_n.USUAL, which_n.SPREAD)
-    low, high = (which_n.USUAL * which_n.SPREAD**x for x in (-2, 2))
+    assert (float(usual), float(spread)) == (noise_law.USUAL, noise_law.SPREAD)
+    low, high = (noise_law.USUAL * noise_law.SPREAD**x for x in (-2, 2))
     assert "95% of the usual values" in TEXT and f"{low:,.0f} to {high:,.0f}" in TEXT
 
 
@@ -164,17 +164,18 @@ def tensor(values) -> torch.Tensor:
     return torch.tensor(values, dtype=torch.float64)
 
 
-class PagesCost(which_n.Cost):
-    """The page's cost of a token as the measurement of the tool, at exactly the N that the guess compares."""
-
-    def __init__(self, inputs):
-        cost, prompt, response = inputs["cost"], inputs["prompt"], inputs["response"]
-        measured = {}
-        for n in inputs["sizes"]:
-            trained = min(n, cost["mini_batches"]) * prompt + n * response
-            roll_out = cost["read"] * prompt + cost["write"] * n * response
-            measured[n] = {"roll_out": roll_out, "score": cost["score"] * trained, "update": cost["update"] * trained}
-        super().__init__(measured, lambda n: 1 - inputs["p"] ** n - (1 - inputs["p"]) ** n)
+def seconds_of(inputs: dict) -> dict[int, float]:
+    """t(N) of a drawn prompt by the page's cost of a token, at each N that the guess compares."""
+    cost, prompt, response, p = inputs["cost"], inputs["prompt"], inputs["response"], inputs["p"]
+    found, u = {}, cost["mini_batches"]
+    for n in inputs["sizes"]:
+        passes = sum(1 - (1 - 1 / u) ** n for _ in range(u))  # expected mini-batches with a rollout of the prompt
+        trained = passes * prompt + n * response
+        kept = 1 - p**n - (1 - p) ** n
+        found[n] = (
+            cost["read"] * prompt + cost["write"] * n * response + kept * (cost["score"] + cost["update"]) * trained
+        )
+    return found
 
 
 def in_python(name: str, given: dict):
@@ -203,11 +204,11 @@ def in_python(name: str, given: dict):
             moment = [math.prod((x + i) / (a + b + i) for i in range(given["n"])) for x in (a, b)]
             return 1 - sum(moment)
         case "guess":
-            return which_n.guess(PagesCost(given), given["sizes"], None)._asdict()
+            return noise_law.guess(seconds_of(given), None)._asdict()
         case "pass_at_k_estimate" | "scaled_learning_rate":
             return getattr(brorl, name)(**given)
         case "best_n" | "noise_at_equal_cost" | "kept_share":
-            return getattr(which_n, name)(**given)
+            return getattr(noise_law, name)(**given)
     raise AssertionError(f"no Python function for {name}")
 
 
@@ -260,7 +261,7 @@ def test_values_can_be_typed_and_pasted(visit):
     assert "Paste pass rates" in sentence(page, "reach") and "NaN" not in page.inner_text("main")
     page.fill("#rates", "0.5, 8/16\n0/16; 1, 17/16 30")
     assert page.inner_text("#data-note").startswith("4 prompts. 2 numbers ignored")
-    share = (0.5 + which_n.kept_share([8, 0], 16, 2) * 2) / 4  # N = 2; p = 1 is never informative
+    share = (0.5 + noise_law.kept_share([8, 0], 16, 2) * 2) / 4  # N = 2; p = 1 is never informative
     assert f"In this data set {share:.0%} of the prompts" in sentence(page, "reach")
     wait_for_address(page, "rates=")
     again = visit(page.evaluate("location.hash"))

@@ -9,7 +9,8 @@
                                    vLLM: at least the longest response, and all tokens / --max_num_seqs
                  rows              over all decoder steps. torch: distinct prefixes; vLLM: one per token
                  tokens            drawn tokens of all responses
-    judge        answers           distinct responses: verify_batch judges equal answers once
+    judge        calls             of verify_batch
+                 answers           distinct responses: verify_batch judges equal answers once
                  rollouts          all responses
     score,       micro_batches     forward passes
     update       prompt_tokens     G L, or S L where every response computes its prompt
@@ -25,8 +26,9 @@ imagined step are dealt to mini-batches and cut into micro-batches by the functi
 work is known: least squares of the relative errors, without negative rates.
 
 In an imagined step with more rollouts than the sample has, a rollout is drawn from the sample again. If its response
-occurs once in the sample, it becomes a new one of the same length, which leaves the others after as many tokens: the
-share of such responses estimates the probability that a rollout is new (Good-Turing).
+occurs once in the sample, it can become a new one of the same length, which leaves the others after as many tokens: the
+share of such responses estimates the probability that the next rollout is new (Good-Turing). This probability falls
+with the number of rollouts, as it fell within the sample.
 """
 
 from __future__ import annotations
@@ -46,6 +48,7 @@ from accelerate.utils import gather_object
 from scipy.optimize import nnls
 from tqdm import tqdm
 
+import brorl
 import train
 from rollout import Engine, Request, Sampling, TorchEngine
 from trainer.adapters import trained
@@ -58,7 +61,7 @@ from verify import Problem
 
 WORK = {
     "roll_out": ("prompt_tokens", "decoder_steps", "rows", "tokens"),
-    "judge": ("answers", "rollouts"),
+    "judge": ("calls", "answers", "rollouts"),
     "score": ("micro_batches", "prompt_tokens", "response_tokens", "keys"),
     "update": ("micro_batches", "prompt_tokens", "response_tokens", "keys"),
 }
@@ -87,14 +90,29 @@ class Responses:
         self.lengths = [len(x) for x in distinct]
         between = itertools.starmap(common, itertools.pairwise(distinct))
         self.shared = [0, *between, 0]
+        self.decline = self.decline_of_new_ones()
+
+    def decline_of_new_ones(self) -> float:
+        """The a >= 0 of: after m rollouts one more is new with a probability proportional to m^-a. 0: all are new.
+
+        The distinct responses among m rollouts of the sample, D(m) in the mean, give D(m) - D(m/2) ∝ m^(1-a).
+        """
+        n = sum(self.counts)
+        if n < 4:
+            return 0.0
+        quarter, half, whole = (sum(brorl.pass_at_k_estimate(n, c, n // x) for c in self.counts) for x in (4, 2, 1))
+        return max(0.0, 1 - math.log2(max(whole - half, 1e-3) / (half - quarter))) if half > quarter else math.inf
 
     def draw(self, n: int, rng: random.Random) -> list[tuple[int, int]]:
         """Imagine n rollouts: pairs (index of a distinct response, 0; or a number of its own for a new one)."""
         sampled = [i for i, count in enumerate(self.counts) for _ in range(count)]
         if n <= len(sampled):
             return [(i, 0) for i in rng.sample(sampled, n)]
-        more = rng.choices(sampled, k=n - len(sampled))
-        return [(i, 0) for i in sampled] + [(i, k if self.counts[i] == 1 else 0) for k, i in enumerate(more, 1)]
+        more = []
+        for m in range(len(sampled) + 1, n + 1):
+            i, new = rng.choice(sampled), rng.random() < (len(sampled) / m) ** self.decline
+            more.append((i, m if new and self.counts[i] == 1 else 0))
+        return [(i, 0) for i in sampled] + more
 
     def rows(self, drawn: Iterable[tuple[int, int]]) -> int:
         """Rows of all decoder steps that these rollouts take: their distinct prefixes, without complete responses."""
@@ -159,7 +177,7 @@ def work_of_engine(engine: Engine, sampling: Sampling, step: Step) -> list[float
 
 def work_of_judge(step: Step) -> list[float]:
     """The work of `judge` on a step, in the order of WORK."""
-    return [sum(len(set(drawn)) for _, drawn in step), sum(len(drawn) for _, drawn in step)]
+    return [1, sum(len(set(drawn)) for _, drawn in step), sum(len(drawn) for _, drawn in step)]
 
 
 def work_of_trainer(step: Step, config: Config, share_prompts: bool) -> list[float]:
@@ -381,7 +399,7 @@ class Cost:
         work_of_training = work_of_trainer(training, config, setup.policy.share_prompts)
         work = {
             "roll_out": scale * np.array(work_of_engine(setup.engine, setup.sampling, everything)),
-            "judge": scale * np.array(work_of_judge(everything)),
+            "judge": np.array([1, scale, scale]) * work_of_judge(everything),
             "score": scale_of_training * passes * np.array(work_of_training),
             "update": scale_of_training * np.array(work_of_training),
         }

@@ -25,6 +25,7 @@ import argparse
 import json
 import math
 import sys
+import textwrap
 import time
 from contextlib import nullcontext, redirect_stdout
 from functools import partial
@@ -177,15 +178,14 @@ def aligned(rows: list[list]) -> str:
 
 def rates_in_words(rates: Rates, updates: int) -> str:
     """The measured rates, a line per stage."""
-    lines = [
-        f"  {stage.replace('_', ' '):<9}"
-        + ", ".join(f"{name.replace('_', ' ')} {digits(1000 * x)}" for name, x in zip(WORK[stage], of, strict=True))
-        for stage, of in rates.of.items()
-    ]
-    fixed = (
-        f"  {updates} optimizer steps of {digits(rates.optimizer_step)} s; {digits(rates.fixed)} s to wake the engine"
-    )
-    return "\n".join([*lines, fixed])
+    lines = []
+    for stage, of in rates.of.items():
+        units = ", ".join(
+            f"{name.replace('_', ' ')} {digits(1000 * x)}" for name, x in zip(WORK[stage], of, strict=True)
+        )
+        lines.append(textwrap.fill(f"  {stage.replace('_', ' '):<9}{units}", 80, subsequent_indent=" " * 11))
+    steps = f"{updates} optimizer steps of {digits(rates.optimizer_step)} s"
+    return "\n".join([*lines, f"  and {steps}; {digits(rates.fixed)} s to wake the engine"])
 
 
 def in_words(found: dict[str, Any], best: Guess, rates: Rates, config: Config) -> str:
@@ -203,7 +203,7 @@ def in_words(found: dict[str, Any], best: Guess, rates: Rates, config: Config) -
     if asked != best.n:
         steps = digits(rows[asked]["seconds"] / rows[best.n]["seconds"])
         against = f" A step of N = {asked} takes as long\n  as {steps} of N = {best.n}."
-    verdicts = ", ".join(f"{count:,} {reason}" for reason, count in found["reasons"].items())
+    verdicts = ", ".join(f"{count:,} {reason.replace('_', ' ')}" for reason, count in found["reasons"].items())
     return f"""
 {found["model"]}: {found["prompts"]} prompts x {found["rollouts"]} rollouts, {found["minutes"]:.1f} minutes
 
@@ -223,8 +223,8 @@ in equal time, relative to N = {best.n}
 N = {best.n}: no other N has over 20% less noise, with probability {min(best.sure, 0.99):.0%}.
   V_w / V_b = {digits(best.ratio)}, 95%: {digits(best.ratio_low)} to {digits(best.ratio_high)}, {source}.{against}
     --rollouts_per_prompt {best.n} --prompts_per_step {b} --learning_rate {rate:.2g}
-  Not known: the best learning rate (search around this one), errors of the seconds, and
-  later steps: V_w / V_b falls while a policy learns."""
+  Not known: the best learning rate (search around this one), errors of the
+  seconds, and later steps: V_w / V_b falls while a policy learns."""
 
 
 def draw(found: dict[str, Any], path: Path, title: str) -> None:

@@ -1,0 +1,129 @@
+"""tools/noise_law.py: the estimators by enumeration, the law and the guess by hand."""
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+import torch
+from scipy import stats
+
+from tools.noise_law import Ratio, best_n, estimate, guess, kept_share, noise_at_equal_cost, ratio_of
+
+RIGHT = torch.tensor([1.0, 0, 0], dtype=torch.float64)
+
+
+def prompt_case(p, seed):
+    """A softmax over three answers, the first one right: probabilities, scores ∇log π(y), ∇p."""
+    g = torch.Generator().manual_seed(seed)
+    rest = torch.rand(2, generator=g, dtype=torch.float64)
+    pi = torch.cat([torch.tensor([p], dtype=torch.float64), (1 - p) * rest / rest.sum()])
+    scale = torch.rand(3, generator=g, dtype=torch.float64) + 0.5  # of each weight, another for each prompt
+    score = (torch.eye(3, dtype=torch.float64) - pi) * scale
+    return pi, score, pi[0] * score[0]
+
+
+def expected_gram(cases, n):
+    """E of the inner products of all half-groups, by enumeration of every half's 3^n draws."""
+    halves = torch.cartesian_prod(*[torch.arange(3)] * n)
+    first, second = [], []  # moments of h: E h, E|h|²
+    for pi, score, _ in cases:
+        chance, right = pi[halves].prod(-1), (halves == 0).double()
+        h = torch.einsum("gi,gij->gj", right - right.mean(-1, keepdim=True), score[halves]) / (n - 1)
+        first.append(chance @ h)
+        second.append(chance @ h.square().sum(-1))
+    mean = torch.stack(first).repeat_interleave(2, 0)
+    gram = mean @ mean.T  # halves are independent of each other
+    gram.diagonal()[:] = torch.stack(second).repeat_interleave(2)
+    return gram
+
+
+CASES = [prompt_case(p, seed) for seed, p in enumerate((0.5, 0.02, 0.8))]
+
+
+@pytest.mark.parametrize("n", [2, 3, 6])
+def test_the_estimates_are_unbiased_by_enumeration(n):
+    """Makes impossible: halves with a biased baseline, a pair of one prompt among pairs of two, n for n - 1."""
+    found = estimate(expected_gram(CASES, n), prompts=3, n=n)
+    g = torch.stack([slope for *_, slope in CASES])
+    mean2 = sum(float(g[x] @ g[y]) for x, y in itertools.permutations(range(3), 2)) / 6
+    assert found.mean2 == pytest.approx(mean2, rel=1e-12)
+    assert found.between == pytest.approx(float(g.square().sum(-1).mean()) - mean2, rel=1e-12)
+    variance = []  # of a half-group's gradient, by the formula in the head of the file
+    for pi, score, slope in CASES:
+        centred, size, g2 = RIGHT - pi[0], score.square().sum(-1), slope.square().sum()
+        within = (pi * centred.square() * size).sum() - g2
+        variance.append(within / n + (g2 + pi[0] * (1 - pi[0]) * (pi * size).sum()) / (n * (n - 1)))
+    assert found.within == pytest.approx(float((n - 1) * torch.stack(variance).mean()), rel=1e-12)
+
+
+def test_dropped_groups_count_as_zero():
+    """Makes impossible: means or a jackknife over kept prompts only, since a small N keeps few."""
+    gram = simulated_groups(20, 10, 8, 0)
+    padded = torch.zeros(30, 30, dtype=torch.float64)
+    padded[:20, :20] = gram
+    for f in (estimate, ratio_of):
+        assert f(gram, 15, 8) == pytest.approx(f(padded, 15, 8), rel=1e-9)
+
+
+@pytest.mark.parametrize(("ratio", "cost"), [(20, 0), (20, 16), (0.5, 3), (6000, 0)])
+def test_best_n_has_the_least_noise(ratio, cost):
+    """Makes impossible: a formula for N* that does not minimise the noise at equal cost."""
+    best = best_n(ratio, cost)
+    at = [noise_at_equal_cost(best * x, ratio, cost) for x in (0.98, 1, 1.02) if best * x > 1]
+    assert at[1] == min(at)
+    # 512 x (1 + 20/511) over 5.47 x (1 + 20/4.47): by hand
+    assert noise_at_equal_cost(512, 20) / noise_at_equal_cost(best_n(20), 20) == pytest.approx(17.77, abs=0.02)
+
+
+def simulated_groups(ratio, prompts, n, seed):
+    """The inner products of half-groups with V_b = 6 and this V_w / V_b, of normal gradients."""
+    g = torch.Generator().manual_seed(seed)
+    own = torch.randn(prompts, 1, 6, generator=g) + 1
+    h = own + math.sqrt(ratio / n) * torch.randn(prompts, 2, 6, generator=g)
+    h = h.view(2 * prompts, 6).double()
+    return h @ h.T
+
+
+@pytest.mark.parametrize("ratio", [5.0, 200.0])
+def test_the_interval_holds_the_known_ratio(ratio):
+    """Makes impossible: an interval that is too narrow, or wider than twice and half: 100 simulated samples."""
+    price = {4: 4.0, 512: 512.0}
+    found = [guess(price, ratio_of(simulated_groups(ratio, 300, 32, seed), 300, 32)) for seed in range(100)]
+    # V_w is (n - 1) / n of the simulated variance
+    assert sum(x.ratio_low <= ratio * 31 / 32 <= x.ratio_high for x in found) >= 88
+    assert np.median([x.ratio_high / x.ratio_low for x in found]) < 4
+
+
+def test_without_a_measurement_the_usual_ratios_remain():
+    """Makes impossible: certainty without a measurement; a bound of V_b that is taken for an estimate."""
+    seconds = {n: 9.0 + n for n in (4, 8, 16, 32, 64, 128, 256, 512)}
+    usual = guess(seconds, None)
+    assert usual.ratio == pytest.approx(100, rel=0.05)
+    assert usual.ratio_low == pytest.approx(4.3, rel=0.1) and usual.ratio_high == pytest.approx(2300, rel=0.1)
+    assert 4 < usual.n < 512 and usual.sure < 0.95
+    assert guess(seconds, Ratio(-0.001, 0.002)).ratio_low > 150  # V_b may be 0: a bound of 333 and usual values
+    assert ratio_of(torch.ones(20, 20, dtype=torch.float64), 10, 8) is None  # equal halves: no V_w
+    assert ratio_of(simulated_groups(20, 7, 8, 0), 7, 8) is None  # few prompts
+
+
+@pytest.mark.parametrize(("ratio", "price"), [(20.0, 10.0), (700.0, 0.0), (900.0, 40.0)])
+def test_a_known_ratio_gives_the_n_of_the_formula(ratio, price):
+    """Makes impossible: another law at equal time than `best_n`, when the price of a prompt is one number."""
+    seconds = {n: 0.01 * (price + n) for n in (round(4 * 1.02**k) for k in range(300))}
+    found = guess(seconds, Ratio(1 / ratio, 0.001 / ratio))
+    assert found.n == pytest.approx(best_n(ratio, price), rel=0.05)
+    assert found.sure > 0.99 and found.ratio == pytest.approx(ratio, rel=0.03)
+
+
+@pytest.mark.parametrize(("never", "always"), [(0.0, 0.0), (0.3, 0.0), (0.2, 0.2), (0.0, 1.0)])
+def test_the_share_of_kept_prompts_is_near_the_truth(never, always):
+    """Makes impossible: prompts that are never solved taken for rarely solved ones, or the reverse."""
+    p = torch.tensor(stats.beta.rvs(0.8, 5, size=400, random_state=0))
+    p[: int(400 * never)] = 0
+    p[400 - int(400 * always) :] = 1
+    correct = torch.binomial(torch.full_like(p, 64), p, generator=torch.Generator().manual_seed(0))
+    for size in (16, 64, 128, 300, 512):
+        assert kept_share(correct.long().tolist(), 64, size) == pytest.approx(
+            float((1 - p**size - (1 - p) ** size).mean()), abs=0.05
+        )
