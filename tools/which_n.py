@@ -42,7 +42,7 @@ from tqdm import tqdm
 import brorl
 import loss as L
 from tools.noise_law import RATIOS, Guess, belief, guess, kept_share, noise_at_equal_time, ratio_of
-from tools.step_cost import STAGES, WORK, Cost, Rates, Responses, Stopwatch
+from tools.step_cost import WORK, Cost, Rates, Responses, Stopwatch
 from trainer.policy import Policy, fsdp_requested, log_probs, micro_batches
 from trainer.report import short
 from trainer.rollouts import Outcomes, Rollout, seed_of
@@ -177,7 +177,7 @@ def aligned(rows: list[list]) -> str:
 
 
 def rates_in_words(rates: Rates, updates: int) -> str:
-    """The measured rates, a line per stage."""
+    """The measured rates, a line per stage. Those of 0 are left out: the calls do not tell them from the others."""
     lines = []
     for stage, of in rates.of.items():
         units = ", ".join(
@@ -191,10 +191,11 @@ def rates_in_words(rates: Rates, updates: int) -> str:
 def in_words(found: dict[str, Any], best: Guess, rates: Rates, config: Config) -> str:
     """Write the report, from the numbers of which_n.json."""
     asked, b, rows = config.rollouts_per_prompt, config.prompts_per_step, found["table"]
-    table: list[list] = [["N", "drawn", *(stage.replace("_", " ") for stage in STAGES), "seconds", "noise", "95%"]]
+    table: list[list] = [["N", "drawn", "roll out", "score", "update", "seconds", "noise", "95%"]]
     for n, x in rows.items():
+        roll_out, judge, *others = x["stages"].values()
         noise = [f"{x['noise']:.2f}", f"{x['noise_low']:.2f} to {x['noise_high']:.2f}"]
-        table.append([n, f"{x['drawn']:,.0f}", *map(digits, [*x["stages"].values(), x["seconds"]]), *noise])
+        table.append([n, f"{x['drawn']:,.0f}", *map(digits, [roll_out + judge, *others, x["seconds"]]), *noise])
     source = "usual values: this sample has too few prompts with right and wrong responses"
     if found["ratio"]:
         source = "from this sample"
@@ -202,7 +203,7 @@ def in_words(found: dict[str, Any], best: Guess, rates: Rates, config: Config) -
     against = ""
     if asked != best.n:
         steps = digits(rows[asked]["seconds"] / rows[best.n]["seconds"])
-        against = f" A step of N = {asked} takes as long\n  as {steps} of N = {best.n}."
+        against = f"\n  A step of N = {asked} takes as long as {steps} of N = {best.n}."
     verdicts = ", ".join(f"{count:,} {reason.replace('_', ' ')}" for reason, count in found["reasons"].items())
     return f"""
 {found["model"]}: {found["prompts"]} prompts x {found["rollouts"]} rollouts, {found["minutes"]:.1f} minutes
