@@ -1,4 +1,4 @@
-"""tools/rounding.py: the share of a movement that a rounded copy shows, and runs that are made once."""
+"""tools/rounding.py: the share of a movement that a rounded copy shows."""
 
 import pytest
 import torch
@@ -18,21 +18,3 @@ def test_the_share_of_a_movement_by_hand():
     assert rounding.share_seen(policy, start, rounding.nearest) == 0
     assert rounding.share_seen(policy, start, dithered) == pytest.approx(1, abs=0.01)
     assert rounding.share_seen(policy, start, None) == pytest.approx(1)
-
-
-def test_runs_in_the_file_are_not_made_again(tmp_path, monkeypatch):
-    """Makes impossible: a stopped experiment that starts from the beginning, or that leaves runs out."""
-    made = []
-
-    def one(arm, rate, seed, model):
-        made.append((arm, rate, seed))
-        return [dict.fromkeys(rounding.COLUMNS, 0) | {"arm": arm, "rate": rate, "seed": seed}]
-
-    monkeypatch.setattr(rounding, "run_elsewhere", one)
-    rounding.run_all(tmp_path / "runs.csv", "model")
-    assert len(made) == len(set(made)) == 24
-    lines = (tmp_path / "runs.csv").read_text().splitlines(keepends=True)
-    (tmp_path / "runs.csv").write_text("".join(lines[:-3]))
-    made.clear()
-    rounding.run_all(tmp_path / "runs.csv", "model")
-    assert len(made) == 3 and len((tmp_path / "runs.csv").read_text().splitlines()) == 25

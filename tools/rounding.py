@@ -22,7 +22,6 @@ if __name__ == "__main__":
     trainer.prepare()  # sets environment variables that torch reads when it is imported
 
 import argparse
-import csv
 import json
 import os
 import shutil
@@ -30,25 +29,24 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import torch
 from torch import Tensor
-from tqdm import tqdm
 from transformers import AutoModelForCausalLM
 
 import engines.rounding
 import engines.vllm
 import trainer.policy
 from engines.rounding import dithered
+from tools.runs import ENVIRONMENT, make_missing
 from train import train
 from trainer.settings import read_settings
 from trainer.start import set_up, start_accelerator
 
 RATES, SEEDS = (1e-6, 2.83e-6, 5.7e-6), (0, 1, 2)  # ProRL's, docs/real_model.md's and BroRL's of N = 512
 ALL_RATES, ONE_RATE = ("nearest", "dithered"), ("engine_only", "float32")  # the second pair at the highest rate
-JOBS = 2  # runs at the same time
 LOGGED = ("reward", "engine_kl", "tis_capped_fraction", "kl_ref", "entropy", "eval/pass@1", "eval/pass@1_se")
 COLUMNS = ("arm", "rate", "seed", "step", "share_seen", *LOGGED)
 
@@ -110,32 +108,19 @@ def run(arm: str, rate: float, seed: int, model: str) -> list[dict]:
     ]
 
 
-def run_elsewhere(arm: str, rate: float, seed: int, model: str) -> list[dict]:
+def run_elsewhere(model: str, arm: str, rate: float, seed: int) -> list[dict]:
     """`run` in a process of its own, with its share of the processor. Returns its rows."""
-    threads = {"OMP_NUM_THREADS": str(max(1, (os.cpu_count() or 1) // JOBS)), "VLLM_CPU_OMP_THREADS_BIND": "nobind"}
     command = [sys.executable, "-m", "tools.rounding", "--one", arm, str(rate), str(seed), model]
-    printed = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, env=os.environ | threads).stdout
+    printed = subprocess.run(
+        command, stdout=subprocess.PIPE, text=True, check=True, env=os.environ | ENVIRONMENT
+    ).stdout
     return [json.loads(line) for line in printed.splitlines() if line.startswith('{"step"')]
 
 
-def run_all(out: Path, model: str) -> None:
-    """Append the rows of every run that `out` does not have, seed by seed."""
-    done = set()
-    if out.exists():
-        with out.open(newline="") as file:
-            done = {(row["arm"], float(row["rate"]), int(row["seed"])) for row in csv.DictReader(file)}
+def planned() -> list[tuple[str, float, int]]:
+    """(arm, learning rate, seed) of every run, seed by seed."""
     arms = [(arm, rate) for rate in RATES for arm in ALL_RATES] + [(arm, RATES[-1]) for arm in ONE_RATE]
-    planned = [(arm, rate, seed) for seed in SEEDS for arm, rate in arms]
-    missing = [x for x in planned if x not in done]
-    with ThreadPoolExecutor(JOBS) as pool:
-        runs = pool.map(lambda x: run_elsewhere(x[0], x[1], x[2], model), missing)
-        for rows in tqdm(runs, total=len(missing), unit="run"):
-            new = not out.exists()
-            with out.open("a", newline="") as file:
-                writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
-                if new:
-                    writer.writeheader()
-                writer.writerows(rows)
+    return [(arm, rate, seed) for seed in SEEDS for arm, rate in arms]
 
 
 def main() -> None:
@@ -152,7 +137,7 @@ def main() -> None:
     elif given.csv is None:
         parser.error("name a CSV file, or one run with --one")
     else:
-        run_all(given.csv, given.model)
+        make_missing(given.csv, planned(), COLUMNS, partial(run_elsewhere, given.model))
 
 
 if __name__ == "__main__":

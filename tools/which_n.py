@@ -180,10 +180,9 @@ def rates_in_words(rates: Rates, updates: int) -> str:
     """The measured rates, a line per stage. Those of 0 are left out: the calls do not tell them from the others."""
     lines = []
     for stage, of in rates.of.items():
-        units = ", ".join(
-            f"{name.replace('_', ' ')} {digits(1000 * x)}" for name, x in zip(WORK[stage], of, strict=True)
-        )
-        lines.append(textwrap.fill(f"  {stage.replace('_', ' '):<9}{units}", 80, subsequent_indent=" " * 11))
+        named = [f"{name.replace('_', ' ')} {digits(1000 * x)}" for name, x in zip(WORK[stage], of, strict=True) if x]
+        line = f"  {stage.replace('_', ' '):<9}{', '.join(named)}"
+        lines.append(textwrap.fill(line, 80, subsequent_indent=" " * 11))
     steps = f"{updates} optimizer steps of {digits(rates.optimizer_step)} s"
     return "\n".join([*lines, f"  and {steps}; {digits(rates.fixed)} s to wake the engine"])
 
