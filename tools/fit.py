@@ -43,7 +43,8 @@ RESERVE_GIB = 3.0  # CUDA context, NCCL, fragmentation: an allowance, not measur
 # use on a GPU of 80 GB while a model of 2.3 GiB sleeps, with the CUDA context.
 GRAPHS_GIB = 1.0
 ROW = 1024  # tokens of a row in the count: memory is proportional to the tokens, however long a row is
-CARDS_GIB = {"24 GB": 22.0, "40 GB": 39.5, "80 GB": 79.0}  # what CUDA reports on an RTX 4090 or L4, an A100, an H100
+# What CUDA reports on an RTX 4080 (an assumption), an RTX 4090 or L4, an A100, an H100
+CARDS_GIB = {"16 GB": 15.5, "24 GB": 22.0, "40 GB": 39.5, "80 GB": 79.0}
 SIZES = 32768, 16384, 8192, 4096, 2048  # of --max_tokens_per_micro_batch; the first is the default
 LEAST_CACHE_GIB = 1.0  # of vLLM's share, for keys and values
 
@@ -58,6 +59,7 @@ def qwen(hidden: int, intermediate: int, layers: int, heads: int, kv_heads: int,
 QWEN = {  # Qwen2.5-Instruct; the paper's 1.5B model has the architecture of the second
     "0.5B": qwen(896, 4864, 24, 14, 2, 151_936, True),
     "1.5B": qwen(1536, 8960, 28, 12, 2, 151_936, True),
+    "3B": qwen(2048, 11_008, 36, 16, 2, 151_936, True),
     "7B": qwen(3584, 18_944, 28, 28, 4, 152_064, False),
 }
 
@@ -251,8 +253,8 @@ def flags(n: Needs, card_gib: float, longest: int) -> str:
 
 def main(argv: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--model", help="a folder or a hub name; only its config is read [three of Qwen2.5]")
-    parser.add_argument("--gib", type=float, help="memory of a card, as CUDA reports it [22, 39.5 and 79]")
+    parser.add_argument("--model", help="a folder or a hub name; only its config is read [four of Qwen2.5]")
+    parser.add_argument("--gib", type=float, help="memory of a card, as CUDA reports it [15.5, 22, 39.5 and 79]")
     parser.add_argument("--longest", type=int, default=2048, help="tokens of a prompt and its response [2048]")
     parser.add_argument("--lora_rank", type=int, default=0, help="as of train.py [0]")
     parser.add_argument("--offload", action="store_true", help="as of train.py")
