@@ -23,6 +23,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, Olmo2Config, Qwen2
 from engines.rounding import dithered
 from engines.vllm import import_vllm, keep_threads, max_seqs, whole_tensors
 from rollout import Request, Sampling, TorchEngine, VLLMEngine
+from trainer.adapters import Adapted, add_adapters
 
 EOS = 0
 KEPT = []  # vLLM's process groups go with the first engine that is deleted, for all engines of a process
@@ -244,6 +245,22 @@ def test_sync_takes_the_new_weights_from(engine, wrap):
     for _ in range(2):
         engine.sync(handed)
         assert furthest(generate(engine, prompts(4), 32, seed=1), new) < 1e-4
+
+
+@real
+def test_sync_merges_adapters(engine):
+    """Makes impossible: rollouts of --lora_rank from the frozen weights, or from a wrongly scaled adapter."""
+    model = policy()
+    add_adapters(model, rank=4, alpha=8.0, dtype=torch.float32)
+    engine.sync(model)  # B is 0: the model itself
+    assert furthest(generate(engine, prompts(2), 16), policy()) < 1e-4
+    with torch.no_grad():
+        for module in model.modules():
+            if isinstance(module, Adapted):
+                module.B.normal_(0, 0.05, generator=torch.Generator().manual_seed(0))
+    assert furthest(generate(engine, prompts(1), 32), model) > 0.1, "the adapters must matter for this to show anything"
+    engine.sync(model)
+    assert furthest(generate(engine, prompts(4), 32, seed=1), model) < 1e-4
 
 
 @real
