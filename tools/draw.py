@@ -26,6 +26,7 @@ from matplotlib.ticker import EngFormatter
 from scipy import special, stats
 
 import sim
+from tools import noise_law
 
 EVIDENCE = Path(__file__).resolve().parent.parent / "docs" / "evidence"
 COLOURS = {16: "tab:blue", 64: "tab:cyan", 512: "tab:orange"}
@@ -211,6 +212,35 @@ def rounded(rows: list[Row]) -> list[list[str]]:
     return lines
 
 
+ADAPTERS = {"full": "black", "rank 16": "tab:blue", "rank 1": "tab:orange"}  # the arms of lora.csv
+
+
+def adapters(rows: list[Row]) -> list[list[str]]:
+    """Make the lines of the table `lora`: held-out pass@1 of each arm and rate after half and all of its samples.
+
+    Mean over seeds with a 95% t-interval. seconds: of one process, in the updates of a step.
+    """
+    middle, last = sorted({row["step"] for row in rows if row["eval/pass@1"] != ""})[-2:]
+    lines = [["arm", "learning rate", "seeds", f"pass@1 after {middle} steps", f"after {last}", "kl_ref", "seconds"]]
+    for (arm, rate), runs in groups_of(rows, "arm", "rate").items():
+        cells = [with_interval([run[step]["eval/pass@1"] for run in runs]) for step in (middle, last)]
+        cells.append(with_interval([run[last]["kl_ref"] for run in runs]))
+        seconds = [float(np.mean([row["update_seconds"] for row in run[1:]])) for run in runs]
+        lines.append([arm, f"{rate:g}", str(len(runs)), *cells, f"{np.mean(seconds):.0f}"])
+    order = [*ADAPTERS]
+    return [lines[0], *sorted(lines[1:], key=lambda line: (order.index(line[0]), float(line[1])))]
+
+
+def predicted_seconds(rows: list[Row]) -> list[list[str]]:
+    """Make the lines of the table `step_seconds`: predicted and measured seconds of a step, and their ratio."""
+    sizes = sorted({row["n"] for row in rows})
+    lines = [["model", "prompt tokens", *(f"N = {n}" for n in sizes)]]
+    for (model, tokens), own in by(rows, "model", "prompt_tokens").items():
+        found = {row["n"]: f"{row['predicted']:.3g} / {row['measured']:.3g} ({row['ratio']:.2f})" for row in own}
+        lines.append([str(model), str(tokens), *(found[n] for n in sizes)])
+    return lines
+
+
 def around(logs: list[float], form: str = ".1f") -> str:
     """Format a geometric mean and its 95% interval."""
     mean, half = interval(logs)
@@ -218,7 +248,9 @@ def around(logs: list[float], form: str = ".1f") -> str:
     return f"{math.exp(mean):{form}}{ends}"
 
 
-SPECIAL: dict[str, Callable[[list[Row]], list[list[str]]]] = {"hard_prompts": hard_times, "rounding": rounded}
+SPECIAL: dict[str, Callable[[list[Row]], list[list[str]]]] = {
+    "hard_prompts": hard_times, "rounding": rounded, "lora": adapters, "step_seconds": predicted_seconds,
+}  # fmt: skip
 
 
 # --------------------------------------------------------------------------------------------------------- pictures
@@ -347,6 +379,65 @@ def rounding(path: Path) -> None:
     figure.savefig(path, dpi=110)
 
 
+def lora(path: Path) -> None:
+    """Draw what all weights and adapters learn: each rate with seed 0, and the chosen rates over the samples."""
+    groups = groups_of(load("lora"), "arm", "rate")
+    figure, axes = panels(1, 2, 12, 4.4, "SmolLM2: all weights, or adapters of rank 16 and 1, at equal samples")
+    for (arm, rate), runs in sorted(groups.items()):
+        colour = ADAPTERS[arm]
+        axes[0, 0].plot([rate] * len(runs), [run[-1]["eval/pass@1"] for run in runs], "o", color=colour, alpha=0.7)
+        if len(runs) > 1:
+            scored = [[row for row in run if row["eval/pass@1"] != ""] for run in runs]
+            mean = np.mean([[row["eval/pass@1"] for row in run] for run in scored], 0)
+            samples = np.mean([[row["samples"] for row in run] for run in scored], 0)
+            label = f"{arm}, {rate:g}, {len(runs)} seeds"
+            axes[0, 1].plot(samples, mean, color=colour, label=label, lw=2)
+            for run in scored:
+                points = [row["samples"] for row in run], [row["eval/pass@1"] for row in run]
+                axes[0, 1].plot(*points, "o-", color=colour, alpha=0.3, ms=3, lw=0.8)
+    axes[0, 0].set(xscale="log")
+    finish(axes[0, 0], "held-out pass@1 after the last step: points are seeds", "learning rate")
+    axes[0, 1].legend()
+    finish(axes[0, 1], "held-out pass@1 at the rate that seed 0 chose")
+    figure.savefig(path, dpi=110)
+
+
+CASES = {  # worlds of prompt_cost_predicted.csv
+    "tiny-short": ("tiny, 16 tokens", "tab:blue"), "tiny-long": ("tiny, 512 tokens", "tab:cyan"),
+    "smollm-short": ("SmolLM2, 30 tokens", "tab:red"), "smollm-long": ("SmolLM2, 480 tokens", "tab:orange"),
+}  # fmt: skip
+
+
+def noise_over_n(path: Path) -> None:
+    """Draw the noise law over N at equal time for four measured tasks, and predicted over measured seconds of steps."""
+    title = "The law for four measured tasks; the seconds that the tool predicts"
+    figure, (axes,) = panels(1, 2, 12, 4.4, title)
+    sizes = np.geomspace(2, 1024, 200)
+    for (world,), rows in by(load("prompt_cost_predicted"), "world").items():
+        label, colour = CASES[world]
+        cost, ratio = rows[0]["prompt_cost"], rows[0]["ratio_start"]
+        noise = noise_law.noise_at_equal_time(sizes, ratio, cost + sizes)
+        label += f": a prompt costs {cost:.0f} rollouts, V_w / V_b = {ratio:,.0f}"
+        axes[0].plot(sizes, noise / noise.min(), color=colour, label=label)
+    axes[0].set(xscale="log", yscale="log", ylim=(0.95, 30))
+    axes[0].set_xticks((2, 4, 16, 64, 256, 1024), ("2", "4", "16", "64", "256", "1024"))
+    axes[0].set_yticks((1, 2, 5, 10, 20), ("1", "2", "5", "10", "20"))
+    axes[0].minorticks_off()
+    axes[0].legend(fontsize=8, loc="upper center")
+    finish(axes[0], "noise of the mean gradient in equal time, least = 1", "rollouts per prompt N")
+    for (model, tokens), rows in by(load("step_seconds"), "model", "prompt_tokens").items():
+        points = [row["measured"] for row in rows], [row["ratio"] for row in rows]
+        axes[1].plot(*points, "o-", label=f"{model}, {tokens} tokens", alpha=0.8)
+    axes[1].axhspan(0.75, 1.33, color="tab:green", alpha=0.12, lw=0)
+    axes[1].axhline(1, color="tab:gray", lw=0.8, ls="--")
+    axes[1].set(xscale="log", yscale="log", ylim=(0.4, 2.5))
+    axes[1].set_yticks((0.5, 0.75, 1, 1.33, 2), ("0.5", "0.75", "1", "1.33", "2"))
+    axes[1].minorticks_off()
+    axes[1].legend(fontsize=8)
+    finish(axes[1], "predicted / measured seconds, N = 4, 16, 64, 256", "measured seconds of a step")
+    figure.savefig(path, dpi=110)
+
+
 def informative(p: np.ndarray, n: float) -> np.ndarray:
     """Return 1 - p^N - (1-p)^N, the probability that dynamic sampling keeps a group: 0 < #correct < N."""
     return 1 - p**n - (1 - p) ** n
@@ -387,7 +478,7 @@ def what_n_reaches(path: Path) -> None:
     figure.savefig(path, dpi=110)
 
 
-PICTURES = (plateau, figure3, smollm_plateau, hard_prompts, rounding, what_n_reaches)
+PICTURES = (plateau, figure3, smollm_plateau, hard_prompts, rounding, lora, noise_over_n, what_n_reaches)
 
 
 def main() -> None:

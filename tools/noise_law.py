@@ -60,8 +60,8 @@ def noise_at_equal_cost(n: float, ratio: float, cost: float = 0.0) -> float:
     return (1 + ratio / (n - 1)) * (cost + n)
 
 
-def noise_at_equal_time(n: float, ratio, seconds: float):
-    """(V_b + V_w / (N - 1)) t(N), in units of V_b. ratio: a number or an array. Only quotients have a meaning."""
+def noise_at_equal_time(n, ratio, seconds):
+    """(V_b + V_w / (N - 1)) t(N), in units of V_b. Takes numbers or arrays. Only quotients have a meaning."""
     return (1 + ratio / (n - 1)) * seconds
 
 
