@@ -1,21 +1,24 @@
 """trainer/report.py: the first lines of a run, a row of scores, curves."""
 
-from helpers import set_up
+from helpers import set_up, settings
 
 import brorl
-from trainer.report import Console, draw_curves
-from trainer.settings import GIVEN
+from trainer.report import Console, draw_curves, duration
+from trainer.settings import GIVEN, Config
 
 
-def test_the_introduction_names_every_setting_of_the_recipe(tmp_path, capsys):
-    """Makes impossible: a setting whose value or source a user cannot see."""
+def test_the_introduction_shows_what_the_user_set(tmp_path, capsys):
+    """Makes impossible: a setting of the user that nobody sees, or a learning rate without its source."""
+    _, sources = settings(tmp_path)
     config, _, _ = set_up(tmp_path)
     said = capsys.readouterr().out
     assert "B x N = 4 x 8" in said and "256 to train on, 16 held out" in said
     rows = {line.split()[0]: line.split(maxsplit=2) for line in said.splitlines() if line.startswith("    ")}
-    assert rows.keys() == {name for name in brorl.BRORL if getattr(config, name, None) is not None}
-    assert "advantage" not in rows
-    assert rows["rollouts_per_prompt"][1:] == ["8", GIVEN] and rows["clip_high"][2].startswith("brorl:")
+    set_by_user = {name for name, source in sources.items() if source == GIVEN}
+    assert rows.keys() == set_by_user | {"learning_rate"} and rows["rollouts_per_prompt"][1:] == ["8", GIVEN]
+    used = {name for name in brorl.BRORL if getattr(config, name, None) is not None}
+    assert f"{len(used - set_by_user - {'learning_rate'})} more as in the recipe" in said
+    assert max(map(len, said.splitlines())) <= 80
 
 
 def test_a_change_of_the_algorithm_is_printed(tmp_path, capsys):
@@ -43,3 +46,25 @@ def test_a_source_with_one_problem_has_no_standard_error(capsys):
     console.say_scores("many", scores | {"pass@1_se": 0.1})
     _, one, many = capsys.readouterr().out.splitlines()
     assert "0.500 one problem " in one and "0.500 ± 0.100 " in many and len(one) == len(many)
+
+
+def test_the_table_of_steps(capsys):
+    """Makes impossible: rows without a header, columns that shift, a line that wraps at 80 columns."""
+    console, config = Console(True), Config(max_steps=2000)
+    row = {"reward": 0.123456, "pass_rate": 1.0, "entropy": 0.755, "kl_ref": 1.52e-05, "grad_norm": 0.00669}
+    scores = {"pass@1": 0.5, "pass@1_se": 0.1, "pass@4": 0.7, "pass@16": 0.8, "pass@64": 0.9}
+    for step in range(1, 42):
+        metrics = {"step": step, "response_tokens": 12345.6} | (row if step != 3 else {"reward": 0.0})
+        console.say_step(metrics, 98765.4, 86400.0 * 40, ["a warning " * 20] if step == 5 else [], config)
+    console.say_scores("step 41", scores | {"response_tokens": 16384.0, "truncated": 1.0})
+    console.say_step({"step": 42, "response_tokens": 1.0} | row, 1.0, None, [], config)
+    lines = capsys.readouterr().out.splitlines()
+    headers = [i for i, line in enumerate(lines) if line.lstrip().startswith("step  reward")]
+    assert len(headers) == 4 and max(map(len, lines)) <= 80
+    assert len({len(line) for line in lines if "/2000" in line}) <= 2  # the last one does not know what is left
+    assert "         -" in lines[headers[0] + 3]
+
+
+def test_how_long_a_duration_is():
+    """Makes impossible: 345,600 s, which nobody reads as four days."""
+    assert [duration(x) for x in (0.26, 9.6, 150, 9000, 4 * 86400)] == ["0.3 s", "10 s", "2 min", "2 h", "4 days"]

@@ -3,6 +3,7 @@
 import itertools
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -34,7 +35,8 @@ def test_a_run_that_learns_nothing_says_so_and_continues(tmp_path, capsys):
     wrong = [row | {"reference": {"numbers": [73, 97], "target": 73 * 97}} for row in problems]
     (tmp_path / "wrong.jsonl").write_text("".join(json.dumps(row) + "\n" for row in wrong))
     rows = run(tmp_path, data=tmp_path / "wrong.jsonl", eval_samples=1)
-    said = [line for line in capsys.readouterr().out.splitlines() if "samples.jsonl" in line]
+    unfolded = re.sub(r"\n {2,9}(?=\S)", " ", capsys.readouterr().out)
+    said = [line for line in unfolded.splitlines() if "samples.jsonl" in line]
     assert [line[:6] for line in said] == ["step 1", "step 2", "nothin", "wrote "]
     assert [row["step"] for row in rows] == [0, 1, 2] and not any("loss" in row for row in rows)
 

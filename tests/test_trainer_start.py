@@ -135,13 +135,8 @@ def test_the_seconds_of_a_step_are_extrapolated_from_enough_responses(tmp_path, 
     assert check.seconds_of_a_step().startswith("about 11 min, as 32 responses take 5.0 s") and len(asked) == 2
 
 
-def test_how_long_a_duration_is():
-    """Makes impossible: 345,600 s, which nobody reads as four days."""
-    assert [start.duration(x) for x in (0.26, 9.6, 150, 9000, 4 * 86400)] == ["0.3 s", "10 s", "2 min", "2 h", "4 days"]
-
-
 @pytest.mark.parametrize("engine, loading, last", [
-    ("torch", "load_model", "starting run on 1 x cpu in float32: reading the problems and the model"),
+    ("torch", "load_model", "starting run on 1 x cpu in float32: reading problems and model"),
     ("vllm", "ENGINES", "waiting for vLLM"),
 ])  # fmt: skip
 def test_a_start_says_what_it_waits_for(engine, loading, last, tmp_path, monkeypatch, capsys):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import textwrap
 from pathlib import Path
 
 import torch
@@ -17,7 +18,7 @@ from trainer.settings import GIVEN, Config, formatted
 
 
 def introduction(config: Config, sources: dict[str, str], data: Data, policy, engine, accelerator: Accelerator) -> str:
-    """The first lines of a run: what it will do, each setting of the recipe with its source, and remarks."""
+    """The first lines of a run: what it will do, the settings that the user set, the learning rate, and remarks."""
     n, b, u = config.rollouts_per_prompt, config.prompts_per_step, config.updates_per_step
     size = sum(p.numel() for p in policy.model.parameters()) / 1e6
     lora = config.lora_rank and not config.eval_only
@@ -37,8 +38,19 @@ def introduction(config: Config, sources: dict[str, str], data: Data, policy, en
     hidden = ("a step", "budget") if config.eval_only else ()
     lines = [f"BroRL, recipe {config.recipe}, run {config.name}"]
     lines += [f"  {name:11} {text}" for name, text in facts.items() if name not in hidden]
-    values = {name: getattr(config, name) for name in sources if not config.eval_only or name.startswith("eval_")}
-    lines += [f"    {name:24} {formatted(x):>9}  {sources[name]}" for name, x in values.items() if x is not None]
+    used = {
+        name: getattr(config, name)
+        for name in sources
+        if getattr(config, name) is not None and (name.startswith("eval_") or not config.eval_only)
+    }
+    shown = {name: x for name, x in used.items() if name == "learning_rate" or sources[name] == GIVEN}
+    for name, x in shown.items():
+        line = f"    {name:24} {formatted(x):>9}  {sources[name]}"
+        lines.append(textwrap.fill(line, 80, subsequent_indent=" " * 40))
+    if len(used) > len(shown):
+        lines.append(
+            f"  {'settings':11} {len(used) - len(shown)} more as in the recipe: config.json of the run, --help"
+        )
     notes = [*remarks_on_rate(config, sources), *remarks(config, data)]
     return "\n".join([*lines, *(f"  note: {remark}" for remark in notes)])
 
@@ -89,38 +101,60 @@ def remarks(config: Config, data: Data) -> list[str]:
     return found
 
 
+STEP_COLUMNS = {"reward": 8, "pass_rate": 10, "entropy": 9, "kl_ref": 9, "grad_norm": 10}  # metric -> width
+
+
 class Console:
     """The output of a run on the terminal. Only the main process writes."""
 
+    ROWS = 20  # of a table; then its header comes again
+
     def __init__(self, main: bool):
-        self.main, self.has_header = main, False
+        self.main, self.header, self.rows = main, "", 0
 
     def say(self, text: str) -> None:
         """Print text."""
         if self.main:
             print(text, flush=True)
 
+    def say_row(self, header: str, row: str) -> None:
+        """Print a row of a table, below its header if the last row was of another table, or every ROWS rows."""
+        if header != self.header or self.rows == self.ROWS:
+            self.say(header)
+            self.header, self.rows = header, 0
+        self.say(row)
+        self.rows += 1
+
     def say_scores(self, name: str, scores: dict[str, float]) -> None:
-        """Print a row of scores. The first row has the header of the table above it."""
+        """Print a row of scores."""
         ks = [k for k in scores if k.startswith("pass@") and k not in ("pass@1", "pass@1_se")]
         error = f"± {scores['pass@1_se']:.3f}" if "pass@1_se" in scores else "one problem"
-        if not self.has_header:
-            self.say(f"{'':14}pass@1 ± standard error" + "".join(f"{k:>9}" for k in ks) + "   tokens truncated")
-            self.has_header = True
+        header = f"{'held out':14}{'pass@1 ± SE':19}" + "".join(f"{k:>9}" for k in ks) + "   tokens truncated"
         others = "".join(f"{scores[k]:9.3f}" for k in ks)
-        self.say(
-            f"{name:14}{scores['pass@1']:.3f} {error:17}{others}"
-            f"{scores['response_tokens']:9.1f}{scores['truncated']:10.1%}"
-        )
+        row = f"{name:14}{scores['pass@1']:.3f} {error:13}{others}"
+        self.say_row(header, row + f"{scores['response_tokens']:9.1f}{scores['truncated']:10.1%}")
 
-    def say_step(self, metrics: dict[str, float], seconds: float, warnings: list[str], config: Config) -> None:
-        """Print the line of a step, and its warnings."""
-        of = f"/{config.max_steps}" if config.max_steps else ""
-        names = ("reward", "pass_rate", "entropy", "kl_ref", "grad_norm", "response_tokens")
-        facts = "  ".join(f"{name} {metrics[name]:.3g}" for name in names if name in metrics)
-        self.say(f"step {metrics['step']}{of}  {facts}  {seconds:.1f} s")
+    def say_step(
+        self, metrics: dict[str, float], seconds: float, left: float | None, warnings: list[str], config: Config
+    ) -> None:
+        """Print the row of a step, and its warnings. left: seconds until the end of the run, if it is known."""
+        step = f"{metrics['step']}/{config.max_steps}" if config.max_steps else str(metrics["step"])
+        row = f"{step:>9}"
+        for name, width in STEP_COLUMNS.items():
+            row += f"{metrics[name]:{width}.3g}" if name in metrics else f"{'-':>{width}}"
+        row += f"{metrics['response_tokens']:8.1f}{seconds:9.1f}{'' if left is None else duration(left):>8}"
+        header = f"{'step':>9}" + "".join(f"{name:>{width}}" for name, width in STEP_COLUMNS.items())
+        self.say_row(f"{header}{'tokens':>8}{'seconds':>9}{'left':>8}", row)
         for sentence in warnings:
-            self.say(f"step {metrics['step']}: {sentence}")
+            self.say(textwrap.fill(f"step {metrics['step']}: {sentence}", 80, subsequent_indent=" " * 9))
+
+
+def duration(seconds: float) -> str:
+    """Write seconds as a person would: 0.5 s, 12 s, 3 min, 7 h, 40 days."""
+    for size, unit in ((86400, "days"), (3600, "h"), (60, "min")):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{seconds:.0f} s" if seconds >= 9.5 else f"{seconds:.1f} s"
 
 
 def draw_curves(rows: list[dict], path: Path, title: str) -> None:

@@ -63,7 +63,7 @@ class Run:
         elif (self.folder / "config.json").exists():
             raise Refusal(f"{self.folder} exists: choose another --name, delete the folder, or --resume the run")
         self.started = self.began = self.lapped = time.perf_counter()
-        self.laps: dict[str, float] = {}
+        self.steps, self.laps = 0, dict[str, float]()  # steps of this process; seconds of each stage
 
     def open(self) -> None:
         """Make the folder and keep other processes out of it. Raises Refusal if one of them is using it."""
@@ -85,13 +85,19 @@ class Run:
         self.accelerator.wait_for_everyone()
 
     def say_step(self, metrics: dict[str, float], outcomes: Outcomes) -> None:
-        """Print the line of a step, and warnings."""
-        seconds = time.perf_counter() - self.began
-        self.console.say_step(metrics, seconds, warnings_of(metrics, outcomes, self.config), self.config)
+        """Print the row of a step, and warnings. Steps to come take as long as this process's steps until now."""
+        now, config = time.perf_counter(), self.config
+        each = (now - self.first_step_began) / self.steps
+        limits = [(config.max_steps - metrics["step"]) * each] if config.max_steps else []
+        limits += [max(0.0, 3600 * config.max_hours - (now - self.started))] if config.max_hours else []
+        warnings = warnings_of(metrics, outcomes, config)
+        self.console.say_step(metrics, now - self.began, min(limits, default=None), warnings, config)
 
     def begin_step(self) -> None:
         self.began = self.lapped = time.perf_counter()
-        self.laps = {}
+        if not self.steps:
+            self.first_step_began = self.began
+        self.steps, self.laps = self.steps + 1, {}
 
     def seconds(self) -> float:
         """Return the run's seconds, with the time before a resume. All ranks get the value of the slowest rank."""
@@ -232,12 +238,12 @@ class Run:
         rows = [json.loads(line) for line in (self.folder / "metrics.jsonl").read_text().splitlines()]
         if not any("loss" in row for row in rows):
             self.console.say(
-                "nothing was trained: no update had a response to train on; samples.jsonl has some responses"
+                "nothing was trained: no update had a response to train on;\n  samples.jsonl has some responses"
             )
         title = f"{self.config.name}: N = {self.config.rollouts_per_prompt}, B = {self.config.prompts_per_step}"
         draw_curves(rows, self.folder / "curves.png", title)
         write(self.checkpoints()[-1] / "complete", "")
-        self.console.say(f"wrote {self.folder}/: model/, curves.png, checkpoints/, {', '.join(LOGS)}")
+        self.console.say(f"wrote {self.folder}/:\n  model/, curves.png, checkpoints/, {', '.join(LOGS)}")
 
 
 def state_of(policy, optimizer, reference) -> dict[str, Any]:

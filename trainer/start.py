@@ -53,7 +53,7 @@ from trainer.policy import (
 )
 from trainer.problems import load_rewards
 from trainer.progress import Progress
-from trainer.report import Console, introduction, short
+from trainer.report import Console, duration, introduction
 from trainer.rollouts import Judge, roll_out
 from trainer.run import Run
 from trainer.settings import Config, Refusal, refusing
@@ -150,7 +150,7 @@ def set_up(config: Config, accelerator: Accelerator, sources: dict[str, str]) ->
     logging.disable_progress_bar()  # bars of reading and writing weights
     say = Console(accelerator.is_main_process).say
     where = f"{accelerator.num_processes} x {accelerator.device.type} in {precision_of(accelerator)}"
-    say(f"starting {config.name} on {where}: reading the problems and the model {short(config.model)} ...")
+    say(f"starting {config.name} on {where}: reading problems and model ...")
     if accelerator.device.type == "cuda" and config.engine == "vllm":
         check_compiler()
     if config.offload and fsdp_requested():
@@ -289,7 +289,7 @@ class Check:
         exact = precision_of(accelerator) == self.engine.precision == "float32"
         limit = config.max_engine_kl or (1e-4 if exact else 0.05)
         sentence = (
-            f"|log π_trainer - log π_engine| {difference / tokens:.1e}, KL {kl / tokens:.1e}, over {tokens:.0f} tokens"
+            f"|log π_trainer - log π_engine| {difference / tokens:.1e}, KL {kl / tokens:.1e}, {tokens:.0f} tokens"
         )
         if not kl / tokens <= limit:
             raise Refusal(
@@ -310,14 +310,6 @@ class Check:
             f"about {duration(self.spent * b * n / self.count)}, as {self.count:,} responses take {self.spent:.1f} s"
             + f"; longer if responses exceed {self.LONGEST} tokens" * longer
         )
-
-
-def duration(seconds: float) -> str:
-    """Write seconds as a person would: 0.5 s, 12 s, 3 min, 7 h, 40 days."""
-    for size, unit in ((86400, "days"), (3600, "h"), (60, "min")):
-        if seconds >= 2 * size:
-            return f"{seconds / size:.0f} {unit}"
-    return f"{seconds:.0f} s" if seconds >= 9.5 else f"{seconds:.1f} s"
 
 
 # ---------------------------------------------------------------------------------------- the end by an exception
