@@ -6,7 +6,7 @@
 A case takes N = 4, 16, 64 and 256 with B = 8. train.py makes a step of each N at a learning rate of 1e-12 (the
 embedded policy makes three, and the last one counts). Then the
 rates are measured as tools.which_n does, with groups of at most 64 rollouts, and predict each step for the numbers of
-prompts that it drew and kept. Use an idle machine. A case that OUT.csv has is left out.
+prompts that it drew and kept, and of its rounds. Use an idle machine. A case that OUT.csv has is left out.
 
 The prompts of most cases are digits, and a response is right if the sum of its character codes is a multiple of 4: a
 reward that every group splits on. smollm, 114 tokens: the task of docs/real_model.md.
@@ -35,7 +35,7 @@ from typing import Any
 
 from tqdm import tqdm
 
-from tools.which_n import Sample
+from tools.which_n import Sample, informative
 from trainer.settings import read_settings
 from trainer.start import set_up, start_accelerator
 
@@ -46,7 +46,7 @@ EMBEDDED, SMOLLM = (9, 124), (30, 114, 499)  # tokens of a prompt
 REWARD = "KINDS = {'lottery': lambda response, reference: sum(map(ord, response)) % 4 == 0}\n"
 LAPS = {"roll_out": ("roll_out", "judge"), "score": ("score",), "update": ("update",)}  # of timing.jsonl: stages
 COLUMNS = (
-    "model", "prompt_tokens", "n", "drawn", "kept",
+    "model", "prompt_tokens", "n", "drawn", "kept", "rounds",
     "roll_out_predicted", "roll_out_measured", "score_predicted", "score_measured", "update_predicted",
     "update_measured", "predicted", "measured", "ratio", "minutes",
 )  # fmt: skip
@@ -87,7 +87,8 @@ def measured(flags: list[str], n: int, folder: Path) -> dict[str, float]:
         json.loads((folder / f"n{n}" / name).read_text().splitlines()[-1]) for name in ("metrics.jsonl", "timing.jsonl")
     )
     kept = metrics["prompts"]
-    return {lap: timing[lap] for lap in LAPS} | {"kept": kept, "drawn": round(kept / metrics["pass_rate"])}
+    counts = {"kept": kept, "drawn": round(kept / metrics["pass_rate"]), "rounds": metrics["rounds"]}
+    return {lap: timing[lap] for lap in LAPS} | counts
 
 
 def case(model: str, tokens: int) -> list[dict[str, Any]]:
@@ -103,11 +104,12 @@ def case(model: str, tokens: int) -> list[dict[str, Any]]:
             setup = set_up(config, accelerator, sources)
         sample = Sample(config, accelerator, setup, own)
         minutes = (time.perf_counter() - own.began) / 60
-        cost = sample.cost(sample.responses, sample.responses)
+        correct = sample.outcomes.correct.sum(-1).tolist()
+        cost = sample.cost(sample.responses, informative(sample.responses, correct, sample.n))
         setup.close(accelerator)
     rows = []
     for n, step in steps.items():
-        found = cost.seconds(n, step["drawn"], step["kept"])
+        found = cost.seconds(n, step["drawn"], step["kept"], step["rounds"])
         predicted = {lap: sum(found[stage] for stage in stages) for lap, stages in LAPS.items()}
         both = {f"{lap}_predicted": x for lap, x in predicted.items()} | {f"{lap}_measured": step[lap] for lap in LAPS}
         row = {name: round(x, 4) for name, x in both.items()}
@@ -120,7 +122,7 @@ def case(model: str, tokens: int) -> list[dict[str, Any]]:
                 "prompt_tokens": tokens,
                 "n": n,
                 **row,
-                **{x: step[x] for x in ("drawn", "kept")},
+                **{x: step[x] for x in ("drawn", "kept", "rounds")},
             }
         )
     return rows

@@ -385,8 +385,11 @@ class Cost:
         self.rates, self.sample, self.kept = rates, sample, kept or sample
         self.config, self.accelerator, self.setup = config, accelerator, setup
 
-    def seconds(self, n: int, drawn: float, kept: float) -> dict[str, float]:
-        """By stage, of a step that draws `drawn` prompts and trains on `kept` of them, on the slowest process."""
+    def seconds(self, n: int, drawn: float, kept: float, rounds: float = 1) -> dict[str, float]:
+        """By stage, of a step that draws `drawn` prompts and trains on `kept` of them, on the slowest process.
+
+        rounds: engine calls of the step. Each of them has all decoder steps.
+        """
         config, setup, passes = self.config, self.setup, 1 + (self.setup.reference is not None)
         n = max(1, n // self.accelerator.num_processes)  # the rollouts of a prompt on one process
 
@@ -398,8 +401,8 @@ class Cost:
         training, scale_of_training = step(self.kept, kept)
         work_of_training = work_of_trainer(training, config, setup.policy.share_prompts)
         work = {
-            "roll_out": scale * np.array(work_of_engine(setup.engine, setup.sampling, everything)),
-            "judge": np.array([1, scale, scale]) * work_of_judge(everything),
+            "roll_out": scale * np.array([1, rounds, 1, 1]) * work_of_engine(setup.engine, setup.sampling, everything),
+            "judge": np.array([rounds, scale, scale]) * work_of_judge(everything),
             "score": scale_of_training * passes * np.array(work_of_training),
             "update": scale_of_training * np.array(work_of_training),
         }

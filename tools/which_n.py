@@ -163,6 +163,11 @@ class Sample:
                 count = min(self.wanted - len(self.outcomes), max(0, int(SAFE * self.left() / took)))
 
 
+def informative(responses: list[Responses | None], correct: list[int], n: int) -> list[Responses | None]:
+    """The responses to the prompts with right and wrong ones. correct: right responses of n, for each prompt."""
+    return [r for r, c in zip(responses, correct, strict=True) if 0 < c < n]
+
+
 # -------------------------------------------------------------------------------------------------------- the report
 
 
@@ -264,11 +269,11 @@ def report(config: Config, accelerator: Accelerator, setup: Setup, own: argparse
     reasons = outcomes.reason.flatten().bincount(minlength=len(REASONS)).tolist()
     quarters = [math.ceil(4 * c / n) + (c == n) for c in correct]
     kept, ratio = partial(kept_share, correct, n), ratio_of(sample.halves.gram(), prompts, sample.halves.n)
-    informative = [r for r, c in zip(sample.responses, correct, strict=True) if 0 < c < n]
-    cost = sample.cost(sample.responses, informative)
+    cost = sample.cost(sample.responses, informative(sample.responses, correct, n))
     sizes = [n for n in sorted({*SIZES, config.rollouts_per_prompt}) if n * b >= config.updates_per_step]
     drawn = {n: b / max(kept(n), 1e-3) for n in sizes}
-    stages = {n: cost.seconds(n, drawn[n], b) for n in sizes}
+    # A step that drops prompts usually draws twice
+    stages = {n: cost.seconds(n, drawn[n], b, rounds=1 if drawn[n] < b + 0.5 else 2) for n in sizes}
     seconds = {n: sum(x.values()) for n, x in stages.items()}
     each = {n: seconds[n] / drawn[n] for n in sizes}  # t(N)
     best = guess(each, ratio)
