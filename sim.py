@@ -265,6 +265,18 @@ def table(curves: list[Curves], at: int) -> str:
     return "\n".join(lines)
 
 
+def conclusion(curves: list[Curves]) -> str:
+    """Say what the picture shows: the smallest and the largest N at the end, means over the seeds."""
+    runs = by_rollouts(curves)
+    (small, (_, few)), (large, (_, many)) = [*runs.items()][0], [*runs.items()][-1]
+    start = few["correct_mass"][:, 0].mean()
+    mass, improved = ([values[name][:, -1].mean() for values in (few, many)] for name in [*PANELS][:2])
+    return (
+        f"The correct mass goes from {start:.3f} to {mass[0]:.3f} with N = {small:,} and to {mass[1]:.3f} with "
+        f"N = {large:,}.\n{improved[0]:.0f}% and {improved[1]:.0f}% of the correct tokens end above their start."
+    )
+
+
 def table_of_theorem_1(curves: list[Curves]) -> str:
     """Format the numbers of `theorem_1_on_draws`, a column for each N: means over the seeds and the kept steps."""
     runs = {n: values for n, (_, values) in by_rollouts(curves).items()}
@@ -350,6 +362,7 @@ def main(argv: list[str] | None = None) -> None:
     plot_figure3(picture, curves, f"{about}, {args.seeds} seed(s)", per_sample=args.sweep)
     write_csv(picture.with_suffix(".csv"), curves)
     print(f"{time.perf_counter() - began:.0f} s; wrote {picture} and {picture.with_suffix('.csv')}")
+    print(conclusion(curves))
 
 
 if __name__ == "__main__":

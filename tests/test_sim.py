@@ -218,6 +218,24 @@ def test_command_line_writes_the_figure_and_the_same_csv_twice(tmp_path):
     assert all(int(row["samples"]) == int(row["N"]) * int(row["step"]) for row in rows)
 
 
+def test_the_last_sentence_is_about_the_smallest_and_the_largest_n(tmp_path, capsys):
+    """Makes impossible: a sentence about another step, another N or one seed."""
+    sim.main([*ARGUMENTS, "--out", str(tmp_path)])
+    rows = read_csv(tmp_path / "figure3.csv")
+    last = {n: [row for row in rows if (row["N"], row["step"]) == (n, "23")] for n in ("4", "32")}
+
+    def mean(n, name):
+        return sum(float(row[name]) for row in last[n]) / len(last[n])
+
+    *_, masses, improved = capsys.readouterr().out.splitlines()
+    assert len(last["4"]) == 2
+    assert masses.endswith(
+        f"to {mean('4', 'correct_mass'):.3f} with N = 4 and to {mean('32', 'correct_mass'):.3f} with N = 32."
+    )
+    percent = [f"{mean(n, 'percent_improved'):.0f}%" for n in ("4", "32")]
+    assert improved.startswith(f"{percent[0]} and {percent[1]} of the correct tokens")
+
+
 def test_sweep_draws_equal_samples(tmp_path, capsys):
     """Makes impossible: an N of the sweep that stops early, or rows of other samples in one table."""
     sim.main([*ARGUMENTS, "--sweep", "--mass_balance", "--out", str(tmp_path)])
