@@ -267,8 +267,8 @@ def table(curves: list[Curves], at: int) -> str:
 
 def conclusion(curves: list[Curves]) -> str:
     """Say what the picture shows: the smallest and the largest N at the end, means over the seeds."""
-    runs = by_rollouts(curves)
-    (small, (_, few)), (large, (_, many)) = [*runs.items()][0], [*runs.items()][-1]
+    runs = [*by_rollouts(curves).items()]
+    (small, (_, few)), (large, (_, many)) = runs[0], runs[-1]
     start = few["correct_mass"][:, 0].mean()
     mass, improved = ([values[name][:, -1].mean() for values in (few, many)] for name in [*PANELS][:2])
     return (
