@@ -3,13 +3,13 @@
     python -m tools.check_seconds OUT.csv                         the embedded policy, a few minutes
     python -m tools.check_seconds OUT.csv --smollm smollm         SmolLM2 (a folder of tools.smollm) too, under an hour
 
-A case takes N = 4, 16, 64 and 256 with B = 8. train.py makes a step of each N at a learning rate of 1e-12 (the
-embedded policy makes three, and the last one counts). Then the
-rates are measured as tools.which_n does, with groups of at most 64 rollouts, and predict each step for the numbers of
-prompts that it drew and kept, and of its rounds. Use an idle machine. A case that OUT.csv has is left out.
+A case takes N = 4, 16, 64 and 256 with B = 8. train.py makes a step of each N at a learning rate of 1e-12. The embedded
+policy makes three, and the last one counts. Then the rates are measured as tools.which_n does, with groups of at most
+64 rollouts. They predict the seconds of each step from the numbers of its rounds and of the prompts that it drew and
+kept. Use an idle machine. A case that OUT.csv has is left out.
 
-The prompts of most cases are digits, and a response is right if the sum of its character codes is a multiple of 4: a
-reward that every group splits on. smollm, 114 tokens: the task of docs/real_model.md.
+The prompts of most cases are digits. A response is right if the sum of its character codes is a multiple of 4, so most
+groups have right and wrong responses. smollm, 114 tokens: the task of docs/real_model.md.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from typing import Any
 
 from tqdm import tqdm
 
-from tools.which_n import Sample, informative
+from tools.which_n import Sample
 from trainer.settings import read_settings
 from trainer.start import set_up, start_accelerator
 
@@ -87,6 +87,8 @@ def measured(flags: list[str], n: int, folder: Path) -> dict[str, float]:
         json.loads((folder / f"n{n}" / name).read_text().splitlines()[-1]) for name in ("metrics.jsonl", "timing.jsonl")
     )
     kept = metrics["prompts"]
+    if not kept:
+        raise RuntimeError(f"the step with N = {n} kept no prompt, so it trained nothing: take other problems")
     counts = {"kept": kept, "drawn": round(kept / metrics["pass_rate"]), "rounds": metrics["rounds"]}
     return {lap: timing[lap] for lap in LAPS} | counts
 
@@ -104,8 +106,7 @@ def case(model: str, tokens: int) -> list[dict[str, Any]]:
             setup = set_up(config, accelerator, sources)
         sample = Sample(config, accelerator, setup, own)
         minutes = (time.perf_counter() - own.began) / 60
-        correct = sample.outcomes.correct.sum(-1).tolist()
-        cost = sample.cost(sample.responses, informative(sample.responses, correct, sample.n))
+        cost = sample.cost()
         setup.close(accelerator)
     rows = []
     for n, step in steps.items():

@@ -5,24 +5,25 @@
 #     bash tools/gpu_day.sh OUT default which_n      some parts
 #     SMALL=1 bash tools/gpu_day.sh OUT              with small numbers: on a CPU, to see that the parts start
 #
-#     tests      the tests that run on the device; with vLLM (BRORL_VLLM=1) its engine's too
+#     tests      the tests of the loss, the engine, the rounding, the policy and the loop
+#     vllm       does vLLM free the card while it sleeps? Skipped unless BRORL_VLLM=1 is set and vLLM is installed
 #     default    the default run: does pass@1 rise as on a CPU (docs/real_model.md)?
 #     speed      rollouts, log-probs and a step, each beside the plain way (tools/speed.py); with trl, TRL's step
-#     n512 n16   the runs of docs/real_model.md with SmolLM2. SMOLLM names its folder (python -m tools.smollm FOLDER)
+#     smollm     makes SmolLM2's folder, OUT/smollm, or uses the one that SMOLLM names
+#     n512 n16   the runs of docs/real_model.md with SmolLM2
 #     which_n    which N has the least noise in equal time on this card (tools/which_n.py)
 #
 # OUT/device.txt has the name of the card, OUT/PART.log the output of a part, OUT/PART its run.
 set -u
-out=${1:?name a folder for the results: bash tools/gpu_day.sh OUT}
+out=$(realpath -m "${1:?name a folder for the results: bash tools/gpu_day.sh OUT}")
+smollm=$(realpath -m "${SMOLLM:-$out/smollm}")
 shift
-parts=${*:-tests default speed n512 n16 which_n}
+parts=${*:-tests vllm default speed smollm n512 n16 which_n}
 cd "$(dirname "$0")/.."
 mkdir -p "$out"
-out=$(cd "$out" && pwd)
 small=${SMALL:-}
 speed="log_probs rollout shared_prompt whole_step" minutes=8
 [ "$small" ] && speed=verify minutes=1
-smollm=${SMOLLM:-$out/smollm}
 
 { nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv,noheader 2>/dev/null || echo "no NVIDIA GPU"
   python -c "import torch, transformers; print('torch', torch.__version__, 'transformers', transformers.__version__)"
@@ -32,7 +33,7 @@ run() {  # NAME COMMAND...
     local name=$1 began=$SECONDS status
     shift
     echo "== $name: $*"
-    timeout 590 "$@" 2>&1 | tee "$out/$name.log" | tail -n 12
+    timeout -k 10 590 "$@" 2>&1 | tee "$out/$name.log" | tail -n 12
     status=${PIPESTATUS[0]}
     [ "$status" = 124 ] && echo "stopped after 590 seconds"
     echo "== $name: exit code $status after $((SECONDS - began)) s" | tee -a "$out/$name.log"
@@ -49,16 +50,14 @@ for part in $parts; do
     case $part in
         tests)
             run tests python -m pytest -q ${small:+-k exactly} tests/test_loss.py tests/test_rollout.py \
-                tests/test_engines_rounding.py tests/test_trainer_policy.py tests/test_train.py
-            if [ "${BRORL_VLLM:-}" ]; then
-                run tests_vllm python -m pytest -q -m slow tests/test_engines_vllm.py -k test_sleep_frees_the_gpu
-            fi ;;
+                tests/test_engines_rounding.py tests/test_trainer_policy.py tests/test_train.py ;;
+        vllm) run vllm python -m pytest -q -m slow tests/test_engines_vllm.py -k test_sleep_frees_the_gpu ;;
         default)
             train default ${small:+--max_steps 1 --rollouts_per_prompt 16 --prompts_per_step 8 --eval_problems 32} ;;
         speed)
             run speed python -m tools.speed $speed ;;
+        smollm) [ -d "$smollm" ] || run smollm python -m tools.smollm "$smollm" ;;
         n512 | n16)
-            [ -d "$smollm" ] || run smollm python -m tools.smollm "$smollm"
             settings=(--model "$smollm" --data "$smollm/largest.jsonl" --eval_data "$smollm/largest_test.jsonl")
             [ "$part" = n16 ] && settings+=(--recipe prorl)
             train "$part" "${settings[@]}" ${small:+--max_steps 1 --rollouts_per_prompt 16 --prompts_per_step 2 \
@@ -66,6 +65,6 @@ for part in $parts; do
         which_n)
             rm -rf "$out/which_n"
             run which_n python -m tools.which_n --output_dir "$out" --name which_n --max_minutes "$minutes" ;;
-        *) echo "no part $part: tests, default, speed, n512, n16, which_n" && exit 2 ;;
+        *) echo "no part $part: tests, vllm, default, speed, smollm, n512, n16, which_n" && exit 2 ;;
     esac
 done

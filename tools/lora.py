@@ -8,8 +8,8 @@
     rank 1    --lora_rank 1      3e-5, 1e-4, 3e-4
 
 The rate with the highest final pass@1 of seed 0 is then run with seeds 1 and 2, which did not choose it. The task is
-that of docs/real_model.md (smollm is the folder of `python -m tools.smollm`); the engine is torch, in float32. N = 64,
-B = 4, U = 4, 6 steps: 24 updates with 64 rollouts each. 64 held-out problems with 8 responses. A row is a step.
+that of docs/real_model.md (smollm is the folder of `python -m tools.smollm`). On a CPU the engine is torch in float32.
+N = 64, B = 4, U = 4, 6 steps: 24 updates with 64 rollouts each. 64 held-out problems with 8 responses. A row is a step.
 """
 
 import argparse

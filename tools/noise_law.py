@@ -11,19 +11,21 @@ estimate, not its mean. If a step rolls out B prompts N times each, the trace of
     within      V_w          how much the rollouts of a prompt differ: the variance of (R - p) ∇log π(y), mean over x
     ratio       V_w / V_b    measured as V_b / V_w with its standard error (jackknife over prompts)
     kept        K_N          P(0 < #correct < N), mean over prompts: the share of informative prompts
-    seconds     t(N)         seconds of a step over the prompts that it draws
+    seconds     t(N)         seconds of a step, divided by the prompts that it draws
 
 In the same time a small N takes more steps. The mean of their gradients has the noise
 
     noise(N, B) x seconds of a step = (V_b + V_w / (N - 1)) t(N)
 
+So N is chosen for a fixed B. Before a measurement V_w / V_b is taken to be 4 to 2,500 (`belief`): a prior.
+
 Two halves of a group, n rollouts each with their own mean as the baseline, give two independent, unbiased estimates:
 
     h = 1/(n - 1) Σ_i (R_i - R̄_h) ∇log π(y_i),   E[h] = g_x,   E[h_0 · h_1] = |g_x|²,   E|h_0 - h_1|² / 2 = Var(h)
 
-Var(h) = V_w / n + (|g_x|² + p(1-p) E|∇log π|²) / (n (n - 1)), and the law leaves out a share of order 1/N. A group that
-dynamic sampling drops has h_0 = h_1 = 0 and counts as 0. The law is about the advantages before whitening and clipping,
-and about the policy as it is.
+Var(h) = V_w / n + (|g_x|² + p(1-p) E|∇log π|²) / (n (n - 1)). The law omits the second term, about 1/N of the first. A
+group that dynamic sampling drops has h_0 = h_1 = 0 and counts as 0. The law is about the advantages before whitening
+and clipping, and about the policy as it is.
 """
 
 from __future__ import annotations
@@ -42,7 +44,7 @@ import brorl
 FEW = 8  # V_b is not estimated from fewer informative prompts
 CLOSE = 1.25  # times the least noise: another N has at most 20% less
 RATIOS = np.geomspace(1, 1e5, 501)  # V_w / V_b that are considered
-USUAL, SPREAD = 100.0, 5.0  # before a measurement: log-normal, 95% from 4 to 2,500, as in docs/which_n.md
+USUAL, SPREAD = 100.0, 5.0  # before a measurement: log-normal, 95% from 4 to 2,500
 
 # ------------------------------------------------------------------------------------------------------------ the law
 

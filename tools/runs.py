@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import os
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 
 from tqdm import tqdm
@@ -30,15 +30,16 @@ def make_missing(
     out: Path, planned: list[tuple[str, float, int]], columns: tuple[str, ...],
     make: Callable[[str, float, int], list[dict]],
 ) -> None:  # fmt: skip
-    """Append the rows of every planned run that `out` does not have, in the order of the plan.
+    """Append the rows of every planned run that `out` does not have, each as soon as it ends.
 
     planned: (arm, learning rate, seed) of each run. make: makes one run in a process of its own, and returns its rows.
     """
     done = {(row["arm"], float(row["rate"]), int(row["seed"])) for row in rows_of(out)}
     missing = [run for run in planned if run not in done]
     with ThreadPoolExecutor(JOBS) as pool:
-        for rows in tqdm(pool.map(lambda run: make(*run), missing), total=len(missing), unit="run"):
-            new = not out.exists()
+        runs = [pool.submit(make, *run) for run in missing]
+        for run in tqdm(as_completed(runs), total=len(missing), unit="run"):
+            rows, new = run.result(), not out.exists()
             with out.open("a", newline="") as file:
                 writer = csv.DictWriter(file, columns, lineterminator="\n")
                 if new:

@@ -18,7 +18,11 @@
                  keys              S L if prompts are shared: each response gets a copy of its prompt's keys and values
 
 G distinct prompts of L tokens and S distinct responses of R tokens, both with padding, are in a micro-batch. `score`
-counts twice with a reference. Fixed seconds: the engine wakes, sleeps and gets the weights.
+counts twice with a reference. Fixed seconds: the engine wakes, sleeps and gets the weights; with --offload the
+reference visits the device.
+
+Roll out and judge are added, though train.py judges some groups while others decode. DDP's sum of the gradients is
+timed without the backward pass that it overlaps with. Both make the prediction too high rather than too low.
 
 The work of a step with any N is counted on a sample of groups with at most 64 rollouts each: the rollouts of an
 imagined step are dealt to mini-batches and cut into micro-batches by the functions that train (`train.deal`,
@@ -26,9 +30,9 @@ imagined step are dealt to mini-batches and cut into micro-batches by the functi
 work is known: least squares of the relative errors, without negative rates.
 
 In an imagined step with more rollouts than the sample has, a rollout is drawn from the sample again. If its response
-occurs once in the sample, it can become a new one of the same length, which leaves the others after as many tokens: the
-share of such responses estimates the probability that the next rollout is new (Good-Turing). This probability falls
-with the number of rollouts, as it fell within the sample.
+occurs once in the sample, it can become a new one. The new one has the same length, and shares as many first tokens
+with the other responses. The share of responses that occur once estimates the probability that the next rollout is new
+(Good-Turing). This probability falls with the number of rollouts, as it fell within the sample.
 """
 
 from __future__ import annotations
@@ -53,6 +57,7 @@ import train
 from rollout import Engine, Request, Sampling, TorchEngine
 from trainer.adapters import trained
 from trainer.metrics import Sums
+from trainer.offload import on_device
 from trainer.policy import MicroBatch, cut, score
 from trainer.rollouts import Outcomes, Rollout, encode, requests_of_rank, rollouts_of
 from trainer.settings import Config
@@ -93,9 +98,9 @@ class Responses:
         self.decline = self.decline_of_new_ones()
 
     def decline_of_new_ones(self) -> float:
-        """The a >= 0 of: after m rollouts one more is new with a probability proportional to m^-a. 0: all are new.
+        """a >= 0: after m rollouts, the probability that the next one is new falls as m^-a. 0 if all are new.
 
-        The distinct responses among m rollouts of the sample, D(m) in the mean, give D(m) - D(m/2) ∝ m^(1-a).
+        D(m) is the mean number of distinct responses among m rollouts of the sample: D(m) - D(m/2) ∝ m^(1-a).
         """
         n = sum(self.counts)
         if n < 4:
@@ -122,6 +127,11 @@ class Responses:
             before = max(self.shared[i : i + 2]) if i == last else min(self.shared[last + 1 : i + 1])
             rows, last = rows + max(0, self.lengths[i] - 1 - before), i
         return rows
+
+
+def as_responses(prompts: list[list[int]], tokens: dict[int, list[list[int]]]) -> dict[int, Responses]:
+    """The responses to each prompt. tokens: by prompt, of its responses."""
+    return {p: Responses(len(prompts[p]), some) for p, some in tokens.items()}
 
 
 def common(a: Sequence[int], b: Sequence[int]) -> int:
@@ -216,15 +226,19 @@ class Rates(NamedTuple):
 
     of: dict[str, list[float]]
     optimizer_step: float
-    fixed: float  # of a step: the engine wakes, sleeps and gets the weights
+    fixed: float  # of a step: the engine wakes, sleeps and gets the weights; a reference in host memory visits
 
 
 def fit(calls: Sequence[tuple[list[float], float]]) -> list[float]:
     """The rates that explain the seconds of some calls best: least squares of the relative errors, none negative.
 
-    calls: (work, seconds) of each.
+    calls: (work, seconds) of each. One call cannot tell the kinds of work apart: all its seconds go to the last kind,
+    which grows with N.
     """
     work, seconds = (np.array(x, dtype=float) for x in zip(*calls, strict=True))
+    if len(calls) == 1:
+        last = int(work[0].nonzero()[0][-1])
+        return [float(seconds[0] / work[0, i]) if i == last else 0.0 for i in range(work.shape[1])]
     scale = np.maximum(work.max(0), 1e-300)  # of each kind of work, for a well-conditioned system
     rates, _ = nnls(work / scale / seconds[:, None], np.ones(len(seconds)))
     return (rates / scale).tolist()
@@ -242,7 +256,7 @@ class Stopwatch:
         self.config, self.accelerator, self.setup = config, accelerator, setup
         self.calls = empty_calls()
         self.fixed = math.inf
-        self.responses: list[Responses | None] = []  # by prompt, of the last call of `roll_out`
+        self.responses: list[Responses] = []  # by prompt, of the last call of `roll_out`, on all processes
 
     def now(self) -> float:
         """The time, after the device has done its work."""
@@ -274,17 +288,17 @@ class Stopwatch:
         judged = time.perf_counter()
         self.fixed = min(self.fixed, awake - began + asleep - drawn)
         rollouts.sort(key=lambda r: (r.prompt_index, r.number))
-        found: dict[int, Responses] = {}  # by prompt; with fewer rollouts than processes some have none here
-        for p, some in itertools.groupby(rollouts, key=lambda r: r.prompt_index):
-            of_prompt = [*some]
-            found[p] = Responses(len(of_prompt[0].prompt), [r.response.tolist() for r in of_prompt])
-        self.responses = [found.get(p) for p in range(len(problems))]
-        if found:
-            step = [
-                (responses, responses.draw(sum(responses.counts), random.Random(0))) for responses in found.values()
-            ]
+        own = {p: [*some] for p, some in itertools.groupby(rollouts, key=lambda r: r.prompt_index)}
+        tokens = {p: [r.response.tolist() for r in some] for p, some in own.items()}
+        if own:  # with fewer rollouts than processes some process may have none
+            step = [(x, x.draw(len(tokens[p]), random.Random(0))) for p, x in as_responses(prompts, tokens).items()]
             self.calls["roll_out"].append((work_of_engine(setup.engine, setup.sampling, step), drawn - awake))
             self.calls["judge"].append((work_of_judge(step), judged - asleep))
+        everywhere: dict[int, list[list[int]]] = {p: [] for p in range(len(problems))}
+        for of_rank in gather_object([tokens]):
+            for p, some in of_rank.items():
+                everywhere[p] += some
+        self.responses = [*as_responses(prompts, everywhere).values()]
         return rollouts, Outcomes.of(rollouts, 0, problems, n, accelerator, setup.judge.mask_truncated)
 
     def measure(self, problems: list[Problem], seeds: list[int], left: Callable[[], float]) -> None:
@@ -365,11 +379,20 @@ class Stopwatch:
             spent.append(self.now() - began)
         return self.slowest(min(spent))
 
+    def visit(self) -> float:
+        """Time how the reference comes to the device and leaves it; nothing happens without --offload."""
+        began = self.now()
+        with on_device(self.setup.reference, self.accelerator.device):
+            return self.now() - began
+
     def rates(self) -> Rates:
-        """The rates of the slowest process."""
-        own = {stage: fit(calls) for stage, calls in self.calls.items()}
-        slowest = {stage: np.max(gather_object([rates]), axis=0).tolist() for stage, rates in own.items()}
-        return Rates(slowest, self.optimizer_step(), self.slowest(self.fixed))
+        """The rates that explain the calls of all processes."""
+        calls: dict[str, list[tuple[list[float], float]]] = empty_calls()
+        for of_rank in gather_object([self.calls]):
+            for stage, some in of_rank.items():
+                calls[stage] += some
+        fitted = {stage: fit(some) for stage, some in calls.items()}
+        return Rates(fitted, self.optimizer_step(), self.slowest(self.fixed + self.visit()))
 
 
 class Cost:
@@ -386,27 +409,29 @@ class Cost:
         self.config, self.accelerator, self.setup = config, accelerator, setup
 
     def seconds(self, n: int, drawn: float, kept: float, rounds: float = 1) -> dict[str, float]:
-        """By stage, of a step that draws `drawn` prompts and trains on `kept` of them, on the slowest process.
+        """By stage, of a step that draws `drawn` prompts and trains on `kept` of them, on each process.
 
         rounds: engine calls of the step. Each of them has all decoder steps.
         """
         config, setup, passes = self.config, self.setup, 1 + (self.setup.reference is not None)
-        n = max(1, n // self.accelerator.num_processes)  # the rollouts of a prompt on one process
+        world = self.accelerator.num_processes
+        # A process has N / W rollouts of each prompt; with N < W one rollout of N / W of the prompts.
+        n, share = math.ceil(n / world), min(1.0, n / world)
 
         def step(sample: Sequence[Responses], count: float) -> tuple[Step, float]:
             prompts = min(math.ceil(count), max(1, IMAGINED // n))
-            return imagine(sample, prompts, n), count / prompts
+            return imagine(sample, prompts, n), share * count / prompts
 
         everything, scale = step(self.sample, drawn)
-        training, scale_of_training = step(self.kept, kept)
-        work_of_training = work_of_trainer(training, config, setup.policy.share_prompts)
-        work = {
-            "roll_out": scale * np.array([1, rounds, 1, 1]) * work_of_engine(setup.engine, setup.sampling, everything),
-            "judge": np.array([rounds, scale, scale]) * work_of_judge(everything),
-            "score": scale_of_training * passes * np.array(work_of_training),
-            "update": scale_of_training * np.array(work_of_training),
-        }
+        engine = np.array([scale, rounds * max(1, scale), scale, scale])
+        engine *= work_of_engine(setup.engine, setup.sampling, everything)
+        judge = np.array([rounds, scale, scale]) * work_of_judge(everything)
+        training = np.zeros(len(WORK["update"]))
+        if kept > 0:
+            step_of_training, scale = step(self.kept, kept)
+            training += scale * np.array(work_of_trainer(step_of_training, config, setup.policy.share_prompts))
+        work = {"roll_out": engine, "judge": judge, "score": passes * training, "update": training}
         found = {stage: float(work[stage] @ self.rates.of[stage]) for stage in STAGES}
         found["roll_out"] += self.rates.fixed
-        found["update"] += config.updates_per_step * self.rates.optimizer_step
+        found["update"] += config.updates_per_step * self.rates.optimizer_step * (kept > 0)
         return found

@@ -4,7 +4,7 @@
     python -m tools.which_n --model M --data D --prompts_per_step 32
     accelerate launch -m tools.which_n --model M --data D        on several processes
 
-All settings of train.py work too. Nothing is trained. The program
+All settings of train.py work too, except another --advantage and --truncated mask. Nothing is trained. The program
 
     1  times calls of the engine, the judge and the trainer, and so knows the seconds of a step with any N;
     2  rolls out some prompts and computes the gradient of each half of a group, which gives V_w / V_b;
@@ -43,6 +43,7 @@ import brorl
 import loss as L
 from tools.noise_law import RATIOS, Guess, belief, guess, kept_share, noise_at_equal_time, ratio_of
 from tools.step_cost import WORK, Cost, Rates, Responses, Stopwatch
+from trainer.adapters import trained
 from trainer.policy import Policy, fsdp_requested, log_probs, micro_batches
 from trainer.report import short
 from trainer.rollouts import Outcomes, Rollout, seed_of
@@ -56,7 +57,6 @@ SAMPLED = (64, 16, 4)  # rollouts of a prompt in the sample: the first that leav
 TIMING = 0.4  # most of --max_minutes for timing
 ROUND = 8  # prompts of the sample's first round, for each process
 SAFE = 0.6  # share of the time left that a round may take
-HALF = 64  # most rollouts of a half-group: more would cost more and not improve V_b
 MOST = 2**17  # coordinates of the gradient
 SOLVED = ("never", "up to 25%", "25 to 50%", "50 to 75%", "over 75%", "always")
 
@@ -68,8 +68,8 @@ class HalfGroups:
         self, policy: Policy, wrapped, rollouts_per_prompt: int, config: Config, accelerator: Accelerator
     ):  # fmt: skip
         self.wrapped, self.config, self.accelerator = wrapped, config, accelerator
-        self.n, self.share_prompts = min(HALF, rollouts_per_prompt // 2), policy.share_prompts
-        self.every = max(1.0, sum(p.numel() for p in policy.parameters()) / MOST)
+        self.n, self.share_prompts = rollouts_per_prompt // 2, policy.share_prompts
+        self.every = max(1.0, sum(p.numel() for p in trained(policy)) / MOST)
         self.gradients: list[Tensor] = []
 
     def add(self, rollouts: list[Rollout], outcomes: Outcomes) -> None:
@@ -124,24 +124,30 @@ class Sample:
         self.stopwatch = Stopwatch(config, accelerator, setup)
         reserved = (1 - TIMING) * self.left()
         self.stopwatch.measure(self.problems, self.seeds, lambda: self.left() - reserved)
-        self.responses: list[Responses | None] = []  # by prompt, of this process
+        self.responses: list[Responses] = []  # by prompt
+        self.outcomes = Outcomes.none(SAMPLED[0])
         self.draw_sample()
 
     def left(self) -> float:
         """Seconds of --max_minutes that are left: the least of all processes."""
         return -self.stopwatch.slowest(time.perf_counter() - self.ends)
 
-    def cost(self, sample: list[Responses | None], kept: list[Responses | None]) -> Cost:
-        """The seconds of a step with any N, from the calls that were timed until now."""
-        some, informative = ([x for x in responses if x] for responses in (sample, kept))
-        return Cost(self.stopwatch.rates(), some, informative, self.config, self.accelerator, self.setup)
+    def cost(self) -> Cost:
+        """The seconds of a step with any N, from what was measured until now."""
+        kept = [x for x, informative in zip(self.responses, self.informative(), strict=True) if informative]
+        sample = self.responses or self.stopwatch.responses
+        return Cost(self.stopwatch.rates(), sample, kept, self.config, self.accelerator, self.setup)
+
+    def informative(self) -> list[bool]:
+        """Whether each sampled prompt has right and wrong responses."""
+        return L.informative(self.outcomes.correct).tolist()
 
     def draw_sample(self) -> None:
         """Roll out prompts until there are enough or the minutes are over, and compute their gradients."""
         setup, config, world = self.setup, self.config, self.accelerator.num_processes
-        cost, spare = self.cost(self.stopwatch.responses, []), SAFE * self.left()
+        cost, spare = self.cost(), SAFE * self.left()
         # Seconds of a prompt with its gradient. A gradient costs less than an update, which has U mini-batches
-        each = {n: sum(cost.seconds(n, 1, 1).values()) for n in SAMPLED}
+        each = {n: self.stopwatch.slowest(sum(cost.seconds(n, 1, 1).values())) for n in SAMPLED}
         self.n = n = next((n for n in SAMPLED if ROUND * each[n] < spare), SAMPLED[-1])
         self.outcomes, self.halves = (
             Outcomes.none(n),
@@ -161,11 +167,6 @@ class Sample:
                 bar.update(count)
                 took = max(began - self.left(), 1e-9) / count
                 count = min(self.wanted - len(self.outcomes), max(0, int(SAFE * self.left() / took)))
-
-
-def informative(responses: list[Responses | None], correct: list[int], n: int) -> list[Responses | None]:
-    """The responses to the prompts with right and wrong ones. correct: right responses of n, for each prompt."""
-    return [r for r, c in zip(responses, correct, strict=True) if 0 < c < n]
 
 
 # -------------------------------------------------------------------------------------------------------- the report
@@ -208,6 +209,9 @@ def in_words(found: dict[str, Any], best: Guess, rates: Rates, config: Config) -
     if asked != best.n:
         steps = digits(rows[asked]["seconds"] / rows[best.n]["seconds"])
         against = f"\n  A step of N = {asked} takes as long as {steps} of N = {best.n}."
+    answer = f"N = {best.n}: no other N has over 20% less noise, with probability {min(best.sure, 0.99):.0%}."
+    if not found["informative"]:
+        answer = f"N = {best.n} is a guess: no prompt of this sample has right and wrong responses."
     verdicts = ", ".join(f"{count:,} {reason.replace('_', ' ')}" for reason, count in found["reasons"].items())
     return f"""
 {found["model"]}: {found["prompts"]} prompts x {found["rollouts"]} rollouts, {found["minutes"]:.1f} minutes
@@ -225,7 +229,7 @@ Seconds of a step that draws prompts until B = {b} are informative, and noise
 in equal time, relative to N = {best.n}
 {aligned(table)}
 
-N = {best.n}: no other N has over 20% less noise, with probability {min(best.sure, 0.99):.0%}.
+{answer}
   V_w / V_b = {digits(best.ratio)}, 95%: {digits(best.ratio_low)} to {digits(best.ratio_high)}, {source}.{against}
     --rollouts_per_prompt {best.n} --prompts_per_step {b} --learning_rate {rate:.2g}
   Not known: the best learning rate (search around this one), errors of the
@@ -269,11 +273,13 @@ def report(config: Config, accelerator: Accelerator, setup: Setup, own: argparse
     reasons = outcomes.reason.flatten().bincount(minlength=len(REASONS)).tolist()
     quarters = [math.ceil(4 * c / n) + (c == n) for c in correct]
     kept, ratio = partial(kept_share, correct, n), ratio_of(sample.halves.gram(), prompts, sample.halves.n)
-    cost = sample.cost(sample.responses, informative(sample.responses, correct, n))
-    sizes = [n for n in sorted({*SIZES, config.rollouts_per_prompt}) if n * b >= config.updates_per_step]
-    drawn = {n: b / max(kept(n), 1e-3) for n in sizes}
+    cost = sample.cost()
+    sizes = sorted({config.rollouts_per_prompt, *(n for n in SIZES if n * b >= config.updates_per_step)})
+    most = min(config.refill * b, len(setup.data.problems))  # prompts that a step draws
+    drawn = {n: min(b / max(kept(n), 1e-9), most) for n in sizes}
     # A step that drops prompts usually draws twice
-    stages = {n: cost.seconds(n, drawn[n], b, rounds=1 if drawn[n] < b + 0.5 else 2) for n in sizes}
+    rounds = {n: 1 if drawn[n] < b + 0.5 else 2 for n in sizes}
+    stages = {n: cost.seconds(n, drawn[n], drawn[n] * kept(n), rounds[n]) for n in sizes}
     seconds = {n: sum(x.values()) for n, x in stages.items()}
     each = {n: seconds[n] / drawn[n] for n in sizes}  # t(N)
     best = guess(each, ratio)
@@ -294,6 +300,7 @@ def report(config: Config, accelerator: Accelerator, setup: Setup, own: argparse
         "reasons": {name: count for name, count in zip(REASONS, reasons, strict=True) if count},
         "tokens_median": outcomes.length.median().item(), "tokens_max": outcomes.length.max().item(),
         "truncated": outcomes.truncated.double().mean().item(), "rates": cost.rates._asdict(),
+        "informative": sum(sample.informative()),
         "ratio": ratio and ratio._asdict(), "best": best._asdict(), "table": {n: row(n) for n in sizes},
     }  # fmt: skip
     if accelerator.is_main_process:
@@ -309,7 +316,7 @@ def main(argv: list[str] | None = None) -> dict[str, Any]:
     parser = argparse.ArgumentParser("python -m tools.which_n", description=__doc__, allow_abbrev=False)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("--sample_prompts", type=int, default=256, help="prompts of the sample (default: 256)")
-    parser.add_argument("--max_minutes", type=float, default=10.0, help="minutes of the measurement (default: 10)")
+    parser.add_argument("--max_minutes", type=float, default=10.0, help="about; no call is stopped (default: 10)")
     own, flags = parser.parse_known_args(sys.argv[1:] if argv is None else argv)
     own.began = time.perf_counter()
     given = {flag.partition("=")[0] for flag in flags}
@@ -323,11 +330,13 @@ def main(argv: list[str] | None = None) -> dict[str, Any]:
         config, sources = read_settings((__doc__ or "").partition("\n")[0], flags, any_size=True)
         if config.eval_only or config.resume:
             raise Refusal("--eval_only and --resume belong to train.py: leave them out here")
+        if config.truncated == "mask" or config.advantage != "mean_centred":
+            raise Refusal("which_n knows the law of --advantage mean_centred without --truncated mask: leave both out")
         if fsdp_requested():
             raise Refusal("which_n needs complete weights on every process: start it without FSDP2")
         accelerator = start_accelerator(config)
         if accelerator.is_main_process:
-            print(f"this takes at most {own.max_minutes:g} minutes (--max_minutes); loading the model ...")
+            print(f"this takes about {own.max_minutes:g} minutes or less (--max_minutes); loading the model ...")
         with redirect_stdout(StringIO()):  # the introduction of a run speaks about training
             setup = set_up(config, accelerator, sources)
         found = report(config, accelerator, setup, own)
