@@ -73,7 +73,7 @@ WORK = {
 STAGES = tuple(WORK)
 CALLS = ((1, 4), (1, 16), (4, 4), (8, 16), (1, 64))  # (prompts, rollouts of each) of the timed engine calls
 SHAPES = ((1, 1), (1, 4), (4, 1), (1, 16), (4, 4), (8, 1), (1, 64), (8, 4), (8, 16))  # of the timed micro-batches
-REPEATS, REPEAT_S = 3, 1.0  # the least of 3 timings counts; one that takes longer than a second is not repeated
+REPEATS, REPEAT_S = 3, 1.0  # the mean of 3 timings counts; one that takes longer than a second is not repeated
 IMAGINED = 2**16  # most rollouts of an imagined step; the work of a larger one is scaled
 
 
@@ -271,12 +271,12 @@ class Stopwatch:
     def roll_out(self, problems: list[Problem], seeds: list[int], n: int) -> tuple[list[Rollout], Outcomes]:
         """Stages 2 and 3 of train.py, one after the other, and timed. Returns what trainer.rollouts.roll_out does."""
         setup, accelerator = self.setup, self.accelerator
-        prompts = [encode(setup.data.tokenizer, problem) for problem in problems]
-        requests = requests_of_rank(prompts, n, seeds, accelerator.process_index, accelerator.num_processes)
         began = self.now()
         setup.engine.sync(setup.policy.model)
         setup.engine.wake()
         awake = self.now()
+        prompts = [encode(setup.data.tokenizer, problem) for problem in problems]
+        requests = requests_of_rank(prompts, n, seeds, accelerator.process_index, accelerator.num_processes)
         rollouts: list[Rollout] = []
         for i, group in setup.engine.generate([request for _, request in requests], setup.sampling):
             p, request = requests[i]
@@ -285,9 +285,10 @@ class Stopwatch:
         setup.engine.sleep()
         asleep = self.now()
         setup.judge.judge(rollouts)
+        rollouts.sort(key=lambda r: (r.prompt_index, r.number))
+        outcomes = Outcomes.of(rollouts, 0, problems, n, accelerator, setup.judge.mask_truncated)
         judged = time.perf_counter()
         self.fixed = min(self.fixed, awake - began + asleep - drawn)
-        rollouts.sort(key=lambda r: (r.prompt_index, r.number))
         own = {p: [*some] for p, some in itertools.groupby(rollouts, key=lambda r: r.prompt_index)}
         tokens = {p: [r.response.tolist() for r in some] for p, some in own.items()}
         if own:  # with fewer rollouts than processes some process may have none
@@ -299,7 +300,7 @@ class Stopwatch:
             for p, some in of_rank.items():
                 everywhere[p] += some
         self.responses = [*as_responses(prompts, everywhere).values()]
-        return rollouts, Outcomes.of(rollouts, 0, problems, n, accelerator, setup.judge.mask_truncated)
+        return rollouts, outcomes
 
     def measure(self, problems: list[Problem], seeds: list[int], left: Callable[[], float]) -> None:
         """Time CALLS and then SHAPES, as long as each is expected to take at most half of the time that is left.
@@ -358,8 +359,8 @@ class Stopwatch:
         prompts, _, _, responses, _ = micro_batch.inputs
         (g, length), (s, r) = prompts.shape, responses.shape
         work = work_of_shape(g, length, s, r, setup.policy.share_prompts)
-        for stage, seconds in zip(("score", "update"), map(min, zip(*spent, strict=True)), strict=True):
-            self.calls[stage].append((work, seconds))
+        for stage, seconds in zip(("score", "update"), np.mean(spent, axis=0), strict=True):
+            self.calls[stage].append((work, float(seconds)))
 
     def optimizer_step(self) -> float:
         """Time one optimizer step without its gradient: clipping and AdamW, at a learning rate of 0."""
@@ -377,7 +378,7 @@ class Stopwatch:
             optimizer.step()  # type: ignore[union-attr]
             optimizer.zero_grad()  # type: ignore[union-attr]
             spent.append(self.now() - began)
-        return self.slowest(min(spent))
+        return self.slowest(sum(spent) / REPEATS)
 
     def visit(self) -> float:
         """Time how the reference comes to the device and leaves it; nothing happens without --offload."""
