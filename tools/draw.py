@@ -382,7 +382,7 @@ def rounding(path: Path) -> None:
 def lora(path: Path) -> None:
     """Draw what all weights and adapters learn: each rate with seed 0, and the chosen rates over the samples."""
     groups = groups_of(load("lora"), "arm", "rate")
-    figure, axes = panels(1, 2, 12, 4.4, "SmolLM2: all weights, or adapters of rank 16 and 1, at equal samples")
+    figure, axes = panels(1, 2, 12, 4.4, "SmolLM2: all weights, or adapters of rank 16 and 1, six steps each")
     for (arm, rate), runs in sorted(groups.items()):
         colour = ADAPTERS[arm]
         axes[0, 0].plot([rate] * len(runs), [run[-1]["eval/pass@1"] for run in runs], "o", color=colour, alpha=0.7)

@@ -1,4 +1,4 @@
-"""Do adapters learn as much as all weights? SmolLM2 with --lora_rank 16 and 1 and without it, at equal samples.
+"""Do adapters learn as much as all weights? SmolLM2 with --lora_rank 16 and 1 and without it, in equal steps.
 
     python -m tools.lora runs.csv smollm        all runs, two at a time; continues after a stop
 
