@@ -194,4 +194,4 @@ def test_before_and_during_the_import_of_torch(tmp_path):
 def test_the_default_command_needs_no_argument(tmp_path):
     """Makes impossible: a first command that fails outside the repository's folder or without settings."""
     said = ended(start(["--max_steps", "1", "--prompts_per_step", "2", "--eval_samples", "1"], cwd=tmp_path))
-    assert "step 1/1" in said and (tmp_path / "runs/brorl-seed0/model").is_dir()
+    assert "\n      1/1 " in said and (tmp_path / "runs/brorl-seed0/model").is_dir()
