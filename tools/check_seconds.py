@@ -20,9 +20,7 @@ if __name__ == "__main__":
     trainer.prepare()  # sets environment variables that torch reads when it is imported
 
 import argparse
-import csv
 import json
-import os
 import random
 import subprocess
 import sys
@@ -35,6 +33,7 @@ from typing import Any
 
 from tqdm import tqdm
 
+from tools.runs import append, rows_of
 from tools.which_n import Sample
 from trainer.settings import read_settings
 from trainer.start import set_up, start_accelerator
@@ -76,29 +75,35 @@ def flags_of(model: str, tokens: int, folder: Path) -> list[str]:
     ]
 
 
-def measured(flags: list[str], n: int, folder: Path) -> dict[str, float]:
-    """Make steps with train.py. Returns the seconds of the last one, and the prompts that it drew and kept."""
+def measured(flags: list[str], n: int, folder: Path) -> dict[str, float] | None:
+    """Make steps with train.py. Returns the seconds of the last one, and its rounds, drawn and kept prompts.
+
+    None, with a message, if train.py fails: a large N can need more memory than the machine has.
+    """
     steps = 1 if any(flag.startswith("--model=") for flag in flags) else 3  # a fast first step is not typical
     command = [sys.executable, "train.py", *flags, f"--rollouts_per_prompt={n}", f"--max_steps={steps}", f"--name=n{n}"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     if done.returncode:
-        raise RuntimeError(f"train.py failed with N = {n}:\n{done.stderr[-3000:]}")
+        print(f"N = {n} is left out: train.py ended with {done.returncode}\n{done.stderr[-3000:]}", file=sys.stderr)
+        return None
     metrics, timing = (
         json.loads((folder / f"n{n}" / name).read_text().splitlines()[-1]) for name in ("metrics.jsonl", "timing.jsonl")
     )
     kept = metrics["prompts"]
     if not kept:
-        raise RuntimeError(f"the step with N = {n} kept no prompt, so it trained nothing: take other problems")
+        print(f"N = {n} is left out: its step kept no prompt, so it trained nothing", file=sys.stderr)
+        return None
     counts = {"kept": kept, "drawn": round(kept / metrics["pass_rate"]), "rounds": metrics["rounds"]}
     return {lap: timing[lap] for lap in LAPS} | counts
 
 
 def case(model: str, tokens: int) -> list[dict[str, Any]]:
     """Measure and predict a case. Returns a row per N."""
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
+    name = Path(model).name
+    with tempfile.TemporaryDirectory() as path:
+        folder = Path(path)
         flags = flags_of(model, tokens, folder)
-        steps = {n: measured(flags, n, folder) for n in tqdm(SIZES, desc=f"{Path(model).name}, {tokens} tokens")}
+        steps = {n: measured(flags, n, folder) for n in tqdm(SIZES, desc=f"{name}, {tokens} tokens")}
         own = argparse.Namespace(began=time.perf_counter(), max_minutes=MINUTES, sample_prompts=32)
         config, sources = read_settings("", [*flags, "--name=rates"], any_size=True)
         accelerator = start_accelerator(config)
@@ -110,22 +115,17 @@ def case(model: str, tokens: int) -> list[dict[str, Any]]:
         setup.close(accelerator)
     rows = []
     for n, step in steps.items():
+        if step is None:
+            continue
         found = cost.seconds(n, step["drawn"], step["kept"], step["rounds"])
         predicted = {lap: sum(found[stage] for stage in stages) for lap, stages in LAPS.items()}
-        both = {f"{lap}_predicted": x for lap, x in predicted.items()} | {f"{lap}_measured": step[lap] for lap in LAPS}
-        row = {name: round(x, 4) for name, x in both.items()}
-        row |= {"predicted": sum(predicted.values()), "measured": sum(step[lap] for lap in LAPS)}
-        row |= {"ratio": row["predicted"] / row["measured"], "minutes": minutes}
-        row = {name: round(x, 3) for name, x in row.items()}
-        rows.append(
-            {
-                "model": Path(model).name,
-                "prompt_tokens": tokens,
-                "n": n,
-                **row,
-                **{x: step[x] for x in ("drawn", "kept", "rounds")},
-            }
-        )
+        seconds = {"predicted": sum(predicted.values()), "measured": sum(step[lap] for lap in LAPS), "minutes": minutes}
+        seconds |= {f"{lap}_predicted": x for lap, x in predicted.items()} | {
+            f"{lap}_measured": step[lap] for lap in LAPS
+        }
+        seconds |= {"ratio": seconds["predicted"] / seconds["measured"]}
+        row = {"model": name, "prompt_tokens": tokens, "n": n} | {x: step[x] for x in ("drawn", "kept", "rounds")}
+        rows.append(row | {column: round(x, 3) for column, x in seconds.items()})
     return rows
 
 
@@ -142,20 +142,14 @@ def main() -> None:
         return
     cases = [("embedded", tokens) for tokens in EMBEDDED]
     cases += [(str(Path(given.smollm).resolve()), tokens) for tokens in SMOLLM] if given.smollm else []
-    with given.out.open(newline="") if given.out.exists() else StringIO() as file:
-        done = {(row["model"], int(row["prompt_tokens"])) for row in csv.DictReader(file)}
+    done = {(row["model"], int(row["prompt_tokens"])) for row in rows_of(given.out)}
     for model, tokens in cases:
         if (Path(model).name, tokens) in done:
             continue
         command = [sys.executable, "-m", "tools.check_seconds", str(given.out), "--one", model, str(tokens)]
-        printed = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, env=os.environ).stdout
+        printed = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout
         rows = json.loads(printed.splitlines()[-1])
-        new = not given.out.exists()
-        with given.out.open("a", newline="") as file:
-            writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
-            if new:
-                writer.writeheader()
-            writer.writerows(rows)
+        append(given.out, COLUMNS, rows)
         for row in rows:
             seconds = f"{row['predicted']} s predicted, {row['measured']} s measured"
             print(f"{row['model']}, {tokens} tokens, N = {row['n']}: {seconds}")

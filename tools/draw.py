@@ -237,7 +237,7 @@ def predicted_seconds(rows: list[Row]) -> list[list[str]]:
     lines = [["model", "prompt tokens", *(f"N = {n}" for n in sizes)]]
     for (model, tokens), own in by(rows, "model", "prompt_tokens").items():
         found = {row["n"]: f"{row['predicted']:.3g} / {row['measured']:.3g} ({row['ratio']:.2f})" for row in own}
-        lines.append([str(model), str(tokens), *(found[n] for n in sizes)])
+        lines.append([str(model), str(tokens), *(found.get(n, "not measured") for n in sizes)])
     return lines
 
 

@@ -26,6 +26,16 @@ def rows_of(out: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
+def append(out: Path, columns: tuple[str, ...], rows: list[dict]) -> None:
+    """Append rows to a CSV. A new one gets a header."""
+    new = not out.exists()
+    with out.open("a", newline="") as file:
+        writer = csv.DictWriter(file, columns, lineterminator="\n")
+        if new:
+            writer.writeheader()
+        writer.writerows(rows)
+
+
 def make_missing(
     out: Path, planned: list[tuple[str, float, int]], columns: tuple[str, ...],
     make: Callable[[str, float, int], list[dict]],
@@ -39,9 +49,4 @@ def make_missing(
     with ThreadPoolExecutor(JOBS) as pool:
         runs = [pool.submit(make, *run) for run in missing]
         for run in tqdm(as_completed(runs), total=len(missing), unit="run"):
-            rows, new = run.result(), not out.exists()
-            with out.open("a", newline="") as file:
-                writer = csv.DictWriter(file, columns, lineterminator="\n")
-                if new:
-                    writer.writeheader()
-                writer.writerows(rows)
+            append(out, columns, run.result())
