@@ -134,19 +134,56 @@ def test_the_ratio_before_the_first_update_is_exactly_one_in_bfloat16(bf16, shar
 @pytest.mark.parametrize("share", [False, True])
 @pytest.mark.parametrize("budget", [1, 20, 45, 10**6])
 def test_micro_batches_stay_within_the_budget(budget, share):
-    """Makes impossible: a forward pass above the budget, a rollout lost or trained on twice, a split prompt."""
+    """Makes impossible: a forward pass above the budget, a rollout lost or trained on twice, a split prompt, copies of
+    a prompt's keys and values that do not count.
+    """
     rollouts = random_rollouts(SIZES)
     batches = [batch.rollouts for batch in micro_batches(rollouts, budget, share, Accelerator(cpu=True))]
     assert sorted(map(id, (r for batch in batches for r in batch))) == sorted(map(id, rollouts))
     for batch in batches:
         prompt, response = max(len(r.prompt) for r in batch), max(len(r.response) for r in batch)
-        groups = len({r.prompt_index for r in batch}) if share else len(batch)
-        assert groups * prompt + len(batch) * response <= budget or len(batch) == 1
+        computed = len({r.prompt_index for r in batch}) * prompt if share else len(batch) * prompt
+        copied = len(batch) * prompt if share else 0
+        assert computed + copied / 8 + len(batch) * response <= budget or len(batch) == 1
     if share:  # the rollouts of a prompt are neighbours
         indices = [r.prompt_index for batch in batches for r in batch]
         assert indices == sorted(indices)
     (empty,) = micro_batches([], budget, share, Accelerator(cpu=True))
     assert not empty.rollouts
+
+
+def bytes_until_backward(policy, micro_batch) -> int:
+    """The tensors that a forward pass keeps for its backward pass, without the weights."""
+    weights = {p.untyped_storage().data_ptr() for p in policy.parameters()}
+    kept = {}
+
+    def keep(x):
+        if x.untyped_storage().data_ptr() not in weights:
+            kept[x.untyped_storage().data_ptr()] = x
+        return x
+
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda x: x):
+        result = policy(*micro_batch.inputs, 1.0)
+    total = sum(x.untyped_storage().nbytes() for x in kept.values())
+    del result
+    return total
+
+
+@pytest.mark.parametrize("kind, changes", [
+    (LlamaConfig, {"num_key_value_heads": 4}), (LlamaConfig, {"num_key_value_heads": 1}), (Qwen2Config, {}),
+    (GPT2Config, {"n_embd": 32, "n_head": 4, "n_layer": 2, "n_positions": 512}),
+], ids=["llama", "llama, one kv head", "qwen2", "gpt2"])  # fmt: skip
+def test_micro_batches_of_one_budget_take_the_same_memory(kind, changes):
+    """Makes impossible: an update with a long prompt and hundreds of short responses that takes several times the
+    memory of its budget. 300 copies of a prompt of 499 tokens once took 7 GB.
+    """
+    policy = random_policy(kind, **changes)
+    taken = {}
+    for share in (False, True):
+        policy.share_prompts = share
+        batches = micro_batches(random_rollouts([(200, 512)], longest=6), 4000, share, Accelerator(cpu=True))
+        taken[share] = max(bytes_until_backward(policy, batch) for batch in batches)
+    assert 0.3 < taken[True] / taken[False] < 1.15
 
 
 def test_dropout_is_off():
