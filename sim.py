@@ -44,7 +44,7 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from matplotlib import colormaps
+from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from torch import Tensor
 from tqdm import tqdm
@@ -253,15 +253,16 @@ def write_csv(path: Path, curves: list[Curves]) -> None:
 
 
 def table(curves: list[Curves], at: int) -> str:
-    """Format the values of the panels at index `at` of the kept steps: mean over the seeds ± half their range."""
+    """Format three panels at index `at` of the kept steps, in 80 columns: mean over the seeds ± half their range."""
 
     def cell(x: np.ndarray) -> str:
         return f"{x.mean():.4g}" + (f" ± {np.ptp(x) / 2:.1g}" if len(x) > 1 else "")
 
-    lines = [f"{'N':>7} {'step':>8} {'samples':>11}" + "".join(f"{name:>22}" for name in PANELS)]
+    shown = {"correct_mass": 16, "percent_improved": 18, "worst_drop": 19}  # and the width of the column
+    lines = [f"{'N':>7}{'step':>8}{'samples':>12}" + "".join(f"{name:>{width}}" for name, width in shown.items())]
     for n, (steps, values) in by_rollouts(curves).items():
-        cells = "".join(f"{cell(values[name][:, at]):>22}" for name in PANELS)
-        lines.append(f"{n:>7,} {steps[at]:>8,} {n * steps[at]:>11,}{cells}")
+        cells = "".join(f"{cell(values[name][:, at]):>{width}}" for name, width in shown.items())
+        lines.append(f"{n:>7,}{steps[at]:>8,}{n * steps[at]:>12,}{cells}")
     return "\n".join(lines)
 
 
@@ -290,24 +291,33 @@ def table_of_theorem_1(curves: list[Curves]) -> str:
 # ----------------------------------------------------------------------------------------------------- the pictures
 
 
+# The colour-blind tell these colours apart (Okabe and Ito, 2008). Another N has a colour between two of them.
+COLOURS = {2: "#CC79A7", 16: "#0072B2", 64: "#009E73", 512: "#D55E00", 51_200: "#000000"}
+
+
+def colour_of(n: int) -> tuple[float, ...]:
+    """The colour of N in every picture: red, green and blue from 0 to 1, linear in log N."""
+    rgb = np.array([to_rgb(colour) for colour in COLOURS.values()])
+    return tuple(float(np.interp(np.log(n), np.log([*COLOURS]), rgb[:, i])) for i in range(3))
+
+
 def plot_figure3(path: Path, curves: list[Curves], about: str, per_sample: bool = False) -> None:
     """Draw Figure 3, against steps or against samples drawn. Lines are means over the seeds, bands their range."""
-    runs = by_rollouts(curves)
-    colors = colormaps["viridis"](np.linspace(0, 0.9, len(runs)))
     names = list(PANELS) if per_sample else list(PANELS)[:3]
-    figure = Figure(figsize=(5 * len(names), 4.6), layout="constrained")
+    figure = Figure(figsize=(4.2 * len(names), 4.6), layout="constrained", dpi=110)
     for axis, name in zip(figure.subplots(1, len(names)), names, strict=True):
-        for color, (n, (steps, values)) in zip(colors, runs.items(), strict=True):
+        for n, (steps, values) in by_rollouts(curves).items():
             x, y = steps * (n if per_sample else 1), values[name]
-            axis.plot(x, y.mean(0), color=color, label=f"N = {n:,}")
-            axis.fill_between(x, y.min(0), y.max(0), color=color, alpha=0.25, linewidth=0)
+            axis.plot(x, y.mean(0), color=colour_of(n), label=f"N = {n:,}")
+            axis.fill_between(x, y.min(0), y.max(0), color=colour_of(n), alpha=0.25, linewidth=0)
         axis.set(title=PANELS[name], xlabel="samples drawn" if per_sample else "step")
         axis.grid(alpha=0.3)
         if name == "worst_drop":
             axis.set_yscale("symlog", linthresh=1e-6)
-    figure.axes[0].legend()
-    figure.suptitle(f"BroRL, section 4.1, simulated: {about}")
-    figure.savefig(path, dpi=110)
+    lines, labels = figure.axes[0].get_legend_handles_labels()
+    figure.legend(lines, labels, loc="outside lower center", ncols=len(labels), frameon=False)
+    figure.suptitle(f"BroRL, section 4.1, simulated: {about}", weight="bold", size="medium")
+    figure.savefig(path)
 
 
 # ------------------------------------------------------------------------------------------------- the command line

@@ -1,6 +1,7 @@
 """trainer/report.py: the first lines of a run, a row of scores, curves."""
 
 from helpers import set_up, settings
+from matplotlib.figure import Figure
 
 import brorl
 from trainer.report import Console, draw_curves, duration
@@ -30,8 +31,13 @@ def test_a_change_of_the_algorithm_is_printed(tmp_path, capsys):
 
 def test_curves_are_drawn_from_a_run_without_updates(tmp_path, monkeypatch):
     """Makes impossible: a crash at the end of a run that had no informative prompt; axes around nothing."""
-    monkeypatch.setattr("matplotlib.pyplot.close", lambda figure: drawn.extend(axis.axison for axis in figure.axes))
-    drawn: list[bool] = []
+    drawn, savefig = [], Figure.savefig
+
+    def save(figure, path):
+        drawn.extend(axis.axison for axis in figure.axes)
+        savefig(figure, path)
+
+    monkeypatch.setattr(Figure, "savefig", save)
     rows = [{"step": i, "samples": 8 * i, "reward": 0.0, "pass_rate": 0.0} for i in range(1, 3)]
     rows = [{"step": 0, "samples": 0, "eval/pass@1": 0.1, "eval/pass@1_se": 0.1}, *rows]
     draw_curves(rows, tmp_path / "curves.png", "a run")

@@ -21,20 +21,19 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
-from matplotlib.ticker import EngFormatter
 from scipy import special, stats
 
 import sim
 from tools import noise_law
+from trainer.pictures import BLUE, GREEN, ORANGE, PURPLE, SKY, VERMILLION, common_legend, finish, legend_below, panels
 
 EVIDENCE = Path(__file__).resolve().parent.parent / "docs" / "evidence"
-COLOURS = {16: "tab:blue", 64: "tab:cyan", 512: "tab:orange"}
 ARMS: dict[str, dict[str, Any]] = {
-    "prorl": {"label": "N = 16, B = 128", "color": "tab:blue"},
-    "brorl": {"label": "N = 512, B = 32", "color": "tab:orange"},
-    "batch": {"label": "N = 16, B = 1,024", "color": "tab:blue", "lw": 3},
+    "prorl": {"label": "N = 16, B = 128", "color": sim.colour_of(16)},
+    "brorl": {"label": "N = 512, B = 32", "color": sim.colour_of(512)},
+    "batch": {"label": "N = 16, B = 1,024", "color": sim.colour_of(16), "lw": 3},
 }
+AXES = {"samples": "samples generated", "cpu_seconds": "processor minutes"}  # column: name and unit
 WORLDS = {"compact": "prompts of 9 tokens", "long": "prompts of 128 tokens"}
 
 Row = dict[str, Any]
@@ -191,8 +190,8 @@ def hard_times(rows: list[Row]) -> list[list[str]]:
 
 
 ROUNDING = {  # the arms of rounding.csv
-    "nearest": {"color": "tab:gray", "marker": "o"}, "engine_only": {"color": "tab:purple", "marker": "s"},
-    "dithered": {"color": "tab:green", "marker": "^"}, "float32": {"color": "black", "marker": "d"},
+    "nearest": {"color": "tab:gray", "marker": "o"}, "engine_only": {"color": PURPLE, "marker": "s"},
+    "dithered": {"color": GREEN, "marker": "^"}, "float32": {"color": "black", "marker": "d"},
 }  # fmt: skip
 
 
@@ -212,7 +211,7 @@ def rounded(rows: list[Row]) -> list[list[str]]:
     return lines
 
 
-ADAPTERS = {"full": "black", "rank 16": "tab:blue", "rank 1": "tab:orange"}  # the arms of lora.csv
+ADAPTERS = {"full": "black", "rank 16": BLUE, "rank 1": ORANGE}  # the arms of lora.csv
 
 
 def adapters(rows: list[Row]) -> list[list[str]]:
@@ -256,23 +255,6 @@ SPECIAL: dict[str, Callable[[list[Row]], list[list[str]]]] = {
 # --------------------------------------------------------------------------------------------------------- pictures
 
 
-def panels(rows: int, columns: int, width: float, height: float, title: str) -> tuple[Figure, np.ndarray]:
-    """Make a figure. Returns it and its axes, (rows, columns)."""
-    figure = Figure(figsize=(width, height), layout="constrained")
-    figure.suptitle(title)
-    return figure, figure.subplots(rows, columns, squeeze=False)
-
-
-def finish(axis: Axes, title: str, x: str = "samples") -> None:
-    axis.set(
-        title=title.replace("q_pos", "Q_pos"),
-        xlabel={"samples": "samples generated", "cpu_seconds": "processor minutes"}.get(x, x),
-    )
-    if x == "samples":
-        axis.xaxis.set_major_formatter(EngFormatter(sep=""))
-    axis.grid(alpha=0.3)
-
-
 def curve(axis: Axes, group: Group, x: str, y: str, label: str, **style) -> None:
     """Plot an arm up to the end of its shortest run: the mean over its seeds, and a band for their range."""
     grid = np.linspace(group[0][0][x], shortest([group], x), 60)
@@ -285,20 +267,20 @@ def curve(axis: Axes, group: Group, x: str, y: str, label: str, **style) -> None
 def plateau(path: Path) -> None:
     """Draw the run that saturated the policy with N = 16, and the three arms from its end."""
     groups = groups_of(load("plateau"), "world", "arm")
-    figure, axes = panels(2, 4, 18, 8, "N = 16 to the plateau, then each recipe by the paper's rule")
-    for panes, (world, prompts) in zip(axes, WORLDS.items(), strict=True):
-        for score in ("q_pos", "pass@64"):
-            dashes = "-" if score == "q_pos" else ":"
-            curve(panes[0], groups[world, "saturate"], "samples", score, score, color="black", ls=dashes)
+    figure, axes = panels(4, 2, "N = 16 to the plateau, then each recipe by the paper's rule")
+    for panes, (world, prompts) in zip(axes.T, WORLDS.items(), strict=True):
+        for score, dashes in (("q_pos", "-"), ("pass@64", ":")):
+            label = score.replace("q_pos", "Q_pos")
+            curve(panes[0], groups[world, "saturate"], "samples", score, label, color="black", ls=dashes)
+        finish(panes[0], f"{prompts}\nN = 16 to the plateau", AXES["samples"])
+        legend_below(panes[0])
         shows = (("samples", "q_pos"), ("cpu_seconds", "q_pos"), ("samples", "pass@64"))
         for axis, (x, score) in zip(panes[1:], shows, strict=True):
             for arm, look in ARMS.items():
                 curve(axis, groups[world, arm], x, score, **look)
-            finish(axis, f"from the plateau: held-out {score}", x)
-        finish(panes[0], f"{prompts}: N = 16 to the plateau")
-        panes[0].legend()
-        panes[1].legend()
-    figure.savefig(path, dpi=110)
+            finish(axis, f"from the plateau: held-out {score}".replace("q_pos", "Q_pos"), AXES[x])
+        legend_below(panes[-1], columns=2)
+    figure.savefig(path)
 
 
 def figure3(path: Path) -> None:
@@ -314,18 +296,22 @@ def smollm_plateau(path: Path) -> None:
     """Draw SmolLM2's score and the length of its answers, to the plateau of N = 16 and in four arms from there."""
     groups = groups_of(load("smollm_plateau"), "arm", "N", "B")
     spent = shortest([groups["saturate", 16, 8]], "cpu_seconds")
-    dashes = {"brorl_cool": "-.", "batch": "--"}
-    figure, axes = panels(1, 2, 12, 4.6, "SmolLM2-135M on arithmetic: N = 16 to its plateau, and four arms from there")
-    for (arm, n, b), group in groups.items():
-        begin = 0 if arm == "saturate" else spent
+    looks = {  # arm -> label and dashes
+        "saturate": ("to the plateau, N = 16, B = 8", "-"), "prorl": ("N = 16, B = 8, η = 2e-5", "-"),
+        "batch": ("N = 16, B = 64, η = 5.7e-5", "--"), "brorl": ("N = 512, B = 2, η = 5.7e-5", "-"),
+        "brorl_cool": ("N = 512, B = 2, η = 2e-5", "-."),
+    }  # fmt: skip
+    figure, axes = panels(1, 2, "SmolLM2-135M on arithmetic: N = 16 to its plateau, and four arms from there")
+    for (arm, n, _), group in groups.items():
+        begin, (label, dashes) = 0 if arm == "saturate" else spent, looks[arm]
         later = [[row | {"cpu_seconds": row["cpu_seconds"] + begin} for row in run] for run in group]
-        color = COLOURS[n] if begin else "black"
+        color = sim.colour_of(n) if begin else "black"
         for axis, score in zip(axes[0], ("pass@1", "tokens"), strict=True):
-            curve(axis, later, "cpu_seconds", score, f"{arm}: N = {n}, B = {b}", color=color, ls=dashes.get(arm, "-"))
-    finish(axes[0, 0], "held-out pass@1", "cpu_seconds")
-    finish(axes[0, 1], "tokens of an answer", "cpu_seconds")
-    axes[0, 0].legend(fontsize=8)
-    figure.savefig(path, dpi=110)
+            curve(axis, later, "cpu_seconds", score, label, color=color, ls=dashes)
+    finish(axes[0, 0], "held-out pass@1", AXES["cpu_seconds"])
+    finish(axes[0, 1], "tokens of an answer", AXES["cpu_seconds"])
+    common_legend(figure, columns=2)
+    figure.savefig(path)
 
 
 def hard_prompts(path: Path) -> None:
@@ -334,11 +320,11 @@ def hard_prompts(path: Path) -> None:
     Between two evaluations the curve has the score of the earlier one, because rollouts change no weights.
     """
     rows = [row for row in load("hard_prompts") if not row["tuning"]]
-    title = "Hard problems, prompts of 124 tokens: mean over seeds and range. A run that has ended keeps its last score"
-    figure, (axes,) = panels(1, 2, 12, 4.8, title)
+    title = "Hard problems, prompts of 124 tokens: mean and range. A run that has ended keeps its score"
+    figure, (axes,) = panels(1, 2, title)
     for axis, ((b,), own) in zip(axes, by(rows, "B").items(), strict=True):
         for (arm,), group in groups_of(own, "arm").items():
-            look = {"color": COLOURS.get(arm, "tab:red"), "ls": "-" if arm in COLOURS else "--"}
+            look = {"color": sim.colour_of(arm), "ls": "-"} if isinstance(arm, int) else {"color": PURPLE, "ls": "--"}
             grid = np.geomspace(SECONDS[0], max(run[-1]["cpu_seconds"] for run in group), 200)
             before = [np.searchsorted([row["cpu_seconds"] for row in run], grid, side="right") - 1 for run in group]
             seeds = np.array([[run[i]["q_pos"] for i in which] for run, which in zip(group, before, strict=True)])
@@ -350,8 +336,8 @@ def hard_prompts(path: Path) -> None:
         for q in TARGETS:
             axis.axhline(q, color="gray", lw=0.8)
         finish(axis, f"B = {b}: Q_pos of held-out hard problems", "processor seconds")
-    axes[0].legend()
-    figure.savefig(path, dpi=110)
+    common_legend(figure, columns=4)
+    figure.savefig(path)
 
 
 def rounding(path: Path) -> None:
@@ -359,7 +345,7 @@ def rounding(path: Path) -> None:
     groups = groups_of(load("rounding"), "arm", "rate")
     rates = sorted({rate for _, rate in groups})
     title = "SmolLM2 in bfloat16, weights rounded to the nearest or with a fixed dither: points are seeds"
-    figure, (axes,) = panels(1, 3, 14, 4.4, title)
+    figure, (axes,) = panels(1, 3, title, size=(4.3, 3.8))
     for (arm, rate), runs in groups.items():
         look = ROUNDING[arm] | {"ls": "none"}
         beside = rate * 1.06 ** (list(ROUNDING).index(arm) - 1.5)  # arms of one rate stand side by side
@@ -369,20 +355,20 @@ def rounding(path: Path) -> None:
     start = float(np.mean([run[0]["eval/pass@1"] for runs in groups.values() for run in runs]))
     axes[2].axhline(start, color="tab:gray", lw=0.8, ls="--", label="before the first step")
     axes[1].set(yscale="log")
-    titles = ("share of the movement in the engine's weights", "engine_kl", "held-out pass@1")
+    titles = ("share of the movement that the engine sees", "engine_kl (nats per token)", "held-out pass@1")
     for axis, name in zip(axes, titles, strict=True):
         axis.set(xscale="log")
         axis.set_xticks(rates, [f"{rate:g}" for rate in rates])
         axis.minorticks_off()
-        finish(axis, f"{name}, step 6", "learning rate")
-    axes[2].legend(fontsize=8)
-    figure.savefig(path, dpi=110)
+        finish(axis, f"{name}\nstep 6", "learning rate")
+    common_legend(figure, columns=5)
+    figure.savefig(path)
 
 
 def lora(path: Path) -> None:
     """Draw what all weights and adapters learn: each rate with seed 0, and the chosen rates over the samples."""
     groups = groups_of(load("lora"), "arm", "rate")
-    figure, axes = panels(1, 2, 12, 4.4, "SmolLM2: all weights, or adapters of rank 16 and 1, six steps each")
+    figure, axes = panels(1, 2, "SmolLM2: all weights, or adapters of rank 16 and 1, six steps each")
     for (arm, rate), runs in sorted(groups.items()):
         colour = ADAPTERS[arm]
         axes[0, 0].plot([rate] * len(runs), [run[-1]["eval/pass@1"] for run in runs], "o", color=colour, alpha=0.7)
@@ -396,46 +382,46 @@ def lora(path: Path) -> None:
                 points = [row["samples"] for row in run], [row["eval/pass@1"] for row in run]
                 axes[0, 1].plot(*points, "o-", color=colour, alpha=0.3, ms=3, lw=0.8)
     axes[0, 0].set(xscale="log")
-    finish(axes[0, 0], "held-out pass@1 after the last step: points are seeds", "learning rate")
-    axes[0, 1].legend()
-    finish(axes[0, 1], "held-out pass@1 at the rate that seed 0 chose")
-    figure.savefig(path, dpi=110)
+    finish(axes[0, 0], "held-out pass@1 after the last step\npoints are seeds", "learning rate")
+    finish(axes[0, 1], "held-out pass@1 at the rate that seed 0 chose\nthick: mean over seeds")
+    common_legend(figure)
+    figure.savefig(path)
 
 
 CASES = {  # worlds of prompt_cost_predicted.csv
-    "tiny-short": ("tiny, 16 tokens", "tab:blue"), "tiny-long": ("tiny, 512 tokens", "tab:cyan"),
-    "smollm-short": ("SmolLM2, 30 tokens", "tab:red"), "smollm-long": ("SmolLM2, 480 tokens", "tab:orange"),
+    "tiny-short": ("tiny, 16 tokens", BLUE), "tiny-long": ("tiny, 512 tokens", SKY),
+    "smollm-short": ("SmolLM2, 30 tokens", VERMILLION), "smollm-long": ("SmolLM2, 480 tokens", ORANGE),
 }  # fmt: skip
 
 
 def noise_over_n(path: Path) -> None:
     """Draw the noise law over N at equal time for four measured tasks, and predicted over measured seconds of steps."""
-    title = "The law for four measured tasks; the seconds that the tool predicts"
-    figure, (axes,) = panels(1, 2, 12, 4.4, title)
+    title = "The law for four measured tasks, and the seconds that the tool predicts"
+    figure, (axes,) = panels(1, 2, title, size=(5.4, 4.2))
     sizes = np.geomspace(2, 1024, 200)
     for (world,), rows in by(load("prompt_cost_predicted"), "world").items():
         label, colour = CASES[world]
         cost, ratio = rows[0]["prompt_cost"], rows[0]["ratio_start"]
         noise = noise_law.noise_at_equal_time(sizes, ratio, cost + sizes)
-        label += f": a prompt costs {cost:.0f} rollouts, V_w / V_b = {ratio:,.0f}"
+        label += f": prompt = {cost:.0f} rollouts, V_w / V_b = {ratio:,.0f}"
         axes[0].plot(sizes, noise / noise.min(), color=colour, label=label)
     axes[0].set(xscale="log", yscale="log", ylim=(0.95, 30))
     axes[0].set_xticks((2, 4, 16, 64, 256, 1024), ("2", "4", "16", "64", "256", "1024"))
     axes[0].set_yticks((1, 2, 5, 10, 20), ("1", "2", "5", "10", "20"))
     axes[0].minorticks_off()
-    axes[0].legend(fontsize=8, loc="upper center")
+    legend_below(axes[0], columns=1)
     finish(axes[0], "noise of the mean gradient in equal time, least = 1", "rollouts per prompt N")
     for (model, tokens), rows in by(load("step_seconds"), "model", "prompt_tokens").items():
         points = [row["measured"] for row in rows], [row["ratio"] for row in rows]
         axes[1].plot(*points, "o-", label=f"{model}, {tokens} tokens", alpha=0.8)
-    axes[1].axhspan(0.75, 1.33, color="tab:green", alpha=0.12, lw=0)
+    axes[1].axhspan(0.75, 1.33, color=GREEN, alpha=0.12, lw=0)
     axes[1].axhline(1, color="tab:gray", lw=0.8, ls="--")
     axes[1].set(xscale="log", yscale="log", ylim=(0.4, 2.5))
     axes[1].set_yticks((0.5, 0.75, 1, 1.33, 2), ("0.5", "0.75", "1", "1.33", "2"))
     axes[1].minorticks_off()
-    axes[1].legend(fontsize=8)
+    legend_below(axes[1], columns=2)
     finish(axes[1], "predicted / measured seconds, N = 4, 16, 64, 256", "measured seconds of a step")
-    figure.savefig(path, dpi=110)
+    figure.savefig(path)
 
 
 def informative(p: np.ndarray, n: float) -> np.ndarray:
@@ -455,15 +441,15 @@ def informative_share(a: float, b: float, n: np.ndarray) -> np.ndarray:
 def what_n_reaches(path: Path) -> None:
     """Draw panel 2 of docs/n.html without its slider: which groups are informative, and which share of a data set."""
     title = "Computed: which groups of N rollouts have right and wrong ones, 1 - p^N - (1 - p)^N?"
-    figure, (axes,) = panels(1, 2, 12, 4.4, title)
+    figure, (axes,) = panels(1, 2, title)
     p, sizes = special.expit(np.linspace(-8, 8, 321)), np.geomspace(2, 1024, 100)
-    for n, colour in ({2: "tab:gray"} | COLOURS).items():
-        axes[0].plot(p, informative(p, n), label=f"N = {n}", color=colour)
+    for n in (2, 16, 64, 512):
+        axes[0].plot(p, informative(p, n), label=f"N = {n}", color=sim.colour_of(n))
     ticks = (0.001, 0.01, 0.1, 0.5, 0.9, 0.99, 0.999)
     axes[0].set_xscale("logit")
     axes[0].set_xticks(ticks, [str(x) for x in ticks])
     axes[0].minorticks_off()
-    axes[0].legend(loc="upper center", bbox_to_anchor=(0.5, 0.92))
+    legend_below(axes[0])
     finish(axes[0], "probability that a group is informative", "pass rate p of the prompt")
     for name, (a, b), dashes in (
         ("uniform pass rates", (1, 1), "-"),
@@ -473,9 +459,9 @@ def what_n_reaches(path: Path) -> None:
     axes[1].set(xscale="log", ylim=(0, 1.03))
     axes[1].set_xticks((2, 4, 16, 64, 256, 1024), ("2", "4", "16", "64", "256", "1024"))
     axes[1].minorticks_off()
-    axes[1].legend(loc="lower right")
-    finish(axes[1], "share of the prompts of a data set that are informative", "rollouts per prompt N")
-    figure.savefig(path, dpi=110)
+    legend_below(axes[1])
+    finish(axes[1], "share of a data set's prompts that are informative", "rollouts per prompt N")
+    figure.savefig(path)
 
 
 PICTURES = (plateau, figure3, smollm_plateau, hard_prompts, rounding, lora, noise_over_n, what_n_reaches)

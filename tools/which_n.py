@@ -238,31 +238,28 @@ in equal time, relative to N = {best.n}
 
 def draw(found: dict[str, Any], path: Path, title: str) -> None:
     """which_n.png: the noise in equal time with its interval, and the share of informative prompts, over N."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
+    from trainer.pictures import VERMILLION, finish, legend_below, panels  # matplotlib takes a second to import
 
     rows, best = found["table"], found["best"]["n"]
     sizes = [*rows]
-    figure, (left, right) = plt.subplots(1, 2, figsize=(10, 4), layout="constrained")
+    figure, ((left, right),) = panels(1, 2, title)
     low, middle, high = ([rows[n][name] for n in sizes] for name in ("noise_low", "noise", "noise_high"))
     left.fill_between(sizes, low, high, alpha=0.2, lw=0, label="95% interval of V_w / V_b")
-    left.plot(sizes, middle, marker="o")
+    left.plot(sizes, middle, marker="o", label="median")
     left.axhline(1, color="tab:gray", lw=0.8, ls="--")
-    left.set(title=f"noise in equal time, relative to N = {best}", yscale="log")
-    left.legend(fontsize=8)
+    left.set(yscale="log")
     right.plot(sizes, [rows[n]["informative"] for n in sizes], marker="o")
-    right.set(title="share of prompts that are informative", ylim=(0, 1.02))
-    for axis in (left, right):
-        axis.axvline(best, color="tab:orange", lw=1)
+    right.set(ylim=(0, 1.02))
+    for axis, text in (
+        (left, f"noise in equal time, relative to N = {best}"),
+        (right, "share of prompts that are informative"),
+    ):
+        axis.axvline(best, color=VERMILLION, lw=1)
         axis.set_xscale("log", base=2)
         axis.set_xticks(sizes, [str(n) for n in sizes])
-        axis.set_xlabel("N, rollouts per prompt")
-        axis.grid(alpha=0.3)
-    figure.suptitle(title)
-    figure.savefig(path, dpi=110)
-    plt.close(figure)
+        finish(axis, text, "N, rollouts per prompt")
+    legend_below(left)
+    figure.savefig(path)
 
 
 def report(config: Config, accelerator: Accelerator, setup: Setup, own: argparse.Namespace) -> dict[str, Any]:

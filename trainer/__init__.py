@@ -12,6 +12,7 @@ offload.py     moments and reference in host memory: --offload
 run.py         stage 9: the folder of a run, logs, checkpoints, resume
 metrics.py     the numbers of a step and of an evaluation, and warnings about them
 report.py      the console, and curves.png
+pictures.py    the style of all pictures
 
 Importing this package has no effect on the process; `prepare` has.
 """

@@ -159,14 +159,10 @@ def duration(seconds: float) -> str:
 
 def draw_curves(rows: list[dict], path: Path, title: str) -> None:
     """curves.png: held-out pass@k, reward, entropy, KL, clipping and gradient norm over the samples generated."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-    from matplotlib.ticker import EngFormatter
+    from trainer.pictures import finish, legend_below, panels  # matplotlib takes a second to import
 
     scores = [key for key in rows[0] if key.startswith("eval/pass@") and not key.endswith("_se")]
-    panels = {  # title -> what is normal, and the metrics
+    shown = {  # title of a panel -> what is normal, and the metrics
         "held-out pass@k, band: 2 standard errors": ("pass@1 rises", scores),
         "reward; pass rate of dynamic sampling": ("reward rises; pass rate stays above 0", ["reward", "pass_rate"]),
         "entropy (nats per token)": ("falls slowly, stays above 0", ["entropy"]),
@@ -174,8 +170,8 @@ def draw_curves(rows: list[dict], path: Path, title: str) -> None:
         "share of tokens clipped": ("a few percent at most", ["clip_high_fraction", "clip_low_fraction"]),
         "gradient norm before clipping": ("no jumps by a factor of 10", ["grad_norm"]),
     }
-    figure, axes = plt.subplots(2, 3, figsize=(13, 7), layout="constrained")
-    for axis, (panel, (normal, keys)) in zip(axes.flat, panels.items(), strict=True):
+    figure, axes = panels(3, 2, title)
+    for axis, (panel, (normal, keys)) in zip(axes.flat, shown.items(), strict=True):
         for key in keys:
             points = [(row["samples"], row[key], row.get(f"{key}_se", 0)) for row in rows if key in row]
             if points:
@@ -183,16 +179,9 @@ def draw_curves(rows: list[dict], path: Path, title: str) -> None:
                 axis.plot(x, y, lw=1.5, label=key.removeprefix("eval/"))
                 low, high = ([a + sign * s for a, s in zip(y, se, strict=True)] for sign in (-2, 2))
                 axis.fill_between(x, low, high, alpha=0.2)
-        axis.set_title(f"{panel}\n{f'normal: {normal}' if axis.lines else 'no data'}", fontsize=10)
+        finish(axis, f"{panel}\n{f'normal: {normal}' if axis.lines else 'no data'}")
         if not axis.lines:
             axis.set_axis_off()
-        axis.set_xlabel("samples generated")
-        axis.xaxis.set_major_formatter(EngFormatter(sep=""))
-        axis.grid(alpha=0.3)
-        if len(axis.lines) > 1:
-            low, high = axis.get_ylim()
-            axis.set_ylim(low, high + 0.25 * (high - low))  # room for the legend above the curves
-            axis.legend(fontsize=8, loc="upper center", ncols=2)
-    figure.suptitle(title)
-    figure.savefig(path, dpi=110)
-    plt.close(figure)
+        elif len(axis.lines) > 1:
+            legend_below(axis)
+    figure.savefig(path)
