@@ -2,7 +2,7 @@
 
 import csv
 
-from tools import lora, rounding
+from tools import lora, recipes, rounding
 from tools.runs import make_missing, rows_of
 
 
@@ -45,3 +45,27 @@ def test_seed_0_chooses_the_rate_and_two_other_seeds_use_it(tmp_path, monkeypatc
     assert {(arm, rate) for arm, rate, seed in made if seed} == set(best.items())
     with (tmp_path / "runs.csv").open(newline="") as file:
         assert len([*csv.DictReader(file)]) == 30
+
+
+def test_a_run_of_a_recipe_counts_samples_and_seconds(tmp_path, monkeypatch):
+    """Makes impossible: rows of steps without an evaluation, trained samples that include dropped groups, seconds that
+    include an evaluation.
+    """
+    real = recipes.train
+
+    def small(settings, folder):
+        assert settings["recipe"] == "prorl" and settings["seed"] == 1
+        size = {"rollouts_per_prompt": 4, "prompts_per_step": 2, "updates_per_step": 2, "max_steps": 2, "eval_every": 2}
+        return real(settings | size | {"eval_problems": 4, "eval_samples": 4, "refill": 1}, folder)
+
+    monkeypatch.setattr(recipes, "train", small)
+    monkeypatch.setattr(recipes, "SEEDS", (1,))
+    monkeypatch.setattr(recipes, "RECIPES", ("prorl",))
+    monkeypatch.setattr("sys.argv", ["recipes", str(tmp_path / "runs.csv")])
+    recipes.main()
+    first, last = rows_of(tmp_path / "runs.csv")
+    assert (first["step"], last["step"], last["N"], last["B"]) == ("0", "2", "4", "2")
+    assert (first["samples"], first["trained"], first["seconds"]) == ("0", "0", "0.0")
+    assert 0 < int(last["trained"]) <= int(last["samples"]) == 16 and 0 < float(last["seconds"]) < 60
+    recipes.main()
+    assert len(rows_of(tmp_path / "runs.csv")) == 2

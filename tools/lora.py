@@ -13,22 +13,13 @@ N = 64, B = 4, U = 4, 6 steps: 24 updates with 64 rollouts each. 64 held-out pro
 """
 
 import argparse
-import json
-import os
-import subprocess
-import sys
 import tempfile
 from functools import partial
 from pathlib import Path
 
-from tools.runs import ENVIRONMENT, make_missing, rows_of
+from tools.runs import make_missing, rows_of, train
 
-ROOT = Path(__file__).resolve().parent.parent
-ARMS = {
-    "full": ([], (3e-6, 1e-5, 3e-5)),
-    "rank 16": (["--lora_rank", "16"], (3e-5, 1e-4, 3e-4)),
-    "rank 1": (["--lora_rank", "1"], (3e-5, 1e-4, 3e-4)),
-}
+ARMS = {"full": (0, (3e-6, 1e-5, 3e-5)), "rank 16": (16, (3e-5, 1e-4, 3e-4)), "rank 1": (1, (3e-5, 1e-4, 3e-4))}
 SEEDS = (1, 2)  # besides seed 0, which chooses the rate
 STEPS = 6
 LOGGED = ("samples", "reward", "kl_ref", "entropy", "grad_norm", "eval/pass@1", "eval/pass@1_se")
@@ -37,27 +28,19 @@ COLUMNS = ("arm", "rate", "seed", "step", *LOGGED, "update_seconds")
 
 def make(model: str, arm: str, rate: float, seed: int) -> list[dict]:
     """Train one run in a process of its own. Returns a row per step."""
-    flags, _ = ARMS[arm]
+    rank, _ = ARMS[arm]
+    settings = {
+        "model": model, "data": f"{model}/largest.jsonl", "eval_data": f"{model}/largest_test.jsonl",
+        "eval_problems": 64, "rollouts_per_prompt": 64, "prompts_per_step": 4, "updates_per_step": 4,
+        "learning_rate": rate, "max_steps": STEPS, "eval_every": STEPS // 2, "save_every": 100,
+        "max_tokens_per_micro_batch": 4096, "seed": seed, "lora_rank": rank,
+    }  # fmt: skip
     with tempfile.TemporaryDirectory() as folder:
-        settings = {
-            "model": model, "data": f"{model}/largest.jsonl", "eval_data": f"{model}/largest_test.jsonl",
-            "eval_problems": 64, "rollouts_per_prompt": 64, "prompts_per_step": 4, "updates_per_step": 4,
-            "learning_rate": rate, "max_steps": STEPS, "eval_every": STEPS // 2, "save_every": 100,
-            "max_tokens_per_micro_batch": 4096, "seed": seed, "output_dir": folder, "name": "run",
-        }  # fmt: skip
-        command = [sys.executable, "train.py", *flags]
-        command += [word for name, value in settings.items() for word in (f"--{name}", str(value))]
-        done = subprocess.run(command, cwd=ROOT, env=os.environ | ENVIRONMENT, capture_output=True, text=True)
-        if done.returncode:
-            raise RuntimeError(f"the run {arm} {rate:g} seed {seed} failed:\n{done.stderr[-3000:]}")
-        metrics, timing = (
-            [json.loads(line) for line in (Path(folder) / "run" / name).read_text().splitlines()]
-            for name in ("metrics.jsonl", "timing.jsonl")
-        )
+        rows = train(settings, Path(folder))
     common = {"arm": arm, "rate": rate, "seed": seed}
     return [
-        common | {key: row.get(key, "") for key in ("step", *LOGGED)} | {"update_seconds": seconds.get("update", "")}
-        for row, seconds in zip(metrics, timing, strict=True)
+        common | {key: row.get(key, "") for key in ("step", *LOGGED)} | {"update_seconds": row.get("update", "")}
+        for row in rows
     ]
 
 
