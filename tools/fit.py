@@ -1,6 +1,6 @@
 """Does a run fit a card? Its memory by part, from the model's config alone, and the flags to type.
 
-    python -m tools.fit                         the tables of docs/training.md; about three minutes
+    python -m tools.fit                         the tables of docs/memory.md; about three minutes
     python -m tools.fit --model MODEL --gib 24  a model on one card of 24 GiB, and on eight with DDP and with FSDP2
     python -m tools.fit --lora_rank 16          the same with train.py's settings --lora_rank R or --offload
 

@@ -75,7 +75,7 @@ def remarks_on_rate(config: Config, sources: dict[str, str]) -> list[str]:
         return []
     now, higher = (formatted(factor * config.learning_rate) for factor in (1, 10))
     return [f"the learning rate {now} is one for all weights, and adapters usually need about ten times as much: try "
-            f"--learning_rate {higher} (docs/training.md)"]  # fmt: skip
+            f"--learning_rate {higher} (docs/memory.md)"]  # fmt: skip
 
 
 def remarks(config: Config, data: Data) -> list[str]:
