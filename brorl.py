@@ -15,8 +15,8 @@ token has reward R_c if it is correct and R_w if not, with R_c >= 0 >= R_w. An u
     a2, b2              A_2, B_2      sum of p^2 over the drawn correct / drawn incorrect tokens
     u_pos2, u_neg2      U_pos2, ...   sum of p^2 over the undrawn correct / undrawn incorrect tokens
     r_c, r_w            R_c, R_w      reward of a drawn correct / drawn incorrect token. Defaults: 1 and -1, as in
-                                      section 4.1. Training uses 1 and 0 (verify.py). Both give the same advantages,
-                                      because the group's mean is subtracted and the result whitened (section 3.1)
+                                      section 4.1. Training uses 1 and 0 (verify.py). Both give the same advantages by
+                                      section 3.1: the group's mean is subtracted and the result whitened
     s_r                 S_R           the batch's mood: Σ p_i R_i over the drawn tokens. It is a sum and not a mean:
                                       P_pos = 0.1 with P_neg = 0 gives R_c / 10
     eta                 η             learning rate

@@ -27,8 +27,8 @@ Pure functions over tensors; nothing here knows a model, an engine or a process 
 
 The paper's formula is E_τ[ min( r_θ(τ) A_τ, clip(r_θ(τ), 1 - ε_low, 1 + ε_high) A_τ ) ]. Where this file differs:
   * the ratio is per token, π_θ / π_old, and each token is clipped separately. The paper writes r_θ(τ), one ratio per
-    trajectory. The ProRLv2 scripts are per token too: a product over thousands of tokens leaves the clip range after
-    one update;
+    trajectory. The ProRLv2 scripts are per token too: a product over thousands of tokens can leave the clip range
+    after one update;
   * the sum is divided by the tokens of the optimizer step, ΣT (DAPO). The paper's E_τ divides by the number of
     trajectories, #τ. Before the first update, r = 1, the two gradients have the same direction:
         paper (1/#τ) Σ_τ A_τ ∇log π(τ)        here (1/ΣT) Σ_τ A_τ ∇log π(τ)

@@ -31,9 +31,9 @@ of figure 4, is a kind of its own.
 A timeout, a crash and None earn 0. If your own kind pays less than 0 for a wrong answer, the policy can gain by text
 that cannot be read. Let your function pay the low reward for such text too, and make it end in time for any text.
 
-**No lenient rule.** For the kinds of the table the answer comes after the last </think>, and a response with an open
+**Strict rules.** For the kinds of the table the answer comes after the last </think>, and a response with an open
 <think> has none. If the prompt opened it, put <think> before the response, as trainer/rollouts.py does. A rule reads
-the whole answer or none of it: with N = 512 rollouts a policy soon finds a gap in a lenient rule, and trains on it.
+the whole answer or none of it: with N = 512 rollouts a policy can find a gap in a lenient rule, and train on it.
 
 **A model's text is hostile.** `judge` runs in the trainer's process, so it must end quickly for any text. It may use
 methods of str, the patterns of kinds/patterns.py, which cannot backtrack, and parsers of at most MAX_ANSWER characters.

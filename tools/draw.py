@@ -175,7 +175,8 @@ def hard_times(rows: list[Row]) -> list[list[str]]:
     The ratio is taken seed by seed.
     Both are geometric means over seeds, with a 95% t-interval of the logarithm.
     """
-    lines = [["B", "arm", "rate", "seeds", *(f"seconds to {q:g}, over those of 512" for q in TARGETS)]]
+    heads = [(f"seconds to {q:g}", "over those of N = 512") for q in TARGETS]
+    lines = [["B", "N", "rate", "seeds", *(head for pair in heads for head in pair)]]
     for (b,), own in by([row for row in rows if not row["tuning"]], "B").items():
         runs = by(own, "arm", "seed")
         for (arm,), its in by(own, "arm").items():
@@ -184,8 +185,9 @@ def hard_times(rows: list[Row]) -> list[list[str]]:
                 logs = {seed: math.log(time_to(run, q)) for (name, seed), run in runs.items() if name == arm}
                 wide = {seed: math.log(time_to(run, q)) for (name, seed), run in runs.items() if name == 512}
                 both = [logs[seed] - wide[seed] for seed in logs.keys() & wide.keys()]
-                cells.append(around(list(logs.values())) + (f", {around(both, '.2f')}" if both and arm != 512 else ""))
-            lines.append([str(b), str(arm), f"{its[0]['rate']:g}", str(len(logs)), *cells])
+                cells += [around([*logs.values()]), around(both, ".2f") if both and arm != 512 else ""]
+            name = str(arm).replace(":", ", trained on ")
+            lines.append([str(b), name, f"{its[0]['rate']:g}", str(len(logs)), *cells])
     return lines
 
 

@@ -11,7 +11,7 @@ All settings of train.py work too, except another --advantage and --truncated ma
     3  chooses the N with the least noise in equal time, and says how sure it is.
 
 tools/noise_law.py has the law of the noise, tools/step_cost.py the seconds, docs/which_n.md what was predicted and
-measured. V_w / V_b falls while a policy learns. To measure it after a run, give --model the run's model.
+measured. V_w / V_b may fall while a policy learns. To measure it after a run, give --model the run's model.
 """
 
 from __future__ import annotations
@@ -233,7 +233,7 @@ in equal time, relative to N = {best.n}
   V_w / V_b = {digits(best.ratio)}, 95%: {digits(best.ratio_low)} to {digits(best.ratio_high)}, {source}.{against}
     --rollouts_per_prompt {best.n} --prompts_per_step {b} --learning_rate {rate:.2g}
   Not known: the best learning rate (search around this one), errors of the
-  seconds, and later steps: V_w / V_b falls while a policy learns."""
+  seconds, and later steps: V_w / V_b may fall while a policy learns."""
 
 
 def draw(found: dict[str, Any], path: Path, title: str) -> None:
