@@ -292,7 +292,7 @@ def table_of_theorem_1(curves: list[Curves]) -> str:
 
 
 # The colour-blind tell these colours apart (Okabe and Ito, 2008). Another N has a colour between two of them.
-COLOURS = {2: "#CC79A7", 16: "#0072B2", 64: "#009E73", 512: "#D55E00", 51_200: "#000000"}
+COLOURS = {2: "#CC79A7", 8: "#56B4E9", 16: "#0072B2", 64: "#009E73", 512: "#D55E00", 51_200: "#000000"}
 
 
 def colour_of(n: int) -> tuple[float, ...]:

@@ -39,7 +39,7 @@ def used():
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 def update(config, n, lora_rank):
-    # one micro-batch of n rows
+    # two micro-batches of n rows
     model = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
     if lora_rank:
         add_adapters(model, lora_rank, 1.0, torch.float32)
@@ -52,12 +52,14 @@ def update(config, n, lora_rank):
                 torch.randint(1000, (1023,), dtype=torch.int32), torch.zeros(1023), False)
         for i in range(n)
     ]
-    logp, _ = log_probs(policy, MicroBatch.of(rollouts, torch.device("cpu")), 1.0, Accelerator(cpu=True))
-    loss, _ = L.policy_loss(
-        logp, logp.detach(), logp.detach(), logp.detach(), torch.ones(n), torch.full((n,), 1023), 1023 * n,
-        clip_low=0.2, clip_high=0.3, tis_cap=2.0, kl="k2", kl_coef=1e-4,
-    )
-    loss.backward()
+    for _ in range(2):  # the gradients of the first micro-batch exist while the second is computed
+        logp, _ = log_probs(policy, MicroBatch.of(rollouts, torch.device("cpu")), 1.0, Accelerator(cpu=True))
+        loss, _ = L.policy_loss(
+            logp, logp.detach(), logp.detach(), logp.detach(), torch.ones(n), torch.full((n,), 1023), 2 * 1023 * n,
+            clip_low=0.2, clip_high=0.3, tis_cap=2.0, kl="k2", kl_coef=1e-4,
+        )
+        loss.backward()
+        del logp, loss
     optimizer.step()
 
 config, small = (AutoConfig.from_pretrained(sys.argv[1]) for _ in range(2))
@@ -72,8 +74,8 @@ print(used() - before)
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "lora_rank"), [("qwen", 0), ("llama", 0), ("qwen", 16)])
 def test_the_count_is_the_memory_of_a_real_process(name, lora_rank, tmp_path):
-    """Makes impossible: a table of cards that leaves out moments, the reference or the activations, or that counts
-    them for frozen weights.
+    """Makes impossible: a table of cards that leaves out moments, the reference, the activations, or the gradients
+    beside them; one that counts frozen weights as trained.
     """
     SMALL[name].save_pretrained(tmp_path)
     command = [sys.executable, "-c", PROGRAM, str(tmp_path), "4096", str(lora_rank)]

@@ -114,7 +114,7 @@ class Count:
 def count_update(
     config: PretrainedConfig, tokens: int, bfloat16: bool = True, checkpointing: bool = False, lora_rank: int = 0
 ) -> Count:
-    """Count a step's stages 6 and 7 with one micro-batch of `tokens` tokens."""
+    """Count a step's stages 6 and 7 with micro-batches of `tokens` tokens, two for each update."""
     counted = Allocations()
     # transformers searches the position ids for packed rows. It cannot read fake ones, and these rows are not packed.
     not_packed = mock.patch("transformers.masking_utils.find_packed_sequence_indices", return_value=None)
@@ -152,6 +152,8 @@ def count_update(
             total()
         score, counted.peak = counted.peak - static, counted.live
         total().backward()
+        counted.peak = counted.live
+        total().backward()  # a later micro-batch of the update: all gradients exist beside its activations
         backward, counted.peak = counted.peak - static, counted.live
         optimizer.step()
     return Count(weights, sum(sizes), max(sizes), static - before, score, backward, counted.peak - static)
