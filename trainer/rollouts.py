@@ -24,7 +24,7 @@ from tqdm import tqdm
 from rollout import Engine, Group, Request, Sampling
 from sandbox import WeakSandbox
 from trainer.settings import Config, Refusal
-from verify import REASONS, Problem, Response, Verdict, failures, verify_batch
+from verify import REASONS, Problem, Response, Verdict, verify_batch
 
 FAILED = [REASONS.index("timeout"), REASONS.index("crashed")]  # the judge failed, not the answer
 
@@ -220,7 +220,7 @@ class Judge:
             raise Refusal(f"{weak} (--allow_weak_sandbox)") from weak
         for kind, verdict in zip(example, verdicts, strict=True):
             if verdict.reason in ("crashed", "timeout"):
-                raise Refusal(f"a judge must answer to any text, and nonsense fails: {failures.get(kind, kind)}")
+                raise Refusal(f"repair kind {kind}: it must answer to any text, also to nonsense (its error is above)")
             if verdict.reward < 0 and self.advantage == "group_mean":
                 raise Refusal(f"--advantage group_mean divides by the mean reward, and kind {kind} pays less than 0")
 
