@@ -123,6 +123,8 @@ def test_a_report_keeps_the_weights_and_names_flags(tmp_path, capsys):
         assert row["seconds"] == pytest.approx(sum(row["stages"].values()))
         assert row["noise_low"] <= row["noise"] <= row["noise_high"]
     assert found["table"][found["best"]["n"]]["noise"] == 1
+    near = [n for n, row in found["table"].items() if row["noise"] <= 1.2]
+    assert (f"N = {near[0]} to {near[-1]} have at most 20% more noise" in said) == (len(near) > 1)
     written = json.loads((tmp_path / "look/which_n.json").read_text())
     again = look(tmp_path, "again")
     assert written["correct"] == found["correct"] == again["correct"] and again["ratio"] == found["ratio"]

@@ -210,6 +210,9 @@ def in_words(found: dict[str, Any], best: Guess, rates: Rates, config: Config) -
         steps = digits(rows[asked]["seconds"] / rows[best.n]["seconds"])
         against = f"\n  A step of N = {asked} takes as long as {steps} of N = {best.n}."
     answer = f"N = {best.n}: no other N has over 20% less noise, with probability {min(best.sure, 0.99):.0%}."
+    near = [n for n, x in rows.items() if x["noise"] <= 1.2]
+    if len(near) > 1:
+        answer += f"\n  N = {near[0]} to {near[-1]} have at most 20% more noise than N = {best.n}."
     if not found["informative"]:
         answer = f"N = {best.n} is a guess: no prompt of this sample has right and wrong responses."
     verdicts = ", ".join(f"{count:,} {reason.replace('_', ' ')}" for reason, count in found["reasons"].items())
