@@ -136,7 +136,6 @@ def only(column: str, *values: str) -> Callable[[list[Row]], list[Row]]:
 TABLES = {
     "plateau": Table("plateau", ("world",), ("arm",), ("q_pos", "pass@64"), keep=only("arm", *ARMS)),
     "one_setting_changed": Table("one_setting_changed", (), ("arm",), ("q_pos", "pass@64", "fell")),
-    "default_runs": Table("default_runs", ("recipe", "engine", "N"), (), ("pass@1", "pass@4", "pass@16", "pass@64")),
     "noise_law_runs": Table("noise_law_runs", (), ("N", "B", "rate"), ("q_pos",)),
     "advantages": Table("advantages", ("where",), ("advantage", "N"), ("q_pos", "pass@64", "pass@1024", "fell")),
     "prompt_cost": Table("prompt_cost", ("world",), ("N", "rate"), ("pass@1", "pass@16"), "cpu_seconds", at_best_rates),
@@ -232,6 +231,25 @@ def adapters(rows: list[Row]) -> list[list[str]]:
     return [lines[0], *sorted(lines[1:], key=lambda line: (order.index(line[0]), float(line[1])))]
 
 
+def by_recipe(rows: list[Row]) -> list[list[str]]:
+    """Make the lines of the table `recipes`: the start, and the last evaluation of each recipe."""
+    counts, scores = ("samples", "trained", "seconds"), ("pass@1", "pass@4", "pass@64")
+    lines = [["model", "N", "B", "seeds", "steps", "samples drawn", "trained on", "seconds", *scores]]
+
+    def numbers(group: Group, where: int) -> list[str]:
+        found = [run[where] for run in group]
+        known = [score for score in scores if found[0][score] != ""]  # SmolLM2 has no pass@64
+        cells = {score: with_interval([row[score] for row in found]) for score in known}
+        return [*(f"{np.mean([row[x] for row in found]):,.0f}" for x in counts), *(cells.get(x, "") for x in scores)]
+
+    for (model,), own in by(rows, "model").items():
+        groups = sorted(groups_of(own, "N", "B").items(), reverse=True)
+        lines.append([str(model), "start", "", "", "0", *numbers([groups[0][1][0]], 0)])
+        for (n, b), group in groups:
+            lines.append([str(model), str(n), str(b), str(len(group)), str(group[0][-1]["step"]), *numbers(group, -1)])
+    return lines
+
+
 def predicted_seconds(rows: list[Row]) -> list[list[str]]:
     """Make the lines of the table `step_seconds`: predicted and measured seconds of a step, and their ratio."""
     sizes = sorted({row["n"] for row in rows})
@@ -250,7 +268,8 @@ def around(logs: list[float], form: str = ".1f") -> str:
 
 
 SPECIAL: dict[str, Callable[[list[Row]], list[list[str]]]] = {
-    "hard_prompts": hard_times, "rounding": rounded, "lora": adapters, "step_seconds": predicted_seconds,
+    "hard_prompts": hard_times, "rounding": rounded, "lora": adapters, "recipes": by_recipe,
+    "step_seconds": predicted_seconds,
 }  # fmt: skip
 
 
@@ -390,6 +409,23 @@ def lora(path: Path) -> None:
     figure.savefig(path)
 
 
+def recipes(path: Path) -> None:
+    """Draw what N = 512 and N = 16 learn with the recipes, over samples and over time."""
+    models = by(load("recipes"), "model")
+    title = "The recipes of N = 512 and N = 16: mean over three seeds and range"
+    figure, axes = panels(len(models), 3, title, size=(4.3, 3.9))
+    for row, ((model,), rows) in zip(axes, models.items(), strict=True):
+        broad = "pass@64" if rows[0]["pass@64"] != "" else "pass@4"
+        for axis, (x, score) in zip(
+            row, (("samples", "pass@1"), ("seconds", "pass@1"), ("samples", broad)), strict=True
+        ):
+            for (n, b), group in groups_of(rows, "N", "B").items():
+                curve(axis, group, x, score, f"{model}: N = {n}, B = {b}", color=sim.colour_of(n))
+            finish(axis, f"{model}: held-out {score}", AXES.get(x, "seconds of training"))
+    common_legend(figure, columns=2)
+    figure.savefig(path)
+
+
 CASES = {  # worlds of prompt_cost_predicted.csv
     "tiny-short": ("tiny, 16 tokens", BLUE), "tiny-long": ("tiny, 512 tokens", SKY),
     "smollm-short": ("SmolLM2, 30 tokens", VERMILLION), "smollm-long": ("SmolLM2, 480 tokens", ORANGE),
@@ -466,7 +502,7 @@ def what_n_reaches(path: Path) -> None:
     figure.savefig(path)
 
 
-PICTURES = (plateau, figure3, smollm_plateau, hard_prompts, rounding, lora, noise_over_n, what_n_reaches)
+PICTURES = (plateau, figure3, smollm_plateau, hard_prompts, rounding, lora, recipes, noise_over_n, what_n_reaches)
 
 
 def main() -> None:
