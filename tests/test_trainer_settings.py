@@ -159,6 +159,8 @@ def test_resume_takes_the_settings_of_the_run(tmp_path):
     config, sources = read(*argv)
     assert (config.learning_rate, config.clip_high, config.max_steps, config.save_every) == (3e-3, 0.4, 9, 5)
     assert sources["clip_high"] == "as the run began"
+    _, sources = read(*argv, "--learning_rate", "1e-3")
+    assert sources["learning_rate"] == GIVEN  # a run that diverges may continue with a lower rate
     check_same_run(config, LAUNCH, DIGESTS)
 
 

@@ -101,7 +101,8 @@ def warnings_of(metrics: dict[str, float], outcomes: Outcomes, config: Config) -
     if cause:
         found.append(cause)
     if failed:
-        found.append(f"responses that could not be judged: {failed:,} ({verdicts}); see --verify_timeout")
+        hint = "see --verify_timeout" if count["timeout"] else "the first error of each kind is above"
+        found.append(f"responses that could not be judged: {failed:,} ({verdicts}); {hint}")
     if skipped := metrics.get("updates_skipped"):
         found.append(f"updates skipped for a gradient that is not finite: {skipped:.0f} of {config.updates_per_step}")
     return found
@@ -113,7 +114,10 @@ def what_all_share(outcomes: Outcomes) -> str:
     if outcomes.truncated.all():
         return "every response reached --max_response_tokens: raise it"
     if not outcomes.correct.any():
-        return "no response was correct: read samples.jsonl; prompts must ask for the form that their kind reads"
+        return (
+            "no response was correct (a reward of 1): read samples.jsonl; prompts must ask for the form that their "
+            "kind reads"
+        )
     if outcomes.correct.all():
         return "every response was correct: choose harder problems for --data"
     if (reward == reward[0, 0]).all():

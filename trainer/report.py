@@ -48,9 +48,8 @@ def introduction(config: Config, sources: dict[str, str], data: Data, policy, en
         line = f"    {name:24} {formatted(x):>9}  {sources[name]}"
         lines.append(textwrap.fill(line, 80, subsequent_indent=" " * 40))
     if len(used) > len(shown):
-        lines.append(
-            f"  {'settings':11} {len(used) - len(shown)} more as in the recipe: config.json of the run, --help"
-        )
+        more = "as the run began" if config.resume else "as in the recipe"
+        lines.append(f"  {'settings':11} {len(used) - len(shown)} more {more}: config.json of the run, --help")
     notes = [*remarks_on_rate(config, sources), *remarks(config, data)]
     return "\n".join([*lines, *(f"  note: {remark}" for remark in notes)])
 

@@ -243,7 +243,7 @@ class Run:
         title = f"{self.config.name}: N = {self.config.rollouts_per_prompt}, B = {self.config.prompts_per_step}"
         draw_curves(rows, self.folder / "curves.png", title)
         write(self.checkpoints()[-1] / "complete", "")
-        self.console.say(f"wrote {self.folder}/:\n  model/, curves.png, checkpoints/, {', '.join(LOGS)}")
+        self.console.say(f"wrote {self.folder}/:\n  model/, curves.png, checkpoints/,\n  {', '.join(LOGS)}")
 
 
 def state_of(policy, optimizer, reference) -> dict[str, Any]:

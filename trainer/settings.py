@@ -263,7 +263,10 @@ def resolve(config: Config, given: set[str]) -> dict[str, str]:
     config.eval_data = config.eval_data or [str(TINY / "test.jsonl")]
     config.rewards = config.rewards or []
     config.engine = config.engine or ("vllm" if torch.cuda.is_available() and have_vllm() else "torch")
-    sources = dict.fromkeys(brorl.BRORL, "as the run began") if config.resume else fill_from_recipe(config)
+    if config.resume:
+        sources = {name: GIVEN if name in given else "as the run began" for name in brorl.BRORL}
+    else:
+        sources = fill_from_recipe(config)
     shown_first = brorl.BRORL.keys() | (given & CHANGES_THE_ALGORITHM)
     return {f.name: sources.get(f.name, GIVEN) for f in fields(config) if f.name in shown_first}
 
@@ -288,7 +291,7 @@ def check_size(config: Config, given: set[str]) -> None:
     flags = " ".join(f"--{name} {example[name]}" for name in missing)
     values = {name: getattr(config, name) for name in SIZE}
     raise Refusal(
-        f"--model {config.model}: name the size of a step, for {machine} for example {flags}. The recipe's is "
+        f"--model {config.model}: name the size of a step, for {machine} for example {flags}. Now it is "
         f"{values['prompts_per_step']} x {values['rollouts_per_prompt']} responses of up to "
         f"{values['max_response_tokens']:,} tokens: say --recipe {config.recipe} if you want that"
     )
