@@ -9,7 +9,7 @@
 #     vllm       does vLLM free the card while it sleeps? Skipped unless BRORL_VLLM=1 is set and vLLM is installed
 #     default    the default run: does pass@1 rise as on a CPU (docs/real_model.md)?
 #     speed      rollouts, log-probs and a step, each beside the plain way (tools/speed.py); with trl, TRL's step
-#     smollm     makes SmolLM2's folder, OUT/smollm, or uses the one that SMOLLM names
+#     smollm     makes SmolLM2's folder, OUT/smollm (after pip install gguf), or uses the one that SMOLLM names
 #     n512 n16   the runs of docs/real_model.md with SmolLM2
 #     which_n    which N has the least noise in equal time on this card (tools/which_n.py)
 #

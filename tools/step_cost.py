@@ -72,18 +72,9 @@ WORK = {
 }
 STAGES = tuple(WORK)
 CALLS = ((1, 4), (1, 16), (4, 4), (8, 16), (1, 64), (8, 64))  # (prompts, rollouts of each) of the timed engine calls
-SHAPES = (
-    (1, 1),
-    (1, 4),
-    (4, 1),
-    (1, 16),
-    (4, 4),
-    (8, 1),
-    (1, 64),
-    (8, 4),
-    (8, 16),
-    (8, 64),
-)  # of the timed micro-batches
+SHAPES = (  # of the timed micro-batches
+    (1, 1), (1, 4), (4, 1), (1, 16), (4, 4), (8, 1), (1, 64), (8, 4), (8, 16), (8, 64),
+)  # fmt: skip
 REPEATS, REPEAT_S = 3, 1.0  # the mean of 3 timings counts; one that takes longer than a second is not repeated
 IMAGINED = 2**16  # most rollouts of an imagined step; the work of a larger one is scaled
 
