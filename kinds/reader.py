@@ -521,6 +521,8 @@ class Parser:
             return False
         if text in ("e", "i") or (kind == "run" and not (apart and (numeric or len(text) > 1))):
             return False
+        if kind == "word" and self.was_variable(text):
+            return False
         tail = self.tail()
         if not tail or (not numeric and self.ahead(len(tail)).text in RELATIONS):  # \mathrm{\Delta H} = 5
             return False
@@ -529,6 +531,14 @@ class Parser:
         if not runs:  # all letters are upright
             return units.unit_of(tail) is not None or units.noun_of(tail) != ""
         return apart and self.is_unit_of_runs(tail, runs, numeric)
+
+    def was_variable(self, letter: str) -> bool:
+        r"""Does this upright letter stand earlier in the clause: the last t of \mathrm{3t^2 + 7t}?"""
+        for at in range(self.at - 1, -1, -1):
+            text = self.tokens[at].text
+            if text == letter or (self.ends_clause(at) and text not in (")", "}")):
+                return text == letter
+        return False
 
     def is_unit_of_runs(self, tail: list[Token], runs: list[str], numeric: bool) -> bool:
         """Are the letters of a formula a unit or a noun: m/s, cm, eggs? `runs` has the runs of the tail."""

@@ -15,6 +15,7 @@ plural's s. To add a word that changes a value, add it to CHANGING.
 import re
 from collections import Counter
 from collections.abc import Sequence
+from itertools import pairwise
 
 from kinds.lexer import Token, Unreadable, tokens
 
@@ -115,6 +116,8 @@ def read_unit(text: str) -> Powers | None:
 
 def unit_of(found: Sequence[Token]) -> Powers | None:
     """Return the unit that these tokens write, None if they write none."""
+    if any(one.text == "per" and two.text == "cent" for one, two in pairwise(found)):  # 98 dollars per cent
+        return None
     reader = _UnitReader(found)
     try:
         powers = reader.unit()

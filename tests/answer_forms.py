@@ -639,10 +639,10 @@ def wrong_forms(seed=0, count=2_500):
                 [tail for tail in AFTER if answer[-1].isdigit() or tail not in ("i", "x", "'", "_1", "+C", *_POWERS)]
             )
         elif how > 0.2:
-            # \sin x = 5 and x+y = 5 may answer 5.
-            changed = (
-                rng.choice([head for head in BEFORE if "=" not in answer or head not in (r"\sin ", "x+")]) + answer
-            )
+            # \sin x = 5 and x+y = 5 may answer 5. \sqrt\frac{4}{4} is \frac{4}{4}, and 1/1 is 1.
+            but = {r"\sin ", "x+"} if "=" in answer else set()
+            but |= {r"\sqrt ", "1/"} if re.match(r"\\frac|1(?!\d)", answer) else set()
+            changed = rng.choice([head for head in BEFORE if head not in but]) + answer
         else:
             changed = other_digit(rng, answer) if how > 0.05 else other_sign(rng, answer)
         if changed:
@@ -652,6 +652,7 @@ def wrong_forms(seed=0, count=2_500):
 
 # Answers that people and models write. gold  |  answer  |  another answer
 RIGHT_MATH = pairs(r"""
+2t^4+7t+11  |  \mathrm{11 +2 t^4 +7 t}  |  \mathrm{y = 2t^{4}+11+7t}  ;  5\text{ m}, 6\text{ m}  |  5\text{ m}, 6\text{ m}
 |A\cup B|=5  |  5  ;  5  |  |A\cap B|=5
 1A3_{16}  |  (1A3)_{16}  |  1A3_{\text{sixteen}}  |  (1A3)_{\text{sixteen}}  |  1A3_{(16)}
 Tom  |  tom  |  Tom  |  \text{Tom}  ;  red  |  Red  |  RED  ;  xy  |  yx  |  x \cdot y  ;  ab  |  ba  ;  abc  |  cab  ;  ABC  |  ABC
@@ -901,6 +902,7 @@ x = v_0 t + \frac{1}{2}at^2  |  v_0 t + \frac{1}{2} a t^2  |  x = v_0t+0.5at^2
 A  |  a  |  (A)  |  \text{A}  |  A)  |  (a)  |  A: it increases  |  (A) It increases  |  A. It increases because T rises
 """)
 WRONG_MATH = pairs(r"""
+\$98  |  98 \text{ dollars}\text{ per cent}  ;  44\pi  |  44\pi\text{ cm}^2\text{ per cent}  ;  81  |  81 \text{ (weeks)}\text{ per cent}
 A+B+C  |  A+B+c  ;  x+C  |  x+b  ;  12  |  \text{Twice it is }12  |  \text{Bob has }12, \text{Tom has }13  |  \text{The sum is not }12
 1A3_{16}  |  1A3_{\text{six}}  |  (1A4)_{16}  |  1A3  |  (1A3_{16}  |  A31_{16}
 Tom  |  moT  ;  Ben  |  neB  ;  one  |  eon  ;  ABC  |  ACB  ;  red  |  der  ;  AB  |  BA  ;  No  |  on
