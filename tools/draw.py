@@ -231,6 +231,9 @@ def adapters(rows: list[Row]) -> list[list[str]]:
     return [lines[0], *sorted(lines[1:], key=lambda line: (order.index(line[0]), float(line[1])))]
 
 
+MODELS = {"embedded": "tiny policy", "smollm": "SmolLM2-135M"}  # models of recipes.csv
+
+
 def by_recipe(rows: list[Row]) -> list[list[str]]:
     """Make the lines of the table `recipes`: the start, and the last evaluation of each recipe."""
     counts, scores = ("samples", "trained", "seconds"), ("pass@1", "pass@4", "pass@64")
@@ -244,9 +247,10 @@ def by_recipe(rows: list[Row]) -> list[list[str]]:
 
     for (model,), own in by(rows, "model").items():
         groups = sorted(groups_of(own, "N", "B").items(), reverse=True)
-        lines.append([str(model), "start", "", "", "0", *numbers([groups[0][1][0]], 0)])
+        lines.append([MODELS[model], "start", "", "", "0", *numbers([groups[0][1][0]], 0)])
         for (n, b), group in groups:
-            lines.append([str(model), str(n), str(b), str(len(group)), str(group[0][-1]["step"]), *numbers(group, -1)])
+            arm = [MODELS[model], str(n), str(b), str(len(group)), str(group[0][-1]["step"])]
+            lines.append([*arm, *numbers(group, -1)])
     return lines
 
 
@@ -420,8 +424,8 @@ def recipes(path: Path) -> None:
             row, (("samples", "pass@1"), ("seconds", "pass@1"), ("samples", broad)), strict=True
         ):
             for (n, b), group in groups_of(rows, "N", "B").items():
-                curve(axis, group, x, score, f"{model}: N = {n}, B = {b}", color=sim.colour_of(n))
-            finish(axis, f"{model}: held-out {score}", AXES.get(x, "seconds of training"))
+                curve(axis, group, x, score, f"{MODELS[model]}: N = {n}, B = {b}", color=sim.colour_of(n))
+            finish(axis, f"{MODELS[model]}: held-out {score}", AXES.get(x, "seconds of training"))
     common_legend(figure, columns=2)
     figure.savefig(path)
 
