@@ -20,7 +20,7 @@ import sys
 from typing import Any
 
 from sandbox.jobs import Call, Outcome
-from sandbox.pool import restart, run
+from sandbox.pool import CANNOT_START, restart, run
 from verify import Kind, Response, shown, verdict_of
 
 CHECK_S = 10.0  # for a worker to name the file's kinds, or to check a reference
@@ -38,10 +38,13 @@ def load(path: str) -> tuple[dict[str, Kind], list[str]]:
     try:
         outcome = _in_worker("contents_of", path)
     except RuntimeError as error:
-        raise ValueError(
-            f"{path} cannot be imported by the processes that judge: {error}. They start in the "
-            "folder / with another environment: read files by their whole path, as from Path(__file__).parent"
-        ) from None
+        cause = str(error).removeprefix(CANNOT_START)
+        hint = (
+            "" if cause.startswith(("SyntaxError", "IndentationError"))
+            else ". They start in the folder / with another environment: read files by their whole path, as from "
+            "Path(__file__).parent"
+        )  # fmt: skip
+        raise ValueError(f"{path} cannot be imported by the processes that judge: {cause}{hint}") from None
     if outcome.status != "ok":
         raise ValueError(f"{path}: {outcome.value or outcome.status}")
     kinds = {}

@@ -44,6 +44,7 @@ TOO_WEAK = (
     "model code is not run here: the walls of this machine reach level {} of the {} in sandbox/__init__.py ({}). Use "
     "Linux >= 5.13 with Landlock on, leave out problems whose answers are run, or set allow_weak_sandbox"
 )
+CANNOT_START = "no worker process can be started here: "
 NO_WORKERS = "programs, algebra and reward files are judged in worker processes, which only Linux has: judge them there"
 PROJECT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 START = "import sys; sys.path.insert(0, sys.argv[1]); from sandbox.keeper import main; main()"
@@ -87,7 +88,7 @@ class Worker:
                 raise KeeperDied(f"its imports took more than {START_S:g} s{printed}") from None
             if words:
                 self.end()
-                raise RuntimeError(f"no worker process can be started here: {words}") from None
+                raise RuntimeError(f"{CANNOT_START}{words}") from None
             raise
         self.level, self.faults = int(hello["level"]), str(hello["faults"])
 
@@ -270,7 +271,7 @@ class Pool:
                 worker.end()
                 LOG.warning("sandbox: worker process %s was lost (%s)", worker.process.pid, error)
                 if worker.level < 0 and fresh and not self._given_up:
-                    raise RuntimeError(f"no worker process can be started here: {error}") from None
+                    raise RuntimeError(f"{CANNOT_START}{error}") from None
             finally:
                 self._active.discard(worker)
         return Outcome("crashed")

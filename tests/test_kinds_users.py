@@ -218,6 +218,8 @@ def test_a_file_that_prints_a_lot(tmp_path, monkeypatch):
         ValueError, match=r"my_rewards\.py cannot be imported .*: KeyError: 'key' \(my_rewards.py, line 4\)"
     ):
         load_rewards([file(tmp_path, loud + "{}['key']")])
+    with pytest.raises(ValueError, match=r"that judge: SyntaxError: .*\(my_rewards.py, line 4\)$"):
+        load_rewards([file(tmp_path, loud + "retrun 1")])
     monkeypatch.setattr(sandbox_pool, "START_S", 3.0)
     with pytest.raises(ValueError, match=r"its imports took more than 3 s"):
         load_rewards([file(tmp_path, loud + "while True: pass")])

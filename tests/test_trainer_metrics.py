@@ -1,5 +1,6 @@
 """trainer/metrics.py: the numbers of a step and of an evaluation, and warnings."""
 
+import dataclasses
 import math
 
 import pytest
@@ -11,6 +12,7 @@ import loss as L
 from trainer.metrics import score_sources, scores_of, step_metrics, warnings_of
 from trainer.progress import Progress
 from trainer.settings import Config
+from verify import REASONS
 
 
 def test_metrics_of_a_step_by_hand():
@@ -26,7 +28,8 @@ def test_metrics_of_a_step_by_hand():
 
 
 MIXED, TIMED_OUT = [[1, 0]] * 2, outcomes([[0, 0]] * 2, judged=False)
-CAUSES = "--max_response_tokens", "samples.jsonl", "--data", "--rewards", "--verify_timeout", "gradient"
+UNREAD = dataclasses.replace(outcomes([[0, 0]] * 2), reason=torch.full((2, 2), REASONS.index("unparsed")))
+CAUSES = "be read", "--max_response_tokens", "samples.jsonl", "--data", "--rewards", "--verify_timeout", "gradient"
 
 
 @pytest.mark.parametrize("table, updates, sentences, cause", [
@@ -34,7 +37,7 @@ CAUSES = "--max_response_tokens", "samples.jsonl", "--data", "--rewards", "--ver
     (outcomes(MIXED), {"updates_skipped": 2.0}, 1, ["gradient"]),
     (outcomes(MIXED, truncated=True), {}, 1, ["--max_response_tokens"]), (outcomes([[1, 1]] * 2), {}, 2, ["--data"]),
     (outcomes([[0, 0]] * 2), {}, 2, ["samples.jsonl"]), (TIMED_OUT, {}, 2, ["--verify_timeout"]),
-    (outcomes(MIXED, [[0.0, 0.0]] * 2), {}, 1, ["--rewards"]),
+    (outcomes(MIXED, [[0.0, 0.0]] * 2), {}, 1, ["--rewards"]), (UNREAD, {}, 2, ["be read", "--rewards"]),
 ])  # fmt: skip
 def test_a_step_warns_about_what_went_wrong(table, updates, sentences, cause):
     """Makes impossible: a run that learns nothing, silently, or for another cause than it says; a warning in every

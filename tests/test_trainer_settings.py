@@ -109,6 +109,12 @@ def test_unknown_settings_get_the_right_name(flag, meant):
         read(flag, "4")
 
 
+def test_each_unknown_setting_gets_its_name():
+    """Makes impossible: two mistyped settings, of which the user hears of one."""
+    with pytest.raises(Refusal, match=r"--rollouts_per_prompt for --rollouts.*--max_steps for --max_step"):
+        read("--rollouts", "4", "--max_step", "3")
+
+
 def test_help_has_a_line_for_every_setting(capsys):
     """Makes impossible: a setting without help; a line that a terminal of 80 columns breaks; a group or synonym of a
     setting that does not exist.
@@ -134,8 +140,13 @@ def test_a_model_of_ones_own_names_the_size_of_a_step(tmp_path, given):
     assert read(*base, *flags, *words)[0].rollouts_per_prompt in (8, 16)  # the example can be typed
     assert read(*base, "--recipe", "brorl")[0].rollouts_per_prompt == 512
     assert read(*base, "--eval_only") and read_settings("", base, any_size=True)
-    (tmp_path / "recipe.json").write_text("{}")
-    assert read(*base)
+    size = {name: {"value": 8, "source": "as in the run of prorl"} for name in SIZE}
+    (tmp_path / "recipe.json").write_text(json.dumps({"prorl": size}))  # the model of a run with --recipe prorl
+    assert read(*base, "--recipe", "prorl")[0].rollouts_per_prompt == 8
+    with pytest.raises(Refusal, match="name the size of a step"):
+        read(*base, *flags)
+    (tmp_path / "recipe.json").write_text(json.dumps({"brorl": size}))
+    assert read(*base)[0].rollouts_per_prompt == 8
 
 
 LAUNCH, DIGESTS = {"precision": "float32", "sharded": False}, {"the problems": "a"}

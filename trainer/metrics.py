@@ -113,6 +113,11 @@ def what_all_share(outcomes: Outcomes) -> str:
     reward = outcomes.reward
     if outcomes.truncated.all():
         return "every response reached --max_response_tokens: raise it"
+    if (outcomes.reason == REASONS.index("unparsed")).all():
+        return (
+            "no response could be read: prompts must ask for the form that their kind reads, and a function of "
+            "--rewards must return a number, not None"
+        )
     if not outcomes.correct.any():
         return (
             "no response was correct (a reward of 1): read samples.jsonl; prompts must ask for the form that their "

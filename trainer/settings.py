@@ -31,6 +31,7 @@ from trainer.problems import read_spec
 
 TINY = Path(__file__).resolve().parent.parent / "tiny"  # the embedded policy and its problems
 GIVEN = "command line"  # the source of a setting that the user set
+IN_FOLDER = "recipe.json: "  # the source of a setting of recipe.json in the model's folder starts with this
 FREE = {  # may change on --resume: draws and gradients stay the same, except for the order of float sums
     "resume", "output_dir", "max_steps", "max_hours", "eval_every", "save_every", "report_to", "allow_weak_sandbox",
     "engine_memory_gib", "gpu_memory_utilization", "max_num_seqs", "max_engine_kl", "max_tokens_per_micro_batch",
@@ -180,7 +181,7 @@ def read_settings(
     parser = Parser(Config, allow_abbrev=False, add_help=False)  # type: ignore[arg-type]
     config, unknown = parser.parse_args_into_dataclasses(join_negative_numbers(argv), return_remaining_strings=True)
     if unknown:
-        raise Refusal(unknown_setting(unknown))
+        raise Refusal(unknown_settings(unknown))
     given = {flag.split("=")[0].removeprefix("--").replace("-", "_") for flag in argv if flag.startswith("--")}
     sources = resolve(config, given)
     if not (any_size or config.eval_only or config.resume):
@@ -225,9 +226,16 @@ def formatted(value: Any) -> str:
     return f"{value:.3g}" if isinstance(value, float) else str(value)
 
 
-def unknown_setting(unknown: list[str]) -> str:
-    """Say which setting was probably meant: one with this synonym, this beginning or a similar name."""
-    flag = next((x for x in unknown if x.startswith("-")), unknown[0])
+def unknown_settings(unknown: list[str]) -> str:
+    """Say for each unknown word which setting was probably meant: one with this synonym, beginning or similar name."""
+    flags = [word for word in unknown if word.startswith("-")] or unknown
+    meant = {flag: nearest_setting(flag) for flag in flags}
+    hints = [f"did you mean --{name} for {flag}?" for flag, name in meant.items() if name]
+    return f"unknown setting {' '.join(unknown)}: " + (" ".join(hints) or "python train.py --help lists the settings")
+
+
+def nearest_setting(flag: str) -> str:
+    """Return the setting that is most like this flag; "" if none is."""
     word, names = flag.lstrip("-").split("=")[0].replace("-", "_"), [f.name for f in fields(Config)]
     near = [
         *(name for synonym, name in SYNONYMS.items() if synonym == word),
@@ -235,8 +243,7 @@ def unknown_setting(unknown: list[str]) -> str:
         *difflib.get_close_matches(word, names, 1),
         *(name for name in names if word.startswith(name)),
     ]
-    hint = f"did you mean --{near[0]}?" if near else "python train.py --help lists the settings"
-    return f"unknown setting {' '.join(unknown)}: {hint}"
+    return near[0] if near else ""
 
 
 def resolve(config: Config, given: set[str]) -> dict[str, str]:
@@ -277,10 +284,11 @@ SIZE = ("rollouts_per_prompt", "prompts_per_step", "max_response_tokens")
 def check_size(config: Config, given: set[str]) -> None:
     """Refuse to start the paper's step, 65,536 responses of up to 16,384 tokens, unless the user asks for it.
 
-    The embedded policy and the model of an earlier run have a recipe.json with a size.
+    The embedded policy and the model of an earlier run have a recipe.json with a size, for the recipe of that run.
     """
     missing = [name for name in SIZE if name not in given]
-    has_size = "recipe" in given or (Path(config.model) / "recipe.json").is_file()
+    values = recipe_of(config)
+    has_size = "recipe" in given or any(values[name][1].startswith(IN_FOLDER) for name in SIZE)
     if not missing or has_size or is_missing_folder(config.model):
         return
     memory_gib = torch.cuda.get_device_properties(0).total_memory / 2**30 if torch.cuda.is_available() else 0
@@ -289,11 +297,11 @@ def check_size(config: Config, given: set[str]) -> None:
         machine, n, b, tokens = f"this GPU of {memory_gib:.0f} GiB", 64 if memory_gib > 60 else 32, 32, 1024
     example = dict(zip(SIZE, (n, b, tokens), strict=True))
     flags = " ".join(f"--{name} {example[name]}" for name in missing)
-    values = {name: getattr(config, name) for name in SIZE}
+    now = {name: getattr(config, name) for name in SIZE}
     raise Refusal(
         f"--model {config.model}: name the size of a step, for {machine} for example {flags}. Now it is "
-        f"{values['prompts_per_step']} x {values['rollouts_per_prompt']} responses of up to "
-        f"{values['max_response_tokens']:,} tokens: say --recipe {config.recipe} if you want that"
+        f"{now['prompts_per_step']} x {now['rollouts_per_prompt']} responses of up to "
+        f"{now['max_response_tokens']:,} tokens: say --recipe {config.recipe} if you want that"
     )
 
 
@@ -338,7 +346,7 @@ def recipe_of(config: Config) -> dict[str, tuple[Any, str]]:
         form = '{"brorl": {"learning_rate": {"value": 1e-6, "source": "..."}}}'
         try:
             for name, x in json.loads(path.read_text()).get(config.recipe, {}).items():
-                recipe[name] = type(recipe[name][0])(x["value"]), f"recipe.json: {x['source']}"
+                recipe[name] = type(recipe[name][0])(x["value"]), f"{IN_FOLDER}{x['source']}"
         except (ValueError, KeyError, TypeError, AttributeError) as mistake:
             raise Refusal(f"{path} does not have the form {form}: {mistake!r}") from None
     return recipe

@@ -12,6 +12,7 @@ import shutil
 import signal
 import sys
 import sysconfig
+import textwrap
 import time
 import traceback
 from collections.abc import Iterator
@@ -342,7 +343,11 @@ def refuse(refusal: Exception, code: int) -> NoReturn:
     """Print a refusal on rank 0. The other ranks wait 5 seconds, so that a launcher ends them before they repeat it."""
     if rank := int(os.environ.get("RANK", 0)):
         time.sleep(5)
-    leave(code, f"process {rank}: {refusal}" if rank else str(refusal))
+    text = f"process {rank}: {refusal}" if rank else str(refusal)
+    if sys.stderr.isatty():  # a terminal would break the lines within words
+        lines = (textwrap.wrap(x, 80, break_long_words=False, break_on_hyphens=False) for x in text.split("\n"))
+        text = "\n".join("\n".join(line) for line in lines)
+    leave(code, text)
 
 
 def leave(code: int, text: str) -> NoReturn:
