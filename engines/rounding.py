@@ -1,12 +1,13 @@
 """Round float32 weights to bfloat16 so that a step of the policy is not lost.
 
-A bfloat16 number has 8 significant bits: a weight of 0.02 must move by 4e-5 before rounding to the nearest gives
-another number, and a step of AdamW moves it by about the learning rate, 1e-6. So a copy that is rounded to the nearest
-hardly sees the steps. `dithered` adds a fraction of an ulp that is fixed for each position of a weight, then cuts:
+A bfloat16 number has 8 significant bits: near 0.02 the next one is 1.2e-4 away, so a weight must move by up to 6e-5
+before rounding to the nearest gives another number. A step of AdamW moves it by about the learning rate, 1e-6. So a
+copy that is rounded to the nearest hardly sees the steps. `dithered` adds a fraction of an ulp that is fixed for each
+position of a weight, then cuts:
 
-    dithered(w) = cut(w + u · ulp(w))      u in [0, 1), fixed      E_u[dithered(w)] = w
+    dithered(w) = sign(w) · cut(|w| + u · ulp(w))      u in [0, 1), fixed      E_u[dithered(w)] = w
 
-ulp(w): the distance between the two bfloat16 numbers around w. A weight that is a bfloat16 number stays as it is. A
+ulp(w): the distance between the two bfloat16 numbers around |w|. A weight that is a bfloat16 number stays as it is. A
 step of a tenth of an ulp changes a tenth of the weights, each of them by one ulp, and they stay changed until the
 policy moves on: the copy follows the policy in the mean, and it is the same at every sync and on every rank.
 

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from tools.runs import make_missing, train
 
-RECIPES, SEEDS = ("brorl", "prorl"), (0, 1, 2)
+RECIPES, SEEDS = ("prorl", "brorl"), (0, 1, 2)  # the long runs first
 SCORES = ("eval/pass@1", "eval/pass@1_se", "eval/pass@4", "eval/pass@16", "eval/pass@64", "eval/response_tokens")
 NAMES = tuple(score.removeprefix("eval/") for score in SCORES)
 COLUMNS = ("model", "recipe", "seed", "N", "B", "step", "samples", "trained", "seconds", *NAMES, "kl_ref")
@@ -53,7 +53,7 @@ def main() -> None:
     parser.add_argument("--smollm", metavar="FOLDER", help="SmolLM2, written by tools.smollm")
     given = parser.parse_args()
     models = ("embedded", "smollm") if given.smollm else ("embedded",)
-    planned = [(model, recipe, seed) for model in models for seed in SEEDS for recipe in RECIPES]
+    planned = [(model, recipe, seed) for model in models for recipe in RECIPES for seed in SEEDS]
     make_missing(given.csv, planned, COLUMNS, partial(make, str(Path(given.smollm or "").resolve())))
 
 

@@ -96,7 +96,7 @@ def warnings_of(metrics: dict[str, float], outcomes: Outcomes, config: Config) -
         found.append(
             f"informative prompts: {metrics['prompts']} of {len(outcomes)}, --prompts_per_step asks for "
             f"{config.prompts_per_step}; verdicts: {verdicts}"
-            + ("; a step with so few is as long and much noisier (docs/symptoms.md)" if few else "")
+            + ("; a step with so few is nearly as long and much noisier (docs/symptoms.md)" if few else "")
         )
     if cause:
         found.append(cause)
