@@ -43,7 +43,7 @@ RESERVE_GIB = 3.0  # CUDA context, NCCL, fragmentation: an allowance, not measur
 # use on a GPU of 80 GB while a model of 2.3 GiB sleeps, with the CUDA context.
 GRAPHS_GIB = 1.0
 ROW = 1024  # tokens of a row in the count: memory is proportional to the tokens, however long a row is
-# What CUDA reports on an RTX 4080 (an assumption), an RTX 4090 or L4, an A100, an H100
+# Assumed memory as CUDA reports it. Cards of one size differ: an RTX 4090 has about 23.6
 CARDS_GIB = {"16 GB": 15.5, "24 GB": 22.0, "40 GB": 39.5, "80 GB": 79.0}
 SIZES = 32768, 16384, 8192, 4096, 2048  # of --max_tokens_per_micro_batch; the first is the default
 LEAST_CACHE_GIB = 1.0  # of vLLM's share, for keys and values
