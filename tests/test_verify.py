@@ -181,12 +181,20 @@ def test_no_answer_holds_up_the_trainer(share):
         for times in (12, 40, 150) if rng.random() < share else ():
             for kind, reference in references:
                 response = wraps.get(kind, "\\boxed{{3{} 1}}").format((first + second) * times)
-                start = time.thread_time()
-                answer = kind_of(kind).answer(response)
-                if answer is not None:
-                    kind_of(kind).judge(answer, reference)
-                slowest = max(slowest, time.thread_time() - start)
+                seconds = seconds_to_judge(kind, response, reference)
+                if seconds > 0.5:  # perhaps the garbage collector of a long test process
+                    seconds = seconds_to_judge(kind, response, reference)
+                slowest = max(slowest, seconds)
     assert slowest < 0.5
+
+
+def seconds_to_judge(kind, response, reference):
+    """The processor time that this thread spends on an answer."""
+    start = time.thread_time()
+    answer = kind_of(kind).answer(response)
+    if answer is not None:
+        kind_of(kind).judge(answer, reference)
+    return time.thread_time() - start
 
 
 @pytest.mark.parametrize("share", [0.1, pytest.param(1.0, marks=pytest.mark.slow)])
