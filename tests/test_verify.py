@@ -189,7 +189,7 @@ def test_no_answer_holds_up_the_trainer(share):
 
 
 def seconds_to_judge(kind, response, reference):
-    """The processor time that this thread spends on an answer."""
+    """The processor time of this thread for an answer."""
     start = time.thread_time()
     answer = kind_of(kind).answer(response)
     if answer is not None:

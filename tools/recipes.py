@@ -1,7 +1,7 @@
 """What do N = 512 and N = 16 learn with the recipes of this version? The default run and SmolLM2's, three seeds each.
 
     python -m tools.recipes OUT.csv                   the embedded policy, half an hour on 2 cores
-    python -m tools.recipes OUT.csv --smollm smollm   SmolLM2 too (a folder of tools.smollm), two hours more
+    python -m tools.recipes OUT.csv --smollm smollm   SmolLM2 too (a folder of tools.smollm), 100 minutes more
 
 Two runs at a time, with half of the cores each; a stopped experiment continues. A row is an evaluation. `samples`:
 rollouts drawn so far. `trained`: those of them in informative groups. `seconds`: of stages 2 to 8 so far, without
