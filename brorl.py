@@ -244,11 +244,7 @@ PRORL = {
     ),
     "learning_rate": Setting(1e-6, "not in the paper: η_0 of the ProRLv2 scripts (verl, OpenRLHF, NeMo-RL)"),
     "updates_per_step": Setting(8, "not in the paper: ProRLv2 scripts, 8 mini-batches, one pass"),
-    "clip_low": Setting(0.2, "not in the paper: ProRL v1 and ProRLv2 scripts"),
-    "clip_high": Setting(0.27, "section 3.1 (ε_high > ε_low); value not in the paper: OpenRLHF, NeMo-RL"),
-    "kl": Setting("k2", "not in the paper: ProRLv2 scripts"),
     "kl_coef": Setting(1e-4, "not in the paper: OpenRLHF, NeMo-RL (verl script: 5e-4)"),
-    "tis_cap": Setting(2.0, "section 3.1 (truncated IS); C not in the paper: Yao et al. 2025"),
     "temperature": Setting(1.0, "not in the paper: ProRLv2 scripts (ProRL v1: 1.2)"),
     # The paper gives no period; ProRLv2's scripts have 200 to 500. In 191 steps BroRL has no reset with 200 or 500. In
     # 535 steps ProRL has two resets with 200 and one with 500. We take 500: the two recipes then differ least.

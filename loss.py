@@ -21,7 +21,8 @@ Pure functions over tensors; nothing here knows a model, an engine or a process 
     clip_low, high   ε_low, ε_high            the clip range is [1 - ε_low, 1 + ε_high]
     weight           min(ρ, C)                (T,) truncated importance weight, with ρ = π_old / π_engine
     tis_cap          C                        its cap
-    denominator      ΣT                       tokens of the whole optimizer step, over all processes
+    tokens           ΣT                       tokens of the whole optimizer step, over all processes
+    responses        #τ                       and its responses: the divisor of an objective per response
 
 τ is a trajectory, as in the paper: a rollout. The sampling temperature is written out.
 
@@ -41,9 +42,17 @@ The paper's formula is E_τ[ min( r_θ(τ) A_τ, clip(r_θ(τ), 1 - ε_low, 1 + 
     rollouts that were drawn, its A is larger by 1 / sqrt(share of prompts kept), for rewards 0 and 1;
   * the variance of the advantages divides by the count, not count - 1: at 65,536 trajectories they agree to 1e-5.
 Advantages are whitened over trajectories, as in the paper; the scripts whiten over tokens.
-Every rank has the advantages of the whole step, (P, N), and whitens them. train.py passes the denominator, a sum over
-all ranks.
+Every rank has the advantages of the whole step, (P, N), and whitens them. train.py passes `tokens` and `responses`, sums
+over all ranks.
+
+Another objective is an `Objective` in `OBJECTIVES`: here, in lab/variants.py, or in a file of yours (--objective
+my_file.py:name). It names what it changes; the rest is the paper's.
 """
+
+import inspect
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -64,8 +73,8 @@ def informative(correct: Tensor, counted: Tensor | None = None) -> Tensor:
     return (number_correct > 0) & (number_correct < n)
 
 
-# The three advantages take means over a row's rewards that are not NaN: `group_advantages` writes NaN for a rollout
-# that is not counted.
+# An advantage is a function of the rewards of the kept prompts, (P, N). A reward of NaN is not counted, and is in no mean;
+# an advantage of NaN is not trained on.
 
 
 def mean_centred(rewards: Tensor) -> Tensor:
@@ -80,37 +89,23 @@ def group_std(rewards: Tensor, eps: float = 1e-8) -> Tensor:
 
 
 def group_mean(rewards: Tensor, eps: float = 1e-8) -> Tensor:
-    """(R_τ - mean_group(R)) / mean_group(R) (MaxRL, 2602.02710).
+    """(R_τ - mean_group(R)) / mean_group(R) (MaxRL, 2602.02710). Raises ValueError for rewards below 0.
 
-    It needs rewards of 0 or more: with a negative mean it would train towards the lower rewards.
+    With a negative mean it would train towards the lower rewards.
     """
+    if (rewards < 0).any():
+        raise ValueError("group_mean divides by the mean reward: it needs rewards of 0 or more")
     return mean_centred(rewards) / (rewards.nanmean(-1, keepdim=True) + eps)
 
 
-ADVANTAGES = {"mean_centred": mean_centred, "group_std": group_std, "group_mean": group_mean}
-# The kinds that `whiten` makes equal to the paper's: A_τ = c (R_τ - R̄) with one c for all groups. A leave-one-out
-# baseline has c = N / (N - 1); rewards of -1 and 1 in place of 0 and 1 have c = 2.
-SAME_WHEN_WHITENED = {"mean_centred"}
-
-
-def group_advantages(rewards: Tensor, kind: str = "mean_centred", counted: Tensor | None = None) -> Tensor:
-    """A_τ from a group's rewards alone (section 3.1, first half; the paper's kind is mean_centred). (P, N) -> (P, N).
-
-    counted: (P, N) bool, as in `informative`. A rollout that is not counted is in no mean, and its advantage is NaN.
-
-    The kind decides how much weight a prompt has in a step; docs/which_n.md derives that weight, w_N(p).
-    """
-    return ADVANTAGES[kind](rewards if counted is None else rewards.masked_fill(~counted, float("nan")))
-
-
-def whiten(advantages: Tensor, trained: Tensor, eps: float = 1e-8) -> Tensor:
+def whiten(advantages: Tensor, eps: float = 1e-8) -> Tensor:
     """(A_τ - mean_batch(A)) / (std_batch(A) + eps) (section 3.1, second half). (P, N) -> (P, N).
 
-    trained: (P, N) bool, the batch: the counted rollouts of the prompts that dynamic sampling keeps; or (P,) bool, the
-    kept prompts. Other rollouts are not used. After `group_advantages` the mean is 0 already; it is here because the
-    paper has it.
+    The batch: all advantages that are not NaN. After `mean_centred` the mean is 0 already; it is here because the paper
+    has it. Whitening cancels a factor that all groups share: a leave-one-out baseline, N / (N - 1), trains as the
+    paper's, and rewards of -1 and 1 as 0 and 1.
     """
-    batch = advantages[trained].double()
+    batch = advantages[~advantages.isnan()].double()
     whitened = (advantages.double() - batch.mean()) / (batch.std(correction=0) + eps)
     return whitened.to(advantages.dtype)
 
@@ -170,60 +165,122 @@ def kl_k3(logp: Tensor, ref_logp: Tensor) -> Tensor:
 KL = {"k1": kl_k1, "k2": kl_k2, "k3": kl_k3}
 
 
-def token_mean(per_token: Tensor, denominator: float | Tensor) -> Tensor:
-    """Σ per_token / denominator: a micro-batch's share of the token-level mean (DAPO).
+class Tokens(NamedTuple):
+    """The T response tokens of a micro-batch, laid end to end, and its S responses: all that an objective may use."""
 
-    `denominator` counts the tokens of the optimizer step over all processes and micro-batches. If each
-    micro-batch divided by its own tokens, a token's weight would depend on the other tokens of its micro-batch.
+    logp: Tensor  # (T,) log π_θ
+    old_logp: Tensor  # (T,) log π_old
+    engine_logp: Tensor  # (T,) log π_engine
+    ref_logp: Tensor | None  # (T,) log π_ref
+    advantages: Tensor  # (S,) A
+    lengths: Tensor  # (S,)
+
+    def spread(self, x: Tensor) -> Tensor:
+        """Repeat a response's number for each of its tokens, (S,) -> (T,)."""
+        # output_size is T: without it, torch would wait for a GPU to compute the sum of the lengths.
+        return x.repeat_interleave(self.lengths, output_size=len(self.logp))
+
+    def summed(self, x: Tensor) -> Tensor:
+        """Sum over the tokens of each response, (T,) -> (S,)."""
+        response = self.spread(torch.arange(len(self.lengths), device=x.device))
+        return x.new_zeros(len(self.lengths)).index_add(0, response, x)
+
+
+def brorl(b: Tokens, clip_low: float = 0.2, clip_high: float = 0.27, tis_cap: float = 2.0) -> Tensor:
+    """min(ρ, C) min( r A, clip(r, 1 - ε_low, 1 + ε_high) A ) of each token, to be maximised (section 3.1).
+
+    The values are not in the paper: ε_low is ProRL v1's and the ProRLv2 scripts', ε_high that of OpenRLHF and NeMo-RL
+    (section 3.1: ε_high > ε_low), C that of Yao et al. 2025.
     """
-    return per_token.sum() / denominator
+    ratio = importance_ratio(b.logp, b.old_logp)
+    weight = truncated_importance_weight(b.old_logp, b.engine_logp, tis_cap)
+    return weight * clipped_objective(ratio, b.spread(b.advantages), clip_low, clip_high)
+
+
+class Objective(NamedTuple):
+    """The choices of section 3.1. The defaults are BroRL's; a variant names what it changes.
+
+    Keyword parameters of `advantages` and `maximise` are the objective's own: `--objective brorl clip_high=0.3`.
+    """
+
+    advantages: Callable[..., Tensor] = mean_centred  # rewards of the kept prompts (P, N) -> A (P, N)
+    whitened: bool = True  # whiten these advantages
+    maximise: Callable[..., Tensor] = brorl  # Tokens -> (T,); a mean over the step's tokens
+    per_response: bool = False  # `maximise` returns (S,); a mean over the step's responses
+    kl: Callable[[Tensor, Tensor], Tensor] = kl_k2  # of the term β KL(π_θ || π_ref): ProRLv2 scripts
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """Name -> value of the parameters of `advantages` and `maximise`."""
+        found = {}
+        for function in (self.advantages, self.maximise):
+            found |= {x.name: x.default for x in inspect.signature(function).parameters.values()}
+        return {name: value for name, value in found.items() if value is not inspect.Parameter.empty}
+
+    def having(self, **parameters: float) -> "Objective":
+        """The objective with other values of its parameters. Raises ValueError for a name that is none of them."""
+        if unknown := parameters.keys() - self.parameters.keys():
+            raise ValueError(f"has no parameter {', '.join(sorted(unknown))}: it has {', '.join(self.parameters)}")
+        own = {name: inspect.signature(getattr(self, name)).parameters for name in ("advantages", "maximise")}
+        chosen = {name: {x: v for x, v in parameters.items() if x in own[name]} for name in own}
+        return self._replace(**{name: partial(getattr(self, name), **x) for name, x in chosen.items() if x})
+
+
+OBJECTIVES = {
+    "brorl": Objective(),
+    "group_std": Objective(advantages=group_std),
+    "group_mean": Objective(advantages=group_mean),
+}
+
+
+def step_advantages(
+    rewards: Tensor, kept: Tensor, counted: Tensor | None = None, objective: Objective = OBJECTIVES["brorl"]
+) -> Tensor:
+    """A of a step's rollouts, (P, N); NaN for each that is not trained on. kept: (P,) bool; counted: as `informative`."""
+    if counted is not None:
+        rewards = rewards.masked_fill(~counted, float("nan"))
+    advantages = torch.full_like(rewards, float("nan"))
+    a = objective.advantages(rewards[kept])
+    advantages[kept] = whiten(a) if objective.whitened else a
+    return advantages
+
+
+def token_mean(per_token: Tensor, tokens: float | Tensor) -> Tensor:
+    """Σ per_token / ΣT: a micro-batch's share of the token-level mean (DAPO).
+
+    `tokens` counts the tokens of the optimizer step over all processes and micro-batches. If each micro-batch divided
+    by its own tokens, a token's weight would depend on the other tokens of its micro-batch.
+    """
+    return per_token.sum() / tokens
 
 
 def policy_loss(
-    logp: Tensor,
-    old_logp: Tensor,
-    engine_logp: Tensor,
-    ref_logp: Tensor | None,
-    advantages: Tensor,
-    lengths: Tensor,
-    denominator: float | Tensor,
-    *,
-    clip_low: float,
-    clip_high: float,
-    tis_cap: float,
-    kl: str = "k2",
-    kl_coef: float = 0.0,
+    b: Tokens, tokens: float, responses: float, objective: Objective = OBJECTIVES["brorl"], kl_coef: float = 0.0
 ) -> tuple[Tensor, dict[str, Tensor]]:
     """L = (1/ΣT) Σ_t [ -min(ρ_t, C) min(r_t A_t, clip(r_t, 1-ε_low, 1+ε_high) A_t) + β KL_t ].
 
-    The clipped objective and the weight min(ρ, C) are from section 3.1. The ratio per token, the mean over tokens and
-    the KL term are from the ProRLv2 scripts (the head of this file). Log-probs are per token, (T,). `advantages` and
-    `lengths` are per rollout, (S,). The weight multiplies the clipped objective only, not the KL term. Returns the
-    scalar loss and `token_metrics`. At r = 1 without a KL term the loss is minus the token mean of min(ρ, C) A. It can
-    be 0 while its gradient is not.
+    The clipped objective and the weight min(ρ, C) are from section 3.1: `brorl`. The ratio per token, the mean over
+    tokens and the KL term are from the ProRLv2 scripts (the head of this file). The weight multiplies the clipped
+    objective only, not the KL term. Returns the scalar loss and `token_metrics`. At r = 1 without a KL term the loss is
+    minus the token mean of min(ρ, C) A. It can be 0 while its gradient is not.
 
     Two rollouts of one prompt, a right one of three tokens and a wrong one of two:
 
         import torch, loss
         old = torch.tensor([-0.1, -2.0, -0.3, -0.9, -0.5])  # log π_old of the tokens; the engine agrees
         logp = old.clone().requires_grad_()  # log π_θ: a policy that has not moved yet
-        a, lengths = loss.group_advantages(torch.tensor([[1.0, 0.0]]))[0], torch.tensor([3, 2])  # a is ½ and -½
-        clip = {"clip_low": 0.2, "clip_high": 0.27, "tis_cap": 2.0}
-        value, metrics = loss.policy_loss(logp, old, old, None, a, lengths, denominator=5, **clip)
+        a, lengths = loss.mean_centred(torch.tensor([[1.0, 0.0]]))[0], torch.tensor([3, 2])  # a is ½ and -½
+        value, metrics = loss.policy_loss(loss.Tokens(logp, old, old, None, a, lengths), tokens=5, responses=2)
         value.backward()  # a token's gradient is -a / 5: the right rollout becomes likelier, the wrong one rarer
     """
-    # output_size is T: without it, torch would wait for a GPU to compute the sum of the lengths.
-    advantages = advantages.repeat_interleave(lengths, output_size=len(logp))  # (T,)
-    ratio = importance_ratio(logp, old_logp)
-    weight = truncated_importance_weight(old_logp, engine_logp, tis_cap)
-    per_token = -weight * clipped_objective(ratio, advantages, clip_low, clip_high)
+    per_token = -objective.maximise(b)
+    if objective.per_response:  # (1/#τ) Σ_τ x_τ as a mean over tokens
+        per_token = b.spread(per_token / b.lengths) * (tokens / responses)
     if kl_coef:
-        if ref_logp is None:
+        if b.ref_logp is None:
             raise ValueError(f"kl_coef={kl_coef} needs a reference: pass ref_logp, or set kl_coef=0")
-        per_token = per_token + kl_coef * KL[kl](logp, ref_logp)
-    with torch.no_grad():
-        metrics = token_metrics(ratio, logp, old_logp, engine_logp, ref_logp, advantages, clip_low, clip_high, tis_cap)
-    return token_mean(per_token, denominator), metrics
+        per_token = per_token + kl_coef * objective.kl(b.logp, b.ref_logp)
+    return token_mean(per_token, tokens), token_metrics(b, objective)
 
 
 # ------------------------------------------------------------------------------------------- metrics
@@ -232,50 +289,45 @@ MAXIMA = {"ratio_max", "engine_ratio_max", "engine_difference_max"}  # of `token
 MINIMA = {"ratio_min", "engine_ratio_min"}
 
 
-def token_metrics(
-    ratio: Tensor,
-    logp: Tensor,
-    old_logp: Tensor,
-    engine_logp: Tensor,
-    ref_logp: Tensor | None,
-    advantages: Tensor,
-    clip_low: float,
-    clip_high: float,
-    tis_cap: float,
-) -> dict[str, Tensor]:
-    """Return sums over these tokens, and the extremes named in MAXIMA and MINIMA. Inputs: (T,).
+def token_metrics(b: Tokens, objective: Objective = OBJECTIVES["brorl"]) -> dict[str, Tensor]:
+    """Return sums over these tokens, and the extremes named in MAXIMA and MINIMA.
 
     trainer/metrics.py, `Sums.result`, divides the sums by ΣT, so that fractions are fractions in metrics.jsonl.
 
-    clip_high_fraction   Σ 1[r > 1 + ε_high, A > 0]   the tokens whose gradient the upper clip removed
-    clip_low_fraction    Σ 1[r < 1 - ε_low,  A < 0]   and the lower clip
-    ratio, _max, _min    Σ r, max r, min r            r as the loss has it
+    clip_high_fraction   tokens with A > 0 whose gradient the objective removes: r > 1 + ε_high
+    clip_low_fraction    tokens with A < 0 whose gradient the objective removes: r < 1 - ε_low
+    ratio, _max, _min    Σ r, max r, min r            r = π_θ / π_old of the token
     kl_old               Σ k3(log π_old, log π_θ)     how far this step's updates moved, KL(π_old || π_θ)
     engine_ratio, ...    Σ ρ, max ρ, min ρ            ρ = π_old / π_engine; 1 when they are the same model
     engine_difference, _max   Σ |log ρ|, max |log ρ|
     engine_kl            Σ k3(log π_engine, log π_old)     KL(π_engine || π_old) on the engine's samples
-    tis_capped_fraction  Σ 1[ρ > C]
+    tis_capped_fraction  Σ 1[ρ > C]                   0 for an objective without a tis_cap
     kl_ref               Σ k3(log π_θ, log π_ref)     KL(π_θ || π_ref), if there is a reference
     nll                  -Σ log π_θ                   of the sampled tokens. It is not the entropy, which sums over the
                                                       vocabulary (trainer/policy.py: chunked_logprobs)
     """
-    engine_ratio = torch.exp(old_logp - engine_logp)
+    with torch.enable_grad():
+        logp = b.logp.detach().requires_grad_()
+        (slope,) = torch.autograd.grad(objective.maximise(b._replace(logp=logp)).sum(), logp)
+    logp, advantages = logp.detach(), b.spread(b.advantages)
+    ratio, engine_ratio = importance_ratio(logp, b.old_logp), importance_ratio(b.old_logp, b.engine_logp)
+    difference = (b.old_logp - b.engine_logp).abs()
     metrics = {
-        "clip_high_fraction": ((ratio > 1 + clip_high) & (advantages > 0)).sum(),
-        "clip_low_fraction": ((ratio < 1 - clip_low) & (advantages < 0)).sum(),
+        "clip_high_fraction": ((slope == 0) & (advantages > 0)).sum(),
+        "clip_low_fraction": ((slope == 0) & (advantages < 0)).sum(),
         "ratio": ratio.sum(),
         "ratio_max": ratio.max(),
         "ratio_min": ratio.min(),
-        "kl_old": kl_k3(old_logp, logp).sum(),
+        "kl_old": kl_k3(b.old_logp, logp).sum(),
         "engine_ratio": engine_ratio.sum(),
         "engine_ratio_max": engine_ratio.max(),
         "engine_ratio_min": engine_ratio.min(),
-        "engine_difference": (old_logp - engine_logp).abs().sum(),
-        "engine_difference_max": (old_logp - engine_logp).abs().max(),
-        "engine_kl": kl_k3(engine_logp, old_logp).sum(),
-        "tis_capped_fraction": (engine_ratio > tis_cap).sum(),
+        "engine_difference": difference.sum(),
+        "engine_difference_max": difference.max(),
+        "engine_kl": kl_k3(b.engine_logp, b.old_logp).sum(),
+        "tis_capped_fraction": (engine_ratio > objective.parameters.get("tis_cap", float("inf"))).sum(),
         "nll": -logp.sum(),
     }
-    if ref_logp is not None:
-        metrics["kl_ref"] = kl_k3(logp, ref_logp).sum()
+    if b.ref_logp is not None:
+        metrics["kl_ref"] = kl_k3(logp, b.ref_logp).sum()
     return metrics

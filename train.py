@@ -17,7 +17,7 @@ A step has nine stages, and `train` is these nine in order:
     3  verify        reward, correctness and reason of each response     trainer/rollouts.py: Judge; verify.py
     4  select        keep prompts with 0 < #correct < N; draw more       loss.py: informative; `prompts_wanted`
                      until B are kept, at most --refill times B
-    5  advantages    minus the group's mean, then whitened               loss.py: group_advantages, whiten
+    5  advantages    minus the group's mean, then whitened               loss.py: step_advantages
     6  score         log π_old and log π_ref under the trainer           trainer/policy.py: score
     7  update        U mini-batches, one optimizer step each             `update`, `loss_of`; loss.py: policy_loss
     8  sync          the new weights into the engine                     rollout.py
@@ -65,6 +65,7 @@ import math
 import time
 from collections.abc import Callable
 from contextlib import nullcontext
+from functools import partial
 from statistics import NormalDist
 from typing import Any
 
@@ -110,10 +111,8 @@ def train(config: Config, accelerator: Accelerator, setup: Setup, measure: Calla
         sums = Sums(accelerator)
         if kept.any():
             # 5: advantages over all kept rollouts of all ranks, and the mini-batch of each rollout
-            trained = kept[:, None] & outcomes.counted  # (P, N)
-            advantages = L.group_advantages(outcomes.reward, config.advantage, outcomes.counted)  # (P, N)
-            advantages = L.whiten(advantages, trained)
-            in_mini_batch = deal(trained, config.updates_per_step, seed_of("mini-batches", config.seed, step))
+            advantages = L.step_advantages(outcomes.reward, kept, outcomes.counted, setup.objective)  # (P, N)
+            in_mini_batch = deal(~advantages.isnan(), config.updates_per_step, seed_of("mini-batches", config.seed, step))
             mini_batches = split(rollouts, advantages, in_mini_batch, config, policy.share_prompts, accelerator)
 
             # 6: log-probs under the trainer before the first update
@@ -125,10 +124,14 @@ def train(config: Config, accelerator: Accelerator, setup: Setup, measure: Calla
                         score(reference, mini_batch, "ref_logp", temperature, accelerator)
             run.lap("score")
 
-            # 7: one optimizer step per mini-batch; the denominator counts tokens over all ranks
+            # 7: one optimizer step per mini-batch; its divisors count tokens and responses over all ranks
             for u, mini_batch in enumerate(mini_batches):
-                tokens = int(outcomes.length[in_mini_batch == u].sum())
-                update(setup.wrapped, setup.optimizer, mini_batch, tokens, config, accelerator, sums)
+                mine = in_mini_batch == u
+                loss = partial(
+                    L.policy_loss, tokens=int(outcomes.length[mine].sum()), responses=int(mine.sum()),
+                    objective=setup.objective, kl_coef=config.kl_coef,
+                )  # fmt: skip
+                update(setup.wrapped, setup.optimizer, mini_batch, loss, config, accelerator, sums)
             run.lap("update")
 
             # 8: sync; the torch engine shares the policy's weights, vLLM loads them (asleep: when it wakes)
@@ -207,13 +210,15 @@ def split(
 
 
 def update(
-    wrapped, optimizer, mini_batch: list[MicroBatch], tokens: int, config: Config, accelerator: Accelerator,
+    wrapped, optimizer, mini_batch: list[MicroBatch], policy_loss: partial, config: Config, accelerator: Accelerator,
     sums: Sums,
 ) -> None:  # fmt: skip
     """Make one optimizer step, or skip it if the gradient is not finite or no rollout is left.
 
-    mini_batch: this rank's micro-batches. tokens: ΣT of the mini-batch, over all ranks.
+    mini_batch: this rank's micro-batches. policy_loss: loss.policy_loss with the divisors of the mini-batch, over all
+    ranks.
     """
+    tokens = policy_loss.keywords["tokens"]
     if not tokens:  # fewer rollouts than mini-batches
         return
     wrapped.train(config.gradient_checkpointing)  # transformers recomputes in train mode only; there is no dropout
@@ -222,7 +227,7 @@ def update(
         last = i + 1 == len(mini_batch)
         # DDP averages the gradients of all ranks after the last micro-batch, FSDP2 after each
         with nullcontext() if last or fsdp else accelerator.no_sync(wrapped):
-            loss = loss_of(wrapped, micro_batch, tokens, config, accelerator, sums)
+            loss = loss_of(wrapped, micro_batch, policy_loss, config, accelerator, sums)
             (loss * accelerator.num_processes).backward()  # the ranks' gradients are averaged, and we want their sum
     sums.updates, sums.tokens = sums.updates + 1, sums.tokens + tokens
     norm: Any = torch.nn.utils.clip_grad_norm_(wrapped.parameters(), config.max_grad_norm)
@@ -236,18 +241,14 @@ def update(
         sums.add({"grad_norm": norm, "grad_norm_max": norm}, maxima={"grad_norm_max"})
 
 
-def loss_of(wrapped, micro_batch: MicroBatch, tokens: int, config: Config, accelerator: Accelerator, sums: Sums):
-    """Return a micro-batch's share of section 3.1's loss. tokens: ΣT, of the whole mini-batch on all ranks."""
+def loss_of(
+    wrapped, micro_batch: MicroBatch, policy_loss: partial, config: Config, accelerator: Accelerator, sums: Sums
+) -> Tensor:
+    """Return a micro-batch's share of section 3.1's loss."""
     logp, _ = log_probs(wrapped, micro_batch, config.temperature, accelerator)  # (T,)
     if not micro_batch.rollouts:  # another rank has one micro-batch more
         return logp.sum()  # 0, with a gradient of 0
-    assert micro_batch.old_logp is not None, "stage 6 comes first"
-    loss, metrics = L.policy_loss(
-        logp, micro_batch.old_logp, micro_batch.engine_logp, micro_batch.ref_logp, micro_batch.advantages,
-        micro_batch.lengths, denominator=tokens,
-        clip_low=config.clip_low, clip_high=config.clip_high, tis_cap=config.tis_cap, kl=config.kl,
-        kl_coef=config.kl_coef,
-    )  # fmt: skip
+    loss, metrics = policy_loss(micro_batch.tokens(logp))
     sums.add({"loss": loss.detach()} | metrics, L.MAXIMA, L.MINIMA)
     return loss
 

@@ -37,9 +37,8 @@ ask()
 # %%
 correct = torch.arange(8) < torch.tensor([0, 1, 4, 8])[:, None]  # (P, N)
 keep = L.informative(correct)
-advantages = L.group_advantages(correct.float())
-whitened = L.whiten(advantages, keep)[keep]
-advantages = advantages[keep]
+advantages = L.mean_centred(correct.float())[keep]
+whitened = L.whiten(advantages)
 print("kept", keep.tolist(), "\nadvantages\n", advantages, "\nwhitened\n", whitened)
 compare("advantage of the only right rollout", advantages[0, 0].item())
 compare("advantage of the only right rollout, whitened", whitened[0, 0].item())
@@ -64,7 +63,7 @@ problems = loop.read_problems("train")[SEED * 32 : SEED * 32 + 32]
 groups, correct = loop.roll_out(TorchEngine(model), tokenizer, problems, 64, seed=SEED)
 keep = L.informative(correct)
 groups = [group for group, kept in zip(groups, keep, strict=True) if kept]
-advantages = L.whiten(L.group_advantages(correct.float()), keep)[keep].flatten()  # (S,)
+advantages = L.step_advantages(correct.float(), keep)[keep].flatten()  # (S,)
 batch = loop.batch_of(groups)
 with torch.no_grad():
     old = loop.log_probs(model, batch)
@@ -74,7 +73,8 @@ losses, norms = [], []
 print("update     loss  gradient norm")
 for update in range(9):
     logp = loop.log_probs(model, batch)
-    loss = L.policy_loss(logp, old, batch["engine"], old, advantages, batch["lengths"], len(old), **loop.LOSS)[0]
+    b = L.Tokens(logp, old, batch["engine"], old, advantages, batch["lengths"])
+    loss, _ = L.policy_loss(b, tokens=len(old), responses=len(advantages), kl_coef=loop.KL_COEF)
     optimizer.zero_grad()
     loss.backward()
     losses.append(loss.item())
@@ -103,7 +103,7 @@ ask()
 # the derivative of min(r A, clip(r, 0.8, 1.27) A) with respect to r.
 
 # %%
-clip = {"clip_low": loop.LOSS["clip_low"], "clip_high": loop.LOSS["clip_high"]}
+clip = {name: L.OBJECTIVES["brorl"].parameters[name] for name in ("clip_low", "clip_high")}
 ratio = torch.tensor([0.5, 0.9, 1.1, 1.5], dtype=torch.float64, requires_grad=True)
 for advantage in (1.0, -1.0):
     objective = L.clipped_objective(ratio, torch.full_like(ratio, advantage), **clip)

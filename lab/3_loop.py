@@ -61,7 +61,7 @@ few = problems[64 * (SEED % 64) :][:64]
 def settings(n: int, prompts: int, steps: int, rate: float, seed: int, log: Path | None = None) -> argparse.Namespace:
     """The arguments of loop.train, with one update in each step."""
     return argparse.Namespace(rollouts=n, prompts=prompts, updates=1, steps=steps, learning_rate=rate, seed=seed,
-                              variant="brorl", log=log)  # fmt: skip
+                              objective="brorl", log=log)  # fmt: skip
 
 
 def train_copy(name: str, policy, n: int, prompts: int, steps: int, rate: float, seed: int) -> tuple[Any, list[float]]:

@@ -21,7 +21,6 @@ def blanked(text: str, exercises: list[Exercise], hard: bool = False) -> str:
     In the loop only stages 4 to 7 are blank, and their comments stay. hard: the module's docstring keeps its first
     line, a function's docstring is the hint, and the comments of the loop's stages go.
     """
-    text = text.replace("choices=VARIANTS", 'choices=["brorl"]')  # the student's loop has no variants
     lines, module = text.splitlines(), ast.parse(text)
     functions = {x.name: x for x in module.body if isinstance(x, ast.FunctionDef)}
     # From the last function to the first: line numbers above stay right.

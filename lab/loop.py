@@ -1,7 +1,7 @@
 """The training loop of section 4.2 in one file and one process: the nine stages of train.py.
 
     python -m lab.loop                          the embedded policy, N = 64, 20 steps; 75 s of one core
-    python -m lab.loop --variant cispo          another objective, or other advantages: lab/variants.py
+    python -m lab.loop --objective cispo        another objective, or other advantages: lab/variants.py
     python -m lab.loop --log run.csv            a line of metrics for each step; docs/evaluation.md explains them
 
     name        symbol      meaning
@@ -21,7 +21,6 @@ import csv
 import json
 import random
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -29,12 +28,13 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 import brorl
 import loss as L
-from lab.variants import ADVANTAGES, OBJECTIVES, VARIANTS
+from lab import variants
 from rollout import Group, Request, Sampling, TorchEngine
 from verify import Problem, verify_batch
 
 TINY = Path(__file__).resolve().parent.parent / "tiny"  # the embedded policy and its problems
-LOSS: dict[str, Any] = {name: brorl.BRORL[name].value for name in ("clip_low", "clip_high", "tis_cap", "kl", "kl_coef")}
+OBJECTIVES = L.OBJECTIVES | variants.OBJECTIVES
+KL_COEF = float(brorl.BRORL["kl_coef"].value)  # β
 METRICS = ("clip_high_fraction", "clip_low_fraction", "kl_old", "kl_ref", "engine_difference", "nll")
 
 
@@ -51,6 +51,7 @@ def seed_of(use: str, *parts: int) -> int:
 def train(model, tokenizer, problems: list[Problem], held_out: list[Problem], args) -> list[float]:
     """The nine stages of train.py, step by step. Returns pass@1 on the held-out problems before and after training."""
     engine, reference = TorchEngine(model), copy.deepcopy(model).eval()
+    objective = OBJECTIVES[args.objective]
     optimizer = torch.optim.AdamW(model.parameters(), lr=args.learning_rate, weight_decay=0.0)
     generator = torch.Generator().manual_seed(args.seed)
     scores, history = [evaluate(engine, tokenizer, held_out)], []
@@ -66,18 +67,16 @@ def train(model, tokenizer, problems: list[Problem], held_out: list[Problem], ar
             continue
         groups = [group for group, kept in zip(groups, keep, strict=True) if kept]
         # 5: advantages
-        advantages = L.whiten(L.group_advantages(correct.float()), keep)[keep].flatten()  # (S,)
-        if args.variant in ADVANTAGES:
-            advantages = ADVANTAGES[args.variant](correct[keep]).flatten()
+        advantages = L.step_advantages(correct.float(), keep, objective=objective)[keep].flatten()  # (S,)
         # 6: log-probs before the first update
         batch = batch_of(groups)
         with torch.no_grad():
             old, ref = log_probs(model, batch), log_probs(reference, batch)
         # 7: update; one optimizer step for each mini-batch. grad_norm is the norm before the gradient is clipped to 1
         updates = []
-        trained = advantages.nonzero().flatten()  # all of them, except for the variant pods
+        trained = (~advantages.isnan()).nonzero().flatten()  # all of them, except for the variant pods
         for rows in trained[torch.randperm(len(trained), generator=generator)].chunk(args.updates):
-            loss, metrics = loss_of(model, batch, rows, old, ref, advantages, args.variant)
+            loss, metrics = loss_of(model, batch, rows, old, ref, advantages, objective)
             optimizer.zero_grad()
             loss.backward()
             metrics["grad_norm"] = torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
@@ -129,16 +128,17 @@ def log_probs(model, batch: dict[str, Tensor], temperature: float = 1.0) -> Tens
     return L.token_logprobs(model.get_output_embeddings()(states), targets, temperature)
 
 
-def loss_of(model, batch, rows, old, ref, advantages, variant: str = "brorl") -> tuple[Tensor, dict[str, Tensor]]:
+def loss_of(
+    model, batch, rows, old, ref, advantages, objective=OBJECTIVES["brorl"]
+) -> tuple[Tensor, dict[str, Tensor]]:
     """Section 3.1's loss of the rollouts `rows`, and means over their tokens. The other tensors are of all rollouts."""
     rows = rows.sort().values
     mine = torch.isin(torch.arange(len(batch["lengths"])), rows).repeat_interleave(batch["lengths"])  # (T,) bool
     part = {name: x[rows] for name, x in batch.items() if name != "engine"}
     logp, engine, lengths = log_probs(model, part), batch["engine"][mine], part["lengths"]
     tokens = int(lengths.sum())
-    loss, sums = L.policy_loss(logp, old[mine], engine, ref[mine], advantages[rows], lengths, tokens, **LOSS)
-    if variant in OBJECTIVES:
-        loss = -L.token_mean(OBJECTIVES[variant](logp, old[mine], engine, advantages[rows], lengths), tokens)
+    b = L.Tokens(logp, old[mine], engine, ref[mine], advantages[rows], lengths)
+    loss, sums = L.policy_loss(b, tokens, len(rows), objective, KL_COEF)
     return loss, {name: sums[name] / tokens for name in METRICS}
 
 
@@ -164,7 +164,7 @@ def main(argv: list[str] | None = None) -> list[float]:
     parser.add_argument("--steps", type=int, default=20)
     parser.add_argument("--learning_rate", type=float, default=1e-4)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--variant", default="brorl", choices=VARIANTS, help="of lab/variants.py")
+    parser.add_argument("--objective", default="brorl", choices=OBJECTIVES, help="of loss.py or lab/variants.py")
     parser.add_argument("--log", help="a CSV file for the metrics of each step")
     args = parser.parse_args(argv)
     model = AutoModelForCausalLM.from_pretrained(TINY / "policy", dtype=torch.float32)

@@ -299,7 +299,6 @@ def test_recipe_values():
         "rollouts_per_prompt": (512, 16, "section 4.2.1; table 1"), "prompts_per_step": (128, 512, "table 1"),
         "learning_rate": (pytest.approx(2.83e-6, rel=1e-3), 1e-6, "section 4.2.1"),
         "updates_per_step": (8, 8, "section 4.2.1"), "max_steps": (191, 535, "table 1"),
-        "clip_high": (0.27, 0.27, "section 3.1"), "tis_cap": (2.0, 2.0, "section 3.1"),
         "reference_reset_steps": (500, 500, "section 3.1"), "max_response_tokens": (16384, 16384, "section 4.2.1"),
         "eval_samples": (16, 16, "appendix D"), "eval_temperature": (0.6, 0.6, "appendix D"),
         "eval_top_p": (0.95, 0.95, "appendix D"), "eval_max_response_tokens": (32768, 32768, "appendix D"),

@@ -28,7 +28,9 @@ def random_tokens(t=60, seed=0):
     return logp, logp + noise[0], logp + noise[0] + noise[1], logp + noise[2], advantages, torch.ones(t).long()
 
 
-CLIP = {"clip_low": 0.2, "clip_high": 0.27, "tis_cap": 2.0}
+def policy_loss(logp, old, engine, ref, advantages, lengths, tokens, kl="k2", kl_coef=0.0, **parameters):
+    objective = L.Objective(kl=L.KL[kl]).having(**parameters)
+    return L.policy_loss(L.Tokens(logp, old, engine, ref, advantages, lengths), tokens, len(lengths), objective, kl_coef)
 
 
 def test_dynamic_sampling_keeps_mixed_groups_only():
@@ -42,7 +44,7 @@ def test_dynamic_sampling_keeps_mixed_groups_only():
 
 def test_group_advantage_by_hand():
     """Makes impossible: centring over the batch, or dividing by the group's std, in the first half."""
-    got = L.group_advantages(tensor([1, 0, 0, 0], [1, 1, 1, 0]))
+    got = L.mean_centred(tensor([1, 0, 0, 0], [1, 1, 1, 0]))
     assert got.tolist() == [[0.75, -0.25, -0.25, -0.25], [0.25, 0.25, 0.25, -0.75]]
 
 
@@ -53,15 +55,12 @@ def test_whitening_cancels_a_factor_that_all_groups_share():
     """
     rewards = (torch.rand(6, 8, generator=torch.Generator().manual_seed(0)) < 0.4).double()
 
-    def whitened(a):
-        return L.whiten(a, torch.ones(6, dtype=torch.bool), eps=0)
-
-    paper = whitened(L.group_advantages(rewards))
-    alike = {kind for kind in L.ADVANTAGES if torch.allclose(whitened(L.group_advantages(rewards, kind)), paper)}
-    assert alike == L.SAME_WHEN_WHITENED
+    paper = L.whiten(L.mean_centred(rewards), eps=0)
+    others = [L.whiten(kind(rewards), eps=0) for kind in (L.group_std, L.group_mean)]
+    assert not any(torch.allclose(other, paper) for other in others)
     leave_one_out = rewards - (rewards.sum(-1, keepdim=True) - rewards) / 7
-    torch.testing.assert_close(whitened(leave_one_out), paper)
-    torch.testing.assert_close(whitened(L.group_advantages(2 * rewards - 1)), paper)
+    torch.testing.assert_close(L.whiten(leave_one_out, eps=0), paper)
+    torch.testing.assert_close(L.whiten(L.mean_centred(2 * rewards - 1), eps=0), paper)
 
 
 @pytest.mark.parametrize("p", [0.03, 0.5, 0.9])
@@ -85,12 +84,9 @@ def test_what_a_prompt_weighs_by_enumeration(p, n):
         "group_mean": (1 - (1 - p) ** (n - 1)) / p,
     }
     for kind, weight in weights.items():
-        advantages = L.group_advantages((groups == 0).double(), kind)
+        advantages = getattr(L, kind)((groups == 0).double())
         got = torch.einsum("g,gi,gij->j", chance, advantages, score[groups]) / n
         torch.testing.assert_close(got, weight * slope, rtol=1e-6, atol=1e-9)
-
-
-ALL = torch.ones(2, dtype=torch.bool)
 
 
 def test_masked_rollouts_are_in_no_mean():
@@ -104,7 +100,8 @@ def test_masked_rollouts_are_in_no_mean():
     assert L.informative(correct).tolist() == [True, True, True]
     rewards, nan = correct.double(), float("nan")
     half, third = [0.5, -0.5, nan, nan], [2 / 3, -1 / 3, -1 / 3, nan]
-    got = {kind: L.group_advantages(rewards, kind, counted)[:2] for kind in L.ADVANTAGES}
+    masked = rewards.masked_fill(~counted, nan)[:2]
+    got = {kind: getattr(L, kind)(masked) for kind in ("mean_centred", "group_std", "group_mean")}
     want = torch.tensor([half, third], dtype=torch.float64)
     torch.testing.assert_close(got["mean_centred"], want, equal_nan=True)
     torch.testing.assert_close(
@@ -113,8 +110,10 @@ def test_masked_rollouts_are_in_no_mean():
     torch.testing.assert_close(
         got["group_std"], want / torch.tensor([[1 / 2], [2**0.5 / 3]]), equal_nan=True, rtol=1e-6, atol=0
     )
-    trained = L.informative(correct, counted)[:, None] & counted
-    whitened = L.whiten(L.group_advantages(rewards, "mean_centred", counted), trained)[trained]
+    kept = L.informative(correct, counted)
+    advantages = L.step_advantages(rewards, kept, counted)
+    assert torch.equal(~advantages.isnan(), kept[:, None] & counted)
+    whitened = advantages[~advantages.isnan()]
     assert whitened.mean().item() == pytest.approx(0, abs=1e-12)
     assert whitened.std(correction=0).item() == pytest.approx(1, abs=1e-7)
 
@@ -137,15 +136,15 @@ def test_whitening_by_hand():
     The two groups above: mean 0, mean square (9 + 1+1+1 + 1+1+1 + 9)/16/8 = 24/128, std = sqrt(3)/4.
     """
     a = tensor([0.75, -0.25, -0.25, -0.25], [0.25, 0.25, 0.25, -0.75])
-    torch.testing.assert_close(L.whiten(a, ALL, eps=0), a * 4 / math.sqrt(3), rtol=1e-14, atol=0)
-    with_dropped, kept = torch.cat([a, torch.zeros(2, 4)]), torch.tensor([True, True, False, False])
-    torch.testing.assert_close(L.whiten(with_dropped, kept, eps=0)[:2], a * 4 / math.sqrt(3))
+    torch.testing.assert_close(L.whiten(a, eps=0), a * 4 / math.sqrt(3), rtol=1e-14, atol=0)
+    with_dropped = torch.cat([a, torch.full((2, 4), float("nan"))])
+    torch.testing.assert_close(L.whiten(with_dropped, eps=0)[:2], a * 4 / math.sqrt(3))
     shifted = tensor([1, 2], [3, 6])  # mean 3, population variance (4 + 1 + 0 + 9)/4 = 3.5
-    torch.testing.assert_close(L.whiten(shifted, ALL, eps=0), (shifted - 3) / math.sqrt(3.5))
+    torch.testing.assert_close(L.whiten(shifted, eps=0), (shifted - 3) / math.sqrt(3.5))
     small, unit = tensor([1e-8], [-1e-8]), tensor([1], [-1])  # ε is added to the std; its default is 1e-8
-    torch.testing.assert_close(L.whiten(small, ALL), tensor([0.5], [-0.5]))
-    torch.testing.assert_close(L.whiten(unit, ALL, eps=1.0), tensor([0.5], [-0.5]))
-    rounded = L.whiten(torch.tensor([[2.0**24], [2.0**24 + 2]]), ALL)  # the mean 2²⁴ + 1 is not a float32
+    torch.testing.assert_close(L.whiten(small), tensor([0.5], [-0.5]))
+    torch.testing.assert_close(L.whiten(unit, eps=1.0), tensor([0.5], [-0.5]))
+    rounded = L.whiten(torch.tensor([[2.0**24], [2.0**24 + 2]]))  # the mean 2²⁴ + 1 is not a float32
     assert rounded.dtype == torch.float32 and rounded.flatten().tolist() == [-1, 1]
 
 
@@ -230,7 +229,7 @@ def test_loss_against_a_loop(chosen):
         slope = {"k1": 1.0, "k2": d, "k3": 1 - math.exp(-d)}[kl]
         gradient.append((-w * r * a * (not clipped) + 0.3 * slope) / 77)
     leaf = logp.clone().requires_grad_()
-    got, _ = L.policy_loss(leaf, old, engine, ref, adv, ones, 77, **CLIP, **chosen, kl_coef=0.3)
+    got, _ = policy_loss(leaf, old, engine, ref, adv, ones, 77, **chosen, kl_coef=0.3)
     got.backward()
     assert got.item() == pytest.approx(want, rel=1e-12)
     torch.testing.assert_close(leaf.grad, tensor(*gradient), rtol=1e-12, atol=1e-15)
@@ -240,7 +239,7 @@ def test_loss_is_zero_on_policy_but_its_gradient_is_not():
     """Makes impossible: "the loss is 0, is it broken?", and a detached or constant objective."""
     logp = random_tokens(8)[0].requires_grad_()
     advantages = tensor(1, 1, -1, -1, 0.5, -0.5, 2, -2)
-    value, _ = L.policy_loss(logp, logp.detach(), logp.detach(), None, advantages, torch.ones(8).long(), 8, **CLIP)
+    value, _ = policy_loss(logp, logp.detach(), logp.detach(), None, advantages, torch.ones(8).long(), 8)
     value.backward()
     assert value.item() == 0.0
     torch.testing.assert_close(logp.grad, -advantages / 8)  # -(1/T) Σ A ∇ log π
@@ -249,9 +248,9 @@ def test_loss_is_zero_on_policy_but_its_gradient_is_not():
 def test_loss_does_not_depend_on_the_split_into_micro_batches():
     """Makes impossible: normalising by a micro-batch's own tokens, the field's most repeated bug."""
     whole = random_tokens()
-    value, _ = L.policy_loss(*whole, 60, **CLIP, kl_coef=0.1)
+    value, _ = policy_loss(*whole, 60, kl_coef=0.1)
     parts = [[x[s] for x in whole] for s in (slice(0, 7), slice(7, 31), slice(31, 60))]
-    split = sum(L.policy_loss(*part, 60, **CLIP, kl_coef=0.1)[0] for part in parts)
+    split = sum(policy_loss(*part, 60, kl_coef=0.1)[0] for part in parts)
     torch.testing.assert_close(split, value, rtol=1e-13, atol=0)
 
 
@@ -280,7 +279,7 @@ def test_a_token_mean_has_the_direction_of_the_trajectory_mean():
         return torch.autograd.grad(x, z, retain_graph=True)[0].flatten()
 
     old = logp.detach()
-    ours, _ = L.policy_loss(logp, old, old, None, advantages, lengths, len(logp), **CLIP)
+    ours, _ = policy_loss(logp, old, old, None, advantages, lengths, len(logp))
     paper = gradient(-(advantages * (trajectory - trajectory.detach()).exp()).mean())  # r(τ) of whole trajectories
     torch.testing.assert_close(gradient(ours), paper * 120 / len(logp), rtol=1e-12, atol=1e-15)
     grpo = gradient(-(advantages * trajectory / lengths).mean())
@@ -327,9 +326,9 @@ def test_trl_agrees():
     theirs.backward()
 
     flat = logp[inside].clone().requires_grad_()
-    ours, _ = L.policy_loss(
+    ours, _ = policy_loss(
         flat, old[inside], engine[inside], ref[inside], advantages, lengths, int(inside.sum()),
-        **CLIP, kl="k3", kl_coef=0.3,
+        kl="k3", kl_coef=0.3,
     )  # fmt: skip
     ours.backward()
     torch.testing.assert_close(ours.detach(), theirs.detach(), rtol=1e-12, atol=0)
@@ -343,7 +342,8 @@ def test_metrics_by_hand():
     logp = -torch.arange(1, 10, dtype=torch.float64)
     old = logp - ratio.log()
     engine_ratio = tensor(3, 1, 1, 1, 1, 1, 1, 1, 0.5)
-    m = L.token_metrics(ratio, logp, old, old - engine_ratio.log(), logp + 1, adv, 0.2, 0.27, 2.0)
+    ones = torch.ones(9).long()
+    m = L.token_metrics(L.Tokens(logp, old, old - engine_ratio.log(), logp + 1, adv, ones))
     assert (m["clip_high_fraction"], m["clip_low_fraction"], m["tis_capped_fraction"]) == (1, 2, 1)
     assert m["ratio"].item() == pytest.approx(8.72) and m["engine_ratio"].item() == pytest.approx(10.5)
     assert m.keys() > L.MAXIMA | L.MINIMA and not L.MAXIMA & L.MINIMA
@@ -356,7 +356,8 @@ def test_metrics_by_hand():
     for name, ratios in (("kl_old", ratio), ("engine_kl", engine_ratio)):  # k3(log π_old, log π_θ) = r - 1 - log r
         assert m[name].item() == pytest.approx((ratios - 1 - ratios.log()).sum().item())
     zero = tensor(0, 0)  # with ε = 0 and C = 1, r = 1 and ρ = 1 lie on every bound: nothing is taken there
-    m = L.token_metrics(zero.exp(), zero, zero, zero, None, tensor(1, -1), 0.0, 0.0, 1.0)
+    strict = L.OBJECTIVES["brorl"].having(clip_low=0.0, clip_high=0.0, tis_cap=1.0)
+    m = L.token_metrics(L.Tokens(zero, zero, zero, None, tensor(1, -1), ones[:2]), strict)
     assert (m["clip_high_fraction"], m["clip_low_fraction"], m["tis_capped_fraction"]) == (0, 0, 0)
 
 
@@ -365,8 +366,8 @@ def test_the_loss_reports_the_metrics_of_its_own_tokens():
     KL term that is left out for want of a reference.
     """
     logp, old, engine, ref, adv, ones = random_tokens()
-    _, got = L.policy_loss(logp.clone().requires_grad_(), old, engine, ref, adv, ones, 60, **CLIP)
-    assert got == L.token_metrics((logp - old).exp(), logp, old, engine, ref, adv, 0.2, 0.27, 2.0)
+    _, got = policy_loss(logp.clone().requires_grad_(), old, engine, ref, adv, ones, 60)
+    assert got == L.token_metrics(L.Tokens(logp, old, engine, ref, adv, ones))
     assert not any(x.requires_grad for x in got.values())
     with pytest.raises(ValueError, match="kl_coef"):
-        L.policy_loss(logp, old, engine, None, adv, ones, 60, **CLIP, kl_coef=0.1)
+        policy_loss(logp, old, engine, None, adv, ones, 60, kl_coef=0.1)

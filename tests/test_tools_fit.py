@@ -54,10 +54,8 @@ def update(config, n, lora_rank):
     ]
     for _ in range(2):  # the gradients of the first micro-batch exist while the second is computed
         logp, _ = log_probs(policy, MicroBatch.of(rollouts, torch.device("cpu")), 1.0, Accelerator(cpu=True))
-        loss, _ = L.policy_loss(
-            logp, logp.detach(), logp.detach(), logp.detach(), torch.ones(n), torch.full((n,), 1023), 2 * 1023 * n,
-            clip_low=0.2, clip_high=0.3, tis_cap=2.0, kl="k2", kl_coef=1e-4,
-        )
+        old, lengths = logp.detach(), torch.full((n,), 1023)
+        loss, _ = L.policy_loss(L.Tokens(logp, old, old, old, torch.ones(n), lengths), 2 * 1023 * n, 2 * n, kl_coef=1e-4)
         loss.backward()
         del logp, loss
     optimizer.step()

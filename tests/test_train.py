@@ -1,6 +1,7 @@
 """train.py: the nine stages, one update against a plain implementation, whole runs, the checks at the start."""
 
 import math
+from functools import partial
 from unittest import mock
 
 import pytest
@@ -60,12 +61,13 @@ def test_mini_batches_split_what_is_trained_evenly():
 # ------------------------------------------------------------------------------------------------------ stage 7
 
 # Other values than the recipes have, so that none of them is written anywhere else.
-LOSS = {"clip_low": 0.1, "clip_high": 0.33, "kl": "k3", "kl_coef": 0.2, "tis_cap": 1.2}
+CLIP = {"clip_low": 0.1, "clip_high": 0.33, "tis_cap": 1.2}
+OBJECTIVE = L.Objective(kl=L.kl_k3).having(**CLIP)
 
 
 def prepared(share=False, **changes):
     """(config, policy, rollouts) with random advantages."""
-    config = Config(**LOSS | {"temperature": 1.5, "max_grad_norm": 1e9} | changes)
+    config = Config(**{"kl_coef": 0.2, "temperature": 1.5, "max_grad_norm": 1e9} | changes)
     policy = Policy(loaded()[0])
     policy.share_prompts = share
     rollouts, _ = drawn(4, 6)
@@ -93,7 +95,8 @@ def updated(policy, batch, tokens, config) -> Sums:
     """One update with a rate of 1 and without momentum: the weights move by minus the gradient."""
     accelerator, optimizer = Accelerator(cpu=True), torch.optim.SGD(policy.parameters(), lr=1.0)
     sums = Sums(accelerator)
-    train.update(policy, optimizer, batch, tokens, config, accelerator, sums)
+    loss = partial(L.policy_loss, tokens=tokens, responses=24, objective=OBJECTIVE, kl_coef=config.kl_coef)
+    train.update(policy, optimizer, batch, loss, config, accelerator, sums)
     assert all(p.grad is None for p in policy.parameters())
     return sums
 
@@ -110,8 +113,8 @@ def loss_by_loop(policy, rollouts, config) -> torch.Tensor:
             z = logits[len(r.prompt) + i - 1]
             logp = z[token] - z.logsumexp(-1)
             ratio = torch.exp(logp - old[i])
-            clipped = ratio.clamp(1 - config.clip_low, 1 + config.clip_high)
-            weight = min(math.exp(old[i] - r.engine_logp[i]), config.tis_cap)
+            clipped = ratio.clamp(1 - CLIP["clip_low"], 1 + CLIP["clip_high"])
+            weight = min(math.exp(old[i] - r.engine_logp[i]), CLIP["tis_cap"])
             kl = torch.exp(ref[i] - logp) - 1 + logp - ref[i]
             total = total - weight * torch.minimum(ratio * r.advantage, clipped * r.advantage) + config.kl_coef * kl
     return total / tokens
@@ -271,12 +274,12 @@ def test_the_engine_sleeps_while_the_trainer_works(tmp_path, monkeypatch):
 
 
 def test_a_first_update_starts_from_engine_and_reference(tmp_path):
-    """Makes impossible: --advantage without effect; a stage that scores at another temperature than it samples.
+    """Makes impossible: --objective without effect; a stage that scores at another temperature than it samples.
 
     With one mini-batch the policy is still the engine's, the old and the reference policy.
     """
     one = {"max_steps": 1, "temperature": 1.3, "updates_per_step": 1, "eval_samples": 1}
-    rows = [run(tmp_path, name=kind, advantage=kind, **one)[1] for kind in L.ADVANTAGES]
+    rows = [run(tmp_path, name=kind, objective=kind, **one)[1] for kind in L.OBJECTIVES]
     assert len({row["reward"] for row in rows}) == 1 and len({row["grad_norm"] for row in rows}) == 3
     for row in rows:
         assert row["ratio_min"] == row["ratio_max"] == 1 and row["kl_ref"] == 0 and row["engine_difference"] < 1e-4

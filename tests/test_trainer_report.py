@@ -24,7 +24,7 @@ def test_the_introduction_shows_what_the_user_set(tmp_path, capsys):
 
 def test_a_change_of_the_algorithm_is_printed(tmp_path, capsys):
     """Makes impossible: a run under the name of the paper's recipe with another objective, and no line that says so."""
-    set_up(tmp_path, advantage="group_mean", truncated="mask")
+    set_up(tmp_path, objective="group_mean", truncated="mask")
     said = capsys.readouterr().out
     assert f"group_mean  {GIVEN}" in said and f"mask  {GIVEN}" in said
 

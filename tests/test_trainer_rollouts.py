@@ -9,14 +9,14 @@ from types import SimpleNamespace
 import pytest
 import torch
 from accelerate import Accelerator
-from helpers import TINY, drawn, few_problems, loaded
+from helpers import TINY, drawn, loaded
 
 import trainer.rollouts as module
 from rollout import Group, Sampling, TorchEngine
 from trainer.problems import load_problems
 from trainer.rollouts import Judge, Outcomes, Rollout, hidden_tokens, requests_of_rank, roll_out, rollouts_of, seed_of
 from trainer.settings import Config, Refusal
-from verify import REASONS, Problem, Verdict, verify
+from verify import REASONS, Problem, verify
 
 
 @pytest.mark.parametrize("n, world", [(8, 1), (8, 3), (512, 64), (2, 5), (1, 4), (3, 3)])
@@ -191,12 +191,3 @@ def test_seeds_differ_and_fit_the_engines():
     seeds = {seed_of("rollouts", *parts) for parts in itertools.product(range(5), range(5), range(40))}
     assert len(seeds) == 1000 and max(seeds) < 2**62 and seed_of("rollouts", 1, 23) != seed_of("rollouts", 12, 3)
     assert seed_of("evaluation", 1234, 5) != seed_of("mini-batches", 1234, 5)  # two uses with the same numbers
-
-
-def test_group_mean_needs_rewards_of_zero_or_more(monkeypatch):
-    """Makes impossible: a run that trains towards the lower rewards, since it divides by a negative mean."""
-    problems = load_problems(few_problems())[:1]
-    monkeypatch.setattr(Judge, "verdicts", lambda self, items: [Verdict(-0.5, False, "wrong")] * len(items))
-    Judge(None, Config()).check(problems)
-    with pytest.raises(Refusal, match="--advantage"):
-        Judge(None, Config(advantage="group_mean")).check(problems)

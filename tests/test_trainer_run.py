@@ -186,8 +186,8 @@ def test_a_resumed_run_has_the_settings_of_now_or_is_refused(tmp_path, finished)
     folder is free for another process, or whose config.json has the old rate; half a run with another cap.
     """
     folder = copied(finished, tmp_path)
-    with pytest.raises(Refusal, match="tis_cap"):
-        set_up(folder, resume=True, tis_cap=3.0, max_steps=3)
+    with pytest.raises(Refusal, match="objective"):
+        set_up(folder, resume=True, objective=["brorl", "tis_cap=3"], max_steps=3)
     assert contents(folder / "run") == contents(finished / "run")
     _, _, setup = set_up(folder, resume=True, max_steps=3, learning_rate=1e-7)
     assert [group["lr"] for group in setup.optimizer.param_groups] == [1e-7]

@@ -40,10 +40,10 @@ def test_a_recipe_sets_what_the_command_line_leaves_open(recipe, tmp_path):
     """Makes impossible: a recipe that is only a name; a flag that a recipe overrides."""
     model = tmp_path / "mine"
     model.mkdir()
-    config, sources = read("--recipe", recipe, "--model", str(model), "--clip_high", "0.5")
-    want = {name: x.value for name, x in brorl.RECIPES[recipe].items()} | {"clip_high": 0.5}
+    config, sources = read("--recipe", recipe, "--model", str(model), "--temperature", "0.5")
+    want = {name: x.value for name, x in brorl.RECIPES[recipe].items()} | {"temperature": 0.5}
     assert {name: getattr(config, name) for name in want} == want
-    assert sources["clip_high"] == GIVEN and sources["clip_low"].startswith(recipe)
+    assert sources["temperature"] == GIVEN and sources["max_steps"].startswith(recipe)
     assert config.name == f"{recipe}-mine-seed0"
 
 
@@ -60,8 +60,8 @@ def test_the_learning_rate_follows_the_batch_and_hours_replace_steps():
 
 
 @pytest.mark.parametrize("broken", [
-    "{", '{"brorl": {"clip_low": 3}}', '{"brorl": {"nonsense": {"value": 1, "source": ""}}}',
-    '{"brorl": {"clip_low": {"value": "x", "source": ""}}}',
+    "{", '{"brorl": {"temperature": 3}}', '{"brorl": {"nonsense": {"value": 1, "source": ""}}}',
+    '{"brorl": {"temperature": {"value": "x", "source": ""}}}',
 ])  # fmt: skip
 def test_a_broken_recipe_file_is_refused(tmp_path, broken):
     """Makes impossible: a recipe.json that is ignored, or fails with a traceback."""
@@ -71,10 +71,10 @@ def test_a_broken_recipe_file_is_refused(tmp_path, broken):
 
 
 @pytest.mark.parametrize("argv, named", [
-    (["--rollouts_per_prompt", "1"], "--rollouts_per_prompt"), (["--clip_low", "5"], "--clip_low"),
+    (["--rollouts_per_prompt", "1"], "--rollouts_per_prompt"), (["--eval_top_p", "5"], "--eval_top_p"), (["--objective", "nope"], "gspo"),
     (["--learning_rate", "-1e-5"], "--learning_rate"), (["--learning_rate", "nan"], "--learning_rate"),
     (["--max_steps", "0"], "--max_steps"), (["--max_steps", "ten"], "^--max_steps: .*ten"),
-    (["--max_steps"], "^--max_steps:"), (["--kl", "k4"], "^--kl: .*k4"),
+    (["--max_steps"], "^--max_steps:"), (["--truncated", "k4"], "^--truncated: .*k4"),
     (["--data", "x.jsonl"], "--eval_data"), (["--eval_only", "--resume"], "--eval_only"),
     (["--data", "x.jsonl", "--eval_data", "y.jsonl"], "--data x.jsonl.*\n--eval_data y.jsonl"),
     (["--rewards", "a.py,b.py"], "--rewards a.py,b.py"), (["--eval_data", "x.jsonl:0", "--data", "x"], "--eval_data"),
@@ -164,19 +164,19 @@ def test_resume_takes_the_settings_of_the_run(tmp_path):
     """Makes impossible: a resumed run with the defaults in place of the settings that it began with; one that cannot
     continue with another budget, or with less memory per forward pass.
     """
-    started(tmp_path, learning_rate=3e-3, clip_high=0.4, max_steps=7)
+    started(tmp_path, learning_rate=3e-3, temperature=0.4, max_steps=7)
     argv = ["--resume", "--name", "run", "--output_dir", str(tmp_path), "--max_steps", "9", "--save_every", "5"]
     argv += ["--max_tokens_per_micro_batch", "99", "--gradient_checkpointing", "--max_engine_kl", "0.3"]
     config, sources = read(*argv)
-    assert (config.learning_rate, config.clip_high, config.max_steps, config.save_every) == (3e-3, 0.4, 9, 5)
-    assert sources["clip_high"] == "as the run began"
+    assert (config.learning_rate, config.temperature, config.max_steps, config.save_every) == (3e-3, 0.4, 9, 5)
+    assert sources["temperature"] == "as the run began"
     _, sources = read(*argv, "--learning_rate", "1e-3")
     assert sources["learning_rate"] == GIVEN  # a run that diverges may continue with a lower rate
     check_same_run(config, LAUNCH, DIGESTS)
 
 
 @pytest.mark.parametrize("argv, launch, digests, named", [
-    (["--clip_high", "0.3"], {}, {}, "clip_high"), ([], {"precision": "bfloat16"}, {}, "precision"),
+    (["--objective", "gspo"], {}, {}, "objective"), ([], {"precision": "bfloat16"}, {}, "precision"),
     ([], {}, {"the problems": "b"}, "the problems"), ([], {}, {"reward.py": "c"}, "reward.py"),
 ])  # fmt: skip
 def test_resume_refuses_another_run(tmp_path, argv, launch, digests, named):

@@ -16,6 +16,7 @@ import torch
 from jinja2 import TemplateError
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerBase
 
+from trainer.objectives import load_objective
 from trainer.problems import load_data, reward_files
 from trainer.rollouts import encode
 from trainer.settings import GIVEN, Config, Refusal, is_missing_folder, refusing
@@ -159,6 +160,8 @@ def digests(config: Config, problems: list[Problem], held_out: list[Problem], to
         "the held-out problems": held_out,
         "the tokenizer": [written, tokenizer.chat_template],
     }
+    _, file = load_objective(config.objective)
+    parts["the file of --objective"] = Path(file).read_text()
     for path in config.rewards:
         parts |= {file: Path(file).read_text() for file in reward_files[str(Path(path).resolve())]}
     return {

@@ -33,6 +33,7 @@ from torch.nn.functional import embedding, pad
 from torch.nn.utils.rnn import pad_sequence
 from transformers import DynamicCache
 
+from loss import Tokens
 from rollout import dithered
 from trainer.offload import OffloadedAdamW, zeros_in_host_memory
 from trainer.rollouts import Rollout
@@ -164,6 +165,11 @@ class MicroBatch:
             torch.tensor([r.advantage for r in rollouts], dtype=torch.float32, device=device),
             torch.tensor([len(r.response) for r in rollouts], dtype=torch.long, device=device),
         )
+
+    def tokens(self, logp: Tensor) -> Tokens:
+        """What the loss sees, after stage 6. logp: (T,) log π_θ."""
+        assert self.old_logp is not None, "stage 6 comes first"
+        return Tokens(logp, self.old_logp, self.engine_logp, self.ref_logp, self.advantages, self.lengths)
 
 
 def log_probs(policy: torch.nn.Module, micro_batch: MicroBatch, temperature: float, accelerator: Accelerator):

@@ -156,7 +156,7 @@ class Judge:
     def __init__(self, tokenizer, config: Config):
         self.tokenizer = tokenizer
         self.timeout_s, self.allow_weak_sandbox = config.verify_timeout, config.allow_weak_sandbox
-        self.advantage, self.mask_truncated = config.advantage, config.truncated == "mask"
+        self.mask_truncated = config.truncated == "mask"
         self.thread = ThreadPoolExecutor(1)
         self.waiting: deque[list[Rollout]] = deque()
         self.calls: list[Future[list[Rollout]]] = []
@@ -221,8 +221,6 @@ class Judge:
         for kind, verdict in zip(example, verdicts, strict=True):
             if verdict.reason in ("crashed", "timeout"):
                 raise Refusal(f"repair kind {kind}: it must answer to any text, also to nonsense (its error is above)")
-            if verdict.reward < 0 and self.advantage == "group_mean":
-                raise Refusal(f"--advantage group_mean divides by the mean reward, and kind {kind} pays less than 0")
 
 
 def encode(tokenizer, problem: Problem) -> list[int]:

@@ -24,9 +24,9 @@ import torch
 from transformers import HfArgumentParser
 
 import brorl
-import loss as L
 from rollout import ENGINES, have_vllm
 from sandbox.jobs import printable
+from trainer.objectives import load_objective
 from trainer.problems import read_spec
 
 TINY = Path(__file__).resolve().parent.parent / "tiny"  # the embedded policy and its problems
@@ -41,14 +41,15 @@ FREE = {  # may change on --resume: draws and gradients stay the same, except fo
 }  # fmt: skip
 # They change the algorithm and have no value in the recipes: the first lines of a run show each that the user set.
 CHANGES_THE_ALGORITHM = {
-    "advantage", "truncated", "refill", "weight_decay", "max_grad_norm", "lora_rank", "lora_alpha",
+    "objective", "truncated", "refill", "weight_decay", "max_grad_norm", "lora_rank", "lora_alpha",
 }  # fmt: skip
 # Names of the same settings in other libraries. For any other name the error suggests the nearest setting.
 SYNONYMS = {
     "N": "rollouts_per_prompt", "n": "rollouts_per_prompt", "num_generations": "rollouts_per_prompt",
     "group_size": "rollouts_per_prompt", "B": "prompts_per_step", "batch_size": "prompts_per_step",
     "max_tokens": "max_response_tokens", "max_completion_length": "max_response_tokens", "lr": "learning_rate",
-    "beta": "kl_coef", "epsilon": "clip_low", "epsilon_high": "clip_high", "use_vllm": "engine", "epochs": "max_steps",
+    "beta": "kl_coef", "epsilon": "objective", "epsilon_high": "objective", "clip_low": "objective",
+    "clip_high": "objective", "advantage": "objective", "loss_type": "objective", "use_vllm": "engine", "epochs": "max_steps",
     "bf16": "precision", "mixed_precision": "precision", "dtype": "precision",
 }  # fmt: skip
 
@@ -106,14 +107,10 @@ class Config:
     refill: float = setting(4.0, "a step draws up to this many times B; our choice")
     learning_rate: float = setting(None, "of AdamW; scaled if N or B is set")
     updates_per_step: int = setting(None, "U, mini-batches and optimizer steps of a step")
-    advantage: str = setting(
-        "mean_centred", "mean_centred, group_std (GRPO), group_mean (MaxRL)", choices=[*L.ADVANTAGES]
+    objective: list[str] = setting(
+        None, "brorl, group_std, ..., gspo, or FILE.py:NAME; then PARAMETER=VALUE, such as clip_high=0.3 [brorl]"
     )
-    clip_low: float = setting(None, "ε_low")
-    clip_high: float = setting(None, "ε_high")
-    kl: str = setting(None, "estimator of the KL term: k1, k2 or k3", choices=[*L.KL])
     kl_coef: float = setting(None, "β, weight of the KL term; 0: no reference")
-    tis_cap: float = setting(None, "C, cap of the truncated importance weight")
     reference_reset_steps: int = setting(None, "steps between resets; 0: never")
     weight_decay: float = setting(0.01, "of AdamW; not in the paper: torch's default")
     max_grad_norm: float = setting(1.0, "gradient clipping; not in the paper: verl's")
@@ -223,6 +220,7 @@ def default_of(setting: Field) -> str:
 
 def formatted(value: Any) -> str:
     """Return a value for the console; a number with three digits."""
+    value = " ".join(value) if isinstance(value, list) else value
     return f"{value:.3g}" if isinstance(value, float) else str(value)
 
 
@@ -269,6 +267,7 @@ def resolve(config: Config, given: set[str]) -> dict[str, str]:
     config.data = config.data or [str(TINY / "train.jsonl")]
     config.eval_data = config.eval_data or [str(TINY / "test.jsonl")]
     config.rewards = config.rewards or []
+    config.objective = config.objective or ["brorl"]
     config.engine = config.engine or ("vllm" if torch.cuda.is_available() and have_vllm() else "torch")
     if config.resume:
         sources = {name: GIVEN if name in given else "as the run began" for name in brorl.BRORL}
@@ -358,14 +357,14 @@ def recipe_of(config: Config) -> dict[str, tuple[Any, str]]:
 def check(c: Config) -> None:
     """Refuse settings that cannot work, before any file is read. Raises Refusal with a sentence for each mistake."""
     lowest = {
-        "rollouts_per_prompt": 2, "refill": 1, "tis_cap": 1, "seed": 0, "kl_coef": 0, "weight_decay": 0,
+        "rollouts_per_prompt": 2, "refill": 1, "seed": 0, "kl_coef": 0, "weight_decay": 0,
         "reference_reset_steps": 0, "eval_every": 0, "eval_temperature": 0, "lora_rank": 0,
     }  # fmt: skip
     wrong = []
     for name, x in asdict(c).items():
         if type(x) in (int, float) and not (math.isfinite(x) and (x >= lowest[name] if name in lowest else x > 0)):
             wrong.append(f"--{name} {x} must be {f'at least {lowest[name]}' if name in lowest else 'positive'}")
-        elif name in ("clip_low", "gpu_memory_utilization", "eval_top_p") and x > 1:
+        elif name in ("gpu_memory_utilization", "eval_top_p") and x > 1:
             wrong.append(f"--{name} {x} must be at most 1")
     if re.search("[\ud800-\udfff]", c.system_prompt or ""):
         wrong.append("--system_prompt has bytes that are not UTF-8: no tokenizer can read them")
@@ -384,6 +383,8 @@ def check(c: Config) -> None:
             if not source.startswith(("hf:", "gym:")) and not os.path.isfile(source):
                 commas = "; separate files by spaces" if "," in source else ""
                 wrong.append(f"--{flag} {source}: there is no such file{commas}")
+    with refusing("--objective "):
+        load_objective(c.objective)
     if wrong:
         raise Refusal("\n".join(wrong))
 

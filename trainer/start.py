@@ -37,6 +37,7 @@ from rollout import ENGINES, Engine, Sampling, dither_under_autocast
 from sandbox.jobs import printable
 from trainer.adapters import add_adapters, shared_copy, trained
 from trainer.data import Data, load, load_model, stop_tokens
+from trainer.objectives import load_objective
 from trainer.offload import OffloadedAdamW, to_host
 from trainer.policy import (
     MicroBatch,
@@ -66,6 +67,7 @@ class Setup(NamedTuple):
 
     data: Data
     judge: Judge
+    objective: L.Objective
     sampling: Sampling
     engine: Engine
     policy: Policy
@@ -193,7 +195,7 @@ def set_up(config: Config, accelerator: Accelerator, sources: dict[str, str]) ->
     if not config.resume:
         run.open()
     return Setup(
-        data=data, judge=judge, sampling=sampling, engine=engine,
+        data=data, judge=judge, objective=load_objective(config.objective)[0], sampling=sampling, engine=engine,
         policy=policy, wrapped=policy if fsdp_requested() else accelerator.prepare(policy),
         reference=reference, optimizer=optimizer,  # type: ignore[arg-type]
         run=run, progress=progress,
