@@ -36,12 +36,14 @@ A third engine is a subclass of `Engine` and an entry in `ENGINES`.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 from transformers import PreTrainedModel
 
 from engines.prefix import (
@@ -85,19 +87,47 @@ class Request(NamedTuple):
     first: int = 0
 
 
-@dataclass
+@dataclass(eq=False)
 class Group:
-    """The rollouts of a request: a prompt's N, or a rank's share of them. A response includes its stop token."""
+    """The rollouts of a request, on the CPU: a prompt's N, or a rank's share of them. Row i is rollout `first` + i."""
 
     prompt: list[int]
-    responses: list[list[int]] = field(default_factory=list)
-    logprobs: list[list[float]] = field(default_factory=list)  # log π_engine, one per token
-    finish_reasons: list[str] = field(default_factory=list)  # "stop" or "length"
+    tokens: Tensor  # (N, T) int32, the responses with their stop tokens, padded with 0
+    logp: Tensor  # (N, T) float32, log π_engine of the tokens, padded with 0
+    lengths: Tensor  # (N,) int64
+    truncated: Tensor  # (N,) bool: ended by the limit, not by a stop token
 
-    def add(self, response: list[int], logprobs: list[float], finish_reason: str) -> None:
-        self.responses.append(response)
-        self.logprobs.append(logprobs)
-        self.finish_reasons.append(finish_reason)
+    @classmethod
+    def of(cls, prompt: list[int], responses: list[list[int]], logprobs: list[list[float]], ends: list[str]) -> Group:
+        """Make a group of lists; an end is "stop" or "length"."""
+        tokens, logp = (
+            pad_sequence([torch.tensor(row, dtype=dtype) for row in rows], batch_first=True)
+            for rows, dtype in ((responses, torch.int32), (logprobs, torch.float32))
+        )
+        truncated = torch.tensor([end == "length" for end in ends])
+        return cls(prompt, tokens, logp, torch.tensor([len(row) for row in responses]), truncated)
+
+    @classmethod
+    def joined(cls, parts: list[Group]) -> Group:
+        """Join the parts of a request that were drawn one after the other, without columns that are padding only."""
+        lengths = torch.cat([part.lengths for part in parts])
+        tokens, logp = (
+            torch.cat([getattr(part, name)[:, : lengths.max()] for part in parts]) for name in ("tokens", "logp")
+        )
+        return cls(parts[0].prompt, tokens, logp, lengths, torch.cat([part.truncated for part in parts]))
+
+    def __len__(self) -> int:
+        """N."""
+        return len(self.tokens)
+
+    @property
+    def responses(self) -> list[list[int]]:
+        """The responses as lists: to read, and for the tools. Training uses the tensors."""
+        return [row[:end] for row, end in zip(self.tokens.tolist(), self.lengths.tolist(), strict=True)]
+
+    @property
+    def logprobs(self) -> list[list[float]]:
+        return [row[:end] for row, end in zip(self.logp.tolist(), self.lengths.tolist(), strict=True)]
 
 
 OnProgress = Callable[[int], object]  # called with the number of rollouts that ended since its last call
@@ -237,8 +267,8 @@ class TorchEngine(Engine):
     >>> engine = TorchEngine(AutoModelForCausalLM.from_pretrained("tiny/policy"))
     >>> request = Request(tokenizer("1569:20=").input_ids, n=512, seed=0)
     >>> ((_, group),) = engine.generate([request], Sampling(max_new_tokens=12, stop_token_ids=(0,)))
-    >>> len(group.responses), len(group.logprobs), set(group.finish_reasons)
-    (512, 512, {'stop'})
+    >>> len(group), group.tokens.shape == group.logp.shape, group.truncated.any().item()
+    (512, True, False)
     """
 
     needs_whole_model = True
@@ -264,16 +294,19 @@ class TorchEngine(Engine):
         """Draw as `Engine.generate` says, short prompts first. After each chunk, yield the groups that are complete."""
         text_config = self.model.config.get_text_config()
         check(requests, sampling, text_config.vocab_size, getattr(text_config, "max_position_embeddings", None))
-        groups = [Group(list(request.prompt)) for request in requests]
+        parts: list[list[Group]] = [[] for _ in requests]  # of each request, one for each of its chunks
         by_length = sorted(range(len(requests)), key=lambda i: len(requests[i].prompt))  # little padding in a chunk
         numbered = [(i, requests[i].first + k) for i in by_length for k in range(requests[i].n)]
         size = self.chunk_size(requests, sampling)
         for start in range(0, len(numbered), size):
             chunk = numbered[start : start + size]
-            for (i, _), rollout in zip(chunk, self.decode(requests, chunk, sampling, on_progress), strict=True):
-                groups[i].add(*rollout)
-                if len(groups[i].responses) == requests[i].n:
-                    yield i, groups[i]
+            columns = self.decode(requests, chunk, sampling, on_progress)
+            count = Counter(i for i, _ in chunk)  # the rollouts of a request are next to each other
+            for i, *rows in zip(count, *(x.split([*count.values()]) for x in columns), strict=True):
+                parts[i].append(Group(list(requests[i].prompt), *rows))
+                if sum(map(len, parts[i])) == requests[i].n:
+                    yield i, Group.joined(parts[i])
+                    parts[i] = []
 
     def chunk_size(self, requests: list[Request], sampling: Sampling) -> int:
         """Return how many rollouts decode at a time: as many as memory_gib holds, on a CPU at most 4,096.
@@ -296,17 +329,18 @@ class TorchEngine(Engine):
 
     def decode(
         self, requests: list[Request], chunk: list[tuple[int, int]], sampling: Sampling, on_progress: OnProgress | None
-    ) -> list[tuple[list[int], list[float], str]]:
-        """Draw a chunk, the rollouts that decode together. Returns (response, log-probs, finish reason) of each.
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Draw a chunk, the rollouts that decode together. Returns tokens, logp, lengths and truncated of a `Group`.
 
         chunk: a pair (index of a request, rollout number) for each rollout. The rollouts of a prompt start as one row,
         which splits later.
         """
         device, limit = self.model.device, sampling.max_new_tokens
         stop = torch.tensor(sampling.stop_token_ids, dtype=torch.long, device=device)
-        tokens = torch.zeros(len(chunk), limit, dtype=torch.long, device=device)  # (rollouts, limit)
+        tokens = torch.zeros(len(chunk), limit, dtype=torch.int32, device=device)  # (rollouts, limit)
         logprobs = torch.zeros(len(chunk), limit, device=device)  # (rollouts, limit)
         length = torch.zeros(len(chunk), dtype=torch.long, device=device)  # (rollouts,)
+        truncated = torch.zeros(len(chunk), dtype=torch.bool, device=device)  # (rollouts,)
         seed, number = torch.tensor([(requests[i].seed, k) for i, k in chunk], device=device).T
         stream = splitmix64(splitmix64(seed) + number)  # (rollouts,) names each one's stream of random numbers
         asked = list(dict.fromkeys(i for i, _ in chunk))  # the requests of the chunk; at first each has one row
@@ -323,9 +357,11 @@ class TorchEngine(Engine):
                     token = logp.argmax(-1)[row]  # (active,)
                 else:
                     token = draw(logp, row, uniforms(stream[active], t))  # (active,)
-                tokens[active, t], logprobs[active, t] = token, logp[row, token]
+                tokens[active, t], logprobs[active, t] = token.int(), logp[row, token]
                 length[active] = t + 1
-                ended = torch.isin(token, stop) | (t + 1 == limit)  # (active,)
+                stopped = torch.isin(token, stop)  # (active,)
+                ended = stopped | (t + 1 == limit)
+                truncated[active] = ended & ~stopped
                 going_on = (~ended).nonzero().squeeze(-1)  # waits for a GPU once, a bool index in each of its uses
                 if on_progress:
                     on_progress(len(active) - len(going_on))
@@ -333,10 +369,7 @@ class TorchEngine(Engine):
                 if not len(active):
                     break
                 row, logits = decoder.advance(row, token)
-        return [
-            (response[:end], drawn[:end], "stop" if response[end - 1] in sampling.stop_token_ids else "length")
-            for response, drawn, end in zip(tokens.tolist(), logprobs.tolist(), length.tolist(), strict=True)
-        ]
+        return tokens.cpu(), logprobs.cpu(), length.cpu(), truncated.cpu()
 
     def sync(self, model: torch.nn.Module) -> None:
         """Copy the weights, unless `model` is the engine's own.
@@ -421,13 +454,13 @@ class VLLMEngine(Engine):
     @staticmethod
     def group(request: Request, output: Any, greedy: bool) -> Group:
         """Translate vLLM's output of a request. Raises RuntimeError if rollouts are missing or were aborted."""
-        group = Group(list(request.prompt))
-        for completion in output.outputs * (request.n if greedy else 1):  # vLLM draws one rollout for a greedy request
-            group.add(list(completion.token_ids), list(completion.logprobs.logprobs), completion.finish_reason)
-        if len(group.responses) != request.n or not {"stop", "length"}.issuperset(group.finish_reasons):
-            ends = set(group.finish_reasons)
-            raise RuntimeError(f"vLLM returned {len(group.responses)} of {request.n} rollouts, which ended by {ends}")
-        return group
+        drawn = output.outputs * (request.n if greedy else 1)  # vLLM draws one rollout for a greedy request
+        ends = [completion.finish_reason for completion in drawn]
+        if len(drawn) != request.n or not {"stop", "length"}.issuperset(ends):
+            raise RuntimeError(f"vLLM returned {len(drawn)} of {request.n} rollouts, which ended by {set(ends)}")
+        return Group.of(
+            list(request.prompt), [x.token_ids for x in drawn], [x.logprobs.logprobs for x in drawn], ends
+        )
 
     def sync(self, model: torch.nn.Module) -> None:
         """Load the weights of `model` now, or when the engine wakes."""

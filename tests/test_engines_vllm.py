@@ -92,7 +92,7 @@ def test_only_whole_groups_are_taken():
     for count, greedy in ((1, True), (4, False)):  # one greedy rollout stands for n
         group = VLLMEngine.group(request, answer(count=count), greedy)
         assert group.responses == [[5, 0]] * 4 and group.logprobs == [[-1.0, -2.0]] * 4
-        assert group.prompt == [3] and group.finish_reasons == ["stop"] * 4
+        assert group.prompt == [3] and not group.truncated.any()
     for broken in (answer("abort", 4), answer(None, 4), answer(count=3), answer(count=2), answer(count=0)):
         with pytest.raises(RuntimeError):
             VLLMEngine.group(request, broken, greedy=False)
@@ -204,7 +204,7 @@ def test_greedy_equals_the_torch_engine_token_for_token(engine):
     greedy = Sampling(12, temperature=0.0, stop_token_ids=(EOS,))
     ours, ended = generate(TorchEngine(policy()), asked, 2, greedy), []
     for a, b in zip(ours, generate(engine, asked, 2, greedy, on_progress=ended.append), strict=True):
-        assert (a.prompt, a.responses, a.finish_reasons) == (b.prompt, b.responses, b.finish_reasons)
+        assert (a.prompt, a.responses, a.truncated.tolist()) == (b.prompt, b.responses, b.truncated.tolist())
         assert numpy.allclose(list(chain(*a.logprobs)), list(chain(*b.logprobs)), atol=1e-4)
     assert sum(ended) == 2 * len(asked)
     assert list(engine.generate([], ANSWER)) == []
@@ -402,8 +402,8 @@ def test_a_group_of_512(engine):
     long = [tuple(r) for group in groups for r in group.responses if len(r) > 10]
     assert len(set(long)) == len(long) > 600, "uniform over 22 tokens: no two long ones are equal, with seeds 0, 1, 2"
     for group in groups:
-        assert len(group.responses) == len(group.logprobs) == len(group.finish_reasons) == 512
-        for response, logprobs, reason in zip(group.responses, group.logprobs, group.finish_reasons, strict=True):
+        assert len(group) == len(group.logp) == len(group.truncated) == 512
+        for response, logprobs, truncated in zip(group.responses, group.logprobs, group.truncated, strict=True):
             assert len(response) == len(logprobs) <= 20
             assert reason == ("stop" if response[-1] == EOS else "length")
             assert EOS not in response[:-1]
@@ -416,8 +416,8 @@ def test_only_stop_tokens_end_a_response(engine):
     """Makes impossible: vLLM adds the model's EOS, or drops the caller's stop tokens."""
     plus = AutoTokenizer.from_pretrained(TINY / "policy").convert_tokens_to_ids("+")
     (group,) = generate(engine, prompts(1), 256, Sampling(12, stop_token_ids=(plus,)))
-    assert {len(r) for r, f in zip(group.responses, group.finish_reasons, strict=True) if f == "length"} == {12}
-    assert all(r[-1] == plus for r, f in zip(group.responses, group.finish_reasons, strict=True) if f == "stop")
+    assert {len(r) for r, cut in zip(group.responses, group.truncated, strict=True) if cut} == {12}
+    assert all(r[-1] == plus for r, cut in zip(group.responses, group.truncated, strict=True) if not cut)
     assert any(EOS in r[:-1] for r in group.responses), "EOS is not a stop token here"
 
 

@@ -26,6 +26,10 @@ def groups_of(engine, requests, sampling, **more):
     return [found[i] for i in range(len(requests))]
 
 
+def drawn(*arguments) -> list:
+    return [(group.responses, group.logprobs) for group in groups_of(*arguments)]
+
+
 def asked(n, prompts=PROMPTS, seed=0):
     return [Request(prompt, n, seed + i) for i, prompt in enumerate(prompts)]
 
@@ -58,23 +62,23 @@ def test_responses_end_with_their_stop_token_or_at_the_limit(limit, stop):
     counts as truncated, the model's own EOS as a stop token.
     """
     (group,) = groups_of(TorchEngine(make()), asked(200, [[3]]), Sampling(limit, stop_token_ids=stop))
-    assert set(group.finish_reasons) == ({"stop", "length"} if stop else {"length"})
-    for response, logprobs, reason in zip(group.responses, group.logprobs, group.finish_reasons, strict=True):
+    assert {*group.truncated.tolist()} == ({True, False} if stop else {True})
+    for response, logprobs, truncated in zip(group.responses, group.logprobs, group.truncated, strict=True):
         assert len(logprobs) == len(response) and not set(stop) & set(response[:-1])
-        assert (response[-1] in stop) == (reason == "stop")
-        assert len(response) == limit or reason == "stop"
+        assert (response[-1] in stop) != truncated
+        assert len(response) == limit or not truncated
     assert stop or any(0 in response for response in group.responses)
 
 
 def test_a_seed_repeats_and_another_does_not():
     """Makes impossible: random numbers from the global generator, or the same ones for every call."""
     engine, sampling = TorchEngine(make()), Sampling(6)
-    first = groups_of(engine, asked(8, seed=1), sampling)
+    first = drawn(engine, asked(8, seed=1), sampling)
     torch.manual_seed(99)
     state = torch.get_rng_state()
-    assert groups_of(engine, asked(8, seed=1), sampling) == first
+    assert drawn(engine, asked(8, seed=1), sampling) == first
     assert torch.equal(torch.get_rng_state(), state)
-    assert groups_of(engine, asked(8, seed=50), sampling) != first
+    assert drawn(engine, asked(8, seed=50), sampling) != first
 
 
 def test_two_requests_for_halves_equal_one_request():
@@ -95,7 +99,7 @@ def test_sync_takes_the_new_weights():
     engine.wake()
     (after,) = groups_of(engine, asked(4, [[3, 4]]), Sampling(5))
     assert after.logprobs[0] == pytest.approx(full_logprobs(other, [3, 4], after.responses[0]), abs=1e-5)
-    assert before != after
+    assert before.responses != after.responses
 
 
 @pytest.mark.parametrize(
@@ -322,7 +326,7 @@ def test_a_rollout_does_not_depend_on_its_batch(rows):
     got = groups_of(engine, asked(50), sampling)
     assert max(watch.rows) <= rows and len(watch.rows) > 4 * 200 / rows
     for a, b in zip(want, got, strict=True):
-        assert (a.prompt, a.responses, a.finish_reasons) == (b.prompt, b.responses, b.finish_reasons)
+        assert (a.prompt, a.responses, a.truncated.tolist()) == (b.prompt, b.responses, b.truncated.tolist())
         assert list(chain(*a.logprobs)) == pytest.approx(list(chain(*b.logprobs)), abs=1e-5)
 
 

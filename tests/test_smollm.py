@@ -149,7 +149,7 @@ def test_vllm_reads_the_saved_model(straight, tmp_path, tokenizer, data):
     ours = dict(engine.generate(requests, Sampling(24, temperature=0, stop_token_ids=(2,))))
     want = [ours[i].responses[0] for i in range(len(prompts))]
     assert json.loads((tmp_path / "greedy.json").read_text()) == want
-    assert any(group.finish_reasons == ["stop"] for group in ours.values())
+    assert any(not group.truncated.any() for group in ours.values())
 
 
 def test_digits_stand_alone(tokenizer):

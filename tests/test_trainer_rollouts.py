@@ -35,7 +35,7 @@ def test_every_rollout_is_drawn_by_exactly_one_rank(n, world):
 def test_a_group_becomes_rollouts_with_its_own_tokens():
     """Makes impossible: a response with the log-probs, the number or the end of another one."""
     responses, logprobs = [[1], [2, 3], [4, 4, 4]], [[-0.1], [-0.2, -0.3], [-0.4, -0.5, -0.6]]
-    group = Group([5, 6], responses, logprobs, ["stop", "stop", "length"])
+    group = Group.of([5, 6], responses, logprobs, ["stop", "stop", "length"])
     made = list(rollouts_of(group, Problem("?", "math", "1"), prompt_index=7, first=4))
     assert [(r.prompt_index, r.number, r.truncated) for r in made] == [(7, 4, False), (7, 5, False), (7, 6, True)]
     for r, tokens, logp in zip(made, responses, logprobs, strict=True):

@@ -7,7 +7,6 @@ prompt. Prompt seed and rollout number fix the tokens, so a step is the same on 
 from __future__ import annotations
 
 import hashlib
-import itertools
 from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -37,7 +36,7 @@ class Rollout:
     prompt_index: int  # of its prompt among the P prompts of the step
     number: int  # 0 ... N - 1
     prompt: Tensor  # (L,) int32, shared by the rollouts of a prompt
-    response: Tensor  # (R,) int32
+    response: Tensor  # (R,) int32, a view of its group's tokens; engine_logp likewise
     engine_logp: Tensor  # (R,) log π_engine of the sampled tokens
     truncated: bool  # reached the length limit
     text: str = ""  # stage 3
@@ -143,11 +142,8 @@ def requests_of_rank(
 def rollouts_of(group: Group, problem: Problem, prompt_index: int, first: int) -> Iterator[Rollout]:
     """The responses of a group as rollouts. first: number of the group's first rollout."""
     prompt = torch.tensor(group.prompt, dtype=torch.int32)
-    lengths = [len(response) for response in group.responses]
-    tokens = torch.tensor([*itertools.chain(*group.responses)], dtype=torch.int32).split(lengths)
-    logp = torch.tensor([*itertools.chain(*group.logprobs)], dtype=torch.float32).split(lengths)
-    for i, finish_reason in enumerate(group.finish_reasons):
-        yield Rollout(problem, prompt_index, first + i, prompt, tokens[i], logp[i], finish_reason == "length")
+    for i, (end, truncated) in enumerate(zip(group.lengths.tolist(), group.truncated.tolist(), strict=True)):
+        yield Rollout(problem, prompt_index, first + i, prompt, group.tokens[i, :end], group.logp[i, :end], truncated)
 
 
 class Judge:
@@ -185,12 +181,12 @@ class Judge:
 
     def judge(self, rollouts: list[Rollout]) -> None:
         """Fill in text and verdict. A start of the response that the prompt has written belongs to the response."""
-        hidden = hidden_tokens(self.tokenizer)
+        hidden = torch.tensor(sorted(hidden_tokens(self.tokenizer)), dtype=torch.int32)
         starts = {r.prompt_index: (r.problem, r.prompt) for r in rollouts}
         written = {index: self.written_by_the_prompt(*start) for index, start in starts.items()}
         # A response that was not cut ends with its stop token.
-        tokens = [r.response[: None if r.truncated else -1].tolist() for r in rollouts]
-        visible = [[token for token in row if token not in hidden] for row in tokens]
+        tokens = [r.response if r.truncated else r.response[:-1] for r in rollouts]
+        visible = [x[~torch.isin(x, hidden)].tolist() for x in tokens]
         for r, text in zip(rollouts, self.tokenizer.batch_decode(visible), strict=True):
             r.text = written[r.prompt_index] + text
         items = [(r.problem, r.text, len(r.response), r.truncated) for r in rollouts]
