@@ -207,6 +207,7 @@ class Objective(NamedTuple):
     whitened: bool = True  # whiten these advantages
     maximise: Callable[..., Tensor] = brorl  # Tokens -> (T,); a mean over the step's tokens
     per_response: bool = False  # `maximise` returns (S,); a mean over the step's responses
+    mask_truncated: bool = False  # leave truncated responses out of stages 4 to 7, as DAPO does
     kl: Callable[[Tensor, Tensor], Tensor] = kl_k2  # of the term β KL(π_θ || π_ref): ProRLv2 scripts
 
     @property
@@ -230,6 +231,7 @@ OBJECTIVES = {
     "brorl": Objective(),
     "group_std": Objective(advantages=group_std),
     "group_mean": Objective(advantages=group_mean),
+    "mask_truncated": Objective(mask_truncated=True),
 }
 
 

@@ -282,7 +282,7 @@ class TorchEngine(Engine):
 
     @classmethod
     def from_config(cls, model: PreTrainedModel, positions: int, dtype: str, config: Any) -> TorchEngine:
-        return cls(model, config.engine_memory_gib, dtype)
+        return cls(model, None, dtype)
 
     @property
     def description(self) -> str:
@@ -415,8 +415,8 @@ class VLLMEngine(Engine):
 
     @classmethod
     def from_config(cls, model: PreTrainedModel, positions: int, dtype: str, config: Any) -> VLLMEngine:
-        max_num_seqs = config.max_num_seqs or max_seqs(model, dtype, config)
-        memory_gib = config.engine_memory_gib or default_memory_gib(model.device)
+        max_num_seqs = max_seqs(model, dtype, config)
+        memory_gib = default_memory_gib(model.device)
         return cls(model, positions, max_num_seqs, memory_gib, config.gpu_memory_utilization, dtype)
 
     @property

@@ -41,7 +41,7 @@ has the verdicts of all ranks as (P, N) tensors, equal on every rank.
 
 The paper leaves open, and this file decides:
 
-  * a truncated response is judged like any other. --truncated mask leaves it out of the loss, as DAPO does, and out of
+  * a truncated response is judged like any other. `mask_truncated` of the objective leaves it out of the loss, as DAPO does, and out of
     every mean of stages 4 and 5;
   * B counts informative prompts. A step with more than B, or with fewer, trains on all of them at the same learning
     rate. AdamW moves the weights about as far with few prompts as with many, along a noisier gradient: a warning says
@@ -82,6 +82,7 @@ from trainer.rollouts import Outcomes, Rollout, roll_out, seed_of
 from trainer.settings import Config, read_settings
 from trainer.start import Setup, explained, set_up, start_accelerator
 
+MAX_GRAD_NORM = 1.0  # gradient clipping; not in the paper: verl's
 CONFIDENCE = 0.9  # probability that one more round of generation yields enough informative prompts
 
 
@@ -230,7 +231,7 @@ def update(
             loss = loss_of(wrapped, micro_batch, policy_loss, config, accelerator, sums)
             (loss * accelerator.num_processes).backward()  # the ranks' gradients are averaged, and we want their sum
     sums.updates, sums.tokens = sums.updates + 1, sums.tokens + tokens
-    norm: Any = torch.nn.utils.clip_grad_norm_(wrapped.parameters(), config.max_grad_norm)
+    norm: Any = torch.nn.utils.clip_grad_norm_(wrapped.parameters(), MAX_GRAD_NORM)
     norm = float(norm.full_tensor() if fsdp else norm)
     finite = math.isfinite(norm)
     if finite:

@@ -235,7 +235,7 @@ def check_attention(model: PreTrainedModel) -> None:
 
 
 def default_memory_gib(device: torch.device) -> float:
-    """The default of --engine_memory_gib: 2 on a CPU, half of the free memory on a GPU.
+    """GiB for decoding: 2 on a CPU, half of the free memory on a GPU.
 
     The other half is for activations, and for what the estimate of `bytes_per_row` leaves out.
     """

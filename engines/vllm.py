@@ -2,7 +2,7 @@
 
 start_llm         make a vllm.LLM of the trained model's architecture in this process, with random weights
 load_weights      copy the trained weights into it
-max_seqs          the default of --max_num_seqs
+max_seqs          how many rollouts decode at a time
 sampling_params   translate rollout.Sampling
 abort             stop all rollouts
 workarounds       keep_threads, config_folder, repack_tied_head: each docstring names the reason in vLLM
@@ -54,7 +54,7 @@ def start_llm(
         "enable_sleep_mode": platform.is_sleep_mode_available(),
         "distributed_executor_backend": "external_launcher" if several else None,
     }
-    advice = "vLLM did not start: try a smaller --max_num_seqs, fewer tokens, more memory, or --engine torch"
+    advice = "vLLM did not start: try a smaller --gpu_memory_utilization, fewer tokens, more memory, or --engine torch"
     with note(advice), keep_threads(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         llm = vllm.LLM(config_folder(model), **settings | memory | options)
@@ -85,13 +85,13 @@ def import_vllm(device: str, dtype: str) -> tuple[Any, Any]:
 
 
 def max_seqs(model: PreTrainedModel, dtype: str, config: Any) -> int:
-    """Choose --max_num_seqs: how many rollouts of half of the response limit vLLM's cache holds, 8 to max(512, N).
+    """Choose how many rollouts of half of the response limit vLLM's cache holds, 8 to max(512, N).
 
     Half is the mean length of a rollout that decodes up to the limit. The prompt is in the cache once per group, so it
     does not count. If too many rollouts run, vLLM drops keys and values and computes them again later.
     """
     item = getattr(torch, dtype).itemsize
-    cache = (config.engine_memory_gib or default_memory_gib(torch.device("cpu"))) * 2**30
+    cache = default_memory_gib(torch.device("cpu")) * 2**30
     if model.device.type == "cuda":
         total = torch.cuda.mem_get_info(model.device)[1]
         cache = config.gpu_memory_utilization * total - item * sum(p.numel() for p in model.parameters())
@@ -124,7 +124,7 @@ def sampling_params(n: int, seed: int, sampling: Any) -> Any:
 
 def step(llm: Any) -> list[Any]:
     """Compute one token of each running rollout; return the outputs of the requests that ended."""
-    with note("If vLLM ran out of memory, lower --max_num_seqs or --gpu_memory_utilization"):
+    with note("If vLLM ran out of memory, lower --gpu_memory_utilization"):
         return llm.llm_engine.step()
 
 

@@ -111,11 +111,11 @@ def loaded():
 def drawn(count=6, n=8, temperature=3.0, seed=0, limit=12, **changes) -> tuple[list[Rollout], Outcomes]:
     """Rollouts of the embedded policy with verdicts; at temperature 3 their lengths differ."""
     model, tokenizer = loaded()
-    config = Config(engine_memory_gib=1.0, **changes)
+    config = Config(**changes)
     sampling = Sampling(limit, temperature, stop_token_ids=(tokenizer.eos_token_id,))
     problems = load_problems(TINY / "train.jsonl")[:count]
     seeds = [seed * 1000 + i for i in range(count)]
-    return roll_out(TorchEngine(model), problems, n, seeds, sampling, Judge(tokenizer, config), Accelerator(cpu=True))
+    return roll_out(TorchEngine(model, 1.0), problems, n, seeds, sampling, Judge(tokenizer, config), Accelerator(cpu=True))
 
 
 def outcomes(correct, reward=None, kinds=None, judged=True, truncated=False) -> Outcomes:

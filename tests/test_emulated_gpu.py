@@ -64,7 +64,7 @@ def test_a_gpu_computes_what_a_cpu_computes(tmp_path):
     """Makes impossible: weights that an update on a GPU does not reach. In float32, in whole rows, with checkpointing,
     a mask and top-p.
     """
-    rows = {"max_response_tokens": 40, "gradient_checkpointing": True, "truncated": "mask", "eval_top_p": 0.9}
+    rows = {"max_response_tokens": 40, "gradient_checkpointing": True, "objective": "mask_truncated", "eval_top_p": 0.9}
     on_gpu(tmp_path, name="gpu", precision="float32", **rows)
     run(tmp_path, name="cpu", eval_every=0, eval_samples=1, **rows)
     for a, b in zip(lines(tmp_path / "gpu/metrics.jsonl"), lines(tmp_path / "cpu/metrics.jsonl"), strict=True):

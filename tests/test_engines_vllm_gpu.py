@@ -202,7 +202,7 @@ def two_ranks(*commands):
 
 
 SETTINGS = {
-    "engine": "vllm", "engine_memory_gib": 0.25, "learning_rate": 1e-3, "max_steps": 3, "eval_every": 1,
+    "engine": "vllm", "learning_rate": 1e-3, "max_steps": 3, "eval_every": 1,
     "rollouts_per_prompt": 8, "prompts_per_step": 2, "eval_samples": 1,
 }  # fmt: skip
 

@@ -75,7 +75,7 @@ def plain() -> torch.Tensor:
 def test_a_variant_trains(name, plain):
     """Makes impossible: an --objective that the loop does not reach. icepop differs where engine and trainer do."""
     got = torch.cat(gradients(loop.train, updates=2, learning_rate=3e-3, objective=name))
-    assert got.isfinite().all() and (error(got, plain) > 1e-3) == (name not in ("brorl", "icepop"))
+    assert got.isfinite().all() and (error(got, plain) > 1e-3) == (name not in ("brorl", "icepop", "mask_truncated"))
     assert load_objective([name])[0].parameters == loop.OBJECTIVES[name].parameters
 
 

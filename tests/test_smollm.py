@@ -72,7 +72,7 @@ def straight(tmp_path_factory, model, data) -> tuple[Path, str]:
         f"--engine={ENGINE}", f"--model={model}", f"--data={data}", f"--eval_data={data}", f"--output_dir={folder}",
         "--name=run", "--rollouts_per_prompt=16", "--prompts_per_step=2", "--updates_per_step=2",
         "--learning_rate=1e-6", "--max_response_tokens=12", "--eval_max_response_tokens=12", "--eval_samples=2",
-        "--eval_every=3", "--engine_memory_gib=1", "--max_steps=3",
+        "--eval_every=3", "--max_steps=3",
     ]  # fmt: skip
     on_cpu = str(not torch.cuda.is_available()).lower()
     return folder / "run", ended(start(command, HF_HUB_OFFLINE="1", ACCELERATE_USE_CPU=on_cpu))

@@ -67,7 +67,7 @@ OBJECTIVE = L.Objective(kl=L.kl_k3).having(**CLIP)
 
 def prepared(share=False, **changes):
     """(config, policy, rollouts) with random advantages."""
-    config = Config(**{"kl_coef": 0.2, "temperature": 1.5, "max_grad_norm": 1e9} | changes)
+    config = Config(**{"kl_coef": 0.2, "temperature": 1.5} | changes)
     policy = Policy(loaded()[0])
     policy.share_prompts = share
     rollouts, _ = drawn(4, 6)
@@ -91,12 +91,13 @@ def scored(rollouts, budget=10**6, share=False) -> list:
     return batches
 
 
-def updated(policy, batch, tokens, config) -> Sums:
+def updated(policy, batch, tokens, config, max_norm=1e9) -> Sums:
     """One update with a rate of 1 and without momentum: the weights move by minus the gradient."""
     accelerator, optimizer = Accelerator(cpu=True), torch.optim.SGD(policy.parameters(), lr=1.0)
     sums = Sums(accelerator)
     loss = partial(L.policy_loss, tokens=tokens, responses=24, objective=OBJECTIVE, kl_coef=config.kl_coef)
-    train.update(policy, optimizer, batch, loss, config, accelerator, sums)
+    with mock.patch.object(train, "MAX_GRAD_NORM", max_norm):
+        train.update(policy, optimizer, batch, loss, config, accelerator, sums)
     assert all(p.grad is None for p in policy.parameters())
     return sums
 
@@ -150,10 +151,10 @@ def test_an_update_without_a_finite_gradient_or_without_tokens_is_skipped(tokens
 
 
 def test_the_gradient_norm_is_clipped():
-    """Makes impossible: --max_grad_norm without effect, or a logged norm after the clipping."""
-    config, policy, rollouts = prepared(max_grad_norm=0.01)
+    """Makes impossible: a gradient that is not clipped, or a logged norm after the clipping."""
+    config, policy, rollouts = prepared()
     before = torch.nn.utils.parameters_to_vector(policy.parameters()).detach().clone()
-    norm = updated(policy, scored(rollouts), 100, config).result()["grad_norm"]
+    norm = updated(policy, scored(rollouts), 100, config, max_norm=0.01).result()["grad_norm"]
     after = torch.nn.utils.parameters_to_vector(policy.parameters()).detach()
     assert float((before - after).norm()) == pytest.approx(0.01, rel=1e-2) and norm > 0.02
 

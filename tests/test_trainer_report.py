@@ -24,9 +24,9 @@ def test_the_introduction_shows_what_the_user_set(tmp_path, capsys):
 
 def test_a_change_of_the_algorithm_is_printed(tmp_path, capsys):
     """Makes impossible: a run under the name of the paper's recipe with another objective, and no line that says so."""
-    set_up(tmp_path, objective="group_mean", truncated="mask")
+    set_up(tmp_path, objective="group_mean", refill=3)
     said = capsys.readouterr().out
-    assert f"group_mean  {GIVEN}" in said and f"mask  {GIVEN}" in said
+    assert f"group_mean  {GIVEN}" in said and f"3  {GIVEN}" in said
 
 
 def test_curves_are_drawn_from_a_run_without_updates(tmp_path, monkeypatch):

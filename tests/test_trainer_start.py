@@ -84,10 +84,10 @@ def test_moments_that_are_allocated_at_the_start_change_nothing(tmp_path):
     """Makes impossible: moments that the first update allocates, where the engine has the memory; a first update with
     the bias correction of the second.
     """
-    _, _, setup = set_up(tmp_path, learning_rate=1e-3, weight_decay=0.1)
+    _, _, setup = set_up(tmp_path, learning_rate=1e-3)
     assert len(setup.optimizer.state) == len(list(setup.policy.parameters()))
     policy = Policy(loaded()[0])
-    fresh = torch.optim.AdamW(policy.parameters(), lr=1e-3, weight_decay=0.1)
+    fresh = torch.optim.AdamW(policy.parameters(), lr=1e-3, weight_decay=0.01)
     for optimizer, model in ((setup.optimizer, setup.policy), (fresh, policy)):
         for p in model.parameters():
             p.grad = torch.ones_like(p)

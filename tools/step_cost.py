@@ -55,6 +55,7 @@ from tqdm import tqdm
 import brorl
 import train
 from rollout import Engine, Request, Sampling, TorchEngine
+from train import MAX_GRAD_NORM
 from trainer.adapters import trained
 from trainer.metrics import Sums
 from trainer.offload import on_device
@@ -376,7 +377,7 @@ class Stopwatch:
             began = self.now()
             for p in parameters if self.accelerator.num_processes > 1 else ():  # DDP adds up the gradients
                 torch.distributed.all_reduce(p.grad)
-            torch.nn.utils.clip_grad_norm_(parameters, self.config.max_grad_norm)
+            torch.nn.utils.clip_grad_norm_(parameters, MAX_GRAD_NORM)
             optimizer.step()  # type: ignore[union-attr]
             optimizer.zero_grad()  # type: ignore[union-attr]
             spent.append(self.now() - began)

@@ -4,7 +4,7 @@
     python -m tools.which_n --model M --data D --prompts_per_step 32
     accelerate launch -m tools.which_n --model M --data D        on several processes
 
-All settings of train.py work too, except another --objective and --truncated mask. Nothing is trained. The program
+All settings of train.py work too, except another --objective. Nothing is trained. The program
 
     1  times calls of the engine, the judge and the trainer, and so knows the seconds of a step with any N;
     2  rolls out some prompts and computes the gradient of each half of a group, which gives V_w / V_b;
@@ -330,8 +330,8 @@ def main(argv: list[str] | None = None) -> dict[str, Any]:
         config, sources = read_settings((__doc__ or "").partition("\n")[0], flags, any_size=True)
         if config.eval_only or config.resume:
             raise Refusal("--eval_only and --resume belong to train.py: leave them out here")
-        if config.truncated == "mask" or config.objective != ["brorl"]:
-            raise Refusal("which_n knows the law of --objective brorl without --truncated mask: leave both out")
+        if config.objective != ["brorl"]:
+            raise Refusal("which_n knows the law of --objective brorl: leave it out")
         if fsdp_requested():
             raise Refusal("which_n needs complete weights on every process: start it without FSDP2")
         accelerator = start_accelerator(config)

@@ -6,7 +6,7 @@
     W, b    (out, in)    float32, or bfloat16  weights of the model; with --precision bfloat16 they are bfloat16 numbers
     A       (R, in)      float32               trained; at the start uniform in ±1/√in
     B       (out, R)     float32               trained; 0 at the start: a new policy is the model itself, exactly
-    α / R                                      --lora_alpha over --lora_rank
+    α / R                                      32 over --lora_rank
 
 In float32 the trainer and the torch engine compute x Wᵀ + b + (α / R) (x Aᵀ) Bᵀ.
 

@@ -53,7 +53,7 @@ class Outcomes:
     reason: Tensor  # int64, index into verify.REASONS
     length: Tensor  # int64, response tokens
     truncated: Tensor  # bool
-    counted: Tensor  # bool: may be trained on. All; with --truncated mask only complete responses
+    counted: Tensor  # bool: may be trained on. All; with the objective's mask_truncated only complete responses
     kinds: list[str]  # (P,) kinds of the problems
     rounds: int = 0  # rounds of generation
 
@@ -149,10 +149,10 @@ def rollouts_of(group: Group, problem: Problem, prompt_index: int, first: int) -
 class Judge:
     """Stage 3 during stage 2: a thread turns responses into text and fills in their verdicts."""
 
-    def __init__(self, tokenizer, config: Config):
+    def __init__(self, tokenizer, config: Config, mask_truncated: bool = False):
         self.tokenizer = tokenizer
         self.timeout_s, self.allow_weak_sandbox = config.verify_timeout, config.allow_weak_sandbox
-        self.mask_truncated = config.truncated == "mask"
+        self.mask_truncated = mask_truncated
         self.thread = ThreadPoolExecutor(1)
         self.waiting: deque[list[Rollout]] = deque()
         self.calls: list[Future[list[Rollout]]] = []

@@ -6,6 +6,7 @@ A value comes from the command line, else from recipe.json in the model's folder
 
 from __future__ import annotations
 
+import copy
 import difflib
 import importlib.util
 import json
@@ -32,27 +33,6 @@ from trainer.problems import read_spec
 TINY = Path(__file__).resolve().parent.parent / "tiny"  # the embedded policy and its problems
 GIVEN = "command line"  # the source of a setting that the user set
 IN_FOLDER = "recipe.json: "  # the source of a setting of recipe.json in the model's folder starts with this
-FREE = {  # may change on --resume: draws and gradients stay the same, except for the order of float sums
-    "resume", "output_dir", "max_steps", "max_hours", "eval_every", "save_every", "report_to", "allow_weak_sandbox",
-    "engine_memory_gib", "gpu_memory_utilization", "max_num_seqs", "max_engine_kl", "max_tokens_per_micro_batch",
-    "gradient_checkpointing", "offload",
-    # These two change later steps: a run that diverges, or whose judge takes too long, can continue with others.
-    "learning_rate", "verify_timeout",
-}  # fmt: skip
-# They change the algorithm and have no value in the recipes: the first lines of a run show each that the user set.
-CHANGES_THE_ALGORITHM = {
-    "objective", "truncated", "refill", "weight_decay", "max_grad_norm", "lora_rank", "lora_alpha",
-}  # fmt: skip
-# Names of the same settings in other libraries. For any other name the error suggests the nearest setting.
-SYNONYMS = {
-    "N": "rollouts_per_prompt", "n": "rollouts_per_prompt", "num_generations": "rollouts_per_prompt",
-    "group_size": "rollouts_per_prompt", "B": "prompts_per_step", "batch_size": "prompts_per_step",
-    "max_tokens": "max_response_tokens", "max_completion_length": "max_response_tokens", "lr": "learning_rate",
-    "beta": "kl_coef", "epsilon": "objective", "epsilon_high": "objective", "clip_low": "objective",
-    "clip_high": "objective", "advantage": "objective", "loss_type": "objective", "use_vllm": "engine", "epochs": "max_steps",
-    "bf16": "precision", "mixed_precision": "precision", "dtype": "precision",
-}  # fmt: skip
-
 
 class Refusal(ValueError):
     """A mistake of the user: the message is a sentence with the fix. Any other exception shows its traceback."""
@@ -72,81 +52,91 @@ def refusing(prefix: str = "") -> Iterator[None]:
 # ------------------------------------------------------------------------------------------------ the dataclass
 
 
-def setting(default: Any, help: str, **options: Any) -> Any:
-    """Declare a field. default None: --help shows the recipe's value, or the value in brackets at the end of `help`."""
-    return field(default=default, metadata={"help": help} | options)
+def setting(default: Any, help: str, choices: list[str] | None = None, **rules: Any) -> Any:
+    """Declare a field. default None: --help shows the recipe's value, or the value in brackets at the end of `help`.
+
+    The rules, all optional; code asks for them by `rule`, so a new setting is this one line:
+
+    group        title in --help of the group that starts here
+    free         --resume may change it: draws and gradients stay the same, except for the order of float sums
+    shown        it changes the algorithm and is in no recipe: the first lines of a run show it if the user set it
+    size         the user of a model of their own must name it, or the recipe
+    low, high    the smallest and largest value; without `low` a number must be positive
+    also         names of the same setting in other libraries, for the message about an unknown setting
+    """
+    return field(default=default, metadata={"help": help, "rules": rules} | ({"choices": choices} if choices else {}))
 
 
-GROUPS = {  # the first setting of a group -> the group's title in --help
-    "model": "run",
-    "rollouts_per_prompt": "sections 3.1 and 4.2.1",
-    "engine": "sampling",
-    "eval_every": "evaluation",
-    "verify_timeout": "verifying, machine and logs",
-}
+def rule(name: str) -> dict[str, Any]:
+    """Setting -> value, of the settings that have this rule."""
+    return {f.name: f.metadata["rules"][name] for f in fields(Config) if name in f.metadata["rules"]}
 
 
 @dataclass
 class Config:
-    model: str = setting(None, "folder or hub name to start from [tiny/policy]")
+    model: str = setting(None, "folder or hub name to start from [tiny/policy]", group="run")
     data: list[str] = setting(None, "training problems: FILE.jsonl, hf:NAME or gym:NAME, each with an optional :WEIGHT")
     eval_data: list[str] = setting(None, "held-out problems, in the same forms")
     rewards: list[str] = setting(None, "Python files with kinds of problems of your own")
     system_prompt: str = setting(None, "system message; a text prompt becomes a chat")
     recipe: str = setting("brorl", "brorl (N = 512) or prorl (N = 16) [brorl]", choices=[*brorl.RECIPES])
     name: str = setting(None, "folder of the run [by recipe, model and seed]")
-    output_dir: str = setting("runs", "folder of all runs [runs]")
-    resume: bool = setting(False, "continue the run of this name")
+    output_dir: str = setting("runs", "folder of all runs [runs]", free=True)
+    resume: bool = setting(False, "continue the run of this name", free=True)
     eval_only: bool = setting(False, "score the model on --eval_data, train nothing")
-    seed: int = setting(0, "of problem order, sampling and mini-batches")
-    max_steps: int = setting(None, "steps of the run")
-    max_hours: float = setting(None, "stop after these hours, with a last evaluation")
+    seed: int = setting(0, "of problem order, sampling and mini-batches", low=0)
+    max_steps: int = setting(None, "steps of the run", free=True, also=["epochs"])
+    max_hours: float = setting(None, "stop after these hours, with a last evaluation", free=True)
 
-    rollouts_per_prompt: int = setting(None, "N")
-    prompts_per_step: int = setting(None, "B, informative prompts of a step")
-    refill: float = setting(4.0, "a step draws up to this many times B; our choice")
-    learning_rate: float = setting(None, "of AdamW; scaled if N or B is set")
+    rollouts_per_prompt: int = setting(
+        None, "N", group="sections 3.1 and 4.2.1", low=2, size=True, also=["N", "n", "num_generations", "group_size"],
+    )
+    prompts_per_step: int = setting(None, "B, informative prompts of a step", size=True, also=["B", "batch_size"])
+    refill: float = setting(4.0, "a step draws up to this many times B; our choice", low=1, shown=True)
+    learning_rate: float = setting(None, "of AdamW; scaled if N or B is set", free=True, also=["lr"])
     updates_per_step: int = setting(None, "U, mini-batches and optimizer steps of a step")
     objective: list[str] = setting(
-        None, "brorl, group_std, ..., gspo, or FILE.py:NAME; then PARAMETER=VALUE, such as clip_high=0.3 [brorl]"
+        None, "brorl, group_std, ..., gspo, or FILE.py:NAME; then PARAMETER=VALUE, such as clip_high=0.3 [brorl]",
+        shown=True, also=["clip_low", "clip_high", "epsilon", "epsilon_high", "advantage", "loss_type"],
     )
-    kl_coef: float = setting(None, "β, weight of the KL term; 0: no reference")
-    reference_reset_steps: int = setting(None, "steps between resets; 0: never")
-    weight_decay: float = setting(0.01, "of AdamW; not in the paper: torch's default")
-    max_grad_norm: float = setting(1.0, "gradient clipping; not in the paper: verl's")
-    lora_rank: int = setting(0, "R: train low-rank adapters only (LoRA); 0: train all weights")
-    lora_alpha: float = setting(32.0, "α: the adapters count α / R times")
-    truncated: str = setting("judge", "judge truncated responses, or mask: no loss (DAPO)", choices=["judge", "mask"])
+    kl_coef: float = setting(None, "β, weight of the KL term; 0: no reference", low=0, also=["beta"])
+    reference_reset_steps: int = setting(None, "steps between resets; 0: never", low=0)
+    lora_rank: int = setting(0, "R: train low-rank adapters only (LoRA); 0: train all weights", low=0, shown=True)
 
-    engine: str = setting(None, "torch or vllm [vllm if it and a GPU are present]", choices=[*ENGINES])
-    engine_memory_gib: float = setting(
-        None, "for decoding, without weights; vLLM: on a CPU [2; torch engine on a GPU: half of the free memory]"
+    engine: str = setting(
+        None, "torch or vllm [vllm if it and a GPU are present]", choices=[*ENGINES], group="sampling", also=["use_vllm"],
     )
-    gpu_memory_utilization: float = setting(0.5, "vLLM: share of a GPU while rolling out")
-    max_num_seqs: int = setting(None, "vLLM: rollouts at the same time [by its cache]")
-    max_engine_kl: float = setting(None, "most KL(engine, trainer) [1e-4; 0.05 in bfloat16]")
+    gpu_memory_utilization: float = setting(0.5, "vLLM: share of a GPU while rolling out", high=1, free=True)
+    max_engine_kl: float = setting(None, "most KL(engine, trainer) [1e-4; 0.05 in bfloat16]", free=True)
     temperature: float = setting(None, "while training, also of the log-probs")
-    max_response_tokens: int = setting(None, "longest response while training")
+    max_response_tokens: int = setting(
+        None, "longest response while training", size=True, also=["max_tokens", "max_completion_length"],
+    )
 
-    eval_every: int = setting(None, "steps between evaluations; 0: first and last")
+    eval_every: int = setting(
+        None, "steps between evaluations; 0: first and last", group="evaluation", low=0, free=True,
+    )
     eval_problems: int = setting(None, "held-out problems to score, a fixed choice [all]")
     eval_samples: int = setting(None, "k, responses per held-out problem")
-    eval_temperature: float = setting(None, "temperature of an evaluation")
-    eval_top_p: float = setting(None, "top-p of an evaluation")
+    eval_temperature: float = setting(None, "temperature of an evaluation", low=0)
+    eval_top_p: float = setting(None, "top-p of an evaluation", high=1)
     eval_max_response_tokens: int = setting(None, "longest response of an evaluation")
 
-    verify_timeout: float = setting(10.0, "seconds for judging one answer, all its tests")
-    allow_weak_sandbox: bool = setting(False, "run model code without complete isolation")
+    verify_timeout: float = setting(
+        10.0, "seconds for judging one answer, all its tests", group="verifying, machine and logs", free=True,
+    )
+    allow_weak_sandbox: bool = setting(False, "run model code without complete isolation", free=True)
     precision: str = setting(
         None,
         "of forward passes; weights stay in float32 [bfloat16 if a GPU has it natively, else float32]",
         choices=["bfloat16", "float32"],
+        also=["bf16", "mixed_precision", "dtype"],
     )
-    max_tokens_per_micro_batch: int = setting(32768, "tokens of one forward pass, with padding")
-    gradient_checkpointing: bool = setting(False, "save memory: compute activations twice")
-    offload: bool = setting(False, "save memory: moments and reference in host memory")
-    save_every: int = setting(10, "steps between checkpoints")
-    report_to: str = setting(None, "also log to tensorboard or wandb", choices=["tensorboard", "wandb"])
+    max_tokens_per_micro_batch: int = setting(32768, "tokens of one forward pass, with padding", free=True)
+    gradient_checkpointing: bool = setting(False, "save memory: compute activations twice", free=True)
+    offload: bool = setting(False, "save memory: moments and reference in host memory", free=True)
+    save_every: int = setting(10, "steps between checkpoints", free=True)
+    report_to: str = setting(None, "also log to tensorboard or wandb", choices=["tensorboard", "wandb"], free=True)
 
 
 # ---------------------------------------------------------------------------------------------- the command line
@@ -154,6 +144,12 @@ class Config:
 
 class Parser(HfArgumentParser):
     """Raise a Refusal with the name of the setting where argparse would print its usage and exit."""
+
+    @staticmethod
+    def _parse_dataclass_field(parser: Any, field: Field) -> None:
+        known = copy.copy(field)  # argparse would refuse the rules
+        known.metadata = {name: x for name, x in field.metadata.items() if name != "rules"}  # type: ignore[assignment]
+        HfArgumentParser._parse_dataclass_field(parser, known)
 
     def error(self, message: str) -> NoReturn:
         # argparse writes "argument --max_steps/--max-steps: ...": one name is enough
@@ -203,8 +199,8 @@ def help_text(about: str) -> str:
     intro = f"{about} In brackets: the default; if there are two, brorl's and prorl's."
     lines = ["usage: python train.py [--SETTING VALUE ...]", "", *textwrap.wrap(intro, 80)]
     for f in fields(Config):
-        if f.name in GROUPS:
-            lines += ["", f"{GROUPS[f.name]}:"]
+        if group := f.metadata["rules"].get("group"):
+            lines += ["", f"{group}:"]
         left = f"  --{f.name} ".ljust(28)
         lines += textwrap.wrap(f.metadata["help"] + default_of(f), 80, initial_indent=left, subsequent_indent=" " * 28)
     return "\n".join(lines)
@@ -236,7 +232,7 @@ def nearest_setting(flag: str) -> str:
     """Return the setting that is most like this flag; "" if none is."""
     word, names = flag.lstrip("-").split("=")[0].replace("-", "_"), [f.name for f in fields(Config)]
     near = [
-        *(name for synonym, name in SYNONYMS.items() if synonym == word),
+        *(name for name, synonyms in rule("also").items() if word in synonyms),
         *(name for name in names if name.startswith(word)),
         *difflib.get_close_matches(word, names, 1),
         *(name for name in names if word.startswith(name)),
@@ -273,11 +269,9 @@ def resolve(config: Config, given: set[str]) -> dict[str, str]:
         sources = {name: GIVEN if name in given else "as the run began" for name in brorl.BRORL}
     else:
         sources = fill_from_recipe(config)
-    shown_first = brorl.BRORL.keys() | (given & CHANGES_THE_ALGORITHM)
+    shown_first = brorl.BRORL.keys() | (given & rule("shown").keys())
     return {f.name: sources.get(f.name, GIVEN) for f in fields(config) if f.name in shown_first}
 
-
-SIZE = ("rollouts_per_prompt", "prompts_per_step", "max_response_tokens")
 
 
 def check_size(config: Config, given: set[str]) -> None:
@@ -285,18 +279,19 @@ def check_size(config: Config, given: set[str]) -> None:
 
     The embedded policy and the model of an earlier run have a recipe.json with a size, for the recipe of that run.
     """
-    missing = [name for name in SIZE if name not in given]
+    sizes = [*rule("size")]
+    missing = [name for name in sizes if name not in given]
     values = recipe_of(config)
-    has_size = "recipe" in given or any(values[name][1].startswith(IN_FOLDER) for name in SIZE)
+    has_size = "recipe" in given or any(values[name][1].startswith(IN_FOLDER) for name in sizes)
     if not missing or has_size or is_missing_folder(config.model):
         return
     memory_gib = torch.cuda.get_device_properties(0).total_memory / 2**30 if torch.cuda.is_available() else 0
     machine, n, b, tokens = ("this CPU", 16, 8, 128)
     if memory_gib:
         machine, n, b, tokens = f"this GPU of {memory_gib:.0f} GiB", 64 if memory_gib > 60 else 32, 32, 1024
-    example = dict(zip(SIZE, (n, b, tokens), strict=True))
+    example = dict(zip(sizes, (n, b, tokens), strict=True))
     flags = " ".join(f"--{name} {example[name]}" for name in missing)
-    now = {name: getattr(config, name) for name in SIZE}
+    now = {name: getattr(config, name) for name in sizes}
     raise Refusal(
         f"--model {config.model}: name the size of a step, for {machine} for example {flags}. Now it is "
         f"{now['prompts_per_step']} x {now['rollouts_per_prompt']} responses of up to "
@@ -356,20 +351,14 @@ def recipe_of(config: Config) -> dict[str, tuple[Any, str]]:
 
 def check(c: Config) -> None:
     """Refuse settings that cannot work, before any file is read. Raises Refusal with a sentence for each mistake."""
-    lowest = {
-        "rollouts_per_prompt": 2, "refill": 1, "seed": 0, "kl_coef": 0, "weight_decay": 0,
-        "reference_reset_steps": 0, "eval_every": 0, "eval_temperature": 0, "lora_rank": 0,
-    }  # fmt: skip
-    wrong = []
+    wrong, lowest, highest = [], rule("low"), rule("high")
     for name, x in asdict(c).items():
         if type(x) in (int, float) and not (math.isfinite(x) and (x >= lowest[name] if name in lowest else x > 0)):
             wrong.append(f"--{name} {x} must be {f'at least {lowest[name]}' if name in lowest else 'positive'}")
-        elif name in ("gpu_memory_utilization", "eval_top_p") and x > 1:
-            wrong.append(f"--{name} {x} must be at most 1")
+        elif name in highest and x > highest[name]:
+            wrong.append(f"--{name} {x} must be at most {highest[name]}")
     if re.search("[\ud800-\udfff]", c.system_prompt or ""):
         wrong.append("--system_prompt has bytes that are not UTF-8: no tokenizer can read them")
-    if c.lora_alpha != Config.lora_alpha and not c.lora_rank:
-        wrong.append("--lora_alpha scales adapters, and --lora_rank is 0: set --lora_rank, or leave it out")
     if c.offload and c.lora_rank:
         wrong.append("--offload saves nothing with --lora_rank, whose moments and reference are small: leave it out")
     if c.engine == "vllm" and not have_vllm():
@@ -402,7 +391,7 @@ def settings_at_start(config: Config) -> dict[str, Any]:
 def check_same_run(config: Config, launch: dict[str, Any], digests: dict[str, str]) -> None:
     """Refuse a --resume with other settings, precision, sharding, problems, tokenizer or reward files."""
     began, now = settings_at_start(config), asdict(config) | launch
-    changed = [f"{k} was {began.get(k)}, is {now[k]}" for k in now.keys() - FREE if began.get(k) != now[k]]
+    changed = [f"{k} was {began.get(k)}, is {now[k]}" for k in now.keys() - rule("free").keys() if began.get(k) != now[k]]
     changed += [
         name for name in digests.keys() | began["digests"].keys() if began["digests"].get(name) != digests.get(name)
     ]

@@ -89,6 +89,8 @@ class Setup(NamedTuple):
         KEPT.append(self)
 
 
+WEIGHT_DECAY = 0.01  # of AdamW; not in the paper: torch's default
+ALPHA = 32.0  # α: the adapters of --lora_rank R count α / R times
 KEPT: list[Setup] = []  # of the runs that have ended: see Setup.close
 
 
@@ -162,7 +164,8 @@ def set_up(config: Config, accelerator: Accelerator, sources: dict[str, str]) ->
         load_rewards(config.rewards)
     data = load(config, sources)
     run, progress = Run(config, accelerator, data), Progress()
-    judge = Judge(data.tokenizer, config)
+    objective, _ = load_objective(config.objective)
+    judge = Judge(data.tokenizer, config, objective.mask_truncated)
     judge.check([*data.problems, *data.held_out])
 
     # The trainer allocates its memory first, and the engine takes its share of the rest.
@@ -174,7 +177,7 @@ def set_up(config: Config, accelerator: Accelerator, sources: dict[str, str]) ->
     if not config.eval_only:
         # One weight at a time, which costs milliseconds. torch's default on a GPU holds one more copy of all weights.
         adamw = OffloadedAdamW if config.offload else torch.optim.AdamW
-        optimizer = adamw(trained(policy), lr=config.learning_rate, weight_decay=config.weight_decay, foreach=False)
+        optimizer = adamw(trained(policy), lr=config.learning_rate, weight_decay=WEIGHT_DECAY, foreach=False)
         allocate_moments(optimizer)
     if config.engine == "vllm":
         say("waiting for vLLM: on a GPU its first start compiles and captures kernels, which takes minutes ...")
@@ -195,7 +198,7 @@ def set_up(config: Config, accelerator: Accelerator, sources: dict[str, str]) ->
     if not config.resume:
         run.open()
     return Setup(
-        data=data, judge=judge, objective=load_objective(config.objective)[0], sampling=sampling, engine=engine,
+        data=data, judge=judge, objective=objective, sampling=sampling, engine=engine,
         policy=policy, wrapped=policy if fsdp_requested() else accelerator.prepare(policy),
         reference=reference, optimizer=optimizer,  # type: ignore[arg-type]
         run=run, progress=progress,
@@ -223,7 +226,7 @@ def build_models(config: Config, accelerator: Accelerator, data: Data) -> tuple[
     if config.gradient_checkpointing and not config.eval_only:
         model.gradient_checkpointing_enable()
     if lora:
-        add_adapters(model, config.lora_rank, config.lora_alpha, getattr(torch, precision_of(accelerator)))
+        add_adapters(model, config.lora_rank, ALPHA, getattr(torch, precision_of(accelerator)))
     if lora and not fsdp:
         model.to(device)
     if precision_of(accelerator) == "bfloat16":
