@@ -57,11 +57,6 @@ from engines.prefix import (
 from engines.rounding import dither_under_autocast, dithered
 from engines.vllm import abort, have_vllm, load_weights, max_seqs, note, sampling_params, start_llm, step, whole_tensors
 
-__all__ = [
-    "ENGINES", "Engine", "Group", "Request", "Sampling", "dither_under_autocast", "dithered", "have_vllm",
-    "sampling_logprobs", "whole_tensors",
-]  # fmt: skip
-
 
 @dataclass(frozen=True)
 class Sampling:
@@ -92,8 +87,8 @@ class Group:
     """The rollouts of a request, on the CPU: a prompt's N, or a rank's share of them. Row i is rollout `first` + i."""
 
     prompt: list[int]
-    tokens: Tensor  # (N, T) int32, the responses with their stop tokens, padded with 0
-    logp: Tensor  # (N, T) float32, log π_engine of the tokens, padded with 0
+    tokens: Tensor  # (N, R) int32, the responses with their stop tokens, padded with 0
+    logp: Tensor  # (N, R) float32, log π_engine of the tokens, padded with 0
     lengths: Tensor  # (N,) int64
     truncated: Tensor  # (N,) bool: ended by the limit, not by a stop token
 

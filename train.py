@@ -18,7 +18,7 @@ A step has nine stages, and `train` is these nine in order:
     4  select        keep prompts with 0 < #correct < N; draw more       loss.py: informative; `prompts_wanted`
                      until B are kept, at most --refill times B
     5  advantages    minus the group's mean, then whitened               loss.py: step_advantages
-    6  score         log π_old and log π_ref under the trainer           trainer/policy.py: score
+    6  score         log π_old and log π_ref under the trainer           trainer/micro_batches.py: score
     7  update        U mini-batches, one optimizer step each             `update`, `loss_of`; loss.py: policy_loss
     8  sync          the new weights into the engine                     rollout.py
     9  reset the reference when due; log, evaluate, checkpoint           trainer/run.py
@@ -76,9 +76,11 @@ from torch import Tensor
 import loss as L
 from trainer.metrics import Sums, step_metrics
 from trainer.offload import on_device
-from trainer.policy import MicroBatch, fsdp_requested, log_probs, micro_batches, score
+from trainer.micro_batches import MicroBatch, log_probs, micro_batches, score
+from trainer.sharding import fsdp_requested
 from trainer.progress import Progress
-from trainer.rollouts import Outcomes, Rollout, roll_out, seed_of
+from trainer.outcomes import Outcomes, Rollout
+from trainer.rollouts import roll_out, seed_of
 from trainer.settings import Config, read_settings
 from trainer.start import Setup, explained, set_up, start_accelerator
 

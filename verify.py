@@ -54,7 +54,7 @@ from fractions import Fraction
 from typing import Any, NamedTuple
 
 from sandbox import pool
-from sandbox.jobs import Call, Outcome, Program, printable
+from sandbox.jobs import Call, Ended, Program, printable
 
 LOG = logging.getLogger(__name__)
 
@@ -323,7 +323,7 @@ def run_jobs(
     return verdicts
 
 
-def verdict_of_outcome(outcome: Outcome, name: str, timeout_s: float) -> Verdict:
+def verdict_of_outcome(outcome: Ended, name: str, timeout_s: float) -> Verdict:
     """Return the verdict for a job's outcome. The process that ran it read a model's text, and may send anything."""
     if outcome.status == "environment":
         raise JudgeFailed(

@@ -26,7 +26,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from kinds.patterns import forward
-from sandbox.jobs import Outcome, Program, Result, Test, decode, deeper_than
+from sandbox.jobs import Ended, Program, Result, Test, decode, deeper_than
 from verify import Kind, after_thinking, shown
 
 MAX_SOURCE = 200_000
@@ -171,12 +171,12 @@ def judge_code(source: str, reference: dict[str, Any]) -> Program | None:
     return Program(source, _tests(reference), keep=keep, read=share_passed)
 
 
-def share_passed(results: list[Result]) -> Outcome:
+def share_passed(results: list[Result]) -> Ended:
     """Return the share of tests passed. If none passed, the way that a test ended may be the reason."""
     passed, ends = sum(result.value for result in results), {result.status for result in results}
     if not passed and ends & {"timeout", "crashed"}:
-        return Outcome("timeout" if "timeout" in ends else "crashed")
-    return Outcome("ok", None if "unparsed" in ends else passed / len(results))
+        return Ended("timeout" if "timeout" in ends else "crashed")
+    return Ended("ok", None if "unparsed" in ends else passed / len(results))
 
 
 def _passes(tested: Result, accepted: list, function: bool) -> bool:

@@ -19,7 +19,7 @@ import os
 import sys
 from typing import Any
 
-from sandbox.jobs import Call, Outcome
+from sandbox.jobs import Call, Ended
 from sandbox.pool import CANNOT_START, restart, run
 from verify import Kind, Response, shown, verdict_of
 
@@ -58,7 +58,7 @@ def _job(path: str, kind: str, response: str, reference: Any, *extra: Any) -> Ca
     return Call("kinds.users:judge", [path, kind, response, reference, *extra], alone=True, file=path)
 
 
-def _in_worker(function: str, path: str, *args: Any) -> Outcome:
+def _in_worker(function: str, path: str, *args: Any) -> Ended:
     return dict(run([Call(f"kinds.users:{function}", [path, *args], file=path)], CHECK_S))[0]
 
 

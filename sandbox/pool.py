@@ -25,7 +25,7 @@ from sandbox.jobs import (
     MAX_REPLY,
     Call,
     MiB,
-    Outcome,
+    Ended,
     Program,
     Result,
     Test,
@@ -110,7 +110,7 @@ class Worker:
         self.process.wait()
         self.control.close()
 
-    def call(self, job: Call, deadline: float) -> Outcome:
+    def call(self, job: Call, deadline: float) -> Ended:
         """Run one call. A child takes up to CALLS_PER_CHILD calls and keeps its caches, unless a call must be alone."""
         alone = job.alone or job.evaluates
         if alone or self.calls >= CALLS_PER_CHILD:
@@ -127,9 +127,9 @@ class Worker:
                 self._end_child()
             if reply is not None:
                 return reply
-        return Outcome("crashed")
+        return Ended("crashed")
 
-    def _ask(self, child: socket.socket, request: bytes, deadline: float) -> Outcome | None:
+    def _ask(self, child: socket.socket, request: bytes, deadline: float) -> Ended | None:
         """Return the child's reply, None if the child ended before it replied."""
         reply = b""
         try:
@@ -144,14 +144,14 @@ class Worker:
             answer = decode(reply)
             if "error" in answer:
                 status = "environment" if answer.get("environment") else "crashed"
-                return Outcome(status, printable(str(answer["error"])[:1000]))
-            return Outcome("ok", answer["value"])
+                return Ended(status, printable(str(answer["error"])[:1000]))
+            return Ended("ok", answer["value"])
         except TimeoutError:
-            return Outcome("timeout")
+            return Ended("timeout")
         except OSError:
             return None
         except (ValueError, TypeError, KeyError, AttributeError):
-            return Outcome("crashed")
+            return Ended("crashed")
 
     def _end_child(self) -> None:
         """Have the child of the calls killed, and wait for the keeper's word."""
@@ -161,7 +161,7 @@ class Worker:
             self._send({"kill": True}, [])
             self._hear(GRACE_S)
 
-    def program(self, job: Program, deadline: float) -> Outcome:
+    def program(self, job: Program, deadline: float) -> Ended:
         """Run all tests of a program before the deadline, each within TEST_SHARE of the program's time."""
         results, kept = [], 0
         test_s = job.test_s or TEST_SHARE * (deadline - time.monotonic())
@@ -227,7 +227,7 @@ class Pool:
 
     def run(
         self, jobs: Iterable[Call | Program], timeout_s: float, workers: int | None = None, allow_weak: bool = False
-    ) -> Generator[tuple[int, Outcome], None, None]:
+    ) -> Generator[tuple[int, Ended], None, None]:
         """Yield (index, outcome) of each job as it ends, each within `timeout_s`, `workers` (None: one per core) at a
         time. Jobs are taken as workers become free. A second batch waits for the end of the first.
 
@@ -235,7 +235,7 @@ class Pool:
         """
         with self._lock, ThreadPoolExecutor(workers := workers or default_workers()) as threads:
             left, self._given_up = enumerate(jobs), False
-            running: dict[Future[Outcome], int] = {}
+            running: dict[Future[Ended], int] = {}
             try:
                 while True:
                     while len(running) < workers and (job := next(left, None)) is not None:
@@ -249,7 +249,7 @@ class Pool:
                 for worker in list(self._active):
                     worker.end()
 
-    def _judge(self, job: Call | Program, timeout_s: float, allow_weak: bool) -> Outcome:
+    def _judge(self, job: Call | Program, timeout_s: float, allow_weak: bool) -> Ended:
         """Run a job in a thread. If its keeper is lost, run it once more with another one."""
         deadline = None
         for fresh in (False, True):
@@ -274,7 +274,7 @@ class Pool:
                     raise RuntimeError(f"{CANNOT_START}{error}") from None
             finally:
                 self._active.discard(worker)
-        return Outcome("crashed")
+        return Ended("crashed")
 
     def _take(self, job: Call | Program, fresh: bool) -> Worker:
         """Take an idle worker that has imported the job's modules, else start one that imports also the old modules."""
@@ -327,7 +327,7 @@ _pool = Pool()
 
 def run(
     jobs: Iterable[Call | Program], timeout_s: float, workers: int | None = None, allow_weak: bool = False
-) -> Generator[tuple[int, Outcome], None, None]:
+) -> Generator[tuple[int, Ended], None, None]:
     """Call `Pool.run` of this process's pool."""
     if sys.platform != "linux":
         raise RuntimeError(NO_WORKERS)

@@ -251,12 +251,12 @@ def count(module, name: str, unit: str, phase: str = "") -> None:
 def main() -> None:
     import rollout
     import train
-    import trainer.policy
+    import trainer.micro_batches
 
     count(rollout.TorchEngine, "decode", "batches", "decode")
     count(rollout, "sampling_logprobs", "decode")  # once per decoded token
     count(train, "score", "mini-batches", "score")
-    count(trainer.policy, "log_probs", "score")
+    count(trainer.micro_batches, "log_probs", "score")
     count(train, "update", "updates", "update")
     count(train, "log_probs", "update")
     with emulated_gpu():

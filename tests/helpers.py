@@ -22,7 +22,8 @@ import train
 from rollout import Request, Sampling, TorchEngine
 from trainer.policy import Policy
 from trainer.problems import load_problems
-from trainer.rollouts import Judge, Outcomes, Rollout, roll_out, rollouts_of
+from trainer.outcomes import Outcomes, Rollout
+from trainer.rollouts import Judge, roll_out, rollouts_of
 from trainer.settings import Config, read_settings
 from verify import REASONS, Problem, Verdict
 

@@ -94,7 +94,7 @@ def test_every_equation_has_a_function_and_a_test():
     names = [name for _, functions, _ in equations for name in re.findall(r"`([\w.]+)`", functions)]
     pages = "".join(page.read_text() for page in [ROOT / "docs/paper.md", *LAB])
     names += re.findall(
-        r"`((?:brorl|loss|sim|rollout|verify|tools\.noise_law|trainer\.policy|lab\.variants)\.\w+)`", pages
+        r"`((?:brorl|loss|sim|rollout|verify|tools\.noise_law|trainer\.head|lab\.variants)\.\w+)`", pages
     )
     for module, _, function in (name.rpartition(".") for name in names):
         assert function == "py" or hasattr(importlib.import_module(module), function), f"{module}.{function}"

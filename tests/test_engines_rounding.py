@@ -9,8 +9,9 @@ from transformers import GPT2Config, LlamaConfig, Qwen2Config, Qwen3MoeConfig
 
 from engines.prefix import inference
 from engines.rounding import PERIOD, dither_under_autocast, dithered, dithered_weights, matrices_of
-from rollout import whole_tensors
-from trainer.policy import MicroBatch, Policy, log_probs
+from engines.vllm import whole_tensors
+from trainer.micro_batches import MicroBatch, log_probs
+from trainer.policy import Policy
 
 
 def ulp(weight):
@@ -59,7 +60,7 @@ import torch
 from accelerate import Accelerator
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.device_mesh import init_device_mesh
-from rollout import whole_tensors
+from engines.vllm import whole_tensors
 accelerator = Accelerator()
 torch.manual_seed(0)
 model = torch.nn.Sequential(torch.nn.Linear(7, 5), torch.nn.LayerNorm(5), torch.nn.Linear(5, 1))

@@ -19,7 +19,8 @@ from lab.blank import blanked, write
 from lab.exercises import EXERCISES, MODULES
 from lab.grade import grade, main
 from trainer.metrics import Sums
-from trainer.policy import Policy, micro_batches
+from trainer.micro_batches import micro_batches
+from trainer.policy import Policy
 from trainer.problems import load_problems
 from trainer.settings import Config
 

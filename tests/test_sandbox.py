@@ -30,7 +30,7 @@ import pytest
 import verify
 from sandbox import WeakSandbox, seccomp, walls
 from sandbox import pool as sandbox_pool
-from sandbox.jobs import MAX_OUTPUT, Call, Outcome, Program, Result, encode
+from sandbox.jobs import MAX_OUTPUT, Call, Ended, Program, Result, encode
 from sandbox.pool import Pool
 from sandbox.seccomp import ABSENT, AUDIT_ARCH, REFUSED, seccomp_filter
 
@@ -62,9 +62,9 @@ def run(pool, *jobs, timeout_s=10.0, workers=2, allow_weak=False):
 
 
 INNOCENT = Program("print(int(input()) + 1)", ["41", "1"])
-INNOCENT_VERDICT = Outcome("ok", [Result("ok", "42\n"), Result("ok", "2\n")])
+INNOCENT_VERDICT = Ended("ok", [Result("ok", "42\n"), Result("ok", "2\n")])
 CHECK = Call(EXECUTE, ["assert 1 + 1 == 2"])
-CHECK_VERDICT = Outcome("ok", "done")
+CHECK_VERDICT = Ended("ok", "done")
 
 PRINTED = {  # programs that end well on this input, "abc" and "def", and their output
     "print(input()[::-1])": "cba\n",
@@ -140,7 +140,7 @@ def test_a_function_takes_and_gives_values(pool):
 def test_how_a_function_ends(pool, source, tested):
     """Makes impossible: printed text or an exit taken for the returned value; a value that breaks its reader."""
     program = Program(source, [{"fn_name": "f", "args": [1]}])
-    assert run(pool, program, INNOCENT) == [Outcome("ok", [tested]), INNOCENT_VERDICT]
+    assert run(pool, program, INNOCENT) == [Ended("ok", [tested]), INNOCENT_VERDICT]
 
 
 ATTACKS = {path.stem: path for path in sorted((ROOT / "tests" / "attacks").glob("[a-z]*.py")) if path.stem != "call"}
@@ -197,7 +197,7 @@ for path in (victim, os.path.dirname(victim)):
 
 def test_metadata_is_visible_and_contents_are_not(pool, names):
     """Makes impossible: a page on the sandbox that promises to hide metadata, or walls that show more than that."""
-    assert run(pool, Program(names + METADATA, [""])) == [Outcome("ok", [Result("ok", "4 True\n")])]
+    assert run(pool, Program(names + METADATA, [""])) == [Ended("ok", [Result("ok", "4 True\n")])]
 
 
 HOSTILE_CALLS = {
@@ -260,7 +260,7 @@ def test_long_arguments(pool):
     assert run(pool, Call(EXECUTE, ["#" * 10_000_000]), CHECK) == [CHECK_VERDICT] * 2
     blind = Call(EXECUTE, ["import os, time\nos.close(0)\ntime.sleep(9)" + "#" * 10_000_000])
     start = time.monotonic()
-    assert run(pool, blind, blind, timeout_s=LIMIT_S) == [Outcome("timeout")] * 2
+    assert run(pool, blind, blind, timeout_s=LIMIT_S) == [Ended("timeout")] * 2
     assert time.monotonic() - start < LIMIT_S + SLACK_S
 
 
@@ -605,7 +605,7 @@ def test_python_below_a_closed_folder(pool, tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(package.parent)
     with closing(Pool()) as fresh:
         read, closed = run(fresh, *(Call("packed:read", [str(path)]) for path in (inside, outside)))
-    assert read == Outcome("ok", "words")
+    assert read == Ended("ok", "words")
     assert closed.status == "environment" and "PermissionError" in closed.value
 
 

@@ -19,9 +19,11 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from rollout import Request, Sampling, TorchEngine
 from trainer.data import stop_tokens
-from trainer.policy import MicroBatch, Policy, score
+from trainer.micro_batches import MicroBatch, score
+from trainer.policy import Policy
 from trainer.problems import load_problems
-from trainer.rollouts import encode, rollouts_of
+from trainer.rollouts import rollouts_of
+from trainer.text import encode
 
 pytestmark = pytest.mark.slow
 ENGINE = "vllm" if os.environ.get("BRORL_VLLM") else "torch"

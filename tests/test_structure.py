@@ -21,7 +21,7 @@ MAY_IMPORT = {
     "sandbox": set(),
     "verify": {"sandbox"},
     "kinds": {"sandbox", "verify"},
-    "trainer": {"brorl", "loss", "rollout", "verify", "kinds", "sandbox"},
+    "trainer": {"brorl", "engines", "loss", "rollout", "verify", "kinds", "sandbox"},
     "train": {"loss", "trainer"},
     "tiny": {"brorl", "rollout", "verify", "trainer"},
     "tools": {*SIX, "trainer", "engines"},

@@ -31,8 +31,10 @@ from accelerate import Accelerator
 from transformers import AutoConfig, AutoModelForCausalLM
 import loss as L
 from trainer.adapters import add_adapters, shared_copy, trained
-from trainer.policy import MicroBatch, Policy, allocate_moments, log_probs
-from trainer.rollouts import Rollout
+from trainer.micro_batches import MicroBatch, log_probs
+from trainer.policy import Policy
+from trainer.sharding import allocate_moments
+from trainer.outcomes import Rollout
 from verify import Problem
 
 def used():

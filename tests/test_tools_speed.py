@@ -8,7 +8,7 @@ import torch
 
 from tools import speed
 from tools.speed import PARTS, Row, Sizes, busiest, compare, owners, plain_log_probs
-from trainer.policy import chunked_logprobs
+from trainer.head import chunked_logprobs
 
 SMALL = Sizes(turns=1, tokens=8, samples=32, response=2, rows=16, problems=1, rollouts=6, prompt=8, step=(8, 4, 2))
 

@@ -19,7 +19,7 @@ from tools.which_n import HalfGroups
 from trainer import start
 from trainer.policy import Policy
 from trainer.problems import load_problems
-from trainer.rollouts import Outcomes
+from trainer.outcomes import Outcomes
 from trainer.settings import Config
 
 # ------------------------------------------------------------------------------------------------------ its gradients

@@ -12,9 +12,10 @@ from helpers import TINY, drawn, few_problems, lines, loaded, outcomes, run, set
 import loss as L
 import train
 from trainer.metrics import Sums
-from trainer.policy import Policy, micro_batches
+from trainer.micro_batches import micro_batches
+from trainer.policy import Policy
 from trainer.progress import Progress
-from trainer.rollouts import Outcomes
+from trainer.outcomes import Outcomes
 from trainer.settings import Config, Refusal
 from verify import Verdict
 
@@ -230,7 +231,7 @@ def test_truncated_responses_can_be_masked(tmp_path, monkeypatch):
     seen, own = [], train.split
     monkeypatch.setattr(train, "split", lambda *a: seen.append((a[0], a[2])) or own(*a))
     short = {"max_response_tokens": 8, "temperature": 1.6, "max_steps": 1, "rollouts_per_prompt": 32}
-    run(tmp_path, truncated="mask", **short)
+    run(tmp_path, objective="mask_truncated", **short)
     run(tmp_path, name="judge", **short)
     (rollouts, masked), (_, judged) = seen
     cut = torch.zeros_like(masked, dtype=torch.bool)

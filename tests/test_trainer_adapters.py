@@ -28,10 +28,13 @@ from transformers import AutoModelForCausalLM, GPT2Config, LlamaConfig, Qwen2Con
 
 from engines.prefix import inference
 from engines.rounding import dither_under_autocast, dithered
-from rollout import TorchEngine, whole_tensors
+from engines.vllm import whole_tensors
+from rollout import TorchEngine
 from trainer.adapters import Adapted, add_adapters, shared_copy
 from trainer.adapters import trained as trained_parameters
-from trainer.policy import MicroBatch, Policy, agrees_with_logits, chunked_logprobs, log_probs, micro_batches, score
+from trainer.head import chunked_logprobs
+from trainer.micro_batches import MicroBatch, log_probs, micro_batches, score
+from trainer.policy import Policy, agrees_with_logits
 from trainer.report import remarks_on_rate
 from trainer.settings import Refusal, read_settings
 from trainer.start import build_models

@@ -10,7 +10,7 @@ from test_trainer_processes import FSDP2, SEVERAL_RUNS, UNEVEN, arguments
 from transformers import LlamaConfig
 
 from trainer.offload import OffloadedAdamW, on_device, to_host
-from trainer.policy import allocate_moments
+from trainer.sharding import allocate_moments
 from trainer.settings import Refusal
 
 

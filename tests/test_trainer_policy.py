@@ -20,17 +20,9 @@ from transformers import (
 )
 
 import loss as L
-from trainer.policy import (
-    MicroBatch,
-    Policy,
-    agrees_with_logits,
-    chunked_logprobs,
-    difference_from_logits,
-    log_probs,
-    micro_batches,
-    score,
-    shares_prompts,
-)
+from trainer.head import chunked_logprobs
+from trainer.micro_batches import MicroBatch, log_probs, micro_batches, score
+from trainer.policy import Policy, agrees_with_logits, difference_from_logits, shares_prompts
 from trainer.settings import Config
 
 torch.manual_seed(0)

@@ -14,7 +14,9 @@ from helpers import TINY, drawn, loaded
 import trainer.rollouts as module
 from rollout import Group, Sampling, TorchEngine
 from trainer.problems import load_problems
-from trainer.rollouts import Judge, Outcomes, Rollout, hidden_tokens, requests_of_rank, roll_out, rollouts_of, seed_of
+from trainer.outcomes import Outcomes, Rollout
+from trainer.rollouts import Judge, requests_of_rank, roll_out, rollouts_of, seed_of
+from trainer.text import hidden_tokens
 from trainer.settings import Config, Refusal
 from verify import REASONS, Problem, verify
 

@@ -19,7 +19,7 @@ from test_kinds_ifeval import FOLLOWED
 from kinds.patterns import FORWARD, forward
 from kinds.reader import read
 from sandbox import pool
-from sandbox.jobs import Call, Outcome
+from sandbox.jobs import Call, Ended
 from sandbox.pool import Worker
 from verify import KINDS, MAX_ANSWER, REASONS, Kind, kind_of, shown, verify, verify_batch
 
@@ -262,7 +262,7 @@ def test_no_reply_of_a_worker_raises(monkeypatch):
                 there.sendall(reply + b"\n")
                 # A thread reads it, as in the pool: its stack is short, so it can read deeper values than this one.
                 read = threads.submit(worker._ask, here, b"", time.monotonic() + 5)
-                yield index, read.result() or Outcome("crashed")
+                yield index, read.result() or Ended("crashed")
 
     threads = ThreadPoolExecutor(1)
     monkeypatch.setattr(pool, "run", outcomes)

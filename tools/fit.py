@@ -33,7 +33,9 @@ from transformers import AutoConfig, AutoModelForCausalLM, PretrainedConfig, Qwe
 
 from engines.rounding import dither_under_autocast
 from trainer.adapters import add_adapters, trained
-from trainer.policy import MAX_LOGITS, Policy, allocate_moments, chunked_logprobs
+from trainer.head import MAX_LOGITS, chunked_logprobs
+from trainer.policy import Policy
+from trainer.sharding import allocate_moments
 from trainer.settings import Refusal
 from trainer.start import explained
 

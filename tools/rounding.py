@@ -38,7 +38,8 @@ from transformers import AutoModelForCausalLM
 
 import engines.rounding
 import engines.vllm
-import trainer.policy
+import trainer.adapters
+import trainer.head
 from engines.rounding import dithered
 from tools.runs import ENVIRONMENT, make_missing
 from train import train
@@ -60,7 +61,7 @@ def round_as(arm: str) -> Callable[[Tensor, str], Tensor]:
     """Set how this process rounds weights, in trainer and engine. Returns the rounding of the engine."""
     of_trainer = dithered if arm == "dithered" else nearest
     of_engine = nearest if arm == "nearest" else dithered
-    engines.rounding.dithered = trainer.policy.dithered = of_trainer
+    engines.rounding.dithered = trainer.head.dithered = trainer.adapters.dithered = of_trainer
     engines.vllm.dithered = of_engine
     return of_engine
 

@@ -4,7 +4,7 @@
     python -m tools.speed rollout verify              some parts
 
     part            ours                                               plain
-    log_probs       trainer/policy.py: chunked_logprobs                log_softmax of all logits
+    log_probs       trainer/head.py: chunked_logprobs                log_softmax of all logits
     rollout         rollout.py: TorchEngine                            model.generate
     verify          verify.py: verify_batch                            one answer after the other
     shared_prompt   trainer/policy.py: after_shared_prompts            every rollout computes its prompt
@@ -50,9 +50,13 @@ import train
 import verify as judge
 from rollout import Request, Sampling, TorchEngine
 from trainer.metrics import Sums
-from trainer.policy import Policy, chunked_logprobs, micro_batches, score
+from trainer.head import chunked_logprobs
+from trainer.micro_batches import micro_batches, score
+from trainer.policy import Policy
 from trainer.problems import load_problems
-from trainer.rollouts import Rollout, encode, requests_of_rank
+from trainer.outcomes import Rollout
+from trainer.rollouts import requests_of_rank
+from trainer.text import encode
 from trainer.settings import TINY, Config, read_settings
 from trainer.start import explained, set_up, start_accelerator
 

@@ -26,7 +26,7 @@ timed without the backward pass that it overlaps with. Both make the prediction 
 
 The work of a step with any N is counted on a sample of groups with at most 64 rollouts each: the rollouts of an
 imagined step are dealt to mini-batches and cut into micro-batches by the functions that train (`train.deal`,
-`trainer.policy.cut`). So no step with a large N is ever timed. A rate is fitted to the seconds of a few calls whose
+`trainer.micro_batches.cut`). So no step with a large N is ever timed. A rate is fitted to the seconds of a few calls whose
 work is known: least squares of the relative errors, without negative rates.
 
 In an imagined step with more rollouts than the sample has, a rollout is drawn from the sample again. If its response
@@ -59,8 +59,10 @@ from train import MAX_GRAD_NORM
 from trainer.adapters import trained
 from trainer.metrics import Sums
 from trainer.offload import on_device
-from trainer.policy import MicroBatch, cut, score
-from trainer.rollouts import Outcomes, Rollout, encode, requests_of_rank, rollouts_of
+from trainer.micro_batches import MicroBatch, cut, score
+from trainer.outcomes import Outcomes, Rollout
+from trainer.rollouts import requests_of_rank, rollouts_of
+from trainer.text import encode
 from trainer.settings import Config
 from trainer.start import Setup
 from verify import Problem

@@ -44,9 +44,12 @@ import loss as L
 from tools.noise_law import RATIOS, Guess, belief, guess, kept_share, noise_at_equal_time, ratio_of
 from tools.step_cost import WORK, Cost, Rates, Responses, Stopwatch
 from trainer.adapters import trained
-from trainer.policy import Policy, fsdp_requested, log_probs, micro_batches
+from trainer.micro_batches import log_probs, micro_batches
+from trainer.policy import Policy
+from trainer.sharding import fsdp_requested
 from trainer.report import short
-from trainer.rollouts import Outcomes, Rollout, seed_of
+from trainer.outcomes import Outcomes, Rollout
+from trainer.rollouts import seed_of
 from trainer.run import write
 from trainer.settings import TINY, Config, Refusal, read_settings
 from trainer.start import Setup, explained, set_up, start_accelerator

@@ -30,7 +30,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import linear
 
-from rollout import dithered
+from engines.rounding import dithered
 from trainer.settings import Refusal
 
 

@@ -18,7 +18,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTra
 
 from trainer.objectives import load_objective
 from trainer.problems import load_data, reward_files
-from trainer.rollouts import encode
+from trainer.text import encode
 from trainer.settings import GIVEN, Config, Refusal, is_missing_folder, refusing
 from verify import Problem
 

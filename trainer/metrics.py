@@ -15,7 +15,7 @@ from torch import Tensor
 
 import brorl
 from trainer.progress import Progress
-from trainer.rollouts import FAILED, Outcomes
+from trainer.outcomes import FAILED, Outcomes
 from trainer.settings import Config
 from verify import REASONS
 

@@ -14,7 +14,8 @@ from pathlib import Path
 
 from torch import Tensor
 
-from trainer.rollouts import Outcomes, seed_of
+from trainer.outcomes import Outcomes
+from trainer.rollouts import seed_of
 from trainer.settings import Config, Refusal
 from verify import Problem
 

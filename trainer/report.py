@@ -13,7 +13,7 @@ from accelerate import Accelerator
 from trainer.adapters import trained
 from trainer.data import Data
 from trainer.policy import precision_of
-from trainer.rollouts import starts_with_two_bos
+from trainer.text import starts_with_two_bos
 from trainer.settings import GIVEN, Config, formatted
 
 

@@ -10,11 +10,7 @@ import hashlib
 from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
-from functools import lru_cache
-from typing import Any
 
-import numpy as np
 import torch
 from accelerate import Accelerator
 from torch import Tensor
@@ -22,87 +18,10 @@ from tqdm import tqdm
 
 from rollout import Engine, Group, Request, Sampling
 from sandbox import WeakSandbox
+from trainer.outcomes import Outcomes, Rollout
 from trainer.settings import Config, Refusal
-from verify import REASONS, Problem, Response, Verdict, verify_batch
-
-FAILED = [REASONS.index("timeout"), REASONS.index("crashed")]  # the judge failed, not the answer
-
-
-@dataclass(slots=True)
-class Rollout:
-    """One response to one prompt, on the rank that drew it. On the CPU; R response tokens, with the stop token."""
-
-    problem: Problem
-    prompt_index: int  # of its prompt among the P prompts of the step
-    number: int  # 0 ... N - 1
-    prompt: Tensor  # (L,) int32, shared by the rollouts of a prompt
-    response: Tensor  # (R,) int32, a view of its group's tokens; engine_logp likewise
-    engine_logp: Tensor  # (R,) log π_engine of the sampled tokens
-    truncated: bool  # reached the length limit
-    text: str = ""  # stage 3
-    verdict: Verdict | None = None  # stage 3
-    advantage: float = 0.0  # stage 5
-
-
-@dataclass
-class Outcomes:
-    """Verdicts and lengths of the N rollouts of P prompts, (P, N) each. Every rank has all of them."""
-
-    reward: Tensor  # float64
-    correct: Tensor  # bool
-    reason: Tensor  # int64, index into verify.REASONS
-    length: Tensor  # int64, response tokens
-    truncated: Tensor  # bool
-    counted: Tensor  # bool: may be trained on. All; with the objective's mask_truncated only complete responses
-    kinds: list[str]  # (P,) kinds of the problems
-    rounds: int = 0  # rounds of generation
-
-    def __len__(self) -> int:
-        """P."""
-        return len(self.reward)
-
-    @property
-    def unjudged(self) -> bool:
-        """Whether there are responses, and the judge timed out or crashed on each."""
-        return len(self) > 0 and bool(torch.isin(self.reason, torch.tensor(FAILED)).all())
-
-    @classmethod
-    def none(cls, n: int) -> Outcomes:
-        empty = torch.zeros(0, n)
-        return cls(empty.double(), empty.bool(), empty.long(), empty.long(), empty.bool(), empty.bool(), [])
-
-    @classmethod
-    def of(
-        cls, rollouts: list[Rollout], prompts_before: int, problems: list[Problem], n: int, accelerator: Accelerator,
-        mask_truncated: bool = False,
-    ) -> Outcomes:  # fmt: skip
-        """The outcomes of all ranks: each rank fills in its rollouts, and the sum is the complete table.
-
-        Raises Refusal if a rollout is missing, or if two have one number: the engine has failed.
-        """
-        table = np.zeros((6, len(problems), n))
-        for r in rollouts:
-            v: Any = r.verdict
-            row = v.reward, v.correct, REASONS.index(v.reason), len(r.response), r.truncated, 1
-            table[:, r.prompt_index - prompts_before, r.number] += row
-        whole = accelerator.reduce(torch.from_numpy(table).to(accelerator.device), "sum")
-        reward, correct, reason, length, truncated, number = whole.cpu()
-        if (number != 1).any():
-            p, k = (number != 1).nonzero()[0].tolist()
-            raise Refusal(
-                f"the engine returned rollout {k} of prompt {p} {number[p, k]:.0f} times instead of once, and "
-                f"{int((number != 1).sum())} of {number.numel()} rollouts in all: this is a fault of the engine"
-            )
-        truncated = truncated.bool()
-        counted = ~truncated if mask_truncated else torch.ones_like(truncated)
-        kinds = [problem.kind for problem in problems]
-        return cls(reward, correct.bool(), reason.long(), length.long(), truncated, counted, kinds, 1)
-
-    def followed_by(self, more: Outcomes) -> Outcomes:
-        """The outcomes of one more round."""
-        names = "reward", "correct", "reason", "length", "truncated", "counted"
-        tables = {name: torch.cat([getattr(self, name), getattr(more, name)]) for name in names}
-        return Outcomes(**tables, kinds=self.kinds + more.kinds, rounds=self.rounds + more.rounds)
+from trainer.text import encode, ends_with_assistant, hidden_tokens
+from verify import Problem, Response, Verdict, verify_batch
 
 
 def roll_out(
@@ -217,42 +136,6 @@ class Judge:
         for kind, verdict in zip(example, verdicts, strict=True):
             if verdict.reason in ("crashed", "timeout"):
                 raise Refusal(f"repair kind {kind}: it must answer to any text, also to nonsense (its error is above)")
-
-
-def encode(tokenizer, problem: Problem) -> list[int]:
-    """A prompt in tokens: text as it is, a chat by the model's chat template.
-
-    A chat that ends with an assistant message is continued: the response starts in this message. A text that starts
-    with the BOS token of a tokenizer that adds one has one BOS token, not two.
-    """
-    if isinstance(problem.prompt, str):
-        tokens = tokenizer(problem.prompt).input_ids
-        return tokens[1:] if starts_with_two_bos(tokenizer, tokens) else tokens
-    started = ends_with_assistant(problem)
-    return tokenizer.apply_chat_template(
-        problem.prompt, add_generation_prompt=not started, continue_final_message=started, return_dict=False
-    )
-
-
-def ends_with_assistant(problem: Problem) -> bool:
-    """Whether the prompt is a chat that has written the start of the response, such as "<think>"."""
-    return not isinstance(problem.prompt, str) and problem.prompt[-1]["role"] == "assistant"
-
-
-def starts_with_two_bos(tokenizer, tokens: list[int]) -> bool:
-    return tokenizer.bos_token_id is not None and tokens[:2] == [tokenizer.bos_token_id] * 2
-
-
-@lru_cache(maxsize=2)
-def hidden_tokens(tokenizer) -> frozenset[int]:
-    """The tokens that are left out of a response's text: BOS, EOS, PAD, and the marks of turns in the chat template.
-
-    Other special tokens carry meaning and stay. So do tags such as <think> and </think>, also in the template.
-    """
-    special = {token.content: i for i, token in tokenizer.added_tokens_decoder.items() if token.special}
-    tags = {tag for x in special if x.startswith("</") for tag in (x, f"<{x[2:]}")}
-    marks = {i for x, i in special.items() if x in str(tokenizer.chat_template or "") and x not in tags}
-    return frozenset({tokenizer.bos_token_id, tokenizer.eos_token_id, tokenizer.pad_token_id, *marks} - {None})
 
 
 def seed_of(use: str, *parts: int) -> int:

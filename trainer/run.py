@@ -34,13 +34,14 @@ from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.state_dict import get_model_state_dict, get_state_dict
 
 import brorl
-from rollout import whole_tensors
+from engines.vllm import whole_tensors
 from trainer.data import Data
 from trainer.metrics import score_sources, warnings_of
-from trainer.policy import fsdp_requested, precision_of
+from trainer.policy import precision_of
+from trainer.sharding import fsdp_requested
 from trainer.progress import Progress
 from trainer.report import Console, draw_curves
-from trainer.rollouts import Outcomes, Rollout
+from trainer.outcomes import Outcomes, Rollout
 from trainer.settings import Config, Refusal, check_same_run, refusing
 
 LOGS = "metrics.jsonl", "timing.jsonl", "eval.jsonl", "samples.jsonl"

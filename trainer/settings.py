@@ -25,7 +25,8 @@ import torch
 from transformers import HfArgumentParser
 
 import brorl
-from rollout import ENGINES, have_vllm
+from engines.vllm import have_vllm
+from rollout import ENGINES
 from sandbox.jobs import printable
 from trainer.objectives import load_objective
 from trainer.problems import read_spec

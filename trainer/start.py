@@ -33,26 +33,16 @@ from transformers.utils import logging
 
 import loss as L
 import trainer
-from rollout import ENGINES, Engine, Sampling, dither_under_autocast
+from engines.rounding import dither_under_autocast
+from rollout import ENGINES, Engine, Sampling
 from sandbox.jobs import printable
 from trainer.adapters import add_adapters, shared_copy, trained
 from trainer.data import Data, load, load_model, stop_tokens
 from trainer.objectives import load_objective
 from trainer.offload import OffloadedAdamW, to_host
-from trainer.policy import (
-    MicroBatch,
-    Policy,
-    allocate_moments,
-    bring,
-    difference_from_logits,
-    fsdp_requested,
-    micro_batches,
-    precision_of,
-    score,
-    sharded,
-    shares_prompts,
-    sharing_weights,
-)
+from trainer.micro_batches import MicroBatch, micro_batches, score
+from trainer.policy import Policy, difference_from_logits, precision_of, shares_prompts
+from trainer.sharding import allocate_moments, bring, fsdp_requested, sharded, sharing_weights
 from trainer.problems import load_rewards
 from trainer.progress import Progress
 from trainer.report import Console, duration, introduction
