@@ -42,8 +42,8 @@ The paper's formula is E_τ[ min( r_θ(τ) A_τ, clip(r_θ(τ), 1 - ε_low, 1 + 
     rollouts that were drawn, its A is larger by 1 / sqrt(share of prompts kept), for rewards 0 and 1;
   * the variance of the advantages divides by the count, not count - 1: at 65,536 trajectories they agree to 1e-5.
 Advantages are whitened over trajectories, as in the paper; the scripts whiten over tokens.
-Every rank has the advantages of the whole step, (P, N), and whitens them. train.py passes `tokens` and `responses`, sums
-over all ranks.
+Every rank has the advantages of the whole step, (P, N), and whitens them. train.py passes `tokens` and `responses`,
+sums over all ranks.
 
 Another objective is an `Objective` in `OBJECTIVES`: here, in lab/variants.py, or in a file of yours (--objective
 my_file.py:name). It names what it changes; the rest is the paper's.
@@ -73,8 +73,8 @@ def informative(correct: Tensor, counted: Tensor | None = None) -> Tensor:
     return (number_correct > 0) & (number_correct < n)
 
 
-# An advantage is a function of the rewards of the kept prompts, (P, N). A reward of NaN is not counted, and is in no mean;
-# an advantage of NaN is not trained on.
+# An advantage is a function of the rewards of the kept prompts, (P, N). A reward of NaN is not counted, and is in no
+# mean; an advantage of NaN is not trained on.
 
 
 def mean_centred(rewards: Tensor) -> Tensor:
@@ -213,7 +213,7 @@ class Objective(NamedTuple):
     @property
     def parameters(self) -> dict[str, Any]:
         """Name -> value of the parameters of `advantages` and `maximise`."""
-        found = {}
+        found: dict[str, Any] = {}
         for function in (self.advantages, self.maximise):
             found |= {x.name: x.default for x in inspect.signature(function).parameters.values()}
         return {name: value for name, value in found.items() if value is not inspect.Parameter.empty}
@@ -224,7 +224,8 @@ class Objective(NamedTuple):
             raise ValueError(f"has no parameter {', '.join(sorted(unknown))}: it has {', '.join(self.parameters)}")
         own = {name: inspect.signature(getattr(self, name)).parameters for name in ("advantages", "maximise")}
         chosen = {name: {x: v for x, v in parameters.items() if x in own[name]} for name in own}
-        return self._replace(**{name: partial(getattr(self, name), **x) for name, x in chosen.items() if x})
+        bound: dict[str, Any] = {name: partial(getattr(self, name), **x) for name, x in chosen.items() if x}
+        return self._replace(**bound)
 
 
 OBJECTIVES = {
@@ -238,7 +239,7 @@ OBJECTIVES = {
 def step_advantages(
     rewards: Tensor, kept: Tensor, counted: Tensor | None = None, objective: Objective = OBJECTIVES["brorl"]
 ) -> Tensor:
-    """A of a step's rollouts, (P, N); NaN for each that is not trained on. kept: (P,) bool; counted: as `informative`."""
+    """A of a step's rollouts, (P, N); NaN for each that is not trained on. kept: (P,); counted: as `informative`."""
     if counted is not None:
         rewards = rewards.masked_fill(~counted, float("nan"))
     advantages = torch.full_like(rewards, float("nan"))

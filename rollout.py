@@ -54,8 +54,7 @@ from engines.prefix import (
     inference,
     keep_freed_memory,
 )
-from engines.rounding import dither_under_autocast, dithered
-from engines.vllm import abort, have_vllm, load_weights, max_seqs, note, sampling_params, start_llm, step, whole_tensors
+from engines.vllm import abort, load_weights, max_seqs, note, sampling_params, start_llm, step, whole_tensors
 
 
 @dataclass(frozen=True)
@@ -453,9 +452,7 @@ class VLLMEngine(Engine):
         ends = [completion.finish_reason for completion in drawn]
         if len(drawn) != request.n or not {"stop", "length"}.issuperset(ends):
             raise RuntimeError(f"vLLM returned {len(drawn)} of {request.n} rollouts, which ended by {set(ends)}")
-        return Group.of(
-            list(request.prompt), [x.token_ids for x in drawn], [x.logprobs.logprobs for x in drawn], ends
-        )
+        return Group.of(list(request.prompt), [x.token_ids for x in drawn], [x.logprobs.logprobs for x in drawn], ends)
 
     def sync(self, model: torch.nn.Module) -> None:
         """Load the weights of `model` now, or when the engine wakes."""

@@ -41,8 +41,8 @@ has the verdicts of all ranks as (P, N) tensors, equal on every rank.
 
 The paper leaves open, and this file decides:
 
-  * a truncated response is judged like any other. `mask_truncated` of the objective leaves it out of the loss, as DAPO does, and out of
-    every mean of stages 4 and 5;
+  * a truncated response is judged like any other. `mask_truncated` of the objective leaves it out of the loss, as DAPO
+    does, and out of every mean of stages 4 and 5;
   * B counts informative prompts. A step with more than B, or with fewer, trains on all of them at the same learning
     rate. AdamW moves the weights about as far with few prompts as with many, along a noisier gradient: a warning says
     so below B / 4;
@@ -75,13 +75,13 @@ from torch import Tensor
 
 import loss as L
 from trainer.metrics import Sums, step_metrics
-from trainer.offload import on_device
 from trainer.micro_batches import MicroBatch, log_probs, micro_batches, score
-from trainer.sharding import fsdp_requested
-from trainer.progress import Progress
+from trainer.offload import on_device
 from trainer.outcomes import Outcomes, Rollout
+from trainer.progress import Progress
 from trainer.rollouts import roll_out, seed_of
 from trainer.settings import Config, read_settings
+from trainer.sharding import fsdp_requested
 from trainer.start import Setup, explained, set_up, start_accelerator
 
 MAX_GRAD_NORM = 1.0  # gradient clipping; not in the paper: verl's
@@ -115,7 +115,9 @@ def train(config: Config, accelerator: Accelerator, setup: Setup, measure: Calla
         if kept.any():
             # 5: advantages over all kept rollouts of all ranks, and the mini-batch of each rollout
             advantages = L.step_advantages(outcomes.reward, kept, outcomes.counted, setup.objective)  # (P, N)
-            in_mini_batch = deal(~advantages.isnan(), config.updates_per_step, seed_of("mini-batches", config.seed, step))
+            in_mini_batch = deal(
+                ~advantages.isnan(), config.updates_per_step, seed_of("mini-batches", config.seed, step)
+            )
             mini_batches = split(rollouts, advantages, in_mini_batch, config, policy.share_prompts, accelerator)
 
             # 6: log-probs under the trainer before the first update

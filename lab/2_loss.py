@@ -74,7 +74,7 @@ print("update     loss  gradient norm")
 for update in range(9):
     logp = loop.log_probs(model, batch)
     b = L.Tokens(logp, old, batch["engine"], old, advantages, batch["lengths"])
-    loss, _ = L.policy_loss(b, tokens=len(old), responses=len(advantages), kl_coef=loop.KL_COEF)
+    loss = L.policy_loss(b, tokens=len(old), responses=len(advantages), kl_coef=loop.KL_COEF)[0]
     optimizer.zero_grad()
     loss.backward()
     losses.append(loss.item())

@@ -72,7 +72,7 @@ EXERCISES = [
              "MaxRL's advantage, (P, N): centred rewards over the group's mean."),
     Exercise("loss.whiten", 2,
              "test_whitening_by_hand test_whitening_cancels_a_factor_that_all_groups_share",
-             "Over the advantages that are not NaN, in float64; eps is added to the std. The input's dtype comes back."),
+             "Over the advantages that are not NaN, in float64; eps is added to the std. The input's dtype returns."),
     Exercise("loss.importance_ratio", 1, "test_loss_against_a_loop",
              "The ratio r of each token, from log-probs. Graded with `brorl`."),
     Exercise("loss.clipped_objective", 3, "test_clipped_objective_by_hand",
@@ -93,7 +93,7 @@ EXERCISES = [
              "test_loss_against_a_loop test_loss_is_zero_on_policy_but_its_gradient_is_not "
              "test_a_token_mean_has_the_direction_of_the_trajectory_mean "
              "test_the_loss_reports_the_metrics_of_its_own_tokens",
-             "The mean of an objective over tokens or responses, and KL. Refuse a kl_coef without reference log-probs."),
+             "The mean of an objective over tokens or responses, and KL. Refuse a kl_coef without a reference."),
     # Section 4.1: the simulator
     Exercise("sim.initial_logits", 1, "test_initial_logits_seed_the_correct_mass_of_the_paper",
              "Section 4.1's start (V,): the correct tokens come first, the anchor is token 0."),

@@ -13,9 +13,9 @@
     icepop          2510.18855            drops the tokens on which engine and trainer disagree
     entropy_bonus   1602.01783            adds the entropy of the policy
 
-loss.py has the two signatures, rewards (P, N) -> advantages (P, N) and Tokens -> objective, and the KL term, which all of
-them keep. To add a variant, write its function and its line in OBJECTIVES, here or in a file of your own: --objective
-my_file.py:name. tests/test_lab_variants.py has each formula with numbers worked out by hand.
+loss.py has the two signatures, rewards (P, N) -> advantages (P, N) and Tokens -> objective, and the KL term, which all
+of them keep. To add a variant, write its function and its line in OBJECTIVES, here or in a file of your own:
+--objective my_file.py:name. tests/test_lab_variants.py has each formula with numbers worked out by hand.
 """
 
 import torch

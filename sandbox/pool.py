@@ -19,19 +19,7 @@ from typing import Any
 
 from sandbox import WeakSandbox
 from sandbox.child import EXIT_UNPARSED
-from sandbox.jobs import (
-    MAX_MESSAGE,
-    MAX_OUTPUT,
-    MAX_REPLY,
-    Call,
-    MiB,
-    Ended,
-    Program,
-    Result,
-    Test,
-    decode,
-    printable,
-)
+from sandbox.jobs import MAX_MESSAGE, MAX_OUTPUT, MAX_REPLY, Call, Ended, MiB, Program, Result, Test, decode, printable
 
 LOG = logging.getLogger(__name__)
 REQUIRED_LEVEL = 3

@@ -20,9 +20,9 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 import train
 from rollout import Request, Sampling, TorchEngine
+from trainer.outcomes import Outcomes, Rollout
 from trainer.policy import Policy
 from trainer.problems import load_problems
-from trainer.outcomes import Outcomes, Rollout
 from trainer.rollouts import Judge, roll_out, rollouts_of
 from trainer.settings import Config, read_settings
 from verify import REASONS, Problem, Verdict
@@ -116,7 +116,9 @@ def drawn(count=6, n=8, temperature=3.0, seed=0, limit=12, **changes) -> tuple[l
     sampling = Sampling(limit, temperature, stop_token_ids=(tokenizer.eos_token_id,))
     problems = load_problems(TINY / "train.jsonl")[:count]
     seeds = [seed * 1000 + i for i in range(count)]
-    return roll_out(TorchEngine(model, 1.0), problems, n, seeds, sampling, Judge(tokenizer, config), Accelerator(cpu=True))
+    return roll_out(
+        TorchEngine(model, 1.0), problems, n, seeds, sampling, Judge(tokenizer, config), Accelerator(cpu=True)
+    )
 
 
 def outcomes(correct, reward=None, kinds=None, judged=True, truncated=False) -> Outcomes:

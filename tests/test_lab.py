@@ -4,8 +4,8 @@ import ast
 import json
 import re
 from functools import partial
-from unittest import mock
 from pathlib import Path
+from unittest import mock
 
 import pytest
 import torch
@@ -182,9 +182,7 @@ def test_the_loops_gradient_is_trains():
     for batch in batches:
         batch.old_logp, batch.ref_logp = torch.cat([old_and_ref[id(r)] for r in batch.rollouts], dim=1)
     config = Config(temperature=1.0)
-    loss = partial(
-        L.policy_loss, tokens=sum(len(r.response) for r in half), responses=12, kl_coef=loop.KL_COEF
-    )
+    loss = partial(L.policy_loss, tokens=sum(len(r.response) for r in half), responses=12, kl_coef=loop.KL_COEF)
     with mock.patch.object(train, "MAX_GRAD_NORM", 1e9):
         train.update(policy, optimizer, batches, loss, config, accelerator, sums)
     metrics = sums.result()

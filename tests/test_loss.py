@@ -30,7 +30,9 @@ def random_tokens(t=60, seed=0):
 
 def policy_loss(logp, old, engine, ref, advantages, lengths, tokens, kl="k2", kl_coef=0.0, **parameters):
     objective = L.Objective(kl=L.KL[kl]).having(**parameters)
-    return L.policy_loss(L.Tokens(logp, old, engine, ref, advantages, lengths), tokens, len(lengths), objective, kl_coef)
+    return L.policy_loss(
+        L.Tokens(logp, old, engine, ref, advantages, lengths), tokens, len(lengths), objective, kl_coef
+    )
 
 
 def test_dynamic_sampling_keeps_mixed_groups_only():

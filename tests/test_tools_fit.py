@@ -57,7 +57,8 @@ def update(config, n, lora_rank):
     for _ in range(2):  # the gradients of the first micro-batch exist while the second is computed
         logp, _ = log_probs(policy, MicroBatch.of(rollouts, torch.device("cpu")), 1.0, Accelerator(cpu=True))
         old, lengths = logp.detach(), torch.full((n,), 1023)
-        loss, _ = L.policy_loss(L.Tokens(logp, old, old, old, torch.ones(n), lengths), 2 * 1023 * n, 2 * n, kl_coef=1e-4)
+        tokens = L.Tokens(logp, old, old, old, torch.ones(n), lengths)
+        loss, _ = L.policy_loss(tokens, 2 * 1023 * n, 2 * n, kl_coef=1e-4)
         loss.backward()
         del logp, loss
     optimizer.step()

@@ -17,9 +17,9 @@ from tools import noise_law, step_cost, which_n
 from tools.noise_law import estimate, kept_share
 from tools.which_n import HalfGroups
 from trainer import start
+from trainer.outcomes import Outcomes
 from trainer.policy import Policy
 from trainer.problems import load_problems
-from trainer.outcomes import Outcomes
 from trainer.settings import Config
 
 # ------------------------------------------------------------------------------------------------------ its gradients

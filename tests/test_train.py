@@ -13,9 +13,9 @@ import loss as L
 import train
 from trainer.metrics import Sums
 from trainer.micro_batches import micro_batches
+from trainer.outcomes import Outcomes
 from trainer.policy import Policy
 from trainer.progress import Progress
-from trainer.outcomes import Outcomes
 from trainer.settings import Config, Refusal
 from verify import Verdict
 

@@ -14,8 +14,8 @@ import trainer.data as module
 from trainer.data import load, source_names, stop_tokens, with_system_prompt
 from trainer.problems import load_data, load_rewards
 from trainer.report import remarks
-from trainer.text import encode
 from trainer.settings import Config, Refusal
+from trainer.text import encode
 from verify import Problem
 
 CHAT = "{% for m in messages %}{{ m['content'] }}{% endfor %}"

@@ -10,8 +10,8 @@ from test_trainer_processes import FSDP2, SEVERAL_RUNS, UNEVEN, arguments
 from transformers import LlamaConfig
 
 from trainer.offload import OffloadedAdamW, on_device, to_host
-from trainer.sharding import allocate_moments
 from trainer.settings import Refusal
+from trainer.sharding import allocate_moments
 
 
 def test_an_optimizer_step_is_adamws_bit_for_bit():

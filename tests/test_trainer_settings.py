@@ -2,22 +2,14 @@
 
 import contextlib
 import json
-from itertools import chain
 from dataclasses import fields
+from itertools import chain
 
 import pytest
 from helpers import TINY, settings
 
 import brorl
-from trainer.settings import (
-    GIVEN,
-    Config,
-    Refusal,
-    check_same_run,
-    read_settings,
-    refusing,
-    rule,
-)
+from trainer.settings import GIVEN, Config, Refusal, check_same_run, read_settings, refusing, rule
 
 
 def read(*argv: str):
@@ -69,7 +61,8 @@ def test_a_broken_recipe_file_is_refused(tmp_path, broken):
 
 
 @pytest.mark.parametrize("argv, named", [
-    (["--rollouts_per_prompt", "1"], "--rollouts_per_prompt"), (["--eval_top_p", "5"], "--eval_top_p"), (["--objective", "nope"], "gspo"),
+    (["--rollouts_per_prompt", "1"], "--rollouts_per_prompt"), (["--eval_top_p", "5"], "--eval_top_p"),
+    (["--objective", "nope"], "gspo"),
     (["--learning_rate", "-1e-5"], "--learning_rate"), (["--learning_rate", "nan"], "--learning_rate"),
     (["--max_steps", "0"], "--max_steps"), (["--max_steps", "ten"], "^--max_steps: .*ten"),
     (["--max_steps"], "^--max_steps:"), (["--recipe", "k4"], "^--recipe: .*k4"),

@@ -35,8 +35,8 @@ from engines.rounding import dither_under_autocast
 from trainer.adapters import add_adapters, trained
 from trainer.head import MAX_LOGITS, chunked_logprobs
 from trainer.policy import Policy
-from trainer.sharding import allocate_moments
 from trainer.settings import Refusal
+from trainer.sharding import allocate_moments
 from trainer.start import explained
 
 GIB = 2**30

@@ -4,7 +4,7 @@
     python -m tools.speed rollout verify              some parts
 
     part            ours                                               plain
-    log_probs       trainer/head.py: chunked_logprobs                log_softmax of all logits
+    log_probs       trainer/head.py: chunked_logprobs                  log_softmax of all logits
     rollout         rollout.py: TorchEngine                            model.generate
     verify          verify.py: verify_batch                            one answer after the other
     shared_prompt   trainer/policy.py: after_shared_prompts            every rollout computes its prompt
@@ -36,6 +36,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import redirect_stdout
 from dataclasses import dataclass
+from functools import partial
 from io import StringIO
 from pathlib import Path
 from typing import NamedTuple
@@ -46,19 +47,20 @@ from accelerate import Accelerator
 from torch import Tensor
 
 import brorl
+import loss as L
 import train
 import verify as judge
 from rollout import Request, Sampling, TorchEngine
-from trainer.metrics import Sums
 from trainer.head import chunked_logprobs
+from trainer.metrics import Sums
 from trainer.micro_batches import micro_batches, score
+from trainer.outcomes import Rollout
 from trainer.policy import Policy
 from trainer.problems import load_problems
-from trainer.outcomes import Rollout
 from trainer.rollouts import requests_of_rank
-from trainer.text import encode
 from trainer.settings import TINY, Config, read_settings
 from trainer.start import explained, set_up, start_accelerator
+from trainer.text import encode
 
 
 @dataclass(frozen=True)
@@ -199,13 +201,14 @@ def shared_prompt(size: Sizes) -> Iterator[Row]:
     ]
     policy = Policy(model)
     optimizer = torch.optim.AdamW(policy.parameters(), lr=0.0, foreach=False)
-    config = Config(temperature=1.0, clip_low=0.2, clip_high=0.27, tis_cap=2.0, kl="k2", kl_coef=0.0)
+    config = Config(temperature=1.0)
+    loss = partial(L.policy_loss, tokens=n * length, responses=n)
 
     def step(share_prompts: bool) -> int:
         policy.share_prompts = share_prompts
         mini_batch = micro_batches(rollouts, config.max_tokens_per_micro_batch, share_prompts, accelerator)
         score(policy, mini_batch, "old_logp", 1.0, accelerator)
-        train.update(policy, optimizer, mini_batch, n * length, config, accelerator, Sums(accelerator))
+        train.update(policy, optimizer, mini_batch, loss, config, accelerator, Sums(accelerator))
         return n
 
     what = f"score, update: {size.prompt} + {n} x {length} tokens"

@@ -26,8 +26,8 @@ timed without the backward pass that it overlaps with. Both make the prediction 
 
 The work of a step with any N is counted on a sample of groups with at most 64 rollouts each: the rollouts of an
 imagined step are dealt to mini-batches and cut into micro-batches by the functions that train (`train.deal`,
-`trainer.micro_batches.cut`). So no step with a large N is ever timed. A rate is fitted to the seconds of a few calls whose
-work is known: least squares of the relative errors, without negative rates.
+`trainer.micro_batches.cut`). So no step with a large N is ever timed. A rate is fitted to the seconds of a few calls
+whose work is known: least squares of the relative errors, without negative rates.
 
 In an imagined step with more rollouts than the sample has, a rollout is drawn from the sample again. If its response
 occurs once in the sample, it can become a new one. The new one has the same length, and shares as many first tokens
@@ -43,6 +43,7 @@ import random
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -53,18 +54,19 @@ from scipy.optimize import nnls
 from tqdm import tqdm
 
 import brorl
+import loss as L
 import train
 from rollout import Engine, Request, Sampling, TorchEngine
 from train import MAX_GRAD_NORM
 from trainer.adapters import trained
 from trainer.metrics import Sums
-from trainer.offload import on_device
 from trainer.micro_batches import MicroBatch, cut, score
+from trainer.offload import on_device
 from trainer.outcomes import Outcomes, Rollout
 from trainer.rollouts import requests_of_rank, rollouts_of
-from trainer.text import encode
 from trainer.settings import Config
 from trainer.start import Setup
+from trainer.text import encode
 from verify import Problem
 
 WORK = {
@@ -356,9 +358,12 @@ class Stopwatch:
             score(setup.policy, [micro_batch], "old_logp", config.temperature, accelerator)
             scored = self.now()
             micro_batch.ref_logp = micro_batch.old_logp if config.kl_coef else None
-            tokens = int(micro_batch.lengths.sum())
+            loss = partial(
+                L.policy_loss, tokens=int(micro_batch.lengths.sum()), responses=len(rollouts),
+                objective=setup.objective, kl_coef=config.kl_coef,
+            )  # fmt: skip
             setup.policy.train(config.gradient_checkpointing)
-            train.loss_of(setup.policy, micro_batch, tokens, config, accelerator, Sums(accelerator)).backward()
+            train.loss_of(setup.policy, micro_batch, loss, config, accelerator, Sums(accelerator)).backward()
             spent.append((scored - began, self.now() - scored))
             setup.policy.zero_grad()
         prompts, _, _, responses, _ = micro_batch.inputs

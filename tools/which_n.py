@@ -45,13 +45,13 @@ from tools.noise_law import RATIOS, Guess, belief, guess, kept_share, noise_at_e
 from tools.step_cost import WORK, Cost, Rates, Responses, Stopwatch
 from trainer.adapters import trained
 from trainer.micro_batches import log_probs, micro_batches
-from trainer.policy import Policy
-from trainer.sharding import fsdp_requested
-from trainer.report import short
 from trainer.outcomes import Outcomes, Rollout
+from trainer.policy import Policy
+from trainer.report import short
 from trainer.rollouts import seed_of
 from trainer.run import write
 from trainer.settings import TINY, Config, Refusal, read_settings
+from trainer.sharding import fsdp_requested
 from trainer.start import Setup, explained, set_up, start_accelerator
 from verify import REASONS
 

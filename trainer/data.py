@@ -18,8 +18,8 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTra
 
 from trainer.objectives import load_objective
 from trainer.problems import load_data, reward_files
-from trainer.text import encode
 from trainer.settings import GIVEN, Config, Refusal, is_missing_folder, refusing
+from trainer.text import encode
 from verify import Problem
 
 HELD_OUT_SEED = 10**9  # of generated held-out problems: entry i comes from seed + i, so training's are others

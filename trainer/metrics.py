@@ -14,8 +14,8 @@ from accelerate.utils import gather_object
 from torch import Tensor
 
 import brorl
-from trainer.progress import Progress
 from trainer.outcomes import FAILED, Outcomes
+from trainer.progress import Progress
 from trainer.settings import Config
 from verify import REASONS
 

@@ -17,7 +17,6 @@ micro-batch's tensors go to the device once, and its log-probs stay there.
 
 from __future__ import annotations
 
-
 import torch
 from accelerate import Accelerator
 from torch import Tensor
@@ -160,5 +159,3 @@ def difference_from_logits(policy: Policy, share_prompts: bool = False) -> str:
     if not (found[True] - found[False]).abs().max() < 1e-3:
         return "its log-probs in train mode are not those in eval mode: it may keep a dropout that cannot be set to 0"
     return ""
-
-

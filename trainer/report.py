@@ -13,8 +13,8 @@ from accelerate import Accelerator
 from trainer.adapters import trained
 from trainer.data import Data
 from trainer.policy import precision_of
-from trainer.text import starts_with_two_bos
 from trainer.settings import GIVEN, Config, formatted
+from trainer.text import starts_with_two_bos
 
 
 def introduction(config: Config, sources: dict[str, str], data: Data, policy, engine, accelerator: Accelerator) -> str:

@@ -37,12 +37,12 @@ import brorl
 from engines.vllm import whole_tensors
 from trainer.data import Data
 from trainer.metrics import score_sources, warnings_of
+from trainer.outcomes import Outcomes, Rollout
 from trainer.policy import precision_of
-from trainer.sharding import fsdp_requested
 from trainer.progress import Progress
 from trainer.report import Console, draw_curves
-from trainer.outcomes import Outcomes, Rollout
 from trainer.settings import Config, Refusal, check_same_run, refusing
+from trainer.sharding import fsdp_requested
 
 LOGS = "metrics.jsonl", "timing.jsonl", "eval.jsonl", "samples.jsonl"
 KEEP_CHECKPOINTS = 2

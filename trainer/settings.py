@@ -35,6 +35,7 @@ TINY = Path(__file__).resolve().parent.parent / "tiny"  # the embedded policy an
 GIVEN = "command line"  # the source of a setting that the user set
 IN_FOLDER = "recipe.json: "  # the source of a setting of recipe.json in the model's folder starts with this
 
+
 class Refusal(ValueError):
     """A mistake of the user: the message is a sentence with the fix. Any other exception shows its traceback."""
 
@@ -90,32 +91,38 @@ class Config:
     max_hours: float = setting(None, "stop after these hours, with a last evaluation", free=True)
 
     rollouts_per_prompt: int = setting(
-        None, "N", group="sections 3.1 and 4.2.1", low=2, size=True, also=["N", "n", "num_generations", "group_size"],
+        None, "N", group="sections 3.1 and 4.2.1", low=2, size=True, also=["N", "n", "num_generations", "group_size"]
     )
     prompts_per_step: int = setting(None, "B, informative prompts of a step", size=True, also=["B", "batch_size"])
     refill: float = setting(4.0, "a step draws up to this many times B; our choice", low=1, shown=True)
     learning_rate: float = setting(None, "of AdamW; scaled if N or B is set", free=True, also=["lr"])
     updates_per_step: int = setting(None, "U, mini-batches and optimizer steps of a step")
     objective: list[str] = setting(
-        None, "brorl, group_std, ..., gspo, or FILE.py:NAME; then PARAMETER=VALUE, such as clip_high=0.3 [brorl]",
-        shown=True, also=["clip_low", "clip_high", "epsilon", "epsilon_high", "advantage", "loss_type"],
+        None,
+        "brorl, group_std, ..., gspo, or FILE.py:NAME; then PARAMETER=VALUE, such as clip_high=0.3 [brorl]",
+        shown=True,
+        also=["clip_low", "clip_high", "epsilon", "epsilon_high", "advantage", "loss_type"],
     )
     kl_coef: float = setting(None, "β, weight of the KL term; 0: no reference", low=0, also=["beta"])
     reference_reset_steps: int = setting(None, "steps between resets; 0: never", low=0)
     lora_rank: int = setting(0, "R: train low-rank adapters only (LoRA); 0: train all weights", low=0, shown=True)
 
     engine: str = setting(
-        None, "torch or vllm [vllm if it and a GPU are present]", choices=[*ENGINES], group="sampling", also=["use_vllm"],
+        None,
+        "torch or vllm [vllm if it and a GPU are present]",
+        choices=[*ENGINES],
+        group="sampling",
+        also=["use_vllm"],
     )
     gpu_memory_utilization: float = setting(0.5, "vLLM: share of a GPU while rolling out", high=1, free=True)
     max_engine_kl: float = setting(None, "most KL(engine, trainer) [1e-4; 0.05 in bfloat16]", free=True)
     temperature: float = setting(None, "while training, also of the log-probs")
     max_response_tokens: int = setting(
-        None, "longest response while training", size=True, also=["max_tokens", "max_completion_length"],
+        None, "longest response while training", size=True, also=["max_tokens", "max_completion_length"]
     )
 
     eval_every: int = setting(
-        None, "steps between evaluations; 0: first and last", group="evaluation", low=0, free=True,
+        None, "steps between evaluations; 0: first and last", group="evaluation", low=0, free=True
     )
     eval_problems: int = setting(None, "held-out problems to score, a fixed choice [all]")
     eval_samples: int = setting(None, "k, responses per held-out problem")
@@ -124,7 +131,7 @@ class Config:
     eval_max_response_tokens: int = setting(None, "longest response of an evaluation")
 
     verify_timeout: float = setting(
-        10.0, "seconds for judging one answer, all its tests", group="verifying, machine and logs", free=True,
+        10.0, "seconds for judging one answer, all its tests", group="verifying, machine and logs", free=True
     )
     allow_weak_sandbox: bool = setting(False, "run model code without complete isolation", free=True)
     precision: str = setting(
@@ -274,7 +281,6 @@ def resolve(config: Config, given: set[str]) -> dict[str, str]:
     return {f.name: sources.get(f.name, GIVEN) for f in fields(config) if f.name in shown_first}
 
 
-
 def check_size(config: Config, given: set[str]) -> None:
     """Refuse to start the paper's step, 65,536 responses of up to 16,384 tokens, unless the user asks for it.
 
@@ -392,7 +398,9 @@ def settings_at_start(config: Config) -> dict[str, Any]:
 def check_same_run(config: Config, launch: dict[str, Any], digests: dict[str, str]) -> None:
     """Refuse a --resume with other settings, precision, sharding, problems, tokenizer or reward files."""
     began, now = settings_at_start(config), asdict(config) | launch
-    changed = [f"{k} was {began.get(k)}, is {now[k]}" for k in now.keys() - rule("free").keys() if began.get(k) != now[k]]
+    changed = [
+        f"{k} was {began.get(k)}, is {now[k]}" for k in now.keys() - rule("free").keys() if began.get(k) != now[k]
+    ]
     changed += [
         name for name in digests.keys() | began["digests"].keys() if began["digests"].get(name) != digests.get(name)
     ]

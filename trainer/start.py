@@ -38,17 +38,17 @@ from rollout import ENGINES, Engine, Sampling
 from sandbox.jobs import printable
 from trainer.adapters import add_adapters, shared_copy, trained
 from trainer.data import Data, load, load_model, stop_tokens
+from trainer.micro_batches import MicroBatch, micro_batches, score
 from trainer.objectives import load_objective
 from trainer.offload import OffloadedAdamW, to_host
-from trainer.micro_batches import MicroBatch, micro_batches, score
 from trainer.policy import Policy, difference_from_logits, precision_of, shares_prompts
-from trainer.sharding import allocate_moments, bring, fsdp_requested, sharded, sharing_weights
 from trainer.problems import load_rewards
 from trainer.progress import Progress
 from trainer.report import Console, duration, introduction
 from trainer.rollouts import Judge, roll_out
 from trainer.run import Run
 from trainer.settings import Config, Refusal, refusing
+from trainer.sharding import allocate_moments, bring, fsdp_requested, sharded, sharing_weights
 from verify import JudgeFailed, NotAReward
 
 
