@@ -10,7 +10,7 @@ Read lab/loop.py first: the same nine stages in one short file and one process.
     accelerate launch train.py                         the same on several processes (docs/training.md)
     python train.py --help                             every setting, and the values of the recipes
 
-A step has nine stages, and `train` is these nine in order:
+A step has nine stages. `make_step` has 1 to 8 in order, and `train` calls it and adds 9:
 
     1  problems      in an order fixed by the seed                       trainer/progress.py: next_problems
     2  roll out      N responses per prompt, split over the ranks        trainer/rollouts.py: roll_out; rollout.py
@@ -90,57 +90,11 @@ CONFIDENCE = 0.9  # probability that one more round of generation yields enough 
 
 def train(config: Config, accelerator: Accelerator, setup: Setup, measure: Callable = lambda *_: None) -> None:
     """Section 4.2: step after step until the budget is spent. measure(step, rollouts, outcomes) comes after stage 4."""
-    policy, reference, engine = setup.policy, setup.reference, setup.engine
-    problems, run, progress = setup.data.problems, setup.run, setup.progress
-    sampling, judge = setup.sampling, setup.judge
-    n, temperature = config.rollouts_per_prompt, config.temperature
+    policy, reference, run, progress = setup.policy, setup.reference, setup.run, setup.progress
     if progress.step == 0:
         run.log({"step": 0, "samples": 0} | evaluate(config, accelerator, setup), progress)
     for step in progress.steps(config):
-        run.begin_step()
-        # 1-4: problems, roll out, verify, select; again until B prompts are informative or the bound is reached
-        engine.wake()
-        rollouts, outcomes = list[Rollout](), Outcomes.none(n)
-        while (count := prompts_wanted(outcomes, progress, len(problems), config)) > 0:
-            chosen, seeds = progress.next_problems(problems, count, config.seed)  # 1
-            more, found = roll_out(engine, chosen, n, seeds, sampling, judge, accelerator, len(outcomes))  # 2, 3
-            rollouts, outcomes = rollouts + more, outcomes.followed_by(found)
-        engine.sleep()
-        kept = L.informative(outcomes.correct, outcomes.counted)  # 4: (P,)
-        run.sample(rollouts, outcomes, kept, step)
-        run.lap("roll_out")
-        measure(step, rollouts, outcomes)
-
-        sums = Sums(accelerator)
-        if kept.any():
-            # 5: advantages over all kept rollouts of all ranks, and the mini-batch of each rollout
-            advantages = L.step_advantages(outcomes.reward, kept, outcomes.counted, setup.objective)  # (P, N)
-            in_mini_batch = deal(
-                ~advantages.isnan(), config.updates_per_step, seed_of("mini-batches", config.seed, step)
-            )
-            mini_batches = split(rollouts, advantages, in_mini_batch, config, policy.share_prompts, accelerator)
-
-            # 6: log-probs under the trainer before the first update
-            with on_device(reference, accelerator.device):  # with --offload it is in host memory
-                for mini_batch in mini_batches:
-                    entropy = score(policy, mini_batch, "old_logp", temperature, accelerator)  # writes old_logp
-                    sums.add({"entropy": entropy})
-                    if reference is not None:
-                        score(reference, mini_batch, "ref_logp", temperature, accelerator)
-            run.lap("score")
-
-            # 7: one optimizer step per mini-batch; its divisors count tokens and responses over all ranks
-            for u, mini_batch in enumerate(mini_batches):
-                mine = in_mini_batch == u
-                loss = partial(
-                    L.policy_loss, tokens=int(outcomes.length[mine].sum()), responses=int(mine.sum()),
-                    objective=setup.objective, kl_coef=config.kl_coef,
-                )  # fmt: skip
-                update(setup.wrapped, setup.optimizer, mini_batch, loss, config, accelerator, sums)
-            run.lap("update")
-
-            # 8: sync; the torch engine shares the policy's weights, vLLM loads them (asleep: when it wakes)
-            engine.sync(policy.model)
+        outcomes, kept, sums = make_step(step, config, accelerator, setup, measure)  # 1-8
 
         # 9: reset the reference; log, evaluate, checkpoint
         progress.end_step(outcomes, kept, run.seconds())
@@ -155,6 +109,62 @@ def train(config: Config, accelerator: Accelerator, setup: Setup, measure: Calla
             run.save(progress, policy, setup.optimizer, reference)
         progress.check()
     run.finish(policy.model, setup.data.tokenizer)
+
+
+def make_step(
+    step: int, config: Config, accelerator: Accelerator, setup: Setup, measure: Callable = lambda *_: None
+) -> tuple[Outcomes, Tensor, Sums]:
+    """Stages 1 to 8. Returns the outcomes, the informative prompts (P,), and the metrics of the updates.
+
+    tools/which_n.py calls it too, at a learning rate of 0; run.laps has the seconds of the stages.
+    """
+    policy, reference, engine = setup.policy, setup.reference, setup.engine
+    problems, run, progress = setup.data.problems, setup.run, setup.progress
+    sampling, judge = setup.sampling, setup.judge
+    n, temperature = config.rollouts_per_prompt, config.temperature
+    run.begin_step()
+    # 1-4: problems, roll out, verify, select; again until B prompts are informative or the bound is reached
+    engine.wake()
+    rollouts, outcomes = list[Rollout](), Outcomes.none(n)
+    while (count := prompts_wanted(outcomes, progress, len(problems), config)) > 0:
+        chosen, seeds = progress.next_problems(problems, count, config.seed)  # 1
+        more, found = roll_out(engine, chosen, n, seeds, sampling, judge, accelerator, len(outcomes))  # 2, 3
+        rollouts, outcomes = rollouts + more, outcomes.followed_by(found)
+    engine.sleep()
+    kept = L.informative(outcomes.correct, outcomes.counted)  # 4: (P,)
+    run.sample(rollouts, outcomes, kept, step)
+    run.lap("roll_out")
+    measure(step, rollouts, outcomes)
+
+    sums = Sums(accelerator)
+    if kept.any():
+        # 5: advantages over all kept rollouts of all ranks, and the mini-batch of each rollout
+        advantages = L.step_advantages(outcomes.reward, kept, outcomes.counted, setup.objective)  # (P, N)
+        in_mini_batch = deal(~advantages.isnan(), config.updates_per_step, seed_of("mini-batches", config.seed, step))
+        mini_batches = split(rollouts, advantages, in_mini_batch, config, policy.share_prompts, accelerator)
+
+        # 6: log-probs under the trainer before the first update
+        with on_device(reference, accelerator.device):  # with --offload it is in host memory
+            for mini_batch in mini_batches:
+                entropy = score(policy, mini_batch, "old_logp", temperature, accelerator)  # writes old_logp
+                sums.add({"entropy": entropy})
+                if reference is not None:
+                    score(reference, mini_batch, "ref_logp", temperature, accelerator)
+        run.lap("score")
+
+        # 7: one optimizer step per mini-batch; its divisors count tokens and responses over all ranks
+        for u, mini_batch in enumerate(mini_batches):
+            mine = in_mini_batch == u
+            loss = partial(
+                L.policy_loss, tokens=int(outcomes.length[mine].sum()), responses=int(mine.sum()),
+                objective=setup.objective, kl_coef=config.kl_coef,
+            )  # fmt: skip
+            update(setup.wrapped, setup.optimizer, mini_batch, loss, config, accelerator, sums)
+        run.lap("update")
+
+        # 8: sync; the torch engine shares the policy's weights, vLLM loads them (asleep: when it wakes)
+        engine.sync(policy.model)
+    return outcomes, kept, sums
 
 
 # ------------------------------------------------------------------------------------------------- stages 1 to 5

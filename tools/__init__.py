@@ -1,6 +1,6 @@
 """Commands beside train.py.
 
-which_n.py        how many rollouts per prompt? noise_law.py is its theory, step_cost.py predicts seconds
+which_n.py        how many rollouts per prompt? noise_law.py is its theory
 fit.py            does a run fit a card?
 speed.py          compares the speed of parts with other libraries
 ttest.py          the paper's paired t-test of two evaluations
@@ -8,7 +8,6 @@ smollm.py         writes SmolLM2 and its problems
 gpu_day.sh        tests, benchmarks and runs on a GPU
 recipes.py        the experiments of docs/: both recipes,
 rounding.py         rounding to bfloat16,
-lora.py             adapters,
-check_seconds.py    predicted seconds; runs.py makes the runs
+lora.py             adapters; runs.py makes the runs
 draw.py           the pictures and tables of docs/
 """

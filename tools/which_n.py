@@ -1,17 +1,29 @@
 """Section 4.2 before a run: which N, rollouts per prompt, has the least noise in the same time, for a given B?
 
-    python -m tools.which_n                                      the embedded policy, half a minute on 2 cores
+    python -m tools.which_n                                      the embedded policy, a minute or two on 2 cores
     python -m tools.which_n --model M --data D --prompts_per_step 32
     accelerate launch -m tools.which_n --model M --data D        on several processes
 
-All settings of train.py work too, except another --objective. Nothing is trained. The program
+All settings of train.py work too, except another --objective. The program makes steps of train.py with N = 8, 32, 128
+and 512 at a learning rate of 0, so no weight changes, and measures
 
-    1  times calls of the engine, the judge and the trainer, and so knows the seconds of a step with any N;
-    2  rolls out some prompts and computes the gradient of each half of a group, which gives V_w / V_b;
-    3  chooses the N with the least noise in equal time, and says how sure it is.
+    seconds     t(N) = roll_out / drawn prompts + K_N (score + update) / kept prompts; between two N on a line.
+                Where B prompts take too long, the step has fewer, and where one does, that N is left out.
+    K_N         the share of informative prompts, from all groups of at least N rollouts
+    V_w, V_b    the variance of the gradient within and between prompts, from the rollouts of these steps
 
-tools/noise_law.py has the law of the noise, tools/step_cost.py the seconds, docs/which_n.md what was predicted and
-measured. V_w / V_b may fall while a policy learns. To measure it after a run, give --model the run's model.
+N rollouts of a prompt estimate the gradient of p, its probability of a correct response. N changes the noise of this
+estimate, not its mean. The mean gradient of all steps that fit into the same time has
+
+    noise(N) = (V_b + V_w / (N - 1)) t(N)          g_x = ∇p_x of prompt x, V_b = E|g_x|² - |E g_x|²,
+                                                   V_w = mean over x of the variance of (R - p_x) ∇log π(y)
+
+Two halves of a group, n rollouts each with their own mean as the baseline, are independent and unbiased:
+
+    h = 1/(n - 1) Σ_i (R_i - R̄_h) ∇log π(y_i),   E[h] = g_x,   E[h_0 · h_1] = |g_x|²,   E|h_0 - h_1|² / 2 ≈ V_w / n
+
+A dropped group has h_0 = h_1 = 0 and counts. All this holds before whitening and clipping, for the policy as it is:
+V_w / V_b may fall while it learns. The N with the smallest worst case over the 95% interval of V_b / V_w is advised.
 """
 
 from __future__ import annotations
@@ -25,81 +37,154 @@ import argparse
 import json
 import math
 import sys
-import textwrap
 import time
 from contextlib import nullcontext, redirect_stdout
+from dataclasses import replace
 from functools import partial
 from io import StringIO
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from accelerate import Accelerator
+from accelerate.utils import gather_object
 from torch import Tensor
 from tqdm import tqdm
 
 import brorl
 import loss as L
-from tools.noise_law import RATIOS, Guess, belief, guess, kept_share, noise_at_equal_time, ratio_of
-from tools.step_cost import WORK, Cost, Rates, Responses, Stopwatch
+import train
+from tools.noise_law import noise_at_equal_time
 from trainer.adapters import trained
+from trainer.metrics import Sums
 from trainer.micro_batches import log_probs, micro_batches
 from trainer.outcomes import Outcomes, Rollout
-from trainer.policy import Policy
 from trainer.report import short
 from trainer.rollouts import seed_of
 from trainer.run import write
 from trainer.settings import TINY, Config, Refusal, read_settings
 from trainer.sharding import fsdp_requested
 from trainer.start import Setup, explained, set_up, start_accelerator
-from verify import REASONS
 
-SIZES = (4, 8, 16, 32, 64, 128, 256, 512)  # N of the table
-SAMPLED = (64, 16, 4)  # rollouts of a prompt in the sample: the first that leaves time for ROUND prompts
-TIMING = 0.4  # most of --max_minutes for timing
-ROUND = 8  # prompts of the sample's first round, for each process
-SAFE = 0.6  # share of the time left that a round may take
+MEASURED = (8, 32, 128, 512)  # N of the steps
+SIZES = (8, 16, 32, 64, 128, 256, 512)  # N of the table
+REPEATS = 3  # steps of each N; one that takes more than 1/20 of the time is not repeated
+STEPS_SHARE = 0.6  # of the time for steps; the rest is for gradients
+LEAST = 16  # rollouts of a group whose gradients are taken
+FEW = 8  # V_b is not estimated from fewer informative prompts
+USUAL = (1 / 2500, 1 / 100, 1 / 4)  # V_b / V_w without a measurement: an assumption
 MOST = 2**17  # coordinates of the gradient
-SOLVED = ("never", "up to 25%", "25 to 50%", "50 to 75%", "over 75%", "always")
 
 
-class HalfGroups:
-    """Gradients of the half-groups of informative prompts, over the rollouts of all processes."""
+class Step(NamedTuple):
+    """A step that was made."""
 
-    def __init__(
-        self, policy: Policy, wrapped, rollouts_per_prompt: int, config: Config, accelerator: Accelerator
-    ):  # fmt: skip
-        self.wrapped, self.config, self.accelerator = wrapped, config, accelerator
-        self.n, self.share_prompts = rollouts_per_prompt // 2, policy.share_prompts
-        self.every = max(1.0, sum(p.numel() for p in trained(policy)) / MOST)
-        self.gradients: list[Tensor] = []
+    n: int
+    rollouts: list[Rollout]  # of this process
+    outcomes: Outcomes
+    kept: Tensor
+    drawn_s: float  # seconds of `roll_out` for each drawn prompt, of the slowest process
+    kept_s: float  # seconds of `score` and `update` for each kept prompt of a step with B; nan without one
 
-    def add(self, rollouts: list[Rollout], outcomes: Outcomes) -> None:
-        """Add the gradients of both halves of every informative prompt. rollouts: of this process."""
-        n, reward = self.n, outcomes.reward
-        halves = torch.stack([reward[:, : 2 * n : 2], reward[:, 1 : 2 * n : 2]])  # (2, P, n): even and odd rollouts
-        weight = ((halves - halves.mean(-1, keepdim=True)) / (n - 1)).tolist()
-        self.wrapped.train(self.config.gradient_checkpointing)
-        for p in L.informative(outcomes.correct, outcomes.counted).nonzero().flatten().tolist():
-            group = [r for r in rollouts if r.prompt_index == p and r.number < 2 * n]
-            for r in group:
-                r.advantage = weight[r.number % 2][p][r.number // 2]
-            self.gradients += [self.gradient([r for r in group if r.number % 2 == half]) for half in (0, 1)]
+
+def make_step(
+    n: int, b: int, optimizer_s: float, config: Config, accelerator: Accelerator, setup: Setup
+) -> Step:  # fmt: skip
+    """Make a step of train.py with N = n and b prompts. The learning rate is 0."""
+    progress, found = setup.progress, list[Rollout]()
+    progress.step += 1
+    progress.begin_step()
+    fixed, full = config.updates_per_step * optimizer_s, config.prompts_per_step
+    config = replace(config, rollouts_per_prompt=n, prompts_per_step=b)
+    began = time.perf_counter()
+    outcomes, kept, sums = train.make_step(
+        progress.step, config, accelerator, setup, lambda _, rollouts, __: found.extend(rollouts)
+    )
+    sums.result()  # waits for a GPU
+    laps = setup.run.laps
+    training = laps.get("score", 0.0) + laps.get("update", 0.0)
+    both = gather_object([(time.perf_counter() - began - training, training)])
+    roll_out, training = map(max, zip(*both, strict=True))
+    progress.end_step(outcomes, kept, setup.run.seconds())
+    count = int(kept.sum())
+    each = (training - fixed) / count + fixed / max(count, full) if count else math.nan
+    return Step(n, found, outcomes, kept, roll_out / len(outcomes), each)
+
+
+def make_steps(config: Config, accelerator: Accelerator, setup: Setup, seconds: float) -> list[Step]:
+    """Make steps of each N of MEASURED in about this time, with B prompts or as many as fit a quarter of it."""
+    run, b, steps, cost = setup.run, config.prompts_per_step, list[Step](), dict[int, float]()
+    optimizer_s = seconds_of_an_optimizer_step(config, accelerator, setup)
+    ends, began = run.seconds() + seconds, run.seconds()
+    make_step(MEASURED[0], 1, optimizer_s, config, accelerator, setup)  # slow: everything happens for the first time
+    expected = run.seconds() - began  # seconds of a kept prompt
+    for i, n in enumerate(tqdm(MEASURED, desc="steps", unit="N", leave=False, disable=None)):
+        left = ends - run.seconds()
+        if i and expected > left:  # one prompt takes too long
+            break
+        prompts = max(1, min(b, int(left / (len(MEASURED) - i) / expected)))
+        for _ in range(REPEATS):
+            began = run.seconds()
+            steps.append(make_step(n, prompts, optimizer_s, config, accelerator, setup))
+            took = run.seconds() - began
+            if took > seconds / 20:
+                break
+        cost[n] = took / max(1, int(steps[-1].kept.sum()))
+        expected = 4 * cost[n]  # of the next N, which is 4 times as large; less if a prompt is expensive
+        if i:
+            (m, x), (k, y) = [*cost.items()][-2:]
+            expected = min(expected, max(y, y + (y - x) / (k - m) * 3 * k))
+    return steps
+
+
+def seconds_of_an_optimizer_step(config: Config, accelerator: Accelerator, setup: Setup) -> float:
+    """Time train.py's `update` with a gradient of 0 and no rollouts. A step has U of these, with any N and B."""
+    spent = []
+    for _ in range(REPEATS):
+        for p in trained(setup.policy):
+            p.grad = torch.zeros_like(p)
+        began = time.perf_counter()
+        none = partial(L.policy_loss, tokens=1, responses=1)
+        train.update(setup.wrapped, setup.optimizer, [], none, config, accelerator, Sums(accelerator))
+        spent.append(time.perf_counter() - began)
+    return max(gather_object([min(spent)]))
+
+
+# ---------------------------------------------------------------------------------------------------- V_w and V_b
+
+
+class Gradients:
+    """Gradients of half-groups, over the rollouts of all processes."""
+
+    def __init__(self, config: Config, accelerator: Accelerator, setup: Setup):
+        self.config, self.accelerator, self.policy, self.wrapped = config, accelerator, setup.policy, setup.wrapped
+        self.every = max(1.0, sum(p.numel() for p in trained(setup.policy)) / MOST)
+
+    def halves(self, step: Step, p: int) -> Tensor:
+        """h_0 and h_1 of a prompt of the step, (2, coordinates): of its even and of its odd rollouts."""
+        n, reward = step.n // 2, step.outcomes.reward[p]
+        both = torch.stack([reward[: 2 * n : 2], reward[1 : 2 * n : 2]])  # (2, n)
+        weight = ((both - both.mean(-1, keepdim=True)) / (n - 1)).tolist()
+        group = [r for r in step.rollouts if r.prompt_index == p and r.number < 2 * n]
+        for r in group:
+            r.advantage = weight[r.number % 2][r.number // 2]
+        return torch.stack([self.gradient([r for r in group if r.number % 2 == half]) for half in (0, 1)])
 
     def gradient(self, rollouts: list[Rollout]) -> Tensor:
         """Compute Σ_i A_i ∇log π(y_i) over a half-group on all processes. rollouts: of this process."""
-        policy, accelerator = self.wrapped, self.accelerator
-        some = micro_batches(rollouts, self.config.max_tokens_per_micro_batch, self.share_prompts, accelerator)
+        self.wrapped.train(self.config.gradient_checkpointing)
+        budget = self.config.max_tokens_per_micro_batch
+        some = micro_batches(rollouts, budget, self.policy.share_prompts, self.accelerator)
         for i, micro_batch in enumerate(some):
-            with nullcontext() if i + 1 == len(some) else accelerator.no_sync(policy):
-                logp, _ = log_probs(policy, micro_batch, self.config.temperature, accelerator)
+            with nullcontext() if i + 1 == len(some) else self.accelerator.no_sync(self.wrapped):
+                logp, _ = log_probs(self.wrapped, micro_batch, self.config.temperature, self.accelerator)
                 loss = (micro_batch.advantages.repeat_interleave(micro_batch.lengths) * logp).sum()
                 # The ranks' gradients are averaged, and we want their sum
-                (loss * accelerator.num_processes).backward()
-        found = torch.cat([self.some(i, p.grad) for i, p in enumerate(policy.parameters()) if p.grad is not None])
-        policy.zero_grad()
-        return found
+                (loss * self.accelerator.num_processes).backward()
+        slopes = [self.some(i, p.grad) for i, p in enumerate(self.wrapped.parameters()) if p.grad is not None]
+        self.wrapped.zero_grad()
+        return torch.cat(slopes).cpu()
 
     def some(self, number: int, gradient: Tensor) -> Tensor:
         """Draw coordinates of the gradient of weight `number`, scaled so that inner products stay unbiased."""
@@ -110,69 +195,100 @@ class HalfGroups:
         generator = torch.Generator().manual_seed(seed_of("coordinates", number))
         return slope[torch.randint(size, (count,), generator=generator).to(slope.device)] * math.sqrt(size / count)
 
-    def gram(self) -> Tensor:
-        """Inner products of all half-groups, (2M, 2M)."""
-        vectors = torch.stack(self.gradients).double() if self.gradients else torch.zeros(0, 0)
-        return (vectors @ vectors.T).cpu()
+
+class Ratio(NamedTuple):
+    """The estimate of V_b / V_w and its standard error; None for both if it was not measured."""
+
+    inverse: float | None
+    error: float | None
+    prompts: int
+    informative: int
+
+    def ends(self) -> tuple[float, float, float]:
+        """V_b / V_w: the lower end of its 95% interval, the estimate, the upper end. All are positive."""
+        if self.inverse is None or self.error is None:
+            return USUAL
+        low, high = self.inverse - 1.96 * self.error, self.inverse + 1.96 * self.error
+        return max(low, 1e-9), max(self.inverse, 1e-9), max(high, 1e-9)
 
 
-class Sample:
-    """The measurements: seconds of calls, and rollouts and half-group gradients of the sampled prompts."""
+def ratio_of(halves: list[Tensor], sizes: list[int], dropped: list[int]) -> Ratio:
+    """Estimate V_b / V_w from half-groups. A prompt weighs as much as its rollouts; jackknife over prompts.
 
-    def __init__(self, config: Config, accelerator: Accelerator, setup: Setup, own: argparse.Namespace):
-        self.config, self.accelerator, self.setup = config, accelerator, setup
-        self.ends = own.began + 60 * own.max_minutes
-        self.wanted = min(own.sample_prompts, len(setup.data.problems))
-        self.problems, self.seeds = setup.progress.next_problems(setup.data.problems, self.wanted, config.seed)
-        self.stopwatch = Stopwatch(config, accelerator, setup)
-        reserved = (1 - TIMING) * self.left()
-        self.stopwatch.measure(self.problems, self.seeds, lambda: self.left() - reserved)
-        self.responses: list[Responses] = []  # by prompt
-        self.outcomes = Outcomes.none(SAMPLED[0])
-        self.draw_sample()
+    halves: (2, coordinates) of each informative prompt. sizes, dropped: N of each informative, of each other prompt.
+    """
+    prompts, m = len(sizes) + len(dropped), len(sizes)
+    if m < FEW:
+        return Ratio(None, None, prompts, m)
+    h, w, rest = (torch.stack(halves).double(), *(torch.tensor(x).double() for x in (sizes, dropped)))
+    product, middle = (h[:, 0] * h[:, 1]).sum(-1), h.mean(1)  # E = |g_x|²; g_x
+    within = (w // 2 - 1) * (h.square().sum(-1).mean(-1) - product)
+    own, along = middle.square().sum(-1), middle @ (w @ middle)
 
-    def left(self) -> float:
-        """Seconds of --max_minutes that are left: the least of all processes."""
-        return -self.stopwatch.slowest(time.perf_counter() - self.ends)
+    def inverse(weight, weight2, within, product, cross):
+        """V_b / V_w from sums over prompts: of w, w², w V_w, w |g_x|² and w_x w_y g_x · g_y."""
+        return (product / weight - cross / (weight**2 - weight2)) / (within / weight)
 
-    def cost(self) -> Cost:
-        """The seconds of a step with any N, from what was measured until now."""
-        kept = [x for x, informative in zip(self.responses, self.informative(), strict=True) if informative]
-        sample = self.responses or self.stopwatch.responses
-        return Cost(self.stopwatch.rates(), sample, kept, self.config, self.accelerator, self.setup)
-
-    def informative(self) -> list[bool]:
-        """Whether each sampled prompt has right and wrong responses."""
-        return L.informative(self.outcomes.correct).tolist()
-
-    def draw_sample(self) -> None:
-        """Roll out prompts until there are enough or the minutes are over, and compute their gradients."""
-        setup, config, world = self.setup, self.config, self.accelerator.num_processes
-        cost, spare = self.cost(), SAFE * self.left()
-        # Seconds of a prompt with its gradient. A gradient costs less than an update, which has U mini-batches
-        each = {n: self.stopwatch.slowest(sum(cost.seconds(n, 1, 1).values())) for n in SAMPLED}
-        self.n = n = next((n for n in SAMPLED if ROUND * each[n] < spare), SAMPLED[-1])
-        self.outcomes, self.halves = (
-            Outcomes.none(n),
-            HalfGroups(setup.policy, setup.wrapped, n, config, self.accelerator),
-        )
-        count = min(self.wanted, ROUND * world, max(1, int(spare / each[n])))
-        description = f"prompts, {n} rollouts each"
-        with tqdm(total=self.wanted, desc=description, unit="prompt", leave=False, disable=None) as bar:
-            while count:
-                began, part = self.left(), slice(len(self.outcomes), len(self.outcomes) + count)
-                rollouts, outcomes = self.stopwatch.roll_out(self.problems[part], self.seeds[part], n)
-                self.responses += self.stopwatch.responses
-                self.halves.add(rollouts, outcomes)
-                if not len(self.outcomes):
-                    setup.run.sample(rollouts, outcomes, L.informative(outcomes.correct), 0)
-                self.outcomes = self.outcomes.followed_by(outcomes)
-                bar.update(count)
-                took = max(began - self.left(), 1e-9) / count
-                count = min(self.wanted - len(self.outcomes), max(0, int(SAFE * self.left() / took)))
+    everyone = torch.cat([w, rest])
+    cross = w @ along - w.square() @ own
+    sums = everyone.sum(), everyone.square().sum(), w @ within, w @ product, cross
+    of_each = [w, w.square(), w * within, w * product, 2 * w * along - 2 * w.square() * own]
+    of_rest = [rest, rest.square(), *(torch.zeros_like(rest) for _ in range(3))]
+    without = inverse(*(s - torch.cat([x, y]) for s, x, y in zip(sums, of_each, of_rest, strict=True)))
+    if sums[2] <= 0:
+        return Ratio(None, None, prompts, m)
+    return Ratio(float(inverse(*sums)), math.sqrt((prompts - 1) * float(without.var(correction=0))), prompts, m)
 
 
-# -------------------------------------------------------------------------------------------------------- the report
+def measure_ratio(steps: list[Step], config: Config, accelerator: Accelerator, setup: Setup, ends: float) -> Ratio:
+    """Take the gradients of the steps' prompts in turn, one of each step, until the time is over."""
+    gradients, halves = Gradients(config, accelerator, setup), list[Tensor]()
+    sizes, dropped = list[int](), list[int]()
+    large = [step for step in steps if step.n >= LEAST]
+    most = max((len(x.kept) for x in large), default=0)
+    turns = [(x, p) for p in range(most) for x in large if p < len(x.kept)]
+    for step, p in tqdm(turns, desc="gradients", unit="prompt", leave=False, disable=None):
+        if setup.run.seconds() > ends and len(sizes) >= FEW:
+            break
+        if step.kept[p]:
+            halves.append(gradients.halves(step, p))
+        (sizes if step.kept[p] else dropped).append(step.n)
+    return ratio_of(halves, sizes, dropped)
+
+
+# -------------------------------------------------------------------------------------------------------- the answer
+
+
+def kept_share(steps: list[Step], n: int) -> float:
+    """K_N, without bias, from the prompts with at least n rollouts: 1 - C(c, n) / C(N, n) - C(N - c, n) / C(N, n)."""
+    counts = [(c, x.n) for x in steps if x.n >= n for c in x.outcomes.correct.sum(-1).tolist()]
+    estimate = brorl.pass_at_k_estimate
+    return float(np.mean([estimate(size, c, n) + estimate(size, size - c, n) - 1 for c, size in counts]))
+
+
+def answer(steps: list[Step], ratio: Ratio, b: int) -> dict[str, Any]:
+    """The table of N, and the N whose noise in the same time is nearest to the least wherever V_b / V_w may be."""
+    measured = sorted({x.n for x in steps if any(y.n == x.n and y.kept.any() for y in steps)})
+    if not measured:
+        raise Refusal("no group has right and wrong responses: no step would train. Use easier problems")
+    if len(measured) == 1:
+        raise Refusal(f"the time was over after N = {measured[0]}: a longer --max_minutes can compare it with others")
+    table = {n: {"informative": kept_share(steps, n)} for n in SIZES if measured[0] <= n <= measured[-1]}
+    for name in ("drawn_s", "kept_s"):
+        means = [np.nanmean([getattr(x, name) for x in steps if x.n == n]) for n in measured]
+        for n, row in table.items():
+            row[name] = float(np.interp(n, measured, means))
+    for n, row in table.items():
+        row["t"] = row["drawn_s"] + row["informative"] * row["kept_s"]
+        row["seconds"] = row["t"] * b / max(row["informative"], 1e-9)
+        row["measured_with"] = max((int(x.kept.sum()) for x in steps if x.n == n), default=0)
+    ratios = [1 / x for x in ratio.ends()]
+    noise = np.array([[noise_at_equal_time(n, x, row["t"]) for x in ratios] for n, row in table.items()])
+    noise /= noise.min(0)  # (N, 3)
+    best = [*table][int(noise.max(1).argmin())]
+    for row, x in zip(table.values(), noise.tolist(), strict=True):
+        row["noise"] = x
+    return {"best": best, "ratio": ratio._asdict(), "V_w / V_b": ratios[::-1], "table": table}
 
 
 def digits(x: float) -> str:
@@ -180,137 +296,68 @@ def digits(x: float) -> str:
     return f"{x:.2g}" if x < 99.5 else f"{float(f'{x:.2g}'):,.0f}"
 
 
-def aligned(rows: list[list]) -> str:
-    widths = [max(len(str(x)) for x in column) for column in zip(*rows, strict=True)]
-    return "\n".join("  " + "  ".join(f"{x!s:>{w}}" for x, w in zip(row, widths, strict=True)) for row in rows)
-
-
-def rates_in_words(rates: Rates, updates: int) -> str:
-    """The measured rates, a line per stage. Those of 0 are left out: the calls do not tell them from the others."""
-    lines = []
-    for stage, of in rates.of.items():
-        named = [f"{name.replace('_', ' ')} {digits(1000 * x)}" for name, x in zip(WORK[stage], of, strict=True) if x]
-        line = f"  {stage.replace('_', ' '):<9}{', '.join(named)}"
-        lines.append(textwrap.fill(line, 80, subsequent_indent=" " * 11))
-    steps = f"{updates} optimizer steps of {digits(rates.optimizer_step)} s"
-    return "\n".join([*lines, f"  and {steps}; {digits(rates.fixed)} s to wake the engine"])
-
-
-def in_words(found: dict[str, Any], best: Guess, rates: Rates, config: Config) -> str:
+def in_words(found: dict[str, Any], config: Config) -> str:
     """Write the report, from the numbers of which_n.json."""
-    asked, b, rows = config.rollouts_per_prompt, config.prompts_per_step, found["table"]
-    table: list[list] = [["N", "drawn", "roll out", "score", "update", "seconds", "noise", "95%"]]
-    for n, x in rows.items():
-        roll_out, judge, *others = x["stages"].values()
-        noise = [f"{x['noise']:.2f}", f"{x['noise_low']:.2f} to {x['noise_high']:.2f}"]
-        table.append([n, f"{x['drawn']:,.0f}", *map(digits, [roll_out + judge, *others, x["seconds"]]), *noise])
-    source = "usual values: this sample has too few prompts with right and wrong responses"
-    if found["ratio"]:
-        source = "from this sample"
-    rate = brorl.scaled_learning_rate(config.learning_rate, best.n * b, asked * b)
-    against = ""
-    if asked != best.n:
-        steps = digits(rows[asked]["seconds"] / rows[best.n]["seconds"])
-        against = f"\n  A step of N = {asked} takes as long as {steps} of N = {best.n}."
-    answer = f"N = {best.n}: no other N has over 20% less noise, with probability {min(best.sure, 0.99):.0%}."
-    near = [n for n, x in rows.items() if x["noise"] <= 1.2]
-    if len(near) > 1:
-        answer += f"\n  N = {near[0]} to {near[-1]} have at most 20% more noise than N = {best.n}."
-    if not found["informative"]:
-        answer = f"N = {best.n} is a guess: no prompt of this sample has right and wrong responses."
-    verdicts = ", ".join(f"{count:,} {reason.replace('_', ' ')}" for reason, count in found["reasons"].items())
+    b, ratio, best = config.prompts_per_step, found["ratio"], found["best"]
+    low, middle, high = found["V_w / V_b"]
+    heads = ["N", "informative", "seconds", "measured", *(f"at {digits(min(x, 1e5))}" for x in (high, middle, low))]
+    lines = ["".join(f"{x:>12}" for x in heads)]
+    for n, row in found["table"].items():
+        cells = [n, f"{row['informative']:.0%}", digits(row["seconds"]), f"{row['measured_with'] or ''}"]
+        lines.append("".join(f"{x:>12}" for x in [*cells, *(f"{x:.2f}" for x in row["noise"])]))
+    rate = brorl.scaled_learning_rate(config.learning_rate, best * b, config.rollouts_per_prompt * b)
+    unmeasured = "" if ratio["inverse"] is not None else " (assumed: too few informative prompts)"
+    near = [n for n, row in found["table"].items() if max(row["noise"]) <= 1.2]
+    close = (
+        f"N = {near[0]} to {near[-1]} have at most 20% more than the least."
+        if near
+        else (
+            f"Its noise is up to {max(found['table'][best]['noise']):.1f} times the least: V_w / V_b is hardly known."
+        )
+    )
     return f"""
-{found["model"]}: {found["prompts"]} prompts x {found["rollouts"]} rollouts, {found["minutes"]:.1f} minutes
+{found["model"]}: {ratio["prompts"]} prompts, {ratio["informative"]} informative, {found["minutes"]:.1f} minutes
+V_w / V_b = {digits(min(middle, 1e5))}, 95%: {digits(low)} to {digits(high) if high < 1e6 else "any"}{unmeasured}
 
-Prompts by the share of right responses (a step trains on the middle four)
-{aligned([[*found["solved"]], [*found["solved"].values()]])}
-  {verdicts}
-  tokens of a response: median {found["tokens_median"]:,}, longest {found["tokens_max"]:,}; \
-{found["truncated"]:.1%} reach the limit of {config.max_response_tokens}
+Seconds of a step that keeps B = {b}, how many kept prompts a step of this N
+was measured with, and noise in equal time over the least, for three V_w / V_b
+{chr(10).join(lines)}
 
-Measured: seconds of 1,000 units of work (tools/step_cost.py)
-{rates_in_words(rates, config.updates_per_step)}
-
-Seconds of a step that draws prompts until B = {b} are informative, and noise
-in equal time, relative to N = {best.n}
-{aligned(table)}
-
-{answer}
-  V_w / V_b = {digits(best.ratio)}, 95%: {digits(best.ratio_low)} to {digits(best.ratio_high)}, {source}.{against}
-    --rollouts_per_prompt {best.n} --prompts_per_step {b} --learning_rate {rate:.2g}
-  Not known: the best learning rate (search around this one), errors of the
-  seconds, and later steps: V_w / V_b may fall while a policy learns."""
+N = {best} has the smallest worst case. {close}
+  --rollouts_per_prompt {best} --prompts_per_step {b} --learning_rate {rate:.2g}
+Not known: the best learning rate (search around this one), and later steps."""
 
 
 def draw(found: dict[str, Any], path: Path, title: str) -> None:
-    """which_n.png: the noise in equal time with its interval, and the share of informative prompts, over N."""
-    from trainer.pictures import VERMILLION, finish, legend_below, panels  # matplotlib takes a second to import
+    """which_n.png: the noise in equal time over N, for the estimate of V_w / V_b and both ends of its interval."""
+    from trainer.pictures import VERMILLION, finish, panels  # matplotlib takes a second to import
 
-    rows, best = found["table"], found["best"]["n"]
-    sizes = [*rows]
-    figure, ((left, right),) = panels(1, 2, title)
-    low, middle, high = ([rows[n][name] for n in sizes] for name in ("noise_low", "noise", "noise_high"))
-    left.fill_between(sizes, low, high, alpha=0.2, lw=0, label="95% interval of V_w / V_b")
-    left.plot(sizes, middle, marker="o", label="median")
-    left.axhline(1, color="tab:gray", lw=0.8, ls="--")
-    left.set(yscale="log")
-    right.plot(sizes, [rows[n]["informative"] for n in sizes], marker="o")
-    right.set(ylim=(0, 1.02))
-    for axis, text in (
-        (left, f"noise in equal time, relative to N = {best}"),
-        (right, "share of prompts that are informative"),
-    ):
-        axis.axvline(best, color=VERMILLION, lw=1)
-        axis.set_xscale("log", base=2)
-        axis.set_xticks(sizes, [str(n) for n in sizes])
-        finish(axis, text, "N, rollouts per prompt")
-    legend_below(left)
+    sizes, rows = [*found["table"]], np.array([row["noise"] for row in found["table"].values()])
+    figure, ((axis,),) = panels(1, 1, title)
+    axis.fill_between(sizes, rows.min(1), rows.max(1), alpha=0.2, lw=0)
+    axis.plot(sizes, rows[:, 1], marker="o")
+    axis.axvline(found["best"], color=VERMILLION, lw=1)
+    axis.set(yscale="log", xscale="log")
+    axis.set_xticks(sizes, [str(n) for n in sizes])
+    axis.minorticks_off()
+    finish(axis, "noise in equal time, least = 1", "N, rollouts per prompt")
     figure.savefig(path)
 
 
-def report(config: Config, accelerator: Accelerator, setup: Setup, own: argparse.Namespace) -> dict[str, Any]:
+def report(config: Config, accelerator: Accelerator, setup: Setup, minutes: float) -> dict[str, Any]:
     """Measure, print and write the run's folder. Returns the numbers of which_n.json."""
-    sample = Sample(config, accelerator, setup, own)
-    outcomes, n, b, folder = sample.outcomes, sample.n, config.prompts_per_step, setup.run.folder
-    correct, prompts = outcomes.correct.sum(-1).tolist(), len(outcomes)
-    reasons = outcomes.reason.flatten().bincount(minlength=len(REASONS)).tolist()
-    quarters = [math.ceil(4 * c / n) + (c == n) for c in correct]
-    kept, ratio = partial(kept_share, correct, n), ratio_of(sample.halves.gram(), prompts, sample.halves.n)
-    cost = sample.cost()
-    sizes = sorted({config.rollouts_per_prompt, *(n for n in SIZES if n * b >= config.updates_per_step)})
-    most = min(config.refill * b, len(setup.data.problems))  # prompts that a step draws
-    drawn = {n: min(b / max(kept(n), 1e-9), most) for n in sizes}
-    # A step that drops prompts usually draws twice
-    rounds = {n: 1 if drawn[n] < b + 0.5 else 2 for n in sizes}
-    stages = {n: cost.seconds(n, drawn[n], drawn[n] * kept(n), rounds[n]) for n in sizes}
-    seconds = {n: sum(x.values()) for n, x in stages.items()}
-    each = {n: seconds[n] / drawn[n] for n in sizes}  # t(N)
-    best = guess(each, ratio)
-
-    def row(n: int) -> dict[str, Any]:
-        noise = noise_at_equal_time(n, RATIOS, each[n]) / noise_at_equal_time(best.n, RATIOS, each[best.n])
-        order, mass = np.argsort(noise), belief(ratio)
-        low, middle, high = (noise[order][np.argmax(mass[order].cumsum() > x)] for x in (0.025, 0.5, 0.975))
-        return {
-            "informative": kept(n), "drawn": drawn[n], "stages": stages[n], "seconds": seconds[n],
-            "noise": float(middle), "noise_low": float(low), "noise_high": float(high),
-        }  # fmt: skip
-
-    found: dict[str, Any] = {
-        "model": short(config.model), "prompts": prompts, "rollouts": n, "correct": correct,
-        "minutes": own.max_minutes - sample.left() / 60,
-        "solved": {name: quarters.count(i) for i, name in enumerate(SOLVED)},
-        "reasons": {name: count for name, count in zip(REASONS, reasons, strict=True) if count},
-        "tokens_median": outcomes.length.median().item(), "tokens_max": outcomes.length.max().item(),
-        "truncated": outcomes.truncated.double().mean().item(), "rates": cost.rates._asdict(),
-        "informative": sum(sample.informative()),
-        "ratio": ratio and ratio._asdict(), "best": best._asdict(), "table": {n: row(n) for n in sizes},
-    }  # fmt: skip
+    for group in setup.optimizer.param_groups:
+        group["lr"] = 0.0
+    began, left = setup.run.seconds(), 60 * minutes - setup.run.seconds()
+    steps = make_steps(config, accelerator, setup, STEPS_SHARE * left)
+    ratio = measure_ratio(steps, config, accelerator, setup, began + left)
+    found = {"model": short(config.model), "minutes": setup.run.seconds() / 60}
+    found |= answer(steps, ratio, config.prompts_per_step)
     if accelerator.is_main_process:
-        print(in_words(found, best, cost.rates, config))
-        write(folder / "which_n.json", json.dumps(found, indent=2) + "\n")
-        draw(found, folder / "which_n.png", f"{found['model']}, B = {b}")
-        print(f"\nwrote {folder}/: which_n.png, which_n.json, samples.jsonl")
+        print(in_words(found, config))
+        write(setup.run.folder / "which_n.json", json.dumps(found, indent=2) + "\n")
+        draw(found, setup.run.folder / "which_n.png", f"{found['model']}, B = {config.prompts_per_step}")
+        print(f"\nwrote {setup.run.folder}/: which_n.png, which_n.json, samples.jsonl")
     return found
 
 
@@ -318,18 +365,16 @@ def main(argv: list[str] | None = None) -> dict[str, Any]:
     """Run the program with these arguments. Returns the numbers of which_n.json."""
     parser = argparse.ArgumentParser("python -m tools.which_n", description=__doc__, allow_abbrev=False)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
-    parser.add_argument("--sample_prompts", type=int, default=256, help="prompts of the sample (default: 256)")
-    parser.add_argument("--max_minutes", type=float, default=10.0, help="about; no call is stopped (default: 10)")
+    parser.add_argument("--max_minutes", type=float, default=10.0, help="about; no step is stopped (default: 10)")
     own, flags = parser.parse_known_args(sys.argv[1:] if argv is None else argv)
-    own.began = time.perf_counter()
     given = {flag.partition("=")[0] for flag in flags}
     if "--name" not in given:
         flags += ["--name", f"which_n-{time.strftime('%m%d-%H%M%S')}"]
     if "--data" in given and "--eval_data" not in given:
         flags += ["--eval_data", str(TINY / "test.jsonl")]  # nothing is evaluated
     with explained(code=2):
-        if own.sample_prompts < 1 or not own.max_minutes > 0:
-            raise Refusal("--sample_prompts must be at least 1, and --max_minutes positive")
+        if not own.max_minutes > 0:
+            raise Refusal("--max_minutes must be positive")
         config, sources = read_settings((__doc__ or "").partition("\n")[0], flags, any_size=True)
         if config.eval_only or config.resume:
             raise Refusal("--eval_only and --resume belong to train.py: leave them out here")
@@ -342,7 +387,7 @@ def main(argv: list[str] | None = None) -> dict[str, Any]:
             print(f"this takes about {own.max_minutes:g} minutes or less (--max_minutes); loading the model ...")
         with redirect_stdout(StringIO()):  # the introduction of a run speaks about training
             setup = set_up(config, accelerator, sources)
-        found = report(config, accelerator, setup, own)
+        found = report(config, accelerator, setup, own.max_minutes)
         setup.close(accelerator)
         return found
 
