@@ -8,7 +8,7 @@
 #     tests      the tests of the loss, the engine, the rounding, the policy and the loop
 #     vllm       does vLLM free the card while it sleeps? Skipped unless BRORL_VLLM=1 is set and vLLM is installed
 #     default    the default run: does pass@1 rise as on a CPU (docs/real_model.md)?
-#     speed      rollouts, log-probs and a step, each beside the plain way (tools/speed.py); with trl, TRL's step
+#     speed      rollouts, log-probs and an update, each beside the plain way (tools/speed.py)
 #     smollm     makes SmolLM2's folder, OUT/smollm (after pip install gguf), or uses the one that SMOLLM names
 #     n512 n16   the runs of docs/real_model.md with SmolLM2
 #     which_n    which N has the least noise in equal time on this card (tools/which_n.py)
@@ -22,7 +22,7 @@ parts=${*:-tests vllm default speed smollm n512 n16 which_n}
 cd "$(dirname "$0")/.."
 mkdir -p "$out"
 small=${SMALL:-}
-speed="log_probs rollout shared_prompt whole_step" minutes=8
+speed="log_probs rollout shared_prompt" minutes=8
 [ "$small" ] && speed=verify minutes=1
 
 { nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv,noheader 2>/dev/null || echo "no NVIDIA GPU"

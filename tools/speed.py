@@ -1,6 +1,6 @@
 """Section 4.2: how fast are the parts of a step, each next to the plain way of doing the same?
 
-    python -m tools.speed                             all parts, about 10 minutes on 2 cores
+    python -m tools.speed                             all parts, a few minutes on 2 cores
     python -m tools.speed rollout verify              some parts
 
     part            ours                                               plain
@@ -8,8 +8,6 @@
     rollout         rollout.py: TorchEngine                            model.generate
     verify          verify.py: verify_batch                            one answer after the other
     shared_prompt   trainer/policy.py: after_shared_prompts            every rollout computes its prompt
-    whole_step      train.py                                           TRL's GRPOTrainer
-    ranks           trainer/rollouts.py: requests_of_rank              whole prompts for each rank; simulated
 
 Both ways take turns, so other programs on the machine slow both. Every number is the median over the turns, and the
 ratio is the median of the ratios of the turns. A ratio above 1 is in favour of ours. verify_batch judges equal answers
@@ -24,21 +22,15 @@ if __name__ == "__main__":
     trainer.prepare()  # sets environment variables that torch reads when it is imported
 
 import argparse
-import importlib.util
 import itertools
-import json
 import os
 import platform
 import random
 import statistics
-import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import redirect_stdout
 from dataclasses import dataclass
 from functools import partial
-from io import StringIO
-from pathlib import Path
 from typing import NamedTuple
 
 import torch
@@ -46,7 +38,6 @@ import transformers
 from accelerate import Accelerator
 from torch import Tensor
 
-import brorl
 import loss as L
 import train
 import verify as judge
@@ -57,9 +48,8 @@ from trainer.micro_batches import micro_batches, score
 from trainer.outcomes import Rollout
 from trainer.policy import Policy
 from trainer.problems import load_problems
-from trainer.rollouts import requests_of_rank
-from trainer.settings import TINY, Config, read_settings
-from trainer.start import explained, set_up, start_accelerator
+from trainer.settings import TINY, Config
+from trainer.start import explained
 from trainer.text import encode
 
 
@@ -70,12 +60,11 @@ class Sizes:
     turns: int = 3
     tokens: int = 1024  # log_probs, with random weights of Qwen2 0.5B's sizes
     samples: int = 2048  # rollout, at N = 16 and 512
-    response: int = 8  # tokens of a response, in rollout and whole_step
+    response: int = 8  # tokens of a response, in rollout
     rows: int = 512  # most rollouts that model.generate samples at the same time
     problems: int = 64  # verify, with 512 answers each
     rollouts: int = 128  # shared_prompt: N
     prompt: int = 256  # shared_prompt: tokens of the prompt; the responses have a quarter
-    step: tuple[int, int, int] = (512, 16, 3)  # whole_step: N, B, steps; the first step is not counted
 
 
 class Row(NamedTuple):
@@ -215,113 +204,10 @@ def shared_prompt(size: Sizes) -> Iterator[Row]:
     yield compare(what, "samples/s", size.turns, lambda: step(True), lambda: step(False))
 
 
-# --------------------------------------------------------------------------------------------------- whole_step
-
-
-def ours_step(size: Sizes, folder: Path, number: int) -> float:
-    """Train on countdown. Returns samples/s after the first step."""
-    n, b, steps = size.step
-    flags = [
-        f"--data={folder / 'data.jsonl'}", f"--eval_data={folder / 'few.jsonl'}", f"--output_dir={folder}",
-        f"--name=ours{number}", f"--rollouts_per_prompt={n}", f"--prompts_per_step={b}", "--engine=torch",
-        f"--max_steps={steps}", "--learning_rate=1e-6", "--refill=1", "--kl_coef=1e-4", "--eval_every=0",
-        "--eval_samples=1", "--eval_temperature=0", "--save_every=1000", f"--max_response_tokens={size.response}",
-    ]  # fmt: skip
-    config, sources = read_settings("", flags)
-    accelerator = start_accelerator(config)
-    with redirect_stdout(StringIO()):
-        train.train(config, accelerator, set_up(config, accelerator, sources))
-    timing = [json.loads(line) for line in (folder / f"ours{number}/timing.jsonl").read_text().splitlines()]
-    return (steps - 1) * n * b / (timing[-1]["seconds"] - timing[1]["seconds"])  # timing[0]: the first evaluation
-
-
-def trl_step(size: Sizes, folder: Path, number: int) -> float:
-    """The same steps by TRL's GRPOTrainer: same model, prompts, N, B, mini-batches, KL term and reward."""
-    import datasets
-    import trl
-
-    n, b, steps = size.step
-    updates, ends = int(brorl.BRORL["updates_per_step"].value), list[float]()
-    problems = {p.prompt: p for p in load_problems(folder / "data.jsonl")}
-
-    def reward(prompts, completions, **_):
-        asked = [problems[prompt] for prompt in prompts]
-        return [v.reward for v in judge.verify_batch(
-            [(p.kind, text, p.reference) for p, text in zip(asked, completions, strict=True)]
-        )]  # fmt: skip
-
-    class Ends(transformers.TrainerCallback):
-        def on_step_end(self, *_, **__):
-            ends.append(time.perf_counter())
-
-    config = trl.GRPOConfig(
-        output_dir=str(folder / f"trl{number}"), use_cpu=True, bf16=False, num_generations=n, temperature=1.0, top_k=0,
-        max_completion_length=size.response, per_device_train_batch_size=n * b // updates, num_iterations=1,
-        steps_per_generation=updates, beta=1e-4, learning_rate=1e-6, lr_scheduler_type="constant", epsilon_high=0.27,
-        max_steps=steps * updates, report_to="none", save_strategy="no", logging_strategy="no", disable_tqdm=True,
-        gradient_checkpointing=False, model_init_kwargs={"dtype": torch.float32},
-    )  # fmt: skip
-    rows = datasets.Dataset.from_list([{"prompt": prompt} for prompt in problems])
-    trainer = trl.GRPOTrainer(str(TINY / "policy"), reward, config, rows, callbacks=[Ends()])
-    with redirect_stdout(StringIO()):
-        trainer.train()
-    return (steps - 1) * n * b / (ends[-1] - ends[updates - 1])
-
-
-def whole_step(size: Sizes) -> Iterator[Row]:
-    if not importlib.util.find_spec("trl") or not importlib.util.find_spec("datasets"):
-        print("whole_step is left out: it compares with TRL, pip install trl==1.16.0 datasets")
-        return
-    with tempfile.TemporaryDirectory() as name:
-        folder, lines = Path(name), (TINY / "train.jsonl").read_text().splitlines(keepends=True)
-        (folder / "data.jsonl").write_text("".join(lines[:512]))
-        (folder / "few.jsonl").write_text("".join(lines[512:514]))
-        rates = [(ours_step(size, folder, i), trl_step(size, folder, i)) for i in range(size.turns)]
-    a, b = (statistics.median(way) for way in zip(*rates, strict=True))
-    n, prompts, _ = size.step
-    yield Row(f"whole step, N = {n}, B = {prompts}", a, b, "samples/s", statistics.median(x / y for x, y in rates))
-
-
-# -------------------------------------------------------------------------------------------------------- ranks
-
-# Assumed, not measured. Responses are log-normal around a median that is log-normal over prompts: 6,000 tokens on
-# average, cut at 16,384. The share of informative prompts is that of table 2. A rank's time follows its tokens.
-MEDIAN, SPREAD, LIMIT, RANKS = 4750.0, 0.5, 16384, 64
-
-
-def owners(prompts: int, n: int, world: int) -> Tensor:
-    """The rank of each rollout, (P, N), by the rule of train.py."""
-    owner = torch.empty(prompts, n, dtype=torch.long)
-    for rank in range(world):
-        for p, (_, count, _, first) in requests_of_rank([[0]] * prompts, n, [0] * prompts, rank, world):
-            owner[p, first : first + count] = rank
-    return owner
-
-
-def busiest(tokens: Tensor, owner: Tensor, world: int) -> float:
-    """Tokens of the busiest rank over the mean of the ranks."""
-    of_rank = torch.zeros(world).double().scatter_add_(0, owner.flatten(), tokens.flatten().double())
-    return float(of_rank.max() / of_rank.mean())
-
-
-def ranks(size: Sizes) -> Iterator[Row]:
-    n, b = (int(brorl.BRORL[name].value) for name in ("rollouts_per_prompt", "prompts_per_step"))
-    drawn = round(b / brorl.PASS_RATE["brorl"])
-    whole = (torch.arange(drawn) % RANKS)[:, None].expand(-1, n)  # the ranks take prompts in turn
-    pairs = []
-    for _ in range(size.turns):
-        medians = MEDIAN * (SPREAD * torch.randn(drawn, 1)).exp()
-        tokens = (medians * (SPREAD * torch.randn(drawn, n)).exp()).ceil().clamp(max=LIMIT)  # (P, N)
-        pairs.append((busiest(tokens, owners(drawn, n, RANKS), RANKS), busiest(tokens, whole, RANKS)))
-    a, b = map(statistics.median, zip(*pairs, strict=True))
-    yield Row(f"busiest of {RANKS} ranks", a, b, "x the mean", b / a)
-
-
 # ------------------------------------------------------------------------------------------------------ the table
 
 PARTS: dict[str, Callable[[Sizes], Iterator[Row]]] = {
     "log_probs": log_probs, "rollout": rollout, "verify": verify, "shared_prompt": shared_prompt,
-    "whole_step": whole_step, "ranks": ranks,
 }  # fmt: skip
 
 
