@@ -45,7 +45,7 @@ def test_the_learning_rate_follows_the_batch_and_hours_replace_steps():
     halved, sources = read("--prompts_per_step", str(base.prompts_per_step // 4))
     assert halved.learning_rate == pytest.approx(base.learning_rate / 2) and "sqrt" in sources["learning_rate"]
     assert read("--prompts_per_step", "8", "--learning_rate", "0.25")[0].learning_rate == 0.25
-    assert read("--max_hours", "8")[0].max_steps is None
+    assert read("--max_hours", "8")[0].max_steps is read("--max_samples", "8")[0].max_steps is None
     assert read("--max_hours", "8", "--max_steps", "5")[0].max_steps == 5
 
 

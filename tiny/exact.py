@@ -6,8 +6,9 @@
 
 Section 4.1 watches three numbers on one softmax: the correct mass, the share of correct tokens whose probability rose,
 and the worst drop of one. A countdown problem has few answers, so the same three numbers exist for a policy. A run
-keeps only its newest two checkpoints: call the command again while the run continues. It computes only the steps that
-exact.csv does not have. A run with --lora_rank has rows for its start and its end only.
+keeps its newest checkpoints, two unless --keep_checkpoints says more. The command can be called again while the run
+continues: it computes only the steps that exact.csv does not have. A run with --lora_rank has rows for its start and
+its end only.
 
     name here        symbol                        meaning
     answers          the correct set P             expressions `a.b.c.d` with the target as value, a dot is + - * or /

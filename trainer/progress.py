@@ -60,9 +60,10 @@ class Progress:
         self.position_of_step = self.position
 
     def spent(self, config: Config) -> bool:
-        """Whether --max_steps or --max_hours is reached. `seconds` is equal on all ranks, so they agree."""
-        hours = config.max_hours or math.inf
-        return self.step >= (config.max_steps or math.inf) or self.seconds >= 3600 * hours
+        """Whether --max_steps, --max_hours or --max_samples is reached. Ranks agree: their counts are equal."""
+        limits = (config.max_steps, config.max_hours, config.max_samples)
+        spent = (self.step, self.seconds / 3600, self.samples)
+        return any(x >= (limit or math.inf) for x, limit in zip(spent, limits, strict=True))
 
     def due(self, every: int, config: Config) -> bool:
         """Return True if an action is due that happens every `every` steps and at the end of the run."""

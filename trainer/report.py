@@ -26,13 +26,13 @@ def introduction(config: Config, sources: dict[str, str], data: Data, policy, en
     precision = precision_of(accelerator).replace("bfloat16", f"bfloat16, {weights}")
     adapters = sum(p.numel() for p in trained(policy)) / 1e6
     share = f"; adapters of rank {config.lora_rank} are {adapters:,.2f}M of them" if lora else ""
-    limits = {"steps": config.max_steps, "hours": config.max_hours}
+    limits = {"steps": config.max_steps, "hours": config.max_hours, "samples": config.max_samples}
     facts = {
         "model": f"{short(config.model)}, {size:,.2f}M parameters{share}",
         "processes": f"{accelerator.num_processes} on {accelerator.device.type}, {precision}",
         "problems": f"{len(data.problems):,} to train on, {held_out(data)} held out",
         "a step": f"B x N = {b} x {n}, responses of up to {config.max_response_tokens:,} tokens, U = {u}",
-        "budget": ", ".join(f"{limit:g} {name}" for name, limit in limits.items() if limit),
+        "budget": ", ".join(f"{limit:,.10g} {name}" for name, limit in limits.items() if limit),
         "engine": engine.description,
     }
     hidden = ("a step", "budget") if config.eval_only else ()

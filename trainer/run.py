@@ -45,7 +45,6 @@ from trainer.settings import Config, Refusal, check_same_run, refusing
 from trainer.sharding import fsdp_requested
 
 LOGS = "metrics.jsonl", "timing.jsonl", "eval.jsonl", "samples.jsonl"
-KEEP_CHECKPOINTS = 2
 FULL = 64 * 2**20  # free bytes of a disk that counts as full
 
 
@@ -91,11 +90,14 @@ class Run:
         each = (now - self.first_step_began) / self.steps
         limits = [(config.max_steps - metrics["step"]) * each] if config.max_steps else []
         limits += [max(0.0, 3600 * config.max_hours - (now - self.started))] if config.max_hours else []
+        if config.max_samples:  # steps to come draw as many samples as the steps until now
+            limits += [max(0.0, (config.max_samples / metrics["samples"] - 1) * metrics["step"] * each)]
         warnings = warnings_of(metrics, outcomes, config)
         self.console.say_step(metrics, now - self.began, min(limits, default=None), warnings, config)
 
     def begin_step(self) -> None:
         self.began = self.lapped = time.perf_counter()
+        self.processor_lapped = time.process_time()
         if not self.steps:
             self.first_step_began = self.began
         self.steps, self.laps = self.steps + 1, {}
@@ -105,10 +107,11 @@ class Run:
         return max(gather_object([time.perf_counter() - self.started]))
 
     def lap(self, stage: str) -> None:
-        """Add the seconds since the last lap to a stage of timing.jsonl."""
-        now = time.perf_counter()
+        """Add the seconds since the last lap to a stage of timing.jsonl, and this process's processor seconds."""
+        now, processor = time.perf_counter(), time.process_time()
         self.laps[stage] = self.laps.get(stage, 0.0) + now - self.lapped
-        self.lapped = now
+        self.laps["processor"] = self.laps.get("processor", 0.0) + processor - self.processor_lapped
+        self.lapped, self.processor_lapped = now, processor
 
     def append(self, file: str, row: dict) -> None:
         if self.main:
@@ -161,7 +164,7 @@ class Run:
         return sorted((self.folder / "checkpoints").glob("step_" + "[0-9]" * 8))
 
     def save(self, progress: Progress, policy, optimizer, reference) -> None:
-        """Write a checkpoint aside, then rename it: it is complete, or not there. Keep the newest two."""
+        """Write a checkpoint aside, then rename it: it is complete, or not there. Keep the newest ones."""
         folder = self.folder / "checkpoints" / f"step_{progress.step:08d}"
         aside = folder.with_name("unfinished")
         if self.main:
@@ -182,7 +185,7 @@ class Run:
         if self.main:
             write(aside / "progress.json", json.dumps(asdict(progress) | {"seconds": seconds}))
             os.replace(aside, folder)
-            for old in self.checkpoints()[:-KEEP_CHECKPOINTS]:
+            for old in self.checkpoints()[: -self.config.keep_checkpoints]:
                 shutil.rmtree(old)
         self.accelerator.wait_for_everyone()
 

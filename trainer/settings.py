@@ -89,6 +89,7 @@ class Config:
     seed: int = setting(0, "of problem order, sampling and mini-batches", low=0)
     max_steps: int = setting(None, "steps of the run", free=True, also=["epochs"])
     max_hours: float = setting(None, "stop after these hours, with a last evaluation", free=True)
+    max_samples: int = setting(None, "stop after these rollouts, dropped ones too, with a last evaluation", free=True)
 
     rollouts_per_prompt: int = setting(
         None, "N", group="sections 3.1 and 4.2.1", low=2, size=True, also=["N", "n", "num_generations", "group_size"]
@@ -144,6 +145,7 @@ class Config:
     gradient_checkpointing: bool = setting(False, "save memory: compute activations twice", free=True)
     offload: bool = setting(False, "save memory: moments and reference in host memory", free=True)
     save_every: int = setting(10, "steps between checkpoints", free=True)
+    keep_checkpoints: int = setting(2, "newest checkpoints that stay", free=True)
     report_to: str = setting(None, "also log to tensorboard or wandb", choices=["tensorboard", "wandb"], free=True)
 
 
@@ -324,7 +326,7 @@ def fill_from_recipe(config: Config) -> dict[str, str]:
     """Fill in the recipe's values. A learning rate belongs to N x B: if N or B is given, it is scaled."""
     defaults = recipe_of(config)
     open_ = [name for name in defaults if getattr(config, name) is None]
-    if config.max_hours is not None and config.max_steps is None:
+    if (config.max_hours is not None or config.max_samples is not None) and config.max_steps is None:
         open_.remove("max_steps")
     for name in open_:
         setattr(config, name, defaults[name][0])
