@@ -2,12 +2,10 @@
 
 which_n.py        how many rollouts per prompt? noise_law.py is its theory
 fit.py            does a run fit a card?
-speed.py          compares the speed of parts with other libraries
+speed.py          compares the speed of parts with the plain way
 ttest.py          the paper's paired t-test of two evaluations
 smollm.py         writes SmolLM2 and its problems
 gpu_day.sh        tests, benchmarks and runs on a GPU
-recipes.py        the experiments of docs/: both recipes,
-rounding.py         rounding to bfloat16,
-lora.py             adapters; runs.py makes the runs
-draw.py           the pictures and tables of docs/
+experiments.py    runs, continues and draws the experiments of docs/evidence/*.toml
+draw.py           the pictures and tables of docs/ from older CSVs
 """

@@ -190,10 +190,7 @@ def hard_times(rows: list[Row]) -> list[list[str]]:
     return lines
 
 
-ROUNDING = {  # the arms of rounding.csv
-    "nearest": {"color": "tab:gray", "marker": "o"}, "engine_only": {"color": PURPLE, "marker": "s"},
-    "dithered": {"color": GREEN, "marker": "^"}, "float32": {"color": "black", "marker": "d"},
-}  # fmt: skip
+ROUNDING = ("nearest", "engine_only", "dithered", "float32")  # the arms of rounding.csv
 
 
 def rounded(rows: list[Row]) -> list[list[str]]:
@@ -204,7 +201,7 @@ def rounded(rows: list[Row]) -> list[list[str]]:
     scores = {"share_seen": ".3f", "engine_kl": ".1e", "tis_capped_fraction": ".4f", "kl_ref": ".4f"}
     lines = [["learning rate", "arm", "seeds", *scores, "pass@1", "gain"]]
     for (rate,), own in sorted(by(rows, "rate").items()):
-        for (arm,), runs in sorted(groups_of(own, "arm").items(), key=lambda x: list(ROUNDING).index(x[0][0])):
+        for (arm,), runs in sorted(groups_of(own, "arm").items(), key=lambda x: ROUNDING.index(x[0][0])):
             cells = [with_interval([run[-1][score] for run in runs], form) for score, form in scores.items()]
             last = [run[-1]["eval/pass@1"] for run in runs]
             gain = [run[-1]["eval/pass@1"] - run[0]["eval/pass@1"] for run in runs]
@@ -212,7 +209,7 @@ def rounded(rows: list[Row]) -> list[list[str]]:
     return lines
 
 
-ADAPTERS = {"full": "black", "rank 16": BLUE, "rank 1": ORANGE}  # the arms of lora.csv
+ADAPTERS = ("full", "rank 16", "rank 1")  # the arms of lora.csv
 
 
 def adapters(rows: list[Row]) -> list[list[str]]:
@@ -227,8 +224,7 @@ def adapters(rows: list[Row]) -> list[list[str]]:
         highest = sorted(max(row["kl_ref"] for row in run[1:]) for run in runs)
         ends = [highest[0], highest[-1]][: len(runs)]
         lines.append([arm, f"{rate:g}", str(len(runs)), *cells, " to ".join(f"{x:.2g}" for x in ends)])
-    order = [*ADAPTERS]
-    return [lines[0], *sorted(lines[1:], key=lambda line: (order.index(line[0]), float(line[1])))]
+    return [lines[0], *sorted(lines[1:], key=lambda line: (ADAPTERS.index(line[0]), float(line[1])))]
 
 
 MODELS = {"embedded": "tiny policy", "smollm": "SmolLM2-135M"}  # models of recipes.csv
@@ -365,71 +361,6 @@ def hard_prompts(path: Path) -> None:
     figure.savefig(path)
 
 
-def rounding(path: Path) -> None:
-    """Draw how much of the policy's movement the engine's weights show, engine_kl, and pass@1 after the last step."""
-    groups = groups_of(load("rounding"), "arm", "rate")
-    rates = sorted({rate for _, rate in groups})
-    title = "SmolLM2 in bfloat16, weights rounded to the nearest or with a fixed dither: points are seeds"
-    figure, (axes,) = panels(1, 3, title, size=(4.3, 3.8))
-    for (arm, rate), runs in groups.items():
-        look = ROUNDING[arm] | {"ls": "none"}
-        beside = rate * 1.06 ** (list(ROUNDING).index(arm) - 1.5)  # arms of one rate stand side by side
-        label = arm if rate == rates[-1] else None
-        for axis, score in zip(axes, ("share_seen", "engine_kl", "eval/pass@1"), strict=True):
-            axis.plot([beside] * len(runs), [run[-1][score] for run in runs], label=label, alpha=0.7, **look)
-    start = float(np.mean([run[0]["eval/pass@1"] for runs in groups.values() for run in runs]))
-    axes[2].axhline(start, color="tab:gray", lw=0.8, ls="--", label="before the first step")
-    axes[1].set(yscale="log")
-    titles = ("share of the movement that the engine sees", "engine_kl (nats per token)", "held-out pass@1")
-    for axis, name in zip(axes, titles, strict=True):
-        axis.set(xscale="log")
-        axis.set_xticks(rates, [f"{rate:g}" for rate in rates])
-        axis.minorticks_off()
-        finish(axis, f"{name}\nstep 6", "learning rate")
-    common_legend(figure, columns=5)
-    figure.savefig(path)
-
-
-def lora(path: Path) -> None:
-    """Draw what all weights and adapters learn: each rate with seed 0, and the chosen rates over the samples."""
-    groups = groups_of(load("lora"), "arm", "rate")
-    figure, axes = panels(1, 2, "SmolLM2: all weights, or adapters of rank 16 and 1, six steps each")
-    for (arm, rate), runs in sorted(groups.items()):
-        colour = ADAPTERS[arm]
-        axes[0, 0].plot([rate] * len(runs), [run[-1]["eval/pass@1"] for run in runs], "o", color=colour, alpha=0.7)
-        if len(runs) > 1:
-            scored = [[row for row in run if row["eval/pass@1"] != ""] for run in runs]
-            mean = np.mean([[row["eval/pass@1"] for row in run] for run in scored], 0)
-            samples = np.mean([[row["samples"] for row in run] for run in scored], 0)
-            label = f"{arm}, {rate:g}, {len(runs)} seeds"
-            axes[0, 1].plot(samples, mean, color=colour, label=label, lw=2)
-            for run in scored:
-                points = [row["samples"] for row in run], [row["eval/pass@1"] for row in run]
-                axes[0, 1].plot(*points, "o-", color=colour, alpha=0.3, ms=3, lw=0.8)
-    axes[0, 0].set(xscale="log")
-    finish(axes[0, 0], "held-out pass@1 after the last step\npoints are seeds", "learning rate")
-    finish(axes[0, 1], "held-out pass@1 at the rate that seed 0 chose\nthick: mean over seeds")
-    common_legend(figure)
-    figure.savefig(path)
-
-
-def recipes(path: Path) -> None:
-    """Draw what N = 512 and N = 16 learn with the recipes, over samples and over time."""
-    models = by(load("recipes"), "model")
-    title = "The recipes of N = 512 and N = 16: mean over three seeds and range"
-    figure, axes = panels(len(models), 3, title, size=(4.3, 3.9))
-    for row, ((model,), rows) in zip(axes, models.items(), strict=True):
-        broad = "pass@64" if rows[0]["pass@64"] != "" else "pass@4"
-        for axis, (x, score) in zip(
-            row, (("samples", "pass@1"), ("seconds", "pass@1"), ("samples", broad)), strict=True
-        ):
-            for (n, b), group in groups_of(rows, "N", "B").items():
-                curve(axis, group, x, score, f"{MODELS[model]}: N = {n}, B = {b}", color=sim.colour_of(n))
-            finish(axis, f"{MODELS[model]}: held-out {score}", AXES.get(x, "seconds of training"))
-    common_legend(figure, columns=2)
-    figure.savefig(path)
-
-
 CASES = {  # worlds of prompt_cost_predicted.csv
     "tiny-short": ("tiny, 16 tokens", BLUE), "tiny-long": ("tiny, 512 tokens", SKY),
     "smollm-short": ("SmolLM2, 30 tokens", VERMILLION), "smollm-long": ("SmolLM2, 480 tokens", ORANGE),
@@ -506,7 +437,7 @@ def what_n_reaches(path: Path) -> None:
     figure.savefig(path)
 
 
-PICTURES = (plateau, figure3, smollm_plateau, hard_prompts, rounding, lora, recipes, noise_over_n, what_n_reaches)
+PICTURES = (plateau, figure3, smollm_plateau, hard_prompts, noise_over_n, what_n_reaches)
 
 
 def main() -> None:
