@@ -33,6 +33,17 @@ def finished(tmp_path_factory):
     return folder
 
 
+@pytest.fixture(scope="session")
+def two_ranks(tmp_path_factory):
+    """A folder with what ranks.py wrote on two ranks. Only to be read."""
+    from helpers import ROOT, ended, few_problems, start
+
+    folder = tmp_path_factory.mktemp("two_ranks")
+    files = {"PROBLEMS": few_problems("train", 256), "EVAL_PROBLEMS": few_problems()}
+    ended(start([folder, "runs", "start", "shards"], 2, train=ROOT / "tests/ranks.py", **files))
+    return folder
+
+
 @pytest.fixture
 def bf16():
     """An Accelerator that computes in bfloat16; the next test gets a fresh state."""

@@ -79,8 +79,7 @@ def run(folder, **changes) -> list[dict]:
 def flags(folder: Path, name: str, **settings) -> list[str]:
     """The command line of a run of two small steps that writes a checkpoint after each."""
     recipe = {"kl_coef": None, "reference_reset_steps": None}
-    files = {"data": TINY / "train.jsonl", "eval_data": TINY / "test.jsonl"}
-    return arguments(folder, **files | recipe | {"name": name, "eval_samples": 2, "eval_every": 0} | settings)
+    return arguments(folder, **recipe | {"name": name, "eval_samples": 2, "eval_every": 0} | settings)
 
 
 def trained(folder: Path, name: str, **settings) -> Path:

@@ -7,22 +7,9 @@ from unittest import mock
 import pytest
 import torch
 from accelerate import Accelerator
-from helpers import (
-    TINY,
-    contents,
-    drawn,
-    ended,
-    lines,
-    loaded,
-    random_policy,
-    random_rollouts,
-    run,
-    set_up,
-    settings,
-    start,
-    trained,
-)
-from test_trainer_processes import FSDP2, SEVERAL_RUNS, UNEVEN, arguments, same
+from helpers import TINY, contents, drawn, lines, loaded, random_policy, random_rollouts, run, set_up, settings, trained
+from ranks import LORA, UNEVEN
+from test_trainer_processes import same
 from torch.distributed.checkpoint import FileSystemReader
 from transformers import AutoModelForCausalLM, GPT2Config, LlamaConfig, Qwen2Config, Qwen3MoeConfig
 
@@ -39,7 +26,6 @@ from trainer.report import remarks_on_rate
 from trainer.settings import Refusal, read_settings
 from trainer.start import build_models
 
-LORA = {"lora_rank": 4, "learning_rate": 1e-3}
 CPU = torch.device("cpu")
 
 
@@ -375,19 +361,11 @@ def test_a_run_in_bfloat16_saves_a_float32_model(tmp_path, monkeypatch):
     assert not torch.equal(weights, weights.bfloat16().float()) and (weights - old).abs().max() > 1e-4
 
 
-def test_two_ranks_give_the_same_numbers_with_ddp_and_fsdp2(tmp_path):
+def test_two_ranks_give_the_same_numbers_with_ddp_and_fsdp2(tmp_path, two_ranks):
     """Makes impossible: adapters that differ between ranks; shards of frozen weights that the engine does not get."""
-    run(tmp_path, name="alone", **UNEVEN | LORA)
-    (tmp_path / "several.py").write_text(SEVERAL_RUNS)
-    runs = [
-        ({}, arguments(tmp_path, name="ddp", **UNEVEN | LORA)),
-        (FSDP2, arguments(tmp_path, name="fsdp2", **UNEVEN | LORA | {"max_steps": 1})),
-        (FSDP2, arguments(tmp_path, name="fsdp2", **UNEVEN | LORA, resume=True)),
-        (FSDP2, arguments(tmp_path, name="bf16", **UNEVEN | LORA, precision="bfloat16")),
-    ]
-    ended(start([json.dumps(runs)], 2, train=tmp_path / "several.py"))
-    for name in ("ddp", "fsdp2"):
-        same(lines(tmp_path / "alone/metrics.jsonl"), lines(tmp_path / name / "metrics.jsonl"), rel=1e-3)
-        assert lines(tmp_path / "alone/eval.jsonl") == lines(tmp_path / name / "eval.jsonl")
-    rows = lines(tmp_path / "bf16/metrics.jsonl")
+    run(tmp_path, **UNEVEN | LORA)
+    for name in ("lora_ddp", "lora_fsdp2"):
+        same(lines(tmp_path / "run/metrics.jsonl"), lines(two_ranks / name / "metrics.jsonl"), rel=1e-3)
+        assert lines(tmp_path / "run/eval.jsonl") == lines(two_ranks / name / "eval.jsonl")
+    rows = lines(two_ranks / "lora_bf16/metrics.jsonl")
     assert len(rows) == 3 and all(row["engine_kl"] < 1e-3 for row in rows[1:])

@@ -229,7 +229,7 @@ def dying(moment: int, monkeypatch) -> None:
     counted(module.Run, "append", torn_line)
 
 
-@pytest.mark.parametrize("stride", [5, pytest.param(1, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("stride", [7, pytest.param(1, marks=pytest.mark.slow)])
 def test_a_run_that_dies_at_any_operation_on_the_disk_resumes_to_the_same_bytes(tmp_path, monkeypatch, stride):
     """Makes impossible: a kill between two writes that loses a line, a checkpoint or the way to resume.
 
