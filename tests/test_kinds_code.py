@@ -16,12 +16,10 @@ Where code differs from the judges of LiveCodeBench, APPS (and verl's prime_code
 """
 
 import json
-import os
 import random
-import time
 
 import pytest
-from judging import needs
+from judging import costs_at_most, needs
 
 from kinds import code as module
 from kinds.code import find_code
@@ -29,10 +27,6 @@ from sandbox import WeakSandbox
 from sandbox import pool as sandbox_pool
 from sandbox.jobs import Result, encode
 from verify import Verdict, verify, verify_batch
-
-LIMIT_S = 3.0
-# Beyond the limit; longer where other work keeps this machine's cores busy.
-SLACK_S = max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -49,7 +43,7 @@ def answer(source, mark="python"):
 
 
 def judged(source, reference):
-    verdict = verify("code", answer(source), reference, timeout_s=LIMIT_S)
+    verdict = verify("code", answer(source), reference, timeout_s=3.0)
     assert verdict.reward == 1.0 if verdict.reason == "correct" else verdict.reward < 1.0
     assert (0.0 < verdict.reward < 1.0) == (verdict.reason == "partial")
     return verdict
@@ -89,10 +83,7 @@ def test_reward_is_the_fraction_of_tests_passed(source, reference, reward, reaso
 def test_time_limits():
     """Makes impossible: one endless test that costs all the others, or many that cost an hour."""
     loop = READ + "while a == 3: pass\nprint(a + b)"
-    start = time.monotonic()
-    verdicts = verify_batch([("code", answer(loop), SUM)], timeout_s=10.0)
-    assert verdicts == [(0.75, False, "partial")]
-    assert time.monotonic() - start < 8 + 2 * SLACK_S
+    assert verify_batch([("code", answer(loop), SUM)], timeout_s=10.0) == [(0.75, False, "partial")]
     assert judged("while True: pass", SUM) == (0.0, False, "timeout")
 
 
@@ -183,19 +174,18 @@ LINES_OF_BLOCKS = [
 @pytest.mark.parametrize("start", ["", "```python\n", "- a\n\t\t```\n"])
 def test_blocks_are_found_in_linear_time(start, piece):
     """Makes impossible: a response whose blocks take the square of its length, in the trainer's process."""
-    response, begin = start + piece * (1_000_000 // len(piece)), time.process_time()
-    find_code(response + "x")
-    assert time.process_time() - begin < 5
+    response = start + piece * (400_000 // len(piece)) + "x"
+    assert costs_at_most(200e-6 * len(response), lambda: find_code(response))  # turns for a character; the most is 42
 
 
 @pytest.mark.parametrize(
-    "output", ["1 " * 4_000_000, "\n" * 8_000_000, "1 2\n" * 2_000_000, "1 2\n" + "3 " * 4_000_000], ids=range(4)
+    "output", ["1 " * 500_000, "\n" * 1_000_000, "1 2\n" * 250_000, "1 2\n" + "3 " * 500_000], ids=range(4)
 )
 def test_long_output_in_bounded_time(output):
     """Makes impossible: megabytes of output taken apart word by word, for every test, in the trainer's process."""
-    start = time.process_time()
-    assert not module._same_output(output, module._token_lines("1 2\n3\n"))
-    assert time.process_time() - start < 2
+    expected = module._token_lines("1 2\n3\n")
+    assert not module._same_output(output, expected)
+    assert costs_at_most(5e-6 * len(output), lambda: module._same_output(output, expected))  # 2 turns for a character
 
 
 PRINTED_RIGHT = [

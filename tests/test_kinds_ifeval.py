@@ -17,11 +17,10 @@ Where ifeval differs from google-research's instruction_following_eval on purpos
 import json
 import random
 import re
-import time
 from pathlib import Path
 
 import pytest
-from judging import instruction, needs
+from judging import costs_at_most, instruction, needs
 
 from kinds import ifeval as module
 from kinds.ifeval import INSTRUCTIONS, check_ifeval, follow_instructions
@@ -154,19 +153,17 @@ def test_sentences(text, count):
 
 
 HOSTILE = [
-    "[" * 900_000, "<<" * 450_000, "*" * 900_000, "* \n" * 300_000, " . " * 300_000, "p." * 450_000,
-    "Section" * 120_000, "\x00" * 10_000_000, "***" * 300_000, "{" * 900_000, "-" * 900_000,
+    "[" * 300_000, "<<" * 150_000, "*" * 300_000, "* \n" * 100_000, " . " * 100_000, "p." * 150_000,
+    "Section" * 40_000, "\x00" * 10_000_000, "***" * 100_000, "{" * 300_000, "-" * 300_000,
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize("text", HOSTILE, ids=range(len(HOSTILE)))
 def test_ifeval_is_linear(text):
     """Makes impossible: a pattern that takes the square of the response's length, in the trainer's own process."""
-    for name, kwargs, *_ in FOLLOWED:
-        gold = check_ifeval(instruction(name, kwargs))
-        start = time.process_time()
-        follow_instructions(text, gold)
-        assert time.process_time() - start < 3, name
+    golds = [check_ifeval(instruction(name, kwargs)) for name, kwargs, *_ in FOLLOWED]
+    # Turns for a character; the most is 23.
+    assert costs_at_most(150e-6 * len(text), lambda: [follow_instructions(text, gold) for gold in golds])
 
 
 @needs("langdetect")

@@ -3,12 +3,12 @@
 import json
 import math
 import re
-import time
+from functools import partial
 from pathlib import Path
 from unittest.mock import Mock
 
 import pytest
-from judging import gym, needs
+from judging import REFEREES, costs_at_most, gym, needs
 
 from kinds.logic import CHECKS, EVALUATED, FORMS, ONLY_GOLD, REFUSED, SAME_COUNT, judge_logic, score
 from trainer.problems import check, gym_problem
@@ -56,12 +56,12 @@ def test_logic_answer_that_would_score_itself(dataset):
 
 
 @needs("reasoning_gym")
-@pytest.mark.parametrize("dataset", [*FORMS, *SAME_COUNT, *ONLY_GOLD, *CHECKS])
+@pytest.mark.parametrize("dataset", dict.fromkeys([*FORMS, *SAME_COUNT, *ONLY_GOLD, *CHECKS]))
 def test_logic_form_takes_every_honest_answer(dataset):
     """Makes impossible: a form so narrow that the data set's own answers are not of it."""
     import reasoning_gym
 
-    for entry in reasoning_gym.create_dataset(dataset, size=20, seed=5):
+    for entry in reasoning_gym.create_dataset(dataset, size=20 if REFEREES else 5, seed=5):
         gold, reference = entry["answer"], {"dataset": dataset, "entry": entry}
         if gold is not None:
             # Where sympy found no answer, the set has the question for one.
@@ -122,7 +122,7 @@ def test_logic_no_data_set_pays_for_anything():
 
     paid = []
     for name in sorted({*reasoning_gym.factory.DATASETS} - {"composite", *REFUSED}):
-        entries = gym(name, 4)
+        entries = gym(name, 4 if REFEREES else 2)
         for entry, other in zip(entries, entries[1:] + entries[:1], strict=True):
             gold = (entry["answer"] or "").strip()
             # Entries without an answer have an example, and some of these say so in another way.
@@ -228,11 +228,14 @@ PIECES = ["1", "1,", "1 ", "A=1,", "x is a y, and ", "Move disk 1 from Peg 1 to 
 
 def test_logic_forms_are_read_in_linear_time():
     """Makes impossible: a form that takes the square of an answer's length, in the trainer's process."""
-    start = time.process_time()
-    for dataset in [*FORMS, *SAME_COUNT]:
-        for piece in PIECES:
-            judge_logic(piece * (99_000 // len(piece)) + "?", {"dataset": dataset, "entry": {"answer": "1"}})
-    assert time.process_time() - start < 20
+    texts = [piece * (99_000 // len(piece)) + "?" for piece in PIECES]
+
+    def judge(dataset):
+        for text in texts:
+            judge_logic(text, {"dataset": dataset, "entry": {"answer": "1"}})
+
+    for dataset in [*FORMS, *SAME_COUNT]:  # five turns for a character; the most is one
+        assert costs_at_most(5e-6 * sum(map(len, texts)), partial(judge, dataset)), dataset
 
 
 def test_logic_a_polynomial_without_a_solution():

@@ -20,16 +20,14 @@ Where math differs from math-verify 0.9.0 on purpose:
     2x+4y=3        y=3/4-x/2              right      right      equations of several variables may be multiples
 """
 
-import os
 import random
 import re
-import time
 from fractions import Fraction
 from pathlib import Path
 
 import pytest
 from answer_forms import RIGHT_MATH, RIGHT_SCIENCE, WRONG_MATH, WRONG_SCIENCE, right_answers, wrong_forms
-from judging import judged, pairs, reason
+from judging import REFEREES, costs_at_most, judged, pairs, reason
 from wrong_answers import golds, wrong_answers
 
 from kinds import maths, science
@@ -343,7 +341,7 @@ def test_no_wrong_answer_is_paid():
     items = wrong_answers()
     assert len(golds()) > 300 and len(items) > 40_000
     paid = []
-    for gold, how, answer in items[:: 1 if os.environ.get("BRORL_REFEREES") == "1" else 9]:
+    for gold, how, answer in items[:: 1 if REFEREES else 9]:
         box = last_box(f"\\boxed{{{answer}}}")
         if box is not None and box.strip() != gold and judge_in_worker(box, gold):
             paid.append((gold, how, answer))
@@ -379,9 +377,9 @@ HOSTILE = [
 @pytest.mark.parametrize("answer", HOSTILE)
 def test_math_hostile_answers_earn_nothing(answer):
     """Makes impossible: seconds of algebra on a tower of powers, a huge factorial or deep nesting."""
-    start = time.process_time()
-    assert not any(judge_in_worker(answer, gold) for gold in ("5", "\\sqrt{5}", "1,2", "x>5", "\\text{(C)}", "Evelyn"))
-    assert time.process_time() - start < 2
+    golds = "5", "\\sqrt{5}", "1,2", "x>5", "\\text{(C)}", "Evelyn"
+    assert not any(judge_in_worker(answer, gold) for gold in golds)
+    assert costs_at_most(20, lambda: [judge_in_worker(answer, gold) for gold in golds])  # 0.4 here
 
 
 PIECES = r"""

@@ -13,7 +13,7 @@ from fractions import Fraction
 from pathlib import Path
 
 import pytest
-from judging import THREE, instruction, reason
+from judging import THREE, costs_at_most, instruction, reason, seconds
 from test_kinds_ifeval import FOLLOWED
 
 from kinds.patterns import FORWARD, forward
@@ -128,32 +128,33 @@ HOSTILE = {
     "digits": "9" * 10_000_000,
     "parentheses": "(" * 100_000 + "2" + ")" * 100_000,
     "short deep parentheses": "(" * 499 + "2" + ")" * 499,
-    "operators": "2+" * 500_000 + "2",
-    "braces": "\\boxed" + "{" * 10_000_000,
-    "boxes": "\\boxed{" * 1_500_000,
-    "nested boxes": "\\boxed{" * 100_000 + "2" + "}" * 100_000,
-    "backslashes": "\\" * 10_000_000 + "boxed{2}}",
-    "answers": "<answer>" * 1_000_000 + "</answer>" * 1_000_000,
-    "thoughts": "</think>" * 1_000_000,
+    "operators": "2+" * 200_000 + "2",
+    "braces": "\\boxed" + "{" * 400_000,
+    "boxes": "\\boxed{" * 60_000,
+    "nested boxes": "\\boxed{" * 60_000 + "2" + "}" * 60_000,
+    "backslashes": "\\" * 400_000 + "boxed{2}}",
+    "answers": "<answer>" * 50_000 + "</answer>" * 50_000,
+    "thoughts": "</think>" * 50_000,
     "boxed exponent": "\\boxed{1e999999999}",
     "boxed groups": "\\boxed{1" + ",000" * 249 + "x}",
     "boxed fraction": "\\boxed{" + "9" * 499 + "/" + "9" * 498 + "1}",
-    "fence": "```" + " " * 10_000_000,
+    "fence": "```" + " " * 400_000,
 }
 
 
 @pytest.mark.parametrize("kind", ["countdown", "math", "code"])
 @pytest.mark.parametrize("name", HOSTILE)
-def test_hostile_text_is_judged_in_bounded_time(kind, name):
+def test_hostile_text_is_judged_in_linear_time(kind, name):
     """Makes impossible: an exception, a quadratic scan or a giant number that one response stops a whole run with."""
-    start = time.process_time()
-    if kind == "code":
-        kind_of(kind).answer(HOSTILE[name])
-    else:
-        reference = {"countdown": {"numbers": [2, 2], "target": 4}, "math": "12345"}[kind]
-        assert reason(kind, HOSTILE[name], reference) != "correct"
-    # Milliseconds; a quadratic scan of these takes minutes.
-    assert time.process_time() - start < 5
+
+    def judge():
+        if kind == "code":
+            kind_of(kind).answer(HOSTILE[name])
+        else:
+            reference = {"countdown": {"numbers": [2, 2], "target": 4}, "math": "12345"}[kind]
+            assert reason(kind, HOSTILE[name], reference) != "correct"
+
+    assert costs_at_most(2 + 50e-6 * len(HOSTILE[name]), judge)  # 50 turns for a character; the most here is 6
 
 
 TEXTS = r"""
@@ -176,38 +177,29 @@ def test_no_answer_holds_up_the_trainer(share):
     followed = {"instruction_id_list": [*names], "kwargs": [*arguments]}
     references = [*REFERENCES.items(), ("ifeval", followed)]
     wraps = {"countdown": "{}", "code": "```python\n{}\n```", "logic": "<answer>{}</answer>", "ifeval": "{}"}
-    rng, slowest = random.Random(8), 0.0
-    for first, second in itertools.product(FRAGMENTS, FRAGMENTS):
-        for times in (12, 40, 150) if rng.random() < share else ():
-            for kind, reference in references:
-                response = wraps.get(kind, "\\boxed{{3{} 1}}").format((first + second) * times)
-                seconds = seconds_to_judge(kind, response, reference)
-                if seconds > 0.5:  # perhaps the garbage collector of a long test process
-                    seconds = seconds_to_judge(kind, response, reference)
-                slowest = max(slowest, seconds)
-    assert slowest < 0.5
 
+    def judge(case):
+        kind, reference, text = case
+        answer = kind_of(kind).answer(wraps.get(kind, "\\boxed{{3{} 1}}").format(text))
+        if answer is not None:
+            kind_of(kind).judge(answer, reference)
 
-def seconds_to_judge(kind, response, reference):
-    """The processor time of this thread for an answer."""
-    start = time.thread_time()
-    answer = kind_of(kind).answer(response)
-    if answer is not None:
-        kind_of(kind).judge(answer, reference)
-    return time.thread_time() - start
+    rng = random.Random(8)
+    pairs = [a + b for a, b in itertools.product(FRAGMENTS, FRAGMENTS) if rng.random() < share]
+    for times in (12, 24, 150):  # 2^24 steps are found before 2^150 hang
+        cases = [(kind, reference, pair * times) for pair in pairs for kind, reference in references]
+        slowest = max(cases, key=lambda case: seconds(lambda: judge(case)))
+        assert costs_at_most(20, lambda case=slowest: judge(case)), slowest  # 1 here
 
 
 @pytest.mark.parametrize("share", [0.1, pytest.param(1.0, marks=pytest.mark.slow)])
 def test_no_answer_is_slow_to_read(share):
     """Makes impossible: an answer that costs a worker its whole time limit."""
-    rng, slowest = random.Random(7), 0.0
-    for first, second in itertools.product(FRAGMENTS, FRAGMENTS):
-        if rng.random() < share:
-            for answer in ("3" + (first + second) * 40 + " 1", first * 999 + second):
-                start = time.thread_time()
-                read(answer[:1000])
-                slowest = max(slowest, time.thread_time() - start)
-    assert slowest < 1
+    rng = random.Random(7)
+    pairs = [pair for pair in itertools.product(FRAGMENTS, FRAGMENTS) if rng.random() < share]
+    answers = [answer[:1000] for a, b in pairs for answer in ("3" + (a + b) * 40 + " 1", a * 999 + b)]
+    slowest = max(answers, key=lambda answer: seconds(lambda: read(answer)))
+    assert costs_at_most(20, lambda: read(slowest)), slowest  # 1 here
 
 
 def test_patterns_in_the_trainer_cannot_backtrack():
