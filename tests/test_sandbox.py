@@ -24,6 +24,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
@@ -36,10 +37,8 @@ from sandbox.seccomp import ABSENT, AUDIT_ARCH, REFUSED, seccomp_filter
 
 ROOT = Path(verify.__file__).resolve().parent
 EXECUTE = f"{ROOT / 'tests' / 'attacks' / 'call.py'}:execute"  # of any text, as far as text can get where calls run
-LIMIT_S = 1.0
 ENDLESS_S = 0.5  # for what never ends: there are many of them
-# Beyond the limit; longer where other work keeps this machine's cores busy.
-SLACK_S = max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
+PATIENCE_S = 25.0  # until processes that must end have ended
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs Linux")
 MARK = f"hostile-{os.getpid()}"
 
@@ -59,6 +58,19 @@ def pool():
 def run(pool, *jobs, timeout_s=10.0, workers=2, allow_weak=False):
     outcomes = dict(pool.run(jobs, timeout_s, workers, allow_weak))
     return [outcomes[index] for index in range(len(jobs))]
+
+
+def keeps_to_its_limit(limit_s, trial, before=lambda: None):
+    """Whether trial(limit_s) returns within three times its limit. A busy machine gets a second and a third try with
+    longer limits; what has no limit, or a multiple of it, fails all.
+    """
+    for seconds in (limit_s, 3 * limit_s, 9 * limit_s):
+        before()
+        start = time.monotonic()
+        trial(seconds)
+        if time.monotonic() - start < 3 * seconds:
+            return True
+    return False
 
 
 INNOCENT = Program("print(int(input()) + 1)", ["41", "1"])
@@ -169,17 +181,18 @@ def test_attack(pool, names, name):
     ends, x86, _ = source.split("\n")[1].removeprefix("# ends: ").partition(", on x86_64")
     if x86 and platform.machine() != "x86_64":
         pytest.skip("written in the numbers of x86_64")
-    limit_s = ENDLESS_S if "timeout" in ends else 10.0
     preamble = (ROOT / "tests" / "attacks" / "_preamble.py").read_text()
-    attack = Program(names + preamble + source, ["0\n"], test_s=limit_s)
-    start = time.monotonic()
-    before, got, beside, call = run(pool, INNOCENT, attack, INNOCENT, CHECK)
-    assert time.monotonic() - start < limit_s + SLACK_S
-    [tested] = got.value
-    assert tested.status in ends.split(), tested
-    assert "reached" not in (tested.value or ""), tested
-    assert name != "fake_success" or tested.value == ""
-    assert (before, beside, call) == (INNOCENT_VERDICT, INNOCENT_VERDICT, CHECK_VERDICT)
+
+    def trial(limit_s):
+        attack = Program(names + preamble + source, ["0\n"], test_s=limit_s)
+        before, got, beside, call = run(pool, INNOCENT, attack, INNOCENT, CHECK, timeout_s=max(10.0, 2 * limit_s))
+        [tested] = got.value
+        assert tested.status in ends.split(), tested
+        assert "reached" not in (tested.value or ""), tested
+        assert name != "fake_success" or tested.value == ""
+        assert (before, beside, call) == (INNOCENT_VERDICT, INNOCENT_VERDICT, CHECK_VERDICT)
+
+    assert keeps_to_its_limit(ENDLESS_S if "timeout" in ends else 10.0, trial)
     assert run(pool, INNOCENT, CHECK) == [INNOCENT_VERDICT, CHECK_VERDICT]
 
 
@@ -221,12 +234,13 @@ def test_hostile_call(pool, name, alone):
     """Makes impossible: a call that ends, hangs or fools its process, and harms the calls after it."""
     text, status = HOSTILE_CALLS[name]
     hostile = Call(EXECUTE, [text], evaluates=alone)
-    limit_s = 10.0 if status in ("ok", "crashed") else ENDLESS_S
-    start = time.monotonic()
-    [got] = run(pool, hostile, timeout_s=limit_s)
-    assert time.monotonic() - start < limit_s + SLACK_S
-    assert status is None or got.status == status
-    assert got.value != "done"
+
+    def trial(limit_s):
+        [got] = run(pool, hostile, timeout_s=limit_s)
+        assert status is None or got.status == status
+        assert got.value != "done"
+
+    assert keeps_to_its_limit(10.0 if status in ("ok", "crashed") else ENDLESS_S, trial)
     assert run(pool, CHECK, INNOCENT) == [CHECK_VERDICT, INNOCENT_VERDICT]
 
 
@@ -258,10 +272,12 @@ def test_a_call_that_raises(pool, call, status, error):
 def test_long_arguments(pool):
     """Makes impossible: a request longer than the pipe, with both sides waiting for the other to read."""
     assert run(pool, Call(EXECUTE, ["#" * 10_000_000]), CHECK) == [CHECK_VERDICT] * 2
-    blind = Call(EXECUTE, ["import os, time\nos.close(0)\ntime.sleep(9)" + "#" * 10_000_000])
-    start = time.monotonic()
-    assert run(pool, blind, blind, timeout_s=LIMIT_S) == [Ended("timeout")] * 2
-    assert time.monotonic() - start < LIMIT_S + SLACK_S
+    blind = Call(EXECUTE, ["import os, time\nos.close(0)\ntime.sleep(99)" + "#" * 10_000_000])
+
+    def trial(limit_s):
+        assert run(pool, blind, blind, timeout_s=limit_s) == [Ended("timeout")] * 2
+
+    assert keeps_to_its_limit(1.0, trial)
 
 
 SHARE = """
@@ -319,17 +335,25 @@ def test_the_kernel_ends_workers_first(pool):
 
 def test_total_limit(pool):
     """Makes impossible: a program with many tests that runs for hours, since only each test has a limit."""
-    start = time.monotonic()
-    [outcome] = run(pool, Program("while True: pass", [""] * 50, test_s=0.4), timeout_s=LIMIT_S)
-    assert time.monotonic() - start < LIMIT_S + SLACK_S
-    assert outcome.value == [Result("timeout")] * 50
+
+    def trial(limit_s):
+        [outcome] = run(pool, Program("while True: pass", [""] * 50, test_s=0.4 * limit_s), timeout_s=limit_s)
+        assert outcome.value == [Result("timeout")] * 50
+
+    assert keeps_to_its_limit(0.8, trial)
 
 
 def test_limits_of_jobs():
     """Makes impossible: a job that takes the time of the next one, or is charged for the start of its worker."""
-    slow = Call(EXECUTE, ["import time; time.sleep(0.3)"])
+
+    def in_a_row(seconds):  # the start of the worker, and each job; any two of them take longer than a job may
+        slow, start = Call(EXECUTE, [f"import time; time.sleep({seconds})"]), sandbox_pool.Worker.start
+        late = mock.patch.object(sandbox_pool.Worker, "start", lambda worker: (time.sleep(seconds), start(worker)))
+        with late, closing(Pool()) as fresh:
+            return run(fresh, slow, slow, timeout_s=1.8 * seconds, workers=1)
+
+    assert any(in_a_row(seconds) == [CHECK_VERDICT] * 2 for seconds in (0.5, 2, 8))  # 8 on a busy machine
     with closing(Pool()) as fresh:
-        assert run(fresh, slow, slow, slow, timeout_s=0.3 + SLACK_S / 2, workers=1) == [CHECK_VERDICT] * 3
         assert run(fresh, INNOCENT) == [INNOCENT_VERDICT]  # fails, where the other tests skip, if a wall is broken
 
 
@@ -378,30 +402,37 @@ def processes_of_session(session):
     return [pid for pid, of, _ in processes() if of == session]
 
 
-def in_time(condition, within_s):
-    """Wait until the condition holds, at most this long. Returns whether it does."""
-    deadline = time.monotonic() + within_s
+def in_time(condition):
+    """Wait until the condition holds, but not for ever. Returns whether it does."""
+    deadline = time.monotonic() + PATIENCE_S
     while not (holds := condition()) and time.monotonic() < deadline:
         time.sleep(0.02)
     return holds
 
 
-def gone(sessions, within_s=5.0):
-    return in_time(lambda: not any(map(processes_of_session, sessions)), within_s)
+def gone(sessions):
+    return in_time(lambda: not any(map(processes_of_session, sessions)))
 
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP])
 def test_a_lost_keeper(pool, how):
     """Makes impossible: workers that were killed, or no longer answer, cost innocent answers their verdicts."""
-    run(pool, INNOCENT, INNOCENT, CHECK, CHECK)
-    lost = keepers(pool)
-    for pid in lost:
-        os.kill(pid, how)
+    lost = []
+
+    def lose():
+        run(pool, INNOCENT, INNOCENT, CHECK, CHECK)
+        lost.extend(keepers(pool))
+        for pid in keepers(pool):
+            os.kill(pid, how)
+
+    def trial(limit_s):
+        run(pool, Program("while True: pass", [""], test_s=limit_s), timeout_s=limit_s)
+
     if how == signal.SIGSTOP:
-        start = time.monotonic()
-        run(pool, Program("while True: pass", [""], test_s=ENDLESS_S), timeout_s=ENDLESS_S)
-        assert time.monotonic() - start < 2 * (ENDLESS_S + SLACK_S)
+        assert keeps_to_its_limit(2 * ENDLESS_S, trial, lose)
         pool.close()
+    else:
+        lose()
     assert run(pool, INNOCENT, INNOCENT, CHECK, CHECK) == [INNOCENT_VERDICT] * 2 + [CHECK_VERDICT] * 2
     assert gone(lost)
 
@@ -430,7 +461,7 @@ def test_a_killed_trainer_leaves_no_orphan():
     try:
         sessions = [int(word) for word in trainer.stdout.readline().split()]
         assert len(sessions) == 2
-        assert in_time(lambda: all(len(processes_of_session(session)) == 2 for session in sessions), 20.0)
+        assert in_time(lambda: all(len(processes_of_session(session)) == 2 for session in sessions))
         time.sleep(0.2)  # for the fork
         trainer.kill()
         trainer.wait()
@@ -732,7 +763,7 @@ def test_nothing_is_left(pool):
     assert all(len(processes_of_session(session)) <= 2 for session in sessions)
     pool.close()
     sandbox_pool.restart()
-    assert gone(sessions, 1.0)
+    assert gone(sessions)
     assert not [line for _, _, line in processes() if {sandbox_pool.START, str(os.getpid())} <= set(line)]
     for folder in ("/", "/tmp", "/var/tmp", "/dev/shm", Path.home(), ROOT, Path.cwd()):
         assert MARK not in os.listdir(folder)
