@@ -1,8 +1,8 @@
-"""The kinds of problems behind verify.py (section 4.2.1).
+"""The kinds of problems behind verify.py (section 4.2.1): a file for each, and a library for two of them.
 
-maths.py     kind "math": compares two answers, with lexer.py (text to tokens), units.py (the table of units), reader.py
-             (tokens to a tree, by a grammar) and algebra.py (the values of expressions)
+maths.py     kind "math": the last box, and the golds
 science.py   kind "science": math with units, formulas and options
+math/        the library that reads and compares the answers of both; kinds/math/__init__.py is its door
 code.py      kind "code": programs and functions, by their outputs
 ifeval.py    kind "ifeval": the 25 instructions of IFEval
 logic.py     kind "logic": Reasoning Gym's scorers

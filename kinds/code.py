@@ -25,7 +25,7 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
-from kinds.patterns import forward
+from kinds.patterns import DECIMAL, NUMBER, forward
 from sandbox.jobs import Ended, Program, Result, Test, decode, deeper_than
 from verify import Kind, after_thinking, shown
 
@@ -33,8 +33,8 @@ MAX_SOURCE = 200_000
 MAX_DEPTH = 60  # of lists and objects in the values of a reference; `decode` reads deeper ones than these
 
 # Words such as 0e71 and 12e5 can be hashes: without a point, an exponent makes no number.
-_DECIMAL = forward(r"[+-]?(?:[0-9]++\.[0-9]*+|\.[0-9]++)")
-_NUMERAL = forward(r"[+-]?(?:[0-9]++(?:\.[0-9]*+)?|\.[0-9]++)(?:[eE][+-]?[0-9]++)?")
+_DECIMAL = forward(DECIMAL)
+_NUMBER = forward(NUMBER)
 FLOAT_TOLERANCE = 1e-6
 
 
@@ -212,7 +212,7 @@ def _same_word(word: str, expected: str) -> bool:
     """Is it the same text or, if a plain decimal is expected, a numeral of about the same value?"""
     if word == expected:
         return True
-    if not _DECIMAL.fullmatch(expected) or not _NUMERAL.fullmatch(word):
+    if not _DECIMAL.fullmatch(expected) or not _NUMBER.fullmatch(word):
         return False
     return math.isfinite(float(expected)) and _close(float(word), float(expected))
 

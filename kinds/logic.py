@@ -30,7 +30,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from kinds.patterns import forward
+from kinds.patterns import NUMBER, forward
 from sandbox.jobs import Call
 from verify import Kind, last_tag, shown, value_of
 
@@ -71,7 +71,6 @@ EVALUATED = {
     **dict.fromkeys(("string_insertion", "spiral_matrix", "binary_matrix", "n_queens"), _LISTS),
     **dict.fromkeys(("simple_integration", "intermediate_integration", "polynomial_multiplication"), _ALGEBRA),
 }
-_NUMBER = r"[+-]?(?:[0-9]++(?:\.[0-9]*+)?|\.[0-9]++)(?:[eE][+-]?[0-9]++)?"
 _TIME = r"[0-9]++:[0-9]{2}(?::[0-9]{2}(?:\.[0-9]++)?)?"
 _ROLE = r"[A-Za-z]++ is an? [A-Za-z]++"
 _MOVE = r"Move disk [0-9]++ from Peg [0-9]++ to Peg [0-9]++"
@@ -82,8 +81,8 @@ FORMS = EVALUATED | {
         "fraction_simplification": r"\$?(?:\\d?frac\{[0-9]++\}\{[0-9]++\}|[0-9]++/[0-9]++)\$?",  # $\frac{2}{3}$ or 2/3
         "kakurasu": r"[01\s]*+",  # 1 1 0 0 on each line
         "knights_knaves": rf"{_ROLE}(?:(?:,|\.|\s|and(?=\s))++{_ROLE})*+\.?",  # Joe is an angel, and Zoe is a devil
-        "number_format": rf"{_NUMBER}|[+-]?[0-9]{{1,3}}+(?:,[0-9]{{3}})++(?:\.[0-9]++)?",  # 592,641,317.986 or 5.9e+08
-        "polynomial_equations": rf'(?:{_NUMBER}(?:\s*+,\s*+{_NUMBER})*+)?|""',  # -0.04, 0.0; "" if there is no solution
+        "number_format": rf"{NUMBER}|[+-]?[0-9]{{1,3}}+(?:,[0-9]{{3}})++(?:\.[0-9]++)?",  # 592,641,317.986 or 5.9e+08
+        "polynomial_equations": rf'(?:{NUMBER}(?:\s*+,\s*+{NUMBER})*+)?|""',  # -0.04, 0.0; "" if there is no solution
         "pool_matrix": r"[0-9\s.-]*+",  # numbers on each line
         "quantum_lock": r"[A-Ca-c](?:(?:\s|,|→|->)++[A-Ca-c])*+",  # A → B → C
         "rubiks_cube": rf"{_TURN}(?:\s++{_TURN})*+",  # U B' R2

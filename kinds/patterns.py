@@ -1,6 +1,14 @@
-"""Regular expressions for text that a model wrote: they cannot backtrack, so this process may run them."""
+"""Regular expressions for text that a model wrote: they cannot backtrack, so this process may run them.
+
+NUMBER and DECIMAL are parts of patterns: numbers as programs print them. The numbers of math answers have groups of
+digits and no sign, and kinds/math/lexer.py has their pattern.
+"""
 
 import re
+
+DECIMAL = r"[+-]?(?:[0-9]++\.[0-9]*+|\.[0-9]++)"  # -0.5   .5   3.
+EXPONENT = r"(?:[eE][+-]?[0-9]++)?"
+NUMBER = rf"[+-]?(?:[0-9]++(?:\.[0-9]*+)?|\.[0-9]++){EXPONENT}"  # 3   -0.5   1.5e3
 
 _ESCAPED = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]", re.DOTALL)
 _PIECE = re.compile(rf"\)(?P<times>[*+]|\{{[0-9,]*\}})\+|{_ESCAPED.pattern}|.", re.DOTALL)

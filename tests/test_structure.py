@@ -29,9 +29,9 @@ MAY_IMPORT = {
 }
 FILES = [
     *(ROOT / f"{name}.py" for name in SIX),
-    *(path for folder in MAY_IMPORT if folder not in SIX for path in sorted((ROOT / folder).glob("*.py"))),
+    *(path for folder in MAY_IMPORT if folder not in SIX for path in sorted((ROOT / folder).rglob("*.py"))),
 ]
-NAMES = {(path.stem if path.parent == ROOT else f"{path.parent.name}.{path.stem}"): path for path in FILES}
+NAMES = {".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path for path in FILES}
 
 
 def imports(path: Path) -> set[str]:
@@ -48,7 +48,7 @@ def imports(path: Path) -> set[str]:
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_arrows_point_down(path):
     """Makes impossible: a file that imports a module above it."""
-    folder = path.stem if path.parent == ROOT else path.parent.name
+    folder = path.relative_to(ROOT).with_suffix("").parts[0]
     assert {name.partition(".")[0] for name in imports(path)} <= MAY_IMPORT[folder] | {folder}
 
 
@@ -56,6 +56,18 @@ def test_no_circle():
     """Makes impossible: modules that import each other, directly or not. TopologicalSorter raises CycleError."""
     graph = {name: imports(path) & NAMES.keys() - {name} for name, path in NAMES.items()}
     assert len(list(TopologicalSorter(graph).static_order())) == len(NAMES)
+
+
+def test_the_library_of_math_answers_has_one_door():
+    """Makes impossible: a file that goes past the door of kinds/math/, a file behind it that knows this project."""
+    behind = {name for name in NAMES if name.startswith("kinds.math.")}
+    assert len(behind) > 10
+    for name, path in NAMES.items():
+        ours = imports(path) & NAMES.keys()
+        if name in behind | {"kinds.math"}:
+            assert ours <= behind | {"kinds.patterns"}, name
+        else:
+            assert not ours & behind, name
 
 
 def test_the_loop_of_the_course_needs_the_six_files_only():

@@ -1,7 +1,7 @@
-r"""Kind "math" and "science", part 1 of 4: the lexer cuts the text of an answer into tokens for reader.py.
+r"""The lexer cuts the text of an answer into tokens.
 
 One pattern, TOKEN, finds the next token, and DECORATION skips what changes only the look: spaces, fonts,
-sizes, colours, \left, \displaystyle, $. So every later rule sees one spelling of each sign.
+sizes, colours, \left, \displaystyle, $. So every rule of the grammar sees one spelling of each sign.
 
     text                                         tokens
     \left( \tfrac12,\ 5\text{ cm} \right)        (   \frac   12   ,   5   cm (a word)   )
@@ -13,8 +13,8 @@ sizes, colours, \left, \displaystyle, $. So every later rule sees one spelling o
 A `run` has the letters that stand together in a formula: xy is x times y. A `word` is upright, as in \text{cm}: it is a
 unit, a name or prose. This difference is all that the lexer knows about meaning.
 
-To add another spelling of a sign, add it to SPELLINGS. To add a command that only changes the look, add it to
-DECORATION. The time is linear in the text: each character is looked at a bounded number of times.
+To add another spelling of a sign, add it to SPELLINGS in signs.py. To add a command that only changes the look, add it
+to DECORATION. The time is linear in the text: each character is looked at a bounded number of times.
 """
 
 import functools
@@ -22,7 +22,8 @@ import unicodedata
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from kinds.patterns import forward
+from kinds.math.signs import CHARACTERS, COMMANDS, SPELLINGS
+from kinds.patterns import EXPONENT, forward
 
 MAX_WRAPS = 8  # braces around a whole answer
 
@@ -43,39 +44,10 @@ class Token(NamedTuple):
     spaced: bool = False  # does a space stand before it?
 
 
-# fmt: off
-TRIGONOMETRIC = ("sin", "cos", "tan", "cot", "sec", "csc", "arcsin", "arccos", "arctan")
-FUNCTIONS = (*TRIGONOMETRIC, "sinh", "cosh", "tanh", "ln", "log", "lg", "exp")
-# These are commands without their backslash too: sin x, sqrt(2), 2pi. "sec" is missing, since it is also a second.
-_COMMANDS = {*FUNCTIONS, "pi", "sqrt", "frac", "infty", "infinity", "theta"} - {"sec"}
+END = Token("end", "")
 
-# Other spellings of a sign.
-SPELLINGS = {
-    r"\frac": r"\dfrac \tfrac \cfrac \nicefrac \sfrac", r"\binom": r"\dbinom \tbinom", r"\infty": r"\infinity",
-    r"\le": r"\leq \leqslant <=", r"\ge": r"\geq \geqslant >=", r"\ne": r"\neq !=", "<": r"\lt", ">": r"\gt",
-    r"\{": r"\lbrace", r"\}": r"\rbrace", "(": r"\langle \lparen", ")": r"\rangle \rparen", "[": r"\lbrack",
-    "]": r"\rbrack", "|": r"\lvert \rvert \vert \| \lVert \rVert \Vert", "*": r"\times \cdot \ast \bullet",
-    "/": r"\div \slash", "^": "**", "%": r"\%", r"\$": r"\textdollar \mathdollar \dollar", ":": r"\colon {:}",
-    "'": r"\prime", "or": r"\lor \vee", "and": r"\land \wedge", r"\cup": r"\bigcup",
-    r"\setminus": r"\smallsetminus \backslash",
-    r"\emptyset": r"\varnothing", r"\overline": r"\bar", r"\mathbbR": r"\R", r"\epsilon": r"\varepsilon",
-    r"\phi": r"\varphi", r"\theta": r"\vartheta", r"\rho": r"\varrho", "Å": r"\AA \angstrom",
-    r"\angle": r"\measuredangle", r"\to": r"\rightarrow \longrightarrow ->", r"\\": r"\cr", "√": r"\surd",
-    "£": r"\pounds \textsterling", "€": r"\euro \texteuro",
-}
 _SIGN = {other: sign for sign, others in SPELLINGS.items() for other in others.split()}
-
-# Characters, with the LaTeX for each.
-_CHARACTERS = {
-    "−–‐‑": "-", "×": r"\times ", "÷∕⁄": "/", "∶": ":", "·⋅•∙": r"\cdot ", "π": r"\pi ", "∞": r"\infty ", "±": r"\pm ",
-    "∪": r"\cup ", "∈": r"\in ", "µ": "μ", "′’": "'", "½": r"\frac{1}{2}", "¼": r"\frac{1}{4}", "¾": r"\frac{3}{4}",
-    "⅓": r"\frac{1}{3}", "⅔": r"\frac{2}{3}", "≤": r"\le ", "≥": r"\ge ", "≠": r"\ne ", "∅": r"\emptyset ",
-    "≈": r"\approx ", "→": r"\to ", "θ": r"\theta ", "λ": r"\lambda ", "Δ": r"\Delta ", "ℝ": r"\R ",
-    "“”": '"', "、": ",", "。": ".", "º": "°", "℃": "°C", "Ω": "Ω",
-    "\u00a0\u2009\u202f\u3000": " ", "\u200b\u2060\ufeff": "",
-}
-# fmt: on
-_CHARACTER: dict[int, str | int] = {ord(one): latex for ones, latex in _CHARACTERS.items() for one in ones}
+_CHARACTER: dict[int, str | int] = {ord(one): latex for ones, latex in CHARACTERS.items() for one in ones}
 _CHARACTER |= {code: code - 0xFEE0 for code in range(0xFF01, 0xFF5F)}  # full-width letters, digits and signs
 _RAISED, _LOWERED = "⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻", "₀₁₂₃₄₅₆₇₈₉"
 _ON_THE_LINE = str.maketrans(_RAISED + _LOWERED, "0123456789+-0123456789")
@@ -86,17 +58,17 @@ DECORATION = forward(
     r"|LARGE|bf|rm|it|tt|sf|mathbf|mathit|mathsf|mathtt|mathcal|boldsymbol|bm|pmb|underline|mathstrut)(?![A-Za-z])"
     r"|\\mathrm\s++(?=[A-Za-z])|\\(?:color|textcolor|colorbox|[hv]?phantom|[hv]space)\*?\s*+\{[^{}]*+\})*+"
 )
-# The kinds of pieces, tried in this order. Each is a group of one pattern.
-# Groups of three digits with , {,} \, or a space between them. A comma with one digit more behind it, as in 1,234,5,
-# shows a list.
-_BETWEEN = r",\\!\ ?|\{,\}|\{\\[,!:;]\}|\\text\{,\}|\\[,!:;]|\\?\ |,|~"
-_GROUPED = rf"[1-9][0-9]{{0,2}}+(?:(?:{_BETWEEN})[0-9]{{3}}(?![0-9]))++(?!,[0-9])"
-_EXPONENT = r"(?:[eE][+-]?[0-9]++)?"
+# A number may have groups of three digits, with one of these marks or a comma between them. A comma with one digit more
+# behind the last group, as in 1,234,5, shows a list.
+_GROUP_MARK = r",\\!\ ?|\{,\}|\{\\[,!:;]\}|\\text\{,\}|\\[,!:;]|\\?\ |~"
+_GROUPED = rf"[1-9][0-9]{{0,2}}+(?:(?:{_GROUP_MARK}|,)[0-9]{{3}}(?![0-9]))++(?!,[0-9])"
+_REMOVED_FROM_NUMBERS = forward(_GROUP_MARK)  # the plain commas stay: 1,234 may be two numbers
 _LETTER = rf"[^\W\d_{_RAISED}{_LOWERED}]"  # of any script
 _LETTERS = rf"[A-Za-z](?:\.[A-Za-z](?![A-Za-z]))++\.?|{_LETTER}{{3,}}+'s(?!{_LETTER})|{_LETTER}++"
+# The kinds of pieces, tried in this order. Each is a group of one pattern.
 _PIECES = {
     # 1,234   1{,}234   1\,234   12   0.5   1.5e3   .5
-    "number": rf"(?:(?<![0-9],){_GROUPED}|[0-9]++)(?:\.[0-9]++|\.(?=[eE][+-]?[0-9]))?{_EXPONENT}|\.[0-9]++{_EXPONENT}",
+    "number": rf"(?:(?<![0-9],){_GROUPED}|[0-9]++)(?:\.[0-9]++|\.(?=[eE][+-]?[0-9]))?{EXPONENT}|\.[0-9]++{EXPONENT}",
     # \text{ and \mathrm{: the letters up to the closing brace are upright
     "upright": r"\\(?:text(?:bf|it|rm|normal|sf|tt|up|md)?|mbox|mathrm|operatorname\*?|emph)\s*+\{",
     "degrees": r"\^\s*+(?:\{\s*+\\circ\s*+\}|\\circ(?![A-Za-z]))|\\(?:deg(?:rees?)?|textdegree)(?![A-Za-z])",
@@ -115,9 +87,6 @@ _IN_TEXT = _PIECES | {"letters": rf"(?:{_LETTERS})(?:'{_LETTER}|-{_LETTER}{{2,}}
 TOKEN, TOKEN_IN_TEXT = (
     forward("|".join(f"(?P<{name}>{pattern})" for name, pattern in pieces.items())) for pieces in (_PIECES, _IN_TEXT)
 )
-_SEPARATOR = forward(
-    r",\\! ?|\{,\}|\{\\.\}|\\text\{,\}|\\.|[ ~]"
-)  # between the groups of a number; a plain comma stays
 _SPACES = frozenset(" \t\n~$!,;:")  # the last character of a space, such as \, and \quad in front of a token
 
 
@@ -208,7 +177,7 @@ def _skip_decoration(text: str, at: int) -> int:
 def _tokens_of(kind: str, piece: str, upright: bool, spaced: bool) -> list[Token]:
     """Return the tokens of one piece of text. `kind` is the name of its group in TOKEN."""
     if kind == "number":
-        return [Token("number", _SEPARATOR.sub("", piece), spaced)]
+        return [Token("number", _REMOVED_FROM_NUMBERS.sub("", piece), spaced)]
     if kind in ("raised", "lowered"):  # 10⁻³ is 10^-3, x₁ is x_1
         written = piece.translate(_ON_THE_LINE)
         if written[-1] in "+-":  # the charge of SO₄²⁻
@@ -218,7 +187,7 @@ def _tokens_of(kind: str, piece: str, upright: bool, spaced: bool) -> list[Token
         return [*(Token("sign", sign) for sign in signs), Token("number", written.lstrip("+-"))]
     if kind == "primes":
         return [Token("sign", "'")] * max(piece.count("prime"), piece.count("'"), 1)
-    if kind == "letters" and piece in _COMMANDS:
+    if kind == "letters" and piece in COMMANDS:
         return [Token("sign", _SIGN.get("\\" + piece, "\\" + piece), spaced)]
     if kind == "letters" and piece not in ("and", "or"):
         word = upright or piece in ("pH", "pOH", "pKa", "pKb", "pKw")

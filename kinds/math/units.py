@@ -1,15 +1,16 @@
-r"""Kind "math" and "science", part 2 of 4: units, currencies and counted nouns. No unit is converted into another.
+r"""Units and currencies. No unit is converted into another.
 
 A unit is the set of its factors with their powers: m/s^2, m s^{-2}, \frac{m}{s^2} and meters per second squared are
-{(m, 1), (s, -2)}. Two units are equal if these sets are. A counted noun is its words: eggs, years old, cups of tea.
+{(m, 1), (s, -2)}. Two units are equal if these sets are. Its grammar is one class, `_UnitReader`:
 
     unit    = factor {["*" | "/" | "per" | "a"] factor}               N m   m/s^2   J/mol K is J/(mol K)
-    factor  = [square] (name | "(" unit ")" | \frac{unit}{unit}) [power]
+    factor  = [square] (name | group | "\frac" group group) [power]   m   (mol K)   \frac{m}{s^2}
+    group   = "(" unit ")" | "{" unit "}"
     square  = "square" | "sq" | "cubic" | "cu"                        square meters   sq. ft.   cubic cm
     power   = ["^"] integer | "squared" | "cubed"                     cm^2   s^{-1}   cm2   seconds squared
 
 To add a unit, add one entry to SI (it takes prefixes), OTHER or COMPOUND: its symbol, and its other names without the
-plural's s. To add a word that changes a value, add it to CHANGING.
+plural's s.
 """
 
 import re
@@ -17,7 +18,8 @@ from collections import Counter
 from collections.abc import Sequence
 from itertools import pairwise
 
-from kinds.lexer import Token, Unreadable, tokens
+from kinds.math.lexer import END, Token, Unreadable, tokens
+from kinds.math.vocabulary import is_full_stop
 
 Powers = frozenset[tuple[str, int]]
 Unit = Powers | str  # a text is a counted noun
@@ -56,36 +58,7 @@ JOINED = {"mm Hg": "mmHg", "light years": "ly", "light year": "ly", "US dollars"
 CURRENCIES = {"dollar", "cent", "euro", "GBP", "yuan", "yen", "rupee"}
 NO_POWERS = {*CURRENCIES, "acre", "ha", "lb", "oz", "ton", "gal", "qt", "pt", "cup", "tsp", "tbsp", "knot", "dB", "hp",
              "ppm", "ppb"}  # fmt: skip
-PERCENT = ("%", "percent", "pct", "percentage")
-NUMBER_WORDS = {"hundred": 2, "thousand": 3, "million": 6, "billion": 9, "trillion": 12}  # 5 million is 5 times 10^6
-
-# Words that doubt an answer, and words that change a value or give a second one. A counted noun has none of them.
-DOUBTS = {"maybe", "perhaps", "possibly", "probably", "wait", "otherwise", "instead", "wrong", "false", "incorrect",
-          "guess", "either", "neither", "nor"}  # fmt: skip
-CHANGING = """
-    lakhs crores sixths seventh sevenths eighths ninth ninths itself negated reversed quadruple quadrupled est etc
-    others onward onwards undefined nan nope infinite null
-    not non no never about approximately approx around nearly almost roughly circa both all any but then versus vs is
-    are was be equal equals if unless when where whereas while because since so for only plus minus negative positive
-    more less least most greater fewer than over under above below between from to through except excluding without
-    hundreds thousands millions dozen dozens score pair pairs couple half halves third thirds fourth fourths fifth
-    fifths sixth eighth tenth tenths hundredth hundredths thousandth thousandths quarter quarters ones tens twice
-    thrice double triple squared cubed square cubic root factorial choose point mod modulo base power kilo
-    mega zero one two three four five six seven eight nine ten eleven twelve twenty thirty forty fifty sixty seventy
-    eighty ninety reciprocal inverse opposite multiplied divided doubled tripled halved raised invalid unknown
-    this that lakh crore mil x k e i cannot unlikely repeating recurring binary octal hex hexadecimal upwards bn mn
-    myriad myriads mille permille ish estimated"""
-# They change a value that they follow: 5 minimum. In a label they only say which value it is: Minimum = 5.
-BOUNDS = {"minimum", "maximum", "min", "max", "gross", "remainder", "higher", "lower", "exponent", "complement",
-          "conjugate", "transpose"}  # fmt: skip
-NUMBERS = {*BOUNDS, "percent", "percentage"}  # words of a label that say which number it is: Percentage = 28\%
-_CHANGES = {*DOUBTS, *CHANGING.split(), *PERCENT, *NUMBER_WORDS}
-_CHANGING_ENDS = ("teen", "illion", "illions", "illionth", "illionths", "fold", "n't", *"十百千万萬亿億半")
-# A direction after a unit has one of the first words, and the others of _AIMING between them.
-_AIMS = {"right", "left", "east", "west", "north", "south", "horizontal", "vertical", "upward", "downward", "upwards",
-         "downwards", "northeast", "northwest", "southeast", "southwest"}  # fmt: skip
-_AIMING = {*_AIMS, "to", "the", "of", "above", "below", "due"}
-MAX_WORDS = 6  # of a counted noun
+DEGREES: Powers = frozenset([("°", 1)])
 
 
 def _symbols() -> dict[str, str]:
@@ -106,12 +79,13 @@ def _symbols() -> dict[str, str]:
 SYMBOLS = _symbols()
 
 
-def read_unit(text: str) -> Powers | None:
-    """Read the text of a unit: m/s^2, km h^{-1}, miles per hour, square meters; None for an unknown word."""
-    try:
-        return unit_of(tokens(text))
-    except Unreadable:
-        return None
+def symbol_of(name: str) -> str | None:
+    """Return the symbol of a unit's name, or of its plural: ft for feet; None for an unknown word."""
+    for spelling in (name, name.lower() if len(name) > 2 else name):
+        for singular in (spelling, spelling.removesuffix("s") if len(spelling) > 2 else spelling):
+            if singular in SYMBOLS:
+                return SYMBOLS[singular]
+    return None
 
 
 def unit_of(found: Sequence[Token]) -> Powers | None:
@@ -215,7 +189,7 @@ class _UnitReader:
 def _merged(found: Sequence[Token]) -> list[Token]:
     r"""Join the names that have several tokens: \mu m, k\Omega, ° C. Drop the full stop of sq. ft."""
     merged: list[Token] = []
-    for token, before in zip(found, [Token("end", ""), *found], strict=False):
+    for token, before in zip(found, [END, *found], strict=False):
         text = {r"\mu": "μ", r"\Omega": "Ω"}.get(token.text, token.text)
         last = merged[-1].text if merged else ""
         name = JOINED.get(f"{last} {text}")
@@ -225,91 +199,18 @@ def _merged(found: Sequence[Token]) -> list[Token]:
             name = SCALES_OF_HEAT[text.casefold()]
         if name:
             merged[-1] = Token("word", name, merged[-1].spaced)
-        elif not _is_stop(token, before):
+        elif not is_full_stop(token, before):
             merged.append(token._replace(text=text))
     return merged
 
 
-def _is_stop(token: Token, before: Token) -> bool:
-    """Is it the full stop of an abbreviation?"""
-    return token.text == "." and before.kind in ("run", "word")
+def same_unit(gold: Unit | None, answer: Unit | None) -> bool:
+    """May two answers have these units? One of them may be missing, and a price may say per what.
 
-
-def symbol_of(name: str) -> str | None:
-    """Return the symbol of a unit's name, or of its plural: ft for feet; None for an unknown word."""
-    for spelling in (name, name.lower() if len(name) > 2 else name):
-        for singular in (spelling, spelling.removesuffix("s") if len(spelling) > 2 else spelling):
-            if singular in SYMBOLS:
-                return SYMBOLS[singular]
-    return None
-
-
-def noun_of(found: Sequence[Token], label: bool = False) -> str:
-    """Return the words of a counted noun, or of a label, in the singular. "" if a word may change a value.
-
-    eggs    cups of tea    Minimum value, which is only a label
+    cm and cm    cm and none    5 cents per ounce and 5 cents
     """
-    words: list[str] = []
-    found = found[1:-1] if [token.text for token in (*found[:1], *found[-1:])] == ["(", ")"] else found
-    for token, before in zip(found, [Token("end", ""), *found], strict=False):
-        word = "per" if token.text == "/" and words else token.text.casefold()
-        letters = token.kind in ("run", "word") and (len(word) > 1 or word == "a" or not word.isascii())
-        if not _is_stop(token, before):
-            changing = word in BOUNDS or changes_value(word)
-            if not (letters or word == "per") or (changing and not (label and word in NUMBERS)):
-                return ""
-            words.append(word.removesuffix("s").removesuffix("e"))
-    noun = "".join(words)
-    starts = found[0].text.casefold() != "the" if found else False  # 5 of the eggs, but not 5 the second
-    return noun if starts and len(words) <= MAX_WORDS and (label or "percent" not in noun) else ""  # 48% per cent
-
-
-def changes_value(word: str) -> bool:
-    """Can this word change a value? dozen, non-zero, eighteen, 5 万."""
-    return bool(_CHANGES & {word, *word.split("-")}) or word.endswith(_CHANGING_ENDS) or word[0] in _CHANGING_ENDS
-
-
-def unit_around(before: str, after: Sequence[Token]) -> Unit | None:
-    r"""Return the unit of a value, None if it has none. `before` is a currency, ° or "", `after` its words.
-
-    \$29    \$29 per hour    \$29 dollars    \$70,000 profit    5 cm    8 eggs. Unreadable for any other words.
-    """
-    alone = frozenset([(before, 1)]) if before else None
-    if not after:
-        return alone
-    joined = alone and after[0].text in ("/", "per")
-    unit = unit_of([Token("word", before), *after] if joined else after)
-    if unit is not None:
-        if alone and not joined and unit != alone:
-            raise Unreadable("two units")
-        return unit
-    noun = noun_of(after)
-    if not noun or before == "°":
-        raise Unreadable(after[0].text)
-    return alone or _unit_with_noun(after) or noun
-
-
-def without_direction(found: list[Token], degrees: bool) -> tuple[list[Token], str]:
-    """Cut off the direction of a quantity: m/s to the right, m/s east, ° above the horizontal."""
-    start = len(found)
-    while start and found[start - 1].text.casefold() in _AIMING:
-        start -= 1
-    aims = [token.text.casefold() for token in found[start:]]
-    return (found[:start], " ".join(aims)) if (start or degrees) and {*aims} & _AIMS else (found, "")
-
-
-def _unit_with_noun(found: Sequence[Token]) -> Powers | None:
-    """Return the unit before a noun: cm of cm long, lb of pounds of apples, but none of miles per trip."""
-    for end in range(len(found) - 1, 0, -1):
-        unit = unit_of(found[:end])
-        if unit is not None:
-            price = {name for name, _ in unit} <= CURRENCIES
-            return unit if price or found[end].text != "per" else None
-    return None
-
-
-def same_unit(gold: Unit, answer: Unit) -> bool:
-    """Are two units the same? A price may say per what: 5 cents per ounce and 5 cents."""
+    if gold is None or answer is None:
+        return True
     if gold == answer or isinstance(gold, str) or isinstance(answer, str):
         return gold == answer
     more, less = (gold, answer) if len(gold) > len(answer) else (answer, gold)

@@ -1,4 +1,4 @@
-r"""Kind "math", part 4 of 4: compares the values of two expressions, which reader.py has read.
+r"""Algebra compares the values of two expressions, as trees of nodes.py.
 
 Two expressions are equal if they have the same variables and the same values at four points, two of them negative.
 Rational values are exact, others have DIGITS digits. e, i and \pi are constants; x(y) is a product; in an expression,
@@ -15,7 +15,7 @@ from typing import Any
 
 from mpmath import mp
 
-from kinds.reader import Node
+from kinds.math.nodes import Node
 
 BITS = 20_000  # of an exact numerator or denominator
 SIZE = 1_000  # bits of another number, before or after the point
@@ -70,16 +70,16 @@ _REAL: dict[str, Callable[..., Value]] = {
 _CONSTANTS = {"e": lambda: +mp.e, "π": lambda: +mp.pi, "i": lambda: mp.mpc(0, 1)}
 
 
-def names(node: Node) -> frozenset[str]:
+def variables(node: Node) -> frozenset[str]:
     """Return the variables of a node."""
     if node.kind == "letter":
         return frozenset() if node.value in _CONSTANTS else frozenset([node.value])
-    return frozenset().union(*map(names, node.parts)) if node.kind == "call" else frozenset()
+    return frozenset().union(*map(variables, node.parts)) if node.kind == "call" else frozenset()
 
 
-def has_decimal(node: Node) -> bool:
+def _has_decimal(node: Node) -> bool:
     """Has an expression a decimal?"""
-    return node.kind == "decimal" or (node.kind == "call" and any(map(has_decimal, node.parts)))
+    return node.kind == "decimal" or (node.kind == "call" and any(map(_has_decimal, node.parts)))
 
 
 def rational(node: Node) -> Fraction | None:
@@ -94,12 +94,12 @@ def rational(node: Node) -> Fraction | None:
     values = [value for value in map(rational, node.parts) if value is not None]
     whole = node.value != "^" or (values[1:] and values[1].denominator == 1 and abs(values[1]) <= 1_000)
     try:
-        return evaluate(node.value, values) if len(values) == len(node.parts) and whole else None
+        return _evaluate(node.value, values) if len(values) == len(node.parts) and whole else None
     except ArithmeticError:
         return None
 
 
-def value_at(node: Node, point: dict[str, Value]) -> Value:
+def _value_at(node: Node, point: dict[str, Value]) -> Value:
     """Return the value of an expression, given its variables; ArithmeticError or ValueError if it has none."""
     if node.kind in ("number", "decimal"):
         return node.value
@@ -109,10 +109,10 @@ def value_at(node: Node, point: dict[str, Value]) -> Value:
         return point[node.value]
     if node.kind != "call":
         raise ValueError(f"a {node.kind} has no value")
-    return evaluate(node.value, [value_at(part, point) for part in node.parts])
+    return _evaluate(node.value, [_value_at(part, point) for part in node.parts])
 
 
-def evaluate(operation: str, values: list[Value]) -> Value:
+def _evaluate(operation: str, values: list[Value]) -> Value:
     """Apply an operation of a `call`."""
     if operation in ("+", "*"):
         return functools.reduce(functools.partial(_apply, _EXACT[operation]), values)
@@ -152,14 +152,14 @@ def equal(gold: Node, answer: Node) -> bool:
 
     At a point where only one of them has a value they differ. If they have variables, both need values at two points.
     """
-    if names(gold) != names(answer):
+    if variables(gold) != variables(answer):
         return False
-    share, compared = TOLERANCE * (has_decimal(gold) != has_decimal(answer)), 0
+    share, compared = TOLERANCE * (_has_decimal(gold) != _has_decimal(answer)), 0
     with mp.workdps(DIGITS):
-        points = _points(names(gold))
+        points = _sample_points(variables(gold))
         for point in points:
             a, b = _value(gold, point), _value(answer, point)
-            if (a is None) != (b is None) or (a is not None and not close(a, b, share)):
+            if (a is None) != (b is None) or (a is not None and not _close(a, b, share)):
                 return False
             compared += a is not None
         return compared >= min(2, len(points))
@@ -167,26 +167,26 @@ def equal(gold: Node, answer: Node) -> bool:
 
 def proportional(gold: Node, answer: Node) -> bool:
     """Is one expression of several variables a multiple of the other? Then both are 0 at the same points."""
-    if names(gold) != names(answer) or len(names(gold)) < 2:
+    if variables(gold) != variables(answer) or len(variables(gold)) < 2:
         return False
     ratios = []
     with mp.workdps(DIGITS):
-        for point in _points(names(gold)):
+        for point in _sample_points(variables(gold)):
             a, b = _value(gold, point), _value(answer, point)
             if not a or not b:
                 return False
             ratios.append(_apply(operator.truediv, a, b))
-        return all(close(ratios[0], ratio) for ratio in ratios[1:])
+        return all(_close(ratios[0], ratio) for ratio in ratios[1:])
 
 
-def _points(variables: frozenset[str]) -> list[dict[str, Value]]:
+def _sample_points(names: frozenset[str]) -> list[dict[str, Value]]:
     """Return points whose coordinates are not whole, and different for each variable."""
     return [{name: scale * Fraction(2 * ((79 * place + 47 * row) % 97) + 5, 22)
-             for place, name in enumerate(sorted(variables), 1)}
-            for row, scale in enumerate(POINT_SCALES if variables else POINT_SCALES[:1])]  # fmt: skip
+             for place, name in enumerate(sorted(names), 1)}
+            for row, scale in enumerate(POINT_SCALES if names else POINT_SCALES[:1])]  # fmt: skip
 
 
-def close(a: Value, b: Value, share: Fraction = Fraction(0)) -> bool:
+def _close(a: Value, b: Value, share: Fraction = Fraction(0)) -> bool:
     """Is b equal to a, or within a share of it if a is not whole?"""
     if isinstance(a, Fraction) and isinstance(b, Fraction):
         return a == b or (a.denominator != 1 and abs(a - b) <= share * abs(a))
@@ -198,6 +198,6 @@ def close(a: Value, b: Value, share: Fraction = Fraction(0)) -> bool:
 def _value(node: Node, point: dict[str, Value]) -> Value:
     """Return the value of an expression, None if it has none within the bounds."""
     try:
-        return _bounded(value_at(node, point))
+        return _bounded(_value_at(node, point))
     except (ArithmeticError, ValueError, TypeError):  # TypeError: complex numbers have no order
         return None

@@ -1,0 +1,213 @@
+r"""Expressions: sums, products, powers and functions.
+
+    sum      = [sign] term {sign term}                              1 - x     -2 \pm \sqrt{3}
+    term     = product ["/" divisor {"*" factor}]                   2x\sqrt{3}/5     3/4 * 10^5     no 1/2/3, no 1/2x
+    product  = factor {["*"] factor}                                2x\sqrt{3}     2 * 3     3 x 10^8
+    divisor  = factor | letter {factor}                             the bc of a/bc
+    factor   = [currency] atom [base] ["!"] [ordinal] ["^" exponent] ["°"]      x^2     n!     204_5     30^\circ
+    exponent = [sign] atom                                          2     -1     {n+1}
+    atom     = numeral | letter | bracket | set | command           12     x     (x+1)     \{1,2\}     \sqrt{2}
+    command  = function | "\frac" argument argument | "\sqrt" ["[" items "]"] argument | "\binom" argument argument
+             | mark group | "\boxed" bracket | matrix | "\emptyset" | "\mathbb{R}"
+    function = "\sin" ["_" argument] ["^" exponent] (bracket | factor {factor})     \sin x     \sin^2 (x+1)     \log_2 8
+    argument = digit | atom                                         the 1 and the 2 of \frac12
+
+numbers.py has numeral, base, ordinal and currency, letters.py has letter, brackets.py has bracket, set and matrix.
+To add a function such as \sin, see FUNCTIONS in signs.py. A command with arguments of its own, such as \binom, is two
+lines in `_read_command`.
+"""
+
+import re
+
+from kinds.math.brackets import read_bracket, read_matrix, read_set
+from kinds.math.cursor import Cursor
+from kinds.math.letters import read_letter
+from kinds.math.lexer import Broken, Unreadable
+from kinds.math.lookahead import starts_factor, starts_letter, starts_price
+from kinds.math.nodes import NOTHING, REALS, Node, call, number, quotient, signed
+from kinds.math.numbers import MAX_EXPONENT, read_base, read_currency, read_digit, read_numeral, skip_ordinal
+from kinds.math.signs import BRACKETS, FUNCTIONS, MARKED
+from kinds.math.units import DEGREES, SCALES_OF_HEAT
+from kinds.math.vocabulary import noun_of
+
+_PLUS_MINUS = ("+", "-", r"\pm", r"\mp")
+
+# --------------------------------------------------------------------------------- sums and products
+
+
+def read_sum(cursor: Cursor) -> Node:
+    r"""1 - x    -2 \pm \sqrt{3}."""
+    terms = [signed(cursor.take() if cursor.sees(*_PLUS_MINUS) else "+", read_term(cursor))]
+    while cursor.sees(*_PLUS_MINUS):
+        sign, negative = cursor.take(), cursor.now.spaced and cursor.takes("-")  # 14 + -1i
+        terms.append(signed(sign, signed("-" if negative else "+", read_term(cursor))))
+    return terms[0] if len(terms) == 1 else call("+", *terms)
+
+
+def read_term(cursor: Cursor) -> Node:
+    r"""2x\sqrt{3}/5    3/4 * 10^5. There is at most one slash, and 1/2x is unreadable."""
+    product = _read_product(cursor)
+    if not cursor.sees("/") or starts_price(cursor):
+        return product
+    cursor.take()
+    factors = [quotient(product, _read_divisor(cursor))]
+    while _takes_times(cursor):
+        factors.append(read_factor(cursor))
+    return _product(factors)
+
+
+def _read_product(cursor: Cursor) -> Node:
+    r"""2x\sqrt{3}    2 * 3. A number may not follow without a sign: x2 is unreadable."""
+    factors = [read_factor(cursor)]
+    numeric = _is_numeric(factors[0])
+    while _takes_times(cursor) or starts_factor(cursor, numeric):
+        factors.append(read_factor(cursor))
+        numeric = numeric and _is_numeric(factors[-1])
+    return _product(factors)
+
+
+def _read_divisor(cursor: Cursor) -> Node:
+    """The 5 of 2x/5. After a letter everything is below the slash: a/bc is a/(bc)."""
+    letter, factors = starts_letter(cursor), [read_factor(cursor)]
+    while letter and starts_factor(cursor, False):
+        factors.append(read_factor(cursor))
+    return _product(factors)
+
+
+def _takes_times(cursor: Cursor) -> bool:
+    """Take a sign of multiplication, or the x of 3 x 10^8, between two numbers."""
+    cross = cursor.now.text in ("x", "X") and cursor.before.kind == cursor.ahead(1).kind == "number"
+    cursor.at += cross
+    return cross or cursor.takes("*")
+
+
+def _is_numeric(node: Node) -> bool:
+    r"""Is it free of variables: 12, 10^{-3}, 2\sqrt{3}, \pi?"""
+    return node.value in ("π", "e") if node.kind == "letter" else all(map(_is_numeric, node.parts))
+
+
+def _product(factors: list[Node]) -> Node:
+    """Several factors are a product. P(1,2) is the point (1,2) with its name."""
+    if [factor.kind for factor in factors] == ["letter", "tuple"] and re.fullmatch("[A-Z](_.+)?'*", factors[0].value):
+        return factors[1]
+    return factors[0] if len(factors) == 1 else call("*", *factors)
+
+
+# ------------------------------------------------------------------------------------------ factors
+
+
+def read_factor(cursor: Cursor) -> Node:
+    r"""x^2    n!    204_5    30^\circ."""
+    read_currency(cursor)
+    value = read_atom(cursor)
+    plain = value.kind == "number" and not value.parts
+    zero_or_one = plain and value.value in (0, 1)
+    if (plain and value.value == 0 and starts_factor(cursor, True)) or (cursor.sees("^") and zero_or_one):
+        raise Unreadable("0x, 1^2: see grammar.py")
+    if value.kind == "number":
+        value = read_base(cursor, value)
+    if cursor.sees("!") and (cursor.has_factorial or not (plain and value.value in (0, 1, 2))):
+        cursor.take()
+        value = call("!", value)
+    skip_ordinal(cursor)
+    if value.kind == "tuple" and cursor.sees("^") and cursor.ahead(1).text == "T":  # (1,2)^T is a column
+        cursor.at += 2
+        return Node("matrix", "", tuple(Node("tuple", "", (part,)) for part in value.parts))
+    if cursor.takes("^"):
+        value = _power(value, _read_exponent(cursor))
+    if cursor.sees("°") and cursor.ahead(1).text.casefold() not in SCALES_OF_HEAT:
+        cursor.take()
+        value = call("°", value)
+    elif cursor.sees("^", "!", "_", "'"):
+        raise Unreadable("2^3^4, 5!!, 1!")
+    return value
+
+
+def _read_exponent(cursor: Cursor) -> Node:
+    """2    -1    {n+1}    (2x)."""
+    return signed(cursor.take() if cursor.sees("+", "-") else "+", read_atom(cursor))
+
+
+def _power(value: Node, exponent: Node) -> Node:
+    size = exponent.parts[0] if exponent.value == "neg" else exponent
+    if value == number(10) and size.kind == "number" and size.value > MAX_EXPONENT:
+        raise Broken("too large")
+    return call("^", value, exponent)
+
+
+def read_atom(cursor: Cursor) -> Node:
+    """A number, letter, bracket, set, function, command or matrix."""
+    if cursor.now.kind == "number":
+        return read_numeral(cursor)
+    if starts_letter(cursor):
+        return read_letter(cursor)
+    if cursor.now.kind == "word" and cursor.ahead(1).text == "(" and noun_of([cursor.now]):
+        return Node("letter", cursor.take())  # \text{Var}(X)
+    cursor.enter()
+    if cursor.sees(r"\{"):
+        node = read_set(cursor)
+    elif cursor.sees(*BRACKETS):
+        node = read_bracket(cursor)
+    else:
+        node = _read_command(cursor)
+    cursor.leave()
+    return node
+
+
+# ------------------------------------------------------------------------------- commands and functions
+
+
+def _read_command(cursor: Cursor) -> Node:
+    r"""\frac{1}{2}    \sqrt[3]{x}    \binom{n}{k}    \angle ABC    \begin{pmatrix} ..."""
+    name = cursor.take()
+    if name[1:] in FUNCTIONS:
+        return _read_function(cursor, name[1:])
+    if name == r"\frac":
+        return quotient(_read_argument(cursor), _read_argument(cursor))
+    if name == r"\sqrt":
+        degree = read_bracket(cursor) if cursor.sees("[") else number(2)
+        return call("root", _read_argument(cursor, digit=False), degree)
+    if name == r"\root":  # \root 3\of 4
+        degree, _ = _read_argument(cursor), cursor.take(r"\of")
+        return call("root", _read_argument(cursor, digit=False), degree)
+    if name == "√":  # √12 is no \sqrt12
+        return call("root", read_atom(cursor), number(2))
+    if name == r"\binom":
+        return call("binom", _read_argument(cursor), _read_argument(cursor))
+    if name.startswith(r"\begin"):
+        return read_matrix(cursor, name[7:-1])
+    if name in (r"\boxed", r"\fbox") and cursor.sees("{"):
+        return read_bracket(cursor)
+    if name in MARKED and (letters := cursor.take_group()).isalpha():
+        return Node("letter", f"{name} {letters}")
+    if name in (r"\emptyset", r"\mathbbR"):
+        return NOTHING if name == r"\emptyset" else REALS
+    raise Unreadable(name)
+
+
+def _read_argument(cursor: Cursor, digit: bool = True) -> Node:
+    r"""Of \frac, \sqrt and \log_: a bracket, a letter or a digit. \frac12 cuts 12 in two; \sqrt12 is unreadable."""
+    if cursor.now.kind == "number":
+        return number(read_digit(cursor, alone=not digit))
+    return read_atom(cursor)
+
+
+def _read_function(cursor: Cursor, name: str) -> Node:
+    r"""\sin x    \sin^2 x    \log_2 8. \sin 2x\cos y is a product of two; \sin x/2 is unreadable."""
+    base = _read_argument(cursor) if name == "log" and cursor.takes("_") else number(10)
+    power = _read_exponent(cursor) if cursor.takes("^") else None
+    if power == call("neg", number(1)):
+        name, power = "arc" + name, None
+    if cursor.sees("(", "[", "{", "|"):
+        inside = read_bracket(cursor)
+    else:
+        factors = [read_factor(cursor)]
+        while starts_factor(cursor, False) and not cursor.sees("(", "[", "{") and cursor.now.text[1:] not in FUNCTIONS:
+            factors.append(read_factor(cursor))
+        inside = _product(factors)
+        if cursor.sees("/"):
+            raise Unreadable(r"\sin x/2")
+    if inside.kind == "quantity" and inside.value == DEGREES:  # \sin(40^\circ)
+        inside = call("°", *inside.parts)
+    result = call("log", inside, base) if name in ("log", "lg") else call(name, inside)
+    return call("^", result, power) if power else result

@@ -1,0 +1,158 @@
+r"""Numbers, and what stands right beside one: its base, the th of 5th, a currency, million and percent.
+
+    numeral  = number [mixed | ("\overline" | "\dot") group | "repeating"]     12     1,234     0.5     0.1\overline{6}
+    mixed    = "\frac" integer integer | number "/" number                     the 1/2 of 3\frac{1}{2} and 3 1/2
+    integer  = "{" number "}" | digit
+    digit    = one digit of a number                                           the 1 and the 2 of \frac12
+    base     = "_" group | ["("] ["in"] "base" name [")"]                      204_5     204 in base 5
+    ordinal  = "^" "th"                                                        5^{\text{th}}
+    currency = "\$" | "USD" | ...                                              \$5     USD 5
+    scale    = "hundred" | "thousand" | "million" | ...                        5 million
+    percent  = "%" | "percent" | "per" "cent"                                  50\%
+
+A number is one token, with its groups of three digits, its point and its exponent: see lexer.py.
+"""
+
+import re
+from fractions import Fraction
+
+from kinds.math.cursor import Cursor
+from kinds.math.lexer import END, Broken, Unreadable
+from kinds.math.nodes import Node, call, number
+from kinds.math.units import CURRENCIES, SYMBOLS
+from kinds.math.vocabulary import NUMBER_WORDS, ORDINALS, PERCENT, SPELLED_NUMBERS
+from kinds.patterns import forward
+
+MAX_EXPONENT = 1_000
+_TWO_INTEGERS = forward(r"(?:\{[0-9]++\}|[0-9]){2}(?![0-9])")  # after \frac, in 3\frac{1}{2}
+
+
+def read_numeral(cursor: Cursor) -> Node:
+    r"""12    1,234    0.5    6.02e23    3\frac{1}{2}    3 1/2    0.1\overline{6}."""
+    text = cursor.take()
+    if cursor.ahead(1).text in (r"\overline", r"\dot") and cursor.takes("."):
+        text += "."
+    if "." in text and cursor.takes(r"\overline", r"\dot"):
+        return _repeating(text, cursor.take_group())
+    if cursor.now.text in ("repeating", "recurring") and re.fullmatch(r"[0-9]*\.[0-9]", text):  # one digit
+        cursor.take()
+        return _repeating(text[:-1], text[-1])
+    if abs(int(text.lower().partition("e")[2] or 0)) > MAX_EXPONENT:  # 1e999999999 would be computed
+        raise Broken("too large")
+    if text.isdecimal():
+        return number(int(text) + _read_mixed(cursor))
+    value = Fraction(text.replace(",", ""))
+    groups = [] if "." in text or ",0" in text else text.split(",")
+    return Node("decimal" if "." in text else "number", value, tuple(map(number, groups[1:] and groups)))
+
+
+def _repeating(before: str, again: str) -> Node:
+    r"""0.1\overline{6} is 1/6."""
+    if not again.isdecimal() or len(again) > 50 or not before.replace(".", "", 1).isdecimal():
+        raise Unreadable(again)
+    scale = 10 ** len(before.partition(".")[2])
+    return number(Fraction(before + "0") + Fraction(int(again), scale * (10 ** len(again) - 1)))
+
+
+def _read_mixed(cursor: Cursor) -> Fraction | int:
+    r"""The \frac{1}{2} of 3\frac{1}{2} and the 1/2 of 3 1/2, after a whole number; else 0."""
+    if cursor.sees(r"\frac"):
+        if not _TWO_INTEGERS.match("".join(cursor.ahead(distance).text for distance in range(1, 7))):
+            return 0
+        cursor.take()
+        return _fraction(_read_integer(cursor), _read_integer(cursor))
+    if cursor.now.kind != "number":
+        return 0
+    above, slash, below = (cursor.ahead(distance) for distance in range(3))
+    if not (above.spaced and above.text.isdecimal() and slash.text == "/" and below.text.isdecimal()):
+        return 0
+    cursor.at += 3
+    return _fraction(int(above.text), int(below.text))
+
+
+def _read_integer(cursor: Cursor) -> int:
+    """{12}, or one digit."""
+    if not cursor.takes("{"):
+        return read_digit(cursor)
+    cursor.enter()
+    value = int(cursor.take())
+    cursor.leave()
+    cursor.take("}")
+    return value
+
+
+def read_digit(cursor: Cursor, alone: bool = False) -> int:
+    r"""The 1 of \frac12, which cuts 12 in two. `alone`: the number must have one digit only, as after \sqrt."""
+    text = cursor.now.text
+    if len(text) > 1 and (alone or not text.isdecimal()):
+        raise Unreadable(text)
+    return int(cursor.take_character())
+
+
+def _fraction(above: int, below: int) -> Fraction:
+    if below == 0:
+        raise Broken("1/0")
+    return Fraction(above, below)
+
+
+def read_base(cursor: Cursor, digits: Node) -> Node:
+    r"""204_5    204 \text{ base } 5    204 in base 5    204 (base 5). Digits without a base, or in base ten, stay."""
+    name = _read_base_name(cursor).casefold()
+    if not name:
+        return digits
+    name = name.removeprefix("base")
+    base = SPELLED_NUMBERS.get(name) or (int(name) if name.isdecimal() and len(name) < 4 else 0)
+    if base < 2 or digits.parts:
+        raise Unreadable(name)
+    return digits if base == 10 else Node("base", base, (digits,))
+
+
+def _read_base_name(cursor: Cursor) -> str:
+    """Take the base of a number, if one follows: 5 or five."""
+    if cursor.takes("_"):
+        return cursor.take_group()
+    bracketed = cursor.sees("(")
+    place = bracketed + (cursor.ahead(bracketed).text == "in")
+    if cursor.ahead(place).text != "base" or cursor.ahead(place + 1) == END:
+        return ""
+    cursor.at += place + 1
+    name = cursor.take()
+    if bracketed:
+        cursor.take(")")
+    return name
+
+
+def skip_ordinal(cursor: Cursor) -> None:
+    r"""5^{\text{th}}: the th says nothing."""
+    braces = cursor.ahead(1).text == "{"
+    ending = cursor.ahead(1 + braces)
+    if cursor.sees("^") and ending.text in ORDINALS and ending.kind == "word":
+        cursor.at += 2 + 2 * braces
+
+
+def read_currency(cursor: Cursor) -> None:
+    r"""\$5    USD 5    \$130 - \$60, with one currency. The cursor remembers it, since its number comes after it."""
+    cursor.at += cursor.now.text == "US" and cursor.ahead(1).text == r"\$"  # US\$5
+    currency = SYMBOLS.get(cursor.now.text, "")
+    number_follows = cursor.ahead(1).kind in ("number", "sign")
+    if currency in CURRENCIES and number_follows and cursor.currency in ("", currency):
+        cursor.currency = currency
+        cursor.take()
+
+
+def read_scale(cursor: Cursor, value: Node) -> Node:
+    """The million of 5 million."""
+    while cursor.now.text in NUMBER_WORDS:
+        value = call("*", value, number(10 ** NUMBER_WORDS[cursor.take()]))
+    return value
+
+
+def read_percent(cursor: Cursor, value: Node) -> Node:
+    """The % of 50%, percent or per cent. 7 + 50% is unreadable."""
+    per_cent = cursor.now.text == "per" and cursor.ahead(1).text == "cent"
+    if not per_cent and cursor.now.text not in PERCENT:
+        return value
+    if value.value == "+":
+        raise Unreadable("7 + 50%")
+    cursor.at += 1 + per_cent
+    return call("/", value, number(100))

@@ -1,0 +1,137 @@
+r"""Unknowns: which side of an equation or an inequality is only a name, and what it is a name for.
+
+    x = 5, f(2) = 5, AB = 5, \Delta H = 5     the first side is a name for 5
+    2x = 5, x^2 = 5, 3 = 5                    both sides are values: an equation, or a wrong claim
+    x > 5, 5 < x, 1 < x \le 2                 x is a name for an interval
+
+`is_name` and `owns` say whether a side is a name, `may_name` whether it may name this gold, `interval` what an
+inequality says about its unknown.
+"""
+
+import re
+from collections.abc import Sequence
+
+from kinds.math.algebra import variables
+from kinds.math.nodes import INFINITY, Node, call, measured, number
+from kinds.math.signs import INEQUALITIES, OPERATORS, RELATIONS, TRIGONOMETRIC
+
+NO_NAME = Node("")
+_FUNCTION_LETTERS = (*"fghpquvABCDEFGHLMNPQRSTVW", *OPERATORS, r"\phi", r"\psi", r"\tau", r"\sigma", r"\rho")
+
+# ---------------------------------------------------------------------------------------------- names
+
+
+def is_equation(node: Node) -> bool:
+    r"""x=5, 2+3=5, x \in [0,1)."""
+    return node.kind == "chain" and (set(node.value) == {"="} or (node.value == (r"\in",) and owns(node.parts[0])))
+
+
+def owns(side: Node) -> bool:
+    r"""Is this side the name of an unknown, as in x=5, f(x)=x^2 and x \in [0,1)? In xy=9 and a+b=0 it is not."""
+    return is_name(side) and side.value not in ("+", "/", "abs", *TRIGONOMETRIC)
+
+
+def is_name(side: Node) -> bool:
+    r"""Is a side of an equation a name, not a value of its own? These are names; 2x, x^2, xy and \sqrt{x} are not.
+
+    x    f(2)    P(A)    \cos A    |AB|    AB    \Delta H    m\angle A    dy/dx    m+n    (x,y)    a:b
+    """
+    if side.kind == "letter":
+        return side.value not in ("e", "i", "π", "∞")
+    if side.kind in ("tuple", "ratio") or side.value in ("+", "/", "abs", *TRIGONOMETRIC):
+        parts = [*side.parts[:1], *(_without_minus(part) for part in side.parts[1:])]  # x-y, but not -x
+        return all(map(is_name, parts))
+    return side.value == "*" and (_is_function(side.parts) or _is_one_symbol(side.parts))
+
+
+def _is_function(factors: Sequence[Node]) -> bool:
+    r"""f(x), P(2), F(x,y), f'(0), f^{-1}(2), f_2(x), f^{(3)}(0), (f\circ g)(x), \phi(10), \gcd(12,18)."""
+    first = factors[0]
+    if first.value == "^" and first.parts[1] == call("neg", number(1)):
+        first = first.parts[0]
+    name = str(first.value) if first.kind == "letter" and len(factors) == 2 else ""
+    name = re.sub(r"_[0-9]$|\^[0-9]$|∘[a-zA-Z]$|'+$", "", name)
+    return name in _FUNCTION_LETTERS or (len(name) > 1 and name.isalpha())
+
+
+def _without_minus(node: Node) -> Node:
+    return node.parts[0] if node.value == "neg" else node
+
+
+def _is_one_symbol(factors: Sequence[Node]) -> bool:
+    r"""Do several letters write one symbol: AB of a segment, \Delta H, dx, m\angle A?"""
+    if any(factor.kind != "letter" for factor in factors):
+        return False
+    first, *rest = (factor.value for factor in factors)
+    segment = all("A" <= letter[0] <= "Z" for letter in (first, *rest))
+    change = first.partition("_")[0] in ("d", r"\Delta", r"\delta")  # \Delta_f H
+    acid = first == "p" and rest[0].startswith("K")  # pK_a
+    return segment or (len(rest) == 1 and (change or acid or (first == "m" and r"\angle" in rest[0])))
+
+
+def may_name(side: Node, gold: Node, name: Node) -> bool:
+    """May this side of the answer's equation be a name for the gold? x may, of 5 and of 2n. A second answer may not.
+
+    `name` is the gold's own name. In n=2n, where the gold is 2n, in x=y and in A=(C) both sides are answers.
+    """
+    if name != NO_NAME or gold.kind in ("words", "letter"):
+        return side == name or (name.kind == side.kind == "letter" and _of_function(name) == _of_function(side))
+    if not is_name(side) or (side.kind == "tuple" and gold.kind not in ("tuple", "list", "matrix")):
+        return False
+    own = variables(Node("call", "*", gold.parts) if gold.kind == "spelled" else measured(gold)[1])
+    if side.kind == "letter":
+        return not own & variables(side)
+    if not own or (side.value == "*" and _is_function(side.parts)):
+        return True
+    symbol = side.value in ("*", "abs", *TRIGONOMETRIC) or (side.value == "/" and side.parts[0].value == "*")
+    return symbol and not own & variables(side)  # |F|    dv/dt    \Delta E
+
+
+def _of_function(name: Node) -> str:
+    """Return v for v(t)."""
+    return re.sub(r"\([a-z]\)$", "", name.value)
+
+
+# ------------------------------------------------------------------------------------------ intervals
+
+
+def interval(node: Node) -> tuple[Node, Node]:
+    r"""Return x and (5,\infty) of x>5 and 5<x, x and (1,2] of 1<x\le 2; no name and the node of other nodes.
+
+    x\ne 2 is x and (-\infty,2) \cup (2,\infty).
+    """
+    if node.kind == "list" and node.value == "and" and len(node.parts) == 2:
+        return _intersection(*map(interval, node.parts)) or (NO_NAME, node)
+    if node.kind != "chain" or not (set(node.value) <= {*INEQUALITIES} or node.value == (r"\ne",)):
+        return NO_NAME, node
+    sides, relations = node.parts, node.value
+    named = [side for side in sides if owns(side)]
+    if len(named) != 1:
+        return NO_NAME, node
+    [name] = named
+    if relations == (r"\ne",):
+        point = sides[sides[0] == name]
+        below, above = (Node("tuple", "()", ends) for ends in ((call("neg", INFINITY), point), (point, INFINITY)))
+        return name, Node("list", "", (below, above))
+    if relations[0] in (">", r"\ge"):
+        sides, relations = sides[::-1], tuple(RELATIONS[relation] for relation in relations[::-1])
+    if len(sides) == 2 and sides[0] == name:
+        sides, relations = (call("neg", INFINITY), *sides), ("<", *relations)
+    elif len(sides) == 2:
+        sides, relations = (*sides, INFINITY), (*relations, "<")
+    if len(sides) != 3 or sides[1] != name or not set(relations) <= {"<", r"\le"}:
+        return NO_NAME, node
+    brackets = ("[" if relations[0] == r"\le" else "(") + ("]" if relations[1] == r"\le" else ")")
+    return name, Node("tuple", brackets, (sides[0], sides[2]))
+
+
+def _intersection(first: tuple[Node, Node], second: tuple[Node, Node]) -> tuple[Node, Node] | None:
+    """Return x and (-2,3) of x>-2 and x<3. Of x<-2 and x>3 it is (3,-2), which is nobody's gold."""
+    (name, below), (other, above) = first, second
+    if name == NO_NAME or name != other or not below.kind == above.kind == "tuple":
+        return None
+    if below.parts[1] == INFINITY:
+        below, above = above, below
+    if below.parts[0] != call("neg", INFINITY) or above.parts[1] != INFINITY:
+        return None
+    return name, Node("tuple", above.value[0] + below.value[1], (above.parts[0], below.parts[1]))

@@ -1,0 +1,76 @@
+r"""kinds/math/: its door, rules, tables, numbers and units. The tables of answers are in test_kinds_maths.py."""
+
+import ast
+import importlib
+import random
+import re
+from fractions import Fraction
+from pathlib import Path
+
+import pytest
+
+from kinds import math
+from kinds.math import algebra, grammar
+from kinds.math.algebra import rational
+from kinds.math.lexer import tokens
+from kinds.math.signs import BRACKETS, FUNCTIONS, INEQUALITIES, RELATIONS
+from kinds.math.units import unit_of
+
+GRAMMAR = re.findall(r"^    (\w+)\.py ", grammar.__doc__, re.M)  # the files with rules
+
+
+def test_the_examples_of_the_door():
+    """Makes impossible: an example in the docstring of kinds/math/ that the code answers differently."""
+    examples = re.findall(r"^    (\w+\(.*?\))  +(True|False|None|ALGEBRA)\b", math.__doc__, re.M)
+    assert len(examples) > 9
+    for call, expected in examples:
+        assert eval(call, vars(math)) == eval(expected, vars(math)), call
+    assert math.read("--5").tree is None and math.read(r"x = 5 \text{ cm}").tree.kind == "chain"
+
+
+@pytest.mark.parametrize("name", GRAMMAR)
+def test_a_rule_has_the_name_of_its_function(name):
+    """Makes impossible: a rule in the head of a file whose function has another name, or is in another file."""
+    module = importlib.import_module(f"kinds.math.{name}")
+    tree = ast.parse(Path(module.__file__).read_text())
+    functions = {node.name.lstrip("_") for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
+    rules = {*re.findall(r"^    (\w+) += ", module.__doc__, re.M)} - {"bar", "square"}  # parts of one rule
+    assert rules and rules <= {name.removeprefix("read_").removeprefix("skip_") for name in functions}
+
+
+def test_the_tables_agree():
+    """Makes impossible: a function or a bracket that is read and has no value, an inequality that is no relation."""
+    values = {*algebra._EXACT, *algebra._REAL}
+    assert {*FUNCTIONS} - {"lg"} <= values  # \lg is read as \log
+    assert {function for _, function in BRACKETS.values()} - {""} <= values
+    assert {*INEQUALITIES} < RELATIONS.keys() and {*RELATIONS.values()} - {""} <= RELATIONS.keys()
+
+
+def test_numbers_are_read_as_python_reads_them():
+    """Makes impossible: a plain decimal, fraction or exponent read differently from Python's Fraction."""
+    rng = random.Random(3)
+    accepted = 0
+    for _ in range(20_000):
+        text = "".join(rng.choice("0123.e+-/") for _ in range(rng.randint(1, 6)))
+        text = text.rstrip(".")  # one full stop may end an answer
+        reading = math.read(text)
+        number = rational(reading.tree) if reading and reading.tree else None
+        try:
+            expected = Fraction(text)
+        except (ValueError, ZeroDivisionError):
+            expected = None
+        if expected is not None and abs(int(text.partition("e")[2] or 0)) > 1000:
+            expected = None
+        if expected is not None:  # 1+1 and 3/.5 are numbers here, too
+            assert number == expected, text
+        accepted += number is not None
+    assert accepted > 400
+
+
+def test_units():
+    """Makes impossible: one unit read as two, or a variable, or a word that changes a number, read as a unit."""
+    for text, same in (("m/s^2", "m s^{-2}"), ("\\text{km}/\\text{h}", "km per h"), ("square meters", "meter^2"),
+                       ("J/(mol K)", "J mol^{-1} K^{-1}"), ("\\mu m", "μm"), ("dollars", "dollar")):  # fmt: skip
+        assert unit_of(tokens(text)) is not None and unit_of(tokens(text)) == unit_of(tokens(same))
+    for text in ("x", "ab", "sin x", "x^2", "", "+m", "=cm", "dozen", "more or less", "cm^2^2", "m//s", "flurbs"):
+        assert unit_of(tokens(text)) is None, text
