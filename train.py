@@ -32,7 +32,7 @@ A step has nine stages. `make_step` has 1 to 8 in order, and `train` calls it an
     mini_batches              this rank's rollouts of each mini-batch, as a list of micro-batches
     policy        π_θ         the `Policy` that is trained; policy.model is its transformers model
     wrapped       π_θ         the same weights as DDP or FSDP2 wraps them, to average gradients. Only stage 7 uses it
-    reference     π_ref       the `Policy` of the KL term
+    ref_policy    π_ref       the `Policy` of the KL term, the reference policy
     old_logp      log π_old   log-probs of the policy before the step's first update
 
 A response is one `Rollout` from stage 2 to stage 5; each stage fills in its result. Stages 6 and 7 work on a
@@ -63,7 +63,6 @@ if __name__ == "__main__":
 import dataclasses
 import math
 import time
-from collections.abc import Callable
 from contextlib import nullcontext
 from functools import partial
 from statistics import NormalDist
@@ -72,6 +71,7 @@ from typing import Any
 import torch
 from accelerate import Accelerator
 from torch import Tensor
+from tqdm import tqdm
 
 import loss as L
 from trainer.metrics import Sums, step_metrics
@@ -88,37 +88,37 @@ MAX_GRAD_NORM = 1.0  # gradient clipping; not in the paper: verl's
 CONFIDENCE = 0.9  # probability that one more round of generation yields enough informative prompts
 
 
-def train(config: Config, accelerator: Accelerator, setup: Setup, measure: Callable = lambda *_: None) -> None:
-    """Section 4.2: step after step until the budget is spent. measure(step, rollouts, outcomes) comes after stage 4."""
-    policy, reference, run, progress = setup.policy, setup.reference, setup.run, setup.progress
+def train(config: Config, accelerator: Accelerator, setup: Setup) -> None:
+    """Section 4.2: step after step until the budget is spent."""
+    policy, ref_policy, run, progress = setup.policy, setup.ref_policy, setup.run, setup.progress
     if progress.step == 0:
         run.log({"step": 0, "samples": 0} | evaluate(config, accelerator, setup), progress)
     for step in progress.steps(config):
-        outcomes, kept, sums = make_step(step, config, accelerator, setup, measure)  # 1-8
+        _, outcomes, kept, sums = make_step(step, config, accelerator, setup)  # 1-8
 
         # 9: reset the reference; log, evaluate, checkpoint
         progress.end_step(outcomes, kept, run.seconds())
         metrics = step_metrics(progress, outcomes, kept) | sums.result()
-        if reference is not None and config.reference_reset_steps and step % config.reference_reset_steps == 0:
-            reference.load_state_dict(policy.state_dict())
+        if ref_policy is not None and config.reference_reset_steps and step % config.reference_reset_steps == 0:
+            ref_policy.load_state_dict(policy.state_dict())
         run.say_step(metrics, outcomes)
         if progress.due(config.eval_every, config):
             metrics |= evaluate(config, accelerator, setup)
         run.log(metrics, progress)
         if progress.due(config.save_every, config):
-            run.save(progress, policy, setup.optimizer, reference)
+            run.save(progress, policy, setup.optimizer, ref_policy)
         progress.check()
     run.finish(policy.model, setup.data.tokenizer)
 
 
 def make_step(
-    step: int, config: Config, accelerator: Accelerator, setup: Setup, measure: Callable = lambda *_: None
-) -> tuple[Outcomes, Tensor, Sums]:
-    """Stages 1 to 8. Returns the outcomes, the informative prompts (P,), and the metrics of the updates.
+    step: int, config: Config, accelerator: Accelerator, setup: Setup
+) -> tuple[list[Rollout], Outcomes, Tensor, Sums]:
+    """Stages 1 to 8. Returns this rank's rollouts, the outcomes, the kept prompts (P,), and sums of metrics.
 
     tools/which_n.py calls it too, at a learning rate of 0; run.laps has the seconds of the stages.
     """
-    policy, reference, engine = setup.policy, setup.reference, setup.engine
+    policy, ref_policy, engine = setup.policy, setup.ref_policy, setup.engine
     problems, run, progress = setup.data.problems, setup.run, setup.progress
     sampling, judge = setup.sampling, setup.judge
     n, temperature = config.rollouts_per_prompt, config.temperature
@@ -134,7 +134,6 @@ def make_step(
     kept = L.informative(outcomes.correct, outcomes.counted)  # 4: (P,)
     run.sample(rollouts, outcomes, kept, step)
     run.lap("roll_out")
-    measure(step, rollouts, outcomes)
 
     sums = Sums(accelerator)
     if kept.any():
@@ -144,16 +143,16 @@ def make_step(
         mini_batches = split(rollouts, advantages, in_mini_batch, config, policy.share_prompts, accelerator)
 
         # 6: log-probs under the trainer before the first update
-        with on_device(reference, accelerator.device):  # with --offload it is in host memory
+        with on_device(ref_policy, accelerator.device):  # with --offload it is in host memory
             for mini_batch in mini_batches:
                 entropy = score(policy, mini_batch, "old_logp", temperature, accelerator)  # writes old_logp
                 sums.add({"entropy": entropy})
-                if reference is not None:
-                    score(reference, mini_batch, "ref_logp", temperature, accelerator)
+                if ref_policy is not None:
+                    score(ref_policy, mini_batch, "ref_logp", temperature, accelerator)
         run.lap("score")
 
         # 7: one optimizer step per mini-batch; its divisors count tokens and responses over all ranks
-        for u, mini_batch in enumerate(mini_batches):
+        for u, mini_batch in enumerate(tqdm(mini_batches, "updates", leave=False, delay=5, disable=None)):
             mine = in_mini_batch == u
             loss = partial(
                 L.policy_loss, tokens=int(outcomes.length[mine].sum()), responses=int(mine.sum()),
@@ -164,7 +163,7 @@ def make_step(
 
         # 8: sync; the torch engine shares the policy's weights, vLLM loads them (asleep: when it wakes)
         engine.sync(policy.model)
-    return outcomes, kept, sums
+    return rollouts, outcomes, kept, sums
 
 
 # ------------------------------------------------------------------------------------------------- stages 1 to 5
@@ -192,14 +191,14 @@ def prompts_wanted(outcomes: Outcomes, progress: Progress, problems: int, config
     return min(room, max(missing, math.ceil(wanted)))
 
 
-def deal(trained: Tensor, updates: int, seed: int) -> Tensor:
+def deal(trained_on: Tensor, updates: int, seed: int) -> Tensor:
     """Assign each rollout to a mini-batch at random. Returns its u, (P, N): 0 ... U - 1; -1 if it is not trained on.
 
-    trained: (P, N) bool. Sizes differ by at most one. Every rank computes the same assignment.
+    trained_on: (P, N) bool. Sizes differ by at most one. Every rank computes the same assignment.
     """
-    in_mini_batch = torch.full(trained.shape, -1)
-    count = int(trained.sum())
-    in_mini_batch[trained] = torch.randperm(count, generator=torch.Generator().manual_seed(seed)) % updates
+    in_mini_batch = torch.full(trained_on.shape, -1)
+    count = int(trained_on.sum())
+    in_mini_batch[trained_on] = torch.randperm(count, generator=torch.Generator().manual_seed(seed)) % updates
     return in_mini_batch
 
 
@@ -294,9 +293,9 @@ def evaluate(config: Config, accelerator: Accelerator, setup: Setup) -> dict[str
 def main() -> None:
     """Start a run from the command line: train, or only evaluate."""
     with explained(code=2):
-        config, sources = read_settings((__doc__ or "").partition("\n")[0])
+        config, origins = read_settings((__doc__ or "").partition("\n")[0])
         accelerator = start_accelerator(config)
-        setup = set_up(config, accelerator, sources)
+        setup = set_up(config, accelerator, origins)
     hint = "" if config.eval_only else f"--resume --name {config.name} continues the run"
     with explained(code=1, after_interrupt=hint):
         if config.eval_only:

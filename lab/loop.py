@@ -50,7 +50,7 @@ def seed_of(use: str, *parts: int) -> int:
 
 def train(model, tokenizer, problems: list[Problem], held_out: list[Problem], args) -> list[float]:
     """The nine stages of train.py, step by step. Returns pass@1 on the held-out problems before and after training."""
-    engine, reference = TorchEngine(model), copy.deepcopy(model).eval()
+    engine, ref_policy = TorchEngine(model), copy.deepcopy(model).eval()
     objective = OBJECTIVES[args.objective]
     optimizer = torch.optim.AdamW(model.parameters(), lr=args.learning_rate, weight_decay=0.0)
     generator = torch.Generator().manual_seed(args.seed)
@@ -71,7 +71,7 @@ def train(model, tokenizer, problems: list[Problem], held_out: list[Problem], ar
         # 6: log-probs before the first update
         batch = batch_of(groups)
         with torch.no_grad():
-            old, ref = log_probs(model, batch), log_probs(reference, batch)
+            old, ref = log_probs(model, batch), log_probs(ref_policy, batch)
         # 7: update; one optimizer step for each mini-batch. grad_norm is the norm before the gradient is clipped to 1
         updates = []
         trained = (~advantages.isnan()).nonzero().flatten()  # all of them, except for the variant pods

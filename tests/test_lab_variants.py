@@ -76,17 +76,26 @@ def test_a_variant_trains(name, plain):
     """Makes impossible: an --objective that the loop does not reach. icepop differs where engine and trainer do."""
     got = torch.cat(gradients(loop.train, updates=2, learning_rate=3e-3, objective=name))
     assert got.isfinite().all() and (error(got, plain) > 1e-3) == (name not in ("brorl", "icepop", "mask_truncated"))
-    assert load_objective([name])[0].parameters == loop.OBJECTIVES[name].parameters
+    assert load_objective([name]).parameters == loop.OBJECTIVES[name].parameters
 
 
 def test_an_objective_of_a_users_file(tmp_path):
-    """Makes impossible: a file, a parameter or a name that --objective does not read, or takes without a word."""
+    """Makes impossible: a file, a parameter or a name that --objective does not read, or takes without a word; a wrong
+    shape, a nan or a mistake of the file that a run meets in its first update.
+    """
     path = tmp_path / "mine.py"
     path.write_text("import loss\ndef half(b, x=0.5): return x * loss.brorl(b)\n"
-                    "OBJECTIVES = {'half': loss.Objective(maximise=half)}\n")  # fmt: skip
-    objective, file = load_objective([f"{path}:half", "x=0.25"])
-    assert objective.parameters["x"] == 0.25 and file == str(path)
+                    "OBJECTIVES = {'half': loss.Objective(maximise=half),\n"
+                    "  'sum': loss.Objective(maximise=lambda b: b.summed(b.logp)),\n"
+                    "  'mean': loss.Objective(advantages=lambda r: r.mean(-1)),\n"
+                    "  'log': loss.Objective(maximise=lambda b: (b.logp - b.old_logp).sqrt()),\n"
+                    "  'detached': loss.Objective(maximise=lambda b: loss.brorl(b).detach())}\n")  # fmt: skip
+    assert load_objective([f"{path}:half", "x=0.25"]).parameters["x"] == 0.25
+    (tmp_path / "broken.py").write_text("import losss\n")
     for words, message in ((["nope"], "gspo"), ([f"{path}:nope"], "half"), (["gspo", "x=1"], "clip_low"),
-                           (["brorl", "clip_high"], "PARAMETER=NUMBER")):  # fmt: skip
+                           (["brorl", "clip_high"], "PARAMETER=NUMBER"), ([f"{path}:sum"], r"\(2,\) for 2 responses"),
+                           ([f"{path}:mean"], "rewards of shape"), ([f"{path}:log"], "not finite"),
+                           ([f"{path}:detached"], "not require grad"),
+                           ([f"{tmp_path}/broken.py:x"], "cannot be run: ModuleNotFoundError")):  # fmt: skip
         with pytest.raises(ValueError, match=message):
             load_objective(words)

@@ -84,7 +84,7 @@ def test_three_steps(straight, tokenizer, data):
     """Makes impossible: another model in the engine than in the trainer; a chat, a stop or a text that is not real."""
     folder, said = straight
     metrics = lines(folder / "metrics.jsonl")
-    assert [m["step"] for m in metrics] == [0, 1, 2, 3] and "|log π_trainer - log π_engine|" in said
+    assert [m["step"] for m in metrics] == [0, 1, 2, 3] and "good: KL(engine, trainer)" in said
     for m in metrics[1:]:
         assert m["prompts"] >= 2 and m["engine_difference"] < 1e-4 and m["engine_difference_max"] < 1e-3
         assert 0 < m["reward"] < 1 and math.isfinite(m["loss"]) and m["grad_norm"] > 0

@@ -115,26 +115,6 @@ def test_launches_that_cannot_work_are_refused(kind, asked, steps, named, monkey
         assert not torch.backends.cuda.cudnn_sdp_enabled()
 
 
-def test_the_seconds_of_a_step_are_extrapolated_from_enough_responses(tmp_path, monkeypatch):
-    """Makes impossible: a step of 40 days that starts without a word; an estimate from a few cold responses; a start
-    that takes as long as a step.
-    """
-    config, accelerator, setup = set_up(tmp_path)
-    config.prompts_per_step, config.rollouts_per_prompt, config.max_response_tokens = 64, 64, 1000
-    check = start.Check(setup.engine, setup.policy, setup.data, setup.sampling, setup.judge, config, accelerator)
-    asked = []
-
-    def run(problems, n):
-        asked.append((problems, n))
-        check.count, check.spent = problems * n, 0.1 + problems * n / 250
-
-    monkeypatch.setattr(check, "run", run)
-    assert check.seconds_of_a_step() == "about 18 s, as 256 responses take 1.1 s; longer if responses exceed 256 tokens"
-    assert asked == [(4, 32), (4, 64)]
-    check.count, check.spent = 32, 5.0  # of `agreement`, slow enough
-    assert check.seconds_of_a_step().startswith("about 11 min, as 32 responses take 5.0 s") and len(asked) == 2
-
-
 @pytest.mark.parametrize("engine, loading, last", [
     ("torch", "load_model", "starting run on 1 x cpu in float32: reading problems and model"),
     ("vllm", "ENGINES", "waiting for vLLM"),

@@ -125,6 +125,6 @@ def shared_copy(policy: torch.nn.Module):
     return copy.deepcopy(policy, {id(p): p for p in policy.parameters() if not p.requires_grad})
 
 
-def trained(module: torch.nn.Module) -> Iterator[torch.nn.Parameter]:
+def trainable(module: torch.nn.Module) -> Iterator[torch.nn.Parameter]:
     """The parameters with a gradient: those of the adapters, or all."""
     return (p for p in module.parameters() if p.requires_grad)

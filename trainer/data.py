@@ -16,7 +16,7 @@ import torch
 from jinja2 import TemplateError
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerBase
 
-from trainer.objectives import load_objective
+from trainer.objectives import file_of
 from trainer.problems import load_data, reward_files
 from trainer.settings import GIVEN, Config, Refusal, is_missing_folder, refusing
 from trainer.text import encode
@@ -38,7 +38,7 @@ class Data(NamedTuple):
     digests: dict[str, str]  # of problems, tokenizer and reward files, for --resume
 
 
-def load(config: Config, setting_sources: dict[str, str]) -> Data:
+def load(config: Config, origins: dict[str, str]) -> Data:
     """Read tokenizer and problems, and check that each prompt and a response fit the model. Raises Refusal.
 
     An --eval_max_response_tokens that the user did not set is lowered to the model's positions.
@@ -57,9 +57,9 @@ def load(config: Config, setting_sources: dict[str, str]) -> Data:
     lengths = [checked_length(tokenizer, p, f"--data, problem {i}") for i, p in enumerate(problems, 1)]
     held_out_lengths = [checked_length(tokenizer, p, f"--eval_data, problem {i}") for i, (_, p) in enumerate(named, 1)]
     possible = most - max(held_out_lengths) if most else config.eval_max_response_tokens
-    if possible < config.eval_max_response_tokens and setting_sources["eval_max_response_tokens"] != GIVEN:
+    if possible < config.eval_max_response_tokens and origins["eval_max_response_tokens"] != GIVEN:
         config.eval_max_response_tokens = max(1, possible)
-        setting_sources["eval_max_response_tokens"] = f"lowered to the {most:,} positions of the model"
+        origins["eval_max_response_tokens"] = f"lowered to the {most:,} positions of the model"
     positions = 0
     for limit, prompts in {"max_response_tokens": lengths, "eval_max_response_tokens": held_out_lengths}.items():
         needed = max(prompts) + getattr(config, limit) if prompts else 0
@@ -160,8 +160,8 @@ def digests(config: Config, problems: list[Problem], held_out: list[Problem], to
         "the held-out problems": held_out,
         "the tokenizer": [written, tokenizer.chat_template],
     }
-    _, file = load_objective(config.objective)
-    parts["the file of --objective"] = Path(file).read_text()
+    if file := file_of(config.objective):
+        parts["the file of --objective"] = Path(file).read_text()
     for path in config.rewards:
         parts |= {file: Path(file).read_text() for file in reward_files[str(Path(path).resolve())]}
     return {

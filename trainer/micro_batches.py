@@ -32,7 +32,7 @@ class MicroBatch:
 
     rollouts: list[Rollout]
     inputs: tuple[Tensor, ...]  # of Policy.forward: distinct prompts and responses
-    computed: Tensor  # (T,) which token of the distinct responses each token is
+    computed: Tensor  # (T,) which of the K tokens of the distinct responses each token is
     engine_logp: Tensor  # (T,) log π_engine
     advantages: Tensor  # (S,) stage 5, one for each rollout
     lengths: Tensor  # (S,) response tokens of each rollout

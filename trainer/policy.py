@@ -1,12 +1,12 @@
-"""Stages 6 and 7: log-probs of response tokens under the trainer, and micro-batches of rollouts.
+"""Stages 6 and 7: log-probs of responses under the trainer.
 
     name               shape     meaning
     prompts            (G, L)    distinct prompts of a micro-batch, padded on the left
     prompt_lengths     (G,)
-    prompt_of          (S,)      each response's row of `prompts`
-    responses          (S, R)    distinct responses, padded on the right
-    response_lengths   (S,)
-    logp, entropy      (T,)      one number per response token, the responses laid end to end (layout of loss.py)
+    prompt_of          (D,)      each distinct response's row of `prompts`
+    responses          (D, R)    distinct responses, padded on the right
+    response_lengths   (D,)
+    logp, entropy      (K,)      one number per token of the distinct responses, laid end to end
 
 Stage 6 (no gradient) and stage 7 call the same `log_probs` on the same micro-batches, so the ratio of the first update
 is exactly 1 in any precision. No [T, V] logits are held: `chunked_logprobs` computes a chunk of tokens at a time.
@@ -26,7 +26,7 @@ from transformers import DynamicCache
 from trainer.head import chunked_logprobs
 from trainer.settings import Config
 
-# Shared prompts need a mask of [S, R, L + R], and attention without a mask is faster: they pay for short responses.
+# Shared prompts need a mask of [D, R, L + R], and attention without a mask is faster: they pay for short responses.
 SHARE_UP_TO_RATIO, SHARE_UP_TO_TOKENS = 4, 2048  # longest response: times the mean prompt, and in tokens
 # Settings of transformers' models whose logits are not h Wᵀ + b, unless the value is None or 1.
 LOGIT_SETTINGS = (
@@ -46,26 +46,26 @@ class Policy(torch.nn.Module):
         self, prompts: Tensor, prompt_lengths: Tensor, prompt_of: Tensor, responses: Tensor, response_lengths: Tensor,
         temperature: float,
     ) -> tuple[Tensor, Tensor]:  # fmt: skip
-        """log π and the entropy of every response token, (T,) each. The shapes of the arguments are in the head."""
-        inside = torch.arange(responses.shape[1], device=responses.device) < response_lengths[:, None]  # (S, R)
-        at = inside.flatten().nonzero().squeeze(-1)  # (T,) places of the tokens; the only wait for the device here
+        """log π and the entropy of every token of the distinct responses, (K,) each. The head has the shapes of the arguments."""
+        inside = torch.arange(responses.shape[1], device=responses.device) < response_lengths[:, None]  # (D, R)
+        at = inside.flatten().nonzero().squeeze(-1)  # (K,) places of the tokens; the only wait for the device here
         states = self.after_shared_prompts if self.share_prompts else self.in_whole_rows
-        hidden = embedding(at, states(prompts, prompt_lengths, prompt_of, responses).flatten(0, 1))  # (T, H), x[at]
+        hidden = embedding(at, states(prompts, prompt_lengths, prompt_of, responses).flatten(0, 1))  # (K, H), x[at]
         head = self.model.get_output_embeddings()
         targets, name = responses.flatten()[at], getattr(head, "dithered_names", {}).get("weight")
         return chunked_logprobs(hidden, head.weight, targets, temperature, getattr(head, "bias", None), name=name)
 
     def in_whole_rows(self, prompts: Tensor, prompt_lengths: Tensor, prompt_of: Tensor, responses: Tensor) -> Tensor:
-        """The hidden states that predict the responses, (S, R, H); every row computes its own prompt.
+        """The hidden states that predict the responses, (D, R, H); every row computes its own prompt.
 
         A row is prompt, response, padding. It needs no attention mask: a causal model never looks to the right.
         """
-        rows = torch.cat([prompts[prompt_of], responses], dim=1)  # (S, L + R), padded on the left
+        rows = torch.cat([prompts[prompt_of], responses], dim=1)  # (D, L + R), padded on the left
         column = torch.arange(rows.shape[1], device=rows.device)
-        length = prompt_lengths[prompt_of][:, None]  # (S, 1)
+        length = prompt_lengths[prompt_of][:, None]  # (D, 1)
         rows = rows.gather(1, (column + prompts.shape[1] - length) % rows.shape[1])  # now padded on the right
         states = self.model.base_model(input_ids=rows, use_cache=False).last_hidden_state
-        predicts = length - 1 + column[: responses.shape[1]]  # (S, R): the state at i predicts token i + 1
+        predicts = length - 1 + column[: responses.shape[1]]  # (D, R): the state at i predicts token i + 1
         return states.gather(1, predicts[..., None].expand(-1, -1, states.shape[-1]))
 
     def after_shared_prompts(self, prompts: Tensor, prompt_lengths: Tensor, prompt_of: Tensor, responses: Tensor):
@@ -75,7 +75,7 @@ class Policy(torch.nn.Module):
             input_ids=prompts, attention_mask=real.long(), position_ids=(real.cumsum(-1) - 1).clamp(min=0),
             past_key_values=DynamicCache(), use_cache=True,
         )  # fmt: skip
-        after_prompt = out.last_hidden_state[:, -1:].index_select(0, prompt_of)  # (S, 1, H), predicts the first token
+        after_prompt = out.last_hidden_state[:, -1:].index_select(0, prompt_of)  # (D, 1, H), predicts the first token
         before = responses[:, :-1]  # the last token predicts nothing
         for layer in out.past_key_values.layers:
             layer.keys, layer.values = (x.index_select(0, prompt_of) for x in (layer.keys, layer.values))

@@ -10,21 +10,21 @@ from pathlib import Path
 import torch
 from accelerate import Accelerator
 
-from trainer.adapters import trained
+from trainer.adapters import trainable
 from trainer.data import Data
 from trainer.policy import precision_of
 from trainer.settings import GIVEN, Config, formatted
 from trainer.text import starts_with_two_bos
 
 
-def introduction(config: Config, sources: dict[str, str], data: Data, policy, engine, accelerator: Accelerator) -> str:
+def introduction(config: Config, origins: dict[str, str], data: Data, policy, engine, accelerator: Accelerator) -> str:
     """The first lines of a run: what it will do, the settings that the user set, the learning rate, and remarks."""
     n, b, u = config.rollouts_per_prompt, config.prompts_per_step, config.updates_per_step
     size = sum(p.numel() for p in policy.model.parameters()) / 1e6
     lora = config.lora_rank and not config.eval_only
     weights = "also the frozen weights; adapters in float32" if lora else "weights in float32"
     precision = precision_of(accelerator).replace("bfloat16", f"bfloat16, {weights}")
-    adapters = sum(p.numel() for p in trained(policy)) / 1e6
+    adapters = sum(p.numel() for p in trainable(policy)) / 1e6
     share = f"; adapters of rank {config.lora_rank} are {adapters:,.2f}M of them" if lora else ""
     limits = {"steps": config.max_steps, "hours": config.max_hours, "samples": config.max_samples}
     facts = {
@@ -40,17 +40,17 @@ def introduction(config: Config, sources: dict[str, str], data: Data, policy, en
     lines += [f"  {name:11} {text}" for name, text in facts.items() if name not in hidden]
     used = {
         name: getattr(config, name)
-        for name in sources
+        for name in origins
         if getattr(config, name) is not None and (name.startswith("eval_") or not config.eval_only)
     }
-    shown = {name: x for name, x in used.items() if name == "learning_rate" or sources[name] == GIVEN}
+    shown = {name: x for name, x in used.items() if name == "learning_rate" or origins[name] == GIVEN}
     for name, x in shown.items():
-        line = f"    {name:24} {formatted(x):>9}  {sources[name]}"
+        line = f"    {name:24} {formatted(x):>9}  {origins[name]}"
         lines.append(textwrap.fill(line, 80, subsequent_indent=" " * 40))
     if len(used) > len(shown):
         more = "as the run began" if config.resume else "as in the recipe"
         lines.append(f"  {'settings':11} {len(used) - len(shown)} more {more}: config.json of the run, --help")
-    notes = [*remarks_on_rate(config, sources), *remarks(config, data)]
+    notes = [*remarks_on_rate(config, origins), *remarks(config, data)]
     return "\n".join([*lines, *(f"  note: {remark}" for remark in notes)])
 
 
@@ -68,9 +68,9 @@ def short(path: str) -> str:
     return min(path, os.path.relpath(path), key=len) if os.path.exists(path) else path
 
 
-def remarks_on_rate(config: Config, sources: dict[str, str]) -> list[str]:
+def remarks_on_rate(config: Config, origins: dict[str, str]) -> list[str]:
     """A sentence if --lora_rank trains with the learning rate of a recipe, which is for all weights."""
-    if not config.lora_rank or config.eval_only or config.resume or sources["learning_rate"] == GIVEN:
+    if not config.lora_rank or config.eval_only or config.resume or origins["learning_rate"] == GIVEN:
         return []
     now, higher = (formatted(factor * config.learning_rate) for factor in (1, 10))
     return [f"the learning rate {now} is one for all weights, and adapters usually need about ten times as much: try "

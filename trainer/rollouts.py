@@ -16,10 +16,11 @@ from accelerate import Accelerator
 from torch import Tensor
 from tqdm import tqdm
 
+from loss import OBJECTIVES, Objective
 from rollout import Engine, Group, Request, Sampling
 from sandbox import WeakSandbox
 from trainer.outcomes import Outcomes, Rollout
-from trainer.settings import Config, Refusal
+from trainer.settings import Config, Refusal, refusing
 from trainer.text import encode, ends_with_assistant, hidden_tokens
 from verify import Problem, Response, Verdict, verify_batch
 
@@ -42,7 +43,7 @@ def roll_out(
             judge.put(list(rollouts_of(group, problems[p], prompts_before + p, request.first)))
         rollouts = judge.result()
     rollouts.sort(key=lambda r: (r.prompt_index, r.number))
-    return rollouts, Outcomes.of(rollouts, prompts_before, problems, n, accelerator, judge.mask_truncated)
+    return rollouts, Outcomes.of(rollouts, prompts_before, problems, n, accelerator, judge.objective.mask_truncated)
 
 
 def requests_of_rank(
@@ -68,10 +69,10 @@ def rollouts_of(group: Group, problem: Problem, prompt_index: int, first: int) -
 class Judge:
     """Stage 3 during stage 2: a thread turns responses into text and fills in their verdicts."""
 
-    def __init__(self, tokenizer, config: Config, mask_truncated: bool = False):
+    def __init__(self, tokenizer, config: Config, objective: Objective = OBJECTIVES["brorl"]):
         self.tokenizer = tokenizer
         self.timeout_s, self.allow_weak_sandbox = config.verify_timeout, config.allow_weak_sandbox
-        self.mask_truncated = mask_truncated
+        self.objective = objective
         self.thread = ThreadPoolExecutor(1)
         self.waiting: deque[list[Rollout]] = deque()
         self.calls: list[Future[list[Rollout]]] = []
@@ -136,6 +137,8 @@ class Judge:
         for kind, verdict in zip(example, verdicts, strict=True):
             if verdict.reason in ("crashed", "timeout"):
                 raise Refusal(f"repair kind {kind}: it must answer to any text, also to nonsense (its error is above)")
+            with refusing(f"kind {kind} pays {verdict.reward:g} for nonsense: --objective "):
+                self.objective.advantages(torch.tensor([[verdict.reward, 1.0]]))
 
 
 def seed_of(use: str, *parts: int) -> int:

@@ -163,7 +163,7 @@ class Run:
     def checkpoints(self) -> list[Path]:
         return sorted((self.folder / "checkpoints").glob("step_" + "[0-9]" * 8))
 
-    def save(self, progress: Progress, policy, optimizer, reference) -> None:
+    def save(self, progress: Progress, policy, optimizer, ref_policy) -> None:
         """Write a checkpoint aside, then rename it: it is complete, or not there. Keep the newest ones."""
         folder = self.folder / "checkpoints" / f"step_{progress.step:08d}"
         aside = folder.with_name("unfinished")
@@ -172,7 +172,8 @@ class Run:
         self.accelerator.wait_for_everyone()
         try:
             with unwrapped():
-                dcp.save(state_of(policy, optimizer, reference), checkpoint_id=aside, no_dist=not dist.is_initialized())
+                state = state_of(policy, optimizer, ref_policy)
+                dcp.save(state, checkpoint_id=aside, no_dist=not dist.is_initialized())
         except (OSError, RuntimeError) as failure:  # on a full disk torch says "unexpected pos 704 vs 598"
             free = shutil.disk_usage(self.folder).free
             if free > FULL:
@@ -201,13 +202,13 @@ class Run:
                 self.accelerator.end_training()
                 sys.exit()
 
-    def restore(self, progress: Progress, policy, optimizer, reference) -> None:
+    def restore(self, progress: Progress, policy, optimizer, ref_policy) -> None:
         """Load the newest checkpoint and remove later lines from the logs. Without a checkpoint the run starts over."""
         newest = next(reversed(self.checkpoints()), None)
         if newest:
             progress.__dict__.update(Progress.read(newest).__dict__)
             try:
-                read_state(newest, state_of(policy, optimizer, reference))
+                read_state(newest, state_of(policy, optimizer, ref_policy))
             except Exception as failure:  # torch, pickle and the disk have many kinds
                 raise Refusal(f"--resume: {newest} cannot be read, delete it ({failure!r:.200})") from failure
             for group in optimizer.param_groups:
@@ -250,7 +251,7 @@ class Run:
         self.console.say(f"wrote {self.folder}/:\n  model/, curves.png, checkpoints/,\n  {', '.join(LOGS)}")
 
 
-def state_of(policy, optimizer, reference) -> dict[str, Any]:
+def state_of(policy, optimizer, ref_policy) -> dict[str, Any]:
     """Return the tensors of a checkpoint: the run's own, not copies. Sharded ones stay sharded.
 
     The frozen weights of --lora_rank are left out: a resumed run reads them from --model again.
@@ -258,7 +259,7 @@ def state_of(policy, optimizer, reference) -> dict[str, Any]:
     model, moments = get_state_dict(policy, optimizer)
     named = policy.named_parameters(remove_duplicate=False)  # a tied head has two names
     frozen = {name for name, p in named if not p.requires_grad}
-    parts = {"model": model} | ({} if reference is None else {"reference": get_model_state_dict(reference)})
+    parts = {"model": model} | ({} if ref_policy is None else {"reference": get_model_state_dict(ref_policy)})
     kept = {part: {name: x for name, x in state.items() if name not in frozen} for part, state in parts.items()}
     return kept | {"optimizer": moments}
 

@@ -32,8 +32,8 @@ from trainer.objectives import load_objective
 from trainer.problems import read_spec
 
 TINY = Path(__file__).resolve().parent.parent / "tiny"  # the embedded policy and its problems
-GIVEN = "command line"  # the source of a setting that the user set
-IN_FOLDER = "recipe.json: "  # the source of a setting of recipe.json in the model's folder starts with this
+GIVEN = "command line"  # the origin of a setting that the user set
+IN_FOLDER = "recipe.json: "  # the origin of a setting of recipe.json in the model's folder starts with this
 
 
 class Refusal(ValueError):
@@ -173,7 +173,7 @@ class Parser(HfArgumentParser):
 def read_settings(
     about: str, argv: list[str] | None = None, any_size: bool = False
 ) -> tuple[Config, dict[str, str]]:  # fmt: skip
-    """Return the settings with every value filled in, and the source of each recipe value. Raises Refusal.
+    """Return the settings with every value filled in, and the origin of each recipe value. Raises Refusal.
 
     any_size: for programs that train nothing. Others must name the size of a step of their own model.
     """
@@ -186,11 +186,11 @@ def read_settings(
     if unknown:
         raise Refusal(unknown_settings(unknown))
     given = {flag.split("=")[0].removeprefix("--").replace("-", "_") for flag in argv if flag.startswith("--")}
-    sources = resolve(config, given)
+    origins = resolve(config, given)
     if not (any_size or config.eval_only or config.resume):
         check_size(config, given)
     check(config)
-    return config, sources
+    return config, origins
 
 
 def join_negative_numbers(argv: list[str]) -> list[str]:
@@ -251,7 +251,7 @@ def nearest_setting(flag: str) -> str:
 
 
 def resolve(config: Config, given: set[str]) -> dict[str, str]:
-    """Fill in the settings without a value. Returns the source of each value that the first lines of a run show.
+    """Fill in the settings without a value. Returns the origin of each value that the first lines of a run show.
 
     On --resume a setting that is not `given` keeps its value from the start of the run.
     """
@@ -276,11 +276,11 @@ def resolve(config: Config, given: set[str]) -> dict[str, str]:
     config.objective = config.objective or ["brorl"]
     config.engine = config.engine or ("vllm" if torch.cuda.is_available() and have_vllm() else "torch")
     if config.resume:
-        sources = {name: GIVEN if name in given else "as the run began" for name in brorl.BRORL}
+        origins = {name: GIVEN if name in given else "as the run began" for name in brorl.BRORL}
     else:
-        sources = fill_from_recipe(config)
+        origins = fill_from_recipe(config)
     shown_first = brorl.BRORL.keys() | (given & rule("shown").keys())
-    return {f.name: sources.get(f.name, GIVEN) for f in fields(config) if f.name in shown_first}
+    return {f.name: origins.get(f.name, GIVEN) for f in fields(config) if f.name in shown_first}
 
 
 def check_size(config: Config, given: set[str]) -> None:
@@ -330,19 +330,19 @@ def fill_from_recipe(config: Config) -> dict[str, str]:
         open_.remove("max_steps")
     for name in open_:
         setattr(config, name, defaults[name][0])
-    sources = {name: defaults[name][1] for name in open_}
+    origins = {name: defaults[name][1] for name in open_}
     usual = defaults["rollouts_per_prompt"][0] * defaults["prompts_per_step"][0]
     samples = config.rollouts_per_prompt * config.prompts_per_step
-    if "learning_rate" in sources and samples != usual and samples > 0:
+    if "learning_rate" in origins and samples != usual and samples > 0:
         config.learning_rate = brorl.scaled_learning_rate(config.learning_rate, samples, usual)
-        sources["learning_rate"] = (
-            f"sqrt({samples:,} / {usual:,} samples), section 4.2.1, times {sources['learning_rate']}"
+        origins["learning_rate"] = (
+            f"sqrt({samples:,} / {usual:,} samples), section 4.2.1, times {origins['learning_rate']}"
         )
-    return sources
+    return origins
 
 
 def recipe_of(config: Config) -> dict[str, tuple[Any, str]]:
-    """Return name -> (value, source): the recipe's settings, overridden by recipe.json in the model's folder."""
+    """Return name -> (value, origin): the recipe's settings, overridden by recipe.json in the model's folder."""
     recipe = {name: (x.value, f"{config.recipe}: {x.source}") for name, x in brorl.RECIPES[config.recipe].items()}
     path = Path(config.model) / "recipe.json"
     if path.is_file():

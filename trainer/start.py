@@ -26,7 +26,6 @@ from accelerate.utils import (
     DistributedDataParallelKwargs,
     InitProcessGroupKwargs,
     broadcast_object_list,
-    gather_object,
     parse_flag_from_env,
 )
 from transformers.utils import logging
@@ -36,15 +35,15 @@ import trainer
 from engines.rounding import dither_under_autocast
 from rollout import ENGINES, Engine, Sampling
 from sandbox.jobs import printable
-from trainer.adapters import add_adapters, shared_copy, trained
+from trainer.adapters import add_adapters, shared_copy, trainable
 from trainer.data import Data, load, load_model, stop_tokens
-from trainer.micro_batches import MicroBatch, micro_batches, score
+from trainer.micro_batches import micro_batches, score
 from trainer.objectives import load_objective
 from trainer.offload import OffloadedAdamW, to_host
 from trainer.policy import Policy, difference_from_logits, precision_of, shares_prompts
 from trainer.problems import load_rewards
 from trainer.progress import Progress
-from trainer.report import Console, duration, introduction
+from trainer.report import Console, introduction
 from trainer.rollouts import Judge, roll_out
 from trainer.run import Run
 from trainer.settings import Config, Refusal, refusing
@@ -53,7 +52,7 @@ from verify import JudgeFailed, NotAReward
 
 
 class Setup(NamedTuple):
-    """Everything that a run works with. --eval_only has no optimizer and no reference."""
+    """Everything that a run works with. --eval_only has no optimizer and no reference policy."""
 
     data: Data
     judge: Judge
@@ -62,7 +61,7 @@ class Setup(NamedTuple):
     engine: Engine
     policy: Policy
     wrapped: torch.nn.Module  # the policy as DDP or FSDP2 wraps it; on one process the policy itself
-    reference: Policy | None
+    ref_policy: Policy | None
     optimizer: torch.optim.Optimizer
     run: Run
     progress: Progress
@@ -81,6 +80,7 @@ class Setup(NamedTuple):
 
 WEIGHT_DECAY = 0.01  # of AdamW; not in the paper: torch's default
 ALPHA = 32.0  # α: the adapters of --lora_rank R count α / R times
+LONGEST_CHECKED = 256  # tokens of a response that `agreement` draws
 KEPT: list[Setup] = []  # of the runs that have ended: see Setup.close
 
 
@@ -140,7 +140,7 @@ def check_compiler() -> None:
         )
 
 
-def set_up(config: Config, accelerator: Accelerator, sources: dict[str, str]) -> Setup:
+def set_up(config: Config, accelerator: Accelerator, origins: dict[str, str]) -> Setup:
     """Build data, models, engine and folder, in this order. Raises Refusal; a new folder is made last."""
     logging.disable_progress_bar()  # bars of reading and writing weights
     say = Console(accelerator.is_main_process).say
@@ -152,14 +152,14 @@ def set_up(config: Config, accelerator: Accelerator, sources: dict[str, str]) ->
         raise Refusal("--offload is for one GPU or DDP, and FSDP2 divides moments and reference anyway: leave it out")
     with refusing("--rewards: "):
         load_rewards(config.rewards)
-    data = load(config, sources)
+    data = load(config, origins)
     run, progress = Run(config, accelerator, data), Progress()
-    objective, _ = load_objective(config.objective)
-    judge = Judge(data.tokenizer, config, objective.mask_truncated)
+    objective = load_objective(config.objective)
+    judge = Judge(data.tokenizer, config, objective)
     judge.check([*data.problems, *data.held_out])
 
     # The trainer allocates its memory first, and the engine takes its share of the rest.
-    policy, reference, engine_model = build_models(config, accelerator, data)
+    policy, ref_policy, engine_model = build_models(config, accelerator, data)
     sampling = Sampling(
         config.max_response_tokens, config.temperature, stop_token_ids=stop_tokens(data.tokenizer, policy.model)
     )
@@ -167,36 +167,32 @@ def set_up(config: Config, accelerator: Accelerator, sources: dict[str, str]) ->
     if not config.eval_only:
         # One weight at a time, which costs milliseconds. torch's default on a GPU holds one more copy of all weights.
         adamw = OffloadedAdamW if config.offload else torch.optim.AdamW
-        optimizer = adamw(trained(policy), lr=config.learning_rate, weight_decay=WEIGHT_DECAY, foreach=False)
+        optimizer = adamw(trainable(policy), lr=config.learning_rate, weight_decay=WEIGHT_DECAY, foreach=False)
         allocate_moments(optimizer)
     if config.engine == "vllm":
         say("waiting for vLLM: on a GPU its first start compiles and captures kernels, which takes minutes ...")
     with refusing():
         precision = precision_of(accelerator)
         engine = ENGINES[config.engine].from_config(engine_model, data.positions, precision, config)
-    say(introduction(config, sources, data, policy, engine, accelerator))
+    say(introduction(config, origins, data, policy, engine, accelerator))
 
     if config.resume:
         run.open()
-        run.restore(progress, policy, optimizer, reference)
+        run.restore(progress, policy, optimizer, ref_policy)
         engine.sync(policy.model)
-    check = Check(engine, policy, data, sampling, judge, config, accelerator)
-    run.console.say(f"  agreement   {check.agreement()}")
-    if not config.eval_only:
-        run.console.say(f"  step time   {check.seconds_of_a_step()}")
-    run.console.say("")
+    run.console.say(f"  agreement   {agreement(engine, policy, data, sampling, judge, config, accelerator)}\n")
     if not config.resume:
         run.open()
     return Setup(
         data=data, judge=judge, objective=objective, sampling=sampling, engine=engine,
         policy=policy, wrapped=policy if fsdp_requested() else accelerator.prepare(policy),
-        reference=reference, optimizer=optimizer,  # type: ignore[arg-type]
+        ref_policy=ref_policy, optimizer=optimizer,  # type: ignore[arg-type]
         run=run, progress=progress,
     )  # fmt: skip
 
 
 def build_models(config: Config, accelerator: Accelerator, data: Data) -> tuple[Policy, Policy | None, Any]:
-    """Return policy, reference and the model of the engine, on this rank's device. Raises Refusal.
+    """Return policy, reference policy and the model of the engine, on this rank's device. Raises Refusal.
 
     With FSDP2 only rank 0 reads the weights, into its host memory, and `sharded` gives every rank its part. The engine
     gets a whole copy then, if it needs one. With --lora_rank the checks run on the host, in float32: the weights go to
@@ -222,90 +218,50 @@ def build_models(config: Config, accelerator: Accelerator, data: Data) -> tuple[
     if precision_of(accelerator) == "bfloat16":
         dither_under_autocast(model)
     engine_model = sharing_weights(model) if fsdp and ENGINES[config.engine].needs_whole_model else model
-    reference = None
+    ref_policy = None
     if config.kl_coef and not config.eval_only:
-        reference = sharing_weights(policy) if fsdp else shared_copy(policy)
+        ref_policy = sharing_weights(policy) if fsdp else shared_copy(policy)
     if fsdp:
         policy = sharded(policy, accelerator)
-        reference = sharded(reference, accelerator) if reference else None
+        ref_policy = sharded(ref_policy, accelerator) if ref_policy else None
         if engine_model is not model:
             bring(engine_model, device)
-    if reference and config.offload:
-        to_host(reference)
-    return policy, reference.requires_grad_(False) if reference else None, engine_model
+    if ref_policy and config.offload:
+        to_host(ref_policy)
+    return policy, ref_policy.requires_grad_(False) if ref_policy else None, engine_model
 
 
-class Check:
-    """Stages 2, 3 and 6 on a few responses, before the first step: does the engine sample the policy, and how fast?"""
+def agreement(
+    engine: Engine, policy: Policy, data: Data, sampling: Sampling, judge: Judge, config: Config,
+    accelerator: Accelerator,
+) -> str:  # fmt: skip
+    """Make stages 2, 3 and 6 on a few responses, before the first step: does the engine sample the policy?
 
-    LONGEST = 256  # tokens of a response
-    ENOUGH_S = 1.0  # seconds of the responses that a step's time is extrapolated from
-
-    def __init__(
-        self, engine: Engine, policy: Policy, data: Data, sampling: Sampling, judge: Judge, config: Config,
-        accelerator: Accelerator,
-    ):  # fmt: skip
-        longest = config.eval_max_response_tokens if config.eval_only else config.max_response_tokens
-        self.sampling = dataclasses.replace(sampling, max_new_tokens=min(self.LONGEST, longest))
-        self.engine, self.policy, self.judge, self.config = engine, policy, judge, config
-        self.accelerator, self.problems = accelerator, data.problems or data.held_out
-        self.count, self.spent = 0, 0.0
-
-    def run(self, problems: int, n: int) -> list[MicroBatch]:
-        """Roll out, judge and score n responses to each problem. Returns this rank's micro-batches.
-
-        `count` and `spent` are then the number of responses, and the seconds that a step takes for as many.
-        """
-        chosen, began = self.problems[:problems], time.perf_counter()
-        self.engine.wake()
-        rollouts, _ = roll_out(
-            self.engine, chosen, n, [*range(len(chosen))], self.sampling, self.judge, self.accelerator
+    Compares the log-probs of engine and trainer. Returns a sentence; raises Refusal. Small differences (bfloat16, other
+    kernels) are what the truncated importance weight is for. Large ones mean that weights did not reach the engine, or
+    that the two compute the architecture differently.
+    """
+    longest = config.eval_max_response_tokens if config.eval_only else config.max_response_tokens
+    sampling = dataclasses.replace(sampling, max_new_tokens=min(LONGEST_CHECKED, longest))
+    problems = (data.problems or data.held_out)[:4]
+    engine.wake()
+    n = max(8, accelerator.num_processes)
+    rollouts, _ = roll_out(engine, problems, n, [*range(len(problems))], sampling, judge, accelerator)
+    engine.sleep()
+    batches = micro_batches(rollouts, config.max_tokens_per_micro_batch, policy.share_prompts, accelerator)
+    score(policy, batches, "old_logp", config.temperature, accelerator)
+    old, sampled = (torch.cat([getattr(x, name) for x in batches]) for name in ("old_logp", "engine_logp"))
+    total = torch.ones_like(old).sum(), (old - sampled).abs().sum(), L.kl_k3(sampled, old).double().sum()
+    tokens, difference, kl = accelerator.reduce(torch.stack(total), "sum").tolist()
+    exact = precision_of(accelerator) == engine.precision == "float32"
+    limit = config.max_engine_kl or (1e-4 if exact else 0.05)
+    measured = f"KL(engine, trainer) {kl / tokens:.1e}, at most {limit:g}; |Δ log π| {difference / tokens:.1e}"
+    if not kl / tokens <= limit:
+        raise Refusal(
+            f"the engine does not sample the model that is trained: {measured}. "
+            "Use --engine torch, or raise --max_engine_kl if this much is expected"
         )
-        self.engine.sleep()
-        rolled_out = time.perf_counter()
-        budget, share = self.config.max_tokens_per_micro_batch, self.policy.share_prompts
-        cut = micro_batches(rollouts, budget, share, self.accelerator)
-        score(self.policy, cut, "old_logp", self.config.temperature, self.accelerator)
-        scored = time.perf_counter() - rolled_out
-        passes = 4 + bool(self.config.kl_coef)  # 1 of stage 6 and about 3 of an update; 1 of the reference
-        self.count, self.spent = len(chosen) * n, max(gather_object([rolled_out - began + passes * scored]))
-        return cut
-
-    def agreement(self) -> str:
-        """Compare the log-probs of engine and trainer. Returns a sentence; raises Refusal.
-
-        Small differences (bfloat16, other kernels) are what the truncated importance weight is for. Large ones mean
-        that weights did not reach the engine, or that the two compute the architecture differently.
-        """
-        config, accelerator = self.config, self.accelerator
-        cut = self.run(4, max(8, accelerator.num_processes))
-        old, sampled = (torch.cat([getattr(x, name) for x in cut]) for name in ("old_logp", "engine_logp"))
-        total = torch.ones_like(old).sum(), (old - sampled).abs().sum(), L.kl_k3(sampled, old).double().sum()
-        tokens, difference, kl = accelerator.reduce(torch.stack(total), "sum").tolist()
-        exact = precision_of(accelerator) == self.engine.precision == "float32"
-        limit = config.max_engine_kl or (1e-4 if exact else 0.05)
-        sentence = (
-            f"|log π_trainer - log π_engine| {difference / tokens:.1e}, KL {kl / tokens:.1e}, {tokens:.0f} tokens"
-        )
-        if not kl / tokens <= limit:
-            raise Refusal(
-                f"the engine does not sample the model that is trained: {sentence}; the limit of the KL is {limit:g}. "
-                "Use --engine torch, or raise --max_engine_kl if this much is expected"
-            )
-        return sentence
-
-    def seconds_of_a_step(self) -> str:
-        """Say about how long a step takes, after `agreement`: by more responses, if those took less than a second."""
-        b, n = self.config.prompts_per_step, self.config.rollouts_per_prompt
-        problems, each = min(b, 4), min(n, 32)
-        while self.count < b * n and self.spent < self.ENOUGH_S:
-            self.run(problems, each)
-            each, problems = min(n, 4 * each), min(b, problems if each < n else 4 * problems)
-        longer = self.config.max_response_tokens > self.LONGEST
-        return (
-            f"about {duration(self.spent * b * n / self.count)}, as {self.count:,} responses take {self.spent:.1f} s"
-            + f"; longer if responses exceed {self.LONGEST} tokens" * longer
-        )
+    return f"good: {measured}; {tokens:.0f} tokens"
 
 
 # ---------------------------------------------------------------------------------------- the end by an exception
