@@ -234,12 +234,12 @@ def check_attention(model: PreTrainedModel) -> None:
         raise ValueError(f"{refusal}: its logits differ from a plain forward pass by {error:.0e} of their size")
 
 
-def default_memory_gib(device: torch.device) -> float:
-    """GiB for decoding: 2 on a CPU, half of the free memory on a GPU.
+def decoding_gib(device: torch.device, gpu_memory_utilization: float) -> float:
+    """Return the GiB for decoding: this share of a GPU's free memory; 2 on a CPU.
 
-    The other half is for activations, and for what the estimate of `bytes_per_row` leaves out.
+    The rest is for activations, and for all that the estimate of `bytes_per_row` leaves out.
     """
-    return torch.cuda.mem_get_info(device)[0] / 2 / 2**30 if device.type == "cuda" else 2.0
+    return gpu_memory_utilization * torch.cuda.mem_get_info(device)[0] / 2**30 if device.type == "cuda" else 2.0
 
 
 def bytes_per_token(model: PreTrainedModel, itemsize: int) -> int:
