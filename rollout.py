@@ -42,6 +42,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
@@ -80,17 +81,17 @@ class Group:
     """The rollouts of a request, on the CPU: a prompt's N, or a rank's share of them. Row i is rollout `first` + i."""
 
     prompt: list[int]
-    tokens: Tensor  # (N, R) int32, the responses with their stop tokens, padded with 0
-    logp: Tensor  # (N, R) float32, log π_engine of the tokens, padded with 0
+    tokens: Tensor  # (N, T) int32, the responses with their stop tokens, padded with 0
+    logp: Tensor  # (N, T) float32, log π_engine of the tokens, padded with 0
     lengths: Tensor  # (N,) int64
     truncated: Tensor  # (N,) bool: ended by the limit, not by a stop token
 
     @classmethod
     def of(cls, prompt: list[int], responses: list[list[int]], logprobs: list[list[float]], ends: list[str]) -> Group:
-        """Make a group of lists; an end is "stop" or "length"."""
+        """Make a group of lists; an end is "stop" or "length". numpy reads lists four times as fast as torch."""
         tokens, logp = (
-            pad_sequence([torch.tensor(row, dtype=dtype) for row in rows], batch_first=True)
-            for rows, dtype in ((responses, torch.int32), (logprobs, torch.float32))
+            pad_sequence([torch.from_numpy(np.array(row, dtype)) for row in rows], batch_first=True)
+            for rows, dtype in ((responses, np.int32), (logprobs, np.float32))
         )
         truncated = torch.tensor([end == "length" for end in ends])
         return cls(prompt, tokens, logp, torch.tensor([len(row) for row in responses]), truncated)
