@@ -255,7 +255,7 @@ def test_no_reply_of_a_worker_raises(monkeypatch):
             with here, there:
                 there.sendall(reply + b"\n")
                 # A thread reads it, as in the pool: its stack is short, so it can read deeper values than this one.
-                read = threads.submit(worker._ask, here, b"", time.monotonic() + 5)
+                read = threads.submit(worker._ask, here, b"", time.monotonic() + 60)
                 yield index, read.result() or Ended("crashed")
 
     threads = ThreadPoolExecutor(1)
