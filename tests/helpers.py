@@ -82,6 +82,14 @@ def flags(folder: Path, name: str, **settings) -> list[str]:
     return arguments(folder, **recipe | {"name": name, "eval_samples": 2, "eval_every": 0} | settings)
 
 
+def trained(folder: Path, name: str, **settings) -> Path:
+    """Run train.py in this process. Returns the folder of the run."""
+    config, sources = read_settings("", flags(folder, name, **settings))
+    accelerator = train.start_accelerator(config)
+    train.train(config, accelerator, train.set_up(config, accelerator, sources))
+    return folder / name
+
+
 def lines(path) -> list[dict]:
     return [json.loads(line) for line in Path(path).read_text().splitlines()]
 

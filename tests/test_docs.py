@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from helpers import few_problems, run
+from helpers import few_problems, trained
 
 from trainer.problems import HUB
 from trainer.settings import Config
@@ -110,10 +110,11 @@ def test_the_reward_example_of_the_readme_runs(tmp_path):
 
 def test_every_number_of_a_run_is_explained(tmp_path):
     """Makes impossible: a number in a log that docs/evaluation.md does not explain, or one there that no log has."""
-    run(tmp_path, max_steps=1, eval_data=few_problems("test", 2), eval_samples=1024)
+    one = {"max_steps": 1, "data": few_problems("train", 256), "eval_data": few_problems("test", 2)}
+    run = trained(tmp_path, "run", eval_samples=1024, **one)
     sections = (ROOT / "docs/evaluation.md").read_text().split("\n## ")
     for log in ("metrics", "timing", "eval", "samples"):
-        written = {key for line in (tmp_path / f"run/{log}.jsonl").read_text().splitlines() for key in json.loads(line)}
+        written = {key for line in (run / f"{log}.jsonl").read_text().splitlines() for key in json.loads(line)}
         cells = [x for s in sections if s.startswith(f"{log}.jsonl") for x in re.findall(r"^\| (`[^|]*) \|", s, re.M)]
         patterns = {x: re.sub(r"\b[A-Z]\b", "[^/]+", x) for cell in cells for x in re.findall(r"`([^`]+)`", cell)}
         assert not [key for key in written if not any(re.fullmatch(p, key) for p in patterns.values())], log

@@ -7,13 +7,12 @@ from unittest import mock
 import pytest
 import torch
 from accelerate import Accelerator
-from helpers import TINY, contents, drawn, lines, loaded, random_policy, random_rollouts, run, set_up, settings
+from helpers import TINY, contents, drawn, lines, loaded, random_policy, random_rollouts, run, set_up, settings, trained
 from ranks import LORA, UNEVEN
 from test_trainer_processes import same
 from torch.distributed.checkpoint import FileSystemReader
 from transformers import AutoModelForCausalLM, GPT2Config, LlamaConfig, Qwen2Config, Qwen3MoeConfig
 
-import train
 from engines.prefix import inference
 from engines.rounding import dither_under_autocast, dithered
 from engines.vllm import whole_tensors
@@ -305,6 +304,8 @@ def test_the_saved_model_is_merged(whole, tmp_path):
     assert (scores(Policy(model), rollouts) - scores(Policy(loaded()[0]), rollouts)).abs().max() > 1e-2
     assert "learning_rate" not in json.loads((path / "recipe.json").read_text())["brorl"]
     config, accelerator, setup = set_up(tmp_path, name="scored", model=path, eval_only=True)
+    import train
+
     setup.run.open()
     train.evaluate(config, accelerator, setup)
     last, again = lines(whole / "run/eval.jsonl")[-1], lines(tmp_path / "scored/eval.jsonl")[-1]
@@ -318,12 +319,9 @@ def test_a_run_in_bfloat16_saves_a_float32_model(tmp_path):
     from accelerate.state import AcceleratorState
 
     AcceleratorState._reset_state(True)
-    config, sources = settings(tmp_path, precision="bfloat16", eval_every=0, **LORA)
-    accelerator = train.start_accelerator(config)
     with mock.patch("trainer.run.draw_curves"):
-        train.train(config, accelerator, train.set_up(config, accelerator, sources))
+        folder = trained(tmp_path, "run", precision="bfloat16", **LORA)
     AcceleratorState._reset_state(True)
-    folder = tmp_path / "run"
     assert json.loads((folder / "model/config.json").read_text())["dtype"] == "float32"
     assert all(row["engine_kl"] < 1e-3 for row in lines(folder / "metrics.jsonl")[1:])
     model = AutoModelForCausalLM.from_pretrained(folder / "model")
