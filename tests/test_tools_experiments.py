@@ -4,6 +4,7 @@ import errno
 import json
 import multiprocessing
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -146,6 +147,15 @@ def test_the_plans_of_the_project_are_whole(path):
         for arm, own in form["arms"].items():
             assert {*form["settings"], *own, *form["tuning"]} - {"seeds", "by"} <= known, arm
             assert {"max_samples", "max_steps"} & {*form["settings"], *own} and "eval_every" in form["settings"] | own
+
+
+def test_each_csv_has_a_plan_or_a_description():
+    """Makes impossible: a CSV that no page knows."""
+    evidence = ROOT / "docs/evidence"
+    described = {*re.findall(r"\]\((\w+)\.csv\)", (evidence / "README.md").read_text())}
+    planned = {path.stem for path in evidence.glob("*.toml")}
+    assert described - planned <= {path.stem for path in evidence.glob("*.csv")} <= described | planned
+    assert planned <= {*re.findall(r"\]\((\w+)\.toml\)", (evidence / "README.md").read_text())}
 
 
 # -------------------------------------------------------------------------------------------------------- the table

@@ -30,7 +30,7 @@ import io
 import json
 import sys
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -136,16 +136,6 @@ def load_policy(model: str) -> tuple[Policy, PreTrainedTokenizerBase]:
     return policy, tokenizer
 
 
-def save(path: Path, rows: list[dict[str, Any]]) -> None:
-    """Write a CSV with nine digits of each number. The file has the old rows or the new ones, never a part."""
-    text = io.StringIO()
-    writer = csv.DictWriter(text, [*rows[0]], lineterminator="\n")
-    writer.writeheader()
-    writer.writerows({name: x if isinstance(x, str) else f"{x:.9g}" for name, x in row.items()} for row in rows)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write(path, text.getvalue())
-
-
 def follow(run: Path, first: int | None = None) -> list[dict[str, float]]:
     """Score a run's start and each checkpoint that exact.csv lacks, on the `first` problems of its eval_data.
 
@@ -176,7 +166,11 @@ def follow(run: Path, first: int | None = None) -> list[dict[str, float]]:
         now = Knowledge.of(log_probs(policy, tokenizer, problems)) if step else start
         rows[step] = {"step": float(step), "samples": float(samples[step])} | metrics(now, start)
     found = [row for _, row in sorted(rows.items())]
-    save(path, found)
+    text = io.StringIO()
+    writer = csv.DictWriter(text, list(found[0]), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows({name: f"{x:.9g}" for name, x in row.items()} for row in found)
+    write(path, text.getvalue())
     return found
 
 

@@ -40,6 +40,7 @@ from __future__ import annotations
 import csv
 import ctypes
 import hashlib
+import io
 import json
 import math
 import os
@@ -185,6 +186,18 @@ def load(path: Path) -> list[Row]:
         ]
 
 
+def save(path: Path, rows: list[Row]) -> None:
+    """Replace a CSV: it has the old rows or the new ones, never a part. Numbers have nine digits."""
+    from trainer.run import write  # torch takes seconds to import, and only a run needs it
+
+    text = io.StringIO()
+    writer = csv.DictWriter(text, [*rows[0]], lineterminator="\n")
+    writer.writeheader()
+    writer.writerows({name: x if isinstance(x, str) else f"{x:.9g}" for name, x in row.items()} for row in rows)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write(path, text.getvalue())
+
+
 def runs_of(rows: list[Row]) -> Runs:
     found: Runs = {}
     for row in rows:
@@ -255,8 +268,6 @@ def run(plan: dict, paths: dict[str, str], folder: Path, out: Path, jobs: int = 
 
     Raises Mistake if the CSV belongs to another plan.
     """
-    from tiny.exact import save  # torch takes seconds to import, and the other commands do not need it
-
     rows, order = load(out), [*plan["arms"]]
     if any(row["plan"] != folder.name for row in rows):
         raise Mistake(f"the plan {plan['name']} or a file of its paths has changed since {out} was begun: give the new "
