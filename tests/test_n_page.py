@@ -218,7 +218,7 @@ def in_python(name: str, given: dict):
             moment = [math.prod((x + i) / (a + b + i) for i in range(given["n"])) for x in (a, b)]
             return 1 - sum(moment)
         case "guess":
-            return noise_law.guess(seconds_of(given), None)._asdict()
+            return noise_law.guess(seconds_of(given))._asdict()
         case "pass_at_k_estimate" | "scaled_learning_rate":
             return getattr(brorl, name)(**given)
         case "best_n" | "noise_at_equal_cost" | "kept_share":
