@@ -60,8 +60,8 @@ def welch(a, b) -> Welch:
     """Compare the means of a, (n_a,), and b, (n_b,), with Welch's test, which allows for two variances.
 
     The interval is d ± t s with s² = s_a² / n_a + s_b² / n_b, and t the quantile at 0.975 for Welch's degrees of
-    freedom. A true difference of (t_0.975 + t_0.8) s is found with a probability of 80%: the usual approximation,
-    which is 1% below the exact value for three numbers in each mean and 5% for two.
+    freedom. A true difference of (t_0.975 + t_0.8) s is found with a probability of 80%. This is the usual
+    approximation. With eight numbers in each mean the probability is 79%, with three it is 70%, for equal variances.
     """
     d = float(np.mean(a) - np.mean(b))
     if min(len(a), len(b)) < 2:
