@@ -47,7 +47,7 @@ between = [0.0, 1.0]
 [try]
 seeds = [1]
 settings = { max_steps = 2 }
-arms = { a = { learning_rate = 2.0 }, c = {} }
+arms = { b = { learning_rate = 2.0 }, c = {} }
 """
 
 
@@ -179,9 +179,10 @@ def test_a_ratio_is_judged_on_logarithms_at_the_end_of_the_shorter_arm(evidence)
 
 def test_one_seed_is_undecided(evidence):
     """Makes impossible: a verdict without a spread."""
-    said = table(small(plan_of("one")), rows(("a", "", 1), ("c", "", 1)))
-    assert "+0.2000, one seed, undecided, inside the prediction" in said and "| a |  | 1 | 400 | 0.5010 |" in said
-    assert "not measured yet" in table(small(plan_of("one")), rows(("a", "", 1)))
+    (evidence / "one.toml").write_text(PLAN.replace('["a", "c", "score"]', '["b", "c", "score"]'))
+    said = table(small(plan_of("one")), rows(("b", "", 1), ("c", "", 1)))
+    assert "+0.1000, one seed, undecided, inside the prediction" in said and "| b |  | 1 | 400 | 0.4010 |" in said
+    assert "not measured yet" in table(small(plan_of("one")), rows(("b", "", 1)))
 
 
 # ------------------------------------------------------------------------------------------------------------- runs
@@ -318,9 +319,9 @@ def test_try_changes_settings_and_writes_beside_its_runs_only(stub, evidence, tm
     experiments.main(["try", *words[1:]])
     assert {path.name: path.read_bytes() for path in evidence.iterdir()} == before
     (folder,) = (tmp_path / "runs").iterdir()
-    assert {x.name for x in folder.iterdir()} == {"a 1", "c 1", "try.csv", "try.png"}
-    assert "--max_steps 2 " in " ".join(json.loads((folder / "a 1/config.json").read_text())["words"])
-    assert "one seed, undecided" in capsys.readouterr().out
+    assert {x.name for x in folder.iterdir()} == {"b 1", "c 1", "try.csv", "try.png"}
+    assert "--max_steps 2 " in " ".join(json.loads((folder / "b 1/config.json").read_text())["words"])
+    assert "| b |  | 1 |" in capsys.readouterr().out
 
 
 def test_a_program_without_torch_lists_the_plans():
@@ -354,7 +355,7 @@ columns = ["q_pos", "pass@16"]
 scores = ["q_pos"]
 panels = [["samples", "q_pos"], ["processor_seconds", "q_pos"]]
 arms.few.rollouts_per_prompt = 4
-try.arms.few = {{}}
+try = {{ seeds = [0], arms = {{ few = {{}} }} }}
 
 [settings]
 model = "{{policy}}"

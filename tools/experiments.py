@@ -116,9 +116,9 @@ def check(plan: dict[str, Any]) -> None:
 
 
 def small(plan: dict) -> dict[str, Any]:
-    """The plan of `try`."""
+    """The plan of `try`. An arm loses seeds of its own."""
     changes = plan["try"]
-    arms = {arm: plan["arms"][arm] | own for arm, own in changes["arms"].items()}
+    arms = {arm: plan["arms"][arm] | {"seeds": changes["seeds"]} | own for arm, own in changes["arms"].items()}
     settings = plan["settings"] | changes.get("settings", {})
     return plan | changes | {"name": f"try_{plan['name']}", "arms": arms, "settings": settings}
 
