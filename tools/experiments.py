@@ -356,16 +356,17 @@ def draw(plan: dict, rows: list[Row], path: Path) -> None:
     """A panel for each pair (x, y), a curve for each arm: the mean over its seeds, and a band for their range."""
     from trainer.pictures import common_legend, finish, panels  # matplotlib takes a second to import
 
-    figure, (axes,) = panels(1, len(plan["panels"]), plan["question"])
-    for axis, (x, y) in zip(axes, plan["panels"], strict=True):
+    columns = 2 if len(plan["panels"]) == 4 else len(plan["panels"])
+    figure, axes = panels(len(plan["panels"]) // columns, columns, plan["question"])
+    for axis, (x, y) in zip(axes.flat, plan["panels"], strict=True):
         for arm, group in counted(plan, rows).items():
             grid = np.linspace(max(run[0][x] for run in group), end_of(group, x), 60)
             seeds = np.array([[at(run, x, point, y) for point in grid] for run in group])  # (seeds, points)
             n, b, rate = (group[0][-1][name] for name in BASE[:3])
-            label = f"{arm}: N = {n:.0f}, B = {b:.0f}, η = {rate:g}; {len(group)} seed{'s' * (len(group) > 1)}"
+            several = f"{len(group)} seeds, mean and range" if len(group) > 1 else "1 seed"
+            label = f"{arm}: N = {n:.0f}, B = {b:.0f}, η = {rate:g}; {several}"
             (line,) = axis.plot(grid, seeds.mean(0), label=label)
             axis.fill_between(grid, seeds.min(0), seeds.max(0), color=line.get_color(), alpha=0.2, linewidth=0)
-        axis.set(ylabel=f"held-out {SCORES.get(y, y)}: mean and range")
         finish(axis, f"{SCORES.get(y, y)} at equal {AXES[x]}", AXES[x])
     common_legend(figure, columns=2)
     figure.savefig(path)
