@@ -1,17 +1,20 @@
 """docs/n.html: its formulas against brorl.py, loss.py and tools/which_n.py, its figures, and a visit in a browser."""
 
+import csv
 import math
 import re
 import shutil
 import statistics
 
+import numpy as np
 import pytest
 import torch
 from helpers import ROOT
 
 import brorl
 import loss as L
-from tools import draw, noise_law
+from tools import noise_law
+from tools.ttest import with_interval
 
 PAGE = ROOT / "docs/n.html"
 TEXT = PAGE.read_text()
@@ -22,22 +25,33 @@ INSTALL = "pip install playwright && apt-get install -y --no-install-recommends 
 # -------------------------------------------------------------------------------------------- without a browser
 
 
+def runs_of(name: str, **columns: float | str) -> list[list[dict[str, str]]]:
+    """The runs of a CSV of docs/evidence/ whose columns have these values, each as its rows."""
+    runs: dict[str, list[dict[str, str]]] = {}
+    with (ROOT / f"docs/evidence/{name}.csv").open() as file:
+        for row in csv.DictReader(file):
+            if all(row[column] == str(value) for column, value in columns.items()):
+                arm = ",".join(row[x] for x in ("seed", "arm", "N", "B", "learning_rate") if x in row)
+                runs.setdefault(arm, []).append(row)
+    return [*runs.values()]
+
+
 def measured() -> dict[str, str]:
     """The figures of the page that were measured, from docs/evidence/."""
-    plateau = draw.by(draw.load("plateau"), "world", "arm")
-    rates = draw.by(draw.load("rate_and_batch"), "N", "B", "learning_rate")
-    limit = draw.shortest(draw.groups_of(draw.load("rate_and_batch"), "N", "B", "learning_rate").values(), "samples")
-    kept = draw.groups_of(draw.load("informative_share"), "world", "arm")
+    limit = min(float(run[-1]["samples"]) for run in runs_of("rate_and_batch"))
 
-    def end(*arm) -> str:
-        runs = draw.by(rates[arm], "seed").values()
-        return draw.with_interval([draw.at(run, "samples", limit, "q_pos") for run in runs])
+    def end(n: int, b: int, rate: float) -> str:
+        runs = runs_of("rate_and_batch", N=n, B=b, learning_rate=rate)
+        columns = [[[float(row[x]) for row in run] for x in ("samples", "q_pos")] for run in runs]
+        return with_interval([float(np.interp(limit, *both)) for both in columns])
 
-    def first_share(arm) -> str:
-        return f"{statistics.fmean(run[0]['pass_rate'] for run in kept['compact', arm]):.0%}"
+    def first_share(arm: str) -> str:
+        runs = runs_of("informative_share", world="compact", arm=arm)
+        return f"{statistics.fmean(float(run[0]['pass_rate']) for run in runs):.0%}"
 
+    start = float(runs_of("plateau", world="compact", arm="prorl")[0][0]["q_pos"])
     return {
-        "plateau_start": f"{plateau['compact', 'prorl'][0]['q_pos']:.3f}", "plateau_samples": f"{limit / 1e6:.1f}",
+        "plateau_start": f"{start:.3f}", "plateau_samples": f"{limit / 1e6:.1f}",
         "plateau_batch": end(16, 1024, 0.0001), "plateau_brorl": end(512, 32, 0.0001),
         "plateau_wide": end(512, 128, 3.5e-5), "kept_16": first_share("prorl"), "kept_512": first_share("brorl"),
     }  # fmt: skip
@@ -161,7 +175,7 @@ def in_python(name: str, given: dict):
             moment = [math.prod((x + i) / (a + b + i) for i in range(given["n"])) for x in (a, b)]
             return 1 - sum(moment)
         case "guess":
-            return noise_law.guess(seconds_of(given), None)._asdict()
+            return noise_law.guess(seconds_of(given))._asdict()
         case "pass_at_k_estimate" | "scaled_learning_rate":
             return getattr(brorl, name)(**given)
         case "best_n" | "noise_at_equal_cost" | "kept_share":

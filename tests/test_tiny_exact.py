@@ -64,6 +64,17 @@ def test_metrics_by_hand():
     assert exact.metrics(known([0.75, 0.25 + 1e-9]), known([0.5, 0.5]))["pass@2"] == 1  # Q_pos rounds above 1
 
 
+def test_a_split_has_rarely_solved_and_solved_problems(tmp_path):
+    """Makes impossible: a band with an end that is wrong, problems in another order than their scores."""
+    problems = [Problem(f"{i}=", "countdown", {"numbers": [1, 2], "target": i}) for i in range(6)]
+    q_pos = torch.tensor([0.0004, 0.0006, 0.019, 0.021, 0.51, 0.49])
+    exact.split(problems, q_pos, tmp_path / "files")
+    found = [load_problems(tmp_path / f"files/{name}.jsonl") for name in ("rare", "solved")]
+    assert found == [problems[1:3], problems[4:5]]
+    with pytest.raises(ValueError, match=r"rare\.jsonl"):
+        exact.split(problems, torch.ones(6), tmp_path / "none")
+
+
 @pytest.fixture(scope="module")
 def run(tmp_path_factory) -> Path:
     """Two steps of train.py, and a checkpoint after each."""

@@ -54,6 +54,27 @@ def test_differences_that_are_all_the_same():
     assert (down.t, down.p_one_tailed, down.p_two_tailed) == (-math.inf, 1, 0)
 
 
+def test_the_interval_is_that_of_welch():
+    """Makes impossible: a pooled variance, an interval of one tail, "decided" where the interval includes 0."""
+    a, b = [0.51, 0.55, 0.53, 0.58], [0.50, 0.49, 0.47]
+    found, want = ttest.welch(a, b), scipy.stats.ttest_ind(a, b, equal_var=False).confidence_interval(0.95)
+    assert (found.low, found.high) == pytest.approx((want.low, want.high), rel=1e-9) and found.word == "higher"
+    assert ttest.welch(b, a).word == "lower" and ttest.welch(a, [0.50, 0.56, 0.47]).word == "undecided"
+    assert ttest.welch(a, [0.1]).word == "undecided" and np.isnan(ttest.welch(a, [0.1]).low)
+    # By hand: s² = 1/3 + 1/3, 4 degrees of freedom, t = 2.776: 5 ± 2.267; and (2.776 + 0.941) s is detected
+    assert ttest.welch([4, 5, 6], [-1, 0, 1]) == pytest.approx((5, 2.733, 7.267, 3.035), abs=0.001)
+    assert ttest.with_interval([1.0, 2.0, 3.0]) == "2.000 ± 2.484" and ttest.with_interval([1.0]) == "1.000"
+
+
+@pytest.mark.parametrize("n, power", [(3, 0.7), (8, 0.79)])
+def test_a_difference_that_is_detected_is_found_in_four_of_five(n, power):
+    """Makes impossible: "detected" that is half of the interval, which means a power of 50%."""
+    draw, unit = np.random.default_rng(0), np.linspace(-1, 1, n)
+    least = ttest.welch(unit, unit).detects / unit.std(ddof=1)  # in standard deviations
+    x, y = draw.normal(0, 1, (4000, n)), draw.normal(least, 1, (4000, n))
+    assert np.mean(scipy.stats.ttest_ind(x, y, axis=1, equal_var=False).pvalue < 0.05) == pytest.approx(power, abs=0.02)
+
+
 def printed(monkeypatch, capsys, *arguments) -> str:
     """Call the command in this process. Returns its output."""
     monkeypatch.setattr(sys, "argv", ["ttest", *map(str, arguments)])

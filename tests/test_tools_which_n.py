@@ -1,4 +1,4 @@
-"""tools/which_n.py: gradients by a loop, V_b / V_w against tools/noise_law.py, whole reports."""
+"""tools/which_n.py: gradients by a loop, the answer by hand, whole reports."""
 
 import itertools
 import json
@@ -16,8 +16,8 @@ from accelerate import Accelerator
 from helpers import ROOT, TINY, few_problems, flags, judged, loaded, sampled
 
 import brorl
-from tools import noise_law, which_n
-from tools.which_n import Gradients, Ratio, Step, ratio_of
+from tools import which_n
+from tools.which_n import Gradients, Ratio, Step
 from trainer import start
 from trainer.outcomes import Outcomes
 from trainer.policy import Policy
@@ -85,44 +85,6 @@ def test_some_coordinates_give_the_products_of_all():
 # ------------------------------------------------------------------------------------------------------- its estimates
 
 
-def simulated_halves(ratio, prompts, n, seed):
-    """Half-groups of n rollouts of each prompt with V_b = 6 and this V_w / V_b: [(2, 6)]."""
-    g = torch.Generator().manual_seed(seed)
-    own = torch.randn(prompts, 1, 6, generator=g) + 1
-    return [*(own + math.sqrt(ratio / n) * torch.randn(prompts, 2, 6, generator=g))]
-
-
-def test_groups_of_one_size_give_the_estimate_of_the_noise_law():
-    """Makes impossible: another estimator than the one that tests/test_tools_noise_law.py enumerates, dropped groups
-    that do not count as 0, a standard error of another order.
-    """
-    halves = simulated_halves(20, 40, 8, 0)
-    vectors = torch.cat(halves).double()
-    want = noise_law.ratio_of(vectors @ vectors.T, 50, 8)
-    found = ratio_of(halves, [16] * 40, [16] * 10)
-    assert found.inverse == pytest.approx(want.inverse, rel=1e-9) and (found.prompts, found.informative) == (50, 40)
-    assert found.error == pytest.approx(want.error, rel=0.35)
-
-
-@pytest.mark.parametrize("ratio", [5.0, 200.0])
-def test_the_interval_holds_the_known_ratio(ratio):
-    """Makes impossible: an interval that is too narrow, or a bias by groups of two sizes: 100 simulated samples."""
-    held = 0
-    for seed in range(100):
-        halves = simulated_halves(ratio, 60, 8, seed) + simulated_halves(ratio, 60, 32, seed + 1000)
-        low, _, high = ratio_of(halves, [16] * 60 + [64] * 60, []).ends()
-        held += low <= 1 / ratio * 8 / 7 and 1 / ratio * 32 / 31 <= high  # V_w is (n - 1) / n of the simulated one
-    assert held >= 85
-
-
-def test_few_informative_prompts_leave_the_usual_ratios():
-    """Makes impossible: certainty without a measurement."""
-    assert ratio_of(simulated_halves(20, 7, 8, 0), [16] * 7, [16] * 90).ends() == which_n.USUAL
-    assert ratio_of([], [], []).ends() == which_n.USUAL
-    low, middle, high = Ratio(-0.001, 0.002, 100, 100).ends()  # V_b may be 0
-    assert low == middle == 1e-9 and high == pytest.approx(0.00292)
-
-
 def made_step(n, correct, drawn_s, kept_s):
     """A step of these counts of correct rollouts."""
     table = torch.arange(n) < torch.tensor(correct)[:, None]
@@ -137,6 +99,26 @@ def test_the_share_of_informative_prompts_uses_every_large_group():
     assert chance == 0 and brorl.pass_at_k_estimate(32, 1, 8) == pytest.approx(8 / 32)
     assert which_n.kept_share(steps, 32) == pytest.approx(0.5)
     assert which_n.kept_share(steps, 8) == pytest.approx((1 + 2 * 8 / 32) / 7)
+
+
+def test_the_first_step_of_each_n_is_not_timed(monkeypatch):
+    """Makes impossible: a large N whose only step allocates memory, or more prompts than fit the time twice."""
+    clock, sizes = [0.0], []
+
+    def make_step(n, b, *others):
+        seen = n in [size for size, _ in sizes]
+        sizes.append((n, b))
+        clock[0] += n * b * (0.01 if seen else 0.02)
+        return made_step(n, [1] * b, n * (0.01 if seen else 0.02), 0.001)
+
+    monkeypatch.setattr(which_n, "make_step", make_step)
+    monkeypatch.setattr(which_n, "seconds_of_an_optimizer_step", lambda *_: 0.0)
+    setup = SimpleNamespace(run=SimpleNamespace(seconds=lambda: clock[0]))
+    steps = which_n.make_steps(Config(prompts_per_step=32), None, setup, 400)
+    for n in which_n.MEASURED:
+        first, *others = (step.drawn_s for step in steps if step.n == n)
+        assert math.isnan(first) and others and set(others) == {n * 0.01}
+    assert sizes[-1] == (512, 22) and clock[0] < 400 * 1.3  # two steps of 22 x 5.12 s fit into the last 228 s
 
 
 def test_the_answer_has_the_smallest_worst_case_by_hand():
@@ -171,7 +153,7 @@ def look(folder, name="look", more=(), **settings):
         return models[-1]
 
     before: list = []
-    small = {"MEASURED": (8, 16), "SIZES": (8, 16), "REPEATS": 1}
+    small = {"MEASURED": (8, 16), "SIZES": (8, 16), "REPEATS": 2}
     with mock.patch.multiple(which_n, **small), mock.patch.object(which_n, "set_up", remember):
         found = which_n.main([*flags(folder, name, **settings), *more])
     assert all(torch.equal(x, y) for x, y in zip(before, models[-1].policy.parameters(), strict=True))
@@ -202,13 +184,9 @@ def test_a_report_keeps_the_weights_and_names_flags(tmp_path, capsys):
 )
 def test_wrong_uses_are_refused(tmp_path, wrong):
     """Makes impossible: a setting that is silently ignored, or a traceback for a mistake of the user."""
-
-    def refuse(refusal, code):
-        raise SystemExit(str(refusal))
-
-    with mock.patch.object(start, "refuse", refuse), pytest.raises(SystemExit) as stop:
+    with pytest.raises(which_n.Refusal, match=wrong.partition("=")[0]):
         which_n.main([*flags(tmp_path, "look"), wrong])
-    assert wrong.partition("=")[0] in str(stop.value) and not (tmp_path / "look").exists()
+    assert not (tmp_path / "look").exists()
 
 
 def test_unsolved_problems_are_refused_with_the_reason(tmp_path):

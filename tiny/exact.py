@@ -2,6 +2,7 @@
 
     python -m tiny.exact                                the embedded policy on the held-out problems
     python -m tiny.exact --model M --data D.jsonl       another policy, other problems
+    python -m tiny.exact --data D.jsonl --split FOLDER  writes which problems it solves rarely, and which it solves
     python -m tiny.exact runs/A runs/B                  the checkpoints of these runs; writes exact.csv into each
 
 Section 4.1 watches three numbers on one softmax: the correct mass, the share of correct tokens whose probability rose,
@@ -47,6 +48,7 @@ from trainer.settings import TINY
 from verify import Problem
 
 CHARACTERS = "0123456789" + OPERATORS
+RARE = 1 / 2000, 1 / 50  # probability that the policy solves a problem of rare.jsonl
 KS = [2**i for i in range(1, 11)]
 SHOWN = ("step", "samples", "q_pos", "pass@4", "pass@16", "pass@64", "pass@1024", "fell", "improved", "worst_drop")
 
@@ -134,8 +136,11 @@ def load_policy(model: str) -> tuple[Policy, PreTrainedTokenizerBase]:
     return policy, tokenizer
 
 
-def follow(run: Path) -> list[dict[str, float]]:
-    """Score a run's start and each checkpoint that exact.csv lacks, on its eval_data. Returns all rows by step."""
+def follow(run: Path, first: int | None = None) -> list[dict[str, float]]:
+    """Score a run's start and each checkpoint that exact.csv lacks, on the `first` problems of its eval_data.
+
+    first: None for all. Returns all rows by step.
+    """
     path, settings = run / "exact.csv", json.loads((run / "config.json").read_text())
     old = csv.DictReader(io.StringIO(path.read_text() if path.exists() else ""))
     rows = {int(row["step"]): {name: float(x) for name, x in row.items()} for row in old}
@@ -150,7 +155,7 @@ def follow(run: Path) -> list[dict[str, float]]:
     if all(step in rows for step in todo):
         return [row for _, row in sorted(rows.items())]
 
-    problems = load_data(settings["eval_data"])
+    problems = load_data(settings["eval_data"])[:first]
     policy, tokenizer = load_policy(settings["model"])
     start = Knowledge.of(log_probs(policy, tokenizer, problems))
     for step in (step for step in todo if step not in rows):
@@ -169,6 +174,22 @@ def follow(run: Path) -> list[dict[str, float]]:
     return found
 
 
+def split(problems: list[Problem], q_pos: Tensor, folder: Path) -> None:
+    """Write the problems that are solved rarely, with a probability within RARE, and those solved more often than not.
+
+    The files are rare.jsonl and solved.jsonl. q_pos: (P,). Raises ValueError if one of them would be empty.
+    """
+    q = q_pos.tolist()
+    kinds = {"rare": [RARE[0] <= x <= RARE[1] for x in q], "solved": [x > 0.5 for x in q]}
+    for name, chosen in kinds.items():
+        rows = [problem._asdict() for problem, it_is in zip(problems, chosen, strict=True) if it_is]
+        if not rows:
+            raise ValueError(f"no problem would be in {name}.jsonl: use other problems or another policy")
+        folder.mkdir(parents=True, exist_ok=True)
+        write(folder / f"{name}.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
+        print(f"wrote {short(str(folder))}/{name}.jsonl: {len(rows):,} problems")
+
+
 def table(rows: list[dict[str, float]]) -> str:
     """Format some columns, a row for each policy."""
     names = [name for name in SHOWN if name in rows[0]]
@@ -182,18 +203,23 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("runs", nargs="*", metavar="RUN", type=Path, help="folders that train.py wrote")
     parser.add_argument("--model", help="score this policy instead (default without a RUN: tiny/policy)")
     parser.add_argument("--data", nargs="+", help="the model's problems (default: tiny/test.jsonl)")
+    parser.add_argument("--problems", type=int, help="score the first ones only (default: all)")
+    parser.add_argument("--split", type=Path, help="write the model's rarely solved problems and others to this folder")
     args = parser.parse_args(argv)
-    if args.runs and (args.model or args.data):
-        parser.exit(2, "exact.py: --model and --data belong to one policy: name no RUN\n")
+    if args.runs and (args.model or args.data or args.split):
+        parser.exit(2, "exact.py: --model, --data and --split belong to one policy: name no RUN\n")
     torch.set_num_threads(1)
     try:
         for run in args.runs:
-            print(f"{short(str(run))}\n{table(follow(run))}\nwrote {short(str(run / 'exact.csv'))}")
+            print(f"{short(str(run))}\n{table(follow(run, args.problems))}\nwrote {short(str(run / 'exact.csv'))}")
         if not args.runs:
             model, problems = args.model or str(TINY / "policy"), load_data(args.data or [str(TINY / "test.jsonl")])
+            problems = problems[: args.problems]
             now = Knowledge.of(log_probs(*load_policy(model), problems))
             row = {x: y for x, y in metrics(now, now).items() if x not in ("fell", "improved", "worst_drop")}
             print(f"{short(model)}: {len(now.logp):,} answers to {now.total} problems\n{table([row])}")
+            if args.split:
+                split(problems, now.q_pos, args.split)
     except (ValueError, OSError) as mistake:
         sys.exit(f"exact.py: {mistake}")
 

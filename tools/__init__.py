@@ -7,5 +7,4 @@ ttest.py          the paper's paired t-test of two evaluations
 smollm.py         writes SmolLM2 and its problems
 gpu_day.sh        tests, benchmarks and runs on a GPU
 experiments.py    runs, continues and draws the experiments of docs/evidence/*.toml
-draw.py           the pictures and tables of docs/ from older CSVs
 """

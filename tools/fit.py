@@ -32,7 +32,7 @@ from torch.utils._pytree import tree_map_only
 from transformers import AutoConfig, AutoModelForCausalLM, PretrainedConfig, Qwen2Config
 
 from engines.rounding import dither_under_autocast
-from trainer.adapters import add_adapters, trained
+from trainer.adapters import add_adapters, trainable
 from trainer.head import MAX_LOGITS, chunked_logprobs
 from trainer.policy import Policy
 from trainer.settings import Refusal
@@ -101,7 +101,7 @@ class Count:
     """Bytes in one process. The gradients take as much as the trained weights, and so does the reference."""
 
     weights: int
-    trained: int  # of the weights: all of them, or the adapters of --lora_rank
+    trainable: int  # of the weights: all of them, or the adapters of --lora_rank
     largest: int  # the largest trained weight
     moments: int
     score: int  # peak of stage 6 beyond weights, moments and reference
@@ -128,14 +128,14 @@ def count_update(
         if lora_rank:
             add_adapters(model, lora_rank, 1.0, dtype)
         weights = sum(p.nbytes for p in model.parameters())
-        sizes = [p.nbytes for p in trained(model)]
+        sizes = [p.nbytes for p in trainable(model)]
         policy = Policy(model).train(checkpointing)
         if bfloat16:
             dither_under_autocast(model)
         if checkpointing:
             model.gradient_checkpointing_enable()
         before = counted.live
-        optimizer = torch.optim.AdamW(trained(policy), foreach=False)
+        optimizer = torch.optim.AdamW(trainable(policy), foreach=False)
         allocate_moments(optimizer)
         static = counted.peak = counted.live
         row = min(ROW, tokens)
@@ -222,17 +222,17 @@ def needs(config: PretrainedConfig, lora_rank: int = 0, offload: bool = False) -
         if cards == FSDP2:
             update = {key: shared + slope[key[1]] * key[0] for key in counts}
         if offload:
-            kept = one.trained if cards == DDP else 0
+            kept = one.trainable if cards == DDP else 0
             update = {
-                key: max(x.backward, x.step + 2 * x.largest, x.score + x.trained + kept) for key, x in counts.items()
+                key: max(x.backward, x.step + 2 * x.largest, x.score + x.trainable + kept) for key, x in counts.items()
             }
         whole = 4 * max(ends, layer) if cards == FSDP2 else 0
         stays = 0 if offload else 1 / ranks
         found[cards] = Needs(
-            weights=one.weights / ranks / GIB, gradients=one.trained / ranks / GIB, moments=stays * one.moments / GIB,
-            reference=stays * one.trained / GIB, start=((one.weights + one.trained) / ranks + whole) / GIB,
+            weights=one.weights / ranks / GIB, gradients=one.trainable / ranks / GIB, moments=stays * one.moments / GIB,
+            reference=stays * one.trainable / GIB, start=((one.weights + one.trainable) / ranks + whole) / GIB,
             activations=1000 * slope[False] / GIB, checkpointed=1000 * slope[True] / GIB,
-            engine=(one.weights - one.trained if lora_rank else one.weights / 2) / GIB,
+            engine=(one.weights - one.trainable if lora_rank else one.weights / 2) / GIB,
             update={key: x / GIB for key, x in update.items()},
             keeps_gradients=cards == DDP,
         )  # fmt: skip

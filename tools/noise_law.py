@@ -1,4 +1,6 @@
-"""Which N has the least noise in the same time? The theory behind tools/which_n.py and docs/which_n.md.
+"""Which N has the least noise? The law of docs/which_n.md, and the estimate of its one unknown, V_w / V_b.
+
+tools/which_n.py, docs/n.html (in JavaScript) and lab/3_loop.py use it. It does not know the trainer.
 
 N rollouts of a prompt estimate the gradient of p, its probability of a correct response. N changes the noise of this
 estimate, not its mean. If a step rolls out B prompts N times each, the trace of its covariance is
@@ -6,10 +8,9 @@ estimate, not its mean. If a step rolls out B prompts N times each, the trace of
     noise(N, B) ≈ (V_b + V_w / (N - 1)) / B
 
     name here   symbol       meaning
-    mean2       |ḡ|²         g_x = ∇p_x of prompt x, ḡ its mean over prompts
-    between     V_b          E|g_x|² - |ḡ|²: how much prompts differ
+    between     V_b          E|g_x|² - |E g_x|², g_x = ∇p_x of prompt x: how much prompts differ
     within      V_w          how much the rollouts of a prompt differ: the variance of (R - p) ∇log π(y), mean over x
-    ratio       V_w / V_b    measured as V_b / V_w with its standard error (jackknife over prompts)
+    ratio       V_w / V_b    measured as V_b / V_w with its standard error
     kept        K_N          P(0 < #correct < N), mean over prompts: the share of informative prompts
     seconds     t(N)         seconds of a step, divided by the prompts that it draws
 
@@ -17,7 +18,7 @@ In the same time a small N takes more steps. The mean of their gradients has the
 
     noise(N, B) x seconds of a step = (V_b + V_w / (N - 1)) t(N)
 
-So N is chosen for a fixed B. Before a measurement V_w / V_b is taken to be 4 to 2,500 (`belief`): a prior.
+So N is chosen for a fixed B. Before a measurement V_w / V_b is taken to be 4 to 2,500 (`USUAL`, `SPREAD`): a prior.
 
 Two halves of a group, n rollouts each with their own mean as the baseline, give two independent, unbiased estimates:
 
@@ -33,7 +34,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -42,9 +43,9 @@ from torch import Tensor
 import brorl
 
 FEW = 8  # V_b is not estimated from fewer informative prompts
+USUAL, SPREAD = 100.0, 5.0  # V_w / V_b before a measurement: log-normal, 95% from 4 to 2,500
 CLOSE = 1.25  # times the least noise: another N has at most 20% less
-RATIOS = np.geomspace(1, 1e5, 501)  # V_w / V_b that are considered
-USUAL, SPREAD = 100.0, 5.0  # before a measurement: log-normal, 95% from 4 to 2,500
+RATIOS = np.geomspace(1, 1e5, 501)  # V_w / V_b that `guess` considers
 
 # ------------------------------------------------------------------------------------------------------------ the law
 
@@ -59,7 +60,7 @@ def best_n(ratio: float, cost: float = 0.0) -> float:
 
 def noise_at_equal_cost(n: float, ratio: float, cost: float = 0.0) -> float:
     """(V_b + V_w / (N - 1)) (c_p + N c_r), in units of V_b c_r. Only quotients of two values have a meaning."""
-    return (1 + ratio / (n - 1)) * (cost + n)
+    return noise_at_equal_time(n, ratio, cost + n)
 
 
 def noise_at_equal_time(n, ratio, seconds):
@@ -85,79 +86,59 @@ def kept_share(correct: Sequence[int], n: int, size: int) -> float:
     return min(1.0, whole + (whole - half) * r * (1 - r ** math.log2(size / n)) / (1 - r))
 
 
-# --------------------------------------------------------------------------------------------- the estimate of V_w, V_b
-
-
-class Variances(NamedTuple):
-    """Means over all prompts, dropped ones included."""
-
-    within: Any  # V_w
-    between: Any  # V_b
-    mean2: Any  # |ḡ|²
-
-
-def by_prompt(gram: Tensor) -> Tensor:
-    """(3, M), by prompt x: h_0 · h_1, the mean of |h_0|² and |h_1|², and Σ_y h̄_x · h̄_y over the other prompts y."""
-    m = len(gram) // 2
-    pairs = gram.double().view(m, 2, m, 2)
-    own = pairs.diagonal(dim1=0, dim2=2)  # (2, 2, M): the four products of a prompt's halves
-    return torch.stack([own[0, 1], (own[0, 0] + own[1, 1]) / 2, (pairs.sum((1, 2, 3)) - own.sum((0, 1))) / 4])
-
-
-def variances(sums: Tensor, prompts: int, n: int) -> Variances:
-    """Compute V_w, V_b and |ḡ|² from the sums of `by_prompt` over prompts. sums: (3, ...)."""
-    g2, squares, mean2 = sums[0] / prompts, sums[1] / prompts, sums[2] / (prompts * max(prompts - 1, 1))
-    return Variances((n - 1) * (squares - g2), g2 - mean2, mean2)
-
-
-def estimate(gram: Tensor, prompts: int, n: int) -> Variances:
-    """Estimate V_w, V_b and |ḡ|², all but V_w without bias, from inner products of half-groups with n rollouts.
-
-    gram: (2M, 2M), of the half-groups 2x and 2x + 1 of each of M prompts. prompts: M and the dropped prompts.
-    """
-    return Variances(*(float(x) for x in variances(by_prompt(gram).sum(1), prompts, n)))
+# -------------------------------------------------------------------------------------------- the estimate of V_w / V_b
 
 
 class Ratio(NamedTuple):
-    """The estimate of V_b / V_w, and its standard error."""
+    """The estimate of V_b / V_w and its standard error; None for both if it was not measured."""
 
-    inverse: float
-    error: float
+    inverse: float | None
+    error: float | None
+    prompts: int
+    informative: int
+
+    def ends(self) -> tuple[float, float, float]:
+        """V_b / V_w: the lower end of its 95% interval, the estimate, the upper end. All are positive."""
+        if self.inverse is None or self.error is None:
+            return 1 / (USUAL * SPREAD**2), 1 / USUAL, SPREAD**2 / USUAL
+        low, high = self.inverse - 1.96 * self.error, self.inverse + 1.96 * self.error
+        return max(low, 1e-9), max(self.inverse, 1e-9), max(high, 1e-9)
 
 
-def ratio_of(gram: Tensor, prompts: int, n: int) -> Ratio | None:
-    """Estimate V_b / V_w, with the arguments of `estimate`. None for few prompts, or if V_w is not positive.
+def ratio_of(gram: Tensor, sizes: list[int], dropped: list[int]) -> Ratio:
+    """Estimate V_b / V_w from half-groups. A prompt weighs as much as its rollouts; jackknife over prompts.
 
-    Standard errors of V_b and V_w: sqrt((P - 1) / P Σ_x (v_x - v̄)²), where v_x is the estimate without prompt x.
+    gram: (2M, 2M) inner products of the half-groups 2x and 2x + 1 of each informative prompt x. sizes, dropped: N of
+    each informative, of each other prompt. V_b and V_w are estimated without bias but for the term that the law omits.
     """
-    m, found, each = len(gram) // 2, estimate(gram, prompts, n), by_prompt(gram)
-    if m < FEW or found.within <= 0:
-        return None
-    total = each.sum(1, keepdim=True)
-    without = total - each * torch.tensor([[1.0], [1.0], [2.0]])  # a product of two prompts is in two of the sums
-    without = torch.cat([without, total.expand(-1, prompts - m)], 1)  # (3, P)
-    within, between, _ = (math.sqrt((prompts - 1) * x.var(correction=0)) for x in variances(without, prompts - 1, n))
-    inverse = found.between / found.within
-    return Ratio(inverse, max(math.hypot(between, inverse * within) / found.within, 1e-9))
+    prompts, m = len(sizes) + len(dropped), len(sizes)
+    if m < FEW:
+        return Ratio(None, None, prompts, m)
+    pairs, (w, rest) = gram.double().view(m, 2, m, 2), (torch.tensor(x).double() for x in (sizes, dropped))
+    halves = pairs.diagonal(dim1=0, dim2=2)  # (2, 2, M): the four products of a prompt's halves
+    product, squares = halves[0, 1], (halves[0, 0] + halves[1, 1]) / 2  # E = |g_x|²; |h|²
+    means = pairs.sum((1, 3)) / 4  # (M, M): the products of two prompts' means of both halves
+    within = (w // 2 - 1) * (squares - product)
+
+    def inverse(weight, weight2, within, product, cross):
+        """V_b / V_w from sums over prompts: of w, w², w V_w, w |g_x|² and w_x w_y g_x · g_y."""
+        return (product / weight - cross / (weight**2 - weight2)) / (within / weight)
+
+    everyone, own = torch.cat([w, rest]), w * (means @ w) - w.square() * means.diagonal()
+    sums = everyone.sum(), everyone.square().sum(), w @ within, w @ product, own.sum()
+    of_each = [w, w.square(), w * within, w * product, 2 * own]  # a product of two prompts is lost with either
+    of_rest = [rest, rest.square(), *(torch.zeros_like(rest) for _ in range(3))]
+    without = inverse(*(s - torch.cat([x, y]) for s, x, y in zip(sums, of_each, of_rest, strict=True)))
+    if sums[2] <= 0:
+        return Ratio(None, None, prompts, m)
+    return Ratio(float(inverse(*sums)), math.sqrt((prompts - 1) * float(without.var(correction=0))), prompts, m)
 
 
 # ------------------------------------------------------------------------------------------------------ the best guess
 
 
-def belief(ratio: Ratio | None) -> np.ndarray:
-    """The probability of each of RATIOS: a log-normal around the usual V_w / V_b, times the measurement's likelihood.
-
-    The measured V_b / V_w is normal around the true one. A sample without a measurement leaves the usual values.
-    """
-    log = -(np.log(RATIOS / USUAL) ** 2) / (2 * math.log(SPREAD) ** 2)
-    if ratio:
-        log = log - ((1 / RATIOS - ratio.inverse) / ratio.error) ** 2 / 2
-    weight = np.exp(log - log.max())
-    return weight / weight.sum()
-
-
 class Guess(NamedTuple):
-    """The best guess, how sure it is, and V_w / V_b with a 95% interval."""
+    """The best guess without a measurement, how sure it is, and V_w / V_b with a 95% interval."""
 
     n: int
     sure: float  # probability that no other N has over 20% less noise in the same time
@@ -166,11 +147,12 @@ class Guess(NamedTuple):
     ratio_high: float
 
 
-def guess(seconds: dict[int, float], ratio: Ratio | None) -> Guess:
+def guess(seconds: dict[int, float]) -> Guess:
     """Choose the N whose noise in the same time is expected to be nearest to the least. seconds: N -> t(N)."""
-    sizes, weight = [*seconds], belief(ratio)
+    weight = np.exp(-(np.log(RATIOS / USUAL) ** 2) / (2 * math.log(SPREAD) ** 2))
+    weight /= weight.sum()
     noise = np.array([noise_at_equal_time(n, RATIOS, t) for n, t in seconds.items()])  # (sizes, RATIOS)
     excess = noise / noise.min(0)
     chosen = int(np.argmin(excess @ weight))
     ratios = (float(RATIOS[np.argmax(weight.cumsum() > x)]) for x in (0.5, 0.025, 0.975))
-    return Guess(sizes[chosen], float(weight[excess[chosen] <= CLOSE].sum()), *ratios)
+    return Guess([*seconds][chosen], float(weight[excess[chosen] <= CLOSE].sum()), *ratios)

@@ -12,18 +12,10 @@ and 512 at a learning rate of 0, so no weight changes, and measures
     K_N         the share of informative prompts, from all groups of at least N rollouts
     V_w, V_b    the variance of the gradient within and between prompts, from the rollouts of these steps
 
-N rollouts of a prompt estimate the gradient of p, its probability of a correct response. N changes the noise of this
-estimate, not its mean. The mean gradient of all steps that fit into the same time has
-
-    noise(N) = (V_b + V_w / (N - 1)) t(N)          g_x = ∇p_x of prompt x, V_b = E|g_x|² - |E g_x|²,
-                                                   V_w = mean over x of the variance of (R - p_x) ∇log π(y)
-
-Two halves of a group, n rollouts each with their own mean as the baseline, are independent and unbiased:
-
-    h = 1/(n - 1) Σ_i (R_i - R̄_h) ∇log π(y_i),   E[h] = g_x,   E[h_0 · h_1] = |g_x|²,   E|h_0 - h_1|² / 2 ≈ V_w / n
-
-A dropped group has h_0 = h_1 = 0 and counts. All this holds before whitening and clipping, for the policy as it is:
-V_w / V_b may fall while it learns. The N with the smallest worst case over the 95% interval of V_b / V_w is advised.
+The mean gradient of all steps that fit into the same time has the noise (V_b + V_w / (N - 1)) t(N). tools/noise_law.py
+derives it, and estimates V_w / V_b from half-groups. All this holds before whitening and clipping, for the policy as
+it is: V_w / V_b may fall while it learns. The N whose worst case over the 95% interval of V_b / V_w is the smallest is
+advised.
 """
 
 from __future__ import annotations
@@ -55,8 +47,9 @@ from tqdm import tqdm
 import brorl
 import loss as L
 import train
-from tools.noise_law import noise_at_equal_time
-from trainer.adapters import trained
+from tools.noise_law import FEW, Ratio, noise_at_equal_time, ratio_of
+from tools.noise_law import kept_share as share_of
+from trainer.adapters import trainable
 from trainer.metrics import Sums
 from trainer.micro_batches import log_probs, micro_batches
 from trainer.outcomes import Outcomes, Rollout
@@ -69,11 +62,9 @@ from trainer.start import Setup, explained, set_up, start_accelerator
 
 MEASURED = (8, 32, 128, 512)  # N of the steps
 SIZES = (8, 16, 32, 64, 128, 256, 512)  # N of the table
-REPEATS = 3  # steps of each N; one that takes more than 1/20 of the time is not repeated
+REPEATS = 3  # steps of each N, the first of which is not timed. A third is made if a step takes under 1/20 of the time
 STEPS_SHARE = 0.6  # of the time for steps; the rest is for gradients
 LEAST = 16  # rollouts of a group whose gradients are taken
-FEW = 8  # V_b is not estimated from fewer informative prompts
-USUAL = (1 / 2500, 1 / 100, 1 / 4)  # V_b / V_w without a measurement: an assumption
 MOST = 2**17  # coordinates of the gradient
 
 
@@ -84,23 +75,21 @@ class Step(NamedTuple):
     rollouts: list[Rollout]  # of this process
     outcomes: Outcomes
     kept: Tensor
-    drawn_s: float  # seconds of `roll_out` for each drawn prompt, of the slowest process
-    kept_s: float  # seconds of `score` and `update` for each kept prompt of a step with B; nan without one
+    drawn_s: float  # seconds of `roll_out` for each drawn prompt, of the slowest process; nan if it is not timed
+    kept_s: float  # seconds of `score` and `update` for each kept prompt of a step with B; nan too without one
 
 
 def make_step(
     n: int, b: int, optimizer_s: float, config: Config, accelerator: Accelerator, setup: Setup
 ) -> Step:  # fmt: skip
     """Make a step of train.py with N = n and b prompts. The learning rate is 0."""
-    progress, found = setup.progress, list[Rollout]()
+    progress = setup.progress
     progress.step += 1
     progress.begin_step()
     fixed, full = config.updates_per_step * optimizer_s, config.prompts_per_step
     config = replace(config, rollouts_per_prompt=n, prompts_per_step=b)
     began = time.perf_counter()
-    outcomes, kept, sums = train.make_step(
-        progress.step, config, accelerator, setup, lambda _, rollouts, __: found.extend(rollouts)
-    )
+    rollouts, outcomes, kept, sums = train.make_step(progress.step, config, accelerator, setup)
     sums.result()  # waits for a GPU
     laps = setup.run.laps
     training = laps.get("score", 0.0) + laps.get("update", 0.0)
@@ -109,11 +98,14 @@ def make_step(
     progress.end_step(outcomes, kept, setup.run.seconds())
     count = int(kept.sum())
     each = (training - fixed) / count + fixed / max(count, full) if count else math.nan
-    return Step(n, found, outcomes, kept, roll_out / len(outcomes), each)
+    return Step(n, rollouts, outcomes, kept, roll_out / len(outcomes), each)
 
 
 def make_steps(config: Config, accelerator: Accelerator, setup: Setup, seconds: float) -> list[Step]:
-    """Make steps of each N of MEASURED in about this time, with B prompts or as many as fit a quarter of it."""
+    """Make steps of each N of MEASURED in about this time, with B prompts or as many as fit a quarter of it.
+
+    The first step of an N is slower: memory of its size is allocated. So it is made twice, and the first is not timed.
+    """
     run, b, steps, cost = setup.run, config.prompts_per_step, list[Step](), dict[int, float]()
     optimizer_s = seconds_of_an_optimizer_step(config, accelerator, setup)
     ends, began = run.seconds() + seconds, run.seconds()
@@ -121,14 +113,15 @@ def make_steps(config: Config, accelerator: Accelerator, setup: Setup, seconds: 
     expected = run.seconds() - began  # seconds of a kept prompt
     for i, n in enumerate(tqdm(MEASURED, desc="steps", unit="N", leave=False, disable=None)):
         left = ends - run.seconds()
-        if i and expected > left:  # one prompt takes too long
+        if i and 2 * expected > left:  # one prompt takes too long
             break
-        prompts = max(1, min(b, int(left / (len(MEASURED) - i) / expected)))
-        for _ in range(REPEATS):
+        prompts = max(1, min(b, int(left / (len(MEASURED) - i) / (2 * expected))))
+        for repeat in range(REPEATS):
             began = run.seconds()
-            steps.append(make_step(n, prompts, optimizer_s, config, accelerator, setup))
+            step = make_step(n, prompts, optimizer_s, config, accelerator, setup)
             took = run.seconds() - began
-            if took > seconds / 20:
+            steps.append(step if repeat else step._replace(drawn_s=math.nan, kept_s=math.nan))
+            if repeat and took > seconds / 20:
                 break
         cost[n] = took / max(1, int(steps[-1].kept.sum()))
         expected = 4 * cost[n]  # of the next N, which is 4 times as large; less if a prompt is expensive
@@ -142,7 +135,7 @@ def seconds_of_an_optimizer_step(config: Config, accelerator: Accelerator, setup
     """Time train.py's `update` with a gradient of 0 and no rollouts. A step has U of these, with any N and B."""
     spent = []
     for _ in range(REPEATS):
-        for p in trained(setup.policy):
+        for p in trainable(setup.policy):
             p.grad = torch.zeros_like(p)
         began = time.perf_counter()
         none = partial(L.policy_loss, tokens=1, responses=1)
@@ -159,7 +152,7 @@ class Gradients:
 
     def __init__(self, config: Config, accelerator: Accelerator, setup: Setup):
         self.config, self.accelerator, self.policy, self.wrapped = config, accelerator, setup.policy, setup.wrapped
-        self.every = max(1.0, sum(p.numel() for p in trained(setup.policy)) / MOST)
+        self.every = max(1.0, sum(p.numel() for p in trainable(setup.policy)) / MOST)
 
     def halves(self, step: Step, p: int) -> Tensor:
         """h_0 and h_1 of a prompt of the step, (2, coordinates): of its even and of its odd rollouts."""
@@ -196,50 +189,6 @@ class Gradients:
         return slope[torch.randint(size, (count,), generator=generator).to(slope.device)] * math.sqrt(size / count)
 
 
-class Ratio(NamedTuple):
-    """The estimate of V_b / V_w and its standard error; None for both if it was not measured."""
-
-    inverse: float | None
-    error: float | None
-    prompts: int
-    informative: int
-
-    def ends(self) -> tuple[float, float, float]:
-        """V_b / V_w: the lower end of its 95% interval, the estimate, the upper end. All are positive."""
-        if self.inverse is None or self.error is None:
-            return USUAL
-        low, high = self.inverse - 1.96 * self.error, self.inverse + 1.96 * self.error
-        return max(low, 1e-9), max(self.inverse, 1e-9), max(high, 1e-9)
-
-
-def ratio_of(halves: list[Tensor], sizes: list[int], dropped: list[int]) -> Ratio:
-    """Estimate V_b / V_w from half-groups. A prompt weighs as much as its rollouts; jackknife over prompts.
-
-    halves: (2, coordinates) of each informative prompt. sizes, dropped: N of each informative, of each other prompt.
-    """
-    prompts, m = len(sizes) + len(dropped), len(sizes)
-    if m < FEW:
-        return Ratio(None, None, prompts, m)
-    h, w, rest = (torch.stack(halves).double(), *(torch.tensor(x).double() for x in (sizes, dropped)))
-    product, middle = (h[:, 0] * h[:, 1]).sum(-1), h.mean(1)  # E = |g_x|²; g_x
-    within = (w // 2 - 1) * (h.square().sum(-1).mean(-1) - product)
-    own, along = middle.square().sum(-1), middle @ (w @ middle)
-
-    def inverse(weight, weight2, within, product, cross):
-        """V_b / V_w from sums over prompts: of w, w², w V_w, w |g_x|² and w_x w_y g_x · g_y."""
-        return (product / weight - cross / (weight**2 - weight2)) / (within / weight)
-
-    everyone = torch.cat([w, rest])
-    cross = w @ along - w.square() @ own
-    sums = everyone.sum(), everyone.square().sum(), w @ within, w @ product, cross
-    of_each = [w, w.square(), w * within, w * product, 2 * w * along - 2 * w.square() * own]
-    of_rest = [rest, rest.square(), *(torch.zeros_like(rest) for _ in range(3))]
-    without = inverse(*(s - torch.cat([x, y]) for s, x, y in zip(sums, of_each, of_rest, strict=True)))
-    if sums[2] <= 0:
-        return Ratio(None, None, prompts, m)
-    return Ratio(float(inverse(*sums)), math.sqrt((prompts - 1) * float(without.var(correction=0))), prompts, m)
-
-
 def measure_ratio(steps: list[Step], config: Config, accelerator: Accelerator, setup: Setup, ends: float) -> Ratio:
     """Take the gradients of the steps' prompts in turn, one of each step, until the time is over."""
     gradients, halves = Gradients(config, accelerator, setup), list[Tensor]()
@@ -253,22 +202,23 @@ def measure_ratio(steps: list[Step], config: Config, accelerator: Accelerator, s
         if step.kept[p]:
             halves.append(gradients.halves(step, p))
         (sizes if step.kept[p] else dropped).append(step.n)
-    return ratio_of(halves, sizes, dropped)
+    h = torch.cat(halves).double() if halves else torch.zeros(0, 1)
+    return ratio_of(h @ h.T, sizes, dropped)
 
 
 # -------------------------------------------------------------------------------------------------------- the answer
 
 
 def kept_share(steps: list[Step], n: int) -> float:
-    """K_N, without bias, from the prompts with at least n rollouts: 1 - C(c, n) / C(N, n) - C(N - c, n) / C(N, n)."""
-    counts = [(c, x.n) for x in steps if x.n >= n for c in x.outcomes.correct.sum(-1).tolist()]
-    estimate = brorl.pass_at_k_estimate
-    return float(np.mean([estimate(size, c, n) + estimate(size, size - c, n) - 1 for c, size in counts]))
+    """K_N, without bias, from all prompts with at least n rollouts."""
+    return float(
+        np.mean([share_of([c], x.n, n) for x in steps if x.n >= n for c in x.outcomes.correct.sum(-1).tolist()])
+    )
 
 
 def answer(steps: list[Step], ratio: Ratio, b: int) -> dict[str, Any]:
     """The table of N, and the N whose noise in the same time is nearest to the least wherever V_b / V_w may be."""
-    measured = sorted({x.n for x in steps if any(y.n == x.n and y.kept.any() for y in steps)})
+    measured = sorted({x.n for x in steps if not math.isnan(x.kept_s)})
     if not measured:
         raise Refusal("no group has right and wrong responses: no step would train. Use easier problems")
     if len(measured) == 1:
@@ -362,7 +312,7 @@ def report(config: Config, accelerator: Accelerator, setup: Setup, minutes: floa
 
 
 def main(argv: list[str] | None = None) -> dict[str, Any]:
-    """Run the program with these arguments. Returns the numbers of which_n.json."""
+    """Run the program with these arguments. Returns the numbers of which_n.json. Raises Refusal."""
     parser = argparse.ArgumentParser("python -m tools.which_n", description=__doc__, allow_abbrev=False)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("--max_minutes", type=float, default=10.0, help="about; no step is stopped (default: 10)")
@@ -372,25 +322,25 @@ def main(argv: list[str] | None = None) -> dict[str, Any]:
         flags += ["--name", f"which_n-{time.strftime('%m%d-%H%M%S')}"]
     if "--data" in given and "--eval_data" not in given:
         flags += ["--eval_data", str(TINY / "test.jsonl")]  # nothing is evaluated
-    with explained(code=2):
-        if not own.max_minutes > 0:
-            raise Refusal("--max_minutes must be positive")
-        config, sources = read_settings((__doc__ or "").partition("\n")[0], flags, any_size=True)
-        if config.eval_only or config.resume:
-            raise Refusal("--eval_only and --resume belong to train.py: leave them out here")
-        if config.objective != ["brorl"]:
-            raise Refusal("which_n knows the law of --objective brorl: leave it out")
-        if fsdp_requested():
-            raise Refusal("which_n needs complete weights on every process: start it without FSDP2")
-        accelerator = start_accelerator(config)
-        if accelerator.is_main_process:
-            print(f"this takes about {own.max_minutes:g} minutes or less (--max_minutes); loading the model ...")
-        with redirect_stdout(StringIO()):  # the introduction of a run speaks about training
-            setup = set_up(config, accelerator, sources)
-        found = report(config, accelerator, setup, own.max_minutes)
-        setup.close(accelerator)
-        return found
+    if not own.max_minutes > 0:
+        raise Refusal("--max_minutes must be positive")
+    config, origins = read_settings((__doc__ or "").partition("\n")[0], flags, any_size=True)
+    if config.eval_only or config.resume:
+        raise Refusal("--eval_only and --resume belong to train.py: leave them out here")
+    if config.objective != ["brorl"]:
+        raise Refusal("which_n knows the law of --objective brorl: leave it out")
+    if fsdp_requested():
+        raise Refusal("which_n needs complete weights on every process: start it without FSDP2")
+    accelerator = start_accelerator(config)
+    if accelerator.is_main_process:
+        print(f"this takes about {own.max_minutes:g} minutes or less (--max_minutes); loading the model ...")
+    with redirect_stdout(StringIO()):  # the introduction of a run speaks about training
+        setup = set_up(config, accelerator, origins)
+    found = report(config, accelerator, setup, own.max_minutes)
+    setup.close(accelerator)
+    return found
 
 
 if __name__ == "__main__":
-    main()
+    with explained(code=2):
+        main()
