@@ -18,18 +18,18 @@ r"""Kind "math": is the text in the last box the same answer as the gold? (verif
 
 A reference may be a list of golds. An answer is right if it is the same as one of them.
 
-This file finds the answer, the text in the last box, and checks the golds. kinds/math/ reads the two texts and compares
-them.
+This file finds the answer, the text in the last box, and checks the golds. kinds/answers/ reads the two texts and
+compares them.
 The sources of the rules: the answers of AIME, AMC, MATH, Minerva and OlympiadBench; tests/test_kinds_maths.py lists
 where math-verify 0.9.0 decides otherwise, and why.
 Simplified: nothing is solved, and units are not converted. Sums, integrals, congruences and everything else that
-the grammar of kinds/math/ cannot read is equal only as text.
+the grammar of kinds/answers/ cannot read is equal only as text.
 """
 
 from collections.abc import Callable
 from typing import Any
 
-from kinds.math import ALGEBRA, MAX_LENGTH, best, compare, read
+from kinds.answers import ALGEBRA, MAX_LENGTH, best, compare, read
 from kinds.patterns import forward
 from sandbox.jobs import Call
 from verify import Kind, after_thinking, shown

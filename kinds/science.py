@@ -11,7 +11,7 @@ r"""Kind "science": a short answer with its unit, a formula, or an option. (veri
     pH = 7 for 7; 1.5e3 and 1.5 × 10³
 
 A lone letter after a number is a unit here: 5 m. A right answer may be a formula with such a letter, so an answer is
-also right if it is right as math: 2mg and 2gm. kinds/math/comparison.py has these rules (`compare_science`).
+also right if it is right as math: 2mg and 2gm. `kinds.answers.compare_science` has these rules.
 
 The sources of the rules: the answers of SCP-116K and GPQA.
 """
@@ -19,7 +19,7 @@ The sources of the rules: the answers of SCP-116K and GPQA.
 from typing import Any
 
 from kinds import maths
-from kinds.math import best, compare_science
+from kinds.answers import best, compare_science
 
 
 def judge_science(answer: str, reference: str | list[str]) -> Any:

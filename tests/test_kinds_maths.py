@@ -1,4 +1,4 @@
-r"""kinds/maths.py with kinds/math/: answers that are the gold, and answers that are not.
+r"""kinds/maths.py with kinds/answers/: answers that are the gold, and answers that are not.
 
 Where math differs from math-verify 0.9.0 on purpose:
 

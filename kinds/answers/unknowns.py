@@ -11,14 +11,12 @@ inequality says about its unknown.
 import re
 from collections.abc import Sequence
 
-from kinds.math.algebra import variables
-from kinds.math.nodes import INFINITY, Node, call, measured, number
-from kinds.math.signs import INEQUALITIES, OPERATORS, RELATIONS, TRIGONOMETRIC
+from kinds.answers.algebra import variables
+from kinds.answers.tables import INEQUALITIES, OPERATORS, RELATIONS, TRIGONOMETRIC
+from kinds.answers.tree import INFINITY, Node, call, measured, number
 
 NO_NAME = Node("")
 _FUNCTION_LETTERS = (*"fghpquvABCDEFGHLMNPQRSTVW", *OPERATORS, r"\phi", r"\psi", r"\tau", r"\sigma", r"\rho")
-
-# ---------------------------------------------------------------------------------------------- names
 
 
 def is_equation(node: Node) -> bool:
@@ -39,8 +37,8 @@ def is_name(side: Node) -> bool:
     if side.kind == "letter":
         return side.value not in ("e", "i", "π", "∞")
     if side.kind in ("tuple", "ratio") or side.value in ("+", "/", "abs", *TRIGONOMETRIC):
-        parts = [*side.parts[:1], *(_without_minus(part) for part in side.parts[1:])]  # x-y, but not -x
-        return all(map(is_name, parts))
+        positive = [part.parts[0] if part.value == "neg" else part for part in side.parts[1:]]  # x-y, but not -x
+        return all(map(is_name, [*side.parts[:1], *positive]))
     return side.value == "*" and (_is_function(side.parts) or _is_one_symbol(side.parts))
 
 
@@ -52,10 +50,6 @@ def _is_function(factors: Sequence[Node]) -> bool:
     name = str(first.value) if first.kind == "letter" and len(factors) == 2 else ""
     name = re.sub(r"_[0-9]$|\^[0-9]$|∘[a-zA-Z]$|'+$", "", name)
     return name in _FUNCTION_LETTERS or (len(name) > 1 and name.isalpha())
-
-
-def _without_minus(node: Node) -> Node:
-    return node.parts[0] if node.value == "neg" else node
 
 
 def _is_one_symbol(factors: Sequence[Node]) -> bool:
@@ -90,9 +84,6 @@ def may_name(side: Node, gold: Node, name: Node) -> bool:
 def _of_function(name: Node) -> str:
     """Return v for v(t)."""
     return re.sub(r"\([a-z]\)$", "", name.value)
-
-
-# ------------------------------------------------------------------------------------------ intervals
 
 
 def interval(node: Node) -> tuple[Node, Node]:

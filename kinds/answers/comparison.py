@@ -5,13 +5,12 @@ from collections.abc import Iterable
 from fractions import Fraction
 from typing import Any
 
-from kinds.math.algebra import rational
-from kinds.math.formulas import formula_of
-from kinds.math.grammar import read
-from kinds.math.lexer import tokens
-from kinds.math.nodes import Node, measured
-from kinds.math.same import same
-from kinds.math.units import same_unit
+from kinds.answers.algebra import rational
+from kinds.answers.grammar import read
+from kinds.answers.lexer import FIRST_DECIMAL, tokens
+from kinds.answers.same import same
+from kinds.answers.tree import Node, measured
+from kinds.answers.units import same_unit
 from kinds.patterns import forward
 
 ALGEBRA = "algebra"  # the verdict on two texts that only algebra can compare
@@ -51,9 +50,13 @@ def _is_plain(node: Node) -> bool:
     return rational(node) is not None if node.kind == "call" else all(map(_is_plain, node.parts))
 
 
-# ----------------------------------------------------------------------------------------------- science
-
-_DECIMAL_GOLD = forward(r"[^0-9]{0,4}+([0-9,]*+\.[0-9]++)")
+_FORMULA = forward(r"\[?[A-Z][A-Za-z0-9()\[\]+*-]*+|sp[0-9d]*+")
+_CHARGE = forward(r"\^(?=[0-9]?[+-])")
+_SIGN_FIRST = forward(r"\^([+-])([0-9])(?![0-9])")  # Fe^{+3}
+_ONE = forward(r"\^1(?=[+-])")  # Na^{1+}
+_NUCLIDE = forward(r"(?:_([0-9]++))?\^([0-9]++)(?:_([0-9]++))?([A-Z][a-z]?)")  # ^{14}_6 C
+_REACTION = forward(r"[A-Za-z0-9()+^_-]++\\to[A-Za-z0-9()+^_-]++")  # 2H_2 + O_2 -> 2H_2O
+_STATE = forward(r"\((?:g|l|s|aq)\)|_")
 
 
 def compare_science(answer: str, gold: str, algebra: bool = True) -> Any:
@@ -62,16 +65,29 @@ def compare_science(answer: str, gold: str, algebra: bool = True) -> Any:
     A right answer may have a letter that this reading takes for a unit, so it is also right if it is right as math.
     """
     got, expected = read(answer, True), read(gold, True)
-    if got and expected and formula_of(gold) and formula_of(gold) == formula_of(answer):
+    if got and expected and _formula(gold) and _formula(gold) == _formula(answer):
         return True
     trees = (expected.tree, got.tree) if got and expected and got.tree and expected.tree else None
     if trees and _option(trees[0]) and _option(trees[0]) == _option(trees[1]):
-        return same(_capital(trees[0]), _capital(trees[1]))
+        return same(*(tree._replace(value=tree.value.upper()) for tree in trees))
     if trees and _rounds_to(*trees, gold):
         return True
     # The two readings differ only in runs of letters. Without runs, as in 5\text{ m}, one reading is enough.
     alike = got and expected and not any(token.kind == "run" for text in (answer, gold) for token in tokens(text))
     return best(compare(answer, gold, algebra, science) for science in ((True,) if alike else (True, False)))
+
+
+def _formula(text: str) -> str:
+    r"""Return a chemical formula on one line, "" for other text: Fe3+ for \text{Fe}^{3+}, sp3 for sp^3."""
+    line = "".join(token.text for token in tokens(text) if token.text not in ("{", "}", r"\ce"))
+    line = _SIGN_FIRST.sub(r"^\2\1", _ONE.sub("^", line))
+    if nuclide := _NUCLIDE.fullmatch(line):
+        return f"{nuclide[2]}_{nuclide[1] or nuclide[3] or ''}{nuclide[4]}"
+    if _REACTION.fullmatch(line):
+        return _STATE.sub("", line)
+    line = line.replace("_", "")
+    line = line.replace("^", "") if line.startswith("sp") else _CHARGE.sub("", line)
+    return line if _FORMULA.fullmatch(line) else ""
 
 
 def _option(node: Node) -> str:
@@ -80,14 +96,10 @@ def _option(node: Node) -> str:
     return node.value.upper() if known else ""
 
 
-def _capital(node: Node) -> Node:
-    return node._replace(value=node.value.upper())
-
-
 def _rounds_to(gold: Node, answer: Node, text: str) -> bool:
     """Does the gold, with three digits or more, round the answer's number, and are their units the same?"""
     (gold_unit, gold), (unit, answer) = measured(gold), measured(answer)
-    expected, value, decimal = rational(gold), rational(answer), _DECIMAL_GOLD.match(text)
+    expected, value, decimal = rational(gold), rational(answer), FIRST_DECIMAL.match(text)
     if value is None or answer.value == "+" or not expected or not decimal or not same_unit(gold_unit, unit):
         return False
     digits = decimal[1].replace(".", "").replace(",", "").lstrip("0")

@@ -13,8 +13,8 @@ sizes, colours, \left, \displaystyle, $. So every rule of the grammar sees one s
 A `run` has the letters that stand together in a formula: xy is x times y. A `word` is upright, as in \text{cm}: it is a
 unit, a name or prose. This difference is all that the lexer knows about meaning.
 
-To add another spelling of a sign, add it to SPELLINGS in signs.py. To add a command that only changes the look, add it
-to DECORATION. The time is linear in the text: each character is looked at a bounded number of times.
+tables.py has the other spellings of a sign. To add a command that only changes the look, add it to DECORATION. The time
+is linear in the text: each character is looked at a bounded number of times.
 """
 
 import functools
@@ -22,7 +22,7 @@ import unicodedata
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from kinds.math.signs import CHARACTERS, COMMANDS, SPELLINGS
+from kinds.answers.tables import CHARACTERS, COMMANDS, SPELLINGS
 from kinds.patterns import EXPONENT, forward
 
 MAX_WRAPS = 8  # braces around a whole answer
@@ -58,17 +58,20 @@ DECORATION = forward(
     r"|LARGE|bf|rm|it|tt|sf|mathbf|mathit|mathsf|mathtt|mathcal|boldsymbol|bm|pmb|underline|mathstrut)(?![A-Za-z])"
     r"|\\mathrm\s++(?=[A-Za-z])|\\(?:color|textcolor|colorbox|[hv]?phantom|[hv]space)\*?\s*+\{[^{}]*+\})*+"
 )
-# A number may have groups of three digits, with one of these marks or a comma between them. A comma with one digit more
-# behind the last group, as in 1,234,5, shows a list.
+# The patterns of numbers. There may be groups of three digits, with one of these marks or a comma between them. A comma
+# with one digit more behind the last group, as in 1,234,5, shows a list.
 _GROUP_MARK = r",\\!\ ?|\{,\}|\{\\[,!:;]\}|\\text\{,\}|\\[,!:;]|\\?\ |~"
 _GROUPED = rf"[1-9][0-9]{{0,2}}+(?:(?:{_GROUP_MARK}|,)[0-9]{{3}}(?![0-9]))++(?!,[0-9])"
 _REMOVED_FROM_NUMBERS = forward(_GROUP_MARK)  # the plain commas stay: 1,234 may be two numbers
+# 1,234   1{,}234   1\,234   12   0.5   1.5e3   .5
+_NUMBER = rf"(?:(?<![0-9],){_GROUPED}|[0-9]++)(?:\.[0-9]++|\.(?=[eE][+-]?[0-9]))?{EXPONENT}|\.[0-9]++{EXPONENT}"
+TWO_INTEGERS = forward(r"(?:\{[0-9]++\}|[0-9]){2}(?![0-9])")  # after \frac, in 3\frac{1}{2}
+FIRST_DECIMAL = forward(r"[^0-9]{0,4}+([0-9,]*+\.[0-9]++)")
 _LETTER = rf"[^\W\d_{_RAISED}{_LOWERED}]"  # of any script
 _LETTERS = rf"[A-Za-z](?:\.[A-Za-z](?![A-Za-z]))++\.?|{_LETTER}{{3,}}+'s(?!{_LETTER})|{_LETTER}++"
 # The kinds of pieces, tried in this order. Each is a group of one pattern.
 _PIECES = {
-    # 1,234   1{,}234   1\,234   12   0.5   1.5e3   .5
-    "number": rf"(?:(?<![0-9],){_GROUPED}|[0-9]++)(?:\.[0-9]++|\.(?=[eE][+-]?[0-9]))?{EXPONENT}|\.[0-9]++{EXPONENT}",
+    "number": _NUMBER,
     # \text{ and \mathrm{: the letters up to the closing brace are upright
     "upright": r"\\(?:text(?:bf|it|rm|normal|sf|tt|up|md)?|mbox|mathrm|operatorname\*?|emph)\s*+\{",
     "degrees": r"\^\s*+(?:\{\s*+\\circ\s*+\}|\\circ(?![A-Za-z]))|\\(?:deg(?:rees?)?|textdegree)(?![A-Za-z])",

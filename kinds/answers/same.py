@@ -1,4 +1,4 @@
-r"""Are two trees the same answer? `same` is the whole question; each function below it compares one kind of node.
+r"""Are two trees the same answer? `same` is the whole question; the dict _SAME has a function for each kind of node.
 
 A gold may have a name: the x of x=5. An answer may then leave it out, or give the same one. unknowns.py knows names,
 algebra.py compares values, units.py units.
@@ -7,12 +7,11 @@ algebra.py compares values, units.py units.
 import re
 from collections.abc import Sequence
 
-from kinds.math.algebra import equal, proportional, variables
-from kinds.math.nodes import Node, call, measured, number
-from kinds.math.signs import RELATIONS
-from kinds.math.units import DEGREES, same_unit
-from kinds.math.unknowns import NO_NAME, interval, is_equation, may_name, owns
-from kinds.math.vocabulary import SPELLED_NUMBERS
+from kinds.answers.algebra import equal, proportional, variables
+from kinds.answers.tables import RELATIONS, SPELLED_NUMBERS
+from kinds.answers.tree import Node, call, measured, number
+from kinds.answers.units import DEGREES, same_unit
+from kinds.answers.unknowns import NO_NAME, interval, is_equation, may_name, owns
 
 _OF_X = frozenset([*"rstuvxyz", r"\theta"])  # the variable of an antiderivative
 
@@ -27,52 +26,30 @@ def same(gold: Node, answer: Node, name: Node = NO_NAME) -> bool:
         return _claims(gold, answer, name)
     if gold.kind == "number" and (word := _letters(answer)) in SPELLED_NUMBERS:
         return gold.value == SPELLED_NUMBERS[word]
-    if "spelled" in (gold.kind, answer.kind):
-        return _same_spelling(gold, answer)
     (gold_name, gold), (answer_name, answer) = interval(gold), interval(answer)
     if len({name, gold_name, answer_name} - {NO_NAME}) > 1:  # x>5 is not y>5
         return False
     if {gold.kind, answer.kind} == {"list", "tuple"} and {gold_name, answer_name} != {NO_NAME}:  # 1<x<2 is not 1,2
         return False
-    return _same_kind(gold, answer, name)
-
-
-def _same_kind(gold: Node, answer: Node, name: Node) -> bool:
-    """Compare two nodes that are no equations by the rule for their kinds."""
-    node_kinds = {gold.kind, answer.kind}
-    if "option" in node_kinds:
-        return _same_options(gold, answer)
-    if "words" in node_kinds:
-        a, b = _letters(gold), _letters(answer)
-        return a == b and len(a) > 1  # R is not \text{r}
-    if "matrix" in node_kinds:
-        return _same_matrices(gold, answer)
-    if node_kinds & {"list", "tuple"}:
-        return _same_items(gold, answer, name)
-    if node_kinds == {"chain"}:  # x+y<9 and 9>x+y
-        return _same_sides(gold, answer)
-    if node_kinds == {"ratio"}:
-        zeros = [[measured(part)[1] == number(0) for part in node.parts] for node in (gold, answer)]
-        return zeros[0] == zeros[1] and _same_parts(gold.parts, answer.parts)
-    return _same_quantities(gold, answer)
+    kind = next((kind for kind in _SAME if kind in (gold.kind, answer.kind)), "")
+    return _SAME.get(kind, _same_quantities)(gold, answer, name)
 
 
 def _same_parts(golds: Sequence[Node], answers: Sequence[Node]) -> bool:
     return len(golds) == len(answers) and all(map(same, golds, answers))
 
 
-# ------------------------------------------------------------------------------- equations and inequalities
-
-
 def _same_as_equation(gold: Node, answer: Node) -> bool:
     """Is the answer the same equation, or 5 for the gold x=5?"""
-    own = gold.parts[0] if owns(gold.parts[0]) else None
-    alike = is_equation(answer) and (_same_sides(gold, answer) or _same_curve(gold, answer))
-    return alike or (own is not None and same(gold.parts[-1], answer, own))
+    if is_equation(answer) and (_same_relations(gold, answer) or _same_curve(gold, answer)):
+        return True
+    return owns(gold.parts[0]) and same(gold.parts[-1], answer, gold.parts[0])
 
 
-def _same_sides(gold: Node, answer: Node) -> bool:
-    """Have two equations, or two relations, the same sides, in the same or the reversed order?"""
+def _same_relations(gold: Node, answer: Node, name: Node = NO_NAME) -> bool:
+    """Have two relations the same sides, in the same or the reversed order? x+y<9 and 9>x+y."""
+    if gold.kind != answer.kind:
+        return False
     turned = tuple(RELATIONS[relation] for relation in answer.value[::-1])
     if gold.value == turned and _same_parts(gold.parts, answer.parts[::-1]):
         return True
@@ -101,7 +78,7 @@ def _sorted_names(answer: Node, name: Node) -> Node:
     unknowns = [part.value for part in answer.parts[0].parts if part.kind == "letter"]
     if answer.parts[0].kind != "tuple" or len({*unknowns}) < len(answer.parts[0].parts):
         return answer
-    order = [part.value for part in name.parts] if name.kind == "tuple" else _alphabetic(unknowns)
+    order = _order(unknowns, name)
     if not all(len(side.parts) == len({*unknowns}) for side in answer.parts) or not {*unknowns} <= {*order}:
         return answer
     places = sorted(range(len(unknowns)), key=lambda at: order.index(unknowns[at]))
@@ -109,15 +86,14 @@ def _sorted_names(answer: Node, name: Node) -> Node:
     return answer._replace(parts=tuple(sides))
 
 
-def _alphabetic(unknowns: list[str]) -> list[str]:
-    r"""Return unknowns in the order of a point: a,b    x,y. With a Greek letter, as in r,\theta, they stay."""
-    return unknowns if any(name.startswith("\\") for name in unknowns) else sorted(unknowns)
+def _order(unknowns: list[str], name: Node) -> list[str]:
+    r"""Return unknowns in the order of the gold's name, or of a point: a,b    x,y. Greek letters, as r,\theta, stay."""
+    if name.kind == "tuple":
+        return [part.value for part in name.parts]
+    return unknowns if any(unknown.startswith("\\") for unknown in unknowns) else sorted(unknowns)
 
 
-# ------------------------------------------------------------------------------------ lists, points, matrices
-
-
-def _same_items(gold: Node, answer: Node, name: Node = NO_NAME) -> bool:
+def _same_items(gold: Node, answer: Node, name: Node) -> bool:
     """Compare tuples in order, lists in any order. A list with commas, or x=1 and y=2, may stand for a point."""
     gold, answer = _split_groups(gold, answer), _split_groups(answer, gold)
     node_kinds = {gold.kind, answer.kind}
@@ -147,10 +123,9 @@ def _same_items(gold: Node, answer: Node, name: Node = NO_NAME) -> bool:
 
 def _split_groups(node: Node, other: Node) -> Node:
     """Read 100,200 as two numbers if the other answer has two. 10,200 is always one, and so is 100,000."""
-    two = (
-        node.kind == "number" and node.parts and other.kind in ("list", "tuple") and len(node.parts) == len(other.parts)
-    )
-    return Node("list", "", node.parts) if two and all(part.value >= 100 for part in node.parts) else node
+    groups = node.parts if node.kind == "number" and other.kind in ("list", "tuple") else ()
+    split = 0 < len(groups) == len(other.parts) and all(group.value >= 100 for group in groups)
+    return Node("list", "", groups) if split else node
 
 
 def _as_point(node: Node, name: Node) -> Node:
@@ -160,12 +135,10 @@ def _as_point(node: Node, name: Node) -> Node:
         names_given = [part.parts[0] for part in node.parts if node.kind == "list" and is_equation(part)]
         point = not names_given or len({*names_given}) == len(node.parts)  # x=1, x=2 and x=1,2 are none
         return node if point else node._replace(value="or")
-    order = [part.value for part in name.parts] if name.kind == "tuple" else _alphabetic(unknowns)
-    if len({*unknowns}) == len(unknowns) and {*unknowns} <= {*order}:
-        parts = [part for _, part in sorted(zip(map(order.index, unknowns), node.parts, strict=True))]
-    else:
-        parts = [*node.parts]
-    return Node("list", "", tuple(parts))
+    order = _order(unknowns, name)
+    if len({*unknowns}) < len(unknowns) or not {*unknowns} <= {*order}:
+        return node._replace(value="")
+    return Node("list", "", tuple(part for _, part in sorted(zip(map(order.index, unknowns), node.parts, strict=True))))
 
 
 def _names_in_order(parts: list[Node]) -> list[str]:
@@ -175,7 +148,7 @@ def _names_in_order(parts: list[Node]) -> list[str]:
     return unknowns if all(unknowns) and len({*unknowns}) > 1 else []
 
 
-def _same_matrices(gold: Node, answer: Node) -> bool:
+def _same_matrices(gold: Node, answer: Node, name: Node) -> bool:
     """Compare the rows; a matrix of one row or column may be written as a tuple."""
     if gold.kind == answer.kind:
         return gold.value == answer.value and _same_parts(gold.parts, answer.parts)
@@ -192,10 +165,7 @@ def _as_tuple(node: Node) -> Node:
     return Node("tuple", "()", entries) if len(entries) == max(len(node.parts), len(node.parts[0].parts)) else node
 
 
-# --------------------------------------------------------------------------------------- words and options
-
-
-def _same_spelling(gold: Node, answer: Node) -> bool:
+def _same_spelling(gold: Node, answer: Node, name: Node) -> bool:
     """Compare texts of letters in their order, such as HCN. Letter case counts, except in a word: red and Red."""
     a, b = gold.value if gold.kind == "spelled" else "", _spelling(answer)
     if a and b:
@@ -205,6 +175,11 @@ def _same_spelling(gold: Node, answer: Node) -> bool:
         return a == b or (yes and a.casefold() == b.casefold()) or bool(word and b in cases)
     products = (Node("call", "*", node.parts) if node.kind == "spelled" else node for node in (gold, answer))
     return same(*products)
+
+
+def _same_words(gold: Node, answer: Node, name: Node) -> bool:
+    a, b = _letters(gold), _letters(answer)
+    return a == b and len(a) > 1  # R is not \text{r}
 
 
 def _letters(node: Node) -> str:
@@ -220,35 +195,32 @@ def _spelling(node: Node) -> str:
     return "".join(part.value for part in parts) if all(part.kind == "letter" for part in parts) else ""
 
 
-def _same_options(gold: Node, answer: Node) -> bool:
+def _same_options(gold: Node, answer: Node, name: Node) -> bool:
     """Compare the letters of C. 5 m/s and C, and the texts too if both have one."""
     letters = [node.value if node.kind in ("option", "letter") else None for node in (gold, answer)]
     texts = gold.parts and answer.parts
     return letters[0] == letters[1] and (not texts or same(gold.parts[0], answer.parts[0]))
 
 
-# ------------------------------------------------------------------------------------------- quantities
+def _same_ratios(gold: Node, answer: Node, name: Node) -> bool:
+    if gold.kind != answer.kind:
+        return False
+    zeros = [[measured(part)[1] == number(0) for part in node.parts] for node in (gold, answer)]
+    return zeros[0] == zeros[1] and _same_parts(gold.parts, answer.parts)
 
 
-def _same_quantities(gold: Node, answer: Node) -> bool:
+def _same_quantities(gold: Node, answer: Node, name: Node) -> bool:
     """Compare the values, the units and the directions of two expressions."""
     (gold_unit, gold_value), (answer_unit, value) = measured(gold), measured(answer)
     aims = [node.parts[1] for node in (gold, answer) if node.kind == "quantity" and len(node.parts) > 1]
     if not same_unit(gold_unit, answer_unit) or (len(aims) > 1 and aims[0] != aims[1]):
         return False
-    if {gold_unit, answer_unit} == {DEGREES, None} and _has_pi(value if gold_unit else gold_value):
-        # \pi/6 is no number of degrees, but a gold of 36\pi degrees may be answered without them
-        return _same_angle(gold, answer) or (gold_unit == DEGREES and equal(gold_value, value))
+    if {gold_unit, answer_unit} == {DEGREES, None}:
+        degrees, plain = (gold_value, value) if gold_unit else (value, gold_value)
+        if _has_pi(plain):  # 90^\circ and \pi/2. A gold of 36\pi degrees may be answered without them
+            return equal(call("°", degrees), plain) or (gold_unit == DEGREES and equal(gold_value, value))
     value = _with_constant(gold_value, value)
     return gold_value == value or equal(gold_value, value)
-
-
-def _same_angle(gold: Node, answer: Node) -> bool:
-    r"""Is one answer in degrees and the other a multiple of \pi: 90^\circ and \pi/2?"""
-    values = {unit: value for unit, value in (measured(gold), measured(answer))}
-    if values.keys() != {DEGREES, None}:
-        return False
-    return _has_pi(values[None]) and equal(call("°", values[DEGREES]), values[None])
 
 
 def _has_pi(node: Node) -> bool:
@@ -265,3 +237,16 @@ def _with_constant(gold: Node, answer: Node) -> Node:
         return answer
     rest = answer._replace(parts=answer.parts[:-1])
     return answer if variables(last[0]) & variables(rest) else answer._replace(parts=(*rest.parts, constant))
+
+
+# The first kind in this order that one of the two nodes has gives the function. Of all other kinds it is the last one.
+_SAME = {
+    "spelled": _same_spelling,
+    "option": _same_options,
+    "words": _same_words,
+    "matrix": _same_matrices,
+    "list": _same_items,
+    "tuple": _same_items,
+    "chain": _same_relations,
+    "ratio": _same_ratios,
+}
