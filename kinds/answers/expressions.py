@@ -33,7 +33,6 @@ _PLUS_MINUS = ("+", "-", r"\pm", r"\mp")
 
 
 def read_sum(cursor: Cursor) -> Node:
-    r"""1 - x    -2 \pm \sqrt{3}."""
     terms = [signed(cursor.take() if cursor.sees(*_PLUS_MINUS) else "+", read_term(cursor))]
     while cursor.sees(*_PLUS_MINUS):
         sign, negative = cursor.take(), cursor.now.spaced and cursor.takes("-")  # 14 + -1i
@@ -92,7 +91,6 @@ def _product(factors: list[Node]) -> Node:
 
 
 def read_factor(cursor: Cursor) -> Node:
-    r"""x^2    n!    204_5    30^\circ."""
     read_currency(cursor)
     value = read_atom(cursor)
     plain = value.kind == "number" and not value.parts
@@ -130,9 +128,7 @@ def _starts_factor(cursor: Cursor, numeric: bool) -> bool:
         return False
     if _starts_letter(cursor) or (numeric and cursor.sees(*_STARTS_UNIT)):
         return not starts_unit(cursor, numeric)
-    if cursor.sees(*_STARTS_FACTOR):
-        return True
-    return cursor.sees("|") and not cursor.no_bar_or_ratio
+    return cursor.sees(*_STARTS_FACTOR) or (cursor.sees("|") and not cursor.no_bar_or_ratio)
 
 
 def _starts_letter(cursor: Cursor) -> bool:
@@ -142,12 +138,10 @@ def _starts_letter(cursor: Cursor) -> bool:
 
 
 def _read_exponent(cursor: Cursor) -> Node:
-    """2    -1    {n+1}    (2x)."""
     return signed(cursor.take() if cursor.sees("+", "-") else "+", read_atom(cursor))
 
 
 def read_atom(cursor: Cursor) -> Node:
-    """A number, letter, bracket, set, function, command or matrix."""
     if cursor.now.kind == "number":
         return read_numeral(cursor)
     if _starts_letter(cursor):
@@ -155,18 +149,13 @@ def read_atom(cursor: Cursor) -> Node:
     if cursor.now.kind == "word" and cursor.ahead(1).text == "(" and noun_of([cursor.now]):
         return Node("letter", cursor.take())  # \text{Var}(X)
     cursor.enter()
-    if cursor.sees(r"\{"):
-        node = read_set(cursor)
-    elif cursor.sees(*BRACKETS):
-        node = read_bracket(cursor)
-    else:
-        node = _read_command(cursor)
+    rule = read_set if cursor.sees(r"\{") else read_bracket if cursor.sees(*BRACKETS) else _read_command
+    node = rule(cursor)
     cursor.depth -= 1
     return node
 
 
 def _read_command(cursor: Cursor) -> Node:
-    r"""\frac{1}{2}    \sqrt[3]{x}    \binom{n}{k}    \angle ABC    \begin{pmatrix} ..."""
     name = cursor.take()
     if name[1:] in FUNCTIONS:
         return _read_function(cursor, name[1:])

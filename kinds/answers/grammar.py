@@ -8,22 +8,18 @@ nothing, words in quotes are tokens. starts_NAME only looks.
     clause   = {label} [heading] side {relation side} [condition]     x=5     1 < x \le 2     Total = 5
              | cases
     cases    = "\begin{cases}" clause {("\\" | ",") clause} "\end{cases}"
-    side     = name | union                                           P(A\cap B) =     [0,1) \cup \{5\}
-    name     = tokens up to "=" that write a known name               v(t) =     [H^+] =     \lim_{x\to 2} f =
+    side     = tokens up to "=" that write a name | union             v(t) =     P(A\cap B) =     \lim_{x\to 2} f =
     union    = ratio {"\cup" ratio} ["\setminus" ratio]               [0,1) \cup \{5\}     \mathbb{R} \setminus \{2\}
     ratio    = quantity {(":" | "to") quantity}                       3:5     7:32     3 \text{ to } 5
     quantity = words | [currency] value [scale] [percent] [unit [direction] | noun]
                                                                       5 cm   \$5   50\%   8 eggs   6 m/s east
     value    = sum ["\choose" sum | "\over" sum]                      5    {5 \choose 2}    {1 \over 2}
 
-    file              its rules                                               examples
-    words.py          words, option, label, sentence, heading, condition      Evelyn     C. 5 m/s     \text{Area} =
-    expressions.py    sum, term, product, divisor, factor, exponent, atom,    2x^2 - \sqrt{3}/5
-                      command, function, argument                             \frac12     \sin 2x
-    lists.py          items, bracket, set, matrix                             1, 2     1 \pm 2     (1,2)     \{1,2\}
-    numbers.py        numeral, base, ordinal, currency, scale, percent,       1,234     3\frac{1}{2}     204_5     50\%
-                      letter                                                  F_{n-1}
-    units.py          unit, noun, direction                                   m/s^2     miles per hour     cups of tea
+    words.py         words, option, label, sentence, heading, condition
+    expressions.py   sum, term, product, divisor, factor, exponent, atom, command, function, argument
+    lists.py         items, bracket, set, matrix
+    numbers.py       numeral, mixed, integer, digit, base, ordinal, currency, scale, percent, letter, subscript
+    units.py         unit, noun, direction
 
 tree.py has the cursor, which every rule gets and moves, and the nodes of the tree. To add a rule, add a line to the
 head of its file, and a function.
@@ -55,7 +51,6 @@ from kinds.answers.units import MAX_TAIL, Powers, Unit, noun_of, tail, unit_of, 
 from kinds.answers.words import read_option, read_words, skip_condition, skip_heading, skip_label, starts_option
 
 MAX_LENGTH = 1_000  # characters of an answer
-_PICOMETERS = frozenset([("pm", 1)])
 _LIMITS = (r"\lim", r"\sum", r"\prod", r"\int")  # they start a name: \lim_{x\to 2} f(x) = 5
 # v of v(t), but f(x) is a product for this grammar, and unknowns.py knows that f is a function.
 _OF_LETTERS = (*"nvxyrsuBIUJEK", r"\rho", r"\psi", r"\phi", r"\tau", r"\sigma")
@@ -84,28 +79,21 @@ def read(text: str, science: bool = False) -> Reading | None:
 
 
 def _read_whole(cursor: Cursor) -> Node:
-    """One answer, and nothing after it."""
+    """One answer, and nothing after it. Letters alone, such as HCN, may be a word, a formula or a product."""
+    only_letters = all(token.kind in ("run", "word") for token in cursor.tokens[:-1])
     skip_heading(cursor)
-    tree = read_option(cursor) if starts_option(cursor) else _read_answer(cursor)
+    tree = read_option(cursor) if starts_option(cursor) else list_of(both_signs(read_items(cursor)))
     if cursor.sees(")", "]", r"\}"):
         raise Broken(cursor.now.text)
     if cursor.now != END:
         raise Unreadable(cursor.now.text)
-    return tree
-
-
-def _read_answer(cursor: Cursor) -> Node:
-    """Items as a list, or as one node. Letters alone, such as HCN, may be a word, a formula or a product."""
-    only_letters = all(token.kind in ("run", "word") for token in cursor.tokens[:-1])
-    tree = list_of(both_signs(read_items(cursor)))
     letters = "".join(part.value for part in tree.parts) if only_letters and tree.value == "*" else ""
-    # Only products may have another order: ab, xyz, mn.
+    # Only these products may have another order: ab, xyz, mn.
     product = not letters or re.fullmatch("[abc]{2,3}|[xyz]{2,3}|[bckmnrtxz]{2,3}", letters)
     return tree if product else Node("spelled", letters, tree.parts)
 
 
 def read_clause(cursor: Cursor) -> Node:
-    r"""x=5    1 < x \le 2."""
     if cursor.takes(r"\begin{cases}"):
         return _read_cases(cursor)
     skip_label(cursor)
@@ -128,29 +116,23 @@ def _read_cases(cursor: Cursor) -> Node:
 
 
 def _read_side(cursor: Cursor) -> Node:
-    return read_name(cursor) or _read_union(cursor)
-
-
-def read_name(cursor: Cursor) -> Node | None:
-    r"""v(t) =    P(A\cap B) =    [H^+] =    \lim_{x\to 2} f(x) =: a name that is no product, up to the next "="."""
+    r"""v(t) =    P(A\cap B) =    [H^+] =    \lim_{x\to 2} f(x) =: a name that is no product, up to "=". Or a union."""
     text, following = cursor.now.text, cursor.ahead(1).text
-    if not (text in _LIMITS or text in ("[", "|") or (following == "(" and (text in _OF_LETTERS or text == "P"))):
-        return None
-    end, nested = cursor.at, 0
-    while end < min(cursor.at + MAX_TAIL, len(cursor.tokens) - 1) and (nested or cursor.tokens[end].text != "="):
-        nested += (cursor.tokens[end].text in ("{", "(", "[")) - (cursor.tokens[end].text in ("}", ")", "]"))
-        end += 1
-    found = [token.text for token in cursor.tokens[cursor.at : end]]
-    name = "".join(part for part in found if part not in ("{", "}", r"\ce"))
-    pattern = _NAMES_BY_BRACKET.get(text, _NAMES)
-    if cursor.tokens[end].text != "=" or not (text in _LIMITS or re.fullmatch(pattern, name)):
-        return None
-    cursor.at = end
-    return Node("letter", name)
+    if text in _LIMITS or text in ("[", "|") or (following == "(" and (text in _OF_LETTERS or text == "P")):
+        end, nested = cursor.at, 0
+        while end < min(cursor.at + MAX_TAIL, len(cursor.tokens) - 1) and (nested or cursor.tokens[end].text != "="):
+            nested += (cursor.tokens[end].text in ("{", "(", "[")) - (cursor.tokens[end].text in ("}", ")", "]"))
+            end += 1
+        found = [token.text for token in cursor.tokens[cursor.at : end]]
+        name = "".join(part for part in found if part not in ("{", "}", r"\ce"))
+        known = text in _LIMITS or re.fullmatch(_NAMES_BY_BRACKET.get(text, _NAMES), name)
+        if known and cursor.tokens[end].text == "=":
+            cursor.at = end
+            return Node("letter", name)
+    return _read_union(cursor)
 
 
 def _read_union(cursor: Cursor) -> Node:
-    r"""[0,1) \cup \{5\}    \mathbb{R} \setminus \{2\}."""
     parts = [_read_ratio(cursor)]
     while cursor.takes(r"\cup"):
         parts.append(_read_ratio(cursor))
@@ -185,12 +167,11 @@ def _literal(node: Node) -> Fraction:
 
 
 def _read_ratio(cursor: Cursor) -> Node:
-    r"""3:5    7:32    3 \text{ to } 5."""
     parts = [read_quantity(cursor)]
     while not cursor.no_bar_or_ratio and (cursor.sees(":") or cursor.starts_to(cursor.at)):
         cursor.take()
         parts.append(read_quantity(cursor))
-    if len(parts) > 1 and parts[-1].value == _PICOMETERS:  # 3:00 pm
+    if len(parts) > 1 and parts[-1].value == frozenset([("pm", 1)]):  # 3:00 pm
         parts[-1] = Node("quantity", "pm", parts[-1].parts)
     return Node("ratio", "", tuple(parts)) if len(parts) > 1 else parts[0]
 
@@ -216,7 +197,6 @@ def read_quantity(cursor: Cursor) -> Node:
 
 
 def _read_value(cursor: Cursor) -> Node:
-    r"""A sum    {5 \choose 2}    {1 \over 2}."""
     value = read_sum(cursor)
     if cursor.takes(r"\choose"):
         return call("binom", value, read_sum(cursor))
@@ -256,8 +236,7 @@ def _unit_around(before: str, after: Sequence[Token]) -> Unit | None:
 def _unit_with_noun(found: Sequence[Token]) -> Powers | None:
     """Return the unit before a noun: cm of cm long, lb of pounds of apples, but none of miles per trip."""
     for end in range(len(found) - 1, 0, -1):
-        unit = unit_of(found[:end])
-        if unit is not None:
+        if (unit := unit_of(found[:end])) is not None:
             price = {name for name, _ in unit} <= CURRENCIES
             return unit if price or found[end].text != "per" else None
     return None

@@ -20,6 +20,7 @@ is linear in the text: each character is looked at a bounded number of times.
 import functools
 import unicodedata
 from collections.abc import Sequence
+from itertools import accumulate
 from typing import NamedTuple
 
 from kinds.answers.tables import CHARACTERS, COMMANDS, SPELLINGS
@@ -131,20 +132,11 @@ def _trimmed(found: list[Token]) -> list[Token]:
         if last[-1:] == ["."] and last != [".", "."]:
             found = found[:-1]
         start = 1 if found and found[0].text in (r"\boxed", r"\fbox") else 0
-        if not _spans(found[start:]):
+        depths = [*accumulate((token.text == "{") - (token.text == "}") for token in found[start:])]
+        if len(depths) < 2 or 0 in depths[:-1] or depths[-1]:  # the brace that opens first does not close last
             break
         found = found[start + 1 : -1]
     return found
-
-
-def _spans(found: list[Token]) -> bool:
-    """Does the brace that opens first close last?"""
-    depth = 0
-    for at, token in enumerate(found):
-        depth += (token.text == "{") - (token.text == "}")
-        if depth == 0:
-            return at > 0 and at == len(found) - 1
-    return False
 
 
 # Other spellings of a longer text: a part of it, which is quick to look for, the pattern, and what stands for it.

@@ -39,10 +39,8 @@ def _as_points(clauses: list[Node], starts: list[int]) -> list[Node]:
     """Make points of x=1,y=2 or x=3,y=4: of the clauses between two words "or", if they name the same unknowns."""
     groups = [clauses[start:end] for start, end in pairwise([*starts, len(clauses)])]
     names = [[str(part.parts[0].value) for part in group if part.kind == "chain"] for group in groups]
-    same = all(
-        len({*one}) == len(group) > 1 and {*one} == {*names[0]} for one, group in zip(names, groups, strict=True)
-    )
-    if not same:
+    pairs = zip(names, groups, strict=True)
+    if not all(len({*one}) == len(group) > 1 and {*one} == {*names[0]} for one, group in pairs):
         return clauses
     return [Node("tuple", "()", tuple(sorted(group, key=lambda part: str(part.parts[0].value)))) for group in groups]
 
@@ -61,7 +59,6 @@ def _with_sign(node: Node, which: int) -> Node:
 
 
 def read_bracket(cursor: Cursor) -> Node:
-    r"""(x+1)    (1,2)    [0,1)    {x}    |x|    \lfloor x \rfloor."""
     opening = cursor.take()
     closings, function = BRACKETS[opening]
     items, closing = _inside(cursor, closings, opening == "|")

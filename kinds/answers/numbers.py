@@ -10,11 +10,9 @@ r"""Numbers and letters, and what stands right beside a number: its base, the th
     scale    = "hundred" | "thousand" | "million" | ...                        5 million
     percent  = "%" | "percent" | "per" "cent"                                  50\%
 
-    letter      = (sign | first letter of a run) ["_" subscript] {"'"} [derivative] [composition]
-                                                                               x     \alpha     the x of xy     y'
-    subscript   = letter | group                                               F_{n-1}     v_max     the B of k_BT
-    derivative  = "^" "{" "(" number ")" "}"                                   f^{(3)}
-    composition = "\circ" letter                                               f\circ g
+    letter    = (sign | first letter of a run) ["_" subscript] {"'"} ["^" "{" "(" number ")" "}"] ["\circ" letter]
+                                                                               x     \alpha     the x of xy     f^{(3)}
+    subscript = letter | group                                                 F_{n-1}     v_max     the B of k_BT
 
 A number is one token, with its groups of three digits, its point and its exponent: see lexer.py. A group is a token, or
 tokens in braces (`Cursor.take_group`).
@@ -75,7 +73,6 @@ def _read_mixed(cursor: Cursor) -> Fraction | int:
 
 
 def _read_integer(cursor: Cursor) -> int:
-    """{12}, or one digit."""
     if not cursor.takes("{"):
         return read_digit(cursor)
     cursor.enter()
@@ -95,29 +92,24 @@ def read_digit(cursor: Cursor, alone: bool = False) -> int:
 
 def read_base(cursor: Cursor, digits: Node) -> Node:
     r"""204_5    204 \text{ base } 5    204 in base 5    204 (base 5). Digits without a base, or in base ten, stay."""
-    name = _read_base_name(cursor).casefold()
+    if cursor.takes("_"):
+        name = cursor.take_group()
+    else:
+        bracketed = cursor.sees("(")
+        place = bracketed + (cursor.ahead(bracketed).text == "in")
+        if cursor.ahead(place).text != "base" or cursor.ahead(place + 1) == END:
+            return digits
+        cursor.at += place + 1
+        name = cursor.take()
+        if bracketed:
+            cursor.take(")")
     if not name:
         return digits
-    name = name.removeprefix("base")
+    name = name.casefold().removeprefix("base")
     base = SPELLED_NUMBERS.get(name) or (int(name) if name.isdecimal() and len(name) < 4 else 0)
     if base < 2 or digits.parts:
         raise Unreadable(name)
     return digits if base == 10 else Node("base", base, (digits,))
-
-
-def _read_base_name(cursor: Cursor) -> str:
-    """Take the base of a number, if one follows: 5 or five."""
-    if cursor.takes("_"):
-        return cursor.take_group()
-    bracketed = cursor.sees("(")
-    place = bracketed + (cursor.ahead(bracketed).text == "in")
-    if cursor.ahead(place).text != "base" or cursor.ahead(place + 1) == END:
-        return ""
-    cursor.at += place + 1
-    name = cursor.take()
-    if bracketed:
-        cursor.take(")")
-    return name
 
 
 def skip_ordinal(cursor: Cursor) -> None:
@@ -139,7 +131,6 @@ def read_currency(cursor: Cursor) -> None:
 
 
 def read_scale(cursor: Cursor, value: Node) -> Node:
-    """The million of 5 million."""
     while cursor.now.text in NUMBER_WORDS:
         value = call("*", value, number(10 ** NUMBER_WORDS[cursor.take()]))
     return value
@@ -167,7 +158,15 @@ def read_letter(cursor: Cursor) -> Node:
     if cursor.science and name[0].isupper() and cursor.takes("°"):  # \Delta H^\circ    E^\circ_{cell}
         name += "°"
         name += "_" + _read_subscript(cursor) if cursor.takes("_") else ""
-    return Node("letter", name + _read_derivative(cursor, name) + _read_composition(cursor, name))
+    alphabetic = name.isalpha()
+    following = [cursor.ahead(distance).text for distance in range(6)]
+    if name in ("f", "g", "h", "y") and following[:3] + following[4:] == ["^", "{", "(", ")", "}"]:  # f^{(3)}
+        cursor.at += 6
+        name += "^" + following[3]
+    if alphabetic and cursor.sees(r"\circ") and re.fullmatch("[a-zA-Z]", cursor.ahead(1).text):  # f\circ g
+        cursor.take()
+        name += "∘" + cursor.take()
+    return Node("letter", name)
 
 
 def _read_subscript(cursor: Cursor) -> str:
@@ -176,20 +175,3 @@ def _read_subscript(cursor: Cursor) -> str:
     if kind != "run" or len(text) == 1 or (len(text) > 2 and text.islower() and re.search("[aeiou]", text)):
         return cursor.take_group()
     return cursor.take_character()
-
-
-def _read_derivative(cursor: Cursor, name: str) -> str:
-    """The (3) of f^{(3)}."""
-    mark = [cursor.ahead(distance).text for distance in (0, 1, 2, 4, 5)] == ["^", "{", "(", ")", "}"]
-    if not mark or name not in ("f", "g", "h", "y"):
-        return ""
-    cursor.at += 6
-    return "^" + cursor.tokens[cursor.at - 3].text
-
-
-def _read_composition(cursor: Cursor, name: str) -> str:
-    r"""The \circ g of f\circ g."""
-    if not (cursor.sees(r"\circ") and name.isalpha() and re.fullmatch("[a-zA-Z]", cursor.ahead(1).text)):
-        return ""
-    cursor.take()
-    return "∘" + cursor.take()

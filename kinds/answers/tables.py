@@ -15,8 +15,6 @@ a word that changes a value     it to CHANGING. No rule skips it: 5 dozen, 8 万
                                 and 8 years old have them, only name what is counted
 """
 
-# Signs
-
 # Sign -> its other spellings.
 SPELLINGS = {
     r"\frac": r"\dfrac \tfrac \cfrac \nicefrac \sfrac", r"\binom": r"\dbinom \tbinom", r"\infty": r"\infinity",
@@ -65,8 +63,6 @@ LETTERS = (*GREEK.split(), *OPERATORS, r"\pi", r"\infty", r"\mathbbZ", r"\mathbb
 MARKED = (r"\overline", r"\angle", r"\triangle", r"\vec", r"\hat", r"\widehat", r"\overrightarrow", r"\tilde", r"\dot",
           r"\ddot")  # fmt: skip
 
-# Units
-
 PREFIXES = {"": "", "f": "femto", "p": "pico", "n": "nano", "μ": "micro", "m": "milli", "c": "centi", "d": "deci",
             "h": "hecto", "k": "kilo", "M": "mega", "G": "giga", "T": "tera"}  # fmt: skip
 # Symbol -> its other names. A symbol is case-sensitive (mW, MW), a longer name is not.
@@ -103,8 +99,6 @@ NO_POWERS = {*CURRENCIES, "acre", "ha", "lb", "oz", "ton", "gal", "qt", "pt", "c
 # Signs that may stand in a unit.
 IN_UNITS = {"/", "*", "^", "°", "-", ".", "(", ")", "{", "}", r"\frac", r"\mu", r"\Omega", "Å", r"\$", "€", "£", "¥",
              "¢"}  # fmt: skip
-
-# Words
 
 PERCENT = ("%", "percent", "pct", "percentage")
 NUMBER_WORDS = {"hundred": 2, "thousand": 3, "million": 6, "billion": 9, "trillion": 12}  # 5 million is 5 times 10^6

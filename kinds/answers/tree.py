@@ -17,10 +17,6 @@ Equal trees are equal answers. same.py finds the other equal ones.
     list      "", "and", "or" or "{}"       the items                                    1,2 and unions; 1 or 2; \{1,2\}
     chain     its relations                 the sides                                    x=5, 1<x<2
     matrix    "", or "|" of a determinant   the rows, as tuples                          \begin{pmatrix}1\\2 ...
-
-An example: x = 2\sqrt{3}\text{ cm} is
-
-    chain = (letter x, quantity {(cm, 1)} (call * (number 2, call root (number 3, number 2))))
 """
 
 from __future__ import annotations
@@ -55,6 +51,7 @@ def number(value: Any) -> Node:
     return Node("number", Fraction(value))
 
 
+NO_NAME = Node("")
 NOTHING = Node("words", "∅")
 INFINITY = Node("letter", "∞")
 REALS = Node("tuple", "()", (call("neg", INFINITY), INFINITY))

@@ -152,7 +152,7 @@ def _cursor(found: Sequence[Token]) -> Cursor:
             name = tables.SCALES_OF_HEAT[text.casefold()]
         if name:
             merged[-1] = Token("word", name, merged[-1].spaced)
-        elif not _is_full_stop(token, before):
+        elif token.text != "." or before.kind not in ("run", "word"):  # no full stop of an abbreviation: sq. ft.
             merged.append(token._replace(text=text))
     return Cursor(merged, read_unit)
 
@@ -170,17 +170,14 @@ def read_unit(cursor: Cursor) -> Counter[str]:
     while cursor.now != END and cursor.now.text not in (")", "}"):
         if _takes(cursor, "/", "per", "a", "an"):
             sign = -1
-        elif cursor.now.text == "-" and cursor.ahead(1).kind == "word":  # N-m
+        elif not _takes(cursor, "*") and cursor.now.text == "-" and cursor.ahead(1).kind == "word":  # N-m
             cursor.take()
-        else:
-            _takes(cursor, "*")
         for name, power in _read_factor(cursor, first=False).items():
             powers[name] += sign * power
     return powers
 
 
 def _read_factor(cursor: Cursor, first: bool = True) -> Counter[str]:
-    r"""m    square meters    cm^2    s^{-1}    (mol K)    \frac{m}{s^2}."""
     times = 2 if _takes(cursor, "square", "sq") else 3 if _takes(cursor, "cubic", "cu") else 1
     if _takes(cursor, r"\frac"):
         powers = _read_group(cursor)
@@ -192,7 +189,6 @@ def _read_factor(cursor: Cursor, first: bool = True) -> Counter[str]:
 
 
 def _read_group(cursor: Cursor) -> Counter[str]:
-    """(mol K)    {mol K}."""
     closing = {"(": ")", "{": "}"}.get(cursor.take())
     powers = read_unit(cursor)
     if closing is None or not _takes(cursor, closing):
@@ -214,10 +210,8 @@ def _read_symbol(cursor: Cursor) -> Counter[str]:
 
 def _read_power(cursor: Cursor, first: bool) -> int:
     """^2    ^{-1}    squared    cm2    m s-1. Nothing is the power 1. s-1 alone may be a difference."""
-    if _takes(cursor, "squared"):
-        return 2
-    if _takes(cursor, "cubed"):
-        return 3
+    if cursor.now.text in ("squared", "cubed"):
+        return 2 if cursor.take() == "squared" else 3
     if _takes(cursor, "^"):
         braces = _takes(cursor, "{")
         power = _read_integer(cursor)
@@ -265,7 +259,7 @@ def noun_of(found: Sequence[Token], label: bool = False) -> str:
     for token, before in zip(found, [END, *found], strict=False):
         word = "per" if token.text == "/" and words else token.text.casefold()
         letters = token.kind in ("run", "word") and (len(word) > 1 or word == "a" or not word.isascii())
-        if not _is_full_stop(token, before):
+        if token.text != "." or before.kind not in ("run", "word"):
             changing = word in tables.BOUNDS or changes_value(word)
             if not (letters or word == "per") or (changing and not (label and word in tables.IN_LABELS)):
                 return ""
@@ -273,11 +267,6 @@ def noun_of(found: Sequence[Token], label: bool = False) -> str:
     noun = "".join(words)
     starts = found[0].text.casefold() != "the" if found else False  # 5 of the eggs, but not 5 the second
     return noun if starts and len(words) <= MAX_WORDS and (label or "percent" not in noun) else ""  # 48% per cent
-
-
-def _is_full_stop(token: Token, before: Token) -> bool:
-    """Is it the full stop of an abbreviation: sq. ft.?"""
-    return token.text == "." and before.kind in ("run", "word")
 
 
 def without_direction(found: list[Token], degrees: bool) -> tuple[list[Token], str]:

@@ -1,8 +1,7 @@
 r"""Words: an answer that is words, the letter of an option, and the words around an answer that say nothing.
 
     words     = word {word | number}                            Evelyn     \text{June 20}     \text{no solution}
-    option    = ["("] letter (")" | "." | ":" | "-" | "(") [text]     A)     (C) 5 m/s     C. 5 m/s     C: nitrogen
-    text      = clause | any tokens
+    option    = ["("] letter (")" | "." | ":" | "-" | "(") [clause | any tokens]     A)     (C) 5 m/s     C: nitrogen
     label     = words ("=" | ":") | sentence                    \text{Area} =     Answer:
     sentence  = words ("is" | "are" | "has" | ...)              \text{The area is } 5
     heading   = "the" "answer" "is" | "Option" | "pH"           The answer is 5     Option B     pH 7
@@ -44,22 +43,16 @@ def read_words(cursor: Cursor) -> Node | None:
 
 
 def skip_label(cursor: Cursor) -> None:
-    r"""\text{Area} =    Answer:    \text{The answer is } 5."""
-    while _takes_label(cursor):  # boys : girls = 3:4
-        pass
-    _skip_sentence(cursor)
-
-
-def _takes_label(cursor: Cursor) -> bool:
-    """Take one label. Without it, put the words back."""
+    r"""\text{Area} =    boys : girls = 3:4    \text{The answer is } 5. Without a label, put the words back."""
     start = cursor.at
-    if read_words(cursor) is None:
-        return False
-    found = [token for token in cursor.tokens[start : cursor.at] if token.text.casefold() not in ARTICLES]
-    plain = all(token.kind == "word" or token.text.istitle() for token in found)  # Area, not abcd
-    taken = plain and noun_of(found, label=True) != "" and cursor.takes("=", ":")
-    cursor.at = cursor.at if taken else start
-    return taken
+    while read_words(cursor):
+        found = [token for token in cursor.tokens[start : cursor.at] if token.text.casefold() not in ARTICLES]
+        plain = all(token.kind == "word" or token.text.istitle() for token in found)  # Area, not abcd
+        if not (plain and noun_of(found, label=True) and cursor.takes("=", ":")):
+            break
+        start = cursor.at
+    cursor.at = start
+    _skip_sentence(cursor)
 
 
 def _skip_sentence(cursor: Cursor) -> None:
@@ -75,7 +68,6 @@ def _skip_sentence(cursor: Cursor) -> None:
 
 
 def skip_heading(cursor: Cursor) -> None:
-    """The answer is 5    Option B    pH 7."""
     if [cursor.ahead(distance).text.casefold() for distance in range(3)] == ["the", "answer", "is"]:
         cursor.at += 3
     option = cursor.now.text in ("Option", "option", "Choice", "choice") and cursor.ahead(1) != END
@@ -119,22 +111,16 @@ def read_option(cursor: Cursor) -> Node:
     padded = [END, END, *text, END]
     if doubts or any(_is_option(*padded[at - 2 : at + 2]) for at in range(2, len(padded) - 1)):
         raise Unreadable("B. C.    B. not C")
-    return Node("option", letter, (_read_text(cursor),))
-
-
-def _read_text(cursor: Cursor) -> Node:
-    """A clause, or else the tokens up to the end as words."""
-    words = Node("words", canonical(cursor.tokens[cursor.at : -1]))
+    words = Node("words", canonical(text))
     try:
-        text = cursor.read_clause(cursor)
-    except Broken:
-        raise
-    except Unreadable:
-        text = NOTHING
-    if cursor.now == END and text != NOTHING:
-        return text
-    cursor.at = len(cursor.tokens) - 1
-    return words
+        read = cursor.read_clause(cursor)
+    except Unreadable as error:
+        if isinstance(error, Broken):
+            raise
+        read = words
+    if cursor.now != END or read == NOTHING:
+        read, cursor.at = words, len(cursor.tokens) - 1
+    return Node("option", letter, (read,))
 
 
 def _is_option(first: Token, before: Token, letter: Token, after: Token) -> bool:
