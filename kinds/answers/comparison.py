@@ -38,16 +38,16 @@ def compare(answer: str, gold: str, science: bool = False, algebra: bool = True)
     """
     if not science:
         return _compare(answer, gold, False, algebra)
-    got, expected = read(answer, True), read(gold, True)
-    if got and expected and _formula(gold) and _formula(gold) == _formula(answer):
+    a, b = read(gold, True), read(answer, True)
+    if a and b and _formula(gold) and _formula(gold) == _formula(answer):
         return True
-    trees = (expected.tree, got.tree) if got and expected and got.tree and expected.tree else None
+    trees = (a.tree, b.tree) if a and b and a.tree and b.tree else None
     if trees and _option(trees[0]) and _option(trees[0]) == _option(trees[1]):
         return same(*(tree._replace(value=tree.value.upper()) for tree in trees))
     if trees and _rounds_to(*trees, gold):
         return True
     # The two readings differ only in runs of letters. Without runs, as in 5\text{ m}, one reading is enough.
-    alike = got and expected and not any(token.kind == "run" for text in (answer, gold) for token in tokens(text))
+    alike = a and b and not any(token.kind == "run" for text in (answer, gold) for token in tokens(text))
     return best(_compare(answer, gold, letters, algebra) for letters in ((True,) if alike else (True, False)))
 
 
@@ -55,16 +55,16 @@ def _compare(answer: str, gold: str, science: bool, algebra: bool) -> Any:
     """Compare as math does. `science` changes only how letters are read: a lone letter after a number is a unit."""
     if answer == gold:
         return True
-    got, expected = read(answer, science), read(gold, science)
-    if got is None or expected is None:
+    a, b = read(gold, science), read(answer, science)
+    if a is None or b is None:
         return None
-    if got.text == expected.text:
+    if a.text == b.text:
         return True
-    if got.tree is None or expected.tree is None:
-        return None if got.tree is None else False
-    if not algebra and not (_is_plain(got.tree) and _is_plain(expected.tree)):
+    if a.tree is None or b.tree is None:
+        return None if b.tree is None else False
+    if not algebra and not (_is_plain(a.tree) and _is_plain(b.tree)):
         return ALGEBRA
-    return same(expected.tree, got.tree)
+    return same(a.tree, b.tree)
 
 
 def best(verdicts: Iterable[Any]) -> Any:
@@ -297,9 +297,9 @@ def _option(node: Node) -> str:
 def _rounds_to(gold: Node, answer: Node, text: str) -> bool:
     """Does the gold, with three digits or more, round the answer's number, and are their units the same?"""
     (gold_unit, gold), (unit, answer) = measured(gold), measured(answer)
-    expected, value, decimal = rational(gold), rational(answer), FIRST_DECIMAL.match(text)
-    if value is None or answer.value == "+" or not expected or not decimal or not same_unit(gold_unit, unit):
+    gold_value, value, decimal = rational(gold), rational(answer), FIRST_DECIMAL.match(text)
+    if value is None or answer.value == "+" or not gold_value or not decimal or not same_unit(gold_unit, unit):
         return False
     digits = decimal[1].replace(".", "").replace(",", "").lstrip("0")
-    last_digit = abs(expected) / int(digits or 1)
-    return len(digits) >= 3 and abs(value - expected) <= last_digit / Fraction(2)
+    last_digit = abs(gold_value) / int(digits or 1)
+    return len(digits) >= 3 and abs(value - gold_value) <= last_digit / Fraction(2)

@@ -19,7 +19,7 @@ nothing, words in quotes are tokens. starts_NAME only looks.
     expressions.py   sum, term, product, divisor, factor, exponent, atom, command, function, argument
     lists.py         items, bracket, set, matrix
     numbers.py       numeral, mixed, integer, digit, base, ordinal, currency, scale, percent, letter, subscript
-    units.py         unit, noun, direction
+    units.py         unit, factor, group, power; and what is no grammar, nouns and directions
 
 tree.py has the cursor, which every rule gets and moves, and the nodes of the tree. To add a rule, add a line to the
 head of its file, and a function.

@@ -67,7 +67,7 @@ _REMOVED_FROM_NUMBERS = forward(_GROUP_MARK)  # the plain commas stay: 1,234 may
 # 1,234   1{,}234   1\,234   12   0.5   1.5e3   .5
 _NUMBER = rf"(?:(?<![0-9],){_GROUPED}|[0-9]++)(?:\.[0-9]++|\.(?=[eE][+-]?[0-9]))?{EXPONENT}|\.[0-9]++{EXPONENT}"
 TWO_INTEGERS = forward(r"(?:\{[0-9]++\}|[0-9]){2}(?![0-9])")  # after \frac, in 3\frac{1}{2}
-FIRST_DECIMAL = forward(r"[^0-9]{0,4}+([0-9,]*+\.[0-9]++)")
+FIRST_DECIMAL = forward(r"[^0-9]{0,4}+([0-9,]*+\.[0-9]++)")  # of a gold, whose digits an answer must round to
 _LETTER = rf"[^\W\d_{_RAISED}{_LOWERED}]"  # of any script
 _LETTERS = rf"[A-Za-z](?:\.[A-Za-z](?![A-Za-z]))++\.?|{_LETTER}{{3,}}+'s(?!{_LETTER})|{_LETTER}++"
 # The kinds of pieces, tried in this order. Each is a group of one pattern.
