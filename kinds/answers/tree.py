@@ -1,6 +1,6 @@
 r"""What every rule of the grammar works with: the cursor that it gets, and the nodes of the tree that it returns.
 
-Equal trees are equal answers. same.py finds the other equal ones.
+Equal trees are equal answers. comparison.py finds the other equal ones.
 
     kind      value                         parts
     number    a Fraction                    the groups of 1,234 as numbers, else none    5, 0.\overline{3}

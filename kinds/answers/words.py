@@ -33,7 +33,7 @@ def read_words(cursor: Cursor) -> Node | None:
     long = any(len(token.text) > {"word": 1, "run": 3}.get(token.kind, 99) for token in found)
     short = len(found) == 1 and found[0].text.casefold() in ("yes", "no", "odd")  # Yes is yes
     if short and found[0].kind == "run" and not found[0].text.islower() and len(cursor.tokens) == 2:
-        return None  # NO and No: same.py compares their letters
+        return None  # NO and No: comparison.py compares their letters
     price = SYMBOLS.get(cursor.now.text) in CURRENCIES and cursor.ahead(1).kind == "number"  # USD 5
     if not cursor.ends_clause(end) or not (long or short) or price:
         return None
