@@ -159,8 +159,8 @@ def read_letter(cursor: Cursor) -> Node:
         name += "°"
         name += "_" + _read_subscript(cursor) if cursor.takes("_") else ""
     alphabetic = name.isalpha()
-    following = [cursor.ahead(distance).text for distance in range(6)]
-    if name in ("f", "g", "h", "y") and following[:3] + following[4:] == ["^", "{", "(", ")", "}"]:  # f^{(3)}
+    following = [cursor.ahead(distance).text for distance in range(6)] if name in ("f", "g", "h", "y") else []
+    if following[:3] + following[4:] == ["^", "{", "(", ")", "}"]:  # f^{(3)}
         cursor.at += 6
         name += "^" + following[3]
     if alphabetic and cursor.sees(r"\circ") and re.fullmatch("[a-zA-Z]", cursor.ahead(1).text):  # f\circ g

@@ -78,15 +78,15 @@ def starts_unit(cursor: Cursor, numeric: bool) -> bool:
     kind, text, spaced = cursor.now
     if text in _AFTER_NUMBER or (kind == "word" and len(text) > 1):
         return True
+    apart = spaced or text in _UNSPACED or (cursor.science and (cursor.before.kind == "number" or kind == "sign"))
     weight = text == "mg" and kind == "run" and not numeric  # \mu mg has a weight, no milligram
-    variable = kind == "run" and len(text) == 1 and not numeric  # x m
+    variable = kind == "run" and (not apart or (len(text) == 1 and not numeric))  # 5x, x m
     if text in ("e", "i") or weight or variable or (kind == "word" and _was_variable(cursor, text)):
         return False
     found = tail(cursor)
     if not found or (not numeric and cursor.ahead(len(found)).text in tables.RELATIONS):  # \mathrm{\Delta H} = 5
         return False
-    scientific = cursor.science and (cursor.before.kind == "number" or kind == "sign")  # 5m
-    facts = {"apart": spaced or text in _UNSPACED or scientific, "numeric": numeric, "science": cursor.science}
+    facts = {"apart": apart, "numeric": numeric, "science": cursor.science}
     group = _group_of(without_direction(found, False)[0])
     return group in STARTS_UNIT and all(facts[need] for need in STARTS_UNIT[group])
 
