@@ -59,7 +59,7 @@ from sandbox.jobs import Call, Ended, Program, printable
 LOG = logging.getLogger(__name__)
 
 REASONS = ("correct", "wrong", "partial", "no_answer", "unparsed", "timeout", "crashed")
-MAX_ANSWER = 1_000  # characters: a longer answer is not read as an expression. kinds/math/ has its own limit
+MAX_ANSWER = 1_000  # characters: a longer answer is not read as an expression. kinds/answers/ has its own limit
 MAX_REWARD = 1e9
 
 

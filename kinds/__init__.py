@@ -2,7 +2,7 @@
 
 maths.py     kind "math": the last box, and the golds
 science.py   kind "science": math with units, formulas and options
-math/        the library that reads and compares the answers of both; kinds/math/__init__.py is its door
+answers/     the library that reads and compares the answers of both; kinds/answers/__init__.py is its door
 code.py      kind "code": programs and functions, by their outputs
 ifeval.py    kind "ifeval": the 25 instructions of IFEval
 logic.py     kind "logic": Reasoning Gym's scorers

@@ -1,35 +1,19 @@
 r"""Kind "math": is the text in the last box the same answer as the gold? (verify.py, section 4.2.1)
 
-    accepted as the same                                not the same
-    \frac12, 1/2, 0.5, 50%                              50 for 50%; 0.33333 for 1/3 (relative 1e-6)
-    1,000 and 1000; 6.02e23 and 6.02\times10^{23}       1, 000 and 1000; 1e-7 and 2e-7
-    x=5, f(x)=5, Total = 5, 2+3=5 for 5                 3=5 and x^2=5 for 5; y=5 for x=5; n=2n for 2n
-    1,2 and 2,1; {1,2}; 1\pm2 and -1,3                  (1,2) and (2,1); (1,2) and \{1,2\}; [0,1) and [0,1]
-    x>5 and (5,\infty); unions in any order             1,2,2 and 1,2
-    10 cm, 10 centimeters, and 10 without a unit        10 cm and 10 m; 10 cm and 0.1 m
-    \$8, 8 dollars, 8 eggs, 8 cm for 8                  8 dozen, about 8, 8 or 9; 8 cents for \$8
-    28\%, 28 percent                                    28 for 28\%
-    (C), C., C) for \text{(C)}                          (C) 12, two options
-    x(x+1) and x^2+x; \sqrt8 and 2\sqrt2                R and r; x' and x; 2\pi x, 2\pi+C and 2\pi
-    y=2x+3 and 2x-y+3=0                                 204 and 54 for 204_5
-    Matrices and vectors, entry by entry                a row and a column
-    Letter case, articles and the last full stop        any other word; moT for Tom, ACB for ABC
-    y=2,x=1 and x=1 and y=2 for (1,2)                   y=1,x=2; x=1 or y=2
+docs/problems.md has a table of right and wrong answers, one row for each rule, and a test judges them.
 
 A reference may be a list of golds. An answer is right if it is the same as one of them.
 
-This file finds the answer, the text in the last box, and checks the golds. kinds/math/ reads the two texts and compares
-them.
-The sources of the rules: the answers of AIME, AMC, MATH, Minerva and OlympiadBench; tests/test_kinds_maths.py lists
-where math-verify 0.9.0 decides otherwise, and why.
+This file finds the answer, the text in the last box, and checks the golds. kinds/answers/ reads the two texts and
+compares them. The sources of the rules: the answers of AIME, AMC, MATH, Minerva and OlympiadBench;
+tests/test_kinds_maths.py lists where math-verify 0.9.0 decides otherwise, and why.
 Simplified: nothing is solved, and units are not converted. Sums, integrals, congruences and everything else that
-the grammar of kinds/math/ cannot read is equal only as text.
+the grammar of kinds/answers/ cannot read is equal only as text.
 """
 
-from collections.abc import Callable
 from typing import Any
 
-from kinds.math import ALGEBRA, MAX_LENGTH, best, compare, read
+from kinds.answers import ALGEBRA, MAX_LENGTH, best, compare, read
 from kinds.patterns import forward
 from sandbox.jobs import Call
 from verify import Kind, after_thinking, shown
@@ -39,24 +23,20 @@ _LOST_BACKSLASH = forward(r"[\x00-\x09\x0b-\x1f]|\n(?:eq|u|abla)\b")
 _EMPTY_BOX = forward(r"\\(?:boxed|fbox)\s*+\{\s*+\}")
 
 
-def judge_math(answer: str, reference: str | list[str]) -> Any:
+def judge_math(answer: str, reference: str | list[str], science: bool = False) -> Any:
     """Is the answer a gold? True or False, None for no form of an answer, or the job that finds out.
 
     Only algebra needs a worker, since its time has no small bound. Everything else is compared here.
     """
-    return judge(answer, reference, compare, "kinds.maths:judge_in_worker")
-
-
-def judge(answer: str, reference: str | list[str], comparison: Callable[..., Any], job: str) -> Any:
-    """Compare an answer with each gold, here as far as no algebra is needed. `job` is the function for a worker."""
     golds = [unboxed(gold).strip() for gold in golds_of(reference)]
-    verdict = best(comparison(answer.strip(), gold, algebra=False) for gold in golds)
-    return Call(job, [answer.strip(), golds], ("mpmath",)) if verdict == ALGEBRA else verdict
+    verdict = best(compare(answer.strip(), gold, science, algebra=False) for gold in golds)
+    job = Call("kinds.maths:judge_in_worker", [answer.strip(), golds, science], ("mpmath",))
+    return job if verdict == ALGEBRA else verdict
 
 
-def judge_in_worker(answer: str, golds: str | list[str]) -> bool | None:
+def judge_in_worker(answer: str, golds: str | list[str], science: bool = False) -> bool | None:
     """Compare an answer with each gold, with algebra."""
-    return best(compare(answer, gold) for gold in golds_of(golds))
+    return best(compare(answer, gold, science) for gold in golds_of(golds))
 
 
 def golds_of(reference: str | list[str]) -> list[str]:
@@ -95,8 +75,6 @@ def solution(reference: str | list[str]) -> str:
     """Return a response that is right: the first gold in a box."""
     return f"\\boxed{{{unboxed(golds_of(reference)[0])}}}"
 
-
-# --------------------------------------------------------------------------------------------- the box
 
 # The paper's longest response, 16,384 tokens, has fewer than 100,000 characters. Only a loop is cut here.
 MAX_BOX_DISTANCE = 1_000_000

@@ -1,7 +1,7 @@
 """Regular expressions for text that a model wrote: they cannot backtrack, so this process may run them.
 
 NUMBER and DECIMAL are parts of patterns: numbers as programs print them. The numbers of math answers have groups of
-digits and no sign, and kinds/math/lexer.py has their pattern.
+digits and no sign, and kinds/answers/lexer.py has their pattern.
 """
 
 import re

@@ -11,7 +11,7 @@ r"""Kind "science": a short answer with its unit, a formula, or an option. (veri
     pH = 7 for 7; 1.5e3 and 1.5 × 10³
 
 A lone letter after a number is a unit here: 5 m. A right answer may be a formula with such a letter, so an answer is
-also right if it is right as math: 2mg and 2gm. kinds/math/comparison.py has these rules (`compare_science`).
+also right if it is right as math: 2mg and 2gm. `kinds.answers.compare` has these rules.
 
 The sources of the rules: the answers of SCP-116K and GPQA.
 """
@@ -19,17 +19,11 @@ The sources of the rules: the answers of SCP-116K and GPQA.
 from typing import Any
 
 from kinds import maths
-from kinds.math import best, compare_science
 
 
 def judge_science(answer: str, reference: str | list[str]) -> Any:
     """Judge as math does, with the rules above."""
-    return maths.judge(answer, reference, compare_science, "kinds.science:judge_in_worker")
-
-
-def judge_in_worker(answer: str, golds: str | list[str]) -> bool | None:
-    """Compare an answer with each gold, with algebra."""
-    return best(compare_science(answer, gold) for gold in maths.golds_of(golds))
+    return maths.judge_math(answer, reference, science=True)
 
 
 KIND = maths.KIND._replace(judge=judge_science, check=lambda gold: maths.check_text("science", gold))

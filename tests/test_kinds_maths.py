@@ -1,4 +1,4 @@
-r"""kinds/maths.py with kinds/math/: answers that are the gold, and answers that are not.
+r"""kinds/maths.py with kinds/answers/: answers that are the gold, and answers that are not.
 
 Where math differs from math-verify 0.9.0 on purpose:
 
@@ -29,7 +29,7 @@ from answer_forms import RIGHT_MATH, RIGHT_SCIENCE, WRONG_MATH, WRONG_SCIENCE, r
 from judging import REFEREES, costs_at_most, judged, pairs, reason
 from wrong_answers import golds, wrong_answers
 
-from kinds import maths, science
+from kinds import maths
 from kinds.maths import MAX_BOX_DISTANCE, judge_in_worker, judge_math, last_box
 from kinds.science import judge_science
 from verify import verify
@@ -221,8 +221,7 @@ def test_math_forms():
 def paid(kind, gold, answer):
     """Would this box be paid? Judged in this process, as a worker does it."""
     box = last_box(f"So the answer is \\boxed{{{answer}}}.")
-    judge = {"math": maths, "science": science}[kind].judge_in_worker
-    return box is not None and (box.strip() == gold or judge(box, gold) is True)
+    return box is not None and (box.strip() == gold or judge_in_worker(box, gold, kind == "science") is True)
 
 
 RIGHT = [("math", *case) for case in RIGHT_MATH] + [("science", *case) for case in RIGHT_SCIENCE]

@@ -16,7 +16,7 @@ import pytest
 from judging import THREE, costs_at_most, instruction, reason, seconds
 from test_kinds_ifeval import FOLLOWED
 
-from kinds.math import read
+from kinds.answers import read
 from kinds.patterns import FORWARD, forward
 from sandbox import pool
 from sandbox.jobs import Call, Ended

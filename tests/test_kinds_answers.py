@@ -1,4 +1,4 @@
-r"""kinds/math/: its door, rules, tables, numbers and units. The tables of answers are in test_kinds_maths.py."""
+r"""kinds/answers/: its door, rules, tables, numbers and units. The tables of answers are in test_kinds_maths.py."""
 
 import ast
 import importlib
@@ -9,29 +9,29 @@ from pathlib import Path
 
 import pytest
 
-from kinds import math
-from kinds.math import algebra, grammar
-from kinds.math.algebra import rational
-from kinds.math.lexer import tokens
-from kinds.math.signs import BRACKETS, FUNCTIONS, INEQUALITIES, RELATIONS
-from kinds.math.units import unit_of
+from kinds import answers
+from kinds.answers import algebra, grammar
+from kinds.answers.algebra import rational
+from kinds.answers.lexer import tokens
+from kinds.answers.tables import BRACKETS, FUNCTIONS, INEQUALITIES, RELATIONS
+from kinds.answers.units import unit_of
 
-GRAMMAR = re.findall(r"^    (\w+)\.py ", grammar.__doc__, re.M)  # the files with rules
+GRAMMAR = ["grammar", *re.findall(r"^    (\w+)\.py ", grammar.__doc__, re.M)]  # the files with rules
 
 
 def test_the_examples_of_the_door():
-    """Makes impossible: an example in the docstring of kinds/math/ that the code answers differently."""
-    examples = re.findall(r"^    (\w+\(.*?\))  +(True|False|None|ALGEBRA)\b", math.__doc__, re.M)
+    """Makes impossible: an example in the docstring of kinds/answers/ that the code answers differently."""
+    examples = re.findall(r"^    (\w+\(.*?\))  +(True|False|None|ALGEBRA)\b", answers.__doc__, re.M)
     assert len(examples) > 9
     for call, expected in examples:
-        assert eval(call, vars(math)) == eval(expected, vars(math)), call
-    assert math.read("--5").tree is None and math.read(r"x = 5 \text{ cm}").tree.kind == "chain"
+        assert eval(call, vars(answers)) == eval(expected, vars(answers)), call
+    assert answers.read("--5").tree is None and answers.read(r"x = 5 \text{ cm}").tree.kind == "chain"
 
 
 @pytest.mark.parametrize("name", GRAMMAR)
 def test_a_rule_has_the_name_of_its_function(name):
     """Makes impossible: a rule in the head of a file whose function has another name, or is in another file."""
-    module = importlib.import_module(f"kinds.math.{name}")
+    module = importlib.import_module(f"kinds.answers.{name}")
     tree = ast.parse(Path(module.__file__).read_text())
     functions = {node.name.lstrip("_") for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
     rules = {*re.findall(r"^    (\w+) += ", module.__doc__, re.M)} - {"bar", "square"}  # parts of one rule
@@ -53,7 +53,7 @@ def test_numbers_are_read_as_python_reads_them():
     for _ in range(20_000):
         text = "".join(rng.choice("0123.e+-/") for _ in range(rng.randint(1, 6)))
         text = text.rstrip(".")  # one full stop may end an answer
-        reading = math.read(text)
+        reading = answers.read(text)
         number = rational(reading.tree) if reading and reading.tree else None
         try:
             expected = Fraction(text)

@@ -1,24 +1,21 @@
-r"""Unknowns: which side of an equation or an inequality is only a name, and what it is a name for.
+r"""Unknowns: which side of an equation or an inequality is only a name, in which order, and what it is a name for.
 
     x = 5, f(2) = 5, AB = 5, \Delta H = 5     the first side is a name for 5
     2x = 5, x^2 = 5, 3 = 5                    both sides are values: an equation, or a wrong claim
     x > 5, 5 < x, 1 < x \le 2                 x is a name for an interval
 
 `is_name` and `owns` say whether a side is a name, `may_name` whether it may name this gold, `interval` what an
-inequality says about its unknown.
+inequality says about its unknown. `as_point` and `sorted_names` put values into the order of their names.
 """
 
 import re
 from collections.abc import Sequence
 
-from kinds.math.algebra import variables
-from kinds.math.nodes import INFINITY, Node, call, measured, number
-from kinds.math.signs import INEQUALITIES, OPERATORS, RELATIONS, TRIGONOMETRIC
+from kinds.answers.algebra import variables
+from kinds.answers.tables import INEQUALITIES, OPERATORS, RELATIONS, TRIGONOMETRIC
+from kinds.answers.tree import INFINITY, NO_NAME, Node, call, measured, number
 
-NO_NAME = Node("")
 _FUNCTION_LETTERS = (*"fghpquvABCDEFGHLMNPQRSTVW", *OPERATORS, r"\phi", r"\psi", r"\tau", r"\sigma", r"\rho")
-
-# ---------------------------------------------------------------------------------------------- names
 
 
 def is_equation(node: Node) -> bool:
@@ -39,8 +36,8 @@ def is_name(side: Node) -> bool:
     if side.kind == "letter":
         return side.value not in ("e", "i", "π", "∞")
     if side.kind in ("tuple", "ratio") or side.value in ("+", "/", "abs", *TRIGONOMETRIC):
-        parts = [*side.parts[:1], *(_without_minus(part) for part in side.parts[1:])]  # x-y, but not -x
-        return all(map(is_name, parts))
+        positive = [part.parts[0] if part.value == "neg" else part for part in side.parts[1:]]  # x-y, but not -x
+        return all(map(is_name, [*side.parts[:1], *positive]))
     return side.value == "*" and (_is_function(side.parts) or _is_one_symbol(side.parts))
 
 
@@ -52,10 +49,6 @@ def _is_function(factors: Sequence[Node]) -> bool:
     name = str(first.value) if first.kind == "letter" and len(factors) == 2 else ""
     name = re.sub(r"_[0-9]$|\^[0-9]$|∘[a-zA-Z]$|'+$", "", name)
     return name in _FUNCTION_LETTERS or (len(name) > 1 and name.isalpha())
-
-
-def _without_minus(node: Node) -> Node:
-    return node.parts[0] if node.value == "neg" else node
 
 
 def _is_one_symbol(factors: Sequence[Node]) -> bool:
@@ -75,7 +68,8 @@ def may_name(side: Node, gold: Node, name: Node) -> bool:
     `name` is the gold's own name. In n=2n, where the gold is 2n, in x=y and in A=(C) both sides are answers.
     """
     if name != NO_NAME or gold.kind in ("words", "letter"):
-        return side == name or (name.kind == side.kind == "letter" and _of_function(name) == _of_function(side))
+        letters = [re.sub(r"\([a-z]\)$", "", node.value) for node in (side, name) if node.kind == "letter"]  # v of v(t)
+        return side == name or (len(letters) == 2 and letters[0] == letters[1])
     if not is_name(side) or (side.kind == "tuple" and gold.kind not in ("tuple", "list", "matrix")):
         return False
     own = variables(Node("call", "*", gold.parts) if gold.kind == "spelled" else measured(gold)[1])
@@ -87,12 +81,44 @@ def may_name(side: Node, gold: Node, name: Node) -> bool:
     return symbol and not own & variables(side)  # |F|    dv/dt    \Delta E
 
 
-def _of_function(name: Node) -> str:
-    """Return v for v(t)."""
-    return re.sub(r"\([a-z]\)$", "", name.value)
+def sorted_names(answer: Node, name: Node) -> Node:
+    """Write (y,x)=(7,3) as (x,y)=(3,7): in the order of the gold's name, or by the alphabet."""
+    unknowns = [part.value for part in answer.parts[0].parts if part.kind == "letter"]
+    if answer.parts[0].kind != "tuple" or len({*unknowns}) < len(answer.parts[0].parts):
+        return answer
+    order = _order(unknowns, name)
+    if not all(len(side.parts) == len({*unknowns}) for side in answer.parts) or not {*unknowns} <= {*order}:
+        return answer
+    places = sorted(range(len(unknowns)), key=lambda at: order.index(unknowns[at]))
+    sides = (side._replace(parts=tuple(side.parts[at] for at in places)) for side in answer.parts)
+    return answer._replace(parts=tuple(sides))
 
 
-# ------------------------------------------------------------------------------------------ intervals
+def as_point(node: Node, name: Node) -> Node:
+    """Order y=2,x=1 and "y=2 and x=1" as the name (x,y) says, or by the alphabet. Other lists keep their order."""
+    unknowns = names_in_order([*node.parts]) if node.kind == "list" and node.value in ("", "and") else []
+    if not unknowns:
+        names_given = [part.parts[0] for part in node.parts if node.kind == "list" and is_equation(part)]
+        point = not names_given or len({*names_given}) == len(node.parts)  # x=1, x=2 and x=1,2 are none
+        return node if point else node._replace(value="or")
+    order = _order(unknowns, name)
+    if len({*unknowns}) < len(unknowns) or not {*unknowns} <= {*order}:
+        return node._replace(value="")
+    return Node("list", "", tuple(part for _, part in sorted(zip(map(order.index, unknowns), node.parts, strict=True))))
+
+
+def names_in_order(parts: list[Node]) -> list[str]:
+    """Return the names that order a list, as in x=1,y=2. In x_1=1,x_2=2 both are values of x, in any order."""
+    sides = [part.parts[0] if is_equation(part) else interval(part)[0] for part in parts]
+    unknowns = [str(side.value).partition("_")[0] if side.kind == "letter" else "" for side in sides]
+    return unknowns if all(unknowns) and len({*unknowns}) > 1 else []
+
+
+def _order(unknowns: list[str], name: Node) -> list[str]:
+    r"""Return unknowns in the order of the gold's name, or of a point: a,b    x,y. Greek letters, as r,\theta, stay."""
+    if name.kind == "tuple":
+        return [part.value for part in name.parts]
+    return unknowns if any(unknown.startswith("\\") for unknown in unknowns) else sorted(unknowns)
 
 
 def interval(node: Node) -> tuple[Node, Node]:

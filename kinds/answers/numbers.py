@@ -1,4 +1,4 @@
-r"""Numbers, and what stands right beside one: its base, the th of 5th, a currency, million and percent.
+r"""Numbers and letters, and what stands right beside a number: its base, the th of 5th, a currency, million, percent.
 
     numeral  = number [mixed | ("\overline" | "\dot") group | "repeating"]     12     1,234     0.5     0.1\overline{6}
     mixed    = "\frac" integer integer | number "/" number                     the 1/2 of 3\frac{1}{2} and 3 1/2
@@ -10,21 +10,21 @@ r"""Numbers, and what stands right beside one: its base, the th of 5th, a curren
     scale    = "hundred" | "thousand" | "million" | ...                        5 million
     percent  = "%" | "percent" | "per" "cent"                                  50\%
 
-A number is one token, with its groups of three digits, its point and its exponent: see lexer.py.
+    letter    = (sign | first letter of a run) ["_" subscript] {"'"} ["^" "{" "(" number ")" "}"] ["\circ" letter]
+                                                                               x     \alpha     the x of xy     f^{(3)}
+    subscript = letter | group                                                 F_{n-1}     v_max     the B of k_BT
+
+A number is one token, with its groups of three digits, its point and its exponent: see lexer.py. A group is a token, or
+tokens in braces (`Cursor.take_group`).
 """
 
 import re
 from fractions import Fraction
 
-from kinds.math.cursor import Cursor
-from kinds.math.lexer import END, Broken, Unreadable
-from kinds.math.nodes import Node, call, number
-from kinds.math.units import CURRENCIES, SYMBOLS
-from kinds.math.vocabulary import NUMBER_WORDS, ORDINALS, PERCENT, SPELLED_NUMBERS
-from kinds.patterns import forward
-
-MAX_EXPONENT = 1_000
-_TWO_INTEGERS = forward(r"(?:\{[0-9]++\}|[0-9]){2}(?![0-9])")  # after \frac, in 3\frac{1}{2}
+from kinds.answers.lexer import END, TWO_INTEGERS, Broken, Unreadable
+from kinds.answers.tables import CURRENCIES, NUMBER_WORDS, ORDINALS, PERCENT, SPELLED_NUMBERS
+from kinds.answers.tree import MAX_EXPONENT, Cursor, Node, call, number
+from kinds.answers.units import SYMBOLS
 
 
 def read_numeral(cursor: Cursor) -> Node:
@@ -34,10 +34,10 @@ def read_numeral(cursor: Cursor) -> Node:
         text += "."
     if "." in text and cursor.takes(r"\overline", r"\dot"):
         return _repeating(text, cursor.take_group())
-    if cursor.now.text in ("repeating", "recurring") and re.fullmatch(r"[0-9]*\.[0-9]", text):  # one digit
+    if cursor.now.text in ("repeating", "recurring") and text[-2:-1] == "." and "," not in text:  # one digit
         cursor.take()
         return _repeating(text[:-1], text[-1])
-    if abs(int(text.lower().partition("e")[2] or 0)) > MAX_EXPONENT:  # 1e999999999 would be computed
+    if abs(int(text.lower().partition("e")[2] or 0)) > MAX_EXPONENT:
         raise Broken("too large")
     if text.isdecimal():
         return number(int(text) + _read_mixed(cursor))
@@ -57,26 +57,27 @@ def _repeating(before: str, again: str) -> Node:
 def _read_mixed(cursor: Cursor) -> Fraction | int:
     r"""The \frac{1}{2} of 3\frac{1}{2} and the 1/2 of 3 1/2, after a whole number; else 0."""
     if cursor.sees(r"\frac"):
-        if not _TWO_INTEGERS.match("".join(cursor.ahead(distance).text for distance in range(1, 7))):
+        if not TWO_INTEGERS.match("".join(cursor.ahead(distance).text for distance in range(1, 7))):
             return 0
         cursor.take()
-        return _fraction(_read_integer(cursor), _read_integer(cursor))
-    if cursor.now.kind != "number":
-        return 0
-    above, slash, below = (cursor.ahead(distance) for distance in range(3))
-    if not (above.spaced and above.text.isdecimal() and slash.text == "/" and below.text.isdecimal()):
-        return 0
-    cursor.at += 3
-    return _fraction(int(above.text), int(below.text))
+        above, below = _read_integer(cursor), _read_integer(cursor)
+    else:
+        first, slash, second = (cursor.ahead(distance) for distance in range(3))
+        if not (first.spaced and first.text.isdecimal() and slash.text == "/" and second.text.isdecimal()):
+            return 0
+        cursor.at += 3
+        above, below = int(first.text), int(second.text)
+    if below == 0:
+        raise Broken("1/0")
+    return Fraction(above, below)
 
 
 def _read_integer(cursor: Cursor) -> int:
-    """{12}, or one digit."""
     if not cursor.takes("{"):
         return read_digit(cursor)
     cursor.enter()
     value = int(cursor.take())
-    cursor.leave()
+    cursor.depth -= 1
     cursor.take("}")
     return value
 
@@ -89,37 +90,26 @@ def read_digit(cursor: Cursor, alone: bool = False) -> int:
     return int(cursor.take_character())
 
 
-def _fraction(above: int, below: int) -> Fraction:
-    if below == 0:
-        raise Broken("1/0")
-    return Fraction(above, below)
-
-
 def read_base(cursor: Cursor, digits: Node) -> Node:
     r"""204_5    204 \text{ base } 5    204 in base 5    204 (base 5). Digits without a base, or in base ten, stay."""
-    name = _read_base_name(cursor).casefold()
+    if cursor.takes("_"):
+        name = cursor.take_group()
+    else:
+        bracketed = cursor.sees("(")
+        place = bracketed + (cursor.ahead(bracketed).text == "in")
+        if cursor.ahead(place).text != "base" or cursor.ahead(place + 1) == END:
+            return digits
+        cursor.at += place + 1
+        name = cursor.take()
+        if bracketed:
+            cursor.take(")")
     if not name:
         return digits
-    name = name.removeprefix("base")
+    name = name.casefold().removeprefix("base")
     base = SPELLED_NUMBERS.get(name) or (int(name) if name.isdecimal() and len(name) < 4 else 0)
     if base < 2 or digits.parts:
         raise Unreadable(name)
     return digits if base == 10 else Node("base", base, (digits,))
-
-
-def _read_base_name(cursor: Cursor) -> str:
-    """Take the base of a number, if one follows: 5 or five."""
-    if cursor.takes("_"):
-        return cursor.take_group()
-    bracketed = cursor.sees("(")
-    place = bracketed + (cursor.ahead(bracketed).text == "in")
-    if cursor.ahead(place).text != "base" or cursor.ahead(place + 1) == END:
-        return ""
-    cursor.at += place + 1
-    name = cursor.take()
-    if bracketed:
-        cursor.take(")")
-    return name
 
 
 def skip_ordinal(cursor: Cursor) -> None:
@@ -141,7 +131,6 @@ def read_currency(cursor: Cursor) -> None:
 
 
 def read_scale(cursor: Cursor, value: Node) -> Node:
-    """The million of 5 million."""
     while cursor.now.text in NUMBER_WORDS:
         value = call("*", value, number(10 ** NUMBER_WORDS[cursor.take()]))
     return value
@@ -156,3 +145,33 @@ def read_percent(cursor: Cursor, value: Node) -> Node:
         raise Unreadable("7 + 50%")
     cursor.at += 1 + per_cent
     return call("/", value, number(100))
+
+
+def read_letter(cursor: Cursor) -> Node:
+    r"""x    x_1    F_{n-1}    \alpha'. It cuts the first letter off a run: xy^2 is x times y^2."""
+    name = cursor.take() if cursor.now.kind == "sign" else cursor.take_character()
+    name = {r"\pi": "π", r"\infty": "∞"}.get(name, name)
+    if cursor.takes("_"):
+        name += "_" + _read_subscript(cursor)
+    while cursor.takes("'"):
+        name += "'"
+    if cursor.science and name[0].isupper() and cursor.takes("°"):  # \Delta H^\circ    E^\circ_{cell}
+        name += "°"
+        name += "_" + _read_subscript(cursor) if cursor.takes("_") else ""
+    alphabetic = name.isalpha()
+    following = [cursor.ahead(distance).text for distance in range(6)] if name in ("f", "g", "h", "y") else []
+    if following[:3] + following[4:] == ["^", "{", "(", ")", "}"]:  # f^{(3)}
+        cursor.at += 6
+        name += "^" + following[3]
+    if alphabetic and cursor.sees(r"\circ") and re.fullmatch("[a-zA-Z]", cursor.ahead(1).text):  # f\circ g
+        cursor.take()
+        name += "∘" + cursor.take()
+    return Node("letter", name)
+
+
+def _read_subscript(cursor: Cursor) -> str:
+    """1    n    {n-1}    max. k_BT is k_B times T, and v_max is read as v_{max} for its vowel."""
+    kind, text, _ = cursor.now
+    if kind != "run" or len(text) == 1 or (len(text) > 2 and text.islower() and re.search("[aeiou]", text)):
+        return cursor.take_group()
+    return cursor.take_character()

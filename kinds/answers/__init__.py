@@ -11,27 +11,26 @@ comes whether two such texts are the same answer.
     compare(r"--5", r"5")                        None: no rule of the grammar reads the answer
     compare(r"\sqrt{8}", r"2\sqrt{2}", algebra=False)    ALGEBRA: comparing needs algebra, whose time has no small bound
 
-    compare_science(r"8.314", r"8.31")           True: the gold, with three digits or more, rounds the answer
-    compare_science(r"b", r"\text{(B)}")         True: an option
+    compare(r"8.314", r"8.31", science=True)     True: the gold, with three digits or more, rounds the answer
+    compare(r"b", r"\text{(B)}", science=True)   True: an option
     best([None, ALGEBRA, False])                 ALGEBRA: the verdict on an answer that several golds were compared with
 
-    read(r"x = 5 \text{ cm}").tree               chain (letter x, quantity cm (number 5)): see nodes.py
+    read(r"x = 5 \text{ cm}").tree               chain (letter x, quantity cm (number 5)): see tree.py
     read(r"--5").tree                            None: unreadable, but it may still be the gold's own text
     read(r"(5")                                  None: it can be no answer, and no gold either
 
-Each text has at most MAX_LENGTH characters, and reading takes time linear in them, so `read`, and both comparisons with
+Each text has at most MAX_LENGTH characters, and reading takes time linear in them, so `read`, and `compare` with
 algebra=False, may run in any process. Nothing raises on any text.
 
-    text -> lexer.py -> tokens -> grammar.py -> a tree of nodes.py -> comparison.py, same.py, algebra.py -> a verdict
+    text -> lexer.py -> tokens -> grammar.py -> a tree of tree.py -> comparison.py, algebra.py -> a verdict
 
-grammar.py says which file has which rule. To add a sign, a letter, a function, a relation or a bracket, see signs.py; a
-unit, units.py; a word that changes a value, vocabulary.py; a form of an answer, grammar.py.
+grammar.py says which file has which rule. tables.py has the signs, the units and the words, and says how to add one.
 
 The names below are the door: files outside of this folder import nothing else of it. The files inside import nothing of
 this project, except kinds/patterns.py: its patterns cannot backtrack, so they are safe for text that a model wrote.
 """
 
-from kinds.math.comparison import ALGEBRA, best, compare, compare_science
-from kinds.math.grammar import MAX_LENGTH, read
+from kinds.answers.comparison import ALGEBRA, best, compare
+from kinds.answers.grammar import MAX_LENGTH, read
 
-__all__ = ["ALGEBRA", "MAX_LENGTH", "best", "compare", "compare_science", "read"]
+__all__ = ["ALGEBRA", "MAX_LENGTH", "best", "compare", "read"]

@@ -13,16 +13,17 @@ sizes, colours, \left, \displaystyle, $. So every rule of the grammar sees one s
 A `run` has the letters that stand together in a formula: xy is x times y. A `word` is upright, as in \text{cm}: it is a
 unit, a name or prose. This difference is all that the lexer knows about meaning.
 
-To add another spelling of a sign, add it to SPELLINGS in signs.py. To add a command that only changes the look, add it
-to DECORATION. The time is linear in the text: each character is looked at a bounded number of times.
+tables.py has the other spellings of a sign. To add a command that only changes the look, add it to DECORATION. The time
+is linear in the text: each character is looked at a bounded number of times.
 """
 
 import functools
 import unicodedata
 from collections.abc import Sequence
+from itertools import accumulate
 from typing import NamedTuple
 
-from kinds.math.signs import CHARACTERS, COMMANDS, SPELLINGS
+from kinds.answers.tables import CHARACTERS, COMMANDS, SPELLINGS
 from kinds.patterns import EXPONENT, forward
 
 MAX_WRAPS = 8  # braces around a whole answer
@@ -58,17 +59,20 @@ DECORATION = forward(
     r"|LARGE|bf|rm|it|tt|sf|mathbf|mathit|mathsf|mathtt|mathcal|boldsymbol|bm|pmb|underline|mathstrut)(?![A-Za-z])"
     r"|\\mathrm\s++(?=[A-Za-z])|\\(?:color|textcolor|colorbox|[hv]?phantom|[hv]space)\*?\s*+\{[^{}]*+\})*+"
 )
-# A number may have groups of three digits, with one of these marks or a comma between them. A comma with one digit more
-# behind the last group, as in 1,234,5, shows a list.
+# The patterns of numbers. There may be groups of three digits, with one of these marks or a comma between them. A comma
+# with one digit more behind the last group, as in 1,234,5, shows a list.
 _GROUP_MARK = r",\\!\ ?|\{,\}|\{\\[,!:;]\}|\\text\{,\}|\\[,!:;]|\\?\ |~"
 _GROUPED = rf"[1-9][0-9]{{0,2}}+(?:(?:{_GROUP_MARK}|,)[0-9]{{3}}(?![0-9]))++(?!,[0-9])"
 _REMOVED_FROM_NUMBERS = forward(_GROUP_MARK)  # the plain commas stay: 1,234 may be two numbers
+# 1,234   1{,}234   1\,234   12   0.5   1.5e3   .5
+_NUMBER = rf"(?:(?<![0-9],){_GROUPED}|[0-9]++)(?:\.[0-9]++|\.(?=[eE][+-]?[0-9]))?{EXPONENT}|\.[0-9]++{EXPONENT}"
+TWO_INTEGERS = forward(r"(?:\{[0-9]++\}|[0-9]){2}(?![0-9])")  # after \frac, in 3\frac{1}{2}
+FIRST_DECIMAL = forward(r"[^0-9]{0,4}+([0-9,]*+\.[0-9]++)")  # of a gold, whose digits an answer must round to
 _LETTER = rf"[^\W\d_{_RAISED}{_LOWERED}]"  # of any script
 _LETTERS = rf"[A-Za-z](?:\.[A-Za-z](?![A-Za-z]))++\.?|{_LETTER}{{3,}}+'s(?!{_LETTER})|{_LETTER}++"
 # The kinds of pieces, tried in this order. Each is a group of one pattern.
 _PIECES = {
-    # 1,234   1{,}234   1\,234   12   0.5   1.5e3   .5
-    "number": rf"(?:(?<![0-9],){_GROUPED}|[0-9]++)(?:\.[0-9]++|\.(?=[eE][+-]?[0-9]))?{EXPONENT}|\.[0-9]++{EXPONENT}",
+    "number": _NUMBER,
     # \text{ and \mathrm{: the letters up to the closing brace are upright
     "upright": r"\\(?:text(?:bf|it|rm|normal|sf|tt|up|md)?|mbox|mathrm|operatorname\*?|emph)\s*+\{",
     "degrees": r"\^\s*+(?:\{\s*+\\circ\s*+\}|\\circ(?![A-Za-z]))|\\(?:deg(?:rees?)?|textdegree)(?![A-Za-z])",
@@ -128,20 +132,11 @@ def _trimmed(found: list[Token]) -> list[Token]:
         if last[-1:] == ["."] and last != [".", "."]:
             found = found[:-1]
         start = 1 if found and found[0].text in (r"\boxed", r"\fbox") else 0
-        if not _spans(found[start:]):
+        depths = [*accumulate((token.text == "{") - (token.text == "}") for token in found[start:])]
+        if len(depths) < 2 or 0 in depths[:-1] or depths[-1]:  # the brace that opens first does not close last
             break
         found = found[start + 1 : -1]
     return found
-
-
-def _spans(found: list[Token]) -> bool:
-    """Does the brace that opens first close last?"""
-    depth = 0
-    for at, token in enumerate(found):
-        depth += (token.text == "{") - (token.text == "}")
-        if depth == 0:
-            return at > 0 and at == len(found) - 1
-    return False
 
 
 # Other spellings of a longer text: a part of it, which is quick to look for, the pattern, and what stands for it.

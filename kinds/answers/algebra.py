@@ -1,4 +1,4 @@
-r"""Algebra compares the values of two expressions, as trees of nodes.py.
+r"""Algebra compares the values of two expressions, as trees of tree.py.
 
 Two expressions are equal if they have the same variables and the same values at four points, two of them negative.
 Rational values are exact, others have DIGITS digits. e, i and \pi are constants; x(y) is a product; in an expression,
@@ -15,7 +15,7 @@ from typing import Any
 
 from mpmath import mp
 
-from kinds.math.nodes import Node
+from kinds.answers.tree import Node
 
 BITS = 20_000  # of an exact numerator or denominator
 SIZE = 1_000  # bits of another number, before or after the point
@@ -28,22 +28,10 @@ TOLERANCE = Fraction(1, 10**6)  # relative, between a decimal and a number in an
 Value = Any  # Fraction, or a number of mpmath
 
 
-def _whole(function: Callable[..., int]) -> Callable[..., Value]:
-    """Make a function of small natural numbers one of values."""
-
-    def of_values(*values: Value) -> Value:
-        if not all(isinstance(v, Fraction) and v.denominator == 1 and 0 <= v <= LARGEST for v in values):
-            raise ArithmeticError("not a small natural number")
-        return Fraction(function(*map(int, values)))
-
-    return of_values
-
-
-def _rounding(function: Callable[[Fraction], int]) -> Callable[[Value], Value]:
-    def of_value(value: Value) -> Value:
-        return Fraction(function(value)) if isinstance(value, Fraction) else function(value)
-
-    return of_value
+def _small(value: Value) -> int:
+    if not (isinstance(value, Fraction) and value.denominator == 1 and 0 <= value <= LARGEST):
+        raise ArithmeticError("not a small natural number")
+    return int(value)
 
 
 def _power(base: Value, exponent: Value) -> Value:
@@ -58,8 +46,9 @@ def _power(base: Value, exponent: Value) -> Value:
 # Those that only _REAL has always give a number of mpmath.
 _EXACT: dict[str, Callable[..., Value]] = {
     "+": operator.add, "*": operator.mul, "/": operator.truediv, "neg": operator.neg, "abs": abs, "^": _power,
-    "root": lambda value, degree: _power(value, 1 / degree), "!": _whole(math.factorial), "binom": _whole(math.comb),
-    "floor": _rounding(math.floor), "ceil": _rounding(math.ceil),
+    "root": lambda value, degree: _power(value, 1 / degree), "!": lambda value: Fraction(math.factorial(_small(value))),
+    "binom": lambda n, k: Fraction(math.comb(_small(n), _small(k))),
+    "floor": lambda value: Fraction(math.floor(value)), "ceil": lambda value: Fraction(math.ceil(value)),
 }  # fmt: skip
 _REAL: dict[str, Callable[..., Value]] = {
     "sin": mp.sin, "cos": mp.cos, "tan": mp.tan, "cot": mp.cot, "sec": mp.sec, "csc": mp.csc, "arcsin": mp.asin,
@@ -142,9 +131,6 @@ def _bounded(value: Value) -> Value:
     elif not mp.isfinite(value) or (value and abs(mp.mag(value)) > SIZE):
         raise ArithmeticError("too large or too small")
     return value
-
-
-# -------------------------------------------------------------------------------------------- comparison
 
 
 def equal(gold: Node, answer: Node) -> bool:

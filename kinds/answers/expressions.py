@@ -12,31 +12,27 @@ r"""Expressions: sums, products, powers and functions.
     function = "\sin" ["_" argument] ["^" exponent] (bracket | factor {factor})     \sin x     \sin^2 (x+1)     \log_2 8
     argument = digit | atom                                         the 1 and the 2 of \frac12
 
-numbers.py has numeral, base, ordinal and currency, letters.py has letter, brackets.py has bracket, set and matrix.
-To add a function such as \sin, see FUNCTIONS in signs.py. A command with arguments of its own, such as \binom, is two
-lines in `_read_command`.
+numbers.py has numeral, base, ordinal, currency and letter, lists.py has items, bracket, set and matrix. A function such
+as \sin is an entry of FUNCTIONS in tables.py. A command with arguments of its own, such as \binom, is two lines in
+`_read_command`.
 """
 
 import re
 
-from kinds.math.brackets import read_bracket, read_matrix, read_set
-from kinds.math.cursor import Cursor
-from kinds.math.letters import read_letter
-from kinds.math.lexer import Broken, Unreadable
-from kinds.math.lookahead import starts_factor, starts_letter, starts_price
-from kinds.math.nodes import NOTHING, REALS, Node, call, number, quotient, signed
-from kinds.math.numbers import MAX_EXPONENT, read_base, read_currency, read_digit, read_numeral, skip_ordinal
-from kinds.math.signs import BRACKETS, FUNCTIONS, MARKED
-from kinds.math.units import DEGREES, SCALES_OF_HEAT
-from kinds.math.vocabulary import noun_of
+from kinds.answers.lexer import Broken, Unreadable
+from kinds.answers.lists import read_bracket, read_matrix, read_set
+from kinds.answers.numbers import read_base, read_currency, read_digit, read_letter, read_numeral, skip_ordinal
+from kinds.answers.tables import BRACKETS, FUNCTIONS, LETTERS, MARKED, SCALES_OF_HEAT
+from kinds.answers.tree import MAX_EXPONENT, NOTHING, REALS, Cursor, Node, call, number, quotient, signed
+from kinds.answers.units import DEGREES, noun_of, starts_unit, symbol_of
 
+_STARTS_FACTOR = (r"\frac", r"\sqrt", r"\root", r"\binom", "√", *MARKED, *("\\" + name for name in FUNCTIONS),
+                  *(opening for opening in BRACKETS if opening != "|"))  # fmt: skip
+_STARTS_UNIT = (r"\frac", r"\Omega", r"\mu", "Å", "¢", "(")
 _PLUS_MINUS = ("+", "-", r"\pm", r"\mp")
-
-# --------------------------------------------------------------------------------- sums and products
 
 
 def read_sum(cursor: Cursor) -> Node:
-    r"""1 - x    -2 \pm \sqrt{3}."""
     terms = [signed(cursor.take() if cursor.sees(*_PLUS_MINUS) else "+", read_term(cursor))]
     while cursor.sees(*_PLUS_MINUS):
         sign, negative = cursor.take(), cursor.now.spaced and cursor.takes("-")  # 14 + -1i
@@ -46,8 +42,9 @@ def read_sum(cursor: Cursor) -> Node:
 
 def read_term(cursor: Cursor) -> Node:
     r"""2x\sqrt{3}/5    3/4 * 10^5. There is at most one slash, and 1/2x is unreadable."""
-    product = _read_product(cursor)
-    if not cursor.sees("/") or starts_price(cursor):
+    product, (kind, unit, _) = _read_product(cursor), cursor.ahead(1)
+    price = kind == "word" or (cursor.currency and len(unit) > 1 and symbol_of(unit))  # \$5/month. \$5/x is a quotient
+    if not cursor.sees("/") or price:
         return product
     cursor.take()
     factors = [quotient(product, _read_divisor(cursor))]
@@ -60,7 +57,7 @@ def _read_product(cursor: Cursor) -> Node:
     r"""2x\sqrt{3}    2 * 3. A number may not follow without a sign: x2 is unreadable."""
     factors = [read_factor(cursor)]
     numeric = _is_numeric(factors[0])
-    while _takes_times(cursor) or starts_factor(cursor, numeric):
+    while _takes_times(cursor) or _starts_factor(cursor, numeric):
         factors.append(read_factor(cursor))
         numeric = numeric and _is_numeric(factors[-1])
     return _product(factors)
@@ -68,8 +65,8 @@ def _read_product(cursor: Cursor) -> Node:
 
 def _read_divisor(cursor: Cursor) -> Node:
     """The 5 of 2x/5. After a letter everything is below the slash: a/bc is a/(bc)."""
-    letter, factors = starts_letter(cursor), [read_factor(cursor)]
-    while letter and starts_factor(cursor, False):
+    letter, factors = _starts_letter(cursor), [read_factor(cursor)]
+    while letter and _starts_factor(cursor, False):
         factors.append(read_factor(cursor))
     return _product(factors)
 
@@ -93,16 +90,12 @@ def _product(factors: list[Node]) -> Node:
     return factors[0] if len(factors) == 1 else call("*", *factors)
 
 
-# ------------------------------------------------------------------------------------------ factors
-
-
 def read_factor(cursor: Cursor) -> Node:
-    r"""x^2    n!    204_5    30^\circ."""
     read_currency(cursor)
     value = read_atom(cursor)
     plain = value.kind == "number" and not value.parts
     zero_or_one = plain and value.value in (0, 1)
-    if (plain and value.value == 0 and starts_factor(cursor, True)) or (cursor.sees("^") and zero_or_one):
+    if (plain and value.value == 0 and _starts_factor(cursor, True)) or (cursor.sees("^") and zero_or_one):
         raise Unreadable("0x, 1^2: see grammar.py")
     if value.kind == "number":
         value = read_base(cursor, value)
@@ -114,7 +107,11 @@ def read_factor(cursor: Cursor) -> Node:
         cursor.at += 2
         return Node("matrix", "", tuple(Node("tuple", "", (part,)) for part in value.parts))
     if cursor.takes("^"):
-        value = _power(value, _read_exponent(cursor))
+        exponent = _read_exponent(cursor)
+        size = exponent.parts[0] if exponent.value == "neg" else exponent
+        if value == number(10) and size.kind == "number" and size.value > MAX_EXPONENT:
+            raise Broken("too large")
+        value = call("^", value, exponent)
     if cursor.sees("°") and cursor.ahead(1).text.casefold() not in SCALES_OF_HEAT:
         cursor.take()
         value = call("°", value)
@@ -123,42 +120,42 @@ def read_factor(cursor: Cursor) -> Node:
     return value
 
 
+def _starts_factor(cursor: Cursor, numeric: bool) -> bool:
+    """Does another factor of a product follow? `numeric`: the product has no variable so far."""
+    if cursor.now.kind == "number":
+        return cursor.before.text == "!"  # 3!4!
+    if cursor.starts_to(cursor.at):
+        return False
+    if _starts_letter(cursor) or (numeric and cursor.sees(*_STARTS_UNIT)):
+        return not starts_unit(cursor, numeric)
+    return cursor.sees(*_STARTS_FACTOR) or (cursor.sees("|") and not cursor.no_bar_or_ratio)
+
+
+def _starts_letter(cursor: Cursor) -> bool:
+    r"""A run such as xy, an upright x, or a sign such as \alpha."""
+    kind, text, _ = cursor.now
+    return kind == "run" or (kind == "word" and len(text) == 1) or cursor.sees(*LETTERS)
+
+
 def _read_exponent(cursor: Cursor) -> Node:
-    """2    -1    {n+1}    (2x)."""
     return signed(cursor.take() if cursor.sees("+", "-") else "+", read_atom(cursor))
 
 
-def _power(value: Node, exponent: Node) -> Node:
-    size = exponent.parts[0] if exponent.value == "neg" else exponent
-    if value == number(10) and size.kind == "number" and size.value > MAX_EXPONENT:
-        raise Broken("too large")
-    return call("^", value, exponent)
-
-
 def read_atom(cursor: Cursor) -> Node:
-    """A number, letter, bracket, set, function, command or matrix."""
     if cursor.now.kind == "number":
         return read_numeral(cursor)
-    if starts_letter(cursor):
+    if _starts_letter(cursor):
         return read_letter(cursor)
     if cursor.now.kind == "word" and cursor.ahead(1).text == "(" and noun_of([cursor.now]):
         return Node("letter", cursor.take())  # \text{Var}(X)
     cursor.enter()
-    if cursor.sees(r"\{"):
-        node = read_set(cursor)
-    elif cursor.sees(*BRACKETS):
-        node = read_bracket(cursor)
-    else:
-        node = _read_command(cursor)
-    cursor.leave()
+    rule = read_set if cursor.sees(r"\{") else read_bracket if cursor.sees(*BRACKETS) else _read_command
+    node = rule(cursor)
+    cursor.depth -= 1
     return node
 
 
-# ------------------------------------------------------------------------------- commands and functions
-
-
 def _read_command(cursor: Cursor) -> Node:
-    r"""\frac{1}{2}    \sqrt[3]{x}    \binom{n}{k}    \angle ABC    \begin{pmatrix} ..."""
     name = cursor.take()
     if name[1:] in FUNCTIONS:
         return _read_function(cursor, name[1:])
@@ -202,7 +199,7 @@ def _read_function(cursor: Cursor, name: str) -> Node:
         inside = read_bracket(cursor)
     else:
         factors = [read_factor(cursor)]
-        while starts_factor(cursor, False) and not cursor.sees("(", "[", "{") and cursor.now.text[1:] not in FUNCTIONS:
+        while _starts_factor(cursor, False) and not cursor.sees("(", "[", "{") and cursor.now.text[1:] not in FUNCTIONS:
             factors.append(read_factor(cursor))
         inside = _product(factors)
         if cursor.sees("/"):

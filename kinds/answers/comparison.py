@@ -1,0 +1,305 @@
+r"""Are two texts the same answer? `compare` reads and compares them.
+
+`same` is the whole question for two trees; the dict _SAME has a function for each kind of node. A gold may have a name:
+the x of x=5. An answer may then leave it out, or give the same one. unknowns.py knows names, algebra.py compares
+values, units.py units.
+"""
+
+import re
+from collections.abc import Iterable, Sequence
+from fractions import Fraction
+from typing import Any
+
+import kinds.answers.unknowns as unknowns
+from kinds.answers.algebra import equal, proportional, rational, variables
+from kinds.answers.grammar import read
+from kinds.answers.lexer import FIRST_DECIMAL, tokens
+from kinds.answers.tables import RELATIONS, SPELLED_NUMBERS
+from kinds.answers.tree import NO_NAME, Node, call, measured, number
+from kinds.answers.units import DEGREES, same_unit
+from kinds.patterns import forward
+
+ALGEBRA = "algebra"  # the verdict on two texts that only algebra can compare
+_OF_X = frozenset([*"rstuvxyz", r"\theta"])  # the variable of an antiderivative
+_FORMULA = forward(r"\[?[A-Z][A-Za-z0-9()\[\]+*-]*+|sp[0-9d]*+")
+_CHARGE = forward(r"\^(?=[0-9]?[+-])")
+_SIGN_FIRST = forward(r"\^([+-])([0-9])(?![0-9])")  # Fe^{+3}
+_ONE = forward(r"\^1(?=[+-])")  # Na^{1+}
+_NUCLIDE = forward(r"(?:_([0-9]++))?\^([0-9]++)(?:_([0-9]++))?([A-Z][a-z]?)")  # ^{14}_6 C
+_REACTION = forward(r"[A-Za-z0-9()+^_-]++\\to[A-Za-z0-9()+^_-]++")  # 2H_2 + O_2 -> 2H_2O
+_STATE = forward(r"\((?:g|l|s|aq)\)|_")
+
+
+def compare(answer: str, gold: str, science: bool = False, algebra: bool = True) -> Any:
+    """Are two texts the same answer? None if the answer cannot be read; ALGEBRA if that is needed and not allowed.
+
+    Science compares formulas by their letters, options without case, and numbers to the gold's digits. A right answer
+    may have a letter that science reads as a unit, so it is also right if it is right as math.
+    """
+    if not science:
+        return _compare(answer, gold, False, algebra)
+    a, b = read(gold, True), read(answer, True)
+    if a and b and _formula(gold) and _formula(gold) == _formula(answer):
+        return True
+    trees = (a.tree, b.tree) if a and b and a.tree and b.tree else None
+    if trees and _option(trees[0]) and _option(trees[0]) == _option(trees[1]):
+        return same(*(tree._replace(value=tree.value.upper()) for tree in trees))
+    if trees and _rounds_to(*trees, gold):
+        return True
+    # The two readings differ only in runs of letters. Without runs, as in 5\text{ m}, one reading is enough.
+    alike = a and b and not any(token.kind == "run" for text in (answer, gold) for token in tokens(text))
+    return best(_compare(answer, gold, letters, algebra) for letters in ((True,) if alike else (True, False)))
+
+
+def _compare(answer: str, gold: str, science: bool, algebra: bool) -> Any:
+    """Compare as math does. `science` changes only how letters are read: a lone letter after a number is a unit."""
+    if answer == gold:
+        return True
+    a, b = read(gold, science), read(answer, science)
+    if a is None or b is None:
+        return None
+    if a.text == b.text:
+        return True
+    if a.tree is None or b.tree is None:
+        return None if b.tree is None else False
+    if not algebra and not (_is_plain(a.tree) and _is_plain(b.tree)):
+        return ALGEBRA
+    return same(a.tree, b.tree)
+
+
+def best(verdicts: Iterable[Any]) -> Any:
+    """Return the first of True, ALGEBRA and False that is among the verdicts, else None. Stop at True."""
+    others = set()
+    for verdict in verdicts:
+        if verdict is True:
+            return True
+        others.add(verdict)
+    return ALGEBRA if ALGEBRA in others else False if False in others else None
+
+
+def _is_plain(node: Node) -> bool:
+    """Can this tree be compared without algebra? Then its expressions are single letters or rational numbers."""
+    return rational(node) is not None if node.kind == "call" else all(map(_is_plain, node.parts))
+
+
+def same(gold: Node, answer: Node, name: Node = NO_NAME) -> bool:
+    """Are two trees the same answer? The gold may have a name: x, if it is the 5 of x=5."""
+    if gold == answer:
+        return True
+    if unknowns.is_equation(gold):
+        return _same_as_equation(gold, answer)
+    if unknowns.is_equation(answer):
+        return _claims(gold, answer, name)
+    if gold.kind == "number" and (word := _letters(answer)) in SPELLED_NUMBERS:
+        return gold.value == SPELLED_NUMBERS[word]
+    (gold_name, gold), (answer_name, answer) = unknowns.interval(gold), unknowns.interval(answer)
+    if len({name, gold_name, answer_name} - {NO_NAME}) > 1:  # x>5 is not y>5
+        return False
+    if {gold.kind, answer.kind} == {"list", "tuple"} and {gold_name, answer_name} != {NO_NAME}:  # 1<x<2 is not 1,2
+        return False
+    kind = next((kind for kind in _SAME if kind in (gold.kind, answer.kind)), "")
+    return _SAME.get(kind, _same_quantities)(gold, answer, name)
+
+
+def _same_parts(golds: Sequence[Node], answers: Sequence[Node]) -> bool:
+    return len(golds) == len(answers) and all(map(same, golds, answers))
+
+
+def _same_as_equation(gold: Node, answer: Node) -> bool:
+    """Is the answer the same equation, or 5 for the gold x=5? 2x+4y=6 and y=(3-x)/2 are one equation."""
+    if unknowns.is_equation(answer):
+        if _same_relations(gold, answer):
+            return True
+        differences = [call("+", node.parts[0], call("neg", node.parts[1])) for node in (gold, answer)]
+        if gold.value == answer.value == ("=",) and proportional(*differences):
+            return True
+    return unknowns.owns(gold.parts[0]) and same(gold.parts[-1], answer, gold.parts[0])
+
+
+def _same_relations(gold: Node, answer: Node, name: Node = NO_NAME) -> bool:
+    """Have two relations the same sides, in the same or the reversed order? x+y<9 and 9>x+y."""
+    if gold.kind != answer.kind:
+        return False
+    turned = tuple(RELATIONS[relation] for relation in answer.value[::-1])
+    if gold.value == turned and _same_parts(gold.parts, answer.parts[::-1]):
+        return True
+    return gold.value == answer.value and _same_parts(gold.parts, answer.parts)
+
+
+def _claims(gold: Node, answer: Node, name: Node) -> bool:
+    r"""Is every side of the answer's equation the gold, or a name for it? In x \in A only x may be the name."""
+    answer = unknowns.sorted_names(answer, name)
+    if answer.value == (r"\in",):
+        return unknowns.may_name(answer.parts[0], gold, name) and same(gold, answer.parts[1])
+    sides = [side for side in answer.parts if not unknowns.may_name(side, gold, name)]
+    return bool(sides) and all(same(gold, side) for side in sides)
+
+
+def _same_items(gold: Node, answer: Node, name: Node) -> bool:
+    """Compare tuples in order, lists in any order. A list with commas, or x=1 and y=2, may stand for a point."""
+    gold, answer = _split_groups(gold, answer), _split_groups(answer, gold)
+    node_kinds = {gold.kind, answer.kind}
+    if node_kinds == {"list", "tuple"}:
+        gold, answer = unknowns.as_point(gold, name), unknowns.as_point(answer, name)
+    marks = {gold.value, answer.value}
+    if node_kinds == {"tuple"} or (node_kinds == {"list", "tuple"} and marks == {"", "()"}):
+        return (len(marks) == 1 or "" in marks) and _same_parts(gold.parts, answer.parts)
+    if marks == {"", "[]"} and len(gold.parts) > 2:  # a list in brackets, since an interval has two ends
+        return _same_parts(gold.parts, answer.parts)
+    if "list" not in node_kinds:
+        return False
+    parts = gold.parts + answer.parts
+    if "and" in marks and len(marks) > 1 and {unknowns.interval(part)[0] for part in parts} - {NO_NAME}:
+        return False  # x<1 and x>3 is no union
+    golds, answers = ([*node.parts] if node.kind == "list" else [node] for node in (gold, answer))
+    names, answer_names = unknowns.names_in_order(golds), unknowns.names_in_order(answers)
+    if {*names} != {*answer_names} or len({*names}) < len(names):
+        loose = marks <= {"", "and", "or"} and (names or gold.value == "") and (answer_names or answer.value == "")
+        return bool(loose) and _same_parts(golds, answers)
+    for part in golds:
+        match = next((at for at, other in enumerate(answers) if same(part, other)), None)
+        if match is None:
+            return False
+        answers.pop(match)
+    return not answers
+
+
+def _split_groups(node: Node, other: Node) -> Node:
+    """Read 100,200 as two numbers if the other answer has two. 10,200 is always one, and so is 100,000."""
+    groups = node.parts if node.kind == "number" and other.kind in ("list", "tuple") else ()
+    split = 0 < len(groups) == len(other.parts) and all(group.value >= 100 for group in groups)
+    return Node("list", "", groups) if split else node
+
+
+def _same_matrices(gold: Node, answer: Node, name: Node) -> bool:
+    """Compare the rows; a matrix of one row or column may be written as a tuple."""
+    if gold.kind == answer.kind:
+        return gold.value == answer.value and _same_parts(gold.parts, answer.parts)
+    a, b = (_as_tuple(node) for node in (gold, answer))
+    return a.kind == b.kind == "tuple" and _same_parts(a.parts, b.parts)
+
+
+def _as_tuple(node: Node) -> Node:
+    if node.kind == "call" and node.value == "binom":
+        return Node("tuple", "()", node.parts)
+    if node.kind != "matrix" or node.value:
+        return node
+    entries = tuple(entry for row in node.parts for entry in row.parts)
+    return Node("tuple", "()", entries) if len(entries) == max(len(node.parts), len(node.parts[0].parts)) else node
+
+
+def _same_spelling(gold: Node, answer: Node, name: Node) -> bool:
+    """Compare texts of letters in their order, such as HCN. Letter case counts, except in a word: red and Red."""
+    a, b = gold.value if gold.kind == "spelled" else "", _spelling(answer)
+    if a and b:
+        word = (a.islower() or (a.istitle() and len(a) > 2)) and re.search("[aeiou]", a.lower() if len(a) > 2 else a[0])
+        yes = a.casefold() in ("yes", "no", "odd") and a != "NO"
+        cases = (a.lower(), a.upper(), a.title())
+        return a == b or (yes and a.casefold() == b.casefold()) or bool(word and b in cases)
+    products = (Node("call", "*", node.parts) if node.kind == "spelled" else node for node in (gold, answer))
+    return same(*products)
+
+
+def _same_words(gold: Node, answer: Node, name: Node) -> bool:
+    a, b = _letters(gold), _letters(answer)
+    return a == b and len(a) > 1  # R is not \text{r}
+
+
+def _letters(node: Node) -> str:
+    """Return the letters of words, or of a product of letters: odd is o times d times d."""
+    if node.kind == "words":
+        return str(node.value)
+    return _spelling(node).casefold()
+
+
+def _spelling(node: Node) -> str:
+    """Return the letters of a product of letters, "" for another node."""
+    parts = node.parts if node.kind == "spelled" or (node.kind == "call" and node.value == "*") else (node,)
+    return "".join(part.value for part in parts) if all(part.kind == "letter" for part in parts) else ""
+
+
+def _same_options(gold: Node, answer: Node, name: Node) -> bool:
+    """Compare the letters of C. 5 m/s and C, and the texts too if both have one."""
+    letters = [node.value if node.kind in ("option", "letter") else None for node in (gold, answer)]
+    texts = gold.parts and answer.parts
+    return letters[0] == letters[1] and (not texts or same(gold.parts[0], answer.parts[0]))
+
+
+def _same_ratios(gold: Node, answer: Node, name: Node) -> bool:
+    if gold.kind != answer.kind:
+        return False
+    zeros = [[measured(part)[1] == number(0) for part in node.parts] for node in (gold, answer)]
+    return zeros[0] == zeros[1] and _same_parts(gold.parts, answer.parts)
+
+
+def _same_quantities(gold: Node, answer: Node, name: Node) -> bool:
+    """Compare the values, the units and the directions of two expressions."""
+    (gold_unit, gold_value), (answer_unit, value) = measured(gold), measured(answer)
+    aims = [node.parts[1] for node in (gold, answer) if node.kind == "quantity" and len(node.parts) > 1]
+    if not same_unit(gold_unit, answer_unit) or (len(aims) > 1 and aims[0] != aims[1]):
+        return False
+    if {gold_unit, answer_unit} == {DEGREES, None}:
+        degrees, plain = (gold_value, value) if gold_unit else (value, gold_value)
+        if _has_pi(plain):  # 90^\circ and \pi/2. A gold of 36\pi degrees may be answered without them
+            return equal(call("°", degrees), plain) or (gold_unit == DEGREES and equal(gold_value, value))
+    value = _with_constant(gold_value, value)
+    return gold_value == value or equal(gold_value, value)
+
+
+def _has_pi(node: Node) -> bool:
+    return node == Node("letter", "π") or any(map(_has_pi, node.parts))
+
+
+def _with_constant(gold: Node, answer: Node) -> Node:
+    """Write x^2 + c and x^2 + K as x^2 + C, if the gold ends so and has one variable."""
+    last, constant = answer.parts[-1:], Node("letter", "C")
+    ends = gold.value == answer.value == "+" and gold.parts[-1] == constant and last[0].value in ("c", "K", "k")
+    others = variables(gold) - {"C"}
+    in_x = len(others) == 1 and others < _OF_X
+    if not ends or last[0].value in variables(gold) or "C" in variables(answer) or not in_x:
+        return answer
+    rest = answer._replace(parts=answer.parts[:-1])
+    return answer if variables(last[0]) & variables(rest) else answer._replace(parts=(*rest.parts, constant))
+
+
+# The first kind in this order that one of the two nodes has gives the function. Of all other kinds it is the last one.
+_SAME = {
+    "spelled": _same_spelling,
+    "option": _same_options,
+    "words": _same_words,
+    "matrix": _same_matrices,
+    "list": _same_items,
+    "tuple": _same_items,
+    "chain": _same_relations,
+    "ratio": _same_ratios,
+}
+
+
+def _formula(text: str) -> str:
+    r"""Return a chemical formula on one line, "" for other text: Fe3+ for \text{Fe}^{3+}, sp3 for sp^3."""
+    line = "".join(token.text for token in tokens(text) if token.text not in ("{", "}", r"\ce"))
+    line = _SIGN_FIRST.sub(r"^\2\1", _ONE.sub("^", line))
+    if nuclide := _NUCLIDE.fullmatch(line):
+        return f"{nuclide[2]}_{nuclide[1] or nuclide[3] or ''}{nuclide[4]}"
+    if _REACTION.fullmatch(line):
+        return _STATE.sub("", line)
+    line = line.replace("_", "")
+    line = line.replace("^", "") if line.startswith("sp") else _CHARGE.sub("", line)
+    return line if _FORMULA.fullmatch(line) else ""
+
+
+def _option(node: Node) -> str:
+    """Return the letter of an option: B for b, (B) and B. 12 m/s. A small f, g, h or i is a symbol of physics."""
+    known = node.kind == "option" or (node.kind == "letter" and re.fullmatch("[A-Ja-e]", node.value))
+    return node.value.upper() if known else ""
+
+
+def _rounds_to(gold: Node, answer: Node, text: str) -> bool:
+    """Does the gold, with three digits or more, round the answer's number, and are their units the same?"""
+    (gold_unit, gold), (unit, answer) = measured(gold), measured(answer)
+    gold_value, value, decimal = rational(gold), rational(answer), FIRST_DECIMAL.match(text)
+    if value is None or answer.value == "+" or not gold_value or not decimal or not same_unit(gold_unit, unit):
+        return False
+    digits = decimal[1].replace(".", "").replace(",", "").lstrip("0")
+    last_digit = abs(gold_value) / int(digits or 1)
+    return len(digits) >= 3 and abs(value - gold_value) <= last_digit / Fraction(2)

@@ -1,0 +1,242 @@
+r"""The grammar, from the top: `read` makes a tree of a text, by the rules of this file and of the files below.
+
+Recursive descent. The head of each file shows its rules. The rule NAME is the function read_NAME, or skip_NAME if it
+leaves nothing in the tree. A rule takes its own tokens, or raises Unreadable. {x} is any number of x, [x] is x or
+nothing, words in quotes are tokens. starts_NAME only looks.
+
+    whole    = [heading] (option | items)
+    clause   = {label} [heading] side {relation side} [condition]     x=5     1 < x \le 2     Total = 5
+             | cases
+    cases    = "\begin{cases}" clause {("\\" | ",") clause} "\end{cases}"
+    side     = tokens up to "=" that write a name | union             v(t) =     P(A\cap B) =     \lim_{x\to 2} f =
+    union    = ratio {"\cup" ratio} ["\setminus" ratio]               [0,1) \cup \{5\}     \mathbb{R} \setminus \{2\}
+    ratio    = quantity {(":" | "to") quantity}                       3:5     7:32     3 \text{ to } 5
+    quantity = words | [currency] value [scale] [percent] [unit [direction] | noun]
+                                                                      5 cm   \$5   50\%   8 eggs   6 m/s east
+    value    = sum ["\choose" sum | "\over" sum]                      5    {5 \choose 2}    {1 \over 2}
+
+    words.py         words, option, label, sentence, heading, condition
+    expressions.py   sum, term, product, divisor, factor, exponent, atom, command, function, argument
+    lists.py         items, bracket, set, matrix
+    numbers.py       numeral, mixed, integer, digit, base, ordinal, currency, scale, percent, letter, subscript
+    units.py         unit, factor, group, power; and what is no grammar, nouns and directions
+
+tree.py has the cursor, which every rule gets and moves, and the nodes of the tree. To add a rule, add a line to the
+head of its file, and a function.
+
+Rules read every token, or the answer is unreadable (`Reading.tree` is None): no second answer hides behind the first.
+Labels, headings, conditions and the th of 5th are read too, but the tree has nothing of them; words that could change
+the value are unreadable there. An unreadable answer is right only as the gold's own text.
+
+Ambiguous text is unreadable too: 1/2x, 1/2/3, --5, 2^3^4. So are 0x, 1^2, 1! and 2!. They are 0, 1, 1 and 2, but nobody
+writes these numbers so: the text behind the number is a slip, or an attempt to be paid for any tail.
+
+The time is linear in the text. No rule goes back, except that a label puts its words back if no "=" or ":" follows.
+"""
+
+import functools
+import re
+from collections.abc import Sequence
+from fractions import Fraction
+from itertools import pairwise
+from typing import NamedTuple
+
+from kinds.answers.expressions import read_sum
+from kinds.answers.lexer import END, Broken, Token, Unreadable, canonical, tokens
+from kinds.answers.lists import both_signs, read_items
+from kinds.answers.numbers import read_currency, read_percent, read_scale
+from kinds.answers.tables import CURRENCIES, ORDINALS, RELATIONS
+from kinds.answers.tree import REALS, Cursor, Node, call, list_of, quotient
+from kinds.answers.units import MAX_TAIL, Powers, Unit, noun_of, tail, unit_of, without_direction
+from kinds.answers.words import read_option, read_words, skip_condition, skip_heading, skip_label, starts_option
+
+MAX_LENGTH = 1_000  # characters of an answer
+_LIMITS = (r"\lim", r"\sum", r"\prod", r"\int")  # they start a name: \lim_{x\to 2} f(x) = 5
+# v of v(t), but f(x) is a product for this grammar, and unknowns.py knows that f is a function.
+_OF_LETTERS = (*"nvxyrsuBIUJEK", r"\rho", r"\psi", r"\phi", r"\tau", r"\sigma")
+_NAMES = r"P\([A-Z'\\a-z ]*(?:\\cap|\\cup|\||\\mid)[A-Z'\\a-z ]*\)|(?:[a-zA-Z]|\\[a-z]+)\((?:[a-zA-Z]|[0-9]+)\)"
+_NAMES_BY_BRACKET = {"[": r"\[[A-Z][A-Za-z0-9_]*(\^?[0-9]?[+-])?\]", "|": r"\|[A-Z](\\c[au]p[A-Z])+\|"}
+
+
+class Reading(NamedTuple):
+    """An answer as it was read: its tree, None if it is unreadable, and its tokens as text."""
+
+    tree: Node | None
+    text: str
+
+
+@functools.lru_cache(maxsize=4096)  # one gold is read for each of N rollouts
+def read(text: str, science: bool = False) -> Reading | None:
+    """Read a text; None if it is empty, too long or too deep, or if it can be no answer."""
+    try:
+        found = tokens(text) if len(text) <= MAX_LENGTH else ()
+        tree = _read_whole(Cursor(found, read_clause, science)) if found else None
+    except Broken:
+        return None
+    except Unreadable:
+        tree = None
+    return Reading(tree, canonical(found)) if found else None
+
+
+def _read_whole(cursor: Cursor) -> Node:
+    """One answer, and nothing after it. Letters alone, such as HCN, may be a word, a formula or a product."""
+    only_letters = all(token.kind in ("run", "word") for token in cursor.tokens[:-1])
+    skip_heading(cursor)
+    tree = read_option(cursor) if starts_option(cursor) else list_of(both_signs(read_items(cursor)))
+    if cursor.sees(")", "]", r"\}"):
+        raise Broken(cursor.now.text)
+    if cursor.now != END:
+        raise Unreadable(cursor.now.text)
+    letters = "".join(part.value for part in tree.parts) if only_letters and tree.value == "*" else ""
+    # Only these products may have another order: ab, xyz, mn.
+    product = not letters or re.fullmatch("[abc]{2,3}|[xyz]{2,3}|[bckmnrtxz]{2,3}", letters)
+    return tree if product else Node("spelled", letters, tree.parts)
+
+
+def read_clause(cursor: Cursor) -> Node:
+    if cursor.takes(r"\begin{cases}"):
+        return _read_cases(cursor)
+    skip_label(cursor)
+    skip_heading(cursor)
+    sides, relations = [_read_side(cursor)], []
+    while cursor.sees(*RELATIONS):
+        relations.append(cursor.take())
+        sides.append(_read_side(cursor))
+    skip_condition(cursor)
+    return Node("chain", tuple(relations), tuple(sides)) if relations else sides[0]
+
+
+def _read_cases(cursor: Cursor) -> Node:
+    r"""x=3 \\ y=7 \end{cases}, which is x=3 and y=7."""
+    clauses = [read_clause(cursor)]
+    while not cursor.takes(r"\end{cases}"):
+        cursor.take(r"\\", ",")
+        clauses.append(read_clause(cursor))
+    return Node("list", "and", tuple(clauses))
+
+
+def _read_side(cursor: Cursor) -> Node:
+    r"""v(t) =    P(A\cap B) =    [H^+] =    \lim_{x\to 2} f(x) =: a name that is no product, up to "=". Or a union."""
+    text, following = cursor.now.text, cursor.ahead(1).text
+    if text in _LIMITS or text in ("[", "|") or (following == "(" and (text in _OF_LETTERS or text == "P")):
+        end, nested = cursor.at, 0
+        while end < min(cursor.at + MAX_TAIL, len(cursor.tokens) - 1) and (nested or cursor.tokens[end].text != "="):
+            nested += (cursor.tokens[end].text in ("{", "(", "[")) - (cursor.tokens[end].text in ("}", ")", "]"))
+            end += 1
+        found = [token.text for token in cursor.tokens[cursor.at : end]]
+        name = "".join(part for part in found if part not in ("{", "}", r"\ce"))
+        known = text in _LIMITS or re.fullmatch(_NAMES_BY_BRACKET.get(text, _NAMES), name)
+        if known and cursor.tokens[end].text == "=":
+            cursor.at = end
+            return Node("letter", name)
+    return _read_union(cursor)
+
+
+def _read_union(cursor: Cursor) -> Node:
+    parts = [_read_ratio(cursor)]
+    while cursor.takes(r"\cup"):
+        parts.append(_read_ratio(cursor))
+    if cursor.takes(r"\setminus"):
+        return _without(list_of(parts), _read_ratio(cursor))
+    return list_of(parts)
+
+
+def _without(node: Node, points: Node) -> Node:
+    r"""\mathbb{R} \setminus \{2\} is (-\infty,2) \cup (2,\infty)."""
+    interval = node == REALS or (node.kind == "tuple" and node.value in ("()", "[]", "(]", "[)"))
+    if not interval or len(node.parts) != 2 or (points.kind, points.value) != ("list", "{}"):
+        raise Unreadable(r"\setminus")
+    inside = sorted(points.parts, key=_literal)
+    first, last = node.parts
+    if node != REALS and not _literal(first) < _literal(inside[0]) <= _literal(inside[-1]) < _literal(last):
+        raise Unreadable("a point outside")
+    ends = pairwise((first, *inside, last))
+    marks = [node.value[0] + ")", *["()"] * (len(inside) - 1), "(" + node.value[1]]
+    return Node("list", "", tuple(Node("tuple", mark, pair) for mark, pair in zip(marks, ends, strict=True)))
+
+
+def _literal(node: Node) -> Fraction:
+    """Return the value of 2, 0.5, -2 or 1/2; Unreadable for any other node."""
+    if node.kind in ("number", "decimal"):
+        return node.value
+    if node.kind == "call" and node.value == "neg":
+        return -_literal(node.parts[0])
+    if node.kind == "call" and node.value == "/" and _literal(node.parts[1]):
+        return _literal(node.parts[0]) / _literal(node.parts[1])
+    raise Unreadable("no plain number")
+
+
+def _read_ratio(cursor: Cursor) -> Node:
+    parts = [read_quantity(cursor)]
+    while not cursor.no_bar_or_ratio and (cursor.sees(":") or cursor.starts_to(cursor.at)):
+        cursor.take()
+        parts.append(read_quantity(cursor))
+    if len(parts) > 1 and parts[-1].value == frozenset([("pm", 1)]):  # 3:00 pm
+        parts[-1] = Node("quantity", "pm", parts[-1].parts)
+    return Node("ratio", "", tuple(parts)) if len(parts) > 1 else parts[0]
+
+
+def read_quantity(cursor: Cursor) -> Node:
+    r"""Evelyn    5 cm    \$5    50\%    8 eggs    5 million dollars."""
+    if words := read_words(cursor):
+        return words
+    outer, cursor.currency = cursor.currency, ""
+    read_currency(cursor)
+    value, degrees = _without_degrees(read_percent(cursor, read_scale(cursor, _read_value(cursor))))
+    after = tail(cursor)
+    if after is None or (degrees and cursor.currency):
+        raise Unreadable(cursor.now.text)
+    cursor.at += len(after)
+    after, direction = without_direction(after, degrees)
+    if after and ((after[0].text in ORDINALS and after[0].spaced) or (not cursor.science and after[0].text == "M")):
+        raise Unreadable("5 th    5 M, which may be millions")
+    unit = _unit_around("°" if degrees else cursor.currency, after)
+    cursor.currency = outer
+    aimed = (Node("words", direction),) if direction else ()
+    return Node("quantity", unit, (value, *aimed)) if unit else value
+
+
+def _read_value(cursor: Cursor) -> Node:
+    value = read_sum(cursor)
+    if cursor.takes(r"\choose"):
+        return call("binom", value, read_sum(cursor))
+    return quotient(value, read_sum(cursor)) if cursor.takes(r"\over") else value
+
+
+def _without_degrees(value: Node) -> tuple[Node, bool]:
+    r"""Is the value a number of degrees? -2\sqrt{3}^\circ has -2\sqrt{3} of them."""
+    if value.kind == "call" and value.value == "°":
+        return value.parts[0], True
+    if value.kind == "call" and value.value in ("neg", "*"):
+        last, degrees = _without_degrees(value.parts[-1])
+        return value._replace(parts=(*value.parts[:-1], last)), degrees
+    return value, False
+
+
+def _unit_around(before: str, after: Sequence[Token]) -> Unit | None:
+    r"""Return the unit of a value, None if it has none. `before` is a currency, ° or "", `after` its words.
+
+    \$29    \$29 per hour    \$29 dollars    \$70,000 profit    5 cm    8 eggs. Unreadable for any other words.
+    """
+    alone = frozenset([(before, 1)]) if before else None
+    if not after:
+        return alone
+    joined = alone and after[0].text in ("/", "per")
+    unit = unit_of([Token("word", before), *after] if joined else after)
+    if unit is not None:
+        if alone and not joined and unit != alone:
+            raise Unreadable("two units")
+        return unit
+    noun = noun_of(after)
+    if not noun or before == "°":
+        raise Unreadable(after[0].text)
+    return alone or _unit_with_noun(after) or noun
+
+
+def _unit_with_noun(found: Sequence[Token]) -> Powers | None:
+    """Return the unit before a noun: cm of cm long, lb of pounds of apples, but none of miles per trip."""
+    for end in range(len(found) - 1, 0, -1):
+        if (unit := unit_of(found[:end])) is not None:
+            price = {name for name, _ in unit} <= CURRENCIES
+            return unit if price or found[end].text != "per" else None
+    return None

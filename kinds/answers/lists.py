@@ -1,0 +1,119 @@
+r"""Lists, and the brackets around them: points, intervals, sets, matrices, absolute values, and mere parentheses.
+
+    items   = clause {("," | ";" | "and" | "or") clause}            1, 2    19, 46, and 82    x=1 or x=2    1 \pm 2
+    bracket = opening items closing                                 (x+1)    (1,2)    [0,1)    |x|    \lfloor x \rfloor
+    set     = "\{" items "\}" | "\{" letter bar clause "\}"         \{1,2\}     \{x : x > 1\}
+    bar     = ":" | "|" | "\mid"
+    matrix  = "\begin" clause {("&" | "\\") clause} "\end"          \begin{pmatrix} 1 \\ 2 \end{pmatrix}
+
+x=1,y=2 or x=3,y=4 is a list of two points. BRACKETS in tables.py has the brackets, grammar.py has clause.
+"""
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+from kinds.answers.lexer import END, Broken, Unreadable
+from kinds.answers.tables import BRACKETS, MATRICES
+from kinds.answers.tree import NOTHING, REALS, Cursor, Node, call, list_of, signed
+
+MAX_ITEMS = 64
+
+
+def read_items(cursor: Cursor) -> tuple[Node, ...]:
+    """1, 2    19, 46, and 82    x=1 or x=2. A list with a word is one item, and no point."""
+    clauses, word, starts = [cursor.read_clause(cursor)], "", [0]
+    while cursor.sees(",", ";", "and", "or"):
+        comma = cursor.takes(",", ";")
+        word = cursor.take() if cursor.sees("or") or (cursor.sees("and") and word != "or") else word
+        if not comma and word == "or":
+            starts.append(len(clauses))
+        cursor.takes("and", "or")
+        clauses.append(cursor.read_clause(cursor))
+        if len(clauses) > MAX_ITEMS:
+            raise Unreadable("too many items")
+    clauses = _as_points(clauses, starts) if len(starts) > 1 else clauses
+    return (Node("list", word, list_of(both_signs(clauses)).parts),) if word else tuple(clauses)
+
+
+def _as_points(clauses: list[Node], starts: list[int]) -> list[Node]:
+    """Make points of x=1,y=2 or x=3,y=4: of the clauses between two words "or", if they name the same unknowns."""
+    groups = [clauses[start:end] for start, end in pairwise([*starts, len(clauses)])]
+    names = [[str(part.parts[0].value) for part in group if part.kind == "chain"] for group in groups]
+    pairs = zip(names, groups, strict=True)
+    if not all(len({*one}) == len(group) > 1 and {*one} == {*names[0]} for one, group in pairs):
+        return clauses
+    return [Node("tuple", "()", tuple(sorted(group, key=lambda part: str(part.parts[0].value)))) for group in groups]
+
+
+def both_signs(parts: Sequence[Node]) -> tuple[Node, ...]:
+    r"""Write each part with \pm as a list of two: first with the upper signs, then with the lower ones."""
+    pairs = [(_with_sign(part, 0), _with_sign(part, 1)) for part in parts]
+    return tuple(one if one == two else Node("list", "or", list_of((one, two)).parts) for one, two in pairs)
+
+
+def _with_sign(node: Node, which: int) -> Node:
+    r"""Return the node with the upper (0) or the lower (1) sign of each \pm and \mp."""
+    if node.kind == "call" and node.value in (r"\pm", r"\mp"):
+        return signed("+-+"[which + (node.value == r"\mp")], _with_sign(node.parts[0], which))
+    return node._replace(parts=tuple(_with_sign(part, which) for part in node.parts))
+
+
+def read_bracket(cursor: Cursor) -> Node:
+    opening = cursor.take()
+    closings, function = BRACKETS[opening]
+    items, closing = _inside(cursor, closings, opening == "|")
+    if function and len(items) == 1:
+        return call(function, *items)
+    if function:
+        raise Unreadable("|1,2|")
+    if opening != "{":
+        items = _split_groups(items)
+        if len(items) > 1:
+            return Node("tuple", opening + closing, items)
+        if closing != closings[0]:
+            raise Unreadable("(5]")
+    return list_of(items)
+
+
+def _inside(cursor: Cursor, closings: tuple[str, ...], no_bar_or_ratio: bool) -> tuple[tuple[Node, ...], str]:
+    """The items up to a closing bracket, and that bracket."""
+    outer, cursor.no_bar_or_ratio = cursor.no_bar_or_ratio, no_bar_or_ratio
+    items = read_items(cursor)
+    cursor.no_bar_or_ratio = outer
+    if cursor.now == END:
+        raise Broken(f"no {closings[0]}")
+    return items, cursor.take(*closings)
+
+
+def _split_groups(items: tuple[Node, ...]) -> tuple[Node, ...]:
+    """In brackets, 10,100 is two numbers."""
+    return items[0].parts if len(items) == 1 and items[0].kind == "number" and items[0].parts else items
+
+
+def read_set(cursor: Cursor) -> Node:
+    r"""\{1,2\}    \{\}    \{x : x > 1\}, which is x > 1."""
+    cursor.take(r"\{")
+    if cursor.takes(r"\}"):
+        return NOTHING
+    items, closing = _inside(cursor, (r"\}", "|", r"\mid", ":"), True)
+    if closing == r"\}":
+        return Node("list", "{}", list_of(both_signs(_split_groups(items)), keep=True).parts)
+    (condition, *more), _ = _inside(cursor, (r"\}",), True)
+    named = len(items) == 1 and (items[0].kind == "letter" or items[0].parts[1:] == (REALS,))  # x, x \in \mathbb{R}
+    clauses = condition.parts if condition.kind == "list" else [condition]
+    if not named or more or any(clause.kind != "chain" for clause in clauses):
+        raise Unreadable("no condition")
+    return condition
+
+
+def read_matrix(cursor: Cursor, name: str) -> Node:
+    r"""a & b \\ c & d \end{pmatrix}. The rows; a last \\ ends no row."""
+    if name not in MATRICES:
+        raise Unreadable(name)
+    end, rows = rf"\end{{{name}}}", [[cursor.read_clause(cursor)]]
+    while not cursor.takes(end):
+        if cursor.take("&", r"\\") == "&":
+            rows[-1].append(cursor.read_clause(cursor))
+        elif not cursor.sees(end):
+            rows.append([cursor.read_clause(cursor)])
+    return Node("matrix", "|" * (name == "vmatrix"), tuple(Node("tuple", "", tuple(row)) for row in rows))

@@ -1,0 +1,134 @@
+r"""The tables of the signs, the units and the words of answers.
+
+To add                          add
+another spelling of a sign      it to SPELLINGS: \dfrac is \frac
+a Unicode character             its LaTeX to CHARACTERS
+a letter such as \alpha         it to GREEK. If it marks the next letter, as \vec does, add it to MARKED
+a function such as \sin         its name to FUNCTIONS, and its value to _EXACT or _REAL in algebra.py
+a relation such as <            it to RELATIONS
+a bracket                       its pair to BRACKETS. If it has a value, as |x| has, add it to _EXACT in algebra.py
+an environment of a matrix      its name to MATRICES
+a unit                          its symbol and its other names, without the plural's s, to OTHER, or to SI if it takes
+                                prefixes. If it is a product of other units, add it to COMPOUND
+a currency                      its unit, and its symbol to CURRENCIES. If a sign writes it, add the sign to IN_UNITS
+a word that changes a value     it to CHANGING. No rule skips it: 5 dozen, 8 万, about 8. Words in no table, as 8 eggs
+                                and 8 years old have them, only name what is counted
+"""
+
+# Sign -> its other spellings.
+SPELLINGS = {
+    r"\frac": r"\dfrac \tfrac \cfrac \nicefrac \sfrac", r"\binom": r"\dbinom \tbinom", r"\infty": r"\infinity",
+    r"\le": r"\leq \leqslant <=", r"\ge": r"\geq \geqslant >=", r"\ne": r"\neq !=", "<": r"\lt", ">": r"\gt",
+    r"\{": r"\lbrace", r"\}": r"\rbrace", "(": r"\langle \lparen", ")": r"\rangle \rparen", "[": r"\lbrack",
+    "]": r"\rbrack", "|": r"\lvert \rvert \vert \| \lVert \rVert \Vert", "*": r"\times \cdot \ast \bullet",
+    "/": r"\div \slash", "^": "**", "%": r"\%", r"\$": r"\textdollar \mathdollar \dollar", ":": r"\colon {:}",
+    "'": r"\prime", "or": r"\lor \vee", "and": r"\land \wedge", r"\cup": r"\bigcup",
+    r"\setminus": r"\smallsetminus \backslash", r"\emptyset": r"\varnothing", r"\overline": r"\bar",
+    r"\mathbbR": r"\R", r"\epsilon": r"\varepsilon", r"\phi": r"\varphi", r"\theta": r"\vartheta", r"\rho": r"\varrho",
+    "Å": r"\AA \angstrom", r"\angle": r"\measuredangle", r"\to": r"\rightarrow \longrightarrow ->",
+    r"\\": r"\cr", "√": r"\surd", "£": r"\pounds \textsterling", "€": r"\euro \texteuro",
+}  # fmt: skip
+
+# Characters -> the LaTeX for each of them.
+CHARACTERS = {
+    "−–‐‑": "-", "×": r"\times ", "÷∕⁄": "/", "∶": ":", "·⋅•∙": r"\cdot ", "π": r"\pi ", "∞": r"\infty ", "±": r"\pm ",
+    "∪": r"\cup ", "∈": r"\in ", "µ": "μ", "′’": "'", "½": r"\frac{1}{2}", "¼": r"\frac{1}{4}", "¾": r"\frac{3}{4}",
+    "⅓": r"\frac{1}{3}", "⅔": r"\frac{2}{3}", "≤": r"\le ", "≥": r"\ge ", "≠": r"\ne ", "∅": r"\emptyset ",
+    "≈": r"\approx ", "→": r"\to ", "θ": r"\theta ", "λ": r"\lambda ", "Δ": r"\Delta ", "ℝ": r"\R ",
+    "“”": '"', "、": ",", "。": ".", "º": "°", "℃": "°C", "Ω": "Ω",
+    "\u00a0\u2009\u202f\u3000": " ", "\u200b\u2060\ufeff": "",
+}  # fmt: skip
+
+# Relation -> the same relation read from the right, "" if it cannot be turned: A \in B is not B \in A.
+RELATIONS = {"=": "=", r"\ne": r"\ne", r"\in": "", "<": ">", ">": "<", r"\le": r"\ge", r"\ge": r"\le"}
+INEQUALITIES = ("<", ">", r"\le", r"\ge")
+# Opening bracket -> its closing brackets and its function. The first closing bracket belongs to it: (5). The others may
+# only close an interval: (0,5]. The function is a name of algebra.py, as |x| is abs(x), or "" for brackets that group.
+BRACKETS = {
+    "(": ((")", "]"), ""), "[": (("]", ")"), ""), "{": (("}",), ""), "|": (("|",), "abs"),
+    r"\lfloor": ((r"\rfloor",), "floor"), r"\lceil": ((r"\rceil",), "ceil"),
+}  # fmt: skip
+MATRICES = ("pmatrix", "bmatrix", "matrix", "smallmatrix", "array", "vmatrix")
+
+TRIGONOMETRIC = ("sin", "cos", "tan", "cot", "sec", "csc", "arcsin", "arccos", "arctan")
+FUNCTIONS = (*TRIGONOMETRIC, "sinh", "cosh", "tanh", "ln", "log", "lg", "exp")
+# These are commands without their backslash too: sin x, sqrt(2), 2pi. "sec" is missing, since it is also a second.
+COMMANDS = {*FUNCTIONS, "pi", "sqrt", "frac", "infty", "infinity", "theta"} - {"sec"}
+
+GREEK = r"""\alpha \beta \gamma \delta \epsilon \zeta \eta \theta \iota \kappa \lambda \mu \nu \xi \rho \sigma \tau \phi
+    \chi \psi \omega \Gamma \Delta \Theta \Lambda \Xi \Pi \Sigma \Phi \Psi \Omega \hbar \ell"""
+OPERATORS = (r"\gcd", r"\lcm", r"\max", r"\min", r"\det", r"\dim", r"\Pr")  # only as a name: \gcd(12,18) = 6
+LETTERS = (*GREEK.split(), *OPERATORS, r"\pi", r"\infty", r"\mathbbZ", r"\mathbbN", r"\mathbbQ", r"\mathbbC")
+# A letter with a mark is one letter: \vec{a}, \angle ABC.
+MARKED = (r"\overline", r"\angle", r"\triangle", r"\vec", r"\hat", r"\widehat", r"\overrightarrow", r"\tilde", r"\dot",
+          r"\ddot")  # fmt: skip
+
+PREFIXES = {"": "", "f": "femto", "p": "pico", "n": "nano", "μ": "micro", "m": "milli", "c": "centi", "d": "deci",
+            "h": "hecto", "k": "kilo", "M": "mega", "G": "giga", "T": "tera"}  # fmt: skip
+# Symbol -> its other names. A symbol is case-sensitive (mW, MW), a longer name is not.
+SI = {
+    "m": "meter metre", "g": "gram gramme gm", "s": "second sec", "A": "ampere amp", "K": "kelvin", "mol": "mole",
+    "cd": "candela", "N": "newton", "J": "joule", "W": "watt", "Pa": "pascal", "Hz": "hertz", "C": "coulomb",
+    "V": "volt", "Ω": "ohm", "F": "farad", "T": "tesla", "Wb": "weber", "H": "henry", "S": "siemens", "Bq": "becquerel",
+    "Gy": "gray", "Sv": "sievert", "lm": "lumen", "lx": "lux", "L": "l liter litre",
+    "eV": "electronvolt electron-volt", "cal": "calorie", "bar": "", "B": "byte", "bit": "",
+}  # fmt: skip
+OTHER = {
+    "in": "inch inches", "ft": "foot feet", "yd": "yard", "mi": "mile", "acre": "", "ha": "hectare", "lb": "pound",
+    "oz": "ounce", "ton": "", "t": "tonne", "gal": "gallon", "qt": "quart", "pt": "pint", "cup": "", "tsp": "teaspoon",
+    "tbsp": "tablespoon", "min": "minute", "h": "hr hour", "day": "d", "week": "wk", "month": "mo",
+    "year": "yr", "°": "degree deg", "celsius": "", "fahrenheit": "", "rad": "radian", "sr": "steradian",
+    "rev": "revolution", "kΩ": "kilohm", "MΩ": "megohm", "atm": "atmosphere", "mmHg": "", "torr": "", "ly": "",
+    "Å": "angstrom", "u": "amu", "D": "debye", "dB": "decibel", "G": "gauss", "ppm": "", "ppb": "", "knot": "kn",
+    "unit": "", "dollar": r"USD \$", "cent": "¢", "euro": "EUR €", "GBP": "£", "yuan": "元 RMB CNY", "yen": "¥ JPY",
+    "rupee": "₹ INR", "hp": "horsepower HP Hp", "μm": "micron",
+}  # fmt: skip
+# Names of a product of other units.
+COMPOUND = {"mph": "mi/h", "kph": "km/h", "kmh": "km/h", "kmph": "km/h", "kWh": "kW h", "Wh": "W h", "rpm": "rev/min",
+            "psi": "lb/in^2", "cc": "cm^3", "molar": "mol/L", "Nm": "N m", "kNm": "kN m", "Ns": "N s"}  # fmt: skip
+COMPOUND |= {prefix + "M": f"{prefix}mol/L" for prefix in ("", "m", "μ", "n")}  # 0.1 M
+
+# Names of two tokens.
+SCALES_OF_HEAT = {"c": "celsius", "celsius": "celsius", "f": "fahrenheit", "fahrenheit": "fahrenheit"}  # after °
+JOINED = {"mm Hg": "mmHg", "light years": "ly", "light year": "ly", "US dollars": "dollar", "US dollar": "dollar",
+          "electron volts": "eV", "electron volt": "eV"}  # fmt: skip
+
+CURRENCIES = {"dollar", "cent", "euro", "GBP", "yuan", "yen", "rupee"}
+NO_POWERS = {*CURRENCIES, "acre", "ha", "lb", "oz", "ton", "gal", "qt", "pt", "cup", "tsp", "tbsp", "knot", "dB", "hp",
+             "ppm", "ppb"}  # fmt: skip
+# Signs that may stand in a unit.
+IN_UNITS = {"/", "*", "^", "°", "-", ".", "(", ")", "{", "}", r"\frac", r"\mu", r"\Omega", "Å", r"\$", "€", "£", "¥",
+             "¢"}  # fmt: skip
+
+PERCENT = ("%", "percent", "pct", "percentage")
+NUMBER_WORDS = {"hundred": 2, "thousand": 3, "million": 6, "billion": 9, "trillion": 12}  # 5 million is 5 times 10^6
+SPELLED_NUMBERS = {"zero": 0, "one": 1, "two": 2, "three": 3, "four": 4, "five": 5, "six": 6, "seven": 7, "eight": 8,
+                   "nine": 9, "ten": 10, "twelve": 12, "sixteen": 16}  # fmt: skip
+ORDINALS = ("th", "st", "nd", "rd")
+ARTICLES = ("a", "an", "the")
+
+# Words that doubt an answer, and words that change a value or give a second one. A counted noun has none of them.
+DOUBTS = {"maybe", "perhaps", "possibly", "probably", "wait", "otherwise", "instead", "wrong", "false", "incorrect",
+          "guess", "either", "neither", "nor"}  # fmt: skip
+CHANGING = """
+    lakhs crores sixths seventh sevenths eighths ninth ninths itself negated reversed quadruple quadrupled est etc
+    others onward onwards undefined nan nope infinite null not non no never about approximately approx around nearly
+    almost roughly circa both all any but then versus vs is are was be equal equals if unless when where whereas while
+    because since so for only plus minus negative positive more less least most greater fewer than over under above
+    below between from to through except excluding without hundreds thousands millions dozen dozens score pair pairs
+    couple half halves third thirds fourth fourths fifth fifths sixth eighth tenth tenths hundredth hundredths
+    thousandth thousandths quarter quarters ones tens twice thrice double triple squared cubed square cubic root
+    factorial choose point mod modulo base power kilo mega eleven twenty thirty forty fifty sixty seventy eighty ninety
+    reciprocal inverse opposite multiplied divided doubled tripled halved raised invalid unknown this that lakh crore
+    mil x k e i cannot unlikely repeating recurring binary octal hex hexadecimal upwards bn mn myriad myriads mille
+    permille ish estimated"""
+# They change a value that they follow: 5 minimum. In a label they only say which value it is: Minimum = 5.
+BOUNDS = {"minimum", "maximum", "min", "max", "gross", "remainder", "higher", "lower", "exponent", "complement",
+          "conjugate", "transpose"}  # fmt: skip
+IN_LABELS = {*BOUNDS, "percent", "percentage"}  # words of a label that say which number it is: Percentage = 28\%
+CHANGES = {*DOUBTS, *CHANGING.split(), *PERCENT, *NUMBER_WORDS, *SPELLED_NUMBERS}
+CHANGING_ENDS = ("teen", "illion", "illions", "illionth", "illionths", "fold", "n't", *"十百千万萬亿億半")
+# A direction after a unit has one of the first words, and the others of AIMING between them.
+AIMS = {"right", "left", "east", "west", "north", "south", "horizontal", "vertical", "upward", "downward", "upwards",
+         "downwards", "northeast", "northwest", "southeast", "southwest"}  # fmt: skip
+AIMING = {*AIMS, "to", "the", "of", "above", "below", "due"}

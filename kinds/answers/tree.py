@@ -1,0 +1,167 @@
+r"""What every rule of the grammar works with: the cursor that it gets, and the nodes of the tree that it returns.
+
+Equal trees are equal answers. comparison.py finds the other equal ones.
+
+    kind      value                         parts
+    number    a Fraction                    the groups of 1,234 as numbers, else none    5, 0.\overline{3}
+    decimal   a Fraction                    -                                            0.5
+    letter    its name                      -                                            x, F_{n-1}, \alpha', e, π, ∞
+    call      + * / ^ neg root ! abs sin    the arguments                                x+1, \sqrt{2}
+    base      the base of its digits        the digits as one number                     204_5
+    quantity  its unit: see units.py        the number of units, and its direction       5 cm, 8 eggs, 6 m/s east
+    words     their letters                 -                                            Evelyn, June 20
+    spelled   its letters                   the letters as a product                     HCN, red, mgh, but xy is a call
+    option    its letter                    its text                                     C. 5 m/s, in science
+    ratio     -                             the terms                                    3:5
+    tuple     its brackets                  the items                                    (1,2), [0,1)
+    list      "", "and", "or" or "{}"       the items                                    1,2 and unions; 1 or 2; \{1,2\}
+    chain     its relations                 the sides                                    x=5, 1<x<2
+    matrix    "", or "|" of a determinant   the rows, as tuples                          \begin{pmatrix}1\\2 ...
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from fractions import Fraction
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+from kinds.answers.lexer import END, Broken, Token, Unreadable
+from kinds.answers.tables import BRACKETS, RELATIONS
+
+MAX_DEPTH = 16  # of brackets and commands in each other
+MAX_EXPONENT = 1_000  # of a power of ten: 1e999999999 would be computed
+_ENDS_CLAUSE = {",", ";", ":", "and", "or", "&", r"\\", r"\}", r"\mid", r"\cup", r"\setminus", r"\choose", r"\over",
+                *RELATIONS, *(closing for closings, _ in BRACKETS.values() for closing in closings)}  # fmt: skip
+
+
+class Node(NamedTuple):
+    """A part of an answer: see the table above."""
+
+    kind: str
+    value: Any = ""
+    parts: tuple[Any, ...] = ()
+
+
+def call(operation: str, *parts: Node) -> Node:
+    return Node("call", operation, parts)
+
+
+def number(value: Any) -> Node:
+    return Node("number", Fraction(value))
+
+
+NO_NAME = Node("")
+NOTHING = Node("words", "∅")
+INFINITY = Node("letter", "∞")
+REALS = Node("tuple", "()", (call("neg", INFINITY), INFINITY))
+
+
+def signed(sign: str, value: Node) -> Node:
+    return value if sign == "+" else call("neg" if sign == "-" else sign, value)
+
+
+def quotient(above: Node, below: Node) -> Node:
+    if below == number(0):
+        raise Broken("1/0")
+    return call("/", above, below)
+
+
+def list_of(parts: Sequence[Node], keep: bool = False) -> Node:
+    r"""A list of the parts. A list in it gives its parts: 1,\pm 2. One part alone is no list, unless it is kept."""
+    if len(parts) == 1 and not keep:
+        return parts[0]
+    loose = [part.parts if part.kind == "list" and part.value != "{}" else (part,) for part in parts]  # without braces
+    return Node("list", "", tuple(one for some in loose for one in some))
+
+
+def measured(node: Node) -> tuple[Any, Node]:
+    """Return the unit and the value. The unit is None if there is none."""
+    return (node.value, node.parts[0]) if node.kind == "quantity" else (None, node)
+
+
+class Cursor:
+    """The place in the tokens of one answer, and what the rules must remember on their way.
+
+    Brackets and matrices contain whole clauses, whose rule imports theirs. So they find it here, as `read_clause`.
+    """
+
+    def __init__(self, found: Sequence[Token], read_clause: Callable[[Cursor], Any], science: bool = False) -> None:
+        self.tokens, self.at = [*found, END], 0
+        self.read_clause = read_clause
+        self.science = science  # a lone letter after a number is a unit, and an option may have a text
+        self.depth = 0
+        self.no_bar_or_ratio = False  # in |x| and {x | x > 1}, the next bar opens nothing
+        self.currency = ""  # of the quantity that is being read: \$ stands before the number
+        # A lone 1! or 2! is unreadable, see grammar.py. With another factorial it is a usual factor: \frac{5!}{2!3!}.
+        self.has_factorial = any(
+            sign.text == "!" and base.kind in ("number", "run") and base.text not in ("0", "1", "2")
+            for base, sign in pairwise(self.tokens)
+        )
+
+    @property
+    def now(self) -> Token:
+        return self.tokens[self.at]
+
+    @property
+    def before(self) -> Token:
+        return self.tokens[self.at - 1]  # the end if nothing is before
+
+    def ahead(self, distance: int) -> Token:
+        place = self.at + distance
+        return self.tokens[place] if place < len(self.tokens) else END
+
+    def sees(self, *signs: str) -> bool:
+        token = self.tokens[self.at]
+        return token.text in signs and token.kind == "sign"
+
+    def take(self, *signs: str) -> str:
+        """Take one token; with signs, one of these."""
+        if self.now == END or (signs and not self.sees(*signs)):
+            raise Unreadable(self.now.text)
+        self.at += 1
+        return self.before.text
+
+    def takes(self, *signs: str) -> bool:
+        """Take one of these signs, if it comes next."""
+        is_next = self.sees(*signs)
+        self.at += is_next
+        return is_next
+
+    def take_character(self) -> str:
+        """Take the first character of a token: the x of the run xy, the 1 of the number 12. The rest stays."""
+        kind, text, _ = self.now
+        if len(text) == 1:
+            return self.take()
+        self.tokens[self.at] = Token(kind, text[1:])
+        return text[0]
+
+    def take_group(self) -> str:
+        """Take a token, or a group in braces or parentheses, and return its text: 1    n    {n-1}    (2)."""
+        if not self.sees("{", "("):
+            return self.take()
+        start, nested = self.at, 0
+        while nested or self.at == start:
+            nested += self.sees("{", "(") - self.sees("}", ")")
+            self.take()
+        return "".join(token.text for token in self.tokens[start : self.at] if token.text not in ("{", "}")).strip("()")
+
+    def enter(self) -> None:
+        """Go into a bracket or a command. Broken if there are too many in each other."""
+        self.depth += 1
+        if self.depth > MAX_DEPTH:
+            raise Broken("too deep")
+
+    def ends_clause(self, at: int) -> bool:
+        """Does a clause end before the token at this place?"""
+        kind, text, _ = self.tokens[at]
+        sign = kind == "sign" and (text in _ENDS_CLAUSE or text.startswith(r"\end"))
+        return kind == "end" or sign or self.starts_condition(at) or self.starts_to(at)
+
+    def starts_condition(self, at: int) -> bool:
+        r"""\text{for all real } x."""
+        return self.tokens[at].text == "for" and self.tokens[at + 1].text in ("all", "any", "every", "each")
+
+    def starts_to(self, at: int) -> bool:
+        r"""The "to" of the ratio 3 \text{ to } 5."""
+        return self.tokens[at].text == "to" and self.tokens[at - 1].kind == self.tokens[at + 1].kind == "number"

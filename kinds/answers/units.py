@@ -1,0 +1,278 @@
+r"""What stands behind a value: its unit or what it counts, and a direction. No unit is converted into another.
+
+A unit is the set of its factors with their powers: m/s^2, m s^{-2}, \frac{m}{s^2} and meters per second squared are
+{(m, 1), (s, -2)}. Two units are equal if these sets are. tables.py has the names of units.
+
+    unit   = factor {["*" | "/" | "per" | "a"] factor}               N m   m/s^2   J/mol K is J/(mol K)
+    factor = [square] (name | group | "\frac" group group) [power]   m   (mol K)   \frac{m}{s^2}
+    group  = "(" unit ")" | "{" unit "}"
+    square = "square" | "sq" | "cubic" | "cu"                        square meters   sq. ft.   cubic cm
+    power  = ["^"] integer | "squared" | "cubed"                     cm^2   s^{-1}   cm2   seconds squared
+
+A noun is any words that cannot change the value (5 eggs, 8 years old, 3 cups of tea), so 5 dozen, 8 万 and 5 K have
+none. A direction is "to the right" in 6 m/s to the right.
+
+The hard question of the grammar is whether letters behind a value are its unit or a factor: 5 m, 5 cm, 5x, 5 m/s. The
+table STARTS_UNIT answers it. A unit is looked for at most MAX_TAIL tokens ahead, so the time of the whole grammar is
+linear in the text.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from itertools import pairwise
+
+import kinds.answers.tables as tables
+from kinds.answers.lexer import END, Token, Unreadable, tokens
+from kinds.answers.tree import Cursor
+
+Powers = frozenset[tuple[str, int]]
+Unit = Powers | str  # a text is a counted noun
+DEGREES: Powers = frozenset([("°", 1)])
+MAX_TAIL = 24
+MAX_WORDS = 6  # of a counted noun
+
+
+def _symbols() -> dict[str, str]:
+    """Return name -> symbol: km and kilometer -> km, ft and foot and feet -> ft. Names have no plural's s."""
+    found: dict[str, str] = {}
+    for symbol, names in tables.SI.items():
+        for prefix, long_prefix in tables.PREFIXES.items():
+            shorts = [prefix + name for name in (symbol, *names.split()) if len(name) < 3]
+            longs = [long_prefix + name for name in names.split() if len(name) > 2]
+            micro = ["u" + symbol] if prefix == "μ" else []  # uF
+            found |= dict.fromkeys([prefix + symbol, *shorts, *longs, *micro], prefix + symbol)
+    found |= {"Kg": "kg", "KG": "kg", "Km": "km"}  # no other unit has these symbols
+    for symbol, names in tables.OTHER.items():  # after SI: a dB is no tenth of a byte
+        found |= dict.fromkeys([symbol, *names.split()], symbol)
+    return found
+
+
+SYMBOLS = _symbols()
+
+
+def symbol_of(name: str) -> str | None:
+    """Return the symbol of a unit's name, or of its plural: ft for feet; None for an unknown word."""
+    for spelling in (name, name.lower() if len(name) > 2 else name):
+        for singular in (spelling, spelling.removesuffix("s") if len(spelling) > 2 else spelling):
+            if singular in SYMBOLS:
+                return SYMBOLS[singular]
+    return None
+
+
+# What letters behind a value are -> what makes them a unit or a noun, and no factor. "apart": a space stands before
+# them; "numeric": the value has no variable; "science": the answer is one of science. The tuple has all that is needed.
+STARTS_UNIT = {
+    "upright": (),  # 5\text{ m}    8\text{ eggs}    5\ \Omega    9.8 \frac{\text{m}}{\text{s}^2}
+    "name": ("apart",),  # 5 cm    9 kg m
+    "noun": ("apart",),  # 8 eggs. 5 xyz is a product
+    "quotient": ("apart", "numeric"),  # 5 m/s^2. x m/s is a product
+    "letter": ("apart", "numeric", "science"),  # 5 m. In math it is a product, as 5x is
+}
+_AFTER_NUMBER = (*tables.PERCENT, *tables.NUMBER_WORDS, "per")
+_UNSPACED = ("cm", "mm", "km", "kg", "ft", "mph", *tables.ORDINALS)  # 5cm and 5th; 2mg may be a product
+
+
+def starts_unit(cursor: Cursor, numeric: bool) -> bool:
+    """Does a unit or a counted noun follow a value? `numeric`: the value has no variable."""
+    kind, text, spaced = cursor.now
+    if text in _AFTER_NUMBER or (kind == "word" and len(text) > 1):
+        return True
+    apart = spaced or text in _UNSPACED or (cursor.science and (cursor.before.kind == "number" or kind == "sign"))
+    weight = text == "mg" and kind == "run" and not numeric  # \mu mg has a weight, no milligram
+    variable = kind == "run" and (not apart or (len(text) == 1 and not numeric))  # 5x, x m
+    if text in ("e", "i") or weight or variable or (kind == "word" and _was_variable(cursor, text)):
+        return False
+    found = tail(cursor)
+    if not found or (not numeric and cursor.ahead(len(found)).text in tables.RELATIONS):  # \mathrm{\Delta H} = 5
+        return False
+    facts = {"apart": apart, "numeric": numeric, "science": cursor.science}
+    group = _group_of(without_direction(found, False)[0])
+    return group in STARTS_UNIT and all(facts[need] for need in STARTS_UNIT[group])
+
+
+def _was_variable(cursor: Cursor, letter: str) -> bool:
+    r"""Does this upright letter stand earlier in the clause: the last t of \mathrm{3t^2 + 7t}?"""
+    for at in range(cursor.at - 1, -1, -1):
+        text = cursor.tokens[at].text
+        if text == letter or (cursor.ends_clause(at) and text not in (")", "}")):
+            return text == letter
+    return False
+
+
+def _group_of(found: Sequence[Token]) -> str:
+    """Return the key of STARTS_UNIT for some words and signs, "" if they are no unit and no noun."""
+    runs = [token.text for token in found if token.kind == "run"]
+    if unit_of(found) is None:
+        long = max(map(len, runs), default=4) > 3 or found[0].text in tables.ORDINALS
+        return ("noun" if runs else "upright") if noun_of(found) and long else ""
+    if any(len(run) == 1 and run.isascii() for run in runs):
+        return "quotient" if any(token.text == "/" for token in found) else "letter"
+    return "name" if runs else "upright"
+
+
+def tail(cursor: Cursor) -> list[Token] | None:
+    """The rest of the clause, if it has only words and the signs of units: cm^2, m/(s K), cups of tea; or None."""
+    nested = 0
+    for end in range(cursor.at, min(cursor.at + MAX_TAIL, len(cursor.tokens))):
+        token = cursor.tokens[end]
+        if not nested and cursor.ends_clause(end):
+            return cursor.tokens[cursor.at : end]
+        nested += (token.text in ("(", "{")) - (token.text in (")", "}"))
+        power = token.kind == "number" and token.text.isdecimal() and len(token.text) == 1
+        if nested < 0 or not (power or token.kind in ("run", "word") or token.text in tables.IN_UNITS):
+            return None
+    return None
+
+
+def unit_of(found: Sequence[Token]) -> Powers | None:
+    """Return the unit that these tokens write, None if they write none."""
+    if any(one.text == "per" and two.text == "cent" for one, two in pairwise(found)):  # 98 dollars per cent
+        return None
+    cursor = _cursor(found)
+    try:
+        powers = read_unit(cursor)
+    except Unreadable:
+        return None
+    if cursor.now != END or any(abs(powers[name]) > 1 for name in tables.NO_POWERS):  # no dollars squared
+        return None
+    return frozenset((name, power) for name, power in powers.items() if power) or None
+
+
+def _cursor(found: Sequence[Token]) -> Cursor:
+    r"""Join the names that have several tokens: \mu m, k\Omega, ° C. Drop the full stop of sq. ft."""
+    merged: list[Token] = []
+    for token, before in zip(found, [END, *found], strict=False):
+        text = {r"\mu": "μ", r"\Omega": "Ω"}.get(token.text, token.text)
+        last = merged[-1].text if merged else ""
+        name = tables.JOINED.get(f"{last} {text}")
+        if last == "μ" or (text == "Ω" and last in tables.PREFIXES and last):
+            name = last + text
+        elif symbol_of(last) == "°" and text.casefold() in tables.SCALES_OF_HEAT:
+            name = tables.SCALES_OF_HEAT[text.casefold()]
+        if name:
+            merged[-1] = Token("word", name, merged[-1].spaced)
+        elif token.text != "." or before.kind not in ("run", "word"):  # no full stop of an abbreviation: sq. ft.
+            merged.append(token._replace(text=text))
+    return Cursor(merged, read_unit)
+
+
+def _takes(cursor: Cursor, *texts: str) -> bool:
+    """Take one of these words or signs, if it comes next."""
+    is_next = cursor.now.text in texts
+    cursor.at += is_next
+    return is_next
+
+
+def read_unit(cursor: Cursor) -> Counter[str]:
+    """N m    m/s^2    miles per hour. Everything after a slash is below it."""
+    powers, sign = _read_factor(cursor), 1
+    while cursor.now != END and cursor.now.text not in (")", "}"):
+        if _takes(cursor, "/", "per", "a", "an"):
+            sign = -1
+        elif not _takes(cursor, "*") and cursor.now.text == "-" and cursor.ahead(1).kind == "word":  # N-m
+            cursor.take()
+        for name, power in _read_factor(cursor, first=False).items():
+            powers[name] += sign * power
+    return powers
+
+
+def _read_factor(cursor: Cursor, first: bool = True) -> Counter[str]:
+    times = 2 if _takes(cursor, "square", "sq") else 3 if _takes(cursor, "cubic", "cu") else 1
+    if _takes(cursor, r"\frac"):
+        powers = _read_group(cursor)
+        powers.subtract(_read_group(cursor))
+    else:
+        powers = _read_group(cursor) if cursor.now.text in ("(", "{") else _read_symbol(cursor)
+    times *= _read_power(cursor, first)
+    return Counter({name: times * power for name, power in powers.items()})
+
+
+def _read_group(cursor: Cursor) -> Counter[str]:
+    closing = {"(": ")", "{": "}"}.get(cursor.take())
+    powers = read_unit(cursor)
+    if closing is None or not _takes(cursor, closing):
+        raise Unreadable("no group")
+    return powers
+
+
+def _read_symbol(cursor: Cursor) -> Counter[str]:
+    """feet, which is ft    mph, which is mi/h    newton-meters."""
+    text = cursor.take()
+    symbol = None if text in tables.COMPOUND else symbol_of(text)
+    written = tables.COMPOUND.get(text) or (text.replace("-", " ") if "-" in text else "")
+    if symbol is None and written:
+        return read_unit(_cursor(tokens(written)))
+    if symbol is None:
+        raise Unreadable(text)
+    return Counter({symbol: 1})
+
+
+def _read_power(cursor: Cursor, first: bool) -> int:
+    """^2    ^{-1}    squared    cm2    m s-1. Nothing is the power 1. s-1 alone may be a difference."""
+    if cursor.now.text in ("squared", "cubed"):
+        return 2 if cursor.take() == "squared" else 3
+    if _takes(cursor, "^"):
+        braces = _takes(cursor, "{")
+        power = _read_integer(cursor)
+        if braces and not _takes(cursor, "}"):
+            raise Unreadable("no closing brace")
+        return power
+    written = "".join("" if token.spaced else token.text for token in (cursor.now, cursor.ahead(1)))
+    return _read_integer(cursor) if written[:1] in ("2", "3") or (written in ("-1", "-2", "-3") and not first) else 1
+
+
+def _read_integer(cursor: Cursor) -> int:
+    sign, digit = -1 if _takes(cursor, "-") else 1, cursor.take()
+    if not re.fullmatch("[1-9]", digit):
+        raise Unreadable(digit)
+    return sign * int(digit)
+
+
+def same_unit(gold: Unit | None, answer: Unit | None) -> bool:
+    """May two answers have these units? One of them may be missing, and a price may say per what.
+
+    cm and cm    cm and none    5 cents per ounce and 5 cents
+    """
+    if gold is None or answer is None:
+        return True
+    if gold == answer or isinstance(gold, str) or isinstance(answer, str):
+        return gold == answer
+    more, less = (gold, answer) if len(gold) > len(answer) else (answer, gold)
+    per = all(power < 0 for _, power in more - less)
+    return less < more and {name for name, _ in less} <= tables.CURRENCIES and per
+
+
+def changes_value(word: str) -> bool:
+    """Can this word change a value? dozen, non-zero, eighteen, 5 万."""
+    ends = tables.CHANGING_ENDS
+    return bool(tables.CHANGES & {word, *word.split("-")}) or word.endswith(ends) or word[0] in ends
+
+
+def noun_of(found: Sequence[Token], label: bool = False) -> str:
+    """Return the words of a counted noun, or of a label, in the singular. "" if a word may change a value.
+
+    eggs    cups of tea    Minimum value, which is only a label
+    """
+    words: list[str] = []
+    found = found[1:-1] if [token.text for token in (*found[:1], *found[-1:])] == ["(", ")"] else found
+    for token, before in zip(found, [END, *found], strict=False):
+        word = "per" if token.text == "/" and words else token.text.casefold()
+        letters = token.kind in ("run", "word") and (len(word) > 1 or word == "a" or not word.isascii())
+        if token.text != "." or before.kind not in ("run", "word"):
+            changing = word in tables.BOUNDS or changes_value(word)
+            if not (letters or word == "per") or (changing and not (label and word in tables.IN_LABELS)):
+                return ""
+            words.append(word.removesuffix("s").removesuffix("e"))
+    noun = "".join(words)
+    starts = found[0].text.casefold() != "the" if found else False  # 5 of the eggs, but not 5 the second
+    return noun if starts and len(words) <= MAX_WORDS and (label or "percent" not in noun) else ""  # 48% per cent
+
+
+def without_direction(found: list[Token], degrees: bool) -> tuple[list[Token], str]:
+    """Cut off the direction of a quantity: m/s to the right, m/s east, ° above the horizontal."""
+    start = len(found)
+    while start and found[start - 1].text.casefold() in tables.AIMING:
+        start -= 1
+    aims = [token.text.casefold() for token in found[start:]]
+    return (found[:start], " ".join(aims)) if (start or degrees) and {*aims} & tables.AIMS else (found, "")
