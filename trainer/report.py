@@ -14,7 +14,7 @@ from trainer.adapters import trainable
 from trainer.data import Data
 from trainer.policy import precision_of
 from trainer.settings import GIVEN, Config, formatted
-from trainer.text import starts_with_two_bos
+from trainer.text import appends_eos, starts_with_two_bos, turn_end
 
 
 def introduction(config: Config, origins: dict[str, str], data: Data, policy, engine, accelerator: Accelerator) -> str:
@@ -87,6 +87,12 @@ def remarks(config: Config, data: Data) -> list[str]:
     rendered = [text for text in texts if bos and text.startswith(bos)]
     if any(starts_with_two_bos(data.tokenizer, data.tokenizer(text).input_ids) for text in rendered):
         found.append(f"text prompts start with {bos}, and the tokenizer adds another one: the model sees one of them")
+    tokenizer = data.tokenizer
+    if any(appends_eos(tokenizer, text, tokenizer(text).input_ids) for text in list(texts)[:1]):
+        found.append(f"the tokenizer appends {tokenizer.eos_token} to text: it is left out of the prompts")
+    if len(texts) < len(data.problems) and (end := turn_end(tokenizer)) not in (None, tokenizer.eos_token_id):
+        mark = tokenizer.convert_ids_to_tokens(end)
+        found.append(f"a response also ends with {mark}, which ends a turn of the chat template")
     if config.engine == "torch" and torch.cuda.is_available():
         found.append(
             "the torch engine on a GPU is for checks and for models that vLLM does not support: vLLM is much faster "
