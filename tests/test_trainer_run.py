@@ -133,8 +133,13 @@ def test_the_newest_two_checkpoints_stay(tmp_path):
 def test_checkpoints_come_by_time_unless_steps_are_named(tmp_path, monkeypatch, save_every, written):
     """Makes impossible: a killed run of ten slow steps that has no checkpoint; a checkpoint after each fast step."""
     saves = []
-    monkeypatch.setattr(module.Run, "save", lambda self, progress, *rest: saves.append(progress.step))
-    clock = itertools.count(0, 70)  # seconds of a step; a checkpoint takes none
+
+    def save(self, progress, *rest):
+        self.saved = progress.seconds
+        saves.append(progress.step)
+
+    monkeypatch.setattr(module.Run, "save", save)
+    clock = itertools.count(0, 70)  # seconds of a step
     monkeypatch.setattr(module.Run, "seconds", lambda self: next(clock))
     monkeypatch.setattr(module.Run, "finish", lambda *_: None)
     run(tmp_path, max_steps=9, eval_every=0, eval_samples=1, save_every=save_every)
