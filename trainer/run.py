@@ -41,7 +41,7 @@ from trainer.metrics import score_sources, warnings_of
 from trainer.outcomes import Outcomes, Rollout
 from trainer.policy import precision_of
 from trainer.progress import Progress
-from trainer.report import Console, draw_curves
+from trainer.report import Console, change, draw_curves
 from trainer.settings import Config, Refusal, check_same_run, refusing
 from trainer.sharding import fsdp_requested
 
@@ -253,8 +253,11 @@ class Run:
         rows = [json.loads(line) for line in (self.folder / "metrics.jsonl").read_text().splitlines()]
         if not any("loss" in row for row in rows):
             self.console.say(
-                "nothing was trained: no update had a response to train on;\n  samples.jsonl has some responses"
+                "nothing was trained: no update had a response to train on, and model/ is the\n  model of the start; "
+                "samples.jsonl has some responses"
             )
+        elif sentence := change(rows):
+            self.console.say(sentence)
         title = f"{self.config.name}: N = {self.config.rollouts_per_prompt}, B = {self.config.prompts_per_step}"
         draw_curves(rows, self.folder / "curves.png", title)
         write(self.checkpoints()[-1] / "complete", "")

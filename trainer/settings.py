@@ -37,6 +37,13 @@ PRORL_SAMPLES = brorl.PRORL["rollouts_per_prompt"].value * brorl.PRORL["prompts_
 IN_FOLDER = "recipe.json: "  # the origin of a setting of recipe.json in the model's folder starts with this
 
 
+PAPERS = [{name: x.value for name, x in recipe.items()} for recipe in brorl.RECIPES.values()]
+EMBEDDED = [
+    {name: x["value"] for name, x in recipe.items()}
+    for recipe in json.loads((TINY / "policy" / "recipe.json").read_text()).values()
+]
+
+
 class Refusal(ValueError):
     """A mistake of the user: the message is a sentence with the fix. Any other exception shows its traceback."""
 
@@ -218,10 +225,16 @@ def help_text(about: str) -> str:
 
 
 def default_of(setting: Field) -> str:
-    """Return a setting's default in brackets. "" for a setting whose help text names it, or that has none."""
-    values = [recipe[setting.name].value for recipe in brorl.RECIPES.values() if setting.name in recipe]
+    """Return a setting's default in brackets. "" for a setting whose help text names it, or that has none.
+
+    The embedded policy has a recipe.json: its values follow those of the paper, if they differ.
+    """
+    values, own = (
+        ", ".join(dict.fromkeys(formatted(recipe[setting.name]) for recipe in recipes if setting.name in recipe))
+        for recipes in (PAPERS, EMBEDDED)
+    )
     if setting.default is None:
-        return f" [{', '.join(dict.fromkeys(map(formatted, values)))}]" if values else ""
+        return f" [{values}{f'; tiny/policy: {own}' if own not in ('', values) else ''}]" if values else ""
     return f" [{formatted(setting.default)}]" if type(setting.default) in (int, float) else ""
 
 

@@ -258,13 +258,13 @@ def agreement(
     total = torch.ones_like(old).sum(), (old - sampled).abs().sum(), L.kl_k3(sampled, old).double().sum()
     tokens, difference, kl = accelerator.reduce(torch.stack(total), "sum").tolist()
     limit = engine_kl_limit(config)
-    measured = f"KL(engine, trainer) {kl / tokens:.1e}, at most {limit:g}; |Δ log π| {difference / tokens:.1e}"
     if not kl / tokens <= limit:
         raise Refusal(
-            f"the engine does not sample the model that is trained: {measured}. "
+            f"the engine does not sample the model that is trained: KL(engine, trainer) {kl / tokens:.1e} exceeds "
+            f"{limit:g}, and |Δ log π| is {difference / tokens:.1e} on {tokens:.0f} tokens. "
             "Use --engine torch, or raise --max_engine_kl if this much is expected"
         )
-    return f"good: {measured}; {tokens:.0f} tokens"
+    return f"good: KL(engine, trainer) {kl / tokens:.1e} is below the limit of {limit:g}"
 
 
 # ---------------------------------------------------------------------------------------- the end by an exception
