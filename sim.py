@@ -73,7 +73,7 @@ class Constants:
     correct_tokens: int = option(10_000, "number of correct tokens, with the anchor: section 4.1")
     correct_logit: float = option(3.0, "logit of a correct token at step 0; an incorrect one has 0: section 4.1")
     anchor_logit: float = option(5.0, "logit of the anchor, token 0, at step 0: section 4.1")
-    steps: int = option(1000, "T, the number of steps: section 4.1")
+    steps: int = option(1000, "number of steps, the paper's T: section 4.1")
     lr: float = option(1e-3, "AdamW's learning rate: section 4.1")
     weight_decay: float = option(0.01, "AdamW's weight decay; not in the paper: PyTorch's default")
 
@@ -90,7 +90,7 @@ class Constants:
 def loop(
     constants: Constants, n: int, generator: torch.Generator, every: int = 1, mass_balance: bool = False
 ) -> Iterator[dict[str, Tensor]]:
-    """Run section 4.1 for one N. Yield `measure` at the steps 0 to T, before the update of the step.
+    """Run section 4.1 for one N. Yield `measure` at the steps 0 to `steps`, before the update of the step.
 
     L_sur = -(1/N) Σ_j (R_j - b) p_j over the N draws j, with the batch mean b = (1/N) Σ_j R_j.
     every: yield at every `every`-th step only. mass_balance: yield `theorem_1_on_draws` too.
@@ -107,7 +107,7 @@ def loop(
             measured = measure(p[: constants.correct_tokens], p_start)
             yield measured | (theorem_1_on_draws(p, tokens, constants) if mass_balance else {})
         if step == constants.steps:
-            return  # T updates are done
+            return  # all updates are done
         r = rewards[tokens]  # (N,)
         L_sur = brorl.surrogate(p[tokens], r - r.mean(), n)  # -(1/N) Σ_j (R_j - b) p_j
         adamw.zero_grad()
@@ -235,8 +235,8 @@ def by_rollouts(curves: list[Curves]) -> dict[int, tuple[np.ndarray, dict[str, n
     found = {}
     for n in sorted({n for c in curves for n in c.rollouts}):
         rows = [(c, c.rollouts.index(n)) for c in curves if n in c.rollouts]
-        first = rows[0][0]
-        found[n] = first.steps, {name: np.stack([c.values[name][k] for c, k in rows]) for name in first.values}
+        names, steps = rows[0][0].values, rows[0][0].steps
+        found[n] = steps, {name: np.stack([c.values[name][k] for c, k in rows]) for name in names}
     return found
 
 
@@ -359,7 +359,8 @@ def main(argv: list[str] | None = None) -> None:
     s: Constants = args.constants
     for seed in range(args.seeds):
         for n in args.rollouts:
-            # With --sweep an N that is k times smaller takes k T steps and keeps every k-th: equal samples at an index.
+            # With --sweep an N that is k times smaller takes k times the steps and keeps every k-th: equal samples at
+            # an index.
             k = max(args.rollouts) // n if args.sweep else 1
             curves.append(simulate(replace(s, steps=k * s.steps), (n,), seed, k, args.mass_balance))
 

@@ -7,7 +7,7 @@ again. One softmax runs over prompt and response together, so the result is exac
 Rollouts whose tokens are equal share one row until they differ: each distinct prefix is computed once.
 
     name         meaning
-    G            prompts whose rollouts decode together
+    P            prompts whose rollouts decode together
     K            rows: the distinct prefixes that are decoding
     M            largest number of rows of one prompt
     L, T         prompt tokens (the longest prompt; shorter ones are padded on the left), response tokens
@@ -34,19 +34,19 @@ from engines.rounding import dithered_weights
 class PrefixDecoder:
     """The keys and values of K rows, and one decoding step for all of them.
 
-    prompt_keys, prompt_values   [G, Hk, L, D] per layer, one copy per prompt
+    prompt_keys, prompt_values   [P, Hk, L, D] per layer, one copy per prompt
     keys, values                 [K, Hk, max_new_tokens, D] per layer; the first T columns are filled
     prompt                       (K,) the prompt of each row, ascending
-    slot                         (K,) the position of each row among the G·M positions of a grouped product
+    slot                         (K,) the position of each row among the P·M positions of a grouped product
     """
 
     def __init__(self, model: PreTrainedModel, prompts: list[list[int]], max_new_tokens: int):
-        """Compute each prompt once. Afterwards `logits` (G, V) has the logits after the prompts."""
+        """Compute each prompt once. Afterwards `logits` (P, V) has the logits after the prompts."""
         self.model, self.capacity, self.t = model, max_new_tokens, 0
         longest, device = max(map(len, prompts)), model.device
         self.lengths = torch.tensor([len(p) for p in prompts], device=device)
         tokens = torch.tensor([[0] * (longest - len(p)) + list(p) for p in prompts], device=device)
-        padding = torch.arange(longest, device=device) < longest - self.lengths[:, None]  # (G, L)
+        padding = torch.arange(longest, device=device) < longest - self.lengths[:, None]  # (P, L)
         out = model(
             input_ids=tokens,
             attention_mask=(~padding).long(),
@@ -63,25 +63,21 @@ class PrefixDecoder:
         self._assign_slots(torch.arange(len(prompts), device=device))
 
     def advance(self, row: Tensor, token: Tensor) -> tuple[Tensor, Tensor]:
-        """Append a token to every rollout. row: (R,) the row of each rollout; token: (R,) its new token.
+        """Append a token to every rollout. row: (rollouts,) the row of each one; token: (rollouts,) its new token.
 
         A row splits if its rollouts have different tokens, and is dropped if it has none. Returns the new row of each
-        rollout, (R,), and the next logits (K, V).
+        rollout, (rollouts,), and the next logits (K, V).
         """
         vocabulary = self.logits.shape[-1]
         distinct, row = torch.unique(row * vocabulary + token, return_inverse=True)  # ascending by row, then by token
         parent = distinct // vocabulary
         if len(parent) != len(self.prompt) or bool((parent.diff() != 1).any()):
             self._select(parent)
-        return row, self._step(distinct % vocabulary)
-
-    def _step(self, token: Tensor) -> Tensor:
-        """Return the logits (K, V) after the tokens (K,)."""
-        position = self.lengths[self.prompt] + self.t
+        tokens, positions = distinct % vocabulary, self.lengths[self.prompt] + self.t  # (K,)
         self.t += 1
         with attention(self.model, "prefix"):
-            out = self.model(input_ids=token[:, None], position_ids=position[:, None], use_cache=False, decoder=self)
-        return out.logits[:, -1]
+            out = self.model(input_ids=tokens[:, None], position_ids=positions[:, None], use_cache=False, decoder=self)
+        return row, out.logits[:, -1]
 
     def _select(self, parent: Tensor) -> None:
         """Let row i continue the former row parent[i] (ascending). Drop the prompts that have no rows."""
@@ -114,13 +110,13 @@ class PrefixDecoder:
         return self.keys[layer][:, :, : self.t], self.values[layer][:, :, : self.t]
 
     def by_prompt(self, x: Tensor) -> Tensor:
-        """Reorder [K, Hk, g, X] to [G, Hk, M·g, X]: one matrix per prompt. Empty slots hold 0."""
+        """Reorder [K, Hk, g, X] to [P, Hk, M·g, X]: one matrix per prompt. Empty slots hold 0."""
         _, heads, g, width = x.shape
         x = x.new_zeros(len(self.lengths) * self.m, heads, g, width).index_copy_(0, self.slot, x)
         return x.view(-1, self.m, heads, g, width).transpose(1, 2).reshape(-1, heads, self.m * g, width)
 
     def by_row(self, x: Tensor, g: int) -> Tensor:
-        """Reorder [G, Hk, M·g, X] to [K, Hk, g, X], the inverse of `by_prompt`."""
+        """Reorder [P, Hk, M·g, X] to [K, Hk, g, X], the inverse of `by_prompt`."""
         _, heads, _, width = x.shape
         return x.view(-1, heads, self.m, g, width).transpose(1, 2).reshape(-1, heads, g, width)[self.slot]
 
@@ -149,12 +145,12 @@ def prefix_attention(
     length, t, g = prompt_key.shape[2], key.shape[2], hq // hk
     query = query.reshape(rows, hk, g, d) * (scaling if scaling is not None else d**-0.5)
 
-    to_prompt = decoder.by_prompt(query) @ prompt_key.transpose(-1, -2)  # [G, Hk, M·g, L]
+    to_prompt = decoder.by_prompt(query) @ prompt_key.transpose(-1, -2)  # [P, Hk, M·g, L]
     to_response = query @ key.transpose(-1, -2)  # [K, Hk, g, T]
     if softcap is not None:
         to_prompt, to_response = (softcap * torch.tanh(x / softcap) for x in (to_prompt, to_response))
 
-    hidden = decoder.padding  # (G, L)
+    hidden = decoder.padding  # (P, L)
     if sliding_window is not None:  # the query's column is L + T - 1
         old = torch.arange(length + t, device=query.device) <= length + t - 1 - sliding_window
         hidden = old[None, :length] if hidden is None else hidden | old[:length]
@@ -162,7 +158,7 @@ def prefix_attention(
     if hidden is not None:
         to_prompt = to_prompt.masked_fill(hidden[:, None, None, :], -torch.inf)
 
-    scores = torch.cat([to_prompt, decoder.by_prompt(to_response)], dim=-1)  # [G, Hk, M·g, L + T]
+    scores = torch.cat([to_prompt, decoder.by_prompt(to_response)], dim=-1)  # [P, Hk, M·g, L + T]
     weights = torch.softmax(scores, dim=-1, dtype=torch.float32).to(value.dtype)
     from_prompt = decoder.by_row(weights[..., :length] @ prompt_value, g)  # [K, Hk, g, D]
     from_response = decoder.by_row(weights[..., length:], g) @ value
@@ -174,7 +170,7 @@ ALL_ATTENTION_FUNCTIONS.register("prefix", prefix_attention)
 
 @contextmanager
 def attention(model: PreTrainedModel, name: str) -> Iterator[None]:
-    """Give the model another attention function; restore the first one afterwards."""
+    """Give the model another attention function; restore its own afterwards."""
     before = model.config._attn_implementation
     model.set_attn_implementation(name)
     try:
@@ -234,12 +230,12 @@ def check_attention(model: PreTrainedModel) -> None:
         raise ValueError(f"{refusal}: its logits differ from a plain forward pass by {error:.0e} of their size")
 
 
-def default_memory_gib(device: torch.device) -> float:
-    """GiB for decoding: 2 on a CPU, half of the free memory on a GPU.
+def decoding_gib(device: torch.device, gpu_memory_utilization: float) -> float:
+    """Return the GiB for decoding: this share of a GPU's free memory; 2 on a CPU.
 
-    The other half is for activations, and for what the estimate of `bytes_per_row` leaves out.
+    The rest is for activations, and for all that the estimate of `bytes_per_row` leaves out.
     """
-    return torch.cuda.mem_get_info(device)[0] / 2 / 2**30 if device.type == "cuda" else 2.0
+    return gpu_memory_utilization * torch.cuda.mem_get_info(device)[0] / 2**30 if device.type == "cuda" else 2.0
 
 
 def bytes_per_token(model: PreTrainedModel, itemsize: int) -> int:

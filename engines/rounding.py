@@ -50,19 +50,19 @@ def dithered(weight: Tensor, name: str) -> Tensor:
         return weight
     if isinstance(weight, DTensor):
         part, parts = weight.device_mesh.get_local_rank(), weight.device_mesh.size()
-        first = part * math.ceil(len(weight) / parts) * weight[:1].numel() if len(weight) else 0
-        local = round_part(weight.to_local(), name, first)
+        offset = part * math.ceil(len(weight) / parts) * weight[:1].numel() if len(weight) else 0
+        local = round_part(weight.to_local(), name, offset)
         return DTensor.from_local(
             local, weight.device_mesh, weight.placements, run_check=False, shape=weight.shape, stride=weight.stride()
         )
     return round_part(weight, name, 0)
 
 
-def round_part(weight: Tensor, name: str, first: int) -> Tensor:
-    """Round a weight, or the part of it whose first element is at position `first` of the whole weight."""
+def round_part(weight: Tensor, name: str, offset: int) -> Tensor:
+    """Round a weight, or the part of it that starts at position `offset` of the whole weight."""
     bits = weight.float().reshape(-1).view(torch.int32)
     rounded = torch.empty(weight.shape, dtype=torch.bfloat16, device=weight.device)
-    start = (zlib.crc32(name.encode()) + first) % PERIOD
+    start = (zlib.crc32(name.encode()) + offset) % PERIOD
     u = fractions(weight.device)[start : start + PERIOD]
     for part, out in zip(bits.split(PERIOD), rounded.view(-1).split(PERIOD), strict=True):
         out.copy_((part + u[: len(part)]).view(torch.bfloat16)[1::2])  # the upper halves: numbers are little-endian

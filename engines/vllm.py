@@ -24,8 +24,10 @@ import torch.distributed as dist
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from engines.prefix import bytes_per_token, default_memory_gib
+from engines.prefix import bytes_per_token
 from engines.rounding import dithered
+
+MEMORY = "--gpu_memory_utilization (on a CPU the variable VLLM_CPU_KVCACHE_SPACE, in GiB)"  # what sizes the cache
 
 
 def have_vllm() -> bool:
@@ -33,15 +35,13 @@ def have_vllm() -> bool:
     return importlib.util.find_spec("vllm") is not None
 
 
-def start_llm(
-    model: PreTrainedModel, dtype: str, memory_gib: float, gpu_memory_utilization: float, options: dict[str, Any]
-) -> Any:
+def start_llm(model: PreTrainedModel, dtype: str, gpu_memory_utilization: float, options: dict[str, Any]) -> Any:
     """Make a vllm.LLM from the model's config; `load_weights` brings the weights. Arguments: as of VLLMEngine."""
     vllm, platform = import_vllm(model.device.type, dtype)
     several = dist.is_initialized() and dist.get_world_size() > 1
     memory: dict[str, Any] = {"gpu_memory_utilization": gpu_memory_utilization}
     if model.device.type == "cpu":  # chunked prefill resets the generator of a rollout, which a CPU generator cannot do
-        memory = {"kv_cache_memory_bytes": int(memory_gib * 2**30), "block_size": 32}
+        memory = {"kv_cache_memory_bytes": cpu_cache_bytes(), "block_size": 32}
         memory |= {"enforce_eager": True, "enable_chunked_prefill": False}
     settings: dict[str, Any] = {
         "dtype": dtype,
@@ -54,7 +54,10 @@ def start_llm(
         "enable_sleep_mode": platform.is_sleep_mode_available(),
         "distributed_executor_backend": "external_launcher" if several else None,
     }
-    advice = "vLLM did not start: try a smaller --gpu_memory_utilization, fewer tokens, more memory, or --engine torch"
+    advice = (
+        f"vLLM did not start. If memory is short, lower {MEMORY}. If the cache is too small, raise it, or lower "
+        "--max_response_tokens. --engine torch needs no vLLM"
+    )
     with note(advice), keep_threads(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         llm = vllm.LLM(config_folder(model), **settings | memory | options)
@@ -84,19 +87,24 @@ def import_vllm(device: str, dtype: str) -> tuple[Any, Any]:
     return vllm, current_platform
 
 
+def cpu_cache_bytes() -> int:
+    """Return the size of vLLM's cache on a CPU: 2 GiB, or vLLM's own variable VLLM_CPU_KVCACHE_SPACE in GiB."""
+    return int(float(os.environ.get("VLLM_CPU_KVCACHE_SPACE", 2)) * 2**30)
+
+
 def max_seqs(model: PreTrainedModel, dtype: str, config: Any) -> int:
-    """Choose how many rollouts of half of the response limit vLLM's cache holds, 8 to max(512, N).
+    """Return how many rollouts of half of the response limit vLLM's cache holds, 8 to max(512, N).
 
     Half is the mean length of a rollout that decodes up to the limit. The prompt is in the cache once per group, so it
     does not count. If too many rollouts run, vLLM drops keys and values and computes them again later.
     """
     item = getattr(torch, dtype).itemsize
-    cache = default_memory_gib(torch.device("cpu")) * 2**30
+    cache = float(cpu_cache_bytes())
     if model.device.type == "cuda":
         total = torch.cuda.mem_get_info(model.device)[1]
         cache = config.gpu_memory_utilization * total - item * sum(p.numel() for p in model.parameters())
-    rollout = bytes_per_token(model, item) * config.max_response_tokens / 2
-    return max(8, min(int(cache / rollout), max(512, config.rollouts_per_prompt)))
+    rollout_bytes = bytes_per_token(model, item) * config.max_response_tokens / 2
+    return max(8, min(int(cache / rollout_bytes), max(512, config.rollouts_per_prompt)))
 
 
 def sampling_params(n: int, seed: int, sampling: Any) -> Any:
@@ -124,7 +132,7 @@ def sampling_params(n: int, seed: int, sampling: Any) -> Any:
 
 def step(llm: Any) -> list[Any]:
     """Compute one token of each running rollout; return the outputs of the requests that ended."""
-    with note("If vLLM ran out of memory, lower --gpu_memory_utilization"):
+    with note(f"If vLLM ran out of memory, lower {MEMORY}"):
         return llm.llm_engine.step()
 
 

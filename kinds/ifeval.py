@@ -143,9 +143,8 @@ def _has_first_word(text: str, num_paragraphs: int, nth_paragraph: int, first_wo
     paragraphs = [paragraph for paragraph in text.split("\n\n") if paragraph.strip()]
     if len(paragraphs) != num_paragraphs or nth_paragraph > num_paragraphs:
         return False
-    word = paragraphs[nth_paragraph - 1].split(maxsplit=1)[0]
-    first = _WORD_END.split(word.lstrip("'").lstrip('"'), maxsplit=1)[0]
-    return first.lower() == first_word.lower()
+    word = paragraphs[nth_paragraph - 1].split(maxsplit=1)[0].lstrip("'").lstrip('"')
+    return _WORD_END.split(word, maxsplit=1)[0].lower() == first_word.lower()
 
 
 def _has_placeholders(text: str, num_placeholders: int) -> bool:

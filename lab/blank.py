@@ -28,15 +28,14 @@ def blanked(text: str, exercises: list[Exercise], hard: bool = False) -> str:
         function = functions[exercise.name]
         docstring = function.body[0]
         blank = f'    raise NotImplementedError("{exercise.function}: {exercise.hint}")'
-        first, new = docstring.end_lineno, [blank]
-        last = function.end_lineno
+        start, end, new = docstring.end_lineno, function.end_lineno, [blank]
         if exercise.module == "loop":
-            first, last = (next(i for i, line in enumerate(lines) if line.startswith(stage)) for stage in STAGES)
-            comments = [line for line in lines[first:last] if line.lstrip().startswith("#") and not hard]
+            start, end = (next(i for i, line in enumerate(lines) if line.startswith(stage)) for stage in STAGES)
+            comments = [line for line in lines[start:end] if line.lstrip().startswith("#") and not hard]
             new = [*comments, f"    {blank}"]
         elif hard:
-            first, new = docstring.lineno - 1, [f'    """{exercise.hint}"""', blank]
-        lines[first:last] = new
+            start, new = docstring.lineno - 1, [f'    """{exercise.hint}"""', blank]
+        lines[start:end] = new
     if hard:
         head = module.body[0].end_lineno
         lines[:head] = [f'{lines[0]}"""']

@@ -112,7 +112,7 @@ EXERCISES = [
              "test_drawing_reaches_rare_tokens_and_never_impossible_ones test_a_rollout_draws_from_its_own_row",
              "One token per rollout: invert the cdf of its row at its uniform."),
     Exercise("verify.judge_countdown", 2, "test_countdown_correct test_countdown_wrong test_countdown_unparsed",
-             "A verdict on one expression. `_parse_expression` and `_value` are below; a policy finds every gap."),
+             "A verdict on one expression. `_parse_expression` and `_evaluate` are below; a policy finds every gap."),
     Exercise("loop.train", 6,
              "test_the_gradient_is_the_originals test_mini_batches_share_the_rollouts "
              "test_the_old_policy_and_the_reference_stay test_a_step_without_an_informative_prompt_is_skipped "

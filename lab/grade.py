@@ -93,8 +93,8 @@ def mistake(test: str) -> str:
     file, _, name = test.partition("::")
     functions = ast.parse((ROOT / "tests" / file).read_text(encoding="utf-8")).body
     (function,) = [x for x in functions if isinstance(x, ast.FunctionDef) and x.name == name]
-    first = " ".join((ast.get_docstring(function) or name).partition("\n\n")[0].split())
-    return first.removeprefix("Makes impossible: ").removeprefix("Mistake: ")
+    text = " ".join((ast.get_docstring(function) or name).partition("\n\n")[0].split())
+    return text.removeprefix("Makes impossible: ").removeprefix("Mistake: ")
 
 
 def show(graded: list[dict]) -> None:

@@ -1,13 +1,13 @@
 """The training loop of section 4.2 in one file and one process: the nine stages of train.py.
 
-    python -m lab.loop                          the embedded policy, N = 64, 20 steps; 75 s of one core
+    python lab/loop.py                          the embedded policy, N = 64, 20 steps; 75 s of one core
     python -m lab.loop --objective cispo        another objective, or other advantages: lab/variants.py
     python -m lab.loop --log run.csv            a line of metrics for each step; docs/evaluation.md explains them
 
     name        symbol      meaning
     P, N                    prompts of a step, rollouts per prompt; S = P·N rollouts, T response tokens in all
     groups                  from the engine: a prompt, its N responses, their log-probs under the engine
-    tokens      (S, L)      prompt then response, padded on the right
+    tokens      (S, X)      prompt then response, X columns, padded on the right
     old         log π_old   (T,) of the policy before the step's first update
     ref         log π_ref   (T,) of the policy before the run's first step
 
@@ -20,7 +20,10 @@ import copy
 import csv
 import json
 import random
+import sys
 from pathlib import Path
+
+sys.path.append(str(Path(__file__).resolve().parent.parent))  # `python lab/loop.py` looks for modules in lab/ only
 
 import torch
 from torch import Tensor
@@ -108,7 +111,7 @@ def roll_out(engine, tokenizer, problems: list[Problem], n: int, seed: int) -> t
 
 
 def batch_of(groups: list[Group]) -> dict[str, Tensor]:
-    """tokens (S, L), prompt_lengths and lengths (S,), engine (T,): the log-probs of the engine, end to end."""
+    """tokens (S, X), prompt_lengths and lengths (S,), engine (T,): the log-probs of the engine, end to end."""
     rows = [(group.prompt, response) for group in groups for response in group.responses]
     whole = [torch.tensor(prompt + response) for prompt, response in rows]
     return {
@@ -121,8 +124,8 @@ def batch_of(groups: list[Group]) -> dict[str, Tensor]:
 
 def log_probs(model, batch: dict[str, Tensor], temperature: float = 1.0) -> Tensor:
     """log π of every response token, (T,). A causal model does not see padding on the right."""
-    column, first = torch.arange(batch["tokens"].shape[1]), batch["prompt_lengths"][:, None] - 1
-    at = (column >= first) & (column < first + batch["lengths"][:, None])  # (S, L): the state at i predicts token i + 1
+    column, start = torch.arange(batch["tokens"].shape[1]), batch["prompt_lengths"][:, None] - 1
+    at = (column >= start) & (column < start + batch["lengths"][:, None])  # (S, X): the state at i predicts token i + 1
     states = model.base_model(input_ids=batch["tokens"], use_cache=False).last_hidden_state[at]
     targets = batch["tokens"].roll(-1, dims=1)[at]
     return L.token_logprobs(model.get_output_embeddings()(states), targets, temperature)
@@ -157,7 +160,7 @@ def scores_of(correct: Tensor) -> dict[str, float]:
 
 
 def main(argv: list[str] | None = None) -> list[float]:
-    parser = argparse.ArgumentParser(prog="python -m lab.loop", description=(__doc__ or "").partition("\n")[0])
+    parser = argparse.ArgumentParser(prog="python lab/loop.py", description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--rollouts", type=int, default=64, help="N, rollouts of each prompt")
     parser.add_argument("--prompts", type=int, default=64, help="P, prompts of a step")
     parser.add_argument("--updates", type=int, default=8, help="mini-batches of a step")

@@ -1,15 +1,11 @@
-"""Runs train.py on an emulated GPU. Prints what a GPU would refuse or wait for, as one line of JSON.
+"""Runs train.py on an emulated GPU. Prints the operations that a GPU would refuse, as one line of JSON.
 
     python tests/emulated_gpu.py --max_steps 2 ...        the settings of train.py, with --engine torch
 
-An emulated tensor says that it is on "cuda:0" and holds a CPU tensor. Every operation on it is recorded, then computed
-on the CPU. Autograd and autocast take it for a GPU's. Found this way:
-
-    mixed   operations on tensors of both devices, which CUDA refuses (except for a CPU tensor without dimensions)
-    waits   operations that need a number from the GPU: Python waits until the GPU has computed it, and queues nothing
-    copies  tensors that go from the CPU to the GPU
-
-Each is counted by phase and by file:line of this project. Not emulated: values, rounding, memory, time, vLLM, NCCL.
+An emulated tensor says that it is on "cuda:0" and holds a CPU tensor. Every operation on it is computed on the CPU.
+Autograd and autocast take it for a GPU's. An operation on tensors of both devices, which CUDA refuses (except for a CPU
+tensor without dimensions), is counted by file:line of this project. Not emulated: values, rounding, memory, time, vLLM,
+NCCL.
 """
 
 import collections
@@ -87,22 +83,17 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 
 CARD = torch.device("cuda:0")
-# Operations whose result has a size, or is a number, that only the GPU knows.
-WAIT = {"_local_scalar_dense", "nonzero", "_unique2", "unique_dim", "unique_consecutive", "masked_select", "equal",
-        "bincount", "repeat_interleave"}  # fmt: skip
 INDEXING = {"index", "index_put", "index_put_", "_index_put_impl_"}
-found: dict[str, collections.Counter] = {kind: collections.Counter() for kind in ("mixed", "waits", "copies")}
-phases = ["start"]
-units: collections.Counter = collections.Counter()  # decoded tokens, micro-batches of stages 6 and 7, steps
+mixed: collections.Counter = collections.Counter()
 
 
-def record(kind: str, what: str) -> None:
-    """Count an event under the phase, the line of the project that caused it, and the operation."""
+def record_mixed(what: str) -> None:
+    """Count a refused operation under the line of the project that caused it."""
     frame = sys._getframe(1)
     while frame and (not frame.f_code.co_filename.startswith(f"{ROOT}/") or frame.f_code.co_filename == __file__):
         frame = frame.f_back  # none in the thread of the backward pass
     line = f"{os.path.relpath(frame.f_code.co_filename, ROOT)}:{frame.f_lineno}" if frame else "backward pass"
-    found[kind][f"{phases[-1]}  {line}  {what}"] += 1
+    mixed[f"{line}  {what}"] += 1
 
 
 class Emulated(torch.Tensor):
@@ -146,23 +137,11 @@ def compute(operation, args, kwargs):
     else:
         result = operation(*held_args, **held_kwargs)
 
-    if name == "_to_copy" and device is not None and not to_card:
-        record("waits", "copy to the CPU")
-        return result
-    if name == "copy_" and not isinstance(args[0], Emulated):
-        record("waits", "copy to the CPU")
-        return args[0]
-    if name in ("_to_copy", "copy_"):
-        if on_cpu:
-            record("copies", name)
-    elif name in INDEXING and isinstance(args[0], Emulated) and on_cpu:
-        record("copies", f"{name} by a CPU tensor")  # CUDA allows it
-    elif any(x.dim() for x in on_cpu) and emulated:
-        record("mixed", str(operation))
-    masks = [i for i in args[1] if i is not None and i.dtype == torch.bool] if name in INDEXING else []
-    known = name == "repeat_interleave" and kwargs.get("output_size") is not None
-    if (name in WAIT and not known) or (masks and not fills(name, args)):
-        record("waits", name)
+    if (name == "_to_copy" and device is not None and not to_card) or (name == "copy_" and held_args[0] is args[0]):
+        return result  # a copy to the CPU
+    allowed = name in ("_to_copy", "copy_") or (name in INDEXING and isinstance(args[0], Emulated))
+    if emulated and not allowed and any(x.dim() for x in on_cpu):
+        record_mixed(str(operation))
 
     def wrapped(x):
         if not isinstance(x, torch.Tensor):
@@ -170,11 +149,6 @@ def compute(operation, args, kwargs):
         return emulated[id(x)] if id(x) in emulated else Emulated(x)  # in-place operations return their argument
 
     return tree_map(wrapped, result)
-
-
-def fills(name: str, args) -> bool:
-    """Whether an assignment by a boolean mask writes one number: torch then needs no list of places."""
-    return name != "index" and args[2].numel() == 1
 
 
 class Operations(TorchDispatchMode):
@@ -198,7 +172,7 @@ class Calls(TorchFunctionMode):
         if function is torch.Tensor.tolist and isinstance(args[0], Emulated):
             return args[0].cpu().tolist()
         if function is torch.Tensor.numpy and isinstance(args[0], Emulated):
-            record("mixed", "numpy of a GPU's tensor")
+            record_mixed("numpy of a GPU's tensor")
             return args[0].held.numpy()
         return function(*args, **kwargs)
 
@@ -233,43 +207,15 @@ def emulated_gpu():
         yield
 
 
-def count(module, name: str, unit: str, phase: str = "") -> None:
-    """Count the calls of a function as units. With a phase, its events get that name."""
-    function = getattr(module, name)
-
-    def counted(*args, **kwargs):
-        units[unit] += 1
-        phases.append(phase or phases[-1])
-        try:
-            return function(*args, **kwargs)
-        finally:
-            phases.pop()
-
-    setattr(module, name, counted)
-
-
 def main() -> None:
-    import rollout
     import train
-    import trainer.micro_batches
 
-    count(rollout.TorchEngine, "decode", "batches", "decode")
-    count(rollout, "sampling_logprobs", "decode")  # once per decoded token
-    count(train, "score", "mini-batches", "score")
-    count(trainer.micro_batches, "log_probs", "score")
-    count(train, "update", "updates", "update")
-    count(train, "log_probs", "update")
     with emulated_gpu():
         config, sources = train.read_settings("", sys.argv[1:])
         accelerator = train.start_accelerator(config)
         setup = train.set_up(config, accelerator, sources)
-        phases[:] = ["rest"]
-        units.clear()
-        for events in found.values():  # the start decodes and scores too
-            for event in list(events):
-                events[f"start: {event}"] = events.pop(event)
         train.train(config, accelerator, setup)
-    print(json.dumps({"device": str(setup.policy.model.device), "units": units} | found), flush=True)
+    print(json.dumps({"device": str(setup.policy.model.device), "mixed": mixed}), flush=True)
     os._exit(0)  # torch would ask the emulated GPU to shut down
 
 

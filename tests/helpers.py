@@ -108,15 +108,14 @@ def loaded():
     return AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32), AutoTokenizer.from_pretrained(folder)
 
 
-def drawn(count=6, n=8, temperature=3.0, seed=0, limit=12, **changes) -> tuple[list[Rollout], Outcomes]:
+def drawn(count=6, n=8, seed=0, limit=12) -> tuple[list[Rollout], Outcomes]:
     """Rollouts of the embedded policy with verdicts; at temperature 3 their lengths differ."""
     model, tokenizer = loaded()
-    config = Config(**changes)
-    sampling = Sampling(limit, temperature, stop_token_ids=(tokenizer.eos_token_id,))
+    sampling = Sampling(limit, 3.0, stop_token_ids=(tokenizer.eos_token_id,))
     problems = load_problems(TINY / "train.jsonl")[:count]
     seeds = [seed * 1000 + i for i in range(count)]
     return roll_out(
-        TorchEngine(model, 1.0), problems, n, seeds, sampling, Judge(tokenizer, config), Accelerator(cpu=True)
+        TorchEngine(model, 1.0), problems, n, seeds, sampling, Judge(tokenizer, Config()), Accelerator(cpu=True)
     )
 
 
@@ -130,10 +129,10 @@ def outcomes(correct, reward=None, kinds=None, judged=True, truncated=False) -> 
     return Outcomes(reward, table, reasons, length, cut, torch.ones_like(table), kinds or ["math"] * len(table), 2)
 
 
-def random_policy(kind, vocabulary=50, **changes) -> Policy:
+def random_policy(kind, **changes) -> Policy:
     """A random policy, with weights large enough that attention matters."""
     small = {
-        "vocab_size": vocabulary, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 3,
+        "vocab_size": 50, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 3,
         "num_attention_heads": 4, "num_key_value_heads": 2, "bos_token_id": 0, "eos_token_id": 0, "pad_token_id": 0,
     }  # fmt: skip
     model = AutoModelForCausalLM.from_config(kind(**small | changes), dtype=torch.float32)
@@ -144,12 +143,12 @@ def random_policy(kind, vocabulary=50, **changes) -> Policy:
     return Policy(model)
 
 
-def random_rollouts(sizes, longest=9, vocabulary=50, seed=1) -> list[Rollout]:
+def random_rollouts(sizes, longest=9) -> list[Rollout]:
     """(prompt tokens, rollouts) per prompt; responses of 1 to `longest` random tokens, some of them equal."""
-    generator = torch.Generator().manual_seed(seed)
+    generator = torch.Generator().manual_seed(1)
 
     def tokens(length):
-        return torch.randint(vocabulary, (length,), generator=generator, dtype=torch.int32)
+        return torch.randint(50, (length,), generator=generator, dtype=torch.int32)
 
     made = []
     for index, (length, n) in enumerate(sizes):
@@ -162,9 +161,9 @@ def random_rollouts(sizes, longest=9, vocabulary=50, seed=1) -> list[Rollout]:
     return made
 
 
-def sampled(model, prompts: list[list[int]], n: int, temperature: float = 1.0, seed: int = 0) -> list:
+def sampled(model, prompts: list[list[int]], n: int, temperature: float = 1.0) -> list:
     """N responses to each prompt, as groups in the order of the prompts."""
-    requests = [Request(prompt, n, seed + i) for i, prompt in enumerate(prompts)]
+    requests = [Request(prompt, n, i) for i, prompt in enumerate(prompts)]
     drawn = dict(TorchEngine(model).generate(requests, Sampling(12, temperature, stop_token_ids=(0,))))
     return [drawn[i] for i in range(len(prompts))]
 

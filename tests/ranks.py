@@ -22,7 +22,7 @@ from torch.distributed.tensor import DTensor
 from transformers import LlamaConfig
 
 import train
-from rollout import whole_tensors
+from engines.vllm import whole_tensors
 from tools.fit import Allocations
 from trainer.settings import Config
 from trainer.start import build_models
@@ -30,7 +30,9 @@ from trainer.start import build_models
 RANK, RANKS = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
 FSDP2 = {"ACCELERATE_USE_FSDP": "true"}
 # A step whose ranks differ: few rollouts, small micro-batches, some ranks without an informative prompt.
-UNEVEN = {"rollouts_per_prompt": 2, "prompts_per_step": 3, "refill": 20, "max_tokens_per_micro_batch": 40}
+UNEVEN = {
+    "rollouts_per_prompt": 2, "prompts_per_step": 3, "refill": 20, "max_tokens_per_micro_batch": 40, "eval_samples": 1,
+}  # fmt: skip
 LORA = {"lora_rank": 4, "learning_rate": 1e-3}
 
 

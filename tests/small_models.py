@@ -32,14 +32,14 @@ CONFIGS = {
 PROMPTS = [[3, 4, 5], [7], [1, 2, 3, 4, 5, 6, 7, 8, 9], [9, 8, 7, 6]]
 
 
-def make(name="qwen2, grouped heads, tied", seed=0, scale=0.25):
+def make(name="qwen2, grouped heads, tied", seed=0):
     """A random model whose next-token distributions are far from uniform, in float32."""
     torch.manual_seed(seed)
     eager = {"attn_implementation": "eager"} if "soft caps" in name else {}  # transformers' sdpa has no soft cap
     model = AutoModelForCausalLM.from_config(CONFIGS[name], dtype=torch.float32, **eager).eval()
     for p in model.parameters():
         if p.dim() > 1:
-            torch.nn.init.normal_(p, std=scale)
+            torch.nn.init.normal_(p, std=0.25)
     return model
 
 

@@ -34,10 +34,10 @@ def drawn_mask(draws: torch.Tensor, vocab: int) -> torch.Tensor:
     return torch.zeros(*draws.shape[:-1], vocab, dtype=torch.bool).scatter_(-1, draws, True)
 
 
-def random_case(shape: tuple[int, ...], vocab: int, n: int, seed: int, dtype=torch.float64, scale: float = 1.5):
+def random_case(shape: tuple[int, ...], vocab: int, n: int, seed: int, dtype=torch.float64):
     """Logits, p, the correct tokens and the set drawn in n i.i.d. draws from p."""
     g = torch.Generator().manual_seed(seed)
-    z = scale * torch.randn(*shape, vocab, generator=g, dtype=dtype)
+    z = 1.5 * torch.randn(*shape, vocab, generator=g, dtype=dtype)
     p = torch.softmax(z, -1)
     correct = torch.rand(*shape, vocab, generator=g) < 0.5
     draws = torch.multinomial(p.reshape(-1, vocab), n, replacement=True, generator=g).reshape(*shape, n)

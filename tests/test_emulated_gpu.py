@@ -1,7 +1,6 @@
-"""train.py on the emulated GPU of emulated_gpu.py: devices that mix, numbers that are waited for, checkpoints."""
+"""train.py on the emulated GPU of emulated_gpu.py: devices that mix, checkpoints."""
 
 import json
-import re
 import shutil
 from pathlib import Path
 
@@ -14,48 +13,23 @@ pytestmark = [
 ]
 
 
-def on_gpu(folder: Path, **settings) -> dict:
-    """Run train.py on the emulated GPU. Returns what it found; fails if an operation mixes devices."""
+def on_gpu(folder: Path, **settings) -> None:
+    """Run train.py on the emulated GPU. Fails if an operation mixes devices."""
     flags = arguments(folder, engine="torch", eval_every=0, eval_samples=1, **settings)
     environment = {"ACCELERATE_USE_CPU": "false"}
     said = ended(start(flags, train=ROOT / "tests/emulated_gpu.py", **environment))
-    found = json.loads(said.splitlines()[-1])
-    assert found["device"] == "cuda:0" and found["mixed"] == {}
-    return found
-
-
-def waits(found: dict, phase: str) -> float:
-    """Waits for the GPU per decoded token or micro-batch."""
-    return sum(n for event, n in found["waits"].items() if event.startswith(phase)) / found["units"][phase]
-
-
-def said_on_the_page() -> dict[str, float]:
-    """The table of docs/training.md."""
-    page = (ROOT / "docs/training.md").read_text()
-    rows = re.findall(r"^\| (a decoded token|a micro-batch of stage \d)[^|]*\| ([\d.]+) \|$", page, re.M)
-    return {name: float(most) for name, most in rows}
-
-
-def test_a_run_on_a_gpu_mixes_no_devices_and_resumes(tmp_path):
-    """Makes impossible: a tensor that stays on the CPU, a checkpoint that only a CPU can write or read, more waits for
-    the GPU than the page says. In bfloat16, prompts are shared.
-    """
-    found = on_gpu(tmp_path, max_steps=1)
-    assert json.loads((tmp_path / "run/config.json").read_text())["precision"] == "bfloat16"
-    on_gpu(tmp_path, max_steps=2, resume=True)
-    assert [row["step"] for row in lines(tmp_path / "run/metrics.jsonl")] == [0, 1, 2]
-    most = said_on_the_page()
-    assert len(most) == 3
-    for phase, name in zip(("decode", "score", "update"), most, strict=True):
-        assert waits(found, phase) <= most[name], (name, found["waits"])
+    assert json.loads(said.splitlines()[-1]) == {"device": "cuda:0", "mixed": {}}
 
 
 @pytest.mark.parametrize(
-    "changes", [{"offload": True}, {"lora_rank": 4, "learning_rate": 1e-3}], ids=["offload", "lora"]
+    "changes", [{}, {"offload": True}, {"lora_rank": 4, "learning_rate": 1e-3}], ids=["plain", "offload", "lora"]
 )
-def test_offload_and_adapters_mix_no_devices_and_resume(changes, tmp_path):
-    """Makes impossible: moments, a reference, an adapter or a checkpoint on the wrong device."""
+def test_a_run_on_a_gpu_mixes_no_devices_and_resumes(changes, tmp_path):
+    """Makes impossible: weights, moments, a reference, an adapter or a checkpoint on the wrong device; a checkpoint
+    that only a CPU can write or read. In bfloat16, prompts are shared.
+    """
     on_gpu(tmp_path, max_steps=1, **changes)
+    assert json.loads((tmp_path / "run/config.json").read_text())["precision"] == "bfloat16"
     on_gpu(tmp_path, max_steps=2, resume=True, **changes)
     assert [row["step"] for row in lines(tmp_path / "run/metrics.jsonl")] == [0, 1, 2]
 

@@ -28,6 +28,7 @@ from trainer.adapters import Adapted, add_adapters
 EOS = 0
 KEPT = []  # vLLM's process groups go with the first engine that is deleted, for all engines of a process
 ANSWER = Sampling(12, stop_token_ids=(EOS,))
+SMALL = {"kv_cache_memory_bytes": 2**27}  # for a second engine next to the first
 
 without_vllm = pytest.mark.skipif(not os.environ.get("BRORL_VLLM"), reason="needs vLLM: .ci/run installs it")
 
@@ -40,20 +41,36 @@ def real(test):
 @pytest.mark.parametrize(
     ("dtype", "gib", "tokens", "n", "rollouts"),
     [
-        ("float32", 1 / 1024, 64, 16, 128),  # 1 MiB holds 128 rollouts of 32 tokens
-        ("bfloat16", 1 / 1024, 64, 16, 256),
-        ("float32", 1 / 1024, 8, 16, 512),  # short responses
-        ("float32", 1 / 1024, 8, 1000, 1000),  # a group of more than 512
-        ("float32", 1e-9, 64, 16, 8),  # too little memory: vLLM will say so
+        ("float32", "1", 2**16, 16, 128),  # 1 GiB holds 128 rollouts of 2^15 tokens
+        ("bfloat16", "1", 2**16, 16, 256),
+        ("float32", None, 2**16, 16, 256),  # 2 GiB
+        ("float32", "1", 64, 16, 512),  # short responses
+        ("float32", "1", 64, 1000, 1000),  # a group of more than 512
+        ("float32", "1", 2**24, 16, 8),  # too little memory: vLLM will say so
     ],
 )
-def test_the_default_of_max_num_seqs_by_hand(dtype, gib, tokens, n, rollouts):
-    """Makes impossible: 512 rollouts of 16k tokens in a cache for 170; a setting that has no effect.
+def test_the_rollouts_that_the_cache_holds_by_hand(dtype, gib, tokens, n, rollouts, monkeypatch):
+    """Makes impossible: 512 rollouts of 16k tokens in a cache for 170; vLLM's variable for a CPU without effect.
 
     A token of `make()` takes 256 bytes: keys and values, two layers, two key heads of width 8, float32.
     """
-    config = SimpleNamespace(engine_memory_gib=gib, max_response_tokens=tokens, rollouts_per_prompt=n)
+    monkeypatch.delenv("VLLM_CPU_KVCACHE_SPACE", raising=False)
+    if gib:
+        monkeypatch.setenv("VLLM_CPU_KVCACHE_SPACE", gib)
+    config = SimpleNamespace(max_response_tokens=tokens, rollouts_per_prompt=n)
     assert max_seqs(make(), dtype, config) == rollouts
+
+
+def test_the_rollouts_that_a_gpu_holds_by_hand(monkeypatch):
+    """Makes impossible: weights that count as cache, a share of what is free, a share without effect."""
+    model = make()
+    weights = 4 * sum(p.numel() for p in model.parameters())
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (0, 2**30 + 4 * weights))
+    monkeypatch.setattr(type(model), "device", torch.device("cuda"))
+    config = SimpleNamespace(max_response_tokens=2**16, rollouts_per_prompt=16, gpu_memory_utilization=0.25)
+    assert max_seqs(model, "float32", config) == 32  # 256 MiB hold 32 rollouts of 2^15 tokens
+    config.gpu_memory_utilization = 0.5
+    assert max_seqs(model, "float32", config) == 64
 
 
 def test_tensors_to_sync_come_once_under_their_names():
@@ -267,7 +284,7 @@ def test_sync_merges_adapters(engine):
 def test_a_model_that_vllm_runs_with_the_class_of_transformers(engine):
     """Makes impossible: an engine that breaks the trainer's model, whose class vLLM changes, or another engine."""
     model = random_model(Olmo2Config, vocab_size=40)
-    other = VLLMEngine(model, positions=64, memory_gib=0.25)
+    other = VLLMEngine(model, positions=64, **SMALL)
     KEPT.append(other)
     groups = generate(other, [[1, 2, 3], [9] * 20], 16, Sampling(40, 1.5, stop_token_ids=(0,)))
     assert furthest(groups, model, temperature=1.5) < 1e-4
@@ -283,7 +300,7 @@ def test_a_bfloat16_engine_sees_a_step_that_rounding_to_the_nearest_hides():
         for p in model.parameters():
             p.copy_(p.bfloat16().float())
     start = copy.deepcopy(model)
-    other = VLLMEngine(model, 64, memory_gib=0.1, dtype="bfloat16")
+    other = VLLMEngine(model, 64, dtype="bfloat16", **SMALL)
     KEPT.append(other)
 
     def embedding():
@@ -308,7 +325,7 @@ def test_logits_are_float32(dtype, tied):
     for p in model.parameters():
         if p.dim() > 1:
             torch.nn.init.normal_(p, std=0.2)
-    other, found = VLLMEngine(model, 64, memory_gib=0.1, dtype=dtype), set()
+    other, found = VLLMEngine(model, 64, dtype=dtype, **SMALL), set()
     KEPT.append(other)
 
     def watch(theirs):
@@ -337,25 +354,19 @@ def test_float32_attention_does_not_round_to_tf32(monkeypatch):
 
 
 @real
-def test_the_engine_of_a_run(engine):
+def test_the_engine_of_a_run(engine, monkeypatch):
     """Makes impossible: a setting of the run that the engine ignores; vLLM's own limits."""
     settings = engine.llm.llm_engine.vllm_config
     assert settings.model_config.max_model_len == engine.positions == 128 and "512" in engine.description
     assert settings.scheduler_config.max_num_seqs == 512 and settings.cache_config.enable_prefix_caching
-    config = SimpleNamespace(
-        engine_memory_gib=0.01, gpu_memory_utilization=0.5, max_num_seqs=None, rollouts_per_prompt=16,
-        max_response_tokens=90,
-    )  # fmt: skip
+    monkeypatch.setenv("VLLM_CPU_KVCACHE_SPACE", "1")
+    config = SimpleNamespace(gpu_memory_utilization=0.5, rollouts_per_prompt=16, max_response_tokens=2**15)
     made = VLLMEngine.from_config(policy(), 96, "bfloat16", config)
     KEPT.append(made)
     settings = made.llm.llm_engine.vllm_config
     assert made.precision == "bfloat16" and settings.model_config.dtype == torch.bfloat16
     assert settings.scheduler_config.max_num_seqs == max_seqs(policy(), "bfloat16", config) < 512
-    assert made.positions == 96 and settings.cache_config.kv_cache_memory_bytes == int(0.01 * 2**30)
-    config.max_num_seqs = 24
-    made = VLLMEngine.from_config(policy(), 96, "float32", config)
-    KEPT.append(made)
-    assert made.llm.llm_engine.vllm_config.scheduler_config.max_num_seqs == 24
+    assert made.positions == 96 and settings.cache_config.kv_cache_memory_bytes == 2**30
 
 
 @real
@@ -451,12 +462,12 @@ def test_wrong_requests_are_refused_before_anything_runs(engine, request_, sampl
 
 
 @real
-@pytest.mark.parametrize("wrong", [{"positions": 2000}, {"memory_gib": 1e-5}])
+@pytest.mark.parametrize("wrong", [{"positions": 2000}, {"kv_cache_memory_bytes": 10_000}])
 def test_an_engine_that_cannot_start_says_what_to_change(engine, wrong):
     """Makes impossible: a hang, or vLLM's error without the settings that help."""
     with pytest.raises(Exception) as error:
         VLLMEngine(policy(), **{"positions": 128} | wrong)
-    assert any("--max_num_seqs" in text and "--engine torch" in text for text in error.value.__notes__)
+    assert any("VLLM_CPU_KVCACHE_SPACE" in text and "--engine torch" in text for text in error.value.__notes__)
 
 
 @real
@@ -473,5 +484,5 @@ def test_running_out_of_memory_names_the_settings(engine, monkeypatch):
     monkeypatch.setattr(engine.llm.llm_engine, "step", fail_once)
     with pytest.raises(torch.OutOfMemoryError, match="no 3 GiB left") as error:
         generate(engine, prompts(2), 64)
-    assert any("--max_num_seqs" in text for text in error.value.__notes__)
+    assert any("VLLM_CPU_KVCACHE_SPACE" in text for text in error.value.__notes__)
     assert not any(unfinished(engine))

@@ -147,7 +147,7 @@ def left_inside_a_group(engine, core, calls):
 
 def a_small_cache():
     """A small cache drops keys and values of rollouts whose next step is in progress, and computes them again."""
-    cramped = VLLMEngine(moved(), positions=64, memory_gib=0.00037, max_num_seqs=8)
+    cramped = VLLMEngine(moved(), positions=64, max_num_seqs=8, kv_cache_memory_bytes=int(0.00037 * 2**30))
     scheduler = cramped.llm.llm_engine.engine_core.engine_core.scheduler
     with mock.patch.object(scheduler, "_preempt_request", wraps=scheduler._preempt_request) as preempt:
         (group,) = generate(cramped, [[3]], 8, Sampling(40))
@@ -157,7 +157,7 @@ def a_small_cache():
 
 def engine_as_on_a_gpu():
     calls = vllm_as_on_a_gpu()
-    engine = VLLMEngine(uniform(), positions=128, memory_gib=0.25)
+    engine = VLLMEngine(uniform(), positions=128, kv_cache_memory_bytes=2**28)
     core = engine.llm.llm_engine.engine_core.engine_core
     assert "asynchronous" in engine.description and core.batch_queue is not None and engine.can_sleep
     assert engine.llm.llm_engine.vllm_config.use_v2_model_runner

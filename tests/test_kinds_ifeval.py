@@ -14,10 +14,7 @@ Where ifeval differs from google-research's instruction_following_eval on purpos
     length                          beyond a million characters nothing is followed
 """
 
-import json
 import random
-import re
-from pathlib import Path
 
 import pytest
 from judging import costs_at_most, instruction, needs
@@ -107,16 +104,6 @@ def test_ifeval_reward_is_the_mean_over_instructions():
     assert verify("ifeval", '"a b"', reference) == (1.0, True, "correct")
     assert verify("ifeval", '<think>a, b</think>\n\n"a b"', reference) == (1.0, True, "correct")
     assert verify("ifeval", "<think>a b</think>\n ", reference) == (0.0, False, "no_answer")
-
-
-def test_the_pages_list_of_texts_that_say_nothing():
-    """Makes impossible: a row of the page that does not hold; an instruction that the page leaves out."""
-    page = (Path(__file__).parent.parent / "docs/problems.md").read_text()
-    rows = re.findall(r"^\| `(\w+:\w+)` \| `(\{.*\})` \| `(.*)` \|$", page, re.M)
-    for name, arguments, text in rows:
-        text = text.replace("\\n", "\n")
-        assert verify("ifeval", text, instruction(name, json.loads(arguments))).reason == "correct", name
-    assert {name for name, *_ in rows} == set(INSTRUCTIONS) - {name for name, *_ in IN_LANGUAGES}
 
 
 BROKEN = [

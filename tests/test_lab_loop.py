@@ -3,6 +3,9 @@
 import argparse
 import importlib
 import importlib.util
+import os
+import subprocess
+import sys
 from unittest import mock
 
 import pytest
@@ -66,6 +69,14 @@ def test_a_step_without_an_informative_prompt_is_skipped():
     """Makes impossible: a run that ends with 0 / 0 where no group has right and wrong answers."""
     impossible = [p._replace(reference=p.reference | {"target": 10**6}) for p in PROBLEMS[:4]]
     assert gradients(loop.train, impossible, prompts=4, steps=2) == []
+
+
+def test_the_file_runs_by_its_path(tmp_path):
+    """Makes impossible: the README's first file ends in a traceback when it is started as a file."""
+    environment = {name: x for name, x in os.environ.items() if name != "PYTHONPATH"}
+    command = [sys.executable, original.__file__, "--help"]
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "") and "--objective" in done.stdout
 
 
 @pytest.mark.slow

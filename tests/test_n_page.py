@@ -1,7 +1,5 @@
 """docs/n.html: its formulas against brorl.py, loss.py and tools/which_n.py, its figures, and a visit in a browser."""
 
-import itertools
-import json
 import math
 import re
 import shutil
@@ -70,45 +68,6 @@ def test_the_page_is_one_file_whose_links_lead_somewhere():
         assert "n.html)" in (ROOT / page).read_text(), page
 
 
-def brightness(colour: str) -> list[float]:
-    """Linear red, green and blue of a CSS colour, #rgb or #rrggbb."""
-    digits = colour[1:] if len(colour) == 7 else "".join(2 * x for x in colour[1:])
-    values = (int(digits[i : i + 2], 16) / 255 for i in (0, 2, 4))
-    return [x / 12.92 if x <= 0.04045 else ((x + 0.055) / 1.055) ** 2.4 for x in values]
-
-
-# As colour-blind people see linear red, green, blue: Machado, Oliveira and Fernandes 2009, severity 1
-BLINDNESS = {
-    "protanopia": [[0.152286, 1.052583, -0.204868], [0.114503, 0.786281, 0.099216], [-0.003882, -0.048116, 1.051998]],
-    "deuteranopia": [[0.367322, 0.860646, -0.227968], [0.280085, 0.672501, 0.047413], [-0.01182, 0.04294, 0.968881]],
-    "tritanopia": [[1.255528, -0.076749, -0.178779], [-0.078411, 0.930809, 0.147602], [0.004733, 0.691367, 0.3039]],
-}
-TO_XYZ = [[0.4124, 0.3576, 0.1805], [0.2126, 0.7152, 0.0722], [0.0193, 0.1192, 0.9505]]
-
-
-def lab(rgb: list[float]) -> list[float]:
-    """CIE L*, a*, b* of linear red, green, blue."""
-    xyz = [sum(a * max(x, 0) for a, x in zip(row, rgb, strict=True)) for row in TO_XYZ]
-    white = (0.9505, 1.0, 1.089)
-    x, y, z = (
-        (v / w) ** (1 / 3) if v / w > 0.008856 else 7.787 * v / w + 16 / 116 for v, w in zip(xyz, white, strict=True)
-    )
-    return [116 * y - 16, 500 * (x - y), 200 * (y - z)]
-
-
-@pytest.mark.parametrize("mode", [0, 1], ids=["light", "dark"])
-@pytest.mark.parametrize("kind", BLINDNESS)
-def test_the_colour_blind_tell_the_colours_apart(mode, kind):
-    """Makes impossible: two terms or marks of a picture in colours that look the same to a colour-blind reader."""
-    colours = {name: re.findall(rf"--{name}: (#\w+)", TEXT)[mode] for name in ("right", "wrong", "third", "ink")}
-    seen = {
-        name: lab([sum(a * x for a, x in zip(row, brightness(colour), strict=True)) for row in BLINDNESS[kind]])
-        for name, colour in colours.items()
-    }
-    for one, other in itertools.combinations(seen, 2):
-        assert math.dist(seen[one], seen[other]) > 20, (one, other)
-
-
 # ----------------------------------------------------------------------------------------------- in a real browser
 
 
@@ -130,18 +89,16 @@ def visit(browser):
     """Open the page at an address, and check at the end that it reported no error and asked for nothing."""
     pages, complaints = [], []
 
-    def listen(page):
+    def requested(request):
+        if not request.url.startswith((START_ADDRESS, "data:")):
+            complaints.append(request.url)
+
+    def visit(address="", width=1280):
+        page = browser.new_page(viewport={"width": width, "height": 900})
+        pages.append(page)
         page.on("console", lambda message: complaints.append(message.text))
         page.on("pageerror", lambda error: complaints.append(str(error)))
-        page.on(
-            "request",
-            lambda request: request.url.startswith((START_ADDRESS, "data:")) or complaints.append(request.url),
-        )
-
-    def visit(address="", width=1280, scheme="light"):
-        page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
-        pages.append(page)
-        listen(page)
+        page.on("request", requested)
         page.goto(START_ADDRESS + address)
         return page
 
@@ -268,22 +225,6 @@ def test_values_can_be_typed_and_pasted(visit):
     assert sentence(again, "reach") == sentence(page, "reach")
 
 
-@pytest.mark.slow
-def test_a_link_in_the_page_changes_one_setting_and_back_returns(visit):
-    """Makes impossible: a link that forgets the reader's other settings, a back button that does nothing."""
-    page = visit("#q=0.5")
-    page.click("text=Draw again >> nth=0")
-    page.wait_for_function("location.hash.includes('seed=6')")
-    assert page.input_value("#typed-q") == "0.5"
-    page.click("#group .note a >> nth=1")
-    page.wait_for_function("document.querySelector('#typed-N').value === '512'")
-    assert page.input_value("#typed-p") == "0.01"
-    page.go_back()
-    page.wait_for_function("document.querySelector('#typed-N').value === '16'")
-    page.click("[data-jump]")
-    assert page.evaluate("document.activeElement.id") == "data" and "q=0.5" in page.evaluate("location.hash")
-
-
 EXTREMES = {
     "N": (2, 1024), "p": (0.001, 0.999), "q": (0.02, 0.98), "ratio": (1, 10000), "cost": (0, 500),
     "prompt": (10, 32000), "response": (1, 32000),
@@ -318,52 +259,16 @@ def test_every_control_has_a_label_and_every_picture_a_description(visit):
     assert page.evaluate(WITHOUT_LABEL) == []
     assert all(len(text) > 40 for text in page.evaluate("all('svg').map(svg => svg.ariaLabel || '')"))
     assert page.evaluate("all('[aria-live=polite]').length") == 1
-    tabs = []  # every control is reached by the Tab key
-    for _ in range(60):
-        page.keyboard.press("Tab")
-        tabs.append(page.evaluate("document.activeElement.id"))
-    assert {"N", "typed-N", "p", "data", "rates", "q", "ratio", "cost", "prompt", "response", "copy"} <= {*tabs}
-
-
-CONTRAST = """() => {
-  const linear = x => (x /= 255) <= 0.03928 ? x / 12.92 : ((x + 0.055) / 1.055) ** 2.4;
-  const channels = colour => colour.match(/[\\d.]+/g).map(Number);
-  const luminance = ([r, g, b]) => 0.2126 * linear(r) + 0.7152 * linear(g) + 0.0722 * linear(b);
-  const background = element => {
-    for (let x = element; x; x = x.parentElement) {
-      const found = channels(getComputedStyle(x).backgroundColor);
-      if (found.length === 3 || found[3] === 1) return found;
-    }
-  };
-  const found = [];
-  const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
-  while (walker.nextNode()) {
-    const element = walker.currentNode.parentElement;
-    if (!walker.currentNode.textContent.trim() || !element.getClientRects().length) continue;
-    const style = getComputedStyle(element), svg = element.closest("svg");
-    const one = luminance(channels(svg ? style.fill : style.color)), other = luminance(background(element));
-    found.push({ text: walker.currentNode.textContent.trim(), size: parseFloat(style.fontSize),
-      contrast: (Math.max(one, other) + 0.05) / (Math.min(one, other) + 0.05) });
-  }
-  return found;
-}"""
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [1280, 360])
-def test_the_page_is_readable(visit, scheme, width):
-    """Makes impossible: text with a contrast below 4.5:1 or below 10 px, a page that scrolls sideways on a phone."""
-    page = visit("#data=pasted&rates=0.1 3/16", width, scheme)
-    texts = page.evaluate(CONTRAST)
-    assert len(texts) > 150
-    assert [x for x in texts if x["contrast"] < 4.5] == []
-    assert [x for x in texts if x["size"] < 10] == []
-    assert page.evaluate("document.documentElement.scrollWidth") <= width
+def test_the_page_fits_a_phone(visit):
+    """Makes impossible: a page that scrolls sideways on a phone, pictures that do not follow the window."""
+    page = visit("#data=pasted&rates=0.1 3/16", width=360)
     overflows = "all('main *').filter(x => x.getBoundingClientRect().right > innerWidth + 1).length"
-    assert page.evaluate(overflows) == 0
+    assert page.evaluate("document.documentElement.scrollWidth") <= 360 and page.evaluate(overflows) == 0
     page.set_viewport_size({"width": 420, "height": 900})
-    page.wait_for_function("all('svg').every(svg => svg.viewBox.baseVal.width === 380)")  # pictures follow the window
+    page.wait_for_function("all('svg').every(svg => svg.viewBox.baseVal.width === 380)")
     assert page.evaluate(overflows) == 0
 
 
@@ -383,12 +288,3 @@ def test_the_commands_of_the_page_can_be_typed(visit):
     assert config.rollouts_per_prompt == int(best) and config.prompts_per_step == 32
     rate = brorl.scaled_learning_rate(1e-6, int(best) * 32, 8192)
     assert config.learning_rate == pytest.approx(rate, rel=0.05)
-
-
-@pytest.mark.slow
-def test_the_page_prints_without_its_controls(visit):
-    """Makes impossible: a printed page with sliders in place of their values."""
-    page = visit()
-    page.emulate_media(media="print")
-    assert not page.is_visible("#N") and not page.is_visible("#copy") and page.is_visible("#typed-N")
-    assert json.loads(page.evaluate("JSON.stringify(all('svg').map(svg => svg.clientHeight > 0))")) == [True] * 5

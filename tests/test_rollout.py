@@ -14,8 +14,8 @@ from scipy import stats
 from small_models import CONFIGS, PROMPTS, full_logprobs, make
 
 import rollout
-from engines.prefix import default_memory_gib
-from rollout import ENGINES, Request, Sampling, TorchEngine, draw, sampling_logprobs, splitmix64, uniforms
+from engines.prefix import bytes_per_row, decoding_gib
+from rollout import Engine, Request, Sampling, TorchEngine, draw, sampling_logprobs, splitmix64, uniforms
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -36,11 +36,25 @@ def asked(n, prompts=PROMPTS, seed=0):
 
 def test_every_engine_has_the_interface():
     """Makes impossible: an engine that the trainer cannot make, describe or end."""
-    engine = TorchEngine.from_config(make(), 64, "float32", SimpleNamespace(engine_memory_gib=1.0))
+    engine = TorchEngine.from_config(make(), 64, "float32", SimpleNamespace(gpu_memory_utilization=0.5))
     assert engine.precision == "float32" and engine.needs_whole_model and engine.description
     engine.wake(), engine.sleep(), engine.close()
-    names = [name for name in dir(rollout.Engine) if name[0] != "_"]
-    assert names and all(hasattr(x, name) for x in ENGINES.values() for name in names)
+
+
+def test_an_engine_without_a_method_is_refused_as_its_class_is_made():
+    """Makes impossible: an engine of a user's own that fails at its first sync, after the first step."""
+    methods = {"from_config": None, "description": "mine", "generate": None, "sync": None}
+    type("Whole", (Engine,), methods)
+    for name in methods:
+        with pytest.raises(TypeError, match=f"the engine Mine lacks {name}: "):
+            type("Mine", (Engine,), {other: x for other, x in methods.items() if other != name})
+    with pytest.raises(TypeError, match="lacks from_config, sync: "):
+
+        class Mine(Engine):
+            description = "mine"
+
+            def generate(self, requests, sampling, on_progress=None):
+                yield from ()
 
 
 def test_greedy_equals_transformers_generate():
@@ -73,12 +87,12 @@ def test_responses_end_with_their_stop_token_or_at_the_limit(limit, stop):
 def test_a_seed_repeats_and_another_does_not():
     """Makes impossible: random numbers from the global generator, or the same ones for every call."""
     engine, sampling = TorchEngine(make()), Sampling(6)
-    first = drawn(engine, asked(8, seed=1), sampling)
+    before = drawn(engine, asked(8, seed=1), sampling)
     torch.manual_seed(99)
     state = torch.get_rng_state()
-    assert drawn(engine, asked(8, seed=1), sampling) == first
+    assert drawn(engine, asked(8, seed=1), sampling) == before
     assert torch.equal(torch.get_rng_state(), state)
-    assert drawn(engine, asked(8, seed=50), sampling) != first
+    assert drawn(engine, asked(8, seed=50), sampling) != before
 
 
 def test_two_requests_for_halves_equal_one_request():
@@ -248,15 +262,15 @@ def exact_distribution(model, prompt, **sampling):
     pairs = torch.cartesian_prod(torch.arange(13), torch.arange(13))  # all first two tokens
     with torch.no_grad():
         logits = model(input_ids=torch.cat([torch.tensor([prompt]).expand(169, -1), pairs], 1)).logits
-    first, second, third = (
+    one, two, three = (
         sampling_logprobs(logits[:, len(prompt) - 1 + i], **sampling).exp().double().view(13, 13, 13) for i in range(3)
     )
-    found = {(0,): float(first[0, 0, 0])}
+    found = {(0,): float(one[0, 0, 0])}
     for a in range(1, 13):
-        found[a, 0] = float(first[0, 0, a] * second[a, 0, 0])
+        found[a, 0] = float(one[0, 0, a] * two[a, 0, 0])
         for b in range(1, 13):
             for c in range(13):
-                found[a, b, c] = float(first[0, 0, a] * second[a, 0, b] * third[a, b, c])
+                found[a, b, c] = float(one[0, 0, a] * two[a, 0, b] * three[a, b, c])
     return found
 
 
@@ -321,7 +335,7 @@ def test_a_rollout_does_not_depend_on_its_batch(rows):
     model, sampling = make(), Sampling(5, stop_token_ids=(0,))
     want = groups_of(TorchEngine(model), asked(50), sampling)
     engine = TorchEngine(model)
-    engine.memory_gib = rows * rollout.bytes_per_row(model, 50, 9, 5) / 2**30
+    engine.memory_gib = rows * bytes_per_row(model, 50, 9, 5) / 2**30
     watch = Watch(model)
     got = groups_of(engine, asked(50), sampling)
     assert max(watch.rows) <= rows and len(watch.rows) > 4 * 200 / rows
@@ -332,7 +346,8 @@ def test_a_rollout_does_not_depend_on_its_batch(rows):
 
 def test_batches_are_equal_and_leave_work_for_the_judge():
     """Makes impossible: one batch for a whole step, batches beyond a CPU's caches or memory, an empty batch."""
-    engine, sampling = TorchEngine(make(), memory_gib=64), Sampling(5)
+    engine, sampling = TorchEngine(make()), Sampling(5)
+    engine.memory_gib = 64
     sizes = {total: engine.chunk_size(asked(total, [[3]]), sampling) for total in (1, 512, 4095, 4096, 8192, 9000)}
     assert sizes == {1: 1, 512: 512, 4095: 4095, 4096: 2048, 8192: 4096, 9000: 3000}
     assert engine.chunk_size(asked(512, [[3]] * 16), sampling) == 4096
@@ -341,11 +356,14 @@ def test_batches_are_equal_and_leave_work_for_the_judge():
     assert engine.chunk_size([], sampling) == 1
 
 
-def test_the_default_memory_of_a_gpu_is_half_of_what_is_free(monkeypatch):
-    """Makes impossible: 33 rows of a 1.5B model at a time on a GPU that has 50 GiB free."""
+def test_the_memory_for_decoding_is_a_share_of_what_a_gpu_has_free(monkeypatch):
+    """Makes impossible: 33 rows of a 1.5B model at a time on a GPU that has 50 GiB free; a setting without effect."""
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (50 * 2**30, 80 * 2**30))
-    assert default_memory_gib(torch.device("cuda")) == 25
-    assert default_memory_gib(torch.device("cpu")) == TorchEngine(make()).memory_gib == 2
+    assert decoding_gib(torch.device("cuda"), 0.5) == 25 and decoding_gib(torch.device("cuda"), 0.2) == 10
+    assert decoding_gib(torch.device("cpu"), 0.5) == TorchEngine(make()).memory_gib == 2
+    monkeypatch.setattr(rollout, "decoding_gib", lambda device, share: 100 * share)
+    config = SimpleNamespace(gpu_memory_utilization=0.3)
+    assert TorchEngine.from_config(make(), 64, "float32", config).memory_gib == 30
 
 
 def test_groups_come_before_later_batches_decode():

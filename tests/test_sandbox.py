@@ -32,13 +32,14 @@ import verify
 from sandbox import WeakSandbox, seccomp, walls
 from sandbox import pool as sandbox_pool
 from sandbox.jobs import MAX_OUTPUT, Call, Ended, Program, Result, encode
+from sandbox.keeper import NICENESS
 from sandbox.pool import Pool
 from sandbox.seccomp import ABSENT, AUDIT_ARCH, REFUSED, seccomp_filter
 
 ROOT = Path(verify.__file__).resolve().parent
 EXECUTE = f"{ROOT / 'tests' / 'attacks' / 'call.py'}:execute"  # of any text, as far as text can get where calls run
 ENDLESS_S = 0.5  # for what never ends: there are many of them
-PATIENCE_S = 25.0  # until processes that must end have ended
+PATIENCE_S = 60.0  # until processes that must end have ended
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs Linux")
 MARK = f"hostile-{os.getpid()}"
 
@@ -55,16 +56,16 @@ def pool():
     del os.environ["SECRET_TOKEN"]
 
 
-def run(pool, *jobs, timeout_s=10.0, workers=2, allow_weak=False):
+def run(pool, *jobs, timeout_s=60.0, workers=2, allow_weak=False):
     outcomes = dict(pool.run(jobs, timeout_s, workers, allow_weak))
     return [outcomes[index] for index in range(len(jobs))]
 
 
 def keeps_to_its_limit(limit_s, trial, before=lambda: None):
-    """Whether trial(limit_s) returns within three times its limit. A busy machine gets a second and a third try with
-    longer limits; what has no limit, or a multiple of it, fails all.
+    """Whether trial(limit_s) returns within three times its limit. A busy machine gets more tries with longer limits;
+    what has no limit, or a multiple of it, fails all.
     """
-    for seconds in (limit_s, 3 * limit_s, 9 * limit_s):
+    for seconds in (limit_s, 3 * limit_s, 9 * limit_s, 27 * limit_s):
         before()
         start = time.monotonic()
         trial(seconds)
@@ -218,32 +219,15 @@ def test_attack(pool, names, name):
 
     def trial(limit_s):
         attack = Program(names + preamble + source, ["0\n"], test_s=limit_s)
-        before, got, beside, call = run(pool, INNOCENT, attack, INNOCENT, CHECK, timeout_s=max(10.0, 2 * limit_s))
+        before, got, beside, call = run(pool, INNOCENT, attack, INNOCENT, CHECK, timeout_s=max(60.0, 2 * limit_s))
         [tested] = got.value
         assert tested.status in ends.split(), tested
         assert "reached" not in (tested.value or ""), tested
         assert name != "fake_success" or tested.value == ""
         assert (before, beside, call) == (INNOCENT_VERDICT, INNOCENT_VERDICT, CHECK_VERDICT)
 
-    assert keeps_to_its_limit(ENDLESS_S if "timeout" in ends else 10.0, trial)
+    assert keeps_to_its_limit(ENDLESS_S if "timeout" in ends else 60.0, trial)
     assert run(pool, INNOCENT, CHECK) == [INNOCENT_VERDICT, CHECK_VERDICT]
-
-
-METADATA = """
-import os
-print(os.stat(victim).st_size, os.readlink("/proc/self/exe") != "")
-for path in (victim, os.path.dirname(victim)):
-    try:
-        os.listdir(path) if os.path.isdir(path) else open(path)
-        print("reached")
-    except PermissionError:
-        pass
-"""
-
-
-def test_metadata_is_visible_and_contents_are_not(pool, names):
-    """Makes impossible: a page on the sandbox that promises to hide metadata, or walls that show more than that."""
-    assert run(pool, Program(names + METADATA, [""])) == [Ended("ok", [Result("ok", "4 True\n")])]
 
 
 HOSTILE_CALLS = {
@@ -273,7 +257,7 @@ def test_hostile_call(pool, name, alone):
         assert status is None or got.status == status
         assert got.value != "done"
 
-    assert keeps_to_its_limit(10.0 if status in ("ok", "crashed") else ENDLESS_S, trial)
+    assert keeps_to_its_limit(60.0 if status in ("ok", "crashed") else ENDLESS_S, trial)
     assert run(pool, CHECK, INNOCENT) == [CHECK_VERDICT, INNOCENT_VERDICT]
 
 
@@ -313,57 +297,16 @@ def test_long_arguments(pool):
     assert keeps_to_its_limit(1.0, trial)
 
 
-SHARE = """
-import os, threading, time
-from pathlib import Path
-from sandbox.jobs import Program
-from sandbox.pool import Pool
-os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
-pool = Pool()
-jobs = [Program("while True: pass", [""], test_s=1e3)] * 2
-threading.Thread(target=lambda: list(pool.run(jobs, 1e3, 2, True)), daemon=True).start()
-
-def seconds_of_programs():
-    found, keepers = [], {worker.process.pid for worker in pool._active}
-    for path in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            state, parent, *fields = path.read_text().rpartition(")")[2].split()
-        except OSError:
-            continue
-        if int(parent) in keepers:
-            found.append((int(fields[9]) + int(fields[10])) / os.sysconf("SC_CLK_TCK"))
-    return found
-
-while sum(seconds > 0.1 for seconds in seconds_of_programs()) < 2:
-    time.sleep(0.05)
-ours, theirs = time.process_time(), sum(seconds_of_programs())
-while time.process_time() < ours + 1.0:
-    pass
-ours, theirs = time.process_time() - ours, sum(seconds_of_programs()) - theirs
-print(ours / (ours + theirs), flush=True)
-pool.close()
-os._exit(0)
-"""
-
-
-def test_the_trainer_keeps_its_core():
-    """Makes impossible: endless programs that take a busy trainer's core, because their nice values do not count.
-
-    All three share one core. The trainer has a session of its own, as a shell or a launcher gives it one.
+def test_workers_give_way_to_the_trainer(pool):
+    """Makes impossible: a trainer that the kernel ends first when the memory is full; endless programs that take its
+    core, because nice values do not count between sessions: where the kernel groups by session, the group needs one.
     """
-    command = [sys.executable, "-c", SHARE]
-    options = {"cwd": ROOT, "capture_output": True, "text": True, "start_new_session": True, "timeout": 600}
-    done = subprocess.run(command, **options)
-    assert done.returncode == 0, done.stderr
-    # 1/3 if all are equal. A nice value of 10 means a weight of 110 instead of 1,024: 1,024 / (1,024 + 2 x 110) = 0.82.
-    assert float(done.stdout) > 0.6
-
-
-def test_the_kernel_ends_workers_first(pool):
-    """Makes impossible: a worker that the kernel spares when the memory is full, and a trainer that it ends."""
     run(pool, INNOCENT, CHECK)
     for keeper in keepers(pool):
         assert Path(f"/proc/{keeper}/oom_score_adj").read_text() == "1000\n"
+        assert os.getpriority(os.PRIO_PROCESS, keeper) == min(19, os.nice(0) + NICENESS)
+        group = Path(f"/proc/{keeper}/autogroup")
+        assert not group.exists() or group.read_text().split()[1:] == ["nice", str(NICENESS)]
 
 
 def test_total_limit(pool):
@@ -478,10 +421,11 @@ pool = Pool()
 loop = Program("while True: pass", [""], test_s=1e3)
 jobs = [loop, Call(sys.argv[1], ["while True: pass"])]
 def report():
-    time.sleep(1.0)
-    print(*[worker.process.pid for worker in pool._active], flush=True)
+    while len(pool._active) < 2:
+        time.sleep(0.05)
     if os.fork() == 0:
-        time.sleep(30)
+        time.sleep(600)
+    print(*[worker.process.pid for worker in pool._active], flush=True)
 threading.Thread(target=report).start()
 list(pool.run(jobs, 1e3, 2))
 """
@@ -495,7 +439,6 @@ def test_a_killed_trainer_leaves_no_orphan():
         sessions = [int(word) for word in trainer.stdout.readline().split()]
         assert len(sessions) == 2
         assert in_time(lambda: all(len(processes_of_session(session)) == 2 for session in sessions))
-        time.sleep(0.2)  # for the fork
         trainer.kill()
         trainer.wait()
         assert gone(sessions)
@@ -511,7 +454,7 @@ def test_a_fork_in_the_middle_of_a_batch():
     with sandbox_pool._pool._lock:
         pid = os.fork()
         if pid == 0:
-            signal.alarm(30)  # ends the fork if it waits
+            signal.alarm(60)  # ends the fork if it waits
             code = 1
             try:
                 code = 0 if verify.verify_batch([item]) == [(1.0, True, "correct")] else 2
@@ -546,90 +489,40 @@ def another_user():
     pytest.skip("another user cannot reach a Python or this folder")
 
 
-NEIGHBOURS = """
-import ctypes, os, sys, threading, time
-from pathlib import Path
+LEVEL = '''
+import ctypes, json, os
 from sandbox.jobs import Program
 from sandbox.pool import Pool
+look = """import os, resource
+print(os.getuid(), os.readlink('/proc/self/ns/user'), *resource.getrlimit(resource.RLIMIT_NPROC))"""
+pool = Pool()
+found = [outcome.value[0].value.split() for _, outcome in pool.run([Program(look, [""])] * 2, 60, 2, True)]
 if os.fork() == 0:
     os._exit(ctypes.CDLL(None).unshare(0x10000000) != 0)
-if os.wait()[1]:
-    sys.exit("no user namespaces")
-hog, honest = sys.argv[1:]
-pool = Pool()
-list(pool.run([Program("import time; time.sleep(1)", [""])] * 3, 60, 3, True))  # starts the workers
-
-def threads():
-    keepers, found = {str(worker.process.pid) for worker in pool._active}, 0
-    for path in Path("/proc").glob("[0-9]*/status"):
-        try:
-            fields = dict(line.split(":\t", 1) for line in path.read_text().splitlines())
-        except OSError:
-            continue
-        found += int(fields["Threads"]) * (fields["PPid"] in keepers)
-    return found
-
-def jobs():
-    yield from [Program(hog, [""], test_s=60)] * 2
-    last, now = -1, 0
-    while now < 20 or now != last:  # until they can start no more
-        time.sleep(0.5)
-        last, now = now, threads()
-    yield from [Program(honest, [""], test_s=30)] * 4
-
-for index, outcome in pool.run(jobs(), 100, 3, True):
-    print(outcome.value[0].status, end=" ", flush=True)
-    if index == 5:
-        pool.close()
-        os._exit(0)
-"""
-HOG = """
-import threading, time
-threading.stack_size(32768)
-try:
-    while True: threading.Thread(target=time.sleep, args=(1e6,), daemon=True).start()
-except (RuntimeError, MemoryError):
-    time.sleep(1e6)
-"""
-HONEST = """
-import threading
-together = threading.Barrier(20)
-threads = [threading.Thread(target=together.wait) for _ in range(20)]
-for thread in threads: thread.start()
-for thread in threads: thread.join()
-"""
-
-
-def test_neighbours_that_start_threads_without_end(another_user):
-    """Makes impossible: right programs that fail, where the trainer is not root, by threads of other programs."""
-    python, options = another_user
-    if [int(number) for number in re.findall("[0-9]+", platform.release())[:2]] < [5, 14]:
-        pytest.skip("this kernel does not count the threads of a user namespace apart")
-    command = [python, "-c", NEIGHBOURS, HOG, HONEST]
-    environment = os.environ | {"PYTHONPATH": str(ROOT)}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600, **options)
-    if "no user namespaces" in done.stderr:
-        pytest.skip("this machine refuses user namespaces")
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.split() == ["ok"] * 4
-
-
-LEVEL = """
-from sandbox.jobs import Program
-from sandbox.pool import Pool
-pool = Pool()
-[(_, outcome)] = pool.run([Program("import os; print(os.getuid())", [""])], 10, allow_weak=True)
-print(pool._idle[0].level, outcome.value[0].value)
-"""
+print(json.dumps([pool._idle[0].level, os.wait()[1] == 0, *found]))
+'''
 
 
 def level(project, python=sys.executable, **options):
-    """The level that the sandbox of this folder reaches, and the user of its programs."""
+    """The level that the sandbox of this folder reaches, whether user namespaces are allowed; of two programs at the
+    same time: the user, the user namespace and the limit on threads.
+    """
     environment = os.environ | {"PYTHONPATH": str(project)}
     command = [python, "-c", LEVEL]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600, **options)
     assert done.returncode == 0, done.stderr
-    return done.stdout.split()
+    return json.loads(done.stdout)
+
+
+def test_as_another_user(another_user):
+    """Makes impossible: walls that stand only because root built them; right programs that fail by the threads of
+    another program, because the kernel counts both as one user's.
+    """
+    python, options = another_user
+    reached, namespaces, (user, one, *threads), (_, other, *_) = level(ROOT, python, **options)
+    assert reached == 3 and user != "0"
+    if namespaces and [int(number) for number in re.findall("[0-9]+", platform.release())[:2]] >= [5, 14]:
+        assert one != other and threads == ["64", "64"]
 
 
 @pytest.mark.parametrize(
@@ -648,14 +541,7 @@ def test_the_level_is_found_by_trying(pool, tmp_path, name, old, new, reached):
     file = tmp_path / "sandbox" / name
     assert old in file.read_text()
     file.write_text(file.read_text().replace(old, new))
-    assert level(tmp_path, cwd=tmp_path)[0] == str(reached)
-
-
-def test_as_another_user(another_user):
-    """Makes impossible: walls that stand only because root built them."""
-    python, options = another_user
-    reached, user = level(ROOT, python, **options)
-    assert reached == "3" and user != "0"
+    assert level(tmp_path, cwd=tmp_path)[0] == reached
 
 
 def test_python_below_a_closed_folder(pool, tmp_path, monkeypatch):

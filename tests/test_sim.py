@@ -1,7 +1,6 @@
 """sim.py, section 4.1: each function against its definition, the loop against a plain one, and Figure 3."""
 
 import csv
-import itertools
 from dataclasses import replace
 
 import numpy as np
@@ -83,7 +82,7 @@ def test_draws_have_the_distribution_p(n):
     """Makes impossible: sorted uniforms with wrong spacings or without an end, which bias every curve (chi-square)."""
     p = torch.softmax(torch.linspace(-3, 2, 50), -1)
     generator = torch.Generator().manual_seed(n)
-    repeats = max(1, 20_000 // n)
+    repeats = max(1, 8_000 // n)
     counts = sum(torch.bincount(sim.draw(p, n, generator), minlength=50) for _ in range(repeats))
     expected = p.double() / p.double().sum() * counts.sum()
     assert counts.sum() == n * repeats and expected.min() > 5
@@ -217,40 +216,6 @@ def test_command_line_writes_the_figure_and_the_same_csv_twice(tmp_path):
     assert [int(row["step"]) for row in rows[:4]] == [0, 10, 20, 23]
     assert {(row["seed"], row["N"]) for row in rows} == {(s, n) for s in "01" for n in ("4", "32")}
     assert all(int(row["samples"]) == int(row["N"]) * int(row["step"]) for row in rows)
-
-
-def test_an_n_has_one_colour():
-    """Makes impossible: an N that has no colour, or the colour of another N."""
-    assert sim.colour_of(16) == pytest.approx((0, 0x72 / 255, 0xB2 / 255))
-    colours = [np.array(sim.colour_of(n)) for n in (1, 2, 4, 8, 16, 64, 256, 512, 2048, 51_200, 10**6)]
-    assert all(abs(a - b).max() > 0.05 for a, b in itertools.pairwise(colours[1:-1]))
-    assert (colours[0] == colours[1]).all() and (colours[-1] == colours[-2]).all()
-
-
-def test_the_table_fits_a_terminal(tmp_path, capsys):
-    """Makes impossible: rows that wrap at 80 columns."""
-    sim.main([*ARGUMENTS, "--out", str(tmp_path)])
-    header, *rows = capsys.readouterr().out.splitlines()[:3]
-    assert header.split() == ["N", "step", "samples", *[*sim.PANELS][:3]] and len(rows) == 2
-    assert {len(line) for line in (header, *rows)} <= set(range(60, 81))
-
-
-def test_the_last_sentence_is_about_the_smallest_and_the_largest_n(tmp_path, capsys):
-    """Makes impossible: a sentence about another step, another N or one seed."""
-    sim.main([*ARGUMENTS, "--out", str(tmp_path)])
-    rows = read_csv(tmp_path / "figure3.csv")
-    last = {n: [row for row in rows if (row["N"], row["step"]) == (n, "23")] for n in ("4", "32")}
-
-    def mean(n, name):
-        return sum(float(row[name]) for row in last[n]) / len(last[n])
-
-    *_, masses, improved = capsys.readouterr().out.splitlines()
-    assert len(last["4"]) == 2
-    assert masses.endswith(
-        f"to {mean('4', 'correct_mass'):.3f} with N = 4 and to {mean('32', 'correct_mass'):.3f} with N = 32."
-    )
-    percent = [f"{mean(n, 'percent_improved'):.0f}%" for n in ("4", "32")]
-    assert improved.startswith(f"{percent[0]} and {percent[1]} of the correct tokens")
 
 
 def test_sweep_draws_equal_samples(tmp_path, capsys):

@@ -126,34 +126,6 @@ def test_the_saved_model_is_the_trainers(straight, model, data, tokenizer):
     assert moved > 1e-3, "the updates moved no weight"
 
 
-GREEDY = """
-import json, sys
-from vllm import LLM, SamplingParams, TokensPrompt
-prompts = json.loads(sys.argv[2])
-llm = LLM(model=sys.argv[1], dtype="float32", max_model_len=512, enforce_eager=True)
-sampling = SamplingParams(temperature=0, max_tokens=24)
-answers = llm.generate([TokensPrompt(prompt_token_ids=x) for x in prompts], sampling)
-open(sys.argv[3], "w").write(json.dumps([list(x.outputs[0].token_ids) for x in answers]))
-"""
-
-
-@pytest.mark.skipif(ENGINE != "vllm", reason="with BRORL_VLLM=1 only")
-def test_vllm_reads_the_saved_model(straight, tmp_path, tokenizer, data):
-    """Makes impossible: names, an output head or stop tokens that vLLM reads differently."""
-    saved = straight[0] / "model"
-    prompts = [encode(tokenizer, p) for p in load_problems(data)]
-    settings = {"VLLM_CPU_KVCACHE_SPACE": "1", "HF_HUB_OFFLINE": "1"}
-    command = [sys.executable, "-c", GREEDY, str(saved), json.dumps(prompts), str(tmp_path / "greedy.json")]
-    done = subprocess.run(command, env=os.environ | settings, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr[-4000:]
-    engine = TorchEngine(AutoModelForCausalLM.from_pretrained(saved, dtype=torch.float32))
-    requests = [Request(prompt, 1, 0) for prompt in prompts]
-    ours = dict(engine.generate(requests, Sampling(24, temperature=0, stop_token_ids=(2,))))
-    want = [ours[i].responses[0] for i in range(len(prompts))]
-    assert json.loads((tmp_path / "greedy.json").read_text()) == want
-    assert any(not group.truncated.any() for group in ours.values())
-
-
 def test_digits_stand_alone(tokenizer):
     """Makes impossible: digits that are joined to spaces before them, as the GGUF file has them."""
     for text, tokens in {"\n\n5": ["ĊĊ", "5"], "  12": ["ĠĠ", "1", "2"], "a 5": ["a", "Ġ", "5"]}.items():

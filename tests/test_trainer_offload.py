@@ -49,7 +49,7 @@ def test_a_failed_optimizer_step_keeps_the_parameters(monkeypatch):
     allocate_moments(optimizer)
     for p in policy.parameters():
         p.grad = torch.ones_like(p)
-    monkeypatch.setattr("trainer.offload.visitor", lambda x, p: 1 / 0)
+    monkeypatch.setattr(torch.optim.AdamW, "step", lambda self: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         optimizer.step()
     assert len(optimizer.param_groups[0]["params"]) == len([*policy.parameters()])
@@ -74,11 +74,11 @@ def test_the_reference_visits_the_device(monkeypatch):
 def test_a_run_and_its_resumes_write_the_same_bytes(tmp_path, one_thread):
     """Makes impossible: other numbers with --offload; a checkpoint that only a run with the same setting can read.
 
-    Six steps with clipped gradients and resets of the reference. Two of the four runs stop after three steps and
+    Four steps with clipped gradients and resets of the reference. Two of the four runs stop after the second step and
     continue with the other setting.
     """
-    settings = {"reference_reset_steps": 2, "eval_every": 3, "save_every": 3}
-    half, whole = settings | {"max_steps": 3}, settings | {"max_steps": 6}
+    settings = {"reference_reset_steps": 2, "eval_every": 2, "save_every": 2}
+    half, whole = settings | {"max_steps": 2}, settings | {"max_steps": 4}
     metrics = run(tmp_path / "off", **whole)
     run(tmp_path / "on", offload=True, **whole)
     run(tmp_path / "on_off", offload=True, **half)
@@ -87,7 +87,7 @@ def test_a_run_and_its_resumes_write_the_same_bytes(tmp_path, one_thread):
     run(tmp_path / "off_on", resume=True, offload=True, **whole)
     want = contents(tmp_path / "off/run")
     assert all(contents(tmp_path / name / "run") == want for name in ("on", "on_off", "off_on"))
-    assert any(row.get("grad_norm", 0) > 0.1 for row in metrics) and len(metrics) == 7
+    assert any(row.get("grad_norm", 0) > 0.1 for row in metrics) and len(metrics) == 5
 
 
 def test_a_resume_fills_the_tensors_that_are_there(tmp_path, monkeypatch):

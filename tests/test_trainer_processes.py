@@ -94,7 +94,7 @@ def test_fsdp2_in_bfloat16_and_ddp_with_checkpointing(tmp_path):
 
 KILLED = {
     "data": None, "eval_data": None, "output_dir": None, "name": "brorl-seed0", "eval_every": 3, "save_every": 2,
-    "reference_reset_steps": 3, "eval_samples": 1,
+    "reference_reset_steps": 3, "eval_samples": 1, "eval_problems": 16,
 }  # fmt: skip
 
 

@@ -170,7 +170,7 @@ REFERENCES = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("share", [0.1, pytest.param(1.0, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("share", [0.05, pytest.param(1.0, marks=pytest.mark.slow)])
 def test_no_answer_holds_up_the_trainer(share):
     """Makes impossible: a pattern that takes 2^n steps for n units behind a number, where no clock can stop it."""
     names, arguments, *_ = zip(*FOLLOWED, strict=True)
@@ -192,7 +192,7 @@ def test_no_answer_holds_up_the_trainer(share):
         assert costs_at_most(20, lambda case=slowest: judge(case)), slowest  # 1 here
 
 
-@pytest.mark.parametrize("share", [0.1, pytest.param(1.0, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("share", [0.05, pytest.param(1.0, marks=pytest.mark.slow)])
 def test_no_answer_is_slow_to_read(share):
     """Makes impossible: an answer that costs a worker its whole time limit."""
     rng = random.Random(7)
@@ -255,7 +255,7 @@ def test_no_reply_of_a_worker_raises(monkeypatch):
             with here, there:
                 there.sendall(reply + b"\n")
                 # A thread reads it, as in the pool: its stack is short, so it can read deeper values than this one.
-                read = threads.submit(worker._ask, here, b"", time.monotonic() + 5)
+                read = threads.submit(worker._ask, here, b"", time.monotonic() + 60)
                 yield index, read.result() or Ended("crashed")
 
     threads = ThreadPoolExecutor(1)

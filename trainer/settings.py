@@ -123,7 +123,7 @@ class Config:
         group="sampling",
         also=["use_vllm"],
     )
-    gpu_memory_utilization: float = setting(0.5, "vLLM: share of a GPU while rolling out", high=1, free=True)
+    gpu_memory_utilization: float = setting(0.5, "share of a GPU for the engine while rolling out", high=1, free=True)
     max_engine_kl: float = setting(None, "most KL(engine, trainer) [1e-4; 1e-2 in bfloat16]", free=True)
     temperature: float = setting(None, "while training, also of the log-probs")
     max_response_tokens: int = setting(
