@@ -105,7 +105,7 @@ def train(config: Config, accelerator: Accelerator, setup: Setup) -> None:
         if progress.due(config.eval_every, config):
             metrics |= evaluate(config, accelerator, setup)
         run.log(metrics, progress)
-        if progress.due(config.save_every, config):
+        if run.save_due(progress):
             run.save(progress, policy, setup.optimizer, ref_policy)
         progress.check()
     run.finish(policy.model, setup.data.tokenizer)

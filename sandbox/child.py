@@ -4,6 +4,7 @@ File descriptor 3 is the connection to the trainer, or the program's source. 4 t
 """
 
 import atexit
+import builtins
 import contextlib
 import importlib
 import json
@@ -72,7 +73,8 @@ def run_program(names: dict[str, Any], called: bool) -> int:
     sys.set_int_max_str_digits(0)
     name = "solution" if called else "__main__"
     module = sys.modules[name] = types.ModuleType(name)
-    module.__dict__.update(names)
+    # As builtins: a program that defines nothing has no function of the name that the test calls.
+    module.__dict__["__builtins__"] = vars(builtins) | names
     try:
         code = compile(task["source"], "solution.py", "exec", dont_inherit=True)
     except (SyntaxError, ValueError, RecursionError, MemoryError, OverflowError):

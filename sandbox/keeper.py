@@ -8,6 +8,7 @@ import fcntl
 import importlib
 import json
 import os
+import resource
 import select
 import signal
 import socket
@@ -22,6 +23,7 @@ from sandbox.jobs import MAX_MESSAGE, MiB, described
 from sandbox.walls import put_up_inner_walls, put_up_outer_walls
 
 NICENESS = 10  # with a busy trainer on its core, a program gets about a tenth of the trainer's share of a core
+MOST_FILES = 256  # numbers of open files
 # What keeps the walls at level 0, 1 and 2: a wall that is missing, or something that a child could still reach.
 FAULTS = {"no_new_privileges"}, {"seccomp", "unknown", "network", "process", "signal"}, {"landlock", "read", "secrets"}
 
@@ -101,7 +103,7 @@ class Keeper:
         high = [fcntl.fcntl(fd, fcntl.F_DUPFD, 100) for fd in plan]
         for number, fd in enumerate(high):
             os.dup2(fd, number, inheritable=True)
-        os.closerange(len(plan), 256)
+        os.closerange(len(plan), MOST_FILES)
         put_up_inner_walls(self.outer, request["limits"], keeper)
 
     def say(self, **message: Any) -> None:
@@ -179,5 +181,10 @@ def main() -> None:
     give_way_to_the_trainer()
     # The thread that started this process may have blocked signals.
     signal.pthread_sigmask(signal.SIG_SETMASK, [])
-    keeper = Keeper(socket.socket(fileno=control), parent, path, modules)
+    # Its number is as high as the trainer has open files. From here on the kernel gives no number that `become_child`
+    # does not close.
+    connection = socket.socket(fileno=os.dup(control))
+    os.close(control)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (MOST_FILES, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+    keeper = Keeper(connection, parent, path, modules)
     keeper.serve()

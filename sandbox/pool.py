@@ -257,7 +257,8 @@ class Pool:
                 return outcome
             except KeeperDied as error:
                 worker.end()
-                LOG.warning("sandbox: worker process %s was lost (%s)", worker.process.pid, error)
+                fate = "counts as crashed" if fresh else "is judged again by a new worker"
+                LOG.warning("sandbox: worker process %s was lost (%s); its answer %s", worker.process.pid, error, fate)
                 if worker.level < 0 and fresh and not self._given_up:
                     raise RuntimeError(f"{CANNOT_START}{error}") from None
             finally:

@@ -148,12 +148,45 @@ def test_a_function_takes_and_gives_values(pool):
         ("def f(x): return 'x' * 20_000_000", Result("output")),
         ("import os\ndef f(x):\n    os.write(4, b'[1'); os._exit(0)", Result("ok", "[1")),
         ("import os\ndef f(x): os._exit(0)", Result("ok", "")),
+        ("def f(x): return gcd(x, 2) + len([*accumulate([x])])", Result("ok", "2")),
     ],
 )  # fmt: skip
 def test_how_a_function_ends(pool, source, tested):
     """Makes impossible: printed text or an exit taken for the returned value; a value that breaks its reader."""
     program = Program(source, [{"fn_name": "f", "args": [1]}])
     assert run(pool, program, INNOCENT) == [Ended("ok", [tested]), INNOCENT_VERDICT]
+
+
+@pytest.mark.parametrize("name", ["factorial", "gcd", "sqrt", "accumulate", "Counter", "len", "math"])
+def test_a_program_that_defines_nothing_has_no_function(pool, name):
+    """Makes impossible: `pass` that is paid where the test calls a function that programs may use without an import."""
+    sources = (
+        "pass",
+        "class Solution: pass",
+        f"def {name}(x): return 7",
+        f"class Solution:\n def {name}(_, x): return 7",
+    )
+    jobs = [Program(source, [{"fn_name": name, "args": [4]}]) for source in sources]
+    found = [outcome.value[0].status for outcome in run(pool, *jobs)]
+    assert found == ["error", "error", "ok", "ok"]
+
+
+def test_a_program_has_no_file_of_its_keeper(pool):
+    """Makes impossible: a program that answers for its keeper, because the trainer has many open files and the number
+    of the keeper's connection is as high as theirs.
+    """
+    look = (
+        "import os\ndef is_open(fd):\n    try: os.fstat(fd)\n    except OSError: return False\n    return True\n"
+        "print([fd for fd in range(4, 5000) if is_open(fd)])"
+    )
+    held = [os.open(os.devnull, os.O_RDONLY) for _ in range(300)]
+    try:
+        with closing(Pool()) as crowded:
+            [outcome] = run(crowded, Program(look, [""]))
+    finally:
+        for fd in held:
+            os.close(fd)
+    assert outcome.value == [Result("ok", "[]\n")]
 
 
 ATTACKS = {path.stem: path for path in sorted((ROOT / "tests" / "attacks").glob("[a-z]*.py")) if path.stem != "call"}

@@ -4,18 +4,22 @@ import json
 import logging
 import shutil
 from pathlib import Path
+from unittest import mock
 
 import pytest
+import torch
 from helpers import TINY, few_problems, loaded, set_up, settings, write_problems
+from safetensors.torch import load_file, save_file
 from tokenizers.processors import TemplateProcessing
 from transformers import AutoTokenizer
+from transformers.utils.chat_template_utils import render_jinja_template
 
 import trainer.data as module
-from trainer.data import load, source_names, stop_tokens, with_system_prompt
+from trainer.data import load, load_model, source_names, stop_tokens, with_system_prompt
 from trainer.problems import load_data, load_rewards
 from trainer.report import remarks
 from trainer.settings import Config, Refusal
-from trainer.text import encode
+from trainer.text import encode, turn_end
 from verify import Problem
 
 CHAT = "{% for m in messages %}{{ m['content'] }}{% endfor %}"
@@ -128,12 +132,38 @@ def test_a_chat_that_ends_with_an_assistant_message_is_continued(chat_model, tmp
         chat = [{"role": "user", "content": "12:3="}]
         chat += [{"role": "assistant", "content": start}] if start else []
         assert tokenizer.decode(encode(tokenizer, Problem(chat, "math", "1"))) == rendered
-    tokenizer.chat_template = "{{ messages[0].content }}"
-    tokenizer.save_pretrained(chat_model)
-    chat = [{"role": "user", "content": "12:3="}, {"role": "assistant", "content": "1+"}]
-    path = write_problems(tmp_path / "one.jsonl", *[chat] * 4)
-    with pytest.raises(Refusal, match="chat template"):
-        loaded_data(tmp_path, model=chat_model, data=path, eval_data=path)
+
+
+THINKS = (  # as Qwen3's: an empty <think> before an assistant's text, and the text trimmed
+    "{% for m in messages %}{{ '<' + m.role + '>' + ('<think></think>' if m.role == 'assistant' else '') }}"
+    "{{ m.content | trim }}<end>{% endfor %}{% if add_generation_prompt %}<assistant>{% endif %}"
+)
+
+
+@pytest.mark.parametrize("template, start, rendered", [
+    (THINKS, "<think>\n", "<user>q<end><assistant><think>\n"), (THINKS, " 1 + ", "<user>q<end><assistant> 1 + "),
+    (THINKS.replace("<assistant>{%", "<assistant><think>\n{%"), "<think>", "<user>q<end><assistant><think>\n"),
+    ("{{ messages[0].content }}", "1+", "q1+"),
+])  # fmt: skip
+def test_the_start_of_a_response_is_what_the_model_sees(template, start, rendered):
+    """Makes impossible: <think></think> before a <think>; a start that the template trims, writes twice or leaves out,
+    while the judge reads it as it is.
+    """
+
+    class Characters:
+        """A tokenizer with a token for each character."""
+
+        chat_template = template
+
+        def apply_chat_template(self, chat, **options):
+            options.pop("tokenize")
+            return render_jinja_template([chat], chat_template=template, **options)[0][0]
+
+        def __call__(self, text, add_special_tokens):
+            return mock.Mock(input_ids=[*text])
+
+    chat = [{"role": "user", "content": "q"}, {"role": "assistant", "content": start}]
+    assert "".join(encode(Characters(), Problem(chat, "math", "1"))) == rendered
 
 
 def test_a_rendered_prompt_has_one_bos(tmp_path):
@@ -221,3 +251,68 @@ def test_generated_held_out_problems_have_seeds_of_their_own(tmp_path, monkeypat
     for seed in (0, 5):
         loaded_data(tmp_path, seed=seed)
     assert asked == [0, module.HELD_OUT_SEED, 5, module.HELD_OUT_SEED] and module.HELD_OUT_SEED >= 10**9
+
+
+def test_the_end_of_a_turn_ends_a_response(chat_model):
+    """Makes impossible: a base model that goes on as the user after the token that ends a turn, and is judged on that;
+    an EOS token outside of the vocabulary that ends in a traceback.
+    """
+    model, tokenizer = loaded()
+    tokenizer.add_special_tokens({"additional_special_tokens": ["<turn>"]})
+    tokenizer.chat_template = "{% for m in messages %}{{ m.content }}<turn>{% endfor %}"
+    end = tokenizer.convert_tokens_to_ids("<turn>")
+    assert turn_end(tokenizer) == end and model.config.vocab_size == end
+    with pytest.raises(Refusal, match=f"EOS token {end} is outside"):
+        stop_tokens(tokenizer, model)
+    model.config.vocab_size += 1
+    assert end in stop_tokens(tokenizer, model)
+
+
+def test_an_eos_that_the_tokenizer_appends_is_left_out(tmp_path):
+    """Makes impossible: prompts that end with EOS, after which a model writes something else."""
+    shutil.copytree(TINY / "policy", tmp_path / "eos")
+    tokenizer = AutoTokenizer.from_pretrained(TINY / "policy")
+    eos = tokenizer.eos_token
+    tokenizer._tokenizer.post_processor = TemplateProcessing(
+        single=f"$A {eos}", special_tokens=[(eos, tokenizer.eos_token_id)]
+    )
+    tokenizer.save_pretrained(tmp_path / "eos")
+    path = write_problems(tmp_path / "some.jsonl", *["12:3="] * 4)
+    config, data = loaded_data(tmp_path, model=str(tmp_path / "eos"), data=path)
+    assert tokenizer("12:3=").input_ids[-1] == tokenizer.eos_token_id
+    assert tokenizer.decode(encode(data.tokenizer, data.problems[0])) == "12:3="
+    assert any("appends" in remark for remark in remarks(config, data))
+
+
+def test_a_token_that_the_model_does_not_have_is_refused_with_its_row(tmp_path):
+    """Makes impossible: a run that ends in the step that draws this row, and again after each resume."""
+    shutil.copytree(TINY / "policy", tmp_path / "wide")
+    tokenizer = AutoTokenizer.from_pretrained(TINY / "policy")
+    tokenizer.add_tokens(["@"])
+    tokenizer.save_pretrained(tmp_path / "wide")
+    path = write_problems(tmp_path / "some.jsonl", *["12:3="] * 6, "12@3=")
+    with pytest.raises(Refusal, match="--data, problem 7: '@' is token 22, and the model has 22"):
+        loaded_data(tmp_path, model=str(tmp_path / "wide"), data=path)
+
+
+@pytest.mark.parametrize("change, named", [
+    (lambda w: {f"_orig_mod.{name}": x for name, x in w.items()}, "lack .*model.embed_tokens.weight.* and .* more"),
+    (lambda w: {name: x for name, x in w.items() if ".layers.1." not in name}, "lack model.layers.1"),
+    (lambda w: w | {"score.weight": torch.zeros(2, 64)}, "does not, score.weight"),
+    (lambda w: w | {"model.norm.weight": torch.zeros(3)}, "in another shape model.norm.weight"),
+])  # fmt: skip
+def test_weights_that_are_not_the_models_are_refused(tmp_path, change, named):
+    """Makes impossible: random values in place of weights that the files lack, trained without a word."""
+    shutil.copytree(TINY / "policy", tmp_path / "model")
+    file = tmp_path / "model" / "model.safetensors"
+    save_file(change(load_file(file)), file, metadata={"format": "pt"})
+    with pytest.raises(Refusal, match=named):
+        load_model(str(tmp_path / "model"))
+    assert load_model(str(TINY / "policy")).config.tie_word_embeddings  # a tied head is not missing
+
+
+def test_a_folder_of_adapters_is_refused(tmp_path):
+    """Makes impossible: the advice to copy weights again for a folder that never had them."""
+    (tmp_path / "adapter_config.json").write_text("{}")
+    with pytest.raises(Refusal, match="merge"):
+        load_model(str(tmp_path))

@@ -29,12 +29,22 @@ def test_metrics_of_a_step_by_hand():
 
 MIXED, TIMED_OUT = [[1, 0]] * 2, outcomes([[0, 0]] * 2, judged=False)
 UNREAD = dataclasses.replace(outcomes([[0, 0]] * 2), reason=torch.full((2, 2), REASONS.index("unparsed")))
-CAUSES = "be read", "--max_response_tokens", "samples.jsonl", "--data", "--rewards", "--verify_timeout", "gradient"
+CAUSES = (
+    "be read",
+    "--max_response_tokens",
+    "samples.jsonl",
+    "--data",
+    "--rewards",
+    "--verify_timeout",
+    "--max_engine_kl",
+    "gradient",
+)
 
 
 @pytest.mark.parametrize("table, updates, sentences, cause", [
     (outcomes(MIXED), {}, 0, []), (outcomes([[1, 0], [1, 1]]), {}, 1, []),
-    (outcomes(MIXED), {"updates_skipped": 2.0}, 1, ["gradient"]),
+    (outcomes(MIXED), {"updates_skipped": 2.0}, 1, ["gradient"]), (outcomes(MIXED), {"engine_kl": 2e-3}, 0, []),
+    (outcomes(MIXED), {"engine_kl": 0.02}, 1, ["--max_response_tokens", "--max_engine_kl"]),
     (outcomes(MIXED, truncated=True), {}, 1, ["--max_response_tokens"]), (outcomes([[1, 1]] * 2), {}, 2, ["--data"]),
     (outcomes([[0, 0]] * 2), {}, 2, ["samples.jsonl"]), (TIMED_OUT, {}, 2, ["--verify_timeout"]),
     (outcomes(MIXED, [[0.0, 0.0]] * 2), {}, 1, ["--rewards"]), (UNREAD, {}, 2, ["be read", "--rewards"]),
@@ -44,7 +54,7 @@ def test_a_step_warns_about_what_went_wrong(table, updates, sentences, cause):
     step, which hides the real ones.
     """
     metrics = step_metrics(Progress(), table, L.informative(table.correct)) | updates
-    found = warnings_of(metrics, table, Config(prompts_per_step=2, updates_per_step=8))
+    found = warnings_of(metrics, table, Config(prompts_per_step=2, updates_per_step=8, precision="bfloat16"))
     assert len(found) == sentences and [name for name in CAUSES if name in " ".join(found)] == cause
 
 

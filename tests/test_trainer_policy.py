@@ -22,7 +22,7 @@ from transformers import (
 import loss as L
 from trainer.head import chunked_logprobs
 from trainer.micro_batches import MicroBatch, log_probs, micro_batches, score
-from trainer.policy import Policy, agrees_with_logits, difference_from_logits, shares_prompts
+from trainer.policy import Policy, agrees_with_logits, difference_from_logits, has_unused_parameters, shares_prompts
 from trainer.settings import Config
 
 torch.manual_seed(0)
@@ -221,6 +221,16 @@ def test_the_reason_is_the_one_that_was_found(fault, said):
         norm = policy.model.base_model.norm
         norm.register_forward_hook(lambda module, inputs, output: output * (2 if module.training else 1))
     assert said in difference_from_logits(policy) and not policy.training
+
+
+def test_parameters_without_a_gradient_are_found():
+    """Makes impossible: a DDP run of a model with a vision tower, whose ranks wait for gradients that never come."""
+    policy = random_policy(LlamaConfig)
+    assert not has_unused_parameters(policy)
+    policy.model.vision_tower = torch.nn.Linear(2, 2)
+    assert has_unused_parameters(policy)
+    policy.model.vision_tower.requires_grad_(False)
+    assert not has_unused_parameters(policy)
 
 
 @pytest.mark.parametrize("kind", [OPTConfig, XGLMConfig, BloomConfig])

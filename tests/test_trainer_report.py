@@ -4,7 +4,7 @@ from helpers import set_up, settings
 from matplotlib.figure import Figure
 
 import brorl
-from trainer.report import Console, draw_curves, duration
+from trainer.report import Console, change, draw_curves, duration
 from trainer.settings import GIVEN, Config
 
 
@@ -69,6 +69,17 @@ def test_the_table_of_steps(capsys):
     assert len(headers) == 4 and max(map(len, lines)) <= 80
     assert len({len(line) for line in lines if "/2000" in line}) <= 2  # the last one does not know what is left
     assert "         -" in lines[headers[0] + 3]
+
+
+def test_the_last_sentence_compares_the_first_score_with_the_last():
+    """Makes impossible: a run that ends without a word on whether it learned; noise that is called a change."""
+
+    def said(*scores):
+        return change([{"step": 1}, *({"eval/pass@1": x, "eval/pass@1_se": 0.01} for x in scores)])
+
+    assert said(0.2, 0.5, 0.24) == "held-out pass@1 rose from 0.200 to 0.240, more than 3 standard errors (0.030)"
+    assert said(0.2, 0.18).startswith("held-out pass@1 fell from 0.200 to 0.180, not more") and said(0.2) == ""
+    assert change([{"eval/pass@1": 0.0}, {"eval/pass@1": 1.0}]) == ""  # one problem has no standard error
 
 
 def test_how_long_a_duration_is():

@@ -129,6 +129,38 @@ def test_the_newest_two_checkpoints_stay(tmp_path):
     assert [row["step"] for row in rows if "eval/pass@1" in row] == [0, 2, 4, 5]
 
 
+@pytest.mark.parametrize("save_every, written", [(None, [6, 9]), (4, [4, 8, 9])])
+def test_checkpoints_come_by_time_unless_steps_are_named(tmp_path, monkeypatch, save_every, written):
+    """Makes impossible: a killed run of ten slow steps that has no checkpoint; a checkpoint after each fast step."""
+    saves = []
+
+    def save(self, progress, *rest):
+        self.saved = progress.seconds
+        saves.append(progress.step)
+
+    monkeypatch.setattr(module.Run, "save", save)
+    clock = itertools.count(0, 70)  # seconds of a step
+    monkeypatch.setattr(module.Run, "seconds", lambda self: next(clock))
+    monkeypatch.setattr(module.Run, "finish", lambda *_: None)
+    run(tmp_path, max_steps=9, eval_every=0, eval_samples=1, save_every=save_every)
+    assert saves == written
+
+
+def test_the_files_of_the_end_are_tried_at_the_start(tmp_path):
+    """Makes impossible: a run that trains to its end and cannot be written, in its first start or after a resume."""
+    shutil.copytree(TINY / "policy", tmp_path / "odd")
+    (tmp_path / "odd" / "generation_config.json").write_text(
+        '{"do_sample": false, "temperature": 0.6, "eos_token_id": 0}'
+    )
+    run(tmp_path, model=tmp_path / "odd", max_steps=1, eval_every=0)
+    assert AutoModelForCausalLM.from_pretrained(tmp_path / "run" / "model").generation_config.do_sample
+    model, tokenizer = loaded()
+    broken = mock.patch.object(type(tokenizer), "save_pretrained", side_effect=ValueError("no file"))
+    with broken, pytest.raises(Refusal, match="final model could not be written: no file"):
+        module.try_to_save(model, tokenizer)
+    assert module.try_to_save(model, tokenizer) == ""
+
+
 def test_ctrl_c_while_torch_writes_a_checkpoint(tmp_path, monkeypatch):
     """Makes impossible: a traceback of torch for Ctrl-C, or the advice to delete the checkpoint that it interrupted."""
     monkeypatch.setattr(DefaultSavePlanner, "create_local_plan", mock.Mock(side_effect=KeyboardInterrupt))

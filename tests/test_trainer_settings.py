@@ -37,13 +37,23 @@ def test_a_recipe_sets_what_the_command_line_leaves_open(recipe, tmp_path):
     assert config.name == f"{recipe}-mine-seed0"
 
 
+@pytest.mark.parametrize("recipe, n, b, rate", [
+    ("brorl", 512, 128, 2.83e-6), ("brorl", 16, 512, 1e-6), ("brorl", 8, 4, 1e-6), ("prorl", 16, 64, 1e-6),
+    ("prorl", 16, 4096, 2.83e-6),
+])  # fmt: skip
+def test_a_small_step_keeps_the_rate_of_prorls(recipe, n, b, rate):
+    """Makes impossible: 6e-8 for 32 samples per step, which learns nothing."""
+    size = ["--rollouts_per_prompt", str(n), "--prompts_per_step", str(b), "--max_response_tokens", "64"]
+    assert read("--model", "x/y", "--recipe", recipe, *size)[0].learning_rate == pytest.approx(rate, rel=1e-3)
+
+
 def test_the_learning_rate_follows_the_batch_and_hours_replace_steps():
     """Makes impossible: another rule than section 4.2.1's sqrt; a rate that the user set and that is changed; a run of
     eight hours that ends after the recipe's steps.
     """
     base, _ = read()
-    halved, sources = read("--prompts_per_step", str(base.prompts_per_step // 4))
-    assert halved.learning_rate == pytest.approx(base.learning_rate / 2) and "sqrt" in sources["learning_rate"]
+    double, sources = read("--prompts_per_step", str(base.prompts_per_step * 4))
+    assert double.learning_rate == pytest.approx(base.learning_rate * 2) and "sqrt" in sources["learning_rate"]
     assert read("--prompts_per_step", "8", "--learning_rate", "0.25")[0].learning_rate == 0.25
     assert read("--max_hours", "8")[0].max_steps is read("--max_samples", "8")[0].max_steps is None
     assert read("--max_hours", "8", "--max_steps", "5")[0].max_steps == 5

@@ -9,6 +9,7 @@ import os
 import random
 import unicodedata
 from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,7 +20,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTra
 from trainer.objectives import file_of
 from trainer.problems import load_data, reward_files
 from trainer.settings import GIVEN, Config, Refusal, is_missing_folder, refusing
-from trainer.text import encode
+from trainer.text import encode, turn_end
 from verify import Problem
 
 HELD_OUT_SEED = 10**9  # of generated held-out problems: entry i comes from seed + i, so training's are others
@@ -43,7 +44,8 @@ def load(config: Config, origins: dict[str, str]) -> Data:
 
     An --eval_max_response_tokens that the user did not set is lowered to the model's positions.
     """
-    tokenizer, most = load_tokenizer(config.model)
+    tokenizer, text_config = load_tokenizer(config.model)
+    most, vocabulary = getattr(text_config, "max_position_embeddings", None), text_config.vocab_size
     problems: list[Problem] = []
     if not config.eval_only:
         with refusing("--data: "):
@@ -54,8 +56,10 @@ def load(config: Config, origins: dict[str, str]) -> Data:
     for name, spec in source_names(config.eval_data).items():
         with refusing("--eval_data: "):
             named += [(name, with_system_prompt(p, config)) for p in load_data([spec], HELD_OUT_SEED)]
-    lengths = [checked_length(tokenizer, p, f"--data, problem {i}") for i, p in enumerate(problems, 1)]
-    held_out_lengths = [checked_length(tokenizer, p, f"--eval_data, problem {i}") for i, (_, p) in enumerate(named, 1)]
+    lengths, held_out_lengths = (
+        [checked_length(tokenizer, vocabulary, p, f"{flag}, problem {i}") for i, p in enumerate(some, 1)]
+        for flag, some in (("--data", problems), ("--eval_data", [p for _, p in named]))
+    )
     possible = most - max(held_out_lengths) if most else config.eval_max_response_tokens
     if possible < config.eval_max_response_tokens and origins["eval_max_response_tokens"] != GIVEN:
         config.eval_max_response_tokens = max(1, possible)
@@ -87,8 +91,8 @@ def choose_held_out(named: list[tuple[str, Problem]], wanted: int | None) -> lis
     return [named[i] for i in sorted(chosen)]
 
 
-def load_tokenizer(model: str) -> tuple[PreTrainedTokenizerBase, int | None]:
-    """A model's tokenizer and its number of positions, without its weights. Raises Refusal."""
+def load_tokenizer(model: str) -> tuple[PreTrainedTokenizerBase, Any]:
+    """A model's tokenizer and its text config, without its weights. Raises Refusal."""
     if os.path.isfile(os.path.join(model, "metrics.jsonl")):
         raise Refusal(f"--model {model} is a run: its policy is {os.path.join(model, 'model')}")
     if is_missing_folder(model):
@@ -96,25 +100,59 @@ def load_tokenizer(model: str) -> tuple[PreTrainedTokenizerBase, int | None]:
     # Without a network the hub writes two lines for each of its retries.
     logging.getLogger("huggingface_hub").setLevel(logging.ERROR)
     try:
-        positions = getattr(AutoConfig.from_pretrained(model).get_text_config(), "max_position_embeddings", None)
-        return AutoTokenizer.from_pretrained(model), positions
+        text_config = AutoConfig.from_pretrained(model).get_text_config()
+        return AutoTokenizer.from_pretrained(model), text_config
     except (ValueError, OSError) as failure:
         raise Refusal(f"--model {model} cannot be loaded: {str(failure).strip().splitlines()[0]}") from failure
 
 
 def load_model(model: str, without_weights: bool = False):
-    """A model with its weights in float32, or with their shapes only (torch's device "meta"). Raises Refusal."""
+    """A model with its weights in float32, or with their shapes only (torch's device "meta"). Raises Refusal.
+
+    transformers gives random values to a weight that the files do not have, and leaves out weights that the model does
+    not have: both are refused. A head that is tied to the embedding is not missing.
+    """
+    if os.path.isfile(os.path.join(model, "adapter_config.json")):
+        raise Refusal(f"--model {model} has adapters only: merge them into their model first (peft: merge_and_unload)")
     device_map = "meta" if without_weights else None
     try:
-        return AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32, device_map=device_map)
+        found, keys = AutoModelForCausalLM.from_pretrained(
+            model, dtype=torch.float32, device_map=device_map, output_loading_info=True, ignore_mismatched_sizes=True
+        )
+    except ImportError as missing:
+        raise Refusal(f"--model {model} needs a package: {missing!s:.200}") from missing
     except Exception as failure:  # a file that is cut off raises exceptions of torch, pickle or safetensors
         raise Refusal(f"--model {model}: its weights cannot be read, copy them again ({failure!r:.200})") from failure
+    wrong = {
+        "lack": keys["missing_keys"], "have, and the model does not,": keys["unexpected_keys"],
+        "have in another shape": [name for name, *_ in keys["mismatched_keys"]],
+    }  # fmt: skip
+    faults = [f"{what} {some(names)}" for what, names in wrong.items() if names]
+    if faults and not without_weights:
+        raise Refusal(f"--model {model}: its files {'; they '.join(faults)}: copy a complete {type(found).__name__}")
+    return found
+
+
+def some(names: Iterable[str]) -> str:
+    """The first names of many."""
+    names = sorted(names)
+    return ", ".join(names[:3]) + (f" and {len(names) - 3} more weights" if len(names) > 3 else "")
 
 
 def stop_tokens(tokenizer, model) -> tuple[int, ...]:
-    """The tokens that end a response: the tokenizer's EOS and the EOS tokens of the model's generation config."""
+    """The tokens that end a response: EOS of the tokenizer and of the generation config, and the end of a chat's turn.
+
+    Raises Refusal for a token outside of the model's vocabulary.
+    """
     eos = model.generation_config.eos_token_id
-    return tuple(sorted({tokenizer.eos_token_id, *(eos if isinstance(eos, list) else [eos])} - {None}))
+    tokens = {tokenizer.eos_token_id, *(eos if isinstance(eos, list) else [eos]), turn_end(tokenizer)} - {None}
+    vocabulary = model.config.get_text_config().vocab_size
+    if outside := [token for token in tokens if not 0 <= token < vocabulary]:
+        raise Refusal(
+            f"--model: the EOS token {outside[0]} is outside of the model's vocabulary of {vocabulary:,} tokens: "
+            "correct eos_token_id in generation_config.json, or take the tokenizer of this model"
+        )
+    return tuple(sorted(tokens))
 
 
 def with_system_prompt(problem: Problem, config: Config) -> Problem:
@@ -128,8 +166,11 @@ def with_system_prompt(problem: Problem, config: Config) -> Problem:
     return problem._replace(prompt=chat)
 
 
-def checked_length(tokenizer, problem: Problem, where: str) -> int:
-    """The tokens of a prompt. Raises Refusal for a prompt that the tokenizer would shorten or cannot write."""
+def checked_length(tokenizer, vocabulary: int, problem: Problem, where: str) -> int:
+    """The tokens of a prompt. Raises Refusal for a prompt that the tokenizer would shorten or cannot write.
+
+    vocabulary: number of the model's tokens.
+    """
     prompt = problem.prompt
     if not isinstance(prompt, str) and tokenizer.chat_template is None:
         raise Refusal(f"{where} is a chat, and the tokenizer has no chat template: use text, and no --system_prompt")
@@ -141,6 +182,12 @@ def checked_length(tokenizer, problem: Problem, where: str) -> int:
     want, have = ({*unicodedata.normalize("NFKC", x)} for x in (text, tokenizer.decode(tokens)))
     if lost := sorted(c for c in want - have if not c.isspace()):
         raise Refusal(f"{where}: the tokenizer has no token for {' '.join(lost)}: change the prompt or the model")
+    if max(tokens) >= vocabulary:
+        token = tokenizer.convert_ids_to_tokens(max(tokens))
+        raise Refusal(
+            f"{where}: {token!r} is token {max(tokens):,}, and the model has {vocabulary:,}: take the tokenizer of "
+            "this model, or remove the token from the prompt"
+        )
     return len(tokens)
 
 

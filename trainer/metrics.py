@@ -103,9 +103,24 @@ def warnings_of(metrics: dict[str, float], outcomes: Outcomes, config: Config) -
     if failed:
         hint = "see --verify_timeout" if count["timeout"] else "the first error of each kind is above"
         found.append(f"responses that could not be judged: {failed:,} ({verdicts}); {hint}")
+    limit = engine_kl_limit(config)
+    if (kl := metrics.get("engine_kl", 0.0)) > limit:
+        found.append(
+            f"KL(engine, trainer) {kl:.2g} exceeds {limit:g}: the engine does not sample the policy that is trained; "
+            "use --engine torch or a smaller --max_response_tokens, or raise --max_engine_kl (docs/symptoms.md)"
+        )
     if skipped := metrics.get("updates_skipped"):
         found.append(f"updates skipped for a gradient that is not finite: {skipped:.0f} of {config.updates_per_step}")
     return found
+
+
+def engine_kl_limit(config: Config) -> float:
+    """The largest KL(engine, trainer) that is normal: --max_engine_kl, else by precision.
+
+    float32: 2e-11 was measured, 1e-4 is allowed. bfloat16: 1.3e-3 to 2.3e-3 was measured with equal rounding and 1e-2
+    to 5e-2 where engine and trainer rounded differently (docs/bfloat16.md); 1e-2 is allowed.
+    """
+    return config.max_engine_kl or (1e-2 if config.precision == "bfloat16" else 1e-4)
 
 
 def what_all_share(outcomes: Outcomes) -> str:

@@ -118,6 +118,32 @@ def agrees_with_logits(policy: Policy, share_prompts: bool = False) -> bool:
     return not difference_from_logits(policy, share_prompts)
 
 
+def example(vocabulary: int) -> tuple[Tensor, list[int], list[int], Tensor, list[int]]:
+    """Arguments of `Policy.forward`: three rollouts of two prompts of random tokens."""
+    random = torch.Generator().manual_seed(0)
+    prompts, responses = (torch.randint(vocabulary, shape, generator=random) for shape in ((2, 5), (3, 4)))
+    return prompts, [3, 5], [0, 1, 1], responses, [4, 2, 4]
+
+
+def has_unused_parameters(policy: Policy) -> bool:
+    """Whether there are parameters on which no log-prob depends, such as a vision tower's: DDP must look for them.
+
+    An expert of a mixture that the example does not reach counts too.
+    """
+    device = policy.model.device
+    arguments = example(policy.model.config.get_text_config().vocab_size)
+    logp, _ = policy(*(torch.as_tensor(x, device=device) for x in arguments), 1.0)
+    nodes, used = [logp.grad_fn], set()
+    seen = set(nodes)
+    while nodes:
+        node = nodes.pop()
+        used.add(id(getattr(node, "variable", None)))
+        more = {following for following, _ in node.next_functions if following is not None} - seen
+        seen |= more
+        nodes += more
+    return any(p.requires_grad and id(p) not in used for p in policy.parameters())
+
+
 @torch.no_grad()
 def difference_from_logits(policy: Policy, share_prompts: bool = False) -> str:
     """Say why the policy's log-probs do not agree with the model's own logits; "" if they agree.
@@ -126,15 +152,14 @@ def difference_from_logits(policy: Policy, share_prompts: bool = False) -> str:
     after the head, which `chunked_logprobs` does not see, or if train mode, which gradient checkpointing needs, is not
     the same function as eval mode.
     """
-    model, random = policy.model, torch.Generator().manual_seed(0)
+    model = policy.model
     text_config = model.config.get_text_config()
     policy.eval()
     for name in LOGIT_SETTINGS:
         if (value := getattr(text_config, name, None)) not in (None, 1):
             return f"it scales or caps its logits after the head ({name} {value})"
-    prompts, responses = (torch.randint(text_config.vocab_size, shape, generator=random) for shape in ((2, 5), (3, 4)))
-    prompt_lengths, prompt_of, response_lengths = [3, 5], [0, 1, 1], [4, 2, 4]
-    arguments = prompts, prompt_lengths, prompt_of, responses, response_lengths
+    arguments = example(text_config.vocab_size)
+    prompts, prompt_lengths, prompt_of, responses, response_lengths = arguments
     found, want = {}, []
     try:
         for response, g, n in zip(responses, prompt_of, response_lengths, strict=True):

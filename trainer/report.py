@@ -14,7 +14,7 @@ from trainer.adapters import trainable
 from trainer.data import Data
 from trainer.policy import precision_of
 from trainer.settings import GIVEN, Config, formatted
-from trainer.text import starts_with_two_bos
+from trainer.text import appends_eos, starts_with_two_bos, turn_end
 
 
 def introduction(config: Config, origins: dict[str, str], data: Data, policy, engine, accelerator: Accelerator) -> str:
@@ -87,6 +87,12 @@ def remarks(config: Config, data: Data) -> list[str]:
     rendered = [text for text in texts if bos and text.startswith(bos)]
     if any(starts_with_two_bos(data.tokenizer, data.tokenizer(text).input_ids) for text in rendered):
         found.append(f"text prompts start with {bos}, and the tokenizer adds another one: the model sees one of them")
+    tokenizer = data.tokenizer
+    if any(appends_eos(tokenizer, text, tokenizer(text).input_ids) for text in list(texts)[:1]):
+        found.append(f"the tokenizer appends {tokenizer.eos_token} to text: it is left out of the prompts")
+    if len(texts) < len(data.problems) and (end := turn_end(tokenizer)) not in (None, tokenizer.eos_token_id):
+        mark = tokenizer.convert_ids_to_tokens(end)
+        found.append(f"a response also ends with {mark}, which ends a turn of the chat template")
     if config.engine == "torch" and torch.cuda.is_available():
         found.append(
             "the torch engine on a GPU is for checks and for models that vLLM does not support: vLLM is much faster "
@@ -100,7 +106,8 @@ def remarks(config: Config, data: Data) -> list[str]:
     return found
 
 
-STEP_COLUMNS = {"reward": 8, "pass_rate": 10, "entropy": 9, "kl_ref": 9, "grad_norm": 10}  # metric -> width
+STEP_COLUMNS = {"reward": 8, "pass_rate": 6, "entropy": 9, "kl_ref": 10, "grad_norm": 11}  # metric -> width
+HEADS = {"pass_rate": "kept"}  # share of prompts that are kept; elsewhere a pass rate is the chance to be right
 
 
 class Console:
@@ -142,10 +149,22 @@ class Console:
         for name, width in STEP_COLUMNS.items():
             row += f"{metrics[name]:{width}.3g}" if name in metrics else f"{'-':>{width}}"
         row += f"{metrics['response_tokens']:8.1f}{seconds:9.1f}{'' if left is None else duration(left):>8}"
-        header = f"{'step':>9}" + "".join(f"{name:>{width}}" for name, width in STEP_COLUMNS.items())
+        header = f"{'step':>9}" + "".join(f"{HEADS.get(name, name):>{width}}" for name, width in STEP_COLUMNS.items())
         self.say_row(f"{header}{'tokens':>8}{'seconds':>9}{'left':>8}", row)
         for sentence in warnings:
             self.say(textwrap.fill(f"step {metrics['step']}: {sentence}", 80, subsequent_indent=" " * 9))
+
+
+def change(rows: list[dict]) -> str:
+    """Compare the last evaluation of a run with its first by the rule of docs/symptoms.md; "" without two of them."""
+    scores = [(row["eval/pass@1"], row.get("eval/pass@1_se")) for row in rows if "eval/pass@1" in row]
+    if len(scores) < 2 or None in (scores[0][1], scores[-1][1]):
+        return ""
+    (first, error), (last, last_error) = scores[0], scores[-1]
+    limit = 3 * max(error, last_error)
+    decided = "more" if abs(last - first) > limit else "not more"
+    word = "rose" if last > first else "fell" if last < first else "stayed"
+    return f"held-out pass@1 {word} from {first:.3f} to {last:.3f}, {decided} than 3 standard errors ({limit:.3f})"
 
 
 def duration(seconds: float) -> str:

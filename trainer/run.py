@@ -16,6 +16,7 @@ import json
 import os
 import shutil
 import sys
+import tempfile
 import time
 import warnings
 from collections.abc import Iterator
@@ -40,12 +41,13 @@ from trainer.metrics import score_sources, warnings_of
 from trainer.outcomes import Outcomes, Rollout
 from trainer.policy import precision_of
 from trainer.progress import Progress
-from trainer.report import Console, draw_curves
+from trainer.report import Console, change, draw_curves
 from trainer.settings import Config, Refusal, check_same_run, refusing
 from trainer.sharding import fsdp_requested
 
 LOGS = "metrics.jsonl", "timing.jsonl", "eval.jsonl", "samples.jsonl"
 FULL = 64 * 2**20  # free bytes of a disk that counts as full
+SAVE_S = 300  # seconds between checkpoints without --save_every
 
 
 class Run:
@@ -64,6 +66,7 @@ class Run:
             raise Refusal(f"{self.folder} exists: choose another --name, delete the folder, or --resume the run")
         self.started = self.began = self.lapped = time.perf_counter()
         self.steps, self.laps = 0, dict[str, float]()  # steps of this process; seconds of each stage
+        self.saved = 0.0  # seconds of the run at its last checkpoint
 
     def open(self) -> None:
         """Make the folder and keep other processes out of it. Raises Refusal if one of them is using it."""
@@ -163,6 +166,12 @@ class Run:
     def checkpoints(self) -> list[Path]:
         return sorted((self.folder / "checkpoints").glob("step_" + "[0-9]" * 8))
 
+    def save_due(self, progress: Progress) -> bool:
+        """Whether to write a checkpoint: at the end, and by steps or by time. Ranks agree: `progress` is equal."""
+        if self.config.save_every:
+            return progress.due(self.config.save_every, self.config)
+        return progress.spent(self.config) or progress.seconds - self.saved >= SAVE_S
+
     def save(self, progress: Progress, policy, optimizer, ref_policy) -> None:
         """Write a checkpoint aside, then rename it: it is complete, or not there. Keep the newest ones."""
         folder = self.folder / "checkpoints" / f"step_{progress.step:08d}"
@@ -182,7 +191,7 @@ class Run:
                 f"the checkpoint of step {progress.step} does not fit the disk of {self.folder}, which has "
                 f"{free / 2**20:.0f} MiB left: make room, then --resume --name {self.config.name}"
             ) from failure
-        seconds = self.seconds()  # with the evaluation and the checkpoint after the step
+        seconds = self.saved = self.seconds()  # with the evaluation and the checkpoint after the step
         if self.main:
             write(aside / "progress.json", json.dumps(asdict(progress) | {"seconds": seconds}))
             os.replace(aside, folder)
@@ -217,6 +226,7 @@ class Run:
             lines = [line for line in path.read_text().splitlines(keepends=True) if line.endswith("\n")]
             write(path, "".join(line for line in lines if newest and json.loads(line)["step"] <= progress.step))
         self.started -= progress.seconds
+        self.saved = progress.seconds
         self.console.say(f"resuming after step {progress.step}" if newest else "no checkpoint yet: starting over")
 
     def finish(self, model, tokenizer) -> None:
@@ -243,12 +253,32 @@ class Run:
         rows = [json.loads(line) for line in (self.folder / "metrics.jsonl").read_text().splitlines()]
         if not any("loss" in row for row in rows):
             self.console.say(
-                "nothing was trained: no update had a response to train on;\n  samples.jsonl has some responses"
+                "nothing was trained: no update had a response to train on, and model/ is the\n  model of the start; "
+                "samples.jsonl has some responses"
             )
+        elif sentence := change(rows):
+            self.console.say(sentence)
         title = f"{self.config.name}: N = {self.config.rollouts_per_prompt}, B = {self.config.prompts_per_step}"
         draw_curves(rows, self.folder / "curves.png", title)
         write(self.checkpoints()[-1] / "complete", "")
         self.console.say(f"wrote {self.folder}/:\n  model/, curves.png, checkpoints/,\n  {', '.join(LOGS)}")
+
+
+def try_to_save(model, tokenizer) -> str:
+    """Write what the end of a run writes, without weights, to a temporary folder. Raises Refusal.
+
+    Returns a note if the generation config had to be repaired: transformers reads one that it does not write.
+    """
+    note = ""
+    with tempfile.TemporaryDirectory() as folder, refusing("the final model could not be written: "):
+        try:
+            model.generation_config.save_pretrained(folder)
+        except ValueError:
+            model.generation_config.do_sample = True
+            note = "generation_config.json has values for sampling and do_sample false; the run writes do_sample true"
+        model.save_pretrained(folder, state_dict={})
+        tokenizer.save_pretrained(folder)
+    return note
 
 
 def state_of(policy, optimizer, ref_policy) -> dict[str, Any]:

@@ -33,7 +33,15 @@ from trainer.problems import read_spec
 
 TINY = Path(__file__).resolve().parent.parent / "tiny"  # the embedded policy and its problems
 GIVEN = "command line"  # the origin of a setting that the user set
+PRORL_SAMPLES = brorl.PRORL["rollouts_per_prompt"].value * brorl.PRORL["prompts_per_step"].value  # 16 x 512
 IN_FOLDER = "recipe.json: "  # the origin of a setting of recipe.json in the model's folder starts with this
+
+
+PAPERS = [{name: x.value for name, x in recipe.items()} for recipe in brorl.RECIPES.values()]
+EMBEDDED = [
+    {name: x["value"] for name, x in recipe.items()}
+    for recipe in json.loads((TINY / "policy" / "recipe.json").read_text()).values()
+]
 
 
 class Refusal(ValueError):
@@ -116,7 +124,7 @@ class Config:
         also=["use_vllm"],
     )
     gpu_memory_utilization: float = setting(0.5, "share of a GPU for the engine while rolling out", high=1, free=True)
-    max_engine_kl: float = setting(None, "most KL(engine, trainer) [1e-4; 0.05 in bfloat16]", free=True)
+    max_engine_kl: float = setting(None, "most KL(engine, trainer) [1e-4; 1e-2 in bfloat16]", free=True)
     temperature: float = setting(None, "while training, also of the log-probs")
     max_response_tokens: int = setting(
         None, "longest response while training", size=True, also=["max_tokens", "max_completion_length"]
@@ -144,7 +152,7 @@ class Config:
     max_tokens_per_micro_batch: int = setting(32768, "tokens of one forward pass, with padding", free=True)
     gradient_checkpointing: bool = setting(False, "save memory: compute activations twice", free=True)
     offload: bool = setting(False, "save memory: moments and reference in host memory", free=True)
-    save_every: int = setting(10, "steps between checkpoints", free=True)
+    save_every: int = setting(None, "steps between checkpoints [by time: every 5 minutes]", free=True)
     keep_checkpoints: int = setting(2, "newest checkpoints that stay", free=True)
     report_to: str = setting(None, "also log to tensorboard or wandb", choices=["tensorboard", "wandb"], free=True)
 
@@ -217,10 +225,16 @@ def help_text(about: str) -> str:
 
 
 def default_of(setting: Field) -> str:
-    """Return a setting's default in brackets. "" for a setting whose help text names it, or that has none."""
-    values = [recipe[setting.name].value for recipe in brorl.RECIPES.values() if setting.name in recipe]
+    """Return a setting's default in brackets. "" for a setting whose help text names it, or that has none.
+
+    The embedded policy has a recipe.json: its values follow those of the paper, if they differ.
+    """
+    values, own = (
+        ", ".join(dict.fromkeys(formatted(recipe[setting.name]) for recipe in recipes if setting.name in recipe))
+        for recipes in (PAPERS, EMBEDDED)
+    )
     if setting.default is None:
-        return f" [{', '.join(dict.fromkeys(map(formatted, values)))}]" if values else ""
+        return f" [{values}{f'; tiny/policy: {own}' if own not in ('', values) else ''}]" if values else ""
     return f" [{formatted(setting.default)}]" if type(setting.default) in (int, float) else ""
 
 
@@ -323,7 +337,12 @@ def default_name(config: Config) -> str:
 
 
 def fill_from_recipe(config: Config) -> dict[str, str]:
-    """Fill in the recipe's values. A learning rate belongs to N x B: if N or B is given, it is scaled."""
+    """Fill in the recipe's values. A learning rate belongs to N x B samples: if N or B is given, it is scaled.
+
+    It rises and falls with sqrt(N x B), but no lower than at ProRL's N x B, 8,192, where it is η_0: the paper's rule is
+    for larger steps, and others train with η_0 at 256 to 1,024 samples. A recipe.json with a smaller step keeps its
+    rate below it.
+    """
     defaults = recipe_of(config)
     open_ = [name for name in defaults if getattr(config, name) is None]
     if (config.max_hours is not None or config.max_samples is not None) and config.max_steps is None:
@@ -334,9 +353,11 @@ def fill_from_recipe(config: Config) -> dict[str, str]:
     usual = defaults["rollouts_per_prompt"][0] * defaults["prompts_per_step"][0]
     samples = config.rollouts_per_prompt * config.prompts_per_step
     if "learning_rate" in origins and samples != usual and samples > 0:
-        config.learning_rate = brorl.scaled_learning_rate(config.learning_rate, samples, usual)
+        scaled_to = max(samples, min(usual, PRORL_SAMPLES))
+        config.learning_rate = brorl.scaled_learning_rate(config.learning_rate, scaled_to, usual)
+        smaller = f"; the same for {samples:,}" if samples < scaled_to else ""
         origins["learning_rate"] = (
-            f"sqrt({samples:,} / {usual:,} samples), section 4.2.1, times {origins['learning_rate']}"
+            f"sqrt({scaled_to:,} / {usual:,} samples{smaller}), section 4.2.1, times {origins['learning_rate']}"
         )
     return origins
 

@@ -37,15 +37,16 @@ from rollout import ENGINES, Engine, Sampling
 from sandbox.jobs import printable
 from trainer.adapters import add_adapters, shared_copy, trainable
 from trainer.data import Data, load, load_model, stop_tokens
+from trainer.metrics import engine_kl_limit
 from trainer.micro_batches import micro_batches, score
 from trainer.objectives import load_objective
 from trainer.offload import OffloadedAdamW, to_host
-from trainer.policy import Policy, difference_from_logits, precision_of, shares_prompts
+from trainer.policy import Policy, difference_from_logits, has_unused_parameters, precision_of, shares_prompts
 from trainer.problems import load_rewards
 from trainer.progress import Progress
 from trainer.report import Console, introduction
 from trainer.rollouts import Judge, roll_out
-from trainer.run import Run
+from trainer.run import Run, try_to_save
 from trainer.settings import Config, Refusal, refusing
 from trainer.sharding import allocate_moments, bring, fsdp_requested, sharded, sharing_weights
 from verify import JudgeFailed, NotAReward
@@ -163,8 +164,9 @@ def set_up(config: Config, accelerator: Accelerator, origins: dict[str, str]) ->
     sampling = Sampling(
         config.max_response_tokens, config.temperature, stop_token_ids=stop_tokens(data.tokenizer, policy.model)
     )
-    optimizer = None
+    optimizer, repair = None, ""
     if not config.eval_only:
+        repair = try_to_save(policy.model, data.tokenizer)
         # One weight at a time, which costs milliseconds. torch's default on a GPU holds one more copy of all weights.
         adamw = OffloadedAdamW if config.offload else torch.optim.AdamW
         optimizer = adamw(trainable(policy), lr=config.learning_rate, weight_decay=WEIGHT_DECAY, foreach=False)
@@ -174,7 +176,7 @@ def set_up(config: Config, accelerator: Accelerator, origins: dict[str, str]) ->
     with refusing():
         precision = precision_of(accelerator)
         engine = ENGINES[config.engine].from_config(engine_model, data.positions, precision, config)
-    say(introduction(config, origins, data, policy, engine, accelerator))
+    say(introduction(config, origins, data, policy, engine, accelerator) + f"\n  note: {repair}" * bool(repair))
 
     if config.resume:
         run.open()
@@ -183,6 +185,8 @@ def set_up(config: Config, accelerator: Accelerator, origins: dict[str, str]) ->
     run.console.say(f"  agreement   {agreement(engine, policy, data, sampling, judge, config, accelerator)}\n")
     if not config.resume:
         run.open()
+    if accelerator.ddp_handler and accelerator.num_processes > 1 and not fsdp_requested():
+        accelerator.ddp_handler.find_unused_parameters = has_unused_parameters(policy)
     return Setup(
         data=data, judge=judge, objective=objective, sampling=sampling, engine=engine,
         policy=policy, wrapped=policy if fsdp_requested() else accelerator.prepare(policy),
@@ -253,15 +257,14 @@ def agreement(
     old, sampled = (torch.cat([getattr(x, name) for x in batches]) for name in ("old_logp", "engine_logp"))
     total = torch.ones_like(old).sum(), (old - sampled).abs().sum(), L.kl_k3(sampled, old).double().sum()
     tokens, difference, kl = accelerator.reduce(torch.stack(total), "sum").tolist()
-    exact = precision_of(accelerator) == engine.precision == "float32"
-    limit = config.max_engine_kl or (1e-4 if exact else 0.05)
-    measured = f"KL(engine, trainer) {kl / tokens:.1e}, at most {limit:g}; |Δ log π| {difference / tokens:.1e}"
+    limit = engine_kl_limit(config)
     if not kl / tokens <= limit:
         raise Refusal(
-            f"the engine does not sample the model that is trained: {measured}. "
+            f"the engine does not sample the model that is trained: KL(engine, trainer) {kl / tokens:.1e} exceeds "
+            f"{limit:g}, and |Δ log π| is {difference / tokens:.1e} on {tokens:.0f} tokens. "
             "Use --engine torch, or raise --max_engine_kl if this much is expected"
         )
-    return f"good: {measured}; {tokens:.0f} tokens"
+    return f"good: KL(engine, trainer) {kl / tokens:.1e} is below the limit of {limit:g}"
 
 
 # ---------------------------------------------------------------------------------------- the end by an exception

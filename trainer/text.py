@@ -10,16 +10,52 @@ from verify import Problem
 def encode(tokenizer, problem: Problem) -> list[int]:
     """A prompt in tokens: text as it is, a chat by the model's chat template.
 
-    A chat that ends with an assistant message is continued: the response starts in this message. A text that starts
-    with the BOS token of a tokenizer that adds one has one BOS token, not two.
+    A chat that ends with an assistant message is continued: the response starts with this message. Templates trim or
+    change such a message, so its text comes after the rendered messages before it; a <think> that the template has
+    written already is not repeated. A text that starts with the BOS token of a tokenizer that adds one has one BOS
+    token, not two; an EOS token that a tokenizer appends is left out.
     """
     if isinstance(problem.prompt, str):
         tokens = tokenizer(problem.prompt).input_ids
+        if appends_eos(tokenizer, problem.prompt, tokens):
+            tokens = tokens[:-1]
         return tokens[1:] if starts_with_two_bos(tokenizer, tokens) else tokens
-    started = ends_with_assistant(problem)
-    return tokenizer.apply_chat_template(
-        problem.prompt, add_generation_prompt=not started, continue_final_message=started, return_dict=False
-    )
+    if not ends_with_assistant(problem):
+        return tokenizer.apply_chat_template(problem.prompt, add_generation_prompt=True, return_dict=False)
+    *before, last = problem.prompt
+    text = tokenizer.apply_chat_template(before, add_generation_prompt=True, tokenize=False)
+    if not (last["content"].strip() == "<think>" and text.rstrip().endswith("<think>")):
+        text += last["content"]
+    return tokenizer(text, add_special_tokens=False).input_ids
+
+
+def appends_eos(tokenizer, text: str, tokens: list[int]) -> bool:
+    """Whether the tokenizer has added an EOS token to a text that does not end with one."""
+    eos = tokenizer.eos_token
+    return eos is not None and tokens[-1:] == [tokenizer.eos_token_id] and not text.endswith(eos) and len(tokens) > 1
+
+
+@lru_cache(maxsize=2)
+def turn_end(tokenizer) -> int | None:
+    """The special token with which the chat template ends an assistant's turn; None without one.
+
+    A base model's EOS can be another token, and without this one it would go on as the user.
+    """
+    if tokenizer.chat_template is None:
+        return None
+    turns = [{"role": "user", "content": "1"}, {"role": "assistant", "content": "2"}]
+    try:
+        text = tokenizer.apply_chat_template(turns, tokenize=False)
+    except Exception:  # `encode` reports a template that fails
+        return None
+    tail = tokenizer(text.rpartition("2")[2], add_special_tokens=False).input_ids
+    special = [token for token in tail if token in tokenizer.all_special_ids or is_special(tokenizer, token)]
+    return special[0] if special else None
+
+
+def is_special(tokenizer, token: int) -> bool:
+    known = tokenizer.added_tokens_decoder.get(token)
+    return known is not None and known.special
 
 
 def ends_with_assistant(problem: Problem) -> bool:
