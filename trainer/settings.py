@@ -33,7 +33,7 @@ from trainer.problems import read_spec
 
 TINY = Path(__file__).resolve().parent.parent / "tiny"  # the embedded policy and its problems
 GIVEN = "command line"  # the origin of a setting that the user set
-PRORL_SAMPLES = brorl.PRORL["rollouts_per_prompt"].value * brorl.PRORL["prompts_per_step"].value  # 16 x 512
+PRORL_SAMPLES = 16 * 512  # of a step of the paper's ProRL: N = 16, B = 512 (table 1)
 IN_FOLDER = "recipe.json: "  # the origin of a setting of recipe.json in the model's folder starts with this
 
 
