@@ -124,7 +124,7 @@ class Config:
         also=["use_vllm"],
     )
     gpu_memory_utilization: float = setting(0.5, "share of a GPU for the engine while rolling out", high=1, free=True)
-    max_engine_kl: float = setting(None, "most KL(engine, trainer) [1e-4; 1e-2 in bfloat16]", free=True)
+    max_engine_kl: float = setting(None, "most KL(engine, trainer) [1e-4; 5e-3 in bfloat16]", free=True)
     temperature: float = setting(None, "while training, also of the log-probs")
     max_response_tokens: int = setting(
         None, "longest response while training", size=True, also=["max_tokens", "max_completion_length"]
