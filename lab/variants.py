@@ -1,15 +1,15 @@
-"""Variants of section 3.1's objective from other papers, one function each. Each changes one thing of the recipe.
+"""Variants of section 3.1's objective from other papers, one function each. The table names what each changes.
 
     python -m lab.loop --objective cispo
     python train.py --objective cispo
     python train.py --objective gspo clip_high=1e-3       another value of a parameter of the function
 
     name            paper                 changes
-    dr_grpo         2503.20783            no division by a std; a constant divisor for tokens
+    dr_grpo         2503.20783            no whitening; a constant divisor for tokens
     f_grpo          2602.06717            prompts that are mostly solved weigh less
     pods            2504.13818            trains on the rollouts whose rewards differ most
-    cispo           2506.13585            clips the weight of a token, whose gradient stays
-    gspo            2507.18071            one ratio for a response
+    cispo           2506.13585            clips the ratio of a token, whose gradient stays; no weight min(ρ, C)
+    gspo            2507.18071            one ratio for a response, a mean over responses; no weight min(ρ, C)
     icepop          2510.18855            drops the tokens on which engine and trainer disagree
     entropy_bonus   1602.01783            adds the entropy of the policy
 

@@ -1,12 +1,18 @@
 """The plumbing of train.py, in the order of a run.
 
 settings.py    the settings, their rules, the command line
+objectives.py  finds the objective that --objective names, and tries it
 start.py       builds the objects of a run, compares engine and trainer, turns an exception into a sentence
 problems.py    reads problems from files, data sets and generators; loads a user's files of rewards
 data.py        the problems of a run, checked against the model; the held-out problems by source
+text.py        a prompt in tokens, and the tokens that a response's text leaves out
 progress.py    stage 1: the order of the problems; the counts of a run, which a checkpoint keeps
-rollouts.py    stages 2 and 3: Rollout, Outcomes, roll_out; the thread that judges
-policy.py      stages 6 and 7: log-probs of response tokens, micro-batches, sharding
+rollouts.py    stages 2 and 3: roll_out; the thread that judges
+outcomes.py    their results: Rollout, Outcomes
+micro_batches.py    stages 6 and 7: rollouts cut into micro-batches, and `score`
+policy.py      the policy as the loss sees it: log-probs of response tokens
+head.py        log-probs from hidden states, without all logits
+sharding.py    FSDP2
 adapters.py    low-rank adapters beside frozen weights: --lora_rank
 offload.py     moments and reference in host memory: --offload
 run.py         stage 9: the folder of a run, logs, checkpoints, resume
