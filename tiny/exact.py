@@ -25,8 +25,6 @@ agreed with the sum, 0.19234 (z = -0.55; measured at commit 8628101).
 """
 
 import argparse
-import csv
-import io
 import json
 import sys
 from pathlib import Path
@@ -40,10 +38,11 @@ from transformers import AutoModelForCausalLM, PreTrainedTokenizerBase
 import brorl
 from tiny.answers import OPERATORS, answers_of
 from trainer.data import load_tokenizer, stop_tokens
+from trainer.files import read_csv, read_lines, write, write_csv
 from trainer.policy import Policy, agrees_with_logits
 from trainer.problems import load_data
 from trainer.report import short
-from trainer.run import read_state, write
+from trainer.run import read_state
 from trainer.settings import TINY
 from verify import Problem
 
@@ -142,10 +141,9 @@ def follow(run: Path, first: int | None = None) -> list[dict[str, float]]:
     first: None for all. Returns all rows by step.
     """
     path, settings = run / "exact.csv", json.loads((run / "config.json").read_text())
-    old = csv.DictReader(io.StringIO(path.read_text() if path.exists() else ""))
-    rows = {int(row["step"]): {name: float(x) for name, x in row.items()} for row in old}
-    logged = map(json.loads, (run / "metrics.jsonl").read_text().splitlines())
-    samples = {0: 0} | {row["step"]: row["samples"] for row in logged}  # a step is logged before it is saved
+    rows = {int(row["step"]): row for row in read_csv(path)}
+    logged = read_lines(run / "metrics.jsonl")  # a step is logged before it is saved
+    samples = {0: 0} | {row["step"]: row["samples"] for row in logged}
     folders = {int(x.name.removeprefix("step_")): x for x in (run / "checkpoints").glob("step_" + "[0-9]" * 8)}
     if settings.get("lora_rank"):  # its checkpoints have no frozen weights
         folders = {}
@@ -153,7 +151,7 @@ def follow(run: Path, first: int | None = None) -> list[dict[str, float]]:
         folders = {max(samples): run / "model"}
     todo = sorted({0: run} | folders)
     if all(step in rows for step in todo):
-        return [row for _, row in sorted(rows.items())]
+        return [rows[step] for step in sorted(rows)]
 
     problems = load_data(settings["eval_data"])[:first]
     policy, tokenizer = load_policy(settings["model"])
@@ -165,12 +163,8 @@ def follow(run: Path, first: int | None = None) -> list[dict[str, float]]:
             read_state(folders[step], {"model": policy.state_dict()})
         now = Knowledge.of(log_probs(policy, tokenizer, problems)) if step else start
         rows[step] = {"step": float(step), "samples": float(samples[step])} | metrics(now, start)
-    found = [row for _, row in sorted(rows.items())]
-    text = io.StringIO()
-    writer = csv.DictWriter(text, list(found[0]), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows({name: f"{x:.9g}" for name, x in row.items()} for row in found)
-    write(path, text.getvalue())
+    found = [rows[step] for step in sorted(rows)]
+    write_csv(path, found)
     return found
 
 

@@ -37,6 +37,7 @@ from torch.distributed.checkpoint.state_dict import get_model_state_dict, get_st
 import brorl
 from engines.vllm import whole_tensors
 from trainer.data import Data
+from trainer.files import read_lines, write
 from trainer.metrics import score_sources, warnings_of
 from trainer.outcomes import Outcomes, Rollout
 from trainer.policy import precision_of
@@ -250,7 +251,7 @@ class Run:
         write(aside / "recipe.json", json.dumps(recipes, indent=2) + "\n")
         shutil.rmtree(self.folder / "model", ignore_errors=True)
         os.replace(aside, self.folder / "model")
-        rows = [json.loads(line) for line in (self.folder / "metrics.jsonl").read_text().splitlines()]
+        rows = read_lines(self.folder / "metrics.jsonl")
         if not any("loss" in row for row in rows):
             self.console.say(
                 "nothing was trained: no update had a response to train on, and model/ is the\n  model of the start; "
@@ -322,13 +323,3 @@ def unwrapped() -> Iterator[None]:
 
 def described(r: Rollout) -> dict[str, Any]:
     return {"prompt": r.problem.prompt, "response": r.text} | r.verdict._asdict()  # type: ignore[union-attr]
-
-
-def write(path: Path, text: str) -> None:
-    """Replace a file: it has the old text or the new one, never a part."""
-    aside = path.with_name(path.name + ".unfinished")
-    with aside.open("w") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(aside, path)

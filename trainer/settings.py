@@ -110,18 +110,14 @@ class Config:
         None,
         "brorl, group_std, ..., gspo, or FILE.py:NAME; then PARAMETER=VALUE, such as clip_high=0.3 [brorl]",
         shown=True,
-        also=["clip_low", "clip_high", "epsilon", "epsilon_high", "advantage", "loss_type"],
+        also=["clip_low", "clip_high"],
     )
     kl_coef: float = setting(None, "β, weight of the KL term; 0: no reference", low=0, also=["beta"])
     reference_reset_steps: int = setting(None, "steps between resets; 0: never", low=0)
     lora_rank: int = setting(0, "R: train low-rank adapters only (LoRA); 0: train all weights", low=0, shown=True)
 
     engine: str = setting(
-        None,
-        "torch or vllm [vllm if it and a GPU are present]",
-        choices=[*ENGINES],
-        group="sampling",
-        also=["use_vllm"],
+        None, "torch or vllm [vllm if it and a GPU are present]", choices=[*ENGINES], group="sampling"
     )
     gpu_memory_utilization: float = setting(0.5, "share of a GPU for the engine while rolling out", high=1, free=True)
     max_engine_kl: float = setting(None, "most KL(engine, trainer) [1e-4; 1e-2 in bfloat16]", free=True)
@@ -147,7 +143,6 @@ class Config:
         None,
         "of forward passes; weights stay in float32 [bfloat16 if a GPU has it natively, else float32]",
         choices=["bfloat16", "float32"],
-        also=["bf16", "mixed_precision", "dtype"],
     )
     max_tokens_per_micro_batch: int = setting(32768, "tokens of one forward pass, with padding", free=True)
     gradient_checkpointing: bool = setting(False, "save memory: compute activations twice", free=True)
