@@ -129,7 +129,7 @@ def test_the_plans_of_the_project_are_whole(path):
     for x in plan["predictions"]:
         assert {*x["compare"][:2]} <= {*plan["arms"]} and {x["compare"][2], x["at"]} <= columns and x["between"]
     for arm in plan["arms"]:
-        assert plan["tuning"].get("seed") not in experiments.seeds_of(plan, arm)
+        assert plan["tuning"].get("seed") not in plan["arms"][arm].get("seeds", plan["seeds"])
         assert experiments.varied(plan, arm)[1].get("of", arm) in plan["arms"]
     for form in (plan, small(plan)):
         for arm, own in form["arms"].items():

@@ -8,8 +8,7 @@
 Section 4.1 watches three numbers on one softmax: the correct mass, the share of correct tokens whose probability rose,
 and the worst drop of one. A countdown problem has few answers, so the same three numbers exist for a policy. A run
 keeps its newest checkpoints, two unless --keep_checkpoints says more. The command can be called again while the run
-continues: it computes only the steps that exact.csv does not have. A run with --lora_rank has rows for its start and
-its end only.
+continues: it computes only the steps that exact.csv does not have.
 
     name here        symbol                        meaning
     answers          the correct set P             expressions `a.b.c.d` with the target as value, a dot is + - * or /
@@ -145,27 +144,19 @@ def follow(run: Path, first: int | None = None) -> list[dict[str, float]]:
     logged = read_lines(run / "metrics.jsonl")  # a step is logged before it is saved
     samples = {0: 0} | {row["step"]: row["samples"] for row in logged}
     folders = {int(x.name.removeprefix("step_")): x for x in (run / "checkpoints").glob("step_" + "[0-9]" * 8)}
-    if settings.get("lora_rank"):  # its checkpoints have no frozen weights
-        folders = {}
-    if not folders and (run / "model").is_dir():
-        folders = {max(samples): run / "model"}
-    todo = sorted({0: run} | folders)
-    if all(step in rows for step in todo):
-        return [rows[step] for step in sorted(rows)]
-
-    problems = load_data(settings["eval_data"])[:first]
-    policy, tokenizer = load_policy(settings["model"])
-    start = Knowledge.of(log_probs(policy, tokenizer, problems))
-    for step in (step for step in todo if step not in rows):
-        if step and folders[step].name == "model":
-            policy, tokenizer = load_policy(str(folders[step]))
-        elif step:
-            read_state(folders[step], {"model": policy.state_dict()})
-        now = Knowledge.of(log_probs(policy, tokenizer, problems)) if step else start
-        rows[step] = {"step": float(step), "samples": float(samples[step])} | metrics(now, start)
-    found = [rows[step] for step in sorted(rows)]
-    write_csv(path, found)
-    return found
+    if settings.get("lora_rank"):
+        raise ValueError(f"{run}: checkpoints of --lora_rank have no frozen weights: score {run / 'model'} by --model")
+    if todo := sorted({0, *folders} - {*rows}):
+        problems = load_data(settings["eval_data"])[:first]
+        policy, tokenizer = load_policy(settings["model"])
+        start = Knowledge.of(log_probs(policy, tokenizer, problems))
+        for step in todo:
+            if step:
+                read_state(folders[step], {"model": policy.state_dict()})
+            now = Knowledge.of(log_probs(policy, tokenizer, problems)) if step else start
+            rows[step] = {"step": float(step), "samples": float(samples[step])} | metrics(now, start)
+        write_csv(path, [rows[step] for step in sorted(rows)])
+    return [rows[step] for step in sorted(rows)]
 
 
 def split(problems: list[Problem], q_pos: Tensor, folder: Path) -> None:

@@ -65,7 +65,6 @@ ENVIRONMENT = {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE", "VLLM_CPU_O
 BASE = ("rollouts_per_prompt", "prompts_per_step", "learning_rate", "step", "samples", "trained", "processor_seconds")
 TEXTS = ("arm", "plan", "commit")  # columns of a CSV that are no numbers, even if they look like one
 LIBC = ctypes.CDLL(None)
-PR_SET_PDEATHSIG = 1
 
 Row = dict[str, Any]
 Key = tuple[str, Any, int]  # of a run: its arm, the value of the setting that the arm varies ("" if none), its seed
@@ -96,10 +95,6 @@ def small(plan: dict) -> dict[str, Any]:
     arms = {arm: plan["arms"][arm] | {"seeds": changes["seeds"]} | own for arm, own in changes["arms"].items()}
     settings = plan["settings"] | changes.get("settings", {})
     return plan | changes | {"name": f"try_{plan['name']}", "arms": arms, "settings": settings}
-
-
-def seeds_of(plan: dict, arm: str) -> list[int]:
-    return plan["arms"][arm].get("seeds", plan["seeds"])
 
 
 def varied(plan: dict, arm: str) -> tuple[str, dict[str, Any]]:
@@ -133,7 +128,7 @@ def wanted(plan: dict, runs: Runs) -> dict[Key, dict[str, Any]]:
         own = {name: x for name, x in plan["arms"][arm].items() if name != "seeds"}
         for key in trials(plan, arm):
             found[key] = plan["settings"] | own | tuning | {name: key[1]}
-        for seed in seeds_of(plan, arm) if value is not None else []:
+        for seed in plan["arms"][arm].get("seeds", plan["seeds"]) if value is not None else []:
             found[arm, value, seed] = plan["settings"] | own | {"seed": seed} | ({name: value} if name else {})
     first = tuning.get("seed")
     return {key: found[key] for key in sorted(found, key=lambda key: (key[2] != first, key[2]))}
@@ -182,7 +177,7 @@ def command(*words: object) -> None:
     done = subprocess.run(
         [sys.executable, *map(str, words)], cwd=ROOT, env=ENVIRONMENT | os.environ, text=True, start_new_session=True,
         stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
-        preexec_fn=lambda: LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL),
+        preexec_fn=lambda: LIBC.prctl(1, signal.SIGKILL),  # PR_SET_PDEATHSIG
     )  # fmt: skip
     if done.returncode:
         raise Mistake(f"this failed: {' '.join(map(str, words))}\n{done.stderr[-3000:]}")
@@ -224,8 +219,7 @@ def run(plan: dict, paths: dict[str, str], folder: Path, out: Path, jobs: int = 
     if any(row["plan"] != folder.name for row in rows):
         raise Mistake(f"the plan {plan['name']} or a file of its paths has changed since {out} was begun: give the new "
                       "plan another name, or delete the CSV")  # fmt: skip
-    describe = ["git", "describe", "--always", "--dirty"]
-    commit = subprocess.run(describe, cwd=ROOT, capture_output=True, text=True).stdout.strip()
+    commit = subprocess.getoutput(f"git -C '{ROOT}' describe --always --dirty")
     paths = {name: str(Path(path).resolve()) for name, path in paths.items()}
 
     def rows_of(key: Key, settings: dict[str, Any]) -> list[Row]:
@@ -297,8 +291,6 @@ def table(plan: dict, rows: list[Row]) -> str:
         tried = {key[1]: runs[key][-1][plan["tuning"]["by"]] for key in trials(plan, arm) if key in runs}
         if tried:
             text += f"\n{arm}: tuning gave " + ", ".join(f"{score:.4f} with {x}" for x, score in tried.items())
-        if tried and value_of(plan, runs, arm) in (min(tried), max(tried)):
-            text += "; the best value is an end of the list: one beyond it may be better"
     for x in plan["predictions"]:
         text += f"\n\n{x['claim']} Predicted: {x['between'][0]:g} to {x['between'][1]:g}.\n  {compared(groups, x)}"
     return text + "\n"

@@ -232,9 +232,11 @@ class Run:
 
     def finish(self, model, tokenizer) -> None:
         """Write model/ and curves.png, and mark the run as complete. All ranks call it: a sharded model is gathered."""
-        weights = {name: in_float32(tensor.cpu()) for name, tensor in whole_tensors(model) if self.main}
+        weights = {name: tensor.cpu() for name, tensor in whole_tensors(model) if self.main}
         if not self.main:
             return
+        # --lora_rank has frozen weights in bfloat16
+        weights = {name: x.float() if x.dtype == torch.bfloat16 else x for name, x in weights.items()}
         aside = self.folder / "model.unfinished"
         shutil.rmtree(aside, ignore_errors=True)
         model.save_pretrained(aside, state_dict=weights)
@@ -293,11 +295,6 @@ def state_of(policy, optimizer, ref_policy) -> dict[str, Any]:
     parts = {"model": model} | ({} if ref_policy is None else {"reference": get_model_state_dict(ref_policy)})
     kept = {part: {name: x for name, x in state.items() if name not in frozen} for part, state in parts.items()}
     return kept | {"optimizer": moments}
-
-
-def in_float32(tensor: torch.Tensor) -> torch.Tensor:
-    """Cast a bfloat16 weight, frozen by --lora_rank; other tensors stay as they are."""
-    return tensor.float() if tensor.dtype == torch.bfloat16 else tensor
 
 
 def read_state(folder: Path, state: dict[str, Any]) -> None:

@@ -185,7 +185,7 @@ def read_settings(
         print(help_text(about))
         sys.exit()
     parser = Parser(Config, allow_abbrev=False, add_help=False)  # type: ignore[arg-type]
-    config, unknown = parser.parse_args_into_dataclasses(join_negative_numbers(argv), return_remaining_strings=True)
+    config, unknown = parser.parse_args_into_dataclasses(argv, return_remaining_strings=True)
     if unknown:
         raise Refusal(unknown_settings(unknown))
     given = {flag.split("=")[0].removeprefix("--").replace("-", "_") for flag in argv if flag.startswith("--")}
@@ -194,17 +194,6 @@ def read_settings(
         check_size(config, given)
     check(config)
     return config, origins
-
-
-def join_negative_numbers(argv: list[str]) -> list[str]:
-    """Turn ["--kl_coef", "-1e-5"] into ["--kl_coef=-1e-5"]: argparse would take -1e-5 for the name of a setting."""
-    joined: list[str] = []
-    for word in argv:
-        if joined and joined[-1].startswith("--") and re.fullmatch(r"-[\d.].*", word):
-            joined[-1] += f"={word}"
-        else:
-            joined.append(word)
-    return joined
 
 
 def help_text(about: str) -> str:
