@@ -17,8 +17,7 @@ from engines.prefix import inference
 from engines.rounding import dither_under_autocast, dithered
 from engines.vllm import whole_tensors
 from rollout import TorchEngine
-from trainer.adapters import Adapted, add_adapters, shared_copy
-from trainer.adapters import trained as trained_parameters
+from trainer.adapters import Adapted, add_adapters, shared_copy, trainable
 from trainer.head import chunked_logprobs
 from trainer.micro_batches import MicroBatch, log_probs, micro_batches, score
 from trainer.policy import Policy, agrees_with_logits
@@ -85,7 +84,7 @@ def test_the_reference_is_the_base_and_shares_its_weights():
     base, reference = scores(policy, rollouts), shared_copy(policy)
     addresses = [{p.data_ptr() for p in x.parameters()} for x in (policy, reference)]
     own = addresses[1] - addresses[0]
-    assert len(own) == 2 * 7 * 3 == len([*trained_parameters(policy)])
+    assert len(own) == 2 * 7 * 3 == len([*trainable(policy)])
     moved(policy, 0.1)
     assert torch.equal(scores(reference, rollouts), base) and not torch.equal(scores(policy, rollouts), base)
     reference.load_state_dict(policy.state_dict())
@@ -177,7 +176,7 @@ def test_the_ratio_before_the_first_update_is_exactly_one_in_bfloat16(bf16, shar
     add_adapters(model, 4, 32.0, torch.bfloat16)
     moved(policy, 0.01)
     assert {p.dtype for p in policy.parameters() if not p.requires_grad} == {torch.bfloat16}
-    assert {p.dtype for p in trained_parameters(policy)} == {torch.float32}
+    assert {p.dtype for p in trainable(policy)} == {torch.float32}
     assert torch.equal(model.model.rotary_emb.inv_freq, frequencies)
     policy.share_prompts = share
     rollouts, _ = drawn(6, 8)
@@ -221,7 +220,7 @@ def test_the_models_of_a_run_are_checked_before_they_are_rounded(tmp_path, bf16)
     assert policy.share_prompts and reference.share_prompts and model is policy.model
     frozen = {p.data_ptr() for p in policy.parameters() if p.dtype == torch.bfloat16}
     assert frozen == {p.data_ptr() for p in reference.parameters() if p.dtype == torch.bfloat16}
-    assert len([*trained_parameters(policy)]) == 2 * 7 * 2 and not [*trained_parameters(reference)]
+    assert len([*trainable(policy)]) == 2 * 7 * 2 and not [*trainable(reference)]
 
 
 @pytest.mark.parametrize("kind, rank, changes, named", [

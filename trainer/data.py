@@ -116,13 +116,14 @@ def load_model(model: str, without_weights: bool = False):
         raise Refusal(f"--model {model} has adapters only: merge them into their model first (peft: merge_and_unload)")
     device_map = "meta" if without_weights else None
     try:
-        found, keys = AutoModelForCausalLM.from_pretrained(
+        loaded: Any = AutoModelForCausalLM.from_pretrained(
             model, dtype=torch.float32, device_map=device_map, output_loading_info=True, ignore_mismatched_sizes=True
         )
     except ImportError as missing:
         raise Refusal(f"--model {model} needs a package: {missing!s:.200}") from missing
     except Exception as failure:  # a file that is cut off raises exceptions of torch, pickle or safetensors
         raise Refusal(f"--model {model}: its weights cannot be read, copy them again ({failure!r:.200})") from failure
+    found, keys = loaded
     wrong = {
         "lack": keys["missing_keys"], "have, and the model does not,": keys["unexpected_keys"],
         "have in another shape": [name for name, *_ in keys["mismatched_keys"]],

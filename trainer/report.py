@@ -157,8 +157,8 @@ class Console:
 
 def change(rows: list[dict]) -> str:
     """Compare the last evaluation of a run with its first by the rule of docs/symptoms.md; "" without two of them."""
-    scores = [(row["eval/pass@1"], row.get("eval/pass@1_se")) for row in rows if "eval/pass@1" in row]
-    if len(scores) < 2 or None in (scores[0][1], scores[-1][1]):
+    scores = [(row["eval/pass@1"], row["eval/pass@1_se"]) for row in rows if "eval/pass@1_se" in row]
+    if len(scores) < 2:
         return ""
     (first, error), (last, last_error) = scores[0], scores[-1]
     limit = 3 * max(error, last_error)

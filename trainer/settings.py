@@ -33,7 +33,7 @@ from trainer.problems import read_spec
 
 TINY = Path(__file__).resolve().parent.parent / "tiny"  # the embedded policy and its problems
 GIVEN = "command line"  # the origin of a setting that the user set
-PRORL_SAMPLES = brorl.PRORL["rollouts_per_prompt"].value * brorl.PRORL["prompts_per_step"].value  # 16 x 512
+PRORL_SAMPLES = 16 * 512  # of a step of the paper's ProRL: N = 16, B = 512 (table 1)
 IN_FOLDER = "recipe.json: "  # the origin of a setting of recipe.json in the model's folder starts with this
 
 
@@ -120,7 +120,7 @@ class Config:
         None, "torch or vllm [vllm if it and a GPU are present]", choices=[*ENGINES], group="sampling"
     )
     gpu_memory_utilization: float = setting(0.5, "share of a GPU for the engine while rolling out", high=1, free=True)
-    max_engine_kl: float = setting(None, "most KL(engine, trainer) [1e-4; 1e-2 in bfloat16]", free=True)
+    max_engine_kl: float = setting(None, "most KL(engine, trainer) [1e-4; 5e-3 in bfloat16]", free=True)
     temperature: float = setting(None, "while training, also of the log-probs")
     max_response_tokens: int = setting(
         None, "longest response while training", size=True, also=["max_tokens", "max_completion_length"]
