@@ -61,7 +61,7 @@ PANELS = {
 }
 
 
-def option(default, text: str):
+def setting(default, text: str):
     return field(default=default, metadata={"help": f"{text} (default: {default})"})
 
 
@@ -69,13 +69,13 @@ def option(default, text: str):
 class Constants:
     """The constants of section 4.1. `python sim.py --help` prints the texts."""
 
-    vocabulary: int = option(128_000, "d, the number of tokens: section 4.1")
-    correct_tokens: int = option(10_000, "number of correct tokens, with the anchor: section 4.1")
-    correct_logit: float = option(3.0, "logit of a correct token at step 0; an incorrect one has 0: section 4.1")
-    anchor_logit: float = option(5.0, "logit of the anchor, token 0, at step 0: section 4.1")
-    steps: int = option(1000, "number of steps, the paper's T: section 4.1")
-    lr: float = option(1e-3, "AdamW's learning rate: section 4.1")
-    weight_decay: float = option(0.01, "AdamW's weight decay; not in the paper: PyTorch's default")
+    vocabulary: int = setting(128_000, "d, the number of tokens: section 4.1")
+    correct_tokens: int = setting(10_000, "number of correct tokens, with the anchor: section 4.1")
+    correct_logit: float = setting(3.0, "logit of a correct token at step 0; an incorrect one has 0: section 4.1")
+    anchor_logit: float = setting(5.0, "logit of the anchor, token 0, at step 0: section 4.1")
+    steps: int = setting(1000, "number of steps, the paper's T: section 4.1")
+    lr: float = setting(1e-3, "AdamW's learning rate: section 4.1")
+    weight_decay: float = setting(0.01, "AdamW's weight decay; not in the paper: PyTorch's default")
 
     def __post_init__(self):
         if not 1 <= self.correct_tokens < self.vocabulary:
@@ -266,18 +266,6 @@ def table(curves: list[Curves], at: int) -> str:
     return "\n".join(lines)
 
 
-def conclusion(curves: list[Curves]) -> str:
-    """Say what the picture shows: the smallest and the largest N at the end, means over the seeds."""
-    runs = [*by_rollouts(curves).items()]
-    (small, (_, few)), (large, (_, many)) = runs[0], runs[-1]
-    start = few["correct_mass"][:, 0].mean()
-    mass, improved = ([values[name][:, -1].mean() for values in (few, many)] for name in [*PANELS][:2])
-    return (
-        f"The correct mass goes from {start:.3f} to {mass[0]:.3f} with N = {small:,} and to {mass[1]:.3f} with "
-        f"N = {large:,}.\n{improved[0]:.0f}% and {improved[1]:.0f}% of the correct tokens end above their start."
-    )
-
-
 def table_of_theorem_1(curves: list[Curves]) -> str:
     """Format the numbers of `theorem_1_on_draws`, a column for each N: means over the seeds and the kept steps."""
     runs = {n: values for n, (_, values) in by_rollouts(curves).items()}
@@ -325,7 +313,7 @@ def plot_figure3(path: Path, curves: list[Curves], about: str, per_sample: bool 
 
 def parse(argv: list[str] | None) -> argparse.Namespace:
     """Read the flags. Exit with one sentence if a flag is wrong."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0], allow_abbrev=False)
     add = parser.add_argument
     for f in fields(Constants):
         add(f"--{f.name}", type=type(f.default), default=f.default, help=f.metadata["help"])
@@ -373,7 +361,6 @@ def main(argv: list[str] | None = None) -> None:
     plot_figure3(picture, curves, f"{about}, {args.seeds} seed(s)", per_sample=args.sweep)
     write_csv(picture.with_suffix(".csv"), curves)
     print(f"{time.perf_counter() - began:.0f} s; wrote {picture} and {picture.with_suffix('.csv')}")
-    print(conclusion(curves))
 
 
 if __name__ == "__main__":

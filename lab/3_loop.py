@@ -10,7 +10,6 @@
 # %%
 import argparse
 import copy
-import csv
 import importlib
 import io
 import sys
@@ -30,6 +29,7 @@ from lab.bugs import LENIENT, load, read
 from lab.notebooks import ask, compare, show
 from rollout import TorchEngine
 from tools.noise_law import best_n, noise_at_equal_cost
+from trainer.files import write_csv
 
 SEED = int(sys.argv[1]) if sys.argv[1:] else 0  # in a notebook: write another one here
 loop = importlib.import_module("loop" if sys.argv[2:] else "lab.loop")
@@ -139,10 +139,7 @@ ask()
 # %%
 after_small = run(512, 3e-4)
 compare("pass@1, N = 512, learning rate 3e-4", after_small)
-with (OUT / f"seed{SEED}.csv").open("w", newline="", encoding="utf-8") as file:
-    writer = csv.DictWriter(file, rows[0].keys())
-    writer.writeheader()
-    writer.writerows(rows)
+write_csv(OUT / f"seed{SEED}.csv", rows)
 figure, axis = plt.subplots(figsize=(5, 3.2), layout="tight")
 axis.plot(list(after), list(after.values()), "o-", label="learning rate 1e-3")
 axis.plot([512], [after_small], "s", label="learning rate 3e-4")

@@ -10,12 +10,14 @@ written by the second command with --log, right_0.csv to right_2.csv by lab.loop
 """
 
 import argparse
-import csv
 import importlib
 import sys
 import types
 from pathlib import Path
 from typing import NamedTuple
+
+from trainer.files import read_csv
+from trainer.pictures import finish, panels
 
 ROOT = Path(__file__).resolve().parent.parent
 CURVES = ROOT / "lab" / "curves"
@@ -62,7 +64,7 @@ BUGS = {
     "C": Bug("lab.loop", "TorchEngine(model)", "TorchEngine(copy.deepcopy(model))",
              "The engine never gets the new weights.", "engine_difference", True,
              "It is 0 in step 1 and grows; pass@1 stays, because no rollout comes from the trained policy."),
-    "H": Bug("lab.loop", "log_probs(reference, batch)", "log_probs(model, batch)",
+    "H": Bug("lab.loop", "log_probs(ref_policy, batch)", "log_probs(model, batch)",
              "The reference is the policy of the same step.", "kl_ref", False,
              "It stays where step 1 leaves it: it only sees the updates of one step."),
     "A": Bug("lab.loop", "view(-1, n)", "view(n, -1).T",
@@ -99,40 +101,28 @@ def load(bug: Bug) -> types.ModuleType:
 
 def read(path: Path) -> dict[str, list[float]]:
     """A log of lab.loop by columns."""
-    with path.open(encoding="utf-8") as file:
-        rows = list(csv.DictReader(file))
-    columns = {name: [float(row[name]) for row in rows] for name in rows[0]}
+    rows = read_csv(path)
+    columns = {name: [row[name] for row in rows] for name in rows[0]}
     columns["clipped"] = [sum(x) for x in zip(columns["clip_high_fraction"], columns["clip_low_fraction"], strict=True)]
     return columns
 
 
 def draw(folder: Path, letter: str) -> None:
     """A panel for each metric: the run with the bug, on the band of the right loop."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-    from PIL import Image
-
     right, bug = [read(folder / f"right_{seed}.csv") for seed in SEEDS], read(folder / f"{letter}.csv")
     names = "pass@1 pass@16 kept response_tokens nll clipped kl_old kl_ref engine_difference grad_norm"
-    figure, axes = plt.subplots(2, 5, figsize=(11, 4.2), layout="constrained")
+    figure, axes = panels(
+        2, 5, f"{letter}: the run with the bug (red), the right loop with three seeds (grey)", (2.2, 2.1)
+    )
     for ax, name in zip(axes.flat, names.split(), strict=True):
         band = list(zip(*(run[name] for run in right), strict=True))
         ax.fill_between(right[0]["step"], [min(x) for x in band], [max(x) for x in band], color="0.75")
-        ax.plot(bug["step"], bug[name], color="tab:red", linewidth=1.6)
-        ax.set_title(name)
-        ax.grid(alpha=0.3)
-    for ax in axes[1]:
-        ax.set_xlabel("step")
+        ax.plot(bug["step"], bug[name], color="tab:red")
+        finish(ax, name, "step")
     axes[1, 3].set(yscale="log", ylim=(1e-7, 3))
     axes[0, 3].margins(y=0.5)
     axes[1, 4].axhline(1, color="black", linewidth=0.8, linestyle=":")  # clipped to this norm
-    figure.suptitle(f"{letter}: the run with the bug (red), the right loop with three seeds (grey)")
-    picture = folder / f"{letter}.png"
-    figure.savefig(picture, dpi=90)
-    plt.close(figure)
-    Image.open(picture).convert("RGB").quantize(32).save(picture)  # a quarter of the size
+    figure.savefig(folder / f"{letter}.png")
 
 
 def last(run: dict[str, list[float]], metric: str) -> float:

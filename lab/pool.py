@@ -6,23 +6,20 @@ reads the files seedX.csv that `python -m lab.3_loop X` writes, and names each f
 """
 
 import argparse
-import csv
-import math
-import statistics
 from collections import defaultdict
 from pathlib import Path
 
-from scipy import stats
+from tools.ttest import with_interval
+from trainer.files import read_csv
 
-STEPS = "20"  # of lab/3_loop.py
+STEPS = 20  # of lab/3_loop.py
 
 
-def read(path: Path) -> tuple[str, dict[tuple[int, float], float]]:
+def read(path: Path) -> tuple[int, dict[tuple[int, float], float]]:
     """The seed, and pass@1 at the end by (N, learning rate). ValueError: not a file of hour 3 with all steps."""
     try:
-        with path.open(newline="", encoding="utf-8") as file:
-            rows = [row for row in csv.DictReader(file) if row["steps"] == STEPS]
-        return rows[0]["seed"], {(int(row["n"]), float(row["rate"])): float(row["after"]) for row in rows}
+        rows = [row for row in read_csv(path) if row["steps"] == STEPS]
+        return int(rows[0]["seed"]), {(int(row["n"]), row["rate"]): row["after"] for row in rows}
     except (KeyError, IndexError, TypeError, ValueError):
         raise ValueError(f"it has no runs of {STEPS} steps, as lab/3_loop.py writes them") from None
 
@@ -30,7 +27,7 @@ def read(path: Path) -> tuple[str, dict[tuple[int, float], float]]:
 def pooled(paths: list[Path]) -> dict[tuple[int, float], list[float]]:
     """pass@1 of all seeds by (N, learning rate). Each seed counts once."""
     scores: dict[tuple[int, float], list[float]] = defaultdict(list)
-    file_of: dict[str, Path] = {}
+    file_of: dict[int, Path] = {}
     for path in paths:
         try:
             seed, of_student = read(path)
@@ -45,11 +42,6 @@ def pooled(paths: list[Path]) -> dict[tuple[int, float], list[float]]:
     return dict(sorted(scores.items()))
 
 
-def half_interval(x: list[float]) -> float:
-    """Half of the 95% t-interval of the mean of two seeds or more."""
-    return stats.t.ppf(0.975, len(x) - 1) * statistics.stdev(x) / math.sqrt(len(x))
-
-
 def main(argv: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m lab.pool", description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("folders", type=Path, nargs="+")
@@ -59,8 +51,7 @@ def main(argv: list[str] | None = None) -> None:
         raise SystemExit("no file can be used: hand in runs/lab/seedX.csv, which python -m lab.3_loop X writes")
     print("    N     rate  seeds  pass@1: mean, 95% interval of the mean, least and greatest")
     for (n, rate), x in scores.items():
-        spread = f"± {half_interval(x):.3f}" if len(x) > 1 else "one seed"
-        print(f"{n:5} {rate:8g} {len(x):6}  {statistics.mean(x):.3f} {spread}  {min(x):.3f} to {max(x):.3f}")
+        print(f"{n:5} {rate:8g} {len(x):6}  {with_interval(x)}  {min(x):.3f} to {max(x):.3f}")
 
 
 if __name__ == "__main__":

@@ -149,6 +149,19 @@ def seconds_of(inputs: dict) -> dict[int, float]:
     return found
 
 
+def guess(seconds: dict[int, float]) -> dict:
+    """The N whose noise in equal time is expected to be nearest to the least, for the prior of V_w / V_b."""
+    ratios = np.geomspace(1, 1e5, 501)
+    weight = np.exp(-(np.log(ratios / noise_law.USUAL) ** 2) / (2 * math.log(noise_law.SPREAD) ** 2))
+    weight /= weight.sum()
+    noise = np.array([noise_law.noise_at_equal_time(n, ratios, t) for n, t in seconds.items()])  # (sizes, ratios)
+    excess = noise / noise.min(0)
+    chosen = int(np.argmin(excess @ weight))
+    middle, low, high = (float(ratios[np.argmax(weight.cumsum() > x)]) for x in (0.5, 0.025, 0.975))
+    sure = float(weight[excess[chosen] <= 1.25].sum())  # no other N has over 20% less noise
+    return {"n": [*seconds][chosen], "sure": sure, "ratio": middle, "ratio_low": low, "ratio_high": high}
+
+
 def in_python(name: str, given: dict):
     """The value of a row of the page's selfTest(), by the Python function of this name."""
     match name:
@@ -175,7 +188,7 @@ def in_python(name: str, given: dict):
             moment = [math.prod((x + i) / (a + b + i) for i in range(given["n"])) for x in (a, b)]
             return 1 - sum(moment)
         case "guess":
-            return noise_law.guess(seconds_of(given))._asdict()
+            return guess(seconds_of(given))
         case "pass_at_k_estimate" | "scaled_learning_rate":
             return getattr(brorl, name)(**given)
         case "best_n" | "noise_at_equal_cost" | "kept_share":

@@ -114,15 +114,6 @@ def test_a_run_gets_a_row_for_each_checkpoint(run, tmp_path, monkeypatch):
     assert rows_of(copy) == rows
 
 
-@pytest.mark.slow
-def test_a_run_with_adapters_gets_rows_for_its_start_and_its_end(tmp_path):
-    """Makes impossible: checkpoints without frozen weights that are read as whole policies."""
-    problems = few_problems("test", 4)
-    run = trained(tmp_path, "run", eval_data=problems, lora_rank=4, learning_rate=1e-3, rollouts_per_prompt=16)
-    exact.main([str(run)])
-    assert [int(row["step"]) for row in rows_of(run)] == [0, 2]
-
-
 @pytest.mark.parametrize("arguments", [["nowhere"], ["nowhere", "--model", "x"], ["--model", str(TINY)],
                                        ["--data", "chat.jsonl"], ["--data", "math.jsonl"]])  # fmt: skip
 def test_a_wrong_use_ends_in_a_sentence(arguments, tmp_path, monkeypatch):

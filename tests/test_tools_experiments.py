@@ -6,9 +6,6 @@ import multiprocessing
 import os
 import re
 import signal
-import subprocess
-import sys
-import tomllib
 from dataclasses import fields
 from pathlib import Path
 
@@ -20,7 +17,8 @@ from scipy import stats
 import train
 from tiny import exact
 from tools import experiments
-from tools.experiments import Mistake, counted, load, plan_of, runs_of, small, table, value_of, wanted
+from tools.experiments import Mistake, counted, plan_of, runs_of, small, table, value_of, wanted
+from trainer.files import read_csv
 from trainer.settings import Config, read_settings
 
 PLAN = """
@@ -77,6 +75,10 @@ def made(arm, value, seed):
     ]
 
 
+def load(path):
+    return read_csv(path, experiments.TEXTS)
+
+
 def rows(*keys):
     """The rows of these runs."""
     return [row for key in keys for row in made(*key)]
@@ -102,35 +104,10 @@ def test_a_seed_that_chooses_is_not_counted_and_another_arm_takes_the_value(evid
     }  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    "old, new, named",
-    [
-        ('compare = ["a", "c", "score"]', 'compare = ["a", "d", "score"]', "arm d"),
-        ('of = "a"', 'of = "d"', "arm d"),
-        ("c = {} }", "d = {} }", "arm d"),
-        ("seeds = [1, 2]", "seeds = [0, 1]", "seed 0"),
-        ('scores = ["score"]', 'scores = ["pass@9"]', "pass@9"),
-        ('at = "samples"', 'at = "hours"', "hours"),
-        ('at = "samples"', "", "KeyError 'at'"),
-        ("seed = 0", "seed = ", "TOML"),
-    ],
-)
-def test_a_wrong_plan_is_refused_before_any_run(evidence, old, new, named):
-    """Makes impossible: hours of runs before a plan turns out to compare an arm or a column that it does not have."""
-    (evidence / "one.toml").write_text(PLAN.replace(old, new, 1))
-    with pytest.raises(Mistake, match=named):
-        plan_of("one")
-
-
 def test_a_wrong_command_is_refused_before_any_run(evidence, tmp_path):
     """Makes impossible: a run with {policy} as its model, a path that is ignored, a folder that is not there."""
     policy, lack = f"policy={tmp_path}", "policy=FILE"
-    for words, named in (
-        ([], lack),
-        (["policy=nowhere"], "no such"),
-        ([policy, "x=."], lack),
-        ([policy, "jobs=9"], "2"),
-    ):
+    for words, named in (([], lack), ([policy, "x=."], lack)):
         with pytest.raises(Mistake, match=named):
             experiments.main(["run", "one", *words])
     with pytest.raises(Mistake, match="choose from one"):
@@ -140,9 +117,20 @@ def test_a_wrong_command_is_refused_before_any_run(evidence, tmp_path):
 
 @pytest.mark.parametrize("path", sorted((ROOT / "docs/evidence").glob("*.toml")), ids=lambda path: path.stem)
 def test_the_plans_of_the_project_are_whole(path):
-    """Makes impossible: a plan that is refused, or a setting that train.py does not know."""
+    """Makes impossible: a counted tuning seed, or a name of an arm, a column or a setting that is not there.
+
+    Hours of runs would pass before the table shows it, and a corrected plan does not continue a CSV.
+    """
     plan, known = plan_of(path.stem), {field.name for field in fields(Config)}
-    assert tomllib.loads(path.read_text())["question"].endswith("?")
+    columns = {*experiments.BASE, *plan["columns"]}
+    assert plan["question"].endswith("?") and {*plan["try"]["arms"]} <= {*plan["arms"]}
+    assert {*plan["scores"], *(name for panel in plan["panels"] for name in panel)} <= columns
+    assert plan["tuning"].get("by", "step") in columns
+    for x in plan["predictions"]:
+        assert {*x["compare"][:2]} <= {*plan["arms"]} and {x["compare"][2], x["at"]} <= columns and x["between"]
+    for arm in plan["arms"]:
+        assert plan["tuning"].get("seed") not in plan["arms"][arm].get("seeds", plan["seeds"])
+        assert experiments.varied(plan, arm)[1].get("of", arm) in plan["arms"]
     for form in (plan, small(plan)):
         for arm, own in form["arms"].items():
             assert {*form["settings"], *own, *form["tuning"]} - {"seeds", "by"} <= known, arm
@@ -172,7 +160,7 @@ def test_a_ratio_is_judged_on_logarithms_at_the_end_of_the_shorter_arm(evidence)
     a, c = np.log([0.2 + (x - 0.2) / 2 for x in (0.501, 0.502)]), np.log([0.301, 0.302])
     ends = stats.ttest_ind(a, c, equal_var=False).confidence_interval(0.95)
     low, middle, high = np.exp([ends.low, a.mean() - c.mean(), ends.high])
-    assert f"a / c in score at 200 samples generated: {middle:.3f} (95%: {low:.3f} to {high:.3f}), higher" in said
+    assert f"a / c in score at 200 samples: {middle:.3f} (95%: {low:.3f} to {high:.3f}), higher" in said
     assert "outside the prediction; a ratio of 1.0" in said and "is detected with 80% power" in said
     assert "a: tuning gave 0.5000 with 1.0, 0.6000 with 2.0, 0.5000 with 4.0\n" in said  # 2 is no end of the list
 
@@ -322,14 +310,6 @@ def test_try_changes_settings_and_writes_beside_its_runs_only(stub, evidence, tm
     assert {x.name for x in folder.iterdir()} == {"b 1", "c 1", "try.csv", "try.png"}
     assert "--max_steps 2 " in " ".join(json.loads((folder / "b 1/config.json").read_text())["words"])
     assert "| b |  | 1 |" in capsys.readouterr().out
-
-
-def test_a_program_without_torch_lists_the_plans():
-    """Makes impossible: seconds of imports before the list, or a plan that it lacks."""
-    check = "import sys; from tools import experiments; experiments.main([]); assert 'torch' not in sys.modules"
-    said = subprocess.run([sys.executable, "-c", check], cwd=ROOT, capture_output=True, text=True, check=True).stdout
-    plans = sorted(path.stem for path in (ROOT / "docs/evidence").glob("*.toml"))
-    assert [line.split()[0] for line in said.splitlines()] == plans
 
 
 def test_a_small_experiment_with_exact_scores(evidence, monkeypatch, capsys, one_thread):

@@ -1,4 +1,4 @@
-"""tools/noise_law.py: the estimate by enumeration, the law and the guess by hand."""
+"""tools/noise_law.py: the estimate by enumeration, the law by hand."""
 
 import itertools
 
@@ -6,7 +6,7 @@ import pytest
 import torch
 from scipy import stats
 
-from tools.noise_law import FEW, Ratio, best_n, guess, kept_share, noise_at_equal_cost, ratio_of
+from tools.noise_law import FEW, Ratio, best_n, kept_share, noise_at_equal_cost, ratio_of
 
 RIGHT = torch.tensor([1.0, 0, 0], dtype=torch.float64)
 
@@ -101,18 +101,6 @@ def test_without_a_measurement_the_usual_ratios_remain():
         assert ratio.inverse is None and ratio.ends() == pytest.approx((1 / 2500, 1 / 100, 1 / 4))
     low, middle, high = Ratio(-0.001, 0.002, 100, 100).ends()  # V_b may be 0
     assert low == middle == 1e-9 and high == pytest.approx(0.00292)
-    usual = guess({n: 9.0 + n for n in (4, 8, 16, 32, 64, 128, 256, 512)})
-    assert usual.ratio == pytest.approx(100, rel=0.05)
-    assert usual.ratio_low == pytest.approx(4.3, rel=0.1) and usual.ratio_high == pytest.approx(2300, rel=0.1)
-    assert 4 < usual.n < 512 and usual.sure < 0.95
-
-
-@pytest.mark.parametrize("price", [0.0, 10.0, 40.0])
-def test_the_guess_is_near_the_n_of_the_formula(price):
-    """Makes impossible: another law at equal time than `best_n`, when the price of a prompt is one number."""
-    found = guess({n: 0.01 * (price + n) for n in (round(4 * 1.02**k) for k in range(300))})
-    assert best_n(4, price) < found.n < best_n(2500, price)
-    assert found.n == pytest.approx(best_n(100, price), rel=0.5)
 
 
 @pytest.mark.parametrize(("never", "always"), [(0.0, 0.0), (0.3, 0.0), (0.2, 0.2), (0.0, 1.0)])

@@ -9,7 +9,7 @@ from tools import speed
 from tools.speed import PARTS, Row, Sizes, compare, plain_log_probs
 from trainer.head import chunked_logprobs
 
-SMALL = Sizes(turns=1, tokens=8, samples=32, response=2, rows=16, problems=1, rollouts=6, prompt=8)
+SMALL = Sizes(turns=1, tokens=8, samples=32, response=2, rows=16, rollouts=6, prompt=8)
 
 
 def test_the_ratio_is_the_median_of_turns_by_hand(monkeypatch):
@@ -31,13 +31,13 @@ def test_the_ratio_is_the_median_of_turns_by_hand(monkeypatch):
     assert row == Row("x", 8, 1, "things/s", 4)
 
 
-@pytest.mark.parametrize("part", ["rollout", "verify", "shared_prompt"])
+@pytest.mark.parametrize("part", ["rollout", "shared_prompt"])
 def test_a_part_compares_with_the_plain_way(part):
     """Makes impossible: a part that fails, or a row without one of its ways."""
     rows = list(PARTS[part](SMALL))
     assert rows
     for row in rows:
-        assert row.ours > 0 and row.plain > 0 and row.ratio > 0 and row.what in speed.line(row), row
+        assert row.ours > 0 and row.plain > 0 and row.ratio > 0, row
 
 
 def test_both_ways_have_equal_log_probs():

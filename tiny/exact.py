@@ -8,8 +8,7 @@
 Section 4.1 watches three numbers on one softmax: the correct mass, the share of correct tokens whose probability rose,
 and the worst drop of one. A countdown problem has few answers, so the same three numbers exist for a policy. A run
 keeps its newest checkpoints, two unless --keep_checkpoints says more. The command can be called again while the run
-continues: it computes only the steps that exact.csv does not have. A run with --lora_rank has rows for its start and
-its end only.
+continues: it computes only the steps that exact.csv does not have.
 
     name here        symbol                        meaning
     answers          the correct set P             expressions `a.b.c.d` with the target as value, a dot is + - * or /
@@ -25,8 +24,6 @@ agreed with the sum, 0.19234 (z = -0.55; measured at commit 8628101).
 """
 
 import argparse
-import csv
-import io
 import json
 import sys
 from pathlib import Path
@@ -40,10 +37,11 @@ from transformers import AutoModelForCausalLM, PreTrainedTokenizerBase
 import brorl
 from tiny.answers import OPERATORS, answers_of
 from trainer.data import load_tokenizer, stop_tokens
+from trainer.files import read_csv, read_lines, write, write_csv
 from trainer.policy import Policy, agrees_with_logits
 from trainer.problems import load_data
 from trainer.report import short
-from trainer.run import read_state, write
+from trainer.run import read_state
 from trainer.settings import TINY
 from verify import Problem
 
@@ -142,36 +140,23 @@ def follow(run: Path, first: int | None = None) -> list[dict[str, float]]:
     first: None for all. Returns all rows by step.
     """
     path, settings = run / "exact.csv", json.loads((run / "config.json").read_text())
-    old = csv.DictReader(io.StringIO(path.read_text() if path.exists() else ""))
-    rows = {int(row["step"]): {name: float(x) for name, x in row.items()} for row in old}
-    logged = map(json.loads, (run / "metrics.jsonl").read_text().splitlines())
-    samples = {0: 0} | {row["step"]: row["samples"] for row in logged}  # a step is logged before it is saved
+    rows = {int(row["step"]): row for row in read_csv(path)}
+    logged = read_lines(run / "metrics.jsonl")  # a step is logged before it is saved
+    samples = {0: 0} | {row["step"]: row["samples"] for row in logged}
     folders = {int(x.name.removeprefix("step_")): x for x in (run / "checkpoints").glob("step_" + "[0-9]" * 8)}
-    if settings.get("lora_rank"):  # its checkpoints have no frozen weights
-        folders = {}
-    if not folders and (run / "model").is_dir():
-        folders = {max(samples): run / "model"}
-    todo = sorted({0: run} | folders)
-    if all(step in rows for step in todo):
-        return [row for _, row in sorted(rows.items())]
-
-    problems = load_data(settings["eval_data"])[:first]
-    policy, tokenizer = load_policy(settings["model"])
-    start = Knowledge.of(log_probs(policy, tokenizer, problems))
-    for step in (step for step in todo if step not in rows):
-        if step and folders[step].name == "model":
-            policy, tokenizer = load_policy(str(folders[step]))
-        elif step:
-            read_state(folders[step], {"model": policy.state_dict()})
-        now = Knowledge.of(log_probs(policy, tokenizer, problems)) if step else start
-        rows[step] = {"step": float(step), "samples": float(samples[step])} | metrics(now, start)
-    found = [row for _, row in sorted(rows.items())]
-    text = io.StringIO()
-    writer = csv.DictWriter(text, list(found[0]), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows({name: f"{x:.9g}" for name, x in row.items()} for row in found)
-    write(path, text.getvalue())
-    return found
+    if settings.get("lora_rank"):
+        raise ValueError(f"{run}: checkpoints of --lora_rank have no frozen weights: score {run / 'model'} by --model")
+    if todo := sorted({0, *folders} - {*rows}):
+        problems = load_data(settings["eval_data"])[:first]
+        policy, tokenizer = load_policy(settings["model"])
+        start = Knowledge.of(log_probs(policy, tokenizer, problems))
+        for step in todo:
+            if step:
+                read_state(folders[step], {"model": policy.state_dict()})
+            now = Knowledge.of(log_probs(policy, tokenizer, problems)) if step else start
+            rows[step] = {"step": float(step), "samples": float(samples[step])} | metrics(now, start)
+        write_csv(path, [rows[step] for step in sorted(rows)])
+    return [rows[step] for step in sorted(rows)]
 
 
 def split(problems: list[Problem], q_pos: Tensor, folder: Path) -> None:

@@ -17,7 +17,6 @@ expression over exactly these digits, `3*5+9...`.
 import argparse
 import itertools
 import json
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -31,6 +30,8 @@ EOS = "<eos>"  # also the padding token, as in many released models: masks must 
 CHARACTERS = "0123456789+-*/()=:, "
 BYTE_LEVEL_SPACE = "Ġ"  # a byte-level tokenizer's name for the space
 RESPONSE = 8  # four digits, three operators, EOS
+TRAINING, HELD_OUT = 4096, 512  # problems
+WRONG = 0.2  # share of the imitated expressions that miss the target
 
 
 def make_tokenizer() -> Qwen2Tokenizer:
@@ -105,7 +106,7 @@ def write_problems(path: Path, universe: Universe, problems: np.ndarray) -> None
 
 def imitate(policy, tokenizer, universe: Universe, pool: np.ndarray, args: argparse.Namespace, rng) -> None:
     """Minimise the cross-entropy of responses to the problems of `pool`, with a cosine learning rate."""
-    optimizer = torch.optim.AdamW(policy.parameters(), lr=args.learning_rate, weight_decay=0.01)
+    optimizer = torch.optim.AdamW(policy.parameters(), lr=4e-3, weight_decay=0.01)
     scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, args.steps)
     pairs = np.flatnonzero(np.isin(universe.solves, pool))
     bar = tqdm(range(args.steps), desc="imitation", unit="step", disable=None)
@@ -113,7 +114,7 @@ def imitate(policy, tokenizer, universe: Universe, pool: np.ndarray, args: argpa
         texts, targets = [], []
         for pair in rng.choice(pairs, args.batch):
             problem, row = universe.solves[pair], universe.solution[pair]
-            if rng.random() < args.wrong:
+            if rng.random() < WRONG:
                 row = rng.integers(*universe.slices[universe.problems[problem][0]])
             prompt, response = (
                 tokenizer(x).input_ids for x in (universe.prompt(problem)[0], universe.texts[row] + EOS)
@@ -140,24 +141,17 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path(__file__).parent, help="folder to write into")
     parser.add_argument("--steps", type=int, default=4000, help="imitation steps")
     parser.add_argument("--batch", type=int, default=256, help="expressions per imitation step")
-    parser.add_argument("--learning_rate", type=float, default=4e-3, help="peak learning rate of the imitation")
-    parser.add_argument("--wrong", type=float, default=0.2, help="share of expressions that miss the target")
-    parser.add_argument("--train", type=int, default=4096, help="training problems")
-    parser.add_argument("--test", type=int, default=512, help="held-out problems")
-    parser.add_argument("--seed", type=int, default=0, help="seed of the split, the problems and the policy")
     args = parser.parse_args()
     args.out.mkdir(parents=True, exist_ok=True)
 
-    rng = np.random.default_rng(args.seed)
-    torch.manual_seed(args.seed)
+    rng = np.random.default_rng(0)
+    torch.manual_seed(0)
     universe = Universe()
     shuffled = np.argsort(rng.exponential(size=universe.size) / universe.count)  # likelier problems come first
-    held_out, pool = shuffled[: args.test], shuffled[args.test :]
-    if len(pool) < args.train:
-        sys.exit(f"--train {args.train} + --test {args.test} exceed the {universe.size} problems: lower one of them")
+    held_out, pool = shuffled[:HELD_OUT], shuffled[HELD_OUT:]
     write_problems(args.out / "test.jsonl", universe, held_out)
-    write_problems(args.out / "train.jsonl", universe, pool[: args.train])
-    print(f"{universe.size:,} problems; {args.train:,} to train on, {args.test:,} held out")
+    write_problems(args.out / "train.jsonl", universe, pool[:TRAINING])
+    print(f"{universe.size:,} problems; {TRAINING:,} to train on, {HELD_OUT:,} held out")
 
     tokenizer = make_tokenizer()
     policy = make_policy(tokenizer)

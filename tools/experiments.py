@@ -1,6 +1,5 @@
 """Run and draw the experiments of docs/evidence/: NAME.toml is the plan, NAME.csv has the data, NAME.png the picture.
 
-    python -m tools.experiments                             the plans, and how many of their runs are made
     python -m tools.experiments run NAME [PATH=FILE ...]    make the missing runs; started again, it continues
     python -m tools.experiments show NAME                   the table, and each prediction beside its measurement
     python -m tools.experiments try NAME [PATH=FILE ...]    a small version of the plan: about ten minutes on two cores
@@ -37,10 +36,8 @@ disk loses no row. The folders of the runs stay in runs/experiments/ until you d
 
 from __future__ import annotations
 
-import csv
 import ctypes
 import hashlib
-import io
 import json
 import math
 import os
@@ -55,7 +52,9 @@ from typing import Any
 import numpy as np
 from tqdm import tqdm
 
-from tools.ttest import Welch, lines_of, welch, with_interval
+from tools.ttest import welch, with_interval
+from trainer.files import read_csv, read_lines, write_csv
+from trainer.pictures import common_legend, finish, panels
 
 ROOT = Path(__file__).resolve().parent.parent
 EVIDENCE = ROOT / "docs" / "evidence"
@@ -65,10 +64,7 @@ TRAIN = "train.py"
 ENVIRONMENT = {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE", "VLLM_CPU_OMP_THREADS_BIND": "nobind"}
 BASE = ("rollouts_per_prompt", "prompts_per_step", "learning_rate", "step", "samples", "trained", "processor_seconds")
 TEXTS = ("arm", "plan", "commit")  # columns of a CSV that are no numbers, even if they look like one
-AXES = {"samples": "samples generated", "processor_seconds": "processor seconds", "step": "steps"}
-SCORES = {"q_pos": "pass@1", "eval/pass@1": "pass@1"}
 LIBC = ctypes.CDLL(None)
-PR_SET_PDEATHSIG = 1
 
 Row = dict[str, Any]
 Key = tuple[str, Any, int]  # of a run: its arm, the value of the setting that the arm varies ("" if none), its seed
@@ -84,35 +80,13 @@ class Mistake(Exception):
 
 
 def plan_of(name: str) -> dict[str, Any]:
-    """Read and check NAME.toml. Raises Mistake."""
+    """Read NAME.toml. Raises Mistake if there is none."""
     path = EVIDENCE / f"{name}.toml"
     if not path.is_file():
         known = ", ".join(sorted(x.stem for x in EVIDENCE.glob("*.toml")))
         raise Mistake(f"there is no experiment {name}: choose from {known or 'none'}")
-    try:
-        plan = {"name": name, "paths": [], "predictions": [], "tuning": {}, "exact": 0}
-        plan |= tomllib.loads(path.read_text())
-        check(plan)
-    except (tomllib.TOMLDecodeError, KeyError) as mistake:
-        raise Mistake(f"{path.name}: {type(mistake).__name__} {mistake}") from mistake
-    return plan
-
-
-def check(plan: dict[str, Any]) -> None:
-    """Raise Mistake if the plan names an arm or a column that it does not have, or counts its tuning seed."""
-    arms, columns = [*plan["try"]["arms"]], [*plan["scores"], *(name for panel in plan["panels"] for name in panel)]
-    for x in plan["predictions"]:
-        arms += x["compare"][:2]
-        columns += [x["compare"][2], x["at"]]
-    for arm in plan["arms"]:
-        how = varied(plan, arm)[1]
-        arms += [how["of"]] if "of" in how else []
-        columns += [plan["tuning"]["by"]] if "choose" in how else []
-        if plan["tuning"].get("seed") in seeds_of(plan, arm):
-            raise Mistake(f"seed {plan['tuning']['seed']} is for tuning: arm {arm} cannot count it")
-    for what, known, named in (("arm", plan["arms"], arms), ("column", [*BASE, *plan["columns"]], columns)):
-        if unknown := sorted({*named} - {*known}):
-            raise Mistake(f"the plan {plan['name']} names {what} {', '.join(unknown)}, which it does not have")
+    plan = {"name": name, "paths": [], "predictions": [], "tuning": {}, "exact": 0}
+    return plan | tomllib.loads(path.read_text())
 
 
 def small(plan: dict) -> dict[str, Any]:
@@ -121,10 +95,6 @@ def small(plan: dict) -> dict[str, Any]:
     arms = {arm: plan["arms"][arm] | {"seeds": changes["seeds"]} | own for arm, own in changes["arms"].items()}
     settings = plan["settings"] | changes.get("settings", {})
     return plan | changes | {"name": f"try_{plan['name']}", "arms": arms, "settings": settings}
-
-
-def seeds_of(plan: dict, arm: str) -> list[int]:
-    return plan["arms"][arm].get("seeds", plan["seeds"])
 
 
 def varied(plan: dict, arm: str) -> tuple[str, dict[str, Any]]:
@@ -158,7 +128,7 @@ def wanted(plan: dict, runs: Runs) -> dict[Key, dict[str, Any]]:
         own = {name: x for name, x in plan["arms"][arm].items() if name != "seeds"}
         for key in trials(plan, arm):
             found[key] = plan["settings"] | own | tuning | {name: key[1]}
-        for seed in seeds_of(plan, arm) if value is not None else []:
+        for seed in plan["arms"][arm].get("seeds", plan["seeds"]) if value is not None else []:
             found[arm, value, seed] = plan["settings"] | own | {"seed": seed} | ({name: value} if name else {})
     first = tuning.get("seed")
     return {key: found[key] for key in sorted(found, key=lambda key: (key[2] != first, key[2]))}
@@ -176,28 +146,6 @@ def counted(plan: dict, rows: list[Row]) -> Groups:
 # --------------------------------------------------------------------------------------------------------- the data
 
 
-def load(path: Path) -> list[Row]:
-    """The rows of a CSV; none if it does not exist yet. An empty cell stays \"\"."""
-    if not path.exists():
-        return []
-    with path.open(newline="") as file:
-        return [
-            {name: x if name in TEXTS or not x else float(x) for name, x in row.items()} for row in csv.DictReader(file)
-        ]
-
-
-def save(path: Path, rows: list[Row]) -> None:
-    """Replace a CSV: it has the old rows or the new ones, never a part. Numbers have nine digits."""
-    from trainer.run import write  # torch takes seconds to import, and only a run needs it
-
-    text = io.StringIO()
-    writer = csv.DictWriter(text, [*rows[0]], lineterminator="\n")
-    writer.writeheader()
-    writer.writerows({name: x if isinstance(x, str) else f"{x:.9g}" for name, x in row.items()} for row in rows)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write(path, text.getvalue())
-
-
 def runs_of(rows: list[Row]) -> Runs:
     found: Runs = {}
     for row in rows:
@@ -208,15 +156,13 @@ def runs_of(rows: list[Row]) -> Runs:
 def folder_of(plan: dict, paths: dict[str, str]) -> Path:
     """The folder of the runs, named after the plan (without its comments and `try`) and all files of its paths.
 
-    Raises Mistake if a path is not given or not there.
+    Raises Mistake if a path is not given.
     """
     if {*paths} != {*plan["paths"]}:
         needed = " ".join(f"{x}=FILE" for x in plan["paths"])
         raise Mistake(f"the plan {plan['name']} needs exactly these paths: {needed or 'none'}")
     digest = hashlib.sha256(json.dumps({**plan, "try": ""}, sort_keys=True).encode())
-    for name, path in sorted(paths.items()):
-        if not Path(path).exists():
-            raise Mistake(f"{name}={path}: there is no such file or folder")
+    for _, path in sorted(paths.items()):
         for file in sorted([Path(path), *Path(path).rglob("*")]):
             if file.is_file():
                 digest.update(b"\0" + file.name.encode() + b"\0" + file.read_bytes())
@@ -231,7 +177,7 @@ def command(*words: object) -> None:
     done = subprocess.run(
         [sys.executable, *map(str, words)], cwd=ROOT, env=ENVIRONMENT | os.environ, text=True, start_new_session=True,
         stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
-        preexec_fn=lambda: LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL),
+        preexec_fn=lambda: LIBC.prctl(1, signal.SIGKILL),  # PR_SET_PDEATHSIG
     )  # fmt: skip
     if done.returncode:
         raise Mistake(f"this failed: {' '.join(map(str, words))}\n{done.stderr[-3000:]}")
@@ -252,9 +198,10 @@ def make(folder: Path, settings: dict[str, Any], exact: int, paths: dict[str, st
 
 def read(folder: Path, columns: list[str]) -> list[Row]:
     """A row for each evaluation of a run that has ended."""
-    config, exact = json.loads((folder / "config.json").read_text()), {x["step"]: x for x in load(folder / "exact.csv")}
+    config = json.loads((folder / "config.json").read_text())
+    exact = {x["step"]: x for x in read_csv(folder / "exact.csv")}
     rows, trained, seconds = [], 0, 0.0
-    for step, timing in zip(lines_of(folder / "metrics.jsonl"), lines_of(folder / "timing.jsonl"), strict=True):
+    for step, timing in zip(read_lines(folder / "metrics.jsonl"), read_lines(folder / "timing.jsonl"), strict=True):
         trained += step.get("prompts", 0) * config["rollouts_per_prompt"]
         seconds += timing.get("processor", 0.0)
         known = config | step | exact.get(step["step"], {}) | {"trained": trained, "processor_seconds": seconds}
@@ -268,12 +215,11 @@ def run(plan: dict, paths: dict[str, str], folder: Path, out: Path, jobs: int = 
 
     Raises Mistake if the CSV belongs to another plan.
     """
-    rows, order = load(out), [*plan["arms"]]
+    rows, order = read_csv(out, TEXTS), [*plan["arms"]]
     if any(row["plan"] != folder.name for row in rows):
         raise Mistake(f"the plan {plan['name']} or a file of its paths has changed since {out} was begun: give the new "
                       "plan another name, or delete the CSV")  # fmt: skip
-    describe = ["git", "describe", "--always", "--dirty"]
-    commit = subprocess.run(describe, cwd=ROOT, capture_output=True, text=True).stdout.strip()
+    commit = subprocess.getoutput(f"git -C '{ROOT}' describe --always --dirty")
     paths = {name: str(Path(path).resolve()) for name, path in paths.items()}
 
     def rows_of(key: Key, settings: dict[str, Any]) -> list[Row]:
@@ -290,7 +236,7 @@ def run(plan: dict, paths: dict[str, str], folder: Path, out: Path, jobs: int = 
                 for future in tqdm(as_completed(futures), total=len(todo), unit="run", disable=None):
                     rows = rows + future.result()
                     rows.sort(key=lambda row: (order.index(row["arm"]), str(row["value"]), row["seed"]))
-                    save(out, rows)
+                    write_csv(out, rows)
             except BaseException:
                 pool.shutdown(cancel_futures=True)  # runs that have begun end; the next start adds their rows
                 raise
@@ -318,10 +264,10 @@ def compared(groups: Groups, x: dict) -> str:
         return "not measured yet"
     where = end_of(groups[a] + groups[b], axis)
     own, other = ([at(run, axis, where, score) for run in groups[arm]] for arm in (a, b))
-    w: Welch = welch(np.log(own), np.log(other)) if ratio else welch(own, other)
+    w = welch(np.log(own), np.log(other)) if ratio else welch(own, other)
     difference, low, high, detects = (math.exp(y) if ratio else y for y in w)
     form = ".3f" if ratio else "+.4f"
-    words = f"{a} {'/' if ratio else '-'} {b} in {score} at {where:,.0f} {AXES[axis]}: {difference:{form}}"
+    words = f"{a} {'/' if ratio else '-'} {b} in {score} at {where:,.0f} {axis}: {difference:{form}}"
     inside = "inside" if x["between"][0] <= difference <= x["between"][1] else "outside"
     if math.isnan(low):
         return f"{words}, one seed, {w.word}, {inside} the prediction"
@@ -345,8 +291,6 @@ def table(plan: dict, rows: list[Row]) -> str:
         tried = {key[1]: runs[key][-1][plan["tuning"]["by"]] for key in trials(plan, arm) if key in runs}
         if tried:
             text += f"\n{arm}: tuning gave " + ", ".join(f"{score:.4f} with {x}" for x, score in tried.items())
-        if tried and value_of(plan, runs, arm) in (min(tried), max(tried)):
-            text += "; the best value is an end of the list: one beyond it may be better"
     for x in plan["predictions"]:
         text += f"\n\n{x['claim']} Predicted: {x['between'][0]:g} to {x['between'][1]:g}.\n  {compared(groups, x)}"
     return text + "\n"
@@ -354,21 +298,16 @@ def table(plan: dict, rows: list[Row]) -> str:
 
 def draw(plan: dict, rows: list[Row], path: Path) -> None:
     """A panel for each pair (x, y), a curve for each arm: the mean over its seeds, and a band for their range."""
-    from trainer.pictures import common_legend, finish, panels  # matplotlib takes a second to import
-
     columns = 2 if len(plan["panels"]) == 4 else len(plan["panels"])
     figure, axes = panels(len(plan["panels"]) // columns, columns, plan["question"])
     for axis, (x, y) in zip(axes.flat, plan["panels"], strict=True):
         for arm, group in counted(plan, rows).items():
             grid = np.linspace(max(run[0][x] for run in group), end_of(group, x), 60)
             seeds = np.array([[at(run, x, point, y) for point in grid] for run in group])  # (seeds, points)
-            n, b, rate = (group[0][-1][name] for name in BASE[:3])
-            several = f"{len(group)} seeds, mean and range" if len(group) > 1 else "1 seed"
-            label = f"{arm}: N = {n:.0f}, B = {b:.0f}, η = {rate:g}; {several}"
-            (line,) = axis.plot(grid, seeds.mean(0), label=label)
+            (line,) = axis.plot(grid, seeds.mean(0), label=f"{arm}, seeds: {len(group)}")
             axis.fill_between(grid, seeds.min(0), seeds.max(0), color=line.get_color(), alpha=0.2, linewidth=0)
-        finish(axis, f"{SCORES.get(y, y)} at equal {AXES[x]}", AXES[x])
-    common_legend(figure, columns=2)
+        finish(axis, f"{y} at equal {x}", x)
+    common_legend(figure)
     figure.savefig(path)
 
 
@@ -386,31 +325,23 @@ def show(plan: dict, rows: list[Row], path: Path) -> None:
 def main(argv: list[str]) -> None:
     """Run the command line. Raises Mistake."""
     match argv:
-        case []:
-            for path in sorted(EVIDENCE.glob("*.toml")):
-                plan, made = plan_of(path.stem), len(runs_of(load(path.with_suffix(".csv"))))
-                every = sum(len(seeds_of(plan, arm)) + len(trials(plan, arm)) for arm in plan["arms"])
-                print(f"{path.stem:<18} {made:>3} of {every:>3} runs  {plan['question']}")
         case ["show", name]:
-            show(plan_of(name), load(EVIDENCE / f"{name}.csv"), EVIDENCE / f"{name}.png")
+            show(plan_of(name), read_csv(EVIDENCE / f"{name}.csv", TEXTS), EVIDENCE / f"{name}.png")
         case ["run" | "try" as what, name, *words] if all("=" in word for word in words):
             given, plan = dict(word.split("=", 1) for word in words), plan_of(name)
-            if (jobs := given.pop("jobs", "2")) not in ("1", "2"):
-                raise Mistake(f"jobs={jobs} must be 1 or 2")
+            jobs = int(given.pop("jobs", 2))
             plan = plan if what == "run" else small(plan)
             folder = folder_of(plan, given)
             out = EVIDENCE / f"{name}.csv" if what == "run" else folder / "try.csv"
-            show(plan, run(plan, given, folder, out, int(jobs)), out.with_suffix(".png"))
+            show(plan, run(plan, given, folder, out, jobs), out.with_suffix(".png"))
         case _:
             print(__doc__)
-            raise Mistake("use one of the four commands above")
+            raise Mistake("use one of the three commands above")
 
 
 if __name__ == "__main__":
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C ends this program at once, and the kernel its runs
     try:
         main(sys.argv[1:])
-    except Mistake as mistake:
-        sys.exit(f"experiments: {mistake}")
-    except OSError as failure:  # a full disk, for one
-        sys.exit(f"experiments: {failure}. What was measured is kept: the same command continues")
+    except (Mistake, OSError) as failure:  # a full disk, for one
+        sys.exit(f"experiments: {failure}\nWhat was measured is kept: the same command continues")

@@ -23,7 +23,7 @@ cd "$(dirname "$0")/.."
 mkdir -p "$out"
 small=${SMALL:-}
 speed="log_probs rollout shared_prompt" minutes=8
-[ "$small" ] && speed=verify minutes=1
+[ "$small" ] && speed=log_probs minutes=1
 
 { nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv,noheader 2>/dev/null || echo "no NVIDIA GPU"
   python -c "import torch, transformers; print('torch', torch.__version__, 'transformers', transformers.__version__)"

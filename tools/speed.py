@@ -1,17 +1,16 @@
 """Section 4.2: how fast are the parts of a step, each next to the plain way of doing the same?
 
     python -m tools.speed                             all parts, a few minutes on 2 cores
-    python -m tools.speed rollout verify              some parts
+    python -m tools.speed rollout log_probs           some parts
 
     part            ours                                               plain
     log_probs       trainer/head.py: chunked_logprobs                  log_softmax of all logits
     rollout         rollout.py: TorchEngine                            model.generate
-    verify          verify.py: verify_batch                            one answer after the other
     shared_prompt   trainer/policy.py: after_shared_prompts            every rollout computes its prompt
 
 Both ways take turns, so other programs on the machine slow both. Every number is the median over the turns, and the
-ratio is the median of the ratios of the turns. A ratio above 1 is in favour of ours. verify_batch judges equal answers
-once. P + N x T tokens are a prompt of P tokens and N responses of T tokens.
+ratio is the median of the ratios of the turns. A ratio above 1 is in favour of ours. P + N x T tokens are a prompt of P
+tokens and N responses of T tokens.
 """
 
 from __future__ import annotations
@@ -25,7 +24,6 @@ import argparse
 import itertools
 import os
 import platform
-import random
 import statistics
 import time
 from collections.abc import Callable, Iterator
@@ -40,7 +38,6 @@ from torch import Tensor
 
 import loss as L
 import train
-import verify as judge
 from rollout import Request, Sampling, TorchEngine
 from trainer.head import chunked_logprobs
 from trainer.metrics import Sums
@@ -51,6 +48,7 @@ from trainer.problems import load_problems
 from trainer.settings import TINY, Config
 from trainer.start import explained
 from trainer.text import encode
+from verify import Problem
 
 
 @dataclass(frozen=True)
@@ -62,7 +60,6 @@ class Sizes:
     samples: int = 2048  # rollout, at N = 16 and 512
     response: int = 8  # tokens of a response, in rollout
     rows: int = 512  # most rollouts that model.generate samples at the same time
-    problems: int = 64  # verify, with 512 answers each
     rollouts: int = 128  # shared_prompt: N
     prompt: int = 256  # shared_prompt: tokens of the prompt; the responses have a quarter
 
@@ -146,37 +143,6 @@ def rollout(size: Sizes) -> Iterator[Row]:
         yield compare(f"rollout, N = {n}, {len(some[0])}-token prompts", "samples/s", size.turns, ours, plain)
 
 
-# ------------------------------------------------------------------------------------------------------- verify
-
-
-def math_answers(problems: int, n: int) -> list[tuple[str, str, str]]:
-    """n answers to each problem, a fraction: half of them right, and 60 wrong ones by Zipf's law."""
-    draw, items = random.Random(0), []
-    for _ in range(problems):
-        a, b = draw.randint(2, 400), draw.choice([3, 5, 7, 11])
-        right = [f"\\frac{{{a}}}{{{b}}}", f"\\dfrac{{{a}}}{{{b}}}", f"{a}/{b}"]
-        wrong = [f"\\frac{{{a + k}}}{{{b}}}" for k in range(1, 61)]
-        for _ in range(n):
-            answer = draw.choice(right + draw.choices(wrong, [1 / k for k in range(1, 61)], k=3))
-            items.append(("math", f"<think>{draw.random()} so we try </think> It is \\boxed{{{answer}}}", right[0]))
-    return items
-
-
-def verify(size: Sizes) -> Iterator[Row]:
-    items = math_answers(size.problems, 512)
-    distinct = len({(gold, text.rpartition("</think>")[2]) for _, text, gold in items})
-    sample = random.Random(0).sample(items, 256)
-    judge.verify_batch(sample)  # starts the workers
-
-    def batch() -> int:
-        return len(judge.verify_batch(items))
-
-    def one_by_one() -> int:
-        return len([judge.verify(*item) for item in sample])
-
-    yield compare(f"{len(items):,} math answers, {distinct:,} distinct", "answers/s", size.turns, batch, one_by_one)
-
-
 # ------------------------------------------------------------------------------------------------ shared_prompt
 
 
@@ -185,7 +151,7 @@ def shared_prompt(size: Sizes) -> Iterator[Row]:
     prompt = torch.randint(model.config.vocab_size, (size.prompt,), dtype=torch.int32)
     responses = torch.randint(model.config.vocab_size, (n, length), dtype=torch.int32)
     rollouts = [
-        Rollout(judge.Problem("", "math", ""), 0, i, prompt, response, torch.zeros(length), False, advantage=advantage)
+        Rollout(Problem("", "math", ""), 0, i, prompt, response, torch.zeros(length), False, advantage=advantage)
         for i, (response, advantage) in enumerate(zip(responses, torch.randn(n).tolist(), strict=True))
     ]
     policy = Policy(model)
@@ -206,40 +172,29 @@ def shared_prompt(size: Sizes) -> Iterator[Row]:
 
 # ------------------------------------------------------------------------------------------------------ the table
 
-PARTS: dict[str, Callable[[Sizes], Iterator[Row]]] = {
-    "log_probs": log_probs, "rollout": rollout, "verify": verify, "shared_prompt": shared_prompt,
-}  # fmt: skip
+PARTS = {"log_probs": log_probs, "rollout": rollout, "shared_prompt": shared_prompt}
 
 
 def digits(x: float) -> str:
     return f"{x:,.0f}" if x >= 100 else f"{x:.3g}"
 
 
-def line(row: Row) -> str:
-    return f"{row.what:38} {digits(row.ours):>9} {digits(row.plain):>9} {row.unit:10} {row.ratio:6.2f}"
-
-
-def main(argv: list[str] | None = None) -> list[Row]:
-    """Run the parts and print the table. Returns its rows."""
+def main(argv: list[str] | None = None) -> None:
+    """Run the parts and print the table."""
     parser = argparse.ArgumentParser(
         prog="python -m tools.speed", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("parts", nargs="*", metavar="PART", help=f"{', '.join(PARTS)} (default: all)")
-    args = parser.parse_args(argv)
-    if unknown := set(args.parts) - set(PARTS):
-        parser.error(f"unknown part {', '.join(sorted(unknown))}: choose from {', '.join(PARTS)}")
+    parser.add_argument("parts", nargs="*", choices=PARTS, metavar="PART", help=f"{', '.join(PARTS)} (default: all)")
+    parts = parser.parse_args(argv).parts
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
     print(f"{torch.get_num_threads()} threads, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}, "
           f"Python {platform.python_version()}, torch {torch.__version__}")  # fmt: skip
     print(f"{'':38} {'ours':>9} {'plain':>9} {'unit':10} {'ratio':>6}")
-    rows = []
-    for part in args.parts or PARTS:
+    for part in parts or PARTS:
         torch.manual_seed(0)
-        for row in PARTS[part](Sizes()):
-            print(line(row), flush=True)
-            rows.append(row)
-    return rows
+        for what, ours, plain, unit, ratio in PARTS[part](Sizes()):
+            print(f"{what:38} {digits(ours):>9} {digits(plain):>9} {unit:10} {ratio:6.2f}", flush=True)
 
 
 if __name__ == "__main__":

@@ -18,12 +18,9 @@ from typing import NamedTuple
 import numpy as np
 from scipy import stats
 
+from trainer.files import read_lines
+
 SETTINGS = ("eval_samples", "eval_temperature", "eval_top_p", "eval_max_response_tokens", "verify_timeout")
-
-
-def lines_of(path: Path) -> list[dict]:
-    """Read a file of JSON lines."""
-    return [json.loads(line) for line in path.read_text().splitlines()]
 
 
 def interval(x) -> tuple[float, float]:
@@ -109,7 +106,7 @@ def read(folder: Path, step: int | None) -> dict:
         if not (folder / name).is_file():
             raise ValueError(f"{folder} has no {name}: name the folder of a run, or score a model with --eval_only")
     config = json.loads((folder / "config.json").read_text())
-    rows = {row["step"]: row for row in lines_of(folder / "eval.jsonl")}
+    rows = {row["step"]: row for row in read_lines(folder / "eval.jsonl")}
     step = max(rows, default=0) if step is None else step
     if step not in rows:
         raise ValueError(f"{folder} was not evaluated at step {step}, but at {', '.join(map(str, sorted(rows)))}")

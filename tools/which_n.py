@@ -34,7 +34,6 @@ from contextlib import nullcontext, redirect_stdout
 from dataclasses import replace
 from functools import partial
 from io import StringIO
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -50,12 +49,12 @@ import train
 from tools.noise_law import FEW, Ratio, noise_at_equal_time, ratio_of
 from tools.noise_law import kept_share as share_of
 from trainer.adapters import trainable
+from trainer.files import write
 from trainer.metrics import Sums
 from trainer.micro_batches import log_probs, micro_batches
 from trainer.outcomes import Outcomes, Rollout
 from trainer.report import short
 from trainer.rollouts import seed_of
-from trainer.run import write
 from trainer.settings import TINY, Config, Refusal, read_settings
 from trainer.sharding import fsdp_requested
 from trainer.start import Setup, explained, set_up, start_accelerator
@@ -278,22 +277,6 @@ N = {best} has the smallest worst case. {close}
 Not known: the best learning rate (search around this one), and later steps."""
 
 
-def draw(found: dict[str, Any], path: Path, title: str) -> None:
-    """which_n.png: the noise in equal time over N, for the estimate of V_w / V_b and both ends of its interval."""
-    from trainer.pictures import VERMILLION, finish, panels  # matplotlib takes a second to import
-
-    sizes, rows = [*found["table"]], np.array([row["noise"] for row in found["table"].values()])
-    figure, ((axis,),) = panels(1, 1, title)
-    axis.fill_between(sizes, rows.min(1), rows.max(1), alpha=0.2, lw=0)
-    axis.plot(sizes, rows[:, 1], marker="o")
-    axis.axvline(found["best"], color=VERMILLION, lw=1)
-    axis.set(yscale="log", xscale="log")
-    axis.set_xticks(sizes, [str(n) for n in sizes])
-    axis.minorticks_off()
-    finish(axis, "noise in equal time, least = 1", "N, rollouts per prompt")
-    figure.savefig(path)
-
-
 def report(config: Config, accelerator: Accelerator, setup: Setup, minutes: float) -> dict[str, Any]:
     """Measure, print and write the run's folder. Returns the numbers of which_n.json."""
     for group in setup.optimizer.param_groups:
@@ -306,8 +289,7 @@ def report(config: Config, accelerator: Accelerator, setup: Setup, minutes: floa
     if accelerator.is_main_process:
         print(in_words(found, config))
         write(setup.run.folder / "which_n.json", json.dumps(found, indent=2) + "\n")
-        draw(found, setup.run.folder / "which_n.png", f"{found['model']}, B = {config.prompts_per_step}")
-        print(f"\nwrote {setup.run.folder}/: which_n.png, which_n.json, samples.jsonl")
+        print(f"\nwrote {setup.run.folder}/: which_n.json, samples.jsonl")
     return found
 
 

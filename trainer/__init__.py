@@ -19,6 +19,7 @@ run.py         stage 9: the folder of a run, logs, checkpoints, resume
 metrics.py     the numbers of a step and of an evaluation, and warnings about them
 report.py      the console, and curves.png
 pictures.py    the style of all pictures
+files.py       text files that are replaced as a whole, JSON lines, CSV
 
 Importing this package has no effect on the process; `prepare` has.
 """

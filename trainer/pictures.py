@@ -13,9 +13,8 @@ from matplotlib.rcsetup import cycler
 from matplotlib.ticker import EngFormatter
 
 # The colour-blind tell these colours apart (Okabe and Ito, 2008)
-BLUE, ORANGE, GREEN, PURPLE, SKY, VERMILLION = "#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00"
 STYLE: Any = {
-    "axes.prop_cycle": cycler(color=[BLUE, VERMILLION, GREEN, PURPLE, SKY, ORANGE]),
+    "axes.prop_cycle": cycler(color=["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00"]),
     "axes.grid": True, "grid.alpha": 0.3, "axes.titlesize": "medium", "figure.titlesize": "medium",
     "figure.titleweight": "bold", "font.size": 11, "figure.dpi": 110,
 }  # fmt: skip
@@ -33,18 +32,13 @@ def panels(rows: int, columns: int, title: str, size: tuple[float, float] = (5.2
 def finish(axis: Axes, title: str, x: str = "samples generated") -> None:
     """Give an axis its title, and the name and unit of x. Counts of samples are written 200k or 1M."""
     axis.set(title=title, xlabel=x)
-    if x == "samples generated":
+    if x.startswith("samples"):
         axis.xaxis.set_major_formatter(EngFormatter(sep=""))
 
 
-def legend_below(axis: Axes, columns: int = 4) -> None:
-    """Put the legend of one panel below it, where it covers no data."""
-    axis.legend(loc="upper center", bbox_to_anchor=(0.5, -0.18), ncols=columns, frameon=False, fontsize="small")
-
-
-def common_legend(figure: Figure, columns: int = 3) -> None:
+def common_legend(figure: Figure) -> None:
     """Put one legend below all panels. It has the label of every line once."""
     found: dict[str, Artist] = {}
     for axis in figure.axes:
         found |= {label: handle for handle, label in zip(*axis.get_legend_handles_labels(), strict=True)}
-    figure.legend([*found.values()], [*found], loc="outside lower center", ncols=columns, frameon=False)
+    figure.legend([*found.values()], [*found], loc="outside lower center", ncols=3, frameon=False)

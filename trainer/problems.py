@@ -32,7 +32,13 @@ def load_data(specs: list[str], seed: int = 0) -> list[Problem]:
     The seed fixes the generated problems (gym:) and, with weights, the order of all.
     """
     pairs = [read_spec(spec) for spec in specs]
-    sources = [_load_source(source, seed) for source, _ in pairs]
+    sources = []
+    for source, _ in pairs:
+        start, _, name = source.partition(":")
+        if start == "gym":
+            sources.append(_load_gym(name, seed))
+        else:
+            sources.append(_load_hub(name) if start == "hf" else load_problems(source))
     weights: list[Any] = [weight for _, weight in pairs]
     if all(weight is None for weight in weights):
         return [problem for problems in sources for problem in problems]
@@ -49,13 +55,6 @@ def read_spec(spec: str) -> tuple[str, float | None]:
     if float(last) <= 0:
         raise ValueError(f"the weight in {spec} must be above 0")
     return source, float(last)
-
-
-def _load_source(source: str, seed: int) -> list[Problem]:
-    start, _, name = source.partition(":")
-    if start == "gym":
-        return _load_gym(name, seed)
-    return _load_hub(name) if start == "hf" else load_problems(source)
 
 
 def _mix(sources: list[list[Problem]], weights: list[float], seed: int) -> list[Problem]:
@@ -89,7 +88,10 @@ def load_problems(path: str | Path) -> list[Problem]:
     for number, line in enumerate(Path(path).read_bytes().split(b"\n"), start=1):
         try:
             if line.strip():
-                problems.append(_problem(json.loads(line.decode("utf-8"))))
+                record = json.loads(line.decode("utf-8"))
+                if not isinstance(record, dict) or record.keys() != set(Problem._fields):
+                    raise ValueError(f"a problem is an object with {', '.join(Problem._fields)}, got {shown(record)}")
+                problems.append(Problem(**record))
                 numbers.append(number)
         except (ValueError, RecursionError) as error:
             form = "Write one JSON object a line, in UTF-8, and every backslash twice"
@@ -100,12 +102,6 @@ def load_problems(path: str | Path) -> list[Problem]:
         position, sentence = next(iter(broken.items()))
         raise ValueError(f"{path}, line {numbers[position]}: {sentence}")
     return problems
-
-
-def _problem(record: Any) -> Problem:
-    if not isinstance(record, dict) or record.keys() != set(Problem._fields):
-        raise ValueError(f"a problem is an object with {', '.join(Problem._fields)}, got {shown(record)}")
-    return Problem(**record)
 
 
 def check(problems: list[Problem]) -> dict[int, str]:

@@ -177,7 +177,7 @@ def duration(seconds: float) -> str:
 
 def draw_curves(rows: list[dict], path: Path, title: str) -> None:
     """curves.png: held-out pass@k, reward, entropy, KL, clipping and gradient norm over the samples generated."""
-    from trainer.pictures import finish, legend_below, panels  # matplotlib takes a second to import
+    from trainer.pictures import finish, panels  # matplotlib takes a second to import
 
     scores = [key for key in rows[0] if key.startswith("eval/pass@") and not key.endswith("_se")]
     shown = {  # title of a panel -> what is normal, and the metrics
@@ -201,5 +201,5 @@ def draw_curves(rows: list[dict], path: Path, title: str) -> None:
         if not axis.lines:
             axis.set_axis_off()
         elif len(axis.lines) > 1:
-            legend_below(axis)
+            axis.legend(frameon=False, fontsize="small")
     figure.savefig(path)

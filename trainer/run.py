@@ -37,6 +37,7 @@ from torch.distributed.checkpoint.state_dict import get_model_state_dict, get_st
 import brorl
 from engines.vllm import whole_tensors
 from trainer.data import Data
+from trainer.files import read_lines, write
 from trainer.metrics import score_sources, warnings_of
 from trainer.outcomes import Outcomes, Rollout
 from trainer.policy import precision_of
@@ -231,9 +232,11 @@ class Run:
 
     def finish(self, model, tokenizer) -> None:
         """Write model/ and curves.png, and mark the run as complete. All ranks call it: a sharded model is gathered."""
-        weights = {name: in_float32(tensor.cpu()) for name, tensor in whole_tensors(model) if self.main}
+        weights = {name: tensor.cpu() for name, tensor in whole_tensors(model) if self.main}
         if not self.main:
             return
+        # --lora_rank has frozen weights in bfloat16
+        weights = {name: x.float() if x.dtype == torch.bfloat16 else x for name, x in weights.items()}
         aside = self.folder / "model.unfinished"
         shutil.rmtree(aside, ignore_errors=True)
         model.save_pretrained(aside, state_dict=weights)
@@ -250,7 +253,7 @@ class Run:
         write(aside / "recipe.json", json.dumps(recipes, indent=2) + "\n")
         shutil.rmtree(self.folder / "model", ignore_errors=True)
         os.replace(aside, self.folder / "model")
-        rows = [json.loads(line) for line in (self.folder / "metrics.jsonl").read_text().splitlines()]
+        rows = read_lines(self.folder / "metrics.jsonl")
         if not any("loss" in row for row in rows):
             self.console.say(
                 "nothing was trained: no update had a response to train on, and model/ is the\n  model of the start; "
@@ -294,11 +297,6 @@ def state_of(policy, optimizer, ref_policy) -> dict[str, Any]:
     return kept | {"optimizer": moments}
 
 
-def in_float32(tensor: torch.Tensor) -> torch.Tensor:
-    """Cast a bfloat16 weight, frozen by --lora_rank; other tensors stay as they are."""
-    return tensor.float() if tensor.dtype == torch.bfloat16 else tensor
-
-
 def read_state(folder: Path, state: dict[str, Any]) -> None:
     """Fill the tensors of `state` from a checkpoint, each on its own device."""
     with unwrapped():
@@ -322,13 +320,3 @@ def unwrapped() -> Iterator[None]:
 
 def described(r: Rollout) -> dict[str, Any]:
     return {"prompt": r.problem.prompt, "response": r.text} | r.verdict._asdict()  # type: ignore[union-attr]
-
-
-def write(path: Path, text: str) -> None:
-    """Replace a file: it has the old text or the new one, never a part."""
-    aside = path.with_name(path.name + ".unfinished")
-    with aside.open("w") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(aside, path)

@@ -110,18 +110,14 @@ class Config:
         None,
         "brorl, group_std, ..., gspo, or FILE.py:NAME; then PARAMETER=VALUE, such as clip_high=0.3 [brorl]",
         shown=True,
-        also=["clip_low", "clip_high", "epsilon", "epsilon_high", "advantage", "loss_type"],
+        also=["clip_low", "clip_high"],
     )
     kl_coef: float = setting(None, "β, weight of the KL term; 0: no reference", low=0, also=["beta"])
     reference_reset_steps: int = setting(None, "steps between resets; 0: never", low=0)
     lora_rank: int = setting(0, "R: train low-rank adapters only (LoRA); 0: train all weights", low=0, shown=True)
 
     engine: str = setting(
-        None,
-        "torch or vllm [vllm if it and a GPU are present]",
-        choices=[*ENGINES],
-        group="sampling",
-        also=["use_vllm"],
+        None, "torch or vllm [vllm if it and a GPU are present]", choices=[*ENGINES], group="sampling"
     )
     gpu_memory_utilization: float = setting(0.5, "share of a GPU for the engine while rolling out", high=1, free=True)
     max_engine_kl: float = setting(None, "most KL(engine, trainer) [1e-4; 5e-3 in bfloat16]", free=True)
@@ -147,7 +143,6 @@ class Config:
         None,
         "of forward passes; weights stay in float32 [bfloat16 if a GPU has it natively, else float32]",
         choices=["bfloat16", "float32"],
-        also=["bf16", "mixed_precision", "dtype"],
     )
     max_tokens_per_micro_batch: int = setting(32768, "tokens of one forward pass, with padding", free=True)
     gradient_checkpointing: bool = setting(False, "save memory: compute activations twice", free=True)
@@ -190,7 +185,7 @@ def read_settings(
         print(help_text(about))
         sys.exit()
     parser = Parser(Config, allow_abbrev=False, add_help=False)  # type: ignore[arg-type]
-    config, unknown = parser.parse_args_into_dataclasses(join_negative_numbers(argv), return_remaining_strings=True)
+    config, unknown = parser.parse_args_into_dataclasses(argv, return_remaining_strings=True)
     if unknown:
         raise Refusal(unknown_settings(unknown))
     given = {flag.split("=")[0].removeprefix("--").replace("-", "_") for flag in argv if flag.startswith("--")}
@@ -199,17 +194,6 @@ def read_settings(
         check_size(config, given)
     check(config)
     return config, origins
-
-
-def join_negative_numbers(argv: list[str]) -> list[str]:
-    """Turn ["--kl_coef", "-1e-5"] into ["--kl_coef=-1e-5"]: argparse would take -1e-5 for the name of a setting."""
-    joined: list[str] = []
-    for word in argv:
-        if joined and joined[-1].startswith("--") and re.fullmatch(r"-[\d.].*", word):
-            joined[-1] += f"={word}"
-        else:
-            joined.append(word)
-    return joined
 
 
 def help_text(about: str) -> str:

@@ -49,13 +49,9 @@ def turn_end(tokenizer) -> int | None:
     except Exception:  # `encode` reports a template that fails
         return None
     tail = tokenizer(text.rpartition("2")[2], add_special_tokens=False).input_ids
-    special = [token for token in tail if token in tokenizer.all_special_ids or is_special(tokenizer, token)]
+    known = {i for i, token in tokenizer.added_tokens_decoder.items() if token.special} | {*tokenizer.all_special_ids}
+    special = [token for token in tail if token in known]
     return special[0] if special else None
-
-
-def is_special(tokenizer, token: int) -> bool:
-    known = tokenizer.added_tokens_decoder.get(token)
-    return known is not None and known.special
 
 
 def ends_with_assistant(problem: Problem) -> bool:
