@@ -20,7 +20,8 @@ ROOT = Path(__file__).resolve().parent.parent
 README, DOCS = ROOT / "README.md", sorted((ROOT / "docs").glob("*.md"))
 # made by readers and by runs
 ELSEWHERE = {
-    "my_rewards.py", "my_engine.py", "my_objective.py", "exact.csv", "exact.png", "curves.png", "seedX.csv", "which_n.png", "OUT.csv",
+    "my_rewards.py", "my_engine.py", "my_objective.py", "exact.csv", "exact.png", "curves.png", "seedX.csv",
+    "which_n.png", "OUT.csv",
 }  # fmt: skip
 OF_LAUNCHERS = {  # flags of accelerate, torch.distributed.run, pip, hf and docker
     *("--mixed_precision", "--num_processes", "--multi_gpu", "--config_file", "--machine_rank", "--quiet", "--cpu"),
