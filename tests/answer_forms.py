@@ -577,7 +577,9 @@ def twin(rng, kind):
 
 
 # A name before "=" may have these before it: \sin x = 5 answers 5.
-OF_A_NAME = {r"\sin ", r"\lim ", r"\ln ", r"\log ", r"\overline", "x+"}
+OF_A_NAME = {r"\sin ", r"\lim ", r"\ln ", r"\log ", r"\overline", "x+", "anti"}
+# After a unit these are a power of it, and a gold without a unit accepts any. After a name they make another name.
+OF_A_NUMBER = {"^2", "^{-1}", "**2", r"\text{ squared}", "i", "x", "'", "_1", "+C"}
 
 
 def wrong_forms(seed=0, count=2_500):
@@ -589,17 +591,22 @@ def wrong_forms(seed=0, count=2_500):
         if how > 0.7 or option or answer.endswith("= 0") or ":" in answer:  # 0 times 7 is 0
             gold, wrong = twin(rng, kind)
         elif how > 0.35:
-            wrong = answer + rng.choice(TAILS)
+            wrong = answer + rng.choice([tail for tail in TAILS if answer[-1].isdigit() or tail not in OF_A_NUMBER])
         else:
             but = OF_A_NAME if "=" in answer else set()
             if re.match(r"\\frac|1(?!\d)", answer):  # \sqrt\frac{4}{4} is \frac{4}{4}, and 1/1 is 1
                 but = but | {r"\sqrt ", "1/"}
+            if answer[0] == "0":  # 0 < x is -0 < x
+                but = but | {"-"}
             wrong = rng.choice([head for head in HEADS if head not in but]) + answer
+        if gold == "7" or (kind == "science" and wrong == answer + ".7"):  # 7=7, and 275,000.7 for 2.75e5: right
+            gold, wrong = twin(rng, kind)
         yield kind, gold, look(rng, wrong) if rng.random() < 0.3 else wrong
 
 
 # Answers that people and models write. gold  |  answer  |  another answer
 RIGHT_MATH = pairs(r"""
+2t^4+7t+11  |  \mathrm{11 +2 t^4 +7 t}  |  \mathrm{y = 2t^{4}+11+7t}  ;  5\text{ m}, 6\text{ m}  |  5\text{ m}, 6\text{ m}
 1A3_{16}  |  (1A3)_{16}  |  1A3_{\text{sixteen}}  |  (1A3)_{\text{sixteen}}  |  1A3_{(16)}
 Tom  |  tom  |  Tom  |  \text{Tom}  ;  red  |  Red  |  RED  ;  xy  |  yx  |  x \cdot y  ;  ab  |  ba  ;  abc  |  cab  ;  ABC  |  ABC
 (3,7)  |  y=7, x=3  |  (y,x)=(7,3)  |  (a,b)=(3,7)  |  a=3,b=7  |  b=7,a=3  |  \begin{cases}x=3\\y=7\end{cases}  |  x=3 \text{ and } y=7
