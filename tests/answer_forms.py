@@ -599,8 +599,8 @@ def wrong_forms(seed=0, count=2_500):
             if answer[0] == "0":  # 0 < x is -0 < x
                 but = but | {"-"}
             wrong = rng.choice([head for head in HEADS if head not in but]) + answer
-        if wrong == "x" + answer and "=" in answer:  # another name
-            wrong = "7, " + answer
+        if (wrong == "x" + answer and "=" in answer) or (wrong == "7=" + answer and "7" in gold):  # may be right
+            wrong = "not " + answer
         if gold == "7" or (kind == "science" and wrong == answer + ".7"):  # 7=7, and 275,000.7 for 2.75e5: right
             gold, wrong = twin(rng, kind)
         yield kind, gold, look(rng, wrong) if rng.random() < 0.3 else wrong
