@@ -9,6 +9,7 @@ import re
 from fractions import Fraction
 
 from judging import pairs
+from wrong_answers import HEADS, TAILS
 
 # The same text inside of what only changes its look or gives it a name.
 LOOKS = [
@@ -250,8 +251,6 @@ def intervals(rng):
                  rf"\left{left}{a}, \infty\right)", f"{left}{a}, ∞)", rf"\{{x \mid x {more} {a}\}}"]  # fmt: skip
         return gold, rng.choice(forms)
     close, start = {"<": ")", r"\le": "]"}[above], {"<": "(", r"\le": "["}[below]
-    if a == b - 0:
-        b += 1
     gold = rng.choice(
         [rf"(-\infty,{a}{close}\cup{start}{b},\infty)", rf"x {above} {a} \text{{ or }} x {_more(below)} {b}"]
     )
@@ -337,7 +336,7 @@ def scientific(rng):
     raised = "".join(dict(zip("0123456789-", "⁰¹²³⁴⁵⁶⁷⁸⁹⁻", strict=True))[c] for c in str(e))
     forms = [rf"{m} \times 10^{{{e}}}", rf"{m}\times10^{{{e}}}", f"{m}e{e}", f"{m}E{e}", rf"{m} \cdot 10^{{{e}}}", f"{m} × 10{raised}", f"{m}*10^{e}" if e > 0 else f"{m}*10^({e})",
              f"{m} x 10^{{{e}}}", rf"{m}0 \times 10^{{{e}}}", f"{m}×10^{e}" if e > 0 else f"{m}×10^{{{e}}}", f"{m} * 10**{e}", rf"{m} \ast 10^{{{e}}}",
-             f"{m} x 10^{e}", rf"x \approx {m}" if False else f"{m} · 10^{{{e}}}"]  # fmt: skip
+             f"{m} x 10^{e}", f"{m} · 10^{{{e}}}"]  # fmt: skip
     if 0 < e < 9:
         forms += [f"{float(m) * 10**e:,.0f}"] if (Fraction(m) * 10**e).denominator == 1 else []
     return rng.choice(forms[:3]), rng.choice(forms)
@@ -450,13 +449,7 @@ def quantities(rng):
             rf"{m}\times10^{{{e}}}",
         ]
     else:
-        written = [
-            value,
-            value.replace(",", ""),
-            value.replace(",", "{,}"),
-            value.replace(",", r"\,"),
-            f"-{value}" if False else value,
-        ]
+        written = [value, value.replace(",", ""), value.replace(",", "{,}"), value.replace(",", r"\,")]
     gold_unit, unit = names[0], rng.choice(names)
     space = rng.choice([" ", " ", r"\ ", r"\,", "~"])
     names_of = [
@@ -542,43 +535,6 @@ def right_answers(seed=0, count=2_500, looks=True):
         yield kind, gold, look(rng, answer) if looks else answer
 
 
-# What makes a wrong answer of a right one: text after it, text before it.
-AFTER = [", 7", " or 7", "=7", r"\approx 7", "x", "^2", "!", r"\pm 1", "+C", "i", r" \text{ or } 7", " and 7", "; 7", "/7", r"\to 7", r"\ 7", "(7)",
-         r"\ne 7", "<7", r"\cup\{7\}", r"\text{ dozen}", r"\text{ thousand}", " or so", r"\text{ or more}", "'", "_1", r"\cdot 2", "^{-1}",
-         r"\text{, maybe}", "-7", "+7i", r"\text{ (or 7)}", r"\sqrt{2}", r"\pi", "...", r"\ldots", r"\text{ squared}", "*2", r"\text{ for } 7",
-         r" \text{ if } x > 7", r"\text{ hundred}", r"\text{ million}", r"\text{ and a half}", r"\text{ halves}", r"\text{ times } 2",
-         r"\text{ not}", r"\text{ pairs}", r"\text{ percent}", r"\%", r"\text{ thirds}", r" \text{ minus } 7", " 7/8", r"\text{ tens}",
-         r"\text{ out of } 7", r"\text{ per cent}", r"\text{ million dollars}", " dozen eggs"]  # fmt: skip
-BEFORE = ["7, ", "7=", r"\pm ", r"\text{not }", "1/", r"\ln ", "7 or ", "-", "7+", "2", r"\sqrt ", r"\text{about }", "x=7=", r"7\approx ", "7; ", r"\ne ", r"\neg ",
-          "<", r"\le ", r"\text{more than }", r"2\cdot ", "i", "x", r"\text{7 or }", "7<", r"\sin ", r"\text{All except }", r"y=7 \text{ or } ",
-          "x+", r"x^2 = 7 = ", r"\text{approximately }", r"\text{at least }", r"\frac{1}{2}", r"\text{half of }", r"\text{twice }", "x^2="]  # fmt: skip
-
-
-def other_digit(rng, text):
-    """Change the first digit that is in no subscript and no name before "=", and not 0. None where that may not matter."""
-    start = max(text.rfind("="), 0)
-    places = [
-        place
-        for place in range(start, len(text))
-        if "1" <= text[place] <= "9" and "_" not in text[max(place - 3, 0) : place]
-    ]
-    if not places or "binom" in text or "choose" in text:
-        return None
-    return text[: places[0]] + str((int(text[places[0]]) + rng.choice([1, 4])) % 10) + text[places[0] + 1 :]
-
-
-def other_sign(rng, text):
-    places = [
-        place
-        for place, letter in enumerate(text)
-        if letter in "+-" and place > text.rfind("=") and text[place - 1].isalnum()
-    ]
-    if not places:
-        return None
-    place = rng.choice(places)
-    return text[:place] + {"+": "-", "-": "+"}[text[place]] + text[place + 1 :]
-
-
 def twin(rng, kind):
     """A gold, and an answer that a lenient reader takes for it."""
     n, big, k = rng.randint(2, 99), rng.randint(1001, 99998), rng.randint(2, 9)
@@ -620,56 +576,50 @@ def twin(rng, kind):
     return rng.choice(cases)
 
 
-# After a unit these are a power of it, and a gold without a unit accepts any.
-_POWERS = ("^2", "^{-1}", r"\text{ squared}")
+# A name before "=" may have these before it: \sin x = 5 answers 5.
+OF_A_NAME = {r"\sin ", r"\lim ", r"\ln ", r"\log ", r"\overline", "x+", "anti"}
+# After a unit these are a power of it, and a gold without a unit accepts any. After a name they make another name.
+OF_A_NUMBER = {"^2", "^{-1}", "**2", r"\text{ squared}", "i", "x", "'", "_1", "+C"}
 
 
 def wrong_forms(seed=0, count=2_500):
-    """(kind, gold, answer): a right answer with a change that makes it wrong, or a twin."""
-    rng, made = random.Random(seed), 0
-    for kind, gold, answer in right_answers(seed + 1, 10 * count, looks=False):
-        if made == count:
-            return
+    """(kind, gold, answer): a right answer with text before or after it that makes it wrong, or a twin."""
+    rng = random.Random(seed)
+    for kind, gold, answer in right_answers(seed + 1, count, looks=False):
         how = rng.random()
         option = re.fullmatch(r"(?:\\text(?:bf)?\{)?\(?[A-E]\)?\}?", gold)  # nothing compares the text of an option
         if how > 0.7 or option or answer.endswith("= 0") or ":" in answer:  # 0 times 7 is 0
-            gold, changed = twin(rng, kind)
-        elif how > 0.4:
-            changed = answer + rng.choice(
-                [tail for tail in AFTER if answer[-1].isdigit() or tail not in ("i", "x", "'", "_1", "+C", *_POWERS)]
-            )
-        elif how > 0.2:
-            # \sin x = 5 and x+y = 5 may answer 5. \sqrt\frac{4}{4} is \frac{4}{4}, and 1/1 is 1.
-            but = {r"\sin ", "x+"} if "=" in answer else set()
-            but |= {r"\sqrt ", "1/"} if re.match(r"\\frac|1(?!\d)", answer) else set()
-            changed = rng.choice([head for head in BEFORE if head not in but]) + answer
+            gold, wrong = twin(rng, kind)
+        elif how > 0.35:
+            wrong = answer + rng.choice([tail for tail in TAILS if answer[-1].isdigit() or tail not in OF_A_NUMBER])
         else:
-            changed = other_digit(rng, answer) if how > 0.05 else other_sign(rng, answer)
-        if changed:
-            made += 1
-            yield kind, gold, look(rng, changed) if rng.random() < 0.3 else changed
+            but = OF_A_NAME if "=" in answer else set()
+            if re.match(r"\\frac|1(?!\d)", answer):  # \sqrt\frac{4}{4} is \frac{4}{4}, and 1/1 is 1
+                but = but | {r"\sqrt ", "1/"}
+            if answer[0] == "0":  # 0 < x is -0 < x
+                but = but | {"-"}
+            wrong = rng.choice([head for head in HEADS if head not in but]) + answer
+        if (wrong == "x" + answer and "=" in answer) or (wrong == "7=" + answer and "7" in gold):  # may be right
+            wrong = "not " + answer
+        if gold == "7" or (kind == "science" and wrong == answer + ".7"):  # 7=7, and 275,000.7 for 2.75e5: right
+            gold, wrong = twin(rng, kind)
+        yield kind, gold, look(rng, wrong) if rng.random() < 0.3 else wrong
 
 
 # Answers that people and models write. gold  |  answer  |  another answer
 RIGHT_MATH = pairs(r"""
 2t^4+7t+11  |  \mathrm{11 +2 t^4 +7 t}  |  \mathrm{y = 2t^{4}+11+7t}  ;  5\text{ m}, 6\text{ m}  |  5\text{ m}, 6\text{ m}
-|A\cup B|=5  |  5  ;  5  |  |A\cap B|=5
 1A3_{16}  |  (1A3)_{16}  |  1A3_{\text{sixteen}}  |  (1A3)_{\text{sixteen}}  |  1A3_{(16)}
 Tom  |  tom  |  Tom  |  \text{Tom}  ;  red  |  Red  |  RED  ;  xy  |  yx  |  x \cdot y  ;  ab  |  ba  ;  abc  |  cab  ;  ABC  |  ABC
 (3,7)  |  y=7, x=3  |  (y,x)=(7,3)  |  (a,b)=(3,7)  |  a=3,b=7  |  b=7,a=3  |  \begin{cases}x=3\\y=7\end{cases}  |  x=3 \text{ and } y=7
 (x,y)=(3,7)  |  (y,x)=(7,3)  |  y=7,x=3
 (-2,3)  |  x>-2\text{ and }x<3  |  -2<x\land x<3  |  x<3 \text{ and } x>-2
-(-\infty,-2)\cup(3,\infty)  |  \{x\mid x<-2\text{ or }x>3\}  |  x<-2 \text{ or } x>3
-(0,9)\cup(9,36)  |  (0,36)\setminus\{9\}
 12  |  12^{\text{th}}  |  \text{twelve}  |  \pounds12  |  \euro12  |  \text{The answer is }12  |  \text{Tom has 12 apples}  |  \text{Minimum value is }12  |  \text{Remainder}=12  |  \text{GCD}(24,36)=12
 12  |  f^{-1}(3)=12  |  f'(2)=12  |  f''(0)=12  |  f_2(1)=12  |  f^{(3)}(0)=12  |  (f\circ g)(2)=12  |  |x-y|=12  |  m-n=12  |  P(A\cap B)=12  |  \lim_{x\to2}f(x)=12  |  \sum_{k=1}^n a_k=12  |  \int_0^1 f(x)\,dx=12
 28\%  |  \text{Percentage}=28\%
-x^2+1  |  f^{-1}(x)=x^2+1  |  f'(x)=x^2+1  |  f_2(x)=x^2+1  |  (f\circ g)(x)=x^2+1
 7  |  \text{seven}  |  seven
 \sin 40^\circ  |  \sin(40^\circ)  |  \sin{40^\circ}  |  \sin\left(40^\circ\right)  ;  \frac{\sqrt3}{2}  |  \sin(60^\circ)
-10\text{ cents}  |  10¢  |  10\text{¢}
 (1,2),(3,-4)  |  x=1,y=2 \text{ or } x=3,y=-4  |  x=3,y=-4 \text{ or } y=2,x=1
-204_5  |  204_{\text{base 5}}  |  (204)_{\text{base }5}
 \frac{x^2}{2}+C  |  \frac{x^2}{2}+c  |  \frac{x^2}{2}+K
 \begin{pmatrix}3\\-7\end{pmatrix}  |  (3,-7)^T  |  \begin{pmatrix}3\cr-7\end{pmatrix}
 70,000  |  70{\,}000  |  70\text{,}000  |  US\$70,000  ;  0.5  |  0{.}5  |  \nicefrac12  |  \sfrac12  |  1⁄2  ;  \frac13  |  0.\dot3  |  0.\dot{3}
@@ -677,254 +627,131 @@ x^2+1  |  f^{-1}(x)=x^2+1  |  f'(x)=x^2+1  |  f_2(x)=x^2+1  |  (f\circ g)(x)=x^2
 a_nb  |  a_n b  |  ba_n  ;  v_{max}  |  v_max
 3:4  |  3∶4  ;  \frac{1}{2}  |  1⁄2  |  \nicefrac{1}{2}  |  \sfrac{1}{2}
 72^\circ  |  72\textdegree  |  \measuredangle A = 72^\circ
-5  |  \text{The answer is } 5  |  \text{The answer is 5}  ;  70000  |  70{\,}000  |  US\$70,000  |  70\text{,}000
-(1,1)  |  1,1  |  x=1, y=1
 4  |  f^{-1}(5)=4  |  f'(2)=4  |  f''(0) = 4  |  \varphi(n) = 4  |  v(2) = 4  |  \pounds 4  |  \euro 4
 \frac{x-3}{2}  |  f^{-1}(x)=\frac{x-3}{2}  |  f'(x)=\frac{x-3}{2}  ;  10\text{ cents}  |  10¢  |  10\text{¢}
-\sin 40^\circ  |  \sin(40^\circ)  |  \sin{40^\circ}  |  \sin\left(40^\circ\right)  |  \cos(50^\circ)
 2x  |  2x \text{ for all real } x  |  2x \text{ for all positive integers } x  |  2x \text{ for every } x
-5  |  \text{Minimum} = 5  |  \text{Maximum value: } 5  |  |-5|
-(x,y)=(2,3)  |  y=3, x=2  |  x=2, y=3  |  x=2 \text{ and } y=3  |  y=3 \text{ and } x=2  |  2, 3  |  (2,3)
-(2,3)  |  y=3, x=2  |  x=2 \text{ and } y=3  |  2, 3  ;  (b,a)=(2,3)  |  a=3, b=2  |  b=2, a=3
 x \neq 2  |  (-\infty,2)\cup(2,\infty)  |  \mathbb{R}\setminus\{2\}  |  2 \ne x  |  \{x \mid x \ne 2\}
-(-\infty,2)\cup(2,\infty)  |  x \neq 2  |  2 \ne x
 5 \text{ hp}  |  5\text{ HP}  |  5 \text{ horsepower}  ;  5 \text{ kg}  |  5\text{ Kg}  |  5 \text{ KG}
 \frac{1}{3}  |  0.3\text{ repeating}  |  0.\overline{3}  ;  \frac{1}{6}  |  0.1\overline{6}
 \frac{3}{4}  |  0.75  |  .75  |  \frac{3}{4}\text{ cup}  |  \frac34\text{ of a mile}  |  \dfrac{3}{4}\, \text{cups}
-12  |  12\text{ cm}^2  |  \textbf{12}  |  12\, \text{units}  |  \text{12 units}  |  \mathbf{12}  |  \fbox{12}  |  $12$.  |  12 \text{.}
 12  |  12\text{ cm}^{2}.  |  \left(12\right)  |  12 \text{ sq. units}  |  \text{Answer} = 12  |  \text{The answer: } 12  |  12 \text{ per day}  |  12\text{ gallons of water}  |  12\,\text{m}^3
 12  |  12 hours  |  x \, = \, 12  |  n=12 \text{ students}  |  12 \text{ days}  |  12\text{ nickels}  |  \text{12}  |  \mathtt{12}  |  \textit{12}
 12  |  \bm{12}  |  \mathrm{12\,cm}  |  \mathrm{12cm}  |  12 \mathrm{cm}  |  12 \text{ \(cm\)}  |  {12}\text{ cm}  |  \$12/\text{hour}  |  \$ 12 \text{ each}
-12  |  12 \text{ cents/ounce}
-2\sqrt{2}  |  \sqrt 8  |  \sqrt{8}  |  2^{3/2}  |  2^{1.5}  |  \sqrt[2]{8}  |  2 \sqrt{2} \text{ units}  |  \frac{4}{\sqrt{2}}  |  2.8284271247
-\frac{\sqrt{3}}{3}  |  \frac{1}{\sqrt{3}}  |  \sqrt{3}/3  |  \tan 30^\circ  |  1/\sqrt3  |  \frac{\sqrt 3}3
 (-\infty,3)  |  x<3  |  (-∞,3)  |  \left(-\infty,3\right)  |  x \in (-\infty, 3)  |  3 > x  |  \{x \mid x < 3\}  |  \{x: x<3\}  |  (-\infty, 3.0)
-\{1\pm\sqrt{5},-2\}  |  \{-2, 1+\sqrt5, 1-\sqrt5\}  |  -2, 1 \pm \sqrt{5}  |  x = -2, 1+\sqrt{5}, 1-\sqrt{5}
 \begin{pmatrix} 1 \\ 2 \end{pmatrix}  |  \begin{pmatrix} 1 \\[2pt] 2 \end{pmatrix}  |  \begin{bmatrix}1\\2\end{bmatrix}  |  \left[\begin{array}{r}1\\2\end{array}\right]  |  \left( \begin{matrix} 1 \\ 2 \end{matrix} \right)  |  \langle 1, 2\rangle
-90^\circ  |  90  |  \frac{\pi}{2}  |  90 \text{ degrees}  |  m\angle A = 90^\circ  |  90°  |  \angle ABC = 90^{\circ}  |  \theta = 90^\circ
 \frac{\pi}{6}  |  30^\circ  |  \pi/6  |  \theta = \frac{\pi}{6}  |  \frac{\pi}{6} \text{ radians}  |  \frac{\pi}{6}\text{ rad}
-x^2-1  |  (x-1)(x+1)  |  f(x) = x^2-1  |  -1 + x^2  |  y = x^2 - 1  |  (x+1)(x-1)  |  x^{2} - 1
-5  |  \text{5 apples}  |  5\text{ apples}  |  5 apples  |  \text{Number of apples} = 5  |  N = 5  |  \mathbf{5} \text{ apples}  |  5\;\text{apples}
-\text{(C)}  |  C  |  (C)  |  \textbf{(C)}  |  \mathrm{(C)}  |  \text{C}  |  \textbf{C}  |  C)  |  \text{(C) }
 \text{(C)}  |  \mathbf{C}  |  (\text{C})  |  (\mathbf{C})  |  \boxed{\text{C}}  |  \text{Choice C}  |  \text{option C}
 3\frac{1}{2}  |  3.5  |  \frac{7}{2}  |  7/2  |  3 \frac12  |  3\tfrac{1}{2}  |  3 1/2  |  3 + \frac{1}{2}
-1,000,000  |  1000000  |  10^6  |  1 \text{ million}  |  1{,}000{,}000  |  1\,000\,000  |  1.0 \times 10^6
 3:00  |  3:00 \text{ PM}  |  \text{3:00}  |  3{:}00
 4:3  |  4 : 3  |  4 \text{ to } 3
--2,3  |  3,-2  |  x=-2 \text{ or } x=3  |  x = -2, 3  |  \{-2,3\}  |  x=-2, x=3  |  x = 3 \text{ and } x = -2  |  x_1=-2, \ x_2=3  |  -2 \text{ and } 3
 -2,3  |  x \in \{-2, 3\}  |  x=-2,\; 3  |  \boxed{-2}, \boxed{3}  |  -2 and 3  |  -2\text{ or }3
-\frac{3}{5} + \frac{4}{5}i  |  \frac{3+4i}{5}  |  0.6+0.8i  |  \frac{3}{5}+\frac{4i}{5}  |  \frac15(3+4i)
-2^{10}  |  1024  |  1,024
 \log_2 3  |  \frac{\ln 3}{\ln 2}  |  \log_{2}(3)  |  \frac{\log 3}{\log 2}  |  \frac{1}{\log_3 2}
-2\pi r  |  2 \pi r  |  2r\pi  |  2\cdot\pi\cdot r  |  C = 2\pi r  |  r \cdot 2\pi
-y=\frac{1}{2}x+3  |  y = 0.5x+3  |  y = \frac{x}{2} + 3  |  x - 2y + 6 = 0  |  2y = x+6  |  y-3 = \frac{1}{2}x
 x^2+y^2=25  |  y^2 + x^2 = 25  |  x^2+y^2-25=0  |  25=x^2+y^2
-\frac{1}{2}  |  50\%  |  0.5
 6  |  3!  |  |{-6}|  |  \lfloor 6.5 \rfloor  |  2 \times 3 = 6  |  |-6|  |  \sqrt{36}  |  6.0  |  6.00
-6  |  \binom{4}{2}
 (2,3)  |  x=2, y=3  |  (x,y)=(2,3)  |  \left(2,3\right)  |  \{(2,3)\}  |  x=2 \text{ and } y=3  |  (2;3)  |  2, 3  |  A(2,3)
-(2,3)  |  A = (2,3)
-50\%  |  50 \text{ percent}  |  0.5  |  50\text{\%}  |  \frac12  |  50 \%
--\frac{7}{4}  |  \frac{-7}{4}  |  -1.75  |  -\dfrac{7}{4}  |  -1\frac{3}{4}  |  - \frac 74  |  \left(-\frac{7}{4}\right)  |  \frac{7}{-4}
-2 + 3\sqrt{2}  |  3\sqrt{2}+2  |  2+\sqrt{18}  |  2+3\sqrt2
-f(x) = 2x  |  2x  |  f(x)=2x
-0  |  0.0  |  -0  |  0 \text{ people}
-\text{June 20}  |  June 20  |  \text{june 20}
-\text{Tuesday}  |  Tuesday  |  \textbf{Tuesday}
-18  |  18^\circ  |  \$18  |  \$18.00  |  18\text{ dollars per day}  |  \$18 \text{ every day}
-10x + 5  |  5(2x+1)  |  5 + 10x  |  10 x+5  |  10\cdot x + 5
 \frac{a}{b}  |  a/b  |  a \div b
-n(n+1)  |  n^2+n  |  (n+1)n  |  n(1+n)  |  n\cdot(n+1)
 [2,5)  |  2\le x<5  |  [2, 5)  |  x\in[2,5)  |  2\leqslant x < 5
-72  |  72\text{ clips}  |  \textbf{72 clips}  |  72 \; \text{clips altogether}
 10  |  \$10  |  \$10.00  |  \mathbf{\$10}  |  10\text{ USD}  |  \text{\$}10.00  |  \textdollar10  |  10\,\$  |  \text{10 dollars}
-10  |  \text{\$ 10}
-624  |  624 \text{ pages/year}  |  624 \text{ pages per year}  |  624 pages
-35  |  35 \text{ purple flowers}  |  35\text{ flowers}  |  35 yellow flowers
 48  |  48 \text{ slices}  |  8+40=48  |  48.  |  x=48  |  48\text{ pieces of pizza}
 16  |  16 \text{ lbs}  |  16 \text{ pounds}  |  16 lbs  |  16\text{ lb.}
-41  |  41 \text{ years}  |  41 \text{ years old}
 990  |  \$990  |  \$ 990  |  990 \text{ dollars per month}  |  \$990\text{ per month}  |  \$990/month  |  \$990 \text{ a month}
 27  |  27 \text{ apples left}  |  27 \text{ remaining apples}  |  27 \text{ apples remaining}
 5  |  5 \text{ days}  |  5 \text{ times}  |  \text{5 times}  |  5\text{ zeros}
 18  |  \boxed{18}  |  \boxed{\$18}  |  \text{Total: } 18  |  \text{Total: } \$18  |  Total: 18  |  \textbf{Total: }18  |  \text{Cost: \$18}  |  \text{Cost} = \$18
 \frac{1}{4}  |  1/4  |  0.25  |  25\%  |  \frac{1}{4}\text{ of the cake}  |  \text{1/4}  |  {1 \over 4}  |  \frac{25}{100}  |  1 / 4
-3.14  |  \$3.14  |  3.140
 1/2  |  \frac{1}{2}  |  \text{½}  |  ½  |  .5
--3  |  −3  |  {-3}  |  -\,3  |  (-3)  |  \text{-3}  |  - 3  |  x = -3  |  \left(-3\right)
 2,3,5  |  2, 3, 5  |  \{2,3,5\}  |  2, 3 \text{ and } 5  |  5,3,2  |  (2,3,5)  |  [2,3,5]  |  2 \text{, } 3 \text{, } 5  |  \text{2, 3, and 5}
-2,3,5  |  2,3,\text{and }5  |  2;3;5  |  x=2,3,5
 x \in [-2,7]  |  [-2,7]  |  -2 \leq x \leq 7  |  [-2, 7]
-(0,9)\cup(9,36)  |  (0,9) \cup (9,36)  |  x \in (0,9) \cup (9,36)  |  0<x<9 \text{ or } 9<x<36  |  (9,36) \cup (0,9)
-x<-1 \text{ or } x>3  |  (-\infty,-1)\cup(3,\infty)  |  x<-1 or x>3  |  x < -1, x > 3  |  x \in (-\infty,-1) \cup (3,\infty)
-y=-\frac{1}{3}x+2  |  y=2-\frac{x}{3}  |  y = -\frac13 x + 2  |  x+3y=6  |  x + 3y - 6 = 0  |  y=\frac{-x+6}{3}
-\frac{x^2}{4}+\frac{y^2}{9}=1  |  9x^2+4y^2=36  |  \frac{y^2}{9}+\frac{x^2}{4}=1
-3\sqrt{13}  |  \sqrt{117}  |  3 \sqrt{13}  |  3\sqrt {13}  |  3\sqrt{13}\text{ units}  |  10.8166538
-p - q  |  -q+p  |  p-q  |  p + (-q)  |  -(q-p)
-3/2, -1/2  |  -\frac12, \frac32  |  x=\frac32 \text{ or } x=-\frac12
 2516_8  |  2516_{8}  |  (2516)_8  |  2516 \text{ in base } 8
 \text{infinitely many}  |  \text{Infinitely many}  |  infinitely many
 (3, \frac{\pi}{2})  |  (3, \pi/2)  |  \left( 3, \frac{\pi}{2} \right)  |  (3,90^\circ)  |  r=3, \theta=\frac{\pi}{2}
-6+9i  |  9i+6  |  6 + 9i  |  z=6+9i  |  6+9 i
-\frac{3+\sqrt{5}}{2}  |  \frac{3}{2}+\frac{\sqrt5}{2}  |  (3+\sqrt{5})/2  |  \frac12(3+\sqrt5)  |  \frac{\sqrt{5}+3}{2}  |  2.6180339887
-2^{2019}-1  |  2^{2019} - 1  |  -1+2^{2019}
-\sin^2 x  |  (\sin x)^2  |  \sin^{2}(x)  |  1-\cos^2 x  |  \sin^2{x}  |  \sin(x)^2
 \cot x  |  \frac{\cos x}{\sin x}  |  \frac{1}{\tan x}  |  \cot(x)  |  \cot{x}
-8\%  |  8 \%  |  0.08  |  8 \text{ percent}  |  \frac{8}{100}  |  8.0\%
-\$1.50  |  1.50  |  1.5  |  \$1.5  |  1.50 \text{ dollars}  |  \$ 1.50  |  1\frac12\text{ dollars}
-5:3  |  5 : 3  |  5 \text{ to } 3  |  \text{5:3}  |  5{:}3  |  5\text{:}3
 120^\circ  |  120  |  120°  |  120^{\circ}  |  120\degree  |  120\text{°}  |  \angle A = 120^\circ  |  120 \text{ deg}
--\infty  |  -∞  |  - \infty
-1000  |  10^3  |  1{,}000  |  1\,000  |  1 000  |  1e3  |  1000.0  |  1,000.00
-n=3k+1  |  3k+1  |  n = 3k + 1  |  n=1+3k
-a^2+b^2  |  b^2+a^2  |  a^{2} + b^{2}
 e^{-2}  |  \frac{1}{e^2}  |  \exp(-2)
-\ln 2  |  \ln(2)  |  \log_e 2  |  \ln{2}  |  0.69314718056
 50  |  50 \text{ km/h}  |  50 km/h  |  50\text{ kph}  |  50 \frac{\text{km}}{\text{h}}  |  50\text{ miles}/\text{hour}  |  50\ \mathrm{mi}
-12\pi  |  12\pi \text{ cm}  |  12 \pi  |  37.69911184  |  12\pi\text{ cubic inches}
 \begin{pmatrix} 1 & 0 \\ 0 & 1 \end{pmatrix}  |  \begin{bmatrix} 1 & 0 \\ 0 & 1 \end{bmatrix}  |  \left[\begin{array}{cc} 1 & 0 \\ 0 & 1 \end{array}\right]  |  \begin{pmatrix}1&0\\0&1\end{pmatrix}  |  \left(\begin{smallmatrix}1&0\\0&1\end{smallmatrix}\right)  |  \begin{pmatrix} 1 & 0 \\[4pt] 0 & 1 \end{pmatrix}
 57  |  57\\  |  \[57\]  |  \(57\)  |  57\;  |  \text{$57}  |  57 \hspace{1mm} \text{cm}  |  \boldsymbol{57}
 57  |  ５７  |  \text{57}  |  \mbox{57}  |  \rm{57}  |  {\bf 57}  |  \mathsf{57}  |  {\large 57}  |  \colorbox{yellow}{57}
 57  |  \text{\textbf{57}}  |  57\text{ in total}  |  57 total  |  \underline{\underline{57}}  |  \fbox{57}  |  \boxed{\boxed{57}}  |  57~\text{cm}  |  +57
 57  |  57\phantom{0}  |  57 \quad
-(1,2),(3,4)  |  (1,2), (3,4)  |  \{(1,2),(3,4)\}  |  (1,2) \text{ and } (3,4)  |  (3,4),(1,2)  |  (x,y)=(1,2),(3,4)  |  (x,y) = (1,2) \text{ or } (3,4)  |  (x, y) \in \{(1,2),(3,4)\}
-3\text{ cm}, 4\text{ cm}  |  3, 4  |  3 \text{ cm and } 4 \text{ cm}  |  4\text{ cm}, 3\text{ cm}
-\frac{1}{2}, 2  |  2, \frac12  |  0.5, 2  |  x = 2, \frac{1}{2}  |  \left\{\frac12, 2\right\}  |  2 \text{ and } \frac{1}{2}
-1 < x < 3  |  (1,3)  |  3>x>1  |  x \in (1,3)
-\frac{n(n+1)}{2}  |  n(n+1)/2  |  \frac{n^2+n}{2}  |  \frac12 n(n+1)
-x^3-3x+2  |  x^3 - 3x + 2  |  2-3x+x^3  |  (x-1)^2(x+2)  |  x^3-3 x+2  |  x**3 - 3*x + 2  |  x^{3}-3x+2
-\frac{2x+1}{x-3}  |  \frac{1+2x}{x-3}  |  (2x+1)/(x-3)  |  \dfrac{2x+1}{x-3}  |  -\frac{2x+1}{3-x}
-A=\frac{1}{2}bh  |  \frac{1}{2}bh  |  \frac{bh}{2}  |  A = 0.5bh
-100\%  |  1  |  100 \%  |  100\text{ percent}
-0.75  |  3/4  |  75\%  |  .75  |  0.750  |  \frac34
-\sqrt[3]{2}  |  2^{1/3}  |  2^{\frac13}  |  \sqrt[3]2  |  \sqrt[3] {2}
-\{x \mid x > 3\}  |  x>3  |  (3,\infty)  |  \{x : x>3\}  |  \{x|x>3\}
 |x-3|  |  |3-x|  |  \left|x-3\right|  |  \lvert x-3 \rvert
-4x^3  |  4x^{3}  |  4 x^3  |  4 \cdot x^3  |  4\times x^3
-11:30 \text{ a.m.}  |  11:30  |  11:30 AM  |  11:30\text{ am}  |  11:30 a.m.
-2^3 \cdot 5  |  40  |  2^3\cdot5  |  2^3 \times 5  |  2 \cdot 2 \cdot 2 \cdot 5
-10!  |  3628800  |  3,628,800
-\frac{\pi}{4} + \frac{\sqrt{3}}{2}  |  \frac{\pi + 2\sqrt3}{4}  |  \frac{\sqrt{3}}{2}+\frac{\pi}{4}  |  \pi/4+\sqrt{3}/2
-\text{Alice}  |  Alice  |  \textbf{Alice}  |  \mathrm{Alice}  |  \text{Alice.}  |  alice
-(-3,\infty)  |  x>-3  |  (-3, +\infty)  |  (-3, \infty)
-i  |  \mathrm{i}  |  0+1i  |  0+i  |  \sqrt{-1}
-5\sqrt{2}\text{ cm}  |  5\sqrt{2}  |  \sqrt{50}\text{ cm}  |  5\sqrt2 \ \mathrm{cm}  |  5 \sqrt{2} cm  |  7.0710678119 cm
 15\text{ mph}  |  15 mph  |  15 miles per hour  |  15 \text{ mi/hr}  |  15 \text{ mi/h}  |  15\text{ miles}/\text{hour}  |  15\text{ miles an hour}
 9\text{ sq ft}  |  9 \text{ ft}^2  |  9 square feet  |  9 \text{ square foot}  |  9 ft^2  |  9 sq. ft.  |  9 \text{ sq. feet}
-120\text{ lbs}  |  120 pounds  |  120 \text{ lb}  |  120 lb
 \$1{,}200  |  1200  |  \$1200  |  1,200 dollars  |  \$1,200.00  |  1.2 \text{ thousand dollars}
+\arcsin{10 \theta}  |  \sin^{-1}(10\theta)  ;  \frac12 \ln 2  |  \ln\sqrt{2}  |  \frac{\ln 2}{2}  |  \frac{\ln(2)}{2}
+(x+2)(x-3)  |  x^2-x-6  |  (x - 3)(x + 2)  ;  \cos 2x  |  1-2\sin^2 x  |  2\cos^2(x)-1
+\tan^{-1}(2)  |  \arctan 2  ;  2^{10}  |  1024  ;  5 \text{ or } -5  |  \pm 5
+1,2,3  |  3, 1, 2  ;  1,2  |  1 \text{ and } 2  |  x=1 \text{ or } x=2  ;  x=1,y=2  |  y=2,x=1  |  (1,2)  |  1,2
+e^{i\pi/3}  |  \frac{1}{2}+\frac{\sqrt{3}}{2}i  ;  \emptyset  |  \varnothing  ;  \mathbb{R}  |  (-\infty,\infty)
+11,111,111,100  |  11,\! 111,\! 111,\! 100  ;  10  |  10 apples  ;  f(x)=x^2  |  x^2  ;  \text{June 20}  |  June 20
+x' + \frac{r}{V}x - rc = 0  |  x^{\prime}+\frac{r}{V} x-r c=0  ;  E_1, E_2  |  E_{2},E_{1}
+A e^{-E_a/RT}  |  A e^{-\frac{E_a}{RT}}
+\frac{Q}{4\pi\varepsilon_0 R_\odot^2}  |  \frac{1}{4\pi\epsilon_0}\frac{Q}{R_{\odot}^{2}}  ;  2+3i  |  2 + 3\mathrm{i}
+70000  |  \$70,000  |  $70,000$  |  \$70,000.00  |  70,000\text{ dollars per year}  |  \text{\$}70000  |  USD 70000  |  €70000
+70000  |  130,000 - 60,000 = \$70,000  |  \text{Profit} = 70,000  |  \text{Answer: } 70{,}000  |  ７００００
+8  |  8 \text{ eggs}  |  8 years old  |  8\text{ cups of tea}  |  8 \text{ zeros}  |  8 yuan  |  8 元  |  \text{8 apples}  |  8cm
+8  |  \boldsymbol{8}  |  {\color{blue}{8}}  |  \textcolor{red}{8}  |  \Large{8}  |  \mathbf{\text{8}}  |  **8**  |  {\bf 8}  |  8。
+8  |  AB = 8  |  P(X=2)=8  |  a+b+c=8  |  |AB| = 8  |  \cos A = 8  |  8_{10}  |  f(x) = 8  |  4!/3
+8 \text{ inches}  |  8 \text{ in}  |  8 inch  |  8  ;  8\text{ cm}^2  |  8 \text{ square centimeters}  |  8 \text{ sq. cm}  |  8 cm^2
+60\text{ mph}  |  60 \text{ miles per hour}  |  60 mi/h  ;  5.4 \text{ cents}  |  5.4\text{ cents per ounce}
+28\%  |  28 percent  |  \text{28 percent}  |  28 pct  |  28 per cent  |  28％  ;  \$5 \text{ million}  |  5 \text{ million dollars}  |  5000000
+204_5  |  204_{five}  |  (204)_5  |  204_{(5)}  ;  \frac{10!}{3!4!}  |  25200  ;  \frac13  |  0.\overline{3}  ;  120  |  5!  |  \binom{10}{3}
+3\times 10^8  |  3 x 10^8  |  3*10**8  ;  14-i  |  14.0 + -1.0i  ;  Yes  |  yes  ;  No  |  no  ;  Odd  |  odd  ;  5  |  \text{USD 5}  ;  2x  |  f(x)=2x \text{ for all real } x
+100,200  |  200, 100  |  100200  ;  (10,100)  |  (10, 100)  ;  12,600  |  12600  ;  15,000, 20,000  |  15000, 20000
+\begin{pmatrix} 1/2 \\ 3 \end{pmatrix}  |  \begin{bmatrix} 0.5 \\ 3 \\ \end{bmatrix}  |  (\frac12,3)  |  \left(\begin{array}{c} \frac12 \\ 3 \end{array}\right)
+2x+4y-3=0  |  y=-\frac{1}{2}x+\frac{3}{4}  |  4x+8y-6=0  ;  [1,\infty)  |  \{x \mid x \ge 1\}  ;  (2,3)  |  P(2,3)
 """)
 RIGHT_SCIENCE = pairs(r"""
 A  |  A. P(A)  |  A. \frac{B}{2}  |  A. 5 C  |  A. F = BIL  |  A. a b c  |  A. \text{a red ball}  |  A. e^{-x}  |  A. C_2H_6  |  A. \text{ATP and NADPH}  |  A: it increases  |  A. 5 d
 k_BT  |  k_B T  |  k_{B}T  |  k_{\text{B}}T  |  Tk_B  |  k_{\mathrm B}T  ;  m_ec^2  |  m_e c^2  |  m_{e}c^2  ;  \mu_kmg  |  \mu_k mg  |  \mu_k m g
 1.10 \text{ V}  |  E^\circ_{\text{cell}}=1.10 \text{ V}  |  E_{\text{cell}}^\circ=1.10\text{ V}  ;  -285.8 \text{ kJ/mol}  |  \Delta H^\circ_f=-285.8 kJ/mol  |  \Delta G^{\circ}_{\text{rxn}}=-285.8\text{ kJ/mol}  |  \Delta_f H^\circ=-285.8
-5.0 \times 10^{-3}  |  [H^+]=5.0\times10^{-3}  |  [\ce{H+}]=0.005 \text{ M}  |  [\text{OH}^-]=5.0\times10^{-3}
 3t+1  |  v(t)=3t+1  |  x(t)=3t+1  |  \rho(r)=3t+1  |  \Delta E=3t+1  |  |B|=3t+1  |  |\vec F|=3t+1  |  \dot x=3t+1  ;  3kx  |  \frac{dv}{dt}=3kx
 4.76  |  pKa=4.76  |  pK_a=4.76
 A  |  A. \ce{H2O}  |  A. I and II  |  \text{A. I and II only}  |  A. 5 and 6  |  A. 1, 2, 3  |  A. Na^+  |  A. \text{sp}^3  |  \text{(A) I, II and III}  |  A - increases  |  A \text{ (increases)}  |  a)  |  A. 5 A  |  A. E = mc^2
 SO_4^{2-}  |  SO₄²⁻  |  \ce{SO4^2-}  ;  Na^+  |  Na⁺  |  Na^{1+}  ;  Fe^{3+}  |  Fe^{+3}  |  Fe³⁺  ;  ^{14}_{6}C  |  \ce{^{14}_{6}C}  |  {}_6^{14}\mathrm{C}
-2H_2+O_2\rightarrow2H_2O  |  \ce{2H2 + O2 -> 2H2O}  |  2H_2(g)+O_2(g)\to2H_2O(l)
 20 \text{ N}\cdot\text{m}  |  20 Nm  |  20\text{ N-m}  |  20\text{ newton-meters}  ;  5 \mu\text{m}  |  5 \text{ microns}  ;  5 \text{ eV}  |  5 \text{ electron-volts}
 6.0\text{ m/s}  |  6.0\text{ m/s to the right}  |  6.0\text{ m/s east}  |  \SI{6.0}{m/s}  |  \qty{6.0}{m/s}  ;  30^\circ  |  30^\circ\text{ above the horizontal}
 red  |  Red  |  RED  ;  ice  |  Ice  ;  ma  |  F = ma  ;  NO  |  NO  |  \ce{NO}  ;  No  |  no  |  NO
-6.0\text{ m/s east}  |  6.0 m/s  |  6.0\text{ m/s east}
-v=3t  |  v(t)=3t  |  3t
 5 m/s  |  5 \frac{m}{s}  |  5\ \text{m}\,\text{s}^{-1}  |  5 m s^{-1}  |  5 meters/second  |  5 m/sec  |  v = 5\ \mathrm{m/s}  |  5.0 m/s  |  5 m\cdot s^{-1}
-5 m/s  |  5\,\mathrm{m\cdot s^{-1}}  |  5 metres per second  |  5
 5.0 \times 10^{14} Hz  |  5.0e14 Hz  |  5 × 10^14 Hz  |  5.0\cdot10^{14}\ \text{Hz}  |  f = 5.0 \times 10^{14}\,\mathrm{Hz}  |  5.0*10^{14} hertz
-4.18 J/(g °C)  |  4.18 J/g°C  |  4.18 \text{ J/(g} \cdot {}^\circ\text{C)}  |  4.18\ \text{J g}^{-1}\,^\circ\text{C}^{-1}  |  4.18 J/(g·°C)
 760 mmHg  |  760 mm Hg  |  760\text{ mmHg}
-NaCl  |  \text{NaCl}  |  \ce{NaCl}  |  \mathrm{NaCl}
-[Fe(CN)_6]^{4-}  |  \ce{[Fe(CN)6]^{4-}}  |  \text{[Fe(CN)}_6]^{4-}
 2H_2 + O_2 \rightarrow 2H_2O  |  2H_2+O_2 \to 2H_2O  |  2 H_2 + O_2 → 2 H_2O
 10\ \Omega  |  10 ohms  |  10 Ω  |  10\,\Omega  |  R = 10\ \Omega  |  10 ohm  |  10\text{ }\Omega
-2.5 \times 10^{-6} C  |  2.5e-6 C  |  2.5\times10^{-6}\,\text{C}
--13.6 eV  |  -13.6\text{ eV}  |  E_1 = -13.6\,eV  |  −13.6 eV
-0.05  |  5\%  |  5.0 \times 10^{-2}  |  0.050
 300 K  |  300 kelvin  |  300\,\mathrm{K}  |  T = 300 K  |  300K
-12 V  |  12V  |  12 volts  |  V = 12\text{ V}  |  12\ \mathrm{V}
-9.8 N/kg  |  9.8 \text{ N/kg}  |  9.8\ \frac{\text{N}}{\text{kg}}  |  9.8 N kg⁻¹
 6.63 \times 10^{-34} J s  |  6.63e-34 J·s  |  6.626 \times 10^{-34}\ \text{J}\cdot\text{s}  |  6.63\times10^{-34}\,\mathrm{J\,s}  |  6.63 × 10⁻³⁴ J s
 3  |  \text{3 moles}  |  3 mol  |  n = 3  |  pH = 3  |  \text{pH} = 3.0  |  3.0
-sp^2  |  \text{sp}^2  |  sp2  |  sp^{2}  |  \mathrm{sp^2}
 B  |  B. 12 m/s  |  (B) 12 m/s  |  \textbf{B}  |  b  |  \text{(b)}  |  \text{Option B}  |  B: 12  |  \text{B) } 12
-B  |  B.
-increases  |  \text{increases}  |  Increases  |  \text{Increases.}
 1.2 kJ/mol  |  1.2\ \text{kJ}\cdot\text{mol}^{-1}  |  1.2 kJ mol-1  |  1.2 kJ mol^{-1}  |  1.2 kilojoules per mole
 0.25 M  |  0.25 mol/L  |  0.25\text{ M}  |  0.25\ \mathrm{mol\,L^{-1}}  |  0.25 molar
-\frac{1}{2}mv^2  |  0.5 m v^2  |  \frac{mv^2}{2}  |  \frac{1}{2} m v^2  |  E = \frac12 mv^2
-\sqrt{2gh}  |  \sqrt{2 g h}  |  (2gh)^{1/2}  |  v = \sqrt{2gh}
-45°  |  45^\circ  |  45 degrees  |  45
-120 V  |  120 volts  |  120\,V
-1,200 kg  |  1200 kg  |  1.2 \times 10^3 kg
-22.4 L  |  22.4 liters  |  22.4\text{ L}  |  22.4 l  |  V = 22.4 L
-5 cm  |  5 centimeters  |  5\,cm  |  5cm  |  5.0 cm
-25 kg m^2/s  |  25\ \text{kg}\cdot\text{m}^2/\text{s}  |  25 kg·m²/s  |  25 \frac{kg \cdot m^2}{s}  |  25\,\mathrm{kg\,m^2\,s^{-1}}
 3.0 \times 10^8 m/s  |  3.0e8 m/s  |  3.00 \times 10^{8}\,\text{m/s}  |  3 × 10^8 m/s  |  c = 3.0 \times 10^{8}\ \mathrm{m\,s^{-1}}  |  3.0 x 10^8 m/s  |  300000000 m/s  |  3.0·10⁸ m/s  |  (3.0 \times 10^8) m/s
-3.0 \times 10^8 m/s  |  3.0 \times 10^8\ \mathrm{m}/\mathrm{s}
-0.0821 L atm/(mol K)  |  0.0821 \text{ L·atm/(mol·K)}  |  0.0821\ \text{L atm mol}^{-1}\text{K}^{-1}  |  0.0821 \frac{L \cdot atm}{mol \cdot K}  |  0.08206 L·atm/mol·K
 4.5 g  |  4.5 grams  |  4.5\,\text{g}  |  4.50 g  |  m = 4.5 g  |  4.5 g NaCl  |  4.5\text{ g of NaCl}
-101.3 kPa  |  101.3\ \text{kPa}  |  101.3 kilopascals  |  P = 101.3\,kPa
-96485 C/mol  |  96,485 C/mol  |  96485\ \text{C mol}^{-1}  |  9.6485 \times 10^4 C/mol
 2 s  |  2 seconds  |  2.0 s  |  t = 2\text{ s}  |  2\,\mathrm{s}  |  2 sec  |  2s
 50 N/m  |  50 \text{ N/m}  |  k = 50\ \mathrm{N\,m^{-1}}  |  50 newtons per meter
 1.0 atm  |  1.0\text{ atm}  |  1 atm  |  1.0 atmosphere
 35 %  |  35\%  |  35 percent  |  0.35
--285.8 kJ/mol  |  -285.8\ \text{kJ/mol}  |  \Delta H = -285.8 kJ/mol  |  −285.8 kJ·mol⁻¹  |  \Delta H^\circ = -285.8\ \mathrm{kJ\,mol^{-1}}
-2.0 \times 10^{-3} mol  |  2.0e-3 mol  |  0.0020 mol  |  0.002 moles  |  2.0 \times 10^{-3}\ \text{mol}
-13.6 eV  |  13.6\,\mathrm{eV}  |  13.6 electronvolts  |  13.6 electron volts
-1.6 \times 10^{-19} J  |  1.6e-19 J  |  1.60 \times 10^{-19}\text{ J}  |  1.6×10^{-19} J
 25 cm^3  |  25\text{ cm}^3  |  25 cubic centimeters  |  25 cm³  |  25 cc  |  V = 25\ \mathrm{cm^3}
 Mg(OH)_2  |  \text{Mg(OH)}_2  |  \ce{Mg(OH)2}  |  Mg(OH)2  |  \mathrm{Mg(OH)_2}
-C  |  (C)  |  c  |  C.  |  C. 5 m/s  |  \text{C}  |  \text{(C) 5 m/s}  |  \textbf{C. 5 m/s}  |  C) 5 m/s
-C  |  Option C  |  C: 5 m/s  |  \text{Option C: 5 m/s}
-7  |  pH = 7  |  pH=7  |  7.0  |  \text{pH}=7  |  \mathrm{pH} = 7.0  |  pH 7  |  \text{pH } 7
-\frac{kQ}{r^2}  |  kQ/r^2  |  k\frac{Q}{r^2}  |  E = \frac{kQ}{r^{2}}
-mg\sin\theta  |  m g \sin\theta  |  mg \sin(\theta)  |  F = mg\sin\theta
-10 m  |  10\text{ m}  |  10 meters  |  10m  |  10.0 m  |  d = 10 m  |  10 metres  |  10\ m
-1.38 \times 10^{-23} J/K  |  1.38e-23 J/K  |  1.38 \times 10^{-23}\ \text{J K}^{-1}  |  1.38×10⁻²³ J·K⁻¹  |  k_B = 1.38 \times 10^{-23}\,\mathrm{J/K}
-8.99 × 10^9 N m^2/C^2  |  8.99 \times 10^9\ \text{N}\cdot\text{m}^2/\text{C}^2  |  8.99e9 N·m²/C²  |  8.99 \times 10^{9} \frac{N \cdot m^2}{C^2}  |  8.99 \times 10^9\,\mathrm{N\,m^2\,C^{-2}}
-5.0 × 10^{-3} M/s  |  5.0e-3 M/s  |  5.0 \times 10^{-3}\ \text{mol L}^{-1}\text{ s}^{-1}  |  5.0 \times 10^{-3}\ \mathrm{mol\cdot L^{-1}\cdot s^{-1}}  |  0.0050 M s^{-1}
 -40 °C  |  -40^\circ\text{C}  |  -40 degrees Celsius  |  −40 °C  |  T = -40\,^\circ\mathrm{C}
-440 Hz  |  440\ \text{Hz}  |  440 hertz  |  f = 440 Hz
-6 \times 10^{24} kg  |  6e24 kg  |  6 × 10²⁴ kg  |  6\times10^{24}\,\text{kg}  |  M = 6 \times 10^{24}\ \mathrm{kg}
 0.5 mol/L  |  0.5 M  |  0.50 mol/L  |  0.5\ \text{mol}/\text{L}  |  0.5 mol L^-1  |  0.5 mol·L⁻¹  |  0.5 moles per liter  |  [A] = 0.5 M
-30 degrees  |  30^\circ  |  30°  |  30  |  \theta = 30^\circ
-2.2 kΩ  |  2.2 k\Omega  |  2.2\ \text{k}\Omega  |  2.2 kiloohms  |  2.2 kilohms  |  2.2\,\mathrm{k\Omega}
-1.5 A  |  1.5 amps  |  1.5 amperes  |  I = 1.5\ \text{A}  |  1.5A
-75 W  |  75 watts  |  75\,\mathrm{W}  |  P = 75 W
 4.0 × 10^{-7} m  |  4.0e-7 m  |  4.0 \times 10^{-7}\text{ m}  |  400 \times 10^{-9} m  |  \lambda = 4.0 \times 10^{-7}\ \mathrm{m}
-ethanol  |  Ethanol  |  \text{ethanol}  |  \text{Ethanol}
-3:1  |  3 : 1  |  3 to 1  |  \text{3:1}
-n = 3  |  3  |  n=3
-2.0  |  2  |  2.00  |  x = 2.0
 x = v_0 t + \frac{1}{2}at^2  |  v_0 t + \frac{1}{2} a t^2  |  x = v_0t+0.5at^2
 A  |  a  |  (A)  |  \text{A}  |  A)  |  (a)  |  A: it increases  |  (A) It increases  |  A. It increases because T rises
 """)
 WRONG_MATH = pairs(r"""
-\$98  |  98 \text{ dollars}\text{ per cent}  ;  44\pi  |  44\pi\text{ cm}^2\text{ per cent}  ;  81  |  81 \text{ (weeks)}\text{ per cent}
 A+B+C  |  A+B+c  ;  x+C  |  x+b  ;  12  |  \text{Twice it is }12  |  \text{Bob has }12, \text{Tom has }13  |  \text{The sum is not }12
-1A3_{16}  |  1A3_{\text{six}}  |  (1A4)_{16}  |  1A3  |  (1A3_{16}  |  A31_{16}
 Tom  |  moT  ;  Ben  |  neB  ;  one  |  eon  ;  ABC  |  ACB  ;  red  |  der  ;  AB  |  BA  ;  No  |  on
 (3,7)  |  y=3, x=7  |  (b,a)=(3,7)  |  x=3\text{ or }y=7  |  x=3,x=7  |  (y,x)=(3,7)  |  \begin{cases}x=7\\y=3\end{cases}
 (-\infty,-2)\cup(3,\infty)  |  x<-2\text{ and }x>3  |  \{x\mid x<-2\text{ and }x>3\}
-(-2,3)  |  x>-2 \text{ or } x<3  |  x<-2 \text{ and } x>3  |  x>-2 \text{ and } y<3
 \frac{\pi}{6}  |  \frac{\pi}{6}^\circ  |  \frac{\pi}{6}\text{ degrees}
 12  |  12 \text{ lakhs}  |  12 \text{ crores}  |  12 \text{ mn}  |  12 \text{ bn}  |  12 \text{ M}  |  12 \text{ myriad}  |  12 \text{ sevenths}  |  12 \text{ itself}  |  12 \text{ negated}  |  12 \text{ reversed}
 12  |  12 \text{ complement}  |  12 \text{ conjugate}  |  12 \text{ transpose}  |  12 \text{ quadruple}  |  12 \text{ exponent}  |  12 \text{ est.}  |  12 \text{ estimated}  |  12 \text{ ish}  |  12 \text{ etc.}  |  12 \text{ others}
 12  |  12 \text{ onwards}  |  12 \text{ higher}  |  12 \text{ lower}  |  12 \text{ undefined}  |  12 \text{ NaN}  |  12 \text{ nope}  |  12 \text{ infinite}  |  12 \text{ th}  |  12 \text{ st}  |  12 \text{ remainder}
 12  |  \text{The answer is not }12  |  \text{The answer is about 12}  |  \text{The answer is }13  |  \text{Tom has 12 apples or 13}  |  (f\circ g)(2)=13  |  f^2=12  |  \text{twenty}
 12  |  -f(x)=12  |  \int_0^1 x\,dx=12=13  |  \text{half}=12  |  \sin(12^\circ)
-(1,2),(3,-4)  |  x=1,y=2 \text{ or } x=3,y=4  |  x=2,y=1 \text{ or } x=3,y=-4  |  x=1 \text{ or } y=2 \text{ or } x=3 \text{ or } y=-4
-\frac{x^2}{2}+C  |  \frac{x^2}{2}  |  \frac{x^2}{2}+x  |  \frac{x^2}{2}-c  ;  cx+C  |  cx+c
 \begin{pmatrix}3\\-7\end{pmatrix}  |  (-7,3)^T  ;  10\text{ cents}  |  11¢  |  10€
 204_5  |  204_{\text{base 6}}  ;  a_nb  |  a_{nb}  |  a_b n  ;  (0,9)\cup(9,36)  |  (0,36)\setminus\{8\}  |  [0,36)\setminus\{9\}  |  (0,36)\setminus\{40\}
-0.5  |  0{.}6  ;  70,000  |  70\text{, }000
 (-2,3)  |  x=-2,3  ;  3:4  |  4∶3  ;  \frac{1}{2}  |  2⁄1  |  \nicefrac{2}{1}  ;  72^\circ  |  71\textdegree
-5  |  \text{The answer is not } 5  |  \text{The answer is } 6  |  \text{The answer is 5 or 6}  ;  70000  |  70{\,}00  |  70{\,}0000
-\frac{\pi}{6}  |  \frac{\pi}{6}^\circ  |  \frac{\pi}{6} \text{ degrees}  ;  (3,7)  |  x=3, x=7  |  x=3 \text{ and } x=7
 (-\infty,-2)\cup(3,\infty)  |  x<-2 \text{ and } x>3  ;  4  |  f^{2}(5)=4  |  x'(2)=4
-1,2  |  |2,1|  |  \lfloor 1,2 \rfloor  ;  -1,2  |  |-1,2|
 5  |  5 \text{ for all but one } x  |  5 \text{ for all but finitely many } n  |  5 \text{ for any wrong } x  |  |5,5|
 5  |  5 \text{ isn't}  |  5 \text{ wasn't right}  |  5 \text{ cannot}  |  5 \text{ unlikely}  |  5 \text{ repeating}
 5  |  5 \text{ recurring}  |  5 \text{ binary}  |  5 \text{ octal}  |  5 \text{ hex}  |  5 \text{ hexadecimal}  |  5 \text{ minimum}
@@ -932,57 +759,43 @@ Tom  |  moT  ;  Ben  |  neB  ;  one  |  eon  ;  ABC  |  ACB  ;  red  |  der  ;  
 5  |  5 \text{ per mille}  |  5 \text{ permille}  |  5 \text{ (approx)}  |  5 \text{ (approx.)}  |  5 \text{ (about)}  |  5 \text{ (max)}
 5  |  5 \text{ gallon squared}  |  5 \text{ gal}^2  |  5 \text{ square acres}  |  5 \text{ cups cubed}  |  5 \text{ dollars squared}
 x>5  |  x>5 \text{ for all negative } x
-(1,2)  |  1 \text{ or } 2  |  1 \text{ and } 2  |  x=1 \text{ or } y=2  |  (1 \text{ or } 2)  |  y=1, x=2  |  y=1 \text{ and } x=2
-x=1,y=2  |  1 \text{ or } 2  |  1 \text{ and } 2  ;  (2,-2)  |  \pm 2  ;  (1,2,3)  |  1, 2 \text{ and } 3  |  1, 2, \text{ or } 3
 (x,y)=(2,3)  |  y=2, x=3  |  x=3, y=2  ;  x \ne 2  |  2  |  x \ne 3  |  (-\infty,2)  |  y \ne 2  |  (-\infty,2]\cup(2,\infty)
 \frac{1}{3}  |  0.3  |  0.33 \text{ repeating} x  |  3 \text{ repeating}  ;  5 \text{ kg}  |  5 \text{ mg}  |  5 \text{ HP}
 5  |  5 \text{ hundred}  |  5 dozen  |  5 \text{ and a half}  |  5\frac{1}{2}  |  5 \text{ squared}  |  5^\circ 7'  |  5, 7  |  5 \text{ or } 7
 5  |  5 \approx 7  |  7=5  |  \text{not } 5  |  5 \pm 1  |  5x  |  5!  |  5:7  |  5\%
 5  |  5 \text{ percent}  |  5 \text{ million}  |  5K  |  5M  |  5k  |  5 \text{ k}  |  5e  |  5i
-5  |  5j  |  5\pi  |  5 + C  |  5x^0  |  5, \ldots  |  5...  |  5?  |  \sim 5
-5  |  <5  |  >5  |  \le 5  |  x \le 5  |  \ne 5  |  5_6  |  5'  |  5''
 5  |  5 \text{ feet } 7 \text{ inches}  |  5 \text{ ft } 7 \text{ in}  |  5 hours 30 minutes  |  5 \text{ hours and } 30 \text{ minutes}  |  5 \text{ (or 7)}  |  5\ (7)  |  5 \text{ to } 7  |  5-7
 5  |  5–7  |  5 \text{ out of } 7  |  5 \text{ of } 7  |  \text{between 5 and 7}  |  5 \text{ fewer than } 7  |  5 \text{ plus } 7  |  5 \text{ tenths}  |  5\text{ thirds}
-5  |  -5  |  +-5  |  5\cdot 1 0  |  \frac{5}{1}0  |  \frac{1}{5}  |  5/7  |  5^{-1}  |  5^2
 5  |  \sqrt5  |  \log 5  |  \text{five or six}  |  (5,5)  |  5,5  |  [5,5]  |  \{5,7\}  |  \text{at least } 5
 5  |  \text{at most 5}  |  \text{more than 5}  |  5 \text{ or more}  |  5+  |  \text{5+}  |  \ge 5  |  x^2 = 5  |  2x = 5
-5  |  2x=10  |  x+1=6  |  x^2=25  |  x^2+y^2=5  |  -x=5  |  xy = 5  |  x = 5, y = 7  |  x=5 \text{ or } x=7
 5  |  x = 5 = 6  |  4=5  |  5 \to 7  |  5 \Rightarrow 7  |  5 \equiv 1 \pmod 2  |  5 \pmod{7}  |  5 \bmod 7  |  \overline{5}
 5  |  \bar 5  |  \underbrace{5}_{7}  |  \cancel{5} 7  |  \text{5 and 7}  |  5 \text{ each, or } 10  |  5 \text{ if } x=7  |  5 \text{ times } 2  |  5 \text{ doubled}
 5  |  \text{twice } 5  |  \text{half of } 5  |  5\text{ less } 1  |  5 \text{ score}  |  5 \text{ lakh}  |  5 万  |  5 \text{ trillion}  |  0.5
-5  |  50  |  05.5  |  5.5  |  5\,000  |  5 000  |  5,000  |  5\\7  |  \begin{pmatrix}5\\5\end{pmatrix}
 5  |  \begin{pmatrix} 5 & 7 \end{pmatrix}  |  |5-7|  |  \lfloor 5.5 \rfloor + 1  |  P(5)  |  f(5)  |  f(x)=5x  |  \angle 5  |  \text{Evelyn: 5, Carla: 7}
 5  |  5 \text{ eggs, } 7 \text{ apples}  |  5 \text{ eggs and } 7  |  5;7  |  5 \mid 7  |  5|7  |  5\cup 7  |  5 \in \{5,7\}  |  x \in \{5,7\}
 5  |  x \in \{5\} \cup \{7\}  |  5 \setminus \{7\}  |  \mathbb{R} \setminus \{5\}  |  \emptyset
-\$5  |  5 \text{ cents}  |  500 \text{ cents}  |  \text{¢}5  |  €5  |  5 \text{ euros}  |  5\%  |  \$5 \text{ million}  |  \$5 \text{ or } \$7
 \$5  |  \$5, \$7  |  -\$5  |  \$0.05  |  £5  |  5 \text{ pounds}
-28\%  |  28  |  \$28  |  0.28\%  |  28 \text{ cm}  |  2800\%  |  28 \text{ permille}
-8\text{ inches}  |  8 \text{ feet}  |  8 \text{ inches}^2  |  8 \text{ square inches}  |  8 cm  |  8\%  |  8 \text{ in}^3  |  \$8
 60\text{ mph}  |  60 \text{ km/h}  |  60 \text{ miles}  |  60 \text{ hours}  |  60 \text{ m/s}  |  60 \text{ mi/s}
-(1,2)  |  (2,1)  |  [1,2]  |  (1,2]  |  \{1,2\}  |  1  |  (1,2,3)  |  (1,3)  |  x=2, y=1
-(1,2)  |  (1,2),(2,1)
 [0,1)  |  (0,1)  |  [0,1]  |  (0,1]  |  0<x<1  |  0 \le x \le 1  |  [0,1) \cup \{2\}  |  [0,2)  |  x \ge 0
-1,2  |  1  |  2  |  1,2,3  |  1,1  |  1,3  |  12  |  \{1\}  |  1 < x < 2
-1,2  |  1.2  |  1:2  |  1/2
-x=5  |  y=5  |  x=-5  |  x \ne 5  |  x>5  |  x = 5 \text{ or } 6  |  x^2 = 5
-\frac{1}{3}  |  0.33  |  0.333  |  0.3  |  33\%  |  33.3\%  |  3  |  1/4  |  1:3
-3\sqrt{2}  |  2\sqrt{3}  |  \sqrt{6}  |  4.24  |  4.243  |  3\sqrt{2}i  |  3+\sqrt2  |  \sqrt{3}\cdot 2
 \text{(C)}  |  (D)  |  \text{(C) or (D)}  |  C, D  |  \text{not C}  |  c  |  (CD)  |  \text{neither}  |  C+1
-\text{(C)}  |  2C  |  C = D
 12,600  |  12, 600  |  12.600  |  600, 12  |  12600.5  |  126,00  |  1260
-1,234  |  1, 234  |  (1,234)  |  \{1,234\}  |  1.234  |  1{,}23
-x^2+1  |  x^2-1  |  y^2+1  |  x^2+1=0  |  x^2  |  x+1  |  (x+1)^2  |  x^2+1+C  |  X^2+1
-204_5  |  204  |  204_6  |  54  |  204_{10}  |  54_{10}  |  402_5
 \text{Evelyn}  |  \text{Evelyn and Carla}  |  \text{not Evelyn}  |  \text{Evelyn or Carla}  |  Carla  |  \text{Evelyn?}  |  \text{Ev}  |  \text{Evelyn, Carla}
-3+4i  |  4+3i  |  3-4i  |  7i  |  3+4  |  3+4i+1  |  5
 \begin{pmatrix} 1 & 2 \\ 3 & 4\end{pmatrix}  |  \begin{pmatrix} 1 & 3 \\ 2 & 4\end{pmatrix}  |  \begin{vmatrix} 1 & 2 \\ 3 & 4\end{vmatrix}  |  1,2,3,4  |  (1,2,3,4)  |  \begin{pmatrix} 1 & 2 & 3 & 4\end{pmatrix}  |  \begin{pmatrix} 1 & 2 \\ 3 & 5\end{pmatrix}
-2x+3y=6  |  2x+3y=7  |  2x+3y  |  6  |  3x+2y=6  |  x=6
-12:30  |  1:30  |  12:31  |  30:12  |  12.30  |  12/30  |  12:30 \text{ or } 1:30
 3:00 \text{ p.m.}  |  3:00 \text{ a.m.}  |  3:00 AM  |  4:00 PM
-\pi  |  3.14  |  \frac{22}{7}  |  3.1416  |  180^\circ 1  |  180
 90^\circ  |  \pi  |  90 \pi  |  90\%  |  90^\circ \text{C}  |  91^\circ
-\frac{\pi}{2}  |  90  |  90\text{ cm}
 A \in B  |  B \in A  ;  a<b<c  |  c<b<a  |  a<c<b
+5  |  3=5  |  2+2=5  |  5x  |  5 million  |  5.0000001  |  5=x=6  |  x \ne 5  |  x>5  |  \text{about } 5  |  5 dozen  |  5 \text{ dozen}  |  5 \text{ squared}  |  5 hundred  |  5 squared  |  5 or so  |  \text{more than } 5  |  5\text{ cm}x  |  m+n = 2+4 = 5  |  5x=5  |  x+1=5  |  5 \text{ for all } 7  |  5, \ldots  |  5...  |  5'  |  5 \approx 5.1  |  5 \sim 7  |  \neg 5  |  \overline 5  |  \text{All except }5  |  5\text{, maybe}  |  5\text{ thousand}  |  1/2/0.1  |  10/2x  |  --5  |  5^1^1
+\text{(C)}  |  A=(C)  ;  R  |  \text{r}  ;  11z^{17}  |  11z^{17}+0.5  ;  3  |  3 \cdots
+\text{(C)}  |  (C) 12  |  (C)x  |  (C)!  ;  1,2  |  1,2,2  |  1,2,3  ;  204_5  |  204  |  54  |  204_{6}
+\text{Evelyn}  |  Carla  ;  \text{even}  |  odd  |  \text{even or odd}  ;  x-2y+z-1=0  |  x-2y+z+1=0
+\sin(2x)  |  \sin x \cos x  ;  2^{100}  |  2^{100}+1  ;  \sqrt{2}  |  \sqrt{2}+10^{-15}  |  \sqrt{2}t
+0.5  |  \frac{1}{2} \text{ or } \frac{1}{3}  ;  R^2-r^2  |  0  ;  \gcd(a,b)  |  1
+\text{no solution}  |  \text{no real solutions}  ;  k\pi, k \in \mathbb{Z}  |  2k\pi, k \in \mathbb{Z}  ;  -3,0  |  -3
+x=1,y=2 \text{ or } x=3,y=4  |  x=5,y=6 \text{ or } x=7,y=8  |  y=1,x=2 \text{ or } y=3,x=4
+5  |  \text{not } x = 5  |  \text{more than } x = 5  |  \text{base 7: } 5  |  5 \text{ eggs or } 7  |  5 thirty  |  \$5 \text{ K}  |  5 \text{ x}  |  5 per cent
+5  |  \text{yes } 5  |  USD 6  ;  \text{no}  |  on  |  yes  ;  5  |  (x,y)=5  |  x^2=5  |  -x=5  |  5\text{ feet } 7 \text{ inches}  |  5:30  |  \{x \mid 5\}  |  5^\circ 30'  |  5 \text{ millionths}  |  2mg
+8\text{ dollars}  |  8 \text{ cents}  ;  1,2  |  1<x<2  ;  8  |  8 万  |  8万元  ;  8 \text{ cm}^2  |  8 \text{ cm}  |  8 \text{ cubic cm}  ;  28\%  |  28  |  28 \text{ dollars}
+12:00  |  1:00  |  12:05  |  12:00\%  |  12:00 \text{ thousand}  ;  48\%  |  48\%\text{ per cent}  ;  7.5  |  7 + 50\%  |  7+50\text{ per cent}  ;  1:2:3  |  1:4:9  ;  204_5  |  204_6  ;  xy=9  |  9  ;  2x+4y-3=0  |  2x+4y-3  |  2x+4y+3=0
 """)
 WRONG_SCIENCE = pairs(r"""
 A  |  A. 5 {B}  |  A. 5 (b)  |  A. \text{Answer} = B  |  A. answer is b  |  A. \text{Actually, C}  |  A. \mathbf{B}  |  A. \text{m} (B)  |  A. (b)  |  A. b  |  A. Answer: B  |  A. 5, B  |  A. 5; (D)
@@ -993,24 +806,13 @@ k_BT  |  k_{BT}  |  k_T B  ;  Fe^{3+}  |  Fe^{+2}  |  Fe^{-3}  ;  SO_4^{2-}  |  
 2H_2+O_2\rightarrow2H_2O  |  \ce{2H2 + O2 -> H2O}  |  2H_2O\to2H_2+O_2
 20 \text{ N}\cdot\text{m}  |  20 nm  |  20 N  ;  6.0\text{ m/s east}  |  6.0\text{ m/s west}  ;  6.0\text{ m/s}  |  \SI{6.0}{m}  |  6.0\text{ m to the right}
 30^\circ\text{ above the horizontal}  |  30^\circ\text{ below the horizontal}
-5  |  [H^+]=6  |  xt=5  |  v(t)=6  ;  [H^+]=5  |  [OH^-]=5  ;  v=3t  |  x(t)=3t  |  w=3t
 5 \text{ microns}  |  5 \text{ nm}  ;  3kx  |  \frac{dv}{dt}=4kx
 5 m/s  |  5 m  |  5 m/s^2  |  5 km/s  |  5 s/m  |  5 m s  |  5 mm/s  |  6 m/s  |  50 m/s
-5 m/s  |  5 m/s or 6 m/s  |  5 mph
-120 V  |  120 A  |  120 kV  |  12 V  |  120 mV  |  120 W  |  120 V/m
 B  |  C  |  A. 5 m/s  |  (C) 5  |  BC  |  B or C  |  \text{not B}  |  B, C  |  B. or C.
-B  |  5 m/s  |  B. Actually C  |  b, c
 10 \Omega  |  10 k\Omega  |  10 V  |  100 \Omega  |  10 \Omega m  |  1 \Omega
 8.31  |  8.3  |  8.32  |  8.4  |  83.1  |  8.31\%  |  8.31 \times 10^2
-0.5  |  0.5\%  |  5  |  50  |  0.05
-H_2O  |  H_2O_2  |  HO  |  H2 O 3  |  h2o  |  D_2O
-Fe^{3+}  |  Fe^{2+}  |  Fe  |  Fe^{3-}  |  Fe_3
-Co  |  CO
 7  |  pH = 8  |  pH 7 or 8  |  pOH = 7, pH=8
-1.5e3  |  1.5e2  |  15000  |  1.5e-3  |  1.5
 25 °C  |  25 K  |  25 °F  |  298 K  |  26 °C
 5 mW  |  5 MW  |  5 W
 5 kJ  |  5000 J  |  5 J  |  5 kJ/mol  |  5 kj/s
-50 N m  |  50 N  |  50 N/m  |  50 J
-3  |  -3  |  3.5  |  3 or 4  |  3 \times 10^2  |  30
 """)

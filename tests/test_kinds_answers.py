@@ -1,22 +1,15 @@
-r"""kinds/answers/: its door, rules, tables, numbers and units. The tables of answers are in test_kinds_maths.py."""
+r"""kinds/answers/: its door, tables, numbers and units. The tables of answers are in test_kinds_maths.py."""
 
-import ast
-import importlib
 import random
 import re
 from fractions import Fraction
-from pathlib import Path
-
-import pytest
 
 from kinds import answers
-from kinds.answers import algebra, grammar
+from kinds.answers import algebra
 from kinds.answers.algebra import rational
 from kinds.answers.lexer import tokens
 from kinds.answers.tables import BRACKETS, FUNCTIONS, INEQUALITIES, RELATIONS
 from kinds.answers.units import unit_of
-
-GRAMMAR = ["grammar", *re.findall(r"^    (\w+)\.py ", grammar.__doc__, re.M)]  # the files with rules
 
 
 def test_the_examples_of_the_door():
@@ -26,16 +19,6 @@ def test_the_examples_of_the_door():
     for call, expected in examples:
         assert eval(call, vars(answers)) == eval(expected, vars(answers)), call
     assert answers.read("--5").tree is None and answers.read(r"x = 5 \text{ cm}").tree.kind == "chain"
-
-
-@pytest.mark.parametrize("name", GRAMMAR)
-def test_a_rule_has_the_name_of_its_function(name):
-    """Makes impossible: a rule in the head of a file whose function has another name, or is in another file."""
-    module = importlib.import_module(f"kinds.answers.{name}")
-    tree = ast.parse(Path(module.__file__).read_text())
-    functions = {node.name.lstrip("_") for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
-    rules = {*re.findall(r"^    (\w+) += ", module.__doc__, re.M)} - {"bar", "square"}  # parts of one rule
-    assert rules and rules <= {name.removeprefix("read_").removeprefix("skip_") for name in functions}
 
 
 def test_the_tables_agree():

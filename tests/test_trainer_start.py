@@ -8,8 +8,7 @@ from unittest import mock
 
 import pytest
 import torch
-from accelerate import Accelerator
-from helpers import loaded, set_up, settings
+from helpers import loaded, set_up
 
 import train
 from sandbox import WeakSandbox
@@ -113,22 +112,6 @@ def test_launches_that_cannot_work_are_refused(kind, asked, steps, named, monkey
         group, ddp = accelerator.call_args.kwargs["kwargs_handlers"]
         assert group.timeout >= timedelta(hours=3) and ddp.gradient_as_bucket_view
         assert not torch.backends.cuda.cudnn_sdp_enabled()
-
-
-@pytest.mark.parametrize("engine, loading, last", [
-    ("torch", "load_model", "starting run on 1 x cpu in float32: reading problems and model"),
-    ("vllm", "ENGINES", "waiting for vLLM"),
-])  # fmt: skip
-def test_a_start_says_what_it_waits_for(engine, loading, last, tmp_path, monkeypatch, capsys):
-    """Makes impossible: minutes of silence while the model is read or vLLM compiles."""
-    config, sources = settings(tmp_path)
-    config.engine = engine
-    slow = mock.MagicMock(side_effect=KeyError)
-    slow.__getitem__.side_effect = KeyError
-    monkeypatch.setattr(start, loading, slow)
-    with pytest.raises(KeyError):
-        start.set_up(config, Accelerator(cpu=True), sources)
-    assert capsys.readouterr().out.splitlines()[-1].startswith(last)
 
 
 @pytest.mark.parametrize("given, asked, native, want", [
