@@ -56,7 +56,7 @@ WRONG = [
     ("rollout.sampling_logprobs", "k:] = -torch.inf", "k + 1 :] = -torch.inf"),
     ("rollout.draw", "middle] >= ", "middle] > "),
     ("verify.judge_countdown", '== reference["target"]', '>= reference["target"]'),
-    ("loop.train", "log_probs(reference, batch)", "log_probs(model, batch)"),
+    ("loop.train", "log_probs(ref_policy, batch)", "log_probs(model, batch)"),
 ]  # fmt: skip
 EXERCISE = {exercise.function: exercise for exercise in EXERCISES}
 ORIGINAL = {module: (ROOT / file).read_text(encoding="utf-8") for module, file in MODULES.items()}

@@ -247,13 +247,13 @@ def test_the_reference_is_reset_when_due(tmp_path, monkeypatch):
     config, accelerator, setup = set_up(tmp_path, max_steps=3, reference_reset_steps=2, eval_every=0, save_every=9)
 
     def distance():
-        pairs = zip(setup.policy.parameters(), setup.reference.parameters(), strict=True)
+        pairs = zip(setup.policy.parameters(), setup.ref_policy.parameters(), strict=True)
         return sum(float((a.detach() - b).abs().sum()) for a, b in pairs)
 
     monkeypatch.setattr(Progress, "check", lambda self: distances.append(distance()))
     trained(config, accelerator, setup)
     assert distances[0] > 0 and distances[1] == 0 and distances[2] > 0
-    assert not any(p.requires_grad for p in setup.reference.parameters())
+    assert not any(p.requires_grad for p in setup.ref_policy.parameters())
 
 
 def test_the_engine_sleeps_while_the_trainer_works(tmp_path, monkeypatch):
@@ -293,7 +293,7 @@ def test_gradient_checkpointing_computes_layers_twice(tmp_path):
     for flag in (0, 1):
         changes = {"gradient_checkpointing": bool(flag), "kl_coef": 0, "updates_per_step": 1, "max_steps": 1}
         config, accelerator, setup = set_up(tmp_path, name=str(flag), eval_samples=1, **changes)
-        assert setup.reference is None and setup.policy.share_prompts == (not flag)
+        assert setup.ref_policy is None and setup.policy.share_prompts == (not flag)
         setup.policy.share_prompts = False
 
         def count(*_, flag=flag):

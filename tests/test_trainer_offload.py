@@ -111,7 +111,7 @@ def test_a_run_uses_offloaded_moments_and_reference(tmp_path, monkeypatch):
     monkeypatch.setattr("trainer.start.to_host", moved.append)
     monkeypatch.setattr("train.on_device", lambda *a: visits.append(a) or on_device(*a))
     _, _, setup = set_up(tmp_path, offload=True)
-    assert moved == [setup.reference] and isinstance(setup.optimizer, OffloadedAdamW)
+    assert moved == [setup.ref_policy] and isinstance(setup.optimizer, OffloadedAdamW)
     run(tmp_path, name="other", offload=True, max_steps=1)
     assert len(visits) == 1 and visits[0][0] is moved[1]
 

@@ -94,7 +94,7 @@ def test_a_full_disk_is_named(tmp_path, monkeypatch):
     config, accelerator, setup = set_up(tmp_path, max_steps=1, eval_every=0, eval_samples=1)
     monkeypatch.setattr(module.dcp, "save", mock.Mock(side_effect=RuntimeError("unexpected pos 704 vs 598")))
     with pytest.raises(RuntimeError, match="unexpected pos"):
-        setup.run.save(setup.progress, setup.policy, setup.optimizer, setup.reference)
+        setup.run.save(setup.progress, setup.policy, setup.optimizer, setup.ref_policy)
     monkeypatch.setattr(module.shutil, "disk_usage", lambda folder: mock.Mock(free=2**20))
     with pytest.raises(Refusal, match="1 MiB left: make room, then --resume --name run"):
         train.train(config, accelerator, setup)
