@@ -5,6 +5,7 @@ digits and no sign, and kinds/answers/lexer.py has their pattern.
 """
 
 import re
+from weakref import WeakSet
 
 DECIMAL = r"[+-]?(?:[0-9]++\.[0-9]*+|\.[0-9]++)"  # -0.5   .5   3.
 EXPONENT = r"(?:[eE][+-]?[0-9]++)?"
@@ -12,7 +13,7 @@ NUMBER = rf"[+-]?(?:[0-9]++(?:\.[0-9]*+)?|\.[0-9]++){EXPONENT}"  # 3   -0.5   1.
 
 _ESCAPED = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]", re.DOTALL)
 _PIECE = re.compile(rf"\)(?P<times>[*+]|\{{[0-9,]*\}})\+|{_ESCAPED.pattern}|.", re.DOTALL)
-FORWARD: list[re.Pattern[str]] = []  # every pattern that `forward` has compiled
+FORWARD: WeakSet[re.Pattern[str]] = WeakSet()  # the patterns that `forward` has compiled, as long as they are used
 _REPEATED = re.compile(r"(?:[*+]|\{[0-9]*,[0-9]*\})([+?]?)")
 
 
@@ -24,8 +25,9 @@ def forward(pattern: str, flags: int = 0) -> re.Pattern[str]:
     marks = _REPEATED.findall(_ESCAPED.sub("x", pattern))
     if any(mark != "+" for mark in marks):
         raise ValueError(f"each repetition of a pattern for a model's text must be possessive, *+ or ++: {pattern}")
-    FORWARD.append(re.compile(atomic(pattern), flags))
-    return FORWARD[-1]
+    compiled = re.compile(atomic(pattern), flags)
+    FORWARD.add(compiled)
+    return compiled
 
 
 def atomic(pattern: str) -> str:

@@ -215,6 +215,15 @@ def test_patterns_in_the_trainer_cannot_backtrack():
             forward(pattern)
 
 
+def test_patterns_of_single_answers_do_not_stay():
+    """Makes impossible: a trainer that grows with every judged answer, whose words are part of a pattern."""
+    before = len(FORWARD)
+    for i in range(2000):
+        forward(f"word{i}")
+    re.purge()
+    assert len(FORWARD) <= before
+
+
 def test_a_thought_is_no_answer():
     """Makes impossible: a reward for the box of a thought that was cut off before its </think>."""
     for kind, response in (
