@@ -18,7 +18,7 @@ A step has nine stages. `make_step` has 1 to 8 in order, and `train` calls it an
     4  select        keep prompts with 0 < #correct < N; draw more       loss.py: informative; `prompts_wanted`
                      until B are kept, at most --refill times B
     5  advantages    minus the group's mean, then whitened               loss.py: step_advantages
-    6  score         log π_old and log π_ref under the trainer           trainer/micro_batches.py: score
+    6  score         log π_old and log π_ref under the trainer           trainer/micro_batches.py: score; policy.py, head.py
     7  update        U mini-batches, one optimizer step each             `update`, `loss_of`; loss.py: policy_loss
     8  sync          the new weights into the engine                     rollout.py
     9  reset the reference when due; log, evaluate, checkpoint           trainer/run.py
@@ -74,6 +74,7 @@ from torch import Tensor
 from tqdm import tqdm
 
 import loss as L
+from trainer.exits import explained
 from trainer.metrics import Sums, step_metrics
 from trainer.micro_batches import MicroBatch, log_probs, micro_batches, score
 from trainer.offload import on_device
@@ -82,7 +83,7 @@ from trainer.progress import Progress
 from trainer.rollouts import roll_out, seed_of
 from trainer.settings import Config, read_settings
 from trainer.sharding import fsdp_requested
-from trainer.start import Setup, explained, set_up, start_accelerator
+from trainer.start import Setup, set_up, start_accelerator
 
 MAX_GRAD_NORM = 1.0  # gradient clipping; not in the paper: verl's
 CONFIDENCE = 0.9  # probability that one more round of generation yields enough informative prompts
@@ -161,7 +162,7 @@ def make_step(
             update(setup.wrapped, setup.optimizer, mini_batch, loss, config, accelerator, sums)
         run.lap("update")
 
-        # 8: sync; the torch engine shares the policy's weights, vLLM loads them (asleep: when it wakes)
+        # 8: sync; the torch engine samples from policy.model itself, vLLM loads its weights (asleep: when it wakes)
         engine.sync(policy.model)
     return rollouts, outcomes, kept, sums
 

@@ -15,9 +15,10 @@ from transformers.utils.chat_template_utils import render_jinja_template
 
 import trainer.data as module
 from trainer.data import load, load_model, source_names, stop_tokens, with_system_prompt
+from trainer.exits import Refusal
 from trainer.problems import load_data, load_rewards
 from trainer.report import remarks
-from trainer.settings import Config, Refusal
+from trainer.settings import Config
 from trainer.text import encode, turn_end
 from verify import Problem
 

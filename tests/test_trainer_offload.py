@@ -8,8 +8,8 @@ from helpers import contents, random_policy, run, set_up
 from ranks import FSDP2
 from transformers import LlamaConfig
 
+from trainer.exits import Refusal
 from trainer.offload import OffloadedAdamW, on_device, to_host
-from trainer.settings import Refusal
 from trainer.sharding import allocate_moments
 
 

@@ -13,10 +13,11 @@ from helpers import TINY, drawn, loaded
 
 import trainer.rollouts as module
 from rollout import Group, Sampling, TorchEngine
+from trainer.exits import Refusal
 from trainer.outcomes import Outcomes, Rollout
 from trainer.problems import load_problems
 from trainer.rollouts import Judge, requests_of_rank, roll_out, rollouts_of, seed_of
-from trainer.settings import Config, Refusal
+from trainer.settings import Config
 from trainer.text import hidden_tokens
 from verify import REASONS, Problem, verify
 

@@ -20,9 +20,9 @@ from transformers import AutoModelForCausalLM
 import loss as L
 import train
 import trainer.run as module
+from trainer.exits import Refusal
 from trainer.progress import Progress
 from trainer.run import write
-from trainer.settings import Refusal
 from verify import Verdict
 
 # ----------------------------------------------------------------------------------------------- the folder of a run

@@ -9,7 +9,8 @@ import pytest
 from helpers import TINY, settings
 
 import brorl
-from trainer.settings import GIVEN, Config, Refusal, check_same_run, read_settings, refusing, rule
+from trainer.exits import Refusal, refusing
+from trainer.settings import GIVEN, Config, check_same_run, read_settings, rule
 
 
 def read(*argv: str):

