@@ -18,7 +18,7 @@ A step has nine stages. `make_step` has 1 to 8 in order, and `train` calls it an
     4  select        keep prompts with 0 < #correct < N; draw more       loss.py: informative; `prompts_wanted`
                      until B are kept, at most --refill times B
     5  advantages    minus the group's mean, then whitened               loss.py: step_advantages
-    6  score         log π_old and log π_ref under the trainer           trainer/micro_batches.py: score; policy.py, head.py
+    6  score         log π_old and log π_ref under the trainer           trainer/micro_batches.py: score; policy.py
     7  update        U mini-batches, one optimizer step each             `update`, `loss_of`; loss.py: policy_loss
     8  sync          the new weights into the engine                     rollout.py
     9  reset the reference when due; log, evaluate, checkpoint           trainer/run.py
