@@ -714,24 +714,15 @@ SO_4^{2-}  |  SO₄²⁻  |  \ce{SO4^2-}  ;  Na^+  |  Na⁺  |  Na^{1+}  ;  Fe^{
 red  |  Red  |  RED  ;  ice  |  Ice  ;  ma  |  F = ma  ;  NO  |  NO  |  \ce{NO}  ;  No  |  no  |  NO
 5 m/s  |  5 \frac{m}{s}  |  5\ \text{m}\,\text{s}^{-1}  |  5 m s^{-1}  |  5 meters/second  |  5 m/sec  |  v = 5\ \mathrm{m/s}  |  5.0 m/s  |  5 m\cdot s^{-1}
 5.0 \times 10^{14} Hz  |  5.0e14 Hz  |  5 × 10^14 Hz  |  5.0\cdot10^{14}\ \text{Hz}  |  f = 5.0 \times 10^{14}\,\mathrm{Hz}  |  5.0*10^{14} hertz
-760 mmHg  |  760 mm Hg  |  760\text{ mmHg}
 2H_2 + O_2 \rightarrow 2H_2O  |  2H_2+O_2 \to 2H_2O  |  2 H_2 + O_2 → 2 H_2O
 10\ \Omega  |  10 ohms  |  10 Ω  |  10\,\Omega  |  R = 10\ \Omega  |  10 ohm  |  10\text{ }\Omega
-300 K  |  300 kelvin  |  300\,\mathrm{K}  |  T = 300 K  |  300K
 6.63 \times 10^{-34} J s  |  6.63e-34 J·s  |  6.626 \times 10^{-34}\ \text{J}\cdot\text{s}  |  6.63\times10^{-34}\,\mathrm{J\,s}  |  6.63 × 10⁻³⁴ J s
 3  |  \text{3 moles}  |  3 mol  |  n = 3  |  pH = 3  |  \text{pH} = 3.0  |  3.0
 B  |  B. 12 m/s  |  (B) 12 m/s  |  \textbf{B}  |  b  |  \text{(b)}  |  \text{Option B}  |  B: 12  |  \text{B) } 12
-1.2 kJ/mol  |  1.2\ \text{kJ}\cdot\text{mol}^{-1}  |  1.2 kJ mol-1  |  1.2 kJ mol^{-1}  |  1.2 kilojoules per mole
-0.25 M  |  0.25 mol/L  |  0.25\text{ M}  |  0.25\ \mathrm{mol\,L^{-1}}  |  0.25 molar
 3.0 \times 10^8 m/s  |  3.0e8 m/s  |  3.00 \times 10^{8}\,\text{m/s}  |  3 × 10^8 m/s  |  c = 3.0 \times 10^{8}\ \mathrm{m\,s^{-1}}  |  3.0 x 10^8 m/s  |  300000000 m/s  |  3.0·10⁸ m/s  |  (3.0 \times 10^8) m/s
 4.5 g  |  4.5 grams  |  4.5\,\text{g}  |  4.50 g  |  m = 4.5 g  |  4.5 g NaCl  |  4.5\text{ g of NaCl}
-2 s  |  2 seconds  |  2.0 s  |  t = 2\text{ s}  |  2\,\mathrm{s}  |  2 sec  |  2s
-50 N/m  |  50 \text{ N/m}  |  k = 50\ \mathrm{N\,m^{-1}}  |  50 newtons per meter
-1.0 atm  |  1.0\text{ atm}  |  1 atm  |  1.0 atmosphere
-35 %  |  35\%  |  35 percent  |  0.35
 25 cm^3  |  25\text{ cm}^3  |  25 cubic centimeters  |  25 cm³  |  25 cc  |  V = 25\ \mathrm{cm^3}
 Mg(OH)_2  |  \text{Mg(OH)}_2  |  \ce{Mg(OH)2}  |  Mg(OH)2  |  \mathrm{Mg(OH)_2}
--40 °C  |  -40^\circ\text{C}  |  -40 degrees Celsius  |  −40 °C  |  T = -40\,^\circ\mathrm{C}
 0.5 mol/L  |  0.5 M  |  0.50 mol/L  |  0.5\ \text{mol}/\text{L}  |  0.5 mol L^-1  |  0.5 mol·L⁻¹  |  0.5 moles per liter  |  [A] = 0.5 M
 4.0 × 10^{-7} m  |  4.0e-7 m  |  4.0 \times 10^{-7}\text{ m}  |  400 \times 10^{-9} m  |  \lambda = 4.0 \times 10^{-7}\ \mathrm{m}
 x = v_0 t + \frac{1}{2}at^2  |  v_0 t + \frac{1}{2} a t^2  |  x = v_0t+0.5at^2
@@ -815,4 +806,8 @@ B  |  C  |  A. 5 m/s  |  (C) 5  |  BC  |  B or C  |  \text{not B}  |  B, C  |  B
 25 °C  |  25 K  |  25 °F  |  298 K  |  26 °C
 5 mW  |  5 MW  |  5 W
 5 kJ  |  5000 J  |  5 J  |  5 kJ/mol  |  5 kj/s
+9.8 \text{ m/s}^2  |  9.81 m/s^2  ;  5 km  |  5000  |  5000 m  ;  5 \text{ mol}  |  5 \text{ mmol}  ;  72\%  |  72
+25 °C  |  298.15 K  ;  CO2  |  CO  ;  1.67 \times 10^{-27} kg  |  1.67e-26 kg  ;  50 N  |  50 \text{ N}\cdot\text{m}
+B  |  12  |  B. C.  |  B. not C  |  A. 12 m/s  |  B. 12 or 13  |  B, 12  ;  A  |  A and B  ;  1 kJ  |  1000 J
+water  |  heavy water  ;  2-methylpropane  |  3-methylpropane  ;  Fe^{3+}  |  Fe^{2+}
 """)

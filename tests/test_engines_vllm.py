@@ -9,7 +9,6 @@ import copy
 import json
 import math
 import os
-import random
 from itertools import chain
 from types import SimpleNamespace
 
@@ -225,6 +224,8 @@ def test_greedy_equals_the_torch_engine_token_for_token(engine):
         assert numpy.allclose(list(chain(*a.logprobs)), list(chain(*b.logprobs)), atol=1e-4)
     assert sum(ended) == 2 * len(asked)
     assert list(engine.generate([], ANSWER)) == []
+    [(_, largest)] = engine.generate([Request(asked[0], 4, 2**62)], ANSWER)  # the largest seed
+    assert len(largest.responses) == 4
 
 
 @real
@@ -245,22 +246,12 @@ def test_a_group_with_more_prompt_tokens_than_one_pass_takes(engine):
 
 
 @real
-@pytest.mark.parametrize("wrap", ["plain", "DDP", "FSDP2"])
-def test_sync_takes_the_new_weights_from(engine, wrap):
-    """Makes impossible: rollouts from old weights, from a tied head that was not packed again, or from a shard."""
-    from torch.distributed.device_mesh import init_device_mesh
-    from torch.distributed.fsdp import fully_shard
-    from torch.nn.parallel import DistributedDataParallel
-
-    new, handed = moved(), moved()
+def test_sync_takes_the_new_weights(engine):
+    """Makes impossible: rollouts from old weights, or from a tied head that was not packed again."""
+    new = moved()
     assert furthest(generate(engine, prompts(1), 32), new) > 0.1, "the weights must differ for this to show anything"
-    if wrap == "DDP":
-        handed = DistributedDataParallel(handed)
-    if wrap == "FSDP2":
-        fully_shard(handed, mesh=init_device_mesh("cpu", (1,)))
-        assert hasattr(next(handed.parameters()), "full_tensor")
     for _ in range(2):
-        engine.sync(handed)
+        engine.sync(new)
         assert furthest(generate(engine, prompts(4), 32, seed=1), new) < 1e-4
 
 
@@ -430,19 +421,6 @@ def test_only_stop_tokens_end_a_response(engine):
     assert {len(r) for r, cut in zip(group.responses, group.truncated, strict=True) if cut} == {12}
     assert all(r[-1] == plus for r, cut in zip(group.responses, group.truncated, strict=True) if not cut)
     assert any(EOS in r[:-1] for r in group.responses), "EOS is not a stop token here"
-
-
-@real
-def test_a_seed_repeats_and_another_does_not(engine):
-    """Makes impossible: equal rollouts at every step, or rollouts that the trainer's generators change."""
-    draws = []
-    for seed, noise in ((7, 0), (7, 1), (8, 0)):
-        torch.manual_seed(noise), numpy.random.seed(noise), random.seed(noise)
-        draws.append([g.responses for g in generate(engine, prompts(2), 64, seed=seed)])
-    assert draws[0] == draws[1]
-    assert draws[0] != draws[2]
-    largest = list(engine.generate([Request(prompts(1)[0], 4, 2**62)], ANSWER))
-    assert len(largest[0][1].responses) == 4
 
 
 @real

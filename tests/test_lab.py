@@ -144,12 +144,6 @@ def test_the_grade_of_a_half_done_sheet(tmp_path, monkeypatch, capsys):
     assert len(failing["errors"]) == 1 and re.match(r"loss.py, line \d+: TypeError", failing["errors"][0])
 
 
-@pytest.mark.slow
-def test_the_originals_have_all_points(tmp_path):
-    """Makes impossible: an exercise that its own solution fails."""
-    assert all(row["points"] == row["of"] for row in grade(with_originals(tmp_path), EXERCISES))
-
-
 def test_the_loops_gradient_is_trains():
     """Makes impossible: a course whose loop trains otherwise: temperature, tokens, clip, denominator, reference.
 

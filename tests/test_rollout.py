@@ -26,19 +26,8 @@ def groups_of(engine, requests, sampling, **more):
     return [found[i] for i in range(len(requests))]
 
 
-def drawn(*arguments) -> list:
-    return [(group.responses, group.logprobs) for group in groups_of(*arguments)]
-
-
 def asked(n, prompts=PROMPTS, seed=0):
     return [Request(prompt, n, seed + i) for i, prompt in enumerate(prompts)]
-
-
-def test_every_engine_has_the_interface():
-    """Makes impossible: an engine that the trainer cannot make, describe or end."""
-    engine = TorchEngine.from_config(make(), 64, "float32", SimpleNamespace(gpu_memory_utilization=0.5))
-    assert engine.precision == "float32" and engine.needs_whole_model and engine.description
-    engine.wake(), engine.sleep(), engine.close()
 
 
 def test_an_engine_without_a_method_is_refused_as_its_class_is_made():
@@ -84,24 +73,17 @@ def test_responses_end_with_their_stop_token_or_at_the_limit(limit, stop):
     assert stop or any(0 in response for response in group.responses)
 
 
-def test_a_seed_repeats_and_another_does_not():
-    """Makes impossible: random numbers from the global generator, or the same ones for every call."""
-    engine, sampling = TorchEngine(make()), Sampling(6)
-    before = drawn(engine, asked(8, seed=1), sampling)
-    torch.manual_seed(99)
-    state = torch.get_rng_state()
-    assert drawn(engine, asked(8, seed=1), sampling) == before
-    assert torch.equal(torch.get_rng_state(), state)
-    assert drawn(engine, asked(8, seed=50), sampling) != before
-
-
 def test_two_requests_for_halves_equal_one_request():
-    """Makes impossible: rollouts that depend on the number of ranks that share them."""
+    """Makes impossible: rollouts that depend on the number of ranks that share them, or on the global generator; a seed
+    without effect.
+    """
     engine, sampling = TorchEngine(make()), Sampling(20, stop_token_ids=(0,))
     (whole,) = groups_of(engine, [Request([3, 4], 9, 7)], sampling)
     parts = groups_of(engine, [Request([3, 4], 4, 7), Request([3, 4], 5, 7, first=4)], sampling)
     assert parts[0].responses + parts[1].responses == whole.responses
     assert list(chain(*parts[0].logprobs + parts[1].logprobs)) == pytest.approx(list(chain(*whole.logprobs)), abs=1e-5)
+    (other,) = groups_of(engine, [Request([3, 4], 9, 8)], sampling)
+    assert other.responses != whole.responses
 
 
 def test_sync_takes_the_new_weights():
@@ -247,16 +229,6 @@ def test_the_hash_is_splitmix64():
         assert float(uniforms(torch.tensor([state - 7]), 7)) == ((word >> 11) + 1) / 2**53
 
 
-def test_uniforms_are_uniform_and_unrelated():
-    """Makes impossible: equal numbers for neighbouring seeds, rollouts or tokens, and a number of 0."""
-    seed, number = torch.arange(20).repeat_interleave(500), torch.arange(500).repeat(20)
-    x = torch.stack([uniforms(splitmix64(splitmix64(seed) + number), t) for t in range(20)], 1)  # (10000, 20)
-    assert x.min() > 0 and x.max() <= 1 and len(x.unique()) == x.numel()
-    assert stats.kstest(x.flatten().numpy(), "uniform").pvalue > 1e-3
-    for a, b in ((x[:, 1:], x[:, :-1]), (x[1:], x[:-1]), (x[500:], x[:-500])):  # tokens, rollouts, seeds
-        assert abs(torch.corrcoef(torch.stack([a.flatten(), b.flatten()]))[0, 1]) < 4 / a.numel() ** 0.5
-
-
 def exact_distribution(model, prompt, **sampling):
     """The probability of every response of up to three of 13 tokens; token 0 ends a response."""
     pairs = torch.cartesian_prod(torch.arange(13), torch.arange(13))  # all first two tokens
@@ -387,17 +359,15 @@ def test_progress_counts_rollouts_as_they_end():
 # Weights and state
 
 
-@pytest.mark.parametrize("fails", [False, True])
-def test_generating_leaves_the_model_as_it_was(fails, monkeypatch):
+def test_generating_leaves_the_model_as_it_was(monkeypatch):
     """Makes impossible: a trainer left in eval mode or with the engine's attention, also after an error."""
     model = make().train()
     engine, own = TorchEngine(model), model.config._attn_implementation
     assert model.training and own == model.config._attn_implementation != "prefix"
-    if fails:
-        monkeypatch.setattr(rollout, "draw", lambda *a: 1 / 0)
-        with pytest.raises(ZeroDivisionError):
-            groups_of(engine, asked(4), Sampling(3))
-    else:
+    groups_of(engine, asked(4), Sampling(3))
+    assert model.training and model.config._attn_implementation == own
+    monkeypatch.setattr(rollout, "draw", lambda *a: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
         groups_of(engine, asked(4), Sampling(3))
     assert model.training and model.config._attn_implementation == own
 

@@ -66,15 +66,6 @@ def test_the_interval_is_that_of_welch():
     assert ttest.with_interval([1.0, 2.0, 3.0]) == "2.000 ± 2.484" and ttest.with_interval([1.0]) == "1.000"
 
 
-@pytest.mark.parametrize("n, power", [(3, 0.7), (8, 0.79)])
-def test_a_difference_that_is_detected_is_found_in_four_of_five(n, power):
-    """Makes impossible: "detected" that is half of the interval, which means a power of 50%."""
-    draw, unit = np.random.default_rng(0), np.linspace(-1, 1, n)
-    least = ttest.welch(unit, unit).detects / unit.std(ddof=1)  # in standard deviations
-    x, y = draw.normal(0, 1, (4000, n)), draw.normal(least, 1, (4000, n))
-    assert np.mean(scipy.stats.ttest_ind(x, y, axis=1, equal_var=False).pvalue < 0.05) == pytest.approx(power, abs=0.02)
-
-
 def printed(monkeypatch, capsys, *arguments) -> str:
     """Call the command in this process. Returns its output."""
     monkeypatch.setattr(sys, "argv", ["ttest", *map(str, arguments)])

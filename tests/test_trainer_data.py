@@ -121,19 +121,6 @@ def test_a_system_prompt_makes_chats(chat_model, tmp_path):
     assert with_system_prompt(Problem(own, "math", "1"), config).prompt == own
 
 
-TURNS = "{% for m in messages %}({{ m['content'] }}){% endfor %}{% if add_generation_prompt %}({% endif %}"
-
-
-def test_a_chat_that_ends_with_an_assistant_message_is_continued(chat_model, tmp_path):
-    """Makes impossible: a start of the response that is closed as a turn of its own, with a second turn after it."""
-    tokenizer = AutoTokenizer.from_pretrained(chat_model)
-    tokenizer.chat_template = TURNS
-    for start, rendered in (("1+", "(12:3=)(1+"), (None, "(12:3=)(")):
-        chat = [{"role": "user", "content": "12:3="}]
-        chat += [{"role": "assistant", "content": start}] if start else []
-        assert tokenizer.decode(encode(tokenizer, Problem(chat, "math", "1"))) == rendered
-
-
 THINKS = (  # as Qwen3's: an empty <think> before an assistant's text, and the text trimmed
     "{% for m in messages %}{{ '<' + m.role + '>' + ('<think></think>' if m.role == 'assistant' else '') }}"
     "{{ m.content | trim }}<end>{% endfor %}{% if add_generation_prompt %}<assistant>{% endif %}"
@@ -143,7 +130,7 @@ THINKS = (  # as Qwen3's: an empty <think> before an assistant's text, and the t
 @pytest.mark.parametrize("template, start, rendered", [
     (THINKS, "<think>\n", "<user>q<end><assistant><think>\n"), (THINKS, " 1 + ", "<user>q<end><assistant> 1 + "),
     (THINKS.replace("<assistant>{%", "<assistant><think>\n{%"), "<think>", "<user>q<end><assistant><think>\n"),
-    ("{{ messages[0].content }}", "1+", "q1+"),
+    ("{{ messages[0].content }}", "1+", "q1+"), (THINKS, None, "<user>q<end><assistant>"),
 ])  # fmt: skip
 def test_the_start_of_a_response_is_what_the_model_sees(template, start, rendered):
     """Makes impossible: <think></think> before a <think>; a start that the template trims, writes twice or leaves out,
@@ -156,13 +143,13 @@ def test_the_start_of_a_response_is_what_the_model_sees(template, start, rendere
         chat_template = template
 
         def apply_chat_template(self, chat, **options):
-            options.pop("tokenize")
+            options = {name: x for name, x in options.items() if name not in ("tokenize", "return_dict")}
             return render_jinja_template([chat], chat_template=template, **options)[0][0]
 
         def __call__(self, text, add_special_tokens):
             return mock.Mock(input_ids=[*text])
 
-    chat = [{"role": "user", "content": "q"}, {"role": "assistant", "content": start}]
+    chat = [{"role": "user", "content": "q"}] + [{"role": "assistant", "content": start}] * (start is not None)
     assert "".join(encode(Characters(), Problem(chat, "math", "1"))) == rendered
 
 

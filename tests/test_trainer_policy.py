@@ -179,16 +179,6 @@ def test_micro_batches_of_one_budget_take_the_same_memory(kind, changes):
     assert 0.3 < taken[True] / taken[False] < 1.15
 
 
-def test_dropout_is_off():
-    """Makes impossible: old, new and engine log-probs of differently thinned networks."""
-    gpt2 = AutoModelForCausalLM.from_config(GPT2Config(vocab_size=50, n_embd=32, n_layer=1, n_head=4, n_positions=32))
-    llama = random_policy(LlamaConfig, attention_dropout=0.5).model
-    batch = MicroBatch.of(random_rollouts([(4, 6)]), torch.device("cpu"))
-    for policy in (Policy(gpt2).train(), Policy(llama).train()):
-        first, second = (log_probs(policy, batch, 1.0, Accelerator(cpu=True))[0] for _ in range(2))
-        assert torch.equal(first, second)
-
-
 @pytest.mark.parametrize("fault, said", [
     ("tiny weights", "final_logit_softcapping"), ("scaled", "after the head"), ("nan", "not finite"),
     ("raises", "ZeroDivisionError"), ("dropout", "train mode"),

@@ -24,12 +24,9 @@ GOLDS = r"""
 \tan^2(y)+5  |  \cos(2x)  |  \sin^2 x  |  2\cos a\sin b  |  \frac{\sin x}{x}  |  \sec x  |  \arcsin\frac{1}{3}
 x^2+2x+5  |  (x+3)^2  |  n^2+n  |  n(n+3)  |  2n+5  |  \frac{n(n+5)}{2}  |  2^{n+5}  |  3\cdot 2^n  |  2^n-5  |  n!
 \frac{x+2}{9}  |  \frac{5}{x}  |  \frac{x^2-5}{x+3}  |  -x^3+4x  |  x^4-3x^2+9  |  (a+5)(b+2)  |  ab+bc+ca  |  a^2-b^2
-11z^{19}(5+11z^{19})  |  6x^2-13x+5  |  9r^5  |  t^2-49  |  -5y^2+3y  |  (2x-3)(3x+5)  |  \frac{3y-5}{4}  |  4x^3y^5
 \sqrt{x^2+3}  |  |x-3|  |  2|x|  |  \lfloor n/3\rfloor  |  \lceil \frac{n}{3} \rceil  |  e^{-x^2}  |  x e^{x}
 C e^{3x}  |  \ln x  |  \ln(x+3)  |  \frac{x^3}{3}  |  x\ln x-x  |  \frac{n!}{k!(n-k)!}  |  (n-3)!  |  F_{n+3}  |  a_n
 k+3  |  p-5  |  \frac{q_0}{\sqrt{2LC}}  |  \frac{GMm}{r^2}  |  \frac{1}{2} m v^2  |  mg\sin\theta  |  A e^{-E_a/RT}
-\frac{Q}{4\pi\epsilon_0 R^2}  |  \sqrt{\frac{2GM}{r}}  |  \frac{m_1 m_2}{m_1+m_2}  |  \hbar\omega
-\frac{\mu_0 I}{2\pi r}  |  v_0 t-\frac{1}{2}gt^2  |  \alpha+\beta  |  E_0 \cos(\omega t)
 \frac{\omega}{s^2+\omega^2}  |  R^2-r^2  |  \rho g h  |  \frac{t}{m}  |  \frac{a}{b+c}  |  \theta  |  2\theta  |  x=5
 x=-3  |  y=\frac{3}{4}  |  n=12  |  f(x)=x^2  |  f(x)=3x-5  |  f(n)=n+3  |  S_n=n^2+3  |  a_n=2^n+5  |  P(x)=x^2-5
 y=2x+3  |  y=-\frac{1}{2}x+5  |  2x+3y=6  |  x-2y+z-5=0  |  x^2+y^2=25  |  (x-3)^2+y^2=9  |  y^2=4x  |  xy=9  |  x=3y
