@@ -168,8 +168,7 @@ def test_a_report_keeps_the_weights_and_names_flags(tmp_path, capsys):
     }  # fmt: skip
     said = capsys.readouterr().out
     assert "--max_minutes" in said and max(map(len, said.partition("\nwrote")[0].splitlines())) <= 120
-    rate = 1e-4 * math.sqrt(found["best"] / 8)  # N of the configuration is 8
-    assert f"--rollouts_per_prompt {found['best']} --prompts_per_step 12 --learning_rate {rate:.2g}" in said
+    assert f"--rollouts_per_prompt {found['best']} --prompts_per_step 12\n" in said
     assert [*found["table"]] == [8, 16] and found["ratio"]["informative"] >= which_n.FEW
     for row in found["table"].values():
         assert row["seconds"] > 0 and 0 < row["informative"] <= 1 and row["measured_with"] >= 12

@@ -43,7 +43,6 @@ from accelerate.utils import gather_object
 from torch import Tensor
 from tqdm import tqdm
 
-import brorl
 import loss as L
 import train
 from tools.noise_law import FEW, Ratio, noise_at_equal_time, ratio_of
@@ -255,11 +254,10 @@ def in_words(found: dict[str, Any], config: Config) -> str:
     for n, row in found["table"].items():
         cells = [n, f"{row['informative']:.0%}", digits(row["seconds"]), f"{row['measured_with'] or ''}"]
         lines.append("".join(f"{x:>12}" for x in [*cells, *(f"{x:.2f}" for x in row["noise"])]))
-    rate = brorl.scaled_learning_rate(config.learning_rate, best * b, config.rollouts_per_prompt * b)
     unmeasured = "" if ratio["inverse"] is not None else " (assumed: too few informative prompts)"
     near = [n for n, row in found["table"].items() if max(row["noise"]) <= 1.2]
     close = (
-        f"N = {near[0]} to {near[-1]} have at most 20% more than the least."
+        f"Within 20% of the least: N = {', '.join(map(str, near))}."
         if near
         else (
             f"Its noise is up to {max(found['table'][best]['noise']):.1f} times the least: V_w / V_b is hardly known."
@@ -274,8 +272,8 @@ was measured with, and noise in equal time over the least, for three V_w / V_b
 {chr(10).join(lines)}
 
 N = {best} has the smallest worst case. {close}
-  --rollouts_per_prompt {best} --prompts_per_step {b} --learning_rate {rate:.2g}
-Not known: the best learning rate (search around this one), and later steps."""
+  --rollouts_per_prompt {best} --prompts_per_step {b}
+Not known: the best learning rate (train.py scales the recipe's), and later steps."""
 
 
 def report(config: Config, accelerator: Accelerator, setup: Setup, minutes: float) -> dict[str, Any]:
