@@ -1,5 +1,6 @@
 """tools/experiments.py: plans, comparisons by hand, runs that are killed or short of disk, one small experiment."""
 
+import errno
 import json
 import multiprocessing
 import os
@@ -218,7 +219,10 @@ def test_each_run_is_made_once_with_its_settings(stub, evidence, tmp_path, words
     for part in (f"--model {tmp_path / 'policy'} ", f"--learning_rate {rate} ", "--seed 3 ", "--max_steps 4 "):
         assert part in said
     assert "--objective brorl clip_high=0.3 --" in said
+    before = (evidence / "one.csv").read_bytes()
     assert len(load(evidence / "one.csv")) == 90 and (evidence / "one.png").exists()
+    experiments.main(words)
+    assert (evidence / "one.csv").read_bytes() == before and len([*(tmp_path / "runs").glob("*/*/pid*")]) == 10
 
 
 def test_a_plan_or_a_policy_that_changed_does_not_continue_a_csv(stub, evidence, tmp_path, words):
@@ -227,7 +231,6 @@ def test_a_plan_or_a_policy_that_changed_does_not_continue_a_csv(stub, evidence,
     before = (evidence / "one.csv").read_bytes()
     (evidence / "one.toml").write_text("# a comment\n" + PLAN.replace("max_steps = 2", "max_steps = 1"))
     experiments.main(words)
-    assert len([*(tmp_path / "runs").glob("*/*/pid*")]) == 10  # each run was made once
     (evidence / "one.toml").write_text(PLAN.replace("between = [0.0, 1.0]", "between = [0.1, 1.0]"))
     with pytest.raises(Mistake, match="has changed"):
         experiments.main(words)
@@ -238,9 +241,9 @@ def test_a_plan_or_a_policy_that_changed_does_not_continue_a_csv(stub, evidence,
     assert (evidence / "one.csv").read_bytes() == before
 
 
-def test_a_run_that_fails_loses_nothing(stub, evidence, monkeypatch, words):
-    """Makes impossible: rows that are lost with a later failure, a run that is made twice."""
-    calls, real = [], experiments.make
+def test_a_run_that_fails_and_a_full_disk_lose_nothing(stub, evidence, monkeypatch, words):
+    """Makes impossible: rows that are lost with a later failure, half a CSV, a run that is made twice."""
+    calls, real, fsync = [], experiments.make, os.fsync
 
     def failing(folder, *others):
         calls.append(folder.name)
@@ -248,30 +251,44 @@ def test_a_run_that_fails_loses_nothing(stub, evidence, monkeypatch, words):
             raise Mistake("the checkpoint of step 4 does not fit the disk")
         real(folder, *others)
 
+    def full(descriptor):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
     monkeypatch.setattr(experiments, "make", failing)
     with pytest.raises(Mistake, match="does not fit"):
         experiments.main(words)
     before = (evidence / "one.csv").read_bytes()
     assert len(runs_of(load(evidence / "one.csv"))) == len(calls) - 1 == 4
     monkeypatch.setattr(experiments, "make", real)
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="No space"):
+        experiments.main(words)
+    assert (evidence / "one.csv").read_bytes() == before
+    monkeypatch.setattr(os, "fsync", fsync)
     experiments.main(words)
     assert len(runs_of(load(evidence / "one.csv"))) == 10
     assert {*before.splitlines()} <= {*(evidence / "one.csv").read_bytes().splitlines()}
 
 
-def test_a_program_that_is_killed_writes_the_same_csv(stub, evidence, tmp_path, words):
+def test_a_program_that_is_killed_twice_writes_the_same_csv(stub, evidence, tmp_path, words):
     """Makes impossible: runs that go on alone after a kill, a run made twice, a CSV with a part of a run."""
     found, runs = evidence / "one.csv", tmp_path / "runs"
 
     def lines():
         return sum(len(log.read_text().splitlines()) for log in runs.glob("*/*/metrics.jsonl"))
 
-    program = multiprocessing.get_context("fork").Process(target=experiments.main, args=(words[:-1],))
-    program.start()
-    program.poll = lambda: program.exitcode
-    wait_until(program, lambda: found.exists() and lines() > 40)
-    os.kill(program.pid, signal.SIGKILL)  # the program alone: the kernel ends its runs
-    program.join()
+    def killed(number, condition):
+        program = multiprocessing.get_context("fork").Process(target=experiments.main, args=(words[:-1],))
+        program.start()
+        program.poll = lambda: program.exitcode
+        wait_until(program, condition)
+        os.kill(program.pid, number)  # the program alone: the kernel ends its runs
+        program.join()
+        assert program.exitcode == -number
+
+    killed(signal.SIGKILL, lambda: lines() > 4)  # within the first runs
+    assert not found.exists()
+    killed(signal.SIGTERM, lambda: found.exists() and lines() > 40)
     assert 40 < lines() < 90
     for path in runs.glob("*/*/pid*"):  # a number may be another program's by now
         command = Path(f"/proc/{path.name[3:]}/cmdline")
@@ -336,6 +353,11 @@ eval_every = 1
     experiments.main(["run", "real", f"policy={ROOT / 'tiny/policy'}"])
     found = load(evidence / "real.csv")
     assert [(row["step"], row["samples"]) for row in found] == [(0, 0), (1, 8), (2, 16), (3, 24)]
+    policy, tokenizer = exact.load_policy(str(ROOT / "tiny/policy"))
+    problems = exact.load_data([few_problems("test", 2)])
+    start = exact.Knowledge.of(exact.log_probs(policy, tokenizer, problems)).q_pos.mean()
+    assert found[0]["q_pos"] == pytest.approx(float(start), rel=1e-6)
     assert len({row["q_pos"] for row in found}) > 1 and all(0 <= row["trained"] <= row["samples"] for row in found)
-    assert found[0]["processor_seconds"] == 0 < found[-1]["processor_seconds"]
+    seconds = [row["processor_seconds"] for row in found]
+    assert seconds[0] == 0 and seconds == sorted(seconds) and seconds[-1] > 0
     assert "| few |" in capsys.readouterr().out and (evidence / "real.png").exists()
