@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from helpers import few_problems, trained
 
+from sim import Constants
 from trainer.problems import HUB
 from trainer.settings import Config
 
@@ -67,13 +68,13 @@ def test_the_commands_of_a_page_exist(page):
         assert script in there, script
     for module in re.findall(r"\bpython -m (?!work)([\w.]+)", text):  # work/ is a student's folder
         assert importlib.util.find_spec(module), module
-    settings = {f"--{field.name}" for field in dataclasses.fields(Config)}
+    settings, of_sim = ({f"--{field.name}" for field in dataclasses.fields(kind)} for kind in (Config, Constants))
     ours = "".join((ROOT / name).read_text() for name in there if name.endswith(".py") and "/test_" not in name)
     for command in re.findall(r"train\.py((?:[^`\n#]|\\\n)*)", text):  # a command goes on after a backslash
         for flag in re.findall(r"(?<!\w)--[a-z][\w-]*", command):
             assert flag in settings or flag == "--help", f"train.py {flag}"
     for flag in re.findall(r"(?<![\w-])--[a-z][\w-]*", text):
-        assert flag in settings | OF_LAUNCHERS or f'"{flag}"' in ours or f'"{flag[2:]}":' in ours, flag
+        assert flag in settings | of_sim | OF_LAUNCHERS or f'"{flag}"' in ours or f'"{flag[2:]}":' in ours, flag
     for name in re.findall(r"\bhf:([a-z]\w*)", text):
         assert name in HUB, f"hf:{name}"
     for module, name in re.findall(r"`(brorl|sim|loss|rollout|verify|train)\.(\w+)", text):

@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 import time
+from pathlib import Path
 from unittest import mock
 
 import pytest
@@ -236,7 +237,7 @@ def dying(moment: int, monkeypatch) -> None:
             log.write(json.dumps(row)[:20])
 
     def one_file_less(path, **options):
-        next((x.unlink() for x in sorted(path.rglob("*")) if x.is_file()), None)
+        next((x.unlink() for x in sorted(Path(path).rglob("*")) if x.is_file()), None)
 
     counted(os, "fsync", lambda file: None)
     counted(os, "replace", lambda old, new: None)
