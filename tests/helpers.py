@@ -220,10 +220,10 @@ def kill(process: subprocess.Popen) -> None:
     process.communicate()
 
 
-def wait_until(process: subprocess.Popen, condition) -> None:
-    """Wait for a condition while the process runs."""
+def wait_until(process: subprocess.Popen | None, condition) -> None:
+    """Wait for a condition, while the process runs if there is one."""
     until = time.monotonic() + PATIENCE_S
-    while process.poll() is None and not condition():
+    while (process is None or process.poll() is None) and not condition():
         assert time.monotonic() < until, "the condition of the test did not become true"
         time.sleep(0.005)
 

@@ -39,7 +39,7 @@ def test_an_hour_asks_and_gives_the_expected_numbers(name, tmp_path, monkeypatch
     assert all(Path(picture).stat().st_size > 10_000 for picture in re.findall(r"picture: (.+)", printed))
     if name == "3_loop":
         seed, scores = pool.read(tmp_path / "runs/lab/seed0.csv")
-        assert seed == "0" and len(scores) == 5
+        assert seed == 0 and len(scores) == 5
 
 
 TWO_HOURS = """
