@@ -9,7 +9,7 @@ import argparse
 from collections import defaultdict
 from pathlib import Path
 
-from tools.ttest import with_interval
+from tools.intervals import with_interval
 from trainer.files import read_csv
 
 STEPS = 20  # of lab/3_loop.py

@@ -14,7 +14,7 @@ from helpers import ROOT
 import brorl
 import loss as L
 from tools import noise_law
-from tools.ttest import with_interval
+from tools.intervals import with_interval
 
 PAGE = ROOT / "docs/n.html"
 TEXT = PAGE.read_text()

@@ -16,8 +16,10 @@ from scipy import stats
 
 import train
 from tiny import exact
-from tools import experiments
-from tools.experiments import Mistake, counted, plan_of, runs_of, small, table, value_of, wanted
+from tools import experiments, plans
+from tools.comparison import table
+from tools.plans import counted, plan_of, runs_of, small, value_of, varied, wanted
+from trainer.exits import Refusal
 from trainer.files import read_csv
 from trainer.settings import Config, read_settings
 
@@ -52,7 +54,8 @@ arms = { b = { learning_rate = 2.0 }, c = {} }
 @pytest.fixture
 def evidence(tmp_path, monkeypatch):
     """A folder for plans and data, with the plan `one`, and a policy folder. Runs are made in tmp_path/runs."""
-    monkeypatch.setattr(experiments, "EVIDENCE", tmp_path / "evidence")
+    for module in (experiments, plans):
+        monkeypatch.setattr(module, "EVIDENCE", tmp_path / "evidence")
     monkeypatch.setattr(experiments, "RUNS", tmp_path / "runs")
     for folder in ("evidence", "policy"):
         (tmp_path / folder).mkdir()
@@ -108,9 +111,9 @@ def test_a_wrong_command_is_refused_before_any_run(evidence, tmp_path):
     """Makes impossible: a run with {policy} as its model, a path that is ignored, a folder that is not there."""
     policy, lack = f"policy={tmp_path}", "policy=FILE"
     for words, named in (([], lack), ([policy, "x=."], lack)):
-        with pytest.raises(Mistake, match=named):
+        with pytest.raises(Refusal, match=named):
             experiments.main(["run", "one", *words])
-    with pytest.raises(Mistake, match="choose from one"):
+    with pytest.raises(Refusal, match="choose from one"):
         experiments.main(["run", "two"])
     assert not (tmp_path / "runs").exists() and sorted(x.name for x in evidence.iterdir()) == ["one.toml"]
 
@@ -130,7 +133,7 @@ def test_the_plans_of_the_project_are_whole(path):
         assert {*x["compare"][:2]} <= {*plan["arms"]} and {x["compare"][2], x["at"]} <= columns and x["between"]
     for arm in plan["arms"]:
         assert plan["tuning"].get("seed") not in plan["arms"][arm].get("seeds", plan["seeds"])
-        assert experiments.varied(plan, arm)[1].get("of", arm) in plan["arms"]
+        assert varied(plan, arm)[1].get("of", arm) in plan["arms"]
     for form in (plan, small(plan)):
         for arm, own in form["arms"].items():
             assert {*form["settings"], *own, *form["tuning"]} - {"seeds", "by"} <= known, arm
@@ -232,11 +235,11 @@ def test_a_plan_or_a_policy_that_changed_does_not_continue_a_csv(stub, evidence,
     (evidence / "one.toml").write_text("# a comment\n" + PLAN.replace("max_steps = 2", "max_steps = 1"))
     experiments.main(words)
     (evidence / "one.toml").write_text(PLAN.replace("between = [0.0, 1.0]", "between = [0.1, 1.0]"))
-    with pytest.raises(Mistake, match="has changed"):
+    with pytest.raises(Refusal, match="has changed"):
         experiments.main(words)
     (evidence / "one.toml").write_text(PLAN)
     (tmp_path / "policy/weights").write_text("0.6")
-    with pytest.raises(Mistake, match="has changed"):
+    with pytest.raises(Refusal, match="has changed"):
         experiments.main(words)
     assert (evidence / "one.csv").read_bytes() == before
 
@@ -248,14 +251,14 @@ def test_a_run_that_fails_and_a_full_disk_lose_nothing(stub, evidence, monkeypat
     def failing(folder, *others):
         calls.append(folder.name)
         if folder.name == "c 2":
-            raise Mistake("the checkpoint of step 4 does not fit the disk")
+            raise Refusal("the checkpoint of step 4 does not fit the disk")
         real(folder, *others)
 
     def full(descriptor):
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(experiments, "make", failing)
-    with pytest.raises(Mistake, match="does not fit"):
+    with pytest.raises(Refusal, match="does not fit"):
         experiments.main(words)
     before = (evidence / "one.csv").read_bytes()
     assert len(runs_of(load(evidence / "one.csv"))) == len(calls) - 1 == 4

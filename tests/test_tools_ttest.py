@@ -11,7 +11,7 @@ import scipy.stats
 import torch
 from helpers import lines
 
-from tools import ttest
+from tools import intervals, ttest
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -57,13 +57,13 @@ def test_differences_that_are_all_the_same():
 def test_the_interval_is_that_of_welch():
     """Makes impossible: a pooled variance, an interval of one tail, "decided" where the interval includes 0."""
     a, b = [0.51, 0.55, 0.53, 0.58], [0.50, 0.49, 0.47]
-    found, want = ttest.welch(a, b), scipy.stats.ttest_ind(a, b, equal_var=False).confidence_interval(0.95)
+    found, want = intervals.welch(a, b), scipy.stats.ttest_ind(a, b, equal_var=False).confidence_interval(0.95)
     assert (found.low, found.high) == pytest.approx((want.low, want.high), rel=1e-9) and found.word == "higher"
-    assert ttest.welch(b, a).word == "lower" and ttest.welch(a, [0.50, 0.56, 0.47]).word == "undecided"
-    assert ttest.welch(a, [0.1]).word == "undecided" and np.isnan(ttest.welch(a, [0.1]).low)
+    assert intervals.welch(b, a).word == "lower" and intervals.welch(a, [0.50, 0.56, 0.47]).word == "undecided"
+    assert intervals.welch(a, [0.1]).word == "undecided" and np.isnan(intervals.welch(a, [0.1]).low)
     # By hand: s² = 1/3 + 1/3, 4 degrees of freedom, t = 2.776: 5 ± 2.267; and (2.776 + 0.941) s is detected
-    assert ttest.welch([4, 5, 6], [-1, 0, 1]) == pytest.approx((5, 2.733, 7.267, 3.035), abs=0.001)
-    assert ttest.with_interval([1.0, 2.0, 3.0]) == "2.000 ± 2.484" and ttest.with_interval([1.0]) == "1.000"
+    assert intervals.welch([4, 5, 6], [-1, 0, 1]) == pytest.approx((5, 2.733, 7.267, 3.035), abs=0.001)
+    assert intervals.with_interval([1.0, 2.0, 3.0]) == "2.000 ± 2.484" and intervals.with_interval([1.0]) == "1.000"
 
 
 def printed(monkeypatch, capsys, *arguments) -> str:

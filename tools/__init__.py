@@ -6,5 +6,6 @@ speed.py          compares the speed of parts with the plain way
 ttest.py          the paper's paired t-test of two evaluations
 smollm.py         writes SmolLM2 and its problems
 gpu_day.sh        tests, benchmarks and runs on a GPU
-experiments.py    runs, continues and draws the experiments of docs/evidence/*.toml
+experiments.py    runs, continues and draws the experiments of docs/evidence/*.toml. plans.py reads the plans,
+                  comparison.py compares the arms, intervals.py has the statistics
 """

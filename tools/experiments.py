@@ -6,29 +6,10 @@
 
 Two runs are made at the same time, on one core each; `jobs=1` makes one at a time.
 
-    key of NAME.toml   meaning
-    question           one sentence
-    paths              names that the command line must give, such as policy; {policy} in a setting stands for it
-    seeds              each arm is run with each of these; an arm can have its own
-    settings           settings of train.py for all arms
-    arms.NAME          settings of one arm. One of them can be
-                         { choose = [1, 2] }: tuning makes a run with each value, and the best one is used
-                         { of = "OTHER", times = 2.8 }: the value of another arm, times a number
-    tuning             seed: of the runs that choose, never counted; by: the column whose last value is highest in the
-                       best run; other keys are settings of these runs only
-    exact              number of held-out problems that tiny/exact.py scores at each evaluation; without it, none
-    columns            what the CSV has beside BASE: names of metrics.jsonl or exact.csv
-    scores             columns of the table, which compares the arms where the run with the fewest samples ends
-    panels             pairs (x, y) of the picture
-    predictions        claim; compare = [arm, other arm, column]; at: samples, processor_seconds or step; between =
-                       [low, high]; ratio = true: arm / other arm is judged, not the difference
-    try                other values of these keys for `try`. Only its arms are run
+tools/plans.py explains the keys of a plan, tools/comparison.py the table.
 
 A row of the CSV is an evaluation. `samples` counts dropped rollouts too, `trained` those of informative groups.
 `processor_seconds` is the time of training, without evaluation. All three are sums since the start.
-
-Arms are compared where the shorter of both ends, by linear interpolation between evaluations. "undecided": the 95%
-Welch interval includes 0 (for a ratio: the interval of the logarithms), or an arm has one seed.
 
 A changed plan, or a changed file of a path, does not continue a CSV. A CSV is replaced as a whole, so a kill or a full
 disk loses no row. The folders of the runs stay in runs/experiments/ until you delete them.
@@ -39,25 +20,22 @@ from __future__ import annotations
 import ctypes
 import hashlib
 import json
-import math
 import os
 import signal
 import subprocess
 import sys
-import tomllib
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from tqdm import tqdm
 
-from tools.ttest import welch, with_interval
+from tools.comparison import draw, table
+from tools.plans import EVIDENCE, Key, Row, counted, plan_of, runs_of, small, wanted
+from trainer.exits import Refusal, explained
 from trainer.files import read_csv, read_lines, write_csv
-from trainer.pictures import common_legend, finish, panels
 
 ROOT = Path(__file__).resolve().parent.parent
-EVIDENCE = ROOT / "docs" / "evidence"
 RUNS = ROOT / "runs" / "experiments"
 TRAIN = "train.py"
 # Of a run, if the user has not set them: one core, which vLLM must not choose
@@ -66,101 +44,15 @@ BASE = ("rollouts_per_prompt", "prompts_per_step", "learning_rate", "step", "sam
 TEXTS = ("arm", "plan", "commit")  # columns of a CSV that are no numbers, even if they look like one
 LIBC = ctypes.CDLL(None)
 
-Row = dict[str, Any]
-Key = tuple[str, Any, int]  # of a run: its arm, the value of the setting that the arm varies ("" if none), its seed
-Runs = dict[Key, list[Row]]
-Groups = dict[str, list[list[Row]]]  # arm -> its counted runs
-
-
-class Mistake(Exception):
-    """Of the user: a sentence without a traceback."""
-
-
-# -------------------------------------------------------------------------------------------------------- the plans
-
-
-def plan_of(name: str) -> dict[str, Any]:
-    """Read NAME.toml. Raises Mistake if there is none."""
-    path = EVIDENCE / f"{name}.toml"
-    if not path.is_file():
-        known = ", ".join(sorted(x.stem for x in EVIDENCE.glob("*.toml")))
-        raise Mistake(f"there is no experiment {name}: choose from {known or 'none'}")
-    plan = {"name": name, "paths": [], "predictions": [], "tuning": {}, "exact": 0}
-    return plan | tomllib.loads(path.read_text())
-
-
-def small(plan: dict) -> dict[str, Any]:
-    """The plan of `try`. An arm loses seeds of its own."""
-    changes = plan["try"]
-    arms = {arm: plan["arms"][arm] | {"seeds": changes["seeds"]} | own for arm, own in changes["arms"].items()}
-    settings = plan["settings"] | changes.get("settings", {})
-    return plan | changes | {"name": f"try_{plan['name']}", "arms": arms, "settings": settings}
-
-
-def varied(plan: dict, arm: str) -> tuple[str, dict[str, Any]]:
-    """The setting that an arm chooses or takes from another arm, and how; ("", {}) if there is none."""
-    return next(((name, x) for name, x in plan["arms"][arm].items() if isinstance(x, dict)), ("", {}))
-
-
-def trials(plan: dict, arm: str) -> list[Key]:
-    """The runs that choose the value of an arm."""
-    return [(arm, value, plan["tuning"]["seed"]) for value in varied(plan, arm)[1].get("choose", [])]
-
-
-def value_of(plan: dict, runs: Runs, arm: str) -> Any:
-    """The value of the setting that an arm varies: "" if it varies none, None if it is not known yet."""
-    name, how = varied(plan, arm)
-    if "of" in how:
-        known = value_of(plan, runs, how["of"]) or plan["arms"][how["of"]][name]  # the other arm may vary nothing
-        return None if isinstance(known, dict) else float(f"{how['times'] * known:.4g}")
-    keys = trials(plan, arm)
-    if not all(key in runs for key in keys):
-        return None
-    return max(keys, key=lambda key: runs[key][-1][plan["tuning"]["by"]])[1] if keys else ""
-
-
-def wanted(plan: dict, runs: Runs) -> dict[Key, dict[str, Any]]:
-    """The settings of all runs whose value is known: first those that choose, then by seed."""
-    found: dict[Key, dict[str, Any]] = {}
-    tuning = {name: x for name, x in plan["tuning"].items() if name != "by"}
-    for arm in plan["arms"]:
-        value, name = value_of(plan, runs, arm), varied(plan, arm)[0]
-        own = {name: x for name, x in plan["arms"][arm].items() if name != "seeds"}
-        for key in trials(plan, arm):
-            found[key] = plan["settings"] | own | tuning | {name: key[1]}
-        for seed in plan["arms"][arm].get("seeds", plan["seeds"]) if value is not None else []:
-            found[arm, value, seed] = plan["settings"] | own | {"seed": seed} | ({name: value} if name else {})
-    first = tuning.get("seed")
-    return {key: found[key] for key in sorted(found, key=lambda key: (key[2] != first, key[2]))}
-
-
-def counted(plan: dict, rows: list[Row]) -> Groups:
-    """The runs that count, by arm, of each arm that has any."""
-    runs, found = runs_of(rows), Groups()
-    for key in wanted(plan, runs):
-        if key in runs and key not in trials(plan, key[0]):
-            found.setdefault(key[0], []).append(runs[key])
-    return found
-
-
-# --------------------------------------------------------------------------------------------------------- the data
-
-
-def runs_of(rows: list[Row]) -> Runs:
-    found: Runs = {}
-    for row in rows:
-        found.setdefault((row["arm"], row["value"], row["seed"]), []).append(row)
-    return found
-
 
 def folder_of(plan: dict, paths: dict[str, str]) -> Path:
     """The folder of the runs, named after the plan (without its comments and `try`) and all files of its paths.
 
-    Raises Mistake if a path is not given.
+    Raises Refusal if a path is not given.
     """
     if {*paths} != {*plan["paths"]}:
         needed = " ".join(f"{x}=FILE" for x in plan["paths"])
-        raise Mistake(f"the plan {plan['name']} needs exactly these paths: {needed or 'none'}")
+        raise Refusal(f"the plan {plan['name']} needs exactly these paths: {needed or 'none'}")
     digest = hashlib.sha256(json.dumps({**plan, "try": ""}, sort_keys=True).encode())
     for _, path in sorted(paths.items()):
         for file in sorted([Path(path), *Path(path).rglob("*")]):
@@ -173,14 +65,14 @@ def folder_of(plan: dict, paths: dict[str, str]) -> Path:
 
 
 def command(*words: object) -> None:
-    """Run a Python command, which the kernel kills when this program ends. Raises Mistake if it fails."""
+    """Run a Python command, which the kernel kills when this program ends. Raises Refusal if it fails."""
     done = subprocess.run(
         [sys.executable, *map(str, words)], cwd=ROOT, env=ENVIRONMENT | os.environ, text=True, start_new_session=True,
         stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
         preexec_fn=lambda: LIBC.prctl(1, signal.SIGKILL),  # PR_SET_PDEATHSIG
     )  # fmt: skip
     if done.returncode:
-        raise Mistake(f"this failed: {' '.join(map(str, words))}\n{done.stderr[-3000:]}")
+        raise Refusal(f"this failed: {' '.join(map(str, words))}\n{done.stderr[-3000:]}")
 
 
 def make(folder: Path, settings: dict[str, Any], exact: int, paths: dict[str, str]) -> None:
@@ -213,11 +105,11 @@ def read(folder: Path, columns: list[str]) -> list[Row]:
 def run(plan: dict, paths: dict[str, str], folder: Path, out: Path, jobs: int = 2) -> list[Row]:
     """Make the missing runs in `folder`, `jobs` at a time, and add the rows of each to the CSV when it ends.
 
-    Raises Mistake if the CSV belongs to another plan.
+    Raises Refusal if the CSV belongs to another plan.
     """
     rows, order = read_csv(out, TEXTS), [*plan["arms"]]
     if any(row["plan"] != folder.name for row in rows):
-        raise Mistake(f"the plan {plan['name']} or a file of its paths has changed since {out} was begun: give the new "
+        raise Refusal(f"the plan {plan['name']} or a file of its paths has changed since {out} was begun: give the new "
                       "plan another name, or delete the CSV")  # fmt: skip
     commit = subprocess.getoutput(f"git -C '{ROOT}' describe --always --dirty")
     paths = {name: str(Path(path).resolve()) for name, path in paths.items()}
@@ -243,74 +135,6 @@ def run(plan: dict, paths: dict[str, str], folder: Path, out: Path, jobs: int = 
     return rows
 
 
-# -------------------------------------------------------------------------------------------- table and picture
-
-
-def at(run: list[Row], axis: str, where: float, score: str) -> float:
-    """A score where the run had spent `where`, by linear interpolation; nan after its end."""
-    some = [row for row in run if row[score] != ""]
-    return float(np.interp(where, [r[axis] for r in some], [r[score] for r in some], right=math.nan))
-
-
-def end_of(runs: list[list[Row]], axis: str) -> float:
-    """Where the shortest run ends."""
-    return min(run[-1][axis] for run in runs)
-
-
-def compared(groups: Groups, x: dict) -> str:
-    """Compare the arms of a prediction: the measured difference or ratio, and what these seeds detect."""
-    (a, b, score), axis, ratio = x["compare"], x["at"], x.get("ratio", False)
-    if a not in groups or b not in groups:
-        return "not measured yet"
-    where = end_of(groups[a] + groups[b], axis)
-    own, other = ([at(run, axis, where, score) for run in groups[arm]] for arm in (a, b))
-    w = welch(np.log(own), np.log(other)) if ratio else welch(own, other)
-    difference, low, high, detects = (math.exp(y) if ratio else y for y in w)
-    form = ".3f" if ratio else "+.4f"
-    words = f"{a} {'/' if ratio else '-'} {b} in {score} at {where:,.0f} {axis}: {difference:{form}}"
-    inside = "inside" if x["between"][0] <= difference <= x["between"][1] else "outside"
-    if math.isnan(low):
-        return f"{words}, one seed, {w.word}, {inside} the prediction"
-    least = f"{'a ratio' if ratio else 'a difference'} of {detects:{form}} is detected with 80% power"
-    return f"{words} (95%: {low:{form}} to {high:{form}}), {w.word}, {inside} the prediction; {least}"
-
-
-def table(plan: dict, rows: list[Row]) -> str:
-    """Markdown: the arms at equal samples, what tuning tried, and each prediction beside its measurement."""
-    runs, groups = runs_of(rows), counted(plan, rows)
-    text = f"{plan['question']}\n\n"
-    if groups:
-        limit = end_of([run for group in groups.values() for run in group], "samples")
-        lines = [["arm", "value", "seeds", "samples", *plan["scores"]]]
-        for arm, group in groups.items():
-            cells = [with_interval([at(run, "samples", limit, x) for run in group], ".4f") for x in plan["scores"]]
-            lines.append([arm, str(value_of(plan, runs, arm)), str(len(group)), f"{limit:,.0f}", *cells])
-        lines.insert(1, ["---"] * len(lines[0]))
-        text += "".join(f"| {' | '.join(line)} |\n" for line in lines)
-    for arm in plan["arms"]:
-        tried = {key[1]: runs[key][-1][plan["tuning"]["by"]] for key in trials(plan, arm) if key in runs}
-        if tried:
-            text += f"\n{arm}: tuning gave " + ", ".join(f"{score:.4f} with {x}" for x, score in tried.items())
-    for x in plan["predictions"]:
-        text += f"\n\n{x['claim']} Predicted: {x['between'][0]:g} to {x['between'][1]:g}.\n  {compared(groups, x)}"
-    return text + "\n"
-
-
-def draw(plan: dict, rows: list[Row], path: Path) -> None:
-    """A panel for each pair (x, y), a curve for each arm: the mean over its seeds, and a band for their range."""
-    columns = 2 if len(plan["panels"]) == 4 else len(plan["panels"])
-    figure, axes = panels(len(plan["panels"]) // columns, columns, plan["question"])
-    for axis, (x, y) in zip(axes.flat, plan["panels"], strict=True):
-        for arm, group in counted(plan, rows).items():
-            grid = np.linspace(max(run[0][x] for run in group), end_of(group, x), 60)
-            seeds = np.array([[at(run, x, point, y) for point in grid] for run in group])  # (seeds, points)
-            (line,) = axis.plot(grid, seeds.mean(0), label=f"{arm}, seeds: {len(group)}")
-            axis.fill_between(grid, seeds.min(0), seeds.max(0), color=line.get_color(), alpha=0.2, linewidth=0)
-        finish(axis, f"{y} at equal {x}", x)
-    common_legend(figure)
-    figure.savefig(path)
-
-
 # ------------------------------------------------------------------------------------------------- the command line
 
 
@@ -323,7 +147,7 @@ def show(plan: dict, rows: list[Row], path: Path) -> None:
 
 
 def main(argv: list[str]) -> None:
-    """Run the command line. Raises Mistake."""
+    """Run the command line. Raises Refusal."""
     match argv:
         case ["show", name]:
             show(plan_of(name), read_csv(EVIDENCE / f"{name}.csv", TEXTS), EVIDENCE / f"{name}.png")
@@ -336,12 +160,10 @@ def main(argv: list[str]) -> None:
             show(plan, run(plan, given, folder, out, jobs), out.with_suffix(".png"))
         case _:
             print(__doc__)
-            raise Mistake("use one of the three commands above")
+            raise Refusal("use one of the three commands above")
 
 
 if __name__ == "__main__":
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C ends this program at once, and the kernel its runs
-    try:
+    with explained(code=2, after_interrupt="what was measured is kept, and the same command continues"):
         main(sys.argv[1:])
-    except (Mistake, OSError) as failure:  # a full disk, for one
-        sys.exit(f"experiments: {failure}\nWhat was measured is kept: the same command continues")
