@@ -5,6 +5,8 @@ import math
 import re
 import shutil
 import statistics
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -259,17 +261,21 @@ def test_every_setting_draws(visit):
 
 
 @pytest.mark.slow
-def test_the_commands_of_the_page_can_be_typed(visit):
-    """Makes impossible: a command of a tool that left, with a flag or a value that it refuses."""
+def test_the_commands_of_the_page_can_be_typed(visit, tmp_path):
+    """Makes impossible: a command of a tool that left, with a flag or a value that it refuses; one that cannot run."""
     from trainer.settings import read_settings
 
     page = visit("#prompt=4000&response=20")
     tool, run = page.inner_text("#command").replace("\\\n", " ").strip().split("\npython ")
-    assert tool.split()[:3] == ["python", "-m", "tools.which_n"] and run.split()[0] == "train.py"
-    model_and_data = ["--model", "M", "--data", "D.jsonl"]
-    for given in (tool.split()[3:], run.split()[1:]):
-        assert given[:4] == model_and_data
-        config, _ = read_settings("", given[4:], any_size=True)
+    own = {"M": f"{ROOT}/tiny/policy", "D.jsonl": f"{ROOT}/tiny/train.jsonl", "E.jsonl": f"{ROOT}/tiny/test.jsonl"}
+    tool, run = ([own.get(word, word) for word in command.split()] for command in (tool, run))
+    assert tool[:3] == ["python", "-m", "tools.which_n"] and {*own.values()} <= {*run}
+    read_settings("", [*tool[3:], "--eval_data", own["E.jsonl"]], any_size=True)  # which_n adds it
+    config, _ = read_settings("", run[1:])
+    few = ["--prompts_per_step", "2", "--max_steps", "1", "--eval_problems", "1", "--eval_samples", "1"]
+    command = [sys.executable, *run, *few, "--output_dir", tmp_path, "--name", "run"]
+    subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
+    assert (tmp_path / "run/model/model.safetensors").is_file()
     best = re.search(r"Start with N = (\d+)", sentence(page, "yours").replace("\N{NO-BREAK SPACE}", " "))[1]
     assert config.rollouts_per_prompt == int(best) and config.prompts_per_step == 32
     rate = brorl.scaled_learning_rate(1e-6, int(best) * 32, 8192)
