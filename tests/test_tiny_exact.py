@@ -5,6 +5,7 @@ import json
 import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from helpers import TINY, few_problems, trained
@@ -112,6 +113,17 @@ def test_a_run_gets_a_row_for_each_checkpoint(run, tmp_path, monkeypatch):
     monkeypatch.setattr(exact, "log_probs", lambda *_: pytest.fail("scored again"))
     exact.main([str(copy)])
     assert rows_of(copy) == rows
+
+
+@pytest.mark.slow
+def test_the_plateau_is_the_level_end_of_its_curve(tiny):
+    """Makes impossible: other weights than the curve's; a policy that N = 16 still improves by 0.005 per quarter."""
+    with (TINY / "plateau/curve.csv").open() as file:
+        rows = [{name: float(x) for name, x in row.items()} for row in csv.DictReader(file)]
+    samples, q_pos = ([row[name] for row in rows] for name in ("samples", "q_pos"))
+    assert abs(q_pos[-1] - np.interp(0.75 * samples[-1], samples, q_pos)) < 0.005
+    now = Knowledge.of(log_probs(*exact.load_policy(str(TINY / "plateau")), tiny[2]))
+    assert now.q_pos.mean().item() == pytest.approx(q_pos[-1], abs=1e-5)
 
 
 @pytest.mark.parametrize("arguments", [["nowhere"], ["nowhere", "--model", "x"], ["--model", str(TINY)],
