@@ -32,7 +32,6 @@ import sys
 import time
 from contextlib import nullcontext, redirect_stdout
 from dataclasses import replace
-from functools import partial
 from io import StringIO
 from typing import Any, NamedTuple
 
@@ -43,7 +42,6 @@ from accelerate.utils import gather_object
 from torch import Tensor
 from tqdm import tqdm
 
-import loss as L
 import train
 from tools.noise_law import FEW, Ratio, noise_at_equal_time, ratio_of
 from tools.noise_law import kept_share as share_of
@@ -137,8 +135,7 @@ def seconds_of_an_optimizer_step(config: Config, accelerator: Accelerator, setup
         for p in trainable(setup.policy):
             p.grad = torch.zeros_like(p)
         began = time.perf_counter()
-        none = partial(L.policy_loss, tokens=1, responses=1)
-        train.update(setup.wrapped, setup.optimizer, [], none, config, accelerator, Sums(accelerator))
+        train.update(setup.wrapped, setup.optimizer, [], 1, 1, setup.objective, config, accelerator, Sums(accelerator))
         spent.append(time.perf_counter() - began)
     return max(gather_object([min(spent)]))
 
