@@ -13,9 +13,9 @@ from test_trainer_processes import same
 from torch.distributed.checkpoint import FileSystemReader
 from transformers import AutoModelForCausalLM, GPT2Config, LlamaConfig, Qwen2Config, Qwen3MoeConfig
 
+from engines.model import whole_tensors
 from engines.prefix import inference
 from engines.rounding import dither_under_autocast, dithered
-from engines.vllm import whole_tensors
 from rollout import TorchEngine
 from trainer.adapters import Adapted, add_adapters, shared_copy, trainable
 from trainer.exits import Refusal

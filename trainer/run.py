@@ -35,7 +35,7 @@ from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.state_dict import get_model_state_dict, get_state_dict
 
 import brorl
-from engines.vllm import whole_tensors
+from engines.model import whole_tensors
 from trainer.data import Data
 from trainer.exits import Refusal, refusing
 from trainer.files import read_lines, write
