@@ -73,6 +73,7 @@ from torch import Tensor
 from tqdm import tqdm
 
 import loss as L
+from trainer.command_line import read_settings
 from trainer.exits import explained
 from trainer.metrics import Sums, step_metrics
 from trainer.micro_batches import MicroBatch, log_probs, micro_batches, score
@@ -80,7 +81,7 @@ from trainer.offload import on_device
 from trainer.outcomes import Outcomes, Rollout
 from trainer.progress import Progress
 from trainer.rollouts import roll_out, seed_of
-from trainer.settings import Config, read_settings
+from trainer.settings import Config
 from trainer.sharding import fsdp_requested
 from trainer.start import Setup, set_up, start_accelerator
 

@@ -18,8 +18,9 @@ import train
 from tiny import exact
 from tools import experiments
 from tools.experiments import Mistake, counted, plan_of, runs_of, small, table, value_of, wanted
+from trainer.command_line import read_settings
 from trainer.files import read_csv
-from trainer.settings import Config, read_settings
+from trainer.settings import Config
 
 PLAN = """
 question = "Which arm is ahead?"

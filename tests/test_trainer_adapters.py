@@ -18,12 +18,12 @@ from engines.prefix import inference
 from engines.rounding import dither_under_autocast, dithered
 from rollout import TorchEngine
 from trainer.adapters import Adapted, add_adapters, shared_copy, trainable
+from trainer.command_line import read_settings
 from trainer.exits import Refusal
 from trainer.head import chunked_logprobs
 from trainer.micro_batches import MicroBatch, log_probs, micro_batches, score
 from trainer.policy import Policy, agrees_with_logits
 from trainer.report import remarks_on_rate
-from trainer.settings import read_settings
 from trainer.start import build_models
 
 CPU = torch.device("cpu")

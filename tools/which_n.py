@@ -46,6 +46,7 @@ import train
 from tools.noise_law import FEW, Ratio, noise_at_equal_time, ratio_of
 from tools.noise_law import kept_share as share_of
 from trainer.adapters import trainable
+from trainer.command_line import read_settings
 from trainer.exits import Refusal, explained
 from trainer.files import write
 from trainer.metrics import Sums
@@ -53,7 +54,7 @@ from trainer.micro_batches import log_probs, micro_batches
 from trainer.outcomes import Outcomes, Rollout
 from trainer.report import short
 from trainer.rollouts import seed_of
-from trainer.settings import TINY, Config, read_settings
+from trainer.settings import TINY, Config
 from trainer.sharding import fsdp_requested
 from trainer.start import Setup, set_up, start_accelerator
 

@@ -20,16 +20,17 @@ from transformers.utils import logging
 import loss as L
 from engines.rounding import dither_under_autocast
 from engines.vllm import check_compiler
+from kinds.users import load_rewards
 from rollout import ENGINES, Engine, Sampling
 from trainer.adapters import add_adapters, shared_copy, trainable
-from trainer.data import Data, load, load_model, stop_tokens
+from trainer.data import Data, load
 from trainer.exits import Refusal, refusing
 from trainer.metrics import engine_kl_limit
 from trainer.micro_batches import micro_batches, score
 from trainer.objectives import load_objective
 from trainer.offload import OffloadedAdamW, to_host
 from trainer.policy import Policy, difference_from_logits, has_unused_parameters, precision_of, shares_prompts
-from trainer.problems import load_rewards
+from trainer.pretrained import load_model, stop_tokens
 from trainer.progress import Progress
 from trainer.report import Console, introduction
 from trainer.rollouts import Judge, roll_out
